@@ -1,0 +1,34 @@
+/* A plan of several steps: native runs one after the other, on operands of the message and on parts of a workspace.
+ *
+ * What a library does not do in one call is done so: a matmul into the workspace, then a kernel, in one message, on one
+ * lane, in order. */
+#ifndef ATOMR_SEQUENCE_H
+#define ATOMR_SEQUENCE_H
+
+#include "lane_core.h"
+
+enum { ATOMR_STEP_OPERANDS = 32, ATOMR_STEP_SCALARS = 8 };
+
+/* Where an operand or a scalar of a step comes from. */
+typedef struct {
+    uint64_t value;   /* index of the message's; byte of the workspace; word of a constant */
+    uint32_t own;     /* zero: the message's */
+} atomr_source;
+
+typedef struct {
+    atomr_run run;
+    void *context;
+    unsigned n_operands, n_scalars;
+    atomr_source operands[ATOMR_STEP_OPERANDS], scalars[ATOMR_STEP_SCALARS];
+} atomr_step;
+
+typedef struct {
+    uint64_t workspace_bytes; /* of the lane's workspace that the steps use */
+    unsigned n_steps;
+    atomr_step *steps;
+} atomr_sequence;
+
+/* An atomr_run; context: atomr_sequence.  The first step that fails ends it. */
+int atomr_sequence_run(void *context, const atomr_call *call, atomr_failure *failure);
+
+#endif
