@@ -1,0 +1,108 @@
+/* What the files of the worker share among themselves. */
+#ifndef ATOMR_LANE_PRIVATE_H
+#define ATOMR_LANE_PRIVATE_H
+
+#include "lane_core.h"
+#include "poison.h"
+
+enum { ATOMR_PLAN_CHUNK = 1024, ATOMR_PLAN_CHUNKS = 1024, ATOMR_MESSAGE_WORDS = ATOMR_MAX_CELLS * ATOMR_CELL_WORDS };
+
+typedef struct {
+    atomr_run run;
+    void *context;
+    unsigned n_operands, n_scalars;
+} atomr_plan;
+
+typedef struct {
+    _Atomic(void *) base;
+    _Atomic uint64_t nbytes;
+} atomr_segment;
+
+/* A lane.  One thread takes its messages; one publishes their completion: the same one on a synchronous
+ * backend, the completer on an asynchronous one. */
+typedef struct {
+    atomr_worker *worker;
+    unsigned index;
+    pthread_t thread;
+    atomr_plane *p;
+    atomr_wlane *w;
+    /* The taker's.  What a lane writes with each message is kept off the lines that others read all the time: a
+     * completer that spins would take the line away in the middle of every message. */
+    _Alignas(128) uint64_t head, ticket; /* cells and tickets taken so far */
+    uint64_t clock;             /* when the last message ended, 0 after a wait: a clock costs as much as a no-op */
+    int prompt;                 /* asynchronous: the last message asked for a completion value of its own */
+    uint64_t signalled;         /* asynchronous: the last ticket whose completion value is on its way */
+    _Atomic(void *) workspace;  /* its own messages change it; before `go`, the control thread */
+    _Atomic uint64_t workspace_bytes;
+    _Atomic uint64_t processed; /* = head, for others */
+    /* The taker's, read by the publisher. */
+    _Alignas(128) _Atomic uint64_t inflight; /* = signalled, for the completer */
+    _Atomic uint64_t failed;    /* the last ticket with an entry in the error ring */
+    /* The publisher's. */
+    _Alignas(128) uint64_t seen; /* asynchronous: the last completion that was published */
+    uint64_t failures_told;     /* the last failure that subscriber 0 was woken for */
+    uint64_t last_notified, last_rewake, sub_next, last_wanted[ATOMR_SUBSCRIBERS];
+    /* Progress for other lanes: every ticket up to here has been launched. */
+    _Alignas(128) _Atomic uint64_t launched;
+    _Atomic uint32_t launch_waiters, launch_seq;
+    _Alignas(128) uint64_t message[ATOMR_MESSAGE_WORDS];
+    void *pointers[ATOMR_MAX_OPERANDS];
+} atomr_lane;
+
+struct atomr_worker {
+    void *p, *w;
+    uint64_t p_bytes;
+    int w_fd;
+    uint32_t cells;
+    uint64_t spin_ns;
+    int64_t nap_ns; /* the longest sleep of an idle thread; nothing but caution depends on it */
+    int64_t probe_ns; /* how often an idle device is asked for errors */
+    int32_t max_spinners;
+    _Atomic int32_t spinners;
+    _Atomic int stopping, going, lanes_ended, joining;
+    _Atomic int faulted;  /* 1: somebody writes the note, 2: it is written */
+    int outlives, fault_fd; /* a fault ends the lanes, and rings this eventfd; else it ends the process */
+    _Atomic uint32_t gate; /* futex: lanes wait here for `go`, the completer for work */
+    _Atomic uint32_t completer_parked;
+    int has_completer;
+    pthread_t completer;
+    atomr_backend backend;
+    atomr_poison poison;
+    _Atomic int eventfds[ATOMR_SUBSCRIBERS];
+    _Atomic(atomr_plan *) *_Atomic chunks[ATOMR_PLAN_CHUNKS];
+    pthread_mutex_t control; /* growth of the plan table, subscribers */
+    atomr_segment segments[ATOMR_MAX_SEGMENTS];
+    _Atomic(atomr_lane *) lanes[ATOMR_LANES]; /* set once, when the lane is complete */
+};
+
+static inline atomr_lane *atomr_lane_at(atomr_worker *k, unsigned index) {
+    return index < ATOMR_LANES ? atomic_load_explicit(&k->lanes[index], memory_order_acquire) : NULL;
+}
+
+static inline int atomr_faulted(const atomr_worker *k) {
+    return atomic_load_explicit(&k->faulted, memory_order_relaxed) != 0;
+}
+
+const atomr_plan *atomr_plan_at(atomr_worker *k, uint32_t index); /* NULL: not loaded */
+void atomr_ring_eventfd(atomr_worker *k, unsigned index);
+void atomr_open_gate(atomr_worker *k); /* wake whoever waits there */
+
+/* What a lane's thread runs. */
+void *atomr_lane_main(void *lane);
+/* Completions up to `completed` are in shared memory: wake whoever waits for them. */
+void atomr_published(atomr_lane *l, uint64_t completed);
+
+/* Asynchronous backends only. */
+void *atomr_completer_main(void *worker);
+/* Mark the end of what the lane has launched, for those that depend on it. */
+void atomr_mark_launch(atomr_lane *l);
+/* Send the completion value of what the lane has launched, now or together with a later one. */
+void atomr_signal_later(atomr_lane *l);
+/* Send the completion value of all that was launched: for a lane that is about to block. */
+void atomr_signal_now(atomr_lane *l);
+/* After a run that failed: whether the device has faulted, so that the message is for the parent to resolve. */
+int atomr_run_met_fault(atomr_lane *l);
+/* The lane's later work waits for `stamp`, which has been launched. */
+void atomr_depend(atomr_lane *l, atomr_stamp stamp);
+
+#endif
