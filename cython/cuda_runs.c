@@ -1,0 +1,146 @@
+#include "cuda_runs.h"
+
+#include <stdio.h>
+#include <string.h>
+
+int atomr_cuda_fail(const atomr_cuda *cuda, CUresult result, const char *what, atomr_failure *failure) {
+    const char *name = "unknown error", *text = "";
+    atomr_cuda_driver(cuda)->cuGetErrorName(result, &name);
+    atomr_cuda_driver(cuda)->cuGetErrorString(result, &text);
+    failure->status = result;
+    snprintf(failure->lib, sizeof failure->lib, "cuda");
+    snprintf(failure->name, sizeof failure->name, "%s", name);
+    snprintf(failure->text, sizeof failure->text, "%s: %s", what, text);
+    return result == CUDA_ERROR_OUT_OF_MEMORY ? ATOMR_OUT_OF_MEMORY : ATOMR_LIBRARY_ERROR;
+}
+
+static CUresult launch_extended(const atomr_driver *d, const atomr_launch *l, CUstream stream, void **arguments) {
+    CUlaunchAttribute attributes[2];
+    CUlaunchConfig config;
+    memset(attributes, 0, sizeof attributes);
+    memset(&config, 0, sizeof config);
+    config.gridDimX = l->grid[0], config.gridDimY = l->grid[1], config.gridDimZ = l->grid[2];
+    config.blockDimX = l->block[0], config.blockDimY = l->block[1], config.blockDimZ = l->block[2];
+    config.sharedMemBytes = l->shared;
+    config.hStream = stream;
+    config.attrs = attributes;
+    if (l->cluster[0]) {
+        CUlaunchAttribute *a = &attributes[config.numAttrs++];
+        a->id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+        a->value.clusterDim.x = l->cluster[0];
+        a->value.clusterDim.y = l->cluster[1];
+        a->value.clusterDim.z = l->cluster[2];
+    }
+    if (l->cooperative) {
+        CUlaunchAttribute *a = &attributes[config.numAttrs++];
+        a->id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+        a->value.cooperative = 1;
+    }
+    return d->cuLaunchKernelEx(&config, l->function, arguments, NULL);
+}
+
+static int out_of_range(const atomr_argument *a, int64_t number, atomr_failure *failure) {
+    snprintf(failure->lib, sizeof failure->lib, "atomr");
+    snprintf(failure->text, sizeof failure->text, "scalar %u is %lld; its type in the kernel takes %lld to %lld", a->index,
+             (long long)number, (long long)a->least, (long long)a->value);
+    return ATOMR_INVALID_REQUEST;
+}
+
+/* Wait for the kernels, and fail if they have reported an index. */
+static int read_report(const atomr_kernels *k, CUstream stream, const int64_t *report, atomr_failure *failure) {
+    const CUresult r = atomr_cuda_driver(k->cuda)->cuStreamSynchronize(stream);
+    if (r != CUDA_SUCCESS) return atomr_cuda_fail(k->cuda, r, "cuStreamSynchronize", failure);
+    if (!report[ATOMR_REPORT_TAKEN]) return ATOMR_OK;
+    const uint64_t site = (uint64_t)report[ATOMR_REPORT_SITE];
+    const int64_t *block = report + ATOMR_REPORT_BLOCK, *thread = report + ATOMR_REPORT_THREAD;
+    snprintf(failure->lib, sizeof failure->lib, "numba");
+    snprintf(failure->name, sizeof failure->name, "IndexError");
+    snprintf(failure->text, sizeof failure->text,
+             "index %lld is out of bounds for axis %lld with size %lld, in thread (%lld, %lld, %lld) of block "
+             "(%lld, %lld, %lld), at %s",
+             (long long)report[ATOMR_REPORT_INDEX], (long long)report[ATOMR_REPORT_AXIS],
+             (long long)report[ATOMR_REPORT_EXTENT], (long long)thread[0], (long long)thread[1], (long long)thread[2],
+             (long long)block[0], (long long)block[1], (long long)block[2],
+             site < k->n_sites ? k->sites[site] : "an unknown place");
+    return ATOMR_LIBRARY_ERROR;
+}
+
+int atomr_cuda_launch(const atomr_kernels *k, CUstream stream, const atomr_call *call, atomr_failure *failure) {
+    const atomr_driver *d = atomr_cuda_driver(k->cuda);
+    for (unsigned i = 0; i < k->n_alignments; i++) {
+        if (((uintptr_t)call->pointers[i] & (k->alignments[i] - 1)) == 0) continue;
+        snprintf(failure->lib, sizeof failure->lib, "atomr");
+        snprintf(failure->text, sizeof failure->text,
+                 "operand %u starts at an address that is no multiple of %u bytes, which the device needs for its "
+                 "type; copy it to memory of its own first", i, k->alignments[i]);
+        return ATOMR_UNSUPPORTED;
+    }
+    if (k->needs && !__atomic_load_n(k->needs, __ATOMIC_ACQUIRE)) {
+        snprintf(failure->text, sizeof failure->text, "%s", k->lacking);
+        return ATOMR_INVALID_REQUEST;
+    }
+    if (k->workspace > call->workspace_bytes) {
+        snprintf(failure->lib, sizeof failure->lib, "atomr");
+        snprintf(failure->text, sizeof failure->text, "the workspace of the lane is too small for these kernels");
+        return ATOMR_INVALID_REQUEST;
+    }
+    int64_t *report = k->report < 0 ? NULL : call->pointers[k->report];
+    if (report) memset(report, 0, ATOMR_REPORT_WORDS * sizeof *report);
+    for (unsigned i = 0; i < k->n_launches; i++) {
+        const atomr_launch *l = &k->launches[i];
+        uint64_t values[ATOMR_MAX_ARGUMENTS];
+        void *arguments[ATOMR_MAX_ARGUMENTS];
+        for (unsigned j = 0; j < l->n_arguments; j++) {
+            const atomr_argument *a = &l->arguments[j];
+            arguments[j] = &values[j];
+            if (a->kind == ATOMR_ARG_BYTES) {
+                arguments[j] = (void *)(uintptr_t)a->value;
+            } else if (a->kind == ATOMR_ARG_OPERAND) {
+                values[j] = (uint64_t)(uintptr_t)call->pointers[a->index];
+            } else if (a->kind == ATOMR_ARG_WORD) {
+                values[j] = call->scalars[a->index];
+            } else if (a->kind == ATOMR_ARG_FLOAT32) {
+                double wide;
+                memcpy(&wide, &call->scalars[a->index], sizeof wide);
+                const float narrow = (float)wide;
+                memcpy(&values[j], &narrow, sizeof narrow);
+            } else if (a->kind == ATOMR_ARG_NARROW) {
+                const int64_t number = (int64_t)call->scalars[a->index];
+                if (number < a->least || number > (int64_t)a->value) return out_of_range(a, number, failure);
+                values[j] = (uint64_t)number; /* little-endian: the driver takes the bytes that it needs */
+            } else if (a->kind == ATOMR_ARG_WORKSPACE) {
+                values[j] = (uint64_t)(uintptr_t)call->workspace + a->value;
+            } else {
+                values[j] = a->value;
+            }
+        }
+        const CUresult r =
+            l->cluster[0] || l->cooperative
+                ? launch_extended(d, l, stream, arguments)
+                : d->cuLaunchKernel(l->function, l->grid[0], l->grid[1], l->grid[2], l->block[0], l->block[1],
+                                    l->block[2], l->shared, stream, arguments, NULL);
+        if (r != CUDA_SUCCESS) return atomr_cuda_fail(k->cuda, r, "cuLaunchKernel", failure);
+    }
+    if (k->sets) __atomic_store_n(k->sets, 1, __ATOMIC_RELEASE);
+    return report ? read_report(k, stream, report, failure) : ATOMR_OK;
+}
+
+int atomr_cuda_run_kernels(void *context, const atomr_call *call, atomr_failure *failure) {
+    const atomr_kernels *k = context;
+    CUstream stream = atomr_cuda_stream(k->cuda, call->lane);
+    if (!stream) return atomr_cuda_fail(k->cuda, atomr_cuda_error(k->cuda), "launching a kernel", failure);
+    return atomr_cuda_launch(k, stream, call, failure);
+}
+
+enum { LONG_COPY = 512 << 10 }; /* bytes, from where on a completion value costs little beside the copy */
+
+int atomr_cuda_run_copy(void *context, const atomr_call *call, atomr_failure *failure) {
+    atomr_cuda *cuda = context;
+    if (call->scalars[0] == 0) return ATOMR_OK;
+    CUstream stream = atomr_cuda_stream(cuda, call->lane);
+    if (!stream) return atomr_cuda_fail(cuda, atomr_cuda_error(cuda), "cuMemcpyAsync", failure);
+    if (call->scalars[0] >= LONG_COPY) *call->prompt = 1; /* the host takes it out of staging meanwhile */
+    const CUresult r = atomr_cuda_driver(cuda)->cuMemcpyAsync(
+        (CUdeviceptr)(uintptr_t)call->pointers[1], (CUdeviceptr)(uintptr_t)call->pointers[0], call->scalars[0], stream);
+    return r == CUDA_SUCCESS ? ATOMR_OK : atomr_cuda_fail(cuda, r, "cuMemcpyAsync", failure);
+}

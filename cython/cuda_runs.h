@@ -1,0 +1,66 @@
+/* What lanes of a CUDA device run: copies, and sequences of kernel launches prepared by the control thread. */
+#ifndef ATOMR_CUDA_RUNS_H
+#define ATOMR_CUDA_RUNS_H
+
+#include "cuda_backend.h"
+
+enum { ATOMR_MAX_ARGUMENTS = 320 };
+
+typedef enum {
+    ATOMR_ARG_OPERAND = 0,  /* address of operand `index` */
+    ATOMR_ARG_WORD = 1,     /* scalar `index` as it is: float64 or int64 */
+    ATOMR_ARG_FLOAT32 = 2,  /* scalar `index`, a float64, converted */
+    ATOMR_ARG_CONSTANT = 3, /* `value` */
+    ATOMR_ARG_NARROW = 4,   /* scalar `index`, an int64 from `least` to `value` */
+    ATOMR_ARG_BYTES = 5,    /* what `value` points to: a struct by value */
+    ATOMR_ARG_WORKSPACE = 6 /* address of byte `value` of the lane's workspace */
+} atomr_argument_kind;
+
+typedef struct {
+    uint32_t kind, index;
+    uint64_t value;
+    int64_t least;
+} atomr_argument;
+
+typedef struct {
+    CUfunction function;
+    unsigned grid[3], block[3], shared, n_arguments;
+    unsigned cluster[3]; /* 0: none */
+    int cooperative;
+    atomr_argument *arguments;
+} atomr_launch;
+
+typedef struct {
+    atomr_cuda *cuda;
+    CUmodule module;
+    unsigned n_launches, n_alignments;
+    atomr_launch *launches;
+    uint32_t *alignments; /* of operand addresses, bytes; a power of two each */
+    /* Kernels that check their indices write the first bad one to operand `report`, in host memory: the lane waits
+     * for them, and the message fails.  -1: they do not. */
+    int report;
+    unsigned n_sites;
+    const char **sites; /* where in the source; by number */
+    /* A mark is set by whoever has enqueued its kernels; who needs one that is not set fails, saying what is lacking. */
+    uint32_t *sets;
+    const uint32_t *needs;
+    const char *lacking;
+    uint64_t workspace;   /* bytes of the lane's workspace that the launches use */
+} atomr_kernels;
+
+/* Words of a report, int64. */
+enum {
+    ATOMR_REPORT_TAKEN, ATOMR_REPORT_SITE, ATOMR_REPORT_INDEX, ATOMR_REPORT_AXIS, ATOMR_REPORT_EXTENT,
+    ATOMR_REPORT_BLOCK, ATOMR_REPORT_THREAD = ATOMR_REPORT_BLOCK + 3, ATOMR_REPORT_WORDS = ATOMR_REPORT_THREAD + 3
+};
+
+/* Launch them all on a stream. */
+int atomr_cuda_launch(const atomr_kernels *k, CUstream stream, const atomr_call *call, atomr_failure *failure);
+/* The same, on the stream of the lane.  Context: atomr_kernels. */
+int atomr_cuda_run_kernels(void *context, const atomr_call *call, atomr_failure *failure);
+/* Context: atomr_cuda.  Operands source, target; scalar: bytes. */
+int atomr_cuda_run_copy(void *context, const atomr_call *call, atomr_failure *failure);
+
+int atomr_cuda_fail(const atomr_cuda *cuda, CUresult result, const char *what, atomr_failure *failure);
+
+#endif
