@@ -1,0 +1,740 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+"""A CUDA device for the lanes of a worker.
+
+Contract.  A thin owner of cuda_backend.h and cuda_runs.h.  Opening a device, making and mapping memory and loading
+kernels may take milliseconds: the GIL is released.  Errors of the driver come back as LibraryError("cuda", ...), a
+missing or old driver as Unsupported.  What lanes do is in C and takes no GIL.
+"""
+
+from cpython.bytearray cimport PyByteArray_AS_STRING
+from libc.stdint cimport int64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memset
+
+from .host_copy cimport ATOMR_COPY_TOUCH, atomr_copy, atomr_copy_finish, atomr_copy_start
+from .lanes cimport ATOMR_OK, ATOMR_OUT_OF_MEMORY, ATOMR_UNSUPPORTED, atomr_run_noop, atomr_worker_fault
+
+cimport cython
+
+import os
+from uuid import UUID
+
+from ..errors import DeviceLost, InvalidRequest, LibraryError, OutOfMemory, Unsupported
+
+NARROW = {
+    "bool": (0, 1), "int8": (-2**7, 2**7 - 1), "int16": (-2**15, 2**15 - 1), "int32": (-2**31, 2**31 - 1),
+    "uint8": (0, 2**8 - 1), "uint16": (0, 2**16 - 1), "uint32": (0, 2**32 - 1),
+}
+
+cdef enum:
+    PORTABLE_CLUSTER = 8  # blocks that every device with clusters takes
+    DEFAULT_SHARED = 48 << 10  # bytes of dynamic shared memory that every kernel may use
+    STAGING = 2
+    GRANULARITY = 2 << 20
+    BLAS_WORKSPACE = 32 << 20
+
+# Errors of a context after which nothing works in its process: of its kernels, and of its memory.
+STICKY = frozenset((214, 700, 702, 709, 710, *range(714, 720)))
+
+
+cdef int refuse(int code, atomr_failure *failure, str what) except -1:
+    """Raise what a C function said of itself."""
+    text = (<bytes>(<char *>failure.text)).decode(errors="replace")
+    if code == ATOMR_UNSUPPORTED:
+        raise Unsupported(text or what)
+    if code == ATOMR_OUT_OF_MEMORY:
+        raise OutOfMemory(text or what, 0, 0, 0, 0)
+    raise LibraryError((<bytes>(<char *>failure.lib)).decode(errors="replace"), failure.status,
+                       (<bytes>(<char *>failure.name)).decode(errors="replace"), what, text)
+
+
+def warm_up_driver(str blas_lt):
+    """Load the driver and initialise it, and load cuBLASLt from `blas_lt` (empty: by its soname), where it is.
+
+    Makes no context.  May take a tenth of a second.
+    """
+    cdef char why[2048]
+    cdef bytes raw = blas_lt.encode()
+    cdef const char *path = raw
+    cdef CUresult r = CUDA_SUCCESS
+    cdef const atomr_driver *driver
+    with nogil:
+        driver = atomr_driver_load(why, sizeof(why))
+    if driver == NULL:
+        raise Unsupported((<bytes>why).decode(errors="replace"))
+    with nogil:
+        r = driver.cuInit(0)
+        if r == CUDA_SUCCESS:
+            atomr_cublaslt_load(path if path[0] else NULL, why, sizeof(why))  # what is missing is told when it is needed
+    if r != CUDA_SUCCESS:
+        raise LibraryError("cuda", r, "error", "initialising the driver")
+
+
+@cython.no_gc_clear
+cdef class CudaBackend(Backend):
+    """One CUDA device, in its primary context.
+
+    Parameters
+    ----------
+    ordinal : int
+        Which device, as the driver numbers those that CUDA_VISIBLE_DEVICES leaves.
+    uuid : str
+        Which device for sure, as `facts` had it: it is found by that, whatever its number is now.
+
+    Raises
+    ------
+    Unsupported
+        If there is no driver, or it is too old, or there is no such device, or it lacks something.
+    LibraryError
+        If the driver cannot open the device: the context of this very process has faulted before, say.
+    OutOfMemory
+        If the GPU has no room for a context.
+    DeviceLost
+        If the device with that UUID is gone.
+    """
+
+    def __cinit__(self, int ordinal, str uuid=""):
+        cdef char why[2048]
+        cdef bytes raw
+        cdef const char *wanted
+        cdef int found
+        cdef CUresult result = CUDA_SUCCESS
+        self.marks = {}
+        self.borrowed = {}
+        if uuid:
+            raw = bytes.fromhex(uuid.partition("-")[2].replace("-", ""))
+            if len(raw) != 16:
+                raise InvalidRequest(f"UUID {uuid!r}; it must look like GPU-01234567-89ab-cdef-0123-456789abcdef")
+            wanted = raw
+            with nogil:
+                found = atomr_cuda_find(wanted, &ordinal, &result, why, sizeof(why))
+            if found == 0:
+                raise DeviceLost(f"{uuid} is gone: {(<bytes>why).decode(errors='replace')}")
+            if found < 0:
+                self.refuse_device(result, (<bytes>why).decode(errors="replace"))
+        with nogil:
+            self.cuda = atomr_cuda_open(ordinal, &result, why, sizeof(why))
+        if self.cuda == NULL:
+            self.refuse_device(result, (<bytes>why).decode(errors="replace"))
+        self.ordinal = ordinal
+        self.made = atomr_cuda_backend(self.cuda)
+
+    def __dealloc__(self):
+        if self.cuda == NULL:
+            return
+        if atomr_cuda_enter(self.cuda) == CUDA_SUCCESS:
+            atomr_blas_lt_close(self.blas_lt)
+            for address, nbytes in self.borrowed.items():
+                atomr_cuda_unmap(self.cuda, address, nbytes)
+        with nogil:
+            atomr_cuda_close(self.cuda)
+
+    cdef int refuse_device(self, CUresult result, str text) except -1:
+        if result in (CUDA_SUCCESS, CUDA_ERROR_NO_DEVICE, CUDA_ERROR_INVALID_DEVICE):
+            raise Unsupported(text)
+        if result == CUDA_ERROR_OUT_OF_MEMORY:
+            raise OutOfMemory(text, 0, 0, 0, 0)
+        if result in STICKY:
+            text += ("; the device has faulted in this process before, and no library can use it here again: restart "
+                     "the program, or use System(isolation='process')")
+        raise LibraryError("cuda", result, text.rpartition(": ")[2].partition(" ")[0], "opening the device", text)
+
+    cdef const atomr_backend *table(self) noexcept:
+        return &self.made
+
+    cdef int look(self, str what) except -1:
+        """After an error: should the device have faulted, do about it what this worker does; then go on."""
+        cdef bytes raw
+        cdef const char *doing
+        if atomr_cuda_check(self.cuda) != CUDA_SUCCESS and self.worker != NULL:
+            raw = what.encode()
+            doing = raw
+            with nogil:
+                atomr_worker_fault(self.worker, doing)
+        return 0
+
+    cdef int check(self, CUresult result, str what) except -1:
+        cdef const char *name = NULL
+        cdef const char *text = NULL
+        if result == CUDA_SUCCESS:
+            return 0
+        self.look(what)
+        atomr_cuda_driver(self.cuda).cuGetErrorName(result, &name)
+        atomr_cuda_driver(self.cuda).cuGetErrorString(result, &text)
+        if result == CUDA_ERROR_OUT_OF_MEMORY:
+            raise OutOfMemory(f"{what}: the GPU has no memory left for it", 0, 0, 0, 0)
+        raise LibraryError("cuda", result, name.decode() if name != NULL else "unknown error", what,
+                           text.decode() if text != NULL else "")
+
+    cdef int attach(self, void *w, uint64_t nbytes) except -1:
+        cdef char why[1024]
+        cdef CUresult r = atomr_cuda_register(self.cuda, w, nbytes, why, sizeof(why))
+        if r != CUDA_SUCCESS:
+            self.check(r, "registering the worker's memory, which the GPU writes to")
+        return 0
+
+    cdef int detach(self) noexcept:
+        with nogil:
+            atomr_cuda_unregister(self.cuda)
+        return 0
+
+    cdef int open_lane(self, unsigned lane) except -1:
+        cdef CUresult r
+        with nogil:
+            r = atomr_cuda_open_lane(self.cuda, lane)
+        self.check(r, f"making the stream of lane {lane}")
+        return 0
+
+    cdef int create(self, uint64_t nbytes, int pool) except -1:
+        cdef int fd = -1
+        cdef CUresult r
+        if pool == STAGING:
+            return Backend.create(self, nbytes, pool)
+        with nogil:
+            r = atomr_cuda_create(self.cuda, nbytes, &fd)
+        if r == CUDA_ERROR_OUT_OF_MEMORY:
+            raise OutOfMemory(f"the GPU has no {nbytes} bytes left for a segment", nbytes, 0, 0, 0)
+        self.check(r, "making a segment of device memory")
+        return fd
+
+    cdef void *map(self, int fd, uint64_t nbytes, int pool) except NULL:
+        cdef CUdeviceptr base = 0
+        cdef CUresult r
+        cdef void *host
+        cdef atomr_copy touch
+        if pool == STAGING:
+            host = Backend.map(self, fd, nbytes, pool)
+            with nogil:
+                # Pinning makes the pages one after the other, unless they are there.
+                atomr_copy_start(&touch, ATOMR_COPY_TOUCH, host, NULL, nbytes)
+                atomr_copy_finish(&touch)
+                r = atomr_cuda_pin(self.cuda, host, nbytes, &base)
+            if r == CUDA_SUCCESS and base == <CUdeviceptr>host:
+                return host
+            Backend.unmap(self, host, nbytes, pool)
+            if r == CUDA_ERROR_OUT_OF_MEMORY:
+                raise OutOfMemory(f"the GPU cannot pin {nbytes} bytes of host memory", nbytes, 0, 0, 0)
+            self.check(r, "pinning host memory")
+            raise Unsupported("this device needs other addresses for pinned host memory than the host's")
+        with nogil:
+            r = atomr_cuda_map(self.cuda, fd, nbytes, &base)
+        if r == CUDA_ERROR_OUT_OF_MEMORY:
+            raise OutOfMemory(f"the GPU has no memory left to map a segment of {nbytes} bytes", nbytes, 0, 0, 0)
+        self.check(r, "mapping a segment of device memory")
+        return <void *>base
+
+    cdef int unmap(self, void *base, uint64_t nbytes, int pool) except -1:
+        cdef CUresult r
+        if pool == STAGING:
+            with nogil:
+                r = atomr_cuda_unpin(self.cuda, base)
+            Backend.unmap(self, base, nbytes, pool)
+        else:
+            with nogil:
+                r = atomr_cuda_unmap(self.cuda, <CUdeviceptr>base, nbytes)
+        if atomr_cuda_error(self.cuda) == CUDA_SUCCESS:  # else the driver has let go of everything, or will at the end
+            self.check(r, "unmapping a segment")
+        return 0
+
+    cdef void *open_shared(self, bytes handle) except NULL:
+        cdef CUdeviceptr base = 0
+        cdef CUresult r
+        cdef const char *raw = handle
+        if len(handle) != 64:
+            raise InvalidRequest(f"a handle of {len(handle)} bytes; those of the driver have 64")
+        with nogil:
+            r = atomr_cuda_open_shared(self.cuda, raw, &base)
+        self.check(r, "mapping an allocation of another process")
+        return <void *>base
+
+    cdef int close_shared(self, void *base) except -1:
+        cdef CUresult r
+        with nogil:
+            r = atomr_cuda_close_shared(self.cuda, <CUdeviceptr>base)
+        self.check(r, "unmapping an allocation of another process")
+        return 0
+
+    cdef void *open_peer(self, int fd, uint64_t nbytes, bytes uuid) except NULL:
+        cdef CUdeviceptr base = 0
+        cdef CUresult r
+        cdef const char *raw = uuid
+        cdef int reached
+        if len(uuid) != 16:
+            raise InvalidRequest(f"a UUID of {len(uuid)} bytes; it has 16")
+        with nogil:
+            reached = atomr_cuda_reaches(self.cuda, raw)
+        if reached <= 0:
+            raise Unsupported("this GPU cannot read the memory of that one: the driver allows no peer access between "
+                              "them" if reached == 0 else "the driver shows no such GPU to this worker")
+        with nogil:
+            r = atomr_cuda_map(self.cuda, fd, nbytes, &base)
+        self.check(r, "mapping a segment of another GPU")
+        return <void *>base
+
+    cdef object native(self, object run, atomr_run *function, void **context):
+        cdef Kernels kernels
+        cdef Sequence sequence
+        if isinstance(run, Matmul):
+            function[0] = <atomr_run>atomr_matmul_run
+            context[0] = (<Matmul>run).native
+            return run
+        if isinstance(run, str) and run == "noop":
+            function[0] = <atomr_run>atomr_run_noop
+            context[0] = NULL
+            return None
+        if isinstance(run, str) and run == "copy":
+            function[0] = <atomr_run>atomr_cuda_run_copy
+            context[0] = self.cuda
+            return self
+        if isinstance(run, Blas):
+            function[0] = <atomr_run>atomr_blas_run
+            context[0] = &(<Blas>run).native
+            return run
+        if hasattr(run, "steps"):
+            sequence = Sequence(self, run)
+            function[0] = <atomr_run>atomr_sequence_run
+            context[0] = &sequence.native
+            return sequence
+        kernels = Kernels(self, run)
+        function[0] = <atomr_run>atomr_cuda_run_kernels
+        context[0] = &kernels.native
+        return kernels
+
+    cdef uint32_t *mark(self, str name) except NULL:
+        """The word of a mark, as long as the device lives."""
+        return <uint32_t *>PyByteArray_AS_STRING(self.marks.setdefault(name, bytearray(sizeof(uint32_t))))
+
+    def set_mark(self, str name):
+        """Set a mark that kernels need, before the lanes run."""
+        self.mark(name)[0] = 1
+
+    def enter(self):
+        """Make the device's context current in the calling thread."""
+        self.check(atomr_cuda_enter(self.cuda), "entering the context")
+
+    def borrow(self, uint64_t nbytes):
+        """Make and map memory of the worker's own; its address, for `give_back` with the same size."""
+        cdef int fd
+        nbytes = -(-nbytes // GRANULARITY) * GRANULARITY
+        fd = self.create(nbytes, 0)
+        try:
+            address = <uint64_t>self.map(fd, nbytes, 0)
+        finally:
+            os.close(fd)
+        self.borrowed[address] = nbytes
+        return address
+
+    def give_back(self, uint64_t address, uint64_t nbytes):
+        """End the life of memory that `borrow` has made."""
+        self.borrowed.pop(address, None)
+        self.unmap(<void *>address, -(-nbytes // GRANULARITY) * GRANULARITY, 0)
+
+    def zeros(self):
+        """The address of 16 zero bytes of device memory."""
+        cdef double[2] nothing
+        if self.zero == 0:
+            nothing[0] = nothing[1] = 0
+            address = self.borrow(GRANULARITY)
+            self.copy_now(address, <uint64_t>&nothing[0], sizeof(nothing))
+            self.zero = address
+        return self.zero
+
+    def open_blas_lt(self, str path):
+        """Load cuBLASLt from `path` (empty: by its soname), once; the version of the library."""
+        cdef atomr_failure failure
+        cdef bytes raw = path.encode()
+        cdef const char *name = raw
+        cdef int code = ATOMR_OK
+        memset(&failure, 0, sizeof(failure))
+        if self.blas_lt == NULL:
+            self.enter()
+            with nogil:
+                code = atomr_blas_lt_open(self.cuda, name if name[0] else NULL, &self.blas_lt, &failure)
+            if code != ATOMR_OK:
+                refuse(code, &failure, "opening cuBLASLt")
+        return atomr_blas_lt_library(self.blas_lt).version
+
+    def load(self, program):
+        """Load the kernels of a program, for `start` and `run`."""
+        return Kernels(self, program)
+
+    def start(self, Kernels kernels not None, *words):
+        """Launch kernels outside of any message, through what lanes launch them with.  Does not wait.
+
+        Parameters
+        ----------
+        kernels : Kernels
+            Of `load`; must be kept until they are done.
+        words : int
+            What the operands stand for: addresses, or other 64-bit numbers.
+        """
+        cdef atomr_failure failure
+        cdef atomr_call call
+        cdef void *pointers[8]
+        cdef int code
+        if len(words) > 8:
+            raise InvalidRequest(f"{len(words)} operands; at most 8")
+        for i, word in enumerate(words):
+            pointers[i] = <void *><uint64_t>word
+        memset(&failure, 0, sizeof(failure))
+        memset(&call, 0, sizeof(call))
+        call.n_operands = len(words)
+        call.pointers = pointers
+        self.enter()
+        with nogil:
+            code = atomr_cuda_launch(&kernels.native, atomr_cuda_control(self.cuda), &call, &failure)
+        if code != ATOMR_OK:
+            self.look("launching a kernel")
+            refuse(code, &failure, "launching a kernel")
+
+    def run(self, Kernels kernels not None, *words):
+        """As `start`, and wait until they are done."""
+        cdef CUresult r
+        self.start(kernels, *words)
+        with nogil:
+            r = atomr_cuda_driver(self.cuda).cuStreamSynchronize(atomr_cuda_control(self.cuda))
+        self.check(r, "waiting for a kernel")
+
+    def beat(self):
+        """Have the device write a sign of life into the worker's memory, as it writes completions, and wait for it."""
+        cdef CUresult r
+        with nogil:
+            r = atomr_cuda_beat(self.cuda)
+        self.check(r, "writing to the worker's memory")
+
+    def open_blas(self, str path):
+        """Load cuBLAS from `path` (empty: by its soname), once; the version of the library."""
+        cdef atomr_failure failure
+        cdef bytes raw = path.encode()
+        cdef const char *name = raw
+        cdef int code = ATOMR_OK
+        memset(&failure, 0, sizeof(failure))
+        if self.blas == NULL:
+            self.enter()
+            with nogil:
+                code = atomr_blas_open(self.cuda, name if name[0] else NULL, &self.blas, &failure)
+            if code != ATOMR_OK:
+                refuse(code, &failure, "opening cuBLAS")
+            atomr_blas_set_workspace(self.blas, self.borrow(BLAS_WORKSPACE), BLAS_WORKSPACE)
+        return atomr_blas_version(self.blas)
+
+    def facts(self):
+        """What the device is: name, UUID, compute capability, multiprocessors, memory (bytes), driver version."""
+        cdef atomr_cuda_facts f
+        self.check(atomr_cuda_describe(self.cuda, &f), "asking for the device's attributes")
+        name = (<bytes>f.name).decode(errors="replace")
+        # A part of a GPU has a UUID of its own, and only its name tells.
+        kind = "MIG" if " MIG " in name else "GPU"
+        return {"name": name, "uuid": f"{kind}-{UUID(bytes=<bytes>f.uuid[:16])}",
+                "compute_capability": (f.major, f.minor), "multiprocessors": f.multiprocessors,
+                "driver_version": f.driver_version, "total_memory": f.total_memory}
+
+    def memory(self):
+        """(free, total) bytes of the device, as the driver counts them."""
+        cdef uint64_t available = 0, total = 0
+        self.check(atomr_cuda_memory(self.cuda, &available, &total), "asking for free memory")
+        return available, total
+
+    def copy_in_lane(self, unsigned lane, uint64_t target, uint64_t source, uint64_t nbytes):
+        """Copy between any addresses that the device can reach, in the order of a lane's stream, and wait.
+
+        For operations of tests, which run as Python in the lane's thread.
+        """
+        cdef CUresult r
+        cdef CUstream stream
+        with nogil:
+            stream = atomr_cuda_stream(self.cuda, lane)
+            r = atomr_cuda_driver(self.cuda).cuMemcpyAsync(target, source, nbytes, stream)
+            if r == CUDA_SUCCESS:
+                r = atomr_cuda_driver(self.cuda).cuStreamSynchronize(stream)
+        self.check(r, "copying in the order of a lane")
+
+    def copy_now(self, uint64_t target, uint64_t source, uint64_t nbytes):
+        """Copy between any addresses that the device can reach, and wait."""
+        cdef CUresult r
+        with nogil:
+            r = atomr_cuda_copy_now(self.cuda, target, source, nbytes)
+        self.check(r, "copying")
+
+
+@cython.no_gc_clear
+cdef class Kernels:
+    """A loaded module and its launches; the context of their native entry.
+
+    Parameters
+    ----------
+    backend : CudaBackend
+        Whose.
+    program
+        With `cubin` and `launches`, see `atomr_native.worker.cuda`.
+    """
+
+    def __cinit__(self, CudaBackend backend not None, program):
+        cdef unsigned i, j
+        cdef bytes cubin = program.cubin
+        cdef const char *image = cubin
+        cdef CUresult r
+        cdef atomr_launch *launch
+        self.backend = backend
+        self.native.cuda = backend.cuda
+        backend.enter()
+        with nogil:
+            r = atomr_cuda_driver(self.native.cuda).cuModuleLoadData(&self.native.module, image)
+        backend.check(r, "loading a kernel")
+        self.native.alignments = <uint32_t *>calloc(len(program.alignments) + 1, sizeof(uint32_t))
+        if self.native.alignments == NULL:
+            raise MemoryError
+        for i in range(len(program.alignments)):
+            self.native.alignments[i] = program.alignments[i]
+        self.native.n_alignments = len(program.alignments)
+        self.structs = []
+        self.native.report = program.report
+        self.sites = [site.encode("utf-8", "replace")[:600] for site in program.sites]
+        self.native.sites = <const char **>calloc(len(self.sites) + 1, sizeof(char *))
+        if self.native.sites == NULL:
+            raise MemoryError
+        for i in range(len(self.sites)):
+            self.native.sites[i] = <const char *>(<bytes>self.sites[i])
+        self.native.n_sites = len(self.sites)
+        self.lacking = program.lacking.encode()
+        self.native.lacking = self.lacking
+        if program.sets:
+            self.native.sets = backend.mark(program.sets)
+        if program.needs:
+            self.native.needs = backend.mark(program.needs)
+        self.native.workspace = program.workspace
+        self.native.n_launches = len(program.launches)
+        self.native.launches = <atomr_launch *>calloc(self.native.n_launches + 1, sizeof(atomr_launch))
+        if self.native.launches == NULL:
+            raise MemoryError
+        for i in range(self.native.n_launches):
+            wanted = program.launches[i]
+            launch = &self.native.launches[i]
+            name = wanted.function.encode()
+            backend.check(atomr_cuda_driver(self.native.cuda).cuModuleGetFunction(
+                &launch.function, self.native.module, name), f"finding kernel {wanted.function}")
+            for j in range(3):
+                launch.grid[j] = wanted.grid[j]
+                launch.block[j] = wanted.block[j]
+            launch.shared = wanted.shared
+            launch.cooperative = wanted.cooperative
+            if wanted.cluster is not None:
+                for j in range(3):
+                    launch.cluster[j] = wanted.cluster[j]
+                if launch.cluster[0] * launch.cluster[1] * launch.cluster[2] > PORTABLE_CLUSTER:
+                    backend.check(atomr_cuda_driver(self.native.cuda).cuFuncSetAttribute(
+                        launch.function, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1),
+                        f"giving kernel {wanted.function} clusters of {wanted.cluster}")
+            if wanted.shared > DEFAULT_SHARED:
+                backend.check(atomr_cuda_driver(self.native.cuda).cuFuncSetAttribute(
+                    launch.function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, <int>wanted.shared),
+                    f"giving kernel {wanted.function} {wanted.shared} bytes of shared memory")
+            launch.n_arguments = len(wanted.arguments)
+            if launch.n_arguments > ATOMR_MAX_ARGUMENTS:
+                raise Unsupported(f"a kernel with {launch.n_arguments} arguments; at most {ATOMR_MAX_ARGUMENTS}")
+            launch.arguments = <atomr_argument *>calloc(launch.n_arguments + 1, sizeof(atomr_argument))
+            if launch.arguments == NULL:
+                raise MemoryError
+            for j in range(launch.n_arguments):
+                kind, value = wanted.arguments[j]
+                if kind == "operand":
+                    launch.arguments[j].kind = ATOMR_ARG_OPERAND
+                    launch.arguments[j].index = value
+                elif kind == "float32":
+                    launch.arguments[j].kind = ATOMR_ARG_FLOAT32
+                    launch.arguments[j].index = value
+                elif kind in ("float64", "int64"):
+                    launch.arguments[j].kind = ATOMR_ARG_WORD
+                    launch.arguments[j].index = value
+                elif kind == "bytes":
+                    self.structs.append(value)
+                    launch.arguments[j].kind = ATOMR_ARG_BYTES
+                    launch.arguments[j].value = <uint64_t><char *>(<bytes>value)
+                elif kind in NARROW:
+                    launch.arguments[j].kind = ATOMR_ARG_NARROW
+                    launch.arguments[j].index = value
+                    launch.arguments[j].least, launch.arguments[j].value = NARROW[kind]
+                elif kind in ("uint64", "workspace"):
+                    launch.arguments[j].kind = ATOMR_ARG_CONSTANT if kind == "uint64" else ATOMR_ARG_WORKSPACE
+                    launch.arguments[j].value = value
+                else:
+                    raise Unsupported(f"unknown kind of kernel argument {kind!r}")
+
+    def __dealloc__(self):
+        cdef unsigned i
+        if self.native.module != NULL and atomr_cuda_enter(self.native.cuda) == CUDA_SUCCESS:
+            with nogil:
+                atomr_cuda_driver(self.native.cuda).cuModuleUnload(self.native.module)
+        if self.native.launches != NULL:
+            for i in range(self.native.n_launches):
+                free(self.native.launches[i].arguments)
+            free(self.native.launches)
+        free(self.native.alignments)
+        free(self.native.sites)
+
+
+@cython.no_gc_clear
+cdef class Matmul:
+    """A prepared matmul of cuBLASLt; the context of its native entry.
+
+    Parameters
+    ----------
+    backend : CudaBackend
+        Whose library is open.
+    description
+        With `words()`, see `atomr_native.worker.cuda.matmul`.
+    """
+
+    def __cinit__(self, CudaBackend backend not None, description):
+        cdef atomr_failure failure
+        cdef atomr_matmul_spec spec
+        cdef int64_t *words = <int64_t *>&spec
+        cdef int code
+        memset(&failure, 0, sizeof(failure))
+        given = description.words()
+        if len(given) * sizeof(int64_t) != sizeof(spec):
+            raise InvalidRequest(f"a matmul description of {len(given)} words instead of {sizeof(spec) // 8}")
+        for i, word in enumerate(given):
+            words[i] = word
+        self.backend = backend
+        backend.enter()
+        with nogil:
+            code = atomr_matmul_new(backend.blas_lt, &spec, &self.native, &failure)
+        if code != ATOMR_OK:
+            backend.look("planning a matmul")
+            refuse(code, &failure, "planning a matmul")
+
+    @property
+    def workspace(self):
+        """Bytes of the lane's workspace that runs use."""
+        return atomr_matmul_workspace(self.native)
+
+    def candidates(self, uint64_t limit, int most):
+        """Algorithms that need at most `limit` bytes: (algorithm, workspace in bytes, what it is)."""
+        cdef cublasLtMatmulHeuristicResult_t *found
+        cdef int[5] config
+        cdef int n
+        self.backend.enter()
+        found = <cublasLtMatmulHeuristicResult_t *>calloc(most, sizeof(cublasLtMatmulHeuristicResult_t))
+        if found == NULL:
+            raise MemoryError
+        try:
+            with nogil:
+                n = atomr_matmul_candidates(self.native, limit, found, most)
+            result = []
+            for i in range(n):
+                atomr_matmul_config(self.native, &found[i].algo, config)
+                names = ("id", "tile", "split_k", "stages", "cluster")
+                result.append((tuple([found[i].algo.data[j] for j in range(8)]), found[i].workspaceSize,
+                               dict(zip(names, [config[j] for j in range(5)]))))
+            return result
+        finally:
+            free(found)
+
+    def time(self, tuple algo, addresses, unsigned sets, unsigned launches, uint64_t workspace, uint64_t nbytes):
+        """Microseconds of one launch with an algorithm, over `launches` of them, back to back on a stream of its own.
+
+        `addresses` are those of all operands, set after set, which the launches take in turn.  Waits for the device.
+        """
+        cdef atomr_failure failure
+        cdef cublasLtMatmulAlgo_t chosen
+        cdef atomr_timing timing
+        cdef float microseconds = 0
+        cdef int code
+        cdef uint64_t *at = <uint64_t *>calloc(len(addresses) + 1, sizeof(uint64_t))
+        if at == NULL:
+            raise MemoryError
+        memset(&failure, 0, sizeof(failure))
+        try:
+            for i, address in enumerate(addresses):
+                at[i] = address
+            for i in range(8):
+                chosen.data[i] = algo[i]
+            timing.addresses = at
+            timing.sets = sets
+            timing.launches = launches
+            timing.workspace = workspace
+            timing.workspace_bytes = nbytes
+            self.backend.enter()
+            with nogil:
+                code = atomr_matmul_time(self.native, &chosen, &timing, &microseconds, &failure)
+            if code != ATOMR_OK:
+                refuse(code, &failure, "measuring a matmul")
+            return microseconds
+        finally:
+            free(at)
+
+    def __dealloc__(self):
+        if self.native != NULL:
+            with nogil:
+                atomr_matmul_delete(self.native)
+
+
+cdef class Sequence:
+    """A plan of several steps; the context of its native entry.
+
+    Parameters
+    ----------
+    backend : CudaBackend
+        Whose.
+    program
+        With `steps` and `workspace`, see `atomr_native.worker.cuda.sequence`.
+    """
+
+    def __cinit__(self, CudaBackend backend not None, program):
+        cdef atomr_step *step
+        cdef unsigned i, j
+        self.backend = backend
+        self.kept = []
+        self.native.n_steps = len(program.steps)
+        self.native.steps = <atomr_step *>calloc(self.native.n_steps + 1, sizeof(atomr_step))
+        if self.native.steps == NULL:
+            raise MemoryError
+        self.native.workspace_bytes = program.workspace
+        for i in range(self.native.n_steps):
+            wanted = program.steps[i]
+            step = &self.native.steps[i]
+            if len(wanted.operands) > ATOMR_STEP_OPERANDS or len(wanted.scalars) > ATOMR_STEP_SCALARS:
+                raise Unsupported(f"a step of {len(wanted.operands)} operands and {len(wanted.scalars)} scalars; at "
+                                  f"most {ATOMR_STEP_OPERANDS} and {ATOMR_STEP_SCALARS}")
+            self.kept.append(backend.native(wanted.run, &step.run, &step.context))
+            step.n_operands = len(wanted.operands)
+            step.n_scalars = len(wanted.scalars)
+            for j in range(step.n_operands):
+                kind, value = wanted.operands[j]
+                step.operands[j].own = kind == "workspace"
+                step.operands[j].value = value
+            for j in range(step.n_scalars):
+                kind, value = wanted.scalars[j]
+                step.scalars[j].own = kind == "constant"
+                step.scalars[j].value = value
+
+    def __dealloc__(self):
+        free(self.native.steps)
+
+
+cdef class Blas:
+    """A prepared call of cuBLAS; the context of its native entry.
+
+    Parameters
+    ----------
+    backend : CudaBackend
+        Whose library is open.
+    words
+        The members of atomr_blas_spec, in order.
+    """
+
+    def __cinit__(self, CudaBackend backend not None, tuple words):
+        cdef atomr_failure failure
+        cdef int64_t *into = <int64_t *>&self.native.spec
+        cdef int code
+        memset(&failure, 0, sizeof(failure))
+        if len(words) * sizeof(int64_t) != sizeof(atomr_blas_spec):
+            raise InvalidRequest(f"a BLAS call of {len(words)} words instead of {sizeof(atomr_blas_spec) // 8}")
+        for i, word in enumerate(words):
+            into[i] = word
+        self.backend = backend
+        self.native.owner = backend.blas
+        code = atomr_blas_check(&self.native.spec, &failure)
+        if code != ATOMR_OK:
+            refuse(code, &failure, "planning a BLAS call")
