@@ -1,0 +1,299 @@
+/* Mailboxes: order within a lane, full rings, long messages, and sleepers that must wake. */
+#include <sys/eventfd.h>
+
+#include "rig.h"
+
+static int sequence_send(rig *r, unsigned lane, uint64_t number, int fails, atomr_reply *reply) {
+    const uint64_t scalars[2] = {number, (uint64_t)fails};
+    return rig_send(r, lane, RIG_SEQUENCE, NULL, 0, scalars, 2, reply, NULL);
+}
+
+static void fifo(uint32_t cells, unsigned n_lanes, unsigned n, uint64_t spin_ns) {
+    rig r;
+    rig_open(&r, cells, n_lanes, 1);
+    r.spin_ns = spin_ns;
+    r.naps_forever = 1;
+    r.s->slice_ns = RIG_FOREVER * INT64_C(1000000000);
+    rig_start_worker(&r);
+    for (uint64_t i = 0; i < n; i++)
+        for (unsigned lane = 0; lane < n_lanes; lane++) CHECK_EQ(sequence_send(&r, lane, i, 0, NULL), ATOMR_DONE);
+    rig_drain(&r);
+    for (unsigned lane = 0; lane < n_lanes; lane++) CHECK_EQ(rig_sequence[lane], n);
+    rig_close(&r);
+}
+
+static void test_fifo(void) {
+    fifo(32, 1, 5000, 5000);
+    fifo(64, 3, 3000, 0);
+    fifo(1024, 2, 20000, 5000);
+    fifo(32, 64, 50, 0);
+}
+
+/* Many threads send to many lanes with nearly full rings; every thread knows the order of its own. */
+enum { SENDERS = 4, LANES = 3, SENT = 1500 };
+
+typedef struct {
+    rig *r;
+    uint64_t random, number;
+    unsigned index;
+} crowd;
+
+static void *crowd_main(void *argument) {
+    crowd *c = argument;
+    rig_buffer own[2] = {rig_alloc(c->r, ATOMR_VOLATILE, RIG_NBYTES), rig_alloc(c->r, ATOMR_VOLATILE, RIG_NBYTES)};
+    uint64_t expected[2][2] = {{0, 0}, {0, 0}};
+    rig_write(rig_address(c->r, &own[0]), 0);
+    rig_write(rig_address(c->r, &own[0]) + RIG_HALF, 0);
+    for (unsigned i = 0; i < SENT; i++) {
+        const uint64_t number = c->index * (uint64_t)SENT + i;
+        const atomr_use uses[2] = {rig_reads(&own[i % 2]), rig_overwrites(&own[1 - i % 2])};
+        const unsigned lane = (unsigned)(check_random(&c->random) % LANES);
+        atomr_reply reply = {0};
+        uint64_t ticket;
+        const int ask = check_random(&c->random) % 8 == 0;
+        CHECK_EQ(rig_mix_send(c->r, lane, number, uses, 2, 1, 0, ask ? &reply : NULL, &ticket), ATOMR_DONE);
+        const uint64_t *was = expected[i % 2];
+        const uint64_t value = rig_hash(rig_hash(number, was[0]), was[1]);
+        expected[1 - i % 2][0] = rig_hash(value, 2);
+        expected[1 - i % 2][1] = rig_hash(value, 3);
+        if (!ask) continue;
+        rig_wait(c->r, lane, ticket);
+        CHECK_EQ(rig_outcome(c->r, &reply), ATOMR_OK);
+        CHECK_EQ(atomic_load(&rig_log[number].value), value);
+    }
+    rig_drain(c->r);
+    const uint64_t *last = rig_address(c->r, &own[SENT % 2]);
+    CHECK_EQ(rig_read(last), expected[SENT % 2][0]);
+    CHECK_EQ(rig_read(last + RIG_HALF), expected[SENT % 2][1]);
+    for (int i = 0; i < 2; i++) CHECK_EQ(atomr_free(c->r->s, own[i].slot, own[i].generation), ATOMR_DONE);
+    return NULL;
+}
+
+static void many_senders(int gpu) {
+    rig r;
+    rig_open(&r, 32, LANES, 2);
+    if (gpu) r.gpu = fake_open(2, 100);
+    rig_start_log(SENDERS * SENT);
+    rig_segment(&r, ATOMR_VOLATILE, 1 << 16);
+    rig_start_worker(&r);
+    pthread_t threads[SENDERS];
+    crowd crowds[SENDERS];
+    for (unsigned i = 0; i < SENDERS; i++) {
+        crowds[i] = (crowd){&r, 77 + i, 0, i};
+        CHECK(pthread_create(&threads[i], NULL, crowd_main, &crowds[i]) == 0);
+    }
+    for (unsigned i = 0; i < SENDERS; i++) pthread_join(threads[i], NULL);
+    rig_close(&r);
+}
+
+static void test_many_senders(void) { many_senders(0); }
+static void test_many_senders_gpu(void) { many_senders(1); }
+
+/* The longest messages, with dependencies on every other lane, so that rings wrap inside of them. */
+static void long_messages(int gpu) {
+    enum { N = 60, BUFFERS = 16 };
+    rig r;
+    rig_open(&r, 32, 8, 3);
+    if (gpu) r.gpu = fake_open(3, 0);
+    rig_start_log(4000);
+    rig_segment(&r, ATOMR_VOLATILE, 1 << 20);
+    rig_start_worker(&r);
+    rig_buffer buffers[BUFFERS];
+    for (int i = 0; i < BUFFERS; i++) buffers[i] = rig_alloc(&r, ATOMR_VOLATILE, RIG_NBYTES);
+    uint64_t number = 0, values[BUFFERS] = {0};
+    for (unsigned round = 0; round < N; round++) {
+        for (unsigned i = 0; i < BUFFERS; i++) {
+            const atomr_use use = rig_overwrites(&buffers[i]);
+            CHECK_EQ(rig_mix_send(&r, 1 + i % 7, number, &use, 1, 0, 0, NULL, NULL), ATOMR_DONE);
+            values[i] = number++;
+        }
+        const unsigned lane = (unsigned)rig_below(&r, 8), n = 1 + (unsigned)rig_below(&r, ATOMR_MAX_OPERANDS);
+        atomr_use uses[ATOMR_MAX_OPERANDS];
+        uint64_t value = number, ticket;
+        for (unsigned i = 0; i < n; i++) {
+            const unsigned b = (unsigned)rig_below(&r, BUFFERS);
+            uses[i] = rig_reads(&buffers[b]);
+            value = rig_hash(rig_hash(value, rig_hash(values[b], 0)), rig_hash(values[b], 1));
+        }
+        CHECK_EQ(rig_mix_send(&r, lane, number, uses, n, n, 0, NULL, &ticket), ATOMR_DONE);
+        rig_wait(&r, lane, ticket);
+        CHECK_EQ(atomic_load(&rig_log[number++].value), value);
+    }
+    rig_close(&r);
+}
+
+static void test_long_messages(void) { long_messages(0); }
+static void test_long_messages_gpu(void) { long_messages(1); }
+
+static void test_refusals(void) {
+    rig r;
+    rig_open(&r, 32, 1, 4);
+    rig_segment(&r, ATOMR_VOLATILE, 1 << 16);
+    rig_buffer b = rig_alloc(&r, ATOMR_VOLATILE, RIG_NBYTES);
+    atomr_use use[2] = {rig_reads(&b), rig_reads(&b)};
+    uint64_t ticket, scalars[ATOMR_MAX_SCALARS] = {0};
+    unsigned bad = 9;
+    CHECK_EQ(atomr_send(r.s, 0, 0, use, 241, NULL, 0, 0, NULL, &ticket, &bad), ATOMR_TOO_LARGE);
+    CHECK_EQ(atomr_send(r.s, 0, 0, use, 1, scalars, 65, 0, NULL, &ticket, &bad), ATOMR_TOO_LARGE);
+    CHECK_EQ(atomr_send(r.s, 1, 0, use, 1, scalars, 1, 0, NULL, &ticket, &bad), ATOMR_REFUSED);
+    CHECK_EQ(atomr_send(r.s, 64, 0, use, 1, scalars, 1, 0, NULL, &ticket, &bad), ATOMR_REFUSED);
+    use[1].generation++;
+    CHECK_EQ(atomr_send(r.s, 0, 0, use, 2, scalars, 1, 0, NULL, &ticket, &bad), ATOMR_STALE);
+    CHECK_EQ(bad, 1);
+    CHECK_EQ(atomr_free(r.s, b.slot, b.generation), ATOMR_DONE);
+    CHECK_EQ(atomr_free(r.s, b.slot, b.generation), ATOMR_STALE);
+    CHECK_EQ(atomr_send(r.s, 0, 0, use, 1, scalars, 1, 0, NULL, &ticket, &bad), ATOMR_STALE);
+    CHECK_EQ(bad, 0);
+    /* A full mailbox, with no worker to empty it: exactly as many as there are cells. */
+    for (unsigned i = 0; i < 32; i++)
+        CHECK_EQ(atomr_send(r.s, 0, 0, NULL, 0, NULL, 0, 0, NULL, &ticket, &bad), ATOMR_DONE);
+    CHECK_EQ(atomr_send(r.s, 0, 0, NULL, 0, NULL, 0, 0, NULL, &ticket, &bad), ATOMR_FULL);
+    CHECK_EQ(atomr_room_ticket(r.s, 0), 16);
+    CHECK_EQ(atomr_wait(r.s, 0, 1, 1000000, 0), ATOMR_TIMEOUT);
+    rig_start_worker(&r); /* and what was sent before there was a worker runs */
+    rig_drain(&r);
+    CHECK_EQ(atomr_room_ticket(r.s, 0), 0);
+    rig_close(&r);
+}
+
+/* No timeout hides a lost wake-up here: a sleeper that is forgotten hangs until the watchdog ends the test. */
+static void test_parked_lanes_wake(void) {
+    rig r;
+    rig_open(&r, 32, 2, 5);
+    r.spin_ns = 0;
+    r.naps_forever = 1;
+    r.s->slice_ns = RIG_FOREVER * INT64_C(1000000000);
+    rig_start_worker(&r);
+    for (uint64_t i = 0; i < 12000; i++) {
+        const unsigned lane = (unsigned)(i % 2);
+        uint64_t ticket;
+        const uint64_t scalars[2] = {i / 2, 0};
+        CHECK_EQ(rig_send(&r, lane, RIG_SEQUENCE, NULL, 0, scalars, 2, NULL, &ticket), ATOMR_DONE);
+        CHECK_EQ(atomr_wait(r.s, lane, ticket, -1, rig_below(&r, 3) * 1000), ATOMR_DONE);
+        if (i % 64 == 0) usleep((unsigned)rig_below(&r, 60));
+        /* The next send shall meet the lane anywhere between its last look and its sleep. */
+        for (uint64_t pauses = rig_below(&r, 200); pauses > 0; pauses--) atomr_pause();
+    }
+    CHECK(atomic_load(&r.k->lanes[0]->w->parks) > 0);
+    rig_close(&r);
+}
+
+/* Rounds: all wait for tickets of a handful of messages, which are sent meanwhile, and nothing comes after
+ * them that could wake somebody by chance. */
+enum { SLEEPERS = 4, ROUNDS = 250, MOST = 12 };
+
+typedef struct {
+    rig *r;
+    pthread_barrier_t *barrier;
+    const uint64_t *sent; /* of each lane, before the round */
+    const unsigned *sends;
+    uint64_t random, rings, wants;
+    unsigned index;
+    int fd;
+} sleeper;
+
+static void *waiter_main(void *argument) {
+    sleeper *w = argument;
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        pthread_barrier_wait(w->barrier);
+        for (unsigned k = 0; k < 3; k++) {
+            const unsigned lane = (unsigned)(check_random(&w->random) % w->r->n_lanes);
+            if (w->sends[lane] == 0) continue;
+            const uint64_t ticket = w->sent[lane] + 1 + check_random(&w->random) % w->sends[lane];
+            CHECK_EQ(atomr_wait(w->r->s, lane, ticket, -1, check_random(&w->random) % 4 * 500), ATOMR_DONE);
+            CHECK(atomr_resolved(w->r->s, lane, ticket));
+        }
+        pthread_barrier_wait(w->barrier);
+    }
+    return NULL;
+}
+
+/* An event loop: it sleeps on its eventfd alone. */
+static void *loop_main(void *argument) {
+    sleeper *w = argument;
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        pthread_barrier_wait(w->barrier);
+        for (unsigned k = 0; k < 2; k++) {
+            const unsigned lane = (unsigned)(check_random(&w->random) % w->r->n_lanes);
+            if (w->sends[lane] == 0) continue;
+            const uint64_t ticket = w->sent[lane] + 1 + check_random(&w->random) % w->sends[lane];
+            w->wants++; /* the lane may ring for a wish that is taken back at once, too */
+            if (atomr_want(w->r->s, lane, w->index, ticket)) continue;
+            while (!atomr_resolved(w->r->s, lane, ticket)) { /* a ring may be of the want before */
+                uint64_t n;
+                CHECK_EQ(read(w->fd, &n, sizeof n), sizeof n);
+                w->rings += n;
+            }
+        }
+        pthread_barrier_wait(w->barrier);
+    }
+    return NULL;
+}
+
+static void sleepers(int gpu, void *(*body)(void *)) {
+    rig r;
+    rig_open(&r, 64, 2, 6);
+    if (gpu) r.gpu = fake_open(6, 50);
+    r.spin_ns = 1000;
+    r.naps_forever = 1;
+    r.s->slice_ns = RIG_FOREVER * INT64_C(1000000000);
+    rig_start_worker(&r);
+    pthread_barrier_t barrier;
+    pthread_barrier_init(&barrier, NULL, SLEEPERS + 1);
+    pthread_t threads[SLEEPERS];
+    sleeper all[SLEEPERS];
+    uint64_t sent[2];
+    unsigned sends[2];
+    for (unsigned i = 0; i < SLEEPERS; i++) {
+        const int fd = eventfd(0, EFD_CLOEXEC);
+        CHECK(fd >= 0);
+        all[i] = (sleeper){&r, &barrier, sent, sends, 100 + i, 0, 0, i + 1, fd};
+        CHECK_EQ(atomr_worker_subscribe(r.k, i + 1, dup(fd)), 0);
+        CHECK(pthread_create(&threads[i], NULL, body, &all[i]) == 0);
+    }
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        for (unsigned lane = 0; lane < 2; lane++) {
+            sent[lane] = r.s->lanes[lane].ticket;
+            sends[lane] = (unsigned)rig_below(&r, MOST);
+        }
+        pthread_barrier_wait(&barrier);
+        unsigned left[2] = {sends[0], sends[1]};
+        while (left[0] + left[1]) {
+            const unsigned lane = (unsigned)rig_below(&r, 2);
+            if (left[lane] == 0) continue;
+            left[lane]--;
+            CHECK_EQ(rig_send(&r, lane, RIG_NOOP, NULL, 0, NULL, 0, NULL, NULL), ATOMR_DONE);
+            if (rig_below(&r, 4) == 0) usleep((unsigned)rig_below(&r, 60));
+        }
+        pthread_barrier_wait(&barrier);
+    }
+    for (unsigned i = 0; i < SLEEPERS; i++) pthread_join(threads[i], NULL);
+    rig_stop_worker(&r);
+    for (unsigned i = 0; i < SLEEPERS; i++) {
+        CHECK(all[i].rings <= all[i].wants + 1); /* one for the subscription itself */
+        close(all[i].fd);
+    }
+    pthread_barrier_destroy(&barrier);
+    rig_close(&r);
+}
+
+static void test_parked_waiters_wake(void) { sleepers(0, waiter_main); }
+static void test_parked_waiters_wake_gpu(void) { sleepers(1, waiter_main); }
+static void test_subscribers(void) { sleepers(0, loop_main); }
+static void test_subscribers_gpu(void) { sleepers(1, loop_main); }
+
+int main(int argc, char **argv) {
+    rig_watchdog(120);
+    RUN(test_fifo);
+    RUN(test_many_senders);
+    RUN(test_many_senders_gpu);
+    RUN(test_long_messages);
+    RUN(test_long_messages_gpu);
+    RUN(test_refusals);
+    RUN(test_parked_lanes_wake);
+    RUN(test_parked_waiters_wake);
+    RUN(test_parked_waiters_wake_gpu);
+    RUN(test_subscribers);
+    RUN(test_subscribers_gpu);
+    return check_end(argc, argv);
+}
