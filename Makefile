@@ -1,0 +1,128 @@
+# Everything here works on a machine with Python >= 3.11 (with its headers and venv), gcc and make.
+# The virtual environment .venv is made when first needed, and the package installed into it in
+# editable mode: changed Python files count at once, changed native sources are compiled by the next make.
+
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo $$p; exit; }; done; echo none)
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --no-input
+INSTALL := $(PIP) install --no-build-isolation --editable
+NATIVE := $(wildcard cython/*.pyx cython/*.pxd cython/*.pxi cython/*.c cython/*.h)
+SANITIZERS ?= address undefined thread
+ARGS ?=
+# More extras of the package for the virtual environment, as in: make test EXTRAS=cu13
+EXTRAS ?=
+comma := ,
+
+# Build tools of the virtual environment (cmake, ninja, cython) come before the machine's.
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: FORCE help demo test test-all chaos bench doctor lint format typecheck sanitize dist clean install check-machine
+
+help:
+	@echo 'make demo       train a network by messages, kill its worker half-way, go on'
+	@echo 'make test       run the tests (test-all: the slow ones too)'
+	@echo 'make doctor     say what works on this machine'
+	@echo 'make lint | format | typecheck | sanitize'
+	@echo 'make bench | chaos'
+	@echo 'make dist       build sdist and wheel into dist/'
+	@echo 'make clean      remove everything that was built, .venv too'
+	@echo "NVIDIA's libraries as wheels: EXTRAS=cu13 (or cu12), as in: make test EXTRAS=cu13"
+	@echo "Options for the program that is run go into ARGS, as in: make test ARGS='-k dlpack'"
+
+demo: $(VENV)/.installed
+	@$(BIN)/python -m atomr_native demo $(ARGS)
+
+doctor: $(VENV)/.installed
+	@$(BIN)/python -m atomr_native doctor $(ARGS)
+
+test: $(VENV)/.installed
+	@$(BIN)/python -m pytest -q -m 'not slow' $(ARGS)
+
+test-all: $(VENV)/.installed
+	@$(BIN)/python -m pytest -q $(ARGS)
+
+chaos: $(VENV)/.installed
+	@ATOMR_NATIVE_CHAOS=long $(BIN)/python -m pytest -q -m chaos --timeout=0 $(ARGS)
+
+bench: $(VENV)/.bench
+	@$(BIN)/python -m bench $(ARGS)
+
+lint: $(VENV)/.dev
+	@$(BIN)/ruff check --quiet --output-format concise .
+	@$(BIN)/ruff format --quiet --check .
+	@$(BIN)/cython-lint $(wildcard cython/*.pyx cython/*.pxd cython/*.pxi)
+	@$(BIN)/codespell
+	@echo 'lint: clean'
+
+format: $(VENV)/.dev
+	@$(BIN)/ruff check --quiet --fix-only .
+	@$(BIN)/ruff format --quiet .
+
+typecheck: $(VENV)/.dev
+	@$(BIN)/mypy
+
+# The native core's own tests, in C and without Python, once under each sanitizer.
+sanitize:
+	@set -e; for sanitizer in $(SANITIZERS); do \
+		$(MAKE) --no-print-directory --silent -C tests/native check SAN=$$sanitizer; done
+
+dist: $(VENV)/.dev
+	@rm -rf dist
+	@$(BIN)/python -m build --outdir dist >/dev/null
+	@ls dist
+
+clean:
+	rm -rf build dist $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis tests/native/build
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+install: $(VENV)/.installed
+
+check-machine:
+	@test '$(PYTHON)' != none || { \
+		echo 'atomr_native needs Python 3.11 or newer, as python3 on PATH or as make PYTHON=/path/to/python3.' >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11)' 2>/dev/null || { \
+		echo '$(PYTHON) is no Python 3.11 or newer.' >&2; exit 1; }
+	@missing=; \
+	$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || missing="$$missing python3-venv"; \
+	$(PYTHON) -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' \
+		|| missing="$$missing python3-dev"; \
+	command -v cc >/dev/null || command -v gcc >/dev/null || missing="$$missing gcc libc6-dev"; \
+	test -z "$$missing" || { \
+		echo "Missing on this machine:$$missing. On Debian and Ubuntu: apt-get install$$missing" >&2; exit 1; }
+
+$(VENV)/.created:
+	@$(MAKE) --no-print-directory check-machine
+	@echo 'Making the virtual environment $(VENV) ...'
+	@rm -rf $(VENV)
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.tools: pyproject.toml | $(VENV)/.created
+	@echo 'Installing build tools into $(VENV) ...'
+	@$(PIP) install 'scikit-build-core>=0.11' 'cython>=3.1,<4' 'cmake>=3.25' ninja
+	@touch $@
+
+# Touched when the extras change, so that they are installed then.
+$(VENV)/.extras: FORCE | $(VENV)/.created
+	@printf '%s' '$(EXTRAS)' | cmp -s - $@ || printf '%s' '$(EXTRAS)' > $@
+
+FORCE:
+
+$(VENV)/.installed: $(VENV)/.tools $(VENV)/.extras pyproject.toml CMakeLists.txt Makefile $(NATIVE)
+	@echo 'Compiling atomr_native and installing it into $(VENV) ...'
+	@$(INSTALL) '.[examples,test$(addprefix $(comma),$(EXTRAS))]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.installed
+	@echo 'Installing development tools into $(VENV) ...'
+	@$(INSTALL) '.[dev]'
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.installed
+	@echo 'Installing the libraries that the benchmarks compare with into $(VENV) ...'
+	@$(INSTALL) '.[bench]'
+	@touch $@
