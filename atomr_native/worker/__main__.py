@@ -1,0 +1,79 @@
+"""Start of a worker process: ``python -P -m atomr_native.worker --control-fd N``.
+
+Started by `atomr_native.placement`, never by hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import os
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import NoReturn
+
+from . import logs
+from .contracts import Builders, LanesFactory
+from .loop import WorkerLoop
+
+__all__ = ["main"]
+
+#: Imported before the worker reports that it is ready, so that a standby has nothing left to load.
+_PRELOAD = ("numpy", "ml_dtypes", "atomr_native._lib.lanes", "atomr_native.worker.host")
+
+
+def main(
+    arguments: Sequence[str] | None = None,
+    *,
+    lanes_factory: LanesFactory | None = None,
+    builders: Builders | None = None,
+) -> NoReturn:
+    """Serve one parent until it closes the socket or dies; leaves by ``_exit``."""
+    parser = argparse.ArgumentParser(
+        prog="python -m atomr_native.worker", description="A worker of atomr_native; an atomr_native.System starts it."
+    )
+    parser.add_argument("--control-fd", type=int, required=True, help="one end of an AF_UNIX stream socket pair")
+    parser.add_argument("--parent-pidfd", type=int, default=-1, help="a pidfd of the parent")
+    parser.add_argument("--warm", default="", help="make ready for this device, as a standby")
+    options = parser.parse_args(arguments)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
+    status = 1
+    try:
+        for fd in (options.control_fd, options.parent_pidfd):
+            if fd >= 0:
+                os.set_inheritable(fd, False)
+        for name in _PRELOAD:
+            # What is missing is reported when it is needed, as the typed answer to a request.
+            with contextlib.suppress(ImportError):
+                importlib.import_module(name)
+        with contextlib.suppress(ImportError):
+            importlib.import_module("atomr_native.worker.host.blas_threads").adopt_process()
+        if options.warm.startswith("cuda:"):
+            # A standby whose driver refuses is none: it ends here, and the next worker starts from scratch.
+            importlib.import_module("atomr_native.worker.cuda.device").warm_up()
+        with socket.socket(fileno=options.control_fd) as sock:
+            loop = WorkerLoop(
+                sock,
+                placement="process",
+                lanes_factory=lanes_factory,
+                builders=builders,
+                parent_pidfd=options.parent_pidfd,
+            )
+            logs.install(loop.post_log)
+            status = loop.run()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        with contextlib.suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        # Threads of lanes and libraries may be anywhere: no interpreter shutdown, no destructors.
+        os._exit(status)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,201 @@
+"""Proof that a worker works, and faults on request for those who test that it may fail."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn
+
+import numpy as np
+
+from ..errors import InvalidRequest, LibraryError, Unsupported
+
+__all__ = [
+    "FAULTS",
+    "GPU_FAULTS",
+    "IDLE_GPU_FAULT",
+    "OPERATIONS",
+    "Assign",
+    "assign",
+    "build",
+    "inject",
+    "known_answer",
+]
+
+#: Fills an array with a number.
+Assign = Callable[[np.ndarray[Any, Any], float], None]
+
+#: The faults that `inject` knows.
+FAULTS: Final = ("segfault", "abort", "exit", "hang", "raise")
+
+#: Those of a GPU, each a message: see `atomr_native.worker.cuda.faults`.
+GPU_FAULTS: Final = ("illegal address", "misaligned address", "trap", "assert", "endless")
+#: One of a GPU that no message commits, on a stream that nobody waits for.
+IDLE_GPU_FAULT: Final = "illegal address while idle"
+
+#: Operations for tests, which only a worker with ``allow_crash`` builds; see `build`.
+OPERATIONS: Final = ("test.crash", "test.fail", "test.wait", "test.workspace")
+
+_LONGEST_WAIT: Final = 120.0  # seconds: a test that forgets its gate does not hang for ever
+
+_ERRORS: Final[dict[str, Callable[[str], BaseException]]] = {
+    "InvalidRequest": InvalidRequest,
+    "KeyboardInterrupt": KeyboardInterrupt,
+    "LibraryError": lambda text: LibraryError("testlib", 7, "TEST_STATUS", "test.fail", text),
+    "MemoryError": MemoryError,
+    "SystemExit": SystemExit,
+    "Unsupported": Unsupported,
+    "ValueError": ValueError,
+}
+
+
+def inject(how: str, *, in_process: bool) -> bool:
+    """Commit a fault in the calling thread.
+
+    Parameters
+    ----------
+    how
+        ``"segfault"`` (a read of address zero), ``"abort"``, ``"exit"`` (status 3, without a word), ``"hang"``
+        (forever, with the GIL held) or ``"raise"``.
+    in_process
+        Whether this process is a worker of its own.  In a thread of the user's process only ``"exit"`` (the worker
+        thread ends) and ``"raise"`` are possible.
+
+    Returns
+    -------
+    bool
+        True if the worker thread must end now.
+    """
+    if how not in FAULTS:
+        raise InvalidRequest(f"unknown fault {how!r}; allowed: {', '.join(FAULTS)}")
+    if how == "raise":
+        raise RuntimeError("a fault was injected: raise")
+    if not in_process:
+        if how == "exit":
+            return True
+        raise Unsupported(f"fault {how!r} would end this very process; with isolation='thread' use 'raise' or 'exit'")
+    if how == "segfault":
+        ctypes.string_at(0)
+    elif how == "abort":
+        os.abort()
+    elif how == "hang":
+        _hang()
+    os._exit(3)
+
+
+@dataclass(frozen=True, slots=True)
+class _Built:
+    run: Callable[..., None]
+    workspace: int = 0
+
+
+def assign(array: np.ndarray[Any, Any], value: float) -> None:
+    """Fill an array of the host device."""
+    array[...] = value
+
+
+def build(spec: dict[str, Any], *, in_process: bool, assign: Assign = assign) -> _Built:
+    """Build a test operation; `assign` fills a contiguous array of the device, in the order of its lane.
+
+    ``test.fail`` raises ``spec["error"]`` (a name of `_ERRORS`, or one of `FAULTS`) with ``spec["text"]``, when it is
+    built if ``spec["when"]`` is ``"build"``, else when it runs, after writing 0xEE into the bytes of its last operand
+    if ``spec["touch"]`` says so.  ``test.wait`` waits until the first element of its first operand, which is host
+    memory, is not zero; with ``spec["path"]``, its build waits until that file exists, and its run does nothing.
+    ``test.workspace`` does nothing, and wants a workspace of ``spec["bytes"]``.  ``test.crash`` commits the fault
+    ``spec["how"]`` (one of `FAULTS`, ``"sleep"`` or ``"none"``), when it is built or when it runs, after writing
+    ``spec["half"]``, if there is one, into the first half of its last operand, and sleeping ``spec["seconds"]`` without
+    the GIL.
+    """
+    if spec["op"] == "test.crash":
+        return _build_crash(spec, in_process=in_process, assign=assign)
+    if spec["op"] == "test.workspace":
+        return _Built(lambda _arrays, _scalars: None, int(spec["bytes"]))
+    if spec["op"] == "test.wait":
+        path = spec.get("path")
+        if path is not None:
+            _wait_until(lambda: os.path.exists(path))
+            return _Built(lambda _arrays, _scalars: None)
+        return _Built(lambda arrays, _scalars: _wait_until(lambda: bool(arrays[0].flat[0])))
+    error, text, touch = str(spec["error"]), str(spec.get("text", "")), bool(spec.get("touch"))
+
+    def fail(arrays: tuple[np.ndarray[Any, Any], ...], _scalars: tuple[Any, ...]) -> None:
+        if touch:
+            assign(arrays[-1].view(np.uint8), 0xEE)
+        if error in FAULTS:
+            inject(error, in_process=in_process)
+        raise _ERRORS[error](text)
+
+    if spec.get("when") == "build":
+        fail((), ())
+    return _Built(fail)
+
+
+def _build_crash(spec: dict[str, Any], *, in_process: bool, assign: Assign) -> _Built:
+    how, half, seconds = str(spec["how"]), spec.get("half"), float(spec.get("seconds", 0.0))
+    if how not in (*FAULTS, "sleep", "none"):
+        raise InvalidRequest(f"unknown fault {how!r}; allowed: {', '.join(FAULTS)}, sleep, none")
+
+    def crash(arrays: tuple[np.ndarray[Any, Any], ...], _scalars: tuple[Any, ...]) -> None:
+        if half is not None:
+            target = arrays[-1].reshape(-1)
+            assign(target[: target.size // 2], half)
+        if seconds:
+            time.sleep(seconds)
+        if how in FAULTS:
+            inject(how, in_process=in_process)
+
+    if spec.get("when") == "build":
+        crash((), ())
+    return _Built(crash)
+
+
+def _wait_until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + _LONGEST_WAIT
+    while not condition():
+        if time.monotonic() > end:
+            raise TimeoutError(f"nobody opened the gate within {_LONGEST_WAIT:g} s")
+        time.sleep(0.001)
+
+
+def _hang() -> NoReturn:
+    pause = ctypes.PyDLL(None).pause  # PyDLL: the call keeps the GIL
+    while True:
+        pause()
+
+
+def known_answer() -> None:
+    """Compute something whose result is known, through memory of its own.
+
+    The numbers are small integers, which float32 holds exactly in any order of summation, so the comparison is exact.
+
+    Raises
+    ------
+    LibraryError
+        If the device computes or remembers wrongly.
+    """
+    rows, inner, columns = 17, 33, 9
+    a = [[(3 * i + 5 * k) % 13 - 6 for k in range(inner)] for i in range(rows)]
+    b = [[(7 * k + 2 * j) % 11 - 5 for j in range(columns)] for k in range(inner)]
+    expected = [[sum(a[i][k] * b[k][j] for k in range(inner)) for j in range(columns)] for i in range(rows)]
+    with mmap.mmap(-1, 4 * (rows * inner + inner * columns + rows * columns)) as memory:
+        x, y, z = _carve(memory, (rows, inner), (inner, columns), (rows, columns))
+        x[...], y[...], z[...] = a, b, np.nan
+        np.matmul(x, y, out=z)
+        result, kept = z.tolist(), x.tolist() == a and y.tolist() == b
+        del x, y, z  # they export the mapping, which could not be closed
+    if result != expected:
+        raise LibraryError("worker", 0, "wrong result", "the known-answer computation")
+    if not kept:
+        raise LibraryError("worker", 0, "memory changed", "the known-answer computation")
+
+
+def _carve(memory: mmap.mmap, *shapes: tuple[int, int]) -> list[np.ndarray[tuple[int, ...], np.dtype[np.float32]]]:
+    arrays, offset = [], 0
+    for shape in shapes:
+        arrays.append(np.ndarray(shape, np.float32, memory, offset))
+        offset += arrays[-1].nbytes
+    return arrays
