@@ -1,0 +1,77 @@
+"""A matmul as the native plan takes it."""
+
+from __future__ import annotations
+
+from dataclasses import astuple, dataclass
+
+__all__ = ["MatmulDescription"]
+
+
+@dataclass(frozen=True, slots=True)
+class MatmulDescription:
+    """A matmul as ``atomr_matmul_spec`` of ``matmul_plan.h`` has it, member by member.
+
+    `astuple` of it, flattened by `words`, is that struct: 64-bit integers in this order.  `has_algo` and
+    `algo` are for who builds the native plan.
+    """
+
+    m: int
+    n: int
+    k: int
+    batch: int
+    type_a: int
+    type_b: int
+    type_c: int
+    type_d: int
+    type_bias: int
+    type_aux: int
+    compute: int
+    scale: int
+    trans_a: int
+    trans_b: int
+    order_a: int
+    order_b: int
+    ld_a: int
+    ld_b: int
+    ld_c: int
+    ld_d: int
+    step_a: int
+    step_b: int
+    step_c: int
+    step_d: int
+    epilogue: int
+    step_bias: int
+    ld_aux: int
+    step_aux: int
+    clear_aux: int
+    fast_accum: int
+    mode_a: int
+    mode_b: int
+    a: int
+    b: int
+    c: int
+    d: int
+    bias: int
+    aux: int
+    bias_grad: int
+    a_scale: int
+    b_scale: int
+    d_scale: int
+    amax: int
+    alpha_at: int
+    beta_at: int
+    alpha: int
+    beta: int
+    alpha_imag: int
+    beta_imag: int
+    n_operands: int
+    n_scalars: int
+    zero: int = 0
+    workspace_bytes: int = 0
+    has_algo: int = 0
+    algo: tuple[int, ...] = (0,) * 8
+
+    def words(self) -> tuple[int, ...]:
+        """Return the members as one tuple of 64-bit integers, in the order of the C struct."""
+        *numbers, algo = astuple(self)
+        return (*numbers, *algo)

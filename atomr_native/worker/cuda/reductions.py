@@ -1,0 +1,353 @@
+"""Reductions and softmax cross entropy as CUDA kernels.
+
+Every result is the same in each run: which elements meet in which order is fixed by the plan alone.  Sums are trees,
+so they differ from NumPy's in the last places.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from ..host._blocks import fold_axes
+from ._prelude import STORAGE
+from .codegen import (
+    NARROW,
+    THREADS,
+    alignment,
+    broadcast_strides,
+    by_stride,
+    convert,
+    index_type,
+    kernels,
+    offsets,
+    reach,
+    value_type,
+)
+from .target import Argument, Built, Launch, Target
+
+__all__ = ["build_reduce", "build_softmax_cross_entropy"]
+
+#: Independent accumulators of a thread.
+_WAYS: Final = 4
+#: Elements that a thread should have before a reduction is split further.
+_LEAST: Final = 16
+_MOST_SPLITS: Final = 1024
+
+_SUM = """\
+DEVICE pair fresh(void) { pair p; p.value = 0; return p; }
+DEVICE pair combine(pair a, pair b) { a.value = a.value + b.value; return a; }
+"""
+# Of equal values, and of several NaN, the first; `at` is -1 where nothing has been seen.
+_MAX = """\
+DEVICE pair fresh(void) { pair p; p.value = 0; p.at = -1; return p; }
+DEVICE pair combine(pair a, pair b) {
+  if (b.at < 0) return a;
+  if (a.at < 0) return b;
+  bool a_nan = a.value != a.value, b_nan = b.value != b.value;
+  bool better = a_nan || b_nan ? b_nan && !a_nan : b.value > a.value;
+  bool equal = a_nan || b_nan ? a_nan && b_nan : b.value == a.value;
+  return better || (equal && b.at < a.at) ? b : a;
+}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """How a reduction is cut: `lanes` threads an output, `splits` partial results an output."""
+
+    kept: tuple[int, ...]
+    reduced: tuple[int, ...]
+    kept_x: tuple[int, ...]
+    kept_out: tuple[int, ...]
+    reduced_x: tuple[int, ...]
+    lanes: int
+    splits: int
+
+    @property
+    def outputs(self) -> int:
+        return math.prod(self.kept)
+
+    @property
+    def count(self) -> int:
+        return math.prod(self.reduced)
+
+    @property
+    def blocks(self) -> int:
+        return -(-self.outputs * self.lanes // THREADS)
+
+
+def _lanes(count: int) -> int:
+    """Return how many threads share a row of neighbours."""
+    return 1 if count <= 4 else 32 if count <= 1024 else THREADS
+
+
+def _cut(spec: dict[str, Any], target: Target) -> _Plan:
+    x, out = spec["operands"]
+    shape, axes = tuple(x["shape"]), tuple(spec["axes"])
+    steps = broadcast_strides(x, shape)
+    kept = [i for i in range(len(shape)) if i not in axes]
+    out_steps = broadcast_strides(out, out["shape"])
+    kept_shape, (kept_x, kept_out) = by_stride([shape[i] for i in kept], [tuple(steps[i] for i in kept), out_steps])
+    reduced_shape, reduced_steps = [shape[i] for i in axes], tuple(steps[i] for i in axes)
+    order = tuple(range(len(axes)))
+    if spec["reduction"] != "argmax":  # whose result is an index in the order of the axes
+        order = tuple(sorted(order, key=lambda i: -reduced_steps[i]))
+    ordered = tuple(reduced_shape[i] for i in order) or (1,)
+    reduced, (reduced_x,) = fold_axes(ordered, (tuple(reduced_steps[i] for i in order) or (0,),))
+    count = math.prod(reduced)
+    neighbours = min((s for n, s in zip(reduced, reduced_x, strict=True) if n > 1), default=0)
+    across = min((s for n, s in zip(kept_shape, kept_x, strict=True) if n > 1), default=0)
+    lanes = 1 if across and across < neighbours else _lanes(count)
+    blocks = -(-math.prod(kept_shape) * lanes // THREADS)
+    splits = min(-(-4 * target.sm_count // blocks), count // (lanes * _LEAST), _MOST_SPLITS)
+    return _Plan(kept_shape, reduced, kept_x, kept_out, reduced_x, lanes, max(1, splits))
+
+
+def _tree(lanes: int) -> list[str]:
+    """Return statements that combine the `mine` of the `lanes` threads of each output, for the first of them."""
+    if lanes == 1:
+        return []
+    return [
+        f"SHARED pair all[{THREADS}];",
+        "all[threadIdx.x] = mine;",
+        "SYNC();",
+        f"for (unsigned int half = {lanes // 2}; half; half >>= 1) {{",
+        "if (lane < half) all[threadIdx.x] = combine(all[threadIdx.x], all[threadIdx.x + half]);",
+        "SYNC();",
+        "}",
+        "mine = all[threadIdx.x];",
+    ]
+
+
+def _store(spec: dict[str, Any], result: str, count: int) -> str:
+    """Return the statement that stores `mine` of type `result` at `o`."""
+    out = spec["operands"][1]["dtype"]
+    if spec["reduction"] == "argmax":
+        return f"out[o] = {convert('int64', out, 'mine.at')};"
+    if spec["reduction"] == "mean":
+        divisor = float(np.float32(count)) if result == "float32" else float(count)
+        return f"const {STORAGE[result]} mean = mine.value / ({STORAGE[result]}){divisor!r}; " + (
+            f"out[o] = {convert(result, out, 'mean')};"
+        )
+    return f"out[o] = {convert(result, out, 'mine.value')};"
+
+
+def _first_stage(spec: dict[str, Any], plan: _Plan, result: str, kind: str) -> list[str]:
+    x, out = (o["dtype"] for o in spec["operands"])
+    indexed = spec["reduction"] in ("max", "argmax")
+    load = convert(x, result, "(x[b + r] != 0)" if x == "bool" else "x[b + r]")
+    last = "part" if plan.splits > 1 else "out"
+    step = -(-plan.count // plan.splits)
+    inner = [
+        f"for ({kind} k = 0; k < {_WAYS}; k++) {{",
+        f"const {kind} j = j0 + k * {plan.lanes}u;",
+        "if (j >= end) break;",
+        *offsets(plan.reduced, {"r": plan.reduced_x}, "j", kind),
+        f"pair p; p.value = {load};" + (" p.at = (long long)j;" if indexed else ""),
+        "acc[k] = combine(acc[k], p);",
+        "}",
+    ]
+    return [
+        f"KERNEL reduce(const {STORAGE[x]} *__restrict__ x, "
+        f"{'pair *__restrict__ part' if plan.splits > 1 else f'{STORAGE[out]} *__restrict__ out'}) {{",
+        f"const {kind} group = ({kind})(thread_index() / {plan.lanes}u);",
+        f"const {kind} lane = threadIdx.x % {plan.lanes}u;",
+        f"const {kind} begin = blockIdx.y * ({kind}){step}u;",
+        f"const {kind} end = begin + {step}u < {plan.count}u ? begin + {step}u : {plan.count}u;",
+        f"pair acc[{_WAYS}];",
+        "#pragma unroll",
+        f"for (int k = 0; k < {_WAYS}; k++) acc[k] = fresh();",
+        f"if (group < {plan.outputs}u) {{",
+        *offsets(plan.kept, {"b": plan.kept_x}, "group", kind),
+        f"for ({kind} j0 = begin + lane; j0 < end; j0 += {_WAYS * plan.lanes}u) {{",
+        "#pragma unroll",
+        *inner,
+        "}",
+        "}",
+        "pair mine = combine(combine(acc[0], acc[1]), combine(acc[2], acc[3]));",
+        *_tree(plan.lanes),
+        f"if (lane == 0 && group < {plan.outputs}u) {{",
+        *(
+            [f"part[group * ({kind}){plan.splits}u + blockIdx.y] = mine;"]
+            if last == "part"
+            else [*offsets(plan.kept, {"o": plan.kept_out}, "group", kind), _store(spec, result, plan.count)]
+        ),
+        "}",
+        "}",
+    ]
+
+
+def _second_stage(spec: dict[str, Any], plan: _Plan, result: str, kind: str) -> list[str]:
+    """Return the kernel that combines partial results, a block for each output."""
+    out = spec["operands"][1]["dtype"]
+    return [
+        f"KERNEL finish(const pair *__restrict__ part, {STORAGE[out]} *__restrict__ out) {{",
+        f"const {kind} group = blockIdx.x;",
+        "const unsigned int lane = threadIdx.x;",
+        "pair mine = fresh();",
+        f"for (unsigned int j = lane; j < {plan.splits}u; j += {THREADS}u)",
+        f"mine = combine(mine, part[group * ({kind}){plan.splits}u + j]);",
+        *_tree(THREADS),
+        "if (lane == 0) {",
+        *offsets(plan.kept, {"o": plan.kept_out}, "group", kind),
+        _store(spec, result, plan.count),
+        "}",
+        "}",
+    ]
+
+
+def _pair(value: str, indexed: bool) -> tuple[list[str], int]:
+    """Return the type of an accumulator and the bytes that it takes at most."""
+    at = " long long at;" if indexed else ""
+    return [f"typedef struct {{ {value_type(value)} value;{at} }} pair;", _MAX if indexed else _SUM], 16
+
+
+def build_reduce(spec: dict[str, Any], target: Target) -> Built:
+    """Build ``elementwise.reduce``: operands ``x, out``, no scalars.
+
+    Deterministic.  A reduction with few outputs runs in two launches, through partial results in the workspace.
+    """
+    x, out = spec["operands"]
+    if math.prod(out["shape"]) == 0:
+        return Built("native", "noop")
+    indexed = spec["reduction"] in ("max", "argmax")
+    result = spec["accumulate"]
+    if indexed:
+        result = "float32" if x["dtype"] in NARROW else x["dtype"]
+    plan = _cut(spec, target)
+    kind = index_type(
+        max(plan.count * 2, plan.outputs * max(plan.lanes, plan.splits)),
+        reach(plan.kept, plan.kept_x) + reach(plan.reduced, plan.reduced_x),
+        reach(plan.kept, plan.kept_out),
+    )
+    helpers, size = _pair(result, indexed)
+    lines = [*helpers, *_first_stage(spec, plan, result, kind)]
+    last: Argument = ("operand", 1) if plan.splits == 1 else ("workspace", 0)
+    launches = [Launch("reduce", (plan.blocks, plan.splits, 1), (THREADS, 1, 1), 0, (("operand", 0), last))]
+    workspace = 0
+    if plan.splits > 1:
+        lines += _second_stage(spec, plan, result, kind)
+        workspace = plan.outputs * plan.splits * size
+        launches.append(Launch("finish", (plan.outputs, 1, 1), (THREADS, 1, 1), 0, (("workspace", 0), ("operand", 1))))
+    return _finish(lines, launches, target, spec, {result, "int64"}, workspace)
+
+
+def _finish(
+    lines: Sequence[str],
+    launches: Sequence[Launch],
+    target: Target,
+    spec: dict[str, Any],
+    computed: set[str],
+    workspace: int,
+) -> Built:
+    dtypes = [o["dtype"] for o in spec["operands"]]
+    return kernels(
+        "\n".join(lines) + "\n",
+        launches,
+        target,
+        dtypes={*dtypes, *computed},
+        alignments=[alignment(dtype) for dtype in dtypes],
+        workspace=workspace,
+    )
+
+
+def _rows(lanes: int, classes: int, acc: str, load: str, grad: str, steps: dict[str, tuple[int, ...]]) -> list[str]:
+    """Return the body of the kernel that serves a row with `lanes` threads."""
+    suffix = "f" if acc == "float" else ""
+
+    def tree(combine: str) -> list[str]:
+        return [
+            "all[threadIdx.x] = mine;",
+            "SYNC();",
+            f"for (unsigned int half = {lanes // 2}; half; half >>= 1) {{",
+            f"if (lane < half) {{ const {acc} a = all[threadIdx.x], b = all[threadIdx.x + half]; "
+            f"all[threadIdx.x] = {combine}; }}",
+            "SYNC();",
+            "}",
+            "mine = all[threadIdx.x - lane];",
+            "SYNC();",
+        ]
+
+    loop = f"for (unsigned int j = lane; j < {classes}u; j += {lanes}u)"
+    at = {name: f"{name}0 + j * (u64){step[1]}u" for name, step in steps.items()}
+    value = load.replace("@", at["x"])
+    return [
+        f"SHARED {acc} all[{THREADS}];",
+        f"{acc} mine = -(({acc})bits_float(0x7f800000u));",
+        f"if (active) {loop} {{ const {acc} a = {value}, b = mine; mine = a >= b || a != a ? a : b; }}",
+        *tree("a >= b || a != a ? a : b"),
+        f"const {acc} top = mine;",
+        "mine = 0;",
+        f"if (active) {loop} mine = mine + exp{suffix}({value} - top);",
+        *tree("a + b"),
+        "if (active) {",
+        f"{loop} {{",
+        f"{acc} g = exp{suffix}({value} - top) / mine;",
+        "if ((long long)j == label) g = g - 1;",
+        f"g = valid ? g * scale : ({acc})bits_float(0x7fc00000u);",
+        f"grad[{at['g']}] = {grad};",
+        "}",
+        "if (lane == 0) {",
+        f"{acc} loss = bits_float(0x7fc00000u);",
+        f"if (valid) {{ const u64 j = (u64)label; loss = log{suffix}(mine) - ({value} - top); }}",
+        "losses[row] = loss;",
+        "}",
+        "}",
+    ]
+
+
+def build_softmax_cross_entropy(spec: dict[str, Any], target: Target) -> Built:
+    """Build ``elementwise.softmax_cross_entropy``: operands ``logits, labels, grad, loss``, no scalars.
+
+    Deterministic; two launches.  A label outside the classes makes the loss and its row of the gradient NaN (on the
+    host such a message fails before it writes anything, which a kernel cannot).
+    """
+    logits, labels, grad, loss = spec["operands"]
+    n, classes = logits["shape"]
+    compute = spec["compute"]
+    acc, name = STORAGE[compute], logits["dtype"]
+    lanes = 32 if classes <= 1024 else THREADS
+    rows = THREADS // lanes
+    steps = {key: broadcast_strides(o, (n, classes)) for key, o in (("x", logits), ("g", grad))}
+    (label_step,) = broadcast_strides(labels, (n,))
+    scale = (1.0 / n).hex() if compute == "float64" else float(np.float32(1.0 / n)).hex()
+    lines = [
+        f"KERNEL rows(const {STORAGE[name]} *__restrict__ x, const {STORAGE[labels['dtype']]} *__restrict__ labels,",
+        f"{STORAGE[name]} *__restrict__ grad, {acc} *__restrict__ losses) {{",
+        f"const unsigned int lane = threadIdx.x % {lanes}u;",
+        f"const u64 row = blockIdx.x * (u64){rows}u + threadIdx.x / {lanes}u;",
+        f"const bool active = row < {n}u;",
+        f"const {acc} scale = ({acc}){scale};",
+        f"const long long label = active ? (long long)labels[row * {label_step}u] : 0;",
+        f"const bool valid = label >= 0 && label < {classes};",
+        f"const u64 x0 = row * {steps['x'][0]}u, g0 = row * {steps['g'][0]}u;",
+        *_rows(lanes, classes, acc, convert(name, compute, "x[@]"), convert(compute, name, "g"), steps),
+        "}",
+        f"KERNEL mean(const {acc} *__restrict__ losses, {STORAGE[loss['dtype']]} *__restrict__ loss) {{",
+        "const unsigned int lane = threadIdx.x;",
+        "pair mine = fresh();",
+        f"for (u64 j = lane; j < {n}u; j += {THREADS}u) {{",
+        "pair p; p.value = losses[j]; mine = combine(mine, p);",
+        "}",
+        *_tree(THREADS),
+        f"if (lane == 0) {{ mine.value = mine.value / ({acc}){float(n)!r}; "
+        f"loss[0] = {convert(compute, loss['dtype'], 'mine.value')}; }}",
+        "}",
+    ]
+    helpers, _ = _pair(compute, False)
+    launches = [
+        Launch(
+            "rows",
+            (-(-n // rows), 1, 1),
+            (THREADS, 1, 1),
+            0,
+            (("operand", 0), ("operand", 1), ("operand", 2), ("workspace", 0)),
+        ),
+        Launch("mean", (1, 1, 1), (THREADS, 1, 1), 0, (("workspace", 0), ("operand", 3))),
+    ]
+    return _finish([*helpers, *lines], launches, target, spec, {compute}, n * (8 if compute == "float64" else 4))

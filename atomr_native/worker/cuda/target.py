@@ -1,0 +1,129 @@
+"""What CUDA builders are told about the device, and what they give back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+__all__ = ["Argument", "Built", "KernelProgram", "Launch", "Target"]
+
+#: Where a kernel's argument comes from: ``("operand", i)`` the address of operand i; ``("float64", j)``,
+#: ``("float32", j)`` and ``("int64", j)`` scalar j of the message, float32 after a conversion; ``("int32", j)`` and the
+#: other narrow integers, and ``("bool", j)``, scalar j if it is in their range, else the message fails; ``("uint64",
+#: value)`` a constant; ``("workspace", offset)`` the address at that byte of the plan's workspace.
+Argument = tuple[
+    Literal[
+        "operand", "float64", "float32", "int64", "int32", "int16", "int8", "uint32", "uint16", "uint8", "bool",
+        "uint64", "workspace", "bytes",
+    ],
+    Any,
+]  # fmt: skip
+
+Extents = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The device that plans are built for.
+
+    Attributes
+    ----------
+    arch : str
+        Architecture of the machine code, as NVRTC spells it: ``"sm_90a"``.
+    sm_count : int
+        Streaming multiprocessors, by which grids are sized.
+    """
+
+    arch: str
+    sm_count: int = 132
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One kernel launch.
+
+    Attributes
+    ----------
+    function : str
+        Name of the kernel in the program's module.
+    grid, block : tuple of int
+        Blocks of the grid and threads of a block, by x, y, z.
+    shared : int
+        Bytes of dynamic shared memory.
+    arguments : tuple of Argument
+        The kernel's parameters in order.
+    cooperative : bool
+        Whether all blocks run at once and may wait for each other.
+    cluster : tuple of int, optional
+        Blocks of a cluster, by x, y, z.
+    """
+
+    function: str
+    grid: Extents
+    block: Extents
+    shared: int
+    arguments: tuple[Argument, ...]
+    cooperative: bool = False
+    cluster: Extents | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KernelProgram:
+    """Launches of one module, to be enqueued in order on one stream.
+
+    Attributes
+    ----------
+    cubin : bytes
+        Machine code to load as a module.
+    launches : tuple of Launch
+    workspace : int
+        Bytes of device memory, aligned to 256, that belong to the plan: their content means nothing between messages,
+        and two messages must not use them at once.
+    alignments : tuple of int
+        Bytes to whose multiple the address of each operand must be aligned: a message with another address must not be
+        launched, since the device would fault.
+    source : str
+        The CUDA C++ that `cubin` was compiled from.
+    report : int
+        Operand, in host memory, to which kernels report an index that is out of bounds: the lane waits for them, and
+        the message then fails.  -1 for kernels that do not.
+    sites : tuple of str
+        Places in the source, by the numbers of reports.
+    sets, needs : str
+        Names of marks of the device, or nothing: a message sets the one when it is enqueued, and fails, saying
+        `lacking`, where the other is not set.
+    lacking : str
+    """
+
+    cubin: bytes
+    launches: tuple[Launch, ...]
+    workspace: int = 0
+    alignments: tuple[int, ...] = ()
+    source: str = ""
+    report: int = -1
+    sites: tuple[str, ...] = ()
+    sets: str = ""
+    needs: str = ""
+    lacking: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """What a lane runs for a plan.
+
+    Attributes
+    ----------
+    kind : str
+        ``"kernels"``: `run` is a `KernelProgram`.  ``"native"``: `run` names a routine of the lanes, ``"noop"`` or
+        ``"copy"`` (operand 0 to operand 1, scalar 0 bytes).  ``"refusal"``: every message fails with
+        `PlanQuarantined`, whose text `run` is.
+    run : KernelProgram or str
+    """
+
+    kind: Literal["kernels", "native", "refusal"]
+    run: KernelProgram | str
+
+    @property
+    def workspace(self) -> int:
+        """Bytes of device memory that a run needs besides its operands."""
+        return self.run.workspace if isinstance(self.run, KernelProgram) else 0
