@@ -1,0 +1,116 @@
+"""A worker kept ready, so that a restart does not wait for an interpreter and its imports."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Mapping
+
+from ..errors import ActorStopped, AtomrError
+from ._environment import WORKER_MODULE
+from ._process import ProcessWorker
+
+__all__ = ["StandbyPool"]
+
+_log = logging.getLogger("atomr_native.placement")
+
+
+class StandbyPool:
+    """At most one worker process that waits for ``init``.
+
+    A standby has imported what a worker needs, initialised the driver of its device and loaded the libraries, and then
+    sleeps in one system call; it costs memory and no time, and none of the device's memory.
+
+    Parameters
+    ----------
+    device
+        Name for the log.
+    environment
+        From `worker_environment`.
+    enabled
+        False: `refill` does nothing, and `take` always starts a worker.
+    start_timeout
+        Seconds until a worker must be ready.
+    """
+
+    def __init__(
+        self,
+        device: str,
+        environment: Mapping[str, str],
+        *,
+        enabled: bool = True,
+        start_timeout: float = 30.0,
+        module: str = WORKER_MODULE,
+    ) -> None:
+        self._device = device
+        self._environment = dict(environment)
+        self._enabled = enabled
+        self._start_timeout = start_timeout
+        self._module = module
+        self._lock = threading.Lock()
+        self._worker: ProcessWorker | None = None
+        self._closed = False
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the standby, or None."""
+        worker = self._worker
+        return None if worker is None else worker.pid
+
+    def take(self) -> ProcessWorker:
+        """Return a worker that is ready for ``init``; it becomes the caller's.  Waits if there is none yet.
+
+        Raises
+        ------
+        LibraryError, Unsupported
+            See `ProcessWorker.wait_ready`.
+        ActorStopped
+            The pool is closed.
+        """
+        with self._lock:
+            self._check_open()
+            worker, self._worker = self._worker, None
+        if worker is not None:
+            try:
+                worker.wait_ready(self._start_timeout)
+                if worker.pump():
+                    return worker
+                _log.warning("the standby of %s had died: %s", self._device, worker.close(0.0))
+            except AtomrError as error:
+                _log.warning("the standby of %s was no good: %s", self._device, error)
+        return ProcessWorker.start(
+            self._device, self._environment, timeout=self._start_timeout, module=self._module
+        )  # fmt: skip
+
+    def refill(self) -> None:
+        """Start the next standby unless there is one.  Does not wait for it; a failure is logged."""
+        with self._lock:
+            if self._closed or not self._enabled or self._worker is not None:
+                return
+            try:
+                self._worker = ProcessWorker.spawn(self._device, self._environment, module=self._module, warm=True)
+            except AtomrError as error:
+                _log.warning("no standby for %s: %s", self._device, error)
+
+    def close(self) -> None:
+        """End the standby.  Idempotent."""
+        with self._lock:
+            self._closed = True
+            worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.kill()
+            with contextlib.suppress(AtomrError):
+                worker.close(0.0)
+
+    def abandon(self) -> None:
+        """In a forked child: close this copy's descriptors without touching the standby."""
+        self._lock = threading.Lock()
+        self._closed = True
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.abandon()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ActorStopped(f"the workers of {self._device} are closed")
