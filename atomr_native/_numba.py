@@ -1,0 +1,306 @@
+"""The one module that imports `numba.cuda`: what a kernel is, its types, its code.
+
+Nothing here needs a GPU.  Importing it takes about 0.4 s, so that it is imported when the first kernel is made.
+"""
+
+from __future__ import annotations
+
+import io
+import threading
+import types as python_types
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from . import _kernel_debug
+from .dtypes import as_dtype, dtype_name
+from .errors import InvalidRequest, LibraryError, Unsupported
+
+__all__ = [
+    "array_type",
+    "compile_ltoir",
+    "device_function",
+    "is_dispatcher",
+    "jit_options",
+    "pickled",
+    "python_function",
+    "record_array_type",
+    "scalar_type",
+    "simulated",
+    "simulated_array",
+    "tuple_type",
+    "with_checks",
+]
+
+_HINT: Final = "`pip install atomr-native[cu13]` (or [cu12], whichever CUDA the driver has) brings it"
+#: Options of ``@cuda.jit`` that are taken over; the others of a dispatcher must be at their defaults.
+_OPTIONS: Final = {"fastmath": False, "lineinfo": False, "opt": True, "debug": False}
+_IGNORED: Final = frozenset({"nopython", "boundscheck", "device", "lto", "extensions", "inline", "forceinline"})
+
+try:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import cloudpickle
+        from numba import cuda
+        from numba.core.registry import CPUDispatcher
+        from numba.cuda import dispatcher as _dispatcher
+        from numba.cuda import random, types
+        from numba.cuda.dispatcher import CUDADispatcher
+        from numba.cuda.np.numpy_support import from_dtype
+        from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
+        from numba.cuda.simulator.kernel import FakeCUDAKernel
+except ImportError as error:
+    raise Unsupported(
+        f"Numba kernels need numba-cuda and cloudpickle, which cannot be imported ({error}); {_HINT}"
+    ) from None
+
+
+def is_dispatcher(kernel: object) -> bool:
+    """Whether an object is what ``@cuda.jit`` makes of a function."""
+    return isinstance(kernel, CUDADispatcher | FakeCUDAKernel)
+
+
+def python_function(kernel: object) -> python_types.FunctionType:
+    """Return the Python function of a kernel: of a ``@cuda.jit`` dispatcher, or the function itself.
+
+    Raises
+    ------
+    InvalidRequest
+        For anything else, a device function among them.
+    """
+    if is_dispatcher(kernel):
+        function = kernel.py_func  # type: ignore[attr-defined]
+        device = getattr(kernel, "_device", False) or getattr(kernel, "targetoptions", {}).get("device", False)
+        if device:
+            raise InvalidRequest(
+                f"{function.__name__} is a device function, which cannot be launched; call it in a kernel"
+            )
+        kernel = function
+    if not isinstance(kernel, python_types.FunctionType):
+        raise InvalidRequest(
+            f"kernel is a {type(kernel).__name__}; allowed: a function decorated with numba.cuda.jit, or a plain one"
+        )
+    return kernel
+
+
+def jit_options(kernel: object) -> dict[str, Any]:
+    """Return the options that a dispatcher was made with, as `compile_ltoir` takes them.
+
+    Raises
+    ------
+    Unsupported
+        For an option that cannot be carried over.
+    """
+    given = dict(getattr(kernel, "targetoptions", {}))
+    found = {name: given.pop(name, default) for name, default in _OPTIONS.items()}
+    found |= {name: given.pop(name, None) for name in ("max_registers", "launch_bounds")}
+    if given.pop("link", None):
+        raise Unsupported("a kernel with link=[...]: files to link are not taken over; device.cuda_kernel() takes C++")
+    left = sorted(name for name, value in given.items() if name not in _IGNORED and value)
+    if left:
+        raise Unsupported(f"a kernel with {', '.join(left)}; options that are taken over: {', '.join(found)}")
+    return found
+
+
+def array_type(dtype: np.dtype[Any], ndim: int, order: str) -> Any:
+    """Return Numba's type of an array; `order` is ``"C"``, ``"F"`` or ``"A"`` (any strides).
+
+    Raises
+    ------
+    Unsupported
+        For a dtype that Numba has no arrays of.
+    """
+    name = dtype_name(as_dtype(dtype))
+    if name == "bfloat16":
+        element = types.bfloat16
+    elif name.startswith("float8"):
+        raise Unsupported(f"Numba has no arrays of {name}; pass ref.view('uint8') and convert in the kernel")
+    else:
+        element = from_dtype(dtype)
+    return types.Array(element, ndim, order)
+
+
+def with_checks(
+    function: python_types.FunctionType, types_: Sequence[Any]
+) -> tuple[python_types.FunctionType, tuple[str, ...]]:
+    """Return a kernel whose indices are checked, for these argument types; see `_kernel_debug.instrument`."""
+    axes = [t.ndim if isinstance(t, types.Array) else None for t in types_]
+    return _kernel_debug.instrument(function, axes, cuda, is_dispatcher)
+
+
+def scalar_type(name: str) -> Any:
+    """Return Numba's type of a scalar by NumPy's name, such as ``"int64"``."""
+    return from_dtype(np.dtype(name))
+
+
+def record_array_type(dtype: np.dtype[Any], ndim: int) -> Any:
+    """Return Numba's type of a contiguous array of structs."""
+    return types.Array(from_dtype(dtype), ndim, "C")
+
+
+def tuple_type(members: Sequence[Any]) -> Any:
+    """Return Numba's type of a tuple."""
+    return types.BaseTuple.from_types(members)
+
+
+def compile_ltoir(
+    function: python_types.FunctionType, arguments: Sequence[Any], capability: tuple[int, int], options: dict[str, Any]
+) -> bytes:
+    """Compile a Python function, as a kernel, to LTO-IR of a compute capability.  Waits for the compiler.
+
+    Raises
+    ------
+    LibraryError
+        With Numba's text, if it does not compile.
+    Unsupported
+        If NVVM is not installed.
+    """
+    # Device functions keep what was compiled of them, be it for another GPU: hence new ones.
+    fresh = _copy(function, lambda f, old: cuda.jit(**{**old.targetoptions, "device": True})(f), {})
+    _target.compute_capability = capability
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            code, _ = cuda.compile(
+                fresh,
+                tuple(arguments),
+                device=False,
+                abi="numba",
+                cc=capability,
+                output="ltoir",
+                **{name: options[name] for name in _OPTIONS},
+            )
+    except (OSError, RuntimeError) as error:
+        raise Unsupported(f"compiling a Numba kernel needs NVVM ({str(error)[:500]}); {_HINT}") from None
+    except Exception as error:
+        text = str(error).strip()
+        raise LibraryError("numba", 0, type(error).__name__, f"compiling {function.__name__}", text[:4000]) from None
+    finally:
+        _target.compute_capability = None
+    return bytes(code)
+
+
+def device_function(function: object, signature: str, name: str | None, capability: tuple[int, int]) -> bytes:
+    """Return a device function as LTO-IR with the C interface; see `atomr_native.device_function`."""
+    python = function.py_func if is_dispatcher(function) else function  # type: ignore[attr-defined]
+    if not isinstance(python, python_types.FunctionType):
+        raise InvalidRequest(
+            f"function is a {type(function).__name__}; allowed: a function, or what numba.cuda.jit made"
+        )
+    fresh = _copy(python, lambda f, old: cuda.jit(**{**old.targetoptions, "device": True})(f), {})
+    _target.compute_capability = capability
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            code, _ = cuda.compile(
+                fresh, signature, device=True, abi="c", abi_info={"abi_name": name or python.__name__}, cc=capability,
+                output="ltoir",
+            )  # fmt: skip
+    except (OSError, RuntimeError) as error:
+        raise Unsupported(f"compiling a Numba function needs NVVM ({str(error)[:500]}); {_HINT}") from None
+    except Exception as error:
+        text = str(error).strip()
+        raise LibraryError("numba", 0, type(error).__name__, f"compiling {python.__name__}", text[:4000]) from None
+    finally:
+        _target.compute_capability = None
+    return bytes(code)
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Pickles functions by value, and kernels as their functions."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, CUDADispatcher):
+            return _again, (obj.py_func,)
+        return super().reducer_override(obj)
+
+
+def _again(function: python_types.FunctionType) -> Any:
+    """Decorate a device function that has arrived."""
+    return cuda.jit(device=True)(function)
+
+
+def pickled(function: python_types.FunctionType) -> bytes:
+    """Return a function with all that it refers to, for `pickle.loads` in a worker of this version."""
+
+    def again(copy: python_types.FunctionType, _: CUDADispatcher) -> Any:
+        copy.__module__ = "__main__"
+        return cuda.jit(device=True)(copy)
+
+    # By value, whatever module it is from: the worker may not be able to import that.
+    copy = _copy(function, again, {})
+    copy.__module__ = "__main__"
+    stream = io.BytesIO()
+    _Pickler(stream).dump(copy)
+    return stream.getvalue()
+
+
+def simulated(function: python_types.FunctionType) -> Callable[..., Any]:
+    """Return a kernel that Numba's simulator runs on the CPU: ``simulated(f)[grid, block, 0, shared](*arguments)``.
+
+    The function is copied with its device functions, so that neither it nor its module changes.  Slow: each thread of
+    a block is a thread of the system.  One launch at a time in a process.
+    """
+
+    def again(copy: python_types.FunctionType, old: Any) -> Any:
+        # What is for the CPU as well as for kernels (Numba's generators of random numbers) runs as plain Python.
+        return copy if isinstance(old, CPUDispatcher) else FakeCUDAKernel(copy, device=True)
+
+    return FakeCUDAKernel(_copy(function, again, {}, (CUDADispatcher, CPUDispatcher)), device=False)  # type: ignore[no-any-return]
+
+
+def simulated_array(array: np.ndarray[Any, Any]) -> Any:
+    """Return an array as a simulated kernel takes it: the memory itself, whatever its strides."""
+    return FakeCUDAArray(array)
+
+
+_Again = Callable[[python_types.FunctionType, Any], Any]
+
+
+def _copy(
+    function: python_types.FunctionType,
+    again: _Again,
+    done: dict[int, Any],
+    kinds: tuple[type, ...] = (CUDADispatcher,),
+) -> python_types.FunctionType:
+    """Return a copy of a function in which each compiled function that it calls is made `again` of a copy."""
+    if id(function) in done:
+        return done[id(function)]  # type: ignore[no-any-return]
+
+    def renewed(value: Any) -> Any:
+        if isinstance(value, kinds):
+            return again(_copy(value.py_func, again, done, kinds), value)  # type: ignore[attr-defined]
+        if value is random and CPUDispatcher in kinds:
+            return python_types.SimpleNamespace(**{name: renewed(v) for name, v in vars(random).items()})
+        return value
+
+    names = dict(function.__globals__)
+    closure = function.__closure__ and tuple(
+        python_types.CellType(renewed(c.cell_contents)) for c in function.__closure__
+    )
+    made = python_types.FunctionType(function.__code__, names, function.__name__, function.__defaults__, closure)
+    done[id(function)] = made
+    for name in function.__code__.co_names:
+        if name in names:
+            names[name] = renewed(names[name])
+    return made
+
+
+class _Target(threading.local):
+    """What this thread compiles for, while it does."""
+
+    compute_capability: tuple[int, int] | None = None
+
+
+_target = _Target()
+_numba_device = _dispatcher.get_current_device
+
+
+def _current_device() -> Any:
+    """Return what device functions are compiled for: Numba would ask the driver, and make a context in this process."""
+    return _numba_device() if _target.compute_capability is None else _target
+
+
+_dispatcher.get_current_device = _current_device

@@ -1,0 +1,197 @@
+"""CUDA C++ to machine code or LTO-IR, through NVRTC and the cache on disk.  Needs no GPU."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from .disk_cache import cached
+from .errors import InvalidRequest, LibraryError, Unsupported
+
+__all__ = ["Program", "compile_program", "version"]
+
+_FILE: Final = "atomr.cu"
+_LOG_CHARACTERS: Final = 4000
+_HINT: Final = "`pip install atomr-native[cu13]` (or [cu12], whichever CUDA the driver has) brings it"
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A compiled source.
+
+    Attributes
+    ----------
+    code : bytes
+        Machine code, or LTO-IR.
+    names : dict of str to str
+        Lowered name of each name expression.
+    """
+
+    code: bytes
+    names: dict[str, str]
+
+
+def _library() -> Any:
+    """Return the bindings of NVRTC.
+
+    Raises
+    ------
+    Unsupported
+        If the bindings are not installed.
+    """
+    try:
+        return importlib.import_module("cuda.bindings.nvrtc")
+    except ImportError as error:
+        raise Unsupported(f"compiling CUDA kernels needs cuda.bindings, which is missing ({error}); {_HINT}") from None
+
+
+def _call(operation: str, function: Any, *arguments: Any) -> Any:
+    """Call the library; return its result.
+
+    Raises
+    ------
+    LibraryError
+        If its status is no success.
+    Unsupported
+        If the bindings are there, and the library is not.
+    """
+    try:
+        status, *results = function(*arguments)
+    except (RuntimeError, OSError) as error:
+        raise Unsupported(f"compiling CUDA kernels needs the NVRTC library ({error}); {_HINT}") from None
+    if int(status):
+        raise LibraryError("nvrtc", int(status), str(getattr(status, "name", status)), operation)
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+def version() -> tuple[int, int]:
+    """Return the version of NVRTC.
+
+    Raises
+    ------
+    Unsupported
+        If it is not installed.
+    """
+    major, minor = _call("nvrtcVersion", _library().nvrtcVersion)
+    return int(major), int(minor)
+
+
+def _log_of(library: Any, program: Any) -> str:
+    """Return the compile log, which quotes the lines that it numbers; shortened."""
+    log = b" " * _call("nvrtcGetProgramLogSize", library.nvrtcGetProgramLogSize, program)
+    _call("nvrtcGetProgramLog", library.nvrtcGetProgramLog, program, log)
+    text = log.decode(errors="replace").strip("\0 \n")
+    return text if len(text) <= _LOG_CHARACTERS else f"{text[:_LOG_CHARACTERS]}... ({len(text)} characters)"
+
+
+def _compile(
+    source: str,
+    arch: str,
+    options: tuple[str, ...],
+    names: tuple[str, ...],
+    headers: tuple[tuple[str, str], ...],
+    output: str,
+) -> bytes:
+    """Return names and code as one value for the cache."""
+    library = _library()
+    program = _call(
+        "nvrtcCreateProgram", library.nvrtcCreateProgram, source.encode(), _FILE.encode(), len(headers),
+        [text.encode() for _, text in headers], [name.encode() for name, _ in headers],
+    )  # fmt: skip
+    try:
+        for name in names:
+            _call("nvrtcAddNameExpression", library.nvrtcAddNameExpression, program, name.encode())
+        flags = [f"--gpu-architecture={arch}", *options, *(["-dlto"] if output == "ltoir" else [])]
+        status = library.nvrtcCompileProgram(program, len(flags), [flag.encode() for flag in flags])[0]
+        if int(status):
+            detail = _log_of(library, program)
+            raise LibraryError("nvrtc", int(status), status.name, f"nvrtcCompileProgram for {arch}", detail)
+        lowered = {
+            name: _call("nvrtcGetLoweredName", library.nvrtcGetLoweredName, program, name.encode()).decode()
+            for name in names
+        }
+        size, get = (
+            (library.nvrtcGetLTOIRSize, library.nvrtcGetLTOIR)
+            if output == "ltoir"
+            else (library.nvrtcGetCUBINSize, library.nvrtcGetCUBIN)
+        )
+        code: bytes = b" " * _call("the size of the code", size, program)
+        _call("getting the code", get, program, code)
+        head = json.dumps(lowered).encode()
+        return len(head).to_bytes(8, "little") + head + code
+    finally:
+        library.nvrtcDestroyProgram(program)
+
+
+def _include_facts(folders: Iterable[str]) -> list[str]:
+    """Return what the headers of folders are, for the cache's key: names, sizes and times of change.
+
+    Raises
+    ------
+    InvalidRequest
+        If one is no folder.
+    """
+    found = []
+    for folder in folders:
+        if not os.path.isdir(folder):
+            raise InvalidRequest(f"include folder {folder!r} is not there")
+        digest = hashlib.sha256()
+        for path in sorted(Path(folder).rglob("*")):
+            if path.is_file():
+                stat = path.stat()
+                digest.update(f"{path.relative_to(folder)}\0{stat.st_size}\0{stat.st_mtime_ns}\0".encode())
+        found.append(digest.hexdigest())
+    return found
+
+
+def compile_program(
+    source: str,
+    arch: str,
+    *,
+    options: Sequence[str] = (),
+    names: Sequence[str] = (),
+    headers: Mapping[str, str] | None = None,
+    include: Sequence[str] = (),
+    output: Literal["cubin", "ltoir"] = "cubin",
+) -> Program:
+    """Compile CUDA C++: from the disk cache, or now.  Waits for the compiler; threads that ask for the same share it.
+
+    Parameters
+    ----------
+    source : str
+    arch : str
+        ``"sm_90a"``, for example.
+    options : sequence of str
+        Of NVRTC, besides the architecture.
+    names : sequence of str
+        Name expressions, such as ``"scale<float>"``, whose kernels shall be instantiated.
+    headers : mapping of str to str, optional
+        Text of headers, by the names under which the source includes them.
+    include : sequence of str
+        Folders of headers.  What is in them counts for the cache by name, size and time of change.
+    output : {"cubin", "ltoir"}
+
+    Raises
+    ------
+    InvalidRequest
+        If a folder is not there.
+    Unsupported
+        If NVRTC is not installed.
+    LibraryError
+        If it does not compile: with its log, which numbers and quotes the lines.
+    """
+    major, minor = version()
+    given = tuple(sorted((headers or {}).items()))
+    flags = (*options, *(f"--include-path={folder}" for folder in include))
+    key = json.dumps([source, arch, flags, list(names), given, _include_facts(include), output, major, minor])
+    value = cached(
+        output, (b"nvrtc", key.encode()), lambda: _compile(source, arch, flags, tuple(names), given, output)
+    )  # fmt: skip
+    size = int.from_bytes(value[:8], "little")
+    return Program(value[8 + size :], json.loads(value[8 : 8 + size]))

@@ -1,0 +1,208 @@
+"""Users' kernels in CUDA C++: ``device.cuda_kernel(source, "scale<float>")[grid, block](x, 2.0)``."""
+
+from __future__ import annotations
+
+import base64
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from . import _cpp_parameters, _cubin, _kernel_spec, _nvrtc
+from ._cpp_parameters import Parameter
+from .errors import InvalidRequest, LibraryError, Unsupported
+from .gpu_ref import GpuRef
+from .kernel import Kernel, KernelActor
+from .plan_spec import OVERWRITE, READ, WRITE
+
+if TYPE_CHECKING:
+    from .device import Device
+
+__all__ = ["CudaKernel", "device_function", "make"]
+
+_RANGES = {"bool": (0, 1)} | {
+    f"{unsigned}int{bits}": (0, 2**bits - 1) if unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    for unsigned in ("", "u")
+    for bits in (8, 16, 32, 64)
+}
+
+
+class CudaKernel(Kernel):
+    """A kernel compiled by NVRTC for one architecture; made by `Device.cuda_kernel`.
+
+    Arguments are checked against the parameters that the source declares: a `GpuRef` for a pointer (of the first
+    element of its view, which must be contiguous), numbers in the range of the declared type, and for structs by value
+    bytes, or a NumPy scalar with fields, of the struct's size.
+    """
+
+    def __init__(
+        self,
+        actor: KernelActor,
+        name: str,
+        entry: str,
+        cubin: bytes,
+        parameters: tuple[Parameter, ...],
+        writes: Iterable[str] | None,
+        overwrites: Iterable[str],
+        **launch: Any,
+    ) -> None:
+        super().__init__(actor, name, tuple(p.name for p in parameters), **launch)
+        self._declared = {p.name: p for p in parameters}
+        self._sizes = dict(zip(self.parameters, _cubin.kernels(cubin)[entry], strict=False))
+        self._code = (("entry", entry), ("code", base64.b64encode(cubin).decode()))
+        self._check_parameters(_cubin.kernels(cubin)[entry])
+        full = self._check_names("overwrites", overwrites)
+        self._writes = None if writes is None else self._check_names("writes", writes) | full
+        self._overwrites = full
+
+    def _check_parameters(self, sizes: tuple[int, ...]) -> None:
+        """Hold the declaration against the machine code."""
+        declared = [p.nbytes for p in self._declared.values()]
+        if len(declared) != len(sizes) or any(n not in (None, m) for n, m in zip(declared, sizes, strict=True)):
+            given = ", ".join(f"{p.type} {p.name}" for p in self._declared.values())
+            raise InvalidRequest(
+                f"kernel {self.name} is compiled with parameters of {list(sizes)} bytes, and declared with ({given}); "
+                f"give parameters= as in the source"
+            )
+
+    def classify(self, name: str, value: object) -> tuple[Any, ...]:
+        """Return an argument as its declared parameter wants it."""
+        parameter = self._declared[name]
+        if parameter.kind == "pointer":
+            if not isinstance(value, GpuRef):
+                raise InvalidRequest(f"{name} is a {type(value).__name__}; {parameter.type} * takes a GpuRef")
+            if not value.layout.contiguous:
+                raise InvalidRequest(
+                    f"{name} has strides {value.strides}; a pointer takes a contiguous GpuRef: copy it first"
+                )
+            return "pointer", value
+        if parameter.kind == "struct":
+            return "bytes", self._struct(name, value)
+        return "scalar", _scalar(name, parameter.type, value)
+
+    def _struct(self, name: str, value: object) -> bytes:
+        data = value.tobytes() if isinstance(value, np.void) else value
+        if not isinstance(data, bytes | bytearray | memoryview):
+            raise InvalidRequest(
+                f"{name} is a {type(value).__name__}; {self._declared[name].type} takes bytes, or a NumPy scalar with "
+                f"fields"
+            )
+        if len(bytes(data)) != self._sizes[name]:
+            raise InvalidRequest(
+                f"{name} has {len(bytes(data))} bytes; {self._declared[name].type} takes {self._sizes[name]}"
+            )
+        return bytes(data)
+
+    def access_of(self, name: str, ndim: int) -> int:  # noqa: ARG002 - views are the caller's here
+        """Return how a pointer counts: read only where it points to const, or where it is not among `writes`."""
+        if name in self._overwrites:
+            return WRITE | OVERWRITE
+        if self._writes is not None:
+            return READ | WRITE if name in self._writes else READ
+        return READ if self._declared[name].reads else READ | WRITE
+
+    def code(self, arguments: Sequence[tuple[Any, ...]]) -> tuple[tuple[str, Any], ...]:  # noqa: ARG002
+        """Return the machine code, which is the same for all arguments."""
+        return self._code
+
+
+def _scalar(name: str, kind: str, value: object) -> _kernel_spec.Scalar:
+    plain = value.item() if isinstance(value, np.generic) else value
+    if kind.startswith("float"):
+        if isinstance(plain, bool) or not isinstance(plain, int | float):
+            raise InvalidRequest(f"{name} is {value!r}; {kind} takes a real number")
+        try:
+            return _kernel_spec.Scalar(kind, (float(plain),))
+        except OverflowError:
+            raise InvalidRequest(f"{name} is {value!r}, which is too large for {kind}") from None
+    low, high = _RANGES[kind]
+    try:
+        number = operator.index(plain)  # type: ignore[arg-type]
+    except TypeError:
+        raise InvalidRequest(f"{name} is {value!r}; {kind} takes an integer") from None
+    if not low <= number <= high:
+        raise InvalidRequest(f"{name} is {number}; {kind} takes {low} to {high}")
+    return _kernel_spec.Scalar(kind, (number - 2**64 if number >= 2**63 else number,))
+
+
+def make(
+    device: Device,
+    source: str,
+    name: str,
+    *,
+    parameters: str | None,
+    options: Sequence[str],
+    headers: Mapping[str, str] | None,
+    include: Sequence[str],
+    link: Sequence[bytes],
+    writes: Iterable[str] | None,
+    overwrites: Iterable[str],
+    actor: str,
+    cluster: object,
+    cooperative: bool,
+) -> CudaKernel:
+    """Make a kernel; see `Device.cuda_kernel`."""
+    if device.name == "host":
+        raise Unsupported("CUDA C++ runs on a GPU only; on the host device write the kernel for Numba (Device.kernel)")
+    for what, value in (("source", source), ("name", name)):
+        if not isinstance(value, str) or not value.strip():
+            raise InvalidRequest(f"{what} is {value!r}; it must be a string that is not empty")
+    text = _cpp_parameters.declared(source, name) if parameters is None else parameters
+    if text is None:
+        raise InvalidRequest(
+            f"the source does not declare one __global__ function {name!r} whose parameters could be read; give "
+            f"parameters='float *x, int n', or so"
+        )
+    found = _cpp_parameters.parse(text)
+    major, minor = device._compute_capability()
+    arch = f"sm_{major}{minor}{'a' if major >= 9 else ''}"
+    program = _nvrtc.compile_program(
+        source,
+        arch,
+        options=tuple(options) or ("--std=c++17",),
+        names=(name,),
+        headers=headers,
+        include=tuple(include),
+        output="ltoir" if link else "cubin",
+    )
+    cubin = program.code
+    if link:
+        from ._kernel_code import link as link_parts
+
+        cubin = link_parts([program.code, *link], arch)
+    entry = program.names[name]
+    if entry not in _cubin.kernels(cubin):
+        raise LibraryError("nvrtc", 0, "NoEntry", f"compiling {name}", f"{name} is no __global__ function")
+    return CudaKernel(
+        device._kernel_actor(actor), name, entry, cubin, found, writes, overwrites,
+        cluster=cluster, cooperative=cooperative,
+    )  # fmt: skip
+
+
+def device_function(function: object, signature: str, *, name: str | None = None, capability: Sequence[int]) -> bytes:
+    """Compile a Numba device function to LTO-IR, to be called from CUDA C++.  Waits for the compiler; needs no GPU.
+
+    Parameters
+    ----------
+    function
+        A Python function, or what ``numba.cuda.jit(device=True)`` made of one.
+    signature : str
+        Numba's: ``"float32(float32, float32)"``.
+    name : str, optional
+        Under which the source declares it (``extern "C" __device__ float f(float, float);``); by default its own.
+    capability : sequence of int
+        Compute capability that it is for, as ``device.facts["compute_capability"]`` has it.
+
+    Returns
+    -------
+    bytes
+        For ``Device.cuda_kernel(..., link=[...])``.
+
+    Raises
+    ------
+    InvalidRequest, Unsupported, LibraryError
+    """
+    from . import _numba
+
+    return _numba.device_function(function, signature, name, (int(capability[0]), int(capability[1])))

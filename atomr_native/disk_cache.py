@@ -1,0 +1,115 @@
+"""A cache of compiled code on disk: content-addressed, checksummed, atomic, and one maker for each key at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import os
+import tempfile
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Final
+
+__all__ = ["cache_directory", "cached", "write_whole"]
+
+_log = logging.getLogger("atomr_native")
+_MAGIC: Final = b"atomr-native cache 1\n"
+_CHECK: Final = hashlib.sha256().digest_size
+
+_lock = threading.Lock()
+_flights: dict[tuple[str, str], Future[bytes]] = {}
+
+
+def cache_directory() -> Path:
+    """Return where compiled code is kept: ``$ATOMR_NATIVE_CACHE``, else the user's cache directory."""
+    chosen = os.environ.get("ATOMR_NATIVE_CACHE")
+    if chosen:
+        return Path(chosen)
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    # What is not absolute is to be ignored, says the XDG specification.
+    return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "atomr_native"
+
+
+def _digest(parts: tuple[bytes, ...]) -> str:
+    digest = hashlib.sha256(_MAGIC)
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "little") + part)
+    return digest.hexdigest()
+
+
+def _load(path: Path) -> bytes | None:
+    """Return a cached value, or None if there is none, or not a sound one."""
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return None
+    start = len(_MAGIC) + _CHECK
+    value = data[start:]
+    if value and data[:start] == _MAGIC + hashlib.sha256(value).digest():
+        return value
+    _log.warning("the cache entry %s is corrupt; it is made again", path)
+    return None
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Replace a file atomically; makes its folder.  Raises `OSError`."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fd, name = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=path.parent)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(data)
+        os.replace(name, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise
+
+
+def _save(path: Path, value: bytes) -> None:
+    """Put a value into the cache, whole or not at all; a cache that cannot be written is no error."""
+    try:
+        write_whole(path, _MAGIC + hashlib.sha256(value).digest() + value)
+    except OSError as error:
+        _log.warning("compiled code cannot be cached in %s: %s", path.parent, error)
+
+
+def cached(kind: str, parts: tuple[bytes, ...], make: Callable[[], bytes]) -> bytes:
+    """Return the value of a key: from the disk, or made now and kept.
+
+    Threads that ask for the same at the same time share one `make`, which runs without any lock held; other processes
+    may make it too, and the last one's stays.  An entry that is damaged is made again.
+
+    Parameters
+    ----------
+    kind : str
+        Folder and suffix of the entries.
+    parts : tuple of bytes
+        Everything that the value depends on.
+    make : callable
+        Returns the value, which must not be empty.  What it raises is raised to all who wait, and nothing is kept.
+    """
+    key = kind, _digest(parts)
+    with _lock:
+        flight = _flights.get(key)
+        mine = flight is None
+        if flight is None:
+            flight = _flights[key] = Future()
+    if not mine:
+        return flight.result()
+    try:
+        path = cache_directory() / kind / key[1][:2] / f"{key[1]}.{kind}"
+        value = _load(path)
+        if value is None:
+            value = make()
+            _save(path, value)
+        flight.set_result(value)
+        return value
+    except BaseException as error:
+        flight.set_exception(error)
+        raise
+    finally:
+        with _lock:
+            del _flights[key]

@@ -1,0 +1,223 @@
+"""Users' kernels as messages: what `NumbaKernel` and `CudaKernel` share.
+
+``kernel[grid, block](x, y, 2.0)`` sends one launch.  A kernel is compiled where it is made, for the architecture of the
+device, to machine code that the worker loads; the worker of a GPU needs no compiler.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from . import _kernel_spec
+from ._kernel_spec import Configuration
+from ._signature import Signature
+from .errors import InvalidRequest
+from .gpu_ref import GpuRef
+from .library_actor import LibraryActor
+
+if TYPE_CHECKING:
+    from .plan import Plan
+    from .reply import Reply
+
+__all__ = ["Kernel", "KernelActor", "Launch"]
+
+_ARRAYS = frozenset({"array", "pointer", "records"})
+_CALLS = 4096  # argument types that a launch remembers
+
+
+class KernelActor(LibraryActor):
+    """A mailbox for users' kernels; kernels of one actor run in order, those of several may overlap."""
+
+
+class _Call(NamedTuple):
+    """What a call needs once the types of its arguments are known."""
+
+    plan: Plan
+    numbers: tuple[int, ...]  # which arguments are no arrays
+
+
+class Kernel(ABC):
+    """A kernel of one device.
+
+    ``kernel[grid, block](*arguments)`` or ``kernel[grid, block, shared_bytes](*arguments)`` sends one launch.
+
+    Parameters
+    ----------
+    actor : KernelActor
+        Whose mailbox takes the launches.
+    name : str
+        By which errors and statistics call it.
+    parameters : tuple of str
+        Names of its parameters.
+    cluster, cooperative
+        See `Device.cuda_kernel`.
+    """
+
+    #: Whether indices are checked, so that each launch is waited for.
+    checks = False
+
+    def __init__(
+        self,
+        actor: KernelActor,
+        name: str,
+        parameters: tuple[str, ...],
+        *,
+        cluster: object = None,
+        cooperative: bool = False,
+    ) -> None:
+        self.actor = actor
+        self.name = name
+        self.parameters = parameters
+        self._cluster = None if cluster is None else _kernel_spec.cluster(cluster)
+        self._cooperative = bool(cooperative)
+
+    def __getitem__(self, given: object) -> Launch:
+        """Return the kernel with a grid, a block and, if wanted, bytes of dynamic shared memory."""
+        return Launch(self, _kernel_spec.configuration(given, self._cluster, self._cooperative))
+
+    def forall(self, n: int, block: int = 256, shared: int = 0) -> Launch:
+        """Return the kernel with a one-dimensional grid of at least `n` threads, at least one block.
+
+        The kernel must check its thread's number against the size of its arrays.
+        """
+        if not isinstance(n, int) or isinstance(n, bool) or n < 0:
+            raise InvalidRequest(f"forall({n!r}); n must be an integer, 0 or more")
+        (size, _, _) = _kernel_spec.configuration((1, block, shared)).block
+        return self[max(1, -(-n // size)), size, shared]
+
+    def _check_names(self, what: str, names: Iterable[str]) -> frozenset[str]:
+        if isinstance(names, str):
+            raise InvalidRequest(f"{what} is {names!r}; it must be a sequence of parameter names")
+        found = frozenset(names)
+        for name in sorted(found.difference(self.parameters), key=str):
+            raise InvalidRequest(f"{what} names {name!r}; parameters of {self.name}: {', '.join(self.parameters)}")
+        return found
+
+    @abstractmethod
+    def classify(self, name: str, value: object) -> tuple[Any, ...]:
+        """Return an argument as (kind, what), see `_kernel_spec.launch_spec`."""
+
+    @abstractmethod
+    def access_of(self, name: str, ndim: int) -> int:
+        """Return how an array argument of so many axes counts."""
+
+    @abstractmethod
+    def code(self, arguments: Sequence[tuple[Any, ...]]) -> tuple[tuple[str, Any], ...]:
+        """Return what a worker builds the kernel from, for these arguments.  Waits for the compiler the first time."""
+
+    def report(self) -> tuple[GpuRef, ...]:
+        """Return what the kernel takes besides its arguments."""
+        return ()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}({', '.join(self.parameters)}) on {self.actor.device.name}>"
+
+
+class Launch:
+    """A kernel with its grid and block: call it to send one launch.
+
+    Arguments are `GpuRef` arrays, `Records` (arrays of structs), numbers, and tuples of numbers.  Python's integers are
+    int64 in the kernel and its floats float64; NumPy scalars keep their types.
+    """
+
+    def __init__(self, kernel: Kernel, launch: Configuration) -> None:
+        self.kernel = kernel
+        self.configuration = launch
+        self._calls: dict[Any, _Call] = {}
+
+    def __call__(self, *arguments: Any, uses: Sequence[GpuRef] = ()) -> Reply:
+        """Send one launch and return its reply.  Enqueues; the first call with new types waits for the compiler.
+
+        Parameters
+        ----------
+        *arguments
+            The kernel's, all of them.
+        uses : sequence of GpuRef
+            Memory that the kernel reaches by other ways than its arguments, such as addresses in an array.
+
+        Raises
+        ------
+        InvalidRequest, Unsupported, LibraryError, GpuRefStale, MailboxFull, DeviceLost
+        """
+        return cast("Reply", self._send(arguments, uses, True))
+
+    def tell(self, *arguments: Any, uses: Sequence[GpuRef] = ()) -> None:
+        """Send one launch without a reply; a failure goes to the dead letters."""
+        self._send(arguments, uses, False)
+
+    def plan(self, *arguments: Any, uses: Sequence[GpuRef] = ()) -> Plan:
+        """Return the plan of this launch: ``plan.tell(x, y, factor=2.0)``, arrays by position and numbers by name.
+
+        Arrays lend their layouts; numbers are the defaults of later messages.  Waits for the compiler, not for the
+        worker.
+        """
+        return self._prepare(arguments, uses)[0]
+
+    def _send(self, arguments: tuple[Any, ...], uses: Sequence[GpuRef], reply: bool) -> Reply | None:
+        key: list[Any] = []
+        refs: list[GpuRef] = []
+        for value in arguments:
+            kind = value.__class__
+            if kind is GpuRef:
+                key.append(value.layout)
+                refs.append(value)
+            elif kind is float or kind is int or kind is bool:
+                key.append(kind)
+            else:
+                return self._send_slowly(arguments, uses, reply)
+        if uses or self.kernel.checks:
+            return self._send_slowly(arguments, uses, reply)
+        found = tuple(key)
+        call = self._calls.get(found)
+        if call is None:
+            plan, _, _ = self._prepare(arguments, uses)
+            call = _Call(plan, tuple(i for i, kind in enumerate(found) if isinstance(kind, type)))
+            if len(self._calls) >= _CALLS:
+                self._calls.clear()
+            self._calls[found] = call
+        return self.kernel.actor._send(call.plan, tuple(refs), tuple([arguments[i] for i in call.numbers]), reply)
+
+    def _send_slowly(self, arguments: tuple[Any, ...], uses: Sequence[GpuRef], reply: bool) -> Reply | None:
+        plan, refs, values = self._prepare(arguments, uses)
+        return self.kernel.actor._send(plan, refs, values, reply)
+
+    def _prepare(
+        self, arguments: tuple[Any, ...], uses: Sequence[GpuRef]
+    ) -> tuple[Plan, tuple[GpuRef, ...], tuple[int | float, ...]]:
+        kernel = self.kernel
+        if len(arguments) != len(kernel.parameters):
+            raise InvalidRequest(
+                f"kernel {kernel.name} takes {len(kernel.parameters)} arguments ({', '.join(kernel.parameters)}), "
+                f"got {len(arguments)}"
+            )
+        for i, ref in enumerate(uses):
+            if not isinstance(ref, GpuRef):
+                raise InvalidRequest(f"uses[{i}] is a {type(ref).__name__}; allowed: GpuRefs")
+        found = [kernel.classify(n, v) for n, v in zip(kernel.parameters, arguments, strict=True)]
+        refs = [value.ref if kind == "records" else value for kind, value in found if kind in _ARRAYS]
+        access = {
+            name: kernel.access_of(name, len(value.shape))
+            for name, (kind, value) in zip(kernel.parameters, found, strict=True)
+            if kind in _ARRAYS
+        }
+        report = kernel.report()
+        spec, names, values = _kernel_spec.launch_spec(
+            f"kernel.{kernel.name}",
+            kernel.parameters,
+            found,
+            access,
+            uses,
+            report,
+            self.configuration,
+            kernel.code(found),
+        )
+        operands = tuple(operand.name for operand in spec.operands)
+        signature = Signature(operands, operands, (), names, values)
+        plan = kernel.actor._plan(spec, signature, any_layout=frozenset(f"uses_{i}" for i in range(len(uses))))
+        return plan, (*refs, *uses, *report), values
+
+    def __repr__(self) -> str:
+        c = self.configuration
+        return f"<Launch {self.kernel.name}[{c.grid}, {c.block}{f', {c.shared}' if c.shared else ''}]>"

@@ -1,0 +1,125 @@
+"""Users' Numba kernels: ``device.kernel(f)[grid, block](x, y, 2.0)``.
+
+On the host device Numba's simulator runs them, slowly and exactly.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from . import _kernel_access, _kernel_spec
+from ._kernel_debug import REPORT_WORDS
+from ._lib.sender import STAGING
+from .errors import InvalidRequest
+from .gpu_ref import GpuRef, layout_of
+from .kernel import Kernel, KernelActor
+from .plan_spec import OVERWRITE, READ, WRITE
+
+if TYPE_CHECKING:
+    from types import FunctionType
+
+    from ._kernel_code import MachineCode
+    from .device import Device
+
+__all__ = ["NumbaKernel", "make"]
+
+
+class NumbaKernel(Kernel):
+    """A Python function compiled for a device by Numba; made by `Device.kernel`."""
+
+    def __init__(
+        self,
+        actor: KernelActor,
+        function: FunctionType,
+        options: dict[str, Any],
+        writes: Iterable[str] | None,
+        overwrites: Iterable[str],
+        *,
+        checks: bool,
+    ) -> None:
+        super().__init__(actor, function.__name__, tuple(inspect.signature(function).parameters))
+        self.checks = checks
+        self.function = function
+        self.options = options
+        self._check_parameters()
+        full = self._check_names("overwrites", overwrites)
+        self._writes = None if writes is None else self._check_names("writes", writes) | full
+        self._overwrites = full
+        self._read_only = _kernel_access.read_only(function) if writes is None else {}
+        self._codes: dict[tuple[Any, ...], MachineCode] = {}
+        self._report: GpuRef | None = None
+
+    def _check_parameters(self) -> None:
+        for name, parameter in inspect.signature(self.function).parameters.items():
+            if parameter.kind not in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+                raise InvalidRequest(f"kernel {self.name} has the parameter {parameter}; allowed: positional ones")
+            if parameter.default is not parameter.empty:
+                raise InvalidRequest(
+                    f"parameter {name} of kernel {self.name} has a default; launches pass every argument"
+                )
+
+    def classify(self, name: str, value: object) -> tuple[Any, ...]:
+        """Return an argument with the type that Numba gives it."""
+        return _kernel_spec.classify(name, value)
+
+    def access_of(self, name: str, ndim: int) -> int:
+        """Return how an array argument counts: as declared, or as far as the source proves."""
+        if name in self._overwrites:
+            return WRITE | OVERWRITE
+        if self._writes is not None:
+            return READ | WRITE if name in self._writes else READ
+        indices = self._read_only.get(name)
+        return READ if indices is not None and indices in (0, ndim) else READ | WRITE
+
+    def code(self, arguments: Sequence[tuple[Any, ...]]) -> tuple[tuple[str, Any], ...]:
+        """Return what a worker builds the kernel from, for these arguments.  Waits for the compiler the first time."""
+        from . import _kernel_code
+
+        device = self.actor.device
+        if device.name == "host":
+            return (("function", _kernel_code.pickled(self.function)),)
+        types = _kernel_code.types_of(self.parameters, arguments)
+        found = self._codes.get(types)
+        if found is None:
+            found = self._codes[types] = _kernel_code.machine_code(
+                self.function, types, device._compute_capability(), self.options, checks=self.checks
+            )
+        return (("entry", found.entry), ("code", found.code), ("sites", found.sites))
+
+    def report(self) -> tuple[GpuRef, ...]:
+        """Return what a checked kernel takes besides its arguments: memory to which it reports."""
+        if not self.checks or self.actor.device.name == "host":
+            return ()
+        if self._report is None or not self._report.valid:
+            layout = layout_of((REPORT_WORDS,), np.dtype(np.int64))
+            self._report = self.actor.device._memory.new(layout, STAGING)
+        return (self._report,)
+
+
+def make(
+    device: Device,
+    function: object,
+    *,
+    actor: str,
+    writes: Iterable[str] | None,
+    overwrites: Iterable[str],
+    fastmath: bool | None,
+    max_registers: int | None,
+    debug: bool,
+) -> NumbaKernel:
+    """Make a kernel; see `Device.kernel`."""
+    from . import _numba
+
+    python = _numba.python_function(function)
+    options = _numba.jit_options(function)
+    if fastmath is not None:
+        options["fastmath"] = bool(fastmath)
+    if max_registers is not None:
+        if not isinstance(max_registers, int) or isinstance(max_registers, bool) or not 16 <= max_registers <= 255:
+            raise InvalidRequest(f"max_registers is {max_registers!r}; it must be an integer from 16 to 255")
+        options["max_registers"] = max_registers
+    return NumbaKernel(device._kernel_actor(actor), python, options, writes, overwrites, checks=debug)
