@@ -1,0 +1,123 @@
+"""Grouped matmuls: several products of any shapes in one message."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ._matmul_spec import MatmulRequest, MatmulShape, is_array, matmul_shape, matmul_spec, scalar_names
+from ._operands import check_disjoint
+from .errors import InvalidRequest
+from .plan_spec import OperandSpec, PlanSpec
+
+__all__ = ["GroupedRequest", "grouped_requests", "grouped_spec", "member_specs"]
+
+#: Operands of a message at most.
+_OPERANDS = 240
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupedRequest:
+    """Products ``D[i] = epilogue(alpha * op(A[i]) @ op(B[i]) + beta * C[i])``, one after the other, in one message.
+
+    Parameters
+    ----------
+    a, b
+        Sequences of matrices, of one length; shapes may differ.
+    c, bias, out
+        Sequences of that length, or None.
+    options : dict
+        What else a `MatmulRequest` takes, the same for all; no operands, and none that has more than D.
+
+    Raises
+    ------
+    InvalidRequest, Unsupported
+        As `MatmulRequest`; the message names the member.
+    """
+
+    a: Sequence[Any]
+    b: Sequence[Any]
+    c: Sequence[Any] | None = None
+    bias: Sequence[Any] | None = None
+    out: Sequence[Any] | None = None
+    options: tuple[tuple[str, Any], ...] = ()
+
+    def __post_init__(self) -> None:
+        grouped_requests(self)
+
+
+def grouped_requests(request: GroupedRequest) -> list[tuple[MatmulRequest, MatmulShape]]:
+    """Check a request and return its members."""
+    sequences: dict[str, Sequence[Any]] = {}
+    for name in ("a", "b", "c", "bias", "out"):
+        value = getattr(request, name)
+        if value is None and name not in ("a", "b"):
+            continue
+        if not isinstance(value, list | tuple):
+            raise InvalidRequest(f"{name} is a {type(value).__name__}; it must be a list of arrays")
+        sequences[name] = value
+    lengths = {name: len(value) for name, value in sequences.items()}
+    if len(set(lengths.values())) != 1 or not lengths["a"]:
+        raise InvalidRequest(f"lists of {lengths} arrays; they must have one length, of at least 1")
+    options = dict(request.options)
+    for name, value in options.items():
+        if is_array(value) or name in ("aux", "bias_grad", "amax"):
+            raise InvalidRequest(f"{name} is given for all members of a group; allowed: options that are no operands")
+    members = []
+    for i, values in enumerate(zip(*sequences.values(), strict=True)):
+        try:
+            one = MatmulRequest(**dict(zip(sequences, values, strict=True)), **options)
+        except InvalidRequest as error:
+            raise InvalidRequest(f"member {i}: {error.message}") from None
+        shape = matmul_shape(one)
+        if shape.aux is not None or shape.bias_grad is not None:
+            raise InvalidRequest(f"epilogue {one.epilogue!r} in a group; allowed: those without aux and bias gradient")
+        members.append((one, shape))
+        if shape.scale != members[0][1].scale:
+            raise InvalidRequest(
+                f"member {i} has factors of {shape.scale}, member 0 of {members[0][1].scale}; they must be of one dtype"
+            )
+    outputs = [(f"out[{i}]", one.out) for i, (one, _) in enumerate(members) if one.out is not None]
+    reads = ("a", "b", "bias", "c")
+    inputs = [
+        (f"{name}[{i}]", getattr(one, name))
+        for i, (one, _) in enumerate(members)
+        for name in reads
+        if getattr(one, name) is not None and getattr(one, name) is not one.out
+    ]
+    check_disjoint(outputs, inputs)
+    return members
+
+
+def grouped_spec(members: list[tuple[MatmulRequest, MatmulShape]]) -> PlanSpec:
+    """Return the plan specification: the members' operands one after the other, named ``a0, b0, out0, a1, ...``."""
+    operands: list[OperandSpec] = []
+    attributes = []
+    for i, (one, shape) in enumerate(members):
+        spec = matmul_spec(one, shape)
+        places = []
+        for o in spec.operands:
+            places.append((o.name, len(operands)))
+            operands.append(OperandSpec(f"{o.name}{i}", o.dtype, o.shape, o.strides, o.access))
+        attributes.append((tuple(places), spec.attributes))
+    if len(operands) > _OPERANDS:
+        raise InvalidRequest(
+            f"{len(members)} members have {len(operands)} operands; a message holds at most {_OPERANDS}"
+        )
+    return PlanSpec(
+        op="blas_lt.grouped",
+        operands=tuple(operands),
+        scalars=("float64",) * len(scalar_names(members[0][1])),
+        attributes=(("members", tuple(attributes)), ("tune", dict(attributes[0][1])["tune"])),
+    )
+
+
+def member_specs(spec: dict[str, Any]) -> list[tuple[dict[str, Any], list[int]]]:
+    """Return the members of a plan specification's JSON form, with the places of their operands in the message."""
+    found = []
+    for places, attributes in spec["members"]:
+        operands = [{**spec["operands"][index], "name": name} for name, index in places]
+        one = {"op": "blas_lt.matmul", **dict(attributes), "operands": operands, "scalars": spec["scalars"]}
+        found.append((one, [index for _, index in places]))
+    return found
