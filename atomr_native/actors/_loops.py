@@ -1,0 +1,64 @@
+"""Telling event loops of what happened in other threads: one wake-up for many tellings."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import threading
+import weakref
+from collections import deque
+
+__all__ = ["LoopMailer", "mailer_of"]
+
+
+class LoopMailer:
+    """Settles futures of one event loop from any thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = weakref.ref(loop)
+        self._due: deque[asyncio.Future[None]] = deque()
+        self._lock = threading.Lock()
+        self._called = False
+
+    def settle(self, future: asyncio.Future[None]) -> None:
+        """Have the future's result set in its loop; nothing happens if the loop is closed by then."""
+        with self._lock:
+            self._due.append(future)
+            if self._called:
+                return
+            self._called = True
+        loop = self._loop()
+        if loop is not None:
+            with contextlib.suppress(RuntimeError):  # closed meanwhile: nobody waits there any more
+                loop.call_soon_threadsafe(self._run)
+
+    def _run(self) -> None:
+        with self._lock:
+            self._called = False
+            due, self._due = self._due, deque()
+        for future in due:
+            if not future.done():
+                future.set_result(None)
+
+
+_mailers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, LoopMailer] = weakref.WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+def mailer_of(loop: asyncio.AbstractEventLoop) -> LoopMailer:
+    """Return the mailer of a loop."""
+    with _lock:
+        found = _mailers.get(loop)
+        if found is None:
+            found = _mailers[loop] = LoopMailer(loop)
+        return found
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
+    _mailers.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)

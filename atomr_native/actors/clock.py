@@ -1,0 +1,109 @@
+"""Time for actors: timers, pauses before restarts, restart budgets."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+__all__ = ["Clock", "Scheduled", "SystemClock"]
+
+_log = logging.getLogger("atomr_native.actors")
+
+
+class Scheduled:
+    """Something to do at a time; `cancel` is final as soon as it returns, unless the action is running."""
+
+    __slots__ = ("action", "order", "when")
+
+    def __init__(self, when: float, order: int, action: Callable[[], object]) -> None:
+        self.when, self.order = when, order
+        self.action: Callable[[], object] | None = action
+
+    def cancel(self) -> None:
+        """Do not do it.  Idempotent."""
+        self.action = None
+
+    def run(self) -> None:
+        """Do it, unless it was cancelled."""
+        action, self.action = self.action, None
+        if action is not None:
+            try:
+                action()
+            except Exception:
+                _log.exception("a timer failed")
+
+    def __lt__(self, other: Scheduled) -> bool:
+        return (self.when, self.order) < (other.when, other.order)
+
+
+class Clock(Protocol):
+    """What a System needs of a clock; `testing.FakeClock` is another."""
+
+    def now(self) -> float:
+        """Seconds since some moment; never goes back."""
+
+    def call_at(self, when: float, action: Callable[[], object]) -> Scheduled:
+        """Call `action`, which is short and does not wait, at a time, or soon after."""
+
+    def close(self) -> None:
+        """Forget everything that was to be called.  Idempotent."""
+
+
+class SystemClock:
+    """The monotonic clock, with a thread that starts when it is first needed."""
+
+    def __init__(self) -> None:
+        self._change = threading.Condition()
+        self._heap: list[Scheduled] = []
+        self._order = itertools.count()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def now(self) -> float:
+        """Return the seconds of the monotonic clock."""
+        return time.monotonic()
+
+    def call_at(self, when: float, action: Callable[[], object]) -> Scheduled:
+        """Call `action` in the clock's thread; never after `close`."""
+        item = Scheduled(when, next(self._order), action)
+        with self._change:
+            if self._closed:
+                item.cancel()
+                return item
+            heapq.heappush(self._heap, item)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="atomr_native-timers", daemon=True)
+                self._thread.start()
+            elif self._heap[0] is item:
+                self._change.notify()
+        return item
+
+    def close(self) -> None:
+        """End the thread."""
+        with self._change:
+            self._closed = True
+            self._heap.clear()
+            self._change.notify()
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def _run(self) -> None:
+        while True:
+            with self._change:
+                while not self._closed:
+                    while self._heap and self._heap[0].action is None:
+                        heapq.heappop(self._heap)
+                    left = self._heap[0].when - self.now() if self._heap else None
+                    if left is not None and left <= 0:
+                        break
+                    self._change.wait(None if left is None else min(left, threading.TIMEOUT_MAX))
+                if self._closed:
+                    return
+                item = heapq.heappop(self._heap)
+            item.run()

@@ -1,0 +1,166 @@
+"""Actors one behind the other, with a bounded number of items between first and last."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .._lib.actor_cell import BEYOND, PUT, Envelope, current_cell
+from ..errors import InvalidRequest, MailboxFull
+from .answer import Answer, bare
+from .pool import Pool
+from .ref import ActorRef
+
+if TYPE_CHECKING:
+    from .cell import Cell
+
+__all__ = ["Pipeline"]
+
+
+class Pipeline:
+    """Sends each item through several actors: what one answers is the message of the next.
+
+    With stages that are single actors, results come in the order of the items.  An item that fails at one stage goes no
+    further, and takes nothing with it.
+
+    Parameters
+    ----------
+    stages : sequence of ActorRef or Pool
+        From first to last.
+    in_flight : int
+        How many items may be inside at once; who submits more waits.  Stages take what is inside whatever their
+        mailboxes hold.
+    """
+
+    def __init__(self, stages: Sequence[ActorRef | Pool], *, in_flight: int = 8) -> None:
+        self.stages = tuple(stages)
+        if not self.stages or not all(isinstance(stage, ActorRef | Pool) for stage in self.stages):
+            raise InvalidRequest(f"stages={stages!r}; they must be one or more ActorRefs or Pools")
+        if any(isinstance(stage, Pool) and stage.routing == "broadcast" for stage in self.stages):
+            raise InvalidRequest("a pool that broadcasts cannot be a stage: its answer would be many")
+        if type(in_flight) is not int or in_flight < 1:
+            raise InvalidRequest(f"in_flight={in_flight!r}; it must be an integer from 1")
+        self.in_flight = in_flight
+        self._free = in_flight
+        self._lock = threading.Lock()
+        self._waiting: deque[Answer] = deque()
+        first = self.stages[0]
+        self._cell: Cell = (first.head if isinstance(first, Pool) else first).cell
+
+    @property
+    def inside(self) -> int:
+        """How many items are between first and last stage now."""
+        return self.in_flight - self._free
+
+    def submit(self, item: object) -> Answer:
+        """Send an item in; waits for a place up to the System's timeout, except in actors and event loops.
+
+        Returns
+        -------
+        Answer
+            What the last stage answers; it fails with `MailboxFull` if there was no place.
+        """
+        answer = self._answer()
+        place = self._take()
+        if place is not None:
+            may_wait = current_cell() is None and asyncio._get_running_loop() is None
+            if not place.wait(self._cell.tree.timeout if may_wait else 0) and self._withdraw(place):
+                answer.fail(self._full())
+                return answer
+        self._advance(0, item, answer)
+        return answer
+
+    async def submit_async(self, item: object) -> Answer:
+        """Like `submit`, and await the place."""
+        answer = self._answer()
+        place = self._take()
+        if place is not None:
+            try:
+                await asyncio.wait_for(place.settled(), self._cell.tree.timeout)
+            except TimeoutError:
+                if self._withdraw(place):
+                    answer.fail(self._full())
+                    return answer
+            except BaseException:
+                if not self._withdraw(place):
+                    self._give()
+                raise
+        self._advance(0, item, answer)
+        return answer
+
+    def map(self, items: Iterable[object]) -> Iterator[Any]:
+        """Submit items as places become free, and yield the results in the order of the items."""
+        open_: deque[Answer] = deque()
+        for item in items:
+            while len(open_) >= self.in_flight:
+                yield open_.popleft().result()
+            open_.append(self.submit(item))
+        while open_:
+            yield open_.popleft().result()
+
+    # ---- places
+
+    def _answer(self) -> Answer:
+        self._cell.alive_here()
+        answer = Answer._open("an item of a pipeline")
+        answer.cell = self._cell
+        return answer
+
+    def _take(self) -> Answer | None:
+        """Take a place, or return what is resolved when one has been handed over."""
+        place = self._answer()
+        with self._lock:
+            if self._free > 0:
+                self._free -= 1
+                return None
+            self._waiting.append(place)
+            return place
+
+    def _withdraw(self, place: Answer) -> bool:
+        """Give up waiting; False if the place was handed over."""
+        with self._lock:
+            try:
+                self._waiting.remove(place)
+            except ValueError:
+                return False
+            return True
+
+    def _give(self) -> None:
+        with self._lock:
+            if not self._waiting:
+                self._free += 1
+                return
+            place = self._waiting.popleft()
+        place.resolve(None)
+
+    def _full(self) -> MailboxFull:
+        return MailboxFull(f"the pipeline has no place: {self.in_flight} items are inside", "pipeline", self.in_flight)
+
+    # ---- items
+
+    def _advance(self, stage: int, item: object, answer: Answer) -> None:
+        step = Answer._open(f"an item at stage {stage} of a pipeline")
+        step.add_done_callback(lambda done: self._arrived(stage, done, answer))
+        target = self.stages[stage]
+        envelope = Envelope(item, None, step)
+        if isinstance(target, Pool):
+            target._send(envelope)
+            return
+        step.cell = target.cell
+        result = target.cell._put(envelope, BEYOND)
+        if result != PUT:
+            target.cell._give_up(envelope, target.cell._refusal(result))
+
+    def _arrived(self, stage: int, done: Answer, answer: Answer) -> None:
+        error = done.exception()
+        if error is None and stage + 1 < len(self.stages):
+            self._advance(stage + 1, done.result(0), answer)
+            return
+        self._give()
+        if error is None:
+            answer.resolve(done.result(0))
+        else:
+            answer.fail(bare(error))

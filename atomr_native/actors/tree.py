@@ -1,0 +1,190 @@
+"""The actors of one System."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, cast
+
+from .._lib.actor_cell import Envelope, current_cell
+from ..errors import ActorStopped, AtomrError, InvalidRequest, Unsupported
+from ._async_cell import AsyncCell
+from .actor import Actor
+from .cell import Cell
+from .clock import Clock, SystemClock
+from .mailbox import Mailbox
+from .ref import ActorRef
+from .supervision import OneForOne, Supervision
+
+if TYPE_CHECKING:
+    from ..system import System
+
+__all__ = ["ActorTree"]
+
+_log = logging.getLogger("atomr_native.actors")
+
+
+class _Top(Actor):
+    """The parent of the actors that the System itself spawns; handles no messages."""
+
+    supervision = OneForOne()
+
+
+class ActorTree:
+    """Names, look-up, statistics and the end of all actors of a System.
+
+    Parameters
+    ----------
+    system
+        Whose actors.
+    clock
+        Of their timers and restarts.
+    stepper
+        Who steps through actors instead of threads of their own: see `testing.Deterministic`.
+    """
+
+    def __init__(self, system: System, clock: Clock | None = None, stepper: Any = None) -> None:
+        config = system.config
+        self.system = system
+        self.clock: Clock = SystemClock() if clock is None else clock
+        self.stepper = stepper
+        self.timeout = config.timeout
+        self.spin_us = config.spin_us
+        self.random = random.Random(config.seed)  # noqa: S311 - jitter, no secret
+        self._mailbox = Mailbox(config.mailbox_size, config.mailbox)
+        self._lock = threading.Lock()
+        self._top: Cell | None = None
+        self._closed = False
+        #: Of all actors, also of those that have just stopped.
+        self._threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+
+    def top(self) -> Cell:
+        """Return the cell above all others, started when it is first needed."""
+        made = False
+        with self._lock:
+            if self._closed:
+                raise ActorStopped("this System is closed; make a new one")
+            if self._top is None:
+                self._top = Cell(
+                    0, self.spin_us, False, tree=self, parent=None, name="", kind=_Top, args=(), kwargs={},
+                    supervision=None, mailbox=Mailbox(None),
+                )  # fmt: skip
+                self._top.stepper = self.stepper
+                made = True
+        if made:
+            self._top.start()
+        return self._top
+
+    @property
+    def top_cell(self) -> Cell | None:
+        """The cell above all others, if there is one."""
+        return self._top
+
+    def prepare(self, kind: object, name: object, supervision: object, mailbox: object) -> tuple[type[Cell], Mailbox]:
+        """Check what `spawn` was given; return the class of the cell, and its mailbox."""
+        if not isinstance(kind, type) or not issubclass(kind, Actor):
+            raise InvalidRequest(f"spawn takes a subclass of Actor and its arguments, not {kind!r}")
+        if name is not None and (not isinstance(name, str) or not name or "/" in name):
+            raise InvalidRequest(f"name={name!r}; it must be a string that is not empty and has no '/'")
+        if supervision is not None and not isinstance(supervision, Supervision):
+            raise InvalidRequest(f"supervision={supervision!r}; allowed: OneForOne(...), AllForOne(...)")
+        if mailbox is not None and not isinstance(mailbox, Mailbox):
+            raise InvalidRequest(f"mailbox={mailbox!r}; allowed: Mailbox(capacity=..., overflow=...)")
+        asynchronous = kind._check()
+        if asynchronous and self.stepper is not None:
+            raise Unsupported(f"{kind.__name__} has coroutines; an actor that is stepped through cannot have them")
+        return AsyncCell if asynchronous else Cell, mailbox or self._mailbox
+
+    def note_thread(self, thread: threading.Thread) -> None:
+        """Remember a thread that is to be waited for at the end."""
+        with self._lock:
+            self._threads.add(thread)
+
+    def find(self, path: str) -> ActorRef | None:
+        """Return the actor of that path; None if there is none."""
+        if not isinstance(path, str) or not path.strip("/"):
+            raise InvalidRequest(f"path={path!r}; it must be names such as '/trainer/worker'")
+        cell = self._top
+        for name in path.strip("/").split("/"):
+            cell = None if cell is None else cell.family.get(name)
+        return None if cell is None else cell.ref
+
+    def cells(self) -> Iterator[Cell]:
+        """Walk over all actors that have not stopped, parents first."""
+        waiting = [] if self._top is None or self._top.abandoned else self._top.family.cells()
+        while waiting:
+            cell = waiting.pop()
+            yield cell
+            waiting.extend(cell.family.cells())
+
+    def stats(self) -> dict[str, dict[str, Any]]:
+        """Return the counters of each, by path."""
+        return {cell.path: cell.stats() for cell in sorted(self.cells(), key=lambda cell: cell.path)}
+
+    def dead_letter(self, path: str, envelope: Envelope, error: AtomrError) -> None:
+        """Note a message that nobody will handle and nobody asked."""
+        sender = envelope.sender
+        self.system._actor_dead_letter(path, envelope.message, None if sender is None else sender.path, error)
+
+    # ---- the end
+
+    def check_closing(self) -> None:
+        """Raise if this thread is one of the actors', which must not wait for all of them."""
+        cell = cast("Cell | None", current_cell())
+        if cell is not None and cell.tree is self:
+            raise InvalidRequest(
+                f"actor {cell.path} cannot close its System, which waits for every actor; have the main program do it"
+            )
+
+    def drain(self, deadline: float) -> None:
+        """Have every actor finish what it has, until the deadline; then have all stop."""
+        top = self._top
+        if top is not None and top.abandoned:
+            return
+        with self._lock:
+            self._closed = True
+            top = self._top
+        if top is None:
+            return
+        top.family.close()
+        try:
+            for child in top.family.cells():
+                child.stop(drain=True)
+            for child in top.family.cells():
+                child.ended.wait(max(0.0, deadline - time.monotonic()))
+        finally:  # also if this was interrupted
+            for cell in list(self.cells()):
+                cell.stop(drain=False)
+            top.stop(drain=False)
+
+    def join(self, timeout: float) -> None:
+        """Wait until the threads have ended; what does not end within `timeout` seconds is left behind, and told of."""
+        top = self._top
+        if top is not None and top.abandoned:
+            return
+        if top is None:
+            self.clock.close()
+            return
+        end = time.monotonic() + timeout
+        top.ended.wait(timeout)
+        left = list(self.cells())
+        busy = {cell.thread for cell in (*left, top) if cell.state != "stopped"}
+        if left:
+            names = ", ".join(cell.path for cell in left)
+            _log.error("these actors did not stop, and their threads are left behind: %s", names)
+            for cell in left:
+                envelope = cell.current
+                if envelope is not None and envelope.answer is not None:
+                    envelope.answer.fail(
+                        ActorStopped(f"the System was closed while actor {cell.path} was at this message")
+                    )
+        with self._lock:
+            threads = list(self._threads)
+        for thread in threads:
+            if thread not in busy:
+                thread.join(max(0.1, end - time.monotonic()))
+        self.clock.close()

@@ -1,0 +1,142 @@
+"""One model, several tenants: each gets its share, however much another sends."""
+
+from __future__ import annotations
+
+import functools
+import heapq
+import itertools
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..actors.actor import Actor
+from ..actors.answer import ReplyTo
+from ..actors.pool import Pool
+from ..actors.ref import ActorRef
+from ..errors import InvalidRequest, MailboxFull
+
+__all__ = ["FairShare", "ForTenant"]
+
+
+@dataclass(frozen=True, slots=True)
+class ForTenant:
+    """A request of a tenant, for a `FairShare`.
+
+    Parameters
+    ----------
+    tenant : str
+        Whose.
+    request : object
+        What the target is asked.
+    cost : float
+        How much of the tenant's share it takes.
+    """
+
+    tenant: str
+    request: Any
+    cost: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    owner: FairShare  # which is another after a restart
+    asker: ReplyTo
+    result: Any
+    error: BaseException | None
+
+
+class _Tenant:
+    def __init__(self, weight: float) -> None:
+        self.weight = weight
+        self.queue: deque[tuple[float, ForTenant, ReplyTo]] = deque()
+        self.finish = 0.0  # virtual time at which what it has sent will have had its share
+        self.served = 0
+
+
+class FairShare(Actor):
+    """Lets the requests of tenants through in proportion to their weights, a bounded number at a time.
+
+    Weighted fair queueing by start time: a tenant that was idle gets no credit for that, and one that sends much
+    delays only itself.
+
+    Parameters
+    ----------
+    target : ActorRef or Pool
+        Who answers the requests.
+    weights : mapping of str to float
+        The share of each tenant.
+    in_flight : int
+        How many requests the target may have at once.
+    queue : int
+        How many requests of one tenant may wait; more fail with `MailboxFull`.
+    """
+
+    def __init__(
+        self, target: ActorRef | Pool, weights: Mapping[str, float], *, in_flight: int = 1, queue: int = 1024
+    ) -> None:
+        if not isinstance(target, ActorRef | Pool):
+            raise InvalidRequest(f"target={target!r}; allowed: an ActorRef, a Pool")
+        if not weights or not all(isinstance(w, int | float) and 0 < w < float("inf") for w in weights.values()):
+            raise InvalidRequest(f"weights={weights!r}; each tenant needs a number above 0")
+        for name, value in (("in_flight", in_flight), ("queue", queue)):
+            if type(value) is not int or value < 1:
+                raise InvalidRequest(f"{name}={value!r}; it must be an integer from 1")
+        self._target = target
+        self._tenants = {name: _Tenant(float(weight)) for name, weight in weights.items()}
+        self._free = in_flight
+        self._limit = queue
+        self._now = 0.0  # virtual time: the start of the request let through last
+        self._order = itertools.count()
+        self._heads: list[tuple[float, int, str]] = []  # start of each tenant's first request
+
+    def receive(self, message: Any) -> None:
+        """Take a request in, or note that one is done."""
+        if isinstance(message, _Done):
+            self._free += message.owner is self
+            if message.error is None:
+                message.asker.reply(message.result)
+            else:
+                message.asker.fail(message.error)
+            self._let_through()
+        elif isinstance(message, ForTenant):
+            self._take_in(message)
+        else:
+            self.context.unhandled()
+
+    def _take_in(self, message: ForTenant) -> None:
+        tenant = self._tenants.get(message.tenant)
+        if tenant is None:
+            self.context.fail(
+                InvalidRequest(f"unknown tenant {message.tenant!r}; allowed: {', '.join(map(repr, self._tenants))}")
+            )
+            return
+        if not isinstance(message.cost, int | float) or not 0 < message.cost < float("inf"):
+            self.context.fail(InvalidRequest(f"cost={message.cost!r}; it must be a number above 0"))
+            return
+        if len(tenant.queue) >= self._limit:
+            self.context.fail(
+                MailboxFull(
+                    f"tenant {message.tenant!r} has {self._limit} requests waiting", message.tenant, self._limit
+                )
+            )
+            return
+        start = max(self._now, tenant.finish)
+        tenant.finish = start + message.cost / tenant.weight
+        tenant.queue.append((start, message, self.context.reply_later()))
+        if len(tenant.queue) == 1:
+            heapq.heappush(self._heads, (start, next(self._order), message.tenant))
+        self._let_through()
+
+    def _let_through(self) -> None:
+        while self._free > 0 and self._heads:
+            start, _, name = heapq.heappop(self._heads)
+            tenant = self._tenants[name]
+            _, message, asker = tenant.queue.popleft()
+            if tenant.queue:
+                heapq.heappush(self._heads, (tenant.queue[0][0], next(self._order), name))
+            self._now = start
+            self._free -= 1
+            tenant.served += 1
+            answer = self._target.ask(message.request)
+            self.context.pipe_to_self(answer, functools.partial(_Done, self, asker))

@@ -1,0 +1,13 @@
+"""For the tests of programs that use this library: probes, a clock that is moved by hand, deterministic schedules.
+
+See docs/actors.md.
+"""
+
+from __future__ import annotations
+
+from .clock import FakeClock
+from .deterministic import Deterministic
+from .device import FaultyDevice
+from .probe import Probe
+
+__all__ = ["Deterministic", "FakeClock", "FaultyDevice", "Probe"]

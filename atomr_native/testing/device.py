@@ -1,0 +1,98 @@
+"""A device that fails on command."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from typing import TYPE_CHECKING, Any
+
+from ..errors import AskTimeout, DeviceLost, Unsupported
+from ..system import System
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from ..device import Device
+
+__all__ = ["FaultyDevice"]
+
+
+class FaultyDevice:
+    """A real host device in a System of its own, whose worker dies when the test says so.  A context manager.
+
+    Parameters
+    ----------
+    name : str
+        Of the device.
+    **options
+        Of the System; by default any number of restarts, and no worker in reserve.
+
+    Attributes
+    ----------
+    system : System
+    device : Device
+    """
+
+    def __init__(self, name: str = "host", **options: Any) -> None:
+        given: dict[str, Any] = {"standby": "off", "within": 0.0, "allow_crash": True, **options}
+        if given.get("isolation", "process") != "process":
+            raise Unsupported("a device in this process cannot be restarted; use isolation='process'")
+        self.system = System(**given)
+        try:
+            self.device: Device = self.system.device(name)
+        except BaseException:
+            self.system.close(0.0)
+            raise
+
+    def kill(self) -> None:
+        """End the worker.  Does not wait: what follows happens as after any fault."""
+        pid = self.device.worker_pid
+        if pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def fail(self, how: str = "segfault") -> None:
+        """Have the worker crash by itself; see `Device.inject_fault`."""
+        self.device.inject_fault(how)
+
+    def restart(self, timeout: float = 60.0) -> int:
+        """End the worker and wait for the next one; returns the new generation."""
+        generation = self.device.generation
+        self.kill()
+        end = time.monotonic() + timeout
+        while self.device.generation == generation:
+            if time.monotonic() >= end:
+                raise AskTimeout(f"{self.device.name} did not restart within {timeout} s")
+            time.sleep(0.002)
+        self.device.wait_ready(max(0.0, end - time.monotonic()))
+        return self.device.generation
+
+    def lose(self, timeout: float = 60.0) -> None:
+        """End workers until the restart budget is spent: the device is lost."""
+        if self.system.config.within <= 0:
+            raise Unsupported("this device may restart for ever: make it with within=60.0, max_restarts=0")
+        end = time.monotonic() + timeout
+        while time.monotonic() < end:
+            self.kill()
+            try:
+                self.device.wait_ready(0.05)
+            except DeviceLost:
+                return
+            except AskTimeout:
+                pass
+            time.sleep(0.005)
+        raise AskTimeout(f"{self.device.name} was not lost within {timeout} s")
+
+    def close(self) -> None:
+        """Close the System."""
+        self.system.close(1.0)
+
+    def __enter__(self) -> FaultyDevice:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

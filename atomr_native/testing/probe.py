@@ -1,0 +1,150 @@
+"""Actors of tests: they keep what they are sent until the test looks."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ..actors.actor import Actor
+from ..actors.answer import ReplyTo
+from ..actors.mailbox import Mailbox
+from ..actors.messages import Terminated
+from ..actors.ref import ActorRef
+from ..errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from ..system import System
+
+__all__ = ["Probe"]
+
+
+class _Recorder(Actor):
+    def __init__(self, probe: Probe) -> None:
+        self._probe = probe
+
+    def receive(self, message: Any) -> None:
+        if isinstance(message, _Watch):
+            self.context.watch(message.ref)
+            return
+        self._probe._note(message, self.context.sender, self.context.reply_later())
+
+
+class _Watch:
+    def __init__(self, ref: ActorRef) -> None:
+        self.ref = ref
+
+
+class Probe:
+    """An actor that the test is: give out `ref`, then expect messages, and answer them.
+
+    Parameters
+    ----------
+    system : System
+        Where it lives.
+    name : str, optional
+        Of the actor.
+    timeout : float
+        Seconds that each `expect` waits, unless it says otherwise.
+    """
+
+    def __init__(self, system: System, name: str | None = None, *, timeout: float = 5.0) -> None:
+        self._change = threading.Condition()
+        self._messages: deque[tuple[Any, ActorRef | None, ReplyTo]] = deque()
+        self.timeout = timeout
+        self._stepper = system._stepper
+        self._last: tuple[Any, ActorRef | None, ReplyTo] | None = None
+        self.ref = system.spawn(_Recorder, self, name=name, mailbox=Mailbox(None))
+
+    def _note(self, message: Any, sender: ActorRef | None, reply_to: ReplyTo) -> None:
+        with self._change:
+            self._messages.append((message, sender, reply_to))
+            self._change.notify_all()
+
+    def expect(
+        self, what: object = None, *, matching: Callable[[Any], object] | None = None, timeout: float | None = None
+    ) -> Any:
+        """Wait for the next message, check it, and return it.
+
+        Parameters
+        ----------
+        what : type or object, optional
+            The type that it must be of, or what it must be equal to.
+        matching : callable, optional
+            What must be true of it.
+        timeout : float, optional
+            Seconds.
+
+        Raises
+        ------
+        AssertionError
+            When none comes, or another.
+        """
+        limit = self.timeout if timeout is None else timeout
+        if not self._await(limit):
+            raise AssertionError(f"{self.ref.path} has got no message within {limit} s; expected {what or 'one'}")
+        with self._change:
+            self._last = self._messages.popleft()
+        message = self._last[0]
+        if isinstance(what, type):
+            if not isinstance(message, what):
+                raise AssertionError(f"{self.ref.path} expected a {what.__name__}, and got {message!r}")
+        elif what is not None and message != what:
+            raise AssertionError(f"{self.ref.path} expected {what!r}, and got {message!r}")
+        if matching is not None and not matching(message):
+            raise AssertionError(f"{self.ref.path} got {message!r}, which does not match")
+        return message
+
+    def expect_no_message(self, within: float = 0.1) -> None:
+        """Check that no message comes; under a deterministic schedule, that none is on its way.
+
+        Raises
+        ------
+        AssertionError
+            When one comes.
+        """
+        if self._await(within):
+            raise AssertionError(f"{self.ref.path} expected no message, and got {self._messages[0][0]!r}")
+
+    def expect_terminated(self, ref: ActorRef, *, timeout: float | None = None) -> Terminated:
+        """Wait for the `Terminated` of an actor that it watches, as its next message."""
+        message: Terminated = self.expect(Terminated, matching=lambda m: m.ref == ref, timeout=timeout)
+        return message
+
+    def watch(self, ref: ActorRef) -> None:
+        """Watch an actor: its `Terminated` becomes a message of this probe."""
+        self.ref.tell(_Watch(ref))
+
+    def tell(self, ref: ActorRef, message: object) -> None:
+        """Send a message as this probe, so that answers come to it."""
+        ref.tell(message, sender=self.ref)
+
+    @property
+    def sender(self) -> ActorRef | None:
+        """Which actor has sent the message that was expected last."""
+        return self._expected()[1]
+
+    def reply(self, value: object = None) -> bool:
+        """Answer the message that was expected last; see `Context.reply`."""
+        _, sender, reply_to = self._expected()
+        if reply_to.wanted:
+            return reply_to.reply(value)
+        return sender is not None and sender.tell(value, sender=self.ref)
+
+    def fail(self, error: BaseException) -> bool:
+        """Answer the message that was expected last with an error."""
+        return self._expected()[2].fail(error)
+
+    def _expected(self) -> tuple[Any, ActorRef | None, ReplyTo]:
+        if self._last is None:
+            raise InvalidRequest(f"{self.ref.path} has expected no message yet")
+        return self._last
+
+    def _await(self, seconds: float) -> bool:
+        if self._stepper is not None:
+            return bool(self._stepper.run_until(lambda: self._messages, seconds))
+        end = time.monotonic() + seconds
+        with self._change:
+            return bool(self._change.wait_for(lambda: self._messages, max(0.0, end - time.monotonic())))
