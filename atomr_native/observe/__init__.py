@@ -1,0 +1,29 @@
+"""Looking at a System from outside: metrics, a live view, traces, spans.  See docs/observability.md.
+
+Nothing here is loaded, and nothing is recorded, unless it is asked for.
+"""
+
+from __future__ import annotations
+
+from .._log_events import FIELDS
+from .prometheus import MetricsServer, SystemCollector, serve_metrics
+from .publisher import Publisher, publish
+from .ranges import ranges
+from .snapshot import Snapshot, snapshot
+from .spans import spans
+from .tracing import Trace, trace
+
+__all__ = [
+    "FIELDS",
+    "MetricsServer",
+    "Publisher",
+    "Snapshot",
+    "SystemCollector",
+    "Trace",
+    "publish",
+    "ranges",
+    "serve_metrics",
+    "snapshot",
+    "spans",
+    "trace",
+]

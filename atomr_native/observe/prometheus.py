@@ -1,0 +1,242 @@
+"""Statistics of a System as Prometheus metrics."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterable, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ActorStopped, InvalidRequest, Unsupported
+from .optional import need
+from .snapshot import check_system, snapshot
+
+if TYPE_CHECKING:
+    from ..statistics import SystemStats
+    from ..system import System
+
+__all__ = ["MetricsServer", "SystemCollector", "serve_metrics"]
+
+_PREFIX = "atomr_native_"
+_DEVICE_STATES = ("open", "restarting", "lost", "closed")
+_ACTOR_STATES = ("starting", "running", "failed", "restarting", "waiting", "stopping", "stopped")
+
+#: Name, help, and key in `MemoryStats`; bytes.
+_MEMORY = (
+    ("limit", "What the volatile and durable segments of a device may take together.", "limit"),
+    ("reserved", "What the volatile and durable segments take.", "reserved"),
+    ("in_use", "Allocated memory, rounded up to 256 bytes each.", "in_use"),
+    ("workspaces", "Scratch memory of plans.", "workspaces"),
+    ("device_free", "What the driver or the system counts as free for any program.", "device_free"),
+    ("device_total", "What the device has in all.", "device_total"),
+)  # fmt: skip
+_POOL = (
+    ("in_use", "Allocated memory of a pool.", "in_use"),
+    ("free", "Free memory of a pool.", "free"),
+    ("largest_free", "The largest free block of a pool.", "largest"),
+    ("deferred", "Freed memory that messages still use.", "deferred"),
+    ("total", "Memory of all segments of a pool.", "total"),
+)  # fmt: skip
+#: Name, help, key in `ActorStats`, factor.  Counters first.
+_LANE_COUNTERS = (
+    ("messages_sent", "Messages sent to an actor of a device.", "sent", 1.0),
+    ("messages_completed", "Messages resolved, in whatever way.", "completed", 1.0),
+    ("messages_failed", "Messages that failed in the worker of now.", "failed", 1.0),
+    ("busy_seconds", "Time that the lane has worked; on a GPU, has taken to launch.", "busy_ns", 1e-9),
+    ("parks", "How often the lane went to sleep.", "parks", 1.0),
+)  # fmt: skip
+_LANE_GAUGES = (
+    ("queued_messages", "Messages sent and not resolved.", "queued"),
+    ("mailbox_cells_in_use", "Cells of the mailbox that hold messages.", "cells_in_use"),
+    ("workspace_bytes", "Scratch memory that the plans of a lane share.", "workspace"),
+)  # fmt: skip
+_ACTOR_COUNTERS = (
+    ("messages_processed", "Messages that an actor has handled.", "processed"),
+    ("messages_failed", "Messages at which an actor failed.", "failed"),
+    ("restarts", "Restarts of an actor.", "restarts"),
+)  # fmt: skip
+_ACTOR_GAUGES = (
+    ("mailbox_messages", "Messages that wait in the mailbox of an actor.", "mailbox"),
+    ("mailbox_capacity_messages", "Messages that the mailbox holds; none if it is not bounded.", "capacity"),
+    ("stashed_messages", "Messages that an actor has put aside.", "stashed"),
+)  # fmt: skip
+
+
+class SystemCollector:
+    """What a registry of prometheus_client collects from: ``registry.register(SystemCollector(system))``.
+
+    Holds no reference to the System; once that is closed, or gone, there are no samples any more.
+
+    Raises
+    ------
+    InvalidRequest
+        If `system` is no System.
+    Unsupported
+        If prometheus_client is not installed.
+    """
+
+    def __init__(self, system: System) -> None:
+        self._system = weakref.ref(check_system(system))
+        self._core = need("prometheus_client.core", "prometheus-client", "the Prometheus exporter")
+
+    def describe(self) -> Iterable[Any]:
+        """Return no names, so that registering does not collect."""
+        return ()
+
+    def collect(self) -> Iterator[Any]:
+        """Yield the metric families of now; waits as `snapshot` does.  Called by the registry, in its thread."""
+        system = self._system()
+        if system is None or system.closed:
+            return
+        stats = snapshot(system)["stats"]
+        yield from self._devices(stats)
+        yield from self._lanes(stats)
+        yield from self._actors(stats)
+        letters = self._counter("dead_letters", "Messages that failed while nobody held their reply.", ())
+        letters.add_metric((), stats["dead_letters"])
+        yield letters
+
+    def _gauge(self, name: str, text: str, labels: tuple[str, ...]) -> Any:
+        return self._core.GaugeMetricFamily(_PREFIX + name, text, labels=labels)
+
+    def _counter(self, name: str, text: str, labels: tuple[str, ...]) -> Any:
+        return self._core.CounterMetricFamily(_PREFIX + name, text, labels=labels)
+
+    def _devices(self, stats: SystemStats) -> Iterator[Any]:
+        devices = stats["devices"].items()
+        info = self._core.InfoMetricFamily(_PREFIX + "device", "What a device is.", labels=("device",))
+        state = self._gauge("device_state", "1 for the state that a device is in, else 0.", ("device", "state"))
+        generation = self._gauge("device_generation", "Which worker serves, counted from 1.", ("device",))
+        restarts = self._counter("device_restarts", "Restarts of a device.", ("device",))
+        for name, device in devices:
+            hardware = device["hardware"]
+            info.add_metric((name,), {"hardware": hardware["name"], "uuid": hardware["uuid"] or ""})
+            for each in _DEVICE_STATES:
+                state.add_metric((name, each), float(device["state"] == each))
+            generation.add_metric((name,), device["generation"])
+            restarts.add_metric((name,), device["restarts"])
+        yield from (info, state, generation, restarts)
+        for what, text, key in _MEMORY:
+            family = self._gauge(f"device_memory_{what}_bytes", text, ("device",))
+            for name, device in devices:
+                value = device["memory"][key]  # type: ignore[literal-required]
+                if value is not None:
+                    family.add_metric((name,), value)
+            yield family
+        for what, text, key in _POOL:
+            family = self._gauge(f"pool_{what}_bytes", text, ("device", "pool"))
+            for name, device in devices:
+                for pool, values in device["memory"]["pools"].items():
+                    family.add_metric((name, pool), values[key])  # type: ignore[literal-required]
+            yield family
+
+    def _lanes(self, stats: SystemStats) -> Iterator[Any]:
+        lanes: list[tuple[tuple[str, str], Any]] = [
+            ((device, lane), values)
+            for device, each in stats["devices"].items()
+            for lane, values in each["actors"].items()
+        ]
+        labels = ("device", "lane")
+        for name, text, key, factor in _LANE_COUNTERS:
+            family = self._counter(f"lane_{name}", text, labels)
+            for where, values in lanes:
+                family.add_metric(where, values[key] * factor)
+            yield family
+        for name, text, key in _LANE_GAUGES:
+            family = self._gauge(f"lane_{name}", text, labels)
+            for where, values in lanes:
+                family.add_metric(where, values[key])
+            yield family
+
+    def _actors(self, stats: SystemStats) -> Iterator[Any]:
+        actors = stats["actors"].items()
+        state = self._gauge("actor_state", "1 for the state that an actor is in, else 0.", ("actor", "state"))
+        for path, values in actors:
+            for each in _ACTOR_STATES:
+                state.add_metric((path, each), float(values["state"] == each))
+        yield state
+        for name, text, key in _ACTOR_COUNTERS:
+            family = self._counter(f"actor_{name}", text, ("actor",))
+            for path, values in actors:
+                family.add_metric((path,), values[key])
+            yield family
+        for name, text, key in _ACTOR_GAUGES:
+            family = self._gauge(f"actor_{name}", text, ("actor",))
+            for path, values in actors:
+                if values[key] is not None:
+                    family.add_metric((path,), values[key])
+            yield family
+
+
+class MetricsServer:
+    """An HTTP server of one System's metrics; made by `serve_metrics`, a context manager.
+
+    Attributes
+    ----------
+    port : int
+        Where it listens.
+    """
+
+    def __init__(self, server: Any, thread: Any) -> None:
+        self._server, self._thread = server, thread
+        self._lock = threading.Lock()
+        self.port: int = server.server_port
+
+    def close(self) -> None:
+        """Serve nobody any more.  Idempotent; waits for its thread."""
+        with self._lock:
+            server, self._server = self._server, None
+            if server is not None:
+                server.shutdown()
+                server.server_close()
+                self._thread.join()
+
+    def __enter__(self) -> MetricsServer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def serve_metrics(system: System, port: int, *, address: str = "127.0.0.1") -> MetricsServer:
+    """Serve the metrics of a System over HTTP, in a thread, until it is closed.
+
+    Parameters
+    ----------
+    system : System
+        Whose.
+    port : int
+        From 0 to 65535; 0 takes a free one, see `MetricsServer.port`.
+    address : str
+        By default reachable from this machine only.  There is neither encryption nor a password.
+
+    Raises
+    ------
+    InvalidRequest
+        For a port that cannot be.
+    ActorStopped
+        If the System is closed.
+    Unsupported
+        If prometheus_client is not installed, or nothing can listen there.
+    """
+    check_system(system)
+    if type(port) is not int or not 0 <= port <= 65535:
+        raise InvalidRequest(f"port={port!r}; it must be an integer from 0 to 65535")
+    collector = SystemCollector(system)
+    if system.closed:
+        raise ActorStopped("this System is closed; make a new one")
+    client = need("prometheus_client", "prometheus-client", "the Prometheus exporter")
+    registry = client.CollectorRegistry()
+    registry.register(collector)
+    try:
+        server, thread = client.start_http_server(port, addr=address, registry=registry)
+    except OSError as error:
+        why = str(error)
+    else:
+        made = MetricsServer(server, thread)
+        system._when_closed(made.close)
+        return made
+    raise Unsupported(f"nothing can listen at port {port} of {address}: {why}")

@@ -1,0 +1,151 @@
+"""Telling other processes of this user about a System, when they ask."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import select
+import socket
+import struct
+import threading
+import weakref
+from types import TracebackType
+
+from ..errors import ActorStopped
+from ..system import System
+from .snapshot import check_system, snapshot
+from .sockets import listening
+
+__all__ = ["Publisher", "publish"]
+
+_log = logging.getLogger("atomr_native.observe")
+_PATIENCE = 2.0  # seconds that a reader may take for each part
+_publishers: weakref.WeakKeyDictionary[System, Publisher] = weakref.WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+class Publisher:
+    """A socket of mode 0600, in a folder of mode 0700, that tells who connects; made by `publish`.
+
+    One thread serves one reader after the other.  Nothing is computed while nobody asks.
+
+    Attributes
+    ----------
+    path : pathlib.Path
+        The socket.
+    """
+
+    def __init__(self, system: System) -> None:
+        self._system = weakref.ref(system)
+        self._pid = os.getpid()
+        self._socket, self.path = listening(f"{self._pid}-{system.token[:8]}.sock")
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._lock = threading.Lock()
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="atomr_native-observe", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Tell nobody any more, and remove the socket.  Idempotent."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        if os.getpid() != self._pid:  # forked: the socket's file is the parent's
+            return
+        with contextlib.suppress(OSError):
+            self.path.unlink()
+        os.eventfd_write(self._wake, 1)
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _run(self) -> None:
+        poller = select.poll()
+        poller.register(self._socket, select.POLLIN)
+        poller.register(self._wake, select.POLLIN)
+        try:
+            while not self._closed:
+                poller.poll()
+                if not self._closed and not self._serve():
+                    self.close()
+        finally:
+            self._socket.close()
+            os.close(self._wake)
+
+    def _serve(self) -> bool:
+        """Tell one reader; False if there is nothing to tell of any more."""
+        system = self._system()
+        if system is None or system.closed:
+            return False
+        try:
+            self._socket.settimeout(0)
+            connection, _ = self._socket.accept()
+            with connection:
+                connection.settimeout(_PATIENCE)
+                if _user_of(connection) in (os.getuid(), 0):
+                    connection.sendall(json.dumps(snapshot(system)).encode())
+        except OSError:  # the reader has gone, or does not read
+            pass
+        except Exception:
+            _log.exception("a snapshot could not be told")
+        return True
+
+    def __enter__(self) -> Publisher:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Publisher {str(self.path)!r}{', closed' if self._closed else ''}>"
+
+
+def publish(system: System) -> Publisher:
+    """Let other processes of this user look at a System, as ``python -m atomr_native top`` does, until it is closed.
+
+    The same as ``System(observe=True)``; for one that is published, returns what publishes it.
+
+    Raises
+    ------
+    InvalidRequest
+        If `system` is no System.
+    ActorStopped
+        If it is closed.
+    Unsupported
+        If there is no folder of this user alone for the socket; see docs/observability.md.
+    """
+    check_system(system)
+    with _lock:
+        found = _publishers.get(system)
+        if found is not None and not found._closed:
+            return found
+        if system.closed:
+            raise ActorStopped("this System is closed; make a new one")
+        made = _publishers[system] = Publisher(system)
+    weakref.finalize(system, made.close)
+    system._when_closed(made.close)
+    return made
+
+
+def _user_of(connection: socket.socket) -> int:
+    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return int(struct.unpack("3i", raw)[1])
+
+
+def _forked() -> None:
+    """In a child: let go of the descriptors, so that readers of a parent that has died are refused at once."""
+    global _lock
+    _lock = threading.Lock()
+    for publisher in list(_publishers.values()):
+        publisher._lock = threading.Lock()
+        if not publisher._closed:
+            publisher._socket.close()
+            os.close(publisher._wake)
+            publisher._closed = True
+
+
+os.register_at_fork(after_in_child=_forked)
