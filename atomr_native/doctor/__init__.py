@@ -1,0 +1,83 @@
+"""What works on this machine: ``python -m atomr_native doctor``.
+
+Everything that can be tried is tried, each thing in a process of its own, so that neither a broken driver nor
+two CUDA majors can spoil the rest.  `collect` does the work, `Report.to_json` documents the JSON form.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Sequence
+
+from .driver import cuda_checks, find_driver
+from .libraries import find_libraries
+from .machine import machine_checks, versions
+from .model import Check, Device, Driver, Library, Report, Verdict
+from .processes import kernel_checks
+from .verdict import judge, round_trip
+
+__all__ = ["Check", "Device", "Driver", "Library", "Report", "Verdict", "collect", "main"]
+
+
+def collect(device: str = "host", isolation: str = "process") -> Report:
+    """Examine the machine; waits for all of it, a few seconds.
+
+    Parameters
+    ----------
+    device
+        ``"host"`` or ``"cuda:N"``: what the verdict is about.
+    isolation
+        ``"process"`` or ``"thread"``, likewise.
+    """
+    driver = find_driver()
+    ordinal = 0 if device == "host" else int(device.partition(":")[2])
+    checks = [*kernel_checks(), *cuda_checks(driver, ordinal), *machine_checks()]
+    trip = round_trip(device, isolation, driver, checks)
+    return Report(
+        device=device,
+        isolation=isolation,
+        versions=versions(),
+        driver=driver,
+        libraries=find_libraries(),
+        checks=(*checks, trip),
+        verdict=judge(device, isolation, trip),
+    )
+
+
+def _device(text: str) -> str:
+    if text != "host" and not re.fullmatch(r"cuda:(0|[1-9][0-9]{0,3})", text):
+        raise argparse.ArgumentTypeError(f"unknown device {text!r}; allowed: host, cuda:0, cuda:1, ...")
+    return text
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Examine the machine and print what was found.
+
+    Returns
+    -------
+    int
+        0 if the chosen device and isolation can run here, 1 if not; a usage error leaves by `SystemExit` with 2.
+    """
+    parser = argparse.ArgumentParser(
+        prog="python -m atomr_native doctor",
+        description="Say what works on this machine. Exit status: 0 if the chosen device and isolation can run here, "
+        "1 if not, 2 for a usage error.",
+    )
+    parser.add_argument("--device", type=_device, default="host", metavar="host|cuda:N", help="default: host")
+    parser.add_argument("--isolation", choices=("process", "thread"), default="process", help="default: process")
+    parser.add_argument("--json", action="store_true", help="write one JSON object instead of tables")
+    options = parser.parse_args(argv)
+    report = collect(options.device, options.isolation)
+    if options.json:
+        sys.stdout.write(json.dumps(report.to_json(), indent=2) + "\n")
+    else:
+        from rich.console import Console
+
+        from .report import show
+
+        # A pipe has no width of its own: take one in which file names fit.
+        show(report, Console(width=None if sys.stdout.isatty() else 140))
+    return 0 if report.verdict.ok else 1
