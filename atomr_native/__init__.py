@@ -1,0 +1,187 @@
+"""GPU work as messages to supervised actors: cheap, and with faults that do not kill the program.
+
+Start with `System`; see README.md and docs/architecture.md.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from .errors import (
+    ActorStopped,
+    AskTimeout,
+    AtomrError,
+    DependencyFailed,
+    DeviceFault,
+    DeviceLost,
+    GpuRefStale,
+    InvalidRequest,
+    LibraryError,
+    MailboxFull,
+    NoCudaArrayInterface,
+    NoReply,
+    OutOfMemory,
+    PlanQuarantined,
+    Suspect,
+    UnhandledMessage,
+    Unsupported,
+)
+
+if TYPE_CHECKING:
+    from . import observe
+    from ._kernel_spec import Records
+    from .actors._handlers import handler
+    from .actors.actor import Actor
+    from .actors.answer import Answer, ReplyTo
+    from .actors.context import Context
+    from .actors.mailbox import Mailbox
+    from .actors.messages import DeviceEnded, DeviceRestarted, Terminated
+    from .actors.pipeline import Pipeline
+    from .actors.pool import Pool
+    from .actors.ref import ActorRef
+    from .actors.supervision import AllForOne, Directive, OneForOne, Supervision
+    from .blas import Blas, BlasRequest
+    from .blas_lt import BlasLt, Epilogue, GroupedRequest, MatmulRequest, MatmulResult
+    from .cuda_kernel import CudaKernel, device_function
+    from .device import Device
+    from .elementwise import ElementwiseActor
+    from .gpu_ref import GpuRef
+    from .groups import DurableGroup
+    from .kernel import Kernel
+    from .lane import Lane
+    from .numba_kernel import NumbaKernel
+    from .plan import Plan
+    from .plan_spec import PlanSpec
+    from .reply import Reply, gather
+    from .statistics import DeviceFacts, DeviceStats, MemoryStats, SystemStats
+    from .system import DeadLetter, System
+
+__version__ = "0.1.0"
+
+#: Loaded when used, so that importing the package stays cheap.
+_LAZY = {
+    "Actor": "actors.actor",
+    "ActorRef": "actors.ref",
+    "AllForOne": "actors.supervision",
+    "Answer": "actors.answer",
+    "Blas": "blas",
+    "BlasLt": "blas_lt",
+    "BlasRequest": "blas",
+    "Context": "actors.context",
+    "CudaKernel": "cuda_kernel",
+    "DeadLetter": "system",
+    "Device": "device",
+    "DeviceEnded": "actors.messages",
+    "DeviceFacts": "statistics",
+    "DeviceRestarted": "actors.messages",
+    "DeviceStats": "statistics",
+    "Directive": "actors.supervision",
+    "DurableGroup": "groups",
+    "ElementwiseActor": "elementwise",
+    "Epilogue": "blas_lt",
+    "GpuRef": "gpu_ref",
+    "GroupedRequest": "blas_lt",
+    "Kernel": "kernel",
+    "Lane": "lane",
+    "Mailbox": "actors.mailbox",
+    "MatmulRequest": "blas_lt",
+    "MatmulResult": "blas_lt",
+    "MemoryStats": "statistics",
+    "NumbaKernel": "numba_kernel",
+    "OneForOne": "actors.supervision",
+    "Pipeline": "actors.pipeline",
+    "Plan": "plan",
+    "PlanSpec": "plan_spec",
+    "Pool": "actors.pool",
+    "Records": "_kernel_spec",
+    "Reply": "reply",
+    "ReplyTo": "actors.answer",
+    "Supervision": "actors.supervision",
+    "System": "system",
+    "SystemStats": "statistics",
+    "Terminated": "actors.messages",
+    "device_function": "cuda_kernel",
+    "gather": "reply",
+    "handler": "actors._handlers",
+}
+
+__all__ = [
+    "Actor",
+    "ActorRef",
+    "ActorStopped",
+    "AllForOne",
+    "Answer",
+    "AskTimeout",
+    "AtomrError",
+    "Blas",
+    "BlasLt",
+    "BlasRequest",
+    "Context",
+    "CudaKernel",
+    "DeadLetter",
+    "DependencyFailed",
+    "Device",
+    "DeviceEnded",
+    "DeviceFacts",
+    "DeviceFault",
+    "DeviceLost",
+    "DeviceRestarted",
+    "DeviceStats",
+    "Directive",
+    "DurableGroup",
+    "ElementwiseActor",
+    "Epilogue",
+    "GpuRef",
+    "GroupedRequest",
+    "GpuRefStale",
+    "InvalidRequest",
+    "Kernel",
+    "Lane",
+    "LibraryError",
+    "Mailbox",
+    "MailboxFull",
+    "MatmulRequest",
+    "MatmulResult",
+    "MemoryStats",
+    "NoCudaArrayInterface",
+    "NoReply",
+    "NumbaKernel",
+    "OneForOne",
+    "OutOfMemory",
+    "Pipeline",
+    "Plan",
+    "PlanQuarantined",
+    "PlanSpec",
+    "Pool",
+    "Records",
+    "Reply",
+    "ReplyTo",
+    "Supervision",
+    "Suspect",
+    "System",
+    "SystemStats",
+    "Terminated",
+    "UnhandledMessage",
+    "Unsupported",
+    "device_function",
+    "gather",
+    "handler",
+    "observe",
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "observe":
+        return importlib.import_module(".observe", __name__)  # which sets the attribute
+    module = _LAZY.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f".{module}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,82 @@
+"""The thread that runs users' callbacks, apart from the one that keeps the device alive.
+
+A callback may take its time, wait for the device, or take locks of the program: the supervisor must not stand still
+for it, since it reads the worker's answers and is the one to notice its death.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import select
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ._wakers import Subscriber
+
+__all__ = ["CallbackThread"]
+
+_log = logging.getLogger("atomr_native")
+
+
+class CallbackThread:
+    """Serves the callbacks of replies, and whatever is posted.
+
+    Parameters
+    ----------
+    name
+        Of the thread.
+    own
+        The subscriber whose callbacks run here.
+    each_time
+        Called after each round.
+    """
+
+    def __init__(self, name: str, own: Subscriber, each_time: Callable[[], object]) -> None:
+        self._own = own
+        self._each_time = each_time
+        self._posted: deque[Callable[[], object]] = deque()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def post(self, action: Callable[[], object]) -> None:
+        """Have the thread call `action`.  Does not wait."""
+        self._posted.append(action)
+        self._own.kick()
+
+    def stop(self, timeout: float) -> None:
+        """Run what is ready, and end the thread; after `timeout` seconds a callback that hangs is left behind."""
+        self._stopping = True
+        self._own.kick()
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join(timeout)
+            if self._thread.is_alive():
+                _log.error("a callback does not return; its thread is left behind")
+
+    def _run(self) -> None:
+        poller = select.poll()
+        poller.register(self._own.fd, select.POLLIN)
+        while True:
+            stopping = self._stopping  # before the last round, so that it sees all that came first
+            if not stopping:
+                with contextlib.suppress(OSError):
+                    poller.poll()
+            self._round()
+            if stopping:
+                return
+
+    def _round(self) -> None:
+        try:
+            self._own.serve()
+            while self._posted:
+                self._posted.popleft()()
+            self._each_time()
+        except BaseException:  # not even a SystemExit may end this thread
+            _log.exception("a callback failed")

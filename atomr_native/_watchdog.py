@@ -1,0 +1,101 @@
+"""Deadlines for what runs in a worker: off by default, the user's choice."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
+
+from .errors import AtomrError
+
+if TYPE_CHECKING:
+    from ._lib.sender import Core
+    from .control import Answer
+    from .placement import Worker
+
+__all__ = ["Watchdog"]
+
+_QUIET = 5.0  # seconds: what a control thread may always take to answer
+_QUIET_BUSY = 60.0  # the same, while it says that it does something long
+
+
+class Watchdog:
+    """Finds a message that runs for too long, and a worker that answers nothing.
+
+    Time counts for the message at the head of each mailbox while it runs.  It stands still while the worker does
+    control work (building plans, mapping memory) and while a debugger holds it.
+
+    Parameters
+    ----------
+    name
+        The device's, for messages.
+    core
+        Its native part.
+    limit
+        Seconds that one message may run.
+    """
+
+    def __init__(self, name: str, core: Core, limit: float) -> None:
+        self._name = name
+        self._core = core
+        self._limit = limit
+        self.reset()
+
+    @property
+    def tick(self) -> float:
+        """Seconds from one `check` to the next."""
+        return max(0.005, min(1.0, self._limit / 4))
+
+    def reset(self) -> None:
+        """Forget everything: there is another worker."""
+        self._last = time.monotonic()
+        self._running: dict[int, tuple[int, float]] = {}
+        self._ping: Future[Answer] | None = None
+        self._quiet = 0.0
+        self.culprit: tuple[int, int] | None = None
+
+    def check(self, worker: Worker) -> str | None:
+        """Look around; why the worker must be ended, or None.  Never waits.
+
+        `culprit` is then the lane and ticket of the message, if it was one.
+        """
+        now = time.monotonic()
+        passed, self._last = now - self._last, now
+        if _is_traced(worker.pid):
+            return None
+        busy = bool(self._core.control_busy)
+        for lane, name in list(self._core.lane_names.items()):
+            stats = self._core.lane_stats(lane)
+            head = stats["completed"] + 1
+            ticket, ran = self._running.get(lane, (0, 0.0))
+            if stats["claimed"] < head:
+                self._running.pop(lane, None)
+            elif ticket != head:
+                self._running[lane] = (head, 0.0)
+            elif not busy:
+                self._running[lane] = (head, ran + passed)
+                if ran + passed > self._limit:
+                    self.culprit = (lane, head)
+                    return f"message {head} of {name!r} ran for more than {self._limit:g} s"
+        return self._check_control(worker, passed, max(self._limit, _QUIET_BUSY if busy else _QUIET))
+
+    def _check_control(self, worker: Worker, passed: float, limit: float) -> str | None:
+        if self._ping is None or self._ping.done():
+            self._ping, self._quiet = None, 0.0
+            with contextlib.suppress(AtomrError):
+                self._ping = worker.client.submit("stats", timeout=0.05)
+            return None
+        self._quiet += passed
+        return f"it did not answer for more than {limit:g} s" if self._quiet > limit else None
+
+
+def _is_traced(pid: int | None) -> bool:
+    """Whether a debugger holds the process: then deadlines pause."""
+    if pid is None:
+        return False
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
+        for line in file:
+            if line.startswith("TracerPid:"):
+                return line.split()[1] != "0"
+    return False

@@ -1,0 +1,93 @@
+"""The options of a System, checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ._lib.sender import MIN_CELLS
+from .errors import InvalidRequest
+from .memory import default_limit
+
+__all__ = ["SystemConfig"]
+
+_MAX_MAILBOX = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class SystemConfig:
+    """What a System was made with; see `System`."""
+
+    isolation: Literal["process", "thread"]
+    memory_limit: int | None
+    mailbox_size: int
+    mailbox: Literal["block", "reject"]
+    timeout: float | None
+    max_restarts: int
+    within: float
+    standby: Literal["warm", "off"]
+    watchdog: float | None
+    deterministic: bool
+    seed: int | None
+    spin_us: int
+    allow_crash: bool
+    debug: bool
+    workspace_limit: int
+
+    def __post_init__(self) -> None:
+        one_of("isolation", self.isolation, ("process", "thread"))
+        one_of("mailbox", self.mailbox, ("block", "reject"))
+        one_of("standby", self.standby, ("warm", "off"))
+        number("mailbox_size", self.mailbox_size, MIN_CELLS, _MAX_MAILBOX, whole=True)
+        number("max_restarts", self.max_restarts, 0, 1 << 30, whole=True)
+        number("within", self.within, 0, float("inf"))
+        number("spin_us", self.spin_us, 0, 1_000_000, whole=True)
+        if self.timeout is not None:
+            number("timeout", self.timeout, 0, 1e9)
+        if self.watchdog is not None:
+            number("watchdog", self.watchdog, 1e-3, 1e9)
+        if self.memory_limit is not None:
+            number("memory_limit", self.memory_limit, 1, 1 << 47, whole=True)
+        number("workspace_limit", self.workspace_limit, 0, 1 << 40, whole=True)
+        if self.seed is not None:
+            number("seed", self.seed, 0, (1 << 64) - 1, whole=True)
+
+    @property
+    def cells(self) -> int:
+        """Mailbox size, rounded up to a power of two."""
+        return 1 << (int(self.mailbox_size) - 1).bit_length()
+
+    @property
+    def block_ns(self) -> int:
+        """How long a sender waits for room, nanoseconds; -1 for ever."""
+        if self.mailbox == "reject":
+            return 0
+        return -1 if self.timeout is None else int(self.timeout * 1e9)
+
+    def memory_limit_for(self, name: str) -> int:
+        """Return the limit of a device's memory, bytes."""
+        if self.memory_limit is not None:
+            return self.memory_limit
+        return default_limit() if name == "host" else 1 << 47  # until the worker says what the device has
+
+    def gpu_limit(self, memory: tuple[int, int] | None, total: int) -> int:
+        """Return the limit of a GPU's memory, bytes, given (free, total) at the start of its first worker.
+
+        Nine tenths of what is free: what others use is not ours, and libraries, kernels and the next worker's context
+        need some beside our segments.
+        """
+        if self.memory_limit is not None:
+            return min(self.memory_limit, total)
+        return (total if memory is None else memory[0]) * 9 // 10
+
+
+def one_of(name: str, value: object, allowed: tuple[object, ...]) -> None:
+    if value not in allowed:
+        raise InvalidRequest(f"{name}={value!r}; allowed: {', '.join(map(repr, allowed))}")
+
+
+def number(name: str, value: Any, low: float, high: float, *, whole: bool = False) -> None:
+    kinds = int if whole else (int, float)
+    if isinstance(value, bool) or not isinstance(value, kinds) or not low <= value <= high:
+        what = "an integer" if whole else "a number"
+        raise InvalidRequest(f"{name}={value!r}; it must be {what} from {low} to {high}")
