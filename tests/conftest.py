@@ -1,0 +1,175 @@
+"""Fixtures of all tests.  Helpers to import are in tests/helpers."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent / "helpers"))
+
+import fake_cuda
+import placements
+from leaks import Baseline, children
+from placements import PROCESSES, Placement
+from wire import open_fds, until
+
+import atomr_native as an
+from atomr_native.system import _has_gpu
+
+hypothesis.settings.register_profile("atomr", deadline=None, max_examples=60, derandomize=True, database=None)
+hypothesis.settings.load_profile("atomr")
+
+#: Quick to start, with operations that wait and fail on demand.
+OPTIONS: dict[str, Any] = {"standby": "off", "allow_crash": True}
+
+#: What a CUDA device is made of: the fake driver, or a GPU.
+ENGINES = ("fake", pytest.param("gpu", marks=pytest.mark.gpu))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Take out what is marked not to run on every kind of device.
+
+    ``@pytest.mark.host_only``: not on CUDA devices.  ``@pytest.mark.fake_only(name=[values])``: on the fake driver
+    only with these values of parameters, where all of them would take long and show no more.
+    """
+    dropped = [item for item in items if _is_dropped(item)]
+    if dropped:
+        config.hook.pytest_deselected(items=dropped)
+        items[:] = [item for item in items if item not in set(dropped)]
+
+
+def _is_dropped(item: pytest.Item) -> bool:
+    parameters: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
+    kinds = {value for value in parameters.values() if isinstance(value, str)}
+    if kinds & {"fake", "gpu"} and item.get_closest_marker("host_only"):
+        return True
+    return "fake" in kinds and any(
+        parameters[name] not in allowed
+        for mark in item.iter_markers("fake_only")
+        for name, allowed in mark.kwargs.items()
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Drop the arguments of a test before its fixtures end, so that these can look for what is left behind."""
+    getattr(item, "funcargs", {}).clear()
+
+
+@pytest.fixture(scope="session")
+def fake_environment(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Return the variables with which workers use the fake CUDA driver; what is built for it stays for the next run."""
+    if reason := fake_cuda.available():
+        pytest.skip(reason)
+    cache = getattr(request.config, "cache", None)
+    folder = tmp_path_factory.mktemp("fake-cuda") if cache is None else Path(cache.mkdir("atomr-fake-cuda"))
+    return fake_cuda.environment(folder, machine=f"pytest{os.getpid()}")
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def cuda_engine(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Have the Systems of a module find the fake driver, then the real one."""
+    engine: str = request.param
+    if engine == "gpu":
+        if not _has_gpu():
+            pytest.skip("no NVIDIA GPU on this machine")
+        yield engine
+        return
+    with fake_cuda.using(request.getfixturevalue("fake_environment")):
+        yield engine
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def parent_engine(request: pytest.FixtureRequest) -> Iterator[str]:
+    """As `cuda_engine`, for tests that use the driver in this process too, which loads one of the two only."""
+    engine: str = request.param
+    if engine == "fake" and _has_gpu():
+        pytest.skip("this process uses the GPU's driver")
+    if engine == "gpu" and not _has_gpu():
+        pytest.skip("no NVIDIA GPU on this machine")
+    with fake_cuda.using({} if engine == "gpu" else request.getfixturevalue("fake_environment")):
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def nothing_left() -> Iterator[None]:
+    """Fail when the module's tests leave a process, a descriptor, a thread or memory behind."""
+    before = Baseline()
+    yield
+    before.check()
+
+
+@pytest.fixture
+def no_leaks() -> Iterator[None]:
+    """Fail when a test leaves any descriptor, Python thread or process behind."""
+
+    def held() -> tuple[set[Any], ...]:
+        return open_fds(), set(threading.enumerate()), children()
+
+    before = held()
+
+    def extra() -> list[set[Any]]:
+        return [now - then for now, then in zip(held(), before, strict=True)]
+
+    yield
+    until(lambda: not any(extra()), 3)
+    assert not any(extra())
+
+
+@pytest.fixture(scope="module", params=placements.ALL)
+def placement(request: pytest.FixtureRequest) -> Placement:
+    """Return each kind of device in turn, in a process and in a thread."""
+    return placements.resolve(request)
+
+
+@pytest.fixture(scope="module", params=PROCESSES)
+def worker_process(request: pytest.FixtureRequest) -> Placement:
+    """Return each kind of device in turn, in a process, which can die."""
+    return placements.resolve(request)
+
+
+@pytest.fixture(scope="module")
+def isolation(placement: Placement) -> str:
+    """Return the isolation of each placement in turn."""
+    return placement.isolation
+
+
+@pytest.fixture(scope="module")
+def system(placement: Placement, nothing_left: None) -> Iterator[an.System]:
+    """Lend a System that the tests of a module share; none of them may break it."""
+    with placement.system(**OPTIONS) as made:
+        yield made
+
+
+@pytest.fixture
+def device(system: an.System) -> Iterator[an.Device]:
+    """Lend a device that the tests of a module share; it must be in order after each."""
+    found = system.device()
+    yield found
+    stats = found.stats()
+    assert stats["state"] == "open"
+    assert stats["restarts"] == 0
+    system.dead_letters.clear()
+
+
+@pytest.fixture
+def make_system(request: pytest.FixtureRequest, nothing_left: None) -> Iterator[Callable[..., an.System]]:
+    """Make Systems that one test has for itself: with the placement of its other fixtures, else of the host."""
+    made: list[an.System] = []
+    found = [name for name in ("worker_process", "placement") if name in request.fixturenames]
+    chosen: Placement = request.getfixturevalue(found[0]) if found else placements.HOST
+
+    def make(**options: Any) -> an.System:
+        made.append(chosen.system(**{**OPTIONS, **options}))
+        return made[-1]
+
+    yield make
+    for system in made:
+        system.close(1.0)

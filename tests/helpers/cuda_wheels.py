@@ -1,0 +1,38 @@
+"""NVIDIA's wheels: where their headers and libraries are, and what gcc makes of our declarations beside theirs.
+
+The wheels are found where the `nvidia` packages are installed, or below the folders of ATOMR_NATIVE_CUDA_WHEELS
+(separated as PATH is).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+
+def roots() -> list[Path]:
+    """Return the folders that may hold NVIDIA's wheels."""
+    named = [Path(p) for p in os.environ.get("ATOMR_NATIVE_CUDA_WHEELS", "").split(os.pathsep) if p]
+    spec = importlib.util.find_spec("nvidia")
+    installed = [Path(p) for p in spec.submodule_search_locations or ()] if spec else []
+    return [p for p in (*named, *installed) if p.is_dir()]
+
+
+def find(pattern: str) -> list[Path]:
+    """Return the files of a name in all wheels."""
+    return sorted({path for root in roots() for path in root.rglob(pattern)})
+
+
+def check_syntax(text: str, includes: Iterable[Path]) -> str:
+    """Compile C11, and return what gcc says; skips the test where there is no gcc."""
+    gcc = shutil.which("gcc")
+    if gcc is None:
+        pytest.skip("gcc is not installed")
+    command = [gcc, "-std=c11", "-fsyntax-only", "-x", "c", "-", *(f"-I{folder}" for folder in includes)]
+    return subprocess.run(command, input=text, text=True, capture_output=True, check=False).stderr

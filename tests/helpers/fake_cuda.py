@@ -1,0 +1,133 @@
+"""The whole of ``cuda:0`` without a GPU: builds the fake driver, and names the environment in which workers use it.
+
+By hand::
+
+    eval $(python tests/helpers/fake_cuda.py env)
+    python -m atomr_native demo --device cuda:0
+
+What the fake can be told by the environment is in fake_driver/fake_driver.h.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import kernel_shim
+
+__all__ = ["FORGOTTEN", "available", "build", "environment", "using"]
+
+_HERE = Path(__file__).resolve().parent
+_CYTHON = _HERE.parents[1] / "cython"
+_FAKE = _HERE / "fake_driver"
+_SOURCES = (*sorted(_FAKE.glob("*.c")), _HERE / "fake_cublaslt.c")
+_HEADERS = (
+    *sorted(_FAKE.glob("fake_*.h")),
+    _HERE / "fake_cublaslt.h",
+    _CYTHON / "driver.h",
+    _CYTHON / "cublaslt.h",
+    _CYTHON / "cublas_functions.h",
+)
+_FLAGS = ("-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-pthread")
+#: Variables of the caller that the fake must not see.
+FORGOTTEN = ("CUDA_VISIBLE_DEVICES",)
+
+
+def available() -> str:
+    """Return why there can be no fake device here, or nothing."""
+    return kernel_shim.available()
+
+
+def _hash(*files: Path) -> str:
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
+    return digest.hexdigest()[:20]
+
+
+def build(folder: Path) -> Path:
+    """Compile the driver and cuBLASLt, one library, into `folder`, unless it is there; return its path."""
+    library = folder / f"libfake_cuda-{_hash(*_SOURCES, *_HEADERS)}.so"
+    if not library.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        includes = [f"-I{path}" for path in (_CYTHON, _HERE, _FAKE)]
+        with tempfile.TemporaryDirectory(dir=folder) as made:
+            out = Path(made) / "made.so"
+            command = ["gcc", *_FLAGS, *includes, *map(str, _SOURCES), "-o", str(out), "-ldl", "-lm"]
+            subprocess.run(command, check=True)
+            os.replace(out, library)
+    return library
+
+
+def environment(folder: Path, **settings: object) -> dict[str, str]:
+    """Build what is missing, and return the variables that make workers use the fake.
+
+    Parameters
+    ----------
+    folder
+        For what is built: the library, and later the kernels.
+    settings
+        ``FAKE_CUDA_<NAME>`` for each ``name``.
+    """
+    library = str(build(folder))
+    kernels = folder / f"kernels-{_hash(_FAKE / 'shim.h', _HERE / 'kernel_shim.py')}"
+    for left in kernels.glob(f"{kernel_shim.SCRATCH}*"):  # by workers that were killed
+        if time.time() - left.stat().st_mtime > 600:
+            shutil.rmtree(left, ignore_errors=True)
+    path = [str(_FAKE / "site"), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    return {
+        "ATOMR_NATIVE_CUDA": library,
+        "ATOMR_NATIVE_CUBLASLT": library,
+        "ATOMR_NATIVE_CUBLAS": library,
+        "ATOMR_NATIVE_CACHE": str(kernels),
+        "PYTHONPATH": os.pathsep.join(dict.fromkeys(path)),
+        **{f"FAKE_CUDA_{name.upper()}": str(value) for name, value in settings.items()},
+    }
+
+
+@contextlib.contextmanager
+def using(variables: dict[str, str]) -> Iterator[None]:
+    """Have the Systems that are made meanwhile use these variables for their workers."""
+    before = {name: os.environ.get(name) for name in (*variables, *FORGOTTEN)}
+    wanted: dict[str, str | None] = {**dict.fromkeys(FORGOTTEN), **variables}
+    _set(wanted)
+    try:
+        yield
+    finally:
+        _set(before)
+
+
+def _set(variables: dict[str, str | None]) -> None:
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+def main() -> int:
+    """Print the variables as a shell takes them."""
+    if sys.argv[1:] != ["env"]:
+        print("usage: eval $(python tests/helpers/fake_cuda.py env)", file=sys.stderr)  # noqa: T201
+        return 2
+    if reason := available():
+        print(reason, file=sys.stderr)  # noqa: T201
+        return 1
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    for name, value in environment(cache / "atomr_native-tests").items():
+        print(f"export {name}={shlex.quote(value)};")  # noqa: T201
+    print(f"unset {' '.join(FORGOTTEN)};")  # noqa: T201
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,193 @@
+/* Modules and launches: a module is a shared library that kernel_shim.py has compiled. */
+#define _GNU_SOURCE
+#include "fake_driver.h"
+
+#include <dlfcn.h>
+#include <elf.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MODULE = 0x6d6f6475, MOST_THREADS = 1024, MOST_SHARED = 232448 };
+
+/* As shim.h has them. */
+struct fake_hooks {
+    void (*fault)(int error);
+    void (*sleep)(unsigned int nanoseconds);
+};
+struct fake_kernel {
+    const char *name;
+    void (*launch)(void **arguments, const unsigned int *grid, const unsigned int *block);
+    unsigned int n;
+    const unsigned int *sizes;
+};
+
+struct CUfunc_st {
+    const struct fake_kernel *kernel;
+    CUmodule module;
+};
+
+struct CUmod_st {
+    uint32_t magic;
+    void *library;
+    pthread_mutex_t turn; /* one launch at a time: see shim.h */
+    unsigned count;
+    struct CUfunc_st functions[];
+};
+
+static void on_fault(int error) { fake_raise(error); }
+
+/* A kernel that never ends does so when the context is gone. */
+static void on_sleep(unsigned int nanoseconds) {
+    const struct timespec nap = {0, (long)(nanoseconds % 1000000000u)};
+    nanosleep(&nap, NULL);
+    if (fake_error()) fake_raise(fake_error());
+}
+
+static const struct fake_hooks hooks = {on_fault, on_sleep};
+
+/* The loader takes a library whose name it knows for the one that it has, so that each needs a name of its own, although
+ * all are descriptors of memory with few numbers: slashes and dots spell another number in front. */
+static void *open_image(const void *image, size_t size) {
+    static uint32_t counter;
+    char path[128];
+    const int fd = memfd_create("atomr-fake-module", MFD_CLOEXEC);
+    if (fd < 0) return NULL;
+    void *library = NULL;
+    if (write(fd, image, size) == (ssize_t)size) {
+        const uint32_t number = __atomic_fetch_add(&counter, 1, __ATOMIC_RELAXED);
+        int used = snprintf(path, sizeof path, "/proc/self");
+        for (int bit = 0; bit < 24; bit++)
+            used += snprintf(path + used, sizeof path - (size_t)used, number >> bit & 1 ? "//." : "/.");
+        snprintf(path + used, sizeof path - (size_t)used, "/fd/%d", fd);
+        library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+        if (!library) fprintf(stderr, "fake CUDA: %s\n", dlerror());
+    }
+    close(fd);
+    return library;
+}
+
+CUresult cuModuleLoadData(CUmodule *module, const void *image) {
+    MAY_REFUSE();
+    CUcontext c;
+    const CUresult r = fake_enter(&c);
+    if (r) return r;
+    const Elf64_Ehdr *elf = image;
+    if (!module || !image) return ERROR_INVALID_VALUE;
+    if (memcmp(elf->e_ident, ELFMAG, SELFMAG) != 0) return ERROR_INVALID_IMAGE;
+    /* The linker puts the section headers last. */
+    void *library = open_image(image, elf->e_shoff + (size_t)elf->e_shnum * elf->e_shentsize);
+    const struct fake_kernel *kernels = library ? dlsym(library, "fake_kernels") : NULL;
+    const struct fake_hooks **into = library ? dlsym(library, "fake_hooks") : NULL;
+    if (!kernels || !into) {
+        if (library) dlclose(library);
+        return ERROR_INVALID_IMAGE;
+    }
+    *into = &hooks;
+    unsigned n = 0;
+    while (kernels[n].name) n++;
+    CUmodule m = calloc(1, sizeof *m + n * sizeof *m->functions);
+    if (!m) return dlclose(library), CUDA_ERROR_OUT_OF_MEMORY;
+    m->magic = MODULE;
+    m->library = library;
+    m->count = n;
+    pthread_mutex_init(&m->turn, NULL);
+    for (unsigned i = 0; i < n; i++) m->functions[i] = (struct CUfunc_st){&kernels[i], m};
+    *module = m;
+    return CUDA_SUCCESS;
+}
+
+/* Waits for the device, as the real one does. */
+CUresult cuModuleUnload(CUmodule module) {
+    CUcontext c;
+    CUresult r = fake_enter(&c);
+    if (r) return r;
+    if (!module || module->magic != MODULE) return ERROR_INVALID_HANDLE;
+    r = cuCtxSynchronize();
+    if (r) return r;
+    module->magic = 0;
+    dlclose(module->library);
+    free(module);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name) {
+    CUcontext c;
+    const CUresult r = fake_enter(&c);
+    if (r) return r;
+    if (!function || !name) return ERROR_INVALID_VALUE;
+    if (!module || module->magic != MODULE) return ERROR_INVALID_HANDLE;
+    for (unsigned i = 0; i < module->count; i++)
+        if (strcmp(module->functions[i].kernel->name, name) == 0) {
+            *function = &module->functions[i];
+            return CUDA_SUCCESS;
+        }
+    return ERROR_NOT_FOUND;
+}
+
+typedef struct {
+    CUfunction function;
+    unsigned grid[3], block[3];
+    _Alignas(16) char values[]; /* of the arguments, each at a multiple of 16 bytes */
+} launch;
+
+static void run_launch(void *argument) {
+    launch *l = argument;
+    const struct fake_kernel *k = l->function->kernel;
+    void *arguments[k->n + 1];
+    char *at = l->values;
+    for (unsigned i = 0; i < k->n; i++) {
+        arguments[i] = at;
+        at += (k->sizes[i] + 15) & ~15u;
+    }
+    pthread_mutex_lock(&l->function->module->turn);
+    k->launch(arguments, l->grid, l->block);
+    pthread_mutex_unlock(&l->function->module->turn);
+}
+
+CUresult cuFuncSetAttribute(CUfunction f, int attribute, int value) {
+    CUcontext c;
+    CUresult r = fake_enter(&c);
+    if (r) return r;
+    if (!f || f->module->magic != MODULE) return ERROR_INVALID_HANDLE;
+    const int largest = attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES       ? (int)MOST_SHARED
+                        : attribute == CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED ? 1
+                                                                                           : -1;
+    return value >= 0 && value <= largest ? CUDA_SUCCESS : ERROR_INVALID_VALUE;
+}
+
+CUresult cuLaunchKernel(CUfunction f, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
+                        unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared,
+                        CUstream stream, void **arguments, void **extra) {
+    CUcontext c;
+    CUresult r = fake_enter(&c);
+    if (r) return r;
+    if (!f || f->module->magic != MODULE) return ERROR_INVALID_HANDLE;
+    const uint64_t threads = (uint64_t)block_x * block_y * block_z;
+    if (!grid_x || !grid_y || !grid_z || grid_x > 0x7fffffff || grid_y > 65535 || grid_z > 65535 || !threads ||
+        threads > MOST_THREADS || block_z > 64 || shared > MOST_SHARED || (f->kernel->n && !arguments) || extra)
+        return ERROR_INVALID_VALUE;
+    size_t size = sizeof(launch);
+    for (unsigned i = 0; i < f->kernel->n; i++) size += (f->kernel->sizes[i] + 15) & ~15u;
+    launch *l = calloc(1, size);
+    if (!l) return CUDA_ERROR_OUT_OF_MEMORY;
+    *l = (launch){f, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}};
+    char *at = l->values;
+    for (unsigned i = 0; i < f->kernel->n; i++) {
+        memcpy(at, arguments[i], f->kernel->sizes[i]);
+        at += (f->kernel->sizes[i] + 15) & ~15u;
+    }
+    r = fake_enqueue(stream, run_launch, l, size, 0);
+    free(l);
+    return r;
+}
+
+/* Clusters and cooperation change nothing here: blocks run one after the other. */
+CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **arguments, void **extra) {
+    if (!config || (config->numAttrs && !config->attrs)) return ERROR_INVALID_VALUE;
+    return cuLaunchKernel(f, config->gridDimX, config->gridDimY, config->gridDimZ, config->blockDimX, config->blockDimY,
+                          config->blockDimZ, config->sharedMemBytes, config->hStream, arguments, extra);
+}

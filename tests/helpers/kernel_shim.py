@@ -1,0 +1,98 @@
+"""CUDA C++ kernels as C for this processor: what NVRTC and the GPU would do, gcc and a shim do for tests.
+
+The package's kernels are C11 behind macros, so the shim in front of them defines these, and a table after them lists
+the kernels with the sizes of their arguments.  Of PTX only what the fault kernels use is known.  Accesses to addresses
+that are not aligned trap, as on a GPU.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+__all__ = ["SCRATCH", "CompileError", "available", "compile_module", "translate"]
+
+#: How the names of folders begin that are there while something is compiled.
+SCRATCH = "atomr-kernel-"
+
+_SHIM = Path(__file__).parent / "fake_driver" / "shim.h"
+_FLAGS = (
+    "-std=gnu11", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-U_FORTIFY_SOURCE", "-w", "-shared", "-fPIC",
+    "-fsanitize=alignment", "-fsanitize-undefined-trap-on-error",
+)  # fmt: skip
+_KERNEL = re.compile(
+    r'(?:\bKERNEL|extern\s+"C"\s+__global__\s+void(?:\s+__launch_bounds__\([^()]*\))?)\s+(\w+)\s*\(([^()]*)\)\s*\{'
+)
+_PTX = (
+    (re.compile(r'asm\s+volatile\s*\(\s*"trap;"\s*\)'), "fake_fault(719)"),
+    (re.compile(r'asm\s+volatile\s*\(\s*"nanosleep\.u32\s+(\d+);"\s*\)'), r"fake_sleep(\1)"),
+    (
+        re.compile(r'asm\s+volatile\s*\(\s*"mov\.u64 %0, %globaltimer;"\s*:\s*"=l"\((\w+)\)\s*\)'),
+        r"\1 = fake_time()",
+    ),
+)
+
+
+class CompileError(Exception):
+    """The source does not compile; the text is the compiler's."""
+
+
+def available() -> str:
+    """Return why kernels cannot be compiled here, or nothing."""
+    return "" if shutil.which("gcc") else "gcc is not installed"
+
+
+def _types(parameters: str) -> list[str]:
+    """Return the C type of each parameter."""
+    found = [p.strip() for p in parameters.split(",")]
+    return [] if found in ([""], ["void"]) else [re.sub(r"\w+\s*$", "", p).strip() for p in found]
+
+
+def translate(source: str) -> str:
+    """Return the C source of a module with all kernels of a CUDA source."""
+    together = int("SYNC();" in source or "__syncthreads();" in source)
+    parts, table = [f'#include "{_SHIM}"', '#line 1 "atomr.cu"'], []
+    text = source
+    for pattern, replacement in _PTX:
+        text = pattern.sub(replacement, text)
+    parts.append(re.sub(r'extern\s+"C"', "", text))
+    for name, parameters in _KERNEL.findall(source):
+        types = _types(parameters)
+        values = ", ".join(f"*({kind} *)a[{i}]" for i, kind in enumerate(types))
+        sizes = ", ".join([*(f"sizeof({kind})" for kind in types), "0"])
+        parts.append(
+            f"static void body_{name}(void **a) {{ {name}({values}); }}\n"
+            f"static const unsigned int sizes_{name}[] = {{{sizes}}};\n"
+            f"void launch_{name}(void **a, const unsigned int *grid, const unsigned int *block) "
+            f"{{ fake_run(body_{name}, {together}, a, grid, block); }}"
+        )
+        table.append(f'{{"{name}", launch_{name}, {len(types)}, sizes_{name}}}')
+    parts.append(f"const struct fake_kernel fake_kernels[] = {{{', '.join([*table, '{0}'])}}};\n")
+    return "\n".join(parts)
+
+
+def compile_module(source: str) -> bytes:
+    """Compile a CUDA source, and return a shared library with ``fake_kernels`` and a ``launch_<kernel>`` for each.
+
+    Raises
+    ------
+    CompileError
+        If it is not the C that the shim makes of it.
+    """
+    # A worker that is killed meanwhile leaves its folder behind, in the cache that fake_cuda.py clears.
+    scratch = os.environ.get("ATOMR_NATIVE_CACHE") or tempfile.gettempdir()
+    os.makedirs(scratch, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=SCRATCH, dir=scratch) as folder:
+        out = Path(folder) / "module.so"
+        command = ["gcc", *_FLAGS, "-x", "c", "-", "-o", str(out), "-lm"]
+        environment = {**os.environ, "TMPDIR": folder}
+        done = subprocess.run(
+            command, input=translate(source), env=environment, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise CompileError(done.stderr)
+        return out.read_bytes()

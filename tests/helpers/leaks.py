@@ -1,0 +1,76 @@
+"""What this process holds of the kinds of things that a System makes."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import threading
+from collections import Counter
+from pathlib import Path
+
+from actions import eventually
+
+
+def descriptors() -> Counter[str]:
+    """Open descriptors of the kinds that the library uses."""
+    found: Counter[str] = Counter()
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            link = os.readlink(f"/proc/self/fd/{name}")
+            for kind in ("memfd:atomr", "eventfd", "pidfd", "socket", "pipe"):
+                if kind in link:
+                    found[kind] += 1
+    return found
+
+
+def mappings() -> int:
+    """Shared memory of the library that is mapped here."""
+    return sum("memfd:atomr" in line for line in Path("/proc/self/maps").read_text().splitlines())
+
+
+def children() -> set[int]:
+    """Processes started by any thread of this one, zombies too."""
+    found: set[int] = set()
+    for task in os.listdir("/proc/self/task"):
+        with contextlib.suppress(OSError):
+            found.update(map(int, Path(f"/proc/self/task/{task}/children").read_text().split()))
+    return found
+
+
+def threads() -> set[str]:
+    """Names of threads, native ones too."""
+    found = {t.name for t in threading.enumerate() if t.name.startswith("atomr")}
+    for task in os.listdir("/proc/self/task"):
+        with contextlib.suppress(OSError):
+            name = Path(f"/proc/self/task/{task}/comm").read_text().strip()
+            if name.startswith("atomr") and name != "atomr-copy":  # those live as long as the process
+                found.add(name)
+    return found
+
+
+class Baseline:
+    """What there is now; `check` fails if later there is more."""
+
+    def __init__(self) -> None:
+        gc.collect()
+        self.descriptors, self.mappings = descriptors(), mappings()
+        self.children, self.threads = children(), threads()
+
+    def extra(self) -> dict[str, object]:
+        """What there is more."""
+        gc.collect()
+        now = {
+            "descriptors": dict(descriptors() - self.descriptors),
+            "mappings": max(0, mappings() - self.mappings),
+            "children": children() - self.children,
+            "threads": threads() - self.threads,
+        }
+        return {name: value for name, value in now.items() if value}
+
+    def check(self) -> None:
+        """Wait for what is just ending, then fail if anything is left."""
+        with contextlib.suppress(AssertionError):
+            eventually(lambda: not self.extra(), 10)
+        left = self.extra()
+        assert not left, f"left behind: {left}"

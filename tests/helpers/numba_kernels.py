@@ -1,0 +1,101 @@
+"""Numba kernels of the tests, in a file, since their source is looked at."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import cuda, float32
+from numba.cuda import random as cuda_random
+
+
+@cuda.jit(device=True)
+def square(value: Any) -> Any:
+    return value * value
+
+
+@cuda.jit(device=True)
+def put(array: Any, i: Any, value: Any) -> None:
+    array[i] = value
+
+
+@cuda.jit
+def scale(x: Any, y: Any, factor: Any) -> None:
+    i = cuda.grid(1)
+    if i < x.size:
+        x[i] = square(y[i]) * factor
+
+
+def plain(x, y):
+    """Add, without a decorator."""
+    i, j = cuda.grid(2)
+    if i < x.shape[0] and j < x.shape[1]:
+        x[i, j] += y[i, j]
+
+
+@cuda.jit
+def reverse(a, out, n):
+    tile = cuda.shared.array(8, float32)
+    t = cuda.threadIdx.x
+    tile[t] = a[0, t]
+    cuda.syncthreads()
+    out[t] = tile[n - 1 - t]
+
+
+@cuda.jit
+def dynamic(x, n):
+    tile = cuda.shared.array(0, float32)
+    t = cuda.threadIdx.x
+    tile[t] = x[t]
+    cuda.syncthreads()
+    x[t] = tile[n - 1 - t]
+
+
+@cuda.jit
+def histogram(values, bins):
+    i = cuda.grid(1)
+    if i < values.size:
+        cuda.atomic.add(bins, values[i], 1)
+
+
+@cuda.jit
+def scalars(out, i8, u32, f32, c64, flag, pair):
+    out[0] = i8
+    out[1] = u32
+    out[2] = f32
+    out[3] = c64.real + 10 * c64.imag
+    out[4] = 1 if flag else 0
+    out[5] = pair[0] + 100 * pair[1]
+
+
+@cuda.jit
+def uniform(states, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        out[i] = cuda_random.xoroshiro128p_uniform_float32(states, i)
+
+
+@cuda.jit
+def particles(records, dt):
+    i = cuda.grid(1)
+    if i < records.size:
+        records[i].x += records[i].v * dt
+
+
+@cuda.jit
+def over_the_end(x, y):
+    i = cuda.grid(1)
+    x[i] = y[i + 1]
+
+
+@cuda.jit
+def over_by_device_function(x):
+    put(x, cuda.grid(1) + 100, 1.0)
+
+
+@cuda.jit
+def over_by_atomic(x):
+    cuda.atomic.add(x, -1 - x.size, 1.0)
+
+
+PARTICLE = np.dtype([("x", np.float64), ("v", np.float64)])

@@ -1,0 +1,56 @@
+"""Programs run in processes of their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+from actions import eventually
+
+import atomr_native
+
+HELPERS = Path(__file__).parent
+ROOT = Path(atomr_native.__file__).parents[1]
+OPTIONS = ("-X", "faulthandler", "-W", "error")
+
+
+def environment() -> dict[str, str]:
+    """Environment in which the package and the helpers can be imported."""
+    path = os.pathsep.join([str(ROOT), str(HELPERS), os.environ.get("PYTHONPATH", "")])
+    return {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+
+
+def start(code: str, *arguments: str) -> subprocess.Popen[str]:
+    """Start ``python -c`` with warnings as errors."""
+    return subprocess.Popen(
+        [sys.executable, *OPTIONS, "-c", textwrap.dedent(code), *arguments],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(),
+    )  # fmt: skip
+
+
+def run(code: str, *arguments: str, status: int = 0) -> str:
+    """Run a program to its end; what it printed."""
+    with start(code, *arguments) as process:
+        out, err = process.communicate(timeout=120)
+    assert process.returncode == status, f"exit status {process.returncode}\n{out}\n{err}"
+    if status == 0:
+        assert "Traceback" not in err, err
+        assert "Exception ignored" not in err, err
+    return out
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs (a zombie does not)."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return text.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def assert_dead(*pids: int) -> None:
+    """Wait until processes have ended."""
+    eventually(lambda: not any(map(is_alive, pids)))
