@@ -1,0 +1,140 @@
+"""driver.h against cuda.h of both CUDA majors: constants, types, structs, functions and the names that are exported.
+
+None of this needs a GPU or a driver; `cuda_wheels` says where the headers come from.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+from cuda_wheels import check_syntax, find
+from lt_emulator import source
+
+pytestmark = pytest.mark.abi
+
+HEADER = source("driver.h")
+#: The wheel that ships cuda.h, by CUDA major.
+WHEELS = {12: "nvidia-cuda-runtime-cu12", 13: "nvidia-cuda-runtime"}
+
+#: Names that CUDA 13 has a later one for, which CUDA 12 lacks; drivers export both.
+EARLIER = {"cuEventElapsedTime"}
+
+
+@pytest.fixture(params=WHEELS, scope="module")
+def folder(request: pytest.FixtureRequest) -> Path:
+    """Return the folder of cuda.h of each CUDA major."""
+    major: int = request.param
+    for path in find("cuda.h"):
+        version = re.search(r"^#define CUDA_VERSION (\d+)", path.read_text(errors="replace"), re.M)
+        if version and int(version[1]) // 1000 == major:
+            return path.parent
+    pytest.skip(f"cuda.h of CUDA {major} not found; pip install {WHEELS[major]}, or set ATOMR_NATIVE_CUDA_WHEELS")
+
+
+@cache
+def text() -> str:
+    return re.sub(r"/\*.*?\*/", "", HEADER.read_text(), flags=re.S)
+
+
+def constants() -> dict[str, int]:
+    found: dict[str, int] = {}
+    for body in re.findall(r"^enum \{(.*?)\};", text(), re.S | re.M):
+        found |= {name: int(value, 0) for name, value in re.findall(r"(CU\w+) = (\w+)", body)}
+    return found
+
+
+def functions() -> list[tuple[str, str]]:
+    """Return name and arguments of each function of the table."""
+    macro = re.search(r"#define ATOMR_DRIVER_FUNCTIONS\(F\)(.*?)\n\n", text(), re.S)
+    assert macro is not None
+    joined = re.sub(r"\s+", " ", macro[1].replace("\\\n", " "))
+    found = re.findall(r"F\((\w+), \((.*?)\)\)(?= F\(| ?$)", joined)
+    assert len(found) == joined.count("F(cu")
+    return found
+
+
+def scalars() -> list[tuple[str, str]]:
+    """Return kind and name of the types that are no structs: ``"pointer"``, or what they are declared as."""
+    found = [("pointer", name) for name in re.findall(r"^typedef struct \w+ \*(\w+);", text(), re.M)]
+    return found + re.findall(r"^typedef ((?:unsigned )?[\w ]+?) (\w+);", text(), re.M)
+
+
+def aggregates() -> list[tuple[str, str, str]]:
+    """Return ``struct`` or ``union``, its body, and its name."""
+    # Bodies have one level of braces inside.
+    return re.findall(r"^typedef (struct|union) \{((?:[^{}]|\{[^{}]*\})*)\} (CU\w+);", text(), re.M)
+
+
+def fields(body: str) -> list[str]:
+    """Return the members of a struct or union; of those inside, as ``outer.inner``."""
+    found: list[str] = []
+    inside = re.compile(r"struct \{([^{}]*)\} (\w+);")
+    for members, name in inside.findall(body):
+        found += [f"{name}.{member}" for member in fields(members)]
+    for declaration in inside.sub("", body).split(";"):
+        for part in declaration.split(","):
+            if name := re.search(r"(\w+)(?:\[\d+\])?\s*$", part.strip()):
+                found.append(name[1])
+    return found
+
+
+def c_source(swap: tuple[str, str] = ("", "")) -> str:
+    """Return C that compiles only if our declarations are the header's; `swap` plants an error."""
+    lines = ["#include <stddef.h>", "#include <stdint.h>", "#include <cuda.h>", "#define TEXT(x) TEXT_(x)"]
+    lines.append("#define TEXT_(x) #x")
+    for name, value in constants().items():
+        lines.append(f'_Static_assert({name} == {value}, "{name}");')
+    for kind, name in scalars():
+        if kind == "pointer":
+            lines.append(f'_Static_assert(__builtin_classify_type(({name})0) == 5, "{name} is a pointer");')
+        else:
+            lines.append(f'_Static_assert(sizeof({name}) == sizeof({kind}), "{name}");')
+    for kind, body, name in aggregates():
+        lines.append(f"typedef {kind} {{ {body} }} ours_{name};")
+        lines.append(f'_Static_assert(sizeof(ours_{name}) == sizeof({name}), "sizeof {name}");')
+        lines += [
+            f'_Static_assert(offsetof(ours_{name}, {field}) == offsetof({name}, {field}), "{name}.{field}");'
+            for field in fields(body)
+        ]
+        lines += [
+            f'_Static_assert(sizeof(((ours_{name} *)0)->{field}) == sizeof((({name} *)0)->{field}), "{name}.{field}");'
+            for field in fields(body)
+        ]
+    for name, arguments in functions():
+        lines.append(f"extern __typeof__({name}) {name};")  # the header has it: what is unknown has no type
+        lines.append(f"CUresult {name}({arguments});")
+        if name not in EARLIER:
+            lines.append(
+                f'_Static_assert(sizeof TEXT({name}) == sizeof "{name}", "{name} is exported by a later name");'
+            )
+    return "\n".join(lines).replace(*swap) + "\n"
+
+
+def test_declarations_are_the_headers(folder: Path) -> None:
+    assert (len(constants()) > 20, len(functions()) > 40, len(aggregates()) > 5, len(scalars()) > 12) == (True,) * 4
+    assert check_syntax(c_source(), [folder]) == ""
+
+
+@pytest.mark.parametrize(
+    "swap",
+    [
+        ("CAN_USE_64_BIT_STREAM_MEM_OPS == 122", "CAN_USE_64_BIT_STREAM_MEM_OPS == 92"),
+        ("size_t bytesize", "unsigned int bytesize"),
+        ("void *osHandle", "int osHandle"),
+        ("int requestedHandleTypes;", "long requestedHandleTypes;"),
+        ("unsigned short usage;", "unsigned char usage;"),
+        ("char bytes[16]", "char bytes[8]"),
+        ("cuMemHostRegister_v2", "cuMemHostRegister"),
+        ("cuMemHostRegister_v2", "cuMemHostRegister_v7"),
+        ("sizeof(CUdeviceptr) == sizeof(unsigned long long)", "sizeof(CUdeviceptr) == sizeof(unsigned int)"),
+    ],
+    ids=["constant", "argument", "pointer", "member", "order", "size", "old name", "no such name", "type"],
+)
+def test_a_planted_error_is_found(folder: Path, swap: tuple[str, str]) -> None:
+    assert swap[0] in c_source()
+    errors = re.findall(r"error: (.*)", check_syntax(c_source(swap), [folder]))
+    assert errors
+    assert all(re.search("static assertion failed|conflicting types|undeclared|redeclared", error) for error in errors)
