@@ -1,0 +1,39 @@
+"""The benchmark of copies runs on a CUDA device, and says what it could not measure."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import fake_cuda
+import pytest
+from scripts import ROOT
+
+
+@pytest.fixture
+def environment(fake_environment: dict[str, str]) -> dict[str, str]:
+    with fake_cuda.using(fake_environment):
+        return {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ["PYTHONPATH"]])}
+
+
+def test_small_sizes(environment: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "copies.json"
+    command = [sys.executable, "-m", "bench.cuda.copies", "--most", "65536", "--rounds", "2", "--json", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT, timeout=240)
+    assert done.returncode == 0, done.stdout + done.stderr
+    document = json.loads(path.read_text())
+    for name in (
+        "4 KiB to the device: put", "4 KiB to the host: get out=", "64 KiB there and back: put, get",
+        "64 KiB to the device: C: cuMemcpyAsync, pinned, and synchronize", "4 KiB to the device: put, caller",
+    ):  # fmt: skip
+        samples = document["rounds"][name]
+        assert len(samples) == 2
+        assert min(samples) > 0
+    assert document["unit"] == "us per copy"
+    assert "4 KiB    put, get / C: cuMemcpyAsync" in done.stdout  # a bar, with its verdict
+    torch = [line for line in done.stdout.splitlines() if line.startswith("  torch: cpu ")]
+    assert torch
+    assert all("skipped" in line or "GB/s" in line for line in torch)

@@ -1,0 +1,114 @@
+"""Benchmarks of CUDA devices: their C programs, their peers, and a run on the fake driver."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+if str(ROOT) not in sys.path:
+    sys.path.insert(0, str(ROOT))
+
+from bench import report  # noqa: E402
+from bench.cases import all_cases  # noqa: E402
+from bench.cuda import peers, programs  # noqa: E402
+from bench.harness import Unavailable  # noqa: E402
+
+
+@pytest.mark.parametrize("name", list(programs.PROGRAMS))
+def test_gpu_programs_compile_without_cuda(name: str) -> None:
+    try:
+        assert programs.build(name).exists()
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+
+
+def test_gpu_programs_say_what_is_wrong(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no program 'nonsense'"):
+        programs.build("nonsense")
+    script = tmp_path / "program"
+    script.write_text(
+        "import sys\n"
+        "for line in sys.stdin:\n"
+        "    name, count = line.split()\n"
+        "    if name == 'dies':\n"
+        "        sys.exit('the reason')\n"
+        "    answers = {'works': '{\"us\": 1.5}', 'lacks': '{\"unavailable\": \"no pool\"}'}\n"
+        "    print(answers.get(name, 'rubbish'), flush=True)\n"
+    )
+    with programs.start([sys.executable, str(script)]) as running:
+        running.check("works")
+        assert running.sample("works", 3) == 1.5
+        with pytest.raises(Unavailable, match="no pool"):
+            running.check("lacks")
+        with pytest.raises(RuntimeError, match="answered b'rubbish' to other"):
+            running.check("other")
+        with pytest.raises(RuntimeError, match="ended with 1: the reason"):
+            running.sample("dies", 1)
+        with pytest.raises(RuntimeError, match="ended with 1"):
+            running.sample("works", 1)
+
+
+def test_peers_without_a_gpu_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Torch:
+        class cuda:  # noqa: N801
+            is_available = staticmethod(lambda: False)
+
+    peers._need.cache_clear()
+    monkeypatch.setitem(sys.modules, "torch", Torch)  # type: ignore[arg-type]
+    with pytest.raises(Unavailable, match="torch sees no GPU"):
+        peers.torch_calls(0)
+    monkeypatch.setitem(sys.modules, "cupy", None)  # type: ignore[arg-type]
+    with pytest.raises(Unavailable, match="cupy does not import"):
+        peers.cupy_calls(0)
+    monkeypatch.setattr(peers.importlib, "import_module", lambda _: 1 // 0)
+    with pytest.raises(Unavailable, match=r"numba.cuda does not import: ZeroDivisionError"):
+        peers.numba_calls(0)
+    peers._need.cache_clear()
+
+
+def _bench_on_the_fake(environment: dict[str, str], target: Path, *words: str) -> dict[str, dict[str, object]]:
+    path = os.pathsep.join([environment["PYTHONPATH"], str(ROOT)])
+    options = ["--device", "cuda:0", "--quick", "--rounds", "1", "--force", "--json", str(target)]
+    done = subprocess.run(
+        [sys.executable, "-m", "bench", *options, *words],
+        env={**os.environ, **environment, "PYTHONPATH": path, "FAKE_CUDA_PROTECT": "0"},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert target.exists(), done.stderr
+    value = report.load(target)
+    states = {
+        (case["name"], series["name"]): (series["status"], series["reason"])
+        for case in value["cases"]
+        for series in case["contenders"]
+    }
+    failed = {name: reason for name, (status, reason) in states.items() if status == "failed"}
+    assert not failed
+    assert done.returncode == 0, done.stderr
+    assert value["machine"]["device"]["gpu"].startswith("Fake")
+    return states
+
+
+#: What runs on the fake driver only as far as saying what is missing.
+PEERS = ("torch", "cupy", "CuPy", "Numba", "atomr Numba", "C cuMemAllocAsync")
+
+
+GPU_CASES = [name for name, case in all_cases().items() if case.devices[0] == "cuda"]
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(name, marks=() if name == "gpu_matmul" else pytest.mark.slow) for name in GPU_CASES]
+)
+def test_a_gpu_case_runs_on_the_fake_driver(case: str, fake_environment: dict[str, str], tmp_path: Path) -> None:
+    states = _bench_on_the_fake(fake_environment, tmp_path / "result.json", case)
+    skipped = {name: reason for (_, name), (status, reason) in states.items() if status == "skipped"}
+    assert not {name: reason for name, reason in skipped.items() if not name.startswith(PEERS)}
+    assert len(states) > len(skipped)

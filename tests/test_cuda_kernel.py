@@ -1,0 +1,272 @@
+"""Users' kernels in CUDA C++: declarations and compilation need no GPU, launches do."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import atomr_native as an
+from atomr_native import _cubin, _nvrtc
+from atomr_native._cpp_parameters import Parameter, declared, parse
+from atomr_native.system import _has_gpu
+
+SOURCE = """
+#include "factor.cuh"
+struct Pair { int a; double b; };
+template <class T> __global__ void scale(T *x, const T *__restrict__ y, float factor, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) x[i] = y[i] * factor * FACTOR;
+}
+extern "C" __global__ void types(double *out, signed char c, unsigned short s, bool flag, unsigned long long big,
+                                 Pair p) {
+  out[0] = c; out[1] = s; out[2] = flag; out[3] = (double)big; out[4] = p.a + p.b;
+}
+"""
+HEADERS = {"factor.cuh": "#define FACTOR 2"}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", []),
+        ("void", []),
+        ("float *x", [Parameter("x", "pointer", "float")]),
+        ("const float *__restrict__ x", [Parameter("x", "pointer", "float", reads=True)]),
+        ("float const * x, int n", [Parameter("x", "pointer", "float", reads=True), Parameter("n", "scalar", "int32")]),
+        ("float * const x", [Parameter("x", "pointer", "float")]),
+        ("int x[]", [Parameter("x", "pointer", "int")]),
+        ("unsigned long long int n", [Parameter("n", "scalar", "uint64")]),
+        ("long int n", [Parameter("n", "scalar", "int64")]),
+        ("unsigned n", [Parameter("n", "scalar", "uint32")]),
+        ("signed char n", [Parameter("n", "scalar", "int8")]),
+        ("std::size_t n", [Parameter("n", "scalar", "uint64")]),
+        ("const double f = 1.0", [Parameter("f", "scalar", "float64")]),
+        ("bool /* really, */ flag", [Parameter("flag", "scalar", "bool")]),
+        ("Box<float, 3> box", [Parameter("box", "struct", "Box<float, 3>")]),
+        ("const __grid_constant__ CUtensorMap map", [Parameter("map", "struct", "CUtensorMap")]),
+    ],
+)
+def test_parameters(text: str, expected: list[Parameter]) -> None:
+    assert list(parse(text)) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("float", "a type and a name"),
+        ("float &x", "reference"),
+        ("int x, float x", "twice"),
+        ("3", "a type and a name"),
+    ],
+)
+def test_parameters_that_are_none(text: str, why: str) -> None:
+    with pytest.raises(an.InvalidRequest, match=why):
+        parse(text)
+
+
+def test_declarations_are_found() -> None:
+    assert [p.name for p in parse(declared(SOURCE, "scale<double>") or "")] == ["x", "y", "factor", "n"]
+    assert [p.type for p in parse(declared(SOURCE, "types") or "")] == [
+        "double", "int8", "uint16", "bool", "uint64", "Pair",
+    ]  # fmt: skip
+    assert declared(SOURCE, "other") is None
+    assert declared("__global__ void f(int a) {} __global__ void f(float a) {}", "f") is None
+    assert declared("__global__ void __launch_bounds__(128) f(int a) {}", "f") == "int a"
+    assert declared("// __global__ void f(int a)\n", "f") is None
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ATOMR_NATIVE_CACHE", str(tmp_path / "cache"))
+    try:
+        _nvrtc.version()
+    except an.Unsupported as error:
+        pytest.skip(str(error))
+    return tmp_path / "cache"
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100a"])
+def test_compilation_needs_no_gpu(cache: Path, arch: str) -> None:
+    made = _nvrtc.compile_program(SOURCE, arch, names=["scale<float>", "scale<double>", "types"], headers=HEADERS)
+    found = _cubin.kernels(made.code)
+    assert found[made.names["scale<float>"]] == (8, 8, 4, 4)
+    assert found[made.names["scale<double>"]] == (8, 8, 4, 4)
+    assert found["types"] == (8, 1, 2, 1, 8, 16)
+
+
+def test_what_the_cache_depends_on(cache: Path, tmp_path: Path) -> None:
+    def entries() -> int:
+        return len(list(cache.rglob("*.cubin")))
+
+    folder = tmp_path / "include"
+    folder.mkdir()
+    header = folder / "factor.cuh"
+    header.write_text("#define FACTOR 2")
+    first = _nvrtc.compile_program(SOURCE, "sm_90a", names=["scale<float>"], include=[str(folder)])
+    assert _nvrtc.compile_program(SOURCE, "sm_90a", names=["scale<float>"], include=[str(folder)]) == first
+    assert entries() == 1
+    header.write_text("#define FACTOR 30")
+    other = _nvrtc.compile_program(SOURCE, "sm_90a", names=["scale<float>"], include=[str(folder)])
+    assert other.code != first.code
+    _nvrtc.compile_program(SOURCE, "sm_90a", names=["scale<float>"], headers=HEADERS)
+    _nvrtc.compile_program(SOURCE, "sm_90a", names=["scale<double>"], headers=HEADERS)
+    _nvrtc.compile_program(SOURCE, "sm_90a", names=["scale<double>"], headers=HEADERS, options=["--fmad=false"])
+    assert entries() == 5
+    with pytest.raises(an.InvalidRequest, match="not there"):
+        _nvrtc.compile_program(SOURCE, "sm_90a", include=[str(tmp_path / "none")])
+
+
+def test_the_compilers_log_is_in_the_error(cache: Path) -> None:
+    with pytest.raises(an.LibraryError, match=r"(?s)atomr\.cu\(2\): error.*wrong"):
+        _nvrtc.compile_program("\nwrong", "sm_90a")
+
+
+def test_machine_code_that_is_none() -> None:
+    for wrong in (b"", b"\x7fELF", b"\x7fELF" + struct.pack("<Q", 7) * 20):
+        with pytest.raises(an.LibraryError, match="cubin"):
+            _cubin.kernels(wrong)
+
+
+def test_the_host_device_says_what_to_do() -> None:
+    with an.System(isolation="thread") as system, pytest.raises(an.Unsupported, match=r"Device\.kernel"):
+        system.device("host").cuda_kernel(SOURCE, "scale<float>")
+
+
+def test_numba_functions_link_into_cuda(cache: Path) -> None:
+    pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
+    from atomr_native._kernel_code import link
+
+    def cube(x):
+        return x * x * x
+
+    source = """
+    extern "C" __device__ float cube(float);
+    extern "C" __global__ void f(float *x) { x[threadIdx.x] = cube(x[threadIdx.x]); }
+    """
+    part = an.device_function(cube, "float32(float32)", capability=(9, 0))
+    kernel = _nvrtc.compile_program(source, "sm_90", names=["f"], output="ltoir")
+    assert _cubin.kernels(link([kernel.code, part], "sm_90")) == {"f": (8,)}
+    with pytest.raises(an.LibraryError, match="cube"):
+        link([kernel.code], "sm_90")
+    with pytest.raises(an.InvalidRequest, match="int"):
+        an.device_function(3, "float32(float32)", capability=(9, 0))
+    with pytest.raises(an.LibraryError, match="nothing"):
+        an.device_function(lambda x: nothing(x), "float32(float32)", capability=(9, 0))  # noqa: F821
+
+
+@pytest.fixture(scope="module")
+def device() -> Iterator[an.Device]:
+    with an.System() as system:
+        yield system.device("cuda:0")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not _has_gpu(), reason="no NVIDIA GPU on this machine")
+class TestLaunches:
+    """What needs a GPU."""
+
+    @pytest.mark.parametrize(("name", "dtype"), [("float", "float32"), ("double", "float64")])
+    def test_a_template(self, device: an.Device, name: str, dtype: str) -> None:
+        data = np.random.default_rng(1).standard_normal(1000).astype(dtype)
+        y, x = device.put(data), device.empty(1000, dtype)
+        kernel = device.cuda_kernel(SOURCE, f"scale<{name}>", headers=HEADERS)
+        kernel.forall(1000)(x, y, 1.5, 1000).result(60)
+        np.testing.assert_allclose(x.numpy(), data * 3, rtol=1e-6)
+        plan = kernel.forall(1000).plan(x, y, 1.0, 1000)
+        plan.tell(x, y, factor=2, n=10)
+        np.testing.assert_allclose(x.numpy()[:11], [*(data[:10] * 4), data[10] * 3], rtol=1e-6)
+        with pytest.raises(an.InvalidRequest, match="2147483647"):
+            plan.ask(x, y, n=2**31).result(60)
+
+    def test_scalars_and_structs(self, device: an.Device) -> None:
+        out = device.empty(5, "float64")
+        kernel = device.cuda_kernel(SOURCE, "types", headers=HEADERS)[1, 1]
+        pair = np.zeros((), np.dtype([("a", "i4"), ("b", "f8")], align=True))
+        pair["a"], pair["b"] = 3, 0.5
+        kernel(out, -5, 65535, True, 2**64 - 1, pair[()]).result(60)
+        np.testing.assert_array_equal(out.numpy(), [-5, 65535, 1, float(2**64 - 1), 3.5])
+        for wrong, text in [
+            ((out, 128, 0, 0, 0, pair[()]), "-128 to 127"),
+            ((out, 1.5, 0, 0, 0, pair[()]), "takes an integer"),
+            ((out, 1, 0, 0, 0, b"123"), "3 bytes; Pair takes 16"),
+            ((3, 1, 0, 0, 0, pair[()]), "takes a GpuRef"),
+        ]:
+            with pytest.raises(an.InvalidRequest, match=text):
+                kernel(*wrong)
+
+    def test_shared_memory_above_the_default(self, device: an.Device) -> None:
+        source = """
+        extern "C" __global__ void turn(float *x, int n) {
+          extern __shared__ float tile[];
+          for (int i = threadIdx.x; i < n; i += blockDim.x) tile[i] = x[i];
+          __syncthreads();
+          for (int i = threadIdx.x; i < n; i += blockDim.x) x[i] = tile[n - 1 - i];
+        }"""
+        n = 50_000
+        x = device.put(np.arange(n, dtype=np.float32))
+        device.cuda_kernel(source, "turn")[1, 256, 4 * n](x, n).result(60)
+        np.testing.assert_array_equal(x.numpy(), np.arange(n)[::-1])
+
+    def test_clusters_and_cooperation(self, device: an.Device) -> None:
+        if device.facts["compute_capability"][0] < 9:
+            pytest.skip("clusters need compute capability 9.0")
+        source = """
+        #include <cooperative_groups.h>
+        namespace cg = cooperative_groups;
+        extern "C" __global__ void sizes(int *out) {
+          out[blockIdx.x] = cg::this_cluster().num_blocks();
+        }
+        extern "C" __global__ void sum(int *x, int n) {
+          x[blockIdx.x] = blockIdx.x;
+          cg::this_grid().sync();
+          if (blockIdx.x == 0) for (int i = 1; i < n; i++) x[0] += x[i];
+        }"""
+        include = _cuda_include()
+        out = device.empty(32, "int32")
+        device.cuda_kernel(source, "sizes", include=include, cluster=4)[32, 1](out).result(60)
+        assert (out.numpy() == 4).all()
+        device.cuda_kernel(source, "sum", include=include, cooperative=True)[32, 1](out, 32).result(60)
+        assert out.numpy()[0] == 31 * 32 // 2
+        with pytest.raises(an.InvalidRequest, match="no multiple"):
+            device.cuda_kernel(source, "sizes", include=include, cluster=4)[30, 1]
+
+    def test_a_numba_function_in_it(self, device: an.Device) -> None:
+        pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
+
+        def blend(a, b):
+            return 2 * a + b
+
+        source = """
+        extern "C" __device__ double blend(double, double);
+        extern "C" __global__ void f(double *x, const double *y) {
+          x[threadIdx.x] = blend(x[threadIdx.x], y[threadIdx.x]);
+        }
+        """
+        part = an.device_function(blend, "float64(float64, float64)", capability=device.facts["compute_capability"])
+        x, y = device.put(np.arange(32.0)), device.put(np.ones(32))
+        device.cuda_kernel(source, "f", link=[part])[1, 32](x, y).result(60)
+        np.testing.assert_array_equal(x.numpy(), 2 * np.arange(32.0) + 1)
+
+    def test_declarations_that_do_not_fit(self, device: an.Device) -> None:
+        with pytest.raises(an.InvalidRequest, match="compiled with parameters"):
+            device.cuda_kernel(
+                SOURCE, "scale<float>", headers=HEADERS, parameters="float *x, float *y, double f, int n"
+            )
+        with pytest.raises(an.LibraryError):
+            device.cuda_kernel(SOURCE, "nothing", headers=HEADERS, parameters="int n")
+        with pytest.raises(an.InvalidRequest, match="give parameters"):
+            device.cuda_kernel(SOURCE, "nothing", headers=HEADERS)
+
+
+def _cuda_include() -> list[str]:
+    """Return the folder of the toolkit's headers, or skip."""
+    found: Any = [p for p in (Path("/usr/local/cuda/include"),) if (p / "cooperative_groups.h").exists()]
+    if not found:
+        pytest.skip("the CUDA toolkit's headers are not in /usr/local/cuda")
+    cccl = found[0] / "cccl"
+    return [str(found[0]), *([str(cccl)] if cccl.is_dir() else [])]

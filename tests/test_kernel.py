@@ -1,0 +1,260 @@
+"""Users' Numba kernels: as messages on both kinds of device, and their compilation, which needs no GPU."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import atomr_native as an
+from atomr_native.system import _has_gpu
+
+pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
+nvjitlink = pytest.importorskip("cuda.bindings.nvjitlink", reason="cuda.bindings is not installed")
+
+import numba_kernels as kernels  # noqa: E402
+
+from atomr_native import _kernel_code, _numba  # noqa: E402
+from atomr_native.dtypes import as_dtype  # noqa: E402
+from atomr_native.plan_spec import READ, WRITE  # noqa: E402
+
+GPU = pytest.param(
+    "cuda:0", marks=[pytest.mark.gpu, pytest.mark.skipif(not _has_gpu(), reason="no NVIDIA GPU on this machine")]
+)
+
+
+@pytest.fixture(scope="module", params=["host", GPU])
+def device(request: Any) -> Iterator[an.Device]:
+    with an.System(max_restarts=50) as system:
+        yield system.device(request.param)
+
+
+@pytest.fixture(scope="module")
+def tools() -> None:
+    """Skip where a kernel cannot be compiled."""
+    try:
+        nvjitlink.version()
+    except Exception as error:
+        pytest.skip(f"nvJitLink is not installed: {error}")
+
+
+def put(device: an.Device, *shape: int, dtype: str = "float32") -> tuple[an.GpuRef, np.ndarray]:
+    data = np.random.default_rng(len(shape)).integers(1, 50, shape).astype(dtype)
+    return device.put(data), data
+
+
+def test_a_launch(device: an.Device) -> None:
+    y, data = put(device, 1000)
+    x = device.empty(1000)
+    reply = device.kernel(kernels.scale).forall(1000)(x, y, 2.0)
+    assert reply.result(60) is x
+    np.testing.assert_array_equal(x.numpy(), data * data * 2)
+
+
+def test_launches_are_ordered_with_other_messages(device: an.Device) -> None:
+    y, data = put(device, 100, dtype="float64")
+    x = device.zeros(100, "float64")
+    scale = device.kernel(kernels.scale)
+    for _ in range(5):
+        scale.forall(100).tell(x, y, 1.0)
+        device.elementwise.run("y = x + 1", y=y, x=x)
+        data = data * data + 1
+        y.fill(3.0)
+        data[:] = 3.0
+    np.testing.assert_array_equal(x.numpy(), 9.0)
+    np.testing.assert_array_equal(y.numpy(), data)
+
+
+def test_a_plain_function_and_strides(device: an.Device) -> None:
+    x, a = put(device, 6, 8)
+    y, b = put(device, 8, 6)
+    device.kernel(kernels.plain)[(2, 2), (4, 4)](x, y.T).result(60)
+    np.testing.assert_array_equal(x.numpy(), a + b.T)
+    device.kernel(kernels.plain)[(2, 2), (4, 4)](x[1:, ::2], x[1:, 1::2]).result(60)
+    expected = a + b.T
+    expected[1:, ::2] += expected[1:, 1::2].copy()
+    np.testing.assert_array_equal(x.numpy(), expected)
+
+
+def test_shared_memory(device: an.Device) -> None:
+    a, data = put(device, 2, 8)
+    out = device.empty(8)
+    device.kernel(kernels.reverse)[1, 8](a, out, 8).result(60)
+    np.testing.assert_array_equal(out.numpy(), data[0, ::-1])
+    x, data = put(device, 16)
+    device.kernel(kernels.dynamic)[1, 16, 64](x, 16).result(60)
+    np.testing.assert_array_equal(x.numpy(), data[::-1])
+
+
+def test_atomics(device: an.Device) -> None:
+    values, data = put(device, 200, dtype="int32")
+    bins = device.zeros(64, "int64")
+    device.kernel(kernels.histogram).forall(200, 64)(values, bins).result(60)
+    np.testing.assert_array_equal(bins.numpy(), np.bincount(data, minlength=64))
+
+
+def test_scalars(device: an.Device) -> None:
+    out = device.empty(6, "float64")
+    launch = device.kernel(kernels.scalars)[1, 1]
+    launch(
+        out, np.int8(-7), np.uint32(2**32 - 1), np.float32(0.1), np.complex64(1 + 2j), True, (3, np.int16(4))
+    ).result(60)
+    np.testing.assert_array_equal(out.numpy(), [-7, 2**32 - 1, float(np.float32(0.1)), 21, 1, 403])
+
+
+def test_structs(device: an.Device) -> None:
+    data = np.zeros(10, kernels.PARTICLE)
+    data["x"], data["v"] = np.arange(10), 2
+    ref = device.put(data.view(np.uint8).reshape(10, -1))
+    device.kernel(kernels.particles).forall(10, 32)(an.Records(ref, kernels.PARTICLE), 0.5).result(60)
+    moved = ref.numpy().view(kernels.PARTICLE)[:, 0]
+    np.testing.assert_array_equal(moved["x"], np.arange(10) + 1)
+
+
+def test_random_states(device: an.Device) -> None:
+    from numba.cuda.random import init_xoroshiro128p_states_cpu, xoroshiro128p_dtype
+
+    seeds = np.empty(64, xoroshiro128p_dtype)
+    init_xoroshiro128p_states_cpu(seeds, np.uint64(1), 0)
+    states = device.put(seeds.view(np.uint8).reshape(64, -1))
+    out = device.empty(64)
+    device.kernel(kernels.uniform)[2, 32](an.Records(states, xoroshiro128p_dtype), out).result(120)
+    found = out.numpy()
+    assert ((found >= 0) & (found < 1)).all()
+    assert len(np.unique(found)) > 32
+
+
+def test_plans(device: an.Device) -> None:
+    y, data = put(device, 300)
+    x = device.empty(300)
+    plan = device.kernel(kernels.scale).forall(300).plan(x, y, 2.0)
+    plan.tell(x, y)
+    plan.ask(x, y, factor=3.0).result(60)
+    np.testing.assert_array_equal(x.numpy(), data * data * 3)
+    with pytest.raises(an.InvalidRequest, match="float32"):
+        plan.tell(x[:10], y)
+
+
+def test_memory_that_is_reached_indirectly(device: an.Device) -> None:
+    """A message that names memory in `uses` is ordered with what writes it."""
+    y, _ = put(device, 10)
+    x, other = device.empty(10), device.empty(10)
+    reply = device.kernel(kernels.scale).forall(10)(x, y, 1.0, uses=[other])
+    assert reply.result(60) is not None
+    other.free()
+    with pytest.raises(an.GpuRefStale):
+        device.kernel(kernels.scale).forall(10)(x, y, 1.0, uses=[other])
+
+
+def test_declared_access(device: an.Device) -> None:
+    access = device.kernel(kernels.scale).access_of
+    assert (access("x", 1), access("y", 1)) == (READ | WRITE, READ)
+    # With more axes than indices, y[i] would be a view that somebody may write.
+    assert access("y", 2) == READ | WRITE
+    declared = device.kernel(kernels.scale, writes=["y"], overwrites=["x"]).access_of
+    assert declared("y", 1) == READ | WRITE
+    assert declared("x", 1) == 6
+    assert device.kernel(kernels.scale, writes=()).access_of("x", 1) == READ
+
+
+def test_overwriting_lifts_an_error(device: an.Device) -> None:
+    x, y = device.empty(10), device.put(np.ones(10, np.float32))
+    failed = device.kernel(kernels.scale, overwrites=["x"])
+    bad = device.kernel(kernels.over_the_end, debug=True)
+    with pytest.raises(an.LibraryError, match="IndexError"):
+        bad[1, 10](x, y).result(60)
+    with pytest.raises(an.AtomrError):
+        x.numpy()
+    failed.forall(10)(x, y, 2.0).result(60)
+    np.testing.assert_array_equal(x.numpy(), 2.0)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "arguments", "text"),
+    [
+        (kernels.over_the_end, 2, "index 16 is out of bounds for axis 0 with size 16.*block .0, 0, 0.*y.i . 1."),
+        (kernels.over_by_device_function, 1, "index 1..? is out of bounds for axis 0 with size 16.*array.i."),
+        (kernels.over_by_atomic, 1, "index -17 is out of bounds.*atomic"),
+    ],
+)
+def test_indices_are_checked(device: an.Device, kernel: Any, arguments: int, text: str) -> None:
+    refs = [device.put(np.ones(16)) for _ in range(arguments)]
+    reply = device.kernel(kernel, debug=True)[1, 16](*refs)
+    with pytest.raises(an.LibraryError) as caught:
+        reply.result(60)
+    assert caught.value.name == "IndexError"
+    if device.name != "host":  # there the simulator says it in its own words
+        assert re.search(text, str(caught.value))
+    assert device.generation == 1
+    x = device.zeros(4)
+    assert x.numpy().tolist() == [0.0] * 4
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        (lambda d: d.kernel(3), "int; allowed: a function"),
+        (lambda d: d.kernel(kernels.square), "square is a device function"),
+        (lambda d: d.kernel(lambda x, y=1: None), "has a default"),
+        (lambda d: d.kernel(lambda *x: None), "positional ones"),
+        (lambda d: d.kernel(kernels.scale, writes=["z"]), "'z'; parameters of scale: x, y, factor"),
+        (lambda d: d.kernel(kernels.scale, writes="x"), "sequence of parameter names"),
+        (lambda d: d.kernel(kernels.scale, actor="memory"), "'memory'"),
+        (lambda d: d.kernel(kernels.scale, max_registers=3), "from 16 to 255"),
+        (lambda d: d.kernel(kernels.scale)[3], r"kernel\[grid, block\]"),
+        (lambda d: d.kernel(kernels.scale)[0, 1], "from 1 to"),
+        (lambda d: d.kernel(kernels.scale)[1, (32, 33)], "1056 threads; at most 1024"),
+        (lambda d: d.kernel(kernels.scale)[1, 1, -1], "shared is -1"),
+        (lambda d: d.kernel(kernels.scale)[(1, 1, 1, 1), 1], "one to three"),
+        (lambda d: d.kernel(kernels.scale).forall(-1), "0 or more"),
+        (lambda d: d.kernel(kernels.scale)[1, 1](1), "takes 3 arguments .x, y, factor., got 1"),
+        (lambda d: d.kernel(kernels.scale)[1, 1](np.ones(3), 1, 2), "x is a ndarray"),
+        (lambda d: d.kernel(kernels.scale)[1, 1](d.empty(3), 2**63, 2), "must fit 64 bits"),
+        (lambda d: d.kernel(kernels.scale)[1, 1](d.empty(3), 1, "2"), "factor is a str"),
+        (lambda d: d.kernel(kernels.scale)[1, 1](d.empty(3), 1, 2, uses=[3]), r"uses\[0\] is a int"),
+        (lambda d: an.Records(d.empty(3), np.dtype("f4")), "has no fields"),
+        (lambda d: an.Records(d.empty((3, 4), "uint8"), kernels.PARTICLE), "16 bytes"),
+    ],
+)
+def test_bad_input(device: an.Device, wrong: Any, text: str) -> None:
+    with pytest.raises(an.InvalidRequest, match=text):
+        wrong(device)
+
+
+def types_of(*names: str) -> tuple[Any, ...]:
+    return tuple(
+        _numba.array_type(np.dtype(name[:-2]), name.count("]") + name.count(","), "C")
+        if name.endswith("]")
+        else _numba.scalar_type(name)
+        for name in names
+    )
+
+
+@pytest.mark.parametrize("capability", [(8, 0), (9, 0), (10, 0)])
+@pytest.mark.parametrize("checks", [False, True])
+def test_compilation_needs_no_gpu(tools: None, capability: tuple[int, int], checks: bool) -> None:
+    types = (*types_of("float32[]", "float32[]"), _numba.scalar_type("float64"))
+    options = _numba.jit_options(kernels.scale)
+    made = _kernel_code.machine_code(kernels.scale.py_func, types, capability, options, checks=checks)
+    cubin = base64.b64decode(made.code)
+    assert cubin.startswith(b"\x7fELF")
+    assert made.entry.encode() in cubin
+    assert "scale" in made.entry
+    assert [site.rpartition(": ")[2] for site in made.sites] == (["x[i]", "y[i]"] if checks else [])
+
+
+def test_compile_errors_say_what_numba_says(tools: None) -> None:
+    def wrong(x):
+        x[0] = no_such_thing  # noqa: F821
+
+    with pytest.raises(an.LibraryError, match="no_such_thing"):
+        _kernel_code.machine_code(wrong, types_of("float32[]"), (9, 0), _numba.jit_options(wrong))
+
+
+def test_dtypes_without_arrays_in_numba() -> None:
+    with pytest.raises(an.Unsupported, match=r"float8_e4m3fn.*uint8"):
+        _numba.array_type(as_dtype("float8_e4m3fn"), 1, "C")

@@ -1,0 +1,295 @@
+"""How CUDA devices compute what cuBLASLt has not in one call, without a GPU: emulated library, kernels run by gcc."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from cuda_emulate import Emulator
+from lt_emulator import Prepared, Rig, run_program
+from matmul_reference import COMBINATIONS, allows, block_scales, check, epilogue_operands, random, reference
+
+from atomr_native._matmul_scales import COMBINATIONS as SCALINGS
+from atomr_native._matmul_spec import Epilogue, MatmulRequest, matmul_shape, matmul_spec, scalar_values
+from atomr_native._matmul_types import rule_of
+from atomr_native.dtypes import DTYPES
+from atomr_native.errors import Unsupported
+from atomr_native.worker.cuda.matmul_program import matmul_program
+from atomr_native.worker.cuda.sequence import SequenceProgram
+from atomr_native.worker.cuda.target import Target
+
+HOPPER = Target("sm_90a")
+ZERO = np.zeros(16, np.uint8)
+
+
+@pytest.fixture(scope="module")
+def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    rig = Rig(tmp_path_factory.mktemp("fake"))
+    yield rig
+    assert rig.knob("fake_live").value == 0, "descriptors leaked"
+
+
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> Emulator:
+    return Emulator(tmp_path_factory.mktemp("kernels"))
+
+
+@pytest.fixture(autouse=True)
+def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Machine code is not wanted here; that sources compile for a GPU is tested below."""
+    monkeypatch.setattr("atomr_native.worker.cuda.codegen.compile_cubin", lambda source, arch: b"")
+
+
+def program_of(rig: Rig, request: MatmulRequest, **options: Any) -> SequenceProgram:
+    spec = matmul_spec(request).to_json()
+    made: list[Prepared] = []
+
+    def prepare(description: Any) -> Prepared:
+        made.append(Prepared(rig, description))
+        return made[-1]
+
+    options = {"version": 130102, "zero": ZERO.ctypes.data} | options
+    try:
+        program = matmul_program(spec, options.pop("target", HOPPER), prepare=prepare, **options)
+    except Unsupported:
+        for one in made:
+            rig.delete(one.plan)
+        raise
+    used = [step.run for step in program.steps]
+    for one in made:
+        if one not in used:
+            rig.delete(one.plan)
+    return program
+
+
+def compute(rig: Rig, kernels: Emulator, request: MatmulRequest, **options: Any) -> SequenceProgram:
+    """Run a request as a CUDA device would, and compare with float64."""
+    shape = matmul_shape(request)
+    spec = matmul_spec(request, shape)
+    want = reference(request, request.c.copy() if request.c is not None else None)
+    arrays = {}
+    for operand in spec.operands:
+        given = getattr(request, operand.name)
+        dtype = DTYPES[operand.dtype]
+        missing = given is None or given is True
+        arrays[operand.name] = np.full(operand.shape, 77).astype(dtype) if missing else given
+    program = program_of(rig, request, **options)
+    scalars = scalar_values(shape, request.alpha, request.beta)
+    run_program(rig, kernels, program, [x.ctypes.data for x in arrays.values()], scalars)
+    check(arrays, want, shape.n)
+    return program
+
+
+#: Every epilogue of types that differ in more than in how D is stored; some of the others.
+_FEW = ("default", "gelu_aux_bias", "drelu_bgrad")
+_FULL = ("float64", "float32", "bfloat16", "complex64")
+CASES = [
+    (types, epilogue)
+    for types in COMBINATIONS
+    for epilogue in Epilogue
+    if allows(types, epilogue)
+    and (epilogue in _FEW or types[0] in _FULL or types[2] in ("int32", "int8") or types == ("float8_e4m3fn",) * 3)
+]
+
+
+@pytest.mark.parametrize(("types", "epilogue"), CASES, ids=lambda x: x if isinstance(x, str) else "-".join(x))
+def test_every_epilogue_of_every_type(
+    rig: Rig, kernels: Emulator, types: tuple[str, str, str], epilogue: Epilogue
+) -> None:
+    rng = np.random.default_rng([COMBINATIONS.index(types), list(Epilogue).index(epilogue)])
+    m, n, k = 16, 32, 32
+    a, b = random(rng, (m, k), types[0]), random(rng, (n, k), types[1])
+    extra = epilogue_operands(rng, epilogue, (), m, n, types)
+    whole = types[2] == "int32"
+    extra |= {"beta": 1} if whole else {"alpha": 0.003 if types[0] == "int8" else 0.5, "beta": -1.5}
+    c = random(rng, (m, n), rule_of(*types[:2]).c(types[2])[0])
+    compute(rig, kernels, MatmulRequest(a=a, b=b, trans_b=True, c=c, **extra))
+
+
+def test_what_the_library_has_is_one_call(rig: Rig, kernels: Emulator) -> None:
+    rng = np.random.default_rng(0)
+    for dtype in ("float32", "float16", "bfloat16"):
+        a, b, bias = (random(rng, s, dtype) for s in ((16, 32), (32, 8), (8,)))
+        program = compute(rig, kernels, MatmulRequest(a=a, b=b, bias=bias, epilogue="gelu_aux_bias"))
+        assert (len(program.steps), program.notes) == (1, ())
+    a, b = random(rng, (16, 32), "float8_e4m3fn"), random(rng, (16, 32), "float8_e4m3fn")
+    one = np.asarray(0.5, np.float32)
+    scales = {"a_scale": one, "b_scale": one, "d_scale": one, "amax": True}
+    request = MatmulRequest(a=a, b=b, trans_b=True, out_dtype="float8_e4m3fn", fast_accum=True, **scales)
+    assert len(compute(rig, kernels, request).steps) == 1
+    assert rig.records[-1].op.fast == 1
+
+
+@pytest.mark.parametrize(
+    ("epilogue", "options", "words"),
+    [
+        ("default", {"k": 0}, "K=0"),
+        ("gelu_aux_bias", {"k": 0}, "K=0"),
+        ("dgelu_bgrad", {"k": 1}, "K=1"),
+        ("bgrada", {"k": 0}, "K=0"),
+        ("gelu_aux", {"n": 5}, "multiples of 8 elements"),
+        ("drelu_bgrad", {"m": 0}, "D is empty"),
+        ("bias", {"column": True}, "takes D and C"),
+        ("bias", {"far_bias": True}, "not dense"),
+    ],
+)
+@pytest.mark.parametrize("batch", [(), (3,)])
+def test_gaps_of_epilogues_are_kernels(
+    rig: Rig, kernels: Emulator, epilogue: str, options: dict[str, Any], words: str, batch: tuple[int, ...]
+) -> None:
+    rng = np.random.default_rng(1)
+    m, n, k = options.get("m", 7), options.get("n", 16), options.get("k", 5)
+    types = ("float32", "float32", "float32")
+    extra = epilogue_operands(rng, Epilogue(epilogue), batch, m, n, types)
+    if options.get("column"):
+        extra["out"] = np.zeros((*batch, n, m), np.float32).swapaxes(-1, -2)
+    if options.get("far_bias"):
+        extra["bias"] = random(rng, (2 * n,), "float32")[::2]
+    a, b = random(rng, (*batch, m, k), "float32"), random(rng, (*batch, k, n), "float32")
+    c = random(rng, (*batch, m, n), "float32")
+    program = compute(rig, kernels, MatmulRequest(a=a, b=b, c=c, beta=0.5, **extra))
+    assert words in program.notes[0]
+    assert "by a kernel" in program.notes[0]
+
+
+@pytest.mark.parametrize("epilogue", ["bgrada", "bgradb"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "complex64"])
+@pytest.mark.parametrize("trans", [False, True])
+def test_sums_over_k_are_a_kernel_where_the_library_refuses(
+    rig: Rig, kernels: Emulator, epilogue: str, dtype: str, trans: bool
+) -> None:
+    rng = np.random.default_rng(2)
+
+    def refuse(description: Any) -> Any:
+        if description.epilogue in (256, 512):
+            raise Unsupported("no algorithm")
+        return Prepared(rig, description)
+
+    m, n, k = 16, 16, 32
+    a = random(rng, (3, k, m) if trans else (3, m, k), dtype)
+    b = random(rng, (n, k) if trans else (k, n), dtype)
+    request = MatmulRequest(a=a, b=b, trans_a=trans, trans_b=trans, epilogue=epilogue)
+    spec = matmul_spec(request).to_json()
+    program = matmul_program(spec, HOPPER, version=130102, prepare=refuse)
+    arrays = [a, b, np.zeros((3, m, n), matmul_shape(request).out.dtype)]
+    arrays.append(np.zeros(matmul_shape(request).bias_grad.shape, matmul_shape(request).bias_grad.dtype))
+    run_program(rig, kernels, program, [x.ctypes.data for x in arrays], (1.0, 0.0, 0.0, 0.0)[: len(spec["scalars"])])
+    check({"out": arrays[2], "bias_grad": arrays[3]}, reference(request), n)
+    assert "kernel after the matmul" in program.notes[0]
+
+
+def test_scales_in_one_call_and_apart(rig: Rig, kernels: Emulator) -> None:
+    rng = np.random.default_rng(3)
+    m, n, k = 48, 144, 272
+    a, b = random(rng, (m, k), "float8_e4m3fn"), random(rng, (n, k), "float8_e5m2")
+    for of_a, of_b in SCALINGS:
+        scales = {
+            f"{which}_scale": block_scales(rng, which, kind, outer, k)
+            for which, kind, outer in (("a", of_a, m), ("b", of_b, n))
+            if kind != "none"
+        }
+        request = MatmulRequest(a=a, b=b, trans_b=True, out_dtype="float32", **scales)
+        program = compute(rig, kernels, request)
+        assert len(program.steps) == (2 if "none" in (of_a, of_b) and "outer" in (of_a, of_b) else 1)
+        blocks = "128" in of_a
+        for options in ({"version": 120400}, {"target": Target("sm_100a")}):
+            if blocks:
+                with pytest.raises(Unsupported, match=r"12\.9|sm_90 \(Hopper\)"):
+                    program_of(rig, request, **options)
+            else:
+                compute(rig, kernels, request, **options)
+        apart = compute(rig, kernels, MatmulRequest(a=a, b=b, trans_b=True, out_dtype="float16", amax=True, **scales))
+        assert len(apart.steps) == 3  # product, epilogue, largest
+
+
+def test_layouts_of_block_scales_are_checked(rig: Rig) -> None:
+    a, b = (np.ones((256, 640), DTYPES["float8_e4m3fn"]) for _ in range(2))
+    for wrong in (np.ones((256, 5), np.float32), np.ones((2, 5), np.float32)):
+        request = MatmulRequest(a=a, b=b, trans_b=True, a_scale=wrong, b_scale=np.ones((5, 256), np.float32))
+        with pytest.raises(Unsupported, match=r"a_scale of kind (vec|blk)128 has strides \(5, 1\).*make it"):
+            program_of(rig, request)
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float32", "complex64", "int8"])
+@pytest.mark.parametrize("epilogue", ["default", "bias", "bgrada"])
+def test_operands_are_copied_only_on_demand(rig: Rig, kernels: Emulator, dtype: str, epilogue: str) -> None:
+    rng = np.random.default_rng(4)
+    m, n, k = 7, 13, 37
+    a, b = random(rng, (2, m, 2 * k), dtype)[..., ::2], random(rng, (2 * k, 2 * n), dtype)[::2, ::2]
+    out = rule_of(dtype, dtype).outputs[0]
+    extra = epilogue_operands(rng, Epilogue(epilogue), (2,), m, n, (dtype, dtype, out))
+    if dtype.startswith("complex"):
+        extra |= {"conj_b": True}
+    with pytest.raises(Unsupported, match="copies=True"):
+        program_of(rig, MatmulRequest(a=a, b=b, **extra))
+    program = compute(rig, kernels, MatmulRequest(a=a, b=b, copies=True, **extra))
+    assert "a is copied into the workspace as [2, " in program.notes[0]
+    assert "b is copied" in program.notes[1]
+
+
+def test_float8_layouts_depend_on_the_architecture(rig: Rig) -> None:
+    rng = np.random.default_rng(5)
+    a, b = random(rng, (16, 32), "float8_e4m3fn"), random(rng, (32, 48), "float8_e4m3fn")
+    with pytest.raises(Unsupported, match=r"b of float8 is not dense along K.*trans_b=True"):
+        program_of(rig, MatmulRequest(a=a, b=b))
+    with pytest.raises(Unsupported, match="sm_89"):
+        program_of(rig, MatmulRequest(a=a, b=b), target=Target("sm_80"))
+
+
+def test_factors_on_the_device(rig: Rig, kernels: Emulator) -> None:
+    rng = np.random.default_rng(6)
+    a, b, c = (random(rng, s, "float32") for s in ((3, 4), (4, 8), (3, 8)))
+    alpha, beta = np.asarray([1.5], np.float32), np.asarray(0.25, np.float32)
+    for extra in ({}, {"epilogue": "gelu_aux", "out": np.zeros((8, 3), np.float32).T}):
+        compute(rig, kernels, MatmulRequest(a=a, b=b, c=c, alpha=alpha, beta=beta, **extra))
+        compute(rig, kernels, MatmulRequest(a=a, b=b, alpha=alpha, **extra))
+    z = np.asarray(2 - 1j, np.complex64)
+    x = random(rng, (4, 4), "complex64")
+    compute(rig, kernels, MatmulRequest(a=x, b=x, alpha=z))
+    compute(rig, kernels, MatmulRequest(a=x, b=x, bias=x[0], alpha=z, epilogue="bias"))
+    compute(rig, kernels, MatmulRequest(a=x, b=x, trans_a=True, conj_a=True, alpha=1 - 3j, c=x, beta=2j))
+
+
+def test_a_large_workspace_is_refused(rig: Rig) -> None:
+    spec = matmul_spec(MatmulRequest(a=np.zeros((4, 4)), b=np.zeros((4, 4)), epilogue="relu")).to_json()
+    for operand, shape in zip(spec["operands"], ((2**15, 4), (4, 2**16), (2**15, 2**16)), strict=True):
+        operand |= {"shape": list(shape), "strides": [shape[1] * 8, 8]}
+    made = []
+
+    def prepare(description: Any) -> Prepared:
+        made.append(Prepared(rig, description))
+        return made[-1]
+
+    with pytest.raises(Unsupported, match=r"the limit is 33554432; raise System\(workspace_limit=\)"):
+        matmul_program(spec, HOPPER, version=130102, prepare=prepare)
+    for one in made:
+        rig.delete(one.plan)
+
+
+@pytest.mark.parametrize(
+    "types", [("float8_e4m3fn", "float8_e4m3fn", "float8_e4m3fn"), ("int8",) * 3, ("complex64",) * 3]
+)
+def test_kernels_compile_for_the_gpu(rig: Rig, types: tuple[str, str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    nvrtc = pytest.importorskip("atomr_native.worker.cuda.nvrtc")
+    try:
+        nvrtc.version()
+    except Unsupported as error:
+        pytest.skip(str(error))
+    monkeypatch.undo()
+    rng = np.random.default_rng(7)
+    for epilogue in ("gelu_aux_bias", "relu_aux", "dgelu_bgrad", "drelu_bgrad", "bgrada"):
+        if not allows(types, Epilogue(epilogue)):
+            continue
+        a, b = random(rng, (7, 37), types[0]), random(rng, (37, 5), types[1])
+        extra = epilogue_operands(rng, Epilogue(epilogue), (), 7, 5, types)
+        if not types[0].startswith("complex"):
+            extra["amax"] = True
+        program = program_of(rig, MatmulRequest(a=a, b=b, copies=True, **extra))
+        sizes = [len(step.run.cubin) for step in program.steps if not isinstance(step.run, Prepared)]
+        assert sizes
+        assert all(sizes)
+        for step in program.steps:
+            if isinstance(step.run, Prepared):
+                rig.delete(step.run.plan)

@@ -1,0 +1,402 @@
+"""Traces of messages, spans and ranges: what is recorded, and that nothing is when nobody asks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import json
+import threading
+import weakref
+
+import actions
+import numpy as np
+import pytest
+
+import atomr_native as an
+from atomr_native.actors import cell
+from atomr_native.observe import observers
+from atomr_native.plan_spec import PlanSpec
+
+
+class Echo(an.Actor):
+    def receive(self, message):
+        if isinstance(message, Exception):
+            raise message
+        return message
+
+
+class Relay(an.Actor):
+    def __init__(self, target):
+        self.target = target
+
+    def receive(self, message):
+        return self.target.ask(message).result(10)
+
+
+class Gate(an.Actor):
+    """Answers once it is opened, each message as a coroutine of its own."""
+
+    reentrant = 4
+
+    def pre_start(self):
+        self.gate = asyncio.Event()
+
+    async def receive(self, message):
+        if message == "open":
+            self.gate.set()
+        else:
+            await self.gate.wait()
+        return message
+
+
+def read(path):
+    trace = json.loads(path.read_text(encoding="utf-8"))
+    names = {
+        (e["pid"], e["tid"]): e["args"]["name"]
+        for e in trace["traceEvents"]
+        if e["ph"] == "M" and e["name"] == "thread_name"
+    }
+    return trace, names
+
+
+def of(trace, phase, category):
+    return [e for e in trace["traceEvents"] if e["ph"] == phase and e["cat"] == category]
+
+
+def test_messages_have_queue_time_handling_and_a_flow(make_system, tmp_path):
+    system = make_system()
+    echo = system.spawn(Echo, name="echo")
+    relay = system.spawn(Relay, echo, name="relay")
+    assert relay.ask(0).result(10) == 0  # before the trace
+    with an.observe.trace(tmp_path / "trace.json", system):
+        assert relay.ask("x").result(10) == "x"
+        actions.eventually(lambda: relay.stats()["mailbox"] == 0)
+    assert relay.ask(1).result(10) == 1  # after it
+    trace, names = read(tmp_path / "trace.json")
+    handled = {names[e["pid"], e["tid"]]: e for e in of(trace, "X", "message")}
+    assert set(handled) == {"/relay", "/echo"}
+    assert all(e["name"] == "str" and e["args"]["asked"] for e in handled.values())
+    starts, ends = of(trace, "s", "message"), of(trace, "f", "message")
+    flows = {e["id"]: [names[1, e["tid"]]] for e in starts}
+    for e in ends:
+        flows[e["id"]].append(names[1, e["tid"]])
+    assert sorted(flows.values()) == [["/relay", "/echo"], [threading.current_thread().name, "/relay"]]
+    inner, outer = handled["/echo"], handled["/relay"]
+    assert outer["ts"] <= inner["ts"]
+    for e in starts:  # a flow of an actor begins inside its message
+        if names[1, e["tid"]] == "/relay":
+            assert outer["ts"] <= e["ts"] <= outer["ts"] + outer["dur"]
+    waits = {e["id"]: e["ts"] for e in of(trace, "b", "mailbox")}
+    for e in of(trace, "e", "mailbox"):
+        assert e["ts"] >= waits.pop(e["id"])
+    assert not waits
+    assert [e["name"] for e in of(trace, "X", "send")] == ["send str"]
+
+
+def test_failures_and_what_is_not_handled_are_in_it(make_system, tmp_path):
+    system = make_system()
+    begun, release = threading.Event(), threading.Event()
+
+    class Slow(an.Actor):
+        def receive(self, message):
+            if message == "wait":
+                begun.set()
+                release.wait(30)
+            else:
+                raise ValueError(message)
+
+    slow = system.spawn(Slow, name="slow")
+    try:
+        with an.observe.trace(tmp_path / "t.json", system):
+            with pytest.raises(ValueError, match="bad"):
+                slow.ask("bad").result(10)
+            slow.tell("wait")
+            assert begun.wait(10)
+            slow.tell("waiting")
+    finally:
+        release.set()
+    trace, _ = read(tmp_path / "t.json")
+    outcomes = [(e["args"]["failed"], e["args"]["finished"]) for e in of(trace, "X", "message")]
+    assert outcomes == [(True, True), (False, False)]
+    assert [e["args"]["handled"] for e in of(trace, "b", "mailbox")] == [True, True, False]
+
+
+def test_coroutines_at_work_together_have_tracks_of_their_own(make_system, tmp_path):
+    system = make_system()
+    gate = system.spawn(Gate, name="gate")
+    with an.observe.trace(tmp_path / "t.json", system):
+        answers = [gate.ask(i) for i in range(2)] + [gate.ask("open")]
+        assert an.gather(*answers, timeout=10) == [0, 1, "open"]
+        gate.stop()
+        assert gate.join(10)
+    trace, names = read(tmp_path / "t.json")
+    handled = of(trace, "X", "message")
+    assert sorted(names[1, e["tid"]] for e in handled) == ["/gate", "/gate #2", "/gate #3"]
+    assert all(e["args"]["finished"] and not e["args"]["failed"] for e in handled)
+
+
+def test_messages_to_devices(make_system, tmp_path):
+    system = make_system()
+    device = system.device("host")
+    x = device.put(np.ones(8, np.float32))
+    plan = device.lane("mine").noop()
+    plan.ask().result(10)
+    with an.observe.trace(tmp_path / "t.json", system):
+        plan.tell()
+        reply = plan.ask()
+        reply.result(10)
+        device.elementwise.run("x + 1", x=x).wait(10)
+        done = threading.Event()
+        plan.ask().add_done_callback(lambda _: done.set())  # callbacks come in order
+        assert done.wait(10)
+    trace, names = read(tmp_path / "t.json")
+    mine = [e for e in trace["traceEvents"] if e.get("cat") == "device" and names[e["pid"], e["tid"]] == "mine"]
+    assert [e["ph"] for e in mine] == ["i", "b", "e", "b", "e"]
+    assert mine[1]["id"] == mine[2]["id"] == f"host/mine/{reply.ticket}"
+    assert mine[1]["args"]["resolved"]
+    assert mine[1]["ts"] <= mine[2]["ts"]
+    assert {"elementwise"} <= set(names.values())
+    assert any(e["ph"] == "M" and e["args"]["name"] == "device host" for e in trace["traceEvents"])
+
+
+def test_an_ask_whose_reply_is_dropped_is_a_dead_letter_also_when_traced(make_system, tmp_path):
+    system = make_system()
+    device = system.device("host")
+    out = device.empty(4)
+    with an.observe.trace(tmp_path / "t.json", system):
+        with actions.Gate(device.elementwise):
+            actions.fail(device.elementwise, out)
+        device.elementwise._plan(PlanSpec("noop", ())).ask().result(30)
+    assert [letter.actor for letter in system.dead_letters] == ["elementwise"]
+
+
+def test_each_system_has_its_own(make_system, tmp_path):
+    one, two = make_system(), make_system()
+    first, second = one.spawn(Echo, name="one"), two.spawn(Echo, name="two")
+    with an.observe.trace(tmp_path / "1.json", one), an.observe.trace(tmp_path / "2.json", two):
+        an.gather(first.ask(1), second.ask(2), timeout=10)
+        for ref in (first, second):
+            ref.stop()
+            assert ref.join(10)
+    for number, name in ((1, "/one"), (2, "/two")):
+        trace, names = read(tmp_path / f"{number}.json")
+        assert [names[1, e["tid"]] for e in of(trace, "X", "message")] == [name]
+
+
+def test_a_trace_is_bounded(make_system, tmp_path, caplog):
+    system = make_system()
+    echo = system.spawn(Echo)
+    with an.observe.trace(tmp_path / "t.json", system, limit=3) as trace:
+        for i in range(5):
+            echo.ask(i).result(10)
+    assert trace.dropped == 2
+    assert "2 more came" in caplog.text
+    told, _ = read(tmp_path / "t.json")
+    assert told["otherData"]["dropped"] == 2
+    assert len(of(told, "b", "mailbox")) == 3
+
+
+def test_a_trace_keeps_neither_messages_nor_actors(make_system, tmp_path):
+    system = make_system()
+
+    class Box:
+        pass
+
+    with an.observe.trace(tmp_path / "t.json", system):
+        message = Box()
+        gone = weakref.ref(message)
+        ref = system.spawn(Echo)
+        ref.tell(message)
+        ref.stop()
+        assert ref.join(10)
+        actor = weakref.ref(ref.cell) if type(ref.cell).__weakrefoffset__ else None
+        del message, ref
+        gc.collect()
+        actions.eventually(lambda: gone() is None)
+        assert actor is None or actor() is None or isinstance(actor(), cell.Cell)
+
+
+@pytest.mark.parametrize(
+    ("path", "options", "match"),
+    [("missing/t.json", {}, "folder that exists"), ("", {}, "folder that exists"), ("t", {"limit": 0}, "limit=0")],
+)
+def test_bad_arguments(make_system, tmp_path, path, options, match):
+    with pytest.raises(an.InvalidRequest, match=match):
+        an.observe.trace(tmp_path / path, make_system(), **options)
+    with pytest.raises(an.InvalidRequest, match="must be the path"):
+        an.observe.trace(7, make_system())
+    with pytest.raises(an.InvalidRequest, match="must be a System"):
+        an.observe.trace(tmp_path / "t", None)
+
+
+def test_stopping_twice_is_nothing(make_system, tmp_path):
+    trace = an.observe.trace(tmp_path / "t.json", make_system())
+    trace.stop()
+    (tmp_path / "t.json").unlink()
+    trace.stop()
+    assert not list(tmp_path.iterdir())
+
+
+def test_nothing_is_marked_while_nobody_observes(make_system, tmp_path):
+    system = make_system()
+    marks = []
+
+    class Look(an.Actor):
+        def receive(self, message):
+            marks.append(self.context._cell.envelope().mark)
+
+    look = system.spawn(Look)
+    look.ask(1).result(10)
+    with an.observe.trace(tmp_path / "t.json", system):
+        look.ask(2).result(10)
+    look.ask(3).result(10)
+    assert [mark is None for mark in marks] == [True, False, True]
+
+
+def test_an_observer_that_fails_harms_no_message(make_system, caplog):
+    system = make_system()
+
+    class Bad:
+        def begin(self, cell):
+            raise RuntimeError("begin")
+
+        def leave(self):
+            raise RuntimeError("leave")
+
+        def end(self, failed):
+            raise RuntimeError("end")
+
+        def sent(self, cell, envelope):
+            if envelope.message == 2:
+                raise RuntimeError("sent")
+            return self
+
+        def sent_to_device(self, plan, reply, ticket):
+            raise RuntimeError("device")
+
+    bad = Bad()
+    observers.add(bad)
+    try:
+        for kind in (Echo, Gate):
+            ref = system.spawn(kind)
+            message = "open" if kind is Gate else 1
+            assert ref.ask(message).result(10) == message
+        assert system.spawn(Echo).ask(2).result(10) == 2
+        system.device("host").lane("x").noop().ask().result(10)
+    finally:
+        observers.remove(bad)
+    assert {str(r.exc_info[1]) for r in caplog.records if r.exc_info} == {"begin", "leave", "end", "sent", "device"}
+
+
+# ---- spans
+
+
+@pytest.fixture
+def exporter():
+    sdk = pytest.importorskip("opentelemetry.sdk.trace", reason="opentelemetry-sdk is not installed")
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    made = InMemorySpanExporter()
+    provider = sdk.TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(made))
+    made.tracer = provider.get_tracer("test")
+    yield made
+    provider.shutdown()
+
+
+def test_a_span_for_each_ask_with_those_of_its_handler_below(make_system, exporter):
+    system = make_system()
+    echo = system.spawn(Echo, name="echo")
+    relay = system.spawn(Relay, echo, name="relay")
+    with an.observe.spans(system, exporter.tracer):
+        relay.ask("x").result(10)
+        echo.tell("told: no span")
+        with pytest.raises(ValueError, match="bad"):
+            echo.ask(ValueError("bad")).result(10)
+    relay.ask("y").result(10)
+    inner, outer, failed = exporter.get_finished_spans()
+    assert [span.name for span in (inner, outer, failed)] == ["ask /echo", "ask /relay", "ask /echo"]
+    assert inner.parent.span_id == outer.context.span_id
+    assert outer.parent is None
+    assert inner.attributes["atomr_native.sender"] == "/relay"
+    assert outer.attributes["atomr_native.message"] == "str"
+    assert failed.status.status_code.name == "ERROR"
+    assert "bad" in failed.status.description
+    assert outer.status.status_code.name == "UNSET"
+
+
+def test_spans_of_coroutines_do_not_mix(make_system, exporter):
+    system = make_system()
+    echo = system.spawn(Echo, name="echo")
+
+    class Front(an.Actor):
+        reentrant = 2
+
+        async def receive(self, message):
+            await asyncio.sleep(0.01)
+            return await echo.ask(message)
+
+    front = system.spawn(Front, name="front")
+    with an.observe.spans(system, exporter.tracer):
+        an.gather(front.ask(1), front.ask(2), timeout=10)
+    spans = exporter.get_finished_spans()
+    parents = [span.parent.span_id for span in spans if span.name == "ask /echo"]
+    assert sorted(parents) == sorted(span.context.span_id for span in spans if span.name == "ask /front")
+
+
+def test_spans_of_devices(make_system, exporter):
+    system = make_system()
+    plan = system.device("host").lane("mine").noop()
+    with an.observe.spans(system, exporter.tracer):
+        reply = plan.ask()
+        reply.result(10)
+        plan.tell()
+        actions.eventually(lambda: len(exporter.get_finished_spans()) == 1)
+    (span,) = exporter.get_finished_spans()
+    assert span.name == "ask host/mine"
+    assert span.attributes["atomr_native.ticket"] == reply.ticket
+
+
+def test_a_tracer_that_is_none_is_refused(make_system):
+    pytest.importorskip("opentelemetry", reason="opentelemetry-api is not installed")
+    with pytest.raises(an.InvalidRequest, match="it must be a Tracer"), an.observe.spans(make_system(), "tracer"):
+        pass
+
+
+# ---- ranges
+
+
+def test_ranges_begin_and_end(make_system, monkeypatch):
+    nvtx = pytest.importorskip("nvtx", reason="nvtx is not installed")
+    opened, closed = {}, []
+
+    def start(message, domain):
+        assert domain == "atomr_native"
+        opened[len(opened)] = message
+        return len(opened) - 1
+
+    monkeypatch.setattr(nvtx, "start_range", start)
+    monkeypatch.setattr(nvtx, "end_range", closed.append)
+    system = make_system()
+    plan = system.device("host").lane("mine").noop()
+    gate, echo = system.spawn(Gate, name="gate"), system.spawn(Echo, name="echo")
+    with an.observe.ranges(system):
+        an.gather(gate.ask(1), gate.ask("open"), echo.ask(2), timeout=10)
+        plan.ask().result(10)
+        actions.eventually(lambda: len(closed) == 4)
+    assert sorted(opened.values()) == ["/echo int", "/gate int", "/gate str", "host/mine noop"]
+    assert sorted(closed) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("name", ["spans", "ranges", "serve_metrics"])
+def test_a_missing_library_is_named_with_what_installs_it(make_system, monkeypatch, name):
+    import sys
+
+    for module in ("opentelemetry.trace", "nvtx", "prometheus_client.core"):
+        monkeypatch.setitem(sys.modules, module, None)
+    arguments = (make_system(), 0) if name == "serve_metrics" else (make_system(),)
+    match = r"pip install \S+, or pip install 'atomr-native\[observe\]'"
+    with contextlib.ExitStack() as stack, pytest.raises(an.Unsupported, match=match):
+        stack.enter_context(getattr(an.observe, name)(*arguments))
