@@ -1,0 +1,68 @@
+/* cuLaunchKernel in a loop: alone, with a synchronize each, from four threads, and on streams in turn. */
+#include "loops.h"
+
+static CUfunction kernel;
+static unsigned threads_of_block;
+static CUdeviceptr arrays[THREADS]; /* one each; the loops of dependent kernels share the first */
+static CUevent events[THREADS];
+
+void set_kernel(const char *cubin, const char *function, unsigned block) {
+    enum { BYTES = 4096 };
+    kernel = load_kernel(driver, cubin, function);
+    threads_of_block = block;
+    for (int i = 0; i < THREADS; i++) {
+        arrays[i] = device_memory(BYTES);
+        ok(driver->cuEventCreate(&events[i], CU_EVENT_DISABLE_TIMING), "cuEventCreate");
+    }
+}
+
+static void launch(int stream, int array) {
+    double one = 1.0, zero = 0.0;
+    void *arguments[] = {&arrays[array], &one, &zero};
+    ok(driver->cuLaunchKernel(kernel, 1, 1, 1, threads_of_block, 1, 1, 0, streams[stream], arguments, NULL),
+       "cuLaunchKernel");
+}
+
+static void launch_only(int n) {
+    for (int i = 0; i < n; i++) launch(0, 0);
+}
+
+static void sustained(int n) {
+    launch_only(n);
+    ok(driver->cuStreamSynchronize(streams[0]), "cuStreamSynchronize");
+}
+
+static void with_synchronize(int n) {
+    for (int i = 0; i < n; i++) sustained(1);
+}
+
+static void quarter(int thread, int n) {
+    for (int i = thread; i < n; i += THREADS) launch(thread, thread);
+    ok(driver->cuStreamSynchronize(streams[thread]), "cuStreamSynchronize");
+}
+
+static void four_threads(int n) { in_threads(quarter, n); }
+
+/* Each kernel waits for the last one, which ran on another stream. */
+static void hop(int n, int over) {
+    for (int i = 0; i < n; i++) {
+        const int here = i % over, last = (i + over - 1) % over;
+        if (i > 0) ok(driver->cuStreamWaitEvent(streams[here], events[last], 0), "cuStreamWaitEvent");
+        launch(here, 0);
+        ok(driver->cuEventRecord(events[here], streams[here]), "cuEventRecord");
+    }
+    if (n > 0) ok(driver->cuStreamSynchronize(streams[(n - 1) % over]), "cuStreamSynchronize");
+}
+
+static void two_streams(int n) { hop(n, 2); }
+static void three_streams(int n) { hop(n, 3); }
+
+const contender kernel_loops[] = {
+    {"launch", NULL, launch_only, synchronize},
+    {"launch-sustained", NULL, sustained, synchronize},
+    {"launch-synchronize", NULL, with_synchronize, synchronize},
+    {"launch-four-threads", NULL, four_threads, synchronize},
+    {"launch-two-streams", NULL, two_streams, synchronize},
+    {"launch-three-streams", NULL, three_streams, synchronize},
+    {0},
+};
