@@ -1,0 +1,176 @@
+"""The feed-forward block of a transformer, forward and backward, in bfloat16 and float8.
+
+    y = gelu(x @ w1.T + b1) @ w2.T + b2
+
+Five messages each way; bias, GELU, its derivative and the bias gradients are epilogues of the products.  The results
+are compared with float64, and with PyTorch's where it is installed.
+
+    python examples/feed_forward.py                                   # on cuda:0, or on the host where there is no GPU
+    python examples/feed_forward.py --tokens 4096 --width 4096 --tune
+"""
+
+import argparse
+import time
+
+import numpy as np
+
+import atomr_native as an
+
+#: The largest finite number of each float8.
+LARGEST = {"float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}
+
+
+def reference(p):
+    """The block and its gradients in float64; the loss is sum(y * seed)."""
+    x, w1, b1, w2, b2, seed = (p[name].astype(np.float64) for name in ("x", "w1", "b1", "w2", "b2", "seed"))
+    z = x @ w1.T + b1
+    t = np.tanh(np.sqrt(2 / np.pi) * (z + 0.044715 * z**3))
+    h = 0.5 * z * (1 + t)
+    slope = 0.5 * (1 + t) + 0.5 * z * (1 - t * t) * np.sqrt(2 / np.pi) * (1 + 3 * 0.044715 * z * z)
+    dz = (seed @ w2) * slope
+    return {
+        "y": h @ w2.T + b2, "w2": seed.T @ h, "b2": seed.sum(0), "w1": dz.T @ x, "b1": dz.sum(0), "x": dz @ w1,
+    }  # fmt: skip
+
+
+def bfloat16(dev, p, tune):
+    """All operands in bfloat16."""
+    lt, r = dev.blas_lt, {name: dev.put(value, dtype="bfloat16") for name, value in p.items()}
+    options = {"tune": True} if tune else {}
+
+    def step():
+        h, z, *_ = lt.matmul(r["x"], r["w1"], trans_b=True, bias=r["b1"], epilogue="gelu_aux_bias", **options)
+        y = lt.matmul(h, r["w2"], trans_b=True, bias=r["b2"], epilogue="bias", **options)
+        second = lt.matmul(r["seed"], h, trans_a=True, epilogue="bgrada", **options)
+        dz, _, b1, _ = lt.matmul(r["seed"], r["w2"], aux=z, epilogue="dgelu_bgrad", **options)
+        first = lt.matmul(dz, r["x"], trans_a=True, **options)
+        dx = lt.matmul(dz, r["w1"], **options)
+        return {"y": y, "w2": second.out, "b2": second.bias_grad, "w1": first, "b1": b1, "x": dx}
+
+    return step
+
+
+def float8(dev, p, tune):
+    """Activations and weights in e4m3, gradients in e5m2, each with one scale; sums, GELU and biases in more.
+
+    Scales are those of a first pass, as training takes them from the step before.  The backward products sum along axes
+    along which their operands are not dense: `copies=True` lets the actor copy them, where the GPU needs it.
+    """
+    lt = dev.blas_lt
+    options = {"copies": True, **({"tune": True} if tune else {})}
+    scales = {}
+
+    def quantize(name, ref, dtype):
+        if name not in scales:
+            largest = max(float(np.abs(ref.numpy().astype(np.float32)).max()), 1e-12)
+            factor = LARGEST[dtype] / largest
+            scales[name] = factor, dev.put(np.float32(1 / factor))
+        factor, scale = scales[name]
+        scaled = dev.elementwise.run("x * s", x=ref, s=factor)
+        return dev.copy(scaled, dtype=dtype), scale
+
+    e4m3, e5m2 = "float8_e4m3fn", "float8_e5m2"
+    r = {name: dev.put(value, dtype="bfloat16") for name, value in p.items()}
+    x, w1, w2 = (quantize(name, r[name], e4m3) for name in ("x", "w1", "w2"))
+
+    def product(a, b, **more):
+        return lt.matmul(a[0], b[0], a_scale=a[1], b_scale=b[1], **more, **options)
+
+    def step():
+        h, z, *_ = product(x, w1, trans_b=True, bias=r["b1"], epilogue="gelu_aux_bias")
+        h8 = quantize("h", h, e4m3)
+        y = product(h8, w2, trans_b=True, bias=r["b2"], epilogue="bias")
+        seed = quantize("seed", r["seed"], e5m2)
+        second = product(seed, h8, trans_a=True)
+        dz, _, b1, _ = product(seed, w2, aux=z, epilogue="dgelu_bgrad")
+        dz8 = quantize("dz", dz, e5m2)
+        first = product(dz8, x, trans_a=True)
+        dx = product(dz8, w1)
+        b2 = lt.matmul(r["seed"], r["ones"], trans_a=True)
+        return {"y": y, "w2": second, "b2": b2.reshape(b2.shape[0]), "w1": first, "b1": b1, "x": dx}
+
+    return step
+
+
+def with_torch(p):
+    """PyTorch's own, in bfloat16, if it is there and has a GPU or we have none."""
+    try:
+        import torch
+    except ImportError:
+        return None
+    place = "cuda" if torch.cuda.is_available() else "cpu"
+    r = {
+        name: torch.tensor(value, dtype=torch.bfloat16, device=place, requires_grad=name != "seed")
+        for name, value in p.items()
+    }
+
+    def step():
+        for one in r.values():
+            one.grad = None
+        h = torch.nn.functional.gelu(torch.nn.functional.linear(r["x"], r["w1"], r["b1"]), approximate="tanh")
+        y = torch.nn.functional.linear(h, r["w2"], r["b2"])
+        y.backward(r["seed"])
+        if place == "cuda":
+            torch.cuda.synchronize()
+        grads = {name: r[name].grad for name in ("w2", "b2", "w1", "b1", "x")}
+        return {name: value.detach().float().cpu().numpy() for name, value in {"y": y, **grads}.items()}
+
+    return step
+
+
+def report(name, found, want, seconds):
+    """Print the largest error of each result, relative to its largest element."""
+    errors = []
+    for key, value in want.items():
+        array = found[key] if isinstance(found[key], np.ndarray) else found[key].numpy()
+        errors.append(f"{key} {np.abs(array.astype(np.float64) - value).max() / np.abs(value).max():.1e}")
+    print(f"{name:10} {seconds * 1e3:9.2f} ms a step   errors: {', '.join(errors)}")
+
+
+def timed(step, rounds, wait):
+    """Return the result of a step, and the seconds that one takes."""
+    result = step()
+    wait(result)
+    began = time.perf_counter()
+    for _ in range(rounds):
+        result = step()
+    wait(result)
+    return result, (time.perf_counter() - began) / rounds
+
+
+def main():
+    """Run the block in each precision."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", default=None, help="cuda:0 or host; by default a GPU if there is one")
+    parser.add_argument("--tokens", type=int, default=256)
+    parser.add_argument("--width", type=int, default=256)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--tune", action="store_true", help="measure the library's algorithms first")
+    arguments = parser.parse_args()
+    tokens, width = arguments.tokens, arguments.width
+    rng = np.random.default_rng(0)
+    shapes = {
+        "x": (tokens, width), "w1": (4 * width, width), "b1": (4 * width,), "w2": (width, 4 * width), "b2": (width,),
+        "seed": (tokens, width),
+    }  # fmt: skip
+    p = {name: rng.standard_normal(shape, dtype=np.float32) for name, shape in shapes.items()}
+    p["w1"] /= np.sqrt(width)
+    p["w2"] /= np.sqrt(4 * width)
+    want = reference(p)
+    with an.System() as system:
+        dev = system.device(arguments.device) if arguments.device else system.device()
+        print(f"{tokens} tokens, width {width}, on {dev.name} ({dev.facts.get('name', 'the processor')})")
+        for name, make in (("bfloat16", bfloat16), ("float8", float8)):
+            extra = {"ones": np.ones((tokens, 1), np.float32)} if name == "float8" else {}
+            step = make(dev, p | extra, arguments.tune)
+            wait = lambda result: an.gather(*result.values())  # noqa: E731
+            found, seconds = timed(step, arguments.rounds, wait)
+            report(name, found, want, seconds)
+    step = with_torch(p)
+    if step is not None:
+        found, seconds = timed(step, arguments.rounds, lambda _: None)
+        report("torch", found, want, seconds)
+
+
+if __name__ == "__main__":
+    main()
