@@ -9,27 +9,35 @@ import io
 import threading
 import types as python_types
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from . import _kernel_debug
+from . import _kernel_debug, _kernel_links
+from ._kernel_links import LinkPart
 from .dtypes import as_dtype, dtype_name
 from .errors import InvalidRequest, LibraryError, Unsupported
 
 __all__ = [
+    "Compiled",
     "array_type",
     "compile_ltoir",
     "device_function",
+    "device_python",
+    "device_runtime",
     "is_dispatcher",
     "jit_options",
     "pickled",
     "python_function",
     "record_array_type",
+    "record_type",
     "scalar_type",
     "simulated",
     "simulated_array",
+    "survey",
     "tuple_type",
     "with_checks",
 ]
@@ -45,8 +53,11 @@ try:
         import cloudpickle
         from numba import cuda
         from numba.core.registry import CPUDispatcher
+        from numba.cuda import cg, compiler, random, types
         from numba.cuda import dispatcher as _dispatcher
-        from numba.cuda import random, types
+        from numba.cuda.compiler import ExternFunction
+        from numba.cuda.cudadrv.libs import get_cudalib
+        from numba.cuda.cudadrv.linkable_code import LinkableCode
         from numba.cuda.dispatcher import CUDADispatcher
         from numba.cuda.np.numpy_support import from_dtype
         from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
@@ -96,12 +107,48 @@ def jit_options(kernel: object) -> dict[str, Any]:
     given = dict(getattr(kernel, "targetoptions", {}))
     found = {name: given.pop(name, default) for name, default in _OPTIONS.items()}
     found |= {name: given.pop(name, None) for name in ("max_registers", "launch_bounds")}
-    if given.pop("link", None):
-        raise Unsupported("a kernel with link=[...]: files to link are not taken over; device.cuda_kernel() takes C++")
+    found["link"] = tuple(_link_part(part) for part in given.pop("link", None) or ())
     left = sorted(name for name, value in given.items() if name not in _IGNORED and value)
     if left:
         raise Unsupported(f"a kernel with {', '.join(left)}; options that are taken over: {', '.join(found)}")
     return found
+
+
+#: What Numba calls code to link with, and what it is.
+_LINKED: Final = {
+    "CUSource": "cu", "PTXSource": "ptx", "LTOIR": "ltoir", "Object": "object", "Archive": "library",
+    "Fatbin": "fatbin", "Cubin": "cubin",
+}  # fmt: skip
+
+
+def _link_part(given: object) -> LinkPart:
+    """Return what stands in ``link=[...]``: a file, or one of Numba's objects with code."""
+    if isinstance(given, str | Path):
+        return _kernel_links.from_file(given)
+    kind = _LINKED.get(type(given).__name__) if isinstance(given, LinkableCode) else None
+    if not isinstance(given, LinkableCode) or kind is None:
+        raise InvalidRequest(f"link has a {type(given).__name__}; allowed: paths, and cuda's {', '.join(_LINKED)}")
+    if given.nrt or given.setup_callback or given.teardown_callback:
+        raise Unsupported(
+            f"link has {given.name} with nrt, setup_callback or teardown_callback: the worker that loads the code has "
+            f"neither Numba's runtime nor your functions"
+        )
+    data = given.data
+    return LinkPart(kind, data.encode() if isinstance(data, str) else bytes(data), str(given.name))
+
+
+def device_runtime() -> LinkPart:
+    """Return CUDA's device runtime, which has what kernels call to wait for their grid.
+
+    Raises
+    ------
+    Unsupported
+        If it is not installed.
+    """
+    try:
+        return _kernel_links.from_file(get_cudalib("cudadevrt", static=True))
+    except (InvalidRequest, ValueError, TypeError, OSError) as error:
+        raise Unsupported(f"synchronising a grid needs libcudadevrt.a ({error}); {_HINT}") from None
 
 
 def array_type(dtype: np.dtype[Any], ndim: int, order: str) -> Any:
@@ -140,14 +187,41 @@ def record_array_type(dtype: np.dtype[Any], ndim: int) -> Any:
     return types.Array(from_dtype(dtype), ndim, "C")
 
 
+def record_type(dtype: np.dtype[Any]) -> Any:
+    """Return Numba's type of one struct; kernels take its address."""
+    return from_dtype(dtype)
+
+
 def tuple_type(members: Sequence[Any]) -> Any:
     """Return Numba's type of a tuple."""
     return types.BaseTuple.from_types(members)
 
 
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A kernel before it is linked.
+
+    Attributes
+    ----------
+    code : bytes
+        LTO-IR.
+    entry : str
+        The kernel's name in it.
+    links : tuple of LinkPart
+        What declared functions bring along.
+    cooperative : bool
+        Whether blocks wait for each other.
+    """
+
+    code: bytes
+    entry: str
+    links: tuple[LinkPart, ...]
+    cooperative: bool
+
+
 def compile_ltoir(
     function: python_types.FunctionType, arguments: Sequence[Any], capability: tuple[int, int], options: dict[str, Any]
-) -> bytes:
+) -> Compiled:
     """Compile a Python function, as a kernel, to LTO-IR of a compute capability.  Waits for the compiler.
 
     Raises
@@ -163,15 +237,17 @@ def compile_ltoir(
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            code, _ = cuda.compile(
+            # As `cuda.compile` does, which tells neither what is to be linked, nor whether the grid is synchronised.
+            library, _ = compiler._compile_pyfunc_with_fixup(
                 fresh,
                 tuple(arguments),
                 device=False,
                 abi="numba",
                 cc=capability,
-                output="ltoir",
+                lto=True,
                 **{name: options[name] for name in _OPTIONS},
             )
+            code = bytes(library.get_ltoir(cc=capability))
     except (OSError, RuntimeError) as error:
         raise Unsupported(f"compiling a Numba kernel needs NVVM ({str(error)[:500]}); {_HINT}") from None
     except Exception as error:
@@ -179,16 +255,54 @@ def compile_ltoir(
         raise LibraryError("numba", 0, type(error).__name__, f"compiling {function.__name__}", text[:4000]) from None
     finally:
         _target.compute_capability = None
-    return bytes(code)
+    links = tuple(sorted(_link_part(part) for part in library._linking_files))
+    return Compiled(code, library._entry_name, links, bool(library.use_cooperative))
 
 
-def device_function(function: object, signature: str, name: str | None, capability: tuple[int, int]) -> bytes:
-    """Return a device function as LTO-IR with the C interface; see `atomr_native.device_function`."""
+def survey(function: python_types.FunctionType) -> tuple[frozenset[str], bool]:
+    """Return the names of the declared functions that a kernel may call, and whether it synchronises its grid.
+
+    Device functions that it calls count as part of it.
+    """
+    declared: set[str] = set()
+    grid = False
+    done: dict[int, python_types.FunctionType] = {}
+    left = [function]
+    while left:
+        one = left.pop()
+        if id(one) in done:
+            continue
+        done[id(one)] = one
+        grid = grid or "this_grid" in one.__code__.co_names
+        values = [one.__globals__.get(name) for name in one.__code__.co_names]
+        for value in (*values, *(cell.cell_contents for cell in one.__closure__ or ())):
+            if isinstance(value, ExternFunction):
+                declared.add(value.name)
+            elif isinstance(value, CUDADispatcher):
+                left.append(value.py_func)
+            grid = grid or value is cg.this_grid
+    return frozenset(declared), grid
+
+
+def device_python(function: object) -> python_types.FunctionType:
+    """Return the Python function of a device function, or the function itself.
+
+    Raises
+    ------
+    InvalidRequest
+        For anything else.
+    """
     python = function.py_func if is_dispatcher(function) else function  # type: ignore[attr-defined]
     if not isinstance(python, python_types.FunctionType):
         raise InvalidRequest(
             f"function is a {type(function).__name__}; allowed: a function, or what numba.cuda.jit made"
         )
+    return python
+
+
+def device_function(function: object, signature: str, name: str | None, capability: tuple[int, int]) -> bytes:
+    """Return a device function as LTO-IR with the C interface; see `atomr_native.device_function`."""
+    python = device_python(function)
     fresh = _copy(python, lambda f, old: cuda.jit(**{**old.targetoptions, "device": True})(f), {})
     _target.compute_capability = capability
     try:
@@ -222,15 +336,23 @@ def _again(function: python_types.FunctionType) -> Any:
     return cuda.jit(device=True)(function)
 
 
-def pickled(function: python_types.FunctionType) -> bytes:
-    """Return a function with all that it refers to, for `pickle.loads` in a worker of this version."""
+def pickled(function: python_types.FunctionType, stand_ins: Mapping[str, python_types.FunctionType]) -> bytes:
+    """Return a function with all that it refers to, for `pickle.loads` in a worker of this version.
 
-    def again(copy: python_types.FunctionType, _: CUDADispatcher) -> Any:
+    Functions that it declares (``cuda.declare_device``) become their stand-ins.
+    """
+
+    def again(copy: python_types.FunctionType, _: object) -> Any:
         copy.__module__ = "__main__"
         return cuda.jit(device=True)(copy)
 
+    done: dict[int, Any] = {}
+
+    def stand_in(declared: ExternFunction) -> Any:
+        return again(_copy(stand_ins[declared.name], again, done, stand_in=stand_in), declared)
+
     # By value, whatever module it is from: the worker may not be able to import that.
-    copy = _copy(function, again, {})
+    copy = _copy(function, again, done, stand_in=stand_in)
     copy.__module__ = "__main__"
     stream = io.BytesIO()
     _Pickler(stream).dump(copy)
@@ -264,6 +386,7 @@ def _copy(
     again: _Again,
     done: dict[int, Any],
     kinds: tuple[type, ...] = (CUDADispatcher,),
+    stand_in: Callable[[Any], Any] | None = None,
 ) -> python_types.FunctionType:
     """Return a copy of a function in which each compiled function that it calls is made `again` of a copy."""
     if id(function) in done:
@@ -271,7 +394,9 @@ def _copy(
 
     def renewed(value: Any) -> Any:
         if isinstance(value, kinds):
-            return again(_copy(value.py_func, again, done, kinds), value)  # type: ignore[attr-defined]
+            return again(_copy(value.py_func, again, done, kinds, stand_in), value)  # type: ignore[attr-defined]
+        if stand_in is not None and isinstance(value, ExternFunction):
+            return stand_in(value)
         if value is random and CPUDispatcher in kinds:
             return python_types.SimpleNamespace(**{name: renewed(v) for name, v in vars(random).items()})
         return value
