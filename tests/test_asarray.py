@@ -13,6 +13,7 @@ import numpy as np
 import placements
 import pytest
 from actions import Gate, bits, eventually, fail, operand, poison
+from crowds import together
 from layouts import NAMES, filled
 
 import atomr_native as an
@@ -305,21 +306,16 @@ def test_many_imports(local: an.Device) -> None:
 def test_threads_that_import_the_same(local: an.Device) -> None:
     base = np.zeros(64)
     actors = [ElementwiseActor(local, f"importer {i}") for i in range(4)]
-    failures: list[BaseException] = []
 
     def work(number: int) -> None:
         rng = random.Random(number)
-        try:
-            for _ in range(60):
-                start = rng.randrange(60)
-                ref = local.asarray(base[start : rng.randrange(start + 1, 64)])
-                actors[number].run("x + 1", x=ref, out=ref)
-                if rng.random() < 0.2:
-                    ref.wait()
-        except BaseException as error:
-            failures.append(error)
+        for _ in range(60):
+            start = rng.randrange(60)
+            ref = local.asarray(base[start : rng.randrange(start + 1, 64)])
+            actors[number].run("x + 1", x=ref, out=ref)
+            if rng.random() < 0.2:
+                ref.wait()
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
     expected = np.zeros(64)
     for i in range(4):
         rng = random.Random(i)
@@ -327,11 +323,7 @@ def test_threads_that_import_the_same(local: an.Device) -> None:
             start = rng.randrange(60)
             expected[start : rng.randrange(start + 1, 64)] += 1
             rng.random()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert failures == []
+    together(work, range(4))
     np.testing.assert_array_equal(local.asarray(base).numpy(), expected)
 
 

@@ -10,10 +10,10 @@ import sys
 import textwrap
 import threading
 import weakref
-from typing import Any
 
 import numpy as np
 import pytest
+from crowds import together
 from dlpack_abi import Exported, Owner, Versioned, capsule_pointer, owned
 
 from atomr_native._lib import dlpack
@@ -124,7 +124,7 @@ def test_threads_consume_their_own() -> None:
             if not (view == seed * 1000 + turn).all():
                 wrong.append(view)
 
-    run_threads(8, work)
+    together(work, range(8))
     assert not wrong
     assert not any(ref() for ref in alive)
 
@@ -145,7 +145,7 @@ def test_racing_threads_consume_once() -> None:
             except InvalidRequest as error:
                 lost.append(str(error))  # noqa: B023
 
-        run_threads(4, race)
+        together(race, range(4))
         assert (len(won), len(lost)) == (1, 3)
         won.clear()
         assert not alive()
@@ -165,18 +165,9 @@ def test_deleter_may_be_called_without_the_lock() -> None:
     def call(_: int) -> None:
         managed.deleter(pointer)  # ctypes lets go of the lock around the call
 
-    run_threads(1, call)
+    together(call, range(1))
     assert not alive()
     del capsule
-
-
-def run_threads(count: int, target: Any) -> None:
-    threads = [threading.Thread(target=target, args=(number,)) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert not any(thread.is_alive() for thread in threads)
 
 
 def test_interpreter_exit_with_everything_alive() -> None:

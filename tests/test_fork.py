@@ -13,6 +13,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from actions import Gate
+from crowds import alongside
 
 import atomr_native as an
 
@@ -100,19 +101,12 @@ def test_a_forked_child_has_nothing_and_harms_nothing(make_system: Make, isolati
 
 def test_fork_while_threads_send(make_system: Make, isolation: str) -> None:
     device = make_system(isolation=isolation).device()
-    stop, errors = threading.Event(), []
+    stop = threading.Event()
     x = device.zeros(100)
 
-    def send() -> None:
-        try:
-            while not stop.is_set():
-                device.copy(x).numpy()
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=send) for _ in range(2)]
-    for thread in threads:
-        thread.start()
+    def send(_: int) -> None:
+        while not stop.is_set():
+            device.copy(x).numpy()
 
     def child() -> None:
         with contextlib.suppress(an.DeviceLost):
@@ -121,12 +115,10 @@ def test_fork_while_threads_send(make_system: Make, isolation: str) -> None:
         gc.collect()
         device.system.close()
 
-    for _ in range(4):
-        in_child(child)
-    stop.set()
-    for thread in threads:
-        thread.join(30)
-    assert not errors
+    with alongside(send, range(2)):
+        for _ in range(4):
+            in_child(child)
+        stop.set()
 
 
 def test_fork_after_close(make_system: Make, isolation: str) -> None:
