@@ -3,8 +3,6 @@
 #include "cuda_runs.h"
 #include "matmul_private.h"
 
-#include <string.h>
-
 int atomr_matmul_config(const atomr_matmul *p, const cublasLtMatmulAlgo_t *algo, int values[5]) {
     static const int attributes[] = {CUBLASLT_ALGO_CONFIG_ID, CUBLASLT_ALGO_CONFIG_TILE_ID,
                                      CUBLASLT_ALGO_CONFIG_SPLITK_NUM, CUBLASLT_ALGO_CONFIG_STAGES_ID,
