@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -33,6 +34,12 @@ OPTIONS: dict[str, Any] = {"standby": "off", "allow_crash": True}
 
 #: What a CUDA device is made of: the fake driver, or a GPU.
 ENGINES = ("fake", pytest.param("gpu", marks=pytest.mark.gpu))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have programs that tests start listen to Ctrl-C, which jobs in the background of a shell are made to ignore."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
