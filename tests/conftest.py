@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -17,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent / "helpers"))
 
 import fake_cuda
 import placements
+from actions import eventually
 from leaks import Baseline, children
 from placements import PROCESSES, Placement
 from wire import open_fds, until
@@ -164,6 +166,25 @@ def device(system: an.System) -> Iterator[an.Device]:
     assert stats["state"] == "open"
     assert stats["restarts"] == 0
     system.dead_letters.clear()
+
+
+@pytest.fixture(scope="module")
+def threads(nothing_left: None) -> Iterator[an.System]:
+    """Lend a System whose host device is in this very process; the tests of a module share it."""
+    with an.System(isolation="thread", **OPTIONS) as made:
+        yield made
+
+
+@pytest.fixture
+def local(threads: an.System) -> Iterator[an.Device]:
+    """Lend a device in this very process, with nothing imported before and after."""
+    found = threads.device("host")
+    yield found
+    if found._foreign._imports:
+        gc.collect()
+    eventually(lambda: not found._foreign._imports)
+    assert len(found._foreign._ranges) == 0
+    threads.dead_letters.clear()
 
 
 @pytest.fixture

@@ -5,19 +5,6 @@
 
 enum { PLAN_GATE = 2 };
 
-/* A plan that holds up its lane until the test opens the gate. */
-typedef struct {
-    _Atomic int entered, open;
-} gate;
-
-static int run_gate(void *context, const atomr_call *call, atomr_failure *failure) {
-    gate *g = context;
-    (void)call, (void)failure;
-    atomic_store(&g->entered, 1);
-    while (!atomic_load(&g->open)) usleep(50);
-    return ATOMR_OK;
-}
-
 static void open_gpu(rig *r, uint32_t cells, unsigned n_lanes, uint64_t seed) {
     rig_open(r, cells, n_lanes, seed);
     r->gpu = fake_open(seed, 0);
@@ -69,7 +56,7 @@ static void test_blocked_lane_owes_nobody(void) {
     for (unsigned queued = 1; queued < 15; queued += 3) {
         rig r;
         open_gpu(&r, 256, 2, 42);
-        gate g = {0};
+        rig_gate g = {0};
         rig_buffer b = rig_alloc(&r, ATOMR_VOLATILE, RIG_NBYTES);
         atomr_use use = rig_overwrites(&b);
         const uint64_t scalars[RIG_SCALARS] = {0};
@@ -79,7 +66,7 @@ static void test_blocked_lane_owes_nobody(void) {
         use = rig_overwrites(&b);
         CHECK_EQ(rig_mix_send(&r, 1, 1, &use, 1, 0, 0, NULL, NULL), ATOMR_DONE);
         rig_make_worker(&r);
-        CHECK_EQ(atomr_worker_add_plan(r.k, PLAN_GATE, run_gate, &g, 1, 0), 0);
+        CHECK_EQ(atomr_worker_add_plan(r.k, PLAN_GATE, rig_run_gate, &g, 1, 0), 0);
         CHECK_EQ(atomr_sender_attach(r.s, atomr_worker_w_fd(r.k), atomr_w_bytes()), 0);
         rig_share(&r);
         rig_go(&r);
