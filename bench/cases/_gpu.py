@@ -1,7 +1,7 @@
 """What the cases of CUDA devices share: the kernel and the matmul that everybody runs, and how they are sent.
 
-The kernel is ``x = x * m + a`` over 32 float64: one block, four arguments (the last says how many elements).  The C programs launch the very machine
-code that the library's plan launches.  The matmul is 32x32x32 bfloat16 with a bias.
+The kernel is ``x = x * m + a`` over 32 float64: one block, four arguments (the last says how many elements).  The C
+programs launch the very machine code that the library's plan launches.  The matmul is 32x32x32 bfloat16 with a bias.
 """
 
 from __future__ import annotations
