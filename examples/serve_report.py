@@ -104,7 +104,7 @@ def draw(path, load, report):
         bars.grid(visible=False, axis="x")
         in_milliseconds(bars.yaxis)
         bars.margins(y=0.12)
-        bars.legend(loc="upper left")
+        bars.legend(loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0, ncols=3, handlelength=1, columnspacing=1)
         draw_outage(figure.add_subplot(grid[2, 1]), load, by_phase, colors)
         figure.savefig(path)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import logging
+import weakref
 from typing import Any
 
 import pytest
@@ -280,6 +282,52 @@ def test_a_constructor_that_works_the_second_time() -> None:
             assert ref.ask(3).result() == 3
 
 
+def test_resuming_what_cannot_be_constructed_is_bounded_by_its_budget() -> None:
+    class Broken(an.Actor):
+        made = 0
+
+        def __init__(self) -> None:
+            type(self).made += 1
+            raise RuntimeError("cannot")
+
+    class Up(an.Actor):
+        supervision = an.OneForOne({RuntimeError: "escalate"}, max_restarts=2, backoff=0)
+
+        def pre_start(self) -> None:
+            self.context.spawn(Broken, name="broken")
+
+        def receive(self, message: Any) -> Any:
+            return message
+
+    resume = {RuntimeError: "resume"}
+    with Deterministic() as sim:
+        probe = Probe(sim.system)
+        ref = sim.system.spawn(Broken, supervision=an.OneForOne(resume, max_restarts=3, backoff=0))
+        probe.watch(ref)
+        probe.expect_terminated(ref)
+        assert Broken.made == 4
+        Broken.made = 0
+        up = sim.system.spawn(Up, name="up", supervision=an.OneForOne(resume))
+        sim.run()
+        assert Broken.made == 3
+        assert sim.system.find("/up/broken") is None
+        assert up.ask("here").result() == "here"
+
+
+def test_an_actor_that_is_resumed_after_pre_start_has_started() -> None:
+    class Shaky(an.Actor):
+        def pre_start(self) -> None:
+            raise RuntimeError("never mind")
+
+        def receive(self, message: Any) -> Any:
+            return message
+
+    with Deterministic() as sim:
+        ref = sim.system.spawn(Shaky, supervision=an.OneForOne({RuntimeError: "resume"}))
+        assert ref.ask(1).result() == 1
+        assert ref.started.result() is None
+
+
 @pytest.mark.parametrize("hook", ["pre_start", "post_restart", "pre_restart", "post_stop"])
 def test_hooks_that_fail(hook: str, caplog: pytest.LogCaptureFixture) -> None:
     calls: list[str] = []
@@ -503,6 +551,24 @@ def test_a_parent_that_restarts_after_escalation_replaces_its_children() -> None
         assert notes.count("up") == 2
 
 
+def test_a_parent_keeps_nothing_of_children_that_it_has_replaced() -> None:
+    class Up(Tree):
+        supervision = an.OneForOne({ValueError: "escalate"})
+
+    with Deterministic() as sim:
+        sim.system.spawn(Up, "a", [], name="t")
+        sim.run()
+        child = sim.system.find("/t/a")
+        assert child is not None
+        gone = weakref.ref(child.cell)
+        child.tell(ValueError())
+        sim.run()
+        assert child.stopped
+        del child
+        gc.collect()
+        assert gone() is None
+
+
 # ---- death watch
 
 
@@ -599,6 +665,19 @@ def test_the_watched_are_told_nothing_and_watchers_may_die_first() -> None:
         assert ref.stopped
         probe.expect_no_message()
         assert not sim.system.dead_letters
+
+
+def test_actors_of_another_system_can_be_watched() -> None:
+    with an.System() as one, an.System() as two:
+        probe = Probe(one)
+        running, stopped = two.spawn(Worker), two.spawn(Worker)
+        stopped.stop()
+        assert stopped.join(10)
+        for ref in (running, stopped):
+            probe.watch(ref)
+        probe.expect_terminated(stopped)
+        two.close()
+        probe.expect_terminated(running)
 
 
 def test_what_cannot_be_watched() -> None:

@@ -26,6 +26,7 @@ from .view import render
 __all__ = ["main"]
 
 _HELP = "q: quit   Tab: next System"
+_PATIENCE = 2.0  # seconds that a System has to answer: no key is looked at meanwhile
 
 
 def _seconds(text: str) -> float:
@@ -122,12 +123,12 @@ def _live(pid: int | None, found: dict[Path, dict[str, Any]], interval: float) -
                 if pressed == "\t":
                     others = [each for each in published() if pid is None or each.name.startswith(f"{pid}-")]
                     after = [each for each in others if each > path] or others
-                    if after and after[0] != path and (told := read(after[0])) is not None:
+                    if after and after[0] != path and (told := read(after[0], _PATIENCE)) is not None:
                         path, now, before, message = after[0], told, None, ""
                     continue
                 if pressed:
                     continue
-                told = read(path)
+                told = read(path, _PATIENCE)
             except AtomrError as error:
                 message = str(error)
                 continue
