@@ -142,10 +142,8 @@ def remote(build: str) -> Iterator[Remote]:
         It cannot be made here.
     """
     folder = overlay(build)
-    root = str(Path(__file__).resolve().parent.parent)
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(folder), root))}
     process = subprocess.Popen(
-        [sys.executable, "-m", "bench.rebuilt", str(folder)], env=environment, text=True, stdin=subprocess.PIPE,
+        [sys.executable, "-m", "bench.rebuilt", str(folder)], cwd=NATIVE.parent, text=True, stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )  # fmt: skip
     try:
@@ -161,6 +159,7 @@ def remote(build: str) -> Iterator[Remote]:
 
 def serve(folder: str) -> None:
     """Measure what is asked for on standard input, until that ends, with the package from a folder."""
+    sys.path.insert(0, folder)
     sys.meta_path[:] = [each for each in sys.meta_path if "editable" not in type(each).__module__]
     module = importlib.import_module(f"atomr_native._lib.{MODULE}")
     if not str(module.__file__).startswith(folder):

@@ -70,7 +70,7 @@ def draw(path, load, report):
         )  # fmt: skip
         in_milliseconds(top.yaxis)
         top.tick_params(labelbottom=False)
-        top.margins(y=0.15)
+        top.margins(y=0.3)
         top.legend(loc="lower right", ncols=3, markerscale=2.5, handletextpad=0.1, columnspacing=1)
         rate = figure.add_subplot(grid[1, :], sharex=top)
         width = max(report["seconds"] / 100, 0.02)

@@ -366,6 +366,38 @@ def test_restarts_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     assert "actor /logged restarted (1 so far) after ValueError: why" in text
 
 
+def test_by_default_an_actor_restarts_three_times_in_a_minute() -> None:
+    with Deterministic() as sim:
+        ref, other = sim.system.spawn(Worker), sim.system.spawn(Worker)
+        for failures in range(1, 5):
+            ref.tell(ValueError())
+            sim.advance(15)
+            assert ref.stopped == (failures == 4)
+        for _ in range(6):
+            other.tell(ValueError())
+            sim.advance(21)  # never more than three in a minute
+        assert other.stats()["restarts"] == 6
+
+
+def test_children_of_an_actor_that_is_resumed_go_on() -> None:
+    class Parent(an.Actor):
+        def pre_start(self) -> None:
+            self.context.spawn(Worker, name="child")
+
+        def receive(self, message: Any) -> None:
+            raise ValueError(message)
+
+    with Deterministic() as sim:
+        parent = sim.system.spawn(Parent, name="p", supervision=an.OneForOne({ValueError: "resume"}))
+        sim.run()
+        child = sim.system.find("/p/child")
+        assert child is not None
+        assert child.ask("one").result() == 1
+        parent.tell("fail")
+        sim.run()
+        assert child.ask("two").result() == 2
+
+
 def test_what_is_no_exception_escalates_by_default() -> None:
     class Parent(an.Actor):
         def pre_start(self) -> None:
@@ -610,6 +642,23 @@ class Watcher(an.Actor):
             raise message
         else:
             self.probe.tell(message)
+
+
+def test_a_terminated_that_nobody_handles_is_no_failure() -> None:
+    class Only(an.Actor):
+        @an.handler
+        def on_ref(self, message: an.ActorRef) -> None:
+            self.context.watch(message)
+
+    with Deterministic() as sim:
+        watched = sim.system.spawn(Worker)
+        ref = sim.system.spawn(Only)
+        ref.ask(watched).result()
+        watched.stop()
+        sim.run()
+        assert ref.stats()["failed"] == 0
+        (letter,) = sim.system.dead_letters
+        assert isinstance(letter.error, an.UnhandledMessage)
 
 
 def test_unwatch_holds_back_what_is_queued() -> None:

@@ -323,7 +323,7 @@ def trace(path: str | os.PathLike[str], system: System, *, limit: int = 1_000_00
     system : System
         Whose messages: to its actors, and to its devices.
     limit : int
-        Messages that are kept, in about 300 bytes each; later ones are only counted.
+        Messages that are kept, in up to 600 bytes each; later ones are only counted.
 
     Raises
     ------
