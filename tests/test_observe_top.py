@@ -315,7 +315,9 @@ def test_live_in_a_terminal(make_system, end):
             os.write(ours, b"q")
         else:
             (other if first else system).close()
-            until(b"has ended")
+            seen = b""
+            until(b"has ended", b"/echo" if first else b"/another")  # it goes to one that has not
+            (system if first else other).close()
         with contextlib.suppress(OSError):  # its end is an error of the terminal
             while os.read(ours, 65536):
                 pass
