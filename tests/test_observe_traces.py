@@ -160,10 +160,10 @@ def check_arrows(trace):
     return arrows
 
 
-@pytest.mark.parametrize("isolation", ["process", "thread"])
-def test_messages_to_devices(make_system, tmp_path, isolation):
-    system = make_system(isolation=isolation)
-    device = system.device("host")
+@pytest.mark.usefixtures("placement")
+def test_messages_to_devices(make_system, tmp_path):
+    system = make_system()
+    device = system.device()
     x = device.put(np.ones(8, np.float32))
     plan = device.lane("mine").noop()
     plan.ask().result(10)
@@ -183,7 +183,7 @@ def test_messages_to_devices(make_system, tmp_path, isolation):
         if e["ph"] in "bieX" and e["cat"] != "send" and names.get((e["pid"], e["tid"])) == "mine"
     ]
     assert [e["ph"] for e in mine] == ["X", "b", "e", "X", "b", "e", "X"]
-    assert mine[1]["id"] == mine[2]["id"] == f"host/mine/{reply.ticket}"
+    assert mine[1]["id"] == mine[2]["id"] == f"{device.name}/mine/{reply.ticket}"
     assert mine[1]["args"]["resolved"]
     told, begun, resolved, asked = mine[:4]
     assert (told["args"]["asked"], asked["args"]["asked"]) == (False, True)
@@ -191,13 +191,14 @@ def test_messages_to_devices(make_system, tmp_path, isolation):
     assert told["ts"] + told["dur"] <= asked["ts"] + 1e-3  # a lane does one after the other
     assert told["dur"] > 0
     assert {"elementwise"} <= set(names.values())
-    assert any(e["ph"] == "M" and e["args"]["name"] == "device host" for e in trace["traceEvents"])
+    assert any(e["ph"] == "M" and e["args"]["name"] == f"device {device.name}" for e in trace["traceEvents"])
     assert check_arrows(trace)["message"].count(("send noop", "noop")) >= 3
 
 
+@pytest.mark.usefixtures("placement")
 def test_arrows_from_actors_to_lanes_and_between_lanes(make_system, tmp_path):
     system = make_system(allow_crash=True)
-    device = system.device("host")
+    device = system.device()
     x = device.put(np.ones(1024, np.float32))
     device.copy(device.elementwise.run("x + 1", x=x)).wait(10)
 
