@@ -114,7 +114,8 @@ def _live(pid: int | None, found: dict[Path, dict[str, Any]], interval: float) -
     message = note = ""
     with _keys() as key, Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
-            foot = Text(f"{_HELP}   {message or note}", style="dim", no_wrap=True, overflow="ellipsis")
+            said = f"{message or note}   " if message or note else ""
+            foot = Text.assemble((said, "yellow"), (_HELP, "dim"), no_wrap=True, overflow="ellipsis")
             live.update(Group(render(now, before, rows=console.height - 1), foot), refresh=True)
             pressed = key(interval)
             if pressed in ("q", "Q", "\x03", "\x04"):
