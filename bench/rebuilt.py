@@ -95,7 +95,7 @@ def overlay(build: str) -> Path:
     (include / "atomr_native" / "_lib").symlink_to(NATIVE)
     pyx, generated = made / f"{MODULE}.pyx", made / f"{MODULE}.c"
     pyx.write_text(source(build), encoding="utf-8")
-    _do([sys.executable, "-m", "cython", "-3", "-X", "freethreading_compatible=True", "-I", str(include),
+    _do([sys.executable, "-m", "cython", "-3", "-X", "freethreading_compatible=True", "-I", str(include), "-I", str(NATIVE),
          "--module-name", f"atomr_native._lib.{MODULE}", "-o", str(generated), str(pyx)], include)  # fmt: skip
     _do([compiler, *FLAGS, "-I", str(NATIVE), "-I", sysconfig.get_path("include"), str(generated),
          *(str(NATIVE / name) for name in CORE), "-o", str(library / f"{MODULE}{suffix}")], made)  # fmt: skip
