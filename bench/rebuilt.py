@@ -95,7 +95,8 @@ def overlay(build: str) -> Path:
     (include / "atomr_native" / "_lib").symlink_to(NATIVE)
     pyx, generated = made / f"{MODULE}.pyx", made / f"{MODULE}.c"
     pyx.write_text(source(build), encoding="utf-8")
-    _do([sys.executable, "-m", "cython", "-3", "-X", "freethreading_compatible=True", "-I", str(include), "-I", str(NATIVE),
+    folders = ("-I", str(include), "-I", str(NATIVE))
+    _do([sys.executable, "-m", "cython", "-3", "-X", "freethreading_compatible=True", *folders,
          "--module-name", f"atomr_native._lib.{MODULE}", "-o", str(generated), str(pyx)], include)  # fmt: skip
     _do([compiler, *FLAGS, "-I", str(NATIVE), "-I", sysconfig.get_path("include"), str(generated),
          *(str(NATIVE / name) for name in CORE), "-o", str(library / f"{MODULE}{suffix}")], made)  # fmt: skip
