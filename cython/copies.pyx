@@ -130,6 +130,7 @@ cdef object dispatch(PlanRef plan, Ref source, uint64_t source_at, Ref target, u
         if plan.send_slowly(result, uses, &scalar, node, &ticket, bad, (source, target), may_wait) is False:
             return None
     plan.last_ticket = ticket
+    plan.note(reply, ticket)
     return ticket
 
 
