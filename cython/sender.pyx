@@ -418,7 +418,6 @@ cdef class Core:
         return ref
 
 
-# Of one module for speed: what a send reads of handles and plans in other extension modules costs it a tenth.
 cdef class SpanReader:
     """Reads when the messages of one lane were worked at, while a trace runs.
 
@@ -446,5 +445,6 @@ cdef class SpanReader:
         return found
 
 
+# Of one module for speed: what a send reads of handles and plans in other extension modules costs it a tenth.
 include "sender_handles.pxi"
 include "sender_plans.pxi"
