@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from ._lib.sender import DURABLE, MAX_OPERANDS
+from ._process_bound import ProcessBound
 from ._signature import Signature
 from .errors import AtomrError, GpuRefStale, InvalidRequest
 from .gpu_ref import GpuRef, layout_of
@@ -28,7 +29,7 @@ _HEADER_WORDS = 8  # begun, done, tag begun, tag done, checksum; see worker/grou
 _ALIGN = 256
 
 
-class DurableGroup:
+class DurableGroup(ProcessBound):
     """Durable arrays that are committed together; made by `Device.durable_group`.
 
     `commit` copies the members into a shadow on the device, in order with the messages around it, and then counts it

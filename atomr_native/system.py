@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ._log_events import log_fields
+from ._process_bound import ProcessBound
 from .errors import ActorStopped, AtomrError, DeviceLost, InvalidRequest, Unsupported
 from .placement import worker_environment
 from .system_config import SystemConfig, number, one_of
@@ -146,7 +147,7 @@ def find_device(token: str, name: str) -> Device:
     return system.device(name)
 
 
-class System:
+class System(ProcessBound):
     """The devices and actors of a program; a context manager.
 
     Parameters

@@ -38,6 +38,8 @@ class SystemConfig:
         one_of("isolation", self.isolation, ("process", "thread"))
         one_of("mailbox", self.mailbox, ("block", "reject"))
         one_of("standby", self.standby, ("warm", "off"))
+        for name in ("deterministic", "allow_crash", "debug"):
+            one_of(name, getattr(self, name), (False, True))
         number("mailbox_size", self.mailbox_size, MIN_CELLS, _MAX_MAILBOX, whole=True)
         number("max_restarts", self.max_restarts, 0, 1 << 30, whole=True)
         number("within", self.within, 0, float("inf"))

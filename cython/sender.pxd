@@ -244,6 +244,9 @@ cdef class Ref:
     cdef object __weakref__
 
 
+cdef int64_t nanoseconds(object timeout) except -2
+
+
 cdef class ReplyBase:
     cdef readonly Core core
     cdef atomr_reply node

@@ -11,6 +11,7 @@ cimport cython
 from cpython.object cimport PyObject
 from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport errno
+from libc.math cimport NAN, isnan
 from libc.stdlib cimport calloc, free
 from libc.string cimport strerror
 
@@ -300,7 +301,7 @@ cdef class Core:
 
     def wait_ticket(self, unsigned lane, uint64_t ticket, timeout=None):
         """Wait until a ticket is resolved; False when `timeout` seconds pass first."""
-        return self.wait(lane, ticket, -1 if timeout is None else <int64_t>(min(max(0.0, timeout), 9e9) * 1e9))
+        return self.wait(lane, ticket, nanoseconds(timeout))
 
     cdef object wait(self, unsigned lane, uint64_t ticket, int64_t timeout_ns):
         cdef int r
