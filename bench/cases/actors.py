@@ -133,15 +133,15 @@ def ray(setup: Setup) -> None:
 
 
 def tracing(setup: Setup) -> None:
-    """What looking costs: 2000 asks, or tells into a mailbox without a bound, a sample.
+    """What looking costs: 5000 asks, or 20 000 tells into a mailbox without a bound, a sample.
 
     "off" is the package as it is: it counts, and no trace runs.  "trace running" records each message; beginning and
     writing the trace are outside.  The others are processes of their own that differ in the module of actors only,
     which all of them compile in the same way: as it is, twice, whose ratio says what the method can tell apart; without
     counters; and also without the two comparisons that look for a trace.
     """
-    count = setup.count(2000)
-    for number, what in enumerate(("ask", "tell")):
+    for number, (what, full) in enumerate((("ask", 5000), ("tell", 20_000))):
+        count = setup.count(full)
         with setup.attempt(f"{what}, off"):
             setup.add(f"{what}, off", measures(setup.shared("idle", idle))[number](count))
         with setup.attempt(f"{what}, trace running"):
