@@ -283,7 +283,10 @@ class Device(MemoryMethods, KernelMethods, ProcessBound):
 
     def _open_lane(self, name: str) -> int:
         with self._lanes_lock:
-            lane = self._core.open_lane()
+            try:
+                lane = self._core.open_lane()
+            except InvalidRequest as error:
+                raise InvalidRequest(f"{name!r} gets no mailbox: {error}") from None
             self._core.lane_names[lane] = name
         self._supervisor.links.tell("lane", lane)
         return lane

@@ -75,8 +75,11 @@ class DurableGroup(ProcessBound):
         self._header.wait()
         core = device._core
         weakref.finalize(self, core.group_dissolve, number)  # also if what follows fails
-        for ref in self.members.values():
-            core.group_add(number, ref.allocation, False)
+        for name, ref in self.members.items():
+            try:
+                core.group_add(number, ref.allocation, False)
+            except InvalidRequest as error:
+                raise InvalidRequest(f"member {name!r} is {ref!r}: {error}") from None
         core.group_add(number, self._shadow.allocation, True)
         core.group_add(number, self._header.allocation, True)
         self._commit = self._plan("group.commit", READ)

@@ -221,6 +221,8 @@ class System(ProcessBound):
         self._lock = threading.RLock()
         self._closed = False
         self._dead_letters = _DeadLetters()
+        if clock is not None and not callable(getattr(clock, "now", None)):
+            raise InvalidRequest(f"clock={clock!r}; allowed: None, or a clock such as atomr_native.testing.FakeClock()")
         self._clock = clock
         self._stepper: Any = None
         self._actors: ActorTree | None = None

@@ -423,7 +423,7 @@ def _check_range(array: object, host: np.ndarray[Any, Any], target: np.dtype[Any
 
 def _as_array(array: object) -> np.ndarray[Any, Any]:
     if isinstance(array, GpuRef):
-        raise InvalidRequest("put takes an array of this process; device.copy() copies a GpuRef")
+        raise InvalidRequest(f"put takes an array of this process, not {array!r}; device.copy() copies a GpuRef")
     if isinstance(array, _PLAIN):
         try:
             found = np.asarray(array)
@@ -431,7 +431,8 @@ def _as_array(array: object) -> np.ndarray[Any, Any]:
             raise InvalidRequest(f"{reprlib.repr(array)} is no numeric array: {error}") from None
         if found.dtype not in _KNOWN:
             raise InvalidRequest(
-                f"{reprlib.repr(array)} is an array of {found.dtype} to NumPy; allowed: {', '.join(DTYPES)}"
+                f"{reprlib.repr(array)} is no numeric array: NumPy makes it one of {found.dtype}; "
+                f"allowed: {', '.join(DTYPES)}"
             )
         return found
     return view_as_numpy(array)

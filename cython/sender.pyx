@@ -8,6 +8,7 @@ blocks; it is released while waiting for a reply or for room in a mailbox.  Send
 """
 
 cimport cython
+from cpython.number cimport PyNumber_Index
 from cpython.object cimport PyObject
 from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport errno

@@ -97,7 +97,7 @@ cdef uint64_t word_of(object value, bint integral) except? 0xFFFFFFFFFFFFFFFF:
     cdef double d
     cdef int64_t i
     if integral:
-        i = value
+        i = value if type(value) is int else PyNumber_Index(value)  # a float would lose its fraction
         return <uint64_t>i
     d = value
     return (<uint64_t *>&d)[0]

@@ -128,7 +128,7 @@ def test_wrong_members(device: an.Device) -> None:
         with pytest.raises(an.InvalidRequest, match="durable"):
             device.durable_group(members)
     group = device.durable_group({"x": durable})
-    with pytest.raises(an.InvalidRequest, match="one group"):
+    with pytest.raises(an.InvalidRequest, match=r"member 'x' is <GpuRef float32\[4\] on .*one group"):
         device.durable_group({"x": durable})
     with pytest.raises(an.InvalidRequest, match="committed"):
         group.restore()
@@ -297,6 +297,15 @@ def test_what_belongs_to_its_process(device: an.Device) -> None:
         for use in (pickle.dumps, copy.copy, copy.deepcopy):
             with pytest.raises(TypeError, match=f"a {type(owned).__name__} belongs to the process that made it"):
                 use(owned)
+
+
+def test_scalars_that_would_lose_something(device: an.Device) -> None:
+    group = device.durable_group({"x": device.zeros(3, durable=True)})
+    for tag in (1.5, 2.0, "1", 2**63, None):
+        with pytest.raises(an.InvalidRequest, match="scalar 'tag' must be an integer of 64 bits, not "):
+            group.commit(tag)  # type: ignore[arg-type]
+    assert group.commit(np.int8(3)).result(30) == 1
+    assert group.tag == 3
 
 
 @pytest.mark.parametrize("option", ["deterministic", "allow_crash", "debug", "observe"])
