@@ -1,0 +1,53 @@
+"""Plans of kernels that ship with the library, run by Numba's simulator: the launches that a GPU would get."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from atomr_native import _numba, kernels
+from atomr_native.plan_spec import PlanSpec
+from atomr_native.worker import cuda as builders
+
+__all__ = ["simulate"]
+
+
+def _memory(array: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
+    """Return the memory of an array from its first element on, as a pointer to `dtype` sees it."""
+    words = array.view(dtype) if array.ndim else array.reshape(1).view(dtype)
+    if words.size == 0:
+        return np.empty(0, dtype)
+    span = 1 + sum((n - 1) * s for n, s in zip(words.shape, words.strides, strict=True)) // words.itemsize
+    return np.lib.stride_tricks.as_strided(words, (span,), (words.itemsize,))
+
+
+def simulate(
+    module: str, parts: Sequence[kernels.Part], spec: PlanSpec, arrays: Sequence[np.ndarray[Any, Any]], blocks: int = 1
+) -> None:
+    """Run the plan of a specification on arrays, operands in its order, with `blocks` multiprocessors."""
+    names = tuple((part.name, part.name) for part in parts)
+    described = {**spec.to_json(), "entries": names, "code": ""}
+    program: Any = builders.build(described, builders.Target("sm_90", blocks)).run
+    made = {part.name: kernels.made(module, part) for part in parts}
+    workspace = np.full(program.workspace, 0xA5, np.uint8)
+    for launch in program.launches:
+        function, types = made[launch.function]
+        arguments: list[Any] = []
+        for (kind, what), type_ in zip(launch.arguments, types, strict=True):
+            if kind == "operand":
+                memory = _memory(arrays[what], type_[1:]) if type_[1:] in _fitting(arrays[what]) else None
+                arguments.append(_numba.simulated_array(np.empty(0, type_[1:]) if memory is None else memory))
+            elif kind == "workspace":
+                arguments.append(_numba.simulated_array(workspace[what:].view(type_[1:])))
+            else:
+                assert kind == "uint64"
+                assert type_ == "int64"
+                arguments.append(int(np.uint64(what).astype(np.int64)))
+        _numba.simulated(function)[launch.grid, launch.block, 0, launch.shared](*arguments)  # type: ignore[index]
+
+
+def _fitting(array: np.ndarray[Any, Any]) -> tuple[str, ...]:
+    """Return the types by which a kernel may point to an array: another is a parameter that it does not use."""
+    return {1: ("uint8",), 2: ("uint16",), 4: ("uint32", "int32", "float32")}[array.itemsize]
