@@ -26,7 +26,7 @@ from .. import _cubin
 from ..disk_cache import cached
 from ..errors import LibraryError
 
-__all__ = ["Code", "Part", "machine_code", "made"]
+__all__ = ["Code", "Part", "compiled", "machine_code", "made"]
 
 _OPTIONS: Final = {"fastmath": False, "lineinfo": False, "opt": True, "debug": False}
 _COMPILERS: Final = ("numba-cuda", "numba", "cuda-core", "nvidia-nvvm", "nvidia-nvjitlink", "nvidia-nvjitlink-cu12",
@@ -92,7 +92,7 @@ def machine_code(module: str, parts: tuple[Part, ...], capability: tuple[int, in
     def make() -> bytes:
         from .. import _kernel_code
 
-        return _kernel_code.link([_compiled(module, part, capability) for part in parts], _arch(capability))
+        return _kernel_code.link([compiled(module, part, capability) for part in parts], _arch(capability))
 
     key = repr((module, parts, capability, _versions())).encode()
     cubin = cached("cubin", (b"shipped", key, _sources()), make)
@@ -100,7 +100,8 @@ def machine_code(module: str, parts: tuple[Part, ...], capability: tuple[int, in
     return Code(entries, base64.b64encode(cubin).decode())
 
 
-def _compiled(module: str, part: Part, capability: tuple[int, int]) -> bytes:
+def compiled(module: str, part: Part, capability: tuple[int, int]) -> bytes:
+    """Return one kernel as LTO-IR.  Waits for the compiler; errors as `machine_code`."""
     from .. import _numba
 
     function, types = made(module, part)

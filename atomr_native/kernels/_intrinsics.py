@@ -183,12 +183,13 @@ def _halves_of(dtype: str, python: Callable[..., Any]) -> Any:
     return _assembly(python, types.uint32, (types.uint16,), f"cvt.rn.f16x2.{dtype}x2 $0, $1;")
 
 
-def _codes(dtype: str) -> Callable[..., int]:
+def _codes(dtype: str, largest: float) -> Callable[..., int]:
+    limit = np.float32(largest)
+
     def codes(*values: Any) -> int:
         import ml_dtypes
 
         kind = getattr(ml_dtypes, dtype)
-        limit = np.float32(ml_dtypes.finfo(kind).max)
         found = np.clip(np.array(values, np.float32), -limit, limit).astype(kind)
         return int(np.where(np.isnan(found), 0x7F, found.view(np.uint8)).astype(np.uint8).view(np.uint32)[0])
 
@@ -206,7 +207,7 @@ def _halves(dtype: str) -> Callable[..., int]:
 
 
 #: Four float32 to four codes in a word, the first lowest: rounded to nearest even, saturating.  Capability 8.9.
-to_e4m3, to_e5m2 = _to_float8("e4m3", _codes("float8_e4m3fn")), _to_float8("e5m2", _codes("float8_e5m2"))
+to_e4m3, to_e5m2 = _to_float8("e4m3", _codes("float8_e4m3fn", 448.0)), _to_float8("e5m2", _codes("float8_e5m2", 57344.0))
 #: Two codes in 16 bits to two float16 in a word, the first lowest.  Capability 8.9.
 halves_of_e4m3, halves_of_e5m2 = (
     _halves_of("e4m3", _halves("float8_e4m3fn")),

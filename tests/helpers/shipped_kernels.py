@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,10 @@ from atomr_native import _numba, kernels
 from atomr_native.plan_spec import PlanSpec
 from atomr_native.worker import cuda as builders
 
-__all__ = ["simulate"]
+__all__ = ["linked_ptx", "simulate"]
+
+#: Seconds for which a thread keeps the interpreter from others: the simulator watches its threads in a busy loop.
+_SWITCH = 2e-5
 
 
 def _memory(array: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
@@ -45,7 +50,27 @@ def simulate(
                 assert kind == "uint64"
                 assert type_ == "int64"
                 arguments.append(int(np.uint64(what).astype(np.int64)))
-        _numba.simulated(function)[launch.grid, launch.block, 0, launch.shared](*arguments)  # type: ignore[index]
+        with _switching():
+            _numba.simulated(function)[launch.grid, launch.block, 0, launch.shared](*arguments)  # type: ignore[index]
+
+
+@contextmanager
+def _switching() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
+
+
+def linked_ptx(module: str, parts: Sequence[kernels.Part], capability: tuple[int, int]) -> str:
+    """Return what the linker makes of kernels before the last step, as text."""
+    from cuda.core import Linker, LinkerOptions, ObjectCode
+
+    options = LinkerOptions(arch=f"sm_{capability[0]}{capability[1]}", link_time_optimization=True, ptx=True)
+    codes = [ObjectCode.from_ltoir(kernels.compiled(module, part, capability)) for part in parts]
+    return bytes(Linker(*codes, options=options).link("ptx").code).decode()
 
 
 def _fitting(array: np.ndarray[Any, Any]) -> tuple[str, ...]:
