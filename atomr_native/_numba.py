@@ -27,6 +27,7 @@ __all__ = [
     "intrinsic",
     "is_dispatcher",
     "jit_options",
+    "llvm",
     "pickled",
     "pointer_type",
     "python_function",
@@ -53,6 +54,7 @@ try:
         from numba.core.registry import CPUDispatcher
         from numba.cuda import dispatcher as _dispatcher
         from numba.cuda import random, types
+        from numba.cuda.cgutils import ir as llvm
         from numba.cuda.dispatcher import CUDADispatcher
         from numba.cuda.extending import intrinsic
         from numba.cuda.np.numpy_support import from_dtype

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import float8_reference as reference
@@ -161,7 +163,7 @@ def test_a_matmul_takes_the_scales(device: an.Device, pair: tuple[str, str]) -> 
     x, w = random(rng, (m, k), "float32", 1.0), random(rng, (n, k), "float32", 1.0)
     a, b = (device.float8.quantize(device.put(v), scaling=s) for v, s in zip((x, w), pair, strict=True))
     b_scale = b.scale.T if b.scale.shape else b.scale
-    got = device.blas_lt.matmul(a.q, b.q, trans_b=True, a_scale=a.scale, b_scale=b_scale, dtype="float32").numpy()
+    got = device.blas_lt.matmul(a.q, b.q, trans_b=True, a_scale=a.scale, b_scale=b_scale, out_dtype="float32").numpy()
     exact = [
         v.q.numpy().astype(np.float64) * reference.spread(v.scale.numpy(), s, v.q.shape)
         for v, s in zip((a, b), pair, strict=True)
@@ -303,3 +305,15 @@ def test_bad_calls(device: an.Device) -> None:
         device.float8.quantize(X)  # type: ignore[arg-type]
     with pytest.raises(an.InvalidRequest, match="is no request of Float8"):
         device.float8.tell(3)  # type: ignore[arg-type]
+
+
+DOCS = (Path(__file__).resolve().parent.parent / "docs" / "float8.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("example", re.findall(r"```python\n(.*?)```", DOCS, re.DOTALL))
+def test_examples_of_the_guide(example: str) -> None:
+    exec(compile(example, "docs/float8.md", "exec"), {"__name__": "docs"})
+
+
+def test_the_guide_has_the_scalings_of_the_code() -> None:
+    assert set(re.findall(r'^\| `"(\w+)"`', DOCS, re.MULTILINE)) == set(SCALINGS)

@@ -18,10 +18,10 @@ from atomr_native.worker.host.float8 import build_dequantize, build_quantize
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 pytest.importorskip("cuda.bindings.nvjitlink", reason="cuda.bindings is not installed")
 
-from shipped_kernels import linked_ptx, simulate  # noqa: E402
+from shipped_kernels import linked_ptx, simulate
 
-from atomr_native import _numba, kernels  # noqa: E402
-from atomr_native.kernels import _scalars  # noqa: E402
+from atomr_native import _numba, kernels
+from atomr_native.kernels import _scalars
 
 FORMATS = ("float8_e4m3fn", "float8_e5m2")
 HOPPER, AMPERE = (9, 0), (8, 0)
@@ -196,7 +196,9 @@ def test_what_the_machine_code_is_made_of(tools: None) -> None:
     assert ptx.count("cvt.rn.satfinite.e4m3x2.f32") >= 32
     assert "st.global.v2" in ptx or "st.v2" in ptx
     assert ".local .align" not in ptx
-    request = specs.DequantizeRequest(q=np.ones((8, 8), DTYPES["float8_e5m2"]), scale=np.ones((), "f4"), dtype="float16")
+    request = specs.DequantizeRequest(
+        q=np.ones((8, 8), DTYPES["float8_e5m2"]), scale=np.ones((), "f4"), dtype="float16"
+    )
     ptx = linked_ptx("float8", specs.dequantize_kernels(request, HOPPER), HOPPER)
     assert "cvt.rn.f16x2.e5m2x2" in ptx
     assert ".local .align" not in ptx

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
-from llvmlite import ir
 
 from .._numba import cuda, intrinsic, twin, types
+from .._numba import llvm as ir
 
 __all__ = [
     "address",
@@ -207,7 +207,10 @@ def _halves(dtype: str) -> Callable[..., int]:
 
 
 #: Four float32 to four codes in a word, the first lowest: rounded to nearest even, saturating.  Capability 8.9.
-to_e4m3, to_e5m2 = _to_float8("e4m3", _codes("float8_e4m3fn", 448.0)), _to_float8("e5m2", _codes("float8_e5m2", 57344.0))
+to_e4m3, to_e5m2 = (
+    _to_float8("e4m3", _codes("float8_e4m3fn", 448.0)),
+    _to_float8("e5m2", _codes("float8_e5m2", 57344.0)),
+)
 #: Two codes in 16 bits to two float16 in a word, the first lowest.  Capability 8.9.
 halves_of_e4m3, halves_of_e5m2 = (
     _halves_of("e4m3", _halves("float8_e4m3fn")),

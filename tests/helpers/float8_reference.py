@@ -40,7 +40,9 @@ def quantize(x: Array, dtype: str, scaling: str) -> tuple[Array, Array]:
     """Return codes and scales, saturating."""
     limit = np.float32(float(ml_dtypes.finfo(DTYPES[dtype]).max))
     wide = x.astype(np.float32).reshape(x.shape if scaling != "tensor" else (1, -1))
-    rows, columns = (extent if block is None else block for block, extent in zip(BLOCKS[scaling], wide.shape, strict=True))
+    rows, columns = (
+        extent if block is None else block for block, extent in zip(BLOCKS[scaling], wide.shape, strict=True)
+    )
     tops = range(0, wide.shape[0], max(rows, 1))
     lefts = [0] if columns == 0 else range(0, wide.shape[1], columns)
     lefts = [] if scaling in ("vec128", "blk128") and wide.shape[1] == 0 else lefts
