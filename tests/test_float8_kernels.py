@@ -113,7 +113,9 @@ PLANS: dict[str, tuple[np.ndarray, dict[str, Any], tuple[int, int], int]] = {
     "tensor, a whole tile and a tail": (numbers((128 * 128 + 77,), "bfloat16"), {}, HOPPER, 1),
     "tensor, software, several blocks": (numbers((131, 140), "float32"), {"dtype": "float8_e5m2"}, AMPERE, 2),
     "tensor, Fortran order": (numbers((40, 9), "float16").T, {"saturate": False}, HOPPER, 1),
-    "tensor, strided": (numbers((9, 40), "float16")[:, ::2], {"transposed": True}, HOPPER, 1),
+    "tensor, strided, several tiles a block": (
+        numbers((3, 2360), "float16")[:, ::2], {"transposed": True}, HOPPER, 1,
+    ),
     "tensor, an odd address": (numbers((5, 41), "bfloat16")[:, 1:], {"scale": np.float32([0.7])}, HOPPER, 1),
     "tensor, given, transposed": (
         numbers((128, 136), "float16"),
@@ -131,7 +133,8 @@ PLANS: dict[str, tuple[np.ndarray, dict[str, Any], tuple[int, int], int]] = {
     "vec128, whole": (numbers((128, 128), "float16"), {"scaling": "vec128"}, HOPPER, 1),
     "vec128, parts": (numbers((3, 150), "float32"), {"scaling": "vec128"}, AMPERE, 1),
     "blk128, whole": (numbers((128, 128), "bfloat16"), {"scaling": "blk128", "transposed": True}, HOPPER, 1),
-    "blk128, parts": (numbers((140, 130), "float32")[::2], {"scaling": "blk128", "transposed": True}, AMPERE, 1),
+    "blk128, parts": (numbers((10, 130), "float32")[::2], {"scaling": "blk128", "transposed": True}, AMPERE, 1),
+    "blk128, several tiles a block": (numbers((3, 1180), "float32"), {"scaling": "blk128"}, HOPPER, 1),
     "nothing": (np.zeros((0, 5), "f4"), {}, HOPPER, 1),
     "zeros and infinity": (np.float32([[0, np.inf, -np.inf, 500]]), {}, HOPPER, 1),
 }  # fmt: skip
@@ -177,7 +180,7 @@ COMPILED = {
 
 @pytest.mark.parametrize(
     ("name", "capability"),
-    [*((name, HOPPER) for name in COMPILED), ("now", AMPERE), ("now", (10, 0)), ("blk128", (10, 0))],
+    [*((name, HOPPER) for name in COMPILED), ("now", AMPERE), ("blk128", (10, 0))],
 )
 def test_compilation_needs_no_gpu(tools: None, name: str, capability: tuple[int, int]) -> None:
     parts = specs.quantize_kernels(COMPILED[name], capability)
@@ -203,7 +206,7 @@ def test_what_the_machine_code_is_made_of(tools: None) -> None:
     assert "cvt.rn.f16x2.e5m2x2" in ptx
     assert ".local .align" not in ptx
     ptx = linked_ptx("float8", specs.quantize_kernels(COMPILED["now"], AMPERE), AMPERE)
-    assert "e4m3" not in ptx
+    assert "e4m3" not in ptx.replace("float8_e4m3fn", "")
 
 
 def test_a_plan_without_a_matrix_is_refused() -> None:
