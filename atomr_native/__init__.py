@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from .cuda_kernel import CudaKernel, device_function
     from .device import Device
     from .elementwise import ElementwiseActor
+    from .float8 import DelayedScaling, DequantizeRequest, Float8, QuantizeRequest, QuantizeResult
     from .gpu_ref import GpuRef
     from .groups import DurableGroup
     from .kernel import Kernel
@@ -71,6 +72,8 @@ _LAZY = {
     "Context": "actors.context",
     "CudaKernel": "cuda_kernel",
     "DeadLetter": "system",
+    "DelayedScaling": "float8",
+    "DequantizeRequest": "float8",
     "Device": "device",
     "DeviceEnded": "actors.messages",
     "DeviceFacts": "statistics",
@@ -80,6 +83,7 @@ _LAZY = {
     "DurableGroup": "groups",
     "ElementwiseActor": "elementwise",
     "Epilogue": "blas_lt",
+    "Float8": "float8",
     "GpuRef": "gpu_ref",
     "GroupedRequest": "blas_lt",
     "Kernel": "kernel",
@@ -94,6 +98,8 @@ _LAZY = {
     "Plan": "plan",
     "PlanSpec": "plan_spec",
     "Pool": "actors.pool",
+    "QuantizeRequest": "float8",
+    "QuantizeResult": "float8",
     "Records": "_kernel_spec",
     "Reply": "reply",
     "ReplyTo": "actors.answer",
@@ -120,7 +126,9 @@ __all__ = [
     "Context",
     "CudaKernel",
     "DeadLetter",
+    "DelayedScaling",
     "DependencyFailed",
+    "DequantizeRequest",
     "Device",
     "DeviceEnded",
     "DeviceFacts",
@@ -132,6 +140,7 @@ __all__ = [
     "DurableGroup",
     "ElementwiseActor",
     "Epilogue",
+    "Float8",
     "GpuRef",
     "GroupedRequest",
     "GpuRefStale",
@@ -154,6 +163,8 @@ __all__ = [
     "PlanQuarantined",
     "PlanSpec",
     "Pool",
+    "QuantizeRequest",
+    "QuantizeResult",
     "Records",
     "Reply",
     "ReplyTo",

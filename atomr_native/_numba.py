@@ -20,17 +20,24 @@ from .errors import InvalidRequest, LibraryError, Unsupported
 
 __all__ = [
     "array_type",
+    "as_python",
     "compile_ltoir",
+    "cuda",
     "device_function",
+    "intrinsic",
     "is_dispatcher",
     "jit_options",
+    "llvm",
     "pickled",
+    "pointer_type",
     "python_function",
     "record_array_type",
     "scalar_type",
     "simulated",
     "simulated_array",
     "tuple_type",
+    "twin",
+    "types",
     "with_checks",
 ]
 
@@ -47,7 +54,9 @@ try:
         from numba.core.registry import CPUDispatcher
         from numba.cuda import dispatcher as _dispatcher
         from numba.cuda import random, types
+        from numba.cuda.cgutils import ir as llvm
         from numba.cuda.dispatcher import CUDADispatcher
+        from numba.cuda.extending import intrinsic
         from numba.cuda.np.numpy_support import from_dtype
         from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
         from numba.cuda.simulator.kernel import FakeCUDAKernel
@@ -138,6 +147,11 @@ def scalar_type(name: str) -> Any:
 def record_array_type(dtype: np.dtype[Any], ndim: int) -> Any:
     """Return Numba's type of a contiguous array of structs."""
     return types.Array(from_dtype(dtype), ndim, "C")
+
+
+def pointer_type(name: str) -> Any:
+    """Return Numba's type of a pointer to numbers, by NumPy's name for them."""
+    return types.CPointer(scalar_type(name))
 
 
 def tuple_type(members: Sequence[Any]) -> Any:
@@ -246,15 +260,40 @@ def simulated(function: python_types.FunctionType) -> Callable[..., Any]:
 
     def again(copy: python_types.FunctionType, old: Any) -> Any:
         # What is for the CPU as well as for kernels (Numba's generators of random numbers) runs as plain Python.
-        return copy if isinstance(old, CPUDispatcher) else FakeCUDAKernel(copy, device=True)
+        # So does what asks nothing of `cuda`, which is much quicker.
+        plain = isinstance(old, CPUDispatcher) or not any(value is cuda for value in copy.__globals__.values())
+        return copy if plain else FakeCUDAKernel(copy, device=True)
 
-    return FakeCUDAKernel(_copy(function, again, {}, (CUDADispatcher, CPUDispatcher)), device=False)  # type: ignore[no-any-return]
+    return FakeCUDAKernel(_copy(function, again, {}, _SIMULATED), device=False)  # type: ignore[no-any-return]
+
+
+def as_python(function: object) -> Callable[..., Any]:
+    """Return a device function as plain Python, with those that it calls, for one thread and its numbers."""
+    python = function.py_func if isinstance(function, CUDADispatcher) else function
+    return _copy(python, lambda copy, _: copy, {}, _SIMULATED)  # type: ignore[arg-type]
+
+
+def twin(python: Callable[..., Any], *, cooperates: bool = False) -> Callable[[Any], Any]:
+    """Decorate what only a GPU has (an intrinsic, a device function) with the Python that a simulated kernel calls.
+
+    With `cooperates` that is written as a device function: it uses `cuda`, and every thread calls it.
+    """
+
+    def register(made: Any) -> Any:
+        _twins[id(made)] = made, (FakeCUDAKernel(python, device=True) if cooperates else python)
+        return made
+
+    return register
 
 
 def simulated_array(array: np.ndarray[Any, Any]) -> Any:
     """Return an array as a simulated kernel takes it: the memory itself, whatever its strides."""
     return FakeCUDAArray(array)
 
+
+_SIMULATED: Final = (CUDADispatcher, CPUDispatcher)
+#: What stands in for things of a GPU, by their identity; with the thing itself, which must stay alive for that.
+_twins: Final[dict[int, tuple[Any, Callable[..., Any]]]] = {}
 
 _Again = Callable[[python_types.FunctionType, Any], Any]
 
@@ -270,6 +309,8 @@ def _copy(
         return done[id(function)]  # type: ignore[no-any-return]
 
     def renewed(value: Any) -> Any:
+        if CPUDispatcher in kinds and id(value) in _twins:
+            return _twins[id(value)][1]
         if isinstance(value, kinds):
             return again(_copy(value.py_func, again, done, kinds), value)  # type: ignore[attr-defined]
         if value is random and CPUDispatcher in kinds:

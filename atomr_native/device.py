@@ -33,6 +33,7 @@ from .system_config import number
 from .workspaces import Workspaces
 
 if TYPE_CHECKING:
+    from .float8 import Float8
     from .system import System
 
 __all__ = ["Device"]
@@ -88,6 +89,7 @@ class Device(MemoryMethods, KernelMethods, ProcessBound):
         self._memory = DeviceMemory(self, system.config.memory_limit_for(name))
         self.blas_lt = BlasLt(self)
         self._blas: Blas | None = None
+        self._float8: Float8 | None = None
         self.elementwise = ElementwiseActor(self)
         try:
             self._supervisor.start()
@@ -105,6 +107,16 @@ class Device(MemoryMethods, KernelMethods, ProcessBound):
             if self._blas is None:
                 self._blas = Blas(self)
             return self._blas
+
+    @property
+    def float8(self) -> Float8:
+        """Quantisation to float8 and back; an actor of its own, made on first use."""
+        with self._lanes_lock:
+            if self._float8 is None:
+                from .float8 import Float8
+
+                self._float8 = Float8(self)
+            return self._float8
 
     def lane(self, name: str) -> Lane:
         """Return the plain actor of this name, made on first use: a mailbox and a stream of its own.

@@ -7,6 +7,7 @@ from typing import Any
 
 from ...errors import Unsupported
 from .elementwise import build_elementwise
+from .float8 import build_dequantize, build_quantize
 from .groups import build_commit, build_restore
 from .memory import build_copy, build_fill
 from .reductions import build_reduce, build_softmax_cross_entropy
@@ -20,6 +21,8 @@ BUILDERS: dict[str, Callable[[dict[str, Any], Target], Built]] = {
     "elementwise.program": build_elementwise,
     "elementwise.reduce": build_reduce,
     "elementwise.softmax_cross_entropy": build_softmax_cross_entropy,
+    "float8.dequantize": build_dequantize,
+    "float8.quantize": build_quantize,
     "group.commit": build_commit,
     "group.restore": build_restore,
     "memory.copy": build_copy,

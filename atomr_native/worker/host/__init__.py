@@ -10,6 +10,7 @@ from ..._blas_spec import ROUTINES
 from ...errors import PlanQuarantined, Unsupported
 from .blas import build_blas
 from .elementwise import build_elementwise
+from .float8 import build_dequantize, build_quantize
 from .groups import build_commit, build_restore
 from .matmul import build_grouped, build_matmul
 from .memory import build_copy, build_fill
@@ -46,6 +47,8 @@ BUILDERS: dict[str, Callable[[dict[str, Any]], Callable[..., None]]] = {
     "elementwise.program": build_elementwise,
     "elementwise.reduce": build_reduce,
     "elementwise.softmax_cross_entropy": build_softmax_cross_entropy,
+    "float8.dequantize": build_dequantize,
+    "float8.quantize": build_quantize,
     "group.commit": build_commit,
     "group.restore": build_restore,
     "memory.copy": build_copy,
