@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import subprocess
+import sys
 from typing import Any
 
 import float8_reference as reference
@@ -13,7 +15,7 @@ import atomr_native as an
 from atomr_native import _cubin
 from atomr_native import _float8_spec as specs
 from atomr_native.dtypes import DTYPES
-from atomr_native.worker.host.float8 import build_dequantize, build_quantize
+from atomr_native.worker.host.float8 import _scales, build_dequantize, build_quantize
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 pytest.importorskip("cuda.bindings.nvjitlink", reason="cuda.bindings is not installed")
@@ -63,6 +65,20 @@ def test_bfloat16_is_rounded_to_nearest_even() -> None:
     got = np.array([round_(value) & 0xFFFF for value in x], np.uint16)
     np.testing.assert_array_equal(got, x.astype(DTYPES["bfloat16"]).view(np.uint16))
     assert round_(np.float32(np.nan)) == 0x7FFF
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
+def test_scales_are_those_of_the_host(dtype: str) -> None:
+    fresh = _numba.as_python(_scalars.fresh_scale)
+    rng = np.random.default_rng(2)
+    edges = [0, 1, 0x007FFFFF, 0x00800000, 0x7F7FFFFF, 0x7F800000, 0x7F800001, 0x7FFFFFFF]
+    sizes = np.concatenate([edges, rng.integers(0, 2**31, 500)]).astype(np.int32)
+    limit = np.float32(_scalars.FORMATS[dtype].limit)
+    for margin in (0, 3, -60, 60):
+        headroom = _numba.as_python(_scalars.power_of_two)(margin)
+        with np.errstate(all="ignore"):
+            got = [fresh(int(size), limit, headroom) for size in sizes]
+            np.testing.assert_array_equal(got, _scales(sizes, dtype, np.float32(2.0**margin)))
 
 
 def allocated(fresh: specs.Fresh) -> np.ndarray:
@@ -216,10 +232,14 @@ def test_a_plan_without_a_matrix_is_refused() -> None:
         simulate("float8", specs.quantize_kernels(request, HOPPER), specs.quantize_spec(request), [])
 
 
-def test_importing_the_library_imports_no_compiler() -> None:
-    import subprocess
-    import sys
-
-    words = "import sys, atomr_native.float8, atomr_native.kernels; print('numba' in sys.modules)"
+def _imports_numba(words: str) -> bool:
+    words += "; import sys; print('numba' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
+    return done.stdout.strip() == "True"
+
+
+def test_neither_the_library_nor_a_warm_cache_imports_numba(tools: None) -> None:
+    parts = specs.quantize_kernels(COMPILED["vec128"], HOPPER)
+    made = kernels.machine_code("float8", parts, HOPPER)
+    words = f"import atomr_native.float8; from atomr_native.kernels import *; kept = {tuple(parts)}"
+    assert not _imports_numba(f"{words}; assert machine_code('float8', kept, {HOPPER}).entries == {made.entries}")
