@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from .cuda_kernel import CudaKernel, device_function
     from .device import Device
     from .elementwise import ElementwiseActor
+    from .float8 import DelayedScaling, DequantizeRequest, Float8, QuantizeRequest, QuantizeResult
     from .gpu_ref import GpuRef
     from .groups import DurableGroup
     from .kernel import Kernel
@@ -72,6 +73,8 @@ _LAZY = {
     "Context": "actors.context",
     "CudaKernel": "cuda_kernel",
     "DeadLetter": "system",
+    "DelayedScaling": "float8",
+    "DequantizeRequest": "float8",
     "Device": "device",
     "DeviceEnded": "actors.messages",
     "DeviceFacts": "statistics",
@@ -81,6 +84,7 @@ _LAZY = {
     "DurableGroup": "groups",
     "ElementwiseActor": "elementwise",
     "Epilogue": "blas_lt",
+    "Float8": "float8",
     "GpuRef": "gpu_ref",
     "GroupedRequest": "blas_lt",
     "Kernel": "kernel",
@@ -95,6 +99,8 @@ _LAZY = {
     "Plan": "plan",
     "PlanSpec": "plan_spec",
     "Pool": "actors.pool",
+    "QuantizeRequest": "float8",
+    "QuantizeResult": "float8",
     "Records": "_kernel_spec",
     "Reply": "reply",
     "ReplyTo": "actors.answer",
@@ -122,7 +128,9 @@ __all__ = [
     "Context",
     "CudaKernel",
     "DeadLetter",
+    "DelayedScaling",
     "DependencyFailed",
+    "DequantizeRequest",
     "Device",
     "DeviceEnded",
     "DeviceFacts",
@@ -134,6 +142,7 @@ __all__ = [
     "DurableGroup",
     "ElementwiseActor",
     "Epilogue",
+    "Float8",
     "GpuRef",
     "GroupedRequest",
     "GpuRefStale",
@@ -156,6 +165,8 @@ __all__ = [
     "PlanQuarantined",
     "PlanSpec",
     "Pool",
+    "QuantizeRequest",
+    "QuantizeResult",
     "Records",
     "Reply",
     "ReplyTo",

@@ -6,6 +6,7 @@ Nothing here needs a GPU.  Importing it takes about 0.4 s, so that it is importe
 from __future__ import annotations
 
 import io
+import sys
 import threading
 import types as python_types
 import warnings
@@ -24,21 +25,29 @@ from .errors import InvalidRequest, LibraryError, Unsupported
 __all__ = [
     "Compiled",
     "array_type",
+    "as_python",
     "compile_ltoir",
+    "cuda",
     "device_function",
     "device_python",
     "device_runtime",
+    "intrinsic",
     "is_dispatcher",
     "jit_options",
+    "llvm",
     "pickled",
+    "pointer_type",
     "python_function",
     "record_array_type",
     "record_type",
+    "SharedMemory",
     "scalar_type",
     "simulated",
     "simulated_array",
     "survey",
     "tuple_type",
+    "twin",
+    "types",
     "with_checks",
 ]
 
@@ -55,11 +64,14 @@ try:
         from numba.core.registry import CPUDispatcher
         from numba.cuda import cg, compiler, random, types
         from numba.cuda import dispatcher as _dispatcher
+        from numba.cuda.cgutils import ir as llvm
         from numba.cuda.compiler import ExternFunction
         from numba.cuda.cudadrv.libs import get_cudalib
         from numba.cuda.cudadrv.linkable_code import LinkableCode
         from numba.cuda.dispatcher import CUDADispatcher
+        from numba.cuda.extending import intrinsic
         from numba.cuda.np.numpy_support import from_dtype
+        from numba.cuda.simulator import kernelapi as _simulator
         from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
         from numba.cuda.simulator.kernel import FakeCUDAKernel
 except ImportError as error:
@@ -190,6 +202,11 @@ def record_array_type(dtype: np.dtype[Any], ndim: int) -> Any:
 def record_type(dtype: np.dtype[Any]) -> Any:
     """Return Numba's type of one struct; kernels take its address."""
     return from_dtype(dtype)
+
+
+def pointer_type(name: str) -> Any:
+    """Return Numba's type of a pointer to numbers, by NumPy's name for them."""
+    return types.CPointer(scalar_type(name))
 
 
 def tuple_type(members: Sequence[Any]) -> Any:
@@ -368,15 +385,40 @@ def simulated(function: python_types.FunctionType) -> Callable[..., Any]:
 
     def again(copy: python_types.FunctionType, old: Any) -> Any:
         # What is for the CPU as well as for kernels (Numba's generators of random numbers) runs as plain Python.
-        return copy if isinstance(old, CPUDispatcher) else FakeCUDAKernel(copy, device=True)
+        # So does what asks nothing of `cuda`, which is much quicker.
+        plain = isinstance(old, CPUDispatcher) or not any(value is cuda for value in copy.__globals__.values())
+        return copy if plain else FakeCUDAKernel(copy, device=True)
 
-    return FakeCUDAKernel(_copy(function, again, {}, (CUDADispatcher, CPUDispatcher)), device=False)  # type: ignore[no-any-return]
+    return FakeCUDAKernel(_copy(function, again, {}, _SIMULATED), device=False)  # type: ignore[no-any-return]
+
+
+def as_python(function: object) -> Callable[..., Any]:
+    """Return a device function as plain Python, with those that it calls, for one thread and its numbers."""
+    python = function.py_func if isinstance(function, CUDADispatcher) else function
+    return _copy(python, lambda copy, _: copy, {}, _SIMULATED)  # type: ignore[arg-type]
+
+
+def twin(python: Callable[..., Any], *, cooperates: bool = False) -> Callable[[Any], Any]:
+    """Decorate what only a GPU has (an intrinsic, a device function) with the Python that a simulated kernel calls.
+
+    With `cooperates` that is written as a device function: it uses `cuda`, and every thread calls it.
+    """
+
+    def register(made: Any) -> Any:
+        _twins[id(made)] = made, (FakeCUDAKernel(python, device=True) if cooperates else python)
+        return made
+
+    return register
 
 
 def simulated_array(array: np.ndarray[Any, Any]) -> Any:
     """Return an array as a simulated kernel takes it: the memory itself, whatever its strides."""
     return FakeCUDAArray(array)
 
+
+_SIMULATED: Final = (CUDADispatcher, CPUDispatcher)
+#: What stands in for things of a GPU, by their identity; with the thing itself, which must stay alive for that.
+_twins: Final[dict[int, tuple[Any, Callable[..., Any]]]] = {}
 
 _Again = Callable[[python_types.FunctionType, Any], Any]
 
@@ -393,6 +435,8 @@ def _copy(
         return done[id(function)]  # type: ignore[no-any-return]
 
     def renewed(value: Any) -> Any:
+        if CPUDispatcher in kinds and id(value) in _twins:
+            return _twins[id(value)][1]
         if isinstance(value, kinds):
             return again(_copy(value.py_func, again, done, kinds, stand_in), value)  # type: ignore[attr-defined]
         if stand_in is not None and isinstance(value, ExternFunction):
@@ -429,3 +473,31 @@ def _current_device() -> Any:
 
 
 _dispatcher.get_current_device = _current_device
+
+
+class SharedMemory(_simulator.FakeCUDAShared):  # type: ignore[misc]
+    """The shared memory of a simulated block.
+
+    Numba's looks for an array and makes it in two steps, so that two threads could get two arrays for one.
+    """
+
+    def __init__(self, dynamic: int) -> None:
+        super().__init__(dynamic)
+        self._one = threading.Lock()
+
+    def array(self, shape: Any, dtype: Any, alignment: int | None = None) -> np.ndarray[Any, Any]:
+        """Return the array of the line from which this is called."""
+        if alignment is not None or shape == 0:  # refused, and dynamic shared memory, which is there already
+            return super().array(shape, dtype, alignment)  # type: ignore[no-any-return]
+        frame = sys._getframe(1)
+        line = frame.f_code.co_filename, frame.f_lineno
+        if isinstance(dtype, _simulator.types.Type):
+            dtype = _simulator.numpy_support.as_dtype(dtype)
+        with self._one:
+            made: np.ndarray[Any, Any] | None = self._allocations.get(line)
+            if made is None:
+                made = self._allocations[line] = np.empty(shape, dtype)
+            return made
+
+
+_simulator.FakeCUDAShared = SharedMemory

@@ -17,12 +17,12 @@ static void bump_and_wake(_Atomic uint32_t *word) {
  *
  * `wake_at` is the lowest open ticket that anybody waits for.  It stays as it is until a woken thread
  * gets to run, so each value is notified once; `rewake` says that the parent raised `wake_at` past
- * somebody whose ticket had just completed, which may have been before this function looked. */
+ * somebody whose ticket had just completed, which may have been before this function looked.  It may even know of
+ * later completions than `completed`: event loops that wait for those are found by `sub_next`, whatever `wake_at` says. */
 static void notify_if_wanted(atomr_lane *l, uint64_t completed) {
     const uint64_t wake_at = atomic_load(&l->p->wake_at);
     const uint64_t rewake = atomic_load(&l->p->rewake); /* after wake_at: the parent writes it before */
-    if (rewake == l->last_rewake &&
-        (wake_at > completed || (wake_at == l->last_notified && l->sub_next > completed)))
+    if (rewake == l->last_rewake && l->sub_next > completed && (wake_at > completed || wake_at == l->last_notified))
         return;
     const int wakes_threads = rewake != l->last_rewake || wake_at != l->last_notified;
     l->last_rewake = rewake;
@@ -236,6 +236,16 @@ static int object(atomr_lane *l, const atomr_head *h, const atomr_operand *ops, 
     return 0;
 }
 
+/* For a trace.  The fields are released one by one: a reader that sees one of them sees that the entry before is out. */
+static void note_span(atomr_lane *l, uint64_t ticket, uint64_t began) {
+    const uint64_t n = atomic_load_explicit(&l->w->n_spans, memory_order_relaxed);
+    atomr_span *span = &l->w->spans[n % ATOMR_SPANS];
+    atomic_store_explicit(&span->ticket, ticket, memory_order_release);
+    atomic_store_explicit(&span->began_ns, began, memory_order_release);
+    atomic_store_explicit(&span->ended_ns, l->clock, memory_order_release);
+    atomic_store_explicit(&l->w->n_spans, n + 1, memory_order_release);
+}
+
 /* Run one message; 0 when the worker stops before the message could be resolved. */
 static int process(atomr_lane *l) {
     atomr_worker *k = l->worker;
@@ -280,6 +290,9 @@ static int process(atomr_lane *l) {
     count(&l->w->messages, 1);
     l->clock = atomr_now_ns();
     count(&l->w->busy_ns, l->clock - began);
+    /* Beside `epoch`, which was just read: it costs nothing but the comparison. */
+    if (atomic_load_explicit(&((const atomr_pheader *)k->p)->traced, memory_order_relaxed))
+        note_span(l, h->ticket, began);
     return 1;
 }
 

@@ -1,46 +1,21 @@
-"""Actors of one's own: sending, answering, handlers, behaviors, stashing."""
+"""Actors: what is told and asked, and how it is answered."""
 
 from __future__ import annotations
 
 import asyncio
-import copy
 import gc
-import logging
-import pickle
 import threading
 import traceback
 import weakref
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from actions import eventually
+from example_actors import Call, Echo
 
 import atomr_native as an
 from atomr_native.testing import Deterministic, Probe
-
-
-class Echo(an.Actor):
-    def receive(self, message: Any) -> Any:
-        return message
-
-
-class Call(an.Actor):
-    """Calls what it is sent with itself."""
-
-    def receive(self, message: Callable[[Call], Any]) -> Any:
-        return message(self)
-
-
-@dataclass(frozen=True)
-class Step:
-    size: int
-
-
-@dataclass(frozen=True)
-class BigStep(Step):
-    pass
 
 
 @pytest.fixture
@@ -379,341 +354,21 @@ def test_pipe_to_self() -> None:
         assert front.ask("got").result() == [(5, type(None)), (None, ZeroDivisionError)]
 
 
-# ---- handlers by annotation
-
-
-class Counter(an.Actor):
-    def __init__(self, total: int = 0) -> None:
-        self.total = total
-
-    @an.handler
-    def on_step(self, message: Step) -> int:
-        self.total += message.size
-        return self.total
-
-    @an.handler
-    def on_big_step(self, message: BigStep) -> str:
-        return "big"
-
-    @an.handler
-    def on_words(self, message: str | bytes) -> str:
-        return str(message)
-
-
-class Derived(Counter):
-    def on_words(self, message: str | bytes) -> str:
-        return "derived"
-
-    @an.handler
-    def on_number(self, message: float) -> float:
-        return message
-
-
-def test_handlers_by_type() -> None:
-    with Deterministic() as sim:
-        ref = sim.system.spawn(Counter, total=10)
-        assert ref.ask(Step(5)).result() == 15
-        assert ref.ask(BigStep(5)).result() == "big"
-        assert ref.ask("a").result() == "a"
-        assert ref.ask(b"a").result() == "b'a'"
-        with pytest.raises(an.UnhandledMessage, match=r"no handler for int; it handles BigStep, Step, bytes, str"):
-            ref.ask(3).result()
-        ref.tell(3)
-        sim.run()
-        (letter,) = sim.system.dead_letters
-        assert isinstance(letter.error, an.UnhandledMessage)
-        assert ref.stats()["restarts"] == 0
-        other = sim.system.spawn(Derived)
-        assert other.ask("a").result() == "derived"
-        assert other.ask(1.5).result() == 1.5
-        assert other.ask(Step(1)).result() == 1
-
-
-def test_unhandled_may_be_overridden() -> None:
-    class Fallback(Counter):
-        def unhandled(self, message: object) -> str:
-            return f"no idea of {message}"
+def test_what_cannot_be_piped_is_a_failure_and_does_not_hold_up_a_stop() -> None:
+    class Front(an.Actor):
+        def receive(self, message: Any) -> None:
+            self.context.pipe_to_self(message, lambda value, error: 1 / value)
 
     with Deterministic() as sim:
-        assert sim.system.spawn(Fallback).ask(3).result() == "no idea of 3"
-
-
-def test_handlers_that_cannot_work_are_refused() -> None:
-    with pytest.raises(an.InvalidRequest, match="both receive and handlers"):
-
-        class Both(an.Actor):
-            def receive(self, message: Any) -> None: ...
-
-            @an.handler
-            def on_int(self, message: int) -> None: ...
-
-    class Twice(an.Actor):
-        @an.handler
-        def one(self, message: int) -> None: ...
-
-        @an.handler
-        def two(self, message: int | str) -> None: ...
-
-    class Bare(an.Actor):
-        @an.handler
-        def one(self, message) -> None: ...  # type: ignore[no-untyped-def]
-
-    class Many(an.Actor):
-        @an.handler
-        def one(self, message: int, other: int) -> None: ...
-
-    class Generic(an.Actor):
-        @an.handler
-        def one(self, message: list[int]) -> None: ...
-
-    class Unknown(an.Actor):
-        @an.handler
-        def one(self, message: Nowhere) -> None: ...  # type: ignore[name-defined] # noqa: F821
-
-    with Deterministic() as sim:
-        for kind, why in (
-            (Twice, "two handlers of int: one and two"), (Bare, "needs an annotation"), (Many, "one argument"),
-            (Generic, "a class, or a union"), (Unknown, "cannot be resolved"),
-        ):  # fmt: skip
-            with pytest.raises(an.InvalidRequest, match=why):
-                sim.system.spawn(kind)
-        assert sim.system.stats()["actors"] == {}
-
-
-# ---- behaviors and stashing
-
-
-def test_become_and_unbecome() -> None:
-    class Light(an.Actor):
-        def receive(self, message: str) -> str:
-            if message == "turn":
-                self.context.become(self.green, discard_old=False)
-            return "red"
-
-        def green(self, message: str) -> str:
-            if message == "turn":
-                self.context.unbecome()
-            elif message == "fail":
-                raise ValueError
-            elif message == "replace":
-                self.context.become(lambda _: "other")
-            return "green"
-
-    with Deterministic() as sim:
-        ref = sim.system.spawn(Light)
-        assert [ref.ask(m).result() for m in ("a", "turn", "a", "turn", "a")] == ["red", "red", "green", "green", "red"]
-        ref.tell("turn")
-        assert ref.ask("a").result() == "green"
-        ref.tell("fail")
-        assert ref.ask("a").result() == "red"  # a restart goes back
-        ref.tell("turn")
-        assert [ref.ask(m).result() for m in ("replace", "a")] == ["green", "other"]
-
-
-class Opening(an.Actor):
-    def __init__(self, seen: list[Any]) -> None:
-        self.seen = seen
-
-    def receive(self, message: Any) -> Any:
-        if message == "open":
-            self.context.become(self.opened)
-            self.context.unstash_all()
-            return None
-        if message == "fail":
-            raise ValueError
-        self.context.stash()
-        return "no answer"
-
-    def opened(self, message: Any) -> Any:
-        self.seen.append(message)
-        return message
-
-
-def test_stashed_messages_keep_their_order_and_their_askers() -> None:
-    seen: list[Any] = []
-    with Deterministic() as sim:
-        ref = sim.system.spawn(Opening, seen)
-        answers = [ref.ask(i) for i in range(3)]
+        front = sim.system.spawn(Front)
+        kept: list[an.ReplyTo] = []
+        back = sim.system.spawn(Call)
+        front.tell(back.ask(lambda actor: kept.append(actor.context.reply_later())))
         sim.run()
-        assert not any(answer.done() for answer in answers)
-        assert ref.stats()["stashed"] == 3
-        ref.tell("open")
-        ref.tell(3)
+        front.stop()
         sim.run()
-        assert [answer.result() for answer in answers] == [0, 1, 2]
-        assert seen == [0, 1, 2, 3]
-
-
-def test_a_stash_is_bounded_and_outlives_a_restart() -> None:
-    seen: list[Any] = []
-    with Deterministic() as sim:
-        ref = sim.system.spawn(Opening, seen, mailbox=an.Mailbox(2))
-        ref.tell("a")
-        ref.tell("b")
+        assert not front.stopped  # what is piped to it is still to come
+        assert kept[0].reply(0)
         sim.run()
-        with pytest.raises(an.MailboxFull, match="stash"):
-            ref.ask("c").result()  # which restarts it, and brings the stash back
-        sim.run()
-        assert ref.stats()["stashed"] == 2
-        ref.tell("open")
-        sim.run()
-        assert seen == ["a", "b"]
-
-
-def test_a_stash_is_answered_when_the_actor_stops() -> None:
-    with Deterministic() as sim:
-        ref = sim.system.spawn(Opening, [])
-        answer = ref.ask("a")
-        ref.tell("b")
-        sim.run()
-        ref.stop()
-        with pytest.raises(an.ActorStopped):
-            answer.result()
-        assert [letter.text for letter in sim.system.dead_letters] == ["'b'"]
-
-
-# ---- names, references, context
-
-
-def test_names_and_look_up() -> None:
-    class Parent(an.Actor):
-        def pre_start(self) -> None:
-            self.context.spawn(Echo, name="child")
-
-        def receive(self, message: Any) -> Any:
-            return self.context
-
-    with Deterministic() as sim:
-        system = sim.system
-        parent = system.spawn(Parent, name="parent")
-        context = parent.ask(1).result()
-        child = system.find("/parent/child")
-        assert child is not None
-        assert child.path == "/parent/child"
-        assert child.name == "child"
-        assert context.children == (child,)
-        assert context.self_ref == parent
-        assert context.parent is None
-        assert system.find("parent/child") == child
-        assert system.find("/parent/nobody") is None
-        assert system.find("/nobody/child") is None
-        with pytest.raises(an.InvalidRequest, match="exists"):
-            system.spawn(Echo, name="parent")
-        for name in ("", "a/b", 3):
-            with pytest.raises(an.InvalidRequest, match="name="):
-                system.spawn(Echo, name=name)  # type: ignore[arg-type]
-        with pytest.raises(an.InvalidRequest, match="path="):
-            system.find("/")
-        parent.stop()
-        sim.run()
-        assert system.find("/parent/child") is None
-        again = system.spawn(Parent, name="parent")
-        assert again != parent
-        assert system.spawn(Echo).name == "Echo-1"
-
-
-def test_references_travel(system: an.System) -> None:
-    ref = system.spawn(Echo, name="one")
-    assert pickle.loads(pickle.dumps(ref)) == ref
-    assert copy.deepcopy({"a": ref})["a"] is ref
-    assert len({ref, copy.copy(ref)}) == 1
-    assert "/one" in repr(ref)
-    data = pickle.dumps(ref)
-    ref.stop()
-    ref.join(10)
-    with pytest.raises(an.InvalidRequest, match="does not resolve"):
-        pickle.loads(data)
-    system.spawn(Echo, name="one")
-    with pytest.raises(an.InvalidRequest, match="does not resolve"):
-        pickle.loads(data)
-    with pytest.raises(TypeError):
-        an.ActorRef()
-
-
-def test_a_context_belongs_to_its_thread(system: an.System) -> None:
-    context = system.spawn(Call).ask(lambda actor: actor.context).result(10)
-    for action in (
-        lambda: context.spawn(Echo), lambda: context.stash(), lambda: context.reply(1),
-        lambda: context.become(print), lambda: context.timers.start_once(1, 2),
-    ):  # fmt: skip
-        with pytest.raises(an.InvalidRequest, match="another thread"):
-            action()
-    with pytest.raises(an.InvalidRequest, match="not made by spawn"):
-        _ = Echo().context
-    with pytest.raises(an.InvalidRequest, match="no message"):
-        system.spawn(Early).ask(1).result(10)
-
-
-class Early(an.Actor):
-    def __init__(self) -> None:
-        self.error: Exception | None = None
-        assert self.context.self_ref.path
-        try:
-            self.context.reply(1)
-        except an.InvalidRequest as error:
-            self.error = error
-
-    def receive(self, message: Any) -> None:
-        assert self.error is not None
-        raise self.error
-
-
-def test_spawn_checks_what_it_is_given(system: an.System) -> None:
-    for bad in (Echo(), lambda: Echo(), int, None):
-        with pytest.raises(an.InvalidRequest, match="subclass of Actor"):
-            system.spawn(bad)  # type: ignore[arg-type]
-    with pytest.raises(an.InvalidRequest, match="supervision="):
-        system.spawn(Echo, supervision=3)  # type: ignore[arg-type]
-    with pytest.raises(an.InvalidRequest, match="mailbox="):
-        system.spawn(Echo, mailbox=3)  # type: ignore[arg-type]
-    assert system.stats()["actors"] == {}
-
-
-def test_dead_letters_are_a_stream() -> None:
-    with Deterministic() as sim:
-        probe = Probe(sim.system)
-        got: list[an.DeadLetter] = []
-        end = sim.system.dead_letters.subscribe(probe.ref.try_tell)
-        sim.system.dead_letters.subscribe(got.append)
-        sim.system.dead_letters.subscribe(lambda letter: 1 / 0)
-        ref = sim.system.spawn(Echo, name="gone")
-        ref.kill()
-        sim.run()
-        message = object()
-        probe.tell(ref, message)
-        letter = probe.expect(an.DeadLetter)
-        assert letter.message is message
-        assert letter.sender == probe.ref.path
-        assert got[0].message is message
-        assert [kept.message for kept in sim.system.dead_letters] == [None]
-        end()
-        end()
-        ref.tell("again")
-        probe.expect_no_message()
-        assert len(got) == 2
-        with pytest.raises(an.InvalidRequest, match="callable"):
-            sim.system.dead_letters.subscribe(3)  # type: ignore[arg-type]
-
-
-def test_the_log_of_an_actor_names_it(system: an.System, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "atomr_native")
-    system.spawn(Call, name="talker").ask(lambda actor: actor.context.log.info("at %d", 7)).result(10)
-    (record,) = [r for r in caplog.records if "at 7" in r.getMessage()]
-    assert record.getMessage() == "/talker: at 7"
-    assert record.actor == "/talker"  # type: ignore[attr-defined]
-
-
-def test_counters(system: an.System) -> None:
-    ref = system.spawn(Call, name="counted")
-    gate = threading.Event()
-    ref.ask(lambda _: None).result(10)
-    with pytest.raises(ZeroDivisionError):
-        ref.ask(lambda _: 1 / 0).result(10)
-    held = ref.ask(lambda _: gate.wait(30))
-    ref.tell(lambda _: None)
-    eventually(lambda: ref.stats()["processed"] == 3)
-    stats = system.stats()["actors"]["/counted"]
-    assert stats["state"] == "running"
-    assert (stats["processed"], stats["failed"], stats["restarts"], stats["mailbox"]) == (3, 1, 1, 1)
-    gate.set()
-    held.result(10)
+        assert front.stopped
+        assert front.stats()["failed"] == 1

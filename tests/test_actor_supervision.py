@@ -1,4 +1,4 @@
-"""Failures of actors: directives, budgets, pauses, trees, death watch."""
+"""Failures of actors: directives, budgets, pauses, constructors and hooks that fail."""
 
 from __future__ import annotations
 
@@ -6,38 +6,10 @@ import logging
 from typing import Any
 
 import pytest
+from example_actors import Worker
 
 import atomr_native as an
 from atomr_native.testing import Deterministic, Probe
-
-
-class Worker(an.Actor):
-    """Raises what it is sent, if that can be raised, and counts the rest."""
-
-    def __init__(self, notes: list[str] | None = None) -> None:
-        self.notes = [] if notes is None else notes
-        self.count = 0
-        self.notes.append("made")
-
-    def pre_start(self) -> None:
-        self.notes.append("pre_start")
-
-    def post_stop(self) -> None:
-        self.notes.append("post_stop")
-
-    def pre_restart(self, error: BaseException, message: object) -> None:
-        self.notes.append(f"pre_restart {error!r} {message!r}")
-        super().pre_restart(error, message)
-
-    def post_restart(self, error: BaseException) -> None:
-        self.notes.append(f"post_restart {error!r}")
-        super().post_restart(error)
-
-    def receive(self, message: Any) -> int:
-        if isinstance(message, BaseException):
-            raise message
-        self.count += 1
-        return self.count
 
 
 def test_a_restart_keeps_address_and_mailbox_and_does_not_retry() -> None:
@@ -244,23 +216,6 @@ def test_children_of_a_throwing_constructor_end_with_it() -> None:
         assert set(sim.system.stats()["actors"]) == {probe.ref.path}
 
 
-def test_children_that_fail_while_their_parent_restarts_change_nothing() -> None:
-    class Up(Tree):
-        supervision = an.OneForOne({ValueError: "escalate"})
-
-    for seed in range(30):
-        with Deterministic(seed) as sim:
-            ref = sim.system.spawn(Up, "abc", [], name="t", supervision=an.OneForOne(max_restarts=10, backoff=0))
-            sim.run()
-            for name in "abc":
-                sim.system.find(f"/t/{name}").tell(ValueError())  # type: ignore[union-attr]
-            ref.tell(KeyError())
-            assert ref.ask("x").result() == "x"
-            sim.run()
-            assert 1 <= ref.stats()["restarts"] <= 4
-            assert len(sim.system.stats()["actors"]) == 4
-
-
 def test_a_constructor_that_works_the_second_time() -> None:
     class Shy(an.Actor):
         made = 0
@@ -278,6 +233,52 @@ def test_a_constructor_that_works_the_second_time() -> None:
         with Deterministic() as sim:
             ref = sim.system.spawn(Shy, supervision=an.OneForOne({RuntimeError: directive}))
             assert ref.ask(3).result() == 3
+
+
+def test_resuming_what_cannot_be_constructed_is_bounded_by_its_budget() -> None:
+    class Broken(an.Actor):
+        made = 0
+
+        def __init__(self) -> None:
+            type(self).made += 1
+            raise RuntimeError("cannot")
+
+    class Up(an.Actor):
+        supervision = an.OneForOne({RuntimeError: "escalate"}, max_restarts=2, backoff=0)
+
+        def pre_start(self) -> None:
+            self.context.spawn(Broken, name="broken")
+
+        def receive(self, message: Any) -> Any:
+            return message
+
+    resume = {RuntimeError: "resume"}
+    with Deterministic() as sim:
+        probe = Probe(sim.system)
+        ref = sim.system.spawn(Broken, supervision=an.OneForOne(resume, max_restarts=3, backoff=0))
+        probe.watch(ref)
+        probe.expect_terminated(ref)
+        assert Broken.made == 4
+        Broken.made = 0
+        up = sim.system.spawn(Up, name="up", supervision=an.OneForOne(resume))
+        sim.run()
+        assert Broken.made == 3
+        assert sim.system.find("/up/broken") is None
+        assert up.ask("here").result() == "here"
+
+
+def test_an_actor_that_is_resumed_after_pre_start_has_started() -> None:
+    class Shaky(an.Actor):
+        def pre_start(self) -> None:
+            raise RuntimeError("never mind")
+
+        def receive(self, message: Any) -> Any:
+            return message
+
+    with Deterministic() as sim:
+        ref = sim.system.spawn(Shaky, supervision=an.OneForOne({RuntimeError: "resume"}))
+        assert ref.ask(1).result() == 1
+        assert ref.started.result() is None
 
 
 @pytest.mark.parametrize("hook", ["pre_start", "post_restart", "pre_restart", "post_stop"])
@@ -318,6 +319,20 @@ def test_restarts_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     assert "actor /logged restarted (1 so far) after ValueError: why" in text
 
 
+def test_by_default_an_actor_restarts_three_times_in_a_minute() -> None:
+    with Deterministic() as sim:
+        ref, other = sim.system.spawn(Worker), sim.system.spawn(Worker)
+        for failures in range(1, 5):
+            ref.tell(ValueError())
+            sim.advance(15)
+            assert ref.stopped == (failures == 4)
+        for _ in range(6):
+            other.tell(ValueError())
+            sim.advance(21)  # never more than three in a minute
+        sim.advance(1)  # the last pause
+        assert other.stats()["restarts"] == 6
+
+
 def test_what_is_no_exception_escalates_by_default() -> None:
     class Parent(an.Actor):
         def pre_start(self) -> None:
@@ -336,281 +351,3 @@ def test_what_is_no_exception_escalates_by_default() -> None:
         assert parent.stats()["restarts"] == 1
         assert child.stopped
         assert sim.system.find("/p/child") not in (None, child)
-
-
-# ---- trees
-
-
-class Tree(an.Actor):
-    """Has children as told, under a strategy of its class."""
-
-    def __init__(self, names: str, notes: list[str]) -> None:
-        self.notes = notes
-        self.names = names
-
-    def pre_start(self) -> None:
-        self.notes.append("up")
-        for name in self.names:
-            self.context.spawn(Leaf, name, self.notes, name=name)
-
-    def post_stop(self) -> None:
-        self.notes.append("down")
-
-    def receive(self, message: Any) -> Any:
-        if isinstance(message, BaseException):
-            raise message
-        return message
-
-
-class Leaf(an.Actor):
-    def __init__(self, name: str, notes: list[str]) -> None:
-        self.name, self.notes = name, notes
-
-    def pre_start(self) -> None:
-        self.notes.append(f"up {self.name}")
-
-    def post_stop(self) -> None:
-        self.notes.append(f"down {self.name}")
-
-    def receive(self, message: Any) -> Any:
-        if isinstance(message, BaseException):
-            raise message
-        self.notes.append(f"{message} {self.name}")
-        return message
-
-
-class TogetherTree(Tree):
-    supervision = an.AllForOne({KeyError: "stop", OSError: "resume"}, backoff=0)
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_all_for_one_restarts_all(seed: int) -> None:
-    notes: list[str] = []
-    with Deterministic(seed) as sim:
-        sim.system.spawn(TogetherTree, "abc", notes, name="t")
-        sim.run()
-        refs = [sim.system.find(f"/t/{name}") for name in "abc"]
-        notes.clear()
-        refs[1].tell(ValueError())  # type: ignore[union-attr]
-        sim.run()
-        assert sorted(notes) == ["down a", "down b", "down c", "up a", "up b", "up c"]
-        assert [ref.stats()["restarts"] for ref in refs] == [1, 1, 1]  # type: ignore[union-attr]
-        notes.clear()
-        refs[1].tell(OSError())  # type: ignore[union-attr]
-        sim.run()
-        assert notes == []
-        refs[0].tell(KeyError())  # type: ignore[union-attr]
-        sim.run()
-        assert sorted(notes) == ["down a", "down b", "down c"]
-        assert sim.system.find("/t") is not None
-
-
-def test_all_for_one_by_the_object_given_to_spawn() -> None:
-    notes: list[str] = []
-    group = an.AllForOne(backoff=0)
-    with Deterministic() as sim:
-        a = sim.system.spawn(Leaf, "a", notes, supervision=group)
-        sim.system.spawn(Leaf, "b", notes, supervision=group)
-        sim.system.spawn(Leaf, "c", notes, supervision=an.AllForOne())
-        sim.system.spawn(Leaf, "d", notes)
-        sim.run()
-        notes.clear()
-        a.tell(ValueError())
-        sim.run()
-        assert sorted(notes) == ["down a", "down b", "up a", "up b"]
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_a_group_that_fails_together_restarts_once(seed: int) -> None:
-    notes: list[str] = []
-    with Deterministic(seed) as sim:
-        sim.system.spawn(TogetherTree, "ab", notes, name="t")
-        sim.run()
-        a, b = (sim.system.find(f"/t/{name}") for name in "ab")
-        notes.clear()
-        a.tell(ValueError())  # type: ignore[union-attr]
-        b.tell(ValueError())  # type: ignore[union-attr]
-        sim.run()
-        counts = (a.stats()["restarts"], b.stats()["restarts"])  # type: ignore[union-attr]
-        assert counts in {(1, 1), (2, 2)}  # together, or one after the other
-        assert a.ask("x").result() == "x"  # type: ignore[union-attr]
-        assert b.ask("x").result() == "x"  # type: ignore[union-attr]
-
-
-def test_children_stop_before_their_parent_and_restart_with_it() -> None:
-    notes: list[str] = []
-    with Deterministic() as sim:
-        ref = sim.system.spawn(Tree, "ab", notes, name="t")
-        sim.run()
-        child = sim.system.find("/t/a")
-        assert child is not None
-        assert notes[0] == "up"
-        notes.clear()
-        ref.tell(ValueError())
-        sim.run()
-        # The old instance goes down, its children end, and only then comes the new one.
-        assert notes[0] == "down"
-        assert sorted(notes[1:3]) == ["down a", "down b"]
-        assert notes[3] == "up"
-        assert sorted(notes[4:]) == ["up a", "up b"]
-        assert child.stopped
-        notes.clear()
-        ref.stop()
-        sim.run()
-        assert sorted(notes[:2]) == ["down a", "down b"]
-        assert notes[2:] == ["down"]
-
-
-def test_escalation_climbs_and_ends_at_the_top(caplog: pytest.LogCaptureFixture) -> None:
-    class Up(Tree):
-        supervision = an.OneForOne({ValueError: "escalate"})
-
-    notes: list[str] = []
-    with Deterministic() as sim:
-        top = sim.system.spawn(Up, "a", notes, name="t", supervision=an.OneForOne({ValueError: "resume"}))
-        sim.run()
-        child = sim.system.find("/t/a")
-        assert child is not None
-        notes.clear()
-        child.tell(ValueError("up"))
-        sim.run()
-        assert child.ask("still").result() == "still"  # the parent was resumed, and so was the child
-        assert top.ask("here").result() == "here"
-        assert notes == ["still a"]
-        other = sim.system.spawn(Up, "b", notes, name="u", supervision=an.OneForOne({ValueError: "escalate"}))
-        sim.run()
-        sim.system.find("/u/b").tell(ValueError("top"))  # type: ignore[union-attr]
-        sim.run()
-        assert other.stopped
-        assert sim.system.find("/u") is None
-        assert "nobody is above" in caplog.text
-        assert top.ask("here").result() == "here"
-
-
-def test_a_parent_that_restarts_after_escalation_replaces_its_children() -> None:
-    class Up(Tree):
-        supervision = an.OneForOne({ValueError: "escalate"})
-
-    notes: list[str] = []
-    with Deterministic() as sim:
-        sim.system.spawn(Up, "ab", notes, name="t")
-        sim.run()
-        child = sim.system.find("/t/a")
-        child.tell(ValueError())  # type: ignore[union-attr]
-        sim.run()
-        assert child.stopped  # type: ignore[union-attr]
-        assert sim.system.find("/t/a").ask("new").result() == "new"  # type: ignore[union-attr]
-        assert notes.count("up") == 2
-
-
-# ---- death watch
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_terminated_comes_once_and_after_what_was_sent(seed: int) -> None:
-    class Talker(an.Actor):
-        def __init__(self, to: an.ActorRef) -> None:
-            self.to = to
-
-        def receive(self, message: Any) -> None:
-            self.to.tell(message)
-
-    with Deterministic(seed) as sim:
-        probe = Probe(sim.system)
-        ref = sim.system.spawn(Talker, probe.ref)
-        probe.watch(ref)
-        probe.watch(ref)
-        for i in range(5):
-            ref.tell(i)
-        ref.stop()
-        for i in range(5):
-            probe.expect(i)
-        assert probe.expect_terminated(ref).error is None
-        probe.expect_no_message()
-        probe.watch(ref)  # dead already
-        probe.expect_terminated(ref)
-        probe.expect_no_message()
-
-
-class Watcher(an.Actor):
-    def __init__(self, probe: an.ActorRef) -> None:
-        self.probe = probe
-
-    def receive(self, message: Any) -> None:
-        if isinstance(message, tuple):
-            what, target = message
-            getattr(self.context, what)(target)
-        elif isinstance(message, BaseException):
-            raise message
-        else:
-            self.probe.tell(message)
-
-
-def test_unwatch_holds_back_what_is_queued() -> None:
-    for seed in range(30):
-        with Deterministic(seed) as sim:
-            probe = Probe(sim.system)
-            ref = sim.system.spawn(Worker)
-            watcher = sim.system.spawn(Watcher, probe.ref)
-            watcher.tell(("watch", ref))
-            sim.run()
-            ref.kill()
-            watcher.tell(("unwatch", ref))
-            watcher.tell("end")
-            got = probe.expect()
-            # Either it was delivered before the unwatch was handled, or not at all.
-            assert got == "end" or (isinstance(got, an.Terminated) and probe.expect("end"))
-            probe.expect_no_message()
-
-
-def test_a_watch_outlives_the_restart_of_the_watcher() -> None:
-    with Deterministic() as sim:
-        probe = Probe(sim.system)
-        ref = sim.system.spawn(Worker)
-        watcher = sim.system.spawn(Watcher, probe.ref)
-        watcher.tell(("watch", ref))
-        watcher.tell(ValueError())
-        sim.run()
-        ref.stop()
-        assert probe.expect(an.Terminated).ref == ref
-
-
-def test_a_restart_is_no_death() -> None:
-    with Deterministic() as sim:
-        probe = Probe(sim.system)
-        ref = sim.system.spawn(Worker)
-        probe.watch(ref)
-        ref.tell(ValueError())
-        probe.expect_no_message()
-        assert ref.ask(1).result() == 1
-
-
-def test_the_watched_are_told_nothing_and_watchers_may_die_first() -> None:
-    with Deterministic() as sim:
-        probe = Probe(sim.system)
-        ref = sim.system.spawn(Worker)
-        watcher = sim.system.spawn(Watcher, probe.ref)
-        watcher.tell(("watch", ref))
-        sim.run()
-        watcher.kill()
-        sim.run()
-        ref.kill()
-        sim.run()
-        assert ref.stopped
-        probe.expect_no_message()
-        assert not sim.system.dead_letters
-
-
-def test_what_cannot_be_watched() -> None:
-    class Self(an.Actor):
-        def receive(self, message: Any) -> None:
-            self.context.watch(self.context.self_ref if message == "me" else message, escalate=message != "me")
-
-    with Deterministic() as sim:
-        ref = sim.system.spawn(Self, supervision=an.OneForOne({Exception: "resume"}))
-        with pytest.raises(an.InvalidRequest, match="cannot watch itself"):
-            ref.ask("me").result()
-        with pytest.raises(an.InvalidRequest, match="is for devices"):
-            ref.ask(ref).result()
-        with pytest.raises(an.InvalidRequest, match="allowed: an ActorRef or a Device"):
-            ref.ask(3).result()

@@ -7,6 +7,7 @@ from typing import Any
 
 from ...errors import Unsupported
 from .elementwise import build_elementwise
+from .float8 import build_dequantize, build_quantize
 from .groups import build_commit, build_restore
 from .memory import build_copy, build_fill
 from .reductions import build_reduce, build_softmax_cross_entropy
@@ -20,6 +21,8 @@ BUILDERS: dict[str, Callable[[dict[str, Any], Target], Built]] = {
     "elementwise.program": build_elementwise,
     "elementwise.reduce": build_reduce,
     "elementwise.softmax_cross_entropy": build_softmax_cross_entropy,
+    "float8.dequantize": build_dequantize,
+    "float8.quantize": build_quantize,
     "group.commit": build_commit,
     "group.restore": build_restore,
     "memory.copy": build_copy,
@@ -45,11 +48,7 @@ def build(spec: dict[str, Any], target: Target) -> Built:
     if op == "memory.workspace":
         return Built("native", "workspace")
     if op == "quarantined":
-        return Built(
-            "refusal",
-            f"this plan of {spec['quarantined']} was running, or being built, each of the two times that the worker "
-            f"died; it is not tried again in this System; change the operation, or make a new System",
-        )
+        return Built("refusal", str(spec["reason"]))
     if isinstance(op, str) and op.startswith("kernel."):
         return build_kernel(spec, target)
     if op not in BUILDERS:

@@ -10,6 +10,7 @@ from ..._blas_spec import ROUTINES
 from ...errors import PlanQuarantined, Unsupported
 from .blas import build_blas
 from .elementwise import build_elementwise
+from .float8 import build_dequantize, build_quantize
 from .groups import build_commit, build_restore
 from .matmul import build_grouped, build_matmul
 from .memory import build_copy, build_fill
@@ -46,6 +47,8 @@ BUILDERS: dict[str, Callable[[dict[str, Any]], Callable[..., None]]] = {
     "elementwise.program": build_elementwise,
     "elementwise.reduce": build_reduce,
     "elementwise.softmax_cross_entropy": build_softmax_cross_entropy,
+    "float8.dequantize": build_dequantize,
+    "float8.quantize": build_quantize,
     "group.commit": build_commit,
     "group.restore": build_restore,
     "memory.copy": build_copy,
@@ -53,14 +56,11 @@ BUILDERS: dict[str, Callable[[dict[str, Any]], Callable[..., None]]] = {
 }
 
 
-def _refusal(op: str) -> Callable[..., None]:
+def _refusal(reason: str) -> Callable[..., None]:
     """Return the run of messages that were queued for a plan which has killed the worker twice."""
 
     def run(*_: Any) -> None:
-        raise PlanQuarantined(
-            f"this plan of {op} was running, or being built, each of the two times that the worker died; it is not "
-            f"tried again in this System; change the operation, or make a new System"
-        )
+        raise PlanQuarantined(reason)
 
     return run
 
@@ -79,7 +79,7 @@ def build(spec: dict[str, Any]) -> Built:
     if op == "memory.workspace":
         return Built("native", "workspace")
     if op == "quarantined":
-        return Built("python", _refusal(str(spec["quarantined"])))
+        return Built("python", _refusal(str(spec["reason"])))
     if op == "memory.copy" and spec["raw"]:
         return Built("native", "copy")
     if isinstance(op, str) and op.startswith("kernel."):

@@ -1,0 +1,120 @@
+"""Arithmetic of float8, a number at a time: device functions that also run as plain Python.
+
+Everything is exact or rounded once, to nearest even, so that any other device can have the same bits.  NaN has the
+code that `ml_dtypes` gives it, without its sign; a GPU that converts by itself may take another.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from .._numba import cuda
+from ._intrinsics import bits_of, float_of
+
+__all__ = ["FORMATS", "Format", "bfloat16_of", "decoder", "encoder", "fresh_scale", "known", "power_of_two"]
+
+_INFINITY: Final = 0x7F800000
+_LEAST: Final = np.float32(2.0**-126)  # of scales: they and their reciprocals are normal numbers
+_MOST: Final = np.float32(2.0**126)
+_ONE: Final = np.float32(1.0)
+
+
+class Format(NamedTuple):
+    """A float8 format: bits of its mantissa, its exponent's bias, codes, and its largest number."""
+
+    mantissa: int
+    bias: int
+    largest: int  # code
+    overflow: int  # code of what is too large, if it does not saturate
+    nan: int
+    limit: float
+
+
+FORMATS: Final = {
+    "float8_e4m3fn": Format(3, 7, 0x7E, 0x7F, 0x7F, 448.0),
+    "float8_e5m2": Format(2, 15, 0x7B, 0x7C, 0x7E, 57344.0),
+}
+
+
+def encoder(dtype: str, saturate: bool) -> Any:
+    """Return a device function from a float32 to a code."""
+    mantissa, bias, largest, overflow, nan, _ = FORMATS[dtype]
+    drop = 23 - mantissa
+    first = 127 - bias + 1  # biased exponent, in float32, of the smallest normal number
+    beyond = largest if saturate else overflow
+    base = (127 - bias) << mantissa
+
+    @cuda.jit(device=True)  # type: ignore[untyped-decorator]
+    def encode(value: Any) -> Any:
+        bits = bits_of(value)
+        sign = (bits >> 24) & 0x80
+        size = bits & 0x7FFFFFFF
+        if size > _INFINITY:
+            return nan
+        exponent = size >> 23
+        if exponent >= first:
+            code = ((size + (1 << (drop - 1)) - 1 + ((size >> drop) & 1)) >> drop) - base
+            if code > largest:
+                code = beyond
+            return sign | code
+        shift = min(drop + first - exponent, 25)  # below half of the smallest subnormal number nothing is left
+        whole = (size & 0x7FFFFF) | 0x800000
+        return sign | ((whole + (1 << (shift - 1)) - 1 + ((whole >> shift) & 1)) >> shift)
+
+    return encode
+
+
+def decoder(dtype: str) -> Any:
+    """Return a device function from a code to a float32."""
+    mantissa, bias, _, infinity, nan, _ = FORMATS[dtype]
+    drop = 23 - mantissa
+    power = np.float32(2.0 ** (127 - bias))
+    special = infinity  # from here on: infinity if there is one, then NaN
+    has_infinity = infinity != nan
+
+    @cuda.jit(device=True)  # type: ignore[untyped-decorator]
+    def decode(code: Any) -> Any:
+        sign = (np.int64(code) & 0x80) << 24
+        size = np.int64(code) & 0x7F
+        if size >= special:
+            if has_infinity and size == special:
+                return float_of(sign | _INFINITY)
+            return float_of(0x7FC00000)
+        return float_of(sign | (size << drop)) * power
+
+    return decode
+
+
+@cuda.jit(device=True)  # type: ignore[untyped-decorator]
+def bfloat16_of(value: Any) -> Any:
+    """Return the 16 bits of a float32 as bfloat16."""
+    bits = bits_of(value)
+    if (bits & 0x7FFFFFFF) > _INFINITY:
+        return 0x7FFF
+    return (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+
+
+@cuda.jit(device=True)  # type: ignore[untyped-decorator]
+def known(size: Any) -> Any:
+    """Return whether a largest magnitude, as the bits of a float32, says something: it is finite, and not 0."""
+    return size > 0 and size < _INFINITY
+
+
+@cuda.jit(device=True)  # type: ignore[untyped-decorator]
+def power_of_two(exponent: Any) -> Any:
+    """Return 2**exponent as float32, for -126 to 127."""
+    return float_of((exponent + 127) << 23)
+
+
+@cuda.jit(device=True)  # type: ignore[untyped-decorator]
+def fresh_scale(size: Any, limit: Any, headroom: Any) -> Any:
+    """Return the scale by which codes are multiplied to get back numbers whose largest magnitude has the bits `size`.
+
+    1 if that is not `known`.  `limit` is the format's largest number; `headroom` is a further factor of the scale.
+    """
+    if not known(size):
+        return _ONE
+    scale = float_of(size) / limit * headroom
+    return min(max(scale, _LEAST), _MOST)

@@ -1,0 +1,148 @@
+"""Launches of the float8 kernels: see `atomr_native.kernels.float8`."""
+
+from __future__ import annotations
+
+import base64
+import math
+from typing import Any, Final
+
+from ...dtypes import as_dtype
+from ...errors import Unsupported
+from ..host._blocks import fold_axes
+from .target import Argument, Built, KernelProgram, Launch, Target
+
+__all__ = ["build_dequantize", "build_quantize"]
+
+_TILE: Final = 128
+_THREADS: Final = 256
+_BLOCKS: Final = 8  # of a multiprocessor
+_ALL: Final = 2**62  # rows that share one scale
+
+
+def _number(value: int) -> Argument:
+    return "uint64", value
+
+
+def _numbers(*values: int) -> tuple[Argument, ...]:
+    return tuple(_number(value) for value in values)
+
+
+def _steps(operand: dict[str, Any]) -> tuple[int, ...]:
+    """Return the strides of an operand in elements."""
+    itemsize = as_dtype(operand["dtype"]).itemsize
+    return tuple(stride // itemsize for stride in operand["strides"])
+
+
+def _matrix(
+    shape: tuple[int, ...], first: tuple[int, ...], second: tuple[int, ...]
+) -> tuple[tuple[int, int, int], tuple[int, int], tuple[int, int]]:
+    """Return two arrays of a shape as matrices with elements in the same places.
+
+    Returns
+    -------
+    tuple
+        (Rows, columns, columns of the last row), and the steps of each array.
+
+    Raises
+    ------
+    Unsupported
+        If there is no such matrix.
+    """
+    if math.prod(shape) == 0:
+        return (0, 0, 0), (0, 1), (0, 1)
+    folded, (a, b) = fold_axes(shape or (1,), (first or (1,), second or (1,)))
+    if len(folded) > 2:
+        raise Unsupported(
+            f"an array of shape {shape} and steps {first} beside one of steps {second}: their axes do not fold into "
+            f"a matrix; copy it first"
+        )
+    if len(folded) == 2:
+        rows, columns = folded
+        if a[1] != 1 and a[0] == 1:  # columns are what lies together
+            rows, columns, a, b = columns, rows, a[::-1], b[::-1]
+        return (rows, columns, columns), (a[0], a[1]), (b[0], b[1])
+    count = folded[0]
+    if count <= _TILE:
+        return (1, count, count), (count * a[0], a[0]), (count * b[0], b[0])
+    rows = -(-count // _TILE)
+    return (rows, _TILE, count - (rows - 1) * _TILE), (_TILE * a[0], a[0]), (_TILE * b[0], b[0])
+
+
+def _grid(rows: int, columns: int, target: Target) -> tuple[int, int, int]:
+    tiles = -(-rows // _TILE) * -(-columns // _TILE)
+    return max(1, min(tiles, _BLOCKS * target.sm_count)), 1, 1
+
+
+def _program(
+    spec: dict[str, Any], launches: list[tuple[str, tuple[int, int, int], tuple[Argument, ...]]], workspace: int = 0
+) -> Built:
+    names = dict(map(tuple, spec["entries"]))
+    alignments = tuple(as_dtype(operand["dtype"]).itemsize for operand in spec["operands"])
+    made = tuple(Launch(names[name], grid, (_THREADS, 1, 1), 0, arguments) for name, grid, arguments in launches)
+    return Built("kernels", KernelProgram(base64.b64decode(spec["code"]), made, workspace, alignments))
+
+
+def build_quantize(spec: dict[str, Any], target: Target) -> Built:
+    """Build ``float8.quantize``: operands as `_float8_spec.quantize_spec` has them, no scalars."""
+    at = {operand["name"]: i for i, operand in enumerate(spec["operands"])}
+    operands = spec["operands"]
+    x, q = operands[at["x"]], operands[at["out"]]
+    shape, transposed = tuple(x["shape"]), "transposed_out" in at
+
+    def pointer(name: str) -> Argument:
+        return "operand", at.get(name, at["out"])  # one that the kernel does not use points to something, too
+
+    def steps(name: str) -> tuple[int, ...]:
+        return _steps(operands[at[name]]) if name in at else (0, 0)
+
+    if spec["scaling"] == "tensor" and not transposed:
+        extents, xs, qs = _matrix(shape, _steps(x), _steps(q))
+    else:
+        extents, xs, qs = (shape[0], shape[1], shape[1]), _steps(x)[:2], _steps(q)[:2]  # type: ignore[assignment]
+    if spec["scaling"] == "outer":
+        rows, columns, _ = extents
+        grid = (max(1, min(rows, _BLOCKS * target.sm_count)), 1, 1)
+        numbers = _numbers(rows, columns, *xs, *qs, steps("scale_out")[0])
+        return _program(spec, [("rows", grid, (pointer("x"), pointer("out"), pointer("scale_out"), *numbers))])
+    grid = _grid(extents[0], extents[1], target)
+    partials: Argument = ("workspace", 0)
+    given = "state_scale" if spec["amax"] == "recorded" else "scale" if spec["amax"] == "given" else "scale_out"
+    whole = spec["scaling"] == "tensor"
+    scale_steps = (0, 0) if whole else steps("scale_out")
+    turned_steps = (0, 0) if whole else steps("transposed_scale_out")
+    cast = (
+        "cast",
+        grid,
+        (
+            pointer("x"), pointer("out"), pointer("transposed_out"), pointer(given if whole else "scale_out"),
+            pointer("scale_out"), pointer("transposed_scale_out"), partials, _number(grid[0]),
+            *_numbers(*extents, *xs, *qs, *steps("transposed_out"), *scale_steps, *turned_steps),
+        ),
+    )  # fmt: skip
+    launches = [cast]
+    if whole and spec["amax"] == "now":
+        launches.insert(0, ("amax", grid, (pointer("x"), partials, *_numbers(*extents, *xs))))
+    if whole and spec["amax"] == "recorded":
+        length = operands[at["state_history"]]["shape"][0]
+        numbers = (
+            partials, _number(grid[0]), pointer("state_history"), _number(length), pointer("state_position"),
+            pointer("state_scale"), _number(spec["margin"] % 2**64),
+        )  # fmt: skip
+        launches.append(("update", (1, 1, 1), numbers))
+    return _program(spec, launches, -(-grid[0] * 4 // 256) * 256)
+
+
+def build_dequantize(spec: dict[str, Any], target: Target) -> Built:
+    """Build ``float8.dequantize``: operands q, scale, out; no scalars."""
+    q, scale, out = spec["operands"]
+    shape, blocks = tuple(q["shape"]), tuple(spec["blocks"])
+    if blocks == (0, 0):
+        extents, qs, outs = _matrix(shape, _steps(q), _steps(out))
+        steps: tuple[int, ...] = (0, 0)
+    else:
+        extents, qs, outs = (shape[0], shape[1], shape[1]), _steps(q)[:2], _steps(out)[:2]  # type: ignore[assignment]
+        steps = _steps(scale)
+    per = tuple(block or _ALL for block in blocks)
+    pointers: tuple[Argument, ...] = tuple(("operand", i) for i in range(3))
+    numbers = _numbers(*extents, *qs, *steps, *per, *outs)
+    return _program(spec, [("dequantize", _grid(extents[0], extents[1], target), (*pointers, *numbers))])

@@ -1,0 +1,134 @@
+"""Plans of kernels that ship with the library, run by Numba's simulator: the launches that a GPU would get."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numba.cuda.simulator import kernel
+
+from atomr_native import _numba, kernels
+from atomr_native.plan_spec import PlanSpec
+from atomr_native.worker import cuda as builders
+
+__all__ = ["linked_ptx", "simulate"]
+
+
+def _memory(array: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
+    """Return the memory of an array from its first element on, as a pointer to `dtype` sees it."""
+    words = array.view(dtype) if array.ndim else array.reshape(1).view(dtype)
+    if words.size == 0:
+        return np.empty(0, dtype)
+    span = 1 + sum((n - 1) * s for n, s in zip(words.shape, words.strides, strict=True)) // words.itemsize
+    return np.lib.stride_tricks.as_strided(words, (span,), (words.itemsize,))
+
+
+def simulate(
+    module: str, parts: Sequence[kernels.Part], spec: PlanSpec, arrays: Sequence[np.ndarray[Any, Any]], blocks: int = 1
+) -> None:
+    """Run the plan of a specification on arrays, operands in its order, with `blocks` multiprocessors."""
+    names = tuple((part.name, part.name) for part in parts)
+    described = {**spec.to_json(), "entries": names, "code": ""}
+    program: Any = builders.build(described, builders.Target("sm_90", blocks)).run
+    made = {part.name: kernels.made(module, part) for part in parts}
+    workspace = np.full(program.workspace, 0xA5, np.uint8)
+    for launch in program.launches:
+        function, types = made[launch.function]
+        arguments: list[Any] = []
+        for (kind, what), type_ in zip(launch.arguments, types, strict=True):
+            if kind == "operand":
+                memory = _memory(arrays[what], type_[1:]) if type_[1:] in _fitting(arrays[what]) else None
+                arguments.append(_numba.simulated_array(np.empty(0, type_[1:]) if memory is None else memory))
+            elif kind == "workspace":
+                arguments.append(_numba.simulated_array(workspace[what:].view(type_[1:])))
+            else:
+                assert kind == "uint64"
+                assert type_ == "int64"
+                arguments.append(int(np.uint64(what).astype(np.int64)))
+        with _in_turns():
+            _numba.simulated(function)[launch.grid, launch.block, 0, launch.shared](*arguments)  # type: ignore[index]
+
+
+class _Thread(kernel.BlockThread):  # type: ignore[misc]
+    """A thread of a block that runs when it is told to, until the next barrier or its end."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.go, self.stopped = threading.Lock(), threading.Lock()
+        self.go.acquire()
+        self.stopped.acquire()
+        self.ended = False
+
+    def run(self) -> None:
+        self.go.acquire()
+        if not self.abort:
+            super().run()
+        self.ended = True
+        self.stopped.release()
+
+    def syncthreads(self) -> None:
+        self.stopped.release()
+        self.go.acquire()
+        if self.abort:
+            raise RuntimeError("another thread of the block has failed")
+
+    def step(self) -> None:
+        self.go.release()
+        self.stopped.acquire()
+
+
+class _Turns(kernel.BlockManager):  # type: ignore[misc]
+    """A block whose threads take turns.
+
+    Numba's own runs them at once and watches them in a busy loop, which is slow for 256, and may give two of them two
+    arrays for one in shared memory.
+    """
+
+    def run(self, grid_point: tuple[int, ...], *arguments: Any) -> None:
+        threads = [
+            _Thread(lambda: self._f(*arguments), self, grid_point, point, self._debug)
+            for point in np.ndindex(*self._block_dim)
+        ]
+        for thread in threads:
+            thread.start()
+        running = threads
+        try:
+            while running:
+                for thread in running:
+                    thread.step()
+                    if thread.exception:
+                        raise thread.exception[0].with_traceback(thread.exception[1])
+                running = [thread for thread in running if not thread.ended]
+        finally:
+            for thread in threads:
+                thread.abort = True
+                if not thread.ended:
+                    thread.step()
+                thread.join()
+
+
+@contextmanager
+def _in_turns() -> Iterator[None]:
+    before = kernel.BlockManager
+    kernel.BlockManager = _Turns
+    try:
+        yield
+    finally:
+        kernel.BlockManager = before
+
+
+def linked_ptx(module: str, parts: Sequence[kernels.Part], capability: tuple[int, int]) -> str:
+    """Return what the linker makes of kernels before the last step, as text."""
+    from cuda.core import Linker, LinkerOptions, ObjectCode
+
+    options = LinkerOptions(arch=f"sm_{capability[0]}{capability[1]}", link_time_optimization=True, ptx=True)
+    codes = [ObjectCode.from_ltoir(kernels.compiled(module, part, capability)) for part in parts]
+    return bytes(Linker(*codes, options=options).link("ptx").code).decode()
+
+
+def _fitting(array: np.ndarray[Any, Any]) -> tuple[str, ...]:
+    """Return the types by which a kernel may point to an array: another is a parameter that it does not use."""
+    return {1: ("uint8",), 2: ("uint16",), 4: ("uint32", "int32", "float32")}[array.itemsize]
