@@ -80,7 +80,10 @@ class CudaKernel(Kernel):
             return "pointer", value
         if isinstance(value, TensorMap):
             if parameter.kind != "struct" or self._sizes[name] != NBYTES:
-                raise InvalidRequest(f"{name} is a TensorMap; {parameter.type} is no CUtensorMap, by value")
+                raise InvalidRequest(
+                    f"{name} is a TensorMap, of {NBYTES} bytes by value; it is declared as {parameter.type} of "
+                    f"{self._sizes[name]}"
+                )
             return "tensor_map", value
         if parameter.kind == "struct":
             return "bytes", self._struct(name, value)
