@@ -16,10 +16,7 @@ from .errors import InvalidRequest
 __all__ = ["LinkPart", "from_file", "object_code", "prepared"]
 
 #: What a file is, by the end of its name.
-_KINDS: Final = {
-    ".cu": "cu", ".ptx": "ptx", ".ltoir": "ltoir", ".o": "object", ".a": "library", ".fatbin": "fatbin",
-    ".cubin": "cubin",
-}  # fmt: skip
+_KINDS: Final = {".cu": "cu", ".ptx": "ptx", ".ltoir": "ltoir", ".a": "library", ".cubin": "cubin"}
 _OPTIONS: Final = ("--std=c++17",)
 
 
@@ -30,7 +27,7 @@ class LinkPart:
     Attributes
     ----------
     kind : str
-        ``"cu"`` (CUDA C++), ``"ltoir"``, ``"ptx"``, ``"object"``, ``"library"``, ``"fatbin"`` or ``"cubin"``.
+        ``"cu"`` (CUDA C++), ``"ltoir"``, ``"ptx"``, ``"library"`` or ``"cubin"``.
     data : bytes
     name : str
         For messages.

@@ -127,10 +127,7 @@ def jit_options(kernel: object) -> dict[str, Any]:
 
 
 #: What Numba calls code to link with, and what it is.
-_LINKED: Final = {
-    "CUSource": "cu", "PTXSource": "ptx", "LTOIR": "ltoir", "Object": "object", "Archive": "library",
-    "Fatbin": "fatbin", "Cubin": "cubin",
-}  # fmt: skip
+_LINKED: Final = {"CUSource": "cu", "PTXSource": "ptx", "LTOIR": "ltoir", "Archive": "library", "Cubin": "cubin"}
 
 
 def _link_part(given: object) -> LinkPart:
