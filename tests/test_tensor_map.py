@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -31,27 +32,8 @@ extern "C" __global__ void spy(unsigned long long *out, float *x, const __grid_c
   out[16] = (unsigned long long)x;
 }
 """
-TILE = """
-struct alignas(64) CUtensorMap { unsigned long long opaque[16]; };
-extern "C" __global__ void tile(float *out, const __grid_constant__ CUtensorMap map, int column, int row) {
-  __shared__ alignas(128) float box[8 * 32];
-  __shared__ alignas(8) unsigned long long barrier;
-  const unsigned to = __cvta_generic_to_shared(box), bar = __cvta_generic_to_shared(&barrier);
-  if (threadIdx.x == 0) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(bar));
-    asm volatile("fence.mbarrier_init.release.cluster;");
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(bar), "r"(8 * 32 * 4));
-    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], "
-                 "[%4];" :: "r"(to), "l"(&map), "r"(column), "r"(row), "r"(bar) : "memory");
-  }
-  __syncthreads();
-  unsigned done = 0;
-  while (!done)
-    asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], 0; selp.u32 %0, 1, 0, p; }"
-                 : "=r"(done) : "r"(bar) : "memory");
-  for (int i = threadIdx.x; i < 8 * 32; i += blockDim.x) out[i] = box[i];
-}
-"""
+#: The guide's example.
+TILE = re.findall(r"```cuda\n(.*?)```", (Path(__file__).parents[1] / "docs" / "kernels.md").read_text(), re.S)[0]
 
 
 @pytest.fixture(scope="module")
