@@ -49,7 +49,8 @@ class TensorMap:
     box : tuple of int
         Extents of the tile that one instruction moves, 1 to 256 of each axis; its last axis has a multiple of 16 bytes.
     element_strides : tuple of int, optional
-        Step along each axis inside of a box, 1 to 8; the last one must be 1 unless interleaved.
+        Step along each axis inside of a box, 1 to 8, so that ceil(box / step) elements are moved; the last one must be
+        1 unless interleaved.
     swizzle : {"none", "32B", "64B", "128B"}
         How the tile's 16-byte pieces are spread over the banks of shared memory; its rows must not be longer.
     interleave : {"none", "16B", "32B"}
