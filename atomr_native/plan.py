@@ -326,17 +326,23 @@ class PlanTable:
         if record is None:
             return None
         spec = record.to_json()
-        if self._kills.get(record.spec, 0) >= _KILLS:
-            spec |= {"op": "quarantined", "quarantined": record.spec.op}
+        if reason := self._quarantine(record.spec):
+            spec |= {"op": "quarantined", "reason": reason}
         return spec
 
     def _check(self, spec: PlanSpec) -> None:
+        if reason := self._quarantine(spec):
+            raise PlanQuarantined(reason)
+
+    def _quarantine(self, spec: PlanSpec) -> str:
+        """Return why a plan is refused; empty if it is not."""
         kills = self._kills.get(spec, 0)
-        if kills >= _KILLS:
-            raise PlanQuarantined(
-                f"this plan of {spec.op} was running, or being built, each of the {kills} times that the worker died; "
-                f"it is not tried again in this System; change the operation, or make a new System"
-            )
+        if kills < _KILLS:
+            return ""
+        return (
+            f"this plan of {spec.op} was running, or being built, each of the {kills} times that the worker died; "
+            f"it is not tried again in this System; change the operation, or make a new System"
+        )
 
 
 def _is_over(build: Future[Answer]) -> bool:

@@ -16,8 +16,6 @@ cdef extern from "actor_mailbox.h" nogil:
     enum: ATOMR_BEYOND
     enum: ATOMR_LATE
     enum: ATOMR_READY
-    enum: ATOMR_TIMED_OUT
-    enum: ATOMR_SIGNAL
 
     ctypedef struct atomr_mailbox:
         uint32_t capacity

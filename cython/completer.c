@@ -1,7 +1,5 @@
 /* Work that completes by itself: what an asynchronous backend adds to a lane, and the completer thread. */
 #define _GNU_SOURCE
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "lane_private.h"

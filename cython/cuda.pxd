@@ -27,7 +27,6 @@ cdef extern from "driver.h" nogil:
         CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
     ctypedef struct atomr_driver:
         CUresult (*cuInit)(unsigned) noexcept nogil
-        CUresult (*cuDriverGetVersion)(int *) noexcept nogil
         CUresult (*cuMemcpyAsync)(CUdeviceptr, CUdeviceptr, size_t, CUstream) noexcept nogil
         CUresult (*cuStreamSynchronize)(CUstream) noexcept nogil
         CUresult (*cuModuleLoadData)(CUmodule *, const void *) noexcept nogil

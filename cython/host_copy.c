@@ -246,9 +246,3 @@ int atomr_copy_finish(atomr_copy *job) {
     pthread_mutex_unlock(&pool.lock);
     return 0;
 }
-
-void atomr_copy_parallel(void *dst, const void *src, uint64_t nbytes) {
-    atomr_copy job;
-    atomr_copy_start(&job, ATOMR_COPY, dst, src, nbytes);
-    atomr_copy_finish(&job);
-}

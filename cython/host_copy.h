@@ -43,9 +43,6 @@ int atomr_copy_done(const atomr_copy *);
  * forked after `start`: the threads that had pieces are not there, and the range holds some of them only. */
 int atomr_copy_finish(atomr_copy *);
 
-/* Start and finish. */
-void atomr_copy_parallel(void *dst, const void *src, uint64_t nbytes);
-
 /* How many threads help: half of the processors that this process may use, 1 to 8, unless it was set. */
 int atomr_copy_helpers(void);
 /* 0 to ATOMR_COPY_MAX_HELPERS; 0: the caller copies alone.  Threads beyond the number sleep. */

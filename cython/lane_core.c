@@ -17,12 +17,12 @@ static void bump_and_wake(_Atomic uint32_t *word) {
  *
  * `wake_at` is the lowest open ticket that anybody waits for.  It stays as it is until a woken thread
  * gets to run, so each value is notified once; `rewake` says that the parent raised `wake_at` past
- * somebody whose ticket had just completed, which may have been before this function looked. */
+ * somebody whose ticket had just completed, which may have been before this function looked.  It may even know of
+ * later completions than `completed`: event loops that wait for those are found by `sub_next`, whatever `wake_at` says. */
 static void notify_if_wanted(atomr_lane *l, uint64_t completed) {
     const uint64_t wake_at = atomic_load(&l->p->wake_at);
     const uint64_t rewake = atomic_load(&l->p->rewake); /* after wake_at: the parent writes it before */
-    if (rewake == l->last_rewake &&
-        (wake_at > completed || (wake_at == l->last_notified && l->sub_next > completed)))
+    if (rewake == l->last_rewake && l->sub_next > completed && (wake_at > completed || wake_at == l->last_notified))
         return;
     const int wakes_threads = rewake != l->last_rewake || wake_at != l->last_notified;
     l->last_rewake = rewake;

@@ -57,24 +57,9 @@ void atomr_blas_lt_close(atomr_blas_lt *); /* after its plans; waits for the dev
 int atomr_matmul_new(atomr_blas_lt *, const atomr_matmul_spec *, atomr_matmul **made, atomr_failure *failure);
 /* Bytes of workspace that runs need: at most the specification's `workspace_bytes`. */
 uint64_t atomr_matmul_workspace(const atomr_matmul *);
-/* The algorithm for aligned operands, for a tuning file: valid for one version of the library. */
-const cublasLtMatmulAlgo_t *atomr_matmul_algo(const atomr_matmul *);
 /* For tuning: up to `most` algorithms for aligned operands that need at most `limit` bytes of workspace, best guess
  * first; returns how many. */
 int atomr_matmul_candidates(atomr_matmul *, uint64_t limit, cublasLtMatmulHeuristicResult_t *out, int most);
-/* Enqueue with an algorithm and a workspace; alpha and beta as the descriptor wants them.  Returns an atomr_code. */
-int atomr_matmul_launch(atomr_matmul *, const cublasLtMatmulAlgo_t *algo, void *workspace, size_t nbytes,
-                        void *const *pointers, const void *alpha, const void *beta, CUstream stream,
-                        atomr_failure *failure);
-const atomr_matmul_spec *atomr_matmul_spec_of(const atomr_matmul *);
-atomr_cuda *atomr_matmul_device(const atomr_matmul *);
-const atomr_cublaslt *atomr_matmul_library(const atomr_matmul *);
-/* The stream and events of measurements: made by who measures, kept with the library's handle. */
-typedef struct {
-    CUstream stream;
-    CUevent start, end;
-} atomr_meter;
-atomr_meter *atomr_matmul_meter(const atomr_matmul *);
 void atomr_matmul_delete(atomr_matmul *); /* while no lane runs it; NULL passes */
 
 /* An atomr_run; context: atomr_matmul.  Enqueues on the lane's stream. */

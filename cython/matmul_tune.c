@@ -1,14 +1,13 @@
 #include "matmul_tune.h"
 
 #include "cuda_runs.h"
-
-#include <string.h>
+#include "matmul_private.h"
 
 int atomr_matmul_config(const atomr_matmul *p, const cublasLtMatmulAlgo_t *algo, int values[5]) {
     static const int attributes[] = {CUBLASLT_ALGO_CONFIG_ID, CUBLASLT_ALGO_CONFIG_TILE_ID,
                                      CUBLASLT_ALGO_CONFIG_SPLITK_NUM, CUBLASLT_ALGO_CONFIG_STAGES_ID,
                                      CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID};
-    const atomr_cublaslt *lt = atomr_matmul_library(p);
+    const atomr_cublaslt *lt = p->owner->lt;
     for (unsigned i = 0; i < sizeof attributes / sizeof *attributes; i++) {
         int32_t value = 0; /* the cluster shape has 16 bits */
         size_t written = 0;
@@ -21,7 +20,7 @@ int atomr_matmul_config(const atomr_matmul *p, const cublasLtMatmulAlgo_t *algo,
     return 0;
 }
 
-static CUresult open_meter(const atomr_driver *d, atomr_meter *m) {
+static CUresult open_meter(const atomr_driver *d, meter *m) {
     CUresult r = CUDA_SUCCESS;
     if (!m->stream) r = d->cuStreamCreate(&m->stream, CU_STREAM_NON_BLOCKING);
     if (!r && !m->start) r = d->cuEventCreate(&m->start, 0);
@@ -31,8 +30,8 @@ static CUresult open_meter(const atomr_driver *d, atomr_meter *m) {
 
 int atomr_matmul_time(atomr_matmul *p, const cublasLtMatmulAlgo_t *algo, const atomr_timing *timing, float *microseconds,
                       atomr_failure *failure) {
-    const atomr_matmul_spec *s = atomr_matmul_spec_of(p);
-    const atomr_driver *d = atomr_cuda_driver(atomr_matmul_device(p));
+    const atomr_matmul_spec *s = &p->spec;
+    const atomr_driver *d = atomr_cuda_driver(p->owner->cuda);
     const double ones[2] = {1, 0};
     const float narrow[2] = {1, 0};
     const int32_t whole = 1;
@@ -43,7 +42,7 @@ int atomr_matmul_time(atomr_matmul *p, const cublasLtMatmulAlgo_t *algo, const a
     if (s->scale == CUDA_R_32I) one = &whole;
     if (s->scale == CUDA_R_16F) one = &half;
     const void *alpha = one, *beta = s->c >= 0 ? one : nothing;
-    atomr_meter *const m = atomr_matmul_meter(p);
+    meter *const m = &p->owner->meter;
     CUresult r = open_meter(d, m);
     int code = ATOMR_OK;
     for (unsigned i = 0; i <= timing->launches && !r && code == ATOMR_OK; i++) { /* the first one warms up */
@@ -63,7 +62,7 @@ int atomr_matmul_time(atomr_matmul *p, const cublasLtMatmulAlgo_t *algo, const a
     if (!r && code == ATOMR_OK) r = d->cuEventRecord(m->end, m->stream);
     if (!r) r = d->cuStreamSynchronize(m->stream); /* also after a failure: nothing of it may go on */
     if (!r && code == ATOMR_OK) r = d->cuEventElapsedTime(&milliseconds, m->start, m->end);
-    if (r) return atomr_cuda_fail(atomr_matmul_device(p), r, "measuring a matmul", failure);
+    if (r) return atomr_cuda_fail(p->owner->cuda, r, "measuring a matmul", failure);
     *microseconds = milliseconds * 1000 / (float)timing->launches;
     return code;
 }

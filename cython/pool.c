@@ -1,7 +1,6 @@
 #include "pool_private.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 /* Fit first looks at so many blocks of the class that the request itself lies in, the latest freed
  * first: a loop that frees and asks for one size gets its own, cached bookkeeping back, although blocks

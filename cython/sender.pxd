@@ -30,9 +30,7 @@ cdef extern from "shm.h" nogil:
         ATOMR_MAX_SEGMENTS
         ATOMR_SUBSCRIBERS
         ATOMR_MAX_CELLS
-        ATOMR_READ
         ATOMR_WRITE
-        ATOMR_OVERWRITE
     ctypedef struct atomr_error:
         uint64_t ticket
         uint64_t cause_ticket
@@ -51,7 +49,6 @@ cdef extern from "sender_core.h" nogil:
         ATOMR_DURABLE
         ATOMR_STAGING
         ATOMR_FOREIGN
-        ATOMR_WHOLE
         ATOMR_DECLARED
         ATOMR_STARTING
         ATOMR_OPEN
@@ -66,9 +63,6 @@ cdef extern from "sender_core.h" nogil:
         ATOMR_REFUSED
         ATOMR_TOO_LARGE
         ATOMR_EMPTY
-        ATOMR_EXHAUSTED
-        ATOMR_TIMEOUT
-        ATOMR_INTERRUPTED
         ATOMR_MOVED
 
     ctypedef struct atomr_use:

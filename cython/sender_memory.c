@@ -2,7 +2,6 @@
 #include "sender_private.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 enum { SEGMENT_RESERVED = 255 /* numbered, and not yet made */ };
 enum { KEEP_FREE = 64 /* freed slots that rest before the oldest is used again */ };

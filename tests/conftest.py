@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -16,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent / "helpers"))
 
 import fake_cuda
 import placements
+from actions import eventually
 from leaks import Baseline, children
 from placements import PROCESSES, Placement
 from wire import open_fds, until
@@ -31,6 +34,12 @@ OPTIONS: dict[str, Any] = {"standby": "off", "allow_crash": True}
 
 #: What a CUDA device is made of: the fake driver, or a GPU.
 ENGINES = ("fake", pytest.param("gpu", marks=pytest.mark.gpu))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have programs that tests start listen to Ctrl-C, which jobs in the background of a shell are made to ignore."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -157,6 +166,25 @@ def device(system: an.System) -> Iterator[an.Device]:
     assert stats["state"] == "open"
     assert stats["restarts"] == 0
     system.dead_letters.clear()
+
+
+@pytest.fixture(scope="module")
+def threads(nothing_left: None) -> Iterator[an.System]:
+    """Lend a System whose host device is in this very process; the tests of a module share it."""
+    with an.System(isolation="thread", **OPTIONS) as made:
+        yield made
+
+
+@pytest.fixture
+def local(threads: an.System) -> Iterator[an.Device]:
+    """Lend a device in this very process, with nothing imported before and after."""
+    found = threads.device("host")
+    yield found
+    if found._foreign._imports:
+        gc.collect()
+    eventually(lambda: not found._foreign._imports)
+    assert len(found._foreign._ranges) == 0
+    threads.dead_letters.clear()
 
 
 @pytest.fixture

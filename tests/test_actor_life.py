@@ -439,10 +439,9 @@ def test_the_interpreter_ends_with_actors_at_work() -> None:
 
 def test_ctrl_c_interrupts_a_wait_and_closes_at_once() -> None:
     program = """
-        import signal, time
+        import time
         import atomr_native as an
 
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tests may have it ignored
 
         class Stuck(an.Actor):
             def receive(self, message):
@@ -469,10 +468,9 @@ def test_ctrl_c_interrupts_a_wait_and_closes_at_once() -> None:
 
 def test_ctrl_c_interrupts_a_sender_that_waits_for_room() -> None:
     program = """
-        import signal, threading
+        import threading
         import atomr_native as an
 
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tests may have it ignored
         gate = threading.Event()
 
         class Stuck(an.Actor):

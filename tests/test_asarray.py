@@ -1,21 +1,19 @@
-"""Arrays of other code as memory of the host device: what is shared, what is copied, and for how long."""
+"""Arrays of other code as memory of the host device: what is shared, what is copied, and what is ordered."""
 
 from __future__ import annotations
 
 import gc
-import os
-import pickle
 import random
-import signal
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import placements
 import pytest
 from actions import Gate, bits, eventually, fail, operand, poison
+from crowds import together
 from layouts import NAMES, filled
 
 import atomr_native as an
@@ -34,24 +32,6 @@ VIEWS: list[Callable[[np.ndarray], np.ndarray]] = [
 def placement(request: pytest.FixtureRequest) -> placements.Placement:
     """Return the host device in both isolations: GPUs are another test's."""
     return placements.resolve(request)
-
-
-@pytest.fixture(scope="module")
-def threads(nothing_left: None) -> Iterator[an.System]:
-    with an.System(isolation="thread", standby="off", allow_crash=True) as made:
-        yield made
-
-
-@pytest.fixture
-def local(threads: an.System) -> Iterator[an.Device]:
-    """Lend a device in this very process, with nothing imported before and after."""
-    found = threads.device("host")
-    yield found
-    if found._foreign._imports:
-        gc.collect()
-    eventually(lambda: not found._foreign._imports)
-    assert len(found._foreign._ranges) == 0
-    threads.dead_letters.clear()
 
 
 def address(ref: an.GpuRef) -> int:
@@ -309,190 +289,6 @@ def test_operands_that_share_bytes_are_refused(local: an.Device) -> None:
     assert c.numpy().tolist() == [1] * 4
 
 
-# ---- how long
-
-
-def test_the_owner_is_kept_for_handles_and_messages(local: an.Device) -> None:
-    x = np.arange(10.0)
-    gone = weakref.ref(x)
-    ref = local.asarray(x)
-    view = ref[2:4]
-    del x, ref
-    gc.collect()
-    assert view.numpy().tolist() == [2, 3]
-    with Gate(local.elementwise) as gate:
-        y = local.elementwise.run("x + 1", x=view)
-        del view
-        gc.collect()
-        assert gone() is not None
-        gate.open()
-        assert y.numpy().tolist() == [3, 4]
-    eventually(lambda: gone() is None)
-
-
-def test_the_owner_goes_at_once_where_nothing_uses_it(local: an.Device) -> None:
-    for _ in range(3):
-        x = np.arange(10.0)
-        gone = weakref.ref(x)
-        local.asarray(x).wait()
-        del x
-        gc.collect()
-        assert gone() is None
-
-
-def test_an_array_is_taken_up_again_with_its_messages(local: an.Device) -> None:
-    """Between two imports there is no handle, while a message is queued: the order holds all the same."""
-    x = np.zeros(8)
-    with Gate(local.elementwise) as gate:
-        first = local.asarray(x)
-        slot = first.allocation.slot
-        local.elementwise.run("x + 1", x=first, out=first)
-        del first
-        gc.collect()
-        again = local.asarray(x)
-        assert again.allocation.slot == slot
-        reply = local._memory.probe(again)
-        local.lane("reader").noop().ask().result(30)
-        assert not reply.done()
-        gate.open()
-        reply.result(30)
-    assert again.numpy().tolist() == [1] * 8
-
-
-def test_freeing(local: an.Device) -> None:
-    x = np.zeros(8)
-    ref, other = local.asarray(x), local.asarray(x[2:])
-    ref.free()
-    ref.free()
-    for handle in (ref, other):
-        with pytest.raises(an.GpuRefStale) as caught:
-            handle.numpy()
-        assert caught.value.reason == "freed"
-    again = local.asarray(x)
-    assert again.numpy().tolist() == [0] * 8
-    with Gate(local.elementwise) as gate:
-        local.elementwise.run("x + 1", x=again, out=again)
-        again.free()
-        made: list[an.GpuRef] = []
-        thread = threading.Thread(target=lambda: made.append(local.asarray(x)))
-        thread.start()
-        thread.join(0.05)
-        assert not made  # the order of what was freed and of what comes holds
-        gate.open()
-        thread.join(30)
-    assert made[0].numpy().tolist() == [1] * 8
-
-
-def test_stale_handles_keep_nothing(local: an.Device) -> None:
-    x = np.zeros(8)
-    gone = weakref.ref(x)
-    ref = local.asarray(x)
-    ref.free()
-    del x
-    gc.collect()
-    eventually(lambda: gone() is None)
-    assert not ref.valid
-
-
-def test_exports_of_imports(local: an.Device) -> None:
-    x = np.arange(6.0)
-    gone = weakref.ref(x)
-    ref = local.asarray(x)
-    view = np.from_dlpack(ref)
-    assert view.__array_interface__["data"][0] == x.__array_interface__["data"][0]
-    with ref.lend() as array:
-        array[0] = 50
-    assert x[0] == 50
-    del x, ref, array
-    gc.collect()
-    assert view.tolist() == [50, 1, 2, 3, 4, 5]
-    assert local.asarray(view, copy=False).numpy()[0] == 50
-    del view
-    gc.collect()
-    eventually(lambda: gone() is None)
-
-
-def test_a_name_does_not_own(local: an.Device) -> None:
-    x = np.arange(6.0)
-    ref = local.asarray(x)[1:]
-    name = pickle.loads(pickle.dumps(ref))
-    assert name.numpy().tolist() == [1, 2, 3, 4, 5]
-    assert name.memory_span() == ref.memory_span()
-    gone = weakref.ref(x)
-    del x, ref
-    gc.collect()
-    eventually(lambda: gone() is None)
-    with pytest.raises(an.GpuRefStale):
-        name.numpy()
-
-
-def test_a_lost_device_lets_go(make_system: Make) -> None:
-    device = make_system(isolation="thread").device("host")
-    x, y = np.arange(6.0), np.zeros(6)
-    gone = [weakref.ref(x), weakref.ref(y)]
-    refs = [device.asarray(x), device.asarray(y)]
-    del x, y
-    with Gate(device.elementwise):
-        device.elementwise.run("x + 1", x=refs[0], out=refs[1])
-    device.inject_fault("exit")
-    eventually(lambda: device.stats()["state"] == "lost")
-    eventually(lambda: all(r() is None for r in gone))
-    with pytest.raises(an.DeviceLost):
-        refs[0].numpy()
-
-
-def test_closing_lets_go(make_system: Make) -> None:
-    system = make_system(isolation="thread")
-    device = system.device("host")
-    x, lent = np.arange(6.0), np.arange(3.0)
-    gone = [weakref.ref(x), weakref.ref(lent)]
-    ref, view = device.asarray(x), np.from_dlpack(device.asarray(lent))
-    del x, lent
-    system.close()
-    gc.collect()
-    assert gone[0]() is None
-    assert view.tolist() == [0, 1, 2]
-    with pytest.raises(an.ActorStopped):
-        device.asarray(np.zeros(3))
-    del view
-    gc.collect()
-    assert gone[1]() is None
-    assert not ref.valid
-
-
-def test_a_forked_child_lets_the_parents_be(local: an.Device) -> None:
-    x = np.arange(6.0)
-    ref = local.asarray(x)
-    if (child := os.fork()) == 0:
-        status = 1
-        try:
-            with pytest.raises(an.DeviceLost):
-                local.asarray(x)
-            del ref
-            gc.collect()
-            status = 0 if x.tolist() == [0, 1, 2, 3, 4, 5] else 2
-        finally:
-            os._exit(status)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert ref.numpy().tolist() == x.tolist()
-
-
-def test_owners_with_destructors_that_use_the_device(local: an.Device) -> None:
-    seen: list[Any] = []
-
-    class Talkative(np.ndarray[Any, Any]):
-        def __del__(self) -> None:
-            if self.base is None or self.shape == (7,):
-                seen.append(local.asarray(np.arange(3.0)).numpy().tolist())
-
-    x = np.arange(7.0).view(Talkative)
-    y = local.elementwise.run("x + 1", x=local.asarray(x))
-    del x
-    gc.collect()
-    y.wait()
-    eventually(lambda: seen == [[0, 1, 2]])
-
-
 def test_many_imports(local: an.Device) -> None:
     base = np.zeros((5000, 4))
     refs = [local.asarray(row) for row in base]  # more than there are segments
@@ -510,21 +306,16 @@ def test_many_imports(local: an.Device) -> None:
 def test_threads_that_import_the_same(local: an.Device) -> None:
     base = np.zeros(64)
     actors = [ElementwiseActor(local, f"importer {i}") for i in range(4)]
-    failures: list[BaseException] = []
 
     def work(number: int) -> None:
         rng = random.Random(number)
-        try:
-            for _ in range(60):
-                start = rng.randrange(60)
-                ref = local.asarray(base[start : rng.randrange(start + 1, 64)])
-                actors[number].run("x + 1", x=ref, out=ref)
-                if rng.random() < 0.2:
-                    ref.wait()
-        except BaseException as error:
-            failures.append(error)
+        for _ in range(60):
+            start = rng.randrange(60)
+            ref = local.asarray(base[start : rng.randrange(start + 1, 64)])
+            actors[number].run("x + 1", x=ref, out=ref)
+            if rng.random() < 0.2:
+                ref.wait()
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
     expected = np.zeros(64)
     for i in range(4):
         rng = random.Random(i)
@@ -532,11 +323,7 @@ def test_threads_that_import_the_same(local: an.Device) -> None:
             start = rng.randrange(60)
             expected[start : rng.randrange(start + 1, 64)] += 1
             rng.random()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert failures == []
+    together(work, range(4))
     np.testing.assert_array_equal(local.asarray(base).numpy(), expected)
 
 
@@ -573,19 +360,6 @@ def test_windows_against_numpy(local: an.Device) -> None:
                 kept.clear()
         np.testing.assert_array_equal(local.asarray(base).numpy(), twin)
         assert base.tolist() == twin.tolist()
-
-
-def test_without_a_worker_it_waits_for_the_next(make_system: Make) -> None:
-    """In process placement only a copy is possible, also while the device restarts."""
-    device = make_system().device("host")
-    os.kill(device.worker_pid or 0, signal.SIGKILL)
-    assert device.asarray(np.arange(3.0)).numpy().tolist() == [0, 1, 2]
-    host = device.host_array(3)
-    ref = device.asarray(host, copy=False)
-    os.kill(device.worker_pid or 0, signal.SIGKILL)
-    ref.fill(3)
-    ref.wait()
-    assert host.tolist() == [3, 3, 3]
 
 
 def test_a_failure_that_nobody_waits_for(local: an.Device, threads: an.System) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 import placements
 import pytest
 from actions import Gate, bits, eventually, operand, poison
+from crowds import together
 from cuda_arrays import Array, Block, DlpackArray, Library
 from layouts import NAMES, filled
 
@@ -477,26 +478,17 @@ def test_closing_lets_go(parent_engine: str, isolation: Any, library: Library) -
 def test_threads_that_import_and_let_go(device: an.Device, library: Library) -> None:
     block = Block(library, 64 << 10, "plain")
     library.write(block.address, bytes(64 << 10))
-    failures: list[BaseException] = []
 
     def work(number: int) -> None:
-        try:
-            for turn in range(40):
-                own = library.array(np.full(64, number, np.uint8))
-                x = Array(library, (64,), np.uint8, None, (1,), 64 * number, block)
-                shared, mine = device.asarray(x, copy=False), device.asarray(own, copy=False)
-                device.elementwise.run("x + y", x=shared, y=mine, out=shared)
-                if turn % 7 == 0:
-                    shared.wait()
-        except BaseException as error:
-            failures.append(error)
+        for turn in range(40):
+            own = library.array(np.full(64, number, np.uint8))
+            x = Array(library, (64,), np.uint8, None, (1,), 64 * number, block)
+            shared, mine = device.asarray(x, copy=False), device.asarray(own, copy=False)
+            device.elementwise.run("x + y", x=shared, y=mine, out=shared)
+            if turn % 7 == 0:
+                shared.wait()
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-    assert failures == []
+    together(work, range(4))
     device.asarray(Array(library, (256,), np.uint8, None, (1,), 0, block)).wait()
     found = np.frombuffer(library.read(block.address, 256), np.uint8).reshape(4, 64)
     np.testing.assert_array_equal(found[:, 0], np.arange(4) * 40 % 256)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 from actions import Gate
+from crowds import together
 
 import atomr_native as an
 
@@ -44,27 +44,17 @@ def test_reused_memory_is_not_seen_by_who_had_it(device: an.Device) -> None:
 
 
 def test_many_threads_allocate_write_read_and_free(device: an.Device) -> None:
-    errors: list[BaseException] = []
-
     def work(seed: int) -> None:
-        try:
-            random_ = random.Random(seed)
-            mine: list[tuple[int, an.GpuRef]] = []
-            for i in range(120):
-                value = seed * 1000 + i
-                mine.append((value, device.full((random_.randrange(1, 60) * 53,), value, "int64")))
-                if len(mine) > 8 or random_.random() < 0.3:
-                    value, ref = mine.pop(random_.randrange(len(mine)))
-                    assert (device.copy(ref).numpy() == value).all()
-        except BaseException as error:
-            errors.append(error)
+        random_ = random.Random(seed)
+        mine: list[tuple[int, an.GpuRef]] = []
+        for i in range(120):
+            value = seed * 1000 + i
+            mine.append((value, device.full((random_.randrange(1, 60) * 53,), value, "int64")))
+            if len(mine) > 8 or random_.random() < 0.3:
+                value, ref = mine.pop(random_.randrange(len(mine)))
+                assert (device.copy(ref).numpy() == value).all()
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert not errors
+    together(work, range(4))
 
 
 def test_the_limit_is_a_limit_and_the_error_says_all(make_system: Make, isolation: str) -> None:

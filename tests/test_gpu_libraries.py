@@ -6,7 +6,6 @@ import gc
 import importlib.util
 import subprocess
 import sys
-import threading
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -16,6 +15,7 @@ import placements
 import pytest
 import scripts
 from actions import bits, eventually
+from crowds import together
 from layouts import NAMES, filled
 
 import atomr_native as an
@@ -319,25 +319,15 @@ def test_messages_and_torch_take_turns(device: an.Device, torch: Any) -> None:
 
 
 def test_threads_of_torch(device: an.Device, torch: Any) -> None:
-    failures: list[BaseException] = []
-
     def work(number: int) -> None:
-        try:
-            with torch.cuda.stream(torch.cuda.Stream()):
-                for turn in range(50):
-                    x = torch.full((5000,), float(number * 100 + turn), device="cuda")
-                    y = device.elementwise.run("x + 1", x=device.asarray(x, copy=False))
-                    back = torch.from_dlpack(y)
-                    assert bool((back == number * 100 + turn + 1).all())
-        except BaseException as error:
-            failures.append(error)
+        with torch.cuda.stream(torch.cuda.Stream()):
+            for turn in range(50):
+                x = torch.full((5000,), float(number * 100 + turn), device="cuda")
+                y = device.elementwise.run("x + 1", x=device.asarray(x, copy=False))
+                back = torch.from_dlpack(y)
+                assert bool((back == number * 100 + turn + 1).all())
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(240)
-    assert failures == []
+    together(work, range(4))
 
 
 # ---- CuPy

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from actions import Gate, building_plan, eventually, operand
+from crowds import alongside
 from placements import Placement
 
 import atomr_native as an
@@ -88,24 +89,15 @@ def test_senders_block_until_there_is_room_and_nothing_is_lost(
     counts = [device.zeros(1, "int64") for _ in range(n)]
     total = device.zeros(1, "int64")
     plan = device.elementwise.plan("x = x + 1; t = t + 1", x=total, t=counts[0]).wait()
-    errors: list[BaseException] = []
 
     def send(mine: an.GpuRef) -> None:
-        try:
-            for _ in range(each):
-                plan.tell(x=mine, t=total)
-        except BaseException as error:
-            errors.append(error)
+        for _ in range(each):
+            plan.tell(x=mine, t=total)
 
     gate = Gate(device.elementwise)
-    threads = [threading.Thread(target=send, args=(ref,)) for ref in counts]
-    for thread in threads:
-        thread.start()
-    eventually(lambda: device.stats()["actors"]["elementwise"]["cells_in_use"] >= 32)
-    gate.open()
-    for thread in threads:
-        thread.join(60)
-    assert not errors
+    with alongside(send, counts):
+        eventually(lambda: device.stats()["actors"]["elementwise"]["cells_in_use"] >= 32)
+        gate.open()
     assert total.numpy() == [n * each]
     assert [int(ref.numpy()[0]) for ref in counts] == [each] * n
     assert device.stats()["actors"]["elementwise"]["sent"] == n * each + 1

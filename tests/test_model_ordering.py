@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from crowds import together
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from placements import Placement
@@ -138,27 +139,8 @@ def test_senders_in_turn(bench: Bench, seed: int) -> None:
             with turn:
                 pair.step(*step)
 
-    run_all(send, 5)
+    together(send, range(5))
     pair.check()
-
-
-def run_all(target: Any, n: int) -> None:
-    failures: list[BaseException] = []
-
-    def guarded(number: int) -> None:
-        try:
-            target(number)
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=guarded, args=(i,)) for i in range(n)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-        assert not thread.is_alive()
-    if failures:
-        raise failures[0]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -191,7 +173,7 @@ def test_senders_that_race(bench: Bench, seed: int) -> None:
             reply = bench.actors[lane].ask(request)
             tickets[number, i] = (reply.lane, reply.ticket)
 
-    run_all(send, threads)
+    together(send, range(threads))
     final = {name: int(shared[name].numpy()[0]) for name in names}
     found = [ref.numpy() for ref in seen]
     graph: dict[tuple[int, int], set[tuple[int, int]]] = {(t, i): set() for t in range(threads) for i in range(each)}

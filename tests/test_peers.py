@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import scripts
 from actions import Gate, bits, eventually, poison
+from crowds import together
 from layouts import NAMES, filled
 
 import atomr_native as an
@@ -158,23 +159,14 @@ def test_it_is_ordered_with_the_messages_of_the_target(pair: tuple[an.Device, an
 
 def test_the_source_is_not_reused_meanwhile(pair: tuple[an.Device, an.Device]) -> None:
     source, target = pair
-    failures: list[BaseException] = []
 
     def churn(number: int) -> None:
-        try:
-            for turn in range(25):
-                value = float(100 * number + turn)
-                made = target.copy(source.full((5000,), value, "float64"))
-                assert (made.numpy() == value).all()
-        except BaseException as error:
-            failures.append(error)
+        for turn in range(25):
+            value = float(100 * number + turn)
+            made = target.copy(source.full((5000,), value, "float64"))
+            assert (made.numpy() == value).all()
 
-    threads = [threading.Thread(target=churn, args=(i,)) for i in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-    assert failures == []
+    together(churn, range(3))
 
 
 def test_restarts_of_either_side(system: an.System, pair: tuple[an.Device, an.Device]) -> None:

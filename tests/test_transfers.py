@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from actions import Gate, bits, eventually, poison
+from crowds import together
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from layouts import dtypes, filled, keys
@@ -349,26 +350,16 @@ def test_close_in_the_middle(tiny: None, placement: Placement, make_system: Make
 
 
 def test_many_threads_share_few_pieces(pieces: an.Device) -> None:
-    errors = []
-
     def work(seed: int) -> None:
-        try:
-            out = np.empty(4000, np.uint8)
-            mine = pieces.empty(4000, "uint8")
-            for i in range(8):
-                x = data(4000, 100 * seed + i)
-                ref = pieces.put(x, out=mine) if i % 2 else pieces.put(x.reshape(40, 100).T, durable=bool(i % 3))
-                found = pieces.get(ref, out) if i % 2 else np.ascontiguousarray(ref.numpy().T).ravel()
-                assert np.array_equal(found, x)
-        except BaseException as error:
-            errors.append(error)
+        out = np.empty(4000, np.uint8)
+        mine = pieces.empty(4000, "uint8")
+        for i in range(8):
+            x = data(4000, 100 * seed + i)
+            ref = pieces.put(x, out=mine) if i % 2 else pieces.put(x.reshape(40, 100).T, durable=bool(i % 3))
+            found = pieces.get(ref, out) if i % 2 else np.ascontiguousarray(ref.numpy().T).ravel()
+            assert np.array_equal(found, x)
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors
+    together(work, range(6))
     most = pieces._core.pool_stats(STAGING)["total"]
     assert most <= 64 << 20
 

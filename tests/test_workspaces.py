@@ -5,6 +5,7 @@ That a message finds the workspace which was the last before it is shown in test
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import signal
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from actions import Gate, eventually
+from crowds import alongside
 from placements import Placement
 
 import atomr_native as an
@@ -241,29 +243,18 @@ def test_many_restarts_while_lanes_grow(worker_process: Placement, make_system: 
     system = make_system(max_restarts=100, standby="warm")
     device = system.device()
     stop = threading.Event()
-    wrong: list[BaseException] = []
 
     def work(name: str) -> None:
         lane, nbytes = device.lane(name), 256
         while not stop.is_set() and nbytes < MIB:
-            try:
+            with contextlib.suppress(an.DeviceFault, an.GpuRefStale):
                 run(lane, nbytes)
                 nbytes += 256
-            except (an.DeviceFault, an.GpuRefStale):
-                pass
-            except BaseException as error:
-                wrong.append(error)
-                return
 
-    threads = [threading.Thread(target=work, args=(name,)) for name in "ab"]
-    for thread in threads:
-        thread.start()
-    for _ in range(5):
-        kill(device)
-    stop.set()
-    for thread in threads:
-        thread.join(60)
-    assert not wrong
+    with alongside(work, "ab"):
+        for _ in range(5):
+            kill(device)
+        stop.set()
     for name in "ab":
         device.lane(name).noop().ask().result(30)
     assert of_worker(device) == of_parent(device)

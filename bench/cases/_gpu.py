@@ -1,7 +1,7 @@
 """What the cases of CUDA devices share: the kernel and the matmul that everybody runs, and how they are sent.
 
-The kernel is ``x = x * m + a`` over 32 float64: one block, three arguments.  The C programs launch the very machine
-code that the library's plan launches.  The matmul is 32x32x32 bfloat16 with a bias.
+The kernel is ``x = x * m + a`` over 32 float64: one block, four arguments (the last says how many elements).  The C
+programs launch the very machine code that the library's plan launches.  The matmul is 32x32x32 bfloat16 with a bias.
 """
 
 from __future__ import annotations
@@ -220,7 +220,7 @@ def program_command(setup: Setup, name: str) -> Iterator[list[str]]:
     target = Target(f"sm_{major}{minor}{'a' if major == 9 else ''}", 1)
     made: Any = build_plan(kernel(setup, "process").plan.spec.to_json(), target).run
     (launch,) = made.launches
-    if launch.arguments != (("operand", 0), ("float64", 0), ("float64", 1)) or launch.grid != (1, 1, 1):
+    if launch.arguments != (("operand", 0), ("float64", 0), ("float64", 1), ("uint64", 32)) or launch.grid != (1, 1, 1):
         raise AssertionError(f"the C programs launch another kernel than this: {launch}")
     with tempfile.TemporaryDirectory() as folder:
         image, order = Path(folder, "kernel.cubin"), Path(folder, "order.cubin")

@@ -128,12 +128,12 @@ def _sustained(setup: Setup, make: Callable[..., Sends], count: int, one: str, t
 
 
 def sustained_kernel(setup: Setup) -> None:
-    """Time per kernel of three arguments, told one after the other, until the last is done.
+    """Time per small kernel, told one after the other, until the last is done.
 
-    ``x = x * m + a``, 32 float64. 4000 a sample, in the peers 1000 with one wait. One lane, and four with an array
-    of its own each. C launches the same machine code; "core only" is the library's own core in C, without Python
-    and in one process. "Numba kernel" is the same in Numba, told by its plan. The peers' kernels do the same,
-    compiled by them.
+    ``x = x * m + a``, 32 float64: four arguments, three in the peers' and Numba's kernels. 4000 a sample, in the
+    peers 1000 with one wait. One lane, and four with an array of its own each. C launches the same machine code;
+    "core only" is the library's own core in C, without Python and in one process. "Numba kernel" is the same in
+    Numba, told by its plan. The peers' kernels do the same, compiled by them.
     """
     count, few = setup.count(4000), setup.count(EVERY)
     one, threads = "C cuLaunchKernel", "C cuLaunchKernel, 4 threads"

@@ -1,6 +1,8 @@
 /* cuLaunchKernel in a loop: alone, with a synchronize each, from four threads, and on streams in turn. */
 #include "loops.h"
 
+enum { KERNEL_ELEMENTS = 32 };
+
 static CUfunction kernel;
 static unsigned threads_of_block;
 static CUdeviceptr arrays[THREADS]; /* one each; the loops of dependent kernels share the first */
@@ -18,7 +20,8 @@ void set_kernel(const char *cubin, const char *function, unsigned block) {
 
 static void launch(int stream, int array) {
     double one = 1.0, zero = 0.0;
-    void *arguments[] = {&arrays[array], &one, &zero};
+    uint64_t elements = KERNEL_ELEMENTS;
+    void *arguments[] = {&arrays[array], &one, &zero, &elements};
     ok(driver->cuLaunchKernel(kernel, 1, 1, 1, threads_of_block, 1, 1, 0, streams[stream], arguments, NULL),
        "cuLaunchKernel");
 }

@@ -13,7 +13,7 @@
 #include "sender_core.h"
 #include "serve.h"
 
-enum { LANES = 4, SEGMENT = 64 << 20, DEPENDENT = 20000, MAP = 2 };
+enum { LANES = 4, SEGMENT = 64 << 20, DEPENDENT = 20000, MAP = 2, ELEMENTS = 32 };
 
 static const atomr_driver *driver;
 static atomr_cuda *cuda;
@@ -26,7 +26,8 @@ static CUdeviceptr arrays[LANES];
 static int enqueue(CUfunction kernel, unsigned block, const atomr_call *call) {
     void *x = call->pointers[0];
     uint64_t m = call->scalars[0], a = call->scalars[1];
-    void *arguments[] = {&x, &m, &a};
+    uint64_t elements = ELEMENTS; /* the kernels of integers have no such parameter, and do not get it */
+    void *arguments[] = {&x, &m, &a, &elements};
     return driver->cuLaunchKernel(kernel, 1, 1, 1, block, 1, 1, 0, atomr_cuda_stream(cuda, call->lane), arguments,
                                   NULL) != CUDA_SUCCESS;
 }

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 from actions import eventually
 
@@ -74,6 +75,16 @@ def restart(device: an.Device) -> None:
     generation = device.generation
     kill(device)
     await_generation(device, generation + 1)
+
+
+def filled(device: an.Device, value: float, *, durable: bool = True, size: int = 64) -> an.GpuRef:
+    """Put an array of one value, and wait for it."""
+    return device.put(np.full(size, value), durable=durable).wait()
+
+
+def stray(device: an.Device, ref: an.GpuRef, value: float) -> None:
+    """Write the first half of memory that a message only says to read."""
+    send(device.lane("stray"), ref, half=value, access=READ).result(60)
 
 
 class Moments:

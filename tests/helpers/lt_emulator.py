@@ -27,6 +27,7 @@ from atomr_native.worker.host.matmul_general import round_bits
 HERE = Path(__file__).resolve().parent
 SOURCES = HERE.parents[1] / "cython"
 TYPES = {number: DTYPES[name] for name, (number, _) in tables.TYPES.items()}
+PLAN = ("matmul_plan", "matmul_describe", "matmul_run", "cublaslt")
 NOT_RUN, UNSUPPORTED = 14, 2
 
 
@@ -258,7 +259,7 @@ class Rig:
         fake_c = HERE / "fake_cublaslt.c"
         self.fake_path = compile_shared(folder / "libfake_cublaslt.so", [fake_c])
         plan_path = compile_shared(
-            folder / "libplan.so", [fake_c, source("matmul_plan.c"), source("cublaslt.c")], "-DBACKEND"
+            folder / "libplan.so", [fake_c, *(source(f"{name}.c") for name in PLAN)], "-DBACKEND"
         )
         self.fake, self.plan = ctypes.CDLL(str(self.fake_path)), ctypes.CDLL(str(plan_path))
         self.records: list[Record] = []
@@ -266,8 +267,7 @@ class Rig:
         self.compute: Callable[[Record], None] = emulate
         self._callback = Callback(self._matmul)
         ctypes.c_void_p.in_dll(self.fake, "fake_matmul").value = ctypes.cast(self._callback, ctypes.c_void_p).value
-        for name in ("atomr_matmul_workspace", "atomr_matmul_algo"):
-            getattr(self.plan, name).restype = ctypes.c_void_p
+        self.plan.atomr_matmul_workspace.restype = ctypes.c_void_p
         self.owner = ctypes.c_void_p()
         self.failure = Failure()
         code = self.plan.atomr_blas_lt_open(

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
 from actions import eventually
 
@@ -23,9 +24,18 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
 
 
-def start(code: str, *arguments: str) -> subprocess.Popen[str]:
+class Program(subprocess.Popen[str]):
+    """A process that does not outlive the test which it fails."""
+
+    def __exit__(self, kind: Any, value: Any, traceback: Any) -> None:
+        if kind is not None:
+            self.kill()
+        super().__exit__(kind, value, traceback)
+
+
+def start(code: str, *arguments: str) -> Program:
     """Start ``python -c`` with warnings as errors."""
-    return subprocess.Popen(
+    return Program(
         [sys.executable, *OPTIONS, "-c", textwrap.dedent(code), *arguments],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(),
     )  # fmt: skip

@@ -17,7 +17,7 @@
 enum { RIG_WORDS = 8, RIG_HALF = 4, RIG_NBYTES = RIG_WORDS * 8, RIG_SEGMENTS = 8, RIG_SCALARS = 4 };
 /* Plans: RIG_MIX + number of operands. */
 enum { RIG_NOOP = 0, RIG_SEQUENCE = 1, RIG_MIX = 1000 };
-enum { RIG_OP_FAILS = 1, RIG_OP_SLOW = 2, RIG_OP_PARTIAL = 4 };
+enum { RIG_OP_FAILS = 1, RIG_OP_SLOW = 2 };
 enum { RIG_FOREVER = 60 }; /* seconds, where a lost wake-up must not be hidden by a timeout */
 
 /* What the operation number `n` has seen: shared with a forked worker. */
@@ -286,6 +286,42 @@ static inline int rig_outcome(rig *r, atomr_reply *reply) {
     CHECK(code < ATOMR_CODES && (!reply->verdict || code != ATOMR_OK));
     atomr_reply_drop(r->s, reply);
     return code;
+}
+
+/* A worker that is only its memory, which the test writes. */
+typedef struct {
+    int fd;
+    void *w;
+} rig_paper;
+
+static inline void rig_attach_paper(rig *r, rig_paper *p) {
+    p->fd = atomr_memfd("paper", atomr_w_bytes());
+    CHECK(p->fd >= 0);
+    p->w = mmap(NULL, atomr_w_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, p->fd, 0);
+    CHECK(p->w != MAP_FAILED);
+    atomr_w_init(p->w);
+    CHECK_EQ(atomr_memfd_seal(p->fd), 0);
+    CHECK_EQ(atomr_sender_attach(r->s, p->fd, atomr_w_bytes()), 0);
+    atomr_sender_set_state(r->s, ATOMR_OPEN);
+}
+
+static inline void rig_detach_paper(rig_paper *p) {
+    munmap(p->w, atomr_w_bytes());
+    close(p->fd);
+}
+
+/* A plan that holds up its lane, as a call of the driver may, until the test opens the gate. */
+typedef struct {
+    _Atomic int entered, open;
+    int code; /* what the run returns */
+} rig_gate;
+
+static inline int rig_run_gate(void *context, const atomr_call *call, atomr_failure *failure) {
+    rig_gate *g = context;
+    (void)call, (void)failure;
+    atomic_store(&g->entered, 1);
+    while (!atomic_load(&g->open)) usleep(50);
+    return g->code;
 }
 
 /* A hang is a failure, and says where. */

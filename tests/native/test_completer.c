@@ -1,20 +1,9 @@
 /* Asynchronous completion: coalesced values, and nobody forgotten while a lane is stuck or idle. */
+#include <sys/eventfd.h>
+
 #include "rig.h"
 
 enum { PLAN_GATE = 2 };
-
-/* A plan that holds up its lane until the test opens the gate. */
-typedef struct {
-    _Atomic int entered, open;
-} gate;
-
-static int run_gate(void *context, const atomr_call *call, atomr_failure *failure) {
-    gate *g = context;
-    (void)call, (void)failure;
-    atomic_store(&g->entered, 1);
-    while (!atomic_load(&g->open)) usleep(50);
-    return ATOMR_OK;
-}
 
 static void open_gpu(rig *r, uint32_t cells, unsigned n_lanes, uint64_t seed) {
     rig_open(r, cells, n_lanes, seed);
@@ -67,7 +56,7 @@ static void test_blocked_lane_owes_nobody(void) {
     for (unsigned queued = 1; queued < 15; queued += 3) {
         rig r;
         open_gpu(&r, 256, 2, 42);
-        gate g = {0};
+        rig_gate g = {0};
         rig_buffer b = rig_alloc(&r, ATOMR_VOLATILE, RIG_NBYTES);
         atomr_use use = rig_overwrites(&b);
         const uint64_t scalars[RIG_SCALARS] = {0};
@@ -77,7 +66,7 @@ static void test_blocked_lane_owes_nobody(void) {
         use = rig_overwrites(&b);
         CHECK_EQ(rig_mix_send(&r, 1, 1, &use, 1, 0, 0, NULL, NULL), ATOMR_DONE);
         rig_make_worker(&r);
-        CHECK_EQ(atomr_worker_add_plan(r.k, PLAN_GATE, run_gate, &g, 1, 0), 0);
+        CHECK_EQ(atomr_worker_add_plan(r.k, PLAN_GATE, rig_run_gate, &g, 1, 0), 0);
         CHECK_EQ(atomr_sender_attach(r.s, atomr_worker_w_fd(r.k), atomr_w_bytes()), 0);
         rig_share(&r);
         rig_go(&r);
@@ -178,6 +167,46 @@ static void test_completion_meets_sleepy_completer(void) {
     rig_close(&r);
 }
 
+static uint64_t rung(int fd) {
+    uint64_t n = 0;
+    return read(fd, &n, sizeof n) == sizeof n ? n : 0;
+}
+
+/* The completer has read an older completion than the sender, which raises `wake_at` past two event loops and says
+ * so in `rewake`: what the completer makes of that with its older number must not be the last that it does for them. */
+static void test_completer_is_behind_the_sender(void) {
+    rig r;
+    rig_open(&r, 64, 1, 47);
+    rig_make_worker(&r);
+    CHECK_EQ(atomr_sender_attach(r.s, atomr_worker_w_fd(r.k), atomr_w_bytes()), 0);
+    rig_share(&r);
+    CHECK_EQ(atomr_worker_open_lane(r.k, 0), 0); /* and never told to go: this test is lane and completer */
+    atomr_sender_set_state(r.s, ATOMR_OPEN);
+    atomr_lane *l = atomr_lane_at(r.k, 0);
+    int fds[4];
+    for (unsigned i = 1; i < 4; i++) {
+        fds[i] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        CHECK_EQ(atomr_worker_subscribe(r.k, i, dup(fds[i])), 0);
+        CHECK_EQ(rung(fds[i]), 1); /* for the subscription itself */
+        CHECK_EQ(rig_send(&r, 0, RIG_NOOP, NULL, 0, NULL, 0, NULL, NULL), ATOMR_DONE);
+        CHECK(!atomr_want(r.s, 0, i, i));
+    }
+    atomic_store(&l->w->completed, 3);
+    atomr_lock(r.s);
+    atomr_update_wake(r.s, 0);
+    atomr_unlock(r.s);
+    atomr_published(l, 1);
+    CHECK_EQ(rung(fds[1]), 1);
+    atomr_published(l, 3);
+    for (unsigned i = 2; i < 4; i++) CHECK_EQ(rung(fds[i]), 1);
+    atomr_published(l, 3);
+    for (unsigned i = 1; i < 4; i++) {
+        CHECK_EQ(rung(fds[i]), 0);
+        close(fds[i]);
+    }
+    rig_close(&r);
+}
+
 /* Stopping lets what was launched finish, and says so. */
 static void test_stop_finishes_what_was_launched(void) {
     for (uint64_t seed = 50; seed < 60; seed++) {
@@ -250,6 +279,7 @@ int main(int argc, char **argv) {
     RUN(test_failures_wait_their_turn);
     RUN(test_completer_wakes);
     RUN(test_completion_meets_sleepy_completer);
+    RUN(test_completer_is_behind_the_sender);
     RUN(test_stop_finishes_what_was_launched);
     RUN(test_late_lane);
     RUN(test_late_lane_gpu);

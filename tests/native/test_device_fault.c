@@ -115,22 +115,9 @@ static void test_fault_while_busy(void) {
     settle(&x, 12);
 }
 
-/* A run that holds its lane up, as a call of the driver may. */
-typedef struct {
-    _Atomic int entered, open;
-} gate;
-
-static int run_gate(void *context, const atomr_call *call, atomr_failure *failure) {
-    gate *g = context;
-    (void)call, (void)failure;
-    atomic_store(&g->entered, 1);
-    while (!atomic_load(&g->open)) usleep(50);
-    return ATOMR_LIBRARY_ERROR; /* of the fault, as it turns out: not what becomes of this message */
-}
-
 static void *open_gate(void *g) {
     usleep(20000);
-    atomic_store(&((gate *)g)->open, 1);
+    atomic_store(&((rig_gate *)g)->open, 1);
     return NULL;
 }
 
@@ -138,8 +125,8 @@ static void *open_gate(void *g) {
 static void test_fault_while_lanes_wait(void) {
     device x;
     open_device(&x, 4, 72);
-    gate g = {0};
-    CHECK_EQ(atomr_worker_add_plan(x.r.k, PLAN_STUCK, run_gate, &g, 1, 0), 0);
+    rig_gate g = {.code = ATOMR_LIBRARY_ERROR}; /* of the fault, as it turns out: not what becomes of the message */
+    CHECK_EQ(atomr_worker_add_plan(x.r.k, PLAN_STUCK, rig_run_gate, &g, 1, 0), 0);
     rig_buffer b = rig_alloc(&x.r, ATOMR_VOLATILE, RIG_NBYTES);
     go(&x);
     CHECK(send(&x, 2, NULL));

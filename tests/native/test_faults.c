@@ -3,24 +3,12 @@
 
 typedef struct {
     rig r;
-    int fd;
-    void *w;
+    rig_paper worker;
     atomr_fault_report report;
 } paper;
 
 enum { MOST = 16 };
 static atomr_reply replies[MOST];
-
-static void paper_attach(paper *x) {
-    x->fd = atomr_memfd("paper", atomr_w_bytes());
-    CHECK(x->fd >= 0);
-    x->w = mmap(NULL, atomr_w_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, x->fd, 0);
-    CHECK(x->w != MAP_FAILED);
-    atomr_w_init(x->w);
-    CHECK_EQ(atomr_memfd_seal(x->fd), 0);
-    CHECK_EQ(atomr_sender_attach(x->r.s, x->fd, atomr_w_bytes()), 0);
-    atomr_sender_set_state(x->r.s, ATOMR_OPEN);
-}
 
 static void paper_open(paper *x, unsigned n_lanes) {
     memset(x, 0, sizeof *x);
@@ -28,23 +16,22 @@ static void paper_open(paper *x, unsigned n_lanes) {
     rig_open(&x->r, 64, n_lanes, 1);
     for (int pool = 0; pool < ATOMR_POOLS; pool++) rig_segment(&x->r, pool, 1 << 14);
     rig_start_log(64);
-    paper_attach(x);
+    rig_attach_paper(&x->r, &x->worker);
 }
 
 static void paper_close(paper *x) {
-    munmap(x->w, atomr_w_bytes());
-    close(x->fd);
+    rig_detach_paper(&x->worker);
     atomr_fault_report_release(&x->report);
     rig_close(&x->r);
 }
 
 static void progress(paper *x, unsigned lane, uint64_t completed, uint64_t claimed) {
-    atomic_store(&atomr_wlane_at(x->w, lane)->claimed, claimed);
-    atomic_store(&atomr_wlane_at(x->w, lane)->completed, completed);
+    atomic_store(&atomr_wlane_at(x->worker.w, lane)->claimed, claimed);
+    atomic_store(&atomr_wlane_at(x->worker.w, lane)->completed, completed);
 }
 
 static void report_failure(paper *x, unsigned lane, uint64_t ticket) {
-    atomr_wlane *w = atomr_wlane_at(x->w, lane);
+    atomr_wlane *w = atomr_wlane_at(x->worker.w, lane);
     const uint32_t n = atomic_load(&w->errors);
     w->ring[n % ATOMR_ERRORS] = (atomr_error){.ticket = ticket, .code = ATOMR_LIBRARY_ERROR, .status = 7};
     atomic_store(&w->errors, n + 1);
@@ -53,9 +40,8 @@ static void report_failure(paper *x, unsigned lane, uint64_t ticket) {
 static void die(paper *x) {
     atomr_fault_report_release(&x->report);
     CHECK_EQ(atomr_sender_fault(x->r.s, ATOMR_DEVICE_FAULT, 3, "gone", &x->report), 0);
-    munmap(x->w, atomr_w_bytes());
-    close(x->fd);
-    paper_attach(x);
+    rig_detach_paper(&x->worker);
+    rig_attach_paper(&x->r, &x->worker);
 }
 
 static uint64_t commit(paper *x, unsigned lane, unsigned at, uint32_t group, const atomr_use *uses, unsigned n) {
@@ -150,7 +136,7 @@ static void test_likely_suspects_come_first(void) {
     progress(&x, 0, 0, 1);
     progress(&x, 1, 1, 3);
     progress(&x, 3, 0, 1);
-    atomr_fault_note *note = &((atomr_wheader *)x.w)->fault;
+    atomr_fault_note *note = &((atomr_wheader *)x.worker.w)->fault;
     memset(note, 0xee, sizeof *note); /* no text ends, and it was never said that it is whole */
     die(&x);
     CHECK(!x.report.cause.told);
@@ -160,7 +146,7 @@ static void test_likely_suspects_come_first(void) {
     CHECK(s[1].lane == 3 && s[1].ticket == 1 && s[1].likely);
     CHECK(s[2].lane == 0 && s[2].ticket == 1 && !s[2].likely);
     CHECK(s[3].lane == 1 && s[3].ticket == 3 && !s[3].likely);
-    note = &((atomr_wheader *)x.w)->fault;
+    note = &((atomr_wheader *)x.worker.w)->fault;
     memset(note, 0xee, sizeof *note);
     atomic_store(&note->state, ATOMR_NOTE_WHOLE);
     die(&x);
@@ -211,7 +197,7 @@ static void test_torn_without_a_handle(void) {
         send(&x, 0, 2, &from_d, 1);
         send(&x, 1, 3, &from_e, 1);
         CHECK_EQ(atomr_free(x.r.s, d.slot, d.generation), ATOMR_DONE);
-        atomr_wheader *h = x.w;
+        atomr_wheader *h = x.worker.w;
         if (poisoned == 1) {
             report_failure(&x, 0, 1);
             atomic_store(&h->poisoned[17], (uint64_t)d.slot << 32 | d.generation);

@@ -157,14 +157,6 @@ static void test_fork(void) {
     free(dst);
 }
 
-static void test_parallel(void) {
-    unsigned char src[1000], dst[1000];
-    fill(src, sizeof src, 1);
-    atomr_copy_parallel(dst, src, sizeof src);
-    CHECK(memcmp(src, dst, sizeof src) == 0);
-    atomr_copy_parallel(dst, src, 0);
-}
-
 int main(int argc, char **argv) {
     RUN(test_every_size_and_alignment);
     RUN(test_other_kinds);
@@ -173,6 +165,5 @@ int main(int argc, char **argv) {
     RUN(test_jobs_overlap);
     RUN(test_many_callers);
     RUN(test_fork);
-    RUN(test_parallel);
     return check_end(argc, argv);
 }

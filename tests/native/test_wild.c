@@ -3,29 +3,12 @@
 
 typedef struct {
     rig r;
-    int fd;
-    char *w; /* the worker's own, writable mapping */
+    rig_paper worker;
 } wild;
-
-static void wild_attach(wild *x) {
-    x->fd = atomr_memfd("wild", atomr_w_bytes());
-    CHECK(x->fd >= 0);
-    x->w = mmap(NULL, atomr_w_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, x->fd, 0);
-    CHECK(x->w != MAP_FAILED);
-    atomr_w_init(x->w);
-    CHECK_EQ(atomr_memfd_seal(x->fd), 0);
-    CHECK_EQ(atomr_sender_attach(x->r.s, x->fd, atomr_w_bytes()), 0);
-    atomr_sender_set_state(x->r.s, ATOMR_OPEN);
-}
-
-static void wild_detach(wild *x) {
-    munmap(x->w, atomr_w_bytes());
-    close(x->fd);
-}
 
 /* Words of all sizes, and some that nearly make sense. */
 static void scribble(wild *x, int gently) {
-    uint64_t *words = (uint64_t *)x->w;
+    uint64_t *words = (uint64_t *)x->worker.w;
     const uint64_t n = atomr_w_bytes() / 8;
     for (uint64_t i = 0; i < (gently ? 200 : n); i++) {
         const uint64_t at = gently ? rig_below(&x->r, n) : i;
@@ -38,7 +21,7 @@ static void scribble(wild *x, int gently) {
         words[at] = value;
     }
     for (unsigned lane = 0; gently && lane < x->r.n_lanes; lane++) {
-        atomr_wlane *w = atomr_wlane_at(x->w, lane);
+        atomr_wlane *w = atomr_wlane_at(x->worker.w, lane);
         const uint64_t sent = x->r.s->lanes[lane].ticket;
         atomic_store(&w->completed, rig_below(&x->r, sent + 3));
         atomic_store(&w->claimed, rig_below(&x->r, sent + 3));
@@ -62,7 +45,7 @@ static void one_life(uint64_t seed) {
     CHECK_EQ(atomr_group_add(x.r.s, 5, buffers[1].slot, buffers[1].generation, 0), ATOMR_DONE);
     uint64_t known[3] = {0};
     for (int life = 0; life < 3; life++) {
-        wild_attach(&x);
+        rig_attach_paper(&x.r, &x.worker);
         for (unsigned k = 0; k < N / 3; k++) {
             scribble(&x, k % 5 && (k > 5 || seed % 3));
             const unsigned lane = (unsigned)rig_below(&x.r, 3), i = (unsigned)rig_below(&x.r, 4);
@@ -98,7 +81,7 @@ static void one_life(uint64_t seed) {
         CHECK_EQ(atomr_sender_fault(x.r.s, ATOMR_DEVICE_FAULT, 1, "wild", &report), 0);
         CHECK(report.n_suspects <= n);
         atomr_fault_report_release(&report);
-        wild_detach(&x);
+        rig_detach_paper(&x.worker);
     }
     /* Whatever it was told, the parent's messages lie where it put them: a sane worker can go on. */
     for (unsigned i = 0; i < 4; i++)

@@ -48,11 +48,7 @@ def build(spec: dict[str, Any], target: Target) -> Built:
     if op == "memory.workspace":
         return Built("native", "workspace")
     if op == "quarantined":
-        return Built(
-            "refusal",
-            f"this plan of {spec['quarantined']} was running, or being built, each of the two times that the worker "
-            f"died; it is not tried again in this System; change the operation, or make a new System",
-        )
+        return Built("refusal", str(spec["reason"]))
     if isinstance(op, str) and op.startswith("kernel."):
         return build_kernel(spec, target)
     if op not in BUILDERS:

@@ -56,14 +56,11 @@ BUILDERS: dict[str, Callable[[dict[str, Any]], Callable[..., None]]] = {
 }
 
 
-def _refusal(op: str) -> Callable[..., None]:
+def _refusal(reason: str) -> Callable[..., None]:
     """Return the run of messages that were queued for a plan which has killed the worker twice."""
 
     def run(*_: Any) -> None:
-        raise PlanQuarantined(
-            f"this plan of {op} was running, or being built, each of the two times that the worker died; it is not "
-            f"tried again in this System; change the operation, or make a new System"
-        )
+        raise PlanQuarantined(reason)
 
     return run
 
@@ -82,7 +79,7 @@ def build(spec: dict[str, Any]) -> Built:
     if op == "memory.workspace":
         return Built("native", "workspace")
     if op == "quarantined":
-        return Built("python", _refusal(str(spec["quarantined"])))
+        return Built("python", _refusal(str(spec["reason"])))
     if op == "memory.copy" and spec["raw"]:
         return Built("native", "copy")
     if isinstance(op, str) and op.startswith("kernel."):

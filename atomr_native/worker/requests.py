@@ -1,0 +1,315 @@
+"""What each request of the control plane does: to the native lanes, to the plan builders, to the worker itself."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from .._frames import Frame
+from ..control import ABI, package_version
+from ..dtypes import as_dtype
+from ..errors import AtomrError, InvalidRequest, Unsupported
+from . import faults
+from .contracts import Builders, Built, LanesFactory, LanesLike
+from .foreign import open_foreign
+from .host_device import HostBuilders, native_lanes
+from .patience import Patience
+
+__all__ = ["Reply", "Requests"]
+
+#: Requests during which the parent's watchdog pauses.
+_LONG: Final = frozenset(
+    {"build_plan", "recover_groups", "self_test", "create_segment", "map_segment", "open_foreign", "close_foreign"}
+)
+_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(slots=True)
+class Reply:
+    """What a request is answered with; descriptors that are owned are closed once they are sent."""
+
+    fields: dict[str, Any] = field(default_factory=dict)
+    fds: Sequence[int] = ()
+    owns_fds: bool = False
+
+
+class Requests:
+    """Serves requests, quick ones in the control thread and slow ones in the builder thread, at the same time.
+
+    Parameters
+    ----------
+    placement, lanes_factory, builders, parent_pidfd
+        As `WorkerLoop`.
+    wake_fd
+        An eventfd that a fault of the device rings, in thread placement.
+    notify
+        Queues a notification for the parent without waiting.
+
+    Attributes
+    ----------
+    lanes
+        The native lanes, from ``init`` until `stop`.
+    closing
+        Whether the parent wants the worker to end.
+    """
+
+    def __init__(
+        self,
+        *,
+        placement: Literal["process", "thread"],
+        lanes_factory: LanesFactory | None,
+        builders: Builders | None,
+        parent_pidfd: int,
+        wake_fd: int,
+        notify: Callable[[dict[str, Any]], bool],
+    ) -> None:
+        self.lanes: LanesLike | None = None
+        self.closing = False
+        self._placement = placement
+        self._make_lanes = lanes_factory or native_lanes
+        self._builders = builders or HostBuilders()
+        self._parent_pidfd = parent_pidfd
+        self._wake_fd = wake_fd
+        self._notify = notify
+        self._busy_lock = threading.Lock()
+        self._busy_count = 0
+        self._config: dict[str, Any] = {}
+        self._patience: Patience | None = None  # while the worker comes up
+        self._quick: dict[str, Callable[[Frame], Reply]] = {
+            "init": self._init,
+            "create_segment": self._create_segment,
+            "map_segment": self._map_segment,
+            "unmap_segment": self._unmap_segment,
+            "open_lane": self._open_lane,
+            "set_workspace": self._set_workspace,
+            "subscribe": self._subscribe,
+            "go": self._go,
+            "stats": self._stats,
+            "crash": self._crash,
+            "close": self._close,
+        }
+        self._slow: dict[str, Callable[[Frame], Reply]] = {
+            "build_plan": self._build_plan,
+            "drop_plan": self._drop_plan,
+            "open_foreign": self._open_foreign,
+            "close_foreign": self._close_foreign,
+            "recover_groups": self._recover_groups,
+            "self_test": self._self_test,
+            "crash_device": self._crash_device,
+        }
+
+    @property
+    def faulted(self) -> bool:
+        """Whether the device has faulted, in a process that outlives it: nothing here can work again."""
+        return self.lanes is not None and self.lanes.faulted
+
+    def slow(self, op: str) -> bool:
+        """Whether an operation is for the builder thread."""
+        return op in self._slow
+
+    def serve(self, op: str, frame: Frame) -> Reply:
+        """Do what a request asks; raises what is wrong with it.
+
+        While the worker comes up, what fails by an error that passes by itself is tried again.
+        """
+        serve = self._slow.get(op) or self._quick.get(op)
+        if serve is None:
+            raise Unsupported(f"unknown control operation {op!r}; known: {', '.join([*self._quick, *self._slow])}")
+        with self._busy() if op in _LONG else contextlib.nullcontext():
+            tries = 0
+            while True:
+                try:
+                    return serve(frame)
+                except AtomrError as error:
+                    if self._patience is None or not self._patience.allows(error, tries):
+                        raise
+                tries += 1
+
+    def stop(self) -> None:
+        """Stop the lanes and let go of them: their memory and descriptors go with them."""
+        try:
+            if self.lanes is not None:
+                self.lanes.stop()
+        finally:
+            self.lanes = None
+
+    @contextlib.contextmanager
+    def _busy(self) -> Iterator[None]:
+        """Tell the watchdog of long control work, which two threads may be at."""
+        lanes = self.lanes
+        if lanes is None:
+            yield
+            return
+        with self._busy_lock:
+            self._busy_count += 1
+            lanes.set_busy(True)
+        try:
+            yield
+        finally:
+            with self._busy_lock:
+                self._busy_count -= 1
+                lanes.set_busy(self._busy_count > 0)
+
+    # ---- quick requests
+
+    def _ready(self) -> LanesLike:
+        if self.lanes is None:
+            raise InvalidRequest("the worker has no lanes yet: 'init' comes first")
+        return self.lanes
+
+    def _init(self, frame: Frame) -> Reply:
+        fields = frame.fields
+        if self.lanes is not None:
+            raise InvalidRequest("the worker is initialised already")
+        if fields.get("abi") != ABI or fields.get("version") != package_version():
+            raise Unsupported(
+                f"the worker runs atomr_native {package_version()} with control protocol {ABI}, the parent "
+                f"{fields.get('version')} with {fields.get('abi')}: install one version, then restart the program"
+            )
+        if not 1 <= len(frame.fds) <= 2:
+            raise InvalidRequest(f"'init' needs one or two descriptors, got {len(frame.fds)}")
+        self._config = dict(fields.get("config") or {})
+        if self._patience is None:  # else this is another try
+            self._patience = Patience(float(self._config.get("patience", 0.0)))
+        p_fd = frame.fds[0]
+        pidfd = frame.fds[1] if len(frame.fds) == 2 else self._parent_pidfd
+        p_bytes = int(fields.get("p_bytes") or os.fstat(p_fd).st_size)
+        spin_us = int(self._config.get("spin_us", 50))
+        watch = pidfd if self._placement == "process" else -1
+        device = str(self._config.get("device", "host"))
+        if device.startswith("cuda:"):
+            cuda = importlib.import_module("atomr_native.worker.cuda.device").CudaDevice(
+                int(device[5:]),
+                str(self._config.get("uuid", "")),
+                workspace_limit=int(self._config["workspace_limit"]),
+                allow_crash=self._config.get("allow_crash") is True,
+            )
+            cuda.notify = self._notify
+            self._builders, self._make_lanes = cuda, cuda.lanes
+        fault_fd = self._wake_fd if self._placement == "thread" else -1
+        self.lanes = self._make_lanes(p_fd, p_bytes, parent_pidfd=watch, spin_us=spin_us, fault_fd=fault_fd)
+        if len(frame.fds) == 2 and watch >= 0:
+            frame.fds.pop()  # watched from now on, as long as the process lives
+        if self._placement == "process" and "log_level" in self._config:
+            logging.getLogger().setLevel(int(self._config["log_level"]))
+        answer = {"w_bytes": int(self.lanes.w_bytes), "pid": os.getpid(), "facts": self._builders.facts}
+        answer |= self._memory()
+        return Reply(answer, [self.lanes.w_fd])
+
+    def _memory(self) -> dict[str, int]:
+        free, total = self._builders.memory()
+        return {"memory_free": free, "memory_total": total}
+
+    def _create_segment(self, frame: Frame) -> Reply:
+        f = frame.fields
+        fd = self._ready().create_segment(int(f["segment"]), int(f["nbytes"]), int(f["pool"]))
+        return Reply(fds=[fd], owns_fds=True)
+
+    def _map_segment(self, frame: Frame) -> Reply:
+        f = frame.fields
+        if len(frame.fds) != 1:
+            raise InvalidRequest(f"'map_segment' needs one descriptor, got {len(frame.fds)}")
+        self._ready().map_segment(int(f["segment"]), frame.fds[0], int(f["nbytes"]), int(f["pool"]))
+        return Reply()
+
+    def _unmap_segment(self, frame: Frame) -> Reply:
+        self._ready().unmap_segment(int(frame.fields["segment"]))
+        return Reply()
+
+    def _open_lane(self, frame: Frame) -> Reply:
+        self._ready().open_lane(int(frame.fields["lane"]))
+        return Reply()
+
+    def _set_workspace(self, frame: Frame) -> Reply:
+        f = frame.fields
+        self._ready().set_workspace(int(f["lane"]), int(f["segment"]), int(f["offset"]), int(f["nbytes"]))
+        return Reply()
+
+    def _subscribe(self, frame: Frame) -> Reply:
+        if len(frame.fds) != 1:
+            raise InvalidRequest(f"'subscribe' needs one descriptor, got {len(frame.fds)}")
+        self._ready().subscribe(int(frame.fields["index"]), frame.fds[0])
+        frame.take_fds()  # the lanes own it now
+        return Reply()
+
+    def _go(self, _: Frame) -> Reply:
+        if self._patience is not None:
+            self._patience.over()
+        self._ready().go()
+        return Reply()
+
+    def _stats(self, _: Frame) -> Reply:
+        stats = dict(self.lanes.stats()) if self.lanes is not None else {}
+        with open("/proc/self/statm", encoding="ascii") as file:
+            resident = int(file.read().split()[1]) * _PAGE
+        if self.lanes is not None:
+            stats |= self._memory()
+        return Reply({**stats, "rss": resident, "pid": os.getpid(), "threads": threading.active_count()})
+
+    def _allow_crash(self) -> None:
+        if self._config.get("allow_crash") is not True:
+            raise Unsupported("faults are injected only into a worker whose configuration allows it (allow_crash)")
+
+    def _crash(self, frame: Frame) -> Reply:
+        self._allow_crash()
+        if faults.inject(str(frame.fields.get("how")), in_process=self._placement == "process"):
+            self.closing = True
+        return Reply()
+
+    def _close(self, _: Frame) -> Reply:
+        self.closing = True
+        if self.lanes is not None:
+            self.lanes.stop()
+        return Reply()
+
+    # ---- slow requests
+
+    def _build_plan(self, frame: Frame) -> Reply:
+        lanes, spec = self._ready(), frame.fields["spec"]
+        if spec["op"] in faults.OPERATIONS and self._config.get("allow_crash") is True:
+            assign = self._builders.assign(int(spec.get("lane", 0)))
+            built: Built = faults.build(spec, in_process=self._placement == "process", assign=assign)
+        else:
+            built = self._builders.build(spec | {"plan": int(frame.fields["plan"])})
+        operands = [
+            (as_dtype(o["dtype"]), tuple(map(int, o["shape"])), tuple(map(int, o["strides"]))) for o in spec["operands"]
+        ]
+        scalars = list(spec.get("scalars", ()))
+        lanes.add_plan(int(frame.fields["plan"]), built.run, operands, scalars, str(spec["op"]))
+        return Reply(
+            {
+                "workspace": int(built.workspace),
+                "notes": list(getattr(built, "notes", ())),
+                "tuning": str(getattr(built, "tuning", "")),
+            }
+        )
+
+    def _drop_plan(self, frame: Frame) -> Reply:
+        self._ready().remove_plan(int(frame.fields["plan"]))
+        return Reply()
+
+    def _open_foreign(self, frame: Frame) -> Reply:
+        open_foreign(self._ready(), frame.fields, frame.fds, in_process=self._placement == "process")
+        return Reply()
+
+    def _close_foreign(self, frame: Frame) -> Reply:
+        self._ready().close_foreign(int(frame.fields["segment"]))
+        return Reply()
+
+    def _recover_groups(self, frame: Frame) -> Reply:
+        return Reply({"groups": self._builders.recover(self._ready(), list(frame.fields["groups"]))})
+
+    def _self_test(self, _: Frame) -> Reply:
+        self._builders.self_test()
+        return Reply()
+
+    def _crash_device(self, frame: Frame) -> Reply:
+        self._allow_crash()
+        self._builders.crash(str(frame.fields.get("how")))
+        return Reply()

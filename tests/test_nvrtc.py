@@ -1,0 +1,165 @@
+"""Kernels compiled by NVRTC: that the sources of builders compile, and what the cache on disk does."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from codegen_engines import ARITHMETIC, COMPARE, UNARY, Engine, each, need_nvrtc, outputs, random
+from group_memory import Group
+
+from atomr_native import _nvrtc, disk_cache
+from atomr_native._elementwise_spec import (
+    ElementwiseRequest,
+    ReduceRequest,
+    SoftmaxCrossEntropyRequest,
+    elementwise_spec,
+    reduce_spec,
+    softmax_cross_entropy_spec,
+)
+from atomr_native.dtypes import DTYPES
+from atomr_native.errors import LibraryError, Unsupported
+from atomr_native.memory_ops import copy_spec, fill_spec
+from atomr_native.plan_spec import OVERWRITE, WRITE, OperandSpec, PlanSpec
+from atomr_native.worker import cuda
+from atomr_native.worker.cuda import KernelProgram, Target, nvrtc
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Lend an empty cache."""
+    need_nvrtc()
+    monkeypatch.setenv("ATOMR_NATIVE_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+KERNEL = 'extern "C" __global__ void k(float *x) { x[0] = expf(x[1]); }\n'
+
+
+def _specs() -> Iterator[PlanSpec]:
+    x = {name: random((32, 48), name) for name in DTYPES}
+    sources = each(UNARY, "{}(x)") | {f"t{k}": v for k, v in each([*ARITHMETIC, *COMPARE], "x {} y").items()}
+    for dtype in ("float64", "bfloat16", "int8"):
+        made = outputs(sources, (32, 48), {"x": dtype, "y": dtype})
+        yield elementwise_spec(
+            ElementwiseRequest(program=sources, operands={**made, "x": x[dtype], "y": x[dtype].copy()})
+        ).spec
+    yield elementwise_spec(
+        ElementwiseRequest(program="x ** y + tanh(x)", operands={"x": x["complex64"], "y": x["complex128"]})
+    ).spec
+    yield elementwise_spec(
+        ElementwiseRequest(program="x + y", operands={"x": x["float8_e4m3fn"].T, "y": x["float16"].T})
+    ).spec
+    big = np.broadcast_to(np.float32(0), (70000, 70000))
+    yield PlanSpec(
+        "memory.fill", (OperandSpec("out", "float32", big.shape, (280000, 4), WRITE | OVERWRITE),), ("float64",)
+    )
+    for source, target in (("bfloat16", "float8_e5m2"), ("float64", "float16"), ("float32", "float8_e4m3fn")):
+        yield copy_spec(x[source], x[target].T.copy().T)
+    for op in ("sum", "argmax"):
+        yield reduce_spec(ReduceRequest(op=op, x=x["bfloat16"], axis=1))[0]
+        yield reduce_spec(ReduceRequest(op=op, x=np.broadcast_to(x["int32"].ravel(), (4000, 1536))))[0]
+    labels = np.zeros(32, np.int64)
+    yield softmax_cross_entropy_spec(SoftmaxCrossEntropyRequest(logits=x["float16"], labels=labels))[0]
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100"])
+def test_sources_compile(cache: Path, arch: str) -> None:
+    for spec in _specs():
+        built = cuda.build(json.loads(json.dumps(spec.to_json())), Target(arch, 132))
+        assert isinstance(built.run, KernelProgram)
+        assert built.run.cubin.startswith(b"\x7fELF")
+        for launch in built.run.launches:
+            assert launch.function.encode() in built.run.cubin
+    engine = Engine(Target(arch), lambda *_: None)
+    for op in ("group.commit", "group.restore"):
+        assert engine.build(Group(engine, True).spec(op)).run.cubin.startswith(b"\x7fELF")
+
+
+def test_the_cache_is_used_and_checked(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = nvrtc.compile_cubin(KERNEL, "sm_90a")
+    (entry,) = cache.rglob("*.cubin")
+    assert [path for path in cache.rglob("*") if path.is_file()] == [entry]
+    real = _nvrtc._compile
+    monkeypatch.setattr(_nvrtc, "_compile", None)
+    assert nvrtc.compile_cubin(KERNEL, "sm_90a") == first
+    monkeypatch.setattr(_nvrtc, "_compile", real)
+    good = entry.read_bytes()
+    for damaged in (good[:-1], good[:100] + bytes([good[100] ^ 1]) + good[101:], b"", good[:40]):
+        entry.write_bytes(damaged)
+        with caplog.at_level(logging.WARNING, "atomr_native.worker"):
+            assert nvrtc.compile_cubin(KERNEL, "sm_90a") == first
+        assert "is corrupt" in caplog.text
+        caplog.clear()
+        assert entry.read_bytes() == good
+    nvrtc.compile_cubin(KERNEL, "sm_80")
+    nvrtc.compile_cubin(KERNEL, "sm_90a", ("--fmad=true",))
+    assert len(list(cache.rglob("*.cubin"))) == 3
+
+
+def test_a_cache_that_cannot_be_written_is_no_error(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    cache.write_text("no folder")
+    with caplog.at_level(logging.WARNING, "atomr_native.worker"):
+        assert nvrtc.compile_cubin(KERNEL, "sm_90a").startswith(b"\x7fELF")
+    assert "cannot be cached" in caplog.text
+
+
+def test_one_compilation_for_many_threads(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, go = [], threading.Event()
+
+    def slow(*arguments: Any) -> bytes:
+        calls.append(arguments)
+        assert go.wait(10)
+        return bytes([2, *[0] * 7]) + b"{}code"
+
+    monkeypatch.setattr(_nvrtc, "_compile", slow)
+    found: list[bytes] = []
+    threads = [threading.Thread(target=lambda: found.append(nvrtc.compile_cubin("x", "sm_90"))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    go.set()
+    for thread in threads:
+        thread.join(10)
+    assert found == [b"code"] * 4
+    assert len(calls) == 1
+
+
+def test_compile_errors(cache: Path) -> None:
+    with pytest.raises(LibraryError, match=r'atomr\.cu\(2\): error: identifier "expg" is undefined') as caught:
+        nvrtc.compile_cubin(KERNEL.replace("{", "{\n").replace("expf", "expg"), "sm_90a")
+    assert (caught.value.lib, caught.value.name) == ("nvrtc", "NVRTC_ERROR_COMPILATION")
+    with pytest.raises(LibraryError, match="invalid value for --gpu-architecture"):
+        nvrtc.compile_cubin(KERNEL, "sm_7")
+    assert not list(cache.rglob("*.cubin"))
+    assert not disk_cache._flights
+
+
+def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("ATOMR_NATIVE_CACHE", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for given in ("", "relative"):
+        monkeypatch.setenv("XDG_CACHE_HOME", given)
+        assert disk_cache.cache_directory() == tmp_path / ".cache" / "atomr_native"
+    monkeypatch.setenv("XDG_CACHE_HOME", "/x")
+    assert disk_cache.cache_directory() == Path("/x/atomr_native")
+    monkeypatch.setenv("ATOMR_NATIVE_CACHE", "/y")
+    assert disk_cache.cache_directory() == Path("/y")
+
+
+def test_without_nvrtc(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> Any:
+        raise ModuleNotFoundError(f"No module named {name!r}")
+
+    monkeypatch.setattr(_nvrtc.importlib, "import_module", missing)
+    with pytest.raises(Unsupported, match=r"cuda\.bindings.*pip install atomr-native\[cu13\]"):
+        cuda.build(fill_spec(np.empty(3)).to_json(), Target("sm_90a"))
