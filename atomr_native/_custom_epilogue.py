@@ -177,13 +177,13 @@ def check_custom(
     """
     epilogue: CustomEpilogue = request.epilogue
     a, out, acc = types
+    if mode == "float16_accumulate":
+        raise Unsupported(f"compute={mode!r} with a custom epilogue; allowed: sums in float32")
     if acc not in ("float32", "float64") or out not in ("float64", *_FLOATS):
         raise Unsupported(
             f"a custom epilogue with operands of dtype {a} and D of dtype {out}; allowed: D of float64, "
             f"{', '.join(_FLOATS)} (device.float8.quantize makes float8 of it)"
         )
-    if mode == "float16_accumulate":
-        raise Unsupported(f"compute={mode!r} with a custom epilogue; allowed: sums in {acc}")
     for name, instead in (
         ("bias", "an operand of the epilogue, with the kind 'row'"),
         ("c_scale", "an operand, with the kind 'scalar'"),

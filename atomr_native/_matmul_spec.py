@@ -455,8 +455,8 @@ def matmul_spec(request: MatmulRequest, shape: MatmulShape | None = None) -> Pla
     """Return the plan specification of a request.
 
     Operands in message order: ``a, b, [c], [bias], [aux if read], operands, [a_scale], [b_scale], [c_scale], [d_scale],
-    [alpha], [beta], out, [aux if written], [bias_grad], [amax]``.  `c` is no operand where ``beta`` is 0, nor where it is
-    `out`, which is then read and written.  Missing outputs are taken as C-contiguous.  Scalars: those of `scalar_names`.
+    [alpha], [beta], out, [aux if written], [bias_grad], [amax]``.  `c` is no operand where ``beta`` is 0, nor where it
+    is `out`, which is read and written.  Missing outputs are C-contiguous.  Scalars: those of `scalar_names`.
     """
     shape = shape or matmul_shape(request)
     epilogue = base_epilogue(request.epilogue)
