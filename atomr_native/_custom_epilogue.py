@@ -242,7 +242,9 @@ def custom_attributes(epilogue: CustomEpilogue, spec: PlanSpec, acc: str, limit:
         Bytes of workspace: products that need more are stored in D, and rounded to its dtype.
     """
     out = next(o for o in spec.operands if o.name == "out")
-    fits = math.prod(out.shape) * DTYPES[acc].itemsize <= limit
+    # The library adds no C of 16 bits to a wider D, nor makes float32 of int8: it needs room for bare products, too.
+    twice = dict(spec.attributes)["added"] != "none" or spec.operands[0].dtype == "int8"
+    fits = math.prod(out.shape) * DTYPES[acc].itemsize * (1 + twice) <= limit
     stored = acc if out.dtype == acc or fits else out.dtype
     return (("custom", (("operands", tuple(epilogue.kinds.items())), ("acc", acc), ("stored", stored))),)
 

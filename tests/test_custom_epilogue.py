@@ -153,6 +153,18 @@ def test_shipped_epilogues(device: an.Device) -> None:
     close(got, x + bias.astype(float) + more.astype(float), "bfloat16")
 
 
+def test_float8_with_scales(device: an.Device) -> None:
+    rng = np.random.default_rng(3)
+    a, b = random(rng, (16, 32), "float8_e4m3fn"), random(rng, (16, 32), "float8_e4m3fn")
+    scales = {"a_scale": np.float32([0.5]), "b_scale": np.float32([0.25])}
+    x = a.astype(float) @ b.astype(float).T / 8
+    got = device.blas_lt.matmul(
+        device.put(a), device.put(b), trans_b=True, epilogue=epilogues.silu, out_dtype="bfloat16",
+        **{name: device.put(scale) for name, scale in scales.items()},
+    )  # fmt: skip
+    close(got, x / (1 + np.exp(-x)), "bfloat16")
+
+
 def test_the_accumulator_is_not_rounded(device: an.Device) -> None:
     """float16 products beyond its range come back through the epilogue, at once and when called again."""
     a, b = np.full((8, 64), 60, np.float16), np.full((64, 8), 60, np.float16)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import kernel_shim
 import numpy as np
 import pytest
 from cuda_emulate import Emulator
@@ -147,11 +148,13 @@ MIXED = an.CustomEpilogue(mixed, KINDS, aux=True, bias_grad=True)
         (("float32", "float32"), (3, 16), "", 0.0),
         (("float32", "float32"), (3, 7), "batched", 2.0),
         (("float32", "float32"), (2, 16), "in place", 1.0),
+        (("float32", "float32"), (3, 8), "strided", 0.0),
         (("bfloat16", "bfloat16"), (3, 16), "", 2.0),
         (("bfloat16", "bfloat16"), (2, 8), "in place", 0.5),
         (("bfloat16", "bfloat16"), (3, 16), "rounded", 0.0),
         (("float16", "float16"), (3, 16), "strided", 0.0),
         (("float16", "float16"), (2, 8), "batched", 0.0),
+        (("float16", "float16"), (9, 8), "whole", 0.0),
         (("float64", "float64"), (2, 5), "batched", 0.0),
         (("int8", "float32"), (4, 8), "", 0.0),
     ],
@@ -190,7 +193,7 @@ def test_plans_by_the_simulator(
         operands=operands,
     )  # fmt: skip
     limit = 16 if layout == "rounded" else LIMIT
-    got, program, wide = compute(rig, emulator, monkeypatch, request, limit=limit, whole=layout == "strided")
+    got, program, wide = compute(rig, emulator, monkeypatch, request, limit=limit, whole=layout == "whole")
     tolerance = TOLERANCE[types[1]]
     np.testing.assert_allclose(got["out"].astype(float), want, 2 * tolerance, 10 * tolerance)
     np.testing.assert_allclose(got["aux"].astype(float), y, 2 * tolerance, 10 * tolerance)
@@ -202,6 +205,15 @@ def test_plans_by_the_simulator(
     else:
         assert note.endswith(f"{side} in {'D' if side == types[1] else 'the workspace'}")
     assert [line[:20] for line in program.notes[1:]] == (["product: everything "] if types[0] == "int8" else [])
+
+
+@pytest.mark.parametrize(("beta", "limit", "stored"), [(0, 64, "float32"), (0, 63, "float16"), (1, 64, "float16")])
+def test_where_products_are_kept(beta: float, limit: int, stored: str) -> None:
+    """A C of 16 bits needs bare products beside those to which it has been added."""
+    a = np.ones((4, 4), np.float16)
+    spec, part = described(MatmulRequest(a=a, b=a, c=a.copy(), beta=beta, epilogue=epilogues.silu), limit)
+    assert dict(dict(spec.attributes)["custom"])["stored"] == stored
+    assert dict(part.options)["dtypes"] == (stored, "float16")
 
 
 def test_what_needs_too_much_workspace_is_refused(rig: Rig) -> None:
@@ -247,3 +259,47 @@ def test_what_the_machine_code_is_made_of(tools: None) -> None:
     assert ptx.count("st.global.v4") + ptx.count("st.v4") == 1
     assert ".local .align" not in ptx
     assert "call" not in ptx
+
+
+#: ``acc + bias`` with products and bias of float32 and D of bfloat16, as the fake driver has machine code.
+STAND_IN = """
+KERNEL apply(const float *x, const float *p, unsigned short *y, int64_t rows, int64_t columns, int64_t e1,
+             int64_t e2, int64_t fast, int64_t x0, int64_t x1, int64_t x2, int64_t x3,
+             int64_t p0, int64_t p1, int64_t p2, int64_t p3, int64_t y0, int64_t y1, int64_t y2, int64_t y3) {
+  for (int64_t i = blockIdx.y * blockDim.y + threadIdx.y; i < rows; i += gridDim.y * blockDim.y)
+    for (int64_t j = blockIdx.x * blockDim.x + threadIdx.x; j < columns; j += gridDim.x * blockDim.x) {
+      int64_t k = i % e2, g = i / e2 % e1, h = i / e2 / e1;
+      float v = x[h * x0 + g * x1 + k * x2 + j * x3] + p[h * p0 + g * p1 + k * p2 + j * p3];
+      uint32_t b;
+      memcpy(&b, &v, 4);
+      y[h * y0 + g * y1 + k * y2 + j * y3] = (b + 0x7FFF + (b >> 16 & 1)) >> 16;
+    }
+}
+"""
+
+
+@pytest.mark.skipif(bool(kernel_shim.available()), reason=kernel_shim.available())
+@pytest.mark.parametrize("batch", [(), (3,)])
+def test_a_plan_of_a_device(cuda_engine: str, monkeypatch: pytest.MonkeyPatch, batch: tuple[int, ...]) -> None:
+    """From the call to D, with replays; on the fake driver C stands in for the machine code."""
+    if cuda_engine == "fake":
+        code = base64.b64encode(kernel_shim.compile_module(STAND_IN)).decode()
+        monkeypatch.setattr(kernels, "machine_code", lambda *_: kernels.Code((("apply", "apply"),), code))
+    rng = np.random.default_rng(4)
+    a, b = (rng.standard_normal(s).astype(DTYPES["bfloat16"]) for s in ((*batch, 33, 16), (16, 24)))
+    bias = rng.standard_normal((*batch, 24)).astype(np.float32)
+    epilogue = an.CustomEpilogue(lambda acc, bias: acc + bias, {"bias": "row"}, bias_grad=True)
+    want = a.astype(float) @ b.astype(float) + bias[..., None, :]
+    with an.System(watchdog=60.0, standby="off") as system:
+        device = system.device("cuda:0")
+        x, w, v = device.put(a), device.put(b), device.put(bias)
+        for _ in range(2):
+            got = device.blas_lt.matmul(x, w, epilogue=epilogue, operands={"bias": v})
+            np.testing.assert_allclose(got.out.numpy().astype(float), want, 1e-2, 1e-2)
+            np.testing.assert_allclose(got.bias_grad.numpy(), got.out.numpy().astype(float).sum(-2), 1e-5, 1e-4)
+        plan = device.blas_lt.plan(x, w, epilogue=epilogue, operands={"bias": v})
+        kept = "the epilogue is a second kernel, after the product; between them products are float32 in the workspace"
+        assert plan.notes == (kept,)
+        plan.tell(x, w, v, out=got.out, bias_grad=got.bias_grad, alpha=0.0)
+        flat = np.broadcast_to(bias[..., None, :], want.shape)
+        np.testing.assert_allclose(got.out.numpy().astype(float), flat, 1e-2, 1e-2)
