@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import pickle
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -81,7 +83,7 @@ MIXED = an.CustomEpilogue(
 def test_shapes_dtypes_and_broadcasts(device: an.Device, data: st.DataObject) -> None:
     a_type, out_type = data.draw(st.sampled_from(TYPES))
     batch = data.draw(st.sampled_from([(), (1,), (3,), (2, 2)]))
-    m, n, k = data.draw(st.tuples(st.integers(0, 9), st.sampled_from([0, 1, 5, 8, 16, 40]), st.integers(1, 12)))
+    m, n, k = data.draw(st.tuples(st.integers(0, 9), st.sampled_from([0, 1, 5, 8, 16, 40]), st.integers(0, 12)))
     trans_a, trans_b, one_b = (data.draw(st.booleans()) for _ in range(3))
     alpha, beta = data.draw(st.sampled_from([1.0, -0.5])), data.draw(st.sampled_from([0.0, 2.0]))
     rng = np.random.default_rng(data.draw(st.integers(0, 9)))
@@ -262,10 +264,47 @@ def test_outputs_need_memory_of_their_own(device: an.Device) -> None:
         device.blas_lt.grouped([x], [w], epilogue=epilogues.silu)
 
 
-def test_a_function_that_does_not_compile_says_so(device: an.Device) -> None:
-    epilogue = an.CustomEpilogue(lambda acc: acc + no_such_thing)  # noqa: F821
-    with pytest.raises(an.LibraryError, match="no_such_thing"):
+def test_factors_on_the_device(device: an.Device) -> None:
+    x, w, half = device.put(A), device.put(B), device.put(np.full(1, 0.5, np.float32))
+    epilogue = an.CustomEpilogue(lambda acc: acc * acc)
+    np.testing.assert_array_equal(device.blas_lt.matmul(x, w, alpha=half, epilogue=epilogue).numpy(), 9)
+
+
+@pytest.mark.parametrize(
+    ("epilogue", "text"),
+    [
+        (an.CustomEpilogue(lambda acc: acc + no_such_thing), "no_such_thing"),  # noqa: F821
+        (an.CustomEpilogue(lambda acc: (acc, acc)), "compiling"),
+        (an.CustomEpilogue(lambda acc: acc, aux=True), "compiling"),
+    ],
+    ids=["name", "one too many", "one too few"],
+)
+def test_a_function_that_does_not_compile_says_so(device: an.Device, epilogue: an.CustomEpilogue, text: str) -> None:
+    with pytest.raises(an.LibraryError, match=text):
         device.blas_lt.plan(device.put(A), device.put(B), epilogue=epilogue).notes  # noqa: B018
+
+
+WITHOUT = """
+import sys
+for name in ("numba", "numba_cuda"):
+    sys.modules[name] = None
+import numpy as np
+import atomr_native as an
+with an.System(standby="off", isolation="thread") as system:
+    device = system.device("host")
+    x = device.put(np.ones((4, 4), np.float32))
+    device.blas_lt.matmul(x, x, epilogue="relu").numpy()
+    try:
+        device.blas_lt.matmul(x, x, epilogue=an.epilogues.silu)
+    except an.Unsupported as error:
+        print(error)
+"""
+
+
+def test_without_numba_it_is_unsupported() -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=True)
+    assert "need numba-cuda and cloudpickle" in done.stdout
+    assert "pip install atomr-native[cu13]" in done.stdout
 
 
 DOCS = (Path(__file__).resolve().parent.parent / "docs" / "blas_lt.md").read_text(encoding="utf-8")
