@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import ctypes
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -27,6 +28,7 @@ from atomr_native.worker.cuda.target import KernelProgram, Target
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 pytest.importorskip("cuda.bindings.nvjitlink", reason="cuda.bindings is not installed")
 
+from numba import cuda
 from shipped_kernels import linked_ptx, simulate_program
 
 from atomr_native import _kernel_code, kernels
@@ -142,6 +144,19 @@ KINDS = {"bias": "row", "full": "matrix", "per_row": "column", "gate": "scalar"}
 MIXED = an.CustomEpilogue(mixed, KINDS, aux=True, bias_grad=True)
 
 
+@cuda.jit(device=True)
+def soft(x: Any) -> Any:
+    return math.log1p(math.exp(x))
+
+
+@cuda.jit(device=True)
+def calling(acc: Any, bias: Any, full: Any, per_row: Any, gate: Any) -> Any:
+    return soft(acc + bias) * per_row * gate + full, acc > 0
+
+
+CALLING = an.CustomEpilogue(calling, KINDS, aux=True)
+
+
 @pytest.mark.parametrize(
     ("types", "shape", "layout", "beta"),
     [
@@ -237,14 +252,30 @@ def test_batches_that_do_not_fold_are_refused(rig: Rig, monkeypatch: pytest.Monk
         custom_program(spec.to_json(), Target("sm_90a"), version=0, prepare=lambda _: Native(), workspace_bytes=LIMIT)
 
 
-@pytest.mark.parametrize("capability", [(8, 0), HOPPER])
-def test_compilation_needs_no_gpu(tools: None, capability: tuple[int, int]) -> None:
-    x = np.ones((8, 8), np.float16)
-    _, part = described(MatmulRequest(a=x, b=x, epilogue=epilogues.silu))
+def everything(dtype: str) -> MatmulRequest:
+    """Return a request with operands of every kind, whose function calls another."""
+    x = np.ones((8, 8), DTYPES[dtype])
+    operands = {"bias": x[0], "full": x, "per_row": x[0], "gate": x[0, :1]}
+    return MatmulRequest(a=x, b=x, epilogue=CALLING, operands=operands)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "capability"), [("float16", (8, 0)), ("bfloat16", HOPPER), ("float64", HOPPER), ("float32", (10, 0))]
+)
+def test_compilation_needs_no_gpu(tools: None, dtype: str, capability: tuple[int, int]) -> None:
+    _, part = described(everything(dtype))
     made = kernels.machine_code("epilogue", (part,), capability)
     found = _cubin.kernels(base64.b64decode(made.code))
     assert found[dict(made.entries)["apply"]] == (8,) * len(kernels.made("epilogue", part)[1])
     assert kernels.machine_code("epilogue", (part,), capability) is made
+
+
+@pytest.mark.parametrize("aux", [False, True])
+def test_a_wrong_number_of_results_does_not_compile(tools: None, aux: bool) -> None:
+    epilogue = an.CustomEpilogue((lambda acc: acc) if aux else (lambda acc: (acc, acc)), aux=aux)
+    x = np.ones((8, 8), np.float32)
+    with pytest.raises(an.LibraryError, match="compiling apply"):
+        kernels.machine_code("epilogue", (described(MatmulRequest(a=x, b=x, epilogue=epilogue))[1],), HOPPER)
 
 
 def test_what_the_machine_code_is_made_of(tools: None) -> None:
