@@ -48,8 +48,9 @@ class MemoryMethods:
         array
             A NumPy array, anything with DLPack or ``__array__`` in host memory, nested lists, or a number.
         dtype
-            Element type on the device; by default the array's.  Narrowing rounds; floats become integers by
-            truncation.
+            Element type on the device; by default the array's.  Floats round, and become integers by truncation;
+            what an integer type does not hold wraps, as by `numpy.ndarray.astype`, but is refused in numbers and
+            lists, which have no type of their own.
         durable : bool
             Whether the memory survives a restart of the device.
         out : GpuRef, optional

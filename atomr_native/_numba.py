@@ -6,6 +6,7 @@ Nothing here needs a GPU.  Importing it takes about 0.4 s, so that it is importe
 from __future__ import annotations
 
 import io
+import sys
 import threading
 import types as python_types
 import warnings
@@ -33,6 +34,7 @@ __all__ = [
     "pointer_type",
     "python_function",
     "record_array_type",
+    "SharedMemory",
     "scalar_type",
     "simulated",
     "simulated_array",
@@ -59,6 +61,7 @@ try:
         from numba.cuda.dispatcher import CUDADispatcher
         from numba.cuda.extending import intrinsic
         from numba.cuda.np.numpy_support import from_dtype
+        from numba.cuda.simulator import kernelapi as _simulator
         from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
         from numba.cuda.simulator.kernel import FakeCUDAKernel
 except ImportError as error:
@@ -378,3 +381,31 @@ def _current_device() -> Any:
 
 
 _dispatcher.get_current_device = _current_device
+
+
+class SharedMemory(_simulator.FakeCUDAShared):  # type: ignore[misc]
+    """The shared memory of a simulated block.
+
+    Numba's looks for an array and makes it in two steps, so that two threads could get two arrays for one.
+    """
+
+    def __init__(self, dynamic: int) -> None:
+        super().__init__(dynamic)
+        self._one = threading.Lock()
+
+    def array(self, shape: Any, dtype: Any, alignment: int | None = None) -> np.ndarray[Any, Any]:
+        """Return the array of the line from which this is called."""
+        if alignment is not None or shape == 0:  # refused, and dynamic shared memory, which is there already
+            return super().array(shape, dtype, alignment)  # type: ignore[no-any-return]
+        frame = sys._getframe(1)
+        line = frame.f_code.co_filename, frame.f_lineno
+        if isinstance(dtype, _simulator.types.Type):
+            dtype = _simulator.numpy_support.as_dtype(dtype)
+        with self._one:
+            made: np.ndarray[Any, Any] | None = self._allocations.get(line)
+            if made is None:
+                made = self._allocations[line] = np.empty(shape, dtype)
+            return made
+
+
+_simulator.FakeCUDAShared = SharedMemory

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ._lib.copies import HostCopy, send_bytes
 from ._lib.sender import Core, Layout
+from ._timeouts import deadline_of
 from .errors import AskTimeout, MailboxFull
 from .gpu_ref import GpuRef
 
@@ -60,7 +61,7 @@ def drive(steps: Steps[T], timeout: float | None = None) -> T:
     AskTimeout
         When `timeout` (seconds) passes, and the copy does not take that otherwise.
     """
-    end = None if timeout is None else time.monotonic() + timeout
+    end = deadline_of(timeout)
     try:
         wait = next(steps)
         while True:

@@ -133,6 +133,7 @@ class ControlClient:
         self._watched: dict[int, Callable[[], bool]] = {}
         self._ids = itertools.count(1)
         self._strays = 0
+        self._given_up: set[int] = set()  # requests whose answers nobody waits for any more, and which may yet come
 
     # ---- asking
 
@@ -171,17 +172,22 @@ class ControlClient:
         try:
             self._wait(future, deadline)
         except BaseException:
-            with self._changed:
-                self._pending.pop(number, None)
+            self._give_up(number)
             if future.done() and future.exception() is None:
                 future.result().close()  # it came just then; its descriptors would be nobody's
             raise
-        if not future.done():
-            with self._changed:
-                late = self._pending.pop(number, None)
-            if late is not None:
-                raise AskTimeout(f"{self._name} did not answer {op!r} within {timeout:g} s")
+        if not future.done() and self._give_up(number):
+            raise AskTimeout(f"{self._name} did not answer {op!r} within {timeout:g} s")
         return future.result()
+
+    def _give_up(self, number: int) -> bool:
+        """Have nobody wait for a request any more; False if its answer is there."""
+        with self._changed:
+            if self._pending.pop(number, None) is None:
+                return False
+            if self._gone is None:
+                self._given_up.add(number)
+            return True
 
     def submit(
         self,
@@ -408,6 +414,9 @@ class ControlClient:
         number, ok = fields.pop("id"), fields.pop("ok", None)
         with self._changed:
             pending = self._pending.pop(number, None) if type(number) is int else None
+            if pending is None and type(number) is int and number in self._given_up:
+                self._given_up.discard(number)
+                return
         if pending is None:
             self._strays += 1
             if self._strays & (self._strays - 1) == 0:  # 1, 2, 4, ...: a wild worker must not flood the log

@@ -14,6 +14,8 @@ from ._lib.sender import OPEN, RESTARTING, Core
 from ._life_watch import LifeWatch
 from ._memory_methods import MemoryMethods
 from ._message_errors import MessageErrors
+from ._process_bound import ProcessBound
+from ._timeouts import deadline_of
 from ._wakers import Wakers
 from .blas import Blas
 from .blas_lt import BlasLt
@@ -27,6 +29,7 @@ from .memory import DeviceMemory
 from .plan import PlanTable
 from .statistics import UNKNOWN, DeviceFacts, DeviceStats, checked_facts, checked_memory, device_stats
 from .supervisor import Supervisor
+from .system_config import number
 from .workspaces import Workspaces
 
 if TYPE_CHECKING:
@@ -38,7 +41,7 @@ __all__ = ["Device"]
 _log = logging.getLogger("atomr_native")
 
 
-class Device(MemoryMethods, KernelMethods):
+class Device(MemoryMethods, KernelMethods, ProcessBound):
     """One device of a System; made by `System.device`.
 
     Its worker may die and be replaced; the device, its actors, and handles of durable memory stay.  All methods may
@@ -166,6 +169,8 @@ class Device(MemoryMethods, KernelMethods):
         """
         if self._core.state != OPEN:
             self._supervisor.await_open(timeout)
+        else:
+            deadline_of(timeout)  # which checks it
 
     def on_generation(self, callback: Callable[[int], object]) -> None:
         """Call ``callback(generation)`` after each restart, in the thread that runs the device's callbacks.
@@ -221,6 +226,7 @@ class Device(MemoryMethods, KernelMethods):
             Seconds to wait for the worker's word on what the device has free; without it, ``device_free`` and
             ``device_total`` are None.  Nothing else waits.
         """
+        number("timeout", timeout, 0, 1e9)
         return device_stats(self, timeout)
 
     @property
@@ -236,6 +242,7 @@ class Device(MemoryMethods, KernelMethods):
 
     def close(self, timeout: float = 5.0) -> None:
         """Wait up to `timeout` seconds for what was sent, then end the worker.  Idempotent."""
+        number("timeout", timeout, 0, 1e9)
         if self._closed:
             return
         self._closed = True
@@ -288,7 +295,10 @@ class Device(MemoryMethods, KernelMethods):
 
     def _open_lane(self, name: str) -> int:
         with self._lanes_lock:
-            lane = self._core.open_lane()
+            try:
+                lane = self._core.open_lane()
+            except InvalidRequest as error:
+                raise InvalidRequest(f"{name!r} gets no mailbox: {error}") from None
             self._core.lane_names[lane] = name
         self._supervisor.links.tell("lane", lane)
         return lane

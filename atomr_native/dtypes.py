@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import ml_dtypes
@@ -42,10 +43,10 @@ def as_dtype(dtype: object) -> np.dtype[Any]:
     """
     if isinstance(dtype, str) and dtype in DTYPES:
         return DTYPES[dtype]
-    try:
-        found: np.dtype[Any] | None = np.dtype(dtype)  # type: ignore[call-overload]
-    except TypeError:
-        found = None
+    found: np.dtype[Any] | None = None
+    if dtype is not None:  # NumPy takes that for float64
+        with contextlib.suppress(TypeError, ValueError):
+            found = np.dtype(dtype)  # type: ignore[call-overload]
     if found is None or found not in _NAMES:
         raise InvalidRequest(f"unknown dtype {dtype!r}; allowed: {', '.join(DTYPES)}")
     return found

@@ -243,6 +243,8 @@ def _plain(operands: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in operands.items():
         scalar = specs.number(value)
         if scalar is None:
+            if value is None:
+                raise InvalidRequest(f"{name} is None; an operand is a GpuRef or a number")
             check_handle(name, value)
         plain[name] = value if scalar is None else scalar
     return plain

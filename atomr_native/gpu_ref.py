@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping, Set
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -23,15 +23,24 @@ __all__ = ["GpuRef", "as_shape", "layout_of"]
 
 #: Axes of an array, at most: what NumPy, which is used for views, can do.
 _MAX_AXES = 64 if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else 32
+_NO_SHAPES = (bytes, bytearray, Set, Mapping)  # of integers, without being a sequence of extents
 _NOWHERE = 1 << 60  # an address for arrays that are never read; aligned, and far from both ends
 _RESHAPE_CHECKS = np.lib.NumpyVersion(np.__version__) >= "2.1.0"  # np.reshape(copy=False)
+
+
+def _extent(n: Any) -> int:
+    if isinstance(n, bool | np.bool_):
+        raise TypeError
+    return int(n.__index__())
 
 
 def as_shape(shape: object) -> tuple[int, ...]:
     """Return a shape as a tuple of non-negative integers, or raise `InvalidRequest`."""
     items = (shape,) if isinstance(shape, int | np.integer) else shape
     try:
-        found = tuple(int(n.__index__()) for n in items)  # type: ignore[attr-defined]
+        if isinstance(items, _NO_SHAPES):
+            raise TypeError
+        found = tuple(_extent(n) for n in items)  # type: ignore[attr-defined]
     except (TypeError, AttributeError):
         raise InvalidRequest(f"shape {shape!r} is no integer and no sequence of integers") from None
     if any(n < 0 for n in found):
@@ -39,6 +48,10 @@ def as_shape(shape: object) -> tuple[int, ...]:
     if len(found) > _MAX_AXES:
         raise InvalidRequest(f"shape has {len(found)} axes; at most {_MAX_AXES} are possible")
     return found
+
+
+def _items(shape: object) -> tuple[Any, ...]:
+    return tuple(shape) if isinstance(shape, Iterable) else (shape,)
 
 
 @functools.lru_cache(maxsize=65536)
@@ -170,7 +183,7 @@ class GpuRef(Ref):
         try:
             view = image[(*key, ...) if isinstance(key, tuple) and Ellipsis not in key else
                          key if isinstance(key, tuple) else (key,) if key is Ellipsis else (key, ...)]  # fmt: skip
-        except (IndexError, TypeError, ValueError) as error:
+        except (IndexError, TypeError, ValueError, OverflowError) as error:
             raise InvalidRequest(f"index {key!r} of shape {self.shape}: {error}") from None
         return self._reshaped(view, image)
 
@@ -179,6 +192,14 @@ class GpuRef(Ref):
         if not self.shape:
             raise TypeError("a 0-dimensional GpuRef has no length")
         return self.shape[0]
+
+    def __bool__(self) -> bool:
+        """Refuse: values are on the device, and that there is a handle says nothing of them."""
+        raise TypeError("a GpuRef is neither true nor false; read it first (bool(ref.numpy())), or ask `ref is None`")
+
+    def __contains__(self, value: object) -> bool:
+        """Refuse: values are on the device."""
+        raise TypeError("a GpuRef cannot be searched; read it first: value in ref.numpy()")
 
     def __iter__(self) -> Iterator[GpuRef]:
         """Iterate over views along the first axis."""
@@ -193,8 +214,8 @@ class GpuRef(Ref):
             If sizes differ, or only a copy could have that shape.
         """
         wanted = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
-        if wanted is None:
-            raise InvalidRequest("shape None cannot be viewed as one; give integers")
+        if wanted is None or any(isinstance(n, int | np.integer) and n < -1 for n in _items(wanted)):
+            raise InvalidRequest(f"shape {wanted} cannot be viewed as one; allowed: integers from 0, and one -1")
         image = self._image()
         try:
             if _RESHAPE_CHECKS:
@@ -227,6 +248,8 @@ class GpuRef(Ref):
         image = self._image()
         try:
             return self._reshaped(image.view(as_dtype(dtype)), image)
+        except InvalidRequest:
+            raise
         except ValueError as error:
             raise InvalidRequest(f"{self.layout!r} cannot be viewed as {dtype!r}: {error}") from None
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from ._lib.sender import DURABLE, MAX_OPERANDS
+from ._process_bound import ProcessBound
 from ._signature import Signature
 from .errors import AtomrError, GpuRefStale, InvalidRequest
 from .gpu_ref import GpuRef, layout_of
@@ -28,7 +29,7 @@ _HEADER_WORDS = 8  # begun, done, tag begun, tag done, checksum; see worker/grou
 _ALIGN = 256
 
 
-class DurableGroup:
+class DurableGroup(ProcessBound):
     """Durable arrays that are committed together; made by `Device.durable_group`.
 
     `commit` copies the members into a shadow on the device, in order with the messages around it, and then counts it
@@ -74,8 +75,11 @@ class DurableGroup:
         self._header.wait()
         core = device._core
         weakref.finalize(self, core.group_dissolve, number)  # also if what follows fails
-        for ref in self.members.values():
-            core.group_add(number, ref.allocation, False)
+        for name, ref in self.members.items():
+            try:
+                core.group_add(number, ref.allocation, False)
+            except InvalidRequest as error:
+                raise InvalidRequest(f"member {name!r} is {ref!r}: {error}") from None
         core.group_add(number, self._shadow.allocation, True)
         core.group_add(number, self._header.allocation, True)
         self._commit = self._plan("group.commit", READ)

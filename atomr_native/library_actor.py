@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ._process_bound import ProcessBound
 from ._signature import Signature, signature_of
 from .gpu_ref import GpuRef, layout_of
 from .plan import Plan
@@ -26,7 +27,7 @@ __all__ = ["LibraryActor"]
 _PLANS = 256
 
 
-class LibraryActor:
+class LibraryActor(ProcessBound):
     """One mailbox of a device, whose messages run in order.
 
     Parameters

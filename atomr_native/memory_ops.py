@@ -45,17 +45,17 @@ def fill_scalars(dtype: np.dtype[Any], value: object) -> tuple[int | float, ...]
     plain = value.item() if isinstance(value, np.generic) else value
     if not isinstance(plain, bool | int | float | complex):
         raise InvalidRequest(f"fill value {value!r} is a {type(value).__name__}; allowed: a number")
-    if dtype.kind == "c":
-        return (complex(plain).real, complex(plain).imag)
-    if isinstance(plain, complex):
-        raise InvalidRequest(f"fill value {value!r} is complex; allowed for {name}: real numbers")
-    if dtype.kind not in "biu":
-        try:
+    try:
+        if dtype.kind == "c":
+            return (complex(plain).real, complex(plain).imag)
+        if isinstance(plain, complex):
+            raise InvalidRequest(f"fill value {value!r} is complex; allowed for {name}: real numbers")
+        if dtype.kind not in "biu":
             return (float(plain),)
-        except OverflowError:
-            raise InvalidRequest(f"fill value {value!r} is too large for {name}") from None
+    except OverflowError:
+        raise InvalidRequest(f"fill value {value!r} is too large for {name}") from None
     low, high = (0, 1) if dtype.kind == "b" else (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
-    if not math.isfinite(plain) or int(plain) != plain or not low <= plain <= high:
+    if (isinstance(plain, float) and not plain.is_integer()) or not low <= plain <= high:
         raise InvalidRequest(f"fill value {value!r} is no {name}; allowed: integers from {low} to {high}")
     whole = int(plain)
     return (whole - 2**64 if whole >= 2**63 else whole,)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import copy
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Container, Generator
 from concurrent.futures import Future
@@ -13,7 +14,9 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from typing import TYPE_CHECKING, Any
 
 from ._lib.sender import PlanRef
+from ._process_bound import ProcessBound
 from ._signature import Signature
+from ._timeouts import deadline_of
 from .control import Answer, WorkerGone
 from .errors import AskTimeout, AtomrError, PlanQuarantined
 from .gpu_ref import layout_from
@@ -49,7 +52,7 @@ class PlanRecord:
         return {**self.spec.to_json(), "lane": self.lane}
 
 
-class Plan(PlanRef):
+class Plan(ProcessBound, PlanRef):
     """An operation with everything fixed but addresses and scalars; made by the actors' ``plan`` methods.
 
     Building it goes on in the worker; ``await plan`` or `wait` waits for that, and so does the first send.  Then
@@ -244,10 +247,11 @@ class PlanTable:
     def ready(self, record: PlanRecord, timeout: float | None, open_timeout: float | None) -> int:
         """Wait until the current worker has the plan; the generation for which that holds.
 
-        `timeout` (seconds) is for the build, `open_timeout` for a device that restarts.
+        `timeout` (seconds) is for everything, `open_timeout` for a device that restarts.
         """
+        end = deadline_of(timeout)
         while True:
-            self._device.wait_ready(open_timeout)
+            self._device.wait_ready(open_timeout if end is None else end - time.monotonic())
             epoch = self._device._core.epoch
             self.start_build(record)
             with record.lock:
@@ -259,7 +263,7 @@ class PlanTable:
                 continue
             try:
                 # Not `result`, which would have every raise add its frames, with what they hold, to one error.
-                error = build.exception(timeout)
+                error = build.exception(None if end is None else max(0.0, end - time.monotonic()))
             except FutureTimeout:
                 raise AskTimeout(f"the plan of {record.spec.op} was not built within {timeout} s") from None
             if error is None:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ._lib.actor_cell import AnswerBase
 from ._lib.sender import Ref, ReplyBase
+from ._process_bound import ProcessBound
+from ._timeouts import deadline_of
 from .errors import AskTimeout, DeviceLost, InvalidRequest
 
 if TYPE_CHECKING:
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Reply", "gather"]
 
 
-class Reply(ReplyBase):
+class Reply(ProcessBound, ReplyBase):
     """The reply of one message: a value, or a typed error, after the device has finished.
 
     Made by `ask`.  Dropping it, or giving up waiting, does not cancel the message.
@@ -85,7 +87,7 @@ def gather(*waitables: Any, timeout: float | None = None) -> list[Any]:
     AtomrError
         The first error in the order of the arguments, after all are resolved; an actor's may be any exception.
     """
-    deadline = None if timeout is None else time.monotonic() + timeout
+    deadline = deadline_of(timeout)
     replies: list[Any] = []
     for item in waitables:
         if not isinstance(item, ReplyBase | AnswerBase | Ref):

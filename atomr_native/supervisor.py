@@ -24,6 +24,7 @@ from ._deaths import Death, fault_of, loss_of_thread, post_mortem
 from ._lib.sender import CLOSED, LOST, OPEN
 from ._link import REQUEST_TIMEOUT, Link, Links
 from ._log_events import log_fields
+from ._timeouts import deadline_of
 from ._watchdog import Watchdog
 from .control import ABI, WorkerGone, package_version
 from .errors import ActorStopped, AskTimeout, AtomrError, DeviceFault, DeviceLost, Suspect
@@ -126,7 +127,7 @@ class Supervisor:
 
     def await_open(self, timeout: float | None) -> None:
         """Wait until the device is open; `DeviceLost` or `ActorStopped` if it will not be."""
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = deadline_of(timeout)
         with self._change:
             while True:
                 state = self._core.state

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ._log_events import log_fields
+from ._process_bound import ProcessBound
 from .errors import ActorStopped, AtomrError, DeviceLost, InvalidRequest, Unsupported
 from .placement import worker_environment
 from .system_config import SystemConfig, number, one_of
@@ -146,7 +147,7 @@ def find_device(token: str, name: str) -> Device:
     return system.device(name)
 
 
-class System:
+class System(ProcessBound):
     """The devices and actors of a program; a context manager.
 
     Parameters
@@ -220,6 +221,8 @@ class System:
         self._lock = threading.RLock()
         self._closed = False
         self._dead_letters = _DeadLetters()
+        if clock is not None and not callable(getattr(clock, "now", None)):
+            raise InvalidRequest(f"clock={clock!r}; allowed: None, or a clock such as atomr_native.testing.FakeClock()")
         self._clock = clock
         self._stepper: Any = None
         self._actors: ActorTree | None = None

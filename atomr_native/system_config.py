@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal
+
+import numpy as np
 
 from ._lib.sender import MIN_CELLS
 from .errors import InvalidRequest
@@ -35,9 +37,15 @@ class SystemConfig:
     workspace_limit: int
 
     def __post_init__(self) -> None:
+        for option in fields(self):
+            value = getattr(self, option.name)
+            if isinstance(value, np.generic):
+                object.__setattr__(self, option.name, value.item())
         one_of("isolation", self.isolation, ("process", "thread"))
         one_of("mailbox", self.mailbox, ("block", "reject"))
         one_of("standby", self.standby, ("warm", "off"))
+        for name in ("deterministic", "allow_crash", "debug"):
+            one_of(name, getattr(self, name), (False, True))
         number("mailbox_size", self.mailbox_size, MIN_CELLS, _MAX_MAILBOX, whole=True)
         number("max_restarts", self.max_restarts, 0, 1 << 30, whole=True)
         number("within", self.within, 0, float("inf"))
@@ -82,7 +90,7 @@ class SystemConfig:
 
 
 def one_of(name: str, value: object, allowed: tuple[object, ...]) -> None:
-    if value not in allowed:
+    if not isinstance(value, str | int) or value not in allowed:  # an array has an equality of its own
         raise InvalidRequest(f"{name}={value!r}; allowed: {', '.join(map(repr, allowed))}")
 
 

@@ -9,6 +9,7 @@ device.
 from __future__ import annotations
 
 import contextlib
+import reprlib
 from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, cast
@@ -55,6 +56,7 @@ _FEW = 2  # pieces that the processor works at, so that its threads need not wai
 
 _BYTE = np.dtype(np.uint8)
 _KNOWN = frozenset(DTYPES.values())
+_PLAIN = (bool, int, float, complex, list, tuple)  # without a type of their own
 
 
 class _Overtaken(Exception):
@@ -399,21 +401,39 @@ def _accept(array: object, dtype: object, out: GpuRef | None) -> tuple[np.ndarra
         if out.shape != host.shape:
             raise InvalidRequest(f"out has shape {out.shape}, the array {host.shape}; they must be equal")
         target = out.dtype
+    _check_range(array, host, target)
     if host.dtype.kind == "c" and target.kind != "c":
         raise InvalidRequest(f"complex values cannot become {dtype_name(target)}; take .real or .imag first")
     return host, target
 
 
+def _check_range(array: object, host: np.ndarray[Any, Any], target: np.dtype[Any]) -> None:
+    """Refuse plain numbers that the integers of a type do not hold; those of an array wrap, as in NumPy."""
+    if not isinstance(array, _PLAIN) or isinstance(array, np.generic) or target.kind not in "iu":
+        return
+    if host.dtype == target or host.dtype.kind not in "iuf" or not host.size:
+        return
+    low, high = np.iinfo(target).min, np.iinfo(target).max
+    least, most = host.min().item(), host.max().item()
+    if not (low - 1 < least and most < high + 1):  # floats become integers by truncation; NaN is none
+        raise InvalidRequest(
+            f"{reprlib.repr(array)} does not fit {dtype_name(target)}; allowed: integers from {low} to {high}"
+        )
+
+
 def _as_array(array: object) -> np.ndarray[Any, Any]:
     if isinstance(array, GpuRef):
-        raise InvalidRequest("put takes an array of this process; device.copy() copies a GpuRef")
-    if isinstance(array, bool | int | float | complex | list | tuple):
+        raise InvalidRequest(f"put takes an array of this process, not {array!r}; device.copy() copies a GpuRef")
+    if isinstance(array, _PLAIN):
         try:
             found = np.asarray(array)
         except (ValueError, TypeError, OverflowError) as error:
-            raise InvalidRequest(f"{type(array).__name__} is no numeric array: {error}") from None
+            raise InvalidRequest(f"{reprlib.repr(array)} is no numeric array: {error}") from None
         if found.dtype not in _KNOWN:
-            raise InvalidRequest(f"{type(array).__name__} of {found.dtype} is no numeric array")
+            raise InvalidRequest(
+                f"{reprlib.repr(array)} is no numeric array: NumPy makes it one of {found.dtype}; "
+                f"allowed: {', '.join(DTYPES)}"
+            )
         return found
     return view_as_numpy(array)
 

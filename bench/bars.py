@@ -46,6 +46,17 @@ BARS: tuple[Bar, ...] = (
     Bar("ask of a Python actor over Pykka's", "actor_ask", "atomr", 0.333, "x", under="Pykka"),
     *(
         Bar(
+            f"counters of a Python actor, {what}",
+            "actor_tracing",
+            f"{what}, as it is",
+            1.02,
+            "x",
+            under=f"{what}, without counters",
+        )
+        for what in ("ask", "tell")
+    ),
+    *(
+        Bar(
             f"process over thread, {work}",
             "placement",
             f"process, {work}",

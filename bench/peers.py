@@ -44,10 +44,11 @@ class AskTell:
 
 @dataclass(frozen=True)
 class AsyncAsk:
-    """`ask` returns an awaitable that must be awaited on `loop`, which is not running."""
+    """`ask` and `tell` return awaitables that must be awaited on `loop`, which is not running."""
 
     loop: asyncio.AbstractEventLoop
     ask: Callable[[], Awaitable[object]]
+    tell: Callable[[], Awaitable[object]]
 
 
 def _need(name: str) -> Any:
@@ -155,7 +156,7 @@ def xoscar_actor(loop: asyncio.AbstractEventLoop) -> Iterator[AsyncAsk]:
 
     pool, ref = loop.run_until_complete(start())
     try:
-        yield AsyncAsk(loop, ref.noop)
+        yield AsyncAsk(loop, ref.noop, ref.noop.tell)
     finally:
         loop.run_until_complete(pool.stop())
 
@@ -167,7 +168,10 @@ def executor_ask(loop: asyncio.AbstractEventLoop) -> Iterator[AsyncAsk]:
     def noop() -> None:
         """Do nothing."""
 
-    yield AsyncAsk(loop, lambda: loop.run_in_executor(None, noop))
+    async def tell() -> None:
+        loop.run_in_executor(None, noop)
+
+    yield AsyncAsk(loop, lambda: loop.run_in_executor(None, noop), tell)
 
 
 @contextmanager

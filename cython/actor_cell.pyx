@@ -303,6 +303,8 @@ cdef class CellBase:
             else:
                 self.handle_marked(<Envelope>found)
         else:
+            if self.owed is not None:
+                self._pay()  # hooks may take their time
             self._system(<tuple>found)
         if self.draining and atomr_mailbox_depth(&self.box) == 0:
             self._drained()

@@ -15,7 +15,7 @@ from .host_copy cimport (
     atomr_copy_finish, atomr_copy_helpers, atomr_copy_set_helpers, atomr_copy_start)
 from .sender cimport (
     ATOMR_DONE, ATOMR_STAGING, Allocation, Core, Layout, PlanRef, Ref, ReplyBase, atomr_reply, atomr_reply_settle,
-    atomr_send_in, atomr_sender_epoch, atomr_use)
+    atomr_send_in, atomr_sender_epoch, atomr_use, nanoseconds)
 
 from ..errors import AskTimeout, DeviceLost, InvalidRequest
 
@@ -130,6 +130,7 @@ cdef object dispatch(PlanRef plan, Ref source, uint64_t source_at, Ref target, u
         if plan.send_slowly(result, uses, &scalar, node, &ticket, bad, (source, target), may_wait) is False:
             return None
     plan.last_ticket = ticket
+    plan.note(reply, ticket)
     return ticket
 
 
@@ -249,13 +250,14 @@ cdef class SmallCopies:
         cdef Ref source, target
         cdef Layout layout
         cdef ReplyBase reply
-        cdef int64_t ns = -1
+        cdef int64_t ns
         if not self.owns(ref):
             return None
         source = <Ref>ref
         layout = source.layout
         if self.to_host is None or not layout.contiguous or not 0 < layout.nbytes <= self.limit:
             return None
+        ns = nanoseconds(timeout)
         if out is None:
             out = self.empty(layout.shape, layout.dtype)
         elif type(out) is not self.array_type or out.shape != layout.shape or out.dtype != layout.dtype:
@@ -268,8 +270,6 @@ cdef class SmallCopies:
             target = self.new(layout, ATOMR_STAGING)
             reply = <ReplyBase>self.to_host.reply_type.__new__(self.to_host.reply_type)
             dispatch(self.to_host, source, 0, target, 0, layout.nbytes, reply, True)
-            if timeout is not None:
-                ns = <int64_t>(min(max(0.0, timeout), 9e9) * 1e9)
             if self.core.wait(reply.node.lane, reply.node.ticket, ns) is False:
                 raise AskTimeout(f"the array was not there within {timeout} s; the message goes on")
             atomr_reply_settle(self.core.sender, &reply.node)

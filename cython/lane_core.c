@@ -236,6 +236,16 @@ static int object(atomr_lane *l, const atomr_head *h, const atomr_operand *ops, 
     return 0;
 }
 
+/* For a trace.  The fields are released one by one: a reader that sees one of them sees that the entry before is out. */
+static void note_span(atomr_lane *l, uint64_t ticket, uint64_t began) {
+    const uint64_t n = atomic_load_explicit(&l->w->n_spans, memory_order_relaxed);
+    atomr_span *span = &l->w->spans[n % ATOMR_SPANS];
+    atomic_store_explicit(&span->ticket, ticket, memory_order_release);
+    atomic_store_explicit(&span->began_ns, began, memory_order_release);
+    atomic_store_explicit(&span->ended_ns, l->clock, memory_order_release);
+    atomic_store_explicit(&l->w->n_spans, n + 1, memory_order_release);
+}
+
 /* Run one message; 0 when the worker stops before the message could be resolved. */
 static int process(atomr_lane *l) {
     atomr_worker *k = l->worker;
@@ -280,6 +290,9 @@ static int process(atomr_lane *l) {
     count(&l->w->messages, 1);
     l->clock = atomr_now_ns();
     count(&l->w->busy_ns, l->clock - began);
+    /* Beside `epoch`, which was just read: it costs nothing but the comparison. */
+    if (atomic_load_explicit(&((const atomr_pheader *)k->p)->traced, memory_order_relaxed))
+        note_span(l, h->ticket, began);
     return 1;
 }
 

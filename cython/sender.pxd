@@ -168,6 +168,18 @@ cdef extern from "sender_core.h" nogil:
     atomr_verdict *atomr_next_orphan(atomr_sender *)
     void atomr_verdict_release(atomr_sender *, atomr_verdict *)
     int atomr_sender_lane_stats(atomr_sender *, unsigned lane, atomr_lane_stats *)
+
+    ctypedef struct atomr_span_copy:
+        uint64_t ticket
+        uint64_t began_ns
+        uint64_t ended_ns
+    ctypedef struct atomr_span_place:
+        uint64_t region
+        uint64_t next
+        uint64_t lost
+    void atomr_sender_trace(atomr_sender *, int more)
+    int atomr_sent_deps(atomr_sender *, unsigned lane, uint64_t ticket, uint64_t *out)
+    unsigned atomr_read_spans(atomr_sender *, unsigned lane, atomr_span_place *, atomr_span_copy *out, unsigned most)
     uint64_t atomr_sender_control_busy(atomr_sender *)
 
 
@@ -191,6 +203,12 @@ cdef class Core:
     cdef Allocation allocate(self, uint64_t nbytes, int pool)
     cdef Ref make(self, type cls, Layout layout, int pool)
     cdef object wait(self, unsigned lane, uint64_t ticket, int64_t timeout_ns)
+
+
+cdef class SpanReader:
+    cdef readonly Core core
+    cdef readonly unsigned lane
+    cdef atomr_span_place place
 
 
 cdef class Layout:
@@ -224,6 +242,9 @@ cdef class Ref:
     cdef readonly uint64_t offset
     cdef uint32_t whole
     cdef object __weakref__
+
+
+cdef int64_t nanoseconds(object timeout) except -2
 
 
 cdef class ReplyBase:

@@ -8,9 +8,11 @@ blocks; it is released while waiting for a reply or for room in a mailbox.  Send
 """
 
 cimport cython
+from cpython.number cimport PyNumber_Index
 from cpython.object cimport PyObject
 from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport errno
+from libc.math cimport NAN, isnan
 from libc.stdlib cimport calloc, free
 from libc.string cimport strerror
 
@@ -45,6 +47,7 @@ NEVER = 0xFFFFFFFFFFFFFFFF
 cdef enum:
     ALIGNMENT = 256  # of allocations, and what their sizes are rounded up to
 
+cdef uint64_t STAMP_TICKET = (<uint64_t>1 << 56) - 1  # the low bits of a stamp; the others are its lane
 cdef object observer = None
 
 
@@ -261,6 +264,22 @@ cdef class Core:
                 "messages": s.messages, "failed": s.failed, "busy_ns": s.busy_ns, "parks": s.parks,
                 "started_ns": s.started_ns, "parked": bool(s.parked)}
 
+    def trace(self, bint more):
+        """One more trace runs, or one less: while any does, lanes note when they work at which message."""
+        self.alive()
+        atomr_sender_trace(self.sender, more)
+
+    def dependencies(self, unsigned lane, uint64_t ticket):
+        """What a message waits for in other lanes, as (lane, ticket): what was not resolved when it was sent.
+
+        To be asked for right after sending; () when the message is long done, and its place used again.
+        """
+        cdef uint64_t stamps[ATOMR_LANES]
+        cdef int i, n
+        self.alive()
+        n = atomr_sent_deps(self.sender, lane, ticket, stamps)
+        return tuple([(stamps[i] >> 56, stamps[i] & STAMP_TICKET) for i in range(n)])
+
     @property
     def control_busy(self):
         """CLOCK_MONOTONIC nanoseconds since which the worker's control thread works, or 0."""
@@ -283,7 +302,7 @@ cdef class Core:
 
     def wait_ticket(self, unsigned lane, uint64_t ticket, timeout=None):
         """Wait until a ticket is resolved; False when `timeout` seconds pass first."""
-        return self.wait(lane, ticket, -1 if timeout is None else <int64_t>(min(max(0.0, timeout), 9e9) * 1e9))
+        return self.wait(lane, ticket, nanoseconds(timeout))
 
     cdef object wait(self, unsigned lane, uint64_t ticket, int64_t timeout_ns):
         cdef int r
@@ -398,6 +417,33 @@ cdef class Core:
         ref.offset = 0
         ref.whole = layout.contiguous
         return ref
+
+
+cdef class SpanReader:
+    """Reads when the messages of one lane were worked at, while a trace runs.
+
+    For one thread at a time.
+    """
+
+    def __cinit__(self, Core core not None, unsigned lane):
+        self.core = core
+        self.lane = lane
+
+    @property
+    def lost(self):
+        """How many came faster than they were read."""
+        return self.place.lost
+
+    def read(self):
+        """Return those that were not returned yet, as (ticket, began, ended): CLOCK_MONOTONIC, nanoseconds."""
+        cdef atomr_span_copy spans[256]
+        cdef unsigned i, n = 256
+        cdef list found = []
+        while n == 256 and not self.core.abandoned:
+            n = atomr_read_spans(self.core.sender, self.lane, &self.place, spans, 256)
+            for i in range(n):
+                found.append((spans[i].ticket, spans[i].began_ns, spans[i].ended_ns))
+        return found
 
 
 # Of one module for speed: what a send reads of handles and plans in other extension modules costs it a tenth.

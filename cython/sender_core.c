@@ -136,6 +136,7 @@ int atomr_sender_attach(atomr_sender *s, int w_fd, uint64_t w_bytes) {
     *r = (atomr_region){.w = w, .nbytes = w_bytes, .refs = 1};
     atomr_lock(s);
     if (s->region) atomr_drop_region(s);
+    r->number = ++s->n_regions;
     s->region = r;
     for (unsigned i = 0; i < ATOMR_LANES; i++) atomr_update_wake(s, i);
     /* Sends that saw no worker rang nobody. */

@@ -198,6 +198,24 @@ typedef struct {
     uint32_t parked;
 } atomr_lane_stats;
 int atomr_sender_lane_stats(atomr_sender *, unsigned lane, atomr_lane_stats *);
+
+/* ---- for traces (sender_trace.c) */
+
+/* One more trace runs, or one less: while any does, lanes note when they work at which message. */
+void atomr_sender_trace(atomr_sender *, int more);
+/* What a sent message waits for in other lanes, as found when it was sent: how many stamps, at most ATOMR_LANES.  -1 when
+ * its cells have been used again. */
+int atomr_sent_deps(atomr_sender *, unsigned lane, uint64_t ticket, atomr_stamp *out);
+
+typedef struct {
+    uint64_t ticket, began_ns, ended_ns;
+} atomr_span_copy;
+/* How far somebody has read the spans of one lane; begins as zeros. */
+typedef struct {
+    uint64_t region, next, lost; /* `lost`: how many were overwritten before they were read */
+} atomr_span_place;
+/* Copy up to `most` spans that were not read yet, and move on: how many. */
+unsigned atomr_read_spans(atomr_sender *, unsigned lane, atomr_span_place *, atomr_span_copy *out, unsigned most);
 uint64_t atomr_sender_control_busy(atomr_sender *);
 
 #endif

@@ -7,6 +7,20 @@ cdef tuple describe(atomr_verdict *v):
             bool(e.inherited), e.cause_lane, e.cause_ticket, v.fault)
 
 
+cdef int64_t nanoseconds(object timeout) except -2:
+    """Seconds to wait as nanoseconds, 0 if the time is over; -1 for None, which is for ever."""
+    cdef double seconds = 0
+    if timeout is None:
+        return -1
+    try:
+        seconds = timeout
+    except (TypeError, OverflowError):
+        seconds = NAN
+    if isnan(seconds):
+        raise InvalidRequest(f"timeout {timeout!r} is no number of seconds; None waits for as long as it takes")
+    return <int64_t>(min(max(0.0, seconds), 9e9) * 1e9)
+
+
 @cython.no_gc_clear  # its end needs the Core
 cdef class ReplyBase:
     """The native part of a reply: which ticket, and what came of it."""
@@ -32,12 +46,10 @@ cdef class ReplyBase:
 
     def wait(self, timeout=None):
         """Wait until the message is resolved; False when `timeout` seconds pass first."""
-        cdef int64_t ns = -1
+        cdef int64_t ns = nanoseconds(timeout)
         if self.failure is not None:
             return True
         self.core.alive()
-        if timeout is not None:
-            ns = <int64_t>(min(max(0.0, timeout), 9e9) * 1e9)
         if self.core.wait(self.node.lane, self.node.ticket, ns) is False:
             return False
         atomr_reply_settle(self.core.sender, &self.node)
@@ -85,7 +97,7 @@ cdef uint64_t word_of(object value, bint integral) except? 0xFFFFFFFFFFFFFFFF:
     cdef double d
     cdef int64_t i
     if integral:
-        i = value
+        i = value if type(value) is int else PyNumber_Index(value)  # a float would lose its fraction
         return <uint64_t>i
     d = value
     return (<uint64_t *>&d)[0]

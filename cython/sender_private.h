@@ -28,7 +28,7 @@ typedef struct {
 /* A worker's region, kept mapped while anybody looks at it. */
 typedef struct {
     void *w;
-    uint64_t nbytes;
+    uint64_t nbytes, number; /* counted from 1 */
     uint32_t refs;
     _Atomic int dead;
 } atomr_region;
@@ -84,6 +84,7 @@ struct atomr_sender {
     int p_fd, state;
     uint32_t cells, n_slots;
     atomr_region *region;
+    uint64_t n_regions;
     int64_t slice_ns;        /* the longest sleep of a waiter: a worker may die before it wakes anybody */
     _Atomic uint32_t change; /* futex: bumped when the region or the state changes */
     uint64_t order;

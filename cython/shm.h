@@ -15,7 +15,7 @@
 
 #define ATOMR_MAGIC_P 0x50524d4fu /* "OMRP" */
 #define ATOMR_MAGIC_W 0x57524d4fu
-#define ATOMR_ABI 2u /* bump on any change of this file */
+#define ATOMR_ABI 3u /* bump on any change of this file */
 
 #define ATOMR_CELL_WORDS 32u      /* one cell: 256 bytes */
 #define ATOMR_HEAD_WORDS 4u       /* of them, the header of a message */
@@ -27,6 +27,7 @@
 #define ATOMR_ERROR_TEXT 960u
 #define ATOMR_MAX_SEGMENTS 4096u
 #define ATOMR_POISON_MIRROR 1024u
+#define ATOMR_SPANS 2048u         /* entries of a lane's ring of spans */
 
 /* How an operation uses an operand.  HOST: memory that the processor writes as well, without any message; that one
  * failed to write it says nothing of what is in it later, and leaves no poison. */
@@ -94,7 +95,7 @@ typedef struct {
     uint32_t slots;
     uint64_t lanes_at, rings_at, slots_at; /* byte offsets */
     _Atomic uint32_t epoch; /* generation of the device */
-    uint32_t pad;
+    _Atomic uint32_t traced; /* how many traces run: while any does, lanes note the spans of their messages */
 } atomr_pheader;
 
 /* An entry of a lane's error ring, written before the ticket's completion is. */
@@ -111,6 +112,11 @@ typedef struct {
 
 _Static_assert(sizeof(atomr_error) == 984, "error entry size");
 
+/* From when to when a lane worked at a message (CLOCK_MONOTONIC); on a GPU, was launching it. */
+typedef struct {
+    _Atomic uint64_t ticket, began_ns, ended_ns;
+} atomr_span;
+
 typedef struct {
     _Alignas(64) _Atomic uint64_t claimed;   /* the highest ticket whose run may have begun */
     _Atomic uint64_t started_ns;             /* CLOCK_MONOTONIC at the last claim */
@@ -121,6 +127,8 @@ typedef struct {
     _Atomic uint32_t state;                  /* 0 no thread, 1 running, 2 ended */
     _Alignas(64) _Atomic uint64_t messages, failed, busy_ns, parks;
     atomr_error ring[ATOMR_ERRORS];
+    _Atomic uint64_t n_spans; /* entries written to `spans` so far; the oldest are overwritten, whoever reads them or not */
+    atomr_span spans[ATOMR_SPANS];
 } atomr_wlane;
 
 enum { ATOMR_NOTE_NONE = 0, ATOMR_NOTE_BEGUN = 1, ATOMR_NOTE_WHOLE = 2 };

@@ -53,7 +53,7 @@ void atomr_worker_fault(atomr_worker *k, const char *what) {
         if (atomic_load(&k->joining)) return; /* whoever would be told is ending it */
         if (k->fault_fd >= 0 && write(k->fault_fd, &one, sizeof one) < 0) return; /* full: it is awake already */
     } else if (!k->outlives) {
-        usleep(1000000); /* whoever writes the note ends the process */
+        sleep(10); /* whoever writes the note ends the process, unless the driver hangs when asked for the reason */
         end_process();
     }
 }

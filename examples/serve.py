@@ -361,27 +361,34 @@ def serve(options):
 
 
 def parse(argv):
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    what, _, rest = __doc__.partition("\n\n")
+    parser = argparse.ArgumentParser(
+        description=what, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     add = parser.add_argument
-    add("--device", default="host", help="host or cuda:N")
-    add("--host", default="127.0.0.1", help="address to listen on")
-    add("--port", type=int, default=8000, help="0: any that is free")
-    add("--max-batch", type=int, default=32, help="images in one batch, at most")
-    add("--max-age", type=float, default=2.0, metavar="MS", help="milliseconds that the first of a batch waits")
-    add("--queue", type=int, default=1024, help="requests that may wait; what comes beyond is answered with 503")
-    add("--deadline", type=float, default=10.0, metavar="S", help="seconds after which a request is answered with 503")
-    add("--grace", type=float, default=10.0, metavar="S", help="seconds for everything at the end")
-    add("--epochs", type=int, default=12, help="of the training")
-    add("--hidden", type=int, nargs="+", default=[128, 64], metavar="N", help="widths of the hidden layers")
-    add("--seed", type=int, default=0)
+    add("--device", default="host", help="host or cuda:N (%(default)s)")
+    add("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
+    add("--port", type=int, default=8000, help="0: any that is free (%(default)s)")
+    add("--max-batch", type=int, default=32, metavar="N", help="images in one batch, at most (%(default)s)")
+    add("--max-age", type=float, default=2.0, metavar="MS",
+        help="milliseconds that the first of a batch waits (%(default)g)")  # fmt: skip
+    add("--queue", type=int, default=1024, metavar="N",
+        help="requests that may wait; what comes beyond is answered with 503 (%(default)s)")  # fmt: skip
+    add("--deadline", type=float, default=10.0, metavar="S",
+        help="seconds after which a request is answered with 503 (%(default)g)")  # fmt: skip
+    add("--grace", type=float, default=10.0, metavar="S", help="seconds for everything at the end (%(default)g)")
+    add("--epochs", type=int, default=12, metavar="N", help="of the training (%(default)s)")
+    add("--hidden", type=int, nargs="+", default=[128, 64], metavar="N", help="widths of the hidden layers (128 64)")
+    add("--seed", type=int, default=0, metavar="N", help="of the training (%(default)s)")
     load = parser.add_argument_group("the client")
     add = load.add_argument
     add("--load", action="store_true", help="send requests, kill the worker meanwhile, and report")
     add("--url", help="of a server on this machine; by default --load starts one, with the options above")
-    add("--requests", type=int, default=20_000)
-    add("--clients", type=int, default=32, help="of which each has one request under way")
-    add("--kills", type=int, default=2)
-    add("--output", type=Path, default=Path("serve-output"), metavar="DIR", help="for report.json and latency.png")
+    add("--requests", type=int, default=20_000, metavar="N", help="how many are sent (%(default)s)")
+    add("--clients", type=int, default=32, metavar="N", help="of which each has one request under way (%(default)s)")
+    add("--kills", type=int, default=2, metavar="N", help=f"how often the worker is killed, 0 to {KILLS} (%(default)s)")
+    add("--output", type=Path, default=Path("serve-output"), metavar="DIR",
+        help="where report.json and latency.png go (%(default)s)")  # fmt: skip
     add("--self-test", action="store_true", help="--load, short")
     options = parser.parse_args(argv)
     if options.self_test:

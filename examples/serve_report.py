@@ -70,7 +70,7 @@ def draw(path, load, report):
         )  # fmt: skip
         in_milliseconds(top.yaxis)
         top.tick_params(labelbottom=False)
-        top.margins(y=0.15)
+        top.margins(y=0.3)
         top.legend(loc="lower right", ncols=3, markerscale=2.5, handletextpad=0.1, columnspacing=1)
         rate = figure.add_subplot(grid[1, :], sharex=top)
         width = max(report["seconds"] / 100, 0.02)
@@ -104,7 +104,7 @@ def draw(path, load, report):
         bars.grid(visible=False, axis="x")
         in_milliseconds(bars.yaxis)
         bars.margins(y=0.12)
-        bars.legend(loc="upper left")
+        bars.legend(loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0, ncols=3, handlelength=1, columnspacing=1)
         draw_outage(figure.add_subplot(grid[2, 1]), load, by_phase, colors)
         figure.savefig(path)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -164,6 +165,51 @@ def test_kill_cancels_a_start_that_waits(system: an.System) -> None:
         asked.result(0)
     with pytest.raises(an.ActorStopped):
         ref.started.result(10)
+
+
+def test_kill_cancels_a_restart_that_waits(system: an.System) -> None:
+    begun: list[str] = []
+
+    class Slow(an.Actor):
+        async def pre_start(self) -> None:
+            if begun:
+                begun.append("again")
+                await asyncio.sleep(60)
+
+        async def pre_restart(self, error: BaseException, message: object) -> None:
+            begun.append("pre_restart")
+            await asyncio.sleep(60)
+
+        async def receive(self, message: Any) -> None:
+            raise ValueError(message)
+
+    ref = system.spawn(Slow)
+    ref.tell(1)
+    eventually(lambda: begun)
+    asked = ref.ask(2)
+    ref.kill()
+    assert ref.join(30)
+    assert begun == ["pre_restart"]
+    with pytest.raises(an.ActorStopped):
+        asked.result(0)
+
+
+def test_an_actor_that_gets_no_event_loop_is_no_zombie(
+    system: an.System, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def none(*args: int) -> int:
+        raise OSError(24, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "eventfd", none)
+        ref = system.spawn(Run, name="run")
+        assert ref.join(10)
+    with pytest.raises(an.ActorStopped, match="Too many open files"):
+        ref.ask(lambda _: 1).result(10)
+    with pytest.raises(an.ActorStopped):
+        ref.started.result(10)
+    assert "internal error" in caplog.text
+    assert system.spawn(Run, name="run").ask(lambda _: 1).result(10) == 1
 
 
 def test_an_async_actor_knows_its_load(system: an.System) -> None:

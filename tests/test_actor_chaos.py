@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from actions import eventually
 from leaks import Baseline
 
 import atomr_native as an
@@ -115,6 +116,62 @@ def test_every_message_is_accounted_for(kind: type[Fragile], seed: int) -> None:
     # cancelled has seen its message, and its asker was told.
     assert set(sent) == set(seen) | set(letters) | stopped
     assert not set(letters) & set(seen)
+
+
+class Ticking(an.Actor):
+    """Has timers, watches another, fails now and then, all with a mailbox that is always full."""
+
+    def __init__(self, notes: Counter[str], watched: an.ActorRef) -> None:
+        self.notes = notes
+        if not notes["made"]:  # a watch outlives a restart
+            self.context.watch(watched)
+        notes["made"] += 1
+        self.context.timers.start_periodic(0.0005, "tick")
+
+    def receive(self, message: Any) -> Any:
+        self.notes[message if isinstance(message, str) else type(message).__name__] += 1
+        if isinstance(message, tuple) and message[1] % 97 == 96:
+            raise ValueError("now and then")
+        return message
+
+
+def test_a_mailbox_that_drops_its_oldest_loses_neither_answers_nor_what_the_library_sends() -> None:
+    notes: Counter[str] = Counter()
+    letters: list[Any] = []
+    asked: list[tuple[Any, an.Answer]] = []
+    with an.System() as system:
+        system.dead_letters.subscribe(lambda letter: letters.append(letter.message))
+        watched = system.spawn(Fragile, [], 0.0)
+        ref = system.spawn(
+            Ticking, notes, watched, name="ticking", mailbox=an.Mailbox(4, "drop_oldest"),
+            supervision=an.OneForOne(max_restarts=None, backoff=0),
+        )  # fmt: skip
+        ref.started.result(10)
+
+        def send(sender: int) -> None:
+            for i in range(MESSAGES):
+                if i % 2:
+                    assert ref.tell((sender, i))
+                else:
+                    asked.append(((sender, i), ref.ask((sender, i))))
+                if (sender, i) == (0, MESSAGES // 2):
+                    watched.kill()
+
+        threads = [threading.Thread(target=send, args=(i,)) for i in range(SENDERS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(120)
+            assert not thread.is_alive()
+        eventually(lambda: ref.stats()["mailbox"] == 0 and notes["Terminated"])
+        eventually(lambda ticks=notes["tick"]: notes["tick"] > ticks)
+    dropped = 0
+    for message, answer in asked:
+        error = answer.exception()
+        dropped += isinstance(error, an.MailboxFull)
+        assert answer.result(0) == message if error is None else isinstance(error, ValueError | an.MailboxFull)
+    assert notes["Terminated"] == 1
+    assert notes["tuple"] + dropped + len(letters) == SENDERS * MESSAGES
 
 
 @pytest.fixture(autouse=True)

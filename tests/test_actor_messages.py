@@ -352,3 +352,23 @@ def test_pipe_to_self() -> None:
         sim.run()
         sim.advance(1)
         assert front.ask("got").result() == [(5, type(None)), (None, ZeroDivisionError)]
+
+
+def test_what_cannot_be_piped_is_a_failure_and_does_not_hold_up_a_stop() -> None:
+    class Front(an.Actor):
+        def receive(self, message: Any) -> None:
+            self.context.pipe_to_self(message, lambda value, error: 1 / value)
+
+    with Deterministic() as sim:
+        front = sim.system.spawn(Front)
+        kept: list[an.ReplyTo] = []
+        back = sim.system.spawn(Call)
+        front.tell(back.ask(lambda actor: kept.append(actor.context.reply_later())))
+        sim.run()
+        front.stop()
+        sim.run()
+        assert not front.stopped  # what is piped to it is still to come
+        assert kept[0].reply(0)
+        sim.run()
+        assert front.stopped
+        assert front.stats()["failed"] == 1

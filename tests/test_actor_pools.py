@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading
 from collections import Counter
 from typing import Any
@@ -291,3 +292,28 @@ def test_a_pipeline_over_device_data(nothing_left: None) -> None:
         pipe = an.Pipeline([system.spawn(Scale, device, "x * 2"), system.spawn(Scale, device, "x + 1")], in_flight=2)
         inputs = [device.put([float(i)]) for i in range(10)]
         assert [float(y.numpy()[0]) for y in pipe.map(inputs)] == [2.0 * i + 1 for i in range(10)]
+
+
+def test_a_producer_that_is_interrupted_keeps_no_place(nothing_left: None) -> None:
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    gate = threading.Event()
+    try:
+        with an.System() as system:
+            pipeline = an.Pipeline([system.spawn(Who, name="who")], in_flight=1)
+            first = pipeline.submit(gate)
+            main = threading.get_ident()
+            timer = threading.Timer(0.1, lambda: signal.pthread_kill(main, signal.SIGUSR1))
+            timer.start()
+            with pytest.raises(KeyboardInterrupt):
+                pipeline.submit(1)
+            timer.join()
+            gate.set()
+            assert first.result(10) == "who"
+            assert pipeline.submit(2).result(10) == "who"
+            eventually(lambda: pipeline.inside == 0)
+    finally:
+        gate.set()
+        signal.signal(signal.SIGUSR1, before)

@@ -235,6 +235,52 @@ def test_a_constructor_that_works_the_second_time() -> None:
             assert ref.ask(3).result() == 3
 
 
+def test_resuming_what_cannot_be_constructed_is_bounded_by_its_budget() -> None:
+    class Broken(an.Actor):
+        made = 0
+
+        def __init__(self) -> None:
+            type(self).made += 1
+            raise RuntimeError("cannot")
+
+    class Up(an.Actor):
+        supervision = an.OneForOne({RuntimeError: "escalate"}, max_restarts=2, backoff=0)
+
+        def pre_start(self) -> None:
+            self.context.spawn(Broken, name="broken")
+
+        def receive(self, message: Any) -> Any:
+            return message
+
+    resume = {RuntimeError: "resume"}
+    with Deterministic() as sim:
+        probe = Probe(sim.system)
+        ref = sim.system.spawn(Broken, supervision=an.OneForOne(resume, max_restarts=3, backoff=0))
+        probe.watch(ref)
+        probe.expect_terminated(ref)
+        assert Broken.made == 4
+        Broken.made = 0
+        up = sim.system.spawn(Up, name="up", supervision=an.OneForOne(resume))
+        sim.run()
+        assert Broken.made == 3
+        assert sim.system.find("/up/broken") is None
+        assert up.ask("here").result() == "here"
+
+
+def test_an_actor_that_is_resumed_after_pre_start_has_started() -> None:
+    class Shaky(an.Actor):
+        def pre_start(self) -> None:
+            raise RuntimeError("never mind")
+
+        def receive(self, message: Any) -> Any:
+            return message
+
+    with Deterministic() as sim:
+        ref = sim.system.spawn(Shaky, supervision=an.OneForOne({RuntimeError: "resume"}))
+        assert ref.ask(1).result() == 1
+        assert ref.started.result() is None
+
+
 @pytest.mark.parametrize("hook", ["pre_start", "post_restart", "pre_restart", "post_stop"])
 def test_hooks_that_fail(hook: str, caplog: pytest.LogCaptureFixture) -> None:
     calls: list[str] = []
@@ -271,6 +317,20 @@ def test_restarts_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     assert "actor /logged failed at ValueError: Traceback" in text
     assert "ValueError: why" in text
     assert "actor /logged restarted (1 so far) after ValueError: why" in text
+
+
+def test_by_default_an_actor_restarts_three_times_in_a_minute() -> None:
+    with Deterministic() as sim:
+        ref, other = sim.system.spawn(Worker), sim.system.spawn(Worker)
+        for failures in range(1, 5):
+            ref.tell(ValueError())
+            sim.advance(15)
+            assert ref.stopped == (failures == 4)
+        for _ in range(6):
+            other.tell(ValueError())
+            sim.advance(21)  # never more than three in a minute
+        sim.advance(1)  # the last pause
+        assert other.stats()["restarts"] == 6
 
 
 def test_what_is_no_exception_escalates_by_default() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from actions import eventually
 
 import atomr_native as an
+from atomr_native.actors.clock import Scheduled, SystemClock
 from atomr_native.testing import Deterministic, FakeClock
 
 
@@ -144,3 +146,14 @@ def test_a_fake_clock_with_threads(nothing_left: None) -> None:
         assert clock.next_due() == 160
         assert clock.advance(1) == 1
         eventually(lambda: seen == [(160.0, "once")])
+
+
+def test_timers_that_were_cancelled_do_not_pile_up() -> None:
+    clock = SystemClock()
+    try:
+        for _ in range(5000):  # as an actor does that begins a timeout anew with each message
+            clock.call_at(clock.now() + 3600, print).cancel()
+        clock.call_at(clock.now() + 3600, print)
+        assert sum(isinstance(each, Scheduled) for each in gc.get_objects()) < 1000
+    finally:
+        clock.close()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
+from example_actors import Worker
 
 import atomr_native as an
 from atomr_native.testing import Deterministic
@@ -187,3 +190,40 @@ def test_children_that_fail_while_their_parent_restarts_change_nothing() -> None
             sim.run()
             assert 1 <= ref.stats()["restarts"] <= 4
             assert len(sim.system.stats()["actors"]) == 4
+
+
+def test_children_of_an_actor_that_is_resumed_go_on() -> None:
+    class Parent(an.Actor):
+        def pre_start(self) -> None:
+            self.context.spawn(Worker, name="child")
+
+        def receive(self, message: Any) -> None:
+            raise ValueError(message)
+
+    with Deterministic() as sim:
+        parent = sim.system.spawn(Parent, name="p", supervision=an.OneForOne({ValueError: "resume"}))
+        sim.run()
+        child = sim.system.find("/p/child")
+        assert child is not None
+        assert child.ask("one").result() == 1
+        parent.tell("fail")
+        sim.run()
+        assert child.ask("two").result() == 2
+
+
+def test_a_parent_keeps_nothing_of_children_that_it_has_replaced() -> None:
+    class Up(Tree):
+        supervision = an.OneForOne({ValueError: "escalate"})
+
+    with Deterministic() as sim:
+        sim.system.spawn(Up, "a", [], name="t")
+        sim.run()
+        child = sim.system.find("/t/a")
+        assert child is not None
+        gone = weakref.ref(child.cell)
+        child.tell(ValueError())
+        sim.run()
+        assert child.stopped
+        del child
+        gc.collect()
+        assert gone() is None

@@ -51,6 +51,23 @@ class Watcher(an.Actor):
             self.probe.tell(message)
 
 
+def test_a_terminated_that_nobody_handles_is_no_failure() -> None:
+    class Only(an.Actor):
+        @an.handler
+        def on_ref(self, message: an.ActorRef) -> None:
+            self.context.watch(message)
+
+    with Deterministic() as sim:
+        watched = sim.system.spawn(Worker)
+        ref = sim.system.spawn(Only)
+        ref.ask(watched).result()
+        watched.stop()
+        sim.run()
+        assert ref.stats()["failed"] == 0
+        (letter,) = sim.system.dead_letters
+        assert isinstance(letter.error, an.UnhandledMessage)
+
+
 def test_unwatch_holds_back_what_is_queued() -> None:
     for seed in range(30):
         with Deterministic(seed) as sim:
@@ -104,6 +121,19 @@ def test_the_watched_are_told_nothing_and_watchers_may_die_first() -> None:
         assert ref.stopped
         probe.expect_no_message()
         assert not sim.system.dead_letters
+
+
+def test_actors_of_another_system_can_be_watched() -> None:
+    with an.System() as one, an.System() as two:
+        probe = Probe(one)
+        running, stopped = two.spawn(Worker), two.spawn(Worker)
+        stopped.stop()
+        assert stopped.join(10)
+        for ref in (running, stopped):
+            probe.watch(ref)
+        probe.expect_terminated(stopped)
+        two.close()
+        probe.expect_terminated(running)
 
 
 def test_what_cannot_be_watched() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 import threading
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ import pytest
 from actions import Gate, operand
 
 import atomr_native as an
+from atomr_native import elementwise
 from atomr_native.plan_spec import READ, WRITE
 
 Make = Callable[..., an.System]
@@ -126,7 +128,7 @@ def test_wrong_members(device: an.Device) -> None:
         with pytest.raises(an.InvalidRequest, match="durable"):
             device.durable_group(members)
     group = device.durable_group({"x": durable})
-    with pytest.raises(an.InvalidRequest, match="one group"):
+    with pytest.raises(an.InvalidRequest, match=r"member 'x' is <GpuRef float32\[4\] on .*one group"):
         device.durable_group({"x": durable})
     with pytest.raises(an.InvalidRequest, match="committed"):
         group.restore()
@@ -181,13 +183,135 @@ def test_pickles_of_what_does_not_exist(device: an.Device) -> None:
         resolve(token, name, slot, generation, 2**40, epoch, layout_of((2**30,), np.dtype("f4")), 0).numpy()
 
 
-@pytest.mark.parametrize("timeout", ["soon", object(), [1]])
+@pytest.mark.parametrize("timeout", ["soon", object(), [1], float("nan"), b"1", "1"], ids=repr)
 def test_timeouts_that_are_no_numbers(device: an.Device, timeout: Any) -> None:
-    reply = device.lane("a").noop().ask()
-    reply.result(30)
-    for use in (reply.wait, reply.result, device.put([1]).wait):
-        with pytest.raises(TypeError):
+    reply, x = device.lane("a").noop().ask(), device.put([1])
+    plan = device.elementwise.plan("x + 1", x=x)
+    x.numpy()  # from here on by the short way
+    for use in (
+        reply.wait, reply.result, x.wait, device.wait_ready, plan.wait,
+        lambda t: device.get(x, timeout=t), lambda t: device.get(device.put(np.zeros(1 << 20)), timeout=t),
+        lambda t: an.gather(reply, timeout=t), lambda t: device.stats(timeout=t), device.close,
+    ):  # fmt: skip
+        with pytest.raises(an.InvalidRequest) as caught:
             use(timeout)
+        assert repr(timeout) in str(caught.value)
+    for past in (0, -1, -float("inf"), np.float32(-3)):
+        reply.wait(past)
+    for long in (10, 1e300, float("inf"), np.int8(100)):
+        assert reply.result(long) is None
+        assert device.get(x, timeout=long).tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [2.5, "ab", b"ab", bytearray(2), None, {2}, {2: 3}, True, (True, 2), ("2",), np.array(3), (2, None)],
+    ids=repr,
+)
+def test_what_is_no_shape(device: an.Device, shape: Any) -> None:
+    for use in (device.empty, device.zeros, device.host_array):
+        with pytest.raises(an.InvalidRequest, match="no integer and no sequence of integers") as caught:
+            use(shape)
+        assert repr(shape) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "dtype", [None, 3, "floaty", ">f4", "S4", object, "int4", [("a", "f4")], "V8", "datetime64[D]"], ids=repr
+)
+def test_what_is_no_dtype(device: an.Device, dtype: Any) -> None:
+    for use in (
+        lambda: device.empty(3, dtype), lambda: device.zeros((3, 3), dtype), lambda: device.host_array(3, dtype),
+        lambda: device.put([1, 2]).view(dtype),
+        lambda: device.put([1, 2], dtype) if dtype is not None else device.empty(3, dtype),
+    ):  # fmt: skip
+        with pytest.raises(an.InvalidRequest, match=r"unknown dtype .*allowed: bool, int8") as caught:
+            use()
+        assert repr(dtype) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "dtype"),
+    [(300, "int8"), ([1, 300], "int8"), ((-1,), "uint16"), ([[2**40]], "int32"), (1e10, "int32"), ([np.nan], "int64"),
+     ([np.inf], "uint8"), (-1, "uint64"), ([1e30], "uint64")],
+)  # fmt: skip
+def test_numbers_that_a_type_does_not_hold(device: an.Device, numbers: Any, dtype: str) -> None:
+    info = np.iinfo(dtype)
+    with pytest.raises(
+        an.InvalidRequest, match=f"does not fit {dtype}; allowed: integers from {info.min} to {info.max}"
+    ):
+        device.put(numbers, dtype)
+
+
+def test_numbers_that_a_type_holds(device: an.Device) -> None:
+    assert device.put([-128, 127], "int8").numpy().tolist() == [-128, 127]
+    assert device.put([-128.9, 127.9], "int8").numpy().tolist() == [-128, 127]  # truncated
+    assert device.put([], "int8").shape == (0,)
+    assert device.put(2**64 - 1, "uint64").numpy() == 2**64 - 1
+    assert device.put(np.array([300]), "int8").numpy().tolist() == [44]  # an array wraps, as in NumPy
+    assert device.put([2, 0], "bool").numpy().tolist() == [True, False]
+
+
+@pytest.mark.parametrize("what", [2**70, [2**70], "text", [[1], [1, 2]], ["a"]], ids=repr)
+def test_what_is_no_array(device: an.Device, what: Any) -> None:
+    with pytest.raises(an.InvalidRequest) as caught:
+        device.put(what)
+    assert repr(what) in str(caught.value) or "expected an array, got str" in str(caught.value)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "float32", "complex64"])
+def test_fill_values_beyond_all_bounds(device: an.Device, dtype: str) -> None:
+    for value in (10**400, -(10**400)):
+        with pytest.raises(an.InvalidRequest, match=dtype):
+            device.full(3, value, dtype)
+
+
+def test_none_is_no_operand(device: an.Device) -> None:
+    x = device.zeros(3)
+    for use in (
+        lambda: device.elementwise.run("x + a", x=x, a=None),
+        lambda: device.elementwise.plan("x + a", x=x, a=None),
+        lambda: device.elementwise.ask(elementwise.ElementwiseRequest(program="x + a", operands={"x": x, "a": None})),
+        lambda: device.elementwise.plan("x + a", x=x, a=1.0).tell(x=x, a=None, out=x),
+    ):
+        with pytest.raises(an.InvalidRequest, match="a"):
+            use()
+
+
+def test_handles_are_no_values(device: an.Device) -> None:
+    x = device.zeros(3)
+    with pytest.raises(TypeError, match="neither true nor false"):
+        bool(x)
+    with pytest.raises(TypeError, match=r"value in ref\.numpy"):
+        0.0 in x  # noqa: B015 - it raises
+    for shape in ((-2,), (3, -2), (-1, -1), None, (2.0,), "ab"):
+        with pytest.raises(an.InvalidRequest, match="cannot be viewed as"):
+            x.reshape(shape)
+    with pytest.raises(an.InvalidRequest, match="index 1000"):
+        x[10**30]
+
+
+def test_what_belongs_to_its_process(device: an.Device) -> None:
+    lane = device.lane("a")
+    group = device.durable_group({"x": device.zeros(3, durable=True)})
+    for owned in (device.system, device, lane, lane.noop(), lane.noop().ask(), device.blas_lt, group):
+        for use in (pickle.dumps, copy.copy, copy.deepcopy):
+            with pytest.raises(TypeError, match=f"a {type(owned).__name__} belongs to the process that made it"):
+                use(owned)
+
+
+def test_scalars_that_would_lose_something(device: an.Device) -> None:
+    group = device.durable_group({"x": device.zeros(3, durable=True)})
+    for tag in (1.5, 2.0, "1", 2**63, None):
+        with pytest.raises(an.InvalidRequest, match="scalar 'tag' must be an integer of 64 bits, not "):
+            group.commit(tag)  # type: ignore[arg-type]
+    assert group.commit(np.int8(3)).result(30) == 1
+    assert group.tag == 3
+
+
+@pytest.mark.parametrize("option", ["deterministic", "allow_crash", "debug", "observe"])
+def test_switches_are_booleans(option: str) -> None:
+    with pytest.raises(an.InvalidRequest, match=f"{option}='no'; allowed: False, True"):
+        an.System(**{option: "no"})
 
 
 def test_handles_freed_while_others_send(device: an.Device) -> None:

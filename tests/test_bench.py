@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
-from bench import harness, machine, peers, report, twins  # noqa: E402
+from bench import harness, machine, peers, rebuilt, report, twins  # noqa: E402
 from bench.__main__ import main  # noqa: E402
 from bench.bars import BARS, Bar, judge  # noqa: E402
 from bench.cases import all_cases  # noqa: E402
@@ -532,5 +532,13 @@ def test_awaited_peers_answer(make: object) -> None:
         try:
             with make(loop) as actor:  # type: ignore[operator]
                 assert loop.run_until_complete(twice(actor.ask)) == [None, None]
+                loop.run_until_complete(twice(actor.tell))
         except Unavailable as reason:
             pytest.skip(str(reason))
+
+
+def test_builds_of_actors_leave_out_what_they_say() -> None:
+    texts = {build: rebuilt.source(build) for build in rebuilt.LEFT_OUT}
+    assert len(texts["as it is"]) > len(texts["without counters"]) > len(texts["without counters and hooks"])
+    assert "self.processed += 1" not in texts["without counters"]
+    assert "handle_marked(<Envelope>found)" not in texts["without counters and hooks"]

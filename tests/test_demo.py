@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import os
 import signal
@@ -350,12 +351,40 @@ def test_missing_extras_take_one_line(monkeypatch, capsys):
     ]
 
 
-@pytest.mark.parametrize("options", [["--epochs", "0"], ["--seed", "-1"], ["--min-accuracy", "2"], ["--dtype", "int8"]])
+@pytest.mark.parametrize(
+    "options",
+    [["--epochs", "0"], ["--epochs", "1.5"], ["--epochs", "9" * 20], ["--seed", "-1"], ["--seed", "x"],
+     ["--min-accuracy", "2"], ["--min-accuracy", "nan"], ["--dtype", "int8"], ["--isolation", "fork"]],
+)  # fmt: skip
 def test_usage_errors(capsys, options):
     with pytest.raises(SystemExit) as left:
         cli.main(options)
     assert left.value.code == 2
-    assert options[0] in capsys.readouterr().err
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert options[0] in said
+    assert options[1] in said
+    assert "allowed" in said or "choose from" in said
+
+
+@needs_examples
+def test_an_output_that_cannot_be_written_is_known_before_the_training(capsys):
+    assert cli.main(["--output", "/proc"]) == 2
+    printed = capsys.readouterr()
+    assert not printed.out
+    assert printed.err.startswith("cannot write into /proc: ")
+
+
+@needs_examples
+def test_figures_that_cannot_be_written_take_one_line(tmp_path, capsys, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("atomr_native.demo.figures.draw_losses", full)
+    options = ["--epochs", "1", "--no-fault", "--min-accuracy", "0", "--output", str(tmp_path)]
+    assert cli.main(options) == 1
+    printed = capsys.readouterr()
+    assert "test accuracy" in printed.out
+    assert printed.err == f"cannot write into {tmp_path}: No space left on device\n"
 
 
 def test_the_modules_load_without_the_extras():

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import base64
 import re
+import sys
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from crowds import together
 
 import atomr_native as an
 from atomr_native.system import _has_gpu
@@ -88,6 +91,25 @@ def test_shared_memory(device: an.Device) -> None:
     x, data = put(device, 16)
     device.kernel(kernels.dynamic)[1, 16, 64](x, 16).result(60)
     np.testing.assert_array_equal(x.numpy(), data[::-1])
+
+
+def test_threads_of_a_simulated_block_share_one_array() -> None:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(50):
+            memory, ready, found = _numba.SharedMemory(64), threading.Barrier(16), []
+
+            def look(_: int, memory: Any = memory, ready: Any = ready, found: list[Any] = found) -> None:
+                ready.wait()
+                first = memory.array(4, np.float32)
+                found.append((id(first), id(memory.array((2, 2), np.int64))))
+
+            together(look, range(16))
+            assert len(set(found)) == 1
+            assert found[0][0] != found[0][1]
+    finally:
+        sys.setswitchinterval(before)
 
 
 def test_atomics(device: an.Device) -> None:

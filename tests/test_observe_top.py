@@ -193,8 +193,8 @@ def test_a_forked_child_publishes_nothing(make_system):
     assert sockets.read(path) is not None
 
 
-def shown(now, before=None, **options):
-    console = Console(width=160, file=io.StringIO())
+def shown(now, before=None, width=160, **options):
+    console = Console(width=width, file=io.StringIO())
     console.print(render(now, before, **options))
     return console.file.getvalue()
 
@@ -255,6 +255,25 @@ def test_lanes_and_actors_share_the_room(make_system):
     assert text.count("host/lane-") == 20
 
 
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_columns_are_left_out_rather_than_cut(make_system, width):
+    system = make_system()
+    system.device("host").put([1.0]).wait(10)
+    system.spawn(Echo, name="an-actor-with-a-name-that-is-much-longer-than-others").ask(1).result(10)
+    now = an.observe.snapshot(system)
+    now["program"] = "a-program-with-a-long-name.py" * 3
+    lines = shown(now, width=width).splitlines()
+    assert all(len(line) <= width for line in lines)
+    heads = [line.split() for line in lines if line.startswith(("device ", "lane ", "actor "))]
+    for head, wanted in zip(
+        heads, ("device state restarts", "lane queued messages/s", "actor state mailbox"), strict=True
+    ):
+        assert set(wanted.split()) <= set(head)
+        assert not any("\N{HORIZONTAL ELLIPSIS}" in word for word in head)
+    assert width > 60 or "hardware" not in heads[0]
+    assert any(line.startswith("/an-actor-with-a-name-t") for line in lines)
+
+
 def program(*arguments, **options):
     return subprocess.Popen([sys.executable, "-m", "atomr_native", "top", *arguments], **options)
 
@@ -296,7 +315,9 @@ def test_live_in_a_terminal(make_system, end):
             os.write(ours, b"q")
         else:
             (other if first else system).close()
-            until(b"has ended")
+            seen = b""
+            until(b"has ended", b"/echo" if first else b"/another")  # it goes to one that has not
+            (system if first else other).close()
         with contextlib.suppress(OSError):  # its end is an error of the terminal
             while os.read(ours, 65536):
                 pass

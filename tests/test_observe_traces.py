@@ -14,9 +14,11 @@ import numpy as np
 import pytest
 
 import atomr_native as an
+from atomr_native._lib.sender import SpanReader
 from atomr_native.actors import cell
 from atomr_native.observe import observers
 from atomr_native.plan_spec import PlanSpec
+from atomr_native.testing import FaultyDevice
 
 
 class Echo(an.Actor):
@@ -136,13 +138,36 @@ def test_coroutines_at_work_together_have_tracks_of_their_own(make_system, tmp_p
     assert all(e["args"]["finished"] and not e["args"]["failed"] for e in handled)
 
 
+def check_arrows(trace):
+    """Each arrow begins inside of a slice and ends at the begin of one, later; returns pairs of slices by category."""
+    slices, ends, arrows = {}, {}, {}
+    for e in trace["traceEvents"]:
+        if e["ph"] == "X":
+            slices.setdefault((e["pid"], e["tid"]), []).append(e)
+        elif e["ph"] == "f":
+            assert e["bp"] == "e"
+            ends[e["cat"], e["name"], e["id"]] = e
+    for e in trace["traceEvents"]:
+        if e["ph"] == "s":
+            end = ends.pop((e["cat"], e["name"], e["id"]))
+            assert e["ts"] <= end["ts"]
+            inside = [x for x in slices[e["pid"], e["tid"]] if x["ts"] <= e["ts"] < x["ts"] + x["dur"]]
+            begun = [x for x in slices[end["pid"], end["tid"]] if x["ts"] == end["ts"]]
+            assert inside, e
+            assert begun, end
+            arrows.setdefault(e["cat"], []).append((inside[-1]["name"], begun[-1]["name"]))
+    assert not ends
+    return arrows
+
+
+@pytest.mark.usefixtures("placement")
 def test_messages_to_devices(make_system, tmp_path):
     system = make_system()
-    device = system.device("host")
+    device = system.device()
     x = device.put(np.ones(8, np.float32))
     plan = device.lane("mine").noop()
     plan.ask().result(10)
-    with an.observe.trace(tmp_path / "t.json", system):
+    with an.observe.trace(tmp_path / "t.json", system) as running:
         plan.tell()
         reply = plan.ask()
         reply.result(10)
@@ -150,14 +175,110 @@ def test_messages_to_devices(make_system, tmp_path):
         done = threading.Event()
         plan.ask().add_done_callback(lambda _: done.set())  # callbacks come in order
         assert done.wait(10)
+    assert running.untimed == 0
     trace, names = read(tmp_path / "t.json")
-    mine = [e for e in trace["traceEvents"] if e.get("cat") == "device" and names[e["pid"], e["tid"]] == "mine"]
-    assert [e["ph"] for e in mine] == ["i", "b", "e", "b", "e"]
-    assert mine[1]["id"] == mine[2]["id"] == f"host/mine/{reply.ticket}"
+    mine = [
+        e
+        for e in trace["traceEvents"]
+        if e["ph"] in "bieX" and e["cat"] != "send" and names.get((e["pid"], e["tid"])) == "mine"
+    ]
+    assert [e["ph"] for e in mine] == ["X", "b", "e", "X", "b", "e", "X"]
+    assert mine[1]["id"] == mine[2]["id"] == f"{device.name}/mine/{reply.ticket}"
     assert mine[1]["args"]["resolved"]
-    assert mine[1]["ts"] <= mine[2]["ts"]
+    told, begun, resolved, asked = mine[:4]
+    assert (told["args"]["asked"], asked["args"]["asked"]) == (False, True)
+    assert begun["ts"] <= asked["ts"] <= asked["ts"] + asked["dur"] <= resolved["ts"]
+    assert told["ts"] + told["dur"] <= asked["ts"] + 1e-3  # a lane does one after the other
+    assert told["dur"] > 0
     assert {"elementwise"} <= set(names.values())
-    assert any(e["ph"] == "M" and e["args"]["name"] == "device host" for e in trace["traceEvents"])
+    assert any(e["ph"] == "M" and e["args"]["name"] == f"device {device.name}" for e in trace["traceEvents"])
+    assert check_arrows(trace)["message"].count(("send noop", "noop")) >= 3
+
+
+@pytest.mark.usefixtures("placement")
+def test_arrows_from_actors_to_lanes_and_between_lanes(make_system, tmp_path):
+    system = make_system(allow_crash=True)
+    device = system.device()
+    x = device.put(np.ones(1024, np.float32))
+    device.copy(device.elementwise.run("x + 1", x=x)).wait(10)
+
+    class Worker(an.Actor):
+        def receive(self, message):
+            with actions.Gate(device.elementwise):  # so that nothing is done when the next is sent
+                y = device.elementwise.run("x + 1", x=x)
+                copied = device.copy(y)
+                again = device.elementwise.run("x + 1", x=y)  # of the same lane: ordered by that
+            copied.wait(10)
+            again.wait(10)
+
+    worker = system.spawn(Worker, name="worker")
+    with an.observe.trace(tmp_path / "t.json", system):
+        worker.ask("go").result(30)
+    trace, _ = read(tmp_path / "t.json")
+    arrows = check_arrows(trace)
+    assert arrows["dependency"] == [("elementwise.program", "memory.copy")]
+    assert ("send str", "str") in arrows["message"]
+    assert arrows["message"].count(("str", "elementwise.program")) == 2
+    assert ("str", "memory.copy") in arrows["message"]
+
+
+def test_a_message_that_still_waits_is_in_it_without_a_time_in_its_lane(make_system, tmp_path):
+    system = make_system(allow_crash=True)
+    device = system.device("host")
+    gate = actions.Gate(device.elementwise)
+    plan = device.elementwise._plan(PlanSpec("noop", ()))
+    with gate, an.observe.trace(tmp_path / "t.json", system):
+        plan.tell()
+        plan.ask()
+    trace, _ = read(tmp_path / "t.json")
+    assert [e["ph"] for e in trace["traceEvents"] if e.get("cat") == "device"] == ["i", "b", "e"]
+    assert not of(trace, "b", "device")[0]["args"]["resolved"]
+    assert not of(trace, "X", "lane")
+
+
+def test_small_copies_are_messages_too(make_system, tmp_path):
+    system = make_system()
+    device = system.device("host")
+    small = np.ones(4, np.float32)
+    device.put(small).numpy()  # the first of a layout goes another way
+    with an.observe.trace(tmp_path / "t.json", system):
+        device.put(small).numpy()
+    trace, _ = read(tmp_path / "t.json")
+    assert len(of(trace, "X", "lane")) == 2
+    assert len(of(trace, "b", "device")) == 1  # the one that is waited for
+
+
+def test_lanes_note_nothing_while_no_trace_runs(make_system, tmp_path):
+    system = make_system()
+    device = system.device("host")
+    plan = device.lane("mine").noop()
+    reader = SpanReader(device._core, plan.lane)
+    plan.ask().result(10)
+    assert reader.read() == []
+    with an.observe.trace(tmp_path / "1.json", system):
+        with an.observe.trace(tmp_path / "2.json", system):
+            plan.ask().result(10)
+        plan.ask().result(10)
+    spans = reader.read()
+    assert [ticket for ticket, _, _ in spans] == [2, 3]
+    assert all(began <= ended for _, began, ended in spans)
+    plan.ask().result(10)
+    assert reader.read() == []
+    for number, count in ((1, 2), (2, 1)):
+        trace, _ = read(tmp_path / f"{number}.json")
+        assert len(of(trace, "X", "lane")) == count
+
+
+def test_a_trace_goes_on_when_the_device_restarts(make_system, tmp_path):
+    with FaultyDevice() as faulty, an.observe.trace(tmp_path / "t.json", faulty.system) as running:
+        plan = faulty.device.lane("mine").noop()
+        plan.ask().result(30)
+        actions.eventually(lambda: running._lanes._found)  # before the worker's memory goes
+        faulty.restart()
+        plan.ask().result(30)
+    trace, names = read(tmp_path / "t.json")
+    mine = [e for e in of(trace, "X", "lane") if names[e["pid"], e["tid"]] == "mine"]
+    assert [e["args"]["ticket"] for e in mine] == [1, 2]
 
 
 def test_an_ask_whose_reply_is_dropped_is_a_dead_letter_also_when_traced(make_system, tmp_path):

@@ -53,6 +53,7 @@ def test_what_a_death_leaves(device: an.Device) -> None:
     mends = overwrite(lane, whole, 9.0)
     reads_mended = send(lane, whole, access=READ)
     operation(lane, torn, access=READ).tell(torn)  # nobody holds its reply
+    copied = device.copy(whole, durable=True)  # waits for what mends it, and holds up the commit that comes next
     third = unharmed.commit(13)
     kill(device)
 
@@ -82,6 +83,7 @@ def test_what_a_death_leaves(device: an.Device) -> None:
 
     assert free.numpy().tolist() == [4.0] * 32 + [1.0] * 32
     assert (whole.numpy() == 9.0).all()
+    assert (copied.numpy() == 9.0).all()
     assert (clean.numpy() == 5.0).all()
     with pytest.raises(
         an.GpuRefStale, match=r"group\.restore\(\)"

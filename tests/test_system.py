@@ -23,6 +23,8 @@ Make = Callable[..., an.System]
     [
         ("isolation", "fork", "'thread'"),
         ("isolation", None, "'process'"),
+        ("isolation", np.array(["process", "thread"]), "'process'"),
+        ("clock", 3, "FakeClock"),
         ("mailbox", "drop", "'reject'"),
         ("standby", "hot", "'warm'"),
         ("mailbox_size", 31, "32"),
@@ -49,6 +51,12 @@ def test_wrong_option_is_named_with_what_is_allowed(option: str, value: Any, hin
     assert option in str(caught.value)
     assert repr(value) in str(caught.value)
     assert hint in str(caught.value)
+
+
+def test_numbers_of_numpy_are_options_too() -> None:
+    with an.System(mailbox_size=np.int16(64), timeout=np.float32(2), allow_crash=np.True_) as system:  # type: ignore[arg-type]
+        assert (system.config.mailbox_size, system.config.timeout, system.config.allow_crash) == (64, 2.0, True)
+        assert {type(value) for value in dataclasses.astuple(system.config)} <= {str, int, float, bool, type(None)}
 
 
 def test_options_are_keywords_and_frozen(make_system: Make) -> None:
@@ -234,7 +242,7 @@ def test_wrong_lane_name(device: an.Device, name: Any) -> None:
 def test_lanes_are_limited_and_running_out_of_them_breaks_nothing(make_system: Make, isolation: str) -> None:
     device = make_system(isolation=isolation).device()
     lanes = []
-    with pytest.raises(an.InvalidRequest, match="64"):  # noqa: PT012
+    with pytest.raises(an.InvalidRequest, match=r"'lane 61'.*at most 64"):  # noqa: PT012
         for i in range(100):
             lanes.append(device.lane(f"lane {i}"))
     assert len(lanes) == 61  # and the three library actors

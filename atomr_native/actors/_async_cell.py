@@ -34,6 +34,7 @@ class AsyncCell(Cell):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_lock = threading.Lock()
         self._hook: asyncio.Task[Any] | None = None
+        self._interrupted = False
 
     @property
     def load(self) -> int:
@@ -44,8 +45,9 @@ class AsyncCell(Cell):
 
     def _main(self) -> None:
         self._bind(True)
-        fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        fd = -1
         try:
+            fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
             with asyncio.Runner() as runner:
                 runner.run(self._drive(fd))
         except BaseException as error:
@@ -53,7 +55,8 @@ class AsyncCell(Cell):
         finally:
             if not self.abandoned:
                 self._watch(-1)
-            os.close(fd)
+            if fd >= 0:
+                os.close(fd)
             self._pay()
             self._bind(False)
 
@@ -179,18 +182,22 @@ class AsyncCell(Cell):
 
     def interrupt(self) -> None:
         """Cancel a hook that keeps the actor from starting; other work ends when the system message is taken."""
+        self._interrupted = True  # a stop is on its way
         with self._loop_lock:
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(self._cancel_start)
 
     def _cancel_start(self) -> None:
-        if self._hook is not None and self.state == "starting":
+        if self._hook is not None and self.state in ("starting", "restarting"):
             self._hook.cancel()
 
     async def call(self, hook: Any, *args: Any) -> None:
         result = hook(*args)
         if not isinstance(result, Coroutine):
             return
+        if self._interrupted and self.state == "starting":
+            result.close()
+            raise AtomrError(f"{hook.__name__} of actor {self.path} is not begun, since the actor is to stop")
         task = self._hook = asyncio.get_running_loop().create_task(result)
         try:
             await task

@@ -28,7 +28,7 @@ class Family:
         self._lock = threading.Lock()
         self._children: dict[str, Cell] = {}
         self._numbers = itertools.count(1)
-        self._escalated: list[tuple[Cell, int]] = []
+        self._escalated: list[tuple[Cell, int, BaseException]] = []
         self._closed = False
 
     @property
@@ -92,7 +92,8 @@ class Family:
                 del self._children[child.name]
 
     def stop(self, *, drain: bool) -> None:
-        """Have all of them stop."""
+        """Have all of them stop.  In the cell's thread."""
+        self._escalated.clear()
         for child in self.cells():
             child.stop(drain=drain)
 
@@ -111,19 +112,30 @@ class Family:
         strategy = self._strategy(child)
         directive = strategy.decide(error)
         if directive is Directive.RESUME:
-            _log.warning("actor %s resumes after %s", child.path, type(error).__name__)
-            child._put_system(("resume", failure))
+            self._resume(child, failure, error)
         elif directive is Directive.ESCALATE:
             self._escalate(child, failure, error)
         else:
             group = self._group(strategy) if strategy.together else [child]
-            pause = None
-            if directive is Directive.RESTART:
-                pause = strategy.pause(child.history, cell.tree.clock.now(), cell.tree.random)
-                if pause is None:
-                    _log.error("actor %s: more than %s restarts within %g s; stopping it", child.path,
-                               strategy.max_restarts, strategy.within)  # fmt: skip
+            pause = self._pause(child) if directive is Directive.RESTART else None
             self._apply(group, child, failure, pause, error)
+
+    def _resume(self, child: Cell, failure: int, error: BaseException) -> None:
+        """Let a child go on; one whose constructor has failed has nothing to go on with, and is restarted."""
+        if child.instance is None:
+            self._apply([child], child, failure, self._pause(child), error)
+        else:
+            _log.warning("actor %s resumes after %s", child.path, type(error).__name__)
+            child._put_system(("resume", failure))
+
+    def _pause(self, child: Cell) -> float | None:
+        """Return the seconds before a restart of a child; None, and say so, when its budget is spent."""
+        strategy, tree = self._strategy(child), self._cell.tree
+        pause = strategy.pause(child.history, tree.clock.now(), tree.random)
+        if pause is None:
+            _log.error("actor %s: more than %s restarts within %g s; stopping it", child.path,
+                       strategy.max_restarts, strategy.within)  # fmt: skip
+        return pause
 
     def _apply(self, group: list[Cell], child: Cell, failure: int, pause: float | None, error: BaseException) -> None:
         """Restart a group after a pause (seconds), or stop it where there is none."""
@@ -154,12 +166,12 @@ class Family:
             child._put_system(("stop", error))
             return
         _log.warning("actor %s escalates %s to %s", child.path, type(error).__name__, cell.path)
-        self._escalated.append((child, failure))
+        self._escalated.append((child, failure, error))
         if cell.state != "failed":
             cell.report(error, None, f"fails with its child {child.name}", f"{type(error).__name__}: {error}")
 
     def resume_escalated(self) -> None:
         """Have the children go on for which the actor has failed, since it goes on as it is."""
         escalated, self._escalated = self._escalated, []
-        for child, failure in escalated:
-            child._put_system(("resume", failure))
+        for child, failure, error in escalated:
+            self._resume(child, failure, error)

@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any
 
-from .._lib.actor_cell import BEYOND, NO_ROOM, PUT, CellBase, Envelope, current_cell
+from .._lib.actor_cell import LATE, NO_ROOM, PUT, CellBase, Envelope, current_cell
 from ..errors import ActorStopped, AtomrError, MailboxFull
 
 if TYPE_CHECKING:
@@ -69,8 +69,8 @@ class Refusal(CellBase):
         return False
 
     def _evicted(self, envelope: Envelope) -> None:
-        if envelope.kind:  # a timer's or a death's message must come; there is room for it beyond the bound
-            self._put(envelope, BEYOND)
+        if envelope.kind:  # a timer's or a death's message must come, also if a stop was asked for meanwhile
+            self._put(envelope, LATE)
             return
         error: Any = MailboxFull(
             f"the mailbox of actor {self.path} is full ({self.capacity} messages), and this was its oldest",

@@ -191,6 +191,8 @@ class Cell(Refusal, CellBase):
             return self.deaths.admit(envelope.extra)
         if envelope.kind == PIPE:
             self.pipes -= 1
+            if envelope.extra is not None:
+                raise envelope.extra
             return True
         return self.devices.admit(envelope)
 
@@ -299,12 +301,10 @@ class Cell(Refusal, CellBase):
     async def _on_resume(self, failure: int) -> None:
         if failure != self.failure or self.state != "failed":
             return
-        if self.instance is None:  # its constructor has failed: there is nothing to go on with
-            await self._restart(0.0)
-            return
         self.state, self.failure, self.error, self.failed_message = "running", None, None, None
         self.family.resume_escalated()
         self._suspend(False)
+        self.begun.resolve(None)  # if it has failed in pre_start
 
     async def _on_restart(self, failure: int | None, pause: float, cause: BaseException) -> None:
         current = self.state == "failed" if failure is None else failure == self.failure and self.state == "failed"

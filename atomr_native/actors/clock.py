@@ -12,6 +12,8 @@ from typing import Protocol
 
 __all__ = ["Clock", "Scheduled", "SystemClock"]
 
+_FEW = 64
+
 _log = logging.getLogger("atomr_native.actors")
 
 
@@ -61,6 +63,7 @@ class SystemClock:
         self._change = threading.Condition()
         self._heap: list[Scheduled] = []
         self._order = itertools.count()
+        self._most = _FEW  # when as many are there, those that were cancelled are dropped
         self._thread: threading.Thread | None = None
         self._closed = False
 
@@ -76,6 +79,10 @@ class SystemClock:
                 item.cancel()
                 return item
             heapq.heappush(self._heap, item)
+            if len(self._heap) > self._most:
+                self._heap = [each for each in self._heap if each.action is not None]
+                heapq.heapify(self._heap)
+                self._most = max(_FEW, 2 * len(self._heap))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="atomr_native-timers", daemon=True)
                 self._thread.start()

@@ -235,8 +235,8 @@ class Context:
     def pipe_to_self(self, answer: Answer | Any, message: Callable[[Any, BaseException | None], object]) -> None:
         """When a reply or an answer comes, send ``message(value, error)`` to this actor; one of the two is None.
 
-        `message` runs in another thread, so it should do nothing but make the message. An actor that was told to
-        stop, but not killed, waits for what is piped to it.
+        `message` runs in another thread, so it should do nothing but make the message; what it raises is a failure of
+        the actor. An actor that was told to stop, but not killed, waits for what is piped to it.
         """
         cell = self._own("pipe_to_self")
         if not callable(message):
@@ -244,9 +244,13 @@ class Context:
         cell.pipes += 1
 
         def deliver(done: Any) -> None:
-            error = done.exception()
-            made = message(None, bare(error)) if error is not None else message(done.result(0), None)
-            envelope = Envelope(made, cell.ref, None, _PIPE)
+            made, failure = None, None
+            try:
+                error = done.exception()
+                made = message(None, bare(error)) if error is not None else message(done.result(0), None)
+            except BaseException as raised:
+                failure = bare(raised)
+            envelope = Envelope(made, cell.ref, None, _PIPE, failure)
             if cell._put(envelope, LATE) != PUT:
                 cell.tree.dead_letter(cell.path, envelope, cell.stopped_error())
 

@@ -67,7 +67,13 @@ class Pipeline:
         place = self._take()
         if place is not None:
             may_wait = current_cell() is None and asyncio._get_running_loop() is None
-            if not place.wait(self._cell.tree.timeout if may_wait else 0) and self._withdraw(place):
+            try:
+                found = place.wait(self._cell.tree.timeout if may_wait else 0)
+            except BaseException:  # Ctrl-C
+                if not self._withdraw(place):
+                    self._give()
+                raise
+            if not found and self._withdraw(place):
                 answer.fail(self._full())
                 return answer
         self._advance(0, item, answer)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import importlib.util
 import sys
+import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,29 +29,27 @@ __all__ = ["main"]
 
 _NEEDED = {"sklearn": "scikit-learn", "matplotlib": "matplotlib"}
 _EPOCHS = 40
+_MOST_EPOCHS = 100_000
 _WIDTH = 110  # of the output where there is no terminal that says its own
 _FAILED, _CANNOT_RUN, _INTERRUPTED = 1, 2, 130
 
 
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{value}; allowed: 1 or more")
-    return value
+def _among(kind: type[int] | type[float], low: int, high: int, what: str) -> Callable[[str], Any]:
+    """Return what reads an option, whose message names the text and what is allowed."""
+
+    def read(text: str) -> Any:
+        with contextlib.suppress(ValueError):
+            value = kind(text)
+            if low <= value <= high:
+                return value
+        raise argparse.ArgumentTypeError(f"{text!r}; allowed: {what}")
+
+    return read
 
 
-def _seed(text: str) -> int:
-    value = int(text)
-    if not 0 <= value < 2**63:
-        raise argparse.ArgumentTypeError(f"{value}; allowed: 0 to 2**63 - 1")
-    return value
-
-
-def _share(text: str) -> float:
-    value = float(text)
-    if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"{value}; allowed: 0 to 1")
-    return value
+_SEED = _among(int, 0, 2**63 - 1, "integers from 0 to 2**63 - 1")
+_COUNT = _among(int, 1, _MOST_EPOCHS, f"integers from 1 to {_MOST_EPOCHS}")
+_SHARE = _among(float, 0, 1, "numbers from 0 to 1")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -64,10 +64,10 @@ def _parser() -> argparse.ArgumentParser:
     add("--device", default="host", metavar="host|cuda:N", help="where to train; default: host")
     add("--isolation", choices=("process", "thread"), default="process", help="default: process")
     add("--no-fault", action="store_true", help="leave the worker alone")
-    add("--seed", type=_seed, default=0, metavar="N", help="for data, weights and fault; default: 0")
-    add("--epochs", type=_positive, default=_EPOCHS, metavar="N", help=f"default: {_EPOCHS}")
+    add("--seed", type=_SEED, default=0, metavar="N", help="for data, weights and fault; default: 0")
+    add("--epochs", type=_COUNT, default=_EPOCHS, metavar="N", help=f"default: {_EPOCHS}")
     add("--dtype", choices=("float32", "bfloat16"), default="float32", help="of the products; default: float32")
-    add("--min-accuracy", type=_share, default=0.97, metavar="SHARE", help="default: 0.97")
+    add("--min-accuracy", type=_SHARE, default=0.97, metavar="SHARE", help="default: 0.97")
     add("--output", type=Path, default=Path("demo-output"), metavar="DIR", help="for the PNGs; default: demo-output")
     return parser
 
@@ -92,6 +92,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _say(f"the demo needs {' and '.join(missing)}: pip install 'atomr-native[examples]'", _CANNOT_RUN)
     try:
         options.output.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=options.output):  # better known now than after the training
+            pass
     except OSError as error:
         return _say(f"cannot write into {options.output}: {error.strerror}", _CANNOT_RUN)
     try:
@@ -142,12 +144,15 @@ def _run(options: argparse.Namespace) -> int:
         with _system(options) as system, Live(console, "its twin", settings.epochs).shown() as live:
             result.twin = _twin(system, options.device, digits, settings, live)
     losses, matrix = options.output / "loss.png", options.output / "confusion.png"
-    draw_losses(losses, result.outcome, result.twin)
-    draw_confusion(matrix, digits.test_labels, result.outcome.predictions, 10)
-    result.files = [losses, matrix]
+    try:
+        draw_losses(losses, result.outcome, result.twin)
+        draw_confusion(matrix, digits.test_labels, result.outcome.predictions, 10)
+        result.files = [losses, matrix]
+    except OSError as error:  # the disk is full by now; what was learned is told all the same
+        _say(f"cannot write into {options.output}: {error.strerror}", _FAILED)
     result.seconds = time.perf_counter() - began
     show(result, options.min_accuracy, console)
-    return 0 if result.accuracy >= options.min_accuracy and result.identical else _FAILED
+    return 0 if result.accuracy >= options.min_accuracy and result.identical and result.files else _FAILED
 
 
 def _system(options: argparse.Namespace) -> System:

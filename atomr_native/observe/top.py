@@ -26,6 +26,7 @@ from .view import render
 __all__ = ["main"]
 
 _HELP = "q: quit   Tab: next System"
+_PATIENCE = 2.0  # seconds that a System has to answer: no key is looked at meanwhile
 
 
 def _seconds(text: str) -> float:
@@ -110,32 +111,44 @@ def _live(pid: int | None, found: dict[Path, dict[str, Any]], interval: float) -
     console = Console()
     path = next(iter(found))
     before, now = None, found[path]
-    message = ""
+    message = note = ""
     with _keys() as key, Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
-            foot = Text(f"{_HELP}   {message}", style="dim")
+            said = f"{message or note}   " if message or note else ""
+            foot = Text.assemble((said, "yellow"), (_HELP, "dim"), no_wrap=True, overflow="ellipsis")
             live.update(Group(render(now, before, rows=console.height - 1), foot), refresh=True)
             pressed = key(interval)
             if pressed in ("q", "Q", "\x03", "\x04"):
                 return 0
+            if pressed and pressed != "\t":
+                continue
             try:
-                if pressed == "\t":
-                    others = [each for each in published() if pid is None or each.name.startswith(f"{pid}-")]
-                    after = [each for each in others if each > path] or others
-                    if after and after[0] != path and (told := read(after[0])) is not None:
-                        path, now, before, message = after[0], told, None, ""
-                    continue
-                if pressed:
-                    continue
-                told = read(path)
+                told = None if pressed else read(path, _PATIENCE)
             except AtomrError as error:
                 message = str(error)
                 continue
-            if told is None:
+            if told is not None:
+                before, now, message = now, told, ""
+                continue
+            other = _next(pid, path)
+            if other is not None:
+                note = "" if pressed else f"The System of process {now['pid']} has ended."
+                (path, now), before = other, None
+            elif not pressed:
                 break
-            before, now, message = now, told, ""
     console.print(Text(f"The System of process {now['pid']} has ended."))
     return 0
+
+
+def _next(pid: int | None, path: Path) -> tuple[Path, dict[str, Any]] | None:
+    """Return the next System after one, and a snapshot of it; None if no other answers."""
+    others = [each for each in published() if each != path and (pid is None or each.name.startswith(f"{pid}-"))]
+    for other in sorted(others, key=lambda each: (each < path, others.index(each))):
+        with contextlib.suppress(AtomrError):
+            told = read(other, _PATIENCE)
+            if told is not None:
+                return other, told
+    return None
 
 
 @contextlib.contextmanager

@@ -12,14 +12,16 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .._lib.actor_cell import current_cell
 from ..errors import InvalidRequest
 from . import observers
+from .lane_spans import LaneSpans
 from .snapshot import check_system
 
 if TYPE_CHECKING:
+    from .._lib.sender import Core
     from ..actors.cell import Cell
     from ..plan import Plan
     from ..reply import Reply
@@ -62,19 +64,26 @@ class _Message:
 
 
 class _Device:
-    """One message to a device: when it was sent, and, if it was asked, resolved."""
+    """One message to a device: when it was sent, what it waits for, and, if it was asked, when it was resolved."""
 
-    __slots__ = ("device", "done", "lane", "op", "sent", "ticket")
+    __slots__ = ("core", "device", "done", "inside", "lane", "lane_name", "needs", "number", "op", "sender_track",
+                 "sent", "ticket")  # fmt: skip
 
-    def __init__(self, plan: Plan, ticket: int) -> None:
+    def __init__(self, number: int, plan: Plan, ticket: int, track: int, inside: bool) -> None:
+        self.number = number
+        self.core, self.lane, self.ticket = plan.core, plan.lane, ticket
         self.device = plan.device.name
-        self.lane = plan.core.lane_names.get(plan.lane, str(plan.lane))
+        self.lane_name = self.core.lane_names.get(plan.lane, str(plan.lane))
         self.op = plan.spec.op
-        self.ticket = ticket
+        self.needs = self.core.dependencies(plan.lane, ticket)
+        self.sender_track, self.inside = track, inside
         self.sent, self.done = time.monotonic_ns(), 0
 
     def resolved(self) -> None:
         self.done = time.monotonic_ns()
+
+
+_Spans: TypeAlias = "dict[tuple[Core, int, int], tuple[int, int]]"
 
 
 class Trace:
@@ -86,6 +95,8 @@ class Trace:
         Where `stop` writes.
     dropped : int
         Messages that came after `limit`, and are not in it.
+    untimed : int
+        Messages of devices whose times in their lane are missing, since they came too fast; known at the end.
     """
 
     def __init__(self, path: str | os.PathLike[str], system: System, limit: int) -> None:
@@ -99,7 +110,9 @@ class Trace:
         self._lock = threading.Lock()
         self._running = True
         self.dropped = 0
+        self.untimed = 0
         self._began = time.monotonic_ns()
+        self._lanes = LaneSpans(system, limit)
         observers.add(self)
 
     # ---- while it runs
@@ -108,16 +121,7 @@ class Trace:
         """Note a message to an actor; see `observers.Observer`."""
         if cell.tree.system is not self._system or not self._room():
             return None
-        here: Any = current_cell()
-        inside = False
-        if here is None:
-            thread = threading.current_thread()
-            track = self._track("thread", threading.get_ident(), 0, thread.name)
-        else:
-            at_work = here.at_work()
-            mark = None if at_work is None or at_work.mark is None else at_work.mark.of(_Message, self)
-            inside = mark is not None
-            track = self._track("actor", here.uid, 0, here.path) if mark is None else mark.track
+        track, inside = self._here()
         made = _Message(self, next(self._numbers), cell, envelope, track, inside)
         self._messages.append(made)
         return made
@@ -126,12 +130,24 @@ class Trace:
         """Note a message to a device; see `observers.Observer`."""
         if plan.device.system is not self._system or not self._room():
             return
-        made = _Device(plan, ticket)
+        made = _Device(next(self._numbers), plan, ticket, *self._here())
         self._messages.append(made)
         if reply is None:
             made.done = -1
         else:
             observers.when_resolved(plan, ticket, made.resolved)
+
+    def _here(self) -> tuple[int, bool]:
+        """Return the track of who sends, and whether it is at a message that is in the trace."""
+        here: Any = current_cell()
+        if here is None:
+            thread = threading.current_thread()
+            return self._track("thread", threading.get_ident(), 0, thread.name), False
+        at_work = here.at_work()
+        mark = None if at_work is None or at_work.mark is None else at_work.mark.of(_Message, self)
+        if mark is None:
+            return self._track("actor", here.uid, 0, here.path), False
+        return mark.track, True
 
     def _room(self) -> bool:
         if not self._running:
@@ -174,16 +190,18 @@ class Trace:
                 return
             self._running = False
         observers.remove(self)
+        spans = self._lanes.stop()
         end = time.monotonic_ns()
+        self.untimed = self._lanes.lost
         if self.dropped:
             _log.warning("%s holds the first %d messages; %d more came", self.path, self._limit, self.dropped)
         part = self.path.with_name(f"{self.path.name}.{os.getpid()}.part")
         try:
             with part.open("w", encoding="utf-8") as file:
                 file.write('{"displayTimeUnit":"ns","otherData":')
-                json.dump({"producer": "atomr_native", "dropped": self.dropped}, file)
+                json.dump({"producer": "atomr_native", "dropped": self.dropped, "untimed": self.untimed}, file)
                 file.write(',"traceEvents":[\n')
-                for number, event in enumerate(self._events(end)):
+                for number, event in enumerate(self._events(spans, end)):
                     file.write(",\n" if number else "")
                     json.dump(event, file, separators=(",", ":"))
                 file.write("\n]}\n")
@@ -192,24 +210,29 @@ class Trace:
             part.unlink(missing_ok=True)
         self._messages = []
 
-    def _events(self, end: int) -> Iterator[dict[str, Any]]:
+    def _events(self, spans: _Spans, end: int) -> Iterator[dict[str, Any]]:
         name = Path(sys.argv[0]).name if sys.argv and sys.argv[0] else "python"
         yield _name("process_name", _ACTORS, 0, f"actors of {name}")
         for track, text in list(self._tracks.values()):
             yield _name("thread_name", _ACTORS, track, text)
-        lanes: dict[str, tuple[int, dict[str, int]]] = {}
+        places: dict[tuple[Core, int], tuple[int, int]] = {}  # of lanes: process and track
+        processes: dict[str, int] = {}
+        there = set()
+        for message in self._messages:
+            if isinstance(message, _Device):
+                there.add((message.core, message.lane, message.ticket))
+                if (message.core, message.lane) not in places:
+                    process = processes.setdefault(message.device, _ACTORS + 1 + len(processes))
+                    places[message.core, message.lane] = process, len(places) + 1
+                    yield _name("thread_name", process, len(places), message.lane_name)
+        for device, process in processes.items():
+            yield _name("process_name", process, 0, f"device {device}")
+        spans = {key: span for key, span in spans.items() if key in there}
         for message in self._messages:
             if isinstance(message, _Message):
                 yield from self._of_actor(message, end)
-                continue
-            if message.device not in lanes:
-                lanes[message.device] = (_ACTORS + 1 + len(lanes), {})
-                yield _name("process_name", lanes[message.device][0], 0, f"device {message.device}")
-            process, tracks = lanes[message.device]
-            if message.lane not in tracks:
-                tracks[message.lane] = len(tracks) + 1
-                yield _name("thread_name", process, tracks[message.lane], message.lane)
-            yield from self._of_device(message, process, tracks[message.lane], end)
+            else:
+                yield from self._of_device(message, places, spans, end)
 
     def _at(self, ns: int) -> float:
         return (ns - self._began) / 1000  # the format counts in microseconds
@@ -217,9 +240,8 @@ class Trace:
     def _of_actor(self, message: _Message, end: int) -> Iterator[dict[str, Any]]:
         sent, number = self._at(message.sent), message.number
         began = message.begun if message.track >= 0 and message.begun else 0
-        if not message.inside:  # a flow begins in a slice
-            yield {"ph": "X", "cat": "send", "name": f"send {message.kind}", "pid": _ACTORS,
-                   "tid": message.sender_track, "ts": sent, "dur": 0.1}  # fmt: skip
+        if not message.inside:
+            yield _send(message.kind, message.sender_track, sent)
         waits = {"cat": "mailbox", "name": f"{message.actor} mailbox", "id": number, "pid": _ACTORS,
                  "tid": message.sender_track}  # fmt: skip
         yield {"ph": "b", "ts": sent, "args": {"message": message.kind, "handled": bool(began)}, **waits}
@@ -235,16 +257,39 @@ class Trace:
                         "queued_us": (began - message.sent) / 1000}}  # fmt: skip
         yield {"ph": "f", "bp": "e", "tid": message.track, "ts": self._at(began), **flow}
 
-    def _of_device(self, message: _Device, process: int, track: int, end: int) -> Iterator[dict[str, Any]]:
-        where = {"cat": "device", "name": message.op, "pid": process, "tid": track}
-        sent = self._at(message.sent)
-        if message.done < 0:  # told: nobody is told when it is done
-            yield {"ph": "i", "s": "t", "ts": sent, "args": {"ticket": message.ticket}, **where}
+    def _of_device(
+        self, message: _Device, places: dict[tuple[Core, int], tuple[int, int]], spans: _Spans, end: int
+    ) -> Iterator[dict[str, Any]]:
+        process, track = places[message.core, message.lane]
+        where = {"name": message.op, "pid": process, "tid": track}
+        span = spans.get((message.core, message.lane, message.ticket))
+        # A lane may be at work before the sender has looked at its clock.
+        sent = self._at(message.sent if span is None else min(message.sent, span[0]))
+        if message.done >= 0:
+            number = f"{message.device}/{message.lane_name}/{message.ticket}"
+            yield {"ph": "b", "cat": "device", "id": number, "ts": sent, **where,
+                   "args": {"ticket": message.ticket, "resolved": bool(message.done)}}  # fmt: skip
+            yield {"ph": "e", "cat": "device", "id": number, "ts": self._at(message.done or end), **where}
+        if span is None:
+            if message.done < 0:  # told, and still waiting, or its times are lost
+                yield {"ph": "i", "cat": "device", "s": "t", "ts": sent, "args": {"ticket": message.ticket}, **where}
             return
-        number = f"{message.device}/{message.lane}/{message.ticket}"
-        arguments = {"ticket": message.ticket, "resolved": bool(message.done)}
-        yield {"ph": "b", "id": number, "ts": sent, "args": arguments, **where}
-        yield {"ph": "e", "id": number, "ts": self._at(message.done or end), **where}
+        began = self._at(span[0])
+        if not message.inside:
+            yield _send(message.op, message.sender_track, sent)
+        flow = {"cat": "message", "name": message.op, "id": message.number}
+        yield {"ph": "s", "pid": _ACTORS, "tid": message.sender_track, "ts": sent, **flow}
+        yield {"ph": "X", "cat": "lane", "ts": began, "dur": _length(span), **where,
+               "args": {"ticket": message.ticket, "asked": message.done >= 0,
+                        "queued_us": max(0, span[0] - message.sent) / 1000}}  # fmt: skip
+        yield {"ph": "f", "bp": "e", "pid": process, "tid": track, "ts": began, **flow}
+        for lane, ticket in message.needs:
+            before = spans.get((message.core, lane, ticket))
+            if before is not None:
+                arrow = {"cat": "dependency", "name": "dependency", "id": next(self._numbers), "pid": process}
+                last = self._at(before[0]) + _length(before) - 0.001  # still in its slice
+                yield {"ph": "s", "tid": places[message.core, lane][1], "ts": last, **arrow}
+                yield {"ph": "f", "bp": "e", "tid": track, "ts": began, **arrow}
 
     def __enter__(self) -> Trace:
         return self
@@ -259,6 +304,15 @@ def _name(what: str, process: int, track: int, text: str) -> dict[str, Any]:
     return {"ph": "M", "name": what, "pid": process, "tid": track, "args": {"name": text}}
 
 
+def _send(what: str, track: int, at: float) -> dict[str, Any]:
+    """Make a slice for who is in none: an arrow begins in a slice."""
+    return {"ph": "X", "cat": "send", "name": f"send {what}", "pid": _ACTORS, "tid": track, "ts": at, "dur": 0.1}
+
+
+def _length(span: tuple[int, int]) -> float:
+    return max(1, span[1] - span[0]) / 1000
+
+
 def trace(path: str | os.PathLike[str], system: System, *, limit: int = 1_000_000) -> Trace:
     """Record the messages of a System from now until `Trace.stop`, or for the length of a ``with`` block.
 
@@ -269,7 +323,7 @@ def trace(path: str | os.PathLike[str], system: System, *, limit: int = 1_000_00
     system : System
         Whose messages: to its actors, and to its devices.
     limit : int
-        Messages that are kept, in about 300 bytes each; later ones are only counted.
+        Messages that are kept, in up to 600 bytes each; later ones are only counted.
 
     Raises
     ------

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rich.console import Group, RenderableType
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -41,6 +42,7 @@ def render(now: Mapping[str, Any], before: Mapping[str, Any] | None, *, rows: in
         (_text(now["program"]), "bold"),
         f"  pid {now['pid']}  System {_text(now['system'])}  restarts {restarts}  dead letters ",
         (str(stats["dead_letters"]), "red" if stats["dead_letters"] else ""),
+        no_wrap=True, overflow="ellipsis",
     )  # fmt: skip
     parts: list[RenderableType] = [title]
     if stats["devices"]:
@@ -60,23 +62,26 @@ def render(now: Mapping[str, Any], before: Mapping[str, Any] | None, *, rows: in
     return Group(*parts)
 
 
+_DEVICE_COLUMNS = ("device", "state", "generation", "restarts", "worker", "in use", "reserved", "limit", "free",
+                   "hardware")  # fmt: skip
 _LANE_COLUMNS = ("lane", "queued", "cells", "messages/s", "busy", "sent", "failed", "parks", "workspace")
 _ACTOR_COLUMNS = ("actor", "state", "mailbox", "messages/s", "handled", "failed", "restarts", "stashed")
+#: What is left out where a terminal is narrow, first to last.
+_LESS_WANTED = ("hardware", "workspace", "parks", "stashed", "generation", "cells", "reserved", "handled", "sent",
+                "worker", "limit", "failed", "free")  # fmt: skip
+_SHORTEST = 24  # cells to which a name may be cut before a column is left out
 
 
-def _devices(devices: Mapping[str, Any]) -> Table:
-    table = _table(
-        "devices",
-        ("device", "state", "generation", "restarts", "worker", "in use", "reserved", "limit", "free", "hardware"),
-    )
+def _devices(devices: Mapping[str, Any]) -> RenderableType:
+    rows = []
     for name, device in devices.items():
         memory = device["memory"]
-        table.add_row(
+        rows.append((
             _plain(name), _state(device["state"]), str(device["generation"]), _bad(device["restarts"]),
             str(device["worker_pid"] or "-"), _size(memory["in_use"]), _size(memory["reserved"]),
             _size(memory["limit"]), _size(memory["device_free"]), _plain(device["hardware"]["name"]),
-        )  # fmt: skip
-    return table
+        ))  # fmt: skip
+    return _Fitted("devices", _DEVICE_COLUMNS, rows)
 
 
 _Row = tuple[tuple[float, float], tuple[Any, ...]]  # how busy, and the cells
@@ -113,23 +118,51 @@ def _actors(stats: Mapping[str, Any], old: Mapping[str, Any] | None, seconds: fl
     return rows
 
 
-def _busiest(title: str, columns: tuple[str, ...], rows: list[_Row], most: int | None) -> Table:
+def _busiest(title: str, columns: tuple[str, ...], rows: list[_Row], most: int | None) -> RenderableType:
     shown = sorted(rows, key=lambda row: row[0], reverse=True)[:most]
     more = len(rows) - len(shown)
-    table = _table(f"{title}, and {more} more" if more else title, columns)
-    for _, cells in shown:
-        table.add_row(*cells)
-    return table
+    return _Fitted(f"{title}, and {more} more" if more else title, columns, [cells for _, cells in shown])
 
 
-def _table(title: str, columns: tuple[str, ...]) -> Table:
-    table = Table(
-        title=title, title_justify="left", box=None, pad_edge=False, title_style="bold cyan", header_style="dim"
-    )
-    for number, column in enumerate(columns):
-        left = number == 0 or column in ("state", "hardware")
-        table.add_column(column, justify="left" if left else "right", no_wrap=True, overflow="ellipsis")
-    return table
+class _Fitted:
+    """A table that leaves out what a narrow terminal has no room for, rather than showing a little of each column."""
+
+    def __init__(self, title: str, columns: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
+        self._title, self._columns, self._rows = title, columns, rows
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        columns, rows = self._columns, self._rows
+        widths = {
+            column: max(cell_len(text) for text in (column, *(_shown(row[at]) for row in rows)))
+            for at, column in enumerate(columns)
+        }
+        first = columns[0]
+        left = [column for column in _LESS_WANTED if column in widths]
+
+        def need(gap: int) -> int:
+            return sum(widths.values()) - widths[first] + gap * (len(widths) - 1)
+
+        while left and need(1) + min(_SHORTEST, widths[first]) > options.max_width:
+            del widths[left.pop(0)]
+        gap = 2 if need(2) + widths[first] <= options.max_width else 1
+        widths[first] = max(1, min(widths[first], options.max_width - need(gap)))
+        table = Table(
+            title=self._title, title_justify="left", box=None, pad_edge=False, padding=(0, gap, 0, 0),
+            title_style="bold cyan", header_style="dim",
+        )  # fmt: skip
+        for column, width in widths.items():
+            table.add_column(
+                column, justify="left" if column == first or column in ("state", "hardware") else "right", no_wrap=True,
+                overflow="ellipsis", width=width,
+            )  # fmt: skip
+        kept = [at for at, column in enumerate(columns) if column in widths]
+        for row in rows:
+            table.add_row(*(row[at] for at in kept))
+        yield table
+
+
+def _shown(cell: Text | str) -> str:
+    return cell.plain if isinstance(cell, Text) else cell
 
 
 def _rate(now: Mapping[str, Any], before: Mapping[str, Any] | None, key: str, seconds: float) -> float | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib.util
 import os
 import shlex
 import shutil
@@ -24,7 +25,7 @@ from pathlib import Path
 
 import kernel_shim
 
-__all__ = ["FORGOTTEN", "available", "build", "environment", "using"]
+__all__ = ["FORGOTTEN", "available", "build", "compiling_here", "environment", "using"]
 
 _HERE = Path(__file__).resolve().parent
 _CYTHON = _HERE.parents[1] / "cython"
@@ -38,6 +39,7 @@ _HEADERS = (
     _CYTHON / "cublas_functions.h",
 )
 _FLAGS = ("-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-pthread")
+_NVRTC = "cuda.bindings.nvrtc"
 #: Variables of the caller that the fake must not see.
 FORGOTTEN = ("CUDA_VISIBLE_DEVICES",)
 
@@ -104,6 +106,26 @@ def using(variables: dict[str, str]) -> Iterator[None]:
         yield
     finally:
         _set(before)
+
+
+@contextlib.contextmanager
+def compiling_here() -> Iterator[None]:
+    """Have workers in threads of this process compile for the fake: theirs is the NVRTC of this process."""
+    path = _FAKE / "site" / "cuda" / "bindings" / "nvrtc.py"
+    spec = importlib.util.spec_from_file_location(_NVRTC, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    before = sys.modules.get(_NVRTC)
+    sys.modules[_NVRTC] = module
+    try:
+        spec.loader.exec_module(module)
+        yield
+    finally:
+        if before is None:
+            del sys.modules[_NVRTC]
+        else:
+            sys.modules[_NVRTC] = before
 
 
 def _set(variables: dict[str, str | None]) -> None:

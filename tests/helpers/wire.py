@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import contextlib
+import gc
 import os
 import select
 import socket
@@ -16,7 +17,8 @@ from atomr_native._frames import Frame, FrameReader, FrameWriter
 
 
 def open_fds() -> set[int]:
-    """Return the descriptors of this process."""
+    """Return the descriptors of this process, without those that only the garbage of earlier tests holds."""
+    gc.collect()
     found = set()
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):

@@ -73,6 +73,10 @@ static void one_life(uint64_t seed) {
                 CHECK(stats.completed >= known[q] && stats.completed <= stats.sent); /* it never falls */
                 CHECK(stats.cells_in_use <= x.r.s->cells);
                 known[q] = stats.completed;
+                atomr_span_place place = {0};
+                atomr_span_copy spans[16];
+                for (unsigned m = atomr_read_spans(x.r.s, q, &place, spans, 16); m-- > 0;)
+                    CHECK(spans[m].ticket && spans[m].ticket <= stats.sent && spans[m].began_ns <= spans[m].ended_ns);
             }
             atomr_sender_control_busy(x.r.s);
         }

@@ -1,0 +1,43 @@
+"""The commands as programs: what they do where nobody reads, or nothing can be written."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from scripts import environment
+
+import atomr_native as an
+from atomr_native.__main__ import main
+
+LOOK = ("top", "--json")  # the quickest that writes something
+COMMAND = f"{sys.executable} -m atomr_native {' '.join(LOOK)}"
+
+
+def shell(tmp_path: Path, text: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["bash", "-c", text], capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path,
+        env={**environment(), "XDG_RUNTIME_DIR": str(tmp_path)},
+    )  # fmt: skip
+
+
+def test_a_full_disk_takes_one_line(tmp_path: Path) -> None:
+    done = shell(tmp_path, f"{COMMAND} > /dev/full")
+    assert done.returncode == 74
+    assert done.stderr == "cannot write the output: No space left on device\n"
+
+
+@pytest.mark.parametrize("closed", [">&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_no_error(tmp_path: Path, closed: str) -> None:
+    done = shell(tmp_path, f"{COMMAND} {closed}")
+    assert done.returncode == 1  # that nothing publishes, as always
+    assert not done.stderr
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["--version"])
+    assert left.value.code == 0
+    assert capsys.readouterr().out == f"atomr_native {an.__version__}\n"
