@@ -76,10 +76,10 @@ class CustomEpilogue:
                 raise InvalidRequest(f"{name}={getattr(self, name)!r} must be True or False")
         names = _parameters(function)
         kinds = _kinds(self.operands)
-        if sorted(kinds) != sorted(names):
+        if set(kinds) != set(names):
             raise InvalidRequest(
-                f"operands are {', '.join(kinds) or 'none'}, but {function.__name__} takes the accumulator and "
-                f"{', '.join(names) or 'nothing else'}; they must be the same"
+                f"operands are {', '.join(map(str, kinds)) or 'none'}, but {function.__name__} takes the accumulator and"
+                f" {', '.join(names) or 'nothing else'}; they must be the same"
             )
         taken = _TAKEN | ({"aux"} if self.aux else set())
         for name, kind in kinds.items():
@@ -147,11 +147,11 @@ def given_operands(request: Any) -> dict[str, Any]:
     if not isinstance(epilogue, CustomEpilogue):
         if given:
             raise InvalidRequest(
-                f"operands {', '.join(given)} with epilogue {str(epilogue)!r}; allowed: with a CustomEpilogue"
+                f"operands {', '.join(map(str, given))} with epilogue {str(epilogue)!r}; allowed: with a CustomEpilogue"
             )
         return {}
     names = list(epilogue.kinds)
-    if sorted(given) != sorted(names):
+    if set(given) != set(names):
         raise InvalidRequest(
             f"operands has {', '.join(map(str, given)) or 'nothing'}; the epilogue takes "
             f"{', '.join(names) or 'none'}, each of which must be given"

@@ -253,7 +253,7 @@ class BlasLt(LibraryActor):
         return result
 
     def plan(self, a: GpuRef, b: GpuRef, *, progress: object = None, **options: Any) -> Plan:
-        """Return the plan of a matmul: ``plan.tell(a, b, [c], [bias], [aux], out=, [aux=], [bias_grad=])``.
+        """Return the plan of a matmul: ``plan.tell(a, b, [c], [bias], [aux], [operands], out=, [aux=], [bias_grad=])``.
 
         Operands given here lend their layouts only; outputs that are not given are C-contiguous.  `alpha` and `beta`
         are defaults that each message may replace; whether `beta` is 0 is part of the plan.  Does not wait for the
