@@ -78,8 +78,8 @@ class CustomEpilogue:
         kinds = _kinds(self.operands)
         if set(kinds) != set(names):
             raise InvalidRequest(
-                f"operands are {', '.join(map(str, kinds)) or 'none'}, but {function.__name__} takes the accumulator and"
-                f" {', '.join(names) or 'nothing else'}; they must be the same"
+                f"operands are {', '.join(map(str, kinds)) or 'none'}, but {function.__name__} takes the accumulator "
+                f"and {', '.join(names) or 'nothing else'}; they must be the same"
             )
         taken = _TAKEN | ({"aux"} if self.aux else set())
         for name, kind in kinds.items():
