@@ -29,7 +29,7 @@ from .errors import (
 )
 
 if TYPE_CHECKING:
-    from . import observe
+    from . import epilogues, observe
     from ._kernel_spec import Records
     from .actors._handlers import handler
     from .actors.actor import Actor
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from .actors.ref import ActorRef
     from .actors.supervision import AllForOne, Directive, OneForOne, Supervision
     from .blas import Blas, BlasRequest
-    from .blas_lt import BlasLt, Epilogue, GroupedRequest, MatmulRequest, MatmulResult
+    from .blas_lt import BlasLt, CustomEpilogue, Epilogue, GroupedRequest, MatmulRequest, MatmulResult
     from .cuda_kernel import CudaKernel, device_function
     from .device import Device
     from .elementwise import ElementwiseActor
@@ -72,6 +72,7 @@ _LAZY = {
     "BlasRequest": "blas",
     "Context": "actors.context",
     "CudaKernel": "cuda_kernel",
+    "CustomEpilogue": "blas_lt",
     "DeadLetter": "system",
     "DelayedScaling": "float8",
     "DequantizeRequest": "float8",
@@ -127,6 +128,7 @@ __all__ = [
     "BlasRequest",
     "Context",
     "CudaKernel",
+    "CustomEpilogue",
     "DeadLetter",
     "DelayedScaling",
     "DependencyFailed",
@@ -179,6 +181,7 @@ __all__ = [
     "UnhandledMessage",
     "Unsupported",
     "device_function",
+    "epilogues",
     "gather",
     "handler",
     "observe",
@@ -187,8 +190,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "observe":
-        return importlib.import_module(".observe", __name__)  # which sets the attribute
+    if name in ("epilogues", "observe"):
+        return importlib.import_module(f".{name}", __name__)  # which sets the attribute
     module = _LAZY.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

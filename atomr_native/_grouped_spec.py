@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ._custom_epilogue import CustomEpilogue
 from ._matmul_spec import MatmulRequest, MatmulShape, is_array, matmul_shape, matmul_spec, scalar_names
 from ._operands import check_disjoint
 from .errors import InvalidRequest
@@ -64,6 +65,8 @@ def grouped_requests(request: GroupedRequest) -> list[tuple[MatmulRequest, Matmu
     for name, value in options.items():
         if is_array(value) or name in ("aux", "bias_grad", "amax"):
             raise InvalidRequest(f"{name} is given for all members of a group; allowed: options that are no operands")
+    if isinstance(options.get("epilogue"), CustomEpilogue):
+        raise InvalidRequest("epilogue is a CustomEpilogue for all members of a group; allowed: those of the library")
     members = []
     for i, values in enumerate(zip(*sequences.values(), strict=True)):
         try:

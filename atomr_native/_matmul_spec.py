@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ._custom_epilogue import CustomEpilogue, check_custom, given_operands
 from ._matmul_epilogue import Epilogue, check_epilogue_operands
 from ._matmul_scalars import scalar_names, scalar_values
 from ._matmul_scales import scale_kinds
@@ -34,6 +35,7 @@ __all__ = [
     "Fresh",
     "MatmulRequest",
     "MatmulShape",
+    "base_epilogue",
     "check_matmul_memory",
     "is_array",
     "matmul_shape",
@@ -103,7 +105,10 @@ class MatmulRequest:
         Vector of N elements (or one for each batch: (..., N)), of D's dtype.  For float8 operands it is bfloat16 with D
         of float32, and bfloat16 or float16 with D of float8; for int8 it is float32, unless D is int32.
     epilogue
-        One of `Epilogue`, or its name.  Complex matmuls have no activation, those to int32 no GELU.
+        One of `Epilogue`, or its name.  Complex matmuls have no activation, those to int32 no GELU.  Or a
+        `CustomEpilogue`, whose rules for the other parameters are its own.
+    operands
+        With a `CustomEpilogue`: a dict from the names of its operands to arrays.
     aux
         Forward: where to store it (allocated if missing).  Backward: what the forward pass stored.
         For GELU of D's shape and dtype (bfloat16 where D is float8, float32 for int8).  For ReLU uint8 of shape
@@ -154,7 +159,7 @@ class MatmulRequest:
     trans_a: bool = False
     trans_b: bool = False
     bias: Any = None
-    epilogue: Epilogue | str = Epilogue.DEFAULT
+    epilogue: Epilogue | CustomEpilogue | str = Epilogue.DEFAULT
     aux: Any = None
     bias_grad: Any = None
     out_dtype: Any = None
@@ -170,6 +175,7 @@ class MatmulRequest:
     amax: Any = False
     tune: bool | str = False
     copies: bool = False
+    operands: Any = None
 
     def __post_init__(self) -> None:
         matmul_shape(self)
@@ -180,7 +186,10 @@ class MatmulRequest:
         return is_array(self.beta) or bool(self.beta)
 
 
-def _epilogue(value: object) -> Epilogue:
+def base_epilogue(value: object) -> Epilogue:
+    """Return the epilogue of the library that a request asks for: the default, before one of the user's own."""
+    if isinstance(value, CustomEpilogue):
+        return Epilogue.DEFAULT
     try:
         return Epilogue(value)  # type: ignore[arg-type]
     except ValueError:
@@ -311,7 +320,7 @@ def matmul_shape(request: MatmulRequest) -> MatmulShape:
     InvalidRequest, Unsupported
         As `MatmulRequest` says.
     """
-    epilogue = _epilogue(request.epilogue)
+    epilogue = base_epilogue(request.epilogue)
     a_batch, m, k = _matrix("a", request.a, request.trans_a)
     b_batch, k_b, n = _matrix("b", request.b, request.trans_b)
     a, b, out = _types(request)
@@ -336,7 +345,9 @@ def matmul_shape(request: MatmulRequest) -> MatmulShape:
     batch = broadcast_shapes((("a", a_batch), ("b", b_batch)), "batch axes of a and b")
     shape = (*batch, m, n)
     check_size("D", shape, dtype)
-    check_epilogue_operands(request, epilogue)
+    given_operands(request)
+    if not isinstance(request.epilogue, CustomEpilogue):
+        check_epilogue_operands(request, epilogue)
     if request.adds_c and request.c is None:
         raise InvalidRequest(f"beta={_said(request.beta)} needs c, which is missing; pass c=out to accumulate into out")
     for name in _SCALES:
@@ -364,6 +375,9 @@ def matmul_shape(request: MatmulRequest) -> MatmulShape:
         check_input("bias", request.bias)
         _expect("bias", request.bias, ((n,), (*batch, n)), side, f"a vector over N; D is {out}; {why}")
     aux = bias_grad = None
+    if isinstance(request.epilogue, CustomEpilogue):
+        made = check_custom(request, (a, out, dtype_name(scale)), mode, shape)
+        aux, bias_grad = (None if one is None else Fresh(*one) for one in made)
     if epilogue.reads_aux or epilogue.writes_aux:
         aux = Fresh(shape, DTYPES[rule.gelu_aux(a, out)])
         if epilogue.activation == "relu":
@@ -412,6 +426,7 @@ def check_matmul_memory(request: Any, epilogue: Epilogue) -> None:
     """
     outputs = [("out", request.out)]
     inputs = [("a", request.a), ("b", request.b), ("bias", request.bias)]
+    inputs += (getattr(request, "operands", None) or {}).items()
     if (is_array(request.beta) or request.beta) and request.c is not request.out:
         inputs.append(("c", request.c))
     for name in (*_SCALES, "alpha", "beta"):
@@ -439,13 +454,12 @@ def _output(name: str, given: ArrayLayout | None, fresh: Fresh, access: int) -> 
 def matmul_spec(request: MatmulRequest, shape: MatmulShape | None = None) -> PlanSpec:
     """Return the plan specification of a request.
 
-    Operands in message order: ``a, b, [c], [bias], [aux if read], [a_scale], [b_scale], [c_scale], [d_scale], [alpha],
-    [beta], out, [aux if written], [bias_grad], [amax]``.  `c` is no operand where ``beta`` is 0, nor where it is `out`,
-    which is then read and written.  Outputs that are missing are taken as C-contiguous.  Scalars: those of
-    `scalar_names`.
+    Operands in message order: ``a, b, [c], [bias], [aux if read], operands, [a_scale], [b_scale], [c_scale], [d_scale],
+    [alpha], [beta], out, [aux if written], [bias_grad], [amax]``.  `c` is no operand where ``beta`` is 0, nor where it
+    is `out`, which is read and written.  Missing outputs are C-contiguous.  Scalars: those of `scalar_names`.
     """
     shape = shape or matmul_shape(request)
-    epilogue = Epilogue(request.epilogue)
+    epilogue = base_epilogue(request.epilogue)
     added = "none" if not request.adds_c else "out" if request.c is request.out else "c"
     full = WRITE | OVERWRITE
     operands = [describe("a", request.a, READ), describe("b", request.b, READ)]
@@ -455,11 +469,12 @@ def matmul_spec(request: MatmulRequest, shape: MatmulShape | None = None) -> Pla
         operands.append(describe("bias", request.bias, READ))
     if epilogue.reads_aux:
         operands.append(describe("aux", request.aux, READ))
+    operands += [describe(name, operand, READ) for name, operand in given_operands(request).items()]
     for name in (*_SCALES, "alpha", "beta"):
         if is_array(getattr(request, name)):
             operands.append(describe(name, getattr(request, name), READ))
     operands.append(_output("out", request.out, shape.out, READ | WRITE if added == "out" else full))
-    if epilogue.writes_aux and shape.aux is not None:
+    if not epilogue.reads_aux and shape.aux is not None:
         operands.append(_output("aux", request.aux, shape.aux, full))
     if shape.bias_grad is not None:
         operands.append(_output("bias_grad", request.bias_grad, shape.bias_grad, full))

@@ -35,6 +35,7 @@ __all__ = [
     "is_dispatcher",
     "jit_options",
     "llvm",
+    "on_processor",
     "pickled",
     "pointer_type",
     "python_function",
@@ -60,7 +61,7 @@ try:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import cloudpickle
-        from numba import cuda
+        from numba import cuda, njit, vectorize
         from numba.core.registry import CPUDispatcher
         from numba.cuda import cg, compiler, random, types
         from numba.cuda import dispatcher as _dispatcher
@@ -334,6 +335,38 @@ def device_function(function: object, signature: str, name: str | None, capabili
     finally:
         _target.compute_capability = None
     return bytes(code)
+
+
+def on_processor(
+    function: python_types.FunctionType, arguments: int, results: int, dtype: str
+) -> tuple[Callable[..., Any], ...]:
+    """Compile a device function of numbers for this processor, as one ufunc for each of its results.
+
+    Divisions by zero and the like are NumPy's.  Waits for the compiler.
+
+    Raises
+    ------
+    LibraryError
+        With Numba's text, if it does not compile.
+    """
+
+    def again(copy: python_types.FunctionType, _: object) -> Any:
+        return njit(error_model="numpy")(copy)
+
+    names = ", ".join(f"a{i}" for i in range(arguments))
+    made = []
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            scope = {"f": again(_copy(function, again, {}), None)}
+            for i in range(results):
+                part = f"[{i}]" if results > 1 else ""
+                one = eval(f"lambda {names}: f({names}){part}", scope)  # noqa: S307 - of the names above
+                made.append(vectorize([f"{dtype}({', '.join([dtype] * arguments)})"])(one))
+    except Exception as error:
+        text = str(error).strip()
+        raise LibraryError("numba", 0, type(error).__name__, f"compiling {function.__name__}", text[:4000]) from None
+    return tuple(made)
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from ._custom_epilogue import CustomEpilogue, custom_attributes, custom_part, given_operands
 from ._grouped_spec import GroupedRequest, grouped_requests, grouped_spec
 from ._matmul_spec import (
     Epilogue,
     Fresh,
     MatmulRequest,
     MatmulShape,
+    base_epilogue,
     check_matmul_memory,
     is_array,
     matmul_shape,
@@ -25,6 +28,7 @@ from ._matmul_spec import (
 )
 from ._operands import check_handle, overlaps
 from ._signature import signature_of
+from .dtypes import dtype_name
 from .gpu_ref import layout_of
 from .library_actor import LibraryActor
 from .tuning import TuningStore, as_progress, read_file, write_file
@@ -38,6 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BlasLt",
+    "CustomEpilogue",
     "Epilogue",
     "GroupedRequest",
     "MatmulRequest",
@@ -108,6 +113,7 @@ class _Given(NamedTuple):
     c_scale: Any = None
     d_scale: Any = None
     amax: Any = None
+    operands: Any = None
 
 
 def _check_handles(request: MatmulRequest) -> None:
@@ -116,11 +122,16 @@ def _check_handles(request: MatmulRequest) -> None:
     for name in (*_EXTRA, "amax"):
         if is_array(getattr(request, name)):
             check_handle(name, getattr(request, name))
+    for name, operand in given_operands(request).items():
+        check_handle(name, operand)
 
 
 def _frozen(options: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
     """Return what of the options belongs to a structure."""
-    return tuple((name, getattr(value, "layout", value)) for name, value in sorted(options.items()))
+    return tuple(
+        (name, _frozen(value) if isinstance(value, dict) else getattr(value, "layout", value))
+        for name, value in sorted(options.items())
+    )
 
 
 class BlasLt(LibraryActor):
@@ -147,7 +158,7 @@ class BlasLt(LibraryActor):
         trans_a: bool = False,
         trans_b: bool = False,
         bias: GpuRef | None = None,
-        epilogue: Epilogue | str = "default",
+        epilogue: Epilogue | CustomEpilogue | str = "default",
         aux: GpuRef | None = None,
         bias_grad: GpuRef | None = None,
         out_dtype: object = None,
@@ -235,14 +246,14 @@ class BlasLt(LibraryActor):
         call = self._prepare(key, MatmulRequest(**given)) if known is None else known[0]
         if known is not None and call.outputs_given:
             memory = [given.get(name) for name in _Given._fields]
-            if overlaps([x for x in memory if is_array(x)]):
+            if overlaps([x for x in (*memory, *(given.get("operands") or {}).values()) if is_array(x)]):
                 check_matmul_memory(_Given(*memory), call.epilogue)
-        refs, result = self._named(call, given)
+        refs, result = self._named(call, given | (given.get("operands") or {}))
         self._send(call.plan, refs, scalar_values(call.shape, given["alpha"], given["beta"]), False)
         return result
 
     def plan(self, a: GpuRef, b: GpuRef, *, progress: object = None, **options: Any) -> Plan:
-        """Return the plan of a matmul: ``plan.tell(a, b, [c], [bias], [aux], out=, [aux=], [bias_grad=])``.
+        """Return the plan of a matmul: ``plan.tell(a, b, [c], [bias], [aux], [operands], out=, [aux=], [bias_grad=])``.
 
         Operands given here lend their layouts only; outputs that are not given are C-contiguous.  `alpha` and `beta`
         are defaults that each message may replace; whether `beta` is 0 is part of the plan.  Does not wait for the
@@ -263,8 +274,8 @@ class BlasLt(LibraryActor):
         """
         request = MatmulRequest(a=a, b=b, **options)
         shape = matmul_shape(request)
-        spec = matmul_spec(request, shape)
         _check_handles(request)
+        spec = self._spec(request, shape)
         if progress:
             self.device._plans.watchers[spec] = as_progress(progress)
         return self._plan(
@@ -348,8 +359,9 @@ class BlasLt(LibraryActor):
     def _request(self, request: MatmulRequest, reply: bool) -> Any:
         _check_handles(request)
         shape = matmul_shape(request)
-        call = self._call(request, shape, matmul_spec(request, shape))
-        refs, result = self._named(call, {name: getattr(request, name) for name in call.names})
+        call = self._call(request, shape, self._spec(request, shape))
+        given = given_operands(request)
+        refs, result = self._named(call, {n: given[n] if n in given else getattr(request, n) for n in call.names})
         answer = self._send(call.plan, refs, scalar_values(shape, request.alpha, request.beta), reply, result)
         return answer if reply else result
 
@@ -357,7 +369,7 @@ class BlasLt(LibraryActor):
         """Check a call whose structure is new, make its plan, and remember both."""
         _check_handles(request)
         shape = matmul_shape(request)
-        call = self._call(request, shape, matmul_spec(request, shape))
+        call = self._call(request, shape, self._spec(request, shape))
         if len(self._calls) >= _CALLS:
             self._calls.clear()
         if key is not None:
@@ -367,10 +379,28 @@ class BlasLt(LibraryActor):
             self._calls[key] = call, call.plan, layout_of(*call.out) if plain else None
         return call
 
+    def _spec(self, request: MatmulRequest, shape: MatmulShape) -> PlanSpec:
+        """Return the plan specification; compiles a custom epilogue, if the device is a GPU."""
+        spec, epilogue = matmul_spec(request, shape), request.epilogue
+        if not isinstance(epilogue, CustomEpilogue):
+            return spec
+        from . import _kernel_code, kernels
+
+        limit = self.device.system.config.workspace_limit
+        spec = replace(
+            spec, attributes=spec.attributes + custom_attributes(epilogue, spec, dtype_name(shape.scale), limit)
+        )
+        function = _kernel_code.pickled(epilogue.function)
+        if self.device.name == "host":
+            return replace(spec, attributes=(*spec.attributes, ("function", function)))
+        part = custom_part(epilogue, spec, function)
+        made = kernels.machine_code("epilogue", (part,), self.device._compute_capability())
+        return replace(spec, attributes=(*spec.attributes, ("entries", made.entries), ("code", made.code)))
+
     def _call(self, request: MatmulRequest, shape: MatmulShape, spec: PlanSpec) -> _Call:
-        epilogue = Epilogue(request.epilogue)
+        epilogue = base_epilogue(request.epilogue)
         names = tuple(operand.name for operand in spec.operands)
-        aux = shape.aux if epilogue.writes_aux else None
+        aux = None if epilogue.reads_aux else shape.aux
         defaults = scalar_values(shape, 1.0, 0.0)
         return _Call(
             plan=self._plan(spec, signature_of(spec, scalar_names(shape), defaults)),
@@ -381,7 +411,7 @@ class BlasLt(LibraryActor):
             reads_aux=epilogue.reads_aux,
             outputs_given=is_array(request.amax)
             or any(
-                x is not None for x in (request.out, request.bias_grad, request.aux if epilogue.writes_aux else None)
+                x is not None for x in (request.out, request.bias_grad, None if epilogue.reads_aux else request.aux)
             ),
             epilogue=epilogue,
             out=shape.out,

@@ -14,7 +14,7 @@ from atomr_native import _numba, kernels
 from atomr_native.plan_spec import PlanSpec
 from atomr_native.worker import cuda as builders
 
-__all__ = ["linked_ptx", "simulate"]
+__all__ = ["linked_ptx", "simulate", "simulate_program"]
 
 
 def _memory(array: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
@@ -32,7 +32,13 @@ def simulate(
     """Run the plan of a specification on arrays, operands in its order, with `blocks` multiprocessors."""
     names = tuple((part.name, part.name) for part in parts)
     described = {**spec.to_json(), "entries": names, "code": ""}
-    program: Any = builders.build(described, builders.Target("sm_90", blocks)).run
+    simulate_program(module, parts, builders.build(described, builders.Target("sm_90", blocks)).run, arrays)
+
+
+def simulate_program(
+    module: str, parts: Sequence[kernels.Part], program: Any, arrays: Sequence[np.ndarray[Any, Any]]
+) -> None:
+    """Run launches of shipped kernels on arrays, in the order of their operands."""
     made = {part.name: kernels.made(module, part) for part in parts}
     workspace = np.full(program.workspace, 0xA5, np.uint8)
     for launch in program.launches:
@@ -131,4 +137,4 @@ def linked_ptx(module: str, parts: Sequence[kernels.Part], capability: tuple[int
 
 def _fitting(array: np.ndarray[Any, Any]) -> tuple[str, ...]:
     """Return the types by which a kernel may point to an array: another is a parameter that it does not use."""
-    return {1: ("uint8",), 2: ("uint16",), 4: ("uint32", "int32", "float32")}[array.itemsize]
+    return {1: ("uint8",), 2: ("uint16",), 4: ("uint32", "int32", "float32"), 8: ("float64",)}[array.itemsize]

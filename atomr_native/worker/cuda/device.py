@@ -17,6 +17,7 @@ from ...errors import AtomrError, LibraryError, PlanQuarantined, Unsupported
 from ..groups import recover
 from . import build, groups, nvrtc
 from .blas import blas_words
+from .custom_epilogue import custom_program
 from .faults import build_fault
 from .lt_description import MatmulDescription
 from .matmul_program import grouped_program, matmul_program
@@ -178,7 +179,8 @@ class CudaDevice:
             return tuned
 
         on_device = any(o["name"].startswith("alpha") for o in spec["operands"])
-        program = (grouped_program if spec["op"] == "blas_lt.grouped" else matmul_program)(
+        whole = custom_program if "custom" in spec else matmul_program
+        program = (grouped_program if spec["op"] == "blas_lt.grouped" else whole)(
             spec,
             self.target,
             version=self._blas_lt_version,

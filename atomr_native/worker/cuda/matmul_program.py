@@ -29,7 +29,7 @@ from .reductions import build_reduce
 from .sequence import SequenceProgram, Source, Step
 from .target import KernelProgram, Target
 
-__all__ = ["WORKSPACE", "NativeMatmul", "Prepare", "grouped_program", "matmul_program"]
+__all__ = ["WORKSPACE", "NativeMatmul", "Prepare", "grouped_program", "matmul_program", "workspace_as_operand"]
 
 #: The most workspace that a matmul may use by default, bytes; NVIDIA recommends so much for Hopper.
 WORKSPACE: Final = 32 << 20
@@ -278,7 +278,7 @@ class _Program:
         places = [source if source[1] >= 0 else into, into]
         if built.workspace:
             places.append(self.layout.take(built.workspace))
-        return [Step(_workspace_as_operand(built), tuple(places))]
+        return [Step(workspace_as_operand(built), tuple(places))]
 
     def pack(self) -> tuple[str, ...]:
         """Copy A and B into the workspace, dense along K, and let what follows read those; returns notes."""
@@ -324,7 +324,7 @@ def _parts(given: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _workspace_as_operand(program: KernelProgram) -> KernelProgram:
+def workspace_as_operand(program: KernelProgram) -> KernelProgram:
     """Return a reduction that takes its workspace as operand 2."""
     launches = tuple(
         replace(

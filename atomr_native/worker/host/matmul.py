@@ -20,6 +20,7 @@ from ...errors import InvalidRequest
 from ._blocks import Index, blocks, fold_axes
 from ._gelu import gelu, times_gelu_gradient
 from .blas_threads import sized
+from .custom_epilogue import build_custom
 from .matmul_general import build_general, is_general
 
 __all__ = ["build_grouped", "build_matmul"]
@@ -252,6 +253,8 @@ def build_matmul(spec: dict[str, Any]) -> Run:
     and for operands that BLAS cannot take as they are, one copy of B and of a block of A (of A, where products go
     straight into D).
     """
+    if "custom" in spec:
+        return build_custom(spec, build_matmul)
     if is_general(spec):
         return build_general(spec)
     build = _prepare(spec)

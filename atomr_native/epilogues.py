@@ -1,0 +1,68 @@
+"""Custom epilogues that are ready to use, and patterns for one's own: see `CustomEpilogue`.
+
+`silu`, `squared_relu` and `bias_residual` need nothing else; ``*_forward`` also store the value before the activation
+in ``aux``, and ``*_backward`` turn a gradient by its output into that by its input, with the bias gradient.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ._custom_epilogue import CustomEpilogue
+
+__all__ = [
+    "bias_residual",
+    "silu",
+    "silu_backward",
+    "silu_forward",
+    "squared_relu",
+    "squared_relu_backward",
+    "squared_relu_forward",
+]
+
+_ZERO, _ONE, _TWO = np.float32(0), np.float32(1), np.float32(2)
+
+
+def _silu(acc: Any) -> Any:
+    return acc / (_ONE + math.exp(-acc))
+
+
+def _silu_forward(acc: Any, bias: Any) -> Any:
+    x = acc + bias
+    return x / (_ONE + math.exp(-x)), x
+
+
+def _silu_backward(acc: Any, x: Any) -> Any:
+    s = _ONE / (_ONE + math.exp(-x))
+    return acc * s * (_ONE + x * (_ONE - s))
+
+
+def _squared_relu(acc: Any) -> Any:
+    x = max(acc, _ZERO)
+    return x * x
+
+
+def _squared_relu_forward(acc: Any, bias: Any) -> Any:
+    x = acc + bias
+    y = max(x, _ZERO)
+    return y * y, x
+
+
+def _squared_relu_backward(acc: Any, x: Any) -> Any:
+    return acc * _TWO * max(x, _ZERO)
+
+
+def _bias_residual(acc: Any, bias: Any, residual: Any) -> Any:
+    return acc + bias + residual
+
+
+silu = CustomEpilogue(_silu)
+silu_forward = CustomEpilogue(_silu_forward, {"bias": "row"}, aux=True)
+silu_backward = CustomEpilogue(_silu_backward, {"x": "matrix"}, bias_grad=True)
+squared_relu = CustomEpilogue(_squared_relu)
+squared_relu_forward = CustomEpilogue(_squared_relu_forward, {"bias": "row"}, aux=True)
+squared_relu_backward = CustomEpilogue(_squared_relu_backward, {"x": "matrix"}, bias_grad=True)
+bias_residual = CustomEpilogue(_bias_residual, {"bias": "row", "residual": "matrix"})

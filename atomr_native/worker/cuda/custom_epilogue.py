@@ -1,0 +1,183 @@
+"""Matmuls with an epilogue of the user's: the library's product, then one kernel, then sums of D's columns."""
+
+from __future__ import annotations
+
+import base64
+import math
+from typing import Any, Final
+
+from ..._operands import contiguous_strides
+from ...dtypes import as_dtype
+from ...errors import Unsupported
+from ..host._blocks import fold_axes
+from .matmul_program import Prepare, matmul_program, workspace_as_operand
+from .reductions import build_reduce
+from .sequence import SequenceProgram, Source, Step
+from .target import Argument, KernelProgram, Launch, Target
+
+__all__ = ["custom_program"]
+
+_ALIGNMENT: Final = 256
+_THREADS: Final = 256
+_BLOCKS: Final = 16  # of a multiprocessor
+_WIDE: Final = 8  # elements of one access
+_AXES: Final = 3  # of D's rows and batches
+
+
+def _padded(nbytes: int) -> int:
+    return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
+
+
+def custom_program(
+    spec: dict[str, Any], target: Target, *, version: int, prepare: Prepare, workspace_bytes: int, zero: int = 0
+) -> SequenceProgram:
+    """Return how to compute ``blas_lt.matmul`` with a custom epilogue; parameters are those of `matmul_program`.
+
+    Products are kept in the workspace in the accumulator's dtype; in D, where that is D's dtype, or where the
+    specification says that the workspace is too small for them.
+
+    Raises
+    ------
+    Unsupported
+        If the library cannot make the product, or arrays are laid out so that no kernel has them.
+    """
+    custom = dict(spec["custom"])
+    operands: list[dict[str, Any]] = spec["operands"]
+    at = {o["name"]: i for i, o in enumerate(operands)}
+    out = operands[at["out"]]
+    shape, stored = tuple(out["shape"]), custom["stored"]
+    extra = [name for name, _ in custom["operands"]]
+    in_place = stored == out["dtype"]
+    size = 0 if in_place else _padded(math.prod(shape) * as_dtype(stored).itemsize)
+    if size > workspace_bytes:
+        raise Unsupported(
+            f"products need {size} bytes of workspace, and the limit is {workspace_bytes}; raise "
+            f"System(workspace_limit=)"
+        )
+
+    inner: list[dict[str, Any]] = []
+    sources: list[Source] = []
+    added = spec["added"]
+    for i, operand in enumerate(operands):
+        name = operand["name"]
+        if name in ("aux", "bias_grad") or name in extra:
+            continue
+        if name == "out" and not in_place:
+            if added == "out":
+                added = "c"
+                inner.append({**operand, "name": "c"})
+                sources.append(("operand", i))
+            strides = contiguous_strides(shape, as_dtype(stored).itemsize)
+            operand = {"name": "out", "dtype": stored, "shape": list(shape), "strides": list(strides)}
+            sources.append(("workspace", -1))
+        else:
+            sources.append(("operand", i))
+        inner.append(operand)
+    product = matmul_program(
+        {**spec, "operands": inner, "added": added},
+        target,
+        version=version,
+        prepare=prepare,
+        workspace_bytes=workspace_bytes - size,
+        zero=zero,
+    )
+    start = _padded(product.workspace)
+    places: list[Source] = [("workspace", start) if kind == "workspace" else (kind, i) for kind, i in sources]
+    steps = [
+        Step(step.run, tuple(places[v] if kind == "operand" else (kind, v) for kind, v in step.operands), step.scalars)
+        for step in product.steps
+    ]
+    x = inner[-1]
+    names = [*extra, "out", *(["aux"] if "aux" in at and "aux" not in extra else [])]
+    if math.prod(shape):
+        kinds = dict(custom["operands"])
+        run = _kernel(
+            spec,
+            shape,
+            [("matrix", x), *((kinds.get(name, "matrix"), operands[at[name]]) for name in names)],
+            target,
+        )
+        own: tuple[Source, ...] = tuple(("operand", at[name]) for name in names)
+        steps.append(Step(run, (places[-1], *own)))
+    end = start + size
+    if "bias_grad" in at:
+        sums, need = _sums(out, operands[at["bias_grad"]], custom["acc"], (at["out"], at["bias_grad"]), target)
+        steps += sums
+        end = max(end, need)
+    if end > workspace_bytes:
+        raise Unsupported(
+            f"products and sums need {end} bytes of workspace, and the limit is {workspace_bytes}; raise "
+            f"System(workspace_limit=)"
+        )
+    note = "the epilogue is a second kernel, after the product"
+    if stored != custom["acc"]:
+        need = math.prod(shape) * as_dtype(custom["acc"]).itemsize
+        note += (
+            f", which is rounded to {stored} in between, since {need} bytes in {custom['acc']} are more than "
+            f"System(workspace_limit=) allows"
+        )
+    else:
+        note += f"; between them products are {stored} in {'D' if in_place else 'the workspace'}"
+    notes = (note, *(f"product: {line}" for line in product.notes))
+    return SequenceProgram(tuple(steps), end, notes)
+
+
+def _steps(operand: dict[str, Any], kind: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the strides of an operand, in elements, along D's axes."""
+    size = as_dtype(operand["dtype"]).itemsize
+    found = [0 if n == 1 else s // size for n, s in zip(operand["shape"], operand["strides"], strict=True)]
+    if kind == "scalar":
+        return (0,) * len(shape)
+    if kind == "row":
+        found = [*found[:-1], 0, found[-1]]
+    elif kind == "column":
+        found = [*found, 0]
+    return (*((0,) * (len(shape) - len(found))), *found)
+
+
+def _kernel(
+    spec: dict[str, Any], shape: tuple[int, ...], given: list[tuple[str, dict[str, Any]]], target: Target
+) -> KernelProgram:
+    """Return the launch of the epilogue; its operands are products, operands, D, aux, here with their kinds."""
+    arrays = [_steps(operand, kind, shape) for kind, operand in given]
+    extents, folded = fold_axes(shape[:-1], tuple(steps[:-1] for steps in arrays))
+    if len(extents) > _AXES:
+        raise Unsupported(
+            f"a custom epilogue for D of shape {shape} whose batches do not fold with those of its operands; allowed: "
+            f"at most {_AXES} axes that step unevenly; copy operands into C order"
+        )
+    missing = _AXES - len(extents)
+    rows, columns = math.prod(extents), shape[-1]
+    _, e1, e2 = (*((1,) * missing), *extents)
+    sizes = [as_dtype(operand["dtype"]).itemsize for _, operand in given]
+    fast = columns % _WIDE == 0 and all(
+        size < 8 and (kind in ("column", "scalar") or (steps[-1] == 1 and not any(step * size % 16 for step in lead)))
+        for (kind, _), size, steps, lead in zip(given, sizes, arrays, folded, strict=True)
+    )
+    numbers = [rows, columns, e1, e2, int(fast)]
+    for steps, lead in zip(arrays, folded, strict=True):
+        numbers += [*((0,) * missing), *lead, steps[-1]]
+    arguments: list[Argument] = [("operand", i) for i in range(len(arrays))]
+    arguments += [("uint64", number) for number in numbers]
+    across = -(-columns // _WIDE) if fast else columns
+    wide = min(32, 1 << (across - 1).bit_length())
+    limit = target.sm_count * _BLOCKS
+    grid_x = min(-(-across // wide), limit)
+    grid_y = max(1, min(-(-rows // (_THREADS // wide)), limit // grid_x))
+    entry = dict(map(tuple, spec["entries"]))["apply"]
+    launch = Launch(entry, (grid_x, grid_y, 1), (wide, _THREADS // wide, 1), 0, tuple(arguments))
+    return KernelProgram(base64.b64decode(spec["code"]), (launch,), alignments=tuple(sizes))
+
+
+def _sums(
+    out: dict[str, Any], into: dict[str, Any], acc: str, places: tuple[int, int], target: Target
+) -> tuple[list[Step], int]:
+    """Return the step that sums D over its rows, and its workspace, which no other step uses any more."""
+    spec = {"operands": [out, into], "axes": [len(out["shape"]) - 2], "reduction": "sum", "accumulate": acc}
+    built = build_reduce(spec, target).run
+    if not isinstance(built, KernelProgram):  # nothing to write
+        return [], 0
+    sources: list[Source] = [("operand", place) for place in places]
+    if built.workspace:
+        sources.append(("workspace", 0))
+    return [Step(workspace_as_operand(built), tuple(sources))], _padded(built.workspace)
