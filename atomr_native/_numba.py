@@ -23,7 +23,9 @@ from .dtypes import as_dtype, dtype_name
 from .errors import InvalidRequest, LibraryError, Unsupported
 
 __all__ = [
+    "CUDADispatcher",
     "Compiled",
+    "ExternFunction",
     "array_type",
     "as_python",
     "compile_ltoir",
@@ -45,7 +47,6 @@ __all__ = [
     "scalar_type",
     "simulated",
     "simulated_array",
-    "survey",
     "tuple_type",
     "twin",
     "types",
@@ -63,7 +64,7 @@ try:
         import cloudpickle
         from numba import cuda, njit, vectorize
         from numba.core.registry import CPUDispatcher
-        from numba.cuda import cg, compiler, random, types
+        from numba.cuda import compiler, random, types
         from numba.cuda import dispatcher as _dispatcher
         from numba.cuda.cgutils import ir as llvm
         from numba.cuda.compiler import ExternFunction
@@ -274,31 +275,6 @@ def compile_ltoir(
     return Compiled(code, library._entry_name, links, bool(library.use_cooperative))
 
 
-def survey(function: python_types.FunctionType) -> tuple[frozenset[str], bool]:
-    """Return the names of the declared functions that a kernel may call, and whether it synchronises its grid.
-
-    Device functions that it calls count as part of it.
-    """
-    declared: set[str] = set()
-    grid = False
-    done: dict[int, python_types.FunctionType] = {}
-    left = [function]
-    while left:
-        one = left.pop()
-        if id(one) in done:
-            continue
-        done[id(one)] = one
-        grid = grid or "this_grid" in one.__code__.co_names
-        values = [one.__globals__.get(name) for name in one.__code__.co_names]
-        for value in (*values, *(cell.cell_contents for cell in one.__closure__ or ())):
-            if isinstance(value, ExternFunction):
-                declared.add(value.name)
-            elif isinstance(value, CUDADispatcher):
-                left.append(value.py_func)
-            grid = grid or value is cg.this_grid
-    return frozenset(declared), grid
-
-
 def device_python(function: object) -> python_types.FunctionType:
     """Return the Python function of a device function, or the function itself.
 
@@ -383,10 +359,12 @@ def _again(function: python_types.FunctionType) -> Any:
     return cuda.jit(device=True)(function)
 
 
-def pickled(function: python_types.FunctionType, stand_ins: Mapping[str, python_types.FunctionType]) -> bytes:
+def pickled(
+    function: python_types.FunctionType, stand_ins: Mapping[str, python_types.FunctionType] | None = None
+) -> bytes:
     """Return a function with all that it refers to, for `pickle.loads` in a worker of this version.
 
-    Functions that it declares (``cuda.declare_device``) become their stand-ins.
+    Functions that it declares (``cuda.declare_device``) become their stand-ins, where they have any.
     """
 
     def again(copy: python_types.FunctionType, _: object) -> Any:
@@ -396,7 +374,8 @@ def pickled(function: python_types.FunctionType, stand_ins: Mapping[str, python_
     done: dict[int, Any] = {}
 
     def stand_in(declared: ExternFunction) -> Any:
-        return again(_copy(stand_ins[declared.name], again, done, stand_in=stand_in), declared)
+        python = (stand_ins or {}).get(declared.name)
+        return declared if python is None else again(_copy(python, again, done, stand_in=stand_in), declared)
 
     # By value, whatever module it is from: the worker may not be able to import that.
     copy = _copy(function, again, done, stand_in=stand_in)

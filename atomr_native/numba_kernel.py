@@ -98,9 +98,9 @@ class NumbaKernel(Kernel):
         """Return how the kernel is launched: with all blocks at once, if its code makes them wait for each other."""
         if self.actor.device.name != "host":
             return dataclasses.replace(launch, cooperative=self._machine_code(arguments).cooperative)
-        from . import _numba
+        from . import _kernel_survey
 
-        if math.prod(launch.grid) > 1 and _numba.survey(self.function)[1]:
+        if math.prod(launch.grid) > 1 and _kernel_survey.survey(self.function)[1]:
             raise Unsupported(
                 f"kernel {self.name} synchronises its grid, of {launch.grid} blocks; the host device runs blocks one "
                 f"after the other, so that there it can only have one"
@@ -119,9 +119,9 @@ class NumbaKernel(Kernel):
         return found
 
     def _for_the_simulator(self) -> str:
-        from . import _kernel_code, _numba
+        from . import _kernel_code, _kernel_survey
 
-        for name in sorted(_numba.survey(self.function)[0].difference(dict(self._stand_ins))):
+        for name in sorted(_kernel_survey.survey(self.function)[0].difference(dict(self._stand_ins))):
             raise Unsupported(
                 f"kernel {self.name} calls {name}, which is declared and not Python, so that the host device cannot "
                 f"run it; give it a Python function that does the same: device.kernel(f, stand_ins={{{name!r}: g}})"
@@ -152,7 +152,7 @@ def make(
     stand_ins: Mapping[str, object] | None,
 ) -> NumbaKernel:
     """Make a kernel; see `Device.kernel`."""
-    from . import _numba
+    from . import _kernel_survey, _numba
 
     python = _numba.python_function(function)
     options = _numba.jit_options(function)
@@ -162,7 +162,7 @@ def make(
         if not isinstance(max_registers, int) or isinstance(max_registers, bool) or not 16 <= max_registers <= 255:
             raise InvalidRequest(f"max_registers is {max_registers!r}; it must be an integer from 16 to 255")
         options["max_registers"] = max_registers
-    declared = _numba.survey(python)[0]
+    declared = _kernel_survey.survey(python)[0]
     for name in sorted(set(stand_ins or {}).difference(declared), key=str):
         raise InvalidRequest(
             f"stand_ins names {name!r}; functions that kernel {python.__name__} declares: "
