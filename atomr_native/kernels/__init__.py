@@ -100,6 +100,7 @@ def machine_code(module: str, parts: tuple[Part, ...], capability: tuple[int, in
     return Code(entries, base64.b64encode(cubin).decode())
 
 
+@functools.lru_cache(maxsize=64)
 def compiled(module: str, part: Part, capability: tuple[int, int]) -> bytes:
     """Return one kernel as LTO-IR.  Waits for the compiler; errors as `machine_code`."""
     from .. import _numba

@@ -1,7 +1,7 @@
 """Arithmetic of float8, a number at a time: device functions that also run as plain Python.
 
 Everything is exact or rounded once, to nearest even, so that any other device can have the same bits.  NaN has the
-code that `ml_dtypes` gives it, without its sign.
+code that `ml_dtypes` gives it, without its sign; a GPU that converts by itself may take another.
 """
 
 from __future__ import annotations

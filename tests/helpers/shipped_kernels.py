@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+from numba.cuda.simulator import kernel
 
 from atomr_native import _numba, kernels
 from atomr_native.plan_spec import PlanSpec
 from atomr_native.worker import cuda as builders
 
 __all__ = ["linked_ptx", "simulate"]
-
-#: Seconds for which a thread keeps the interpreter from others: the simulator watches its threads in a busy loop.
-_SWITCH = 2e-5
 
 
 def _memory(array: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
@@ -54,18 +52,76 @@ def simulate(
                 assert kind == "uint64"
                 assert type_ == "int64"
                 arguments.append(int(np.uint64(what).astype(np.int64)))
-        with _switching():
+        with _in_turns():
             _numba.simulated(function)[launch.grid, launch.block, 0, launch.shared](*arguments)  # type: ignore[index]
 
 
+class _Thread(kernel.BlockThread):  # type: ignore[misc]
+    """A thread of a block that runs when it is told to, until the next barrier or its end."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.go, self.stopped = threading.Lock(), threading.Lock()
+        self.go.acquire()
+        self.stopped.acquire()
+        self.ended = False
+
+    def run(self) -> None:
+        self.go.acquire()
+        if not self.abort:
+            super().run()
+        self.ended = True
+        self.stopped.release()
+
+    def syncthreads(self) -> None:
+        self.stopped.release()
+        self.go.acquire()
+        if self.abort:
+            raise RuntimeError("another thread of the block has failed")
+
+    def step(self) -> None:
+        self.go.release()
+        self.stopped.acquire()
+
+
+class _Turns(kernel.BlockManager):  # type: ignore[misc]
+    """A block whose threads take turns.
+
+    Numba's own runs them at once and watches them in a busy loop, which is slow for 256, and may give two of them two
+    arrays for one in shared memory.
+    """
+
+    def run(self, grid_point: tuple[int, ...], *arguments: Any) -> None:
+        threads = [
+            _Thread(lambda: self._f(*arguments), self, grid_point, point, self._debug)
+            for point in np.ndindex(*self._block_dim)
+        ]
+        for thread in threads:
+            thread.start()
+        running = threads
+        try:
+            while running:
+                for thread in running:
+                    thread.step()
+                    if thread.exception:
+                        raise thread.exception[0].with_traceback(thread.exception[1])
+                running = [thread for thread in running if not thread.ended]
+        finally:
+            for thread in threads:
+                thread.abort = True
+                if not thread.ended:
+                    thread.step()
+                thread.join()
+
+
 @contextmanager
-def _switching() -> Iterator[None]:
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(_SWITCH)
+def _in_turns() -> Iterator[None]:
+    before = kernel.BlockManager
+    kernel.BlockManager = _Turns
     try:
         yield
     finally:
-        sys.setswitchinterval(before)
+        kernel.BlockManager = before
 
 
 def linked_ptx(module: str, parts: Sequence[kernels.Part], capability: tuple[int, int]) -> str:

@@ -1,4 +1,4 @@
-"""Quantisation to float8 and back on the host device, by NumPy and ml_dtypes: every bit as on a GPU.
+"""Quantisation to float8 and back on the host device, by NumPy and ml_dtypes: every bit as on a GPU, but codes of NaN.
 
 NumPy has each step as one correctly rounded operation of float32, and ml_dtypes the conversions, so that nothing has
 to be compiled here and the kernels of GPUs have a reference that shares no line with them.
