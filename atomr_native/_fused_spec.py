@@ -6,7 +6,7 @@ A request's `made` says everything about its message: operands, scalars, kernels
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -85,9 +85,10 @@ class Made(NamedTuple):
         )
         return PlanSpec(self.op, operands, tuple(kind for _, kind, _ in self.scalars), (*self.attributes, *code))
 
-    def signature(self, spec: PlanSpec) -> Signature:
-        """Return how the plan is called: scalars by name, with the request's values where a call has none."""
-        return signature_of(spec, tuple(s[0] for s in self.scalars), tuple(s[2] for s in self.scalars))
+    def signature(self, spec: PlanSpec, defaults: Sequence[float | int] = ()) -> Signature:
+        """Return how the plan is called: scalars by name, with these values where a call has none."""
+        names = tuple(name for name, _, _ in self.scalars)
+        return signature_of(spec, names, tuple(defaults) or (None,) * len(names))
 
 
 # ---------------------------------------------------------------------------------------------- checks

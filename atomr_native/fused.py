@@ -143,7 +143,7 @@ class Fused(LibraryActor):
         return self.tell(request)
 
     def rms_norm_backward(
-        self, dy: GpuRef, x: GpuRef, weight: GpuRef, residual: GpuRef | None = None, eps: float = 1e-5, **out: GpuRef
+        self, dy: GpuRef, x: GpuRef, weight: GpuRef, residual: GpuRef | None = None, eps: float = 1e-5, **out: Any
     ) -> NormGradient:
         """Send the gradients of `rms_norm`; see `NormGradientRequest`, also for the outputs in `out`."""
         request = NormGradientRequest(dy=dy, x=x, weight=weight, residual=residual, eps=eps, **out)
@@ -175,7 +175,7 @@ class Fused(LibraryActor):
         eps: float = 1e-5,
         *,
         biased: bool = True,
-        **out: GpuRef,
+        **out: Any,
     ) -> NormGradient:
         """Send the gradients of `layer_norm`; see `NormGradientRequest`, also for the outputs in `out`."""
         request = NormGradientRequest(
@@ -229,7 +229,9 @@ class Fused(LibraryActor):
         ``plan.tell(x, out=y)``: what is read by position, what is written by the names of the request's fields, scalars
         by name, with the request's values where a call has none.  Waits for the compiler, not for the worker.
         """
-        return self._prepared(_made(request))
+        made = _made(request)
+        spec = self._spec(made)
+        return self._plan(spec, made.signature(spec, [number for _, _, number in made.scalars]))
 
     def tell(self, request: Request) -> Any:
         """Send a request and return its result at once."""
@@ -245,22 +247,19 @@ class Fused(LibraryActor):
         code = kernels.machine_code(made.module, made.parts, self.device._compute_capability())
         return made.spec((("entries", code.entries), ("code", code.code)))
 
-    def _prepared(self, made: Made) -> Plan:
-        spec = self._spec(made)
-        return self._plan(spec, made.signature(spec))
-
     def _request(self, request: Request, reply: bool) -> Any:
         made = _made(request)
         for operand in made.operands:
             check_handle(operand.name, operand.given)
-        plan = self._prepared(made)
+        spec = self._spec(made)
+        plan = self._plan(spec, made.signature(spec))
         refs = {o.name: self._empty(o.shape, DTYPES[o.dtype]) if o.given is None else o.given for o in made.operands}
         result = made.collect(refs)
         answer = self._send(plan, tuple(refs.values()), tuple(s[2] for s in made.scalars), reply, result)
         return answer if reply else result
 
 
-def _made(request: Request) -> Made:
+def _made(request: object) -> Made:
     if not isinstance(request, Request):
         allowed = ", ".join(kind.__name__ for kind in get_args(Request))
         raise InvalidRequest(f"{type(request).__name__} is no request of Fused; allowed: {allowed}")

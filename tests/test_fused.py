@@ -204,16 +204,18 @@ def test_steps_of_adamw(device: an.Device, gradient: str, master: bool) -> None:
     start = draws((5, 7), "float32", 1)
     param = device.put(start, "bfloat16" if master else "float32")
     m, v = (device.zeros((5, 7), "float32") for _ in range(2))
-    weights = device.put(start) if master else None
+    weights, plans = device.put(start) if master else None, 0
     want = start, np.zeros((5, 7)), np.zeros((5, 7))
     for step in range(1, 6):
         g = draws((5, 7), gradient, 10 + step)
         numbers = {"lr": 0.1 / step, "beta1": 0.8, "beta2": 0.95, "eps": 1e-6, "weight_decay": 0.1}
         assert device.fused.adamw(param, device.put(g), m, v, step=step, master=weights, **numbers) is param
+        plans = len(device.fused._plans) if step == 1 else plans
         want = reference.adamw(want[0], g, *want[1:], step, **numbers)
     close((param if weights is None else weights).numpy(), want[0], "float32", 20)
     close(m.numpy(), want[1], "float32", 10)
     close(v.numpy(), want[2], "float32", 10)
+    assert len(device.fused._plans) == plans  # numbers are no part of a plan
     if weights is not None:
         np.testing.assert_array_equal(param.numpy(), weights.numpy().astype(DTYPES["bfloat16"]))
 

@@ -14,10 +14,7 @@ from .._numba import cuda
 from ._intrinsics import address, bits_of, float_of, float_of_half, half_of, load4, store4
 from ._scalars import bfloat16_of
 
-__all__ = ["WIDTH", "Element", "aligned", "element", "mapped"]
-
-#: Neighbours of a group.
-WIDTH: Final = 8
+__all__ = ["READERS", "WRITERS", "Element", "aligned", "element", "mapped"]
 
 
 class Element(NamedTuple):
@@ -160,6 +157,11 @@ _KINDS: Final = {
     "float16": ("*uint16", 2, np.float32, _half, _float16, _load_float16, _narrow_store(_float16)),
     "float64": ("*float64", 8, np.float64, _number, _double, _load_float64, _store_float64),
 }
+
+
+#: Of float32, bfloat16 and float16: one element from its word, and eight; one element's word, and eight.
+READERS: Final = {dtype: (kind[3], kind[5]) for dtype, kind in _KINDS.items() if dtype != "float64"}
+WRITERS: Final = {dtype: (kind[4], kind[6]) for dtype, kind in _KINDS.items() if dtype != "float64"}
 
 
 def element(dtype: str) -> Element:

@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from .._numba import cuda, types
+from ._elements import READERS, WRITERS
 from ._intrinsics import (
     address,
     bits_of,
@@ -19,17 +20,14 @@ from ._intrinsics import (
     float_of,
     float_of_half,
     group_max,
-    half_of,
     halves_of_e4m3,
     halves_of_e5m2,
     load2,
-    load4,
     store2,
-    store4,
     to_e4m3,
     to_e5m2,
 )
-from ._scalars import FORMATS, bfloat16_of, decoder, encoder, fresh_scale, known, power_of_two
+from ._scalars import FORMATS, decoder, encoder, fresh_scale, known, power_of_two
 
 __all__ = ["amax", "cast", "dequantize", "rows", "update"]
 
@@ -59,56 +57,6 @@ def _largest(v: Any) -> Any:
         max(max(_size_of(v[0]), _size_of(v[1])), max(_size_of(v[2]), _size_of(v[3]))),
         max(max(_size_of(v[4]), _size_of(v[5])), max(_size_of(v[6]), _size_of(v[7]))),
     )
-
-
-@cuda.jit(device=True, forceinline=True)  # type: ignore[untyped-decorator]
-def _same(word: Any) -> Any:
-    return float_of(word)
-
-
-@cuda.jit(device=True, forceinline=True)  # type: ignore[untyped-decorator]
-def _upper(word: Any) -> Any:
-    return float_of(np.int64(word) << 16)
-
-
-@cuda.jit(device=True, forceinline=True)  # type: ignore[untyped-decorator]
-def _half(word: Any) -> Any:
-    return float_of_half(word)
-
-
-@cuda.jit(device=True, forceinline=True)  # type: ignore[untyped-decorator]
-def _load_float32(x: Any, at: Any) -> Any:
-    a, b = load4(x, at * 4), load4(x, at * 4 + 16)
-    return (
-        float_of(a[0]), float_of(a[1]), float_of(a[2]), float_of(a[3]),
-        float_of(b[0]), float_of(b[1]), float_of(b[2]), float_of(b[3]),
-    )  # fmt: skip
-
-
-@cuda.jit(device=True, forceinline=True)  # type: ignore[untyped-decorator]
-def _load_bfloat16(x: Any, at: Any) -> Any:
-    a = load4(x, at * 2)
-    return (
-        float_of(a[0] << 16), float_of(a[0] & 0xFFFF0000), float_of(a[1] << 16), float_of(a[1] & 0xFFFF0000),
-        float_of(a[2] << 16), float_of(a[2] & 0xFFFF0000), float_of(a[3] << 16), float_of(a[3] & 0xFFFF0000),
-    )  # fmt: skip
-
-
-@cuda.jit(device=True, forceinline=True)  # type: ignore[untyped-decorator]
-def _load_float16(x: Any, at: Any) -> Any:
-    a = load4(x, at * 2)
-    return (
-        float_of_half(a[0]), float_of_half(a[0] >> 16), float_of_half(a[1]), float_of_half(a[1] >> 16),
-        float_of_half(a[2]), float_of_half(a[2] >> 16), float_of_half(a[3]), float_of_half(a[3] >> 16),
-    )  # fmt: skip
-
-
-#: Of each dtype: one element from its word, and eight that lie together.
-_READERS: Final = {
-    "float32": (_same, _load_float32),
-    "bfloat16": (_upper, _load_bfloat16),
-    "float16": (_half, _load_float16),
-}
 
 
 def _packer(dtype: str, saturate: bool, hardware: bool) -> Any:
@@ -145,7 +93,7 @@ def _aligned(pointer: Any, first: Any, second: Any, itemsize: Any, size: Any) ->
 
 def amax(source: str) -> Kernel:
     """Return the kernel of a matrix's largest magnitude: one partial result a block."""
-    one, eight = _READERS[source]
+    one, eight = READERS[source]
     itemsize = 4 if source == "float32" else 2
 
     def amax(x: Any, partials: Any, rows: Any, columns: Any, last: Any, xr: Any, xc: Any) -> None:
@@ -230,7 +178,7 @@ def cast(
     transposed : bool
         Whether a transposed copy is written.
     """
-    one, eight = _READERS[source]
+    one, eight = READERS[source]
     itemsize = 4 if source == "float32" else 2
     encode, pack = encoder(dtype, saturate), _packer(dtype, saturate, hardware)
     limit = np.float32(FORMATS[dtype].limit)
@@ -342,7 +290,7 @@ def cast(
 
 def rows(source: str, dtype: str, *, saturate: bool, hardware: bool) -> Kernel:
     """Return the kernel that scales and casts each row by itself: a block has a row, and reads it twice."""
-    one, eight = _READERS[source]
+    one, eight = READERS[source]
     itemsize = 4 if source == "float32" else 2
     encode, pack = encoder(dtype, saturate), _packer(dtype, saturate, hardware)
     limit = np.float32(FORMATS[dtype].limit)
@@ -428,38 +376,15 @@ def _unpacker(dtype: str, hardware: bool) -> Any:
     return unpack
 
 
-@cuda.jit(device=True, forceinline=True)  # type: ignore[untyped-decorator]
-def _store_float32(out: Any, at: Any, v: Any, s: Any) -> None:
-    store4(out, at * 4, (bits_of(v[0] * s), bits_of(v[1] * s), bits_of(v[2] * s), bits_of(v[3] * s)))
-    store4(out, at * 4 + 16, (bits_of(v[4] * s), bits_of(v[5] * s), bits_of(v[6] * s), bits_of(v[7] * s)))
-
-
-def _narrow_store(round_: Any) -> Any:
-    @cuda.jit(device=True, forceinline=True)  # type: ignore[untyped-decorator]
-    def pair(low: Any, high: Any) -> Any:
-        return np.uint32(round_(low) | np.int64(round_(high)) << 16)
-
-    @cuda.jit(device=True, forceinline=True)  # type: ignore[untyped-decorator]
-    def store(out: Any, at: Any, v: Any, s: Any) -> None:
-        words = pair(v[0] * s, v[1] * s), pair(v[2] * s, v[3] * s), pair(v[4] * s, v[5] * s), pair(v[6] * s, v[7] * s)
-        store4(out, at * 2, words)
-
-    return store
-
-
-#: Of each dtype: the bits of an element, and how eight are stored together.
-_WRITERS: Final = {
-    "float32": (bits_of, _store_float32),
-    "bfloat16": (bfloat16_of, _narrow_store(bfloat16_of)),
-    "float16": (half_of, _narrow_store(half_of)),
-}
-
-
 def dequantize(dtype: str, target: str, *, hardware: bool) -> Kernel:
     """Return the kernel that multiplies codes by their scales; a scale has `per_row` rows and `per_column` columns."""
     decode, unpack = decoder(dtype), _unpacker(dtype, hardware)
-    bits, store = _WRITERS[target]
+    bits, wide = WRITERS[target]
     itemsize = 4 if target == "float32" else 2
+
+    @cuda.jit(device=True, forceinline=True)  # type: ignore[untyped-decorator]
+    def store(out: Any, at: Any, v: Any, s: Any) -> None:
+        wide(out, at, (v[0] * s, v[1] * s, v[2] * s, v[3] * s, v[4] * s, v[5] * s, v[6] * s, v[7] * s))
 
     def dequantize(
         q: Any, scales: Any, out: Any, rows: Any, columns: Any, last: Any, qr: Any, qc: Any, sr: Any, sc: Any,

@@ -10,7 +10,7 @@ from typing import Any
 from bench.cases._common import device
 from bench.cases._gpu import ordinal
 from bench.cuda import peers
-from bench.harness import Case, Setup
+from bench.harness import Case, Setup, Unavailable
 
 __all__ = ["CASES"]
 
@@ -22,14 +22,14 @@ WARM = 3
 COPY = "atomr copy"
 #: What is timed, with the bytes that it reads and writes for an element of x.
 KINDS = {
-    "swiglu": 6.0,
-    "swiglu backward": 10.0,
-    "residual + rms_norm": 8.0,
-    "layer_norm": 4.0,
-    "rms_norm backward": 6.0,
-    "adamw, master weights": 28.0,
-    "rope": 4.0,
-    "dropout": 4.0,
+    "atomr fused, swiglu": 6.0,
+    "atomr fused, swiglu backward": 10.0,
+    "atomr fused, residual + rms_norm": 8.0,
+    "atomr fused, layer_norm": 4.0,
+    "atomr fused, rms_norm backward": 6.0,
+    "atomr fused, adamw, master weights": 28.0,
+    "atomr fused, rope": 4.0,
+    "atomr fused, dropout": 4.0,
 }
 #: Eager PyTorch for the same, with the bytes that one pass would move.
 TORCH = {"torch silu(x) * y": 6.0, "torch layer_norm": 4.0, "torch dropout": 4.0}
@@ -59,20 +59,20 @@ def _request(dev: Any, name: str, shape: tuple[int, int]) -> Any:
 
     x, y, z, out = (dev.full(shape, 0.5, "bfloat16") for _ in range(4))
     weight = dev.full(shape[1:], 1.0, "float32")
-    if name == "swiglu":
+    if name == "atomr fused, swiglu":
         return an.ActivationRequest(x=x, up=y, gated=True, out=out)
-    if name == "swiglu backward":
+    if name == "atomr fused, swiglu backward":
         return an.ActivationGradientRequest(dy=x, x=y, up=z, gated=True, out=out, up_out=dev.zeros(shape, "bfloat16"))
-    if name == "residual + rms_norm":
+    if name == "atomr fused, residual + rms_norm":
         return an.NormRequest(x=x, weight=weight, residual=y, out=out, residual_out=z)
-    if name == "layer_norm":
+    if name == "atomr fused, layer_norm":
         return an.NormRequest(x=x, weight=weight, layer=True, out=out)
-    if name == "rms_norm backward":
+    if name == "atomr fused, rms_norm backward":
         return an.NormGradientRequest(dy=x, x=y, weight=weight, out=out, weight_out=dev.zeros(shape[1:], "float32"))
-    if name == "adamw, master weights":
+    if name == "atomr fused, adamw, master weights":
         m, v, master = (dev.zeros(shape, "float32") for _ in range(3))
         return an.AdamWRequest(param=x, grad=y, m=m, v=v, master=master, step=1)
-    if name == "rope":
+    if name == "atomr fused, rope":
         heads = (shape[0], shape[1] // 128, 128)
         positions = dev.put(np.arange(shape[0], dtype=np.int32))
         return an.RopeRequest(x=x.reshape(heads), positions=positions, out=out.reshape(heads))
@@ -81,7 +81,12 @@ def _request(dev: Any, name: str, shape: tuple[int, int]) -> Any:
 
 def _planned(dev: Any, request: Any) -> tuple[Callable[[], object], Callable[[], object]]:
     """Return what sends one planned message, and what waits for it."""
-    plan = dev.fused.plan(request).wait(60.0)
+    from atomr_native.errors import Unsupported
+
+    try:
+        plan = dev.fused.plan(request).wait(60.0)
+    except Unsupported as error:
+        raise Unavailable(str(error)) from error
     operands = {o.name: o.given for o in request.made().operands}
     inputs = [operands[name] for name in plan.signature.inputs]
     outputs = {name: operands[name] for name in plan.signature.outputs}
@@ -127,7 +132,7 @@ def fused(setup: Setup) -> None:
             call = _torch(torch, name, shape)
             setup.add(name, _sample(call, torch.cuda.synchronize, turns, moved * elements))
     for name, peer in zip(("swiglu", "layer_norm", "dropout"), TORCH, strict=True):
-        setup.ratio(name, peer)
+        setup.ratio(f"atomr fused, {name}", peer)
 
 
 CASES = (Case("gpu_fused", "Fused operations: time to move 64 MiB", fused, devices=("cuda",)),)

@@ -116,7 +116,7 @@ def build_rope(spec: dict[str, Any], target: Target) -> Built:
     grid = (across, max(1, min(-(-rows // tall), most // across, 65535)), 1)
     steps: Argument = ("workspace", 0)
     extents = (rows, pairs, max(1, heads), max(1, math.prod(positions["shape"])), shift, int(spec["inverse"]))
-    arguments = (
+    arguments: tuple[Argument, ...] = (
         ("operand", 0), ("operand", 1), steps, ("operand", 2), *numbers(*extents, step_of(x), step_of(out)),
     )  # fmt: skip
     blocks = max(1, min(-(-pairs // _THREADS), most))
@@ -132,5 +132,5 @@ def build_dropout(spec: dict[str, Any], target: Target) -> Built:
     x, out = spec["operands"]
     rows = Rows(tuple(x["shape"]), (step_of(x), step_of(out)), target)
     scalars: tuple[Argument, ...] = (("int64", 0), ("float64", 1), ("int64", 2), ("int64", 3))
-    arguments = (("operand", 0), ("operand", 1), *scalars, *numbers(*rows.extents, *rows.steps))
+    arguments: tuple[Argument, ...] = (("operand", 0), ("operand", 1), *scalars, *numbers(*rows.extents, *rows.steps))
     return program(spec, [("dropout", rows.grid, _THREADS, arguments)])

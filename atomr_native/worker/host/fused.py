@@ -36,11 +36,11 @@ def computed(x: Array) -> Array:
 def _erfc(x: Array) -> Array:
     from scipy.special import erfc
 
-    return erfc(x.astype(np.float64)).astype(x.dtype)  # type: ignore[no-any-return]
+    return np.asarray(erfc(x.astype(np.float64)), x.dtype)
 
 
 def _exp(x: Array) -> Array:
-    return np.exp(x.astype(np.float64)).astype(x.dtype)  # type: ignore[no-any-return]
+    return np.asarray(np.exp(x.astype(np.float64)), x.dtype)
 
 
 def _sigmoids(x: Array) -> tuple[Array, Array]:
@@ -70,20 +70,20 @@ def _squared_relu_slope(x: Array) -> Array:
 
 def _gelu(x: Array) -> Array:
     real = x.dtype.type
-    return x * (real(0.5) * _erfc(-x * real(math.sqrt(0.5))))
+    return np.asarray(x * (real(0.5) * _erfc(-x * real(math.sqrt(0.5)))))
 
 
 def _gelu_slope(x: Array) -> Array:
     real = x.dtype.type
     steep = real(1 / math.sqrt(2 * math.pi)) * _exp(-real(0.5) * (x * x))
     whole = real(0.5) * _erfc(-x * real(math.sqrt(0.5)))
-    return np.where(steep != 0, whole + x * steep, whole)
+    return np.asarray(np.where(steep != 0, whole + x * steep, whole))
 
 
 def _gelu_tanh(x: Array) -> Array:
     real = x.dtype.type
     first, third = real(2 * math.sqrt(2 / math.pi)), real(0.044715)
-    return x * _sigmoids(first * (x * (real(1) + third * (x * x))))[0]
+    return np.asarray(x * _sigmoids(first * (x * (real(1) + third * (x * x))))[0])
 
 
 def _gelu_tanh_slope(x: Array) -> Array:

@@ -29,7 +29,7 @@ def build_rope(spec: dict[str, Any]) -> Run:
         pairs = x.shape[-1] // 2
         if x.size == 0:
             return
-        steps = np.float32([math.pow(scalars[0], -float(i) / float(pairs)) for i in range(pairs)])
+        steps = np.array([math.pow(scalars[0], -float(i) / float(pairs)) for i in range(pairs)], np.float32)
         first, second = slice(0, pairs), slice(pairs, None)
         if spec["interleaved"]:
             first, second = slice(0, None, 2), slice(1, None, 2)
