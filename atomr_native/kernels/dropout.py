@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import numpy as np
+
 from .._numba import cuda
 from ._elements import aligned, element
+from ._intrinsics import lower_product, upper_product
 
 __all__ = ["dropout", "philox"]
 
@@ -25,8 +28,13 @@ def _jit(function: Any) -> Any:
 def philox(a: Any, b: Any, c: Any, d: Any, low: Any, high: Any) -> Any:
     """Return the four words of a counter of four words and a key of two, all as int64."""
     for _ in range(_ROUNDS):
-        one, two = a * _FIRST, c * _SECOND
-        a, b, c, d = (two >> 32 & _WORD) ^ b ^ low, two & _WORD, (one >> 32 & _WORD) ^ d ^ high, one & _WORD
+        one, two = np.int64(upper_product(a, _FIRST)), np.int64(upper_product(c, _SECOND))
+        a, b, c, d = (
+            two ^ b ^ low,
+            np.int64(lower_product(c, _SECOND)),
+            one ^ d ^ high,
+            np.int64(lower_product(a, _FIRST)),
+        )
         low, high = low + _FIRST_KEY & _WORD, high + _SECOND_KEY & _WORD
     return a, b, c, d
 
