@@ -47,6 +47,20 @@ if TYPE_CHECKING:
     from .device import Device
     from .elementwise import ElementwiseActor
     from .float8 import DelayedScaling, DequantizeRequest, Float8, QuantizeRequest, QuantizeResult
+    from .fused import (
+        ActivationGradientRequest,
+        ActivationRequest,
+        AdamWRequest,
+        DropoutRequest,
+        Fused,
+        GatedGradient,
+        NormGradient,
+        NormGradientRequest,
+        NormRequest,
+        NormResult,
+        RopeRequest,
+        SgdRequest,
+    )
     from .gpu_ref import GpuRef
     from .groups import DurableGroup
     from .kernel import Kernel
@@ -63,8 +77,11 @@ __version__ = "0.1.0"
 
 #: Loaded when used, so that importing the package stays cheap.
 _LAZY = {
+    "ActivationGradientRequest": "fused",
+    "ActivationRequest": "fused",
     "Actor": "actors.actor",
     "ActorRef": "actors.ref",
+    "AdamWRequest": "fused",
     "AllForOne": "actors.supervision",
     "Answer": "actors.answer",
     "Blas": "blas",
@@ -82,10 +99,13 @@ _LAZY = {
     "DeviceRestarted": "actors.messages",
     "DeviceStats": "statistics",
     "Directive": "actors.supervision",
+    "DropoutRequest": "fused",
     "DurableGroup": "groups",
     "ElementwiseActor": "elementwise",
     "Epilogue": "blas_lt",
     "Float8": "float8",
+    "Fused": "fused",
+    "GatedGradient": "fused",
     "GpuRef": "gpu_ref",
     "GroupedRequest": "blas_lt",
     "Kernel": "kernel",
@@ -94,6 +114,10 @@ _LAZY = {
     "MatmulRequest": "blas_lt",
     "MatmulResult": "blas_lt",
     "MemoryStats": "statistics",
+    "NormGradient": "fused",
+    "NormGradientRequest": "fused",
+    "NormRequest": "fused",
+    "NormResult": "fused",
     "NumbaKernel": "numba_kernel",
     "OneForOne": "actors.supervision",
     "Pipeline": "actors.pipeline",
@@ -105,6 +129,8 @@ _LAZY = {
     "Records": "_kernel_spec",
     "Reply": "reply",
     "ReplyTo": "actors.answer",
+    "RopeRequest": "fused",
+    "SgdRequest": "fused",
     "Supervision": "actors.supervision",
     "System": "system",
     "SystemStats": "statistics",
@@ -116,9 +142,12 @@ _LAZY = {
 }
 
 __all__ = [
+    "ActivationGradientRequest",
+    "ActivationRequest",
     "Actor",
     "ActorRef",
     "ActorStopped",
+    "AdamWRequest",
     "AllForOne",
     "Answer",
     "AskTimeout",
@@ -141,13 +170,16 @@ __all__ = [
     "DeviceRestarted",
     "DeviceStats",
     "Directive",
+    "DropoutRequest",
     "DurableGroup",
     "ElementwiseActor",
     "Epilogue",
     "Float8",
+    "Fused",
+    "GatedGradient",
     "GpuRef",
-    "GroupedRequest",
     "GpuRefStale",
+    "GroupedRequest",
     "InvalidRequest",
     "Kernel",
     "Lane",
@@ -159,6 +191,10 @@ __all__ = [
     "MemoryStats",
     "NoCudaArrayInterface",
     "NoReply",
+    "NormGradient",
+    "NormGradientRequest",
+    "NormRequest",
+    "NormResult",
     "NumbaKernel",
     "OneForOne",
     "OutOfMemory",
@@ -172,6 +208,8 @@ __all__ = [
     "Records",
     "Reply",
     "ReplyTo",
+    "RopeRequest",
+    "SgdRequest",
     "Supervision",
     "Suspect",
     "System",
@@ -180,12 +218,12 @@ __all__ = [
     "Terminated",
     "UnhandledMessage",
     "Unsupported",
+    "__version__",
     "device_function",
     "epilogues",
     "gather",
     "handler",
     "observe",
-    "__version__",
 ]
 
 

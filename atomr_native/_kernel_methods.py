@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["LIBRARY_ACTORS", "KernelMethods"]
 
 #: Names of actors that a device has by itself.
-LIBRARY_ACTORS = ("memory", "blas", "blas_lt", "elementwise", "float8")
+LIBRARY_ACTORS = ("memory", "blas", "blas_lt", "elementwise", "float8", "fused")
 
 
 class KernelMethods:

@@ -34,6 +34,7 @@ from .workspaces import Workspaces
 
 if TYPE_CHECKING:
     from .float8 import Float8
+    from .fused import Fused
     from .system import System
 
 __all__ = ["Device"]
@@ -90,6 +91,7 @@ class Device(MemoryMethods, KernelMethods, ProcessBound):
         self.blas_lt = BlasLt(self)
         self._blas: Blas | None = None
         self._float8: Float8 | None = None
+        self._fused: Fused | None = None
         self.elementwise = ElementwiseActor(self)
         try:
             self._supervisor.start()
@@ -117,6 +119,16 @@ class Device(MemoryMethods, KernelMethods, ProcessBound):
 
                 self._float8 = Float8(self)
             return self._float8
+
+    @property
+    def fused(self) -> Fused:
+        """Activations, norms, optimizer steps and more, each one pass over memory; an actor made on first use."""
+        with self._lanes_lock:
+            if self._fused is None:
+                from .fused import Fused
+
+                self._fused = Fused(self)
+            return self._fused
 
     def lane(self, name: str) -> Lane:
         """Return the plain actor of this name, made on first use: a mailbox and a stream of its own.

@@ -98,7 +98,7 @@ def _bench_on_the_fake(environment: dict[str, str], target: Path, *words: str) -
 
 
 #: What runs on the fake driver only as far as saying what is missing.
-PEERS = ("torch", "cupy", "CuPy", "Numba", "atomr Numba", "atomr float8", "C cuMemAllocAsync")
+PEERS = ("torch", "cupy", "CuPy", "Numba", "atomr Numba", "atomr float8", "atomr fused", "C cuMemAllocAsync")
 
 
 GPU_CASES = [name for name, case in all_cases().items() if case.devices[0] == "cuda"]

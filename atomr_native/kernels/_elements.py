@@ -1,37 +1,80 @@
-"""Elements of arrays as float32: one from its word, or eight that lie together, and back."""
+"""Elements of kernels that work on floats of any kind: eight at a time, as tuples of the type that is computed in.
+
+Rows are read and written in groups of eight neighbours: by 16 bytes where a group lies whole and aligned, else one by
+one, with zeros for what is beyond the end.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from .._numba import cuda
-from ._intrinsics import bits_of, float_of, float_of_half, half_of, load4, store4
+from ._intrinsics import address, bits_of, float_of, float_of_half, half_of, load4, store4
 from ._scalars import bfloat16_of
 
-__all__ = ["READERS", "STORAGE", "WRITERS"]
-
-#: Words by which kernels point to elements.
-STORAGE: Final = {"float32": "uint32", "float16": "uint16", "bfloat16": "uint16"}
+__all__ = ["READERS", "STORAGE", "WRITERS", "Element", "aligned", "element", "mapped"]
 
 
-@cuda.jit(device=True, forceinline=True)  # type: ignore[untyped-decorator]
+class Element(NamedTuple):
+    """Device functions for the elements of a dtype.
+
+    Attributes
+    ----------
+    pointer : str
+        Type of a kernel's parameter.
+    itemsize : int
+    real : type
+        What is computed in.
+    get, put
+        ``get(x, at, left, fast)`` and ``put(x, at, values, left, fast)`` of a group of which `left` elements are there.
+    rounded
+        A number as it is when it has been stored.
+    """
+
+    pointer: str
+    itemsize: int
+    real: Any
+    get: Any
+    put: Any
+    rounded: Any
+
+
+def _jit(function: Any) -> Any:
+    return cuda.jit(device=True, forceinline=True)(function)
+
+
+@_jit
+def aligned(pointer: Any, at: Any, step: Any, itemsize: Any) -> Any:
+    """Return whether groups of rows that begin `at` elements after a pointer, `step` apart, are at 16 bytes."""
+    return (address(pointer) + at * itemsize) % 16 == 0 and step * itemsize % 16 == 0
+
+
+# ---------------------------------------------------------------------------------------------- one, and eight
+
+
+@_jit
 def _same(word: Any) -> Any:
     return float_of(word)
 
 
-@cuda.jit(device=True, forceinline=True)  # type: ignore[untyped-decorator]
+@_jit
 def _upper(word: Any) -> Any:
     return float_of(np.int64(word) << 16)
 
 
-@cuda.jit(device=True, forceinline=True)  # type: ignore[untyped-decorator]
+@_jit
 def _half(word: Any) -> Any:
     return float_of_half(word)
 
 
-@cuda.jit(device=True, forceinline=True)  # type: ignore[untyped-decorator]
+@_jit
+def _number(value: Any) -> Any:
+    return value
+
+
+@_jit
 def _load_float32(x: Any, at: Any) -> Any:
     a, b = load4(x, at * 4), load4(x, at * 4 + 16)
     return (
@@ -40,7 +83,7 @@ def _load_float32(x: Any, at: Any) -> Any:
     )  # fmt: skip
 
 
-@cuda.jit(device=True, forceinline=True)  # type: ignore[untyped-decorator]
+@_jit
 def _load_bfloat16(x: Any, at: Any) -> Any:
     a = load4(x, at * 2)
     return (
@@ -49,7 +92,7 @@ def _load_bfloat16(x: Any, at: Any) -> Any:
     )  # fmt: skip
 
 
-@cuda.jit(device=True, forceinline=True)  # type: ignore[untyped-decorator]
+@_jit
 def _load_float16(x: Any, at: Any) -> Any:
     a = load4(x, at * 2)
     return (
@@ -58,36 +101,143 @@ def _load_float16(x: Any, at: Any) -> Any:
     )  # fmt: skip
 
 
-#: Of each dtype: one element from its word, and eight that lie together.
-READERS: Final = {
-    "float32": (_same, _load_float32),
-    "bfloat16": (_upper, _load_bfloat16),
-    "float16": (_half, _load_float16),
-}
+@_jit
+def _load_float64(x: Any, at: Any) -> Any:
+    return x[at], x[at + 1], x[at + 2], x[at + 3], x[at + 4], x[at + 5], x[at + 6], x[at + 7]
 
 
-@cuda.jit(device=True, forceinline=True)  # type: ignore[untyped-decorator]
-def _store_float32(out: Any, at: Any, v: Any, s: Any) -> None:
-    store4(out, at * 4, (bits_of(v[0] * s), bits_of(v[1] * s), bits_of(v[2] * s), bits_of(v[3] * s)))
-    store4(out, at * 4 + 16, (bits_of(v[4] * s), bits_of(v[5] * s), bits_of(v[6] * s), bits_of(v[7] * s)))
+@_jit
+def _bits(value: Any) -> Any:
+    return bits_of(np.float32(value))
+
+
+@_jit
+def _bfloat16(value: Any) -> Any:
+    return bfloat16_of(np.float32(value))
+
+
+@_jit
+def _float16(value: Any) -> Any:
+    return half_of(np.float32(value))
+
+
+@_jit
+def _double(value: Any) -> Any:
+    return np.float64(value)
+
+
+@_jit
+def _store_float32(out: Any, at: Any, v: Any) -> None:
+    store4(out, at * 4, (_bits(v[0]), _bits(v[1]), _bits(v[2]), _bits(v[3])))
+    store4(out, at * 4 + 16, (_bits(v[4]), _bits(v[5]), _bits(v[6]), _bits(v[7])))
+
+
+@_jit
+def _store_float64(out: Any, at: Any, v: Any) -> None:
+    out[at], out[at + 1], out[at + 2], out[at + 3] = v[0], v[1], v[2], v[3]
+    out[at + 4], out[at + 5], out[at + 6], out[at + 7] = v[4], v[5], v[6], v[7]
 
 
 def _narrow_store(round_: Any) -> Any:
-    @cuda.jit(device=True, forceinline=True)  # type: ignore[untyped-decorator]
+    @_jit
     def pair(low: Any, high: Any) -> Any:
         return np.uint32(round_(low) | np.int64(round_(high)) << 16)
 
-    @cuda.jit(device=True, forceinline=True)  # type: ignore[untyped-decorator]
-    def store(out: Any, at: Any, v: Any, s: Any) -> None:
-        words = pair(v[0] * s, v[1] * s), pair(v[2] * s, v[3] * s), pair(v[4] * s, v[5] * s), pair(v[6] * s, v[7] * s)
-        store4(out, at * 2, words)
+    @_jit
+    def store(out: Any, at: Any, v: Any) -> None:
+        store4(out, at * 2, (pair(v[0], v[1]), pair(v[2], v[3]), pair(v[4], v[5]), pair(v[6], v[7])))
 
     return store
 
 
-#: Of each dtype: the bits of an element, and how eight are stored together.
-WRITERS: Final = {
-    "float32": (bits_of, _store_float32),
-    "bfloat16": (bfloat16_of, _narrow_store(bfloat16_of)),
-    "float16": (half_of, _narrow_store(half_of)),
+#: Of each dtype: pointer, size, type, one element read and rounded, eight of them loaded and stored together.
+_KINDS: Final = {
+    "float32": ("*uint32", 4, np.float32, _same, _bits, _load_float32, _store_float32),
+    "bfloat16": ("*uint16", 2, np.float32, _upper, _bfloat16, _load_bfloat16, _narrow_store(_bfloat16)),
+    "float16": ("*uint16", 2, np.float32, _half, _float16, _load_float16, _narrow_store(_float16)),
+    "float64": ("*float64", 8, np.float64, _number, _double, _load_float64, _store_float64),
 }
+
+
+#: Of float32, bfloat16 and float16: by which words kernels point to them; one element from its word, and eight; one
+#: element's word, and eight.
+STORAGE: Final = {dtype: kind[0][1:] for dtype, kind in _KINDS.items() if dtype != "float64"}
+READERS: Final = {dtype: (kind[3], kind[5]) for dtype, kind in _KINDS.items() if dtype != "float64"}
+WRITERS: Final = {dtype: (kind[4], kind[6]) for dtype, kind in _KINDS.items() if dtype != "float64"}
+
+
+def element(dtype: str) -> Element:
+    """Return the device functions of a dtype: float32, float16, bfloat16 or float64."""
+    pointer, itemsize, real, one, bits, load, store = _KINDS[dtype]
+    zero = real(0)
+
+    @_jit
+    def get(x: Any, at: Any, left: Any, fast: Any) -> Any:
+        if fast and left >= 8:
+            return load(x, at)
+        return (
+            one(x[at]) if left > 0 else zero,
+            one(x[at + 1]) if left > 1 else zero,
+            one(x[at + 2]) if left > 2 else zero,
+            one(x[at + 3]) if left > 3 else zero,
+            one(x[at + 4]) if left > 4 else zero,
+            one(x[at + 5]) if left > 5 else zero,
+            one(x[at + 6]) if left > 6 else zero,
+            one(x[at + 7]) if left > 7 else zero,
+        )
+
+    @_jit
+    def put(out: Any, at: Any, v: Any, left: Any, fast: Any) -> None:
+        if fast and left >= 8:
+            store(out, at, v)
+        else:
+            if left > 0:
+                out[at] = bits(v[0])
+            if left > 1:
+                out[at + 1] = bits(v[1])
+            if left > 2:
+                out[at + 2] = bits(v[2])
+            if left > 3:
+                out[at + 3] = bits(v[3])
+            if left > 4:
+                out[at + 4] = bits(v[4])
+            if left > 5:
+                out[at + 5] = bits(v[5])
+            if left > 6:
+                out[at + 6] = bits(v[6])
+            if left > 7:
+                out[at + 7] = bits(v[7])
+
+    @_jit
+    def rounded(value: Any) -> Any:
+        return one(bits(value))
+
+    return Element(pointer, itemsize, real, get, put, rounded)
+
+
+def mapped(function: Any, count: int) -> Any:
+    """Return a device function that applies another to each element of `count` groups."""
+
+    @_jit
+    def one(a: Any) -> Any:
+        return (
+            function(a[0]), function(a[1]), function(a[2]), function(a[3]),
+            function(a[4]), function(a[5]), function(a[6]), function(a[7]),
+        )  # fmt: skip
+
+    @_jit
+    def two(a: Any, b: Any) -> Any:
+        return (
+            function(a[0], b[0]), function(a[1], b[1]), function(a[2], b[2]), function(a[3], b[3]),
+            function(a[4], b[4]), function(a[5], b[5]), function(a[6], b[6]), function(a[7], b[7]),
+        )  # fmt: skip
+
+    @_jit
+    def three(a: Any, b: Any, c: Any) -> Any:
+        return (
+            function(a[0], b[0], c[0]), function(a[1], b[1], c[1]), function(a[2], b[2], c[2]),
+            function(a[3], b[3], c[3]), function(a[4], b[4], c[4]), function(a[5], b[5], c[5]),
+            function(a[6], b[6], c[6]), function(a[7], b[7], c[7]),
+        )  # fmt: skip
+
+    return (one, two, three)[count - 1]

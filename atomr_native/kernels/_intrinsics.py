@@ -26,10 +26,12 @@ __all__ = [
     "halves_of_e5m2",
     "load2",
     "load4",
+    "lower_product",
     "store2",
     "store4",
     "to_e4m3",
     "to_e5m2",
+    "upper_product",
 ]
 
 _I8, _I16, _I32, _I64, _F32 = (*(ir.IntType(bits) for bits in (8, 16, 32, 64)), ir.FloatType())
@@ -151,10 +153,13 @@ def _assembly(python: Callable[..., Any], result: Any, parameters: tuple[Any, ..
     def one(_: Any, a: Any) -> Any:
         return result(*parameters), codegen
 
+    def two(_: Any, a: Any, b: Any) -> Any:
+        return result(*parameters), codegen
+
     def four(_: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
         return result(*parameters), codegen
 
-    return twin(python)(intrinsic(one if len(parameters) == 1 else four))
+    return twin(python)(intrinsic({1: one, 2: two, 4: four}[len(parameters)]))
 
 
 def _float_of_half(bits: int) -> Any:
@@ -169,6 +174,19 @@ def _half_of(value: Any) -> int:
 #: float16, as 16 bits, to float32 and back (round to nearest even).
 float_of_half = _assembly(_float_of_half, types.float32, (types.uint16,), "cvt.f32.f16 $0, $1;")
 half_of = _assembly(_half_of, types.uint16, (types.float32,), "cvt.rn.f16.f32 $0, $1;")
+
+
+def _upper_product(a: int, b: int) -> int:
+    return (int(a) & _FULL) * (int(b) & _FULL) >> 32
+
+
+def _lower_product(a: int, b: int) -> int:
+    return int(a) * int(b) & _FULL
+
+
+#: The upper and the lower word of the product of two words.
+upper_product = _assembly(_upper_product, types.uint32, (types.uint32,) * 2, "mul.hi.u32 $0, $1, $2;")
+lower_product = _assembly(_lower_product, types.uint32, (types.uint32,) * 2, "mul.lo.u32 $0, $1, $2;")
 
 
 def _to_float8(dtype: str, python: Callable[..., Any]) -> Any:

@@ -54,7 +54,6 @@ def apply(function: str, kinds: tuple[str, ...], dtypes: tuple[str, ...], acc: s
         "address": address,
         "f": cuda.jit(device=True)(python),
         "kind": np.float32 if acc == "float32" else np.float64,
-        "one": np.float32(1.0),
     }
     for i, dtype in enumerate(dtypes):
         reader, writer = (_same, None), (_same, None)
@@ -108,7 +107,7 @@ def _eight(kinds: tuple[str, ...], inputs: int, results: int) -> list[str]:
         part = f"[{k}]" if results > 1 else ""
         values = ", ".join(f"kind(r{q}{part})" for q in _EIGHT)
         i = inputs + k
-        body.append(f"store{i}(p{i}, o{i} + j, ({values}), one)")
+        body.append(f"store{i}(p{i}, o{i} + j, ({values}))")
     return [*lines, *(f"    {line}" for line in body)]
 
 

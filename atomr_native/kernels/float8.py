@@ -378,8 +378,12 @@ def _unpacker(dtype: str, hardware: bool) -> Any:
 def dequantize(dtype: str, target: str, *, hardware: bool) -> Kernel:
     """Return the kernel that multiplies codes by their scales; a scale has `per_row` rows and `per_column` columns."""
     decode, unpack = decoder(dtype), _unpacker(dtype, hardware)
-    bits, store = WRITERS[target]
+    bits, wide = WRITERS[target]
     itemsize = 4 if target == "float32" else 2
+
+    @cuda.jit(device=True, forceinline=True)  # type: ignore[untyped-decorator]
+    def store(out: Any, at: Any, v: Any, s: Any) -> None:
+        wide(out, at, (v[0] * s, v[1] * s, v[2] * s, v[3] * s, v[4] * s, v[5] * s, v[6] * s, v[7] * s))
 
     def dequantize(
         q: Any, scales: Any, out: Any, rows: Any, columns: Any, last: Any, qr: Any, qc: Any, sr: Any, sc: Any,

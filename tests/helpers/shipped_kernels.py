@@ -27,18 +27,20 @@ def _memory(array: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
 
 
 def simulate(
-    module: str, parts: Sequence[kernels.Part], spec: PlanSpec, arrays: Sequence[np.ndarray[Any, Any]], blocks: int = 1
-) -> None:
-    """Run the plan of a specification on arrays, operands in its order, with `blocks` multiprocessors."""
+    module: str, parts: Sequence[kernels.Part], spec: PlanSpec, arrays: Sequence[np.ndarray[Any, Any]], blocks: int = 1,
+    scalars: Sequence[float] = (),
+) -> None:  # fmt: skip
+    """Run the plan of a specification on arrays and scalars, in its order, with `blocks` multiprocessors."""
     names = tuple((part.name, part.name) for part in parts)
     described = {**spec.to_json(), "entries": names, "code": ""}
-    simulate_program(module, parts, builders.build(described, builders.Target("sm_90", blocks)).run, arrays)
+    simulate_program(module, parts, builders.build(described, builders.Target("sm_90", blocks)).run, arrays, scalars)
 
 
 def simulate_program(
-    module: str, parts: Sequence[kernels.Part], program: Any, arrays: Sequence[np.ndarray[Any, Any]]
-) -> None:
-    """Run launches of shipped kernels on arrays, in the order of their operands."""
+    module: str, parts: Sequence[kernels.Part], program: Any, arrays: Sequence[np.ndarray[Any, Any]],
+    scalars: Sequence[float] = (),
+) -> None:  # fmt: skip
+    """Run launches of shipped kernels on arrays, in the order of their operands, and scalars."""
     made = {part.name: kernels.made(module, part) for part in parts}
     workspace = np.full(program.workspace, 0xA5, np.uint8)
     for launch in program.launches:
@@ -50,6 +52,9 @@ def simulate_program(
                 arguments.append(_numba.simulated_array(np.empty(0, type_[1:]) if memory is None else memory))
             elif kind == "workspace":
                 arguments.append(_numba.simulated_array(workspace[what:].view(type_[1:])))
+            elif kind in ("int64", "float32", "float64"):
+                assert type_ == kind
+                arguments.append(int(scalars[what]) if kind == "int64" else np.dtype(kind).type(scalars[what]))
             else:
                 assert kind == "uint64"
                 assert type_ == "int64"
@@ -137,4 +142,5 @@ def linked_ptx(module: str, parts: Sequence[kernels.Part], capability: tuple[int
 
 def _fitting(array: np.ndarray[Any, Any]) -> tuple[str, ...]:
     """Return the types by which a kernel may point to an array: another is a parameter that it does not use."""
-    return {1: ("uint8",), 2: ("uint16",), 4: ("uint32", "int32", "float32"), 8: ("float64",)}[array.itemsize]
+    four = ("uint32", "int32", "float32")
+    return {1: ("uint8",), 2: ("uint16",), 4: four, 8: ("float64", "int64")}[array.itemsize]

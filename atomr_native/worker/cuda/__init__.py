@@ -8,6 +8,9 @@ from typing import Any
 from ...errors import Unsupported
 from .elementwise import build_elementwise
 from .float8 import build_dequantize, build_quantize
+from .fused import build_activate, build_activate_backward, build_dropout, build_rope
+from .fused_norms import build_norm, build_norm_backward
+from .fused_optimizers import build_adamw, build_sgd
 from .groups import build_commit, build_restore
 from .memory import build_copy, build_fill
 from .reductions import build_reduce, build_softmax_cross_entropy
@@ -23,6 +26,14 @@ BUILDERS: dict[str, Callable[[dict[str, Any], Target], Built]] = {
     "elementwise.softmax_cross_entropy": build_softmax_cross_entropy,
     "float8.dequantize": build_dequantize,
     "float8.quantize": build_quantize,
+    "fused.activate": build_activate,
+    "fused.activate_backward": build_activate_backward,
+    "fused.adamw": build_adamw,
+    "fused.dropout": build_dropout,
+    "fused.norm": build_norm,
+    "fused.norm_backward": build_norm_backward,
+    "fused.rope": build_rope,
+    "fused.sgd": build_sgd,
     "group.commit": build_commit,
     "group.restore": build_restore,
     "memory.copy": build_copy,

@@ -1,0 +1,209 @@
+"""Requests of the fused actor: RMS norm and layer norm, forward and backward."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ._fused_spec import FLOATS, Made, Operand, check_float, check_like, check_number, input_, output
+from ._operands import check_disjoint
+from .dtypes import as_dtype, dtype_name
+from .errors import InvalidRequest
+from .kernels import Part
+
+__all__ = ["NormGradient", "NormGradientRequest", "NormRequest", "NormResult"]
+
+_EPS = 1e-5
+
+
+class NormResult(NamedTuple):
+    """Outputs of a norm with a residual.
+
+    Attributes
+    ----------
+    out : GpuRef
+        The norm.
+    residual : GpuRef
+        ``x + residual``, of which it is the norm.
+    """
+
+    out: Any
+    residual: Any
+
+
+class NormGradient(NamedTuple):
+    """Gradients of a norm.
+
+    Attributes
+    ----------
+    x : GpuRef
+        Of x, and of the residual.
+    weight : GpuRef
+    bias : GpuRef or None
+    """
+
+    x: Any
+    weight: Any
+    bias: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NormRequest:
+    """A norm over the last axis; checked when it is made.
+
+    Parameters
+    ----------
+    x
+        float32, float16, bfloat16 or float64, of one axis at least.
+    weight
+        What normed elements are multiplied by, of x's last extent; of any of these dtypes.
+    bias
+        With `layer`: what is added after that, as `weight`.
+    residual
+        Added to x first, of its dtype and shape; the sum, rounded to that dtype, is normed and is a result.
+    eps : float
+        Added to the mean square or the variance.
+    layer : bool
+        Whether it is a layer norm; else it is an RMS norm.
+    out, residual_out
+        Where results go; allocated if missing.  `residual_out` may be `x` or `residual` itself.
+
+    Raises
+    ------
+    InvalidRequest
+        For what cannot work; the message names the value and the allowed ones.
+    """
+
+    x: Any
+    weight: Any
+    bias: Any = None
+    residual: Any = None
+    eps: float = _EPS
+    layer: bool = False
+    out: Any = None
+    residual_out: Any = None
+
+    def __post_init__(self) -> None:
+        self.made()
+
+    def made(self) -> Made:
+        """Return the message."""
+        dtype, shape, weights = _norm(self.x, self.weight, self.layer)
+        eps = check_number("eps", self.eps, 0.0, float("inf"))
+        inputs: list[Operand] = [input_("x", self.x)]
+        if self.residual is not None:
+            check_like("residual", self.residual, dtype, shape)
+            inputs.append(input_("residual", self.residual))
+        inputs.append(input_("weight", self.weight))
+        if self.bias is not None:
+            if not self.layer:
+                raise InvalidRequest("bias goes with layer=True: an RMS norm has none")
+            check_like("bias", self.bias, weights, (shape[-1],))
+            inputs.append(input_("bias", self.bias))
+        outputs = [output("out", self.out, dtype, shape, tuple(inputs))]
+        if self.residual is not None:
+            outputs.append(output("residual_out", self.residual_out, dtype, shape, tuple(inputs), in_place=True))
+            if self.out is not None and self.residual_out is not None:
+                check_disjoint([("residual_out", self.residual_out)], [("out", self.out)])
+        elif self.residual_out is not None:
+            raise InvalidRequest("residual_out goes with residual")
+        kinds = (("layer", self.layer), ("residual", self.residual is not None), ("biased", self.bias is not None))
+        fused = self.residual is not None
+        return Made(
+            "fused.norm",
+            (*inputs, *outputs),
+            lambda made: NormResult(made["out"], made["residual_out"]) if fused else made["out"],
+            "norms",
+            (Part("norm", (("dtype", dtype), ("weights", weights), *kinds)),),
+            (("eps", "float64", eps),),
+            (("layer", self.layer),),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NormGradientRequest:
+    """Gradients of a `NormRequest`; checked when it is made.
+
+    Parameters
+    ----------
+    dy
+        Gradient of the norm.
+    x
+        What was normed: x, or the sum with the residual.
+    weight, eps, layer
+        As they were.
+    biased : bool
+        Whether there was a bias, whose gradient is wanted.
+    residual
+        Gradient of the sum by its other uses, which is added to that of x; of its dtype and shape.
+    out, weight_out, bias_out
+        Where the gradients go; allocated if missing.
+
+    Raises
+    ------
+    InvalidRequest
+        For what cannot work; the message names the value and the allowed ones.
+    """
+
+    dy: Any
+    x: Any
+    weight: Any
+    residual: Any = None
+    eps: float = _EPS
+    layer: bool = False
+    biased: bool = False
+    out: Any = None
+    weight_out: Any = None
+    bias_out: Any = None
+
+    def __post_init__(self) -> None:
+        self.made()
+
+    def made(self) -> Made:
+        """Return the message."""
+        dtype, shape, weights = _norm(self.x, self.weight, self.layer)
+        eps = check_number("eps", self.eps, 0.0, float("inf"))
+        check_like("dy", self.dy, dtype, shape)
+        inputs = [input_("dy", self.dy), input_("x", self.x), input_("weight", self.weight)]
+        if self.residual is not None:
+            check_like("residual", self.residual, dtype, shape)
+            inputs.append(input_("residual", self.residual))
+        if not isinstance(self.biased, bool) or (self.biased and not self.layer):
+            raise InvalidRequest(f"biased={self.biased!r}; allowed: False, and with layer=True also True")
+        outputs = [
+            output("out", self.out, dtype, shape, tuple(inputs)),
+            output("weight_out", self.weight_out, weights, (shape[-1],), tuple(inputs)),
+        ]
+        if self.biased:
+            outputs.append(output("bias_out", self.bias_out, weights, (shape[-1],), tuple(inputs)))
+        elif self.bias_out is not None:
+            raise InvalidRequest("bias_out goes with biased=True")
+        check_disjoint([(o.name, o.given) for o in outputs if o.given is not None], [])
+        kinds = (("layer", self.layer), ("residual", self.residual is not None))
+        parts = (
+            Part("norm_backward", (("dtype", dtype), ("weights", weights), *kinds)),
+            Part("weight_partial", (("dtype", dtype), ("biased", self.biased))),
+            Part("weight_finish", (("dtype", dtype), ("weights", weights), ("biased", self.biased))),
+        )
+        return Made(
+            "fused.norm_backward",
+            (*inputs, *outputs),
+            lambda made: NormGradient(made["out"], made["weight_out"], made.get("bias_out")),
+            "norms",
+            parts,
+            (("eps", "float64", eps),),
+            (("layer", self.layer),),
+        )
+
+
+def _norm(x: Any, weight: Any, layer: object) -> tuple[str, tuple[int, ...], str]:
+    """Return x's dtype and shape and the weight's dtype."""
+    dtype = check_float("x", x)
+    shape = tuple(x.shape)
+    if not shape:
+        raise InvalidRequest("x has shape (); allowed: one axis at least")
+    if not isinstance(layer, bool):
+        raise InvalidRequest(f"layer={layer!r} must be True or False")
+    weights = check_float("weight", weight, FLOATS)
+    check_like("weight", weight, dtype_name(as_dtype(weight.dtype)), (shape[-1],))
+    return dtype, shape, weights

@@ -1,0 +1,157 @@
+"""Requests of the fused actor: steps of AdamW and of SGD with momentum, in place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ._fused_spec import FLOATS, Made, Operand, check_number
+from ._operands import check_disjoint, check_input, check_output, contiguous_strides
+from .dtypes import as_dtype, dtype_name
+from .errors import InvalidRequest
+from .kernels import Part
+from .plan_spec import READ, WRITE
+
+__all__ = ["AdamWRequest", "SgdRequest"]
+
+_INFINITY: Final = float("inf")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdamWRequest:
+    """One step of AdamW, in place; checked when it is made.
+
+    Arrays are contiguous and of one shape.  Numbers travel in the message: changing them costs nothing.
+
+    Parameters
+    ----------
+    param
+        float32, or bfloat16 with `master`.
+    grad
+        float32, float16, bfloat16 or float64.
+    m, v
+        Running means of the gradient and of its square; float32, zeros in the beginning.
+    step : int
+        Number of this step, from 1 on.
+    lr, beta1, beta2, eps, weight_decay : float
+    master
+        float32 weights of a bfloat16 `param`, which is then their rounding.
+
+    Raises
+    ------
+    InvalidRequest
+        For what cannot work; the message names the value and the allowed ones.
+    """
+
+    param: Any
+    grad: Any
+    m: Any
+    v: Any
+    step: int
+    lr: float = 1e-3
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-8
+    weight_decay: float = 1e-2
+    master: Any = None
+
+    def __post_init__(self) -> None:
+        self.made()
+
+    def made(self) -> Made:
+        """Return the message."""
+        dtype, gradient, operands = _state(self.param, self.grad, {"m": self.m, "v": self.v}, self.master)
+        if isinstance(self.step, bool) or not isinstance(self.step, int) or not 1 <= self.step < 2**53:
+            raise InvalidRequest(f"step={self.step!r}; allowed: integers from 1 to 2**53 - 1")
+        numbers = (
+            ("lr", check_number("lr", self.lr, 0.0, _INFINITY)),
+            ("beta1", check_number("beta1", self.beta1, 0.0, 1.0, below=True)),
+            ("beta2", check_number("beta2", self.beta2, 0.0, 1.0, below=True)),
+            ("eps", check_number("eps", self.eps, 0.0, _INFINITY)),
+            ("weight_decay", check_number("weight_decay", self.weight_decay, 0.0, _INFINITY)),
+        )
+        options = (("dtype", dtype), ("gradient", gradient), ("master", self.master is not None))
+        return Made(
+            "fused.adamw", operands, lambda made: made["param"], "optimizers", (Part("adamw", options),),
+            (*((name, "float64", number) for name, number in numbers), ("step", "int64", self.step)),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SgdRequest:
+    """One step of SGD with momentum, in place; checked when it is made.
+
+    Parameters
+    ----------
+    param, grad, master
+        As for `AdamWRequest`.
+    m
+        The momentum; float32, zeros in the beginning.
+    lr, momentum, weight_decay : float
+        Travel in the message: changing them costs nothing.
+    nesterov : bool
+        Whether the step looks ahead.
+
+    Raises
+    ------
+    InvalidRequest
+        For what cannot work; the message names the value and the allowed ones.
+    """
+
+    param: Any
+    grad: Any
+    m: Any
+    lr: float = 1e-2
+    momentum: float = 0.9
+    weight_decay: float = 0.0
+    nesterov: bool = False
+    master: Any = None
+
+    def __post_init__(self) -> None:
+        self.made()
+
+    def made(self) -> Made:
+        """Return the message."""
+        dtype, gradient, operands = _state(self.param, self.grad, {"m": self.m}, self.master)
+        if not isinstance(self.nesterov, bool):
+            raise InvalidRequest(f"nesterov={self.nesterov!r} must be True or False")
+        numbers = (
+            ("lr", check_number("lr", self.lr, 0.0, _INFINITY)),
+            ("momentum", check_number("momentum", self.momentum, 0.0, 1.0)),
+            ("weight_decay", check_number("weight_decay", self.weight_decay, 0.0, _INFINITY)),
+        )
+        options = (("dtype", dtype), ("gradient", gradient), ("master", self.master is not None))
+        return Made(
+            "fused.sgd", operands, lambda made: made["param"], "optimizers",
+            (Part("sgd", (*options, ("nesterov", self.nesterov))),),
+            tuple((name, "float64", number) for name, number in numbers), (("nesterov", self.nesterov),),
+        )  # fmt: skip
+
+
+def _state(param: Any, grad: Any, state: dict[str, Any], master: Any) -> tuple[str, str, tuple[Operand, ...]]:
+    """Return the dtypes of parameter and gradient, and the operands: gradient, parameter, state, master weights."""
+    dtype = dtype_name(as_dtype(check_output("param", param).dtype))
+    allowed = ("bfloat16",) if master is not None else ("float32",)
+    if dtype not in allowed:
+        raise InvalidRequest(
+            f"param has dtype {dtype}; allowed: float32 without master weights, bfloat16 with float32 ones (master)"
+        )
+    kinds = {"grad": FLOATS, "param": allowed} | dict.fromkeys((*state, "master"), ("float32",))
+    arrays = {"grad": grad, "param": param, **state} | ({} if master is None else {"master": master})
+    operands = []
+    for name, array in arrays.items():
+        check_input(name, array)
+        kind = as_dtype(array.dtype)
+        found, shape = dtype_name(kind), tuple(array.shape)
+        if found not in kinds[name] or shape != tuple(param.shape):
+            raise InvalidRequest(
+                f"{name} has dtype {found} and shape {shape}; allowed: {', '.join(kinds[name])} of {tuple(param.shape)}"
+            )
+        steps = zip(shape, array.strides, contiguous_strides(shape, kind.itemsize), strict=True)
+        if 0 not in shape and any(extent > 1 and stride != step for extent, stride, step in steps):
+            raise InvalidRequest(
+                f"{name} has shape {shape} and strides {tuple(array.strides)}; allowed: contiguous arrays"
+            )
+        operands.append(Operand(name, array, found, shape, READ if name == "grad" else READ | WRITE))
+    check_disjoint([(o.name, o.given) for o in operands[1:]], [("grad", grad)])
+    return dtype, dtype_name(as_dtype(grad.dtype)), tuple(operands)

@@ -1,0 +1,153 @@
+"""Requests of the fused actor that go by the places of elements: rotary embeddings and dropout."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ._fused_spec import Made, check_float, check_number, input_, output
+from ._operands import check_input, contiguous_strides
+from .dtypes import as_dtype, dtype_name
+from .errors import InvalidRequest
+from .kernels import Part
+
+__all__ = ["DropoutRequest", "RopeRequest"]
+
+_NARROW: Final = ("float32", "float16", "bfloat16")
+_COUNTERS: Final = 2**62
+_WORDS: Final = 2**32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RopeRequest:
+    """Rotary position embedding; checked when it is made.
+
+    Parameters
+    ----------
+    x
+        float32, float16 or bfloat16 of (..., tokens, heads, head dimension), the last one even.
+    positions
+        int32 or int64, contiguous: of each token, of the shape that x has without heads and head dimension; or without
+        some of its first axes, over which positions are then repeated.
+    theta : float
+        Base of the angles' wavelengths; travels in the message.
+    interleaved : bool
+        Whether pairs are neighbours (2 i and 2 i + 1), as in the paper; else i and i + half of the head dimension.
+    inverse : bool
+        Whether to turn back: the gradient by x of the gradient of the result.
+    out
+        Where the result goes, x itself among others; allocated if missing.
+
+    Raises
+    ------
+    InvalidRequest
+        For what cannot work; the message names the value and the allowed ones.
+    """
+
+    x: Any
+    positions: Any
+    theta: float = 10000.0
+    interleaved: bool = False
+    inverse: bool = False
+    out: Any = None
+
+    def __post_init__(self) -> None:
+        self.made()
+
+    def made(self) -> Made:
+        """Return the message."""
+        dtype = check_float("x", self.x, _NARROW)
+        shape = tuple(self.x.shape)
+        if len(shape) < 3 or shape[-1] % 2:
+            raise InvalidRequest(
+                f"x has shape {shape}; allowed: (..., tokens, heads, head dimension), the last one even"
+            )
+        kind = dtype_name(as_dtype(check_input("positions", self.positions).dtype))
+        places = tuple(self.positions.shape)
+        if kind not in ("int32", "int64") or not places or places != shape[-2 - len(places) : -2]:
+            raise InvalidRequest(
+                f"positions has dtype {kind} and shape {places}; allowed: int32 or int64 of {shape[:-2]}, or without "
+                f"some of its first axes"
+            )
+        itemsize = as_dtype(self.positions.dtype).itemsize
+        if 0 not in places and tuple(self.positions.strides) != contiguous_strides(places, itemsize):
+            raise InvalidRequest(f"positions has strides {tuple(self.positions.strides)}; allowed: a contiguous array")
+        for name in ("interleaved", "inverse"):
+            if not isinstance(getattr(self, name), bool):
+                raise InvalidRequest(f"{name}={getattr(self, name)!r} must be True or False")
+        theta = check_number("theta", self.theta, 0.0, math.inf)
+        if theta == 0:
+            raise InvalidRequest("theta=0; it must be above 0")
+        inputs = (input_("x", self.x), input_("positions", self.positions))
+        return Made(
+            "fused.rope",
+            (*inputs, output("out", self.out, dtype, shape, inputs, in_place=True)),
+            lambda made: made["out"],
+            "rope",
+            (
+                Part("frequencies", ()),
+                Part("rope", (("dtype", dtype), ("positions", kind), ("interleaved", self.interleaved))),
+            ),
+            (("theta", "float64", theta),),
+            (("interleaved", self.interleaved), ("inverse", self.inverse)),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropoutRequest:
+    """Dropout by a counter-based generator; checked when it is made.
+
+    The gradient is the same request with the result's gradient as x: no mask is kept.
+
+    Parameters
+    ----------
+    x
+        float32, float16, bfloat16 or float64, of any shape.
+    p : float
+        Probability with which an element becomes 0, from 0 to 1, as a multiple of 2**-32; the others are multiplied by
+        ``1 / (1 - p)``.
+    seed : int
+        Key of the generator, from 0 to 2**63 - 1.
+    offset : int
+        First counter, from 0 to 2**62 - 1; x uses ``ceil(x.size / 4)`` of them.
+    out
+        Where the result goes, x itself among others; allocated if missing.
+
+    Raises
+    ------
+    InvalidRequest
+        For what cannot work; the message names the value and the allowed ones.
+    """
+
+    x: Any
+    p: float
+    seed: int
+    offset: int = 0
+    out: Any = None
+
+    def __post_init__(self) -> None:
+        self.made()
+
+    def made(self) -> Made:
+        """Return the message."""
+        dtype = check_float("x", self.x)
+        p = check_number("p", self.p, 0.0, 1.0)
+        for name, limit in (("seed", 2**63), ("offset", _COUNTERS)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < limit:
+                raise InvalidRequest(f"{name}={value!r}; allowed: integers from 0 to {limit - 1}")
+        threshold = round(p * _WORDS)
+        scale = 0.0 if threshold == _WORDS else 1.0 / (1.0 - p)
+        inputs = (input_("x", self.x),)
+        return Made(
+            "fused.dropout",
+            (*inputs, output("out", self.out, dtype, tuple(self.x.shape), inputs, in_place=True)),
+            lambda made: made["out"],
+            "dropout",
+            (Part("dropout", (("dtype", dtype),)),),
+            (
+                ("threshold", "int64", threshold), ("scale", "float64", scale), ("seed", "int64", self.seed),
+                ("offset", "int64", self.offset),
+            ),
+        )  # fmt: skip

@@ -1,0 +1,180 @@
+"""Activations, plain and gated, forward and backward, on CUDA: see docs/fused.md for the formulas.
+
+Arrays are rows of neighbours; a block of 256 threads has 2**shift of them next to each other on a row.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+from .._numba import cuda
+from ._elements import aligned, element, mapped
+
+__all__ = ["activate", "activate_backward"]
+
+_THREADS: Final = 256
+_NUMBERS: Final = ("int64",)
+
+Kernel = tuple[Any, tuple[str, ...]]
+
+
+def _jit(function: Any) -> Any:
+    return cuda.jit(device=True, forceinline=True)(function)
+
+
+def _sigmoids(real: Any) -> Any:
+    """Return a device function to the logistic function of x and of -x, neither of which overflows or cancels."""
+    one, zero = real(1), real(0)
+
+    @_jit
+    def sigmoids(x: Any) -> Any:
+        small = real(math.exp(-abs(x)))
+        large = one / (one + small)
+        small = small * large
+        return (large, small) if x >= zero else (small, large)
+
+    return sigmoids
+
+
+def _silu(real: Any) -> tuple[Any, Any]:
+    sigmoids, zero = _sigmoids(real), real(0)
+
+    @_jit
+    def value(x: Any) -> Any:
+        return x * sigmoids(x)[0]
+
+    @_jit
+    def slope(x: Any) -> Any:
+        up, down = sigmoids(x)
+        steep = up * down
+        return up + x * steep if steep != zero else up  # not infinity by zero
+
+    return value, slope
+
+
+def _squared_relu(real: Any) -> tuple[Any, Any]:
+    zero = real(0)
+
+    @_jit
+    def value(x: Any) -> Any:
+        return zero if x <= zero else x * x
+
+    @_jit
+    def slope(x: Any) -> Any:
+        return zero if x <= zero else x + x
+
+    return value, slope
+
+
+def _gelu(real: Any) -> tuple[Any, Any]:
+    zero, half = real(0), real(0.5)
+    root, density = real(math.sqrt(0.5)), real(1 / math.sqrt(2 * math.pi))
+
+    @_jit
+    def value(x: Any) -> Any:
+        return x * (half * real(math.erfc(-x * root)))
+
+    @_jit
+    def slope(x: Any) -> Any:
+        steep = density * real(math.exp(-half * (x * x)))
+        whole = half * real(math.erfc(-x * root))
+        return whole + x * steep if steep != zero else whole
+
+    return value, slope
+
+
+def _gelu_tanh(real: Any) -> tuple[Any, Any]:
+    sigmoids, zero, one = _sigmoids(real), real(0), real(1)
+    first, third = real(2 * math.sqrt(2 / math.pi)), real(0.044715)
+    thrice = real(3 * 0.044715)
+
+    @_jit
+    def value(x: Any) -> Any:
+        return x * sigmoids(first * (x * (one + third * (x * x))))[0]
+
+    @_jit
+    def slope(x: Any) -> Any:
+        square = x * x
+        up, down = sigmoids(first * (x * (one + third * square)))
+        steep = up * down
+        return up + x * (steep * (first * (one + thrice * square))) if steep != zero else up
+
+    return value, slope
+
+
+_CURVES: Final = {"silu": _silu, "squared_relu": _squared_relu, "gelu": _gelu, "gelu_tanh": _gelu_tanh}
+
+
+def activate(curve: str, dtype: str, gated: bool) -> Kernel:
+    """Return the kernel of ``curve(gate)``, or of ``curve(gate) * up``, which begins `up_at` elements after `up`."""
+    pointer, itemsize, real, get, put, _ = element(dtype)
+    value, _ = _CURVES[curve](real)
+
+    @_jit
+    def product(g: Any, u: Any) -> Any:
+        return value(g) * u
+
+    plain, both = mapped(value, 1), mapped(product, 2)
+
+    def activate(
+        gate: Any, up: Any, out: Any, up_at: Any, rows: Any, columns: Any, shift: Any, gs: Any, us: Any, os: Any
+    ) -> None:
+        thread = cuda.threadIdx.x
+        tall, wide = _THREADS >> shift, 1 << shift
+        fast = aligned(gate, 0, gs, itemsize) and aligned(up, up_at, us, itemsize) and aligned(out, 0, os, itemsize)
+        first = (cuda.blockIdx.x * wide + (thread & (wide - 1))) * 8
+        for row in range(cuda.blockIdx.y * tall + (thread >> shift), rows, cuda.gridDim.y * tall):
+            for column in range(first, columns, cuda.gridDim.x * wide * 8):
+                left = columns - column
+                g = get(gate, row * gs + column, left, fast)
+                if gated:
+                    u = get(up, row * us + up_at + column, left, fast)
+                    put(out, row * os + column, both(g, u), left, fast)
+                else:
+                    put(out, row * os + column, plain(g), left, fast)
+
+    return activate, (pointer,) * 3 + _NUMBERS * 7
+
+
+def activate_backward(curve: str, dtype: str, gated: bool) -> Kernel:
+    """Return the kernel of the gradients: of the gate, and `dup_at` elements after `dup` of what is gated."""
+    pointer, itemsize, real, get, put, _ = element(dtype)
+    value, slope = _CURVES[curve](real)
+
+    @_jit
+    def plain(d: Any, g: Any) -> Any:
+        return d * slope(g)
+
+    @_jit
+    def of_gate(d: Any, g: Any, u: Any) -> Any:
+        return d * u * slope(g)
+
+    @_jit
+    def of_up(d: Any, g: Any) -> Any:
+        return d * value(g)
+
+    gradient, gate_gradient, up_gradient = mapped(plain, 2), mapped(of_gate, 3), mapped(of_up, 2)
+
+    def activate_backward(
+        dy: Any, gate: Any, up: Any, dgate: Any, dup: Any, up_at: Any, dup_at: Any, rows: Any, columns: Any, shift: Any,
+        ds: Any, gs: Any, us: Any, dgs: Any, dus: Any,
+    ) -> None:  # fmt: skip
+        thread = cuda.threadIdx.x
+        tall, wide = _THREADS >> shift, 1 << shift
+        fast = aligned(dy, 0, ds, itemsize) and aligned(gate, 0, gs, itemsize) and aligned(up, up_at, us, itemsize)
+        fast = fast and aligned(dgate, 0, dgs, itemsize) and aligned(dup, dup_at, dus, itemsize)
+        first = (cuda.blockIdx.x * wide + (thread & (wide - 1))) * 8
+        for row in range(cuda.blockIdx.y * tall + (thread >> shift), rows, cuda.gridDim.y * tall):
+            for column in range(first, columns, cuda.gridDim.x * wide * 8):
+                left = columns - column
+                d = get(dy, row * ds + column, left, fast)
+                g = get(gate, row * gs + column, left, fast)
+                if gated:
+                    u = get(up, row * us + up_at + column, left, fast)
+                    put(dgate, row * dgs + column, gate_gradient(d, g, u), left, fast)
+                    put(dup, row * dus + dup_at + column, up_gradient(d, g), left, fast)
+                else:
+                    put(dgate, row * dgs + column, gradient(d, g), left, fast)
+
+    return activate_backward, (pointer,) * 5 + _NUMBERS * 10

@@ -1,0 +1,91 @@
+"""Dropout on CUDA by Philox4x32-10 (J. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC11)."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from .._numba import cuda
+from ._elements import aligned, element
+from ._intrinsics import lower_product, upper_product
+
+__all__ = ["dropout", "philox"]
+
+Kernel = tuple[Any, tuple[str, ...]]
+_THREADS: Final = 256
+_WORD: Final = 0xFFFFFFFF
+_FIRST, _SECOND = 0xD2511F53, 0xCD9E8D57  # multipliers
+_FIRST_KEY, _SECOND_KEY = 0x9E3779B9, 0xBB67AE85  # increments of the key
+_ROUNDS: Final = 10
+
+
+def _jit(function: Any) -> Any:
+    return cuda.jit(device=True, forceinline=True)(function)
+
+
+@_jit
+def philox(a: Any, b: Any, c: Any, d: Any, low: Any, high: Any) -> Any:
+    """Return the four words of a counter of four words and a key of two, all as int64."""
+    for _ in range(_ROUNDS):
+        one, two = np.int64(upper_product(a, _FIRST)), np.int64(upper_product(c, _SECOND))
+        a, b, c, d = (
+            two ^ b ^ low,
+            np.int64(lower_product(c, _SECOND)),
+            one ^ d ^ high,
+            np.int64(lower_product(a, _FIRST)),
+        )
+        low, high = low + _FIRST_KEY & _WORD, high + _SECOND_KEY & _WORD
+    return a, b, c, d
+
+
+def dropout(dtype: str) -> Kernel:
+    """Return the kernel that keeps an element, times `scale`, where its word is at least `threshold`.
+
+    Element i in C order has the word i % 4 of the counter ``offset + i // 4``.
+    """
+    pointer, itemsize, real, get, put, _ = element(dtype)
+    zero = real(0)
+
+    @_jit
+    def words(number: Any, low: Any, high: Any) -> Any:
+        return philox(number & _WORD, number >> 32 & _WORD, 0, 0, low, high)
+
+    @_jit
+    def kept(value: Any, word: Any, threshold: Any, scale: Any) -> Any:
+        return value * scale if word >= threshold else zero
+
+    def dropout(
+        x: Any, out: Any, threshold: Any, factor: Any, seed: Any, offset: Any, rows: Any, columns: Any, shift: Any,
+        xs: Any, os: Any,
+    ) -> None:  # fmt: skip
+        thread = cuda.threadIdx.x
+        tall, wide = _THREADS >> shift, 1 << shift
+        fast = aligned(x, 0, xs, itemsize) and aligned(out, 0, os, itemsize)
+        scale, low, high = real(factor), seed & _WORD, seed >> 32 & _WORD
+        first = (cuda.blockIdx.x * wide + (thread & (wide - 1))) * 8
+        for row in range(cuda.blockIdx.y * tall + (thread >> shift), rows, cuda.gridDim.y * tall):
+            for column in range(first, columns, cuda.gridDim.x * wide * 8):
+                left = columns - column
+                at = row * columns + column
+                number, skip = offset + (at >> 2), at & 3
+                a, b = words(number, low, high), words(number + 1, low, high)
+                w = (a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3])
+                if skip != 0:  # rows that begin within a counter
+                    c = words(number + 2, low, high)
+                    if skip == 1:
+                        w = (a[1], a[2], a[3], b[0], b[1], b[2], b[3], c[0])
+                    elif skip == 2:
+                        w = (a[2], a[3], b[0], b[1], b[2], b[3], c[0], c[1])
+                    else:
+                        w = (a[3], b[0], b[1], b[2], b[3], c[0], c[1], c[2])
+                v = get(x, row * xs + column, left, fast)
+                v = (
+                    kept(v[0], w[0], threshold, scale), kept(v[1], w[1], threshold, scale),
+                    kept(v[2], w[2], threshold, scale), kept(v[3], w[3], threshold, scale),
+                    kept(v[4], w[4], threshold, scale), kept(v[5], w[5], threshold, scale),
+                    kept(v[6], w[6], threshold, scale), kept(v[7], w[7], threshold, scale),
+                )  # fmt: skip
+                put(out, row * os + column, v, left, fast)
+
+    return dropout, (pointer, pointer, "int64", "float64", "int64", "int64", *("int64",) * 5)

@@ -1,0 +1,136 @@
+"""Launches of fused kernels: activations (see `atomr_native.kernels.activations`), rotary embeddings, dropout."""
+
+from __future__ import annotations
+
+import base64
+import math
+from typing import Any, Final
+
+from ..._fused_spec import row_step
+from ...dtypes import as_dtype
+from .target import Argument, Built, KernelProgram, Launch, Target
+
+__all__ = [
+    "Rows",
+    "build_activate",
+    "build_activate_backward",
+    "build_dropout",
+    "build_rope",
+    "numbers",
+    "program",
+    "step_of",
+]
+
+_THREADS: Final = 256
+_WIDTH: Final = 8
+_BLOCKS: Final = 8  # of a multiprocessor
+
+Grid = tuple[int, int, int]
+
+
+def numbers(*values: int) -> tuple[Argument, ...]:
+    """Return constants as arguments."""
+    return tuple(("uint64", value % 2**64) for value in values)
+
+
+def step_of(operand: dict[str, Any]) -> int:
+    """Return the elements from one row of an operand to the next."""
+    itemsize = as_dtype(operand["dtype"]).itemsize
+    return row_step(operand["name"], tuple(operand["shape"]), tuple(operand["strides"]), itemsize)
+
+
+def program(
+    spec: dict[str, Any], launches: list[tuple[str, Grid, int, tuple[Argument, ...]]], workspace: int = 0
+) -> Built:
+    """Return launches of a plan's kernels: name, grid, threads of a block, arguments."""
+    names = dict(map(tuple, spec["entries"]))
+    alignments = tuple(as_dtype(operand["dtype"]).itemsize for operand in spec["operands"])
+    made = tuple(
+        Launch(names[name], grid, (threads, 1, 1), 0, arguments) for name, grid, threads, arguments in launches
+    )
+    return Built("kernels", KernelProgram(base64.b64decode(spec["code"]), made, workspace, alignments))
+
+
+class Rows:
+    """How an elementwise kernel goes over rows of so many columns: as one row, where no operand has gaps.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Of what one thread after the other works on.
+    steps : tuple of int
+        Of each operand: elements from row to row.
+    target : Target
+    """
+
+    def __init__(self, shape: tuple[int, ...], steps: tuple[int, ...], target: Target) -> None:
+        rows, columns = math.prod(shape[:-1]), shape[-1] if shape else 1
+        if rows > 1 and all(step == columns for step in steps):
+            rows, columns = 1, rows * columns
+        self.steps = (0,) * len(steps) if rows == 1 else steps
+        groups = -(-columns // _WIDTH)
+        self.shift = min(8, max(0, (groups - 1).bit_length()))
+        tall, wide = _THREADS >> self.shift, 1 << self.shift
+        across = max(1, -(-groups // wide))
+        most = _BLOCKS * target.sm_count
+        x = min(across, most)
+        self.grid: Grid = (x, max(1, min(-(-rows // tall), most // x, 65535)), 1)
+        self.extents = (rows, columns, self.shift)
+
+
+def build_activate(spec: dict[str, Any], target: Target) -> Built:
+    """Build ``fused.activate``: operands x, up if there is one, out; no scalars."""
+    operands = spec["operands"]
+    two = len(operands) == 3
+    shape = tuple(operands[-1]["shape"])
+    at = (0, 1 if two else 0, len(operands) - 1)
+    rows = Rows(shape, tuple(step_of(operands[i]) for i in at), target)
+    up_at = shape[-1] if spec["gated"] and not two else 0
+    pointers: tuple[Argument, ...] = tuple(("operand", i) for i in at)
+    return program(spec, [("activate", rows.grid, _THREADS, (*pointers, *numbers(up_at, *rows.extents, *rows.steps)))])
+
+
+def build_activate_backward(spec: dict[str, Any], target: Target) -> Built:
+    """Build ``fused.activate_backward``: operands dy, x, up if there is one, out, up_out with up; no scalars."""
+    operands = spec["operands"]
+    two = len(operands) == 5
+    shape = tuple(operands[0]["shape"])
+    at = (0, 1, 2, 3, 4) if two else (0, 1, 1, 2, 2)
+    rows = Rows(shape, tuple(step_of(operands[i]) for i in at), target)
+    up_at = shape[-1] if spec["gated"] and not two else 0
+    pointers: tuple[Argument, ...] = tuple(("operand", i) for i in at)
+    arguments = (*pointers, *numbers(up_at, up_at, *rows.extents, *rows.steps))
+    return program(spec, [("activate_backward", rows.grid, _THREADS, arguments)])
+
+
+def build_rope(spec: dict[str, Any], target: Target) -> Built:
+    """Build ``fused.rope``: operands x, positions, out; scalar theta."""
+    x, positions, out = spec["operands"]
+    shape = tuple(x["shape"])
+    rows, heads, pairs = math.prod(shape[:-1]), shape[-2], shape[-1] // 2
+    groups = -(-pairs // (4 if spec["interleaved"] else _WIDTH))
+    shift = min(8, max(0, (groups - 1).bit_length()))
+    tall, wide = _THREADS >> shift, 1 << shift
+    most = _BLOCKS * target.sm_count
+    across = max(1, min(-(-groups // wide), most))
+    grid = (across, max(1, min(-(-rows // tall), most // across, 65535)), 1)
+    steps: Argument = ("workspace", 0)
+    extents = (rows, pairs, max(1, heads), max(1, math.prod(positions["shape"])), shift, int(spec["inverse"]))
+    arguments: tuple[Argument, ...] = (
+        ("operand", 0), ("operand", 1), steps, ("operand", 2), *numbers(*extents, step_of(x), step_of(out)),
+    )  # fmt: skip
+    blocks = max(1, min(-(-pairs // _THREADS), most))
+    launches: list[tuple[str, Grid, int, tuple[Argument, ...]]] = [
+        ("frequencies", (blocks, 1, 1), _THREADS, (steps, ("float64", 0), *numbers(pairs))),
+        ("rope", grid, _THREADS, arguments),
+    ]
+    return program(spec, launches, max(1, -(-pairs * 4 // 256)) * 256)
+
+
+def build_dropout(spec: dict[str, Any], target: Target) -> Built:
+    """Build ``fused.dropout``: operands x, out; scalars threshold, scale, seed, offset."""
+    x, out = spec["operands"]
+    rows = Rows(tuple(x["shape"]), (step_of(x), step_of(out)), target)
+    scalars: tuple[Argument, ...] = (("int64", 0), ("float64", 1), ("int64", 2), ("int64", 3))
+    arguments: tuple[Argument, ...] = (("operand", 0), ("operand", 1), *scalars, *numbers(*rows.extents, *rows.steps))
+    return program(spec, [("dropout", rows.grid, _THREADS, arguments)])

@@ -1,0 +1,95 @@
+"""Rotary embeddings and dropout on the host device, by NumPy: each step rounded as the kernels do it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+
+from .fused import computed, real_of
+
+__all__ = ["build_dropout", "build_rope", "philox"]
+
+Array = np.ndarray[Any, Any]
+Run = Callable[[tuple[Array, ...], tuple[Any, ...]], None]
+
+_BLOCK: Final = 1 << 16  # elements whose temporaries stay in the cache
+_WORD: Final = np.uint64(0xFFFFFFFF)
+_HALF: Final = np.uint64(32)
+
+
+def build_rope(spec: dict[str, Any]) -> Run:
+    """Return the run of ``fused.rope``: operands x, positions, out; scalar theta."""
+
+    @np.errstate(all="ignore")
+    def run(arrays: tuple[Array, ...], scalars: tuple[Any, ...]) -> None:
+        x, positions, out = arrays
+        pairs = x.shape[-1] // 2
+        if x.size == 0:
+            return
+        steps = np.array([math.pow(scalars[0], -float(i) / float(pairs)) for i in range(pairs)], np.float32)
+        first, second = slice(0, pairs), slice(pairs, None)
+        if spec["interleaved"]:
+            first, second = slice(0, None, 2), slice(1, None, 2)
+        tokens = positions.size
+        folded = x.reshape(-1, tokens, *x.shape[-2:])
+        results = out.reshape(folded.shape)
+        stride = max(1, _BLOCK // max(1, x.shape[-1] * x.shape[-2]))
+        flat = positions.reshape(-1)
+        for start in range(0, tokens, stride):
+            index = slice(start, start + stride)
+            angles = (flat[index].astype(np.float32)[:, None] * steps).astype(np.float64)
+            cosine = np.cos(angles).astype(np.float32)[:, None, :]
+            sine = np.sin(angles).astype(np.float32)[:, None, :]
+            sine = -sine if spec["inverse"] else sine
+            for source, result in zip(folded[:, index], results[:, index], strict=True):
+                a, b = computed(source[..., first]), computed(source[..., second])
+                turned = a * cosine - b * sine, a * sine + b * cosine
+                result[..., first], result[..., second] = turned
+
+    return run
+
+
+def philox(counter: tuple[Array, Array, Array, Array], key: tuple[int, int]) -> tuple[Array, Array, Array, Array]:
+    """Return the four words that Philox4x32-10 gives for counters of four words and a key, all as uint64."""
+    a, b, c, d = counter
+    low, high = key
+    for _ in range(10):
+        one, two = a * np.uint64(0xD2511F53), c * np.uint64(0xCD9E8D57)
+        a, b, c, d = (two >> _HALF) ^ b ^ np.uint64(low), two & _WORD, (one >> _HALF) ^ d ^ np.uint64(high), one & _WORD
+        low, high = low + 0x9E3779B9 & 0xFFFFFFFF, high + 0xBB67AE85 & 0xFFFFFFFF
+    return a, b, c, d
+
+
+def build_dropout(_spec: dict[str, Any]) -> Run:
+    """Return the run of ``fused.dropout``: operands x, out; scalars threshold, scale, seed, offset."""
+
+    @np.errstate(all="ignore")
+    def run(arrays: tuple[Array, ...], scalars: tuple[Any, ...]) -> None:
+        x, out = arrays
+        threshold, scale, seed, offset = scalars
+        if x.ndim == 0:
+            x, out = x.reshape(1), out.reshape(1)
+        if x.size == 0:
+            return
+        rows, results = x.reshape(-1, x.shape[-1]), out.reshape(-1, x.shape[-1])
+        columns = x.shape[-1]
+        tall, wide = max(1, _BLOCK // columns), min(columns, _BLOCK)
+        for top in range(0, rows.shape[0], tall):
+            for left in range(0, columns, wide):
+                part = rows[top : top + tall, left : left + wide]
+                starts = np.arange(top, top + part.shape[0], dtype=np.uint64)[:, None] * np.uint64(columns)
+                at = (starts + np.arange(left, left + part.shape[1], dtype=np.uint64)).reshape(-1)
+                numbers = np.arange(int(at[0]) // 4, int(at[-1]) // 4 + 1, dtype=np.uint64) + np.uint64(offset)
+                zeros = np.zeros_like(numbers)
+                found = philox(
+                    (numbers & _WORD, numbers >> _HALF, zeros, zeros), (seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF)
+                )
+                words = np.stack(found, axis=-1).reshape(-1)[at - at[0] // np.uint64(4) * np.uint64(4)]
+                kept = (words >= np.uint64(threshold)).reshape(part.shape)
+                real = real_of(x.dtype)
+                results[top : top + tall, left : left + wide] = np.where(kept, computed(part) * real(scale), real(0))
+
+    return run

@@ -1,0 +1,138 @@
+"""Fused operations on a GPU, beside a copy of as many bytes and PyTorch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from bench.cases._common import device
+from bench.cases._gpu import ordinal
+from bench.cuda import peers
+from bench.harness import Case, Setup, Unavailable
+
+__all__ = ["CASES"]
+
+MIB = 2**20
+ROWS, COLUMNS = 8192, 4096  # 64 MiB of bfloat16
+SMALL = 256
+TURNS = 20
+WARM = 3
+COPY = "atomr copy"
+#: What is timed, with the bytes that it reads and writes for an element of x.
+KINDS = {
+    "atomr fused, swiglu": 6.0,
+    "atomr fused, swiglu backward": 10.0,
+    "atomr fused, residual + rms_norm": 8.0,
+    "atomr fused, layer_norm": 4.0,
+    "atomr fused, rms_norm backward": 6.0,
+    "atomr fused, adamw, master weights": 28.0,
+    "atomr fused, rope": 4.0,
+    "atomr fused, dropout": 4.0,
+}
+#: Eager PyTorch for the same, with the bytes that one pass would move.
+TORCH = {"torch silu(x) * y": 6.0, "torch layer_norm": 4.0, "torch dropout": 4.0}
+
+
+def _sample(tell: Callable[[], object], wait: Callable[[], object], turns: int, moved: float) -> Callable[[], float]:
+    """Sample: microseconds in which 64 MiB are read or written, of `turns` calls that move `moved` bytes each."""
+
+    def sample() -> float:
+        for _ in range(WARM):
+            tell()
+        wait()
+        start = time.perf_counter_ns()
+        for _ in range(turns):
+            tell()
+        wait()
+        return (time.perf_counter_ns() - start) / 1e3 / turns * (64 * MIB / moved)
+
+    return sample
+
+
+def _request(dev: Any, name: str, shape: tuple[int, int]) -> Any:
+    """Return the request of a kind, with its outputs."""
+    import numpy as np
+
+    import atomr_native as an
+
+    x, y, z, out = (dev.full(shape, 0.5, "bfloat16") for _ in range(4))
+    weight = dev.full(shape[1:], 1.0, "float32")
+    if name == "atomr fused, swiglu":
+        return an.ActivationRequest(x=x, up=y, gated=True, out=out)
+    if name == "atomr fused, swiglu backward":
+        return an.ActivationGradientRequest(dy=x, x=y, up=z, gated=True, out=out, up_out=dev.zeros(shape, "bfloat16"))
+    if name == "atomr fused, residual + rms_norm":
+        return an.NormRequest(x=x, weight=weight, residual=y, out=out, residual_out=z)
+    if name == "atomr fused, layer_norm":
+        return an.NormRequest(x=x, weight=weight, layer=True, out=out)
+    if name == "atomr fused, rms_norm backward":
+        return an.NormGradientRequest(dy=x, x=y, weight=weight, out=out, weight_out=dev.zeros(shape[1:], "float32"))
+    if name == "atomr fused, adamw, master weights":
+        m, v, master = (dev.zeros(shape, "float32") for _ in range(3))
+        return an.AdamWRequest(param=x, grad=y, m=m, v=v, master=master, step=1)
+    if name == "atomr fused, rope":
+        heads = (shape[0], shape[1] // 128, 128)
+        positions = dev.put(np.arange(shape[0], dtype=np.int32))
+        return an.RopeRequest(x=x.reshape(heads), positions=positions, out=out.reshape(heads))
+    return an.DropoutRequest(x=x, p=0.1, seed=1, out=out)
+
+
+def _planned(dev: Any, request: Any) -> tuple[Callable[[], object], Callable[[], object]]:
+    """Return what sends one planned message, and what waits for it."""
+    from atomr_native.errors import Unsupported
+
+    try:
+        plan = dev.fused.plan(request).wait(60.0)
+    except Unsupported as error:
+        raise Unavailable(str(error)) from error
+    operands = {o.name: o.given for o in request.made().operands}
+    inputs = [operands[name] for name in plan.signature.inputs]
+    outputs = {name: operands[name] for name in plan.signature.outputs}
+    return partial(plan.tell, *inputs, **outputs), next(iter(outputs.values())).wait
+
+
+def _torch(torch: Any, name: str, shape: tuple[int, int]) -> Callable[[], object]:
+    """Return a call of eager PyTorch."""
+    functional = torch.nn.functional
+    x, y = (torch.full(shape, 0.5, dtype=torch.bfloat16, device="cuda") for _ in range(2))
+    weight = torch.ones(shape[1:], dtype=torch.bfloat16, device="cuda")
+    calls: dict[str, Callable[[], object]] = {
+        "torch silu(x) * y": lambda: functional.silu(x) * y,
+        "torch layer_norm": lambda: functional.layer_norm(x, shape[1:], weight),
+        "torch dropout": lambda: functional.dropout(x, 0.1),
+    }
+    return calls[name]
+
+
+def fused(setup: Setup) -> None:
+    """Time in which 64 MiB are read or written, by fused operations on a 8192 x 4096 bfloat16 array.
+
+    20 planned messages, one wait.  Counted is what one pass moves: gradients of weights read more than that.  The copy
+    is `Device.copy`.  torch: the same by its eager functions.
+    """
+    turns = setup.count(TURNS)
+    shape = (ROWS, COLUMNS) if turns == TURNS else (SMALL, SMALL)
+    elements = shape[0] * shape[1]
+    with setup.attempt(COPY):
+        dev = device(setup, "process")
+        source, target = (dev.zeros(shape, "bfloat16") for _ in range(2))
+        setup.add(COPY, _sample(partial(dev.copy, source, out=target), target.wait, turns, 4.0 * elements))
+    for name, moved in KINDS.items():
+        with setup.attempt(name):
+            dev = device(setup, "process")
+            tell, wait = _planned(dev, _request(dev, name, shape))
+            setup.add(name, _sample(tell, wait, turns, moved * elements))
+        setup.ratio(name, COPY)
+    for name, moved in TORCH.items():
+        with setup.attempt(name, kind="peer"):
+            setup.need()
+            torch = peers.torch(ordinal(setup))
+            call = _torch(torch, name, shape)
+            setup.add(name, _sample(call, torch.cuda.synchronize, turns, moved * elements))
+    for name, peer in zip(("swiglu", "layer_norm", "dropout"), TORCH, strict=True):
+        setup.ratio(f"atomr fused, {name}", peer)
+
+
+CASES = (Case("gpu_fused", "Fused operations: time to move 64 MiB", fused, devices=("cuda",)),)

@@ -1,0 +1,188 @@
+"""The CUDA kernels of the fused actor without a GPU: whole plans by the simulator, and machine code."""
+
+from __future__ import annotations
+
+import base64
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import atomr_native as an
+from atomr_native import _cubin
+from atomr_native.dtypes import DTYPES
+from atomr_native.worker import host
+
+pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
+pytest.importorskip("cuda.bindings.nvjitlink", reason="cuda.bindings is not installed")
+
+from shipped_kernels import linked_ptx, simulate
+
+from atomr_native import _numba, kernels
+from atomr_native.kernels.dropout import philox
+
+HOPPER = (9, 0)
+
+
+def numbers(*shape: int, dtype: str = "bfloat16", seed: int = 1) -> np.ndarray:
+    return (2 * np.random.default_rng(seed).standard_normal(shape)).astype(DTYPES[dtype])
+
+
+def shifted(*shape: int, dtype: str = "bfloat16") -> np.ndarray:
+    """Return rows that begin at odd addresses, apart from each other."""
+    return numbers(*shape[:-1], shape[-1] + 3, dtype=dtype)[..., 1:-2]
+
+
+def compare(request: Any, ulps: int, blocks: int = 1) -> None:
+    """Run a plan by the simulator and by the host's builder, and compare all that they write, in ulps of its size."""
+    made = request.made()
+    scalars, results = [number for _, _, number in made.scalars], []
+    for simulated in (True, False):
+        arrays = [o.given if o.given is not None else np.zeros(o.shape, DTYPES[o.dtype]) for o in made.operands]
+        if made.op in ("fused.adamw", "fused.sgd"):
+            arrays = [array.copy() for array in arrays]
+        if simulated:
+            simulate(made.module, made.parts, made.spec(), arrays, blocks, scalars)
+        else:
+            run: Any = host.build(made.spec().to_json()).run
+            run(tuple(arrays), tuple(scalars))
+        results.append(arrays)
+    for operand, ours, hosts in zip(made.operands, *results, strict=True):
+        if not ulps:
+            ours, hosts = (np.ascontiguousarray(array).reshape(-1).view("u1") for array in (ours, hosts))
+            np.testing.assert_array_equal(ours, hosts, err_msg=operand.name)
+        elif hosts.dtype.kind != "i" and hosts.size:
+            eps = 2.0**-8 if operand.dtype == "bfloat16" else float(np.finfo(hosts.dtype).eps)
+            far = np.max(np.abs(ours.astype(np.float64) - hosts.astype(np.float64)))
+            assert far <= ulps * eps * np.max(np.abs(hosts.astype(np.float64))), operand.name
+
+
+X = functools.partial(numbers, 3, 20)
+P = np.arange(5, dtype=np.int32)
+#: Requests whose kernels do what the host does, step by step: equal bit by bit.  Rows with whole groups of eight that
+#: are loaded by 16 bytes, rows with rests, and rows at odd addresses.
+EXACT: dict[str, Callable[[], Any]] = {
+    **{
+        f"{curve} {kind}": functools.partial(make, curve=curve)
+        for curve in ("silu", "squared_relu", "gelu", "gelu_tanh")
+        for kind, make in {
+            "forward": lambda curve: an.ActivationRequest(x=X(dtype="float32"), curve=curve),
+            "backward": lambda curve: an.ActivationGradientRequest(dy=X(seed=2), x=X(), curve=curve),
+            "gated, backward, packed": lambda curve: an.ActivationGradientRequest(
+                dy=numbers(3, 16), x=numbers(3, 32, seed=2), curve=curve, gated=True
+            ),
+        }.items()
+    },
+    "gated, packed, strided": lambda: an.ActivationRequest(x=shifted(3, 4, 18, dtype="float16"), gated=True),
+    "gated, two": lambda: an.ActivationRequest(x=shifted(5, 9), up=numbers(5, 9), gated=True),
+    "gated, backward, two": lambda: an.ActivationGradientRequest(
+        dy=X(seed=2), x=X(), up=X(seed=3), curve="silu", gated=True
+    ),
+    "a number": lambda: an.ActivationRequest(x=np.array(0.5, np.float32)),
+    "nothing": lambda: an.ActivationRequest(x=numbers(0, 4)),
+    "long": lambda: an.ActivationRequest(x=numbers(5000), curve="squared_relu"),
+    "adamw": lambda: an.AdamWRequest(
+        param=X(dtype="float32"), grad=X(), m=X(dtype="float32", seed=3), v=abs(X(dtype="float32", seed=4)), step=7
+    ),
+    "adamw, master": lambda: an.AdamWRequest(
+        param=numbers(27), grad=numbers(27, dtype="float64"), m=numbers(27, dtype="float32", seed=3),
+        v=abs(numbers(27, dtype="float32", seed=4)), master=numbers(27, dtype="float32"), step=1, weight_decay=0.1,
+    ),
+    "sgd": lambda: an.SgdRequest(param=X(dtype="float32"), grad=X(dtype="float16"), m=X(dtype="float32", seed=3)),
+    "sgd, nesterov, master": lambda: an.SgdRequest(
+        param=X(), grad=X(seed=2), m=X(dtype="float32", seed=3), master=X(dtype="float32"), nesterov=True,
+    ),
+    "rope": lambda: an.RopeRequest(x=numbers(5, 2, 16), positions=P),
+    "rope, interleaved": lambda: an.RopeRequest(x=numbers(2, 5, 3, 10, dtype="float32"), positions=P.astype("i8"),
+                                                interleaved=True, inverse=True),
+    "rope, odd": lambda: an.RopeRequest(x=shifted(5, 2, 22), positions=P, theta=500.0),
+    "dropout": lambda: an.DropoutRequest(x=X(), p=0.3, seed=2**62 + 5, offset=2**33),
+    "dropout, gaps": lambda: an.DropoutRequest(x=shifted(5, 19, dtype="float32"), p=0.5, seed=3),
+    "dropout of everything": lambda: an.DropoutRequest(x=X(dtype="float64"), p=1.0, seed=3),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_plans_by_the_simulator_have_the_bits_of_the_host(name: str) -> None:
+    compare(EXACT[name](), 0)
+
+
+W = functools.partial(numbers, 272, seed=9)
+#: Requests with sums over many elements, which the host adds in float64: a few roundings of float32 apart.
+SUMS: dict[str, Callable[[], Any]] = {
+    "rms": lambda: an.NormRequest(x=numbers(2, 272), weight=W(dtype="float32"), residual=numbers(2, 272, seed=2)),
+    "rms, odd": lambda: an.NormRequest(x=shifted(2, 13, dtype="float16"), weight=numbers(13, dtype="float64")),
+    "layer": lambda: an.NormRequest(x=numbers(2, 272, dtype="float32"), weight=W(), bias=W(), layer=True),
+    "layer, residual": lambda: an.NormRequest(
+        x=numbers(2, 13), weight=numbers(13), residual=numbers(2, 13, seed=2), layer=True
+    ),
+    "layer, float64": lambda: an.NormRequest(x=shifted(2, 13, dtype="float64"), weight=numbers(13), layer=True),
+    "rms, backward": lambda: an.NormGradientRequest(
+        dy=numbers(9, 13), x=numbers(9, 13, seed=2), weight=numbers(13), residual=numbers(9, 13, seed=3)
+    ),
+    "layer, backward": lambda: an.NormGradientRequest(
+        dy=numbers(2, 272, dtype="float32"), x=numbers(2, 272, dtype="float32", seed=2), weight=W(dtype="float32"),
+        layer=True, biased=True,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_sums_by_the_simulator_are_those_of_the_host(name: str) -> None:
+    compare(SUMS[name](), 4, blocks=1)
+
+
+def test_known_answers_of_philox() -> None:
+    """Of the known-answer vectors of Random123: philox4x32, 10 rounds."""
+    ours = _numba.as_python(philox)
+    ones = 0xFFFFFFFF
+    for counter, key, want in (
+        ((0, 0, 0, 0), (0, 0), (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
+        ((ones,) * 4, (ones,) * 2, (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD)),
+        ((0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344), (0xA4093822, 0x299F31D0),
+         (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1)),
+    ):  # fmt: skip
+        assert ours(*counter, *key) == want
+        from atomr_native.worker.host.fused_positions import philox as hosts
+
+        words = hosts(tuple(np.array([word], np.uint64) for word in counter), key)  # type: ignore[arg-type]
+        assert tuple(int(word[0]) for word in words) == want
+
+
+@pytest.fixture(scope="module")
+def tools() -> None:
+    """Skip where a kernel cannot be compiled."""
+    from cuda.bindings import nvjitlink
+
+    try:
+        nvjitlink.version()
+    except Exception as error:
+        pytest.skip(f"nvJitLink is not installed: {error}")
+
+
+#: What is compiled, for which capability.
+COMPILED = [
+    ("gelu_tanh gated, backward, packed", (8, 0)), ("rms", HOPPER), ("layer, backward", (10, 0)), ("rope", HOPPER),
+    ("sgd, nesterov, master", HOPPER),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "capability"), COMPILED)
+def test_compilation_needs_no_gpu(tools: None, name: str, capability: tuple[int, int]) -> None:
+    made = (EXACT | SUMS)[name]().made()
+    code = kernels.machine_code(made.module, made.parts, capability)
+    found = _cubin.kernels(base64.b64decode(code.code))
+    for part, (_, entry) in zip(made.parts, code.entries, strict=True):
+        types = kernels.made(made.module, part)[1]
+        assert found[entry] == tuple(4 if t in ("float32", "int32") else 8 for t in types)
+
+
+@pytest.mark.parametrize("name", ["gated, two", "adamw", "dropout"])
+def test_groups_are_loaded_by_16_bytes_and_stay_in_registers(tools: None, name: str) -> None:
+    made = EXACT[name]().made()
+    ptx = linked_ptx(made.module, made.parts, HOPPER)
+    assert "ld.v4" in ptx or "ld.global.v4" in ptx
+    assert "st.v4" in ptx or "st.global.v4" in ptx
+    assert ".local .align" not in ptx
