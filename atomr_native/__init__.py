@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from .reply import Reply, gather
     from .statistics import DeviceFacts, DeviceStats, MemoryStats, SystemStats
     from .system import DeadLetter, System
+    from .tensor_map import TensorMap
 
 __version__ = "0.1.0"
 
@@ -133,6 +134,7 @@ _LAZY = {
     "Supervision": "actors.supervision",
     "System": "system",
     "SystemStats": "statistics",
+    "TensorMap": "tensor_map",
     "Terminated": "actors.messages",
     "device_function": "cuda_kernel",
     "gather": "reply",
@@ -212,6 +214,7 @@ __all__ = [
     "Suspect",
     "System",
     "SystemStats",
+    "TensorMap",
     "Terminated",
     "UnhandledMessage",
     "Unsupported",

@@ -12,11 +12,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from . import _cubin, _kernel_spec, _numba
+from . import _cubin, _kernel_links, _kernel_spec, _numba
+from ._kernel_links import LinkPart
 from .disk_cache import cached
 from .errors import LibraryError, Unsupported
 
-__all__ = ["MachineCode", "entry_of", "link", "machine_code", "pickled", "types_of"]
+__all__ = ["MachineCode", "link", "machine_code", "pickled", "types_of"]
 
 _HINT: Final = "`pip install atomr-native[cu13]` (or [cu12], whichever CUDA the driver has) brings it"
 _REGISTERS: Final = 65536  # of a multiprocessor, for all threads of a block
@@ -33,27 +34,13 @@ def types_of(names: Sequence[str], arguments: Sequence[tuple[Any, ...]]) -> tupl
                 raise Unsupported(f"argument {name}: {error}") from None
         elif kind == "records":
             found.append(_numba.record_array_type(value.dtype, len(value.shape)))
+        elif kind == "record":
+            found.append(_numba.record_type(value.dtype))
         elif kind == "tuple":
             found.append(_numba.tuple_type(tuple(_numba.scalar_type(item.type) for item in value)))
         else:
             found.append(_numba.scalar_type(value.type))
     return tuple(found)
-
-
-def entry_of(cubin: bytes) -> str:
-    """Return the name of the kernel in machine code that has one.
-
-    Raises
-    ------
-    LibraryError
-        If it has none, or several.
-    """
-    found = list(_cubin.kernels(cubin))
-    if len(found) != 1:
-        raise LibraryError(
-            "nvjitlink", 0, "NoEntry", "linking a kernel", f"the code has {len(found)} kernels instead of one"
-        )
-    return found[0]
 
 
 def _linker() -> Any:
@@ -63,13 +50,13 @@ def _linker() -> Any:
         raise Unsupported(f"linking kernels needs cuda.core and cuda.bindings ({error}); {_HINT}") from None
 
 
-def link(parts: Sequence[bytes], arch: str, *, max_registers: int | None = None) -> bytes:
-    """Link LTO-IR to machine code through nvJitLink and the disk cache.  Waits for the linker; needs no GPU.
+def link(parts: Sequence[bytes | LinkPart], arch: str, *, max_registers: int | None = None) -> bytes:
+    """Link code to machine code through nvJitLink and the disk cache.  Waits for the linker; needs no GPU.
 
     Parameters
     ----------
-    parts : sequence of bytes
-        LTO-IR, each.
+    parts : sequence of bytes or LinkPart
+        Bytes are LTO-IR.
     arch : str
         ``"sm_90"``, for example.
     max_registers : int, optional
@@ -88,15 +75,17 @@ def link(parts: Sequence[bytes], arch: str, *, max_registers: int | None = None)
     except (RuntimeError, OSError) as error:
         raise Unsupported(f"linking kernels needs the nvJitLink library ({str(error)[:500]}); {_HINT}") from None
     options = core.LinkerOptions(arch=arch, link_time_optimization=True, max_register_count=max_registers)
+    given = [part if isinstance(part, LinkPart) else LinkPart("ltoir", part) for part in parts]
 
     def make() -> bytes:
         try:
-            linker = core.Linker(*(core.ObjectCode.from_ltoir(part) for part in parts), options=options)
+            linker = core.Linker(*(_kernel_links.object_code(core, part) for part in given), options=options)
             return bytes(linker.link("cubin").code)
         except Exception as error:
             raise LibraryError("nvjitlink", 0, type(error).__name__, f"linking for {arch}", str(error)[:4000]) from None
 
-    return cached("cubin", (b"link", arch.encode(), str((version, max_registers)).encode(), *parts), make)
+    contents = [content for part in given for content in (part.kind.encode(), part.data)]
+    return cached("cubin", (b"link", arch.encode(), str((version, max_registers)).encode(), *contents), make)
 
 
 def _registers(options: dict[str, Any]) -> int | None:
@@ -122,11 +111,14 @@ class MachineCode:
         Machine code, in base 64.
     sites : tuple of str
         With checks, the places in the source that a report numbers; the kernel then takes a report as last argument.
+    cooperative : bool
+        Whether its blocks wait for each other, so that all must run at once.
     """
 
     entry: str
     code: str
     sites: tuple[str, ...] = ()
+    cooperative: bool = False
 
 
 def machine_code(
@@ -148,14 +140,26 @@ def machine_code(
     if checks:
         function, sites = _numba.with_checks(function, types)
         types = (*types, _numba.array_type(np.dtype(np.int64), 1, "C"))
-    code = _numba.compile_ltoir(function, types, capability, options)
-    cubin = link([code], f"sm_{capability[0]}{capability[1]}", max_registers=_registers(options))
-    return MachineCode(entry_of(cubin), base64.b64encode(cubin).decode(), sites)
+    made = _numba.compile_ltoir(function, types, capability, options)
+    links = tuple(dict.fromkeys((*options.get("link", ()), *made.links)))
+    # Code that is made for one generation of GPUs only ("a") can be linked into nothing else.
+    arch = f"sm_{capability[0]}{capability[1]}{'a' if links and capability[0] >= 9 else ''}"
+    parts: list[bytes | LinkPart] = [made.code, *(_kernel_links.prepared(part, arch) for part in links)]
+    if made.cooperative:
+        parts.append(_numba.device_runtime())
+    cubin = link(parts, arch, max_registers=_registers(options))
+    if made.entry not in _cubin.kernels(cubin):
+        raise LibraryError(
+            "nvjitlink", 0, "NoEntry", "linking a kernel", f"the code has no kernel {made.entry}, which Numba has made"
+        )
+    return MachineCode(made.entry, base64.b64encode(cubin).decode(), sites, made.cooperative)
 
 
 @functools.lru_cache(maxsize=1024)
-def pickled(function: FunctionType) -> str:
+def pickled(function: FunctionType, stand_ins: tuple[tuple[str, FunctionType], ...] = ()) -> str:
     """Return a function in base 64, by value: with its device functions, and what else it refers to.
+
+    Functions that it declares become their stand-ins.
 
     Raises
     ------
@@ -163,6 +167,6 @@ def pickled(function: FunctionType) -> str:
         If something that it refers to cannot travel to a worker.
     """
     try:
-        return base64.b64encode(_numba.pickled(function)).decode()
+        return base64.b64encode(_numba.pickled(function, dict(stand_ins))).decode()
     except Exception as error:
         raise Unsupported(f"kernel {function.__name__} refers to what cannot be sent to the worker: {error}") from None

@@ -34,6 +34,8 @@ class KernelMethods:
         fastmath: bool | None = None,
         max_registers: int | None = None,
         debug: bool | None = None,
+        cluster: int | tuple[int, ...] | None = None,
+        stand_ins: Mapping[str, Any] | None = None,
     ) -> NumbaKernel:
         """Make a kernel of a function for Numba: ``device.kernel(f)[grid, block](x, y, 2.0)`` sends one launch.
 
@@ -59,13 +61,20 @@ class KernelMethods:
             Check indices: one that is out of bounds fails the message with `LibraryError` ("IndexError"), which names
             the index and its place in the source, instead of faulting.  The lane waits for each such launch.  By
             default as the System was made.
+        cluster : int or tuple of int, optional
+            Blocks of a cluster (compute capability 9.0 and later); the host device runs the same blocks without.
+        stand_ins : mapping of str to function, optional
+            For the host device: Python functions that do what functions do that the kernel declares
+            (``cuda.declare_device``), by the names under which they are declared.
 
         Raises
         ------
         InvalidRequest
-            If `function` is no kernel, or a name is no parameter of it.
+            If `function` is no kernel, or a name is no parameter of it; from a launch, if the kernel synchronises its
+            grid and not all blocks can run at once.
         Unsupported
-            If numba-cuda is not installed.
+            If numba-cuda is not installed; on the host device from a launch, if a declared function has no stand-in or
+            the grid to be synchronised has more than one block.
         """
         from . import numba_kernel
 
@@ -73,6 +82,7 @@ class KernelMethods:
         return numba_kernel.make(
             device, function, actor=actor, writes=writes, overwrites=overwrites, fastmath=fastmath,
             max_registers=max_registers, debug=device.system.config.debug if debug is None else bool(debug),
+            cluster=cluster, stand_ins=stand_ins,
         )  # fmt: skip
 
     def cuda_kernel(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,17 +14,20 @@ from .dtypes import dtype_name
 from .errors import InvalidRequest, Unsupported
 from .gpu_ref import GpuRef, layout_of
 from .plan_spec import READ, WRITE, OperandSpec, PlanSpec
+from .tensor_map import TensorMap
 
 __all__ = [
     "Configuration",
     "Records",
     "Scalar",
+    "axes_of",
     "classify",
     "cluster",
     "configuration",
     "launch_spec",
     "order_of",
     "record_dtype",
+    "ref_of",
     "scalar_of",
 ]
 
@@ -32,6 +36,7 @@ _MAX_BLOCK = (1024, 1024, 64)
 _MAX_CLUSTER = 16
 _MAX_GRID = (2**31 - 1, 65535, 65535)
 _REALS = ("float32", "float64")
+_MAX_WORDS = 64  # of the scalars of a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +144,16 @@ def configuration(
     return Configuration(grid, block, int(shared), cluster, cooperative)
 
 
+def ref_of(value: GpuRef | Records | TensorMap) -> GpuRef:
+    """Return the array that an argument stands for."""
+    return value if isinstance(value, GpuRef) else value.ref
+
+
+def axes_of(value: GpuRef | Records | TensorMap) -> int:
+    """Return how many axes an argument has for the kernel."""
+    return len(value.shape) if isinstance(value, Records) else ref_of(value).ndim
+
+
 def order_of(ref: GpuRef | Records) -> str:
     """Return ``"C"``, ``"F"`` or ``"A"``, as Numba has the layouts of arrays."""
     if isinstance(ref, Records) or ref.layout.contiguous:
@@ -176,7 +191,7 @@ def scalar_of(name: str, value: object) -> Scalar:
     if isinstance(plain, complex):
         return Scalar(kind or "complex128", (plain.real, plain.imag))
     raise InvalidRequest(
-        f"{name} is a {type(value).__name__}; a kernel takes GpuRefs, Records, numbers, and tuples of numbers "
+        f"{name} is a {type(value).__name__}; a kernel takes GpuRefs, Records, structs, numbers, and tuples of numbers "
         f"(Device.put makes a GpuRef from an array)"
     )
 
@@ -190,6 +205,12 @@ def classify(name: str, value: object) -> tuple[Any, ...]:
     if isinstance(value, tuple):
         return "tuple", tuple(scalar_of(f"{name}[{i}]", item) for i, item in enumerate(value))
     return "scalar", scalar_of(name, value)
+
+
+def _words_of(kind: str, value: Any) -> int:
+    """Return how many words of a message an argument certainly takes."""
+    scalars = (value,) if kind == "scalar" else value if kind == "tuple" else ()
+    return sum(len(scalar.words) for scalar in scalars)
 
 
 def _words(scalar: Scalar) -> list[str]:
@@ -240,9 +261,10 @@ def launch_spec(
         scalar_names.extend([name] if len(kinds) == 1 else [f"{name}_real", f"{name}_imag"])
         return "scalar", at, scalar.type
 
+    left = _MAX_WORDS - sum(_words_of(kind, value) for kind, value in arguments)
     for name, (kind, value) in zip(names, arguments, strict=True):
         if kind in ("array", "records"):
-            ref = value if kind == "array" else value.ref
+            ref = ref_of(value)
             use = access.get(name, READ | WRITE)
             if use & WRITE and kind == "array":
                 _check_written(name, ref)
@@ -252,6 +274,19 @@ def launch_spec(
             use = access.get(name, READ | WRITE)
             parameters.append(("pointer", len(operands)))
             operands.append(OperandSpec(name, dtype_name(value.dtype), value.shape, value.strides, use))
+        elif kind in ("record", "tensor_map"):
+            ref = value.ref
+            what = (_descr(value.dtype),) if kind == "record" else (*value.described(), value.alignment)
+            parameters.append((kind, len(operands), *what))
+            operands.append(OperandSpec(name, dtype_name(ref.dtype), ref.shape, ref.strides, access[name]))
+        elif kind == "bytes" and -(-len(value) // 8) <= left:
+            # In the message, so that each value needs no plan of its own.
+            words = struct.unpack(f"<{-(-len(value) // 8)}q", value + bytes(-len(value) % 8))
+            left -= len(words)
+            parameters.append(("scalars", len(scalars)))
+            scalars.extend(["int64"] * len(words))
+            values.extend(words)
+            scalar_names.extend(f"{name}_{i}" for i in range(len(words)))
         elif kind == "bytes":
             parameters.append(("bytes", value.hex()))
         elif kind == "tuple":
@@ -293,14 +328,29 @@ def _descr(dtype: np.dtype[Any]) -> tuple[Any, ...]:
     names = dtype.names or ()
     return (
         names,
-        tuple(_descr(fields[n][0]) if fields[n][0].names else fields[n][0].str for n in names),
+        tuple(_field_descr(fields[n][0]) for n in names),
         tuple(fields[n][1] for n in names),
         dtype.itemsize,
     )
 
 
+def _field_descr(dtype: np.dtype[Any]) -> Any:
+    """Return a field's dtype: a string, of an array (shape, element), of a struct as `_descr`."""
+    if dtype.subdtype is not None:
+        return dtype.shape, _field_descr(dtype.base)
+    return _descr(dtype) if dtype.names else dtype.str
+
+
+def _field_dtype(described: Any) -> np.dtype[Any]:
+    if isinstance(described, str):
+        return np.dtype(described)
+    if len(described) == 2:
+        return np.dtype((_field_dtype(described[1]), tuple(described[0])))
+    return record_dtype(described)
+
+
 def record_dtype(described: Sequence[Any]) -> np.dtype[Any]:
     """Return the dtype of `Records` from a plan specification."""
     names, formats, offsets, itemsize = described
-    made = [record_dtype(f) if not isinstance(f, str) else np.dtype(f) for f in formats]
+    made = [_field_dtype(f) for f in formats]
     return np.dtype({"names": list(names), "formats": made, "offsets": list(offsets), "itemsize": itemsize})

@@ -10,21 +10,29 @@ import sys
 import threading
 import types as python_types
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from . import _kernel_debug
+from . import _kernel_debug, _kernel_links
+from ._kernel_links import LinkPart
 from .dtypes import as_dtype, dtype_name
 from .errors import InvalidRequest, LibraryError, Unsupported
 
 __all__ = [
+    "CUDADispatcher",
+    "Compiled",
+    "ExternFunction",
     "array_type",
     "as_python",
     "compile_ltoir",
     "cuda",
     "device_function",
+    "device_python",
+    "device_runtime",
     "intrinsic",
     "is_dispatcher",
     "jit_options",
@@ -34,6 +42,7 @@ __all__ = [
     "pointer_type",
     "python_function",
     "record_array_type",
+    "record_type",
     "SharedMemory",
     "scalar_type",
     "simulated",
@@ -55,9 +64,12 @@ try:
         import cloudpickle
         from numba import cuda, njit, vectorize
         from numba.core.registry import CPUDispatcher
+        from numba.cuda import compiler, random, types
         from numba.cuda import dispatcher as _dispatcher
-        from numba.cuda import random, types
         from numba.cuda.cgutils import ir as llvm
+        from numba.cuda.compiler import ExternFunction
+        from numba.cuda.cudadrv.libs import get_cudalib
+        from numba.cuda.cudadrv.linkable_code import LinkableCode
         from numba.cuda.dispatcher import CUDADispatcher
         from numba.cuda.extending import intrinsic
         from numba.cuda.np.numpy_support import from_dtype
@@ -109,12 +121,45 @@ def jit_options(kernel: object) -> dict[str, Any]:
     given = dict(getattr(kernel, "targetoptions", {}))
     found = {name: given.pop(name, default) for name, default in _OPTIONS.items()}
     found |= {name: given.pop(name, None) for name in ("max_registers", "launch_bounds")}
-    if given.pop("link", None):
-        raise Unsupported("a kernel with link=[...]: files to link are not taken over; device.cuda_kernel() takes C++")
+    found["link"] = tuple(_link_part(part) for part in given.pop("link", None) or ())
     left = sorted(name for name, value in given.items() if name not in _IGNORED and value)
     if left:
         raise Unsupported(f"a kernel with {', '.join(left)}; options that are taken over: {', '.join(found)}")
     return found
+
+
+#: What Numba calls code to link with, and what it is.
+_LINKED: Final = {"CUSource": "cu", "PTXSource": "ptx", "LTOIR": "ltoir", "Archive": "library", "Cubin": "cubin"}
+
+
+def _link_part(given: object) -> LinkPart:
+    """Return what stands in ``link=[...]``: a file, or one of Numba's objects with code."""
+    if isinstance(given, str | Path):
+        return _kernel_links.from_file(given)
+    kind = _LINKED.get(type(given).__name__) if isinstance(given, LinkableCode) else None
+    if not isinstance(given, LinkableCode) or kind is None:
+        raise InvalidRequest(f"link has a {type(given).__name__}; allowed: paths, and cuda's {', '.join(_LINKED)}")
+    if given.nrt or given.setup_callback or given.teardown_callback:
+        raise Unsupported(
+            f"link has {given.name} with nrt, setup_callback or teardown_callback: the worker that loads the code has "
+            f"neither Numba's runtime nor your functions"
+        )
+    data = given.data
+    return LinkPart(kind, data.encode() if isinstance(data, str) else bytes(data), str(given.name))
+
+
+def device_runtime() -> LinkPart:
+    """Return CUDA's device runtime, which has what kernels call to wait for their grid.
+
+    Raises
+    ------
+    Unsupported
+        If it is not installed.
+    """
+    try:
+        return _kernel_links.from_file(get_cudalib("cudadevrt", static=True))
+    except (InvalidRequest, ValueError, TypeError, OSError) as error:
+        raise Unsupported(f"synchronising a grid needs libcudadevrt.a ({error}); {_HINT}") from None
 
 
 def array_type(dtype: np.dtype[Any], ndim: int, order: str) -> Any:
@@ -153,6 +198,11 @@ def record_array_type(dtype: np.dtype[Any], ndim: int) -> Any:
     return types.Array(from_dtype(dtype), ndim, "C")
 
 
+def record_type(dtype: np.dtype[Any]) -> Any:
+    """Return Numba's type of one struct; kernels take its address."""
+    return from_dtype(dtype)
+
+
 def pointer_type(name: str) -> Any:
     """Return Numba's type of a pointer to numbers, by NumPy's name for them."""
     return types.CPointer(scalar_type(name))
@@ -163,9 +213,31 @@ def tuple_type(members: Sequence[Any]) -> Any:
     return types.BaseTuple.from_types(members)
 
 
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A kernel before it is linked.
+
+    Attributes
+    ----------
+    code : bytes
+        LTO-IR.
+    entry : str
+        The kernel's name in it.
+    links : tuple of LinkPart
+        What declared functions bring along.
+    cooperative : bool
+        Whether blocks wait for each other.
+    """
+
+    code: bytes
+    entry: str
+    links: tuple[LinkPart, ...]
+    cooperative: bool
+
+
 def compile_ltoir(
     function: python_types.FunctionType, arguments: Sequence[Any], capability: tuple[int, int], options: dict[str, Any]
-) -> bytes:
+) -> Compiled:
     """Compile a Python function, as a kernel, to LTO-IR of a compute capability.  Waits for the compiler.
 
     Raises
@@ -181,15 +253,17 @@ def compile_ltoir(
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            code, _ = cuda.compile(
+            # As `cuda.compile` does, which tells neither what is to be linked, nor whether the grid is synchronised.
+            library, _ = compiler._compile_pyfunc_with_fixup(
                 fresh,
                 tuple(arguments),
                 device=False,
                 abi="numba",
                 cc=capability,
-                output="ltoir",
+                lto=True,
                 **{name: options[name] for name in _OPTIONS},
             )
+            code = bytes(library.get_ltoir(cc=capability))
     except (OSError, RuntimeError) as error:
         raise Unsupported(f"compiling a Numba kernel needs NVVM ({str(error)[:500]}); {_HINT}") from None
     except Exception as error:
@@ -197,16 +271,29 @@ def compile_ltoir(
         raise LibraryError("numba", 0, type(error).__name__, f"compiling {function.__name__}", text[:4000]) from None
     finally:
         _target.compute_capability = None
-    return bytes(code)
+    links = tuple(sorted(_link_part(part) for part in library._linking_files))
+    return Compiled(code, library._entry_name, links, bool(library.use_cooperative))
 
 
-def device_function(function: object, signature: str, name: str | None, capability: tuple[int, int]) -> bytes:
-    """Return a device function as LTO-IR with the C interface; see `atomr_native.device_function`."""
+def device_python(function: object) -> python_types.FunctionType:
+    """Return the Python function of a device function, or the function itself.
+
+    Raises
+    ------
+    InvalidRequest
+        For anything else.
+    """
     python = function.py_func if is_dispatcher(function) else function  # type: ignore[attr-defined]
     if not isinstance(python, python_types.FunctionType):
         raise InvalidRequest(
             f"function is a {type(function).__name__}; allowed: a function, or what numba.cuda.jit made"
         )
+    return python
+
+
+def device_function(function: object, signature: str, name: str | None, capability: tuple[int, int]) -> bytes:
+    """Return a device function as LTO-IR with the C interface; see `atomr_native.device_function`."""
+    python = device_python(function)
     fresh = _copy(python, lambda f, old: cuda.jit(**{**old.targetoptions, "device": True})(f), {})
     _target.compute_capability = capability
     try:
@@ -272,15 +359,26 @@ def _again(function: python_types.FunctionType) -> Any:
     return cuda.jit(device=True)(function)
 
 
-def pickled(function: python_types.FunctionType) -> bytes:
-    """Return a function with all that it refers to, for `pickle.loads` in a worker of this version."""
+def pickled(
+    function: python_types.FunctionType, stand_ins: Mapping[str, python_types.FunctionType] | None = None
+) -> bytes:
+    """Return a function with all that it refers to, for `pickle.loads` in a worker of this version.
 
-    def again(copy: python_types.FunctionType, _: CUDADispatcher) -> Any:
+    Functions that it declares (``cuda.declare_device``) become their stand-ins, where they have any.
+    """
+
+    def again(copy: python_types.FunctionType, _: object) -> Any:
         copy.__module__ = "__main__"
         return cuda.jit(device=True)(copy)
 
+    done: dict[int, Any] = {}
+
+    def stand_in(declared: ExternFunction) -> Any:
+        python = (stand_ins or {}).get(declared.name)
+        return declared if python is None else again(_copy(python, again, done, stand_in=stand_in), declared)
+
     # By value, whatever module it is from: the worker may not be able to import that.
-    copy = _copy(function, again, {})
+    copy = _copy(function, again, done, stand_in=stand_in)
     copy.__module__ = "__main__"
     stream = io.BytesIO()
     _Pickler(stream).dump(copy)
@@ -339,6 +437,7 @@ def _copy(
     again: _Again,
     done: dict[int, Any],
     kinds: tuple[type, ...] = (CUDADispatcher,),
+    stand_in: Callable[[Any], Any] | None = None,
 ) -> python_types.FunctionType:
     """Return a copy of a function in which each compiled function that it calls is made `again` of a copy."""
     if id(function) in done:
@@ -348,7 +447,9 @@ def _copy(
         if CPUDispatcher in kinds and id(value) in _twins:
             return _twins[id(value)][1]
         if isinstance(value, kinds):
-            return again(_copy(value.py_func, again, done, kinds), value)  # type: ignore[attr-defined]
+            return again(_copy(value.py_func, again, done, kinds, stand_in), value)  # type: ignore[attr-defined]
+        if stand_in is not None and isinstance(value, ExternFunction):
+            return stand_in(value)
         if value is random and CPUDispatcher in kinds:
             return python_types.SimpleNamespace(**{name: renewed(v) for name, v in vars(random).items()})
         return value

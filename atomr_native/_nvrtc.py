@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib
 import json
@@ -14,7 +15,7 @@ from typing import Any, Final, Literal
 from .disk_cache import cached
 from .errors import InvalidRequest, LibraryError, Unsupported
 
-__all__ = ["Program", "compile_program", "version"]
+__all__ = ["Program", "compile_program", "toolkit_headers", "version"]
 
 _FILE: Final = "atomr.cu"
 _LOG_CHARACTERS: Final = 4000
@@ -107,7 +108,9 @@ def _compile(
     try:
         for name in names:
             _call("nvrtcAddNameExpression", library.nvrtcAddNameExpression, program, name.encode())
-        flags = [f"--gpu-architecture={arch}", *options, *(["-dlto"] if output == "ltoir" else [])]
+        # Else NVRTC finds headers in the working directory, which is no part of the cache's key.
+        flags = [f"--gpu-architecture={arch}", "--no-source-include", *options]
+        flags += ["-dlto"] if output == "ltoir" else []
         status = library.nvrtcCompileProgram(program, len(flags), [flag.encode() for flag in flags])[0]
         if int(status):
             detail = _log_of(library, program)
@@ -127,6 +130,17 @@ def _compile(
         return len(head).to_bytes(8, "little") + head + code
     finally:
         library.nvrtcDestroyProgram(program)
+
+
+@functools.cache
+def toolkit_headers() -> tuple[str, ...]:
+    """Return the folders of CUDA's own headers (``cuda_fp16.h``, ``cooperative_groups.h``), if they are installed."""
+    try:
+        pathfinder = importlib.import_module("cuda.pathfinder")
+    except ImportError:
+        return ()
+    found = [pathfinder.locate_nvidia_header_directory(name) for name in ("cudart", "cccl")]
+    return tuple(dict.fromkeys(folder.abs_path for folder in found if folder is not None and folder.abs_path))
 
 
 def _include_facts(folders: Iterable[str]) -> list[str]:

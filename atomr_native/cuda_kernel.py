@@ -15,6 +15,7 @@ from .errors import InvalidRequest, LibraryError, Unsupported
 from .gpu_ref import GpuRef
 from .kernel import Kernel, KernelActor
 from .plan_spec import OVERWRITE, READ, WRITE
+from .tensor_map import NBYTES, TensorMap
 
 if TYPE_CHECKING:
     from .device import Device
@@ -32,8 +33,8 @@ class CudaKernel(Kernel):
     """A kernel compiled by NVRTC for one architecture; made by `Device.cuda_kernel`.
 
     Arguments are checked against the parameters that the source declares: a `GpuRef` for a pointer (of the first
-    element of its view, which must be contiguous), numbers in the range of the declared type, and for structs by value
-    bytes, or a NumPy scalar with fields, of the struct's size.
+    element of its view, which must be contiguous), numbers in the range of the declared type, for structs by value
+    bytes, or a NumPy scalar with fields, of the struct's size, and for a CUtensorMap a `TensorMap`.
     """
 
     def __init__(
@@ -77,6 +78,13 @@ class CudaKernel(Kernel):
                     f"{name} has strides {value.strides}; a pointer takes a contiguous GpuRef: copy it first"
                 )
             return "pointer", value
+        if isinstance(value, TensorMap):
+            if parameter.kind != "struct" or self._sizes[name] != NBYTES:
+                raise InvalidRequest(
+                    f"{name} is a TensorMap, of {NBYTES} bytes by value; it is declared as {parameter.type} of "
+                    f"{self._sizes[name]}"
+                )
+            return "tensor_map", value
         if parameter.kind == "struct":
             return "bytes", self._struct(name, value)
         return "scalar", _scalar(name, parameter.type, value)
@@ -85,8 +93,8 @@ class CudaKernel(Kernel):
         data = value.tobytes() if isinstance(value, np.void) else value
         if not isinstance(data, bytes | bytearray | memoryview):
             raise InvalidRequest(
-                f"{name} is a {type(value).__name__}; {self._declared[name].type} takes bytes, or a NumPy scalar with "
-                f"fields"
+                f"{name} is a {type(value).__name__}; {self._declared[name].type} takes bytes, a NumPy scalar with "
+                f"fields, or, if it is a CUtensorMap, a TensorMap"
             )
         if len(bytes(data)) != self._sizes[name]:
             raise InvalidRequest(

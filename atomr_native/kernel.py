@@ -16,6 +16,7 @@ from ._signature import Signature
 from .errors import InvalidRequest
 from .gpu_ref import GpuRef
 from .library_actor import LibraryActor
+from .plan_spec import READ
 
 if TYPE_CHECKING:
     from .plan import Plan
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Kernel", "KernelActor", "Launch"]
 
-_ARRAYS = frozenset({"array", "pointer", "records"})
+_ARRAYS = frozenset({"array", "pointer", "records", "record", "tensor_map"})
 _CALLS = 4096  # argument types that a launch remembers
 
 
@@ -103,6 +104,10 @@ class Kernel(ABC):
     def access_of(self, name: str, ndim: int) -> int:
         """Return how an array argument of so many axes counts."""
 
+    def configured(self, launch: Configuration, arguments: Sequence[tuple[Any, ...]]) -> Configuration:  # noqa: ARG002
+        """Return how the kernel is launched with these arguments."""
+        return launch
+
     @abstractmethod
     def code(self, arguments: Sequence[tuple[Any, ...]]) -> tuple[tuple[str, Any], ...]:
         """Return what a worker builds the kernel from, for these arguments.  Waits for the compiler the first time."""
@@ -118,8 +123,9 @@ class Kernel(ABC):
 class Launch:
     """A kernel with its grid and block: call it to send one launch.
 
-    Arguments are `GpuRef` arrays, `Records` (arrays of structs), numbers, and tuples of numbers.  Python's integers are
-    int64 in the kernel and its floats float64; NumPy scalars keep their types.
+    Arguments are `GpuRef` arrays, `Records` (arrays of structs), structs (NumPy scalars with fields), numbers, and
+    tuples of numbers; of kernels in CUDA C++ also `TensorMap`.  Python's integers are int64 in a Numba kernel and its
+    floats float64; NumPy scalars keep their types.
     """
 
     def __init__(self, kernel: Kernel, launch: Configuration) -> None:
@@ -196,12 +202,13 @@ class Launch:
             if not isinstance(ref, GpuRef):
                 raise InvalidRequest(f"uses[{i}] is a {type(ref).__name__}; allowed: GpuRefs")
         found = [kernel.classify(n, v) for n, v in zip(kernel.parameters, arguments, strict=True)]
-        refs = [value.ref if kind == "records" else value for kind, value in found if kind in _ARRAYS]
+        refs = [_kernel_spec.ref_of(value) for kind, value in found if kind in _ARRAYS]
         access = {
-            name: kernel.access_of(name, len(value.shape))
+            name: READ if kind == "record" else kernel.access_of(name, _kernel_spec.axes_of(value))
             for name, (kind, value) in zip(kernel.parameters, found, strict=True)
             if kind in _ARRAYS
         }
+        code = kernel.code(found)
         report = kernel.report()
         spec, names, values = _kernel_spec.launch_spec(
             f"kernel.{kernel.name}",
@@ -210,8 +217,8 @@ class Launch:
             access,
             uses,
             report,
-            self.configuration,
-            kernel.code(found),
+            kernel.configured(self.configuration, found),
+            code,
         )
         operands = tuple(operand.name for operand in spec.operands)
         signature = Signature(operands, operands, (), names, values)

@@ -5,16 +5,19 @@ On the host device Numba's simulator runs them, slowly and exactly.
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import _kernel_access, _kernel_spec
 from ._kernel_debug import REPORT_WORDS
+from ._kernel_spec import Configuration, Records
 from ._lib.sender import STAGING
-from .errors import InvalidRequest
+from .errors import InvalidRequest, Unsupported
 from .gpu_ref import GpuRef, layout_of
 from .kernel import Kernel, KernelActor
 from .plan_spec import OVERWRITE, READ, WRITE
@@ -40,8 +43,11 @@ class NumbaKernel(Kernel):
         overwrites: Iterable[str],
         *,
         checks: bool,
+        cluster: object = None,
+        stand_ins: Mapping[str, FunctionType] | None = None,
     ) -> None:
-        super().__init__(actor, function.__name__, tuple(inspect.signature(function).parameters))
+        super().__init__(actor, function.__name__, tuple(inspect.signature(function).parameters), cluster=cluster)
+        self._stand_ins = tuple(sorted((stand_ins or {}).items()))
         self.checks = checks
         self.function = function
         self.options = options
@@ -63,7 +69,13 @@ class NumbaKernel(Kernel):
                 )
 
     def classify(self, name: str, value: object) -> tuple[Any, ...]:
-        """Return an argument with the type that Numba gives it."""
+        """Return an argument with the type that Numba gives it; a struct is put on the device."""
+        if isinstance(value, np.void) and value.dtype.names:
+            if value.dtype.hasobject:
+                raise InvalidRequest(f"{name} is of {value.dtype}, which holds Python objects; a kernel takes numbers")
+            # Numba's kernels take a struct by its address: each launch gets a copy, freed in order with it.
+            ref = self.actor.device.put(np.frombuffer(value.tobytes(), np.uint8))
+            return "record", Records(ref, value.dtype)
         return _kernel_spec.classify(name, value)
 
     def access_of(self, name: str, ndim: int) -> int:
@@ -77,18 +89,44 @@ class NumbaKernel(Kernel):
 
     def code(self, arguments: Sequence[tuple[Any, ...]]) -> tuple[tuple[str, Any], ...]:
         """Return what a worker builds the kernel from, for these arguments.  Waits for the compiler the first time."""
+        if self.actor.device.name == "host":
+            return (("function", self._for_the_simulator()),)
+        found = self._machine_code(arguments)
+        return (("entry", found.entry), ("code", found.code), ("sites", found.sites))
+
+    def configured(self, launch: Configuration, arguments: Sequence[tuple[Any, ...]]) -> Configuration:
+        """Return how the kernel is launched: with all blocks at once, if its code makes them wait for each other."""
+        if self.actor.device.name != "host":
+            return dataclasses.replace(launch, cooperative=self._machine_code(arguments).cooperative)
+        from . import _kernel_survey
+
+        if math.prod(launch.grid) > 1 and _kernel_survey.survey(self.function)[1]:
+            raise Unsupported(
+                f"kernel {self.name} synchronises its grid, of {launch.grid} blocks; the host device runs blocks one "
+                f"after the other, so that there it can only have one"
+            )
+        return launch
+
+    def _machine_code(self, arguments: Sequence[tuple[Any, ...]]) -> MachineCode:
         from . import _kernel_code
 
-        device = self.actor.device
-        if device.name == "host":
-            return (("function", _kernel_code.pickled(self.function)),)
         types = _kernel_code.types_of(self.parameters, arguments)
         found = self._codes.get(types)
         if found is None:
             found = self._codes[types] = _kernel_code.machine_code(
-                self.function, types, device._compute_capability(), self.options, checks=self.checks
+                self.function, types, self.actor.device._compute_capability(), self.options, checks=self.checks
             )
-        return (("entry", found.entry), ("code", found.code), ("sites", found.sites))
+        return found
+
+    def _for_the_simulator(self) -> str:
+        from . import _kernel_code, _kernel_survey
+
+        for name in sorted(_kernel_survey.survey(self.function)[0].difference(dict(self._stand_ins))):
+            raise Unsupported(
+                f"kernel {self.name} calls {name}, which is declared and not Python, so that the host device cannot "
+                f"run it; give it a Python function that does the same: device.kernel(f, stand_ins={{{name!r}: g}})"
+            )
+        return _kernel_code.pickled(self.function, self._stand_ins)
 
     def report(self) -> tuple[GpuRef, ...]:
         """Return what a checked kernel takes besides its arguments: memory to which it reports."""
@@ -110,9 +148,11 @@ def make(
     fastmath: bool | None,
     max_registers: int | None,
     debug: bool,
+    cluster: object,
+    stand_ins: Mapping[str, object] | None,
 ) -> NumbaKernel:
     """Make a kernel; see `Device.kernel`."""
-    from . import _numba
+    from . import _kernel_survey, _numba
 
     python = _numba.python_function(function)
     options = _numba.jit_options(function)
@@ -122,4 +162,13 @@ def make(
         if not isinstance(max_registers, int) or isinstance(max_registers, bool) or not 16 <= max_registers <= 255:
             raise InvalidRequest(f"max_registers is {max_registers!r}; it must be an integer from 16 to 255")
         options["max_registers"] = max_registers
-    return NumbaKernel(device._kernel_actor(actor), python, options, writes, overwrites, checks=debug)
+    declared = _kernel_survey.survey(python)[0]
+    for name in sorted(set(stand_ins or {}).difference(declared), key=str):
+        raise InvalidRequest(
+            f"stand_ins names {name!r}; functions that kernel {python.__name__} declares: "
+            f"{', '.join(sorted(declared)) or 'none'}"
+        )
+    return NumbaKernel(
+        device._kernel_actor(actor), python, options, writes, overwrites, checks=debug, cluster=cluster,
+        stand_ins={name: _numba.device_python(value) for name, value in (stand_ins or {}).items()},
+    )  # fmt: skip

@@ -33,6 +33,7 @@ cdef extern from "driver.h" nogil:
         CUresult (*cuModuleUnload)(CUmodule) noexcept nogil
         CUresult (*cuModuleGetFunction)(CUfunction *, CUmodule, const char *) noexcept nogil
         CUresult (*cuFuncSetAttribute)(CUfunction, int attribute, int value) noexcept nogil
+        CUresult (*cuOccupancyMaxActiveBlocksPerMultiprocessor)(int *, CUfunction, int block, size_t) noexcept nogil
         CUresult (*cuGetErrorName)(CUresult, const char **) noexcept nogil
         CUresult (*cuGetErrorString)(CUresult, const char **) noexcept nogil
     const atomr_driver *atomr_driver_load(char *why, size_t size)
@@ -116,7 +117,21 @@ cdef extern from "cuda_runs.h" nogil:
         ATOMR_ARG_BYTES
         ATOMR_ARG_NARROW
         ATOMR_ARG_WORKSPACE
+        ATOMR_ARG_TENSOR_MAP
+        ATOMR_ARG_SCALARS
         ATOMR_MAX_ARGUMENTS
+        ATOMR_MAX_TENSOR_MAPS
+    ctypedef struct atomr_tensor_map:
+        int type
+        int interleave
+        int swizzle
+        int promotion
+        int fill
+        uint32_t axes
+        uint64_t extents[5]
+        uint64_t strides[5]
+        uint32_t box[5]
+        uint32_t steps[5]
     int atomr_cuda_launch(const atomr_kernels *, CUstream, const atomr_call *, atomr_failure *)
     int atomr_cuda_run_kernels(void *, const void *, void *) noexcept
     int atomr_cuda_run_copy(void *, const void *, void *)
@@ -218,6 +233,7 @@ cdef class Kernels:
     cdef list sites
     cdef bytes lacking
     cdef list structs
+    cdef int check_residence(self, atomr_launch *launch, str name) except -1
 
 
 cdef class Matmul:

@@ -10,6 +10,19 @@ cdef enum:
     DEFAULT_SHARED = 48 << 10  # bytes of dynamic shared memory that every kernel may use
 
 
+cdef bytearray tensor_map_of(tuple axes, tuple modes):
+    """Return what `ATOMR_ARG_TENSOR_MAP` points to; see `atomr_native.tensor_map`."""
+    made = bytearray(sizeof(atomr_tensor_map))
+    cdef atomr_tensor_map *m = <atomr_tensor_map *>PyByteArray_AS_STRING(made)
+    m.type, m.interleave, m.swizzle, m.promotion, m.fill = modes
+    m.axes = len(axes)
+    for i, (extent, stride, box, step) in enumerate(axes[:5]):
+        m.extents[i], m.box[i], m.steps[i] = extent, box, step
+        if i:
+            m.strides[i - 1] = stride
+    return made
+
+
 @cython.no_gc_clear
 cdef class Kernels:
     """A loaded module and its launches; the context of their native entry.
@@ -82,12 +95,17 @@ cdef class Kernels:
                 backend.check(atomr_cuda_driver(self.native.cuda).cuFuncSetAttribute(
                     launch.function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, <int>wanted.shared),
                     f"giving kernel {wanted.function} {wanted.shared} bytes of shared memory")
+            if launch.cooperative and not launch.cluster[0]:
+                self.check_residence(launch, wanted.function)
             launch.n_arguments = len(wanted.arguments)
             if launch.n_arguments > ATOMR_MAX_ARGUMENTS:
                 raise Unsupported(f"a kernel with {launch.n_arguments} arguments; at most {ATOMR_MAX_ARGUMENTS}")
             launch.arguments = <atomr_argument *>calloc(launch.n_arguments + 1, sizeof(atomr_argument))
             if launch.arguments == NULL:
                 raise MemoryError
+            n_maps = sum(1 for kind, _ in wanted.arguments if kind == "tensor_map")
+            if n_maps > ATOMR_MAX_TENSOR_MAPS:
+                raise Unsupported(f"a kernel with {n_maps} tensor maps; at most {ATOMR_MAX_TENSOR_MAPS}")
             for j in range(launch.n_arguments):
                 kind, value = wanted.arguments[j]
                 if kind == "operand":
@@ -103,6 +121,15 @@ cdef class Kernels:
                     self.structs.append(value)
                     launch.arguments[j].kind = ATOMR_ARG_BYTES
                     launch.arguments[j].value = <uint64_t><char *>(<bytes>value)
+                elif kind == "tensor_map":
+                    made = tensor_map_of(value[1], value[2])
+                    self.structs.append(made)
+                    launch.arguments[j].kind = ATOMR_ARG_TENSOR_MAP
+                    launch.arguments[j].index = value[0]
+                    launch.arguments[j].value = <uint64_t>PyByteArray_AS_STRING(made)
+                elif kind == "scalars":
+                    launch.arguments[j].kind = ATOMR_ARG_SCALARS
+                    launch.arguments[j].index = value
                 elif kind in NARROW:
                     launch.arguments[j].kind = ATOMR_ARG_NARROW
                     launch.arguments[j].index = value
@@ -112,6 +139,20 @@ cdef class Kernels:
                     launch.arguments[j].value = value
                 else:
                     raise Unsupported(f"unknown kind of kernel argument {kind!r}")
+
+    cdef int check_residence(self, atomr_launch *launch, str name) except -1:
+        """Refuse a cooperative grid whose blocks cannot all run at once: they would wait for each other forever."""
+        cdef int blocks = 0
+        cdef unsigned block = launch.block[0] * launch.block[1] * launch.block[2]
+        self.backend.check(atomr_cuda_driver(self.native.cuda).cuOccupancyMaxActiveBlocksPerMultiprocessor(
+            &blocks, launch.function, <int>block, launch.shared), f"asking how many blocks of {name} can run at once")
+        most = blocks * self.backend.facts()["multiprocessors"]
+        grid = int(launch.grid[0]) * launch.grid[1] * launch.grid[2]
+        if grid > most:
+            raise InvalidRequest(
+                f"grid {tuple(launch.grid)} of cooperative kernel {name} has {grid} blocks; at most {most} of "
+                f"{block} threads and {launch.shared} bytes of dynamic shared memory can run at once on this device")
+        return 0
 
     def __dealloc__(self):
         cdef unsigned i

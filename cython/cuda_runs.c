@@ -46,6 +46,13 @@ static int out_of_range(const atomr_argument *a, int64_t number, atomr_failure *
     return ATOMR_INVALID_REQUEST;
 }
 
+/* Encode the map of an operand: its address is known only now.  It must be aligned to 16 bytes, or to 32 with an
+ * interleave of 32 bytes, which the alignments of operands have seen to. */
+static CUresult encode(const atomr_driver *d, const atomr_tensor_map *m, void *address, CUtensorMap *map) {
+    return d->cuTensorMapEncodeTiled(map, m->type, m->axes, address, m->extents, m->strides, m->box, m->steps,
+                                     m->interleave, m->swizzle, m->promotion, m->fill);
+}
+
 /* Wait for the kernels, and fail if they have reported an index. */
 static int read_report(const atomr_kernels *k, CUstream stream, const int64_t *report, atomr_failure *failure) {
     const CUresult r = atomr_cuda_driver(k->cuda)->cuStreamSynchronize(stream);
@@ -90,6 +97,8 @@ int atomr_cuda_launch(const atomr_kernels *k, CUstream stream, const atomr_call 
         const atomr_launch *l = &k->launches[i];
         uint64_t values[ATOMR_MAX_ARGUMENTS];
         void *arguments[ATOMR_MAX_ARGUMENTS];
+        CUtensorMap maps[ATOMR_MAX_TENSOR_MAPS];
+        unsigned n_maps = 0;
         for (unsigned j = 0; j < l->n_arguments; j++) {
             const atomr_argument *a = &l->arguments[j];
             arguments[j] = &values[j];
@@ -108,6 +117,14 @@ int atomr_cuda_launch(const atomr_kernels *k, CUstream stream, const atomr_call 
                 const int64_t number = (int64_t)call->scalars[a->index];
                 if (number < a->least || number > (int64_t)a->value) return out_of_range(a, number, failure);
                 values[j] = (uint64_t)number; /* little-endian: the driver takes the bytes that it needs */
+            } else if (a->kind == ATOMR_ARG_SCALARS) {
+                arguments[j] = (void *)(uintptr_t)&call->scalars[a->index];
+            } else if (a->kind == ATOMR_ARG_TENSOR_MAP) {
+                CUtensorMap *map = &maps[n_maps++]; /* as many as there are places for: seen to when it was loaded */
+                const CUresult r =
+                    encode(d, (const atomr_tensor_map *)(uintptr_t)a->value, call->pointers[a->index], map);
+                if (r != CUDA_SUCCESS) return atomr_cuda_fail(k->cuda, r, "cuTensorMapEncodeTiled", failure);
+                arguments[j] = map;
             } else if (a->kind == ATOMR_ARG_WORKSPACE) {
                 values[j] = (uint64_t)(uintptr_t)call->workspace + a->value;
             } else {

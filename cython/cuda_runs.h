@@ -4,7 +4,7 @@
 
 #include "cuda_backend.h"
 
-enum { ATOMR_MAX_ARGUMENTS = 320 };
+enum { ATOMR_MAX_ARGUMENTS = 320, ATOMR_MAX_TENSOR_MAPS = 16, ATOMR_TENSOR_AXES = 5 };
 
 typedef enum {
     ATOMR_ARG_OPERAND = 0,  /* address of operand `index` */
@@ -13,8 +13,22 @@ typedef enum {
     ATOMR_ARG_CONSTANT = 3, /* `value` */
     ATOMR_ARG_NARROW = 4,   /* scalar `index`, an int64 from `least` to `value` */
     ATOMR_ARG_BYTES = 5,    /* what `value` points to: a struct by value */
-    ATOMR_ARG_WORKSPACE = 6 /* address of byte `value` of the lane's workspace */
+    ATOMR_ARG_WORKSPACE = 6, /* address of byte `value` of the lane's workspace */
+    ATOMR_ARG_TENSOR_MAP = 7, /* a CUtensorMap of operand `index`, described by the atomr_tensor_map that `value` points to */
+    ATOMR_ARG_SCALARS = 8     /* the bytes of the scalars from `index` on: a struct by value */
 } atomr_argument_kind;
+
+/* What a tensor map says of an operand besides its address.  The innermost axis comes first; its stride is its type's. */
+typedef struct {
+    CUtensorMapDataType type;
+    CUtensorMapInterleave interleave;
+    CUtensorMapSwizzle swizzle;
+    CUtensorMapL2promotion promotion;
+    CUtensorMapFloatOOBfill fill;
+    uint32_t axes;
+    cuuint64_t extents[ATOMR_TENSOR_AXES], strides[ATOMR_TENSOR_AXES]; /* elements; bytes, of the axes from the second on */
+    cuuint32_t box[ATOMR_TENSOR_AXES], steps[ATOMR_TENSOR_AXES];
+} atomr_tensor_map;
 
 typedef struct {
     uint32_t kind, index;

@@ -15,9 +15,15 @@ typedef int CUfunction_attribute;
 typedef int CUpointer_attribute;
 typedef int CUmemAllocationHandleType;
 typedef int CUmemAllocationGranularity_flags;
+typedef int CUtensorMapDataType;
+typedef int CUtensorMapInterleave;
+typedef int CUtensorMapSwizzle;
+typedef int CUtensorMapL2promotion;
+typedef int CUtensorMapFloatOOBfill;
 typedef int CUdevice;
 typedef unsigned long long CUdeviceptr;
 typedef unsigned long long CUmemGenericAllocationHandle;
+typedef uint32_t cuuint32_t;
 typedef uint64_t cuuint64_t;
 typedef struct CUctx_st *CUcontext;
 typedef struct CUmod_st *CUmodule;
@@ -106,6 +112,10 @@ typedef struct {
     unsigned int numAttrs;
 } CUlaunchConfig;
 
+typedef struct {
+    _Alignas(64) cuuint64_t opaque[16];
+} CUtensorMap;
+
 #define ATOMR_DRIVER_FUNCTIONS(F)                                                                                     \
     F(cuInit, (unsigned int Flags))                                                                                   \
     F(cuDriverGetVersion, (int *driverVersion))                                                                       \
@@ -169,6 +179,13 @@ typedef struct {
     F(cuModuleUnload, (CUmodule hmod))                                                                                \
     F(cuModuleGetFunction, (CUfunction *hfunc, CUmodule hmod, const char *name))                                      \
     F(cuFuncSetAttribute, (CUfunction hfunc, CUfunction_attribute attrib, int value))                                 \
+    F(cuOccupancyMaxActiveBlocksPerMultiprocessor, (int *numBlocks, CUfunction func, int blockSize,                   \
+                                                    size_t dynamicSMemSize))                                          \
+    F(cuTensorMapEncodeTiled, (CUtensorMap * tensorMap, CUtensorMapDataType tensorDataType, cuuint32_t tensorRank,    \
+                               void *globalAddress, const cuuint64_t *globalDim, const cuuint64_t *globalStrides,     \
+                               const cuuint32_t *boxDim, const cuuint32_t *elementStrides,                            \
+                               CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,                          \
+                               CUtensorMapL2promotion l2Promotion, CUtensorMapFloatOOBfill oobFill))                  \
     F(cuLaunchKernelEx, (const CUlaunchConfig *config, CUfunction f, void **kernelParams, void **extra))              \
     F(cuLaunchKernel, (CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ,             \
                        unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ,                        \

@@ -107,7 +107,7 @@ def compiled(module: str, part: Part, capability: tuple[int, int]) -> bytes:
 
     function, types = made(module, part)
     known = [_numba.pointer_type(t[1:]) if t[0] == "*" else _numba.scalar_type(t) for t in types]
-    return _numba.compile_ltoir(function, known, capability, _OPTIONS)
+    return _numba.compile_ltoir(function, known, capability, _OPTIONS).code
 
 
 def _arch(capability: tuple[int, int]) -> str:

@@ -13,6 +13,8 @@ import pytest
 from cuda_wheels import check_syntax, find
 from lt_emulator import source
 
+from atomr_native import tensor_map
+
 pytestmark = pytest.mark.abi
 
 HEADER = source("driver.h")
@@ -138,3 +140,25 @@ def test_a_planted_error_is_found(folder: Path, swap: tuple[str, str]) -> None:
     errors = re.findall(r"error: (.*)", check_syntax(c_source(swap), [folder]))
     assert errors
     assert all(re.search("static assertion failed|conflicting types|undeclared|redeclared", error) for error in errors)
+
+
+def tensor_map_names() -> list[tuple[str, int]]:
+    """Return the driver's name for what a `TensorMap` says, and the number that the worker gives it."""
+    floats = {"float16": "FLOAT16", "float32": "FLOAT32", "float64": "FLOAT64", "bfloat16": "BFLOAT16"}
+    tables = {
+        "DATA_TYPE": [floats.get(name, name.upper()) for name in tensor_map._TYPES],
+        "INTERLEAVE": tensor_map._INTERLEAVES,
+        "SWIZZLE": tensor_map._SWIZZLES,
+        "L2_PROMOTION": [name if name == "none" else f"L2_{name}" for name in tensor_map._PROMOTIONS],
+        "FLOAT_OOB_FILL": ["NONE", "NAN_REQUEST_ZERO_FMA"],
+    }
+    return [
+        (f"CU_TENSOR_MAP_{table}_{name if name != 'none' else 'NONE'}", number)
+        for table, names in tables.items()
+        for number, name in enumerate(names)
+    ]
+
+
+def test_numbers_of_tensor_maps(folder: Path) -> None:
+    asserts = "\n".join(f'_Static_assert({name} == {value}, "{name}");' for name, value in tensor_map_names())
+    assert check_syntax(f"#include <cuda.h>\n{asserts}\n", [folder]) == ""

@@ -83,6 +83,14 @@ def particles(records, dt):
 
 
 @cuda.jit
+def of_a_struct(out, p):
+    out[0] = p.n
+    out[1] = p.gain
+    out[2] = p.at.x
+    out[3] = p.at.y
+
+
+@cuda.jit
 def over_the_end(x, y):
     i = cuda.grid(1)
     x[i] = y[i + 1]

@@ -51,6 +51,14 @@ def build_kernel(spec: dict[str, Any], _: Target) -> Built:
         elif kind == "pointer":
             arguments.append(("operand", what[0]))
             alignments[what[0]] = as_dtype(spec["operands"][what[0]]["dtype"]).itemsize
+        elif kind == "record":
+            arguments.append(("operand", what[0]))
+            alignments[what[0]] = 8
+        elif kind == "tensor_map":
+            index, axes, modes, alignments[what[0]] = what
+            arguments.append(("tensor_map", (index, tuple(map(tuple, axes)), tuple(modes))))
+        elif kind == "scalars":
+            arguments.append(("scalars", what[0]))
         elif kind == "bytes":
             arguments.append(("bytes", bytes.fromhex(what[0])))
         elif kind == "tuple":

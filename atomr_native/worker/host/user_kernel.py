@@ -46,6 +46,8 @@ def build_kernel(spec: dict[str, Any]) -> Callable[..., None]:
                 array = arrays[what[0]]
                 array = array.view(records[what[0]])[..., 0] if what[0] in records else array
                 arguments.append(_numba.simulated_array(array))
+            elif kind == "record":
+                arguments.append(arrays[what[0]].view(record_dtype(what[1]))[0])
             elif kind == "tuple":
                 arguments.append(tuple(_value(words, index, name) for _, index, name in what[0]))
             else:

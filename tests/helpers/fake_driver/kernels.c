@@ -185,9 +185,33 @@ CUresult cuLaunchKernel(CUfunction f, unsigned int grid_x, unsigned int grid_y, 
     return r;
 }
 
-/* Clusters and cooperation change nothing here: blocks run one after the other. */
+/* As of a multiprocessor with 2048 threads and 227 KiB of shared memory, and kernels that use few registers. */
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction f, int threads, size_t shared) {
+    CUcontext c;
+    const CUresult r = fake_enter(&c);
+    if (r) return r;
+    if (!f || f->module->magic != MODULE) return ERROR_INVALID_HANDLE;
+    if (!blocks || threads < 1 || threads > MOST_THREADS) return ERROR_INVALID_VALUE;
+    const int by_threads = 2048 / threads, by_shared = shared ? (int)(MOST_SHARED / shared) : 32;
+    *blocks = by_threads < by_shared ? by_threads : by_shared;
+    if (*blocks > 32) *blocks = 32;
+    return CUDA_SUCCESS;
+}
+
+/* Clusters change nothing here, and cooperation only what fits: blocks run one after the other. */
 CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **arguments, void **extra) {
     if (!config || (config->numAttrs && !config->attrs)) return ERROR_INVALID_VALUE;
+    for (unsigned i = 0; i < config->numAttrs; i++) {
+        int blocks, count;
+        if (config->attrs[i].id != CU_LAUNCH_ATTRIBUTE_COOPERATIVE) continue;
+        const unsigned threads = config->blockDimX * config->blockDimY * config->blockDimZ;
+        const CUresult r =
+            cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, f, (int)threads, config->sharedMemBytes);
+        if (r) return r;
+        cuDeviceGetAttribute(&count, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 0);
+        if ((uint64_t)config->gridDimX * config->gridDimY * config->gridDimZ > (uint64_t)blocks * (unsigned)count)
+            return ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
+    }
     return cuLaunchKernel(f, config->gridDimX, config->gridDimY, config->gridDimZ, config->blockDimX, config->blockDimY,
                           config->blockDimZ, config->sharedMemBytes, config->hStream, arguments, extra);
 }

@@ -1,0 +1,31 @@
+"""Users' kernels in CUDA C++ on the fake driver: compiled for this processor, where NVRTC would compile for a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import kernel_shim
+import pytest
+
+import atomr_native as an
+from atomr_native import _cubin, _nvrtc
+
+__all__ = ["make"]
+
+_SHIM = "#define __grid_constant__\n"
+
+
+def make(device: an.Device, source: str, name: str, sizes: tuple[int, ...], **options: Any) -> an.CudaKernel:
+    """Make a kernel of a source; `sizes` are those of its parameters, which a cubin would tell."""
+
+    def compiled(text: str, _: str, *, names: tuple[str, ...], **__: Any) -> _nvrtc.Program:
+        return _nvrtc.Program(kernel_shim.compile_module(_SHIM + text), {given: given for given in names})
+
+    def kernels(_: bytes) -> Mapping[str, tuple[int, ...]]:
+        return {name: sizes}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_nvrtc, "compile_program", compiled)
+        patch.setattr(_cubin, "kernels", kernels)
+        return device.cuda_kernel(source, name, **options)

@@ -1,0 +1,124 @@
+"""Structs by value: NumPy scalars with fields as arguments of Numba's kernels, and of those in CUDA C++."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from typing import Any
+
+import fake_kernels
+import numpy as np
+import pytest
+
+import atomr_native as an
+from atomr_native import _cubin
+from atomr_native._kernel_spec import _descr, record_dtype
+from atomr_native.system import _has_gpu
+
+GPU = pytest.param(
+    "cuda:0", marks=[pytest.mark.gpu, pytest.mark.skipif(not _has_gpu(), reason="no NVIDIA GPU on this machine")]
+)
+VECTOR = np.dtype([("x", "f4"), ("y", "f4")])
+PARAMETERS = np.dtype([("n", "i4"), ("gain", "f8"), ("at", VECTOR)], align=True)
+SOURCE = """
+struct Vector { float x, y; };
+struct Parameters { int n; double gain; struct Vector at; };
+struct Large { double values[100]; };
+#ifndef __cplusplus
+typedef struct Parameters Parameters;
+typedef struct Large Large;
+#endif
+extern "C" __global__ void apply(double *out, Parameters p, double more) {
+  out[0] = p.n; out[1] = p.gain; out[2] = p.at.x; out[3] = p.at.y; out[4] = more;
+}
+extern "C" __global__ void sum(double *out, Large large, Parameters p) {
+  out[0] = p.n;
+  for (int i = 0; i < 100; i++) out[0] += large.values[i];
+}
+"""
+LARGE = np.dtype([("values", "f8", 100)])
+
+
+def parameters(n: int) -> Any:
+    made = np.zeros((), PARAMETERS)
+    made["n"], made["gain"], made["at"] = n, 0.5, (1.5, -2)
+    return made[()]
+
+
+@pytest.fixture(scope="module")
+def cuda_device(cuda_engine: str) -> Iterator[an.Device]:
+    with an.System() as system:
+        yield system.device("cuda:0")
+
+
+def make(device: an.Device, engine: str, name: str, sizes: tuple[int, ...]) -> an.CudaKernel:
+    return device.cuda_kernel(SOURCE, name) if engine == "gpu" else fake_kernels.make(device, SOURCE, name, sizes)
+
+
+def test_structs_of_cuda(cuda_engine: str, cuda_device: an.Device) -> None:
+    kernel = make(cuda_device, cuda_engine, "apply", (8, PARAMETERS.itemsize, 8))
+    out = cuda_device.zeros(5, "f8")
+    for n in (3, -4):
+        kernel[1, 1](out, parameters(n), 7.0).result(60)
+        np.testing.assert_array_equal(out.numpy(), [n, 0.5, 1.5, -2, 7])
+    kernel[1, 1](out, parameters(9).tobytes(), 8.0).result(60)
+    np.testing.assert_array_equal(out.numpy(), [9, 0.5, 1.5, -2, 8])
+    with pytest.raises(an.InvalidRequest, match="p has 8 bytes; Parameters takes 24"):
+        kernel[1, 1](out, np.zeros((), VECTOR)[()], 1.0)
+
+
+def test_a_struct_that_is_too_large_for_a_message(cuda_engine: str, cuda_device: an.Device) -> None:
+    kernel = make(cuda_device, cuda_engine, "sum", (8, LARGE.itemsize, PARAMETERS.itemsize))
+    out = cuda_device.zeros(1, "f8")
+    large = np.zeros((), LARGE)
+    for n in (1, 2):
+        large["values"] = n
+        kernel[1, 1](out, large[()], parameters(5)).result(60)
+        np.testing.assert_array_equal(out.numpy(), [5 + 100 * n])
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [PARAMETERS, LARGE, np.dtype([("a", VECTOR, (2, 3)), ("b", "u1", 2), ("c", "?")]), np.dtype([("z", "c16")])],
+)
+def test_dtypes_in_plans(dtype: np.dtype[Any]) -> None:
+    assert record_dtype(_descr(dtype)) == dtype
+
+
+class TestNumba:
+    """Numba's kernels, which take structs by their address."""
+
+    @pytest.fixture(params=["host", GPU])
+    def device(self, request: Any) -> Iterator[an.Device]:
+        pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
+        with an.System() as system:
+            yield system.device(request.param)
+
+    def test_a_struct(self, device: an.Device) -> None:
+        import numba_kernels as kernels
+
+        out = device.zeros(4, "f8")
+        launch = device.kernel(kernels.of_a_struct)[1, 1]
+        for n in (3, -4):
+            launch(out, parameters(n)).result(60)
+            np.testing.assert_array_equal(out.numpy(), [n, 0.5, 1.5, -2])
+        with pytest.raises(an.InvalidRequest, match="holds Python objects"):
+            launch(out, np.zeros((), [("a", "O")])[()])
+
+
+def test_compilation() -> None:
+    pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
+    import numba_kernels as kernels
+
+    from atomr_native import _kernel_code, _numba
+
+    arrays = _numba.array_type(np.dtype("f8"), 1, "C")
+    function = kernels.of_a_struct
+    try:
+        made = _kernel_code.machine_code(
+            function.py_func, (arrays, _numba.record_type(PARAMETERS)), (9, 0), _numba.jit_options(function)
+        )
+    except an.Unsupported as error:
+        pytest.skip(str(error))
+    # No owner, size, item size, address, extent and stride; then one address.
+    assert _cubin.kernels(base64.b64decode(made.code))[made.entry] == (8,) * 8
