@@ -216,7 +216,8 @@ def test_arrows_from_actors_to_lanes_and_between_lanes(make_system, tmp_path):
         worker.ask("go").result(30)
     trace, _ = read(tmp_path / "t.json")
     arrows = check_arrows(trace)
-    assert arrows["dependency"] == [("elementwise.program", "memory.copy")]
+    waits = ("elementwise.program", "noop")  # by which `again` is waited for, if it is not done yet
+    assert [arrow for arrow in arrows["dependency"] if arrow != waits] == [("elementwise.program", "memory.copy")]
     assert ("send str", "str") in arrows["message"]
     assert arrows["message"].count(("str", "elementwise.program")) == 2
     assert ("str", "memory.copy") in arrows["message"]

@@ -53,11 +53,11 @@ class Publisher:
             if self._closed:
                 return
             self._closed = True
-        if os.getpid() != self._pid:  # forked: the socket's file is the parent's
-            return
+            if os.getpid() != self._pid:  # forked: the socket's file is the parent's
+                return
+            os.eventfd_write(self._wake, 1)  # before the thread, which may be awake, closes it
         with contextlib.suppress(OSError):
             self.path.unlink()
-        os.eventfd_write(self._wake, 1)
         if threading.current_thread() is not self._thread:
             self._thread.join()
 
@@ -71,8 +71,9 @@ class Publisher:
                 if not self._closed and not self._serve():
                     self.close()
         finally:
-            self._socket.close()
-            os.close(self._wake)
+            with self._lock:
+                self._socket.close()
+                os.close(self._wake)
 
     def _serve(self) -> bool:
         """Tell one reader; False if there is nothing to tell of any more."""
