@@ -187,6 +187,16 @@ def local(threads: an.System) -> Iterator[an.Device]:
     threads.dead_letters.clear()
 
 
+@pytest.fixture(scope="session")
+def tools() -> None:
+    """Skip where a Numba kernel cannot be compiled."""
+    nvjitlink = pytest.importorskip("cuda.bindings.nvjitlink", reason="cuda.bindings is not installed")
+    try:
+        nvjitlink.version()
+    except Exception as error:
+        pytest.skip(f"nvJitLink is not installed: {error}")
+
+
 @pytest.fixture
 def make_system(request: pytest.FixtureRequest, nothing_left: None) -> Iterator[Callable[..., an.System]]:
     """Make Systems that one test has for itself: with the placement of its other fixtures, else of the host."""

@@ -39,17 +39,6 @@ TOLERANCE = {"float64": 1e-12, "float32": 2e-5, "float16": 2e-3, "bfloat16": 1.6
 
 
 @pytest.fixture(scope="module")
-def tools() -> None:
-    """Skip where a kernel cannot be compiled."""
-    from cuda.bindings import nvjitlink
-
-    try:
-        nvjitlink.version()
-    except Exception as error:
-        pytest.skip(f"nvJitLink is not installed: {error}")
-
-
-@pytest.fixture(scope="module")
 def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     rig = Rig(tmp_path_factory.mktemp("fake"))
     yield rig

@@ -29,17 +29,6 @@ FORMATS = ("float8_e4m3fn", "float8_e5m2")
 HOPPER, AMPERE = (9, 0), (8, 0)
 
 
-@pytest.fixture(scope="module")
-def tools() -> None:
-    """Skip where a kernel cannot be compiled."""
-    from cuda.bindings import nvjitlink
-
-    try:
-        nvjitlink.version()
-    except Exception as error:
-        pytest.skip(f"nvJitLink is not installed: {error}")
-
-
 @pytest.mark.parametrize("dtype", FORMATS)
 @pytest.mark.parametrize("saturate", [True, False])
 def test_the_encoder_at_every_rounding_boundary(dtype: str, saturate: bool) -> None:

@@ -151,17 +151,6 @@ def test_known_answers_of_philox() -> None:
         assert tuple(int(word[0]) for word in words) == want
 
 
-@pytest.fixture(scope="module")
-def tools() -> None:
-    """Skip where a kernel cannot be compiled."""
-    from cuda.bindings import nvjitlink
-
-    try:
-        nvjitlink.version()
-    except Exception as error:
-        pytest.skip(f"nvJitLink is not installed: {error}")
-
-
 #: What is compiled, for which capability.
 COMPILED = [
     ("gelu_tanh gated, backward, packed", (8, 0)), ("rms", HOPPER), ("layer, backward", (10, 0)), ("rope", HOPPER),

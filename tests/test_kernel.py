@@ -17,13 +17,13 @@ import atomr_native as an
 from atomr_native.system import _has_gpu
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
-nvjitlink = pytest.importorskip("cuda.bindings.nvjitlink", reason="cuda.bindings is not installed")
+pytest.importorskip("cuda.bindings.nvjitlink", reason="cuda.bindings is not installed")
 
-import numba_kernels as kernels  # noqa: E402
+import numba_kernels as kernels
 
-from atomr_native import _kernel_code, _numba  # noqa: E402
-from atomr_native.dtypes import as_dtype  # noqa: E402
-from atomr_native.plan_spec import READ, WRITE  # noqa: E402
+from atomr_native import _kernel_code, _numba
+from atomr_native.dtypes import as_dtype
+from atomr_native.plan_spec import READ, WRITE
 
 GPU = pytest.param(
     "cuda:0", marks=[pytest.mark.gpu, pytest.mark.skipif(not _has_gpu(), reason="no NVIDIA GPU on this machine")]
@@ -34,15 +34,6 @@ GPU = pytest.param(
 def device(request: Any) -> Iterator[an.Device]:
     with an.System(max_restarts=50) as system:
         yield system.device(request.param)
-
-
-@pytest.fixture(scope="module")
-def tools() -> None:
-    """Skip where a kernel cannot be compiled."""
-    try:
-        nvjitlink.version()
-    except Exception as error:
-        pytest.skip(f"nvJitLink is not installed: {error}")
 
 
 def put(device: an.Device, *shape: int, dtype: str = "float32") -> tuple[an.GpuRef, np.ndarray]:

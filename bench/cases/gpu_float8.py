@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from bench.cases._bandwidth import COPY, size, swept
 from bench.cases._common import device
 from bench.cases._gpu import ordinal
 from bench.cuda import peers
@@ -14,11 +14,6 @@ from bench.harness import Case, Setup, Unavailable
 
 __all__ = ["CASES"]
 
-MIB = 2**20
-ROWS, COLUMNS = 8192, 4096  # 64 MiB of bfloat16
-SMALL = 256
-TURNS = 20
-WARM = 3
 #: What is timed: name, options of `quantize`, bytes that are read and written for each element.
 KINDS: tuple[tuple[str, dict[str, Any], float], ...] = (
     ("atomr float8, tensor, scale given", {}, 3.0),
@@ -30,23 +25,7 @@ KINDS: tuple[tuple[str, dict[str, Any], float], ...] = (
     ("atomr float8, blk128", {"scaling": "blk128"}, 3.0),
     ("atomr float8, blk128, transposed", {"scaling": "blk128", "transposed": True}, 4.0),
 )
-COPY, TORCH_COPY, TORCH = "atomr copy", "torch copy_", "torch (x * s).clamp().to(float8_e4m3fn)"
-
-
-def _sample(tell: Callable[[], object], wait: Callable[[], object], turns: int, moved: float) -> Callable[[], float]:
-    """Sample: microseconds in which 64 MiB are read or written, of `turns` calls that move `moved` bytes each."""
-
-    def sample() -> float:
-        for _ in range(WARM):
-            tell()
-        wait()
-        start = time.perf_counter_ns()
-        for _ in range(turns):
-            tell()
-        wait()
-        return (time.perf_counter_ns() - start) / 1e3 / turns * (64 * MIB / moved)
-
-    return sample
+TORCH_COPY, TORCH = "torch copy_", "torch (x * s).clamp().to(float8_e4m3fn)"
 
 
 def _quantize(dev: Any, x: Any, name: str, options: dict[str, Any]) -> tuple[Callable[[], object], Any]:
@@ -85,24 +64,23 @@ def quantize(setup: Setup) -> None:
     just in time it is read twice. The copies move 128 MiB each: `Device.copy`, and `Tensor.copy_`. torch: multiply by a
     scale, clamp, cast, with what that moves counted as if it were one pass, as here with a scale that is given.
     """
-    turns = setup.count(TURNS)
-    rows, columns = (ROWS, COLUMNS) if turns == TURNS else (SMALL, SMALL)
+    turns, (rows, columns) = size(setup)
     elements = rows * columns
     with setup.attempt(COPY):
         dev = device(setup, "process")
         source, target = (dev.zeros((rows, columns), "bfloat16") for _ in range(2))
-        setup.add(COPY, _sample(partial(dev.copy, source, out=target), target.wait, turns, 4.0 * elements))
+        setup.add(COPY, swept(partial(dev.copy, source, out=target), target.wait, turns, 4.0 * elements))
     for name, options, moved in KINDS:
         with setup.attempt(name):
             dev = device(setup, "process")
             x = dev.full((rows, columns), 0.5, "bfloat16")
             tell, last = _quantize(dev, x, name, options)
-            setup.add(name, _sample(tell, last.wait, turns, moved * elements))
+            setup.add(name, swept(tell, last.wait, turns, moved * elements))
     with setup.attempt(TORCH_COPY, kind="peer"):
         setup.need()
         torch = peers.torch(ordinal(setup))
         a, b = (torch.ones((rows, columns), dtype=torch.bfloat16, device="cuda") for _ in range(2))
-        setup.add(TORCH_COPY, _sample(partial(b.copy_, a), torch.cuda.synchronize, turns, 4.0 * elements))
+        setup.add(TORCH_COPY, swept(partial(b.copy_, a), torch.cuda.synchronize, turns, 4.0 * elements))
     with setup.attempt(TORCH, kind="peer"):
         setup.need()
         torch = peers.torch(ordinal(setup))
@@ -111,7 +89,7 @@ def quantize(setup: Setup) -> None:
         def cast() -> object:
             return (y * 2.0).clamp(-448.0, 448.0).to(torch.float8_e4m3fn)
 
-        setup.add(TORCH, _sample(cast, torch.cuda.synchronize, turns, 3.0 * elements))
+        setup.add(TORCH, swept(cast, torch.cuda.synchronize, turns, 3.0 * elements))
     for name, _, _ in KINDS:
         setup.ratio(name, COPY)
     setup.ratio("atomr float8, tensor, scale given", TORCH)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from bench.cases._bandwidth import COPY, size, swept
 from bench.cases._common import device
 from bench.cases._gpu import ordinal
 from bench.cuda import peers
@@ -14,12 +14,6 @@ from bench.harness import Case, Setup, Unavailable
 
 __all__ = ["CASES"]
 
-MIB = 2**20
-ROWS, COLUMNS = 8192, 4096  # 64 MiB of bfloat16
-SMALL = 256
-TURNS = 20
-WARM = 3
-COPY = "atomr copy"
 #: What is timed, with the bytes that it reads and writes for an element of x.
 KINDS = {
     "atomr fused, swiglu": 6.0,
@@ -33,22 +27,6 @@ KINDS = {
 }
 #: Eager PyTorch for the same, with the bytes that one pass would move.
 TORCH = {"torch silu(x) * y": 6.0, "torch layer_norm": 4.0, "torch dropout": 4.0}
-
-
-def _sample(tell: Callable[[], object], wait: Callable[[], object], turns: int, moved: float) -> Callable[[], float]:
-    """Sample: microseconds in which 64 MiB are read or written, of `turns` calls that move `moved` bytes each."""
-
-    def sample() -> float:
-        for _ in range(WARM):
-            tell()
-        wait()
-        start = time.perf_counter_ns()
-        for _ in range(turns):
-            tell()
-        wait()
-        return (time.perf_counter_ns() - start) / 1e3 / turns * (64 * MIB / moved)
-
-    return sample
 
 
 def _request(dev: Any, name: str, shape: tuple[int, int]) -> Any:
@@ -112,25 +90,24 @@ def fused(setup: Setup) -> None:
     20 planned messages, one wait.  Counted is what one pass moves: gradients of weights read more than that.  The copy
     is `Device.copy`.  torch: the same by its eager functions.
     """
-    turns = setup.count(TURNS)
-    shape = (ROWS, COLUMNS) if turns == TURNS else (SMALL, SMALL)
+    turns, shape = size(setup)
     elements = shape[0] * shape[1]
     with setup.attempt(COPY):
         dev = device(setup, "process")
         source, target = (dev.zeros(shape, "bfloat16") for _ in range(2))
-        setup.add(COPY, _sample(partial(dev.copy, source, out=target), target.wait, turns, 4.0 * elements))
+        setup.add(COPY, swept(partial(dev.copy, source, out=target), target.wait, turns, 4.0 * elements))
     for name, moved in KINDS.items():
         with setup.attempt(name):
             dev = device(setup, "process")
             tell, wait = _planned(dev, _request(dev, name, shape))
-            setup.add(name, _sample(tell, wait, turns, moved * elements))
+            setup.add(name, swept(tell, wait, turns, moved * elements))
         setup.ratio(name, COPY)
     for name, moved in TORCH.items():
         with setup.attempt(name, kind="peer"):
             setup.need()
             torch = peers.torch(ordinal(setup))
             call = _torch(torch, name, shape)
-            setup.add(name, _sample(call, torch.cuda.synchronize, turns, moved * elements))
+            setup.add(name, swept(call, torch.cuda.synchronize, turns, moved * elements))
     for name, peer in zip(("swiglu", "layer_norm", "dropout"), TORCH, strict=True):
         setup.ratio(f"atomr fused, {name}", peer)
 
