@@ -103,7 +103,11 @@ def parent_engine(request: pytest.FixtureRequest) -> Iterator[str]:
         pytest.skip("this process uses the GPU's driver")
     if engine == "gpu" and not _has_gpu():
         pytest.skip("no NVIDIA GPU on this machine")
-    with fake_cuda.using({} if engine == "gpu" else request.getfixturevalue("fake_environment")):
+    fake = engine == "fake"
+    with (
+        fake_cuda.using(request.getfixturevalue("fake_environment") if fake else {}),
+        fake_cuda.compiling_here() if fake else contextlib.nullcontext(),
+    ):
         yield engine
 
 

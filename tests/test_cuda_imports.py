@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import gc
 import os
@@ -12,7 +11,6 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
-import fake_cuda
 import numpy as np
 import placements
 import pytest
@@ -40,11 +38,7 @@ def isolation(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def system(parent_engine: str, isolation: Any, nothing_left: None) -> Iterator[an.System]:
-    here = parent_engine == "fake" and isolation == "thread"
-    with (
-        fake_cuda.compiling_here() if here else contextlib.nullcontext(),
-        an.System(isolation=isolation, standby="off", allow_crash=True, within=0.0) as made,
-    ):
+    with an.System(isolation=isolation, standby="off", allow_crash=True, within=0.0) as made:
         yield made
 
 
