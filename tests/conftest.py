@@ -55,6 +55,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in set(dropped)]
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Keep the tests themselves, and what they import, out of the many garbage collections in tests of lifetimes."""
+    gc.collect()
+    gc.freeze()
+
+
 def _is_dropped(item: pytest.Item) -> bool:
     parameters: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
     kinds = {value for value in parameters.values() if isinstance(value, str)}
@@ -133,8 +139,7 @@ def no_leaks() -> Iterator[None]:
         return [now - then for now, then in zip(held(), before, strict=True)]
 
     yield
-    until(lambda: not any(extra()), 3)
-    assert not any(extra())
+    assert until(lambda: not any(extra())), extra()
 
 
 @pytest.fixture(scope="module", params=placements.ALL)

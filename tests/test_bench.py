@@ -199,7 +199,7 @@ def test_a_sample_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatc
         with setup.attempt("good"):
             setup.add("good", lambda: 1.0)
 
-    monkeypatch.setattr(harness, "SAMPLE_SECONDS", 0.05)
+    monkeypatch.setattr(harness, "SAMPLE_SECONDS", 0.5)
     stuck, good = run_case(Case("a", "A", build), Effort.TINY, random.Random(1)).series
     assert stuck.status == "failed"
     assert stuck.reason.startswith("TimeoutError: this took too long")
