@@ -55,12 +55,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in set(dropped)]
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Keep the tests themselves, and what they import, out of the many garbage collections in tests of lifetimes."""
-    gc.collect()
-    gc.freeze()
-
-
 def _is_dropped(item: pytest.Item) -> bool:
     parameters: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
     kinds = {value for value in parameters.values() if isinstance(value, str)}
@@ -77,6 +71,13 @@ def _is_dropped(item: pytest.Item) -> bool:
 def pytest_runtest_teardown(item: pytest.Item) -> None:
     """Drop the arguments of a test before its fixtures end, so that these can look for what is left behind."""
     getattr(item, "funcargs", {}).clear()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def young_garbage() -> None:
+    """Have the many garbage collections in tests of lifetimes look at what the module's own tests made, and no more."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
