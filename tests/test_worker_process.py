@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import pytest
@@ -208,7 +207,13 @@ def run_parent(
 @pytest.mark.parametrize("initialised", [False, True])
 def test_a_killed_parent_takes_its_worker_along(initialised: bool) -> None:
     # A forked child of the parent keeps a copy of the control socket open: only the pidfd tells.
-    fork = "pid = os.fork()\nif pid == 0:\n    os.close(1); time.sleep(60); os._exit(0)\nprint(pid, flush=True)\ntime.sleep(60)"
+    fork = """
+pid = os.fork()
+if pid == 0:
+    os.close(1); time.sleep(60); os._exit(0)
+print(pid, flush=True)
+time.sleep(60)
+"""
     parent = run_parent(then=fork, init=initialised)
     assert parent.stdout is not None
     pid, child = int(parent.stdout.readline()), int(parent.stdout.readline())
