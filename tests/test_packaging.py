@@ -20,6 +20,8 @@ import pytest
 
 from atomr_native.doctor.libraries import PACKAGES
 
+pytestmark = pytest.mark.plain
+
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
