@@ -47,6 +47,27 @@ def parameters(n: int) -> Any:
     return made[()]
 
 
+class TestNumba:
+    """Numba's kernels, which take structs by their address; before the fake driver's, which change the environment."""
+
+    @pytest.fixture(params=["host", GPU])
+    def device(self, request: Any) -> Iterator[an.Device]:
+        pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
+        with an.System() as system:
+            yield system.device(request.param)
+
+    def test_a_struct(self, device: an.Device) -> None:
+        import numba_kernels as kernels
+
+        out = device.zeros(4, "f8")
+        launch = device.kernel(kernels.of_a_struct)[1, 1]
+        for n in (3, -4):
+            launch(out, parameters(n)).result(60)
+            np.testing.assert_array_equal(out.numpy(), [n, 0.5, 1.5, -2])
+        with pytest.raises(an.InvalidRequest, match="holds Python objects"):
+            launch(out, np.zeros((), [("a", "O")])[()])
+
+
 @pytest.fixture(scope="module")
 def cuda_device(cuda_engine: str) -> Iterator[an.Device]:
     with an.System() as system:
@@ -85,27 +106,6 @@ def test_a_struct_that_is_too_large_for_a_message(cuda_engine: str, cuda_device:
 )
 def test_dtypes_in_plans(dtype: np.dtype[Any]) -> None:
     assert record_dtype(_descr(dtype)) == dtype
-
-
-class TestNumba:
-    """Numba's kernels, which take structs by their address."""
-
-    @pytest.fixture(params=["host", GPU])
-    def device(self, request: Any) -> Iterator[an.Device]:
-        pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
-        with an.System() as system:
-            yield system.device(request.param)
-
-    def test_a_struct(self, device: an.Device) -> None:
-        import numba_kernels as kernels
-
-        out = device.zeros(4, "f8")
-        launch = device.kernel(kernels.of_a_struct)[1, 1]
-        for n in (3, -4):
-            launch(out, parameters(n)).result(60)
-            np.testing.assert_array_equal(out.numpy(), [n, 0.5, 1.5, -2])
-        with pytest.raises(an.InvalidRequest, match="holds Python objects"):
-            launch(out, np.zeros((), [("a", "O")])[()])
 
 
 def test_compilation() -> None:
