@@ -143,7 +143,8 @@ class Family:
     def _apply(self, group: list[Cell], child: Cell, failure: int, pause: float | None, error: BaseException) -> None:
         """Restart a group after a pause (seconds), or stop it where there is none."""
         for each in group:
-            each.covered = max(each.covered, each.failures)
+            # The child's own directive is for this failure: it may have been restarted with others, and failed again.
+            each.covered = max(each.covered, failure if each is child and pause is not None else each.failures)
             if pause is None:
                 _log.error("actor %s is stopped after %s of %s", each.path, type(error).__name__, child.path)
                 each._shut(False)
