@@ -21,7 +21,7 @@ SCRATCH = "atomr-kernel-"
 
 _SHIM = Path(__file__).parent / "fake_driver" / "shim.h"
 _FLAGS = (
-    "-std=gnu11", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-U_FORTIFY_SOURCE", "-w", "-shared", "-fPIC",
+    "-std=gnu11", "-ffp-contract=off", "-fno-strict-aliasing", "-U_FORTIFY_SOURCE", "-w", "-shared", "-fPIC",
     "-fsanitize=alignment", "-fsanitize-undefined-trap-on-error",
 )  # fmt: skip
 _KERNEL = re.compile(
@@ -75,8 +75,10 @@ def translate(source: str) -> str:
     return "\n".join(parts)
 
 
-def compile_module(source: str) -> bytes:
+def compile_module(source: str, level: str = "-O1") -> bytes:
     """Compile a CUDA source, and return a shared library with ``fake_kernels`` and a ``launch_<kernel>`` for each.
+
+    `level` says how much gcc optimises.
 
     Raises
     ------
@@ -88,7 +90,7 @@ def compile_module(source: str) -> bytes:
     os.makedirs(scratch, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=SCRATCH, dir=scratch) as folder:
         out = Path(folder) / "module.so"
-        command = ["gcc", *_FLAGS, "-x", "c", "-", "-o", str(out), "-lm"]
+        command = ["gcc", level, *_FLAGS, "-x", "c", "-", "-o", str(out), "-lm"]
         environment = {**os.environ, "TMPDIR": folder}
         done = subprocess.run(
             command, input=translate(source), env=environment, capture_output=True, text=True, check=False
