@@ -17,6 +17,8 @@ from .errors import InvalidRequest, LibraryError, Unsupported
 
 __all__ = ["Program", "compile_program", "toolkit_headers", "version"]
 
+#: No folder can be there: else NVRTC finds headers beside the source, which are no part of the cache's key.
+_FOLDER: Final = "/dev/null/"
 _FILE: Final = "atomr.cu"
 _LOG_CHARACTERS: Final = 4000
 _HINT: Final = "`pip install atomr-native[cu13]` (or [cu12], whichever CUDA the driver has) brings it"
@@ -87,7 +89,7 @@ def _log_of(library: Any, program: Any) -> str:
     """Return the compile log, which quotes the lines that it numbers; shortened."""
     log = b" " * _call("nvrtcGetProgramLogSize", library.nvrtcGetProgramLogSize, program)
     _call("nvrtcGetProgramLog", library.nvrtcGetProgramLog, program, log)
-    text = log.decode(errors="replace").strip("\0 \n")
+    text = log.decode(errors="replace").replace(_FOLDER + _FILE, _FILE).strip("\0 \n")
     return text if len(text) <= _LOG_CHARACTERS else f"{text[:_LOG_CHARACTERS]}... ({len(text)} characters)"
 
 
@@ -102,14 +104,13 @@ def _compile(
     """Return names and code as one value for the cache."""
     library = _library()
     program = _call(
-        "nvrtcCreateProgram", library.nvrtcCreateProgram, source.encode(), _FILE.encode(), len(headers),
+        "nvrtcCreateProgram", library.nvrtcCreateProgram, source.encode(), (_FOLDER + _FILE).encode(), len(headers),
         [text.encode() for _, text in headers], [name.encode() for name, _ in headers],
     )  # fmt: skip
     try:
         for name in names:
             _call("nvrtcAddNameExpression", library.nvrtcAddNameExpression, program, name.encode())
-        # Else NVRTC finds headers in the working directory, which is no part of the cache's key.
-        flags = [f"--gpu-architecture={arch}", "--no-source-include", *options]
+        flags = [f"--gpu-architecture={arch}", *options]
         flags += ["-dlto"] if output == "ltoir" else []
         status = library.nvrtcCompileProgram(program, len(flags), [flag.encode() for flag in flags])[0]
         if int(status):

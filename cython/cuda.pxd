@@ -57,7 +57,7 @@ cdef extern from "cuda_backend.h" nogil:
     CUresult atomr_cuda_open_lane(atomr_cuda *, unsigned lane)
     CUstream atomr_cuda_control(atomr_cuda *)
     CUresult atomr_cuda_error(atomr_cuda *)
-    CUresult atomr_cuda_check(atomr_cuda *)
+    CUresult atomr_cuda_examine(atomr_cuda *)
     CUresult atomr_cuda_beat(atomr_cuda *)
     const atomr_driver *atomr_cuda_driver(const atomr_cuda *)
     CUresult atomr_cuda_enter(atomr_cuda *)

@@ -139,7 +139,10 @@ cdef class CudaBackend(Backend):
         """After an error: should the device have faulted, do about it what this worker does; then go on."""
         cdef bytes raw
         cdef const char *doing
-        if atomr_cuda_check(self.cuda) != CUDA_SUCCESS and self.worker != NULL:
+        cdef CUresult found
+        with nogil:
+            found = atomr_cuda_examine(self.cuda)
+        if found != CUDA_SUCCESS and self.worker != NULL:
             raw = what.encode()
             doing = raw
             with nogil:
@@ -344,6 +347,7 @@ cdef class CudaBackend(Backend):
             with nogil:
                 code = atomr_blas_lt_open(self.cuda, name if name[0] else NULL, &self.blas_lt, &failure)
             if code != ATOMR_OK:
+                self.look("opening cuBLASLt")
                 refuse(code, &failure, "opening cuBLASLt")
         return atomr_blas_lt_library(self.blas_lt).version
 
@@ -407,6 +411,7 @@ cdef class CudaBackend(Backend):
             with nogil:
                 code = atomr_blas_open(self.cuda, name if name[0] else NULL, &self.blas, &failure)
             if code != ATOMR_OK:
+                self.look("opening cuBLAS")
                 refuse(code, &failure, "opening cuBLAS")
             atomr_blas_set_workspace(self.blas, self.borrow(BLAS_WORKSPACE), BLAS_WORKSPACE)
         return atomr_blas_version(self.blas)

@@ -29,9 +29,11 @@ CUresult atomr_cuda_open_lane(atomr_cuda *, unsigned lane);
 CUstream atomr_cuda_stream(atomr_cuda *, unsigned lane);
 /* Of the control thread. */
 CUstream atomr_cuda_control(atomr_cuda *);
-/* The error after which nothing works; CUDA_SUCCESS: none was met.  `check` asks the driver. */
+/* The error after which nothing works; CUDA_SUCCESS: none was met.  `check` asks the driver, which need not look while
+ * nothing runs; `examine` gives the device something to do, and waits for it: a library's error may be a fault's. */
 CUresult atomr_cuda_error(atomr_cuda *);
 CUresult atomr_cuda_check(atomr_cuda *);
+CUresult atomr_cuda_examine(atomr_cuda *);
 /* Have the device write a sign of life into the worker's memory, and wait until it is there. */
 CUresult atomr_cuda_beat(atomr_cuda *);
 

@@ -86,6 +86,7 @@ cdef class Matmul:
             with nogil:
                 code = atomr_matmul_time(self.native, &chosen, &timing, &microseconds, &failure)
             if code != ATOMR_OK:
+                self.backend.look("measuring a matmul")
                 refuse(code, &failure, "measuring a matmul")
             return microseconds
         finally:

@@ -81,10 +81,11 @@ int atomr_matmul_launch(atomr_matmul *p, const cublasLtMatmulAlgo_t *algo, void 
     cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
     for (unsigned i = 0; i < p->n_pointers && status == CUBLAS_STATUS_SUCCESS; i++)
         status = point(p, &p->pointers[i], pointers[p->pointers[i].operand]);
+    /* C that is not read: D, where it may be D; cuBLASLt refuses C at D's address if their types differ. */
+    const void *c = s->c >= 0 ? pointers[s->c] : s->type_c == s->type_d ? pointers[s->d] : NULL;
     if (status == CUBLAS_STATUS_SUCCESS)
-        status = lt->cublasLtMatmul(p->owner->handle, p->desc, alpha, pointers[s->a], p->a, pointers[s->b], p->b, beta,
-                                    pointers[s->c >= 0 ? s->c : s->d], p->c, pointers[s->d], p->d, algo, workspace,
-                                    nbytes, stream);
+        status = lt->cublasLtMatmul(p->owner->handle, p->desc, alpha, pointers[s->a], p->a, pointers[s->b], p->b, beta, c,
+                                    p->c, pointers[s->d], p->d, algo, workspace, nbytes, stream);
     return status == CUBLAS_STATUS_SUCCESS ? ATOMR_OK : atomr_matmul_fail(p, status, "cublasLtMatmul", failure);
 }
 

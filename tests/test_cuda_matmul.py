@@ -227,6 +227,8 @@ def test_gradients_of_two_layers_through_the_epilogues(
         "x": lt.matmul(back.out, p["w1"], trans_b=True),
     }  # fmt: skip
     unit = {"float64": 2.0**-47, "float32": 2.0**-19, "float16": 2.0**-9, "bfloat16": 2.0**-6}[dtype]
+    if cuda_engine == "gpu" and (activation, dtype) == ("gelu", "float32"):
+        unit = 2.0**-17  # the library's tanh
     for name, value in want.items():
         got = found[name].numpy().astype(np.float64)
         # Values that were rounded on the way, and a handful of ReLU's that are nearly 0.

@@ -228,6 +228,7 @@ int cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t o, const void *alpha
     const int status = check(&r.op, &r.a, &r.b, &r.c, &r.d);
     if (status) return status;
     const uint64_t bits = r.A | r.B | r.C | r.D | (r.op.epilogue == 1 ? 0 : r.op.bias | r.op.aux);
+    if (C && C == D && r.c.type != r.d.type) return 7; /* as the library does: in place means of one type */
     if (algo->data[0] <= 256 && algo->data[0] && bits & (algo->data[0] - 1)) return 7;
     if (r.op.on_device) {
         r.alpha_at = (uint64_t)alpha;
