@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -108,7 +107,6 @@ class CudaDevice:
     def __init__(
         self, ordinal: int, uuid: str = "", *, workspace_limit: int = 32 << 20, allow_crash: bool = False
     ) -> None:
-        _configure()
         self.backend = CudaBackend(ordinal, uuid)
         self.facts: dict[str, Any] = self.backend.facts()
         major, minor = self.facts["compute_capability"]
@@ -239,10 +237,6 @@ class CudaDevice:
             self.backend.give_back(address, _SCRATCH)
 
 
-def _configure() -> None:
-    os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")  # a kernel's first launch must not wait for its loading
-
-
 def warm_up() -> None:
     """Initialise the driver and load the libraries, as a standby: what needs no context, and no memory of a device.
 
@@ -251,7 +245,6 @@ def warm_up() -> None:
     Unsupported, LibraryError
         If the driver is missing, or refuses.
     """
-    _configure()
     warm_up_driver(_library("cublasLt"))
     with contextlib.suppress(Unsupported):
         nvrtc.version()

@@ -6,6 +6,7 @@ to say: its heuristic refuses when the plan is made.
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
 
 from ..._matmul_scales import BLOCK
@@ -146,6 +147,10 @@ def check_rules(
     elif k == 1 and epilogue in ("bgrada", "bgradb") and 0 < version < 120304:
         raise Unsupported(
             f"K=1 with epilogue {epilogue!r} needs cuBLASLt 12.3.4 (120304); this is {version}; pad K with zeros"
+        )
+    elif epilogue in ("bgrada", "bgradb") and (count := math.prod(operands["out"][1][:-2])) > 1:
+        raise Unsupported(  # seen with 13.1 on Hopper; one matrix is summed whatever alpha is
+            f"epilogue {epilogue!r} with a batch of {count}: cuBLASLt leaves its sums 0 where alpha is 0"
         )
     elif dtype in FLOAT8:
         _check_float8(spec, dtypes, k, arch)
