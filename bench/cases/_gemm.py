@@ -23,13 +23,8 @@ __all__ = [
     "add_atomr",
     "add_cupy",
     "add_torch",
-    "atomr_operands",
     "on_atomr",
-    "on_torch",
-    "planned",
     "scaled_mm",
-    "small",
-    "torch_operands",
 ]
 
 #: Time that a sample is to take, and calls in it.
@@ -94,7 +89,7 @@ class Product:
         return int(max(_FEWEST, min(_MOST, _SPAN_US / each)))
 
 
-def small(setup: Setup, product: Product) -> Product:
+def _small(setup: Setup, product: Product) -> Product:
     """Return the product that is run: of small extents in a quick run, which then only says that it works."""
     if setup.effort is Effort.FULL:
         return product
@@ -153,7 +148,7 @@ def on_atomr(dev: Any, shape: tuple[int, int], dtype: str) -> Any:
     return matrix
 
 
-def atomr_operands(setup: Setup, product: Product) -> tuple[Any, Any]:
+def _atomr_operands(setup: Setup, product: Product) -> tuple[Any, Any]:
     """The operands of a product; made once a case."""
     dev = device(setup, "process")
 
@@ -165,7 +160,7 @@ def atomr_operands(setup: Setup, product: Product) -> tuple[Any, Any]:
     return found
 
 
-def planned(dev: Any, options: Mapping[str, Any]) -> tuple[Callable[[], object], Callable[[], object], str]:
+def _planned(dev: Any, options: Mapping[str, Any]) -> tuple[Callable[[], object], Callable[[], object], str]:
     """Return what sends a planned matmul, what waits for it, and what is to be known of its plan.
 
     Outputs are allocated; handles go by position.
@@ -200,22 +195,22 @@ def add_atomr(
     """
     with setup.attempt(name):
         dev = device(setup, "process")
-        one = small(setup, product)
-        a, b = atomr_operands(setup, one)
+        one = _small(setup, product)
+        a, b = _atomr_operands(setup, one)
         given = {"a": a, "b": b, "trans_b": one.turned, **options, **make(dev, one)}
         if one.kind == "tf32":
             given["compute"] = "tf32"
         if one.dtype == "float8_e4m3fn":
             given.setdefault("a_scale", dev.full((), 1.0))
             given.setdefault("b_scale", dev.full((), 1.0))
-        tell, wait, remark = planned(dev, given)
+        tell, wait, remark = _planned(dev, given)
         setup.add(name, _sample(setup, one, tell, wait, _nothing), flops=one.flops, remark=remark)
 
 
 # ---------------------------------------------------------------------------------------------- peers
 
 
-def on_torch(torch: Any, shape: tuple[int, int], dtype: str) -> Any:
+def _on_torch(torch: Any, shape: tuple[int, int], dtype: str) -> Any:
     """The same matrix as a tensor."""
     block = torch.from_numpy(_block(*shape)).to("cuda")
     wide = getattr(torch, "bfloat16" if dtype == "float8_e4m3fn" else dtype)
@@ -223,11 +218,11 @@ def on_torch(torch: Any, shape: tuple[int, int], dtype: str) -> Any:
     return whole.to(getattr(torch, dtype))
 
 
-def torch_operands(setup: Setup, torch: Any, product: Product) -> tuple[Any, Any]:
+def _torch_operands(setup: Setup, torch: Any, product: Product) -> tuple[Any, Any]:
     """The operands of a product as tensors, the second one as (K, N), a view where it is turned; made once a case."""
 
     def make() -> tuple[Any, Any]:
-        a, b = (on_torch(torch, shape, product.dtype) for shape in product.shapes)
+        a, b = (_on_torch(torch, shape, product.dtype) for shape in product.shapes)
         return a, (b.t() if product.turned else b)
 
     found: tuple[Any, Any] = setup.shared(("torch", product), lambda: nullcontext(make()))
@@ -276,10 +271,12 @@ def add_torch(
     with setup.attempt(name, kind="peer"):
         setup.need()
         torch = peers.torch(ordinal(setup))
-        one = small(setup, product)
+        one = _small(setup, product)
         before = _torch_precision(torch, one.kind)
+        if before is not _nothing:
+            setup.stack.callback(_torch_precision(torch, "float32"))
         try:
-            call = (make or _torch_call)(torch, one, *torch_operands(setup, torch, one))
+            call = (make or _torch_call)(torch, one, *_torch_operands(setup, torch, one))
             before()
             call()
             torch.cuda.synchronize()
@@ -293,7 +290,7 @@ def add_cupy(setup: Setup, name: str, product: Product) -> None:
     with setup.attempt(name, kind="peer"):
         setup.need()
         cupy = peers.cupy(ordinal(setup))
-        one = small(setup, product)
+        one = _small(setup, product)
         wait = cupy.cuda.Device(ordinal(setup)).synchronize
         try:
             a, b = (_on_cupy(cupy, shape, one.dtype) for shape in one.shapes)

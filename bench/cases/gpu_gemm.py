@@ -64,7 +64,8 @@ def bfloat16(setup: Setup) -> None:
     """Time per product in bfloat16, sums in float32: N x N by N x N, and M x N x K with weights as (N, K).
 
     Planned messages, and ``torch.mm(out=)``: as many of both as take about 2.5 ms (2 at least), one wait, the same
-    operands again and again, standard normal. *tuned*: ``tune=True``. The means are geometric ones.
+    operands again and again, standard normal. *tuned*: ``tune=True``, and what it found. The means are geometric ones;
+    torch is as it comes.
     """
     _dense(setup, "bfloat16", layers=True)
 
