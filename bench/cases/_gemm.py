@@ -1,16 +1,18 @@
 """What the cases of matrix products share: operands, the product as each library is asked for it, and its samples.
 
 Operands are the same standard normal numbers for everybody, since the clock of a busy GPU depends on them: a block of
-rows that repeats.  Each library has its own copy, and uses one set of operands again and again.
+rows that repeats.  Each library has its own copies: as many sets as do not fit into the L2 cache together, which calls
+take in turn, as they would in a program whose weights are in memory.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import cycle, islice
 from typing import Any
 
 from bench.cases._common import device
@@ -36,6 +38,9 @@ _LEAST_US = 4.0
 _RATES = {"bfloat16": 700.0, "float16": 700.0, "float8_e4m3fn": 1300.0, "tf32": 350.0, "float32": 50.0, "float64": 55.0}
 _BYTES = 4e6
 _QUICK_EXTENT = 128
+#: Bytes that the sets of operands have together, which is more than an L2 cache, and how many there are at most.
+_CACHE = 128 << 20
+_SETS = 16
 #: Numbers in the block of rows that repeats.
 _TILE = 1 << 20
 _BUILD_SECONDS = 80.0
@@ -81,11 +86,15 @@ class Product:
         return (self.m, self.k), ((self.n, self.k) if self.turned else (self.k, self.n))
 
     @property
+    def nbytes(self) -> int:
+        """Bytes of operands and product."""
+        size = {"float64": 8, "float32": 4, "float8_e4m3fn": 1}.get(self.dtype, 2)
+        return size * (self.m * self.k + self.k * self.n + self.m * self.n)
+
+    @property
     def turns(self) -> int:
         """Calls in a sample."""
-        size = {"float64": 8, "float32": 4, "float8_e4m3fn": 1}.get(self.dtype, 2)
-        moved = size * (self.m * self.k + self.k * self.n + self.m * self.n)
-        each = max(_LEAST_US, self.flops / _RATES[self.kind] / 1e6, moved / _BYTES)
+        each = max(_LEAST_US, self.flops / _RATES[self.kind] / 1e6, self.nbytes / _BYTES)
         return int(max(_FEWEST, min(_MOST, _SPAN_US / each)))
 
 
@@ -95,6 +104,11 @@ def _small(setup: Setup, product: Product) -> Product:
         return product
     m, n, k = (min(extent, _QUICK_EXTENT) for extent in (product.m, product.n, product.k))
     return Product(m, n, 4 * k if product.dtype == "float8_e4m3fn" else k, product.kind, product.turned)
+
+
+def _sets(setup: Setup, product: Product) -> int:
+    """Return how many sets of operands there are."""
+    return min(_SETS, -(-_CACHE // product.nbytes)) if setup.effort is Effort.FULL else 2
 
 
 @cache
@@ -111,21 +125,27 @@ def _block(rows: int, columns: int) -> Any:
 
 
 def _sample(
-    setup: Setup, product: Product, call: Callable[[], object], wait: Callable[[], object], before: Callable[[], object]
+    setup: Setup,
+    product: Product,
+    calls: Sequence[Callable[[], object]],
+    waits: Sequence[Callable[[], object]],
+    before: Callable[[], object],
 ) -> Sample:
-    """Sample: microseconds for each of several calls that are waited for together."""
+    """Sample: microseconds for each of several calls, taken in turn; only the last one is waited for."""
     turns = product.turns if setup.effort is Effort.FULL else 2
     warm = 1 + min(turns // 4, 10)
+    ready, done = (waits[(count - 1) % len(waits)] for count in (warm, warm + turns))
 
     def sample() -> float:
         before()
-        for _ in range(warm):
+        turn = cycle(calls)
+        for call in islice(turn, warm):
             call()
-        wait()
+        ready()
         start = time.perf_counter_ns()
-        for _ in range(turns):
+        for call in islice(turn, turns):
             call()
-        wait()
+        done()
         return (time.perf_counter_ns() - start) / 1e3 / turns
 
     return sample
@@ -148,37 +168,44 @@ def on_atomr(dev: Any, shape: tuple[int, int], dtype: str) -> Any:
     return matrix
 
 
-def _atomr_operands(setup: Setup, product: Product) -> tuple[Any, Any]:
-    """The operands of a product; made once a case."""
+def _atomr_operands(setup: Setup, product: Product) -> list[tuple[Any, Any]]:
+    """The sets of operands of a product; made once a case."""
     dev = device(setup, "process")
 
-    def make() -> tuple[Any, Any]:
-        a, b = (on_atomr(dev, shape, product.dtype) for shape in product.shapes)
-        return a, b
+    def make() -> list[tuple[Any, Any]]:
+        first, second = product.shapes
+        sets = range(_sets(setup, product))
+        return [(on_atomr(dev, first, product.dtype), on_atomr(dev, second, product.dtype)) for _ in sets]
 
-    found: tuple[Any, Any] = setup.shared(("atomr", product), lambda: nullcontext(make()))
+    found: list[tuple[Any, Any]] = setup.shared(("atomr", product), lambda: nullcontext(make()))
     return found
 
 
-def _planned(dev: Any, options: Mapping[str, Any]) -> tuple[Callable[[], object], Callable[[], object], str]:
-    """Return what sends a planned matmul, what waits for it, and what is to be known of its plan.
+def _planned(
+    dev: Any, operands: Sequence[tuple[Any, Any]], options: Mapping[str, Any]
+) -> tuple[list[Callable[[], object]], list[Callable[[], object]], str]:
+    """Return what sends a planned matmul for each set of operands, what waits for it, and remarks on the plan.
 
     Outputs are allocated; handles go by position.
     """
     from atomr_native import MatmulRequest, Unsupported
     from atomr_native.blas_lt import matmul_shape
 
-    shape = matmul_shape(MatmulRequest(**options))
+    given = {"a": operands[0][0], "b": operands[0][1], **options}
+    shape = matmul_shape(MatmulRequest(**given))
     fresh = {"out": shape.out, "aux": shape.aux, "bias_grad": shape.bias_grad}
-    outputs = {name: dev.empty(*made) for name, made in fresh.items() if made is not None and name not in options}
     try:
-        plan = dev.blas_lt.plan(**options).wait(_BUILD_SECONDS)
+        plan = dev.blas_lt.plan(**given).wait(_BUILD_SECONDS)
     except Unsupported as error:
         raise Unavailable(str(error)) from error
-    operands = {**options, **outputs}
-    refs = [operands[name] for name in plan.signature.operands]
-    remark = "; ".join(filter(None, [*plan.notes, plan.tuning]))
-    return partial(plan.tell, *refs), outputs["out"].wait, remark
+    calls: list[Callable[[], object]] = []
+    waits: list[Callable[[], object]] = []
+    for a, b in operands:
+        outputs = {name: dev.empty(*made) for name, made in fresh.items() if made is not None and name not in given}
+        refs = {**given, "a": a, "b": b, **outputs}
+        calls.append(partial(plan.tell, *(refs[name] for name in plan.signature.operands)))
+        waits.append(outputs["out"].wait)
+    return calls, waits, "; ".join(filter(None, [*plan.notes, plan.tuning]))
 
 
 def add_atomr(
@@ -196,15 +223,14 @@ def add_atomr(
     with setup.attempt(name):
         dev = device(setup, "process")
         one = _small(setup, product)
-        a, b = _atomr_operands(setup, one)
-        given = {"a": a, "b": b, "trans_b": one.turned, **options, **make(dev, one)}
+        given = {"trans_b": one.turned, **options, **make(dev, one)}
         if one.kind == "tf32":
             given["compute"] = "tf32"
         if one.dtype == "float8_e4m3fn":
             given.setdefault("a_scale", dev.full((), 1.0))
             given.setdefault("b_scale", dev.full((), 1.0))
-        tell, wait, remark = _planned(dev, given)
-        setup.add(name, _sample(setup, one, tell, wait, _nothing), flops=one.flops, remark=remark)
+        calls, waits, remark = _planned(dev, _atomr_operands(setup, one), given)
+        setup.add(name, _sample(setup, one, calls, waits, _nothing), flops=one.flops, remark=remark)
 
 
 # ---------------------------------------------------------------------------------------------- peers
@@ -218,14 +244,17 @@ def _on_torch(torch: Any, shape: tuple[int, int], dtype: str) -> Any:
     return whole.to(getattr(torch, dtype))
 
 
-def _torch_operands(setup: Setup, torch: Any, product: Product) -> tuple[Any, Any]:
-    """The operands of a product as tensors, the second one as (K, N), a view where it is turned; made once a case."""
+def _torch_operands(setup: Setup, torch: Any, product: Product) -> list[tuple[Any, Any]]:
+    """The same sets as tensors, the second one as (K, N), a view where it is turned; made once a case."""
 
-    def make() -> tuple[Any, Any]:
+    def pair() -> tuple[Any, Any]:
         a, b = (_on_torch(torch, shape, product.dtype) for shape in product.shapes)
         return a, (b.t() if product.turned else b)
 
-    found: tuple[Any, Any] = setup.shared(("torch", product), lambda: nullcontext(make()))
+    def make() -> list[tuple[Any, Any]]:
+        return [pair() for _ in range(_sets(setup, product))]
+
+    found: list[tuple[Any, Any]] = setup.shared(("torch", product), lambda: nullcontext(make()))
     return found
 
 
@@ -266,7 +295,7 @@ def add_torch(
 ) -> None:
     """Add torch's product, ``mm`` or ``_scaled_mm`` with ``out=``, or the call that `make` returns.
 
-    `make` gets torch, the product that is run, and its operands.  What torch refuses is a gap in the table.
+    `make` gets torch, the product that is run, and a set of operands.  What torch refuses is a gap in the table.
     """
     with setup.attempt(name, kind="peer"):
         setup.need()
@@ -276,13 +305,13 @@ def add_torch(
         if before is not _nothing:
             setup.stack.callback(_torch_precision(torch, "float32"))
         try:
-            call = (make or _torch_call)(torch, one, *_torch_operands(setup, torch, one))
+            calls = [(make or _torch_call)(torch, one, a, b) for a, b in _torch_operands(setup, torch, one)]
             before()
-            call()
+            calls[0]()
             torch.cuda.synchronize()
         except Exception as error:
             raise Unavailable(f"torch refuses it: {describe(error)}") from error
-        setup.add(name, _sample(setup, one, call, torch.cuda.synchronize, before), flops=one.flops)
+        setup.add(name, _sample(setup, one, calls, [torch.cuda.synchronize], before), flops=one.flops)
 
 
 def add_cupy(setup: Setup, name: str, product: Product) -> None:
@@ -293,13 +322,18 @@ def add_cupy(setup: Setup, name: str, product: Product) -> None:
         one = _small(setup, product)
         wait = cupy.cuda.Device(ordinal(setup)).synchronize
         try:
-            a, b = (_on_cupy(cupy, shape, one.dtype) for shape in one.shapes)
-            call = partial(cupy.matmul, a, b.T if one.turned else b, out=cupy.empty((one.m, one.n), one.out))
-            call()
+            calls = [_cupy_call(cupy, one) for _ in range(_sets(setup, one))]
+            calls[0]()
             wait()
         except Exception as error:
             raise Unavailable(f"CuPy refuses it: {describe(error)}") from error
-        setup.add(name, _sample(setup, one, call, wait, _nothing), flops=one.flops)
+        setup.add(name, _sample(setup, one, calls, [wait], _nothing), flops=one.flops)
+
+
+def _cupy_call(cupy: Any, product: Product) -> Callable[[], object]:
+    a, b = (_on_cupy(cupy, shape, product.dtype) for shape in product.shapes)
+    out = cupy.empty((product.m, product.n), product.out)
+    return partial(cupy.matmul, a, b.T if product.turned else b, out=out)
 
 
 def _on_cupy(cupy: Any, shape: tuple[int, int], dtype: str) -> Any:

@@ -63,9 +63,9 @@ def _dense(setup: Setup, kind: str, *, layers: bool, cupy: Sequence[int] = ()) -
 def bfloat16(setup: Setup) -> None:
     """Time per product in bfloat16, sums in float32: N x N by N x N, and M x N x K with weights as (N, K).
 
-    Planned messages, and ``torch.mm(out=)``: as many of both as take about 2.5 ms (2 at least), one wait, the same
-    operands again and again, standard normal. *tuned*: ``tune=True``, and what it found. The means are geometric ones;
-    torch is as it comes.
+    Planned messages, and ``torch.mm(out=)``, as it comes: as many of both as take about 2.5 ms (2 at least), one wait.
+    Operands are standard normal numbers, taken in turn from sets that together are larger than the L2 cache (16 at
+    most). *tuned*: ``tune=True``, and what it found. The means are geometric ones.
     """
     _dense(setup, "bfloat16", layers=True)
 
