@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from bench.cases.gpu_gemm import LARGE
+from bench.cases.gpu_gemm_epilogues import EPILOGUES, SHAPES, name_of
+
 __all__ = ["BARS", "Bar", "Verdict", "judge"]
 
 
@@ -34,6 +37,7 @@ class Verdict:
 
 
 _PLACES = ("process", "thread")
+_GEMMS = ("bfloat16", "float16", "float8")
 
 BARS: tuple[Bar, ...] = (
     *(Bar(f"planned tell, lane awake, {p}", "tell", f"atomr {p}, lane awake", 0.2, "us") for p in _PLACES),
@@ -88,6 +92,35 @@ BARS: tuple[Bar, ...] = (
         for p in _PLACES
     ),
     *(Bar(f"allocate + free, {p}", "gpu_alloc", f"atomr empty + del, 1 MiB, {p}", 0.3, "us") for p in _PLACES),
+    *(
+        Bar(f"{kind} {n}, over torch", f"gpu_gemm_{kind}", f"atomr, {kind} {n}", 1.02, "x", under=f"torch, {kind} {n}")
+        for kind in _GEMMS
+        for n in LARGE
+    ),
+    *(
+        Bar(
+            f"{kind}, {who}, geometric mean, over torch",
+            f"gpu_gemm_{kind}",
+            f"{who}, mean of 1024 to 16384",
+            limit,
+            "x",
+            under="torch, mean of 1024 to 16384",
+        )
+        for who, limit in (("atomr", 1.0), ("atomr tuned", 0.971))
+        for kind in _GEMMS
+    ),
+    *(
+        Bar(
+            f"epilogue {epilogue}, {product.label}, over the plain product",
+            "gpu_gemm_epilogues",
+            name_of(epilogue, product),
+            1.03,
+            "x",
+            under=name_of("default", product),
+        )
+        for product in SHAPES
+        for epilogue in EPILOGUES
+    ),
     *(
         Bar(f"eager loop, memory {what}, {p}", "gpu_eager", f"atomr {p}: {what}", 1.0, "x", under=f"torch: {what}")
         for what in ("reserved", "held")
