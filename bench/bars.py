@@ -128,13 +128,14 @@ BARS: tuple[Bar, ...] = (
     ),
     *(
         Bar(
-            f"{what}: death known to first good answer",
+            f"{what}: death known to first good answer, {standby} standby",
             "gpu_restart",
-            f"atomr {what}, warm standby: known to answer",
-            600.0,
+            f"atomr {what}, {standby} standby: known to answer",
+            limit,
             "ms",
         )
         for what in ("kill", "GPU fault")
+        for standby, limit in (("warm", 600.0), ("hot", 150.0))
     ),
 )
 

@@ -24,7 +24,7 @@ from .proof import prove
 from .target import Target
 from .tuning import Tuner
 
-__all__ = ["CudaDevice", "warm_up"]
+__all__ = ["CudaDevice", "heat_up", "warm_up"]
 
 _log = logging.getLogger("atomr_native.worker")
 
@@ -95,6 +95,8 @@ class CudaDevice:
         Bytes of workspace that a plan may want.
     allow_crash : bool
         Whether plans that make the GPU fault can be built, for tests.
+    backend : CudaBackend, optional
+        Of this device, as a hot standby has it ready.
 
     Raises
     ------
@@ -105,9 +107,15 @@ class CudaDevice:
     """
 
     def __init__(
-        self, ordinal: int, uuid: str = "", *, workspace_limit: int = 32 << 20, allow_crash: bool = False
+        self,
+        ordinal: int,
+        uuid: str = "",
+        *,
+        workspace_limit: int = 32 << 20,
+        allow_crash: bool = False,
+        backend: CudaBackend | None = None,
     ) -> None:
-        self.backend = CudaBackend(ordinal, uuid)
+        self.backend = CudaBackend(ordinal, uuid) if backend is None else backend
         self.facts: dict[str, Any] = self.backend.facts()
         major, minor = self.facts["compute_capability"]
         self.target = Target(f"sm_{major}{minor}{'a' if major == 9 else ''}", self.facts["multiprocessors"])
@@ -248,6 +256,20 @@ def warm_up() -> None:
     warm_up_driver(_library("cublasLt"))
     with contextlib.suppress(Unsupported):
         nvrtc.version()
+
+
+def heat_up(ordinal: int, uuid: str) -> CudaBackend:
+    """Make the context of a device and the handle of cuBLASLt, as a hot standby.  Takes device memory.
+
+    Raises
+    ------
+    Unsupported, LibraryError, OutOfMemory, DeviceLost
+        See `CudaBackend`.
+    """
+    backend = CudaBackend(ordinal, uuid)
+    with contextlib.suppress(Unsupported, LibraryError):  # what is missing is told when it is needed
+        backend.open_blas_lt(_library("cublasLt"))
+    return backend
 
 
 def _library(name: str) -> str:
