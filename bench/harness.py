@@ -43,6 +43,7 @@ T = TypeVar("T")
 
 CONFIDENCE = 0.95
 FULL_ROUNDS = 51
+FEWEST = 3  # rounds, also where the time is used up: a median and how far it strays
 SAMPLE_SECONDS = 60.0
 BUILD_SECONDS = 90.0  # of whatever a contender needs
 
@@ -315,8 +316,9 @@ def run_case(
 
     Garbage is collected before each round and the collector stays on, as it is for users; what exists before the first
     round is left out of it.  A contender that raises, or that takes more than a minute for a sample, is marked as
-    failed and leaves the later rounds; the others go on.  After `seconds`, no further round begins.  A case that
-    cannot be built, or ended, gets a failed series of its own name.
+    failed and leaves the later rounds; the others go on.  After `seconds`, and
+    `FEWEST` rounds, no further round begins.  A case that cannot be built, or ended, gets a failed series of its own
+    name.
     """
     full = case.rounds if case.rounds and effort is Effort.FULL else effort.rounds
     rounds = full if rounds is None else min(rounds, case.rounds) if case.rounds else rounds
@@ -331,7 +333,7 @@ def run_case(
             before = machine.CpuTimes.now()
             for done in _rounds(setup, rounds, rng):
                 progress(done, rounds)
-                if time.monotonic() - began > seconds:
+                if done >= FEWEST and time.monotonic() - began > seconds:
                     break
             other = machine.other_cpu(before, machine.CpuTimes.now())
     except Exception as error:

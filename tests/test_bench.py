@@ -212,7 +212,8 @@ def test_rounds_of_a_case_and_of_the_command_line() -> None:
     usual, few = Case("a", "A", build), Case("b", "B", build, rounds=15)
     assert [count(usual, Effort.FULL), count(few, Effort.FULL), count(few, Effort.QUICK)] == [51, 15, 7]
     assert [count(usual, Effort.FULL, 60), count(few, Effort.FULL, 60), count(few, Effort.QUICK, 2)] == [60, 15, 2]
-    assert count(usual, Effort.FULL, seconds=0.0) == 0  # the round that warms up is always run
+    assert count(usual, Effort.FULL, seconds=0.0) == 3
+    assert count(usual, Effort.FULL, 2, seconds=0.0) == 2
 
 
 def test_a_sample_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
