@@ -11,6 +11,10 @@ INSTALL := $(PIP) install --no-build-isolation --editable
 NATIVE := $(wildcard cython/*.pyx cython/*.pxd cython/*.pxi cython/*.c cython/*.h)
 SANITIZERS ?= address undefined thread
 ARGS ?=
+# Processes that share the tests: each takes the next half of what the slowest has left. One where there is a GPU, which
+# the tests fill, break and measure; more than four only wait for each other.
+JOBS ?= $(if $(wildcard /dev/nvidia0),1,$(shell n=$$(nproc) && echo $$((n < 4 ? n : 4))))
+PYTEST = $(BIN)/python -m pytest -q $(if $(filter-out 1,$(JOBS)),-n $(JOBS) --dist worksteal)
 # More extras of the package for the virtual environment, as in: make test EXTRAS=cu13
 EXTRAS ?=
 comma := ,
@@ -21,10 +25,11 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: FORCE help demo test test-all chaos bench doctor lint format typecheck sanitize dist clean install check-machine
+.PHONY: $(SANITIZERS:%=sanitize-%)
 
 help:
 	@echo 'make demo       train a network by messages, kill its worker half-way, go on'
-	@echo 'make test       run the tests (test-all: the slow ones too)'
+	@echo 'make test       run the tests (test-all: the slow ones too), in JOBS=$(JOBS) processes'
 	@echo 'make doctor     say what works on this machine'
 	@echo 'make lint | format | typecheck | sanitize'
 	@echo 'make bench | chaos'
@@ -40,10 +45,10 @@ doctor: $(VENV)/.installed
 	@$(BIN)/python -m atomr_native doctor $(ARGS)
 
 test: $(VENV)/.installed
-	@$(BIN)/python -m pytest -q -m 'not slow' $(ARGS)
+	@$(PYTEST) -m 'not slow' $(ARGS)
 
 test-all: $(VENV)/.installed
-	@$(BIN)/python -m pytest -q $(ARGS)
+	@$(PYTEST) $(ARGS)
 
 chaos: $(VENV)/.installed
 	@ATOMR_NATIVE_CHAOS=long $(BIN)/python -m pytest -q -m chaos --timeout=0 $(ARGS)
@@ -66,9 +71,10 @@ typecheck: $(VENV)/.dev
 	@$(BIN)/mypy
 
 # The native core's own tests, in C and without Python, once under each sanitizer.
-sanitize:
-	@set -e; for sanitizer in $(SANITIZERS); do \
-		$(MAKE) --no-print-directory --silent -C tests/native check SAN=$$sanitizer; done
+sanitize: $(SANITIZERS:%=sanitize-%)
+
+$(SANITIZERS:%=sanitize-%): sanitize-%:
+	@$(MAKE) --no-print-directory --silent -C tests/native check SAN=$*
 
 dist: $(VENV)/.dev
 	@rm -rf dist

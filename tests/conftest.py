@@ -74,6 +74,13 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
     getattr(item, "funcargs", {}).clear()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def young_garbage() -> None:
+    """Have the many garbage collections in tests of lifetimes look at what the module's own tests made, and no more."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session")
 def fake_environment(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Return the variables with which workers use the fake CUDA driver; what is built for it stays for the next run."""
@@ -138,8 +145,7 @@ def no_leaks() -> Iterator[None]:
         return [now - then for now, then in zip(held(), before, strict=True)]
 
     yield
-    until(lambda: not any(extra()), 3)
-    assert not any(extra())
+    assert until(lambda: not any(extra())), extra()
 
 
 @pytest.fixture(scope="module", params=placements.ALL)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -139,13 +138,11 @@ def test_kill_cancels_what_is_at_work(system: an.System) -> None:
     ref = system.spawn(Run, notes)
     at_work, waiting = ref.ask(lambda _: sleep()), ref.ask(lambda _: 1)
     eventually(lambda: ref.stats()["processed"] == 1)
-    began = time.monotonic()
     ref.kill()
     for answer in (at_work, waiting):
         with pytest.raises(an.ActorStopped):
             answer.result(10)
     assert ref.join(10)
-    assert time.monotonic() - began < 30
     assert notes == ["pre_start", "cancelled", "post_stop"]
 
 

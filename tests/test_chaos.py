@@ -38,8 +38,6 @@ def test_chaos(device: an.Device) -> None:
         kills += 1
 
     senders = run_chaos(device, harm)
-    assert sum(len(sender.sent) + sender.told for sender in senders) > 300
-    assert device.generation > 3
     assert kills >= device.generation - 1 - sum(sender.runs for sender in senders)
 
 
@@ -64,7 +62,5 @@ def test_chaos_on_cuda(cuda_engine: str, nothing_left: None, monkeypatch: pytest
                 device.inject_fault(how)
 
         senders = run_chaos(device, harm)
-        assert sum(len(sender.sent) + sender.told for sender in senders) > 100
-        assert device.generation > 3
         assert harms >= device.generation - 1 - sum(sender.runs for sender in senders)
         assert device.stats()["state"] == "open"

@@ -12,6 +12,8 @@ from scripts import environment
 import atomr_native as an
 from atomr_native.__main__ import main
 
+pytestmark = pytest.mark.plain
+
 LOOK = ("top", "--json")  # the quickest that writes something
 COMMAND = f"{sys.executable} -m atomr_native {' '.join(LOOK)}"
 

@@ -68,7 +68,7 @@ def test_many_threads_ask_at_once(adopted: bool) -> None:
 
         for future in [pool.submit(ask, 1000 * n) for n in range(8)]:
             future.result(30)
-        serving.result(5)
+        serving.result(30)
         stop.set()
 
 
@@ -87,12 +87,12 @@ def test_answers_in_any_order_and_the_reader_asks_for_itself() -> None:
         results: list[Any] = []
         # A callback that asks again, from inside the reading: must not deadlock.
         first.add_done_callback(lambda f: results.append(f.result().fields["x"]))
-        assert peer.client.request("echo", x=2, timeout=5).fields == {"x": 2}
+        assert peer.client.request("echo", x=2, timeout=30).fields == {"x": 2}
         while not (first.done() and second.done()):
             peer.client.on_readable()
         assert second.result().fields == {"x": 1}
         assert results == [0]
-        serving.result(5)
+        serving.result(30)
 
 
 def test_a_callback_may_ask() -> None:
@@ -101,12 +101,12 @@ def test_a_callback_may_ask() -> None:
         peer.client.adopt()
         nested: list[Any] = []
         future = peer.client.submit("echo", x=0)
-        future.add_done_callback(lambda _: nested.append(peer.client.request("echo", x=1, timeout=5).fields["x"]))
+        future.add_done_callback(lambda _: nested.append(peer.client.request("echo", x=1, timeout=30).fields["x"]))
         while not nested:
             select.select([peer.client.fileno()], [], [], 1)
             peer.client.on_readable()
         assert nested == [1]
-        serving.result(5)
+        serving.result(30)
 
 
 def test_timeout_then_late_answer_leaks_nothing(caplog: pytest.LogCaptureFixture) -> None:
@@ -153,9 +153,9 @@ def test_every_waiter_learns_that_the_worker_is_gone(how: str) -> None:
             raw(peer.sock, b"x" * 16)
         for item in waiting:
             with pytest.raises(WorkerGone, match="closed" if how == "close" else "malformed"):
-                item.result(5)
+                item.result(30)
         with pytest.raises(WorkerGone):
-            future.result(5)
+            future.result(30)
         assert peer.client.gone is not None
         assert not peer.client.on_readable()
         with pytest.raises(WorkerGone):
@@ -171,7 +171,7 @@ def test_close_wakes_waiters_and_is_idempotent() -> None:
         peer.client.close()
         for item in waiting:
             with pytest.raises(WorkerGone):
-                item.result(5)
+                item.result(30)
         assert peer.client.fileno() == -1
 
 
@@ -206,8 +206,8 @@ def test_a_bad_descriptor_is_the_callers_error_only() -> None:
         with pytest.raises(OSError, match="Bad file"):
             peer.client.request("x", fds=(1_000_000,))
         serving = pool.submit(echo, peer, 1)
-        assert peer.client.request("x", x=1, timeout=5).fields == {"x": 1}
-        serving.result(5)
+        assert peer.client.request("x", x=1, timeout=30).fields == {"x": 1}
+        serving.result(30)
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
@@ -228,5 +228,5 @@ def test_abandon_in_a_forked_child() -> None:
                 os._exit(2)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
         serving = pool.submit(echo, peer, 1)
-        assert peer.client.request("x", x=1, timeout=5).fields == {"x": 1}
-        serving.result(5)
+        assert peer.client.request("x", x=1, timeout=30).fields == {"x": 1}
+        serving.result(30)

@@ -23,6 +23,8 @@ from atomr_native._lib import dlpack
 from atomr_native.dtypes import DTYPES
 from atomr_native.plan_spec import READ
 
+pytestmark = pytest.mark.plain
+
 VIEWS: list[Callable[[Any], Any]] = [lambda x: x, lambda x: x.T, lambda x: x[1:, ::2], lambda x: x[2, 1:2]]
 PLAIN = [name for name in NAMES if not name.startswith(("bfloat", "float8"))]
 MANY = 300  # fills of 8 MiB on one stream: milliseconds after the last call has returned

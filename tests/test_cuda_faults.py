@@ -337,8 +337,8 @@ def test_the_gpu_is_full_of_another_process(make: Make) -> None:
         return True
 
     eventually(fits, 30)
-    big.fill(1)
-    assert big[-4:].numpy().tolist() == [1] * 4
+    ends = big[:: 1 << 20]
+    assert (ends.fill(1).numpy() == 1).all()
 
 
 # ---- commits

@@ -15,6 +15,8 @@ from atomr_native import _cubin, _nvrtc
 from atomr_native._cpp_parameters import Parameter, declared, parse
 from atomr_native.system import _has_gpu
 
+pytestmark = pytest.mark.plain
+
 SOURCE = """
 #include "factor.cuh"
 struct Pair { int a; double b; };

@@ -184,7 +184,7 @@ def test_a_killed_worker_changes_nothing(digits, undisturbed, kill):
     assert recovery.commit <= recovery.step + 1
     assert isinstance(recovery.error, (an.DeviceFault, an.GpuRefStale, an.DependencyFailed))
     assert recovery.generation == 2
-    assert 0 < recovery.device_seconds <= recovery.seconds < 10
+    assert 0 < recovery.device_seconds <= recovery.seconds
 
 
 def test_two_faults_between_messages_change_nothing(digits, undisturbed):

@@ -17,6 +17,8 @@ from atomr_native.doctor import driver as cuda
 from atomr_native.doctor import libraries, machine, processes, subprocesses, verdict
 from atomr_native.doctor.model import Check, Device, Driver, Library, Report, Verdict
 
+pytestmark = pytest.mark.plain
+
 STATUSES = {"ok", "failed", "skipped", "info"}
 KERNEL = ["memfd_share", "seals", "futex", "pidfd", "eventfd"]
 CUDA = ["cuda_memfd_register", "cuda_export_import"]

@@ -12,6 +12,8 @@ import pytest
 
 import atomr_native as an
 
+pytestmark = pytest.mark.plain
+
 EXAMPLE = Path(__file__).parents[1] / "examples" / "feed_forward.py"
 
 

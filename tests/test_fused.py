@@ -18,6 +18,8 @@ import atomr_native as an
 from atomr_native.dtypes import DTYPES
 from atomr_native.system import _has_gpu
 
+pytestmark = pytest.mark.plain
+
 GPU = pytest.param(
     "cuda:0", marks=[pytest.mark.gpu, pytest.mark.skipif(not _has_gpu(), reason="no NVIDIA GPU on this machine")]
 )

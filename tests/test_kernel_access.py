@@ -6,6 +6,8 @@ import pytest
 
 from atomr_native._kernel_access import read_only
 
+pytestmark = pytest.mark.plain
+
 
 def reads(x, y, n):
     y[0] = x[n] + x[n + 1] + len(x) + x.size + x.shape[0]

@@ -15,6 +15,8 @@ from atomr_native import _cubin
 from atomr_native._kernel_spec import _descr, record_dtype
 from atomr_native.system import _has_gpu
 
+pytestmark = pytest.mark.plain
+
 GPU = pytest.param(
     "cuda:0", marks=[pytest.mark.gpu, pytest.mark.skipif(not _has_gpu(), reason="no NVIDIA GPU on this machine")]
 )
@@ -43,6 +45,27 @@ def parameters(n: int) -> Any:
     made = np.zeros((), PARAMETERS)
     made["n"], made["gain"], made["at"] = n, 0.5, (1.5, -2)
     return made[()]
+
+
+class TestNumba:
+    """Numba's kernels, which take structs by their address; before the fake driver's, which change the environment."""
+
+    @pytest.fixture(params=["host", GPU])
+    def device(self, request: Any) -> Iterator[an.Device]:
+        pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
+        with an.System() as system:
+            yield system.device(request.param)
+
+    def test_a_struct(self, device: an.Device) -> None:
+        import numba_kernels as kernels
+
+        out = device.zeros(4, "f8")
+        launch = device.kernel(kernels.of_a_struct)[1, 1]
+        for n in (3, -4):
+            launch(out, parameters(n)).result(60)
+            np.testing.assert_array_equal(out.numpy(), [n, 0.5, 1.5, -2])
+        with pytest.raises(an.InvalidRequest, match="holds Python objects"):
+            launch(out, np.zeros((), [("a", "O")])[()])
 
 
 @pytest.fixture(scope="module")
@@ -83,27 +106,6 @@ def test_a_struct_that_is_too_large_for_a_message(cuda_engine: str, cuda_device:
 )
 def test_dtypes_in_plans(dtype: np.dtype[Any]) -> None:
     assert record_dtype(_descr(dtype)) == dtype
-
-
-class TestNumba:
-    """Numba's kernels, which take structs by their address."""
-
-    @pytest.fixture(params=["host", GPU])
-    def device(self, request: Any) -> Iterator[an.Device]:
-        pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
-        with an.System() as system:
-            yield system.device(request.param)
-
-    def test_a_struct(self, device: an.Device) -> None:
-        import numba_kernels as kernels
-
-        out = device.zeros(4, "f8")
-        launch = device.kernel(kernels.of_a_struct)[1, 1]
-        for n in (3, -4):
-            launch(out, parameters(n)).result(60)
-            np.testing.assert_array_equal(out.numpy(), [n, 0.5, 1.5, -2])
-        with pytest.raises(an.InvalidRequest, match="holds Python objects"):
-            launch(out, np.zeros((), [("a", "O")])[()])
 
 
 def test_compilation() -> None:

@@ -30,6 +30,8 @@ from atomr_native.plan_spec import OVERWRITE, WRITE, OperandSpec, PlanSpec
 from atomr_native.worker import cuda
 from atomr_native.worker.cuda import KernelProgram, Target, nvrtc
 
+pytestmark = pytest.mark.plain
+
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

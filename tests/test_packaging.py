@@ -20,6 +20,8 @@ import pytest
 
 from atomr_native.doctor.libraries import PACKAGES
 
+pytestmark = pytest.mark.plain
+
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
@@ -103,18 +105,15 @@ class TestMetadata:
 
 
 class TestImport:
-    def test_importing_loads_nothing_heavy(self):
+    def test_importing_loads_nothing_of_others(self):
         program = (
-            "import sys, atomr_native; print(*sorted({'numba', 'scipy', 'sklearn', 'matplotlib', 'rich', 'cuda'} "
-            "& set(sys.modules)))"
+            "import sys; before = set(sys.modules); import atomr_native; "
+            "new = {name.partition('.')[0] for name in set(sys.modules) - before}; "
+            "print(*sorted(new - set(sys.stdlib_module_names)))"
         )
         done = python("-c", program)
         assert done.returncode == 0, done.stderr
-        assert done.stdout.split() == []
-
-    def test_importing_takes_under_half_a_second_of_processor_time(self):
-        program = "import time; t = time.process_time(); import atomr_native; print(time.process_time() - t)"
-        assert min(float(python("-c", program).stdout) for _ in range(3)) < 0.5
+        assert done.stdout.split() == ["atomr_native"]
 
     def test_the_package_says_that_it_is_typed(self):
         assert (resources.files("atomr_native") / "py.typed").is_file()

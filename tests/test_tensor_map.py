@@ -17,6 +17,8 @@ import atomr_native as an
 from atomr_native import _cubin, _nvrtc
 from atomr_native.system import _has_gpu
 
+pytestmark = pytest.mark.plain
+
 #: What the fake driver writes down; see fake_driver/tensor_maps.c.
 RECORD = np.dtype(
     [

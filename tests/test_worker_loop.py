@@ -49,7 +49,7 @@ def running_loop(**options: Any) -> Iterator[tuple[ControlClient, list[Any]]]:
         yield client, made
     finally:
         client.close()
-        thread.join(5)
+        thread.join(30)
         assert not thread.is_alive()
         theirs.close()
 
@@ -76,21 +76,21 @@ def spec(op: str, **fields: Any) -> dict[str, Any]:
 def test_every_operation_of_the_loop() -> None:
     with running_loop() as (client, made):
         with pytest.raises(errors.InvalidRequest, match="'init' comes first"):
-            client.request("go", timeout=5)
+            client.request("go", timeout=30)
         assert init(client, spin_us=9)["pid"] == os.getpid()
         with pytest.raises(errors.InvalidRequest, match="already"):
             init(client)
-        segment = client.request("create_segment", segment=3, nbytes=65536, pool=1, timeout=5).take_fd()
+        segment = client.request("create_segment", segment=3, nbytes=65536, pool=1, timeout=30).take_fd()
         assert os.fstat(segment).st_size == 65536
-        client.request("map_segment", (segment,), segment=4, nbytes=65536, pool=0, timeout=5)
+        client.request("map_segment", (segment,), segment=4, nbytes=65536, pool=0, timeout=30)
         os.close(segment)
-        client.request("unmap_segment", segment=3, timeout=5)
-        client.request("open_lane", lane=2, timeout=5)
+        client.request("unmap_segment", segment=3, timeout=30)
+        client.request("open_lane", lane=2, timeout=30)
         event = os.eventfd(0, os.EFD_CLOEXEC)
-        client.request("subscribe", (event,), index=1, timeout=5)
+        client.request("subscribe", (event,), index=1, timeout=30)
         assert os.eventfd_read(event) == 7
         os.close(event)
-        assert client.request("build_plan", plan=5, spec=spec("x"), timeout=5).fields == {
+        assert client.request("build_plan", plan=5, spec=spec("x"), timeout=30).fields == {
             "workspace": 64,
             "notes": [],
             "tuning": "",
@@ -99,36 +99,36 @@ def test_every_operation_of_the_loop() -> None:
         assert operation == "x"
         assert (made[0].busy[-2:], made[0].busy[0]) == ([True, False], True)
         assert (run, operands[0][0].name, operands[0][1:], scalars) == ("noop", "bfloat16", ((2, 3), (6, 2)), [])
-        client.request("go", timeout=5)
-        stats = client.request("stats", timeout=5).fields
+        client.request("go", timeout=30)
+        stats = client.request("stats", timeout=30).fields
         assert (stats["segments"], stats["plans"], stats["calls"]) == ([4], [5], ["open_lane 2", "go"])
         assert (stats["p"], stats["spin_us"], stats["watches"]) == ("ring", 9, False)
         assert stats["rss"] > 1 << 20
-        client.request("drop_plan", plan=5, timeout=5)
-        assert client.request("recover_groups", groups=[{"sequence": 8}], timeout=5).fields == {
+        client.request("drop_plan", plan=5, timeout=30)
+        assert client.request("recover_groups", groups=[{"sequence": 8}], timeout=30).fields == {
             "groups": [{"sequence": 8}]
         }
-        client.request("self_test", timeout=5)
-        client.request("close", timeout=5)
+        client.request("self_test", timeout=30)
+        client.request("close", timeout=30)
         assert made[0].stopped
         with pytest.raises(WorkerGone):
-            client.request("stats", timeout=5)
+            client.request("stats", timeout=30)
 
 
 def test_failures_are_answers() -> None:
     with running_loop() as (client, _):
         init(client)
         with pytest.raises(errors.Unsupported, match="unknown control operation 'nonsense'"):
-            client.request("nonsense", (0,), timeout=5)
+            client.request("nonsense", (0,), timeout=30)
         with pytest.raises(errors.LibraryError, match="KeyError"):
-            client.request("create_segment", timeout=5)
+            client.request("create_segment", timeout=30)
         with pytest.raises(errors.InvalidRequest, match="one descriptor, got 2"):
-            client.request("map_segment", (0, 0), segment=1, nbytes=1, pool=0, timeout=5)
+            client.request("map_segment", (0, 0), segment=1, nbytes=1, pool=0, timeout=30)
         with pytest.raises(errors.LibraryError, match=r"ValueError.*the builder failed"):
-            client.request("build_plan", plan=1, spec=spec("fail"), timeout=5)
+            client.request("build_plan", plan=1, spec=spec("fail"), timeout=30)
         with pytest.raises(errors.Unsupported, match="allow_crash"):
-            client.request("crash", how="segfault", timeout=5)
-        client.request("self_test", timeout=5)
+            client.request("crash", how="segfault", timeout=30)
+        client.request("self_test", timeout=30)
 
 
 def test_the_loop_answers_while_a_plan_is_built() -> None:
@@ -137,7 +137,7 @@ def test_the_loop_answers_while_a_plan_is_built() -> None:
         init(client)
         slow = client.submit("build_plan", plan=1, spec=spec("wait"))
         dropped = client.submit("drop_plan", plan=1)
-        assert client.request("stats", timeout=5).fields["plans"] == []
+        assert client.request("stats", timeout=30).fields["plans"] == []
         assert not slow.done()
         fake.FakeBuilders.release.set()
         deadline = time.monotonic() + 5
@@ -151,14 +151,14 @@ def test_faults_that_a_thread_survives() -> None:
     with running_loop() as (client, made):
         init(client, allow_crash=True)
         with pytest.raises(errors.LibraryError, match="fault was injected"):
-            client.request("crash", how="raise", timeout=5)
+            client.request("crash", how="raise", timeout=30)
         with pytest.raises(errors.Unsupported, match="this very process"):
-            client.request("crash", how="segfault", timeout=5)
+            client.request("crash", how="segfault", timeout=30)
         with pytest.raises(errors.InvalidRequest, match=r"unknown fault 'x'; allowed: segfault"):
-            client.request("crash", how="x", timeout=5)
-        client.request("crash", how="exit", timeout=5)
+            client.request("crash", how="x", timeout=30)
+        client.request("crash", how="exit", timeout=30)
         with pytest.raises(WorkerGone):
-            client.request("stats", timeout=5)
+            client.request("stats", timeout=30)
     assert made[0].stopped == 1
 
 
@@ -166,7 +166,7 @@ def test_other_versions_are_refused() -> None:
     with running_loop() as (client, made):
         for version, abi in (("0.0.0", ABI), (package_version(), ABI + 1)):
             with pytest.raises(errors.Unsupported, match="install one version"):
-                client.request("init", (0,), version=version, abi=abi, config={}, timeout=5)
+                client.request("init", (0,), version=version, abi=abi, config={}, timeout=30)
         assert not made
 
 
@@ -175,15 +175,15 @@ def test_an_answer_that_is_no_json_is_an_error() -> None:
         init(client)
         made[0].stats = lambda: {"x": object()}
         with pytest.raises(errors.InvalidRequest, match="JSON"):
-            client.request("stats", timeout=5)
-        client.request("self_test", timeout=5)
+            client.request("stats", timeout=30)
+        client.request("self_test", timeout=30)
 
 
 def test_a_malformed_request_ends_the_loop() -> None:
     with running_loop() as (client, _):
         client._sock.send(struct.pack("<IIII", MAGIC, 2, 0, 0) + b"{}")
         with pytest.raises(WorkerGone):
-            client.request("stats", timeout=5)
+            client.request("stats", timeout=30)
 
 
 def test_thread_placement_changes_nothing_global() -> None:

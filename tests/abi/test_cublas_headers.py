@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from lt_emulator import source
 
-pytestmark = pytest.mark.abi
+pytestmark = [pytest.mark.abi, pytest.mark.plain]
 
 _spec = importlib.util.spec_from_file_location("lt_headers", Path(__file__).with_name("test_cublaslt_headers.py"))
 assert _spec is not None

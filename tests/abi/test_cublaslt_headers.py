@@ -19,7 +19,7 @@ from lt_emulator import compile_shared, source
 
 from atomr_native.worker.cuda.lt_tables import CONSTANTS
 
-pytestmark = pytest.mark.abi
+pytestmark = [pytest.mark.abi, pytest.mark.plain]
 
 HEADER = source("cublaslt.h")
 

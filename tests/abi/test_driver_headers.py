@@ -15,7 +15,7 @@ from lt_emulator import source
 
 from atomr_native import tensor_map
 
-pytestmark = pytest.mark.abi
+pytestmark = [pytest.mark.abi, pytest.mark.plain]
 
 HEADER = source("driver.h")
 #: The wheel that ships cuda.h, by CUDA major.

@@ -73,10 +73,11 @@ def failing_build(actor: Any, out: GpuRef, error: str = "Unsupported", text: str
 
 def eventually(condition: Callable[[], object], seconds: float = 30.0) -> None:
     """Wait until a condition holds that another thread or process brings about."""
-    end = time.monotonic() + seconds
+    end, pause = time.monotonic() + seconds, 0.0005
     while not condition():
         assert time.monotonic() < end, "it did not come true"
-        time.sleep(0.005)
+        time.sleep(pause)
+        pause = min(2 * pause, 0.01)
 
 
 def bits(array: np.ndarray[Any, Any]) -> bytes:

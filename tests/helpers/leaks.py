@@ -71,6 +71,6 @@ class Baseline:
     def check(self) -> None:
         """Wait for what is just ending, then fail if anything is left."""
         with contextlib.suppress(AssertionError):
-            eventually(lambda: not self.extra(), 10)
+            eventually(lambda: not self.extra())
         left = self.extra()
         assert not left, f"left behind: {left}"

@@ -27,7 +27,7 @@ def open_fds() -> set[int]:
     return found
 
 
-def until(condition: Callable[[], object], seconds: float = 5.0) -> bool:
+def until(condition: Callable[[], object], seconds: float = 30.0) -> bool:
     """Wait for a condition; whether it came true."""
     deadline = time.monotonic() + seconds
     while not condition():
@@ -53,7 +53,7 @@ def send(sock: socket.socket, fields: dict[str, Any], fds: tuple[int, ...] = (),
         select.select([], [sock], [], 1)
 
 
-def receive(reader: FrameReader, sock: socket.socket, seconds: float = 5.0) -> Frame:
+def receive(reader: FrameReader, sock: socket.socket, seconds: float = 30.0) -> Frame:
     """Receive one frame."""
     deadline = time.monotonic() + seconds
     while (frame := reader.read()) is None:

@@ -43,7 +43,7 @@ def initialise(worker: Worker, **config: Any) -> dict[str, Any]:
     return answer.fields
 
 
-def pump_until(worker: Worker, condition: Callable[[], object], seconds: float = 5.0) -> bool:
+def pump_until(worker: Worker, condition: Callable[[], object], seconds: float = 30.0) -> bool:
     """Wait for a condition, and serve the worker meanwhile; whether it came true."""
 
     def step() -> object:
