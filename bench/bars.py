@@ -87,6 +87,17 @@ BARS: tuple[Bar, ...] = (
         for p in _PLACES
     ),
     *(
+        Bar(
+            f"Numba kernel, 3 arguments, sustained, {p}",
+            "gpu_arguments",
+            f"atomr Numba kernel, {p}, 3 arguments",
+            1.15,
+            "x",
+            under="C, 3 arguments",
+        )
+        for p in _PLACES
+    ),
+    *(
         Bar(f"ask a {work}, GPU finished, {p}", "gpu_ask", f"atomr {work}, {p}", 1.10, "x", f"C {call} + synchronize")
         for work, call in (("kernel", "cuLaunchKernel"), ("matmul", "cublasLtMatmul"))
         for p in _PLACES

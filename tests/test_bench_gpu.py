@@ -116,9 +116,11 @@ def _bench_on_the_fake(environment: dict[str, str], target: Path, *words: str) -
 
 #: What runs on the fake driver only as far as saying what is missing.
 PEERS = ("torch", "cupy", "CuPy", "Numba", "atomr Numba", "atomr float8", "atomr fused", "C cuMemAllocAsync")
+#: Cases of Numba's code, which the fake does not run.
+NUMBA_ONLY = ("gpu_arguments", "gpu_arguments_told", "gpu_compile")
 
 
-GPU_CASES = [name for name, case in all_cases().items() if case.devices[0] == "cuda"]
+GPU_CASES = [name for name, case in all_cases().items() if case.devices[0] == "cuda" and name not in NUMBA_ONLY]
 
 
 @pytest.mark.parametrize(

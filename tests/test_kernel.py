@@ -21,7 +21,7 @@ pytest.importorskip("cuda.bindings.nvjitlink", reason="cuda.bindings is not inst
 
 import numba_kernels as kernels
 
-from atomr_native import _kernel_code, _numba
+from atomr_native import _kernel_code, _numba, _numba_compile, _numba_simulator
 from atomr_native.dtypes import as_dtype
 from atomr_native.plan_spec import READ, WRITE
 
@@ -89,7 +89,7 @@ def test_threads_of_a_simulated_block_share_one_array() -> None:
     sys.setswitchinterval(1e-6)
     try:
         for _ in range(50):
-            memory, ready, found = _numba.SharedMemory(64), threading.Barrier(16), []
+            memory, ready, found = _numba_simulator.SharedMemory(64), threading.Barrier(16), []
 
             def look(_: int, memory: Any = memory, ready: Any = ready, found: list[Any] = found) -> None:
                 ready.wait()
@@ -251,7 +251,7 @@ def types_of(*names: str) -> tuple[Any, ...]:
 @pytest.mark.parametrize("checks", [False, True])
 def test_compilation_needs_no_gpu(tools: None, capability: tuple[int, int], checks: bool) -> None:
     types = (*types_of("float32[]", "float32[]"), _numba.scalar_type("float64"))
-    options = _numba.jit_options(kernels.scale)
+    options = _numba_compile.jit_options(kernels.scale)
     made = _kernel_code.machine_code(kernels.scale.py_func, types, capability, options, checks=checks)
     cubin = base64.b64decode(made.code)
     assert cubin.startswith(b"\x7fELF")
@@ -265,7 +265,7 @@ def test_compile_errors_say_what_numba_says(tools: None) -> None:
         x[0] = no_such_thing  # noqa: F821
 
     with pytest.raises(an.LibraryError, match="no_such_thing"):
-        _kernel_code.machine_code(wrong, types_of("float32[]"), (9, 0), _numba.jit_options(wrong))
+        _kernel_code.machine_code(wrong, types_of("float32[]"), (9, 0), _numba_compile.jit_options(wrong))
 
 
 def test_dtypes_without_arrays_in_numba() -> None:

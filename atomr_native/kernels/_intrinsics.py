@@ -11,8 +11,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from .._numba import cuda, intrinsic, twin, types
+from .._numba import cuda, intrinsic, types
 from .._numba import llvm as ir
+from .._numba_copies import twin
 
 __all__ = [
     "address",

@@ -30,7 +30,7 @@ NATIVE = ROOT / "cython"
 #: Sources here, and of the library: only the tables of functions, or the whole core.
 PROGRAMS = {
     "loops": (
-        ("loops.c", "kernel_loops.c", "matmul_loops.c", "memory_loops.c", "serve.c"),
+        ("loops.c", "kernel_loops.c", "argument_loops.c", "matmul_loops.c", "memory_loops.c", "serve.c"),
         ("driver.c", "cublaslt.c"),
     ),
     "lanes": (("lanes.c", "serve.c"), ("*.c",)),
