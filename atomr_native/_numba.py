@@ -6,7 +6,6 @@ Nothing here needs a GPU.  Importing it takes about 0.4 s, so that it is importe
 from __future__ import annotations
 
 import io
-import sys
 import threading
 import types as python_types
 import warnings
@@ -24,6 +23,8 @@ from .errors import InvalidRequest, LibraryError, Unsupported
 
 __all__ = [
     "CUDADispatcher",
+    "FakeCUDAArray",
+    "FakeCUDAKernel",
     "Compiled",
     "ExternFunction",
     "array_type",
@@ -37,16 +38,17 @@ __all__ = [
     "is_dispatcher",
     "jit_options",
     "llvm",
+    "members",
     "on_processor",
     "pickled",
     "pointer_type",
     "python_function",
     "record_array_type",
     "record_type",
-    "SharedMemory",
     "scalar_type",
-    "simulated",
-    "simulated_array",
+    "simulated_copy",
+    "simulator",
+    "simulator_api",
     "tuple_type",
     "twin",
     "types",
@@ -73,7 +75,8 @@ try:
         from numba.cuda.dispatcher import CUDADispatcher
         from numba.cuda.extending import intrinsic
         from numba.cuda.np.numpy_support import from_dtype
-        from numba.cuda.simulator import kernelapi as _simulator
+        from numba.cuda.simulator import kernel as simulator
+        from numba.cuda.simulator import kernelapi as simulator_api
         from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
         from numba.cuda.simulator.kernel import FakeCUDAKernel
 except ImportError as error:
@@ -345,12 +348,22 @@ def on_processor(
     return tuple(made)
 
 
+#: What kernels ask of `cuda` and its simulator has too, by identity.
+members: Final = {
+    id(getattr(cuda, name)): name
+    for name in dir(simulator_api.FakeCUDAModule((1, 1, 1), (1, 1, 1), 0))
+    if not name.startswith("_") and hasattr(cuda, name)
+}
+
+
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     """Pickles functions by value, and kernels as their functions."""
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, CUDADispatcher):
             return _again, (obj.py_func,)
+        if id(obj) in members:  # which would arrive as a copy that nothing knows any more
+            return getattr, (cuda, members[id(obj)])
         return super().reducer_override(obj)
 
 
@@ -385,22 +398,6 @@ def pickled(
     return stream.getvalue()
 
 
-def simulated(function: python_types.FunctionType) -> Callable[..., Any]:
-    """Return a kernel that Numba's simulator runs on the CPU: ``simulated(f)[grid, block, 0, shared](*arguments)``.
-
-    The function is copied with its device functions, so that neither it nor its module changes.  Slow: each thread of
-    a block is a thread of the system.  One launch at a time in a process.
-    """
-
-    def again(copy: python_types.FunctionType, old: Any) -> Any:
-        # What is for the CPU as well as for kernels (Numba's generators of random numbers) runs as plain Python.
-        # So does what asks nothing of `cuda`, which is much quicker.
-        plain = isinstance(old, CPUDispatcher) or not any(value is cuda for value in copy.__globals__.values())
-        return copy if plain else FakeCUDAKernel(copy, device=True)
-
-    return FakeCUDAKernel(_copy(function, again, {}, _SIMULATED), device=False)  # type: ignore[no-any-return]
-
-
 def as_python(function: object) -> Callable[..., Any]:
     """Return a device function as plain Python, with those that it calls, for one thread and its numbers."""
     python = function.py_func if isinstance(function, CUDADispatcher) else function
@@ -420,9 +417,16 @@ def twin(python: Callable[..., Any], *, cooperates: bool = False) -> Callable[[A
     return register
 
 
-def simulated_array(array: np.ndarray[Any, Any]) -> Any:
-    """Return an array as a simulated kernel takes it: the memory itself, whatever its strides."""
-    return FakeCUDAArray(array)
+def simulated_copy(
+    function: python_types.FunctionType, other: Callable[[Any], Any]
+) -> tuple[Callable[..., Any], tuple[python_types.FunctionType, ...]]:
+    """Return a kernel as Python, and all functions it is made of; `other` says what stands in for what else they name.
+
+    What has a `twin` is replaced by that, and compiled functions by their Python.
+    """
+    done: dict[int, Any] = {}
+    made = _copy(function, lambda copy, _: copy, done, _SIMULATED, other=other)
+    return made, tuple(done.values())
 
 
 _SIMULATED: Final = (CUDADispatcher, CPUDispatcher)
@@ -438,6 +442,7 @@ def _copy(
     done: dict[int, Any],
     kinds: tuple[type, ...] = (CUDADispatcher,),
     stand_in: Callable[[Any], Any] | None = None,
+    other: Callable[[Any], Any] | None = None,
 ) -> python_types.FunctionType:
     """Return a copy of a function in which each compiled function that it calls is made `again` of a copy."""
     if id(function) in done:
@@ -447,12 +452,12 @@ def _copy(
         if CPUDispatcher in kinds and id(value) in _twins:
             return _twins[id(value)][1]
         if isinstance(value, kinds):
-            return again(_copy(value.py_func, again, done, kinds, stand_in), value)  # type: ignore[attr-defined]
+            return again(_copy(value.py_func, again, done, kinds, stand_in, other), value)  # type: ignore[attr-defined]
         if stand_in is not None and isinstance(value, ExternFunction):
             return stand_in(value)
         if value is random and CPUDispatcher in kinds:
             return python_types.SimpleNamespace(**{name: renewed(v) for name, v in vars(random).items()})
-        return value
+        return value if other is None else other(value)
 
     names = dict(function.__globals__)
     closure = function.__closure__ and tuple(
@@ -482,31 +487,3 @@ def _current_device() -> Any:
 
 
 _dispatcher.get_current_device = _current_device
-
-
-class SharedMemory(_simulator.FakeCUDAShared):  # type: ignore[misc]
-    """The shared memory of a simulated block.
-
-    Numba's looks for an array and makes it in two steps, so that two threads could get two arrays for one.
-    """
-
-    def __init__(self, dynamic: int) -> None:
-        super().__init__(dynamic)
-        self._one = threading.Lock()
-
-    def array(self, shape: Any, dtype: Any, alignment: int | None = None) -> np.ndarray[Any, Any]:
-        """Return the array of the line from which this is called."""
-        if alignment is not None or shape == 0:  # refused, and dynamic shared memory, which is there already
-            return super().array(shape, dtype, alignment)  # type: ignore[no-any-return]
-        frame = sys._getframe(1)
-        line = frame.f_code.co_filename, frame.f_lineno
-        if isinstance(dtype, _simulator.types.Type):
-            dtype = _simulator.numpy_support.as_dtype(dtype)
-        with self._one:
-            made: np.ndarray[Any, Any] | None = self._allocations.get(line)
-            if made is None:
-                made = self._allocations[line] = np.empty(shape, dtype)
-            return made
-
-
-_simulator.FakeCUDAShared = SharedMemory
