@@ -117,8 +117,8 @@ class Network:
             x, before[i] = (made, None) if last else (made.out, made.aux)
         return x, inputs, weights, before
 
-    def train(self, x, labels):
-        """Send a step; return the handle of its mean loss."""
+    def gradients(self, x, labels):
+        """Send both passes; return the handles of the mean loss, and of the gradient of each parameter."""
         logits, inputs, weights, before = self.forward(x)
         loss, delta = self.device.elementwise.softmax_cross_entropy(logits, labels)
         gradients = {f"b{self.layers[-1]}": self.device.elementwise.reduce("sum", delta, 0)}
@@ -130,6 +130,11 @@ class Network:
                     g.q, w.transposed, g.scale, w.scale, aux=before[i - 1], epilogue="dgelu_bgrad"
                 )  # fmt: skip
                 delta, gradients[f"b{i - 1}"] = made.out, made.bias_grad
+        return loss, gradients
+
+    def train(self, x, labels):
+        """Send a step; return the handle of its mean loss."""
+        loss, gradients = self.gradients(x, labels)
         self.steps += 1
         for name, gradient in gradients.items():
             m, v = self.moments[name]
