@@ -45,6 +45,7 @@ __all__ = [
     "record_array_type",
     "record_type",
     "scalar_type",
+    "simulator",
     "templates",
     "tuple_type",
     "types",
@@ -71,6 +72,7 @@ try:
         from numba.cuda.extending import _Intrinsic as Intrinsic
         from numba.cuda.extending import intrinsic
         from numba.cuda.np.numpy_support import from_dtype
+        from numba.cuda.simulator import kernel as simulator
         from numba.cuda.simulator import kernelapi
         from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
         from numba.cuda.simulator.kernel import FakeCUDAKernel

@@ -7,11 +7,11 @@ import types as python_types
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from ._numba import CPUDispatcher, CUDADispatcher, ExternFunction, FakeCUDAKernel, cloudpickle, cuda, random
+from ._numba import CPUDispatcher, CUDADispatcher, ExternFunction, FakeCUDAKernel, cloudpickle, cuda, kernelapi, random
 
-__all__ = ["SIMULATED", "as_python", "copied", "pickled", "twin"]
+__all__ = ["as_python", "copied", "members", "pickled", "simulated_copy", "twin"]
 
-SIMULATED: Final = (CUDADispatcher, CPUDispatcher)
+_SIMULATED: Final = (CUDADispatcher, CPUDispatcher)
 #: What stands in for things of a GPU, by their identity; with the thing itself, which must stay alive for that.
 _twins: Final[dict[int, tuple[Any, Callable[..., Any]]]] = {}
 
@@ -24,6 +24,7 @@ def copied(
     done: dict[int, Any],
     kinds: tuple[type, ...] = (CUDADispatcher,),
     stand_in: Callable[[Any], Any] | None = None,
+    other: Callable[[Any], Any] | None = None,
 ) -> python_types.FunctionType:
     """Return a copy of a function in which each compiled function that it calls is made `again` of a copy."""
     if id(function) in done:
@@ -33,12 +34,12 @@ def copied(
         if CPUDispatcher in kinds and id(value) in _twins:
             return _twins[id(value)][1]
         if isinstance(value, kinds):
-            return again(copied(value.py_func, again, done, kinds, stand_in), value)  # type: ignore[attr-defined]
+            return again(copied(value.py_func, again, done, kinds, stand_in, other), value)  # type: ignore[attr-defined]
         if stand_in is not None and isinstance(value, ExternFunction):
             return stand_in(value)
         if value is random and CPUDispatcher in kinds:
             return python_types.SimpleNamespace(**{name: renewed(v) for name, v in vars(random).items()})
-        return value
+        return value if other is None else other(value)
 
     names = dict(function.__globals__)
     closure = function.__closure__ and tuple(
@@ -55,7 +56,19 @@ def copied(
 def as_python(function: object) -> Callable[..., Any]:
     """Return a device function as plain Python, with those that it calls, for one thread and its numbers."""
     python = function.py_func if isinstance(function, CUDADispatcher) else function
-    return copied(python, lambda copy, _: copy, {}, SIMULATED)  # type: ignore[arg-type]
+    return copied(python, lambda copy, _: copy, {}, _SIMULATED)  # type: ignore[arg-type]
+
+
+def simulated_copy(
+    function: python_types.FunctionType, other: Callable[[Any], Any]
+) -> tuple[Callable[..., Any], tuple[python_types.FunctionType, ...]]:
+    """Return a kernel as Python, and all functions it is made of; `other` says what stands in for what else they name.
+
+    What has a `twin` is replaced by that, and compiled functions by their Python.
+    """
+    done: dict[int, Any] = {}
+    made = copied(function, lambda copy, _: copy, done, _SIMULATED, other=other)
+    return made, tuple(done.values())
 
 
 def twin(python: Callable[..., Any], *, cooperates: bool = False) -> Callable[[Any], Any]:
@@ -71,12 +84,22 @@ def twin(python: Callable[..., Any], *, cooperates: bool = False) -> Callable[[A
     return register
 
 
+#: What kernels ask of `cuda` and its simulator has too, by identity.
+members: Final = {
+    id(getattr(cuda, name)): name
+    for name in dir(kernelapi.FakeCUDAModule((1, 1, 1), (1, 1, 1), 0))
+    if not name.startswith("_") and hasattr(cuda, name)
+}
+
+
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     """Pickles functions by value, and kernels as their functions."""
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, CUDADispatcher):
             return _again, (obj.py_func,)
+        if id(obj) in members:  # which would arrive as a copy that nothing knows any more
+            return getattr, (cuda, members[id(obj)])
         return super().reducer_override(obj)
 
 

@@ -103,6 +103,26 @@ def test_threads_of_a_simulated_block_share_one_array() -> None:
         sys.setswitchinterval(before)
 
 
+def test_threads_know_which_they_are(device: an.Device) -> None:
+    out = device.empty((2, 40, 4), "int64")
+    device.kernel(kernels.threads)[2, (5, 4, 2)](out).result(60)
+    z, y, x = np.indices((2, 4, 5)).reshape(3, 40)
+    expected = np.stack([x, y, z, np.arange(40) % 32], axis=1)
+    np.testing.assert_array_equal(out.numpy(), np.stack([expected, expected]))
+
+
+def test_threads_that_meet_run_together(device: an.Device) -> None:
+    x = device.put(np.arange(8, dtype=np.float32))
+    device.kernel(kernels.ring)[1, 8](x).result(60)
+    np.testing.assert_array_equal(x.numpy(), np.roll(np.arange(8), -1) + 1)
+
+
+def test_cuda_from_the_function_around_a_kernel(device: an.Device) -> None:
+    x = device.empty(40, "int64")
+    device.kernel(kernels.from_a_function(3)).forall(40, 16)(x).result(60)
+    np.testing.assert_array_equal(x.numpy(), 3 * np.arange(40))
+
+
 def test_atomics(device: an.Device) -> None:
     values, data = put(device, 200, dtype="int32")
     bins = device.zeros(64, "int64")
