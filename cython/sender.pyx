@@ -12,9 +12,11 @@ from cpython.number cimport PyNumber_Index
 from cpython.object cimport PyObject
 from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport errno
-from libc.math cimport NAN, isnan
+from libc.math cimport INFINITY, NAN, isnan
 from libc.stdlib cimport calloc, free
 from libc.string cimport strerror
+
+from numpy import generic
 
 from ..errors import AskTimeout, AtomrError, DeviceLost, InvalidRequest, MailboxFull, OutOfMemory
 
@@ -449,3 +451,4 @@ cdef class SpanReader:
 # Of one module for speed: what a send reads of handles and plans in other extension modules costs it a tenth.
 include "sender_handles.pxi"
 include "sender_plans.pxi"
+include "sender_calls.pxi"
