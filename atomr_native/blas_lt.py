@@ -233,9 +233,10 @@ class BlasLt(LibraryActor):
         """
         values: tuple[Any, ...] = (
             a, b, c, out, bias, aux, bias_grad, a_scale, b_scale, c_scale, d_scale, trans_a, trans_b, epilogue,
-            out_dtype, compute_type, compute, fast_accum, conj_a, conj_b, amax, tune, copies, alpha, beta,
+            out_dtype, compute_type, compute, fast_accum, conj_a, conj_b, amax, tune, copies, alpha, beta, None,
         )  # fmt: skip
-        values += (None,) if operands is None else _split(operands)
+        if operands is not None:
+            values = (*values[:-1], *_split(operands))
         made: GpuRef | MatmulResult = self._calls.send(self, _MATMUL, values)
         return made
 

@@ -11,6 +11,8 @@ cimport cython
 from cpython.number cimport PyNumber_Index
 from cpython.object cimport PyObject
 from cpython.exc cimport PyErr_CheckSignals
+from cpython.ref cimport Py_INCREF
+from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_New, PyTuple_SET_ITEM
 from libc.errno cimport errno
 from libc.math cimport INFINITY, NAN, isnan
 from libc.stdlib cimport calloc, free
@@ -29,6 +31,9 @@ cdef extern from "<sys/mman.h>" nogil:
     int PROT_WRITE
     int MAP_SHARED
     void *MAP_FAILED
+
+cdef extern from "Python.h":
+    long long PyLong_AsLongLongAndOverflow(object, int *overflow) except? -1
 
 cdef extern from "<unistd.h>" nogil:
     int usleep(unsigned int microseconds)

@@ -13,15 +13,16 @@ cdef int class_of(object value) except -1:
     """What the checks of a request can tell numbers apart by: type, sign, whether it is 0, 1, between, infinite, NaN,
     and how large an integer is.  0 for what no message holds."""
     cdef double d
+    cdef int64_t n
+    cdef int overflow = 0
     if isinstance(value, float):
         d = value
         return (1 if isnan(d) else 2 if d == -INFINITY else 3 if d < 0 else 4 if d == 0 else 5 if d < 1 else
                 6 if d == 1 else 7 if d < INFINITY else 8)
     if type(value) is int:
-        if value < 0:
-            return 9 if value >= -0x8000000000000000 else 0
-        return (10 if value == 0 else 11 if value == 1 else 12 if value < 0x20000000000000 else
-                13 if value < 0x4000000000000000 else 14 if value < 0x8000000000000000 else 0)
+        n = PyLong_AsLongLongAndOverflow(value, &overflow)
+        return (0 if overflow else 9 if n < 0 else 10 if n == 0 else 11 if n == 1 else 12 if n < <int64_t>1 << 53 else
+                13 if n < <int64_t>1 << 62 else 14)
     if type(value) is bool:
         return 15
     if isinstance(value, complex):
@@ -55,7 +56,7 @@ cdef class Form:
     kinds : bytes
         One letter for each: ``a`` an array or None, ``o`` an option, ``n`` a number (that may be an array).
     defaults : tuple
-        What an option is by itself; anything for others.
+        What options are by themselves; None for arrays, and anything for numbers.
     rest : bytes
         The kind of further values; empty if there are none.
     """
@@ -87,11 +88,13 @@ cdef class Form:
         if n < self.fixed or (n > self.fixed and not self.rest):
             return None
         for i in range(n):
-            value = values[i]
+            value = <object>PyTuple_GET_ITEM(values, i)
             kind = kinds[i] if i < self.fixed else self.rest
-            if value is None and kind == ARRAY:
-                if i >= self.fixed:
+            if i >= self.fixed:
+                if value is None and kind == ARRAY:
                     found.append(None)
+                    continue
+            elif kind != NUMBER and value is <object>PyTuple_GET_ITEM(self.defaults, i):
                 continue
             if isinstance(value, Ref):
                 if n_refs == ATOMR_MAX_OPERANDS:
@@ -112,7 +115,7 @@ cdef class Form:
                     found.append(number)
             elif kind == ARRAY:
                 return None
-            elif value is not self.defaults[i]:
+            else:
                 given |= <uint64_t>1 << i
                 if not add_option(found, value):
                     return None
@@ -243,13 +246,16 @@ cdef class Recipe:
 
     cpdef object run(self, tuple values, bint want_reply):
         """Allocate what is missing, send; the result, or the reply that has it."""
-        cdef list made = []
-        cdef list refs = []
-        cdef list scalars = []
+        cdef list made = None
+        cdef tuple refs = PyTuple_New(len(self.operands))
+        cdef list scalars
         cdef Layout whole
         cdef Ref ref
         cdef ReplyBase reply
-        cdef Py_ssize_t i
+        cdef Py_ssize_t i, place = 0
+        cdef tuple numbers = ()
+        if self.fresh:
+            made = []
         for item in self.fresh:
             whole = <Layout>(<tuple>item)[0]
             ref = self.plan.core.make(self.handle, whole, 0)
@@ -257,13 +263,18 @@ cdef class Recipe:
             made.append(ref if view is None else ref.view_of(self.handle, <Layout>view, 0))
         for item in self.operands:
             i = item
-            refs.append(values[i] if i >= 0 else made[-1 - i])
-        for item in self.numbers:
-            value = values[<Py_ssize_t>item]
-            kind = type(value)
-            scalars.append(value if kind is float or kind is int or not isinstance(value, generic) else value.item())
-        numbers = tuple(scalars) if self.convert is None else self.convert(*scalars)
-        reply = self.plan.dispatch(tuple(refs), None, None, <tuple?>numbers, want_reply, True)
+            value = values[i] if i >= 0 else made[-1 - i]
+            Py_INCREF(value)
+            PyTuple_SET_ITEM(refs, place, value)
+            place += 1
+        if self.numbers:
+            scalars = []
+            for item in self.numbers:
+                value = values[<Py_ssize_t>item]
+                kind = type(value)
+                scalars.append(value if kind is float or kind is int or not isinstance(value, generic) else value.item())
+            numbers = tuple(scalars) if self.convert is None else <tuple?>self.convert(*scalars)
+        reply = self.plan.dispatch(refs, None, None, numbers, want_reply, True)
         result = self.gather(values, made)
         if reply is None:
             return result
@@ -271,16 +282,19 @@ cdef class Recipe:
         return reply
 
     cdef object gather(self, tuple values, list made):
+        """What the caller gets."""
         cdef Py_ssize_t i
-        cdef list found = []
+        cdef list found
+        if self.kind is None:
+            i = self.result[0]
+            return values[i] if i >= 0 else made[-1 - i]
+        found = []
         for item in self.result:
             if item is None:
                 found.append(None)
             else:
                 i = item
                 found.append(values[i] if i >= 0 else made[-1 - i])
-        if self.kind is None:
-            return found[0]
         if self.is_list:
             return found
         return tuple(found) if self.kind is tuple else tuple.__new__(self.kind, found)
