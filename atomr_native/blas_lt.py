@@ -292,11 +292,12 @@ class BlasLt(LibraryActor):
         out: Sequence[GpuRef] | None = None,
         alpha: Any = 1.0,
         beta: Any = 0.0,
+        way: str = "auto",
         **options: Any,
     ) -> list[GpuRef]:
-        """Send several products of any shapes as one message, and return their outputs at once.
+        """Send several products of any shapes, at any addresses, as one message, and return their outputs at once.
 
-        Parameters are those of `GroupedRequest`.  The device computes them one after the other.
+        Parameters are those of `GroupedRequest`.
 
         Raises
         ------
@@ -304,13 +305,9 @@ class BlasLt(LibraryActor):
             As for `matmul`.
         """
         options |= {"alpha": alpha, "beta": beta}
-        request = GroupedRequest(a=a, b=b, c=c, bias=bias, out=out, options=tuple(sorted(options.items())))
-        members = grouped_requests(request)
-        for one, _ in members:
-            _check_handles(one)
-        spec, first = grouped_spec(members), members[0][1]
-        defaults = scalar_values(first, 1.0, 0.0)
-        plan = self._plan(spec, signature_of(spec, scalar_names(first), defaults))
+        request = GroupedRequest(a=a, b=b, c=c, bias=bias, out=out, way=way, options=tuple(sorted(options.items())))
+        plan, members, spec = self._group(request)
+        first = members[0][1]
         refs: list[Any] = []
         outputs: list[GpuRef] = []
         for (one, shape), (places, _) in zip(members, dict(spec.attributes)["members"], strict=True):
@@ -318,6 +315,24 @@ class BlasLt(LibraryActor):
             refs += [outputs[-1] if name == "out" else getattr(one, name) for name, _ in places]
         self._send(plan, tuple(refs), scalar_values(first, alpha, beta), False)
         return outputs
+
+    def grouped_plan(self, a: Sequence[GpuRef], b: Sequence[GpuRef], **options: Any) -> Plan:
+        """Return the plan of a group: ``plan.tell(a0, b0, [c0], [bias0], out0, a1, ...)``; its notes say the way.
+
+        Parameters and errors are those of `grouped`; operands given here lend their layouts only, and whether they
+        start at multiples of 16 bytes.
+        """
+        own = ("c", "bias", "out", "way")
+        lists = {name: options.pop(name) for name in own if name in options}
+        return self._group(GroupedRequest(a=a, b=b, **lists, options=tuple(sorted(options.items()))))[0]
+
+    def _group(self, request: GroupedRequest) -> tuple[Plan, list[tuple[MatmulRequest, MatmulShape]], PlanSpec]:
+        members = grouped_requests(request)
+        for one, _ in members:
+            _check_handles(one)
+        spec, first = grouped_spec(members, request.way), members[0][1]
+        defaults = scalar_values(first, 1.0, 0.0)
+        return self._plan(spec, signature_of(spec, scalar_names(first), defaults)), members, spec
 
     def export_tuning(self, path: str | os.PathLike[str]) -> int:
         """Write what tuning has found for GPUs like this device's to a file, to be shipped; returns how many entries.
