@@ -92,6 +92,13 @@ class Blas(LibraryActor):
         """Send ``alpha * op(A) + beta * op(B)``; options: alpha, beta, trans, conj, trans_b, conj_b, out."""
         return self._routine("geam", a=a, b=b, **options)
 
+    def gemm(self, a: GpuRef, b: GpuRef, **options: Any) -> GpuRef:
+        """Send ``alpha * op(A) @ op(B) + beta * out``; options: alpha, beta, trans, conj, trans_b, conj_b, out.
+
+        `Device.blas_lt` has the same for more dtypes, with epilogues.
+        """
+        return self.tell(BlasRequest(routine="gemm", a=a, b=b, **options))
+
     def plan(self, routine: str, **options: Any) -> Plan:
         """Return the plan of a routine: ``plan.tell(..., out=)``; operands given here lend their layouts only."""
         return self._prepared(BlasRequest(routine=routine, **options))[0]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from ._custom_epilogue import CustomEpilogue, custom_attributes, custom_part, given_operands
-from ._grouped_spec import GroupedRequest, grouped_requests, grouped_spec
+from ._grouped_spec import GroupedRequest, grouped_requests, grouped_spec, is_aligned
 from ._matmul_spec import (
     Epilogue,
     MatmulRequest,
@@ -117,7 +117,7 @@ _MATMUL: Final = Form(
 
 def _made_group(values: tuple[Any, ...]) -> GroupedRequest:
     """Return the request of a group: which lists there are and how long they are, options, factors, the arrays."""
-    lists, names, options, alpha, beta, *arrays = values
+    lists, names, options, _, alpha, beta, *arrays = values
     found: dict[str, Any] = {"a": None, "b": None}
     start = 0
     for name, count in zip(_LISTS, lists, strict=True):
@@ -125,11 +125,11 @@ def _made_group(values: tuple[Any, ...]) -> GroupedRequest:
             found[name] = arrays[start : start + count]
             start += count
     given = dict(zip(names, options, strict=True)) | {"alpha": alpha, "beta": beta}
-    return GroupedRequest(**found, options=tuple(sorted(given.items())))
+    return GroupedRequest(**found, way=given.pop("way"), options=tuple(sorted(given.items())))
 
 
 def _taken_group(r: GroupedRequest) -> tuple[Any, ...]:
-    given = dict(r.options)
+    given = {"way": r.way, **dict(r.options)}
     lists = {name: getattr(r, name) for name in _LISTS}
     alpha, beta = given.pop("alpha", 1.0), given.pop("beta", 0.0)
     return _group(lists, given, alpha, beta)
@@ -138,12 +138,12 @@ def _taken_group(r: GroupedRequest) -> tuple[Any, ...]:
 def _group(lists: dict[str, Any], options: dict[str, Any], alpha: Any, beta: Any) -> tuple[Any, ...]:
     counts = tuple([None if given is None else len(given) for given in lists.values()])
     arrays = [one for given in lists.values() if given is not None for one in given]
-    return (counts, tuple(options), tuple(options.values()), alpha, beta, *arrays)
+    return (counts, tuple(options), tuple(options.values()), all(map(is_aligned, arrays)), alpha, beta, *arrays)
 
 
 _LISTS: Final = ("a", "b", "c", "bias", "out")
 _GROUP: Final = Form(
-    _made_group, _taken_group, ("lists", "names", "options", "alpha", "beta"), b"ooonn", (None,) * 5, b"a"
+    _made_group, _taken_group, ("lists", "names", "options", "aligned", "alpha", "beta"), b"oooonn", (None,) * 6, b"a"
 )
 
 
@@ -280,11 +280,12 @@ class BlasLt(LibraryActor):
         out: Sequence[GpuRef] | None = None,
         alpha: Any = 1.0,
         beta: Any = 0.0,
+        way: str = "auto",
         **options: Any,
     ) -> list[GpuRef]:
-        """Send several products of any shapes as one message, and return their outputs at once.
+        """Send several products of any shapes, at any addresses, as one message, and return their outputs at once.
 
-        Parameters are those of `GroupedRequest`.  The device computes them one after the other.
+        Parameters are those of `GroupedRequest`.
 
         Raises
         ------
@@ -293,9 +294,19 @@ class BlasLt(LibraryActor):
         """
         lists: dict[str, Any] = {"a": a, "b": b, "c": c, "bias": bias, "out": out}
         if not all(given is None or isinstance(given, list | tuple) for given in lists.values()):
-            GroupedRequest(**lists, options=tuple(sorted((options | {"alpha": alpha, "beta": beta}).items())))
-        made: list[GpuRef] = self._calls.send(self, _GROUP, _group(lists, options, alpha, beta))
+            GroupedRequest(**lists, way=way, options=tuple(sorted((options | {"alpha": alpha, "beta": beta}).items())))
+        made: list[GpuRef] = self._calls.send(self, _GROUP, _group(lists, {"way": way, **options}, alpha, beta))
         return made
+
+    def grouped_plan(self, a: Sequence[GpuRef], b: Sequence[GpuRef], **options: Any) -> Plan:
+        """Return the plan of a group: ``plan.tell(a0, b0, [c0], [bias0], out0, a1, ...)``; its notes say the way.
+
+        Parameters and errors are those of `grouped`; operands given here lend their layouts only, and whether they
+        start at multiples of 16 bytes.
+        """
+        own = ("c", "bias", "out", "way")
+        lists = {name: options.pop(name) for name in own if name in options}
+        return self._group_of(GroupedRequest(a=a, b=b, **lists, options=tuple(sorted(options.items()))))[0]
 
     def export_tuning(self, path: str | os.PathLike[str]) -> int:
         """Write what tuning has found for GPUs like this device's to a file, to be shipped; returns how many entries.
@@ -357,17 +368,21 @@ class BlasLt(LibraryActor):
         return Message(plan, tuple(operands.values()), result, *_scalars(shape))
 
     def _grouped(self, request: GroupedRequest) -> Message:
-        members = grouped_requests(request)
-        for one, _ in members:
-            _check_handles(one)
-        spec, first = grouped_spec(members), members[0][1]
-        plan = self._plan(spec, signature_of(spec, scalar_names(first), scalar_values(first, 1.0, 0.0)))
+        plan, members, spec = self._group_of(request)
         operands: list[Any] = []
         outputs: list[Any] = []
         for (one, shape), (places, _) in zip(members, dict(spec.attributes)["members"], strict=True):
             outputs.append(one.out if one.out is not None else new(*shape.out))
             operands += [outputs[-1] if name == "out" else getattr(one, name) for name, _ in places]
-        return Message(plan, tuple(operands), outputs, *_scalars(first))
+        return Message(plan, tuple(operands), outputs, *_scalars(members[0][1]))
+
+    def _group_of(self, request: GroupedRequest) -> tuple[Plan, list[tuple[MatmulRequest, MatmulShape]], PlanSpec]:
+        members = grouped_requests(request)
+        for one, _ in members:
+            _check_handles(one)
+        spec, first = grouped_spec(members, request.way), members[0][1]
+        defaults = scalar_values(first, 1.0, 0.0)
+        return self._plan(spec, signature_of(spec, scalar_names(first), defaults)), members, spec
 
     def _spec(self, request: MatmulRequest, shape: MatmulShape) -> PlanSpec:
         """Return the plan specification; compiles a custom epilogue, if the device is a GPU."""

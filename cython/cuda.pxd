@@ -187,8 +187,24 @@ cdef extern from "cublas.h" nogil:
     int atomr_blas_open(atomr_cuda *, const char *path, atomr_blas **, atomr_failure *)
     int atomr_blas_version(const atomr_blas *)
     void atomr_blas_set_workspace(atomr_blas *, uint64_t address, uint64_t nbytes)
+    int atomr_blas_groups(const atomr_blas *)
     int atomr_blas_check(const atomr_blas_spec *, atomr_failure *)
     int atomr_blas_run(void *, const void *, void *) noexcept
+
+
+cdef extern from "cublas_grouped.h" nogil:
+    ctypedef struct atomr_grouped_spec:
+        int64_t n_groups
+    ctypedef struct atomr_grouped:
+        atomr_blas *owner
+        atomr_grouped_spec spec
+        int *numbers
+        double *factors
+        uint64_t workspace_bytes
+    enum:
+        ATOMR_GROUP_NUMBERS
+    int atomr_grouped_check(const atomr_grouped *, atomr_failure *)
+    int atomr_grouped_run(void *, const void *, void *) noexcept
 
 
 cdef extern from "sequence.h" nogil:
@@ -221,6 +237,7 @@ cdef class CudaBackend(Backend):
     cdef dict borrowed
     cdef uint64_t zero
     cdef atomr_blas *blas
+    cdef atomr_blas *groups
     cdef int look(self, str what) except -1
     cdef int refuse_device(self, CUresult result, str text) except -1
     cdef int check(self, CUresult result, str what) except -1
@@ -250,3 +267,8 @@ cdef class Sequence:
 cdef class Blas:
     cdef CudaBackend backend
     cdef atomr_blas_call native
+
+
+cdef class Grouped:
+    cdef CudaBackend backend
+    cdef atomr_grouped native

@@ -286,6 +286,10 @@ cdef class CudaBackend(Backend):
             function[0] = <atomr_run>atomr_blas_run
             context[0] = &(<Blas>run).native
             return run
+        if isinstance(run, Grouped):
+            function[0] = <atomr_run>atomr_grouped_run
+            context[0] = &(<Grouped>run).native
+            return run
         if hasattr(run, "steps"):
             sequence = Sequence(self, run)
             function[0] = <atomr_run>atomr_sequence_run
@@ -415,6 +419,26 @@ cdef class CudaBackend(Backend):
                 refuse(code, &failure, "opening cuBLAS")
             atomr_blas_set_workspace(self.blas, self.borrow(BLAS_WORKSPACE), BLAS_WORKSPACE)
         return atomr_blas_version(self.blas)
+
+    def open_groups(self, str path):
+        """As `open_blas`, a handle for products in groups, which lanes take turns with and bring workspaces for.
+
+        Raises `Unsupported` if the library is too old to have them.
+        """
+        cdef atomr_failure failure
+        cdef bytes raw = path.encode()
+        cdef const char *name = raw
+        cdef int code = ATOMR_OK
+        memset(&failure, 0, sizeof(failure))
+        if self.groups == NULL:
+            self.enter()
+            with nogil:
+                code = atomr_blas_open(self.cuda, name if name[0] else NULL, &self.groups, &failure)
+            if code != ATOMR_OK:
+                refuse(code, &failure, "opening cuBLAS")
+        if not atomr_blas_groups(self.groups):
+            raise Unsupported(f"cublasGemmGroupedBatchedEx needs cuBLAS 12.5; this is {atomr_blas_version(self.groups)}")
+        return atomr_blas_version(self.groups)
 
     def facts(self):
         """What the device is: name, UUID, compute capability, multiprocessors, memory (bytes), driver version."""

@@ -7,6 +7,10 @@
 
 typedef struct atomr_cuda atomr_cuda;
 
+/* Libraries take the addresses of a batch's matrices from arrays in device memory, which lie one after the other: bytes
+ * from one to the next.  Each begins at a multiple of what any access to it is aligned to. */
+#define ATOMR_POINTER_RUN(batch) (((uint64_t)(batch) * 8 + 255) / 256 * 256)
+
 /* The number of the device with this UUID.  1: found; 0: the driver has no such device (any more); -1: the driver cannot
  * tell, with a reason.  Here and below `result` is what the driver said, or CUDA_SUCCESS where there is none to ask. */
 int atomr_cuda_find(const char uuid[16], int *ordinal, CUresult *result, char *why, size_t size);

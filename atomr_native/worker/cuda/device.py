@@ -10,16 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from ..._lib.cuda import Blas, CudaBackend, Kernels, Matmul, warm_up_driver
+from ..._lib.cuda import Blas, CudaBackend, Grouped, Kernels, Matmul, warm_up_driver
 from ..._lib.lanes import Lanes
 from ...errors import AtomrError, LibraryError, PlanQuarantined, Unsupported
 from ..groups import recover
 from . import build, groups, nvrtc
-from .blas import blas_words
+from .blas import blas_program, blas_words
 from .custom_epilogue import custom_program
 from .faults import build_fault
+from .grouped import GroupDescription, grouped_program
 from .lt_description import MatmulDescription
-from .matmul_program import grouped_program, matmul_program
+from .matmul_program import matmul_program
 from .proof import prove
 from .target import Target
 from .tuning import Tuner
@@ -143,7 +144,9 @@ class CudaDevice:
             if not words:  # nothing to do
                 return _Built("noop")
             self.backend.open_blas(_library("cublas"))
-            return _Built(Blas(self.backend, words))
+            native = Blas(self.backend, words)
+            program = blas_program(words, native, self.target)
+            return _Built(program, program.workspace, program.notes) if program else _Built(native)
         if spec["op"] == "test.gpu_fault" and self._allow_crash:
             fault = build_fault(spec, self.target)
             if spec.get("when") == "build":  # as a plan that is tuned, and faults
@@ -168,7 +171,7 @@ class CudaDevice:
 
         def prepare(description: MatmulDescription) -> Matmul:
             made = Matmul(self.backend, description)
-            if not spec["tune"]:
+            if not spec["tune"] or description.pointers >= 0:
                 return made
             tuner = Tuner(self.backend, self._blas_lt_version, self.facts)
             best, line = tuner.tuned(
@@ -185,18 +188,24 @@ class CudaDevice:
             return tuned
 
         on_device = any(o["name"].startswith("alpha") for o in spec["operands"])
-        whole = custom_program if "custom" in spec else matmul_program
-        program = (grouped_program if spec["op"] == "blas_lt.grouped" else whole)(
-            spec,
-            self.target,
-            version=self._blas_lt_version,
-            prepare=prepare,
-            workspace_bytes=self._workspace_limit,
-            zero=self.backend.zeros() if on_device else 0,
-        )
+        options: dict[str, Any] = {
+            "version": self._blas_lt_version,
+            "prepare": prepare,
+            "workspace_bytes": self._workspace_limit,
+            "zero": self.backend.zeros() if on_device else 0,
+        }
+        if spec["op"] == "blas_lt.grouped":
+            program = grouped_program(spec, self.target, group=self._group, **options)
+        else:
+            program = (custom_program if "custom" in spec else matmul_program)(spec, self.target, **options)
         if len(program.steps) == 1 and isinstance(program.steps[0].run, Matmul):
-            return _Built(program.steps[0].run, program.workspace, (), "; ".join(lines))
+            return _Built(program.steps[0].run, program.workspace, program.notes, "; ".join(lines))
         return _Built(program, program.workspace, program.notes, "; ".join(lines))
+
+    def _group(self, description: GroupDescription) -> Grouped:
+        """Prepare the products of a group by cuBLAS."""
+        self.backend.open_groups(_library("cublas"))
+        return Grouped(self.backend, description)
 
     def _progress(self, plan: int) -> Callable[[int, int, str], None]:
         """Return what tells the parent how the build of a plan gets on."""

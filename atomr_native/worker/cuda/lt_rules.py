@@ -56,7 +56,9 @@ def scale_mode(name: str, kind: str, shape: tuple[int, ...], strides: tuple[int,
     return SCALE_MODES[kind]
 
 
-def _check_scales(spec: dict[str, Any], dtypes: dict[str, str], version: int, arch: str) -> None:
+def _check_scales(
+    spec: dict[str, Any], dtypes: dict[str, str], extents: tuple[int, int, int], version: int, arch: str
+) -> None:
     kinds = tuple(spec.get("scaling", ("none", "none")))
     names = [name for name in ("a_scale", "b_scale") if name in dtypes]
     if names and dtypes["a"] not in FLOAT8:
@@ -70,6 +72,16 @@ def _check_scales(spec: dict[str, Any], dtypes: dict[str, str], version: int, ar
             )
         if "none" in kinds:
             raise Unsupported("a scale of kind outer for one operand only: cuBLASLt takes both or none")
+        if dtypes["out"] in FLOAT8:
+            raise Unsupported(
+                f"D of {dtypes['out']} with scales of kind {kinds[0]} and {kinds[1]}: cuBLASLt has D of bfloat16, "
+                f"float16 and float32"
+            )
+    if {"vec128", "blk128"} & set(kinds) and (extents[0] % 4 or extents[1] % 4):
+        raise Unsupported(
+            f"M={extents[0]}, N={extents[1]} with scales of kind {kinds[0]} and {kinds[1]}: cuBLASLt takes multiples "
+            f"of 4; pad A, B and their scales"
+        )
     if "c_scale" in dtypes:
         raise Unsupported("c_scale: cuBLASLt scales C only where C is float8, which it takes nowhere")
     for name in ("d_scale", "amax"):
@@ -127,7 +139,7 @@ def check_rules(
         raise Unsupported(f"D of {out} from int8: cuBLASLt has int32, or int8 with a scale")
     if spec.get("mode") == "bfloat16x9" and 0 < version < 120900:
         raise Unsupported(f"compute='bfloat16x9' needs cuBLASLt 12.9; this is {version}")
-    _check_scales(spec, dtypes, version, arch)
+    _check_scales(spec, dtypes, extents, version, arch)
     if 0 in operands["out"][1]:
         if "amax" in dtypes or ("bias_grad" in dtypes and 0 not in operands["bias_grad"][1]):
             raise Unsupported(
