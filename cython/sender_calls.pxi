@@ -135,7 +135,7 @@ cdef bint add_option(list found, object value) except -1:
     if isinstance(value, (float, complex)):  # 0.0 equals -0.0, and NaN nothing
         return False
     found.append(kind)
-    if kind is tuple:
+    if isinstance(value, tuple):
         kinds = types_in(<tuple>value)
         if kinds is None:
             return False
@@ -158,7 +158,7 @@ cdef object types_in(tuple values):
     for item in values:
         if isinstance(item, (float, complex)):
             return None
-        kinds = types_in(<tuple>item) if type(item) is tuple else type(item)
+        kinds = types_in(<tuple>item) if isinstance(item, tuple) else type(item)
         if kinds is None:
             return None
         found.append(kinds)
