@@ -25,7 +25,7 @@ __all__ = ["Form", "Message", "New", "form_of", "new", "recipe_of"]
 class New(NamedTuple):
     """An array that a message allocates: one of layout `whole`, of which it takes the view `view`, if that is not None.
 
-    Each is compared by identity.
+    Each is one operand, and is known by its identity.
     """
 
     whole: Layout
@@ -82,22 +82,22 @@ def _attributes(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
 
 def recipe_of(message: Message, form: Form, values: tuple[Any, ...]) -> Recipe:
     """Return how calls of the structure of these values, of which the message was made, become messages."""
-    fresh = list({id(operand): operand for operand in message.operands if isinstance(operand, New)}.values())
 
-    def place(operand: Any) -> int:
-        group, sign = (fresh, -1) if isinstance(operand, New) else (values, 1)
-        found = next(i for i, one in enumerate(group) if one is operand)
-        return found if sign > 0 else -1 - found
+    def place(handle: Any) -> int:
+        return next(i for i, value in enumerate(values) if value is handle)
+
+    def part(one: Any) -> int | None:
+        if isinstance(one, New):
+            return -1 - next(i for i, operand in enumerate(message.operands) if operand is one)
+        return None if one is None else place(one)
 
     several = isinstance(message.result, tuple | list) and not isinstance(message.result, New)
-    parts = message.result if several else (message.result,)
     return Recipe(
         message.plan,
         GpuRef,
-        tuple(map(place, message.operands)),
-        tuple((operand.whole, operand.view) for operand in fresh),
+        tuple((one.whole, one.view) if isinstance(one, New) else place(one) for one in message.operands),
         tuple(form.names.index(number) if isinstance(number, str) else number for number in message.numbers),
         message.convert,
-        tuple(None if part is None else place(part) for part in parts),
+        tuple(map(part, message.result if several else (message.result,))),
         type(message.result) if several else None,
     )

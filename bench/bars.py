@@ -42,6 +42,10 @@ _GEMMS = ("bfloat16", "float16", "float8")
 BARS: tuple[Bar, ...] = (
     *(Bar(f"planned tell, lane awake, {p}", "tell", f"atomr {p}, lane awake", 0.2, "us") for p in _PLACES),
     *(Bar(f"immediate matmul call, {p}", "immediate", f"atomr matmul, {p}", 1.5, "us") for p in _PLACES),
+    *(
+        Bar(f"immediate {name} call", "immediate_library", f"atomr {name}", 1.5, "us")
+        for name in ("fused.rms_norm", "fused.adamw", "float8.quantize", "blas.axpy", "elementwise.reduce")
+    ),
     *(Bar(f"no-op ask, spinning, {p}", "ask", f"atomr {p}", 1.0, "us") for p in _PLACES),
     *(Bar(f"no-op ask, parked, {p}", "ask_parked", f"atomr {p}", 20.0, "us") for p in _PLACES),
     *(Bar(f"await, {p}", "await", f"atomr {p}", 40.0, "us") for p in _PLACES),

@@ -298,15 +298,17 @@ cdef class Form:
 cdef class Recipe:
     cdef readonly PlanRef plan
     cdef type handle
-    cdef tuple operands
     cdef tuple fresh
-    cdef tuple numbers
+    cdef int *places
+    cdef Py_ssize_t n_operands
+    cdef Py_ssize_t n_numbers
     cdef object convert
     cdef tuple result
+    cdef Py_ssize_t first
     cdef object kind
     cdef bint is_list
     cpdef object run(self, tuple values, bint want_reply)
-    cdef object gather(self, tuple values, list made)
+    cdef object gather(self, tuple values, tuple refs)
 
 
 cdef class Calls:

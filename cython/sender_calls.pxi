@@ -135,7 +135,7 @@ cdef bint add_option(list found, object value) except -1:
     if isinstance(value, (float, complex)):  # 0.0 equals -0.0, and NaN nothing
         return False
     found.append(kind)
-    if kind is tuple:
+    if isinstance(value, tuple):
         kinds = types_in(<tuple>value)
         if kinds is None:
             return False
@@ -158,7 +158,7 @@ cdef object types_in(tuple values):
     for item in values:
         if isinstance(item, (float, complex)):
             return None
-        kinds = types_in(<tuple>item) if type(item) is tuple else type(item)
+        kinds = types_in(<tuple>item) if isinstance(item, tuple) else type(item)
         if kinds is None:
             return None
         found.append(kinds)
@@ -218,83 +218,91 @@ cdef class Recipe:
     plan : PlanRef
     handle : type
         Of the arrays that are allocated.
-    operands : tuple of int
-        In message order: the place among the call's values, or -1 for the first array that is allocated, and so on.
-    fresh : tuple of (Layout, Layout or None)
-        What is allocated, and the view of it that is the operand, if that is another.
+    operands : tuple of (int or (Layout, Layout or None))
+        In message order: the place among the call's values, or the layout of what is allocated and the view of it
+        that is the operand, if that is another.
     numbers : tuple of int
         Places of the numbers that travel, in the order of the plan's scalars, or of `convert`'s parameters.
     convert : callable or None
         From those numbers to the plan's scalars, where they differ.
-    result : tuple of int or None
-        Places, as in `operands`, of what the caller gets; None for None.
+    result : tuple of (int or None)
+        What the caller gets: places among the call's values, or -1 for the first operand, and so on; None for None.
     kind : type or None
         The kind of tuple or list that this is; None for a single array.
     """
 
-    def __cinit__(self, PlanRef plan not None, type handle, tuple operands, tuple fresh, tuple numbers, object convert,
+    def __cinit__(self, PlanRef plan not None, type handle, tuple operands, tuple numbers, object convert,
                   tuple result, object kind):
+        cdef Py_ssize_t i
         self.plan = plan
         self.handle = handle
-        self.operands = operands
-        self.fresh = fresh
-        self.numbers = numbers
+        self.fresh = operands
+        self.n_operands = len(operands)
+        self.n_numbers = len(numbers)
         self.convert = convert
         self.result = result
+        self.first = result[0] if kind is None else 0
         self.kind = kind
         self.is_list = kind is list
+        self.places = <int *>calloc(self.n_operands + self.n_numbers + 1, sizeof(int))
+        if self.places == NULL:
+            raise MemoryError
+        for i in range(self.n_operands):
+            self.places[i] = operands[i] if type(operands[i]) is int else -1
+        for i in range(self.n_numbers):
+            self.places[self.n_operands + i] = numbers[i]
+
+    def __dealloc__(self):
+        free(self.places)
 
     cpdef object run(self, tuple values, bint want_reply):
         """Allocate what is missing, send; the result, or the reply that has it."""
-        cdef list made = None
-        cdef tuple refs = PyTuple_New(len(self.operands))
-        cdef list scalars
-        cdef Layout whole
+        cdef tuple refs = PyTuple_New(self.n_operands)
+        cdef tuple scalars = ()
+        cdef tuple layouts
         cdef Ref ref
         cdef ReplyBase reply
-        cdef Py_ssize_t i, place = 0
-        cdef tuple numbers = ()
-        if self.fresh:
-            made = []
-        for item in self.fresh:
-            whole = <Layout>(<tuple>item)[0]
-            ref = self.plan.core.make(self.handle, whole, 0)
-            view = (<tuple>item)[1]
-            made.append(ref if view is None else ref.view_of(self.handle, <Layout>view, 0))
-        for item in self.operands:
-            i = item
-            value = values[i] if i >= 0 else made[-1 - i]
+        cdef Py_ssize_t i
+        for i in range(self.n_operands):
+            if self.places[i] >= 0:
+                value = values[self.places[i]]
+            else:
+                layouts = <tuple>self.fresh[i]
+                ref = self.plan.core.make(self.handle, <Layout>layouts[0], 0)
+                value = ref if layouts[1] is None else ref.view_of(self.handle, <Layout>layouts[1], 0)
             Py_INCREF(value)
-            PyTuple_SET_ITEM(refs, place, value)
-            place += 1
-        if self.numbers:
-            scalars = []
-            for item in self.numbers:
-                value = values[<Py_ssize_t>item]
+            PyTuple_SET_ITEM(refs, i, value)
+        if self.n_numbers:
+            scalars = PyTuple_New(self.n_numbers)
+            for i in range(self.n_numbers):
+                value = values[self.places[self.n_operands + i]]
                 kind = type(value)
-                scalars.append(value if kind is float or kind is int or not isinstance(value, generic) else value.item())
-            numbers = tuple(scalars) if self.convert is None else <tuple?>self.convert(*scalars)
-        reply = self.plan.dispatch(refs, None, None, numbers, want_reply, True)
-        result = self.gather(values, made)
+                if kind is not float and kind is not int and isinstance(value, generic):
+                    value = value.item()
+                Py_INCREF(value)
+                PyTuple_SET_ITEM(scalars, i, value)
+            if self.convert is not None:
+                scalars = <tuple?>self.convert(*scalars)
+        reply = self.plan.dispatch(refs, None, None, scalars, want_reply, True)
+        if self.kind is None:
+            result = values[self.first] if self.first >= 0 else refs[-1 - self.first]
+        else:
+            result = self.gather(values, refs)
         if reply is None:
             return result
         reply.value = result
         return reply
 
-    cdef object gather(self, tuple values, list made):
-        """What the caller gets."""
+    cdef object gather(self, tuple values, tuple refs):
+        """A result of several parts."""
         cdef Py_ssize_t i
-        cdef list found
-        if self.kind is None:
-            i = self.result[0]
-            return values[i] if i >= 0 else made[-1 - i]
-        found = []
+        cdef list found = []
         for item in self.result:
             if item is None:
                 found.append(None)
             else:
                 i = item
-                found.append(values[i] if i >= 0 else made[-1 - i])
+                found.append(values[i] if i >= 0 else refs[-1 - i])
         if self.is_list:
             return found
         return tuple(found) if self.kind is tuple else tuple.__new__(self.kind, found)
