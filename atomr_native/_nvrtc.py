@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from . import _precompiled
 from .disk_cache import cached
 from .errors import InvalidRequest, LibraryError, Unsupported
 
@@ -100,8 +101,9 @@ def _compile(
     names: tuple[str, ...],
     headers: tuple[tuple[str, str], ...],
     output: str,
+    kept: Path | None = None,
 ) -> bytes:
-    """Return names and code as one value for the cache."""
+    """Return names and code as one value for the cache; `kept` is removed if NVRTC has not kept its headers there."""
     library = _library()
     program = _call(
         "nvrtcCreateProgram", library.nvrtcCreateProgram, source.encode(), (_FOLDER + _FILE).encode(), len(headers),
@@ -116,6 +118,8 @@ def _compile(
         if int(status):
             detail = _log_of(library, program)
             raise LibraryError("nvrtc", int(status), status.name, f"nvrtcCompileProgram for {arch}", detail)
+        if kept is not None and int(library.nvrtcGetPCHCreateStatus(program)[0]):
+            kept.unlink(missing_ok=True)
         lowered = {
             name: _call("nvrtcGetLoweredName", library.nvrtcGetLoweredName, program, name.encode()).decode()
             for name in names
@@ -204,9 +208,18 @@ def compile_program(
     major, minor = version()
     given = tuple(sorted((headers or {}).items()))
     flags = (*options, *(f"--include-path={folder}" for folder in include))
-    key = json.dumps([source, arch, flags, list(names), given, _include_facts(include), output, major, minor])
-    value = cached(
-        output, (b"nvrtc", key.encode()), lambda: _compile(source, arch, flags, tuple(names), given, output)
-    )  # fmt: skip
+    facts = _include_facts(include)
+    key = json.dumps([source, arch, flags, list(names), given, facts, output, major, minor])
+
+    def make(further: Sequence[str] = (), kept: Path | None = None) -> bytes:
+        return _compile(source, arch, (*flags, *further), tuple(names), given, output, kept)
+
+    def make_with_headers() -> bytes:
+        preamble = _precompiled.preamble(source) if include and not given else None
+        if preamble is None or (major, minor) < _precompiled.SINCE:
+            return make()
+        return _precompiled.compiled((preamble, arch, flags, tuple(facts), output), make)
+
+    value = cached(output, (b"nvrtc", key.encode()), make_with_headers)
     size = int.from_bytes(value[:8], "little")
     return Program(value[8 + size :], json.loads(value[8 : 8 + size]))
