@@ -88,6 +88,7 @@ def simulate(device, state, steps, feed, kill, pictures=1, progress=lambda _: No
         now, new, np.float32(feed), np.float32(kill)
     ).wait()  # fmt: skip
     moments = [round(steps * (i + 1) / pictures) for i in range(pictures)]
+    device.copy(now[1]).wait()  # what it needs is compiled now, not among the steps
     taken, reply, made = [], None, 0
     began = time.perf_counter()
     for moment in moments:
