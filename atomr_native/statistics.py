@@ -233,7 +233,8 @@ def _memory(device: Device, free: int | None, total: int | None) -> MemoryStats:
     limited = [pools["volatile"], pools["durable"]]
     return {
         "limit": memory.limit,
-        "reserved": memory._reserved(),
+        # As the pools say it: a segment that is being added right now is in neither figure, or in both.
+        "reserved": sum(pool["total"] for pool in limited),
         "in_use": sum(pool["in_use"] for pool in limited),
         "free": sum(pool["free"] for pool in limited),
         "deferred": sum(pool["deferred"] for pool in limited),

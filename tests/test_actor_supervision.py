@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import threading
 from typing import Any
 
 import pytest
-from example_actors import Worker
+from actions import eventually
+from example_actors import Call, Worker
 
 import atomr_native as an
 from atomr_native.testing import Deterministic, Probe
@@ -351,3 +353,91 @@ def test_what_is_no_exception_escalates_by_default() -> None:
         assert parent.stats()["restarts"] == 1
         assert child.stopped
         assert sim.system.find("/p/child") not in (None, child)
+
+
+@pytest.mark.parametrize(("directive", "handled"), [("restart", 2), ("resume", 2), ("stop", 0), ("escalate", 0)])
+def test_a_child_that_fails_while_its_parent_stops_is_supervised(directive: str, handled: int) -> None:
+    """Its parent waits for it to finish what it has: nothing else would decide about it."""
+    notes: list[str] = []
+
+    class Parent(an.Actor):
+        supervision = an.OneForOne({ValueError: directive}, backoff=0)
+
+        def pre_start(self) -> None:
+            self.child = self.context.spawn(Worker, notes)
+
+        def receive(self, message: Any) -> None:
+            for each in (ValueError("one"), 1, ValueError("two"), 2):
+                answers.append(self.child.ask(each))
+
+    answers: list[an.Answer] = []
+    with Deterministic() as sim:
+        ref = sim.system.spawn(Parent)
+        ref.tell("go")
+        ref.stop()
+        sim.run()
+        assert ref.join(0)
+        assert sum(answer.exception() is None for answer in answers) == handled
+        assert notes.count("made") == (3 if directive == "restart" else 1)
+        assert notes[-1] == "post_stop"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_child_whose_parent_stops_before_it_is_decided_about_stops(seed: int) -> None:
+    """The parent fails with its child, and is stopped before its own supervisor has said what becomes of them."""
+
+    class Parent(an.Actor):
+        supervision = an.OneForOne({ValueError: "escalate"})
+
+        def pre_start(self) -> None:
+            self.child = self.context.spawn(Worker)
+
+        def receive(self, message: Any) -> None:
+            for each in (ValueError(), 1):
+                answers.append(self.child.ask(each))
+
+    answers: list[an.Answer] = []
+    with Deterministic(seed=seed) as sim:
+        ref = sim.system.spawn(Parent)
+        ref.tell("go")
+        assert sim.run_until(lambda: ref.stats()["state"] == "failed")
+        ref.stop()
+        sim.run()
+        assert ref.join(0)
+        for answer in answers:
+            assert answer.exception() is not None
+
+
+def test_a_failure_after_a_restart_with_others_is_decided_about() -> None:
+    """It fails, is restarted with its sibling, and fails again before its parent has looked at the first failure."""
+    gates = {name: threading.Event() for name in ("child", "parent")}
+    children: list[an.ActorRef] = []
+
+    def fail(actor: Any) -> None:
+        raise ValueError("at once")
+
+    def fail_later(actor: Any) -> None:
+        gates["child"].wait(30)
+        raise ValueError("later")
+
+    class Parent(Call):
+        supervision = an.AllForOne(max_restarts=None, backoff=0)
+
+        def pre_start(self) -> None:
+            children.extend(self.context.spawn(Call) for _ in range(2))
+
+    with an.System() as system:
+        parent = system.spawn(Parent)
+        parent.ask(lambda _: None).result(30)
+        child, sibling = children
+        child.tell(fail_later)
+        eventually(lambda: child.stats()["processed"] == 1)
+        sibling.tell(fail)
+        eventually(lambda: sibling.stats()["restarts"] == 1)  # so the child has been told to restart, too
+        parent.tell(lambda _: gates["parent"].wait(30))
+        eventually(lambda: parent.stats()["processed"] == 2)
+        child.tell(fail)
+        gates["child"].set()
+        eventually(lambda: child.stats()["failed"] == 2)
+        gates["parent"].set()
+        assert child.ask(lambda _: "fine").result(30) == "fine"

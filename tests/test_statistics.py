@@ -94,6 +94,25 @@ def test_bytes_of_each_pool(make_system: Make, placement: Placement) -> None:
     assert memory(device)["reserved"] == 0
 
 
+def test_reserved_is_what_the_pools_have_while_a_segment_is_added(
+    make_system: Make, placement: Placement, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = make_system().device()
+    links, seen = device._supervisor.links, []
+    tell = links.tell
+
+    def told(*what: Any) -> None:
+        seen.append(device.stats(timeout=0.01)["memory"])  # the worker is not asked just now
+        tell(*what)
+
+    monkeypatch.setattr(links, "tell", told)
+    device.zeros(1000)
+    device.zeros(1000, durable=True)
+    for memory in (*seen, device.stats()["memory"]):
+        assert memory["reserved"] == memory["pools"]["volatile"]["total"] + memory["pools"]["durable"]["total"]
+    assert len(seen) >= 2
+
+
 def test_largest_block(make_system: Make, placement: Placement) -> None:
     device = make_system(memory_limit=16 * MIB).device()
     blocks = [device.empty(4 * MIB, "uint8") for _ in range(4)]

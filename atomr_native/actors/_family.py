@@ -30,6 +30,7 @@ class Family:
         self._numbers = itertools.count(1)
         self._escalated: list[tuple[Cell, int, BaseException]] = []
         self._closed = False
+        self._draining = False  # the children finish what they have
 
     @property
     def empty(self) -> bool:
@@ -92,10 +93,12 @@ class Family:
                 del self._children[child.name]
 
     def stop(self, *, drain: bool) -> None:
-        """Have all of them stop.  In the cell's thread."""
+        """Have all of them stop, or finish what they have and then stop.  In the cell's thread."""
+        undecided = {child for child, _, _ in self._escalated}  # nobody will decide any more
         self._escalated.clear()
+        self._draining = drain
         for child in self.cells():
-            child.stop(drain=drain)
+            child.stop(drain=drain and child not in undecided)
 
     def close(self) -> None:
         """Take no new ones."""
@@ -107,7 +110,7 @@ class Family:
         cell = self._cell
         if self._children.get(child.name) is not child or failure <= child.covered:
             return
-        if cell.state not in ("starting", "running", "failed"):
+        if cell.state not in ("starting", "running", "failed") and not (cell.state == "stopping" and self._draining):
             return  # all children are being stopped
         strategy = self._strategy(child)
         directive = strategy.decide(error)
@@ -140,7 +143,8 @@ class Family:
     def _apply(self, group: list[Cell], child: Cell, failure: int, pause: float | None, error: BaseException) -> None:
         """Restart a group after a pause (seconds), or stop it where there is none."""
         for each in group:
-            each.covered = max(each.covered, each.failures)
+            # The child's own directive is for this failure: it may have been restarted with others, and failed again.
+            each.covered = max(each.covered, failure if each is child and pause is not None else each.failures)
             if pause is None:
                 _log.error("actor %s is stopped after %s of %s", each.path, type(error).__name__, child.path)
                 each._shut(False)
@@ -159,7 +163,7 @@ class Family:
 
     def _escalate(self, child: Cell, failure: int, error: BaseException) -> None:
         cell = self._cell
-        if cell.parent is None:
+        if cell.parent is None or cell.state == "stopping":
             _log.critical("actor %s is stopped: %s was escalated, and nobody is above it", child.path,
                           type(error).__name__)  # fmt: skip
             child._shut(False)
