@@ -28,6 +28,7 @@ __all__ = [
     "ExternFunction",
     "array_type",
     "as_python",
+    "capability",
     "compile_ltoir",
     "cuda",
     "device_function",
@@ -473,6 +474,13 @@ class _Target(threading.local):
 
 
 _target = _Target()
+
+
+def capability() -> tuple[int, int]:
+    """Return the compute capability that this thread compiles for."""
+    return _target.compute_capability or (0, 0)
+
+
 _numba_device = _dispatcher.get_current_device
 
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import numpy as np
-
 from .._numba import cuda
 from ._elements import aligned, element
-from ._intrinsics import lower_product, upper_product
+from ._intrinsics import product
 
 __all__ = ["dropout", "philox"]
 
@@ -28,13 +26,8 @@ def _jit(function: Any) -> Any:
 def philox(a: Any, b: Any, c: Any, d: Any, low: Any, high: Any) -> Any:
     """Return the four words of a counter of four words and a key of two, all as int64."""
     for _ in range(_ROUNDS):
-        one, two = np.int64(upper_product(a, _FIRST)), np.int64(upper_product(c, _SECOND))
-        a, b, c, d = (
-            two ^ b ^ low,
-            np.int64(lower_product(c, _SECOND)),
-            one ^ d ^ high,
-            np.int64(lower_product(a, _FIRST)),
-        )
+        (one, first), (two, second) = product(a, _FIRST), product(c, _SECOND)
+        a, b, c, d = second ^ b ^ low, two, first ^ d ^ high, one
         low, high = low + _FIRST_KEY & _WORD, high + _SECOND_KEY & _WORD
     return a, b, c, d
 
@@ -44,7 +37,7 @@ def dropout(dtype: str) -> Kernel:
 
     Element i in C order has the word i % 4 of the counter ``offset + i // 4``.
     """
-    pointer, itemsize, real, get, put, _ = element(dtype)
+    pointer, itemsize, real, get, put, *_ = element(dtype)
     zero = real(0)
 
     @_jit
@@ -64,9 +57,12 @@ def dropout(dtype: str) -> Kernel:
         fast = aligned(x, 0, xs, itemsize) and aligned(out, 0, os, itemsize)
         scale, low, high = real(factor), seed & _WORD, seed >> 32 & _WORD
         first = (cuda.blockIdx.x * wide + (thread & (wide - 1))) * 8
-        for row in range(cuda.blockIdx.y * tall + (thread >> shift), rows, cuda.gridDim.y * tall):
-            for column in range(first, columns, cuda.gridDim.x * wide * 8):
+        row = cuda.blockIdx.y * tall + (thread >> shift)
+        while row < rows:
+            column = first
+            while column < columns:
                 left = columns - column
+                v = get(x, row * xs + column, left, fast)
                 at = row * columns + column
                 number, skip = offset + (at >> 2), at & 3
                 a, b = words(number, low, high), words(number + 1, low, high)
@@ -79,7 +75,6 @@ def dropout(dtype: str) -> Kernel:
                         w = (a[2], a[3], b[0], b[1], b[2], b[3], c[0], c[1])
                     else:
                         w = (a[3], b[0], b[1], b[2], b[3], c[0], c[1], c[2])
-                v = get(x, row * xs + column, left, fast)
                 v = (
                     kept(v[0], w[0], threshold, scale), kept(v[1], w[1], threshold, scale),
                     kept(v[2], w[2], threshold, scale), kept(v[3], w[3], threshold, scale),
@@ -87,5 +82,7 @@ def dropout(dtype: str) -> Kernel:
                     kept(v[6], w[6], threshold, scale), kept(v[7], w[7], threshold, scale),
                 )  # fmt: skip
                 put(out, row * os + column, v, left, fast)
+                column += cuda.gridDim.x * wide * 8
+            row += cuda.gridDim.y * tall
 
     return dropout, (pointer, pointer, "int64", "float64", "int64", "int64", *("int64",) * 5)

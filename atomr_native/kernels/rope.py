@@ -21,9 +21,8 @@ def _jit(function: Any) -> Any:
 
 
 @_jit
-def _turned(a: Any, b: Any, angle: Any, sign: Any) -> Any:
-    """Return a pair, turned by an angle."""
-    cosine, sine = np.float32(math.cos(angle)), np.float32(math.sin(angle)) * sign
+def _turned(a: Any, b: Any, cosine: Any, sine: Any) -> Any:
+    """Return a pair, turned."""
     return a * cosine - b * sine, a * sine + b * cosine
 
 
@@ -42,47 +41,72 @@ def rope(dtype: str, positions: str, *, interleaved: bool) -> Kernel:
     """Return the kernel that turns each pair of a row; a position belongs to `heads` rows, then the next one.
 
     Pairs are neighbours if `interleaved`, else i and i + pairs.  A thread has four pairs next to each other if they
-    are neighbours, else eight.
+    are neighbours, else eight, in `several` heads of a token, whose angles are the same; a token has `parts` of those.
     """
-    pointer, itemsize, _, get, put, _ = element(dtype)
+    pointer, itemsize, _, get, put, *_ = element(dtype)
+
+    @_jit
+    def cosine(position: Any, steps: Any, pair: Any) -> Any:
+        return np.float32(math.cos(position * steps[pair]))
+
+    @_jit
+    def sine(position: Any, steps: Any, pair: Any, sign: Any) -> Any:
+        return np.float32(math.sin(position * steps[pair])) * sign
 
     def rope(
         x: Any, where: Any, steps: Any, out: Any, rows: Any, pairs: Any, heads: Any, tokens: Any, shift: Any,
-        inverse: Any, xs: Any, os: Any,
+        inverse: Any, several: Any, parts: Any, xs: Any, os: Any,
     ) -> None:  # fmt: skip
         thread = cuda.threadIdx.x
         tall, wide = _THREADS >> shift, 1 << shift
         sign = np.float32(-1) if inverse != 0 else np.float32(1)
         fast = aligned(x, 0, xs, itemsize) and aligned(out, 0, os, itemsize)
         if not interleaved:
-            fast = fast and pairs % 8 == 0
-        first = cuda.blockIdx.x * wide + (thread & (wide - 1))
-        for row in range(cuda.blockIdx.y * tall + (thread >> shift), rows, cuda.gridDim.y * tall):
-            position = np.float32(where[row // heads % tokens])
-            if interleaved:
-                for pair in range(first * 4, pairs, cuda.gridDim.x * wide * 4):
+            fast = fast and pairs & 7 == 0
+        first, last = cuda.blockIdx.x * wide + (thread & (wide - 1)), pairs - 1
+        line = cuda.blockIdx.y * tall + (thread >> shift)
+        while True:  # over parts of tokens
+            token = line // parts
+            head = (line - token * parts) * several
+            row = token * heads + head
+            if row >= rows:
+                break
+            end = row + min(several, heads - head)
+            position = np.float32(where[token % tokens])
+            pair = first * (4 if interleaved else 8)
+            while pair < pairs:
+                p, q, r = min(pair + 1, last), min(pair + 2, last), min(pair + 3, last)
+                c0, s0 = cosine(position, steps, pair), sine(position, steps, pair, sign)
+                c1, s1 = cosine(position, steps, p), sine(position, steps, p, sign)
+                c2, s2 = cosine(position, steps, q), sine(position, steps, q, sign)
+                c3, s3 = cosine(position, steps, r), sine(position, steps, r, sign)
+                if interleaved:
                     left = (pairs - pair) * 2
-                    v = get(x, row * xs + pair * 2, left, fast)
-                    a = _turned(v[0], v[1], position * steps[pair], sign)
-                    b = _turned(v[2], v[3], position * steps[min(pair + 1, pairs - 1)], sign)
-                    c = _turned(v[4], v[5], position * steps[min(pair + 2, pairs - 1)], sign)
-                    d = _turned(v[6], v[7], position * steps[min(pair + 3, pairs - 1)], sign)
-                    v = (a[0], a[1], b[0], b[1], c[0], c[1], d[0], d[1])
-                    put(out, row * os + pair * 2, v, left, fast)
-            else:
-                for pair in range(first * 8, pairs, cuda.gridDim.x * wide * 8):
-                    left, last = pairs - pair, pairs - 1
-                    v = get(x, row * xs + pair, left, fast)
-                    w = get(x, row * xs + pairs + pair, left, fast)
-                    a = _turned(v[0], w[0], position * steps[pair], sign)
-                    b = _turned(v[1], w[1], position * steps[min(pair + 1, last)], sign)
-                    c = _turned(v[2], w[2], position * steps[min(pair + 2, last)], sign)
-                    d = _turned(v[3], w[3], position * steps[min(pair + 3, last)], sign)
-                    e = _turned(v[4], w[4], position * steps[min(pair + 4, last)], sign)
-                    f = _turned(v[5], w[5], position * steps[min(pair + 5, last)], sign)
-                    g = _turned(v[6], w[6], position * steps[min(pair + 6, last)], sign)
-                    h = _turned(v[7], w[7], position * steps[min(pair + 7, last)], sign)
-                    put(out, row * os + pair, (a[0], b[0], c[0], d[0], e[0], f[0], g[0], h[0]), left, fast)
-                    put(out, row * os + pairs + pair, (a[1], b[1], c[1], d[1], e[1], f[1], g[1], h[1]), left, fast)
+                    for at_row in range(row, end):
+                        at = at_row * xs + pair * 2
+                        v = get(x, at, left, fast)
+                        a, b = _turned(v[0], v[1], c0, s0), _turned(v[2], v[3], c1, s1)
+                        c, d = _turned(v[4], v[5], c2, s2), _turned(v[6], v[7], c3, s3)
+                        v = (a[0], a[1], b[0], b[1], c[0], c[1], d[0], d[1])
+                        put(out, at_row * os + pair * 2, v, left, fast)
+                else:
+                    left = pairs - pair
+                    p, q, r, t = min(pair + 4, last), min(pair + 5, last), min(pair + 6, last), min(pair + 7, last)
+                    c4, s4 = cosine(position, steps, p), sine(position, steps, p, sign)
+                    c5, s5 = cosine(position, steps, q), sine(position, steps, q, sign)
+                    c6, s6 = cosine(position, steps, r), sine(position, steps, r, sign)
+                    c7, s7 = cosine(position, steps, t), sine(position, steps, t, sign)
+                    for at_row in range(row, end):
+                        at = at_row * xs + pair
+                        v, w = get(x, at, left, fast), get(x, at + pairs, left, fast)
+                        a, b = _turned(v[0], w[0], c0, s0), _turned(v[1], w[1], c1, s1)
+                        c, d = _turned(v[2], w[2], c2, s2), _turned(v[3], w[3], c3, s3)
+                        e, f = _turned(v[4], w[4], c4, s4), _turned(v[5], w[5], c5, s5)
+                        g, h = _turned(v[6], w[6], c6, s6), _turned(v[7], w[7], c7, s7)
+                        at = at_row * os + pair
+                        put(out, at, (a[0], b[0], c[0], d[0], e[0], f[0], g[0], h[0]), left, fast)
+                        put(out, at + pairs, (a[1], b[1], c[1], d[1], e[1], f[1], g[1], h[1]), left, fast)
+                pair += cuda.gridDim.x * wide * (4 if interleaved else 8)
+            line += cuda.gridDim.y * tall
 
-    return rope, (pointer, f"*{positions}", "*float32", pointer, *("int64",) * 8)
+    return rope, (pointer, f"*{positions}", "*float32", pointer, *("int64",) * 10)
