@@ -37,6 +37,7 @@ __all__ = [
     "intrinsic",
     "is_dispatcher",
     "jit_options",
+    "libdevice",
     "llvm",
     "on_processor",
     "pickled",
@@ -65,7 +66,7 @@ try:
         import cloudpickle
         from numba import cuda, njit, vectorize
         from numba.core.registry import CPUDispatcher
-        from numba.cuda import compiler, random, types
+        from numba.cuda import compiler, libdevice, random, types
         from numba.cuda import dispatcher as _dispatcher
         from numba.cuda.cgutils import ir as llvm
         from numba.cuda.compiler import ExternFunction

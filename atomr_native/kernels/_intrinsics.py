@@ -6,12 +6,13 @@ bits are the lowest of the integers that are passed, so that kernels may compute
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
 
-from .._numba import capability, cuda, intrinsic, twin, types
+from .._numba import capability, cuda, intrinsic, libdevice, twin, types
 from .._numba import llvm as ir
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "last_halves",
     "product",
     "reciprocal",
+    "sine_and_cosine",
     "store2",
     "store4",
     "swapped",
@@ -214,6 +216,13 @@ def bfloat16_pair(_: Any, low: Any, high: Any) -> Any:
 reciprocal = _assembly(
     lambda value: np.float32(1) / np.float32(value), types.float32, (types.float32,), "rcp.approx.ftz.f32 $0, $1;"
 )
+
+
+@twin(lambda angle: (np.float32(math.sin(angle)), np.float32(math.cos(angle))))
+@cuda.jit(device=True, forceinline=True)  # type: ignore[untyped-decorator]
+def sine_and_cosine(angle: Any) -> Any:
+    """Return the sine and the cosine of a float32."""
+    return libdevice.sincosf(angle)
 
 
 @twin(lambda a, b: divmod((int(a) & _FULL) * (int(b) & _FULL), 2**32)[::-1])

@@ -9,6 +9,7 @@ import numpy as np
 
 from .._numba import cuda
 from ._elements import aligned, element
+from ._intrinsics import sine_and_cosine
 
 __all__ = ["frequencies", "rope"]
 
@@ -46,12 +47,9 @@ def rope(dtype: str, positions: str, *, interleaved: bool) -> Kernel:
     pointer, itemsize, _, get, put, *_ = element(dtype)
 
     @_jit
-    def cosine(position: Any, steps: Any, pair: Any) -> Any:
-        return np.float32(math.cos(position * steps[pair]))
-
-    @_jit
-    def sine(position: Any, steps: Any, pair: Any, sign: Any) -> Any:
-        return np.float32(math.sin(position * steps[pair])) * sign
+    def turn(position: Any, steps: Any, pair: Any, sign: Any) -> Any:
+        sine, cosine = sine_and_cosine(position * steps[pair])
+        return cosine, sine * sign
 
     def rope(
         x: Any, where: Any, steps: Any, out: Any, rows: Any, pairs: Any, heads: Any, tokens: Any, shift: Any,
@@ -76,10 +74,10 @@ def rope(dtype: str, positions: str, *, interleaved: bool) -> Kernel:
             pair = first * (4 if interleaved else 8)
             while pair < pairs:
                 p, q, r = min(pair + 1, last), min(pair + 2, last), min(pair + 3, last)
-                c0, s0 = cosine(position, steps, pair), sine(position, steps, pair, sign)
-                c1, s1 = cosine(position, steps, p), sine(position, steps, p, sign)
-                c2, s2 = cosine(position, steps, q), sine(position, steps, q, sign)
-                c3, s3 = cosine(position, steps, r), sine(position, steps, r, sign)
+                c0, s0 = turn(position, steps, pair, sign)
+                c1, s1 = turn(position, steps, p, sign)
+                c2, s2 = turn(position, steps, q, sign)
+                c3, s3 = turn(position, steps, r, sign)
                 if interleaved:
                     left = (pairs - pair) * 2
                     for at_row in range(row, end):
@@ -92,10 +90,10 @@ def rope(dtype: str, positions: str, *, interleaved: bool) -> Kernel:
                 else:
                     left = pairs - pair
                     p, q, r, t = min(pair + 4, last), min(pair + 5, last), min(pair + 6, last), min(pair + 7, last)
-                    c4, s4 = cosine(position, steps, p), sine(position, steps, p, sign)
-                    c5, s5 = cosine(position, steps, q), sine(position, steps, q, sign)
-                    c6, s6 = cosine(position, steps, r), sine(position, steps, r, sign)
-                    c7, s7 = cosine(position, steps, t), sine(position, steps, t, sign)
+                    c4, s4 = turn(position, steps, p, sign)
+                    c5, s5 = turn(position, steps, q, sign)
+                    c6, s6 = turn(position, steps, r, sign)
+                    c7, s7 = turn(position, steps, t, sign)
                     for at_row in range(row, end):
                         at = at_row * xs + pair
                         v, w = get(x, at, left, fast), get(x, at + pairs, left, fast)
