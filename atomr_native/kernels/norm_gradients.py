@@ -103,28 +103,29 @@ def norm_gradients(dtype: str, weights: str, *, layer: bool, residual: bool, bia
         first = np.int64(cuda.threadIdx.x) * 8
         second = first + np.int64(cuda.blockDim.x) * 8
         left, rest = columns - first, columns - second
-        fast = aligned(dy, 0, ds, itemsize) and aligned(x, 0, xs, itemsize) and columns & 7 == 0
+        fast = aligned(dy, 0, ds, itemsize) and aligned(x, 0, xs, itemsize)
         fast = fast and aligned(r, 0, rs, itemsize) and aligned(dx, 0, dxs, itemsize)
+        quick = fast and columns & 7 == 0
         weight_fast = aligned(weight, 0, 0, weight_size)
         count, least = real(columns), real(eps)
         w, u = weight_get(weight, first, left, weight_fast), weight_get(weight, second, rest, weight_fast)
         of_weight, more_of_weight, of_bias, more_of_bias = nothing, nothing, nothing, nothing
         row = np.int64(cuda.blockIdx.x)
         a, b, c, d = none, none, none, none
-        if fast and row < rows:
+        if quick and row < rows:
             a, b = loaded(x, row * xs + first, left > 0), loaded(x, row * xs + second, rest > 0)
             c, d = loaded(dy, row * ds + first, left > 0), loaded(dy, row * ds + second, rest > 0)
         while row < rows:
             following = row + cuda.gridDim.x
-            if fast:
+            if quick:
                 e, f, g, h = a, b, c, d
                 if following < rows:
                     a, b = loaded(x, following * xs + first, left > 0), loaded(x, following * xs + second, rest > 0)
                     c, d = loaded(dy, following * ds + first, left > 0), loaded(dy, following * ds + second, rest > 0)
                 v, o, k, m = numbers(e), numbers(f), numbers(g), numbers(h)
             else:
-                v, o = get(x, row * xs + first, left, False), get(x, row * xs + second, rest, False)
-                k, m = get(dy, row * ds + first, left, False), get(dy, row * ds + second, rest, False)
+                v, o = get(x, row * xs + first, left, fast), get(x, row * xs + second, rest, fast)
+                k, m = get(dy, row * ds + first, left, fast), get(dy, row * ds + second, rest, fast)
             dv, do = multiply(k, w), multiply(m, u)
             across = zero
             if layer:

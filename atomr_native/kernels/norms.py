@@ -80,15 +80,15 @@ def norm(dtype: str, weights: str, *, layer: bool, residual: bool, biased: bool,
         return load(x, at) if there else nothing
 
     @_jit
-    def scaled(v: Any, scale: Any, weight: Any, bias: Any, column: Any, left: Any, quick: Any) -> Any:
+    def scaled(v: Any, scale: Any, weight: Any, bias: Any, column: Any, left: Any, quick: Any, fast: Any) -> Any:
         """Return a group of the result, of deviations from the mean."""
         v = (
             v[0] * scale, v[1] * scale, v[2] * scale, v[3] * scale,
             v[4] * scale, v[5] * scale, v[6] * scale, v[7] * scale,
         )  # fmt: skip
-        w = weight_load(weight, column) if quick else weight_get(weight, column, left, False)
+        w = weight_load(weight, column) if quick else weight_get(weight, column, left, fast)
         if biased:
-            b = weight_load(bias, column) if quick else weight_get(bias, column, left, False)
+            b = weight_load(bias, column) if quick else weight_get(bias, column, left, fast)
             return multiply_add(v, w, b)
         return multiply(v, w)
 
@@ -103,7 +103,8 @@ def norm(dtype: str, weights: str, *, layer: bool, residual: bool, biased: bool,
         first, stride = np.int64(cuda.threadIdx.x) * 8, np.int64(cuda.blockDim.x) * 8
         fast = aligned(x, 0, xs, itemsize) and aligned(out, 0, os, itemsize)
         fast = fast and aligned(r, 0, rs, itemsize) and aligned(total, 0, ts, itemsize)
-        fast = fast and aligned(weight, 0, 0, weight_size) and aligned(bias, 0, 0, weight_size) and columns & 7 == 0
+        weight_fast = aligned(weight, 0, 0, weight_size) and aligned(bias, 0, 0, weight_size)
+        quick = fast and weight_fast and columns & 7 == 0
         count, least = real(columns), real(eps)
         i, j, k = first + stride, first + 2 * stride, first + 3 * stride
         row = np.int64(cuda.blockIdx.x)
@@ -112,20 +113,20 @@ def norm(dtype: str, weights: str, *, layer: bool, residual: bool, biased: bool,
             a, b, c, d = nothing, nothing, nothing, nothing
             if held:
                 at = row * xs
-                if fast:
+                if quick:
                     a, b = loaded(x, at + first, first < columns), loaded(x, at + i, i < columns)
                     c, d = loaded(x, at + j, j < columns), loaded(x, at + k, k < columns)
                 else:
-                    a, b = get(x, at + first, columns - first, False), get(x, at + i, columns - i, False)
-                    c, d = get(x, at + j, columns - j, False), get(x, at + k, columns - k, False)
+                    a, b = get(x, at + first, columns - first, fast), get(x, at + i, columns - i, fast)
+                    c, d = get(x, at + j, columns - j, fast), get(x, at + k, columns - k, fast)
                 if residual:
                     at = row * rs
-                    if fast:
+                    if quick:
                         e, f = loaded(r, at + first, first < columns), loaded(r, at + i, i < columns)
                         g, h = loaded(r, at + j, j < columns), loaded(r, at + k, k < columns)
                     else:
-                        e, f = get(r, at + first, columns - first, False), get(r, at + i, columns - i, False)
-                        g, h = get(r, at + j, columns - j, False), get(r, at + k, columns - k, False)
+                        e, f = get(r, at + first, columns - first, fast), get(r, at + i, columns - i, fast)
+                        g, h = get(r, at + j, columns - j, fast), get(r, at + k, columns - k, fast)
                     a, b, c, d = add(a, e), add(b, f), add(c, g), add(d, h)
                     at = row * ts
                     put(total, at + first, a, columns - first, fast)
@@ -170,16 +171,16 @@ def norm(dtype: str, weights: str, *, layer: bool, residual: bool, biased: bool,
             at = row * os
             if held:
                 if first < columns:
-                    a = scaled(a, scale, weight, bias, first, columns - first, fast)
+                    a = scaled(a, scale, weight, bias, first, columns - first, quick, weight_fast)
                     put(out, at + first, a, columns - first, fast)
                 if i < columns:
-                    b = scaled(b, scale, weight, bias, i, columns - i, fast)
+                    b = scaled(b, scale, weight, bias, i, columns - i, quick, weight_fast)
                     put(out, at + i, b, columns - i, fast)
                 if j < columns:
-                    c = scaled(c, scale, weight, bias, j, columns - j, fast)
+                    c = scaled(c, scale, weight, bias, j, columns - j, quick, weight_fast)
                     put(out, at + j, c, columns - j, fast)
                 if k < columns:
-                    d = scaled(d, scale, weight, bias, k, columns - k, fast)
+                    d = scaled(d, scale, weight, bias, k, columns - k, quick, weight_fast)
                     put(out, at + k, d, columns - k, fast)
             else:
                 column = first
@@ -189,7 +190,7 @@ def norm(dtype: str, weights: str, *, layer: bool, residual: bool, biased: bool,
                     a = get(total if residual else x, at + column, left, fast)
                     if layer:
                         a = centre(a, mean, left)
-                    a = scaled(a, scale, weight, bias, column, left, fast)
+                    a = scaled(a, scale, weight, bias, column, left, quick, weight_fast)
                     put(out, row * os + column, a, left, fast)
                     column += stride
             row += cuda.gridDim.x

@@ -44,12 +44,29 @@ def rope(dtype: str, positions: str, *, interleaved: bool) -> Kernel:
     Pairs are neighbours if `interleaved`, else i and i + pairs.  A thread has four pairs next to each other if they
     are neighbours, else eight, in `several` heads of a token, whose angles are the same; a token has `parts` of those.
     """
-    pointer, itemsize, _, get, put, *_ = element(dtype)
+    pointer, itemsize, _, get, put, _, load, store = element(dtype)
 
     @_jit
     def turn(position: Any, steps: Any, pair: Any, sign: Any) -> Any:
         sine, cosine = sine_and_cosine(position * steps[pair])
         return cosine, sine * sign
+
+    @_jit
+    def first_of(a: Any, b: Any, angles: Any) -> Any:
+        """Return the first elements of eight pairs, turned."""
+        c, s = angles
+        return (
+            a[0] * c[0] - b[0] * s[0], a[1] * c[1] - b[1] * s[1], a[2] * c[2] - b[2] * s[2], a[3] * c[3] - b[3] * s[3],
+            a[4] * c[4] - b[4] * s[4], a[5] * c[5] - b[5] * s[5], a[6] * c[6] - b[6] * s[6], a[7] * c[7] - b[7] * s[7],
+        )  # fmt: skip
+
+    @_jit
+    def second_of(a: Any, b: Any, angles: Any) -> Any:
+        c, s = angles
+        return (
+            a[0] * s[0] + b[0] * c[0], a[1] * s[1] + b[1] * c[1], a[2] * s[2] + b[2] * c[2], a[3] * s[3] + b[3] * c[3],
+            a[4] * s[4] + b[4] * c[4], a[5] * s[5] + b[5] * c[5], a[6] * s[6] + b[6] * c[6], a[7] * s[7] + b[7] * c[7],
+        )  # fmt: skip
 
     def rope(
         x: Any, where: Any, steps: Any, out: Any, rows: Any, pairs: Any, heads: Any, tokens: Any, shift: Any,
@@ -94,16 +111,26 @@ def rope(dtype: str, positions: str, *, interleaved: bool) -> Kernel:
                     c5, s5 = turn(position, steps, q, sign)
                     c6, s6 = turn(position, steps, r, sign)
                     c7, s7 = turn(position, steps, t, sign)
-                    for at_row in range(row, end):
-                        at = at_row * xs + pair
+                    angles = (c0, c1, c2, c3, c4, c5, c6, c7), (s0, s1, s2, s3, s4, s5, s6, s7)
+                    head = row
+                    if fast and left >= 8:
+                        while head + 1 < end:  # two heads at once
+                            at = head * xs + pair
+                            v, w = load(x, at), load(x, at + pairs)
+                            m, n = load(x, at + xs), load(x, at + xs + pairs)
+                            at = head * os + pair
+                            store(out, at, first_of(v, w, angles))
+                            store(out, at + pairs, second_of(v, w, angles))
+                            store(out, at + os, first_of(m, n, angles))
+                            store(out, at + os + pairs, second_of(m, n, angles))
+                            head += 2
+                    while head < end:
+                        at = head * xs + pair
                         v, w = get(x, at, left, fast), get(x, at + pairs, left, fast)
-                        a, b = _turned(v[0], w[0], c0, s0), _turned(v[1], w[1], c1, s1)
-                        c, d = _turned(v[2], w[2], c2, s2), _turned(v[3], w[3], c3, s3)
-                        e, f = _turned(v[4], w[4], c4, s4), _turned(v[5], w[5], c5, s5)
-                        g, h = _turned(v[6], w[6], c6, s6), _turned(v[7], w[7], c7, s7)
-                        at = at_row * os + pair
-                        put(out, at, (a[0], b[0], c[0], d[0], e[0], f[0], g[0], h[0]), left, fast)
-                        put(out, at + pairs, (a[1], b[1], c[1], d[1], e[1], f[1], g[1], h[1]), left, fast)
+                        at = head * os + pair
+                        put(out, at, first_of(v, w, angles), left, fast)
+                        put(out, at + pairs, second_of(v, w, angles), left, fast)
+                        head += 1
                 pair += cuda.gridDim.x * wide * (4 if interleaved else 8)
             line += cuda.gridDim.y * tall
 
