@@ -37,6 +37,7 @@ __all__ = [
     "intrinsic",
     "is_dispatcher",
     "kernelapi",
+    "libdevice",
     "llvm",
     "njit",
     "pointer_type",
@@ -62,7 +63,7 @@ try:
         from numba import cuda, njit, vectorize
         from numba.core.registry import CPUDispatcher
         from numba.core.typing import templates as core_templates
-        from numba.cuda import compiler, dispatcher, random, types
+        from numba.cuda import compiler, dispatcher, libdevice, random, types
         from numba.cuda.cgutils import ir as llvm
         from numba.cuda.compiler import ExternFunction
         from numba.cuda.cudadrv.libs import get_cudalib

@@ -33,6 +33,7 @@ from .errors import InvalidRequest, LibraryError, Unsupported
 __all__ = [
     "OPTIONS",
     "Compiled",
+    "capability",
     "compile_ltoir",
     "declared",
     "device_function",
@@ -129,6 +130,13 @@ class _Target(threading.local):
 
 
 _target = _Target()
+
+
+def capability() -> tuple[int, int]:
+    """Return the compute capability that this thread compiles for."""
+    return _target.compute_capability or (0, 0)
+
+
 _numba_device = dispatcher.get_current_device
 
 

@@ -135,6 +135,7 @@ cdef extern from "cuda_runs.h" nogil:
     int atomr_cuda_launch(const atomr_kernels *, CUstream, const atomr_call *, atomr_failure *)
     int atomr_cuda_run_kernels(void *, const void *, void *) noexcept
     int atomr_cuda_run_copy(void *, const void *, void *)
+    int atomr_cuda_run_transfer(void *, const void *, void *)
 
 
 cdef extern from "matmul_plan.h" nogil:

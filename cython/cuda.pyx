@@ -278,8 +278,8 @@ cdef class CudaBackend(Backend):
             function[0] = <atomr_run>atomr_run_noop
             context[0] = NULL
             return None
-        if isinstance(run, str) and run == "copy":
-            function[0] = <atomr_run>atomr_cuda_run_copy
+        if isinstance(run, str) and run in ("copy", "transfer"):
+            function[0] = <atomr_run>atomr_cuda_run_copy if run == "copy" else <atomr_run>atomr_cuda_run_transfer
             context[0] = self.cuda
             return self
         if isinstance(run, Blas):
