@@ -10,12 +10,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from ._operands import check_disjoint, check_input, check_output, contiguous_strides, describe
+from ._operands import broadcast_shapes, check_disjoint, check_input, check_output, contiguous_strides, describe
 from .dtypes import DTYPES, as_dtype, dtype_name
 from .errors import InvalidRequest
 from .plan_spec import OVERWRITE, READ, WRITE, OperandSpec, PlanSpec
 
-__all__ = ["ROUTINES", "BlasRequest", "BlasShape", "blas_shape", "blas_spec"]
+__all__ = ["ROUTINES", "BlasRequest", "BlasShape", "blas_shape", "blas_spec", "own_axes"]
 
 #: Routine: (operands that are read, in message order; whether beta times `out` is added; flags that it takes).
 ROUTINES: Final[dict[str, tuple[tuple[str, ...], bool, tuple[str, ...]]]] = {
@@ -30,7 +30,11 @@ ROUTINES: Final[dict[str, tuple[tuple[str, ...], bool, tuple[str, ...]]]] = {
     "trmm": (("a", "b"), False, ("side", "lower", "trans", "conj", "unit")),
     "trsm": (("a",), False, ("side", "lower", "trans", "conj", "unit")),
     "geam": (("a", "b"), False, ("trans", "trans_b", "conj", "conj_b")),
+    "gemm": (("a", "b"), True, ("trans", "trans_b", "conj", "conj_b")),
 }
+_VECTORS: Final = ("x", "y")
+#: Axes of `out` that are not those of batches; of others 2.
+_OUT_AXES: Final = {"axpy": 1, "scal": 1, "gemv": 1, "dot": 0, "nrm2": 0}
 #: Routines that update `out`: they read it as well.
 _UPDATES: Final = ("axpy", "scal", "ger", "trsm", "syrk")
 _DTYPES: Final = ("float32", "float64", "complex64", "complex128")
@@ -48,12 +52,13 @@ class BlasRequest:
         x y^H; ``symm`` out = alpha A B + beta out, A symmetric (on the right: B A); ``syrk`` out = alpha op(A) op(A)^T
         + beta out, in one triangle, and the other stays as it is; ``trmm`` out = alpha op(A) B, A triangular (right:
         B op(A)); ``trsm`` solves op(A) X = alpha out (right: X op(A) = alpha out), and X replaces out; ``geam`` out =
-        alpha op(A) + beta op(B).
+        alpha op(A) + beta op(B); ``gemm`` out = alpha op(A) op(B) + beta out.
     a, b, x, y
         Operands: matrices of two axes, one of them dense; vectors with any positive stride.  One dtype for all:
-        float32, float64, complex64 or complex128.
+        float32, float64, complex64 or complex128.  Axes in front are batches, equal, or broadcast where an operand
+        lacks them or has 1; the routine is done for each.
     out
-        The result; allocated if missing where it is not updated.
+        The result, with all axes of batches; allocated if missing where it is not updated.
     alpha, beta
         Factors; they travel with the message.  Whether `beta` is 0 belongs to the plan, and ``beta=0`` never reads out.
     trans, conj, trans_b, conj_b : bool
@@ -91,20 +96,43 @@ class BlasRequest:
 
 @dataclass(frozen=True, slots=True)
 class BlasShape:
-    """What a request comes to: dtype, and the shape and dtype of its result."""
+    """What a request comes to: dtype, axes of batches, and the shape (with these) and dtype of its result."""
 
     dtype: np.dtype[Any]
+    batch: tuple[int, ...]
     shape: tuple[int, ...]
     out: np.dtype[Any]
     updates: bool
 
 
+def own_axes(routine: str, name: str) -> int:
+    """Return how many axes of an operand are not those of batches."""
+    if name == "out":
+        return _OUT_AXES.get(routine, 2)
+    return 1 if name in _VECTORS else 2
+
+
 def _axes(name: str, operand: Any, axes: int) -> tuple[int, ...]:
     array = check_input(name, operand)
-    if len(array.shape) != axes:
+    if len(array.shape) < axes:
         kind = "vector of 1 axis" if axes == 1 else "matrix of 2 axes"
-        raise InvalidRequest(f"{name} has shape {tuple(array.shape)}; it must be a {kind}")
-    return tuple(array.shape)
+        raise InvalidRequest(f"{name} has shape {tuple(array.shape)}; it must be a {kind}, after those of batches")
+    return tuple(array.shape[len(array.shape) - axes :])
+
+
+def _batch(request: BlasRequest, given: list[str], single: bool) -> tuple[int, ...]:
+    """Return the axes of batches of all operands; `single`: out is one element, as () or (1,)."""
+    leads = []
+    for name in given:
+        shape = tuple(getattr(request, name).shape)
+        lead = shape[: len(shape) - own_axes(request.routine, name)]
+        if not (name == "out" and single and shape == (1,)):
+            leads.append((name, lead))
+    batch = broadcast_shapes(leads, "batch axes")
+    out = dict(leads).get("out", batch)
+    if out != batch:
+        raise InvalidRequest(f"out has batch axes {out}; allowed: {batch}, those of the operands")
+    return batch
 
 
 def _need(request: BlasRequest) -> tuple[tuple[str, ...], bool, tuple[str, ...]]:
@@ -166,6 +194,13 @@ def _result(request: BlasRequest) -> tuple[int, ...]:
     if r.routine == "trsm":
         return _square(r, _axes("out", r.out, 2)[sides.index(r.side)], _axes("out", r.out, 2))
     rows, columns = _axes("a", r.a, 2)[:: -1 if r.trans else 1]
+    if r.routine == "gemm":
+        inner, across = _axes("b", r.b, 2)[:: -1 if r.trans_b else 1]
+        if inner != columns:
+            raise InvalidRequest(
+                f"op(B) is {(inner, across)} and op(A) is {(rows, columns)}; allowed: ({columns}, any)"
+            )
+        return rows, across
     if r.routine == "gemv":
         if _axes("x", r.x, 1) != (columns,):
             raise InvalidRequest(
@@ -194,7 +229,10 @@ def blas_shape(request: BlasRequest) -> BlasShape:
     """Check a request and return what it comes to."""
     reads, adds, _ = _need(request)
     given = [name for name in (*reads, "out") if getattr(request, name) is not None]
-    shape = _result(request)
+    own = _result(request)
+    single = not own and all(len(getattr(request, name).shape) == 1 for name in reads)
+    batch = _batch(request, given, single)
+    shape = (*batch, *own)
     dtype = as_dtype(getattr(request, given[0]).dtype)
     if dtype_name(dtype) not in _DTYPES:
         raise InvalidRequest(f"{given[0]} has dtype {dtype_name(dtype)}; allowed: {', '.join(_DTYPES)}")
@@ -212,12 +250,12 @@ def blas_shape(request: BlasRequest) -> BlasShape:
             raise InvalidRequest(f"{request.routine} updates out, which is missing")
     else:
         check_output("out", request.out)
-        if tuple(request.out.shape) not in (shape, shape or (1,)):
+        if tuple(request.out.shape) not in (shape, shape or (1,)):  # one element may have an axis
             raise InvalidRequest(f"out has shape {tuple(request.out.shape)}; allowed: {shape}")
         check_disjoint(
             [("out", request.out)], [(n, getattr(request, n)) for n in reads if getattr(request, n) is not None]
         )
-    return BlasShape(dtype, shape, out, updates)
+    return BlasShape(dtype, batch, shape, out, updates)
 
 
 def blas_spec(request: BlasRequest, shape: BlasShape | None = None) -> PlanSpec:
@@ -240,6 +278,7 @@ def blas_spec(request: BlasRequest, shape: BlasShape | None = None) -> PlanSpec:
         scalars=("float64",) * (4 if shape.dtype.kind == "c" else 2),
         attributes=(
             ("dtype", dtype_name(shape.dtype)),
+            ("batch", shape.batch),
             ("adds", bool(request.beta != 0)),
             ("trans", bool(request.trans)),
             ("conj", bool(request.conj)),

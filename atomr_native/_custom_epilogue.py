@@ -98,9 +98,9 @@ class CustomEpilogue:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the function by value, so that lambdas and functions of a notebook travel too; imports Numba."""
-        from . import _numba
+        from . import _numba_copies
 
-        return _restored, (_numba.pickled(self.function), self.operands, self.aux, self.bias_grad)
+        return _restored, (_numba_copies.pickled(self.function), self.operands, self.aux, self.bias_grad)
 
 
 def _restored(function: bytes, *rest: Any) -> CustomEpilogue:

@@ -41,6 +41,7 @@ _PAD: Final = 4  # rows of scales of 128 x 128 blocks have a multiple of this ma
 #: Rows and columns that share a scale; 0 for all.
 SCALE_BLOCKS: Final = {"tensor": (0, 0), "outer": (1, 0), "vec128": (1, BLOCK), "blk128": (BLOCK, BLOCK)}
 _HARDWARE: Final = (8, 9)  # the first compute capability that converts float8
+_PAIRS: Final = (9, 0)  # the first one that compares two numbers of 16 bits at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -353,14 +354,15 @@ def quantize_kernels(r: QuantizeRequest, capability: tuple[int, int]) -> tuple[P
     """Return the kernels of a plan in the order of their launches."""
     source, hardware = dtype_name(as_dtype(r.x.dtype)), capability >= _HARDWARE
     types = (("source", source), ("dtype", r.dtype))
-    way = (*types, ("saturate", r.saturate), ("hardware", hardware))
+    pairs = ("pairs", capability >= _PAIRS)
+    way = (*types, ("saturate", r.saturate), ("hardware", hardware), pairs)
     if r.scaling == "outer":
         return (Part("rows", way),)
     cast = Part("cast", (*way, ("scaling", r.scaling), ("amax", _amax(r)), ("transposed", r.transposed)))
     if r.scaling != "tensor" or r.scale is not None:
         return (cast,)
     if r.state is None:
-        return Part("amax", types[:1]), cast
+        return Part("amax", (types[0], pairs)), cast
     return cast, Part("update", (("dtype", r.dtype), ("latest", r.state.amax == "latest")))
 
 

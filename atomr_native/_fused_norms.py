@@ -14,6 +14,7 @@ from .kernels import Part
 __all__ = ["NormGradient", "NormGradientRequest", "NormRequest", "NormResult"]
 
 _EPS = 1e-5
+_HELD = 32 * 1024  # elements of a row that a block keeps, at most
 
 
 class NormResult(NamedTuple):
@@ -107,7 +108,10 @@ class NormRequest:
                 check_disjoint([("residual_out", self.residual_out)], [("out", self.out)])
         elif self.residual_out is not None:
             raise InvalidRequest("residual_out goes with residual")
-        kinds = (("layer", self.layer), ("residual", self.residual is not None), ("biased", self.bias is not None))
+        kinds = (
+            ("layer", self.layer), ("residual", self.residual is not None), ("biased", self.bias is not None),
+            ("held", shape[-1] <= _HELD),
+        )  # fmt: skip
         fused = self.residual is not None
         return Made(
             "fused.norm",
@@ -180,16 +184,21 @@ class NormGradientRequest:
             raise InvalidRequest("bias_out goes with biased=True")
         check_disjoint([(o.name, o.given) for o in outputs if o.given is not None], [])
         kinds = (("layer", self.layer), ("residual", self.residual is not None))
+        biased, types = ("biased", self.biased), (("dtype", dtype), ("weights", weights))
+        held = shape[-1] <= _HELD // 2
         parts = (
-            Part("norm_backward", (("dtype", dtype), ("weights", weights), *kinds)),
-            Part("weight_partial", (("dtype", dtype), ("biased", self.biased))),
-            Part("weight_finish", (("dtype", dtype), ("weights", weights), ("biased", self.biased))),
+            *(
+                [Part("norm_gradients", (*types, *kinds, biased))]
+                if held
+                else [Part("norm_backward", (*types, *kinds)), Part("weight_partial", (types[0], biased))]
+            ),
+            Part("weight_finish", (*types, biased)),
         )
         return Made(
             "fused.norm_backward",
             (*inputs, *outputs),
             lambda made: NormGradient(made["out"], made["weight_out"], made.get("bias_out")),
-            "norms",
+            "norm_gradients",
             parts,
             (("eps", "float64", eps),),
             (("layer", self.layer),),

@@ -17,6 +17,7 @@ __all__ = ["DropoutRequest", "RopeRequest"]
 _NARROW: Final = ("float32", "float16", "bfloat16")
 _COUNTERS: Final = 2**62
 _WORDS: Final = 2**32
+_SCALARS: Final = (("threshold", "int64"), ("scale", "float64"), ("seed", "int64"), ("offset", "int64"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,8 +138,7 @@ class DropoutRequest:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < limit:
                 raise InvalidRequest(f"{name}={value!r}; allowed: integers from 0 to {limit - 1}")
-        threshold = round(p * _WORDS)
-        scale = 0.0 if threshold == _WORDS else 1.0 / (1.0 - p)
+        scalars = zip(_SCALARS, _scalars(p, self.seed, self.offset), strict=True)
         inputs = (input_("x", self.x),)
         return Made(
             "fused.dropout",
@@ -146,8 +146,13 @@ class DropoutRequest:
             lambda made: made["out"],
             "dropout",
             (Part("dropout", (("dtype", dtype),)),),
-            (
-                ("threshold", "int64", threshold), ("scale", "float64", scale), ("seed", "int64", self.seed),
-                ("offset", "int64", self.offset),
-            ),
-        )  # fmt: skip
+            tuple((name, kind, value) for (name, kind), value in scalars),
+            numbers=("p", "seed", "offset"),
+            convert=_scalars,
+        )
+
+
+def _scalars(p: float, seed: int, offset: int) -> tuple[float | int, ...]:
+    """Return the scalars of a message; p counts in steps of 2**-32."""
+    threshold = round(float(p) * _WORDS)
+    return threshold, 0.0 if threshold == _WORDS else 1.0 / (1.0 - float(p)), seed, offset

@@ -65,6 +65,10 @@ class Made(NamedTuple):
     scalars : tuple of (str, str, number)
         Name, type and value of each.
     attributes : tuple of (str, JSON value)
+    numbers : tuple of str
+        What the scalars are made of: fields of the request.  By themselves, the scalars' names.
+    convert : callable or None
+        From these to the scalars, where they differ.
     """
 
     op: str
@@ -74,6 +78,8 @@ class Made(NamedTuple):
     parts: tuple[Part, ...]
     scalars: tuple[tuple[str, str, float | int], ...] = ()
     attributes: tuple[tuple[str, Any], ...] = ()
+    numbers: tuple[str, ...] = ()
+    convert: Callable[..., tuple[float | int, ...]] | None = None
 
     def spec(self, code: tuple[tuple[str, Any], ...] = ()) -> PlanSpec:
         """Return the plan's specification; `code` is what a GPU's worker loads."""

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from ._custom_epilogue import CustomEpilogue
 from ._matmul_spec import MatmulRequest, MatmulShape, is_array, matmul_shape, matmul_spec, scalar_names
-from ._operands import check_disjoint
+from ._operands import check_disjoint, memory_span
 from .errors import InvalidRequest
 from .plan_spec import OperandSpec, PlanSpec
 
-__all__ = ["GroupedRequest", "grouped_requests", "grouped_spec", "member_specs"]
+__all__ = ["WAYS", "GroupedRequest", "grouped_requests", "grouped_spec", "is_aligned", "member_specs"]
 
 #: Operands of a message at most.
 _OPERANDS = 240
+#: How a group may be computed, by what `GroupedRequest` says of it.
+WAYS: Final = ("auto", "batched", "grouped", "each")
+#: To what addresses of members are aligned, bytes, for the libraries' kernels that take many at once.
+_ALIGNMENT: Final = 16
+_ARRAYS: Final = ("a", "b", "bias", "c", "out")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupedRequest:
-    """Products ``D[i] = epilogue(alpha * op(A[i]) @ op(B[i]) + beta * C[i])``, one after the other, in one message.
+    """Products ``D[i] = epilogue(alpha * op(A[i]) @ op(B[i]) + beta * C[i])``, at any addresses, in one message.
 
     Parameters
     ----------
@@ -28,6 +33,11 @@ class GroupedRequest:
         Sequences of matrices, of one length; shapes may differ.
     c, bias, out
         Sequences of that length, or None.
+    way : str
+        How a GPU computes them.  ``"batched"``: members that are alike, without epilogue, in one call of cuBLASLt.
+        ``"grouped"``: members of any shapes, without epilogue, of one dtype (float64, float32, float16 or bfloat16),
+        `c` only where it is `out`, in one call of cuBLAS.  ``"each"``: one after the other.  ``"auto"``: the first of
+        these that can be; ``plan.notes`` says which.
     options : dict
         What else a `MatmulRequest` takes, the same for all; no operands, and none that has more than D.
 
@@ -42,6 +52,7 @@ class GroupedRequest:
     c: Sequence[Any] | None = None
     bias: Sequence[Any] | None = None
     out: Sequence[Any] | None = None
+    way: str = "auto"
     options: tuple[tuple[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
@@ -58,6 +69,8 @@ def grouped_requests(request: GroupedRequest) -> list[tuple[MatmulRequest, Matmu
         if not isinstance(value, list | tuple):
             raise InvalidRequest(f"{name} is a {type(value).__name__}; it must be a list of arrays")
         sequences[name] = value
+    if request.way not in WAYS:
+        raise InvalidRequest(f"way={request.way!r}; allowed: {', '.join(map(repr, WAYS))}")
     lengths = {name: len(value) for name, value in sequences.items()}
     if len(set(lengths.values())) != 1 or not lengths["a"]:
         raise InvalidRequest(f"lists of {lengths} arrays; they must have one length, of at least 1")
@@ -93,7 +106,12 @@ def grouped_requests(request: GroupedRequest) -> list[tuple[MatmulRequest, Matmu
     return members
 
 
-def grouped_spec(members: list[tuple[MatmulRequest, MatmulShape]]) -> PlanSpec:
+def is_aligned(array: Any) -> bool:
+    """Whether an array starts where the libraries' kernels for many members take it."""
+    return not hasattr(array, "memory_span") or memory_span(array)[1] % _ALIGNMENT == 0
+
+
+def grouped_spec(members: list[tuple[MatmulRequest, MatmulShape]], way: str = "auto") -> PlanSpec:
     """Return the plan specification: the members' operands one after the other, named ``a0, b0, out0, a1, ...``."""
     operands: list[OperandSpec] = []
     attributes = []
@@ -112,7 +130,12 @@ def grouped_spec(members: list[tuple[MatmulRequest, MatmulShape]]) -> PlanSpec:
         op="blas_lt.grouped",
         operands=tuple(operands),
         scalars=("float64",) * len(scalar_names(members[0][1])),
-        attributes=(("members", tuple(attributes)), ("tune", dict(attributes[0][1])["tune"])),
+        attributes=(
+            ("members", tuple(attributes)),
+            ("tune", dict(attributes[0][1])["tune"]),
+            ("way", way),
+            ("aligned", all(is_aligned(getattr(one, name)) for one, _ in members for name in _ARRAYS)),
+        ),
     )
 
 

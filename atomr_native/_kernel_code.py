@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from . import _cubin, _kernel_links, _kernel_spec, _numba
+from . import _cubin, _kernel_links, _kernel_spec, _numba, _numba_cache, _numba_compile, _numba_copies
 from ._kernel_links import LinkPart
 from .disk_cache import cached
 from .errors import LibraryError, Unsupported
@@ -134,19 +134,19 @@ def machine_code(
     Raises
     ------
     LibraryError, Unsupported
-        See `_numba.compile_ltoir` and `link`.
+        See `_numba_cache.ltoir` and `link`.
     """
     sites: tuple[str, ...] = ()
     if checks:
         function, sites = _numba.with_checks(function, types)
         types = (*types, _numba.array_type(np.dtype(np.int64), 1, "C"))
-    made = _numba.compile_ltoir(function, types, capability, options)
+    made = _numba_cache.ltoir(function, types, capability, options)
     links = tuple(dict.fromkeys((*options.get("link", ()), *made.links)))
     # Code that is made for one generation of GPUs only ("a") can be linked into nothing else.
     arch = f"sm_{capability[0]}{capability[1]}{'a' if links and capability[0] >= 9 else ''}"
     parts: list[bytes | LinkPart] = [made.code, *(_kernel_links.prepared(part, arch) for part in links)]
     if made.cooperative:
-        parts.append(_numba.device_runtime())
+        parts.append(_numba_compile.device_runtime())
     cubin = link(parts, arch, max_registers=_registers(options))
     if made.entry not in _cubin.kernels(cubin):
         raise LibraryError(
@@ -167,6 +167,6 @@ def pickled(function: FunctionType, stand_ins: tuple[tuple[str, FunctionType], .
         If something that it refers to cannot travel to a worker.
     """
     try:
-        return base64.b64encode(_numba.pickled(function, dict(stand_ins))).decode()
+        return base64.b64encode(_numba_copies.pickled(function, dict(stand_ins))).decode()
     except Exception as error:
         raise Unsupported(f"kernel {function.__name__} refers to what cannot be sent to the worker: {error}") from None

@@ -36,7 +36,6 @@ __all__ = [
     "MatmulRequest",
     "MatmulShape",
     "base_epilogue",
-    "check_matmul_memory",
     "is_array",
     "matmul_shape",
     "matmul_spec",
@@ -401,7 +400,7 @@ def matmul_shape(request: MatmulRequest) -> MatmulShape:
         raise InvalidRequest(f"amax={request.amax!r} must be True, False, or an array of one float32")
     elif request.amax:
         amax = Fresh((), DTYPES["float32"])
-    check_matmul_memory(request, epilogue)
+    _check_memory(request, epilogue)
     return MatmulShape(
         batch,
         m,
@@ -419,11 +418,8 @@ def matmul_shape(request: MatmulRequest) -> MatmulShape:
     )
 
 
-def check_matmul_memory(request: Any, epilogue: Epilogue) -> None:
-    """Raise `InvalidRequest` if an output that was given shares memory with another operand.
-
-    Immediate calls repeat this, since operands may share memory while their layouts stay.
-    """
+def _check_memory(request: Any, epilogue: Epilogue) -> None:
+    """Raise `InvalidRequest` if an output that was given shares memory with another operand."""
     outputs = [("out", request.out)]
     inputs = [("a", request.a), ("b", request.b), ("bias", request.bias)]
     inputs += (getattr(request, "operands", None) or {}).items()

@@ -12,11 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from . import _precompiled
 from .disk_cache import cached
 from .errors import InvalidRequest, LibraryError, Unsupported
 
 __all__ = ["Program", "compile_program", "toolkit_headers", "version"]
 
+#: No folder can be there: else NVRTC finds headers beside the source, which are no part of the cache's key.
+_FOLDER: Final = "/dev/null/"
 _FILE: Final = "atomr.cu"
 _LOG_CHARACTERS: Final = 4000
 _HINT: Final = "`pip install atomr-native[cu13]` (or [cu12], whichever CUDA the driver has) brings it"
@@ -87,7 +90,7 @@ def _log_of(library: Any, program: Any) -> str:
     """Return the compile log, which quotes the lines that it numbers; shortened."""
     log = b" " * _call("nvrtcGetProgramLogSize", library.nvrtcGetProgramLogSize, program)
     _call("nvrtcGetProgramLog", library.nvrtcGetProgramLog, program, log)
-    text = log.decode(errors="replace").strip("\0 \n")
+    text = log.decode(errors="replace").replace(_FOLDER + _FILE, _FILE).strip("\0 \n")
     return text if len(text) <= _LOG_CHARACTERS else f"{text[:_LOG_CHARACTERS]}... ({len(text)} characters)"
 
 
@@ -98,23 +101,25 @@ def _compile(
     names: tuple[str, ...],
     headers: tuple[tuple[str, str], ...],
     output: str,
+    kept: Path | None = None,
 ) -> bytes:
-    """Return names and code as one value for the cache."""
+    """Return names and code as one value for the cache; `kept` is removed if NVRTC has not kept its headers there."""
     library = _library()
     program = _call(
-        "nvrtcCreateProgram", library.nvrtcCreateProgram, source.encode(), _FILE.encode(), len(headers),
+        "nvrtcCreateProgram", library.nvrtcCreateProgram, source.encode(), (_FOLDER + _FILE).encode(), len(headers),
         [text.encode() for _, text in headers], [name.encode() for name, _ in headers],
     )  # fmt: skip
     try:
         for name in names:
             _call("nvrtcAddNameExpression", library.nvrtcAddNameExpression, program, name.encode())
-        # Else NVRTC finds headers in the working directory, which is no part of the cache's key.
-        flags = [f"--gpu-architecture={arch}", "--no-source-include", *options]
+        flags = [f"--gpu-architecture={arch}", *options]
         flags += ["-dlto"] if output == "ltoir" else []
         status = library.nvrtcCompileProgram(program, len(flags), [flag.encode() for flag in flags])[0]
         if int(status):
             detail = _log_of(library, program)
             raise LibraryError("nvrtc", int(status), status.name, f"nvrtcCompileProgram for {arch}", detail)
+        if kept is not None and int(library.nvrtcGetPCHCreateStatus(program)[0]):
+            kept.unlink(missing_ok=True)
         lowered = {
             name: _call("nvrtcGetLoweredName", library.nvrtcGetLoweredName, program, name.encode()).decode()
             for name in names
@@ -203,9 +208,18 @@ def compile_program(
     major, minor = version()
     given = tuple(sorted((headers or {}).items()))
     flags = (*options, *(f"--include-path={folder}" for folder in include))
-    key = json.dumps([source, arch, flags, list(names), given, _include_facts(include), output, major, minor])
-    value = cached(
-        output, (b"nvrtc", key.encode()), lambda: _compile(source, arch, flags, tuple(names), given, output)
-    )  # fmt: skip
+    facts = _include_facts(include)
+    key = json.dumps([source, arch, flags, list(names), given, facts, output, major, minor])
+
+    def make(further: Sequence[str] = (), kept: Path | None = None) -> bytes:
+        return _compile(source, arch, (*flags, *further), tuple(names), given, output, kept)
+
+    def make_with_headers() -> bytes:
+        preamble = _precompiled.preamble(source) if include and not given else None
+        if preamble is None or (major, minor) < _precompiled.SINCE:
+            return make()
+        return _precompiled.compiled((preamble, arch, flags, tuple(facts), output), make)
+
+    value = cached(output, (b"nvrtc", key.encode()), make_with_headers)
     size = int.from_bytes(value[:8], "little")
     return Program(value[8 + size :], json.loads(value[8 : 8 + size]))

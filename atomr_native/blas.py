@@ -5,9 +5,10 @@ Requests and their rules are `BlasRequest`; the same module serves every kind of
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from ._blas_spec import ROUTINES, BlasRequest, BlasShape, blas_shape, blas_spec
+from ._messages import Message, form_of, new
 from ._operands import check_handle
 from ._signature import signature_of
 from .library_actor import LibraryActor
@@ -20,12 +21,15 @@ if TYPE_CHECKING:
 __all__ = ["Blas", "BlasRequest", "BlasShape", "blas_shape", "blas_spec"]
 
 _SCALARS = ("alpha", "beta", "alpha_imag", "beta_imag")
+_FORM: Final = form_of(
+    BlasRequest, "a b x y out", "routine trans conj trans_b conj_b side lower unit", numbers="alpha beta"
+)
 
 
-def _values(shape: BlasShape, alpha: complex, beta: complex) -> tuple[float, ...]:
+def _parts(alpha: complex, beta: complex) -> tuple[float, ...]:
+    """Return the scalars of a complex message."""
     first, second = complex(alpha), complex(beta)
-    parts = (first.real, second.real, first.imag, second.imag)
-    return parts if shape.dtype.kind == "c" else parts[:2]
+    return first.real, second.real, first.imag, second.imag
 
 
 class Blas(LibraryActor):
@@ -36,55 +40,64 @@ class Blas(LibraryActor):
     mailbox blocks or raises as the System was told.  Parameters and errors are those of `BlasRequest`.
     """
 
+    _forms = {BlasRequest: _FORM}  # noqa: RUF012 - of the base class
+
     def __init__(self, device: Any, name: str = "blas") -> None:
         super().__init__(device, name)
 
     def axpy(self, x: GpuRef, y: GpuRef, *, alpha: complex = 1.0) -> GpuRef:
         """Send ``y += alpha * x``; returns y."""
-        return self.tell(BlasRequest(routine="axpy", x=x, out=y, alpha=alpha))
+        return self._routine("axpy", x=x, out=y, alpha=alpha)
 
     def scal(self, x: GpuRef, alpha: complex) -> GpuRef:
         """Send ``x *= alpha``; returns x."""
-        return self.tell(BlasRequest(routine="scal", out=x, alpha=alpha))
+        return self._routine("scal", out=x, alpha=alpha)
 
     def dot(self, x: GpuRef, y: GpuRef, *, conj: bool = False, out: GpuRef | None = None) -> GpuRef:
         """Send ``sum(x * y)``, with `conj` ``sum(conj(x) * y)``."""
-        return self.tell(BlasRequest(routine="dot", x=x, y=y, conj=conj, out=out))
+        return self._routine("dot", x=x, y=y, conj=conj, out=out)
 
     def nrm2(self, x: GpuRef, *, out: GpuRef | None = None) -> GpuRef:
         """Send the Euclidean norm of x."""
-        return self.tell(BlasRequest(routine="nrm2", x=x, out=out))
+        return self._routine("nrm2", x=x, out=out)
 
     def gemv(self, a: GpuRef, x: GpuRef, **options: Any) -> GpuRef:
         """Send ``alpha * op(A) @ x + beta * out``; options: alpha, beta, trans, conj, out."""
-        return self.tell(BlasRequest(routine="gemv", a=a, x=x, **options))
+        return self._routine("gemv", a=a, x=x, **options)
 
     def ger(self, x: GpuRef, y: GpuRef, a: GpuRef, *, alpha: complex = 1.0, conj: bool = False) -> GpuRef:
         """Send ``A += alpha * outer(x, y)``, with `conj` ``outer(x, conj(y))``; returns A."""
-        return self.tell(BlasRequest(routine="ger", x=x, y=y, out=a, alpha=alpha, conj=conj))
+        return self._routine("ger", x=x, y=y, out=a, alpha=alpha, conj=conj)
 
     def symm(self, a: GpuRef, b: GpuRef, **options: Any) -> GpuRef:
         """Send ``alpha * A @ B + beta * out`` with a symmetric A; options: alpha, beta, side, lower, out."""
-        return self.tell(BlasRequest(routine="symm", a=a, b=b, **options))
+        return self._routine("symm", a=a, b=b, **options)
 
     def syrk(self, a: GpuRef, out: GpuRef, **options: Any) -> GpuRef:
         """Send ``alpha * op(A) @ op(A).T + beta * out`` into one triangle; options: alpha, beta, trans, lower."""
-        return self.tell(BlasRequest(routine="syrk", a=a, out=out, **options))
+        return self._routine("syrk", a=a, out=out, **options)
 
     def trmm(self, a: GpuRef, b: GpuRef, **options: Any) -> GpuRef:
         """Send ``alpha * op(A) @ B`` with a triangular A; options: alpha, side, lower, trans, conj, unit, out."""
-        return self.tell(BlasRequest(routine="trmm", a=a, b=b, **options))
+        return self._routine("trmm", a=a, b=b, **options)
 
     def trsm(self, a: GpuRef, b: GpuRef, **options: Any) -> GpuRef:
         """Solve ``op(A) @ X = alpha * B`` with a triangular A; X replaces B, which is returned.
 
         Options: alpha, side, lower, trans, conj, unit.
         """
-        return self.tell(BlasRequest(routine="trsm", a=a, out=b, **options))
+        return self._routine("trsm", a=a, out=b, **options)
 
     def geam(self, a: GpuRef, b: GpuRef | None = None, **options: Any) -> GpuRef:
         """Send ``alpha * op(A) + beta * op(B)``; options: alpha, beta, trans, conj, trans_b, conj_b, out."""
-        return self.tell(BlasRequest(routine="geam", a=a, b=b, **options))
+        return self._routine("geam", a=a, b=b, **options)
+
+    def gemm(self, a: GpuRef, b: GpuRef, **options: Any) -> GpuRef:
+        """Send ``alpha * op(A) @ op(B) + beta * out``; options: alpha, beta, trans, conj, trans_b, conj_b, out.
+
+        `Device.blas_lt` has the same for more dtypes, with epilogues.
+        """
+        return self.tell(BlasRequest(routine="gemm", a=a, b=b, **options))
 
     def plan(self, routine: str, **options: Any) -> Plan:
         """Return the plan of a routine: ``plan.tell(..., out=)``; operands given here lend their layouts only."""
@@ -98,18 +111,43 @@ class Blas(LibraryActor):
         """Send a request and return its reply, whose value is what `tell` returns."""
         return cast("Reply", self._request(request, True))
 
+    def _routine(
+        self,
+        routine: str,
+        a: Any = None,
+        b: Any = None,
+        x: Any = None,
+        y: Any = None,
+        out: Any = None,
+        alpha: complex = 1.0,
+        beta: complex = 0.0,
+        trans: bool = False,
+        conj: bool = False,
+        trans_b: bool = False,
+        conj_b: bool = False,
+        side: str = "left",
+        lower: bool = True,
+        unit: bool = False,
+        **unknown: Any,
+    ) -> GpuRef:
+        if unknown:
+            BlasRequest(routine=routine, **unknown)  # says so
+        made: GpuRef = self._calls.send(
+            self, _FORM, (a, b, x, y, out, routine, trans, conj, trans_b, conj_b, side, lower, unit, alpha, beta)
+        )
+        return made
+
     def _prepared(self, request: BlasRequest) -> tuple[Plan, BlasShape]:
         shape = blas_shape(request)
         for name in ("a", "b", "x", "y", "out"):
             check_handle(name, getattr(request, name))
         spec = blas_spec(request, shape)
-        scalars = _SCALARS[: len(spec.scalars)]
-        return self._plan(spec, signature_of(spec, scalars, _values(shape, 1.0, 0.0))), shape
+        count = len(spec.scalars)
+        return self._plan(spec, signature_of(spec, _SCALARS[:count], (1.0, 0.0, 0.0, 0.0)[:count])), shape
 
-    def _request(self, request: BlasRequest, reply: bool) -> Any:
+    def _message(self, request: BlasRequest) -> Message:
         plan, shape = self._prepared(request)
-        result = request.out if request.out is not None else self._empty(shape.shape, shape.out)
+        result = request.out if request.out is not None else new(shape.shape, shape.out)
         reads = (getattr(request, name) for name in ROUTINES[request.routine][0])
-        refs = (*(ref for ref in reads if ref is not None), result)
-        answer = self._send(plan, refs, _values(shape, request.alpha, request.beta), reply, result)
-        return answer if reply else result
+        operands = (*(ref for ref in reads if ref is not None), result)
+        return Message(plan, operands, result, ("alpha", "beta"), _parts if shape.dtype.kind == "c" else None)

@@ -211,6 +211,6 @@ def device_function(function: object, signature: str, *, name: str | None = None
     ------
     InvalidRequest, Unsupported, LibraryError
     """
-    from . import _numba
+    from . import _numba_compile
 
-    return _numba.device_function(function, signature, name, (int(capability[0]), int(capability[1])))
+    return _numba_compile.device_function(function, signature, name, (int(capability[0]), int(capability[1])))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import logging
 import os
+import struct
 import tempfile
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Final
@@ -18,6 +21,9 @@ __all__ = ["cache_directory", "cached", "write_whole"]
 _log = logging.getLogger("atomr_native")
 _MAGIC: Final = b"atomr-native cache 1\n"
 _CHECK: Final = hashlib.sha256().digest_size
+#: For how long another process may take, before the value is made here too.
+_PATIENCE_SECONDS: Final = 120.0
+_POLL_SECONDS: Final = 0.01
 
 _lock = threading.Lock()
 _flights: dict[tuple[str, str], Future[bytes]] = {}
@@ -76,11 +82,36 @@ def _save(path: Path, value: bytes) -> None:
         _log.warning("compiled code cannot be cached in %s: %s", path.parent, error)
 
 
+@contextlib.contextmanager
+def _alone(folder: Path, digest: str) -> Iterator[bool]:
+    """Keep other processes from making the value of a key; yields whether one has been waited for.
+
+    A key is one byte of a file that stays empty: locks of ranges reach beyond its end, and end with their process.
+    """
+    lock = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, int(digest[:15], 16), 1, 0)
+    waited = False
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # Locks of the open file, not of the process, so that closing another one does not release them.
+            file = stack.enter_context(open(folder / ".locks", "ab"))
+            end = time.monotonic() + _PATIENCE_SECONDS
+            while time.monotonic() < end:
+                try:
+                    fcntl.fcntl(file, fcntl.F_OFD_SETLK, lock)
+                    break
+                except BlockingIOError:
+                    waited = True
+                    time.sleep(_POLL_SECONDS)
+        yield waited
+
+
 def cached(kind: str, parts: tuple[bytes, ...], make: Callable[[], bytes]) -> bytes:
     """Return the value of a key: from the disk, or made now and kept.
 
-    Threads that ask for the same at the same time share one `make`, which runs without any lock held; other processes
-    may make it too, and the last one's stays.  An entry that is damaged is made again.
+    Threads and processes that ask for the same at the same time share one `make`; other keys are made meanwhile.  A
+    process that dies lets the next one make it; one that takes more than two minutes, or a file system without locks,
+    lets each make it, and the last one's stays.  An entry that is damaged is made again.
 
     Parameters
     ----------
@@ -103,8 +134,11 @@ def cached(kind: str, parts: tuple[bytes, ...], make: Callable[[], bytes]) -> by
         path = cache_directory() / kind / key[1][:2] / f"{key[1]}.{kind}"
         value = _load(path)
         if value is None:
-            value = make()
-            _save(path, value)
+            with _alone(path.parent.parent, key[1]) as waited:
+                value = _load(path) if waited else None
+                if value is None:
+                    value = make()
+                    _save(path, value)
         flight.set_result(value)
         return value
     except BaseException as error:

@@ -7,18 +7,18 @@ The language is that of `atomr_native.expressions`; requests and their rules are
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from . import _elementwise_spec as specs
 from ._elementwise_spec import ElementwiseRequest, ReduceRequest, SoftmaxCrossEntropyRequest
-from ._operands import check_handle, overlaps
+from ._messages import Form, Message, form_of, new
+from ._operands import check_handle
 from ._signature import Signature, signature_of
 from .errors import InvalidRequest
 from .expressions import check_program
 from .library_actor import LibraryActor
 
 if TYPE_CHECKING:
-    from ._matmul_spec import Fresh
     from .gpu_ref import GpuRef
     from .plan import Plan
     from .reply import Reply
@@ -31,9 +31,6 @@ __all__ = [
     "SoftmaxCrossEntropyResult",
 ]
 
-#: Immediate calls remembered by an actor.
-_CALLS = 4096
-
 Request = ElementwiseRequest | ReduceRequest | SoftmaxCrossEntropyRequest
 
 
@@ -44,14 +41,28 @@ class SoftmaxCrossEntropyResult(NamedTuple):
     grad: GpuRef
 
 
-class _Call(NamedTuple):
-    """What a call needs once its structure is known."""
+def _taken(r: ElementwiseRequest) -> tuple[Any, ...]:
+    """Return the values of a program's call: out, program, names, and the operands of these names."""
+    return (r.out, _text(r.program), tuple(r.operands), *r.operands.values())
 
-    plan: Plan
-    #: Message order: indices into the arrays given (out last), then what is allocated.
-    take: tuple[int, ...]
-    fresh: Fresh | None
-    written: tuple[int, ...]
+
+def _made(values: tuple[Any, ...]) -> ElementwiseRequest:
+    out, program, names, *operands = values
+    return ElementwiseRequest(
+        program=dict(program) if isinstance(program, tuple) else program,
+        operands=_plain(dict(zip(names, operands, strict=True))),
+        out=out,
+    )
+
+
+def _text(program: str | Mapping[str, str]) -> Any:
+    """Return a program as something that can be compared."""
+    return program if isinstance(program, str) else check_program(program)
+
+
+_PROGRAM: Final = Form(_made, _taken, ("out", "program", "names"), b"aoo", (None, None, None), b"n")
+_REDUCE: Final = form_of(ReduceRequest, "x out", "op axis")
+_LOSS: Final = form_of(SoftmaxCrossEntropyRequest, "logits labels grad_out loss_out")
 
 
 def _signature(made: specs.Elementwise, defaults: Mapping[str, Any]) -> Signature:
@@ -66,9 +77,14 @@ class ElementwiseActor(LibraryActor):
     for its plan, and that a full mailbox blocks or raises as the System was told.
     """
 
+    _forms = {  # noqa: RUF012 - of the base class
+        ElementwiseRequest: _PROGRAM,
+        ReduceRequest: _REDUCE,
+        SoftmaxCrossEntropyRequest: _LOSS,
+    }
+
     def __init__(self, device: Any, name: str = "elementwise") -> None:
         super().__init__(device, name)
-        self._calls: dict[Any, Any] = {}
 
     def run(self, program: str | Mapping[str, str], /, *, out: GpuRef | None = None, **operands: Any) -> Any:
         """Send a program over arrays and numbers, as one message.
@@ -91,38 +107,8 @@ class ElementwiseActor(LibraryActor):
         MailboxFull
             If the mailbox stays full.
         """
-        key: list[Any] = [program if program.__class__ is str else check_program(program)]
-        arrays: list[Any] = []
-        numbers: list[float] = []
-        same = None
-        for name, value in operands.items():
-            kind = value.__class__
-            if kind is not float and kind is not int:
-                kind = getattr(value, "layout", None)
-                if kind is None or value.__class__ is type:
-                    return self.run(program, out=out, **_plain(operands))
-                arrays.append(value)
-                if value is out:
-                    same = name
-            else:
-                numbers.append(value)
-            key += (name, kind)
-        if out is not None and same is None:
-            check_handle("out", out)
-            arrays.append(out)
-            key.append(out.layout)
-        if len(arrays) > 1 and (shared := overlaps(arrays)):
-            key.append(shared)
-        if same is not None:  # the usual way to update in place: the layouts say the rest
-            arrays.append(out)
-            key.append(same)
-        call = self._calls.get(found := tuple(key))
-        if call is None:
-            call = self._prepare(found, ElementwiseRequest(program=program, operands=operands, out=out))
-        if call.fresh is not None:
-            arrays.append(self._empty(*call.fresh))
-        self._send(call.plan, tuple([arrays[i] for i in call.take]), tuple(numbers), False)
-        return arrays[call.written[0]] if len(call.written) == 1 else tuple([arrays[i] for i in call.written])
+        text = program if program.__class__ is str else _text(program)
+        return self._calls.send(self, _PROGRAM, (out, text, tuple(operands), *operands.values()))
 
     def plan(self, program: str | Mapping[str, str], /, *, out: GpuRef | None = None, **operands: Any) -> Plan:
         """Return the plan of a program; arrays lend their layouts, numbers are defaults that each message may replace.
@@ -157,7 +143,8 @@ class ElementwiseActor(LibraryActor):
 
         See `ReduceRequest`.
         """
-        return cast("GpuRef", self.tell(ReduceRequest(op=op, x=x, axis=axis, out=out)))
+        made: GpuRef = self._calls.send(self, _REDUCE, (x, out, op, axis))
+        return made
 
     def softmax_cross_entropy(
         self, logits: GpuRef, labels: GpuRef, *, grad_out: GpuRef | None = None, loss_out: GpuRef | None = None
@@ -166,8 +153,8 @@ class ElementwiseActor(LibraryActor):
 
         See `SoftmaxCrossEntropyRequest`.
         """
-        request = SoftmaxCrossEntropyRequest(logits=logits, labels=labels, grad_out=grad_out, loss_out=loss_out)
-        return cast("SoftmaxCrossEntropyResult", self.tell(request))
+        made: SoftmaxCrossEntropyResult = self._calls.send(self, _LOSS, (logits, labels, grad_out, loss_out))
+        return made
 
     def tell(self, request: Request) -> Any:
         """Send a request and return its outputs at once."""
@@ -177,64 +164,42 @@ class ElementwiseActor(LibraryActor):
         """Send a request and return its reply, whose value is what `tell` returns."""
         return cast("Reply", self._request(request, True))
 
-    def _prepare(self, key: Any, request: ElementwiseRequest) -> _Call:
-        """Check a program whose structure is new, make its plan, and remember both."""
-        made = specs.elementwise_spec(request)
-        given = [name for name, value in request.operands.items() if specs.number(value) is None]
-        if request.out is not None or made.fresh is not None:
-            given.append("out")
-        call = _Call(
-            plan=self._plan(made.spec, _signature(made, {})),
-            take=tuple(given.index(name) for name in made.names),
-            fresh=made.fresh,
-            written=tuple(given.index(name) for name in made.written),
-        )
-        if len(self._calls) >= _CALLS:
-            self._calls.clear()
-        self._calls[key] = call
-        return call
-
-    def _request(self, request: Request, reply: bool) -> Any:
-        refs: tuple[Any, ...]
-        numbers: tuple[Any, ...] = ()
+    def _message(self, request: Request) -> Message:
         result: Any
         if isinstance(request, ElementwiseRequest):
-            operands = _plain(request.operands)
-            made = specs.elementwise_spec(request)
-            arrays = {name: value for name, value in operands.items() if name not in made.scalars}
-            if request.out is not None:
-                arrays["out"] = request.out
-            if made.fresh is not None:
-                arrays["out"] = self._empty(*made.fresh)
-            for name, value in arrays.items():
-                check_handle(name, value)
-            refs = tuple(arrays[name] for name in made.names)
-            numbers = tuple(operands[name] for name in made.scalars)
-            written = tuple(arrays[name] for name in made.written)
-            result = written[0] if len(written) == 1 else written
-            plan = self._plan(made.spec, _signature(made, {}))
-        elif isinstance(request, ReduceRequest):
+            return self._program(request)
+        if isinstance(request, ReduceRequest):
             for name in ("x", "out"):
                 check_handle(name, getattr(request, name))
             spec, fresh = specs.reduce_spec(request)
-            plan = self._plan(spec)
-            result = self._empty(*fresh) if request.out is None else request.out
-            refs = (request.x, result)
-        elif isinstance(request, SoftmaxCrossEntropyRequest):
-            for name in ("logits", "labels", "grad_out", "loss_out"):
-                check_handle(name, getattr(request, name))
-            spec, grad_fresh, loss_fresh = specs.softmax_cross_entropy_spec(request)
-            plan = self._plan(spec)
-            grad = self._empty(*grad_fresh) if request.grad_out is None else request.grad_out
-            loss = self._empty(*loss_fresh) if request.loss_out is None else request.loss_out
-            refs, result = (request.logits, request.labels, grad, loss), SoftmaxCrossEntropyResult(loss, grad)
-        else:
-            raise InvalidRequest(
-                f"{type(request).__name__} is no request of {self.__class__.__name__}; "
-                f"allowed: ElementwiseRequest, ReduceRequest, SoftmaxCrossEntropyRequest"
-            )
-        answer = self._send(plan, refs, numbers, reply, result)
-        return answer if reply else result
+            result = new(*fresh) if request.out is None else request.out
+            return Message(self._plan(spec), (request.x, result), result)
+        for name in ("logits", "labels", "grad_out", "loss_out"):
+            check_handle(name, getattr(request, name))
+        spec, grad_fresh, loss_fresh = specs.softmax_cross_entropy_spec(request)
+        grad: Any = new(*grad_fresh) if request.grad_out is None else request.grad_out
+        loss: Any = new(*loss_fresh) if request.loss_out is None else request.loss_out
+        operands = (request.logits, request.labels, grad, loss)
+        return Message(self._plan(spec), operands, SoftmaxCrossEntropyResult(loss, grad))
+
+    def _program(self, request: ElementwiseRequest) -> Message:
+        operands = _plain(request.operands)
+        made = specs.elementwise_spec(request)
+        arrays = {name: value for name, value in operands.items() if name not in made.scalars}
+        if request.out is not None:
+            arrays["out"] = request.out
+        for name, value in arrays.items():
+            check_handle(name, value)
+        if made.fresh is not None:
+            arrays["out"] = new(*made.fresh)
+        written = tuple(arrays[name] for name in made.written)
+        names = list(operands)
+        return Message(
+            self._plan(made.spec, _signature(made, {})),
+            tuple(arrays[name] for name in made.names),
+            written[0] if len(written) == 1 else written,
+            tuple(len(_PROGRAM.names) + names.index(name) for name in made.scalars),
+        )
 
 
 def _plain(operands: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,18 +5,19 @@ Requests and their rules are `QuantizeRequest` and `DequantizeRequest`; docs/flo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from . import _float8_spec as specs
 from . import kernels
 from ._float8_spec import DelayedScaling, DequantizeRequest, QuantizeRequest
+from ._messages import Form, Message, New, form_of
 from ._operands import check_handle
 from .dtypes import DTYPES
 from .errors import InvalidRequest
+from .gpu_ref import GpuRef, layout_from, layout_of
 from .library_actor import LibraryActor
 
 if TYPE_CHECKING:
-    from .gpu_ref import GpuRef
     from .plan import Plan
     from .plan_spec import PlanSpec
     from .reply import Reply
@@ -45,6 +46,50 @@ class QuantizeResult(NamedTuple):
     transposed_scale: GpuRef | None = None
 
 
+class _Rules(NamedTuple):
+    """What of a `DelayedScaling` belongs to the plan, besides layouts."""
+
+    dtype: str
+    margin: int
+    amax: str
+
+
+def _made(values: tuple[Any, ...]) -> QuantizeRequest:
+    *arrays, history, position, scale, dtype, scaling, saturate, transposed, state = values
+    if isinstance(state, _Rules):
+        state = DelayedScaling(history=history, position=position, scale=scale, **state._asdict())
+    return QuantizeRequest(
+        dtype=dtype, scaling=scaling, saturate=saturate, transposed=transposed, state=state,
+        **dict(zip(_ARRAYS, arrays, strict=True)),
+    )  # fmt: skip
+
+
+def _taken(r: QuantizeRequest) -> tuple[Any, ...]:
+    arrays = tuple([getattr(r, name) for name in _ARRAYS])
+    return (*arrays, *_members(r.state), r.dtype, r.scaling, r.saturate, r.transposed, _rules(r.state))
+
+
+def _members(state: DelayedScaling | None) -> tuple[Any, Any, Any]:
+    return (None, None, None) if state is None else (state.history, state.position, state.scale)
+
+
+def _rules(state: DelayedScaling | None) -> _Rules | None:
+    return None if state is None else _Rules(state.dtype, state.margin, state.amax)
+
+
+_ARRAYS: Final = ("x", "scale", "out", "scale_out", "transposed_out", "transposed_scale_out")
+_MEMBERS: Final = ("state_history", "state_position", "state_scale")
+_OPTIONS: Final = {"dtype": "float8_e4m3fn", "scaling": "tensor", "saturate": True, "transposed": False, "state": None}
+_QUANTIZE: Final = Form(
+    _made,
+    _taken,
+    (*_ARRAYS, *_MEMBERS, *_OPTIONS),
+    b"a" * (len(_ARRAYS) + len(_MEMBERS)) + b"o" * len(_OPTIONS),
+    (None,) * (len(_ARRAYS) + len(_MEMBERS)) + tuple(_OPTIONS.values()),
+)
+_DEQUANTIZE: Final = form_of(DequantizeRequest, "q scale out", "dtype")
+
+
 class Float8(LibraryActor):
     """Quantisation on one device; messages to it run in order.
 
@@ -53,10 +98,26 @@ class Float8(LibraryActor):
     and that a full mailbox blocks or raises as the System was told.
     """
 
+    _forms = {QuantizeRequest: _QUANTIZE, DequantizeRequest: _DEQUANTIZE}  # noqa: RUF012 - of the base class
+
     def __init__(self, device: Any, name: str = "float8") -> None:
         super().__init__(device, name)
 
-    def quantize(self, x: GpuRef, dtype: object = None, **options: Any) -> QuantizeResult:
+    def quantize(
+        self,
+        x: GpuRef,
+        dtype: object = None,
+        *,
+        scaling: str = "tensor",
+        scale: GpuRef | None = None,
+        state: DelayedScaling | None = None,
+        saturate: bool = True,
+        transposed: bool = False,
+        out: GpuRef | None = None,
+        scale_out: GpuRef | None = None,
+        transposed_out: GpuRef | None = None,
+        transposed_scale_out: GpuRef | None = None,
+    ) -> QuantizeResult:
         """Send the quantisation of an array: scales, if they are not given, and codes, in one message.
 
         Parameters
@@ -64,20 +125,35 @@ class Float8(LibraryActor):
         x : GpuRef
         dtype : str, optional
             ``"float8_e4m3fn"`` (or what `state` says), ``"float8_e5m2"``.
-        **options
-            scaling, scale, state, saturate, transposed, out, scale_out, transposed_out, transposed_scale_out: see
-            `QuantizeRequest`.
+        scaling, scale, state, saturate, transposed, out, scale_out, transposed_out, transposed_scale_out
+            See `QuantizeRequest`.
 
         Raises
         ------
         InvalidRequest, Unsupported, LibraryError, OutOfMemory, MailboxFull
         """
-        return cast("QuantizeResult", self.tell(_request(x, dtype, options)))
+        history = position = next_scale = None
+        rules: object
+        if isinstance(state, DelayedScaling):
+            history, position, next_scale, rules = state.history, state.position, state.scale, _rules(state)
+            dtype = state.dtype if dtype is None else dtype
+        else:
+            rules = state  # None, or what the request will refuse
+        dtype = "float8_e4m3fn" if dtype is None else dtype
+        made: QuantizeResult = self._calls.send(
+            self,
+            _QUANTIZE,
+            (
+                x, scale, out, scale_out, transposed_out, transposed_scale_out, history, position, next_scale,
+                dtype, scaling, saturate, transposed, rules,
+            ),
+        )  # fmt: skip
+        return made
 
     def dequantize(self, q: GpuRef, scale: GpuRef, dtype: object = "float32", *, out: GpuRef | None = None) -> GpuRef:
         """Send ``q * scale``, rounded once to `dtype` and returned at once; see `DequantizeRequest`."""
-        request = DequantizeRequest(q=q, scale=scale, dtype=cast("str", dtype), out=out)
-        return cast("GpuRef", self.tell(request))
+        made: GpuRef = self._calls.send(self, _DEQUANTIZE, (q, scale, out, dtype))
+        return made
 
     def delayed(
         self,
@@ -109,7 +185,15 @@ class Float8(LibraryActor):
 
     def outputs(self, x: GpuRef, dtype: object = None, **options: Any) -> QuantizeResult:
         """Allocate what a quantisation writes, as `quantize` would, and send nothing: outputs for a plan."""
-        return self._result(_request(x, dtype, options))[1]
+        request = _request(x, dtype, options)
+        arrays = {}
+        for name, one in _outputs(request).items():
+            if isinstance(one, New):
+                made = self.device._core.empty(GpuRef, one.whole)
+                arrays[name] = made if one.view is None else made.view_as(one.view, 0)
+            else:
+                arrays[name] = one
+        return _result(request, arrays)
 
     def plan(self, x: GpuRef, dtype: object = None, **options: Any) -> Plan:
         """Return the plan of a quantisation; operands given here lend their layouts only.
@@ -153,45 +237,38 @@ class Float8(LibraryActor):
     def _prepared(self, request: QuantizeRequest | DequantizeRequest) -> Plan:
         return self._plan(self._spec(request))
 
-    def _result(self, r: QuantizeRequest) -> tuple[tuple[GpuRef, ...], QuantizeResult]:
-        """Return what is written in message order, allocated where nothing was given, and what the caller gets."""
-        found = {}
-        for name, fresh in specs.quantize_outputs(r).items():
-            given = getattr(r, name)
-            if given is None:
-                made = self._empty(fresh.whole, DTYPES[fresh.dtype])
-                made = made.T if fresh.turned else made
-                given = made if made.shape == fresh.shape else made[:, : fresh.shape[1]]
-            found[name] = given
-        scale = r.scale if r.scale is not None else found["scale_out"]
-        turned = found.get("transposed_scale_out", scale) if r.transposed else None
-        return tuple(found.values()), QuantizeResult(found["out"], scale, found.get("transposed_out"), turned)
-
-    def _request(self, request: QuantizeRequest | DequantizeRequest, reply: bool) -> Any:
-        refs: tuple[Any, ...]
+    def _message(self, request: QuantizeRequest | DequantizeRequest) -> Message:
         result: Any
-        if isinstance(request, QuantizeRequest):
-            given = ("x", "scale", "out", "scale_out", "transposed_out", "transposed_scale_out")
-            _check_handles({name: getattr(request, name) for name in given})
-            plan = self._prepared(request)
-            outputs, result = self._result(request)
-            refs = (request.x, *(() if request.scale is None else (request.scale,)), *outputs)
-            if request.state is not None:
-                _check_handles(request.state.members)
-                refs += tuple(request.state.members.values())
-        elif isinstance(request, DequantizeRequest):
+        if isinstance(request, DequantizeRequest):
             _check_handles({name: getattr(request, name) for name in ("q", "scale", "out")})
-            plan = self._prepared(request)
-            result = request.out
-            if result is None:
-                result = self._empty(tuple(request.q.shape), DTYPES[request.dtype])
-            refs = (request.q, request.scale, result)
-        else:
-            raise InvalidRequest(
-                f"{type(request).__name__} is no request of Float8; allowed: QuantizeRequest, DequantizeRequest"
-            )
-        answer = self._send(plan, refs, (), reply, result)
-        return answer if reply else result
+            fresh = New(layout_of(tuple(request.q.shape), DTYPES[request.dtype]))
+            result = fresh if request.out is None else request.out
+            return Message(self._prepared(request), (request.q, request.scale, result), result)
+        _check_handles({name: getattr(request, name) for name in _ARRAYS})
+        _check_handles({} if request.state is None else request.state.members)
+        outputs = _outputs(request)
+        scale = () if request.scale is None else (request.scale,)
+        members = () if request.state is None else tuple(request.state.members.values())
+        operands = (request.x, *scale, *outputs.values(), *members)
+        return Message(self._prepared(request), operands, _result(request, outputs))
+
+
+def _outputs(r: QuantizeRequest) -> dict[str, Any]:
+    """Return what is written in message order: what was given, or what is to be allocated."""
+    found = {}
+    for name, fresh in specs.quantize_outputs(r).items():
+        whole = layout_of(fresh.whole, DTYPES[fresh.dtype])
+        view = layout_from(fresh.shape, fresh.strides, fresh.dtype)
+        given = getattr(r, name)
+        found[name] = New(whole, None if view == whole else view) if given is None else given
+    return found
+
+
+def _result(r: QuantizeRequest, outputs: dict[str, Any]) -> QuantizeResult:
+    """Return what the caller gets."""
+    scale = r.scale if r.scale is not None else outputs["scale_out"]
+    turned = outputs.get("transposed_scale_out", scale) if r.transposed else None
+    return QuantizeResult(outputs["out"], scale, outputs.get("transposed_out"), turned)
 
 
 def _check_handles(given: dict[str, Any]) -> None:

@@ -5,13 +5,14 @@ Requests and their rules are in `ActivationRequest` and its like; docs/fused.md 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from . import kernels
 from ._fused_norms import NormGradient, NormGradientRequest, NormRequest, NormResult
 from ._fused_optimizers import AdamWRequest, SgdRequest
 from ._fused_positions import DropoutRequest, RopeRequest
 from ._fused_spec import ActivationGradientRequest, ActivationRequest, GatedGradient, Made
+from ._messages import Message, form_of, new
 from ._operands import check_handle
 from .dtypes import DTYPES
 from .errors import InvalidRequest
@@ -49,6 +50,17 @@ Request = (
     | SgdRequest
 )
 
+_ACTIVATION: Final = form_of(ActivationRequest, "x up out", "curve gated")
+_ACTIVATION_GRADIENT: Final = form_of(ActivationGradientRequest, "dy x up out up_out", "curve gated")
+_ADAMW: Final = form_of(AdamWRequest, "param grad m v master", numbers="lr beta1 beta2 eps weight_decay step")
+_DROPOUT: Final = form_of(DropoutRequest, "x out", numbers="p seed offset")
+_NORM: Final = form_of(NormRequest, "x weight bias residual out residual_out", "layer", "eps")
+_NORM_GRADIENT: Final = form_of(
+    NormGradientRequest, "dy x weight residual out weight_out bias_out", "layer biased", "eps"
+)
+_ROPE: Final = form_of(RopeRequest, "x positions out", "interleaved inverse", "theta")
+_SGD: Final = form_of(SgdRequest, "param grad m master", "nesterov", "lr momentum weight_decay")
+
 
 class Fused(LibraryActor):
     """Fused operations on one device; messages to it run in order.
@@ -59,6 +71,17 @@ class Fused(LibraryActor):
     enqueued, `Unsupported`, `LibraryError`, `OutOfMemory` and `MailboxFull`.
     """
 
+    _forms = {  # noqa: RUF012 - of the base class
+        ActivationRequest: _ACTIVATION,
+        ActivationGradientRequest: _ACTIVATION_GRADIENT,
+        AdamWRequest: _ADAMW,
+        DropoutRequest: _DROPOUT,
+        NormGradientRequest: _NORM_GRADIENT,
+        NormRequest: _NORM,
+        RopeRequest: _ROPE,
+        SgdRequest: _SGD,
+    }
+
     def __init__(self, device: Any, name: str = "fused") -> None:
         super().__init__(device, name)
 
@@ -66,26 +89,31 @@ class Fused(LibraryActor):
 
     def silu(self, x: GpuRef, *, out: GpuRef | None = None) -> GpuRef:
         """Send ``x * sigmoid(x)``; see `ActivationRequest`."""
-        return cast("GpuRef", self.tell(ActivationRequest(x=x, out=out)))
+        made: GpuRef = self._calls.send(self, _ACTIVATION, (x, None, out, "silu", False))
+        return made
 
     def silu_backward(self, dy: GpuRef, x: GpuRef, *, out: GpuRef | None = None) -> GpuRef:
         """Send the gradient of `silu` by x; see `ActivationGradientRequest`."""
-        return cast("GpuRef", self.tell(ActivationGradientRequest(dy=dy, x=x, out=out)))
+        made: GpuRef = self._calls.send(self, _ACTIVATION_GRADIENT, (dy, x, None, out, None, "silu", False))
+        return made
 
     def squared_relu(self, x: GpuRef, *, out: GpuRef | None = None) -> GpuRef:
         """Send ``max(x, 0)**2``; see `ActivationRequest`."""
-        return cast("GpuRef", self.tell(ActivationRequest(x=x, curve="squared_relu", out=out)))
+        made: GpuRef = self._calls.send(self, _ACTIVATION, (x, None, out, "squared_relu", False))
+        return made
 
     def squared_relu_backward(self, dy: GpuRef, x: GpuRef, *, out: GpuRef | None = None) -> GpuRef:
         """Send the gradient of `squared_relu` by x; see `ActivationGradientRequest`."""
-        return cast("GpuRef", self.tell(ActivationGradientRequest(dy=dy, x=x, curve="squared_relu", out=out)))
+        made: GpuRef = self._calls.send(self, _ACTIVATION_GRADIENT, (dy, x, None, out, None, "squared_relu", False))
+        return made
 
     def swiglu(self, gate: GpuRef, up: GpuRef | None = None, *, out: GpuRef | None = None) -> GpuRef:
         """Send ``silu(gate) * up``; without `up`, `gate` is one array of both along the last axis.
 
         See `ActivationRequest`.
         """
-        return cast("GpuRef", self.tell(ActivationRequest(x=gate, up=up, gated=True, out=out)))
+        made: GpuRef = self._calls.send(self, _ACTIVATION, (gate, up, out, "silu", True))
+        return made
 
     def swiglu_backward(
         self,
@@ -97,15 +125,15 @@ class Fused(LibraryActor):
         up_out: GpuRef | None = None,
     ) -> GatedGradient:
         """Send both gradients of `swiglu`; see `ActivationGradientRequest`."""
-        request = ActivationGradientRequest(dy=dy, x=gate, up=up, gated=True, out=out, up_out=up_out)
-        return cast("GatedGradient", self.tell(request))
+        made: GatedGradient = self._calls.send(self, _ACTIVATION_GRADIENT, (dy, gate, up, out, up_out, "silu", True))
+        return made
 
     def geglu(
         self, gate: GpuRef, up: GpuRef | None = None, *, approximate: str = "none", out: GpuRef | None = None
     ) -> GpuRef:
         """Send ``gelu(gate) * up``, as `swiglu`: by erf, or with `approximate` ``"tanh"``."""
-        request = ActivationRequest(x=gate, up=up, gated=True, curve=_gelu(approximate), out=out)
-        return cast("GpuRef", self.tell(request))
+        made: GpuRef = self._calls.send(self, _ACTIVATION, (gate, up, out, _gelu(approximate), True))
+        return made
 
     def geglu_backward(
         self,
@@ -118,10 +146,10 @@ class Fused(LibraryActor):
         up_out: GpuRef | None = None,
     ) -> GatedGradient:
         """Send both gradients of `geglu`; see `ActivationGradientRequest`."""
-        request = ActivationGradientRequest(
-            dy=dy, x=gate, up=up, gated=True, curve=_gelu(approximate), out=out, up_out=up_out
+        made: GatedGradient = self._calls.send(
+            self, _ACTIVATION_GRADIENT, (dy, gate, up, out, up_out, _gelu(approximate), True)
         )
-        return cast("GatedGradient", self.tell(request))
+        return made
 
     # ------------------------------------------------------------------------------------------ norms
 
@@ -139,15 +167,25 @@ class Fused(LibraryActor):
 
         Returns the norm, and with `residual` a `NormResult`.  See `NormRequest`.
         """
-        request = NormRequest(x=x, weight=weight, residual=residual, eps=eps, out=out, residual_out=residual_out)
-        return self.tell(request)
+        return self._calls.send(self, _NORM, (x, weight, None, residual, out, residual_out, False, eps))
 
     def rms_norm_backward(
-        self, dy: GpuRef, x: GpuRef, weight: GpuRef, residual: GpuRef | None = None, eps: float = 1e-5, **out: Any
+        self,
+        dy: GpuRef,
+        x: GpuRef,
+        weight: GpuRef,
+        residual: GpuRef | None = None,
+        eps: float = 1e-5,
+        *,
+        out: GpuRef | None = None,
+        weight_out: GpuRef | None = None,
+        bias_out: GpuRef | None = None,
     ) -> NormGradient:
-        """Send the gradients of `rms_norm`; see `NormGradientRequest`, also for the outputs in `out`."""
-        request = NormGradientRequest(dy=dy, x=x, weight=weight, residual=residual, eps=eps, **out)
-        return cast("NormGradient", self.tell(request))
+        """Send the gradients of `rms_norm`; see `NormGradientRequest`."""
+        made: NormGradient = self._calls.send(
+            self, _NORM_GRADIENT, (dy, x, weight, residual, out, weight_out, bias_out, False, False, eps)
+        )
+        return made
 
     def layer_norm(
         self,
@@ -161,10 +199,7 @@ class Fused(LibraryActor):
         residual_out: GpuRef | None = None,
     ) -> Any:
         """Send ``weight * (x - mean(x)) / sqrt(var(x) + eps) + bias`` over the last axis, as `rms_norm`."""
-        request = NormRequest(
-            x=x, weight=weight, bias=bias, residual=residual, eps=eps, layer=True, out=out, residual_out=residual_out
-        )
-        return self.tell(request)
+        return self._calls.send(self, _NORM, (x, weight, bias, residual, out, residual_out, True, eps))
 
     def layer_norm_backward(
         self,
@@ -175,31 +210,54 @@ class Fused(LibraryActor):
         eps: float = 1e-5,
         *,
         biased: bool = True,
-        **out: Any,
+        out: GpuRef | None = None,
+        weight_out: GpuRef | None = None,
+        bias_out: GpuRef | None = None,
     ) -> NormGradient:
-        """Send the gradients of `layer_norm`; see `NormGradientRequest`, also for the outputs in `out`."""
-        request = NormGradientRequest(
-            dy=dy, x=x, weight=weight, residual=residual, eps=eps, layer=True, biased=biased, **out
+        """Send the gradients of `layer_norm`; see `NormGradientRequest`."""
+        made: NormGradient = self._calls.send(
+            self, _NORM_GRADIENT, (dy, x, weight, residual, out, weight_out, bias_out, True, biased, eps)
         )
-        return cast("NormGradient", self.tell(request))
+        return made
 
     # ------------------------------------------------------------------------------------------ optimizers
 
     def adamw(
-        self, param: GpuRef, grad: GpuRef, m: GpuRef, v: GpuRef, *, step: int, master: GpuRef | None = None,
-        **numbers: float,
-    ) -> GpuRef:  # fmt: skip
-        """Send a step of AdamW in place, and return `param`; `numbers` are those of `AdamWRequest`."""
-        request = AdamWRequest(param=param, grad=grad, m=m, v=v, step=step, master=master, **numbers)
-        return cast("GpuRef", self.tell(request))
+        self,
+        param: GpuRef,
+        grad: GpuRef,
+        m: GpuRef,
+        v: GpuRef,
+        *,
+        step: int,
+        master: GpuRef | None = None,
+        lr: float = 1e-3,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        eps: float = 1e-8,
+        weight_decay: float = 1e-2,
+    ) -> GpuRef:
+        """Send a step of AdamW in place, and return `param`; see `AdamWRequest`."""
+        made: GpuRef = self._calls.send(
+            self, _ADAMW, (param, grad, m, v, master, lr, beta1, beta2, eps, weight_decay, step)
+        )
+        return made
 
     def sgd_momentum(
-        self, param: GpuRef, grad: GpuRef, m: GpuRef, *, nesterov: bool = False, master: GpuRef | None = None,
-        **numbers: float,
-    ) -> GpuRef:  # fmt: skip
-        """Send a step of SGD with momentum in place, and return `param`; `numbers` are those of `SgdRequest`."""
-        request = SgdRequest(param=param, grad=grad, m=m, nesterov=nesterov, master=master, **numbers)
-        return cast("GpuRef", self.tell(request))
+        self,
+        param: GpuRef,
+        grad: GpuRef,
+        m: GpuRef,
+        *,
+        nesterov: bool = False,
+        master: GpuRef | None = None,
+        lr: float = 1e-2,
+        momentum: float = 0.9,
+        weight_decay: float = 0.0,
+    ) -> GpuRef:
+        """Send a step of SGD with momentum in place, and return `param`; see `SgdRequest`."""
+        made: GpuRef = self._calls.send(self, _SGD, (param, grad, m, master, nesterov, lr, momentum, weight_decay))
+        return made
 
     # ------------------------------------------------------------------------------------------ places
 
@@ -214,12 +272,13 @@ class Fused(LibraryActor):
         out: GpuRef | None = None,
     ) -> GpuRef:
         """Send the rotary embedding of x, or with `inverse` the way back, which is its gradient; see `RopeRequest`."""
-        request = RopeRequest(x=x, positions=positions, theta=theta, interleaved=interleaved, inverse=inverse, out=out)
-        return cast("GpuRef", self.tell(request))
+        made: GpuRef = self._calls.send(self, _ROPE, (x, positions, out, interleaved, inverse, theta))
+        return made
 
     def dropout(self, x: GpuRef, p: float, seed: int, offset: int = 0, *, out: GpuRef | None = None) -> GpuRef:
         """Send dropout; the same call on the result's gradient is its gradient.  See `DropoutRequest`."""
-        return cast("GpuRef", self.tell(DropoutRequest(x=x, p=p, seed=seed, offset=offset, out=out)))
+        made: GpuRef = self._calls.send(self, _DROPOUT, (x, out, p, seed, offset))
+        return made
 
     # ------------------------------------------------------------------------------------------ messages
 
@@ -229,7 +288,9 @@ class Fused(LibraryActor):
         ``plan.tell(x, out=y)``: what is read by position, what is written by the names of the request's fields, scalars
         by name, with the request's values where a call has none.  Waits for the compiler, not for the worker.
         """
-        made = _made(request)
+        if not isinstance(request, Request):
+            raise self._refused(request)
+        made = request.made()
         spec = self._spec(made)
         return self._plan(spec, made.signature(spec, [number for _, _, number in made.scalars]))
 
@@ -247,23 +308,15 @@ class Fused(LibraryActor):
         code = kernels.machine_code(made.module, made.parts, self.device._compute_capability())
         return made.spec((("entries", code.entries), ("code", code.code)))
 
-    def _request(self, request: Request, reply: bool) -> Any:
-        made = _made(request)
+    def _message(self, request: Request) -> Message:
+        made = request.made()
         for operand in made.operands:
             check_handle(operand.name, operand.given)
         spec = self._spec(made)
         plan = self._plan(spec, made.signature(spec))
-        refs = {o.name: self._empty(o.shape, DTYPES[o.dtype]) if o.given is None else o.given for o in made.operands}
-        result = made.collect(refs)
-        answer = self._send(plan, tuple(refs.values()), tuple(s[2] for s in made.scalars), reply, result)
-        return answer if reply else result
-
-
-def _made(request: object) -> Made:
-    if not isinstance(request, Request):
-        allowed = ", ".join(kind.__name__ for kind in get_args(Request))
-        raise InvalidRequest(f"{type(request).__name__} is no request of Fused; allowed: {allowed}")
-    return request.made()
+        refs = {o.name: new(o.shape, DTYPES[o.dtype]) if o.given is None else o.given for o in made.operands}
+        numbers = made.numbers or tuple(name for name, _, _ in made.scalars)
+        return Message(plan, tuple(refs.values()), made.collect(refs), numbers, made.convert)
 
 
 def _gelu(approximate: str) -> str:

@@ -1,34 +1,38 @@
-"""What every library actor has: a mailbox, a cache of plans, memory for its outputs."""
+"""What every library actor has: a mailbox, a cache of plans, and one of immediate calls."""
 
 from __future__ import annotations
 
-import functools
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-
+from ._lib.sender import Calls, Recipe
+from ._messages import Form, Message, recipe_of
 from ._process_bound import ProcessBound
 from ._signature import Signature, signature_of
-from .gpu_ref import GpuRef, layout_of
+from .errors import InvalidRequest
+from .gpu_ref import GpuRef
 from .plan import Plan
 from .plan_spec import PlanSpec
 
 if TYPE_CHECKING:
-    from ._lib.sender import Layout
     from .device import Device
     from .reply import Reply
 
 __all__ = ["LibraryActor"]
 
-#: Plans remembered by an actor; the least recently used goes first, and stays valid for who holds it.
-_PLANS = 256
+#: Plans remembered by an actor; what was not used for long goes first, and stays valid for who holds it.
+_PLANS = 1024
+#: Structures of immediate calls remembered by an actor; several may share a plan.
+_CALLS = 4096
 
 
 class LibraryActor(ProcessBound):
     """One mailbox of a device, whose messages run in order.
+
+    A library's methods send by ``self._calls.send(self, form, values)``, its requests by `_request`: both check a
+    request and make its plan where its structure is new (`_message`), else only what its structure does not say.
 
     Parameters
     ----------
@@ -38,13 +42,16 @@ class LibraryActor(ProcessBound):
         Its name in errors, statistics and logs.
     """
 
+    #: Its requests, and how each is taken apart.
+    _forms: ClassVar[Mapping[type, Form]] = {}
+
     def __init__(self, device: Device, name: str) -> None:
         self.device = device
         self.name = name
         self.lane = device._open_lane(name)
-        #: Allocates an output of a layout.
-        self._allocate: Callable[[Layout], GpuRef] = functools.partial(device._core.empty, GpuRef)
-        self._plans: OrderedDict[tuple[PlanSpec, Signature], Plan] = OrderedDict()
+        self._calls = Calls(_CALLS)
+        # Each with its last ticket when it was last looked at: what has another one by now was used since.
+        self._plans: OrderedDict[tuple[PlanSpec, Signature], tuple[Plan, int]] = OrderedDict()
         self._plans_lock = threading.Lock()
 
     def _plan(
@@ -56,12 +63,48 @@ class LibraryActor(ProcessBound):
             found = self._plans.get(key)
             if found is not None:
                 self._plans.move_to_end(key)
-                return found
+                return found[0]
             made = Plan.make(self.device, self.lane, spec, key[1], any_layout=any_layout)
-            self._plans[key] = made
-            while len(self._plans) > _PLANS:
-                self._plans.popitem(last=False)
+            if len(self._plans) >= _PLANS:
+                self._forget()
+            self._plans[key] = made, 0
             return made
+
+    def _forget(self) -> None:
+        """Forget the plan that was neither asked for nor used for the longest time; if all were, the oldest."""
+        for _ in range(len(self._plans) + 1):
+            key, (plan, ticket) = self._plans.popitem(last=False)
+            if plan.last_ticket == ticket:
+                self._calls.drop(plan)
+                return
+            self._plans[key] = plan, plan.last_ticket
+
+    def _message(self, request: Any) -> Message:
+        """Check a request of this actor, and return what it comes to."""
+        raise InvalidRequest(f"{type(self).__name__} takes no requests, but {request!r} was given")
+
+    def _recipe(self, form: Form, values: tuple[Any, ...], key: tuple[Any, ...] | None, request: Any) -> Recipe:
+        """Check a call whose structure is new, and remember how it becomes a message, unless `key` is None."""
+        made = recipe_of(self._message(form.make(values) if request is None else request), form, values)
+        if key is not None:
+            with self._plans_lock:
+                self._calls.keep(key, made)
+        return made
+
+    def _request(self, request: Any, reply: bool) -> Any:
+        """Send a request; return its result, or its reply."""
+        form = self._forms.get(type(request))
+        if form is not None:
+            return self._calls.send(self, form, form.take(request), reply, request)
+        for kind, form in self._forms.items():
+            if isinstance(request, kind):  # whose own rules are not known
+                values = form.take(request)
+                return self._recipe(form, values, None, request).run(values, reply)
+        raise self._refused(request)
+
+    def _refused(self, request: object) -> InvalidRequest:
+        allowed = ", ".join(kind.__name__ for kind in self._forms)
+        return InvalidRequest(f"{type(request).__name__} is no request of {type(self).__name__}; allowed: {allowed}")
 
     def _send(
         self, plan: Plan, refs: tuple[GpuRef, ...], scalars: tuple[float | int, ...], reply: bool, value: Any = None
@@ -69,10 +112,6 @@ class LibraryActor(ProcessBound):
         """Send with operands and scalars in message order."""
         answer: Reply | None = plan.send(refs, scalars, reply, value)
         return answer
-
-    def _empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> GpuRef:
-        """Allocate an output."""
-        return self._allocate(layout_of(shape, dtype))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r} of {self.device.name}>"

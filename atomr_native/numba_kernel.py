@@ -152,10 +152,10 @@ def make(
     stand_ins: Mapping[str, object] | None,
 ) -> NumbaKernel:
     """Make a kernel; see `Device.kernel`."""
-    from . import _kernel_survey, _numba
+    from . import _kernel_survey, _numba, _numba_compile
 
     python = _numba.python_function(function)
-    options = _numba.jit_options(function)
+    options = _numba_compile.jit_options(function)
     if fastmath is not None:
         options["fastmath"] = bool(fastmath)
     if max_registers is not None:

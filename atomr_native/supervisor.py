@@ -72,9 +72,7 @@ class Supervisor:
         self._ended: str | None = None  # why the watchdog has killed the worker
         self.demanded = False  # a fault was injected that is of no message: nobody is to blame
         process = self._config.isolation == "process"
-        self._standby = (
-            StandbyPool(device.name, environment, enabled=self._config.standby == "warm") if process else None
-        )
+        self._standby = StandbyPool(device.name, environment, kind=self._config.standby) if process else None
         self._callbacks = CallbackThread(f"atomr_native-{device.name}-callbacks", device._wakers.own, device._tidy)
         self._thread = threading.Thread(target=self._run, name=f"atomr_native-{device.name}", daemon=True)
 
@@ -99,7 +97,7 @@ class Supervisor:
         self._callbacks.start()
         self._thread.start()
         if self._standby is not None:
-            self._standby.refill()
+            self._standby.refill(self._device.facts["uuid"])
 
     @property
     def pid(self) -> int | None:
@@ -270,7 +268,7 @@ class Supervisor:
                      extra=self._event("restarted", how))  # fmt: skip
         self._device._wakers.kick()
         self._callbacks.post(lambda: self._device._watch.generation(found.epoch))
-        self._standby.refill()
+        self._standby.refill(self._device.facts["uuid"])
 
     def _restart(
         self, standby: StandbyPool, report: dict[str, Any], how: str, timeline: dict[str, float]
@@ -294,7 +292,7 @@ class Supervisor:
             except Exception as error:
                 how = f"restart failed: {error}"
                 _log.error("%s: %s", self._device.name, how, exc_info=not isinstance(error, AtomrError))
-                standby.refill()
+                standby.refill(self._device.facts["uuid"])
                 continue
             # Messages may run from here on: should it die now, that is a death of its own.
             self._open(link)

@@ -27,7 +27,7 @@ class SystemConfig:
     timeout: float | None
     max_restarts: int
     within: float
-    standby: Literal["warm", "off"]
+    standby: Literal["warm", "hot", "off"]
     watchdog: float | None
     deterministic: bool
     seed: int | None
@@ -43,7 +43,7 @@ class SystemConfig:
                 object.__setattr__(self, option.name, value.item())
         one_of("isolation", self.isolation, ("process", "thread"))
         one_of("mailbox", self.mailbox, ("block", "reject"))
-        one_of("standby", self.standby, ("warm", "off"))
+        one_of("standby", self.standby, ("warm", "hot", "off"))
         for name in ("deterministic", "allow_crash", "debug"):
             one_of(name, getattr(self, name), (False, True))
         number("mailbox_size", self.mailbox_size, MIN_CELLS, _MAX_MAILBOX, whole=True)

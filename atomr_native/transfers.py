@@ -88,7 +88,7 @@ class Transfers:
                 operands = tuple(
                     OperandSpec(name, "uint8", (1,), (1,), use) for name, use in (("source", READ), ("out", access))
                 )
-                spec = PlanSpec("memory.copy", operands, ("int64",), (("raw", True),))
+                spec = PlanSpec("memory.copy", operands, ("int64",), (("raw", True), ("staged", True)))
                 signature = Signature(("source", "out"), ("source",), ("out",), ("nbytes",), (None,))
                 found.append(self._memory._plan(spec, signature, any_layout=True))
             self._plans = (found[0], found[1])

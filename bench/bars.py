@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from bench.cases.gpu_gemm import LARGE
+from bench.cases.gpu_gemm_epilogues import EPILOGUES, SHAPES, name_of
+
 __all__ = ["BARS", "Bar", "Verdict", "judge"]
 
 
@@ -34,10 +37,15 @@ class Verdict:
 
 
 _PLACES = ("process", "thread")
+_GEMMS = ("bfloat16", "float16", "float8")
 
 BARS: tuple[Bar, ...] = (
     *(Bar(f"planned tell, lane awake, {p}", "tell", f"atomr {p}, lane awake", 0.2, "us") for p in _PLACES),
     *(Bar(f"immediate matmul call, {p}", "immediate", f"atomr matmul, {p}", 1.5, "us") for p in _PLACES),
+    *(
+        Bar(f"immediate {name} call", "immediate_library", f"atomr {name}", 1.5, "us")
+        for name in ("fused.rms_norm", "fused.adamw", "float8.quantize", "blas.axpy", "elementwise.reduce")
+    ),
     *(Bar(f"no-op ask, spinning, {p}", "ask", f"atomr {p}", 1.0, "us") for p in _PLACES),
     *(Bar(f"no-op ask, parked, {p}", "ask_parked", f"atomr {p}", 20.0, "us") for p in _PLACES),
     *(Bar(f"await, {p}", "await", f"atomr {p}", 40.0, "us") for p in _PLACES),
@@ -83,11 +91,51 @@ BARS: tuple[Bar, ...] = (
         for p in _PLACES
     ),
     *(
+        Bar(
+            f"Numba kernel, 3 arguments, sustained, {p}",
+            "gpu_arguments",
+            f"atomr Numba kernel, {p}, 3 arguments",
+            1.15,
+            "x",
+            under="C, 3 arguments",
+        )
+        for p in _PLACES
+    ),
+    *(
         Bar(f"ask a {work}, GPU finished, {p}", "gpu_ask", f"atomr {work}, {p}", 1.10, "x", f"C {call} + synchronize")
         for work, call in (("kernel", "cuLaunchKernel"), ("matmul", "cublasLtMatmul"))
         for p in _PLACES
     ),
     *(Bar(f"allocate + free, {p}", "gpu_alloc", f"atomr empty + del, 1 MiB, {p}", 0.3, "us") for p in _PLACES),
+    *(
+        Bar(f"{kind} {n}, over torch", f"gpu_gemm_{kind}", f"atomr, {kind} {n}", 1.02, "x", under=f"torch, {kind} {n}")
+        for kind in _GEMMS
+        for n in LARGE
+    ),
+    *(
+        Bar(
+            f"{kind}, {who}, geometric mean, over torch",
+            f"gpu_gemm_{kind}",
+            f"{who}, mean of 1024 to 16384",
+            limit,
+            "x",
+            under="torch, mean of 1024 to 16384",
+        )
+        for who, limit in (("atomr", 1.0), ("atomr tuned", 0.971))
+        for kind in _GEMMS
+    ),
+    *(
+        Bar(
+            f"epilogue {epilogue}, {product.label}, over the plain product",
+            "gpu_gemm_epilogues",
+            name_of(epilogue, product),
+            1.03,
+            "x",
+            under=name_of("default", product),
+        )
+        for product in SHAPES
+        for epilogue in EPILOGUES
+    ),
     *(
         Bar(f"eager loop, memory {what}, {p}", "gpu_eager", f"atomr {p}: {what}", 1.0, "x", under=f"torch: {what}")
         for what in ("reserved", "held")
@@ -95,13 +143,14 @@ BARS: tuple[Bar, ...] = (
     ),
     *(
         Bar(
-            f"{what}: death known to first good answer",
+            f"{what}: death known to first good answer, {standby} standby",
             "gpu_restart",
-            f"atomr {what}, warm standby: known to answer",
-            600.0,
+            f"atomr {what}, {standby} standby: known to answer",
+            limit,
             "ms",
         )
         for what in ("kill", "GPU fault")
+        for standby, limit in (("warm", 600.0), ("hot", 150.0))
     ),
 )
 

@@ -43,6 +43,7 @@ T = TypeVar("T")
 
 CONFIDENCE = 0.95
 FULL_ROUNDS = 51
+FEWEST = 3  # rounds, also where the time is used up: a median and how far it strays
 SAMPLE_SECONDS = 60.0
 BUILD_SECONDS = 90.0  # of whatever a contender needs
 
@@ -142,13 +143,18 @@ def ratio_interval(
 
 @dataclass
 class Series:
-    """The samples of one contender, one a round, in the unit of its case; None where a round gave none."""
+    """The samples of one contender, one a round, in the unit of its case; None where a round gave none.
+
+    `flops` is what an operation computes, 0 where nobody asks; `remark` is shown beside the figures.
+    """
 
     name: str
     kind: Kind
     status: Status = "ok"
     reason: str = ""
     samples: list[float | None] = field(default_factory=list)
+    flops: float = 0.0
+    remark: str = ""
 
     def summary(self) -> Interval | None:
         """Median and interval; None without samples or after a failure."""
@@ -211,6 +217,7 @@ class Setup:
         self.contenders: list[tuple[str, Sample]] = []
         self.series: dict[str, Series] = {}
         self.ratios: list[tuple[str, str]] = []
+        self.means: dict[str, tuple[str, ...]] = {}
         self.stack = ExitStack()
         self._shared: dict[object, Any] = {}
 
@@ -249,13 +256,19 @@ class Setup:
         except Exception as error:
             series.status, series.reason = "failed", describe(error)
 
-    def add(self, name: str, sample: Sample) -> None:
+    def add(self, name: str, sample: Sample, *, flops: float = 0.0, remark: str = "") -> None:
         """Give the contender `name` its sampling function; call it inside ``attempt(name)``.
 
         A sample is a time per operation in the case's unit, or a mapping of phases to such times, each of which becomes
-        a series ``name: phase``.
+        a series ``name: phase``.  With `flops`, what an operation computes, rates are shown, too.
         """
         self.contenders.append((name, sample))
+        self.series[name].flops, self.series[name].remark = flops, remark
+
+    def mean(self, name: str, members: Sequence[str], kind: Kind = "atomr") -> None:
+        """Add the geometric mean of series, taken in every round; without a figure of one of them, there is none."""
+        with self.attempt(name, kind):
+            self.means[name] = tuple(members)
 
     def twin(self, name: str, program: str, *arguments: str | int, scale: float = 1.0) -> None:
         """Add a C twin: one run of the program is one sample; `scale` converts its microseconds."""
@@ -303,8 +316,9 @@ def run_case(
 
     Garbage is collected before each round and the collector stays on, as it is for users; what exists before the first
     round is left out of it.  A contender that raises, or that takes more than a minute for a sample, is marked as
-    failed and leaves the later rounds; the others go on.  After `seconds`, no further round begins.  A case that
-    cannot be built, or ended, gets a failed series of its own name.
+    failed and leaves the later rounds; the others go on.  After `seconds`, and
+    `FEWEST` rounds, no further round begins.  A case that cannot be built, or ended, gets a failed series of its own
+    name.
     """
     full = case.rounds if case.rounds and effort is Effort.FULL else effort.rounds
     rounds = full if rounds is None else min(rounds, case.rounds) if case.rounds else rounds
@@ -319,7 +333,7 @@ def run_case(
             before = machine.CpuTimes.now()
             for done in _rounds(setup, rounds, rng):
                 progress(done, rounds)
-                if time.monotonic() - began > seconds:
+                if done >= FEWEST and time.monotonic() - began > seconds:
                     break
             other = machine.other_cpu(before, machine.CpuTimes.now())
     except Exception as error:
@@ -399,7 +413,24 @@ def _put(series: Series, value: float, at: int) -> None:
     series.samples.append(float(value))
 
 
+def _mean(mean: Series, members: Sequence[Series]) -> None:
+    missing = [series.name for series in members if series.status != "ok"]
+    if missing:
+        more = f" and {len(missing) - 1} more" if missing[1:] else ""
+        mean.status, mean.reason = "skipped", f"no figure of {missing[0]}{more}"
+        return
+
+    def geometric(values: Sequence[float | None]) -> float | None:
+        present = [value for value in values if value]
+        return math.exp(sum(map(math.log, present)) / len(present)) if len(present) == len(values) else None
+
+    mean.samples = [geometric(values) for values in zip(*(series.samples for series in members), strict=True)]
+    mean.flops = geometric([series.flops for series in members]) or 0.0
+
+
 def _result(case: Case, setup: Setup, rounds: int, other: float, seconds: float) -> CaseResult:
+    for name, members in setup.means.items():
+        _mean(setup.series[name], [setup.series[member] for member in members])
     phased = {key.rpartition(": ")[0] for key in setup.series if key.rpartition(": ")[0] in setup.series}
     kept = []
     for series in setup.series.values():

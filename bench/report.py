@@ -67,6 +67,8 @@ def _case(result: CaseResult, measured: Mapping[str, Any]) -> dict[str, Any]:
                 "kind": series.kind,
                 "status": series.status,
                 "reason": series.reason,
+                "remark": series.remark,
+                "flops": series.flops,
                 "summary": _interval(series.summary()),
                 "samples": [_short(value) for value in series.samples],
             }
@@ -272,17 +274,43 @@ def _row(name: str, figure: Mapping[str, Any] | None, note: str) -> tuple[str, s
     return name, _number(figure["median"]), spread, str(figure["count"])
 
 
-def _rows(case: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
-    rows = []
+def _rows(case: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = []
     for series in case["contenders"]:
         note = f"{series['status']}: {series['reason']}"
-        rows.append(_row(series["name"], series["summary"], note))
-    rows += [
-        _row(f"{ratio['over']} / {ratio['under']}", ratio["summary"], "")
-        for ratio in case["ratios"]
-        if ratio["summary"] is not None
-    ]
+        name, middle, spread, rounds = _row(series["name"], series["summary"], note)
+        remark = series.get("remark") if series["summary"] else ""
+        rows.append((name, middle, spread, *_rate(case, series), f"{rounds}; {remark}" if remark else rounds))
+    for ratio in case["ratios"]:
+        if ratio["summary"] is not None:
+            *cells, rounds = _row(f"{ratio['over']} / {ratio['under']}", ratio["summary"], "")
+            rows.append((*cells, *_rate(case, {}), rounds))
     return rows
+
+
+def _has_rates(case: Mapping[str, Any]) -> bool:
+    return any(series.get("flops") for series in case["contenders"])
+
+
+def _rate(case: Mapping[str, Any], series: Mapping[str, Any]) -> tuple[str, ...]:
+    """The cell with the rate of a series, where the table has such cells: TFLOP/s at the median."""
+    if not _has_rates(case):
+        return ()
+    figure = series.get("summary")
+    if not figure or not series.get("flops"):
+        return ("",)
+    seconds = figure["median"] * {"us": 1e-6, "ms": 1e-3}[case["unit"]]
+    return (_number(series["flops"] / seconds / 1e12),)
+
+
+def _head(case: Mapping[str, Any]) -> tuple[str, ...]:
+    return (
+        "contender",
+        case["unit"],
+        "95 % interval",
+        *(("TFLOP/s",) if _has_rates(case) else ()),
+        "rounds, or why not",
+    )
 
 
 def _bar_rows(bars: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, str, str]]:
@@ -387,10 +415,9 @@ def show(value: Document) -> None:
     console.print(escape(_where(value["machine"])))
     for case in value["cases"]:
         table = Table(title=escape(case["title"]), title_justify="left")
-        table.add_column("contender")
-        table.add_column(case["unit"], justify="right")
-        table.add_column("95 % interval", justify="right")
-        table.add_column("rounds, or why not")
+        head = _head(case)
+        for index, title in enumerate(head):
+            table.add_column(title, justify="right" if 0 < index < len(head) - 1 else "left")
         for row in _rows(case):
             table.add_row(*(escape(cell) for cell in row))
         console.print(table)
@@ -429,7 +456,7 @@ def markdown(values: Sequence[Document]) -> str:
             lines += _markdown_table(("table", "ratio", "median and 95 % interval"), slower)
         for case in value["cases"]:
             lines += [f"### {case['title']}", "", case["about"] + _when(case, value), ""]
-            lines += _markdown_table(("contender", case["unit"], "95 % interval", "rounds, or why not"), _rows(case))
+            lines += _markdown_table(_head(case), _rows(case))
     return "\n".join([*lines, END, ""])
 
 

@@ -11,6 +11,8 @@ typedef int cublasSideMode_t;
 typedef int cublasFillMode_t;
 typedef int cublasDiagType_t;
 typedef int cublasPointerMode_t;
+typedef int cublasComputeType_t;
+typedef int cudaDataType_t;
 typedef struct cublasContext *cublasHandle_t;
 typedef struct CUstream_st *cudaStream_t; /* a CUstream */
 typedef struct {
@@ -36,6 +38,7 @@ enum {
 typedef struct {
 #define F(name, arguments) cublasStatus_t(*name) arguments;
     ATOMR_CUBLAS_FUNCTIONS(F)
+    ATOMR_CUBLAS_OPTIONAL(F) /* NULL where the library has them not */
 #undef F
 } atomr_cublas_table;
 
@@ -51,7 +54,8 @@ enum {
     ATOMR_BLAS_SYRK,
     ATOMR_BLAS_TRMM,
     ATOMR_BLAS_TRSM,
-    ATOMR_BLAS_GEAM
+    ATOMR_BLAS_GEAM,
+    ATOMR_BLAS_GEMM
 };
 
 /* A call, flat: members of one type and size, so that the builder's tuple is copied in order. */
@@ -63,6 +67,9 @@ typedef struct {
     int64_t step[3];            /* leading dimensions or increments of the arrays below, in elements */
     int64_t operand[3];         /* arrays in the order of the routine's arguments; -1: none */
     int64_t alpha, beta, alpha_imag, beta_imag; /* scalars of a message, float64; -1: none */
+    int64_t batch, jump[3];     /* how often, and bytes from each array to that of the next time */
+    int64_t pointers;           /* of a batched trsm: the operand that has the addresses of all A, then of all B, in
+                                 * runs of ATOMR_POINTER_RUN(batch) bytes; -1: none */
     int64_t n_operands, n_scalars;
 } atomr_blas_spec;
 
@@ -72,6 +79,8 @@ typedef struct atomr_blas atomr_blas;
  * libcublas.so.13, then .12.  Takes tens of milliseconds.  Returns an atomr_code. */
 int atomr_blas_open(atomr_cuda *cuda, const char *path, atomr_blas **made, atomr_failure *failure);
 int atomr_blas_version(const atomr_blas *);
+/* Whether the library multiplies groups: cublasGemmGroupedBatchedEx. */
+int atomr_blas_groups(const atomr_blas *);
 /* Lend scratch memory for the handle's life, aligned to 256 bytes. */
 void atomr_blas_set_workspace(atomr_blas *, uint64_t address, uint64_t nbytes);
 

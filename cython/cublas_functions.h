@@ -20,7 +20,18 @@
                            cublasOperation_t trans, cublasDiagType_t diag, int m, int n, const T *alpha, const T *A,  \
                            int lda, T *B, int ldb))                                                                   \
     F(cublas##p##geam, (cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb, int m, int n,      \
-                        const T *alpha, const T *A, int lda, const T *beta, const T *B, int ldb, T *C, int ldc))
+                        const T *alpha, const T *A, int lda, const T *beta, const T *B, int ldb, T *C, int ldc))      \
+    F(cublas##p##gemvStridedBatched, (cublasHandle_t handle, cublasOperation_t trans, int m, int n, const T *alpha,   \
+                                      const T *A, int lda, long long int strideA, const T *x, int incx,               \
+                                      long long int stridex, const T *beta, T *y, int incy, long long int stridey,    \
+                                      int batchCount))                                                                \
+    F(cublas##p##gemmStridedBatched, (cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb, int m,\
+                                      int n, int k, const T *alpha, const T *A, int lda, long long int strideA,       \
+                                      const T *B, int ldb, long long int strideB, const T *beta, T *C, int ldc,       \
+                                      long long int strideC, int batchCount))                                         \
+    F(cublas##p##trsmBatched, (cublasHandle_t handle, cublasSideMode_t side, cublasFillMode_t uplo,                   \
+                               cublasOperation_t trans, cublasDiagType_t diag, int m, int n, const T *alpha,          \
+                               const T *const A[], int lda, T *const B[], int ldb, int batchCount))
 
 #define ATOMR_CUBLAS_DOT(F, name, T)                                                                                  \
     F(name, (cublasHandle_t handle, int n, const T *x, int incx, const T *y, int incy, T *result))
@@ -57,5 +68,15 @@
     ATOMR_CUBLAS_GER(F, cublasCgerc_v2, cuComplex)                                                                    \
     ATOMR_CUBLAS_GER(F, cublasZgeru_v2, cuDoubleComplex)                                                              \
     ATOMR_CUBLAS_GER(F, cublasZgerc_v2, cuDoubleComplex)
+
+/* Those that are used where the library has them: from 12.5. */
+#define ATOMR_CUBLAS_OPTIONAL(F)                                                                                      \
+    F(cublasGemmGroupedBatchedEx,                                                                                     \
+      (cublasHandle_t handle, const cublasOperation_t transa_array[], const cublasOperation_t transb_array[],         \
+       const int m_array[], const int n_array[], const int k_array[], const void *alpha_array,                        \
+       const void *const Aarray[], cudaDataType_t Atype, const int lda_array[], const void *const Barray[],           \
+       cudaDataType_t Btype, const int ldb_array[], const void *beta_array, void *const Carray[],                     \
+       cudaDataType_t Ctype, const int ldc_array[], int group_count, const int group_size[],                          \
+       cublasComputeType_t computeType))
 
 #endif

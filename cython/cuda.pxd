@@ -57,7 +57,7 @@ cdef extern from "cuda_backend.h" nogil:
     CUresult atomr_cuda_open_lane(atomr_cuda *, unsigned lane)
     CUstream atomr_cuda_control(atomr_cuda *)
     CUresult atomr_cuda_error(atomr_cuda *)
-    CUresult atomr_cuda_check(atomr_cuda *)
+    CUresult atomr_cuda_examine(atomr_cuda *)
     CUresult atomr_cuda_beat(atomr_cuda *)
     const atomr_driver *atomr_cuda_driver(const atomr_cuda *)
     CUresult atomr_cuda_enter(atomr_cuda *)
@@ -135,6 +135,7 @@ cdef extern from "cuda_runs.h" nogil:
     int atomr_cuda_launch(const atomr_kernels *, CUstream, const atomr_call *, atomr_failure *)
     int atomr_cuda_run_kernels(void *, const void *, void *) noexcept
     int atomr_cuda_run_copy(void *, const void *, void *)
+    int atomr_cuda_run_transfer(void *, const void *, void *)
 
 
 cdef extern from "matmul_plan.h" nogil:
@@ -187,8 +188,24 @@ cdef extern from "cublas.h" nogil:
     int atomr_blas_open(atomr_cuda *, const char *path, atomr_blas **, atomr_failure *)
     int atomr_blas_version(const atomr_blas *)
     void atomr_blas_set_workspace(atomr_blas *, uint64_t address, uint64_t nbytes)
+    int atomr_blas_groups(const atomr_blas *)
     int atomr_blas_check(const atomr_blas_spec *, atomr_failure *)
     int atomr_blas_run(void *, const void *, void *) noexcept
+
+
+cdef extern from "cublas_grouped.h" nogil:
+    ctypedef struct atomr_grouped_spec:
+        int64_t n_groups
+    ctypedef struct atomr_grouped:
+        atomr_blas *owner
+        atomr_grouped_spec spec
+        int *numbers
+        double *factors
+        uint64_t workspace_bytes
+    enum:
+        ATOMR_GROUP_NUMBERS
+    int atomr_grouped_check(const atomr_grouped *, atomr_failure *)
+    int atomr_grouped_run(void *, const void *, void *) noexcept
 
 
 cdef extern from "sequence.h" nogil:
@@ -221,6 +238,7 @@ cdef class CudaBackend(Backend):
     cdef dict borrowed
     cdef uint64_t zero
     cdef atomr_blas *blas
+    cdef atomr_blas *groups
     cdef int look(self, str what) except -1
     cdef int refuse_device(self, CUresult result, str text) except -1
     cdef int check(self, CUresult result, str what) except -1
@@ -250,3 +268,8 @@ cdef class Sequence:
 cdef class Blas:
     cdef CudaBackend backend
     cdef atomr_blas_call native
+
+
+cdef class Grouped:
+    cdef CudaBackend backend
+    cdef atomr_grouped native

@@ -139,7 +139,10 @@ cdef class CudaBackend(Backend):
         """After an error: should the device have faulted, do about it what this worker does; then go on."""
         cdef bytes raw
         cdef const char *doing
-        if atomr_cuda_check(self.cuda) != CUDA_SUCCESS and self.worker != NULL:
+        cdef CUresult found
+        with nogil:
+            found = atomr_cuda_examine(self.cuda)
+        if found != CUDA_SUCCESS and self.worker != NULL:
             raw = what.encode()
             doing = raw
             with nogil:
@@ -275,13 +278,17 @@ cdef class CudaBackend(Backend):
             function[0] = <atomr_run>atomr_run_noop
             context[0] = NULL
             return None
-        if isinstance(run, str) and run == "copy":
-            function[0] = <atomr_run>atomr_cuda_run_copy
+        if isinstance(run, str) and run in ("copy", "transfer"):
+            function[0] = <atomr_run>atomr_cuda_run_copy if run == "copy" else <atomr_run>atomr_cuda_run_transfer
             context[0] = self.cuda
             return self
         if isinstance(run, Blas):
             function[0] = <atomr_run>atomr_blas_run
             context[0] = &(<Blas>run).native
+            return run
+        if isinstance(run, Grouped):
+            function[0] = <atomr_run>atomr_grouped_run
+            context[0] = &(<Grouped>run).native
             return run
         if hasattr(run, "steps"):
             sequence = Sequence(self, run)
@@ -344,6 +351,7 @@ cdef class CudaBackend(Backend):
             with nogil:
                 code = atomr_blas_lt_open(self.cuda, name if name[0] else NULL, &self.blas_lt, &failure)
             if code != ATOMR_OK:
+                self.look("opening cuBLASLt")
                 refuse(code, &failure, "opening cuBLASLt")
         return atomr_blas_lt_library(self.blas_lt).version
 
@@ -407,9 +415,30 @@ cdef class CudaBackend(Backend):
             with nogil:
                 code = atomr_blas_open(self.cuda, name if name[0] else NULL, &self.blas, &failure)
             if code != ATOMR_OK:
+                self.look("opening cuBLAS")
                 refuse(code, &failure, "opening cuBLAS")
             atomr_blas_set_workspace(self.blas, self.borrow(BLAS_WORKSPACE), BLAS_WORKSPACE)
         return atomr_blas_version(self.blas)
+
+    def open_groups(self, str path):
+        """As `open_blas`, a handle for products in groups, which lanes take turns with and bring workspaces for.
+
+        Raises `Unsupported` if the library is too old to have them.
+        """
+        cdef atomr_failure failure
+        cdef bytes raw = path.encode()
+        cdef const char *name = raw
+        cdef int code = ATOMR_OK
+        memset(&failure, 0, sizeof(failure))
+        if self.groups == NULL:
+            self.enter()
+            with nogil:
+                code = atomr_blas_open(self.cuda, name if name[0] else NULL, &self.groups, &failure)
+            if code != ATOMR_OK:
+                refuse(code, &failure, "opening cuBLAS")
+        if not atomr_blas_groups(self.groups):
+            raise Unsupported(f"cublasGemmGroupedBatchedEx needs cuBLAS 12.5; this is {atomr_blas_version(self.groups)}")
+        return atomr_blas_version(self.groups)
 
     def facts(self):
         """What the device is: name, UUID, compute capability, multiprocessors, memory (bytes), driver version."""

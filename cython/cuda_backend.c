@@ -309,6 +309,12 @@ static int probe(void *self) {
     return atomr_cuda_error(c);
 }
 
+CUresult atomr_cuda_examine(atomr_cuda *c) {
+    if (atomr_cuda_check(c) == CUDA_SUCCESS && note(c, write_beat(c, atomic_fetch_add(&c->beats, 1) + 1)) == CUDA_SUCCESS)
+        note(c, c->d->cuStreamSynchronize(c->control));
+    return atomr_cuda_error(c);
+}
+
 CUresult atomr_cuda_beat(atomr_cuda *c) {
     CUresult r = enter(c);
     const uint64_t value = atomic_fetch_add(&c->beats, 1) + 1;

@@ -7,6 +7,10 @@
 
 typedef struct atomr_cuda atomr_cuda;
 
+/* Libraries take the addresses of a batch's matrices from arrays in device memory, which lie one after the other: bytes
+ * from one to the next.  Each begins at a multiple of what any access to it is aligned to. */
+#define ATOMR_POINTER_RUN(batch) (((uint64_t)(batch) * 8 + 255) / 256 * 256)
+
 /* The number of the device with this UUID.  1: found; 0: the driver has no such device (any more); -1: the driver cannot
  * tell, with a reason.  Here and below `result` is what the driver said, or CUDA_SUCCESS where there is none to ask. */
 int atomr_cuda_find(const char uuid[16], int *ordinal, CUresult *result, char *why, size_t size);
@@ -29,9 +33,11 @@ CUresult atomr_cuda_open_lane(atomr_cuda *, unsigned lane);
 CUstream atomr_cuda_stream(atomr_cuda *, unsigned lane);
 /* Of the control thread. */
 CUstream atomr_cuda_control(atomr_cuda *);
-/* The error after which nothing works; CUDA_SUCCESS: none was met.  `check` asks the driver. */
+/* The error after which nothing works; CUDA_SUCCESS: none was met.  `check` asks the driver, which need not look while
+ * nothing runs; `examine` gives the device something to do, and waits for it: a library's error may be a fault's. */
 CUresult atomr_cuda_error(atomr_cuda *);
 CUresult atomr_cuda_check(atomr_cuda *);
+CUresult atomr_cuda_examine(atomr_cuda *);
 /* Have the device write a sign of life into the worker's memory, and wait until it is there. */
 CUresult atomr_cuda_beat(atomr_cuda *);
 

@@ -86,6 +86,7 @@ cdef class Matmul:
             with nogil:
                 code = atomr_matmul_time(self.native, &chosen, &timing, &microseconds, &failure)
             if code != ATOMR_OK:
+                self.backend.look("measuring a matmul")
                 refuse(code, &failure, "measuring a matmul")
             return microseconds
         finally:
@@ -122,3 +123,44 @@ cdef class Blas:
         code = atomr_blas_check(&self.native.spec, &failure)
         if code != ATOMR_OK:
             refuse(code, &failure, "planning a BLAS call")
+
+
+cdef class Grouped:
+    """A prepared call of cublasGemmGroupedBatchedEx; the context of its native entry.
+
+    Parameters
+    ----------
+    backend : CudaBackend
+        Whose groups are open.
+    description
+        With `words()`, `numbers()` and `workspace`, see `atomr_native.worker.cuda.grouped`.
+    """
+
+    def __cinit__(self, CudaBackend backend not None, description):
+        cdef atomr_failure failure
+        cdef int64_t *into = <int64_t *>&self.native.spec
+        cdef int code
+        memset(&failure, 0, sizeof(failure))
+        words, numbers = description.words(), description.numbers()
+        if len(words) * sizeof(int64_t) != sizeof(atomr_grouped_spec):
+            raise InvalidRequest(f"a group of {len(words)} words instead of {sizeof(atomr_grouped_spec) // 8}")
+        for i, word in enumerate(words):
+            into[i] = word
+        if len(numbers) != ATOMR_GROUP_NUMBERS * self.native.spec.n_groups:
+            raise InvalidRequest(f"{len(numbers)} numbers of {self.native.spec.n_groups} groups")
+        self.backend = backend
+        self.native.owner = backend.groups
+        self.native.workspace_bytes = description.workspace
+        self.native.numbers = <int *>calloc(len(numbers) + 1, sizeof(int))
+        self.native.factors = <double *>calloc(2 * self.native.spec.n_groups + 1, sizeof(double))
+        if self.native.numbers == NULL or self.native.factors == NULL:
+            raise MemoryError
+        for i, number in enumerate(numbers):
+            self.native.numbers[i] = number
+        code = atomr_grouped_check(&self.native, &failure)
+        if code != ATOMR_OK:
+            refuse(code, &failure, "planning products of a group")
+
+    def __dealloc__(self):
+        free(self.native.numbers)
+        free(self.native.factors)

@@ -149,15 +149,19 @@ int atomr_cuda_run_kernels(void *context, const atomr_call *call, atomr_failure 
     return atomr_cuda_launch(k, stream, call, failure);
 }
 
-enum { LONG_COPY = 512 << 10 }; /* bytes, from where on a completion value costs little beside the copy */
-
 int atomr_cuda_run_copy(void *context, const atomr_call *call, atomr_failure *failure) {
     atomr_cuda *cuda = context;
     if (call->scalars[0] == 0) return ATOMR_OK;
     CUstream stream = atomr_cuda_stream(cuda, call->lane);
     if (!stream) return atomr_cuda_fail(cuda, atomr_cuda_error(cuda), "cuMemcpyAsync", failure);
-    if (call->scalars[0] >= LONG_COPY) *call->prompt = 1; /* the host takes it out of staging meanwhile */
     const CUresult r = atomr_cuda_driver(cuda)->cuMemcpyAsync(
         (CUdeviceptr)(uintptr_t)call->pointers[1], (CUdeviceptr)(uintptr_t)call->pointers[0], call->scalars[0], stream);
     return r == CUDA_SUCCESS ? ATOMR_OK : atomr_cuda_fail(cuda, r, "cuMemcpyAsync", failure);
+}
+
+enum { LONG_COPY = 512 << 10 }; /* bytes, from where on a completion value costs little beside the copy */
+
+int atomr_cuda_run_transfer(void *context, const atomr_call *call, atomr_failure *failure) {
+    if (call->scalars[0] >= LONG_COPY) *call->prompt = 1; /* the host takes it out of staging meanwhile */
+    return atomr_cuda_run_copy(context, call, failure);
 }

@@ -74,6 +74,8 @@ int atomr_cuda_launch(const atomr_kernels *k, CUstream stream, const atomr_call 
 int atomr_cuda_run_kernels(void *context, const atomr_call *call, atomr_failure *failure);
 /* Context: atomr_cuda.  Operands source, target; scalar: bytes. */
 int atomr_cuda_run_copy(void *context, const atomr_call *call, atomr_failure *failure);
+/* The same to or from memory of the host, where somebody waits for the end of each long piece. */
+int atomr_cuda_run_transfer(void *context, const atomr_call *call, atomr_failure *failure);
 
 int atomr_cuda_fail(const atomr_cuda *cuda, CUresult result, const char *what, atomr_failure *failure);
 

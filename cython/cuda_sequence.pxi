@@ -28,6 +28,9 @@ cdef class Sequence:
                 raise Unsupported(f"a step of {len(wanted.operands)} operands and {len(wanted.scalars)} scalars; at "
                                   f"most {ATOMR_STEP_OPERANDS} and {ATOMR_STEP_SCALARS}")
             self.kept.append(backend.native(wanted.run, &step.run, &step.context))
+            step.operands = <atomr_source *>calloc(len(wanted.operands) + 1, sizeof(atomr_source))
+            if step.operands == NULL:
+                raise MemoryError
             step.n_operands = len(wanted.operands)
             step.n_scalars = len(wanted.scalars)
             for j in range(step.n_operands):
@@ -40,4 +43,8 @@ cdef class Sequence:
                 step.scalars[j].value = value
 
     def __dealloc__(self):
+        cdef unsigned i
+        if self.native.steps != NULL:
+            for i in range(self.native.n_steps):
+                free(self.native.steps[i].operands)
         free(self.native.steps)

@@ -16,6 +16,12 @@ int atomr_matmul_check(const atomr_matmul_spec *s, atomr_failure *failure) {
         good = good && needed[i] >= 0 && needed[i] < s->n_operands;
     for (unsigned i = 0; i < sizeof optional / sizeof *optional; i++)
         good = good && optional[i] >= -1 && optional[i] < s->n_operands;
+    if (s->pointers >= 0) { /* runs of operands; nothing but the product */
+        const int64_t runs[] = {s->a, s->b, s->d, s->c};
+        good = good && s->pointers < s->n_operands && s->batch > 1 && s->batch <= s->n_operands;
+        for (unsigned i = 0; i < 4; i++) good = good && runs[i] + s->batch <= s->n_operands;
+        for (unsigned i = 1; i < 8; i++) good = good && optional[i] < 0;
+    }
     good = good && !(s->bias >= 0 && s->bias_grad >= 0); /* cuBLASLt has one pointer for both */
     good = good && element_size(s->type_a) && element_size(s->type_b) && element_size(s->type_c);
     good = good && element_size(s->type_d) && s->batch >= 0 && s->batch <= INT32_MAX;
@@ -25,18 +31,22 @@ int atomr_matmul_check(const atomr_matmul_spec *s, atomr_failure *failure) {
 
 static cublasStatus_t make_layout(const atomr_cublaslt *lt, cublasLtMatrixLayout_t *layout, int64_t type,
                                   int64_t order, int64_t rows, int64_t columns, int64_t ld, int64_t step,
-                                  int64_t count) {
+                                  int64_t count, int by_pointers) {
     cublasStatus_t r =
         lt->cublasLtMatrixLayoutCreate(layout, (cudaDataType)type, (uint64_t)rows, (uint64_t)columns, ld);
-    const int32_t order32 = (int32_t)order, count32 = (int32_t)count;
+    const int32_t order32 = (int32_t)order, count32 = (int32_t)count, mode = CUBLASLT_BATCH_MODE_POINTER_ARRAY;
     if (r == CUBLAS_STATUS_SUCCESS && order != CUBLASLT_ORDER_COL)
         r = lt->cublasLtMatrixLayoutSetAttribute(*layout, CUBLASLT_MATRIX_LAYOUT_ORDER, &order32, sizeof order32);
     if (r == CUBLAS_STATUS_SUCCESS && count != 1) {
         r = lt->cublasLtMatrixLayoutSetAttribute(*layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count32,
                                                  sizeof count32);
-        if (r == CUBLAS_STATUS_SUCCESS)
+        if (r == CUBLAS_STATUS_SUCCESS && !by_pointers)
             r = lt->cublasLtMatrixLayoutSetAttribute(*layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &step,
                                                      sizeof step);
+        if (r == CUBLAS_STATUS_SUCCESS && by_pointers) {
+            r = lt->cublasLtMatrixLayoutSetAttribute(*layout, CUBLASLT_MATRIX_LAYOUT_BATCH_MODE, &mode, sizeof mode);
+            if (r == CUBLAS_STATUS_INVALID_VALUE) r = CUBLAS_STATUS_NOT_SUPPORTED; /* the library is older than that */
+        }
     }
     return r;
 }
@@ -79,16 +89,16 @@ static cublasStatus_t make_desc(atomr_matmul *p) {
 static cublasStatus_t make_layouts(atomr_matmul *p) {
     const atomr_cublaslt *lt = p->owner->lt;
     const atomr_matmul_spec *s = &p->spec;
-    const int ta = s->trans_a != CUBLAS_OP_N, tb = s->trans_b != CUBLAS_OP_N;
+    const int ta = s->trans_a != CUBLAS_OP_N, tb = s->trans_b != CUBLAS_OP_N, by = s->pointers >= 0;
     cublasStatus_t r = make_layout(lt, &p->a, s->type_a, s->order_a, ta ? s->k : s->m, ta ? s->m : s->k, s->ld_a,
-                                   s->step_a, s->batch);
+                                   s->step_a, s->batch, by);
     if (r == CUBLAS_STATUS_SUCCESS)
         r = make_layout(lt, &p->b, s->type_b, s->order_b, tb ? s->n : s->k, tb ? s->k : s->n, s->ld_b, s->step_b,
-                        s->batch);
+                        s->batch, by);
     if (r == CUBLAS_STATUS_SUCCESS)
-        r = make_layout(lt, &p->d, s->type_d, CUBLASLT_ORDER_COL, s->m, s->n, s->ld_d, s->step_d, s->batch);
+        r = make_layout(lt, &p->d, s->type_d, CUBLASLT_ORDER_COL, s->m, s->n, s->ld_d, s->step_d, s->batch, by);
     if (r == CUBLAS_STATUS_SUCCESS)
-        r = make_layout(lt, &p->c, s->type_c, CUBLASLT_ORDER_COL, s->m, s->n, s->ld_c, s->step_c, s->batch);
+        r = make_layout(lt, &p->c, s->type_c, CUBLASLT_ORDER_COL, s->m, s->n, s->ld_c, s->step_c, s->batch, by);
     return r;
 }
 

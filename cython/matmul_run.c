@@ -81,10 +81,14 @@ int atomr_matmul_launch(atomr_matmul *p, const cublasLtMatmulAlgo_t *algo, void 
     cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
     for (unsigned i = 0; i < p->n_pointers && status == CUBLAS_STATUS_SUCCESS; i++)
         status = point(p, &p->pointers[i], pointers[p->pointers[i].operand]);
+    /* C that is not read: D, where it may be D; cuBLASLt refuses C at D's address if their types differ. */
+    void *at[] = {pointers[s->a], pointers[s->b], pointers[s->c >= 0 ? s->c : s->d], pointers[s->d]};
+    for (unsigned i = 0; i < 4 && s->pointers >= 0; i++)
+        at[i] = (char *)pointers[s->pointers] + i * ATOMR_POINTER_RUN(s->batch);
+    if (s->c < 0 && s->type_c != s->type_d) at[2] = NULL;
     if (status == CUBLAS_STATUS_SUCCESS)
-        status = lt->cublasLtMatmul(p->owner->handle, p->desc, alpha, pointers[s->a], p->a, pointers[s->b], p->b, beta,
-                                    pointers[s->c >= 0 ? s->c : s->d], p->c, pointers[s->d], p->d, algo, workspace,
-                                    nbytes, stream);
+        status = lt->cublasLtMatmul(p->owner->handle, p->desc, alpha, at[0], p->a, at[1], p->b, beta, at[2], p->c, at[3],
+                                    p->d, algo, workspace, nbytes, stream);
     return status == CUBLAS_STATUS_SUCCESS ? ATOMR_OK : atomr_matmul_fail(p, status, "cublasLtMatmul", failure);
 }
 
@@ -106,11 +110,24 @@ int atomr_matmul_run(void *context, const atomr_call *call, atomr_failure *failu
     }
     if (!p->desc) return ATOMR_OK;
 
-    void *const a = call->pointers[s->a], *const b = call->pointers[s->b], *const d = call->pointers[s->d];
-    void *const c = s->c >= 0 ? call->pointers[s->c] : d;
-    uint64_t bits = (uint64_t)((uintptr_t)a | (uintptr_t)b | (uintptr_t)c | (uintptr_t)d);
+    const int64_t matrices[] = {s->a, s->b, s->c >= 0 ? s->c : s->d, s->d};
+    const int64_t members = s->pointers >= 0 ? s->batch : 1;
+    uint64_t bits = 0;
+    for (unsigned i = 0; i < 4; i++)
+        for (int64_t j = 0; j < members; j++) bits |= (uint64_t)(uintptr_t)call->pointers[matrices[i] + j];
     for (unsigned i = 0; i < p->n_pointers; i++)
         if (p->pointers[i].aligned) bits |= (uint64_t)(uintptr_t)call->pointers[p->pointers[i].operand];
+    for (unsigned i = 0; i < p->n_pointers; i++) { /* scales of blocks are read 16 bytes at a time, whatever algorithm */
+        const pointer *at = &p->pointers[i];
+        const int64_t mode = at->attribute == CUBLASLT_MATMUL_DESC_A_SCALE_POINTER   ? s->mode_a
+                             : at->attribute == CUBLASLT_MATMUL_DESC_B_SCALE_POINTER ? s->mode_b
+                                                                                     : 0;
+        if (mode >= CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F && (uintptr_t)call->pointers[at->operand] & 15)
+            return atomr_matmul_refuse(ATOMR_UNSUPPORTED,
+                                       "scales of blocks start at an address that is not aligned to 16 bytes, which "
+                                       "cuBLASLt needs; copy them",
+                                       failure);
+    }
     const choice *best = choice_for(p, bits);
     if (!best) {
         char text[200];

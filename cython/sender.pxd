@@ -282,3 +282,35 @@ cdef class PlanRef:
     cdef uint64_t convert(self, int i, object value) except? 0xFFFFFFFFFFFFFFFF
     cdef int fill(self, atomr_use *use, PyObject **ref_at, unsigned i, object operand) except -1
     cdef object send_slowly(self, int result, atomr_use *uses, uint64_t *scalars, atomr_reply *node, uint64_t *ticket, unsigned bad, tuple refs, bint may_wait)
+
+
+cdef class Form:
+    cdef readonly object make
+    cdef readonly object take
+    cdef readonly tuple names
+    cdef readonly bytes kinds
+    cdef readonly tuple defaults
+    cdef Py_ssize_t fixed
+    cdef int rest
+    cdef list structure(self, tuple values)
+
+
+cdef class Recipe:
+    cdef readonly PlanRef plan
+    cdef type handle
+    cdef tuple fresh
+    cdef int *places
+    cdef Py_ssize_t n_operands
+    cdef Py_ssize_t n_numbers
+    cdef object convert
+    cdef tuple result
+    cdef Py_ssize_t first
+    cdef object kind
+    cdef bint is_list
+    cpdef object run(self, tuple values, bint want_reply)
+    cdef object gather(self, tuple values, tuple refs)
+
+
+cdef class Calls:
+    cdef dict known
+    cdef unsigned limit

@@ -11,10 +11,14 @@ cimport cython
 from cpython.number cimport PyNumber_Index
 from cpython.object cimport PyObject
 from cpython.exc cimport PyErr_CheckSignals
+from cpython.ref cimport Py_INCREF
+from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_New, PyTuple_SET_ITEM
 from libc.errno cimport errno
-from libc.math cimport NAN, isnan
+from libc.math cimport INFINITY, NAN, isnan
 from libc.stdlib cimport calloc, free
 from libc.string cimport strerror
+
+from numpy import generic
 
 from ..errors import AskTimeout, AtomrError, DeviceLost, InvalidRequest, MailboxFull, OutOfMemory
 
@@ -27,6 +31,9 @@ cdef extern from "<sys/mman.h>" nogil:
     int PROT_WRITE
     int MAP_SHARED
     void *MAP_FAILED
+
+cdef extern from "Python.h":
+    long long PyLong_AsLongLongAndOverflow(object, int *overflow) except? -1
 
 cdef extern from "<unistd.h>" nogil:
     int usleep(unsigned int microseconds)
@@ -449,3 +456,4 @@ cdef class SpanReader:
 # Of one module for speed: what a send reads of handles and plans in other extension modules costs it a tenth.
 include "sender_handles.pxi"
 include "sender_plans.pxi"
+include "sender_calls.pxi"

@@ -7,7 +7,7 @@
 
 #include "lane_core.h"
 
-enum { ATOMR_STEP_OPERANDS = 32, ATOMR_STEP_SCALARS = 8 };
+enum { ATOMR_STEP_OPERANDS = ATOMR_MAX_OPERANDS + 16, ATOMR_STEP_SCALARS = 8 };
 
 /* Where an operand or a scalar of a step comes from. */
 typedef struct {
@@ -19,7 +19,7 @@ typedef struct {
     atomr_run run;
     void *context;
     unsigned n_operands, n_scalars;
-    atomr_source operands[ATOMR_STEP_OPERANDS], scalars[ATOMR_STEP_SCALARS];
+    atomr_source *operands, scalars[ATOMR_STEP_SCALARS];
 } atomr_step;
 
 typedef struct {

@@ -18,6 +18,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent / "helpers"))
 
 import fake_cuda
+import gpu
 import placements
 from actions import eventually
 from leaks import Baseline, children
@@ -111,6 +112,8 @@ def parent_engine(request: pytest.FixtureRequest) -> Iterator[str]:
         pytest.skip("this process uses the GPU's driver")
     if engine == "gpu" and not _has_gpu():
         pytest.skip("no NVIDIA GPU on this machine")
+    if engine == "gpu":
+        gpu.open_driver(context=True)
     fake = engine == "fake"
     with (
         fake_cuda.using(request.getfixturevalue("fake_environment") if fake else {}),
@@ -122,6 +125,8 @@ def parent_engine(request: pytest.FixtureRequest) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def nothing_left() -> Iterator[None]:
     """Fail when the module's tests leave a process, a descriptor, a thread or memory behind."""
+    if _has_gpu():
+        gpu.open_driver(context=False)  # the compiler opens it too
     before = Baseline()
     yield
     before.check()

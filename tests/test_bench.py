@@ -146,6 +146,29 @@ def test_rounds_keep_samples_in_step_and_report_what_did_not_run() -> None:
     assert second[2] is None
 
 
+def test_rates_and_geometric_means_are_shown() -> None:
+    def build(setup: Setup) -> None:
+        """Some products."""
+        for name, us, flops, remark in (("small", 2.0, 4e6, ""), ("large", 8.0, 64e6, "in steps")):
+            with setup.attempt(name):
+                setup.add(name, lambda us=us: us, flops=flops, remark=remark)
+        with setup.attempt("absent", kind="peer"):
+            raise Unavailable("not installed")
+        setup.mean("both", ["small", "large"])
+        setup.mean("all", ["small", "absent"], "peer")
+        setup.ratio("both", "small")
+
+    result = run_case(Case("products", "Products", build), Effort.QUICK, random.Random(1))
+    by_name = {series.name: series for series in result.series}
+    assert by_name["both"].samples == pytest.approx([4.0] * 7)
+    assert (by_name["all"].status, by_name["all"].reason) == ("skipped", "no figure of absent")
+    page = report.markdown([report.document([result], MACHINE, IDLE, Effort.QUICK, seed=1, forced=False)])
+    assert "| contender | us | 95 % interval | TFLOP/s | rounds, or why not |" in page
+    assert "| large | 8.00 | 8.00 to 8.00 | 8.00 | 7; in steps |" in page
+    assert "| both | 4.00 | 4.00 to 4.00 | 4.00 | 7 |" in page
+    assert "| both / small | 2.00 | 2.00 to 2.00 |  | 7 |" in page
+
+
 def test_two_contenders_cannot_share_a_name() -> None:
     setup = Setup(Effort.TINY)
     with setup.attempt("a"):
@@ -190,7 +213,8 @@ def test_rounds_of_a_case_and_of_the_command_line() -> None:
     usual, few = Case("a", "A", build), Case("b", "B", build, rounds=15)
     assert [count(usual, Effort.FULL), count(few, Effort.FULL), count(few, Effort.QUICK)] == [51, 15, 7]
     assert [count(usual, Effort.FULL, 60), count(few, Effort.FULL, 60), count(few, Effort.QUICK, 2)] == [60, 15, 2]
-    assert count(usual, Effort.FULL, seconds=0.0) == 0  # the round that warms up is always run
+    assert count(usual, Effort.FULL, seconds=0.0) == 3
+    assert count(usual, Effort.FULL, 2, seconds=0.0) == 2
 
 
 def test_a_sample_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -14,9 +15,9 @@ if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
 from bench import report  # noqa: E402
-from bench.cases import all_cases  # noqa: E402
+from bench.cases import _gemm, all_cases  # noqa: E402
 from bench.cuda import peers, programs  # noqa: E402
-from bench.harness import Unavailable  # noqa: E402
+from bench.harness import Effort, Setup, Unavailable  # noqa: E402
 
 
 @pytest.mark.parametrize("name", list(programs.PROGRAMS))
@@ -71,6 +72,22 @@ def test_peers_without_a_gpu_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
     peers._need.cache_clear()
 
 
+def test_what_a_peer_refuses_is_a_gap_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise RuntimeError("no such product\nand more")
+
+    monkeypatch.setattr(peers, "torch", lambda _: MagicMock(from_numpy=refuse))
+    monkeypatch.setattr(peers, "cupy", lambda _: MagicMock(asarray=refuse))
+    setup = Setup(Effort.QUICK)
+    product = _gemm.Product(16, 8192, 8192, "float8_e4m3fn", turned=True)
+    _gemm.add_torch(setup, "torch", product)
+    _gemm.add_cupy(setup, "cupy", product)
+    assert not setup.contenders
+    for name, who in (("torch", "torch"), ("cupy", "CuPy")):
+        series = setup.series[name]
+        assert (series.status, series.reason) == ("skipped", f"{who} refuses it: RuntimeError: no such product")
+
+
 def _bench_on_the_fake(environment: dict[str, str], target: Path, *words: str) -> dict[str, dict[str, object]]:
     path = os.pathsep.join([environment["PYTHONPATH"], str(ROOT)])
     options = ["--device", "cuda:0", "--quick", "--rounds", "1", "--force", "--json", str(target)]
@@ -99,9 +116,11 @@ def _bench_on_the_fake(environment: dict[str, str], target: Path, *words: str) -
 
 #: What runs on the fake driver only as far as saying what is missing.
 PEERS = ("torch", "cupy", "CuPy", "Numba", "atomr Numba", "atomr float8", "atomr fused", "C cuMemAllocAsync")
+#: Cases of Numba's code, which the fake does not run.
+NUMBA_ONLY = ("gpu_arguments", "gpu_arguments_told", "gpu_compile")
 
 
-GPU_CASES = [name for name, case in all_cases().items() if case.devices[0] == "cuda"]
+GPU_CASES = [name for name, case in all_cases().items() if case.devices[0] == "cuda" and name not in NUMBA_ONLY]
 
 
 @pytest.mark.parametrize(

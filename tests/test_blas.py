@@ -74,6 +74,8 @@ def expected(r: BlasRequest) -> np.ndarray:
             full = r.alpha * (a @ a.T) + old
             keep = np.tri(len(full), dtype=bool)
             return np.where(keep if r.lower else keep.T, full, v["out"])
+        case "gemm":
+            return r.alpha * (a @ op(v["b"], r.trans_b, r.conj_b)) + old
         case "trsm":
             b = r.alpha * v["out"]
             return np.linalg.solve(a, b) if left else np.linalg.solve(a.T, b.T).T
@@ -139,6 +141,7 @@ def requests(draw: st.DrawFn) -> BlasRequest:
         "trmm": {"a": (square, square), "b": (m, n), "out": (m, n)},
         "trsm": {"a": (square, square), "out": (m, n)},
         "geam": {"a": (n, m) if flip else (m, n), "b": (n, m) if flip_b else (m, n), "out": (m, n)},
+        "gemm": {"a": (k, m) if flip else (m, k), "b": (n, k) if flip_b else (k, n), "out": (m, n)},
     }  # fmt: skip
     for name, shape in shapes[routine].items():
         options[name] = vector(*shape) if len(shape) == 1 else matrix(*shape)
@@ -182,6 +185,71 @@ def test_every_routine_of_every_type(device: an.Device, dtype: str) -> None:
         send(device, BlasRequest(routine=routine, beta=beta, out=None if out is None else out.copy(), **given_operands))
 
 
+SHAPES: dict[str, dict[str, tuple[int, ...]]] = {
+    "axpy": {"x": (5,), "out": (5,)}, "scal": {"out": (5,)}, "dot": {"x": (5,), "y": (5,)}, "nrm2": {"x": (5,)},
+    "gemv": {"a": (4, 5), "x": (5,), "out": (4,)}, "ger": {"x": (4,), "y": (5,), "out": (4, 5)},
+    "symm": {"a": (4, 4), "b": (4, 5), "out": (4, 5)}, "syrk": {"a": (4, 3), "out": (4, 4)},
+    "trmm": {"a": (4, 4), "b": (4, 5), "out": (4, 5)}, "trsm": {"a": (4, 4), "out": (4, 5)},
+    "geam": {"a": (4, 5), "b": (4, 5), "out": (4, 5)}, "gemm": {"a": (4, 3), "b": (3, 5), "out": (4, 5)},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("routine", list(ROUTINES))
+@pytest.mark.parametrize("dtype", ["float32", "complex128"])
+def test_batches(device: an.Device, routine: str, dtype: str) -> None:
+    rng = np.random.default_rng(2)
+    reads, adds, _ = ROUTINES[routine]
+    for batch, shared in (((3,), False), ((2, 3), False), ((4,), True), ((1, 2), True), ((0,), False)):
+        arrays: dict[str, np.ndarray] = {}
+        for name, shape in SHAPES[routine].items():
+            alone = shared and reads[:1] == (name,)
+            arrays[name] = random(rng, shape if alone else (*batch, *shape), dtype)
+        if routine in ("trsm", "trmm"):
+            arrays["a"] = (arrays["a"] / 8 + 2 * np.eye(4)).astype(dtype)
+        if shared and routine == "nrm2":
+            continue
+        options: dict[str, Any] = {} if routine in ("dot", "nrm2") else {"alpha": 0.5}
+        if adds or routine == "geam":
+            options["beta"] = -1.5
+        want = [
+            expected(BlasRequest(routine=routine, **options, **one))
+            for index in np.ndindex(*batch)
+            for one in [{n: x if x.ndim == len(SHAPES[routine][n]) else x[index] for n, x in arrays.items()}]
+        ]
+        got = device.blas.tell(
+            BlasRequest(routine=routine, **options, **{n: device.put(x) for n, x in arrays.items()})
+        ).numpy()
+        assert got.shape[: len(batch)] == batch
+        for one, value in zip(got.reshape(-1, *got.shape[len(batch) :]), want, strict=True):
+            np.testing.assert_allclose(one, value, rtol=1e-4, atol=1e-4)
+
+
+def test_small_triangles_of_a_batch_are_solved_in_one_call(device: an.Device) -> None:
+    rng = np.random.default_rng(3)
+    for size, side in ((40, "left"), (7, "right")):
+        a = rng.standard_normal((35, size, size)) / 16 + 2 * np.eye(size)
+        b = rng.standard_normal((35, size, 3))
+        b = b if side == "left" else b.swapaxes(1, 2).copy()
+        x, y = device.put(np.ascontiguousarray(a.swapaxes(1, 2))).transpose(0, 2, 1), device.put(b)
+        device.blas.trsm(x, y, side=side, lower=False)
+        upper = np.triu(a)
+        product = upper @ y.numpy() if side == "left" else y.numpy() @ upper
+        np.testing.assert_allclose(product, b, rtol=1e-10, atol=1e-10)
+        if device.name != "host":
+            plan = device.blas.plan("trsm", a=x, out=y, side=side, lower=False)
+            assert plan.notes == ("35 calls in one by arrays of addresses",)
+    large = device.put(np.stack([np.eye(300)] * 2))
+    plan = device.blas.plan("trsm", a=large, out=device.put(np.ones((2, 300, 4))))
+    assert plan.notes == ()
+
+
+def test_batches_that_do_not_step_evenly(system: an.System) -> None:
+    blas, whole = system.device("cuda:0").blas, system.device("cuda:0").put(np.ones((2, 4, 4, 4), np.float32))
+    with pytest.raises(Unsupported, match="not every operand steps evenly"):
+        blas.gemm(whole[:, :3], whole[0, 0])
+    assert (blas.gemm(whole[:, 1], whole[0, 0]).numpy() == 4).all()
+
+
 def test_methods_plans_and_replies(device: an.Device) -> None:
     rng = np.random.default_rng(1)
     a, x, y = random(rng, (4, 3), "float32"), random(rng, (3,), "float32"), random(rng, (4,), "float32")
@@ -217,11 +285,15 @@ V = np.ones(3, np.float32)
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"routine": "gemm"}, ["'gemm'", "axpy, scal"]),
+        ({"routine": "gemmm"}, ["'gemmm'", "axpy, scal"]),
         ({"routine": "axpy", "x": V}, ["axpy updates out"]),
         ({"routine": "axpy", "x": V, "out": np.ones(4, "f4")}, ["one length"]),
         ({"routine": "dot", "x": V}, ["dot needs y"]),
-        ({"routine": "nrm2", "x": F}, ["vector of 1 axis"]),
+        ({"routine": "nrm2", "x": np.ones((), "f4")}, ["vector of 1 axis"]),
+        ({"routine": "gemm", "a": F, "b": F[:2]}, [r"allowed: \(3, any\)"]),
+        ({"routine": "gemm", "a": np.ones((2, 3, 3), "f4"), "b": F, "out": F.copy()}, [r"allowed: \(2,\)"]),
+        ({"routine": "axpy", "x": np.ones((2, 3), "f4"), "out": V}, [r"batch axes \(\); allowed: \(2,\)"]),
+        ({"routine": "dot", "x": np.ones((2, 3), "f4"), "y": np.ones((4, 3), "f4")}, ["batch axes do not broadcast"]),
         ({"routine": "nrm2", "x": V, "y": V}, ["does not take y"]),
         ({"routine": "nrm2", "x": V, "alpha": 2.0}, ["no alpha"]),
         ({"routine": "gemv", "a": F, "x": np.ones(4, "f4")}, [r"allowed: \(3,\)"]),
@@ -250,7 +322,7 @@ def test_the_routines_are_numbered_as_in_c() -> None:
 
     text = source("cublas.h").read_text()
     names = [line.strip().rstrip(",") for line in text.split("enum {")[-1].splitlines() if "ATOMR_BLAS_" in line]
-    assert [name.removeprefix("ATOMR_BLAS_").lower() for name in names if name.startswith("ATOMR_BLAS_")][:11] == list(
+    assert [name.removeprefix("ATOMR_BLAS_").lower() for name in names if name.startswith("ATOMR_BLAS_")][:12] == list(
         ORDER
     )
     assert set(ORDER) == set(ROUTINES)

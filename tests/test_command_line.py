@@ -38,6 +38,27 @@ def test_closed_streams_are_no_error(tmp_path: Path, closed: str) -> None:
     assert not done.stderr
 
 
+READER_LEAVES = """
+import sys, time
+from atomr_native import doctor
+from atomr_native.doctor.driver import find_driver
+names = {f"library {i}": "x" * 100 for i in range(2000)}
+report = doctor.Report("host", "thread", names, find_driver(), (), (), doctor.Verdict(sys.argv[1] == "0", "because"))
+doctor.collect = lambda device, isolation: report
+print("begins", flush=True)
+time.sleep(0.2)
+from atomr_native.__main__ import main
+sys.exit(main(["doctor", *sys.argv[2:]]))
+"""
+
+
+@pytest.mark.parametrize("options", ["0", "1", "0 --json", "1 --json"])
+def test_a_reader_that_leaves_changes_nothing(tmp_path: Path, options: str) -> None:
+    (tmp_path / "script.py").write_text(READER_LEAVES)
+    done = shell(tmp_path, f"{sys.executable} script.py {options} | head -n 1; exit ${{PIPESTATUS[0]}}")
+    assert (done.returncode, done.stdout, done.stderr) == (int(options[0]), "begins\n", "")
+
+
 def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         main(["--version"])

@@ -109,6 +109,8 @@ def draw(rng: np.random.Generator, memory: Memory, epilogue: Epilogue, pair: tup
     """Make a random request of an epilogue: extents, batches, layouts, C."""
     dtype, out_dtype = DTYPES[pair[0]], DTYPES[pair[1]]
     a_batch, b_batch = BATCHES[rng.integers(len(BATCHES))]
+    if epilogue in ("bgrada", "bgradb"):  # in one call for one matrix only
+        a_batch = b_batch = ()
     m, n, k = (int(rng.choice([1, 2, 5, 8, 16, 33])) for _ in range(3))
     n = int(rng.choice([n, 128, 130])) if rng.random() < 0.3 else n
     k = max(k, 2) if epilogue.reads_aux else k
@@ -294,6 +296,9 @@ def test_extents_beyond_32_bits_are_refused() -> None:
 
 
 def test_versions_lift_rules() -> None:
+    a, b = np.ones((2, 3, 4), np.float32), np.ones((2, 4, 8), np.float32)
+    with pytest.raises(Unsupported, match="a batch of 2"):
+        describe(MatmulRequest(a=a, b=b, epilogue="bgradb"))
     request = simple(np.random.default_rng(0), 3, 8, 1, epilogue="bgrada")
     assert describe(request).k == 1
     with pytest.raises(Unsupported, match=r"needs cuBLASLt 12\.3\.4"):

@@ -123,6 +123,18 @@ def test_what_the_cache_depends_on(cache: Path, tmp_path: Path) -> None:
         _nvrtc.compile_program(SOURCE, "sm_90a", include=[str(tmp_path / "none")])
 
 
+def test_where_headers_are_looked_for(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "include" / "details").mkdir(parents=True)
+    (tmp_path / "include" / "all.h").write_text('#include "details/first.h"')
+    (tmp_path / "include" / "details" / "first.h").write_text('#include "second.h"')  # beside the one that names it
+    (tmp_path / "include" / "details" / "second.h").write_text("#define FACTOR 2")
+    source = '#include "{}"\nextern "C" __global__ void f(int *x) {{ *x = FACTOR; }}'
+    assert _nvrtc.compile_program(source.format("all.h"), "sm_90a", include=[str(tmp_path / "include")]).code
+    monkeypatch.chdir(tmp_path / "include" / "details")
+    with pytest.raises(an.LibraryError, match=r"(?s)atomr\.cu\(1\).*second\.h"):
+        _nvrtc.compile_program(source.format("second.h"), "sm_90a")
+
+
 def test_the_compilers_log_is_in_the_error(cache: Path) -> None:
     with pytest.raises(an.LibraryError, match=r"(?s)atomr\.cu\(2\): error.*wrong"):
         _nvrtc.compile_program("\nwrong", "sm_90a")

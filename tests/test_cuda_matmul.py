@@ -58,7 +58,7 @@ def send(device: an.Device, request: MatmulRequest, cuda_engine: str) -> an.Plan
     result = device.blas_lt.matmul(refs.pop("a"), refs.pop("b"), **refs)
     made = result._asdict() if isinstance(result, tuple) else {"out": result}
     check({name: made[name].numpy() for name in want}, want, matmul_shape(request).n)
-    return next(reversed(device.blas_lt._calls.values()))[0].plan
+    return device.blas_lt._calls.plans[-1]
 
 
 @pytest.mark.parametrize("types", COMBINATIONS, ids="-".join)
@@ -227,6 +227,8 @@ def test_gradients_of_two_layers_through_the_epilogues(
         "x": lt.matmul(back.out, p["w1"], trans_b=True),
     }  # fmt: skip
     unit = {"float64": 2.0**-47, "float32": 2.0**-19, "float16": 2.0**-9, "bfloat16": 2.0**-6}[dtype]
+    if cuda_engine == "gpu" and (activation, dtype) == ("gelu", "float32"):
+        unit = 2.0**-17  # the library's tanh
     for name, value in want.items():
         got = found[name].numpy().astype(np.float64)
         # Values that were rounded on the way, and a handful of ReLU's that are nearly 0.

@@ -22,6 +22,7 @@ from atomr_native.worker.cuda import nvrtc, proof
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 Make = Callable[..., an.Device]
+FIRST = "GPU-fa1f4469-8eb3-d8fd-2247-6c91b6db0000"  # of the fake driver
 STEPS = ("map_segment", "subscribe", "open_lane", "recover_groups", "build_plan", "self_test", "go")
 
 
@@ -176,8 +177,9 @@ def test_a_fault_while_it_comes_up(make: Make, moments: Moments, step: str) -> N
     works(device)
 
 
-def test_the_steps_of_a_restart(make: Make) -> None:
-    device = make(standby="warm", **PATIENT)
+@pytest.mark.parametrize("standby", ["warm", "hot"])
+def test_the_steps_of_a_restart(make: Make, standby: str) -> None:
+    device = make(standby=standby, **PATIENT)
     works(device)
     pool = device._supervisor._standby
     assert pool is not None
@@ -268,11 +270,12 @@ def test_a_segment_that_the_driver_refuses(refuse: Callable[..., Path], make_sys
     assert device.generation == 1
 
 
-def test_a_standby_whose_driver_refuses_is_none(refuse: Callable[..., Path]) -> None:
-    path = refuse(cuInit=(999, 1))
-    pool = StandbyPool("cuda:0", worker_environment())
+@pytest.mark.parametrize(("kind", "call"), [("warm", "cuInit"), ("hot", "cuInit"), ("hot", "cuDevicePrimaryCtxRetain")])
+def test_a_standby_whose_driver_refuses_is_none(refuse: Callable[..., Path], kind: Any, call: str) -> None:
+    path = refuse(**{call: (999, 1)})
+    pool = StandbyPool("cuda:0", worker_environment(), kind=kind)
     try:
-        pool.refill()
+        pool.refill(FIRST)
         eventually(lambda: path.read_text() == "")
         worker = pool.take()  # from scratch
         assert worker.alive()

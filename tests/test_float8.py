@@ -172,7 +172,8 @@ def test_a_matmul_takes_the_scales(device: an.Device, pair: tuple[str, str]) -> 
     ]
     want = exact[0] @ exact[1].T
     size = np.abs(exact[0]) @ np.abs(exact[1]).T
-    assert np.max(np.abs(got - want) / size) < 2.0**-12  # sums in float32, or the tensor core's
+    # Hopper's tensor cores align float8 products to about 13 bits of the largest before they add them.
+    assert np.max(np.abs(got - want) / size) < (2.0**-10 if device.name.startswith("cuda") else 2.0**-12)
     assert np.max(np.abs(want - x.astype(np.float64) @ w.T.astype(np.float64)) / size) < 2.0**-4  # three bits
 
 

@@ -22,7 +22,7 @@ pytest.importorskip("cuda.bindings.nvjitlink", reason="cuda.bindings is not inst
 
 from shipped_kernels import linked_ptx, simulate
 
-from atomr_native import _numba, kernels
+from atomr_native import _numba_copies, kernels
 from atomr_native.kernels import _scalars
 
 FORMATS = ("float8_e4m3fn", "float8_e5m2")
@@ -32,7 +32,7 @@ HOPPER, AMPERE = (9, 0), (8, 0)
 @pytest.mark.parametrize("dtype", FORMATS)
 @pytest.mark.parametrize("saturate", [True, False])
 def test_the_encoder_at_every_rounding_boundary(dtype: str, saturate: bool) -> None:
-    encode = _numba.as_python(_scalars.encoder(dtype, saturate))
+    encode = _numba_copies.as_python(_scalars.encoder(dtype, saturate))
     x = reference.boundaries(dtype)
     got = np.array([encode(value) for value in x], np.uint8)
     want = reference.cast(x, dtype, saturate).view(np.uint8)
@@ -41,13 +41,13 @@ def test_the_encoder_at_every_rounding_boundary(dtype: str, saturate: bool) -> N
 
 @pytest.mark.parametrize("dtype", FORMATS)
 def test_the_decoder_of_every_code(dtype: str) -> None:
-    decode = _numba.as_python(_scalars.decoder(dtype))
+    decode = _numba_copies.as_python(_scalars.decoder(dtype))
     codes = np.arange(256, dtype=np.uint8)
     np.testing.assert_array_equal([decode(code) for code in codes], codes.view(DTYPES[dtype]).astype(np.float32))
 
 
 def test_bfloat16_is_rounded_to_nearest_even() -> None:
-    round_ = _numba.as_python(_scalars.bfloat16_of)
+    round_ = _numba_copies.as_python(_scalars.bfloat16_of)
     bits = np.random.default_rng(0).integers(0, 2**32, 2000, np.uint32) & np.uint32(0xFFFFC000)
     x = bits.view(np.float32)
     x = x[~np.isnan(x)]
@@ -58,13 +58,13 @@ def test_bfloat16_is_rounded_to_nearest_even() -> None:
 
 @pytest.mark.parametrize("dtype", FORMATS)
 def test_scales_are_those_of_the_host(dtype: str) -> None:
-    fresh = _numba.as_python(_scalars.fresh_scale)
+    fresh = _numba_copies.as_python(_scalars.fresh_scale)
     rng = np.random.default_rng(2)
     edges = [0, 1, 0x007FFFFF, 0x00800000, 0x7F7FFFFF, 0x7F800000, 0x7F800001, 0x7FFFFFFF]
     sizes = np.concatenate([edges, rng.integers(0, 2**31, 500)]).astype(np.int32)
     limit = np.float32(_scalars.FORMATS[dtype].limit)
     for margin in (0, 3, -60, 60):
-        headroom = _numba.as_python(_scalars.power_of_two)(margin)
+        headroom = _numba_copies.as_python(_scalars.power_of_two)(margin)
         with np.errstate(all="ignore"):
             got = [fresh(int(size), limit, headroom) for size in sizes]
             np.testing.assert_array_equal(got, _scales(sizes, dtype, np.float32(2.0**margin)))

@@ -20,7 +20,7 @@ pytest.importorskip("cuda.bindings.nvjitlink", reason="cuda.bindings is not inst
 
 from shipped_kernels import linked_ptx, simulate
 
-from atomr_native import _numba, kernels
+from atomr_native import _numba_copies, kernels
 from atomr_native.kernels.dropout import philox
 
 HOPPER = (9, 0)
@@ -136,7 +136,7 @@ def test_sums_by_the_simulator_are_those_of_the_host(name: str) -> None:
 
 def test_known_answers_of_philox() -> None:
     """Of the known-answer vectors of Random123: philox4x32, 10 rounds."""
-    ours = _numba.as_python(philox)
+    ours = _numba_copies.as_python(philox)
     ones = 0xFFFFFFFF
     for counter, key, want in (
         ((0, 0, 0, 0), (0, 0), (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),

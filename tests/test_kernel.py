@@ -21,7 +21,7 @@ pytest.importorskip("cuda.bindings.nvjitlink", reason="cuda.bindings is not inst
 
 import numba_kernels as kernels
 
-from atomr_native import _kernel_code, _numba
+from atomr_native import _kernel_code, _numba, _numba_compile, _numba_simulator
 from atomr_native.dtypes import as_dtype
 from atomr_native.plan_spec import READ, WRITE
 
@@ -89,7 +89,7 @@ def test_threads_of_a_simulated_block_share_one_array() -> None:
     sys.setswitchinterval(1e-6)
     try:
         for _ in range(50):
-            memory, ready, found = _numba.SharedMemory(64), threading.Barrier(16), []
+            memory, ready, found = _numba_simulator.SharedMemory(64), threading.Barrier(16), []
 
             def look(_: int, memory: Any = memory, ready: Any = ready, found: list[Any] = found) -> None:
                 ready.wait()
@@ -101,6 +101,26 @@ def test_threads_of_a_simulated_block_share_one_array() -> None:
             assert found[0][0] != found[0][1]
     finally:
         sys.setswitchinterval(before)
+
+
+def test_threads_know_which_they_are(device: an.Device) -> None:
+    out = device.empty((2, 40, 4), "int64")
+    device.kernel(kernels.threads)[2, (5, 4, 2)](out).result(60)
+    z, y, x = np.indices((2, 4, 5)).reshape(3, 40)
+    expected = np.stack([x, y, z, np.arange(40) % 32], axis=1)
+    np.testing.assert_array_equal(out.numpy(), np.stack([expected, expected]))
+
+
+def test_threads_that_meet_run_together(device: an.Device) -> None:
+    x = device.put(np.arange(8, dtype=np.float32))
+    device.kernel(kernels.ring)[1, 8](x).result(60)
+    np.testing.assert_array_equal(x.numpy(), np.roll(np.arange(8), -1) + 1)
+
+
+def test_cuda_from_the_function_around_a_kernel(device: an.Device) -> None:
+    x = device.empty(40, "int64")
+    device.kernel(kernels.from_a_function(3)).forall(40, 16)(x).result(60)
+    np.testing.assert_array_equal(x.numpy(), 3 * np.arange(40))
 
 
 def test_atomics(device: an.Device) -> None:
@@ -251,7 +271,7 @@ def types_of(*names: str) -> tuple[Any, ...]:
 @pytest.mark.parametrize("checks", [False, True])
 def test_compilation_needs_no_gpu(tools: None, capability: tuple[int, int], checks: bool) -> None:
     types = (*types_of("float32[]", "float32[]"), _numba.scalar_type("float64"))
-    options = _numba.jit_options(kernels.scale)
+    options = _numba_compile.jit_options(kernels.scale)
     made = _kernel_code.machine_code(kernels.scale.py_func, types, capability, options, checks=checks)
     cubin = base64.b64decode(made.code)
     assert cubin.startswith(b"\x7fELF")
@@ -265,7 +285,7 @@ def test_compile_errors_say_what_numba_says(tools: None) -> None:
         x[0] = no_such_thing  # noqa: F821
 
     with pytest.raises(an.LibraryError, match="no_such_thing"):
-        _kernel_code.machine_code(wrong, types_of("float32[]"), (9, 0), _numba.jit_options(wrong))
+        _kernel_code.machine_code(wrong, types_of("float32[]"), (9, 0), _numba_compile.jit_options(wrong))
 
 
 def test_dtypes_without_arrays_in_numba() -> None:

@@ -19,7 +19,7 @@ pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 nvrtc = pytest.importorskip("cuda.bindings.nvrtc", reason="cuda.bindings is not installed")
 from numba import cuda  # noqa: E402
 
-from atomr_native import _cubin, _kernel_code, _kernel_links, _numba, _nvrtc  # noqa: E402
+from atomr_native import _cubin, _kernel_code, _kernel_links, _numba, _numba_compile, _nvrtc  # noqa: E402
 
 GPU = [pytest.mark.gpu, pytest.mark.skipif(not _has_gpu(), reason="no NVIDIA GPU on this machine")]
 CUBE = 'extern "C" __device__ int cube(float *r, float x) { *r = x * x * x; return 0; }'
@@ -66,7 +66,7 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def compiled(kernel: Any, *, checks: bool = False) -> _kernel_code.MachineCode:
     types = (_numba.array_type(np.dtype("f4"), 1, "C"),)
     made = _kernel_code.machine_code(
-        _numba.python_function(kernel), types, (9, 0), _numba.jit_options(kernel), checks=checks
+        _numba.python_function(kernel), types, (9, 0), _numba_compile.jit_options(kernel), checks=checks
     )
     assert made.entry in _cubin.kernels(base64.b64decode(made.code))
     return made
@@ -123,7 +123,7 @@ def test_sources_and_what_they_include(tools: None, tmp_path: Path) -> None:
 
 
 def test_a_library(tools: None) -> None:
-    found = _numba.device_runtime()
+    found = _numba_compile.device_runtime()
     assert (found.kind, found.name) == ("library", "libcudadevrt.a")
     assert found.data.startswith(b"!<arch>")
 
@@ -136,9 +136,9 @@ def test_what_cannot_be_linked(tmp_path: Path) -> None:
         ([3], "link has a int; allowed: paths"),
     ]:
         with pytest.raises(an.InvalidRequest, match=text):
-            _numba._link_part(link[0])
+            _numba_compile.link_part(link[0])
     with pytest.raises(an.Unsupported, match="setup_callback"):
-        _numba._link_part(cuda.CUSource(CUBE, setup_callback=print))
+        _numba_compile.link_part(cuda.CUSource(CUBE, setup_callback=print))
 
 
 def test_headers_of_the_working_directory_are_not_found(

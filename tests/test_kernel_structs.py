@@ -112,13 +112,13 @@ def test_compilation() -> None:
     pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
     import numba_kernels as kernels
 
-    from atomr_native import _kernel_code, _numba
+    from atomr_native import _kernel_code, _numba, _numba_compile
 
     arrays = _numba.array_type(np.dtype("f8"), 1, "C")
     function = kernels.of_a_struct
     try:
         made = _kernel_code.machine_code(
-            function.py_func, (arrays, _numba.record_type(PARAMETERS)), (9, 0), _numba.jit_options(function)
+            function.py_func, (arrays, _numba.record_type(PARAMETERS)), (9, 0), _numba_compile.jit_options(function)
         )
     except an.Unsupported as error:
         pytest.skip(str(error))

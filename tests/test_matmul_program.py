@@ -204,6 +204,40 @@ def test_scales_in_one_call_and_apart(rig: Rig, kernels: Emulator) -> None:
         assert len(apart.steps) == 3  # product, epilogue, largest
 
 
+def test_what_is_documented_of_scales(rig: Rig, kernels: Emulator) -> None:
+    rng = np.random.default_rng(12)
+    for (m, n), out, kinds, words in (
+        ((130, 128), "float32", ("vec128", "blk128"), "M=130, N=128 .* multiples of 4"),
+        ((128, 128), "float8_e4m3fn", ("outer", "outer"), ""),
+        ((128, 128), "float8_e4m3fn", ("vec128", "vec128"), ""),
+    ):
+        a, b = random(rng, (m, 256), "float8_e4m3fn"), random(rng, (n, 256), "float8_e4m3fn")
+        scales = {
+            f"{w}_scale": block_scales(rng, w, kind, e, 256) for w, kind, e in zip("ab", kinds, (m, n), strict=True)
+        }
+        request = MatmulRequest(a=a, b=b, trans_b=True, out_dtype=out, **scales)
+        if words:
+            with pytest.raises(Unsupported, match=words):
+                program_of(rig, request)
+        else:
+            made = compute(rig, kernels, request)
+            assert "D of float8_e4m3fn with scales" in made.notes[0]
+
+
+def test_block_scales_that_start_anywhere_are_refused(rig: Rig) -> None:
+    a = random(np.random.default_rng(13), (128, 256), "float8_e4m3fn")
+    scale = np.ones((2, 132), np.float32)
+    request = MatmulRequest(a=a, b=a, trans_b=True, out_dtype="float32", a_scale=scale[:, :128].copy().T,
+                            b_scale=scale[:, :128].copy())  # fmt: skip
+    (step,) = program_of(rig, request).steps
+    out = np.zeros((128, 128), np.float32)
+    places = [a.ctypes.data, a.ctypes.data, scale.ctypes.data, scale.ctypes.data + 4, out.ctypes.data]
+    places[0:2] = [-(-a.ctypes.data // 16) * 16] * 2
+    assert rig.run(step.run.plan, places, (1.0, 0.0)) == 2
+    assert b"scales of blocks start at an address" in rig.failure.text
+    rig.delete(step.run.plan)
+
+
 def test_layouts_of_block_scales_are_checked(rig: Rig) -> None:
     a, b = (np.ones((256, 640), DTYPES["float8_e4m3fn"]) for _ in range(2))
     for wrong in (np.ones((256, 5), np.float32), np.ones((2, 5), np.float32)):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import tempfile
 import threading
+from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ import pytest
 from codegen_engines import ARITHMETIC, COMPARE, UNARY, Engine, each, need_nvrtc, outputs, random
 from group_memory import Group
 
-from atomr_native import _nvrtc, disk_cache
+from atomr_native import _nvrtc, _precompiled, disk_cache
 from atomr_native._elementwise_spec import (
     ElementwiseRequest,
     ReduceRequest,
@@ -89,7 +91,7 @@ def test_the_cache_is_used_and_checked(
 ) -> None:
     first = nvrtc.compile_cubin(KERNEL, "sm_90a")
     (entry,) = cache.rglob("*.cubin")
-    assert [path for path in cache.rglob("*") if path.is_file()] == [entry]
+    assert [path for path in cache.rglob("*") if path.is_file() and path.stat().st_size] == [entry]
     real = _nvrtc._compile
     monkeypatch.setattr(_nvrtc, "_compile", None)
     assert nvrtc.compile_cubin(KERNEL, "sm_90a") == first
@@ -134,6 +136,72 @@ def test_one_compilation_for_many_threads(cache: Path, monkeypatch: pytest.Monke
         thread.join(10)
     assert found == [b"code"] * 4
     assert len(calls) == 1
+
+
+def test_headers_are_read_once_by_sources_that_begin_alike(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if _nvrtc.version() < _precompiled.SINCE:
+        pytest.skip(f"NVRTC keeps headers since {_precompiled.SINCE}")
+    monkeypatch.setattr(_precompiled, "_kept", OrderedDict())
+    real, how = _nvrtc._compile, list[str]()
+
+    def compiling(source: str, arch: str, flags: tuple[str, ...], *rest: Any) -> bytes:
+        how.extend(found := [flag.partition("=")[0] for flag in flags if "-pch=" in flag] or ["plain"])
+        assert len(found) == 1
+        return real(source, arch, flags, *rest)
+
+    monkeypatch.setattr(_nvrtc, "_compile", compiling)
+    folder, temporary = tmp_path / "headers", tmp_path / "temporary"
+    folder.mkdir()
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+
+    def header(factor: int) -> None:
+        (folder / "h.cuh").write_text(f"#define FACTOR {factor}\n")
+
+    def code(added: int, before: str = "", **options: Any) -> bytes:
+        text = f'/* of the\n tests */ {before}\n#include "h.cuh"\n// more\n' + KERNEL.replace(
+            "x[1]", f"x[FACTOR] + {added}"
+        )
+        return _nvrtc.compile_program(text, "sm_90", include=[str(folder)], **options).code
+
+    header(3)
+    codes = [code(added) for added in range(4)]
+    assert how == ["plain", "--create-pch", "--use-pch", "--use-pch"]
+    assert len(set(codes)) == 4
+    monkeypatch.setattr(_precompiled, "_kept", OrderedDict())
+    monkeypatch.setenv("ATOMR_NATIVE_CACHE", str(tmp_path / "another"))
+    assert code(3) == codes[3]  # without kept headers
+    assert code(2) == codes[2]
+    how.clear()
+    header(5)  # within the same second, and of the same size
+    assert code(3) != codes[3]
+    assert len({code(3, before="\n#define OTHER"), code(3, headers={"other.cuh": ""}), code(3, output="ltoir")}) > 1
+    assert how == ["plain"] * 4
+    assert code(4)
+    how.clear()
+    with pytest.raises(LibraryError, match='identifier "oops" is undefined') as caught:
+        code("oops(")  # type: ignore[arg-type]
+    assert how == ["--use-pch", "plain"]
+    assert "precompiled" not in str(caught.value)
+    assert not list(temporary.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("", None),
+        ("// #include <a>\nint x;\n#include <b>\n", None),
+        ("#define A \\\n  1\n# include <a>\nint x;", "#define A \\\n  1\n# include <a>\n"),
+        (
+            "/* int x; */ #pragma once\n#include <a>\n\n#if A\n__device__",
+            "/* int x; */ #pragma once\n#include <a>\n\n#if A\n",
+        ),
+    ],
+)
+def test_what_a_source_begins_with(source: str, found: str | None) -> None:
+    assert _precompiled.preamble(source) == found
 
 
 def test_compile_errors(cache: Path) -> None:

@@ -125,7 +125,7 @@ def test_standby_is_ready_idle_and_replaced() -> None:
 
 
 def test_standby_off_and_failing(caplog: pytest.LogCaptureFixture) -> None:
-    off = StandbyPool("host", worker_variables(), enabled=False, module="fake_worker")
+    off = StandbyPool("host", worker_variables(), kind="off", module="fake_worker")
     off.refill()
     assert off.pid is None
     off.take().close()

@@ -15,6 +15,7 @@ from actions import FULL, Gate, building_plan, eventually, failing_build, failin
 from placements import Placement
 
 import atomr_native as an
+from atomr_native import library_actor
 from atomr_native.plan_spec import READ, WRITE, OperandSpec
 
 Make = Callable[..., an.System]
@@ -52,13 +53,16 @@ def test_the_key_is_the_whole_specification_not_its_hash(device: an.Device) -> N
     assert noop(lane, ref, Colliding(1)) is plans[1]
 
 
-def test_the_least_recently_used_plan_goes_first_and_stays_valid(device: an.Device) -> None:
+def test_the_least_recently_used_plan_goes_first_and_stays_valid(
+    device: an.Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(library_actor, "_PLANS", 8)
     lane, ref = device.lane("lru"), device.put([1.0])
     first, second = noop(lane, ref, 0), noop(lane, ref, 1)
-    for i in range(2, 256):
+    for i in range(2, 8):
         noop(lane, ref, i)
     assert noop(lane, ref, 0) is first
-    noop(lane, ref, 256)  # one too many: the second is the oldest
+    noop(lane, ref, 8)  # one too many: the second is the oldest
     assert noop(lane, ref, 0) is first
     assert noop(lane, ref, 1) is not second
     for _ in range(600):

@@ -26,7 +26,7 @@ Make = Callable[..., an.System]
         ("isolation", np.array(["process", "thread"]), "'process'"),
         ("clock", 3, "FakeClock"),
         ("mailbox", "drop", "'reject'"),
-        ("standby", "hot", "'warm'"),
+        ("standby", "cold", "'warm'"),
         ("mailbox_size", 31, "32"),
         ("mailbox_size", 1 << 21, "1048576"),
         ("mailbox_size", 64.0, "integer"),

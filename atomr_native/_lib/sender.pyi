@@ -228,3 +228,56 @@ class PlanRef:
     def send(
         self, refs: tuple[Any, ...], scalars: tuple[float | int, ...], want_reply: bool, value: object = None
     ) -> Any: ...
+
+class Form:
+    """What a call gives, by position."""
+
+    def __init__(
+        self,
+        make: Callable[[tuple[Any, ...]], Any],
+        take: Callable[[Any], tuple[Any, ...]],
+        names: tuple[str, ...],
+        kinds: bytes,
+        defaults: tuple[Any, ...],
+        rest: bytes = b"",
+    ) -> None: ...
+    @property
+    def make(self) -> Callable[[tuple[Any, ...]], Any]: ...
+    @property
+    def take(self) -> Callable[[Any], tuple[Any, ...]]: ...
+    @property
+    def names(self) -> tuple[str, ...]: ...
+    @property
+    def kinds(self) -> bytes: ...
+    @property
+    def defaults(self) -> tuple[Any, ...]: ...
+
+class Recipe:
+    """How a call of one structure becomes a message."""
+
+    def __init__(
+        self,
+        plan: PlanRef,
+        handle: type[Ref],
+        operands: tuple[int | tuple[Layout, Layout | None], ...],
+        numbers: tuple[int, ...],
+        convert: Callable[..., tuple[float | int, ...]] | None,
+        result: tuple[int | None, ...],
+        kind: type | None,
+    ) -> None: ...
+    @property
+    def plan(self) -> PlanRef: ...
+    def run(self, values: tuple[Any, ...], want_reply: bool) -> Any: ...
+
+class Calls:
+    """The recipes of an actor's immediate calls, by structure."""
+
+    def __init__(self, limit: int) -> None: ...
+    def __len__(self) -> int: ...
+    def send(
+        self, actor: Any, form: Form, values: tuple[Any, ...], want_reply: bool = False, request: object = None
+    ) -> Any: ...
+    def keep(self, key: tuple[Any, ...], recipe: Recipe) -> None: ...
+    def drop(self, plan: PlanRef) -> None: ...
+    @property
+    def plans(self) -> list[PlanRef]: ...

@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Sequence
 
+from .._output import console, reader_may_leave
 from .driver import cuda_checks, find_driver
 from .libraries import find_libraries
 from .machine import machine_checks, versions
@@ -71,13 +72,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="write one JSON object instead of tables")
     options = parser.parse_args(argv)
     report = collect(options.device, options.isolation)
-    if options.json:
-        sys.stdout.write(json.dumps(report.to_json(), indent=2) + "\n")
-    else:
-        from rich.console import Console
+    with reader_may_leave():
+        if options.json:
+            sys.stdout.write(json.dumps(report.to_json(), indent=2) + "\n")
+        else:
+            from .report import show
 
-        from .report import show
-
-        # A pipe has no width of its own: take one in which file names fit.
-        show(report, Console(width=None if sys.stdout.isatty() else 140))
+            show(report, console(140))  # in which file names fit
     return 0 if report.verdict.ok else 1

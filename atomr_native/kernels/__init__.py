@@ -103,11 +103,11 @@ def machine_code(module: str, parts: tuple[Part, ...], capability: tuple[int, in
 @functools.lru_cache(maxsize=64)
 def compiled(module: str, part: Part, capability: tuple[int, int]) -> bytes:
     """Return one kernel as LTO-IR.  Waits for the compiler; errors as `machine_code`."""
-    from .. import _numba
+    from .. import _numba, _numba_compile
 
     function, types = made(module, part)
     known = [_numba.pointer_type(t[1:]) if t[0] == "*" else _numba.scalar_type(t) for t in types]
-    return _numba.compile_ltoir(function, known, capability, _OPTIONS).code
+    return _numba_compile.compile_ltoir(function, known, capability, _OPTIONS).code
 
 
 def _arch(capability: tuple[int, int]) -> str:
@@ -133,7 +133,7 @@ def _sources() -> bytes:
     """Return a digest of everything here that machine code is made of."""
     folder = Path(__file__).parent
     digest = hashlib.sha256()
-    for path in sorted([*folder.glob("*.py"), folder.parent / "_numba.py"]):
+    for path in sorted([*folder.glob("*.py"), *folder.parent.glob("_numba*.py")]):
         data = path.read_bytes()
         digest.update(f"{path.name} {len(data)}\n".encode() + data)
     return digest.digest()

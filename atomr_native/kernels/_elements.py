@@ -11,10 +11,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from .._numba import cuda
-from ._intrinsics import address, bits_of, float_of, float_of_half, half_of, load4, store4
+from ._intrinsics import address, bfloat16_pair, bits_of, float_of, float_of_half, half_of, load4, store4
 from ._scalars import bfloat16_of
 
-__all__ = ["READERS", "STORAGE", "WRITERS", "Element", "aligned", "element", "mapped"]
+__all__ = ["READERS", "STORAGE", "WORDS", "WRITERS", "Element", "aligned", "element", "mapped"]
 
 
 class Element(NamedTuple):
@@ -31,6 +31,8 @@ class Element(NamedTuple):
         ``get(x, at, left, fast)`` and ``put(x, at, values, left, fast)`` of a group of which `left` elements are there.
     rounded
         A number as it is when it has been stored.
+    load, store
+        ``load(x, at)`` and ``store(x, at, values)`` of a group that is there and aligned to 16 bytes.
     """
 
     pointer: str
@@ -39,6 +41,8 @@ class Element(NamedTuple):
     get: Any
     put: Any
     rounded: Any
+    load: Any
+    store: Any
 
 
 def _jit(function: Any) -> Any:
@@ -48,7 +52,7 @@ def _jit(function: Any) -> Any:
 @_jit
 def aligned(pointer: Any, at: Any, step: Any, itemsize: Any) -> Any:
     """Return whether groups of rows that begin `at` elements after a pointer, `step` apart, are at 16 bytes."""
-    return (address(pointer) + at * itemsize) % 16 == 0 and step * itemsize % 16 == 0
+    return ((address(pointer) + at * itemsize) | step * itemsize) & 15 == 0
 
 
 # ---------------------------------------------------------------------------------------------- one, and eight
@@ -75,17 +79,26 @@ def _number(value: Any) -> Any:
 
 
 @_jit
-def _load_float32(x: Any, at: Any) -> Any:
+def _words_float32(x: Any, at: Any) -> Any:
     a, b = load4(x, at * 4), load4(x, at * 4 + 16)
+    return a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3]
+
+
+@_jit
+def _words_narrow(x: Any, at: Any) -> Any:
+    return load4(x, at * 2)
+
+
+@_jit
+def _numbers_float32(a: Any) -> Any:
     return (
         float_of(a[0]), float_of(a[1]), float_of(a[2]), float_of(a[3]),
-        float_of(b[0]), float_of(b[1]), float_of(b[2]), float_of(b[3]),
+        float_of(a[4]), float_of(a[5]), float_of(a[6]), float_of(a[7]),
     )  # fmt: skip
 
 
 @_jit
-def _load_bfloat16(x: Any, at: Any) -> Any:
-    a = load4(x, at * 2)
+def _numbers_bfloat16(a: Any) -> Any:
     return (
         float_of(a[0] << 16), float_of(a[0] & 0xFFFF0000), float_of(a[1] << 16), float_of(a[1] & 0xFFFF0000),
         float_of(a[2] << 16), float_of(a[2] & 0xFFFF0000), float_of(a[3] << 16), float_of(a[3] & 0xFFFF0000),
@@ -93,12 +106,19 @@ def _load_bfloat16(x: Any, at: Any) -> Any:
 
 
 @_jit
-def _load_float16(x: Any, at: Any) -> Any:
-    a = load4(x, at * 2)
+def _numbers_float16(a: Any) -> Any:
     return (
         float_of_half(a[0]), float_of_half(a[0] >> 16), float_of_half(a[1]), float_of_half(a[1] >> 16),
         float_of_half(a[2]), float_of_half(a[2] >> 16), float_of_half(a[3]), float_of_half(a[3] >> 16),
     )  # fmt: skip
+
+
+def _loader(words: Any, numbers: Any) -> Any:
+    @_jit
+    def load(x: Any, at: Any) -> Any:
+        return numbers(words(x, at))
+
+    return load
 
 
 @_jit
@@ -138,11 +158,17 @@ def _store_float64(out: Any, at: Any, v: Any) -> None:
     out[at + 4], out[at + 5], out[at + 6], out[at + 7] = v[4], v[5], v[6], v[7]
 
 
-def _narrow_store(round_: Any) -> Any:
-    @_jit
-    def pair(low: Any, high: Any) -> Any:
-        return np.uint32(round_(low) | np.int64(round_(high)) << 16)
+@_jit
+def _bfloat16_pair(low: Any, high: Any) -> Any:
+    return bfloat16_pair(np.float32(low), np.float32(high))
 
+
+@_jit
+def _float16_pair(low: Any, high: Any) -> Any:
+    return np.uint32(_float16(low) | np.int64(_float16(high)) << 16)
+
+
+def _narrow_store(pair: Any) -> Any:
     @_jit
     def store(out: Any, at: Any, v: Any) -> None:
         store4(out, at * 2, (pair(v[0], v[1]), pair(v[2], v[3]), pair(v[4], v[5]), pair(v[6], v[7])))
@@ -152,17 +178,39 @@ def _narrow_store(round_: Any) -> Any:
 
 #: Of each dtype: pointer, size, type, one element read and rounded, eight of them loaded and stored together.
 _KINDS: Final = {
-    "float32": ("*uint32", 4, np.float32, _same, _bits, _load_float32, _store_float32),
-    "bfloat16": ("*uint16", 2, np.float32, _upper, _bfloat16, _load_bfloat16, _narrow_store(_bfloat16)),
-    "float16": ("*uint16", 2, np.float32, _half, _float16, _load_float16, _narrow_store(_float16)),
+    "float32": ("*uint32", 4, np.float32, _same, _bits, _loader(_words_float32, _numbers_float32), _store_float32),
+    "bfloat16": (
+        "*uint16",
+        2,
+        np.float32,
+        _upper,
+        _bfloat16,
+        _loader(_words_narrow, _numbers_bfloat16),
+        _narrow_store(_bfloat16_pair),
+    ),
+    "float16": (
+        "*uint16",
+        2,
+        np.float32,
+        _half,
+        _float16,
+        _loader(_words_narrow, _numbers_float16),
+        _narrow_store(_float16_pair),
+    ),
     "float64": ("*float64", 8, np.float64, _number, _double, _load_float64, _store_float64),
 }
 
 
-#: Of float32, bfloat16 and float16: by which words kernels point to them; one element from its word, and eight; one
-#: element's word, and eight.
+#: Of float32, bfloat16 and float16: by which words kernels point to them; one element from its word, and eight; the
+#: words of eight elements as they are loaded, and the elements from those; one element's word, and eight.
 STORAGE: Final = {dtype: kind[0][1:] for dtype, kind in _KINDS.items() if dtype != "float64"}
 READERS: Final = {dtype: (kind[3], kind[5]) for dtype, kind in _KINDS.items() if dtype != "float64"}
+WORDS: Final = {
+    "float32": (_words_float32, _numbers_float32),
+    "bfloat16": (_words_narrow, _numbers_bfloat16),
+    "float16": (_words_narrow, _numbers_float16),
+    "float64": (_load_float64, _number),
+}
 WRITERS: Final = {dtype: (kind[4], kind[6]) for dtype, kind in _KINDS.items() if dtype != "float64"}
 
 
@@ -212,7 +260,7 @@ def element(dtype: str) -> Element:
     def rounded(value: Any) -> Any:
         return one(bits(value))
 
-    return Element(pointer, itemsize, real, get, put, rounded)
+    return Element(pointer, itemsize, real, get, put, rounded, load, store)
 
 
 def mapped(function: Any, count: int) -> Any:

@@ -6,32 +6,44 @@ bits are the lowest of the integers that are passed, so that kernels may compute
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
 
-from .._numba import cuda, intrinsic, twin, types
+from .._numba import cuda, intrinsic, libdevice, types
 from .._numba import llvm as ir
+from .._numba_compile import capability
+from .._numba_copies import twin
 
 __all__ = [
     "address",
+    "bfloat16_pair",
     "bits_of",
     "block_max",
+    "first_bytes",
+    "first_halves",
     "float_of",
     "float_of_half",
+    "from_lane",
     "group_max",
     "half_of",
     "halves_of_e4m3",
     "halves_of_e5m2",
+    "larger_halves",
     "load2",
     "load4",
-    "lower_product",
+    "last_bytes",
+    "last_halves",
+    "product",
+    "reciprocal",
+    "sine_and_cosine",
     "store2",
     "store4",
+    "swapped",
     "to_e4m3",
     "to_e5m2",
-    "upper_product",
 ]
 
 _I8, _I16, _I32, _I64, _F32 = (*(ir.IntType(bits) for bits in (8, 16, 32, 64)), ir.FloatType())
@@ -176,17 +188,80 @@ float_of_half = _assembly(_float_of_half, types.float32, (types.uint16,), "cvt.f
 half_of = _assembly(_half_of, types.uint16, (types.float32,), "cvt.rn.f16.f32 $0, $1;")
 
 
-def _upper_product(a: int, b: int) -> int:
-    return (int(a) & _FULL) * (int(b) & _FULL) >> 32
+def _bfloat16_bits(value: Any) -> int:
+    bits = _bits_of(value)
+    return 0x7FFF if bits & 0x7FFFFFFF > 0x7F800000 else bits + 0x7FFF + (bits >> 16 & 1) >> 16
 
 
-def _lower_product(a: int, b: int) -> int:
-    return int(a) * int(b) & _FULL
+@twin(lambda low, high: _bfloat16_bits(low) | _bfloat16_bits(high) << 16)
+@intrinsic  # type: ignore[untyped-decorator]
+def bfloat16_pair(_: Any, low: Any, high: Any) -> Any:
+    """Return two float32 as bfloat16 in a word: rounded to nearest even; NaN is 0x7FFF."""
+
+    def rounded(builder: Any, value: Any) -> Any:
+        bits = builder.bitcast(value, _I32)
+        odd = builder.and_(builder.lshr(bits, ir.Constant(_I32, 16)), ir.Constant(_I32, 1))
+        up = builder.lshr(builder.add(builder.add(bits, ir.Constant(_I32, 0x7FFF)), odd), ir.Constant(_I32, 16))
+        return builder.select(builder.fcmp_unordered("uno", value, value), ir.Constant(_I32, 0x7FFF), up)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        if capability() >= (8, 0):
+            kind = ir.FunctionType(_I32, [_F32, _F32])
+            return builder.asm(kind, "cvt.rn.bf16x2.f32 $0, $2, $1;", "=r,f,f", args, False)
+        upper = builder.shl(rounded(builder, args[1]), ir.Constant(_I32, 16))
+        return builder.or_(rounded(builder, args[0]), upper)
+
+    return types.uint32(types.float32, types.float32), codegen
 
 
-#: The upper and the lower word of the product of two words.
-upper_product = _assembly(_upper_product, types.uint32, (types.uint32,) * 2, "mul.hi.u32 $0, $1, $2;")
-lower_product = _assembly(_lower_product, types.uint32, (types.uint32,) * 2, "mul.lo.u32 $0, $1, $2;")
+#: 1 / x of float32, a unit in the last place from it at most: for what need not be the same on every device.
+reciprocal = _assembly(
+    lambda value: np.float32(1) / np.float32(value), types.float32, (types.float32,), "rcp.approx.ftz.f32 $0, $1;"
+)
+
+
+@twin(lambda angle: (np.float32(math.sin(angle)), np.float32(math.cos(angle))))
+@cuda.jit(device=True, forceinline=True)  # type: ignore[untyped-decorator]
+def sine_and_cosine(angle: Any) -> Any:
+    """Return the sine and the cosine of a float32."""
+    return libdevice.sincosf(angle)
+
+
+@twin(lambda a, b: divmod((int(a) & _FULL) * (int(b) & _FULL), 2**32)[::-1])
+@intrinsic  # type: ignore[untyped-decorator]
+def product(_: Any, a: Any, b: Any) -> Any:
+    """Return the lower and the upper word of the product of two words, as int64."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        whole = builder.mul(builder.zext(args[0], _I64), builder.zext(args[1], _I64))
+        parts = [builder.and_(whole, ir.Constant(_I64, _FULL)), builder.lshr(whole, ir.Constant(_I64, 32))]
+        return context.make_tuple(builder, signature.return_type, parts)
+
+    return types.UniTuple(types.int64, 2)(types.uint32, types.uint32), codegen
+
+
+def _larger_halves(a: int, b: int) -> int:
+    return max(int(a) & 0xFFFF, int(b) & 0xFFFF) | max(int(a) >> 16 & 0xFFFF, int(b) >> 16 & 0xFFFF) << 16
+
+
+#: The larger upper and the larger lower half of two words, unsigned.  Capability 9.0.
+larger_halves = _assembly(_larger_halves, types.uint32, (types.uint32,) * 2, "max.u16x2 $0, $1, $2;")
+
+
+def _selector(*places: int) -> Any:
+    """Return an intrinsic to a word of four bytes of two words, of which the first has the places 0 to 3."""
+
+    def selected(a: int, b: int) -> int:
+        both = (int(a) & _FULL) | (int(b) & _FULL) << 32
+        return sum((both >> 8 * place & 0xFF) << 8 * i for i, place in enumerate(places))
+
+    code = sum(place << 4 * i for i, place in enumerate(places))
+    return _assembly(selected, types.uint32, (types.uint32,) * 2, f"prmt.b32 $0, $1, $2, {code};")
+
+
+#: Bytes of two words in turns, from the lower halves and from the upper ones; the lower halves, and the upper ones.
+first_bytes, last_bytes = _selector(0, 4, 1, 5), _selector(2, 6, 3, 7)
+first_halves, last_halves = _selector(0, 1, 4, 5), _selector(2, 3, 6, 7)
 
 
 def _to_float8(dtype: str, python: Callable[..., Any]) -> Any:
@@ -239,6 +314,40 @@ halves_of_e4m3, halves_of_e5m2 = (
 # ---------------------------------------------------------------------------------------------- blocks of threads
 
 
+def _simulated_from_lane(value: Any, lane: Any) -> Any:
+    values = cuda.shared.array(_THREADS, np.float64)
+    thread = cuda.threadIdx.x
+    values[thread] = value
+    cuda.syncthreads()
+    found = values[thread // _WARP * _WARP + lane]
+    cuda.syncthreads()
+    return type(value)(found)
+
+
+@twin(_simulated_from_lane, cooperates=True)
+@cuda.jit(device=True, forceinline=True)  # type: ignore[untyped-decorator]
+def from_lane(value: Any, lane: Any) -> Any:
+    """Return the value, of 32 bits, of a lane of the warp; every thread of the block must call it."""
+    return cuda.shfl_sync(_FULL, value, lane)
+
+
+def _simulated_swapped(value: Any, distance: Any) -> Any:
+    values = cuda.shared.array(_THREADS, np.int64)
+    thread = cuda.threadIdx.x
+    values[thread] = value
+    cuda.syncthreads()
+    found = values[thread ^ distance]
+    cuda.syncthreads()
+    return int(found)
+
+
+@twin(_simulated_swapped, cooperates=True)
+@cuda.jit(device=True, forceinline=True)  # type: ignore[untyped-decorator]
+def swapped(value: Any, distance: Any) -> Any:
+    """Return the int32 value of the thread so far away in the warp; every thread of the block must call it."""
+    return cuda.shfl_xor_sync(_FULL, value, distance)
+
+
 def _simulated_group_max(value: Any, width: Any) -> Any:
     values = cuda.shared.array(_THREADS, np.int64)
     thread = cuda.threadIdx.x
@@ -271,11 +380,10 @@ def block_max(value: Any) -> Any:
     """Return the largest of non-negative int32 values among the threads of a block of whole warps; all must call it."""
     warps = cuda.shared.array(_WARP, types.int32)
     value = group_max(value, _WARP)
-    if cuda.threadIdx.x % _WARP == 0:
-        warps[cuda.threadIdx.x // _WARP] = value
+    if cuda.threadIdx.x & (_WARP - 1) == 0:
+        warps[cuda.threadIdx.x >> 5] = value
     cuda.syncthreads()
-    largest = warps[0]
-    for i in range(1, cuda.blockDim.x // _WARP):
-        largest = max(largest, warps[i])
+    lane = cuda.threadIdx.x & (_WARP - 1)
+    value = group_max(warps[lane] if lane < cuda.blockDim.x >> 5 else np.int32(0), _WARP)
     cuda.syncthreads()
-    return largest
+    return value

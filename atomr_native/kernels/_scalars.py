@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from .._numba import cuda
-from ._intrinsics import bits_of, float_of
+from ._intrinsics import bfloat16_pair, bits_of, float_of
 
 __all__ = ["FORMATS", "Format", "bfloat16_of", "decoder", "encoder", "fresh_scale", "known", "power_of_two"]
 
@@ -19,6 +19,7 @@ _INFINITY: Final = 0x7F800000
 _LEAST: Final = np.float32(2.0**-126)  # of scales: they and their reciprocals are normal numbers
 _MOST: Final = np.float32(2.0**126)
 _ONE: Final = np.float32(1.0)
+_ZERO: Final = np.float32(0.0)
 
 
 class Format(NamedTuple):
@@ -90,10 +91,7 @@ def decoder(dtype: str) -> Any:
 @cuda.jit(device=True)  # type: ignore[untyped-decorator]
 def bfloat16_of(value: Any) -> Any:
     """Return the 16 bits of a float32 as bfloat16."""
-    bits = bits_of(value)
-    if (bits & 0x7FFFFFFF) > _INFINITY:
-        return 0x7FFF
-    return (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+    return bfloat16_pair(value, _ZERO) & 0xFFFF
 
 
 @cuda.jit(device=True)  # type: ignore[untyped-decorator]

@@ -6,7 +6,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from .._numba import cuda, twin, types
+from .._numba import cuda, types
+from .._numba_copies import twin
 
 __all__ = ["block_sums"]
 

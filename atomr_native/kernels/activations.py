@@ -1,6 +1,7 @@
 """Activations, plain and gated, forward and backward, on CUDA: see docs/fused.md for the formulas.
 
-Arrays are rows of neighbours; a block of 256 threads has 2**shift of them next to each other on a row.
+Arrays are rows of neighbours; a block of 256 threads has 2**shift of them next to each other on a row, and each has
+two groups of eight elements, both of which it loads before it computes.
 """
 
 from __future__ import annotations
@@ -8,8 +9,11 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
+import numpy as np
+
 from .._numba import cuda
 from ._elements import aligned, element, mapped
+from ._intrinsics import reciprocal
 
 __all__ = ["activate", "activate_backward"]
 
@@ -25,12 +29,12 @@ def _jit(function: Any) -> Any:
 
 def _sigmoids(real: Any) -> Any:
     """Return a device function to the logistic function of x and of -x, neither of which overflows or cancels."""
-    one, zero = real(1), real(0)
+    one, zero, narrow = real(1), real(0), real is np.float32
 
     @_jit
     def sigmoids(x: Any) -> Any:
         small = real(math.exp(-abs(x)))
-        large = one / (one + small)
+        large = reciprocal(one + small) if narrow else one / (one + small)
         small = small * large
         return (large, small) if x >= zero else (small, large)
 
@@ -108,7 +112,7 @@ _CURVES: Final = {"silu": _silu, "squared_relu": _squared_relu, "gelu": _gelu, "
 
 def activate(curve: str, dtype: str, gated: bool) -> Kernel:
     """Return the kernel of ``curve(gate)``, or of ``curve(gate) * up``, which begins `up_at` elements after `up`."""
-    pointer, itemsize, real, get, put, _ = element(dtype)
+    pointer, itemsize, real, get, put, _, load, store = element(dtype)
     value, _ = _CURVES[curve](real)
 
     @_jit
@@ -123,23 +127,43 @@ def activate(curve: str, dtype: str, gated: bool) -> Kernel:
         thread = cuda.threadIdx.x
         tall, wide = _THREADS >> shift, 1 << shift
         fast = aligned(gate, 0, gs, itemsize) and aligned(up, up_at, us, itemsize) and aligned(out, 0, os, itemsize)
-        first = (cuda.blockIdx.x * wide + (thread & (wide - 1))) * 8
-        for row in range(cuda.blockIdx.y * tall + (thread >> shift), rows, cuda.gridDim.y * tall):
-            for column in range(first, columns, cuda.gridDim.x * wide * 8):
-                left = columns - column
-                g = get(gate, row * gs + column, left, fast)
-                if gated:
-                    u = get(up, row * us + up_at + column, left, fast)
-                    put(out, row * os + column, both(g, u), left, fast)
+        first = (cuda.blockIdx.x * wide * 2 + (thread & (wide - 1))) * 8
+        row = cuda.blockIdx.y * tall + (thread >> shift)
+        while row < rows:
+            column = first
+            while column < columns:
+                other = column + wide * 8
+                if fast and other + 8 <= columns:
+                    at = row * gs
+                    g, h = load(gate, at + column), load(gate, at + other)
+                    if gated:
+                        at = row * us + up_at
+                        u, v = load(up, at + column), load(up, at + other)
+                        g, h = both(g, u), both(h, v)
+                    else:
+                        g, h = plain(g), plain(h)
+                    at = row * os
+                    store(out, at + column, g)
+                    store(out, at + other, h)
                 else:
-                    put(out, row * os + column, plain(g), left, fast)
+                    for i in range(2):
+                        place = other if i else column
+                        left = columns - place
+                        g = get(gate, row * gs + place, left, fast)
+                        if gated:
+                            u = get(up, row * us + up_at + place, left, fast)
+                            put(out, row * os + place, both(g, u), left, fast)
+                        else:
+                            put(out, row * os + place, plain(g), left, fast)
+                column += cuda.gridDim.x * wide * 16
+            row += cuda.gridDim.y * tall
 
     return activate, (pointer,) * 3 + _NUMBERS * 7
 
 
 def activate_backward(curve: str, dtype: str, gated: bool) -> Kernel:
     """Return the kernel of the gradients: of the gate, and `dup_at` elements after `dup` of what is gated."""
-    pointer, itemsize, real, get, put, _ = element(dtype)
+    pointer, itemsize, real, get, put, _, load, store = element(dtype)
     value, slope = _CURVES[curve](real)
 
     @_jit
@@ -164,17 +188,41 @@ def activate_backward(curve: str, dtype: str, gated: bool) -> Kernel:
         tall, wide = _THREADS >> shift, 1 << shift
         fast = aligned(dy, 0, ds, itemsize) and aligned(gate, 0, gs, itemsize) and aligned(up, up_at, us, itemsize)
         fast = fast and aligned(dgate, 0, dgs, itemsize) and aligned(dup, dup_at, dus, itemsize)
-        first = (cuda.blockIdx.x * wide + (thread & (wide - 1))) * 8
-        for row in range(cuda.blockIdx.y * tall + (thread >> shift), rows, cuda.gridDim.y * tall):
-            for column in range(first, columns, cuda.gridDim.x * wide * 8):
-                left = columns - column
-                d = get(dy, row * ds + column, left, fast)
-                g = get(gate, row * gs + column, left, fast)
-                if gated:
-                    u = get(up, row * us + up_at + column, left, fast)
-                    put(dgate, row * dgs + column, gate_gradient(d, g, u), left, fast)
-                    put(dup, row * dus + dup_at + column, up_gradient(d, g), left, fast)
+        first = (cuda.blockIdx.x * wide * 2 + (thread & (wide - 1))) * 8
+        row = cuda.blockIdx.y * tall + (thread >> shift)
+        while row < rows:
+            column = first
+            while column < columns:
+                other = column + wide * 8
+                if fast and other + 8 <= columns:
+                    at = row * ds
+                    d, e = load(dy, at + column), load(dy, at + other)
+                    at = row * gs
+                    g, h = load(gate, at + column), load(gate, at + other)
+                    if gated:
+                        at = row * us + up_at
+                        u, v = load(up, at + column), load(up, at + other)
+                        at = row * dus + dup_at
+                        store(dgate, row * dgs + column, gate_gradient(d, g, u))
+                        store(dup, at + column, up_gradient(d, g))
+                        store(dgate, row * dgs + other, gate_gradient(e, h, v))
+                        store(dup, at + other, up_gradient(e, h))
+                    else:
+                        store(dgate, row * dgs + column, gradient(d, g))
+                        store(dgate, row * dgs + other, gradient(e, h))
                 else:
-                    put(dgate, row * dgs + column, gradient(d, g), left, fast)
+                    for i in range(2):
+                        place = other if i else column
+                        left = columns - place
+                        d = get(dy, row * ds + place, left, fast)
+                        g = get(gate, row * gs + place, left, fast)
+                        if gated:
+                            u = get(up, row * us + up_at + place, left, fast)
+                            put(dgate, row * dgs + place, gate_gradient(d, g, u), left, fast)
+                            put(dup, row * dus + dup_at + place, up_gradient(d, g), left, fast)
+                        else:
+                            put(dgate, row * dgs + place, gradient(d, g), left, fast)
+                column += cuda.gridDim.x * wide * 16
+            row += cuda.gridDim.y * tall
 
     return activate_backward, (pointer,) * 5 + _NUMBERS * 10

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import numpy as np
-
 from .._numba import cuda
 from ._elements import aligned, element
-from ._intrinsics import lower_product, upper_product
+from ._intrinsics import product
 
 __all__ = ["dropout", "philox"]
 
@@ -28,13 +26,8 @@ def _jit(function: Any) -> Any:
 def philox(a: Any, b: Any, c: Any, d: Any, low: Any, high: Any) -> Any:
     """Return the four words of a counter of four words and a key of two, all as int64."""
     for _ in range(_ROUNDS):
-        one, two = np.int64(upper_product(a, _FIRST)), np.int64(upper_product(c, _SECOND))
-        a, b, c, d = (
-            two ^ b ^ low,
-            np.int64(lower_product(c, _SECOND)),
-            one ^ d ^ high,
-            np.int64(lower_product(a, _FIRST)),
-        )
+        (one, first), (two, second) = product(a, _FIRST), product(c, _SECOND)
+        a, b, c, d = second ^ b ^ low, two, first ^ d ^ high, one
         low, high = low + _FIRST_KEY & _WORD, high + _SECOND_KEY & _WORD
     return a, b, c, d
 
@@ -44,7 +37,7 @@ def dropout(dtype: str) -> Kernel:
 
     Element i in C order has the word i % 4 of the counter ``offset + i // 4``.
     """
-    pointer, itemsize, real, get, put, _ = element(dtype)
+    pointer, itemsize, real, get, put, _, load, store = element(dtype)
     zero = real(0)
 
     @_jit
@@ -52,8 +45,17 @@ def dropout(dtype: str) -> Kernel:
         return philox(number & _WORD, number >> 32 & _WORD, 0, 0, low, high)
 
     @_jit
-    def kept(value: Any, word: Any, threshold: Any, scale: Any) -> Any:
-        return value * scale if word >= threshold else zero
+    def kept(value: Any, word: Any, threshold: Any, scale: Any, some: Any) -> Any:
+        return value * scale if word >= threshold and some else zero
+
+    @_jit
+    def left_over(v: Any, a: Any, b: Any, least: Any, scale: Any, some: Any) -> Any:
+        return (
+            kept(v[0], a[0], least, scale, some), kept(v[1], a[1], least, scale, some),
+            kept(v[2], a[2], least, scale, some), kept(v[3], a[3], least, scale, some),
+            kept(v[4], b[0], least, scale, some), kept(v[5], b[1], least, scale, some),
+            kept(v[6], b[2], least, scale, some), kept(v[7], b[3], least, scale, some),
+        )  # fmt: skip
 
     def dropout(
         x: Any, out: Any, threshold: Any, factor: Any, seed: Any, offset: Any, rows: Any, columns: Any, shift: Any,
@@ -62,30 +64,33 @@ def dropout(dtype: str) -> Kernel:
         thread = cuda.threadIdx.x
         tall, wide = _THREADS >> shift, 1 << shift
         fast = aligned(x, 0, xs, itemsize) and aligned(out, 0, os, itemsize)
+        least, some = threshold & _WORD, threshold <= _WORD  # all words are below 2**32
         scale, low, high = real(factor), seed & _WORD, seed >> 32 & _WORD
         first = (cuda.blockIdx.x * wide + (thread & (wide - 1))) * 8
-        for row in range(cuda.blockIdx.y * tall + (thread >> shift), rows, cuda.gridDim.y * tall):
-            for column in range(first, columns, cuda.gridDim.x * wide * 8):
+        row = cuda.blockIdx.y * tall + (thread >> shift)
+        while row < rows:
+            column = first
+            while column < columns:
                 left = columns - column
                 at = row * columns + column
                 number, skip = offset + (at >> 2), at & 3
-                a, b = words(number, low, high), words(number + 1, low, high)
-                w = (a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3])
-                if skip != 0:  # rows that begin within a counter
-                    c = words(number + 2, low, high)
-                    if skip == 1:
-                        w = (a[1], a[2], a[3], b[0], b[1], b[2], b[3], c[0])
-                    elif skip == 2:
-                        w = (a[2], a[3], b[0], b[1], b[2], b[3], c[0], c[1])
-                    else:
-                        w = (a[3], b[0], b[1], b[2], b[3], c[0], c[1], c[2])
-                v = get(x, row * xs + column, left, fast)
-                v = (
-                    kept(v[0], w[0], threshold, scale), kept(v[1], w[1], threshold, scale),
-                    kept(v[2], w[2], threshold, scale), kept(v[3], w[3], threshold, scale),
-                    kept(v[4], w[4], threshold, scale), kept(v[5], w[5], threshold, scale),
-                    kept(v[6], w[6], threshold, scale), kept(v[7], w[7], threshold, scale),
-                )  # fmt: skip
-                put(out, row * os + column, v, left, fast)
+                if fast and left >= 8 and skip == 0:
+                    v = load(x, row * xs + column)
+                    a, b = words(number, low, high), words(number + 1, low, high)
+                    store(out, row * os + column, left_over(v, a, b, least, scale, some))
+                else:
+                    a, b = words(number, low, high), words(number + 1, low, high)
+                    if skip != 0:  # rows that begin within a counter
+                        c = words(number + 2, low, high)
+                        if skip == 1:
+                            a, b = (a[1], a[2], a[3], b[0]), (b[1], b[2], b[3], c[0])
+                        elif skip == 2:
+                            a, b = (a[2], a[3], b[0], b[1]), (b[2], b[3], c[0], c[1])
+                        else:
+                            a, b = (a[3], b[0], b[1], b[2]), (b[3], c[0], c[1], c[2])
+                    v = get(x, row * xs + column, left, fast)
+                    put(out, row * os + column, left_over(v, a, b, least, scale, some), left, fast)
+                column += cuda.gridDim.x * wide * 8
+            row += cuda.gridDim.y * tall
 
     return dropout, (pointer, pointer, "int64", "float64", "int64", "int64", *("int64",) * 5)

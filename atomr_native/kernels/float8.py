@@ -1,8 +1,9 @@
 """Quantisation to float8 and back, on CUDA: see docs/float8.md for what the results are.
 
 A matrix is worked on in tiles of 128 x 128 elements by blocks of 256 threads.  A thread has 8 elements next to each
-other in each of 8 rows, 16 rows apart; 16 threads have a row of the tile.  Tiles that lie inside of an aligned matrix
-are loaded by 16 bytes, all of it before anything is stored; every other tile goes element by element.
+other in each of 8 rows that follow each other; 16 threads have a row of the tile.  Tiles that lie inside of an aligned
+matrix are loaded by 16 bytes, all of it before anything else is waited for; every other tile goes element by element.
+Loops over tiles are ``while`` loops, since the length of a ``range`` takes a division of 64 bits.
 """
 
 from __future__ import annotations
@@ -12,18 +13,25 @@ from typing import Any, Final
 import numpy as np
 
 from .._numba import cuda, types
-from ._elements import READERS, STORAGE, WRITERS
+from ._elements import READERS, STORAGE, WORDS, WRITERS
 from ._intrinsics import (
     address,
     bits_of,
     block_max,
+    first_bytes,
+    first_halves,
     float_of,
     float_of_half,
+    from_lane,
     group_max,
     halves_of_e4m3,
     halves_of_e5m2,
+    larger_halves,
+    last_bytes,
+    last_halves,
     load2,
     store2,
+    swapped,
     to_e4m3,
     to_e5m2,
 )
@@ -33,29 +41,125 @@ __all__ = ["amax", "cast", "dequantize", "rows", "update"]
 
 TILE: Final = 128
 _ACROSS: Final = 16  # threads that share a row of a tile
-_PITCH: Final = TILE + 4  # of a tile in shared memory: rows that follow each other begin in other banks
-_CODES: Final = TILE * _PITCH
 _ONE: Final = np.float32(1.0)
+_NONE: Final = np.uint32(0)
+_SIGNLESS: Final = 0x7FFF7FFF  # of two elements of 16 bits
 
 Kernel = tuple[Any, tuple[str, ...]]
+
+
+def _jit(function: Any) -> Any:
+    return cuda.jit(device=True, forceinline=True)(function)
 
 
 # ---------------------------------------------------------------------------------------------- elements
 
 
-@cuda.jit(device=True, forceinline=True)  # type: ignore[untyped-decorator]
+@_jit
 def _size_of(value: Any) -> Any:
     """Return the bits of a float32 without its sign: they are ordered as magnitudes, with NaN above infinity."""
     return np.int32(bits_of(value) & 0x7FFFFFFF)
 
 
-@cuda.jit(device=True, forceinline=True)  # type: ignore[untyped-decorator]
-def _largest(v: Any) -> Any:
-    """Return the largest magnitude of eight elements."""
-    return max(
-        max(max(_size_of(v[0]), _size_of(v[1])), max(_size_of(v[2]), _size_of(v[3]))),
-        max(max(_size_of(v[4]), _size_of(v[5])), max(_size_of(v[6]), _size_of(v[7]))),
-    )
+@_jit
+def _larger(a: Any, b: Any) -> Any:
+    return max(a, b)
+
+
+@_jit
+def _same(size: Any) -> Any:
+    return size
+
+
+def _meter(source: str, pairs: bool) -> tuple[Any, Any, Any]:
+    """Return device functions: the largest magnitude of eight elements' words, the larger of two, its `_size_of`.
+
+    With `pairs`, what they pass around is the magnitudes of two elements of 16 bits.
+    """
+    _, numbers = WORDS[source]
+    if not pairs:
+
+        @_jit
+        def largest(words: Any) -> Any:
+            v = numbers(words)
+            return max(
+                max(max(_size_of(v[0]), _size_of(v[1])), max(_size_of(v[2]), _size_of(v[3]))),
+                max(max(_size_of(v[4]), _size_of(v[5])), max(_size_of(v[6]), _size_of(v[7]))),
+            )
+
+        return largest, _larger, _same
+    narrow = source == "bfloat16"
+
+    @_jit
+    def largest_pair(w: Any) -> Any:
+        return larger_halves(
+            larger_halves(w[0] & _SIGNLESS, w[1] & _SIGNLESS), larger_halves(w[2] & _SIGNLESS, w[3] & _SIGNLESS)
+        )
+
+    @_jit
+    def size(pair: Any) -> Any:
+        half = max(np.int64(pair) & 0xFFFF, np.int64(pair) >> 16)
+        return np.int32(half << 16) if narrow else np.int32(bits_of(float_of_half(half)))
+
+    return largest_pair, larger_halves, size
+
+
+def _pairs(source: str, pairs: bool) -> bool:
+    return pairs and source != "float32"
+
+
+def _all(joined: Any) -> Any:
+    """Return a device function to the largest of eight."""
+
+    @_jit
+    def all_(a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any) -> Any:
+        return joined(joined(joined(a, b), joined(c, d)), joined(joined(e, f), joined(g, h)))
+
+    return all_
+
+
+def _split(joined: Any) -> Any:
+    """Return a device function that joins one of two with that of the thread so far away, which joins the other one."""
+
+    @_jit
+    def split(low: Any, high: Any, distance: Any) -> Any:
+        upper = (cuda.threadIdx.x & distance) != 0
+        kept, sent = (high, low) if upper else (low, high)
+        return joined(kept, swapped(np.int32(sent), distance))
+
+    return split
+
+
+def _row_sizes(pairs: bool, size: Any) -> Any:
+    """Return a device function from eight rows' largest, of each of 16 threads, to the size of one of the rows.
+
+    That is row i of threads 2 * i and 2 * i + 1.
+    """
+    joined = larger_halves if pairs else _larger
+    split = _split(joined)
+    if not pairs:
+
+        @_jit
+        def sizes(a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any) -> Any:
+            a, b, c, d = split(a, e, 8), split(b, f, 8), split(c, g, 8), split(d, h, 8)
+            found = split(split(a, c, 4), split(b, d, 4), 2)
+            return max(found, swapped(found, 1))
+
+        return sizes
+
+    @_jit
+    def two(a: Any, b: Any) -> Any:
+        return larger_halves(first_halves(a, b), last_halves(a, b))
+
+    @_jit
+    def sizes_of_pairs(a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any) -> Any:
+        found = split(split(two(a, b), two(e, f), 8), split(two(c, d), two(g, h), 8), 4)
+        found = larger_halves(found, swapped(np.int32(found), 2))
+        found = larger_halves(found, swapped(np.int32(found), 1))
+        found = np.int64(found)
+        return size(np.uint32(found >> 16 if cuda.threadIdx.x & 2 != 0 else found & 0xFFFF))
+
+    return sizes_of_pairs
 
 
 def _packer(dtype: str, saturate: bool, hardware: bool) -> Any:
@@ -63,7 +167,7 @@ def _packer(dtype: str, saturate: bool, hardware: bool) -> Any:
     if hardware and saturate:
         four = to_e4m3 if dtype == "float8_e4m3fn" else to_e5m2
 
-        @cuda.jit(device=True, forceinline=True)  # type: ignore[untyped-decorator]
+        @_jit
         def convert(v: Any, f: Any) -> Any:
             return four(v[0] * f, v[1] * f, v[2] * f, v[3] * f), four(v[4] * f, v[5] * f, v[6] * f, v[7] * f)
 
@@ -74,92 +178,105 @@ def _packer(dtype: str, saturate: bool, hardware: bool) -> Any:
     def word(a: Any, b: Any, c: Any, d: Any) -> Any:
         return np.uint32(one(a) | one(b) << 8 | one(c) << 16 | one(d) << 24)
 
-    @cuda.jit(device=True, forceinline=True)  # type: ignore[untyped-decorator]
+    @_jit
     def pack(v: Any, f: Any) -> Any:
         return word(v[0] * f, v[1] * f, v[2] * f, v[3] * f), word(v[4] * f, v[5] * f, v[6] * f, v[7] * f)
 
     return pack
 
 
-@cuda.jit(device=True, forceinline=True)  # type: ignore[untyped-decorator]
+@_jit
 def _aligned(pointer: Any, first: Any, second: Any, itemsize: Any, size: Any) -> Any:
     """Return whether eight elements from any multiple of 8 columns on lie together, at a multiple of `size` bytes."""
-    return second == 1 and address(pointer) % size == 0 and first * itemsize % size == 0
+    return second == 1 and (address(pointer) | first * itemsize) & (size - 1) == 0
 
 
 # ---------------------------------------------------------------------------------------------- amax
 
 
-def amax(source: str) -> Kernel:
-    """Return the kernel of a matrix's largest magnitude: one partial result a block."""
-    one, eight = READERS[source]
+def amax(source: str, *, pairs: bool) -> Kernel:
+    """Return the kernel of a matrix's largest magnitude: one partial result a block.
+
+    Parameters
+    ----------
+    source : str
+        Dtype of the matrix.
+    pairs : bool
+        Whether the GPU compares two numbers of 16 bits at once.
+    """
+    one, _ = READERS[source]
+    words, _ = WORDS[source]
+    largest, joined, size = _meter(source, _pairs(source, pairs))
     itemsize = 4 if source == "float32" else 2
 
     def amax(x: Any, partials: Any, rows: Any, columns: Any, last: Any, xr: Any, xc: Any) -> None:
         thread = cuda.threadIdx.x
-        across = (columns + TILE - 1) // TILE
-        tiles = across * ((rows + TILE - 1) // TILE)
         whole = rows - 1 if last < columns else rows
         fast = _aligned(x, xr, xc, itemsize, 16)
         found = np.int32(0)
-        for tile in range(cuda.blockIdx.x, tiles, cuda.gridDim.x):
-            top, left = tile // across * TILE, tile % across * TILE
-            row, column = top + thread // _ACROSS, left + thread % _ACROSS * 8
-            if fast and top + TILE <= whole and left + TILE <= columns:
-                at = row * xr + column
-                a, b = eight(x, at), eight(x, at + 16 * xr)
-                c, d = eight(x, at + 32 * xr), eight(x, at + 48 * xr)
-                e, f = eight(x, at + 64 * xr), eight(x, at + 80 * xr)
-                g, h = eight(x, at + 96 * xr), eight(x, at + 112 * xr)
-                low = max(max(_largest(a), _largest(b)), max(_largest(c), _largest(d)))
-                high = max(max(_largest(e), _largest(f)), max(_largest(g), _largest(h)))
-                found = max(found, max(low, high))
-            else:
-                for r in range(row, min(top + TILE, rows), 16):
-                    for c in range(column, min(column + 8, last if r == rows - 1 else columns)):
-                        found = max(found, _size_of(one(x[r * xr + c * xc])))
+        left = cuda.blockIdx.x * TILE
+        while left < columns:
+            top = cuda.blockIdx.y * TILE
+            while top < rows:
+                row, column = top + (thread >> 4) * 8, left + (thread & 15) * 8
+                if fast and top + TILE <= whole and left + TILE <= columns:
+                    at = row * xr + column
+                    a, b, c, d = words(x, at), words(x, at + xr), words(x, at + 2 * xr), words(x, at + 3 * xr)
+                    at += 4 * xr
+                    e, f, g, h = words(x, at), words(x, at + xr), words(x, at + 2 * xr), words(x, at + 3 * xr)
+                    low = joined(joined(largest(a), largest(b)), joined(largest(c), largest(d)))
+                    high = joined(joined(largest(e), largest(f)), joined(largest(g), largest(h)))
+                    found = max(found, size(joined(low, high)))
+                else:
+                    for r in range(row, min(row + 8, rows)):
+                        for c in range(column, min(column + 8, last if r == rows - 1 else columns)):
+                            found = max(found, _size_of(one(x[r * xr + c * xc])))
+                top += cuda.gridDim.y * TILE
+            left += cuda.gridDim.x * TILE
         found = block_max(found)
         if thread == 0:
-            partials[cuda.blockIdx.x] = found
+            partials[cuda.blockIdx.y * cuda.gridDim.x + cuda.blockIdx.x] = found
 
     return amax, (f"*{STORAGE[source]}", "*int32", *("int64",) * 5)
 
 
-@cuda.jit(device=True)  # type: ignore[untyped-decorator]
+@_jit
 def _reduced(partials: Any, count: Any) -> Any:
-    """Return the largest of partial results, to every thread of a block."""
+    """Return the largest of partial results, to every thread of a block of 256."""
     found = np.int32(0)
-    for i in range(cuda.threadIdx.x, count, cuda.blockDim.x):
-        found = max(found, partials[i])
+    i = np.int64(cuda.threadIdx.x)
+    while i < count:  # four loads at once
+        a = partials[i]
+        b = partials[i + 256] if i + 256 < count else np.int32(0)
+        c = partials[i + 512] if i + 512 < count else np.int32(0)
+        d = partials[i + 768] if i + 768 < count else np.int32(0)
+        found = max(found, max(max(a, b), max(c, d)))
+        i += 1024
     return block_max(found)
 
 
 # ---------------------------------------------------------------------------------------------- cast
 
 
-@cuda.jit(device=True)  # type: ignore[untyped-decorator]
-def _turn(codes: Any, out: Any, top: Any, left: Any, rows: Any, columns: Any, tr: Any, tc: Any) -> None:
-    """Write the transpose of a tile of codes; `rows` and `columns` are the matrix's, not its transpose's."""
-    thread = cuda.threadIdx.x
-    row = thread % _ACROSS * 8
-    fast = _aligned(out, tr, tc, 1, 8) and top + row + 8 <= rows
-    for column in range(thread // _ACROSS, min(TILE, columns - left), 16):
-        at = (left + column) * tr + (top + row) * tc
-        if fast:
-            words = np.uint32(0), np.uint32(0)
-            for i in range(4):
-                words = (
-                    np.uint32(words[0] | np.int64(codes[(row + i) * _PITCH + column]) << (8 * i)),
-                    np.uint32(words[1] | np.int64(codes[(row + i + 4) * _PITCH + column]) << (8 * i)),
-                )
-            store2(out, at, words)
-        else:
-            for i in range(min(8, rows - top - row)):
-                out[at + i * tc] = codes[(row + i) * _PITCH + column]
+@_jit
+def _turned(a: Any, b: Any, c: Any, d: Any) -> Any:
+    """Return the transpose of four words of four bytes."""
+    e, f, g, h = first_bytes(a, b), first_bytes(c, d), last_bytes(a, b), last_bytes(c, d)
+    return first_halves(e, f), last_halves(e, f), first_halves(g, h), last_halves(g, h)
+
+
+@_jit
+def _place(codes: Any, column: Any, low: Any, high: Any) -> None:
+    """Put codes of eight rows of a column into shared memory.
+
+    The 16 threads that have a row would meet in one bank, had each column its groups of rows in the same places.
+    """
+    group = cuda.threadIdx.x >> 4 ^ column >> 3
+    codes[column * _ACROSS + group] = np.uint64(low) | np.uint64(high) << np.uint64(32)
 
 
 def cast(
-    source: str, dtype: str, *, saturate: bool, hardware: bool, scaling: str, amax: str, transposed: bool
+    source: str, dtype: str, *, saturate: bool, hardware: bool, pairs: bool, scaling: str, amax: str, transposed: bool
 ) -> Kernel:
     """Return the kernel that scales and casts a matrix.
 
@@ -169,6 +286,8 @@ def cast(
         Of the matrix, and of the codes.
     saturate, hardware : bool
         Whether what is too large becomes the largest number; whether the GPU has conversions.
+    pairs : bool
+        Whether the GPU compares two numbers of 16 bits at once.
     scaling : str
         ``"tensor"``, ``"vec128"`` or ``"blk128"``.
     amax : str
@@ -177,143 +296,232 @@ def cast(
     transposed : bool
         Whether a transposed copy is written.
     """
-    one, eight = READERS[source]
+    one, _ = READERS[source]
+    words, numbers = WORDS[source]
     itemsize = 4 if source == "float32" else 2
     encode, pack = encoder(dtype, saturate), _packer(dtype, saturate, hardware)
     limit = np.float32(FORMATS[dtype].limit)
     by_row, by_tile = scaling == "vec128", scaling == "blk128"
-    computes, records = amax == "now", amax == "recorded"
+    whole_scale = not (by_row or by_tile)
+    computes, records = whole_scale and amax == "now", amax == "recorded"
     shares = computes or records
-    held = _CODES if transposed else 1
+    two = _pairs(source, pairs)
+    largest, joined, size = _meter(source, two)
+    all_, row_sizes = _all(joined), _row_sizes(two, size)
+    held = TILE * _ACROSS if transposed else 1
+    nothing = (_NONE,) * (itemsize * 2)
 
-    @cuda.jit(device=True, forceinline=True)  # type: ignore[untyped-decorator]
-    def finish(
-        v: Any, q: Any, scale: Any, scales: Any, codes: Any, row: Any, column: Any, top: Any, qr: Any, sr: Any, sc: Any
-    ) -> None:
-        if by_row:
-            scale = fresh_scale(group_max(_largest(v), _ACROSS), limit, _ONE)
-            if cuda.threadIdx.x % _ACROSS == 0:
-                scales[row * sr + column // TILE * sc] = scale
-        words = pack(v, _ONE / scale)
-        store2(q, row * qr + column, words)
-        if transposed:
-            at = (row - top) * _PITCH + column % TILE
-            for i in range(4):
-                codes[at + i] = words[0] >> (8 * i) & 0xFF
-                codes[at + 4 + i] = words[1] >> (8 * i) & 0xFF
+    @_jit
+    def put(q: Any, at: Any, w: Any, factor: Any) -> Any:
+        found = pack(numbers(w), factor)
+        store2(q, at, found)
+        return found
+
+    @_jit
+    def turn(codes: Any, out: Any, a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any, at: Any, tr: Any
+    ) -> None:  # fmt: skip
+        """Write the transpose of a tile, which begins `at` elements after `out`."""
+        first = (cuda.threadIdx.x & 15) * 8
+        low, high = _turned(a[0], b[0], c[0], d[0]), _turned(e[0], f[0], g[0], h[0])
+        _place(codes, first, low[0], high[0])
+        _place(codes, first + 1, low[1], high[1])
+        _place(codes, first + 2, low[2], high[2])
+        _place(codes, first + 3, low[3], high[3])
+        low, high = _turned(a[1], b[1], c[1], d[1]), _turned(e[1], f[1], g[1], h[1])
+        _place(codes, first + 4, low[0], high[0])
+        _place(codes, first + 5, low[1], high[1])
+        _place(codes, first + 6, low[2], high[2])
+        _place(codes, first + 7, low[3], high[3])
+        cuda.syncthreads()
+        column, group = cuda.threadIdx.x >> 4, cuda.threadIdx.x & 15
+        for i in range(8):
+            found = codes[(column + 16 * i) * _ACROSS + (group ^ (column + 16 * i) >> 3)]
+            words = (np.uint32(found & np.uint64(0xFFFFFFFF)), np.uint32(found >> np.uint64(32)))
+            store2(out, at + (column + 16 * i) * tr + group * 8, words)
+        cuda.syncthreads()
 
     def cast(
         x: Any, q: Any, turned: Any, scale_in: Any, scales: Any, turned_scales: Any, partials: Any, count: Any,
         rows: Any, columns: Any, last: Any, xr: Any, xc: Any, qr: Any, qc: Any, tr: Any, tc: Any, sr: Any, sc: Any,
         ur: Any, uc: Any,
     ) -> None:  # fmt: skip
-        codes = cuda.shared.array(held, types.uint8)
+        codes = cuda.shared.array(held, types.uint64)
         thread = cuda.threadIdx.x
-        across = (columns + TILE - 1) // TILE
-        tiles = across * ((rows + TILE - 1) // TILE)
         whole = rows - 1 if last < columns else rows
         fast = _aligned(x, xr, xc, itemsize, 16) and _aligned(q, qr, qc, 1, 8)
-        scale = _ONE
-        if computes:
-            scale = fresh_scale(_reduced(partials, count), limit, _ONE)
-        elif not (by_row or by_tile):
+        if transposed:
+            fast = fast and _aligned(turned, tr, tc, 1, 8)
+        scale, waits = _ONE, computes
+        if whole_scale and not computes:
             scale = scale_in[0]
-        if shares and cuda.blockIdx.x == 0 and thread == 0:
-            scales[0] = scale
+        a, b, c, d, e, f, g, h = nothing, nothing, nothing, nothing, nothing, nothing, nothing, nothing
         found = np.int32(0)
-        for tile in range(cuda.blockIdx.x, tiles, cuda.gridDim.x):
-            top, left = tile // across * TILE, tile % across * TILE
-            row, column = top + thread // _ACROSS, left + thread % _ACROSS * 8
-            if fast and top + TILE <= whole and left + TILE <= columns:
-                at = row * xr + column
-                a, b = eight(x, at), eight(x, at + 16 * xr)
-                c, d = eight(x, at + 32 * xr), eight(x, at + 48 * xr)
-                e, f = eight(x, at + 64 * xr), eight(x, at + 80 * xr)
-                g, h = eight(x, at + 96 * xr), eight(x, at + 112 * xr)
-                if by_tile or records:
-                    low = max(max(_largest(a), _largest(b)), max(_largest(c), _largest(d)))
-                    high = max(max(_largest(e), _largest(f)), max(_largest(g), _largest(h)))
-                    found = max(found, max(low, high))
-                if by_tile:
-                    scale = fresh_scale(block_max(found), limit, _ONE)
-                finish(a, q, scale, scales, codes, row, column, top, qr, sr, sc)
-                finish(b, q, scale, scales, codes, row + 16, column, top, qr, sr, sc)
-                finish(c, q, scale, scales, codes, row + 32, column, top, qr, sr, sc)
-                finish(d, q, scale, scales, codes, row + 48, column, top, qr, sr, sc)
-                finish(e, q, scale, scales, codes, row + 64, column, top, qr, sr, sc)
-                finish(f, q, scale, scales, codes, row + 80, column, top, qr, sr, sc)
-                finish(g, q, scale, scales, codes, row + 96, column, top, qr, sr, sc)
-                finish(h, q, scale, scales, codes, row + 112, column, top, qr, sr, sc)
-            else:
-                if by_tile:
-                    for r in range(row, min(top + TILE, rows), 16):
-                        for c in range(column, min(column + 8, columns)):
-                            found = max(found, _size_of(one(x[r * xr + c * xc])))
-                    scale = fresh_scale(block_max(found), limit, _ONE)
-                for i in range(8):  # every thread of a block has as many rounds as the others, for `group_max`
-                    r = row + 16 * i
-                    end = min(column + 8, last if r == rows - 1 else columns) if r < rows else 0
+        left = cuda.blockIdx.x * TILE
+        while left < columns:
+            top = cuda.blockIdx.y * TILE
+            while top < rows:
+                row, column = top + (thread >> 4) * 8, left + (thread & 15) * 8
+                inside = fast and top + TILE <= whole and left + TILE <= columns
+                if inside:
+                    at = row * xr + column
+                    a, b, c, d = words(x, at), words(x, at + xr), words(x, at + 2 * xr), words(x, at + 3 * xr)
+                    at += 4 * xr
+                    e, f, g, h = words(x, at), words(x, at + xr), words(x, at + 2 * xr), words(x, at + 3 * xr)
+                if waits:  # for the partial results, while elements are on their way
+                    scale, waits = fresh_scale(_reduced(partials, count), limit, _ONE), False
+                if inside:
+                    if by_tile or records:
+                        most = all_(
+                            largest(a), largest(b), largest(c), largest(d),
+                            largest(e), largest(f), largest(g), largest(h),
+                        )  # fmt: skip
+                        found = max(found, size(most))
+                    if by_tile:
+                        scale = fresh_scale(block_max(found), limit, _ONE)
+                    at = row * qr + column
                     if by_row:
-                        found = np.int32(0)
-                        for c in range(column, end):
-                            found = max(found, _size_of(one(x[r * xr + c * xc])))
-                        scale = fresh_scale(group_max(found, _ACROSS), limit, _ONE)
-                        if thread % _ACROSS == 0 and r < rows:
-                            scales[r * sr + left // TILE * sc] = scale
-                    for c in range(column, end):
-                        value = one(x[r * xr + c * xc])
-                        if records:
-                            found = max(found, _size_of(value))
-                        code = encode(value * (_ONE / scale))
-                        q[r * qr + c * qc] = code
+                        most = row_sizes(
+                            largest(a), largest(b), largest(c), largest(d),
+                            largest(e), largest(f), largest(g), largest(h),
+                        )  # fmt: skip
+                        scale = fresh_scale(most, limit, _ONE)
+                        if thread & 1 == 0:
+                            scales[(row + (thread & 15) // 2) * sr + (left >> 7) * sc] = scale
+                        factor, lane = _ONE / scale, thread & 16
+                        put(q, at, a, from_lane(factor, lane))
+                        put(q, at + qr, b, from_lane(factor, lane + 2))
+                        put(q, at + 2 * qr, c, from_lane(factor, lane + 4))
+                        put(q, at + 3 * qr, d, from_lane(factor, lane + 6))
+                        at += 4 * qr
+                        put(q, at, e, from_lane(factor, lane + 8))
+                        put(q, at + qr, f, from_lane(factor, lane + 10))
+                        put(q, at + 2 * qr, g, from_lane(factor, lane + 12))
+                        put(q, at + 3 * qr, h, from_lane(factor, lane + 14))
+                    else:
+                        factor = _ONE / scale
+                        i, j = put(q, at, a, factor), put(q, at + qr, b, factor)
+                        k, m = put(q, at + 2 * qr, c, factor), put(q, at + 3 * qr, d, factor)
+                        at += 4 * qr
+                        n, o = put(q, at, e, factor), put(q, at + qr, f, factor)
+                        r, s = put(q, at + 2 * qr, g, factor), put(q, at + 3 * qr, h, factor)
                         if transposed:
-                            codes[(r - top) * _PITCH + c - left] = code
-            if by_tile:
-                if thread == 0:
-                    scales[top // TILE * sr + left // TILE * sc] = scale
-                    if transposed:
-                        turned_scales[left // TILE * ur + top // TILE * uc] = scale
-                found = np.int32(0)
-            if transposed:
-                cuda.syncthreads()
-                _turn(codes, turned, top, left, rows, columns, tr, tc)
-                cuda.syncthreads()
+                            turn(codes, turned, i, j, k, m, n, o, r, s, left * tr + top, tr)
+                else:
+                    if by_tile:
+                        for line in range(row, min(row + 8, rows)):
+                            for place in range(column, min(column + 8, columns)):
+                                found = max(found, _size_of(one(x[line * xr + place * xc])))
+                        scale = fresh_scale(block_max(found), limit, _ONE)
+                    for i in range(8):  # every thread of a block has as many rounds as the others, for `group_max`
+                        line = row + i
+                        end = min(column + 8, last if line == rows - 1 else columns) if line < rows else 0
+                        if by_row:
+                            found = np.int32(0)
+                            for place in range(column, end):
+                                found = max(found, _size_of(one(x[line * xr + place * xc])))
+                            scale = fresh_scale(group_max(found, _ACROSS), limit, _ONE)
+                            if thread & 15 == 0 and line < rows:
+                                scales[line * sr + (left >> 7) * sc] = scale
+                        for place in range(column, end):
+                            value = one(x[line * xr + place * xc])
+                            if records:
+                                found = max(found, _size_of(value))
+                            code = encode(value * (_ONE / scale))
+                            q[line * qr + place * qc] = code
+                            if transposed:
+                                turned[place * tr + line * tc] = code
+                if by_tile:
+                    if thread == 0:
+                        scales[(top >> 7) * sr + (left >> 7) * sc] = scale
+                        if transposed:
+                            turned_scales[(left >> 7) * ur + (top >> 7) * uc] = scale
+                    found = np.int32(0)
+                top += cuda.gridDim.y * TILE
+            left += cuda.gridDim.x * TILE
+        if shares and cuda.blockIdx.x == 0 and cuda.blockIdx.y == 0 and thread == 0:
+            scales[0] = scale
         if records:
             found = block_max(found)
             if thread == 0:
-                partials[cuda.blockIdx.x] = found
+                partials[cuda.blockIdx.y * cuda.gridDim.x + cuda.blockIdx.x] = found
 
     pointers = (f"*{STORAGE[source]}", "*uint8", "*uint8", "*float32", "*float32", "*float32", "*int32")
     return cast, (*pointers, *("int64",) * 14)
 
 
-def rows(source: str, dtype: str, *, saturate: bool, hardware: bool) -> Kernel:
-    """Return the kernel that scales and casts each row by itself: a block has a row, and reads it twice."""
-    one, eight = READERS[source]
+def rows(source: str, dtype: str, *, saturate: bool, hardware: bool, pairs: bool) -> Kernel:
+    """Return the kernel that scales and casts each row by itself.
+
+    A block has a row.  Up to 32 elements for each of its threads stay in registers; longer rows are read twice.
+    """
+    one, _ = READERS[source]
+    words, numbers = WORDS[source]
     itemsize = 4 if source == "float32" else 2
     encode, pack = encoder(dtype, saturate), _packer(dtype, saturate, hardware)
     limit = np.float32(FORMATS[dtype].limit)
+    largest, joined, size = _meter(source, _pairs(source, pairs))
+    nothing = (_NONE,) * (itemsize * 2)
+
+    @_jit
+    def put(q: Any, at: Any, w: Any, factor: Any) -> None:
+        store2(q, at, pack(numbers(w), factor))
 
     def rows(
         x: Any, q: Any, scales: Any, number: Any, columns: Any, xr: Any, xc: Any, qr: Any, qc: Any, sr: Any
     ) -> None:
-        first = cuda.threadIdx.x * 8
-        step = cuda.blockDim.x * 8
+        first = np.int64(cuda.threadIdx.x * 8)
+        step = np.int64(cuda.blockDim.x * 8)
         fast = _aligned(x, xr, xc, itemsize, 16) and _aligned(q, qr, qc, 1, 8)
-        even = columns // 8 * 8 if fast else 0
-        for row in range(cuda.blockIdx.x, number, cuda.gridDim.x):
+        even = columns & -8 if fast else 0
+        held = fast and columns <= 4 * step
+        row = np.int64(cuda.blockIdx.x)
+        while row < number:
             found = np.int32(0)
-            for c in range(first, even, step):
-                found = max(found, _largest(eight(x, row * xr + c)))
-            for c in range(even + cuda.threadIdx.x, columns, cuda.blockDim.x):
-                found = max(found, _size_of(one(x[row * xr + c * xc])))
+            a, b, c, d = nothing, nothing, nothing, nothing
+            at = row * xr + first
+            if held:
+                if first < even:
+                    a = words(x, at)
+                if first + step < even:
+                    b = words(x, at + step)
+                if first + 2 * step < even:
+                    c = words(x, at + 2 * step)
+                if first + 3 * step < even:
+                    d = words(x, at + 3 * step)
+                found = size(joined(joined(largest(a), largest(b)), joined(largest(c), largest(d))))
+            else:
+                i = first
+                while i < even:
+                    found = max(found, size(largest(words(x, row * xr + i))))
+                    i += step
+            i = even + cuda.threadIdx.x
+            while i < columns:
+                found = max(found, _size_of(one(x[row * xr + i * xc])))
+                i += cuda.blockDim.x
             scale = fresh_scale(block_max(found), limit, _ONE)
+            factor = _ONE / scale
             if cuda.threadIdx.x == 0:
                 scales[row * sr] = scale
-            for c in range(first, even, step):
-                store2(q, row * qr + c, pack(eight(x, row * xr + c), _ONE / scale))
-            for c in range(even + cuda.threadIdx.x, columns, cuda.blockDim.x):
-                q[row * qr + c * qc] = encode(one(x[row * xr + c * xc]) * (_ONE / scale))
+            at = row * qr + first
+            if held:
+                if first < even:
+                    put(q, at, a, factor)
+                if first + step < even:
+                    put(q, at + step, b, factor)
+                if first + 2 * step < even:
+                    put(q, at + 2 * step, c, factor)
+                if first + 3 * step < even:
+                    put(q, at + 3 * step, d, factor)
+            else:
+                i = first
+                while i < even:
+                    put(q, row * qr + i, words(x, row * xr + i), factor)
+                    i += step
+            i = even + cuda.threadIdx.x
+            while i < columns:
+                q[row * qr + i * qc] = encode(one(x[row * xr + i * xc]) * factor)
+                i += cuda.blockDim.x
+            row += cuda.gridDim.x
 
     return rows, (f"*{STORAGE[source]}", "*uint8", "*float32", *("int64",) * 7)
 
@@ -325,21 +533,34 @@ def update(dtype: str, *, latest: bool) -> Kernel:
     """Return the kernel that records an amax, and makes the next scale of the history; one block."""
     limit = np.float32(FORMATS[dtype].limit)
 
+    @_jit
+    def past(history: Any, i: Any, at: Any, length: Any) -> Any:
+        """Return the size of an amax of the history that counts, else 0."""
+        size = _size_of(history[i]) if i < length else np.int32(0)
+        return size if i != at and known(size) else np.int32(0)
+
     def update(partials: Any, count: Any, history: Any, length: Any, position: Any, scale: Any, margin: Any) -> None:
         thread = cuda.threadIdx.x
-        now = _reduced(partials, count)
-        at = position[0] % length
-        cuda.syncthreads()  # everybody has read the position
-        found = now if known(now) else np.int32(0)
+        at = np.int64(position[0])
+        if at < 0 or at >= length:
+            at = at % length
+        found = np.int32(0)
         if not latest:
-            for i in range(thread, length, cuda.blockDim.x):
-                size = _size_of(history[i])
-                if i != at and known(size):
-                    found = max(found, size)
+            i = np.int64(thread)
+            while i < length:  # four loads at once
+                a = past(history, i, at, length)
+                b = past(history, i + 256, at, length)
+                c = past(history, i + 512, at, length)
+                d = past(history, i + 768, at, length)
+                found = max(found, max(max(a, b), max(c, d)))
+                i += 1024
             found = block_max(found)
+        now = _reduced(partials, count)  # and everybody has read the position
+        if known(now):
+            found = max(found, now)
         if thread == 0:
             history[at] = float_of(now)
-            position[0] = (at + 1) % length
+            position[0] = at + 1 if at + 1 < length else 0
             if known(found):
                 scale[0] = fresh_scale(found, limit, power_of_two(margin))
 
@@ -354,7 +575,7 @@ def _unpacker(dtype: str, hardware: bool) -> Any:
     if hardware:
         halves = halves_of_e4m3 if dtype == "float8_e4m3fn" else halves_of_e5m2
 
-        @cuda.jit(device=True, forceinline=True)  # type: ignore[untyped-decorator]
+        @_jit
         def convert(w: Any) -> Any:
             a, b, c, d = halves(w[0]), halves(w[0] >> 16), halves(w[1]), halves(w[1] >> 16)
             return (
@@ -376,12 +597,12 @@ def _unpacker(dtype: str, hardware: bool) -> Any:
 
 
 def dequantize(dtype: str, target: str, *, hardware: bool) -> Kernel:
-    """Return the kernel that multiplies codes by their scales; a scale has `per_row` rows and `per_column` columns."""
+    """Return the kernel that multiplies codes by their scales, of 2**per_row rows and 2**per_column columns each."""
     decode, unpack = decoder(dtype), _unpacker(dtype, hardware)
     bits, wide = WRITERS[target]
     itemsize = 4 if target == "float32" else 2
 
-    @cuda.jit(device=True, forceinline=True)  # type: ignore[untyped-decorator]
+    @_jit
     def store(out: Any, at: Any, v: Any, s: Any) -> None:
         wide(out, at, (v[0] * s, v[1] * s, v[2] * s, v[3] * s, v[4] * s, v[5] * s, v[6] * s, v[7] * s))
 
@@ -390,33 +611,39 @@ def dequantize(dtype: str, target: str, *, hardware: bool) -> Kernel:
         per_row: Any, per_column: Any, xr: Any, xc: Any,
     ) -> None:  # fmt: skip
         thread = cuda.threadIdx.x
-        across = (columns + TILE - 1) // TILE
-        tiles = across * ((rows + TILE - 1) // TILE)
         whole = rows - 1 if last < columns else rows
         fast = _aligned(q, qr, qc, 1, 8) and _aligned(out, xr, xc, itemsize, 16)
-        for tile in range(cuda.blockIdx.x, tiles, cuda.gridDim.x):
-            top, left = tile // across * TILE, tile % across * TILE
-            row, column = top + thread // _ACROSS, left + thread % _ACROSS * 8
-            scale = column // per_column * sc
-            if fast and top + TILE <= whole and left + TILE <= columns:
-                at = row * qr + column
-                a, b = load2(q, at), load2(q, at + 16 * qr)
-                c, d = load2(q, at + 32 * qr), load2(q, at + 48 * qr)
-                e, f = load2(q, at + 64 * qr), load2(q, at + 80 * qr)
-                g, h = load2(q, at + 96 * qr), load2(q, at + 112 * qr)
-                at = row * xr + column
-                store(out, at, unpack(a), scales[row // per_row * sr + scale])
-                store(out, at + 16 * xr, unpack(b), scales[(row + 16) // per_row * sr + scale])
-                store(out, at + 32 * xr, unpack(c), scales[(row + 32) // per_row * sr + scale])
-                store(out, at + 48 * xr, unpack(d), scales[(row + 48) // per_row * sr + scale])
-                store(out, at + 64 * xr, unpack(e), scales[(row + 64) // per_row * sr + scale])
-                store(out, at + 80 * xr, unpack(f), scales[(row + 80) // per_row * sr + scale])
-                store(out, at + 96 * xr, unpack(g), scales[(row + 96) // per_row * sr + scale])
-                store(out, at + 112 * xr, unpack(h), scales[(row + 112) // per_row * sr + scale])
-            else:
-                for r in range(row, min(top + TILE, rows), 16):
-                    factor = scales[r // per_row * sr + scale]
-                    for c in range(column, min(column + 8, last if r == rows - 1 else columns)):
-                        out[r * xr + c * xc] = bits(decode(q[r * qr + c * qc]) * factor)
+        left = cuda.blockIdx.x * TILE
+        while left < columns:
+            top = cuda.blockIdx.y * TILE
+            while top < rows:
+                row, column = top + (thread >> 4) * 8, left + (thread & 15) * 8
+                scale = (column >> per_column) * sc
+                if fast and top + TILE <= whole and left + TILE <= columns:
+                    at = row * qr + column
+                    a, b, c, d = load2(q, at), load2(q, at + qr), load2(q, at + 2 * qr), load2(q, at + 3 * qr)
+                    at += 4 * qr
+                    e, f, g, h = load2(q, at), load2(q, at + qr), load2(q, at + 2 * qr), load2(q, at + 3 * qr)
+                    s, t = scales[(row >> per_row) * sr + scale], scales[(row + 1 >> per_row) * sr + scale]
+                    u, v = scales[(row + 2 >> per_row) * sr + scale], scales[(row + 3 >> per_row) * sr + scale]
+                    i, j = scales[(row + 4 >> per_row) * sr + scale], scales[(row + 5 >> per_row) * sr + scale]
+                    k, m = scales[(row + 6 >> per_row) * sr + scale], scales[(row + 7 >> per_row) * sr + scale]
+                    at = row * xr + column
+                    store(out, at, unpack(a), s)
+                    store(out, at + xr, unpack(b), t)
+                    store(out, at + 2 * xr, unpack(c), u)
+                    store(out, at + 3 * xr, unpack(d), v)
+                    at += 4 * xr
+                    store(out, at, unpack(e), i)
+                    store(out, at + xr, unpack(f), j)
+                    store(out, at + 2 * xr, unpack(g), k)
+                    store(out, at + 3 * xr, unpack(h), m)
+                else:
+                    for r in range(row, min(row + 8, rows)):
+                        factor = scales[(r >> per_row) * sr + scale]
+                        for c in range(column, min(column + 8, last if r == rows - 1 else columns)):
+                            out[r * xr + c * xc] = bits(decode(q[r * qr + c * qc]) * factor)
+                top += cuda.gridDim.y * TILE
+            left += cuda.gridDim.x * TILE
 
     return dequantize, ("*uint8", "*float32", f"*{STORAGE[target]}", *("int64",) * 11)

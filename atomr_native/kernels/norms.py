@@ -1,7 +1,7 @@
-"""RMS norm and layer norm, forward and backward, on CUDA: see docs/fused.md for the formulas.
+"""RMS norm and layer norm on CUDA: see docs/fused.md for the formulas.
 
-A block has a row; what it reads again of that row it finds in the cache.  Gradients of weight and bias are sums over
-rows in two stages, without atomics: partial sums of some rows each, then those in their order.
+A block has a row, of which each thread keeps some groups of eight elements; rows that are too long for that are read
+again, from the cache.
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from .._numba import cuda
 from ._elements import aligned, element, mapped
 from ._sums import block_sums
 
-__all__ = ["norm", "norm_backward", "weight_finish", "weight_partial"]
+__all__ = ["centred", "norm", "total_of"]
 
 Kernel = tuple[Any, tuple[str, ...]]
 _NUMBER = ("int64",)
@@ -24,18 +26,19 @@ def _jit(function: Any) -> Any:
 
 
 @_jit
-def _total(v: Any) -> Any:
+def total_of(v: Any) -> Any:
+    """Return the sum of a group."""
     return ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7]))
 
 
-def _centred(real: Any) -> Any:
+def centred(real: Any) -> Any:
     """Return a device function to a group's deviations from a mean; what is beyond the end stays 0."""
     zero = real(0)
 
     @_jit
     def centred(v: Any, mean: Any, left: Any) -> Any:
         return (
-            v[0] - mean,
+            v[0] - mean if left > 0 else zero,
             v[1] - mean if left > 1 else zero,
             v[2] - mean if left > 2 else zero,
             v[3] - mean if left > 3 else zero,
@@ -48,11 +51,15 @@ def _centred(real: Any) -> Any:
     return centred
 
 
-def norm(dtype: str, weights: str, *, layer: bool, residual: bool, biased: bool) -> Kernel:
-    """Return the kernel of a norm; with `residual`, of the norm of the sum, which is written too."""
-    pointer, itemsize, real, get, put, rounded = element(dtype)
-    weight_pointer, weight_size, _, weight_get, _, _ = element(weights)
-    sums, centre, zero, one = block_sums(real), _centred(real), real(0), real(1)
+def norm(dtype: str, weights: str, *, layer: bool, residual: bool, biased: bool, held: bool) -> Kernel:
+    """Return the kernel of a norm; with `residual`, of the norm of the sum, which is written too.
+
+    With `held`, a block keeps its row: it has not more than four groups for each thread.
+    """
+    pointer, itemsize, real, get, put, rounded, load, _ = element(dtype)
+    weight_pointer, weight_size, _, weight_get, _, _, weight_load, _ = element(weights)
+    sums, centre, zero, one = block_sums(real), centred(real), real(0), real(1)
+    nothing = (zero,) * 8
 
     @_jit
     def added(a: Any, b: Any) -> Any:
@@ -68,211 +75,124 @@ def norm(dtype: str, weights: str, *, layer: bool, residual: bool, biased: bool)
 
     add, multiply, multiply_add = mapped(added, 2), mapped(product, 2), mapped(fused, 3)
 
+    @_jit
+    def loaded(x: Any, at: Any, there: Any) -> Any:
+        return load(x, at) if there else nothing
+
+    @_jit
+    def scaled(v: Any, scale: Any, weight: Any, bias: Any, column: Any, left: Any, quick: Any, fast: Any) -> Any:
+        """Return a group of the result, of deviations from the mean."""
+        v = (
+            v[0] * scale, v[1] * scale, v[2] * scale, v[3] * scale,
+            v[4] * scale, v[5] * scale, v[6] * scale, v[7] * scale,
+        )  # fmt: skip
+        w = weight_load(weight, column) if quick else weight_get(weight, column, left, fast)
+        if biased:
+            b = weight_load(bias, column) if quick else weight_get(bias, column, left, fast)
+            return multiply_add(v, w, b)
+        return multiply(v, w)
+
+    @_jit
+    def squares(v: Any) -> Any:
+        return total_of(multiply(v, v))
+
     def norm(
         x: Any, r: Any, weight: Any, bias: Any, out: Any, total: Any, eps: Any, rows: Any, columns: Any,
         xs: Any, rs: Any, os: Any, ts: Any,
     ) -> None:  # fmt: skip
-        first, stride = cuda.threadIdx.x * 8, cuda.blockDim.x * 8
+        first, stride = np.int64(cuda.threadIdx.x) * 8, np.int64(cuda.blockDim.x) * 8
         fast = aligned(x, 0, xs, itemsize) and aligned(out, 0, os, itemsize)
         fast = fast and aligned(r, 0, rs, itemsize) and aligned(total, 0, ts, itemsize)
         weight_fast = aligned(weight, 0, 0, weight_size) and aligned(bias, 0, 0, weight_size)
+        quick = fast and weight_fast and columns & 7 == 0
         count, least = real(columns), real(eps)
-        for row in range(cuda.blockIdx.x, rows, cuda.gridDim.x):
+        i, j, k = first + stride, first + 2 * stride, first + 3 * stride
+        row = np.int64(cuda.blockIdx.x)
+        while row < rows:
             first_sum, second_sum = zero, zero
-            for column in range(first, columns, stride):
-                left = columns - column
-                v = get(x, row * xs + column, left, fast)
-                if residual:
-                    v = add(v, get(r, row * rs + column, left, fast))
-                    put(total, row * ts + column, v, left, fast)
-                if layer:
-                    first_sum += _total(v)
+            a, b, c, d = nothing, nothing, nothing, nothing
+            if held:
+                at = row * xs
+                if quick:
+                    a, b = loaded(x, at + first, first < columns), loaded(x, at + i, i < columns)
+                    c, d = loaded(x, at + j, j < columns), loaded(x, at + k, k < columns)
                 else:
-                    second_sum += _total(multiply(v, v))
+                    a, b = get(x, at + first, columns - first, fast), get(x, at + i, columns - i, fast)
+                    c, d = get(x, at + j, columns - j, fast), get(x, at + k, columns - k, fast)
+                if residual:
+                    at = row * rs
+                    if quick:
+                        e, f = loaded(r, at + first, first < columns), loaded(r, at + i, i < columns)
+                        g, h = loaded(r, at + j, j < columns), loaded(r, at + k, k < columns)
+                    else:
+                        e, f = get(r, at + first, columns - first, fast), get(r, at + i, columns - i, fast)
+                        g, h = get(r, at + j, columns - j, fast), get(r, at + k, columns - k, fast)
+                    a, b, c, d = add(a, e), add(b, f), add(c, g), add(d, h)
+                    at = row * ts
+                    put(total, at + first, a, columns - first, fast)
+                    put(total, at + i, b, columns - i, fast)
+                    put(total, at + j, c, columns - j, fast)
+                    put(total, at + k, d, columns - k, fast)
+                if layer:
+                    first_sum = (total_of(a) + total_of(b)) + (total_of(c) + total_of(d))
+                else:
+                    second_sum = (squares(a) + squares(b)) + (squares(c) + squares(d))
+            else:
+                column = first
+                while column < columns:
+                    left = columns - column
+                    a = get(x, row * xs + column, left, fast)
+                    if residual:
+                        a = add(a, get(r, row * rs + column, left, fast))
+                        put(total, row * ts + column, a, left, fast)
+                    if layer:
+                        first_sum += total_of(a)
+                    else:
+                        second_sum += squares(a)
+                    column += stride
             mean, second = sums(first_sum, second_sum)
             mean = mean / count
             if layer:
                 spread = zero
-                for column in range(first, columns, stride):
-                    left = columns - column
-                    v = get(total, row * ts + column, left, fast) if residual else get(x, row * xs + column, left, fast)
-                    v = centre(v, mean, left)
-                    spread += _total(multiply(v, v))
+                if held:
+                    a, b = centre(a, mean, columns - first), centre(b, mean, columns - i)
+                    c, d = centre(c, mean, columns - j), centre(d, mean, columns - k)
+                    spread = (squares(a) + squares(b)) + (squares(c) + squares(d))
+                else:
+                    column = first
+                    while column < columns:
+                        left = columns - column
+                        at = row * ts if residual else row * xs
+                        a = get(total if residual else x, at + column, left, fast)
+                        spread += squares(centre(a, mean, left))
+                        column += stride
                 second, _ = sums(spread, zero)
             scale = one / real(math.sqrt(second / count + least))
-            for column in range(first, columns, stride):
-                left = columns - column
-                v = get(total, row * ts + column, left, fast) if residual else get(x, row * xs + column, left, fast)
-                if layer:
-                    v = centre(v, mean, left)
-                v = (
-                    v[0] * scale, v[1] * scale, v[2] * scale, v[3] * scale,
-                    v[4] * scale, v[5] * scale, v[6] * scale, v[7] * scale,
-                )  # fmt: skip
-                w = weight_get(weight, column, left, weight_fast)
-                v = multiply_add(v, w, weight_get(bias, column, left, weight_fast)) if biased else multiply(v, w)
-                put(out, row * os + column, v, left, fast)
+            at = row * os
+            if held:
+                if first < columns:
+                    a = scaled(a, scale, weight, bias, first, columns - first, quick, weight_fast)
+                    put(out, at + first, a, columns - first, fast)
+                if i < columns:
+                    b = scaled(b, scale, weight, bias, i, columns - i, quick, weight_fast)
+                    put(out, at + i, b, columns - i, fast)
+                if j < columns:
+                    c = scaled(c, scale, weight, bias, j, columns - j, quick, weight_fast)
+                    put(out, at + j, c, columns - j, fast)
+                if k < columns:
+                    d = scaled(d, scale, weight, bias, k, columns - k, quick, weight_fast)
+                    put(out, at + k, d, columns - k, fast)
+            else:
+                column = first
+                while column < columns:
+                    left = columns - column
+                    at = row * ts if residual else row * xs
+                    a = get(total if residual else x, at + column, left, fast)
+                    if layer:
+                        a = centre(a, mean, left)
+                    a = scaled(a, scale, weight, bias, column, left, quick, weight_fast)
+                    put(out, row * os + column, a, left, fast)
+                    column += stride
+            row += cuda.gridDim.x
 
     return norm, (pointer, pointer, weight_pointer, weight_pointer, pointer, pointer, "float64", *_NUMBER * 6)
-
-
-def norm_backward(dtype: str, weights: str, *, layer: bool, residual: bool) -> Kernel:
-    """Return the kernel of the gradient by x; with `residual`, plus the gradient `r` that comes by the sum itself.
-
-    It also writes the mean and the reciprocal deviation of each row, for the gradients of weight and bias.
-    """
-    pointer, itemsize, real, get, put, _ = element(dtype)
-    weight_pointer, weight_size, _, weight_get, _, _ = element(weights)
-    statistic = "*float64" if dtype == "float64" else "*float32"
-    sums, centre, zero, one = block_sums(real), _centred(real), real(0), real(1)
-
-    @_jit
-    def product(a: Any, b: Any) -> Any:
-        return a * b
-
-    @_jit
-    def plus(a: Any, b: Any) -> Any:
-        return a + b
-
-    multiply, add = mapped(product, 2), mapped(plus, 2)
-
-    def norm_backward(
-        dy: Any, x: Any, weight: Any, r: Any, dx: Any, statistics: Any, eps: Any, rows: Any, columns: Any,
-        ds: Any, xs: Any, rs: Any, dxs: Any,
-    ) -> None:  # fmt: skip
-        first, stride = cuda.threadIdx.x * 8, cuda.blockDim.x * 8
-        fast = aligned(dy, 0, ds, itemsize) and aligned(x, 0, xs, itemsize)
-        fast = fast and aligned(r, 0, rs, itemsize) and aligned(dx, 0, dxs, itemsize)
-        weight_fast = aligned(weight, 0, 0, weight_size)
-        count, least = real(columns), real(eps)
-        for row in range(cuda.blockIdx.x, rows, cuda.gridDim.x):
-            mean = zero
-            if layer:
-                for column in range(first, columns, stride):
-                    mean += _total(get(x, row * xs + column, columns - column, fast))
-                mean, _ = sums(mean, zero)
-                mean = mean / count
-            spread, along, across = zero, zero, zero
-            for column in range(first, columns, stride):
-                left = columns - column
-                v = get(x, row * xs + column, left, fast)
-                if layer:
-                    v = centre(v, mean, left)
-                d = multiply(get(dy, row * ds + column, left, fast), weight_get(weight, column, left, weight_fast))
-                spread += _total(multiply(v, v))
-                along += _total(multiply(d, v))
-                if layer:
-                    across += _total(d)
-            spread, along = sums(spread, along)
-            if layer:
-                across, _ = sums(across, zero)
-            scale = one / real(math.sqrt(spread / count + least))
-            along = along / count * scale * scale
-            across = across / count
-            if cuda.threadIdx.x == 0:
-                statistics[2 * row] = mean
-                statistics[2 * row + 1] = scale
-
-            for column in range(first, columns, stride):
-                left = columns - column
-                v = get(x, row * xs + column, left, fast)
-                d = multiply(get(dy, row * ds + column, left, fast), weight_get(weight, column, left, weight_fast))
-                v = (
-                    (d[0] - across - (v[0] - mean) * along) * scale, (d[1] - across - (v[1] - mean) * along) * scale,
-                    (d[2] - across - (v[2] - mean) * along) * scale, (d[3] - across - (v[3] - mean) * along) * scale,
-                    (d[4] - across - (v[4] - mean) * along) * scale, (d[5] - across - (v[5] - mean) * along) * scale,
-                    (d[6] - across - (v[6] - mean) * along) * scale, (d[7] - across - (v[7] - mean) * along) * scale,
-                )  # fmt: skip
-                if residual:
-                    v = add(v, get(r, row * rs + column, left, fast))
-                put(dx, row * dxs + column, v, left, fast)
-
-    types = (pointer, pointer, weight_pointer, pointer, pointer, statistic, "float64", *_NUMBER * 6)
-    return norm_backward, types
-
-
-def weight_partial(dtype: str, *, biased: bool) -> Kernel:
-    """Return the kernel of partial sums: each warp of a block has 256 columns and every so many rows."""
-    pointer, itemsize, real, get, _, _ = element(dtype)
-    statistic = "*float64" if dtype == "float64" else "*float32"
-    zero = real(0)
-
-    @_jit
-    def normed(d: Any, v: Any, mean: Any, scale: Any) -> Any:
-        return d * ((v - mean) * scale)
-
-    @_jit
-    def plus(a: Any, b: Any) -> Any:
-        return a + b
-
-    add = mapped(plus, 2)
-
-    @_jit
-    def keep(out: Any, at: Any, v: Any, left: Any) -> None:
-        if left >= 8:
-            out[at], out[at + 1], out[at + 2], out[at + 3] = v[0], v[1], v[2], v[3]
-            out[at + 4], out[at + 5], out[at + 6], out[at + 7] = v[4], v[5], v[6], v[7]
-        else:
-            out[at] = v[0]
-            if left > 1:
-                out[at + 1] = v[1]
-            if left > 2:
-                out[at + 2] = v[2]
-            if left > 3:
-                out[at + 3] = v[3]
-            if left > 4:
-                out[at + 4] = v[4]
-            if left > 5:
-                out[at + 5] = v[5]
-            if left > 6:
-                out[at + 6] = v[6]
-
-    def weight_partial(
-        dy: Any, x: Any, statistics: Any, weight_parts: Any, bias_parts: Any, rows: Any, columns: Any, ds: Any, xs: Any
-    ) -> None:
-        column = (cuda.blockIdx.x * 32 + (cuda.threadIdx.x & 31)) * 8
-        left = columns - column
-        if left <= 0:
-            return
-        part = cuda.blockIdx.y * 8 + (cuda.threadIdx.x >> 5)
-        fast = aligned(dy, 0, ds, itemsize) and aligned(x, 0, xs, itemsize)
-        of_weight = (zero, zero, zero, zero, zero, zero, zero, zero)
-        of_bias = (zero, zero, zero, zero, zero, zero, zero, zero)
-        for row in range(part, rows, cuda.gridDim.y * 8):
-            mean, scale = statistics[2 * row], statistics[2 * row + 1]
-            d, v = get(dy, row * ds + column, left, fast), get(x, row * xs + column, left, fast)
-            v = (
-                normed(d[0], v[0], mean, scale), normed(d[1], v[1], mean, scale), normed(d[2], v[2], mean, scale),
-                normed(d[3], v[3], mean, scale), normed(d[4], v[4], mean, scale), normed(d[5], v[5], mean, scale),
-                normed(d[6], v[6], mean, scale), normed(d[7], v[7], mean, scale),
-            )  # fmt: skip
-            of_weight = add(of_weight, v)
-            if biased:
-                of_bias = add(of_bias, d)
-        keep(weight_parts, part * columns + column, of_weight, left)
-        if biased:
-            keep(bias_parts, part * columns + column, of_bias, left)
-
-    return weight_partial, (pointer, pointer, *(statistic,) * 3, *_NUMBER * 4)
-
-
-def weight_finish(dtype: str, weights: str, *, biased: bool) -> Kernel:
-    """Return the kernel that adds partial sums, one column a thread."""
-    real = element(dtype).real
-    weight_pointer, _, _, _, put, _ = element(weights)
-    statistic = "*float64" if dtype == "float64" else "*float32"
-    zero = real(0)
-
-    def weight_finish(weight_parts: Any, bias_parts: Any, dweight: Any, dbias: Any, parts: Any, columns: Any) -> None:
-        for column in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, columns,
-                            cuda.gridDim.x * cuda.blockDim.x):  # fmt: skip
-            a, b = zero, zero
-            for part in range(parts):
-                a += weight_parts[part * columns + column]
-                if biased:
-                    b += bias_parts[part * columns + column]
-            put(dweight, column, (a, a, a, a, a, a, a, a), 1, False)
-            if biased:
-                put(dbias, column, (b, b, b, b, b, b, b, b), 1, False)
-
-    return weight_finish, (statistic, statistic, weight_pointer, weight_pointer, *_NUMBER * 2)

@@ -35,9 +35,9 @@ _narrowed = mapped(_narrow, 1)
 
 def adamw(dtype: str, gradient: str, *, master: bool) -> Kernel:
     """Return the kernel of a step of AdamW; with `master`, of float32 weights that are then rounded to `dtype`."""
-    pointer, itemsize, _, get, put, _ = element(dtype)
-    gradient_pointer, gradient_size, _, gradient_get, _, _ = element(gradient)
-    _, _, _, state_get, state_put, _ = element("float32")
+    pointer, itemsize, _, get, put, *_ = element(dtype)
+    gradient_pointer, gradient_size, _, gradient_get, *_ = element(gradient)
+    _, _, _, state_get, state_put, *_ = element("float32")
 
     @_jit
     def moved(new: Any, old: Any, keep: Any, add: Any) -> Any:
@@ -74,8 +74,8 @@ def adamw(dtype: str, gradient: str, *, master: bool) -> Kernel:
         rate, correct, least, lost = shared[4], shared[5], shared[6], shared[7]
         fast = aligned(g, 0, 0, gradient_size) and aligned(param, 0, 0, itemsize) and aligned(m, 0, 0, 4)
         fast = fast and aligned(v, 0, 0, 4) and aligned(weights, 0, 0, 4)
-        first = (cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x) * 8
-        for at in range(first, count, cuda.gridDim.x * cuda.blockDim.x * 8):
+        at = (cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x) * 8
+        while at < count:
             left = count - at
             dp = _narrowed(gradient_get(g, at, left, fast))
             m8 = moved(dp, state_get(m, at, left, fast), keep1, add1)
@@ -96,6 +96,7 @@ def adamw(dtype: str, gradient: str, *, master: bool) -> Kernel:
             if master:
                 state_put(weights, at, p, left, fast)
             put(param, at, p, left, fast)
+            at += cuda.gridDim.x * cuda.blockDim.x * 8
 
     words = "*uint32"
     return adamw, (gradient_pointer, pointer, words, words, words, *("float64",) * 5, *_NUMBER * 2)
@@ -103,9 +104,9 @@ def adamw(dtype: str, gradient: str, *, master: bool) -> Kernel:
 
 def sgd(dtype: str, gradient: str, *, master: bool, nesterov: bool) -> Kernel:
     """Return the kernel of a step of SGD with momentum; `master` as for `adamw`."""
-    pointer, itemsize, _, get, put, _ = element(dtype)
-    gradient_pointer, gradient_size, _, gradient_get, _, _ = element(gradient)
-    _, _, _, state_get, state_put, _ = element("float32")
+    pointer, itemsize, _, get, put, *_ = element(dtype)
+    gradient_pointer, gradient_size, _, gradient_get, *_ = element(gradient)
+    _, _, _, state_get, state_put, *_ = element("float32")
 
     @_jit
     def moved(g: Any, m: Any, keep: Any) -> Any:
@@ -122,8 +123,8 @@ def sgd(dtype: str, gradient: str, *, master: bool, nesterov: bool) -> Kernel:
         rate, keep, lost = np.float32(lr), np.float32(momentum), np.float32(lr * decay)
         fast = aligned(g, 0, 0, gradient_size) and aligned(param, 0, 0, itemsize) and aligned(m, 0, 0, 4)
         fast = fast and aligned(weights, 0, 0, 4)
-        first = (cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x) * 8
-        for at in range(first, count, cuda.gridDim.x * cuda.blockDim.x * 8):
+        at = (cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x) * 8
+        while at < count:
             left = count - at
             dp = _narrowed(gradient_get(g, at, left, fast))
             d = moved(dp, state_get(m, at, left, fast), keep)
@@ -139,6 +140,7 @@ def sgd(dtype: str, gradient: str, *, master: bool, nesterov: bool) -> Kernel:
             if master:
                 state_put(weights, at, p, left, fast)
             put(param, at, p, left, fast)
+            at += cuda.gridDim.x * cuda.blockDim.x * 8
 
     words = "*uint32"
     return sgd, (gradient_pointer, pointer, words, words, *("float64",) * 3, *_NUMBER)

@@ -70,7 +70,13 @@ class ProcessWorker:
 
     @classmethod
     def spawn(
-        cls, device: str, environment: Mapping[str, str], *, module: str = WORKER_MODULE, warm: bool = False
+        cls,
+        device: str,
+        environment: Mapping[str, str],
+        *,
+        module: str = WORKER_MODULE,
+        warm: bool = False,
+        hot: str = "",
     ) -> ProcessWorker:
         """Start a worker and return at once.
 
@@ -82,6 +88,8 @@ class ProcessWorker:
             From `worker_environment`.
         warm
             Whether it shall load the libraries of the device before it is ready: for a standby, which has the time.
+        hot
+            UUID of the GPU that it shall open as well.
 
         Raises
         ------
@@ -103,6 +111,8 @@ class ProcessWorker:
             options = ["--control-fd", str(child.fileno()), "--parent-pidfd", str(self_fd)]
             if warm:
                 options += ["--warm", device]
+            if hot:
+                options += ["--hot", hot]
             command, prefixed = worker_command(environment, options, module=module)
             try:
                 process = subprocess.Popen(

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Mapping
+from typing import Literal
 
 from ..errors import ActorStopped, AtomrError
 from ._environment import WORKER_MODULE
@@ -20,7 +21,7 @@ class StandbyPool:
     """At most one worker process that waits for ``init``.
 
     A standby has imported what a worker needs, initialised the driver of its device and loaded the libraries, and then
-    sleeps in one system call; it costs memory and no time, and none of the device's memory.
+    sleeps in one system call; it costs memory and no time, and, unless it is a hot one, none of the device's memory.
 
     Parameters
     ----------
@@ -28,8 +29,9 @@ class StandbyPool:
         Name for the log.
     environment
         From `worker_environment`.
-    enabled
-        False: `refill` does nothing, and `take` always starts a worker.
+    kind
+        ``"hot"``: it has opened the GPU too, and a handle of cuBLASLt.  ``"off"``: `refill` does nothing, and `take`
+        always starts a worker.
     start_timeout
         Seconds until a worker must be ready.
     """
@@ -39,13 +41,13 @@ class StandbyPool:
         device: str,
         environment: Mapping[str, str],
         *,
-        enabled: bool = True,
+        kind: Literal["warm", "hot", "off"] = "warm",
         start_timeout: float = 30.0,
         module: str = WORKER_MODULE,
     ) -> None:
         self._device = device
         self._environment = dict(environment)
-        self._enabled = enabled
+        self._kind = kind
         self._start_timeout = start_timeout
         self._module = module
         self._lock = threading.Lock()
@@ -83,13 +85,19 @@ class StandbyPool:
             self._device, self._environment, timeout=self._start_timeout, module=self._module
         )  # fmt: skip
 
-    def refill(self) -> None:
-        """Start the next standby unless there is one.  Does not wait for it; a failure is logged."""
+    def refill(self, uuid: str | None = None) -> None:
+        """Start the next standby unless there is one.  Does not wait for it; a failure is logged.
+
+        `uuid` is that of the GPU, which a hot standby needs.
+        """
         with self._lock:
-            if self._closed or not self._enabled or self._worker is not None:
+            if self._closed or self._kind == "off" or self._worker is not None:
                 return
+            hot = (uuid or "") if self._kind == "hot" else ""
             try:
-                self._worker = ProcessWorker.spawn(self._device, self._environment, module=self._module, warm=True)
+                self._worker = ProcessWorker.spawn(
+                    self._device, self._environment, module=self._module, warm=True, hot=hot
+                )
             except AtomrError as error:
                 _log.warning("no standby for %s: %s", self._device, error)
 

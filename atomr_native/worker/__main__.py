@@ -39,6 +39,9 @@ def main(
     parser.add_argument("--control-fd", type=int, required=True, help="one end of an AF_UNIX stream socket pair")
     parser.add_argument("--parent-pidfd", type=int, default=-1, help="a pidfd of the parent")
     parser.add_argument("--warm", default="", help="make ready for this device, as a standby")
+    parser.add_argument(
+        "--hot", default="", metavar="UUID", help="with --warm: open the device too, which has this UUID"
+    )
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
     status = 1
@@ -52,9 +55,12 @@ def main(
                 importlib.import_module(name)
         with contextlib.suppress(ImportError):
             importlib.import_module("atomr_native.worker.host.blas_threads").adopt_process()
+        context = None
         if options.warm.startswith("cuda:"):
             # A standby whose driver refuses is none: it ends here, and the next worker starts from scratch.
-            importlib.import_module("atomr_native.worker.cuda.device").warm_up()
+            cuda = importlib.import_module("atomr_native.worker.cuda.device")
+            cuda.warm_up()
+            context = cuda.heat_up(int(options.warm[5:]), options.hot) if options.hot else None
         with socket.socket(fileno=options.control_fd) as sock:
             loop = WorkerLoop(
                 sock,
@@ -62,6 +68,7 @@ def main(
                 lanes_factory=lanes_factory,
                 builders=builders,
                 parent_pidfd=options.parent_pidfd,
+                context=context,
             )
             logs.install(loop.post_log)
             status = loop.run()

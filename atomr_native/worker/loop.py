@@ -48,6 +48,8 @@ class WorkerLoop:
         What makes the native lanes and the plans; by default those of the ``host`` device.
     parent_pidfd
         A pidfd of the parent, watched until the lanes watch it; -1 for none.
+    context
+        A CUDA device's, which a hot standby has opened.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class WorkerLoop:
         lanes_factory: LanesFactory | None = None,
         builders: Builders | None = None,
         parent_pidfd: int = -1,
+        context: Any = None,
     ) -> None:
         sock.setblocking(False)
         self._sock = sock
@@ -79,6 +82,7 @@ class WorkerLoop:
             parent_pidfd=parent_pidfd,
             wake_fd=self._wake_fd,
             notify=self.post_log,
+            context=context,
         )
 
     # ---- the control thread

@@ -44,7 +44,7 @@ class Requests:
 
     Parameters
     ----------
-    placement, lanes_factory, builders, parent_pidfd
+    placement, lanes_factory, builders, parent_pidfd, context
         As `WorkerLoop`.
     wake_fd
         An eventfd that a fault of the device rings, in thread placement.
@@ -68,6 +68,7 @@ class Requests:
         parent_pidfd: int,
         wake_fd: int,
         notify: Callable[[dict[str, Any]], bool],
+        context: Any = None,
     ) -> None:
         self.lanes: LanesLike | None = None
         self.closing = False
@@ -77,6 +78,7 @@ class Requests:
         self._parent_pidfd = parent_pidfd
         self._wake_fd = wake_fd
         self._notify = notify
+        self._context = context
         self._busy_lock = threading.Lock()
         self._busy_count = 0
         self._config: dict[str, Any] = {}
@@ -189,6 +191,7 @@ class Requests:
                 str(self._config.get("uuid", "")),
                 workspace_limit=int(self._config["workspace_limit"]),
                 allow_crash=self._config.get("allow_crash") is True,
+                backend=self._context,
             )
             cuda.notify = self._notify
             self._builders, self._make_lanes = cuda, cuda.lanes

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from bench.cases._common import PLACES, Body, burst, device, timed
 from bench.harness import Case, Setup
 
 __all__ = ["CASES"]
+
+#: What is called, and with what, by position and by name.
+Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 
 
 def _operands(dev: Any, eye: Any) -> tuple[Any, Any, Any]:
@@ -47,6 +50,71 @@ def _add_out(run: Callable[..., Any], x: Any, w: Any, y: Any) -> Body:
     return body
 
 
+class Operands(NamedTuple):
+    """A device, and matrices on it."""
+
+    dev: Any
+    x: Any
+    w: Any
+    y: Any
+
+
+def _norm(o: Operands, **out: Any) -> Call:
+    return o.dev.fused.rms_norm, (o.x, o.x[0]), out
+
+
+def _adamw(o: Operands) -> Call:
+    m, v = (o.dev.zeros(o.x.shape, "float32") for _ in range(2))
+    return o.dev.fused.adamw, (o.y, o.x, m, v), {"step": 1}
+
+
+#: A call of each library actor, and those of `blas_lt` that read or store more, by what they are given.
+_LIBRARY: dict[str, Callable[[Operands], Call]] = {
+    "fused.rms_norm": lambda o: _norm(o),
+    "fused.rms_norm with out": lambda o: _norm(o, out=o.y),
+    "fused.adamw": lambda o: _adamw(o),
+    "float8.quantize": lambda o: (o.dev.float8.quantize, (o.x,), {}),
+    "blas.axpy": lambda o: (o.dev.blas.axpy, (o.x[0], o.w[0]), {"alpha": 0.5}),
+    "elementwise.reduce": lambda o: (o.dev.elementwise.reduce, ("sum", o.x), {}),
+    "matmul, gelu_aux_bias": lambda o: (
+        o.dev.blas_lt.matmul, (o.x, o.w), {"bias": o.x[0], "epilogue": "gelu_aux_bias"},
+    ),
+    "matmul with beta, c": lambda o: (o.dev.blas_lt.matmul, (o.x, o.w), {"c": o.x, "beta": 0.5}),
+    "matmul with d_scale": lambda o: (o.dev.blas_lt.matmul, (o.x, o.w), {"d_scale": o.x[0, 0]}),
+    "grouped, two members": lambda o: (o.dev.blas_lt.grouped, ([o.x, o.w], [o.w, o.x]), {}),
+}  # fmt: skip
+
+
+def _call(call: Callable[..., Any], operands: tuple[Any, ...], options: dict[str, Any]) -> Body:
+    def body(count: int) -> None:
+        local, given, named = call, operands, options
+        for _ in range(count):
+            local(*given, **named)
+
+    return body
+
+
+def _wait_call(call: Callable[..., Any], operands: tuple[Any, ...], options: dict[str, Any]) -> None:
+    made = call(*operands, **options)
+    (made[0] if isinstance(made, tuple | list) else made).wait()
+
+
+def library(setup: Setup) -> None:
+    """Cost to the caller of an immediate call of each library actor, its plan already cached, as `immediate`.
+
+    The actor is in a process; 8x8 float32, 1000 calls a sample.
+    """
+    import numpy as np
+
+    count = setup.count(1000)
+    for what, make in _LIBRARY.items():
+        name = f"atomr {what}"
+        with setup.attempt(name):
+            dev = device(setup, "process")
+            call = make(Operands(dev, *_operands(dev, np.eye(8, dtype=np.float32))))
+            setup.add(name, burst(_call(*call), partial(_wait_call, *call), count))
+
+
 def build(setup: Setup) -> None:
     """Cost to the caller of an immediate call, its plan already cached.
 
@@ -80,4 +148,7 @@ def build(setup: Setup) -> None:
         setup.add("NumPy matmul with out", timed(body, count))
 
 
-CASES = (Case("immediate", "Immediate call, cost to the caller", build),)
+CASES = (
+    Case("immediate", "Immediate call, cost to the caller", build),
+    Case("immediate_library", "Immediate calls of the library actors, cost to the caller", library),
+)

@@ -204,11 +204,13 @@ def on_gpu(setup: Setup) -> None:
     is open again (polled every 0.5 ms), after it has been proven. *answer*: a matmul of the durable array through
     cuBLASLt, which is opened for it, checked. Each contender has a device of its own, and rests after an answer: 1.5 s
     at least with a standby, in which the next one comes up, and 1.1 s without, so that no restart meets a back-off.
-    Rows "timeline ..." are the device's own account. C: a new process, its context, one kernel, its end.
+    A hot standby has opened the GPU beforehand, a warm one has loaded the libraries. Rows "timeline ..." are the
+    device's own account. C: a new process, its context, one kernel, its end.
     """
     for what, strike in (("kill", lambda: _kill), ("GPU fault", _gpu_fault)):
         _add(setup, f"atomr {what}, warm standby", "warm", strike, GPU_REST_SECONDS)
-        _add(setup, f"atomr {what}, no standby", "off", strike, REST_SECONDS)
+        _add(setup, f"atomr {what}, hot standby", "hot", strike, GPU_REST_SECONDS)
+    _add(setup, "atomr kill, no standby", "off", lambda: _kill, REST_SECONDS)
     with setup.attempt("C process and first kernel", kind="twin"):
         setup.need()
         setup.add("C process and first kernel", _first_kernel(setup))

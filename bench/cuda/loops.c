@@ -1,4 +1,4 @@
-/* Usage: loops ORDINAL KERNEL.cubin FUNCTION BLOCK; see serve.h. */
+/* Usage: loops ORDINAL KERNEL.cubin FUNCTION BLOCK [LIST]; see serve.h, and argument_loops.c for the list. */
 #define _GNU_SOURCE
 #include "loops.h"
 
@@ -83,8 +83,8 @@ void in_threads(void (*body)(int thread, int n), int n) {
 
 int main(int argc, char **argv) {
     char why[1024];
-    if (argc != 5) {
-        fprintf(stderr, "usage: loops ORDINAL KERNEL.cubin FUNCTION BLOCK\n");
+    if (argc != 5 && argc != 6) {
+        fprintf(stderr, "usage: loops ORDINAL KERNEL.cubin FUNCTION BLOCK [LIST]\n");
         return 2;
     }
     driver = atomr_driver_load(why, sizeof why);
@@ -99,6 +99,7 @@ int main(int argc, char **argv) {
     for (int i = 0; i < THREADS; i++)
         ok(driver->cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING), "cuStreamCreate");
     set_kernel(argv[2], argv[3], (unsigned)atoi(argv[4]));
-    const contender *const lists[] = {kernel_loops, matmul_loops, memory_loops};
+    if (argc == 6) set_argument_kernels(argv[5]);
+    const contender *const lists[] = {kernel_loops, argument_loops, matmul_loops, memory_loops};
     return serve(lists, sizeof lists / sizeof *lists);
 }

@@ -14,8 +14,10 @@ CUdeviceptr device_memory(uint64_t nbytes); /* for the program's life; zeroed */
 /* Call body(thread, n) in THREADS threads at once, and wait for all of them. */
 void in_threads(void (*body)(int thread, int n), int n);
 
-extern const contender kernel_loops[], matmul_loops[], memory_loops[];
+extern const contender kernel_loops[], argument_loops[], matmul_loops[], memory_loops[];
 /* The kernel that they launch: function(double *, double, double) with one block. */
 void set_kernel(const char *cubin, const char *function, unsigned block);
+/* What argument_loops launch; see there. */
+void set_argument_kernels(const char *list);
 
 #endif

@@ -15,7 +15,19 @@ from typing import Any
 
 from bench.harness import Unavailable, describe
 
-__all__ = ["ELEMENTS", "EXTENT", "Calls", "cupy", "cupy_calls", "numba_calls", "numba_kernel", "torch", "torch_calls"]
+__all__ = [
+    "ELEMENTS",
+    "EXTENT",
+    "Calls",
+    "cupy",
+    "cupy_calls",
+    "numba_calls",
+    "numba_cuda",
+    "numba_device",
+    "numba_kernel",
+    "torch",
+    "torch_calls",
+]
 
 EXTENT = 32
 ELEMENTS = 32
@@ -103,10 +115,23 @@ def cupy_calls(ordinal: int) -> Calls:
     )
 
 
+def numba_cuda() -> Any:
+    """The module numba.cuda."""
+    return _need("numba.cuda")
+
+
+def numba_device(ordinal: int) -> None:
+    """Make this device the current one of Numba."""
+    try:
+        numba_cuda().select_device(ordinal)
+    except Exception as error:
+        raise Unavailable(f"Numba sees no GPU: {describe(error)}") from error
+
+
 def numba_kernel() -> Any:
     """``x = x * m + a`` as a Numba kernel, not compiled yet."""
     global cuda
-    cuda = _need("numba.cuda")
+    cuda = numba_cuda()
 
     @cuda.jit  # type: ignore[untyped-decorator,unused-ignore]
     def scale(x: Any, m: float, a: float) -> None:
@@ -120,10 +145,7 @@ def numba_kernel() -> Any:
 def numba_calls(ordinal: int) -> Calls:
     """A compiled kernel of three arguments, with its launch configured beforehand."""
     kernel = numba_kernel()
-    try:
-        cuda.select_device(ordinal)
-    except Exception as error:
-        raise Unavailable(f"Numba sees no GPU: {describe(error)}") from error
+    numba_device(ordinal)
 
     import numpy as np
 

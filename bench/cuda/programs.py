@@ -30,7 +30,7 @@ NATIVE = ROOT / "cython"
 #: Sources here, and of the library: only the tables of functions, or the whole core.
 PROGRAMS = {
     "loops": (
-        ("loops.c", "kernel_loops.c", "matmul_loops.c", "memory_loops.c", "serve.c"),
+        ("loops.c", "kernel_loops.c", "argument_loops.c", "matmul_loops.c", "memory_loops.c", "serve.c"),
         ("driver.c", "cublaslt.c"),
     ),
     "lanes": (("lanes.c", "serve.c"), ("*.c",)),
@@ -80,8 +80,8 @@ def build(name: str) -> Path:
 
 
 def environment() -> dict[str, str]:
-    """This process's, with the cuBLASLt that the library's workers take, and with kernels loaded as there."""
-    found = {"CUDA_MODULE_LOADING": "EAGER", **os.environ}
+    """This process's, with the cuBLASLt that the library's workers take."""
+    found = dict(os.environ)
     if not found.get("ATOMR_NATIVE_CUBLASLT"):
         try:
             from cuda.pathfinder import load_nvidia_dynamic_lib  # type: ignore[import-not-found,unused-ignore]

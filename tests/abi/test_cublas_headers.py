@@ -32,7 +32,7 @@ def c_source(swap: tuple[str, str] = ("", "")) -> str:
     lines += ['_Static_assert(sizeof(cuComplex) == 8 && sizeof(cuDoubleComplex) == 16, "complex");']
     lines += ['_Static_assert(__builtin_classify_type((cublasHandle_t)0) == 5, "a handle is a pointer");']
     lines += [FUNCTIONS.read_text().replace(*swap), "#define F(name, arguments) cublasStatus_t name arguments;"]
-    return "\n".join([*lines, "ATOMR_CUBLAS_FUNCTIONS(F)"]) + "\n"
+    return "\n".join([*lines, "ATOMR_CUBLAS_FUNCTIONS(F)", "ATOMR_CUBLAS_OPTIONAL(F)"]) + "\n"
 
 
 def test_declarations_are_the_headers() -> None:
@@ -64,5 +64,6 @@ def test_every_function_is_exported() -> None:
     text = FUNCTIONS.read_text()
     names = re.findall(r"F\((cublas\w+_v2),", text) + re.findall(r"\(F, (cublas\w+),", text)
     names += [f"cublas{p}{n}" for p in "SDCZ" for n in re.findall(r"F\(cublas##p##(\w+),", text)]
-    assert len(names) == 54
+    names += re.findall(r"F\((cublasGemmGrouped\w+),", text)
+    assert len(names) == 67
     assert [name for name in names if not hasattr(library, name)] == []

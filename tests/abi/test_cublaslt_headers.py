@@ -129,7 +129,7 @@ def test_attribute_sizes_are_the_librarys(library: ctypes.CDLL) -> None:
             "A_SCALE_POINTER": 8, "B_SCALE_POINTER": 8, "D_SCALE_POINTER": 8, "AMAX_D_POINTER": 8,
             "EPILOGUE_AUX_DATA_TYPE": 4, "FAST_ACCUM": 1, "BIAS_DATA_TYPE": 4, "A_SCALE_MODE": 4, "B_SCALE_MODE": 4,
         },
-        "MatrixLayout": {"ORDER": 4, "BATCH_COUNT": 4, "STRIDED_BATCH_OFFSET": 8},
+        "MatrixLayout": {"ORDER": 4, "BATCH_COUNT": 4, "STRIDED_BATCH_OFFSET": 8, "BATCH_MODE": 4},
         "MatmulPreference": {
             "MAX_WORKSPACE_BYTES": 8, "MIN_ALIGNMENT_A_BYTES": 4, "MIN_ALIGNMENT_B_BYTES": 4,
             "MIN_ALIGNMENT_C_BYTES": 4, "MIN_ALIGNMENT_D_BYTES": 4,

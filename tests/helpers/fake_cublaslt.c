@@ -28,7 +28,7 @@ CUresult atomr_cuda_error(atomr_cuda *c) { return c ? 1 : 0; }
 /* Knobs and counters of the tests. */
 fake_matmul_function fake_matmul;
 uint64_t fake_workspace, fake_least_alignment, fake_pointers_set, fake_heuristics, fake_live;
-int fake_heuristic_status;
+int fake_heuristic_status, fake_pointer_arrays = 1;
 
 size_t cublasLtGetVersion(void) { return 130102; }
 size_t cublasLtGetCudartVersion(void) { return 13000; }
@@ -92,7 +92,7 @@ int cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t p, int attribute, const 
 }
 int cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, int type, uint64_t rows, uint64_t columns, int64_t ld) {
     layout *l = make(sizeof *l);
-    *l = (layout){type, (int64_t)rows, (int64_t)columns, ld, 0, 1, 0};
+    *l = (layout){type, (int64_t)rows, (int64_t)columns, ld, 0, 1, 0, 0};
     *out = (cublasLtMatrixLayout_t)l;
     return 0;
 }
@@ -108,6 +108,10 @@ int cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t p, int attribute, co
     case CUBLASLT_MATRIX_LAYOUT_ORDER: l->order = narrow; return size == 4 ? 0 : 7;
     case CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT: l->count = narrow; return size == 4 ? 0 : 7;
     case CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET: l->step = wide; return size == 8 ? 0 : 7;
+    case CUBLASLT_MATRIX_LAYOUT_BATCH_MODE:
+        if (!fake_pointer_arrays) return 7; /* as libraries that are older */
+        l->mode = narrow;
+        return size == 4 ? 0 : 7;
     default: return 7;
     }
 }
@@ -142,7 +146,9 @@ static int check(const desc *o, const layout *a, const layout *b, const layout *
     if ((o->trans_a ? a->columns : a->rows) != m || (o->trans_b ? b->rows : b->columns) != n) return 7;
     if ((o->trans_b ? b->columns : b->rows) != k || c->rows != m || c->columns != n) return 7;
     if (a->count != d->count || b->count != d->count || c->count != d->count) return 7;
-    if (d->count > 1 && d->step < d->ld * (n - 1) + m) return 7;
+    if (a->mode != d->mode || b->mode != d->mode || c->mode != d->mode) return 15;
+    if (d->mode && (o->epilogue != 1 || o->mode_a || o->mode_b)) return 15;
+    if (!d->mode && d->count > 1 && d->step < d->ld * (n - 1) + m) return 7;
     if (o->epilogue & 128) {
         const int64_t unit = o->epilogue & (2 | 8) ? 128 : 8;
         if (!o->aux || o->aux_ld < m || o->aux_ld % unit || o->aux_step % unit) return 7;
@@ -228,6 +234,7 @@ int cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t o, const void *alpha
     const int status = check(&r.op, &r.a, &r.b, &r.c, &r.d);
     if (status) return status;
     const uint64_t bits = r.A | r.B | r.C | r.D | (r.op.epilogue == 1 ? 0 : r.op.bias | r.op.aux);
+    if (C && C == D && r.c.type != r.d.type) return 7; /* as the library does: in place means of one type */
     if (algo->data[0] <= 256 && algo->data[0] && bits & (algo->data[0] - 1)) return 7;
     if (r.op.on_device) {
         r.alpha_at = (uint64_t)alpha;

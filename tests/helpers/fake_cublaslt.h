@@ -5,7 +5,7 @@
 #include "cublaslt.h"
 
 typedef struct {
-    int64_t type, rows, columns, ld, order, count, step;
+    int64_t type, rows, columns, ld, order, count, step, mode; /* mode: addresses are read from arrays */
 } layout;
 typedef struct {
     int64_t compute, scale, trans_a, trans_b, epilogue, bias_step, aux_ld, aux_step;
@@ -25,6 +25,8 @@ typedef struct {
 } record;
 typedef int (*fake_matmul_function)(const record *);
 
+/* Compute a record, a matmul on a stream. */
+void fake_matmul_run(void *record_argument);
 /* Read factors of a type. */
 void fake_factors(int64_t type, const void *alpha, const void *beta, double factors[4]);
 /* Called for each matmul; returns a cublasStatus_t. */

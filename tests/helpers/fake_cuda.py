@@ -36,6 +36,7 @@ _HEADERS = (
     _HERE / "fake_cublaslt.h",
     _CYTHON / "driver.h",
     _CYTHON / "cublaslt.h",
+    _CYTHON / "cublas.h",
     _CYTHON / "cublas_functions.h",
 )
 _FLAGS = ("-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-pthread")

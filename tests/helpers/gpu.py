@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import itertools
 from typing import Any
 
@@ -30,6 +32,15 @@ call("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
 call("cuCtxSetCurrent", context)
 call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
 """
+
+
+@functools.cache
+def open_driver(*, context: bool) -> None:
+    """Have what the driver keeps in this process until its end (pipes, sockets) there before anybody counts."""
+    driver = ctypes.CDLL("libcuda.so.1")
+    assert driver.cuInit(0) == 0
+    if context:
+        assert driver.cuDevicePrimaryCtxRetain(ctypes.byref(ctypes.c_void_p()), 0) == 0
 
 
 def gpu_plan(actor: Any, how: str, *refs: an.GpuRef, access: int = READ | WRITE, **attributes: Any) -> an.Plan:

@@ -48,7 +48,7 @@ def compile_shared(out: Path, sources: list[Path], *flags: str) -> Path:
 
 
 class Layout(ctypes.Structure):
-    _fields_ = [(n, ctypes.c_int64) for n in ("type", "rows", "columns", "ld", "order", "count", "step")]
+    _fields_ = [(n, ctypes.c_int64) for n in ("type", "rows", "columns", "ld", "order", "count", "step", "mode")]
 
 
 class Op(ctypes.Structure):
@@ -112,6 +112,9 @@ def matrix(address: int, layout: Layout, i: int) -> np.ndarray:
     """Return the i-th matrix of a layout."""
     dtype = TYPES[layout.type]
     strides = (layout.ld, 1) if layout.order else (1, layout.ld)
+    if layout.mode:
+        address = int(at(address, np.dtype(np.uint64), (layout.count,), (1,))[i])
+        i = 0
     return at(address + i * layout.step * dtype.itemsize, dtype, (layout.rows, layout.columns), strides)
 
 

@@ -107,3 +107,41 @@ def over_by_atomic(x):
 
 
 PARTICLE = np.dtype([("x", np.float64), ("v", np.float64)])
+
+
+def from_a_function(calls: Any) -> Any:
+    """Return kernels that have `cuda`, and things of it, from the function that they are defined in."""
+    from numba import cuda as here
+    from numba.cuda import grid
+
+    @here.jit(device=True)
+    def place() -> Any:
+        return here.blockIdx.x * here.blockDim.x + here.threadIdx.x
+
+    @here.jit
+    def places(x):
+        i = here.grid(1)
+        if i < x.size:
+            x[i] = i * calls + (grid(1) - place())
+
+    return places
+
+
+@cuda.jit
+def ring(x):
+    i = cuda.grid(1)
+    x[i] += 1
+    neighbour = cuda.shared.array(8, float32)
+    neighbour[i] = x[i]
+    cuda.syncthreads()
+    x[i] = neighbour[(i + 1) % 8]
+
+
+@cuda.jit
+def threads(out):
+    t = cuda.threadIdx
+    i = t.x + cuda.blockDim.x * (t.y + cuda.blockDim.y * t.z)
+    out[cuda.blockIdx.x, i, 0] = t.x
+    out[cuda.blockIdx.x, i, 1] = t.y
+    out[cuda.blockIdx.x, i, 2] = t.z
+    out[cuda.blockIdx.x, i, 3] = cuda.laneid

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numba.cuda.simulator import kernel
 
-from atomr_native import _numba, kernels
+from atomr_native import _numba_simulator, kernels
 from atomr_native.plan_spec import PlanSpec
 from atomr_native.worker import cuda as builders
 
@@ -49,9 +49,9 @@ def simulate_program(
         for (kind, what), type_ in zip(launch.arguments, types, strict=True):
             if kind == "operand":
                 memory = _memory(arrays[what], type_[1:]) if type_[1:] in _fitting(arrays[what]) else None
-                arguments.append(_numba.simulated_array(np.empty(0, type_[1:]) if memory is None else memory))
+                arguments.append(_numba_simulator.simulated_array(np.empty(0, type_[1:]) if memory is None else memory))
             elif kind == "workspace":
-                arguments.append(_numba.simulated_array(workspace[what:].view(type_[1:])))
+                arguments.append(_numba_simulator.simulated_array(workspace[what:].view(type_[1:])))
             elif kind in ("int64", "float32", "float64"):
                 assert type_ == kind
                 arguments.append(int(scalars[what]) if kind == "int64" else np.dtype(kind).type(scalars[what]))
@@ -60,7 +60,7 @@ def simulate_program(
                 assert type_ == "int64"
                 arguments.append(int(np.uint64(what).astype(np.int64)))
         with _in_turns():
-            _numba.simulated(function)[launch.grid, launch.block, 0, launch.shared](*arguments)  # type: ignore[index]
+            _numba_simulator.simulated(function)[launch.grid, launch.block, 0, launch.shared](*arguments)  # type: ignore[index]
 
 
 class _Thread(kernel.BlockThread):  # type: ignore[misc]

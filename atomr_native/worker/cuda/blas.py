@@ -2,7 +2,8 @@
 
 A row-major matrix lies in memory as the transpose of a column-major one.  So each result that is row-major is computed
 as its transpose, with sides and operands turned accordingly; nothing is copied.  What would need a conjugation without
-a transpose is `Unsupported`.
+a transpose is `Unsupported`.  Of batches the library knows those of gemm and gemv that step evenly, and those of small
+trsm by arrays of addresses; other routines are called once for each.
 """
 
 from __future__ import annotations
@@ -10,15 +11,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ..._blas_spec import own_axes
 from ...dtypes import as_dtype
 from ...errors import Unsupported
+from ..host._blocks import fold_axes
+from .addresses import address_bytes, stepping_kernel
+from .sequence import SequenceProgram, Source, Step
+from .target import Target
 
-__all__ = ["ROUTINES", "blas_words"]
+__all__ = ["ROUTINES", "blas_program", "blas_words"]
 
 #: In the order of the enumeration in ``cublas.h``.
-ROUTINES: Final = ("axpy", "scal", "dot", "nrm2", "gemv", "ger", "symm", "syrk", "trmm", "trsm", "geam")
+ROUTINES: Final = ("axpy", "scal", "dot", "nrm2", "gemv", "ger", "symm", "syrk", "trmm", "trsm", "geam", "gemm")
 _TYPES: Final = ("float32", "float64", "complex64", "complex128")
 _LARGEST: Final = 2**31 - 1
+#: Where the words of a call say which operand the arrays of addresses are.
+_POINTERS: Final = -3
+#: The largest triangle for which a batched trsm goes to the library's kernel for batches, which is made for small ones.
+_SMALL: Final = 256
 _N, _T, _C = 0, 1, 2
 
 
@@ -71,6 +81,48 @@ def _flag(name: str, transposed: bool, conjugated: bool, turned: bool, wanted: b
     return (_C if conjugated else _T) if flip else _N
 
 
+def _fold(spec: dict[str, Any], routine: str) -> tuple[int, list[int], dict[str, tuple[int, dict[str, Any]]]]:
+    """Return how many there are in a batch, bytes from one to the next by operand, and the operands of one."""
+    batch = tuple(spec["batch"])
+    jumps, given = [], {}
+    for i, o in enumerate(spec["operands"]):
+        rest = len(o["shape"]) - own_axes(routine, o["name"])
+        lead = tuple(0 if n == 1 else s for n, s in zip(o["shape"][:rest], o["strides"][:rest], strict=True))
+        jumps.append(((0,) * (len(batch) - len(lead)) + lead)[-len(batch) :] if batch else ())
+        given[o["name"]] = i, {**o, "shape": tuple(o["shape"][rest:]), "strides": tuple(o["strides"][rest:])}
+    if 0 in batch:
+        return 0, [0] * len(jumps), given
+    # The order in a batch means nothing, so let the memory of out give one.
+    order = sorted(range(len(batch)), key=lambda axis: -jumps[-1][axis])
+    extents, steps = fold_axes(
+        tuple(batch[axis] for axis in order), tuple(tuple(j[axis] for axis in order) for j in jumps)
+    )
+    if len(extents) > 1:
+        raise Unsupported(
+            f"{routine} of a batch {batch} in which not every operand steps evenly (strides of its axes in bytes: "
+            f"{', '.join(f'{name} {jumps[i]}' for name, (i, _) in given.items())}); send one message for each index of "
+            f"an axis, or copy operands into C order, broadcast ones included"
+        )
+    return (extents[0] if extents else 1), [s[0] if s else 0 for s in steps], given
+
+
+def blas_program(words: tuple[int, ...], native: Any, target: Target) -> SequenceProgram | None:
+    """Return the plan of a call that reads addresses from arrays: what writes them, and `native`; else None."""
+    if words[_POINTERS] < 0:
+        return None
+    n_operands, n_scalars = words[-2:]
+    count = words[_POINTERS - 4]
+    arrays: Source = ("workspace", 0)
+    matrices: tuple[Source, ...] = tuple(("operand", index) for index in words[14:16])
+    operands: tuple[Source, ...] = tuple(("operand", i) for i in range(n_operands - 1))
+    steps = (
+        Step(stepping_kernel(words[_POINTERS - 3 : _POINTERS - 1], count, target), (*matrices, arrays)),
+        Step(native, (*operands, arrays), tuple(("scalar", j) for j in range(n_scalars))),
+    )
+    note = f"{count} calls in one by arrays of addresses"
+    return SequenceProgram(steps, 2 * address_bytes(count), (note,))
+
+
 def blas_words(spec: dict[str, Any]) -> tuple[int, ...]:
     """Return the members of ``atomr_blas_spec``, or () where there is nothing to do.
 
@@ -80,8 +132,10 @@ def blas_words(spec: dict[str, Any]) -> tuple[int, ...]:
         For layouts that cuBLAS cannot take.
     """
     routine = str(spec["op"]).removeprefix("blas.")
-    given = {o["name"]: (i, o) for i, o in enumerate(spec["operands"])}
+    count, jumps, given = _fold(spec, routine)
     out_at, out = given["out"]
+    if not count:
+        return ()
     for name, (_, o) in given.items():
         if any(extent > _LARGEST for extent in o["shape"]):
             raise Unsupported(f"{name} has shape {tuple(o['shape'])}; cuBLAS counts in 32 bits, so at most {_LARGEST}")
@@ -89,12 +143,12 @@ def blas_words(spec: dict[str, Any]) -> tuple[int, ...]:
         ("conjugated", "side", "uplo", "trans_a", "trans_b", "diag", "m", "n", "k"), 0
     )
     words["diag"] = int(spec["unit"])
-    steps, operands = [0, 0, 0], [-1, -1, -1]
+    steps, operands, apart = [0, 0, 0], [-1, -1, -1], [0, 0, 0]
     complex_ = spec["dtype"].startswith("complex")
     conj, conj_b = spec["conj"] and complex_, spec["conj_b"] and complex_
 
     def put(place: int, index: int, step: int) -> None:
-        operands[place], steps[place] = index, step
+        operands[place], steps[place], apart[place] = index, step, jumps[index]
 
     if routine in ("axpy", "scal", "dot", "nrm2"):
         order = {"axpy": ("x", "out"), "scal": ("out",), "dot": ("x", "y", "out"), "nrm2": ("x", "out")}[routine]
@@ -109,7 +163,7 @@ def blas_words(spec: dict[str, Any]) -> tuple[int, ...]:
         if not out["shape"][0]:
             return ()
         if not given["x"][1]["shape"][0]:
-            return _scaled(spec, given, complex_)
+            return _scaled(spec, given, complex_, (count, jumps[out_at]))
         rows, columns = a.shape[::-1] if a.turned else a.shape
         words |= {"trans_a": _flag("a", spec["trans"], conj, a.turned, False), "m": rows, "n": columns}
         put(0, a.index, a.ld)
@@ -139,14 +193,16 @@ def blas_words(spec: dict[str, Any]) -> tuple[int, ...]:
     else:
         _matrices(routine, spec, given, words, put, conj, conj_b)
     scalars = (0, 1, 2, 3) if complex_ else (0, 1, -1, -1)
+    small = routine == "trsm" and count > 1 and given["a"][1]["shape"][0] <= _SMALL
+    pointers = len(spec["operands"]) if small else -1
     return (
         ROUTINES.index(routine), _TYPES.index(spec["dtype"]), words["conjugated"], words["side"], words["uplo"],
         words["trans_a"], words["trans_b"], words["diag"], words["m"], words["n"], words["k"], *steps, *operands,
-        *scalars, len(spec["operands"]), len(spec["scalars"]),
+        *scalars, count, *apart, pointers, len(spec["operands"]) + (pointers >= 0), len(spec["scalars"]),
     )  # fmt: skip
 
 
-def _scaled(spec: dict[str, Any], given: dict[str, Any], complex_: bool) -> tuple[int, ...]:
+def _scaled(spec: dict[str, Any], given: dict[str, Any], complex_: bool, batch: tuple[int, int]) -> tuple[int, ...]:
     """Return what an empty product leaves of gemv: out times beta."""
     index, out = given["out"]
     if not spec["adds"]:
@@ -154,14 +210,14 @@ def _scaled(spec: dict[str, Any], given: dict[str, Any], complex_: bool) -> tupl
     scalars = (1, -1, 3, -1) if complex_ else (1, -1, -1, -1)
     return (
         ROUTINES.index("scal"), _TYPES.index(spec["dtype"]), *[0] * 7, out["shape"][0], 0, _vector(out), 0, 0,
-        index, -1, -1, *scalars, len(spec["operands"]), len(spec["scalars"]),
+        index, -1, -1, *scalars, *batch, 0, 0, -1, len(spec["operands"]), len(spec["scalars"]),
     )  # fmt: skip
 
 
 def _matrices(
     routine: str, spec: dict[str, Any], given: dict[str, Any], words: dict[str, Any], put: Any, conj: bool, conj_b: bool
 ) -> None:
-    """Fill in symm, trmm, trsm and geam, whose result may have to be computed as its transpose."""
+    """Fill in gemm, symm, trmm, trsm and geam, whose result may have to be computed as its transpose."""
     c = _matrix(given["out"], True)
     a = _matrix(given["a"], c.turned)
     m, n = c.shape[::-1] if c.turned else c.shape
@@ -173,6 +229,17 @@ def _matrices(
         words["trans_a"] = _flag("a", spec["trans"], conj, a.turned, c.turned)
         words["trans_b"] = _flag("b", trans_b, conj_b, b.turned, c.turned)
         for place, matrix in enumerate((a, b, c)):
+            put(place, matrix.index, matrix.ld)
+        return
+    if routine == "gemm":
+        b = _matrix(given["b"], c.turned)
+        flags = [
+            _flag("a", spec["trans"], conj, a.turned, c.turned), _flag("b", spec["trans_b"], conj_b, b.turned, c.turned)
+        ]  # fmt: skip
+        turn = -1 if c.turned else 1  # the transpose of a product begins with that of B
+        words["k"] = a.shape[0 if spec["trans"] else 1]
+        words["trans_a"], words["trans_b"] = flags[::turn]
+        for place, matrix in enumerate((*(a, b)[::turn], c)):
             put(place, matrix.index, matrix.ld)
         return
     words["side"] = int((spec["side"] == "right") != c.turned)

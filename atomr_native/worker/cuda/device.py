@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ..._lib.cuda import Blas, CudaBackend, Kernels, Matmul, warm_up_driver
+from ..._lib.cuda import Blas, CudaBackend, Grouped, Kernels, Matmul, warm_up_driver
 from ..._lib.lanes import Lanes
 from ...errors import AtomrError, LibraryError, PlanQuarantined, Unsupported
 from ..groups import recover
 from . import build, groups, nvrtc
-from .blas import blas_words
+from .blas import blas_program, blas_words
 from .custom_epilogue import custom_program
 from .faults import build_fault
+from .grouped import GroupDescription, grouped_program
 from .lt_description import MatmulDescription
-from .matmul_program import grouped_program, matmul_program
+from .matmul_program import matmul_program
 from .proof import prove
 from .target import Target
 from .tuning import Tuner
 
-__all__ = ["CudaDevice", "warm_up"]
+__all__ = ["CudaDevice", "heat_up", "warm_up"]
 
 _log = logging.getLogger("atomr_native.worker")
 
@@ -96,6 +96,8 @@ class CudaDevice:
         Bytes of workspace that a plan may want.
     allow_crash : bool
         Whether plans that make the GPU fault can be built, for tests.
+    backend : CudaBackend, optional
+        Of this device, as a hot standby has it ready.
 
     Raises
     ------
@@ -106,10 +108,15 @@ class CudaDevice:
     """
 
     def __init__(
-        self, ordinal: int, uuid: str = "", *, workspace_limit: int = 32 << 20, allow_crash: bool = False
+        self,
+        ordinal: int,
+        uuid: str = "",
+        *,
+        workspace_limit: int = 32 << 20,
+        allow_crash: bool = False,
+        backend: CudaBackend | None = None,
     ) -> None:
-        _configure()
-        self.backend = CudaBackend(ordinal, uuid)
+        self.backend = CudaBackend(ordinal, uuid) if backend is None else backend
         self.facts: dict[str, Any] = self.backend.facts()
         major, minor = self.facts["compute_capability"]
         self.target = Target(f"sm_{major}{minor}{'a' if major == 9 else ''}", self.facts["multiprocessors"])
@@ -137,7 +144,9 @@ class CudaDevice:
             if not words:  # nothing to do
                 return _Built("noop")
             self.backend.open_blas(_library("cublas"))
-            return _Built(Blas(self.backend, words))
+            native = Blas(self.backend, words)
+            program = blas_program(words, native, self.target)
+            return _Built(program, program.workspace, program.notes) if program else _Built(native)
         if spec["op"] == "test.gpu_fault" and self._allow_crash:
             fault = build_fault(spec, self.target)
             if spec.get("when") == "build":  # as a plan that is tuned, and faults
@@ -162,7 +171,7 @@ class CudaDevice:
 
         def prepare(description: MatmulDescription) -> Matmul:
             made = Matmul(self.backend, description)
-            if not spec["tune"]:
+            if not spec["tune"] or description.pointers >= 0:
                 return made
             tuner = Tuner(self.backend, self._blas_lt_version, self.facts)
             best, line = tuner.tuned(
@@ -179,18 +188,24 @@ class CudaDevice:
             return tuned
 
         on_device = any(o["name"].startswith("alpha") for o in spec["operands"])
-        whole = custom_program if "custom" in spec else matmul_program
-        program = (grouped_program if spec["op"] == "blas_lt.grouped" else whole)(
-            spec,
-            self.target,
-            version=self._blas_lt_version,
-            prepare=prepare,
-            workspace_bytes=self._workspace_limit,
-            zero=self.backend.zeros() if on_device else 0,
-        )
+        options: dict[str, Any] = {
+            "version": self._blas_lt_version,
+            "prepare": prepare,
+            "workspace_bytes": self._workspace_limit,
+            "zero": self.backend.zeros() if on_device else 0,
+        }
+        if spec["op"] == "blas_lt.grouped":
+            program = grouped_program(spec, self.target, group=self._group, **options)
+        else:
+            program = (custom_program if "custom" in spec else matmul_program)(spec, self.target, **options)
         if len(program.steps) == 1 and isinstance(program.steps[0].run, Matmul):
-            return _Built(program.steps[0].run, program.workspace, (), "; ".join(lines))
+            return _Built(program.steps[0].run, program.workspace, program.notes, "; ".join(lines))
         return _Built(program, program.workspace, program.notes, "; ".join(lines))
+
+    def _group(self, description: GroupDescription) -> Grouped:
+        """Prepare the products of a group by cuBLAS."""
+        self.backend.open_groups(_library("cublas"))
+        return Grouped(self.backend, description)
 
     def _progress(self, plan: int) -> Callable[[int, int, str], None]:
         """Return what tells the parent how the build of a plan gets on."""
@@ -239,10 +254,6 @@ class CudaDevice:
             self.backend.give_back(address, _SCRATCH)
 
 
-def _configure() -> None:
-    os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")  # a kernel's first launch must not wait for its loading
-
-
 def warm_up() -> None:
     """Initialise the driver and load the libraries, as a standby: what needs no context, and no memory of a device.
 
@@ -251,10 +262,23 @@ def warm_up() -> None:
     Unsupported, LibraryError
         If the driver is missing, or refuses.
     """
-    _configure()
     warm_up_driver(_library("cublasLt"))
     with contextlib.suppress(Unsupported):
         nvrtc.version()
+
+
+def heat_up(ordinal: int, uuid: str) -> CudaBackend:
+    """Make the context of a device and the handle of cuBLASLt, as a hot standby.  Takes device memory.
+
+    Raises
+    ------
+    Unsupported, LibraryError, OutOfMemory, DeviceLost
+        See `CudaBackend`.
+    """
+    backend = CudaBackend(ordinal, uuid)
+    with contextlib.suppress(Unsupported, LibraryError):  # what is missing is told when it is needed
+        backend.open_blas_lt(_library("cublasLt"))
+    return backend
 
 
 def _library(name: str) -> str:

@@ -15,8 +15,10 @@ __all__ = ["build_dequantize", "build_quantize"]
 
 _TILE: Final = 128
 _THREADS: Final = 256
-_BLOCKS: Final = 8  # of a multiprocessor
-_ALL: Final = 2**62  # rows that share one scale
+_BLOCKS: Final = 4  # of a multiprocessor, where each leaves a result behind
+_MOST: Final = 2**16 - 1  # blocks of a grid from top to bottom
+_HELD: Final = 32  # elements of a row that a thread keeps
+_SHIFTS: Final = {0: 62, 1: 0, 128: 7}  # rows or columns that share a scale, 0 for all, as a power of two
 
 
 def _number(value: int) -> Argument:
@@ -68,17 +70,26 @@ def _matrix(
     return (rows, _TILE, count - (rows - 1) * _TILE), (_TILE * a[0], a[0]), (_TILE * b[0], b[0])
 
 
-def _grid(rows: int, columns: int, target: Target) -> tuple[int, int, int]:
-    tiles = -(-rows // _TILE) * -(-columns // _TILE)
-    return max(1, min(tiles, _BLOCKS * target.sm_count)), 1, 1
+def _grid(rows: int, columns: int, most: int = 2**31 - 1) -> tuple[int, int, int]:
+    """Return a grid of a block for each tile, or of as many blocks as there may be."""
+    across = max(1, min(-(-columns // _TILE), most))
+    return across, max(1, min(-(-rows // _TILE), most // across, _MOST)), 1
+
+
+def _row_threads(columns: int) -> int:
+    """Return the threads of a block that has a row: a power of two, 32 to 1024."""
+    return min(1024, max(32, 1 << (-(-columns // _HELD) - 1).bit_length()))
 
 
 def _program(
-    spec: dict[str, Any], launches: list[tuple[str, tuple[int, int, int], tuple[Argument, ...]]], workspace: int = 0
+    spec: dict[str, Any],
+    launches: list[tuple[str, tuple[int, int, int], tuple[Argument, ...]]],
+    workspace: int = 0,
+    threads: int = _THREADS,
 ) -> Built:
     names = dict(map(tuple, spec["entries"]))
     alignments = tuple(as_dtype(operand["dtype"]).itemsize for operand in spec["operands"])
-    made = tuple(Launch(names[name], grid, (_THREADS, 1, 1), 0, arguments) for name, grid, arguments in launches)
+    made = tuple(Launch(names[name], grid, (threads, 1, 1), 0, arguments) for name, grid, arguments in launches)
     return Built("kernels", KernelProgram(base64.b64decode(spec["code"]), made, workspace, alignments))
 
 
@@ -101,10 +112,12 @@ def build_quantize(spec: dict[str, Any], target: Target) -> Built:
         extents, xs, qs = (shape[0], shape[1], shape[1]), _steps(x)[:2], _steps(q)[:2]  # type: ignore[assignment]
     if spec["scaling"] == "outer":
         rows, columns, _ = extents
-        grid = (max(1, min(rows, _BLOCKS * target.sm_count)), 1, 1)
         numbers = _numbers(rows, columns, *xs, *qs, steps("scale_out")[0])
-        return _program(spec, [("rows", grid, (pointer("x"), pointer("out"), pointer("scale_out"), *numbers))])
-    grid = _grid(extents[0], extents[1], target)
+        launch = ("rows", (max(1, rows), 1, 1), (pointer("x"), pointer("out"), pointer("scale_out"), *numbers))
+        return _program(spec, [launch], 0, _row_threads(columns))
+    every = _grid(extents[0], extents[1])
+    few = _grid(extents[0], extents[1], _BLOCKS * target.sm_count)
+    count = few[0] * few[1]
     partials: Argument = ("workspace", 0)
     given = "state_scale" if spec["amax"] == "recorded" else "scale" if spec["amax"] == "given" else "scale_out"
     whole = spec["scaling"] == "tensor"
@@ -112,27 +125,27 @@ def build_quantize(spec: dict[str, Any], target: Target) -> Built:
     turned_steps = (0, 0) if whole else steps("transposed_scale_out")
     cast = (
         "cast",
-        grid,
+        few if spec["amax"] == "recorded" else every,
         (
             pointer("x"), pointer("out"), pointer("transposed_out"), pointer(given if whole else "scale_out"),
-            pointer("scale_out"), pointer("transposed_scale_out"), partials, _number(grid[0]),
+            pointer("scale_out"), pointer("transposed_scale_out"), partials, _number(count),
             *_numbers(*extents, *xs, *qs, *steps("transposed_out"), *scale_steps, *turned_steps),
         ),
     )  # fmt: skip
     launches = [cast]
     if whole and spec["amax"] == "now":
-        launches.insert(0, ("amax", grid, (pointer("x"), partials, *_numbers(*extents, *xs))))
+        launches.insert(0, ("amax", few, (pointer("x"), partials, *_numbers(*extents, *xs))))
     if whole and spec["amax"] == "recorded":
         length = operands[at["state_history"]]["shape"][0]
         numbers = (
-            partials, _number(grid[0]), pointer("state_history"), _number(length), pointer("state_position"),
+            partials, _number(count), pointer("state_history"), _number(length), pointer("state_position"),
             pointer("state_scale"), _number(spec["margin"] % 2**64),
         )  # fmt: skip
         launches.append(("update", (1, 1, 1), numbers))
-    return _program(spec, launches, -(-grid[0] * 4 // 256) * 256)
+    return _program(spec, launches, -(-count * 4 // 256) * 256)
 
 
-def build_dequantize(spec: dict[str, Any], target: Target) -> Built:
+def build_dequantize(spec: dict[str, Any], _: Target) -> Built:
     """Build ``float8.dequantize``: operands q, scale, out; no scalars."""
     q, scale, out = spec["operands"]
     shape, blocks = tuple(q["shape"]), tuple(spec["blocks"])
@@ -142,7 +155,7 @@ def build_dequantize(spec: dict[str, Any], target: Target) -> Built:
     else:
         extents, qs, outs = (shape[0], shape[1], shape[1]), _steps(q)[:2], _steps(out)[:2]  # type: ignore[assignment]
         steps = _steps(scale)
-    per = tuple(block or _ALL for block in blocks)
+    per = tuple(_SHIFTS[block] for block in blocks)
     pointers: tuple[Argument, ...] = tuple(("operand", i) for i in range(3))
     numbers = _numbers(*extents, *qs, *steps, *per, *outs)
-    return _program(spec, [("dequantize", _grid(extents[0], extents[1], target), (*pointers, *numbers))])
+    return _program(spec, [("dequantize", _grid(extents[0], extents[1]), (*pointers, *numbers))])

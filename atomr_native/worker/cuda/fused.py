@@ -23,7 +23,8 @@ __all__ = [
 
 _THREADS: Final = 256
 _WIDTH: Final = 8
-_BLOCKS: Final = 8  # of a multiprocessor
+_MOST: Final = 2**31 - 1  # blocks of a grid
+_HEADS: Final = 8  # of a token, that a thread turns one after the other
 
 Grid = tuple[int, int, int]
 
@@ -60,50 +61,49 @@ class Rows:
         Of what one thread after the other works on.
     steps : tuple of int
         Of each operand: elements from row to row.
-    target : Target
+    each : int
+        Groups of eight elements that a thread has at once.
     """
 
-    def __init__(self, shape: tuple[int, ...], steps: tuple[int, ...], target: Target) -> None:
+    def __init__(self, shape: tuple[int, ...], steps: tuple[int, ...], each: int) -> None:
         rows, columns = math.prod(shape[:-1]), shape[-1] if shape else 1
         if rows > 1 and all(step == columns for step in steps):
             rows, columns = 1, rows * columns
         self.steps = (0,) * len(steps) if rows == 1 else steps
-        groups = -(-columns // _WIDTH)
+        groups = -(-columns // (_WIDTH * each))
         self.shift = min(8, max(0, (groups - 1).bit_length()))
         tall, wide = _THREADS >> self.shift, 1 << self.shift
-        across = max(1, -(-groups // wide))
-        most = _BLOCKS * target.sm_count
-        x = min(across, most)
-        self.grid: Grid = (x, max(1, min(-(-rows // tall), most // x, 65535)), 1)
+        across = max(1, min(-(-groups // wide), _MOST))
+        self.grid: Grid = (across, max(1, min(-(-rows // tall), _MOST // across, 65535)), 1)
         self.extents = (rows, columns, self.shift)
 
 
-def build_activate(spec: dict[str, Any], target: Target) -> Built:
+def build_activate(spec: dict[str, Any], _: Target) -> Built:
     """Build ``fused.activate``: operands x, up if there is one, out; no scalars."""
     operands = spec["operands"]
     two = len(operands) == 3
     shape = tuple(operands[-1]["shape"])
     at = (0, 1 if two else 0, len(operands) - 1)
-    rows = Rows(shape, tuple(step_of(operands[i]) for i in at), target)
+    rows = Rows(shape, tuple(step_of(operands[i]) for i in at), 2)
     up_at = shape[-1] if spec["gated"] and not two else 0
     pointers: tuple[Argument, ...] = tuple(("operand", i) for i in at)
     return program(spec, [("activate", rows.grid, _THREADS, (*pointers, *numbers(up_at, *rows.extents, *rows.steps)))])
 
 
-def build_activate_backward(spec: dict[str, Any], target: Target) -> Built:
+def build_activate_backward(spec: dict[str, Any], _: Target) -> Built:
     """Build ``fused.activate_backward``: operands dy, x, up if there is one, out, up_out with up; no scalars."""
     operands = spec["operands"]
     two = len(operands) == 5
     shape = tuple(operands[0]["shape"])
     at = (0, 1, 2, 3, 4) if two else (0, 1, 1, 2, 2)
-    rows = Rows(shape, tuple(step_of(operands[i]) for i in at), target)
+    rows = Rows(shape, tuple(step_of(operands[i]) for i in at), 2)
     up_at = shape[-1] if spec["gated"] and not two else 0
     pointers: tuple[Argument, ...] = tuple(("operand", i) for i in at)
     arguments = (*pointers, *numbers(up_at, up_at, *rows.extents, *rows.steps))
     return program(spec, [("activate_backward", rows.grid, _THREADS, arguments)])
 
 
-def build_rope(spec: dict[str, Any], target: Target) -> Built:
+def build_rope(spec: dict[str, Any], _: Target) -> Built:
     """Build ``fused.rope``: operands x, positions, out; scalar theta."""
     x, positions, out = spec["operands"]
     shape = tuple(x["shape"])
@@ -111,15 +111,20 @@ def build_rope(spec: dict[str, Any], target: Target) -> Built:
     groups = -(-pairs // (4 if spec["interleaved"] else _WIDTH))
     shift = min(8, max(0, (groups - 1).bit_length()))
     tall, wide = _THREADS >> shift, 1 << shift
-    most = _BLOCKS * target.sm_count
-    across = max(1, min(-(-groups // wide), most))
-    grid = (across, max(1, min(-(-rows // tall), most // across, 65535)), 1)
+    several = min(heads, _HEADS)
+    parts = -(-heads // max(1, several)) or 1
+    lines = rows // max(1, heads) * parts
+    across = max(1, min(-(-groups // wide), _MOST))
+    grid = (across, max(1, min(-(-lines // tall), _MOST // across, 65535)), 1)
     steps: Argument = ("workspace", 0)
-    extents = (rows, pairs, max(1, heads), max(1, math.prod(positions["shape"])), shift, int(spec["inverse"]))
+    extents = (
+        rows, pairs, max(1, heads), max(1, math.prod(positions["shape"])), shift, int(spec["inverse"]),
+        max(1, several), parts,
+    )  # fmt: skip
     arguments: tuple[Argument, ...] = (
         ("operand", 0), ("operand", 1), steps, ("operand", 2), *numbers(*extents, step_of(x), step_of(out)),
     )  # fmt: skip
-    blocks = max(1, min(-(-pairs // _THREADS), most))
+    blocks = max(1, -(-pairs // _THREADS))
     launches: list[tuple[str, Grid, int, tuple[Argument, ...]]] = [
         ("frequencies", (blocks, 1, 1), _THREADS, (steps, ("float64", 0), *numbers(pairs))),
         ("rope", grid, _THREADS, arguments),
@@ -127,10 +132,10 @@ def build_rope(spec: dict[str, Any], target: Target) -> Built:
     return program(spec, launches, max(1, -(-pairs * 4 // 256)) * 256)
 
 
-def build_dropout(spec: dict[str, Any], target: Target) -> Built:
+def build_dropout(spec: dict[str, Any], _: Target) -> Built:
     """Build ``fused.dropout``: operands x, out; scalars threshold, scale, seed, offset."""
     x, out = spec["operands"]
-    rows = Rows(tuple(x["shape"]), (step_of(x), step_of(out)), target)
+    rows = Rows(tuple(x["shape"]), (step_of(x), step_of(out)), 1)
     scalars: tuple[Argument, ...] = (("int64", 0), ("float64", 1), ("int64", 2), ("int64", 3))
     arguments: tuple[Argument, ...] = (("operand", 0), ("operand", 1), *scalars, *numbers(*rows.extents, *rows.steps))
     return program(spec, [("dropout", rows.grid, _THREADS, arguments)])

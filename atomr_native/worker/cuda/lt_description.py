@@ -66,6 +66,7 @@ class MatmulDescription:
     beta_imag: int
     n_operands: int
     n_scalars: int
+    pointers: int = -1
     zero: int = 0
     workspace_bytes: int = 0
     has_algo: int = 0

@@ -6,6 +6,7 @@ to say: its heuristic refuses when the plan is made.
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
 
 from ..._matmul_scales import BLOCK
@@ -55,7 +56,9 @@ def scale_mode(name: str, kind: str, shape: tuple[int, ...], strides: tuple[int,
     return SCALE_MODES[kind]
 
 
-def _check_scales(spec: dict[str, Any], dtypes: dict[str, str], version: int, arch: str) -> None:
+def _check_scales(
+    spec: dict[str, Any], dtypes: dict[str, str], extents: tuple[int, int, int], version: int, arch: str
+) -> None:
     kinds = tuple(spec.get("scaling", ("none", "none")))
     names = [name for name in ("a_scale", "b_scale") if name in dtypes]
     if names and dtypes["a"] not in FLOAT8:
@@ -69,6 +72,16 @@ def _check_scales(spec: dict[str, Any], dtypes: dict[str, str], version: int, ar
             )
         if "none" in kinds:
             raise Unsupported("a scale of kind outer for one operand only: cuBLASLt takes both or none")
+        if dtypes["out"] in FLOAT8:
+            raise Unsupported(
+                f"D of {dtypes['out']} with scales of kind {kinds[0]} and {kinds[1]}: cuBLASLt has D of bfloat16, "
+                f"float16 and float32"
+            )
+    if {"vec128", "blk128"} & set(kinds) and (extents[0] % 4 or extents[1] % 4):
+        raise Unsupported(
+            f"M={extents[0]}, N={extents[1]} with scales of kind {kinds[0]} and {kinds[1]}: cuBLASLt takes multiples "
+            f"of 4; pad A, B and their scales"
+        )
     if "c_scale" in dtypes:
         raise Unsupported("c_scale: cuBLASLt scales C only where C is float8, which it takes nowhere")
     for name in ("d_scale", "amax"):
@@ -126,7 +139,7 @@ def check_rules(
         raise Unsupported(f"D of {out} from int8: cuBLASLt has int32, or int8 with a scale")
     if spec.get("mode") == "bfloat16x9" and 0 < version < 120900:
         raise Unsupported(f"compute='bfloat16x9' needs cuBLASLt 12.9; this is {version}")
-    _check_scales(spec, dtypes, version, arch)
+    _check_scales(spec, dtypes, extents, version, arch)
     if 0 in operands["out"][1]:
         if "amax" in dtypes or ("bias_grad" in dtypes and 0 not in operands["bias_grad"][1]):
             raise Unsupported(
@@ -146,6 +159,10 @@ def check_rules(
     elif k == 1 and epilogue in ("bgrada", "bgradb") and 0 < version < 120304:
         raise Unsupported(
             f"K=1 with epilogue {epilogue!r} needs cuBLASLt 12.3.4 (120304); this is {version}; pad K with zeros"
+        )
+    elif epilogue in ("bgrada", "bgradb") and (count := math.prod(operands["out"][1][:-2])) > 1:
+        raise Unsupported(  # seen with 13.1 on Hopper; one matrix is summed whatever alpha is
+            f"epilogue {epilogue!r} with a batch of {count}: cuBLASLt leaves its sums 0 where alpha is 0"
         )
     elif dtype in FLOAT8:
         _check_float8(spec, dtypes, k, arch)

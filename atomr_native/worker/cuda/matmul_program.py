@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
-from ..._grouped_spec import member_specs
 from ..._matmul_types import FLOAT8
 from ..._operands import contiguous_strides
 from ...dtypes import as_dtype
@@ -29,7 +28,7 @@ from .reductions import build_reduce
 from .sequence import SequenceProgram, Source, Step
 from .target import KernelProgram, Target
 
-__all__ = ["WORKSPACE", "NativeMatmul", "Prepare", "grouped_program", "matmul_program", "workspace_as_operand"]
+__all__ = ["WORKSPACE", "Layout", "NativeMatmul", "Prepare", "matmul_program", "workspace_as_operand"]
 
 #: The most workspace that a matmul may use by default, bytes; NVIDIA recommends so much for Hopper.
 WORKSPACE: Final = 32 << 20
@@ -50,7 +49,7 @@ class NativeMatmul(Protocol):
 Prepare = Callable[[MatmulDescription], NativeMatmul]
 
 
-class _Layout:
+class Layout:
     """The workspace of a program: what its matmul needs comes first."""
 
     def __init__(self, limit: int) -> None:
@@ -65,6 +64,7 @@ class _Layout:
         return left
 
     def says(self, nbytes: int) -> str:
+        """Return the refusal of so many bytes."""
         return (
             f"products and copies in the workspace need {nbytes} bytes of it, and the limit is {self.limit}; raise "
             f"System(workspace_limit=), or split the matmul along M or N"
@@ -108,7 +108,7 @@ class _Program:
         self.operands: dict[str, dict[str, Any]] = {o["name"]: o for o in spec["operands"]}
         self.sources: dict[str, Source] = {o["name"]: ("operand", i) for i, o in enumerate(spec["operands"])}
         self.scalars: tuple[Source, ...] = tuple(("scalar", j) for j in range(len(spec["scalars"])))
-        self.layout = _Layout(limit)
+        self.layout = Layout(limit)
         self.before: list[Step] = []
 
     @property
@@ -397,39 +397,6 @@ def matmul_program(
         return found
     others = [reason for reason in dict.fromkeys(reasons) if reason != why]
     raise Unsupported(f"{why}{'; in steps: ' + others[-1] if others else ''}{_hint(spec)}")
-
-
-def grouped_program(
-    spec: dict[str, Any],
-    target: Target,
-    *,
-    version: int,
-    prepare: Prepare,
-    workspace_bytes: int = WORKSPACE,
-    zero: int = 0,
-) -> SequenceProgram:
-    """Return how to compute ``blas_lt.grouped``: its members one after the other, which share a workspace.
-
-    Parameters and errors are those of `matmul_program`; an error names the member.
-    """
-    steps: list[Step] = []
-    notes: list[str] = []
-    workspace = 0
-    for i, (one, places) in enumerate(member_specs(spec)):
-        try:
-            made = matmul_program(
-                one, target, version=version, prepare=prepare, workspace_bytes=workspace_bytes, zero=zero
-            )
-        except Unsupported as error:
-            raise Unsupported(f"member {i}: {error.message}") from None
-        for step in made.steps:
-            operands: tuple[Source, ...] = tuple(
-                ("operand", places[v]) if kind == "operand" else (kind, v) for kind, v in step.operands
-            )
-            steps.append(Step(step.run, operands, step.scalars))
-        notes += [f"member {i}: {note}" for note in made.notes]
-        workspace = max(workspace, made.workspace)
-    return SequenceProgram(tuple(steps), workspace, tuple(notes))
 
 
 def _same_extents(packed: _Program, plain: _Program) -> bool:

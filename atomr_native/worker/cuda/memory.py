@@ -39,9 +39,12 @@ def build_fill(spec: dict[str, Any], target: Target) -> Built:
 
 
 def build_copy(spec: dict[str, Any], target: Target) -> Built:
-    """Build ``memory.copy``: operands ``src, out``; no scalars, unless it is a copy of consecutive bytes."""
+    """Build ``memory.copy``: operands ``src, out``; no scalars, unless it is a copy of consecutive bytes.
+
+    ``staged``: from memory of the host or to it.
+    """
     if spec["raw"]:
-        return Built("native", "copy")
+        return Built("native", "transfer" if spec.get("staged") else "copy")
     source, out = (o["dtype"] for o in spec["operands"])
     value = "(x0 != 0)" if source == "bool" else "x0"
     return _map(spec, [f"y1 = {convert(source, out, value)};"], target)

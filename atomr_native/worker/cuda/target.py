@@ -116,9 +116,9 @@ class Built:
     Attributes
     ----------
     kind : str
-        ``"kernels"``: `run` is a `KernelProgram`.  ``"native"``: `run` names a routine of the lanes, ``"noop"`` or
-        ``"copy"`` (operand 0 to operand 1, scalar 0 bytes).  ``"refusal"``: every message fails with
-        `PlanQuarantined`, whose text `run` is.
+        ``"kernels"``: `run` is a `KernelProgram`.  ``"native"``: `run` names a routine of the lanes, ``"noop"``,
+        ``"copy"`` (operand 0 to operand 1, scalar 0 bytes), or ``"transfer"``, a copy from or to memory of the host.
+        ``"refusal"``: every message fails with `PlanQuarantined`, whose text `run` is.
     run : KernelProgram or str
     """
 

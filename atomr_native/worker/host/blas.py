@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..._blas_spec import own_axes
 from ...dtypes import as_dtype
 from ...errors import InvalidRequest
 
@@ -49,6 +50,9 @@ def _product(spec: dict[str, Any], routine: str, given: dict[str, Array], alpha:
         return np.asarray(alpha * (_op(a, spec["trans"], spec["conj"]) @ given["x"]))
     if routine == "geam":
         return np.asarray(alpha * _op(a, spec["trans"], spec["conj"]))
+    if routine == "gemm":
+        b = _op(given["b"], spec["trans_b"], spec["conj_b"])
+        return np.asarray(alpha * (_op(a, spec["trans"], spec["conj"]) @ b))
     if routine == "syrk":
         wide = _op(a, spec["trans"], False)
         return np.asarray(alpha * (wide @ wide.T))
@@ -63,6 +67,24 @@ def _product(spec: dict[str, Any], routine: str, given: dict[str, Array], alpha:
 
 def build_blas(spec: dict[str, Any]) -> Run:
     """Return ``run(arrays, scalars)`` for a plan specification of ``blas.*``."""
+    routine, batch = str(spec["op"]).removeprefix("blas."), tuple(spec["batch"])
+    once = _build(spec)
+    if not batch:
+        return once
+    axes = [own_axes(routine, o["name"]) for o in spec["operands"]]
+
+    def run(arrays: tuple[Array, ...], scalars: tuple[Any, ...]) -> None:
+        *reads, out = arrays
+        shapes = [(*batch, *x.shape[x.ndim - own :]) for x, own in zip(reads, axes[:-1], strict=True)]
+        every = [np.broadcast_to(x, shape) for x, shape in zip(reads, shapes, strict=True)]
+        for index in np.ndindex(*batch):
+            once((*(x[index] for x in every), out[(*index, ...)]), scalars)
+
+    return run
+
+
+def _build(spec: dict[str, Any]) -> Run:
+    """Return the run for one matrix of a batch."""
     routine = str(spec["op"]).removeprefix("blas.")
     names = [o["name"] for o in spec["operands"]]
     kind = as_dtype(spec["dtype"]).type

@@ -25,10 +25,10 @@ _BLOCK: Final = 1 << 15
 
 @functools.lru_cache(maxsize=256)
 def _compiled(function: str, arguments: int, results: int, dtype: str) -> tuple[Callable[..., Any], ...]:
-    from ... import _numba
+    from ... import _numba_compile
 
     python = pickle.loads(base64.b64decode(function))  # noqa: S301 - from the parent
-    return _numba.on_processor(python, arguments, results, dtype)
+    return _numba_compile.on_processor(python, arguments, results, dtype)
 
 
 def _spread(array: Array, kind: str, shape: tuple[int, ...]) -> Array:

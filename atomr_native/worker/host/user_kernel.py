@@ -33,9 +33,9 @@ def _value(words: tuple[float | int, ...], index: int, kind: str) -> Any:
 
 def build_kernel(spec: dict[str, Any]) -> Callable[..., None]:
     """Build ``kernel.*`` from the pickled function."""
-    from ... import _numba
+    from ... import _numba_simulator
 
-    kernel = _numba.simulated(pickle.loads(base64.b64decode(spec["function"])))  # noqa: S301 - from the parent
+    kernel = _numba_simulator.simulated(pickle.loads(base64.b64decode(spec["function"])))  # noqa: S301 - from the parent
     grid, block, shared = tuple(spec["grid"]), tuple(spec["block"]), spec["shared"]
     records = {p[1]: record_dtype(p[2]) for p in spec["parameters"] if p[0] == "array" and p[2] is not None}
 
@@ -45,7 +45,7 @@ def build_kernel(spec: dict[str, Any]) -> Callable[..., None]:
             if kind == "array":
                 array = arrays[what[0]]
                 array = array.view(records[what[0]])[..., 0] if what[0] in records else array
-                arguments.append(_numba.simulated_array(array))
+                arguments.append(_numba_simulator.simulated_array(array))
             elif kind == "record":
                 arguments.append(arrays[what[0]].view(record_dtype(what[1]))[0])
             elif kind == "tuple":

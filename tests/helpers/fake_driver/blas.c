@@ -5,15 +5,18 @@
 #include <string.h>
 
 #include "cublas.h"
+#include "fake_cublaslt.h"
 #include "fake_driver.h"
 
 struct cublasContext {
     CUstream stream;
     int on_device;
+    size_t workspace;
 };
 
 typedef struct {
     int routine, type, conjugated, side, uplo, ta, tb, diag, m, n, k, step[3];
+    int by_address; /* `at` are where the addresses are, once it runs */
     void *at[3];
     double alpha[2], beta[2];
 } noted;
@@ -91,6 +94,8 @@ static void matrices(const noted *c, number alpha, number beta) {
                 sum = alpha * of(c, 0, c->ta, i, j) + (beta != 0 ? beta * of(c, 1, c->tb, i, j) : 0);
             } else if (c->routine == ATOMR_BLAS_SYRK) {
                 for (int p = 0; p < c->k; p++) sum += of(c, 0, c->ta, i, p) * of(c, 0, c->ta, j, p);
+            } else if (c->routine == ATOMR_BLAS_GEMM) {
+                for (int p = 0; p < c->k; p++) sum += of(c, 0, c->ta, i, p) * of(c, 1, c->tb, p, j);
             } else {
                 for (int p = 0; p < inner; p++)
                     sum += c->side ? of(c, 1, 0, i, p) * triangular(c, p, j) : triangular(c, i, p) * of(c, 1, 0, p, j);
@@ -109,7 +114,9 @@ static void matrices(const noted *c, number alpha, number beta) {
 }
 
 static void run(void *argument) {
-    const noted *c = argument;
+    noted *const c = argument;
+    for (int i = 0; i < 2 && c->by_address; i++) memcpy(&c->at[i], c->at[i], sizeof c->at[i]);
+    c->by_address = 0;
     const number alpha = c->alpha[0] + c->alpha[1] * I, beta = c->beta[0] + c->beta[1] * I;
     number sum = 0;
     switch (c->routine) {
@@ -188,10 +195,12 @@ cublasStatus_t cublasGetVersion_v2(cublasHandle_t h, int *version) {
 }
 cublasStatus_t cublasSetStream_v2(cublasHandle_t h, cudaStream_t stream) {
     h->stream = stream;
+    h->workspace = 0;
     return 0;
 }
 cublasStatus_t cublasSetWorkspace_v2(cublasHandle_t h, void *workspace, size_t size) {
-    return h && size && ((uintptr_t)workspace & 255) == 0 ? 0 : 7;
+    h->workspace = size;
+    return size && ((uintptr_t)workspace & 255) == 0 ? 0 : 7;
 }
 cublasStatus_t cublasSetPointerMode_v2(cublasHandle_t h, cublasPointerMode_t mode) {
     h->on_device = mode;
@@ -247,6 +256,45 @@ cublasStatus_t cublasSetPointerMode_v2(cublasHandle_t h, cublasPointerMode_t mod
         const noted c = {.routine = ATOMR_BLAS_GEAM, .type = number_of, .ta = transa, .tb = transb, .m = m, .n = n,   \
                          .step = {lda, ldb, ldc}, .at = {(void *)A, (void *)B, C}};                                   \
         return lda < (transa ? n : m) || ldb < (transb ? n : m) || ldc < m ? 7 : note(h, c, alpha, beta);             \
+    }                                                                                                                 \
+    cublasStatus_t cublas##p##gemvStridedBatched(cublasHandle_t h, cublasOperation_t trans, int m, int n,             \
+                                                 const T *alpha, const T *A, int lda, long long int strideA,          \
+                                                 const T *x, int incx, long long int stridex, const T *beta, T *y,    \
+                                                 int incy, long long int stridey, int batchCount) {                   \
+        cublasStatus_t status = 0;                                                                                    \
+        for (int i = 0; i < batchCount && !status; i++)                                                               \
+            status = cublas##p##gemv_v2(h, trans, m, n, alpha, A + i * strideA, lda, x + i * stridex, incx, beta,     \
+                                        y + i * stridey, incy);                                                       \
+        return status;                                                                                                \
+    }                                                                                                                 \
+    cublasStatus_t cublas##p##gemmStridedBatched(cublasHandle_t h, cublasOperation_t transa,                          \
+                                                 cublasOperation_t transb, int m, int n, int k, const T *alpha,       \
+                                                 const T *A, int lda, long long int strideA, const T *B, int ldb,     \
+                                                 long long int strideB, const T *beta, T *C, int ldc,                 \
+                                                 long long int strideC, int batchCount) {                             \
+        if (lda < (transa ? k : m) || ldb < (transb ? n : k) || ldc < m) return 7;                                    \
+        cublasStatus_t status = 0;                                                                                    \
+        for (int i = 0; i < batchCount && !status; i++) {                                                             \
+            const noted c = {.routine = ATOMR_BLAS_GEMM, .type = number_of, .ta = transa, .tb = transb, .m = m,       \
+                             .n = n, .k = k, .step = {lda, ldb, ldc},                                                 \
+                             .at = {(void *)(A + i * strideA), (void *)(B + i * strideB), C + i * strideC}};          \
+            status = note(h, c, alpha, beta);                                                                         \
+        }                                                                                                             \
+        return status;                                                                                                \
+    }                                                                                                                 \
+    cublasStatus_t cublas##p##trsmBatched(cublasHandle_t h, cublasSideMode_t side, cublasFillMode_t uplo,             \
+                                          cublasOperation_t trans, cublasDiagType_t diag, int m, int n,               \
+                                          const T *alpha, const T *const A[], int lda, T *const B[], int ldb,         \
+                                          int batchCount) {                                                           \
+        if (lda < (side ? n : m) || ldb < m) return 7;                                                                \
+        cublasStatus_t status = 0;                                                                                    \
+        for (int i = 0; i < batchCount && !status; i++) {                                                             \
+            const noted c = {.routine = ATOMR_BLAS_TRSM, .type = number_of, .side = side, .uplo = uplo, .ta = trans,  \
+                             .diag = diag, .m = m, .n = n, .step = {lda, ldb}, .by_address = 1,                       \
+                             .at = {(void *)(A + i), (void *)(B + i)}};                                               \
+            status = note(h, c, alpha, NULL);                                                                         \
+        }                                                                                                             \
+        return status;                                                                                                \
     }
 
 TYPED(S, float, 0)
@@ -291,3 +339,32 @@ GER(cublasCgeru_v2, cuComplex, 2, 0)
 GER(cublasCgerc_v2, cuComplex, 2, 1)
 GER(cublasZgeru_v2, cuDoubleComplex, 3, 0)
 GER(cublasZgerc_v2, cuDoubleComplex, 3, 1)
+
+cublasStatus_t cublasGemmGroupedBatchedEx(
+    cublasHandle_t h, const cublasOperation_t transa_array[], const cublasOperation_t transb_array[], const int m_array[],
+    const int n_array[], const int k_array[], const void *alpha_array, const void *const Aarray[], cudaDataType_t Atype,
+    const int lda_array[], const void *const Barray[], cudaDataType_t Btype, const int ldb_array[],
+    const void *beta_array, void *const Carray[], cudaDataType_t Ctype, const int ldc_array[], int group_count,
+    const int group_size[], cublasComputeType_t computeType) {
+    const int wide = computeType == CUBLAS_COMPUTE_64F || computeType == CUBLAS_COMPUTE_64F_PEDANTIC;
+    int at = 0;
+    if (h->on_device || Atype != Btype || Atype != Ctype || wide != (Atype == CUDA_R_64F)) return 15;
+    if (!h->workspace) return 3;
+    for (int i = 0; i < group_count; i++) {
+        const int m = m_array[i], n = n_array[i], k = k_array[i], ta = transa_array[i], tb = transb_array[i];
+        if (lda_array[i] < (ta ? k : m) || ldb_array[i] < (tb ? n : k) || ldc_array[i] < m) return 7;
+        record r = {.a = {Atype, ta ? k : m, ta ? m : k, lda_array[i], 0, 1, 0, 1},
+                    .b = {Btype, tb ? n : k, tb ? k : n, ldb_array[i], 0, 1, 0, 1},
+                    .c = {Ctype, m, n, ldc_array[i], 0, 1, 0, 1}};
+        r.d = r.c;
+        r.op = (desc){.compute = computeType, .scale = wide ? CUDA_R_64F : CUDA_R_32F, .trans_a = ta, .trans_b = tb,
+                      .epilogue = 1, .bias_type = -1, .aux_type = -1};
+        r.factors[0] = wide ? ((const double *)alpha_array)[i] : ((const float *)alpha_array)[i];
+        r.factors[1] = wide ? ((const double *)beta_array)[i] : ((const float *)beta_array)[i];
+        for (int j = 0; j < group_size[i]; j++, at++) {
+            r.A = (uint64_t)(Aarray + at), r.B = (uint64_t)(Barray + at), r.C = r.D = (uint64_t)(Carray + at);
+            if (fake_enqueue(h->stream, fake_matmul_run, &r, sizeof r, 0)) return 13;
+        }
+    }
+    return 0;
+}

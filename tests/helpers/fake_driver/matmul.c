@@ -248,21 +248,31 @@ static void compute(const record *r, int64_t i, const double factors[4], double 
     free(sums);
 }
 
-static void run(void *argument) {
-    const record *r = argument;
+static uint64_t address_at(uint64_t addresses, int64_t i) { return ((const uint64_t *)(uintptr_t)addresses)[i]; }
+
+void fake_matmul_run(void *record_argument) {
+    const record *r = record_argument;
     double factors[4], largest = 0;
     memcpy(factors, r->factors, sizeof factors);
     if (r->op.on_device)
         fake_factors(r->op.scale, (const void *)(uintptr_t)r->alpha_at, (const void *)(uintptr_t)r->beta_at, factors);
     /* What is left in the workspace must mean nothing to anybody. */
     memset((void *)(uintptr_t)r->workspace, 0x5C, r->workspace_bytes);
-    for (int64_t i = 0; i < r->d.count; i++) compute(r, i, factors, &largest);
+    for (int64_t i = 0; i < r->d.count; i++) {
+        record one = *r;
+        if (r->d.mode) {
+            one.A = address_at(r->A, i), one.B = address_at(r->B, i);
+            one.C = address_at(r->C, i), one.D = address_at(r->D, i);
+            one.a.step = one.b.step = one.c.step = one.d.step = 0;
+        }
+        compute(&one, i, factors, &largest);
+    }
     if (r->op.amax) store(CUDA_R_32F, r->op.amax, 0, largest, 0);
 }
 
 static int enqueue(const record *r) {
     if (r->workspace_bytes < fake_workspace || r->workspace & 255) return CUBLAS_STATUS_INVALID_VALUE;
-    return fake_enqueue((CUstream)(uintptr_t)r->stream, run, r, sizeof *r, 0) ? CUBLAS_STATUS_EXECUTION_FAILED : 0;
+    return fake_enqueue((CUstream)(uintptr_t)r->stream, fake_matmul_run, r, sizeof *r, 0) ? CUBLAS_STATUS_EXECUTION_FAILED : 0;
 }
 
 __attribute__((constructor)) static void install(void) {

@@ -1,0 +1,216 @@
+"""What a Python function is to a compiler of kernels, as a digest that is the same in every process.
+
+It is taken before compiling, of the function's bytecode and of everything that this can reach: globals, values of
+closures, attributes of modules, functions that it calls.  Whatever cannot be told by its content has no digest, and is
+compiled each time.
+"""
+
+from __future__ import annotations
+
+import dis
+import enum
+import hashlib
+import struct
+import types
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import numpy as np
+
+__all__ = ["Digest", "NoContent", "known_by_name"]
+
+#: Packages that are known by their versions, which belong into the key besides: names tell what is in them.
+_BY_NAME: Final = frozenset(
+    ("builtins", "cmath", "llvmlite", "math", "ml_dtypes", "numba", "numba_cuda", "numpy", "operator", "_operator")
+)
+_PLAIN: Final = (type(None), bool, int, str, bytes, type(Ellipsis), range)
+_LOADS: Final = ("LOAD_GLOBAL", "LOAD_NAME")
+
+
+class NoContent(Exception):
+    """Something that cannot be told by its content; the message says what."""
+
+
+def known_by_name(module: str | None) -> bool:
+    """Return whether a module is one of those that their versions tell."""
+    return (module or "").partition(".")[0] in _BY_NAME
+
+
+class Digest:
+    """Takes in values one after the other.
+
+    Parameters
+    ----------
+    special : callable
+        Is asked first: takes a digest and a value, and returns whether it has added the value.
+    lines : bool
+        Whether file names and lines count.
+    """
+
+    def __init__(self, special: Callable[[Digest, Any], bool], *, lines: bool) -> None:
+        self._hash = hashlib.sha256()
+        self._special = special
+        self._lines = lines
+        # With the objects themselves, so that their ids stay their own.
+        self._seen: dict[int, tuple[int, object]] = {}
+        self._modules: dict[tuple[int, int], tuple[object, object]] = {}
+
+    def digest(self) -> bytes:
+        """Return the digest of what has been added."""
+        return self._hash.digest()
+
+    def add(self, tag: str, data: bytes | str = b"") -> None:
+        """Add a piece under a name for its kind."""
+        content = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
+        self._hash.update(f"{tag} {len(content)}\n".encode() + content)
+
+    def values(self, tag: str, values: Iterable[Any]) -> None:
+        """Add values, with their number.
+
+        Raises
+        ------
+        NoContent
+        """
+        listed = list(values)
+        self.add(tag, str(len(listed)))
+        for one in listed:
+            self.value(one)
+
+    def value(self, value: Any) -> None:
+        """Add a value.
+
+        Raises
+        ------
+        NoContent
+        """
+        if isinstance(value, enum.Enum):
+            self.add("member", f"{type(value).__module__}.{type(value).__qualname__}.{value.name}")
+            self.value(value.value)
+        elif isinstance(value, enum.EnumMeta):
+            self.values("members", value)
+        elif type(value) in _PLAIN:
+            self.add(type(value).__name__, repr(value))
+        elif type(value) is float:
+            self.add("float", struct.pack("<d", value))
+        elif type(value) is complex:
+            self.add("complex", struct.pack("<dd", value.real, value.imag))
+        elif isinstance(value, np.generic | np.ndarray | np.dtype):
+            self._numpy(value)
+        elif type(value) is frozenset:
+            self.values("frozenset", sorted(value, key=repr))
+        elif type(value) is slice:
+            self.values("slice", (value.start, value.stop, value.step))
+        elif isinstance(value, tuple):
+            self._tuple(value)
+        elif isinstance(value, types.CodeType):
+            self._code(value)
+        elif not self._again(value) and not self._special(self, value):
+            self._object(value)
+
+    def _again(self, value: object) -> bool:
+        """Return whether an object has been met before; only then it is added."""
+        found = self._seen.get(id(value))
+        if found is None:
+            self._seen[id(value)] = len(self._seen), value
+            return False
+        self.add("again", str(found[0]))
+        return True
+
+    def _numpy(self, value: Any) -> None:
+        dtype = value if isinstance(value, np.dtype) else value.dtype
+        if dtype.hasobject or (isinstance(value, np.ndarray) and type(value) is not np.ndarray):
+            raise NoContent(f"a {type(value).__name__} of dtype {dtype}")
+        self.add("dtype", f"{dtype!r} {dtype.itemsize} {dtype.alignment}")
+        if value is not dtype:
+            shape, order = np.shape(value), getattr(value, "strides", ())
+            self.add(type(value).__name__, f"{shape} {order}")
+            self.add("elements", value.tobytes())
+
+    def _tuple(self, value: tuple[Any, ...]) -> None:
+        kind = type(value)
+        if kind is not tuple:
+            fields = getattr(kind, "_fields", None)
+            if fields is None:
+                raise NoContent(f"a {kind.__name__}")
+            self.add("named", f"{kind.__module__}.{kind.__qualname__} {fields}")
+        self.values("tuple", value)
+
+    def _code(self, code: types.CodeType) -> None:
+        counts = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags
+        self.add("code", repr((counts, code.co_name, code.co_names, code.co_varnames)))
+        self.add("variables", repr((code.co_freevars, code.co_cellvars)))
+        self.add("bytecode", code.co_code)
+        self.add("exceptions", getattr(code, "co_exceptiontable", b""))
+        self.values("constants", code.co_consts)
+        if self._lines:
+            self.add("lines", f"{code.co_filename} {code.co_firstlineno} {list(code.co_lines())}")
+
+    def function(self, function: types.FunctionType) -> None:
+        """Add a Python function, with all that it can reach.
+
+        Raises
+        ------
+        NoContent
+        """
+        self.add("function", f"{function.__module__}.{function.__qualname__}")
+        self.value(function.__code__)
+        self.values("defaults", function.__defaults__ or ())
+        self.values("keywords", sorted((function.__kwdefaults__ or {}).items()))
+        for cell in function.__closure__ or ():
+            try:
+                content = cell.cell_contents
+            except ValueError:
+                raise NoContent(f"{function.__qualname__} has a variable without a value") from None
+            self._reached(content, function.__code__)
+        for name in sorted(_globals(function.__code__)):
+            if name in function.__globals__:
+                self.add("global", name)
+                self._reached(function.__globals__[name], function.__code__)
+
+    def _reached(self, value: Any, code: types.CodeType) -> None:
+        """Add a value that a function can reach: of a module, what it may take from there."""
+        if not isinstance(value, types.ModuleType):
+            self.value(value)
+            return
+        self.add("module", value.__name__)
+        key = id(value), id(code)
+        if known_by_name(value.__name__) or key in self._modules:
+            return
+        self._modules[key] = value, code
+        for name in sorted(_attributes(code)):
+            if name in vars(value):
+                self.add("attribute", name)
+                self._reached(vars(value)[name], code)
+
+    def _object(self, value: Any) -> None:
+        """Add a function or a class: by its name, if its package is known by its version."""
+        module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
+        if isinstance(value, np.ufunc):
+            name = str(value.__name__)
+            if getattr(np, name, None) is not value:
+                raise NoContent(f"the ufunc {name}")
+            module = "numpy"
+        named = isinstance(value, type | types.FunctionType | types.BuiltinFunctionType | np.ufunc)
+        if named and known_by_name(module) and "<" not in str(name):
+            self.add("name", f"{module}.{name}")
+        elif isinstance(value, types.FunctionType):
+            self.function(value)
+        else:
+            raise NoContent(f"a {type(value).__module__}.{type(value).__qualname__}")
+
+
+def _all_code(code: types.CodeType) -> Iterable[types.CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _all_code(constant)
+
+
+def _globals(code: types.CodeType) -> set[str]:
+    """Return the names of globals that a function reads, or functions in it."""
+    return {i.argval for one in _all_code(code) for i in dis.get_instructions(one) if i.opname in _LOADS}
+
+
+def _attributes(code: types.CodeType) -> set[str]:
+    """Return the names of all attributes that a function reads, or functions in it, and of some globals."""
+    return {name for one in _all_code(code) for name in one.co_names}

@@ -1,0 +1,264 @@
+"""Kernels and device functions, compiled by Numba: options, what they are linked with, LTO-IR."""
+
+from __future__ import annotations
+
+import threading
+import types as python_types
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from . import _kernel_links
+from ._kernel_links import LinkPart
+from ._numba import (
+    HINT,
+    ExternFunction,
+    LinkableCode,
+    compiler,
+    core_templates,
+    cuda,
+    cuda_target,
+    device_python,
+    dispatcher,
+    get_cudalib,
+    njit,
+    templates,
+    vectorize,
+)
+from ._numba_copies import copied
+from .errors import InvalidRequest, LibraryError, Unsupported
+
+__all__ = [
+    "OPTIONS",
+    "Compiled",
+    "capability",
+    "compile_ltoir",
+    "declared",
+    "device_function",
+    "device_runtime",
+    "jit_options",
+    "link_part",
+    "nvvm_file",
+    "on_processor",
+    "registries",
+]
+
+#: Options of ``@cuda.jit`` that are taken over; the others of a dispatcher must be at their defaults.
+OPTIONS: Final = {"fastmath": False, "lineinfo": False, "opt": True, "debug": False}
+_IGNORED: Final = frozenset({"nopython", "boundscheck", "device", "lto", "extensions", "inline", "forceinline"})
+
+
+def jit_options(kernel: object) -> dict[str, Any]:
+    """Return the options that a dispatcher was made with, as `compile_ltoir` takes them.
+
+    Raises
+    ------
+    Unsupported
+        For an option that cannot be carried over.
+    """
+    given = dict(getattr(kernel, "targetoptions", {}))
+    found = {name: given.pop(name, default) for name, default in OPTIONS.items()}
+    found |= {name: given.pop(name, None) for name in ("max_registers", "launch_bounds")}
+    found["link"] = tuple(link_part(part) for part in given.pop("link", None) or ())
+    left = sorted(name for name, value in given.items() if name not in _IGNORED and value)
+    if left:
+        raise Unsupported(f"a kernel with {', '.join(left)}; options that are taken over: {', '.join(found)}")
+    return found
+
+
+#: What Numba calls code to link with, and what it is.
+_LINKED: Final = {"CUSource": "cu", "PTXSource": "ptx", "LTOIR": "ltoir", "Archive": "library", "Cubin": "cubin"}
+
+
+def link_part(given: object) -> LinkPart:
+    """Return what stands in ``link=[...]``: a file, or one of Numba's objects with code."""
+    if isinstance(given, str | Path):
+        return _kernel_links.from_file(given)
+    kind = _LINKED.get(type(given).__name__) if isinstance(given, LinkableCode) else None
+    if not isinstance(given, LinkableCode) or kind is None:
+        raise InvalidRequest(f"link has a {type(given).__name__}; allowed: paths, and cuda's {', '.join(_LINKED)}")
+    if given.nrt or given.setup_callback or given.teardown_callback:
+        raise Unsupported(
+            f"link has {given.name} with nrt, setup_callback or teardown_callback: the worker that loads the code has "
+            f"neither Numba's runtime nor your functions"
+        )
+    data = given.data
+    return LinkPart(kind, data.encode() if isinstance(data, str) else bytes(data), str(given.name))
+
+
+def device_runtime() -> LinkPart:
+    """Return CUDA's device runtime, which has what kernels call to wait for their grid.
+
+    Raises
+    ------
+    Unsupported
+        If it is not installed.
+    """
+    try:
+        return _kernel_links.from_file(get_cudalib("cudadevrt", static=True))
+    except (InvalidRequest, ValueError, TypeError, OSError) as error:
+        raise Unsupported(f"synchronising a grid needs libcudadevrt.a ({error}); {HINT}") from None
+
+
+def declared(function: ExternFunction) -> Iterator[tuple[str, tuple[LinkPart, ...]]]:
+    """Yield how a declared function is called, and what it brings along to link with."""
+    for _, implementation in cuda_target.target_context._defns[function].versions:
+        for library in implementation.libs:
+            parts = tuple(link_part(part) for part in library._linking_files)
+            (description,) = implementation.__defaults__
+            convention = type(description.call_conv).__name__
+            yield f"{convention} {library.use_cooperative}", parts
+
+
+def registries() -> tuple[Any, ...]:
+    """Return where functions are registered that a kernel may call."""
+    return templates.builtin_registry, core_templates.builtin_registry
+
+
+def nvvm_file() -> str | None:
+    """Return the path of NVVM, or None if it is not installed."""
+    path = get_cudalib("nvvm")
+    return path if path and Path(path).exists() else None
+
+
+class _Target(threading.local):
+    """What this thread compiles for, while it does."""
+
+    compute_capability: tuple[int, int] | None = None
+
+
+_target = _Target()
+
+
+def capability() -> tuple[int, int]:
+    """Return the compute capability that this thread compiles for."""
+    return _target.compute_capability or (0, 0)
+
+
+_numba_device = dispatcher.get_current_device
+
+
+def _current_device() -> Any:
+    """Return what device functions are compiled for: Numba would ask the driver, and make a context in this process."""
+    return _numba_device() if _target.compute_capability is None else _target
+
+
+dispatcher.get_current_device = _current_device
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A kernel before it is linked.
+
+    Attributes
+    ----------
+    code : bytes
+        LTO-IR.
+    entry : str
+        The kernel's name in it.
+    links : tuple of LinkPart
+        What declared functions bring along.
+    cooperative : bool
+        Whether blocks wait for each other.
+    """
+
+    code: bytes
+    entry: str
+    links: tuple[LinkPart, ...]
+    cooperative: bool
+
+
+def compile_ltoir(
+    function: python_types.FunctionType, arguments: Sequence[Any], capability: tuple[int, int], options: dict[str, Any]
+) -> Compiled:
+    """Compile a Python function, as a kernel, to LTO-IR of a compute capability.  Waits for the compiler.
+
+    Raises
+    ------
+    LibraryError
+        With Numba's text, if it does not compile.
+    Unsupported
+        If NVVM is not installed.
+    """
+    # Device functions keep what was compiled of them, be it for another GPU: hence new ones.
+    fresh = copied(function, lambda f, old: cuda.jit(**{**old.targetoptions, "device": True})(f), {})
+    _target.compute_capability = capability
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            # As `cuda.compile` does, which tells neither what is to be linked, nor whether the grid is synchronised.
+            library, _ = compiler._compile_pyfunc_with_fixup(
+                fresh,
+                tuple(arguments),
+                device=False,
+                abi="numba",
+                cc=capability,
+                lto=True,
+                **{name: options[name] for name in OPTIONS},
+            )
+            code = bytes(library.get_ltoir(cc=capability))
+    except (OSError, RuntimeError) as error:
+        raise Unsupported(f"compiling a Numba kernel needs NVVM ({str(error)[:500]}); {HINT}") from None
+    except Exception as error:
+        text = str(error).strip()
+        raise LibraryError("numba", 0, type(error).__name__, f"compiling {function.__name__}", text[:4000]) from None
+    finally:
+        _target.compute_capability = None
+    links = tuple(sorted(link_part(part) for part in library._linking_files))
+    return Compiled(code, library._entry_name, links, bool(library.use_cooperative))
+
+
+def device_function(function: object, signature: str, name: str | None, capability: tuple[int, int]) -> bytes:
+    """Return a device function as LTO-IR with the C interface; see `atomr_native.device_function`."""
+    python = device_python(function)
+    fresh = copied(python, lambda f, old: cuda.jit(**{**old.targetoptions, "device": True})(f), {})
+    _target.compute_capability = capability
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            code, _ = cuda.compile(
+                fresh, signature, device=True, abi="c", abi_info={"abi_name": name or python.__name__}, cc=capability,
+                output="ltoir",
+            )  # fmt: skip
+    except (OSError, RuntimeError) as error:
+        raise Unsupported(f"compiling a Numba function needs NVVM ({str(error)[:500]}); {HINT}") from None
+    except Exception as error:
+        text = str(error).strip()
+        raise LibraryError("numba", 0, type(error).__name__, f"compiling {python.__name__}", text[:4000]) from None
+    finally:
+        _target.compute_capability = None
+    return bytes(code)
+
+
+def on_processor(
+    function: python_types.FunctionType, arguments: int, results: int, dtype: str
+) -> tuple[Callable[..., Any], ...]:
+    """Compile a device function of numbers for this processor, as one ufunc for each of its results.
+
+    Divisions by zero and the like are NumPy's.  Waits for the compiler.
+
+    Raises
+    ------
+    LibraryError
+        With Numba's text, if it does not compile.
+    """
+
+    def again(copy: python_types.FunctionType, _: object) -> Any:
+        return njit(error_model="numpy")(copy)
+
+    names = ", ".join(f"a{i}" for i in range(arguments))
+    made = []
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            scope = {"f": again(copied(function, again, {}), None)}
+            for i in range(results):
+                part = f"[{i}]" if results > 1 else ""
+                one = eval(f"lambda {names}: f({names}){part}", scope)  # noqa: S307 - of the names above
+                made.append(vectorize([f"{dtype}({', '.join([dtype] * arguments)})"])(one))
+    except Exception as error:
+        text = str(error).strip()
+        raise LibraryError("numba", 0, type(error).__name__, f"compiling {function.__name__}", text[:4000]) from None
+    return tuple(made)

@@ -1,0 +1,142 @@
+"""Numba's simulator, which runs kernels on the processor: for the host device, and for tests of kernels that ship.
+
+One launch at a time in a process.  The threads of a block are threads of the system if they may wait for each other;
+otherwise one thread of the system runs them one after the other, which is several times as fast.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from types import CodeType, FunctionType
+from typing import Any, Final
+
+import numpy as np
+
+from ._numba import FakeCUDAArray, FakeCUDAKernel, cuda, kernelapi, simulator
+from ._numba_copies import members, simulated_copy
+
+__all__ = ["SharedMemory", "simulated", "simulated_array"]
+
+#: What of `cuda` threads wait for each other with, or may: a loop around an atomic operation is a lock.
+_MEETING: Final = frozenset(
+    {
+        "atomic", "cg", "shared", "syncthreads", "syncthreads_and", "syncthreads_count", "syncthreads_or",
+        "threadfence", "threadfence_block", "threadfence_system",
+    }
+)  # fmt: skip
+
+
+def simulated(function: FunctionType) -> Callable[..., Any]:
+    """Return a kernel that the simulator runs: ``simulated(f)[grid, block, 0, shared](*arguments)``.
+
+    The function is copied with its device functions, so that neither it nor its module changes.
+    """
+    kernel, functions = simulated_copy(function, _inside)
+    kernel.__dict__["meets"] = any(map(_meets, functions))
+    return FakeCUDAKernel(kernel, device=False)  # type: ignore[no-any-return]
+
+
+def simulated_array(array: np.ndarray[Any, Any]) -> Any:
+    """Return an array as a simulated kernel takes it: the memory itself, whatever its strides."""
+    return FakeCUDAArray(array)
+
+
+class _Inside:
+    """`cuda`, or something of it, as the threads of the launch that is running see it.
+
+    Numba's simulator exchanges the module `cuda` among a kernel's global names only, not where a function holds it
+    that the kernel is defined in, and nothing that was imported from it.
+    """
+
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def _found(self) -> Any:
+        context = simulator._get_kernel_context()
+        return getattr(context, self._name) if self._name else context
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._found(), name)
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        return self._found()(*arguments, **options)
+
+
+_module: Final = _Inside("")
+_members: Final = {identity: _Inside(name) for identity, name in members.items()}
+
+
+def _inside(value: Any) -> Any:
+    return _module if value is cuda else _members.get(id(value), value)
+
+
+def _meets(function: FunctionType) -> bool:
+    """Whether the threads that run a function, as it was copied, may depend on each other while they do."""
+    names = _names(function.__code__)
+    if not _MEETING.isdisjoint(names):
+        return True
+    values = [function.__globals__.get(name) for name in names]
+    values += [cell.cell_contents for cell in function.__closure__ or ()]
+    # What stands in for something of a GPU, and asks something of `cuda`, has all threads call it.
+    return any(
+        isinstance(value, FakeCUDAKernel) or (isinstance(value, _Inside) and value._name in _MEETING)
+        for value in values
+    )
+
+
+def _names(code: CodeType) -> set[str]:
+    """Return the global names and attributes in a function, and in those defined in it."""
+    return set(code.co_names).union(*(_names(part) for part in code.co_consts if isinstance(part, CodeType)))
+
+
+class _Block(simulator.BlockManager):  # type: ignore[misc]
+    """A block; its threads run one after the other where none can wait for another."""
+
+    def run(self, grid_point: tuple[int, ...], *arguments: Any) -> None:
+        if getattr(self._f, "meets", True):
+            super().run(grid_point, *arguments)
+            return
+
+        def in_turn() -> None:
+            for number, point in enumerate(np.ndindex(*self._block_dim[::-1])):
+                thread.threadIdx, thread.thread_id = kernelapi.Dim3(*point[::-1]), number
+                self._f(*arguments)
+
+        thread = simulator.BlockThread(in_turn, self, grid_point, (0, 0, 0), self._debug)
+        thread.start()
+        thread.join()
+        if thread.exception:
+            raise thread.exception[0].with_traceback(thread.exception[1])
+
+
+class SharedMemory(kernelapi.FakeCUDAShared):  # type: ignore[misc]
+    """The shared memory of a simulated block.
+
+    Numba's looks for an array and makes it in two steps, so that two threads could get two arrays for one.
+    """
+
+    def __init__(self, dynamic: int) -> None:
+        super().__init__(dynamic)
+        self._one = threading.Lock()
+
+    def array(self, shape: Any, dtype: Any, alignment: int | None = None) -> np.ndarray[Any, Any]:
+        """Return the array of the line from which this is called."""
+        if alignment is not None or shape == 0:  # refused, and dynamic shared memory, which is there already
+            return super().array(shape, dtype, alignment)  # type: ignore[no-any-return]
+        frame = sys._getframe(1)
+        line = frame.f_code.co_filename, frame.f_lineno
+        if isinstance(dtype, kernelapi.types.Type):
+            dtype = kernelapi.numpy_support.as_dtype(dtype)
+        with self._one:
+            made: np.ndarray[Any, Any] | None = self._allocations.get(line)
+            if made is None:
+                made = self._allocations[line] = np.empty(shape, dtype)
+            return made
+
+
+kernelapi.FakeCUDAShared = SharedMemory
+simulator.BlockManager = _Block
