@@ -13,7 +13,7 @@ __all__ = ["COPY", "size", "swept"]
 COPY = "atomr copy"
 _WARM = 3
 _MIB = 2**20
-_TURNS = 20
+_TURNS = 200
 _SHAPE = (8192, 4096)  # 64 MiB of bfloat16
 _SMALL = (256, 256)
 

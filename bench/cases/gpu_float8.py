@@ -60,7 +60,7 @@ def _quantize(dev: Any, x: Any, name: str, options: dict[str, Any]) -> tuple[Cal
 def quantize(setup: Setup) -> None:
     """Time in which 64 MiB are read or written, by quantisations of a 8192 x 4096 bfloat16 matrix to float8_e4m3fn.
 
-    20 planned messages, one wait. Of each element two bytes are read and one is written, and where the scale is made
+    200 planned messages, one wait. Of each element two bytes are read and one is written, and where the scale is made
     just in time it is read twice. The copies move 128 MiB each: `Device.copy`, and `Tensor.copy_`. torch: multiply by a
     scale, clamp, cast, with what that moves counted as if it were one pass, as here with a scale that is given.
     """

@@ -87,7 +87,7 @@ def _torch(torch: Any, name: str, shape: tuple[int, int]) -> Callable[[], object
 def fused(setup: Setup) -> None:
     """Time in which 64 MiB are read or written, by fused operations on a 8192 x 4096 bfloat16 array.
 
-    20 planned messages, one wait.  Counted is what one pass moves: gradients of weights read more than that.  The copy
+    200 planned messages, one wait.  Counted is what one pass moves: gradients of weights read more than that.  The copy
     is `Device.copy`.  torch: the same by its eager functions.
     """
     turns, shape = size(setup)
