@@ -51,12 +51,12 @@ def centred(real: Any) -> Any:
     return centred
 
 
-def norm(dtype: str, weights: str, *, layer: bool, residual: bool, biased: bool, held: bool) -> Kernel:
+def norm(dtype: str, weights: str, *, layer: bool, residual: bool, biased: bool) -> Kernel:
     """Return the kernel of a norm; with `residual`, of the norm of the sum, which is written too.
 
-    With `held`, a block keeps its row: it has not more than four groups for each thread.
+    A block keeps a row of not more than four groups for each thread, all of them whole.
     """
-    pointer, itemsize, real, get, put, rounded, load, _ = element(dtype)
+    pointer, itemsize, real, get, put, rounded, load, store = element(dtype)
     weight_pointer, weight_size, _, weight_get, _, _, weight_load, _ = element(weights)
     sums, centre, zero, one = block_sums(real), centred(real), real(0), real(1)
     nothing = (zero,) * 8
@@ -78,6 +78,11 @@ def norm(dtype: str, weights: str, *, layer: bool, residual: bool, biased: bool,
     @_jit
     def loaded(x: Any, at: Any, there: Any) -> Any:
         return load(x, at) if there else nothing
+
+    @_jit
+    def kept(out: Any, at: Any, v: Any, there: Any) -> None:
+        if there:
+            store(out, at, v)
 
     @_jit
     def scaled(v: Any, scale: Any, weight: Any, bias: Any, column: Any, left: Any, quick: Any, fast: Any) -> Any:
@@ -104,35 +109,27 @@ def norm(dtype: str, weights: str, *, layer: bool, residual: bool, biased: bool,
         fast = aligned(x, 0, xs, itemsize) and aligned(out, 0, os, itemsize)
         fast = fast and aligned(r, 0, rs, itemsize) and aligned(total, 0, ts, itemsize)
         weight_fast = aligned(weight, 0, 0, weight_size) and aligned(bias, 0, 0, weight_size)
-        quick = fast and weight_fast and columns & 7 == 0
+        quick = fast and weight_fast and columns & 7 == 0 and columns <= 4 * stride
         count, least = real(columns), real(eps)
         i, j, k = first + stride, first + 2 * stride, first + 3 * stride
         row = np.int64(cuda.blockIdx.x)
         while row < rows:
             first_sum, second_sum = zero, zero
             a, b, c, d = nothing, nothing, nothing, nothing
-            if held:
+            if quick:
                 at = row * xs
-                if quick:
-                    a, b = loaded(x, at + first, first < columns), loaded(x, at + i, i < columns)
-                    c, d = loaded(x, at + j, j < columns), loaded(x, at + k, k < columns)
-                else:
-                    a, b = get(x, at + first, columns - first, fast), get(x, at + i, columns - i, fast)
-                    c, d = get(x, at + j, columns - j, fast), get(x, at + k, columns - k, fast)
+                a, b = loaded(x, at + first, first < columns), loaded(x, at + i, i < columns)
+                c, d = loaded(x, at + j, j < columns), loaded(x, at + k, k < columns)
                 if residual:
                     at = row * rs
-                    if quick:
-                        e, f = loaded(r, at + first, first < columns), loaded(r, at + i, i < columns)
-                        g, h = loaded(r, at + j, j < columns), loaded(r, at + k, k < columns)
-                    else:
-                        e, f = get(r, at + first, columns - first, fast), get(r, at + i, columns - i, fast)
-                        g, h = get(r, at + j, columns - j, fast), get(r, at + k, columns - k, fast)
+                    e, f = loaded(r, at + first, first < columns), loaded(r, at + i, i < columns)
+                    g, h = loaded(r, at + j, j < columns), loaded(r, at + k, k < columns)
                     a, b, c, d = add(a, e), add(b, f), add(c, g), add(d, h)
                     at = row * ts
-                    put(total, at + first, a, columns - first, fast)
-                    put(total, at + i, b, columns - i, fast)
-                    put(total, at + j, c, columns - j, fast)
-                    put(total, at + k, d, columns - k, fast)
+                    kept(total, at + first, a, first < columns)
+                    kept(total, at + i, b, i < columns)
+                    kept(total, at + j, c, j < columns)
+                    kept(total, at + k, d, k < columns)
                 if layer:
                     first_sum = (total_of(a) + total_of(b)) + (total_of(c) + total_of(d))
                 else:
@@ -154,7 +151,7 @@ def norm(dtype: str, weights: str, *, layer: bool, residual: bool, biased: bool,
             mean = mean / count
             if layer:
                 spread = zero
-                if held:
+                if quick:
                     a, b = centre(a, mean, columns - first), centre(b, mean, columns - i)
                     c, d = centre(c, mean, columns - j), centre(d, mean, columns - k)
                     spread = (squares(a) + squares(b)) + (squares(c) + squares(d))
@@ -169,19 +166,15 @@ def norm(dtype: str, weights: str, *, layer: bool, residual: bool, biased: bool,
                 second, _ = sums(spread, zero)
             scale = one / real(math.sqrt(second / count + least))
             at = row * os
-            if held:
+            if quick:
                 if first < columns:
-                    a = scaled(a, scale, weight, bias, first, columns - first, quick, weight_fast)
-                    put(out, at + first, a, columns - first, fast)
+                    store(out, at + first, scaled(a, scale, weight, bias, first, 8, True, True))
                 if i < columns:
-                    b = scaled(b, scale, weight, bias, i, columns - i, quick, weight_fast)
-                    put(out, at + i, b, columns - i, fast)
+                    store(out, at + i, scaled(b, scale, weight, bias, i, 8, True, True))
                 if j < columns:
-                    c = scaled(c, scale, weight, bias, j, columns - j, quick, weight_fast)
-                    put(out, at + j, c, columns - j, fast)
+                    store(out, at + j, scaled(c, scale, weight, bias, j, 8, True, True))
                 if k < columns:
-                    d = scaled(d, scale, weight, bias, k, columns - k, quick, weight_fast)
-                    put(out, at + k, d, columns - k, fast)
+                    store(out, at + k, scaled(d, scale, weight, bias, k, 8, True, True))
             else:
                 column = first
                 while column < columns:
@@ -190,7 +183,7 @@ def norm(dtype: str, weights: str, *, layer: bool, residual: bool, biased: bool,
                     a = get(total if residual else x, at + column, left, fast)
                     if layer:
                         a = centre(a, mean, left)
-                    a = scaled(a, scale, weight, bias, column, left, quick, weight_fast)
+                    a = scaled(a, scale, weight, bias, column, left, False, weight_fast)
                     put(out, row * os + column, a, left, fast)
                     column += stride
             row += cuda.gridDim.x
