@@ -14,7 +14,7 @@ from .kernels import Part
 __all__ = ["NormGradient", "NormGradientRequest", "NormRequest", "NormResult"]
 
 _EPS = 1e-5
-_HELD = 16 * 1024  # elements of a row that a block keeps, at most
+_HELD = 8192  # elements of a row that a block keeps, at most
 
 
 class NormResult(NamedTuple):
@@ -182,7 +182,7 @@ class NormGradientRequest:
         check_disjoint([(o.name, o.given) for o in outputs if o.given is not None], [])
         kinds = (("layer", self.layer), ("residual", self.residual is not None))
         biased, types = ("biased", self.biased), (("dtype", dtype), ("weights", weights))
-        held = shape[-1] <= _HELD
+        held = shape[-1] <= _HELD and dtype != "float64"
         parts = (
             *(
                 [Part("norm_gradients", (*types, *kinds, biased))]
