@@ -14,7 +14,7 @@ from .kernels import Part
 __all__ = ["NormGradient", "NormGradientRequest", "NormRequest", "NormResult"]
 
 _EPS = 1e-5
-_HELD = 32 * 1024  # elements of a row that a block keeps, at most
+_HELD = 8192  # elements of a row that a block keeps, at most
 
 
 class NormResult(NamedTuple):
@@ -108,10 +108,7 @@ class NormRequest:
                 check_disjoint([("residual_out", self.residual_out)], [("out", self.out)])
         elif self.residual_out is not None:
             raise InvalidRequest("residual_out goes with residual")
-        kinds = (
-            ("layer", self.layer), ("residual", self.residual is not None), ("biased", self.bias is not None),
-            ("held", shape[-1] <= _HELD),
-        )  # fmt: skip
+        kinds = (("layer", self.layer), ("residual", self.residual is not None), ("biased", self.bias is not None))
         fused = self.residual is not None
         return Made(
             "fused.norm",
@@ -185,7 +182,7 @@ class NormGradientRequest:
         check_disjoint([(o.name, o.given) for o in outputs if o.given is not None], [])
         kinds = (("layer", self.layer), ("residual", self.residual is not None))
         biased, types = ("biased", self.biased), (("dtype", dtype), ("weights", weights))
-        held = shape[-1] <= _HELD // 2
+        held = shape[-1] <= _HELD and dtype != "float64"
         parts = (
             *(
                 [Part("norm_gradients", (*types, *kinds, biased))]

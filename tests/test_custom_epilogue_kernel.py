@@ -275,8 +275,9 @@ def test_what_the_machine_code_is_made_of(tools: None) -> None:
     )
     _, part = described(request)
     ptx = linked_ptx("epilogue", (part,), HOPPER)
-    assert ptx.count("ld.global.v4") + ptx.count("ld.v4") == 5  # products and residual by two, bias by one
-    assert ptx.count("st.global.v4") + ptx.count("st.v4") == 1
+    stores = ptx.count("st.global.v4") + ptx.count("st.v4")  # one, and those of a loop that is unrolled
+    assert stores > 0
+    assert ptx.count("ld.global.v4") + ptx.count("ld.v4") == 5 * stores  # products and residual by two, bias by one
     assert ".local .align" not in ptx
     assert "call" not in ptx
 

@@ -132,10 +132,13 @@ PLANS: dict[str, tuple[np.ndarray, dict[str, Any], tuple[int, int], int]] = {
     "delayed, latest": (numbers((3, 50), "float32"), {"state": state(amax="latest")}, HOPPER, 1),
     "delayed, nothing known": (np.full((1, 3), np.nan, "f4"), {"state": state(amax="latest")}, HOPPER, 1),
     "outer": (numbers((3, 70), "bfloat16"), {"scaling": "outer"}, HOPPER, 1),
+    "outer, whole groups": (numbers((2, 1160), "float16"), {"scaling": "outer"}, HOPPER, 1),
+    "outer, software": (numbers((2, 264), "bfloat16"), {"scaling": "outer"}, AMPERE, 1),
     "outer, strided, unsaturated": (
         numbers((70, 3), "float32").T, {"scaling": "outer", "saturate": False}, AMPERE, 1,
     ),
     "vec128, whole": (numbers((128, 128), "float16"), {"scaling": "vec128"}, HOPPER, 1),
+    "vec128, whole, one number at a time": (numbers((128, 128), "float32"), {"scaling": "vec128"}, HOPPER, 1),
     "vec128, parts": (numbers((3, 150), "float32"), {"scaling": "vec128"}, AMPERE, 1),
     "blk128, whole": (numbers((128, 128), "bfloat16"), {"scaling": "blk128", "transposed": True}, HOPPER, 1),
     "blk128, parts": (numbers((10, 130), "float32")[::2], {"scaling": "blk128", "transposed": True}, AMPERE, 1),

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import atomr_native as an
-from atomr_native import _cubin
+from atomr_native import _cubin, _fused_norms
 from atomr_native.dtypes import DTYPES
 from atomr_native.worker import host
 
@@ -83,6 +83,10 @@ EXACT: dict[str, Callable[[], Any]] = {
     "a number": lambda: an.ActivationRequest(x=np.array(0.5, np.float32)),
     "nothing": lambda: an.ActivationRequest(x=numbers(0, 4)),
     "long": lambda: an.ActivationRequest(x=numbers(5000), curve="squared_relu"),
+    "gated, long": lambda: an.ActivationRequest(x=numbers(4112), up=numbers(4112, seed=2), gated=True),
+    "gated, backward, long": lambda: an.ActivationGradientRequest(
+        dy=numbers(4112, seed=2), x=numbers(4112), up=numbers(4112, seed=3), gated=True
+    ),
     "adamw": lambda: an.AdamWRequest(
         param=X(dtype="float32"), grad=X(), m=X(dtype="float32", seed=3), v=abs(X(dtype="float32", seed=4)), step=7
     ),
@@ -97,6 +101,7 @@ EXACT: dict[str, Callable[[], Any]] = {
     "rope": lambda: an.RopeRequest(x=numbers(5, 2, 16), positions=P),
     "rope, interleaved": lambda: an.RopeRequest(x=numbers(2, 5, 3, 10, dtype="float32"), positions=P.astype("i8"),
                                                 interleaved=True, inverse=True),
+    "rope, many heads": lambda: an.RopeRequest(x=numbers(2, 11, 16), positions=P[3:]),
     "rope, odd": lambda: an.RopeRequest(x=shifted(5, 2, 22), positions=P, theta=500.0),
     "dropout": lambda: an.DropoutRequest(x=X(), p=0.3, seed=2**62 + 5, offset=2**33),
     "dropout, gaps": lambda: an.DropoutRequest(x=shifted(5, 19, dtype="float32"), p=0.5, seed=3),
@@ -132,6 +137,13 @@ SUMS: dict[str, Callable[[], Any]] = {
 @pytest.mark.parametrize("name", SUMS)
 def test_sums_by_the_simulator_are_those_of_the_host(name: str) -> None:
     compare(SUMS[name](), 4, blocks=1)
+
+
+@pytest.mark.parametrize("name", ["rms, backward", "layer, backward"])
+def test_gradients_of_rows_that_are_too_long_to_keep(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_fused_norms, "_HELD", 8)
+    assert [part.name for part in SUMS[name]().made().parts] == ["norm_backward", "weight_partial", "weight_finish"]
+    compare(SUMS[name](), 4)
 
 
 def test_known_answers_of_philox() -> None:

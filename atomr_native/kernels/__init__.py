@@ -1,7 +1,8 @@
 """Kernels that ship with the library: from their source in this package to machine code.
 
 A module of this package has functions that make kernels in Numba's CUDA Python: ``make(**options)`` returns the kernel
-and the types of its parameters, ``"int64"`` or ``"*uint16"`` for a pointer.  What is in it is compiled where the
+and the types of its parameters, ``"int64"`` or ``"*uint16"`` for a pointer.  Its `REGISTERS`, if it has that, limits
+those of a thread.  What is in it is compiled where the
 program is and cached on disk, so that a worker needs no compiler, and a program whose kernels are cached no Numba.
 Modules here import `numba.cuda` through `atomr_native._numba`, and are imported only to compile or to simulate.
 
@@ -92,7 +93,9 @@ def machine_code(module: str, parts: tuple[Part, ...], capability: tuple[int, in
     def make() -> bytes:
         from .. import _kernel_code
 
-        return _kernel_code.link([compiled(module, part, capability) for part in parts], _arch(capability))
+        codes = [compiled(module, part, capability) for part in parts]
+        limit = getattr(importlib.import_module(f"{__name__}.{module}"), "REGISTERS", None)
+        return _kernel_code.link(codes, _arch(capability), max_registers=limit)
 
     key = repr((module, parts, capability, _versions())).encode()
     cubin = cached("cubin", (b"shipped", key, _sources()), make)

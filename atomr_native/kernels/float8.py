@@ -14,26 +14,18 @@ import numpy as np
 
 from .._numba import cuda, types
 from ._elements import READERS, STORAGE, WORDS, WRITERS
+from ._float8 import aligned, all_of, has_pairs, meter, packer, row_sizes_of, size_of, unpacker
 from ._intrinsics import (
-    address,
-    bits_of,
     block_max,
     first_bytes,
     first_halves,
     float_of,
-    float_of_half,
     from_lane,
     group_max,
-    halves_of_e4m3,
-    halves_of_e5m2,
-    larger_halves,
     last_bytes,
     last_halves,
     load2,
     store2,
-    swapped,
-    to_e4m3,
-    to_e5m2,
 )
 from ._scalars import FORMATS, decoder, encoder, fresh_scale, known, power_of_two
 
@@ -43,152 +35,12 @@ TILE: Final = 128
 _ACROSS: Final = 16  # threads that share a row of a tile
 _ONE: Final = np.float32(1.0)
 _NONE: Final = np.uint32(0)
-_SIGNLESS: Final = 0x7FFF7FFF  # of two elements of 16 bits
 
 Kernel = tuple[Any, tuple[str, ...]]
 
 
 def _jit(function: Any) -> Any:
     return cuda.jit(device=True, forceinline=True)(function)
-
-
-# ---------------------------------------------------------------------------------------------- elements
-
-
-@_jit
-def _size_of(value: Any) -> Any:
-    """Return the bits of a float32 without its sign: they are ordered as magnitudes, with NaN above infinity."""
-    return np.int32(bits_of(value) & 0x7FFFFFFF)
-
-
-@_jit
-def _larger(a: Any, b: Any) -> Any:
-    return max(a, b)
-
-
-@_jit
-def _same(size: Any) -> Any:
-    return size
-
-
-def _meter(source: str, pairs: bool) -> tuple[Any, Any, Any]:
-    """Return device functions: the largest magnitude of eight elements' words, the larger of two, its `_size_of`.
-
-    With `pairs`, what they pass around is the magnitudes of two elements of 16 bits.
-    """
-    _, numbers = WORDS[source]
-    if not pairs:
-
-        @_jit
-        def largest(words: Any) -> Any:
-            v = numbers(words)
-            return max(
-                max(max(_size_of(v[0]), _size_of(v[1])), max(_size_of(v[2]), _size_of(v[3]))),
-                max(max(_size_of(v[4]), _size_of(v[5])), max(_size_of(v[6]), _size_of(v[7]))),
-            )
-
-        return largest, _larger, _same
-    narrow = source == "bfloat16"
-
-    @_jit
-    def largest_pair(w: Any) -> Any:
-        return larger_halves(
-            larger_halves(w[0] & _SIGNLESS, w[1] & _SIGNLESS), larger_halves(w[2] & _SIGNLESS, w[3] & _SIGNLESS)
-        )
-
-    @_jit
-    def size(pair: Any) -> Any:
-        half = max(np.int64(pair) & 0xFFFF, np.int64(pair) >> 16)
-        return np.int32(half << 16) if narrow else np.int32(bits_of(float_of_half(half)))
-
-    return largest_pair, larger_halves, size
-
-
-def _pairs(source: str, pairs: bool) -> bool:
-    return pairs and source != "float32"
-
-
-def _all(joined: Any) -> Any:
-    """Return a device function to the largest of eight."""
-
-    @_jit
-    def all_(a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any) -> Any:
-        return joined(joined(joined(a, b), joined(c, d)), joined(joined(e, f), joined(g, h)))
-
-    return all_
-
-
-def _split(joined: Any) -> Any:
-    """Return a device function that joins one of two with that of the thread so far away, which joins the other one."""
-
-    @_jit
-    def split(low: Any, high: Any, distance: Any) -> Any:
-        upper = (cuda.threadIdx.x & distance) != 0
-        kept, sent = (high, low) if upper else (low, high)
-        return joined(kept, swapped(np.int32(sent), distance))
-
-    return split
-
-
-def _row_sizes(pairs: bool, size: Any) -> Any:
-    """Return a device function from eight rows' largest, of each of 16 threads, to the size of one of the rows.
-
-    That is row i of threads 2 * i and 2 * i + 1.
-    """
-    joined = larger_halves if pairs else _larger
-    split = _split(joined)
-    if not pairs:
-
-        @_jit
-        def sizes(a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any) -> Any:
-            a, b, c, d = split(a, e, 8), split(b, f, 8), split(c, g, 8), split(d, h, 8)
-            found = split(split(a, c, 4), split(b, d, 4), 2)
-            return max(found, swapped(found, 1))
-
-        return sizes
-
-    @_jit
-    def two(a: Any, b: Any) -> Any:
-        return larger_halves(first_halves(a, b), last_halves(a, b))
-
-    @_jit
-    def sizes_of_pairs(a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any) -> Any:
-        found = split(split(two(a, b), two(e, f), 8), split(two(c, d), two(g, h), 8), 4)
-        found = larger_halves(found, swapped(np.int32(found), 2))
-        found = larger_halves(found, swapped(np.int32(found), 1))
-        found = np.int64(found)
-        return size(np.uint32(found >> 16 if cuda.threadIdx.x & 2 != 0 else found & 0xFFFF))
-
-    return sizes_of_pairs
-
-
-def _packer(dtype: str, saturate: bool, hardware: bool) -> Any:
-    """Return a device function from eight elements to their codes, in two words."""
-    if hardware and saturate:
-        four = to_e4m3 if dtype == "float8_e4m3fn" else to_e5m2
-
-        @_jit
-        def convert(v: Any, f: Any) -> Any:
-            return four(v[0] * f, v[1] * f, v[2] * f, v[3] * f), four(v[4] * f, v[5] * f, v[6] * f, v[7] * f)
-
-        return convert
-    one = encoder(dtype, saturate)
-
-    @cuda.jit(device=True)  # type: ignore[untyped-decorator]
-    def word(a: Any, b: Any, c: Any, d: Any) -> Any:
-        return np.uint32(one(a) | one(b) << 8 | one(c) << 16 | one(d) << 24)
-
-    @_jit
-    def pack(v: Any, f: Any) -> Any:
-        return word(v[0] * f, v[1] * f, v[2] * f, v[3] * f), word(v[4] * f, v[5] * f, v[6] * f, v[7] * f)
-
-    return pack
-
-
-@_jit
-def _aligned(pointer: Any, first: Any, second: Any, itemsize: Any, size: Any) -> Any:
-    """Return whether eight elements from any multiple of 8 columns on lie together, at a multiple of `size` bytes."""
-    return second == 1 and (address(pointer) | first * itemsize) & (size - 1) == 0
 
 
 # ---------------------------------------------------------------------------------------------- amax
@@ -206,13 +58,13 @@ def amax(source: str, *, pairs: bool) -> Kernel:
     """
     one, _ = READERS[source]
     words, _ = WORDS[source]
-    largest, joined, size = _meter(source, _pairs(source, pairs))
+    largest, joined, size = meter(source, has_pairs(source, pairs))
     itemsize = 4 if source == "float32" else 2
 
     def amax(x: Any, partials: Any, rows: Any, columns: Any, last: Any, xr: Any, xc: Any) -> None:
         thread = cuda.threadIdx.x
         whole = rows - 1 if last < columns else rows
-        fast = _aligned(x, xr, xc, itemsize, 16)
+        fast = aligned(x, xr, xc, itemsize, 16)
         found = np.int32(0)
         left = cuda.blockIdx.x * TILE
         while left < columns:
@@ -230,7 +82,7 @@ def amax(source: str, *, pairs: bool) -> Kernel:
                 else:
                     for r in range(row, min(row + 8, rows)):
                         for c in range(column, min(column + 8, last if r == rows - 1 else columns)):
-                            found = max(found, _size_of(one(x[r * xr + c * xc])))
+                            found = max(found, size_of(one(x[r * xr + c * xc])))
                 top += cuda.gridDim.y * TILE
             left += cuda.gridDim.x * TILE
         found = block_max(found)
@@ -299,15 +151,15 @@ def cast(
     one, _ = READERS[source]
     words, numbers = WORDS[source]
     itemsize = 4 if source == "float32" else 2
-    encode, pack = encoder(dtype, saturate), _packer(dtype, saturate, hardware)
+    encode, pack = encoder(dtype, saturate), packer(dtype, saturate, hardware)
     limit = np.float32(FORMATS[dtype].limit)
     by_row, by_tile = scaling == "vec128", scaling == "blk128"
     whole_scale = not (by_row or by_tile)
     computes, records = whole_scale and amax == "now", amax == "recorded"
     shares = computes or records
-    two = _pairs(source, pairs)
-    largest, joined, size = _meter(source, two)
-    all_, row_sizes = _all(joined), _row_sizes(two, size)
+    two = has_pairs(source, pairs)
+    largest, joined, size = meter(source, two)
+    all_, row_sizes = all_of(joined), row_sizes_of(two, size)
     held = TILE * _ACROSS if transposed else 1
     nothing = (_NONE,) * (itemsize * 2)
 
@@ -348,9 +200,9 @@ def cast(
         codes = cuda.shared.array(held, types.uint64)
         thread = cuda.threadIdx.x
         whole = rows - 1 if last < columns else rows
-        fast = _aligned(x, xr, xc, itemsize, 16) and _aligned(q, qr, qc, 1, 8)
+        fast = aligned(x, xr, xc, itemsize, 16) and aligned(q, qr, qc, 1, 8)
         if transposed:
-            fast = fast and _aligned(turned, tr, tc, 1, 8)
+            fast = fast and aligned(turned, tr, tc, 1, 8)
         scale, waits = _ONE, computes
         if whole_scale and not computes:
             scale = scale_in[0]
@@ -410,7 +262,7 @@ def cast(
                     if by_tile:
                         for line in range(row, min(row + 8, rows)):
                             for place in range(column, min(column + 8, columns)):
-                                found = max(found, _size_of(one(x[line * xr + place * xc])))
+                                found = max(found, size_of(one(x[line * xr + place * xc])))
                         scale = fresh_scale(block_max(found), limit, _ONE)
                     for i in range(8):  # every thread of a block has as many rounds as the others, for `group_max`
                         line = row + i
@@ -418,14 +270,14 @@ def cast(
                         if by_row:
                             found = np.int32(0)
                             for place in range(column, end):
-                                found = max(found, _size_of(one(x[line * xr + place * xc])))
+                                found = max(found, size_of(one(x[line * xr + place * xc])))
                             scale = fresh_scale(group_max(found, _ACROSS), limit, _ONE)
                             if thread & 15 == 0 and line < rows:
                                 scales[line * sr + (left >> 7) * sc] = scale
                         for place in range(column, end):
                             value = one(x[line * xr + place * xc])
                             if records:
-                                found = max(found, _size_of(value))
+                                found = max(found, size_of(value))
                             code = encode(value * (_ONE / scale))
                             q[line * qr + place * qc] = code
                             if transposed:
@@ -457,9 +309,9 @@ def rows(source: str, dtype: str, *, saturate: bool, hardware: bool, pairs: bool
     one, _ = READERS[source]
     words, numbers = WORDS[source]
     itemsize = 4 if source == "float32" else 2
-    encode, pack = encoder(dtype, saturate), _packer(dtype, saturate, hardware)
+    encode, pack = encoder(dtype, saturate), packer(dtype, saturate, hardware)
     limit = np.float32(FORMATS[dtype].limit)
-    largest, joined, size = _meter(source, _pairs(source, pairs))
+    largest, joined, size = meter(source, has_pairs(source, pairs))
     nothing = (_NONE,) * (itemsize * 2)
 
     @_jit
@@ -471,7 +323,7 @@ def rows(source: str, dtype: str, *, saturate: bool, hardware: bool, pairs: bool
     ) -> None:
         first = np.int64(cuda.threadIdx.x * 8)
         step = np.int64(cuda.blockDim.x * 8)
-        fast = _aligned(x, xr, xc, itemsize, 16) and _aligned(q, qr, qc, 1, 8)
+        fast = aligned(x, xr, xc, itemsize, 16) and aligned(q, qr, qc, 1, 8)
         even = columns & -8 if fast else 0
         held = fast and columns <= 4 * step
         row = np.int64(cuda.blockIdx.x)
@@ -496,7 +348,7 @@ def rows(source: str, dtype: str, *, saturate: bool, hardware: bool, pairs: bool
                     i += step
             i = even + cuda.threadIdx.x
             while i < columns:
-                found = max(found, _size_of(one(x[row * xr + i * xc])))
+                found = max(found, size_of(one(x[row * xr + i * xc])))
                 i += cuda.blockDim.x
             scale = fresh_scale(block_max(found), limit, _ONE)
             factor = _ONE / scale
@@ -536,7 +388,7 @@ def update(dtype: str, *, latest: bool) -> Kernel:
     @_jit
     def past(history: Any, i: Any, at: Any, length: Any) -> Any:
         """Return the size of an amax of the history that counts, else 0."""
-        size = _size_of(history[i]) if i < length else np.int32(0)
+        size = size_of(history[i]) if i < length else np.int32(0)
         return size if i != at and known(size) else np.int32(0)
 
     def update(partials: Any, count: Any, history: Any, length: Any, position: Any, scale: Any, margin: Any) -> None:
@@ -570,35 +422,9 @@ def update(dtype: str, *, latest: bool) -> Kernel:
 # ---------------------------------------------------------------------------------------------- and back
 
 
-def _unpacker(dtype: str, hardware: bool) -> Any:
-    """Return a device function from eight codes, in two words, to their values."""
-    if hardware:
-        halves = halves_of_e4m3 if dtype == "float8_e4m3fn" else halves_of_e5m2
-
-        @_jit
-        def convert(w: Any) -> Any:
-            a, b, c, d = halves(w[0]), halves(w[0] >> 16), halves(w[1]), halves(w[1] >> 16)
-            return (
-                float_of_half(a), float_of_half(a >> 16), float_of_half(b), float_of_half(b >> 16),
-                float_of_half(c), float_of_half(c >> 16), float_of_half(d), float_of_half(d >> 16),
-            )  # fmt: skip
-
-        return convert
-    one = decoder(dtype)
-
-    @cuda.jit(device=True)  # type: ignore[untyped-decorator]
-    def unpack(w: Any) -> Any:
-        return (
-            one(w[0] & 0xFF), one(w[0] >> 8 & 0xFF), one(w[0] >> 16 & 0xFF), one(w[0] >> 24),
-            one(w[1] & 0xFF), one(w[1] >> 8 & 0xFF), one(w[1] >> 16 & 0xFF), one(w[1] >> 24),
-        )  # fmt: skip
-
-    return unpack
-
-
 def dequantize(dtype: str, target: str, *, hardware: bool) -> Kernel:
     """Return the kernel that multiplies codes by their scales, of 2**per_row rows and 2**per_column columns each."""
-    decode, unpack = decoder(dtype), _unpacker(dtype, hardware)
+    decode, unpack = decoder(dtype), unpacker(dtype, hardware)
     bits, wide = WRITERS[target]
     itemsize = 4 if target == "float32" else 2
 
@@ -612,7 +438,7 @@ def dequantize(dtype: str, target: str, *, hardware: bool) -> Kernel:
     ) -> None:  # fmt: skip
         thread = cuda.threadIdx.x
         whole = rows - 1 if last < columns else rows
-        fast = _aligned(q, qr, qc, 1, 8) and _aligned(out, xr, xc, itemsize, 16)
+        fast = aligned(q, qr, qc, 1, 8) and aligned(out, xr, xc, itemsize, 16)
         left = cuda.blockIdx.x * TILE
         while left < columns:
             top = cuda.blockIdx.y * TILE

@@ -8,7 +8,7 @@ over rows in two stages, without atomics: partial sums of some rows each, then t
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -17,7 +17,10 @@ from ._elements import WORDS, aligned, element, mapped
 from ._sums import block_sums
 from .norms import centred, total_of
 
-__all__ = ["norm_backward", "norm_gradients", "weight_finish", "weight_partial"]
+__all__ = ["REGISTERS", "norm_backward", "norm_gradients", "weight_finish", "weight_partial"]
+
+#: Of a thread, so that blocks of 512 can be launched.
+REGISTERS: Final = 128
 
 Kernel = tuple[Any, tuple[str, ...]]
 _NUMBER = ("int64",)
@@ -276,7 +279,7 @@ def weight_partial(dtype: str, *, biased: bool) -> Kernel:
 
 
 def weight_finish(dtype: str, weights: str, *, biased: bool) -> Kernel:
-    """Return the kernel that adds partial sums: a block of 1024 threads has 32 columns."""
+    """Return the kernel that adds partial sums: a block of 512 threads has 32 columns."""
     real = element(dtype).real
     weight_pointer, _, _, _, put, *_ = element(weights)
     statistic = "*float64" if dtype == "float64" else "*float32"
@@ -286,20 +289,20 @@ def weight_finish(dtype: str, weights: str, *, biased: bool) -> Kernel:
 
     @_jit
     def added(parts_of: Any, column: Any, columns: Any, parts: Any) -> Any:
-        """Return the sum of every 32nd partial result, four loads at once."""
+        """Return the sum of every 16th partial result, four loads at once."""
         a, b, c, d = zero, zero, zero, zero
         part = np.int64(cuda.threadIdx.x >> 5)
         while part < parts:
             a += parts_of[part * columns + column]
-            b += parts_of[(part + 32) * columns + column] if part + 32 < parts else zero
-            c += parts_of[(part + 64) * columns + column] if part + 64 < parts else zero
-            d += parts_of[(part + 96) * columns + column] if part + 96 < parts else zero
-            part += 128
+            b += parts_of[(part + 16) * columns + column] if part + 16 < parts else zero
+            c += parts_of[(part + 32) * columns + column] if part + 32 < parts else zero
+            d += parts_of[(part + 48) * columns + column] if part + 48 < parts else zero
+            part += 64
         return (a + b) + (c + d)
 
     def weight_finish(weight_parts: Any, bias_parts: Any, dweight: Any, dbias: Any, parts: Any, columns: Any) -> None:
-        of_weight = cuda.shared.array(1024, kind)
-        of_bias = cuda.shared.array(1024 if biased else 1, kind)
+        of_weight = cuda.shared.array(512, kind)
+        of_bias = cuda.shared.array(512 if biased else 1, kind)
         thread = cuda.threadIdx.x
         column = cuda.blockIdx.x * 32 + (thread & 31)
         if column < columns:
@@ -309,7 +312,7 @@ def weight_finish(dtype: str, weights: str, *, biased: bool) -> Kernel:
         cuda.syncthreads()
         if thread < 32 and column < columns:
             a, b = zero, zero
-            for i in range(32):
+            for i in range(16):
                 a += of_weight[i * 32 + thread]
                 if biased:
                     b += of_bias[i * 32 + thread]

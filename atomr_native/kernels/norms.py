@@ -1,21 +1,24 @@
 """RMS norm and layer norm on CUDA: see docs/fused.md for the formulas.
 
-A block has a row, of which each thread keeps some groups of eight elements; rows that are too long for that are read
-again, from the cache.
+A block has a row after the other, of which each thread keeps two groups of eight elements, while those of the next row
+are on their way; rows that are too long for that are read again, from the cache.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from .._numba import cuda
-from ._elements import aligned, element, mapped
+from ._elements import WORDS, aligned, element, mapped
 from ._sums import block_sums
 
-__all__ = ["centred", "norm", "total_of"]
+__all__ = ["REGISTERS", "centred", "norm", "total_of"]
+
+#: Of a thread, so that blocks of 512 can be launched.
+REGISTERS: Final = 128
 
 Kernel = tuple[Any, tuple[str, ...]]
 _NUMBER = ("int64",)
@@ -51,15 +54,17 @@ def centred(real: Any) -> Any:
     return centred
 
 
-def norm(dtype: str, weights: str, *, layer: bool, residual: bool, biased: bool, held: bool) -> Kernel:
+def norm(dtype: str, weights: str, *, layer: bool, residual: bool, biased: bool) -> Kernel:
     """Return the kernel of a norm; with `residual`, of the norm of the sum, which is written too.
 
-    With `held`, a block keeps its row: it has not more than four groups for each thread.
+    A block keeps rows of not more than two groups for each thread, all of them whole.
     """
-    pointer, itemsize, real, get, put, rounded, load, _ = element(dtype)
-    weight_pointer, weight_size, _, weight_get, _, _, weight_load, _ = element(weights)
+    pointer, itemsize, real, get, put, rounded, _, store = element(dtype)
+    weight_pointer, weight_size, weight_real, weight_get, _, _, weight_load, _ = element(weights)
+    words, numbers = WORDS[dtype]
     sums, centre, zero, one = block_sums(real), centred(real), real(0), real(1)
-    nothing = (zero,) * 8
+    nothing, weight_nothing = (zero,) * 8, (weight_real(0),) * 8
+    none = nothing if dtype == "float64" else (np.uint32(0),) * (2 * itemsize)
 
     @_jit
     def added(a: Any, b: Any) -> Any:
@@ -77,20 +82,25 @@ def norm(dtype: str, weights: str, *, layer: bool, residual: bool, biased: bool,
 
     @_jit
     def loaded(x: Any, at: Any, there: Any) -> Any:
-        return load(x, at) if there else nothing
+        return words(x, at) if there else none
 
     @_jit
-    def scaled(v: Any, scale: Any, weight: Any, bias: Any, column: Any, left: Any, quick: Any, fast: Any) -> Any:
+    def factors(weight: Any, at: Any, there: Any) -> Any:
+        return weight_load(weight, at) if there else weight_nothing
+
+    @_jit
+    def kept(out: Any, at: Any, v: Any, there: Any) -> None:
+        if there:
+            store(out, at, v)
+
+    @_jit
+    def scaled(v: Any, scale: Any, w: Any, b: Any) -> Any:
         """Return a group of the result, of deviations from the mean."""
         v = (
             v[0] * scale, v[1] * scale, v[2] * scale, v[3] * scale,
             v[4] * scale, v[5] * scale, v[6] * scale, v[7] * scale,
         )  # fmt: skip
-        w = weight_load(weight, column) if quick else weight_get(weight, column, left, fast)
-        if biased:
-            b = weight_load(bias, column) if quick else weight_get(bias, column, left, fast)
-            return multiply_add(v, w, b)
-        return multiply(v, w)
+        return multiply_add(v, w, b) if biased else multiply(v, w)
 
     @_jit
     def squares(v: Any) -> Any:
@@ -104,95 +114,80 @@ def norm(dtype: str, weights: str, *, layer: bool, residual: bool, biased: bool,
         fast = aligned(x, 0, xs, itemsize) and aligned(out, 0, os, itemsize)
         fast = fast and aligned(r, 0, rs, itemsize) and aligned(total, 0, ts, itemsize)
         weight_fast = aligned(weight, 0, 0, weight_size) and aligned(bias, 0, 0, weight_size)
-        quick = fast and weight_fast and columns & 7 == 0
         count, least = real(columns), real(eps)
-        i, j, k = first + stride, first + 2 * stride, first + 3 * stride
         row = np.int64(cuda.blockIdx.x)
+        if fast and weight_fast and columns & 7 == 0 and columns <= 2 * stride:
+            second = first + stride
+            here, there = first < columns, second < columns
+            w, u = factors(weight, first, here), factors(weight, second, there)
+            s, t = weight_nothing, weight_nothing
+            if biased:
+                s, t = factors(bias, first, here), factors(bias, second, there)
+            a, b, c, d = none, none, none, none
+            if row < rows:
+                a, b = loaded(x, row * xs + first, here), loaded(x, row * xs + second, there)
+                if residual:
+                    c, d = loaded(r, row * rs + first, here), loaded(r, row * rs + second, there)
+            while row < rows:
+                e, f, g, h = a, b, c, d
+                following = row + cuda.gridDim.x
+                if following < rows:  # is on its way meanwhile
+                    a, b = loaded(x, following * xs + first, here), loaded(x, following * xs + second, there)
+                    if residual:
+                        c, d = loaded(r, following * rs + first, here), loaded(r, following * rs + second, there)
+                v, o = numbers(e), numbers(f)
+                if residual:
+                    v, o = add(v, numbers(g)), add(o, numbers(h))
+                    kept(total, row * ts + first, v, here)
+                    kept(total, row * ts + second, o, there)
+                if layer:
+                    mean, _ = sums(total_of(v) + total_of(o), zero)
+                    mean = mean / count
+                    v, o = centre(v, mean, columns - first), centre(o, mean, columns - second)
+                spread, _ = sums(squares(v) + squares(o), zero)
+                scale = one / real(math.sqrt(spread / count + least))
+                kept(out, row * os + first, scaled(v, scale, w, s), here)
+                kept(out, row * os + second, scaled(o, scale, u, t), there)
+                row = following
         while row < rows:
             first_sum, second_sum = zero, zero
-            a, b, c, d = nothing, nothing, nothing, nothing
-            if held:
-                at = row * xs
-                if quick:
-                    a, b = loaded(x, at + first, first < columns), loaded(x, at + i, i < columns)
-                    c, d = loaded(x, at + j, j < columns), loaded(x, at + k, k < columns)
-                else:
-                    a, b = get(x, at + first, columns - first, fast), get(x, at + i, columns - i, fast)
-                    c, d = get(x, at + j, columns - j, fast), get(x, at + k, columns - k, fast)
+            column = first
+            while column < columns:
+                left = columns - column
+                v = get(x, row * xs + column, left, fast)
                 if residual:
-                    at = row * rs
-                    if quick:
-                        e, f = loaded(r, at + first, first < columns), loaded(r, at + i, i < columns)
-                        g, h = loaded(r, at + j, j < columns), loaded(r, at + k, k < columns)
-                    else:
-                        e, f = get(r, at + first, columns - first, fast), get(r, at + i, columns - i, fast)
-                        g, h = get(r, at + j, columns - j, fast), get(r, at + k, columns - k, fast)
-                    a, b, c, d = add(a, e), add(b, f), add(c, g), add(d, h)
-                    at = row * ts
-                    put(total, at + first, a, columns - first, fast)
-                    put(total, at + i, b, columns - i, fast)
-                    put(total, at + j, c, columns - j, fast)
-                    put(total, at + k, d, columns - k, fast)
+                    v = add(v, get(r, row * rs + column, left, fast))
+                    put(total, row * ts + column, v, left, fast)
                 if layer:
-                    first_sum = (total_of(a) + total_of(b)) + (total_of(c) + total_of(d))
+                    first_sum += total_of(v)
                 else:
-                    second_sum = (squares(a) + squares(b)) + (squares(c) + squares(d))
-            else:
-                column = first
-                while column < columns:
-                    left = columns - column
-                    a = get(x, row * xs + column, left, fast)
-                    if residual:
-                        a = add(a, get(r, row * rs + column, left, fast))
-                        put(total, row * ts + column, a, left, fast)
-                    if layer:
-                        first_sum += total_of(a)
-                    else:
-                        second_sum += squares(a)
-                    column += stride
-            mean, second = sums(first_sum, second_sum)
+                    second_sum += squares(v)
+                column += stride
+            mean, spread = sums(first_sum, second_sum)
             mean = mean / count
             if layer:
                 spread = zero
-                if held:
-                    a, b = centre(a, mean, columns - first), centre(b, mean, columns - i)
-                    c, d = centre(c, mean, columns - j), centre(d, mean, columns - k)
-                    spread = (squares(a) + squares(b)) + (squares(c) + squares(d))
-                else:
-                    column = first
-                    while column < columns:
-                        left = columns - column
-                        at = row * ts if residual else row * xs
-                        a = get(total if residual else x, at + column, left, fast)
-                        spread += squares(centre(a, mean, left))
-                        column += stride
-                second, _ = sums(spread, zero)
-            scale = one / real(math.sqrt(second / count + least))
-            at = row * os
-            if held:
-                if first < columns:
-                    a = scaled(a, scale, weight, bias, first, columns - first, quick, weight_fast)
-                    put(out, at + first, a, columns - first, fast)
-                if i < columns:
-                    b = scaled(b, scale, weight, bias, i, columns - i, quick, weight_fast)
-                    put(out, at + i, b, columns - i, fast)
-                if j < columns:
-                    c = scaled(c, scale, weight, bias, j, columns - j, quick, weight_fast)
-                    put(out, at + j, c, columns - j, fast)
-                if k < columns:
-                    d = scaled(d, scale, weight, bias, k, columns - k, quick, weight_fast)
-                    put(out, at + k, d, columns - k, fast)
-            else:
                 column = first
                 while column < columns:
                     left = columns - column
                     at = row * ts if residual else row * xs
-                    a = get(total if residual else x, at + column, left, fast)
-                    if layer:
-                        a = centre(a, mean, left)
-                    a = scaled(a, scale, weight, bias, column, left, quick, weight_fast)
-                    put(out, row * os + column, a, left, fast)
+                    v = get(total if residual else x, at + column, left, fast)
+                    spread += squares(centre(v, mean, left))
                     column += stride
+                spread, _ = sums(spread, zero)
+            scale = one / real(math.sqrt(spread / count + least))
+            column = first
+            while column < columns:
+                left = columns - column
+                at = row * ts if residual else row * xs
+                v = get(total if residual else x, at + column, left, fast)
+                if layer:
+                    v = centre(v, mean, left)
+                w, s = weight_get(weight, column, left, weight_fast), weight_nothing
+                if biased:
+                    s = weight_get(bias, column, left, weight_fast)
+                put(out, row * os + column, scaled(v, scale, w, s), left, fast)
+                column += stride
             row += cuda.gridDim.x
 
     return norm, (pointer, pointer, weight_pointer, weight_pointer, pointer, pointer, "float64", *_NUMBER * 6)

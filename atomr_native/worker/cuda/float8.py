@@ -77,8 +77,8 @@ def _grid(rows: int, columns: int, most: int = 2**31 - 1) -> tuple[int, int, int
 
 
 def _row_threads(columns: int) -> int:
-    """Return the threads of a block that has a row: a power of two, 32 to 1024."""
-    return min(1024, max(32, 1 << (-(-columns // _HELD) - 1).bit_length()))
+    """Return the threads of a block that has a row: a power of two, 32 to 512."""
+    return min(512, max(32, 1 << (-(-columns // _HELD) - 1).bit_length()))
 
 
 def _program(
@@ -116,7 +116,7 @@ def build_quantize(spec: dict[str, Any], target: Target) -> Built:
         launch = ("rows", (max(1, rows), 1, 1), (pointer("x"), pointer("out"), pointer("scale_out"), *numbers))
         return _program(spec, [launch], 0, _row_threads(columns))
     every = _grid(extents[0], extents[1])
-    few = _grid(extents[0], extents[1], _BLOCKS * target.sm_count)
+    few = _grid(extents[0], extents[1], (_BLOCKS if spec["amax"] == "recorded" else 2 * _BLOCKS) * target.sm_count)
     count = few[0] * few[1]
     partials: Argument = ("workspace", 0)
     given = "state_scale" if spec["amax"] == "recorded" else "scale" if spec["amax"] == "given" else "scale_out"

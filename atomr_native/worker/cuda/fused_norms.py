@@ -12,10 +12,10 @@ __all__ = ["build_norm", "build_norm_backward"]
 
 _WIDTH: Final = 8
 _THREADS: Final = 256
-_MOST: Final = 1024  # threads of a block
-_GROUPS: Final = 4  # of a row, that a thread keeps
-_KEPT: Final = 2  # the same where gradients of the weight are summed up meanwhile
-_RESIDENT: Final = 512  # threads of a multiprocessor that these have registers for
+_MOST: Final = 512  # threads of a block
+_KEPT: Final = 2  # groups of a row, that a thread keeps
+_NORM: Final = 1024  # threads of a multiprocessor that a norm has registers for
+_RESIDENT: Final = 512  # the same where gradients of the weight are summed up meanwhile
 _LINE: Final = 32  # columns of a block of `weight_finish`
 _BLOCKS: Final = 8  # of a multiprocessor
 _WARPS: Final = 8  # of a block of `weight_partial`, each with its partial sums
@@ -27,7 +27,7 @@ def _threads(columns: int, groups: int = 1, most: int = _THREADS) -> int:
     return min(most, max(32, 1 << (-(-columns // (_WIDTH * groups)) - 1).bit_length()))
 
 
-def build_norm(spec: dict[str, Any], _: Target) -> Built:
+def build_norm(spec: dict[str, Any], target: Target) -> Built:
     """Build ``fused.norm``: operands x, residual, weight, bias, out, residual_out (some missing), scalar eps."""
     operands = spec["operands"]
     at = {operand["name"]: i for i, operand in enumerate(operands)}
@@ -39,7 +39,9 @@ def build_norm(spec: dict[str, Any], _: Target) -> Built:
     pointers: tuple[Argument, ...] = tuple(("operand", i) for i in found)
     steps = [step_of(operands[found[i]]) for i in (0, 1, 4, 5)]
     arguments = (*pointers, _EPS, *numbers(rows, columns, *steps))
-    return program(spec, [("norm", (max(1, rows), 1, 1), _threads(columns, _GROUPS, _MOST), arguments)])
+    threads = _threads(columns, _KEPT, _MOST)
+    blocks = max(1, min(rows, _NORM // threads * target.sm_count))
+    return program(spec, [("norm", (blocks, 1, 1), threads, arguments)])
 
 
 def build_norm_backward(spec: dict[str, Any], target: Target) -> Built:
