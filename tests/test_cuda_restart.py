@@ -11,6 +11,7 @@ import fake_cuda
 import kernel_shim
 import numpy as np
 import pytest
+import scripts
 from actions import eventually
 from crash import PATIENT, Moments, await_generation, kill, overwrite
 from gpu import gpu_fault, gpu_plan
@@ -195,6 +196,17 @@ def test_the_steps_of_a_restart(make: Make, standby: str) -> None:
     assert tuple(timeline) == (*steps, "total")
     assert all(timeline[step] >= 0 for step in steps)
     assert sum(timeline[step] for step in steps) <= timeline["total"]
+
+
+def test_a_hot_standby_has_made_products(cuda_engine: str) -> None:
+    assert scripts.run("""
+from atomr_native.worker.cuda import standby
+backend = standby.CudaBackend(0, "")
+version = backend.open_blas_lt(standby.library_file("cublasLt"))
+for dtype in standby._TRIED:  # what goes wrong here is passed over when it is one
+    standby._multiply(backend, dtype, version)
+    print(dtype)
+""").split() == ["float32", "bfloat16", "float16"]  # fmt: skip
 
 
 # ---- a driver that is not ready yet; the fake's

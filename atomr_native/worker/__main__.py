@@ -58,9 +58,9 @@ def main(
         context = None
         if options.warm.startswith("cuda:"):
             # A standby whose driver refuses is none: it ends here, and the next worker starts from scratch.
-            cuda = importlib.import_module("atomr_native.worker.cuda.device")
-            cuda.warm_up()
-            context = cuda.heat_up(int(options.warm[5:]), options.hot) if options.hot else None
+            standby = importlib.import_module("atomr_native.worker.cuda.standby")
+            standby.warm_up()
+            context = standby.heat_up(int(options.warm[5:]), options.hot) if options.hot else None
         with socket.socket(fileno=options.control_fd) as sock:
             loop = WorkerLoop(
                 sock,

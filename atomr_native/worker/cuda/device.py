@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from ..._lib.cuda import Blas, CudaBackend, Grouped, Kernels, Matmul, warm_up_driver
+from ..._lib.cuda import Blas, CudaBackend, Grouped, Kernels, Matmul
 from ..._lib.lanes import Lanes
 from ...errors import AtomrError, LibraryError, PlanQuarantined, Unsupported
 from ..groups import recover
-from . import build, groups, nvrtc
+from . import build, groups
 from .blas import blas_program, blas_words
 from .custom_epilogue import custom_program
 from .faults import build_fault
@@ -25,7 +25,7 @@ from .proof import prove
 from .target import Target
 from .tuning import Tuner
 
-__all__ = ["CudaDevice", "heat_up", "warm_up"]
+__all__ = ["CudaDevice", "library_file"]
 
 _log = logging.getLogger("atomr_native.worker")
 
@@ -143,7 +143,7 @@ class CudaDevice:
             words = blas_words(spec)
             if not words:  # nothing to do
                 return _Built("noop")
-            self.backend.open_blas(_library("cublas"))
+            self.backend.open_blas(library_file("cublas"))
             native = Blas(self.backend, words)
             program = blas_program(words, native, self.target)
             return _Built(program, program.workspace, program.notes) if program else _Built(native)
@@ -165,7 +165,7 @@ class CudaDevice:
 
     def _matmul(self, spec: dict[str, Any]) -> _Built:
         if not self._blas_lt_version:
-            self._blas_lt_version = self.backend.open_blas_lt(_library("cublasLt"))
+            self._blas_lt_version = self.backend.open_blas_lt(library_file("cublasLt"))
 
         lines: list[str] = []
 
@@ -204,7 +204,7 @@ class CudaDevice:
 
     def _group(self, description: GroupDescription) -> Grouped:
         """Prepare the products of a group by cuBLAS."""
-        self.backend.open_groups(_library("cublas"))
+        self.backend.open_groups(library_file("cublas"))
         return Grouped(self.backend, description)
 
     def _progress(self, plan: int) -> Callable[[int, int, str], None]:
@@ -254,34 +254,7 @@ class CudaDevice:
             self.backend.give_back(address, _SCRATCH)
 
 
-def warm_up() -> None:
-    """Initialise the driver and load the libraries, as a standby: what needs no context, and no memory of a device.
-
-    Raises
-    ------
-    Unsupported, LibraryError
-        If the driver is missing, or refuses.
-    """
-    warm_up_driver(_library("cublasLt"))
-    with contextlib.suppress(Unsupported):
-        nvrtc.version()
-
-
-def heat_up(ordinal: int, uuid: str) -> CudaBackend:
-    """Make the context of a device and the handle of cuBLASLt, as a hot standby.  Takes device memory.
-
-    Raises
-    ------
-    Unsupported, LibraryError, OutOfMemory, DeviceLost
-        See `CudaBackend`.
-    """
-    backend = CudaBackend(ordinal, uuid)
-    with contextlib.suppress(Unsupported, LibraryError):  # what is missing is told when it is needed
-        backend.open_blas_lt(_library("cublasLt"))
-    return backend
-
-
-def _library(name: str) -> str:
+def library_file(name: str) -> str:
     """Return the file of an NVIDIA library, or "" to leave it to the loader."""
     try:
         from cuda.pathfinder import load_nvidia_dynamic_lib
