@@ -5,6 +5,7 @@ The same bodies run on the two engines of ``codegen_engines``.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -249,6 +250,8 @@ def test_raw_copies_and_empty_ones(engine: Engine) -> None:
     spec = copy_spec(x, y)
     built = engine.build(spec)
     assert (built.kind, built.run, copy_scalars(spec)) == ("native", "copy", (40,))
+    staged = dataclasses.replace(spec, attributes=(*spec.attributes, ("staged", True)))
+    assert engine.build(staged).run == "transfer"
     assert engine.build(fill_spec(np.empty((0,)))).run == "noop"
     wide_copy = copy_spec(np.empty((0, 2), np.float32), np.empty((0, 2)))
     assert engine.build(wide_copy).kind == "native"

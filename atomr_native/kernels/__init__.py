@@ -1,9 +1,10 @@
 """Kernels that ship with the library: from their source in this package to machine code.
 
 A module of this package has functions that make kernels in Numba's CUDA Python: ``make(**options)`` returns the kernel
-and the types of its parameters, ``"int64"`` or ``"*uint16"`` for a pointer.  Its `REGISTERS`, if it has that, limits
-those of a thread.  What is in it is compiled where the
-program is and cached on disk, so that a worker needs no compiler, and a program whose kernels are cached no Numba.
+and the types of its parameters, ``"int64"`` or ``"*uint16"`` for a pointer.  Its function
+`registers`, if it has that, limits those of a thread, by the options of a plan's first kernel.  What is in it is
+compiled where the program is and cached on disk, so that a worker needs no compiler, and a program whose kernels are
+cached no Numba.
 Modules here import `numba.cuda` through `atomr_native._numba`, and are imported only to compile or to simulate.
 
 To add an operation, take float8 as the pattern: the request and the plan's specification (`_float8_spec`), the actor
@@ -94,8 +95,9 @@ def machine_code(module: str, parts: tuple[Part, ...], capability: tuple[int, in
         from .. import _kernel_code
 
         codes = [compiled(module, part, capability) for part in parts]
-        limit = getattr(importlib.import_module(f"{__name__}.{module}"), "REGISTERS", None)
-        return _kernel_code.link(codes, _arch(capability), max_registers=limit)
+        limit = getattr(importlib.import_module(f"{__name__}.{module}"), "registers", None)
+        registers = None if limit is None else limit(**dict(parts[0].options))
+        return _kernel_code.link(codes, _arch(capability), max_registers=registers)
 
     key = repr((module, parts, capability, _versions())).encode()
     cubin = cached("cubin", (b"shipped", key, _sources()), make)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import numpy as np
+
 from .._numba import cuda
 from ._elements import aligned, element
 from ._intrinsics import product
@@ -46,7 +48,7 @@ def dropout(dtype: str) -> Kernel:
 
     @_jit
     def kept(value: Any, word: Any, threshold: Any, scale: Any, some: Any) -> Any:
-        return value * scale if word >= threshold and some else zero
+        return value * scale if np.uint32(word) >= threshold and some else zero
 
     @_jit
     def left_over(v: Any, a: Any, b: Any, least: Any, scale: Any, some: Any) -> Any:
@@ -64,7 +66,7 @@ def dropout(dtype: str) -> Kernel:
         thread = cuda.threadIdx.x
         tall, wide = _THREADS >> shift, 1 << shift
         fast = aligned(x, 0, xs, itemsize) and aligned(out, 0, os, itemsize)
-        least, some = threshold & _WORD, threshold <= _WORD  # all words are below 2**32
+        least, some = np.uint32(threshold & _WORD), threshold <= _WORD  # all words are below 2**32
         scale, low, high = real(factor), seed & _WORD, seed >> 32 & _WORD
         first = (cuda.blockIdx.x * wide + (thread & (wide - 1))) * 8
         row = cuda.blockIdx.y * tall + (thread >> shift)
@@ -88,8 +90,8 @@ def dropout(dtype: str) -> Kernel:
                             a, b = (a[2], a[3], b[0], b[1]), (b[2], b[3], c[0], c[1])
                         else:
                             a, b = (a[3], b[0], b[1], b[2]), (b[3], c[0], c[1], c[2])
-                    v = get(x, row * xs + column, left, fast)
-                    put(out, row * os + column, left_over(v, a, b, least, scale, some), left, fast)
+                    v = get(x, row * xs + column, left, False)
+                    put(out, row * os + column, left_over(v, a, b, least, scale, some), left, False)
                 column += cuda.gridDim.x * wide * 8
             row += cuda.gridDim.y * tall
 

@@ -8,7 +8,7 @@ over rows in two stages, without atomics: partial sums of some rows each, then t
 from __future__ import annotations
 
 import math
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -17,10 +17,7 @@ from ._elements import WORDS, aligned, element, mapped
 from ._sums import block_sums
 from .norms import centred, total_of
 
-__all__ = ["REGISTERS", "norm_backward", "norm_gradients", "weight_finish", "weight_partial"]
-
-#: Of a thread, so that blocks of 512 can be launched.
-REGISTERS: Final = 128
+__all__ = ["norm_backward", "norm_gradients", "registers", "weight_finish", "weight_partial"]
 
 Kernel = tuple[Any, tuple[str, ...]]
 _NUMBER = ("int64",)
@@ -28,6 +25,11 @@ _NUMBER = ("int64",)
 
 def _jit(function: Any) -> Any:
     return cuda.jit(device=True, forceinline=True)(function)
+
+
+def registers(**_: Any) -> int:
+    """Return the registers of a thread: blocks of 512 can be launched."""
+    return 128
 
 
 @_jit

@@ -7,7 +7,7 @@ are on their way; rows that are too long for that are read again, from the cache
 from __future__ import annotations
 
 import math
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -15,10 +15,7 @@ from .._numba import cuda
 from ._elements import WORDS, aligned, element, mapped
 from ._sums import block_sums
 
-__all__ = ["REGISTERS", "centred", "norm", "total_of"]
-
-#: Of a thread, so that blocks of 512 can be launched.
-REGISTERS: Final = 128
+__all__ = ["centred", "norm", "registers", "total_of"]
 
 Kernel = tuple[Any, tuple[str, ...]]
 _NUMBER = ("int64",)
@@ -52,6 +49,11 @@ def centred(real: Any) -> Any:
         )
 
     return centred
+
+
+def registers(dtype: str, **_: Any) -> int:
+    """Return the registers of a thread: 768 or 512 threads have room on a multiprocessor."""
+    return 80 if dtype in ("bfloat16", "float16") else 128
 
 
 def norm(dtype: str, weights: str, *, layer: bool, residual: bool, biased: bool) -> Kernel:

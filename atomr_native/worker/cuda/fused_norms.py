@@ -14,8 +14,8 @@ _WIDTH: Final = 8
 _THREADS: Final = 256
 _MOST: Final = 512  # threads of a block
 _KEPT: Final = 2  # groups of a row, that a thread keeps
-_NORM: Final = 1024  # threads of a multiprocessor that a norm has registers for
-_RESIDENT: Final = 512  # the same where gradients of the weight are summed up meanwhile
+_RESIDENT: Final = 512  # threads of a multiprocessor that have their registers
+_NARROW: Final = 768  # the same for norms of 16 bits
 _LINE: Final = 32  # columns of a block of `weight_finish`
 _BLOCKS: Final = 8  # of a multiprocessor
 _WARPS: Final = 8  # of a block of `weight_partial`, each with its partial sums
@@ -40,7 +40,8 @@ def build_norm(spec: dict[str, Any], target: Target) -> Built:
     steps = [step_of(operands[found[i]]) for i in (0, 1, 4, 5)]
     arguments = (*pointers, _EPS, *numbers(rows, columns, *steps))
     threads = _threads(columns, _KEPT, _MOST)
-    blocks = max(1, min(rows, _NORM // threads * target.sm_count))
+    narrow = operands[at["x"]]["dtype"] in ("bfloat16", "float16")
+    blocks = max(1, min(rows, (_NARROW if narrow else _RESIDENT) // threads * target.sm_count))
     return program(spec, [("norm", (blocks, 1, 1), threads, arguments)])
 
 
