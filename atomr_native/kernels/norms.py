@@ -65,6 +65,7 @@ def norm(dtype: str, weights: str, *, layer: bool, residual: bool, biased: bool)
     weight_pointer, weight_size, weight_real, weight_get, _, _, weight_load, _ = element(weights)
     words, numbers = WORDS[dtype]
     sums, centre, zero, one = block_sums(real), centred(real), real(0), real(1)
+    keeps = dtype != "float64"  # which needs more registers than there are
     nothing, weight_nothing = (zero,) * 8, (weight_real(0),) * 8
     none = nothing if dtype == "float64" else (np.uint32(0),) * (2 * itemsize)
 
@@ -118,7 +119,7 @@ def norm(dtype: str, weights: str, *, layer: bool, residual: bool, biased: bool)
         weight_fast = aligned(weight, 0, 0, weight_size) and aligned(bias, 0, 0, weight_size)
         count, least = real(columns), real(eps)
         row = np.int64(cuda.blockIdx.x)
-        if fast and weight_fast and columns & 7 == 0 and columns <= 2 * stride:
+        if keeps and fast and weight_fast and columns & 7 == 0 and columns <= 2 * stride:
             second = first + stride
             here, there = first < columns, second < columns
             w, u = factors(weight, first, here), factors(weight, second, there)
