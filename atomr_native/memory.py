@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import gc
 import os
 import threading
 import time
@@ -85,7 +86,14 @@ class DeviceMemory(LibraryActor):
             self._wait_for_deferred(pool, nbytes)
             if self._core.pool_stats(pool)["largest"] >= max(nbytes, 1):
                 return
-            size = self._segment_size(pool, nbytes)
+            try:
+                size = self._segment_size(pool, nbytes)
+            except OutOfMemory:
+                gc.collect()  # arrays that nobody reaches may be in cycles: of an exception and its frames, say
+                self._wait_for_all()
+                if self._core.pool_stats(pool)["largest"] >= max(nbytes, 1):
+                    return
+                size = self._segment_size(pool, nbytes)
             patient = False
             while True:
                 self.device.wait_ready(self.device.system.config.timeout)

@@ -153,6 +153,18 @@ def test_the_limit_bounds_it(make_system: Make, placement: Placement, limit: int
     assert device.full((MIB,), 1, "uint8").numpy().all()
 
 
+def test_arrays_in_cycles_are_collected_before_memory_is_refused(make_system: Make, placement: Placement) -> None:
+    device = make_system(memory_limit=8 * MIB).device()
+    kept = device.empty(MIB, "uint8")
+    for size in (6 * MIB, 5 * MIB, 6 * MIB):
+        cycle: list[Any] = [device.full((size,), 1, "uint8")]
+        cycle.append(cycle)
+        del cycle
+    with pytest.raises(an.OutOfMemory, match="1048576 in use"):
+        device.empty(8 * MIB, "uint8")
+    assert kept.nbytes == MIB
+
+
 def test_it_leaves_room_for_other_pools(make_system: Make, placement: Placement) -> None:
     device = make_system(memory_limit=160 * MIB).device()
     kept = [device.empty(MIB, "uint8") for _ in range(62)]

@@ -19,7 +19,7 @@ from atomr_native.system import _has_gpu
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 
-from atomr_native import _kernel_code, _numba
+from atomr_native import _kernel_code, _numba, _numba_compile
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 GPU = pytest.param(
@@ -107,7 +107,7 @@ def test_they_compile_for_a_gpu(mandelbrot: ModuleType, reaction: ModuleType, to
     arguments[reaction] = (state, state, single, single)
     for module, types in arguments.items():
         kernel = module.kernel()
-        code = _kernel_code.machine_code(kernel.py_func, types, (9, 0), _numba.jit_options(kernel))
+        code = _kernel_code.machine_code(kernel.py_func, types, (9, 0), _numba_compile.jit_options(kernel))
         assert base64.b64decode(code.code).startswith(b"\x7fELF")
 
 
