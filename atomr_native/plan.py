@@ -40,6 +40,7 @@ class PlanRecord:
         self.lane = lane
         self.spec = spec
         self.last_ticket = 0
+        self.retired = False  # nobody holds the plan, and `last_ticket` is that of its last message
         self.workspace = 0  # bytes that its messages want of their lane's
         self.lock = threading.Lock()
         self.epoch = 0  # of the worker that builds or has built it
@@ -196,12 +197,16 @@ class PlanTable:
         return self._records.get(index)
 
     def workspace(self, lane: int) -> int:
-        """Return the largest workspace, in bytes, that a plan of a lane wants."""
+        """Return the largest workspace, in bytes, that a plan of a lane wants which has messages, or may get some."""
+        core = self._device._core
         with self._lock:
-            return max((record.workspace for record in self._records.values() if record.lane == lane), default=0)
+            found = [record for record in self._records.values() if record.lane == lane and record.workspace]
+        used = [r for r in found if not (r.retired and core.resolved(lane, r.last_ticket))]
+        return max((record.workspace for record in used), default=0)
 
     def retire(self, record: PlanRecord) -> None:
         """Note that nobody holds the plan; it is unloaded once its last message is resolved.  Called by finalizers."""
+        record.retired = True
         self._retired.append(record)
 
     def collect(self) -> None:
