@@ -196,8 +196,8 @@ def base_epilogue(value: object) -> Epilogue:
 
 
 def is_array(value: object) -> bool:
-    """Whether a factor or flag is an operand."""
-    return hasattr(value, "shape") and hasattr(value, "strides")
+    """Whether a factor or flag is an operand; NumPy's numbers are numbers."""
+    return hasattr(value, "shape") and hasattr(value, "strides") and not isinstance(value, np.generic)
 
 
 def _said(value: object) -> str:

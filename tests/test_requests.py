@@ -489,6 +489,10 @@ def test_matmul_with_options_is_remembered_too() -> None:
         assert actor.built == 1
     factor = Ref(np.asarray(2.0, np.float32))
     assert actor.matmul(a, b, alpha=factor, out_dtype="float32").array[0, 0] == 32
+    for number in (np.float32(2), np.int64(2), np.float64(2)):
+        assert actor.matmul(a, b, alpha=number, out_dtype="float32").array[0, 0] == 2 * actor.matmul(
+            a, b, out_dtype="float32"
+        ).array[0, 0]  # fmt: skip
     z = Ref(np.full((2, 2), 1j, np.complex64))
     assert actor.matmul(z, z, alpha=1j, conj_a=True).array[0, 0] == 2j
     assert actor.matmul(z, z).array[0, 0] == -2
