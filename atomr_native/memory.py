@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["DeviceMemory", "default_limit"]
 
 _PAGE = 4096
+_SHORT_SECONDS = 1.0  # how long who is short of memory waits for other threads that hold some for a moment
 _POOLS = {"volatile": VOLATILE, "durable": DURABLE, "staging": STAGING}
 
 
@@ -91,6 +92,7 @@ class DeviceMemory(LibraryActor):
             except OutOfMemory:
                 gc.collect()  # arrays that nobody reaches may be in cycles: of an exception and its frames, say
                 self._wait_for_all()
+                self.trim(_SHORT_SECONDS)
                 if self._core.pool_stats(pool)["largest"] >= max(nbytes, 1):
                     return
                 size = self._segment_size(pool, nbytes)

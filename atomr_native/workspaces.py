@@ -152,13 +152,13 @@ class Workspaces:
         """Free the workspaces of lanes that have no plan which wants one; the memory is for others at once, by order.
 
         A lane whose mailbox is full, or to which another thread tells something, keeps what it has.  Waits up to
-        `seconds` for the lanes to have taken note, from when on nobody uses that memory.
+        `seconds` for that thread, and for the lanes to have taken note, from when on nobody uses that memory.
         """
         end = time.monotonic() + seconds
         with self._lock:
             lanes = list(self._lanes.items())
         for lane, mine in lanes:
-            if not mine.lock.acquire(blocking=False):
+            if not mine.lock.acquire(timeout=max(0.0, end - time.monotonic())):
                 continue
             try:
                 if mine.ref is not None and self._device._plans.workspace(lane) == 0:

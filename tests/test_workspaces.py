@@ -228,7 +228,7 @@ def test_a_restart_while_it_changes(worker_process: Placement, make_system: Make
     run(lane, KIB)
     kept = wanting(lane, KIB).wait()
     gate = Gate(lane)
-    eventually(lambda: device.stats()["actors"]["a"]["queued"] == 1)
+    eventually(lambda: (of := device.stats()["actors"]["a"])["claimed"] == of["sent"])  # else it would stay queued
     before, after = kept.ask(), wanting(lane, MIB).ask()
     kill(device)
     an.gather(before, after, timeout=30)  # neither uses volatile memory of the user's
