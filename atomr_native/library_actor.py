@@ -50,8 +50,7 @@ class LibraryActor(ProcessBound):
         self.name = name
         self.lane = device._open_lane(name)
         self._calls = Calls(_CALLS)
-        # Each with its last ticket when it was last looked at: what has another one by now was used since.
-        self._plans: OrderedDict[tuple[PlanSpec, Signature], tuple[Plan, int]] = OrderedDict()
+        self._plans: OrderedDict[tuple[PlanSpec, Signature], Plan] = OrderedDict()
         self._plans_lock = threading.Lock()
 
     def _plan(
@@ -63,21 +62,17 @@ class LibraryActor(ProcessBound):
             found = self._plans.get(key)
             if found is not None:
                 self._plans.move_to_end(key)
-                return found[0]
+                return found
             made = Plan.make(self.device, self.lane, spec, key[1], any_layout=any_layout)
             if len(self._plans) >= _PLANS:
                 self._forget()
-            self._plans[key] = made, 0
+            self._plans[key] = made
             return made
 
     def _forget(self) -> None:
-        """Forget the plan that was neither asked for nor used for the longest time; if all were, the oldest."""
-        for _ in range(len(self._plans) + 1):
-            key, (plan, ticket) = self._plans.popitem(last=False)
-            if plan.last_ticket == ticket:
-                self._calls.drop(plan)
-                return
-            self._plans[key] = plan, plan.last_ticket
+        """Forget the plan whose last message is the oldest; before these, in their order, the ones without any."""
+        key = min(self._plans, key=lambda key: self._plans[key].last_ticket)
+        self._calls.drop(self._plans.pop(key))
 
     def _message(self, request: Any) -> Message:
         """Check a request of this actor, and return what it comes to."""

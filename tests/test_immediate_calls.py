@@ -313,11 +313,11 @@ def test_what_is_remembered_is_bounded(device: an.Device, monkeypatch: pytest.Mo
     monkeypatch.setattr(library_actor, "_PLANS", 4)
     actor = Fused(device, "bounded")
     used = device.zeros((1,), "float32")
-    plans = set()
+    plans: dict[int, an.Plan] = {}  # kept, so that none gets another's number
     for size in range(1, 12):
         actor.silu(device.zeros((size,), "float32"))
         actor.silu(used)  # a remembered call keeps its plan
-        plans |= {id(plan) for plan in actor._calls.plans if plan.layouts[0].shape == (1,)}
+        plans |= {id(plan): plan for plan in actor._calls.plans if plan.layouts[0].shape == (1,)}
     assert len(actor._plans) == len(actor._calls) == 4
     assert len(plans) == 1
     calls = sender.Calls(2)

@@ -210,6 +210,7 @@ def test_the_first_send_waits_for_the_build(device: an.Device, tmp_path: Path) -
     import threading
 
     ref, gate = device.put(np.ones(1, "u1")), tmp_path / "gate"
+    device.put([2.0]).wait(30)  # whose plans would be built after the one that waits
     plan = building_plan(device.lane("a"), gate, ref)
     done: list[object] = []
     thread = threading.Thread(target=lambda: done.append(plan.ask(ref).result(30)))
