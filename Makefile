@@ -11,8 +11,8 @@ INSTALL := $(PIP) install --no-build-isolation --editable
 NATIVE := $(wildcard cython/*.pyx cython/*.pxd cython/*.pxi cython/*.c cython/*.h)
 SANITIZERS ?= address undefined thread
 ARGS ?=
-# Processes that share the tests: each takes the next half of what the slowest has left. One where there is a GPU, which
-# the tests fill, break and measure; more than four only wait for each other.
+# Processes that share the tests, file by file. One where there is a GPU, which the tests fill, break and measure; more
+# than four only wait for each other.
 JOBS ?= $(if $(wildcard /dev/nvidia0),1,$(shell n=$$(nproc) && echo $$((n < 4 ? n : 4))))
 PYTEST = $(BIN)/python -m pytest -q $(if $(filter-out 1,$(JOBS)),-n $(JOBS) --dist loadfile)
 # More extras of the package for the virtual environment, as in: make test EXTRAS=cu13

@@ -169,7 +169,7 @@ class System(ProcessBound):
     standby : {"warm", "hot", "off"}
         Whether a worker process waits in reserve, which makes restarts fast.  A *warm* one has loaded everything and
         takes none of the device's memory; a *hot* one has opened the GPU too, which takes about half a gigabyte of
-        its memory and saves more than half of the rest of a restart.  On ``host`` they are the same.
+        its memory and saves about half of a restart.  On ``host`` they are the same.
     watchdog : float, optional
         Seconds that one message may run before the worker is ended and restarted; None: no limit.
     deterministic : bool

@@ -240,6 +240,7 @@ cdef class CudaBackend(Backend):
     cdef atomr_blas *blas
     cdef atomr_blas *groups
     cdef int look(self, str what) except -1
+    cdef atomr_blas *new_blas(self, str path) except NULL
     cdef int refuse_device(self, CUresult result, str text) except -1
     cdef int check(self, CUresult result, str what) except -1
     cdef uint32_t *mark(self, str name) except NULL

@@ -403,20 +403,26 @@ cdef class CudaBackend(Backend):
             r = atomr_cuda_beat(self.cuda)
         self.check(r, "writing to the worker's memory")
 
-    def open_blas(self, str path):
-        """Load cuBLAS from `path` (empty: by its soname), once; the version of the library."""
+    cdef atomr_blas *new_blas(self, str path) except NULL:
+        """Load cuBLAS from `path` (empty: by its soname), and make a handle."""
         cdef atomr_failure failure
         cdef bytes raw = path.encode()
         cdef const char *name = raw
-        cdef int code = ATOMR_OK
+        cdef atomr_blas *made = NULL
+        cdef int code
         memset(&failure, 0, sizeof(failure))
+        self.enter()
+        with nogil:
+            code = atomr_blas_open(self.cuda, name if name[0] else NULL, &made, &failure)
+        if code != ATOMR_OK:
+            self.look("opening cuBLAS")
+            refuse(code, &failure, "opening cuBLAS")
+        return made
+
+    def open_blas(self, str path):
+        """Load cuBLAS from `path` (empty: by its soname), once; the version of the library."""
         if self.blas == NULL:
-            self.enter()
-            with nogil:
-                code = atomr_blas_open(self.cuda, name if name[0] else NULL, &self.blas, &failure)
-            if code != ATOMR_OK:
-                self.look("opening cuBLAS")
-                refuse(code, &failure, "opening cuBLAS")
+            self.blas = self.new_blas(path)
             atomr_blas_set_workspace(self.blas, self.borrow(BLAS_WORKSPACE), BLAS_WORKSPACE)
         return atomr_blas_version(self.blas)
 
@@ -425,17 +431,8 @@ cdef class CudaBackend(Backend):
 
         Raises `Unsupported` if the library is too old to have them.
         """
-        cdef atomr_failure failure
-        cdef bytes raw = path.encode()
-        cdef const char *name = raw
-        cdef int code = ATOMR_OK
-        memset(&failure, 0, sizeof(failure))
         if self.groups == NULL:
-            self.enter()
-            with nogil:
-                code = atomr_blas_open(self.cuda, name if name[0] else NULL, &self.groups, &failure)
-            if code != ATOMR_OK:
-                refuse(code, &failure, "opening cuBLAS")
+            self.groups = self.new_blas(path)
         if not atomr_blas_groups(self.groups):
             raise Unsupported(f"cublasGemmGroupedBatchedEx needs cuBLAS 12.5; this is {atomr_blas_version(self.groups)}")
         return atomr_blas_version(self.groups)
