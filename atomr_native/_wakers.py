@@ -59,13 +59,13 @@ class Subscriber:
             heapq.heappush(heap, item)
             if not self.core.want(reply.lane, self.index, heap[0][0]):
                 return True
-            if reply.done():
+            late = reply.done()
+            if late:
                 heap.remove(item)
                 heapq.heapify(heap)
-                self.core.want(reply.lane, self.index, heap[0][0] if heap else NEVER)
-                return False
-        self.kick()  # an earlier one is resolved, and its turn will come
-        return True
+        if heap:  # the worker wants to ring for none of them any more, be they resolved or open
+            self.kick()
+        return not late
 
     def kick(self) -> None:
         """Signal the eventfd from this side."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import select
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from leaks import Baseline, descriptors
 
 import atomr_native as an
 from atomr_native._lib.sender import MAX_SUBSCRIBERS
+from atomr_native._wakers import Subscriber, _Ticket
 
 Make = Callable[..., an.System]
 
@@ -235,6 +237,45 @@ def test_no_wake_up_is_lost(device: an.Device) -> None:
                 await plan.ask()
 
     asyncio.run(main())
+
+
+class _Counter:
+    """Counts completions as a device's native part does, and never rings."""
+
+    completed = 0
+
+    def resolved(self, lane: int, ticket: int) -> bool:
+        del lane
+        return ticket <= self.completed
+
+    def want(self, lane: int, index: int, ticket: int) -> bool:
+        del index
+        return self.resolved(lane, ticket)
+
+
+def test_who_comes_too_late_wakes_those_before() -> None:
+    """A wish for a ticket that is resolved takes the place of earlier wishes, whose ring may not have come."""
+    core: Any = _Counter()
+    subscriber = Subscriber(core, 1)
+    called: list[str] = []
+    try:
+        ticket = _Ticket(core, 0, 5)
+        assert subscriber.add(ticket, lambda _: called.append("early"))
+        assert subscriber.add(_Ticket(core, 0, 9), lambda _: called.append("later"))
+        core.completed = 5
+        assert not subscriber.add(ticket, lambda _: called.append("late"))
+        assert select.select([subscriber.fd], [], [], 0)[0]
+        subscriber.serve()
+        assert called == ["early"]
+        core.completed = 9
+        assert not subscriber.add(ticket, lambda _: called.append("late"))
+        assert select.select([subscriber.fd], [], [], 0)[0]
+        subscriber.serve()
+        assert called == ["early", "later"]
+        assert not subscriber.add(ticket, lambda _: called.append("late"))
+        assert not select.select([subscriber.fd], [], [], 0)[0]
+    finally:
+        subscriber.close()
 
 
 @pytest.mark.parametrize("inside", [True, False])
