@@ -14,8 +14,8 @@ import numpy as np
 
 from .._numba import cuda, types
 from ._elements import WORDS, aligned, element, mapped
-from ._sums import block_sums
-from .norms import centred, total_of
+from ._sums import block_sums, total_of
+from .norms import centred
 
 __all__ = ["norm_backward", "norm_gradients", "registers", "weight_finish", "weight_partial"]
 
@@ -115,7 +115,7 @@ def norm_gradients(dtype: str, weights: str, *, layer: bool, residual: bool, bia
         count, least = real(columns), real(eps)
         w, u = weight_get(weight, first, left, weight_fast), weight_get(weight, second, rest, weight_fast)
         of_weight, more_of_weight, of_bias, more_of_bias = nothing, nothing, nothing, nothing
-        row = np.int64(cuda.blockIdx.x)
+        row, turn = np.int64(cuda.blockIdx.x), np.int64(0)
         a, b, c, d = none, none, none, none
         if quick and row < rows:
             a, b = loaded(x, row * xs + first, left > 0), loaded(x, row * xs + second, rest > 0)
@@ -134,13 +134,16 @@ def norm_gradients(dtype: str, weights: str, *, layer: bool, residual: bool, bia
             dv, do = multiply(k, w), multiply(m, u)
             across = zero
             if layer:
-                mean, across = sums(total_of(v) + total_of(o), total_of(dv) + total_of(do))
+                mean, across = sums(total_of(v) + total_of(o), total_of(dv) + total_of(do), turn)
+                turn += 1
                 mean, across = mean / count, across / count
                 v, o = centre(v, mean, left), centre(o, mean, rest)
             spread, along = sums(
                 total_of(multiply(v, v)) + total_of(multiply(o, o)),
                 total_of(multiply(dv, v)) + total_of(multiply(do, o)),
+                turn,
             )
+            turn += 1
             scale = one / real(math.sqrt(spread / count + least))
             along = along / count * scale * scale
             of_weight, more_of_weight = summed(of_weight, k, v, scale), summed(more_of_weight, m, o, scale)
@@ -185,7 +188,7 @@ def norm_backward(dtype: str, weights: str, *, layer: bool, residual: bool) -> K
         fast = fast and aligned(r, 0, rs, itemsize) and aligned(dx, 0, dxs, itemsize)
         weight_fast = aligned(weight, 0, 0, weight_size)
         count, least = real(columns), real(eps)
-        row = np.int64(cuda.blockIdx.x)
+        row, turn = np.int64(cuda.blockIdx.x), np.int64(0)
         while row < rows:
             mean = zero
             if layer:
@@ -193,7 +196,8 @@ def norm_backward(dtype: str, weights: str, *, layer: bool, residual: bool) -> K
                 while column < columns:
                     mean += total_of(get(x, row * xs + column, columns - column, fast))
                     column += stride
-                mean, _ = sums(mean, zero)
+                mean, _ = sums(mean, zero, turn)
+                turn += 1
                 mean = mean / count
             spread, along, across = zero, zero, zero
             column = first
@@ -208,9 +212,11 @@ def norm_backward(dtype: str, weights: str, *, layer: bool, residual: bool) -> K
                 if layer:
                     across += total_of(d)
                 column += stride
-            spread, along = sums(spread, along)
+            spread, along = sums(spread, along, turn)
+            turn += 1
             if layer:
-                across, _ = sums(across, zero)
+                across, _ = sums(across, zero, turn)
+                turn += 1
             scale = one / real(math.sqrt(spread / count + least))
             along = along / count * scale * scale
             across = across / count
