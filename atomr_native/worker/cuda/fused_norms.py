@@ -15,7 +15,7 @@ _THREADS: Final = 256
 _MOST: Final = 512  # threads of a block
 _KEPT: Final = 2  # groups of a row, that a thread keeps
 _RESIDENT: Final = 512  # threads of a multiprocessor that have their registers
-_NARROW: Final = 768  # the same for norms of 16 bits
+_NARROW: Final = 768  # the same for norms of 16 bits, and for gradients of plain RMS norms of them
 _PLAIN: Final = 1024  # and for those of them that have no residual and no bias
 _LINE: Final = 32  # columns of a block of `weight_finish`
 _BLOCKS: Final = 8  # of a multiprocessor
@@ -59,7 +59,8 @@ def build_norm_backward(spec: dict[str, Any], target: Target) -> Built:
     threads = _threads(columns, _KEPT, _MOST)
     tiles = max(1, -(-columns // (32 * _WIDTH)))
     if held:
-        parts = max(1, min(rows, max(1, _RESIDENT // threads) * target.sm_count))
+        plain = size == 4 and operands[at["x"]]["dtype"] != "float32" and not spec["layer"] and "residual" not in at
+        parts = max(1, min(rows, max(1, (_NARROW if plain else _RESIDENT) // threads) * target.sm_count))
     else:
         groups = max(1, min(-(-rows // _WARPS), _BLOCKS * target.sm_count // tiles, 1024))
         parts = groups * _WARPS
