@@ -190,11 +190,11 @@ def _rows(dtype: str, weights: str, layer: bool, residual: bool, biased: bool, q
                 d_at += d_step
                 if early:
                     r_at += r_step
-                if row < rows:
-                    a, b = loaded(x, x_at, left > 0), loaded(x, x_at + stride, rest > 0)
-                    c, d = loaded(dy, d_at, left > 0), loaded(dy, d_at + stride, rest > 0)
-                    if early:
-                        p, q = loaded(r, r_at, left > 0), loaded(r, r_at + stride, rest > 0)
+                near, far = (left > 0) & (row < rows), (rest > 0) & (row < rows)
+                a, b = loaded(x, x_at, near), loaded(x, x_at + stride, far)
+                c, d = loaded(dy, d_at, near), loaded(dy, d_at + stride, far)
+                if early:
+                    p, q = loaded(r, r_at, near), loaded(r, r_at + stride, far)
                 v, o, k, m = numbers(e), numbers(f), numbers(g), numbers(h)
             else:
                 v, o = get(x, x_at, left, False), get(x, x_at + stride, rest, False)

@@ -142,11 +142,11 @@ def norm(dtype: str, weights: str, *, layer: bool, residual: bool, biased: bool)
                 e, f, g, h = a, b, c, d
                 row += step
                 x_at += x_step
-                if row < rows:  # is on its way meanwhile
-                    a, b = loaded(x, x_at, here), loaded(x, x_at + stride, there)
-                    if residual:
-                        r_at += r_step
-                        c, d = loaded(r, r_at, here), loaded(r, r_at + stride, there)
+                near, far = here & (row < rows), there & (row < rows)
+                a, b = loaded(x, x_at, near), loaded(x, x_at + stride, far)  # are on their way meanwhile
+                if residual:
+                    r_at += r_step
+                    c, d = loaded(r, r_at, near), loaded(r, r_at + stride, far)
                 v, o = numbers(e), numbers(f)
                 if residual:
                     v, o = add(v, numbers(g)), add(o, numbers(h))
