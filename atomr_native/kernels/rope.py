@@ -15,7 +15,7 @@ import numpy as np
 
 from .._numba import cuda
 from ._elements import WORDS, aligned, element
-from ._intrinsics import sine_and_cosine
+from ._intrinsics import power_of_two, sine_and_cosine
 
 __all__ = ["rope"]
 
@@ -179,7 +179,8 @@ def rope(dtype: str, positions: str, *, interleaved: bool) -> Kernel:
             while not known and i - thread < chunk:
                 if i < chunk:  # of the group i & (wide - 1), so that neighbours find theirs in different banks
                     number = first + ((i & (wide - 1)) << places) + (i >> np.uint32(shift))
-                    steps[i] = np.float32(math.pow(theta, -np.float64(number) / np.float64(pairs)))
+                    rate = math.log2(theta) / np.float64(pairs)
+                    steps[i] = np.float32(power_of_two(-np.float64(number) * rate))
                 i += threads
                 cuda.syncthreads()
             known = True
