@@ -103,6 +103,11 @@ EXACT: dict[str, Callable[[], Any]] = {
                                                 interleaved=True, inverse=True),
     "rope, many heads": lambda: an.RopeRequest(x=numbers(2, 11, 16), positions=P[3:]),
     "rope, odd": lambda: an.RopeRequest(x=shifted(5, 2, 22), positions=P, theta=500.0),
+    "rope, several blocks for a row, and tokens for a block": lambda: an.RopeRequest(
+        x=numbers(13, 1, 1028), positions=np.arange(13, dtype=np.int32), interleaved=True
+    ),
+    "rope, several blocks for a token": lambda: an.RopeRequest(x=numbers(2, 1, 36, 272), positions=P[3:4]),
+    "rope, nothing": lambda: an.RopeRequest(x=numbers(5, 0, 16), positions=P),
     "dropout": lambda: an.DropoutRequest(x=X(), p=0.3, seed=2**62 + 5, offset=2**33),
     "dropout, gaps": lambda: an.DropoutRequest(x=shifted(5, 19, dtype="float32"), p=0.5, seed=3),
     "dropout of everything": lambda: an.DropoutRequest(x=X(dtype="float64"), p=1.0, seed=3),
