@@ -174,14 +174,15 @@ def _rows(dtype: str, weights: str, layer: bool, residual: bool, biased: bool, q
         row, step, turn = np.int64(cuda.blockIdx.x), np.int64(cuda.gridDim.x), np.int64(0)
         d_at, x_at, r_at, out_at = row * ds, row * xs, row * rs, row * dxs
         d_step, x_step, r_step, out_step = step * ds, step * xs, step * rs, step * dxs
-        inverse = one / real(columns)
         of_weight, more_of_weight, of_bias, more_of_bias = nothing, nothing, nothing, nothing
         a, b, c, d, p, q = none, none, none, none, none, none
-        if quick and row < rows:
-            a, b = loaded(x, x_at + first, left > 0), loaded(x, x_at + second, rest > 0)
-            c, d = loaded(dy, d_at + first, left > 0), loaded(dy, d_at + second, rest > 0)
+        if quick:
+            near, far = (left > 0) & (row < rows), (rest > 0) & (row < rows)
+            a, b = loaded(x, x_at + first, near), loaded(x, x_at + second, far)
+            c, d = loaded(dy, d_at + first, near), loaded(dy, d_at + second, far)
             if early:
-                p, q = loaded(r, r_at + first, left > 0), loaded(r, r_at + second, rest > 0)
+                p, q = loaded(r, r_at + first, near), loaded(r, r_at + second, far)
+        inverse = one / real(columns)
         while row < rows:
             row += step
             if quick:

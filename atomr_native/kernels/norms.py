@@ -125,20 +125,20 @@ def norm(dtype: str, weights: str, *, layer: bool, residual: bool, biased: bool)
         if keeps and fast and weight_fast and columns & 7 == 0 and columns <= 2 * stride:
             second = first + stride
             here, there = first < columns, second < columns
+            step = np.int64(cuda.gridDim.x)
+            x_at, r_at, total_at, out_at = row * xs, row * rs, row * ts, row * os
+            x_step, r_step, total_step, out_step = step * xs, step * rs, step * ts, step * os
+            near, far = here & (row < rows), there & (row < rows)
+            a, b, c, d = loaded(x, x_at + first, near), loaded(x, x_at + second, far), none, none
+            if residual:
+                c, d = loaded(r, r_at + first, near), loaded(r, r_at + second, far)
             w, u = factors(weight, first, here), factors(weight, second, there)
             s, t = weight_nothing, weight_nothing
             if biased:
                 s, t = factors(bias, first, here), factors(bias, second, there)
-            step, inverse = np.int64(cuda.gridDim.x), one / count
-            x_at, r_at, total_at, out_at = row * xs, row * rs, row * ts, row * os
-            x_step, r_step, total_step, out_step = step * xs, step * rs, step * ts, step * os
             ours = counted(columns >> 3, cuda.threadIdx.x >> 5)
             theirs = counted(columns >> 3, cuda.threadIdx.x & (WARPS - 1))
-            a, b, c, d = none, none, none, none
-            if row < rows:
-                a, b = loaded(x, x_at + first, here), loaded(x, x_at + second, there)
-                if residual:
-                    c, d = loaded(r, r_at + first, here), loaded(r, r_at + second, there)
+            inverse = one / count
             while row < rows:
                 e, f, g, h = a, b, c, d
                 row += step
