@@ -172,16 +172,17 @@ def _rows(dtype: str, weights: str, layer: bool, residual: bool, biased: bool, q
         second, left = first + stride, columns - first
         rest = left - stride
         row, step, turn = np.int64(cuda.blockIdx.x), np.int64(cuda.gridDim.x), np.int64(0)
-        d_at, x_at, r_at, out_at = row * ds + first, row * xs + first, row * rs + first, row * dxs + first
+        d_at, x_at, r_at, out_at = row * ds, row * xs, row * rs, row * dxs
         d_step, x_step, r_step, out_step = step * ds, step * xs, step * rs, step * dxs
-        inverse = one / real(columns)
         of_weight, more_of_weight, of_bias, more_of_bias = nothing, nothing, nothing, nothing
         a, b, c, d, p, q = none, none, none, none, none, none
-        if quick and row < rows:
-            a, b = loaded(x, x_at, left > 0), loaded(x, x_at + stride, rest > 0)
-            c, d = loaded(dy, d_at, left > 0), loaded(dy, d_at + stride, rest > 0)
+        if quick:
+            near, far = (left > 0) & (row < rows), (rest > 0) & (row < rows)
+            a, b = loaded(x, x_at + first, near), loaded(x, x_at + second, far)
+            c, d = loaded(dy, d_at + first, near), loaded(dy, d_at + second, far)
             if early:
-                p, q = loaded(r, r_at, left > 0), loaded(r, r_at + stride, rest > 0)
+                p, q = loaded(r, r_at + first, near), loaded(r, r_at + second, far)
+        inverse = one / real(columns)
         while row < rows:
             row += step
             if quick:
@@ -191,14 +192,14 @@ def _rows(dtype: str, weights: str, layer: bool, residual: bool, biased: bool, q
                 if early:
                     r_at += r_step
                 near, far = (left > 0) & (row < rows), (rest > 0) & (row < rows)
-                a, b = loaded(x, x_at, near), loaded(x, x_at + stride, far)
-                c, d = loaded(dy, d_at, near), loaded(dy, d_at + stride, far)
+                a, b = loaded(x, x_at + first, near), loaded(x, x_at + second, far)
+                c, d = loaded(dy, d_at + first, near), loaded(dy, d_at + second, far)
                 if early:
-                    p, q = loaded(r, r_at, near), loaded(r, r_at + stride, far)
+                    p, q = loaded(r, r_at + first, near), loaded(r, r_at + second, far)
                 v, o, k, m = numbers(e), numbers(f), numbers(g), numbers(h)
             else:
-                v, o = get(x, x_at, left, False), get(x, x_at + stride, rest, False)
-                k, m = get(dy, d_at, left, False), get(dy, d_at + stride, rest, False)
+                v, o = get(x, x_at + first, left, False), get(x, x_at + second, rest, False)
+                k, m = get(dy, d_at + first, left, False), get(dy, d_at + second, rest, False)
                 x_at += x_step
                 d_at += d_step
             dv = multiply(k, factors(weight, first, left))
@@ -232,11 +233,11 @@ def _rows(dtype: str, weights: str, layer: bool, residual: bool, biased: bool, q
             if early:
                 dv, do = add(dv, numbers(i)), add(do, numbers(j))
             elif residual:
-                dv = add(dv, get(r, r_at, left, quick))
-                do = add(do, get(r, r_at + stride, rest, quick))
+                dv = add(dv, get(r, r_at + first, left, quick))
+                do = add(do, get(r, r_at + second, rest, quick))
                 r_at += r_step
-            written(dx, out_at, dv, left)
-            written(dx, out_at + stride, do, rest)
+            written(dx, out_at + first, dv, left)
+            written(dx, out_at + second, do, rest)
             out_at += out_step
         at = np.int64(cuda.blockIdx.x) * columns
         summed(weight_parts, at + first, of_weight, left)

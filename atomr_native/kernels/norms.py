@@ -123,35 +123,36 @@ def norm(dtype: str, weights: str, *, layer: bool, residual: bool, biased: bool)
         count, least = real(columns), real(eps)
         row, turn = np.int64(cuda.blockIdx.x), np.int64(0)
         if keeps and fast and weight_fast and columns & 7 == 0 and columns <= 2 * stride:
-            here, there = first < columns, first + stride < columns
-            w, u = factors(weight, first, here), factors(weight, first + stride, there)
+            second = first + stride
+            here, there = first < columns, second < columns
+            step = np.int64(cuda.gridDim.x)
+            x_at, r_at, total_at, out_at = row * xs, row * rs, row * ts, row * os
+            x_step, r_step, total_step, out_step = step * xs, step * rs, step * ts, step * os
+            near, far = here & (row < rows), there & (row < rows)
+            a, b, c, d = loaded(x, x_at + first, near), loaded(x, x_at + second, far), none, none
+            if residual:
+                c, d = loaded(r, r_at + first, near), loaded(r, r_at + second, far)
+            w, u = factors(weight, first, here), factors(weight, second, there)
             s, t = weight_nothing, weight_nothing
             if biased:
-                s, t = factors(bias, first, here), factors(bias, first + stride, there)
-            step, inverse = np.int64(cuda.gridDim.x), one / count
-            x_at, r_at, total_at, out_at = row * xs + first, row * rs + first, row * ts + first, row * os + first
-            x_step, r_step, total_step, out_step = step * xs, step * rs, step * ts, step * os
+                s, t = factors(bias, first, here), factors(bias, second, there)
             ours = counted(columns >> 3, cuda.threadIdx.x >> 5)
             theirs = counted(columns >> 3, cuda.threadIdx.x & (WARPS - 1))
-            a, b, c, d = none, none, none, none
-            if row < rows:
-                a, b = loaded(x, x_at, here), loaded(x, x_at + stride, there)
-                if residual:
-                    c, d = loaded(r, r_at, here), loaded(r, r_at + stride, there)
+            inverse = one / count
             while row < rows:
                 e, f, g, h = a, b, c, d
                 row += step
                 x_at += x_step
                 near, far = here & (row < rows), there & (row < rows)
-                a, b = loaded(x, x_at, near), loaded(x, x_at + stride, far)  # are on their way meanwhile
+                a, b = loaded(x, x_at + first, near), loaded(x, x_at + second, far)  # are on their way meanwhile
                 if residual:
                     r_at += r_step
-                    c, d = loaded(r, r_at, near), loaded(r, r_at + stride, far)
+                    c, d = loaded(r, r_at + first, near), loaded(r, r_at + second, far)
                 v, o = numbers(e), numbers(f)
                 if residual:
                     v, o = add(v, numbers(g)), add(o, numbers(h))
-                    kept(total, total_at, v, here)
-                    kept(total, total_at + stride, o, there)
+                    kept(total, total_at + first, v, here)
+                    kept(total, total_at + second, o, there)
                     total_at += total_step
                 if layer:
                     mean, spread = moments(v, o, here, there, ours, theirs, inverse, turn)
@@ -160,8 +161,8 @@ def norm(dtype: str, weights: str, *, layer: bool, residual: bool, biased: bool)
                     spread, _ = sums(squares(v) + squares(o), zero, turn)
                 turn += 1
                 scale = one / real(math.sqrt(spread * inverse + least))
-                kept(out, out_at, scaled(v, scale, w, s), here)
-                kept(out, out_at + stride, scaled(o, scale, u, t), there)
+                kept(out, out_at + first, scaled(v, scale, w, s), here)
+                kept(out, out_at + second, scaled(o, scale, u, t), there)
                 out_at += out_step
         while row < rows:
             first_sum, second_sum = zero, zero
