@@ -16,6 +16,7 @@ import hypothesis
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent / "helpers"))
+sys.path.append(str(Path(__file__).parents[1]))  # for `bench`; last, so that the package that is installed comes first
 
 import fake_cuda
 import gpu
