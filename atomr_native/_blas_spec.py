@@ -10,7 +10,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from ._operands import broadcast_shapes, check_disjoint, check_input, check_output, contiguous_strides, describe
+from ._operands import (
+    broadcast_shapes,
+    check_disjoint,
+    check_flag,
+    check_input,
+    check_output,
+    contiguous_strides,
+    describe,
+)
 from .dtypes import DTYPES, as_dtype, dtype_name
 from .errors import InvalidRequest
 from .plan_spec import OVERWRITE, READ, WRITE, OperandSpec, PlanSpec
@@ -150,8 +158,7 @@ def _need(request: BlasRequest) -> tuple[tuple[str, ...], bool, tuple[str, ...]]
     defaults = {"trans": False, "conj": False, "trans_b": False, "conj_b": False, "unit": False, "lower": True}
     for name, default in defaults.items():
         value = getattr(request, name)
-        if not isinstance(value, bool | np.bool):
-            raise InvalidRequest(f"{name}={value!r} must be True or False")
+        check_flag(name, value, bool | np.bool)
         if value != default and name not in flags:
             raise InvalidRequest(
                 f"{request.routine} does not take {name}={value!r}; it takes {', '.join(flags) or 'none'}"

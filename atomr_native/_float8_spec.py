@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from ._matmul_scales import BLOCK, scale_shapes
-from ._operands import check_disjoint, check_input, check_output, contiguous_strides, describe
+from ._operands import check_disjoint, check_flag, check_input, check_output, contiguous_strides, describe
 from .dtypes import DTYPES, as_dtype, dtype_name
 from .errors import InvalidRequest, Unsupported
 from .kernels import Part
@@ -239,8 +239,7 @@ def _check_quantize(r: QuantizeRequest) -> None:
     if r.scaling not in _SCALINGS:
         raise InvalidRequest(f"scaling={r.scaling!r}; allowed: {', '.join(map(repr, _SCALINGS))}")
     for name in ("saturate", "transposed"):
-        if not isinstance(getattr(r, name), bool):
-            raise InvalidRequest(f"{name}={getattr(r, name)!r} must be True or False")
+        check_flag(name, getattr(r, name))
     if (r.scaling != "tensor" or r.transposed) and len(x.shape) != 2:
         what = f"scaling={r.scaling!r}" if r.scaling != "tensor" else "transposed=True"
         raise InvalidRequest(f"x has shape {tuple(x.shape)}; with {what} it must be a matrix of 2 axes")
@@ -266,7 +265,7 @@ def _check_quantize(r: QuantizeRequest) -> None:
         raise InvalidRequest("transposed_out and transposed_scale_out go with transposed=True")
     if r.transposed_scale_out is not None and r.scaling != "blk128":
         raise InvalidRequest("transposed_scale_out goes with scaling='blk128'; otherwise the transpose has the scale")
-    fresh = _fresh(r)
+    fresh = quantize_outputs(r)
     outputs = []
     for name, layout in fresh.items():
         given = getattr(r, name)
@@ -297,8 +296,8 @@ def _padded(rows: int, columns: int) -> Fresh:
     return Fresh("float32", (rows, columns), (rows, -(-columns // _PAD) * _PAD))
 
 
-def _fresh(r: QuantizeRequest) -> dict[str, Fresh]:
-    """Return the outputs of a request in message order, each as it is where nobody gives one."""
+def quantize_outputs(r: QuantizeRequest) -> dict[str, Fresh]:
+    """Return the outputs in message order: how each is allocated where the request gives none."""
     shape = tuple(r.x.shape)
     found = {"out": Fresh(r.dtype, shape, shape)}
     if r.transposed:
@@ -319,17 +318,12 @@ def _fresh(r: QuantizeRequest) -> dict[str, Fresh]:
     return found
 
 
-def quantize_outputs(request: QuantizeRequest) -> dict[str, Fresh]:
-    """Return the outputs in message order: how each is allocated where the request gives none."""
-    return _fresh(request)
-
-
 def quantize_spec(r: QuantizeRequest, code: tuple[tuple[str, Any], ...] = ()) -> PlanSpec:
     """Return the plan: operands x, scale if given, outputs, the state's; `code` is what a GPU's worker loads."""
     operands = [describe("x", r.x, READ)]
     if r.scale is not None:
         operands.append(describe("scale", r.scale, READ))
-    for name, layout in _fresh(r).items():
+    for name, layout in quantize_outputs(r).items():
         given = getattr(r, name)
         operands.append(
             describe(name, given, WRITE | OVERWRITE)

@@ -6,11 +6,12 @@ A request's `made` says everything about its message: operands, scalars, kernels
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from ._operands import check_disjoint, check_input, check_output, contiguous_strides, describe, same_view
+from ._operands import check_disjoint, check_flag, check_input, check_output, contiguous_strides, describe, same_view
 from ._signature import Signature, signature_of
 from .dtypes import DTYPES, as_dtype, dtype_name
 from .errors import InvalidRequest
@@ -22,6 +23,7 @@ __all__ = [
     "FLOATS",
     "ActivationGradientRequest",
     "ActivationRequest",
+    "FusedRequest",
     "GatedGradient",
     "Made",
     "Operand",
@@ -95,6 +97,19 @@ class Made(NamedTuple):
         """Return how the plan is called: scalars by name, with these values where a call has none."""
         names = tuple(name for name, _, _ in self.scalars)
         return signature_of(spec, names, tuple(defaults) or (None,) * len(names))
+
+
+class FusedRequest(ABC):
+    """A request that is checked by making its message."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        self.made()
+
+    @abstractmethod
+    def made(self) -> Made:
+        """Return the message."""
 
 
 # ---------------------------------------------------------------------------------------------- checks
@@ -204,7 +219,7 @@ class GatedGradient(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ActivationRequest:
+class ActivationRequest(FusedRequest):
     """``curve(x)``, or with `gated` ``curve(x) * up``; checked when it is made.
 
     Parameters
@@ -231,9 +246,6 @@ class ActivationRequest:
     up: Any = None
     out: Any = None
 
-    def __post_init__(self) -> None:
-        self.made()
-
     def made(self) -> Made:
         """Return the message."""
         dtype, shape, inputs = _activation(self.x, self.up, self.curve, self.gated)
@@ -247,7 +259,7 @@ class ActivationRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ActivationGradientRequest:
+class ActivationGradientRequest(FusedRequest):
     """Gradients of an `ActivationRequest`, all in one pass; checked when it is made.
 
     Parameters
@@ -272,9 +284,6 @@ class ActivationGradientRequest:
     up: Any = None
     out: Any = None
     up_out: Any = None
-
-    def __post_init__(self) -> None:
-        self.made()
 
     def made(self) -> Made:
         """Return the message."""
@@ -306,8 +315,7 @@ def _activation(x: Any, up: Any, curve: str, gated: bool) -> tuple[str, tuple[in
     shape = tuple(x.shape)
     if curve not in CURVES:
         raise InvalidRequest(f"curve={curve!r}; allowed: {', '.join(map(repr, CURVES))}")
-    if not isinstance(gated, bool):
-        raise InvalidRequest(f"gated={gated!r} must be True or False")
+    check_flag("gated", gated)
     if up is not None:
         if not gated:
             raise InvalidRequest("up goes with gated=True")

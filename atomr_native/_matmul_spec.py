@@ -20,6 +20,7 @@ from ._operands import (
     ArrayLayout,
     broadcast_shapes,
     check_disjoint,
+    check_flag,
     check_input,
     check_output,
     check_size,
@@ -233,8 +234,7 @@ def _check_one(name: str, operand: Any, dtypes: tuple[np.dtype[Any], ...]) -> No
 
 def _matrix(name: str, operand: object, transposed: object) -> tuple[tuple[int, ...], int, int]:
     array = check_input(name, operand)
-    if not isinstance(transposed, bool | np.bool):
-        raise InvalidRequest(f"trans_{name}={transposed!r} must be True or False")
+    check_flag(f"trans_{name}", transposed, bool | np.bool)
     if len(array.shape) < 2:
         raise InvalidRequest(f"{name} has shape {array.shape}; it must have at least 2 axes, (..., rows, columns)")
     rows, columns = array.shape[-2:]
@@ -267,8 +267,7 @@ def _types(request: MatmulRequest) -> tuple[str, str, str]:
 
 def _check_flags(request: MatmulRequest, a: str, out: str, epilogue: Epilogue) -> None:
     for name in ("fast_accum", "conj_a", "conj_b", "copies"):
-        if not isinstance(getattr(request, name), bool | np.bool):
-            raise InvalidRequest(f"{name}={getattr(request, name)!r} must be True or False")
+        check_flag(name, getattr(request, name), bool | np.bool)
     if request.tune not in (False, True, "known"):
         raise InvalidRequest(f"tune={request.tune!r}; allowed: False, True, 'known'")
     if request.fast_accum and a not in FLOAT8:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from types import UnionType
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -20,6 +21,7 @@ __all__ = [
     "ArrayLayout",
     "broadcast_shapes",
     "check_disjoint",
+    "check_flag",
     "check_handle",
     "check_input",
     "check_output",
@@ -32,7 +34,7 @@ __all__ = [
 ]
 
 #: The largest array, in bytes: what a signed 64-bit offset can reach.
-MAX_BYTES = 2**63 - 1
+_MAX_BYTES = 2**63 - 1
 
 
 class ArrayLayout(Protocol):
@@ -63,11 +65,17 @@ def contiguous_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]
 
 def check_size(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
     """Raise `InvalidRequest` if an array of this shape cannot exist."""
-    if math.prod(shape) * dtype.itemsize > MAX_BYTES:
+    if math.prod(shape) * dtype.itemsize > _MAX_BYTES:
         raise InvalidRequest(
             f"{name} of shape {shape} and dtype {dtype_name(dtype)} needs {math.prod(shape) * dtype.itemsize} bytes; "
-            f"the largest array has {MAX_BYTES}"
+            f"the largest array has {_MAX_BYTES}"
         )
+
+
+def check_flag(name: str, value: object, kinds: type | UnionType = bool) -> None:
+    """Raise `InvalidRequest` if an option is neither True nor False."""
+    if not isinstance(value, kinds):
+        raise InvalidRequest(f"{name}={value!r} must be True or False")
 
 
 def check_input(name: str, operand: object) -> ArrayLayout:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from .._numba import cuda, types
+from .._numba import cuda, inlined, types
 from .._numba_copies import twin
 
 __all__ = ["block_sums"]
@@ -31,7 +31,7 @@ def _simulated_warp_sum(value: Any, width: Any) -> Any:
 
 
 @twin(_simulated_warp_sum, cooperates=True)
-@cuda.jit(device=True, forceinline=True)  # type: ignore[untyped-decorator]
+@inlined
 def warp_sum(value: Any, width: Any) -> Any:
     """Return the sum over `width` neighbours, a power of two, of a warp; every thread of the block must call it."""
     distance = width >> 1

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .._numba import cuda, types
+from .._numba import cuda, inlined, types
 from ._elements import WORDS, aligned, element, mapped
 from ._sums import block_sums
 from .norms import centred, total_of
@@ -23,26 +23,22 @@ Kernel = tuple[Any, tuple[str, ...]]
 _NUMBER = ("int64",)
 
 
-def _jit(function: Any) -> Any:
-    return cuda.jit(device=True, forceinline=True)(function)
-
-
 def registers(**_: Any) -> int:
     """Return the registers of a thread: blocks of 512 can be launched."""
     return 128
 
 
-@_jit
+@inlined
 def _product(a: Any, b: Any) -> Any:
     return a * b
 
 
-@_jit
+@inlined
 def _plus(a: Any, b: Any) -> Any:
     return a + b
 
 
-@_jit
+@inlined
 def _keep(out: Any, at: Any, v: Any, left: Any) -> None:
     """Write the elements of a group that are there."""
     if left >= 8:
@@ -79,11 +75,11 @@ def norm_gradients(dtype: str, weights: str, *, layer: bool, residual: bool, bia
     none = nothing if dtype == "float64" else (np.uint32(0),) * (2 * itemsize)
     multiply, add = mapped(_product, 2), mapped(_plus, 2)
 
-    @_jit
+    @inlined
     def loaded(x: Any, at: Any, there: Any) -> Any:
         return words(x, at) if there else none
 
-    @_jit
+    @inlined
     def gradient(d: Any, v: Any, across: Any, along: Any, scale: Any) -> Any:
         return (
             (d[0] - across - v[0] * along) * scale, (d[1] - across - v[1] * along) * scale,
@@ -92,7 +88,7 @@ def norm_gradients(dtype: str, weights: str, *, layer: bool, residual: bool, bia
             (d[6] - across - v[6] * along) * scale, (d[7] - across - v[7] * along) * scale,
         )  # fmt: skip
 
-    @_jit
+    @inlined
     def summed(total: Any, d: Any, v: Any, scale: Any) -> Any:
         return (
             total[0] + d[0] * (v[0] * scale), total[1] + d[1] * (v[1] * scale),
@@ -243,7 +239,7 @@ def weight_partial(dtype: str, *, biased: bool) -> Kernel:
     statistic = "*float64" if dtype == "float64" else "*float32"
     zero = real(0)
 
-    @_jit
+    @inlined
     def normed(d: Any, v: Any, mean: Any, scale: Any) -> Any:
         return d * ((v - mean) * scale)
 
@@ -289,7 +285,7 @@ def weight_finish(dtype: str, weights: str, *, biased: bool) -> Kernel:
 
     kind = types.float64 if real is np.float64 else types.float32
 
-    @_jit
+    @inlined
     def added(parts_of: Any, column: Any, columns: Any, parts: Any) -> Any:
         """Return the sum of every 16th partial result, four loads at once."""
         a, b, c, d = zero, zero, zero, zero

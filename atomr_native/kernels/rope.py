@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from .._numba import cuda
+from .._numba import cuda, inlined
 from ._elements import aligned, element
 from ._intrinsics import sine_and_cosine
 
@@ -17,11 +17,7 @@ Kernel = tuple[Any, tuple[str, ...]]
 _THREADS: Final = 256
 
 
-def _jit(function: Any) -> Any:
-    return cuda.jit(device=True, forceinline=True)(function)
-
-
-@_jit
+@inlined
 def _turned(a: Any, b: Any, cosine: Any, sine: Any) -> Any:
     """Return a pair, turned."""
     return a * cosine - b * sine, a * sine + b * cosine
@@ -46,12 +42,12 @@ def rope(dtype: str, positions: str, *, interleaved: bool) -> Kernel:
     """
     pointer, itemsize, _, get, put, _, load, store = element(dtype)
 
-    @_jit
+    @inlined
     def turn(position: Any, steps: Any, pair: Any, sign: Any) -> Any:
         sine, cosine = sine_and_cosine(position * steps[pair])
         return cosine, sine * sign
 
-    @_jit
+    @inlined
     def first_of(a: Any, b: Any, angles: Any) -> Any:
         """Return the first elements of eight pairs, turned."""
         c, s = angles
@@ -60,7 +56,7 @@ def rope(dtype: str, positions: str, *, interleaved: bool) -> Kernel:
             a[4] * c[4] - b[4] * s[4], a[5] * c[5] - b[5] * s[5], a[6] * c[6] - b[6] * s[6], a[7] * c[7] - b[7] * s[7],
         )  # fmt: skip
 
-    @_jit
+    @inlined
     def second_of(a: Any, b: Any, angles: Any) -> Any:
         c, s = angles
         return (
