@@ -11,7 +11,6 @@ from typing import Any
 
 import fake_cuda
 import numpy as np
-import placements
 import pytest
 import scripts
 from actions import Gate, bits, eventually, operand
@@ -31,26 +30,13 @@ MANY = 300  # fills of 8 MiB on one stream: milliseconds after the last call has
 LARGE = 8 << 20
 
 
-@pytest.fixture(scope="module", params=placements.HOSTS)
-def isolation(request: pytest.FixtureRequest) -> str:
-    """Return each isolation in turn."""
-    found: str = request.param
-    return found
-
-
-@pytest.fixture(scope="module")
-def system(parent_engine: str, isolation: Any, nothing_left: None) -> Iterator[an.System]:
-    with an.System(isolation=isolation, standby="off", allow_crash=True, within=0.0) as made:
-        yield made
-
-
 @pytest.fixture
-def device(system: an.System) -> Iterator[an.Device]:
-    found = system.device("cuda:0")
+def device(parent_system: an.System) -> Iterator[an.Device]:
+    found = parent_system.device("cuda:0")
     settle(found)
     yield found
     assert found.stats()["state"] == "open"
-    system.dead_letters.clear()
+    parent_system.dead_letters.clear()
 
 
 def settle(device: an.Device) -> None:
@@ -67,12 +53,6 @@ def settle(device: an.Device) -> None:
     if device._exports._collector is None:
         device._exports.drain()
     eventually(lambda: gone() is None)
-
-
-@pytest.fixture(scope="module")
-def library(parent_engine: str) -> Library:
-    """The other library, in this process."""
-    return Library()
 
 
 def imported(ref: Any, **options: Any) -> Any:
@@ -124,7 +104,7 @@ def test_the_interface_shows_the_memory(device: an.Device, library: Library, nam
     assert bits(view_of(library, found)) == bits(np.ones_like(view(data)))
 
 
-def test_what_the_interface_cannot_name(device: an.Device, system: an.System) -> None:
+def test_what_the_interface_cannot_name(device: an.Device, parent_system: an.System) -> None:
     for name, integers in (("bfloat16", "uint16"), ("float8_e4m3fn", "uint8"), ("float8_e5m2", "uint8")):
         ref = device.put(filled((3, 4), DTYPES[name]))
         assert not hasattr(ref, "__cuda_array_interface__")
@@ -134,7 +114,7 @@ def test_what_the_interface_cannot_name(device: an.Device, system: an.System) ->
         assert ref.view(integers).__cuda_array_interface__["typestr"] == DTYPES[integers].str
         with ref.lend() as lent, pytest.raises(an.NoCudaArrayInterface):
             _ = lent.__cuda_array_interface__
-    host = system.device("host").put([1.0])
+    host = parent_system.device("host").put([1.0])
     assert not hasattr(host, "__cuda_array_interface__")
     with pytest.raises(an.NoCudaArrayInterface, match="host"):
         _ = host.__cuda_array_interface__
@@ -315,8 +295,8 @@ def test_consumers_may_still_be_at_work_when_they_let_go(device: an.Device, libr
         del fresh
 
 
-def test_leases_hold_across_a_restart(system: an.System, device: an.Device, library: Library) -> None:
-    if system.config.isolation == "thread":
+def test_leases_hold_across_a_restart(parent_system: an.System, device: an.Device, library: Library) -> None:
+    if parent_system.config.isolation == "thread":
         pytest.skip("a thread does not restart")
     ref, durable = device.put(np.arange(1000.0)), device.put(np.arange(10.0), durable=True)
     x, kept = imported(ref), imported(durable)
@@ -376,8 +356,8 @@ def test_what_comes_back_is_the_memory_itself(device: an.Device, library: Librar
 # ---- the life of mappings
 
 
-def test_nothing_of_cuda_happens_before_somebody_asks(parent_engine: str, isolation: Any) -> None:
-    with an.System(isolation=isolation, standby="off") as system:
+def test_nothing_of_cuda_happens_before_somebody_asks(parent_engine: str, each_isolation: Any) -> None:
+    with an.System(isolation=each_isolation, standby="off") as system:
         device = system.device("cuda:0")
         ref = device.put(np.arange(3.0))
         _ = ref.numpy()
@@ -401,8 +381,8 @@ def test_nothing_of_cuda_happens_before_somebody_asks(parent_engine: str, isolat
         assert imported(again).shape == (3,)
 
 
-def test_exports_outlive_the_system(parent_engine: str, isolation: Any, library: Library) -> None:
-    system = an.System(isolation=isolation, standby="off")
+def test_exports_outlive_the_system(parent_engine: str, each_isolation: Any, library: Library) -> None:
+    system = an.System(isolation=each_isolation, standby="off")
     device = system.device("cuda:0")
     exports = weakref.ref(device._exports)
     ref = device.put(np.arange(10.0))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
 
@@ -20,20 +19,9 @@ from atomr_native._matmul_types import FLOAT8, rule_of
 AWKWARD = (0, 1, 2, 7, 13, 16, 31, 48)
 
 
-@pytest.fixture(scope="module")
-def system(cuda_engine: str) -> Iterator[an.System]:
-    with an.System(watchdog=60.0) as made:
-        yield made
-
-
 @pytest.fixture(scope="module", params=["cuda:0", "host"])
-def device(request: pytest.FixtureRequest, system: an.System) -> an.Device:
-    return system.device(request.param)
-
-
-@pytest.fixture(scope="module")
-def cuda(system: an.System) -> an.Device:
-    return system.device("cuda:0")
+def device(request: pytest.FixtureRequest, cuda_system: an.System) -> an.Device:
+    return cuda_system.device(request.param)
 
 
 def put(device: an.Device, array: np.ndarray) -> an.GpuRef:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -27,16 +26,10 @@ def example() -> ModuleType:
     return module
 
 
-@pytest.fixture(scope="module")
-def system(cuda_engine: str) -> Iterator[an.System]:
-    with an.System(watchdog=60.0) as made:
-        yield made
-
-
 @pytest.mark.parametrize("name", ["cuda:0", "host"])
 @pytest.mark.parametrize(("precision", "bound"), [("bfloat16", 0.02), ("float8", 0.2)])
 def test_the_block_and_its_gradients(
-    example: ModuleType, system: an.System, name: str, precision: str, bound: float
+    example: ModuleType, cuda_system: an.System, name: str, precision: str, bound: float
 ) -> None:
     rng = np.random.default_rng(1)
     tokens, width = 48, 32
@@ -47,7 +40,7 @@ def test_the_block_and_its_gradients(
     p = {key: rng.standard_normal(shape, dtype=np.float32) for key, shape in shapes.items()}
     p["w1"] /= np.sqrt(width)
     p["w2"] /= np.sqrt(4 * width)
-    step = getattr(example, precision)(system.device(name), p | {"ones": np.ones((tokens, 1), np.float32)}, False)
+    step = getattr(example, precision)(cuda_system.device(name), p | {"ones": np.ones((tokens, 1), np.float32)}, False)
     step()
     for key, value in example.reference(p).items():
         found = step()[key].numpy().astype(np.float64)

@@ -12,12 +12,9 @@ import numpy as np
 import pytest
 
 import atomr_native as an
-from atomr_native.system import _has_gpu
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "fp8_digits.py"
-GPU = pytest.param(
-    "cuda:0", marks=[pytest.mark.gpu, pytest.mark.skipif(not _has_gpu(), reason="no NVIDIA GPU on this machine")]
-)
+GPU = pytest.param("cuda:0", marks=pytest.mark.gpu)
 needs_data = pytest.mark.skipif(
     importlib.util.find_spec("sklearn") is None, reason="needs the extra [examples]: scikit-learn"
 )

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 import atomr_native as an
-from atomr_native.system import _has_gpu
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
@@ -22,9 +21,7 @@ pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 from atomr_native import _kernel_code, _numba, _numba_compile
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-GPU = pytest.param(
-    "cuda:0", marks=[pytest.mark.gpu, pytest.mark.skipif(not _has_gpu(), reason="no NVIDIA GPU on this machine")]
-)
+GPU = pytest.param("cuda:0", marks=pytest.mark.gpu)
 
 
 def load(name: str) -> ModuleType:
