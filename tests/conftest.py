@@ -27,6 +27,7 @@ from cuda_emulate import Emulator
 from leaks import Baseline, children
 from lt_emulator import Rig
 from placements import PROCESSES, Placement
+from transfer_rig import all_back, narrow, shrink
 from wire import open_fds, until
 
 import atomr_native as an
@@ -287,3 +288,26 @@ def make_system(request: pytest.FixtureRequest, nothing_left: None) -> Iterator[
     yield make
     for system in made:
         system.close(1.0)
+
+
+@pytest.fixture
+def make_device(cuda_engine: str, make_system: Callable[..., an.System]) -> Callable[..., an.Device]:
+    """Make CUDA devices that one test has for itself."""
+
+    def make(**options: Any) -> an.Device:
+        return make_system(**options).device("cuda:0")
+
+    return make
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make arrays of one KiB large ones."""
+    shrink(monkeypatch)
+
+
+@pytest.fixture
+def pieces(tiny: None, device: an.Device) -> Iterator[an.Device]:
+    """Lend a device to which arrays of one KiB are large; it must have its staging memory back after each test."""
+    yield narrow(device)
+    all_back(device)

@@ -13,14 +13,14 @@ import fake_cuda
 import numpy as np
 import pytest
 import scripts
-from actions import Gate, bits, eventually, operand
+from actions import Gate, bits, eventually
 from cuda_arrays import Array, Library, extent, view_of
 from layouts import NAMES, filled
+from lending import check_lending_waits_for_readers, fill_others, in_use
 
 import atomr_native as an
 from atomr_native._lib import dlpack
 from atomr_native.dtypes import DTYPES
-from atomr_native.plan_spec import READ
 
 pytestmark = pytest.mark.plain
 
@@ -64,10 +64,6 @@ def seen_by(library: Library, x: Any) -> np.ndarray[Any, Any]:
     low, high = extent(x.shape, x.strides, x.dtype.itemsize)
     raw = bytearray(library.read(x.address + low, high - low))
     return np.ndarray(x.shape, x.dtype, raw, -low, x.strides).copy()
-
-
-def in_use(device: an.Device) -> int:
-    return int(device.stats()["memory"]["pools"]["volatile"]["in_use"])
 
 
 # ---- what is described
@@ -214,27 +210,11 @@ def test_lending_is_ordered_with_messages(device: an.Device, library: Library) -
 
 
 def test_lending_waits_for_readers_too(device: an.Device, library: Library) -> None:
-    x = device.put(np.arange(3.0))
-    x.wait()
-    reader = device.lane("reader")
-    seen: list[str] = []
-    with Gate(reader) as gate:
-        reply = reader._plan(an.PlanSpec("noop", (operand("x", x, READ),))).ask(x)
+    def write(lent: Any) -> None:
+        library.write(imported(lent).address, np.full(3, 5.0).tobytes())
+        assert lent.__dlpack_device__() == device.dlpack_device
 
-        def lend() -> None:
-            with x.lend() as lent:
-                seen.append("lent" if reply.done() else "too early")
-                library.write(dlpack.from_capsule(lent.__dlpack__()).address, np.full(3, 5.0).tobytes())
-                assert lent.__dlpack_device__() == x.__dlpack_device__()
-
-        thread = threading.Thread(target=lend)
-        thread.start()
-        device.put([1]).wait()
-        assert not seen
-        gate.open()
-        thread.join(30)
-    assert seen == ["lent"]
-    assert x.numpy().tolist() == [5, 5, 5]
+    check_lending_waits_for_readers(device, write)
 
 
 def test_lending_accepts_objects_with_a_stream(device: an.Device, library: Library) -> None:
@@ -270,8 +250,7 @@ def test_lent_memory_is_not_reused(device: an.Device, library: Library, how: str
     else:
         ref.free()
         ref = None  # type: ignore[assignment]
-    others = [device.full((1000,), -1.0, "float64") for _ in range(50)]
-    an.gather(*others)
+    fill_others(device)
     assert np.frombuffer(library.read(address, 8000)).tolist() == list(range(1000))
     before = in_use(device)
     if how == "lend":
@@ -304,8 +283,7 @@ def test_leases_hold_across_a_restart(parent_system: an.System, device: an.Devic
     device.inject_fault("abort")
     eventually(lambda: device.generation > generation)
     device.wait_ready(60)
-    others = [device.full((1000,), -1.0, "float64") for _ in range(50)]
-    an.gather(*others, timeout=60)
+    fill_others(device)
     assert seen_by(library, x).tolist() == list(range(1000))
     with pytest.raises(an.GpuRefStale) as caught:
         ref.numpy()

@@ -17,6 +17,7 @@ from actions import Gate, bits, eventually, operand, poison
 from crowds import together
 from cuda_arrays import Array, Block, DlpackArray, Library
 from layouts import NAMES, filled
+from lending import check_array_is_taken_up_again, check_owner_is_kept, opened
 
 import atomr_native as an
 from atomr_native._lib import dlpack
@@ -40,13 +41,6 @@ def device(parent_system: an.System) -> Iterator[an.Device]:
     eventually(lambda: not found._foreign._imports and opened(found) == 0)
     assert found.stats()["state"] == "open"
     parent_system.dead_letters.clear()
-
-
-def opened(device: an.Device) -> int:
-    """How many allocations of others the worker process has open."""
-    if device.system.config.isolation == "thread":
-        return 0
-    return int(device._supervisor.links.submit("stats").result(30).fields["foreign"])
 
 
 def dlpack_array(library: Library, data: np.ndarray, stream: int | None = None) -> DlpackArray:
@@ -320,36 +314,12 @@ def test_nothing_is_shared_of_no_elements(device: an.Device, library: Library) -
 
 
 def test_the_owner_is_kept_for_handles_and_messages(device: an.Device, library: Library) -> None:
-    x = library.array(np.arange(10.0))
-    gone = weakref.ref(x.block)
-    ref = device.asarray(x)
-    view = ref[2:4]
-    del x, ref
-    gc.collect()
-    assert view.numpy().tolist() == [2, 3]
-    with Gate(device.elementwise) as gate:
-        y = device.elementwise.run("x + 1", x=view)
-        del view
-        gc.collect()
-        assert gone() is not None
-        gate.open()
-        assert y.numpy().tolist() == [3, 4]
-    eventually(lambda: gone() is None)
+    check_owner_is_kept(device, lambda: library.array(np.arange(10.0)), lambda x: x.block)
     assert opened(device) == 0  # the worker's mapping went before the memory did
 
 
 def test_an_array_is_taken_up_again_with_its_messages(device: an.Device, library: Library) -> None:
-    x = library.array(np.zeros(8))
-    with Gate(device.elementwise) as gate:
-        first = device.asarray(x)
-        slot = first.allocation.slot
-        device.elementwise.run("x + 1", x=first, out=first)
-        del first
-        gc.collect()
-        again = device.asarray(x)
-        assert again.allocation.slot == slot
-        gate.open()
-    assert again.numpy().tolist() == [1] * 8
+    check_array_is_taken_up_again(device, library.array(np.zeros(8)))
 
 
 def test_memory_that_comes_and_goes(device: an.Device, library: Library) -> None:

@@ -16,6 +16,7 @@ import scripts
 from actions import bits, eventually
 from crowds import together
 from layouts import NAMES, filled
+from lending import in_use, opened
 
 import atomr_native as an
 from atomr_native.dtypes import DTYPES
@@ -59,14 +60,6 @@ def cupy() -> Any:
     found = pytest.importorskip("cupy")
     found.zeros(1)
     return found
-
-
-def in_use(device: an.Device) -> int:
-    return int(device.stats()["memory"]["pools"]["volatile"]["in_use"])
-
-
-def opened(device: an.Device) -> int:
-    return int(device._supervisor.links.submit("stats").result(30).fields["foreign"])
 
 
 def tensor(torch: Any, data: np.ndarray) -> Any:

@@ -21,6 +21,13 @@ def in_use(device: an.Device) -> int:
     return used
 
 
+def opened(device: an.Device) -> int:
+    """Return how many allocations of others the worker process has open; a thread opens none."""
+    if device.system.config.isolation == "thread":
+        return 0
+    return int(device._supervisor.links.submit("stats").result(30).fields["foreign"])
+
+
 def check_lending_waits_for_readers(device: an.Device, write: Callable[[Any], object]) -> None:
     """`write` makes fives of a lent array of three float64."""
     x = device.put(np.arange(3.0))
@@ -74,7 +81,7 @@ def check_owner_is_kept(
 
 
 def check_array_is_taken_up_again(device: an.Device, x: Any) -> None:
-    """Between two imports of eight zeros there is no handle, while a message is queued: the order holds all the same."""
+    """Between two imports of eight zeros a message is queued, and there is no handle: the order holds all the same."""
     with Gate(device.elementwise) as gate:
         first = device.asarray(x)
         slot = first.allocation.slot
