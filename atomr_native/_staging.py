@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ._lib.copies import HostCopy, send_bytes
 from ._lib.sender import Core, Layout
+from ._pace import Pace
 from ._timeouts import deadline_of
 from .errors import AskTimeout, MailboxFull
 from .gpu_ref import GpuRef
@@ -29,6 +30,7 @@ __all__ = [
     "Arrival",
     "Call",
     "Finish",
+    "LongArrival",
     "Piece",
     "Room",
     "Send",
@@ -276,6 +278,21 @@ class Arrival:
     def block(self, left: float | None) -> object:
         """Wait in this thread."""
         return None if self._reply.wait(left) else _LATE
+
+    async def settle(self) -> None:
+        """Wait in the event loop."""
+        await self._reply.settled()
+
+
+class LongArrival:
+    """The reply of one large copy, sent no earlier than `began` (of the monotonic clock, seconds)."""
+
+    def __init__(self, reply: Reply, pace: Pace, nbytes: int, began: float) -> None:
+        self._reply, self._pace, self._nbytes, self._began = reply, pace, nbytes, began
+
+    def block(self, left: float | None) -> object:
+        """Wait in this thread."""
+        return None if self._pace.wait(self._reply, self._nbytes, self._began, left) else _LATE
 
     async def settle(self) -> None:
         """Wait in the event loop."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import reprlib
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, cast
@@ -18,12 +19,14 @@ import numpy as np
 
 from ._lib.copies import COPY, FRESH, HostCopy, SmallCopies
 from ._lib.sender import DURABLE, STAGING, VOLATILE, Layout
+from ._pace import Pace
 from ._signature import Signature
 from ._staging import (
     Allocate,
     Arrival,
     Call,
     Finish,
+    LongArrival,
     Piece,
     Room,
     Send,
@@ -77,6 +80,7 @@ class Transfers:
         self._core = memory._core
         self.window = Window(self._core, WINDOW)
         self.small = SmallCopies(self._core, GpuRef, np.ndarray, np.empty, SMALL)
+        self._paces = Pace(self._core), Pace(self._core)  # to the device, and to the host
         self._plans: tuple[Plan, Plan] | None = None
 
     @property
@@ -124,9 +128,10 @@ class Transfers:
             return (yield from self._put_pieces(host, layout, out, pool))
         made = out if out is not None else (yield Allocate(self._memory, layout, pool))
         if shared is not None:
+            began = time.monotonic()
             reply = yield self._copy(shared, made, want_reply=blocking)
             if blocking:
-                yield Arrival(reply)
+                yield self._arrival(reply, layout.nbytes, began, self._paces[0])
                 reply.result()
             return made
         yield from self._put_whole(host, layout, made)
@@ -242,8 +247,9 @@ class Transfers:
         if out is not None:
             shared = self._memory._shared(_check_out(ref, out))
             if shared is not None:
+                began = time.monotonic()
                 reply = yield self._ask(ref, shared)
-                yield Arrival(reply)
+                yield self._arrival(reply, ref.nbytes, began, self._paces[1])
                 ref._settle(reply)
                 return out
         array = np.empty(ref.shape, ref.dtype) if out is None else out
@@ -254,6 +260,11 @@ class Transfers:
             yield from self._get_large(ref, array, kind)
         self.small.learn(ref.layout, *self.plans)
         return array
+
+    @staticmethod
+    def _arrival(reply: Reply, nbytes: int, began: float, pace: Pace) -> Arrival | LongArrival:
+        """Return the wait for a copy by one message."""
+        return Arrival(reply) if nbytes < PIPELINE else LongArrival(reply, pace, nbytes, began)
 
     def _ask(self, ref: GpuRef, shared: GpuRef) -> Send | SendBytes:
         """Send a copy to memory that the host sees, with a reply."""

@@ -203,6 +203,7 @@ cdef class Core:
     cdef Allocation allocate(self, uint64_t nbytes, int pool)
     cdef Ref make(self, type cls, Layout layout, int pool)
     cdef object wait(self, unsigned lane, uint64_t ticket, int64_t timeout_ns)
+    cdef object wait_spinning(self, unsigned lane, uint64_t ticket, int64_t timeout_ns, uint64_t spin)
 
 
 cdef class SpanReader:

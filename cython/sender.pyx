@@ -296,14 +296,21 @@ cdef class Core:
         self.alive()
         return atomr_room_ticket(self.sender, lane)
 
-    def wait_ticket(self, unsigned lane, uint64_t ticket, timeout=None):
-        """Wait until a ticket is resolved; False when `timeout` seconds pass first."""
-        return self.wait(lane, ticket, nanoseconds(timeout))
+    def wait_ticket(self, unsigned lane, uint64_t ticket, timeout=None, spin=None):
+        """Wait until a ticket is resolved; False when `timeout` seconds pass first.
+
+        `spin` are the seconds for which it is looked for all the time, instead of the device's own.
+        """
+        return self.wait_spinning(lane, ticket, nanoseconds(timeout),
+                                  self.spin_ns if spin is None else <uint64_t>nanoseconds(spin))
 
     cdef object wait(self, unsigned lane, uint64_t ticket, int64_t timeout_ns):
+        return self.wait_spinning(lane, ticket, timeout_ns, self.spin_ns)
+
+    cdef object wait_spinning(self, unsigned lane, uint64_t ticket, int64_t timeout_ns, uint64_t spin):
         cdef int r
         cdef int64_t slice_ns, left = timeout_ns
-        cdef uint64_t spin = self.spin_ns, began = 0
+        cdef uint64_t began = 0
         self.alive()
         while True:
             slice_ns = 200_000_000 if left < 0 or left > 200_000_000 else left

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 from actions import Gate, bits, eventually, poison
-from crowds import together
+from crowds import alongside, together
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from layouts import dtypes, filled, keys
@@ -398,6 +399,27 @@ def test_host_arrays_without_waiting(pieces: an.Device) -> None:
         del host
         pieces.host_array((50, 100), "uint8")[...] = 9
     assert set(ref.numpy().ravel().tolist()) == {7}
+
+
+def test_a_host_array_that_is_later_than_foreseen(pieces: an.Device) -> None:
+    """Who waits for a large copy knows how long others took, and relies on that for nothing."""
+    host, back = pieces.host_array(5000, "uint8"), pieces.host_array(5000, "uint8")
+    host[...] = data(5000)
+    for _ in range(3):
+        ref = pieces.put(host)
+        assert pieces.get(ref, back) is back
+    assert bits(back) == bits(host)
+    back[...] = 0
+    with Gate(pieces._memory):
+        for timeout in (0, 0.01, 0.02):
+            with pytest.raises(an.AskTimeout, match=str(timeout)):
+                pieces.get(ref, back, timeout=timeout)
+    assert pieces.get(ref, back, timeout=30) is back
+    assert bits(back) == bits(host)
+    gate = Gate(pieces._memory)
+    with alongside(pieces.put, [host]):
+        time.sleep(0.02)
+        gate.open()
 
 
 def test_what_get_into_refuses(pieces: an.Device) -> None:

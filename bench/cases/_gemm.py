@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 #: Time that a sample is to take, and calls in it.
-_SPAN_US = 2500.0
+_SPAN_US = 8000.0
 _FEWEST, _MOST = 2, 400
 #: A call takes no less.
 _LEAST_US = 4.0
