@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
+from example_programs import load
 
 import atomr_native as an
 
 pytestmark = pytest.mark.plain
 
-EXAMPLE = Path(__file__).parents[1] / "examples" / "feed_forward.py"
-
 
 @pytest.fixture(scope="module")
 def example() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("feed_forward", EXAMPLE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load("feed_forward")
 
 
 @pytest.mark.parametrize("name", ["cuda:0", "host"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import importlib.util
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from example_programs import load
 
 import atomr_native as an
 
@@ -20,17 +20,7 @@ pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 
 from atomr_native import _kernel_code, _numba, _numba_compile
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
 GPU = pytest.param("cuda:0", marks=pytest.mark.gpu)
-
-
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="module")
