@@ -6,11 +6,10 @@
 #include <string.h>
 #include <time.h>
 
-enum { EVENTS = 64, KEEP_MARKING = 256 };
+enum { EVENTS = 64, KEEP_MARKING = 256, NAP_NS = 10000 };
 
 typedef struct {
     _Alignas(128) _Atomic(CUstream) stream; /* published when the lane is complete; read by everybody, so apart */
-    CUevent signalled;             /* after the last completion value */
     _Alignas(128) pthread_mutex_t lock;
     uint64_t last;                 /* the last ticket launched; under `lock` */
     _Atomic int marking;           /* launches yet to be marked, since others depend on this lane */
@@ -146,10 +145,8 @@ static void close_lane(atomr_cuda *c, cuda_lane *l) {
     const CUstream stream = atomic_exchange(&l->stream, NULL);
     for (int i = 0; i < EVENTS; i++)
         if (l->marks[i]) d->cuEventDestroy_v2(l->marks[i]);
-    if (l->signalled) d->cuEventDestroy_v2(l->signalled);
     if (stream) d->cuStreamDestroy_v2(stream);
     memset(l->marks, 0, sizeof l->marks);
-    l->signalled = NULL;
 }
 
 void atomr_cuda_close(atomr_cuda *c) {
@@ -200,7 +197,6 @@ CUresult atomr_cuda_open_lane(atomr_cuda *c, unsigned lane) {
     CUresult r = enter(c);
     if (r != CUDA_SUCCESS || atomic_load(&l->stream)) return r;
     r = d->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
-    if (r == CUDA_SUCCESS) r = d->cuEventCreate(&l->signalled, CU_EVENT_DISABLE_TIMING);
     for (int i = 0; i < EVENTS && r == CUDA_SUCCESS; i++) r = d->cuEventCreate(&l->marks[i], CU_EVENT_DISABLE_TIMING);
     if (r != CUDA_SUCCESS) {
         if (stream) d->cuStreamDestroy_v2(stream);
@@ -239,7 +235,8 @@ static int launched(void *self, unsigned lane, uint64_t ticket) {
 }
 
 /* Wait for the mark of the ticket, or of the first one after it that has a mark; without any, mark what has been
- * launched so far, which is more than was asked, and never less. */
+ * launched so far, which is more than was asked, and never less.  Marks cost the other lane a microsecond each: it makes
+ * them, for a while, where one is needed that could not be made now.  Who waits for the last launch needs none. */
 static int depend(void *self, unsigned lane, unsigned other, uint64_t ticket) {
     atomr_cuda *c = self;
     cuda_lane *o = &c->lanes[other];
@@ -247,7 +244,7 @@ static int depend(void *self, unsigned lane, unsigned other, uint64_t ticket) {
     CUresult r = atomr_cuda_error(c);
     if (r != CUDA_SUCCESS || !theirs) return r;
     pthread_mutex_lock(&o->lock);
-    atomic_store_explicit(&o->marking, KEEP_MARKING, memory_order_relaxed);
+    if (o->last > ticket) atomic_store_explicit(&o->marking, KEEP_MARKING, memory_order_relaxed);
     uint64_t at = ticket;
     if (o->last >= ticket + EVENTS) at = o->last - EVENTS + 1;
     while (at <= o->last && o->marked[at % EVENTS] != at) at++;
@@ -263,27 +260,22 @@ static int depend(void *self, unsigned lane, unsigned other, uint64_t ticket) {
 
 static int signal_completion(void *self, unsigned lane, uint64_t ticket, _Atomic uint64_t *completed) {
     atomr_cuda *c = self;
-    cuda_lane *l = &c->lanes[lane];
     const CUdeviceptr at = c->w_on_device + (CUdeviceptr)((char *)completed - c->w);
     CUstream stream = atomr_cuda_stream(c, lane);
     CUresult r = atomr_cuda_error(c);
     if (r == CUDA_SUCCESS) r = c->d->cuStreamWriteValue64_v2(stream, at, ticket, 0);
-    if (r == CUDA_SUCCESS) r = c->d->cuEventRecord(l->signalled, stream);
     return note(c, r);
 }
 
+/* The completion value itself is looked at, by short naps: no call of the driver, which would hold up lanes that
+ * launch, has a timeout, and other lanes finish while this one's kernel runs on. */
 static int wait_for(void *self, unsigned lane, uint64_t ticket, int64_t timeout_ns) {
     atomr_cuda *c = self;
-    (void)ticket;
-    if (note(c, enter(c)) != CUDA_SUCCESS) return atomr_cuda_error(c);
-    /* Not cuEventSynchronize: it has no timeout, and other lanes finish while this one's kernel runs on. */
+    const _Atomic uint64_t *completed = &atomr_wlane_at(c->w, lane)->completed;
+    const struct timespec nap = {0, NAP_NS};
     const uint64_t end = atomr_now_ns() + (uint64_t)timeout_ns;
-    CUresult r;
-    while ((r = c->d->cuEventQuery(c->lanes[lane].signalled)) == CUDA_ERROR_NOT_READY && atomr_now_ns() < end) {
-        const struct timespec nap = {0, 10000};
-        nanosleep(&nap, NULL);
-    }
-    return note(c, r);
+    while (atomic_load(completed) < ticket && atomr_now_ns() < end) nanosleep(&nap, NULL);
+    return atomr_cuda_error(c);
 }
 
 CUresult atomr_cuda_check(atomr_cuda *c) {

@@ -146,7 +146,6 @@ typedef struct {
     F(cuEventCreate, (CUevent *phEvent, unsigned int Flags))                                                          \
     F(cuEventDestroy_v2, (CUevent hEvent))                                                                            \
     F(cuEventRecord, (CUevent hEvent, CUstream hStream))                                                              \
-    F(cuEventQuery, (CUevent hEvent))                                                                                 \
     F(cuEventElapsedTime, (float *pMilliseconds, CUevent hStart, CUevent hEnd))                                       \
     F(cuEventSynchronize, (CUevent hEvent))                                                                           \
     F(cuMemCreate, (CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,               \

@@ -47,7 +47,7 @@ typedef struct {
     int asynchronous;
     /* Later work of `lane` waits for all that `other` had launched up to `ticket`. */
     int (*depend)(void *self, unsigned lane, unsigned other, uint64_t ticket);
-    /* Mark a point after the work of `ticket`, for `depend` and `wait`. */
+    /* Mark a point after the work of `ticket`, for `depend`. */
     int (*launched)(void *self, unsigned lane, uint64_t ticket);
     /* Enqueue a write of `ticket` to `completed`, after all earlier work of the lane. */
     int (*signal)(void *self, unsigned lane, uint64_t ticket, _Atomic uint64_t *completed);
