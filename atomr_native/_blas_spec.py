@@ -11,17 +11,18 @@ from typing import Any, Final
 import numpy as np
 
 from ._operands import (
+    Fresh,
     broadcast_shapes,
     check_disjoint,
     check_flag,
     check_input,
     check_output,
-    contiguous_strides,
     describe,
+    describe_output,
 )
 from .dtypes import DTYPES, as_dtype, dtype_name
 from .errors import InvalidRequest
-from .plan_spec import OVERWRITE, READ, WRITE, OperandSpec, PlanSpec
+from .plan_spec import OVERWRITE, READ, WRITE, PlanSpec
 
 __all__ = ["ROUTINES", "BlasRequest", "BlasShape", "blas_shape", "blas_spec", "own_axes"]
 
@@ -274,11 +275,7 @@ def blas_spec(request: BlasRequest, shape: BlasShape | None = None) -> PlanSpec:
         if getattr(request, name) is not None
     ]
     access = READ | WRITE if shape.updates else WRITE | OVERWRITE
-    if request.out is None:
-        strides = contiguous_strides(shape.shape, shape.out.itemsize)
-        operands.append(OperandSpec("out", dtype_name(shape.out), shape.shape, strides, access))
-    else:
-        operands.append(describe("out", request.out, access))
+    operands.append(describe_output("out", request.out, Fresh(shape.shape, shape.out), access))
     return PlanSpec(
         op=f"blas.{request.routine}",
         operands=tuple(operands),

@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from ._operands import check_disjoint, check_flag, check_input, check_output, contiguous_strides, describe, same_view
+from ._operands import Fresh, check_disjoint, check_flag, check_input, check_output, describe_output, same_view
 from ._signature import Signature, signature_of
 from .dtypes import DTYPES, as_dtype, dtype_name
 from .errors import InvalidRequest
 from .kernels import Part
-from .plan_spec import OVERWRITE, READ, WRITE, OperandSpec, PlanSpec
+from .plan_spec import OVERWRITE, READ, WRITE, PlanSpec
 
 __all__ = [
     "CURVES",
@@ -86,10 +86,7 @@ class Made(NamedTuple):
     def spec(self, code: tuple[tuple[str, Any], ...] = ()) -> PlanSpec:
         """Return the plan's specification; `code` is what a GPU's worker loads."""
         operands = tuple(
-            describe(o.name, o.given, o.access)
-            if o.given is not None
-            else OperandSpec(o.name, o.dtype, o.shape, contiguous_strides(o.shape, DTYPES[o.dtype].itemsize), o.access)
-            for o in self.operands
+            describe_output(o.name, o.given, Fresh(o.shape, DTYPES[o.dtype]), o.access) for o in self.operands
         )
         return PlanSpec(self.op, operands, tuple(kind for _, kind, _ in self.scalars), (*self.attributes, *code))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from types import UnionType
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from .plan_spec import OperandSpec
 
 __all__ = [
     "ArrayLayout",
+    "Fresh",
     "broadcast_shapes",
     "check_disjoint",
     "check_flag",
@@ -28,6 +29,7 @@ __all__ = [
     "check_size",
     "contiguous_strides",
     "describe",
+    "describe_output",
     "memory_span",
     "overlaps",
     "same_view",
@@ -51,6 +53,13 @@ class ArrayLayout(Protocol):
     @property
     def strides(self) -> tuple[int, ...]:
         """Bytes from one element to the next, for each axis."""
+
+
+class Fresh(NamedTuple):
+    """Shape and dtype of an output that the caller did not give."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
 
 
 def contiguous_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
@@ -218,3 +227,11 @@ def broadcast_shapes(named: Iterable[tuple[str, tuple[int, ...]]], what: str) ->
 def describe(name: str, operand: ArrayLayout, access: int) -> OperandSpec:
     """Return the plan operand with the layout of `operand`."""
     return OperandSpec(name, dtype_name(operand.dtype), tuple(operand.shape), tuple(operand.strides), access)
+
+
+def describe_output(name: str, given: ArrayLayout | None, fresh: Fresh, access: int) -> OperandSpec:
+    """Return the plan operand of an output: as it was given, else contiguous, as it will be allocated."""
+    if given is not None:
+        return describe(name, given, access)
+    strides = contiguous_strides(fresh.shape, fresh.dtype.itemsize)
+    return OperandSpec(name, dtype_name(fresh.dtype), fresh.shape, strides, access)
