@@ -82,10 +82,7 @@ class RopeRequest(FusedRequest):
             (*inputs, output("out", self.out, dtype, shape, inputs, in_place=True)),
             lambda made: made["out"],
             "rope",
-            (
-                Part("frequencies", ()),
-                Part("rope", (("dtype", dtype), ("positions", kind), ("interleaved", self.interleaved))),
-            ),
+            (Part("rope", (("dtype", dtype), ("positions", kind), ("interleaved", self.interleaved))),),
             (("theta", "float64", theta),),
             (("interleaved", self.interleaved), ("inverse", self.inverse)),
         )

@@ -103,6 +103,11 @@ EXACT: dict[str, Callable[[], Any]] = {
                                                 interleaved=True, inverse=True),
     "rope, many heads": lambda: an.RopeRequest(x=numbers(2, 11, 16), positions=P[3:]),
     "rope, odd": lambda: an.RopeRequest(x=shifted(5, 2, 22), positions=P, theta=500.0),
+    "rope, several blocks for a row, and tokens for a block": lambda: an.RopeRequest(
+        x=numbers(13, 1, 1028), positions=np.arange(13, dtype=np.int32), interleaved=True
+    ),
+    "rope, several blocks for a token": lambda: an.RopeRequest(x=numbers(2, 1, 36, 272), positions=P[3:4]),
+    "rope, nothing": lambda: an.RopeRequest(x=numbers(5, 0, 16), positions=P),
     "dropout": lambda: an.DropoutRequest(x=X(), p=0.3, seed=2**62 + 5, offset=2**33),
     "dropout, gaps": lambda: an.DropoutRequest(x=shifted(5, 19, dtype="float32"), p=0.5, seed=3),
     "dropout of everything": lambda: an.DropoutRequest(x=X(dtype="float64"), p=1.0, seed=3),
@@ -123,9 +128,18 @@ SUMS: dict[str, Callable[[], Any]] = {
     "layer, residual": lambda: an.NormRequest(
         x=numbers(2, 13), weight=numbers(13), residual=numbers(2, 13, seed=2), layer=True
     ),
+    "layer, several rows of a block": lambda: an.NormRequest(
+        x=numbers(19, 560, dtype="float32"), weight=numbers(560, dtype="float32"), layer=True
+    ),
     "layer, float64": lambda: an.NormRequest(x=shifted(2, 13, dtype="float64"), weight=numbers(13), layer=True),
     "rms, backward": lambda: an.NormGradientRequest(
         dy=numbers(9, 13), x=numbers(9, 13, seed=2), weight=numbers(13), residual=numbers(9, 13, seed=3)
+    ),
+    "rms, backward, several rows of a block": lambda: an.NormGradientRequest(
+        dy=numbers(27, 560), x=numbers(27, 560, seed=2), weight=numbers(560, dtype="float32")
+    ),
+    "rms, backward, residual": lambda: an.NormGradientRequest(
+        dy=numbers(2, 272), x=numbers(2, 272, seed=2), weight=W(), residual=numbers(2, 272, seed=3)
     ),
     "layer, backward": lambda: an.NormGradientRequest(
         dy=numbers(2, 272, dtype="float32"), x=numbers(2, 272, dtype="float32", seed=2), weight=W(dtype="float32"),
@@ -137,6 +151,12 @@ SUMS: dict[str, Callable[[], Any]] = {
 @pytest.mark.parametrize("name", SUMS)
 def test_sums_by_the_simulator_are_those_of_the_host(name: str) -> None:
     compare(SUMS[name](), 4, blocks=1)
+
+
+def test_variances_of_rows_that_are_far_from_zero() -> None:
+    """The bound is some roundings of the mean; those of its square would be 300 times as much."""
+    x = numbers(2, 560, dtype="float32") + np.float32(600)
+    compare(an.NormRequest(x=x, weight=np.ones(560, np.float32), layer=True), 600)
 
 
 @pytest.mark.parametrize("name", ["rms, backward", "layer, backward"])

@@ -36,6 +36,7 @@ __all__ = [
     "load4",
     "last_bytes",
     "last_halves",
+    "power_of_two",
     "product",
     "reciprocal",
     "sine_and_cosine",
@@ -225,6 +226,13 @@ reciprocal = _assembly(
 def sine_and_cosine(angle: Any) -> Any:
     """Return the sine and the cosine of a float32."""
     return libdevice.sincosf(angle)
+
+
+@twin(np.exp2)
+@inlined
+def power_of_two(exponent: Any) -> Any:
+    """Return 2 to the power of a float64."""
+    return libdevice.exp2(exponent)
 
 
 @twin(lambda a, b: divmod((int(a) & _FULL) * (int(b) & _FULL), 2**32)[::-1])

@@ -9,11 +9,13 @@ import numpy as np
 from .._numba import cuda, inlined, types
 from .._numba_copies import twin
 
-__all__ = ["block_sums"]
+__all__ = ["WARPS", "block_moments", "block_sums", "counts", "total_of"]
 
 _FULL: Final = 0xFFFFFFFF
 _WARP: Final = 32
-_PARTS: Final = 64  # two of each warp of the largest block
+WARPS: Final = 16  # of the largest block
+_PARTS: Final = 2 * WARPS
+_SHOWN: Final = 2 * _PARTS  # for even and odd turns
 _THREADS: Final = 1024
 
 
@@ -41,25 +43,88 @@ def warp_sum(value: Any, width: Any) -> Any:
     return value
 
 
-def block_sums(real: Any) -> Any:
-    """Return a device function to the sums of two numbers over a block; all threads must call it.
+@inlined
+def total_of(v: Any) -> Any:
+    """Return the sum of a group."""
+    return ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7]))
 
-    The block has a number of warps that is a power of two.
+
+def counts(real: Any) -> Any:
+    """Return a device function to the elements that a warp has of a row of so many groups, and one by that."""
+    zero, one = real(0), real(1)
+
+    @inlined
+    def counts(groups: Any, warp: Any) -> Any:
+        left = groups - warp * _WARP
+        rest = left - cuda.blockDim.x
+        count = real((min(max(left, 0), _WARP) + min(max(rest, 0), _WARP)) * 8)
+        return (count, one / count) if warp < cuda.blockDim.x >> 5 and left > 0 else (zero, zero)
+
+    return counts
+
+
+def block_parts(real: Any) -> Any:
+    """Return a device function that shows two numbers of each warp to a block; all threads must call it.
+
+    Lanes i and i + 16 get those of warp i, zeros if there is none.  Calls, one after the other, have `turn` even and
+    odd by turns: a block waits once for each, since what is read of one is not what the next one writes.
     """
-    kind = types.float64 if real is np.float64 else types.float32
+    kind, zero = (types.float64 if real is np.float64 else types.float32), real(0)
 
     @cuda.jit(device=True)  # type: ignore[untyped-decorator]
-    def sums(a: Any, b: Any) -> Any:
-        parts = cuda.shared.array(_PARTS, kind)
-        a, b = warp_sum(a, _WARP), warp_sum(b, _WARP)
-        warp, warps = cuda.threadIdx.x >> 5, cuda.blockDim.x >> 5
+    def parts(a: Any, b: Any, turn: Any) -> Any:
+        shown = cuda.shared.array(_SHOWN, kind)
+        at = (turn & 1) * _PARTS
         if cuda.threadIdx.x & (_WARP - 1) == 0:
-            parts[2 * warp] = a
-            parts[2 * warp + 1] = b
+            place = (at + (cuda.threadIdx.x >> 5) * 2) & (_SHOWN - 2)  # not negative, as is plain to the compiler
+            shown[place] = a
+            shown[place | 1] = b
         cuda.syncthreads()
-        part = cuda.threadIdx.x & (warps - 1)
-        a, b = warp_sum(parts[2 * part], warps), warp_sum(parts[2 * part + 1], warps)
-        cuda.syncthreads()
-        return a, b
+        part = cuda.threadIdx.x & (WARPS - 1)
+        place = (at + part * 2) & (_SHOWN - 2)
+        there = part < cuda.blockDim.x >> 5
+        return shown[place] if there else zero, shown[place | 1] if there else zero
+
+    return parts
+
+
+def block_sums(real: Any) -> Any:
+    """Return a device function to the sums of two numbers over a block, with the rules of `block_parts`."""
+    parts = block_parts(real)
+
+    @cuda.jit(device=True)  # type: ignore[untyped-decorator]
+    def sums(a: Any, b: Any, turn: Any) -> Any:
+        a, b = parts(warp_sum(a, _WARP), warp_sum(b, _WARP), turn)
+        return warp_sum(a, WARPS), warp_sum(b, WARPS)
 
     return sums
+
+
+def block_moments(real: Any) -> Any:
+    """Return a device function to the mean of a row, and the sum of squares of the deviations from it.
+
+    Of the row each thread has two groups, zeros where it has none.  The block waits once, with the rules of
+    `block_parts`: warps have deviations from their own means, which are merged as by T. Chan, G. Golub and R. LeVeque,
+    "Updating formulae and a pairwise algorithm for computing sample variances" (1979).  `ours` and `theirs` are what
+    `counts` says of the thread's warp and of that by the number of its lane, `inverse` is that of the row's elements.
+    """
+    parts, zero = block_parts(real), real(0)
+
+    @inlined
+    def spread(v: Any, mean: Any) -> Any:
+        a, b, c, d = v[0] - mean, v[1] - mean, v[2] - mean, v[3] - mean
+        e, f, g, h = v[4] - mean, v[5] - mean, v[6] - mean, v[7] - mean
+        return ((a * a + b * b) + (c * c + d * d)) + ((e * e + f * f) + (g * g + h * h))
+
+    @inlined
+    def moments(v: Any, o: Any, here: Any, there: Any, ours: Any, theirs: Any, inverse: Any, turn: Any) -> Any:
+        total = warp_sum(total_of(v) + total_of(o), _WARP)
+        mean = total * ours[1]
+        near = spread(v, mean) if here else zero
+        far = spread(o, mean) if there else zero
+        total, around = parts(total, warp_sum(near + far, _WARP), turn)
+        mean = warp_sum(total, WARPS) * inverse
+        away = total * theirs[1] - mean
+        return mean, warp_sum(around + away * away * theirs[0], WARPS)
+
+    return moments

@@ -14,8 +14,8 @@ import numpy as np
 
 from .._numba import cuda, inlined, types
 from ._elements import WORDS, aligned, element, mapped
-from ._sums import block_sums
-from .norms import centred, total_of
+from ._sums import block_sums, total_of
+from .norms import centred
 
 __all__ = ["norm_backward", "norm_gradients", "registers", "weight_finish", "weight_partial"]
 
@@ -23,9 +23,14 @@ Kernel = tuple[Any, tuple[str, ...]]
 _NUMBER = ("int64",)
 
 
-def registers(**_: Any) -> int:
-    """Return the registers of a thread: blocks of 512 can be launched."""
-    return 128
+def registers(dtype: str, layer: bool, residual: bool, **_: Any) -> int:
+    """Return the registers of a thread: 768 or 512 threads have room on a multiprocessor."""
+    return 80 if _lean(dtype, layer, residual) else 128
+
+
+def _lean(dtype: str, layer: bool, residual: bool) -> bool:
+    """Return whether a thread has few registers."""
+    return dtype in ("bfloat16", "float16") and not layer and not residual
 
 
 @inlined
@@ -36,6 +41,11 @@ def _product(a: Any, b: Any) -> Any:
 @inlined
 def _plus(a: Any, b: Any) -> Any:
     return a + b
+
+
+@inlined
+def _fused(a: Any, b: Any, c: Any) -> Any:
+    return a * b + c
 
 
 @inlined
@@ -66,98 +76,172 @@ def norm_gradients(dtype: str, weights: str, *, layer: bool, residual: bool, bia
     With `residual`, the gradient `r` that comes by the sum itself is added to that by x.  A row has not more than two
     groups for each thread.
     """
-    pointer, itemsize, real, get, put, *_ = element(dtype)
-    weight_pointer, weight_size, _, weight_get, *_ = element(weights)
-    words, numbers = WORDS[dtype]
+    pointer, weight_pointer = element(dtype).pointer, element(weights).pointer
+    itemsize, weight_size, real = element(dtype).itemsize, element(weights).itemsize, element(dtype).real
     statistic = "*float64" if dtype == "float64" else "*float32"
+    quickly, slowly = (_rows(dtype, weights, layer, residual, biased, quick) for quick in (True, False))
+
+    def norm_gradients(
+        dy: Any, x: Any, weight: Any, r: Any, dx: Any, weight_parts: Any, bias_parts: Any, eps: Any, rows: Any,
+        columns: Any, ds: Any, xs: Any, rs: Any, dxs: Any,
+    ) -> None:  # fmt: skip
+        fast = aligned(dy, 0, ds, itemsize) and aligned(x, 0, xs, itemsize)
+        fast = fast and aligned(r, 0, rs, itemsize) and aligned(dx, 0, dxs, itemsize)
+        weight_fast = aligned(weight, 0, 0, weight_size)
+        least = real(eps)
+        if fast and weight_fast and columns & 7 == 0:
+            quickly(dy, x, weight, r, dx, weight_parts, bias_parts, least, rows, columns, ds, xs, rs, dxs)
+        else:
+            slowly(dy, x, weight, r, dx, weight_parts, bias_parts, least, rows, columns, ds, xs, rs, dxs)
+
+    kinds = (pointer, pointer, weight_pointer, pointer, pointer, statistic, statistic, "float64")
+    return norm_gradients, (*kinds, *_NUMBER * 6)
+
+
+def _rows(dtype: str, weights: str, layer: bool, residual: bool, biased: bool, quick: bool) -> Any:
+    """Return what a block does with its rows; `quick` where all groups of them are whole and aligned.
+
+    Quick rows have the words of the next one on their way.  The weight is read for each row, twice, from the first
+    cache: its registers are those of another block.  Lean threads keep a row's words while the block waits for sums,
+    not its elements.
+    """
+    _, itemsize, real, get, put, _, _, store = element(dtype)
+    _, _, weight_real, weight_get, _, _, weight_load, _ = element(weights)
+    words, numbers = WORDS[dtype]
     sums, centre, zero, one = block_sums(real), centred(real), real(0), real(1)
-    nothing = (zero,) * 8
+    nothing, weight_nothing = (zero,) * 8, (weight_real(0),) * 8
     none = nothing if dtype == "float64" else (np.uint32(0),) * (2 * itemsize)
-    multiply, add = mapped(_product, 2), mapped(_plus, 2)
+    lean, early = _lean(dtype, layer, residual) and quick, residual and quick and not layer
+    part_store = element("float64" if dtype == "float64" else "float32").store
+    multiply, multiply_add, add = mapped(_product, 2), mapped(_fused, 3), mapped(_plus, 2)
 
     @inlined
     def loaded(x: Any, at: Any, there: Any) -> Any:
         return words(x, at) if there else none
 
     @inlined
-    def gradient(d: Any, v: Any, across: Any, along: Any, scale: Any) -> Any:
+    def same(a: Any, unknown: Any) -> Any:
+        return a[0] ^ unknown, a[1] ^ unknown, a[2] ^ unknown, a[3] ^ unknown
+
+    @inlined
+    def factors(weight: Any, at: Any, left: Any) -> Any:
+        if quick:
+            return weight_load(weight, at) if left > 0 else weight_nothing
+        return weight_get(weight, at, left, False)
+
+    @inlined
+    def scaled(v: Any, scale: Any) -> Any:
         return (
-            (d[0] - across - v[0] * along) * scale, (d[1] - across - v[1] * along) * scale,
-            (d[2] - across - v[2] * along) * scale, (d[3] - across - v[3] * along) * scale,
-            (d[4] - across - v[4] * along) * scale, (d[5] - across - v[5] * along) * scale,
-            (d[6] - across - v[6] * along) * scale, (d[7] - across - v[7] * along) * scale,
+            v[0] * scale, v[1] * scale, v[2] * scale, v[3] * scale,
+            v[4] * scale, v[5] * scale, v[6] * scale, v[7] * scale,
         )  # fmt: skip
 
     @inlined
-    def summed(total: Any, d: Any, v: Any, scale: Any) -> Any:
+    def gradient(d: Any, v: Any, across: Any, along: Any) -> Any:
         return (
-            total[0] + d[0] * (v[0] * scale), total[1] + d[1] * (v[1] * scale),
-            total[2] + d[2] * (v[2] * scale), total[3] + d[3] * (v[3] * scale),
-            total[4] + d[4] * (v[4] * scale), total[5] + d[5] * (v[5] * scale),
-            total[6] + d[6] * (v[6] * scale), total[7] + d[7] * (v[7] * scale),
+            d[0] - across - v[0] * along, d[1] - across - v[1] * along,
+            d[2] - across - v[2] * along, d[3] - across - v[3] * along,
+            d[4] - across - v[4] * along, d[5] - across - v[5] * along,
+            d[6] - across - v[6] * along, d[7] - across - v[7] * along,
         )  # fmt: skip
 
-    def norm_gradients(
-        dy: Any, x: Any, weight: Any, r: Any, dx: Any, weight_parts: Any, bias_parts: Any, eps: Any, rows: Any,
+    @inlined
+    def written(dx: Any, at: Any, v: Any, left: Any) -> None:
+        if not quick:
+            put(dx, at, v, left, False)
+        elif left > 0:
+            store(dx, at, v)
+
+    @inlined
+    def summed(parts: Any, at: Any, v: Any, left: Any) -> None:
+        if not quick:
+            _keep(parts, at, v, left)
+        elif left > 0:
+            part_store(parts, at, v)
+
+    @inlined
+    def rows_of_block(
+        dy: Any, x: Any, weight: Any, r: Any, dx: Any, weight_parts: Any, bias_parts: Any, least: Any, rows: Any,
         columns: Any, ds: Any, xs: Any, rs: Any, dxs: Any,
     ) -> None:  # fmt: skip
-        first = np.int64(cuda.threadIdx.x) * 8
-        second = first + np.int64(cuda.blockDim.x) * 8
-        left, rest = columns - first, columns - second
-        fast = aligned(dy, 0, ds, itemsize) and aligned(x, 0, xs, itemsize)
-        fast = fast and aligned(r, 0, rs, itemsize) and aligned(dx, 0, dxs, itemsize)
-        quick = fast and columns & 7 == 0
-        weight_fast = aligned(weight, 0, 0, weight_size)
-        count, least = real(columns), real(eps)
-        w, u = weight_get(weight, first, left, weight_fast), weight_get(weight, second, rest, weight_fast)
+        first, stride = np.int64(cuda.threadIdx.x) * 8, np.int64(cuda.blockDim.x) * 8
+        second, left = first + stride, columns - first
+        rest = left - stride
+        row, step, turn = np.int64(cuda.blockIdx.x), np.int64(cuda.gridDim.x), np.int64(0)
+        d_at, x_at, r_at, out_at = row * ds + first, row * xs + first, row * rs + first, row * dxs + first
+        d_step, x_step, r_step, out_step = step * ds, step * xs, step * rs, step * dxs
+        inverse = one / real(columns)
         of_weight, more_of_weight, of_bias, more_of_bias = nothing, nothing, nothing, nothing
-        row = np.int64(cuda.blockIdx.x)
-        a, b, c, d = none, none, none, none
+        a, b, c, d, p, q = none, none, none, none, none, none
         if quick and row < rows:
-            a, b = loaded(x, row * xs + first, left > 0), loaded(x, row * xs + second, rest > 0)
-            c, d = loaded(dy, row * ds + first, left > 0), loaded(dy, row * ds + second, rest > 0)
+            a, b = loaded(x, x_at, left > 0), loaded(x, x_at + stride, rest > 0)
+            c, d = loaded(dy, d_at, left > 0), loaded(dy, d_at + stride, rest > 0)
+            if early:
+                p, q = loaded(r, r_at, left > 0), loaded(r, r_at + stride, rest > 0)
         while row < rows:
-            following = row + cuda.gridDim.x
+            row += step
             if quick:
-                e, f, g, h = a, b, c, d
-                if following < rows:
-                    a, b = loaded(x, following * xs + first, left > 0), loaded(x, following * xs + second, rest > 0)
-                    c, d = loaded(dy, following * ds + first, left > 0), loaded(dy, following * ds + second, rest > 0)
+                e, f, g, h, i, j = a, b, c, d, p, q
+                x_at += x_step
+                d_at += d_step
+                if early:
+                    r_at += r_step
+                near, far = (left > 0) & (row < rows), (rest > 0) & (row < rows)
+                a, b = loaded(x, x_at, near), loaded(x, x_at + stride, far)
+                c, d = loaded(dy, d_at, near), loaded(dy, d_at + stride, far)
+                if early:
+                    p, q = loaded(r, r_at, near), loaded(r, r_at + stride, far)
                 v, o, k, m = numbers(e), numbers(f), numbers(g), numbers(h)
             else:
-                v, o = get(x, row * xs + first, left, fast), get(x, row * xs + second, rest, fast)
-                k, m = get(dy, row * ds + first, left, fast), get(dy, row * ds + second, rest, fast)
-            dv, do = multiply(k, w), multiply(m, u)
+                v, o = get(x, x_at, left, False), get(x, x_at + stride, rest, False)
+                k, m = get(dy, d_at, left, False), get(dy, d_at + stride, rest, False)
+                x_at += x_step
+                d_at += d_step
+            dv = multiply(k, factors(weight, first, left))
+            do = multiply(m, factors(weight, second, rest))
             across = zero
             if layer:
-                mean, across = sums(total_of(v) + total_of(o), total_of(dv) + total_of(do))
-                mean, across = mean / count, across / count
+                mean, across = sums(total_of(v) + total_of(o), total_of(dv) + total_of(do), turn)
+                turn += 1
+                mean, across = mean * inverse, across * inverse
                 v, o = centre(v, mean, left), centre(o, mean, rest)
             spread, along = sums(
                 total_of(multiply(v, v)) + total_of(multiply(o, o)),
                 total_of(multiply(dv, v)) + total_of(multiply(do, o)),
+                turn,
             )
-            scale = one / real(math.sqrt(spread / count + least))
-            along = along / count * scale * scale
-            of_weight, more_of_weight = summed(of_weight, k, v, scale), summed(more_of_weight, m, o, scale)
+            turn += 1
+            scale = one / real(math.sqrt(spread * inverse + least))
+            along = along * inverse * scale * scale * scale
             if biased:
                 of_bias, more_of_bias = add(of_bias, k), add(more_of_bias, m)
-            dv, do = gradient(dv, v, across, along, scale), gradient(do, o, across, along, scale)
-            if residual:
-                dv = add(dv, get(r, row * rs + first, left, fast))
-                do = add(do, get(r, row * rs + second, rest, fast))
-            put(dx, row * dxs + first, dv, left, fast)
-            put(dx, row * dxs + second, do, rest, fast)
-            row = following
+            if lean:  # which the compiler cannot know to be the same elements, and to be worth a register each
+                unknown = np.uint32(cuda.gridDim.z - 1)
+                v, o = numbers(same(e, unknown)), numbers(same(f, unknown))
+                k, m = numbers(same(g, unknown)), numbers(same(h, unknown))
+            k, m = scaled(k, scale), scaled(m, scale)
+            of_weight, more_of_weight = multiply_add(k, v, of_weight), multiply_add(m, o, more_of_weight)
+            if layer:
+                across = across * scale
+            dv = gradient(multiply(k, factors(weight, first, left)), v, across, along)
+            do = gradient(multiply(m, factors(weight, second, rest)), o, across, along)
+            if early:
+                dv, do = add(dv, numbers(i)), add(do, numbers(j))
+            elif residual:
+                dv = add(dv, get(r, r_at, left, quick))
+                do = add(do, get(r, r_at + stride, rest, quick))
+                r_at += r_step
+            written(dx, out_at, dv, left)
+            written(dx, out_at + stride, do, rest)
+            out_at += out_step
         at = np.int64(cuda.blockIdx.x) * columns
-        _keep(weight_parts, at + first, of_weight, left)
-        _keep(weight_parts, at + second, more_of_weight, rest)
+        summed(weight_parts, at + first, of_weight, left)
+        summed(weight_parts, at + second, more_of_weight, rest)
         if biased:
-            _keep(bias_parts, at + first, of_bias, left)
-            _keep(bias_parts, at + second, more_of_bias, rest)
+            summed(bias_parts, at + first, of_bias, left)
+            summed(bias_parts, at + second, more_of_bias, rest)
 
-    kinds = (pointer, pointer, weight_pointer, pointer, pointer, statistic, statistic, "float64")
-    return norm_gradients, (*kinds, *_NUMBER * 6)
+    return rows_of_block
 
 
 def norm_backward(dtype: str, weights: str, *, layer: bool, residual: bool) -> Kernel:
@@ -181,7 +265,7 @@ def norm_backward(dtype: str, weights: str, *, layer: bool, residual: bool) -> K
         fast = fast and aligned(r, 0, rs, itemsize) and aligned(dx, 0, dxs, itemsize)
         weight_fast = aligned(weight, 0, 0, weight_size)
         count, least = real(columns), real(eps)
-        row = np.int64(cuda.blockIdx.x)
+        row, turn = np.int64(cuda.blockIdx.x), np.int64(0)
         while row < rows:
             mean = zero
             if layer:
@@ -189,7 +273,8 @@ def norm_backward(dtype: str, weights: str, *, layer: bool, residual: bool) -> K
                 while column < columns:
                     mean += total_of(get(x, row * xs + column, columns - column, fast))
                     column += stride
-                mean, _ = sums(mean, zero)
+                mean, _ = sums(mean, zero, turn)
+                turn += 1
                 mean = mean / count
             spread, along, across = zero, zero, zero
             column = first
@@ -204,9 +289,11 @@ def norm_backward(dtype: str, weights: str, *, layer: bool, residual: bool) -> K
                 if layer:
                     across += total_of(d)
                 column += stride
-            spread, along = sums(spread, along)
+            spread, along = sums(spread, along, turn)
+            turn += 1
             if layer:
-                across, _ = sums(across, zero)
+                across, _ = sums(across, zero, turn)
+                turn += 1
             scale = one / real(math.sqrt(spread / count + least))
             along = along / count * scale * scale
             across = across / count
@@ -286,16 +373,24 @@ def weight_finish(dtype: str, weights: str, *, biased: bool) -> Kernel:
     kind = types.float64 if real is np.float64 else types.float32
 
     @inlined
+    def one(parts_of: Any, part: Any, column: Any, columns: Any, parts: Any) -> Any:
+        return parts_of[part * columns + column] if part < parts else zero
+
+    @inlined
     def added(parts_of: Any, column: Any, columns: Any, parts: Any) -> Any:
-        """Return the sum of every 16th partial result, four loads at once."""
+        """Return the sum of every 16th partial result, eight loads at once."""
         a, b, c, d = zero, zero, zero, zero
         part = np.int64(cuda.threadIdx.x >> 5)
         while part < parts:
-            a += parts_of[part * columns + column]
-            b += parts_of[(part + 16) * columns + column] if part + 16 < parts else zero
-            c += parts_of[(part + 32) * columns + column] if part + 32 < parts else zero
-            d += parts_of[(part + 48) * columns + column] if part + 48 < parts else zero
-            part += 64
+            e = one(parts_of, part + 64, column, columns, parts)
+            f = one(parts_of, part + 80, column, columns, parts)
+            g = one(parts_of, part + 96, column, columns, parts)
+            h = one(parts_of, part + 112, column, columns, parts)
+            a += one(parts_of, part, column, columns, parts) + e
+            b += one(parts_of, part + 16, column, columns, parts) + f
+            c += one(parts_of, part + 32, column, columns, parts) + g
+            d += one(parts_of, part + 48, column, columns, parts) + h
+            part += 128
         return (a + b) + (c + d)
 
     def weight_finish(weight_parts: Any, bias_parts: Any, dweight: Any, dbias: Any, parts: Any, columns: Any) -> None:

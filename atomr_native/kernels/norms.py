@@ -13,18 +13,12 @@ import numpy as np
 
 from .._numba import cuda, inlined
 from ._elements import WORDS, aligned, element, mapped
-from ._sums import block_sums
+from ._sums import WARPS, block_moments, block_sums, counts, total_of
 
-__all__ = ["centred", "norm", "registers", "total_of"]
+__all__ = ["centred", "norm", "registers"]
 
 Kernel = tuple[Any, tuple[str, ...]]
 _NUMBER = ("int64",)
-
-
-@inlined
-def total_of(v: Any) -> Any:
-    """Return the sum of a group."""
-    return ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7]))
 
 
 def centred(real: Any) -> Any:
@@ -47,9 +41,11 @@ def centred(real: Any) -> Any:
     return centred
 
 
-def registers(dtype: str, **_: Any) -> int:
-    """Return the registers of a thread: 768 or 512 threads have room on a multiprocessor."""
-    return 80 if dtype in ("bfloat16", "float16") else 128
+def registers(dtype: str, residual: bool, biased: bool, **_: Any) -> int:
+    """Return the registers of a thread: 1024, 768 or 512 threads have room on a multiprocessor."""
+    if dtype not in ("bfloat16", "float16"):
+        return 128
+    return 80 if residual or biased else 64
 
 
 def norm(dtype: str, weights: str, *, layer: bool, residual: bool, biased: bool) -> Kernel:
@@ -60,7 +56,8 @@ def norm(dtype: str, weights: str, *, layer: bool, residual: bool, biased: bool)
     pointer, itemsize, real, get, put, rounded, _, store = element(dtype)
     weight_pointer, weight_size, weight_real, weight_get, _, _, weight_load, _ = element(weights)
     words, numbers = WORDS[dtype]
-    sums, centre, zero, one = block_sums(real), centred(real), real(0), real(1)
+    sums, moments, counted = block_sums(real), block_moments(real), counts(real)
+    centre, zero, one = centred(real), real(0), real(1)
     keeps = dtype != "float64"  # which needs more registers than there are
     nothing, weight_nothing = (zero,) * 8, (weight_real(0),) * 8
     none = nothing if dtype == "float64" else (np.uint32(0),) * (2 * itemsize)
@@ -102,6 +99,12 @@ def norm(dtype: str, weights: str, *, layer: bool, residual: bool, biased: bool)
         return multiply_add(v, w, b) if biased else multiply(v, w)
 
     @inlined
+    def minus(v: Any, mean: Any) -> Any:
+        return (
+            v[0] - mean, v[1] - mean, v[2] - mean, v[3] - mean, v[4] - mean, v[5] - mean, v[6] - mean, v[7] - mean,
+        )  # fmt: skip
+
+    @inlined
     def squares(v: Any) -> Any:
         return total_of(multiply(v, v))
 
@@ -114,40 +117,48 @@ def norm(dtype: str, weights: str, *, layer: bool, residual: bool, biased: bool)
         fast = fast and aligned(r, 0, rs, itemsize) and aligned(total, 0, ts, itemsize)
         weight_fast = aligned(weight, 0, 0, weight_size) and aligned(bias, 0, 0, weight_size)
         count, least = real(columns), real(eps)
-        row = np.int64(cuda.blockIdx.x)
+        row, turn = np.int64(cuda.blockIdx.x), np.int64(0)
         if keeps and fast and weight_fast and columns & 7 == 0 and columns <= 2 * stride:
-            second = first + stride
-            here, there = first < columns, second < columns
-            w, u = factors(weight, first, here), factors(weight, second, there)
+            here, there = first < columns, first + stride < columns
+            w, u = factors(weight, first, here), factors(weight, first + stride, there)
             s, t = weight_nothing, weight_nothing
             if biased:
-                s, t = factors(bias, first, here), factors(bias, second, there)
+                s, t = factors(bias, first, here), factors(bias, first + stride, there)
+            step, inverse = np.int64(cuda.gridDim.x), one / count
+            x_at, r_at, total_at, out_at = row * xs + first, row * rs + first, row * ts + first, row * os + first
+            x_step, r_step, total_step, out_step = step * xs, step * rs, step * ts, step * os
+            ours = counted(columns >> 3, cuda.threadIdx.x >> 5)
+            theirs = counted(columns >> 3, cuda.threadIdx.x & (WARPS - 1))
             a, b, c, d = none, none, none, none
             if row < rows:
-                a, b = loaded(x, row * xs + first, here), loaded(x, row * xs + second, there)
+                a, b = loaded(x, x_at, here), loaded(x, x_at + stride, there)
                 if residual:
-                    c, d = loaded(r, row * rs + first, here), loaded(r, row * rs + second, there)
+                    c, d = loaded(r, r_at, here), loaded(r, r_at + stride, there)
             while row < rows:
                 e, f, g, h = a, b, c, d
-                following = row + cuda.gridDim.x
-                if following < rows:  # is on its way meanwhile
-                    a, b = loaded(x, following * xs + first, here), loaded(x, following * xs + second, there)
-                    if residual:
-                        c, d = loaded(r, following * rs + first, here), loaded(r, following * rs + second, there)
+                row += step
+                x_at += x_step
+                near, far = here & (row < rows), there & (row < rows)
+                a, b = loaded(x, x_at, near), loaded(x, x_at + stride, far)  # are on their way meanwhile
+                if residual:
+                    r_at += r_step
+                    c, d = loaded(r, r_at, near), loaded(r, r_at + stride, far)
                 v, o = numbers(e), numbers(f)
                 if residual:
                     v, o = add(v, numbers(g)), add(o, numbers(h))
-                    kept(total, row * ts + first, v, here)
-                    kept(total, row * ts + second, o, there)
+                    kept(total, total_at, v, here)
+                    kept(total, total_at + stride, o, there)
+                    total_at += total_step
                 if layer:
-                    mean, _ = sums(total_of(v) + total_of(o), zero)
-                    mean = mean / count
-                    v, o = centre(v, mean, columns - first), centre(o, mean, columns - second)
-                spread, _ = sums(squares(v) + squares(o), zero)
-                scale = one / real(math.sqrt(spread / count + least))
-                kept(out, row * os + first, scaled(v, scale, w, s), here)
-                kept(out, row * os + second, scaled(o, scale, u, t), there)
-                row = following
+                    mean, spread = moments(v, o, here, there, ours, theirs, inverse, turn)
+                    v, o = minus(v, mean), minus(o, mean)
+                else:
+                    spread, _ = sums(squares(v) + squares(o), zero, turn)
+                turn += 1
+                scale = one / real(math.sqrt(spread * inverse + least))
+                kept(out, out_at, scaled(v, scale, w, s), here)
+                kept(out, out_at + stride, scaled(o, scale, u, t), there)
+                out_at += out_step
         while row < rows:
             first_sum, second_sum = zero, zero
             column = first
@@ -162,7 +173,8 @@ def norm(dtype: str, weights: str, *, layer: bool, residual: bool, biased: bool)
                 else:
                     second_sum += squares(v)
                 column += stride
-            mean, spread = sums(first_sum, second_sum)
+            mean, spread = sums(first_sum, second_sum, turn)
+            turn += 1
             mean = mean / count
             if layer:
                 spread = zero
@@ -173,7 +185,8 @@ def norm(dtype: str, weights: str, *, layer: bool, residual: bool, biased: bool)
                     v = get(total if residual else x, at + column, left, fast)
                     spread += squares(centre(v, mean, left))
                     column += stride
-                spread, _ = sums(spread, zero)
+                spread, _ = sums(spread, zero, turn)
+                turn += 1
             scale = one / real(math.sqrt(spread / count + least))
             column = first
             while column < columns:

@@ -1,4 +1,10 @@
-"""Rotary position embeddings on CUDA: see docs/fused.md for the formulas."""
+"""Rotary position embeddings on CUDA: see docs/fused.md for the formulas.
+
+A block has a few tokens and all their heads, or as many as it has threads for.  It asks for its elements, computes the
+angles of its tokens while they come, each once, by all of its threads, and passes them on through shared memory.  A
+thread has a group of eight neighbours, and with it the eight that they are turned with unless pairs are neighbours, of
+up to four heads.
+"""
 
 from __future__ import annotations
 
@@ -8,126 +14,197 @@ from typing import Any, Final
 import numpy as np
 
 from .._numba import cuda, inlined
-from ._elements import aligned, element
-from ._intrinsics import sine_and_cosine
+from ._elements import WORDS, aligned, element
+from ._intrinsics import power_of_two, sine_and_cosine
 
-__all__ = ["frequencies", "rope"]
+__all__ = ["rope"]
 
 Kernel = tuple[Any, tuple[str, ...]]
-_THREADS: Final = 256
+_HEADS: Final = 4  # of a thread
+_PAIRS: Final = 256  # of a token, at most, that a block has at once
+_ANGLES: Final = 2048  # of all its tokens
+
+
+# ---------------------------------------------------------------------------------------------- pairs, turned
 
 
 @inlined
-def _turned(a: Any, b: Any, cosine: Any, sine: Any) -> Any:
-    """Return a pair, turned."""
-    return a * cosine - b * sine, a * sine + b * cosine
+def _first_of(a: Any, b: Any, c: Any, s: Any) -> Any:
+    """Return the first elements of eight pairs, turned."""
+    return (
+        a[0] * c[0] - b[0] * s[0], a[1] * c[1] - b[1] * s[1], a[2] * c[2] - b[2] * s[2], a[3] * c[3] - b[3] * s[3],
+        a[4] * c[4] - b[4] * s[4], a[5] * c[5] - b[5] * s[5], a[6] * c[6] - b[6] * s[6], a[7] * c[7] - b[7] * s[7],
+    )  # fmt: skip
 
 
-def frequencies() -> Kernel:
-    """Return the kernel of the angles by which a step of one position turns each pair."""
+@inlined
+def _second_of(a: Any, b: Any, c: Any, s: Any) -> Any:
+    return (
+        a[0] * s[0] + b[0] * c[0], a[1] * s[1] + b[1] * c[1], a[2] * s[2] + b[2] * c[2], a[3] * s[3] + b[3] * c[3],
+        a[4] * s[4] + b[4] * c[4], a[5] * s[5] + b[5] * c[5], a[6] * s[6] + b[6] * c[6], a[7] * s[7] + b[7] * c[7],
+    )  # fmt: skip
 
-    def frequencies(out: Any, theta: Any, pairs: Any) -> None:
-        for i in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, pairs,
-                       cuda.gridDim.x * cuda.blockDim.x):  # fmt: skip
-            out[i] = np.float32(math.pow(theta, -np.float64(i) / np.float64(pairs)))
 
-    return frequencies, ("*float32", "float64", "int64")
+@inlined
+def _neighbours(v: Any, c: Any, s: Any) -> Any:
+    """Return four pairs of neighbours, turned."""
+    return (
+        v[0] * c[0] - v[1] * s[0], v[0] * s[0] + v[1] * c[0], v[2] * c[1] - v[3] * s[1], v[2] * s[1] + v[3] * c[1],
+        v[4] * c[2] - v[5] * s[2], v[4] * s[2] + v[5] * c[2], v[6] * c[3] - v[7] * s[3], v[6] * s[3] + v[7] * c[3],
+    )  # fmt: skip
+
+
+@inlined
+def _four(table: Any, at: Any, step: Any) -> Any:
+    return (
+        table[np.uint32(at)], table[np.uint32(at + step)],
+        table[np.uint32(at + 2 * step)], table[np.uint32(at + 3 * step)],
+    )  # fmt: skip
+
+
+@inlined
+def _eight(table: Any, at: Any, step: Any) -> Any:
+    return _four(table, at, step) + _four(table, at + 4 * step, step)
+
+
+class _Groups:
+    """Device functions for what a thread has of one head: a group of neighbours, or two whose elements are pairs.
+
+    Attributes
+    ----------
+    read
+        ``read(x, at, pairs, there)``: words of whole groups, aligned; nothing unless they are `there`.
+    write
+        ``write(out, at, pairs, words, cosines, sines)``: these, turned.
+    turn
+        ``turn(x, out, at, to, pairs, left, fast, cosines, sines)``: from one array to the other what there is of them.
+    angles
+        ``angles(table, at, step)``: cosines or sines of a group.
+    """
+
+    def __init__(self, dtype: str, interleaved: bool) -> None:
+        _, _, _, get, put, _, _, store = element(dtype)
+        words, numbers = WORDS[dtype]
+        empty = (np.uint32(0),) * (8 if dtype == "float32" else 4)
+
+        @inlined
+        def read(x: Any, at: Any, pairs: Any, there: Any) -> Any:
+            return (words(x, at), words(x, at + pairs)) if there else (empty, empty)
+
+        @inlined
+        def write(out: Any, at: Any, pairs: Any, found: Any, c: Any, s: Any) -> None:
+            a, b = numbers(found[0]), numbers(found[1])
+            store(out, at, _first_of(a, b, c, s))
+            store(out, at + pairs, _second_of(a, b, c, s))
+
+        @inlined
+        def turn(x: Any, out: Any, at: Any, to: Any, pairs: Any, left: Any, fast: Any, c: Any, s: Any) -> None:
+            a, b = get(x, at, left, fast), get(x, at + pairs, left, fast)
+            put(out, to, _first_of(a, b, c, s), left, fast)
+            put(out, to + pairs, _second_of(a, b, c, s), left, fast)
+
+        @inlined
+        def read_neighbours(x: Any, at: Any, _: Any, there: Any) -> Any:
+            return words(x, at) if there else empty
+
+        @inlined
+        def write_neighbours(out: Any, at: Any, _: Any, found: Any, c: Any, s: Any) -> None:
+            store(out, at, _neighbours(numbers(found), c, s))
+
+        @inlined
+        def turn_neighbours(x: Any, out: Any, at: Any, to: Any, _: Any, left: Any, fast: Any, c: Any, s: Any) -> None:
+            put(out, to, _neighbours(get(x, at, left, fast), c, s), left, fast)
+
+        if interleaved:
+            self.read, self.write, self.turn, self.angles = read_neighbours, write_neighbours, turn_neighbours, _four
+        else:
+            self.read, self.write, self.turn, self.angles = read, write, turn, _eight
+
+
+# ---------------------------------------------------------------------------------------------- the kernel
+
+
+def registers(dtype: str, **_: Any) -> int:
+    """Return the registers of a thread: 768 or 512 threads have room on a multiprocessor."""
+    return 128 if dtype == "float32" else 80
 
 
 def rope(dtype: str, positions: str, *, interleaved: bool) -> Kernel:
-    """Return the kernel that turns each pair of a row; a position belongs to `heads` rows, then the next one.
+    """Return the kernel that turns each pair of each head of `tokens`, whose positions follow each other in turns.
 
-    Pairs are neighbours if `interleaved`, else i and i + pairs.  A thread has four pairs next to each other if they
-    are neighbours, else eight, in `several` heads of a token, whose angles are the same; a token has `parts` of those.
+    Pairs are neighbours if `interleaved`, else i and i + pairs.  A block has `each` tokens at once, 1 << `shift` groups
+    of a head, of which a row has `across` times as many, and `parts` times four heads.
     """
-    pointer, itemsize, _, get, put, _, load, store = element(dtype)
-
-    @inlined
-    def turn(position: Any, steps: Any, pair: Any, sign: Any) -> Any:
-        sine, cosine = sine_and_cosine(position * steps[pair])
-        return cosine, sine * sign
-
-    @inlined
-    def first_of(a: Any, b: Any, angles: Any) -> Any:
-        """Return the first elements of eight pairs, turned."""
-        c, s = angles
-        return (
-            a[0] * c[0] - b[0] * s[0], a[1] * c[1] - b[1] * s[1], a[2] * c[2] - b[2] * s[2], a[3] * c[3] - b[3] * s[3],
-            a[4] * c[4] - b[4] * s[4], a[5] * c[5] - b[5] * s[5], a[6] * c[6] - b[6] * s[6], a[7] * c[7] - b[7] * s[7],
-        )  # fmt: skip
-
-    @inlined
-    def second_of(a: Any, b: Any, angles: Any) -> Any:
-        c, s = angles
-        return (
-            a[0] * s[0] + b[0] * c[0], a[1] * s[1] + b[1] * c[1], a[2] * s[2] + b[2] * c[2], a[3] * s[3] + b[3] * c[3],
-            a[4] * s[4] + b[4] * c[4], a[5] * s[5] + b[5] * c[5], a[6] * s[6] + b[6] * c[6], a[7] * s[7] + b[7] * c[7],
-        )  # fmt: skip
+    pointer, itemsize = element(dtype)[:2]
+    groups = _Groups(dtype, interleaved)
+    read, write, turn, angles = groups.read, groups.write, groups.turn, groups.angles
+    places, size, apart = (2, 2, 0) if interleaved else (3, 1, 7)
 
     def rope(
-        x: Any, where: Any, steps: Any, out: Any, rows: Any, pairs: Any, heads: Any, tokens: Any, shift: Any,
-        inverse: Any, several: Any, parts: Any, xs: Any, os: Any,
+        x: Any, where: Any, theta: Any, out: Any, tokens: Any, cycle: Any, heads: Any, pairs: Any, inverse: Any,
+        shift: Any, across: Any, parts: Any, each: Any, xs: Any, os: Any,
     ) -> None:  # fmt: skip
-        thread = cuda.threadIdx.x
-        tall, wide = _THREADS >> shift, 1 << shift
+        steps = cuda.shared.array(_PAIRS, np.float32)
+        cosines = cuda.shared.array(_ANGLES, np.float32)
+        sines = cuda.shared.array(_ANGLES, np.float32)
+        thread, threads = np.uint32(cuda.threadIdx.x), np.uint32(cuda.blockDim.x)
+        block, across = np.uint32(cuda.blockIdx.x), np.uint32(across)
+        slab = block // across
+        wide = np.uint32(1) << np.uint32(shift)
+        unit, line = thread & (wide - 1), thread >> np.uint32(shift)
+        mine = line // np.uint32(parts)
+        head = (slab * parts + line - mine * np.uint32(parts)) * _HEADS
+        chunk = wide << places
+        turned = np.uint32(each * chunk)
+        first = np.int64(block - slab * across) * chunk  # pair of the block
+        pair = first + (unit << places)
+        left = (pairs - pair) * size
         sign = np.float32(-1) if inverse != 0 else np.float32(1)
-        fast = aligned(x, 0, xs, itemsize) and aligned(out, 0, os, itemsize)
-        if not interleaved:
-            fast = fast and pairs & 7 == 0
-        first, last = cuda.blockIdx.x * wide + (thread & (wide - 1)), pairs - 1
-        line = cuda.blockIdx.y * tall + (thread >> shift)
-        while True:  # over parts of tokens
-            token = line // parts
-            head = (line - token * parts) * several
+        fast = aligned(x, 0, xs, itemsize) and aligned(out, 0, os, itemsize) and pairs & apart == 0
+        known = False  # by what a step of one position turns each pair
+        begin = np.int64(cuda.blockIdx.y) * each
+        while begin < tokens:
+            token = begin + mine
             row = token * heads + head
-            if row >= rows:
-                break
-            end = row + min(several, heads - head)
-            position = np.float32(where[token % tokens])
-            pair = first * (4 if interleaved else 8)
-            while pair < pairs:
-                p, q, r = min(pair + 1, last), min(pair + 2, last), min(pair + 3, last)
-                c0, s0 = turn(position, steps, pair, sign)
-                c1, s1 = turn(position, steps, p, sign)
-                c2, s2 = turn(position, steps, q, sign)
-                c3, s3 = turn(position, steps, r, sign)
-                if interleaved:
-                    left = (pairs - pair) * 2
-                    for at_row in range(row, end):
-                        at = at_row * xs + pair * 2
-                        v = get(x, at, left, fast)
-                        a, b = _turned(v[0], v[1], c0, s0), _turned(v[2], v[3], c1, s1)
-                        c, d = _turned(v[4], v[5], c2, s2), _turned(v[6], v[7], c3, s3)
-                        v = (a[0], a[1], b[0], b[1], c[0], c[1], d[0], d[1])
-                        put(out, at_row * os + pair * 2, v, left, fast)
+            at, to = row * xs + pair * size, row * os + pair * size
+            count = min(heads - head, _HEADS) if token < tokens else 0
+            whole = count if fast and left >= 8 else 0
+            v0, v1 = read(x, at, pairs, whole > 0), read(x, at + xs, pairs, whole > 1)
+            v2, v3 = read(x, at + 2 * xs, pairs, whole > 2), read(x, at + 3 * xs, pairs, whole > 3)
+            i = thread
+            while not known and i - thread < chunk:
+                if i < chunk:  # of the group i & (wide - 1), so that neighbours find theirs in different banks
+                    number = first + ((i & (wide - 1)) << places) + (i >> np.uint32(shift))
+                    rate = math.log2(theta) / np.float64(pairs)
+                    steps[i] = np.float32(power_of_two(-np.float64(number) * rate))
+                i += threads
+                cuda.syncthreads()
+            known = True
+            i = thread
+            while i < turned:
+                token = begin + (i >> np.uint32(shift + places))
+                if token < tokens:
+                    place = np.uint64(token) if token < cycle else np.uint64(token) % np.uint64(cycle)
+                    sine, cosine = sine_and_cosine(np.float32(where[place]) * steps[np.uint32(i & (chunk - 1))])
+                    cosines[i], sines[i] = cosine, sine * sign
+                i += threads
+            cuda.syncthreads()
+            if count > 0:
+                slot = mine * chunk + unit
+                c, s = angles(cosines, slot, wide), angles(sines, slot, wide)
+                if whole:
+                    write(out, to, pairs, v0, c, s)
+                    if count > 1:
+                        write(out, to + os, pairs, v1, c, s)
+                    if count > 2:
+                        write(out, to + 2 * os, pairs, v2, c, s)
+                    if count > 3:
+                        write(out, to + 3 * os, pairs, v3, c, s)
                 else:
-                    left = pairs - pair
-                    p, q, r, t = min(pair + 4, last), min(pair + 5, last), min(pair + 6, last), min(pair + 7, last)
-                    c4, s4 = turn(position, steps, p, sign)
-                    c5, s5 = turn(position, steps, q, sign)
-                    c6, s6 = turn(position, steps, r, sign)
-                    c7, s7 = turn(position, steps, t, sign)
-                    angles = (c0, c1, c2, c3, c4, c5, c6, c7), (s0, s1, s2, s3, s4, s5, s6, s7)
-                    head = row
-                    if fast and left >= 8:
-                        while head + 1 < end:  # two heads at once
-                            at = head * xs + pair
-                            v, w = load(x, at), load(x, at + pairs)
-                            m, n = load(x, at + xs), load(x, at + xs + pairs)
-                            at = head * os + pair
-                            store(out, at, first_of(v, w, angles))
-                            store(out, at + pairs, second_of(v, w, angles))
-                            store(out, at + os, first_of(m, n, angles))
-                            store(out, at + os + pairs, second_of(m, n, angles))
-                            head += 2
-                    while head < end:
-                        at = head * xs + pair
-                        v, w = get(x, at, left, fast), get(x, at + pairs, left, fast)
-                        at = head * os + pair
-                        put(out, at, first_of(v, w, angles), left, fast)
-                        put(out, at + pairs, second_of(v, w, angles), left, fast)
-                        head += 1
-                pair += cuda.gridDim.x * wide * (4 if interleaved else 8)
-            line += cuda.gridDim.y * tall
+                    for _ in range(count):
+                        turn(x, out, at, to, pairs, left, fast, c, s)
+                        at, to = at + xs, to + os
+            cuda.syncthreads()
+            begin += cuda.gridDim.y * each
 
-    return rope, (pointer, f"*{positions}", "*float32", pointer, *("int64",) * 10)
+    return rope, (pointer, f"*{positions}", "float64", pointer, *("int64",) * 11)

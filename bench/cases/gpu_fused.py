@@ -19,6 +19,7 @@ KINDS = {
     "atomr fused, swiglu": 6.0,
     "atomr fused, swiglu backward": 10.0,
     "atomr fused, residual + rms_norm": 8.0,
+    "atomr fused, rms_norm": 4.0,
     "atomr fused, layer_norm": 4.0,
     "atomr fused, rms_norm backward": 6.0,
     "atomr fused, adamw, master weights": 28.0,
@@ -43,6 +44,8 @@ def _request(dev: Any, name: str, shape: tuple[int, int]) -> Any:
         return an.ActivationGradientRequest(dy=x, x=y, up=z, gated=True, out=out, up_out=dev.zeros(shape, "bfloat16"))
     if name == "atomr fused, residual + rms_norm":
         return an.NormRequest(x=x, weight=weight, residual=y, out=out, residual_out=z)
+    if name == "atomr fused, rms_norm":
+        return an.NormRequest(x=x, weight=weight, out=out)
     if name == "atomr fused, layer_norm":
         return an.NormRequest(x=x, weight=weight, layer=True, out=out)
     if name == "atomr fused, rms_norm backward":

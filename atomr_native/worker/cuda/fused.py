@@ -24,7 +24,9 @@ __all__ = [
 _THREADS: Final = 256
 _WIDTH: Final = 8
 _MOST: Final = 2**31 - 1  # blocks of a grid
-_HEADS: Final = 8  # of a token, that a thread turns one after the other
+_HEADS: Final = 4  # of a token, that a thread turns by the same angles
+_PAIRS: Final = 256  # of a head, that a block turns at most
+_BLOCKS: Final = 8  # for a multiprocessor: each computes what depends on the pair alone once
 
 Grid = tuple[int, int, int]
 
@@ -103,33 +105,32 @@ def build_activate_backward(spec: dict[str, Any], _: Target) -> Built:
     return program(spec, [("activate_backward", rows.grid, _THREADS, arguments)])
 
 
-def build_rope(spec: dict[str, Any], _: Target) -> Built:
+def build_rope(spec: dict[str, Any], target: Target) -> Built:
     """Build ``fused.rope``: operands x, positions, out; scalar theta."""
     x, positions, out = spec["operands"]
-    shape = tuple(x["shape"])
-    rows, heads, pairs = math.prod(shape[:-1]), shape[-2], shape[-1] // 2
-    groups = -(-pairs // (4 if spec["interleaved"] else _WIDTH))
-    shift = min(8, max(0, (groups - 1).bit_length()))
-    tall, wide = _THREADS >> shift, 1 << shift
-    several = min(heads, _HEADS)
-    parts = -(-heads // max(1, several)) or 1
-    lines = rows // max(1, heads) * parts
-    across = max(1, min(-(-groups // wide), _MOST))
-    grid = (across, max(1, min(-(-lines // tall), _MOST // across, 65535)), 1)
-    steps: Argument = ("workspace", 0)
+    *before, heads, dimension = x["shape"]
+    pairs = dimension // 2
+    tokens = math.prod(before) if pairs else 0
+    several = 4 if spec["interleaved"] else _WIDTH  # pairs of a group
+    groups = max(1, -(-pairs // several))
+    shift = min((_PAIRS // several).bit_length() - 1, (groups - 1).bit_length())
+    wide = 1 << shift
+    parts = max(1, -(-heads // _HEADS))
+    slabs = -(-parts // (_THREADS // wide))
+    parts = -(-parts // slabs)
+    line = parts * wide  # threads of a token
+    # Full blocks where there are enough of them, else two warps, unless a token has more.
+    spread = -(-tokens // (2 * target.sm_count))
+    each = max(1, min(_THREADS // line, max(-(-64 // line), spread), tokens))
+    across = -(-groups // wide)
+    blocks = max(1, min(-(-tokens // each), -(-_BLOCKS * target.sm_count // (across * slabs)), 65535))
     extents = (
-        rows, pairs, max(1, heads), max(1, math.prod(positions["shape"])), shift, int(spec["inverse"]),
-        max(1, several), parts,
+        tokens, max(1, math.prod(positions["shape"])), heads, pairs, int(spec["inverse"]), shift, across, parts, each,
     )  # fmt: skip
     arguments: tuple[Argument, ...] = (
-        ("operand", 0), ("operand", 1), steps, ("operand", 2), *numbers(*extents, step_of(x), step_of(out)),
+        ("operand", 0), ("operand", 1), ("float64", 0), ("operand", 2), *numbers(*extents, step_of(x), step_of(out)),
     )  # fmt: skip
-    blocks = max(1, -(-pairs // _THREADS))
-    launches: list[tuple[str, Grid, int, tuple[Argument, ...]]] = [
-        ("frequencies", (blocks, 1, 1), _THREADS, (steps, ("float64", 0), *numbers(pairs))),
-        ("rope", grid, _THREADS, arguments),
-    ]
-    return program(spec, launches, max(1, -(-pairs * 4 // 256)) * 256)
+    return program(spec, [("rope", (across * slabs, blocks, 1), each * line, arguments)])
 
 
 def build_dropout(spec: dict[str, Any], _: Target) -> Built:

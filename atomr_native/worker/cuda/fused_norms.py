@@ -15,7 +15,8 @@ _THREADS: Final = 256
 _MOST: Final = 512  # threads of a block
 _KEPT: Final = 2  # groups of a row, that a thread keeps
 _RESIDENT: Final = 512  # threads of a multiprocessor that have their registers
-_NARROW: Final = 768  # the same for norms of 16 bits
+_NARROW: Final = 768  # the same for norms of 16 bits, and for gradients of plain RMS norms of them
+_PLAIN: Final = 1024  # and for those of them that have no residual and no bias
 _LINE: Final = 32  # columns of a block of `weight_finish`
 _BLOCKS: Final = 8  # of a multiprocessor
 _WARPS: Final = 8  # of a block of `weight_partial`, each with its partial sums
@@ -40,8 +41,10 @@ def build_norm(spec: dict[str, Any], target: Target) -> Built:
     steps = [step_of(operands[found[i]]) for i in (0, 1, 4, 5)]
     arguments = (*pointers, _EPS, *numbers(rows, columns, *steps))
     threads = _threads(columns, _KEPT, _MOST)
-    narrow = operands[at["x"]]["dtype"] in ("bfloat16", "float16")
-    blocks = max(1, min(rows, (_NARROW if narrow else _RESIDENT) // threads * target.sm_count))
+    resident = _RESIDENT
+    if operands[at["x"]]["dtype"] in ("bfloat16", "float16"):
+        resident = _NARROW if "residual" in at or "bias" in at else _PLAIN
+    blocks = max(1, min(rows, resident // threads * target.sm_count))
     return program(spec, [("norm", (blocks, 1, 1), threads, arguments)])
 
 
@@ -56,7 +59,8 @@ def build_norm_backward(spec: dict[str, Any], target: Target) -> Built:
     threads = _threads(columns, _KEPT, _MOST)
     tiles = max(1, -(-columns // (32 * _WIDTH)))
     if held:
-        parts = max(1, min(rows, max(1, _RESIDENT // threads) * target.sm_count))
+        plain = size == 4 and operands[at["x"]]["dtype"] != "float32" and not spec["layer"] and "residual" not in at
+        parts = max(1, min(rows, max(1, (_NARROW if plain else _RESIDENT) // threads) * target.sm_count))
     else:
         groups = max(1, min(-(-rows // _WARPS), _BLOCKS * target.sm_count // tiles, 1024))
         parts = groups * _WARPS
