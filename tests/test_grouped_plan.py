@@ -21,10 +21,12 @@ ALIKE = ((16, 32, 48),) * 5
 UNLIKE = ((16, 8, 32), (48, 24, 16), (48, 24, 16), (5, 8, 7), (64, 16, 128))
 
 
+SHAPES = {"a": (0, 2), "b": (2, 1), "c": (0, 1)}
+
+
 def operands(seed: int, extents: tuple[tuple[int, int, int], ...]) -> dict[str, list[np.ndarray]]:
     rng = np.random.default_rng(seed)
-    shapes = {"a": (0, 2), "b": (2, 1), "c": (0, 1)}
-    return {n: [rng.standard_normal((e[i], e[j])).astype(np.float32) for e in extents] for n, (i, j) in shapes.items()}
+    return {n: [rng.standard_normal((e[i], e[j])).astype(np.float32) for e in extents] for n, (i, j) in SHAPES.items()}
 
 
 def program(rig: Rig, arrays: dict[str, list[np.ndarray]], **options: Any) -> Any:
@@ -117,3 +119,19 @@ def test_members_that_are_alike_make_one_group(rig: Rig) -> None:
     assert description.words()[2:4] == (5, 4)
     assert made.workspace <= 1 << 20
     assert description.workspace % 256 == 0
+
+
+@pytest.mark.usefixtures("no_compiler")
+@pytest.mark.parametrize(("k", "grouped"), [(1 << 12, True), (1 << 13, False)])
+def test_large_members_are_computed_apart_unless_one_asks(rig: Rig, k: int, grouped: bool) -> None:
+    sizes = ((512, 512, k), (512, 1024, k))
+    given = {name: [np.zeros((e[i], e[j]), np.float32) for e in sizes] for name, (i, j) in SHAPES.items()}
+    made = program(rig, given, way="auto", group=lambda _: object())
+    assert len(made.steps) == 2
+    assert ("GroupedBatchedEx" in made.notes[0]) is grouped
+    if not grouped:
+        assert "one after the other" in made.notes[0]
+        assert "not grouped: products of 6 GFLOP" in made.notes[0]
+        for step in made.steps:
+            rig.delete(step.run.plan)
+        assert "GroupedBatchedEx" in program(rig, given, way="grouped", group=lambda _: object()).notes[0]
