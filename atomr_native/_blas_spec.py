@@ -10,10 +10,19 @@ from typing import Any, Final
 
 import numpy as np
 
-from ._operands import broadcast_shapes, check_disjoint, check_input, check_output, contiguous_strides, describe
+from ._operands import (
+    Fresh,
+    broadcast_shapes,
+    check_disjoint,
+    check_flag,
+    check_input,
+    check_output,
+    describe,
+    describe_output,
+)
 from .dtypes import DTYPES, as_dtype, dtype_name
 from .errors import InvalidRequest
-from .plan_spec import OVERWRITE, READ, WRITE, OperandSpec, PlanSpec
+from .plan_spec import OVERWRITE, READ, WRITE, PlanSpec
 
 __all__ = ["ROUTINES", "BlasRequest", "BlasShape", "blas_shape", "blas_spec", "own_axes"]
 
@@ -150,8 +159,7 @@ def _need(request: BlasRequest) -> tuple[tuple[str, ...], bool, tuple[str, ...]]
     defaults = {"trans": False, "conj": False, "trans_b": False, "conj_b": False, "unit": False, "lower": True}
     for name, default in defaults.items():
         value = getattr(request, name)
-        if not isinstance(value, bool | np.bool):
-            raise InvalidRequest(f"{name}={value!r} must be True or False")
+        check_flag(name, value, bool | np.bool)
         if value != default and name not in flags:
             raise InvalidRequest(
                 f"{request.routine} does not take {name}={value!r}; it takes {', '.join(flags) or 'none'}"
@@ -267,11 +275,7 @@ def blas_spec(request: BlasRequest, shape: BlasShape | None = None) -> PlanSpec:
         if getattr(request, name) is not None
     ]
     access = READ | WRITE if shape.updates else WRITE | OVERWRITE
-    if request.out is None:
-        strides = contiguous_strides(shape.shape, shape.out.itemsize)
-        operands.append(OperandSpec("out", dtype_name(shape.out), shape.shape, strides, access))
-    else:
-        operands.append(describe("out", request.out, access))
+    operands.append(describe_output("out", request.out, Fresh(shape.shape, shape.out), access))
     return PlanSpec(
         op=f"blas.{request.routine}",
         operands=tuple(operands),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final
 
-from ._operands import check_input, check_output
+from ._operands import check_flag, check_input, check_output
 from .dtypes import DTYPES, as_dtype, dtype_name
 from .errors import InvalidRequest, Unsupported
 from .plan_spec import PlanSpec
@@ -72,8 +72,7 @@ class CustomEpilogue:
             )
         object.__setattr__(self, "function", function)
         for name in ("aux", "bias_grad"):
-            if not isinstance(getattr(self, name), bool):
-                raise InvalidRequest(f"{name}={getattr(self, name)!r} must be True or False")
+            check_flag(name, getattr(self, name))
         names = _parameters(function)
         kinds = _kinds(self.operands)
         if set(kinds) != set(names):

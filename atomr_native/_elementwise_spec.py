@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ._matmul_spec import Fresh
 from ._operands import (
+    Fresh,
     broadcast_shapes,
     check_disjoint,
     check_input,
     check_output,
     check_size,
-    contiguous_strides,
     describe,
+    describe_output,
     overlaps,
 )
 from .dtypes import DTYPES, as_dtype, dtype_name
@@ -192,7 +192,7 @@ def elementwise_spec(request: ElementwiseRequest) -> Elementwise:
     if "out" in written and "out" not in arrays:
         fresh = Fresh(shape, DTYPES[types["out"]])
         check_size("out", *fresh)
-        operands.append(_fresh_operand("out", fresh))
+        operands.append(describe_output("out", None, fresh, WRITE | OVERWRITE))
     spec = PlanSpec(
         op="elementwise.program",
         operands=tuple(operands),
@@ -207,21 +207,16 @@ def elementwise_spec(request: ElementwiseRequest) -> Elementwise:
     return Elementwise(spec, tuple(operand.name for operand in operands), fresh, written, tuple(scalars))
 
 
-def _fresh_operand(name: str, fresh: Fresh) -> OperandSpec:
-    strides = contiguous_strides(fresh.shape, fresh.dtype.itemsize)
-    return OperandSpec(name, dtype_name(fresh.dtype), fresh.shape, strides, WRITE | OVERWRITE)
-
-
 def _output(name: str, given: Any, fresh: Fresh, others: list[tuple[str, Any]]) -> OperandSpec:
     """Return an output operand, checked if it was given."""
     if given is None:
         check_size(name, *fresh)
-        return _fresh_operand(name, fresh)
-    array = check_output(name, given)
-    if tuple(array.shape) != fresh.shape:
-        raise InvalidRequest(f"{name} has shape {tuple(array.shape)}; allowed: {fresh.shape}")
-    check_disjoint([(name, given)], others)
-    return describe(name, array, WRITE | OVERWRITE)
+    else:
+        array = check_output(name, given)
+        if tuple(array.shape) != fresh.shape:
+            raise InvalidRequest(f"{name} has shape {tuple(array.shape)}; allowed: {fresh.shape}")
+        check_disjoint([(name, given)], others)
+    return describe_output(name, given, fresh, WRITE | OVERWRITE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

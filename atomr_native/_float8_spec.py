@@ -8,10 +8,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-import numpy as np
-
 from ._matmul_scales import BLOCK, scale_shapes
-from ._operands import check_disjoint, check_input, check_output, contiguous_strides, describe
+from ._operands import (
+    Fresh,
+    check_disjoint,
+    check_flag,
+    check_input,
+    check_output,
+    contiguous_strides,
+    describe,
+    describe_output,
+)
 from .dtypes import DTYPES, as_dtype, dtype_name
 from .errors import InvalidRequest, Unsupported
 from .kernels import Part
@@ -22,7 +29,7 @@ __all__ = [
     "SCALE_BLOCKS",
     "DelayedScaling",
     "DequantizeRequest",
-    "Fresh",
+    "FreshPart",
     "QuantizeRequest",
     "dequantize_kernels",
     "dequantize_spec",
@@ -239,8 +246,7 @@ def _check_quantize(r: QuantizeRequest) -> None:
     if r.scaling not in _SCALINGS:
         raise InvalidRequest(f"scaling={r.scaling!r}; allowed: {', '.join(map(repr, _SCALINGS))}")
     for name in ("saturate", "transposed"):
-        if not isinstance(getattr(r, name), bool):
-            raise InvalidRequest(f"{name}={getattr(r, name)!r} must be True or False")
+        check_flag(name, getattr(r, name))
     if (r.scaling != "tensor" or r.transposed) and len(x.shape) != 2:
         what = f"scaling={r.scaling!r}" if r.scaling != "tensor" else "transposed=True"
         raise InvalidRequest(f"x has shape {tuple(x.shape)}; with {what} it must be a matrix of 2 axes")
@@ -266,7 +272,7 @@ def _check_quantize(r: QuantizeRequest) -> None:
         raise InvalidRequest("transposed_out and transposed_scale_out go with transposed=True")
     if r.transposed_scale_out is not None and r.scaling != "blk128":
         raise InvalidRequest("transposed_scale_out goes with scaling='blk128'; otherwise the transpose has the scale")
-    fresh = _fresh(r)
+    fresh = quantize_outputs(r)
     outputs = []
     for name, layout in fresh.items():
         given = getattr(r, name)
@@ -278,7 +284,7 @@ def _check_quantize(r: QuantizeRequest) -> None:
     check_disjoint(outputs, [("x", x), *([("scale", r.scale)] if r.scale is not None else [])])
 
 
-class Fresh(NamedTuple):
+class FreshPart(NamedTuple):
     """An output that is to be allocated: a part of `whole`, transposed if `turned`, which has the shape `shape`."""
 
     dtype: str
@@ -293,25 +299,25 @@ class Fresh(NamedTuple):
         return steps[::-1] if self.turned else steps
 
 
-def _padded(rows: int, columns: int) -> Fresh:
-    return Fresh("float32", (rows, columns), (rows, -(-columns // _PAD) * _PAD))
+def _padded(rows: int, columns: int) -> FreshPart:
+    return FreshPart("float32", (rows, columns), (rows, -(-columns // _PAD) * _PAD))
 
 
-def _fresh(r: QuantizeRequest) -> dict[str, Fresh]:
-    """Return the outputs of a request in message order, each as it is where nobody gives one."""
+def quantize_outputs(r: QuantizeRequest) -> dict[str, FreshPart]:
+    """Return the outputs in message order: how each is allocated where the request gives none."""
     shape = tuple(r.x.shape)
-    found = {"out": Fresh(r.dtype, shape, shape)}
+    found = {"out": FreshPart(r.dtype, shape, shape)}
     if r.transposed:
-        found["transposed_out"] = Fresh(r.dtype, shape[::-1], shape[::-1])
+        found["transposed_out"] = FreshPart(r.dtype, shape[::-1], shape[::-1])
     if r.scaling == "tensor":
         if r.scale is None:
-            found["scale_out"] = Fresh("float32", (), ())
+            found["scale_out"] = FreshPart("float32", (), ())
         return found
     rows, blocks = shape[0], -(-shape[1] // BLOCK)
     if r.scaling == "outer":
-        found["scale_out"] = Fresh("float32", (rows, 1), (rows, 1))
+        found["scale_out"] = FreshPart("float32", (rows, 1), (rows, 1))
     elif r.scaling == "vec128":  # as cuBLASLt reads it: scales of one block column next to each other
-        found["scale_out"] = Fresh("float32", (rows, blocks), (blocks, rows), True)
+        found["scale_out"] = FreshPart("float32", (rows, blocks), (blocks, rows), True)
     else:
         found["scale_out"] = _padded(-(-rows // BLOCK), blocks)
         if r.transposed:
@@ -319,17 +325,12 @@ def _fresh(r: QuantizeRequest) -> dict[str, Fresh]:
     return found
 
 
-def quantize_outputs(request: QuantizeRequest) -> dict[str, Fresh]:
-    """Return the outputs in message order: how each is allocated where the request gives none."""
-    return _fresh(request)
-
-
 def quantize_spec(r: QuantizeRequest, code: tuple[tuple[str, Any], ...] = ()) -> PlanSpec:
     """Return the plan: operands x, scale if given, outputs, the state's; `code` is what a GPU's worker loads."""
     operands = [describe("x", r.x, READ)]
     if r.scale is not None:
         operands.append(describe("scale", r.scale, READ))
-    for name, layout in _fresh(r).items():
+    for name, layout in quantize_outputs(r).items():
         given = getattr(r, name)
         operands.append(
             describe(name, given, WRITE | OVERWRITE)
@@ -369,12 +370,7 @@ def quantize_kernels(r: QuantizeRequest, capability: tuple[int, int]) -> tuple[P
 def dequantize_spec(r: DequantizeRequest, code: tuple[tuple[str, Any], ...] = ()) -> PlanSpec:
     """Return the plan: operands q, scale, out."""
     shape = tuple(r.q.shape)
-    access = WRITE | OVERWRITE
-    out = (
-        OperandSpec("out", r.dtype, shape, contiguous_strides(shape, np.dtype(DTYPES[r.dtype]).itemsize), access)
-        if r.out is None
-        else describe("out", r.out, access)
-    )
+    out = describe_output("out", r.out, Fresh(shape, DTYPES[r.dtype]), WRITE | OVERWRITE)
     blocks = scale_blocks(shape, r.scale)
     operands = (describe("q", r.q, READ), describe("scale", r.scale, READ), out)
     return PlanSpec("float8.dequantize", operands, (), (("blocks", blocks), *code))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ._fused_spec import FLOATS, Made, Operand, check_float, check_like, check_number, input_, output
-from ._operands import check_disjoint
+from ._fused_spec import FLOATS, FusedRequest, Made, Operand, check_float, check_like, check_number, input_, output
+from ._operands import check_disjoint, check_flag
 from .dtypes import as_dtype, dtype_name
 from .errors import InvalidRequest
 from .kernels import Part
@@ -49,7 +49,7 @@ class NormGradient(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NormRequest:
+class NormRequest(FusedRequest):
     """A norm over the last axis; checked when it is made.
 
     Parameters
@@ -83,9 +83,6 @@ class NormRequest:
     layer: bool = False
     out: Any = None
     residual_out: Any = None
-
-    def __post_init__(self) -> None:
-        self.made()
 
     def made(self) -> Made:
         """Return the message."""
@@ -122,7 +119,7 @@ class NormRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NormGradientRequest:
+class NormGradientRequest(FusedRequest):
     """Gradients of a `NormRequest`; checked when it is made.
 
     Parameters
@@ -156,9 +153,6 @@ class NormGradientRequest:
     out: Any = None
     weight_out: Any = None
     bias_out: Any = None
-
-    def __post_init__(self) -> None:
-        self.made()
 
     def made(self) -> Made:
         """Return the message."""
@@ -208,8 +202,7 @@ def _norm(x: Any, weight: Any, layer: object) -> tuple[str, tuple[int, ...], str
     shape = tuple(x.shape)
     if not shape:
         raise InvalidRequest("x has shape (); allowed: one axis at least")
-    if not isinstance(layer, bool):
-        raise InvalidRequest(f"layer={layer!r} must be True or False")
+    check_flag("layer", layer)
     weights = check_float("weight", weight, FLOATS)
     check_like("weight", weight, dtype_name(as_dtype(weight.dtype)), (shape[-1],))
     return dtype, shape, weights

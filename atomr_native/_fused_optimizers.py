@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ._fused_spec import FLOATS, Made, Operand, check_number
-from ._operands import check_disjoint, check_input, check_output, contiguous_strides
+from ._fused_spec import FLOATS, FusedRequest, Made, Operand, check_number
+from ._operands import check_disjoint, check_flag, check_input, check_output, contiguous_strides
 from .dtypes import as_dtype, dtype_name
 from .errors import InvalidRequest
 from .kernels import Part
@@ -18,7 +18,7 @@ _INFINITY: Final = float("inf")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AdamWRequest:
+class AdamWRequest(FusedRequest):
     """One step of AdamW, in place; checked when it is made.
 
     Arrays are contiguous and of one shape.  Numbers travel in the message: changing them costs nothing.
@@ -55,9 +55,6 @@ class AdamWRequest:
     weight_decay: float = 1e-2
     master: Any = None
 
-    def __post_init__(self) -> None:
-        self.made()
-
     def made(self) -> Made:
         """Return the message."""
         dtype, gradient, operands = _state(self.param, self.grad, {"m": self.m, "v": self.v}, self.master)
@@ -78,7 +75,7 @@ class AdamWRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SgdRequest:
+class SgdRequest(FusedRequest):
     """One step of SGD with momentum, in place; checked when it is made.
 
     Parameters
@@ -107,14 +104,10 @@ class SgdRequest:
     nesterov: bool = False
     master: Any = None
 
-    def __post_init__(self) -> None:
-        self.made()
-
     def made(self) -> Made:
         """Return the message."""
         dtype, gradient, operands = _state(self.param, self.grad, {"m": self.m}, self.master)
-        if not isinstance(self.nesterov, bool):
-            raise InvalidRequest(f"nesterov={self.nesterov!r} must be True or False")
+        check_flag("nesterov", self.nesterov)
         numbers = (
             ("lr", check_number("lr", self.lr, 0.0, _INFINITY)),
             ("momentum", check_number("momentum", self.momentum, 0.0, 1.0)),

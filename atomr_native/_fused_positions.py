@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ._fused_spec import Made, check_float, check_number, input_, output
-from ._operands import check_input, contiguous_strides
+from ._fused_spec import FusedRequest, Made, check_float, check_number, input_, output
+from ._operands import check_flag, check_input, contiguous_strides
 from .dtypes import as_dtype, dtype_name
 from .errors import InvalidRequest
 from .kernels import Part
@@ -21,7 +21,7 @@ _SCALARS: Final = (("threshold", "int64"), ("scale", "float64"), ("seed", "int64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RopeRequest:
+class RopeRequest(FusedRequest):
     """Rotary position embedding; checked when it is made.
 
     Parameters
@@ -53,9 +53,6 @@ class RopeRequest:
     inverse: bool = False
     out: Any = None
 
-    def __post_init__(self) -> None:
-        self.made()
-
     def made(self) -> Made:
         """Return the message."""
         dtype = check_float("x", self.x, _NARROW)
@@ -75,8 +72,7 @@ class RopeRequest:
         if 0 not in places and tuple(self.positions.strides) != contiguous_strides(places, itemsize):
             raise InvalidRequest(f"positions has strides {tuple(self.positions.strides)}; allowed: a contiguous array")
         for name in ("interleaved", "inverse"):
-            if not isinstance(getattr(self, name), bool):
-                raise InvalidRequest(f"{name}={getattr(self, name)!r} must be True or False")
+            check_flag(name, getattr(self, name))
         theta = check_number("theta", self.theta, 0.0, math.inf)
         if theta == 0:
             raise InvalidRequest("theta=0; it must be above 0")
@@ -93,7 +89,7 @@ class RopeRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DropoutRequest:
+class DropoutRequest(FusedRequest):
     """Dropout by a counter-based generator; checked when it is made.
 
     The gradient is the same request with the result's gradient as x: no mask is kept.
@@ -123,9 +119,6 @@ class DropoutRequest:
     seed: int
     offset: int = 0
     out: Any = None
-
-    def __post_init__(self) -> None:
-        self.made()
 
     def made(self) -> Made:
         """Return the message."""

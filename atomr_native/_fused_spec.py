@@ -6,22 +6,24 @@ A request's `made` says everything about its message: operands, scalars, kernels
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from ._operands import check_disjoint, check_input, check_output, contiguous_strides, describe, same_view
+from ._operands import Fresh, check_disjoint, check_flag, check_input, check_output, describe_output, same_view
 from ._signature import Signature, signature_of
 from .dtypes import DTYPES, as_dtype, dtype_name
 from .errors import InvalidRequest
 from .kernels import Part
-from .plan_spec import OVERWRITE, READ, WRITE, OperandSpec, PlanSpec
+from .plan_spec import OVERWRITE, READ, WRITE, PlanSpec
 
 __all__ = [
     "CURVES",
     "FLOATS",
     "ActivationGradientRequest",
     "ActivationRequest",
+    "FusedRequest",
     "GatedGradient",
     "Made",
     "Operand",
@@ -84,10 +86,7 @@ class Made(NamedTuple):
     def spec(self, code: tuple[tuple[str, Any], ...] = ()) -> PlanSpec:
         """Return the plan's specification; `code` is what a GPU's worker loads."""
         operands = tuple(
-            describe(o.name, o.given, o.access)
-            if o.given is not None
-            else OperandSpec(o.name, o.dtype, o.shape, contiguous_strides(o.shape, DTYPES[o.dtype].itemsize), o.access)
-            for o in self.operands
+            describe_output(o.name, o.given, Fresh(o.shape, DTYPES[o.dtype]), o.access) for o in self.operands
         )
         return PlanSpec(self.op, operands, tuple(kind for _, kind, _ in self.scalars), (*self.attributes, *code))
 
@@ -95,6 +94,19 @@ class Made(NamedTuple):
         """Return how the plan is called: scalars by name, with these values where a call has none."""
         names = tuple(name for name, _, _ in self.scalars)
         return signature_of(spec, names, tuple(defaults) or (None,) * len(names))
+
+
+class FusedRequest(ABC):
+    """A request that is checked by making its message."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        self.made()
+
+    @abstractmethod
+    def made(self) -> Made:
+        """Return the message."""
 
 
 # ---------------------------------------------------------------------------------------------- checks
@@ -204,7 +216,7 @@ class GatedGradient(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ActivationRequest:
+class ActivationRequest(FusedRequest):
     """``curve(x)``, or with `gated` ``curve(x) * up``; checked when it is made.
 
     Parameters
@@ -231,9 +243,6 @@ class ActivationRequest:
     up: Any = None
     out: Any = None
 
-    def __post_init__(self) -> None:
-        self.made()
-
     def made(self) -> Made:
         """Return the message."""
         dtype, shape, inputs = _activation(self.x, self.up, self.curve, self.gated)
@@ -247,7 +256,7 @@ class ActivationRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ActivationGradientRequest:
+class ActivationGradientRequest(FusedRequest):
     """Gradients of an `ActivationRequest`, all in one pass; checked when it is made.
 
     Parameters
@@ -272,9 +281,6 @@ class ActivationGradientRequest:
     up: Any = None
     out: Any = None
     up_out: Any = None
-
-    def __post_init__(self) -> None:
-        self.made()
 
     def made(self) -> Made:
         """Return the message."""
@@ -306,8 +312,7 @@ def _activation(x: Any, up: Any, curve: str, gated: bool) -> tuple[str, tuple[in
     shape = tuple(x.shape)
     if curve not in CURVES:
         raise InvalidRequest(f"curve={curve!r}; allowed: {', '.join(map(repr, CURVES))}")
-    if not isinstance(gated, bool):
-        raise InvalidRequest(f"gated={gated!r} must be True or False")
+    check_flag("gated", gated)
     if up is not None:
         if not gated:
             raise InvalidRequest("up goes with gated=True")

@@ -7,7 +7,7 @@ pure function of layouts; nothing is enqueued.  Which types go together is in `_
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -17,22 +17,22 @@ from ._matmul_scalars import scalar_names, scalar_values
 from ._matmul_scales import scale_kinds
 from ._matmul_types import FLOAT8, compute_modes, rule_of
 from ._operands import (
-    ArrayLayout,
+    Fresh,
     broadcast_shapes,
     check_disjoint,
+    check_flag,
     check_input,
     check_output,
     check_size,
-    contiguous_strides,
     describe,
+    describe_output,
 )
 from .dtypes import DTYPES, as_dtype, dtype_name
 from .errors import InvalidRequest, Unsupported
-from .plan_spec import OVERWRITE, READ, WRITE, OperandSpec, PlanSpec
+from .plan_spec import OVERWRITE, READ, WRITE, PlanSpec
 
 __all__ = [
     "Epilogue",
-    "Fresh",
     "MatmulRequest",
     "MatmulShape",
     "base_epilogue",
@@ -46,13 +46,6 @@ __all__ = [
 
 #: One-element operands in device memory, by name.
 _SCALES = ("a_scale", "b_scale", "c_scale", "d_scale")
-
-
-class Fresh(NamedTuple):
-    """Shape and dtype of an output that the caller did not give."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,8 +226,7 @@ def _check_one(name: str, operand: Any, dtypes: tuple[np.dtype[Any], ...]) -> No
 
 def _matrix(name: str, operand: object, transposed: object) -> tuple[tuple[int, ...], int, int]:
     array = check_input(name, operand)
-    if not isinstance(transposed, bool | np.bool):
-        raise InvalidRequest(f"trans_{name}={transposed!r} must be True or False")
+    check_flag(f"trans_{name}", transposed, bool | np.bool)
     if len(array.shape) < 2:
         raise InvalidRequest(f"{name} has shape {array.shape}; it must have at least 2 axes, (..., rows, columns)")
     rows, columns = array.shape[-2:]
@@ -267,8 +259,7 @@ def _types(request: MatmulRequest) -> tuple[str, str, str]:
 
 def _check_flags(request: MatmulRequest, a: str, out: str, epilogue: Epilogue) -> None:
     for name in ("fast_accum", "conj_a", "conj_b", "copies"):
-        if not isinstance(getattr(request, name), bool | np.bool):
-            raise InvalidRequest(f"{name}={getattr(request, name)!r} must be True or False")
+        check_flag(name, getattr(request, name), bool | np.bool)
     if request.tune not in (False, True, "known"):
         raise InvalidRequest(f"tune={request.tune!r}; allowed: False, True, 'known'")
     if request.fast_accum and a not in FLOAT8:
@@ -440,13 +431,6 @@ def _check_memory(request: Any, epilogue: Epilogue) -> None:
         )
 
 
-def _output(name: str, given: ArrayLayout | None, fresh: Fresh, access: int) -> OperandSpec:
-    if given is not None:
-        return describe(name, given, access)
-    strides = contiguous_strides(fresh.shape, fresh.dtype.itemsize)
-    return OperandSpec(name, dtype_name(fresh.dtype), fresh.shape, strides, access)
-
-
 def matmul_spec(request: MatmulRequest, shape: MatmulShape | None = None) -> PlanSpec:
     """Return the plan specification of a request.
 
@@ -469,13 +453,13 @@ def matmul_spec(request: MatmulRequest, shape: MatmulShape | None = None) -> Pla
     for name in (*_SCALES, "alpha", "beta"):
         if is_array(getattr(request, name)):
             operands.append(describe(name, getattr(request, name), READ))
-    operands.append(_output("out", request.out, shape.out, READ | WRITE if added == "out" else full))
+    operands.append(describe_output("out", request.out, shape.out, READ | WRITE if added == "out" else full))
     if not epilogue.reads_aux and shape.aux is not None:
-        operands.append(_output("aux", request.aux, shape.aux, full))
+        operands.append(describe_output("aux", request.aux, shape.aux, full))
     if shape.bias_grad is not None:
-        operands.append(_output("bias_grad", request.bias_grad, shape.bias_grad, full))
+        operands.append(describe_output("bias_grad", request.bias_grad, shape.bias_grad, full))
     if shape.amax is not None:
-        operands.append(_output("amax", request.amax if is_array(request.amax) else None, shape.amax, full))
+        operands.append(describe_output("amax", request.amax if is_array(request.amax) else None, shape.amax, full))
     return PlanSpec(
         op="blas_lt.matmul",
         operands=tuple(operands),

@@ -34,6 +34,7 @@ __all__ = [
     "device_python",
     "dispatcher",
     "get_cudalib",
+    "inlined",
     "intrinsic",
     "is_dispatcher",
     "kernelapi",
@@ -82,6 +83,11 @@ except ImportError as error:
     raise Unsupported(
         f"Numba kernels need numba-cuda and cloudpickle, which cannot be imported ({error}); {HINT}"
     ) from None
+
+
+def inlined(function: Any) -> Any:
+    """Make a device function of a function; its code is put wherever it is called."""
+    return cuda.jit(device=True, forceinline=True)(function)
 
 
 def is_dispatcher(kernel: object) -> bool:

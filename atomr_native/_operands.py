@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Any, Protocol, cast
+from types import UnionType
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
@@ -18,21 +19,24 @@ from .plan_spec import OperandSpec
 
 __all__ = [
     "ArrayLayout",
+    "Fresh",
     "broadcast_shapes",
     "check_disjoint",
+    "check_flag",
     "check_handle",
     "check_input",
     "check_output",
     "check_size",
     "contiguous_strides",
     "describe",
+    "describe_output",
     "memory_span",
     "overlaps",
     "same_view",
 ]
 
 #: The largest array, in bytes: what a signed 64-bit offset can reach.
-MAX_BYTES = 2**63 - 1
+_MAX_BYTES = 2**63 - 1
 
 
 class ArrayLayout(Protocol):
@@ -51,6 +55,13 @@ class ArrayLayout(Protocol):
         """Bytes from one element to the next, for each axis."""
 
 
+class Fresh(NamedTuple):
+    """Shape and dtype of an output that the caller did not give."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
 def contiguous_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
     """Return the strides in bytes of a C-contiguous array, as NumPy has them."""
     strides = []
@@ -63,11 +74,17 @@ def contiguous_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]
 
 def check_size(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
     """Raise `InvalidRequest` if an array of this shape cannot exist."""
-    if math.prod(shape) * dtype.itemsize > MAX_BYTES:
+    if math.prod(shape) * dtype.itemsize > _MAX_BYTES:
         raise InvalidRequest(
             f"{name} of shape {shape} and dtype {dtype_name(dtype)} needs {math.prod(shape) * dtype.itemsize} bytes; "
-            f"the largest array has {MAX_BYTES}"
+            f"the largest array has {_MAX_BYTES}"
         )
+
+
+def check_flag(name: str, value: object, kinds: type | UnionType = bool) -> None:
+    """Raise `InvalidRequest` if an option is neither True nor False."""
+    if not isinstance(value, kinds):
+        raise InvalidRequest(f"{name}={value!r} must be True or False")
 
 
 def check_input(name: str, operand: object) -> ArrayLayout:
@@ -210,3 +227,11 @@ def broadcast_shapes(named: Iterable[tuple[str, tuple[int, ...]]], what: str) ->
 def describe(name: str, operand: ArrayLayout, access: int) -> OperandSpec:
     """Return the plan operand with the layout of `operand`."""
     return OperandSpec(name, dtype_name(operand.dtype), tuple(operand.shape), tuple(operand.strides), access)
+
+
+def describe_output(name: str, given: ArrayLayout | None, fresh: Fresh, access: int) -> OperandSpec:
+    """Return the plan operand of an output: as it was given, else contiguous, as it will be allocated."""
+    if given is not None:
+        return describe(name, given, access)
+    strides = contiguous_strides(fresh.shape, fresh.dtype.itemsize)
+    return OperandSpec(name, dtype_name(fresh.dtype), fresh.shape, strides, access)

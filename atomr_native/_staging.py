@@ -52,7 +52,7 @@ class Wait(Protocol):
     async def settle(self) -> Any: ...
 
 
-Steps = Generator[Any, Any, T]
+Steps = Generator[Wait, Any, T]
 
 
 def drive(steps: Steps[T], timeout: float | None = None) -> T:
@@ -376,8 +376,4 @@ class SendBytes:
             sent = send_bytes(*self._arguments, want_reply=self._want_reply, may_wait=False)
             if sent is not None:
                 return sent
-            ticket = plan.core.room_ticket(plan.lane)
-            if ticket:
-                await plan.device._wakers.room(asyncio.get_running_loop(), plan.lane, ticket)
-            else:  # somebody else was faster
-                await asyncio.sleep(0.0005)
+            await plan._room()

@@ -21,7 +21,7 @@ from typing import Any
 from ._lib.sender import MAX_SUBSCRIBERS, NEVER, Core
 from .errors import AtomrError
 
-__all__ = ["Wakers"]
+__all__ = ["Subscriber", "Wakers"]
 
 _log = logging.getLogger("atomr_native")
 _order = itertools.count()

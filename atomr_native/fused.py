@@ -11,7 +11,7 @@ from . import kernels
 from ._fused_norms import NormGradient, NormGradientRequest, NormRequest, NormResult
 from ._fused_optimizers import AdamWRequest, SgdRequest
 from ._fused_positions import DropoutRequest, RopeRequest
-from ._fused_spec import ActivationGradientRequest, ActivationRequest, GatedGradient, Made
+from ._fused_spec import ActivationGradientRequest, ActivationRequest, FusedRequest, GatedGradient, Made
 from ._messages import Message, form_of, new
 from ._operands import check_handle
 from .dtypes import DTYPES
@@ -38,17 +38,6 @@ __all__ = [
     "RopeRequest",
     "SgdRequest",
 ]
-
-Request = (
-    ActivationRequest
-    | ActivationGradientRequest
-    | AdamWRequest
-    | DropoutRequest
-    | NormGradientRequest
-    | NormRequest
-    | RopeRequest
-    | SgdRequest
-)
 
 _ACTIVATION: Final = form_of(ActivationRequest, "x up out", "curve gated")
 _ACTIVATION_GRADIENT: Final = form_of(ActivationGradientRequest, "dy x up out up_out", "curve gated")
@@ -282,23 +271,23 @@ class Fused(LibraryActor):
 
     # ------------------------------------------------------------------------------------------ messages
 
-    def plan(self, request: Request) -> Plan:
+    def plan(self, request: FusedRequest) -> Plan:
         """Return the plan of a request, whose arrays lend their layouts only.
 
         ``plan.tell(x, out=y)``: what is read by position, what is written by the names of the request's fields, scalars
         by name, with the request's values where a call has none.  Waits for the compiler, not for the worker.
         """
-        if not isinstance(request, Request):
+        if not isinstance(request, FusedRequest):
             raise self._refused(request)
         made = request.made()
         spec = self._spec(made)
         return self._plan(spec, made.signature(spec, [number for _, _, number in made.scalars]))
 
-    def tell(self, request: Request) -> Any:
+    def tell(self, request: FusedRequest) -> Any:
         """Send a request and return its result at once."""
         return self._request(request, False)
 
-    def ask(self, request: Request) -> Reply:
+    def ask(self, request: FusedRequest) -> Reply:
         """Send a request and return its reply, whose value is what `tell` returns."""
         return cast("Reply", self._request(request, True))
 
@@ -308,7 +297,7 @@ class Fused(LibraryActor):
         code = kernels.machine_code(made.module, made.parts, self.device._compute_capability())
         return made.spec((("entries", code.entries), ("code", code.code)))
 
-    def _message(self, request: Request) -> Message:
+    def _message(self, request: FusedRequest) -> Message:
         made = request.made()
         for operand in made.operands:
             check_handle(operand.name, operand.given)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .device import Device
     from .reply import Reply
 
-__all__ = ["GpuRef", "as_shape", "layout_of"]
+__all__ = ["GpuRef", "as_shape", "layout_from", "layout_of"]
 
 
 #: Axes of an array, at most: what NumPy, which is used for views, can do.

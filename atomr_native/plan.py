@@ -26,7 +26,7 @@ from .reply import Reply
 if TYPE_CHECKING:
     from .device import Device
 
-__all__ = ["Plan", "PlanRecord"]
+__all__ = ["Plan", "PlanRecord", "PlanTable"]
 
 _KILLS = 2  # workers that a plan may end before it is quarantined
 _OWN = ("noop", "memory.", "group.")  # the runtime's own operations, without which a device is of no use
@@ -146,11 +146,15 @@ class Plan(ProcessBound, PlanRef):
             reply: Reply | None = self.offer(*operands, **named)
             if reply is not None:
                 return reply
-            ticket = self.core.room_ticket(self.lane)
-            if ticket:
-                await self.device._wakers.room(asyncio.get_running_loop(), self.lane, ticket)
-            else:  # somebody else was faster
-                await asyncio.sleep(0.0005)
+            await self._room()
+
+    async def _room(self) -> None:
+        """Wait until there may be room in the mailbox, or a moment where there was some by now."""
+        ticket = self.core.room_ticket(self.lane)
+        if ticket:
+            await self.device._wakers.room(asyncio.get_running_loop(), self.lane, ticket)
+        else:  # somebody else was faster
+            await asyncio.sleep(0.0005)
 
     def __del__(self) -> None:
         record = getattr(self, "record", None)

@@ -13,7 +13,19 @@ from .errors import AtomrError
 if TYPE_CHECKING:
     from .device import Device
 
-__all__ = ["ActorStats", "DeviceFacts", "DeviceStats", "MemoryStats", "PoolStats", "SystemStats"]
+__all__ = [
+    "UNKNOWN",
+    "ActorStats",
+    "DeviceFacts",
+    "DeviceStats",
+    "MemoryStats",
+    "PoolStats",
+    "SystemStats",
+    "checked_facts",
+    "checked_memory",
+    "device_memory",
+    "device_stats",
+]
 
 
 class DeviceFacts(TypedDict):

@@ -11,7 +11,7 @@ from ._lib.sender import MIN_CELLS
 from .errors import InvalidRequest
 from .memory import default_limit
 
-__all__ = ["SystemConfig"]
+__all__ = ["SystemConfig", "number", "one_of"]
 
 _MAX_MAILBOX = 1 << 20
 
@@ -90,11 +90,13 @@ class SystemConfig:
 
 
 def one_of(name: str, value: object, allowed: tuple[object, ...]) -> None:
+    """Raise `InvalidRequest` if an option is none of these."""
     if not isinstance(value, str | int) or value not in allowed:  # an array has an equality of its own
         raise InvalidRequest(f"{name}={value!r}; allowed: {', '.join(map(repr, allowed))}")
 
 
 def number(name: str, value: Any, low: float, high: float, *, whole: bool = False) -> None:
+    """Raise `InvalidRequest` if an option is no number within limits, both included; with `whole`, no integer."""
     kinds = int if whole else (int, float)
     if isinstance(value, bool) or not isinstance(value, kinds) or not low <= value <= high:
         what = "an integer" if whole else "a number"

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from .plan import Plan
     from .reply import Reply
 
-__all__ = ["Transfers"]
+__all__ = ["Transfers", "check_ref"]
 
 SMALL = 64 << 10  # bytes up to which one native call does it all
 PIPELINE = 4 << 20  # bytes from which on an array is cut into pieces

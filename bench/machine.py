@@ -16,7 +16,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-__all__ = ["CpuTimes", "Load", "describe", "describe_gpu", "host_kind", "measure_load", "other_cpu", "refusal"]
+__all__ = [
+    "MAX_OTHER_CPU",
+    "ROOT",
+    "CpuTimes",
+    "Load",
+    "describe",
+    "describe_gpu",
+    "host_kind",
+    "measure_load",
+    "other_cpu",
+    "refusal",
+]
 
 ROOT = Path(__file__).resolve().parent.parent
 MAX_OTHER_CPU = 0.10

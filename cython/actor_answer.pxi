@@ -95,9 +95,6 @@ cdef class AnswerBase:
         Py_DECREF(waiter)
         return False
 
-    cdef bint expired(self, double now):
-        return now >= self.deadline
-
     def wait(self, timeout=None):
         """Wait until it is resolved, with the GIL released and signals checked.
 

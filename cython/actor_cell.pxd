@@ -60,7 +60,6 @@ cdef class AnswerBase:
     cdef public double deadline
     cdef public str what
 
-    cdef bint expired(self, double now)
     cpdef bint resolve(self, object value)
     cpdef bint fail(self, object error)
     cdef bint give(self, object value, object error, bint defer)

@@ -17,6 +17,9 @@ import numpy as np
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.errno cimport errno
 from libc.string cimport strerror, strncpy
+from posix.mman cimport (
+    MADV_HUGEPAGE, MAP_ANONYMOUS, MAP_FAILED, MAP_FIXED, MAP_NORESERVE, MAP_PRIVATE, MAP_SHARED, PROT_NONE, PROT_READ,
+    PROT_WRITE, madvise, mmap, munmap)
 
 from ..errors import AtomrError, InvalidRequest, LibraryError, OutOfMemory, Unsupported
 
@@ -35,21 +38,6 @@ cdef extern from *:
     }
     """
     void atomr_keep_state()
-
-cdef extern from "<sys/mman.h>" nogil:
-    void *mmap(void *address, size_t length, int protection, int flags, int fd, long offset)
-    int munmap(void *address, size_t length)
-    int madvise(void *address, size_t length, int advice)
-    int MADV_HUGEPAGE
-    int PROT_READ
-    int PROT_WRITE
-    int PROT_NONE
-    int MAP_SHARED
-    int MAP_PRIVATE
-    int MAP_ANONYMOUS
-    int MAP_NORESERVE
-    int MAP_FIXED
-    void *MAP_FAILED
 
 cdef enum:
     GAP = 2 << 20  # bytes without memory on each side of a segment

@@ -102,18 +102,22 @@ static cublasStatus_t make_layouts(atomr_matmul *p) {
     return r;
 }
 
-static void add_pointer(atomr_matmul *p, int attribute, int64_t operand, int aligned) {
-    if (operand >= 0) p->pointers[p->n_pointers++] = (pointer){attribute, aligned, operand, NULL};
+static void add_pointer(atomr_matmul *p, int attribute, int64_t operand, int aligned, int blocks) {
+    if (operand >= 0) p->pointers[p->n_pointers++] = (pointer){attribute, aligned, blocks, operand, NULL};
+}
+
+static void add_scales(atomr_matmul *p, int attribute, int64_t operand, int64_t mode) {
+    add_pointer(p, attribute, operand, mode != 0, mode >= CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F);
 }
 
 static void list_pointers(atomr_matmul *p) {
     const atomr_matmul_spec *s = &p->spec;
-    add_pointer(p, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p->vector, 1);
-    add_pointer(p, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, s->aux, 1);
-    add_pointer(p, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, s->a_scale, s->mode_a != 0);
-    add_pointer(p, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, s->b_scale, s->mode_b != 0);
-    add_pointer(p, CUBLASLT_MATMUL_DESC_D_SCALE_POINTER, s->d_scale, 0);
-    add_pointer(p, CUBLASLT_MATMUL_DESC_AMAX_D_POINTER, s->amax, 0);
+    add_pointer(p, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p->vector, 1, 0);
+    add_pointer(p, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, s->aux, 1, 0);
+    add_scales(p, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, s->a_scale, s->mode_a);
+    add_scales(p, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, s->b_scale, s->mode_b);
+    add_pointer(p, CUBLASLT_MATMUL_DESC_D_SCALE_POINTER, s->d_scale, 0, 0);
+    add_pointer(p, CUBLASLT_MATMUL_DESC_AMAX_D_POINTER, s->amax, 0, 0);
 }
 
 cublasStatus_t atomr_matmul_describe(atomr_matmul *p) {

@@ -30,7 +30,9 @@ typedef struct {
 
 /* A pointer of the descriptor: which attribute, whose address, and what is there now. */
 typedef struct {
-    int attribute, aligned; /* aligned: its address counts for the choice of the algorithm */
+    int attribute;
+    int aligned; /* whether its address counts for the choice of the algorithm */
+    int blocks;  /* whether scales of blocks are there, which are read 16 bytes at a time, whatever algorithm */
     int64_t operand;
     const void *set;
 } pointer;

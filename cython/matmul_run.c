@@ -115,18 +115,14 @@ int atomr_matmul_run(void *context, const atomr_call *call, atomr_failure *failu
     uint64_t bits = 0;
     for (unsigned i = 0; i < 4; i++)
         for (int64_t j = 0; j < members; j++) bits |= (uint64_t)(uintptr_t)call->pointers[matrices[i] + j];
-    for (unsigned i = 0; i < p->n_pointers; i++)
-        if (p->pointers[i].aligned) bits |= (uint64_t)(uintptr_t)call->pointers[p->pointers[i].operand];
-    for (unsigned i = 0; i < p->n_pointers; i++) { /* scales of blocks are read 16 bytes at a time, whatever algorithm */
-        const pointer *at = &p->pointers[i];
-        const int64_t mode = at->attribute == CUBLASLT_MATMUL_DESC_A_SCALE_POINTER   ? s->mode_a
-                             : at->attribute == CUBLASLT_MATMUL_DESC_B_SCALE_POINTER ? s->mode_b
-                                                                                     : 0;
-        if (mode >= CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F && (uintptr_t)call->pointers[at->operand] & 15)
+    for (unsigned i = 0; i < p->n_pointers; i++) {
+        const uint64_t at = (uint64_t)(uintptr_t)call->pointers[p->pointers[i].operand];
+        if (p->pointers[i].blocks && at & 15)
             return atomr_matmul_refuse(ATOMR_UNSUPPORTED,
                                        "scales of blocks start at an address that is not aligned to 16 bytes, which "
                                        "cuBLASLt needs; copy them",
                                        failure);
+        if (p->pointers[i].aligned) bits |= at;
     }
     const choice *best = choice_for(p, bits);
     if (!best) {

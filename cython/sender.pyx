@@ -17,26 +17,15 @@ from libc.errno cimport errno
 from libc.math cimport INFINITY, NAN, isnan
 from libc.stdlib cimport calloc, free
 from libc.string cimport strerror
+from posix.mman cimport MADV_HUGEPAGE, MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, madvise, mmap, munmap
+from posix.unistd cimport usleep
 
 from numpy import generic
 
 from ..errors import AskTimeout, AtomrError, DeviceLost, InvalidRequest, MailboxFull, OutOfMemory
 
-cdef extern from "<sys/mman.h>" nogil:
-    void *mmap(void *address, size_t length, int protection, int flags, int fd, long offset)
-    int munmap(void *address, size_t length)
-    int madvise(void *address, size_t length, int advice)
-    int MADV_HUGEPAGE
-    int PROT_READ
-    int PROT_WRITE
-    int MAP_SHARED
-    void *MAP_FAILED
-
 cdef extern from "Python.h":
     long long PyLong_AsLongLongAndOverflow(object, int *overflow) except? -1
-
-cdef extern from "<unistd.h>" nogil:
-    int usleep(unsigned int microseconds)
 
 cdef extern from "shm.h" nogil:
     uint64_t atomr_now_ns()

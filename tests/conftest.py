@@ -16,13 +16,18 @@ import hypothesis
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent / "helpers"))
+sys.path.append(str(Path(__file__).parents[1]))  # for `bench`; last, so that the package that is installed comes first
 
 import fake_cuda
 import gpu
 import placements
 from actions import eventually
+from cuda_arrays import Library
+from cuda_emulate import Emulator
 from leaks import Baseline, children
+from lt_emulator import Rig
 from placements import PROCESSES, Placement
+from transfer_rig import all_back, narrow, shrink
 from wire import open_fds, until
 
 import atomr_native as an
@@ -69,6 +74,13 @@ def _is_dropped(item: pytest.Item) -> bool:
 
 
 @pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what is marked ``gpu``, before its fixtures begin, where there is none."""
+    if item.get_closest_marker("gpu") and not _has_gpu():
+        pytest.skip("no NVIDIA GPU on this machine")
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item) -> None:
     """Drop the arguments of a test before its fixtures end, so that these can look for what is left behind."""
     getattr(item, "funcargs", {}).clear()
@@ -96,12 +108,23 @@ def cuda_engine(request: pytest.FixtureRequest) -> Iterator[str]:
     """Have the Systems of a module find the fake driver, then the real one."""
     engine: str = request.param
     if engine == "gpu":
-        if not _has_gpu():
-            pytest.skip("no NVIDIA GPU on this machine")
         yield engine
         return
     with fake_cuda.using(request.getfixturevalue("fake_environment")):
         yield engine
+
+
+@pytest.fixture(scope="module")
+def cuda_system(cuda_engine: str) -> Iterator[an.System]:
+    """Lend a System for tests of what its devices compute, a CUDA device and the host."""
+    with an.System(watchdog=60.0) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def cuda(cuda_system: an.System) -> an.Device:
+    """Return the CUDA device of that System."""
+    return cuda_system.device("cuda:0")
 
 
 @pytest.fixture(scope="module", params=ENGINES)
@@ -110,8 +133,6 @@ def parent_engine(request: pytest.FixtureRequest) -> Iterator[str]:
     engine: str = request.param
     if engine == "fake" and _has_gpu():
         pytest.skip("this process uses the GPU's driver")
-    if engine == "gpu" and not _has_gpu():
-        pytest.skip("no NVIDIA GPU on this machine")
     if engine == "gpu":
         gpu.open_driver(context=True)
     fake = engine == "fake"
@@ -120,6 +141,26 @@ def parent_engine(request: pytest.FixtureRequest) -> Iterator[str]:
         fake_cuda.compiling_here() if fake else contextlib.nullcontext(),
     ):
         yield engine
+
+
+@pytest.fixture(scope="module", params=placements.HOSTS)
+def each_isolation(request: pytest.FixtureRequest) -> str:
+    """Return each isolation in turn, whatever the device."""
+    found: str = request.param
+    return found
+
+
+@pytest.fixture(scope="module")
+def parent_system(parent_engine: str, each_isolation: str, nothing_left: None) -> Iterator[an.System]:
+    """Lend a System with a CUDA device, whose driver this process uses too; tests may end its worker."""
+    with an.System(isolation=each_isolation, standby="off", allow_crash=True, within=0.0) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def library(parent_engine: str) -> Library:
+    """Return another library with arrays on the GPU, in this process."""
+    return Library()
 
 
 @pytest.fixture(scope="module")
@@ -203,6 +244,26 @@ def local(threads: an.System) -> Iterator[an.Device]:
     threads.dead_letters.clear()
 
 
+@pytest.fixture(scope="module")
+def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    """Return native matmul plans on an emulated cuBLASLt, which must be gone after the module's tests."""
+    made = Rig(tmp_path_factory.mktemp("fake"))
+    yield made
+    assert made.knob("fake_live").value == 0, "descriptors leaked"
+
+
+@pytest.fixture(scope="module")
+def emulator(tmp_path_factory: pytest.TempPathFactory) -> Emulator:
+    """Return what runs kernels in CUDA C++ on the host, compiled by gcc."""
+    return Emulator(tmp_path_factory.mktemp("kernels"))
+
+
+@pytest.fixture
+def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have kernels in CUDA C++ built without machine code, which the emulator has no use for."""
+    monkeypatch.setattr("atomr_native.worker.cuda.codegen.compile_cubin", lambda source, arch: b"")
+
+
 @pytest.fixture(scope="session")
 def tools() -> None:
     """Skip where a Numba kernel cannot be compiled."""
@@ -227,3 +288,26 @@ def make_system(request: pytest.FixtureRequest, nothing_left: None) -> Iterator[
     yield make
     for system in made:
         system.close(1.0)
+
+
+@pytest.fixture
+def make_device(cuda_engine: str, make_system: Callable[..., an.System]) -> Callable[..., an.Device]:
+    """Make CUDA devices that one test has for itself."""
+
+    def make(**options: Any) -> an.Device:
+        return make_system(**options).device("cuda:0")
+
+    return make
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make arrays of one KiB large ones."""
+    shrink(monkeypatch)
+
+
+@pytest.fixture
+def pieces(tiny: None, device: an.Device) -> Iterator[an.Device]:
+    """Lend a device to which arrays of one KiB are large; it must have its staging memory back after each test."""
+    yield narrow(device)
+    all_back(device)

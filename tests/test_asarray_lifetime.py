@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from actions import Gate, eventually
+from lending import check_array_is_taken_up_again, check_owner_is_kept
 
 import atomr_native as an
 
@@ -21,21 +22,7 @@ Make = Callable[..., an.System]
 
 
 def test_the_owner_is_kept_for_handles_and_messages(local: an.Device) -> None:
-    x = np.arange(10.0)
-    gone = weakref.ref(x)
-    ref = local.asarray(x)
-    view = ref[2:4]
-    del x, ref
-    gc.collect()
-    assert view.numpy().tolist() == [2, 3]
-    with Gate(local.elementwise) as gate:
-        y = local.elementwise.run("x + 1", x=view)
-        del view
-        gc.collect()
-        assert gone() is not None
-        gate.open()
-        assert y.numpy().tolist() == [3, 4]
-    eventually(lambda: gone() is None)
+    check_owner_is_kept(local, lambda: np.arange(10.0))
 
 
 def test_the_owner_goes_at_once_where_nothing_uses_it(local: an.Device) -> None:
@@ -49,22 +36,7 @@ def test_the_owner_goes_at_once_where_nothing_uses_it(local: an.Device) -> None:
 
 
 def test_an_array_is_taken_up_again_with_its_messages(local: an.Device) -> None:
-    """Between two imports there is no handle, while a message is queued: the order holds all the same."""
-    x = np.zeros(8)
-    with Gate(local.elementwise) as gate:
-        first = local.asarray(x)
-        slot = first.allocation.slot
-        local.elementwise.run("x + 1", x=first, out=first)
-        del first
-        gc.collect()
-        again = local.asarray(x)
-        assert again.allocation.slot == slot
-        reply = local._memory.probe(again)
-        local.lane("reader").noop().ask().result(30)
-        assert not reply.done()
-        gate.open()
-        reply.result(30)
-    assert again.numpy().tolist() == [1] * 8
+    check_array_is_taken_up_again(local, np.zeros(8))
 
 
 def test_freeing(local: an.Device) -> None:

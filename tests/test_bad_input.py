@@ -16,8 +16,6 @@ import atomr_native as an
 from atomr_native import elementwise
 from atomr_native.plan_spec import READ, WRITE
 
-Make = Callable[..., an.System]
-
 
 @pytest.fixture(scope="module")
 def other(nothing_left: None) -> Iterator[an.Device]:

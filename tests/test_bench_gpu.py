@@ -9,15 +9,12 @@ from pathlib import Path
 from unittest.mock import MagicMock
 
 import pytest
+from scripts import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
-if str(ROOT) not in sys.path:
-    sys.path.insert(0, str(ROOT))
-
-from bench import report  # noqa: E402
-from bench.cases import _gemm, all_cases  # noqa: E402
-from bench.cuda import peers, programs  # noqa: E402
-from bench.harness import Effort, Setup, Unavailable  # noqa: E402
+from bench import report
+from bench.cases import _gemm, all_cases
+from bench.cuda import peers, programs
+from bench.harness import Effort, Setup, Unavailable
 
 
 @pytest.mark.parametrize("name", list(programs.PROGRAMS))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
@@ -21,15 +20,9 @@ DTYPES = ("float32", "float64", "complex64", "complex128")
 UNIT = {"float32": 2.0**-20, "float64": 2.0**-49, "complex64": 2.0**-19, "complex128": 2.0**-48}
 
 
-@pytest.fixture(scope="module")
-def system(cuda_engine: str) -> Iterator[an.System]:
-    with an.System(watchdog=60.0) as made:
-        yield made
-
-
 @pytest.fixture(scope="module", params=["cuda:0", "host"])
-def device(request: pytest.FixtureRequest, system: an.System) -> an.Device:
-    return system.device(request.param)
+def device(request: pytest.FixtureRequest, cuda_system: an.System) -> an.Device:
+    return cuda_system.device(request.param)
 
 
 def wide(x: np.ndarray) -> np.ndarray:
@@ -243,8 +236,8 @@ def test_small_triangles_of_a_batch_are_solved_in_one_call(device: an.Device) ->
     assert plan.notes == ()
 
 
-def test_batches_that_do_not_step_evenly(system: an.System) -> None:
-    blas, whole = system.device("cuda:0").blas, system.device("cuda:0").put(np.ones((2, 4, 4, 4), np.float32))
+def test_batches_that_do_not_step_evenly(cuda_system: an.System) -> None:
+    blas, whole = cuda_system.device("cuda:0").blas, cuda_system.device("cuda:0").put(np.ones((2, 4, 4, 4), np.float32))
     with pytest.raises(Unsupported, match="not every operand steps evenly"):
         blas.gemm(whole[:, :3], whole[0, 0])
     assert (blas.gemm(whole[:, 1], whole[0, 0]).numpy() == 4).all()

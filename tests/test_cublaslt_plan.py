@@ -37,13 +37,6 @@ PAIRS = (
 SYMMETRIC = ("default", "relu", "gelu", "gelu_aux", "dgelu", "bgrada", "bgradb")
 
 
-@pytest.fixture(scope="module")
-def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
-    rig = Rig(tmp_path_factory.mktemp("fake"))
-    yield rig
-    assert rig.knob("fake_live").value == 0, "descriptors leaked"
-
-
 class Memory:
     """Arrays with guards: views into larger, poisoned blocks, so that a stray write is seen."""
 

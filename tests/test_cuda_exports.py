@@ -11,17 +11,16 @@ from typing import Any
 
 import fake_cuda
 import numpy as np
-import placements
 import pytest
 import scripts
-from actions import Gate, bits, eventually, operand
+from actions import Gate, bits, eventually
 from cuda_arrays import Array, Library, extent, view_of
 from layouts import NAMES, filled
+from lending import check_lending_waits_for_readers, fill_others, in_use
 
 import atomr_native as an
 from atomr_native._lib import dlpack
 from atomr_native.dtypes import DTYPES
-from atomr_native.plan_spec import READ
 
 pytestmark = pytest.mark.plain
 
@@ -31,26 +30,13 @@ MANY = 300  # fills of 8 MiB on one stream: milliseconds after the last call has
 LARGE = 8 << 20
 
 
-@pytest.fixture(scope="module", params=placements.HOSTS)
-def isolation(request: pytest.FixtureRequest) -> str:
-    """Return each isolation in turn."""
-    found: str = request.param
-    return found
-
-
-@pytest.fixture(scope="module")
-def system(parent_engine: str, isolation: Any, nothing_left: None) -> Iterator[an.System]:
-    with an.System(isolation=isolation, standby="off", allow_crash=True, within=0.0) as made:
-        yield made
-
-
 @pytest.fixture
-def device(system: an.System) -> Iterator[an.Device]:
-    found = system.device("cuda:0")
+def device(parent_system: an.System) -> Iterator[an.Device]:
+    found = parent_system.device("cuda:0")
     settle(found)
     yield found
     assert found.stats()["state"] == "open"
-    system.dead_letters.clear()
+    parent_system.dead_letters.clear()
 
 
 def settle(device: an.Device) -> None:
@@ -69,12 +55,6 @@ def settle(device: an.Device) -> None:
     eventually(lambda: gone() is None)
 
 
-@pytest.fixture(scope="module")
-def library(parent_engine: str) -> Library:
-    """The other library, in this process."""
-    return Library()
-
-
 def imported(ref: Any, **options: Any) -> Any:
     return dlpack.from_capsule(ref.__dlpack__(**options))
 
@@ -84,10 +64,6 @@ def seen_by(library: Library, x: Any) -> np.ndarray[Any, Any]:
     low, high = extent(x.shape, x.strides, x.dtype.itemsize)
     raw = bytearray(library.read(x.address + low, high - low))
     return np.ndarray(x.shape, x.dtype, raw, -low, x.strides).copy()
-
-
-def in_use(device: an.Device) -> int:
-    return int(device.stats()["memory"]["pools"]["volatile"]["in_use"])
 
 
 # ---- what is described
@@ -124,7 +100,7 @@ def test_the_interface_shows_the_memory(device: an.Device, library: Library, nam
     assert bits(view_of(library, found)) == bits(np.ones_like(view(data)))
 
 
-def test_what_the_interface_cannot_name(device: an.Device, system: an.System) -> None:
+def test_what_the_interface_cannot_name(device: an.Device, parent_system: an.System) -> None:
     for name, integers in (("bfloat16", "uint16"), ("float8_e4m3fn", "uint8"), ("float8_e5m2", "uint8")):
         ref = device.put(filled((3, 4), DTYPES[name]))
         assert not hasattr(ref, "__cuda_array_interface__")
@@ -134,7 +110,7 @@ def test_what_the_interface_cannot_name(device: an.Device, system: an.System) ->
         assert ref.view(integers).__cuda_array_interface__["typestr"] == DTYPES[integers].str
         with ref.lend() as lent, pytest.raises(an.NoCudaArrayInterface):
             _ = lent.__cuda_array_interface__
-    host = system.device("host").put([1.0])
+    host = parent_system.device("host").put([1.0])
     assert not hasattr(host, "__cuda_array_interface__")
     with pytest.raises(an.NoCudaArrayInterface, match="host"):
         _ = host.__cuda_array_interface__
@@ -234,27 +210,11 @@ def test_lending_is_ordered_with_messages(device: an.Device, library: Library) -
 
 
 def test_lending_waits_for_readers_too(device: an.Device, library: Library) -> None:
-    x = device.put(np.arange(3.0))
-    x.wait()
-    reader = device.lane("reader")
-    seen: list[str] = []
-    with Gate(reader) as gate:
-        reply = reader._plan(an.PlanSpec("noop", (operand("x", x, READ),))).ask(x)
+    def write(lent: Any) -> None:
+        library.write(imported(lent).address, np.full(3, 5.0).tobytes())
+        assert lent.__dlpack_device__() == device.dlpack_device
 
-        def lend() -> None:
-            with x.lend() as lent:
-                seen.append("lent" if reply.done() else "too early")
-                library.write(dlpack.from_capsule(lent.__dlpack__()).address, np.full(3, 5.0).tobytes())
-                assert lent.__dlpack_device__() == x.__dlpack_device__()
-
-        thread = threading.Thread(target=lend)
-        thread.start()
-        device.put([1]).wait()
-        assert not seen
-        gate.open()
-        thread.join(30)
-    assert seen == ["lent"]
-    assert x.numpy().tolist() == [5, 5, 5]
+    check_lending_waits_for_readers(device, write)
 
 
 def test_lending_accepts_objects_with_a_stream(device: an.Device, library: Library) -> None:
@@ -290,8 +250,7 @@ def test_lent_memory_is_not_reused(device: an.Device, library: Library, how: str
     else:
         ref.free()
         ref = None  # type: ignore[assignment]
-    others = [device.full((1000,), -1.0, "float64") for _ in range(50)]
-    an.gather(*others)
+    fill_others(device)
     assert np.frombuffer(library.read(address, 8000)).tolist() == list(range(1000))
     before = in_use(device)
     if how == "lend":
@@ -315,8 +274,8 @@ def test_consumers_may_still_be_at_work_when_they_let_go(device: an.Device, libr
         del fresh
 
 
-def test_leases_hold_across_a_restart(system: an.System, device: an.Device, library: Library) -> None:
-    if system.config.isolation == "thread":
+def test_leases_hold_across_a_restart(parent_system: an.System, device: an.Device, library: Library) -> None:
+    if parent_system.config.isolation == "thread":
         pytest.skip("a thread does not restart")
     ref, durable = device.put(np.arange(1000.0)), device.put(np.arange(10.0), durable=True)
     x, kept = imported(ref), imported(durable)
@@ -324,8 +283,7 @@ def test_leases_hold_across_a_restart(system: an.System, device: an.Device, libr
     device.inject_fault("abort")
     eventually(lambda: device.generation > generation)
     device.wait_ready(60)
-    others = [device.full((1000,), -1.0, "float64") for _ in range(50)]
-    an.gather(*others, timeout=60)
+    fill_others(device)
     assert seen_by(library, x).tolist() == list(range(1000))
     with pytest.raises(an.GpuRefStale) as caught:
         ref.numpy()
@@ -376,8 +334,8 @@ def test_what_comes_back_is_the_memory_itself(device: an.Device, library: Librar
 # ---- the life of mappings
 
 
-def test_nothing_of_cuda_happens_before_somebody_asks(parent_engine: str, isolation: Any) -> None:
-    with an.System(isolation=isolation, standby="off") as system:
+def test_nothing_of_cuda_happens_before_somebody_asks(parent_engine: str, each_isolation: Any) -> None:
+    with an.System(isolation=each_isolation, standby="off") as system:
         device = system.device("cuda:0")
         ref = device.put(np.arange(3.0))
         _ = ref.numpy()
@@ -401,8 +359,8 @@ def test_nothing_of_cuda_happens_before_somebody_asks(parent_engine: str, isolat
         assert imported(again).shape == (3,)
 
 
-def test_exports_outlive_the_system(parent_engine: str, isolation: Any, library: Library) -> None:
-    system = an.System(isolation=isolation, standby="off")
+def test_exports_outlive_the_system(parent_engine: str, each_isolation: Any, library: Library) -> None:
+    system = an.System(isolation=each_isolation, standby="off")
     device = system.device("cuda:0")
     exports = weakref.ref(device._exports)
     ref = device.put(np.arange(10.0))

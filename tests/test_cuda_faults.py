@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scripts
 from actions import eventually
 from crash import PATIENT, await_generation, kill, overwrite
 from gpu import CODES, free_memory, gpu_fault, gpu_plan, hold_memory
@@ -32,16 +31,6 @@ def device(cuda_engine: str, nothing_left: None) -> Iterator[an.Device]:
     """Lend a device that may die as often as it likes."""
     with an.System(allow_crash=True, watchdog=20.0, **PATIENT) as system:
         yield system.device("cuda:0")
-
-
-@pytest.fixture
-def make(cuda_engine: str, make_system: Callable[..., an.System]) -> Make:
-    """Make devices that one test has for itself."""
-
-    def made(**options: Any) -> an.Device:
-        return make_system(**options).device("cuda:0")
-
-    return made
 
 
 def numbers(device: an.Device, value: float, *, durable: bool = True, size: int = 1000) -> an.GpuRef:
@@ -133,14 +122,14 @@ def test_faults_on_demand(device: an.Device, how: str) -> None:
         assert (error.code, error.name) == CODES[how]
 
 
-def test_what_can_be_injected(make: Make, make_system: Callable[..., an.System]) -> None:
-    device = make()
+def test_what_can_be_injected(make_device: Make, make_system: Callable[..., an.System]) -> None:
+    device = make_device()
     with pytest.raises(an.InvalidRequest, match=r"'meteor'.*cuda:0.*segfault.*illegal address.*endless.*while idle"):
         device.inject_fault("meteor")
     with pytest.raises(an.InvalidRequest, match=r"allowed on host: segfault, abort, exit, hang, raise$"):
         device.system.device("host").inject_fault("trap")
     with pytest.raises(an.Unsupported, match="allow_crash"):
-        make(allow_crash=False).inject_fault("trap")
+        make_device(allow_crash=False).inject_fault("trap")
 
 
 def test_faults_while_nothing_runs_are_found(device: an.Device) -> None:
@@ -219,8 +208,8 @@ def test_a_kill_is_named(device: an.Device) -> None:
     works(device)
 
 
-def test_an_endless_kernel_is_ended_by_the_watchdog(make: Make) -> None:
-    device = make(watchdog=1.0)
+def test_an_endless_kernel_is_ended_by_the_watchdog(make_device: Make) -> None:
+    device = make_device(watchdog=1.0)
     kept = numbers(device, 3.0)
     plan = gpu_plan(device.lane("stuck"), "endless").wait(60)
     others = [device.lane("s0").noop(), device.lane("s1").noop()]
@@ -238,9 +227,9 @@ def test_an_endless_kernel_is_ended_by_the_watchdog(make: Make) -> None:
     works(device)
 
 
-def test_memory_of_the_dead_is_given_back(make: Make) -> None:
+def test_memory_of_the_dead_is_given_back(make_device: Make) -> None:
     """Kernels, streams and volatile memory that nobody names any more are gone with the worker; segments stay."""
-    device = make(**PATIENT)
+    device = make_device(**PATIENT)
     kept = device.put(np.ones(8 << 20, np.uint8), durable=True).wait()
     device.full((64 << 20,), 1, "uint8").wait()
     works(device)
@@ -307,9 +296,9 @@ def test_more_than_the_gpu_has(device: an.Device) -> None:
     works(device)
 
 
-def test_the_gpu_is_full_of_another_process(make: Make) -> None:
+def test_the_gpu_is_full_of_another_process(make_device: Make) -> None:
     """The driver refuses a segment that the limit allows: that is OutOfMemory, and everything else goes on."""
-    device = make(**PATIENT)
+    device = make_device(**PATIENT)
     kept = numbers(device, 6.0)
     works(device)
     with hold_memory(1 << 30) as other:
@@ -380,9 +369,9 @@ def test_death_in_the_middle_of_a_commit(device: an.Device, how: str) -> None:
 # ---- plans
 
 
-def test_a_plan_whose_building_faults_twice_is_quarantined(make: Make) -> None:
+def test_a_plan_whose_building_faults_twice_is_quarantined(make_device: Make) -> None:
     """As a plan that is tuned, by running what faults."""
-    device = make(**PATIENT)
+    device = make_device(**PATIENT)
     kept, lane = numbers(device, 1.0), device.lane("a")
     plan = gpu_plan(lane, "illegal address", when="build")
     with pytest.raises(an.PlanQuarantined, match=r"test\.gpu_fault"):
@@ -395,8 +384,8 @@ def test_a_plan_whose_building_faults_twice_is_quarantined(make: Make) -> None:
     works(device)
 
 
-def test_a_plan_that_faults_twice_is_quarantined(make: Make) -> None:
-    device = make(**PATIENT)
+def test_a_plan_that_faults_twice_is_quarantined(make_device: Make) -> None:
+    device = make_device(**PATIENT)
     plan = gpu_plan(device.lane("a"), "assert")
     for generation in (2, 3):
         with pytest.raises(an.DeviceFault):
@@ -406,120 +395,3 @@ def test_a_plan_that_faults_twice_is_quarantined(make: Make) -> None:
         plan.ask()
     works(device)
     assert device.generation == 3
-
-
-# ---- in a thread of the program
-
-
-LOST = """
-import gc, logging, pickle, sys, threading
-import numpy as np
-import atomr_native as an
-from gpu import gpu_plan
-logging.disable(logging.CRITICAL)
-how, when = sys.argv[1:]
-system = an.System(isolation="thread", allow_crash=True)
-device = system.device("cuda:0")
-kept = device.put(np.arange(10.0), durable=True).wait()
-group = device.durable_group({"k": kept}, checksum=True)
-group.commit().result(60)
-host = device.host_array((100,), "float64")
-x = device.put(np.ones((8, 8)))
-assert (device.blas_lt.matmul(x, x).numpy() == 8).all()
-replies = []
-if when == "idle":
-    device.inject_fault(how)
-else:
-    slow = gpu_plan(device.lane("slow"), "slow", milliseconds=100).wait(60)
-    crash = gpu_plan(device.lane("crash"), how, x).wait(60)
-    after = gpu_plan(device.lane("slow"), "slow", x, milliseconds=1).wait(60)
-    add = device.elementwise.plan("c + 1", out=x, c=x).wait(60)
-    replies = [slow.ask(), *(add.ask(x) for _ in range(50)), crash.ask(x), *(after.ask(x) for _ in range(50))]
-for reply in replies:
-    assert reply.wait(60)
-    error = reply.exception()
-    assert error is None or isinstance(error, an.DeviceLost), repr(error)
-    if error is not None:
-        assert "CUDA_ERROR" in str(error) and "isolation='process'" in str(error), error
-        copy = pickle.loads(pickle.dumps(error))
-        assert copy.cause.code == error.cause.code >= 700, error
-        assert copy.cause.suspects[0].operation
-        del copy
-for reply in replies[51:]:
-    assert isinstance(reply.exception(), an.DeviceLost)
-try:
-    device.wait_ready(60)
-    while True:
-        device.lane("slow").noop().ask().result(60)
-except an.DeviceLost as error:
-    assert "restarted; thread placement cannot restart" in str(error), error
-    assert error.cause.name.startswith("CUDA_ERROR"), error.cause.name
-    assert not error.cause.restarted
-uses = (kept.numpy, x.numpy, lambda: device.put(1.0), group.commit, lambda: device.lane("new").noop().ask(),
-        lambda: device.get(kept, out=host[:10]), lambda: device.empty((1 << 28,)), lambda: device.zeros(4))
-for use in uses:
-    try:
-        use()
-    except an.DeviceLost as error:
-        assert "isolation='process'" in str(error)
-    else:
-        raise AssertionError(use)
-assert device.stats()["state"] == "lost" and device.restarts == 0 and device.worker_pid is None
-assert (host[:] == 0).all()
-if when == "exit":
-    print("left open")
-    sys.exit(0)
-system.close()
-plans = ("slow", "after", "crash", "add")
-for name in ("reply", "replies", "device", "kept", "group", "host", "x", "uses", "use", *plans):
-    globals().pop(name, None)
-gc.collect()
-names = {t.name for t in threading.enumerate() if t.name.startswith("atomr")}
-assert not names, names
-try:
-    an.System(isolation="thread").device("cuda:0")
-except an.LibraryError as error:
-    assert error.status >= 700 and "isolation='process'" in str(error), error
-else:
-    raise AssertionError("a context that has faulted was used again")
-with an.System() as other:  # whose worker is a process of its own
-    assert other.device("cuda:0").put(np.arange(5.0)).numpy().tolist() == [0, 1, 2, 3, 4]
-print("closed")
-"""
-
-
-@pytest.mark.parametrize("when", ["busy", "idle", "exit"])
-@pytest.mark.parametrize("how", ["illegal address", "assert"])
-def test_a_fault_in_thread_placement_is_the_end(cuda_engine: str, how: str, when: str) -> None:
-    """Everybody is told at once, nobody hangs, and the program goes on, or ends in order."""
-    fault = f"{how} while idle" if (when, how) == ("idle", "illegal address") else how
-    assert scripts.run(LOST, fault, when) in ("closed\n", "left open\n")
-
-
-def test_closing_in_thread_placement_leaves_nothing(cuda_engine: str) -> None:
-    """A device that is well gives everything back: as often as one likes."""
-    scripts.run("""
-import gc, os
-import numpy as np
-import atomr_native as an
-from gpu import gpu_plan
-from leaks import Baseline
-def once():
-    with an.System(isolation="thread", allow_crash=True) as system:
-        device = system.device("cuda:0")
-        x = device.put(np.ones((8, 8)), durable=True)
-        group = device.durable_group({"x": x}, checksum=True)
-        group.commit().result(60)
-        assert (device.blas_lt.matmul(x, x).numpy() == 8).all()
-        device.host_array((10,), "float32")[:] = 1
-once()
-gc.collect()
-before = Baseline()
-threads = len(os.listdir("/proc/self/task"))
-for _ in range(5):
-    once()
-    gc.collect()
-before.check()
-from actions import eventually
-eventually(lambda: len(os.listdir("/proc/self/task")) <= threads)
-""")

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import placements
 import pytest
 from actions import Gate, bits, eventually, operand, poison
 from crowds import together
 from cuda_arrays import Array, Block, DlpackArray, Library
 from layouts import NAMES, filled
+from lending import check_array_is_taken_up_again, check_owner_is_kept, opened
 
 import atomr_native as an
 from atomr_native._lib import dlpack
@@ -31,42 +31,16 @@ LARGE = 8 << 20
 VIEWS: list[Any] = [lambda x: x, lambda x: x.T, lambda x: x[1:, ::2], lambda x: x[2, 1:2]]
 
 
-@pytest.fixture(scope="module", params=placements.HOSTS)
-def isolation(request: pytest.FixtureRequest) -> str:
-    """Return each isolation in turn."""
-    found: str = request.param
-    return found
-
-
-@pytest.fixture(scope="module")
-def system(parent_engine: str, isolation: Any, nothing_left: None) -> Iterator[an.System]:
-    with an.System(isolation=isolation, standby="off", allow_crash=True, within=0.0) as made:
-        yield made
-
-
 @pytest.fixture
-def device(system: an.System) -> Iterator[an.Device]:
+def device(parent_system: an.System) -> Iterator[an.Device]:
     """Lend a device with nothing imported before and after."""
-    found = system.device("cuda:0")
+    found = parent_system.device("cuda:0")
     yield found
     if found._foreign._imports:
         gc.collect()
     eventually(lambda: not found._foreign._imports and opened(found) == 0)
     assert found.stats()["state"] == "open"
-    system.dead_letters.clear()
-
-
-@pytest.fixture(scope="module")
-def library(parent_engine: str) -> Library:
-    """The other library, in this process."""
-    return Library()
-
-
-def opened(device: an.Device) -> int:
-    """How many allocations of others the worker process has open."""
-    if device.system.config.isolation == "thread":
-        return 0
-    return int(device._supervisor.links.submit("stats").result(30).fields["foreign"])
+    parent_system.dead_letters.clear()
 
 
 def dlpack_array(library: Library, data: np.ndarray, stream: int | None = None) -> DlpackArray:
@@ -281,15 +255,15 @@ def virtual(library: Library, data: np.ndarray) -> Array:
     return Array(library, data.shape, data.dtype, None, data.strides, 0, Mapped())
 
 
-def test_what_can_only_be_copied(device: an.Device, library: Library, isolation: str) -> None:
-    for x, rule in reasons(library, isolation):
+def test_what_can_only_be_copied(device: an.Device, library: Library, each_isolation: str) -> None:
+    for x, rule in reasons(library, each_isolation):
         with pytest.raises(an.Unsupported, match=rule):
             device.asarray(x, copy=False)
         for copy in (None, True):
             ref = device.asarray(x, copy=copy)
             assert ref.allocation.keep is None
             assert ref.numpy().tolist() == [0, 1, 2, 3, 4, 5]
-    if isolation == "thread":  # the worker sees all of this process
+    if each_isolation == "thread":  # the worker sees all of this process
         for x in (library.array(np.arange(6.0), "managed"), virtual(library, np.arange(6.0))):
             assert device.asarray(x, copy=False).numpy().tolist() == [0, 1, 2, 3, 4, 5]
 
@@ -317,8 +291,8 @@ def test_a_copy_sees_what_messages_have_written(device: an.Device, library: Libr
         timer.join()
 
 
-def test_the_host_device_copies(system: an.System, library: Library) -> None:
-    host = system.device("host")
+def test_the_host_device_copies(parent_system: an.System, library: Library) -> None:
+    host = parent_system.device("host")
     data = np.arange(24.0).reshape(4, 6)
     x = library.array(data)
     for view in VIEWS:
@@ -340,36 +314,12 @@ def test_nothing_is_shared_of_no_elements(device: an.Device, library: Library) -
 
 
 def test_the_owner_is_kept_for_handles_and_messages(device: an.Device, library: Library) -> None:
-    x = library.array(np.arange(10.0))
-    gone = weakref.ref(x.block)
-    ref = device.asarray(x)
-    view = ref[2:4]
-    del x, ref
-    gc.collect()
-    assert view.numpy().tolist() == [2, 3]
-    with Gate(device.elementwise) as gate:
-        y = device.elementwise.run("x + 1", x=view)
-        del view
-        gc.collect()
-        assert gone() is not None
-        gate.open()
-        assert y.numpy().tolist() == [3, 4]
-    eventually(lambda: gone() is None)
+    check_owner_is_kept(device, lambda: library.array(np.arange(10.0)), lambda x: x.block)
     assert opened(device) == 0  # the worker's mapping went before the memory did
 
 
 def test_an_array_is_taken_up_again_with_its_messages(device: an.Device, library: Library) -> None:
-    x = library.array(np.zeros(8))
-    with Gate(device.elementwise) as gate:
-        first = device.asarray(x)
-        slot = first.allocation.slot
-        device.elementwise.run("x + 1", x=first, out=first)
-        del first
-        gc.collect()
-        again = device.asarray(x)
-        assert again.allocation.slot == slot
-        gate.open()
-    assert again.numpy().tolist() == [1] * 8
+    check_array_is_taken_up_again(device, library.array(np.zeros(8)))
 
 
 def test_memory_that_comes_and_goes(device: an.Device, library: Library) -> None:
@@ -404,8 +354,10 @@ def test_exports_of_imports(device: an.Device, library: Library) -> None:
     eventually(lambda: gone() is None)
 
 
-def test_a_restart_makes_imports_stale_and_lets_go(system: an.System, device: an.Device, library: Library) -> None:
-    if system.config.isolation == "thread":
+def test_a_restart_makes_imports_stale_and_lets_go(
+    parent_system: an.System, device: an.Device, library: Library
+) -> None:
+    if parent_system.config.isolation == "thread":
         pytest.skip("a thread does not restart")
     x, y = library.array(np.arange(6.0)), library.array(np.zeros(6))
     gone = [weakref.ref(x.block), weakref.ref(y.block)]
@@ -428,21 +380,21 @@ def test_a_restart_makes_imports_stale_and_lets_go(system: an.System, device: an
     eventually(lambda: all(g() is None for g in gone))  # although stale handles are left
 
 
-def test_a_lost_device_lets_go(parent_engine: str, isolation: Any, library: Library) -> None:
-    with an.System(isolation=isolation, standby="off", max_restarts=0, allow_crash=True) as system:
+def test_a_lost_device_lets_go(parent_engine: str, each_isolation: Any, library: Library) -> None:
+    with an.System(isolation=each_isolation, standby="off", max_restarts=0, allow_crash=True) as system:
         device = system.device("cuda:0")
         x = library.array(np.arange(6.0))
         gone = weakref.ref(x.block)
         ref = device.asarray(x)
         del x
-        device.inject_fault("abort" if isolation == "process" else "exit")
+        device.inject_fault("abort" if each_isolation == "process" else "exit")
         eventually(lambda: gone() is None)
         with pytest.raises(an.DeviceLost):
             ref.numpy()
 
 
-def test_a_worker_that_dies_while_it_maps(system: an.System, device: an.Device, library: Library) -> None:
-    if system.config.isolation == "thread":
+def test_a_worker_that_dies_while_it_maps(parent_system: an.System, device: an.Device, library: Library) -> None:
+    if parent_system.config.isolation == "thread":
         pytest.skip("a thread does not restart")
     for _ in range(5):
         x = library.array(np.arange(6.0))
@@ -460,8 +412,8 @@ def test_a_worker_that_dies_while_it_maps(system: an.System, device: an.Device, 
         device.wait_ready(60)
 
 
-def test_closing_lets_go(parent_engine: str, isolation: Any, library: Library) -> None:
-    system = an.System(isolation=isolation, standby="off")
+def test_closing_lets_go(parent_engine: str, each_isolation: Any, library: Library) -> None:
+    system = an.System(isolation=each_isolation, standby="off")
     device = system.device("cuda:0")
     x, lent = library.array(np.arange(6.0)), library.array(np.arange(3.0))
     gone = [weakref.ref(x.block), weakref.ref(lent.block)]

@@ -13,7 +13,6 @@ import pytest
 import atomr_native as an
 from atomr_native import _cubin, _nvrtc
 from atomr_native._cpp_parameters import Parameter, declared, parse
-from atomr_native.system import _has_gpu
 
 pytestmark = pytest.mark.plain
 
@@ -180,7 +179,6 @@ def device() -> Iterator[an.Device]:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not _has_gpu(), reason="no NVIDIA GPU on this machine")
 class TestLaunches:
     """What needs a GPU."""
 

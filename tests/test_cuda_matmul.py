@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
 
@@ -10,7 +9,17 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from matmul_reference import COMBINATIONS, allows, block_scales, check, epilogue_operands, random, reference
+from matmul_reference import (
+    COMBINATIONS,
+    allows,
+    block_scales,
+    check,
+    epilogue_operands,
+    gelu,
+    gelu_gradient,
+    random,
+    reference,
+)
 
 import atomr_native as an
 from atomr_native._matmul_scales import COMBINATIONS as SCALINGS
@@ -20,20 +29,9 @@ from atomr_native._matmul_types import FLOAT8, rule_of
 AWKWARD = (0, 1, 2, 7, 13, 16, 31, 48)
 
 
-@pytest.fixture(scope="module")
-def system(cuda_engine: str) -> Iterator[an.System]:
-    with an.System(watchdog=60.0) as made:
-        yield made
-
-
 @pytest.fixture(scope="module", params=["cuda:0", "host"])
-def device(request: pytest.FixtureRequest, system: an.System) -> an.Device:
-    return system.device(request.param)
-
-
-@pytest.fixture(scope="module")
-def cuda(system: an.System) -> an.Device:
-    return system.device("cuda:0")
+def device(request: pytest.FixtureRequest, cuda_system: an.System) -> an.Device:
+    return cuda_system.device(request.param)
 
 
 def put(device: an.Device, array: np.ndarray) -> an.GpuRef:
@@ -197,9 +195,7 @@ def reverse_mode(x: Any, w1: Any, b1: Any, w2: Any, b2: Any, seed: Any, activati
     if activation == "relu":
         h, slope = np.maximum(z, 0), (z > 0).astype(float)
     else:
-        t = np.tanh(np.sqrt(2 / np.pi) * (z + 0.044715 * z**3))
-        h = 0.5 * z * (1 + t)
-        slope = 0.5 * (1 + t) + 0.5 * z * (1 - t * t) * np.sqrt(2 / np.pi) * (1 + 3 * 0.044715 * z * z)
+        h, slope = gelu(z), gelu_gradient(z)
     dz = (seed @ w2.T) * slope
     return {
         "y": h @ w2 + b2, "w2": h.T @ seed, "b2": seed.sum(0), "w1": x.T @ dz, "b1": dz.sum(0), "x": dz @ w1.T,

@@ -35,16 +35,6 @@ def moments() -> Iterator[Moments]:
 
 
 @pytest.fixture
-def make(cuda_engine: str, make_system: Callable[..., an.System]) -> Make:
-    """Make devices that one test has for itself."""
-
-    def made(**options: Any) -> an.Device:
-        return make_system(**options).device("cuda:0")
-
-    return made
-
-
-@pytest.fixture
 def refuse(fake_environment: dict[str, str], tmp_path: Path) -> Iterator[Callable[..., Path]]:
     """Have calls of the fake driver fail, in the Systems that are made from here on: ``refuse(cuInit=(999, 1))``."""
     path = tmp_path / "refusals"
@@ -96,19 +86,19 @@ def cache(cuda_engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     return Cache(tmp_path / "cache", cuda_engine)
 
 
-def test_a_device_that_computes_wrongly_is_not_opened(make: Make, cache: Cache) -> None:
-    device = make()
+def test_a_device_that_computes_wrongly_is_not_opened(make_device: Make, cache: Cache) -> None:
+    device = make_device()
     device.system.close()
     cache.falsify()
     with pytest.raises(
         an.LibraryError, match=r"known-answer computation: \d+ of \d+ words are wrong; word 0"
     ) as caught:
-        make()
+        make_device()
     assert (caught.value.lib, caught.value.name) == ("cuda", "WrongAnswer")
 
 
-def test_a_wrong_answer_is_another_restart(make: Make, cache: Cache, moments: Moments) -> None:
-    device = make(**PATIENT)
+def test_a_wrong_answer_is_another_restart(make_device: Make, cache: Cache, moments: Moments) -> None:
+    device = make_device(**PATIENT)
     kept = device.put(np.arange(10.0), durable=True).wait()
     right, file = cache.file.read_bytes(), cache.file
     cache.falsify()
@@ -122,8 +112,8 @@ def test_a_wrong_answer_is_another_restart(make: Make, cache: Cache, moments: Mo
     eventually(lambda: device.restarts == 1)
 
 
-def test_wrong_answers_spend_the_budget(make: Make, cache: Cache) -> None:
-    device = make(max_restarts=2)
+def test_wrong_answers_spend_the_budget(make_device: Make, cache: Cache) -> None:
+    device = make_device(max_restarts=2)
     x = device.put(np.arange(10.0), durable=True).wait()
     cache.falsify()
     kill(device)
@@ -139,9 +129,9 @@ def test_wrong_answers_spend_the_budget(make: Make, cache: Cache) -> None:
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_a_fault_while_it_comes_up(make: Make, moments: Moments, step: str) -> None:
+def test_a_fault_while_it_comes_up(make_device: Make, moments: Moments, step: str) -> None:
     """The standby faults in the middle of recovery, building or proof: the next one does all of it again."""
-    device = make(mailbox_size=4096, **PATIENT)
+    device = make_device(mailbox_size=4096, **PATIENT)
     a, b = (device.put(np.full(1000, v), durable=True).wait() for v in (1.0, 2.0))
     group = device.durable_group({"a": a, "b": b}, checksum=True)
     group.commit(1).result(60)
@@ -179,8 +169,8 @@ def test_a_fault_while_it_comes_up(make: Make, moments: Moments, step: str) -> N
 
 
 @pytest.mark.parametrize("standby", ["warm", "hot"])
-def test_the_steps_of_a_restart(make: Make, standby: str) -> None:
-    device = make(standby=standby, **PATIENT)
+def test_the_steps_of_a_restart(make_device: Make, standby: str) -> None:
+    device = make_device(standby=standby, **PATIENT)
     works(device)
     pool = device._supervisor._standby
     assert pool is not None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import ctypes
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -36,18 +35,6 @@ from atomr_native import _kernel_code, kernels
 HOPPER = (9, 0)
 LIMIT = 32 << 20
 TOLERANCE = {"float64": 1e-12, "float32": 2e-5, "float16": 2e-3, "bfloat16": 1.6e-2}
-
-
-@pytest.fixture(scope="module")
-def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
-    rig = Rig(tmp_path_factory.mktemp("fake"))
-    yield rig
-    assert rig.knob("fake_live").value == 0, "descriptors leaked"
-
-
-@pytest.fixture(scope="module")
-def emulator(tmp_path_factory: pytest.TempPathFactory) -> Emulator:
-    return Emulator(tmp_path_factory.mktemp("kernels"))
 
 
 def described(request: MatmulRequest, limit: int = LIMIT) -> tuple[PlanSpec, kernels.Part]:

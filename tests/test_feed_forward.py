@@ -2,41 +2,26 @@
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Iterator
-from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
+from example_programs import load
 
 import atomr_native as an
 
 pytestmark = pytest.mark.plain
 
-EXAMPLE = Path(__file__).parents[1] / "examples" / "feed_forward.py"
-
 
 @pytest.fixture(scope="module")
 def example() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("feed_forward", EXAMPLE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture(scope="module")
-def system(cuda_engine: str) -> Iterator[an.System]:
-    with an.System(watchdog=60.0) as made:
-        yield made
+    return load("feed_forward")
 
 
 @pytest.mark.parametrize("name", ["cuda:0", "host"])
 @pytest.mark.parametrize(("precision", "bound"), [("bfloat16", 0.02), ("float8", 0.2)])
 def test_the_block_and_its_gradients(
-    example: ModuleType, system: an.System, name: str, precision: str, bound: float
+    example: ModuleType, cuda_system: an.System, name: str, precision: str, bound: float
 ) -> None:
     rng = np.random.default_rng(1)
     tokens, width = 48, 32
@@ -47,7 +32,7 @@ def test_the_block_and_its_gradients(
     p = {key: rng.standard_normal(shape, dtype=np.float32) for key, shape in shapes.items()}
     p["w1"] /= np.sqrt(width)
     p["w2"] /= np.sqrt(4 * width)
-    step = getattr(example, precision)(system.device(name), p | {"ones": np.ones((tokens, 1), np.float32)}, False)
+    step = getattr(example, precision)(cuda_system.device(name), p | {"ones": np.ones((tokens, 1), np.float32)}, False)
     step()
     for key, value in example.reference(p).items():
         found = step()[key].numpy().astype(np.float64)

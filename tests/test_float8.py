@@ -16,27 +16,19 @@ from hypothesis import strategies as st
 
 import atomr_native as an
 from atomr_native.dtypes import DTYPES
-from atomr_native.system import _has_gpu
 
 pytestmark = pytest.mark.plain
 
-GPU = pytest.param(
-    "cuda:0", marks=[pytest.mark.gpu, pytest.mark.skipif(not _has_gpu(), reason="no NVIDIA GPU on this machine")]
-)
+GPU = pytest.param("cuda:0", marks=pytest.mark.gpu)
 FORMATS = ("float8_e4m3fn", "float8_e5m2")
 WIDE = ("float32", "float16", "bfloat16")
 SCALINGS = ("tensor", "outer", "vec128", "blk128")
 
 
-@pytest.fixture(scope="module")
-def system() -> Iterator[an.System]:
-    with an.System(standby="off") as made:
-        yield made
-
-
 @pytest.fixture(scope="module", params=["host", GPU])
-def device(request: Any, system: an.System) -> an.Device:
-    return system.device(request.param)
+def device(request: Any) -> Iterator[an.Device]:
+    with an.System(standby="off") as system:
+        yield system.device(request.param)
 
 
 def same_codes(got: np.ndarray, want: np.ndarray) -> None:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterator
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
+from example_programs import load
+from matmul_reference import gelu, gelu_gradient
 
 import atomr_native as an
-from atomr_native.system import _has_gpu
 
-EXAMPLE = Path(__file__).parents[1] / "examples" / "fp8_digits.py"
-GPU = pytest.param(
-    "cuda:0", marks=[pytest.mark.gpu, pytest.mark.skipif(not _has_gpu(), reason="no NVIDIA GPU on this machine")]
-)
+GPU = pytest.param("cuda:0", marks=pytest.mark.gpu)
 needs_data = pytest.mark.skipif(
     importlib.util.find_spec("sklearn") is None, reason="needs the extra [examples]: scikit-learn"
 )
@@ -25,12 +22,7 @@ needs_data = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def example() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("fp8_digits", EXAMPLE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load("fp8_digits")
 
 
 @pytest.fixture(scope="module", params=["host", GPU])
@@ -42,9 +34,7 @@ def device(request: Any) -> Iterator[an.Device]:
 def reference(p: dict[str, Any], x: Any, labels: Any) -> tuple[float, dict[str, Any]]:
     """Loss and gradients of two layers, in float64."""
     z = x @ p["w1"].T + p["b1"]
-    t = np.tanh(np.sqrt(2 / np.pi) * (z + 0.044715 * z**3))
-    h = 0.5 * z * (1 + t)
-    slope = 0.5 * (1 + t) + 0.5 * z * (1 - t * t) * np.sqrt(2 / np.pi) * (1 + 3 * 0.044715 * z * z)
+    h, slope = gelu(z), gelu_gradient(z)
     odds = np.exp(h @ p["w2"].T + p["b2"])
     odds /= odds.sum(axis=1, keepdims=True)
     rows = np.arange(len(x))

@@ -16,27 +16,19 @@ from hypothesis import strategies as st
 
 import atomr_native as an
 from atomr_native.dtypes import DTYPES
-from atomr_native.system import _has_gpu
 
 pytestmark = pytest.mark.plain
 
-GPU = pytest.param(
-    "cuda:0", marks=[pytest.mark.gpu, pytest.mark.skipif(not _has_gpu(), reason="no NVIDIA GPU on this machine")]
-)
+GPU = pytest.param("cuda:0", marks=pytest.mark.gpu)
 FLOATS = ("float32", "float16", "bfloat16", "float64")
 CURVES = ("silu", "squared_relu", "gelu", "gelu_tanh")
 SEVERAL = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-@pytest.fixture(scope="module")
-def system() -> Iterator[an.System]:
-    with an.System(standby="off") as made:
-        yield made
-
-
 @pytest.fixture(scope="module", params=["host", GPU])
-def device(request: Any, system: an.System) -> an.Device:
-    return system.device(request.param)
+def device(request: Any) -> Iterator[an.Device]:
+    with an.System(standby="off") as system:
+        yield system.device(request.param)
 
 
 def draws(shape: tuple[int, ...], dtype: str, seed: int = 0) -> np.ndarray:

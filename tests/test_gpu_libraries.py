@@ -11,18 +11,17 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import placements
 import pytest
 import scripts
 from actions import bits, eventually
 from crowds import together
 from layouts import NAMES, filled
+from lending import in_use, opened
 
 import atomr_native as an
 from atomr_native.dtypes import DTYPES
-from atomr_native.system import _has_gpu
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not _has_gpu(), reason="no NVIDIA GPU on this machine")]
+pytestmark = pytest.mark.gpu
 
 VIEWS: list[Any] = [lambda x: x, lambda x: x.T, lambda x: x[1:, ::2], lambda x: x[2, 1:2]]
 #: Names that PyTorch has, and its DLPack since long ago.
@@ -32,16 +31,9 @@ CUPY = tuple(name for name in NAMES if not name.startswith(("bfloat", "float8"))
 LONG = 200_000_000  # cycles of a GPU: a tenth of a second
 
 
-@pytest.fixture(scope="module", params=placements.HOSTS)
-def isolation(request: pytest.FixtureRequest) -> str:
-    """Return each isolation in turn."""
-    found: str = request.param
-    return found
-
-
 @pytest.fixture(scope="module")
-def system(isolation: Any) -> Iterator[an.System]:
-    with an.System(isolation=isolation, allow_crash=True, within=0.0) as made:
+def system(each_isolation: Any) -> Iterator[an.System]:
+    with an.System(isolation=each_isolation, allow_crash=True, within=0.0) as made:
         yield made
 
 
@@ -68,14 +60,6 @@ def cupy() -> Any:
     found = pytest.importorskip("cupy")
     found.zeros(1)
     return found
-
-
-def in_use(device: an.Device) -> int:
-    return int(device.stats()["memory"]["pools"]["volatile"]["in_use"])
-
-
-def opened(device: an.Device) -> int:
-    return int(device._supervisor.links.submit("stats").result(30).fields["foreign"])
 
 
 def tensor(torch: Any, data: np.ndarray) -> Any:
@@ -200,7 +184,7 @@ def test_a_tensor_twice_is_one_allocation(device: an.Device, torch: Any) -> None
     assert (a.numpy()[0] == 200).all()
 
 
-def test_the_memory_of_tensors_is_given_back(device: an.Device, torch: Any, isolation: str) -> None:
+def test_the_memory_of_tensors_is_given_back(device: an.Device, torch: Any, each_isolation: str) -> None:
     gc.collect()
     torch.cuda.synchronize()
     before = torch.cuda.memory_allocated()
@@ -209,7 +193,7 @@ def test_the_memory_of_tensors_is_given_back(device: an.Device, torch: Any, isol
     y = device.elementwise.run("x + 1", x=ref)
     del x, ref
     eventually(lambda: torch.cuda.memory_allocated() == before)
-    if isolation == "process":
+    if each_isolation == "process":
         assert opened(device) == 0
     torch.cuda.empty_cache()  # which may free what the worker had open
     assert (y.numpy() == 2).all()
@@ -245,8 +229,8 @@ def test_tensors_in_another_place_are_copied(device: an.Device, system: an.Syste
     assert device.asarray(z).numpy().tolist() == z.tolist()
 
 
-def test_torch_keeps_what_it_borrowed_through_a_restart(device: an.Device, torch: Any, isolation: str) -> None:
-    if isolation == "thread":
+def test_torch_keeps_what_it_borrowed_through_a_restart(device: an.Device, torch: Any, each_isolation: str) -> None:
+    if each_isolation == "thread":
         pytest.skip("a thread does not restart")
     ref = device.put(np.arange(1000.0))
     x, before = torch.from_dlpack(ref), in_use(device)
@@ -297,10 +281,10 @@ with an.System(isolation=sys.argv[1]) as system:
 
 
 @pytest.mark.parametrize("pool", ["expandable_segments:True", "backend:cudaMallocAsync", "backend:native"])
-def test_other_pools_of_torch(torch: Any, isolation: str, pool: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_pools_of_torch(torch: Any, each_isolation: str, pool: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", pool)
-    out = run(TORCH_POOLS, isolation)
-    assert out.startswith("shared" if isolation == "thread" or pool == "backend:native" else "refused")
+    out = run(TORCH_POOLS, each_isolation)
+    assert out.startswith("shared" if each_isolation == "thread" or pool == "backend:native" else "refused")
     assert "cudaMalloc" in out or out.startswith("shared")
 
 
@@ -367,7 +351,7 @@ def test_cupy_on_a_side_stream(device: an.Device, cupy: Any) -> None:
 
 
 @pytest.mark.parametrize("pool", ["managed", "async", "default"])
-def test_pools_of_cupy(device: an.Device, cupy: Any, isolation: str, pool: str) -> None:
+def test_pools_of_cupy(device: an.Device, cupy: Any, each_isolation: str, pool: str) -> None:
     allocators = {
         "managed": lambda: cupy.cuda.MemoryPool(cupy.cuda.malloc_managed).malloc,
         "async": lambda: cupy.cuda.MemoryAsyncPool().malloc,
@@ -379,7 +363,7 @@ def test_pools_of_cupy(device: an.Device, cupy: Any, isolation: str, pool: str) 
         x = cupy.arange(1000.0)
     finally:
         cupy.cuda.set_allocator(before)
-    if isolation == "process" and pool != "default":
+    if each_isolation == "process" and pool != "default":
         with pytest.raises(an.Unsupported, match="cudaMalloc"):
             device.asarray(x, copy=False)
     else:
@@ -436,11 +420,11 @@ print("done")
 """
 
 
-def test_jax_arrays(isolation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jax_arrays(each_isolation: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if importlib.util.find_spec("jax") is None:
         pytest.skip("JAX is not installed")
     monkeypatch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    out = run(JAX, isolation)
+    out = run(JAX, each_isolation)
     if out.startswith("no GPU"):
         pytest.skip("this JAX has no GPU")
     assert out.endswith("done\n")

@@ -15,6 +15,7 @@ from actions import Gate, bits, poison
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from layouts import NAMES, dtypes, filled, keys, shapes
+from lending import in_use
 
 import atomr_native as an
 from atomr_native.dtypes import DTYPES
@@ -246,18 +247,14 @@ def test_messages_sent_before_free_are_unaffected(device: an.Device) -> None:
 
 
 def test_the_last_handle_frees(device: an.Device) -> None:
-    def in_use() -> int:
-        used: int = device.stats()["memory"]["pools"]["volatile"]["in_use"]
-        return used
-
-    before = in_use()
+    before = in_use(device)
     ref = device.empty(5000, "uint8")
     view = ref[100:]
-    assert in_use() >= before + 5000
+    assert in_use(device) >= before + 5000
     del ref
-    assert in_use() >= before + 5000
+    assert in_use(device) >= before + 5000
     del view
-    assert in_use() == before
+    assert in_use(device) == before
 
 
 def test_a_stale_handle_never_names_new_memory(device: an.Device) -> None:
@@ -409,9 +406,9 @@ def test_errors_keep_neither_frames_nor_memory(device: an.Device) -> None:
                 return error.with_traceback(None)
             return None
 
-        in_use = device.stats()["memory"]["pools"]["volatile"]["in_use"]
+        before = in_use(device)
         errors = [use(kind) for kind in ("wait", "numpy", "gather", "copy")]
         assert all(isinstance(error, an.LibraryError) for error in errors)
-        assert device.stats()["memory"]["pools"]["volatile"]["in_use"] == in_use
+        assert in_use(device) == before
     finally:
         gc.enable()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -17,20 +16,9 @@ ALIKE = ((16, 32, 48),) * 5
 UNLIKE = ((16, 8, 32), (48, 24, 16), (48, 24, 16), (5, 8, 7), (64, 16, 128))
 
 
-@pytest.fixture(scope="module")
-def system(cuda_engine: str) -> Iterator[an.System]:
-    with an.System(watchdog=60.0) as made:
-        yield made
-
-
 @pytest.fixture(scope="module", params=["cuda:0", "host"])
-def device(request: pytest.FixtureRequest, system: an.System) -> an.Device:
-    return system.device(request.param)
-
-
-@pytest.fixture(scope="module")
-def cuda(system: an.System) -> an.Device:
-    return system.device("cuda:0")
+def device(request: pytest.FixtureRequest, cuda_system: an.System) -> an.Device:
+    return cuda_system.device(request.param)
 
 
 def operands(seed: int, extents: tuple[tuple[int, int, int], ...], dtype: str, trans: bool) -> dict[str, list[Any]]:

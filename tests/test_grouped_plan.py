@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -30,23 +29,6 @@ def operands(seed: int, extents: tuple[tuple[int, int, int], ...]) -> dict[str, 
     return {n: [rng.standard_normal((e[i], e[j])).astype(np.float32) for e in extents] for n, (i, j) in SHAPES.items()}
 
 
-@pytest.fixture(scope="module")
-def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
-    rig = Rig(tmp_path_factory.mktemp("fake"))
-    yield rig
-    assert rig.knob("fake_live").value == 0, "descriptors leaked"
-
-
-@pytest.fixture(scope="module")
-def kernels(tmp_path_factory: pytest.TempPathFactory) -> Emulator:
-    return Emulator(tmp_path_factory.mktemp("kernels"))
-
-
-@pytest.fixture
-def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("atomr_native.worker.cuda.codegen.compile_cubin", lambda source, arch: b"")
-
-
 def program(rig: Rig, arrays: dict[str, list[np.ndarray]], **options: Any) -> Any:
     members = grouped_requests(GroupedRequest(a=arrays["a"], b=arrays["b"], out=arrays["c"]))
 
@@ -61,7 +43,7 @@ def program(rig: Rig, arrays: dict[str, list[np.ndarray]], **options: Any) -> An
 
 
 @pytest.mark.usefixtures("no_compiler")
-def test_the_plan_chooses_by_the_alignment_of_all_members(rig: Rig, kernels: Emulator) -> None:
+def test_the_plan_chooses_by_the_alignment_of_all_members(rig: Rig, emulator: Emulator) -> None:
     count, space = 33, np.zeros(1 << 20, np.uint8)  # more addresses than one unit of alignment holds
     base = -(-space.ctypes.data // 256) * 256 - space.ctypes.data
     given = operands(3, ((8, 8, 16),) * count)
@@ -79,7 +61,7 @@ def test_the_plan_chooses_by_the_alignment_of_all_members(rig: Rig, kernels: Emu
     flat = [x.ctypes.data for triple in zip(given["a"], given["b"], given["c"], strict=True) for x in triple]
     assert list(multiply.operands) == list(write.operands)
     places = [flat[v] if kind == "operand" else start + v for kind, v in multiply.operands]
-    kernels.run(write.run, tuple(map(Address, places)))
+    emulator.run(write.run, tuple(map(Address, places)))
     want = [x @ y for x, y in zip(given["a"], given["b"], strict=True)]
     assert rig.run(multiply.run.plan, places, (1.0, 0.0), (start, made.workspace)) == 0, rig.failure.text
     for x, y in zip(given["c"], want, strict=True):

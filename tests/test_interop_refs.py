@@ -12,22 +12,17 @@ from typing import Any
 import numpy as np
 import placements
 import pytest
-from actions import Gate, bits, operand
+from actions import Gate, bits
 from layouts import NAMES, filled
+from lending import check_lending_waits_for_readers, fill_others, in_use
 from placements import Placement
 
 import atomr_native as an
 from atomr_native._lib import dlpack
 from atomr_native.dtypes import DTYPES
-from atomr_native.plan_spec import READ
 
 Make = Callable[..., an.System]
 DLPACK_OF_NUMPY = [name for name in NAMES if not name.startswith(("bfloat", "float8"))]
-
-
-def in_use(device: an.Device) -> int:
-    used: int = device.stats()["memory"]["pools"]["volatile"]["in_use"]
-    return used
 
 
 def ranges_overlap(x: np.ndarray[Any, Any], ref: an.GpuRef) -> bool:
@@ -170,8 +165,7 @@ def test_lent_memory_is_not_reused(device: an.Device, how: str) -> None:
         "lend": lend.__enter__,
     }[how]()
     ref.free()
-    others = [device.full((1000,), -1.0, "float64") for _ in range(50)]
-    an.gather(*others)
+    others = fill_others(device)
     assert view.tolist() == list(range(1000))
     assert not any(ranges_overlap(view, other) for other in others)
     with pytest.raises(an.GpuRefStale):
@@ -192,26 +186,7 @@ def test_views_of_views_keep_the_lease(device: an.Device) -> None:
 
 
 def test_lend_waits_for_readers_too(device: an.Device) -> None:
-    x = device.put(np.arange(3.0))
-    x.wait()
-    reader = device.lane("reader")
-    seen: list[str] = []
-    with Gate(reader) as gate:
-        reply = reader._plan(an.PlanSpec("noop", (operand("x", x, READ),))).ask(x)
-
-        def lend() -> None:
-            with x.lend() as array:
-                seen.append("lent" if reply.done() else "too early")
-                array[...] = 5
-
-        thread = threading.Thread(target=lend)
-        thread.start()
-        device.put([1]).wait()
-        assert not seen
-        gate.open()
-        thread.join(30)
-    assert seen == ["lent"]
-    assert x.numpy().tolist() == [5, 5, 5]
+    check_lending_waits_for_readers(device, lambda array: array.fill(5))
 
 
 def test_lend_ends_also_after_an_exception(device: an.Device) -> None:
@@ -234,8 +209,7 @@ def test_leases_hold_across_a_restart(make_system: Make) -> None:
     os.kill(device.worker_pid or 0, signal.SIGKILL)
     device.lane("a").noop().ask().result(30)
     assert device.generation == 2
-    others = [device.full((1000,), -1.0, "float64") for _ in range(50)]
-    an.gather(*others, timeout=30)
+    others = fill_others(device)
     assert view.tolist() == list(range(1000))
     assert not any(ranges_overlap(view, other) for other in others)
     with pytest.raises(an.GpuRefStale) as caught:
@@ -243,10 +217,10 @@ def test_leases_hold_across_a_restart(make_system: Make) -> None:
     assert caught.value.reason == "device restarted"
     kept[0] = 55
     assert durable.numpy()[0] == 55
-    pools = device.stats()["memory"]["pools"]["volatile"]
+    before = in_use(device)
     del view
     gc.collect()
-    assert device.stats()["memory"]["pools"]["volatile"]["in_use"] == pools["in_use"] - 8192
+    assert in_use(device) == before - 8192
 
 
 def test_exports_outlive_the_system(make_system: Make, isolation: str) -> None:

@@ -14,7 +14,6 @@ import pytest
 from crowds import together
 
 import atomr_native as an
-from atomr_native.system import _has_gpu
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 pytest.importorskip("cuda.bindings.nvjitlink", reason="cuda.bindings is not installed")
@@ -25,9 +24,7 @@ from atomr_native import _kernel_code, _numba, _numba_compile, _numba_simulator
 from atomr_native.dtypes import as_dtype
 from atomr_native.plan_spec import READ, WRITE
 
-GPU = pytest.param(
-    "cuda:0", marks=[pytest.mark.gpu, pytest.mark.skipif(not _has_gpu(), reason="no NVIDIA GPU on this machine")]
-)
+GPU = pytest.param("cuda:0", marks=pytest.mark.gpu)
 
 
 @pytest.fixture(scope="module", params=["host", GPU])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import importlib.util
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,28 +11,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from example_programs import load
 
 import atomr_native as an
-from atomr_native.system import _has_gpu
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 
 from atomr_native import _kernel_code, _numba, _numba_compile
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
-GPU = pytest.param(
-    "cuda:0", marks=[pytest.mark.gpu, pytest.mark.skipif(not _has_gpu(), reason="no NVIDIA GPU on this machine")]
-)
-
-
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+GPU = pytest.param("cuda:0", marks=pytest.mark.gpu)
 
 
 @pytest.fixture(scope="module")

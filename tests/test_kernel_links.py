@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 import atomr_native as an
-from atomr_native.system import _has_gpu
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 nvrtc = pytest.importorskip("cuda.bindings.nvrtc", reason="cuda.bindings is not installed")
@@ -21,7 +20,6 @@ from numba import cuda  # noqa: E402
 
 from atomr_native import _cubin, _kernel_code, _kernel_links, _numba, _numba_compile, _nvrtc  # noqa: E402
 
-GPU = [pytest.mark.gpu, pytest.mark.skipif(not _has_gpu(), reason="no NVIDIA GPU on this machine")]
 CUBE = 'extern "C" __device__ int cube(float *r, float x) { *r = x * x * x; return 0; }'
 QUOTED = f'#include "power.cuh"\n{CUBE.replace("x * x * x", "POWER(x)")}'
 cube = cuda.declare_device("cube", "float32(float32)", link=cuda.CUSource(CUBE))
@@ -204,8 +202,8 @@ def test_grids_whose_blocks_do_not_all_run_at_once(fake_environment: dict[str, s
         kernel[1, 1](x, 5).result(60)
 
 
-@pytest.mark.parametrize("_", [pytest.param(0, marks=GPU)])
-def test_on_a_gpu(_: int) -> None:
+@pytest.mark.gpu
+def test_on_a_gpu() -> None:
     with an.System() as system:
         device = system.device("cuda:0")
         x = device.put(np.arange(64, dtype=np.float32))

@@ -13,13 +13,10 @@ import pytest
 import atomr_native as an
 from atomr_native import _cubin
 from atomr_native._kernel_spec import _descr, record_dtype
-from atomr_native.system import _has_gpu
 
 pytestmark = pytest.mark.plain
 
-GPU = pytest.param(
-    "cuda:0", marks=[pytest.mark.gpu, pytest.mark.skipif(not _has_gpu(), reason="no NVIDIA GPU on this machine")]
-)
+GPU = pytest.param("cuda:0", marks=pytest.mark.gpu)
 VECTOR = np.dtype([("x", "f4"), ("y", "f4")])
 PARAMETERS = np.dtype([("n", "i4"), ("gain", "f8"), ("at", VECTOR)], align=True)
 SOURCE = """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -23,23 +22,7 @@ from atomr_native.worker.cuda.target import Target
 HOPPER = Target("sm_90a")
 ZERO = np.zeros(16, np.uint8)
 
-
-@pytest.fixture(scope="module")
-def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
-    rig = Rig(tmp_path_factory.mktemp("fake"))
-    yield rig
-    assert rig.knob("fake_live").value == 0, "descriptors leaked"
-
-
-@pytest.fixture(scope="module")
-def kernels(tmp_path_factory: pytest.TempPathFactory) -> Emulator:
-    return Emulator(tmp_path_factory.mktemp("kernels"))
-
-
-@pytest.fixture(autouse=True)
-def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Machine code is not wanted here; that sources compile for a GPU is tested below."""
-    monkeypatch.setattr("atomr_native.worker.cuda.codegen.compile_cubin", lambda source, arch: b"")
+pytestmark = pytest.mark.usefixtures("no_compiler")  # that sources compile for a GPU is tested below
 
 
 def program_of(rig: Rig, request: MatmulRequest, **options: Any) -> SequenceProgram:
@@ -64,7 +47,7 @@ def program_of(rig: Rig, request: MatmulRequest, **options: Any) -> SequenceProg
     return program
 
 
-def compute(rig: Rig, kernels: Emulator, request: MatmulRequest, **options: Any) -> SequenceProgram:
+def compute(rig: Rig, emulator: Emulator, request: MatmulRequest, **options: Any) -> SequenceProgram:
     """Run a request as a CUDA device would, and compare with float64."""
     shape = matmul_shape(request)
     spec = matmul_spec(request, shape)
@@ -77,7 +60,7 @@ def compute(rig: Rig, kernels: Emulator, request: MatmulRequest, **options: Any)
         arrays[operand.name] = np.full(operand.shape, 77).astype(dtype) if missing else given
     program = program_of(rig, request, **options)
     scalars = scalar_values(shape, request.alpha, request.beta)
-    run_program(rig, kernels, program, [x.ctypes.data for x in arrays.values()], scalars)
+    run_program(rig, emulator, program, [x.ctypes.data for x in arrays.values()], scalars)
     check(arrays, want, shape.n)
     return program
 
@@ -96,7 +79,7 @@ CASES = [
 
 @pytest.mark.parametrize(("types", "epilogue"), CASES, ids=lambda x: x if isinstance(x, str) else "-".join(x))
 def test_every_epilogue_of_every_type(
-    rig: Rig, kernels: Emulator, types: tuple[str, str, str], epilogue: Epilogue
+    rig: Rig, emulator: Emulator, types: tuple[str, str, str], epilogue: Epilogue
 ) -> None:
     rng = np.random.default_rng([COMBINATIONS.index(types), list(Epilogue).index(epilogue)])
     m, n, k = 16, 32, 32
@@ -105,20 +88,20 @@ def test_every_epilogue_of_every_type(
     whole = types[2] == "int32"
     extra |= {"beta": 1} if whole else {"alpha": 0.003 if types[0] == "int8" else 0.5, "beta": -1.5}
     c = random(rng, (m, n), rule_of(*types[:2]).c(types[2])[0])
-    compute(rig, kernels, MatmulRequest(a=a, b=b, trans_b=True, c=c, **extra))
+    compute(rig, emulator, MatmulRequest(a=a, b=b, trans_b=True, c=c, **extra))
 
 
-def test_what_the_library_has_is_one_call(rig: Rig, kernels: Emulator) -> None:
+def test_what_the_library_has_is_one_call(rig: Rig, emulator: Emulator) -> None:
     rng = np.random.default_rng(0)
     for dtype in ("float32", "float16", "bfloat16"):
         a, b, bias = (random(rng, s, dtype) for s in ((16, 32), (32, 8), (8,)))
-        program = compute(rig, kernels, MatmulRequest(a=a, b=b, bias=bias, epilogue="gelu_aux_bias"))
+        program = compute(rig, emulator, MatmulRequest(a=a, b=b, bias=bias, epilogue="gelu_aux_bias"))
         assert (len(program.steps), program.notes) == (1, ())
     a, b = random(rng, (16, 32), "float8_e4m3fn"), random(rng, (16, 32), "float8_e4m3fn")
     one = np.asarray(0.5, np.float32)
     scales = {"a_scale": one, "b_scale": one, "d_scale": one, "amax": True}
     request = MatmulRequest(a=a, b=b, trans_b=True, out_dtype="float8_e4m3fn", fast_accum=True, **scales)
-    assert len(compute(rig, kernels, request).steps) == 1
+    assert len(compute(rig, emulator, request).steps) == 1
     assert rig.records[-1].op.fast == 1
 
 
@@ -137,7 +120,7 @@ def test_what_the_library_has_is_one_call(rig: Rig, kernels: Emulator) -> None:
 )
 @pytest.mark.parametrize("batch", [(), (3,)])
 def test_gaps_of_epilogues_are_kernels(
-    rig: Rig, kernels: Emulator, epilogue: str, options: dict[str, Any], words: str, batch: tuple[int, ...]
+    rig: Rig, emulator: Emulator, epilogue: str, options: dict[str, Any], words: str, batch: tuple[int, ...]
 ) -> None:
     rng = np.random.default_rng(1)
     m, n, k = options.get("m", 7), options.get("n", 16), options.get("k", 5)
@@ -149,7 +132,7 @@ def test_gaps_of_epilogues_are_kernels(
         extra["bias"] = random(rng, (2 * n,), "float32")[::2]
     a, b = random(rng, (*batch, m, k), "float32"), random(rng, (*batch, k, n), "float32")
     c = random(rng, (*batch, m, n), "float32")
-    program = compute(rig, kernels, MatmulRequest(a=a, b=b, c=c, beta=0.5, **extra))
+    program = compute(rig, emulator, MatmulRequest(a=a, b=b, c=c, beta=0.5, **extra))
     assert words in program.notes[0]
     assert "by a kernel" in program.notes[0]
 
@@ -158,7 +141,7 @@ def test_gaps_of_epilogues_are_kernels(
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "complex64"])
 @pytest.mark.parametrize("trans", [False, True])
 def test_sums_over_k_are_a_kernel_where_the_library_refuses(
-    rig: Rig, kernels: Emulator, epilogue: str, dtype: str, trans: bool
+    rig: Rig, emulator: Emulator, epilogue: str, dtype: str, trans: bool
 ) -> None:
     rng = np.random.default_rng(2)
 
@@ -175,12 +158,12 @@ def test_sums_over_k_are_a_kernel_where_the_library_refuses(
     program = matmul_program(spec, HOPPER, version=130102, prepare=refuse)
     arrays = [a, b, np.zeros((3, m, n), matmul_shape(request).out.dtype)]
     arrays.append(np.zeros(matmul_shape(request).bias_grad.shape, matmul_shape(request).bias_grad.dtype))
-    run_program(rig, kernels, program, [x.ctypes.data for x in arrays], (1.0, 0.0, 0.0, 0.0)[: len(spec["scalars"])])
+    run_program(rig, emulator, program, [x.ctypes.data for x in arrays], (1.0, 0.0, 0.0, 0.0)[: len(spec["scalars"])])
     check({"out": arrays[2], "bias_grad": arrays[3]}, reference(request), n)
     assert "kernel after the matmul" in program.notes[0]
 
 
-def test_scales_in_one_call_and_apart(rig: Rig, kernels: Emulator) -> None:
+def test_scales_in_one_call_and_apart(rig: Rig, emulator: Emulator) -> None:
     rng = np.random.default_rng(3)
     m, n, k = 48, 144, 272
     a, b = random(rng, (m, k), "float8_e4m3fn"), random(rng, (n, k), "float8_e5m2")
@@ -191,7 +174,7 @@ def test_scales_in_one_call_and_apart(rig: Rig, kernels: Emulator) -> None:
             if kind != "none"
         }
         request = MatmulRequest(a=a, b=b, trans_b=True, out_dtype="float32", **scales)
-        program = compute(rig, kernels, request)
+        program = compute(rig, emulator, request)
         assert len(program.steps) == (2 if "none" in (of_a, of_b) and "outer" in (of_a, of_b) else 1)
         blocks = "128" in of_a
         for options in ({"version": 120400}, {"target": Target("sm_100a")}):
@@ -199,12 +182,12 @@ def test_scales_in_one_call_and_apart(rig: Rig, kernels: Emulator) -> None:
                 with pytest.raises(Unsupported, match=r"12\.9|sm_90 \(Hopper\)"):
                     program_of(rig, request, **options)
             else:
-                compute(rig, kernels, request, **options)
-        apart = compute(rig, kernels, MatmulRequest(a=a, b=b, trans_b=True, out_dtype="float16", amax=True, **scales))
+                compute(rig, emulator, request, **options)
+        apart = compute(rig, emulator, MatmulRequest(a=a, b=b, trans_b=True, out_dtype="float16", amax=True, **scales))
         assert len(apart.steps) == 3  # product, epilogue, largest
 
 
-def test_what_is_documented_of_scales(rig: Rig, kernels: Emulator) -> None:
+def test_what_is_documented_of_scales(rig: Rig, emulator: Emulator) -> None:
     rng = np.random.default_rng(12)
     for (m, n), out, kinds, words in (
         ((130, 128), "float32", ("vec128", "blk128"), "M=130, N=128 .* multiples of 4"),
@@ -220,7 +203,7 @@ def test_what_is_documented_of_scales(rig: Rig, kernels: Emulator) -> None:
             with pytest.raises(Unsupported, match=words):
                 program_of(rig, request)
         else:
-            made = compute(rig, kernels, request)
+            made = compute(rig, emulator, request)
             assert "D of float8_e4m3fn with scales" in made.notes[0]
 
 
@@ -248,7 +231,7 @@ def test_layouts_of_block_scales_are_checked(rig: Rig) -> None:
 
 @pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float32", "complex64", "int8"])
 @pytest.mark.parametrize("epilogue", ["default", "bias", "bgrada"])
-def test_operands_are_copied_only_on_demand(rig: Rig, kernels: Emulator, dtype: str, epilogue: str) -> None:
+def test_operands_are_copied_only_on_demand(rig: Rig, emulator: Emulator, dtype: str, epilogue: str) -> None:
     rng = np.random.default_rng(4)
     m, n, k = 7, 13, 37
     a, b = random(rng, (2, m, 2 * k), dtype)[..., ::2], random(rng, (2 * k, 2 * n), dtype)[::2, ::2]
@@ -258,7 +241,7 @@ def test_operands_are_copied_only_on_demand(rig: Rig, kernels: Emulator, dtype: 
         extra |= {"conj_b": True}
     with pytest.raises(Unsupported, match="copies=True"):
         program_of(rig, MatmulRequest(a=a, b=b, **extra))
-    program = compute(rig, kernels, MatmulRequest(a=a, b=b, copies=True, **extra))
+    program = compute(rig, emulator, MatmulRequest(a=a, b=b, copies=True, **extra))
     assert "a is copied into the workspace as [2, " in program.notes[0]
     assert "b is copied" in program.notes[1]
 
@@ -272,18 +255,18 @@ def test_float8_layouts_depend_on_the_architecture(rig: Rig) -> None:
         program_of(rig, MatmulRequest(a=a, b=b), target=Target("sm_80"))
 
 
-def test_factors_on_the_device(rig: Rig, kernels: Emulator) -> None:
+def test_factors_on_the_device(rig: Rig, emulator: Emulator) -> None:
     rng = np.random.default_rng(6)
     a, b, c = (random(rng, s, "float32") for s in ((3, 4), (4, 8), (3, 8)))
     alpha, beta = np.asarray([1.5], np.float32), np.asarray(0.25, np.float32)
     for extra in ({}, {"epilogue": "gelu_aux", "out": np.zeros((8, 3), np.float32).T}):
-        compute(rig, kernels, MatmulRequest(a=a, b=b, c=c, alpha=alpha, beta=beta, **extra))
-        compute(rig, kernels, MatmulRequest(a=a, b=b, alpha=alpha, **extra))
+        compute(rig, emulator, MatmulRequest(a=a, b=b, c=c, alpha=alpha, beta=beta, **extra))
+        compute(rig, emulator, MatmulRequest(a=a, b=b, alpha=alpha, **extra))
     z = np.asarray(2 - 1j, np.complex64)
     x = random(rng, (4, 4), "complex64")
-    compute(rig, kernels, MatmulRequest(a=x, b=x, alpha=z))
-    compute(rig, kernels, MatmulRequest(a=x, b=x, bias=x[0], alpha=z, epilogue="bias"))
-    compute(rig, kernels, MatmulRequest(a=x, b=x, trans_a=True, conj_a=True, alpha=1 - 3j, c=x, beta=2j))
+    compute(rig, emulator, MatmulRequest(a=x, b=x, alpha=z))
+    compute(rig, emulator, MatmulRequest(a=x, b=x, bias=x[0], alpha=z, epilogue="bias"))
+    compute(rig, emulator, MatmulRequest(a=x, b=x, trans_a=True, conj_a=True, alpha=1 - 3j, c=x, beta=2j))
 
 
 def test_a_large_workspace_is_refused(rig: Rig) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from actions import FULL, Gate, building_plan, eventually, failing_build, failing_plan, operand
+from lending import in_use
 from placements import Placement
 
 import atomr_native as an
@@ -250,17 +251,13 @@ def test_a_failed_build_keeps_no_memory_of_its_callers(device: an.Device) -> Non
                 plan.wait()
             assert big.valid
 
-        def in_use() -> int:
-            used: int = device.stats()["memory"]["pools"]["volatile"]["in_use"]
-            return used
-
-        before = in_use()
+        before = in_use(device)
         try:
             plan.wait()
         except an.Unsupported:
             big = device.empty(1_000_000, "uint8")
         del big
-        assert in_use() == before
+        assert in_use(device) == before
     finally:
         gc.enable()
 

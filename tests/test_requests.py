@@ -460,6 +460,8 @@ def test_elementwise_requests_reductions_and_losses() -> None:
     loss, grad = actor.softmax_cross_entropy(x, labels)
     assert loss.shape == ()
     np.testing.assert_allclose(grad.array.sum(1), 0, atol=1e-6)
+    spec, _ = actor.plan_softmax_cross_entropy(x, labels)
+    assert [operand.name for operand in spec.operands] == ["logits", "labels", "grad", "loss"]
     _, signature = actor.plan("x - lr * y", out=x, x=x, y=y, lr=0.5)
     assert (signature.inputs, signature.outputs) == (("y",), ("x",))
     assert (signature.scalars, signature.defaults) == (("lr",), (0.5,))

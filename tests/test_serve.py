@@ -16,13 +16,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import example_programs
 import numpy as np
 import pytest
 from actions import eventually
+from matmul_reference import gelu
 
 import atomr_native as an
 
-EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 needs_server = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("uvicorn", "sklearn", "matplotlib")),
     reason="needs the extra [examples]: uvicorn, scikit-learn, matplotlib",
@@ -31,16 +32,7 @@ needs_server = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def serve() -> ModuleType:
-    return module("serve")
-
-
-def module(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    return made
+    return example_programs.load("serve")
 
 
 def parameters(seed: int = 0) -> dict[str, np.ndarray[Any, Any]]:
@@ -53,9 +45,8 @@ def parameters(seed: int = 0) -> dict[str, np.ndarray[Any, Any]]:
 
 def reference(pixels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     p = parameters()
-    x = (pixels - 8) / 8 @ p["w1"] + p["b1"]
-    x = 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
-    odds = np.exp(x @ p["w2"] + p["b2"])
+    hidden = gelu((pixels - 8) / 8 @ p["w1"] + p["b1"])
+    odds = np.exp(hidden @ p["w2"] + p["b2"])
     return odds / odds.sum(axis=1, keepdims=True)
 
 
@@ -73,7 +64,7 @@ def images(count: int) -> np.ndarray[Any, Any]:
 @needs_server
 def test_every_request_is_answered_while_the_worker_is_killed(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, str(EXAMPLES / "serve.py"), "--self-test", "--output", str(tmp_path)],
+        [sys.executable, str(example_programs.EXAMPLES / "serve.py"), "--self-test", "--output", str(tmp_path)],
         capture_output=True, text=True, timeout=240, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
@@ -235,9 +226,9 @@ def test_other_requests_are_refused(application: Any) -> None:
 @needs_server
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_lets_it_finish_what_it_has(number: int) -> None:
-    load = module_of_the_client()
+    load = example_programs.load("serve_load")
     command = [
-        sys.executable, str(EXAMPLES / "serve.py"), "--port", "0", "--epochs", "1", "--hidden", "16",
+        sys.executable, str(example_programs.EXAMPLES / "serve.py"), "--port", "0", "--epochs", "1", "--hidden", "16",
         "--max-age", "2000", "--grace", "60", "--deadline", "60",
     ]  # fmt: skip
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -270,21 +261,13 @@ def test_a_signal_lets_it_finish_what_it_has(number: int) -> None:
     eventually(lambda: not any(load.alive(pid) for pid in family), 10)
 
 
-def module_of_the_client() -> Any:
-    sys.path.insert(0, str(EXAMPLES))  # it imports its neighbour
-    try:
-        return module("serve_load")
-    finally:
-        sys.path.remove(str(EXAMPLES))
-
-
 def record(load: Any, number: int, sent: float, answered: float, status: int = 200, problem: str = "") -> Any:
     return load.Record(number, 0, sent, answered, status, problem, digit=0)
 
 
 def judged(change: Callable[[Any, dict[str, Any]], None]) -> list[str]:
     """The problems of a load of two requests and a kill, with a change."""
-    client = module_of_the_client()
+    client = example_programs.load("serve_load")
     load = client.Load("http://127.0.0.1:1", 2, 1, 1, 1.0)
     load.records = [record(client, 0, 0.0, 1.0), record(client, 1, 1.0, 3.0)]
     load.deaths = [client.Kill(1, 1, 2.0, 3.0)]

@@ -15,7 +15,6 @@ from actions import eventually
 
 import atomr_native as an
 from atomr_native import _cubin, _nvrtc
-from atomr_native.system import _has_gpu
 
 pytestmark = pytest.mark.plain
 
@@ -208,7 +207,6 @@ def test_a_tile_compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not _has_gpu(), reason="no NVIDIA GPU on this machine")
 def test_a_tile_of_a_gpu() -> None:
     with an.System() as system:
         device = system.device("cuda:0")

@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from layouts import dtypes, filled, keys
 from placements import Placement
-from transfer_rig import all_back, data, meanwhile, narrow, resolve_all, shrink
+from transfer_rig import all_back, data, meanwhile, narrow, resolve_all
 
 import atomr_native as an
 from atomr_native import transfers
@@ -27,19 +27,6 @@ from atomr_native.gpu_ref import layout_of
 
 Make = Callable[..., an.System]
 shared_device = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-
-
-@pytest.fixture
-def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make arrays of one KiB large ones."""
-    shrink(monkeypatch)
-
-
-@pytest.fixture
-def pieces(tiny: None, device: an.Device) -> Iterator[an.Device]:
-    """Lend a device to which arrays of one KiB are large; it must have its staging memory back after each test."""
-    yield narrow(device)
-    all_back(device)
 
 
 # ---- pieces

@@ -4,31 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 from actions import Gate, bits, poison
 from placements import Placement
-from transfer_rig import all_back, data, narrow, shrink
+from transfer_rig import all_back, data
 
 import atomr_native as an
 
 Make = Callable[..., an.System]
-
-
-@pytest.fixture
-def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make arrays of one KiB large ones."""
-    shrink(monkeypatch)
-
-
-@pytest.fixture
-def pieces(tiny: None, device: an.Device) -> Iterator[an.Device]:
-    """Lend a device to which arrays of one KiB are large; it must have its staging memory back after each test."""
-    yield narrow(device)
-    all_back(device)
 
 
 async def ticks_while(work: Any) -> tuple[Any, int]:

@@ -10,17 +10,11 @@ import pytest
 from actions import bits
 from crash import PATIENT, await_generation, kill, restart
 from placements import Placement
-from transfer_rig import all_back, data, meanwhile, resolve_all, shrink
+from transfer_rig import all_back, data, meanwhile, resolve_all
 
 import atomr_native as an
 
 Make = Callable[..., an.System]
-
-
-@pytest.fixture
-def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make arrays of one KiB large ones."""
-    shrink(monkeypatch)
 
 
 @pytest.fixture

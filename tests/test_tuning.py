@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -177,16 +176,10 @@ def test_damage_is_noticed(tmp_path: Path) -> None:
         as_progress(7)
 
 
-@pytest.fixture(scope="module")
-def system(cuda_engine: str) -> Iterator[an.System]:
-    with an.System(watchdog=60.0) as made:
-        yield made
-
-
 def test_a_device_tunes_once(
-    system: an.System, cuda_engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cuda_system: an.System, cuda_engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    device = system.device("cuda:0")
+    device = cuda_system.device("cuda:0")
     rng = np.random.default_rng(0)
     # Extents that nothing else has, so that nothing is known of them.
     shape = tuple(int(n) for n in rng.integers(40, 90, 2)) if cuda_engine == "fake" else (1232, 1168)

@@ -16,7 +16,7 @@ from ._loops import mailer_of
 if TYPE_CHECKING:
     from .cell import Cell
 
-__all__ = ["Answer", "ReplyTo"]
+__all__ = ["Answer", "ReplyTo", "bare"]
 
 _log = logging.getLogger("atomr_native.actors")
 
@@ -33,7 +33,7 @@ def bare(error: BaseException) -> BaseException:
     return error
 
 
-def fresh(error: BaseException) -> BaseException:
+def _fresh(error: BaseException) -> BaseException:
     """Return a copy of an error, so that raising it leaves no frames with who keeps the original."""
     try:
         made = copy.copy(error)
@@ -94,7 +94,7 @@ class Answer(AnswerBase):
 
     def _fresh_error(self) -> BaseException:
         error = self._error
-        return AtomrError("no error") if error is None else fresh(error)
+        return AtomrError("no error") if error is None else _fresh(error)
 
     def _late(self, timeout: float | None) -> AskTimeout:
         limit = f"within {timeout} s" if timeout is not None else "within the time given to ask"

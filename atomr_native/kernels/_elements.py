@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from .._numba import cuda
+from .._numba import inlined
 from ._intrinsics import address, bfloat16_pair, bits_of, float_of, float_of_half, half_of, load4, store4
 from ._scalars import bfloat16_of
 
@@ -45,11 +45,7 @@ class Element(NamedTuple):
     store: Any
 
 
-def _jit(function: Any) -> Any:
-    return cuda.jit(device=True, forceinline=True)(function)
-
-
-@_jit
+@inlined
 def aligned(pointer: Any, at: Any, step: Any, itemsize: Any) -> Any:
     """Return whether groups of rows that begin `at` elements after a pointer, `step` apart, are at 16 bytes."""
     return ((address(pointer) + at * itemsize) | step * itemsize) & 15 == 0
@@ -58,38 +54,38 @@ def aligned(pointer: Any, at: Any, step: Any, itemsize: Any) -> Any:
 # ---------------------------------------------------------------------------------------------- one, and eight
 
 
-@_jit
+@inlined
 def _same(word: Any) -> Any:
     return float_of(word)
 
 
-@_jit
+@inlined
 def _upper(word: Any) -> Any:
     return float_of(np.int64(word) << 16)
 
 
-@_jit
+@inlined
 def _half(word: Any) -> Any:
     return float_of_half(word)
 
 
-@_jit
+@inlined
 def _number(value: Any) -> Any:
     return value
 
 
-@_jit
+@inlined
 def _words_float32(x: Any, at: Any) -> Any:
     a, b = load4(x, at * 4), load4(x, at * 4 + 16)
     return a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3]
 
 
-@_jit
+@inlined
 def _words_narrow(x: Any, at: Any) -> Any:
     return load4(x, at * 2)
 
 
-@_jit
+@inlined
 def _numbers_float32(a: Any) -> Any:
     return (
         float_of(a[0]), float_of(a[1]), float_of(a[2]), float_of(a[3]),
@@ -97,7 +93,7 @@ def _numbers_float32(a: Any) -> Any:
     )  # fmt: skip
 
 
-@_jit
+@inlined
 def _numbers_bfloat16(a: Any) -> Any:
     return (
         float_of(a[0] << 16), float_of(a[0] & 0xFFFF0000), float_of(a[1] << 16), float_of(a[1] & 0xFFFF0000),
@@ -105,7 +101,7 @@ def _numbers_bfloat16(a: Any) -> Any:
     )  # fmt: skip
 
 
-@_jit
+@inlined
 def _numbers_float16(a: Any) -> Any:
     return (
         float_of_half(a[0]), float_of_half(a[0] >> 16), float_of_half(a[1]), float_of_half(a[1] >> 16),
@@ -114,62 +110,62 @@ def _numbers_float16(a: Any) -> Any:
 
 
 def _loader(words: Any, numbers: Any) -> Any:
-    @_jit
+    @inlined
     def load(x: Any, at: Any) -> Any:
         return numbers(words(x, at))
 
     return load
 
 
-@_jit
+@inlined
 def _load_float64(x: Any, at: Any) -> Any:
     return x[at], x[at + 1], x[at + 2], x[at + 3], x[at + 4], x[at + 5], x[at + 6], x[at + 7]
 
 
-@_jit
+@inlined
 def _bits(value: Any) -> Any:
     return bits_of(np.float32(value))
 
 
-@_jit
+@inlined
 def _bfloat16(value: Any) -> Any:
     return bfloat16_of(np.float32(value))
 
 
-@_jit
+@inlined
 def _float16(value: Any) -> Any:
     return half_of(np.float32(value))
 
 
-@_jit
+@inlined
 def _double(value: Any) -> Any:
     return np.float64(value)
 
 
-@_jit
+@inlined
 def _store_float32(out: Any, at: Any, v: Any) -> None:
     store4(out, at * 4, (_bits(v[0]), _bits(v[1]), _bits(v[2]), _bits(v[3])))
     store4(out, at * 4 + 16, (_bits(v[4]), _bits(v[5]), _bits(v[6]), _bits(v[7])))
 
 
-@_jit
+@inlined
 def _store_float64(out: Any, at: Any, v: Any) -> None:
     out[at], out[at + 1], out[at + 2], out[at + 3] = v[0], v[1], v[2], v[3]
     out[at + 4], out[at + 5], out[at + 6], out[at + 7] = v[4], v[5], v[6], v[7]
 
 
-@_jit
+@inlined
 def _bfloat16_pair(low: Any, high: Any) -> Any:
     return bfloat16_pair(np.float32(low), np.float32(high))
 
 
-@_jit
+@inlined
 def _float16_pair(low: Any, high: Any) -> Any:
     return np.uint32(_float16(low) | np.int64(_float16(high)) << 16)
 
 
 def _narrow_store(pair: Any) -> Any:
-    @_jit
+    @inlined
     def store(out: Any, at: Any, v: Any) -> None:
         store4(out, at * 2, (pair(v[0], v[1]), pair(v[2], v[3]), pair(v[4], v[5]), pair(v[6], v[7])))
 
@@ -219,7 +215,7 @@ def element(dtype: str) -> Element:
     pointer, itemsize, real, one, bits, load, store = _KINDS[dtype]
     zero = real(0)
 
-    @_jit
+    @inlined
     def get(x: Any, at: Any, left: Any, fast: Any) -> Any:
         if fast and left >= 8:
             return load(x, at)
@@ -234,7 +230,7 @@ def element(dtype: str) -> Element:
             one(x[at + 7]) if left > 7 else zero,
         )
 
-    @_jit
+    @inlined
     def put(out: Any, at: Any, v: Any, left: Any, fast: Any) -> None:
         if fast and left >= 8:
             store(out, at, v)
@@ -256,7 +252,7 @@ def element(dtype: str) -> Element:
             if left > 7:
                 out[at + 7] = bits(v[7])
 
-    @_jit
+    @inlined
     def rounded(value: Any) -> Any:
         return one(bits(value))
 
@@ -266,21 +262,21 @@ def element(dtype: str) -> Element:
 def mapped(function: Any, count: int) -> Any:
     """Return a device function that applies another to each element of `count` groups."""
 
-    @_jit
+    @inlined
     def one(a: Any) -> Any:
         return (
             function(a[0]), function(a[1]), function(a[2]), function(a[3]),
             function(a[4]), function(a[5]), function(a[6]), function(a[7]),
         )  # fmt: skip
 
-    @_jit
+    @inlined
     def two(a: Any, b: Any) -> Any:
         return (
             function(a[0], b[0]), function(a[1], b[1]), function(a[2], b[2]), function(a[3], b[3]),
             function(a[4], b[4]), function(a[5], b[5]), function(a[6], b[6]), function(a[7], b[7]),
         )  # fmt: skip
 
-    @_jit
+    @inlined
     def three(a: Any, b: Any, c: Any) -> Any:
         return (
             function(a[0], b[0], c[0]), function(a[1], b[1], c[1]), function(a[2], b[2], c[2]),

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from .._numba import cuda
+from .._numba import cuda, inlined
 from ._elements import WORDS
 from ._intrinsics import (
     address,
@@ -28,22 +28,18 @@ __all__ = ["aligned", "all_of", "has_pairs", "meter", "packer", "row_sizes_of", 
 _SIGNLESS: Final = 0x7FFF7FFF  # of two elements of 16 bits
 
 
-def _jit(function: Any) -> Any:
-    return cuda.jit(device=True, forceinline=True)(function)
-
-
-@_jit
+@inlined
 def size_of(value: Any) -> Any:
     """Return the bits of a float32 without its sign: they are ordered as magnitudes, with NaN above infinity."""
     return np.int32(bits_of(value) & 0x7FFFFFFF)
 
 
-@_jit
+@inlined
 def _larger(a: Any, b: Any) -> Any:
     return max(a, b)
 
 
-@_jit
+@inlined
 def _same(size: Any) -> Any:
     return size
 
@@ -56,7 +52,7 @@ def meter(source: str, pairs: bool) -> tuple[Any, Any, Any]:
     _, numbers = WORDS[source]
     if not pairs:
 
-        @_jit
+        @inlined
         def largest(words: Any) -> Any:
             v = numbers(words)
             return max(
@@ -67,13 +63,13 @@ def meter(source: str, pairs: bool) -> tuple[Any, Any, Any]:
         return largest, _larger, _same
     narrow = source == "bfloat16"
 
-    @_jit
+    @inlined
     def largest_pair(w: Any) -> Any:
         return larger_halves(
             larger_halves(w[0] & _SIGNLESS, w[1] & _SIGNLESS), larger_halves(w[2] & _SIGNLESS, w[3] & _SIGNLESS)
         )
 
-    @_jit
+    @inlined
     def size(pair: Any) -> Any:
         half = max(np.int64(pair) & 0xFFFF, np.int64(pair) >> 16)
         return np.int32(half << 16) if narrow else np.int32(bits_of(float_of_half(half)))
@@ -88,7 +84,7 @@ def has_pairs(source: str, pairs: bool) -> bool:
 def all_of(joined: Any) -> Any:
     """Return a device function to the largest of eight."""
 
-    @_jit
+    @inlined
     def all_(a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any) -> Any:
         return joined(joined(joined(a, b), joined(c, d)), joined(joined(e, f), joined(g, h)))
 
@@ -98,7 +94,7 @@ def all_of(joined: Any) -> Any:
 def _split(joined: Any) -> Any:
     """Return a device function that joins one of two with that of the thread so far away, which joins the other one."""
 
-    @_jit
+    @inlined
     def split(low: Any, high: Any, distance: Any) -> Any:
         upper = (cuda.threadIdx.x & distance) != 0
         kept, sent = (high, low) if upper else (low, high)
@@ -116,7 +112,7 @@ def row_sizes_of(pairs: bool, size: Any) -> Any:
     split = _split(joined)
     if not pairs:
 
-        @_jit
+        @inlined
         def sizes(a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any) -> Any:
             a, b, c, d = split(a, e, 8), split(b, f, 8), split(c, g, 8), split(d, h, 8)
             found = split(split(a, c, 4), split(b, d, 4), 2)
@@ -124,11 +120,11 @@ def row_sizes_of(pairs: bool, size: Any) -> Any:
 
         return sizes
 
-    @_jit
+    @inlined
     def two(a: Any, b: Any) -> Any:
         return larger_halves(first_halves(a, b), last_halves(a, b))
 
-    @_jit
+    @inlined
     def sizes_of_pairs(a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any) -> Any:
         found = split(split(two(a, b), two(e, f), 8), split(two(c, d), two(g, h), 8), 4)
         found = larger_halves(found, swapped(np.int32(found), 2))
@@ -144,7 +140,7 @@ def packer(dtype: str, saturate: bool, hardware: bool) -> Any:
     if hardware and saturate:
         four = to_e4m3 if dtype == "float8_e4m3fn" else to_e5m2
 
-        @_jit
+        @inlined
         def convert(v: Any, f: Any) -> Any:
             return four(v[0] * f, v[1] * f, v[2] * f, v[3] * f), four(v[4] * f, v[5] * f, v[6] * f, v[7] * f)
 
@@ -155,14 +151,14 @@ def packer(dtype: str, saturate: bool, hardware: bool) -> Any:
     def word(a: Any, b: Any, c: Any, d: Any) -> Any:
         return np.uint32(one(a) | one(b) << 8 | one(c) << 16 | one(d) << 24)
 
-    @_jit
+    @inlined
     def pack(v: Any, f: Any) -> Any:
         return word(v[0] * f, v[1] * f, v[2] * f, v[3] * f), word(v[4] * f, v[5] * f, v[6] * f, v[7] * f)
 
     return pack
 
 
-@_jit
+@inlined
 def aligned(pointer: Any, first: Any, second: Any, itemsize: Any, size: Any) -> Any:
     """Return whether eight elements from any multiple of 8 columns on lie together, at a multiple of `size` bytes."""
     return second == 1 and (address(pointer) | first * itemsize) & (size - 1) == 0
@@ -173,7 +169,7 @@ def unpacker(dtype: str, hardware: bool) -> Any:
     if hardware:
         halves = halves_of_e4m3 if dtype == "float8_e4m3fn" else halves_of_e5m2
 
-        @_jit
+        @inlined
         def convert(w: Any) -> Any:
             a, b, c, d = halves(w[0]), halves(w[0] >> 16), halves(w[1]), halves(w[1] >> 16)
             return (

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from .._numba import cuda, intrinsic, libdevice, types
+from .._numba import cuda, inlined, intrinsic, libdevice, types
 from .._numba import llvm as ir
 from .._numba_compile import capability
 from .._numba_copies import twin
@@ -222,14 +222,14 @@ reciprocal = _assembly(
 
 
 @twin(lambda angle: (np.float32(math.sin(angle)), np.float32(math.cos(angle))))
-@cuda.jit(device=True, forceinline=True)  # type: ignore[untyped-decorator]
+@inlined
 def sine_and_cosine(angle: Any) -> Any:
     """Return the sine and the cosine of a float32."""
     return libdevice.sincosf(angle)
 
 
 @twin(np.exp2)
-@cuda.jit(device=True, forceinline=True)  # type: ignore[untyped-decorator]
+@inlined
 def power_of_two(exponent: Any) -> Any:
     """Return 2 to the power of a float64."""
     return libdevice.exp2(exponent)
@@ -333,7 +333,7 @@ def _simulated_from_lane(value: Any, lane: Any) -> Any:
 
 
 @twin(_simulated_from_lane, cooperates=True)
-@cuda.jit(device=True, forceinline=True)  # type: ignore[untyped-decorator]
+@inlined
 def from_lane(value: Any, lane: Any) -> Any:
     """Return the value, of 32 bits, of a lane of the warp; every thread of the block must call it."""
     return cuda.shfl_sync(_FULL, value, lane)
@@ -350,7 +350,7 @@ def _simulated_swapped(value: Any, distance: Any) -> Any:
 
 
 @twin(_simulated_swapped, cooperates=True)
-@cuda.jit(device=True, forceinline=True)  # type: ignore[untyped-decorator]
+@inlined
 def swapped(value: Any, distance: Any) -> Any:
     """Return the int32 value of the thread so far away in the warp; every thread of the block must call it."""
     return cuda.shfl_xor_sync(_FULL, value, distance)
@@ -370,7 +370,7 @@ def _simulated_group_max(value: Any, width: Any) -> Any:
 
 
 @twin(_simulated_group_max, cooperates=True)
-@cuda.jit(device=True, forceinline=True)  # type: ignore[untyped-decorator]
+@inlined
 def group_max(value: Any, width: Any) -> Any:
     """Return the largest of non-negative int32 values among `width` neighbouring threads: a power of 2 up to 32.
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from .._numba import cuda, types
+from .._numba import cuda, inlined, types
 from .._numba_copies import twin
 
 __all__ = ["WARPS", "block_moments", "block_sums", "counts", "total_of"]
@@ -33,7 +33,7 @@ def _simulated_warp_sum(value: Any, width: Any) -> Any:
 
 
 @twin(_simulated_warp_sum, cooperates=True)
-@cuda.jit(device=True, forceinline=True)  # type: ignore[untyped-decorator]
+@inlined
 def warp_sum(value: Any, width: Any) -> Any:
     """Return the sum over `width` neighbours, a power of two, of a warp; every thread of the block must call it."""
     distance = width >> 1
@@ -43,7 +43,7 @@ def warp_sum(value: Any, width: Any) -> Any:
     return value
 
 
-@cuda.jit(device=True, forceinline=True)  # type: ignore[untyped-decorator]
+@inlined
 def total_of(v: Any) -> Any:
     """Return the sum of a group."""
     return ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7]))
@@ -53,7 +53,7 @@ def counts(real: Any) -> Any:
     """Return a device function to the elements that a warp has of a row of so many groups, and one by that."""
     zero, one = real(0), real(1)
 
-    @cuda.jit(device=True, forceinline=True)  # type: ignore[untyped-decorator]
+    @inlined
     def counts(groups: Any, warp: Any) -> Any:
         left = groups - warp * _WARP
         rest = left - cuda.blockDim.x
@@ -110,13 +110,13 @@ def block_moments(real: Any) -> Any:
     """
     parts, zero = block_parts(real), real(0)
 
-    @cuda.jit(device=True, forceinline=True)  # type: ignore[untyped-decorator]
+    @inlined
     def spread(v: Any, mean: Any) -> Any:
         a, b, c, d = v[0] - mean, v[1] - mean, v[2] - mean, v[3] - mean
         e, f, g, h = v[4] - mean, v[5] - mean, v[6] - mean, v[7] - mean
         return ((a * a + b * b) + (c * c + d * d)) + ((e * e + f * f) + (g * g + h * h))
 
-    @cuda.jit(device=True, forceinline=True)  # type: ignore[untyped-decorator]
+    @inlined
     def moments(v: Any, o: Any, here: Any, there: Any, ours: Any, theirs: Any, inverse: Any, turn: Any) -> Any:
         total = warp_sum(total_of(v) + total_of(o), _WARP)
         mean = total * ours[1]

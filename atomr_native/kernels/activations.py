@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from .._numba import cuda
+from .._numba import cuda, inlined
 from ._elements import aligned, element, mapped
 from ._intrinsics import reciprocal
 
@@ -23,15 +23,11 @@ _NUMBERS: Final = ("int64",)
 Kernel = tuple[Any, tuple[str, ...]]
 
 
-def _jit(function: Any) -> Any:
-    return cuda.jit(device=True, forceinline=True)(function)
-
-
 def _sigmoids(real: Any) -> Any:
     """Return a device function to the logistic function of x and of -x, neither of which overflows or cancels."""
     one, zero, narrow = real(1), real(0), real is np.float32
 
-    @_jit
+    @inlined
     def sigmoids(x: Any) -> Any:
         small = real(math.exp(-abs(x)))
         large = reciprocal(one + small) if narrow else one / (one + small)
@@ -44,11 +40,11 @@ def _sigmoids(real: Any) -> Any:
 def _silu(real: Any) -> tuple[Any, Any]:
     sigmoids, zero = _sigmoids(real), real(0)
 
-    @_jit
+    @inlined
     def value(x: Any) -> Any:
         return x * sigmoids(x)[0]
 
-    @_jit
+    @inlined
     def slope(x: Any) -> Any:
         up, down = sigmoids(x)
         steep = up * down
@@ -60,11 +56,11 @@ def _silu(real: Any) -> tuple[Any, Any]:
 def _squared_relu(real: Any) -> tuple[Any, Any]:
     zero = real(0)
 
-    @_jit
+    @inlined
     def value(x: Any) -> Any:
         return zero if x <= zero else x * x
 
-    @_jit
+    @inlined
     def slope(x: Any) -> Any:
         return zero if x <= zero else x + x
 
@@ -75,11 +71,11 @@ def _gelu(real: Any) -> tuple[Any, Any]:
     zero, half = real(0), real(0.5)
     root, density = real(math.sqrt(0.5)), real(1 / math.sqrt(2 * math.pi))
 
-    @_jit
+    @inlined
     def value(x: Any) -> Any:
         return x * (half * real(math.erfc(-x * root)))
 
-    @_jit
+    @inlined
     def slope(x: Any) -> Any:
         steep = density * real(math.exp(-half * (x * x)))
         whole = half * real(math.erfc(-x * root))
@@ -93,11 +89,11 @@ def _gelu_tanh(real: Any) -> tuple[Any, Any]:
     first, third = real(2 * math.sqrt(2 / math.pi)), real(0.044715)
     thrice = real(3 * 0.044715)
 
-    @_jit
+    @inlined
     def value(x: Any) -> Any:
         return x * sigmoids(first * (x * (one + third * (x * x))))[0]
 
-    @_jit
+    @inlined
     def slope(x: Any) -> Any:
         square = x * x
         up, down = sigmoids(first * (x * (one + third * square)))
@@ -115,7 +111,7 @@ def activate(curve: str, dtype: str, gated: bool) -> Kernel:
     pointer, itemsize, real, get, put, _, load, store = element(dtype)
     value, _ = _CURVES[curve](real)
 
-    @_jit
+    @inlined
     def product(g: Any, u: Any) -> Any:
         return value(g) * u
 
@@ -166,15 +162,15 @@ def activate_backward(curve: str, dtype: str, gated: bool) -> Kernel:
     pointer, itemsize, real, get, put, _, load, store = element(dtype)
     value, slope = _CURVES[curve](real)
 
-    @_jit
+    @inlined
     def plain(d: Any, g: Any) -> Any:
         return d * slope(g)
 
-    @_jit
+    @inlined
     def of_gate(d: Any, g: Any, u: Any) -> Any:
         return d * u * slope(g)
 
-    @_jit
+    @inlined
     def of_up(d: Any, g: Any) -> Any:
         return d * value(g)
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from .._numba import cuda
+from .._numba import cuda, inlined
 from ._elements import aligned, element
 from ._intrinsics import product
 
@@ -20,11 +20,7 @@ _FIRST_KEY, _SECOND_KEY = 0x9E3779B9, 0xBB67AE85  # increments of the key
 _ROUNDS: Final = 10
 
 
-def _jit(function: Any) -> Any:
-    return cuda.jit(device=True, forceinline=True)(function)
-
-
-@_jit
+@inlined
 def philox(a: Any, b: Any, c: Any, d: Any, low: Any, high: Any) -> Any:
     """Return the four words of a counter of four words and a key of two, all as int64."""
     for _ in range(_ROUNDS):
@@ -42,15 +38,15 @@ def dropout(dtype: str) -> Kernel:
     pointer, itemsize, real, get, put, _, load, store = element(dtype)
     zero = real(0)
 
-    @_jit
+    @inlined
     def words(number: Any, low: Any, high: Any) -> Any:
         return philox(number & _WORD, number >> 32 & _WORD, 0, 0, low, high)
 
-    @_jit
+    @inlined
     def kept(value: Any, word: Any, threshold: Any, scale: Any, some: Any) -> Any:
         return value * scale if np.uint32(word) >= threshold and some else zero
 
-    @_jit
+    @inlined
     def left_over(v: Any, a: Any, b: Any, least: Any, scale: Any, some: Any) -> Any:
         return (
             kept(v[0], a[0], least, scale, some), kept(v[1], a[1], least, scale, some),

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from .._numba import cuda
+from .._numba import cuda, inlined
 from ._elements import READERS, STORAGE, WRITERS
 from ._intrinsics import address
 
@@ -23,7 +23,7 @@ Kernel = tuple[Any, tuple[str, ...]]
 _EIGHT: Final = range(8)
 
 
-@cuda.jit(device=True, forceinline=True)  # type: ignore[untyped-decorator]
+@inlined
 def _same(value: Any) -> Any:
     return value
 

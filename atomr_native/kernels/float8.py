@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from .._numba import cuda, types
+from .._numba import cuda, inlined, types
 from ._elements import READERS, STORAGE, WORDS, WRITERS
 from ._float8 import aligned, all_of, has_pairs, meter, packer, row_sizes_of, size_of, unpacker
 from ._intrinsics import (
@@ -37,10 +37,6 @@ _ONE: Final = np.float32(1.0)
 _NONE: Final = np.uint32(0)
 
 Kernel = tuple[Any, tuple[str, ...]]
-
-
-def _jit(function: Any) -> Any:
-    return cuda.jit(device=True, forceinline=True)(function)
 
 
 # ---------------------------------------------------------------------------------------------- amax
@@ -92,7 +88,7 @@ def amax(source: str, *, pairs: bool) -> Kernel:
     return amax, (f"*{STORAGE[source]}", "*int32", *("int64",) * 5)
 
 
-@_jit
+@inlined
 def _reduced(partials: Any, count: Any) -> Any:
     """Return the largest of partial results, to every thread of a block of 256."""
     found = np.int32(0)
@@ -110,14 +106,14 @@ def _reduced(partials: Any, count: Any) -> Any:
 # ---------------------------------------------------------------------------------------------- cast
 
 
-@_jit
+@inlined
 def _turned(a: Any, b: Any, c: Any, d: Any) -> Any:
     """Return the transpose of four words of four bytes."""
     e, f, g, h = first_bytes(a, b), first_bytes(c, d), last_bytes(a, b), last_bytes(c, d)
     return first_halves(e, f), last_halves(e, f), first_halves(g, h), last_halves(g, h)
 
 
-@_jit
+@inlined
 def _place(codes: Any, column: Any, low: Any, high: Any) -> None:
     """Put codes of eight rows of a column into shared memory.
 
@@ -163,13 +159,13 @@ def cast(
     held = TILE * _ACROSS if transposed else 1
     nothing = (_NONE,) * (itemsize * 2)
 
-    @_jit
+    @inlined
     def put(q: Any, at: Any, w: Any, factor: Any) -> Any:
         found = pack(numbers(w), factor)
         store2(q, at, found)
         return found
 
-    @_jit
+    @inlined
     def turn(codes: Any, out: Any, a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any, at: Any, tr: Any
     ) -> None:  # fmt: skip
         """Write the transpose of a tile, which begins `at` elements after `out`."""
@@ -314,7 +310,7 @@ def rows(source: str, dtype: str, *, saturate: bool, hardware: bool, pairs: bool
     largest, joined, size = meter(source, has_pairs(source, pairs))
     nothing = (_NONE,) * (itemsize * 2)
 
-    @_jit
+    @inlined
     def put(q: Any, at: Any, w: Any, factor: Any) -> None:
         store2(q, at, pack(numbers(w), factor))
 
@@ -385,7 +381,7 @@ def update(dtype: str, *, latest: bool) -> Kernel:
     """Return the kernel that records an amax, and makes the next scale of the history; one block."""
     limit = np.float32(FORMATS[dtype].limit)
 
-    @_jit
+    @inlined
     def past(history: Any, i: Any, at: Any, length: Any) -> Any:
         """Return the size of an amax of the history that counts, else 0."""
         size = size_of(history[i]) if i < length else np.int32(0)
@@ -428,7 +424,7 @@ def dequantize(dtype: str, target: str, *, hardware: bool) -> Kernel:
     bits, wide = WRITERS[target]
     itemsize = 4 if target == "float32" else 2
 
-    @_jit
+    @inlined
     def store(out: Any, at: Any, v: Any, s: Any) -> None:
         wide(out, at, (v[0] * s, v[1] * s, v[2] * s, v[3] * s, v[4] * s, v[5] * s, v[6] * s, v[7] * s))
 

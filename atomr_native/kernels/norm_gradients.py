@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .._numba import cuda, types
+from .._numba import cuda, inlined, types
 from ._elements import WORDS, aligned, element, mapped
 from ._sums import block_sums, total_of
 from .norms import centred
@@ -21,10 +21,6 @@ __all__ = ["norm_backward", "norm_gradients", "registers", "weight_finish", "wei
 
 Kernel = tuple[Any, tuple[str, ...]]
 _NUMBER = ("int64",)
-
-
-def _jit(function: Any) -> Any:
-    return cuda.jit(device=True, forceinline=True)(function)
 
 
 def registers(dtype: str, layer: bool, residual: bool, **_: Any) -> int:
@@ -37,22 +33,22 @@ def _lean(dtype: str, layer: bool, residual: bool) -> bool:
     return dtype in ("bfloat16", "float16") and not layer and not residual
 
 
-@_jit
+@inlined
 def _product(a: Any, b: Any) -> Any:
     return a * b
 
 
-@_jit
+@inlined
 def _plus(a: Any, b: Any) -> Any:
     return a + b
 
 
-@_jit
+@inlined
 def _fused(a: Any, b: Any, c: Any) -> Any:
     return a * b + c
 
 
-@_jit
+@inlined
 def _keep(out: Any, at: Any, v: Any, left: Any) -> None:
     """Write the elements of a group that are there."""
     if left >= 8:
@@ -119,28 +115,28 @@ def _rows(dtype: str, weights: str, layer: bool, residual: bool, biased: bool, q
     part_store = element("float64" if dtype == "float64" else "float32").store
     multiply, multiply_add, add = mapped(_product, 2), mapped(_fused, 3), mapped(_plus, 2)
 
-    @_jit
+    @inlined
     def loaded(x: Any, at: Any, there: Any) -> Any:
         return words(x, at) if there else none
 
-    @_jit
+    @inlined
     def same(a: Any, unknown: Any) -> Any:
         return a[0] ^ unknown, a[1] ^ unknown, a[2] ^ unknown, a[3] ^ unknown
 
-    @_jit
+    @inlined
     def factors(weight: Any, at: Any, left: Any) -> Any:
         if quick:
             return weight_load(weight, at) if left > 0 else weight_nothing
         return weight_get(weight, at, left, False)
 
-    @_jit
+    @inlined
     def scaled(v: Any, scale: Any) -> Any:
         return (
             v[0] * scale, v[1] * scale, v[2] * scale, v[3] * scale,
             v[4] * scale, v[5] * scale, v[6] * scale, v[7] * scale,
         )  # fmt: skip
 
-    @_jit
+    @inlined
     def gradient(d: Any, v: Any, across: Any, along: Any) -> Any:
         return (
             d[0] - across - v[0] * along, d[1] - across - v[1] * along,
@@ -149,21 +145,21 @@ def _rows(dtype: str, weights: str, layer: bool, residual: bool, biased: bool, q
             d[6] - across - v[6] * along, d[7] - across - v[7] * along,
         )  # fmt: skip
 
-    @_jit
+    @inlined
     def written(dx: Any, at: Any, v: Any, left: Any) -> None:
         if not quick:
             put(dx, at, v, left, False)
         elif left > 0:
             store(dx, at, v)
 
-    @_jit
+    @inlined
     def summed(parts: Any, at: Any, v: Any, left: Any) -> None:
         if not quick:
             _keep(parts, at, v, left)
         elif left > 0:
             part_store(parts, at, v)
 
-    @_jit
+    @inlined
     def rows_of_block(
         dy: Any, x: Any, weight: Any, r: Any, dx: Any, weight_parts: Any, bias_parts: Any, least: Any, rows: Any,
         columns: Any, ds: Any, xs: Any, rs: Any, dxs: Any,
@@ -331,7 +327,7 @@ def weight_partial(dtype: str, *, biased: bool) -> Kernel:
     statistic = "*float64" if dtype == "float64" else "*float32"
     zero = real(0)
 
-    @_jit
+    @inlined
     def normed(d: Any, v: Any, mean: Any, scale: Any) -> Any:
         return d * ((v - mean) * scale)
 
@@ -377,11 +373,11 @@ def weight_finish(dtype: str, weights: str, *, biased: bool) -> Kernel:
 
     kind = types.float64 if real is np.float64 else types.float32
 
-    @_jit
+    @inlined
     def one(parts_of: Any, part: Any, column: Any, columns: Any, parts: Any) -> Any:
         return parts_of[part * columns + column] if part < parts else zero
 
-    @_jit
+    @inlined
     def added(parts_of: Any, column: Any, columns: Any, parts: Any) -> Any:
         """Return the sum of every 16th partial result, eight loads at once."""
         a, b, c, d = zero, zero, zero, zero

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .._numba import cuda
+from .._numba import cuda, inlined
 from ._elements import WORDS, aligned, element, mapped
 from ._sums import WARPS, block_moments, block_sums, counts, total_of
 
@@ -21,15 +21,11 @@ Kernel = tuple[Any, tuple[str, ...]]
 _NUMBER = ("int64",)
 
 
-def _jit(function: Any) -> Any:
-    return cuda.jit(device=True, forceinline=True)(function)
-
-
 def centred(real: Any) -> Any:
     """Return a device function to a group's deviations from a mean; what is beyond the end stays 0."""
     zero = real(0)
 
-    @_jit
+    @inlined
     def centred(v: Any, mean: Any, left: Any) -> Any:
         return (
             v[0] - mean if left > 0 else zero,
@@ -66,34 +62,34 @@ def norm(dtype: str, weights: str, *, layer: bool, residual: bool, biased: bool)
     nothing, weight_nothing = (zero,) * 8, (weight_real(0),) * 8
     none = nothing if dtype == "float64" else (np.uint32(0),) * (2 * itemsize)
 
-    @_jit
+    @inlined
     def added(a: Any, b: Any) -> Any:
         return rounded(a + b)
 
-    @_jit
+    @inlined
     def product(a: Any, b: Any) -> Any:
         return a * b
 
-    @_jit
+    @inlined
     def fused(a: Any, b: Any, c: Any) -> Any:
         return a * b + c
 
     add, multiply, multiply_add = mapped(added, 2), mapped(product, 2), mapped(fused, 3)
 
-    @_jit
+    @inlined
     def loaded(x: Any, at: Any, there: Any) -> Any:
         return words(x, at) if there else none
 
-    @_jit
+    @inlined
     def factors(weight: Any, at: Any, there: Any) -> Any:
         return weight_load(weight, at) if there else weight_nothing
 
-    @_jit
+    @inlined
     def kept(out: Any, at: Any, v: Any, there: Any) -> None:
         if there:
             store(out, at, v)
 
-    @_jit
+    @inlined
     def scaled(v: Any, scale: Any, w: Any, b: Any) -> Any:
         """Return a group of the result, of deviations from the mean."""
         v = (
@@ -102,13 +98,13 @@ def norm(dtype: str, weights: str, *, layer: bool, residual: bool, biased: bool)
         )  # fmt: skip
         return multiply_add(v, w, b) if biased else multiply(v, w)
 
-    @_jit
+    @inlined
     def minus(v: Any, mean: Any) -> Any:
         return (
             v[0] - mean, v[1] - mean, v[2] - mean, v[3] - mean, v[4] - mean, v[5] - mean, v[6] - mean, v[7] - mean,
         )  # fmt: skip
 
-    @_jit
+    @inlined
     def squares(v: Any) -> Any:
         return total_of(multiply(v, v))
 

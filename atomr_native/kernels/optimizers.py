@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from .._numba import cuda, types
+from .._numba import cuda, inlined, types
 from ._elements import aligned, element, mapped
 
 __all__ = ["adamw", "sgd"]
@@ -20,11 +20,7 @@ _NUMBER: Final = ("int64",)
 _NUMBERS: Final = 8
 
 
-def _jit(function: Any) -> Any:
-    return cuda.jit(device=True, forceinline=True)(function)
-
-
-@_jit
+@inlined
 def _narrow(value: Any) -> Any:
     return np.float32(value)
 
@@ -39,7 +35,7 @@ def adamw(dtype: str, gradient: str, *, master: bool) -> Kernel:
     gradient_pointer, gradient_size, _, gradient_get, *_ = element(gradient)
     _, _, _, state_get, state_put, *_ = element("float32")
 
-    @_jit
+    @inlined
     def moved(new: Any, old: Any, keep: Any, add: Any) -> Any:
         return (
             keep * old[0] + add * new[0], keep * old[1] + add * new[1], keep * old[2] + add * new[2],
@@ -47,13 +43,13 @@ def adamw(dtype: str, gradient: str, *, master: bool) -> Kernel:
             keep * old[6] + add * new[6], keep * old[7] + add * new[7],
         )  # fmt: skip
 
-    @_jit
+    @inlined
     def squares(g: Any) -> Any:
         return (
             g[0] * g[0], g[1] * g[1], g[2] * g[2], g[3] * g[3], g[4] * g[4], g[5] * g[5], g[6] * g[6], g[7] * g[7],
         )  # fmt: skip
 
-    @_jit
+    @inlined
     def stepped(p: Any, m: Any, v: Any, rate: Any, correct: Any, eps: Any, decay: Any) -> Any:
         size = np.float32(math.sqrt(v)) * correct + eps
         return p - decay * p - rate * (m / size)
@@ -108,14 +104,14 @@ def sgd(dtype: str, gradient: str, *, master: bool, nesterov: bool) -> Kernel:
     gradient_pointer, gradient_size, _, gradient_get, *_ = element(gradient)
     _, _, _, state_get, state_put, *_ = element("float32")
 
-    @_jit
+    @inlined
     def moved(g: Any, m: Any, keep: Any) -> Any:
         return (
             keep * m[0] + g[0], keep * m[1] + g[1], keep * m[2] + g[2], keep * m[3] + g[3],
             keep * m[4] + g[4], keep * m[5] + g[5], keep * m[6] + g[6], keep * m[7] + g[7],
         )  # fmt: skip
 
-    @_jit
+    @inlined
     def stepped(p: Any, d: Any, rate: Any, decay: Any) -> Any:
         return p - decay * p - rate * d
 

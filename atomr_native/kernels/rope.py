@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from .._numba import cuda
+from .._numba import cuda, inlined
 from ._elements import WORDS, aligned, element
 from ._intrinsics import power_of_two, sine_and_cosine
 
@@ -25,14 +25,10 @@ _PAIRS: Final = 256  # of a token, at most, that a block has at once
 _ANGLES: Final = 2048  # of all its tokens
 
 
-def _jit(function: Any) -> Any:
-    return cuda.jit(device=True, forceinline=True)(function)
-
-
 # ---------------------------------------------------------------------------------------------- pairs, turned
 
 
-@_jit
+@inlined
 def _first_of(a: Any, b: Any, c: Any, s: Any) -> Any:
     """Return the first elements of eight pairs, turned."""
     return (
@@ -41,7 +37,7 @@ def _first_of(a: Any, b: Any, c: Any, s: Any) -> Any:
     )  # fmt: skip
 
 
-@_jit
+@inlined
 def _second_of(a: Any, b: Any, c: Any, s: Any) -> Any:
     return (
         a[0] * s[0] + b[0] * c[0], a[1] * s[1] + b[1] * c[1], a[2] * s[2] + b[2] * c[2], a[3] * s[3] + b[3] * c[3],
@@ -49,7 +45,7 @@ def _second_of(a: Any, b: Any, c: Any, s: Any) -> Any:
     )  # fmt: skip
 
 
-@_jit
+@inlined
 def _neighbours(v: Any, c: Any, s: Any) -> Any:
     """Return four pairs of neighbours, turned."""
     return (
@@ -58,7 +54,7 @@ def _neighbours(v: Any, c: Any, s: Any) -> Any:
     )  # fmt: skip
 
 
-@_jit
+@inlined
 def _four(table: Any, at: Any, step: Any) -> Any:
     return (
         table[np.uint32(at)], table[np.uint32(at + step)],
@@ -66,7 +62,7 @@ def _four(table: Any, at: Any, step: Any) -> Any:
     )  # fmt: skip
 
 
-@_jit
+@inlined
 def _eight(table: Any, at: Any, step: Any) -> Any:
     return _four(table, at, step) + _four(table, at + 4 * step, step)
 
@@ -91,31 +87,31 @@ class _Groups:
         words, numbers = WORDS[dtype]
         empty = (np.uint32(0),) * (8 if dtype == "float32" else 4)
 
-        @_jit
+        @inlined
         def read(x: Any, at: Any, pairs: Any, there: Any) -> Any:
             return (words(x, at), words(x, at + pairs)) if there else (empty, empty)
 
-        @_jit
+        @inlined
         def write(out: Any, at: Any, pairs: Any, found: Any, c: Any, s: Any) -> None:
             a, b = numbers(found[0]), numbers(found[1])
             store(out, at, _first_of(a, b, c, s))
             store(out, at + pairs, _second_of(a, b, c, s))
 
-        @_jit
+        @inlined
         def turn(x: Any, out: Any, at: Any, to: Any, pairs: Any, left: Any, fast: Any, c: Any, s: Any) -> None:
             a, b = get(x, at, left, fast), get(x, at + pairs, left, fast)
             put(out, to, _first_of(a, b, c, s), left, fast)
             put(out, to + pairs, _second_of(a, b, c, s), left, fast)
 
-        @_jit
+        @inlined
         def read_neighbours(x: Any, at: Any, _: Any, there: Any) -> Any:
             return words(x, at) if there else empty
 
-        @_jit
+        @inlined
         def write_neighbours(out: Any, at: Any, _: Any, found: Any, c: Any, s: Any) -> None:
             store(out, at, _neighbours(numbers(found), c, s))
 
-        @_jit
+        @inlined
         def turn_neighbours(x: Any, out: Any, at: Any, to: Any, _: Any, left: Any, fast: Any, c: Any, s: Any) -> None:
             put(out, to, _neighbours(get(x, at, left, fast), c, s), left, fast)
 

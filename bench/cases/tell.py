@@ -9,7 +9,7 @@ from bench import peers
 from bench.cases._common import PLACES, SPIN_US, Body, burst, device, noop, repeat, rested, waiter
 from bench.harness import Case, Setup
 
-__all__ = ["CASES"]
+__all__ = ["CASES", "matmul_tell"]
 
 
 def matmul_tell(dev: Any) -> tuple[Body, Body, Callable[[], object], Callable[[], object]]:

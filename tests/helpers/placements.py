@@ -12,7 +12,6 @@ import fake_cuda
 import pytest
 
 import atomr_native as an
-from atomr_native.system import _has_gpu
 
 __all__ = ["ALL", "HOST", "HOSTS", "PROCESSES", "Placement", "program", "programs", "resolve"]
 
@@ -82,8 +81,6 @@ def programs(*kinds: str) -> list[Any]:
 def program(request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]:
     """Have programs that are started meanwhile find a kind of device; return isolation and name for their Systems."""
     kind, isolation = request.param.split()
-    if kind == "gpu" and not _has_gpu():
-        pytest.skip("no NVIDIA GPU on this machine")
     with fake_cuda.using(request.getfixturevalue("fake_environment")) if kind == "fake" else contextlib.nullcontext():
         yield isolation, "host" if kind == "host" else "cuda:0"
 
@@ -96,11 +93,9 @@ ALL = (*HOSTS, *PROCESSES[1:])
 
 
 def resolve(request: pytest.FixtureRequest) -> Placement:
-    """Return the placement that a fixture's parameter names; skips where there is none such."""
+    """Return the placement that a fixture's parameter names."""
     kind: str = request.param
     if kind == "gpu":
-        if not _has_gpu():
-            pytest.skip("no NVIDIA GPU on this machine")
         return Placement("cuda:0", "process")
     if kind == "fake":
         return Placement("cuda:0", "process", tuple(request.getfixturevalue("fake_environment").items()))

@@ -25,6 +25,7 @@ __all__ = [
     "kernels",
     "map_kernel",
     "offsets",
+    "reach",
     "value_type",
 ]
 
