@@ -98,12 +98,12 @@ _LATE = object()
 
 
 class Piece:
-    """A piece of staging memory; dropping it returns it, with the message that it was given to, if there is one."""
+    """A piece of staging memory, until it is put back."""
 
     __slots__ = ("_sent", "_window", "ref")
 
     def __init__(self, window: Window) -> None:
-        self._window = window
+        self._window: Window | None = window
         self._sent: tuple[int, int, Reply | None] | None = None
         self.ref: GpuRef
 
@@ -115,14 +115,24 @@ class Piece:
         """Note that its message is resolved."""
         self._sent = None
 
+    def put_back(self) -> None:
+        """Return it, with the message that it was given to, if there is one.  Idempotent."""
+        window, self._window = self._window, None
+        if window is not None:
+            window.put_back(self._sent)
+            self._sent = None
+            if hasattr(self, "ref"):  # else it has no memory yet
+                del self.ref
+
     def __del__(self) -> None:
-        self._window.put_back(self._sent)
+        self.put_back()  # nobody got it: the wait for it was interrupted just then
 
 
 class Window:
     """How many pieces of staging memory a device's copies may use at once.
 
-    Who has a piece never waits for another one, so that somebody always goes on.
+    Who has a piece never waits for another one, so that somebody always goes on.  A copy puts back what it has when it
+    ends, in whatever way: an error that somebody keeps has its frames, and would have its pieces.
 
     Parameters
     ----------

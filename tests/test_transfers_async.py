@@ -152,6 +152,33 @@ def test_cancelled_in_the_middle(pieces: an.Device) -> None:
     asyncio.run(main())
 
 
+def test_errors_that_are_kept_keep_no_pieces(tiny: None, make_system: Make) -> None:
+    device = make_system(mailbox_size=32, mailbox="reject", isolation="thread").device("host")
+    x, kept = data(9000), []
+
+    async def main() -> None:
+        ref = device.put(x)
+        gate = Gate(device._memory)
+        with contextlib.suppress(an.MailboxFull):
+            while True:
+                device.zeros(1)
+        for _ in range(4):
+            task = asyncio.ensure_future(device.put_async(x))
+            await asyncio.sleep(0.01)  # until it waits for room in the mailbox
+            task.cancel()
+            try:
+                await task
+            except asyncio.CancelledError as error:
+                kept.append(error)  # with its frames
+        gate.open()
+        assert bits(await asyncio.wait_for(device.get_async(ref), 20)) == bits(x)
+
+    asyncio.run(main())
+    assert len(kept) == 4
+    kept.clear()
+    all_back(device)
+
+
 def test_errors(pieces: an.Device) -> None:
     bad = poison(pieces.lane("a"), pieces.empty(1000), text="never written")
     host = pieces.host_array((2, 500))
