@@ -273,7 +273,7 @@ class Allocate:
     async def settle(self) -> GpuRef:
         """Have another thread make a segment, if one is needed."""
         if self._memory._core.pool_stats(self._pool)["largest"] < self._layout.nbytes:
-            await asyncio.to_thread(self._memory._grow, self._pool, self._layout.nbytes)
+            await self._memory.aside.call(lambda: self._memory._grow(self._pool, self._layout.nbytes))
         return self._memory.new(self._layout, self._pool)
 
 
@@ -295,8 +295,8 @@ class Arrival:
 class Finish:
     """The end of a copy in host memory."""
 
-    def __init__(self, job: HostCopy) -> None:
-        self._job = job
+    def __init__(self, memory: DeviceMemory, job: HostCopy) -> None:
+        self._memory, self._job = memory, job
 
     def block(self, left: float | None) -> None:
         """Help with it."""
@@ -306,14 +306,14 @@ class Finish:
     async def settle(self) -> None:
         """Have another thread help."""
         if not self._job.done():
-            await asyncio.to_thread(self._job.finish)
+            await self._memory.aside.call(self._job.finish)
 
 
 class Call:
     """Work that takes a while, without arguments."""
 
-    def __init__(self, work: Callable[[], object]) -> None:
-        self._work = work
+    def __init__(self, memory: DeviceMemory, work: Callable[[], object]) -> None:
+        self._memory, self._work = memory, work
 
     def block(self, left: float | None) -> object:
         """Do it here."""
@@ -322,7 +322,7 @@ class Call:
 
     async def settle(self) -> object:
         """Do it in another thread."""
-        return await asyncio.to_thread(self._work)
+        return await self._memory.aside.call(self._work)
 
 
 class Send:

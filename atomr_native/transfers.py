@@ -137,7 +137,7 @@ class Transfers:
         """Put by one message."""
         staging = yield Allocate(self._memory, layout, STAGING)
         job = self._stage(host, layout, staging, 0, layout.nbytes, ())
-        yield Finish(job) if isinstance(job, HostCopy) else job
+        yield Finish(self._memory, job) if isinstance(job, HostCopy) else job
         yield self._copy(staging, made, want_reply=False)
 
     def _put_pieces(self, host: np.ndarray[Any, Any], layout: Layout, out: GpuRef | None, pool: int) -> Steps[GpuRef]:
@@ -192,7 +192,7 @@ class Transfers:
         """Send the oldest piece."""
         piece, job, at, nbytes = staged[0]
         if job is not None:
-            yield Finish(job)
+            yield Finish(self._memory, job)
         plan = self.plans[0]
         ticket = yield SendBytes(plan, piece.ref, 0, made, at, nbytes, want_reply=False)
         piece.sent(plan.lane, ticket)
@@ -212,7 +212,7 @@ class Transfers:
             with np.errstate(all="ignore"):
                 np.copyto(target, source, casting="unsafe")
 
-        return Call(convert)
+        return Call(self._memory, convert)
 
     def _copy(self, source: GpuRef, target: GpuRef, *, want_reply: bool) -> Send:
         plan, scalars = self._memory._copy_plan(source, target)
@@ -272,7 +272,7 @@ class Transfers:
         yield Arrival(reply)
         ref._settle(reply)
         job = self._land(array, kind, staging, 0, ref.nbytes, ())
-        yield Finish(job) if isinstance(job, HostCopy) else job
+        yield Finish(self._memory, job) if isinstance(job, HostCopy) else job
 
     def _get_large(self, ref: GpuRef, array: np.ndarray[Any, Any], kind: int) -> Steps[None]:
         if ref.layout.contiguous:
@@ -335,7 +335,7 @@ class Transfers:
                         piece.put_back()
                 piece = reply = job = None  # they keep memory
                 while landing and (len(landing) >= _FEW or not asked):
-                    yield Finish(landing[0][1])
+                    yield Finish(self._memory, landing[0][1])
                     landing.popleft()[0].put_back()
         finally:
             _give_up(job for _, job in landing)
@@ -356,7 +356,7 @@ class Transfers:
             return HostCopy(kind, _address_of(array) + at, staging.allocation.address, nbytes, (array, staging))
         target = array[index] if index else array
         source = self._memory.host_view(staging, layout_of(target.shape, array.dtype))
-        return Call(lambda: np.copyto(target, source))
+        return Call(self._memory, lambda: np.copyto(target, source))
 
 
 def _give_up(jobs: Iterable[HostCopy | None]) -> None:
