@@ -100,12 +100,12 @@ _LATE = object()
 
 
 class Piece:
-    """A piece of staging memory; dropping it returns it, with the message that it was given to, if there is one."""
+    """A piece of staging memory, until it is put back."""
 
     __slots__ = ("_sent", "_window", "ref")
 
     def __init__(self, window: Window) -> None:
-        self._window = window
+        self._window: Window | None = window
         self._sent: tuple[int, int, Reply | None] | None = None
         self.ref: GpuRef
 
@@ -117,14 +117,24 @@ class Piece:
         """Note that its message is resolved."""
         self._sent = None
 
+    def put_back(self) -> None:
+        """Return it, with the message that it was given to, if there is one.  Idempotent."""
+        window, self._window = self._window, None
+        if window is not None:
+            window.put_back(self._sent)
+            self._sent = None
+            if hasattr(self, "ref"):  # else it has no memory yet
+                del self.ref
+
     def __del__(self) -> None:
-        self._window.put_back(self._sent)
+        self.put_back()  # nobody got it: the wait for it was interrupted just then
 
 
 class Window:
     """How many pieces of staging memory a device's copies may use at once.
 
-    Who has a piece never waits for another one, so that somebody always goes on.
+    Who has a piece never waits for another one, so that somebody always goes on.  A copy puts back what it has when it
+    ends, in whatever way: an error that somebody keeps has its frames, and would have its pieces.
 
     Parameters
     ----------
@@ -265,7 +275,7 @@ class Allocate:
     async def settle(self) -> GpuRef:
         """Have another thread make a segment, if one is needed."""
         if self._memory._core.pool_stats(self._pool)["largest"] < self._layout.nbytes:
-            await asyncio.to_thread(self._memory._grow, self._pool, self._layout.nbytes)
+            await self._memory.aside.call(lambda: self._memory._grow(self._pool, self._layout.nbytes))
         return self._memory.new(self._layout, self._pool)
 
 
@@ -302,8 +312,8 @@ class LongArrival:
 class Finish:
     """The end of a copy in host memory."""
 
-    def __init__(self, job: HostCopy) -> None:
-        self._job = job
+    def __init__(self, memory: DeviceMemory, job: HostCopy) -> None:
+        self._memory, self._job = memory, job
 
     def block(self, left: float | None) -> None:
         """Help with it."""
@@ -313,14 +323,14 @@ class Finish:
     async def settle(self) -> None:
         """Have another thread help."""
         if not self._job.done():
-            await asyncio.to_thread(self._job.finish)
+            await self._memory.aside.call(self._job.finish)
 
 
 class Call:
     """Work that takes a while, without arguments."""
 
-    def __init__(self, work: Callable[[], object]) -> None:
-        self._work = work
+    def __init__(self, memory: DeviceMemory, work: Callable[[], object]) -> None:
+        self._memory, self._work = memory, work
 
     def block(self, left: float | None) -> object:
         """Do it here."""
@@ -329,7 +339,7 @@ class Call:
 
     async def settle(self) -> object:
         """Do it in another thread."""
-        return await asyncio.to_thread(self._work)
+        return await self._memory.aside.call(self._work)
 
 
 class Send:

@@ -275,6 +275,7 @@ class Device(MemoryMethods, KernelMethods, ProcessBound):
         finally:
             self._collect_failures()
             self._wakers.close()
+            self._plans.aside.close()
             self._workspaces.close()
             self._exports.close()
             self._foreign.close(left_behind=self._supervisor.left_behind)
@@ -300,6 +301,7 @@ class Device(MemoryMethods, KernelMethods, ProcessBound):
             return
         self._supervisor.abandon()
         self._wakers.abandon()
+        self._plans.aside.abandon()
         self._workspaces.close()
         self._memory.abandon()
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from . import memory_ops
+from ._aside import Aside
 from ._host_memory import host_memory
 from ._lib.copies import TOUCH, ZERO, HostCopy
 from ._lib.dlpack import array_at
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DeviceMemory", "default_limit"]
 
+_ASIDE = 8  # coroutines whose arrays are converted, or get memory made for them, at once
 _PAGE = 4096
 _SHORT_SECONDS = 1.0  # how long who is short of memory waits for other threads that hold some for a moment
 _POOLS = {"volatile": VOLATILE, "durable": DURABLE, "staging": STAGING}
@@ -75,6 +77,7 @@ class DeviceMemory(LibraryActor):
         self._hosts: dict[int, weakref.ref[GpuRef]] = {}
         self._probe: Plan | None = None
         self._clear: Plan | None = None
+        self.aside = Aside(f"atomr_native-{device.name}-copies", _ASIDE)
         self.transfers = Transfers(self)
 
     # ---- segments
@@ -253,12 +256,14 @@ class DeviceMemory(LibraryActor):
     def close(self) -> None:
         """Close the descriptors.  Memory that other code still holds stays mapped until it lets go."""
         self.growth.stop(5.0)
+        self.aside.close()
         while self._segments:
             os.close(self._segments.popitem()[1].fd)
 
     def abandon(self) -> None:
         """In a forked child: as `close`."""
         self.transfers.window.abandon()
+        self.aside.abandon()
         self.close()
 
     # ---- small messages

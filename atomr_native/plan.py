@@ -13,6 +13,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import TYPE_CHECKING, Any
 
+from ._aside import Aside
 from ._lib.sender import PlanRef
 from ._process_bound import ProcessBound
 from ._signature import Signature
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["Plan", "PlanRecord", "PlanTable"]
 
 _KILLS = 2  # workers that a plan may end before it is quarantined
+_WAITING = 32  # coroutines that wait for plans at once, each in a thread
 _OWN = ("noop", "memory.", "group.")  # the runtime's own operations, without which a device is of no use
 
 
@@ -136,7 +138,7 @@ class Plan(ProcessBound, PlanRef):
 
     def __await__(self) -> Generator[Any, None, Plan]:
         """Wait for the build without blocking the running event loop."""
-        return asyncio.to_thread(self.wait).__await__()
+        return self.device._plans.aside.call(self.wait).__await__()
 
     async def send_async(self, *operands: Any, **named: Any) -> Reply:
         """Send like `ask`, but await room in a full mailbox, and the build, instead of blocking the event loop."""
@@ -182,6 +184,7 @@ class PlanTable:
         #: Who wants to know how builds of a specification get on: called with (done, total, what).
         self.watchers: dict[PlanSpec, Callable[[int, int, str], object]] = {}
         self._builds: deque[tuple[PlanRecord, Future[Answer]]] = deque()  # in the order in which they were sent
+        self.aside = Aside(f"atomr_native-{device.name}-plans", _WAITING)
 
     def register(self, lane: int, spec: PlanSpec) -> PlanRecord:
         """Give a new plan its number."""

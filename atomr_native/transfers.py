@@ -142,7 +142,7 @@ class Transfers:
         """Put by one message."""
         staging = yield Allocate(self._memory, layout, STAGING)
         job = self._stage(host, layout, staging, 0, layout.nbytes, ())
-        yield Finish(job) if isinstance(job, HostCopy) else job
+        yield Finish(self._memory, job) if isinstance(job, HostCopy) else job
         yield self._copy(staging, made, want_reply=False)
 
     def _put_pieces(self, host: np.ndarray[Any, Any], layout: Layout, out: GpuRef | None, pool: int) -> Steps[GpuRef]:
@@ -169,6 +169,7 @@ class Transfers:
         whole = bool(host.flags.c_contiguous) and host.dtype == layout.dtype
         limit = self._memory.device.system.config.timeout
         staged: deque[tuple[Piece, HostCopy | None, int, int]] = deque()
+        piece = job = None
         try:
             for at, nbytes, index in _pieces(layout, whole):
                 while (piece := self.window.take(first=not staged)) is None:
@@ -181,23 +182,26 @@ class Transfers:
                 staged.append((piece, job if isinstance(job, HostCopy) else None, at, nbytes))
                 if isinstance(job, Call):
                     yield job
-                del piece, job  # what is sent must come back
+                job = None  # it keeps memory
                 while len(staged) >= _FEW:
                     yield from self._send_staged(staged, made)
             while staged:
                 yield from self._send_staged(staged, made)
         finally:
             _give_up(job for _, job, _, _ in staged)
+            _put_back(piece, *(each for each, _, _, _ in staged))
             staged.clear()
+            piece = job = None
 
     def _send_staged(self, staged: deque[tuple[Piece, HostCopy | None, int, int]], made: GpuRef) -> Steps[None]:
         """Send the oldest piece."""
         piece, job, at, nbytes = staged[0]
         if job is not None:
-            yield Finish(job)
+            yield Finish(self._memory, job)
         plan = self.plans[0]
         ticket = yield SendBytes(plan, piece.ref, 0, made, at, nbytes, want_reply=False)
         piece.sent(plan.lane, ticket)
+        piece.put_back()
         staged.popleft()
 
     def _stage(
@@ -213,7 +217,7 @@ class Transfers:
             with np.errstate(all="ignore"):
                 np.copyto(target, source, casting="unsafe")
 
-        return Call(convert)
+        return Call(self._memory, convert)
 
     def _copy(self, source: GpuRef, target: GpuRef, *, want_reply: bool) -> Send:
         plan, scalars = self._memory._copy_plan(source, target)
@@ -278,8 +282,8 @@ class Transfers:
         reply = yield self._ask(ref, staging)
         yield Arrival(reply)
         ref._settle(reply)
-        job = self._land(array, kind, staging, staging, 0, ref.nbytes, ())
-        yield Finish(job) if isinstance(job, HostCopy) else job
+        job = self._land(array, kind, staging, 0, ref.nbytes, ())
+        yield Finish(self._memory, job) if isinstance(job, HostCopy) else job
 
     def _get_large(self, ref: GpuRef, array: np.ndarray[Any, Any], kind: int) -> Steps[None]:
         if ref.layout.contiguous:
@@ -308,7 +312,7 @@ class Transfers:
         plan = self.plans[1]
         version = self._version(ref) if shared else None
         asked: deque[tuple[Piece, Reply, int, int, tuple[Any, ...]]] = deque()
-        landing: deque[HostCopy] = deque()
+        landing: deque[tuple[Piece, HostCopy]] = deque()
         pieces = _pieces(ref.layout, bool(array.flags.c_contiguous))
         following = next(pieces, None)
         piece = reply = job = None
@@ -334,17 +338,19 @@ class Transfers:
                     yield Arrival(reply)
                     piece.arrived()
                     ref._settle(reply)
-                    job = self._land(array, kind, piece.ref, piece, at, nbytes, index)
+                    job = self._land(array, kind, piece.ref, at, nbytes, index)
                     if isinstance(job, HostCopy):
-                        landing.append(job)
+                        landing.append((piece, job))
                     else:
                         yield job
-                piece = reply = job = None  # what has arrived must come back
+                        piece.put_back()
+                piece = reply = job = None  # they keep memory
                 while landing and (len(landing) >= _FEW or not asked):
-                    yield Finish(landing[0])
-                    landing.popleft()
+                    yield Finish(self._memory, landing[0][1])
+                    landing.popleft()[0].put_back()
         finally:
-            _give_up(landing)
+            _give_up(job for _, job in landing)
+            _put_back(piece, *(each for each, _ in landing), *(each for each, _, _, _, _ in asked))
             asked.clear()
             landing.clear()
             piece = reply = job = None
@@ -354,15 +360,14 @@ class Transfers:
         return (self._core.epoch, *ref.allocation.last_write())
 
     def _land(
-        self, array: np.ndarray[Any, Any], kind: int, staging: GpuRef, owner: object, at: int, nbytes: int,
-        index: tuple[Any, ...],
-    ) -> HostCopy | Call:  # fmt: skip
+        self, array: np.ndarray[Any, Any], kind: int, staging: GpuRef, at: int, nbytes: int, index: tuple[Any, ...]
+    ) -> HostCopy | Call:
         """Read part of an array from staging memory: a copy that has begun, or work to be done."""
         if array.flags.c_contiguous:
-            return HostCopy(kind, _address_of(array) + at, staging.allocation.address, nbytes, (array, owner))
+            return HostCopy(kind, _address_of(array) + at, staging.allocation.address, nbytes, (array, staging))
         target = array[index] if index else array
         source = self._memory.host_view(staging, layout_of(target.shape, array.dtype))
-        return Call(lambda: np.copyto(target, source))
+        return Call(self._memory, lambda: np.copyto(target, source))
 
 
 def _give_up(jobs: Iterable[HostCopy | None]) -> None:
@@ -371,6 +376,12 @@ def _give_up(jobs: Iterable[HostCopy | None]) -> None:
         if job is not None:
             with contextlib.suppress(DeviceLost):
                 job.finish()
+
+
+def _put_back(*pieces: Piece | None) -> None:
+    for piece in pieces:
+        if piece is not None:
+            piece.put_back()
 
 
 def _address_of(array: np.ndarray[Any, Any]) -> int:

@@ -152,8 +152,8 @@ static int report(atomr_lane *l, const atomr_error *error) {
         atomr_signal_now(l);
         for (unsigned i = 0; n - atomic_load(&l->p->errors_taken) >= ATOMR_ERRORS; i++) {
             if (atomic_load(&k->stopping)) return 0;
-            if (i % 64 == 0) { /* whoever waits for this lane, and subscriber 0, take entries */
-                atomr_ring_eventfd(k, 0);
+            if (i % 64 == 0) { /* whoever waits takes entries: subscriber 0 alone may be in a callback that waits, too */
+                for (unsigned s = 0; s < ATOMR_SUBSCRIBERS; s++) atomr_ring_eventfd(k, s);
                 bump_and_wake(&l->w->wake_seq);
             }
             usleep(100);

@@ -142,6 +142,7 @@ int atomr_wait(atomr_sender *s, unsigned lane, uint64_t ticket, int64_t timeout_
 int atomr_want(atomr_sender *s, unsigned lane, unsigned subscriber, uint64_t ticket) {
     if (lane >= ATOMR_LANES || subscriber >= ATOMR_SUBSCRIBERS) return 0;
     atomr_lock(s);
+    atomr_drain_all(s); /* as in `wait_once` */
     _Atomic uint64_t *wanted = &atomr_plane_at(s->p, lane)->sub_wanted[subscriber];
     atomic_store(wanted, ticket <= atomr_completed(s, lane) ? UINT64_MAX : ticket);
     atomr_update_wake(s, lane);

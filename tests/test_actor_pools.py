@@ -271,12 +271,27 @@ def test_pools_as_stages() -> None:
         pipe = an.Pipeline([sim.system.spawn(Add, "a"), pool], in_flight=5)
         assert list(pipe.map("0123456")) == [f"{i}ab" for i in range(7)]
         assert sum(ref.stats()["processed"] for ref in pool.refs) == 7
+        small = sim.system.pool(Add, "c", size=1, mailbox=an.Mailbox(1, "reject"))
+        pipe = an.Pipeline([small], in_flight=5)  # the bound of the pipeline is the one that counts
+        assert [answer.result() for answer in [pipe.submit(i) for i in "01234"]] == [f"{i}c" for i in range(5)]
         everybody = sim.system.pool(Who, size=2, routing="broadcast")
         for stages in ([], [3], [everybody]):
             with pytest.raises(an.InvalidRequest, match="stage"):
                 an.Pipeline(stages)  # type: ignore[arg-type]
         with pytest.raises(an.InvalidRequest, match="in_flight"):
             an.Pipeline([pool], in_flight=0)
+
+
+def test_an_item_without_a_key_fails_and_leaves_its_place() -> None:
+    with Deterministic() as sim:
+        pool = sim.system.pool(Add, "b", size=2, routing="by_key", key=lambda item: item[0])
+        for stages in ([pool], [sim.system.spawn(Add, ""), pool]):
+            pipe = an.Pipeline(stages, in_flight=1)
+            for _ in range(2):
+                with pytest.raises(IndexError):
+                    pipe.submit("").result()
+                assert pipe.inside == 0
+            assert pipe.submit("x").result() == "xb"
 
 
 def test_a_pipeline_over_device_data(nothing_left: None) -> None:

@@ -239,6 +239,30 @@ def test_no_wake_up_is_lost(device: an.Device) -> None:
     asyncio.run(main())
 
 
+def test_a_callback_that_stands_still_holds_no_event_loop_up(device: an.Device) -> None:
+    """Failures come through few places, which the thread of callbacks is not the only one to empty."""
+    lane, out = device.lane("a"), device.zeros(1)
+    called, arrived, waited = threading.Event(), threading.Event(), []
+
+    def callback(_: object) -> None:
+        called.set()
+        waited.append(arrived.wait(10))
+
+    with Gate(lane):
+        lane.noop().ask().add_done_callback(callback)
+
+    async def main() -> None:
+        await asyncio.to_thread(called.wait, 30)
+        for _ in range(100):
+            fail(lane, out)
+        await lane.noop().ask()
+        arrived.set()
+
+    asyncio.run(main())
+    eventually(lambda: waited == [True])
+    out.clear_error()
+
+
 class _Counter:
     """Counts completions as a device's native part does, and never rings."""
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -137,6 +139,51 @@ def test_cancelled_in_the_middle(pieces: an.Device) -> None:
         assert bits(await pieces.get_async(target)) == bits(x)  # a put that was not sent as a whole wrote nothing
 
     asyncio.run(main())
+
+
+def test_a_copy_needs_no_thread_of_the_program(pieces: an.Device) -> None:
+    x = np.asfortranarray(data(9000).reshape(90, 100))
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        done = threading.Event()
+        waiter = asyncio.ensure_future(asyncio.to_thread(done.wait, 30))  # as for a piece that the copy has
+        await asyncio.sleep(0)
+        plan = pieces.elementwise.plan("x + 3.25", x=pieces.zeros(7))
+        ref = await asyncio.wait_for(pieces.put_async(x), 10)
+        assert bits(await asyncio.wait_for(pieces.get_async(ref.T), 10)) == bits(x.T)
+        await asyncio.wait_for(plan, 10)
+        done.set()
+        assert await waiter
+
+    asyncio.run(main())
+
+
+def test_errors_that_are_kept_keep_no_pieces(tiny: None, make_system: Make) -> None:
+    device = make_system(mailbox_size=32, mailbox="reject", isolation="thread").device("host")
+    x, kept = data(9000), []
+
+    async def main() -> None:
+        ref = device.put(x)
+        gate = Gate(device._memory)
+        with contextlib.suppress(an.MailboxFull):
+            while True:
+                device.zeros(1)
+        for _ in range(4):
+            task = asyncio.ensure_future(device.put_async(x))
+            await asyncio.sleep(0.01)  # until it waits for room in the mailbox
+            task.cancel()
+            try:
+                await task
+            except asyncio.CancelledError as error:
+                kept.append(error)  # with its frames
+        gate.open()
+        assert bits(await asyncio.wait_for(device.get_async(ref), 20)) == bits(x)
+
+    asyncio.run(main())
+    assert len(kept) == 4
+    kept.clear()
+    all_back(device)
 
 
 def test_errors(pieces: an.Device) -> None:

@@ -150,12 +150,20 @@ class Pipeline:
     def _advance(self, stage: int, item: object, answer: Answer) -> None:
         step = Answer._open(f"an item at stage {stage} of a pipeline")
         step.add_done_callback(lambda done: self._arrived(stage, done, answer))
-        target = self.stages[stage]
-        envelope = Envelope(item, None, step)
+        try:
+            self._send(self.stages[stage], Envelope(item, None, step))
+        except BaseException as error:  # of the function that gives the keys of a pool, say
+            step.fail(bare(error))  # nobody else would, and the place would never be free again
+            if not isinstance(error, Exception):
+                raise
+
+    @staticmethod
+    def _send(target: ActorRef | Pool, envelope: Envelope) -> None:
         if isinstance(target, Pool):
-            target._send(envelope)
+            target._send(envelope, BEYOND)
             return
-        step.cell = target.cell
+        if envelope.answer is not None:
+            envelope.answer.cell = target.cell
         result = target.cell._put(envelope, BEYOND)
         if result != PUT:
             target.cell._give_up(envelope, target.cell._refusal(result))

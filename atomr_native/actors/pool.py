@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from .._lib.actor_cell import PUT, SHUT, Envelope, current_cell
+from .._lib.actor_cell import BOUNDED, PUT, SHUT, Envelope, current_cell
 from ..errors import ActorStopped, InvalidRequest
 from ._handlers import handler
 from .actor import Actor
@@ -154,11 +154,11 @@ class Pool:
         ActorStopped
             If there is none left.
         """
+        points, owners = self._ring  # of another moment than `_refs`
         refs = self._refs
-        if not refs:
+        if not (refs if self._key is None else owners):
             raise ActorStopped(f"pool {self.head.path} has no actor left")
         if self._key is not None:
-            points, owners = self._ring
             return owners[bisect.bisect(points, _hash(self._key(message))) % len(owners)]
         turn = next(self._turn)
         if self.routing == "least_loaded":
@@ -185,7 +185,7 @@ class Pool:
         self._send(Envelope(message, None if cell is None else cell.ref, answer))
         return answer
 
-    def _send(self, envelope: Envelope) -> bool:
+    def _send(self, envelope: Envelope, bound: int = BOUNDED) -> bool:
         while True:
             try:
                 ref = self.pick(envelope.message)
@@ -193,7 +193,7 @@ class Pool:
                 return self.head.cell._give_up(envelope, error)
             if envelope.answer is not None:
                 envelope.answer.cell = ref.cell
-            result = ref.cell._put(envelope)
+            result = ref.cell._put(envelope, bound)
             if result != SHUT:
                 return result == PUT or ref.cell._refused(envelope, result)
             self._remove(ref)
