@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from ._checks import check_choice, check_factor
 from ._operands import (
     Fresh,
     broadcast_shapes,
@@ -164,22 +165,15 @@ def _need(request: BlasRequest) -> tuple[tuple[str, ...], bool, tuple[str, ...]]
             raise InvalidRequest(
                 f"{request.routine} does not take {name}={value!r}; it takes {', '.join(flags) or 'none'}"
             )
-    if request.side not in ("left", "right"):
-        raise InvalidRequest(f"side={request.side!r}; allowed: 'left', 'right'")
+    check_choice("side", request.side, ("left", "right"))
     if request.side != "left" and "side" not in flags:
         raise InvalidRequest(f"{request.routine} does not take side={request.side!r}")
     return reads, adds, flags
 
 
 def _factors(request: BlasRequest, dtype: np.dtype[Any], adds: bool) -> None:
-    kinds: tuple[type, ...] = (int, float, np.integer, np.floating)
-    if dtype.kind == "c":
-        kinds = (*kinds, complex, np.complexfloating)
     for name in ("alpha", "beta"):
-        value = getattr(request, name)
-        if isinstance(value, bool) or not isinstance(value, kinds):
-            kind = "complex" if dtype.kind == "c" else "real"
-            raise InvalidRequest(f"{name}={value!r} is a {type(value).__name__}; it must be a {kind} number")
+        check_factor(name, getattr(request, name), imaginary=dtype.kind == "c")
     if request.beta != 0 and not adds and request.routine != "geam":
         raise InvalidRequest(f"{request.routine} has no beta; allowed: 0")
     if request.alpha != 1 and request.routine in ("dot", "nrm2"):
@@ -237,6 +231,8 @@ def blas_shape(request: BlasRequest) -> BlasShape:
     """Check a request and return what it comes to."""
     reads, adds, _ = _need(request)
     given = [name for name in (*reads, "out") if getattr(request, name) is not None]
+    for name in given:
+        check_input(name, getattr(request, name))
     own = _result(request)
     single = not own and all(len(getattr(request, name).shape) == 1 for name in reads)
     batch = _batch(request, given, single)

@@ -46,7 +46,7 @@ class CustomEpilogue:
     operands : mapping of str to str, optional
         How each further parameter is broadcast: ``"matrix"`` (M, N), ``"row"`` (N,), the same in every row,
         ``"column"`` (M,), the same in every column, ``"scalar"`` () or (1,).  All but scalars may have D's batch axes
-        in front.
+        in front.  Their names are others than those of a matmul's own operands and factors.
     aux : bool
         Whether the function returns two numbers, of which the second is stored in ``aux``, of D's shape and dtype.
     bias_grad : bool
@@ -82,7 +82,7 @@ class CustomEpilogue:
             )
         taken = _TAKEN | ({"aux"} if self.aux else set())
         for name, kind in kinds.items():
-            if kind not in KINDS:
+            if not isinstance(kind, str) or kind not in KINDS:
                 raise InvalidRequest(f"operand {name} is broadcast as {kind!r}; allowed: {', '.join(KINDS)}")
             if name in taken:
                 raise InvalidRequest(f"operand {name} has a name that a matmul uses itself: {', '.join(sorted(taken))}")

@@ -260,7 +260,7 @@ def _axes(axis: object, ndim: int) -> tuple[int, ...]:
 
 def reduce_spec(request: ReduceRequest) -> tuple[PlanSpec, Fresh]:
     """Check a reduction; return its plan specification (operands ``x, out``) and the structure of its output."""
-    if request.op not in ("sum", "mean", "max", "argmax"):
+    if not isinstance(request.op, str) or request.op not in ("sum", "mean", "max", "argmax"):
         raise InvalidRequest(f"unknown reduction {request.op!r}; allowed: sum, mean, max, argmax")
     x = check_input("x", request.x)
     dtype = as_dtype(x.dtype)

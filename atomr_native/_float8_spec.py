@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from ._checks import as_integer, check_choice
 from ._matmul_scales import BLOCK, scale_shapes
 from ._operands import (
     Fresh,
@@ -84,10 +85,8 @@ class DelayedScaling:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dtype", _float8("dtype", self.dtype))
-        if self.amax not in ("max", "latest"):
-            raise InvalidRequest(f"amax={self.amax!r}; allowed: 'max', 'latest'")
-        if not isinstance(self.margin, int) or isinstance(self.margin, bool) or abs(self.margin) > _MARGIN:
-            raise InvalidRequest(f"margin={self.margin!r}; it must be an integer from -{_MARGIN} to {_MARGIN}")
+        check_choice("amax", self.amax, ("max", "latest"))
+        object.__setattr__(self, "margin", as_integer("margin", self.margin, -_MARGIN, _MARGIN))
         for name, dtype in (("history", "float32"), ("position", "int32"), ("scale", "float32")):
             ref = check_output(name, getattr(self, name))
             one = name != "history"
@@ -243,8 +242,7 @@ def _check_quantize(r: QuantizeRequest) -> None:
     found = dtype_name(as_dtype(x.dtype))
     if found not in _WIDE:
         raise InvalidRequest(f"x has dtype {found}; allowed: {', '.join(_WIDE)}")
-    if r.scaling not in _SCALINGS:
-        raise InvalidRequest(f"scaling={r.scaling!r}; allowed: {', '.join(map(repr, _SCALINGS))}")
+    check_choice("scaling", r.scaling, _SCALINGS)
     for name in ("saturate", "transposed"):
         check_flag(name, getattr(r, name))
     if (r.scaling != "tensor" or r.transposed) and len(x.shape) != 2:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ._checks import as_integer
 from ._fused_spec import FLOATS, FusedRequest, Made, Operand, check_number
 from ._operands import check_disjoint, check_flag, check_input, check_output, contiguous_strides
 from .dtypes import as_dtype, dtype_name
@@ -58,8 +59,7 @@ class AdamWRequest(FusedRequest):
     def made(self) -> Made:
         """Return the message."""
         dtype, gradient, operands = _state(self.param, self.grad, {"m": self.m, "v": self.v}, self.master)
-        if isinstance(self.step, bool) or not isinstance(self.step, int) or not 1 <= self.step < 2**53:
-            raise InvalidRequest(f"step={self.step!r}; allowed: integers from 1 to 2**53 - 1")
+        step = as_integer("step", self.step, 1, 2**53 - 1)
         numbers = (
             ("lr", check_number("lr", self.lr, 0.0, _INFINITY)),
             ("beta1", check_number("beta1", self.beta1, 0.0, 1.0, below=True)),
@@ -70,7 +70,7 @@ class AdamWRequest(FusedRequest):
         options = (("dtype", dtype), ("gradient", gradient), ("master", self.master is not None))
         return Made(
             "fused.adamw", operands, lambda made: made["param"], "optimizers", (Part("adamw", options),),
-            (*((name, "float64", number) for name, number in numbers), ("step", "int64", self.step)),
+            (*((name, "float64", number) for name, number in numbers), ("step", "int64", step)),
         )  # fmt: skip
 
 

@@ -9,9 +9,18 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
-from ._operands import Fresh, check_disjoint, check_flag, check_input, check_output, describe_output, same_view
+from ._checks import check_choice, is_real
+from ._operands import (
+    Fresh,
+    check_disjoint,
+    check_flag,
+    check_input,
+    check_output,
+    describe_output,
+    same_view,
+)
 from ._signature import Signature, signature_of
 from .dtypes import DTYPES, as_dtype, dtype_name
 from .errors import InvalidRequest
@@ -167,9 +176,12 @@ def check_like(name: str, array: Any, dtype: str, shape: tuple[int, ...]) -> Non
 
 def check_number(name: str, value: object, least: float, most: float, *, below: bool = False) -> float:
     """Return a real number within limits, the upper one excluded with `below`."""
-    if isinstance(value, bool) or not hasattr(value, "__float__"):
+    if not is_real(value):
         raise InvalidRequest(f"{name}={value!r}; it must be a real number")
-    number = float(value)
+    try:
+        number = float(cast("float", value))
+    except OverflowError:  # an integer beyond all floats
+        number = math.inf
     if not (least <= number <= most) or (below and number == most) or math.isinf(number):
         end = ")" if below or math.isinf(most) else "]"
         raise InvalidRequest(f"{name}={value!r}; allowed: [{least:g}, {most:g}{end}")
@@ -310,8 +322,7 @@ def _activation(x: Any, up: Any, curve: str, gated: bool) -> tuple[str, tuple[in
     """Return the dtype and shape of a result, and the inputs."""
     dtype = check_float("x", x)
     shape = tuple(x.shape)
-    if curve not in CURVES:
-        raise InvalidRequest(f"curve={curve!r}; allowed: {', '.join(map(repr, CURVES))}")
+    check_choice("curve", curve, CURVES)
     check_flag("gated", gated)
     if up is not None:
         if not gated:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ._checks import check_choice, check_options
 from ._custom_epilogue import CustomEpilogue
 from ._matmul_spec import MatmulRequest, MatmulShape, is_array, matmul_shape, matmul_spec, scalar_names
 from ._operands import check_disjoint, memory_span
@@ -69,12 +70,15 @@ def grouped_requests(request: GroupedRequest) -> list[tuple[MatmulRequest, Matmu
         if not isinstance(value, list | tuple):
             raise InvalidRequest(f"{name} is a {type(value).__name__}; it must be a list of arrays")
         sequences[name] = value
-    if request.way not in WAYS:
-        raise InvalidRequest(f"way={request.way!r}; allowed: {', '.join(map(repr, WAYS))}")
+    check_choice("way", request.way, WAYS)
     lengths = {name: len(value) for name, value in sequences.items()}
     if len(set(lengths.values())) != 1 or not lengths["a"]:
         raise InvalidRequest(f"lists of {lengths} arrays; they must have one length, of at least 1")
-    options = dict(request.options)
+    try:
+        options = dict(request.options)
+    except (TypeError, ValueError):
+        raise InvalidRequest(f"options is {request.options!r}; allowed: pairs of a name and a value") from None
+    check_options("a group", options, MatmulRequest, own=(*_ARRAYS, "operands"))
     for name, value in options.items():
         if is_array(value) or name in ("aux", "bias_grad", "amax"):
             raise InvalidRequest(f"{name} is given for all members of a group; allowed: options that are no operands")
@@ -108,7 +112,7 @@ def grouped_requests(request: GroupedRequest) -> list[tuple[MatmulRequest, Matmu
 
 def is_aligned(array: Any) -> bool:
     """Whether an array starts where the libraries' kernels for many members take it."""
-    return not hasattr(array, "memory_span") or memory_span(array)[1] % _ALIGNMENT == 0
+    return isinstance(array, type) or not hasattr(array, "memory_span") or memory_span(array)[1] % _ALIGNMENT == 0
 
 
 def grouped_spec(members: list[tuple[MatmulRequest, MatmulShape]], way: str = "auto") -> PlanSpec:

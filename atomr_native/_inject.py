@@ -24,7 +24,7 @@ def inject_fault(device: Device, how: str) -> None:
     """Make a device fault; see `Device.inject_fault`."""
     gpu = (*GPU_FAULTS, IDLE_GPU_FAULT) if device.name.startswith("cuda:") else ()
     config = device.system.config
-    if how not in (*FAULTS, *gpu):
+    if not isinstance(how, str) or how not in (*FAULTS, *gpu):
         raise InvalidRequest(f"unknown fault {how!r}; allowed on {device.name}: {', '.join((*FAULTS, *gpu))}")
     if not config.allow_crash:
         raise Unsupported("faults are injected only on demand: make the System with allow_crash=True")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+from ._checks import as_flag
 from .errors import InvalidRequest, Unsupported
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class KernelMethods:
         device = cast("Device", self)
         return numba_kernel.make(
             device, function, actor=actor, writes=writes, overwrites=overwrites, fastmath=fastmath,
-            max_registers=max_registers, debug=device.system.config.debug if debug is None else bool(debug),
+            max_registers=max_registers, debug=device.system.config.debug if debug is None else as_flag("debug", debug),
             cluster=cluster, stand_ins=stand_ins,
         )  # fmt: skip
 

@@ -55,7 +55,10 @@ class Records:
     dtype: np.dtype[Any]
 
     def __post_init__(self) -> None:
-        dtype = np.dtype(self.dtype)
+        try:
+            dtype = np.dtype(self.dtype)
+        except (TypeError, ValueError) as error:
+            raise InvalidRequest(f"dtype {self.dtype!r} is none of structs: {error}") from None
         if dtype.names is None:
             raise InvalidRequest(f"dtype {dtype} has no fields; a GpuRef of it is an argument by itself")
         ref = self.ref

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ._checks import check_factor
 from ._custom_epilogue import CustomEpilogue, check_custom, given_operands
 from ._matmul_epilogue import Epilogue, check_epilogue_operands
 from ._matmul_scalars import scalar_names, scalar_values
@@ -87,7 +88,7 @@ class MatmulRequest:
         float8_e5m2, either way around.
     c
         Added with factor `beta`; shape and dtype of D (of bfloat16 or float16 where D has 8 bits).  It may be `out`
-        itself.  With ``beta=0`` it is never read.
+        itself.  With ``beta=0``, the default, it is never read.
     out
         D.  Must not share memory with an operand, except that it may be `c`.
     alpha, beta
@@ -201,15 +202,8 @@ def _check_factor(name: str, value: object, scale: np.dtype[Any]) -> None:
     if is_array(value):
         _check_one(name, value, (scale,))
         return
-    number = isinstance(value, int | float | np.integer | np.floating)
-    if scale.kind == "c":
-        number = number or isinstance(value, complex | np.complexfloating)
-    if isinstance(value, bool) or not number:
-        kind = "complex" if scale.kind == "c" else "real"
-        raise InvalidRequest(
-            f"{name}={value!r} is a {type(value).__name__}; it must be a {kind} number, or an array of one "
-            f"{dtype_name(scale)} on the device"
-        )
+    more = f", or an array of one {dtype_name(scale)} on the device"
+    check_factor(name, value, imaginary=scale.kind == "c", more=more)
     if scale.kind == "i" and value not in (0, 1):
         raise InvalidRequest(f"{name}={value!r} with D of dtype int32; allowed: 0, 1 (or D of float32)")
 
@@ -260,7 +254,7 @@ def _types(request: MatmulRequest) -> tuple[str, str, str]:
 def _check_flags(request: MatmulRequest, a: str, out: str, epilogue: Epilogue) -> None:
     for name in ("fast_accum", "conj_a", "conj_b", "copies"):
         check_flag(name, getattr(request, name), bool | np.bool)
-    if request.tune not in (False, True, "known"):
+    if not isinstance(request.tune, bool | np.bool) and not (isinstance(request.tune, str) and request.tune == "known"):
         raise InvalidRequest(f"tune={request.tune!r}; allowed: False, True, 'known'")
     if request.fast_accum and a not in FLOAT8:
         raise InvalidRequest(f"fast_accum=True for operands of dtype {a}; allowed: {', '.join(FLOAT8)}")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from ._checks import as_flag
 from ._lib.sender import DURABLE, VOLATILE, Core
 from .dtypes import as_dtype
 from .gpu_ref import GpuRef, as_shape, layout_of
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 __all__ = ["MemoryMethods"]
 
 _LAYOUTS = 4096  # shapes and types that `empty` remembers
+
+
+def _pool(durable: object) -> int:
+    return DURABLE if as_flag("durable", durable) else VOLATILE
 
 
 class MemoryMethods:
@@ -69,14 +74,14 @@ class MemoryMethods:
         ------
         InvalidRequest, OutOfMemory, GpuRefStale, MailboxFull, DeviceLost
         """
-        pool = DURABLE if durable else VOLATILE
-        return self._memory.transfers.put(array, dtype, out, pool, blocking=blocking)
+        pool = VOLATILE if durable is False else _pool(durable)
+        return self._memory.transfers.put(array, dtype, out, pool, blocking=as_flag("blocking", blocking))
 
     async def put_async(
         self, array: object, dtype: object = None, *, durable: bool = False, out: GpuRef | None = None
     ) -> GpuRef:
         """Like `put`, awaited: returns once `array` may change, and does not block the event loop until then."""
-        return await self._memory.transfers.put_async(array, dtype, out, DURABLE if durable else VOLATILE)
+        return await self._memory.transfers.put_async(array, dtype, out, _pool(durable))
 
     def get(
         self, ref: GpuRef, out: np.ndarray[Any, Any] | None = None, *, timeout: float | None = None
@@ -111,7 +116,7 @@ class MemoryMethods:
 
     def empty(self, shape: object, dtype: object = "float32", *, durable: bool = False) -> GpuRef:
         """Allocate an array and leave its bytes as they are.  Does not wait, unless memory must grow."""
-        pool = DURABLE if durable else VOLATILE
+        pool = VOLATILE if durable is False else _pool(durable)
         ref = self._core.empty_of(GpuRef, shape, dtype, pool)
         if ref is None:
             layout = layout_of(as_shape(shape), as_dtype(dtype))
@@ -157,7 +162,7 @@ class MemoryMethods:
         ------
         InvalidRequest, OutOfMemory, GpuRefStale, MailboxFull, DeviceLost
         """
-        pool = DURABLE if durable else VOLATILE
+        pool = VOLATILE if durable is False else _pool(durable)
         device = cast("Device", self)
         if isinstance(source, GpuRef) and source.device is not device and source.device.system is device.system:
             return copy_across(device, source, out, dtype, pool)
@@ -226,7 +231,7 @@ class MemoryMethods:
             changed: in what the last commit has saved, and in the members, where no message has written them since.
             Members then become ``torn``; so do they if other code has written them (`GpuRef.lend`) without a commit.
         """
-        return self._groups.make(members, checksum=checksum)
+        return self._groups.make(members, checksum=as_flag("checksum", checksum))
 
     def trim(self) -> int:
         """Give memory that nobody uses back to the system; returns the bytes.  Waits for the worker."""

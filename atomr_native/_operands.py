@@ -97,6 +97,8 @@ def check_input(name: str, operand: object) -> ArrayLayout:
     """
     shape = getattr(operand, "shape", None)
     strides = getattr(operand, "strides", None)
+    if isinstance(operand, np.generic):  # has all of these, and is a number of this process
+        shape = None
     if not isinstance(shape, tuple) or not isinstance(strides, tuple) or not hasattr(operand, "dtype"):
         raise InvalidRequest(
             f"{name} is a {type(operand).__name__}; it must be a GpuRef (Device.put makes one from a NumPy array)"
@@ -137,7 +139,7 @@ def check_output(name: str, operand: object) -> ArrayLayout:
     array = check_input(name, operand)
     if 0 in array.shape:
         return array
-    reach = array.dtype.itemsize
+    reach = as_dtype(array.dtype).itemsize
     for stride, extent in sorted(zip(array.strides, array.shape, strict=True)):
         if extent < 2:
             continue
@@ -226,7 +228,7 @@ def broadcast_shapes(named: Iterable[tuple[str, tuple[int, ...]]], what: str) ->
 
 def describe(name: str, operand: ArrayLayout, access: int) -> OperandSpec:
     """Return the plan operand with the layout of `operand`."""
-    return OperandSpec(name, dtype_name(operand.dtype), tuple(operand.shape), tuple(operand.strides), access)
+    return OperandSpec(name, dtype_name(as_dtype(operand.dtype)), tuple(operand.shape), tuple(operand.strides), access)
 
 
 def describe_output(name: str, given: ArrayLayout | None, fresh: Fresh, access: int) -> OperandSpec:

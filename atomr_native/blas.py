@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from ._blas_spec import ROUTINES, BlasRequest, BlasShape, blas_shape, blas_spec
+from ._checks import check_options
 from ._messages import Message, form_of, new
 from ._operands import check_handle
 from ._signature import signature_of
@@ -97,10 +98,11 @@ class Blas(LibraryActor):
 
         `Device.blas_lt` has the same for more dtypes, with epilogues.
         """
-        return self.tell(BlasRequest(routine="gemm", a=a, b=b, **options))
+        return self._routine("gemm", a=a, b=b, **options)
 
     def plan(self, routine: str, **options: Any) -> Plan:
         """Return the plan of a routine: ``plan.tell(..., out=)``; operands given here lend their layouts only."""
+        check_options("a routine", options, BlasRequest, own=("routine",))
         return self._prepared(BlasRequest(routine=routine, **options))[0]
 
     def tell(self, request: BlasRequest) -> GpuRef:
@@ -130,8 +132,7 @@ class Blas(LibraryActor):
         unit: bool = False,
         **unknown: Any,
     ) -> GpuRef:
-        if unknown:
-            BlasRequest(routine=routine, **unknown)  # says so
+        check_options(routine, unknown, BlasRequest, own=("routine",))
         made: GpuRef = self._calls.send(
             self, _FORM, (a, b, x, y, out, routine, trans, conj, trans_b, conj_b, side, lower, unit, alpha, beta)
         )

@@ -9,9 +9,9 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from operator import attrgetter
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
+from ._checks import as_path, check_options
 from ._custom_epilogue import CustomEpilogue, custom_attributes, custom_part, given_operands
 from ._grouped_spec import GroupedRequest, grouped_requests, grouped_spec, is_aligned
 from ._matmul_spec import (
@@ -260,11 +260,12 @@ class BlasLt(LibraryActor):
         InvalidRequest, Unsupported
             As for `matmul`.
         """
+        check_options("a matmul", options, MatmulRequest, own=("a", "b"))
         request = MatmulRequest(a=a, b=b, **options)
         shape = matmul_shape(request)
         _check_handles(request)
         spec = self._spec(request, shape)
-        if progress:
+        if progress is not None and progress is not False:
             self.device._plans.watchers[spec] = as_progress(progress)
         return self._plan(
             spec, signature_of(spec, scalar_names(shape), scalar_values(shape, request.alpha, request.beta))
@@ -313,9 +314,10 @@ class BlasLt(LibraryActor):
 
         Entries hold for one version of cuBLASLt and one kind of GPU; all versions are written.
         """
+        file = as_path(path)
         gpu = {name: self.device.facts.get(name) for name in ("name", "multiprocessors")}
         entries = [e for e in TuningStore().entries() if gpu.items() <= e["gpu"].items()]
-        write_file(Path(path), entries)
+        write_file(file, entries)
         return len(entries)
 
     def import_tuning(self, path: str | os.PathLike[str]) -> int:
@@ -331,7 +333,7 @@ class BlasLt(LibraryActor):
             If it cannot be read, or the cache not be written.
         """
         store, new = TuningStore(), 0
-        for entry in read_file(Path(path)):
+        for entry in read_file(as_path(path)):
             if store.find(entry["library"], entry["gpu"], entry["description"]) is None:
                 store.keep(entry)
                 new += 1

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 import operator
+import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import _cpp_parameters, _cubin, _kernel_spec, _nvrtc
+from ._checks import as_strings, is_integer
 from ._cpp_parameters import Parameter
 from .errors import InvalidRequest, LibraryError, Unsupported
 from .gpu_ref import GpuRef
@@ -134,6 +136,10 @@ def _scalar(name: str, kind: str, value: object) -> _kernel_spec.Scalar:
     return _kernel_spec.Scalar(kind, (number - 2**64 if number >= 2**63 else number,))
 
 
+def _is_text(header: tuple[object, object]) -> bool:
+    return isinstance(header[0], str) and isinstance(header[1], str)
+
+
 def make(
     device: Device,
     source: str,
@@ -156,6 +162,14 @@ def make(
     for what, value in (("source", source), ("name", name)):
         if not isinstance(value, str) or not value.strip():
             raise InvalidRequest(f"{what} is {value!r}; it must be a string that is not empty")
+    if parameters is not None and not isinstance(parameters, str):
+        raise InvalidRequest(f"parameters is {parameters!r}; allowed: None, or a string such as 'float *x, int n'")
+    options = as_strings("options", options, "strings, each an option of NVRTC")
+    folders = as_strings("include", include, "strings, each a folder of headers")
+    if headers is not None and not (isinstance(headers, Mapping) and all(map(_is_text, headers.items()))):
+        raise InvalidRequest(f"headers is {reprlib.repr(headers)}; allowed: a mapping from names to texts")
+    if not isinstance(link, list | tuple) or not all(isinstance(part, bytes) for part in link):
+        raise InvalidRequest(f"link is {reprlib.repr(link)}; allowed: a list of LTO-IR, as device_function returns it")
     text = _cpp_parameters.declared(source, name) if parameters is None else parameters
     if text is None:
         raise InvalidRequest(
@@ -168,10 +182,10 @@ def make(
     program = _nvrtc.compile_program(
         source,
         arch,
-        options=tuple(options) or ("--std=c++17",),
+        options=options or ("--std=c++17",),
         names=(name,),
         headers=headers,
-        include=tuple(include),
+        include=folders,
         output="ltoir" if link else "cubin",
     )
     cubin = program.code
@@ -213,4 +227,10 @@ def device_function(function: object, signature: str, *, name: str | None = None
     """
     from . import _numba_compile
 
+    if not isinstance(signature, str) or not signature.strip():
+        raise InvalidRequest(f"signature is {signature!r}; allowed: Numba's, a string such as 'float32(float32)'")
+    if name is not None and not (isinstance(name, str) and name.isidentifier()):
+        raise InvalidRequest(f"name is {name!r}; allowed: None, or a name as C has them")
+    if not isinstance(capability, list | tuple) or len(capability) != 2 or not all(map(is_integer, capability)):
+        raise InvalidRequest(f"capability is {capability!r}; allowed: two integers, such as (9, 0)")
     return _numba_compile.device_function(function, signature, name, (int(capability[0]), int(capability[1])))

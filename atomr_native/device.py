@@ -238,7 +238,7 @@ class Device(MemoryMethods, KernelMethods, ProcessBound):
             Seconds to wait for the worker's word on what the device has free; without it, ``device_free`` and
             ``device_total`` are None.  Nothing else waits.
         """
-        number("timeout", timeout, 0, 1e9)
+        timeout = number("timeout", timeout, 0, 1e9)
         return device_stats(self, timeout)
 
     @property
@@ -254,7 +254,7 @@ class Device(MemoryMethods, KernelMethods, ProcessBound):
 
     def close(self, timeout: float = 5.0) -> None:
         """Wait up to `timeout` seconds for what was sent, then end the worker.  Idempotent."""
-        number("timeout", timeout, 0, 1e9)
+        timeout = number("timeout", timeout, 0, 1e9)
         if self._closed:
             return
         self._closed = True

@@ -44,7 +44,8 @@ def as_dtype(dtype: object) -> np.dtype[Any]:
     if isinstance(dtype, str) and dtype in DTYPES:
         return DTYPES[dtype]
     found: np.dtype[Any] | None = None
-    if dtype is not None:  # NumPy takes that for float64
+    # NumPy takes None for float64, and an array or number, such as an output in the wrong place, for its dtype.
+    if dtype is not None and (isinstance(dtype, type | np.dtype) or not hasattr(dtype, "shape")):
         with contextlib.suppress(TypeError, ValueError):
             found = np.dtype(dtype)  # type: ignore[call-overload]
     if found is None or found not in _NAMES:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from . import _float8_spec as specs
 from . import kernels
+from ._checks import as_integer, check_options
 from ._float8_spec import DelayedScaling, DequantizeRequest, QuantizeRequest
 from ._messages import Form, Message, New, form_of
 from ._operands import check_handle
 from .dtypes import DTYPES
-from .errors import InvalidRequest
 from .gpu_ref import GpuRef, layout_from, layout_of
 from .library_actor import LibraryActor
 
@@ -169,8 +169,7 @@ class Float8(LibraryActor):
         With `durable` its arrays can be members of a durable group: ``device.durable_group(state.members)``.  The
         other parameters are those of `DelayedScaling`.  Waits for nothing.
         """
-        if not isinstance(length, int) or isinstance(length, bool) or length < 1:
-            raise InvalidRequest(f"length={length!r}; it must be an integer, 1 or more")
+        length = as_integer("length", length, 1, 2**31 - 1)
         device = self.device
         scale = device.empty((1,), "float32", durable=durable)
         scale.fill(1.0)
@@ -277,6 +276,7 @@ def _check_handles(given: dict[str, Any]) -> None:
 
 
 def _request(x: Any, dtype: object, options: dict[str, Any]) -> QuantizeRequest:
+    check_options("a quantisation", options, QuantizeRequest, own=("x", "dtype"))
     if dtype is None:
         state = options.get("state")
         dtype = state.dtype if isinstance(state, DelayedScaling) else "float8_e4m3fn"

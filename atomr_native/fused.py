@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from . import kernels
+from ._checks import check_choice
 from ._fused_norms import NormGradient, NormGradientRequest, NormRequest, NormResult
 from ._fused_optimizers import AdamWRequest, SgdRequest
 from ._fused_positions import DropoutRequest, RopeRequest
@@ -15,7 +16,6 @@ from ._fused_spec import ActivationGradientRequest, ActivationRequest, FusedRequ
 from ._messages import Message, form_of, new
 from ._operands import check_handle
 from .dtypes import DTYPES
-from .errors import InvalidRequest
 from .library_actor import LibraryActor
 
 if TYPE_CHECKING:
@@ -275,7 +275,9 @@ class Fused(LibraryActor):
         """Return the plan of a request, whose arrays lend their layouts only.
 
         ``plan.tell(x, out=y)``: what is read by position, what is written by the names of the request's fields, scalars
-        by name, with the request's values where a call has none.  Waits for the compiler, not for the worker.
+        by name, with the request's values where a call has none, and not held against a request's limits.  Dropout's p
+        is two of them: ``threshold``, ``round(p * 2**32)``, and ``scale``, ``1 / (1 - p)``.  Waits for the compiler,
+        not for the worker.
         """
         if not isinstance(request, FusedRequest):
             raise self._refused(request)
@@ -309,6 +311,5 @@ class Fused(LibraryActor):
 
 
 def _gelu(approximate: str) -> str:
-    if approximate not in ("none", "tanh"):
-        raise InvalidRequest(f"approximate={approximate!r}; allowed: 'none', 'tanh'")
+    check_choice("approximate", approximate, ("none", "tanh"))
     return "gelu" if approximate == "none" else "gelu_tanh"

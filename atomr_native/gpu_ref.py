@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Generator, Iterable, Iterator, Mapping, Set
+from collections.abc import Generator, Iterator, Mapping, Set
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -23,7 +23,8 @@ __all__ = ["GpuRef", "as_shape", "layout_from", "layout_of"]
 
 #: Axes of an array, at most: what NumPy, which is used for views, can do.
 _MAX_AXES = 64 if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else 32
-_NO_SHAPES = (bytes, bytearray, Set, Mapping)  # of integers, without being a sequence of extents
+_NO_SHAPES = (str, bytes, bytearray, Set, Mapping, Ref)  # of integers, without being a sequence of extents
+_TOO_LARGE = 1 << 62  # bytes, where there are elements that 0 of something take
 _NOWHERE = 1 << 60  # an address for arrays that are never read; aligned, and far from both ends
 _RESHAPE_CHECKS = np.lib.NumpyVersion(np.__version__) >= "2.1.0"  # np.reshape(copy=False)
 
@@ -34,24 +35,25 @@ def _extent(n: Any) -> int:
     return int(n.__index__())
 
 
-def as_shape(shape: object) -> tuple[int, ...]:
-    """Return a shape as a tuple of non-negative integers, or raise `InvalidRequest`."""
+def _extents(shape: object) -> tuple[int, ...] | None:
+    """Return the integers of a shape; None if it has others, or is something else."""
     items = (shape,) if isinstance(shape, int | np.integer) else shape
     try:
-        if isinstance(items, _NO_SHAPES):
-            raise TypeError
-        found = tuple(_extent(n) for n in items)  # type: ignore[attr-defined]
+        return None if isinstance(items, _NO_SHAPES) else tuple(_extent(n) for n in items)  # type: ignore[attr-defined]
     except (TypeError, AttributeError):
-        raise InvalidRequest(f"shape {shape!r} is no integer and no sequence of integers") from None
+        return None
+
+
+def as_shape(shape: object) -> tuple[int, ...]:
+    """Return a shape as a tuple of non-negative integers, or raise `InvalidRequest`."""
+    found = _extents(shape)
+    if found is None:
+        raise InvalidRequest(f"shape {shape!r} is no integer and no sequence of integers")
     if any(n < 0 for n in found):
         raise InvalidRequest(f"shape {found} has a negative extent; extents are 0 or more")
     if len(found) > _MAX_AXES:
         raise InvalidRequest(f"shape has {len(found)} axes; at most {_MAX_AXES} are possible")
     return found
-
-
-def _items(shape: object) -> tuple[Any, ...]:
-    return tuple(shape) if isinstance(shape, Iterable) else (shape,)
 
 
 @functools.lru_cache(maxsize=65536)
@@ -68,6 +70,11 @@ def layout_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Layout:
     for extent in reversed(shape):
         strides.append(step)
         step *= max(extent, 1)
+    if step >= _TOO_LARGE:  # an array without elements may have any extents, but its strides are numbers, too
+        raise InvalidRequest(
+            f"shape {shape} of {dtype_name(dtype)}: its extents, 0 aside, take {step} bytes; an array has fewer than "
+            f"{_TOO_LARGE}"
+        )
     return layout_from(shape, tuple(reversed(strides)), dtype_name(dtype))
 
 
@@ -213,17 +220,20 @@ class GpuRef(Ref):
         InvalidRequest
             If sizes differ, or only a copy could have that shape.
         """
-        wanted = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
-        if wanted is None or any(isinstance(n, int | np.integer) and n < -1 for n in _items(wanted)):
-            raise InvalidRequest(f"shape {wanted} cannot be viewed as one; allowed: integers from 0, and one -1")
+        given = shape[0] if len(shape) == 1 else shape
+        wanted = _extents(given)
+        if wanted is None or any(n < -1 for n in wanted):
+            raise InvalidRequest(
+                f"shape {self.shape} cannot be viewed as {given!r}; allowed: integers from 0, and one -1"
+            )
         image = self._image()
         try:
             if _RESHAPE_CHECKS:
-                view = np.reshape(image, cast("tuple[int, ...]", wanted), copy=False)
+                view = np.reshape(image, wanted, copy=False)
             else:
                 view = image.view()
-                view.shape = cast("tuple[int, ...]", wanted)
-        except (ValueError, TypeError, AttributeError) as error:
+                view.shape = wanted
+        except (ValueError, AttributeError) as error:
             raise InvalidRequest(
                 f"shape {self.shape} with strides {self.strides} cannot be viewed as {wanted}: {error}; "
                 f"device.copy(ref) makes a contiguous one"

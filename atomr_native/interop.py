@@ -394,11 +394,12 @@ def _device(device: object, what: str) -> tuple[int, int]:
 
 
 def _is_integer(value: object) -> bool:
-    return hasattr(value, "__index__") and not isinstance(value, bool | np.bool_)
+    no = bool | np.bool_ | np.ndarray | type  # arrays of one integer, and the classes of integers, have it, too
+    return hasattr(value, "__index__") and not isinstance(value, no)
 
 
 def _is_pair_of_integers(value: object) -> bool:
-    return isinstance(value, tuple | list) and len(value) == 2 and all(hasattr(part, "__index__") for part in value)
+    return isinstance(value, tuple | list) and len(value) == 2 and all(map(_is_integer, value))
 
 
 def name_of(obj: object) -> str:

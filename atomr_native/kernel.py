@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from . import _kernel_spec
+from ._checks import as_flag, as_strings, is_integer
 from ._kernel_spec import Configuration
 from ._signature import Signature
 from .errors import InvalidRequest
@@ -72,7 +73,7 @@ class Kernel(ABC):
         self.name = name
         self.parameters = parameters
         self._cluster = None if cluster is None else _kernel_spec.cluster(cluster)
-        self._cooperative = bool(cooperative)
+        self._cooperative = as_flag("cooperative", cooperative)
 
     def __getitem__(self, given: object) -> Launch:
         """Return the kernel with a grid, a block and, if wanted, bytes of dynamic shared memory."""
@@ -83,15 +84,13 @@ class Kernel(ABC):
 
         The kernel must check its thread's number against the size of its arrays.
         """
-        if not isinstance(n, int) or isinstance(n, bool) or n < 0:
+        if not is_integer(n) or n < 0:
             raise InvalidRequest(f"forall({n!r}); n must be an integer, 0 or more")
         (size, _, _) = _kernel_spec.configuration((1, block, shared)).block
         return self[max(1, -(-n // size)), size, shared]
 
     def _check_names(self, what: str, names: Iterable[str]) -> frozenset[str]:
-        if isinstance(names, str):
-            raise InvalidRequest(f"{what} is {names!r}; it must be a sequence of parameter names")
-        found = frozenset(names)
+        found = frozenset(as_strings(what, names, "parameter names"))
         for name in sorted(found.difference(self.parameters), key=str):
             raise InvalidRequest(f"{what} names {name!r}; parameters of {self.name}: {', '.join(self.parameters)}")
         return found
@@ -173,7 +172,7 @@ class Launch:
                 key.append(kind)
             else:
                 return self._send_slowly(arguments, uses, reply)
-        if uses or self.kernel.checks:
+        if uses != () or self.kernel.checks:
             return self._send_slowly(arguments, uses, reply)
         found = tuple(key)
         call = self._calls.get(found)
@@ -198,6 +197,8 @@ class Launch:
                 f"kernel {kernel.name} takes {len(kernel.parameters)} arguments ({', '.join(kernel.parameters)}), "
                 f"got {len(arguments)}"
             )
+        if not isinstance(uses, list | tuple):  # a GpuRef has items, too
+            raise InvalidRequest(f"uses is {uses!r}; allowed: a list or tuple of GpuRefs")
         for i, ref in enumerate(uses):
             if not isinstance(ref, GpuRef):
                 raise InvalidRequest(f"uses[{i}] is a {type(ref).__name__}; allowed: GpuRefs")

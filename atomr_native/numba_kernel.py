@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import _kernel_access, _kernel_spec
+from ._checks import as_flag, as_integer
 from ._kernel_debug import REPORT_WORDS
 from ._kernel_spec import Configuration, Records
 from ._lib.sender import STAGING
@@ -157,11 +158,11 @@ def make(
     python = _numba.python_function(function)
     options = _numba_compile.jit_options(function)
     if fastmath is not None:
-        options["fastmath"] = bool(fastmath)
+        options["fastmath"] = as_flag("fastmath", fastmath)
     if max_registers is not None:
-        if not isinstance(max_registers, int) or isinstance(max_registers, bool) or not 16 <= max_registers <= 255:
-            raise InvalidRequest(f"max_registers is {max_registers!r}; it must be an integer from 16 to 255")
-        options["max_registers"] = max_registers
+        options["max_registers"] = as_integer("max_registers", max_registers, 16, 255)
+    if stand_ins is not None and not isinstance(stand_ins, Mapping):
+        raise InvalidRequest(f"stand_ins is {stand_ins!r}; allowed: a mapping from names to Python functions")
     declared = _kernel_survey.survey(python)[0]
     for name in sorted(set(stand_ins or {}).difference(declared), key=str):
         raise InvalidRequest(

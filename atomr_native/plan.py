@@ -31,6 +31,9 @@ __all__ = ["Plan", "PlanRecord", "PlanTable"]
 
 _KILLS = 2  # workers that a plan may end before it is quarantined
 _WAITING = 32  # coroutines that wait for plans at once, each in a thread
+#: Operations that write no memory which they read by another operand, and those that may, as the very same view.
+_APART = ("blas", "float8.", "elementwise.")
+_BY_ELEMENT = ("elementwise.program", "fused.")
 _OWN = ("noop", "memory.", "group.")  # the runtime's own operations, without which a device is of no use
 
 
@@ -60,6 +63,10 @@ class Plan(ProcessBound, PlanRef):
 
     Building it goes on in the worker; ``await plan`` or `wait` waits for that, and so does the first send.  Then
     `tell` and `ask` cost a fraction of a microsecond.  A plan outlives restarts of its device.
+
+    Each message is checked for handles of this device with the plan's layouts, and for outputs that share memory with
+    another operand, which only elementwise operations may write, as the very same view; users' kernels are not asked.
+    Numbers travel as they are: what a request says of their limits is its maker's to keep.
     """
 
     record: PlanRecord
@@ -90,6 +97,7 @@ class Plan(ProcessBound, PlanRef):
         plan.record = record
         plan.signature = signature
         plan.reply_type = Reply
+        plan.apart = 2 if spec.op.startswith(_BY_ELEMENT) else 1 if spec.op.startswith(_APART) else 0
         device._plans.start_build(record)
         return plan
 

@@ -18,11 +18,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from ._checks import as_flag
 from ._log_events import log_fields
 from ._process_bound import ProcessBound
 from .errors import ActorStopped, AtomrError, DeviceLost, InvalidRequest, Unsupported
 from .placement import worker_environment
-from .system_config import SystemConfig, number, one_of
+from .system_config import SystemConfig, number
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -229,7 +230,7 @@ class System(ProcessBound):
         self._stepper: Any = None
         self._actors: ActorTree | None = None
         self._closers: list[Callable[[], object]] = []
-        one_of("observe", observe, (False, True))
+        observe = as_flag("observe", observe)
         with _systems_lock:
             _systems[self.token] = self
         if observe:
@@ -380,7 +381,7 @@ class System(ProcessBound):
         InvalidRequest
             When an actor of this System calls it.
         """
-        number("timeout", timeout, 0, 1e9)
+        timeout = number("timeout", timeout, 0, 1e9)
         deadline = time.monotonic() + timeout
         tree = self._actors
         if tree is not None:

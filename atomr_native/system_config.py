@@ -7,11 +7,12 @@ from typing import Any, Literal
 
 import numpy as np
 
+from ._checks import as_flag, check_choice, is_integer, is_real
 from ._lib.sender import MIN_CELLS
 from .errors import InvalidRequest
 from .memory import default_limit
 
-__all__ = ["SystemConfig", "number", "one_of"]
+__all__ = ["SystemConfig", "number"]
 
 _MAX_MAILBOX = 1 << 20
 
@@ -41,11 +42,11 @@ class SystemConfig:
             value = getattr(self, option.name)
             if isinstance(value, np.generic):
                 object.__setattr__(self, option.name, value.item())
-        one_of("isolation", self.isolation, ("process", "thread"))
-        one_of("mailbox", self.mailbox, ("block", "reject"))
-        one_of("standby", self.standby, ("warm", "hot", "off"))
+        check_choice("isolation", self.isolation, ("process", "thread"))
+        check_choice("mailbox", self.mailbox, ("block", "reject"))
+        check_choice("standby", self.standby, ("warm", "hot", "off"))
         for name in ("deterministic", "allow_crash", "debug"):
-            one_of(name, getattr(self, name), (False, True))
+            as_flag(name, getattr(self, name))
         number("mailbox_size", self.mailbox_size, MIN_CELLS, _MAX_MAILBOX, whole=True)
         number("max_restarts", self.max_restarts, 0, 1 << 30, whole=True)
         number("within", self.within, 0, float("inf"))
@@ -89,15 +90,10 @@ class SystemConfig:
         return (total if memory is None else memory[0]) * 9 // 10
 
 
-def one_of(name: str, value: object, allowed: tuple[object, ...]) -> None:
-    """Raise `InvalidRequest` if an option is none of these."""
-    if not isinstance(value, str | int) or value not in allowed:  # an array has an equality of its own
-        raise InvalidRequest(f"{name}={value!r}; allowed: {', '.join(map(repr, allowed))}")
-
-
-def number(name: str, value: Any, low: float, high: float, *, whole: bool = False) -> None:
-    """Raise `InvalidRequest` if an option is no number within limits, both included; with `whole`, no integer."""
-    kinds = int if whole else (int, float)
-    if isinstance(value, bool) or not isinstance(value, kinds) or not low <= value <= high:
+def number(name: str, value: Any, low: float, high: float, *, whole: bool = False) -> float:
+    """Return a number within limits as a plain one."""
+    known = is_integer(value) if whole else is_real(value)
+    if not known or not low <= value <= high:
         what = "an integer" if whole else "a number"
         raise InvalidRequest(f"{name}={value!r}; it must be {what} from {low} to {high}")
+    return float(value) if isinstance(value, np.generic) else value

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from ._checks import check_choice
 from .dtypes import dtype_name
 from .errors import InvalidRequest, Unsupported
 from .gpu_ref import GpuRef
@@ -81,10 +82,10 @@ class TensorMap:
         ref = self.ref
         if not isinstance(ref, GpuRef):
             raise InvalidRequest(f"ref is a {type(ref).__name__}; a TensorMap describes a GpuRef")
-        _one_of("swizzle", self.swizzle, _SWIZZLES)
-        _one_of("interleave", self.interleave, _INTERLEAVES)
-        _one_of("l2_promotion", self.l2_promotion, _PROMOTIONS)
-        _one_of("oob_fill", self.oob_fill, _FILLS)
+        check_choice("swizzle", self.swizzle, _SWIZZLES)
+        check_choice("interleave", self.interleave, _INTERLEAVES)
+        check_choice("l2_promotion", self.l2_promotion, _PROMOTIONS)
+        check_choice("oob_fill", self.oob_fill, _FILLS)
         if not 1 <= ref.ndim <= _MOST_AXES:
             raise InvalidRequest(f"ref has shape {ref.shape}; a tensor map has 1 to {_MOST_AXES} axes")
         object.__setattr__(self, "box", _integers("box", self.box, ref.ndim, _MOST_BOX))
@@ -159,11 +160,6 @@ def _type_of(dtype: np.dtype[Any]) -> str:
     if found not in _TYPES:
         raise Unsupported(f"ref is of {name}; tensor maps have elements of {', '.join((*_TYPES, *_SAME_BITS))}")
     return found
-
-
-def _one_of(what: str, value: object, allowed: Sequence[str]) -> None:
-    if value not in allowed:
-        raise InvalidRequest(f"{what} is {value!r}; allowed: {', '.join(map(repr, allowed))}")
 
 
 def _integers(what: str, values: object, count: int, most: int) -> tuple[int, ...]:

@@ -1,5 +1,8 @@
 # Replies, and plans, which send: a part of sender.pyx, where all that a send reads is in one module.
 
+cdef enum:
+    VIEWS_MAY_BE_ONE = 2  # of PlanRef.apart: what is written may be the very view of what is read
+
 cdef tuple describe(atomr_verdict *v):
     cdef atomr_error *e = &v.error
     return (e.code, e.status, (<bytes>(<char *>e.lib)).decode(errors="replace"),
@@ -239,6 +242,8 @@ cdef class PlanRef:
         for i in range(n, total):
             if refs[i] == NULL:
                 raise InvalidRequest(f"operand {self.names[i]!r} is missing; this plan takes {', '.join(self.names)}")
+        if self.apart and ordered is None:  # who sends with scalars in order has seen to it
+            self.keep_apart(refs)
         if want_reply:
             reply = <ReplyBase>self.reply_type.__new__(self.reply_type)
             reply.core = self.core
@@ -278,6 +283,38 @@ cdef class PlanRef:
             raise InvalidRequest(f"operand {name!r} is given twice, by position and by name")
         else:
             self.fill(&uses[at], &refs[at], at, value)
+        return 0
+
+    cdef int keep_apart(self, PyObject **refs) except -1:
+        """Refuse an operand that is written and shares memory with another one."""
+        cdef uint64_t spaces[ATOMR_MAX_OPERANDS]
+        cdef unsigned short places[ATOMR_MAX_OPERANDS]
+        cdef unsigned i, j, n = self.n_operands
+        cdef bint shared = False
+        cdef list found
+        for i in range(n):
+            spaces[i] = space_of((<Ref>refs[i]).allocation)
+        if n > FEW and len({spaces[i] for i in range(n)}) == n:
+            return 0
+        for i in range(n):
+            if self.access[i] & ATOMR_WRITE:
+                for j in range(n):
+                    shared = shared or (spaces[i] == spaces[j] and i != j)
+        if not shared:
+            return 0
+        for i in range(n):
+            places[i] = i
+        found = []
+        add_sharing(found, refs, places, n)
+        for x, y, how in found:
+            one, other = self.access[x] & ATOMR_WRITE, self.access[y] & ATOMR_WRITE
+            if not one and not other or how >= 2 and self.apart == VIEWS_MAY_BE_ONE and not (one and other):
+                continue
+            first, second = (x, y) if one else (y, x)
+            same = self.apart == VIEWS_MAY_BE_ONE
+            raise InvalidRequest(f"operand {self.names[first]!r} is written and overlaps {self.names[second]!r}: they "
+                                 f"are parts of one allocation; allowed: memory of its own"
+                                 f"{', or the very view of one that is only read' if same else ''}")
         return 0
 
     cdef object written(self, PyObject **refs):

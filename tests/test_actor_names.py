@@ -17,6 +17,10 @@ import atomr_native as an
 from atomr_native.testing import Deterministic, Probe
 
 
+class Plain(an.Actor):
+    pass
+
+
 @pytest.fixture
 def system(nothing_left: None) -> Iterator[an.System]:
     with an.System() as made:
@@ -115,6 +119,19 @@ def test_spawn_checks_what_it_is_given(system: an.System) -> None:
     with pytest.raises(an.InvalidRequest, match="mailbox="):
         system.spawn(Echo, mailbox=3)  # type: ignore[arg-type]
     assert system.stats()["actors"] == {}
+
+
+def test_arguments_without_a_constructor_are_refused(system: an.System) -> None:
+    for wrong in (
+        lambda: system.spawn(Plain, 3), lambda: system.spawn(Plain, nmae="x"),
+        lambda: system.pool(Plain, size=2, rounting="by_key"),
+    ):  # fmt: skip
+        with pytest.raises(an.InvalidRequest, match="Plain has no constructor, and so no arguments; it was given"):
+            wrong()
+    with pytest.raises(an.InvalidRequest, match="stages=3; they must be one or more"):
+        an.Pipeline(3)  # type: ignore[arg-type]
+    with pytest.raises(an.UnhandledMessage, match="it handles nothing: it has no receive"):
+        system.spawn(Plain).ask(1).result(10)
 
 
 def test_dead_letters_are_a_stream() -> None:

@@ -8,12 +8,13 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from actions import Gate, operand
 
 import atomr_native as an
-from atomr_native import elementwise
+from atomr_native import elementwise, interop
 from atomr_native.plan_spec import READ, WRITE
 
 
@@ -39,7 +40,7 @@ def uses(device: an.Device, x: Any) -> dict[str, Callable[[], object]]:
         "matmul out": lambda: device.blas_lt.matmul(good, good, out=x),
         "matmul bias": lambda: device.blas_lt.matmul(good, good, bias=x, epilogue="bias"),
         "matmul request": lambda: device.blas_lt.ask(an.MatmulRequest(a=x, b=good)),
-        "matmul plan": lambda: matmul.tell(x, good, out=good),
+        "matmul plan": lambda: matmul.tell(x, good, out=device.empty((4, 4))),
         "elementwise": lambda: device.elementwise.run("a + b", a=x, b=good),
         "elementwise out": lambda: device.elementwise.run("a + b", a=good, b=good, out=x),
         "elementwise plan": lambda: update.ask(a=x, b=good, out=good),
@@ -351,3 +352,170 @@ def test_a_gate_may_be_opened_twice(device: an.Device) -> None:
         gate.open()
         gate.open()
     gate.reply.result(30)
+
+
+@pytest.mark.parametrize("flag", [1, 0, None, "no", np.array([True, False]), OBJECT], ids=repr)
+def test_flags_of_memory_are_booleans(device: an.Device, flag: Any) -> None:
+    durable = device.zeros(3, durable=True)
+    for name, use in {
+        "durable": lambda: device.put([1], durable=flag),
+        "blocking": lambda: device.put([1], blocking=flag),
+        "checksum": lambda: device.durable_group({"x": durable}, checksum=flag),
+    }.items():
+        with pytest.raises(an.InvalidRequest, match=f"^{name}=.*; allowed: False, True"):
+            use()
+    for other in (device.empty, device.zeros, lambda n, durable: device.copy(durable, durable=flag)):
+        with pytest.raises(an.InvalidRequest, match=r"durable=.*; allowed: False, True"):
+            other(3, durable=durable if other not in (device.empty, device.zeros) else flag)
+    assert device.zeros(3, durable=np.True_).durable
+
+
+def test_an_array_or_number_is_no_dtype(device: an.Device) -> None:
+    x, y = device.put([1.0, 2.0]), np.ones(2, np.float32)
+    for wrong in (x, np.float32(1), y, ml_dtypes.bfloat16(1)):
+        for use in (
+            lambda wrong=wrong: device.put(y, wrong), lambda wrong=wrong: device.copy(x, dtype=wrong),
+            lambda wrong=wrong: device.zeros(3, wrong), lambda wrong=wrong: x.view(wrong),
+            lambda wrong=wrong: device.blas_lt.matmul(device.zeros((2, 2)), device.zeros((2, 2)), out_dtype=wrong),
+        ):  # fmt: skip
+            with pytest.raises(an.InvalidRequest, match=r"unknown dtype .*allowed: bool, int8"):
+                use()
+    assert x.numpy().tolist() == [1, 2]
+    for good in (np.float32, np.dtype("f4"), "f4", ml_dtypes.bfloat16):
+        assert device.zeros(3, good).shape == (3,)
+
+
+def test_numbers_are_no_memory(device: an.Device) -> None:
+    x = device.put(np.ones((16, 16)), "float8_e4m3fn")
+    one = np.float32(3)
+    for names in (("a_scale",), ("b_scale",), ("d_scale",), ("c",), ("out",), ("bias",)):
+        with pytest.raises(an.InvalidRequest, match=rf"{names[0]} is a float32; it must be a GpuRef|does not use it"):
+            device.blas_lt.matmul(x, x, trans_b=True, **dict.fromkeys(names, one))
+    with pytest.raises(an.InvalidRequest, match="scale is a float32; it must be a GpuRef"):
+        device.float8.plan(device.zeros((4, 4)), scale=one)
+    for wrong in (3, "text", [1.0], an.GpuRef, one):
+        with pytest.raises(an.InvalidRequest, match=r"out is a .*; it must be a GpuRef"):
+            device.blas.nrm2(device.zeros(4), out=wrong)
+        with pytest.raises(an.InvalidRequest, match="it must be a GpuRef"):
+            device.blas_lt.grouped([x, wrong], [x, x], trans_b=True)
+
+
+def test_choices_may_be_anything(device: an.Device) -> None:
+    x, array = device.zeros((4, 4)), np.zeros(3)
+    for name, use in {
+        "tune": lambda: device.blas_lt.matmul(x, x, tune=array),
+        "way": lambda: device.blas_lt.grouped([x], [x], way=array),
+        "progress": lambda: device.blas_lt.plan(x, x, progress=array),
+        "side": lambda: device.blas.symm(x, x, side=array),
+        "scaling": lambda: device.float8.plan(x, scaling=array),
+        "amax": lambda: device.float8.delayed(amax=array),
+        "approximate": lambda: device.fused.geglu(x, approximate=array),
+        "curve": lambda: an.ActivationRequest(x=x, curve=array),
+        "reduction": lambda: device.elementwise.reduce(array, x),
+        "fault": lambda: device.inject_fault(array),
+        "overflow": lambda: an.Mailbox(overflow=array),
+        "routing": lambda: device.system.pool(an.Actor, size=1, routing=array),
+    }.items():
+        with pytest.raises(an.InvalidRequest, match=name) as caught:
+            use()
+        assert "allowed" in str(caught.value)
+    for tune in (1, 0, 2.5):
+        with pytest.raises(an.InvalidRequest, match="tune="):
+            device.blas_lt.matmul(x, x, tune=tune)
+
+
+def test_unknown_options_are_named_with_the_known_ones(device: an.Device) -> None:
+    x = device.zeros((4, 4))
+    for use in (
+        lambda: device.blas_lt.plan(x, x, fast=1), lambda: device.blas_lt.grouped([x], [x], fast=1),
+        lambda: device.blas_lt.grouped_plan([x], [x], fast=1), lambda: device.blas.gemm(x, x, fast=1),
+        lambda: device.blas.gemv(x, x[0], fast=1), lambda: device.blas.plan("gemm", a=x, b=x, fast=1),
+        lambda: device.float8.plan(x, fast=1), lambda: device.float8.outputs(x, fast=1),
+    ):  # fmt: skip
+        with pytest.raises(an.InvalidRequest, match=r"'fast' is no option of .*; allowed: "):
+            use()
+    for options in (None, 3, "text", [1, 2], np.zeros((2, 2)), (("a", x),)):
+        with pytest.raises(an.InvalidRequest, match="option"):
+            an.GroupedRequest(a=[x], b=[x], options=options)
+
+
+def test_numbers_beyond_all_floats(device: an.Device) -> None:
+    x, huge = device.zeros((4, 4)), 10**400
+    for use in (
+        lambda: device.blas_lt.matmul(x, x, alpha=huge), lambda: device.blas_lt.plan(x, x, alpha=-huge),
+        lambda: device.blas_lt.grouped_plan([x], [x], alpha=huge),
+        lambda: device.blas.plan("gemm", a=x, b=x, alpha=huge),
+        lambda: device.fused.rms_norm(x, x[0], eps=huge), lambda: device.fused.dropout(x, huge, 1),
+    ):  # fmt: skip
+        with pytest.raises(an.InvalidRequest, match="0000"):
+            use()
+    for number in (np.array(1.0), np.True_, "1", np.datetime64("2020-01-01"), int):
+        with pytest.raises(an.InvalidRequest, match=r"eps=.*real number"):
+            device.fused.rms_norm(x, x[0], eps=number)
+
+
+def test_numpys_integers_are_integers(device: an.Device) -> None:
+    x, eight = device.zeros((4, 4)), np.int64(8)
+    state = device.float8.delayed(length=eight, margin=np.int8(1))
+    assert (state.history.shape, state.margin) == ((8,), 1)
+    for use in (
+        lambda n: device.float8.delayed(length=n),
+        lambda n: an.Mailbox(n),
+        lambda n: an.Pipeline((), in_flight=n),
+    ):
+        with pytest.raises(an.InvalidRequest):
+            use(True)
+    assert an.Mailbox(eight).capacity == 8
+    device.stats(timeout=np.float32(1))
+    request = an.DropoutRequest(x=x, p=ml_dtypes.bfloat16(0.5), seed=eight, offset=eight)
+    assert [value for _, _, value in request.made().scalars] == [2**31, 2.0, 8, 8]
+    assert device.blas_lt.matmul(x, x, alpha=ml_dtypes.bfloat16(2), compute="tf32").shape == (4, 4)
+
+
+def test_a_plan_writes_no_memory_that_it_reads(device: an.Device) -> None:
+    both, y = device.zeros((8, 4)), device.zeros((4, 4))
+    x = both[:4]
+    matmul = device.blas_lt.plan(x, x)
+    matmul.tell(x, x, out=both[4:])  # apart, in one allocation
+    for out in (x, both[1:5], both[2:6]):
+        with pytest.raises(an.InvalidRequest, match=r"operand 'out' is written and overlaps 'a'.*memory of its own$"):
+            matmul.tell(x, y, out=out)
+    with pytest.raises(an.InvalidRequest, match="'out' is written and overlaps 'b'"):
+        matmul.ask(x, y, out=y)
+    many = device.blas_lt.grouped_plan([y] * 8, [y] * 8)
+    outs = [device.empty((4, 4)) for _ in range(8)]
+    many.tell(*[one for out in outs for one in (y, y, out)])
+    with pytest.raises(an.InvalidRequest, match="'out0' is written and overlaps 'out7'"):
+        many.tell(*[one for out in (*outs[:7], outs[0]) for one in (y, y, out)])
+    total = device.elementwise.plan("a + b", a=x, b=y)
+    assert total.ask(a=x, b=y, out=x).result(30) is x  # element by element
+    with pytest.raises(an.InvalidRequest, match="or the very view of one that is only read"):
+        total.tell(a=x, b=y, out=both[1:5])
+    with pytest.raises(an.InvalidRequest, match="'out' is written and overlaps 'x'"):
+        device.elementwise.plan_reduce("sum", x).tell(x, out=both[0, 0])
+
+
+def test_extents_of_nothing_are_numbers_too(device: an.Device) -> None:
+    assert device.empty((0, 2**20, 2**20)).shape == (0, 2**20, 2**20)
+    for shape in ((0, 2**62, 2**62), (2**70, 0)):
+        with pytest.raises(an.InvalidRequest, match="an array has fewer than"):
+            device.empty(shape)
+    for shape in (np.array(8), device.zeros(()), device.zeros(0), "", True, (True, 16)):
+        with pytest.raises(an.InvalidRequest, match="cannot be viewed as"):
+            device.zeros((4, 4)).reshape(shape)
+        with pytest.raises(an.InvalidRequest, match="no integer and no sequence"):
+            device.empty(shape)
+    assert device.zeros((4, 4)).reshape(np.int64(16)).shape == (16,)
+
+
+@pytest.mark.parametrize("path", [None, 3, b"x", "", ["a"], OBJECT], ids=repr)
+def test_what_is_no_path(device: an.Device, path: Any) -> None:
+    for use in (device.blas_lt.export_tuning, device.blas_lt.import_tuning):
+        with pytest.raises(an.InvalidRequest, match=r"path is .*; allowed: the name of a file"):
+            use(path)
+
+
+@pytest.mark.parametrize("stream", [np.zeros(3), np.array(1), int, "1", 2.5, 0, True], ids=repr)
+def test_what_is_no_stream(stream: Any) -> None:
+    with pytest.raises(an.InvalidRequest, match="is no CUDA stream"):
+        interop.stream_handle(stream)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import atomr_native as an
-from atomr_native import _cubin, _nvrtc
+from atomr_native import _cubin, _nvrtc, cuda_kernel
 from atomr_native._cpp_parameters import Parameter, declared, parse
 
 pytestmark = pytest.mark.plain
@@ -68,6 +69,43 @@ def test_parameters(text: str, expected: list[Parameter]) -> None:
 def test_parameters_that_are_none(text: str, why: str) -> None:
     with pytest.raises(an.InvalidRequest, match=why):
         parse(text)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"options": "--std=c++20"}, "options is '--std=c..20'; allowed: a sequence of strings"),
+        ({"options": None}, "options is None"),
+        ({"include": "/usr/include"}, "include is '/usr/include'; allowed: a sequence of strings"),
+        ({"include": [3]}, "include is .3."),
+        ({"headers": ["a.cuh"]}, "headers is .*; allowed: a mapping from names to texts"),
+        ({"headers": {"a.cuh": b"text"}}, "headers is"),
+        ({"link": b"code"}, "link is b'code'; allowed: a list of LTO-IR"),
+        ({"parameters": ["int n"]}, "parameters is .'int n'.; allowed: None, or a string"),
+        ({"source": b"text"}, "source is b'text'"),
+    ],
+)
+def test_options_that_are_none(wrong: dict[str, Any], why: str) -> None:
+    given = {"source": SOURCE, "name": "scale<float>", "parameters": None, "options": (), "headers": None,
+             "include": (), "link": (), "writes": None, "overwrites": (), "actor": "kernels", "cluster": None,
+             "cooperative": False}  # fmt: skip
+    with pytest.raises(an.InvalidRequest, match=why):
+        cuda_kernel.make(SimpleNamespace(name="cuda:0"), **(given | wrong))
+
+
+@pytest.mark.parametrize(
+    ("signature", "name", "capability", "why"),
+    [
+        (3, None, (9, 0), "signature is 3"),
+        ("", None, (9, 0), "signature is ''"),
+        ("float32(float32)", "a b", (9, 0), "name is 'a b'"),
+        ("float32(float32)", None, 9, "capability is 9; allowed: two integers"),
+        ("float32(float32)", None, "90", "capability is '90'"),
+    ],
+)
+def test_what_is_no_device_function(signature: Any, name: Any, capability: Any, why: str) -> None:
+    with pytest.raises(an.InvalidRequest, match=why):
+        an.device_function(lambda x: x, signature, name=name, capability=capability)
 
 
 def test_declarations_are_found() -> None:

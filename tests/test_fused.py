@@ -306,7 +306,7 @@ I = np.arange(4, dtype=np.int32)  # noqa: E741
         (lambda: an.ActivationRequest(x=X[:3], out=X[1:]), "out overlaps x"),
         (lambda: an.ActivationGradientRequest(dy=X, x=X, gated=True), r"dy .* allowed here: float32 of \(4, 3\)"),
         (lambda: an.ActivationGradientRequest(dy=X, x=X, up_out=X), "up_out goes with up"),
-        (lambda: an.NormRequest(x=X[0, 0], weight=W), "one axis at least"),
+        (lambda: an.NormRequest(x=X[0, 0, ...], weight=W), "one axis at least"),
         (lambda: an.NormRequest(x=X, weight=W[:5]), r"weight .* \(5,\); allowed here: float32 of \(6,\)"),
         (lambda: an.NormRequest(x=X, weight=W, bias=W), "an RMS norm has none"),
         (lambda: an.NormRequest(x=X, weight=W, eps=-1.0), r"eps=-1.0; allowed: \[0, inf\)"),

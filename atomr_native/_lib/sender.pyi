@@ -194,6 +194,7 @@ class PlanRef:
     """The native part of a plan."""
 
     group: int
+    apart: int
     ready_epoch: int
     reply_type: type[ReplyBase]
     def __init__(

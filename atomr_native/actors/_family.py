@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import itertools
 import logging
+import reprlib
 import threading
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ActorStopped, InvalidRequest
+from .actor import Actor
 from .supervision import Directive, Supervision
 
 if TYPE_CHECKING:
-    from .actor import Actor
     from .cell import Cell
     from .mailbox import Mailbox
 
@@ -60,6 +61,10 @@ class Family:
         cell.alive_here()
         tree = cell.tree
         make, box = tree.prepare(kind, name, supervision, mailbox)
+        # Without a constructor of its own a class takes anything, since Actor.__new__ does: a misspelt option, too.
+        if (args or kwargs) and kind.__init__ is object.__init__ and kind.__new__ is Actor.__new__:
+            given = ", ".join([*map(reprlib.repr, args), *(f"{name}=" for name in kwargs)])
+            raise InvalidRequest(f"{kind.__name__} has no constructor, and so no arguments; it was given {given}")
         with self._lock:
             if self._closed or cell.state in ("stopping", "stopped"):
                 raise ActorStopped(f"{cell.path or 'this System'} is stopping; it takes no new actors")

@@ -228,7 +228,7 @@ class Cell(Refusal, CellBase):
         envelope = self.envelope()
         name = type(envelope.message).__name__
         table = self.kind._handlers() if self.kind._table is not None else None
-        known = f"; it handles {', '.join(table.types)}" if table is not None else ""
+        known = "" if table is None else f"; it handles {', '.join(table.types) or 'nothing: it has no receive'}"
         error = UnhandledMessage(f"actor {self.path} ({self.kind.__name__}) has no handler for {name}{known}")
         if envelope.answer is not None:
             envelope.answer.fail(error)

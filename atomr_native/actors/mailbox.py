@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from .._checks import check_choice, is_integer
 from ..errors import InvalidRequest
 
 __all__ = ["Mailbox"]
@@ -35,7 +36,6 @@ class Mailbox:
 
     def __post_init__(self) -> None:
         size = self.capacity
-        if size is not None and (type(size) is not int or not 1 <= size <= _MAX_CAPACITY):
+        if size is not None and not (is_integer(size) and 1 <= size <= _MAX_CAPACITY):
             raise InvalidRequest(f"capacity={size!r}; it must be an integer from 1 to {_MAX_CAPACITY}, or None")
-        if self.overflow not in _OVERFLOWS:
-            raise InvalidRequest(f"overflow={self.overflow!r}; allowed: {', '.join(map(repr, _OVERFLOWS))}")
+        check_choice("overflow", self.overflow, _OVERFLOWS)

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from .._checks import as_integer
 from .._lib.actor_cell import BEYOND, PUT, Envelope, current_cell
 from ..errors import InvalidRequest, MailboxFull
 from .answer import Answer, bare
@@ -36,14 +37,12 @@ class Pipeline:
     """
 
     def __init__(self, stages: Sequence[ActorRef | Pool], *, in_flight: int = 8) -> None:
-        self.stages = tuple(stages)
+        self.stages = tuple(stages) if isinstance(stages, Iterable) else ()
         if not self.stages or not all(isinstance(stage, ActorRef | Pool) for stage in self.stages):
             raise InvalidRequest(f"stages={stages!r}; they must be one or more ActorRefs or Pools")
         if any(isinstance(stage, Pool) and stage.routing == "broadcast" for stage in self.stages):
             raise InvalidRequest("a pool that broadcasts cannot be a stage: its answer would be many")
-        if type(in_flight) is not int or in_flight < 1:
-            raise InvalidRequest(f"in_flight={in_flight!r}; it must be an integer from 1")
-        self.in_flight = in_flight
+        self.in_flight = as_integer("in_flight", in_flight, 1, 2**31 - 1)
         self._free = in_flight
         self._lock = threading.Lock()
         self._waiting: deque[Answer] = deque()

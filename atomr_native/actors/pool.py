@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from .._checks import as_integer, check_choice
 from .._lib.actor_cell import BOUNDED, PUT, SHUT, Envelope, current_cell
 from ..errors import ActorStopped, InvalidRequest
 from ._handlers import handler
@@ -85,8 +86,7 @@ class Pool:
         self._key: Callable[[Any], Hashable] | None = options.pop("key", None)
         self._supervision: Supervision | None = options.pop("supervision", None)
         self._mailbox: Mailbox | None = options.pop("mailbox", None)
-        if routing not in _ROUTINGS:
-            raise InvalidRequest(f"routing={routing!r}; allowed: {', '.join(map(repr, _ROUTINGS))}")
+        check_choice("routing", routing, _ROUTINGS)
         if (routing == "by_key") != callable(self._key):
             raise InvalidRequest("key= is a function of the message, and goes with routing='by_key'")
         _check_size(size)
@@ -228,8 +228,7 @@ def spawn_pool(parent: Cell, kind: type[Actor], args: tuple[Any, ...], size: int
 
 
 def _check_size(size: object) -> None:
-    if type(size) is not int or not 1 <= size <= _MAX_SIZE:
-        raise InvalidRequest(f"size={size!r}; it must be an integer from 1 to {_MAX_SIZE}")
+    as_integer("size", size, 1, _MAX_SIZE)
 
 
 def _load(ref: ActorRef) -> int:

@@ -216,7 +216,7 @@ def serve_metrics(system: System, port: int, *, address: str = "127.0.0.1") -> M
     Raises
     ------
     InvalidRequest
-        For a port that cannot be.
+        For a port or address that cannot be.
     ActorStopped
         If the System is closed.
     Unsupported
@@ -225,6 +225,8 @@ def serve_metrics(system: System, port: int, *, address: str = "127.0.0.1") -> M
     check_system(system)
     if type(port) is not int or not 0 <= port <= 65535:
         raise InvalidRequest(f"port={port!r}; it must be an integer from 0 to 65535")
+    if not isinstance(address, str):
+        raise InvalidRequest(f"address={address!r}; it must be a string such as '127.0.0.1'")
     collector = SystemCollector(system)
     if system.closed:
         raise ActorStopped("this System is closed; make a new one")

@@ -1,0 +1,87 @@
+"""Options of calls: flags, choices, numbers, paths.  What is refused is named, and what is allowed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .errors import InvalidRequest
+
+__all__ = ["as_flag", "as_integer", "as_path", "as_strings", "check_choice", "check_factor", "check_options",
+           "is_integer", "is_real"]  # fmt: skip
+
+_LARGEST = sys.float_info.max
+
+
+def as_flag(name: str, value: object) -> bool:
+    """Return a flag; 1 and "no" are none."""
+    if not isinstance(value, bool | np.bool):
+        raise InvalidRequest(f"{name}={value!r}; allowed: False, True")
+    return bool(value)
+
+
+def check_choice(name: str, value: object, allowed: Iterable[str]) -> None:
+    """Raise `InvalidRequest` if a value is none of these strings."""
+    if not isinstance(value, str) or value not in allowed:  # an array has an equality of its own
+        raise InvalidRequest(f"{name}={value!r}; allowed: {', '.join(map(repr, allowed))}")
+
+
+def is_integer(value: object) -> bool:
+    """Whether a value is an integer of Python or NumPy; True is none."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def is_real(value: object) -> bool:
+    """Whether a value is a real number of Python or NumPy, those of ``ml_dtypes`` among them; True is none."""
+    if isinstance(value, int | float | np.integer | np.floating):
+        return not isinstance(value, bool)
+    return isinstance(value, np.generic) and value.dtype.kind == "V" and isinstance(value.item(), float)
+
+
+def check_factor(name: str, value: Any, *, imaginary: bool, more: str = "") -> None:
+    """Raise `InvalidRequest` if a value is no real number, with `imaginary` no complex one, that a message can hold."""
+    if not is_real(value) and not (imaginary and isinstance(value, complex | np.complexfloating)):
+        kind = "complex" if imaginary else "real"
+        raise InvalidRequest(f"{name}={value!r} is a {type(value).__name__}; it must be a {kind} number{more}")
+    if isinstance(value, int) and abs(value) > _LARGEST:
+        raise InvalidRequest(f"{name}={value!r}; a number in a message has at most the magnitude {_LARGEST:.3g}")
+
+
+def as_integer(name: str, value: Any, low: int, high: int) -> int:
+    """Return an integer within limits."""
+    if not is_integer(value) or not low <= value <= high:
+        raise InvalidRequest(f"{name}={value!r}; allowed: integers from {low} to {high}")
+    return int(value)
+
+
+def as_strings(name: str, value: object, what: str) -> tuple[str, ...]:
+    """Return several strings; a single one is not several."""
+    found: tuple[Any, ...] | None = None
+    if isinstance(value, Iterable) and not isinstance(value, str | bytes):
+        with contextlib.suppress(TypeError):  # of an array without axes
+            found = tuple(value)
+    if found is None or not all(isinstance(one, str) for one in found):
+        raise InvalidRequest(f"{name} is {value!r}; allowed: a sequence of {what}")
+    return found
+
+
+def as_path(path: object) -> Path:
+    """Return the path of a file."""
+    if not isinstance(path, str | os.PathLike) or not os.fspath(path):
+        raise InvalidRequest(f"path is {path!r}; allowed: the name of a file, a string or os.PathLike")
+    return Path(path)
+
+
+def check_options(what: str, given: Iterable[str], request: type, own: Iterable[str] = ()) -> None:
+    """Raise `InvalidRequest` for options that are no fields of a request, or are `own` to its call."""
+    allowed = [f.name for f in fields(request) if f.name not in own]
+    for name in given:
+        if name not in allowed:
+            raise InvalidRequest(f"{name!r} is no option of {what}; allowed: {', '.join(allowed)}")
