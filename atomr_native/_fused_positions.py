@@ -105,7 +105,7 @@ class DropoutRequest(FusedRequest):
     seed : int
         Key of the generator, from 0 to 2**63 - 1.
     offset : int
-        First counter, from 0 to 2**62 - 1; x uses ``ceil(x.size / 4)`` of them.
+        First counter, from 0 to 2**62 - 1; x uses ``ceil(x.size / 8)`` of them.
     out
         Where the result goes, x itself among others; allocated if missing.
 

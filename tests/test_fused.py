@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -271,11 +272,24 @@ def test_dropout_keeps_what_the_words_say(device: an.Device) -> None:
     np.testing.assert_array_equal(got.numpy(), np.where(kept, x * np.float32(1 / 0.75), 0))
     ones = device.put(np.ones(x.shape, np.float32))
     np.testing.assert_array_equal(device.fused.dropout(ones, 0.25, 5, 9).numpy() != 0, kept)  # its gradient
-    flat = device.fused.dropout(ref.reshape(-1)[8:], 0.25, seed=5, offset=11).numpy()
-    np.testing.assert_array_equal(flat != 0, kept.reshape(-1)[8:])  # two counters further
+    flat = device.fused.dropout(ref.reshape(-1)[8:], 0.25, seed=5, offset=10).numpy()
+    np.testing.assert_array_equal(flat != 0, kept.reshape(-1)[8:])  # a counter further
     assert np.mean((device.fused.dropout(ref, 0.25, seed=6, offset=9).numpy() != 0) == kept) < 0.7
     np.testing.assert_array_equal(device.fused.dropout(ref, 0.0, seed=5).numpy(), x)
     assert not device.fused.dropout(ref, 1.0, seed=5).numpy().any()
+
+
+@pytest.mark.parametrize(("shape", "dtype"), [((3, 45), "float32"), ((8, 1048), "bfloat16")])
+def test_dropout_has_the_words_of_the_paper_to_the_last_bit(
+    device: an.Device, shape: tuple[int, ...], dtype: str
+) -> None:
+    seed, offset = 2**62 + 12345, 2**32 - 1
+    words = reference.dropout_words(math.prod(shape), seed, offset).reshape(shape)
+    ones = device.put(np.ones(shape), dtype)
+    for word in (int(words[1, 5]), int(words[2, 40])):
+        for threshold in (word, word + 1):  # an element whose word is the threshold, and one whose word is just below
+            got = device.fused.dropout(ones, threshold / 2**32, seed, offset).numpy()
+            np.testing.assert_array_equal(got != 0, words >= threshold)
 
 
 def test_plans_and_replies(device: an.Device) -> None:

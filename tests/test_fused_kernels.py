@@ -18,6 +18,7 @@ from atomr_native.worker import host
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 pytest.importorskip("cuda.bindings.nvjitlink", reason="cuda.bindings is not installed")
 
+import fused_reference as reference
 from shipped_kernels import linked_ptx, simulate
 
 from atomr_native import _numba_copies, kernels
@@ -57,6 +58,11 @@ def compare(request: Any, ulps: int, blocks: int = 1) -> None:
             eps = 2.0**-8 if operand.dtype == "bfloat16" else float(np.finfo(hosts.dtype).eps)
             far = np.max(np.abs(ours.astype(np.float64) - hosts.astype(np.float64)))
             assert far <= ulps * eps * np.max(np.abs(hosts.astype(np.float64))), operand.name
+
+
+def doubtful(seed: int, offset: int, i: int) -> float:
+    """Return a probability for which the word of element i is just not enough: its upper half does not decide."""
+    return (int(reference.dropout_words(i + 1, seed, offset)[i]) + 1) / 2**32
 
 
 X = functools.partial(numbers, 3, 20)
@@ -110,6 +116,12 @@ EXACT: dict[str, Callable[[], Any]] = {
     "rope, nothing": lambda: an.RopeRequest(x=numbers(5, 0, 16), positions=P),
     "dropout": lambda: an.DropoutRequest(x=X(), p=0.3, seed=2**62 + 5, offset=2**33),
     "dropout, gaps": lambda: an.DropoutRequest(x=shifted(5, 19, dtype="float32"), p=0.5, seed=3),
+    "dropout, whole groups, a word in doubt": lambda: an.DropoutRequest(
+        x=numbers(4096), p=doubtful(2**62 + 5, 7, 1000), seed=2**62 + 5, offset=7
+    ),
+    "dropout, gaps, a word in doubt": lambda: an.DropoutRequest(
+        x=shifted(5, 19, dtype="float16"), p=doubtful(3, 0, 41), seed=3
+    ),
     "dropout of everything": lambda: an.DropoutRequest(x=X(dtype="float64"), p=1.0, seed=3),
 }  # fmt: skip
 
@@ -177,6 +189,7 @@ def test_known_answers_of_philox() -> None:
          (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1)),
     ):  # fmt: skip
         assert ours(*counter, *key) == want
+        assert tuple(reference.philox(list(counter), list(key))) == want
         from atomr_native.worker.host.fused_positions import philox as hosts
 
         words = hosts(tuple(np.array([word], np.uint64) for word in counter), key)  # type: ignore[arg-type]

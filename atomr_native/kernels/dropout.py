@@ -1,4 +1,9 @@
-"""Dropout on CUDA by Philox4x32-10 (J. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC11)."""
+"""Dropout on CUDA by Philox4x32-10 (J. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC11).
+
+Which words and halves belong to which element: see docs/fused.md.  The generator's integer arithmetic would take longer
+than memory does if each element had a word of it; so it has half of one, and a half of another call's where that does
+not decide: one element in 65536.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +13,7 @@ import numpy as np
 
 from .._numba import cuda, inlined
 from ._elements import aligned, element
-from ._intrinsics import product
+from ._intrinsics import product, upper_half
 
 __all__ = ["dropout", "philox"]
 
@@ -18,6 +23,7 @@ _WORD: Final = 0xFFFFFFFF
 _FIRST, _SECOND = 0xD2511F53, 0xCD9E8D57  # multipliers
 _FIRST_KEY, _SECOND_KEY = 0x9E3779B9, 0xBB67AE85  # increments of the key
 _ROUNDS: Final = 10
+_HALF: Final = 0xFFFF
 
 
 @inlined
@@ -30,29 +36,85 @@ def philox(a: Any, b: Any, c: Any, d: Any, low: Any, high: Any) -> Any:
     return a, b, c, d
 
 
+@inlined
+def _later(a: Any, b: Any, skip: Any) -> Any:
+    """Return four words that begin `skip` halves, from 1 to 7, after the first of two times four words."""
+    if skip < 2:
+        v, w, x, y, z = a[0], a[1], a[2], a[3], b[0]
+    elif skip < 4:
+        v, w, x, y, z = a[1], a[2], a[3], b[0], b[1]
+    elif skip < 6:
+        v, w, x, y, z = a[2], a[3], b[0], b[1], b[2]
+    else:
+        v, w, x, y, z = a[3], b[0], b[1], b[2], b[3]
+    if skip & 1:
+        v, w, x, y = v >> 16 | w << 16, w >> 16 | x << 16, x >> 16 | y << 16, y >> 16 | z << 16
+    return v, w, x, y
+
+
+@inlined
+def _halves(counter: Any, skip: Any, which: Any, low: Any, high: Any) -> Any:
+    """Return eight halves of the words of a counter and the next one, without the first `skip`, as uint32.
+
+    They are the upper ones of elements' words if `which` is 0, the lower ones if it is 1.
+    """
+    a = philox(counter & _WORD, counter >> 32 & _WORD, 0, which, low, high)
+    if skip != 0:
+        counter = counter + 1
+        a = _later(a, philox(counter & _WORD, counter >> 32 & _WORD, 0, which, low, high), skip)
+    return (
+        np.uint32(a[0] & _HALF), upper_half(a[0]), np.uint32(a[1] & _HALF), upper_half(a[1]),
+        np.uint32(a[2] & _HALF), upper_half(a[2]), np.uint32(a[3] & _HALF), upper_half(a[3]),
+    )  # fmt: skip
+
+
+@inlined
+def _open(a: Any, limit: Any) -> Any:
+    """Return whether one of eight upper halves is that of the threshold, so that a lower one decides."""
+    some = (a[0] == limit) | (a[1] == limit) | (a[2] == limit) | (a[3] == limit)
+    return some | (a[4] == limit) | (a[5] == limit) | (a[6] == limit) | (a[7] == limit)
+
+
+@inlined
+def _settle(
+    out: Any, to: Any, left: Any, counter: Any, skip: Any, limit: Any, least: Any, low: Any, high: Any
+) -> None:  # fmt: skip
+    """Drop those of eight elements whose upper half does not decide, and the lower one does; `left` are there."""
+    a, b = _halves(counter, skip, 0, low, high), _halves(counter, skip, 1, low, high)
+    if a[0] == limit and b[0] < least and left > 0:
+        out[to] = 0
+    if a[1] == limit and b[1] < least and left > 1:
+        out[to + 1] = 0
+    if a[2] == limit and b[2] < least and left > 2:
+        out[to + 2] = 0
+    if a[3] == limit and b[3] < least and left > 3:
+        out[to + 3] = 0
+    if a[4] == limit and b[4] < least and left > 4:
+        out[to + 4] = 0
+    if a[5] == limit and b[5] < least and left > 5:
+        out[to + 5] = 0
+    if a[6] == limit and b[6] < least and left > 6:
+        out[to + 6] = 0
+    if a[7] == limit and b[7] < least and left > 7:
+        out[to + 7] = 0
+
+
 def dropout(dtype: str) -> Kernel:
     """Return the kernel that keeps an element, times `scale`, where its word is at least `threshold`.
 
-    Element i in C order has the word i % 4 of the counter ``offset + i // 4``.
+    Elements that are in doubt are stored as kept, and dropped afterwards: a branch before that would keep the
+    compiler from loading elements first and computing then.
     """
     pointer, itemsize, real, get, put, _, load, store = element(dtype)
     zero = real(0)
 
     @inlined
-    def words(number: Any, low: Any, high: Any) -> Any:
-        return philox(number & _WORD, number >> 32 & _WORD, 0, 0, low, high)
-
-    @inlined
-    def kept(value: Any, word: Any, threshold: Any, scale: Any, some: Any) -> Any:
-        return value * scale if np.uint32(word) >= threshold and some else zero
-
-    @inlined
-    def left_over(v: Any, a: Any, b: Any, least: Any, scale: Any, some: Any) -> Any:
+    def kept(v: Any, a: Any, limit: Any, scale: Any) -> Any:
         return (
-            kept(v[0], a[0], least, scale, some), kept(v[1], a[1], least, scale, some),
-            kept(v[2], a[2], least, scale, some), kept(v[3], a[3], least, scale, some),
-            kept(v[4], b[0], least, scale, some), kept(v[5], b[1], least, scale, some),
-            kept(v[6], b[2], least, scale, some), kept(v[7], b[3], least, scale, some),
+            v[0] * scale if a[0] >= limit else zero, v[1] * scale if a[1] >= limit else zero,
+            v[2] * scale if a[2] >= limit else zero, v[3] * scale if a[3] >= limit else zero,
+            v[4] * scale if a[4] >= limit else zero, v[5] * scale if a[5] >= limit else zero,
+            v[6] * scale if a[6] >= limit else zero, v[7] * scale if a[7] >= limit else zero,
         )  # fmt: skip
 
     def dropout(
@@ -62,33 +124,35 @@ def dropout(dtype: str) -> Kernel:
         thread = cuda.threadIdx.x
         tall, wide = _THREADS >> shift, 1 << shift
         fast = aligned(x, 0, xs, itemsize) and aligned(out, 0, os, itemsize)
-        least, some = np.uint32(threshold & _WORD), threshold <= _WORD  # all words are below 2**32
+        limit, least = np.uint32(threshold >> 16), np.uint32(threshold & _HALF)
         scale, low, high = real(factor), seed & _WORD, seed >> 32 & _WORD
-        first = (cuda.blockIdx.x * wide + (thread & (wide - 1))) * 8
+        first = (cuda.blockIdx.x * wide * 2 + (thread & (wide - 1))) * 8
         row = cuda.blockIdx.y * tall + (thread >> shift)
         while row < rows:
             column = first
             while column < columns:
-                left = columns - column
-                at = row * columns + column
-                number, skip = offset + (at >> 2), at & 3
-                if fast and left >= 8 and skip == 0:
-                    v = load(x, row * xs + column)
-                    a, b = words(number, low, high), words(number + 1, low, high)
-                    store(out, row * os + column, left_over(v, a, b, least, scale, some))
+                other = column + wide * 8
+                at, to = row * columns + column, row * os + column
+                if fast and other + 8 <= columns and at & 7 == 0:
+                    v, w = load(x, row * xs + column), load(x, row * xs + other)
+                    counter = offset + (at >> 3)
+                    a, b = _halves(counter, 0, 0, low, high), _halves(counter + wide, 0, 0, low, high)
+                    store(out, to, kept(v, a, limit, scale))
+                    store(out, row * os + other, kept(w, b, limit, scale))
+                    if _open(a, limit) | _open(b, limit):
+                        _settle(out, to, 8, counter, 0, limit, least, low, high)
+                        _settle(out, row * os + other, 8, counter + wide, 0, limit, least, low, high)
                 else:
-                    a, b = words(number, low, high), words(number + 1, low, high)
-                    if skip != 0:  # rows that begin within a counter
-                        c = words(number + 2, low, high)
-                        if skip == 1:
-                            a, b = (a[1], a[2], a[3], b[0]), (b[1], b[2], b[3], c[0])
-                        elif skip == 2:
-                            a, b = (a[2], a[3], b[0], b[1]), (b[2], b[3], c[0], c[1])
-                        else:
-                            a, b = (a[3], b[0], b[1], b[2]), (b[3], c[0], c[1], c[2])
-                    v = get(x, row * xs + column, left, False)
-                    put(out, row * os + column, left_over(v, a, b, least, scale, some), left, False)
-                column += cuda.gridDim.x * wide * 8
+                    for i in range(2):
+                        place = other if i else column
+                        left, at, to = columns - place, row * columns + place, row * os + place
+                        counter, skip = offset + (at >> 3), at & 7
+                        a = _halves(counter, skip, 0, low, high)
+                        v = get(x, row * xs + place, left, fast)
+                        put(out, to, kept(v, a, limit, scale), left, fast)
+                        if _open(a, limit):
+                            _settle(out, to, left, counter, skip, limit, least, low, high)
+                column += cuda.gridDim.x * wide * 16
             row += cuda.gridDim.y * tall
 
     return dropout, (pointer, pointer, "int64", "float64", "int64", "int64", *("int64",) * 5)

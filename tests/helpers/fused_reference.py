@@ -7,7 +7,18 @@ from typing import Any
 import numpy as np
 from scipy.special import erf
 
-__all__ = ["activation", "adamw", "close", "norm", "norm_gradients", "norm_size", "rope", "sgd"]
+__all__ = [
+    "activation",
+    "adamw",
+    "close",
+    "dropout_words",
+    "norm",
+    "norm_gradients",
+    "norm_size",
+    "philox",
+    "rope",
+    "sgd",
+]
 
 Array = np.ndarray[Any, Any]
 #: Distance of neighbouring numbers at 1.
@@ -105,3 +116,23 @@ def rope(x: Array, positions: Array, theta: float, interleaved: bool) -> Array:
     z = x[..., 0::2] + 1j * x[..., 1::2] if interleaved else x[..., :pairs] + 1j * x[..., pairs:]
     z = z * np.exp(1j * angles)
     return np.stack([z.real, z.imag], -1 if interleaved else -2).reshape(x.shape)
+
+
+def philox(counter: list[int], key: list[int]) -> list[int]:
+    """Return four words of Philox4x32-10, by Python's integers: a round and the next key, as the paper has them."""
+    full = 2**32
+    for i in range(10):
+        left, right = counter[0] * 0xD2511F53, counter[2] * 0xCD9E8D57
+        first, second = (key[0] + i * 0x9E3779B9) % full, (key[1] + i * 0xBB67AE85) % full
+        counter = [right // full ^ counter[1] ^ first, right % full, left // full ^ counter[3] ^ second, left % full]
+    return counter
+
+
+def dropout_words(size: int, seed: int, offset: int) -> Array:
+    """Return the words that decide which of so many elements are kept: see docs/fused.md."""
+    words = []
+    for n in range(offset, offset + -(-size // 8)):
+        upper, lower = (philox([n % 2**32, n // 2**32, 0, last], [seed % 2**32, seed // 2**32]) for last in (0, 1))
+        for a, b in zip(upper, lower, strict=True):
+            words += [a % 2**16 << 16 | b % 2**16, a >> 16 << 16 | b >> 16]
+    return np.array(words[:size], np.uint64)

@@ -136,7 +136,7 @@ def build_rope(spec: dict[str, Any], target: Target) -> Built:
 def build_dropout(spec: dict[str, Any], _: Target) -> Built:
     """Build ``fused.dropout``: operands x, out; scalars threshold, scale, seed, offset."""
     x, out = spec["operands"]
-    rows = Rows(tuple(x["shape"]), (step_of(x), step_of(out)), 1)
+    rows = Rows(tuple(x["shape"]), (step_of(x), step_of(out)), 2)
     scalars: tuple[Argument, ...] = (("int64", 0), ("float64", 1), ("int64", 2), ("int64", 3))
     arguments: tuple[Argument, ...] = (("operand", 0), ("operand", 1), *scalars, *numbers(*rows.extents, *rows.steps))
     return program(spec, [("dropout", rows.grid, _THREADS, arguments)])

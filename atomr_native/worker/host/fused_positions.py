@@ -63,6 +63,28 @@ def philox(counter: tuple[Array, Array, Array, Array], key: tuple[int, int]) -> 
     return a, b, c, d
 
 
+def _halves(numbers: Array, which: int, seed: int) -> Array:
+    """Return eight halves of words for each counter, in order, as uint64; of the kind `which`."""
+    zeros = np.zeros_like(numbers)
+    counter = numbers & _WORD, numbers >> _HALF, zeros, zeros + np.uint64(which)
+    words = np.stack(philox(counter, (seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF)), axis=-1)
+    return np.stack((words & np.uint64(0xFFFF), words >> np.uint64(16)), axis=-1).reshape(-1, 8)
+
+
+def _kept(at: Array, threshold: int, seed: int, offset: int) -> Array:
+    """Return whether elements stay, by their numbers, which rise."""
+    eight = np.uint64(8)
+    first = at[0] // eight
+    numbers = np.arange(first, at[-1] // eight + np.uint64(1), dtype=np.uint64) + np.uint64(offset)
+    upper = _halves(numbers, 0, seed).reshape(-1)[at - first * eight]
+    limit, least = np.uint64(threshold >> 16), np.uint64(threshold & 0xFFFF)
+    kept = upper >= limit
+    doubtful = at[upper == limit]
+    lower = _halves(doubtful // eight + np.uint64(offset), 1, seed)
+    kept[upper == limit] = lower[np.arange(doubtful.size), doubtful % eight] >= least
+    return np.asarray(kept)
+
+
 def build_dropout(_spec: dict[str, Any]) -> Run:
     """Return the run of ``fused.dropout``: operands x, out; scalars threshold, scale, seed, offset."""
 
@@ -82,13 +104,7 @@ def build_dropout(_spec: dict[str, Any]) -> Run:
                 part = rows[top : top + tall, left : left + wide]
                 starts = np.arange(top, top + part.shape[0], dtype=np.uint64)[:, None] * np.uint64(columns)
                 at = (starts + np.arange(left, left + part.shape[1], dtype=np.uint64)).reshape(-1)
-                numbers = np.arange(int(at[0]) // 4, int(at[-1]) // 4 + 1, dtype=np.uint64) + np.uint64(offset)
-                zeros = np.zeros_like(numbers)
-                found = philox(
-                    (numbers & _WORD, numbers >> _HALF, zeros, zeros), (seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF)
-                )
-                words = np.stack(found, axis=-1).reshape(-1)[at - at[0] // np.uint64(4) * np.uint64(4)]
-                kept = (words >= np.uint64(threshold)).reshape(part.shape)
+                kept = _kept(at, threshold, seed, offset).reshape(part.shape)
                 real = real_of(x.dtype)
                 results[top : top + tall, left : left + wide] = np.where(kept, computed(part) * real(scale), real(0))
 
