@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from bench.cases._bandwidth import TORCH_COPY
+from bench.cases.gpu_float8 import KINDS as FLOAT8
+from bench.cases.gpu_fused import KINDS as FUSED
 from bench.cases.gpu_gemm import LARGE
 from bench.cases.gpu_gemm_epilogues import EPILOGUES, SHAPES, name_of
 
@@ -135,6 +138,11 @@ BARS: tuple[Bar, ...] = (
         )
         for product in SHAPES
         for epilogue in EPILOGUES
+    ),
+    *(
+        Bar(f"{name.removeprefix('atomr ')}, time of a copy", case, name, 1.176, "x", under=TORCH_COPY)
+        for case, names in (("gpu_float8", [name for name, _, _ in FLOAT8]), ("gpu_fused", FUSED))
+        for name in names
     ),
     *(
         Bar(f"eager loop, memory {what}, {p}", "gpu_eager", f"atomr {p}: {what}", 1.0, "x", under=f"torch: {what}")

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 
+from bench.cases._common import device
+from bench.cases._gpu import ordinal
+from bench.cuda import peers
 from bench.harness import Setup
 
-__all__ = ["COPY", "size", "swept"]
+__all__ = ["COPY", "TORCH_COPY", "add_copies", "compare_copies", "size", "swept"]
 
-#: Name of the copy that others are compared with.
-COPY = "atomr copy"
+#: Names of the copies that others are compared with.
+COPY, TORCH_COPY = "atomr copy", "torch copy_"
 _WARM = 3
 _MIB = 2**20
 _TURNS = 200
@@ -38,3 +42,23 @@ def swept(tell: Callable[[], object], wait: Callable[[], object], turns: int, nb
         return (time.perf_counter_ns() - start) / 1e3 / turns * (64 * _MIB / nbytes)
 
     return sample
+
+
+def add_copies(setup: Setup, turns: int, shape: tuple[int, int]) -> None:
+    """Add copies of a bfloat16 matrix: `Device.copy`, and torch's `copy_`, by which the bars are."""
+    nbytes = 4.0 * shape[0] * shape[1]
+    with setup.attempt(COPY):
+        dev = device(setup, "process")
+        source, target = (dev.zeros(shape, "bfloat16") for _ in range(2))
+        setup.add(COPY, swept(partial(dev.copy, source, out=target), target.wait, turns, nbytes))
+    with setup.attempt(TORCH_COPY, kind="peer"):
+        setup.need()
+        torch = peers.torch(ordinal(setup))
+        a, b = (torch.ones(shape, dtype=torch.bfloat16, device="cuda") for _ in range(2))
+        setup.add(TORCH_COPY, swept(partial(b.copy_, a), torch.cuda.synchronize, turns, nbytes))
+
+
+def compare_copies(setup: Setup, names: Iterable[str]) -> None:
+    """Compare what moves memory with the copies."""
+    for name in (COPY, *names):
+        setup.ratio(name, TORCH_COPY)

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from bench.cases._bandwidth import COPY, size, swept
+from bench.cases._bandwidth import add_copies, compare_copies, size, swept
 from bench.cases._common import device
 from bench.cases._gpu import ordinal
 from bench.cuda import peers
 from bench.harness import Case, Setup, Unavailable
 
-__all__ = ["CASES"]
+__all__ = ["CASES", "KINDS"]
 
 #: What is timed: name, options of `quantize`, bytes that are read and written for each element.
 KINDS: tuple[tuple[str, dict[str, Any], float], ...] = (
@@ -25,7 +25,7 @@ KINDS: tuple[tuple[str, dict[str, Any], float], ...] = (
     ("atomr float8, blk128", {"scaling": "blk128"}, 3.0),
     ("atomr float8, blk128, transposed", {"scaling": "blk128", "transposed": True}, 4.0),
 )
-TORCH_COPY, TORCH = "torch copy_", "torch (x * s).clamp().to(float8_e4m3fn)"
+TORCH = "torch (x * s).clamp().to(float8_e4m3fn)"
 
 
 def _quantize(dev: Any, x: Any, name: str, options: dict[str, Any]) -> tuple[Callable[[], object], Any]:
@@ -66,21 +66,13 @@ def quantize(setup: Setup) -> None:
     """
     turns, (rows, columns) = size(setup)
     elements = rows * columns
-    with setup.attempt(COPY):
-        dev = device(setup, "process")
-        source, target = (dev.zeros((rows, columns), "bfloat16") for _ in range(2))
-        setup.add(COPY, swept(partial(dev.copy, source, out=target), target.wait, turns, 4.0 * elements))
+    add_copies(setup, turns, (rows, columns))
     for name, options, moved in KINDS:
         with setup.attempt(name):
             dev = device(setup, "process")
             x = dev.full((rows, columns), 0.5, "bfloat16")
             tell, last = _quantize(dev, x, name, options)
             setup.add(name, swept(tell, last.wait, turns, moved * elements))
-    with setup.attempt(TORCH_COPY, kind="peer"):
-        setup.need()
-        torch = peers.torch(ordinal(setup))
-        a, b = (torch.ones((rows, columns), dtype=torch.bfloat16, device="cuda") for _ in range(2))
-        setup.add(TORCH_COPY, swept(partial(b.copy_, a), torch.cuda.synchronize, turns, 4.0 * elements))
     with setup.attempt(TORCH, kind="peer"):
         setup.need()
         torch = peers.torch(ordinal(setup))
@@ -90,8 +82,7 @@ def quantize(setup: Setup) -> None:
             return (y * 2.0).clamp(-448.0, 448.0).to(torch.float8_e4m3fn)
 
         setup.add(TORCH, swept(cast, torch.cuda.synchronize, turns, 3.0 * elements))
-    for name, _, _ in KINDS:
-        setup.ratio(name, COPY)
+    compare_copies(setup, (name for name, _, _ in KINDS))
     setup.ratio("atomr float8, tensor, scale given", TORCH)
 
 

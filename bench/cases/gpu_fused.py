@@ -6,13 +6,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from bench.cases._bandwidth import COPY, size, swept
+from bench.cases._bandwidth import add_copies, compare_copies, size, swept
 from bench.cases._common import device
 from bench.cases._gpu import ordinal
 from bench.cuda import peers
 from bench.harness import Case, Setup, Unavailable
 
-__all__ = ["CASES"]
+__all__ = ["CASES", "KINDS"]
 
 #: What is timed, with the bytes that it reads and writes for an element of x.
 KINDS = {
@@ -90,21 +90,18 @@ def _torch(torch: Any, name: str, shape: tuple[int, int]) -> Callable[[], object
 def fused(setup: Setup) -> None:
     """Time in which 64 MiB are read or written, by fused operations on a 8192 x 4096 bfloat16 array.
 
-    200 planned messages, one wait.  Counted is what one pass moves: gradients of weights read more than that.  The copy
-    is `Device.copy`.  torch: the same by its eager functions.
+    200 planned messages, one wait.  Counted is what one pass moves: gradients of weights read more than that.  Copies
+    are `Device.copy`, and `Tensor.copy_`.  torch: the same by its eager functions.
     """
     turns, shape = size(setup)
     elements = shape[0] * shape[1]
-    with setup.attempt(COPY):
-        dev = device(setup, "process")
-        source, target = (dev.zeros(shape, "bfloat16") for _ in range(2))
-        setup.add(COPY, swept(partial(dev.copy, source, out=target), target.wait, turns, 4.0 * elements))
+    add_copies(setup, turns, shape)
     for name, moved in KINDS.items():
         with setup.attempt(name):
             dev = device(setup, "process")
             tell, wait = _planned(dev, _request(dev, name, shape))
             setup.add(name, swept(tell, wait, turns, moved * elements))
-        setup.ratio(name, COPY)
+    compare_copies(setup, KINDS)
     for name, moved in TORCH.items():
         with setup.attempt(name, kind="peer"):
             setup.need()
