@@ -73,10 +73,14 @@ class CallbackThread:
                 return
 
     def _round(self) -> None:
+        self._call(self._own.serve)
+        while self._posted:
+            self._call(self._posted.popleft())
+        self._call(self._each_time)
+
+    @staticmethod
+    def _call(action: Callable[[], object]) -> None:
         try:
-            self._own.serve()
-            while self._posted:
-                self._posted.popleft()()
-            self._each_time()
-        except BaseException:  # not even a SystemExit may end this thread
+            action()
+        except BaseException:  # not even a SystemExit may end this thread, or keep it from the other actions
             _log.exception("a callback failed")

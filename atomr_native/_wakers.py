@@ -39,6 +39,19 @@ class _Ticket:
         return self.core.resolved(self.lane, self.ticket)
 
 
+class _Bell:
+    """An eventfd; closed when nobody has it any more, so that nobody rings a number that is another's by then."""
+
+    __slots__ = ("fd",)
+
+    def __init__(self) -> None:
+        self.fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+
+    def __del__(self) -> None:
+        if hasattr(self, "fd"):
+            os.close(self.fd)
+
+
 class Subscriber:
     """One eventfd and what to do when tickets resolve, by lane."""
 
@@ -46,10 +59,16 @@ class Subscriber:
         self.core = core
         self.index = index
         self.number = next(_numbers)
-        self.fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._bell: _Bell | None = _Bell()
         self.loop: asyncio.AbstractEventLoop | None = None
         self._lock = threading.Lock()
         self._waiting: dict[int, list[_Item]] = {}
+
+    @property
+    def fd(self) -> int:
+        """The descriptor to watch; -1 once closed."""
+        bell = self._bell
+        return -1 if bell is None else bell.fd
 
     def add(self, reply: Any, action: Callable[[Any], object]) -> bool:
         """Have `action` called when the reply is resolved; False if it is already."""
@@ -69,13 +88,17 @@ class Subscriber:
 
     def kick(self) -> None:
         """Signal the eventfd from this side."""
-        with contextlib.suppress(OSError, ValueError):  # full, or closed meanwhile
-            os.eventfd_write(self.fd, 1)
+        bell = self._bell
+        if bell is not None:
+            with contextlib.suppress(OSError):  # full
+                os.eventfd_write(bell.fd, 1)
 
     def serve(self) -> None:
         """Take the signal and act on everything that is resolved."""
-        with contextlib.suppress(OSError, ValueError):  # nothing to take, or closed meanwhile
-            os.eventfd_read(self.fd)
+        bell = self._bell
+        if bell is not None:
+            with contextlib.suppress(OSError):  # nothing to take
+                os.eventfd_read(bell.fd)
         interrupt: BaseException | None = None
         for reply, action in self._take():
             try:
@@ -101,10 +124,8 @@ class Subscriber:
         return ready
 
     def close(self) -> None:
-        """Release the eventfd."""
-        fd, self.fd = self.fd, -1
-        if fd >= 0:
-            os.close(fd)
+        """Release the eventfd.  Idempotent."""
+        self._bell = None
 
 
 class Wakers:
@@ -133,8 +154,9 @@ class Wakers:
         """Return the index of a subscriber, and a descriptor of its eventfd, the caller's; None if it is gone."""
         with self._lock:
             for subscriber in (self.own, *self._loops.values()):
-                if subscriber.number == number and subscriber.fd >= 0:
-                    return subscriber.index, os.dup(subscriber.fd)
+                bell = subscriber._bell
+                if subscriber.number == number and bell is not None:
+                    return subscriber.index, os.dup(bell.fd)
         return None
 
     def _each(self) -> list[Subscriber]:

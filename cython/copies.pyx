@@ -6,6 +6,7 @@ does.  Errors come back as typed exceptions.  The GIL is held while sending and 
 KiB; it is released while waiting.  `send_bytes` and `SmallCopies.put` enqueue; `SmallCopies.get` waits.
 """
 
+cimport cython
 from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memcpy
@@ -37,6 +38,7 @@ def set_copy_helpers(int n):
     atomr_copy_set_helpers(n)
 
 
+@cython.no_gc_clear  # threads copy from and to what the owners keep, until __dealloc__ has waited for them
 cdef class HostCopy:
     """A copy in host memory that has begun; it ends in `finish`, or with this object.
 

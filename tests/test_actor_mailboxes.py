@@ -122,6 +122,23 @@ def test_a_producer_that_waits_learns_of_the_end(nothing_left: None, gate: threa
         gate.set()
 
 
+def test_a_coroutine_that_waits_learns_of_the_end(nothing_left: None, gate: threading.Event) -> None:
+    async def main(system: an.System) -> None:
+        ref = system.spawn(Gated, gate, [], mailbox=an.Mailbox(1))
+        fill(ref, 1)
+        told, asked = asyncio.ensure_future(ref.tell_async("x")), asyncio.ensure_future(ref.ask_async("x"))
+        while len(ref.cell.rooms) < 2:
+            await asyncio.sleep(0.001)
+        ref.kill()  # it is still at its message
+        assert not await asyncio.wait_for(told, 10)
+        with pytest.raises(an.ActorStopped):
+            await asyncio.wait_for(asked, 10)
+
+    with an.System(timeout=None) as system:
+        asyncio.run(main(system))
+        gate.set()
+
+
 def test_dropping_the_oldest(system: an.System, gate: threading.Event) -> None:
     seen: list[Any] = []
     ref = system.spawn(Gated, gate, seen, name="ring", mailbox=an.Mailbox(3, "drop_oldest"))

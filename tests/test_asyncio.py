@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import select
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -300,6 +301,27 @@ def test_who_comes_too_late_wakes_those_before() -> None:
         assert not select.select([subscriber.fd], [], [], 0)[0]
     finally:
         subscriber.close()
+
+
+def test_a_bell_is_not_closed_while_it_is_rung(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its number would be another descriptor's by then."""
+    subscriber, ring, rung = Subscriber(cast("Any", _Counter()), 1), os.eventfd_write, []
+
+    def late(fd: int, value: int) -> None:
+        subscriber.close()
+        other = os.eventfd(0)
+        rung.append((fd, other != fd))
+        ring(fd, value)
+        os.close(other)
+
+    monkeypatch.setattr(os, "eventfd_write", late)
+    subscriber.kick()
+    subscriber.kick()
+    ((fd, apart),) = rung
+    assert apart
+    assert subscriber.fd == -1
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(fd)
 
 
 @pytest.mark.parametrize("inside", [True, False])

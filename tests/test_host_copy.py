@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
+import weakref
 from collections.abc import Iterator
 
 import numpy as np
@@ -57,6 +59,18 @@ def test_a_job_ends_with_its_object() -> None:
     jobs = [HostCopy(COPY, address(y) + at, address(x) + at, 1 << 20, (x, y)) for at in range(0, 32 << 20, 1 << 20)]
     del jobs
     assert y.all()
+
+
+def test_a_job_in_a_cycle_keeps_its_owners_to_the_end() -> None:
+    x, y = np.ones(64 << 20, np.uint8), np.zeros(64 << 20, np.uint8)
+    ends: list[int] = []
+    watch = weakref.ref(x, lambda _: ends.append(int(y[-1])))
+    link: dict[str, object] = {}  # known to the collector of cycles once something is in it: after the job
+    link["job"] = HostCopy(COPY, address(y), address(x), x.nbytes, (x, link))
+    del link, x
+    gc.collect()
+    assert watch() is None
+    assert ends == [1]
 
 
 def test_many_threads_finish_one_job() -> None:

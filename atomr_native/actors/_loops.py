@@ -18,7 +18,7 @@ class LoopMailer:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = weakref.ref(loop)
         self._due: deque[asyncio.Future[None]] = deque()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a destructor that settles may come inside
         self._called = False
 
     def settle(self, future: asyncio.Future[None]) -> None:

@@ -81,6 +81,10 @@ class Refusal(CellBase):
         else:
             self.tree.dead_letter(self.path, envelope, error)
 
+    def _shut(self, system: bool) -> None:
+        super()._shut(system)
+        self._room()  # there will be none: coroutines that wait for it try again, and learn why, as threads do
+
     def _room(self) -> None:
         for _ in range(len(self.rooms)):
             try:

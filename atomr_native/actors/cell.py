@@ -410,8 +410,6 @@ class Cell(Refusal, CellBase):
                 self.dropped(item[1])
         self.deaths.tell_watchers()
         self.args, self.kwargs, self.error, self.failed_message = (), {}, None, None
-        while self.rooms:
-            self._room()
         if self.parent is not None:
             self.parent._put_system(("child_stopped",))
         self.finished = True
