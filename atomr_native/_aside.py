@@ -47,7 +47,7 @@ class Aside:
         if self._threads is None:
             return None
         try:
-            return self._threads.submit(work)
+            return self._threads.submit(_do, [work])
         except RuntimeError:  # closed
             return None
 
@@ -59,3 +59,8 @@ class Aside:
     def abandon(self) -> None:
         """In a forked child, where the threads do not exist."""
         self._threads = None
+
+
+def _do(work: list[Callable[[], T]]) -> T:
+    """Do the one thing there is, which nobody keeps: who waits for it finds that what it used is free."""
+    return work.pop()()
