@@ -423,6 +423,8 @@ def test_choices_may_be_anything(device: an.Device) -> None:
         with pytest.raises(an.InvalidRequest, match=name) as caught:
             use()
         assert "allowed" in str(caught.value)
+    with pytest.raises(an.InvalidRequest, match=r"unknown epilogue <function .*, and CustomEpilogue\(f, operands\)"):
+        device.blas_lt.matmul(x, x, epilogue=lambda acc: acc)  # type: ignore[arg-type]
     for tune in (1, 0, 2.5):
         with pytest.raises(an.InvalidRequest, match="tune="):
             device.blas_lt.matmul(x, x, tune=tune)
