@@ -186,7 +186,8 @@ def base_epilogue(value: object) -> Epilogue:
     try:
         return Epilogue(value)  # type: ignore[arg-type]
     except ValueError:
-        raise InvalidRequest(f"unknown epilogue {value!r}; allowed: {', '.join(Epilogue)}") from None
+        own = ", and CustomEpilogue(f, operands) of a function" if callable(value) else ""
+        raise InvalidRequest(f"unknown epilogue {value!r}; allowed: {', '.join(Epilogue)}{own}") from None
 
 
 def is_array(value: object) -> bool:

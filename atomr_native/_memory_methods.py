@@ -139,6 +139,9 @@ class MemoryMethods:
     def copy(self, source: GpuRef, out: GpuRef | None = None, *, dtype: object = None, durable: bool = False) -> GpuRef:
         """Copy an array to memory of this device, with conversion where dtypes differ.
 
+        Floats round, and become integers by truncation; what an integer type does not hold, NaN among it, becomes what
+        the device's processor makes of it, and that differs.  Complex numbers do not become real ones.
+
         Parameters
         ----------
         source : GpuRef
@@ -213,6 +216,8 @@ class MemoryMethods:
 
     def host_array(self, shape: object, dtype: object = "float32") -> np.ndarray[Any, Any]:
         """Make a NumPy array, zeroed, in memory that this process and the worker share.
+
+        It is memory of the host, which `System`'s `memory_limit` does not count.
 
         `put` from it and `get` into it copy once instead of twice.  Both wait for that copy; ``put(blocking=False)``
         and `get_into` do not.

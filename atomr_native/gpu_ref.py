@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 from collections.abc import Generator, Iterator, Mapping, Set
 from typing import TYPE_CHECKING, Any, cast
 
@@ -222,9 +223,13 @@ class GpuRef(Ref):
         """
         given = shape[0] if len(shape) == 1 else shape
         wanted = _extents(given)
-        if wanted is None or any(n < -1 for n in wanted):
+        if wanted is None or any(n < -1 for n in wanted) or wanted.count(-1) > 1:
             raise InvalidRequest(
                 f"shape {self.shape} cannot be viewed as {given!r}; allowed: integers from 0, and one -1"
+            )
+        if -1 not in wanted and math.prod(wanted) != self.size:
+            raise InvalidRequest(
+                f"shape {self.shape} has {self.size} elements and cannot be viewed as {wanted}, of {math.prod(wanted)}"
             )
         image = self._image()
         try:

@@ -49,6 +49,8 @@ class DurableGroup(ProcessBound):
         if len(members) > MAX_OPERANDS - 2:
             raise InvalidRequest(f"{len(members)} members; a group has at most {MAX_OPERANDS - 2}")
         for name, ref in members.items():
+            if not isinstance(name, str):
+                raise InvalidRequest(f"member {name!r} is named by a {type(name).__name__}; allowed: strings")
             if not isinstance(ref, GpuRef) or not ref.durable or not ref.is_whole or ref.device is not device:
                 raise InvalidRequest(
                     f"member {name!r} must be a whole durable array of {device.name}: device.put(..., durable=True)"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, cast
 
 from . import _kernel_spec
 from ._checks import as_flag, as_strings, is_integer
@@ -78,6 +78,12 @@ class Kernel(ABC):
     def __getitem__(self, given: object) -> Launch:
         """Return the kernel with a grid, a block and, if wanted, bytes of dynamic shared memory."""
         return Launch(self, _kernel_spec.configuration(given, self._cluster, self._cooperative))
+
+    def __call__(self, *arguments: object, **named: object) -> NoReturn:  # noqa: ARG002 - whatever they are
+        """Refuse: a launch has a grid and a block."""
+        raise InvalidRequest(
+            f"kernel {self.name} is called without a grid; allowed: kernel[grid, block](...), kernel.forall(n)(...)"
+        )
 
     def forall(self, n: int, block: int = 256, shared: int = 0) -> Launch:
         """Return the kernel with a one-dimensional grid of at least `n` threads, at least one block.

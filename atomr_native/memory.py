@@ -168,6 +168,8 @@ class DeviceMemory(LibraryActor):
         mine = self._core.pool_stats(pool)
         more = max(self.limit - self._reserved(), 0)
         advice = "free some arrays, or raise System(memory_limit=)"
+        if self._rounded(nbytes) > self.limit >= nbytes and self.device.name != "host":
+            advice = f"its memory comes in segments of at least {self._rounded(1)} bytes: raise System(memory_limit=)"
         if device_free is not None:
             more = min(more, device_free)
             advice = f"the device has {device_free} bytes left, which other programs use, too; free some arrays"

@@ -18,6 +18,7 @@ from ._checks import as_flag, as_integer
 from ._kernel_debug import REPORT_WORDS
 from ._kernel_spec import Configuration, Records
 from ._lib.sender import STAGING
+from .dtypes import dtype_name
 from .errors import InvalidRequest, Unsupported
 from .gpu_ref import GpuRef, layout_of
 from .kernel import Kernel, KernelActor
@@ -77,6 +78,11 @@ class NumbaKernel(Kernel):
             # Numba's kernels take a struct by its address: each launch gets a copy, freed in order with it.
             ref = self.actor.device.put(np.frombuffer(value.tobytes(), np.uint8))
             return "record", Records(ref, value.dtype)
+        if isinstance(value, GpuRef) and dtype_name(value.dtype).startswith("float8"):  # on the host device as on GPUs
+            raise Unsupported(
+                f"{name} is {value!r}; Numba has no arrays of {dtype_name(value.dtype)}: pass ref.view('uint8') and "
+                f"convert in the kernel"
+            )
         return _kernel_spec.classify(name, value)
 
     def access_of(self, name: str, ndim: int) -> int:

@@ -157,8 +157,9 @@ class System(ProcessBound):
         Where devices work: in a worker process each, which a fault cannot outlive (the default), or in threads of
         this process, for debuggers and embedding, with no recovery.
     memory_limit : int, optional
-        Bytes of memory that each device's segments may take.  By default four fifths of the host memory, and nine
-        tenths of a GPU's memory, that are free when the device is first used.
+        Bytes of memory that the arrays of each device may take; `Device.host_array` and staging are not counted.  By
+        default four fifths of the host memory, and nine tenths of a GPU's memory, that are free when the device is
+        first used.
     mailbox_size : int
         Cells of 256 bytes in each mailbox, rounded up to a power of two; most messages take one.
     mailbox : {"block", "reject"}

@@ -341,7 +341,7 @@ cdef class PlanRef:
         ref = <Ref>operand
         if ref.allocation.core is not self.core:
             raise InvalidRequest(f"operand {self.names[i]!r} lives on another device or in another System; "
-                                 f"device.copy(ref) makes a copy on this one")
+                                 f"device.copy(ref) takes it from another device of this System, ref.numpy() from any")
         expected = <Layout>self.layouts[i]
         if ref.layout is not expected and expected is not None and ref.layout != expected:
             raise InvalidRequest(f"operand {self.names[i]!r} is {ref.layout!r}; this plan takes {expected!r}")

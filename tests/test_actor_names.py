@@ -123,8 +123,8 @@ def test_spawn_checks_what_it_is_given(system: an.System) -> None:
 
 def test_arguments_without_a_constructor_are_refused(system: an.System) -> None:
     for wrong in (
-        lambda: system.spawn(Plain, 3), lambda: system.spawn(Plain, nmae="x"),
-        lambda: system.pool(Plain, size=2, rounting="by_key"),
+        lambda: system.spawn(Plain, 3), lambda: system.spawn(Plain, colour="x"),
+        lambda: system.pool(Plain, size=2, colour="x"),
     ):  # fmt: skip
         with pytest.raises(an.InvalidRequest, match="Plain has no constructor, and so no arguments; it was given"):
             wrong()

@@ -129,6 +129,8 @@ def test_wrong_members(device: an.Device) -> None:
     for members in ({"v": volatile}, {"part": durable[1:]}, {"t": device.zeros((2, 2), durable=True)[::1, :1]}):
         with pytest.raises(an.InvalidRequest, match="durable"):
             device.durable_group(members)
+    with pytest.raises(an.InvalidRequest, match="member 3 is named by a int; allowed: strings"):
+        device.durable_group({3: durable})  # type: ignore[dict-item]
     group = device.durable_group({"x": durable})
     with pytest.raises(an.InvalidRequest, match=r"member 'x' is <GpuRef float32\[4\] on .*one group"):
         device.durable_group({"x": durable})
@@ -419,6 +421,8 @@ def test_choices_may_be_anything(device: an.Device) -> None:
         with pytest.raises(an.InvalidRequest, match=name) as caught:
             use()
         assert "allowed" in str(caught.value)
+    with pytest.raises(an.InvalidRequest, match=r"unknown epilogue <function .*, and CustomEpilogue\(f, operands\)"):
+        device.blas_lt.matmul(x, x, epilogue=lambda acc: acc)  # type: ignore[arg-type]
     for tune in (1, 0, 2.5):
         with pytest.raises(an.InvalidRequest, match="tune="):
             device.blas_lt.matmul(x, x, tune=tune)
@@ -506,6 +510,9 @@ def test_extents_of_nothing_are_numbers_too(device: an.Device) -> None:
         with pytest.raises(an.InvalidRequest, match="no integer and no sequence"):
             device.empty(shape)
     assert device.zeros((4, 4)).reshape(np.int64(16)).shape == (16,)
+    for shape, why in (((5,), r"has 16 elements and cannot be viewed as \(5,\), of 5$"), ((-1, -1), "and one -1$")):
+        with pytest.raises(an.InvalidRequest, match=why):
+            device.zeros((4, 4)).reshape(shape)
 
 
 @pytest.mark.parametrize("path", [None, 3, b"x", "", ["a"], OBJECT], ids=repr)

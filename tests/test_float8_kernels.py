@@ -168,7 +168,7 @@ def test_dequantisation_by_the_simulator(
 ) -> None:
     rng = np.random.default_rng(1)
     q = rng.integers(0, 256, shape, np.uint8).view(DTYPES[dtype])
-    request = specs.DequantizeRequest(q=q, scale=np.float32(rng.random(scale) * 1e-3), dtype=target)
+    request = specs.DequantizeRequest(q=q, scale=np.asarray(rng.random(scale) * 1e-3, np.float32), dtype=target)
     spec = specs.dequantize_spec(request)
     ours, hosts = (np.zeros(shape, DTYPES[target]) for _ in range(2))
     simulate("float8", specs.dequantize_kernels(request, capability), spec, [q, request.scale, ours])

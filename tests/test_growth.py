@@ -281,6 +281,8 @@ def test_a_limit_that_is_given(small_gpu: None, make_system: Make) -> None:
     assert limits(make_system(memory_limit=100 * MIB).device("cuda:0"))[0] == 100 * MIB
     limit, _, total = limits(make_system(memory_limit=1 << 40).device("cuda:0"))
     assert limit == total
+    with pytest.raises(an.OutOfMemory, match=f"segments of at least {2 * MIB} bytes: raise System"):
+        make_system(memory_limit=MIB).device("cuda:0").zeros(3)
 
 
 def test_others_take_the_memory(small_gpu: None, make_system: Make) -> None:

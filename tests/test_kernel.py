@@ -251,6 +251,7 @@ def test_indices_are_checked(device: an.Device, kernel: Any, arguments: int, tex
             "uses is <GpuRef .*; allowed: a list",
         ),
         (lambda d: d.kernel(kernels.scale)[1, 1](d.empty(3), 1, 2, uses=None), "uses is None; allowed: a list"),
+        (lambda d: d.kernel(kernels.scale)(d.empty(3), 1, 2), "scale is called without a grid; allowed: kernel.grid"),
         (lambda d: d.kernel(kernels.scale, writes=3), "writes is 3; allowed: a sequence of parameter names"),
         (lambda d: d.kernel(kernels.scale, overwrites=np.array(1)), "overwrites is array.1.; allowed: a sequence"),
         (lambda d: d.kernel(kernels.scale, debug="no"), "debug='no'; allowed: False, True"),
@@ -265,6 +266,11 @@ def test_indices_are_checked(device: an.Device, kernel: Any, arguments: int, tex
 def test_bad_input(device: an.Device, wrong: Any, text: str) -> None:
     with pytest.raises(an.InvalidRequest, match=text):
         wrong(device)
+
+
+def test_float8_is_refused_on_every_device(device: an.Device) -> None:
+    with pytest.raises(an.Unsupported, match=r"x is <GpuRef float8_e5m2\[3\] .*ref.view\('uint8'\)"):
+        device.kernel(kernels.scale)[1, 1](device.zeros(3, "float8_e5m2"), 1, 2)
 
 
 def types_of(*names: str) -> tuple[Any, ...]:
