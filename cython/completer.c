@@ -44,30 +44,17 @@ void atomr_signal_now(atomr_lane *l) {
     if (atomic_load(&k->completer_parked)) atomr_open_gate(k);
 }
 
-static int is_wanted(const atomr_lane *l) {
-    const uint64_t wake_at = atomic_load(&l->p->wake_at);
-    return wake_at <= l->ticket && wake_at > l->signalled; /* a value at or below `signalled` is on its way already */
-}
-
-static int has_arrived(const atomr_lane *l) {
-    return atomic_load_explicit(&l->w->completed, memory_order_relaxed) >= l->signalled;
-}
-
-/* A completion value is sent when somebody waits, after long work, at every sixteenth message, and when the lane drains
- * with no earlier value on its way, since each such write costs the stream about as much as a small kernel.  Who begins
- * to wait after a value was put off is served all the same: a lane that is not drained either takes its next message,
- * and comes here again, or blocks, and then sends the value first; and one that is drained looks around. */
+/* A completion value is sent when somebody waits, when the lane drains, after long work, or at every
+ * sixteenth message, since each such write costs the stream about as much as a small kernel.  Who begins
+ * to wait after a value was put off is served all the same: a lane that is not drained either takes its
+ * next message, and comes here again, or blocks, and then sends the value first. */
 void atomr_signal_later(atomr_lane *l) {
+    const uint64_t ticket = l->ticket;
     const int drained = atomic_load(&l->p->tail) == l->head;
-    if ((drained && has_arrived(l)) || is_wanted(l) || l->prompt || l->ticket - l->signalled >= SIGNAL_EVERY)
-        atomr_signal_now(l);
-}
-
-int atomr_signal_owed(atomr_lane *l) {
-    if (!l->worker->backend.asynchronous || l->ticket == l->signalled || atomr_faulted(l->worker)) return 0;
-    if (!has_arrived(l) && !is_wanted(l)) return 1;
-    atomr_signal_now(l);
-    return 0;
+    const uint64_t wake_at = atomic_load(&l->p->wake_at);
+    /* A value at or below `signalled` is on its way already. */
+    const int wanted = wake_at <= ticket && wake_at > l->signalled;
+    if (drained || wanted || l->prompt || ticket - l->signalled >= SIGNAL_EVERY) atomr_signal_now(l);
 }
 
 typedef struct {

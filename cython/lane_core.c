@@ -78,24 +78,6 @@ static int spin_until(atomr_worker *k, const _Atomic uint64_t *word, uint64_t ta
     return reached;
 }
 
-/* Have the completion value that was put off sent, if nothing comes meanwhile: as soon as an earlier one has arrived, or
- * somebody waits, and after the lane's time of spinning at the latest. */
-static void settle_signal(atomr_lane *l) {
-    const atomr_worker *k = l->worker;
-    uint64_t end = 0;
-    for (unsigned i = 1; atomr_signal_owed(l); i++) {
-        atomr_pause();
-        if (atomic_load_explicit(&l->p->tail, memory_order_acquire) > l->head) return;
-        if (i % 64) continue;
-        const uint64_t now = atomr_now_ns();
-        if (!end) end = now + k->spin_ns;
-        if (now >= end || atomic_load_explicit(&k->stopping, memory_order_relaxed)) {
-            atomr_signal_now(l);
-            return;
-        }
-    }
-}
-
 /* Wait until `lane` has published more than `head` cells; 0 when the worker stops. */
 static int wait_for_message(atomr_lane *l) {
     atomr_worker *k = l->worker;
@@ -103,7 +85,6 @@ static int wait_for_message(atomr_lane *l) {
         if (atomic_load(&k->stopping)) return 0;
         if (atomic_load_explicit(&l->p->tail, memory_order_acquire) > l->head) return 1;
         l->clock = 0;
-        settle_signal(l);
         if (spin_until(k, &l->p->tail, l->head + 1)) return 1;
         uint32_t bell = atomic_load(&l->p->doorbell);
         atomic_store(&l->w->parked, 1);

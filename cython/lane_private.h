@@ -98,8 +98,6 @@ void *atomr_completer_main(void *worker);
 void atomr_mark_launch(atomr_lane *l);
 /* Send the completion value of what the lane has launched, now or together with a later one. */
 void atomr_signal_later(atomr_lane *l);
-/* For a drained lane: send the value that was put off, if it is time; 1 when it is still to be sent. */
-int atomr_signal_owed(atomr_lane *l);
 /* Send the completion value of all that was launched: for a lane that is about to block. */
 void atomr_signal_now(atomr_lane *l);
 /* After a run that failed: whether the device has faulted, so that the message is for the parent to resolve. */

@@ -50,41 +50,6 @@ static void test_long_work_is_signalled_at_once(void) {
     rig_close(&r);
 }
 
-static void send_one(rig *r, uint64_t ticket) {
-    atomr_lane_stats stats = {0};
-    CHECK_EQ(rig_send(r, 0, RIG_NOOP, NULL, 0, NULL, 0, NULL, NULL), ATOMR_DONE);
-    while (stats.messages < ticket) {
-        usleep(50);
-        CHECK_EQ(atomr_sender_lane_stats(r->s, 0, &stats), 0);
-    }
-}
-
-/* A lane that drains again and again while the device is behind sends one value, and the next one when that has come,
- * or when somebody waits. */
-static void test_drained_lane_puts_values_off(void) {
-    rig r;
-    open_gpu(&r, 256, 1, 48);
-    r.spin_ns = UINT64_C(60000000000);
-    rig_start_worker(&r);
-    fake_hold(r.gpu, 1);
-    for (uint64_t i = 1; i <= 6; i++) send_one(&r, i);
-    usleep(2000);
-    CHECK_EQ(fake_signals(r.gpu), 1);
-    CHECK_EQ(atomr_want(r.s, 0, 0, 6), 0);
-    while (fake_signals(r.gpu) < 2) usleep(50);
-    for (uint64_t i = 7; i <= 9; i++) send_one(&r, i);
-    usleep(2000);
-    CHECK_EQ(fake_signals(r.gpu), 2);
-    fake_hold(r.gpu, 0);
-    atomr_lane_stats stats = {0};
-    while (stats.completed < 9) {
-        usleep(50);
-        CHECK_EQ(atomr_sender_lane_stats(r.s, 0, &stats), 0);
-    }
-    CHECK_EQ(fake_signals(r.gpu), 3);
-    rig_close(&r);
-}
-
 /* The lane has launched work without sending its value, since more was queued; then it blocks on another
  * lane.  Who comes then to wait for that work must get it. */
 static void test_blocked_lane_owes_nobody(void) {
@@ -310,7 +275,6 @@ int main(int argc, char **argv) {
     rig_watchdog(120);
     RUN(test_values_are_coalesced);
     RUN(test_long_work_is_signalled_at_once);
-    RUN(test_drained_lane_puts_values_off);
     RUN(test_blocked_lane_owes_nobody);
     RUN(test_failures_wait_their_turn);
     RUN(test_completer_wakes);
