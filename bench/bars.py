@@ -11,6 +11,8 @@ from bench.cases.gpu_float8 import KINDS as FLOAT8
 from bench.cases.gpu_fused import KINDS as FUSED
 from bench.cases.gpu_gemm import LARGE
 from bench.cases.gpu_gemm_epilogues import EPILOGUES, SHAPES, name_of
+from bench.cuda.copies import BARS as COPIES
+from bench.cuda.copies import SIZES, case_name
 
 __all__ = ["BARS", "Bar", "Verdict", "judge"]
 
@@ -138,6 +140,14 @@ BARS: tuple[Bar, ...] = (
         )
         for product in SHAPES
         for epilogue in EPILOGUES
+    ),
+    *(
+        Bar(
+            f"{case_name(nbytes, bar.way)}: {bar.over}", case_name(nbytes, bar.way), bar.over, bar.limit, "x", bar.under
+        )
+        for bar in COPIES
+        for nbytes in SIZES
+        if nbytes in bar.sizes
     ),
     *(
         Bar(f"{name.removeprefix('atomr ')}, time of a copy", case, name, 1.176, "x", under=TORCH_COPY)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -11,6 +10,8 @@ from pathlib import Path
 import fake_cuda
 import pytest
 from scripts import ROOT
+
+from bench import report
 
 
 @pytest.fixture
@@ -24,16 +25,19 @@ def test_small_sizes(environment: dict[str, str], tmp_path: Path) -> None:
     command = [sys.executable, "-m", "bench.cuda.copies", "--most", "65536", "--rounds", "2", "--json", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT, timeout=240)
     assert done.returncode == 0, done.stdout + done.stderr
-    document = json.loads(path.read_text())
-    for name in (
-        "4 KiB to the device: put", "4 KiB to the host: get out=", "64 KiB there and back: put, get",
-        "64 KiB to the device: C: cuMemcpyAsync, pinned, and synchronize", "4 KiB to the device: put, caller",
+    document = report.load(path)
+    cases = {case["name"]: case for case in document["cases"]}
+    for case, name in (
+        ("4 KiB to the device", "put"), ("4 KiB to the host", "get out="), ("64 KiB there and back", "put, get"),
+        ("64 KiB to the device", "C: cuMemcpyAsync, pinned, and synchronize"), ("4 KiB to the device", "put, caller"),
     ):  # fmt: skip
-        samples = document["rounds"][name]
-        assert len(samples) == 2
-        assert min(samples) > 0
-    assert document["unit"] == "us per copy"
-    assert "4 KiB    put, get / C: cuMemcpyAsync" in done.stdout  # a bar, with its verdict
+        series = {series["name"]: series for series in cases[f"copies, {case}"]["contenders"]}
+        assert len(series[name]["samples"]) == 2
+        assert min(series[name]["samples"]) > 0
+    verdicts = {bar["work"]: bar["state"] for bar in document["bars"]}
+    assert verdicts["copies, 4 KiB there and back: put, get"] in ("met", "missed")
+    assert "copies, 4 KiB there and back: put, get: " in done.stdout  # a bar, with its verdict
+    assert "Copies: 64 KiB to the host" in report.markdown([document])
     torch = [line for line in done.stdout.splitlines() if line.startswith("  torch: cpu ")]
     assert torch
     assert all("skipped" in line or "GB/s" in line for line in torch)

@@ -104,6 +104,7 @@ def test_options_that_are_none(wrong: dict[str, Any], why: str) -> None:
     ],
 )
 def test_what_is_no_device_function(signature: Any, name: Any, capability: Any, why: str) -> None:
+    pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
     with pytest.raises(an.InvalidRequest, match=why):
         an.device_function(lambda x: x, signature, name=name, capability=capability)
 

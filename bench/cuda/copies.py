@@ -2,8 +2,8 @@
 
 Beside `put` and `get` stand torch and, in C, a plain pinned cuMemcpyAsync with cuStreamSynchronize.  All are measured
 in interleaved rounds; every figure is of complete copies, except where it says "caller".  Prints medians, ratios per
-round with 95 % intervals and the bars of the design, and writes everything as JSON with what it was measured on.
-With ``--tune``, prints the throughput for sizes of pieces and numbers of threads instead.
+round with 95 % intervals and the bars of the design, and writes a result as ``python -m bench`` does, which
+``python -m bench render`` shows.  With ``--tune``, prints the throughput for sizes of pieces and numbers of threads.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import ctypes
 import gc
-import json
 import random
 import subprocess
 import sys
@@ -30,7 +29,7 @@ import atomr_native as an
 from atomr_native import transfers
 from atomr_native._lib.copies import copy_helpers, set_copy_helpers
 from bench import machine
-from bench.harness import Case, CaseResult, Effort, Setup, Unavailable, ratio_interval, run_case
+from bench.harness import Case, CaseResult, Effort, Setup, Unavailable, run_case
 from bench.twins import compiler
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -178,6 +177,20 @@ def add_torch(setup: Setup, rig: Rig, way: str) -> None:
             setup.add(name, prepare(name))
 
 
+def case_of(device: an.Device, nbytes: int, way: str) -> Case:
+    """The case of one size and direction."""
+
+    def copies(setup: Setup) -> None:
+        """Time of a copy, complete unless it says "caller".
+
+        "host_array" is pinned memory that the worker shares, all other arrays of NumPy are ordinary. torch: from and to
+        tensors in ordinary memory, and in pinned memory. C: pinned memory.
+        """
+        build(setup, device=device, nbytes=nbytes, way=way)
+
+    return Case(case_name(nbytes, way), f"Copies: {name_of(nbytes)} {way}", copies)
+
+
 def build(setup: Setup, *, device: an.Device, nbytes: int, way: str) -> None:
     """Add the contenders of one size and direction."""
     rig = Rig(device, nbytes, SIZES[nbytes][1])
@@ -217,6 +230,11 @@ def name_of(nbytes: int) -> str:
     return f"{nbytes // unit} {name}"
 
 
+def case_name(nbytes: int, way: str) -> str:
+    """What results call the copies of one size and direction."""
+    return f"copies, {name_of(nbytes)} {way}"
+
+
 def show(result: CaseResult, nbytes: int, way: str) -> None:
     """Print one size and direction."""
     print(f"\n{name_of(nbytes)} {way}")
@@ -229,20 +247,6 @@ def show(result: CaseResult, nbytes: int, way: str) -> None:
     for over, under, interval in result.ratios:
         if interval is not None:
             print(f"  {over + ' / ' + under:70} {interval.median:6.3f} x ({interval.low:.3f} to {interval.high:.3f})")
-
-
-def judge(results: dict[tuple[int, str], CaseResult]) -> Iterator[str]:
-    """Say of each bar whether it is met."""
-    for bar in BARS:
-        for (nbytes, way), result in results.items():
-            samples = {series.name: series.samples for series in result.series if series.status == "ok"}
-            if way != bar.way or nbytes not in bar.sizes or not {bar.over, bar.under} <= samples.keys():
-                continue
-            found = ratio_interval(samples[bar.over], samples[bar.under])
-            if found is not None:
-                met = "met" if found.median <= bar.limit else "MISSED"
-                yield (f"{met:6} {name_of(nbytes):8} {bar.over} / {bar.under}: {found.median:.3f} x "
-                       f"({found.low:.3f} to {found.high:.3f}), at most {bar.limit:.3f}")  # fmt: skip
 
 
 @contextmanager
@@ -291,39 +295,37 @@ def main() -> int:
     parser.add_argument("--tune", action="store_true")
     options = parser.parse_args()
     rng = random.Random(0)
-    results: dict[tuple[int, str], CaseResult] = {}
+    results: list[CaseResult] = []
+    described = machine.describe()
     with an.System(isolation=options.isolation) as system:
         device = system.device("cuda:0")
-        facts = dict(device.facts)
-        print(f"{facts['name']}, {options.isolation}, {copy_helpers()} threads help")
+        described["device"] = machine.describe_gpu(device.name, dict(device.facts))
+        print(f"{device.facts['name']}, {options.isolation}, {copy_helpers()} threads help")
         if options.tune:
             tune(device, options.most)
             return 0
+        load = machine.measure_load(gpu=device.facts.get("uuid"))
         for nbytes, (rounds, _) in SIZES.items():
             if nbytes > options.most:
                 continue
             for way in WAYS:
                 if way == "there and back" and nbytes > 64 * KIB:
                     continue
-                case = Case(f"{nbytes} {way}", way, partial(build, device=device, nbytes=nbytes, way=way))
-                results[nbytes, way] = run_case(case, Effort.FULL, rng, rounds=options.rounds or rounds)
-                show(results[nbytes, way], nbytes, way)
+                case = case_of(device, nbytes, way)
+                results.append(run_case(case, Effort.FULL, rng, rounds=options.rounds or rounds))
+                show(results[-1], nbytes, way)
                 gc.collect()
+    from bench import report  # whose bars are, among others, those above
+
+    value = report.check(report.document(results, described, load, Effort.FULL, seed=0, forced=True))
     print()
-    print(*judge(results), sep="\n")
+    for bar in value["bars"]:
+        if bar["state"] != "not measured":
+            print(f"{bar['state']:6} {bar['work']}: {bar['median']:.3f} x ({bar['low']:.3f} to {bar['high']:.3f}), "
+                  f"at most {bar['limit']:.3f}")  # fmt: skip
     if options.json:
-        rounds_of = {
-            f"{name_of(nbytes)} {way}: {series.name}": series.samples
-            for (nbytes, way), result in results.items()
-            for series in result.series
-            if series.status == "ok"
-        }
-        document = {
-            "machine": machine.describe(), "gpu": facts, "isolation": options.isolation, "helpers": copy_helpers(),
-            "unit": "us per copy", "rounds": rounds_of,
-        }  # fmt: skip
-        options.json.write_text(json.dumps(document, indent=1) + "\n")
-    return int(any(series.status == "failed" for result in results.values() for series in result.series))
+        options.json.write_text(report.dumps(value))
+    return int(any(series.status == "failed" for result in results for series in result.series))
 
 
 if __name__ == "__main__":
