@@ -280,6 +280,7 @@ cdef class PlanRef:
     cdef ReplyBase dispatch(self, tuple operands, object out, dict named, tuple ordered, bint want_reply, bint may_wait)
     cdef int note(self, ReplyBase reply, uint64_t ticket) except -1
     cdef int place(self, str name, object value, atomr_use *uses, PyObject **refs, uint64_t *scalars, uint64_t *given) except -1
+    cdef bint may_share(self, PyObject **refs) noexcept
     cdef int keep_apart(self, PyObject **refs) except -1
     cdef object written(self, PyObject **refs)
     cdef uint64_t convert(self, int i, object value) except? 0xFFFFFFFFFFFFFFFF

@@ -242,7 +242,7 @@ cdef class PlanRef:
         for i in range(n, total):
             if refs[i] == NULL:
                 raise InvalidRequest(f"operand {self.names[i]!r} is missing; this plan takes {', '.join(self.names)}")
-        if self.apart and ordered is None:  # who sends with scalars in order has seen to it
+        if self.apart and ordered is None and self.may_share(refs):  # who sends with scalars in order has seen to it
             self.keep_apart(refs)
         if want_reply:
             reply = <ReplyBase>self.reply_type.__new__(self.reply_type)
@@ -285,26 +285,30 @@ cdef class PlanRef:
             self.fill(&uses[at], &refs[at], at, value)
         return 0
 
+    cdef bint may_share(self, PyObject **refs) noexcept:
+        """Whether something that is written may share memory with another operand: hardly ever, and quickly told."""
+        cdef unsigned i, j, n = self.n_operands
+        cdef void **origins = self.core.origins
+        cdef bint foreign
+        if n > FEW:
+            return True
+        for i in range(n):
+            if not self.access[i] & ATOMR_WRITE:
+                continue
+            foreign = origins[(<Ref>refs[i]).allocation.block.segment] != NULL
+            for j in range(n):
+                if j != i and ((<Ref>refs[j]).allocation.slot == (<Ref>refs[i]).allocation.slot or
+                               foreign and origins[(<Ref>refs[j]).allocation.block.segment] != NULL):
+                    return True
+        return False
+
     cdef int keep_apart(self, PyObject **refs) except -1:
         """Refuse an operand that is written and shares memory with another one."""
-        cdef uint64_t spaces[ATOMR_MAX_OPERANDS]
         cdef unsigned short places[ATOMR_MAX_OPERANDS]
-        cdef unsigned i, j, n = self.n_operands
-        cdef bint shared = False
-        cdef list found
-        for i in range(n):
-            spaces[i] = space_of((<Ref>refs[i]).allocation)
-        if n > FEW and len({spaces[i] for i in range(n)}) == n:
-            return 0
-        for i in range(n):
-            if self.access[i] & ATOMR_WRITE:
-                for j in range(n):
-                    shared = shared or (spaces[i] == spaces[j] and i != j)
-        if not shared:
-            return 0
+        cdef unsigned i, n = self.n_operands
+        cdef list found = []
         for i in range(n):
             places[i] = i
-        found = []
         add_sharing(found, refs, places, n)
         for x, y, how in found:
             one, other = self.access[x] & ATOMR_WRITE, self.access[y] & ATOMR_WRITE
