@@ -235,7 +235,7 @@ static int launched(void *self, unsigned lane, uint64_t ticket) {
 }
 
 /* Wait for the mark of the ticket, or of the first one after it that has a mark; without any, mark what has been
- * launched so far, which is more than was asked, and never less.  Marks cost the other lane a microsecond each: it makes
+ * launched so far, which is more than was asked, and never less.  Marks cost the other lane a call each: it makes
  * them, for a while, where one is needed that could not be made now.  Who waits for the last launch needs none. */
 static int depend(void *self, unsigned lane, unsigned other, uint64_t ticket) {
     atomr_cuda *c = self;
