@@ -76,27 +76,26 @@ def _open(a: Any, limit: Any) -> Any:
 
 
 @inlined
+def _drop(out: Any, at: Any, upper: Any, lower: Any, limit: Any, least: Any, there: Any) -> None:
+    """Drop an element whose upper half does not decide, and the lower one does."""
+    if upper == limit and lower < least and there:
+        out[at] = 0
+
+
+@inlined
 def _settle(
     out: Any, to: Any, left: Any, counter: Any, skip: Any, limit: Any, least: Any, low: Any, high: Any
 ) -> None:  # fmt: skip
-    """Drop those of eight elements whose upper half does not decide, and the lower one does; `left` are there."""
+    """Drop those of eight elements, of which `left` are there, that lower halves decide upon."""
     a, b = _halves(counter, skip, 0, low, high), _halves(counter, skip, 1, low, high)
-    if a[0] == limit and b[0] < least and left > 0:
-        out[to] = 0
-    if a[1] == limit and b[1] < least and left > 1:
-        out[to + 1] = 0
-    if a[2] == limit and b[2] < least and left > 2:
-        out[to + 2] = 0
-    if a[3] == limit and b[3] < least and left > 3:
-        out[to + 3] = 0
-    if a[4] == limit and b[4] < least and left > 4:
-        out[to + 4] = 0
-    if a[5] == limit and b[5] < least and left > 5:
-        out[to + 5] = 0
-    if a[6] == limit and b[6] < least and left > 6:
-        out[to + 6] = 0
-    if a[7] == limit and b[7] < least and left > 7:
-        out[to + 7] = 0
+    _drop(out, to, a[0], b[0], limit, least, left > 0)
+    _drop(out, to + 1, a[1], b[1], limit, least, left > 1)
+    _drop(out, to + 2, a[2], b[2], limit, least, left > 2)
+    _drop(out, to + 3, a[3], b[3], limit, least, left > 3)
+    _drop(out, to + 4, a[4], b[4], limit, least, left > 4)
+    _drop(out, to + 5, a[5], b[5], limit, least, left > 5)
+    _drop(out, to + 6, a[6], b[6], limit, least, left > 6)
+    _drop(out, to + 7, a[7], b[7], limit, least, left > 7)
 
 
 def dropout(dtype: str) -> Kernel:
