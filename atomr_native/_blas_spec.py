@@ -10,12 +10,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from ._checks import check_choice, check_factor
+from ._checks import check_choice, check_factor, check_flag
 from ._operands import (
     Fresh,
     broadcast_shapes,
     check_disjoint,
-    check_flag,
     check_input,
     check_output,
     describe,

@@ -8,14 +8,15 @@ import sys
 from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
+from types import UnionType
 from typing import Any
 
 import numpy as np
 
 from .errors import InvalidRequest
 
-__all__ = ["as_flag", "as_integer", "as_path", "as_strings", "check_choice", "check_factor", "check_options",
-           "is_integer", "is_real"]  # fmt: skip
+__all__ = ["as_flag", "as_integer", "as_path", "as_strings", "check_choice", "check_factor", "check_flag",
+           "check_options", "is_integer", "is_real"]  # fmt: skip
 
 _LARGEST = sys.float_info.max
 
@@ -25,6 +26,12 @@ def as_flag(name: str, value: object) -> bool:
     if not isinstance(value, bool | np.bool):
         raise InvalidRequest(f"{name}={value!r}; allowed: False, True")
     return bool(value)
+
+
+def check_flag(name: str, value: object, kinds: type | UnionType = bool) -> None:
+    """Raise `InvalidRequest` if an option is neither True nor False."""
+    if not isinstance(value, kinds):
+        raise InvalidRequest(f"{name}={value!r} must be True or False")
 
 
 def check_choice(name: str, value: object, allowed: Iterable[str]) -> None:

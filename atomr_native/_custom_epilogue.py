@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final
 
-from ._operands import check_flag, check_input, check_output
+from ._checks import check_flag
+from ._operands import check_input, check_output
 from .dtypes import DTYPES, as_dtype, dtype_name
 from .errors import InvalidRequest, Unsupported
 from .plan_spec import PlanSpec

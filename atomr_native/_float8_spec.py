@@ -8,12 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from ._checks import as_integer, check_choice
+from ._checks import as_integer, check_choice, check_flag
 from ._matmul_scales import BLOCK, scale_shapes
 from ._operands import (
     Fresh,
     check_disjoint,
-    check_flag,
     check_input,
     check_output,
     contiguous_strides,

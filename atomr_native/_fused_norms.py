@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from ._checks import check_flag
 from ._fused_spec import FLOATS, FusedRequest, Made, Operand, check_float, check_like, check_number, input_, output
-from ._operands import check_disjoint, check_flag
+from ._operands import check_disjoint
 from .dtypes import as_dtype, dtype_name
 from .errors import InvalidRequest
 from .kernels import Part

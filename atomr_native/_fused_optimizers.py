@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ._checks import as_integer
+from ._checks import as_integer, check_flag
 from ._fused_spec import FLOATS, FusedRequest, Made, Operand, check_number
-from ._operands import check_disjoint, check_flag, check_input, check_output, contiguous_strides
+from ._operands import check_disjoint, check_input, check_output, contiguous_strides
 from .dtypes import as_dtype, dtype_name
 from .errors import InvalidRequest
 from .kernels import Part

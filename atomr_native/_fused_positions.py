@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ._checks import as_integer
+from ._checks import as_integer, check_flag
 from ._fused_spec import FusedRequest, Made, check_float, check_number, input_, output
-from ._operands import check_flag, check_input, contiguous_strides
+from ._operands import check_input, contiguous_strides
 from .dtypes import as_dtype, dtype_name
 from .errors import InvalidRequest
 from .kernels import Part
@@ -125,9 +125,9 @@ class DropoutRequest(FusedRequest):
         """Return the message."""
         dtype = check_float("x", self.x)
         p = check_number("p", self.p, 0.0, 1.0)
-        for name, limit in (("seed", 2**63), ("offset", _COUNTERS)):
-            as_integer(name, getattr(self, name), 0, limit - 1)
-        scalars = zip(_SCALARS, _scalars(p, self.seed, self.offset), strict=True)
+        seed = as_integer("seed", self.seed, 0, 2**63 - 1)
+        offset = as_integer("offset", self.offset, 0, _COUNTERS - 1)
+        scalars = zip(_SCALARS, _scalars(p, seed, offset), strict=True)
         inputs = (input_("x", self.x),)
         return Made(
             "fused.dropout",
@@ -144,4 +144,4 @@ class DropoutRequest(FusedRequest):
 def _scalars(p: float, seed: int, offset: int) -> tuple[float | int, ...]:
     """Return the scalars of a message; p counts in steps of 2**-32."""
     threshold = round(float(p) * _WORDS)
-    return threshold, 0.0 if threshold == _WORDS else 1.0 / (1.0 - float(p)), int(seed), int(offset)
+    return threshold, 0.0 if threshold == _WORDS else 1.0 / (1.0 - float(p)), seed, offset

@@ -11,11 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, cast
 
-from ._checks import check_choice, is_real
+from ._checks import check_choice, check_flag, is_real
 from ._operands import (
     Fresh,
     check_disjoint,
-    check_flag,
     check_input,
     check_output,
     describe_output,

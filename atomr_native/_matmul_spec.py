@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ._checks import check_factor
+from ._checks import check_factor, check_flag
 from ._custom_epilogue import CustomEpilogue, check_custom, given_operands
 from ._matmul_epilogue import Epilogue, check_epilogue_operands
 from ._matmul_scalars import scalar_names, scalar_values
@@ -21,7 +21,6 @@ from ._operands import (
     Fresh,
     broadcast_shapes,
     check_disjoint,
-    check_flag,
     check_input,
     check_output,
     check_size,

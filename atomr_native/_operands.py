@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from types import UnionType
 from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
@@ -22,7 +21,6 @@ __all__ = [
     "Fresh",
     "broadcast_shapes",
     "check_disjoint",
-    "check_flag",
     "check_handle",
     "check_input",
     "check_output",
@@ -79,12 +77,6 @@ def check_size(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
             f"{name} of shape {shape} and dtype {dtype_name(dtype)} needs {math.prod(shape) * dtype.itemsize} bytes; "
             f"the largest array has {_MAX_BYTES}"
         )
-
-
-def check_flag(name: str, value: object, kinds: type | UnionType = bool) -> None:
-    """Raise `InvalidRequest` if an option is neither True nor False."""
-    if not isinstance(value, kinds):
-        raise InvalidRequest(f"{name}={value!r} must be True or False")
 
 
 def check_input(name: str, operand: object) -> ArrayLayout:

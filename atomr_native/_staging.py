@@ -294,19 +294,16 @@ class Arrival:
         await self._reply.settled()
 
 
-class LongArrival:
+class LongArrival(Arrival):
     """The reply of one large copy, sent no earlier than `began` (of the monotonic clock, seconds)."""
 
     def __init__(self, reply: Reply, pace: Pace, nbytes: int, began: float) -> None:
-        self._reply, self._pace, self._nbytes, self._began = reply, pace, nbytes, began
+        super().__init__(reply)
+        self._pace, self._nbytes, self._began = pace, nbytes, began
 
     def block(self, left: float | None) -> object:
-        """Wait in this thread."""
+        """Wait in this thread, and look for its end when that is near."""
         return None if self._pace.wait(self._reply, self._nbytes, self._began, left) else _LATE
-
-    async def settle(self) -> None:
-        """Wait in the event loop."""
-        await self._reply.settled()
 
 
 class Finish:

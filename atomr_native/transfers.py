@@ -266,7 +266,7 @@ class Transfers:
         return array
 
     @staticmethod
-    def _arrival(reply: Reply, nbytes: int, began: float, pace: Pace) -> Arrival | LongArrival:
+    def _arrival(reply: Reply, nbytes: int, began: float, pace: Pace) -> Arrival:
         """Return the wait for a copy by one message."""
         return Arrival(reply) if nbytes < PIPELINE else LongArrival(reply, pace, nbytes, began)
 

@@ -43,7 +43,7 @@ class Pipeline:
         if any(isinstance(stage, Pool) and stage.routing == "broadcast" for stage in self.stages):
             raise InvalidRequest("a pool that broadcasts cannot be a stage: its answer would be many")
         self.in_flight = as_integer("in_flight", in_flight, 1, 2**31 - 1)
-        self._free = in_flight
+        self._free = self.in_flight
         self._lock = threading.Lock()
         self._waiting: deque[Answer] = deque()
         first = self.stages[0]
