@@ -103,7 +103,6 @@ static int wait_for_launch(atomr_lane *l, atomr_stamp stamp) {
     const uint64_t ticket = atomr_stamp_ticket(stamp);
     atomr_lane *other;
     while (!(other = atomr_lane_at(k, index))) {
-        l->clock = 0;
         /* It was opened after messages had been sent to it, and they are ahead of this one. */
         if (atomr_plane_at(k->p, index)->base_ticket >= ticket) return 1;
         if (atomic_load(&k->stopping)) return 0;
@@ -111,7 +110,6 @@ static int wait_for_launch(atomr_lane *l, atomr_stamp stamp) {
         usleep(200);
     }
     if (atomic_load_explicit(&other->launched, memory_order_acquire) >= ticket) return 1;
-    l->clock = 0;
     atomr_signal_now(l); /* this lane may block, and somebody may wait for what it has launched */
     while (!spin_until(k, &other->launched, ticket)) {
         if (atomic_load(&k->stopping)) return 0;
@@ -258,6 +256,7 @@ static int process(atomr_lane *l) {
         if (!wait_for_launch(l, deps[i])) return 0;
         if (k->backend.asynchronous) atomr_depend(l, deps[i]);
     }
+    if (h->n_deps) l->clock = 0; /* the end of the message before may lie before the ends of these */
     if (atomr_faulted(k)) return 0; /* its order is lost */
     atomr_error error;
     const atomr_plan *plan = NULL;

@@ -105,10 +105,46 @@ static void test_reading_meanwhile(void) {
     rig_close(&r);
 }
 
+enum { PAIRS = 1000, BUFFERS = 8 };
+
+static void read_spans(rig *r, unsigned lane, atomr_span_copy *out) {
+    atomr_span_place place = {0};
+    unsigned n = 0, more;
+    do {
+        more = atomr_read_spans(r->s, lane, &place, out + n, PAIRS - n);
+        n += more;
+    } while (more && n < PAIRS);
+    CHECK_EQ(n, PAIRS);
+}
+
+/* A message that finds what it depends on done begins after that, also where its lane comes from another message. */
+static void test_messages_begin_after_what_they_depend_on(void) {
+    static atomr_span_copy first[PAIRS], second[PAIRS];
+    rig r;
+    rig_buffer buffers[BUFFERS];
+    rig_open(&r, 4096, 2, 1);
+    rig_segment(&r, ATOMR_VOLATILE, 1 << 16);
+    rig_start_log(2 * PAIRS + 2);
+    for (unsigned i = 0; i < BUFFERS; i++) buffers[i] = rig_alloc(&r, ATOMR_VOLATILE, RIG_NBYTES);
+    atomr_sender_trace(r.s, 1);
+    for (uint64_t i = 0; i < PAIRS; i++) {
+        const atomr_use writes = rig_overwrites(&buffers[i % BUFFERS]), reads = rig_reads(&buffers[i % BUFFERS]);
+        CHECK_EQ(rig_mix_send(&r, 0, 2 * i, &writes, 1, 0, 0, NULL, NULL), ATOMR_DONE);
+        CHECK_EQ(rig_mix_send(&r, 1, 2 * i + 1, &reads, 1, 1, 0, NULL, NULL), ATOMR_DONE);
+    }
+    rig_start_worker(&r);
+    rig_drain(&r);
+    read_spans(&r, 0, first);
+    read_spans(&r, 1, second);
+    for (unsigned i = 0; i < PAIRS; i++) CHECK(second[i].began_ns >= first[i].ended_ns);
+    rig_close(&r);
+}
+
 int main(int argc, char **argv) {
     rig_watchdog(120);
     RUN(test_dependencies);
     RUN(test_spans);
     RUN(test_reading_meanwhile);
+    RUN(test_messages_begin_after_what_they_depend_on);
     return check_end(argc, argv);
 }
