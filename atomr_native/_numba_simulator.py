@@ -6,9 +6,11 @@ otherwise one thread of the system runs them one after the other, which is sever
 
 from __future__ import annotations
 
+import linecache
 import sys
 import threading
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
 from types import CodeType, FunctionType
 from typing import Any, Final
 
@@ -17,7 +19,7 @@ import numpy as np
 from ._numba import FakeCUDAArray, FakeCUDAKernel, cuda, kernelapi, simulator
 from ._numba_copies import members, simulated_copy
 
-__all__ = ["SharedMemory", "simulated", "simulated_array"]
+__all__ = ["SharedMemory", "place", "simulated", "simulated_array"]
 
 #: What of `cuda` threads wait for each other with, or may: a loop around an atomic operation is a lock.
 _MEETING: Final = frozenset(
@@ -35,7 +37,18 @@ def simulated(function: FunctionType) -> Callable[..., Any]:
     """
     kernel, functions = simulated_copy(function, _inside)
     kernel.__dict__["meets"] = any(map(_meets, functions))
+    kernel.__dict__["codes"] = {part for one in functions for part in _codes(one.__code__)}
     return FakeCUDAKernel(kernel, device=False)  # type: ignore[no-any-return]
+
+
+def place(kernel: Any, error: BaseException) -> str:
+    """Return the line of a simulated kernel, or of its device functions, from which an error comes; else nothing."""
+    found = ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if frame.f_code in kernel.fn.codes:
+            file = frame.f_code.co_filename
+            found = f"{file}:{line}: {linecache.getline(file, line).strip()}".rstrip(": ")
+    return found
 
 
 def simulated_array(array: np.ndarray[Any, Any]) -> Any:
@@ -88,9 +101,17 @@ def _meets(function: FunctionType) -> bool:
     )
 
 
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    """Yield the code of a function, and of those defined in it."""
+    yield code
+    for part in code.co_consts:
+        if isinstance(part, CodeType):
+            yield from _codes(part)
+
+
 def _names(code: CodeType) -> set[str]:
     """Return the global names and attributes in a function, and in those defined in it."""
-    return set(code.co_names).union(*(_names(part) for part in code.co_consts if isinstance(part, CodeType)))
+    return {name for part in _codes(code) for name in part.co_names}
 
 
 class _Block(simulator.BlockManager):  # type: ignore[misc]

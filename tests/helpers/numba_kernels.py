@@ -145,3 +145,75 @@ def threads(out):
     out[cuda.blockIdx.x, i, 1] = t.y
     out[cuda.blockIdx.x, i, 2] = t.z
     out[cuda.blockIdx.x, i, 3] = cuda.laneid
+
+
+TABLE = np.arange(4, dtype=np.float32)
+SHAPE = (2, 3)
+
+
+@cuda.jit(device=True)
+def total(row: Any, n: Any, start: Any = 0.0) -> Any:
+    for k in range(n):
+        start += row[k]
+    return start
+
+
+@cuda.jit
+def over_in_many_ways(x, states, which):
+    """Have an index out of bounds in one of many ways; x has 4 rows of 5."""
+    i = cuda.grid(1)
+    if which == 0:
+        x[which][5 + i] = 1
+    elif which == 1:
+        place = (cuda.threadIdx.x, i - 6)
+        x[place] += 1
+    elif which == 2:
+        few = cuda.local.array(3, float32)
+        few[which + 1] = 1
+        x[0, 0] = few[0]
+    elif which == 3:
+        x[..., which + 2][0] = 1
+    elif which == 4:
+        tile = cuda.shared.array(SHAPE, float32)
+        tile[1, 3] = 1
+    elif which == 5:
+        x[0, 0] = cuda_random.xoroshiro128p_uniform_float32(states, i + 9)
+    elif which == 6:
+        x[1:, 0][which - 3] += 1
+    elif which == 7:
+        x[0, 0] = TABLE[which]
+    elif which == 8:
+
+        def inner(rows, k):
+            return rows[k, 0] + x[k - 3, 7]
+
+        x[0, 0] = inner(x, i + 2)
+    elif which == 9:
+        x[np.uint8(200), 0] = 1
+    elif which == 10:
+        x[0, 0] = total(x[1], n=6)
+    elif which == 11:
+        x.T[5, which - 11] = 1
+    elif which == 12:
+        cuda.atomic.add(x, (i + 1, which), 1)
+    elif which == 13:
+        cuda.atomic.max(x[3], which, 1)
+
+
+#: Of each way: index, axis, size, and what the source says.
+WAYS = [
+    (5, 0, 5, "x[which][5 + i]"),
+    (-6, 1, 5, "x[place]"),
+    (3, 0, 3, "few[which + 1]"),
+    (5, 1, 5, "x[..., which + 2]"),
+    (3, 1, 3, "tile[1, 3]"),
+    (9, 0, 9, "states"),
+    (3, 0, 3, "x[1:, 0][which - 3]"),
+    (7, 0, 4, "TABLE[which]"),
+    (7, 1, 5, "x[k - 3, 7]"),
+    (200, 0, 4, "x[np.uint8(200), 0]"),
+    (5, 0, 5, "row[k]"),
+    (5, 0, 5, "x.T[5, which - 11]"),
+    (12, 1, 5, "cuda.atomic.add(x, (i + 1, which), 1)"),
+    (13, 0, 5, "cuda.atomic.max(x[3], which, 1)"),
+]
