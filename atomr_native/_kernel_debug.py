@@ -307,6 +307,8 @@ class _Checks(ast.NodeTransformer):
         if isinstance(value, ast.Name):
             known = self._meant(value)
             return getattr(known, "ndim", None) if known is not None else self.arrays.get(value.id)
+        if isinstance(value, ast.Attribute) and value.attr == "T":
+            return self._axes_of(value.value)
         if isinstance(value, ast.Subscript):
             axes, parts = self._axes_of(value.value), _parts(value.slice)
             # The index may be a tuple, and the array one of structs.

@@ -48,6 +48,7 @@ __all__ = [
     "record_array_type",
     "record_type",
     "scalar_type",
+    "signatures",
     "simulator",
     "templates",
     "tuple_type",
@@ -117,6 +118,13 @@ def python_function(kernel: object) -> python_types.FunctionType:
             f"kernel is a {type(kernel).__name__}; allowed: a function decorated with numba.cuda.jit, or a plain one"
         )
     return kernel
+
+
+def signatures(kernel: object) -> tuple[tuple[Any, ...], ...]:
+    """Return the types of arguments that a kernel was decorated with; none if it takes any."""
+    if not isinstance(kernel, CUDADispatcher) or kernel._can_compile:
+        return ()
+    return tuple(map(tuple, kernel.signatures))
 
 
 def array_type(dtype: np.dtype[Any], ndim: int, order: str) -> Any:

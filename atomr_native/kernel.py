@@ -105,6 +105,10 @@ class Kernel(ABC):
     def classify(self, name: str, value: object) -> tuple[Any, ...]:
         """Return an argument as (kind, what), see `_kernel_spec.launch_spec`."""
 
+    def fitted(self, arguments: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        """Return arguments, as `classify` has them, as all of them together want them."""
+        return arguments
+
     @abstractmethod
     def access_of(self, name: str, ndim: int) -> int:
         """Return how an array argument of so many axes counts."""
@@ -183,8 +187,10 @@ class Launch:
         found = tuple(key)
         call = self._calls.get(found)
         if call is None:
-            plan, _, _ = self._prepare(arguments, uses)
+            plan, _, values = self._prepare(arguments, uses)
             call = _Call(plan, tuple(i for i, kind in enumerate(found) if isinstance(kind, type)))
+            if len(values) != len(call.numbers):  # a number became a complex one, by a signature
+                return self._send_slowly(arguments, uses, reply)
             if len(self._calls) >= _CALLS:
                 self._calls.clear()
             self._calls[found] = call
@@ -208,7 +214,7 @@ class Launch:
         for i, ref in enumerate(uses):
             if not isinstance(ref, GpuRef):
                 raise InvalidRequest(f"uses[{i}] is a {type(ref).__name__}; allowed: GpuRefs")
-        found = [kernel.classify(n, v) for n, v in zip(kernel.parameters, arguments, strict=True)]
+        found = kernel.fitted([kernel.classify(n, v) for n, v in zip(kernel.parameters, arguments, strict=True)])
         refs = [_kernel_spec.ref_of(value) for kind, value in found if kind in _ARRAYS]
         access = {
             name: READ if kind == "record" else kernel.access_of(name, _kernel_spec.axes_of(value))

@@ -53,10 +53,11 @@ def test_ways_out_of_bounds(device: an.Device) -> None:
 
 def reports(array: Any, index: Any, axis: int, site: int, report: Any) -> Any:
     """Do in Python what `check` does."""
+    shape = tuple(array.shape)  # the simulator's has no negative indices
     for number, one in enumerate(index if isinstance(index, tuple) else (index,), axis):
-        if isinstance(one, int | np.integer) and not -array.shape[number] <= one < array.shape[number]:
+        if isinstance(one, int | np.integer) and not -shape[number] <= one < shape[number]:
             if not report[0]:
-                report[:5] = 1, site, one, number % len(array.shape), array.shape[number]
+                report[:5] = 1, site, one, number % len(shape), shape[number]
             raise IndexError
     return index
 
