@@ -7,7 +7,8 @@ import types as python_types
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from ._numba import CPUDispatcher, CUDADispatcher, ExternFunction, FakeCUDAKernel, cloudpickle, cuda, kernelapi, random
+from ._numba import CPUDispatcher, CUDADispatcher, ExternFunction, FakeCUDAKernel, cloudpickle, cuda, random
+from ._simulated_cuda import SimulatedModule
 
 __all__ = ["as_python", "copied", "members", "pickled", "simulated_copy", "twin"]
 
@@ -87,7 +88,7 @@ def twin(python: Callable[..., Any], *, cooperates: bool = False) -> Callable[[A
 #: What kernels ask of `cuda` and its simulator has too, by identity.
 members: Final = {
     id(getattr(cuda, name)): name
-    for name in dir(kernelapi.FakeCUDAModule((1, 1, 1), (1, 1, 1), 0))
+    for name in dir(SimulatedModule((1, 1, 1), (1, 1, 1), 0))
     if not name.startswith("_") and hasattr(cuda, name)
 }
 

@@ -7,6 +7,7 @@ otherwise one thread of the system runs them one after the other, which is sever
 from __future__ import annotations
 
 import linecache
+import math
 import sys
 import threading
 import traceback
@@ -18,6 +19,7 @@ import numpy as np
 
 from ._numba import FakeCUDAArray, FakeCUDAKernel, cuda, kernelapi, simulator
 from ._numba_copies import members, simulated_copy
+from ._simulated_cuda import MEETING, SimulatedModule, Warps
 
 __all__ = ["SharedMemory", "place", "simulated", "simulated_array"]
 
@@ -27,7 +29,7 @@ _MEETING: Final = frozenset(
         "atomic", "cg", "shared", "syncthreads", "syncthreads_and", "syncthreads_count", "syncthreads_or",
         "threadfence", "threadfence_block", "threadfence_system",
     }
-)  # fmt: skip
+).union(MEETING)  # fmt: skip
 
 
 def simulated(function: FunctionType) -> Callable[..., Any]:
@@ -114,8 +116,20 @@ def _names(code: CodeType) -> set[str]:
     return {name for part in _codes(code) for name in part.co_names}
 
 
+class _Thread(simulator.BlockThread):  # type: ignore[misc]
+    """A thread that its warp knows."""
+
+    def __init__(self, function: Callable[[], None], manager: Any, *place: Any) -> None:
+        super().__init__(function, manager, *place)
+        manager.warps.add(self)
+
+
 class _Block(simulator.BlockManager):  # type: ignore[misc]
     """A block; its threads run one after the other where none can wait for another."""
+
+    def __init__(self, function: Any, grid: Any, block: tuple[int, ...], debug: bool) -> None:
+        super().__init__(function, grid, block, debug)
+        self.warps = Warps(math.prod(block))
 
     def run(self, grid_point: tuple[int, ...], *arguments: Any) -> None:
         if getattr(self._f, "meets", True):
@@ -161,3 +175,5 @@ class SharedMemory(kernelapi.FakeCUDAShared):  # type: ignore[misc]
 
 kernelapi.FakeCUDAShared = SharedMemory
 simulator.BlockManager = _Block
+simulator.BlockThread = _Thread
+simulator.FakeCUDAModule = SimulatedModule

@@ -120,6 +120,36 @@ def test_cuda_from_the_function_around_a_kernel(device: an.Device) -> None:
     np.testing.assert_array_equal(x.numpy(), 3 * np.arange(40))
 
 
+def test_warps(device: an.Device) -> None:
+    x, data = put(device, 64, dtype="int64")
+    out = device.zeros((64, 10), "int64")
+    device.kernel(kernels.warps)[2, 32](x, out).result(60)
+    lane, rows = np.arange(64) % 32, data.reshape(2, 32)
+    expected = np.zeros((64, 10), np.int64)
+    expected[:, 0] = rows.sum(1).repeat(32)
+    expected[:, 1] = np.where(lane == 0, data, np.roll(data, 1))
+    expected[:, 2] = np.where(lane > 29, data, np.roll(data, -2))
+    expected[:, 3] = rows[:, 3].repeat(32)
+    expected[:, 4:7] = 16, 3, 4
+    expected[:, 7] = lane
+    expected[:, 8] = np.where(lane < 4, 3 - lane, 0)
+    expected[:, 9] = lane + 5
+    np.testing.assert_array_equal(out.numpy(), expected)
+
+
+def test_half_precision_and_views_of_another_shape(device: an.Device) -> None:
+    x, out = device.put(np.arange(8), "float16"), device.zeros(8, "float16")
+    kernel = device.kernel(kernels.half)
+    plan = kernel[1, 8].plan(x, np.float16(0.1), out)
+    plan.ask(x, out).result(60)
+    np.testing.assert_array_equal(out.numpy(), np.arange(8).astype("f2") * np.float16(0.1) + np.arange(8).astype("f2"))
+    for number in (0.5, 2.0**-24, 1e-9, 65519.9, 1e9, -1.0009765625, 2049.0, 6.1e-5):
+        plan.ask(x, out, h=number).result(60)
+        with np.errstate(over="ignore", invalid="ignore"):
+            expected = np.arange(8).astype("f2") * np.float16(number) + np.arange(8).astype("f2")
+        np.testing.assert_array_equal(out.numpy(), expected)
+
+
 def test_atomics(device: an.Device) -> None:
     values, data = put(device, 200, dtype="int32")
     bins = device.zeros(64, "int64")

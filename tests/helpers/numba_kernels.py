@@ -223,3 +223,37 @@ def third(out, numbers, by, n):
     i = cuda.grid(1)
     if i < n:
         out[i] = numbers[i] / by
+
+
+@cuda.jit
+def warps(x, out):
+    """Ask each function of a warp; the last 8 lanes of a block of 40 are a warp of their own."""
+    i = cuda.grid(1)
+    lane = cuda.laneid
+    full = 0xFFFFFFFF
+    total = x[i]
+    step = 16
+    while step > 0:
+        total += cuda.shfl_xor_sync(full, total, step)
+        step //= 2
+    out[i, 0] = total
+    out[i, 1] = cuda.shfl_up_sync(full, x[i], 1)
+    out[i, 2] = cuda.shfl_down_sync(full, x[i], 2)
+    out[i, 3] = cuda.shfl_sync(full, x[i], 3)
+    out[i, 4] = cuda.popc(cuda.ballot_sync(full, lane % 2 == 0))
+    out[i, 5] = cuda.any_sync(full, lane == 5) + 2 * cuda.all_sync(full, lane < 40) + 4 * cuda.eq_sync(full, lane < 1)
+    out[i, 6] = cuda.popc(cuda.match_any_sync(full, lane // 4))
+    out[i, 7] = cuda.popc(cuda.lanemask_lt())
+    cuda.syncwarp()
+    if lane < 4:
+        out[i, 8] = cuda.shfl_sync(0xF, lane, 3 - lane)
+        cuda.syncwarp(0xF)
+    out[i, 9] = cuda.ldcg(out, (i, 7)) + cuda.ffs(cuda.ballot_sync(full, lane == 4))
+
+
+@cuda.jit
+def half(x, h, out):
+    i = cuda.grid(1)
+    if i < x.size:
+        y = x.reshape(2, 4)
+        out[i] = y[i // 4, i % 4] * h + x[i]
