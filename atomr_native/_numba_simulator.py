@@ -123,6 +123,11 @@ class _Thread(simulator.BlockThread):  # type: ignore[misc]
         super().__init__(function, manager, *place)
         manager.warps.add(self)
 
+    def run(self) -> None:
+        """Compute as a GPU does, without warnings of overflows and divisions by zero."""
+        with np.errstate(all="ignore"):
+            super().run()
+
 
 class _Block(simulator.BlockManager):  # type: ignore[misc]
     """A block; its threads run one after the other where none can wait for another."""

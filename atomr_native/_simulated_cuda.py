@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import numpy as np
@@ -89,8 +89,10 @@ def _lanes(mask: int) -> list[int]:
     return [lane for lane in range(_LANES) if mask >> lane & 1]
 
 
-def _mask(lanes: Any) -> np.int32:
-    return np.array([sum(1 << lane for lane in lanes)], np.uint32).view(np.int32)[0]
+def _mask(lanes: Iterable[int]) -> np.int32:
+    """Return lanes as Numba has them, with a sign."""
+    number = sum(1 << lane for lane in lanes)
+    return np.int32(number - 2**_LANES if number >> (_LANES - 1) else number)
 
 
 def _warps() -> Warps:
@@ -115,7 +117,9 @@ class SimulatedModule(kernelapi.FakeCUDAModule):  # type: ignore[misc]
         found = getattr(cuda, name)  # AttributeError, where Numba has it neither
         if isinstance(found, types.Type):
             return found
-        raise AttributeError(f"cuda.{name} is for GPUs only: Numba's simulator, by which the host device runs, lacks it")
+        raise AttributeError(
+            f"cuda.{name} is for GPUs only: Numba's simulator, by which the host device runs, lacks it"
+        )
 
     def popc(self, value: Any) -> int:
         """Count the bits that are set."""
