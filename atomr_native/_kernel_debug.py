@@ -73,13 +73,18 @@ class Names:
         return any(function is getattr(self.cuda, name).array for name in _MEMORY)
 
 
+#: A device function, and which of its parameters are arrays, with their axes.
+_Key = tuple[int, tuple[tuple[str, int], ...]]
+
+
 class _Instrumenter:
     """Makes checked functions of a kernel and of the device functions that it calls."""
 
     def __init__(self, names: Names) -> None:
         self.names = names
         self.sites: list[str] = []
-        self.made: dict[tuple[int, tuple[tuple[str, int], ...]], Any] = {}
+        self.made: dict[_Key, Any] = {}
+        self.waiting: dict[_Key, list[tuple[dict[str, Any], str]]] = {}
 
     def function(self, function: FunctionType, arrays: Mapping[str, int]) -> FunctionType:
         """Return a checked copy; `arrays` are the parameters that are arrays for certain, with their axes."""
@@ -108,13 +113,18 @@ class _Instrumenter:
         found: FunctionType = made[function.__name__]
         return found
 
-    def device_function(self, dispatcher: Any, arrays: Mapping[str, int]) -> Any:
-        """Return a checked copy of a device function, for arguments of so many axes; None of one that is recursive."""
+    def device_function(self, dispatcher: Any, arrays: Mapping[str, int], names: dict[str, Any], name: str) -> None:
+        """Put a checked copy of a device function, for arguments of so many axes, among the names of what calls it."""
         key = id(dispatcher), tuple(sorted(arrays.items()))
-        if key not in self.made:
-            self.made[key] = None  # one that calls itself goes unchecked the second time
+        if key in self.made:
+            names[name] = self.made[key]
+        elif key in self.waiting:  # it calls itself
+            self.waiting[key].append((names, name))
+        else:
+            self.waiting[key] = [(names, name)]
             self.made[key] = self.names.cuda.jit(device=True)(self.function(dispatcher.py_func, arrays))
-        return self.made[key]
+            for one, called in self.waiting.pop(key):
+                one[called] = self.made[key]
 
     def site(self, function: FunctionType, node: ast.expr) -> int:
         """Give a place in the source its number."""
@@ -222,13 +232,11 @@ class _Checks(ast.NodeTransformer):
             return  # Numba says what is wrong
         if kinds - {inspect.Parameter.POSITIONAL_OR_KEYWORD}:
             return
-        made = self.owner.device_function(dispatcher, {n: a for n, a in bound.arguments.items() if a})
-        if made is None:
-            return
         values = dict(zip(signature.parameters, node.args, strict=False))
         values |= {k.arg: k.value for k in node.keywords if k.arg is not None}
         name = f"_atomr_{dispatcher.py_func.__name__}_{len(self.names)}"
-        self.names[name] = made
+        self.names[name] = None
+        self.owner.device_function(dispatcher, {n: a for n, a in bound.arguments.items() if a}, self.names, name)
         for parameter in signature.parameters.values():
             if parameter.name not in values:
                 default = f"_atomr_default_{len(self.names)}"

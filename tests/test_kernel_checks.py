@@ -109,6 +109,23 @@ def test_all_ways_compile(tools: None) -> None:
     assert len(made.sites) > len(kernels.WAYS)
 
 
+@cuda.jit(device=True)
+def countdown(x, n):
+    if n < 1:
+        return x[n]
+    return x[n] + countdown(x, n - 1)
+
+
+def counts(x):
+    x[0] = countdown(x, 3)
+
+
+def test_a_device_function_that_calls_itself(tools: None) -> None:
+    found = (_numba.array_type(np.dtype("f4"), 1, "C"),)
+    sites = _kernel_code.machine_code(counts, found, (9, 0), _numba_compile.jit_options(counts), checks=True).sites
+    assert [site.rpartition(": ")[2] for site in sites] == ["x[0]", "x[n]", "x[n]"]
+
+
 def test_what_is_taken_for_an_index() -> None:
     array, site = _numba.array_type(np.dtype("f4"), 2, "A"), (types.int64, types.int64, types.int64)
     for index, expected in [

@@ -46,8 +46,6 @@ def test_checked_it_is_no_fault() -> None:
     pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
     with an.System(debug=True) as system:
         device = system.device("cuda:0")
-        with pytest.raises(
-            an.LibraryError, match=r"index 1099511627776 is out of bounds.*size 4.*x.far"
-        ):
+        with pytest.raises(an.LibraryError, match=r"index 1099511627776 is out of bounds.*size 4.*x.far"):
             device.kernel(wild)[1, 1](device.zeros(4), 1 << 40).result(60)
         assert device.generation == 1
