@@ -274,3 +274,96 @@ def copies(x, out):
 def of_one_element(x, out, value):
     out[()] = x[()]
     x[()] = value
+
+
+TILE = 4
+
+
+@cuda.jit
+def tiled_matmul(a, b, out):
+    left = cuda.shared.array((TILE, TILE), float32)
+    right = cuda.shared.array(shape=(TILE, TILE), dtype=float32)
+    row, column = cuda.grid(2)
+    i, j = cuda.threadIdx.x, cuda.threadIdx.y
+    total = float32(0)
+    for tile in range((a.shape[1] + TILE - 1) // TILE):
+        left[i, j] = 0
+        right[i, j] = 0
+        if row < a.shape[0] and tile * TILE + j < a.shape[1]:
+            left[i, j] = a[row, tile * TILE + j]
+        if tile * TILE + i < b.shape[0] and column < b.shape[1]:
+            right[i, j] = b[tile * TILE + i, column]
+        cuda.syncthreads()
+        for k in range(TILE):
+            total += left[i, k] * right[k, j]
+        cuda.syncthreads()
+    if row < out.shape[0] and column < out.shape[1]:
+        out[row, column] = total
+
+
+@cuda.jit
+def block_sum(x, total):
+    part = cuda.shared.array(32, dtype=np.float64)
+    t = cuda.threadIdx.x
+    part[t] = 0
+    for i in range(cuda.grid(1), x.size, cuda.gridsize(1)):
+        part[t] += x[i]
+    cuda.syncthreads()
+    step = cuda.blockDim.x // 2
+    while step > 0:
+        if t < step:
+            part[t] += part[t + step]
+        cuda.syncthreads()
+        step //= 2
+    if t == 0:
+        cuda.atomic.add(total, 0, part[0])
+
+
+@cuda.jit(device=True)
+def mean_of_neighbours(x: Any, i: Any, j: Any) -> Any:
+    return 0.25 * (x[i - 1, j] + x[i + 1, j] + x[i, j - 1] + x[i, j + 1])
+
+
+@cuda.jit
+def jacobi(before, after, error):
+    i, j = cuda.grid(2)
+    n, m = before.shape
+    if 1 <= i < n - 1 and 1 <= j < m - 1:
+        after[i, j] = mean_of_neighbours(before, i, j)
+        cuda.atomic.max(error, 0, abs(after[i, j] - before[i, j]))
+
+
+@cuda.jit
+def evolve(cells, out):
+    place = cuda.grid(2)
+    if place[0] >= cells.shape[0] or place[1] >= cells.shape[1]:
+        return
+    around = 0
+    for down in range(-1, 2):
+        for right in range(-1, 2):
+            if down != 0 or right != 0:
+                around += cells[(place[0] + down) % cells.shape[0], (place[1] + right) % cells.shape[1]]
+    out[place] = 1 if around == 3 or (around == 2 and cells[place] == 1) else 0
+
+
+@cuda.jit
+def pi(states, points, out):
+    i = cuda.grid(1)
+    inside = 0
+    for _ in range(points):
+        x = cuda_random.xoroshiro128p_uniform_float32(states, i)
+        y = cuda_random.xoroshiro128p_uniform_float32(states, i)
+        if x * x + y * y <= 1:
+            inside += 1
+    out[i] = 4 * inside / points
+
+
+@cuda.jit
+def heat(one, other, steps):
+    i = cuda.grid(1)
+    grid = cuda.cg.this_grid()
+    for step in range(steps):
+        old, new = (one, other) if step % 2 == 0 else (other, one)
+        if 0 < i < old.size - 1:
+            new[i] = old[i] + 0.25 * (old[i - 1] - 2 * old[i] + old[i + 1])
+        grid.sync()
