@@ -138,16 +138,15 @@ def test_warps(device: an.Device) -> None:
 
 
 def test_half_precision_and_views_of_another_shape(device: an.Device) -> None:
-    x, out = device.put(np.arange(8), "float16"), device.zeros(8, "float16")
-    kernel = device.kernel(kernels.half)
-    plan = kernel[1, 8].plan(x, np.float16(0.1), out)
-    plan.ask(x, out).result(60)
-    np.testing.assert_array_equal(out.numpy(), np.arange(8).astype("f2") * np.float16(0.1) + np.arange(8).astype("f2"))
-    for number in (0.5, 2.0**-24, 1e-9, 65519.9, 1e9, -1.0009765625, 2049.0, 6.1e-5):
+    data = np.arange(8, dtype=np.float16)
+    x, out = device.put(data), device.zeros(8, "float16")
+    plan = device.kernel(kernels.half)[1, 8].plan(x, np.float16(0.1), out)
+    for number in (0.1, 0.5, 2.0**-24, 1e-9, 65519.9, 1e9, -1.0009765625, 2049.0, 6.1e-5):
         plan.ask(x, out, h=number).result(60)
         with np.errstate(over="ignore", invalid="ignore"):
-            expected = np.arange(8).astype("f2") * np.float16(number) + np.arange(8).astype("f2")
-        np.testing.assert_array_equal(out.numpy(), expected)
+            expected = data * np.float16(number) + data
+        # A GPU may join the product and the sum in one rounding.
+        np.testing.assert_allclose(out.numpy(), expected, rtol=2**-10, atol=2**-24)
 
 
 def test_atomics(device: an.Device) -> None:

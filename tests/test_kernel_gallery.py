@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numba_kernels import TILE, block_sum, evolve, heat, jacobi, pi, tiled_matmul
 
 import atomr_native as an
 
@@ -15,6 +14,7 @@ pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 pytest.importorskip("cuda.bindings.nvjitlink", reason="cuda.bindings is not installed")
 
 from numba.cuda.random import init_xoroshiro128p_states_cpu, xoroshiro128p_dtype
+from numba_kernels import TILE, block_sum, evolve, heat, jacobi, pi, tiled_matmul
 
 from atomr_native import _kernel_code, _numba, _numba_compile
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,12 @@ def plain(x, mode):
     if i < x.size and mode == Mode.ADD:
         x[i] = third(their_settings.twice(x[i])) + their_settings.OFFSET
 """
+
+
+def test_numba_is_imported_in_one_module() -> None:
+    package = Path(an.__file__).parent
+    importing = re.compile(r"^\s*(from|import) +numba\b", re.MULTILINE)
+    assert [f.name for f in package.rglob("*.py") if importing.search(f.read_text())] == ["_numba.py"]
 
 
 def test_modules_of_the_program_travel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
