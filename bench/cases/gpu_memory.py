@@ -41,12 +41,12 @@ def _torch_cycle(empty: Callable[..., Any], dtype: object) -> Body:
 
 
 def allocate(setup: Setup) -> None:
-    """Allocate 1 MiB on the device, and free it: handle and memory, 5000 times a sample, the loop included.
+    """Allocate 1 MiB on the device, and free it: handle and memory, 10 000 times a sample, the loop included.
 
     ``x = dev.empty((512, 512), "float32"); del x``, and the same with torch and CuPy. C: `cuMemAllocAsync` and
     `cuMemFreeAsync` on one stream, which is what `cudaMallocAsync` calls.
     """
-    count = setup.count(5000)
+    count = setup.count(10_000)
     for place in ("process", "thread"):
         name = f"atomr empty + del, 1 MiB, {place}"
         with setup.attempt(name):
