@@ -64,7 +64,7 @@ typedef struct {
     uint32_t epoch;   /* generation of the device for which its handles were checked */
     uint8_t n_cells, n_deps, n_operands, n_scalars;
     uint16_t refusal; /* an atomr_code: resolve as failed, run nothing */
-    uint16_t flags;
+    uint16_t asked;   /* 1: somebody has its reply, and likely waits for it */
     uint64_t order;   /* place in the order of all sends of this device */
 } atomr_head;
 
