@@ -11,7 +11,8 @@ import numpy as np
 
 from .._numba import cuda, inlined
 from ._float8 import size_of
-from ._intrinsics import arrived, block_max, float_of, raise_to, taken
+from ._intrinsics import block_max, float_of
+from ._launch_words import arrived, raise_to, taken
 from ._scalars import FORMATS, fresh_scale, known, power_of_two
 
 __all__ = ["recorder"]

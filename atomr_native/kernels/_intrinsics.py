@@ -1,4 +1,4 @@
-"""What shipped kernels need of a GPU and Numba has no name for: wide loads and stores, atomics, bits, conversions.
+"""What shipped kernels need of a GPU and Numba has no name for: wide loads and stores, bits, conversions.
 
 Each is LLVM or PTX in machine code, and has a twin in Python for the simulator, which is exact to the bit.  Numbers of
 bits are the lowest of the integers that are passed, so that kernels may compute with Numba's int64.
@@ -19,7 +19,6 @@ from .._numba_copies import twin
 
 __all__ = [
     "address",
-    "arrived",
     "bfloat16_pair",
     "bits_of",
     "block_max",
@@ -37,16 +36,13 @@ __all__ = [
     "load4",
     "last_bytes",
     "last_halves",
-    "launch_words",
     "power_of_two",
     "product",
-    "raise_to",
     "reciprocal",
     "sine_and_cosine",
     "store2",
     "store4",
     "swapped",
-    "taken",
     "to_e4m3",
     "to_e5m2",
     "upper_half",
@@ -54,8 +50,6 @@ __all__ = [
 
 _I8, _I16, _I32, _I64, _F32 = (*(ir.IntType(bits) for bits in (8, 16, 32, 64)), ir.FloatType())
 _FULL: Final = 0xFFFFFFFF  # every lane of a warp
-_GLOBAL: Final = 1  # LLVM's number of global memory
-_WORDS: Final = 4  # of `launch_words`
 _WARP: Final = 32
 _THREADS: Final = 1024  # of the largest block
 
@@ -126,86 +120,6 @@ def _store(number: int) -> Any:
 
 #: Words at an offset in bytes from a pointer, by one access of 8 or 16 bytes; the address must be a multiple of that.
 load2, load4, store2, store4 = _load(2), _load(4), _store(2), _store(4)
-
-
-# ---------------------------------------------------------------------------------------------- blocks of a launch
-
-
-_simulated_launch_words = np.zeros(_WORDS, np.int32)
-
-
-@twin(lambda: _simulated_launch_words)
-@intrinsic  # type: ignore[untyped-decorator]
-def launch_words(_: Any) -> Any:
-    """Return a pointer to words, int32, that blocks of a launch share; they are 0 when it begins.
-
-    A kernel asks for them once, and leaves zeros for the next launch.  They are a variable of the machine code: every
-    plan has its own, since each loads its code and runs one message after the other, and a worker that comes after one
-    that died in the middle of a launch has loaded zeros.
-    """
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        kind = ir.ArrayType(_I32, _WORDS)
-        name = builder.module.get_unique_name("launch_words")
-        variable = ir.GlobalVariable(builder.module, kind, name, addrspace=_GLOBAL)
-        variable.linkage, variable.initializer = "internal", ir.Constant(kind, None)
-        first = builder.gep(variable, [ir.Constant(_I32, 0), ir.Constant(_I32, 0)])
-        return builder.addrspacecast(first, _I32.as_pointer())
-
-    return types.CPointer(types.int32)(), codegen
-
-
-def _atomic(python: Callable[..., Any], text: str, result: bool, operand: bool) -> Any:
-    """Return an intrinsic ``(words, place[, value])`` of one atomic instruction on a word in global memory."""
-    constraints = ",".join((["=r"] if result else []) + ["l"] + (["r"] if operand else []) + ["~{memory}"])
-    kinds = [_I64, _I32] if operand else [_I64]
-    function = ir.FunctionType(_I32 if result else ir.VoidType(), kinds)
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        place = builder.ptrtoint(builder.gep(args[0], [args[1]]), _I64)
-        made = builder.asm(function, text, constraints, [place, *args[2:]], True)
-        return made if result else context.get_dummy_value()
-
-    returned = types.int32 if result else types.void
-
-    def alone(_: Any, words: Any, place: Any) -> Any:
-        return returned(words, types.int64), codegen
-
-    def with_value(_: Any, words: Any, place: Any, value: Any) -> Any:
-        return returned(words, types.int64, types.int32), codegen
-
-    return twin(python)(intrinsic(with_value if operand else alone))
-
-
-def _raise_to(words: Any, place: int, value: Any) -> None:
-    words[place] = max(words[place], value)
-
-
-def _taken(words: Any, place: int) -> int:
-    found, words[place] = int(words[place]), 0
-    return found
-
-
-def _counted(words: Any, place: int, most: Any) -> int:
-    found = int(words[place])
-    words[place] = 0 if found >= most else found + 1
-    return found
-
-
-#: Make a word the larger of itself and an int32; return what it is, and leave 0.
-raise_to = _atomic(_raise_to, "red.relaxed.gpu.global.max.s32 [$0], $1;", False, True)
-taken = _atomic(_taken, "atom.relaxed.gpu.global.exch.b32 $0, [$1], 0;", True, False)
-_count = _atomic(_counted, "atom.acq_rel.gpu.global.inc.u32 $0, [$1], $2;", True, True)
-
-
-@inlined
-def arrived(words: Any, place: Any, others: Any) -> Any:
-    """Return whether as many others as that have arrived before, who are counted in a word; the last leaves 0 in it.
-
-    What each has written before, it or, before a barrier, its block, the last one sees; and nobody sees, of what it has
-    read before, what the last one writes.
-    """
-    return _count(words, place, others) == others
 
 
 # ---------------------------------------------------------------------------------------------- numbers

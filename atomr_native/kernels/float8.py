@@ -24,10 +24,10 @@ from ._intrinsics import (
     group_max,
     last_bytes,
     last_halves,
-    launch_words,
     load2,
     store2,
 )
+from ._launch_words import launch_words
 from ._scalars import FORMATS, decoder, encoder, fresh_scale
 
 __all__ = ["amax", "cast", "dequantize", "record", "rows"]

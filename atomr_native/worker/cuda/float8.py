@@ -15,7 +15,7 @@ __all__ = ["build_dequantize", "build_quantize"]
 
 _TILE: Final = 128
 _THREADS: Final = 256
-_BLOCKS: Final = 4  # of a multiprocessor, where all of them add to one result
+_BLOCKS: Final = 4  # of a multiprocessor, where each leaves a result behind: as many as run at once
 _MOST: Final = 2**16 - 1  # blocks of a grid from top to bottom
 _HELD: Final = 32  # elements of a row that a thread keeps
 _SHIFTS: Final = {0: 62, 1: 0, 128: 7}  # rows or columns that share a scale, 0 for all, as a power of two
@@ -118,10 +118,9 @@ def build_quantize(spec: dict[str, Any], target: Target) -> Built:
     if spec["amax"] == "recorded":
         grid = _grid(extents[0], extents[1], _BLOCKS * target.sm_count)
         length = operands[at["state_history"]]["shape"][0]
-        written = (pointer("x"), pointer("out"), pointer("transposed_out"), pointer("state_scale"), pointer("scale_out"))
-        state = (pointer("state_history"), pointer("state_position"), _number(length), _number(spec["margin"] % 2**64))
-        numbers = _numbers(*extents, *xs, *qs, *steps("transposed_out"))
-        return _program(spec, [("record", grid, (*written, *state, *numbers))])
+        names = ("x", "out", "transposed_out", "state_scale", "scale_out", "state_history", "state_position")
+        numbers = _numbers(length, spec["margin"] % 2**64, *extents, *xs, *qs, *steps("transposed_out"))
+        return _program(spec, [("record", grid, (*map(pointer, names), *numbers))])
     few = _grid(extents[0], extents[1], 2 * _BLOCKS * target.sm_count)
     count = few[0] * few[1]
     partials: Argument = ("workspace", 0)
