@@ -90,7 +90,12 @@ def test_sums_of_views(engine: Engine, dtype: str) -> None:
     for x in (base[3:40, 1], base[:, 2, 16:80], base[:, 1].T, base[::2, 0, 8:], base[:, 0, 1:], base[:, 0, 8:21]):
         for axis in (0, 1):
             total(engine, x, axis)
-    for x, axis in ((base[:, :, ::2], 2), (base[:, 0, ::2], 0), (random((9, 13), dtype), 0), (random((9, 13), dtype), 1)):
+    for x, axis in (
+        (base[:, :, ::2], 2),
+        (base[:, 0, ::2], 0),
+        (random((9, 13), dtype), 0),
+        (random((9, 13), dtype), 1),
+    ):
         total(engine, x, axis, wide=False)
 
 

@@ -40,9 +40,10 @@ _WAYS: Final = 4
 _MASKED: Final = 8
 #: The most blocks along y and z of a grid.
 _MOST: Final = 65535
-#: Blocks that a multiprocessor should have, and threads.
+#: Blocks that a multiprocessor should have; threads, and how many are enough where they have less than `_WAYS` groups.
 _BLOCKS: Final = 4
-_BUSY: Final = 1024
+_BUSY: Final = 1536
+_ENOUGH: Final = 512
 
 
 def _power(number: int) -> int:
@@ -75,7 +76,11 @@ class _Group:
         lines = [
             f"typedef struct ALIGNED(16) {{ unsigned int at[{self.words}]; }} group;",
             f"DEVICE group direct(const {storage} *p, u64 left) {{ return *(const group *)p; }}",
-            f"DEVICE group gathered(const {storage} *p, u64 left) {{ group w = {{{{0}}}}; {' '.join(gather)} return w; }}",
+            f"DEVICE group gathered(const {storage} *p, u64 left) {{",
+            "group w = {{0}};",
+            *gather,
+            "return w;",
+            "}",
         ]
         if writes:
             lines += [
@@ -176,8 +181,8 @@ def _rows(dtype: str, layout: _Layout, result: _Result, target: Target) -> tuple
     group = _Group(dtype, 16 // itemsize(dtype))
     width, count, outputs = group.count, layout.count, layout.outputs
     most = min(THREADS, _power(-(-count // width)))
-    lanes = min(most, _power(-(-count // (width * _WAYS))))
-    while lanes < most and outputs * lanes < target.sm_count * _BUSY:
+    each, lanes = _power(-(-count // (width * _WAYS))), 1
+    while lanes < most and outputs * lanes < target.sm_count * (_BUSY if lanes < each else _ENOUGH):
         lanes *= 2
     blocks = -(-outputs * lanes // THREADS)
     splits = max(1, min(-(-_BLOCKS * target.sm_count // blocks), count // (width * lanes * _WAYS), _MOST))
@@ -300,13 +305,11 @@ def _columns(dtype: str, c: _Columns, target: Target) -> tuple[list[str], list[L
             f"{load} m{u} = mask[bits + (r + {u * high}u) * ({kind}){c.mask[-1]}u + column / 8u];"
             for u, load in enumerate(loads)
         ]
-        for u in range(_WAYS):
-            after += [
-                f"if (r + {u * high}u < end) {{",
-                *group.masked(f"w{u}", f"m{u}"),
-                f"@_store(p + (r + {u * high}u) * ({kind}){c.x[-1]}u, w{u});",
-                "}",
-            ]
+        after += [line for u in range(_WAYS) for line in group.masked(f"w{u}", f"m{u}")]
+        after += [
+            f"if (r + {u * high}u < end) @_store(p + (r + {u * high}u) * ({kind}){c.x[-1]}u, w{u});"
+            for u in range(_WAYS)
+        ]
     acc = ""
     if c.sums is not None:
         acc = value_type(c.sums.acc)
