@@ -71,7 +71,7 @@ COLUMNS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", UNIT)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("case", [*ROWS, *COLUMNS])
 def test_sums(engine: Engine, dtype: str, case: str) -> None:
     shape, axis = (ROWS | COLUMNS)[case]
