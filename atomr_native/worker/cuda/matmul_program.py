@@ -97,31 +97,15 @@ class _Program:
         step, need = self.matmul(spec, self.sources, self.scalars)
         return self.layout.place([*self.before, step], need, ())
 
-    def after(self) -> SequenceProgram | None:
-        """Return one call, and kernels for what of the epilogue is a gradient's; None where these cannot."""
-        epilogue, out, into = self.spec["epilogue"], self.operands["out"], self.operands.get("bias_grad")
-        left, names = AFTER[epilogue], ["out", "aux", "bias_grad"]
-        if left == "default":
-            built = build_drelu(out, self.operands["aux"], into, self.target)
-        else:
-            names.remove("aux")
-            axes = [len(out["shape"]) - 2]
-            sums = {"operands": [out, into], "axes": axes, "reduction": "sum", "accumulate": "float32"}
-            built = build_sum(sums, self.target)
-        if built is None:
-            return None
-        steps = self.launched(built, [self.sources[name] for name in names if name in self.operands])
-        operands = [o for o in self.operands.values() if o["name"] == "out" or o["name"] not in names]
-        step, need = self.matmul({**self.spec, "epilogue": left, "operands": operands}, self.sources, self.scalars)
-        return self.layout.place([step, *steps], need, ())
-
-    def without_sums(self, why: str) -> SequenceProgram:
-        """Return one call, and a kernel for the sums over K."""
-        operands = [o for o in self.operands.values() if o["name"] != "bias_grad"]
-        spec = {**self.spec, "epilogue": "default", "operands": operands}
+    def after(self, why: str) -> SequenceProgram:
+        """Return one call, and kernels for what of the epilogue is a gradient's."""
+        epilogue = self.spec["epilogue"]
+        steps = self.sums_over_k() if epilogue.startswith("bgrad") else self.gradients_of_d()
+        gone = ("aux", "bias_grad") if epilogue.startswith("drelu") else ("bias_grad",)
+        operands = [o for o in self.operands.values() if o["name"] not in gone]
+        spec = {**self.spec, "epilogue": AFTER[epilogue], "operands": operands}
         step, need = self.matmul(spec, self.sources, self.scalars)
-        note = f"the sums of {self.spec['epilogue']!r} are made by a kernel after the matmul, since {why}"
-        return self.layout.place([*self.before, step, *self.sums_over_k()], need, (note,))
+        return self.layout.place([*self.before, step, *steps], need, (after_note(epilogue, why),))
 
     def apart(self, why: str) -> SequenceProgram:
         """Return the bare product, and a kernel for the rest."""
@@ -205,6 +189,20 @@ class _Program:
         elif name in ("c_scale", "d_scale", "alpha", "beta") or len(shape) < 2:
             strides = [0, 0]
         return Place(given["dtype"], tuple([0] * (axes - len(strides)) + strides))
+
+    def gradients_of_d(self) -> list[Step]:
+        """Return the step that masks D, sums it over its rows, or does both."""
+        out, into, names = self.operands["out"], self.operands.get("bias_grad"), ["out", "aux", "bias_grad"]
+        if self.spec["epilogue"].startswith("drelu"):
+            built = build_drelu(out, self.operands["aux"], into, self.target)
+        else:
+            names.remove("aux")
+            axes = [len(out["shape"]) - 2]
+            sums = {"operands": [out, into], "axes": axes, "reduction": "sum", "accumulate": "float32"}
+            built = build_sum(sums, self.target)
+        if built is None:
+            raise Unsupported("D does not lie so that kernels read it by 16 bytes")
+        return self.launched(built, [self.sources[name] for name in names if name in self.operands])
 
     def sum_rows(self, kind: str, kept: Source) -> list[Step]:
         """Return the step that sums D over its rows."""
@@ -393,25 +391,22 @@ def _fastest(make: Callable[[], _Program], measured: Measured) -> SequenceProgra
     predicted = faster_after(spec, parts.target.arch)
     why = "the library's own epilogue is slower on this architecture"
     if not spec.get("tune"):
-        after = _after(parts) if predicted else None
-        return whole.fused() if after is None else replace(after, notes=(after_note(spec["epilogue"], why),))
-    fused, after = whole.fused(), _after(parts)
+        return (_after(parts, why) if predicted else None) or whole.fused()
+    fused, after = whole.fused(), _after(parts, why)
     alone, together = (None if p.description is None else measured(p.description) for p in (parts, whole))
-    if alone is not None and together is not None:
-        kernels = pass_microseconds(spec)
-        predicted = alone + kernels < together
-        why = (
-            f"the call takes {together:.1f} us with all of it, {alone:.1f} us without that, and the kernels about "
-            f"{kernels:.1f} us"
-        )
-    if after is None or not predicted:
-        return fused
-    return replace(after, notes=(after_note(spec["epilogue"], why),))
+    if after is None or alone is None or together is None:
+        return after if after is not None and predicted else fused
+    kernels = pass_microseconds(spec)
+    why = (
+        f"the call takes {together:.1f} us with all of it, {alone:.1f} us without that, and the kernels about "
+        f"{kernels:.1f} us"
+    )
+    return replace(after, notes=(after_note(spec["epilogue"], why),)) if alone + kernels < together else fused
 
 
-def _after(program: _Program) -> SequenceProgram | None:
+def _after(program: _Program, why: str) -> SequenceProgram | None:
     try:
-        return program.after()
+        return program.after(why)
     except Unsupported:  # whatever the reason, the call with all of it is the next to be tried
         return None
 
@@ -430,7 +425,7 @@ def _other_ways(
     first = make()
     ways: list[Callable[[], SequenceProgram]] = []
     if sums and first.spec["epilogue"] in ("bgrada", "bgradb"):
-        ways.append(lambda: make().without_sums(why))
+        ways.append(lambda: make().after(why))
     ways.append(lambda: make().apart(why))
     for way in ways:
         try:
