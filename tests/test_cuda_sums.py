@@ -48,10 +48,8 @@ def plain(**arrays: np.ndarray) -> list[dict[str, Any]]:
 def total(engine: Engine, x: np.ndarray, axis: Any, op: str = "sum", *, wide: bool = True) -> np.ndarray:
     """Sum on the engine, and compare with float64."""
     spec, fresh = reduce_spec(ReduceRequest(op=op, x=x, axis=axis))
-    json = spec.to_json()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("atomr_native.worker.cuda.codegen.compile_cubin", lambda *_: b"")
-        assert (build_sum(json, engine.target) is not None) is wide
+    with engine.building():
+        assert (build_sum(spec.to_json(), engine.target) is not None) is wide
     out = poison(*fresh)
     engine.run(spec, (x, out))
     numbers = x.astype(np.float64)
@@ -104,14 +102,12 @@ def drelu(
 ) -> tuple[np.ndarray, np.ndarray | None] | None:
     """Mask in place on the engine."""
     named = plain(out=x, aux=mask, **({} if sums is None else {"bias_grad": sums}))
-    with pytest.MonkeyPatch.context() as patch:
-        if not engine._compiled:
-            patch.setattr("atomr_native.worker.cuda.codegen.compile_cubin", lambda *_: b"")
+    with engine.building():
         built = build_drelu(named[0], named[1], None if sums is None else named[2], engine.target)
     if built is None:
         return None
     assert isinstance(built.run, KernelProgram)
-    engine._run(built.run, (x, mask) if sums is None else (x, mask, sums), ())
+    engine.launch(built.run, (x, mask) if sums is None else (x, mask, sums))
     return x, sums
 
 
@@ -175,4 +171,10 @@ def test_they_compile_for_a_gpu(dtype: str) -> None:
         spec, _ = reduce_spec(ReduceRequest(op="sum", x=x, axis=axis))
         assert build_sum(spec.to_json(), hopper) is not None
     out, aux, sums = plain(out=x, aux=mask, bias_grad=x[0])
-    assert build_drelu(out, aux, sums, hopper) is not None
+    far = {"strides": [2**34, x.itemsize]}  # which needs offsets of 64 bits
+    for step in ({}, far):
+        assert build_drelu(out | step, aux, sums, hopper) is not None
+    wide = {"operands": [out | far, sums], "axes": [0], "reduction": "sum", "accumulate": "float32"}
+    assert build_sum(wide, hopper) is not None
+    along = {**wide, "operands": [out | far, {**sums, "shape": [300]}], "axes": [1]}
+    assert build_sum(along, hopper) is not None
