@@ -60,7 +60,7 @@ def pass_microseconds(spec: dict[str, Any]) -> float:
 def faster_after(spec: dict[str, Any], arch: str) -> bool:
     """Whether an epilogue of `AFTER` is predicted to be faster after the product.
 
-    True only for what has been measured: Hopper, and operands and D of 16 bits.
+    True only on Hopper, with operands and D of bfloat16, which was measured, or float16, which is taken to be alike.
 
     Parameters
     ----------
