@@ -253,6 +253,9 @@ class GpuRef(Ref):
 
     def transpose(self, *axes: int) -> GpuRef:
         """Return a view with permuted axes, reversed if none are given."""
+        if not axes:
+            layout = self.layout
+            return self.view_as(layout_from(layout.shape[::-1], layout.strides[::-1], layout.dtype_name), self.offset)
         image = self._image()
         try:
             return self._reshaped(image.transpose(*axes), image)
