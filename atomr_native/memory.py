@@ -8,6 +8,7 @@ import os
 import threading
 import time
 import weakref
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import numpy as np
@@ -102,45 +103,47 @@ class DeviceMemory(LibraryActor):
 
     def _grow(self, pool: int, nbytes: int) -> None:
         """Add a segment with room for `nbytes`; called by an allocation that found none.  Waits for the worker."""
+        ways = (partial(self._wait_for_deferred, pool, nbytes), self.trim, self._reclaim)
         with self._grow_lock:
-            if self._core.pool_stats(pool)["largest"] >= max(nbytes, 1):
-                return  # another thread was first
-            self._wait_for_deferred(pool, nbytes)
-            if self._core.pool_stats(pool)["largest"] >= max(nbytes, 1):
-                return
-            try:
-                size = self._segment_size(pool, nbytes)
-            except OutOfMemory:
-                gc.collect()  # arrays that nobody reaches may be in cycles: of an exception and its frames, say
-                self._wait_for_all()
-                self.trim(_SHORT_SECONDS)
-                if self._core.pool_stats(pool)["largest"] >= max(nbytes, 1):
+            for reclaim in ways:
+                if self._has_block(pool, nbytes):
+                    return  # another thread was first
+                reclaim()
+                if self._has_block(pool, nbytes):
                     return
-                size = self._segment_size(pool, nbytes)
-            patient = False
-            while True:
-                self.device.wait_ready(self.device.system.config.timeout)
-                epoch = self._core.epoch
                 try:
-                    self._make(pool, size)
-                    self.growth.waited[pool] += 1
+                    self._add(pool, nbytes)
                     return
-                except WorkerGone:
-                    self.device._supervisor.await_change(epoch)
-                    continue
-                except OutOfMemory:  # the device has less than the limit would allow: others use it, too
-                    pass
-                least = self._rounded(nbytes)
-                if size > least:
-                    size = least
-                    continue
-                if patient:
-                    raise self._no_room(pool, nbytes, device_memory(self.device, 1.0)[0])
-                patient = True
-                self._wait_for_all()
-                self.trim()
-                if self._core.pool_stats(pool)["largest"] >= max(nbytes, 1):
-                    return
+                except OutOfMemory:
+                    if reclaim is ways[-1]:
+                        raise
+
+    def _has_block(self, pool: int, nbytes: int) -> bool:
+        return self._core.pool_stats(pool)["largest"] >= max(nbytes, 1)
+
+    def _add(self, pool: int, nbytes: int) -> None:
+        """Make a segment with room for `nbytes`, of what the limit and the device leave, and no smaller than that."""
+        size, least = self._segment_size(pool, nbytes), self._rounded(nbytes)
+        while True:
+            self.device.wait_ready(self.device.system.config.timeout)
+            epoch = self._core.epoch
+            try:
+                self._make(pool, size)
+                self.growth.waited[pool] += 1
+                return
+            except WorkerGone:
+                self.device._supervisor.await_change(epoch)
+            except OutOfMemory:  # the device has less than the limit would allow: others use it, too
+                if size <= least:
+                    raise self._no_room(pool, nbytes, device_memory(self.device, 1.0)[0]) from None
+                size = least
+
+    def _reclaim(self) -> None:
+        """Give back all that can be, and wait for that."""
+        gc.collect()  # arrays that nobody reaches may be in cycles: of an exception and its frames, say
+        self._wait_for_all()  # a segment whose memory is free goes back only when nobody uses it any more
+        self.device._exports.drain()
+        self.trim(_SHORT_SECONDS)
 
     def _wait_for_deferred(self, pool: int, nbytes: int) -> None:
         """Host memory comes back only when the messages that use it are done: wait for them before growing much."""
@@ -161,24 +164,17 @@ class DeviceMemory(LibraryActor):
     def _segment_size(self, pool: int, nbytes: int) -> int:
         needed = self._rounded(nbytes)
         small = -(-max(nbytes, 1) // _PAGE) * _PAGE if self.device.name == "host" else needed
-        if pool != STAGING and needed > self.limit:
-            needed = small  # a small limit is a limit too
-        size = max(needed, self.growth.next_size(pool))
-        if pool == STAGING:
-            return size
+        size = self.growth.next_size(pool)
+        if nbytes > size // 2:  # the rest would hardly be of use, and a large array never finds a segment ahead of need
+            size = needed
         free = self.limit - self._reserved()
+        if pool == STAGING or size <= free:
+            return size
         if needed > free:
-            self.trim()
-            free = self.limit - self._reserved()
-        if needed > free:  # a segment whose memory is free goes back only when nobody uses it any more
-            self._wait_for_all()
-            self.device._exports.drain()
-            self.trim()
-            free = self.limit - self._reserved()
-            needed = min(needed, small)
+            needed = small  # a small limit is a limit too
         if needed > free:
             raise self._no_room(pool, nbytes, None)
-        return max(needed, free // ROUND * ROUND) if size > free else size
+        return max(needed, free // ROUND * ROUND)
 
     def _no_room(self, pool: int, nbytes: int, device_free: int | None) -> OutOfMemory:
         """Return the error of an allocation; `device_free`: what the device itself has left, if that is too little."""
