@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, cast
 
 import numpy as np
@@ -21,6 +23,7 @@ from .errors import InvalidRequest
 from .gpu_ref import GpuRef
 from .library_actor import LibraryActor
 from .plan_spec import READ
+from .tensor_map import TensorMap
 
 if TYPE_CHECKING:
     from .device import Device
@@ -35,6 +38,8 @@ _NUMBERS: Final = frozenset(
     {float, int, bool, np.float32, np.float64, np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32,
      np.uint64}
 )  # fmt: skip
+#: What a tensor map is besides its array.
+_modes_of: Final = attrgetter(*(field.name for field in fields(TensorMap) if field.name != "ref"))
 _INT64: Final = (-(2**63), 2**63 - 1)
 _LAUNCHES = 4096  # structures of launches that an actor remembers
 _CONFIGURATIONS = 1024  # grids and blocks that a kernel remembers
@@ -64,7 +69,7 @@ class _Call(NamedTuple):
     """What a launch needs once its grid, its block and the types of its arguments are known."""
 
     plan: Plan
-    numbers: tuple[int, ...]  # which arguments are no arrays
+    numbers: tuple[int, ...]  # which arguments are numbers
     limits: tuple[tuple[int, int, int], ...]  # which of them must be within what
 
 
@@ -221,6 +226,9 @@ class Launch:
                 refs.append(value)
             elif kind in _NUMBERS:
                 key.append(kind)
+            elif kind is TensorMap:
+                key += (kind, value.ref.layout, *_modes_of(value))
+                refs.append(value.ref)
             else:
                 return self._send_slowly(arguments, uses, reply)
         if uses.__class__ is not tuple or uses:
@@ -243,7 +251,7 @@ class Launch:
 
     def _call(self, plan: Plan, arguments: tuple[Any, ...]) -> _Call:
         """Return what later launches with arguments of these types need."""
-        numbers = tuple(i for i, value in enumerate(arguments) if value.__class__ is not GpuRef)
+        numbers = tuple(i for i, value in enumerate(arguments) if value.__class__ in _NUMBERS)
         limits = []
         for i in numbers:
             limit = self.kernel.limits(self.kernel.parameters[i], arguments[i].__class__)
