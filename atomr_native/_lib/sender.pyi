@@ -231,6 +231,9 @@ class PlanRef:
         self, refs: tuple[Any, ...], scalars: tuple[float | int, ...], want_reply: bool, value: object = None
     ) -> Any: ...
 
+def comparable(value: object) -> tuple[Any, ...] | None: ...
+def are_aligned(values: list[Any], alignment: int) -> bool: ...
+
 class Form:
     """What a call gives, by position."""
 
