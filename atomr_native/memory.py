@@ -323,7 +323,8 @@ class DeviceMemory(LibraryActor):
             return self._plan(spec), memory_ops.copy_scalars(spec)
         if given is not None and given.allocation.space == source.allocation.space:
             check_disjoint([("out", given)], [("src", source)])
-        return self.transfers.plans[0], (theirs.nbytes,)
+        staged = STAGING in (source.allocation.pool, VOLATILE if given is None else given.allocation.pool)
+        return self.transfers.plans[0] if staged else self.transfers.within, (theirs.nbytes,)
 
     # ---- public operations, reached through Device
 
