@@ -107,8 +107,9 @@ class Kernel(ABC):
         self.parameters = parameters
         self._cluster = None if cluster is None else _kernel_spec.cluster(cluster)
         self._cooperative = as_flag("cooperative", cooperative)
-        self._identity = object()  # of its launches, for an actor that does not keep the kernel
-        self._configurations: dict[Any, Configuration] = {}
+        #: By what was given, and by extents: what an actor knows launches by, which does not keep the kernel.
+        self._configurations: dict[Any, tuple[Configuration, object]] = {}
+        self._identities: dict[tuple[Any, ...], object] = {}
 
     def __getitem__(self, given: object) -> Launch:
         """Return the kernel with a grid, a block and, if wanted, bytes of dynamic shared memory."""
@@ -118,12 +119,14 @@ class Kernel(ABC):
         except TypeError:  # a list, which cannot be hashed
             key = found = None
         if found is None:
-            found = _kernel_spec.configuration(given, self._cluster, self._cooperative)
+            made = _kernel_spec.configuration(given, self._cluster, self._cooperative)
+            if max(len(self._configurations), len(self._identities)) >= _CONFIGURATIONS:
+                self._configurations.clear()
+                self._identities.clear()
+            found = made, self._identities.setdefault((made.grid, made.block, made.shared), object())
             if key is not None:
-                if len(self._configurations) >= _CONFIGURATIONS:
-                    self._configurations.clear()
                 self._configurations[key] = found
-        return Launch(self, found)
+        return Launch(self, *found)
 
     def __call__(self, *arguments: object, **named: object) -> NoReturn:  # noqa: ARG002 - whatever they are
         """Refuse: a launch has a grid and a block."""
@@ -183,10 +186,10 @@ class Launch:
     floats float64; NumPy scalars keep their types.
     """
 
-    def __init__(self, kernel: Kernel, launch: Configuration) -> None:
+    def __init__(self, kernel: Kernel, launch: Configuration, identity: object) -> None:
         self.kernel = kernel
         self.configuration = launch
-        self._key = (kernel._identity, launch.grid, launch.block, launch.shared)
+        self._identity = identity
 
     def __call__(self, *arguments: Any, uses: Sequence[GpuRef] = ()) -> Reply:
         """Send one launch and return its reply.  Enqueues; the first call with new types waits for the compiler.
@@ -217,7 +220,7 @@ class Launch:
         return self._prepare(arguments, uses)[0]
 
     def _send(self, arguments: tuple[Any, ...], uses: Sequence[GpuRef], reply: bool) -> Reply | None:
-        key: list[Any] = [*self._key]
+        key: list[Any] = [self._identity]
         refs: list[GpuRef] = []
         for value in arguments:
             kind = value.__class__
