@@ -95,6 +95,18 @@ class NumbaKernel(Kernel):
 
         return _kernel_signatures.fitted(self.name, self.signatures, self.parameters, arguments)
 
+    def limits(self, name: str, kind: type) -> tuple[int, int] | None:
+        """Return what integers the signatures take for a parameter, as far as they travel as they are."""
+        limits = super().limits(name, kind)
+        if kind is float or not self.signatures:
+            return limits
+        from ._numba import types
+
+        wanted = [signature[self.parameters.index(name)] for signature in self.signatures]
+        ranges = [(one.minval, one.maxval) for one in wanted if isinstance(one, types.Integer)]
+        ranges += [limits] if limits is not None else []
+        return (max(low for low, _ in ranges), min(high for _, high in ranges)) if ranges else None
+
     def access_of(self, name: str, ndim: int) -> int:
         """Return how an array argument counts: as declared, or as far as the source proves."""
         if name in self._overwrites:

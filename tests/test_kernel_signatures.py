@@ -43,8 +43,10 @@ def test_numbers_become_what_the_signature_says(host: an.Device) -> None:
     kernel = host.kernel(decorated(kernels.third, SINGLE, DOUBLE))
     for dtype in ("float32", "float64"):
         x, out = host.put(np.ones(4), dtype), host.zeros(4, dtype)
-        for by in (3, 3.0, np.float64(3), True + 2):
-            kernel[1, 4](out, x, by, 4).result(60)
+        launch = kernel[1, 4]
+        for by in (3, 3, 3.0, 3.0, np.float64(3), np.float32(3), np.int8(3), np.int8(3)):
+            out.fill(0.0)
+            launch(out, x, by, 4).result(60)
             np.testing.assert_array_equal(out.numpy(), np.ones(4, dtype) / np.dtype(dtype).type(3))
         # 0.1 is another number in float32.
         kernel[1, 4](out, x, 0.1, 4).result(60)
@@ -78,6 +80,8 @@ def test_complex_numbers_of_real_ones(host: an.Device) -> None:
 def test_what_fits_no_signature(host: an.Device, arguments: tuple[Any, ...]) -> None:
     kernel = host.kernel(decorated(kernels.third, SINGLE, DOUBLE))
     out, x = host.zeros(4, arguments[0]), host.zeros(4, arguments[1])
+    if arguments[3] == 2**31:  # the same structure as one that is taken
+        kernel[1, 4](out, x, 3.0, 4).result(60)
     with pytest.raises(an.InvalidRequest, match=r"kernel third has no signature for .*it was decorated with: \(array"):
         kernel[1, 4](out, x, *arguments[2:])
 
