@@ -162,6 +162,19 @@ def test_sums_over_k_of_row_major_operands(cuda: an.Device, cuda_engine: str) ->
             assert all("kernel" in note for note in plan.notes)
 
 
+@pytest.mark.parametrize("types", ["float32", "bfloat16", "complex64", "int8", "float8_e4m3fn", "float64"])
+def test_batches_that_do_not_step_evenly(device: an.Device, cuda_engine: str, types: str) -> None:
+    """Broadcast along different axes, and slices of a middle axis: read by addresses, and with an epilogue in steps."""
+    rng = np.random.default_rng(8)
+    out = rule_of(types, types).outputs[0]
+    a, b = random(rng, (3, 1, 16, 48), types), random(rng, (2, 40, 48), types)[:, :32]
+    c = random(rng, (3, 4, 16, 32), out)[:, :2]
+    bias = epilogue_operands(rng, Epilogue.BIAS, (3, 2), 16, 32, (types, types, out))
+    for extra in ({}, {"c": c, "beta": 1}, bias):
+        plan = send(device, MatmulRequest(a=a, b=b, trans_b=True, **extra), cuda_engine)
+        assert device.name == "host" or "addresses of 6 matrices" in plan.notes[0]
+
+
 def test_notes_say_how_it_is_computed(cuda: an.Device) -> None:
     x = cuda.put(np.ones((16, 16), np.float32))
     assert cuda.blas_lt.plan(x, x).notes == ()
