@@ -35,6 +35,8 @@ __all__ = ["WORKSPACE", "Layout", "NativeMatmul", "Prepare", "matmul_program", "
 #: The most workspace that a matmul may use by default, bytes; NVIDIA recommends so much for Hopper.
 WORKSPACE: Final = 32 << 20
 _ALIGNMENT: Final = 256
+#: Words of refusals that copies of A and B do not lift.
+_NOT_LIFTED: Final = ("_scale of kind", "scales of kind", "workspace_limit", "' needs ", "need sm_")
 #: To what extents of 8-bit matrices are padded.
 _PAD: Final = 16
 
@@ -415,7 +417,8 @@ def matmul_program(
         return found
     others = [reason for reason in dict.fromkeys(reasons) if reason != why]
     said = f"{why}{'; in steps: ' + others[-1] if others else ''}"
-    raise Unsupported(said if "copies=True" in said else f"{said}{_hint(spec)}")
+    final = any(words in (others or [why])[-1] for words in _NOT_LIFTED) or "copies=True" in said
+    raise Unsupported(said if final else f"{said}{_hint(spec)}")
 
 
 def _same_extents(packed: _Program, plain: _Program) -> bool:
