@@ -74,6 +74,15 @@ def test_int8_is_rounded_to_the_nearest(device: an.Device) -> None:
         assert np.max(abs(got - np.clip(exact * alpha, -128, 127))) <= 0.5
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_more_matrices_than_a_grid_has_rows(cuda: an.Device, cuda_engine: str, dtype: str) -> None:
+    many, few = (280, 260) if cuda_engine == "gpu" else (14, 13)
+    rng = np.random.default_rng(3)
+    for a_batch, b_batch in (((many * few,), (many * few,)), ((many, 1), (few,))):  # evenly, and by addresses
+        a, b = random(rng, (*a_batch, 4, 8), dtype), random(rng, (*b_batch, 8, 8), dtype)
+        send(cuda, MatmulRequest(a=a, b=b), cuda_engine)
+
+
 @pytest.fixture(scope="module")
 def roomy(cuda_engine: str) -> Iterator[an.System]:
     """Lend a System whose devices have more memory than rows far apart need; almost none of it is touched."""
