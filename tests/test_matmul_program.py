@@ -263,6 +263,16 @@ def test_scales_in_one_call_and_apart(rig: Rig, emulator: Emulator) -> None:
         assert len(apart.steps) == 3  # product, epilogue, largest
 
 
+@pytest.mark.parametrize("kinds", [("vec128", "vec128"), ("blk128", "vec128")])
+def test_copies_leave_rows_with_scales_of_blocks_as_many(rig: Rig, emulator: Emulator, kinds: tuple[str, str]) -> None:
+    rng = np.random.default_rng(20)
+    m, n, k = 36, 44, 130  # multiples of 4, as the library wants, and not of 16
+    a, b = random(rng, (m, k), "float8_e4m3fn"), random(rng, (k, n), "float8_e4m3fn")
+    scales = {f"{w}_scale": block_scales(rng, w, kind, e, k) for w, kind, e in zip("ab", kinds, (m, n), strict=True)}
+    program = compute(rig, emulator, MatmulRequest(a=a, b=b, copies=True, **scales))
+    assert program.notes[0] == "a is copied into the workspace as [36, 144], dense along K"
+
+
 def test_what_is_documented_of_scales(rig: Rig, emulator: Emulator) -> None:
     rng = np.random.default_rng(12)
     for (m, n), out, kinds, words in (

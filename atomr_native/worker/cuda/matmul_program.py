@@ -300,6 +300,7 @@ class _Program:
         """Copy A and B into the workspace, dense along K, and let what follows read those; returns notes."""
         notes, batch = [], self.shape[:-2]
         pad = _PAD if as_dtype(self.operands["a"]["dtype"]).itemsize == 1 else 1
+        blocks = bool({"vec128", "blk128"} & set(self.spec["scaling"]))
         for name in ("a", "b"):
             given = self.operands[name]
             shape, size = list(given["shape"]), as_dtype(given["dtype"]).itemsize
@@ -310,7 +311,9 @@ class _Program:
                 shape[:-2] = batch
             if (name == "a") == bool(self.spec[f"trans_{name}"]):  # to (outer, K)
                 shape[-2:], strides[-2:] = shape[:-3:-1], strides[:-3:-1]
-            rows, columns = (-(-extent // pad) * pad for extent in shape[-2:])
+            # Scales of blocks have no leading dimension: the rows that they belong to stay as many as they are.
+            pads = (1 if blocks else pad, pad)
+            rows, columns = (-(-extent // pad) * pad for extent, pad in zip(shape[-2:], pads, strict=True))
             whole = (*shape[:-2], rows, columns)
             if 0 in whole:
                 continue
