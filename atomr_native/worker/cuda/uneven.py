@@ -20,8 +20,8 @@ from .sequence import Source, Step
 
 if TYPE_CHECKING:
     from .lt_description import MatmulDescription
-    from .matmul_program import Layout
     from .target import Target
+    from .workspace_layout import Layout
 
 __all__ = ["ADDRESSED", "Addresses", "by_addresses"]
 
