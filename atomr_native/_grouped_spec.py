@@ -39,8 +39,9 @@ class GroupedRequest:
         ``"grouped"``: members of any shapes, without epilogue, of one dtype (float64, float32, float16 or bfloat16),
         `c` only where it is `out`, in one call of cuBLAS.  ``"each"``: one after the other.  ``"auto"``: the first of
         these that can be; ``plan.notes`` says which.
-    options : dict
-        What else a `MatmulRequest` takes, the same for all; no operands, and none that has more than D.
+    options : dict or tuple
+        What else a `MatmulRequest` takes, the same for all, by name or as pairs; no operands, and none that has more
+        than D.
 
     Raises
     ------

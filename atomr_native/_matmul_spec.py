@@ -139,7 +139,7 @@ class MatmulRequest:
     InvalidRequest
         For shapes, dtypes, strides or operands that cannot work; the message names the value and the allowed ones.
     Unsupported
-        For float8_e5m2 by float8_e5m2.
+        For float8_e5m2 by float8_e5m2, and a `compute_type` in which operands of their dtype are not summed.
     """
 
     a: Any

@@ -23,6 +23,7 @@ from .errors import AskTimeout, AtomrError, PlanQuarantined
 from .gpu_ref import layout_from
 from .plan_spec import PlanSpec
 from .reply import Reply
+from .tuning import ProgressBar
 
 if TYPE_CHECKING:
     from .device import Device
@@ -286,12 +287,13 @@ class PlanTable:
                 error = build.exception(None if end is None else max(0.0, end - time.monotonic()))
             except FutureTimeout:
                 raise AskTimeout(f"the plan of {record.spec.op} was not built within {timeout} s") from None
+            if not isinstance(error, WorkerGone):
+                self._end_watch(record.spec)
             if error is None:
                 fields = build.result().fields
                 if isinstance(fields.get("notes"), list):
                     record.notes = tuple(str(note) for note in fields["notes"])
                     record.tuning = str(fields.get("tuning", ""))
-                    self.watchers.pop(record.spec, None)
                 workspaces = self._device._workspaces
                 record.workspace = workspaces.check(fields.get("workspace", record.workspace))
                 workspaces.require(record.lane, record.workspace)
@@ -339,6 +341,12 @@ class PlanTable:
         watcher = self.watchers.get(record.spec) if record is not None else None
         if watcher is not None and type(done) is int and type(total) is int:
             watcher(done, total, str(fields.get("text", ""))[:500])
+
+    def _end_watch(self, spec: PlanSpec) -> None:
+        """Let go of who watched a build that is over; a bar goes back to where the terminal goes on."""
+        watcher = self.watchers.pop(spec, None)
+        if isinstance(watcher, ProgressBar):
+            watcher.close()
 
     def forget_builds(self) -> None:
         """Note that the worker which was asked for them is dead."""

@@ -18,7 +18,7 @@ from typing import Any, Final
 from .disk_cache import cache_directory, write_whole
 from .errors import InvalidRequest
 
-__all__ = ["TuningStore", "as_progress", "read_file", "write_file"]
+__all__ = ["ProgressBar", "TuningStore", "as_progress", "read_file", "write_file"]
 
 _FORMAT: Final = "atomr-native tuning 1"
 _LARGEST: Final = 64 << 20
@@ -154,6 +154,27 @@ def read_file(path: Path) -> list[dict[str, Any]]:
     return [entry for entry in entries if entry is not None]
 
 
+class ProgressBar:
+    """A bar in the terminal, from the first step that it is told of to the last one, or `close`."""
+
+    def __init__(self) -> None:
+        from rich.progress import Progress
+
+        self._bar = Progress()
+        self._task = self._bar.add_task("tuning a matmul")
+
+    def __call__(self, done: int, total: int, what: str) -> None:
+        """Show how far tuning has got, and what it has just measured."""
+        self._bar.start()
+        self._bar.update(self._task, completed=done, total=total, description=f"tuning a matmul: {what[:40]}")
+        if done >= total:
+            self._bar.stop()
+
+    def close(self) -> None:
+        """Leave the bar as it is."""
+        self._bar.stop()
+
+
 def as_progress(wanted: object) -> Callable[[int, int, str], object]:
     """Return who is told of progress: a function that was given, or a bar.
 
@@ -166,16 +187,4 @@ def as_progress(wanted: object) -> Callable[[int, int, str], object]:
         return wanted
     if wanted is not True:
         raise InvalidRequest(f"progress={wanted!r}; allowed: True, False, None, or a function of (done, total, what)")
-    from rich.progress import Progress
-
-    bar = Progress()
-    task = bar.add_task("tuning a matmul")
-
-    def draw(done: int, total: int, what: str) -> None:
-        if done == 1:
-            bar.start()
-        bar.update(task, completed=done, total=total, description=f"tuning a matmul: {what[:40]}")
-        if done >= total:
-            bar.stop()
-
-    return draw
+    return ProgressBar()

@@ -48,6 +48,7 @@ PACKAGES = (
     "cupy",
     "cupy-cuda12x",
     "cupy-cuda13x",
+    "nvmath-python",
     "numba-cuda",
     "cuda-bindings",
     "nvidia-cublas",

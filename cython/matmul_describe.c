@@ -18,8 +18,9 @@ int atomr_matmul_check(const atomr_matmul_spec *s, atomr_failure *failure) {
         good = good && optional[i] >= -1 && optional[i] < s->n_operands;
     if (s->pointers >= 0) { /* runs of operands; nothing but the product */
         const int64_t runs[] = {s->a, s->b, s->d, s->c};
-        good = good && s->pointers < s->n_operands && s->batch > 1 && s->batch <= s->n_operands;
-        for (unsigned i = 0; i < 4; i++) good = good && runs[i] + s->batch <= s->n_operands;
+        good = good && s->pointers < s->n_operands && s->batch > 1 && s->members > 0 && s->members <= s->n_operands;
+        good = good && (s->members == s->batch || s->members == 1) && s->apart >= 0;
+        for (unsigned i = 0; i < 4; i++) good = good && runs[i] + s->members <= s->n_operands;
         for (unsigned i = 1; i < 8; i++) good = good && optional[i] < 0;
     }
     good = good && !(s->bias >= 0 && s->bias_grad >= 0); /* cuBLASLt has one pointer for both */

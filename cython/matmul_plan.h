@@ -34,9 +34,11 @@ typedef struct {
     int64_t alpha, beta;                 /* scalars, float64 */
     int64_t alpha_imag, beta_imag;       /* scalars, of complex factors; -1: none */
     int64_t n_operands, n_scalars;       /* of a message */
-    int64_t pointers;                    /* -1: steps lead from matrix to matrix.  Else a to d are the first of `batch`
+    int64_t pointers;                    /* -1: steps lead from matrix to matrix.  Else a to d are the first of `members`
                                           * operands each, and this is one of ATOMR_POINTER_RUN(batch) bytes for each of
                                           * A, B, C and D, in that order, which hold their addresses by then */
+    int64_t members;                     /* of pointers: `batch`; or 1 where all matrices of an operand lie in it, and */
+    int64_t apart;                       /* then bytes from one to another, ORed over all steps of all operands */
     int64_t zero;                        /* address of 16 zero bytes of device memory, for alpha_at without beta_at */
     int64_t workspace_bytes;             /* the most of the lane's workspace that an algorithm may want */
     int64_t has_algo;                    /* nonzero: `algo` is what tuning chose, for aligned operands */

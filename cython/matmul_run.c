@@ -66,8 +66,10 @@ static int check_factors(const atomr_matmul_spec *s, double alpha, double beta, 
     return ATOMR_OK;
 }
 
-/* The best algorithm for operands at these addresses, whose bits are ORed in `bits`. */
+/* The best algorithm for operands at these addresses, whose bits are ORed in `bits`.  Matrices whose addresses the
+ * library reads from arrays start at multiples of 16 bytes, whatever its heuristic answers. */
 static const choice *choice_for(const atomr_matmul *p, uint64_t bits) {
+    if (p->spec.pointers >= 0 && bits & 15) return NULL;
     for (int i = 0; i < ALIGNMENTS; i++)
         if ((bits & (p->choices[i].alignment - 1)) == 0 && p->choices[i].found) return &p->choices[i];
     return NULL;
@@ -111,8 +113,8 @@ int atomr_matmul_run(void *context, const atomr_call *call, atomr_failure *failu
     if (!p->desc) return ATOMR_OK;
 
     const int64_t matrices[] = {s->a, s->b, s->c >= 0 ? s->c : s->d, s->d};
-    const int64_t members = s->pointers >= 0 ? s->batch : 1;
-    uint64_t bits = 0;
+    const int64_t members = s->pointers >= 0 ? s->members : 1;
+    uint64_t bits = s->pointers >= 0 ? (uint64_t)s->apart : 0;
     for (unsigned i = 0; i < 4; i++)
         for (int64_t j = 0; j < members; j++) bits |= (uint64_t)(uintptr_t)call->pointers[matrices[i] + j];
     for (unsigned i = 0; i < p->n_pointers; i++) {

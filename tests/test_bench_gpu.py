@@ -70,19 +70,46 @@ def test_peers_without_a_gpu_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_a_peer_refuses_is_a_gap_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise RuntimeError("no such product\nand more")
 
     monkeypatch.setattr(peers, "torch", lambda _: MagicMock(from_numpy=refuse))
     monkeypatch.setattr(peers, "cupy", lambda _: MagicMock(asarray=refuse))
+    monkeypatch.setattr(peers, "nvmath", lambda: MagicMock(Matmul=refuse))
     setup = Setup(Effort.QUICK)
     product = _gemm.Product(16, 8192, 8192, "float8_e4m3fn", turned=True)
     _gemm.add_torch(setup, "torch", product)
     _gemm.add_cupy(setup, "cupy", product)
+    monkeypatch.setattr(peers, "torch", lambda _: MagicMock())
+    _gemm.add_nvmath(setup, "nvmath", product)
     assert not setup.contenders
-    for name, who in (("torch", "torch"), ("cupy", "CuPy")):
+    for name, who in (("torch", "torch"), ("cupy", "CuPy"), ("nvmath", "nvmath")):
         series = setup.series[name]
         assert (series.status, series.reason) == ("skipped", f"{who} refuses it: RuntimeError: no such product")
+
+
+@pytest.mark.parametrize("kind", ["bfloat16", "float8_e4m3fn"])
+@pytest.mark.parametrize("tuned", [False, True])
+def test_nvmath_plans_once_for_each_set(monkeypatch: pytest.MonkeyPatch, kind: str, tuned: bool) -> None:
+    made: list[MagicMock] = []
+
+    def matmul(*operands: object, **options: object) -> MagicMock:
+        assert len(operands) == 2
+        assert sorted(options) == ([] if kind == "bfloat16" else ["options", "quantization_scales"])
+        made.append(MagicMock())
+        return made[-1]
+
+    monkeypatch.setattr(peers, "torch", lambda _: MagicMock())
+    monkeypatch.setattr(peers, "nvmath", lambda: MagicMock(Matmul=matmul))
+    setup = Setup(Effort.QUICK)
+    with setup.stack:
+        _gemm.add_nvmath(setup, "nvmath", _gemm.Product(16, 8192, 8192, kind, turned=True), tuned=tuned)
+        ((_, sample),) = setup.contenders
+        assert sample() > 0
+        assert [one.plan.call_count for one in made] == [1, 1]
+        assert [one.autotune.call_count for one in made] == [int(tuned)] * 2
+        assert all(one.execute.call_count > 0 for one in made)
+    assert [one.free.call_count for one in made] == [1, 1]
 
 
 def _bench_on_the_fake(environment: dict[str, str], target: Path, *words: str) -> dict[str, dict[str, object]]:
@@ -112,7 +139,7 @@ def _bench_on_the_fake(environment: dict[str, str], target: Path, *words: str) -
 
 
 #: What runs on the fake driver only as far as saying what is missing.
-PEERS = ("torch", "cupy", "CuPy", "Numba", "atomr Numba", "atomr float8", "atomr fused", "C cuMemAllocAsync")
+PEERS = ("torch", "nvmath", "cupy", "CuPy", "Numba", "atomr Numba", "atomr float8", "atomr fused", "C cuMemAllocAsync")
 #: Cases of Numba's code, which the fake does not run.
 NUMBA_ONLY = ("gpu_arguments", "gpu_arguments_told", "gpu_compile")
 

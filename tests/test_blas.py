@@ -262,6 +262,21 @@ def test_methods_plans_and_replies(device: an.Device) -> None:
     np.testing.assert_allclose(reply.result(30).numpy(), x @ x, rtol=1e-5)
 
 
+def test_no_products_leave_beta_times_out(device: an.Device) -> None:
+    a, b = device.put(np.zeros((3, 0), np.float32)), device.put(np.zeros((0, 4), np.float32))
+    assert (device.blas.gemm(a, b).numpy() == 0).all()
+    out = device.put(np.full((3, 4), 7, np.float32))
+    assert (device.blas.gemm(a, b, out=out, beta=2.0).numpy() == 14).all()
+    square = device.put(np.full((3, 3), 7, np.float32))
+    np.testing.assert_array_equal(device.blas.syrk(a, square, beta=2.0).numpy(), np.where(np.tri(3), 14, 7))
+
+
+def test_extreme_values_are_those_of_blas(device: an.Device) -> None:
+    assert device.blas.nrm2(device.put(np.full(4, 1e30, np.float32))).numpy() == np.float32(2e30)
+    singular, b = device.put(np.zeros((3, 3), np.float32)), device.put(np.ones((3, 2), np.float32))
+    assert not np.isfinite(device.blas.trsm(singular, b).numpy()).any()
+
+
 def test_empty_operands(device: an.Device) -> None:
     empty = device.put(np.zeros((0,), np.float32))
     assert device.blas.dot(empty, empty).numpy() == 0

@@ -21,7 +21,7 @@ from atomr_native.dtypes import DTYPES
 from atomr_native.errors import Unsupported
 from atomr_native.worker import host
 from atomr_native.worker.cuda.lt_description import MatmulDescription
-from atomr_native.worker.cuda.matmul import matmul_description
+from atomr_native.worker.cuda.matmul import UnevenBatch, matmul_description
 
 OK, LIBRARY_ERROR, UNSUPPORTED, INVALID_REQUEST = 0, 1, 2, 3
 TOLERANCE = {"float64": 1e-13, "float32": 2e-6, "float16": 1e-3, "bfloat16": 8e-3}
@@ -270,7 +270,6 @@ def test_bias_gradient_layouts() -> None:
             "takes D and C",
             lambda r: simple(r, 3, 5, 2, beta=1.0, c=np.zeros((5, 3), "f4").T, out=np.zeros((3, 5), "f4")),
         ),
-        ("one stride", lambda r: MatmulRequest(a=np.zeros((2, 1, 3, 4)), b=np.zeros((1, 3, 4, 5)))),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_names_its_rule(message: str, make: Any) -> None:
@@ -278,6 +277,11 @@ def test_what_does_not_fit_names_its_rule(message: str, make: Any) -> None:
     with pytest.raises(Unsupported, match=message) as caught:
         describe(request)
     assert re.search("device|copy|pad|leave|dtype|send", str(caught.value)), "what lifts it is missing"
+
+
+def test_a_batch_without_even_steps_is_told_apart() -> None:
+    with pytest.raises(UnevenBatch, match=r"batch \(2, 3\) does not have one stride .* a \(12, 0\); b \(0, 20\)"):
+        describe(MatmulRequest(a=np.zeros((2, 1, 3, 4)), b=np.zeros((1, 3, 4, 5))))
 
 
 def test_extents_beyond_32_bits_are_refused() -> None:

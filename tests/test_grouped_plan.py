@@ -99,7 +99,10 @@ def test_a_malformed_plan_is_refused(rig: Rig) -> None:
     with pytest.raises(Unsupported, match="stop"):
         program(rig, operands(5, ALIKE), prepare=prepare)
     good = seen[0]
-    for change in ({"batch": 1}, {"a": 12}, {"pointers": 99}, {"batch": 99}, {"bias": 2}):
+    for change in (
+        {"batch": 1}, {"a": 12}, {"pointers": 99}, {"batch": 99}, {"bias": 2}, {"members": 0}, {"members": 2},
+        {"members": 99, "batch": 99}, {"apart": -16},
+    ):  # fmt: skip
         assert rig.new(replace(good, **change).words())[0] != 0
         assert b"malformed" in rig.failure.text
 

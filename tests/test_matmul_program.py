@@ -137,6 +137,82 @@ def test_gaps_of_epilogues_are_kernels(
     assert "by a kernel" in program.notes[0]
 
 
+def outer_batch(rng: np.random.Generator, dtype: str, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return operands that broadcast along different axes, the second one a slice, with the steps of k elements."""
+    return random(rng, (3, 1, 8, k), dtype), random(rng, (2, 6, k), dtype)[:, :4]
+
+
+@pytest.mark.parametrize("types", [("float32",) * 3, ("complex64",) * 3, ("int8", "int8", "int32"), ("bfloat16",) * 3])
+@pytest.mark.parametrize("added", ["none", "c", "out"])
+def test_uneven_batches_are_read_by_addresses(
+    rig: Rig, emulator: Emulator, types: tuple[str, str, str], added: str
+) -> None:
+    rng = np.random.default_rng(14)
+    a, b = outer_batch(rng, types[0], 16)
+    options: dict[str, Any] = {"trans_b": True, "out_dtype": types[2]}
+    if added != "none":
+        whole = random(rng, (3, 3, 8, 16), types[2])[:, :2, :, :4]
+        options |= {"beta": 1, "c": whole}
+        if added == "out":
+            options["out"] = whole
+    program = compute(rig, emulator, MatmulRequest(a=a, b=b, **options))
+    (note,) = program.notes
+    assert note.startswith("cuBLASLt reads the addresses of 6 matrices from arrays, since batch (3, 2) does not have")
+    assert (rig.records[-1].d.mode, rig.records[-1].d.count, len(program.steps)) == (1, 6, 2)
+
+
+@pytest.mark.parametrize("epilogue", ["gelu_aux_bias", "drelu_bgrad", "bgrada", "bgradb"])
+def test_epilogues_of_uneven_batches_are_kernels(rig: Rig, emulator: Emulator, epilogue: str) -> None:
+    rng = np.random.default_rng(15)
+    a, b = outer_batch(rng, "float32", 16)
+    b = b[:, :3]  # products of 96 bytes, whatever D wants
+    extra = epilogue_operands(rng, Epilogue(epilogue), (3, 2), 8, 3, ("float32",) * 3)
+    program = compute(rig, emulator, MatmulRequest(a=a, b=b, trans_b=True, **extra))
+    assert program.notes[0].startswith("cuBLASLt reads the addresses of 6 matrices")
+    assert "by a kernel after the matmul" in program.notes[-1]
+
+
+def test_products_of_any_size_are_read_by_addresses(rig: Rig, emulator: Emulator) -> None:
+    rng = np.random.default_rng(19)
+    a, b = random(rng, (3, 1, 4, 12), "float32")[..., :3, :], random(rng, (2, 1, 12), "float32")
+    program = compute(rig, emulator, MatmulRequest(a=a, b=b, trans_b=True))  # D has 12 bytes a matrix
+    assert [note.split(" ")[0] for note in program.notes] == ["cuBLASLt", "everything"]
+
+
+def test_scales_of_an_uneven_batch(rig: Rig, emulator: Emulator) -> None:
+    rng = np.random.default_rng(16)
+    a, b = outer_batch(rng, "float8_e4m3fn", 32)
+    one = np.asarray(0.5, np.float32)
+    request = MatmulRequest(a=a, b=b, trans_b=True, a_scale=one, b_scale=one, out_dtype="float16", amax=True)
+    assert "addresses of 6 matrices" in compute(rig, emulator, request).notes[0]
+
+
+def test_uneven_batches_that_start_anywhere_are_copied_on_demand(rig: Rig, emulator: Emulator) -> None:
+    rng = np.random.default_rng(17)
+    a, b = outer_batch(rng, "float32", 15)
+    request = MatmulRequest(a=a, b=b, trans_b=True)
+    with pytest.raises(Unsupported, match=r"apart by multiples of 8 bytes.*copies=True") as caught:
+        program_of(rig, request)
+    assert str(caught.value).count("copies=True") == 1
+    for epilogue in ("default", "bias", "bgradb"):
+        extra = epilogue_operands(rng, Epilogue(epilogue), (3, 2), 8, 4, ("float32",) * 3)
+        program = compute(rig, emulator, MatmulRequest(a=a, b=b, trans_b=True, copies=True, **extra))
+        assert program.notes[0].startswith("a is copied into the workspace as [3, 2, 8, 15]")
+    a, b = random(rng, (4, 4, 8), "complex64"), random(rng, (4, 8, 4), "complex64")
+    with pytest.raises(Unsupported, match="conjugates only with a transpose") as caught:
+        program_of(rig, MatmulRequest(a=a, b=b, conj_a=True))
+    assert str(caught.value).count("copies=True") == 1
+
+
+def test_matrices_read_by_addresses_start_at_16_bytes(rig: Rig) -> None:
+    a, b = outer_batch(np.random.default_rng(18), "float32", 16)
+    program = program_of(rig, MatmulRequest(a=a, b=b, trans_b=True))
+    plan = program.steps[1].run.plan
+    assert rig.run(plan, [4096, 8196, 12288, 16384], (1.0, 0.0)) == 2
+    assert b"allowed: views that start at multiples of 16 bytes" in rig.failure.text
+    rig.delete(plan)
+
+
 @pytest.mark.parametrize("epilogue", ["bgrada", "bgradb"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "complex64"])
 @pytest.mark.parametrize("trans", [False, True])
@@ -185,6 +261,16 @@ def test_scales_in_one_call_and_apart(rig: Rig, emulator: Emulator) -> None:
                 compute(rig, emulator, request, **options)
         apart = compute(rig, emulator, MatmulRequest(a=a, b=b, trans_b=True, out_dtype="float16", amax=True, **scales))
         assert len(apart.steps) == 3  # product, epilogue, largest
+
+
+@pytest.mark.parametrize("kinds", [("vec128", "vec128"), ("blk128", "vec128")])
+def test_copies_leave_rows_with_scales_of_blocks_as_many(rig: Rig, emulator: Emulator, kinds: tuple[str, str]) -> None:
+    rng = np.random.default_rng(20)
+    m, n, k = 36, 44, 130  # multiples of 4, as the library wants, and not of 16
+    a, b = random(rng, (m, k), "float8_e4m3fn"), random(rng, (k, n), "float8_e4m3fn")
+    scales = {f"{w}_scale": block_scales(rng, w, kind, e, k) for w, kind, e in zip("ab", kinds, (m, n), strict=True)}
+    program = compute(rig, emulator, MatmulRequest(a=a, b=b, copies=True, **scales))
+    assert program.notes[0] == "a is copied into the workspace as [36, 144], dense along K"
 
 
 def test_what_is_documented_of_scales(rig: Rig, emulator: Emulator) -> None:
@@ -296,6 +382,8 @@ def test_kernels_compile_for_the_gpu(rig: Rig, types: tuple[str, str, str], monk
         pytest.skip(str(error))
     monkeypatch.undo()
     rng = np.random.default_rng(7)
+    a, b = outer_batch(rng, types[0], 48)
+    requests = [MatmulRequest(a=a, b=b, trans_b=True)]
     for epilogue in ("gelu_aux_bias", "relu_aux", "dgelu_bgrad", "drelu_bgrad", "bgrada"):
         if not allows(types, Epilogue(epilogue)):
             continue
@@ -303,7 +391,9 @@ def test_kernels_compile_for_the_gpu(rig: Rig, types: tuple[str, str, str], monk
         extra = epilogue_operands(rng, Epilogue(epilogue), (), 7, 5, types)
         if not types[0].startswith("complex"):
             extra["amax"] = True
-        program = program_of(rig, MatmulRequest(a=a, b=b, copies=True, **extra))
+        requests.append(MatmulRequest(a=a, b=b, copies=True, **extra))
+    for request in requests:
+        program = program_of(rig, request)
         sizes = [len(step.run.cubin) for step in program.steps if not isinstance(step.run, Prepared)]
         assert sizes
         assert all(sizes)

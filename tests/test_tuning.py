@@ -13,7 +13,7 @@ import pytest
 import atomr_native as an
 from atomr_native._matmul_spec import MatmulRequest, matmul_spec
 from atomr_native.errors import InvalidRequest, LibraryError, OutOfMemory
-from atomr_native.tuning import TuningStore, as_progress, read_file, write_file
+from atomr_native.tuning import ProgressBar, TuningStore, as_progress, read_file, write_file
 from atomr_native.worker.cuda.lt_description import MatmulDescription
 from atomr_native.worker.cuda.matmul import matmul_description
 from atomr_native.worker.cuda.tuning import Tuner, operand_bytes
@@ -175,6 +175,27 @@ def test_damage_is_noticed(tmp_path: Path) -> None:
             read_file(file)
     with pytest.raises(InvalidRequest, match="progress=7"):
         as_progress(7)
+
+
+def test_a_bar_shows_how_tuning_gets_on(capsys: pytest.CaptureFixture[str]) -> None:
+    for steps in ([(1, 3), (3, 3)], [(1, 3)], []):
+        bar = as_progress(True)
+        assert isinstance(bar, ProgressBar)
+        for done, total in steps:
+            bar(done, total, "12.5 us")
+        bar.close()
+        said = capsys.readouterr().out
+        assert ("tuning a matmul: 12.5 us" in said) == bool(steps)
+        assert ("100%" in said) == (steps[-1:] == [(3, 3)])
+
+
+def test_watchers_of_a_build_go_with_it(cuda_system: an.System, capfd: pytest.CaptureFixture[str]) -> None:
+    device = cuda_system.device("cuda:0")
+    x = device.put(np.ones((24, 56), np.float32))
+    with pytest.raises(an.Unsupported, match="no dense axis"):
+        device.blas_lt.plan(x[:, ::2], x[:, ::2], trans_b=True, tune=True, progress=True).wait()
+    device.blas_lt.plan(x, x, trans_b=True, tune=True, progress=True).wait()
+    assert device._plans.watchers == {}
 
 
 def test_a_device_tunes_once(

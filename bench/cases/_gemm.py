@@ -24,6 +24,7 @@ __all__ = [
     "Product",
     "add_atomr",
     "add_cupy",
+    "add_nvmath",
     "add_torch",
     "on_atomr",
     "scaled_mm",
@@ -38,6 +39,8 @@ _LEAST_US = 4.0
 _RATES = {"bfloat16": 700.0, "float16": 700.0, "float8_e4m3fn": 1300.0, "tf32": 350.0, "float32": 50.0, "float64": 55.0}
 _BYTES = 4e6
 _QUICK_EXTENT = 128
+#: NVIDIA's number of bfloat16.
+_CUDA_R_16BF = 14
 #: Bytes that the sets of operands have together, which is more than an L2 cache, and how many there are at most.
 _CACHE = 128 << 20
 _SETS = 16
@@ -312,6 +315,40 @@ def add_torch(
         except Exception as error:
             raise Unavailable(f"torch refuses it: {describe(error)}") from error
         setup.add(name, _sample(setup, one, calls, [torch.cuda.synchronize], before), flops=one.flops)
+
+
+def add_nvmath(setup: Setup, name: str, product: Product, *, tuned: bool = False) -> None:
+    """Add nvmath-python's product of torch's operands: `Matmul` objects that are planned, and tuned if asked to.
+
+    It has no output of the caller's: each call allocates one.  What it refuses is a gap in the table.
+    """
+    with setup.attempt(name, kind="peer"):
+        setup.need()
+        torch, advanced = peers.torch(ordinal(setup)), peers.nvmath()
+        one = _small(setup, product)
+        try:
+            operands = _torch_operands(setup, torch, one)
+            planned = [_nvmath_plan(setup, torch, advanced, one, a, b, tuned) for a, b in operands]
+            calls = [plan.execute for plan in planned]
+            calls[0]()
+            torch.cuda.synchronize()
+        except Exception as error:
+            raise Unavailable(f"nvmath refuses it: {describe(error)}") from error
+        setup.add(name, _sample(setup, one, calls, [torch.cuda.synchronize], _nothing), flops=one.flops)
+
+
+def _nvmath_plan(setup: Setup, torch: Any, advanced: Any, product: Product, a: Any, b: Any, tuned: bool) -> Any:
+    options: dict[str, Any] = {}
+    if product.dtype == "float8_e4m3fn":
+        one = torch.ones((), dtype=torch.float32, device="cuda")
+        options["quantization_scales"] = {"a": one, "b": one}
+        options["options"] = {"fast_accumulation": True, "result_type": _CUDA_R_16BF}
+    plan = advanced.Matmul(a, b, **options)
+    setup.stack.callback(plan.free)
+    plan.plan()
+    if tuned:
+        plan.autotune()
+    return plan
 
 
 def add_cupy(setup: Setup, name: str, product: Product) -> None:

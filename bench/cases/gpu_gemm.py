@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from bench.cases._gemm import Product, add_atomr, add_cupy, add_torch
+from bench.cases._gemm import Product, add_atomr, add_cupy, add_nvmath, add_torch
 from bench.harness import Case, Setup
 
 __all__ = ["CASES", "LARGE"]
@@ -24,7 +24,13 @@ TUNED_LAYERS = ((16, 28672, 8192), (128, 28672, 8192))
 FLOAT8 = "float8_e4m3fn"
 
 
-def _products(setup: Setup, products: Sequence[Product], tuned: Sequence[Product], cupy: Sequence[Product]) -> None:
+def _products(
+    setup: Setup,
+    products: Sequence[Product],
+    tuned: Sequence[Product],
+    cupy: Sequence[Product],
+    nvmath: Sequence[Product] = (),
+) -> None:
     """Add contenders of each product, and their ratios."""
     for product in products:
         options: dict[str, Any] = {"fast_accum": True} if product.kind == FLOAT8 else {}
@@ -38,6 +44,12 @@ def _products(setup: Setup, products: Sequence[Product], tuned: Sequence[Product
         if product in cupy:
             add_cupy(setup, f"cupy, {product.label}", product)
             setup.ratio(f"atomr, {product.label}", f"cupy, {product.label}")
+        if product in nvmath:
+            add_nvmath(setup, f"nvmath, {product.label}", product)
+            setup.ratio(f"atomr, {product.label}", f"nvmath, {product.label}")
+            if product in tuned:
+                add_nvmath(setup, f"nvmath tuned, {product.label}", product, tuned=True)
+                setup.ratio(f"atomr tuned, {product.label}", f"nvmath tuned, {product.label}")
 
 
 def _means(setup: Setup, products: Sequence[Product], what: str, *, tuned: bool) -> None:
@@ -54,7 +66,8 @@ def _dense(setup: Setup, kind: str, *, layers: bool, cupy: Sequence[int] = ()) -
     large = [squares[n] for n in LARGE]
     shapes = [Product(*extents, kind, turned=True) for extents in LAYERS] if layers else []
     tuned = [*large, *(shape for shape in shapes if (shape.m, shape.n, shape.k) in TUNED_LAYERS)]
-    _products(setup, [*squares.values(), *shapes], tuned, [squares[n] for n in cupy])
+    nvmath = [squares[4096], *shapes[:1]] if layers else []
+    _products(setup, [*squares.values(), *shapes], tuned, [squares[n] for n in cupy], nvmath)
     _means(setup, large, "1024 to 16384", tuned=True)
     if layers:
         _means(setup, shapes, "layers", tuned=False)
@@ -65,7 +78,8 @@ def bfloat16(setup: Setup) -> None:
 
     Planned messages, and ``torch.mm(out=)``, as it comes: as many of both as take about 2.5 ms (2 at least), one wait.
     Operands are standard normal numbers, taken in turn from sets that together are larger than the L2 cache (16 at
-    most). *tuned*: ``tune=True``, and what it found. The means are geometric ones.
+    most). *tuned*: ``tune=True``, and what it found. nvmath-python: ``Matmul.execute`` of what is planned (*tuned*:
+    ``autotune``), which allocates its output. The means are geometric ones.
     """
     _dense(setup, "bfloat16", layers=True)
 

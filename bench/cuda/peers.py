@@ -1,4 +1,4 @@
-"""The Python peers on a GPU: torch, CuPy and Numba, each doing what the library's messages do.
+"""The Python peers on a GPU: torch, CuPy, nvmath-python and Numba, each doing what the library's messages do.
 
 Every function returns callables that enqueue and return at once, and `wait`, which waits for the device.  They run on
 the default stream of the first visible GPU in this process, whose context they share.  A library that is not installed,
@@ -25,6 +25,7 @@ __all__ = [
     "numba_cuda",
     "numba_device",
     "numba_kernel",
+    "nvmath",
     "torch",
     "torch_calls",
 ]
@@ -113,6 +114,11 @@ def cupy_calls(ordinal: int) -> Calls:
         },
         module.cuda.Device(ordinal).synchronize,
     )
+
+
+def nvmath() -> Any:
+    """The module nvmath.linalg.advanced, whose operands are torch's."""
+    return _need("nvmath.linalg.advanced")
 
 
 def numba_cuda() -> Any:

@@ -6,6 +6,7 @@ kept between messages, which a restart would have to renew.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import cast
 
@@ -36,14 +37,21 @@ def address_kernel(runs: Sequence[Sequence[int]], out: int, target: Target) -> K
     return _compiled("\n".join([*lines, "}\n"]), Launch("addresses", (1, 1, 1), (1, 1, 1), 0, arguments), target)
 
 
-def stepping_kernel(jumps: Sequence[int], count: int, target: Target) -> KernelProgram:
-    """Return a program for operands (matrices..., out): `count` addresses, `jumps` bytes apart, of each, into out."""
+def stepping_kernel(jumps: Sequence[Sequence[int]], extents: Sequence[int], target: Target) -> KernelProgram:
+    """Return a program for operands (matrices..., out): the addresses of each one's matrices, in C order, into out.
+
+    `extents` are those of the axes of the batch, `jumps` the bytes from one index of each axis to the next, by operand.
+    """
+    count = math.prod(extents)
     step = address_bytes(count) // 8
     names = [f"p{i}" for i in range(len(jumps))]
+    sums = ["".join(f" + i{axis} * {jump}u" for axis, jump in enumerate(one)) for one in jumps]
     lines = [
         f"KERNEL addresses({', '.join(f'const char *{name}' for name in names)}, u64 *out) {{",
         f"for (u64 i = thread_index(); i < {count}u; i += thread_count()) {{",
-        *(f"out[{r * step}u + i] = (u64){name} + i * {jumps[r]}u;" for r, name in enumerate(names)),
+        "u64 left = i;",
+        *(f"const u64 i{n} = left % {extents[n]}u; left /= {extents[n]}u;" for n in range(len(extents))[::-1]),
+        *(f"out[{r * step}u + i] = (u64){name}{sums[r]};" for r, name in enumerate(names)),
         "}\n}\n",
     ]
     arguments: tuple[Argument, ...] = tuple(("operand", i) for i in range(len(jumps) + 1))

@@ -116,7 +116,9 @@ def blas_program(words: tuple[int, ...], native: Any, target: Target) -> Sequenc
     matrices: tuple[Source, ...] = tuple(("operand", index) for index in words[14:16])
     operands: tuple[Source, ...] = tuple(("operand", i) for i in range(n_operands - 1))
     steps = (
-        Step(stepping_kernel(words[_POINTERS - 3 : _POINTERS - 1], count, target), (*matrices, arrays)),
+        Step(
+            stepping_kernel([(n,) for n in words[_POINTERS - 3 : _POINTERS - 1]], (count,), target), (*matrices, arrays)
+        ),
         Step(native, (*operands, arrays), tuple(("scalar", j) for j in range(n_scalars))),
     )
     note = f"{count} calls in one by arrays of addresses"

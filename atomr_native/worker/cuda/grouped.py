@@ -150,6 +150,7 @@ class _Group:
                 c=-1 if description.c < 0 else first.get("c", first["d"]),
                 d=first["d"],
                 pointers=len(sources),
+                members=count,
                 n_operands=len(sources) + 1,
             )
         )

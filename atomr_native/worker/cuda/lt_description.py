@@ -67,6 +67,8 @@ class MatmulDescription:
     n_operands: int
     n_scalars: int
     pointers: int = -1
+    members: int = 0
+    apart: int = 0
     zero: int = 0
     workspace_bytes: int = 0
     has_algo: int = 0

@@ -22,6 +22,11 @@ _EPILOGUES: Final = ("float32", "float16", "bfloat16", *FLOAT8)
 _K_ONLY: Final = ("sm_89", "sm_90", "sm_120", "sm_121")
 
 
+def number_of(arch: str) -> int:
+    """Return the number of an architecture: 90 of ``"sm_90a"``."""
+    return int(arch.removeprefix("sm_").rstrip("af"))
+
+
 def prefers_k(dtype: str) -> bool:
     """Whether matrices of a dtype are best described as dense along K, where they are that too."""
     return TYPES[dtype][1] == 1
@@ -90,7 +95,7 @@ def _check_scales(
 
 
 def _check_float8(spec: dict[str, Any], dtypes: dict[str, str], k: int, arch: str) -> None:
-    if arch and int(arch.removeprefix("sm_").rstrip("af")) < 89:
+    if arch and number_of(arch) < 89:
         raise Unsupported(f"float8 matmuls need sm_89 (Ada), sm_90 (Hopper) or later; this is {arch}")
     if k % 16:
         raise Unsupported(
@@ -139,6 +144,10 @@ def check_rules(
         raise Unsupported(f"D of {out} from int8: cuBLASLt has int32, or int8 with a scale")
     if spec.get("mode") == "bfloat16x9" and 0 < version < 120900:
         raise Unsupported(f"compute='bfloat16x9' needs cuBLASLt 12.9; this is {version}")
+    if spec.get("mode") == "bfloat16x9" and arch and number_of(arch) < 100:
+        raise Unsupported(
+            f"compute='bfloat16x9' needs sm_100 (Blackwell) or later; this is {arch}; compute='float32' is as precise"
+        )
     _check_scales(spec, dtypes, extents, version, arch)
     if 0 in operands["out"][1]:
         if "amax" in dtypes or ("bias_grad" in dtypes and 0 not in operands["bias_grad"][1]):

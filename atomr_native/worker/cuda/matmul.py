@@ -21,7 +21,7 @@ from .lt_description import MatmulDescription
 from .lt_rules import check_dense_along_k, check_rules, prefers_k, scale_mode
 from .lt_tables import COMPUTE, CONSTANTS, TYPES
 
-__all__ = ["CONSTANTS", "MatmulDescription", "matmul_description"]
+__all__ = ["CONSTANTS", "MatmulDescription", "UnevenBatch", "matmul_description"]
 
 _N, _T, _C = (CONSTANTS[f"CUBLAS_OP_{op}"] for op in "NTC")
 _COL, _ROW = CONSTANTS["CUBLASLT_ORDER_COL"], CONSTANTS["CUBLASLT_ORDER_ROW"]
@@ -37,6 +37,10 @@ _GELU_STEP = 8
 
 #: Extents and byte strides of some axes.
 Axes = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+class UnevenBatch(Unsupported):
+    """A batch in which no stride leads from each matrix of an operand to the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +99,9 @@ def _fold_batch(batch: tuple[int, ...], operands: dict[str, _Operand]) -> _Batch
     )
     if len(extents) > 1:
         listed = "; ".join(f"{name} {step}" for name, step in strides.items())
-        raise Unsupported(
+        raise UnevenBatch(
             f"batch {batch} does not have one stride for each operand (strides of the batch axes in elements: "
-            f"{listed}); cuBLASLt's strided batches step evenly, or not at all; send one message for each index of "
-            f"an axis, or copy operands into C order, broadcast ones included"
+            f"{listed}); cuBLASLt's strided batches step evenly, or not at all"
         )
     if not batch or extents == (1,):
         return _Batch(math.prod(batch), dict.fromkeys(operands, 0))
@@ -170,7 +173,7 @@ def _input(operand: _Operand, axes: Axes, outer: int, first: bool, summed: bool,
             return _Input(_C, _COL, transposed)
         raise Unsupported(
             f"{operand.says()} conjugated: cuBLASLt conjugates only with a transpose, which this layout does not need; "
-            f"conjugate it first, or pass copies=True"
+            f"conjugate it first, or pass copies=True to have it done in the workspace"
         )
     check_dense_along_k(operand.name, bool(by_k), operand.dtype, arch)
     if prefers_k(operand.dtype) and by_k:
@@ -295,6 +298,8 @@ def matmul_description(
 
     Raises
     ------
+    UnevenBatch
+        For a batch that has no single stride for each operand.
     Unsupported
         For layouts, dtypes, extents and epilogues that cuBLASLt cannot take; the message names the rule and what
         lifts it.  Rules that depend on the device are the library's: its heuristic refuses when the plan is made.

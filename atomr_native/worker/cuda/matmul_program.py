@@ -8,6 +8,7 @@ In this order, the first that the library takes:
 3. the bare product into the workspace, in the type of its sums, and everything else in a kernel of ours;
 4. with ``copies=True`` the same three after copying A and B into the workspace, dense along K, padded.
 
+In each of them a call of the library reads the addresses of a batch's matrices from arrays, if they do not step evenly.
 The results are those of the one call: factors and epilogue in the same type, D rounded once.  Only the bias gradients
 of a kernel after the one call are sums of D as it is stored.
 """
@@ -24,19 +25,22 @@ from ..._operands import contiguous_strides
 from ...dtypes import as_dtype
 from ...errors import Unsupported
 from .lt_description import MatmulDescription
-from .matmul import matmul_description
+from .matmul import UnevenBatch, matmul_description
 from .matmul_kernels import Place, amax_kernel, epilogue_kernel, pack_kernel
 from .matmul_routes import AFTER, after_note, faster_after, pass_microseconds
 from .reductions import build_reduce
 from .sequence import SequenceProgram, Source, Step
 from .sums import build_drelu, build_sum
 from .target import Built, KernelProgram, Target
+from .uneven import ADDRESSED, by_addresses
 from .workspace_layout import Layout
 
 __all__ = ["WORKSPACE", "Measured", "NativeMatmul", "Prepare", "matmul_program", "workspace_as_operand"]
 
 #: The most workspace that a matmul may use by default, bytes; NVIDIA recommends so much for Hopper.
 WORKSPACE: Final = 32 << 20
+#: Words of refusals that copies of A and B do not lift.
+_NOT_LIFTED: Final = ("_scale of kind", "scales of kind", "workspace_limit", "' needs ", "need sm_")
 #: To what extents of 8-bit matrices are padded.
 _PAD: Final = 16
 
@@ -68,7 +72,8 @@ class _Program:
         self.scalars: tuple[Source, ...] = tuple(("scalar", j) for j in range(len(spec["scalars"])))
         self.layout = Layout(limit)
         self.before: list[Step] = []
-        #: Of the last matmul.
+        self.notes: tuple[str, ...] = ()
+        #: Of the last matmul, if it can be measured by itself.
         self.description: MatmulDescription | None = None
 
     @property
@@ -81,12 +86,21 @@ class _Program:
 
     def matmul(self, spec: dict[str, Any], sources: dict[str, Source], scalars: tuple[Source, ...]) -> tuple[Step, int]:
         """Return the step of a call of the library, and its workspace."""
-        description = matmul_description(
-            spec, version=self.version, arch=self.target.arch, workspace_bytes=self.layout.left(), zero=self.zero
-        )
-        self.description = description
-        native = self.prepare(description)
         places = tuple(sources[o["name"]] for o in spec["operands"])
+        try:
+            description = matmul_description(
+                spec, version=self.version, arch=self.target.arch, workspace_bytes=self.layout.left(), zero=self.zero
+            )
+            self.description = description
+        except UnevenBatch as error:
+            self.description = None
+            found = by_addresses(
+                spec, sources, self.layout, self.target, version=self.version, zero=self.zero, why=error.message
+            )
+            description, places = found.description, (*places, found.arrays)
+            self.before.append(found.write)
+            self.notes += (found.note,)
+        native = self.prepare(description)
         return Step(native, places, scalars), native.workspace
 
     # ---- the ways
@@ -95,7 +109,7 @@ class _Program:
         """Return the whole in one call."""
         spec = {**self.spec, "operands": list(self.operands.values())}
         step, need = self.matmul(spec, self.sources, self.scalars)
-        return self.layout.place([*self.before, step], need, ())
+        return self.layout.place([*self.before, step], need, self.notes)
 
     def after(self, why: str) -> SequenceProgram:
         """Return one call, and kernels for what of the epilogue is a gradient's."""
@@ -105,11 +119,12 @@ class _Program:
         operands = [o for o in self.operands.values() if o["name"] not in gone]
         spec = {**self.spec, "epilogue": AFTER[epilogue], "operands": operands}
         step, need = self.matmul(spec, self.sources, self.scalars)
-        return self.layout.place([*self.before, step, *steps], need, (after_note(epilogue, why),))
+        return self.layout.place([*self.before, step, *steps], need, (*self.notes, after_note(epilogue, why)))
 
     def apart(self, why: str) -> SequenceProgram:
         """Return the bare product, and a kernel for the rest."""
-        steps, need = list(self.before), 0
+        steps: list[Step] = []
+        need = 0
         spec, shape = self.spec, self.shape
         kind = "float32" if spec["scale"] == "float16" else spec["scale"]
         products = "float16" if spec["scale"] == "float16" else spec["compute"]
@@ -147,7 +162,7 @@ class _Program:
         note = f"everything but the product is computed by a kernel after the matmul, since {why}"
         if "x" not in places:
             note = f"everything is computed by a kernel, since {why}"
-        return self.layout.place([*steps, *after], need, (note,))
+        return self.layout.place([*self.before, *steps, *after], need, (*self.notes, note))
 
     # ---- pieces
 
@@ -157,9 +172,11 @@ class _Program:
         a, b = self.operands["a"], self.operands["b"]
         m = a["shape"][-1 if spec["trans_a"] else -2]
         n = b["shape"][-2 if spec["trans_b"] else -1]
-        shape = (*self.shape[:-2], m, n)
-        size = as_dtype(products).itemsize
-        out = {"name": "out", "dtype": products, "shape": list(shape), "strides": list(contiguous_strides(shape, size))}
+        batch, size = self.shape[:-2], as_dtype(products).itemsize
+        shape = (*batch, m, n)
+        each = -(-m * n * size // ADDRESSED) * ADDRESSED // size  # so that any batch can be read by addresses
+        steps = (*(each * step for step in contiguous_strides(batch, 1)), n, 1)
+        out = {"name": "out", "dtype": products, "shape": list(shape), "strides": [step * size for step in steps]}
         operands, scaling = [a, b], ["none", "none"]
         for i, name in enumerate(("a_scale", "b_scale")):
             if spec["scaling"][i] in ("vec128", "blk128"):
@@ -174,10 +191,10 @@ class _Program:
             "operands": [*operands, out],
             "scalars": ["float64"] * (4 if products.startswith("complex") else 2),
         }
-        source = self.layout.take(math.prod(shape) * size)
+        source = self.layout.take(math.prod(batch) * each * size)
         factors: tuple[Source, ...] = tuple(("constant", word) for word in (_ONE, 0, 0, 0)[: len(bare["scalars"])])
         step, need = self.matmul(bare, {**self.sources, "out": source}, factors)
-        return source, Place(products, contiguous_strides(shape, 1)), step, need
+        return source, Place(products, steps), step, need
 
     def place(self, name: str, given: dict[str, Any]) -> Place:
         """Return how an operand lies along D's axes."""
@@ -262,15 +279,22 @@ class _Program:
 
     def pack(self) -> tuple[str, ...]:
         """Copy A and B into the workspace, dense along K, and let what follows read those; returns notes."""
-        notes = []
+        notes, batch = [], self.shape[:-2]
         pad = _PAD if as_dtype(self.operands["a"]["dtype"]).itemsize == 1 else 1
+        blocks = bool({"vec128", "blk128"} & set(self.spec["scaling"]))
         for name in ("a", "b"):
             given = self.operands[name]
             shape, size = list(given["shape"]), as_dtype(given["dtype"]).itemsize
             strides = [0 if extent == 1 else step // size for extent, step in zip(shape, given["strides"], strict=True)]
+            lead = tuple(shape[:-2])
+            if math.prod(lead) > 1 and lead != batch:  # copies of a batch step evenly
+                strides[:-2] = [0] * (len(batch) - len(lead)) + strides[:-2]
+                shape[:-2] = batch
             if (name == "a") == bool(self.spec[f"trans_{name}"]):  # to (outer, K)
                 shape[-2:], strides[-2:] = shape[:-3:-1], strides[:-3:-1]
-            rows, columns = (-(-extent // pad) * pad for extent in shape[-2:])
+            # Scales of blocks have no leading dimension: the rows that they belong to stay as many as they are.
+            pads = (1 if blocks else pad, pad)
+            rows, columns = (-(-extent // pad) * pad for extent, pad in zip(shape[-2:], pads, strict=True))
             whole = (*shape[:-2], rows, columns)
             if 0 in whole:
                 continue
@@ -371,7 +395,7 @@ def matmul_program(
         if same:
             try:
                 made = packed().fused()
-                return SequenceProgram(made.steps, made.workspace, (*notes, f"since {why}"))
+                return SequenceProgram(made.steps, made.workspace, (*notes, f"since {why}", *made.notes))
             except Unsupported as error:
                 reasons.append(error.message)
         found, more = _other_ways(packed, why, notes, sums=same)
@@ -379,7 +403,9 @@ def matmul_program(
     if found is not None:
         return found
     others = [reason for reason in dict.fromkeys(reasons) if reason != why]
-    raise Unsupported(f"{why}{'; in steps: ' + others[-1] if others else ''}{_hint(spec)}")
+    said = f"{why}{'; in steps: ' + others[-1] if others else ''}"
+    final = any(words in (others or [why])[-1] for words in _NOT_LIFTED) or "copies=True" in said
+    raise Unsupported(said if final else f"{said}{_hint(spec)}")
 
 
 def _fastest(make: Callable[[], _Program], measured: Measured) -> SequenceProgram:

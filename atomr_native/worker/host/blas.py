@@ -30,7 +30,7 @@ def _triangle(a: Array, lower: bool, unit: bool) -> Array:
 
 
 def _solve(spec: dict[str, Any], a: Array, out: Array, alpha: Any) -> None:
-    from scipy.linalg import solve_triangular
+    from scipy.linalg import get_blas_funcs
 
     if 0 in out.shape:
         return
@@ -39,9 +39,17 @@ def _solve(spec: dict[str, Any], a: Array, out: Array, alpha: Any) -> None:
     matrix = a
     if trans is None:  # conjugation alone
         matrix, trans = a.conj(), 0
-    b = alpha * (out.T if right else out)
-    x = solve_triangular(matrix, b, trans=trans, lower=spec["lower"], unit_diagonal=spec["unit"], check_finite=False)
+    solve = get_blas_funcs("trsm", dtype=out.dtype)  # as a GPU does, it makes infinities of zeros on the diagonal
+    b = out.T if right else out
+    x = solve(alpha, matrix, b, trans_a=trans, lower=spec["lower"], diag=spec["unit"])
     out[...] = x.T if right else x
+
+
+def _norm(x: Array) -> Any:
+    """Return the Euclidean norm, which overflows only where it is too large itself."""
+    from scipy.linalg import get_blas_funcs
+
+    return get_blas_funcs("nrm2", dtype=x.dtype)(x) if x.size else 0
 
 
 def _product(spec: dict[str, Any], routine: str, given: dict[str, Array], alpha: Any) -> Array:
@@ -107,7 +115,7 @@ def _build(spec: dict[str, Any]) -> Run:
             x = given["x"].conj() if spec["conj"] else given["x"]
             out[...] = np.dot(x, given["y"])
         elif routine == "nrm2":
-            out[...] = np.linalg.norm(given["x"])
+            out[...] = _norm(given["x"])
         elif routine == "ger":
             out += alpha * np.outer(given["x"], given["y"].conj() if spec["conj"] else given["y"])
         elif routine == "trsm":
