@@ -16,15 +16,21 @@ __all__ = ["CASES", "KINDS"]
 
 #: What is timed, with the bytes that it reads and writes for an element of x.
 KINDS = {
+    "atomr fused, silu": 4.0,
+    "atomr fused, squared_relu": 4.0,
     "atomr fused, swiglu": 6.0,
+    "atomr fused, geglu": 6.0,
     "atomr fused, swiglu backward": 10.0,
     "atomr fused, residual + rms_norm": 8.0,
     "atomr fused, rms_norm": 4.0,
+    "atomr fused, residual + layer_norm": 8.0,
     "atomr fused, layer_norm": 4.0,
     "atomr fused, rms_norm backward": 6.0,
     "atomr fused, adamw, master weights": 28.0,
+    "atomr fused, sgd with momentum, master weights": 20.0,
     "atomr fused, rope": 4.0,
     "atomr fused, dropout": 4.0,
+    "atomr softmax cross entropy, both directions": 4.0,
 }
 #: Eager PyTorch for the same, with the bytes that one pass would move.
 TORCH = {"torch silu(x) * y": 6.0, "torch layer_norm": 4.0, "torch dropout": 4.0}
@@ -38,14 +44,18 @@ def _request(dev: Any, name: str, shape: tuple[int, int]) -> Any:
 
     x, y, z, out = (dev.full(shape, 0.5, "bfloat16") for _ in range(4))
     weight = dev.full(shape[1:], 1.0, "float32")
-    if name == "atomr fused, swiglu":
-        return an.ActivationRequest(x=x, up=y, gated=True, out=out)
+    if name in ("atomr fused, silu", "atomr fused, squared_relu"):
+        return an.ActivationRequest(x=x, curve=name.partition(", ")[2], out=out)
+    if name in ("atomr fused, swiglu", "atomr fused, geglu"):
+        return an.ActivationRequest(x=x, up=y, curve="silu" if "swiglu" in name else "gelu", gated=True, out=out)
     if name == "atomr fused, swiglu backward":
         return an.ActivationGradientRequest(dy=x, x=y, up=z, gated=True, out=out, up_out=dev.zeros(shape, "bfloat16"))
     if name == "atomr fused, residual + rms_norm":
         return an.NormRequest(x=x, weight=weight, residual=y, out=out, residual_out=z)
     if name == "atomr fused, rms_norm":
         return an.NormRequest(x=x, weight=weight, out=out)
+    if name == "atomr fused, residual + layer_norm":
+        return an.NormRequest(x=x, weight=weight, layer=True, residual=y, out=out, residual_out=z)
     if name == "atomr fused, layer_norm":
         return an.NormRequest(x=x, weight=weight, layer=True, out=out)
     if name == "atomr fused, rms_norm backward":
@@ -53,11 +63,21 @@ def _request(dev: Any, name: str, shape: tuple[int, int]) -> Any:
     if name == "atomr fused, adamw, master weights":
         m, v, master = (dev.zeros(shape, "float32") for _ in range(3))
         return an.AdamWRequest(param=x, grad=y, m=m, v=v, master=master, step=1)
+    if name == "atomr fused, sgd with momentum, master weights":
+        return an.SgdRequest(param=x, grad=y, m=dev.zeros(shape, "float32"), master=dev.zeros(shape, "float32"))
     if name == "atomr fused, rope":
         heads = (shape[0], shape[1] // 128, 128)
         positions = dev.put(np.arange(shape[0], dtype=np.int32))
         return an.RopeRequest(x=x.reshape(heads), positions=positions, out=out.reshape(heads))
     return an.DropoutRequest(x=x, p=0.1, seed=1, out=out)
+
+
+def _loss(dev: Any, shape: tuple[int, int]) -> tuple[Callable[[], object], Callable[[], object]]:
+    """Return what sends one planned message of softmax cross entropy, and what waits for it."""
+    logits, grad = (dev.full(shape, 0.5, "bfloat16") for _ in range(2))
+    labels, loss = dev.zeros(shape[:1], "int32"), dev.zeros((), "float32")
+    plan = dev.elementwise.plan_softmax_cross_entropy(logits, labels, grad_out=grad, loss_out=loss).wait(60.0)
+    return partial(plan.tell, logits, labels, grad, loss), grad.wait
 
 
 def _planned(dev: Any, request: Any) -> tuple[Callable[[], object], Callable[[], object]]:
@@ -99,7 +119,8 @@ def fused(setup: Setup) -> None:
     for name, moved in KINDS.items():
         with setup.attempt(name):
             dev = device(setup, "process")
-            tell, wait = _planned(dev, _request(dev, name, shape))
+            loss = name == "atomr softmax cross entropy, both directions"
+            tell, wait = _loss(dev, shape) if loss else _planned(dev, _request(dev, name, shape))
             setup.add(name, swept(tell, wait, turns, moved * elements))
     compare_copies(setup, KINDS)
     for name, moved in TORCH.items():
