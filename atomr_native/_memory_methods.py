@@ -107,11 +107,30 @@ class MemoryMethods:
         return self._memory.transfers.get(ref, out, timeout)
 
     def get_into(self, ref: GpuRef, out: np.ndarray[Any, Any]) -> Reply:
-        """Enqueue a copy into a `host_array`: `out`, the reply's value, is the device's until the reply is there."""
+        """Enqueue a copy into a `host_array`, or a view of one, and wait for nothing.
+
+        Parameters
+        ----------
+        ref : GpuRef
+            What to read, as it is after the messages sent before.
+        out : numpy.ndarray
+            Write there; same shape and dtype.  It is the device's until the reply is there.
+
+        Returns
+        -------
+        Reply
+            Its value is `out`.
+
+        Raises
+        ------
+        InvalidRequest
+            If `out` is other memory, for which there are `get` and `get_async`, or does not fit.
+        GpuRefStale, MailboxFull, DeviceLost
+        """
         return self._memory.transfers.get_into(ref, out)
 
     async def get_async(self, ref: GpuRef, out: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
-        """Like `get`, awaited."""
+        """Like `get`, awaited: the event loop goes on meanwhile."""
         return await self._memory.transfers.get_async(ref, out)
 
     def empty(self, shape: object, dtype: object = "float32", *, durable: bool = False) -> GpuRef:
