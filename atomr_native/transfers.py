@@ -246,9 +246,8 @@ class Transfers:
                 f"element from 0 on, not to other memory with strides {list(out.strides)}; use get or get_async"
             )
         if ref.layout.contiguous and shared.layout.contiguous:
-            plan, scalars = self.plans[1], (ref.nbytes,)
-        else:
-            plan, scalars = self._memory._copy_plan(ref, shared)
+            return cast("Reply", self.plans[1].send((ref, shared), (ref.nbytes,), True, out))
+        plan, scalars = self._memory._copy_plan(ref, shared)
         return cast("Reply", plan.send((ref, shared), scalars, True, out))
 
     def _get(self, ref: GpuRef, out: np.ndarray[Any, Any] | None) -> Steps[np.ndarray[Any, Any]]:
