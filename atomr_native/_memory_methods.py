@@ -195,8 +195,9 @@ class MemoryMethods:
 
         What is possible without a copy:
 
-        - a handle of this device, and arrays over its own memory (`host_array`, exports of its handles), always;
-        - host device, ``isolation="thread"``: writable NumPy arrays, CPU tensors, anything that shows its memory;
+        - a handle of this device, and exports of its handles, always;
+        - host device: its own `host_array`; with ``isolation="thread"`` any writable NumPy array, CPU tensors, anything
+          that shows its memory;
         - ``cuda:N``, ``isolation="thread"``: any array on that GPU (PyTorch, CuPy, Numba, JAX);
         - ``cuda:N``, ``isolation="process"``: arrays on that GPU in memory of ``cudaMalloc``, which is what PyTorch and
           CuPy use by default; not managed memory, expandable segments, or pools of ``cudaMallocAsync``.

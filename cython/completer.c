@@ -44,8 +44,8 @@ void atomr_signal_now(atomr_lane *l) {
     if (atomic_load(&k->completer_parked)) atomr_open_gate(k);
 }
 
-/* A completion value is sent when somebody waits, when the lane drains, after long work, or at every
- * sixteenth message, since each such write costs the stream about as much as a small kernel.  Who begins
+/* A completion value is sent when somebody waits, when the lane drains, after long work, for a watchdog, or at
+ * every sixteenth message, since each such write costs the stream about as much as a small kernel.  Who begins
  * to wait after a value was put off is served all the same: a lane that is not drained either takes its
  * next message, and comes here again, or blocks, and then sends the value first. */
 void atomr_signal_later(atomr_lane *l) {
@@ -54,7 +54,9 @@ void atomr_signal_later(atomr_lane *l) {
     const uint64_t wake_at = atomic_load(&l->p->wake_at);
     /* A value at or below `signalled` is on its way already. */
     const int wanted = wake_at <= ticket && wake_at > l->signalled;
-    if (drained || wanted || l->prompt || ticket - l->signalled >= SIGNAL_EVERY) atomr_signal_now(l);
+    const atomr_pheader *header = l->worker->p;
+    const int watched = atomic_load_explicit(&header->watched, memory_order_relaxed) != 0;
+    if (drained || wanted || watched || l->prompt || ticket - l->signalled >= SIGNAL_EVERY) atomr_signal_now(l);
 }
 
 typedef struct {

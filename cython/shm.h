@@ -15,7 +15,7 @@
 
 #define ATOMR_MAGIC_P 0x50524d4fu /* "OMRP" */
 #define ATOMR_MAGIC_W 0x57524d4fu
-#define ATOMR_ABI 3u /* bump on any change of this file */
+#define ATOMR_ABI 4u /* bump on any change of this file */
 
 #define ATOMR_CELL_WORDS 32u      /* one cell: 256 bytes */
 #define ATOMR_HEAD_WORDS 4u       /* of them, the header of a message */
@@ -96,6 +96,7 @@ typedef struct {
     uint64_t lanes_at, rings_at, slots_at; /* byte offsets */
     _Atomic uint32_t epoch; /* generation of the device */
     _Atomic uint32_t traced; /* how many traces run: while any does, lanes note the spans of their messages */
+    _Atomic uint32_t watched; /* a watchdog measures how long each message runs: no completion waits for a later one */
 } atomr_pheader;
 
 /* An entry of a lane's error ring, written before the ticket's completion is. */

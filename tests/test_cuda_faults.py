@@ -227,6 +227,19 @@ def test_an_endless_kernel_is_ended_by_the_watchdog(make_device: Make) -> None:
     works(device)
 
 
+def test_the_watchdog_counts_from_the_head_of_the_stream(make_device: Make) -> None:
+    """Messages that were launched long ago, and wait for others, do not run."""
+    device = make_device(watchdog=1.0)
+    x = numbers(device, 0.0)
+    slow = gpu_plan(device.lane("s0"), "slow", x, milliseconds=300).wait(60)
+    after = gpu_plan(device.lane("s1"), "slow", x, milliseconds=0).wait(60)
+    an.gather(*[slow.ask(x) for _ in range(5)], after.ask(x), timeout=60)
+    for _ in range(5):
+        slow.tell(x)
+    an.gather(after.ask(x), timeout=60)
+    assert device.generation == 1
+
+
 def test_memory_of_the_dead_is_given_back(make_device: Make) -> None:
     """Kernels, streams and volatile memory that nobody names any more are gone with the worker; segments stay."""
     device = make_device(**PATIENT)

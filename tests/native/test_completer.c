@@ -25,6 +25,19 @@ static void test_values_are_coalesced(void) {
     rig_close(&r);
 }
 
+/* A watchdog must know when each message has ended. */
+static void test_a_watched_lane_tells_of_each(void) {
+    enum { N = 100 };
+    rig r;
+    open_gpu(&r, 256, 1, 43);
+    atomr_sender_watch(r.s);
+    for (unsigned i = 0; i < N; i++) CHECK_EQ(rig_send(&r, 0, RIG_NOOP, NULL, 0, NULL, 0, NULL, NULL), ATOMR_DONE);
+    rig_start_worker(&r);
+    rig_wait(&r, 0, N);
+    CHECK_EQ(fake_signals(r.gpu), N);
+    rig_close(&r);
+}
+
 static int run_long(void *context, const atomr_call *call, atomr_failure *failure) {
     (void)context, (void)failure;
     *call->prompt = 1;
@@ -274,6 +287,7 @@ static void test_stop_early(void) {
 int main(int argc, char **argv) {
     rig_watchdog(120);
     RUN(test_values_are_coalesced);
+    RUN(test_a_watched_lane_tells_of_each);
     RUN(test_long_work_is_signalled_at_once);
     RUN(test_blocked_lane_owes_nobody);
     RUN(test_failures_wait_their_turn);
