@@ -356,12 +356,13 @@ def quantize_kernels(r: QuantizeRequest, capability: tuple[int, int]) -> tuple[P
     way = (*types, ("saturate", r.saturate), ("hardware", hardware), pairs)
     if r.scaling == "outer":
         return (Part("rows", way),)
-    cast = Part("cast", (*way, ("scaling", r.scaling), ("amax", _amax(r)), ("transposed", r.transposed)))
+    turned = ("transposed", r.transposed)
+    if r.state is not None:
+        return (Part("record", (*way, turned, ("latest", r.state.amax == "latest"))),)
+    cast = Part("cast", (*way, ("scaling", r.scaling), ("amax", _amax(r)), turned))
     if r.scaling != "tensor" or r.scale is not None:
         return (cast,)
-    if r.state is None:
-        return Part("amax", (types[0], pairs)), cast
-    return cast, Part("update", (("dtype", r.dtype), ("latest", r.state.amax == "latest")))
+    return Part("amax", (types[0], pairs)), cast
 
 
 def dequantize_spec(r: DequantizeRequest, code: tuple[tuple[str, Any], ...] = ()) -> PlanSpec:

@@ -13,14 +13,14 @@ from ._operands import check_disjoint, memory_span
 from .errors import InvalidRequest
 from .plan_spec import OperandSpec, PlanSpec
 
-__all__ = ["WAYS", "GroupedRequest", "grouped_requests", "grouped_spec", "is_aligned", "member_specs"]
+__all__ = ["ALIGNMENT", "WAYS", "GroupedRequest", "grouped_requests", "grouped_spec", "is_aligned", "member_specs"]
 
 #: Operands of a message at most.
 _OPERANDS = 240
 #: How a group may be computed, by what `GroupedRequest` says of it.
 WAYS: Final = ("auto", "batched", "grouped", "each")
 #: To what addresses of members are aligned, bytes, for the libraries' kernels that take many at once.
-_ALIGNMENT: Final = 16
+ALIGNMENT: Final = 16
 _ARRAYS: Final = ("a", "b", "bias", "c", "out")
 
 
@@ -112,7 +112,7 @@ def grouped_requests(request: GroupedRequest) -> list[tuple[MatmulRequest, Matmu
 
 def is_aligned(array: Any) -> bool:
     """Whether an array starts where the libraries' kernels for many members take it."""
-    return isinstance(array, type) or not hasattr(array, "memory_span") or memory_span(array)[1] % _ALIGNMENT == 0
+    return isinstance(array, type) or not hasattr(array, "memory_span") or memory_span(array)[1] % ALIGNMENT == 0
 
 
 def grouped_spec(members: list[tuple[MatmulRequest, MatmulShape]], way: str = "auto") -> PlanSpec:

@@ -1,67 +1,93 @@
 """Kernels with their indices checked: the source of a kernel, each index of an array put through a check.
 
 Numba has no bounds checks on CUDA.  An index that is out of bounds is written to a report (the first one of a launch),
-and ends its thread, instead of faulting or changing somebody else's bytes.  Checked are the integers in ``x[i]``,
-``x[i, j]`` and ``cuda.atomic.f(x, i, ...)``, where x is an array argument, one passed on to a device function, a
-shared or a local array, or a view of one of these.  Slices need no check.  An index in a variable that holds a tuple is
-not checked.
+and ends its thread, instead of faulting or changing somebody else's bytes.  Checked is what stands in ``x[...]``, where
+that is an array when types are known (an argument, shared, local and constant memory, a view, a row, an array in a
+struct), the index of ``cuda.atomic.f(x, i, ...)``, of loads and stores with cache hints, and of states of random
+numbers; in the kernel, in its inner functions, and in the device functions that it calls.  Slices need no check.
+
+Not checked is an index of what a call returns, and a number that is written out (``x[5]``) where the source does not
+tell that x is an array: in a tuple of different members it must stay as it is.
 """
 
 from __future__ import annotations
 
 import ast
+import copy
 import inspect
 import textwrap
-from collections.abc import Callable, Sequence
-from types import FunctionType
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import FunctionType, ModuleType
+from typing import Any, Final
 
 from .errors import Unsupported
 
-__all__ = ["REPORT_WORDS", "instrument"]
+__all__ = ["REPORT_WORDS", "Names", "instrument"]
 
 #: Words of a report, int64: 1 once taken, site, index, axis, extent, block x, y, z, thread x, y, z.
-REPORT_WORDS = 11
+REPORT_WORDS: Final = 11
 
-#: Numba's module, in the copy of `check` that `instrument` compiles.
-cuda: Any = None
+_REPORT: Final = "_atomr_report"
+_CHECK: Final = "_atomr_check"
+_HINTED: Final = ("ldca", "ldcg", "ldcs", "ldcv", "ldlu", "stcg", "stcs", "stwb", "stwt")
+#: Operations on element 0, without an index.
+_NO_INDEX: Final = ("compare_and_swap",)
+_MEMORY: Final = ("shared", "local")
+#: Methods and functions that can be called twice for once.
+_VIEWS: Final = frozenset({"ravel", "reshape", "transpose", "view"})
+_PLAIN: Final = frozenset({"abs", "int", "len", "max", "min"})
+#: Attributes of arrays that are tuples.
+_TUPLES: Final = frozenset({"shape", "strides"})
 
-_REPORT = "_atomr_report"
-_CHECK = "_atomr_check"
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What names in kernels may stand for.
+
+    Attributes
+    ----------
+    cuda, random : module
+        Numba's.
+    is_device_function : callable
+        Tells what can be called, and has its Python as ``py_func``.
+    check : function
+        What indices are put through; see `_kernel_checks.check`.
+    """
+
+    cuda: Any
+    random: ModuleType
+    is_device_function: Callable[[object], bool]
+    check: Any
+
+    def indexed(self, function: object) -> bool:
+        """Return whether a function takes an array and an index of it as its first arguments."""
+        atomic = self.cuda.atomic
+        found = [value for name, value in vars(atomic).items() if name[0] != "_" and name not in _NO_INDEX]
+        found += [getattr(self.cuda, name, None) for name in _HINTED]
+        found += [value for name, value in vars(self.random).items() if name.startswith("xoroshiro128p_")]
+        return function is not None and any(function is one for one in found)
+
+    def makes_array(self, function: object) -> bool:
+        """Return whether a function makes an array whose shape is its first argument."""
+        return any(function is getattr(self.cuda, name).array for name in _MEMORY)
 
 
-def check(array: Any, index: Any, axis: Any, site: Any, report: Any) -> Any:
-    """Return an index that is in bounds, else report it and end the thread; compiled as a device function."""
-    extent = array.shape[axis]
-    if index < -extent or index >= extent:
-        if cuda.atomic.cas(report, 0, 0, 1) == 0:
-            report[1] = site
-            report[2] = index
-            report[3] = axis
-            report[4] = extent
-            report[5] = cuda.blockIdx.x
-            report[6] = cuda.blockIdx.y
-            report[7] = cuda.blockIdx.z
-            report[8] = cuda.threadIdx.x
-            report[9] = cuda.threadIdx.y
-            report[10] = cuda.threadIdx.z
-        raise IndexError
-    return index
+#: A device function, and which of its parameters are arrays, with their axes.
+_Key = tuple[int, tuple[tuple[str, int], ...]]
 
 
 class _Instrumenter:
     """Makes checked functions of a kernel and of the device functions that it calls."""
 
-    def __init__(self, cuda: Any, is_dispatcher: Callable[[object], bool]) -> None:
-        self.cuda = cuda
-        self.is_dispatcher = is_dispatcher
+    def __init__(self, names: Names) -> None:
+        self.names = names
         self.sites: list[str] = []
-        self.made: dict[tuple[int, tuple[int | None, ...]], Any] = {}
-        named = FunctionType(check.__code__, {"cuda": cuda, "IndexError": IndexError}, "check")
-        self.check = cuda.jit(device=True)(named)
+        self.made: dict[_Key, Any] = {}
+        self.waiting: dict[_Key, list[tuple[dict[str, Any], str]]] = {}
 
-    def function(self, function: FunctionType, axes: Sequence[int | None]) -> FunctionType:
-        """Return a checked copy; `axes` says of each parameter how many axes it has, None: it is no array."""
+    def function(self, function: FunctionType, arrays: Mapping[str, int]) -> FunctionType:
+        """Return a checked copy; `arrays` are the parameters that are arrays for certain, with their axes."""
         try:
             lines, first = inspect.getsourcelines(function)
             tree = ast.parse(textwrap.dedent("".join(lines)))
@@ -75,26 +101,30 @@ class _Instrumenter:
         if not isinstance(node, ast.FunctionDef):
             raise Unsupported(f"debug=True needs a function made by def; {function.__name__} is none")
         names = {**function.__globals__, **_closed_over(function)}
-        parameters = [a.arg for a in (*node.args.posonlyargs, *node.args.args)]
-        arrays = {name: n for name, n in zip(parameters, axes, strict=False) if n is not None}
         node.decorator_list = []
         node.args.args.append(ast.arg(_REPORT))
+        node.args.defaults = []  # they are given wherever it is called
         node.returns = None
-        _Checks(self, function, names, arrays).run(node)
-        names[_CHECK] = self.check
+        _Checks(self, function, names, dict(arrays)).body(node)
+        names[_CHECK] = self.names.check
         code = compile(ast.fix_missing_locations(tree), inspect.getsourcefile(function) or "<kernel>", "exec")
         made: dict[str, Any] = {}
         exec(code, names, made)  # noqa: S102 - the user's own function
         found: FunctionType = made[function.__name__]
         return found
 
-    def device_function(self, dispatcher: Any, axes: tuple[int | None, ...]) -> Any:
-        """Return a checked copy of a device function, for arguments of so many axes."""
-        key = id(dispatcher), axes
-        if key not in self.made:
-            self.made[key] = None  # one that calls itself goes unchecked the second time
-            self.made[key] = self.cuda.jit(device=True)(self.function(dispatcher.py_func, axes))
-        return self.made[key]
+    def device_function(self, dispatcher: Any, arrays: Mapping[str, int], names: dict[str, Any], name: str) -> None:
+        """Put a checked copy of a device function, for arguments of so many axes, among the names of what calls it."""
+        key = id(dispatcher), tuple(sorted(arrays.items()))
+        if key in self.made:
+            names[name] = self.made[key]
+        elif key in self.waiting:  # it calls itself
+            self.waiting[key].append((names, name))
+        else:
+            self.waiting[key] = [(names, name)]
+            self.made[key] = self.names.cuda.jit(device=True)(self.function(dispatcher.py_func, arrays))
+            for one, called in self.waiting.pop(key):
+                one[called] = self.made[key]
 
     def site(self, function: FunctionType, node: ast.expr) -> int:
         """Give a place in the source its number."""
@@ -107,6 +137,21 @@ def _closed_over(function: FunctionType) -> dict[str, Any]:
     return {n: c.cell_contents for n, c in zip(function.__code__.co_freevars, cells, strict=True)}
 
 
+def _is_number(node: ast.expr) -> bool:
+    """Whether a number is written out."""
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        node = node.operand
+    return isinstance(node, ast.Constant) and type(node.value) is int
+
+
+def _parts(index: ast.expr) -> list[ast.expr]:
+    return index.elts if isinstance(index, ast.Tuple) else [index]
+
+
+def _call(name: str, *arguments: ast.expr) -> ast.Call:
+    return ast.Call(ast.Name(name, ast.Load()), list(arguments), [])
+
+
 class _Checks(ast.NodeTransformer):
     """Puts the checks into one function."""
 
@@ -114,120 +159,179 @@ class _Checks(ast.NodeTransformer):
         self, owner: _Instrumenter, function: FunctionType, names: dict[str, Any], arrays: dict[str, int]
     ) -> None:
         self.owner, self.function, self.names, self.arrays = owner, function, names, arrays
+        self.local = {*function.__code__.co_varnames, *function.__code__.co_cellvars}
 
-    def run(self, node: ast.FunctionDef) -> None:
+    def body(self, node: ast.FunctionDef) -> None:
+        """Put them into the statements of a function, and nowhere else."""
         node.body = [self.visit(statement) for statement in node.body]
 
-    def _checked(self, array: str, index: ast.expr, axis: int, whole: ast.expr) -> ast.expr:
-        site = self.owner.site(self.function, whole)
-        return ast.copy_location(
-            ast.Call(
-                ast.Name(_CHECK, ast.Load()),
-                [
-                    ast.Name(array, ast.Load()),
-                    index,
-                    ast.Constant(axis),
-                    ast.Constant(site),
-                    ast.Name(_REPORT, ast.Load()),
-                ],
-                [],
-            ),
-            index,
-        )
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.stmt:
+        """Go on in an inner function; what it calls its own is not known."""
+        inner = _Checks(self.owner, self.function, self.names, dict(self.arrays))
+        bound = {n.arg for n in ast.walk(node) if isinstance(n, ast.arg)}
+        bound |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
+        inner.local = self.local | bound
+        for name in bound:
+            inner.arrays.pop(name, None)
+        inner.body(node)
+        return node
 
-    def _index(self, array: str, index: ast.expr, whole: ast.expr) -> ast.expr:
-        """Return an index with its integers checked."""
-        parts = index.elts if isinstance(index, ast.Tuple) else [index]
-        if any(isinstance(p, ast.Starred) or (isinstance(p, ast.Constant) and p.value in (None, ...)) for p in parts):
-            return index
-        if (
-            len(parts) == 1
-            and self.arrays[array] > 1
-            and not isinstance(index, ast.Tuple | ast.Slice | ast.Constant | ast.BinOp)
-        ):
-            return index  # it may be a tuple
-        checked = [
-            part if isinstance(part, ast.Slice) else self._checked(array, part, axis, whole)
-            for axis, part in enumerate(parts)
-        ]
-        return ast.Tuple(checked, ast.Load()) if isinstance(index, ast.Tuple) else checked[0]
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.stmt:
+        """Leave the annotation as it is."""
+        node.target = self.visit(node.target)
+        node.value = node.value and self.visit(node.value)
+        return node
 
-    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
-        original = ast.parse(ast.unparse(node), mode="eval").body
-        ast.copy_location(original, node)
-        self.generic_visit(node)
-        if isinstance(node.value, ast.Name) and node.value.id in self.arrays:
-            node.slice = self._index(node.value.id, node.slice, original)
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        """Forget what a name was that is given another value."""
+        if not isinstance(node.ctx, ast.Load):
+            self.arrays.pop(node.id, None)
         return node
 
     def visit_Assign(self, node: ast.Assign) -> ast.stmt:
+        """Note which names are arrays."""
         name = node.targets[0].id if len(node.targets) == 1 and isinstance(node.targets[0], ast.Name) else None
-        axes = self._axes_of(node.value) if name is not None else None
+        axes = self._axes_of(node.value)
         self.generic_visit(node)
-        if name is not None:
-            if axes:
-                self.arrays[name] = axes
-            else:
-                self.arrays.pop(name, None)
+        if name is not None and axes:
+            self.arrays[name] = axes
         return node
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        """Check an index."""
+        original, axes = copy.deepcopy(node), self._axes_of(node.value)
+        self.generic_visit(node)
+        if self._may_be_array(node.value):
+            node.slice = self._index(node.value, axes, node.slice, original)
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        """Check the index that a function takes, and what a device function does."""
+        original = copy.deepcopy(node)
+        axes = [self._axes_of(argument) for argument in node.args]
+        named = {k.arg: self._axes_of(k.value) for k in node.keywords if k.arg is not None}
+        self.generic_visit(node)
+        function = self._meant(node.func)
+        starred = any(isinstance(a, ast.Starred) for a in node.args) or len(named) < len(node.keywords)
+        if self.owner.names.indexed(function):
+            if len(node.args) > 1 and not starred and self._may_be_array(node.args[0]):
+                node.args[1] = self._index(node.args[0], axes[0], node.args[1], original)
+        elif not starred and self.owner.names.is_device_function(function):
+            self._pass_on(node, function, axes, named)
+        return node
+
+    def _pass_on(
+        self, node: ast.Call, dispatcher: Any, axes: Sequence[int | None], named: Mapping[str, int | None]
+    ) -> None:
+        """Have a call of a device function go to a checked one."""
+        signature = inspect.signature(dispatcher.py_func)
+        kinds = {p.kind for p in signature.parameters.values()}
+        try:
+            bound = signature.bind(*axes, **named)
+        except TypeError:
+            return  # Numba says what is wrong
+        if kinds - {inspect.Parameter.POSITIONAL_OR_KEYWORD}:
+            return
+        values = dict(zip(signature.parameters, node.args, strict=False))
+        values |= {k.arg: k.value for k in node.keywords if k.arg is not None}
+        name = f"_atomr_{dispatcher.py_func.__name__}_{len(self.names)}"
+        self.names[name] = None
+        self.owner.device_function(dispatcher, {n: a for n, a in bound.arguments.items() if a}, self.names, name)
+        for parameter in signature.parameters.values():
+            if parameter.name not in values:
+                default = f"_atomr_default_{len(self.names)}"
+                self.names[default] = parameter.default
+                values[parameter.name] = ast.Name(default, ast.Load())
+        node.func = ast.Name(name, ast.Load())
+        node.args = [*(values[n] for n in signature.parameters), ast.Name(_REPORT, ast.Load())]
+        node.keywords = []
+
+    def _index(self, array: ast.expr, axes: int | None, index: ast.expr, whole: ast.expr) -> ast.expr:
+        """Return an index with its integers checked; `axes` is None where it is not certain that there is an array."""
+        parts, whole_tuple = _parts(index), isinstance(index, ast.Tuple)
+        if any(isinstance(part, ast.Starred) for part in parts):
+            return index
+        number, site = 0, -1
+        rest = [part for part in parts if not (isinstance(part, ast.Constant) and part.value is None)]
+        ellipsis = next((i for i, p in enumerate(rest) if isinstance(p, ast.Constant) and p.value is ...), len(rest))
+        checked: list[ast.expr] = []
+        for part in parts:
+            if isinstance(part, ast.Constant) and part.value is None:  # a new axis
+                checked.append(part)
+                continue
+            axis = number if number < ellipsis else number - len(rest)
+            number += 1
+            known = axes is not None and axis < axes
+            if isinstance(part, ast.Slice | ast.Tuple) or not (known if _is_number(part) else self._may_be_index(part)):
+                checked.append(part)
+                continue
+            site = self.owner.site(self.function, whole) if site < 0 else site
+            base = copy.deepcopy(array)
+            for name in ast.walk(base):
+                if isinstance(name, ast.Name | ast.Attribute | ast.Subscript):
+                    name.ctx = ast.Load()
+            one = _call(_CHECK, base, part, ast.Constant(axis), ast.Constant(site), ast.Name(_REPORT, ast.Load()))
+            checked.append(ast.copy_location(one, part))
+        return ast.copy_location(ast.Tuple(checked, ast.Load()), index) if whole_tuple else checked[0]
+
+    @staticmethod
+    def _may_be_index(part: ast.expr) -> bool:
+        return not isinstance(part, ast.Constant)  # the name of a field, or an ellipsis
+
+    def _may_be_array(self, node: ast.expr) -> bool:
+        """Whether an expression may be an array, and can stand a second time without doing anything a second time."""
+        if isinstance(node, ast.Attribute) and node.attr in _TUPLES:
+            return False
+        known = self._meant(node)
+        if known is not None and not hasattr(known, "__array_interface__"):
+            return False
+        return isinstance(node, ast.Name | ast.Attribute | ast.Subscript | ast.Call) and self._is_plain(node)
+
+    def _is_plain(self, node: ast.AST) -> bool:
+        if isinstance(node, ast.Call):
+            function = node.func
+            is_view = isinstance(function, ast.Attribute) and function.attr in _VIEWS
+            if not is_view and not (isinstance(function, ast.Name) and function.id in {_CHECK, *_PLAIN}):
+                return False
+        elif not isinstance(
+            node,
+            ast.Name | ast.Attribute | ast.Subscript | ast.Constant | ast.BinOp | ast.UnaryOp | ast.Tuple | ast.Slice
+            | ast.Compare | ast.IfExp | ast.operator | ast.unaryop | ast.cmpop | ast.expr_context,
+        ):  # fmt: skip
+            return False
+        return all(self._is_plain(child) for child in ast.iter_child_nodes(node))
+
+    def _meant(self, node: ast.expr) -> Any:
+        """Return what a name, or an attribute of a module, stands for, as far as it is the same in every thread."""
+        if isinstance(node, ast.Name):
+            return None if node.id in self.local else self.names.get(node.id)
+        if isinstance(node, ast.Attribute):
+            owner = self._meant(node.value)
+            return getattr(owner, node.attr, None) if isinstance(owner, ModuleType | type) else None
+        return None
 
     def _axes_of(self, value: ast.expr) -> int | None:
         """Return the number of axes of an expression that is an array for certain, else None."""
         if isinstance(value, ast.Name):
-            return self.arrays.get(value.id)
-        if isinstance(value, ast.Subscript) and isinstance(value.value, ast.Name) and value.value.id in self.arrays:
-            parts = value.slice.elts if isinstance(value.slice, ast.Tuple) else [value.slice]
-            if any(isinstance(p, ast.Constant) and p.value in (None, ...) for p in parts):
+            known = self._meant(value)
+            return getattr(known, "ndim", None) if known is not None else self.arrays.get(value.id)
+        if isinstance(value, ast.Attribute) and value.attr == "T":
+            return self._axes_of(value.value)
+        if isinstance(value, ast.Subscript):
+            axes, parts = self._axes_of(value.value), _parts(value.slice)
+            # The index may be a tuple, and the array one of structs.
+            if axes is None or any(not isinstance(part, ast.Slice) and not _is_number(part) for part in parts):
                 return None
-            return self.arrays[value.value.id] - sum(not isinstance(p, ast.Slice) for p in parts) or None
-        if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "array":
-            owner = value.func.value
-            if isinstance(owner, ast.Attribute) and owner.attr in ("shared", "local") and self._is_cuda(owner.value):
-                shape = (
-                    value.args[0] if value.args else next((k.value for k in value.keywords if k.arg == "shape"), None)
-                )
-                return len(shape.elts) if isinstance(shape, ast.Tuple) else 1
+            return axes - sum(not isinstance(part, ast.Slice) for part in parts) or None
+        if isinstance(value, ast.Call) and self.owner.names.makes_array(self._meant(value.func)):
+            shape = value.args[0] if value.args else next((k.value for k in value.keywords if k.arg == "shape"), None)
+            known = self._meant(shape) if shape is not None else None
+            return len(shape.elts) if isinstance(shape, ast.Tuple) else len(known) if isinstance(known, tuple) else 1
         return None
-
-    def _is_cuda(self, node: ast.expr) -> bool:
-        return isinstance(node, ast.Name) and self.names.get(node.id) is self.owner.cuda
-
-    def visit_Call(self, node: ast.Call) -> ast.expr:
-        original = ast.parse(ast.unparse(node), mode="eval").body
-        ast.copy_location(original, node)
-        axes = tuple(self._axes_of(argument) for argument in node.args)
-        self.generic_visit(node)
-        function = node.func
-        if (
-            isinstance(function, ast.Name)
-            and self.owner.is_dispatcher(self.names.get(function.id))
-            and not node.keywords
-        ):
-            made = self.owner.device_function(self.names[function.id], axes)
-            if made is not None:
-                name = f"_atomr_{function.id}_{len(self.names)}"
-                self.names[name] = made
-                node.func = ast.Name(name, ast.Load())
-                node.args.append(ast.Name(_REPORT, ast.Load()))
-        elif (
-            isinstance(function, ast.Attribute)
-            and isinstance(function.value, ast.Attribute)
-            and function.value.attr == "atomic"
-            and self._is_cuda(function.value.value)
-            and len(node.args) > 1
-            and isinstance(node.args[0], ast.Name)
-            and node.args[0].id in self.arrays
-        ):
-            node.args[1] = self._index(node.args[0].id, node.args[1], original)
-        return node
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.stmt:
-        """Leave inner functions as they are."""
-        return node
 
 
 def instrument(
-    function: FunctionType, axes: Sequence[int | None], cuda: Any, is_dispatcher: Callable[[object], bool]
+    function: FunctionType, axes: Sequence[int | None], names: Names
 ) -> tuple[FunctionType, tuple[str, ...]]:
     """Return a kernel with its indices checked, which takes a report as its last argument, and its places by number.
 
@@ -237,14 +341,14 @@ def instrument(
         The kernel's.
     axes : sequence of int or None
         Number of axes of each array parameter; None for the others.
-    cuda, is_dispatcher
-        Numba's module, and what tells its functions.
+    names : Names
 
     Raises
     ------
     Unsupported
         If its source is not to be had.
     """
-    owner = _Instrumenter(cuda, is_dispatcher)
-    made = owner.function(function, axes)
+    owner = _Instrumenter(names)
+    parameters = inspect.signature(function).parameters
+    made = owner.function(function, {n: a for n, a in zip(parameters, axes, strict=True) if a})
     return made, tuple(owner.sites)

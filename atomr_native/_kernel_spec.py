@@ -35,7 +35,7 @@ _MAX_THREADS = 1024
 _MAX_BLOCK = (1024, 1024, 64)
 _MAX_CLUSTER = 16
 _MAX_GRID = (2**31 - 1, 65535, 65535)
-_REALS = ("float32", "float64")
+_REALS = ("float16", "float32", "float64")
 _MAX_WORDS = 64  # of the scalars of a message
 
 
@@ -184,7 +184,7 @@ def scalar_of(name: str, value: object) -> Scalar:
     if isinstance(plain, int):
         if not -(2**63) <= plain < 2**64 or (kind != "uint64" and plain >= 2**63):
             raise InvalidRequest(f"{name} is {plain}; an integer must fit 64 bits (numpy.uint64 for those above 2**63)")
-        return Scalar(kind or "int64", (plain - 2**64 if plain >= 2**63 else plain,))
+        return Scalar(kind or "int64", (int(plain) - 2**64 if plain >= 2**63 else int(plain),))
     if isinstance(plain, float):
         if kind not in ("", *_REALS):
             raise Unsupported(

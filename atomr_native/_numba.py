@@ -41,12 +41,14 @@ __all__ = [
     "libdevice",
     "llvm",
     "njit",
+    "overload",
     "pointer_type",
     "python_function",
     "random",
     "record_array_type",
     "record_type",
     "scalar_type",
+    "signatures",
     "simulator",
     "templates",
     "tuple_type",
@@ -72,7 +74,7 @@ try:
         from numba.cuda.descriptor import cuda_target
         from numba.cuda.dispatcher import CUDADispatcher
         from numba.cuda.extending import _Intrinsic as Intrinsic
-        from numba.cuda.extending import intrinsic
+        from numba.cuda.extending import intrinsic, overload
         from numba.cuda.np.numpy_support import from_dtype
         from numba.cuda.simulator import kernel as simulator
         from numba.cuda.simulator import kernelapi
@@ -118,6 +120,13 @@ def python_function(kernel: object) -> python_types.FunctionType:
     return kernel
 
 
+def signatures(kernel: object) -> tuple[tuple[Any, ...], ...]:
+    """Return the types of arguments that a kernel was decorated with; none if it takes any."""
+    if not isinstance(kernel, CUDADispatcher) or kernel._can_compile:
+        return ()
+    return tuple(map(tuple, kernel.signatures))
+
+
 def array_type(dtype: np.dtype[Any], ndim: int, order: str) -> Any:
     """Return Numba's type of an array; `order` is ``"C"``, ``"F"`` or ``"A"`` (any strides).
 
@@ -136,12 +145,19 @@ def array_type(dtype: np.dtype[Any], ndim: int, order: str) -> Any:
     return types.Array(element, ndim, order)
 
 
+def _is_device_function(value: object) -> bool:
+    """Whether a kernel can call a value: a device function, or one for processors, which Numba takes as well."""
+    return isinstance(value, CUDADispatcher | CPUDispatcher)
+
+
 def with_checks(
     function: python_types.FunctionType, types_: Sequence[Any]
 ) -> tuple[python_types.FunctionType, tuple[str, ...]]:
     """Return a kernel whose indices are checked, for these argument types; see `_kernel_debug.instrument`."""
+    from ._kernel_checks import check
+
     axes = [t.ndim if isinstance(t, types.Array) else None for t in types_]
-    return _kernel_debug.instrument(function, axes, cuda, is_dispatcher)
+    return _kernel_debug.instrument(function, axes, _kernel_debug.Names(cuda, random, _is_device_function, check))
 
 
 def scalar_type(name: str) -> Any:

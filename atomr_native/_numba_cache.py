@@ -28,7 +28,7 @@ __all__ = ["ltoir"]
 _log = logging.getLogger("atomr_native")
 _COMPILERS: Final = ("numba", "numba-cuda", "llvmlite", "numpy", "ml_dtypes")
 _KIND: Final = "numba"
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 
 
 def ltoir(
@@ -64,7 +64,7 @@ def _key(
     digest.add("target", repr((capability, chosen, settings)))
     digest.add("types", repr([str(t) for t in arguments]))
     digest.function(function)
-    for overload in sorted(_overloads(), key=lambda f: (f.__module__, f.__qualname__)):
+    for overload in sorted(_overloads(), key=lambda f: (str(f.__module__), f.__qualname__)):
         digest.function(overload)
     return digest.digest()
 
@@ -124,8 +124,9 @@ def _overloads() -> Iterator[FunctionType]:
     for registry in _numba_compile.registries():
         for template in (*registry.functions, *registry.attributes):
             made = getattr(template, "_overload_func", None)
-            module = template.__module__ if made is None else made.__module__
-            if known_by_name(module) or module == "abc":
+            # Numba makes some functions that name no module, and ours are reached from what calls them.
+            named = template.__module__ if made is None else made.__module__ or made.__globals__.get("__name__")
+            if known_by_name(named) or named == "abc" or (named or "").startswith(f"{__package__}."):
                 continue
             if not isinstance(made, FunctionType):
                 raise NoContent(f"{template}, which is registered with Numba")

@@ -79,13 +79,19 @@ def link_part(given: object) -> LinkPart:
     kind = _LINKED.get(type(given).__name__) if isinstance(given, LinkableCode) else None
     if not isinstance(given, LinkableCode) or kind is None:
         raise InvalidRequest(f"link has a {type(given).__name__}; allowed: paths, and cuda's {', '.join(_LINKED)}")
-    if given.nrt or given.setup_callback or given.teardown_callback:
+    # Numba's own give warnings where it links itself, without LTO.
+    callbacks = [f for f in (given.setup_callback, given.teardown_callback) if f and not _is_numba(f)]
+    if given.nrt or callbacks:
         raise Unsupported(
             f"link has {given.name} with nrt, setup_callback or teardown_callback: the worker that loads the code has "
             f"neither Numba's runtime nor your functions"
         )
     data = given.data
     return LinkPart(kind, data.encode() if isinstance(data, str) else bytes(data), str(given.name))
+
+
+def _is_numba(function: Any) -> bool:
+    return str(getattr(function, "__module__", "")).startswith("numba.cuda.")
 
 
 def device_runtime() -> LinkPart:
@@ -100,6 +106,14 @@ def device_runtime() -> LinkPart:
         return _kernel_links.from_file(get_cudalib("cudadevrt", static=True))
     except (InvalidRequest, ValueError, TypeError, OSError) as error:
         raise Unsupported(f"synchronising a grid needs libcudadevrt.a ({error}); {HINT}") from None
+
+
+def _reshaping(library: Any) -> tuple[LinkPart, ...]:
+    """Return what ``x.reshape(...)`` of a kernel calls, and Numba links with where it launches kernels itself."""
+    own = [part for part in (library, *library._linking_libraries) if isinstance(part, type(library))]
+    if not any(name in part.get_llvm_str() for name in dispatcher.reshape_funcs for part in own):
+        return ()
+    return (_kernel_links.from_file(Path(dispatcher.__file__).with_name("reshape_funcs.cu")),)
 
 
 def declared(function: ExternFunction) -> Iterator[tuple[str, tuple[LinkPart, ...]]]:
@@ -206,7 +220,7 @@ def compile_ltoir(
         raise LibraryError("numba", 0, type(error).__name__, f"compiling {function.__name__}", text[:4000]) from None
     finally:
         _target.compute_capability = None
-    links = tuple(sorted(link_part(part) for part in library._linking_files))
+    links = tuple(sorted((*map(link_part, library._linking_files), *_reshaping(library))))
     return Compiled(code, library._entry_name, links, bool(library.use_cooperative))
 
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import io
+import sys
+import sysconfig
+import threading
 import types as python_types
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
-from ._numba import CPUDispatcher, CUDADispatcher, ExternFunction, FakeCUDAKernel, cloudpickle, cuda, kernelapi, random
+from ._numba import CPUDispatcher, CUDADispatcher, ExternFunction, FakeCUDAKernel, cloudpickle, cuda, random
+from ._simulated_cuda import SimulatedModule
 
 __all__ = ["as_python", "copied", "members", "pickled", "simulated_copy", "twin"]
 
@@ -37,8 +42,8 @@ def copied(
             return again(copied(value.py_func, again, done, kinds, stand_in, other), value)  # type: ignore[attr-defined]
         if stand_in is not None and isinstance(value, ExternFunction):
             return stand_in(value)
-        if value is random and CPUDispatcher in kinds:
-            return python_types.SimpleNamespace(**{name: renewed(v) for name, v in vars(random).items()})
+        if CPUDispatcher in kinds and (value is random or type(value) is python_types.SimpleNamespace):
+            return python_types.SimpleNamespace(**{name: renewed(v) for name, v in vars(value).items()})
         return value if other is None else other(value)
 
     names = dict(function.__globals__)
@@ -87,25 +92,96 @@ def twin(python: Callable[..., Any], *, cooperates: bool = False) -> Callable[[A
 #: What kernels ask of `cuda` and its simulator has too, by identity.
 members: Final = {
     id(getattr(cuda, name)): name
-    for name in dir(kernelapi.FakeCUDAModule((1, 1, 1), (1, 1, 1), 0))
+    for name in dir(SimulatedModule((1, 1, 1), (1, 1, 1), 0))
     if not name.startswith("_") and hasattr(cuda, name)
 }
 
 
+#: Where modules are that a worker can import as well as the program.
+_INSTALLED: Final = tuple(
+    {f"{Path(sysconfig.get_path(name)).resolve()}/" for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+)
+
+
+def _is_users(module: object) -> bool:
+    """Whether a module is a file of the program's own, which a worker may not find."""
+    file = getattr(module, "__file__", None)
+    if not isinstance(module, python_types.ModuleType) or not file or module.__name__ == "__main__":
+        return False
+    named = module.__name__.partition(".")[0]
+    return named != __package__ and not str(Path(file).resolve()).startswith(_INSTALLED)
+
+
+_pickling: Final = threading.Lock()  # what is pickled by value is known to a whole process
+
+
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Pickles functions by value, and kernels as their functions."""
+    """Pickles what is the program's own by value, kernels as their functions, and of modules what is asked of them.
+
+    Parameters
+    ----------
+    stream : io.BytesIO
+    names : set of str
+        What the functions may ask of modules.
+    """
+
+    def __init__(self, stream: io.BytesIO, names: set[str]) -> None:
+        super().__init__(stream)
+        self._names = names
 
     def reducer_override(self, obj: Any) -> Any:
-        if isinstance(obj, CUDADispatcher):
+        module = sys.modules.get(getattr(obj, "__module__", None) or "")
+        if isinstance(obj, CUDADispatcher) or (isinstance(obj, CPUDispatcher) and _is_users(module)):
             return _again, (obj.py_func,)
         if id(obj) in members:  # which would arrive as a copy that nothing knows any more
             return getattr, (cuda, members[id(obj)])
+        if _is_users(obj):
+            return _namespace, ({name: value for name, value in vars(obj).items() if name in self._names},)
+        if isinstance(obj, python_types.FunctionType | type) and module is not None and _is_users(module):
+            cloudpickle.register_pickle_by_value(module)
+            try:
+                return super().reducer_override(obj)
+            finally:
+                cloudpickle.unregister_pickle_by_value(module)
         return super().reducer_override(obj)
+
+
+def _namespace(values: dict[str, Any]) -> python_types.SimpleNamespace:
+    """Return what has arrived of a module."""
+    return python_types.SimpleNamespace(**values)
+
+
+def _names(code: python_types.CodeType) -> set[str]:
+    """Return the global names and attributes in a function, and in those defined in it."""
+    inner = (part for part in code.co_consts if isinstance(part, python_types.CodeType))
+    return set(code.co_names).union(*map(_names, inner))
 
 
 def _again(function: python_types.FunctionType) -> Any:
     """Decorate a device function that has arrived."""
     return cuda.jit(device=True)(function)
+
+
+def _reachable_names(function: python_types.FunctionType) -> set[str]:
+    """Return the names in a function and in those of the program's own that it can reach."""
+    found: set[str] = set()
+    left: list[Any] = [function]
+    seen: set[int] = set()
+    while left:
+        one = left.pop()
+        one = getattr(one, "py_func", one)
+        if id(one) in seen or not isinstance(one, python_types.FunctionType | python_types.ModuleType):
+            continue
+        seen.add(id(one))
+        if isinstance(one, python_types.ModuleType):
+            if _is_users(one):
+                left += vars(one).values()
+            continue
+        names = _names(one.__code__)
+        found |= names
+        left += [one.__globals__[name] for name in names if name in one.__globals__]
+        left += [cell.cell_contents for cell in one.__closure__ or ()]
+    return found
 
 
 def pickled(
@@ -130,5 +206,6 @@ def pickled(
     copy = copied(function, again, done, stand_in=stand_in)
     copy.__module__ = "__main__"
     stream = io.BytesIO()
-    _Pickler(stream).dump(copy)
+    with _pickling:
+        _Pickler(stream, _reachable_names(copy)).dump(copy)
     return stream.getvalue()

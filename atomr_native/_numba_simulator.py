@@ -6,9 +6,12 @@ otherwise one thread of the system runs them one after the other, which is sever
 
 from __future__ import annotations
 
+import linecache
+import math
 import sys
 import threading
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
 from types import CodeType, FunctionType
 from typing import Any, Final
 
@@ -16,8 +19,9 @@ import numpy as np
 
 from ._numba import FakeCUDAArray, FakeCUDAKernel, cuda, kernelapi, simulator
 from ._numba_copies import members, simulated_copy
+from ._simulated_cuda import MEETING, SimulatedModule, Warps
 
-__all__ = ["SharedMemory", "simulated", "simulated_array"]
+__all__ = ["SharedMemory", "place", "simulated", "simulated_array"]
 
 #: What of `cuda` threads wait for each other with, or may: a loop around an atomic operation is a lock.
 _MEETING: Final = frozenset(
@@ -25,7 +29,7 @@ _MEETING: Final = frozenset(
         "atomic", "cg", "shared", "syncthreads", "syncthreads_and", "syncthreads_count", "syncthreads_or",
         "threadfence", "threadfence_block", "threadfence_system",
     }
-)  # fmt: skip
+).union(MEETING)  # fmt: skip
 
 
 def simulated(function: FunctionType) -> Callable[..., Any]:
@@ -35,7 +39,18 @@ def simulated(function: FunctionType) -> Callable[..., Any]:
     """
     kernel, functions = simulated_copy(function, _inside)
     kernel.__dict__["meets"] = any(map(_meets, functions))
+    kernel.__dict__["codes"] = {part for one in functions for part in _codes(one.__code__)}
     return FakeCUDAKernel(kernel, device=False)  # type: ignore[no-any-return]
+
+
+def place(kernel: Any, error: BaseException) -> str:
+    """Return the line of a simulated kernel, or of its device functions, from which an error comes; else nothing."""
+    found = ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if frame.f_code in kernel.fn.codes:
+            file = frame.f_code.co_filename
+            found = f"{file}:{line}: {linecache.getline(file, line).strip()}".rstrip(": ")
+    return found
 
 
 def simulated_array(array: np.ndarray[Any, Any]) -> Any:
@@ -88,13 +103,38 @@ def _meets(function: FunctionType) -> bool:
     )
 
 
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    """Yield the code of a function, and of those defined in it."""
+    yield code
+    for part in code.co_consts:
+        if isinstance(part, CodeType):
+            yield from _codes(part)
+
+
 def _names(code: CodeType) -> set[str]:
     """Return the global names and attributes in a function, and in those defined in it."""
-    return set(code.co_names).union(*(_names(part) for part in code.co_consts if isinstance(part, CodeType)))
+    return {name for part in _codes(code) for name in part.co_names}
+
+
+class _Thread(simulator.BlockThread):  # type: ignore[misc]
+    """A thread that its warp knows."""
+
+    def __init__(self, function: Callable[[], None], manager: Any, *place: Any) -> None:
+        super().__init__(function, manager, *place)
+        manager.warps.add(self)
+
+    def run(self) -> None:
+        """Compute as a GPU does, without warnings of overflows and divisions by zero."""
+        with np.errstate(all="ignore"):
+            super().run()
 
 
 class _Block(simulator.BlockManager):  # type: ignore[misc]
     """A block; its threads run one after the other where none can wait for another."""
+
+    def __init__(self, function: Any, grid: Any, block: tuple[int, ...], debug: bool) -> None:
+        super().__init__(function, grid, block, debug)
+        self.warps = Warps(math.prod(block))
 
     def run(self, grid_point: tuple[int, ...], *arguments: Any) -> None:
         if getattr(self._f, "meets", True):
@@ -140,3 +180,5 @@ class SharedMemory(kernelapi.FakeCUDAShared):  # type: ignore[misc]
 
 kernelapi.FakeCUDAShared = SharedMemory
 simulator.BlockManager = _Block
+simulator.BlockThread = _Thread
+simulator.FakeCUDAModule = SimulatedModule

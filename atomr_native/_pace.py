@@ -1,7 +1,8 @@
 """Waiting for large copies, whose end can be foreseen.
 
 Being woken takes a tenth of a millisecond on many machines, which is a tenth of the time in which 64 MiB cross the bus.
-So whoever waits for a copy sleeps until shortly before it can be there, and then looks for it all the time.
+So whoever waits for a copy sleeps until shortly before it can be there, and then looks for it all the time.  The lane
+is woken then, too, since who waited is likely to send the next message at once.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ class Pace:
         if self._best:
             foreseen = nbytes / self._best
             self._until(reply, began + foreseen - _EARLY, end, spin=None)
+            if not reply.done() and (end is None or time.monotonic() < end):
+                self._core.rouse(reply.lane, began + foreseen + _EARLY)
             self._until(reply, began + foreseen * (1 + _LATE) + _EARLY, end, spin=foreseen * _LATE + 2 * _EARLY)
         if not reply.wait(None if end is None else max(0.0, end - time.monotonic())):
             return False

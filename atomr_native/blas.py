@@ -132,7 +132,8 @@ class Blas(LibraryActor):
         unit: bool = False,
         **unknown: Any,
     ) -> GpuRef:
-        check_options(routine, unknown, BlasRequest, own=("routine",))
+        if unknown:
+            check_options(routine, unknown, BlasRequest, own=("routine",))
         made: GpuRef = self._calls.send(
             self, _FORM, (a, b, x, y, out, routine, trans, conj, trans_b, conj_b, side, lower, unit, alpha, beta)
         )

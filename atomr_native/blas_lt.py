@@ -8,12 +8,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
+from functools import lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from ._checks import as_path, check_options
 from ._custom_epilogue import CustomEpilogue, custom_attributes, custom_part, given_operands
-from ._grouped_spec import GroupedRequest, grouped_requests, grouped_spec, is_aligned
+from ._grouped_spec import ALIGNMENT, GroupedRequest, grouped_requests, grouped_spec
+from ._lib.sender import are_aligned
 from ._matmul_spec import (
     Epilogue,
     MatmulRequest,
@@ -99,9 +101,16 @@ class _Names(NamedTuple):
     names: tuple[str, ...]
 
 
+@lru_cache(maxsize=1024, typed=True)
+def _names(*names: str) -> _Names:
+    return _Names(names)
+
+
 def _split(operands: Any) -> tuple[Any, ...]:
     """Return the names of operands, and the operands; what is no mapping as it is, for the request to refuse."""
-    return (_Names(tuple(operands)), *operands.values()) if isinstance(operands, Mapping) else (operands,)
+    if operands.__class__ is dict or isinstance(operands, Mapping):
+        return (_names(*operands), *operands.values())
+    return (operands,)
 
 
 _fields_of: Final = attrgetter(*_FIELDS)
@@ -129,16 +138,22 @@ def _made_group(values: tuple[Any, ...]) -> GroupedRequest:
 
 
 def _taken_group(r: GroupedRequest) -> tuple[Any, ...]:
-    given = {"way": r.way, **dict(r.options)}
-    lists = {name: getattr(r, name) for name in _LISTS}
+    given = dict(r.options)
     alpha, beta = given.pop("alpha", 1.0), given.pop("beta", 0.0)
-    return _group(lists, given, alpha, beta)
+    return _group((r.a, r.b, r.c, r.bias, r.out), r.way, given, alpha, beta)
 
 
-def _group(lists: dict[str, Any], options: dict[str, Any], alpha: Any, beta: Any) -> tuple[Any, ...]:
-    counts = tuple([None if given is None else len(given) for given in lists.values()])
-    arrays = [one for given in lists.values() if given is not None for one in given]
-    return (counts, tuple(options), tuple(options.values()), all(map(is_aligned, arrays)), alpha, beta, *arrays)
+def _group(lists: tuple[Any, ...], way: str, options: dict[str, Any], alpha: Any, beta: Any) -> tuple[Any, ...]:
+    counts: list[int | None] = []
+    arrays: list[Any] = []
+    for given in lists:
+        if given is None:
+            counts.append(None)
+        else:
+            counts.append(len(given))
+            arrays += given
+    aligned = are_aligned(arrays, ALIGNMENT)
+    return (tuple(counts), ("way", *options), (way, *options.values()), aligned, alpha, beta, *arrays)
 
 
 _LISTS: Final = ("a", "b", "c", "bias", "out")
@@ -293,10 +308,12 @@ class BlasLt(LibraryActor):
         InvalidRequest, Unsupported, OutOfMemory, MailboxFull
             As for `matmul`.
         """
-        lists: dict[str, Any] = {"a": a, "b": b, "c": c, "bias": bias, "out": out}
-        if not all(given is None or isinstance(given, list | tuple) for given in lists.values()):
-            GroupedRequest(**lists, way=way, options=tuple(sorted((options | {"alpha": alpha, "beta": beta}).items())))
-        made: list[GpuRef] = self._calls.send(self, _GROUP, _group(lists, {"way": way, **options}, alpha, beta))
+        lists: tuple[Any, ...] = (a, b, c, bias, out)
+        for given in lists:
+            if given is not None and given.__class__ is not list and not isinstance(given, list | tuple):
+                named = tuple(sorted((options | {"alpha": alpha, "beta": beta}).items()))
+                GroupedRequest(**dict(zip(_LISTS, lists, strict=True)), way=way, options=named)  # which refuses it
+        made: list[GpuRef] = self._calls.send(self, _GROUP, _group(lists, way, options, alpha, beta))
         return made
 
     def grouped_plan(self, a: Sequence[GpuRef], b: Sequence[GpuRef], **options: Any) -> Plan:

@@ -112,6 +112,11 @@ class CudaKernel(Kernel):
             return READ | WRITE if name in self._writes else READ
         return READ if self._declared[name].reads else READ | WRITE
 
+    def limits(self, name: str, kind: type) -> tuple[int, int] | None:  # noqa: ARG002 - the declaration counts
+        """Return what integers the declared type of a parameter holds, as far as they travel as they are."""
+        low, high = _RANGES.get(self._declared[name].type, (None, None))
+        return None if low is None or high is None else (low, min(high, 2**63 - 1))
+
     def code(self, arguments: Sequence[tuple[Any, ...]]) -> tuple[tuple[str, Any], ...]:  # noqa: ARG002
         """Return the machine code, which is the same for all arguments."""
         return self._code

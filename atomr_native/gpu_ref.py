@@ -179,6 +179,12 @@ class GpuRef(Ref):
 
     def __getitem__(self, key: Any) -> GpuRef:
         """Return a view: integers, slices, ``...`` and ``None``, as in NumPy."""
+        if key.__class__ is int and self.layout.size and self.layout.shape:
+            shape, strides = self.layout.shape, self.layout.strides
+            extent = shape[0]
+            if -extent <= key < extent:
+                at = (key + extent if key < 0 else key) * strides[0]
+                return self.view_as(layout_from(shape[1:], strides[1:], self.layout.dtype_name), self.offset + at)
         for item in key if isinstance(key, tuple) else (key,):
             if not (item is None or item is Ellipsis or isinstance(item, slice | int | np.integer)) or isinstance(
                 item, bool
@@ -247,6 +253,9 @@ class GpuRef(Ref):
 
     def transpose(self, *axes: int) -> GpuRef:
         """Return a view with permuted axes, reversed if none are given."""
+        if not axes:
+            layout = self.layout
+            return self.view_as(layout_from(layout.shape[::-1], layout.strides[::-1], layout.dtype_name), self.offset)
         image = self._image()
         try:
             return self._reshaped(image.transpose(*axes), image)

@@ -2,7 +2,11 @@
 
 A segment takes milliseconds to make, so a pool asks for one before it is empty (`atomr_sender_arm_pool` says when),
 and this thread adds it; an allocation waits only if it comes first.  A pool that does not use more than when it last
-asked does not ask again, so a program that does not grow keeps what it has.
+asked does not ask again, so a program that does not grow keeps what it has.  An array that takes more than half of a
+segment would seldom find one that was made ahead: it waits, once, and gets a segment of its own size.
+
+What is free stays with its pool until `Device.trim`, or until an allocation finds no more: given back by itself, after
+a while, it would have to be made anew by a program whose need comes and goes, which would wait each time.
 """
 
 from __future__ import annotations
@@ -57,19 +61,21 @@ class Growth:
             self._thread.join(timeout)
 
     def next_size(self, pool: int) -> int:
-        """Return the bytes of a pool's next segment: a quarter of what it has, from 64 MiB on.
+        """Return the bytes of a pool's next segment: an eighth of what it has, from 64 MiB on.
 
-        So there are few segments, and little is unused: a fifth, an eighth of the limit, or 1 GiB at most.
+        So there are few segments, which a restart maps again, and little is unused: a ninth, an eighth of the limit, or
+        1 GiB at most.
         """
         most = _LARGEST if pool == STAGING else min(_LARGEST, self._memory.limit // 8)
-        size = min(self._core.pool_stats(pool)["total"] // 4, most)
+        size = min(self._core.pool_stats(pool)["total"] // 8, most)
         return max(size // ROUND * ROUND, SEGMENT)
 
     def arm(self) -> None:
         """Let every pool ask again, and cancel what was asked; the caller holds the lock of growth."""
         for pool in _POOLS:
             size = self.next_size(pool)
-            self._core.arm_pool(pool, size // 8, size // 2)
+            mark = max(self._core.pool_stats(pool)["total"] // 32, SEGMENT // 8)
+            self._core.arm_pool(pool, min(mark, _LARGEST // 8), size // 2)
 
     def _run(self) -> None:
         while self._core.wait_low():

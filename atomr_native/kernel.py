@@ -8,36 +8,69 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, cast
+from dataclasses import fields
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, cast
+
+import numpy as np
 
 from . import _kernel_spec
 from ._checks import as_flag, as_strings, is_integer
 from ._kernel_spec import Configuration
+from ._lib.sender import comparable
 from ._signature import Signature
 from .errors import InvalidRequest
 from .gpu_ref import GpuRef
 from .library_actor import LibraryActor
 from .plan_spec import READ
+from .tensor_map import TensorMap
 
 if TYPE_CHECKING:
+    from .device import Device
     from .plan import Plan
     from .reply import Reply
 
 __all__ = ["Kernel", "KernelActor", "Launch"]
 
 _ARRAYS = frozenset({"array", "pointer", "records", "record", "tensor_map"})
-_CALLS = 4096  # argument types that a launch remembers
+#: Numbers that travel as they are: each type has one meaning for a kernel, and one word in a message.
+_NUMBERS: Final = frozenset(
+    {float, int, bool, np.float32, np.float64, np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32,
+     np.uint64}
+)  # fmt: skip
+#: What a tensor map is besides its array.
+_modes_of: Final = attrgetter(*(field.name for field in fields(TensorMap) if field.name != "ref"))
+_INT64: Final = (-(2**63), 2**63 - 1)
+_LAUNCHES = 4096  # structures of launches that an actor remembers
+_CONFIGURATIONS = 1024  # grids and blocks that a kernel remembers
 
 
 class KernelActor(LibraryActor):
     """A mailbox for users' kernels; kernels of one actor run in order, those of several may overlap."""
 
+    def __init__(self, device: Device, name: str) -> None:
+        super().__init__(device, name)
+        self._launches: dict[tuple[Any, ...], _Call] = {}
+
+    def _keep(self, key: tuple[Any, ...], call: _Call) -> None:
+        """Remember a launch."""
+        with self._plans_lock:
+            if len(self._launches) >= _LAUNCHES:
+                del self._launches[next(iter(self._launches))]
+            self._launches[key] = call
+
+    def _drop(self, plan: Plan) -> None:
+        super()._drop(plan)
+        for key in [key for key, call in self._launches.items() if call.plan is plan]:
+            del self._launches[key]
+
 
 class _Call(NamedTuple):
-    """What a call needs once the types of its arguments are known."""
+    """What a launch needs once its grid, its block and the types of its arguments are known."""
 
     plan: Plan
-    numbers: tuple[int, ...]  # which arguments are no arrays
+    numbers: tuple[int, ...]  # which arguments are numbers
+    limits: tuple[tuple[int, int, int], ...]  # which of them must be within what
 
 
 class Kernel(ABC):
@@ -74,10 +107,26 @@ class Kernel(ABC):
         self.parameters = parameters
         self._cluster = None if cluster is None else _kernel_spec.cluster(cluster)
         self._cooperative = as_flag("cooperative", cooperative)
+        #: By what was given, and by extents: what an actor knows launches by, which does not keep the kernel.
+        self._configurations: dict[Any, tuple[Configuration, object]] = {}
+        self._identities: dict[tuple[Any, ...], object] = {}
 
     def __getitem__(self, given: object) -> Launch:
         """Return the kernel with a grid, a block and, if wanted, bytes of dynamic shared memory."""
-        return Launch(self, _kernel_spec.configuration(given, self._cluster, self._cooperative))
+        key = comparable(given)
+        try:
+            found = None if key is None else self._configurations.get(key)
+        except TypeError:  # a list, which cannot be hashed
+            key = found = None
+        if found is None:
+            made = _kernel_spec.configuration(given, self._cluster, self._cooperative)
+            if max(len(self._configurations), len(self._identities)) >= _CONFIGURATIONS:
+                self._configurations.clear()
+                self._identities.clear()
+            found = made, self._identities.setdefault((made.grid, made.block, made.shared), object())
+            if key is not None:
+                self._configurations[key] = found
+        return Launch(self, *found)
 
     def __call__(self, *arguments: object, **named: object) -> NoReturn:  # noqa: ARG002 - whatever they are
         """Refuse: a launch has a grid and a block."""
@@ -105,9 +154,17 @@ class Kernel(ABC):
     def classify(self, name: str, value: object) -> tuple[Any, ...]:
         """Return an argument as (kind, what), see `_kernel_spec.launch_spec`."""
 
+    def fitted(self, arguments: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        """Return arguments, as `classify` has them, as all of them together want them."""
+        return arguments
+
     @abstractmethod
     def access_of(self, name: str, ndim: int) -> int:
         """Return how an array argument of so many axes counts."""
+
+    def limits(self, name: str, kind: type) -> tuple[int, int] | None:  # noqa: ARG002 - of other kernels
+        """Return from where to where a number of this type may be for a parameter; None if any may."""
+        return _INT64 if kind is int or kind is np.uint64 else None
 
     def configured(self, launch: Configuration, arguments: Sequence[tuple[Any, ...]]) -> Configuration:  # noqa: ARG002
         """Return how the kernel is launched with these arguments."""
@@ -133,10 +190,10 @@ class Launch:
     floats float64; NumPy scalars keep their types.
     """
 
-    def __init__(self, kernel: Kernel, launch: Configuration) -> None:
+    def __init__(self, kernel: Kernel, launch: Configuration, identity: object) -> None:
         self.kernel = kernel
         self.configuration = launch
-        self._calls: dict[Any, _Call] = {}
+        self._identity = identity
 
     def __call__(self, *arguments: Any, uses: Sequence[GpuRef] = ()) -> Reply:
         """Send one launch and return its reply.  Enqueues; the first call with new types waits for the compiler.
@@ -167,28 +224,50 @@ class Launch:
         return self._prepare(arguments, uses)[0]
 
     def _send(self, arguments: tuple[Any, ...], uses: Sequence[GpuRef], reply: bool) -> Reply | None:
-        key: list[Any] = []
+        key: list[Any] = [self._identity]
         refs: list[GpuRef] = []
         for value in arguments:
             kind = value.__class__
             if kind is GpuRef:
                 key.append(value.layout)
                 refs.append(value)
-            elif kind is float or kind is int or kind is bool:
+            elif kind in _NUMBERS:
                 key.append(kind)
+            elif kind is TensorMap:
+                key += (kind, value.ref.layout, *_modes_of(value))
+                refs.append(value.ref)
             else:
                 return self._send_slowly(arguments, uses, reply)
-        if uses != () or self.kernel.checks:
+        if uses.__class__ is not tuple or uses:
+            if not isinstance(uses, list | tuple) or not all(ref.__class__ is GpuRef for ref in uses):
+                return self._send_slowly(arguments, uses, reply)
+            key.append(len(uses))
+            refs += uses
+        if self.kernel.checks:
             return self._send_slowly(arguments, uses, reply)
+        actor = self.kernel.actor
         found = tuple(key)
-        call = self._calls.get(found)
+        call = actor._launches.get(found)
         if call is None:
-            plan, _, _ = self._prepare(arguments, uses)
-            call = _Call(plan, tuple(i for i, kind in enumerate(found) if isinstance(kind, type)))
-            if len(self._calls) >= _CALLS:
-                self._calls.clear()
-            self._calls[found] = call
-        return self.kernel.actor._send(call.plan, tuple(refs), tuple([arguments[i] for i in call.numbers]), reply)
+            plan, sent, values = self._prepare(arguments, uses)
+            call = self._call(plan, arguments)
+            if len(values) != len(call.numbers):  # a number became a complex one, by a signature
+                return actor._send(plan, sent, values, reply)
+            actor._keep(found, call)
+        for at, low, high in call.limits:
+            if not low <= arguments[at] <= high:
+                return self._send_slowly(arguments, uses, reply)
+        return actor._send(call.plan, tuple(refs), tuple([arguments[i] for i in call.numbers]), reply)
+
+    def _call(self, plan: Plan, arguments: tuple[Any, ...]) -> _Call:
+        """Return what later launches with arguments of these types need."""
+        numbers = tuple(i for i, value in enumerate(arguments) if value.__class__ in _NUMBERS)
+        limits = []
+        for i in numbers:
+            limit = self.kernel.limits(self.kernel.parameters[i], arguments[i].__class__)
+            if limit is not None:
+                limits.append((i, *limit))
+        return _Call(plan, numbers, tuple(limits))
 
     def _send_slowly(self, arguments: tuple[Any, ...], uses: Sequence[GpuRef], reply: bool) -> Reply | None:
         plan, refs, values = self._prepare(arguments, uses)
@@ -208,7 +287,7 @@ class Launch:
         for i, ref in enumerate(uses):
             if not isinstance(ref, GpuRef):
                 raise InvalidRequest(f"uses[{i}] is a {type(ref).__name__}; allowed: GpuRefs")
-        found = [kernel.classify(n, v) for n, v in zip(kernel.parameters, arguments, strict=True)]
+        found = kernel.fitted([kernel.classify(n, v) for n, v in zip(kernel.parameters, arguments, strict=True)])
         refs = [_kernel_spec.ref_of(value) for kind, value in found if kind in _ARRAYS]
         access = {
             name: READ if kind == "record" else kernel.access_of(name, _kernel_spec.axes_of(value))

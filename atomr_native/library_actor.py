@@ -72,7 +72,11 @@ class LibraryActor(ProcessBound):
     def _forget(self) -> None:
         """Forget the plan whose last message is the oldest; before these, in their order, the ones without any."""
         key = min(self._plans, key=lambda key: self._plans[key].last_ticket)
-        self._calls.drop(self._plans.pop(key))
+        self._drop(self._plans.pop(key))
+
+    def _drop(self, plan: Plan) -> None:
+        """Forget the calls of a plan; the caller holds the lock of plans."""
+        self._calls.drop(plan)
 
     def _message(self, request: Any) -> Message:
         """Check a request of this actor, and return what it comes to."""

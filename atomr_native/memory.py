@@ -8,7 +8,8 @@ import os
 import threading
 import time
 import weakref
-from typing import TYPE_CHECKING, Any, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import numpy as np
 
@@ -17,7 +18,9 @@ from ._aside import Aside
 from ._host_memory import host_memory
 from ._lib.copies import TOUCH, ZERO, HostCopy
 from ._lib.dlpack import array_at
-from ._lib.sender import DURABLE, STAGING, VOLATILE, Core, Layout
+from ._lib.sender import DURABLE, STAGING, VOLATILE, Core, Form, Layout
+from ._messages import Message, New
+from ._operands import check_disjoint
 from .control import WorkerGone
 from .dtypes import as_dtype, dtype_name
 from .errors import AtomrError, InvalidRequest, OutOfMemory
@@ -53,6 +56,22 @@ class _Segment:
         self.fd, self.nbytes, self.pool = fd, nbytes, pool
 
 
+class _Fill(NamedTuple):
+    out: GpuRef
+
+
+class _Copy(NamedTuple):
+    source: GpuRef
+    out: GpuRef | None
+    dtype: object
+    host: bool  # whether `out` is memory that the processor writes as well
+    nbytes: int  # of the source
+
+
+_FILL: Final = Form(lambda values: _Fill(values[0]), tuple, ("out",), b"a", (None,), b"n")
+_COPY: Final = Form(_Copy._make, tuple, _Copy._fields, b"aaoon", (None, None, None, False, 0))
+
+
 class DeviceMemory(LibraryActor):
     """The device's own actor: it owns the segments and does put, get, copy and fill.
 
@@ -84,45 +103,47 @@ class DeviceMemory(LibraryActor):
 
     def _grow(self, pool: int, nbytes: int) -> None:
         """Add a segment with room for `nbytes`; called by an allocation that found none.  Waits for the worker."""
+        ways = (partial(self._wait_for_deferred, pool, nbytes), self.trim, self._reclaim)
         with self._grow_lock:
-            if self._core.pool_stats(pool)["largest"] >= max(nbytes, 1):
-                return  # another thread was first
-            self._wait_for_deferred(pool, nbytes)
-            if self._core.pool_stats(pool)["largest"] >= max(nbytes, 1):
-                return
-            try:
-                size = self._segment_size(pool, nbytes)
-            except OutOfMemory:
-                gc.collect()  # arrays that nobody reaches may be in cycles: of an exception and its frames, say
-                self._wait_for_all()
-                self.trim(_SHORT_SECONDS)
-                if self._core.pool_stats(pool)["largest"] >= max(nbytes, 1):
+            for reclaim in ways:
+                if self._has_block(pool, nbytes):
+                    return  # another thread was first
+                reclaim()
+                if self._has_block(pool, nbytes):
                     return
-                size = self._segment_size(pool, nbytes)
-            patient = False
-            while True:
-                self.device.wait_ready(self.device.system.config.timeout)
-                epoch = self._core.epoch
                 try:
-                    self._make(pool, size)
-                    self.growth.waited[pool] += 1
+                    self._add(pool, nbytes)
                     return
-                except WorkerGone:
-                    self.device._supervisor.await_change(epoch)
-                    continue
-                except OutOfMemory:  # the device has less than the limit would allow: others use it, too
-                    pass
-                least = self._rounded(nbytes)
-                if size > least:
-                    size = least
-                    continue
-                if patient:
-                    raise self._no_room(pool, nbytes, device_memory(self.device, 1.0)[0])
-                patient = True
-                self._wait_for_all()
-                self.trim()
-                if self._core.pool_stats(pool)["largest"] >= max(nbytes, 1):
-                    return
+                except OutOfMemory:
+                    if reclaim is ways[-1]:
+                        raise
+
+    def _has_block(self, pool: int, nbytes: int) -> bool:
+        return self._core.pool_stats(pool)["largest"] >= max(nbytes, 1)
+
+    def _add(self, pool: int, nbytes: int) -> None:
+        """Make a segment with room for `nbytes`, of what the limit and the device leave, and no smaller than that."""
+        size, least = self._segment_size(pool, nbytes), self._rounded(nbytes)
+        while True:
+            self.device.wait_ready(self.device.system.config.timeout)
+            epoch = self._core.epoch
+            try:
+                self._make(pool, size)
+                self.growth.waited[pool] += 1
+                return
+            except WorkerGone:
+                self.device._supervisor.await_change(epoch)
+            except OutOfMemory:  # the device has less than the limit would allow: others use it, too
+                if size <= least:
+                    raise self._no_room(pool, nbytes, device_memory(self.device, 1.0)[0]) from None
+                size = least
+
+    def _reclaim(self) -> None:
+        """Give back all that can be, and wait for that."""
+        gc.collect()  # arrays that nobody reaches may be in cycles: of an exception and its frames, say
+        self._wait_for_all()  # a segment whose memory is free goes back only when nobody uses it any more
+        self.device._exports.drain()
+        self.trim(_SHORT_SECONDS)
 
     def _wait_for_deferred(self, pool: int, nbytes: int) -> None:
         """Host memory comes back only when the messages that use it are done: wait for them before growing much."""
@@ -143,9 +164,9 @@ class DeviceMemory(LibraryActor):
     def _segment_size(self, pool: int, nbytes: int) -> int:
         needed = self._rounded(nbytes)
         small = -(-max(nbytes, 1) // _PAGE) * _PAGE if self.device.name == "host" else needed
-        if pool != STAGING and needed > self.limit:
-            needed = small  # a small limit is a limit too
-        size = max(needed, self.growth.next_size(pool))
+        size = self.growth.next_size(pool)
+        if nbytes > size // 2:  # the rest would hardly be of use, and a large array never finds a segment ahead of need
+            size = needed
         if pool == STAGING:
             free = host_memory()[0]
             if needed > free:  # it is pinned page by page: the system would end the worker, or somebody else
@@ -157,18 +178,13 @@ class DeviceMemory(LibraryActor):
                 )  # fmt: skip
             return size
         free = self.limit - self._reserved()
+        if size <= free:
+            return size
         if needed > free:
-            self.trim()
-            free = self.limit - self._reserved()
-        if needed > free:  # a segment whose memory is free goes back only when nobody uses it any more
-            self._wait_for_all()
-            self.device._exports.drain()
-            self.trim()
-            free = self.limit - self._reserved()
-            needed = min(needed, small)
+            needed = small  # a small limit is a limit too
         if needed > free:
             raise self._no_room(pool, nbytes, None)
-        return max(needed, free // ROUND * ROUND) if size > free else size
+        return max(needed, free // ROUND * ROUND)
 
     def _no_room(self, pool: int, nbytes: int, device_free: int | None) -> OutOfMemory:
         """Return the error of an allocation; `device_free`: what the device itself has left, if that is too little."""
@@ -307,18 +323,18 @@ class DeviceMemory(LibraryActor):
         whole = ref.view_as(layout_of((ref.allocation.nbytes,), np.dtype(np.uint8)), 0)
         self._clear.tell(whole.declared())
 
-    def _copy_plan(self, source: GpuRef, target: GpuRef) -> tuple[Plan, tuple[int, ...]]:
-        """Return the plan of a copy, and its scalars."""
-        same = source.layout.shape == target.layout.shape and source.layout.dtype_name == target.layout.dtype_name
-        apart = source.allocation.space != target.allocation.space
-        if not (same and apart and source.layout.contiguous and target.layout.contiguous):
-            spec = memory_ops.copy_spec(source, target, host=target.allocation.pool == STAGING)
+    def _copy_plan(self, source: GpuRef, target: GpuRef | Layout) -> tuple[Plan, tuple[int, ...]]:
+        """Return the plan of a copy, and its scalars, which are none or the bytes; a Layout is that of a new array."""
+        given = None if isinstance(target, Layout) else target
+        theirs, ours = source.layout, target if isinstance(target, Layout) else target.layout
+        same = theirs.shape == ours.shape and theirs.dtype_name == ours.dtype_name
+        if not (same and theirs.contiguous and ours.contiguous):
+            spec = memory_ops.copy_spec(source, target, host=given is not None and given.allocation.pool == STAGING)
             return self._plan(spec), memory_ops.copy_scalars(spec)
-        return self.transfers.plans[0], (source.nbytes,)
-
-    def _copy(self, source: GpuRef, target: GpuRef, *, reply: bool) -> Reply | None:
-        plan, scalars = self._copy_plan(source, target)
-        return self._send(plan, (source, target), scalars, reply)
+        if given is not None and given.allocation.space == source.allocation.space:
+            check_disjoint([("out", given)], [("src", source)])
+        staged = STAGING in (source.allocation.pool, VOLATILE if given is None else given.allocation.pool)
+        return self.transfers.plans[0] if staged else self.transfers.within, (theirs.nbytes,)
 
     # ---- public operations, reached through Device
 
@@ -333,22 +349,32 @@ class DeviceMemory(LibraryActor):
     def fill(self, ref: GpuRef, value: complex) -> GpuRef:
         """Send a fill."""
         check_ref(ref)
-        scalars = memory_ops.fill_scalars(ref.dtype, value)
-        self._send(self._plan(memory_ops.fill_spec(ref)), (ref,), scalars, False)
-        return ref
+        made: GpuRef = self._calls.send(self, _FILL, (ref, *memory_ops.fill_scalars(ref.layout.dtype, value)))
+        return made
 
     def copy(self, source: GpuRef, out: GpuRef | None, dtype: object, pool: int) -> GpuRef:
         """Send a copy, with conversion where dtypes differ."""
-        target = as_dtype(dtype) if dtype is not None else None
         check_ref(source)
-        if out is None:
-            out = self.new(layout_of(source.shape, target or source.dtype), pool)
-        else:
+        if out is not None:
             check_ref(out)
-            if target is not None and target != out.dtype:
-                raise InvalidRequest(f"dtype {dtype_name(target)} and an out of {out.layout!r}; give one of them")
-        self._copy(source, out, reply=False)
-        return out
+        elif pool != VOLATILE:
+            out = self.new(layout_of(source.shape, source.dtype if dtype is None else as_dtype(dtype)), pool)
+        host = out is not None and out.allocation.pool == STAGING
+        made: GpuRef = self._calls.send(self, _COPY, (source, out, dtype, host, source.layout.nbytes))
+        return made
+
+    def _message(self, request: _Fill | _Copy) -> Message:
+        if isinstance(request, _Fill):
+            plan = self._plan(memory_ops.fill_spec(request.out))
+            return Message(plan, (request.out,), request.out, tuple(range(1, 1 + len(plan.spec.scalars))))
+        source, out, dtype, *_ = request
+        target = source.dtype if dtype is None else as_dtype(dtype)
+        if out is not None and dtype is not None and target != out.dtype:
+            raise InvalidRequest(f"dtype {dtype_name(target)} and an out of {out.layout!r}; give one of them")
+        fresh = layout_of(source.shape, target)
+        plan, scalars = self._copy_plan(source, fresh if out is None else out)
+        result = New(fresh) if out is None else out
+        return Message(plan, (source, result), result, ("nbytes",) if scalars else ())
 
     # ---- memory that both processes see
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from .plan_spec import HOST, OVERWRITE, READ, WRITE, PlanSpec
 __all__ = ["copy_scalars", "copy_spec", "fill_scalars", "fill_spec"]
 
 _FULL = WRITE | OVERWRITE
+_NUMBERS: Final = (int, float, complex)
 
 
 def fill_spec(out: object) -> PlanSpec:
@@ -31,6 +33,12 @@ def fill_spec(out: object) -> PlanSpec:
     return PlanSpec("memory.fill", (describe("out", array, _FULL),), scalars)
 
 
+@functools.cache
+def _range(dtype: np.dtype[Any]) -> tuple[int, int]:
+    """Return the least and the largest value of an integer or Boolean dtype."""
+    return (0, 1) if dtype.kind == "b" else (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
+
+
 def fill_scalars(dtype: np.dtype[Any], value: object) -> tuple[int | float, ...]:
     """Return `value` as the scalars of a fill of this dtype.
 
@@ -41,22 +49,21 @@ def fill_scalars(dtype: np.dtype[Any], value: object) -> tuple[int | float, ...]
     InvalidRequest
         If `value` is no number, or has no exact equivalent in an integer or real dtype.
     """
-    name = dtype_name(as_dtype(dtype))
-    plain = value.item() if isinstance(value, np.generic) else value
-    if not isinstance(plain, bool | int | float | complex):
+    plain: Any = value.item() if isinstance(value, np.generic) else value
+    if not isinstance(plain, _NUMBERS):
         raise InvalidRequest(f"fill value {value!r} is a {type(value).__name__}; allowed: a number")
     try:
         if dtype.kind == "c":
             return (complex(plain).real, complex(plain).imag)
         if isinstance(plain, complex):
-            raise InvalidRequest(f"fill value {value!r} is complex; allowed for {name}: real numbers")
+            raise InvalidRequest(f"fill value {value!r} is complex; allowed for {dtype_name(dtype)}: real numbers")
         if dtype.kind not in "biu":
             return (float(plain),)
     except OverflowError:
-        raise InvalidRequest(f"fill value {value!r} is too large for {name}") from None
-    low, high = (0, 1) if dtype.kind == "b" else (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
+        raise InvalidRequest(f"fill value {value!r} is too large for {dtype_name(dtype)}") from None
+    low, high = _range(dtype)
     if (isinstance(plain, float) and not plain.is_integer()) or not low <= plain <= high:
-        raise InvalidRequest(f"fill value {value!r} is no {name}; allowed: integers from {low} to {high}")
+        raise InvalidRequest(f"fill value {value!r} is no {dtype_name(dtype)}; allowed: integers from {low} to {high}")
     whole = int(plain)
     return (whole - 2**64 if whole >= 2**63 else whole,)
 

@@ -47,10 +47,12 @@ class NumbaKernel(Kernel):
         checks: bool,
         cluster: object = None,
         stand_ins: Mapping[str, FunctionType] | None = None,
+        signatures: Sequence[Sequence[Any]] = (),
     ) -> None:
         super().__init__(actor, function.__name__, tuple(inspect.signature(function).parameters), cluster=cluster)
         self._stand_ins = tuple(sorted((stand_ins or {}).items()))
         self.checks = checks
+        self.signatures = signatures
         self.function = function
         self.options = options
         self._check_parameters()
@@ -84,6 +86,26 @@ class NumbaKernel(Kernel):
                 f"convert in the kernel"
             )
         return _kernel_spec.classify(name, value)
+
+    def fitted(self, arguments: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        """Return arguments with the types of the signatures that the kernel was decorated with, if it was."""
+        if not self.signatures:
+            return arguments
+        from . import _kernel_signatures
+
+        return _kernel_signatures.fitted(self.name, self.signatures, self.parameters, arguments)
+
+    def limits(self, name: str, kind: type) -> tuple[int, int] | None:
+        """Return what integers the signatures take for a parameter, as far as they travel as they are."""
+        limits = super().limits(name, kind)
+        if kind is float or not self.signatures:
+            return limits
+        from ._numba import types
+
+        wanted = [signature[self.parameters.index(name)] for signature in self.signatures]
+        ranges = [(one.minval, one.maxval) for one in wanted if isinstance(one, types.Integer)]
+        ranges += [limits] if limits is not None else []
+        return (max(low for low, _ in ranges), min(high for _, high in ranges)) if ranges else None
 
     def access_of(self, name: str, ndim: int) -> int:
         """Return how an array argument counts: as declared, or as far as the source proves."""
@@ -178,4 +200,5 @@ def make(
     return NumbaKernel(
         device._kernel_actor(actor), python, options, writes, overwrites, checks=debug, cluster=cluster,
         stand_ins={name: _numba.device_python(value) for name, value in (stand_ins or {}).items()},
+        signatures=_numba.signatures(function),
     )  # fmt: skip

@@ -13,6 +13,7 @@ import reprlib
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -81,22 +82,24 @@ class Transfers:
         self.window = Window(self._core, WINDOW)
         self.small = SmallCopies(self._core, GpuRef, np.ndarray, np.empty, SMALL)
         self._paces = Pace(self._core), Pace(self._core)  # to the device, and to the host
-        self._plans: tuple[Plan, Plan] | None = None
 
-    @property
+    @cached_property
     def plans(self) -> tuple[Plan, Plan]:
         """Plans that copy bytes, to the device and to memory that the host sees."""
-        if self._plans is None:
-            found = []
-            for access in (WRITE | OVERWRITE, WRITE | OVERWRITE | HOST):
-                operands = tuple(
-                    OperandSpec(name, "uint8", (1,), (1,), use) for name, use in (("source", READ), ("out", access))
-                )
-                spec = PlanSpec("memory.copy", operands, ("int64",), (("raw", True), ("staged", True)))
-                signature = Signature(("source", "out"), ("source",), ("out",), ("nbytes",), (None,))
-                found.append(self._memory._plan(spec, signature, any_layout=True))
-            self._plans = (found[0], found[1])
-        return self._plans
+        return self._plan(WRITE | OVERWRITE, staged=True), self._plan(WRITE | OVERWRITE | HOST, staged=True)
+
+    @cached_property
+    def within(self) -> Plan:
+        """The plan that copies bytes within the device's memory."""
+        return self._plan(WRITE | OVERWRITE, staged=False)
+
+    def _plan(self, access: int, *, staged: bool) -> Plan:
+        operands = tuple(
+            OperandSpec(name, "uint8", (1,), (1,), use) for name, use in (("source", READ), ("out", access))
+        )
+        spec = PlanSpec("memory.copy", operands, ("int64",), (("raw", True), ("staged", staged)))
+        signature = Signature(("source", "out"), ("source",), ("out",), ("nbytes",), (None,))
+        return self._memory._plan(spec, signature, any_layout=True)
 
     def _check(self, ref: GpuRef) -> None:
         """Refuse what is no handle of this device."""

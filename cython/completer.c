@@ -44,19 +44,26 @@ void atomr_signal_now(atomr_lane *l) {
     if (atomic_load(&k->completer_parked)) atomr_open_gate(k);
 }
 
-/* A completion value is sent when somebody waits, when the lane drains, after long work, for a watchdog, or at
- * every sixteenth message, since each such write costs the stream about as much as a small kernel.  Who begins
- * to wait after a value was put off is served all the same: a lane that is not drained either takes its
- * next message, and comes here again, or blocks, and then sends the value first. */
-void atomr_signal_later(atomr_lane *l) {
-    const uint64_t ticket = l->ticket;
-    const int drained = atomic_load(&l->p->tail) == l->head;
+/* Whether somebody waits for work whose value was put off; a value at or below `signalled` is on its way. */
+static int is_wanted(const atomr_lane *l) {
     const uint64_t wake_at = atomic_load(&l->p->wake_at);
-    /* A value at or below `signalled` is on its way already. */
-    const int wanted = wake_at <= ticket && wake_at > l->signalled;
+    return wake_at <= l->ticket && wake_at > l->signalled;
+}
+
+/* A completion value is sent when somebody waits, when the device may have nothing else to do, after long work, for a
+ * watchdog, or at every sixteenth message, since each such write keeps the stream for 2 us.  Who begins to wait after a value was put
+ * off is served all the same: a lane that has messages either takes the next, and comes here again, or blocks, and then
+ * sends the value first; a drained one looks at `atomr_may_hold_value` all the time. */
+void atomr_signal_later(atomr_lane *l) {
+    const int drained = atomic_load(&l->p->tail) == l->head;
+    const int due = drained && (((const atomr_head *)l->message)->asked || !atomr_may_hold_value(l));
     const atomr_pheader *header = l->worker->p;
     const int watched = atomic_load_explicit(&header->watched, memory_order_relaxed) != 0;
-    if (drained || wanted || watched || l->prompt || ticket - l->signalled >= SIGNAL_EVERY) atomr_signal_now(l);
+    if (due || watched || l->prompt || l->ticket - l->signalled >= SIGNAL_EVERY || is_wanted(l)) atomr_signal_now(l);
+}
+
+int atomr_may_hold_value(const atomr_lane *l) {
+    return atomic_load(&l->w->completed) < l->signalled && !is_wanted(l);
 }
 
 typedef struct {

@@ -113,6 +113,7 @@ cdef extern from "cuda_runs.h" nogil:
         ATOMR_ARG_OPERAND
         ATOMR_ARG_WORD
         ATOMR_ARG_FLOAT32
+        ATOMR_ARG_FLOAT16
         ATOMR_ARG_CONSTANT
         ATOMR_ARG_BYTES
         ATOMR_ARG_NARROW

@@ -114,6 +114,9 @@ cdef class Kernels:
                 elif kind == "float32":
                     launch.arguments[j].kind = ATOMR_ARG_FLOAT32
                     launch.arguments[j].index = value
+                elif kind == "float16":
+                    launch.arguments[j].kind = ATOMR_ARG_FLOAT16
+                    launch.arguments[j].index = value
                 elif kind in ("float64", "int64"):
                     launch.arguments[j].kind = ATOMR_ARG_WORD
                     launch.arguments[j].index = value

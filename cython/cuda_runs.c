@@ -46,6 +46,25 @@ static int out_of_range(const atomr_argument *a, int64_t number, atomr_failure *
     return ATOMR_INVALID_REQUEST;
 }
 
+/* Round to the nearest float16, ties to even; by way of float32 it would be rounded twice. */
+static uint16_t half_of(double number) {
+    const double integers = 0x1p52; /* doubles from here on are integers, to which sums are rounded */
+    uint64_t bits;
+    memcpy(&bits, &number, sizeof bits);
+    const uint16_t sign = (uint16_t)(bits >> 48 & 0x8000);
+    bits &= ~(1ull << 63);
+    memcpy(&number, &bits, sizeof number);
+    if (number != number) return sign | 0x7e00;
+    if (number >= 65520) return sign | 0x7c00;
+    if (number < 0x1p-14) return sign | (uint16_t)(number * 0x1p24 + integers - integers);
+    const int exponent = (int)(bits >> 52) - 1023; /* -14 to 15 */
+    const uint64_t scale_bits = (uint64_t)(10 - exponent + 1023) << 52;
+    double scale;
+    memcpy(&scale, &scale_bits, sizeof scale);
+    const uint32_t digits = (uint32_t)(number * scale + integers - integers); /* 1024 to 2048, which carries */
+    return (uint16_t)(sign | (((uint32_t)(exponent + 15) << 10) + digits - 1024));
+}
+
 /* Encode the map of an operand: its address is known only now.  It must be aligned to 16 bytes, or to 32 with an
  * interleave of 32 bytes, which the alignments of operands have seen to. */
 static CUresult encode(const atomr_driver *d, const atomr_tensor_map *m, void *address, CUtensorMap *map) {
@@ -113,6 +132,10 @@ int atomr_cuda_launch(const atomr_kernels *k, CUstream stream, const atomr_call 
                 memcpy(&wide, &call->scalars[a->index], sizeof wide);
                 const float narrow = (float)wide;
                 memcpy(&values[j], &narrow, sizeof narrow);
+            } else if (a->kind == ATOMR_ARG_FLOAT16) {
+                double wide;
+                memcpy(&wide, &call->scalars[a->index], sizeof wide);
+                values[j] = half_of(wide);
             } else if (a->kind == ATOMR_ARG_NARROW) {
                 const int64_t number = (int64_t)call->scalars[a->index];
                 if (number < a->least || number > (int64_t)a->value) return out_of_range(a, number, failure);

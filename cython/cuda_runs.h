@@ -15,7 +15,8 @@ typedef enum {
     ATOMR_ARG_BYTES = 5,    /* what `value` points to: a struct by value */
     ATOMR_ARG_WORKSPACE = 6, /* address of byte `value` of the lane's workspace */
     ATOMR_ARG_TENSOR_MAP = 7, /* a CUtensorMap of operand `index`, described by the atomr_tensor_map that `value` points to */
-    ATOMR_ARG_SCALARS = 8     /* the bytes of the scalars from `index` on: a struct by value */
+    ATOMR_ARG_SCALARS = 8,    /* the bytes of the scalars from `index` on: a struct by value */
+    ATOMR_ARG_FLOAT16 = 9     /* scalar `index`, a float64, converted */
 } atomr_argument_kind;
 
 /* What a tensor map says of an operand besides its address.  The innermost axis comes first; its stride is its type's. */

@@ -60,21 +60,31 @@ static void count(_Atomic uint64_t *counter, uint64_t n) {
     atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n, memory_order_relaxed);
 }
 
-/* Spin for the lane's time, unless enough threads spin already; 1 as soon as `word` reaches `target`. */
-static int spin_until(atomr_worker *k, const _Atomic uint64_t *word, uint64_t target) {
+/* Spin for the lane's time, and until `awake_until` has passed, unless enough threads spin already; 1 as soon as `word`
+ * reaches `target`.  When it does not, then nothing that the lane has launched waits for its completion value. */
+static int spin_until(atomr_lane *l, const _Atomic uint64_t *word, uint64_t target,
+                      const _Atomic uint64_t *awake_until) {
+    atomr_worker *k = l->worker;
     if (atomic_load_explicit(word, memory_order_acquire) >= target) return 1;
     int32_t others = atomic_fetch_add(&k->spinners, 1);
-    uint64_t limit = others < k->max_spinners ? k->spin_ns : k->spin_ns / 16;
-    uint64_t end = atomr_now_ns() + limit;
-    int reached = 0;
+    const int many = others >= k->max_spinners;
+    const uint64_t end = atomr_now_ns() + (many ? k->spin_ns / 16 : k->spin_ns);
+    int reached = 0, holds = k->backend.asynchronous && l->signalled != l->ticket;
     for (unsigned i = 1; !reached; i++) {
+        if (holds && !atomr_may_hold_value(l)) {
+            atomr_signal_now(l);
+            holds = 0;
+        }
         atomr_pause();
         reached = atomic_load_explicit(word, memory_order_acquire) >= target;
         if (i % 64) continue;
-        if (atomr_now_ns() >= end || atomic_load_explicit(&k->stopping, memory_order_relaxed)) break;
+        const uint64_t now = atomr_now_ns();
+        if (now >= end && (many || now >= atomic_load_explicit(awake_until, memory_order_relaxed))) break;
+        if (atomic_load_explicit(&k->stopping, memory_order_relaxed)) break;
         sched_yield(); /* what it waits for may be done by a thread of this very processor */
     }
     atomic_fetch_sub(&k->spinners, 1);
+    if (holds && !reached) atomr_signal_now(l);
     return reached;
 }
 
@@ -85,7 +95,7 @@ static int wait_for_message(atomr_lane *l) {
         if (atomic_load(&k->stopping)) return 0;
         if (atomic_load_explicit(&l->p->tail, memory_order_acquire) > l->head) return 1;
         l->clock = 0;
-        if (spin_until(k, &l->p->tail, l->head + 1)) return 1;
+        if (spin_until(l, &l->p->tail, l->head + 1, &l->p->awake_until)) return 1;
         uint32_t bell = atomic_load(&l->p->doorbell);
         atomic_store(&l->w->parked, 1);
         if (atomic_load(&l->p->tail) <= l->head && !atomic_load(&k->stopping)) {
@@ -111,7 +121,8 @@ static int wait_for_launch(atomr_lane *l, atomr_stamp stamp) {
     }
     if (atomic_load_explicit(&other->launched, memory_order_acquire) >= ticket) return 1;
     atomr_signal_now(l); /* this lane may block, and somebody may wait for what it has launched */
-    while (!spin_until(k, &other->launched, ticket)) {
+    static const _Atomic uint64_t no_longer;
+    while (!spin_until(l, &other->launched, ticket, &no_longer)) {
         if (atomic_load(&k->stopping)) return 0;
         atomic_fetch_add(&other->launch_waiters, 1);
         uint32_t seq = atomic_load(&other->launch_seq);

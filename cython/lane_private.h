@@ -98,6 +98,8 @@ void *atomr_completer_main(void *worker);
 void atomr_mark_launch(atomr_lane *l);
 /* Send the completion value of what the lane has launched, now or together with a later one. */
 void atomr_signal_later(atomr_lane *l);
+/* Whether a drained lane need not send the value of what it launched last yet: an earlier one has not come back. */
+int atomr_may_hold_value(const atomr_lane *l);
 /* Send the completion value of all that was launched: for a lane that is about to block. */
 void atomr_signal_now(atomr_lane *l);
 /* After a run that failed: whether the device has faulted, so that the message is for the parent to resolve. */

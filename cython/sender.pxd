@@ -162,6 +162,7 @@ cdef extern from "sender_core.h" nogil:
     uint64_t atomr_room_ticket(atomr_sender *, unsigned lane)
     int atomr_resolved(atomr_sender *, unsigned lane, uint64_t ticket)
     int atomr_wait(atomr_sender *, unsigned lane, uint64_t ticket, int64_t timeout_ns, uint64_t spin_ns)
+    void atomr_rouse(atomr_sender *, unsigned lane, uint64_t until_ns)
     int atomr_reply_settle(atomr_sender *, atomr_reply *)
     void atomr_reply_drop(atomr_sender *, atomr_reply *)
     int atomr_want(atomr_sender *, unsigned lane, unsigned subscriber, uint64_t ticket)

@@ -309,6 +309,11 @@ cdef class Core:
         return self.wait_spinning(lane, ticket, nanoseconds(timeout),
                                   self.spin_ns if spin is None else <uint64_t>nanoseconds(spin))
 
+    def rouse(self, unsigned lane, double until):
+        """Wake a lane: a message that comes before `until` (of the monotonic clock, seconds) shall find it awake."""
+        self.alive()
+        atomr_rouse(self.sender, lane, <uint64_t>(until * 1e9))
+
     cdef object wait(self, unsigned lane, uint64_t ticket, int64_t timeout_ns):
         return self.wait_spinning(lane, ticket, timeout_ns, self.spin_ns)
 

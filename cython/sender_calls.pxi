@@ -165,6 +165,20 @@ cdef object types_in(tuple values):
     return tuple(found)
 
 
+def comparable(object value):
+    """What equals that of another value if this one does, and all types in them are the same; None if that cannot be."""
+    cdef list found = []
+    return tuple(found) if add_option(found, value) else None
+
+
+def are_aligned(list values not None, uint64_t alignment):
+    """Whether those of the values that are handles start at multiples of so many bytes."""
+    for value in values:
+        if isinstance(value, Ref) and <uint64_t>(first_of(<Ref>value) + (<Ref>value).layout.low) % alignment:
+            return False
+    return True
+
+
 cdef inline uint64_t space_of(Allocation a) noexcept:
     """`Allocation.space`."""
     return 0 if a.core.origins[a.block.segment] != NULL else a.slot

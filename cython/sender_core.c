@@ -214,7 +214,7 @@ static int stamp_uses(atomr_sender *s, const atomr_use *uses, unsigned n, atomr_
 }
 
 static void write_message(atomr_sender *s, unsigned lane, uint32_t plan, const atomr_use *uses, unsigned n_uses,
-                          const uint64_t *scalars, unsigned n_scalars, const deps *d, unsigned n_cells) {
+                          const uint64_t *scalars, unsigned n_scalars, const deps *d, unsigned n_cells, int asked) {
     atomr_send_lane *l = &s->lanes[lane];
     atomr_cell *ring = atomr_ring_at(s->p, lane);
     uint32_t mask = s->cells - 1;
@@ -228,6 +228,7 @@ static void write_message(atomr_sender *s, unsigned lane, uint32_t plan, const a
                          .n_deps = (uint8_t)__builtin_popcountll(d->mask),
                          .n_operands = (uint8_t)n_uses,
                          .n_scalars = (uint8_t)n_scalars,
+                         .asked = (uint16_t)asked,
                          .order = s->order};
     at += ATOMR_HEAD_WORDS;
     for (uint64_t m = d->mask; m; m &= m - 1) words[at++ & wrap] = d->best[__builtin_ctzll(m)];
@@ -321,7 +322,7 @@ int atomr_send_in(atomr_sender *s, uint32_t epoch, unsigned lane, uint32_t plan,
     const atomr_stamp stamp = atomr_stamp_make(lane, ++l->ticket);
     if (stamp_uses(s, uses, n_uses, stamp, order) != 0) {
         /* Use up the ticket with a message that only fails. */
-        write_message(s, lane, plan, NULL, 0, NULL, 0, &(deps){.mask = 0}, 1);
+        write_message(s, lane, plan, NULL, 0, NULL, 0, &(deps){.mask = 0}, 1, 0);
         atomr_head_at(s, lane, l->tail)->refusal = ATOMR_OUT_OF_MEMORY;
         ring_bell = publish(s, lane, 1);
         result = ATOMR_EXHAUSTED;
@@ -331,7 +332,7 @@ int atomr_send_in(atomr_sender *s, uint32_t epoch, unsigned lane, uint32_t plan,
         atomr_group *g = atomr_find_group(s, group);
         g->pending[g->n_pending++] = (atomr_commit){stamp, order};
     }
-    write_message(s, lane, plan, uses, n_uses, scalars, n_scalars, &d, n_cells);
+    write_message(s, lane, plan, uses, n_uses, scalars, n_scalars, &d, n_cells, reply != NULL);
     if (reply) {
         reply->ticket = l->ticket;
         reply->lane = lane;

@@ -183,6 +183,8 @@ uint64_t atomr_room_ticket(atomr_sender *, unsigned lane);
 int atomr_resolved(atomr_sender *, unsigned lane, uint64_t ticket);
 /* Wait without any lock of the caller's: DONE, TIMEOUT, INTERRUPTED.  timeout_ns < 0: forever. */
 int atomr_wait(atomr_sender *, unsigned lane, uint64_t ticket, int64_t timeout_ns, uint64_t spin_ns);
+/* Wake a lane, for a message that is likely to come before `until_ns` (CLOCK_MONOTONIC): it does not park till then. */
+void atomr_rouse(atomr_sender *, unsigned lane, uint64_t until_ns);
 /* Settle a reply if its ticket is resolved; returns `settled`. */
 int atomr_reply_settle(atomr_sender *, atomr_reply *);
 void atomr_reply_drop(atomr_sender *, atomr_reply *);

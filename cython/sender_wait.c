@@ -139,6 +139,17 @@ int atomr_wait(atomr_sender *s, unsigned lane, uint64_t ticket, int64_t timeout_
     }
 }
 
+void atomr_rouse(atomr_sender *s, unsigned lane, uint64_t until_ns) {
+    if (lane >= ATOMR_LANES) return;
+    atomr_plane *p = atomr_plane_at(s->p, lane);
+    atomr_lock(s);
+    atomic_store(&p->awake_until, until_ns);
+    const int parked = s->region && atomic_load(&atomr_wlane_at(s->region->w, lane)->parked);
+    if (parked) atomic_fetch_add(&p->doorbell, 1);
+    atomr_unlock(s);
+    if (parked) atomr_futex_wake(&p->doorbell);
+}
+
 int atomr_want(atomr_sender *s, unsigned lane, unsigned subscriber, uint64_t ticket) {
     if (lane >= ATOMR_LANES || subscriber >= ATOMR_SUBSCRIBERS) return 0;
     atomr_lock(s);

@@ -64,7 +64,7 @@ typedef struct {
     uint32_t epoch;   /* generation of the device for which its handles were checked */
     uint8_t n_cells, n_deps, n_operands, n_scalars;
     uint16_t refusal; /* an atomr_code: resolve as failed, run nothing */
-    uint16_t flags;
+    uint16_t asked;   /* 1: somebody has its reply, and likely waits for it */
     uint64_t order;   /* place in the order of all sends of this device */
 } atomr_head;
 
@@ -85,6 +85,7 @@ typedef struct {
     _Atomic uint64_t sub_wanted[ATOMR_SUBSCRIBERS];
     _Alignas(64) _Atomic uint32_t doorbell;  /* futex: bumped to wake a parked lane */
     _Atomic uint32_t errors_taken;           /* entries of the error ring that the parent has read */
+    _Atomic uint64_t awake_until;            /* CLOCK_MONOTONIC, ns: till then the lane looks for messages before it parks */
     uint64_t base_cell, base_ticket;         /* where a new worker starts; written while none runs */
 } atomr_plane;
 

@@ -280,6 +280,31 @@ def test_what_a_kernel_reaches_is_in_its_key(user_kernels: Any, monkeypatch: pyt
     assert len({key(user_kernels.made(n)) for n in (3, 4, 3.0, True, (3, 3), "3")}) == 6
 
 
+def test_overloads_of_users_are_in_the_key(user_kernels: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside Numba's own, of which some name no module."""
+    from numba.cuda.extending import overload
+
+    registry = _numba_compile.registries()[0]
+    monkeypatch.setattr(registry, "functions", list(registry.functions))
+    before = key(user_kernels.f)
+    found = []
+    for factor in (2.0, 3.0, 3.0):
+
+        def another(x: Any) -> Any:
+            return x
+
+        def implementation(x: Any, factor: float = factor) -> Any:
+            return lambda x: x * factor
+
+        with monkeypatch.context() as patch:
+            patch.setattr(registry, "functions", list(registry.functions))
+            overload(another)(implementation)
+            found.append(key(user_kernels.f))
+    assert len({before, *found}) == 3
+    assert found[1] == found[2]
+    assert key(user_kernels.f) == before
+
+
 def test_declared_functions_and_what_they_bring(user_kernels: Any) -> None:
     def calling(text: str) -> Any:
         declared = _numba.cuda.declare_device("cube", "float32(float32)", link=_numba.cuda.CUSource(text))

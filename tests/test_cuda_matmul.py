@@ -162,6 +162,40 @@ def test_sums_over_k_of_row_major_operands(cuda: an.Device, cuda_engine: str) ->
             assert all("kernel" in note for note in plan.notes)
 
 
+@pytest.mark.parametrize("epilogue", ["drelu", "drelu_bgrad", "dgelu_bgrad"])
+@pytest.mark.parametrize("size", [(64, 64, 96), (1024, 1024, 8192)])
+@pytest.mark.fake_only(size=[(64, 64, 96)])
+def test_gradients_in_the_product_and_after_it(
+    cuda: an.Device, cuda_engine: str, epilogue: str, size: tuple[int, int, int]
+) -> None:
+    rng = np.random.default_rng(8)
+    m, n, k = size
+    extra = epilogue_operands(rng, Epilogue(epilogue), (), m, n, ("bfloat16",) * 3)
+    a, b, wide = (random(rng, shape, "bfloat16") for shape in ((m, k), (n, k), (m, n + 8)))
+    for out in (None, wide[:, 8:], wide[:, 1 : 1 + n]):
+        plan = send(cuda, MatmulRequest(a=a, b=b, trans_b=True, out=out, **extra), cuda_engine)
+    x, w, aux = (cuda.put(array) for array in (a, b, extra["aux"]))
+    made = [cuda.blas_lt.matmul(x, w, trans_b=True, aux=aux, epilogue=epilogue) for _ in range(2)]
+    first, second = (
+        {name: ref.numpy() for name, ref in one._asdict().items() if ref is not None}
+        if isinstance(one, tuple)
+        else {"out": one.numpy()}
+        for one in made
+    )
+    assert all(first[name].tobytes() == second[name].tobytes() for name in first)
+    stored = first["out"]
+    if plan.notes:  # of Hopper
+        if epilogue == "dgelu_bgrad":
+            want = cuda.blas_lt.matmul(x, w, trans_b=True, aux=aux, epilogue="dgelu").numpy()
+        else:
+            keep = np.unpackbits(extra["aux"], axis=-1, count=n, bitorder="little").astype(bool)
+            want = np.where(keep, cuda.blas_lt.matmul(x, w, trans_b=True).numpy(), np.zeros((), stored.dtype))
+        assert stored.tobytes() == want.tobytes()
+        sums = stored.astype(np.float64).sum(0)
+        if "bias_grad" in first:
+            assert np.max(abs(first["bias_grad"] - sums)) <= 2.0**-8 * np.max(abs(sums))
+
+
 def test_notes_say_how_it_is_computed(cuda: an.Device) -> None:
     x = cuda.put(np.ones((16, 16), np.float32))
     assert cuda.blas_lt.plan(x, x).notes == ()

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import crash
 import float8_reference as reference
 import ml_dtypes
 import numpy as np
@@ -200,6 +201,53 @@ def test_delayed_scaling(device: an.Device, amax: str) -> None:
         np.testing.assert_array_equal(state.history.numpy(), np.array(history, np.float32))
         assert state.scale.numpy() == [scale]
         assert state.position.numpy() == [(i + 1) % 3]
+
+
+def test_plans_that_share_a_state(device: an.Device) -> None:
+    """Arrays of many blocks and of one, with and without a transpose, one after the other and none waited for."""
+    rng = np.random.default_rng(6)
+    large, small = (random(rng, shape, "bfloat16", 1.0) for shape in ((1100, 700), (30, 40)))
+    state = device.float8.delayed(length=5)
+    history, scale, got = np.zeros(5, np.float32), np.float32(1), []
+    for i in range(24):
+        x = np.roll(large if i % 3 else small, i, axis=0) * DTYPES["bfloat16"].type(1 + i * 5 % 7)
+        ref = device.put(x)
+        got.append((x, scale, device.float8.quantize(ref, state=state, transposed=bool(i % 2))))
+        history[i % 5] = np.max(np.abs(x.astype(np.float32)))
+        scale = np.float32(history.max() / np.float32(448))
+    for i, (x, used, made) in enumerate(got):
+        assert made.scale.numpy() == used, i
+        want = reference.cast(x.astype(np.float32) * (np.float32(1) / used), "float8_e4m3fn", True)
+        same_codes(made.q.numpy(), want)
+        if made.transposed is not None:
+            same_codes(made.transposed.numpy(), want.T)
+    np.testing.assert_array_equal(state.history.numpy(), history)
+    assert state.scale.numpy() == [scale]
+    assert state.position.numpy() == [24 % 5]
+
+
+@pytest.mark.parametrize("name", ["host", GPU])
+def test_a_worker_that_dies_while_it_quantises_leaves_nothing_behind(name: str) -> None:
+    """What blocks of a launch have counted is not the next worker's, and the state is that of the last commit."""
+    with an.System(standby="off", **crash.PATIENT) as system:
+        device = system.device(name)
+        state = device.float8.delayed(length=3, durable=True)
+        group = device.durable_group(state.members)
+        device.float8.quantize(device.put(np.full((3, 3), 7.0, np.float32)), state=state)
+        group.commit().result(30)
+        large = device.zeros((4096, 2048) if name != "host" else (256, 256), "bfloat16")
+        plan = device.float8.plan(large, state=state)
+        made = device.float8.outputs(large, state=state)
+        members = {f"state_{key}": ref for key, ref in state.members.items()}
+        for _ in range(200):
+            plan.tell(large, out=made.q, scale_out=made.scale, **members)
+        crash.restart(device)
+        group.restore().result(30)
+        for size in (3.0, 1.0):  # by the same plan
+            got = device.float8.quantize(device.full(large.shape, size, "bfloat16"), state=state)
+            assert got.scale.numpy() == np.float32(7) / np.float32(448)
+        np.testing.assert_array_equal(state.history.numpy(), np.array([7, 3, 1], np.float32))
+        assert state.position.numpy() == [0]
 
 
 def test_a_state_in_a_durable_group(device: an.Device) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 import subprocess
 import sys
 from typing import Any
@@ -24,6 +25,8 @@ from shipped_kernels import linked_ptx, simulate
 
 from atomr_native import _numba_copies, kernels
 from atomr_native.kernels import _scalars
+from atomr_native.kernels._launch_words import launch_words
+from atomr_native.worker import cuda as builders
 
 FORMATS = ("float8_e4m3fn", "float8_e5m2")
 HOPPER, AMPERE = (9, 0), (8, 0)
@@ -96,6 +99,7 @@ def compare(request: specs.QuantizeRequest, capability: tuple[int, int], blocks:
         else:
             build_quantize(spec.to_json())(tuple(arrays), ())
         results.append([*outputs, *held])
+    assert not _numba_copies.as_python(lambda: launch_words())().any()  # as the next launch wants them
     for ours, hosts, operand in zip(*results, spec.operands[-len(results[0]) :], strict=True):
         np.testing.assert_array_equal(bits(ours), bits(hosts), err_msg=operand.name)
 
@@ -106,11 +110,11 @@ def numbers(shape: tuple[int, ...], dtype: str) -> np.ndarray:
     return np.clip(x, -60000, 60000).astype(DTYPES[dtype])
 
 
-def state(**options: Any) -> specs.DelayedScaling:
-    history = np.array([2.0, np.inf, 0.0, 7.0], np.float32)
+def state(history: Any = (2.0, np.inf, 0.0, 7.0), position: int = 3, **options: Any) -> specs.DelayedScaling:
     return specs.DelayedScaling(
-        history=history, position=np.array([3], np.int32), scale=np.array([0.25], np.float32), **options
-    )
+        history=np.array(history, np.float32), position=np.array([position], np.int32),
+        scale=np.array([0.25], np.float32), **options,
+    )  # fmt: skip
 
 
 #: Shapes with whole tiles (loaded by 16 bytes) and parts of tiles; every scaling, both ways of casting.
@@ -130,6 +134,14 @@ PLANS: dict[str, tuple[np.ndarray, dict[str, Any], tuple[int, int], int]] = {
     ),
     "delayed": (numbers((3, 50), "float32"), {"state": state(margin=2)}, HOPPER, 1),
     "delayed, latest": (numbers((3, 50), "float32"), {"state": state(amax="latest")}, HOPPER, 1),
+    "delayed, whole tiles, several a block, transposed": (
+        numbers((128, 640), "bfloat16"), {"state": state(), "transposed": True}, HOPPER, 1,
+    ),
+    "delayed, several blocks, a long history": (
+        numbers((131, 140), "float32"), {"state": state([1.0, *[0.5] * 1100, 99.0, 3.0], 1101)}, AMPERE, 2,
+    ),
+    "delayed, nowhere": (numbers((2, 5), "float16"), {"state": state(position=-6, margin=-3)}, HOPPER, 1),
+    "delayed, nothing": (np.zeros((0, 5), "f4"), {"state": state()}, HOPPER, 1),
     "delayed, nothing known": (np.full((1, 3), np.nan, "f4"), {"state": state(amax="latest")}, HOPPER, 1),
     "outer": (numbers((3, 70), "bfloat16"), {"scaling": "outer"}, HOPPER, 1),
     "outer, whole groups": (numbers((2, 1160), "float16"), {"scaling": "outer"}, HOPPER, 1),
@@ -180,6 +192,7 @@ X = np.ones((256, 256), DTYPES["bfloat16"])
 COMPILED = {
     "now": specs.QuantizeRequest(x=X),
     "delayed": specs.QuantizeRequest(x=X.astype("f4"), dtype="float8_e5m2", state=state(dtype="float8_e5m2")),
+    "delayed, narrow": specs.QuantizeRequest(x=X, state=state()),
     "outer": specs.QuantizeRequest(x=X.astype("f2"), scaling="outer", saturate=False),
     "vec128": specs.QuantizeRequest(x=X, scaling="vec128"),
     "blk128": specs.QuantizeRequest(x=X, scaling="blk128", transposed=True),
@@ -188,7 +201,13 @@ COMPILED = {
 
 @pytest.mark.parametrize(
     ("name", "capability"),
-    [*((name, HOPPER) for name in COMPILED), ("now", AMPERE), ("blk128", (10, 0))],
+    [
+        *((name, HOPPER) for name in COMPILED),
+        ("now", AMPERE),
+        ("delayed", AMPERE),
+        ("delayed", (10, 0)),
+        ("blk128", (10, 0)),
+    ],
 )
 def test_compilation_needs_no_gpu(tools: None, name: str, capability: tuple[int, int]) -> None:
     parts = specs.quantize_kernels(COMPILED[name], capability)
@@ -215,6 +234,21 @@ def test_what_the_machine_code_is_made_of(tools: None) -> None:
     assert ".local .align" not in ptx
     ptx = linked_ptx("float8", specs.quantize_kernels(COMPILED["now"], AMPERE), AMPERE)
     assert "e4m3" not in ptx.replace("float8_e4m3fn", "")
+
+
+def test_delayed_scaling_is_one_launch(tools: None) -> None:
+    """Blocks share words that come with the machine code, and the last of them is told by one ordered count."""
+    request = COMPILED["delayed, narrow"]
+    parts, spec = specs.quantize_kernels(request, HOPPER), specs.quantize_spec(request).to_json()
+    program = builders.build({**spec, "entries": (("record", "record"),), "code": ""}, builders.Target("sm_90", 1)).run
+    assert [launch.function for launch in program.launches] == ["record"]
+    assert program.workspace == 0
+    ptx = linked_ptx("float8", parts, HOPPER)
+    assert re.search(r"\.global [^;]*launch_words\[16\]", ptx)
+    assert ptx.count("atom.acq_rel.gpu.global.inc.u32") == 1
+    assert ptx.count("red.relaxed.gpu.global.max.s32") == 2
+    assert ptx.count("ld.global.v4") + ptx.count("ld.v4") == 8
+    assert ".local .align" not in ptx
 
 
 def test_a_plan_without_a_matrix_is_refused() -> None:

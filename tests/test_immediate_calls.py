@@ -16,6 +16,7 @@ from placements import Placement
 import atomr_native as an
 from atomr_native import library_actor
 from atomr_native._lib import sender
+from atomr_native._lib.sender import DURABLE, VOLATILE
 from atomr_native._messages import Form
 from atomr_native.dtypes import DTYPES
 from atomr_native.fused import Fused
@@ -209,6 +210,20 @@ def elementwise(p: Pool) -> Drawn:
     return p.one(*calls)()
 
 
+def memory(p: Pool) -> Drawn:
+    m, s = p.device._memory, p.square
+
+    def dtype() -> Any:
+        return p.one(None, "float32", "bfloat16", np.float32, np.dtype("c8"), rare=("x", [], 3, "int8"))
+
+    calls: list[Callable[[], Drawn]] = [
+        lambda: (m.fill, (p.one(s(), *p.places, *p.wide, *p.codes), p.number(0.5, 2, -3, 300)), {}),
+        lambda: (m.copy, (p.one(s(), p.vectors[0], *p.places, *p.wide), None, dtype(), p.one(VOLATILE, DURABLE)), {}),
+        lambda: (m.copy, (s(), p.one(s(), *p.wide), p.one(None, dtype()), VOLATILE), {}),
+    ]
+    return p.one(*calls)()
+
+
 def outcome(call: Callable[..., Any], operands: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """Return what a call sends and gives, or the error that it raises."""
     sent = []
@@ -225,12 +240,12 @@ def outcome(call: Callable[..., Any], operands: tuple[Any, ...], options: dict[s
     return sent, type(result), [None if x is None else (x.layout, id(x) if id(x) in given else 0) for x in parts]
 
 
-@pytest.mark.parametrize("draw", [fused, blas, matmul, float8, elementwise])
+@pytest.mark.parametrize("draw", [fused, blas, matmul, float8, elementwise, memory])
 def test_what_is_remembered_is_what_would_be_found_anew(
     device: an.Device, elsewhere: an.Device, draw: Callable[[Pool], Drawn]
 ) -> None:
     p = Pool(device, elsewhere, 11)
-    actors = (device.fused, device.blas, device.blas_lt, device.float8, device.elementwise)
+    actors = (device.fused, device.blas, device.blas_lt, device.float8, device.elementwise, device._memory)
     good = 0
     for _ in range(400):
         call, operands, options = draw(p)

@@ -20,7 +20,7 @@ pytest.importorskip("cuda.bindings.nvjitlink", reason="cuda.bindings is not inst
 
 import numba_kernels as kernels
 
-from atomr_native import _kernel_code, _numba, _numba_compile, _numba_simulator
+from atomr_native import _kernel_code, _numba, _numba_compile, _numba_simulator, library_actor
 from atomr_native.dtypes import as_dtype
 from atomr_native.plan_spec import READ, WRITE
 
@@ -44,6 +44,47 @@ def test_a_launch(device: an.Device) -> None:
     reply = device.kernel(kernels.scale).forall(1000)(x, y, 2.0)
     assert reply.result(60) is x
     np.testing.assert_array_equal(x.numpy(), data * data * 2)
+
+
+def test_launches_that_are_remembered(device: an.Device) -> None:
+    kernel = device.kernel(kernels.scale, actor="remembered")
+    y, data = put(device, 100)
+    x, numbers = device.empty(100), (2.0, 3, True, np.float32(0.5), np.uint64(7), np.True_)
+    for _ in range(2):
+        for number in numbers:
+            kernel[1, 128](x, y, number, uses=[y]).result(60)
+            np.testing.assert_array_equal(x.numpy(), data * data * np.float32(number))
+    kept = kernel.actor._launches
+    assert len(kept) == len({call.plan for call in kept.values()}) == len(numbers) - 1  # which has no index
+    kernel[(1, 1), [128]](x, y, 2.0, uses=[y]).result(60)  # the same
+    assert len(kept) == len(numbers) - 1
+    kernel[1, 128](x, y, 2.0).result(60)
+    kernel[2, 128](x, y, 2.0, uses=(y,)).result(60)
+    kernel.forall(100, 128)(x[:50], y, 2.0, uses=(y,)).result(60)
+    assert len(kept) == len(numbers) + 2
+    for wrong, text in (((1.0, 128), "grid is 1.0"), ((True, 128), "grid is True"), ((1, 128, 0.0), "shared is 0.0")):
+        with pytest.raises(an.InvalidRequest, match=text):
+            kernel[wrong]
+    with pytest.raises(an.InvalidRequest, match=f"factor is {2**63}; an integer must fit 64 bits"):
+        kernel[1, 128](x, y, 2**63)
+    with pytest.raises(an.InvalidRequest, match="takes 3 arguments"):
+        kernel[1, 128](x, y)
+
+
+def test_what_is_remembered_of_launches_is_bounded(device: an.Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library_actor, "_PLANS", 3)
+    kernel = device.kernel(kernels.threads, actor="bounded")
+    out = device.empty((5, 4, 4), "int64")
+    for _ in range(2):
+        for grid in range(1, 6):
+            kernel[grid, 4](out).result(60)
+    assert {call.plan for call in kernel.actor._launches.values()} <= set(kernel.actor._plans.values())
+    monkeypatch.setattr("atomr_native.kernel._LAUNCHES", 2)
+    monkeypatch.setattr("atomr_native.kernel._CONFIGURATIONS", 2)
+    for grid in range(1, 6):
+        kernel[grid, 2](out).result(60)
+    assert len(kernel.actor._launches) <= 3
+    assert len(kernel._configurations) <= 2
 
 
 def test_launches_are_ordered_with_other_messages(device: an.Device) -> None:
@@ -118,6 +159,35 @@ def test_cuda_from_the_function_around_a_kernel(device: an.Device) -> None:
     x = device.empty(40, "int64")
     device.kernel(kernels.from_a_function(3)).forall(40, 16)(x).result(60)
     np.testing.assert_array_equal(x.numpy(), 3 * np.arange(40))
+
+
+def test_warps(device: an.Device) -> None:
+    x, data = put(device, 64, dtype="int64")
+    out = device.zeros((64, 10), "int64")
+    device.kernel(kernels.warps)[2, 32](x, out).result(60)
+    lane, rows = np.arange(64) % 32, data.reshape(2, 32)
+    expected = np.zeros((64, 10), np.int64)
+    expected[:, 0] = rows.sum(1).repeat(32)
+    expected[:, 1] = np.where(lane == 0, data, np.roll(data, 1))
+    expected[:, 2] = np.where(lane > 29, data, np.roll(data, -2))
+    expected[:, 3] = rows[:, 3].repeat(32)
+    expected[:, 4:7] = 16, 3, 4
+    expected[:, 7] = lane
+    expected[:, 8] = np.where(lane < 4, 3 - lane, 0)
+    expected[:, 9] = lane + 5
+    np.testing.assert_array_equal(out.numpy(), expected)
+
+
+def test_half_precision_and_views_of_another_shape(device: an.Device) -> None:
+    data = np.arange(8, dtype=np.float16)
+    x, out = device.put(data), device.zeros(8, "float16")
+    plan = device.kernel(kernels.half)[1, 8].plan(x, np.float16(0.1), out)
+    for number in (0.1, 0.5, 2.0**-24, 1e-9, 65519.9, 1e9, -1.0009765625, 2049.0, 6.1e-5):
+        plan.ask(x, out, h=number).result(60)
+        with np.errstate(over="ignore", invalid="ignore"):
+            expected = data * np.float16(number) + data
+        # A GPU may join the product and the sum in one rounding.
+        np.testing.assert_allclose(out.numpy(), expected, rtol=2**-10, atol=2**-24)
 
 
 def test_atomics(device: an.Device) -> None:

@@ -30,6 +30,9 @@ typedef struct Large Large;
 extern "C" __global__ void apply(double *out, Parameters p, double more) {
   out[0] = p.n; out[1] = p.gain; out[2] = p.at.x; out[3] = p.at.y; out[4] = more;
 }
+extern "C" __global__ void numbers(double *out, signed char n, unsigned long long u, bool b) {
+  out[0] = n; out[1] = u; out[2] = b;
+}
 extern "C" __global__ void sum(double *out, Large large, Parameters p) {
   out[0] = p.n;
   for (int i = 0; i < 100; i++) out[0] += large.values[i];
@@ -95,6 +98,24 @@ def test_a_struct_that_is_too_large_for_a_message(cuda_engine: str, cuda_device:
         large["values"] = n
         kernel[1, 1](out, large[()], parameters(5)).result(60)
         np.testing.assert_array_equal(out.numpy(), [5 + 100 * n])
+
+
+def test_numbers_are_held_against_their_declaration_in_every_launch(cuda_engine: str, cuda_device: an.Device) -> None:
+    launch = make(cuda_device, cuda_engine, "numbers", (8, 1, 8, 1))[1, 1]
+    out = cuda_device.zeros(3, "f8")
+    for given in ((5, 7, True), (-128, 2**63 - 1, 0), (np.int16(127), np.uint64(2**64 - 1), 1), (0, 2**64 - 1, False)):
+        launch(out, *given).result(60)
+        np.testing.assert_array_equal(out.numpy(), [float(n) for n in given])
+        for wrong, text in (
+            ((128, 0, 0), "n is 128; int8 takes -128 to 127"),
+            ((np.int16(-129), 0, 0), "n is -129; int8 takes -128 to 127"),
+            ((0, -1, 0), "u is -1; uint64 takes 0"),
+            ((0, 0, 2), "b is 2; bool takes 0 to 1"),
+            ((0.0, 0, 0), "n is 0.0; int8 takes an integer"),
+        ):
+            with pytest.raises(an.InvalidRequest, match=text):
+                launch(out, *wrong)
+    np.testing.assert_array_equal(out.numpy(), [0, float(2**64 - 1), 0])
 
 
 @pytest.mark.parametrize(

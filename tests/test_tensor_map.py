@@ -155,6 +155,26 @@ def test_the_driver_is_told_the_address_of_each_launch(device: an.Device) -> Non
     assert found["address"] == address
 
 
+def test_maps_of_remembered_launches(device: an.Device) -> None:
+    launch = fake_kernels.make(device, SPY, "spy", (8, 8, 128))[1, 1]
+    out, x, y, wide = device.zeros(17, "u8"), device.empty((16, 32)), device.empty((16, 32)), device.empty((16, 64))
+    maps = [
+        an.TensorMap(x, (8, 16)), an.TensorMap(y, (8, 16)), an.TensorMap(x, (8, 8)), an.TensorMap(x, (8, 16), (2, 1)),
+        an.TensorMap(x, (8, 16), swizzle="64B"), an.TensorMap(wide, (8, 16)),
+    ]  # fmt: skip
+    known = len(launch.kernel.actor._launches)
+    for _ in range(2):
+        for one in maps:
+            launch(out, one.ref if one.ref.layout == x.layout else x, one).result(60)
+            found, address = seen(out)
+            axes, modes = one.described()
+            told = list(zip(*(found[name].tolist()[:2] for name in ("extents", "box", "steps")), strict=True))
+            assert told == [(axis[0], *axis[2:]) for axis in axes]
+            assert (found["address"] == address) == (one.ref is not wide)
+            assert found["swizzle"] == modes[2]
+    assert len(launch.kernel.actor._launches) == known + len(maps) - 1  # x and y are alike
+
+
 def test_a_map_that_the_driver_refuses(device: an.Device, refusals: Path) -> None:
     kernel = fake_kernels.make(device, SPY, "spy", (8, 8, 128))
     out, x = device.zeros(17, "u8"), device.empty((16, 32))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -200,6 +201,24 @@ def test_a_device_tunes_once(
     assert device.blas_lt.import_tuning(path) == 0
     monkeypatch.setenv("ATOMR_NATIVE_CACHE", str(tmp_path / "elsewhere"))
     assert device.blas_lt.import_tuning(path) > 0
+
+
+def test_a_gradient_is_tuned_in_the_product_and_after_it(cuda_system: an.System, cuda_engine: str) -> None:
+    device = cuda_system.device("cuda:0")
+    rng = np.random.default_rng(1)
+    m, n, k = (24, 40, 16) if cuda_engine == "fake" else (1040, 1048, 1056)
+    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((m, k), (k, n)))
+    mask = np.full((m, -(-n // 128) * 16), 0x5A, np.uint8)
+    x, y, aux = device.put(a), device.put(b), device.put(mask)
+    plan = device.blas_lt.plan(x, y, aux=aux, epilogue="drelu", tune=True)
+    assert plan.tuning.count("tuned: ") == 1  # of the call that is made
+    assert not plan.notes or re.search("the call takes .* us with all of it, .* us without that", plan.notes[0])
+    out = device.empty((m, n))
+    plan.ask(x, y, aux, out=out).result(60)
+    keep = np.unpackbits(mask, axis=-1, count=n, bitorder="little")
+    np.testing.assert_allclose(out.numpy(), (a.astype(float) @ b) * keep, rtol=1e-3, atol=1e-3)
+    known = device.blas_lt.plan(x, y, aux=aux, epilogue="drelu", tune="known")
+    assert (known.tuning, known.notes) == (plan.tuning, plan.notes)
 
 
 def test_tune_is_checked() -> None:

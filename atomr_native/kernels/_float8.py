@@ -12,6 +12,7 @@ from ._intrinsics import (
     address,
     bits_of,
     first_halves,
+    float_of,
     float_of_half,
     halves_of_e4m3,
     halves_of_e5m2,
@@ -23,7 +24,7 @@ from ._intrinsics import (
 )
 from ._scalars import decoder, encoder
 
-__all__ = ["aligned", "all_of", "has_pairs", "meter", "packer", "row_sizes_of", "size_of", "unpacker"]
+__all__ = ["aligned", "all_of", "has_pairs", "meter", "once", "packer", "row_sizes_of", "size_of", "unpacker"]
 
 _SIGNLESS: Final = 0x7FFF7FFF  # of two elements of 16 bits
 
@@ -133,6 +134,13 @@ def row_sizes_of(pairs: bool, size: Any) -> Any:
         return size(np.uint32(found >> 16 if cuda.threadIdx.x & 2 != 0 else found & 0xFFFF))
 
     return sizes_of_pairs
+
+
+@inlined
+def once(value: Any, there: Any) -> Any:
+    """Return a float32, which the compiler takes to need another number first."""
+    nothing = np.uint32(cuda.gridDim.z - 1)
+    return float_of(bits_of(value) ^ np.uint32(there) & nothing)
 
 
 def packer(dtype: str, saturate: bool, hardware: bool) -> Any:

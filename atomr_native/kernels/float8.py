@@ -13,13 +13,13 @@ from typing import Any, Final
 import numpy as np
 
 from .._numba import cuda, inlined, types
+from ._delayed import recorder
 from ._elements import READERS, STORAGE, WORDS, WRITERS
-from ._float8 import aligned, all_of, has_pairs, meter, packer, row_sizes_of, size_of, unpacker
+from ._float8 import aligned, all_of, has_pairs, meter, once, packer, row_sizes_of, size_of, unpacker
 from ._intrinsics import (
     block_max,
     first_bytes,
     first_halves,
-    float_of,
     from_lane,
     group_max,
     last_bytes,
@@ -27,9 +27,10 @@ from ._intrinsics import (
     load2,
     store2,
 )
-from ._scalars import FORMATS, decoder, encoder, fresh_scale, known, power_of_two
+from ._launch_words import launch_words
+from ._scalars import FORMATS, decoder, encoder, fresh_scale
 
-__all__ = ["amax", "cast", "dequantize", "rows", "update"]
+__all__ = ["amax", "cast", "dequantize", "record", "rows"]
 
 TILE: Final = 128
 _ACROSS: Final = 16  # threads that share a row of a tile
@@ -123,26 +124,13 @@ def _place(codes: Any, column: Any, low: Any, high: Any) -> None:
     codes[column * _ACROSS + group] = np.uint64(low) | np.uint64(high) << np.uint64(32)
 
 
-def cast(
-    source: str, dtype: str, *, saturate: bool, hardware: bool, pairs: bool, scaling: str, amax: str, transposed: bool
-) -> Kernel:
-    """Return the kernel that scales and casts a matrix.
+def _tiles(
+    source: str, dtype: str, saturate: bool, hardware: bool, pairs: bool, scaling: str, amax: str, transposed: bool
+) -> Any:
+    """Return a device function that scales and casts a matrix; options as `cast` has them.
 
-    Parameters
-    ----------
-    source, dtype : str
-        Of the matrix, and of the codes.
-    saturate, hardware : bool
-        Whether what is too large becomes the largest number; whether the GPU has conversions.
-    pairs : bool
-        Whether the GPU compares two numbers of 16 bits at once.
-    scaling : str
-        ``"tensor"``, ``"vec128"`` or ``"blk128"``.
-    amax : str
-        With ``"tensor"``: ``"given"``, the scale is `scale_in`; ``"now"``, it is made of the partial results;
-        ``"recorded"``, it is `scale_in`, and partial results are written.
-    transposed : bool
-        Whether a transposed copy is written.
+    With ``amax="recorded"``, the scale is `scale_in`, and what is returned to a thread is the largest magnitude of its
+    elements.
     """
     one, _ = READERS[source]
     words, numbers = WORDS[source]
@@ -188,11 +176,12 @@ def cast(
             store2(out, at + (column + 16 * i) * tr + group * 8, words)
         cuda.syncthreads()
 
-    def cast(
+    @inlined
+    def tiles(
         x: Any, q: Any, turned: Any, scale_in: Any, scales: Any, turned_scales: Any, partials: Any, count: Any,
         rows: Any, columns: Any, last: Any, xr: Any, xc: Any, qr: Any, qc: Any, tr: Any, tc: Any, sr: Any, sc: Any,
         ur: Any, uc: Any,
-    ) -> None:  # fmt: skip
+    ) -> Any:  # fmt: skip
         codes = cuda.shared.array(held, types.uint64)
         thread = cuda.threadIdx.x
         whole = rows - 1 if last < columns else rows
@@ -247,6 +236,8 @@ def cast(
                         put(q, at + 3 * qr, h, from_lane(factor, lane + 14))
                     else:
                         factor = _ONE / scale
+                        if records:  # or some loads would be issued when others were worked on
+                            factor = once(factor, most)
                         i, j = put(q, at, a, factor), put(q, at + qr, b, factor)
                         k, m = put(q, at + 2 * qr, c, factor), put(q, at + 3 * qr, d, factor)
                         at += 4 * qr
@@ -288,13 +279,70 @@ def cast(
             left += cuda.gridDim.x * TILE
         if shares and cuda.blockIdx.x == 0 and cuda.blockIdx.y == 0 and thread == 0:
             scales[0] = scale
-        if records:
-            found = block_max(found)
-            if thread == 0:
-                partials[cuda.blockIdx.y * cuda.gridDim.x + cuda.blockIdx.x] = found
+        return found
+
+    return tiles
+
+
+def cast(
+    source: str, dtype: str, *, saturate: bool, hardware: bool, pairs: bool, scaling: str, amax: str, transposed: bool
+) -> Kernel:
+    """Return the kernel that scales and casts a matrix.
+
+    Parameters
+    ----------
+    source, dtype : str
+        Of the matrix, and of the codes.
+    saturate, hardware : bool
+        Whether what is too large becomes the largest number; whether the GPU has conversions.
+    pairs : bool
+        Whether the GPU compares two numbers of 16 bits at once.
+    scaling : str
+        ``"tensor"``, ``"vec128"`` or ``"blk128"``.
+    amax : str
+        With ``"tensor"``: ``"given"``, the scale is `scale_in`; ``"now"``, it is made of the partial results.
+    transposed : bool
+        Whether a transposed copy is written.
+    """
+    tiles = _tiles(source, dtype, saturate, hardware, pairs, scaling, amax, transposed)
+
+    def cast(
+        x: Any, q: Any, turned: Any, scale_in: Any, scales: Any, turned_scales: Any, partials: Any, count: Any,
+        rows: Any, columns: Any, last: Any, xr: Any, xc: Any, qr: Any, qc: Any, tr: Any, tc: Any, sr: Any, sc: Any,
+        ur: Any, uc: Any,
+    ) -> None:  # fmt: skip
+        tiles(
+            x, q, turned, scale_in, scales, turned_scales, partials, count,
+            rows, columns, last, xr, xc, qr, qc, tr, tc, sr, sc, ur, uc,
+        )  # fmt: skip
 
     pointers = (f"*{STORAGE[source]}", "*uint8", "*uint8", "*float32", "*float32", "*float32", "*int32")
     return cast, (*pointers, *("int64",) * 14)
+
+
+def record(
+    source: str, dtype: str, *, saturate: bool, hardware: bool, pairs: bool, transposed: bool, latest: bool
+) -> Kernel:
+    """Return the kernel of delayed scaling: it casts by `scale`, records the amax, and makes the next `scale`.
+
+    Parameters as of `cast`; with `latest` the next scale is made of this amax alone.
+    """
+    tiles = _tiles(source, dtype, saturate, hardware, pairs, "tensor", "recorded", transposed)
+    before, after = recorder(dtype, latest)
+
+    def record(
+        x: Any, q: Any, turned: Any, scale: Any, scales: Any, history: Any, position: Any, length: Any, margin: Any,
+        rows: Any, columns: Any, last: Any, xr: Any, xc: Any, qr: Any, qc: Any, tr: Any, tc: Any,
+    ) -> None:  # fmt: skip
+        words = launch_words()
+        before(words, history, length, position)
+        found = tiles(
+            x, q, turned, scale, scales, scales, words, 0, rows, columns, last, xr, xc, qr, qc, tr, tc, 0, 0, 0, 0
+        )
+        after(words, found, history, length, position, scale, margin)
+
+    pointers = (f"*{STORAGE[source]}", "*uint8", "*uint8", "*float32", "*float32", "*float32", "*int32")
+    return record, (*pointers, *("int64",) * 11)
 
 
 def rows(source: str, dtype: str, *, saturate: bool, hardware: bool, pairs: bool) -> Kernel:
@@ -372,47 +420,6 @@ def rows(source: str, dtype: str, *, saturate: bool, hardware: bool, pairs: bool
             row += cuda.gridDim.x
 
     return rows, (f"*{STORAGE[source]}", "*uint8", "*float32", *("int64",) * 7)
-
-
-# ---------------------------------------------------------------------------------------------- delayed scaling
-
-
-def update(dtype: str, *, latest: bool) -> Kernel:
-    """Return the kernel that records an amax, and makes the next scale of the history; one block."""
-    limit = np.float32(FORMATS[dtype].limit)
-
-    @inlined
-    def past(history: Any, i: Any, at: Any, length: Any) -> Any:
-        """Return the size of an amax of the history that counts, else 0."""
-        size = size_of(history[i]) if i < length else np.int32(0)
-        return size if i != at and known(size) else np.int32(0)
-
-    def update(partials: Any, count: Any, history: Any, length: Any, position: Any, scale: Any, margin: Any) -> None:
-        thread = cuda.threadIdx.x
-        at = np.int64(position[0])
-        if at < 0 or at >= length:
-            at = at % length
-        found = np.int32(0)
-        if not latest:
-            i = np.int64(thread)
-            while i < length:  # four loads at once
-                a = past(history, i, at, length)
-                b = past(history, i + 256, at, length)
-                c = past(history, i + 512, at, length)
-                d = past(history, i + 768, at, length)
-                found = max(found, max(max(a, b), max(c, d)))
-                i += 1024
-            found = block_max(found)
-        now = _reduced(partials, count)  # and everybody has read the position
-        if known(now):
-            found = max(found, now)
-        if thread == 0:
-            history[at] = float_of(now)
-            position[0] = at + 1 if at + 1 < length else 0
-            if known(found):
-                scale[0] = fresh_scale(found, limit, power_of_two(margin))
-
-    return update, ("*int32", "int64", "*float32", "int64", "*int32", "*float32", "int64")
 
 
 # ---------------------------------------------------------------------------------------------- and back

@@ -59,27 +59,28 @@ def tell(setup: Setup) -> None:
     Planned kernel: one handle, two numbers that are the plan's defaults, or given by keyword. Planned matmul: four
     handles. Numba kernel: ``launch.tell(x, 1.0, 0.0)`` of ``launch = dev.kernel(f)[1, 32]``. Immediate calls find
     their plan, and the matmul allocates its output. The Python loop and the call are
-    included; 2000 calls a sample, 500 of the peers, into a mailbox of 65536. C: the loop over `cuLaunchKernel` or
+    included; 10 000 planned tells a sample as for the host device, 2000 immediate calls, 500 of the peers, into a
+    mailbox of 65536. C: the loop over `cuLaunchKernel` or
     `cublasLtMatmul`, which is what the caller of C pays.
     """
-    count, few = setup.count(2000), setup.count(500)
+    many, count, few = setup.count(10_000), setup.count(2000), setup.count(500)
     for place in PLACES:
         name = f"atomr planned kernel, {place}"
         with setup.attempt(name):
             sends = kernel(setup, place)
-            setup.add(name, burst(sends.tells, sends.finish, count))
+            setup.add(name, burst(sends.tells, sends.finish, many))
         name = f"atomr planned kernel, numbers by keyword, {place}"
         with setup.attempt(name):
             sends = kernel(setup, place)
-            setup.add(name, burst(_named(sends), sends.finish, count))
+            setup.add(name, burst(_named(sends), sends.finish, many))
         name = f"atomr Numba kernel, told, {place}"
         with setup.attempt(name):
             launch, sends = numba(setup, place)
-            setup.add(name, burst(_numba_told(launch, *sends.operands), sends.finish, count))
+            setup.add(name, burst(_numba_told(launch, *sends.operands), sends.finish, many))
         name = f"atomr planned matmul, {place}"
         with setup.attempt(name):
             sends = matmul(setup, place)
-            setup.add(name, burst(sends.tells, sends.finish, count))
+            setup.add(name, burst(sends.tells, sends.finish, many))
         name = f"atomr immediate matmul, {place}"
         with setup.attempt(name):
             dev = device(setup, place)

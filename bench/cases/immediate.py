@@ -76,6 +76,8 @@ _LIBRARY: dict[str, Callable[[Operands], Call]] = {
     "float8.quantize": lambda o: (o.dev.float8.quantize, (o.x,), {}),
     "blas.axpy": lambda o: (o.dev.blas.axpy, (o.x[0], o.w[0]), {"alpha": 0.5}),
     "elementwise.reduce": lambda o: (o.dev.elementwise.reduce, ("sum", o.x), {}),
+    "copy, to bfloat16": lambda o: (o.dev.copy, (o.x,), {"dtype": "bfloat16"}),
+    "fill": lambda o: (o.y.fill, (1.0,), {}),
     "matmul, gelu_aux_bias": lambda o: (
         o.dev.blas_lt.matmul, (o.x, o.w), {"bias": o.x[0], "epilogue": "gelu_aux_bias"},
     ),

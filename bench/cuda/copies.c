@@ -1,4 +1,4 @@
-/* The floor of copies: pinned memory, one cuMemcpyAsync on a stream and cuStreamSynchronize, in a loop.
+/* The floor of copies: pinned memory, cuMemcpyAsync on a stream and cuStreamSynchronize, in a loop.
  *
  * A library for copies.py.  Everything lies in the primary context of one device.
  */
@@ -64,16 +64,18 @@ static double now(void) {
     return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
 }
 
-/* Copy `count` times to the device (`how` 0), to the host (1), or there and back (2); microseconds each, or -1. */
-double copies_run(int how, uint64_t nbytes, int count) {
+/* Copy `count` times to the device (`how` 0), to the host (1), or there and back (2), waiting after every `row`th copy
+ * in a direction; microseconds each, or -1. */
+double copies_run(int how, uint64_t nbytes, int count, int row) {
     const pointer at = (pointer)(uintptr_t)host;
     int r = enter(context);
     const double began = now();
-    for (int i = 0; i < count && !r; i++) {
+    for (int i = 1; i <= count && !r; i++) {
+        const int wait = i % row == 0 || i == count;
         if (how != 1) r = copy(memory, at, nbytes, stream);
-        if (how != 1 && !r) r = synchronize(stream);
+        if (how != 1 && !r && wait) r = synchronize(stream);
         if (how != 0 && !r) r = copy(at, memory, nbytes, stream);
-        if (how != 0 && !r) r = synchronize(stream);
+        if (how != 0 && !r && wait) r = synchronize(stream);
     }
     return r ? -1.0 : (now() - began) / count;
 }

@@ -1,9 +1,11 @@
 """Copies to a GPU and back: ``python -m bench.cuda.copies [--json FILE] [--most BYTES] [--tune]``.
 
 Beside `put` and `get` stand torch and, in C, a plain pinned cuMemcpyAsync with cuStreamSynchronize.  All are measured
-in interleaved rounds; every figure is of complete copies, except where it says "caller".  Prints medians, ratios per
-round with 95 % intervals and the bars of the design, and writes a result as ``python -m bench`` does, which
-``python -m bench render`` shows.  With ``--tune``, prints the throughput for sizes of pieces and numbers of threads.
+in interleaved rounds; every figure is of complete copies, except where it says "caller".  From 64 MiB on, copies that
+are enqueued one behind the other, and waited for together, stand beside those that are waited for one by one.
+Prints medians, ratios per round with 95 % intervals and the bars of the design, and writes a result as
+``python -m bench`` does, which ``python -m bench render`` shows.  With ``--tune``, prints the throughput for sizes of
+pieces and numbers of threads.
 """
 
 from __future__ import annotations
@@ -39,6 +41,8 @@ SIZES = {
     GIB: (15, 1),
 }  # fmt: skip
 FLOOR = "C: cuMemcpyAsync, pinned, and synchronize"
+ROW = 8
+ROW_FLOOR = f"C: {ROW} x cuMemcpyAsync, pinned, and synchronize"
 WAYS = {"to the device": 0, "to the host": 1, "there and back": 2}
 
 
@@ -53,10 +57,13 @@ class Bar:
     sizes: range
 
 
+PUTS, GETS = f"put of a host_array, {ROW} in a row", f"get_into a host_array, {ROW} in a row"
 LARGE, SMALL = range(64 * MIB, GIB + 1), range(4 * KIB, 4 * KIB + 1)
 BARS = [
     Bar("to the device", "put of a host_array", FLOOR, 1 / 0.95, LARGE),
     Bar("to the host", "get into a host_array", FLOOR, 1 / 0.95, LARGE),
+    Bar("to the device", PUTS, ROW_FLOOR, 1 / 0.95, LARGE),
+    Bar("to the host", GETS, ROW_FLOOR, 1 / 0.95, LARGE),
     Bar("to the device", "put", "torch: to, pageable", 1 / 1.5, LARGE),
     Bar("to the device", "put out=", "torch: copy_, pageable", 1 / 1.5, LARGE),
     Bar("to the host", "get", "torch: cpu", 1 / 1.5, LARGE),
@@ -74,7 +81,7 @@ def floor() -> ctypes.CDLL:
         subprocess.run([*command, "-o", str(library), "-ldl"], check=True)
         loaded = ctypes.CDLL(str(library))
     loaded.copies_run.restype = ctypes.c_double
-    loaded.copies_run.argtypes = [ctypes.c_int, ctypes.c_uint64, ctypes.c_int]
+    loaded.copies_run.argtypes = [ctypes.c_int, ctypes.c_uint64, ctypes.c_int, ctypes.c_int]
     loaded.copies_size.argtypes = [ctypes.c_uint64]
     if status := loaded.copies_open(0):
         raise Unavailable(f"the driver does not open the first GPU: {status}")
@@ -139,9 +146,18 @@ class Rig:
                 if not np.array_equal(got, self.data):
                     raise AssertionError(f"a copy of {self.nbytes} bytes is wrong")
 
-    def floor(self, way: int) -> float:
+    def row(self, send: Callable[[], Any], last: Callable[[Any], object]) -> float:
+        """Microseconds of each of `ROW` copies, of which only the last is waited for."""
+        kept = []
+        began = time.perf_counter_ns()
+        for _ in range(ROW):
+            kept.append(send())
+        last(kept[-1])
+        return (time.perf_counter_ns() - began) / 1e3 / ROW
+
+    def floor(self, way: int, *, row: bool = False) -> float:
         """The C loop."""
-        found: float = floor().copies_run(way, self.nbytes, self.count)
+        found: float = floor().copies_run(way, self.nbytes, ROW if row else self.count, ROW if row else 1)
         if found < 0:
             raise RuntimeError("a driver call failed")
         return found
@@ -184,7 +200,8 @@ def case_of(device: an.Device, nbytes: int, way: str) -> Case:
         """Time of a copy, complete unless it says "caller".
 
         "host_array" is pinned memory that the worker shares, all other arrays of NumPy are ordinary. torch: from and to
-        tensors in ordinary memory, and in pinned memory. C: pinned memory.
+        tensors in ordinary memory, and in pinned memory. C: pinned memory. "in a row": enqueued one behind the other,
+        the same memory each time, and waited for together.
         """
         build(setup, device=device, nbytes=nbytes, way=way)
 
@@ -205,11 +222,14 @@ def build(setup: Setup, *, device: an.Device, nbytes: int, way: str) -> None:
         "get out=": partial(rig.sample, lambda: get(rig.ref, rig.out)),
         "get into a host_array": partial(rig.sample, lambda: get(rig.ref, rig.host)),
         "put, get": partial(rig.sample, lambda: get(put(rig.data))),
+        PUTS: partial(rig.row, lambda: put(rig.host, out=rig.ref, blocking=False), lambda ref: ref.wait()),
+        GETS: partial(rig.row, lambda: device.get_into(rig.ref, rig.host), lambda reply: reply.result()),
     }
-    pick = {"to the device": list(ours)[:4], "to the host": list(ours)[4:7], "there and back": list(ours)[7:]}[way]
+    pick = {"to the device": list(ours)[:4], "to the host": list(ours)[4:7], "there and back": list(ours)[7:8]}[way]
+    rows = {"to the device": [PUTS], "to the host": [GETS]}.get(way, []) if nbytes in LARGE else []
     if nbytes > MIB:
         pick = [name for name in pick if name != "put, caller"]
-    for name in pick:
+    for name in (*pick, *rows):
         with setup.attempt(name):
             setup.add(name, ours[name])
     add_torch(setup, rig, way)
@@ -217,10 +237,13 @@ def build(setup: Setup, *, device: an.Device, nbytes: int, way: str) -> None:
         if status := floor().copies_size(nbytes):
             raise RuntimeError(f"the driver has no memory for {nbytes} bytes: {status}")
         setup.add(FLOOR, partial(rig.floor, WAYS[way]))
+    if rows:
+        with setup.attempt(ROW_FLOOR, "twin"):
+            setup.add(ROW_FLOOR, partial(rig.floor, WAYS[way], row=True))
     for name in pick:
         setup.ratio(name, FLOOR)
     for bar in BARS:
-        if bar.way == way and bar.under != FLOOR:
+        if bar.way == way and bar.under != FLOOR and (nbytes in LARGE or bar.under != ROW_FLOOR):
             setup.ratio(bar.over, bar.under)
 
 

@@ -41,11 +41,17 @@ class Engine:
         self._run = run
         self._compiled = compiled
 
-    def build(self, spec: PlanSpec | dict[str, Any]) -> Any:
-        plain = spec.to_json() if isinstance(spec, PlanSpec) else spec
+    @contextlib.contextmanager
+    def building(self) -> Iterator[None]:
+        """Have builders make machine code only if this engine runs it."""
         with pytest.MonkeyPatch.context() as patch:
             if not self._compiled:
                 patch.setattr(codegen, "compile_cubin", lambda *_: b"")
+            yield
+
+    def build(self, spec: PlanSpec | dict[str, Any]) -> Any:
+        plain = spec.to_json() if isinstance(spec, PlanSpec) else spec
+        with self.building():
             return cuda.build(json.loads(json.dumps(plain)), self.target)
 
     def run(self, spec: PlanSpec, arrays: tuple[np.ndarray, ...], scalars: tuple[Any, ...] = ()) -> None:
@@ -58,6 +64,10 @@ class Engine:
         assert built.workspace == program.workspace
         for array, align in zip(arrays, program.alignments, strict=True):
             assert array.ctypes.data % align == 0
+        self.launch(program, arrays, scalars)
+
+    def launch(self, program: KernelProgram, arrays: tuple[np.ndarray, ...], scalars: tuple[Any, ...] = ()) -> None:
+        """Run kernels on arrays in place."""
         self._run(program, arrays, scalars)
 
 

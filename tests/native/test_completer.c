@@ -38,6 +38,56 @@ static void test_a_watched_lane_tells_of_each(void) {
     rig_close(&r);
 }
 
+static void send_and_see_it_launched(rig *r, uint64_t number, atomr_reply *reply) {
+    CHECK_EQ(rig_send(r, 0, RIG_NOOP, NULL, 0, NULL, 0, reply, NULL), ATOMR_DONE);
+    while (atomic_load(&r->k->lanes[0]->launched) < number) usleep(10);
+}
+
+/* While the device has work, a drained lane puts values off: until the earlier one is back, or somebody waits. */
+static void test_values_of_a_drained_lane(void) {
+    rig r;
+    open_gpu(&r, 256, 1, 48);
+    r.spin_ns = UINT64_C(60000000000);
+    rig_start_worker(&r);
+    for (uint64_t n = 0; n < 12 * 20; n += 12) {
+        fake_hold(r.gpu, 1);
+        const uint64_t before = fake_signals(r.gpu);
+        for (uint64_t i = 1; i <= 6; i++) send_and_see_it_launched(&r, n + i, NULL);
+        CHECK_EQ(fake_signals(r.gpu), before + 1); /* of the first, since the device had nothing to do */
+        CHECK_EQ(atomr_wait(r.s, 0, n + 1, 100000, 0), ATOMR_TIMEOUT); /* its value is on its way */
+        CHECK_EQ(fake_signals(r.gpu), before + 1);
+        CHECK_EQ(atomr_wait(r.s, 0, n + 4, 100000, 0), ATOMR_TIMEOUT);
+        while (fake_signals(r.gpu) < before + 2) CHECK_EQ(atomr_wait(r.s, 0, n + 6, 1000000, 0), ATOMR_TIMEOUT);
+        for (uint64_t i = 7; i <= 10; i++) send_and_see_it_launched(&r, n + i, NULL);
+        CHECK_EQ(fake_signals(r.gpu), before + 2);
+        atomr_reply reply = {0};
+        send_and_see_it_launched(&r, n + 11, &reply);
+        while (fake_signals(r.gpu) < before + 3) usleep(10); /* whoever asks waits */
+        send_and_see_it_launched(&r, n + 12, NULL);
+        CHECK_EQ(fake_signals(r.gpu), before + 3);
+        fake_hold(r.gpu, 0); /* nobody waits, and still all is told */
+        while (atomic_load(&atomr_wlane_at(r.s->region->w, 0)->completed) < n + 12) usleep(10);
+        CHECK_EQ(rig_outcome(&r, &reply), ATOMR_OK);
+    }
+    rig_close(&r);
+}
+
+/* A lane that sleeps owes nothing, either. */
+static void test_values_are_sent_before_sleep(void) {
+    rig r;
+    open_gpu(&r, 256, 1, 49);
+    r.spin_ns = 1000;
+    rig_start_worker(&r);
+    fake_hold(r.gpu, 1);
+    for (uint64_t i = 1; i <= 6; i++) {
+        send_and_see_it_launched(&r, i, NULL);
+        while (fake_signals(r.gpu) < i) usleep(10);
+    }
+    fake_hold(r.gpu, 0);
+    rig_wait(&r, 0, 6);
+    rig_close(&r);
+}
+
 static int run_long(void *context, const atomr_call *call, atomr_failure *failure) {
     (void)context, (void)failure;
     *call->prompt = 1;
@@ -288,6 +338,8 @@ int main(int argc, char **argv) {
     rig_watchdog(120);
     RUN(test_values_are_coalesced);
     RUN(test_a_watched_lane_tells_of_each);
+    RUN(test_values_of_a_drained_lane);
+    RUN(test_values_are_sent_before_sleep);
     RUN(test_long_work_is_signalled_at_once);
     RUN(test_blocked_lane_owes_nobody);
     RUN(test_failures_wait_their_turn);

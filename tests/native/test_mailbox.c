@@ -178,6 +178,29 @@ static void test_parked_lanes_wake(void) {
     rig_close(&r);
 }
 
+/* A lane that is woken for a message which is still to come stays awake for as long as it was told. */
+static void test_a_roused_lane(void) {
+    rig r;
+    rig_open(&r, 32, 1, 5);
+    r.spin_ns = 0;
+    r.naps_forever = 1;
+    rig_start_worker(&r);
+    const atomr_wlane *w = r.k->lanes[0]->w;
+    for (int round = 0; round < 200; round++) {
+        while (!atomic_load(&w->parked)) usleep(10);
+        atomr_rouse(r.s, 0, UINT64_MAX);
+        while (atomic_load(&w->parked)) usleep(10);
+        const uint64_t parks = atomic_load(&w->parks);
+        if (round % 16 == 0) usleep(2000);
+        CHECK_EQ(sequence_send(&r, 0, (uint64_t)round, 0, NULL), ATOMR_DONE);
+        rig_drain(&r);
+        CHECK_EQ(atomic_load(&w->parks), parks);
+        atomr_rouse(r.s, 0, 0); /* no longer */
+    }
+    atomr_rouse(r.s, ATOMR_LANES, 0);
+    rig_close(&r);
+}
+
 /* Rounds: all wait for tickets of a handful of messages, which are sent meanwhile, and nothing comes after
  * them that could wake somebody by chance. */
 enum { SLEEPERS = 4, ROUNDS = 250, MOST = 12 };
@@ -291,6 +314,7 @@ int main(int argc, char **argv) {
     RUN(test_long_messages_gpu);
     RUN(test_refusals);
     RUN(test_parked_lanes_wake);
+    RUN(test_a_roused_lane);
     RUN(test_parked_waiters_wake);
     RUN(test_parked_waiters_wake_gpu);
     RUN(test_subscribers);

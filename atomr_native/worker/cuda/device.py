@@ -167,13 +167,13 @@ class CudaDevice:
         if not self._blas_lt_version:
             self._blas_lt_version = self.backend.open_blas_lt(library_file("cublasLt"))
 
-        lines: list[str] = []
+        lines: list[tuple[Matmul, str]] = []
+        tuner = Tuner(self.backend, self._blas_lt_version, self.facts)
 
         def prepare(description: MatmulDescription) -> Matmul:
             made = Matmul(self.backend, description)
             if not spec["tune"] or description.pointers >= 0:
                 return made
-            tuner = Tuner(self.backend, self._blas_lt_version, self.facts)
             best, line = tuner.tuned(
                 description, made, measure=spec["tune"] == "measure", progress=self._progress(int(spec.get("plan", -1)))
             )
@@ -184,7 +184,7 @@ class CudaDevice:
             except (Unsupported, LibraryError) as error:
                 _log.warning("a tuned algorithm does not fit any more, the heuristic's is taken: %s", error)
                 return made
-            lines.append(line)
+            lines.append((tuned, line))
             return tuned
 
         on_device = any(o["name"].startswith("alpha") for o in spec["operands"])
@@ -196,11 +196,14 @@ class CudaDevice:
         }
         if spec["op"] == "blas_lt.grouped":
             program = grouped_program(spec, self.target, group=self._group, **options)
+        elif "custom" in spec:
+            program = custom_program(spec, self.target, **options)
         else:
-            program = (custom_program if "custom" in spec else matmul_program)(spec, self.target, **options)
-        if len(program.steps) == 1 and isinstance(program.steps[0].run, Matmul):
-            return _Built(program.steps[0].run, program.workspace, program.notes, "; ".join(lines))
-        return _Built(program, program.workspace, program.notes, "; ".join(lines))
+            program = matmul_program(spec, self.target, measured=tuner.microseconds, **options)
+        runs = [step.run for step in program.steps]
+        tuning = "; ".join(line for made, line in lines if made in runs)
+        run = runs[0] if len(runs) == 1 and isinstance(runs[0], Matmul) else program
+        return _Built(run, program.workspace, program.notes, tuning)
 
     def _group(self, description: GroupDescription) -> Grouped:
         """Prepare the products of a group by cuBLAS."""

@@ -15,7 +15,7 @@ __all__ = ["build_dequantize", "build_quantize"]
 
 _TILE: Final = 128
 _THREADS: Final = 256
-_BLOCKS: Final = 4  # of a multiprocessor, where each leaves a result behind
+_BLOCKS: Final = 4  # of a multiprocessor, where each leaves a result behind: as many as run at once
 _MOST: Final = 2**16 - 1  # blocks of a grid from top to bottom
 _HELD: Final = 32  # elements of a row that a thread keeps
 _SHIFTS: Final = {0: 62, 1: 0, 128: 7}  # rows or columns that share a scale, 0 for all, as a power of two
@@ -115,19 +115,24 @@ def build_quantize(spec: dict[str, Any], target: Target) -> Built:
         numbers = _numbers(rows, columns, *xs, *qs, steps("scale_out")[0])
         launch = ("rows", (max(1, rows), 1, 1), (pointer("x"), pointer("out"), pointer("scale_out"), *numbers))
         return _program(spec, [launch], 0, _row_threads(columns))
-    every = _grid(extents[0], extents[1])
-    few = _grid(extents[0], extents[1], (_BLOCKS if spec["amax"] == "recorded" else 2 * _BLOCKS) * target.sm_count)
+    if spec["amax"] == "recorded":
+        grid = _grid(extents[0], extents[1], _BLOCKS * target.sm_count)
+        length = operands[at["state_history"]]["shape"][0]
+        names = ("x", "out", "transposed_out", "state_scale", "scale_out", "state_history", "state_position")
+        numbers = _numbers(length, spec["margin"] % 2**64, *extents, *xs, *qs, *steps("transposed_out"))
+        return _program(spec, [("record", grid, (*map(pointer, names), *numbers))])
+    few = _grid(extents[0], extents[1], 2 * _BLOCKS * target.sm_count)
     count = few[0] * few[1]
     partials: Argument = ("workspace", 0)
-    given = "state_scale" if spec["amax"] == "recorded" else "scale" if spec["amax"] == "given" else "scale_out"
     whole = spec["scaling"] == "tensor"
     scale_steps = (0, 0) if whole else steps("scale_out")
     turned_steps = (0, 0) if whole else steps("transposed_scale_out")
     cast = (
         "cast",
-        few if spec["amax"] == "recorded" else every,
+        _grid(extents[0], extents[1]),
         (
-            pointer("x"), pointer("out"), pointer("transposed_out"), pointer(given if whole else "scale_out"),
+            pointer("x"), pointer("out"), pointer("transposed_out"),
+            pointer("scale" if spec["amax"] == "given" else "scale_out"),
             pointer("scale_out"), pointer("transposed_scale_out"), partials, _number(count),
             *_numbers(*extents, *xs, *qs, *steps("transposed_out"), *scale_steps, *turned_steps),
         ),
@@ -135,13 +140,6 @@ def build_quantize(spec: dict[str, Any], target: Target) -> Built:
     launches = [cast]
     if whole and spec["amax"] == "now":
         launches.insert(0, ("amax", few, (pointer("x"), partials, *_numbers(*extents, *xs))))
-    if whole and spec["amax"] == "recorded":
-        length = operands[at["state_history"]]["shape"][0]
-        numbers = (
-            partials, _number(count), pointer("state_history"), _number(length), pointer("state_position"),
-            pointer("state_scale"), _number(spec["margin"] % 2**64),
-        )  # fmt: skip
-        launches.append(("update", (1, 1, 1), numbers))
     return _program(spec, launches, -(-count * 4 // 256) * 256)
 
 

@@ -21,9 +21,10 @@ from ...errors import LibraryError, Unsupported
 from .addresses import address_bytes, address_kernel
 from .lt_tables import CONSTANTS
 from .matmul import MatmulDescription, matmul_description
-from .matmul_program import WORKSPACE, Layout, Prepare, matmul_program
+from .matmul_program import WORKSPACE, Prepare, matmul_program
 from .sequence import SequenceProgram, Source, Step
 from .target import Target
+from .workspace_layout import Layout
 
 __all__ = ["GroupDescription", "grouped_program"]
 

@@ -2,18 +2,20 @@
 
 In this order, the first that the library takes:
 
-1. the whole matmul in one call;
+1. the whole matmul in one call, or, where that is slower, a kernel after it for what is a gradient's
+   (`matmul_routes`);
 2. without its sums over K (``bgrada``, ``bgradb``), which a kernel of ours makes;
 3. the bare product into the workspace, in the type of its sums, and everything else in a kernel of ours;
 4. with ``copies=True`` the same three after copying A and B into the workspace, dense along K, padded.
 
-The results are those of the one call: factors and epilogue in the same type, D rounded once.
+The results are those of the one call: factors and epilogue in the same type, D rounded once.  Only the bias gradients
+of a kernel after the one call are sums of D as it is stored.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
@@ -24,15 +26,17 @@ from ...errors import Unsupported
 from .lt_description import MatmulDescription
 from .matmul import matmul_description
 from .matmul_kernels import Place, amax_kernel, epilogue_kernel, pack_kernel
+from .matmul_routes import AFTER, after_note, faster_after, pass_microseconds
 from .reductions import build_reduce
 from .sequence import SequenceProgram, Source, Step
-from .target import KernelProgram, Target
+from .sums import build_drelu, build_sum
+from .target import Built, KernelProgram, Target
+from .workspace_layout import Layout
 
-__all__ = ["WORKSPACE", "Layout", "NativeMatmul", "Prepare", "matmul_program", "workspace_as_operand"]
+__all__ = ["WORKSPACE", "Measured", "NativeMatmul", "Prepare", "matmul_program", "workspace_as_operand"]
 
 #: The most workspace that a matmul may use by default, bytes; NVIDIA recommends so much for Hopper.
 WORKSPACE: Final = 32 << 20
-_ALIGNMENT: Final = 256
 #: To what extents of 8-bit matrices are padded.
 _PAD: Final = 16
 
@@ -47,54 +51,8 @@ class NativeMatmul(Protocol):
 
 #: Makes the native plan, or raises `Unsupported`.
 Prepare = Callable[[MatmulDescription], NativeMatmul]
-
-
-class Layout:
-    """The workspace of a program: what its matmul needs comes first."""
-
-    def __init__(self, limit: int) -> None:
-        self.parts: list[int] = []
-        self.limit = limit
-
-    def left(self) -> int:
-        """Return the bytes that nothing has taken yet."""
-        left = self.limit - sum(self.parts)
-        if left < 0:
-            raise Unsupported(self.says(sum(self.parts)))
-        return left
-
-    def says(self, nbytes: int) -> str:
-        """Return the refusal of so many bytes."""
-        return (
-            f"products and copies in the workspace need {nbytes} bytes of it, and the limit is {self.limit}; raise "
-            f"System(workspace_limit=), or split the matmul along M or N"
-        )
-
-    def take(self, nbytes: int) -> Source:
-        """Return a part; offsets follow from `place`."""
-        self.parts.append(-(-nbytes // _ALIGNMENT) * _ALIGNMENT)
-        return ("workspace", len(self.parts) - 1)
-
-    def place(self, steps: Iterable[Step], first: int, notes: tuple[str, ...]) -> SequenceProgram:
-        """Return the program with offsets for parts, after `first` bytes."""
-        offsets, at = [], -(-first // _ALIGNMENT) * _ALIGNMENT
-        for size in self.parts:
-            offsets.append(at)
-            at += size
-        if at > self.limit:
-            raise Unsupported(self.says(at))
-        placed = tuple(
-            Step(
-                step.run,
-                tuple(
-                    ("workspace", offsets[value]) if kind == "workspace" else (kind, value)
-                    for kind, value in step.operands
-                ),
-                step.scalars,
-            )
-            for step in steps
-        )
-        return SequenceProgram(placed, at, notes)
+#: Returns the microseconds that a native plan has been measured to take, or None.
+Measured = Callable[[MatmulDescription], float | None]
 
 
 class _Program:
@@ -110,6 +68,8 @@ class _Program:
         self.scalars: tuple[Source, ...] = tuple(("scalar", j) for j in range(len(spec["scalars"])))
         self.layout = Layout(limit)
         self.before: list[Step] = []
+        #: Of the last matmul.
+        self.description: MatmulDescription | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -124,11 +84,12 @@ class _Program:
         description = matmul_description(
             spec, version=self.version, arch=self.target.arch, workspace_bytes=self.layout.left(), zero=self.zero
         )
+        self.description = description
         native = self.prepare(description)
         places = tuple(sources[o["name"]] for o in spec["operands"])
         return Step(native, places, scalars), native.workspace
 
-    # ---- the three ways
+    # ---- the ways
 
     def fused(self) -> SequenceProgram:
         """Return the whole in one call."""
@@ -136,13 +97,15 @@ class _Program:
         step, need = self.matmul(spec, self.sources, self.scalars)
         return self.layout.place([*self.before, step], need, ())
 
-    def without_sums(self, why: str) -> SequenceProgram:
-        """Return one call, and a kernel for the sums over K."""
-        operands = [o for o in self.operands.values() if o["name"] != "bias_grad"]
-        spec = {**self.spec, "epilogue": "default", "operands": operands}
+    def after(self, why: str) -> SequenceProgram:
+        """Return one call, and kernels for what of the epilogue is a gradient's."""
+        epilogue = self.spec["epilogue"]
+        steps = self.sums_over_k() if epilogue.startswith("bgrad") else self.gradients_of_d()
+        gone = ("aux", "bias_grad") if epilogue.startswith("drelu") else ("bias_grad",)
+        operands = [o for o in self.operands.values() if o["name"] not in gone]
+        spec = {**self.spec, "epilogue": AFTER[epilogue], "operands": operands}
         step, need = self.matmul(spec, self.sources, self.scalars)
-        note = f"the sums of {self.spec['epilogue']!r} are made by a kernel after the matmul, since {why}"
-        return self.layout.place([*self.before, step, *self.sums_over_k()], need, (note,))
+        return self.layout.place([*self.before, step, *steps], need, (after_note(epilogue, why),))
 
     def apart(self, why: str) -> SequenceProgram:
         """Return the bare product, and a kernel for the rest."""
@@ -227,6 +190,20 @@ class _Program:
             strides = [0, 0]
         return Place(given["dtype"], tuple([0] * (axes - len(strides)) + strides))
 
+    def gradients_of_d(self) -> list[Step]:
+        """Return the step that masks D, sums it over its rows, or does both."""
+        out, into, names = self.operands["out"], self.operands.get("bias_grad"), ["out", "aux", "bias_grad"]
+        if self.spec["epilogue"].startswith("drelu"):
+            built = build_drelu(out, self.operands["aux"], into, self.target)
+        else:
+            names.remove("aux")
+            axes = [len(out["shape"]) - 2]
+            sums = {"operands": [out, into], "axes": axes, "reduction": "sum", "accumulate": "float32"}
+            built = build_sum(sums, self.target)
+        if built is None:
+            raise Unsupported("D does not lie so that kernels read it by 16 bytes")
+        return self.launched(built, [self.sources[name] for name in names if name in self.operands])
+
     def sum_rows(self, kind: str, kept: Source) -> list[Step]:
         """Return the step that sums D over its rows."""
         *lead, m, n = self.shape
@@ -272,13 +249,16 @@ class _Program:
     ) -> list[Step]:
         """Return the step of a sum along one axis."""
         spec = {"operands": [x, out], "axes": [axis], "reduction": "sum", "accumulate": sums}
-        built = build_reduce(spec, self.target).run
-        if not isinstance(built, KernelProgram):  # nothing to write
+        return self.launched(build_reduce(spec, self.target), [source if source[1] >= 0 else into, into])
+
+    def launched(self, built: Built, places: list[Source]) -> list[Step]:
+        """Return the step of kernels that come after the matmul."""
+        run = built.run
+        if not isinstance(run, KernelProgram):  # nothing to write
             return []
-        places = [source if source[1] >= 0 else into, into]
-        if built.workspace:
-            places.append(self.layout.take(built.workspace))
-        return [Step(workspace_as_operand(built), tuple(places))]
+        if run.workspace:
+            places = [*places, self.layout.take(run.workspace, later=True)]
+        return [Step(workspace_as_operand(run, len(places) - 1), tuple(places))]
 
     def pack(self) -> tuple[str, ...]:
         """Copy A and B into the workspace, dense along K, and let what follows read those; returns notes."""
@@ -324,13 +304,13 @@ def _parts(given: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def workspace_as_operand(program: KernelProgram) -> KernelProgram:
-    """Return a reduction that takes its workspace as operand 2."""
+def workspace_as_operand(program: KernelProgram, number: int = 2) -> KernelProgram:
+    """Return a program that takes its workspace as the operand of that number."""
     launches = tuple(
         replace(
             launch,
             arguments=tuple(
-                ("operand", 2) if kind == "workspace" else (kind, value) for kind, value in launch.arguments
+                ("operand", number) if kind == "workspace" else (kind, value) for kind, value in launch.arguments
             ),
         )
         for launch in program.launches
@@ -346,6 +326,7 @@ def matmul_program(
     prepare: Prepare,
     workspace_bytes: int = WORKSPACE,
     zero: int = 0,
+    measured: Measured = lambda _: None,
 ) -> SequenceProgram:
     """Return how to compute a plan specification of ``blas_lt.matmul``.
 
@@ -361,6 +342,8 @@ def matmul_program(
         The most workspace that the plan may use.
     zero
         Address of 16 zero bytes of device memory.
+    measured
+        What is known of the time of native plans.
 
     Raises
     ------
@@ -372,7 +355,7 @@ def matmul_program(
         return _Program(spec, target, version, prepare, zero, workspace_bytes)
 
     try:
-        return fresh().fused()
+        return _fastest(fresh, measured)
     except Unsupported as error:
         why = error.message
     found, reasons = _other_ways(fresh, why, ())
@@ -399,6 +382,35 @@ def matmul_program(
     raise Unsupported(f"{why}{'; in steps: ' + others[-1] if others else ''}{_hint(spec)}")
 
 
+def _fastest(make: Callable[[], _Program], measured: Measured) -> SequenceProgram:
+    """Return one call, or one call and kernels after it for what is a gradient's: what is known to be faster."""
+    whole, parts = make(), make()
+    spec = parts.spec
+    if spec["epilogue"] not in AFTER:
+        return whole.fused()
+    predicted = faster_after(spec, parts.target.arch)
+    why = "the library's own epilogue is slower on this architecture"
+    if not spec.get("tune"):
+        return (_after(parts, why) if predicted else None) or whole.fused()
+    fused, after = whole.fused(), _after(parts, why)
+    alone, together = (None if p.description is None else measured(p.description) for p in (parts, whole))
+    if after is None or alone is None or together is None:
+        return after if after is not None and predicted else fused
+    kernels = pass_microseconds(spec)
+    why = (
+        f"the call takes {together:.1f} us with all of it, {alone:.1f} us without that, and the kernels about "
+        f"{kernels:.1f} us"
+    )
+    return replace(after, notes=(after_note(spec["epilogue"], why),)) if alone + kernels < together else fused
+
+
+def _after(program: _Program, why: str) -> SequenceProgram | None:
+    try:
+        return program.after(why)
+    except Unsupported:  # whatever the reason, the call with all of it is the next to be tried
+        return None
+
+
 def _same_extents(packed: _Program, plain: _Program) -> bool:
     """Whether padding has left M and N, so that the library may write D itself."""
     m, n = packed.operands["a"]["shape"][-2], packed.operands["b"]["shape"][-2]
@@ -413,7 +425,7 @@ def _other_ways(
     first = make()
     ways: list[Callable[[], SequenceProgram]] = []
     if sums and first.spec["epilogue"] in ("bgrada", "bgradb"):
-        ways.append(lambda: make().without_sums(why))
+        ways.append(lambda: make().after(why))
     ways.append(lambda: make().apart(why))
     for way in ways:
         try:

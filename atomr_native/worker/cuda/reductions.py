@@ -28,6 +28,7 @@ from .codegen import (
     reach,
     value_type,
 )
+from .sums import build_sum
 from .target import Argument, Built, Launch, Target
 
 __all__ = ["build_reduce", "build_softmax_cross_entropy"]
@@ -211,10 +212,13 @@ def build_reduce(spec: dict[str, Any], target: Target) -> Built:
     """Build ``elementwise.reduce``: operands ``x, out``, no scalars.
 
     Deterministic.  A reduction with few outputs runs in two launches, through partial results in the workspace.
+    Sums that can be read by 16 bytes are `build_sum`'s.
     """
     x, out = spec["operands"]
     if math.prod(out["shape"]) == 0:
         return Built("native", "noop")
+    if (sums := build_sum(spec, target)) is not None:
+        return sums
     indexed = spec["reduction"] in ("max", "argmax")
     result = spec["accumulate"]
     if indexed:

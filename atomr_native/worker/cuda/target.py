@@ -8,15 +8,15 @@ from typing import Any, Literal
 __all__ = ["Argument", "Built", "KernelProgram", "Launch", "Target"]
 
 #: Where a kernel's argument comes from: ``("operand", i)`` the address of operand i; ``("float64", j)``,
-#: ``("float32", j)`` and ``("int64", j)`` scalar j of the message, float32 after a conversion; ``("int32", j)`` and the
-#: other narrow integers, and ``("bool", j)``, scalar j if it is in their range, else the message fails; ``("uint64",
-#: value)`` a constant; ``("workspace", offset)`` the address at that byte of the plan's workspace; ``("bytes", b)`` a
-#: struct; ``("scalars", j)`` a struct whose bytes are the scalars from j on; ``("tensor_map", (i, axes, modes))`` a
-#: tensor map of operand i, see `atomr_native.tensor_map`.
+#: ``("float32", j)``, ``("float16", j)`` and ``("int64", j)`` scalar j of the message, the narrower ones converted;
+#: ``("int32", j)`` and the other narrow integers, and ``("bool", j)``, scalar j if it is in their range, else the
+#: message fails; ``("uint64", value)`` a constant; ``("workspace", offset)`` the address at that byte of the plan's
+#: workspace; ``("bytes", b)`` a struct; ``("scalars", j)`` a struct whose bytes are the scalars from j on;
+#: ``("tensor_map", (i, axes, modes))`` a tensor map of operand i, see `atomr_native.tensor_map`.
 Argument = tuple[
     Literal[
-        "operand", "float64", "float32", "int64", "int32", "int16", "int8", "uint32", "uint16", "uint8", "bool",
-        "uint64", "workspace", "bytes", "scalars", "tensor_map",
+        "operand", "float64", "float32", "float16", "int64", "int32", "int16", "int8", "uint32", "uint16", "uint8",
+        "bool", "uint64", "workspace", "bytes", "scalars", "tensor_map",
     ],
     Any,
 ]  # fmt: skip

@@ -105,6 +105,10 @@ def operand_bytes(d: MatmulDescription) -> list[int]:
     return nbytes
 
 
+def _key(description: MatmulDescription) -> list[int]:
+    return list(replace(description, zero=0, has_algo=0, algo=(0,) * 8).words())
+
+
 class Tuner:
     """Chooses algorithms by measuring them, or from what is known.
 
@@ -137,7 +141,7 @@ class Tuner:
 
         Measures if asked to, and nothing is known yet; that takes up to some seconds.
         """
-        key = list(replace(description, zero=0, has_algo=0, algo=(0,) * 8).words())
+        key = _key(description)
         entry = self._store.find(self._library, self._gpu, key)
         if entry is None and measure and native.candidates(description.workspace_bytes, _EACH):
             with self._store.single_flight(self._library, self._gpu, key):
@@ -154,6 +158,11 @@ class Tuner:
         # The algorithm travels as signed words.
         algo = tuple(word - 2**64 if word >= 2**63 else word for word in entry["algorithm"])
         return replace(description, has_algo=1, algo=algo), line
+
+    def microseconds(self, description: MatmulDescription) -> float | None:
+        """Return how long a matmul takes with its best algorithm, None if that is not known."""
+        entry = self._store.find(self._library, self._gpu, _key(description))
+        return None if entry is None else float(entry["microseconds"])
 
     def _measure(
         self, description: MatmulDescription, native: Measured, key: list[int], progress: Progress | None

@@ -52,7 +52,11 @@ def build_kernel(spec: dict[str, Any]) -> Callable[..., None]:
                 arguments.append(tuple(_value(words, index, name) for _, index, name in what[0]))
             else:
                 arguments.append(_value(words, *what))
-        with _one:
-            kernel[grid, block, 0, shared](*arguments)  # type: ignore[index]
+        try:
+            with _one:
+                kernel[grid, block, 0, shared](*arguments)  # type: ignore[index]
+        except Exception as error:
+            place = _numba_simulator.place(kernel, error)
+            raise (type(error)(f"{error}, at {place}") if place else error) from None
 
     return run

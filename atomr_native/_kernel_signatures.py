@@ -1,0 +1,93 @@
+"""Kernels with signatures, ``@cuda.jit("void(float32[:], float32)")``: which of them arguments fit, and as what."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from . import _kernel_code, _kernel_spec, _numba
+from ._kernel_spec import Scalar
+from ._numba import types
+from .errors import InvalidRequest
+
+__all__ = ["fitted"]
+
+
+def fitted(
+    kernel: str, signatures: Sequence[Sequence[Any]], names: Sequence[str], arguments: Sequence[tuple[Any, ...]]
+) -> list[tuple[Any, ...]]:
+    """Return arguments with numbers of the types of the signature that they fit, the one that changes fewest.
+
+    As in Numba, integers become floating-point numbers where a signature says so, and these never integers.  An array
+    fits one of its dtype and rank whose layout it has, ``[:]`` being any.
+
+    Parameters
+    ----------
+    kernel : str
+        Its name, for the message.
+    signatures : sequence of sequence of Numba's types
+    names, arguments
+        Parameters, and what `NumbaKernel.classify` says of each argument.
+
+    Raises
+    ------
+    InvalidRequest
+        If they fit none.
+    """
+    given = _kernel_code.types_of(names, arguments)
+    best: tuple[int, list[tuple[Any, ...]]] | None = None
+    for signature in signatures:
+        found = [_fit(argument, has, wants) for argument, has, wants in zip(arguments, given, signature, strict=True)]
+        if all(one is not None for one in found):
+            changed = sum(one != argument for one, argument in zip(found, arguments, strict=True))
+            if best is None or changed < best[0]:
+                best = changed, [one for one in found if one is not None]
+    if best is None:
+        allowed = "; ".join(f"({', '.join(map(str, signature))})" for signature in signatures)
+        raise InvalidRequest(
+            f"kernel {kernel} has no signature for ({', '.join(map(str, given))}); it was decorated with: {allowed}"
+        )
+    return best[1]
+
+
+def _fit(argument: tuple[Any, ...], has: Any, wants: Any) -> tuple[Any, ...] | None:
+    """Return an argument as a signature wants it, or None."""
+    kind, value = argument
+    if kind in ("array", "records"):
+        # One axis, or less than two elements, has both orders.
+        layouts = {"A", has.layout} | ({"C", "F"} if has.layout == "C" and _is_both(value) else set())
+        same = isinstance(wants, types.Array) and (wants.dtype, wants.ndim) == (has.dtype, has.ndim)
+        return argument if same and wants.layout in layouts else None
+    if kind == "scalar":
+        made = _number(value, wants)
+        return None if made is None else (kind, made)
+    if kind == "tuple":
+        if not isinstance(wants, types.BaseTuple) or len(wants) != len(value):
+            return None
+        items = tuple(_number(item, want) for item, want in zip(value, wants, strict=True))
+        return None if None in items else (kind, items)
+    return argument if has == wants else None
+
+
+def _is_both(value: Any) -> bool:
+    shape = value.shape if isinstance(value, _kernel_spec.Records) else _kernel_spec.ref_of(value).shape
+    return sum(n != 1 for n in shape) <= 1
+
+
+def _number(value: Scalar, wants: Any) -> Scalar | None:
+    """Return a number as another type, or None if that cannot hold what its own type says."""
+    if wants == _numba.scalar_type(value.type):
+        return value
+    words, is_real = value.words, value.type.startswith("float")
+    if isinstance(wants, types.Complex):
+        numbers = (float(words[0]), float(words[1]) if len(words) > 1 else 0.0)
+        return Scalar(str(wants), numbers)
+    if len(words) > 1:
+        return None
+    number = words[0] % 2**64 if value.type == "uint64" else words[0]
+    if isinstance(wants, types.Float):
+        return Scalar(str(wants), (float(number),))
+    integer = int(number)
+    if is_real or not isinstance(wants, types.Integer) or not wants.minval <= integer <= wants.maxval:
+        return None
+    return Scalar(str(wants), (integer - 2**64 if integer >= 2**63 else integer,))
