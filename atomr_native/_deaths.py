@@ -89,9 +89,11 @@ def fault_of(device: str, death: Death, suspects: Sequence[Suspect], tail: str, 
     return DeviceFault(text, tuple(suspects), restarting, death.code, death.name)
 
 
-def loss_of_thread(device: str, death: Death, fault: DeviceFault) -> DeviceLost:
-    """Return the error of all messages of a device whose worker was a thread of this process."""
-    text = f"the worker thread of {device} ended ({death.how}); {_running(fault.suspects)}; "
+def loss_of_thread(device: str, death: Death, fault: DeviceFault, *, hangs: bool) -> DeviceLost:
+    """Return the error of all messages of a device whose worker was a thread of this process; it may still run."""
+    text = f"the worker thread of {device} {'hangs' if hangs else 'ended'} ({death.how}); {_running(fault.suspects)}; "
+    if hangs:
+        text += "that goes on, and may still write memory of this program; "
     if death.of_device:
         text += "the device cannot be used in this process any more, by any library, until the program is restarted; "
     text += "thread placement cannot restart: use System(isolation='process') for recovery from faults"

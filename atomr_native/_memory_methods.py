@@ -80,7 +80,10 @@ class MemoryMethods:
     async def put_async(
         self, array: object, dtype: object = None, *, durable: bool = False, out: GpuRef | None = None
     ) -> GpuRef:
-        """Like `put`, awaited: returns once `array` may change, and does not block the event loop until then."""
+        """Like `put`, awaited: returns once `array` may change, and does not block the event loop until then.
+
+        Raises what `put` raises, but that room in the mailbox is awaited.
+        """
         return await self._memory.transfers.put_async(array, dtype, out, _pool(durable))
 
     def get(
@@ -107,15 +110,43 @@ class MemoryMethods:
         return self._memory.transfers.get(ref, out, timeout)
 
     def get_into(self, ref: GpuRef, out: np.ndarray[Any, Any]) -> Reply:
-        """Enqueue a copy into a `host_array`: `out`, the reply's value, is the device's until the reply is there."""
+        """Enqueue a copy into a `host_array`, or a view of one, and wait for nothing.
+
+        Parameters
+        ----------
+        ref : GpuRef
+            What to read, as it is after the messages sent before.
+        out : numpy.ndarray
+            Write there; same shape and dtype.  It is the device's until the reply is there.
+
+        Returns
+        -------
+        Reply
+            Its value is `out`.
+
+        Raises
+        ------
+        InvalidRequest
+            If `out` is other memory, for which there are `get` and `get_async`, or does not fit.
+        GpuRefStale, MailboxFull, DeviceLost
+        """
         return self._memory.transfers.get_into(ref, out)
 
     async def get_async(self, ref: GpuRef, out: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
-        """Like `get`, awaited."""
+        """Like `get`, awaited: the event loop goes on meanwhile."""
         return await self._memory.transfers.get_async(ref, out)
 
     def empty(self, shape: object, dtype: object = "float32", *, durable: bool = False) -> GpuRef:
-        """Allocate an array and leave its bytes as they are.  Does not wait, unless memory must grow."""
+        """Allocate an array and leave its bytes as they are.  Does not wait, unless memory must grow.
+
+        Raises
+        ------
+        InvalidRequest
+            For a shape or an element type that no array has.
+        OutOfMemory
+            After waiting for messages that still use freed memory, and giving back what nobody uses.
+        DeviceLost
+        """
         pool = VOLATILE if durable is False else _pool(durable)
         ref = self._core.empty_of(GpuRef, shape, dtype, pool)
         if ref is None:
@@ -129,11 +160,18 @@ class MemoryMethods:
         return ref
 
     def zeros(self, shape: object, dtype: object = "float32", *, durable: bool = False) -> GpuRef:
-        """Allocate an array and enqueue filling it with zeros."""
+        """Allocate an array and enqueue filling it with zeros.  Raises what `full` raises."""
         return self.full(shape, 0, dtype, durable=durable)
 
     def full(self, shape: object, value: complex, dtype: object = "float32", *, durable: bool = False) -> GpuRef:
-        """Allocate an array and enqueue filling it with a value."""
+        """Allocate an array and enqueue filling it with a value.
+
+        Raises
+        ------
+        InvalidRequest
+            If the element type does not hold the value, too.
+        OutOfMemory, MailboxFull, DeviceLost
+        """
         return self._memory.fill(self.empty(shape, dtype, durable=durable), value)
 
     def copy(self, source: GpuRef, out: GpuRef | None = None, *, dtype: object = None, durable: bool = False) -> GpuRef:
@@ -176,8 +214,9 @@ class MemoryMethods:
 
         What is possible without a copy:
 
-        - a handle of this device, and arrays over its own memory (`host_array`, exports of its handles), always;
-        - host device, ``isolation="thread"``: writable NumPy arrays, CPU tensors, anything that shows its memory;
+        - a handle of this device, and exports of its handles, always;
+        - host device: its own `host_array`; with ``isolation="thread"`` any writable NumPy array, CPU tensors, anything
+          that shows its memory;
         - ``cuda:N``, ``isolation="thread"``: any array on that GPU (PyTorch, CuPy, Numba, JAX);
         - ``cuda:N``, ``isolation="process"``: arrays on that GPU in memory of ``cudaMalloc``, which is what PyTorch and
           CuPy use by default; not managed memory, expandable segments, or pools of ``cudaMallocAsync``.
@@ -221,6 +260,14 @@ class MemoryMethods:
 
         `put` from it and `get` into it copy once instead of twice.  Both wait for that copy; ``put(blocking=False)``
         and `get_into` do not.
+
+        Raises
+        ------
+        InvalidRequest
+            For a shape or an element type that no array has.
+        OutOfMemory
+            If the host has no room, or the device cannot pin as much.
+        DeviceLost
         """
         return self._memory.host_array(shape, dtype)
 
@@ -235,6 +282,13 @@ class MemoryMethods:
             Compute a checksum with each commit, and verify it at each restart.  It detects bytes that a stray kernel
             changed: in what the last commit has saved, and in the members, where no message has written them since.
             Members then become ``torn``; so do they if other code has written them (`GpuRef.lend`) without a commit.
+
+        Raises
+        ------
+        InvalidRequest
+            If a member is not durable, not a whole array, or in a group already.
+        OutOfMemory
+            If there is no room for what commits save, which is as large as all members.
         """
         return self._groups.make(members, checksum=as_flag("checksum", checksum))
 

@@ -23,8 +23,9 @@ _QUIET_BUSY = 60.0  # the same, while it says that it does something long
 class Watchdog:
     """Finds a message that runs for too long, and a worker that answers nothing.
 
-    Time counts for the message at the head of each mailbox while it runs.  It stands still while the worker does
-    control work (building plans, mapping memory) and while a debugger holds it.
+    Time counts for the message at the head of each mailbox, from when nothing is left that it waits for: on a GPU it is
+    on its way long before.  It stands still while the worker does control work (building plans, mapping memory) and
+    while a debugger holds it.
 
     Parameters
     ----------
@@ -40,6 +41,7 @@ class Watchdog:
         self._name = name
         self._core = core
         self._limit = limit
+        core.watch()
         self.reset()
 
     @property
@@ -71,7 +73,7 @@ class Watchdog:
             ticket, ran = self._running.get(lane, (0, 0.0))
             if stats["claimed"] < head:
                 self._running.pop(lane, None)
-            elif ticket != head:
+            elif ticket != head or self._waits(lane, head):
                 self._running[lane] = (head, 0.0)
             elif not busy:
                 self._running[lane] = (head, ran + passed)
@@ -79,6 +81,11 @@ class Watchdog:
                     self.culprit = (lane, head)
                     return f"message {head} of {name!r} ran for more than {self._limit:g} s"
         return self._check_control(worker, passed, max(self._limit, _QUIET_BUSY if busy else _QUIET))
+
+    def _waits(self, lane: int, ticket: int) -> bool:
+        """Whether a message waits for messages of other lanes."""
+        core = self._core
+        return any(core.lane_stats(other)["completed"] < last for other, last in core.dependencies(lane, ticket))
 
     def _check_control(self, worker: Worker, passed: float, limit: float) -> str | None:
         if self._ping is None or self._ping.done():

@@ -20,7 +20,8 @@ import numpy as np
 from ._lib import parent
 from ._lib.dlpack import array_at
 from ._lib.foreign import FOREIGN
-from .errors import AtomrError, InvalidRequest, NoCudaArrayInterface, Unsupported
+from ._lib.sender import LOST
+from .errors import AtomrError, InvalidRequest, LibraryError, NoCudaArrayInterface, Unsupported
 from .interop import (
     HOST_DEVICE,
     check_cuda_export_arguments,
@@ -411,5 +412,14 @@ class Exports:
             if self.on_gpu:
                 array.close()
                 if array.size:
-                    self.context.synchronize(handle)
+                    self._settle(handle)
             del array
+
+    def _settle(self, stream: int | None) -> None:
+        """Wait for what other code of this process does on the GPU."""
+        try:
+            self.context.synchronize(stream)
+        except LibraryError:
+            if self._core.state == LOST:  # in thread placement, where this context is the device's
+                raise self._core.stale(None, "device lost") from None
+            raise

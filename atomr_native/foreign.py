@@ -8,6 +8,7 @@ every message that uses it is resolved; a restart makes imports stale, and lets 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import logging
 import threading
 import time
@@ -344,7 +345,7 @@ class Foreign:
 
     def _try(self, candidate: _Import) -> list[tuple[int, int]] | None:
         """Let go of an import if nothing may use it: empty.  Else who does; None if it is wanted, or gone already."""
-        if candidate not in self._imports:
+        if candidate not in self._imports or self._device._supervisor.left_behind:  # which may be using any
             return None
         uses = native.let_go(self._core, *candidate.slot, candidate.named)
         if uses == []:
@@ -427,7 +428,9 @@ class Foreign:
 
     def close(self, *, left_behind: bool) -> None:
         """Let go of everything, since no worker is there any more; unless a worker was `left_behind`, which hangs."""
-        if not left_behind:
+        if left_behind:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._imports))  # for good: it may outlive this interpreter
+        else:
             self._ended = True
             self.collect()
 

@@ -167,8 +167,18 @@ class DeviceMemory(LibraryActor):
         size = self.growth.next_size(pool)
         if nbytes > size // 2:  # the rest would hardly be of use, and a large array never finds a segment ahead of need
             size = needed
+        if pool == STAGING:
+            free = host_memory()[0]
+            if needed > free:  # it is pinned page by page: the system would end the worker, or somebody else
+                mine = self._core.pool_stats(pool)
+                raise OutOfMemory(
+                    f"the host has no room for {nbytes} bytes that {self.device.name} reaches: it has {free} left, and "
+                    f"of what the device has of it {mine['free']} are free (largest block {mine['largest']})",
+                    nbytes, mine["free"] + free, max(mine["largest"], free), self.limit,
+                )  # fmt: skip
+            return size
         free = self.limit - self._reserved()
-        if pool == STAGING or size <= free:
+        if size <= free:
             return size
         if needed > free:
             needed = small  # a small limit is a limit too

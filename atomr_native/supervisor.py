@@ -38,6 +38,7 @@ __all__ = ["Supervisor"]
 _log = logging.getLogger("atomr_native.supervisor")
 _DEVICE_FAULT, _DEVICE_LOST, _ACTOR_STOPPED = 9, 10, 11  # atomr_code of cython/shm.h
 _REAP_TIMEOUT = 10.0
+_GRACE = 0.5  # seconds in which a thread that the watchdog gives up may end after all; nothing can end it
 _PATIENCE = 2.0  # seconds that a device may take to let go of a dead worker
 
 
@@ -66,7 +67,7 @@ class Supervisor:
         self.links = Links(device)
         self._coming: Worker | None = None  # not yet serving, for `close` to end
         self.count = 0
-        self.left_behind = False  # a worker that hangs, and cannot be ended
+        self._left: Worker | None = None  # it hangs, and cannot be ended
         limit = self._config.watchdog
         self._watchdog = None if limit is None else Watchdog(device.name, self._core, limit)
         self._ended: str | None = None  # why the watchdog has killed the worker
@@ -104,6 +105,11 @@ class Supervisor:
         """Process id of the worker; None in thread placement and while there is none."""
         link = self.links.current
         return None if link is None else link.worker.pid
+
+    @property
+    def left_behind(self) -> bool:
+        """Whether a worker that could not be ended still runs, and may use what it was given."""
+        return self._left is not None and self._left.alive()
 
     @property
     def timeline(self) -> dict[str, float]:
@@ -161,7 +167,7 @@ class Supervisor:
             try:
                 link.worker.close(timeout)
             except AskTimeout:
-                self.left_behind = True
+                self._left = link.worker
         if self._standby is not None:
             self._standby.close()
         if self._core.state != LOST:
@@ -238,9 +244,11 @@ class Supervisor:
         worker = link.worker
         worker.kill()
         try:
-            how = worker.reap(_REAP_TIMEOUT)
+            how = worker.reap(_GRACE if self._standby is None and self._ended is not None else _REAP_TIMEOUT)
         except AskTimeout as error:
-            self._account(f"it could not be reaped: {error}", worker, restarting=False)
+            self._left = worker
+            hangs = "given up" if self._standby is None else f"it could not be reaped: {error}"
+            self._account(hangs, worker, restarting=False)
             if self._standby is None:
                 self._finish_loss()
             else:
@@ -316,7 +324,7 @@ class Supervisor:
             fault = fault_of(self._device.name, death, suspects, tail, restarting=restarting)
             with self._change:
                 if thread:
-                    self._loss = loss_of_thread(self._device.name, death, fault)
+                    self._loss = loss_of_thread(self._device.name, death, fault, hangs=self.left_behind)
                 self._faults[index] = self._loss or fault
                 self._change.notify_all()
         if self._watchdog is not None:

@@ -241,13 +241,17 @@ class Transfers:
         """Enqueue a copy into a host array; see `Device.get_into`."""
         self._check(ref)
         shared = self._memory._shared(_check_out(ref, out))
-        if shared is None or not shared.layout.contiguous or not ref.layout.contiguous:
+        if not ref.size:
+            return cast("Reply", self._memory._probe_plan.send((ref,), (), True, out))
+        if shared is None:
             raise InvalidRequest(
-                f"get_into copies from a contiguous array to a contiguous part of a host_array of this device, not "
-                f"from {ref.layout!r} to {'a host_array' if shared is not None else 'other memory'} with strides "
-                f"{list(out.strides)}; use get or get_async"
+                f"get_into copies to a host_array of this device, or a view of one whose strides are multiples of the "
+                f"element from 0 on, not to other memory with strides {list(out.strides)}; use get or get_async"
             )
-        return cast("Reply", self.plans[1].send((ref, shared), (ref.nbytes,), True, out))
+        if ref.layout.contiguous and shared.layout.contiguous:
+            return cast("Reply", self.plans[1].send((ref, shared), (ref.nbytes,), True, out))
+        plan, scalars = self._memory._copy_plan(ref, shared)
+        return cast("Reply", plan.send((ref, shared), scalars, True, out))
 
     def _get(self, ref: GpuRef, out: np.ndarray[Any, Any] | None) -> Steps[np.ndarray[Any, Any]]:
         self._check(ref)

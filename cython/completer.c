@@ -50,14 +50,16 @@ static int is_wanted(const atomr_lane *l) {
     return wake_at <= l->ticket && wake_at > l->signalled;
 }
 
-/* A completion value is sent when somebody waits, when the device may have nothing else to do, after long work, or at
- * every sixteenth message, since each such write keeps the stream for 2 us.  Who begins to wait after a value was put
+/* A completion value is sent when somebody waits, when the device may have nothing else to do, after long work, for a
+ * watchdog, or at every sixteenth message, since each such write keeps the stream for 2 us.  Who begins to wait after a value was put
  * off is served all the same: a lane that has messages either takes the next, and comes here again, or blocks, and then
  * sends the value first; a drained one looks at `atomr_may_hold_value` all the time. */
 void atomr_signal_later(atomr_lane *l) {
     const int drained = atomic_load(&l->p->tail) == l->head;
     const int due = drained && (((const atomr_head *)l->message)->asked || !atomr_may_hold_value(l));
-    if (due || l->prompt || l->ticket - l->signalled >= SIGNAL_EVERY || is_wanted(l)) atomr_signal_now(l);
+    const atomr_pheader *header = l->worker->p;
+    const int watched = atomic_load_explicit(&header->watched, memory_order_relaxed) != 0;
+    if (due || watched || l->prompt || l->ticket - l->signalled >= SIGNAL_EVERY || is_wanted(l)) atomr_signal_now(l);
 }
 
 int atomr_may_hold_value(const atomr_lane *l) {

@@ -127,10 +127,11 @@ cdef class CudaBackend(Backend):
             raise Unsupported(text)
         if result == CUDA_ERROR_OUT_OF_MEMORY:
             raise OutOfMemory(text, 0, 0, 0, 0)
+        name = text.rpartition(": ")[2].partition(" ")[0]
         if result in STICKY:
             text += ("; the device has faulted in this process before, and no library can use it here again: restart "
                      "the program, or use System(isolation='process')")
-        raise LibraryError("cuda", result, text.rpartition(": ")[2].partition(" ")[0], "opening the device", text)
+        raise LibraryError("cuda", result, name, "opening the device", text)
 
     cdef const atomr_backend *table(self) noexcept:
         return &self.made

@@ -179,6 +179,7 @@ cdef extern from "sender_core.h" nogil:
         uint64_t next
         uint64_t lost
     void atomr_sender_trace(atomr_sender *, int more)
+    void atomr_sender_watch(atomr_sender *)
     int atomr_sent_deps(atomr_sender *, unsigned lane, uint64_t ticket, uint64_t *out)
     unsigned atomr_read_spans(atomr_sender *, unsigned lane, atomr_span_place *, atomr_span_copy *out, unsigned most)
     uint64_t atomr_sender_control_busy(atomr_sender *)

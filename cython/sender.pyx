@@ -265,10 +265,15 @@ cdef class Core:
         self.alive()
         atomr_sender_trace(self.sender, more)
 
+    def watch(self):
+        """Have lanes tell of each message's end by itself, for a watchdog."""
+        self.alive()
+        atomr_sender_watch(self.sender)
+
     def dependencies(self, unsigned lane, uint64_t ticket):
         """What a message waits for in other lanes, as (lane, ticket): what was not resolved when it was sent.
 
-        To be asked for right after sending; () when the message is long done, and its place used again.
+        To be asked for before it is done; () when it is, and its place used again.
         """
         cdef uint64_t stamps[ATOMR_LANES]
         cdef int i, n

@@ -205,6 +205,8 @@ int atomr_sender_lane_stats(atomr_sender *, unsigned lane, atomr_lane_stats *);
 
 /* One more trace runs, or one less: while any does, lanes note when they work at which message. */
 void atomr_sender_trace(atomr_sender *, int more);
+/* From now on lanes tell of each message's end by itself. */
+void atomr_sender_watch(atomr_sender *);
 /* What a sent message waits for in other lanes, as found when it was sent: how many stamps, at most ATOMR_LANES.  -1 when
  * its cells have been used again. */
 int atomr_sent_deps(atomr_sender *, unsigned lane, uint64_t ticket, atomr_stamp *out);

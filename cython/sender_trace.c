@@ -1,4 +1,4 @@
-/* What a trace reads of messages: what they wait for, and when their lanes worked at them. */
+/* What traces and watchdogs read of messages: what they wait for, and when their lanes worked at them. */
 #define _GNU_SOURCE
 #include "sender_private.h"
 
@@ -9,6 +9,8 @@ void atomr_sender_trace(atomr_sender *s, int more) {
     else
         atomic_fetch_sub(traced, 1);
 }
+
+void atomr_sender_watch(atomr_sender *s) { atomic_store(&((atomr_pheader *)s->p)->watched, 1); }
 
 int atomr_sent_deps(atomr_sender *s, unsigned lane, uint64_t ticket, atomr_stamp *out) {
     if (lane >= ATOMR_LANES) return -1;

@@ -97,6 +97,7 @@ typedef struct {
     uint64_t lanes_at, rings_at, slots_at; /* byte offsets */
     _Atomic uint32_t epoch; /* generation of the device */
     _Atomic uint32_t traced; /* how many traces run: while any does, lanes note the spans of their messages */
+    _Atomic uint32_t watched; /* a watchdog measures how long each message runs: no completion waits for a later one */
 } atomr_pheader;
 
 /* An entry of a lane's error ring, written before the ticket's completion is. */

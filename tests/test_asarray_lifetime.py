@@ -39,6 +39,27 @@ def test_an_array_is_taken_up_again_with_its_messages(local: an.Device) -> None:
     check_array_is_taken_up_again(local, np.zeros(8))
 
 
+def test_a_worker_that_hangs_keeps_what_it_was_given(make_system: Make) -> None:
+    """The watchdog gives a thread up, which goes on all the same: it may still write memory of others."""
+    device = make_system(isolation="thread", watchdog=0.2).device("host")
+    x, y = np.zeros(8), np.zeros(8)
+    owners = [weakref.ref(array) for array in (x, y)]
+    refs = [device.asarray(array, copy=False) for array in (x, y)]
+    gate = Gate(device.lane("a"))
+    with pytest.raises(an.DeviceLost, match=r"hangs \(given up, by the watchdog: message 1 of 'a'.*may still write"):
+        gate.reply.result(60)
+    del x, refs[0]
+    gc.collect()
+    device.system.close()
+    del y, refs[:]
+    gc.collect()
+    assert all(owner() is not None for owner in owners)
+    worker = device._supervisor._left
+    assert worker is not None
+    gate.open()
+    eventually(lambda: not worker.alive())
+
+
 def test_freeing(local: an.Device) -> None:
     x = np.zeros(8)
     ref, other = local.asarray(x), local.asarray(x[2:])

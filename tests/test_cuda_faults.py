@@ -227,6 +227,19 @@ def test_an_endless_kernel_is_ended_by_the_watchdog(make_device: Make) -> None:
     works(device)
 
 
+def test_the_watchdog_counts_from_the_head_of_the_stream(make_device: Make) -> None:
+    """Messages that were launched long ago, and wait for others, do not run."""
+    device = make_device(watchdog=1.0)
+    x = numbers(device, 0.0)
+    slow = gpu_plan(device.lane("s0"), "slow", x, milliseconds=300).wait(60)
+    after = gpu_plan(device.lane("s1"), "slow", x, milliseconds=0).wait(60)
+    an.gather(*[slow.ask(x) for _ in range(5)], after.ask(x), timeout=60)
+    for _ in range(5):
+        slow.tell(x)
+    an.gather(after.ask(x), timeout=60)
+    assert device.generation == 1
+
+
 def test_memory_of_the_dead_is_given_back(make_device: Make) -> None:
     """Kernels, streams and volatile memory that nobody names any more are gone with the worker; segments stay."""
     device = make_device(**PATIENT)
@@ -382,6 +395,33 @@ def test_a_plan_whose_building_faults_twice_is_quarantined(make_device: Make) ->
     assert device.generation == 3
     np.testing.assert_array_equal(kept.numpy(), np.arange(1000.0) + 1)
     works(device)
+
+
+def test_a_fault_while_a_plan_is_tuned(make_device: Make, cuda_engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody else's: the plan is built by the next worker, and whoever waits for it waits on."""
+    monkeypatch.setenv("FAKE_CUDA_DELAY_US", "20000")  # so that measuring takes long enough on the fake driver
+    device = make_device(**PATIENT)
+    kept, crash = numbers(device, 1.0), gpu_plan(device.lane("faults"), "trap").wait(60)
+    # Extents that nothing else has, so that nothing is known of them.
+    shape = (37, 61) if cuda_engine == "fake" else (1264, 1136)
+    a = np.random.default_rng(3).standard_normal(shape).astype(np.float32)
+    x, y = (device.put(array, durable=True).wait() for array in (a, a.T))
+    replies: list[Any] = []
+
+    def progress(done: int, total: int, text: str) -> None:
+        if not replies:
+            replies.append(crash.ask())
+
+    plan = device.blas_lt.plan(x, y, tune=True, progress=progress)
+    assert plan.tuning.startswith("tuned: ")
+    with pytest.raises(an.DeviceFault, match="CUDA_ERROR_LAUNCH_FAILED"):
+        replies[0].result(60)
+    await_generation(device, 2)
+    out = device.empty((shape[0], shape[0]))
+    plan.ask(x, y, out=out).result(60)
+    np.testing.assert_allclose(out.numpy(), a.astype(float) @ a.T, rtol=1e-3, atol=1e-3)
+    np.testing.assert_array_equal(kept.numpy(), np.arange(1000.0) + 1)
+    assert device.generation == 2
 
 
 def test_a_plan_that_faults_twice_is_quarantined(make_device: Make) -> None:

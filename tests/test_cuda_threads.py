@@ -76,6 +76,7 @@ try:
     an.System(isolation="thread").device("cuda:0")
 except an.LibraryError as error:
     assert error.status >= 700 and "isolation='process'" in str(error), error
+    assert error.name.startswith("CUDA_ERROR"), error.name
 else:
     raise AssertionError("a context that has faulted was used again")
 with an.System() as other:  # whose worker is a process of its own
@@ -119,3 +120,51 @@ before.check()
 from actions import eventually
 eventually(lambda: len(os.listdir("/proc/self/task")) <= threads)
 """)
+
+
+def test_who_lends_when_it_faults_is_told(cuda_engine: str) -> None:
+    assert scripts.run("""
+import logging, sys
+import numpy as np
+import atomr_native as an
+from actions import eventually
+logging.disable(logging.CRITICAL)
+with an.System(isolation="thread", allow_crash=True) as system:
+    device = system.device("cuda:0")
+    x = device.put(np.ones(100))
+    try:
+        with x.lend() as lent:
+            assert lent.__cuda_array_interface__["shape"] == (100,)
+            device.inject_fault("trap")
+            eventually(lambda: device.stats()["state"] == "lost")
+    except an.DeviceLost as error:
+        print("isolation='process'" in str(error), error.cause.name)
+""") == "True CUDA_ERROR_LAUNCH_FAILED\n"  # fmt: skip
+
+
+def test_a_kernel_that_never_ends_is_given_up(cuda_engine: str) -> None:
+    """Nothing can end it there: everybody is told by the watchdog, and the program goes on, and ends."""
+    assert scripts.run("""
+import logging
+import numpy as np
+import atomr_native as an
+from gpu import gpu_plan
+logging.disable(logging.CRITICAL)
+system = an.System(isolation="thread", allow_crash=True, watchdog=0.5)
+device = system.device("cuda:0")
+x = device.put(np.ones(4))
+plan = gpu_plan(device.lane("stuck"), "endless", x).wait(60)
+replies = [plan.ask(x), device.lane("other").noop().ask()]
+assert replies[1].result(60) is None
+for use in (lambda: replies[0].result(60), x.numpy, lambda: device.put(1.0)):
+    try:
+        use()
+    except an.DeviceLost as error:
+        assert "hangs" in str(error) and "message 1 of 'stuck' ran for more than 0.5 s" in str(error), error
+        assert "isolation='process'" in str(error), error
+        assert error.cause.name == "watchdog", error.cause.name
+    else:
+        raise AssertionError(use)
+system.close()
+print("closed")
+""") == "closed\n"  # fmt: skip

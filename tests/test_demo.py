@@ -252,6 +252,19 @@ def test_the_thread_placement_gives_the_same(digits, undisturbed):
     np.testing.assert_allclose(outcome.losses, undisturbed.losses, rtol=1e-2)
 
 
+def test_on_cuda_the_same_is_learnt_whatever_dies(cuda_engine, digits, undisturbed):
+    """Bit for bit what an undisturbed run on that device learns, and to rounding what the host does."""
+    with an.System() as system:
+        device = system.device("cuda:0")
+        twin = Training(device, digits, SHORT).run()
+        outcome = Training(device, digits, SHORT, kill=Kill(16, "update")).run()
+        assert device.restarts == 1
+    check_same(outcome, twin)
+    assert len(outcome.recoveries) == 1
+    np.testing.assert_allclose(twin.losses, undisturbed.losses, rtol=1e-2, atol=1e-4)
+    assert (twin.predictions == undisturbed.predictions).mean() > 0.98
+
+
 # ---- the verdict
 
 
@@ -275,9 +288,10 @@ def test_confusion_counts_rows_as_truth():
 
 
 def run(*arguments, cwd=ROOT):
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     return subprocess.run(
         [sys.executable, "-m", "atomr_native", "demo", *arguments],
-        capture_output=True, text=True, timeout=120, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)}, cwd=cwd,
+        capture_output=True, text=True, timeout=120, check=False, env={**os.environ, "PYTHONPATH": path}, cwd=cwd,
     )  # fmt: skip
 
 
@@ -293,6 +307,15 @@ def test_the_command_survives_its_fault(tmp_path):
         content = (tmp_path / "a" / "b" / name).read_bytes()
         assert content.startswith(b"\x89PNG")
         assert len(content) > 10_000
+
+
+@needs_examples
+def test_the_command_survives_its_fault_on_cuda(cuda_engine, tmp_path):
+    done = run("--device", "cuda:0", "--epochs", "2", "--min-accuracy", "0.5", "--output", str(tmp_path))
+    assert done.returncode == 0, done.stdout + done.stderr
+    text = " ".join(done.stdout.split())
+    for part in ("device cuda:0", "gets SIGKILL", "back to commit", "Identical", "bit for bit"):
+        assert part in text
 
 
 @needs_examples

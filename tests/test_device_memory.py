@@ -328,6 +328,17 @@ def test_sizes_beyond_the_memory(device: an.Device, nbytes: int) -> None:
     assert device.put([1]).numpy() == [1]
 
 
+@pytest.mark.parametrize("nbytes", [1 << 42, 1 << 46])
+def test_host_arrays_beyond_the_memory(device: an.Device, nbytes: int) -> None:
+    kept = device.host_array(5, "uint8")
+    with pytest.raises(an.OutOfMemory, match=f"the host has no room for {nbytes} bytes") as caught:
+        device.host_array(nbytes, "uint8")
+    assert caught.value.requested == nbytes
+    assert 0 < caught.value.largest <= caught.value.free < nbytes
+    kept[...] = 3
+    assert device.put(kept).numpy().tolist() == [3] * 5
+
+
 def test_a_size_of_zero_times_something_huge(device: an.Device) -> None:
     ref = device.empty((0, 2**40), "float64")
     assert ref.size == 0

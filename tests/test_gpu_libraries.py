@@ -350,6 +350,35 @@ def test_cupy_on_a_side_stream(device: an.Device, cupy: Any) -> None:
     assert (ref.numpy() == 3).all()
 
 
+def test_lending_waits_for_cupy(device: an.Device, cupy: Any) -> None:
+    stream = cupy.cuda.Stream(non_blocking=True)
+    big = cupy.zeros((4096, 4096), cupy.float32)
+    for which in (None, stream.ptr):
+        ref = device.zeros((1000,), "float32")
+        with ref.lend(stream=which) as lent, stream:
+            x = cupy.asarray(lent)
+            late = big
+            for _ in range(20):
+                late = late @ big
+            x += late[0, :1000] + 5
+        assert (device.elementwise.run("x + 1", x=ref).numpy() == 6).all()
+        with ref.lend() as lent:
+            assert (cupy.from_dlpack(lent).get() == 5).all()
+
+
+def test_cupy_keeps_what_it_borrowed(device: an.Device, cupy: Any) -> None:
+    before = in_use(device)
+    ref = device.put(np.arange(1000.0))
+    seen = [cupy.from_dlpack(ref), cupy.asarray(ref)]
+    del ref
+    others = [device.full((1000,), -1.0, "float64") for _ in range(100)]
+    an.gather(*others, timeout=60)
+    while seen:
+        assert seen.pop().get().tolist() == list(range(1000))
+    del others
+    eventually(lambda: in_use(device) <= before)
+
+
 @pytest.mark.parametrize("pool", ["managed", "async", "default"])
 def test_pools_of_cupy(device: an.Device, cupy: Any, each_isolation: str, pool: str) -> None:
     allocators = {

@@ -25,6 +25,19 @@ static void test_values_are_coalesced(void) {
     rig_close(&r);
 }
 
+/* A watchdog must know when each message has ended. */
+static void test_a_watched_lane_tells_of_each(void) {
+    enum { N = 100 };
+    rig r;
+    open_gpu(&r, 256, 1, 43);
+    atomr_sender_watch(r.s);
+    for (unsigned i = 0; i < N; i++) CHECK_EQ(rig_send(&r, 0, RIG_NOOP, NULL, 0, NULL, 0, NULL, NULL), ATOMR_DONE);
+    rig_start_worker(&r);
+    rig_wait(&r, 0, N);
+    CHECK_EQ(fake_signals(r.gpu), N);
+    rig_close(&r);
+}
+
 static void send_and_see_it_launched(rig *r, uint64_t number, atomr_reply *reply) {
     CHECK_EQ(rig_send(r, 0, RIG_NOOP, NULL, 0, NULL, 0, reply, NULL), ATOMR_DONE);
     while (atomic_load(&r->k->lanes[0]->launched) < number) usleep(10);
@@ -324,6 +337,7 @@ static void test_stop_early(void) {
 int main(int argc, char **argv) {
     rig_watchdog(120);
     RUN(test_values_are_coalesced);
+    RUN(test_a_watched_lane_tells_of_each);
     RUN(test_values_of_a_drained_lane);
     RUN(test_values_are_sent_before_sleep);
     RUN(test_long_work_is_signalled_at_once);
