@@ -13,7 +13,7 @@ import numpy as np
 from .dtypes import dtype_name
 from .errors import InvalidRequest, Unsupported
 from .gpu_ref import GpuRef, layout_of
-from .plan_spec import READ, WRITE, OperandSpec, PlanSpec
+from .plan_spec import HOST, READ, WRITE, OperandSpec, PlanSpec
 from .tensor_map import TensorMap
 
 __all__ = [
@@ -299,7 +299,8 @@ def launch_spec(
     for i, _ in enumerate(uses):
         operands.append(OperandSpec(f"uses_{i}", "uint8", (1,), (1,), READ | WRITE))
     for ref in report:
-        operands.append(OperandSpec("report", dtype_name(ref.dtype), ref.shape, ref.strides, READ | WRITE))
+        use = READ | WRITE | HOST  # a failure leaves no poison there, or nothing would run after the first
+        operands.append(OperandSpec("report", dtype_name(ref.dtype), ref.shape, ref.strides, use))
     spec = PlanSpec(
         op,
         tuple(operands),

@@ -51,9 +51,9 @@ static int is_wanted(const atomr_lane *l) {
 }
 
 /* A completion value is sent when somebody waits, when the device may have nothing else to do, after long work, for a
- * watchdog, or at every sixteenth message, since each such write keeps the stream for 2 us.  Who begins to wait after a value was put
- * off is served all the same: a lane that has messages either takes the next, and comes here again, or blocks, and then
- * sends the value first; a drained one looks at `atomr_may_hold_value` all the time. */
+ * watchdog, or at every sixteenth message, since each such write keeps the stream for 2 us.  Who begins to wait after a
+ * value was put off is served all the same: a lane that has messages either takes the next, and comes here again, or
+ * blocks, and then sends the value first; a drained one looks at `atomr_may_hold_value` all the time. */
 void atomr_signal_later(atomr_lane *l) {
     const int drained = atomic_load(&l->p->tail) == l->head;
     const int due = drained && (((const atomr_head *)l->message)->asked || !atomr_may_hold_value(l));

@@ -272,7 +272,7 @@ def test_no_products_leave_beta_times_out(device: an.Device) -> None:
 
 
 def test_extreme_values_are_those_of_blas(device: an.Device) -> None:
-    assert device.blas.nrm2(device.put(np.full(4, 1e30, np.float32))).numpy() == np.float32(2e30)
+    np.testing.assert_allclose(device.blas.nrm2(device.put(np.full(4, 1e30, np.float32))).numpy(), 2e30, rtol=2**-22)
     singular, b = device.put(np.zeros((3, 3), np.float32)), device.put(np.ones((3, 2), np.float32))
     assert not np.isfinite(device.blas.trsm(singular, b).numpy()).any()
 

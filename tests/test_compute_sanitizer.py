@@ -1,17 +1,13 @@
-"""NVIDIA's compute-sanitizer finds nothing in what the worker launches, and does find what is planted.
-
-It comes with the CUDA toolkit, and as a wheel (``nvidia-cuda-sanitizer-api``).
-"""
+"""NVIDIA's compute-sanitizer finds nothing in what the worker launches, and does find what is planted."""
 
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 
 import pytest
 import scripts
-from cuda_wheels import find
+from sanitizer import compute_sanitizer
 
 pytestmark = pytest.mark.gpu
 
@@ -51,30 +47,22 @@ print("right")
 """
 
 
-@pytest.fixture(scope="module")
-def sanitizer() -> str:
-    """Return the program."""
-    found = shutil.which("compute-sanitizer", path="/usr/local/cuda/bin") or shutil.which("compute-sanitizer")
-    wheels = [path for path in find("compute-sanitizer") if path.is_file()]
-    if found is None and not wheels:
-        pytest.skip("compute-sanitizer is not installed; pip install nvidia-cuda-sanitizer-api")
-    return found or str(wheels[0])
-
-
-def report(sanitizer: str, tool: str, folder: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> str:
+def report(tool: str, folder: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> str:
     """Run the program with its worker under a tool; what that has to say."""
-    monkeypatch.setenv("ATOMR_NATIVE_WORKER_PREFIX", f"{sanitizer} --tool {tool} --log-file {folder / 'log'}.%p")
+    monkeypatch.setenv(
+        "ATOMR_NATIVE_WORKER_PREFIX", f"{compute_sanitizer()} --tool {tool} --log-file {folder / 'log'}.%p"
+    )
     out = scripts.run(WORK, *arguments)
     assert arguments or out == "right\n"
     return "".join(path.read_text() for path in folder.glob("log.*"))
 
 
 @pytest.mark.parametrize("tool", ["memcheck", "racecheck"])
-def test_nothing_is_found(sanitizer: str, tool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = report(sanitizer, tool, tmp_path, monkeypatch)
+def test_nothing_is_found(tool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = report(tool, tmp_path, monkeypatch)
     assert re.findall(r"SUMMARY: (\d+) ", text) == ["0"], text
 
 
-def test_what_is_planted_is_found(sanitizer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = report(sanitizer, "memcheck", tmp_path, monkeypatch, "illegal address")
+def test_what_is_planted_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = report("memcheck", tmp_path, monkeypatch, "illegal address")
     assert "Invalid __global__ write" in text

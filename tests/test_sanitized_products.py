@@ -1,17 +1,13 @@
-"""Products under NVIDIA's compute-sanitizer: no kernel, the library's or ours, touches memory that it was not given.
-
-The tool is that of the path, or of the package nvidia-cuda-sanitizer-api.
-"""
+"""Products under NVIDIA's compute-sanitizer: no kernel, the library's or ours, touches memory that it was not given."""
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from cuda_wheels import find
+from sanitizer import compute_sanitizer
 from scripts import environment
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
@@ -60,16 +56,8 @@ print("products:", len(results))
 """
 
 
-def tool() -> str:
-    """Return the sanitizer's path, or skip."""
-    found = shutil.which("compute-sanitizer") or next(map(str, find("compute-sanitizer")), None)
-    if found is None:
-        pytest.skip("compute-sanitizer not found; pip install nvidia-cuda-sanitizer-api")
-    return found
-
-
 def test_products_touch_nothing_else(tmp_path: Path) -> None:
-    sanitizer, script = tool(), tmp_path / "products.py"
+    sanitizer, script = compute_sanitizer(), tmp_path / "products.py"
     script.write_text(PROGRAM)
     libraries = Path(sanitizer).parents[1] / "lib"
     options = ["--injection-path", str(libraries)] if (libraries / "libsanitizer-collection.so").exists() else []
