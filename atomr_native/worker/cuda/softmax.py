@@ -27,11 +27,12 @@ __all__ = ["build_softmax_cross_entropy"]
 _FEW: Final = 4
 _HELD: Final = 16
 _MOST: Final = 32
+_PART: Final = 24
 #: Threads of a block for a row that fits, and for one that does not.
 _BLOCK: Final = 512
 _LONG: Final = 1024
 #: Threads of a multiprocessor, that have at least as many registers as `_HELD` needs, or `_MOST`.
-_RESIDENT: Final = 1280
+_RESIDENT: Final = 1024
 _FULL: Final = 1024
 #: Registers of what a thread has on its way at once, of the rest of a long row; loads of a thread of `mean`.
 _WAY: Final = 16
@@ -132,6 +133,16 @@ class _Kind:
             f"DEVICE void gathered_store({storage} *p, group w) {{",
             *(f"p[{q}] = {self.bits('w', q)};" for q in width),
             "}",
+            # Else the compiler keeps both elements of each word from one use to the next, in two registers.
+            *(
+                ["DEVICE group kept(group w) {",
+                 "#if defined(__CUDA_ARCH__)",
+                 *(f'asm volatile("" : "+r"(w.at[{i}]));' for i in range(self.words)),
+                 "#endif",
+                 "return w;",
+                 "}"]
+                if self.paired else []
+            ),
             f"DEVICE {acc} greatest(group w, {acc} top) {{",
             *(f"top = fmax{f}(top, {self.value('w', q)});" for q in width),
             "return top;",
@@ -191,7 +202,7 @@ def _cut(kind: _Kind, n: int, classes: int) -> _Rows:
     while lanes < _BLOCK and whole * words > lanes * _HELD:
         lanes *= 2
     if whole * words > lanes * most:
-        lanes = _LONG
+        lanes, most = _LONG, min(most, _PART)
     return _Rows(kind, n, classes, lanes, min(-(-whole // lanes), most // words))
 
 
@@ -232,7 +243,7 @@ def _meet(rows: _Rows) -> list[str]:
 
 def _body(rows: _Rows, x_step: int, g_step: int, aligned: bool, index: str) -> list[str]:
     """Return the statements of a row, from its elements to its gradient, and to `top` and `sum`."""
-    kind, lanes = rows.kind, rows.lanes
+    kind, lanes, storage = rows.kind, rows.lanes, STORAGE[rows.kind.dtype]
     acc, f = kind.acc, "f" if kind.acc == "float" else ""
     left = rows.classes % kind.width
     rest_lane, rest_at = rows.whole % lanes, rows.whole * kind.width
@@ -240,21 +251,23 @@ def _body(rows: _Rows, x_step: int, g_step: int, aligned: bool, index: str) -> l
     batch = max(1, _WAY // kind.registers)
     active = "active && " if rows.n % rows.rows else ""
 
-    def place(array: str, group: str) -> str:
-        return f"{array} + ({group}) * ({index}){kind.width * (x_step if array == 'x' else g_step)}u"
+    def place(array: str, i: int, c: str = "") -> str:
+        """Return the address of a thread's group `i`, after the `c` first ones; bases and constants are apart."""
+        step = kind.width * (x_step if array == "x" else g_step)
+        return f"{array}_lane" + (f" + {c} * ({index}){step}u" if c else "") + f" + {lanes * i * step}u"
 
     def full(group: int) -> bool:
         return lanes * (group + 1) <= rows.whole
 
-    slots = [f"lane + {lanes * i}u" for i in range(rows.held)]
-    guards = ["" if full(i) else f"if ({slots[i]} < {rows.whole}u) " for i in range(rows.held)]
-    batches = [f"c + {lanes * i}u" for i in range(batch)]
-    loop = f"for ({index} c = lane + {lanes * rows.held}u; c < {rows.whole}u; c += {lanes * batch}u) {{"
+    guards = ["" if full(i) else f"if (lane + {lanes * i}u < {rows.whole}u) " for i in range(rows.held)]
+    inside = [f"if (lane + c + {lanes * i}u < {rows.whole}u)" for i in range(batch)]
+    loop = f"for ({index} c = {lanes * rows.held}u; c < {rows.whole}u; c += {lanes * batch}u) {{"
     loads = [
         *(f"group v{i} = empty();" for i in range(batch)),
-        *(f"if ({at} < {rows.whole}u) v{i} = @({place('x', at)});" for i, at in enumerate(batches)),
+        *(f"{inside[i]} v{i} = @({place('x', i, 'c')});" for i in range(batch)),
     ]
     ways = min(4, rows.held)
+    kept = [f"w{i} = kept(w{i});" for i in range(rows.held)] if kind.paired else []
     online = [
         loop,
         *loads,
@@ -269,14 +282,15 @@ def _body(rows: _Rows, x_step: int, g_step: int, aligned: bool, index: str) -> l
     again = [
         loop,
         *loads,
-        *(f"if ({at} < {rows.whole}u) @_store({place('grad', at)}, gradient(v{i}, top, factor));"
-          for i, at in enumerate(batches)),
+        *(f"{inside[i]} @_store({place('grad', i, 'c')}, gradient(v{i}, top, factor));" for i in range(batch)),
         "}",
     ]  # fmt: skip
     elements = [kind.put("rest", q, f"x[{(rest_at + q) * x_step}u]") for q in range(left)]
     return [
+        f"const {storage} *x_lane = x + lane * ({index}){kind.width * x_step}u;",
+        f"{storage} *grad_lane = grad + lane * ({index}){kind.width * g_step}u;",
         *(f"group w{i} = empty();" for i in range(rows.held)),
-        *_both_ways(aligned, [f"{guard}w{i} = @({place('x', slots[i])});" for i, guard in enumerate(guards)]),
+        *_both_ways(aligned, [f"{guard}w{i} = @({place('x', i)});" for i, guard in enumerate(guards)]),
         *(["group rest = empty();",
            f"if (lane == {rest_lane}u) {{",
            *([f"rest.at[{i}] = 0;" for i in range(left // 2)] if kind.paired else []),
@@ -288,6 +302,7 @@ def _body(rows: _Rows, x_step: int, g_step: int, aligned: bool, index: str) -> l
         f"{acc} top = top0;",
         *(f"top = fmax{f}(top, top{i});" for i in range(1, ways)),
         f"{acc} sum = 0;",
+        *kept,
         "{",
         f"const {acc} less = base(top);",
         f"{acc} {', '.join(f'sum{i} = 0' for i in range(ways))};",
@@ -297,10 +312,11 @@ def _body(rows: _Rows, x_step: int, g_step: int, aligned: bool, index: str) -> l
         "}",
         *(_both_ways(aligned, online) if streams else []),
         *_meet(rows),
+        *kept,
         f"const {acc} factor = valid ? scale / sum : nan_of();",
         *([f"if ({active[:-4]}) {{"] if active else []),
         *_both_ways(aligned, [
-            f"{guard}@_store({place('grad', slots[i])}, gradient(w{i}, top, factor));" for i, guard in enumerate(guards)
+            f"{guard}@_store({place('grad', i)}, gradient(w{i}, top, factor));" for i, guard in enumerate(guards)
         ]),
         *(_both_ways(aligned, again) if streams else []),
         *([f"if (lane == {rest_lane}u) {{",
