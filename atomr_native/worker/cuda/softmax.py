@@ -84,6 +84,25 @@ class _Kind:
             return f"{w}.at[{q // 2}] |= (unsigned int){bits} << {16 * (q % 2)};"
         return f"{w}.at[{q}] = {bits};"
 
+    def _greatest(self) -> list[str]:
+        """Return statements that make `top` as great as the greatest of the group `w`."""
+        f = "f" if self.acc == "float" else ""
+        plain = [f"top = fmax{f}(top, {self.value('w', q)});" for q in range(self.width)]
+        if not self.paired or self.width == 1:
+            return plain
+        # Two at once; and else the compiler keeps each element, converted, for what comes after.
+        both = f"max.{'bf16x2' if self.dtype == 'bfloat16' else 'f16x2'} %0, %0, %1;"
+        low, high = (convert(self.dtype, self.compute, f"(unsigned short)({m})") for m in ("m", "m >> 16"))
+        return [
+            "#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800",
+            "unsigned int m = w.at[0];",
+            *(f'asm("{both}" : "+r"(m) : "r"(w.at[{i}]));' for i in range(1, self.words)),
+            f"top = fmaxf(fmaxf(top, {low}), {high});",
+            "#else",
+            *plain,
+            "#endif",
+        ]
+
     def helpers(self) -> list[str]:
         """Return functions of one element, and of a group: what is in it, its greatest, its sum, its gradient."""
         acc, storage, width = self.acc, STORAGE[self.dtype], range(self.width)
@@ -133,18 +152,8 @@ class _Kind:
             f"DEVICE void gathered_store({storage} *p, group w) {{",
             *(f"p[{q}] = {self.bits('w', q)};" for q in width),
             "}",
-            # Else the compiler keeps both elements of each word from one use to the next, in two registers.
-            *(
-                ["DEVICE group kept(group w) {",
-                 "#if defined(__CUDA_ARCH__)",
-                 *(f'asm volatile("" : "+r"(w.at[{i}]));' for i in range(self.words)),
-                 "#endif",
-                 "return w;",
-                 "}"]
-                if self.paired else []
-            ),
             f"DEVICE {acc} greatest(group w, {acc} top) {{",
-            *(f"top = fmax{f}(top, {self.value('w', q)});" for q in width),
+            *self._greatest(),
             "return top;",
             "}",
             f"DEVICE {acc} total(group w, {acc} top) {{ return {sums[0]}; }}",
@@ -267,7 +276,6 @@ def _body(rows: _Rows, x_step: int, g_step: int, aligned: bool, index: str) -> l
         *(f"{inside[i]} v{i} = @({place('x', i, 'c')});" for i in range(batch)),
     ]
     ways = min(4, rows.held)
-    kept = [f"w{i} = kept(w{i});" for i in range(rows.held)] if kind.paired else []
     online = [
         loop,
         *loads,
@@ -302,7 +310,6 @@ def _body(rows: _Rows, x_step: int, g_step: int, aligned: bool, index: str) -> l
         f"{acc} top = top0;",
         *(f"top = fmax{f}(top, top{i});" for i in range(1, ways)),
         f"{acc} sum = 0;",
-        *kept,
         "{",
         f"const {acc} less = base(top);",
         f"{acc} {', '.join(f'sum{i} = 0' for i in range(ways))};",
@@ -312,7 +319,6 @@ def _body(rows: _Rows, x_step: int, g_step: int, aligned: bool, index: str) -> l
         "}",
         *(_both_ways(aligned, online) if streams else []),
         *_meet(rows),
-        *kept,
         f"const {acc} factor = valid ? scale / sum : nan_of();",
         *([f"if ({active[:-4]}) {{"] if active else []),
         *_both_ways(aligned, [
