@@ -345,7 +345,7 @@ def _mean(kind: _Kind, count: int, n: int, out: str) -> tuple[list[str], int]:
         f"KERNEL mean(const {acc} *__restrict__ losses, {STORAGE[out]} *__restrict__ loss) {{",
         "const unsigned int lane = threadIdx.x;",
         f"{acc} {', '.join(f'sum{i} = 0' for i in range(ways))};",
-        f"for (u64 j = lane; j < {count}u; j += {threads * ways}u) {{",
+        f"for ({index_type(count + threads * ways)} j = lane; j < {count}u; j += {threads * ways}u) {{",
         *adds,
         "}",
         f"{acc} sum = sum0;",
