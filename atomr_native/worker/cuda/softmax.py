@@ -23,7 +23,7 @@ from .target import Built, Launch, Target
 
 __all__ = ["build_softmax_cross_entropy"]
 
-#: Registers of a thread that hold its row: where lanes are within a warp, within a block, and at most.
+#: Registers of a thread that hold its row: within a warp, within a block, at most, and where the row is longer.
 _FEW: Final = 4
 _HELD: Final = 16
 _MOST: Final = 32
@@ -31,9 +31,9 @@ _PART: Final = 24
 #: Threads of a block for a row that fits, and for one that does not.
 _BLOCK: Final = 512
 _LONG: Final = 1024
-#: Threads of a multiprocessor, that have at least as many registers as `_HELD` needs, or `_MOST`.
+#: Threads that a multiprocessor has registers for: 64 a thread, and 128 for float64.
 _RESIDENT: Final = 1024
-_FULL: Final = 1024
+_DOUBLE: Final = 512
 #: Registers of what a thread has on its way at once, of the rest of a long row; loads of a thread of `mean`.
 _WAY: Final = 16
 _LOADS: Final = 8
@@ -107,7 +107,7 @@ class _Kind:
         """Return functions of one element, and of a group: what is in it, its greatest, its sum, its gradient."""
         acc, storage, width = self.acc, STORAGE[self.dtype], range(self.width)
         f = "f" if acc == "float" else ""
-        # Below 2**-126 of the greatest is zero here: less than a narrow type, or a sum in float32, can show.
+        # Below 2**-126 is zero here: less than the normal numbers of a narrow type, and nothing in a sum with 1.
         power = (
             ["#if defined(__CUDA_ARCH__)",
              'float e; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(x * 1.44269504f)); return e;',
@@ -383,9 +383,7 @@ def build_softmax_cross_entropy(spec: dict[str, Any], target: Target) -> Built:
     reach = classes + lanes * kind.width * (batch + 1)
     index = index_type(reach, reach * x[1], reach * g[1])
     scale = (1.0 / n).hex() if compute == "float64" else float(np.float32(1.0 / n)).hex()
-    resident = _RESIDENT if rows.held * kind.registers <= _HELD and lanes <= _BLOCK else _FULL
-    if dtype == "float64":
-        resident = _BLOCK
+    resident = _DOUBLE if dtype == "float64" else _RESIDENT
     bounds = f"__launch_bounds__({rows.block}, {max(1, resident // rows.block)})"
     storage = STORAGE[dtype]
     warps = rows.block // 32
