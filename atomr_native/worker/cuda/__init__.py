@@ -13,7 +13,8 @@ from .fused_norms import build_norm, build_norm_backward
 from .fused_optimizers import build_adamw, build_sgd
 from .groups import build_commit, build_restore
 from .memory import build_copy, build_fill
-from .reductions import build_reduce, build_softmax_cross_entropy
+from .reductions import build_reduce
+from .softmax import build_softmax_cross_entropy
 from .target import Argument, Built, KernelProgram, Launch, Target
 from .user_kernel import build_kernel
 

@@ -1,4 +1,4 @@
-"""Reductions and softmax cross entropy as CUDA kernels.
+"""Reductions as CUDA kernels.
 
 Every result is the same in each run: which elements meet in which order is fixed by the plan alone.  Sums are trees,
 so they differ from NumPy's in the last places.
@@ -31,7 +31,7 @@ from .codegen import (
 from .sums import build_sum
 from .target import Argument, Built, Launch, Target
 
-__all__ = ["build_reduce", "build_softmax_cross_entropy"]
+__all__ = ["build_reduce"]
 
 #: Independent accumulators of a thread.
 _WAYS: Final = 4
@@ -258,100 +258,3 @@ def _finish(
         alignments=[alignment(dtype) for dtype in dtypes],
         workspace=workspace,
     )
-
-
-def _rows(lanes: int, classes: int, acc: str, load: str, grad: str, steps: dict[str, tuple[int, ...]]) -> list[str]:
-    """Return the body of the kernel that serves a row with `lanes` threads."""
-    suffix = "f" if acc == "float" else ""
-
-    def tree(combine: str) -> list[str]:
-        return [
-            "all[threadIdx.x] = mine;",
-            "SYNC();",
-            f"for (unsigned int half = {lanes // 2}; half; half >>= 1) {{",
-            f"if (lane < half) {{ const {acc} a = all[threadIdx.x], b = all[threadIdx.x + half]; "
-            f"all[threadIdx.x] = {combine}; }}",
-            "SYNC();",
-            "}",
-            "mine = all[threadIdx.x - lane];",
-            "SYNC();",
-        ]
-
-    loop = f"for (unsigned int j = lane; j < {classes}u; j += {lanes}u)"
-    at = {name: f"{name}0 + j * (u64){step[1]}u" for name, step in steps.items()}
-    value = load.replace("@", at["x"])
-    return [
-        f"SHARED {acc} all[{THREADS}];",
-        f"{acc} mine = -(({acc})bits_float(0x7f800000u));",
-        f"if (active) {loop} {{ const {acc} a = {value}, b = mine; mine = a >= b || a != a ? a : b; }}",
-        *tree("a >= b || a != a ? a : b"),
-        f"const {acc} top = mine;",
-        "mine = 0;",
-        f"if (active) {loop} mine = mine + exp{suffix}({value} - top);",
-        *tree("a + b"),
-        "if (active) {",
-        f"{loop} {{",
-        f"{acc} g = exp{suffix}({value} - top) / mine;",
-        "if ((long long)j == label) g = g - 1;",
-        f"g = valid ? g * scale : ({acc})bits_float(0x7fc00000u);",
-        f"grad[{at['g']}] = {grad};",
-        "}",
-        "if (lane == 0) {",
-        f"{acc} loss = bits_float(0x7fc00000u);",
-        f"if (valid) {{ const u64 j = (u64)label; loss = log{suffix}(mine) - ({value} - top); }}",
-        "losses[row] = loss;",
-        "}",
-        "}",
-    ]
-
-
-def build_softmax_cross_entropy(spec: dict[str, Any], target: Target) -> Built:
-    """Build ``elementwise.softmax_cross_entropy``: operands ``logits, labels, grad, loss``, no scalars.
-
-    Deterministic; two launches.  A label outside the classes makes the loss and its row of the gradient NaN (on the
-    host such a message fails before it writes anything, which a kernel cannot).
-    """
-    logits, labels, grad, loss = spec["operands"]
-    n, classes = logits["shape"]
-    compute = spec["compute"]
-    acc, name = STORAGE[compute], logits["dtype"]
-    lanes = 32 if classes <= 1024 else THREADS
-    rows = THREADS // lanes
-    steps = {key: broadcast_strides(o, (n, classes)) for key, o in (("x", logits), ("g", grad))}
-    (label_step,) = broadcast_strides(labels, (n,))
-    scale = (1.0 / n).hex() if compute == "float64" else float(np.float32(1.0 / n)).hex()
-    lines = [
-        f"KERNEL rows(const {STORAGE[name]} *__restrict__ x, const {STORAGE[labels['dtype']]} *__restrict__ labels,",
-        f"{STORAGE[name]} *__restrict__ grad, {acc} *__restrict__ losses) {{",
-        f"const unsigned int lane = threadIdx.x % {lanes}u;",
-        f"const u64 row = blockIdx.x * (u64){rows}u + threadIdx.x / {lanes}u;",
-        f"const bool active = row < {n}u;",
-        f"const {acc} scale = ({acc}){scale};",
-        f"const long long label = active ? (long long)labels[row * {label_step}u] : 0;",
-        f"const bool valid = label >= 0 && label < {classes};",
-        f"const u64 x0 = row * {steps['x'][0]}u, g0 = row * {steps['g'][0]}u;",
-        *_rows(lanes, classes, acc, convert(name, compute, "x[@]"), convert(compute, name, "g"), steps),
-        "}",
-        f"KERNEL mean(const {acc} *__restrict__ losses, {STORAGE[loss['dtype']]} *__restrict__ loss) {{",
-        "const unsigned int lane = threadIdx.x;",
-        "pair mine = fresh();",
-        f"for (u64 j = lane; j < {n}u; j += {THREADS}u) {{",
-        "pair p; p.value = losses[j]; mine = combine(mine, p);",
-        "}",
-        *_tree(THREADS),
-        f"if (lane == 0) {{ mine.value = mine.value / ({acc}){float(n)!r}; "
-        f"loss[0] = {convert(compute, loss['dtype'], 'mine.value')}; }}",
-        "}",
-    ]
-    helpers, _ = _pair(compute, False)
-    launches = [
-        Launch(
-            "rows",
-            (-(-n // rows), 1, 1),
-            (THREADS, 1, 1),
-            0,
-            (("operand", 0), ("operand", 1), ("operand", 2), ("workspace", 0)),
-        ),
-        Launch("mean", (1, 1, 1), (THREADS, 1, 1), 0, (("workspace", 0), ("operand", 3))),
-    ]
-    return _finish([*helpers, *lines], launches, target, spec, {compute}, n * (8 if compute == "float64" else 4))
