@@ -7,7 +7,7 @@ import hashlib
 import importlib
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -160,13 +160,21 @@ def _include_facts(folders: Iterable[str]) -> list[str]:
     for folder in folders:
         if not os.path.isdir(folder):
             raise InvalidRequest(f"include folder {folder!r} is not there")
-        digest = hashlib.sha256()
-        for path in sorted(Path(folder).rglob("*")):
-            if path.is_file():
-                stat = path.stat()
-                digest.update(f"{path.relative_to(folder)}\0{stat.st_size}\0{stat.st_mtime_ns}\0".encode())
-        found.append(digest.hexdigest())
+        lines = sorted(_files(folder, ""))
+        found.append(hashlib.sha256("".join(lines).encode(errors="surrogateescape")).hexdigest())
     return found
+
+
+def _files(folder: str, below: str) -> Iterator[str]:
+    """Return a line for each file of a folder and of those in it; thousands of them take milliseconds."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            name = below + entry.name
+            if entry.is_dir(follow_symlinks=False):
+                yield from _files(entry.path, name + "/")
+            elif entry.is_file():
+                stat = entry.stat()
+                yield f"{name}\0{stat.st_size}\0{stat.st_mtime_ns}\0"
 
 
 def compile_program(
