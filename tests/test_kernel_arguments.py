@@ -13,14 +13,13 @@ import numpy as np
 import pytest
 
 import atomr_native as an
-from atomr_native import _kernel_code, _kernel_spec
 from atomr_native.dtypes import as_dtype
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
 import numba_kernels as kernels
 
-from atomr_native import _numba, _numba_compile
+from atomr_native import _kernel_code, _kernel_spec, _numba, _numba_compile
 
 GPU = pytest.param("cuda:0", marks=pytest.mark.gpu)
 DTYPES = (
