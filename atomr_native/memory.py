@@ -327,14 +327,16 @@ class DeviceMemory(LibraryActor):
         """Return the plan of a copy, and its scalars, which are none or the bytes; a Layout is that of a new array."""
         given = None if isinstance(target, Layout) else target
         theirs, ours = source.layout, target if isinstance(target, Layout) else target.layout
+        to_host = given is not None and given.allocation.pool == STAGING
         same = theirs.shape == ours.shape and theirs.dtype_name == ours.dtype_name
         if not (same and theirs.contiguous and ours.contiguous):
-            spec = memory_ops.copy_spec(source, target, host=given is not None and given.allocation.pool == STAGING)
+            spec = memory_ops.copy_spec(source, target, host=to_host)
             return self._plan(spec), memory_ops.copy_scalars(spec)
         if given is not None and given.allocation.space == source.allocation.space:
             check_disjoint([("out", given)], [("src", source)])
-        staged = STAGING in (source.allocation.pool, VOLATILE if given is None else given.allocation.pool)
-        return self.transfers.plans[0] if staged else self.transfers.within, (theirs.nbytes,)
+        if to_host or source.allocation.pool == STAGING:
+            return self.transfers.plans[to_host], (theirs.nbytes,)
+        return self.transfers.within, (theirs.nbytes,)
 
     # ---- public operations, reached through Device
 

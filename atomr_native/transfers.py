@@ -248,8 +248,6 @@ class Transfers:
                 f"get_into copies to a host_array of this device, or a view of one whose strides are multiples of the "
                 f"element from 0 on, not to other memory with strides {list(out.strides)}; use get or get_async"
             )
-        if ref.layout.contiguous and shared.layout.contiguous:
-            return cast("Reply", self.plans[1].send((ref, shared), (ref.nbytes,), True, out))
         plan, scalars = self._memory._copy_plan(ref, shared)
         return cast("Reply", plan.send((ref, shared), scalars, True, out))
 
