@@ -17,6 +17,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from ._bytecode import all_code, all_names
+
 __all__ = ["Digest", "NoContent", "known_by_name"]
 
 #: Packages that are known by their versions, which belong into the key besides: names tell what is in them.
@@ -177,7 +179,7 @@ class Digest:
         if known_by_name(value.__name__) or key in self._modules:
             return
         self._modules[key] = value, code
-        for name in sorted(_attributes(code)):
+        for name in sorted(all_names(code)):
             if name in vars(value):
                 self.add("attribute", name)
                 self._reached(vars(value)[name], code)
@@ -199,18 +201,6 @@ class Digest:
             raise NoContent(f"a {type(value).__module__}.{type(value).__qualname__}")
 
 
-def _all_code(code: types.CodeType) -> Iterable[types.CodeType]:
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _all_code(constant)
-
-
 def _globals(code: types.CodeType) -> set[str]:
     """Return the names of globals that a function reads, or functions in it."""
-    return {i.argval for one in _all_code(code) for i in dis.get_instructions(one) if i.opname in _LOADS}
-
-
-def _attributes(code: types.CodeType) -> set[str]:
-    """Return the names of all attributes that a function reads, or functions in it, and of some globals."""
-    return {name for one in _all_code(code) for name in one.co_names}
+    return {i.argval for one in all_code(code) for i in dis.get_instructions(one) if i.opname in _LOADS}

@@ -9,6 +9,7 @@ from . import _kernel_code, _kernel_spec, _numba
 from ._kernel_spec import Scalar
 from ._numba import types
 from .errors import InvalidRequest
+from .plan_spec import signed_word
 
 __all__ = ["fitted"]
 
@@ -90,4 +91,4 @@ def _number(value: Scalar, wants: Any) -> Scalar | None:
     integer = int(number)
     if is_real or not isinstance(wants, types.Integer) or not wants.minval <= integer <= wants.maxval:
         return None
-    return Scalar(str(wants), (integer - 2**64 if integer >= 2**63 else integer,))
+    return Scalar(str(wants), (signed_word(integer),))

@@ -13,7 +13,7 @@ import numpy as np
 from .dtypes import dtype_name
 from .errors import InvalidRequest, Unsupported
 from .gpu_ref import GpuRef, layout_of
-from .plan_spec import HOST, READ, WRITE, OperandSpec, PlanSpec
+from .plan_spec import HOST, READ, WRITE, OperandSpec, PlanSpec, signed_word
 from .tensor_map import TensorMap
 
 __all__ = [
@@ -184,7 +184,7 @@ def scalar_of(name: str, value: object) -> Scalar:
     if isinstance(plain, int):
         if not -(2**63) <= plain < 2**64 or (kind != "uint64" and plain >= 2**63):
             raise InvalidRequest(f"{name} is {plain}; an integer must fit 64 bits (numpy.uint64 for those above 2**63)")
-        return Scalar(kind or "int64", (int(plain) - 2**64 if plain >= 2**63 else int(plain),))
+        return Scalar(kind or "int64", (signed_word(int(plain)),))
     if isinstance(plain, float):
         if kind not in ("", *_REALS):
             raise Unsupported(

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from ._bytecode import all_names
 from ._numba import CPUDispatcher, CUDADispatcher, ExternFunction, FakeCUDAKernel, cloudpickle, cuda, random
 from ._simulated_cuda import SimulatedModule
 
@@ -151,12 +152,6 @@ def _namespace(values: dict[str, Any]) -> python_types.SimpleNamespace:
     return python_types.SimpleNamespace(**values)
 
 
-def _names(code: python_types.CodeType) -> set[str]:
-    """Return the global names and attributes in a function, and in those defined in it."""
-    inner = (part for part in code.co_consts if isinstance(part, python_types.CodeType))
-    return set(code.co_names).union(*map(_names, inner))
-
-
 def _again(function: python_types.FunctionType) -> Any:
     """Decorate a device function that has arrived."""
     return cuda.jit(device=True)(function)
@@ -177,7 +172,7 @@ def _reachable_names(function: python_types.FunctionType) -> set[str]:
             if _is_users(one):
                 left += vars(one).values()
             continue
-        names = _names(one.__code__)
+        names = all_names(one.__code__)
         found |= names
         left += [one.__globals__[name] for name in names if name in one.__globals__]
         left += [cell.cell_contents for cell in one.__closure__ or ()]

@@ -11,12 +11,13 @@ import math
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator
-from types import CodeType, FunctionType
+from collections.abc import Callable
+from types import FunctionType
 from typing import Any, Final
 
 import numpy as np
 
+from ._bytecode import all_code, all_names
 from ._numba import FakeCUDAArray, FakeCUDAKernel, cuda, kernelapi, simulator
 from ._numba_copies import members, simulated_copy
 from ._simulated_cuda import MEETING, SimulatedModule, Warps
@@ -39,7 +40,7 @@ def simulated(function: FunctionType) -> Callable[..., Any]:
     """
     kernel, functions = simulated_copy(function, _inside)
     kernel.__dict__["meets"] = any(map(_meets, functions))
-    kernel.__dict__["codes"] = {part for one in functions for part in _codes(one.__code__)}
+    kernel.__dict__["codes"] = {part for one in functions for part in all_code(one.__code__)}
     return FakeCUDAKernel(kernel, device=False)  # type: ignore[no-any-return]
 
 
@@ -91,7 +92,7 @@ def _inside(value: Any) -> Any:
 
 def _meets(function: FunctionType) -> bool:
     """Whether the threads that run a function, as it was copied, may depend on each other while they do."""
-    names = _names(function.__code__)
+    names = all_names(function.__code__)
     if not _MEETING.isdisjoint(names):
         return True
     values = [function.__globals__.get(name) for name in names]
@@ -101,19 +102,6 @@ def _meets(function: FunctionType) -> bool:
         isinstance(value, FakeCUDAKernel) or (isinstance(value, _Inside) and value._name in _MEETING)
         for value in values
     )
-
-
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    """Yield the code of a function, and of those defined in it."""
-    yield code
-    for part in code.co_consts:
-        if isinstance(part, CodeType):
-            yield from _codes(part)
-
-
-def _names(code: CodeType) -> set[str]:
-    """Return the global names and attributes in a function, and in those defined in it."""
-    return {name for part in _codes(code) for name in part.co_names}
 
 
 class _Thread(simulator.BlockThread):  # type: ignore[misc]

@@ -16,7 +16,7 @@ from ._cpp_parameters import Parameter
 from .errors import InvalidRequest, LibraryError, Unsupported
 from .gpu_ref import GpuRef
 from .kernel import Kernel, KernelActor
-from .plan_spec import OVERWRITE, READ, WRITE
+from .plan_spec import OVERWRITE, READ, WRITE, signed_word
 from .tensor_map import NBYTES, TensorMap
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def _scalar(name: str, kind: str, value: object) -> _kernel_spec.Scalar:
         raise InvalidRequest(f"{name} is {value!r}; {kind} takes an integer") from None
     if not low <= number <= high:
         raise InvalidRequest(f"{name} is {number}; {kind} takes {low} to {high}")
-    return _kernel_spec.Scalar(kind, (number - 2**64 if number >= 2**63 else number,))
+    return _kernel_spec.Scalar(kind, (signed_word(number),))
 
 
 def _is_text(header: tuple[object, object]) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 from ._operands import ArrayLayout, broadcast_shapes, check_disjoint, check_input, check_output, describe
 from .dtypes import as_dtype, dtype_name
 from .errors import InvalidRequest
-from .plan_spec import HOST, OVERWRITE, READ, WRITE, PlanSpec
+from .plan_spec import HOST, OVERWRITE, READ, WRITE, PlanSpec, signed_word
 
 __all__ = ["copy_scalars", "copy_spec", "fill_scalars", "fill_spec"]
 
@@ -64,8 +64,7 @@ def fill_scalars(dtype: np.dtype[Any], value: object) -> tuple[int | float, ...]
     low, high = _range(dtype)
     if (isinstance(plain, float) and not plain.is_integer()) or not low <= plain <= high:
         raise InvalidRequest(f"fill value {value!r} is no {dtype_name(dtype)}; allowed: integers from {low} to {high}")
-    whole = int(plain)
-    return (whole - 2**64 if whole >= 2**63 else whole,)
+    return (signed_word(int(plain)),)
 
 
 def _is_raw(src: ArrayLayout, out: ArrayLayout) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["HOST", "OVERWRITE", "READ", "WRITE", "OperandSpec", "PlanSpec"]
+__all__ = ["HOST", "OVERWRITE", "READ", "WRITE", "OperandSpec", "PlanSpec", "signed_word"]
 
 #: The operation reads the operand.
 READ = 1
@@ -15,6 +15,11 @@ WRITE = 2
 OVERWRITE = 4
 #: The operand is memory that the processor writes too (staging, host arrays): a failure leaves no poison.
 HOST = 8
+
+
+def signed_word(number: int) -> int:
+    """Return an integer of 64 bits, signed or not, as messages and specifications have it: signed."""
+    return number - 2**64 if number >= 2**63 else number
 
 
 @dataclass(frozen=True, slots=True)

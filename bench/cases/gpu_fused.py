@@ -14,6 +14,7 @@ from bench.harness import Case, Setup, Unavailable
 
 __all__ = ["CASES", "KINDS"]
 
+_LOSS = "atomr softmax cross entropy, both directions"
 #: What is timed, with the bytes that it reads and writes for an element of x.
 KINDS = {
     "atomr fused, silu": 4.0,
@@ -30,7 +31,7 @@ KINDS = {
     "atomr fused, sgd with momentum, master weights": 20.0,
     "atomr fused, rope": 4.0,
     "atomr fused, dropout": 4.0,
-    "atomr softmax cross entropy, both directions": 4.0,
+    _LOSS: 4.0,
 }
 #: Eager PyTorch for the same, with the bytes that one pass would move.
 TORCH = {"torch silu(x) * y": 6.0, "torch layer_norm": 4.0, "torch dropout": 4.0}
@@ -119,8 +120,7 @@ def fused(setup: Setup) -> None:
     for name, moved in KINDS.items():
         with setup.attempt(name):
             dev = device(setup, "process")
-            loss = name == "atomr softmax cross entropy, both directions"
-            tell, wait = _loss(dev, shape) if loss else _planned(dev, _request(dev, name, shape))
+            tell, wait = _loss(dev, shape) if name == _LOSS else _planned(dev, _request(dev, name, shape))
             setup.add(name, swept(tell, wait, turns, moved * elements))
     compare_copies(setup, KINDS)
     for name, moved in TORCH.items():

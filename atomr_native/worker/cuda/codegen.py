@@ -18,12 +18,15 @@ __all__ = [
     "THREADS",
     "MapOperand",
     "alignment",
+    "both_ways",
     "broadcast_strides",
     "by_stride",
     "convert",
+    "half_of",
     "index_type",
     "kernels",
     "map_kernel",
+    "next_power",
     "offsets",
     "reach",
     "value_type",
@@ -143,6 +146,22 @@ def by_stride(shape: Sequence[int], strides: Sequence[Strides]) -> tuple[tuple[i
     if not order:
         return (1,), tuple((0,) for _ in strides)
     return fold_axes(tuple(shape[i] for i in order), tuple(tuple(steps[i] for i in order) for steps in strides))
+
+
+def next_power(number: int) -> int:
+    """Return the least power of two that is not less; 1 for what is less than that."""
+    return 1 << max(0, number - 1).bit_length()
+
+
+def half_of(words: str, place: int) -> str:
+    """Return the C expression of an element of 16 bits in the array of 32-bit words ``{words}.at``."""
+    return f"(unsigned short)({words}.at[{place // 2}] >> {16 * (place % 2)})"
+
+
+def both_ways(fast: str, lines: Sequence[str]) -> list[str]:
+    """Return statements with ``@`` for ``direct`` where `fast` holds, else for ``gathered``; without `fast` never."""
+    direct, gathered = ([line.replace("@", way) for line in lines] for way in ("direct", "gathered"))
+    return [f"if ({fast}) {{", *direct, "} else {", *gathered, "}"] if fast else gathered
 
 
 def reach(shape: Sequence[int], steps: Strides) -> int:

@@ -10,6 +10,7 @@ from ..._operands import contiguous_strides
 from ...dtypes import as_dtype
 from ...errors import Unsupported
 from ..host._blocks import fold_axes
+from .codegen import next_power
 from .matmul_program import Prepare, matmul_program, workspace_as_operand
 from .reductions import build_reduce
 from .sequence import SequenceProgram, Source, Step
@@ -160,7 +161,7 @@ def _kernel(
     arguments: list[Argument] = [("operand", i) for i in range(len(arrays))]
     arguments += [("uint64", number) for number in numbers]
     across = -(-columns // _WIDE) if fast else columns
-    wide = min(32, 1 << (across - 1).bit_length())
+    wide = min(32, next_power(across))
     limit = target.sm_count * _BLOCKS
     grid_x = min(-(-across // wide), limit)
     grid_y = max(1, min(-(-rows // (_THREADS // wide)), limit // grid_x))

@@ -9,6 +9,7 @@ from typing import Any, Final
 from ...dtypes import as_dtype
 from ...errors import Unsupported
 from ..host._blocks import fold_axes
+from .codegen import next_power
 from .target import Argument, Built, KernelProgram, Launch, Target
 
 __all__ = ["build_dequantize", "build_quantize"]
@@ -78,7 +79,7 @@ def _grid(rows: int, columns: int, most: int = 2**31 - 1) -> tuple[int, int, int
 
 def _row_threads(columns: int) -> int:
     """Return the threads of a block that has a row: a power of two, 32 to 512."""
-    return min(512, max(32, 1 << (-(-columns // _HELD) - 1).bit_length()))
+    return min(512, max(32, next_power(-(-columns // _HELD))))
 
 
 def _program(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
+from .codegen import next_power
 from .fused import numbers, program, step_of
 from .target import Argument, Built, Target
 
@@ -25,7 +26,7 @@ _EPS: Final[Argument] = ("float64", 0)
 
 def _threads(columns: int, groups: int = 1, most: int = _THREADS) -> int:
     """Return the threads of a block for a row, of so many groups each: whole warps, a power of two."""
-    return min(most, max(32, 1 << (-(-columns // (_WIDTH * groups)) - 1).bit_length()))
+    return min(most, max(32, next_power(-(-columns // (_WIDTH * groups)))))
 
 
 def build_norm(spec: dict[str, Any], target: Target) -> Built:

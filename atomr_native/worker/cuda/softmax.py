@@ -11,14 +11,24 @@ a multiple of 16 bytes is read element by element, and the results are the same,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
 from ._prelude import STORAGE
-from .codegen import THREADS, alignment, broadcast_strides, convert, index_type, itemsize, kernels
+from .codegen import (
+    THREADS,
+    alignment,
+    both_ways,
+    broadcast_strides,
+    convert,
+    half_of,
+    index_type,
+    itemsize,
+    kernels,
+    next_power,
+)
 from .target import Built, Launch, Target
 
 __all__ = ["build_softmax_cross_entropy"]
@@ -73,7 +83,7 @@ class _Kind:
 
     def bits(self, w: str, q: int) -> str:
         """Return element `q` of a group as it is in memory."""
-        return f"(unsigned short)({w}.at[{q // 2}] >> {16 * (q % 2)})" if self.paired else f"{w}.at[{q}]"
+        return half_of(w, q) if self.paired else f"{w}.at[{q}]"
 
     def value(self, w: str, q: int) -> str:
         return convert(self.dtype, self.compute, self.bits(w, q))
@@ -198,27 +208,16 @@ class _Rows:
         return -(-self.n // self.rows)
 
 
-def _power(number: int) -> int:
-    """Return the least power of two that is not less."""
-    return 1 << max(0, number - 1).bit_length()
-
-
 def _cut(kind: _Kind, n: int, classes: int) -> _Rows:
     words = kind.registers
     whole = classes // kind.width
     most = _HELD if kind.dtype == "float64" else _MOST  # whose exponentials need many registers
-    lanes = min(32, _power(-(-whole * words // _FEW)))
+    lanes = min(32, next_power(-(-whole * words // _FEW)))
     while lanes < _BLOCK and whole * words > lanes * _HELD:
         lanes *= 2
     if whole * words > lanes * most:
         lanes, most = _LONG, min(most, _PART)
     return _Rows(kind, n, classes, lanes, min(-(-whole // lanes), most // words))
-
-
-def _both_ways(aligned: bool, lines: Sequence[str]) -> list[str]:
-    """Return statements with ``@`` for ``direct`` where all is aligned, else for ``gathered``."""
-    direct, gathered = ([line.replace("@", way) for line in lines] for way in ("direct", "gathered"))
-    return ["if (fast) {", *direct, "} else {", *gathered, "}"] if aligned else gathered
 
 
 def _meet(rows: _Rows) -> list[str]:
@@ -256,7 +255,7 @@ def _body(rows: _Rows, x_step: int, g_step: int, aligned: bool, index: str) -> l
     acc, f = kind.acc, "f" if kind.acc == "float" else ""
     left = rows.classes % kind.width
     rest_lane, rest_at = rows.whole % lanes, rows.whole * kind.width
-    streams = rows.whole > lanes * rows.held
+    streams, fast = rows.whole > lanes * rows.held, "fast" if aligned else ""
     batch = max(1, _WAY // kind.registers)
     active = "active && " if rows.n % rows.rows else ""
 
@@ -298,7 +297,7 @@ def _body(rows: _Rows, x_step: int, g_step: int, aligned: bool, index: str) -> l
         f"const {storage} *x_lane = x + lane * ({index}){kind.width * x_step}u;",
         f"{storage} *grad_lane = grad + lane * ({index}){kind.width * g_step}u;",
         *(f"group w{i} = empty();" for i in range(rows.held)),
-        *_both_ways(aligned, [f"{guard}w{i} = @({place('x', i)});" for i, guard in enumerate(guards)]),
+        *both_ways(fast, [f"{guard}w{i} = @({place('x', i)});" for i, guard in enumerate(guards)]),
         *(["group rest = empty();",
            f"if (lane == {rest_lane}u) {{",
            *([f"rest.at[{i}] = 0;" for i in range(left // 2)] if kind.paired else []),
@@ -317,14 +316,14 @@ def _body(rows: _Rows, x_step: int, g_step: int, aligned: bool, index: str) -> l
         *(["sum0 = sum0 + total(rest, less);"] if left else []),
         *(f"sum = sum + sum{i};" for i in range(ways)),
         "}",
-        *(_both_ways(aligned, online) if streams else []),
+        *(both_ways(fast, online) if streams else []),
         *_meet(rows),
         f"const {acc} factor = valid ? scale / sum : nan_of();",
         *([f"if ({active[:-4]}) {{"] if active else []),
-        *_both_ways(aligned, [
+        *both_ways(fast, [
             f"{guard}@_store({place('grad', i)}, gradient(w{i}, top, factor));" for i, guard in enumerate(guards)
         ]),
-        *(_both_ways(aligned, again) if streams else []),
+        *(both_ways(fast, again) if streams else []),
         *([f"if (lane == {rest_lane}u) {{",
            "const group g = gradient(rest, top, factor);",
            *(f"grad[{(rest_at + q) * g_step}u] = {kind.bits('g', q)};" for q in range(left)),
@@ -336,7 +335,7 @@ def _body(rows: _Rows, x_step: int, g_step: int, aligned: bool, index: str) -> l
 def _mean(kind: _Kind, count: int, n: int, out: str) -> tuple[list[str], int]:
     """Return the kernel that adds `count` sums of losses and divides by `n`, and its threads."""
     acc = kind.acc
-    threads = max(32, min(_LONG, _power(count)))
+    threads = max(32, min(_LONG, next_power(count)))
     divisor = (float(np.float32(n)) if acc == "float" else float(n)).hex()
     warps = threads // 32
     ways = min(_LOADS, -(-count // threads))

@@ -19,12 +19,15 @@ from ._prelude import STORAGE
 from .codegen import (
     THREADS,
     alignment,
+    both_ways,
     broadcast_strides,
     by_stride,
     convert,
+    half_of,
     index_type,
     itemsize,
     kernels,
+    next_power,
     offsets,
     reach,
     value_type,
@@ -44,11 +47,6 @@ _MOST: Final = 65535
 _BLOCKS: Final = 4
 _BUSY: Final = 1536
 _ENOUGH: Final = 512
-
-
-def _power(number: int) -> int:
-    """Return the least power of two that is not less."""
-    return 1 << max(0, number - 1).bit_length()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +70,7 @@ class _Group:
             gather = [
                 f"if ({q}u < left) w.at[{q // 2}] |= (unsigned int)p[{q}] << {16 * (q % 2)};" for q in range(self.count)
             ]
-            scatter = [f"p[{q}] = (unsigned short)(w.at[{q // 2}] >> {16 * (q % 2)});" for q in range(self.count)]
+            scatter = [f"p[{q}] = {half_of('w', q)};" for q in range(self.count)]
         lines = [
             f"typedef struct ALIGNED(16) {{ unsigned int at[{self.words}]; }} group;",
             f"DEVICE group direct(const {storage} *p, u64 left) {{ return *(const group *)p; }}",
@@ -93,7 +91,7 @@ class _Group:
         """Return the C expression of element `q` of the group `w`, of dtype `result`."""
         if self.dtype == "float32":
             return convert("float32", result, f"bits_float({w}.at[{q}])")
-        return convert(self.dtype, result, f"(unsigned short)({w}.at[{q // 2}] >> {16 * (q % 2)})")
+        return convert(self.dtype, result, half_of(w, q))
 
     def masked(self, w: str, mask: str) -> list[str]:
         """Return statements that put zeros where a byte of a mask has no bit."""
@@ -103,12 +101,6 @@ class _Group:
             f"{w}.at[{i}] &= ({mask} >> {2 * i} & 1u ? 0xffffu : 0u) | ({mask} >> {2 * i + 1} & 1u ? 0xffff0000u : 0u);"
             for i in range(self.words)
         ]
-
-
-def _both_ways(fast: str, lines: Sequence[str]) -> list[str]:
-    """Return statements with ``@`` for ``direct`` where `fast` holds, else for ``gathered``."""
-    direct, gathered = ([line.replace("@", way) for line in lines] for way in ("direct", "gathered"))
-    return [f"if ({fast}) {{", *direct, "} else {", *gathered, "}"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +122,7 @@ class _Result:
 def _finish(outputs: int, splits: int, places: Sequence[str], result: _Result, kind: str) -> tuple[list[str], Launch]:
     """Return the kernel that adds ``part[split * outputs + i]``; `places` say where output `i` goes, ``o``."""
     acc = value_type(result.acc)
-    lanes = min(THREADS, _power(-(-splits // _WAYS)))
+    lanes = min(THREADS, next_power(-(-splits // _WAYS)))
     slots = THREADS // lanes
     lines = [
         f"KERNEL finish(const {acc} *__restrict__ part, {STORAGE[result.out]} *__restrict__ out) {{",
@@ -180,8 +172,8 @@ def _rows(dtype: str, layout: _Layout, result: _Result, target: Target) -> tuple
     """Return kernels for sums of neighbours, their launches, and bytes of workspace."""
     group = _Group(dtype, 16 // itemsize(dtype))
     width, count, outputs = group.count, layout.count, layout.outputs
-    most = min(THREADS, _power(-(-count // width)))
-    each, lanes = _power(-(-count // (width * _WAYS))), 1
+    most = min(THREADS, next_power(-(-count // width)))
+    each, lanes = next_power(-(-count // (width * _WAYS))), 1
     while lanes < most and outputs * lanes < target.sm_count * (_BUSY if lanes < each else _ENOUGH):
         lanes *= 2
     blocks = -(-outputs * lanes // THREADS)
@@ -235,7 +227,7 @@ def _rows(dtype: str, layout: _Layout, result: _Result, target: Target) -> tuple
         *offsets(layout.kept, {"b": layout.kept_x}, "i", kind),
         f"const {STORAGE[dtype]} *row = x + b;",
         f"{kind} k = begin + lane * {width}u;",
-        *_both_ways("(u64)x % 16u == 0", loop),
+        *both_ways("(u64)x % 16u == 0", loop),
         *(rest if count % width else []),
         "}",
         f"{acc} mine = (acc0 + acc1) + (acc2 + acc3);",
@@ -276,7 +268,7 @@ def _columns(dtype: str, c: _Columns, target: Target) -> tuple[list[str], list[L
     """
     group = _Group(dtype, 16 // itemsize(dtype) if c.mask is None else _MASKED)
     width, count = group.count, math.prod(c.batch)
-    wide = min(32, _power(-(-c.columns // width)))
+    wide = min(32, next_power(-(-c.columns // width)))
     high = THREADS // wide
     blocks, each = -(-c.columns // (wide * width)), high * _WAYS
     turns = -(-c.rows // each)  # of a thread, if it were alone
@@ -336,7 +328,7 @@ def _columns(dtype: str, c: _Columns, target: Target) -> tuple[list[str], list[L
         *offsets(c.batch or (1,), {name: s or (0,) for name, s in steps.items()}, "z", kind),
         f"const {kind} left = {c.columns}u - column;",
         f"{'const ' if c.mask is None else ''}{storage} *p = x + b + column;",
-        *_both_ways(fast, loop),
+        *both_ways(fast, loop),
         "}",
     ]
     first: list[Argument] = [("operand", j) for j in range(1 if c.mask is None else 2)]

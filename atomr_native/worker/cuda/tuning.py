@@ -18,6 +18,7 @@ import numpy as np
 
 from ...dtypes import DTYPES
 from ...errors import LibraryError, OutOfMemory, Unsupported
+from ...plan_spec import signed_word
 from ...tuning import TuningStore
 from .lt_description import MatmulDescription
 from .lt_tables import TYPES
@@ -155,8 +156,7 @@ class Tuner:
             f"tuned: {entry['microseconds']:.1f} us, {entry['heuristic_microseconds']:.1f} us by the heuristic's "
             f"choice; {config}"
         )
-        # The algorithm travels as signed words.
-        algo = tuple(word - 2**64 if word >= 2**63 else word for word in entry["algorithm"])
+        algo = tuple(map(signed_word, entry["algorithm"]))
         return replace(description, has_algo=1, algo=algo), line
 
     def microseconds(self, description: MatmulDescription) -> float | None:
