@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import site
 import sys
 import sysconfig
 import threading
@@ -98,9 +100,17 @@ members: Final = {
 }
 
 
-#: Where modules are that a worker can import as well as the program.
+#: Where modules are that a worker can import as well as the program: it has the same interpreter and environment.
 _INSTALLED: Final = tuple(
-    {f"{Path(sysconfig.get_path(name)).resolve()}/" for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    {
+        f"{Path(folder).resolve()}/"
+        for folder in (
+            *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+            *site.getsitepackages(),
+            site.getusersitepackages(),
+            *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)),
+        )
+    }
 )
 
 

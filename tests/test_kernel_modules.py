@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ import enum
 from numba import cuda
 
 OFFSET = 40.0
-UNRELATED = open(__file__)  # which cannot travel
+UNRELATED = vars(dict)["fromkeys"]  # which cannot travel
 
 class Mode(enum.IntEnum):
     ADD = 1
@@ -42,6 +44,27 @@ def plain(x, mode):
     i = cuda.grid(1)
     if i < x.size and mode == Mode.ADD:
         x[i] = third(their_settings.twice(x[i])) + their_settings.OFFSET
+"""
+LIBRARY = """
+scale = 3.0
+size = vars(dict)["fromkeys"]  # which cannot travel, and has the name of something that the kernel uses
+"""
+PROGRAM = """
+import numpy as np
+import their_library
+from numba import cuda
+import atomr_native as an
+
+def scaled(x):
+    i = cuda.grid(1)
+    if i < x.size:
+        x[i] = their_library.scale
+
+if __name__ == "__main__":
+    with an.System() as system:
+        x = system.device("host").zeros(4)
+        system.device("host").kernel(scaled)[1, 4](x).result(60)
+        print(x.numpy().sum())
 """
 
 
@@ -66,6 +89,19 @@ def test_modules_of_the_program_travel(tmp_path: Path, monkeypatch: pytest.Monke
             device.kernel(their_kernels.plain)[1, 4](x, their_settings.Mode.ADD).result(60)
             np.testing.assert_array_equal(x.numpy(), 2 * np.arange(4.0) + 42)
     finally:
-        their_settings.UNRELATED.close()
         for module in modules:
             del sys.modules[module.__name__]
+
+
+def test_modules_that_the_worker_finds_too_do_not_travel(tmp_path: Path) -> None:
+    """They can be of any kind: NumPy, for one, where it was installed into a folder of PYTHONPATH."""
+    library = tmp_path / "library"
+    library.mkdir()
+    (library / "their_library.py").write_text(LIBRARY)
+    (tmp_path / "program.py").write_text(PROGRAM)
+    path = os.pathsep.join(filter(None, (str(library), os.environ.get("PYTHONPATH"))))
+    command = [sys.executable, str(tmp_path / "program.py")]
+    done = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.stdout.split() == ["12.0"], done.stderr
