@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import fused_reference as reference
+import ml_dtypes
 import numpy as np
 import pytest
 from fused_reference import close
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from scipy.special import expit, ndtr
 
 import atomr_native as an
 from atomr_native.dtypes import DTYPES
@@ -124,6 +126,34 @@ def test_curves_far_out(device: an.Device) -> None:
         np.testing.assert_array_equal(slope[[0, 1, 3]], [0, 0, 1 if curve != "squared_relu" else 400])
         assert np.isnan(got[5])
         assert np.isnan(slope[5])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("curve", CURVES)
+def test_curves_of_every_number_of_16_bits(device: an.Device, curve: str, dtype: str) -> None:
+    """Values are right to one rounding and a 30th of one, however small they are, and slopes where they cross zero."""
+    x = np.arange(2**16, dtype=np.uint16).view(DTYPES[dtype])
+    with np.errstate(all="ignore"):
+        x = x[np.isfinite(x)]
+        wide = x.astype(np.float64)
+        share = {
+            "silu": expit(wide), "gelu": ndtr(wide), "squared_relu": np.maximum(wide, 0),
+            "gelu_tanh": expit(2 * np.sqrt(2 / np.pi) * (wide + 0.044715 * wide**3)),
+        }[curve]  # fmt: skip
+        want = wide * share
+        got = device.fused.tell(an.ActivationRequest(x=device.put(x), curve=curve)).numpy().astype(np.float64)
+    top = float(ml_dtypes.finfo(DTYPES[dtype]).max)
+    inside = abs(want) < top
+    assert (got[~inside] >= top).all()
+    least = 2.0**-24 if dtype == "float16" else 2.0**-119  # of factors below 2**-126, which are 0
+    rounding = reference.EPS[dtype] / 2
+    np.testing.assert_array_less(abs(got - want)[inside], (rounding * 1.03 * abs(want) + least)[inside])
+    few = abs(x) < 20
+    slope = device.fused.tell(
+        an.ActivationGradientRequest(dy=device.put(np.ones_like(x[few])), x=device.put(x[few]), curve=curve)
+    ).numpy()
+    want = reference.activation(curve, x[few])[1]
+    np.testing.assert_array_less(abs(slope - want), rounding * abs(want) + 2.0**-19 * np.maximum(abs(want), 1))
 
 
 @given(

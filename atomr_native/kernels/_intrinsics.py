@@ -25,6 +25,7 @@ __all__ = [
     "first_bytes",
     "first_halves",
     "float_of",
+    "fast_exp2",
     "float_of_half",
     "from_lane",
     "group_max",
@@ -219,6 +220,11 @@ def bfloat16_pair(_: Any, low: Any, high: Any) -> Any:
 #: 1 / x of float32, a unit in the last place from it at most: for what need not be the same on every device.
 reciprocal = _assembly(
     lambda value: np.float32(1) / np.float32(value), types.float32, (types.float32,), "rcp.approx.ftz.f32 $0, $1;"
+)
+
+#: 2**x of float32, two units in the last place from it at most, and 0 below the normal numbers.
+fast_exp2 = _assembly(
+    lambda value: np.exp2(np.float32(value)), types.float32, (types.float32,), "ex2.approx.ftz.f32 $0, $1;"
 )
 
 
