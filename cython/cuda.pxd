@@ -94,6 +94,7 @@ cdef extern from "cuda_runs.h" nogil:
         unsigned n_arguments
         unsigned cluster[3]
         int cooperative
+        int overlaps
         atomr_argument *arguments
     ctypedef struct atomr_kernels:
         atomr_cuda *cuda

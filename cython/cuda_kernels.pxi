@@ -84,6 +84,7 @@ cdef class Kernels:
                 launch.block[j] = wanted.block[j]
             launch.shared = wanted.shared
             launch.cooperative = wanted.cooperative
+            launch.overlaps = wanted.overlaps
             if wanted.cluster is not None:
                 for j in range(3):
                     launch.cluster[j] = wanted.cluster[j]

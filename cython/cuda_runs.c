@@ -15,7 +15,7 @@ int atomr_cuda_fail(const atomr_cuda *cuda, CUresult result, const char *what, a
 }
 
 static CUresult launch_extended(const atomr_driver *d, const atomr_launch *l, CUstream stream, void **arguments) {
-    CUlaunchAttribute attributes[2];
+    CUlaunchAttribute attributes[3];
     CUlaunchConfig config;
     memset(attributes, 0, sizeof attributes);
     memset(&config, 0, sizeof config);
@@ -35,6 +35,11 @@ static CUresult launch_extended(const atomr_driver *d, const atomr_launch *l, CU
         CUlaunchAttribute *a = &attributes[config.numAttrs++];
         a->id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
         a->value.cooperative = 1;
+    }
+    if (l->overlaps) {
+        CUlaunchAttribute *a = &attributes[config.numAttrs++];
+        a->id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+        a->value.programmaticStreamSerializationAllowed = 1;
     }
     return d->cuLaunchKernelEx(&config, l->function, arguments, NULL);
 }
@@ -155,7 +160,7 @@ int atomr_cuda_launch(const atomr_kernels *k, CUstream stream, const atomr_call 
             }
         }
         const CUresult r =
-            l->cluster[0] || l->cooperative
+            l->cluster[0] || l->cooperative || l->overlaps
                 ? launch_extended(d, l, stream, arguments)
                 : d->cuLaunchKernel(l->function, l->grid[0], l->grid[1], l->grid[2], l->block[0], l->block[1],
                                     l->block[2], l->shared, stream, arguments, NULL);

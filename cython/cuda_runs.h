@@ -42,6 +42,7 @@ typedef struct {
     unsigned grid[3], block[3], shared, n_arguments;
     unsigned cluster[3]; /* 0: none */
     int cooperative;
+    int overlaps; /* it may begin before the launch before it has ended, for which it waits itself */
     atomr_argument *arguments;
 } atomr_launch;
 

@@ -89,11 +89,16 @@ typedef struct {
     int flags;
 } CUmemAccessDesc;
 
-enum { CU_LAUNCH_ATTRIBUTE_COOPERATIVE = 2, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION = 4 };
+enum {
+    CU_LAUNCH_ATTRIBUTE_COOPERATIVE = 2,
+    CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION = 4,
+    CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION = 6
+};
 
 typedef union {
     char pad[64];
     int cooperative;
+    int programmaticStreamSerializationAllowed;
     struct {
         unsigned int x, y, z;
     } clusterDim;

@@ -61,6 +61,7 @@ class Engine:
             return
         program = built.run
         assert isinstance(program, KernelProgram)
+        check_order(program, self.target)
         assert built.workspace == program.workspace
         for array, align in zip(arrays, program.alignments, strict=True):
             assert array.ctypes.data % align == 0
@@ -87,6 +88,14 @@ def engines(kind: str, folders: pytest.TempPathFactory) -> Iterator[Engine]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ATOMR_NATIVE_CACHE", str(folders.mktemp("cache")))
         yield Engine(found.target, found.run)
+
+
+def check_order(program: KernelProgram, target: Target) -> None:
+    """Compare what is said of launches with their kernels: each waits for the launch before it, first thing."""
+    assert all(launch.overlaps == target.overlaps for launch in program.launches)
+    for launch in program.launches:
+        _, _, body = program.source.partition(f" {launch.function}(")
+        assert body[body.index("{\n") + 2 :].startswith("AWAIT_LAUNCH();\n"), launch.function
 
 
 def need_nvrtc() -> None:

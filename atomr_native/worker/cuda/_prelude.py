@@ -35,6 +35,13 @@ _BASE = """\
 #define ALIGNED(n) __align__(n)
 #define SYNC() __syncthreads()
 #define FENCE() __threadfence_system()
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#define AWAIT_LAUNCH() asm volatile("griddepcontrol.wait;" ::: "memory")
+#define ALLOW_LAUNCH() asm volatile("griddepcontrol.launch_dependents;")
+#else
+#define AWAIT_LAUNCH()
+#define ALLOW_LAUNCH()
+#endif
 #endif
 typedef unsigned long long u64;
 DEVICE float bits_float(unsigned int bits) { return __uint_as_float(bits); }

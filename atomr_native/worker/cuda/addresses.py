@@ -31,7 +31,10 @@ def address_kernel(runs: Sequence[Sequence[int]], out: int, target: Target) -> K
     """Return a program that writes the addresses of operands into operand `out`: an array for each run of indices."""
     used = sorted({index for run in runs for index in run})
     step = address_bytes(len(runs[0])) // 8
-    lines = [f"KERNEL addresses({', '.join(f'const char *p{index}' for index in used)}, u64 *out) {{"]
+    lines = [
+        f"KERNEL addresses({', '.join(f'const char *p{index}' for index in used)}, u64 *out) {{",
+        "AWAIT_LAUNCH();",
+    ]
     lines += [f"out[{r * step + i}] = (u64)p{index};" for r, run in enumerate(runs) for i, index in enumerate(run)]
     arguments: tuple[Argument, ...] = tuple(("operand", index) for index in (*used, out))
     return _compiled("\n".join([*lines, "}\n"]), Launch("addresses", (1, 1, 1), (1, 1, 1), 0, arguments), target)
@@ -48,6 +51,7 @@ def stepping_kernel(jumps: Sequence[Sequence[int]], extents: Sequence[int], targ
     sums = ["".join(f" + i{axis} * {jump}u" for axis, jump in enumerate(one)) for one in jumps]
     lines = [
         f"KERNEL addresses({', '.join(f'const char *{name}' for name in names)}, u64 *out) {{",
+        "AWAIT_LAUNCH();",
         f"for (u64 i = thread_index(); i < {count}u; i += thread_count()) {{",
         "u64 left = i;",
         *(f"const u64 i{n} = left % {extents[n]}u; left /= {extents[n]}u;" for n in range(len(extents))[::-1]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ...dtypes import as_dtype
@@ -181,7 +181,11 @@ class MapOperand:
 
 
 def _parameters(operands: Sequence[MapOperand], scalars: Sequence[str]) -> str:
-    pointers = [f"{'' if o.writes else 'const '}{STORAGE[o.dtype]} *__restrict__ p{o.number}" for o in operands]
+    # Without restriction where it is only read: it may be written until the kernel has waited for the launch before.
+    pointers = [
+        f"{STORAGE[o.dtype]} *__restrict__ p{o.number}" if o.writes else f"const {STORAGE[o.dtype]} *p{o.number}"
+        for o in operands
+    ]
     return ", ".join(pointers + [f"{'double' if s == 'float64' else 'long long'} s{j}" for j, s in enumerate(scalars)])
 
 
@@ -277,6 +281,7 @@ def map_kernel(
     parameters = _parameters(mapped, scalars) + (f", const {kind} total" if one else "")
     text = [
         f"KERNEL map({parameters}) {{",
+        "AWAIT_LAUNCH();",
         *head,
         f"const {kind} step = ({kind})thread_count();",
         f"{kind} first = 0;",
@@ -311,6 +316,8 @@ def kernels(
 ) -> Built:
     """Compile kernels after their prelude, and return what a lane runs.
 
+    The first statement of each is ``AWAIT_LAUNCH();``: it may begin before the launch before it has ended.
+
     Raises
     ------
     Unsupported
@@ -320,4 +327,5 @@ def kernels(
     """
     whole = prelude(dtypes, functions) + source
     cubin = compile_cubin(whole, target.arch)
-    return Built("kernels", KernelProgram(cubin, tuple(launches), workspace, tuple(alignments), whole))
+    overlapping = tuple(replace(launch, overlaps=target.overlaps) for launch in launches)
+    return Built("kernels", KernelProgram(cubin, overlapping, workspace, tuple(alignments), whole))

@@ -166,7 +166,8 @@ def _kernel(
     grid_x = min(-(-across // wide), limit)
     grid_y = max(1, min(-(-rows // (_THREADS // wide)), limit // grid_x))
     entry = dict(map(tuple, spec["entries"]))["apply"]
-    launch = Launch(entry, (grid_x, grid_y, 1), (wide, _THREADS // wide, 1), 0, tuple(arguments))
+    block = (wide, _THREADS // wide, 1)
+    launch = Launch(entry, (grid_x, grid_y, 1), block, 0, tuple(arguments), overlaps=target.overlaps)
     return KernelProgram(base64.b64decode(spec["code"]), (launch,), alignments=tuple(sizes))
 
 

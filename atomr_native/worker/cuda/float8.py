@@ -85,12 +85,16 @@ def _row_threads(columns: int) -> int:
 def _program(
     spec: dict[str, Any],
     launches: list[tuple[str, tuple[int, int, int], tuple[Argument, ...]]],
+    target: Target,
     workspace: int = 0,
     threads: int = _THREADS,
 ) -> Built:
     names = dict(map(tuple, spec["entries"]))
     alignments = tuple(as_dtype(operand["dtype"]).itemsize for operand in spec["operands"])
-    made = tuple(Launch(names[name], grid, (threads, 1, 1), 0, arguments) for name, grid, arguments in launches)
+    made = tuple(
+        Launch(names[name], grid, (threads, 1, 1), 0, arguments, overlaps=target.overlaps)
+        for name, grid, arguments in launches
+    )
     return Built("kernels", KernelProgram(base64.b64decode(spec["code"]), made, workspace, alignments))
 
 
@@ -115,13 +119,13 @@ def build_quantize(spec: dict[str, Any], target: Target) -> Built:
         rows, columns, _ = extents
         numbers = _numbers(rows, columns, *xs, *qs, steps("scale_out")[0])
         launch = ("rows", (max(1, rows), 1, 1), (pointer("x"), pointer("out"), pointer("scale_out"), *numbers))
-        return _program(spec, [launch], 0, _row_threads(columns))
+        return _program(spec, [launch], target, 0, _row_threads(columns))
     if spec["amax"] == "recorded":
         grid = _grid(extents[0], extents[1], _BLOCKS * target.sm_count)
         length = operands[at["state_history"]]["shape"][0]
         names = ("x", "out", "transposed_out", "state_scale", "scale_out", "state_history", "state_position")
         numbers = _numbers(length, spec["margin"] % 2**64, *extents, *xs, *qs, *steps("transposed_out"))
-        return _program(spec, [("record", grid, (*map(pointer, names), *numbers))])
+        return _program(spec, [("record", grid, (*map(pointer, names), *numbers))], target)
     few = _grid(extents[0], extents[1], 2 * _BLOCKS * target.sm_count)
     count = few[0] * few[1]
     partials: Argument = ("workspace", 0)
@@ -141,10 +145,10 @@ def build_quantize(spec: dict[str, Any], target: Target) -> Built:
     launches = [cast]
     if whole and spec["amax"] == "now":
         launches.insert(0, ("amax", few, (pointer("x"), partials, *_numbers(*extents, *xs))))
-    return _program(spec, launches, -(-count * 4 // 256) * 256)
+    return _program(spec, launches, target, -(-count * 4 // 256) * 256)
 
 
-def build_dequantize(spec: dict[str, Any], _: Target) -> Built:
+def build_dequantize(spec: dict[str, Any], target: Target) -> Built:
     """Build ``float8.dequantize``: operands q, scale, out; no scalars."""
     q, scale, out = spec["operands"]
     shape, blocks = tuple(q["shape"]), tuple(spec["blocks"])
@@ -157,4 +161,4 @@ def build_dequantize(spec: dict[str, Any], _: Target) -> Built:
     per = tuple(_SHIFTS[block] for block in blocks)
     pointers: tuple[Argument, ...] = tuple(("operand", i) for i in range(3))
     numbers = _numbers(*extents, *qs, *steps, *per, *outs)
-    return _program(spec, [("dequantize", _grid(extents[0], extents[1]), (*pointers, *numbers))])
+    return _program(spec, [("dequantize", _grid(extents[0], extents[1]), (*pointers, *numbers))], target)

@@ -27,6 +27,7 @@ _MOST: Final = 2**31 - 1  # blocks of a grid
 _HEADS: Final = 4  # of a token, that a thread turns by the same angles
 _PAIRS: Final = 256  # of a head, that a block turns at most
 _BLOCKS: Final = 8  # for a multiprocessor: each computes what depends on the pair alone once
+_DROPOUT: Final = 12  # the same of dropout, whose keys are computed once: four times as many as there are at once
 
 Grid = tuple[int, int, int]
 
@@ -43,13 +44,17 @@ def step_of(operand: dict[str, Any]) -> int:
 
 
 def program(
-    spec: dict[str, Any], launches: list[tuple[str, Grid, int, tuple[Argument, ...]]], workspace: int = 0
+    spec: dict[str, Any],
+    launches: list[tuple[str, Grid, int, tuple[Argument, ...]]],
+    target: Target,
+    workspace: int = 0,
 ) -> Built:
     """Return launches of a plan's kernels: name, grid, threads of a block, arguments."""
     names = dict(map(tuple, spec["entries"]))
     alignments = tuple(as_dtype(operand["dtype"]).itemsize for operand in spec["operands"])
     made = tuple(
-        Launch(names[name], grid, (threads, 1, 1), 0, arguments) for name, grid, threads, arguments in launches
+        Launch(names[name], grid, (threads, 1, 1), 0, arguments, overlaps=target.overlaps)
+        for name, grid, threads, arguments in launches
     )
     return Built("kernels", KernelProgram(base64.b64decode(spec["code"]), made, workspace, alignments))
 
@@ -65,9 +70,11 @@ class Rows:
         Of each operand: elements from row to row.
     each : int
         Groups of eight elements that a thread has at once.
+    most : int
+        Blocks along a row, at most.
     """
 
-    def __init__(self, shape: tuple[int, ...], steps: tuple[int, ...], each: int) -> None:
+    def __init__(self, shape: tuple[int, ...], steps: tuple[int, ...], each: int, most: int = _MOST) -> None:
         rows, columns = math.prod(shape[:-1]), shape[-1] if shape else 1
         if rows > 1 and all(step == columns for step in steps):
             rows, columns = 1, rows * columns
@@ -75,12 +82,12 @@ class Rows:
         groups = -(-columns // (_WIDTH * each))
         self.shift = min(8, max(0, (groups - 1).bit_length()))
         tall, wide = _THREADS >> self.shift, 1 << self.shift
-        across = max(1, min(-(-groups // wide), _MOST))
+        across = max(1, min(-(-groups // wide), most))
         self.grid: Grid = (across, max(1, min(-(-rows // tall), _MOST // across, 65535)), 1)
         self.extents = (rows, columns, self.shift)
 
 
-def build_activate(spec: dict[str, Any], _: Target) -> Built:
+def build_activate(spec: dict[str, Any], target: Target) -> Built:
     """Build ``fused.activate``: operands x, up if there is one, out; no scalars."""
     operands = spec["operands"]
     two = len(operands) == 3
@@ -89,10 +96,11 @@ def build_activate(spec: dict[str, Any], _: Target) -> Built:
     rows = Rows(shape, tuple(step_of(operands[i]) for i in at), 2)
     up_at = shape[-1] if spec["gated"] and not two else 0
     pointers: tuple[Argument, ...] = tuple(("operand", i) for i in at)
-    return program(spec, [("activate", rows.grid, _THREADS, (*pointers, *numbers(up_at, *rows.extents, *rows.steps)))])
+    arguments = (*pointers, *numbers(up_at, *rows.extents, *rows.steps))
+    return program(spec, [("activate", rows.grid, _THREADS, arguments)], target)
 
 
-def build_activate_backward(spec: dict[str, Any], _: Target) -> Built:
+def build_activate_backward(spec: dict[str, Any], target: Target) -> Built:
     """Build ``fused.activate_backward``: operands dy, x, up if there is one, out, up_out with up; no scalars."""
     operands = spec["operands"]
     two = len(operands) == 5
@@ -102,7 +110,7 @@ def build_activate_backward(spec: dict[str, Any], _: Target) -> Built:
     up_at = shape[-1] if spec["gated"] and not two else 0
     pointers: tuple[Argument, ...] = tuple(("operand", i) for i in at)
     arguments = (*pointers, *numbers(up_at, up_at, *rows.extents, *rows.steps))
-    return program(spec, [("activate_backward", rows.grid, _THREADS, arguments)])
+    return program(spec, [("activate_backward", rows.grid, _THREADS, arguments)], target)
 
 
 def build_rope(spec: dict[str, Any], target: Target) -> Built:
@@ -130,13 +138,13 @@ def build_rope(spec: dict[str, Any], target: Target) -> Built:
     arguments: tuple[Argument, ...] = (
         ("operand", 0), ("operand", 1), ("float64", 0), ("operand", 2), *numbers(*extents, step_of(x), step_of(out)),
     )  # fmt: skip
-    return program(spec, [("rope", (across * slabs, blocks, 1), each * line, arguments)])
+    return program(spec, [("rope", (across * slabs, blocks, 1), each * line, arguments)], target)
 
 
-def build_dropout(spec: dict[str, Any], _: Target) -> Built:
+def build_dropout(spec: dict[str, Any], target: Target) -> Built:
     """Build ``fused.dropout``: operands x, out; scalars threshold, scale, seed, offset."""
     x, out = spec["operands"]
-    rows = Rows(tuple(x["shape"]), (step_of(x), step_of(out)), 2)
+    rows = Rows(tuple(x["shape"]), (step_of(x), step_of(out)), 2, _DROPOUT * target.sm_count)
     scalars: tuple[Argument, ...] = (("int64", 0), ("float64", 1), ("int64", 2), ("int64", 3))
     arguments: tuple[Argument, ...] = (("operand", 0), ("operand", 1), *scalars, *numbers(*rows.extents, *rows.steps))
-    return program(spec, [("dropout", rows.grid, _THREADS, arguments)])
+    return program(spec, [("dropout", rows.grid, _THREADS, arguments)], target)

@@ -46,7 +46,7 @@ def build_norm(spec: dict[str, Any], target: Target) -> Built:
     if operands[at["x"]]["dtype"] in ("bfloat16", "float16"):
         resident = _NARROW if "residual" in at or "bias" in at else _PLAIN
     blocks = max(1, min(rows, resident // threads * target.sm_count))
-    return program(spec, [("norm", (blocks, 1, 1), threads, arguments)])
+    return program(spec, [("norm", (blocks, 1, 1), threads, arguments)], target)
 
 
 def build_norm_backward(spec: dict[str, Any], target: Target) -> Built:
@@ -97,4 +97,4 @@ def build_norm_backward(spec: dict[str, Any], target: Target) -> Built:
     )  # fmt: skip
     launches.append(("weight_finish", (max(1, -(-columns // _LINE)), 1, 1), _MOST, finish))
     workspace = bias_at + (padded(parts * columns) if "bias_out" in at else 0)
-    return program(spec, launches, max(256, workspace))
+    return program(spec, launches, target, max(256, workspace))

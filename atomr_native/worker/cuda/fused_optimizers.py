@@ -21,7 +21,7 @@ def _build(name: str, spec: dict[str, Any], target: Target, state: int, scalars:
     pointers: tuple[Argument, ...] = tuple(("operand", i) for i in range(2 + state))
     master: Argument = ("operand", min(2 + state, len(operands) - 1))  # without master weights it is not used
     grid = (max(1, min(-(-count // _EIGHTS), _BLOCKS * target.sm_count)), 1, 1)
-    return program(spec, [(name, grid, _THREADS, (*pointers, master, *scalars, *numbers(count)))])
+    return program(spec, [(name, grid, _THREADS, (*pointers, master, *scalars, *numbers(count)))], target)
 
 
 def build_adamw(spec: dict[str, Any], target: Target) -> Built:

@@ -116,18 +116,21 @@ def build_commit(spec: dict[str, Any], target: Target) -> Built:
     parameters = "".join(f"const unsigned char *m{i}, " for i in range(count))
     lines = [
         "KERNEL begin(volatile long long *header, long long sequence, long long tag) {",
+        "AWAIT_LAUNCH();",
         "if (thread_index()) return;",
         f"header[{TAG_BEGUN}] = tag;",
         "FENCE();",
         f"header[{BEGUN}] = sequence;",
         "}",
         f"KERNEL save({parameters}unsigned char *shadow, u64 *sums) {{",
+        "AWAIT_LAUNCH();",
         "u64 sum = 0;",
         *(f"sum += copy(m{i}, shadow + {offset}u, {size}u, {offset // 8}u);"
           for i, (size, offset) in enumerate(zip(sizes, spec["offsets"], strict=True))),
         *([_TOTAL, "if (threadIdx.x == 0) sums[blockIdx.x] = all[0];"] if checked else ["(void)sums; (void)sum;"]),
         "}",
         "KERNEL finish(volatile long long *header, const u64 *sums, long long sequence, long long tag) {",
+        "AWAIT_LAUNCH();",
         "u64 sum = 0;",
         *([f"for (unsigned int i = threadIdx.x; i < {blocks}u; i += {THREADS}u) sum += sums[i];", _TOTAL,
            "sum = all[0];"] if checked else ["(void)sums;"]),
@@ -158,6 +161,7 @@ def build_restore(spec: dict[str, Any], target: Target) -> Built:
     parameters = "".join(f"unsigned char *m{i}, " for i in range(count))
     lines = [
         f"KERNEL load({parameters}const unsigned char *shadow, const long long *header) {{",
+        "AWAIT_LAUNCH();",
         f"if (header[{DONE}] == 0 || header[{BEGUN}] != header[{DONE}]) return;",
         *(f"copy(shadow + {offset}u, m{i}, {size}u, {offset // 8}u);"
           for i, (size, offset) in enumerate(zip(sizes, spec["offsets"], strict=True))),
@@ -177,6 +181,7 @@ def build_checksum(target: Target) -> tuple[KernelProgram, int]:
     blocks = target.sm_count * _BLOCKS
     lines = [
         "KERNEL add_up(const unsigned char *from, u64 nbytes, u64 place, u64 *sums) {",
+        "AWAIT_LAUNCH();",
         "u64 sum = copy(from, (unsigned char *)0, nbytes, place);",
         _TOTAL,
         "if (threadIdx.x == 0) sums[blockIdx.x] = all[0];",

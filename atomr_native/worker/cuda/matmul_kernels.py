@@ -174,6 +174,7 @@ def epilogue_kernel(
     lines = [
         _GELU.replace("@", kind_c).replace("%", "f" if kind_c == "float" else "") if "gelu" in epilogue else "",
         f"KERNEL epilogue({', '.join(parameters)}) {{",
+        "AWAIT_LAUNCH();",
         *head,
         *([f"const bool add_c = {zero};"] if "c" in places else []),
         f"for ({index} g = ({index})thread_index(); g < {total}u; g += ({index})thread_count()) {{",
@@ -217,6 +218,8 @@ def amax_kernel(kind: str, count: int, target: Target) -> Any:
     load = convert(kind, "float32", "x[i]")
     lines = [
         f"KERNEL parts_of(const {STORAGE[kind]} *x, float *parts) {{",
+        "AWAIT_LAUNCH();",
+        "ALLOW_LAUNCH();",
         "float most = 0;",
         f"for (u64 i = thread_index(); i < {count}u; i += thread_count()) {{",
         f"const float v = {load}, a = v < 0 ? -v : v, b = most; most = {fold};",
@@ -225,6 +228,7 @@ def amax_kernel(kind: str, count: int, target: Target) -> Any:
         "if (threadIdx.x == 0) parts[blockIdx.x] = all[0];",
         "}",
         "KERNEL largest(const float *parts, float *amax) {",
+        "AWAIT_LAUNCH();",
         "float most = 0;",
         f"for (unsigned int i = threadIdx.x; i < {blocks}u; i += {THREADS}u) {{",
         f"const float a = parts[i], b = most; most = {fold};",
@@ -269,6 +273,7 @@ def pack_kernel(
     steps = {"o": tuple(strides), "r": (*((0,) * axes), 1, 0), "j": (*((0,) * axes), 0, 1)}
     lines = [
         f"KERNEL pack(const {STORAGE[dtype]} *source, {STORAGE[dtype]} *into) {{",
+        "AWAIT_LAUNCH();",
         f"for ({index} i = ({index})thread_index(); i < {total}u; i += ({index})thread_count()) {{",
         *offsets(whole, steps, "i", index),
         f"if (r < {rows}u && j < {columns}u) into[i] = {value};",

@@ -154,8 +154,10 @@ def _first_stage(spec: dict[str, Any], plan: _Plan, result: str, kind: str) -> l
         "}",
     ]
     return [
-        f"KERNEL reduce(const {STORAGE[x]} *__restrict__ x, "
+        f"KERNEL reduce(const {STORAGE[x]} *x, "
         f"{'pair *__restrict__ part' if plan.splits > 1 else f'{STORAGE[out]} *__restrict__ out'}) {{",
+        "AWAIT_LAUNCH();",
+        "ALLOW_LAUNCH();",
         f"const {kind} group = ({kind})(thread_index() / {plan.lanes}u);",
         f"const {kind} lane = threadIdx.x % {plan.lanes}u;",
         f"const {kind} begin = blockIdx.y * ({kind}){step}u;",
@@ -187,7 +189,8 @@ def _second_stage(spec: dict[str, Any], plan: _Plan, result: str, kind: str) -> 
     """Return the kernel that combines partial results, a block for each output."""
     out = spec["operands"][1]["dtype"]
     return [
-        f"KERNEL finish(const pair *__restrict__ part, {STORAGE[out]} *__restrict__ out) {{",
+        f"KERNEL finish(const pair *part, {STORAGE[out]} *out) {{",
+        "AWAIT_LAUNCH();",
         f"const {kind} group = blockIdx.x;",
         "const unsigned int lane = threadIdx.x;",
         "pair mine = fresh();",

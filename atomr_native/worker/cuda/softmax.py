@@ -33,16 +33,17 @@ from .target import Built, Launch, Target
 
 __all__ = ["build_softmax_cross_entropy"]
 
-#: Registers of a thread that hold its row: within a warp, within a block, at most, and where the row is longer.
-_FEW: Final = 4
+#: Registers of a thread that hold its row: within a warp, within a block, and at most, also where the row is longer.
+_FEW: Final = 16
 _HELD: Final = 16
 _MOST: Final = 32
-_PART: Final = 24
 #: Threads of a block for a row that fits, and for one that does not.
 _BLOCK: Final = 512
 _LONG: Final = 1024
-#: Threads that a multiprocessor has registers for: 64 a thread, and 128 for float64.
-_RESIDENT: Final = 1024
+#: Registers of a multiprocessor, and of a thread besides its row; threads on a multiprocessor, and those for float64.
+_REGISTERS: Final = 65536
+_OTHERS: Final = 24
+_RESIDENT: Final = 1536
 _DOUBLE: Final = 512
 #: Registers of what a thread has on its way at once, of the rest of a long row; loads of a thread of `mean`.
 _WAY: Final = 16
@@ -207,6 +208,13 @@ class _Rows:
     def blocks(self) -> int:
         return -(-self.n // self.rows)
 
+    @property
+    def bounds(self) -> str:
+        """Return what is said to the compiler of a block's threads, and of blocks on a multiprocessor."""
+        resident = min(_RESIDENT, _REGISTERS // (self.held * self.kind.registers + _OTHERS))
+        resident = _DOUBLE if self.kind.dtype == "float64" else resident
+        return f"__launch_bounds__({self.block}, {max(1, resident // self.block)})"
+
 
 def _cut(kind: _Kind, n: int, classes: int) -> _Rows:
     words = kind.registers
@@ -216,7 +224,7 @@ def _cut(kind: _Kind, n: int, classes: int) -> _Rows:
     while lanes < _BLOCK and whole * words > lanes * _HELD:
         lanes *= 2
     if whole * words > lanes * most:
-        lanes, most = _LONG, min(most, _PART)
+        lanes = _LONG
     return _Rows(kind, n, classes, lanes, min(-(-whole // lanes), most // words))
 
 
@@ -341,7 +349,8 @@ def _mean(kind: _Kind, count: int, n: int, out: str) -> tuple[list[str], int]:
     ways = min(_LOADS, -(-count // threads))
     adds = [f"if (j + {threads * i}u < {count}u) sum{i} = sum{i} + losses[j + {threads * i}u];" for i in range(ways)]
     return [
-        f"KERNEL mean(const {acc} *__restrict__ losses, {STORAGE[out]} *__restrict__ loss) {{",
+        f"KERNEL mean(const {acc} *losses, {STORAGE[out]} *loss) {{",
+        "AWAIT_LAUNCH();",
         "const unsigned int lane = threadIdx.x;",
         f"{acc} {', '.join(f'sum{i} = 0' for i in range(ways))};",
         f"for ({index_type(count + threads * ways)} j = lane; j < {count}u; j += {threads * ways}u) {{",
@@ -382,17 +391,17 @@ def build_softmax_cross_entropy(spec: dict[str, Any], target: Target) -> Built:
     reach = classes + lanes * kind.width * (batch + 1)
     index = index_type(reach, reach * x[1], reach * g[1])
     scale = (1.0 / n).hex() if compute == "float64" else float(np.float32(1.0 / n)).hex()
-    resident = _DOUBLE if dtype == "float64" else _RESIDENT
-    bounds = f"__launch_bounds__({rows.block}, {max(1, resident // rows.block)})"
     storage = STORAGE[dtype]
     warps = rows.block // 32
     within = lanes <= 32  # a warp, and blocks have several rows
     last = rows.n % rows.rows
     lines = [
         *kind.helpers(),
-        f'extern "C" __global__ void {bounds} rows(const {storage} *__restrict__ logits, '
-        f"const {STORAGE[labels['dtype']]} *__restrict__ labels,",
+        f'extern "C" __global__ void {rows.bounds} rows(const {storage} *logits, '
+        f"const {STORAGE[labels['dtype']]} *labels,",
         f"{storage} *__restrict__ gradients, {acc} *__restrict__ losses) {{",
+        "AWAIT_LAUNCH();",
+        "ALLOW_LAUNCH();",
         f"const unsigned int lane = threadIdx.x % {lanes}u;",
         f"{'' if last else 'const '}u64 row = blockIdx.x * (u64){rows.rows}u + threadIdx.x / {lanes}u;",
         *([f"const bool active = row < {n}u;", f"if (!active) row = {n - 1}u;"] if last else []),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -125,7 +125,8 @@ def _finish(outputs: int, splits: int, places: Sequence[str], result: _Result, k
     lanes = min(THREADS, next_power(-(-splits // _WAYS)))
     slots = THREADS // lanes
     lines = [
-        f"KERNEL finish(const {acc} *__restrict__ part, {STORAGE[result.out]} *__restrict__ out) {{",
+        f"KERNEL finish(const {acc} *part, {STORAGE[result.out]} *out) {{",
+        "AWAIT_LAUNCH();",
         f"SHARED {acc} all[{THREADS}];",
         f"const unsigned int lane = threadIdx.x / {slots}u;",
         f"const {kind} i = ({kind})blockIdx.x * {slots}u + threadIdx.x % {slots}u;",
@@ -216,7 +217,9 @@ def _rows(dtype: str, layout: _Layout, result: _Result, target: Target) -> tuple
     into = f"{acc} *__restrict__ part" if split else f"{STORAGE[result.out]} *__restrict__ out"
     lines = [
         *group.helpers(False),
-        f"KERNEL rows(const {STORAGE[dtype]} *__restrict__ x, {into}) {{",
+        f"KERNEL rows(const {STORAGE[dtype]} *x, {into}) {{",
+        "AWAIT_LAUNCH();",
+        "ALLOW_LAUNCH();",
         f"const {kind} i = ({kind})(thread_index() / {lanes}u);",
         f"const unsigned int lane = threadIdx.x % {lanes}u;",
         f"const {kind} begin = blockIdx.y * ({kind}){step}u;",
@@ -286,12 +289,12 @@ def _columns(dtype: str, c: _Columns, target: Target) -> tuple[list[str], list[L
         0 if c.out is None else reach((*c.batch, c.columns), c.out),
     )
     storage = STORAGE[dtype]
-    parameters = [f"const {storage} *__restrict__ x" if c.mask is None else f"{storage} *x"]
+    parameters = [f"const {storage} *x" if c.mask is None else f"{storage} *x"]
     loads = [f"w{u} = @(p + (r + {u * high}u) * ({kind}){c.x[-1]}u, left);" for u in range(_WAYS)]
     after: list[str] = []
     steps = {"b": c.x[:-1]}
     if c.mask is not None:
-        parameters.append("const unsigned char *__restrict__ mask")
+        parameters.append("const unsigned char *mask")
         steps["bits"] = c.mask[:-1]
         loads = [
             f"{load} m{u} = mask[bits + (r + {u * high}u) * ({kind}){c.mask[-1]}u + column / 8u];"
@@ -319,6 +322,8 @@ def _columns(dtype: str, c: _Columns, target: Target) -> tuple[list[str], list[L
     lines = [
         *group.helpers(c.mask is not None),
         f"KERNEL columns({', '.join(parameters)}) {{",
+        "AWAIT_LAUNCH();",
+        "ALLOW_LAUNCH();",
         f"const unsigned int tx = threadIdx.x % {wide}u, ty = threadIdx.x / {wide}u;",
         f"const {kind} column = (({kind})blockIdx.x * {wide}u + tx) * {width}u, z = blockIdx.z;",
         f"const {kind} begin = blockIdx.y * ({kind}){step}u;",
@@ -365,7 +370,7 @@ def _columns(dtype: str, c: _Columns, target: Target) -> tuple[list[str], list[L
     places = [f"const {kind} z = i / {padded}u, t = i % {padded}u;", *place]
     more, launch = _finish(count * padded, splits, places, c.sums, kind)
     arguments: tuple[Argument, ...] = (("workspace", 0), ("operand", into))
-    launch = Launch(launch.function, launch.grid, launch.block, 0, arguments)
+    launch = replace(launch, arguments=arguments)
     return [*lines, *more], [*launches, launch], splits * count * padded * itemsize(c.sums.acc)
 
 

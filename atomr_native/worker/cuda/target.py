@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -39,6 +40,11 @@ class Target:
     arch: str
     sm_count: int = 132
 
+    @property
+    def overlaps(self) -> bool:
+        """Whether launches can begin before those before them have ended: compute capability 9.0 and later."""
+        return int(re.sub(r"\D", "", self.arch)) >= 90
+
 
 @dataclass(frozen=True, slots=True)
 class Launch:
@@ -58,6 +64,9 @@ class Launch:
         Whether all blocks run at once and may wait for each other.
     cluster : tuple of int, optional
         Blocks of a cluster, by x, y, z.
+    overlaps : bool
+        Whether it may begin before the launch before it has ended, for which it waits itself (``AWAIT_LAUNCH()``); only
+        where `Target.overlaps`.
     """
 
     function: str
@@ -67,6 +76,7 @@ class Launch:
     arguments: tuple[Argument, ...]
     cooperative: bool = False
     cluster: Extents | None = None
+    overlaps: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -198,8 +198,9 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction f, 
     return CUDA_SUCCESS;
 }
 
-/* Clusters change nothing here, and cooperation only what fits: blocks run one after the other. */
+/* Clusters and overlaps change nothing here, and cooperation only what fits: blocks run one after the other. */
 CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **arguments, void **extra) {
+    MAY_REFUSE();
     if (!config || (config->numAttrs && !config->attrs)) return ERROR_INVALID_VALUE;
     for (unsigned i = 0; i < config->numAttrs; i++) {
         int blocks, count;

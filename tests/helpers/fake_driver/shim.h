@@ -20,6 +20,8 @@
 #define ALIGNED(n) __attribute__((aligned(n)))
 #define SYNC() fake_sync()
 #define FENCE() __atomic_thread_fence(__ATOMIC_SEQ_CST)
+#define AWAIT_LAUNCH()
+#define ALLOW_LAUNCH()
 #define __global__
 #define __device__
 #define __forceinline__ inline

@@ -1,0 +1,138 @@
+"""Kernels that ship begin before the launch before them has ended: what they wait for, and how they are launched."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import atomr_native as an
+from atomr_native import _float8_spec as float8
+from atomr_native import _fused_norms
+from atomr_native.dtypes import DTYPES
+from atomr_native.worker.cuda import Target
+
+pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
+pytest.importorskip("cuda.bindings.nvjitlink", reason="cuda.bindings is not installed")
+
+import fake_cuda
+import fake_kernels
+from shipped_kernels import linked_ptx
+
+from atomr_native import _kernel_code, epilogues, kernels
+
+HOPPER, AMPERE = (9, 0), (8, 0)
+NARROW = DTYPES["bfloat16"]
+X, Q, W = np.ones((8, 256), NARROW), np.ones((8, 256), DTYPES["float8_e4m3fn"]), np.ones(256, np.float32)
+A, B, C, D = (np.ones(256, np.float32) for _ in range(4))
+
+
+def quantized(**options: Any) -> tuple[str, tuple[kernels.Part, ...]]:
+    return "float8", float8.quantize_kernels(float8.QuantizeRequest(x=X, **options), HOPPER)
+
+
+def made(request: Any) -> tuple[str, tuple[kernels.Part, ...]]:
+    found = request.made()
+    return found.module, found.parts
+
+
+def history() -> float8.DelayedScaling:
+    history, position, scale = np.zeros(16, "f4"), np.zeros(1, "i4"), np.ones(1, "f4")
+    return float8.DelayedScaling(history=history, position=position, scale=scale)
+
+
+def long_norm_gradient() -> tuple[str, tuple[kernels.Part, ...]]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_fused_norms, "_HELD", 8)
+        return made(an.NormGradientRequest(dy=X, x=X, weight=W))
+
+
+def custom() -> tuple[str, tuple[kernels.Part, ...]]:
+    epilogue = epilogues.bias_residual
+    options = {
+        "function": _kernel_code.pickled(epilogue.function), "kinds": tuple(epilogue.kinds.values()),
+        "dtypes": ("float32", "bfloat16", "bfloat16", "bfloat16"), "acc": "float32",
+    }  # fmt: skip
+    return "epilogue", (kernels.Part("apply", tuple(options.items())),)
+
+
+#: Every kernel that ships as a Numba kernel.
+SHIPPED: dict[str, Callable[[], tuple[str, tuple[kernels.Part, ...]]]] = {
+    "activate": lambda: made(an.ActivationRequest(x=X, curve="gelu", gated=True)),
+    "activate_backward": lambda: made(an.ActivationGradientRequest(dy=X, x=X, curve="silu")),
+    "norm": lambda: made(an.NormRequest(x=X, weight=W)),
+    "norm_gradients": lambda: made(an.NormGradientRequest(dy=X, x=X, weight=W)),
+    "norm_backward": long_norm_gradient,
+    "adamw": lambda: made(an.AdamWRequest(param=A, grad=B, m=C, v=D, step=1)),
+    "sgd": lambda: made(an.SgdRequest(param=A, grad=B, m=C)),
+    "rope": lambda: made(an.RopeRequest(x=X.reshape(8, 2, 128), positions=np.arange(8, dtype=np.int32))),
+    "dropout": lambda: made(an.DropoutRequest(x=X, p=0.5, seed=1)),
+    "amax": lambda: quantized(),
+    "record": lambda: quantized(state=history()),
+    "rows": lambda: quantized(scaling="outer"),
+    "cast": lambda: quantized(scaling="blk128", transposed=True),
+    "dequantize": lambda: (
+        "float8", float8.dequantize_kernels(float8.DequantizeRequest(q=Q, scale=np.ones((), "f4")), HOPPER)
+    ),
+    "apply": custom,
+}  # fmt: skip
+
+
+def bodies(ptx: str) -> list[str]:
+    """Return what the kernels of a module do, in PTX."""
+    return [part.partition("\n}\n")[0] for part in ptx.split(".entry ")[1:]]
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_kernels_touch_memory_only_when_the_launch_before_has_ended(name: str) -> None:
+    module, parts = SHIPPED[name]()
+    assert name in [part.name for part in parts]
+    found = bodies(linked_ptx(module, parts, HOPPER))
+    assert len(found) == len(parts)
+    for body in found:
+        assert body.count("griddepcontrol.wait") == 1
+        before, after = body.split("griddepcontrol.wait")
+        assert not re.search(r"\b(ld|st|atom|red)\.(?!param)", before)
+        assert re.search(r"\b(ld|st)\.(?!param)", after)
+
+
+def test_nothing_waits_where_launches_follow_each_other() -> None:
+    assert "griddepcontrol" not in linked_ptx(*SHIPPED["dropout"](), AMPERE)
+    assert [Target(arch).overlaps for arch in ("sm_80", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_121a")] == (
+        [False, False, True, True, True, True]
+    )
+
+
+@pytest.fixture
+def refusals(tmp_path: Path) -> Path:
+    """Which calls of the fake driver fail."""
+    path = tmp_path / "calls"
+    path.touch()
+    return path
+
+
+@pytest.fixture
+def device(fake_environment: dict[str, str], refusals: Path) -> Iterator[an.Device]:
+    with fake_cuda.using({**fake_environment, "FAKE_CUDA_REFUSE": str(refusals)}), an.System() as system:
+        yield system.device("cuda:0")
+
+
+ADD_ONE = 'extern "C" __global__ void add_one(float *x) { x[threadIdx.x] += 1; }'
+
+
+def test_a_users_kernel_is_launched_when_what_is_before_has_ended(device: an.Device, refusals: Path) -> None:
+    """Only launches with attributes, as those that overlap, go by cuLaunchKernelEx."""
+    kernel = fake_kernels.make(device, ADD_ONE, "add_one", (8,))
+    x = device.zeros(4, "float32")
+    x.wait()
+    refusals.write_text("cuLaunchKernelEx 1 1\n")
+    kernel[1, 4](x).result(60)
+    assert refusals.read_text() == "cuLaunchKernelEx 1 1\n"
+    with pytest.raises(an.LibraryError, match="cuLaunchKernel"):
+        device.elementwise.run("a + 1", a=x).wait(60)
+    assert refusals.read_text() == ""
+    np.testing.assert_array_equal(device.elementwise.run("a + 1", a=x).numpy(), [2, 2, 2, 2])
