@@ -192,7 +192,7 @@ def test_the_memory_of_tensors_is_given_back(device: an.Device, torch: Any, each
     ref = device.asarray(x, copy=False)
     y = device.elementwise.run("x + 1", x=ref)
     del x, ref
-    eventually(lambda: torch.cuda.memory_allocated() == before)
+    eventually(lambda: torch.cuda.memory_allocated() <= before)  # less where a test before had something left then
     if each_isolation == "process":
         assert opened(device) == 0
     torch.cuda.empty_cache()  # which may free what the worker had open
