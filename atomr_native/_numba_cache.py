@@ -28,7 +28,7 @@ __all__ = ["ltoir"]
 _log = logging.getLogger("atomr_native")
 _COMPILERS: Final = ("numba", "numba-cuda", "llvmlite", "numpy", "ml_dtypes")
 _KIND: Final = "numba"
-_FORMAT: Final = 2
+_FORMAT: Final = 3
 
 
 def ltoir(

@@ -23,6 +23,7 @@ from ._numba import (
     device_python,
     dispatcher,
     get_cudalib,
+    llvm,
     njit,
     templates,
     vectorize,
@@ -184,10 +185,22 @@ class Compiled:
     cooperative: bool
 
 
+def _await_launch(library: Any) -> None:
+    """Make the first instruction of a kernel wait for the launch before, and for what that has written."""
+    (kernel,) = (
+        f for module in library.modules for f in module.functions if f.name == library._entry_name and f.blocks
+    )
+    builder = llvm.IRBuilder(kernel.blocks[0])
+    builder.position_at_start(kernel.blocks[0])
+    builder.asm(llvm.FunctionType(llvm.VoidType(), []), "griddepcontrol.wait;", "~{memory}", [], True)
+
+
 def compile_ltoir(
     function: python_types.FunctionType, arguments: Sequence[Any], capability: tuple[int, int], options: dict[str, Any]
 ) -> Compiled:
     """Compile a Python function, as a kernel, to LTO-IR of a compute capability.  Waits for the compiler.
+
+    From 9.0 on, the kernel may be launched while the launch before it still ends: it waits for that, first thing.
 
     Raises
     ------
@@ -212,6 +225,8 @@ def compile_ltoir(
                 lto=True,
                 **{name: options[name] for name in OPTIONS},
             )
+            if capability >= (9, 0):
+                _await_launch(library)
             code = bytes(library.get_ltoir(cc=capability))
     except (OSError, RuntimeError) as error:
         raise Unsupported(f"compiling a Numba kernel needs NVVM ({str(error)[:500]}); {HINT}") from None

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scripts
 
 import atomr_native as an
 
@@ -99,9 +100,8 @@ def test_modules_that_the_worker_finds_too_do_not_travel(tmp_path: Path) -> None
     library.mkdir()
     (library / "their_library.py").write_text(LIBRARY)
     (tmp_path / "program.py").write_text(PROGRAM)
-    path = os.pathsep.join(filter(None, (str(library), os.environ.get("PYTHONPATH"))))
+    environment = scripts.environment()
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(library), environment.get("PYTHONPATH"))))
     command = [sys.executable, str(tmp_path / "program.py")]
-    done = subprocess.run(
-        command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=120, check=False
-    )
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert done.stdout.split() == ["12.0"], done.stderr

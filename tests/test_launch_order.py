@@ -1,4 +1,4 @@
-"""Kernels that ship begin before the launch before them has ended: what they wait for, and how they are launched."""
+"""Kernels begin before the launch before them has ended: what they wait for, and how they are launched."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ from atomr_native import _float8_spec as float8
 from atomr_native import _fused_norms
 from atomr_native.dtypes import DTYPES
 from atomr_native.worker.cuda import Target
+from atomr_native.worker.cuda.user_kernel import build_kernel
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 pytest.importorskip("cuda.bindings.nvjitlink", reason="cuda.bindings is not installed")
 
 import fake_cuda
 import fake_kernels
-from shipped_kernels import linked_ptx
+from numba import cuda
+from shipped_kernels import linked_ptx, ptx_of
 
-from atomr_native import _kernel_code, epilogues, kernels
+from atomr_native import _kernel_code, _numba, _numba_compile, epilogues, kernels
 
 HOPPER, AMPERE = (9, 0), (8, 0)
 NARROW = DTYPES["bfloat16"]
@@ -82,6 +84,9 @@ SHIPPED: dict[str, Callable[[], tuple[str, tuple[kernels.Part, ...]]]] = {
 }  # fmt: skip
 
 
+MEMORY = r"\b(ld|st|atom|red)\.(?!param)"
+
+
 def bodies(ptx: str) -> list[str]:
     """Return what the kernels of a module do, in PTX."""
     return [part.partition("\n}\n")[0] for part in ptx.split(".entry ")[1:]]
@@ -96,8 +101,43 @@ def test_kernels_touch_memory_only_when_the_launch_before_has_ended(name: str) -
     for body in found:
         assert body.count("griddepcontrol.wait") == 1
         before, after = body.split("griddepcontrol.wait")
-        assert not re.search(r"\b(ld|st|atom|red)\.(?!param)", before)
-        assert re.search(r"\b(ld|st)\.(?!param)", after)
+        assert not re.search(MEMORY, before)
+        assert re.search(MEMORY, after)
+
+
+def theirs(x, y):
+    i = cuda.grid(1)
+    if i < x.size:
+        x[i] += y[i]
+
+
+@pytest.mark.parametrize("capability", [AMPERE, HOPPER, (10, 0)])
+def test_kernels_of_users_wait_too(capability: tuple[int, int]) -> None:
+    array = _numba.array_type(np.dtype("f4"), 1, "C")
+    made = _numba_compile.compile_ltoir(theirs, (array, array), capability, _numba_compile.OPTIONS)
+    (body,) = bodies(ptx_of([made.code], capability))
+    before, waiting, after = body.partition("griddepcontrol.wait")
+    assert bool(waiting) == (capability >= HOPPER)
+    if waiting:
+        assert "griddepcontrol" not in after
+        assert not re.search(MEMORY, before)
+        assert re.search(MEMORY, after)
+
+
+def test_which_kernels_of_users_overlap() -> None:
+    plain = {
+        "operands": [], "parameters": [], "entry": "theirs", "code": "", "grid": (1, 1, 1), "block": (1, 1, 1),
+        "shared": 0, "cluster": None, "cooperative": False,
+    }  # fmt: skip
+
+    def overlaps(arch: str = "sm_90a", **attributes: Any) -> bool:
+        return build_kernel({**plain, **attributes}, Target(arch)).run.launches[0].overlaps  # type: ignore[union-attr]
+
+    assert overlaps(awaits=True)
+    assert overlaps(awaits=True, cluster=(2, 1, 1))
+    assert not overlaps(awaits=True, cooperative=True)  # whose blocks must all find room at once
+    assert not overlaps("sm_80", awaits=True)
+    assert not overlaps()  # CUDA C++
 
 
 def test_nothing_waits_where_launches_follow_each_other() -> None:
@@ -124,7 +164,7 @@ def device(fake_environment: dict[str, str], refusals: Path) -> Iterator[an.Devi
 ADD_ONE = 'extern "C" __global__ void add_one(float *x) { x[threadIdx.x] += 1; }'
 
 
-def test_a_users_kernel_is_launched_when_what_is_before_has_ended(device: an.Device, refusals: Path) -> None:
+def test_cuda_cpp_of_users_is_launched_when_what_is_before_has_ended(device: an.Device, refusals: Path) -> None:
     """Only launches with attributes, as those that overlap, go by cuLaunchKernelEx."""
     kernel = fake_kernels.make(device, ADD_ONE, "add_one", (8,))
     x = device.zeros(4, "float32")

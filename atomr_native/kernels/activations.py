@@ -12,7 +12,6 @@ from typing import Any, Final
 import numpy as np
 
 from .._numba import cuda, inlined
-from ._await_launch import await_launch
 from ._elements import aligned, element, mapped
 from ._intrinsics import fast_exp2, reciprocal
 
@@ -155,7 +154,6 @@ def activate(curve: str, dtype: str, gated: bool) -> Kernel:
     def activate(
         gate: Any, up: Any, out: Any, up_at: Any, rows: Any, columns: Any, shift: Any, gs: Any, us: Any, os: Any
     ) -> None:
-        await_launch()
         thread = cuda.threadIdx.x
         tall, wide = _THREADS >> shift, 1 << shift
         fast = aligned(gate, 0, gs, itemsize) and aligned(up, up_at, us, itemsize) and aligned(out, 0, os, itemsize)
@@ -216,7 +214,6 @@ def activate_backward(curve: str, dtype: str, gated: bool) -> Kernel:
         dy: Any, gate: Any, up: Any, dgate: Any, dup: Any, up_at: Any, dup_at: Any, rows: Any, columns: Any, shift: Any,
         ds: Any, gs: Any, us: Any, dgs: Any, dus: Any,
     ) -> None:  # fmt: skip
-        await_launch()
         thread = cuda.threadIdx.x
         tall, wide = _THREADS >> shift, 1 << shift
         fast = aligned(dy, 0, ds, itemsize) and aligned(gate, 0, gs, itemsize) and aligned(up, up_at, us, itemsize)

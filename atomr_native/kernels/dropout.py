@@ -12,7 +12,6 @@ from typing import Any, Final
 import numpy as np
 
 from .._numba import cuda, inlined
-from ._await_launch import await_launch
 from ._elements import aligned, element
 from ._intrinsics import product, upper_half
 
@@ -121,7 +120,6 @@ def dropout(dtype: str) -> Kernel:
         x: Any, out: Any, threshold: Any, factor: Any, seed: Any, offset: Any, rows: Any, columns: Any, shift: Any,
         xs: Any, os: Any,
     ) -> None:  # fmt: skip
-        await_launch()
         thread = cuda.threadIdx.x
         tall, wide = _THREADS >> shift, 1 << shift
         fast = aligned(x, 0, xs, itemsize) and aligned(out, 0, os, itemsize)

@@ -13,7 +13,6 @@ from typing import Any, Final
 import numpy as np
 
 from .._numba import cuda, inlined
-from ._await_launch import await_launch
 from ._elements import READERS, STORAGE, WRITERS
 from ._intrinsics import address
 
@@ -53,7 +52,6 @@ def apply(function: str, kinds: tuple[str, ...], dtypes: tuple[str, ...], acc: s
     names: dict[str, Any] = {
         "cuda": cuda,
         "address": address,
-        "await_launch": await_launch,
         "f": cuda.jit(device=True)(python),
         "kind": np.float32 if acc == "float32" else np.float64,
     }
@@ -74,7 +72,7 @@ def _source(kinds: tuple[str, ...], inputs: int, results: int, wide: bool) -> st
     arrays = range(inputs + results)
     steps = [f"s{i}_{axis}" for i in arrays for axis in range(4)]
     parameters = [*(f"p{i}" for i in arrays), "rows", "columns", "e1", "e2", "fast", *steps]
-    lines = [f"def apply({', '.join(parameters)}):", "    await_launch()"]
+    lines = [f"def apply({', '.join(parameters)}):"]
     if wide:
         lines += [f"    fast = fast != 0 and address(p{i}) % 16 == 0" for i in arrays if i == 0 or i >= inputs]
         lines += [f"    fast = fast and address(p{i}) % 16 == 0" for i in range(1, inputs) if kinds[i] in _SPREAD]

@@ -13,7 +13,6 @@ from typing import Any, Final
 import numpy as np
 
 from .._numba import cuda, inlined, types
-from ._await_launch import await_launch
 from ._delayed import recorder
 from ._elements import READERS, STORAGE, WORDS, WRITERS
 from ._float8 import aligned, all_of, has_pairs, meter, once, packer, row_sizes_of, size_of, unpacker
@@ -60,7 +59,6 @@ def amax(source: str, *, pairs: bool) -> Kernel:
     itemsize = 4 if source == "float32" else 2
 
     def amax(x: Any, partials: Any, rows: Any, columns: Any, last: Any, xr: Any, xc: Any) -> None:
-        await_launch()
         thread = cuda.threadIdx.x
         whole = rows - 1 if last < columns else rows
         fast = aligned(x, xr, xc, itemsize, 16)
@@ -313,7 +311,6 @@ def cast(
         rows: Any, columns: Any, last: Any, xr: Any, xc: Any, qr: Any, qc: Any, tr: Any, tc: Any, sr: Any, sc: Any,
         ur: Any, uc: Any,
     ) -> None:  # fmt: skip
-        await_launch()
         tiles(
             x, q, turned, scale_in, scales, turned_scales, partials, count,
             rows, columns, last, xr, xc, qr, qc, tr, tc, sr, sc, ur, uc,
@@ -337,7 +334,6 @@ def record(
         x: Any, q: Any, turned: Any, scale: Any, scales: Any, history: Any, position: Any, length: Any, margin: Any,
         rows: Any, columns: Any, last: Any, xr: Any, xc: Any, qr: Any, qc: Any, tr: Any, tc: Any,
     ) -> None:  # fmt: skip
-        await_launch()
         words = launch_words()
         before(words, history, length, position)
         found = tiles(
@@ -369,7 +365,6 @@ def rows(source: str, dtype: str, *, saturate: bool, hardware: bool, pairs: bool
     def rows(
         x: Any, q: Any, scales: Any, number: Any, columns: Any, xr: Any, xc: Any, qr: Any, qc: Any, sr: Any
     ) -> None:
-        await_launch()
         first = np.int64(cuda.threadIdx.x * 8)
         step = np.int64(cuda.blockDim.x * 8)
         fast = aligned(x, xr, xc, itemsize, 16) and aligned(q, qr, qc, 1, 8)
@@ -444,7 +439,6 @@ def dequantize(dtype: str, target: str, *, hardware: bool) -> Kernel:
         q: Any, scales: Any, out: Any, rows: Any, columns: Any, last: Any, qr: Any, qc: Any, sr: Any, sc: Any,
         per_row: Any, per_column: Any, xr: Any, xc: Any,
     ) -> None:  # fmt: skip
-        await_launch()
         thread = cuda.threadIdx.x
         whole = rows - 1 if last < columns else rows
         fast = aligned(q, qr, qc, 1, 8) and aligned(out, xr, xc, itemsize, 16)

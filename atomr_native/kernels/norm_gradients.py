@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from .._numba import cuda, inlined, types
-from ._await_launch import await_launch
 from ._elements import WORDS, aligned, element, mapped
 from ._sums import block_sums, total_of
 from .norms import centred
@@ -86,7 +85,6 @@ def norm_gradients(dtype: str, weights: str, *, layer: bool, residual: bool, bia
         dy: Any, x: Any, weight: Any, r: Any, dx: Any, weight_parts: Any, bias_parts: Any, eps: Any, rows: Any,
         columns: Any, ds: Any, xs: Any, rs: Any, dxs: Any,
     ) -> None:  # fmt: skip
-        await_launch()
         fast = aligned(dy, 0, ds, itemsize) and aligned(x, 0, xs, itemsize)
         fast = fast and aligned(r, 0, rs, itemsize) and aligned(dx, 0, dxs, itemsize)
         weight_fast = aligned(weight, 0, 0, weight_size)
@@ -263,7 +261,6 @@ def norm_backward(dtype: str, weights: str, *, layer: bool, residual: bool) -> K
         dy: Any, x: Any, weight: Any, r: Any, dx: Any, statistics: Any, eps: Any, rows: Any, columns: Any,
         ds: Any, xs: Any, rs: Any, dxs: Any,
     ) -> None:  # fmt: skip
-        await_launch()
         first, stride = np.int64(cuda.threadIdx.x) * 8, np.int64(cuda.blockDim.x) * 8
         fast = aligned(dy, 0, ds, itemsize) and aligned(x, 0, xs, itemsize)
         fast = fast and aligned(r, 0, rs, itemsize) and aligned(dx, 0, dxs, itemsize)
@@ -339,7 +336,6 @@ def weight_partial(dtype: str, *, biased: bool) -> Kernel:
     def weight_partial(
         dy: Any, x: Any, statistics: Any, weight_parts: Any, bias_parts: Any, rows: Any, columns: Any, ds: Any, xs: Any
     ) -> None:
-        await_launch()
         column = (cuda.blockIdx.x * 32 + (cuda.threadIdx.x & 31)) * 8
         left = columns - column
         if left <= 0:
@@ -399,7 +395,6 @@ def weight_finish(dtype: str, weights: str, *, biased: bool) -> Kernel:
         return (a + b) + (c + d)
 
     def weight_finish(weight_parts: Any, bias_parts: Any, dweight: Any, dbias: Any, parts: Any, columns: Any) -> None:
-        await_launch()
         of_weight = cuda.shared.array(512, kind)
         of_bias = cuda.shared.array(512 if biased else 1, kind)
         thread = cuda.threadIdx.x

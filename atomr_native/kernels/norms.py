@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from .._numba import cuda, inlined
-from ._await_launch import await_launch
 from ._elements import WORDS, aligned, element, mapped
 from ._sums import WARPS, block_moments, block_sums, counts, total_of
 
@@ -113,7 +112,6 @@ def norm(dtype: str, weights: str, *, layer: bool, residual: bool, biased: bool)
         x: Any, r: Any, weight: Any, bias: Any, out: Any, total: Any, eps: Any, rows: Any, columns: Any,
         xs: Any, rs: Any, os: Any, ts: Any,
     ) -> None:  # fmt: skip
-        await_launch()
         first, stride = np.int64(cuda.threadIdx.x) * 8, np.int64(cuda.blockDim.x) * 8
         fast = aligned(x, 0, xs, itemsize) and aligned(out, 0, os, itemsize)
         fast = fast and aligned(r, 0, rs, itemsize) and aligned(total, 0, ts, itemsize)

@@ -11,7 +11,6 @@ from typing import Any, Final
 import numpy as np
 
 from .._numba import cuda, inlined, types
-from ._await_launch import await_launch
 from ._elements import aligned, element, mapped
 
 __all__ = ["adamw", "sgd"]
@@ -59,7 +58,6 @@ def adamw(dtype: str, gradient: str, *, master: bool) -> Kernel:
         g: Any, param: Any, m: Any, v: Any, weights: Any, lr: Any, beta1: Any, beta2: Any, eps: Any, decay: Any,
         step: Any, count: Any,
     ) -> None:  # fmt: skip
-        await_launch()
         shared = cuda.shared.array(_NUMBERS, types.float32)
         if cuda.threadIdx.x == 0:
             shared[0], shared[1] = np.float32(beta1), np.float32(1.0 - beta1)
@@ -118,7 +116,6 @@ def sgd(dtype: str, gradient: str, *, master: bool, nesterov: bool) -> Kernel:
         return p - decay * p - rate * d
 
     def sgd(g: Any, param: Any, m: Any, weights: Any, lr: Any, momentum: Any, decay: Any, count: Any) -> None:
-        await_launch()
         rate, keep, lost = np.float32(lr), np.float32(momentum), np.float32(lr * decay)
         fast = aligned(g, 0, 0, gradient_size) and aligned(param, 0, 0, itemsize) and aligned(m, 0, 0, 4)
         fast = fast and aligned(weights, 0, 0, 4)

@@ -14,7 +14,6 @@ from typing import Any, Final
 import numpy as np
 
 from .._numba import cuda, inlined
-from ._await_launch import await_launch
 from ._elements import WORDS, aligned, element
 from ._intrinsics import power_of_two, sine_and_cosine
 
@@ -145,7 +144,6 @@ def rope(dtype: str, positions: str, *, interleaved: bool) -> Kernel:
         x: Any, where: Any, theta: Any, out: Any, tokens: Any, cycle: Any, heads: Any, pairs: Any, inverse: Any,
         shift: Any, across: Any, parts: Any, each: Any, xs: Any, os: Any,
     ) -> None:  # fmt: skip
-        await_launch()
         steps = cuda.shared.array(_PAIRS, np.float32)
         cosines = cuda.shared.array(_ANGLES, np.float32)
         sines = cuda.shared.array(_ANGLES, np.float32)

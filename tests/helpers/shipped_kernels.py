@@ -14,7 +14,7 @@ from atomr_native import _numba_simulator, kernels
 from atomr_native.plan_spec import PlanSpec
 from atomr_native.worker import cuda as builders
 
-__all__ = ["linked_ptx", "simulate", "simulate_program"]
+__all__ = ["linked_ptx", "ptx_of", "simulate", "simulate_program"]
 
 
 def _memory(array: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
@@ -133,11 +133,15 @@ def _in_turns() -> Iterator[None]:
 
 def linked_ptx(module: str, parts: Sequence[kernels.Part], capability: tuple[int, int]) -> str:
     """Return what the linker makes of kernels before the last step, as text."""
+    return ptx_of([kernels.compiled(module, part, capability) for part in parts], capability)
+
+
+def ptx_of(codes: Sequence[bytes], capability: tuple[int, int]) -> str:
+    """Return what the linker makes of LTO-IR before the last step, as text."""
     from cuda.core import Linker, LinkerOptions, ObjectCode
 
     options = LinkerOptions(arch=f"sm_{capability[0]}{capability[1]}", link_time_optimization=True, ptx=True)
-    codes = [ObjectCode.from_ltoir(kernels.compiled(module, part, capability)) for part in parts]
-    return bytes(Linker(*codes, options=options).link("ptx").code).decode()
+    return bytes(Linker(*map(ObjectCode.from_ltoir, codes), options=options).link("ptx").code).decode()
 
 
 def _fitting(array: np.ndarray[Any, Any]) -> tuple[str, ...]:

@@ -39,8 +39,11 @@ def _array(index: int, operand: dict[str, Any], record: list[Any] | None) -> lis
     ]
 
 
-def build_kernel(spec: dict[str, Any], _: Target) -> Built:
-    """Build ``kernel.*``: one launch of machine code that the parent has compiled."""
+def build_kernel(spec: dict[str, Any], target: Target) -> Built:
+    """Build ``kernel.*``: one launch of machine code that the parent has compiled.
+
+    It overlaps with the launch before where the code ``awaits`` that: Numba's, but not what synchronises its grid.
+    """
     arguments: list[Argument] = []
     alignments = [1] * len(spec["operands"])
     for kind, *what in spec["parameters"]:
@@ -70,8 +73,12 @@ def build_kernel(spec: dict[str, Any], _: Target) -> Built:
     if spec.get("sites"):  # the last operand
         report = len(spec["operands"]) - 1
         arguments += _array(report, spec["operands"][report], None)
-    launch = Launch(spec["entry"], tuple(spec["grid"]), tuple(spec["block"]), spec["shared"], tuple(arguments),
-                    bool(spec["cooperative"]), None if spec["cluster"] is None else tuple(spec["cluster"]))  # fmt: skip
+    cooperative = bool(spec["cooperative"])
+    launch = Launch(
+        spec["entry"], tuple(spec["grid"]), tuple(spec["block"]), spec["shared"], tuple(arguments), cooperative,
+        None if spec["cluster"] is None else tuple(spec["cluster"]),
+        overlaps=target.overlaps and spec.get("awaits", False) and not cooperative,
+    )  # fmt: skip
     code = base64.b64decode(spec["code"])
     sites = tuple(spec.get("sites", ()))
     return Built("kernels", KernelProgram(code, (launch,), alignments=tuple(alignments), report=report, sites=sites))
