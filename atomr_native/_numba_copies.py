@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import os
 import site
@@ -10,6 +11,7 @@ import sysconfig
 import threading
 import types as python_types
 from collections.abc import Callable, Mapping
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any, Final
 
@@ -100,18 +102,23 @@ members: Final = {
 }
 
 
+def _folders(*paths: str) -> tuple[str, ...]:
+    return tuple({f"{Path(path).resolve()}/" for path in paths if path})
+
+
 #: Where modules are that a worker can import as well as the program: it has the same interpreter and environment.
-_INSTALLED: Final = tuple(
-    {
-        f"{Path(folder).resolve()}/"
-        for folder in (
-            *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
-            *site.getsitepackages(),
-            site.getusersitepackages(),
-            *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)),
-        )
-    }
+_INSTALLED: Final = _folders(
+    *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+    *site.getsitepackages(),
+    site.getusersitepackages(),
 )
+_PATH: Final = _folders(*os.environ.get("PYTHONPATH", "").split(os.pathsep))
+
+
+@functools.cache
+def _distributed() -> frozenset[str]:
+    """Return the modules and packages that distributions have brought, wherever they are installed."""
+    return frozenset(packages_distributions())
 
 
 def _is_users(module: object) -> bool:
@@ -119,8 +126,10 @@ def _is_users(module: object) -> bool:
     file = getattr(module, "__file__", None)
     if not isinstance(module, python_types.ModuleType) or not file or module.__name__ == "__main__":
         return False
-    named = module.__name__.partition(".")[0]
-    return named != __package__ and not str(Path(file).resolve()).startswith(_INSTALLED)
+    named, place = module.__name__.partition(".")[0], str(Path(file).resolve())
+    if named == __package__ or place.startswith(_INSTALLED):
+        return False
+    return not (place.startswith(_PATH) and named in _distributed())
 
 
 _pickling: Final = threading.Lock()  # what is pickled by value is known to a whole process

@@ -94,10 +94,13 @@ def test_modules_of_the_program_travel(tmp_path: Path, monkeypatch: pytest.Monke
             del sys.modules[module.__name__]
 
 
-def test_modules_that_the_worker_finds_too_do_not_travel(tmp_path: Path) -> None:
-    """They can be of any kind: NumPy, for one, where it was installed into a folder of PYTHONPATH."""
+def test_what_is_installed_into_a_folder_of_pythonpath_does_not_travel(tmp_path: Path) -> None:
+    """It can be of any kind: NumPy, for one."""
     library = tmp_path / "library"
-    library.mkdir()
+    described = library / "their_library-1.0.dist-info"
+    described.mkdir(parents=True)
+    (described / "METADATA").write_text("Metadata-Version: 2.1\nName: their-library\nVersion: 1.0\n")
+    (described / "top_level.txt").write_text("their_library\n")
     (library / "their_library.py").write_text(LIBRARY)
     (tmp_path / "program.py").write_text(PROGRAM)
     environment = scripts.environment()
