@@ -103,6 +103,19 @@ def fake_environment(request: pytest.FixtureRequest, tmp_path_factory: pytest.Te
     return fake_cuda.environment(folder, machine=f"pytest{os.getpid()}")
 
 
+@pytest.fixture
+def refuse(fake_environment: dict[str, str], tmp_path: Path) -> Iterator[Callable[..., Path]]:
+    """Have calls of the fake driver fail, in the Systems that are made from here on: ``refuse(cuInit=(999, 1))``."""
+    path = tmp_path / "refusals"
+
+    def write(**calls: tuple[int, int]) -> Path:
+        path.write_text("".join(f"{name} {error} {times}\n" for name, (error, times) in calls.items()))
+        return path
+
+    with fake_cuda.using({**fake_environment, "FAKE_CUDA_REFUSE": str(path)}):
+        yield write
+
+
 @pytest.fixture(scope="module", params=ENGINES)
 def cuda_engine(request: pytest.FixtureRequest) -> Iterator[str]:
     """Have the Systems of a module find the fake driver, then the real one."""

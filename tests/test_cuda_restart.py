@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import fake_cuda
 import kernel_shim
 import numpy as np
 import pytest
@@ -32,19 +31,6 @@ def moments() -> Iterator[Moments]:
     """Lend what does something in the middle of a restart."""
     with Moments().watching() as made:
         yield made
-
-
-@pytest.fixture
-def refuse(fake_environment: dict[str, str], tmp_path: Path) -> Iterator[Callable[..., Path]]:
-    """Have calls of the fake driver fail, in the Systems that are made from here on: ``refuse(cuInit=(999, 1))``."""
-    path = tmp_path / "refusals"
-
-    def write(**calls: tuple[int, int]) -> Path:
-        path.write_text("".join(f"{name} {error} {times}\n" for name, (error, times) in calls.items()))
-        return path
-
-    with fake_cuda.using({**fake_environment, "FAKE_CUDA_REFUSE": str(path)}):
-        yield write
 
 
 def works(device: an.Device) -> None:

@@ -186,7 +186,7 @@ def test_the_normal_distribution_of_every_number_of_16_bits(dtype: str) -> None:
     x = np.arange(2**16, dtype=np.uint16).view(DTYPES[dtype])
     x = x[abs(x.astype(np.float32)) < 13]
     with np.errstate(all="ignore"):
-        _, got = np.vectorize(_numba_copies.as_python(_normal(np.float32, dtype)))(x.astype(np.float32))
+        _, got = np.vectorize(_numba_copies.as_python(_normal(dtype)))(x.astype(np.float32))
     np.testing.assert_allclose(got, ndtr(x.astype(np.float64)), rtol=6e-6)
 
 

@@ -20,7 +20,6 @@ from atomr_native.worker.cuda.user_kernel import build_kernel
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 pytest.importorskip("cuda.bindings.nvjitlink", reason="cuda.bindings is not installed")
 
-import fake_cuda
 import fake_kernels
 from numba import cuda
 from shipped_kernels import linked_ptx, ptx_of
@@ -148,28 +147,23 @@ def test_nothing_waits_where_launches_follow_each_other() -> None:
 
 
 @pytest.fixture
-def refusals(tmp_path: Path) -> Path:
-    """Which calls of the fake driver fail."""
-    path = tmp_path / "calls"
-    path.touch()
-    return path
-
-
-@pytest.fixture
-def device(fake_environment: dict[str, str], refusals: Path) -> Iterator[an.Device]:
-    with fake_cuda.using({**fake_environment, "FAKE_CUDA_REFUSE": str(refusals)}), an.System() as system:
+def device(refuse: Callable[..., Path]) -> Iterator[an.Device]:
+    refuse()
+    with an.System() as system:
         yield system.device("cuda:0")
 
 
 ADD_ONE = 'extern "C" __global__ void add_one(float *x) { x[threadIdx.x] += 1; }'
 
 
-def test_cuda_cpp_of_users_is_launched_when_what_is_before_has_ended(device: an.Device, refusals: Path) -> None:
+def test_cuda_cpp_of_users_is_launched_when_what_is_before_has_ended(
+    device: an.Device, refuse: Callable[..., Path]
+) -> None:
     """Only launches with attributes, as those that overlap, go by cuLaunchKernelEx."""
     kernel = fake_kernels.make(device, ADD_ONE, "add_one", (8,))
     x = device.zeros(4, "float32")
     x.wait()
-    refusals.write_text("cuLaunchKernelEx 1 1\n")
+    refusals = refuse(cuLaunchKernelEx=(1, 1))
     kernel[1, 4](x).result(60)
     assert refusals.read_text() == "cuLaunchKernelEx 1 1\n"
     with pytest.raises(an.LibraryError, match="cuLaunchKernel"):

@@ -14,7 +14,11 @@ from .._numba import inlined
 from ._intrinsics import address, bfloat16_pair, bits_of, float_of, float_of_half, half_of, load4, store4
 from ._scalars import bfloat16_of
 
-__all__ = ["READERS", "STORAGE", "WORDS", "WRITERS", "Element", "aligned", "element", "mapped"]
+__all__ = ["NARROW", "READERS", "STORAGE", "WORDS", "WRITERS", "Element", "aligned", "element", "mapped"]
+
+
+#: Dtypes of 16 bits.
+NARROW: Final = ("float16", "bfloat16")
 
 
 class Element(NamedTuple):

@@ -12,15 +12,14 @@ from typing import Any, Final
 import numpy as np
 
 from .._numba import cuda, inlined
-from ._elements import aligned, element, mapped
+from ._elements import NARROW, aligned, element, mapped
 from ._intrinsics import fast_exp2, reciprocal
 
 __all__ = ["activate", "activate_backward"]
 
 _THREADS: Final = 256
 _NUMBERS: Final = ("int64",)
-#: Elements of 16 bits, and of what the tail of their normal distribution is made.
-_NARROW: Final = ("float16", "bfloat16")
+#: Of what the tail of the normal distribution is made, for elements of 16 bits.
 _SCALE: Final = 0.275
 _TAIL: Final = (
     0.10970158129930496, 0.10996692627668381, 0.09823527932167053, 0.10349446535110474, 0.0041550155729055405,
@@ -32,12 +31,13 @@ Kernel = tuple[Any, tuple[str, ...]]
 
 def _exponential(dtype: str) -> Any:
     """Return a device function to exp(x): by the GPU's instruction where elements have 16 bits."""
-    real, unit = np.float64 if dtype == "float64" else np.float32, np.float32(math.log2(math.e))
-    return inlined((lambda x: fast_exp2(unit * x)) if dtype in _NARROW else (lambda x: real(math.exp(x))))
+    real, unit = element(dtype).real, np.float32(math.log2(math.e))
+    return inlined((lambda x: fast_exp2(unit * x)) if dtype in NARROW else (lambda x: real(math.exp(x))))
 
 
-def _sigmoids(real: Any, dtype: str) -> Any:
+def _sigmoids(dtype: str) -> Any:
     """Return a device function to the logistic function of x and of -x, neither of which overflows or cancels."""
+    real = element(dtype).real
     one, zero, narrow, exponential = real(1), real(0), real is np.float32, _exponential(dtype)
 
     @inlined
@@ -50,8 +50,8 @@ def _sigmoids(real: Any, dtype: str) -> Any:
     return sigmoids
 
 
-def _silu(real: Any, dtype: str) -> tuple[Any, Any]:
-    sigmoids, zero = _sigmoids(real, dtype), real(0)
+def _silu(dtype: str) -> tuple[Any, Any]:
+    sigmoids, zero = _sigmoids(dtype), element(dtype).real(0)
 
     @inlined
     def value(x: Any) -> Any:
@@ -66,8 +66,8 @@ def _silu(real: Any, dtype: str) -> tuple[Any, Any]:
     return value, slope
 
 
-def _squared_relu(real: Any, _: str) -> tuple[Any, Any]:
-    zero = real(0)
+def _squared_relu(dtype: str) -> tuple[Any, Any]:
+    zero = element(dtype).real(0)
 
     @inlined
     def value(x: Any) -> Any:
@@ -80,12 +80,13 @@ def _squared_relu(real: Any, _: str) -> tuple[Any, Any]:
     return value, slope
 
 
-def _normal(real: Any, dtype: str) -> Any:
+def _normal(dtype: str) -> Any:
     """Return a device function to exp(-x * x / 2), and to the normal distribution function of x.
 
     The latter, where elements have 16 bits: for negative x a polynomial of 1 / (1 - c * x) times the former, as is that
     of C. Hastings ("Approximations for Digital Computers", 1955), but fitted for the least relative error, 2.3e-6.
     """
+    real = element(dtype).real
     zero, one, half, root, exponential = real(0), real(1), real(0.5), real(math.sqrt(0.5)), _exponential(dtype)
     c, (c1, c2, c3, c4, c5, c6, c7) = real(_SCALE), map(real, _TAIL)
 
@@ -99,11 +100,12 @@ def _normal(real: Any, dtype: str) -> Any:
         tail = power * (t * (c1 + t * (c2 + t * (c3 + t * (c4 + t * (c5 + t * (c6 + t * c7)))))))
         return power, one - tail if x >= zero else tail
 
-    return fitted if dtype in _NARROW else exact
+    return fitted if dtype in NARROW else exact
 
 
-def _gelu(real: Any, dtype: str) -> tuple[Any, Any]:
-    zero, density, normal = real(0), real(1 / math.sqrt(2 * math.pi)), _normal(real, dtype)
+def _gelu(dtype: str) -> tuple[Any, Any]:
+    real = element(dtype).real
+    zero, density, normal = real(0), real(1 / math.sqrt(2 * math.pi)), _normal(dtype)
 
     @inlined
     def value(x: Any) -> Any:
@@ -118,8 +120,9 @@ def _gelu(real: Any, dtype: str) -> tuple[Any, Any]:
     return value, slope
 
 
-def _gelu_tanh(real: Any, dtype: str) -> tuple[Any, Any]:
-    sigmoids, zero, one = _sigmoids(real, dtype), real(0), real(1)
+def _gelu_tanh(dtype: str) -> tuple[Any, Any]:
+    real = element(dtype).real
+    sigmoids, zero, one = _sigmoids(dtype), real(0), real(1)
     first, third = real(2 * math.sqrt(2 / math.pi)), real(0.044715)
     thrice = real(3 * 0.044715)
 
@@ -142,8 +145,8 @@ _CURVES: Final = {"silu": _silu, "squared_relu": _squared_relu, "gelu": _gelu, "
 
 def activate(curve: str, dtype: str, gated: bool) -> Kernel:
     """Return the kernel of ``curve(gate)``, or of ``curve(gate) * up``, which begins `up_at` elements after `up`."""
-    pointer, itemsize, real, get, put, _, load, store = element(dtype)
-    value, _ = _CURVES[curve](real, dtype)
+    pointer, itemsize, _, get, put, _, load, store = element(dtype)
+    value, _ = _CURVES[curve](dtype)
 
     @inlined
     def product(g: Any, u: Any) -> Any:
@@ -193,8 +196,8 @@ def activate(curve: str, dtype: str, gated: bool) -> Kernel:
 
 def activate_backward(curve: str, dtype: str, gated: bool) -> Kernel:
     """Return the kernel of the gradients: of the gate, and `dup_at` elements after `dup` of what is gated."""
-    pointer, itemsize, real, get, put, _, load, store = element(dtype)
-    value, slope = _CURVES[curve](real, dtype)
+    pointer, itemsize, _, get, put, _, load, store = element(dtype)
+    value, slope = _CURVES[curve](dtype)
 
     @inlined
     def plain(d: Any, g: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .._numba import cuda, inlined, types
-from ._elements import WORDS, aligned, element, mapped
+from ._elements import NARROW, WORDS, aligned, element, mapped
 from ._sums import block_sums, total_of
 from .norms import centred
 
@@ -30,7 +30,7 @@ def registers(dtype: str, layer: bool, residual: bool, **_: Any) -> int:
 
 def _lean(dtype: str, layer: bool, residual: bool) -> bool:
     """Return whether a thread has few registers."""
-    return dtype in ("bfloat16", "float16") and not layer and not residual
+    return dtype in NARROW and not layer and not residual
 
 
 @inlined

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .._numba import cuda, inlined
-from ._elements import WORDS, aligned, element, mapped
+from ._elements import NARROW, WORDS, aligned, element, mapped
 from ._sums import WARPS, block_moments, block_sums, counts, total_of
 
 __all__ = ["centred", "norm", "registers"]
@@ -43,7 +43,7 @@ def centred(real: Any) -> Any:
 
 def registers(dtype: str, residual: bool, biased: bool, **_: Any) -> int:
     """Return the registers of a thread: 1024, 768 or 512 threads have room on a multiprocessor."""
-    if dtype not in ("bfloat16", "float16"):
+    if dtype not in NARROW:
         return 128
     return 80 if residual or biased else 64
 

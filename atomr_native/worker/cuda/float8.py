@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import math
 from typing import Any, Final
 
@@ -10,7 +9,8 @@ from ...dtypes import as_dtype
 from ...errors import Unsupported
 from ..host._blocks import fold_axes
 from .codegen import next_power
-from .target import Argument, Built, KernelProgram, Launch, Target
+from .shipped import Grid, numbers, program
+from .target import Argument, Built, Target
 
 __all__ = ["build_dequantize", "build_quantize"]
 
@@ -20,14 +20,6 @@ _BLOCKS: Final = 4  # of a multiprocessor, where each leaves a result behind: as
 _MOST: Final = 2**16 - 1  # blocks of a grid from top to bottom
 _HELD: Final = 32  # elements of a row that a thread keeps
 _SHIFTS: Final = {0: 62, 1: 0, 128: 7}  # rows or columns that share a scale, 0 for all, as a power of two
-
-
-def _number(value: int) -> Argument:
-    return "uint64", value
-
-
-def _numbers(*values: int) -> tuple[Argument, ...]:
-    return tuple(_number(value) for value in values)
 
 
 def _steps(operand: dict[str, Any]) -> tuple[int, ...]:
@@ -71,7 +63,7 @@ def _matrix(
     return (rows, _TILE, count - (rows - 1) * _TILE), (_TILE * a[0], a[0]), (_TILE * b[0], b[0])
 
 
-def _grid(rows: int, columns: int, most: int = 2**31 - 1) -> tuple[int, int, int]:
+def _grid(rows: int, columns: int, most: int = 2**31 - 1) -> Grid:
     """Return a grid of a block for each tile, or of as many blocks as there may be."""
     across = max(1, min(-(-columns // _TILE), most))
     return across, max(1, min(-(-rows // _TILE), most // across, _MOST)), 1
@@ -80,22 +72,6 @@ def _grid(rows: int, columns: int, most: int = 2**31 - 1) -> tuple[int, int, int
 def _row_threads(columns: int) -> int:
     """Return the threads of a block that has a row: a power of two, 32 to 512."""
     return min(512, max(32, next_power(-(-columns // _HELD))))
-
-
-def _program(
-    spec: dict[str, Any],
-    launches: list[tuple[str, tuple[int, int, int], tuple[Argument, ...]]],
-    target: Target,
-    workspace: int = 0,
-    threads: int = _THREADS,
-) -> Built:
-    names = dict(map(tuple, spec["entries"]))
-    alignments = tuple(as_dtype(operand["dtype"]).itemsize for operand in spec["operands"])
-    made = tuple(
-        Launch(names[name], grid, (threads, 1, 1), 0, arguments, overlaps=target.overlaps)
-        for name, grid, arguments in launches
-    )
-    return Built("kernels", KernelProgram(base64.b64decode(spec["code"]), made, workspace, alignments))
 
 
 def build_quantize(spec: dict[str, Any], target: Target) -> Built:
@@ -117,15 +93,14 @@ def build_quantize(spec: dict[str, Any], target: Target) -> Built:
         extents, xs, qs = (shape[0], shape[1], shape[1]), _steps(x)[:2], _steps(q)[:2]  # type: ignore[assignment]
     if spec["scaling"] == "outer":
         rows, columns, _ = extents
-        numbers = _numbers(rows, columns, *xs, *qs, steps("scale_out")[0])
-        launch = ("rows", (max(1, rows), 1, 1), (pointer("x"), pointer("out"), pointer("scale_out"), *numbers))
-        return _program(spec, [launch], target, 0, _row_threads(columns))
+        arguments = (*map(pointer, ("x", "out", "scale_out")), *numbers(rows, columns, *xs, *qs, steps("scale_out")[0]))
+        return program(spec, [("rows", (max(1, rows), 1, 1), _row_threads(columns), arguments)], target)
     if spec["amax"] == "recorded":
         grid = _grid(extents[0], extents[1], _BLOCKS * target.sm_count)
         length = operands[at["state_history"]]["shape"][0]
         names = ("x", "out", "transposed_out", "state_scale", "scale_out", "state_history", "state_position")
-        numbers = _numbers(length, spec["margin"] % 2**64, *extents, *xs, *qs, *steps("transposed_out"))
-        return _program(spec, [("record", grid, (*map(pointer, names), *numbers))], target)
+        sizes = (length, spec["margin"], *extents, *xs, *qs, *steps("transposed_out"))
+        return program(spec, [("record", grid, _THREADS, (*map(pointer, names), *numbers(*sizes)))], target)
     few = _grid(extents[0], extents[1], 2 * _BLOCKS * target.sm_count)
     count = few[0] * few[1]
     partials: Argument = ("workspace", 0)
@@ -135,17 +110,18 @@ def build_quantize(spec: dict[str, Any], target: Target) -> Built:
     cast = (
         "cast",
         _grid(extents[0], extents[1]),
+        _THREADS,
         (
             pointer("x"), pointer("out"), pointer("transposed_out"),
             pointer("scale" if spec["amax"] == "given" else "scale_out"),
-            pointer("scale_out"), pointer("transposed_scale_out"), partials, _number(count),
-            *_numbers(*extents, *xs, *qs, *steps("transposed_out"), *scale_steps, *turned_steps),
+            pointer("scale_out"), pointer("transposed_scale_out"), partials,
+            *numbers(count, *extents, *xs, *qs, *steps("transposed_out"), *scale_steps, *turned_steps),
         ),
     )  # fmt: skip
     launches = [cast]
     if whole and spec["amax"] == "now":
-        launches.insert(0, ("amax", few, (pointer("x"), partials, *_numbers(*extents, *xs))))
-    return _program(spec, launches, target, -(-count * 4 // 256) * 256)
+        launches.insert(0, ("amax", few, _THREADS, (pointer("x"), partials, *numbers(*extents, *xs))))
+    return program(spec, launches, target, -(-count * 4 // 256) * 256)
 
 
 def build_dequantize(spec: dict[str, Any], target: Target) -> Built:
@@ -160,5 +136,5 @@ def build_dequantize(spec: dict[str, Any], target: Target) -> Built:
         steps = _steps(scale)
     per = tuple(_SHIFTS[block] for block in blocks)
     pointers: tuple[Argument, ...] = tuple(("operand", i) for i in range(3))
-    numbers = _numbers(*extents, *qs, *steps, *per, *outs)
-    return _program(spec, [("dequantize", _grid(extents[0], extents[1]), (*pointers, *numbers))], target)
+    arguments = (*pointers, *numbers(*extents, *qs, *steps, *per, *outs))
+    return program(spec, [("dequantize", _grid(extents[0], extents[1]), _THREADS, arguments)], target)

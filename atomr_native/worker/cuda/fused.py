@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 import math
 from typing import Any, Final
 
 from ..._fused_spec import row_step
 from ...dtypes import as_dtype
-from .target import Argument, Built, KernelProgram, Launch, Target
+from .shipped import Grid, numbers, program
+from .target import Argument, Built, Target
 
 __all__ = [
     "Rows",
@@ -16,8 +16,6 @@ __all__ = [
     "build_activate_backward",
     "build_dropout",
     "build_rope",
-    "numbers",
-    "program",
     "step_of",
 ]
 
@@ -29,34 +27,11 @@ _PAIRS: Final = 256  # of a head, that a block turns at most
 _BLOCKS: Final = 8  # for a multiprocessor: each computes what depends on the pair alone once
 _DROPOUT: Final = 12  # the same of dropout, whose keys are computed once: four times as many as there are at once
 
-Grid = tuple[int, int, int]
-
-
-def numbers(*values: int) -> tuple[Argument, ...]:
-    """Return constants as arguments."""
-    return tuple(("uint64", value % 2**64) for value in values)
-
 
 def step_of(operand: dict[str, Any]) -> int:
     """Return the elements from one row of an operand to the next."""
     itemsize = as_dtype(operand["dtype"]).itemsize
     return row_step(operand["name"], tuple(operand["shape"]), tuple(operand["strides"]), itemsize)
-
-
-def program(
-    spec: dict[str, Any],
-    launches: list[tuple[str, Grid, int, tuple[Argument, ...]]],
-    target: Target,
-    workspace: int = 0,
-) -> Built:
-    """Return launches of a plan's kernels: name, grid, threads of a block, arguments."""
-    names = dict(map(tuple, spec["entries"]))
-    alignments = tuple(as_dtype(operand["dtype"]).itemsize for operand in spec["operands"])
-    made = tuple(
-        Launch(names[name], grid, (threads, 1, 1), 0, arguments, overlaps=target.overlaps)
-        for name, grid, threads, arguments in launches
-    )
-    return Built("kernels", KernelProgram(base64.b64decode(spec["code"]), made, workspace, alignments))
 
 
 class Rows:

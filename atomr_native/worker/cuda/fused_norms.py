@@ -6,7 +6,8 @@ import math
 from typing import Any, Final
 
 from .codegen import next_power
-from .fused import numbers, program, step_of
+from .fused import step_of
+from .shipped import numbers, program
 from .target import Argument, Built, Target
 
 __all__ = ["build_norm", "build_norm_backward"]

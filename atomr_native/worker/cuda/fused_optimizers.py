@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
-from .fused import numbers, program
+from .shipped import numbers, program
 from .target import Argument, Built, Target
 
 __all__ = ["build_adamw", "build_sgd"]

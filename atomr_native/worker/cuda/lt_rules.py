@@ -13,6 +13,7 @@ from ..._matmul_scales import BLOCK
 from ..._matmul_types import FLOAT8
 from ...errors import Unsupported
 from .lt_tables import SCALE_MODES, TYPES
+from .target import number_of
 
 __all__ = ["check_dense_along_k", "check_rules", "prefers_k", "scale_mode"]
 
@@ -20,11 +21,6 @@ __all__ = ["check_dense_along_k", "check_rules", "prefers_k", "scale_mode"]
 _EPILOGUES: Final = ("float32", "float16", "bfloat16", *FLOAT8)
 #: Architectures whose tensor cores take float8 matrices dense along K only.
 _K_ONLY: Final = ("sm_89", "sm_90", "sm_120", "sm_121")
-
-
-def number_of(arch: str) -> int:
-    """Return the number of an architecture: 90 of ``"sm_90a"``."""
-    return int(arch.removeprefix("sm_").rstrip("af"))
 
 
 def prefers_k(dtype: str) -> bool:

@@ -265,7 +265,7 @@ def _body(rows: _Rows, x_step: int, g_step: int, aligned: bool, index: str) -> l
     rest_lane, rest_at = rows.whole % lanes, rows.whole * kind.width
     streams, fast = rows.whole > lanes * rows.held, "fast" if aligned else ""
     batch = max(1, _WAY // kind.registers)
-    active = "active && " if rows.n % rows.rows else ""
+    partly = bool(rows.n % rows.rows)  # threads of the last block may have no row
 
     def place(array: str, i: int, c: str = "") -> str:
         """Return the address of a thread's group `i`, after the `c` first ones; bases and constants are apart."""
@@ -327,7 +327,7 @@ def _body(rows: _Rows, x_step: int, g_step: int, aligned: bool, index: str) -> l
         *(both_ways(fast, online) if streams else []),
         *_meet(rows),
         f"const {acc} factor = valid ? scale / sum : nan_of();",
-        *([f"if ({active[:-4]}) {{"] if active else []),
+        *(["if (active) {"] if partly else []),
         *both_ways(fast, [
             f"{guard}@_store({place('grad', i)}, gradient(w{i}, top, factor));" for i, guard in enumerate(guards)
         ]),
@@ -336,7 +336,7 @@ def _body(rows: _Rows, x_step: int, g_step: int, aligned: bool, index: str) -> l
            "const group g = gradient(rest, top, factor);",
            *(f"grad[{(rest_at + q) * g_step}u] = {kind.bits('g', q)};" for q in range(left)),
            "}"] if left else []),
-        *(["}"] if active else []),
+        *(["}"] if partly else []),
     ]  # fmt: skip
 
 

@@ -289,7 +289,8 @@ def _columns(dtype: str, c: _Columns, target: Target) -> tuple[list[str], list[L
         0 if c.out is None else reach((*c.batch, c.columns), c.out),
     )
     storage = STORAGE[dtype]
-    parameters = [f"const {storage} *x" if c.mask is None else f"{storage} *x"]
+    const = "const " if c.mask is None else ""
+    parameters = [f"{const}{storage} *x"]
     loads = [f"w{u} = @(p + (r + {u * high}u) * ({kind}){c.x[-1]}u, left);" for u in range(_WAYS)]
     after: list[str] = []
     steps = {"b": c.x[:-1]}
@@ -332,7 +333,7 @@ def _columns(dtype: str, c: _Columns, target: Target) -> tuple[list[str], list[L
         f"if (column < {c.columns}u) {{",
         *offsets(c.batch or (1,), {name: s or (0,) for name, s in steps.items()}, "z", kind),
         f"const {kind} left = {c.columns}u - column;",
-        f"{'const ' if c.mask is None else ''}{storage} *p = x + b + column;",
+        f"{const}{storage} *p = x + b + column;",
         *both_ways(fast, loop),
         "}",
     ]

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
-__all__ = ["Argument", "Built", "KernelProgram", "Launch", "Target"]
+__all__ = ["Argument", "Built", "KernelProgram", "Launch", "Target", "number_of"]
 
 #: Where a kernel's argument comes from: ``("operand", i)`` the address of operand i; ``("float64", j)``,
 #: ``("float32", j)``, ``("float16", j)`` and ``("int64", j)`` scalar j of the message, the narrower ones converted;
@@ -23,6 +22,11 @@ Argument = tuple[
 ]  # fmt: skip
 
 Extents = tuple[int, int, int]
+
+
+def number_of(arch: str) -> int:
+    """Return the number of an architecture: 90 of ``"sm_90a"``."""
+    return int(arch.removeprefix("sm_").rstrip("af"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,7 @@ class Target:
     @property
     def overlaps(self) -> bool:
         """Whether launches can begin before those before them have ended: compute capability 9.0 and later."""
-        return int(re.sub(r"\D", "", self.arch)) >= 90
+        return number_of(self.arch) >= 90
 
 
 @dataclass(frozen=True, slots=True)
