@@ -101,6 +101,7 @@ class KernelMethods:
         actor: str = "kernels",
         cluster: int | tuple[int, ...] | None = None,
         cooperative: bool = False,
+        overlaps: bool = False,
     ) -> CudaKernel:
         """Compile a kernel in CUDA C++ by NVRTC: ``device.cuda_kernel(source, "scale<float>")[grid, block](x, 2.0)``.
 
@@ -133,11 +134,15 @@ class KernelMethods:
             Blocks of a cluster (compute capability 9.0 and later).
         cooperative : bool
             Whether its blocks may wait for each other (grid synchronisation).
+        overlaps : bool
+            Whether it may begin while the launch before it still ends, for which it waits itself, with
+            ``griddepcontrol.wait``, before it touches memory that others write (programmatic dependent launch;
+            nothing changes below compute capability 9.0).
 
         Raises
         ------
         InvalidRequest
-            For a declaration that does not fit.
+            For a declaration that does not fit, and a kernel with `overlaps` that never waits.
         Unsupported
             On the host device, and without NVRTC.
         LibraryError
@@ -148,7 +153,7 @@ class KernelMethods:
         return cuda_kernel.make(
             cast("Device", self), source, name, parameters=parameters, options=options, headers=headers,
             include=include, link=link, writes=writes, overwrites=overwrites, actor=actor, cluster=cluster,
-            cooperative=cooperative,
+            cooperative=cooperative, overlaps=overlaps,
         )  # fmt: skip
 
     def _compute_capability(self) -> tuple[int, int]:

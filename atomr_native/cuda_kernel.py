@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import _cpp_parameters, _cubin, _kernel_spec, _nvrtc
-from ._checks import as_strings, is_integer
+from ._checks import as_flag, as_strings, is_integer
 from ._cpp_parameters import Parameter
 from .errors import InvalidRequest, LibraryError, Unsupported
 from .gpu_ref import GpuRef
@@ -48,12 +48,13 @@ class CudaKernel(Kernel):
         parameters: tuple[Parameter, ...],
         writes: Iterable[str] | None,
         overwrites: Iterable[str],
+        awaits: bool,
         **launch: Any,
     ) -> None:
         super().__init__(actor, name, tuple(p.name for p in parameters), **launch)
         self._declared = {p.name: p for p in parameters}
         self._sizes = dict(zip(self.parameters, _cubin.kernels(cubin)[entry], strict=False))
-        self._code = (("entry", entry), ("code", base64.b64encode(cubin).decode()))
+        self._code = (("entry", entry), ("code", base64.b64encode(cubin).decode()), ("awaits", awaits))
         self._check_parameters(_cubin.kernels(cubin)[entry])
         full = self._check_names("overwrites", overwrites)
         self._writes = None if writes is None else self._check_names("writes", writes) | full
@@ -160,6 +161,7 @@ def make(
     actor: str,
     cluster: object,
     cooperative: bool,
+    overlaps: bool,
 ) -> CudaKernel:
     """Make a kernel; see `Device.cuda_kernel`."""
     if device.name == "host":
@@ -182,6 +184,8 @@ def make(
             f"parameters='float *x, int n', or so"
         )
     found = _cpp_parameters.parse(text)
+    if as_flag("overlaps", overlaps) and as_flag("cooperative", cooperative):
+        raise InvalidRequest("overlaps=True and cooperative=True: a cooperative launch begins when all its blocks can")
     major, minor = device._compute_capability()
     arch = f"sm_{major}{minor}{'a' if major >= 9 else ''}"
     program = _nvrtc.compile_program(
@@ -201,8 +205,14 @@ def make(
     entry = program.names[name]
     if entry not in _cubin.kernels(cubin):
         raise LibraryError("nvrtc", 0, "NoEntry", f"compiling {name}", f"{name} is no __global__ function")
+    awaits = bool(overlaps) and major >= 9
+    if awaits and not _cubin.awaits_launch(cubin, entry):
+        raise InvalidRequest(
+            f"kernel {name} never waits for the launch that overlaps=True lets it begin before the end of; its first "
+            f'statement must be asm volatile("griddepcontrol.wait;" ::: "memory")'
+        )
     return CudaKernel(
-        device._kernel_actor(actor), name, entry, cubin, found, writes, overwrites,
+        device._kernel_actor(actor), name, entry, cubin, found, writes, overwrites, awaits,
         cluster=cluster, cooperative=cooperative,
     )  # fmt: skip
 

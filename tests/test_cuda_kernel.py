@@ -71,6 +71,13 @@ def test_parameters_that_are_none(text: str, why: str) -> None:
         parse(text)
 
 
+#: What `Device.cuda_kernel` gives by default.
+OPTIONS: dict[str, Any] = {
+    "parameters": None, "options": (), "headers": None, "include": (), "link": (), "writes": None, "overwrites": (),
+    "actor": "kernels", "cluster": None, "cooperative": False, "overlaps": False,
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [
@@ -83,12 +90,12 @@ def test_parameters_that_are_none(text: str, why: str) -> None:
         ({"link": b"code"}, "link is b'code'; allowed: a list of LTO-IR"),
         ({"parameters": ["int n"]}, "parameters is .'int n'.; allowed: None, or a string"),
         ({"source": b"text"}, "source is b'text'"),
+        ({"overlaps": 1}, "overlaps=1; allowed: False, True"),
+        ({"overlaps": True, "cooperative": True}, "overlaps=True and cooperative=True"),
     ],
 )
 def test_options_that_are_none(wrong: dict[str, Any], why: str) -> None:
-    given = {"source": SOURCE, "name": "scale<float>", "parameters": None, "options": (), "headers": None,
-             "include": (), "link": (), "writes": None, "overwrites": (), "actor": "kernels", "cluster": None,
-             "cooperative": False}  # fmt: skip
+    given = OPTIONS | {"source": SOURCE, "name": "scale<float>"}
     with pytest.raises(an.InvalidRequest, match=why):
         cuda_kernel.make(SimpleNamespace(name="cuda:0"), **(given | wrong))
 
@@ -182,6 +189,44 @@ def test_machine_code_that_is_none() -> None:
     for wrong in (b"", b"\x7fELF", b"\x7fELF" + struct.pack("<Q", 7) * 20):
         with pytest.raises(an.LibraryError, match="cubin"):
             _cubin.kernels(wrong)
+        with pytest.raises(an.LibraryError, match="cubin"):
+            _cubin.awaits_launch(wrong, "f")
+
+
+WAITING = """
+__device__ __noinline__ void later(float *x) { asm volatile("griddepcontrol.wait;" ::: "memory"); x[1] = 1; }
+extern "C" __global__ void early(float *x) { x[threadIdx.x] = 1; }
+extern "C" __global__ void patient(float *x) {
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  x[threadIdx.x] = 1;
+}
+extern "C" __global__ void allows(float *x) { asm volatile("griddepcontrol.launch_dependents;"); x[0] = 1; }
+"""
+BY_A_FUNCTION = 'extern "C" __global__ void calls(float *x) { later(x); }'
+
+
+@pytest.mark.parametrize("arch", ["sm_90", "sm_90a", "sm_100a", "sm_120a"])
+def test_which_kernels_wait_for_the_launch_before(cache: Path, arch: str) -> None:
+    found = _nvrtc.compile_program(WAITING, arch).code
+    assert [_cubin.awaits_launch(found, name) for name in ("early", "patient", "allows")] == [False, True, False]
+    assert _cubin.awaits_launch(_nvrtc.compile_program(WAITING + BY_A_FUNCTION, arch).code, "calls")
+
+
+def made(source: str, name: str, capability: tuple[int, int], **options: Any) -> dict[str, Any]:
+    """Make a kernel for a device that is not there; return what would be sent to it."""
+    device: Any = SimpleNamespace(name="cuda:0", _compute_capability=lambda: capability, _kernel_actor=lambda _: None)
+    return dict(cuda_kernel.make(device, source, name, **(OPTIONS | options)).code(()))
+
+
+def test_kernels_that_overlap_must_wait(cache: Path) -> None:
+    assert made(WAITING, "patient", (9, 0), overlaps=True)["awaits"]
+    assert not made(WAITING, "patient", (9, 0))["awaits"]
+    with pytest.raises(an.InvalidRequest, match=r'kernel early never waits .*asm volatile\("griddepcontrol.wait;"'):
+        made(WAITING, "early", (9, 0), overlaps=True)
+
+
+def test_nothing_overlaps_below_hopper(cache: Path) -> None:
+    assert not made('extern "C" __global__ void f(float *x) {}', "f", (8, 0), overlaps=True)["awaits"]
 
 
 def test_the_host_device_says_what_to_do() -> None:

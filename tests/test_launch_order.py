@@ -170,3 +170,52 @@ def test_cuda_cpp_of_users_is_launched_when_what_is_before_has_ended(
         device.elementwise.run("a + 1", a=x).wait(60)
     assert refusals.read_text() == ""
     np.testing.assert_array_equal(device.elementwise.run("a + 1", a=x).numpy(), [2, 2, 2, 2])
+
+
+def test_cuda_cpp_of_users_overlaps_where_it_is_said_to(device: an.Device, refuse: Callable[..., Path]) -> None:
+    kernel = fake_kernels.make(device, ADD_ONE, "add_one", (8,), overlaps=True)
+    x = device.zeros(4, "float32")
+    x.wait()
+    refusals = refuse(cuLaunchKernelEx=(1, 1))
+    with pytest.raises(an.LibraryError, match="cuLaunchKernel"):
+        kernel[1, 4](x).result(60)
+    assert refusals.read_text() == ""
+    x.fill(1).wait(60)
+    kernel[1, 4](x).result(60)
+    np.testing.assert_array_equal(x.numpy(), [2, 2, 2, 2])
+
+
+STEPS = """
+#define WAIT() asm volatile("griddepcontrol.wait;" ::: "memory")
+extern "C" __global__ void late(float *x, long long clocks) {
+  WAIT();
+  asm volatile("griddepcontrol.launch_dependents;");
+  const long long end = clock64() + clocks;
+  while (clock64() < end) {}
+  x[blockIdx.x * blockDim.x + threadIdx.x] += 1;
+}
+extern "C" __global__ void turned(float *to, const float *from, int n) {
+  WAIT();
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  to[i] = from[n - 1 - i];
+}
+"""
+
+
+@pytest.mark.gpu
+def test_overlapping_kernels_see_what_those_before_wrote() -> None:
+    """Each turns what the one before it wrote in its last clocks, and other kernels come in between."""
+    with an.System() as system:
+        device = system.device("cuda:0")
+        if device.facts["compute_capability"][0] < 9:
+            pytest.skip("launches overlap from compute capability 9.0 on")
+        n, rounds = 128 * 256, 200
+        late, turned = (device.cuda_kernel(STEPS, name, overlaps=True)[128, 256] for name in ("late", "turned"))
+        x, y = device.put(np.arange(n, dtype="f4")), device.empty(n, "float32")
+        for i in range(rounds):
+            late(x, 20_000 if i % 2 else 0)
+            turned(y, x, n)
+            late(y, 0 if i % 2 else 20_000)
+            turned(x, y, n)
+            device.elementwise.run("x = x + 1", x=x)
+        np.testing.assert_array_equal(x.numpy(), np.arange(n, dtype="f4") + 3 * rounds)

@@ -132,13 +132,15 @@ def sustained_kernel(setup: Setup) -> None:
     """Time per small kernel, told one after the other, until the last is done.
 
     ``x = x * m + a``, 32 float64: four arguments, three in the peers' and Numba's kernels. 4000 a sample, in the
-    peers 1000 with one wait. One lane, and four with an array of its own each. C launches the same machine code;
-    "core only" is the library's own core in C, without Python and in one process. "Numba kernel" is the same in
-    Numba, told by its plan. The peers' kernels do the same, compiled by them.
+    peers 1000 with one wait. One lane, and four with an array of its own each. C launches the same machine code, each
+    when the one before has ended, or "overlapping", as the library does. "core only" is the library's own core in C,
+    without Python, overlap and a second process. "Numba kernel" is the same in Numba, told by its plan. The peers'
+    kernels do the same, compiled by them.
     """
     count, few = setup.count(4000), setup.count(EVERY)
     one, threads = "C cuLaunchKernel", "C cuLaunchKernel, 4 threads"
     _sustained(setup, kernel, count, one, threads, "launch")
+    add_loop(setup, "C cuLaunchKernelEx, overlapping", "launch-overlapping", count)
     with setup.attempt("atomr Numba kernel, process, 1 lane"):
         setup.add("atomr Numba kernel, process, 1 lane", sustained([numba(setup, "process")[1]], count))
     add_loop(setup, "core only, 1 lane", "sustained", count, "lanes", "atomr")
@@ -146,6 +148,7 @@ def sustained_kernel(setup: Setup) -> None:
     add_peer(setup, "CuPy RawKernel", cupy_calls, "RawKernel", few, every=EVERY)
     add_peer(setup, "Numba launch", numba_calls, "launch", few, every=EVERY)
     add_peer(setup, "torch.mul(out=)", torch_calls, "mul out", few, every=EVERY)
+    setup.ratio("atomr process, 1 lane", "C cuLaunchKernelEx, overlapping")
     setup.ratio("core only, 1 lane", one)
     setup.ratio("atomr Numba kernel, process, 1 lane", one)
     setup.ratio("atomr process, 1 lane", "CuPy RawKernel")

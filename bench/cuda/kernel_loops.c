@@ -1,4 +1,4 @@
-/* cuLaunchKernel in a loop: alone, with a synchronize each, from four threads, and on streams in turn. */
+/* cuLaunchKernel in a loop: alone, overlapping, with a synchronize each, from four threads, and on streams in turn. */
 #include "loops.h"
 
 enum { KERNEL_ELEMENTS = 32 };
@@ -35,6 +35,31 @@ static void sustained(int n) {
     ok(driver->cuStreamSynchronize(streams[0]), "cuStreamSynchronize");
 }
 
+/* As the library launches it: it waits for the launch before by itself, on devices where launches can overlap. */
+static void launch_overlapping(void) {
+    double one = 1.0, zero = 0.0;
+    uint64_t elements = KERNEL_ELEMENTS;
+    void *arguments[] = {&arrays[0], &one, &zero, &elements};
+    CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+                                   .value.programmaticStreamSerializationAllowed = 1};
+    const CUlaunchConfig config = {.gridDimX = 1, .gridDimY = 1, .gridDimZ = 1,
+                                   .blockDimX = threads_of_block, .blockDimY = 1, .blockDimZ = 1,
+                                   .hStream = streams[0], .attrs = &attribute, .numAttrs = 1};
+    ok(driver->cuLaunchKernelEx(&config, kernel, arguments, NULL), "cuLaunchKernelEx");
+}
+
+static const char *can_overlap(void) {
+    enum { HOPPER = 9 };
+    int major;
+    ok(driver->cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device), "the capability");
+    return major < HOPPER ? "launches overlap from compute capability 9.0 on" : NULL;
+}
+
+static void overlapping(int n) {
+    for (int i = 0; i < n; i++) launch_overlapping();
+    ok(driver->cuStreamSynchronize(streams[0]), "cuStreamSynchronize");
+}
+
 static void with_synchronize(int n) {
     for (int i = 0; i < n; i++) sustained(1);
 }
@@ -63,6 +88,7 @@ static void three_streams(int n) { hop(n, 3); }
 const contender kernel_loops[] = {
     {"launch", NULL, launch_only, synchronize},
     {"launch-sustained", NULL, sustained, synchronize},
+    {"launch-overlapping", can_overlap, overlapping, synchronize},
     {"launch-synchronize", NULL, with_synchronize, synchronize},
     {"launch-four-threads", NULL, four_threads, synchronize},
     {"launch-two-streams", NULL, two_streams, synchronize},

@@ -10,7 +10,7 @@
 
 const atomr_driver *driver;
 CUstream streams[THREADS];
-static CUdevice device;
+CUdevice device;
 static CUcontext context;
 
 void synchronize(void) { ok(driver->cuCtxSynchronize(), "cuCtxSynchronize"); }

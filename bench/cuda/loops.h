@@ -7,6 +7,7 @@
 enum { THREADS = 4 };
 
 extern const atomr_driver *driver;
+extern CUdevice device;
 extern CUstream streams[THREADS]; /* of the primary context, as everybody's */
 
 void synchronize(void);                     /* the device */

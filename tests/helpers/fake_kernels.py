@@ -17,7 +17,7 @@ _SHIM = "#define __grid_constant__\n"
 
 
 def make(device: an.Device, source: str, name: str, sizes: tuple[int, ...], **options: Any) -> an.CudaKernel:
-    """Make a kernel of a source; `sizes` are those of its parameters, which a cubin would tell."""
+    """Make a kernel of a source; `sizes` are those of its parameters, which a cubin would tell, and that it waits."""
 
     def compiled(text: str, _: str, *, names: tuple[str, ...], **__: Any) -> _nvrtc.Program:
         return _nvrtc.Program(kernel_shim.compile_module(_SHIM + text), {given: given for given in names})
@@ -28,4 +28,5 @@ def make(device: an.Device, source: str, name: str, sizes: tuple[int, ...], **op
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_nvrtc, "compile_program", compiled)
         patch.setattr(_cubin, "kernels", kernels)
+        patch.setattr(_cubin, "awaits_launch", lambda *_: True)
         return device.cuda_kernel(source, name, **options)
