@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import dis
 from collections.abc import Iterator
 from types import CodeType
+from typing import Final
 
-__all__ = ["all_code", "all_names"]
+__all__ = ["all_code", "all_names", "global_names"]
+
+_LOADS: Final = ("LOAD_GLOBAL", "LOAD_NAME")
 
 
 def all_code(code: CodeType) -> Iterator[CodeType]:
@@ -19,3 +23,8 @@ def all_code(code: CodeType) -> Iterator[CodeType]:
 def all_names(code: CodeType) -> set[str]:
     """Return the names of globals and attributes in a function, and in those defined in it."""
     return {name for part in all_code(code) for name in part.co_names}
+
+
+def global_names(code: CodeType) -> set[str]:
+    """Return the names of globals that a function reads, or functions in it."""
+    return {i.argval for one in all_code(code) for i in dis.get_instructions(one) if i.opname in _LOADS}

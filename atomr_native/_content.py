@@ -7,7 +7,6 @@ compiled each time.
 
 from __future__ import annotations
 
-import dis
 import enum
 import hashlib
 import struct
@@ -17,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ._bytecode import all_code, all_names
+from ._bytecode import all_names, global_names
 
 __all__ = ["Digest", "NoContent", "known_by_name"]
 
@@ -26,7 +25,6 @@ _BY_NAME: Final = frozenset(
     ("builtins", "cmath", "llvmlite", "math", "ml_dtypes", "numba", "numba_cuda", "numpy", "operator", "_operator")
 )
 _PLAIN: Final = (type(None), bool, int, str, bytes, type(Ellipsis), range)
-_LOADS: Final = ("LOAD_GLOBAL", "LOAD_NAME")
 
 
 class NoContent(Exception):
@@ -164,7 +162,7 @@ class Digest:
             except ValueError:
                 raise NoContent(f"{function.__qualname__} has a variable without a value") from None
             self._reached(content, function.__code__)
-        for name in sorted(_globals(function.__code__)):
+        for name in sorted(global_names(function.__code__)):
             if name in function.__globals__:
                 self.add("global", name)
                 self._reached(function.__globals__[name], function.__code__)
@@ -199,8 +197,3 @@ class Digest:
             self.function(value)
         else:
             raise NoContent(f"a {type(value).__module__}.{type(value).__qualname__}")
-
-
-def _globals(code: types.CodeType) -> set[str]:
-    """Return the names of globals that a function reads, or functions in it."""
-    return {i.argval for one in all_code(code) for i in dis.get_instructions(one) if i.opname in _LOADS}

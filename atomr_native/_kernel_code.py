@@ -74,8 +74,9 @@ def link(parts: Sequence[bytes | LinkPart], arch: str, *, max_registers: int | N
         version = nvjitlink.version()
     except (RuntimeError, OSError) as error:
         raise Unsupported(f"linking kernels needs the nvJitLink library ({str(error)[:500]}); {_HINT}") from None
-    options = core.LinkerOptions(arch=arch, link_time_optimization=True, max_register_count=max_registers)
     given = [part if isinstance(part, LinkPart) else LinkPart("ltoir", part) for part in parts]
+    optimizes = any(part.kind == "ltoir" for part in given)  # and is refused where there is none
+    options = core.LinkerOptions(arch=arch, link_time_optimization=optimizes, max_register_count=max_registers)
 
     def make() -> bytes:
         try:
@@ -144,7 +145,10 @@ def machine_code(
     links = tuple(dict.fromkeys((*options.get("link", ()), *made.links)))
     # Code that is made for one generation of GPUs only ("a") can be linked into nothing else.
     arch = f"sm_{capability[0]}{capability[1]}{'a' if links and capability[0] >= 9 else ''}"
-    parts: list[bytes | LinkPart] = [made.code, *(_kernel_links.prepared(part, arch) for part in links)]
+    parts: list[bytes | LinkPart] = [
+        LinkPart(made.kind, made.code),
+        *(_kernel_links.prepared(part, arch) for part in links),
+    ]
     if made.cooperative:
         parts.append(_numba_compile.device_runtime())
     cubin = link(parts, arch, max_registers=_registers(options))

@@ -51,6 +51,8 @@ class Names:
         Numba's.
     is_device_function : callable
         Tells what can be called, and has its Python as ``py_func``.
+    device_function : callable
+        Makes one of the old one and its checked Python.
     check : function
         What indices are put through; see `_kernel_checks.check`.
     """
@@ -58,6 +60,7 @@ class Names:
     cuda: Any
     random: ModuleType
     is_device_function: Callable[[object], bool]
+    device_function: Callable[[Any, FunctionType], Any]
     check: Any
 
     def indexed(self, function: object) -> bool:
@@ -122,7 +125,7 @@ class _Instrumenter:
             self.waiting[key].append((names, name))
         else:
             self.waiting[key] = [(names, name)]
-            self.made[key] = self.names.cuda.jit(device=True)(self.function(dispatcher.py_func, arrays))
+            self.made[key] = self.names.device_function(dispatcher, self.function(dispatcher.py_func, arrays))
             for one, called in self.waiting.pop(key):
                 one[called] = self.made[key]
 

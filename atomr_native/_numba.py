@@ -32,6 +32,7 @@ __all__ = [
     "cuda",
     "cuda_target",
     "device_python",
+    "device_signatures",
     "dispatcher",
     "get_cudalib",
     "inlined",
@@ -41,6 +42,8 @@ __all__ = [
     "libdevice",
     "llvm",
     "njit",
+    "numba",
+    "nvvm",
     "overload",
     "pointer_type",
     "python_function",
@@ -63,12 +66,14 @@ try:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import cloudpickle
+        import numba
         from numba import cuda, njit, vectorize
         from numba.core.registry import CPUDispatcher
         from numba.core.typing import templates as core_templates
         from numba.cuda import compiler, dispatcher, libdevice, random, types
         from numba.cuda.cgutils import ir as llvm
         from numba.cuda.compiler import ExternFunction
+        from numba.cuda.cudadrv import nvvm
         from numba.cuda.cudadrv.libs import get_cudalib
         from numba.cuda.cudadrv.linkable_code import LinkableCode
         from numba.cuda.descriptor import cuda_target
@@ -127,6 +132,15 @@ def signatures(kernel: object) -> tuple[tuple[Any, ...], ...]:
     return tuple(map(tuple, kernel.signatures))
 
 
+def device_signatures(function: Any) -> list[tuple[tuple[Any, ...], Any]]:
+    """Return the types of arguments, and of the result, that a device function was decorated with."""
+    if isinstance(function, _Checked):
+        return function.types
+    if function._can_compile:
+        return []
+    return [(tuple(arguments), made.signature.return_type) for arguments, made in function.overloads.items()]
+
+
 def array_type(dtype: np.dtype[Any], ndim: int, order: str) -> Any:
     """Return Numba's type of an array; `order` is ``"C"``, ``"F"`` or ``"A"`` (any strides).
 
@@ -150,14 +164,28 @@ def _is_device_function(value: object) -> bool:
     return isinstance(value, CUDADispatcher | CPUDispatcher)
 
 
+class _Checked(CUDADispatcher):  # type: ignore[misc]
+    """A checked device function, with the signatures of the one that it stands for, and a report."""
+
+    def __init__(self, old: Any, function: python_types.FunctionType, report: Any) -> None:
+        super().__init__(function, {**cuda.jit(device=True)(function).targetoptions})
+        fixed = device_signatures(old) if isinstance(old, CUDADispatcher) else []
+        self.types = [((*arguments, report), result) for arguments, result in fixed]
+
+
 def with_checks(
     function: python_types.FunctionType, types_: Sequence[Any]
 ) -> tuple[python_types.FunctionType, tuple[str, ...]]:
     """Return a kernel whose indices are checked, for these argument types; see `_kernel_debug.instrument`."""
     from ._kernel_checks import check
 
+    def device_function(old: Any, function: python_types.FunctionType) -> Any:
+        return _Checked(old, function, array_type(np.dtype(np.int64), 1, "C"))
+
     axes = [t.ndim if isinstance(t, types.Array) else None for t in types_]
-    return _kernel_debug.instrument(function, axes, _kernel_debug.Names(cuda, random, _is_device_function, check))
+    return _kernel_debug.instrument(
+        function, axes, _kernel_debug.Names(cuda, random, _is_device_function, device_function, check)
+    )
 
 
 def scalar_type(name: str) -> Any:

@@ -28,7 +28,7 @@ __all__ = ["ltoir"]
 _log = logging.getLogger("atomr_native")
 _COMPILERS: Final = ("numba", "numba-cuda", "llvmlite", "numpy", "ml_dtypes")
 _KIND: Final = "numba"
-_FORMAT: Final = 3
+_FORMAT: Final = 4
 
 
 def ltoir(
@@ -90,6 +90,8 @@ def _numba_object(digest: Digest, value: Any) -> bool:
     if isinstance(value, _numba.CUDADispatcher | _numba.CPUDispatcher):
         options = sorted((name, option) for name, option in value.targetoptions.items() if name != "link")
         digest.add("compiled", f"{type(value).__name__} {options}")
+        if isinstance(value, _numba.CUDADispatcher):
+            digest.add("signatures", repr(_numba.device_signatures(value)))
         for part in value.targetoptions.get("link") or ():
             _add_part(digest, _numba_compile.link_part(part))
         digest.function(value.py_func)
@@ -135,15 +137,15 @@ def _overloads() -> Iterator[FunctionType]:
 
 def _dumped(made: Compiled) -> bytes:
     parts = [(part.kind, part.name, part.folder, len(part.data)) for part in made.links]
-    head = json.dumps([made.entry, made.cooperative, parts]).encode()
+    head = json.dumps([made.entry, made.cooperative, made.kind, parts]).encode()
     return b"".join((len(head).to_bytes(8, "little"), head, *(part.data for part in made.links), made.code))
 
 
 def _loaded(value: bytes) -> Compiled:
     at = 8 + int.from_bytes(value[:8], "little")
-    entry, cooperative, parts = json.loads(value[8:at])
+    entry, cooperative, code_kind, parts = json.loads(value[8:at])
     links = []
     for kind, name, folder, size in parts:
         links.append(LinkPart(kind, value[at : at + size], name, folder))
         at += size
-    return Compiled(value[at:], entry, tuple(links), cooperative)
+    return Compiled(value[at:], entry, tuple(links), cooperative, code_kind)

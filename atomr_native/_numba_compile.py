@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from . import _kernel_links
 from ._kernel_links import LinkPart
+from ._kernel_survey import is_recursive
 from ._numba import (
     HINT,
     ExternFunction,
@@ -21,11 +22,14 @@ from ._numba import (
     cuda,
     cuda_target,
     device_python,
+    device_signatures,
     dispatcher,
     get_cudalib,
     llvm,
     njit,
+    nvvm,
     templates,
+    types,
     vectorize,
 )
 from ._numba_copies import copied
@@ -170,19 +174,21 @@ class Compiled:
     Attributes
     ----------
     code : bytes
-        LTO-IR.
     entry : str
         The kernel's name in it.
     links : tuple of LinkPart
-        What declared functions bring along.
+        What declared functions bring along, and more of its own code.
     cooperative : bool
         Whether blocks wait for each other.
+    kind : str
+        What the code is: ``"ltoir"``, or ``"ptx"`` of a kernel with information for debuggers.
     """
 
     code: bytes
     entry: str
     links: tuple[LinkPart, ...]
     cooperative: bool
+    kind: str = "ltoir"
 
 
 def _await_launch(library: Any) -> None:
@@ -195,10 +201,46 @@ def _await_launch(library: Any) -> None:
     builder.asm(llvm.FunctionType(llvm.VoidType(), []), "griddepcontrol.wait;", "~{memory}", [], True)
 
 
+def _renewed(function: python_types.FunctionType) -> python_types.FunctionType:
+    """Return a function with new device functions: old ones keep what was compiled of them, be it for another GPU."""
+    made: list[tuple[Any, Any]] = []
+
+    def again(copy: python_types.FunctionType, old: Any) -> Any:
+        new = cuda.jit(**{**old.targetoptions, "device": True})(copy)
+        if is_recursive(old):
+            _take_no_literals(new)
+        made.append((new, old))
+        return new
+
+    fresh = copied(function, again, {})
+    for new, old in made:  # those that others call come first
+        signatures = device_signatures(old)
+        for arguments, result in signatures:
+            new.compile_device(arguments, result)
+        if signatures:
+            new.disable_compile()
+    return fresh
+
+
+def _take_no_literals(dispatcher: Any) -> None:
+    """Have ``f(6)`` call what ``f(n - 1)`` in it calls: Numba would compile one for 6, which cannot call the other."""
+    template = dispatcher.get_call_template
+
+    def get_call_template(arguments: Sequence[Any], named: dict[str, Any]) -> Any:
+        return template(
+            tuple(map(types.unliteral, arguments)), {name: types.unliteral(value) for name, value in named.items()}
+        )
+
+    dispatcher.get_call_template = get_call_template
+
+
 def compile_ltoir(
     function: python_types.FunctionType, arguments: Sequence[Any], capability: tuple[int, int], options: dict[str, Any]
 ) -> Compiled:
     """Compile a Python function, as a kernel, to LTO-IR of a compute capability.  Waits for the compiler.
+
+    With the option ``debug`` it becomes PTX, as in Numba: on LTO-IR with information for debuggers, in which something is
+    raised, nvJitLink ends the process (seen with 13.0).
 
     From 9.0 on, the kernel may be launched while the launch before it still ends: it waits for that, first thing.
 
@@ -209,12 +251,11 @@ def compile_ltoir(
     Unsupported
         If NVVM is not installed.
     """
-    # Device functions keep what was compiled of them, be it for another GPU: hence new ones.
-    fresh = copied(function, lambda f, old: cuda.jit(**{**old.targetoptions, "device": True})(f), {})
     _target.compute_capability = capability
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            fresh = _renewed(function)
             # As `cuda.compile` does, which tells neither what is to be linked, nor whether the grid is synchronised.
             library, _ = compiler._compile_pyfunc_with_fixup(
                 fresh,
@@ -222,40 +263,54 @@ def compile_ltoir(
                 device=False,
                 abi="numba",
                 cc=capability,
-                lto=True,
+                lto=not options["debug"],
                 **{name: options[name] for name in OPTIONS},
             )
             if capability >= (9, 0):
                 _await_launch(library)
-            code = bytes(library.get_ltoir(cc=capability))
-    except (OSError, RuntimeError) as error:
-        raise Unsupported(f"compiling a Numba kernel needs NVVM ({str(error)[:500]}); {HINT}") from None
+            if options["debug"]:
+                kind, codes = "ptx", [text.encode() for text in library.get_asm_strs(cc=capability)]
+            else:
+                kind, codes = "ltoir", [bytes(library.get_ltoir(cc=capability))]
     except Exception as error:
-        text = str(error).strip()
-        raise LibraryError("numba", 0, type(error).__name__, f"compiling {function.__name__}", text[:4000]) from None
+        raise _failure(error, function) from None
     finally:
         _target.compute_capability = None
-    links = tuple(sorted((*map(link_part, library._linking_files), *_reshaping(library))))
-    return Compiled(code, library._entry_name, links, bool(library.use_cooperative))
+    code, *more = codes  # in PTX, each device function by itself
+    parts = [LinkPart(kind, one) for one in more]
+    links = tuple(sorted((*parts, *map(link_part, library._linking_files), *_reshaping(library))))
+    return Compiled(code, library._entry_name, links, bool(library.use_cooperative), kind)
+
+
+def _failure(error: Exception, function: python_types.FunctionType) -> LibraryError | Unsupported:
+    """Return what is raised where Numba has raised an error: it may be that NVVM is not there, or cannot be loaded."""
+    if isinstance(error, ImportError | OSError | RuntimeError) and not _has_nvvm():
+        return Unsupported(f"compiling a Numba kernel needs NVVM ({str(error)[:500]}); {HINT}")
+    return LibraryError("numba", 0, type(error).__name__, f"compiling {function.__name__}", str(error).strip()[:4000])
+
+
+def _has_nvvm() -> bool:
+    try:
+        nvvm.NVVM()
+    except (ImportError, OSError, RuntimeError):
+        return False
+    return True
 
 
 def device_function(function: object, signature: str, name: str | None, capability: tuple[int, int]) -> bytes:
     """Return a device function as LTO-IR with the C interface; see `atomr_native.device_function`."""
     python = device_python(function)
-    fresh = copied(python, lambda f, old: cuda.jit(**{**old.targetoptions, "device": True})(f), {})
     _target.compute_capability = capability
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            fresh = _renewed(python)
             code, _ = cuda.compile(
                 fresh, signature, device=True, abi="c", abi_info={"abi_name": name or python.__name__}, cc=capability,
                 output="ltoir",
             )  # fmt: skip
-    except (OSError, RuntimeError) as error:
-        raise Unsupported(f"compiling a Numba function needs NVVM ({str(error)[:500]}); {HINT}") from None
     except Exception as error:
-        text = str(error).strip()
-        raise LibraryError("numba", 0, type(error).__name__, f"compiling {python.__name__}", text[:4000]) from None
+        raise _failure(error, python) from None
     finally:
         _target.compute_capability = None
     return bytes(code)

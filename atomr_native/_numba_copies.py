@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import io
 import os
@@ -44,7 +45,12 @@ def copied(
         if CPUDispatcher in kinds and id(value) in _twins:
             return _twins[id(value)][1]
         if isinstance(value, kinds):
-            return again(copied(value.py_func, again, done, kinds, stand_in, other), value)  # type: ignore[attr-defined]
+            copy = copied(value.py_func, again, done, kinds, stand_in, other)
+            if id(value) not in done:  # one for all that call it, be it the function itself
+                done[id(value)] = again(copy, value)
+            return done[id(value)]
+        if isinstance(value, tuple):
+            return _with_members(value, list(map(renewed, value)))
         if stand_in is not None and isinstance(value, ExternFunction):
             return stand_in(value)
         if CPUDispatcher in kinds and (value is random or type(value) is python_types.SimpleNamespace):
@@ -52,15 +58,24 @@ def copied(
         return value if other is None else other(value)
 
     names = dict(function.__globals__)
-    closure = function.__closure__ and tuple(
-        python_types.CellType(renewed(c.cell_contents)) for c in function.__closure__
-    )
+    closure = function.__closure__ and tuple(python_types.CellType() for _ in function.__closure__)
     made = python_types.FunctionType(function.__code__, names, function.__name__, function.__defaults__, closure)
+    made.__kwdefaults__ = function.__kwdefaults__
     done[id(function)] = made
-    for name in function.__code__.co_names:
+    for cell, old in zip(closure or (), function.__closure__ or (), strict=True):
+        with contextlib.suppress(ValueError):  # it has none yet
+            cell.cell_contents = renewed(old.cell_contents)
+    for name in all_names(function.__code__):
         if name in names:
             names[name] = renewed(names[name])
     return made
+
+
+def _with_members(value: tuple[Any, ...], members: list[Any]) -> tuple[Any, ...]:
+    """Return a tuple with other members; the same one if they are the same."""
+    if all(new is old for new, old in zip(members, value, strict=True)):
+        return value
+    return value._make(members) if hasattr(value, "_make") else tuple(members)  # type: ignore[no-any-return]
 
 
 def as_python(function: object) -> Callable[..., Any]:

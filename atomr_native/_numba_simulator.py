@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from ._bytecode import all_code, all_names
-from ._numba import FakeCUDAArray, FakeCUDAKernel, cuda, kernelapi, simulator
+from ._numba import FakeCUDAArray, FakeCUDAKernel, cuda, kernelapi, numba, simulator
 from ._numba_copies import members, simulated_copy
 from ._simulated_cuda import MEETING, SimulatedModule, Warps
 
@@ -82,12 +82,22 @@ class _Inside:
         return self._found()(*arguments, **options)
 
 
+class _Package:
+    """The module `numba`, of which kernels ask ``numba.cuda``."""
+
+    def __getattr__(self, name: str) -> Any:
+        return _module if name == "cuda" else getattr(numba, name)
+
+
 _module: Final = _Inside("")
-_members: Final = {identity: _Inside(name) for identity, name in members.items()}
+#: What stands in for what, by identity.
+_inside_of: Final = {
+    **{identity: _Inside(name) for identity, name in members.items()}, id(cuda): _module, id(numba): _Package()
+}  # fmt: skip
 
 
 def _inside(value: Any) -> Any:
-    return _module if value is cuda else _members.get(id(value), value)
+    return _inside_of.get(id(value), value)
 
 
 def _meets(function: FunctionType) -> bool:
@@ -144,29 +154,45 @@ class _Block(simulator.BlockManager):  # type: ignore[misc]
 class SharedMemory(kernelapi.FakeCUDAShared):  # type: ignore[misc]
     """The shared memory of a simulated block.
 
-    Numba's looks for an array and makes it in two steps, so that two threads could get two arrays for one.
+    Numba's looks for an array and makes it in two steps, so that two threads could get two arrays for one, and has one
+    array for all calls on a line.
     """
 
     def __init__(self, dynamic: int) -> None:
         super().__init__(dynamic)
         self._one = threading.Lock()
 
-    def array(self, shape: Any, dtype: Any, alignment: int | None = None) -> np.ndarray[Any, Any]:
-        """Return the array of the line from which this is called."""
-        if alignment is not None or shape == 0:  # refused, and dynamic shared memory, which is there already
-            return super().array(shape, dtype, alignment)  # type: ignore[no-any-return]
+    def array(self, shape: Any, dtype: Any, alignment: int | None = None) -> np.ndarray[Any, Any]:  # noqa: ARG002 - of GPUs
+        """Return the array of the call in the source from which this is called."""
+        dtype = _numpy_dtype(dtype)
+        if shape == 0:  # dynamic shared memory, which is there already
+            whole = self._dynshared_size // dtype.itemsize
+            return np.frombuffer(self._dynshared.data, dtype, whole)
         frame = sys._getframe(1)
-        line = frame.f_code.co_filename, frame.f_lineno
-        if isinstance(dtype, kernelapi.types.Type):
-            dtype = kernelapi.numpy_support.as_dtype(dtype)
+        place = frame.f_code, frame.f_lasti
         with self._one:
-            made: np.ndarray[Any, Any] | None = self._allocations.get(line)
+            made: np.ndarray[Any, Any] | None = self._allocations.get(place)
             if made is None:
-                made = self._allocations[line] = np.empty(shape, dtype)
+                made = self._allocations[place] = np.empty(shape, dtype)
             return made
 
 
+class LocalMemory(kernelapi.FakeCUDALocal):  # type: ignore[misc]
+    """The local memory of a simulated thread."""
+
+    def array(self, shape: Any, dtype: Any, alignment: int | None = None) -> np.ndarray[Any, Any]:  # noqa: ARG002 - of GPUs
+        """Return a new array."""
+        return np.empty(shape, _numpy_dtype(dtype))
+
+
+def _numpy_dtype(given: Any) -> np.dtype[Any]:
+    """Return a dtype, given as Numba's type, NumPy's, or by its name."""
+    found: Any = kernelapi.numpy_support.as_dtype(given) if isinstance(given, kernelapi.types.Type) else given
+    return np.dtype(found)
+
+
 kernelapi.FakeCUDAShared = SharedMemory
+kernelapi.FakeCUDALocal = LocalMemory
 simulator.BlockManager = _Block
 simulator.BlockThread = _Thread
 simulator.FakeCUDAModule = SimulatedModule

@@ -142,6 +142,7 @@ class NumbaKernel(Kernel):
         types = _kernel_code.types_of(self.parameters, arguments)
         found = self._codes.get(types)
         if found is None:
+            self._check_captured()
             found = self._codes[types] = _kernel_code.machine_code(
                 self.function, types, self.actor.device._compute_capability(), self.options, checks=self.checks
             )
@@ -150,12 +151,24 @@ class NumbaKernel(Kernel):
     def _for_the_simulator(self) -> str:
         from . import _kernel_code, _kernel_survey
 
+        self._check_captured()
         for name in sorted(_kernel_survey.survey(self.function)[0].difference(dict(self._stand_ins))):
             raise Unsupported(
                 f"kernel {self.name} calls {name}, which is declared and not Python, so that the host device cannot "
                 f"run it; give it a Python function that does the same: device.kernel(f, stand_ins={{{name!r}: g}})"
             )
         return _kernel_code.pickled(self.function, self._stand_ins)
+
+    def _check_captured(self) -> None:
+        """Refuse an array on a GPU that is no argument: Numba would compile its address, which is this process's own."""
+        from . import _kernel_survey
+
+        name = _kernel_survey.captured(self.function)
+        if name is not None:
+            raise InvalidRequest(
+                f"kernel {self.name} refers to {name}, an array on a GPU, by another way than its arguments; pass it "
+                f"as one (a NumPy array may be referred to: it is compiled into the kernel)"
+            )
 
     def report(self) -> tuple[GpuRef, ...]:
         """Return what a checked kernel takes besides its arguments: memory to which it reports."""
