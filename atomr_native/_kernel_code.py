@@ -25,7 +25,7 @@ _REGISTERS: Final = 65536  # of a multiprocessor, for all threads of a block
 
 def types_of(names: Sequence[str], arguments: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
     """Return Numba's types of arguments as `_kernel_spec.classify` describes them."""
-    found = []
+    found: list[Any] = []
     for name, (kind, value) in zip(names, arguments, strict=True):
         if kind == "array":
             try:
@@ -37,7 +37,8 @@ def types_of(names: Sequence[str], arguments: Sequence[tuple[Any, ...]]) -> tupl
         elif kind == "record":
             found.append(_numba.record_type(value.dtype))
         elif kind == "tuple":
-            found.append(_numba.tuple_type(tuple(_numba.scalar_type(item.type) for item in value)))
+            members = types_of([f"{name}[{i}]" for i in range(len(value.items))], value.items)
+            found.append(_numba.tuple_type(members, value.named))
         else:
             found.append(_numba.scalar_type(value.type))
     return tuple(found)

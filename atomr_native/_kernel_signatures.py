@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import _kernel_code, _kernel_spec, _numba
-from ._kernel_spec import Scalar
+from ._kernel_spec import Members, Scalar
 from ._numba import types
 from .errors import InvalidRequest
 from .plan_spec import signed_word
@@ -63,10 +63,12 @@ def _fit(argument: tuple[Any, ...], has: Any, wants: Any) -> tuple[Any, ...] | N
         made = _number(value, wants)
         return None if made is None else (kind, made)
     if kind == "tuple":
-        if not isinstance(wants, types.BaseTuple) or len(wants) != len(value):
+        if not isinstance(wants, types.BaseTuple) or len(wants) != len(has):
             return None
-        items = tuple(_number(item, want) for item, want in zip(value, wants, strict=True))
-        return None if None in items else (kind, items)
+        if getattr(wants, "instance_class", None) is not value.named:
+            return None
+        items = tuple(map(_fit, value.items, has, wants))
+        return None if None in items else (kind, Members(items, value.named))  # type: ignore[arg-type]
     return argument if has == wants else None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,12 +18,14 @@ from .tensor_map import TensorMap
 
 __all__ = [
     "Configuration",
+    "Members",
     "Records",
     "Scalar",
     "axes_of",
     "classify",
     "cluster",
     "configuration",
+    "flattened",
     "launch_spec",
     "order_of",
     "record_dtype",
@@ -82,6 +84,22 @@ class Scalar:
 
     type: str
     words: tuple[int | float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """A tuple as a kernel takes it.
+
+    Attributes
+    ----------
+    items : tuple
+        Its members, each as `classify` describes arguments.
+    named : type, optional
+        The class of a named tuple.
+    """
+
+    items: tuple[tuple[Any, ...], ...]
+    named: type | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,26 +212,30 @@ def scalar_of(name: str, value: object) -> Scalar:
     if isinstance(plain, complex):
         return Scalar(kind or "complex128", (plain.real, plain.imag))
     raise InvalidRequest(
-        f"{name} is a {type(value).__name__}; a kernel takes GpuRefs, Records, structs, numbers, and tuples of numbers "
+        f"{name} is a {type(value).__name__}; a kernel takes GpuRefs, Records, structs, numbers, and tuples of them "
         f"(Device.put makes a GpuRef from an array)"
     )
 
 
 def classify(name: str, value: object) -> tuple[Any, ...]:
-    """Return an argument as (kind, what): ``"array"``, ``"records"``, ``"scalar"`` or ``"tuple"`` of scalars."""
+    """Return an argument as (kind, what): ``"array"``, ``"records"`` or ``"scalar"``."""
     if isinstance(value, GpuRef):
         return "array", value
     if isinstance(value, Records):
         return "records", value
-    if isinstance(value, tuple):
-        return "tuple", tuple(scalar_of(f"{name}[{i}]", item) for i, item in enumerate(value))
     return "scalar", scalar_of(name, value)
 
 
-def _words_of(kind: str, value: Any) -> int:
-    """Return how many words of a message an argument certainly takes."""
-    scalars = (value,) if kind == "scalar" else value if kind == "tuple" else ()
-    return sum(len(scalar.words) for scalar in scalars)
+def flattened(
+    names: Sequence[str], arguments: Sequence[tuple[Any, ...]], outermost: str | None = None
+) -> Iterator[tuple[str, str | None, str, Any]]:
+    """Yield arguments and the members of tuples: name, parameter of a member (else None), and (kind, what)."""
+    for name, (kind, value) in zip(names, arguments, strict=True):
+        if kind == "tuple":
+            inner = [f"{name}_{i}" for i in range(len(value.items))]
+            yield from flattened(inner, value.items, outermost or name)
+        else:
+            yield name, outermost, kind, value
 
 
 def _words(scalar: Scalar) -> list[str]:
@@ -264,8 +286,9 @@ def launch_spec(
         scalar_names.extend([name] if len(kinds) == 1 else [f"{name}_real", f"{name}_imag"])
         return "scalar", at, scalar.type
 
-    left = _MAX_WORDS - sum(_words_of(kind, value) for kind, value in arguments)
-    for name, (kind, value) in zip(names, arguments, strict=True):
+    every = list(flattened(names, arguments))
+    left = _MAX_WORDS - sum(len(value.words) for _, _, kind, value in every if kind == "scalar")
+    for name, _, kind, value in every:
         if kind in ("array", "records"):
             ref = ref_of(value)
             use = access.get(name, READ | WRITE)
@@ -292,10 +315,9 @@ def launch_spec(
             scalar_names.extend(f"{name}_{i}" for i in range(len(words)))
         elif kind == "bytes":
             parameters.append(("bytes", value.hex()))
-        elif kind == "tuple":
-            parameters.append(("tuple", tuple(number(f"{name}_{i}", item) for i, item in enumerate(value))))
         else:
             parameters.append(number(name, value))
+    parameters = _gathered(arguments, iter(parameters))
     for i, _ in enumerate(uses):
         operands.append(OperandSpec(f"uses_{i}", "uint8", (1,), (1,), READ | WRITE))
     for ref in report:
@@ -316,6 +338,18 @@ def launch_spec(
         ),
     )
     return spec, tuple(scalar_names), tuple(values)
+
+
+def _gathered(arguments: Sequence[tuple[Any, ...]], flat: Iterator[Any]) -> list[Any]:
+    """Return parameters as `flattened` has them with those of a tuple in one: ("tuple", them, its name and fields)."""
+    made = []
+    for kind, value in arguments:
+        if kind == "tuple":
+            named = value.named and (value.named.__name__, value.named._fields)
+            made.append(("tuple", tuple(_gathered(value.items, flat)), named))
+        else:
+            made.append(next(flat))
+    return made
 
 
 def _check_written(name: str, ref: GpuRef) -> None:

@@ -22,6 +22,7 @@ __all__ = [
     "ExternFunction",
     "FakeCUDAArray",
     "FakeCUDAKernel",
+    "FakeWithinKernelCUDAArray",
     "HINT",
     "Intrinsic",
     "LinkableCode",
@@ -83,7 +84,7 @@ try:
         from numba.cuda.np.numpy_support import from_dtype
         from numba.cuda.simulator import kernel as simulator
         from numba.cuda.simulator import kernelapi
-        from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
+        from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray, FakeWithinKernelCUDAArray
         from numba.cuda.simulator.kernel import FakeCUDAKernel
         from numba.cuda.typing import templates
 except ImportError as error:
@@ -208,9 +209,9 @@ def pointer_type(name: str) -> Any:
     return types.CPointer(scalar_type(name))
 
 
-def tuple_type(members: Sequence[Any]) -> Any:
-    """Return Numba's type of a tuple."""
-    return types.BaseTuple.from_types(members)
+def tuple_type(members: Sequence[Any], named: type | None = None) -> Any:
+    """Return Numba's type of a tuple; of a named one, by its class."""
+    return types.BaseTuple.from_types(members, named)
 
 
 def device_python(function: object) -> python_types.FunctionType:

@@ -62,11 +62,17 @@ def _key(
     digest.add("compiler", repr(_compiler()))
     settings = sorted(i for i in os.environ.items() if i[0].startswith("NUMBA_") and i[0] != "NUMBA_CACHE_DIR")
     digest.add("target", repr((capability, chosen, settings)))
-    digest.add("types", repr([str(t) for t in arguments]))
+    digest.add("types", repr([_described(t) for t in arguments]))
     digest.function(function)
     for overload in sorted(_overloads(), key=lambda f: (str(f.__module__), f.__qualname__)):
         digest.function(overload)
     return digest.digest()
+
+
+def _described(type_: Any) -> tuple[Any, ...]:
+    """Return what a type is: that of a named tuple does not always say how its members are called."""
+    members = [_described(member) for member in type_] if isinstance(type_, _numba.types.BaseTuple) else []
+    return str(type_), getattr(type_, "fields", ()) if members else (), members
 
 
 @functools.cache

@@ -239,8 +239,8 @@ def compile_ltoir(
 ) -> Compiled:
     """Compile a Python function, as a kernel, to LTO-IR of a compute capability.  Waits for the compiler.
 
-    With the option ``debug`` it becomes PTX, as in Numba: on LTO-IR with information for debuggers, in which something is
-    raised, nvJitLink ends the process (seen with 13.0).
+    With the option ``debug`` it becomes PTX, as in Numba: on LTO-IR with information for debuggers, in which something
+    is raised, nvJitLink ends the process (seen with 13.0).
 
     From 9.0 on, the kernel may be launched while the launch before it still ends: it waits for that, first thing.
 

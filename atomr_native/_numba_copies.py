@@ -45,7 +45,7 @@ def copied(
         if CPUDispatcher in kinds and id(value) in _twins:
             return _twins[id(value)][1]
         if isinstance(value, kinds):
-            copy = copied(value.py_func, again, done, kinds, stand_in, other)
+            copy = copied(value.py_func, again, done, kinds, stand_in, other)  # type: ignore[attr-defined]
             if id(value) not in done:  # one for all that call it, be it the function itself
                 done[id(value)] = again(copy, value)
             return done[id(value)]
@@ -75,7 +75,7 @@ def _with_members(value: tuple[Any, ...], members: list[Any]) -> tuple[Any, ...]
     """Return a tuple with other members; the same one if they are the same."""
     if all(new is old for new, old in zip(members, value, strict=True)):
         return value
-    return value._make(members) if hasattr(value, "_make") else tuple(members)  # type: ignore[no-any-return]
+    return value._make(members) if hasattr(value, "_make") else tuple(members)
 
 
 def as_python(function: object) -> Callable[..., Any]:

@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from ._bytecode import all_code, all_names
-from ._numba import FakeCUDAArray, FakeCUDAKernel, cuda, kernelapi, numba, simulator
+from ._numba import FakeCUDAArray, FakeCUDAKernel, FakeWithinKernelCUDAArray, cuda, kernelapi, numba, simulator
 from ._numba_copies import members, simulated_copy
 from ._simulated_cuda import MEETING, SimulatedModule, Warps
 
@@ -54,9 +54,13 @@ def place(kernel: Any, error: BaseException) -> str:
     return found
 
 
-def simulated_array(array: np.ndarray[Any, Any]) -> Any:
-    """Return an array as a simulated kernel takes it: the memory itself, whatever its strides."""
-    return FakeCUDAArray(array)
+def simulated_array(array: np.ndarray[Any, Any], *, inner: bool = False) -> Any:
+    """Return an array as a simulated kernel takes it: the memory itself, whatever its strides.
+
+    The simulator puts a shell around each argument; `inner` ones, in tuples, need their own.
+    """
+    made = FakeCUDAArray(array)
+    return FakeWithinKernelCUDAArray(made) if inner else made
 
 
 class _Inside:
@@ -188,7 +192,8 @@ class LocalMemory(kernelapi.FakeCUDALocal):  # type: ignore[misc]
 def _numpy_dtype(given: Any) -> np.dtype[Any]:
     """Return a dtype, given as Numba's type, NumPy's, or by its name."""
     found: Any = kernelapi.numpy_support.as_dtype(given) if isinstance(given, kernelapi.types.Type) else given
-    return np.dtype(found)
+    made: np.dtype[Any] = np.dtype(found)
+    return made
 
 
 kernelapi.FakeCUDAShared = SharedMemory

@@ -22,7 +22,7 @@ from ._signature import Signature
 from .errors import InvalidRequest
 from .gpu_ref import GpuRef
 from .library_actor import LibraryActor
-from .plan_spec import READ
+from .plan_spec import READ, WRITE
 from .tensor_map import TensorMap
 
 if TYPE_CHECKING:
@@ -162,6 +162,10 @@ class Kernel(ABC):
     def access_of(self, name: str, ndim: int) -> int:
         """Return how an array argument of so many axes counts."""
 
+    def access_of_member(self, name: str) -> int:  # noqa: ARG002 - of other kernels
+        """Return how the arrays in a tuple count."""
+        return READ | WRITE
+
     def limits(self, name: str, kind: type) -> tuple[int, int] | None:  # noqa: ARG002 - of other kernels
         """Return from where to where a number of this type may be for a parameter; None if any may."""
         return _INT64 if kind is int or kind is np.uint64 else None
@@ -288,12 +292,14 @@ class Launch:
             if not isinstance(ref, GpuRef):
                 raise InvalidRequest(f"uses[{i}] is a {type(ref).__name__}; allowed: GpuRefs")
         found = kernel.fitted([kernel.classify(n, v) for n, v in zip(kernel.parameters, arguments, strict=True)])
-        refs = [_kernel_spec.ref_of(value) for kind, value in found if kind in _ARRAYS]
+        every = [one for one in _kernel_spec.flattened(kernel.parameters, found) if one[2] in _ARRAYS]
+        refs = [_kernel_spec.ref_of(value) for *_, value in every]
         access = {
-            name: READ if kind == "record" else kernel.access_of(name, _kernel_spec.axes_of(value))
-            for name, (kind, value) in zip(kernel.parameters, found, strict=True)
-            if kind in _ARRAYS
-        }
+            name: READ if kind == "record"
+            else kernel.access_of(name, _kernel_spec.axes_of(value)) if of is None
+            else kernel.access_of_member(of)
+            for name, of, kind, value in every
+        }  # fmt: skip
         code = kernel.code(found)
         report = kernel.report()
         spec, names, values = _kernel_spec.launch_spec(

@@ -16,7 +16,7 @@ import numpy as np
 from . import _kernel_access, _kernel_spec
 from ._checks import as_flag, as_integer
 from ._kernel_debug import REPORT_WORDS
-from ._kernel_spec import Configuration, Records
+from ._kernel_spec import Configuration, Members, Records
 from ._lib.sender import STAGING
 from .dtypes import dtype_name
 from .errors import InvalidRequest, Unsupported
@@ -85,7 +85,16 @@ class NumbaKernel(Kernel):
                 f"{name} is {value!r}; Numba has no arrays of {dtype_name(value.dtype)}: pass ref.view('uint8') and "
                 f"convert in the kernel"
             )
+        if isinstance(value, tuple):
+            items = tuple(self._member(f"{name}[{i}]", item) for i, item in enumerate(value))
+            return "tuple", Members(items, type(value) if hasattr(value, "_fields") else None)
         return _kernel_spec.classify(name, value)
+
+    def _member(self, name: str, value: object) -> tuple[Any, ...]:
+        """Return a member of a tuple as `classify` does."""
+        if isinstance(value, np.void):
+            raise Unsupported(f"{name} is a struct, in a tuple; pass it as an argument of its own")
+        return self.classify(name, value)
 
     def fitted(self, arguments: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         """Return arguments with the types of the signatures that the kernel was decorated with, if it was."""
@@ -115,6 +124,10 @@ class NumbaKernel(Kernel):
             return READ | WRITE if name in self._writes else READ
         indices = self._read_only.get(name)
         return READ if indices is not None and indices in (0, ndim) else READ | WRITE
+
+    def access_of_member(self, name: str) -> int:
+        """Return how the arrays in a tuple count: as declared of the tuple, else as written."""
+        return READ | WRITE if self._writes is None else self.access_of(name, 0)
 
     def code(self, arguments: Sequence[tuple[Any, ...]]) -> tuple[tuple[str, Any], ...]:
         """Return what a worker builds the kernel from, for these arguments.  Waits for the compiler the first time."""
@@ -160,7 +173,7 @@ class NumbaKernel(Kernel):
         return _kernel_code.pickled(self.function, self._stand_ins)
 
     def _check_captured(self) -> None:
-        """Refuse an array on a GPU that is no argument: Numba would compile its address, which is this process's own."""
+        """Refuse an array on a GPU that is no argument: Numba would compile its address, which others lack."""
         from . import _kernel_survey
 
         name = _kernel_survey.captured(self.function)

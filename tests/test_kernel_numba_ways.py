@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pytest
@@ -18,7 +19,8 @@ import numba
 from numba import cuda
 from numba.cuda import types
 
-from atomr_native import _kernel_code, _numba, _numba_compile
+from atomr_native import _cubin, _kernel_code, _numba, _numba_compile
+from atomr_native.plan_spec import READ, WRITE
 
 GPU = pytest.param("cuda:0", marks=pytest.mark.gpu)
 
@@ -230,3 +232,64 @@ def test_an_error_of_numba_is_not_taken_for_a_missing_nvvm(tools: None) -> None:
     failure = _numba_compile._failure(RuntimeError("no such thing"), whole)  # type: ignore[arg-type]
     assert isinstance(failure, an.LibraryError)
     assert "no such thing" in str(failure)
+
+
+class Pair(NamedTuple):
+    """Two of a kind."""
+
+    first: Any
+    second: Any
+
+
+class Swapped(NamedTuple):
+    """The same two, the other way round."""
+
+    second: Any
+    first: Any
+
+
+@cuda.jit
+def of_tuples(x: Any, inputs: Any, pair: Any) -> None:
+    i = cuda.grid(1)
+    if i < x.size:
+        x[i] = inputs[0][0][i] + inputs[0][1] * inputs[1][i, 1] + pair.first[i] - pair.second[i]
+
+
+def test_tuples_of_arrays(device: an.Device) -> None:
+    x, a, b = device.zeros(4), device.put(np.arange(4.0)), device.put(np.arange(8, dtype=np.int32)).reshape(4, 2)
+    c, d = device.put(np.full(4, 7, np.float32)), device.put(np.ones(4, np.float32))
+    kernel = device.kernel(of_tuples, writes=["x"])
+    inputs = (a, 10), b.T.T
+    expected = np.arange(4) + 10 * np.arange(1, 8, 2)
+    kernel[1, 4](x, inputs, Pair(c, d)).result(60)
+    np.testing.assert_array_equal(x.numpy(), expected + 6)
+    kernel[1, 4](x, inputs, Swapped(c, d)).result(60)
+    np.testing.assert_array_equal(x.numpy(), expected - 6)
+    plan = kernel[1, 4].plan(x, inputs, Pair(c, d))
+    plan.ask(x, a, b, d, c, inputs_0_1=0).result(60)
+    np.testing.assert_array_equal(x.numpy(), np.arange(4) - 6)
+
+
+@cuda.jit
+def adds_to_the_first(arrays: Any) -> None:
+    arrays[0][0] += 1
+
+
+def test_arrays_in_tuples_count_as_written(host: an.Device) -> None:
+    x, kernel = host.zeros(4), host.kernel(adds_to_the_first)
+    (operand,) = kernel[1, 1].plan((x,)).spec.operands
+    assert (operand.name, operand.access) == ("arrays_0", READ | WRITE)
+    with pytest.raises(an.Unsupported, match=r"arrays\[0\] is a struct, in a tuple"):
+        kernel[1, 1]((np.zeros((), [("a", "f4")])[()],))
+    with pytest.raises(an.InvalidRequest, match=r"arrays\[1\]\[0\] is a str"):
+        kernel[1, 1]((x, ("a",)))
+
+
+def test_parameters_of_tuples(tools: None) -> None:
+    pair = _numba.tuple_type((types.float32[::1], types.float32[::1]), Pair)
+    swapped = _numba.tuple_type((types.float32[::1], types.float32[::1]), Swapped)
+    inputs = types.Tuple((types.Tuple((types.float64[::1], types.int64)), types.int32[:, ::1]))
+    codes = [compiled(of_tuples, inputs, one) for one in (pair, swapped)]
+    (sizes,) = {_cubin.kernels(base64.b64decode(code.code))[code.entry] for code in codes}
+    assert sizes == (8,) * (7 + 7 + 1 + 9 + 7 + 7)
+    assert codes[0].code != codes[1].code

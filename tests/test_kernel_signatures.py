@@ -100,7 +100,8 @@ def test_layouts_and_tuples(host: an.Device) -> None:
     with pytest.raises(an.InvalidRequest, match="no signature"):
         kernel[1, 1](host.zeros((3, 4)), (1, 2, 3))
     fitted = kernel.fitted([kernel.classify("x", host.zeros((3, 4))), kernel.classify("pair", (1, 2))])
-    assert fitted[1] == ("tuple", (_kernel_spec.Scalar("float32", (1.0,)), _kernel_spec.Scalar("float32", (2.0,))))
+    one, two = (("scalar", _kernel_spec.Scalar("float32", (number,))) for number in (1.0, 2.0))
+    assert fitted[1] == ("tuple", _kernel_spec.Members((one, two)))
     assert _numba.signatures(kernels.scale) == ()
 
 

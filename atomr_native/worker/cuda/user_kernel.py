@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import math
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ...dtypes import as_dtype
@@ -39,6 +40,15 @@ def _array(index: int, operand: dict[str, Any], record: list[Any] | None) -> lis
     ]
 
 
+def _members(parameters: Iterable[Any]) -> Iterator[Any]:
+    """Yield parameters, those of tuples one by one."""
+    for one in parameters:
+        if one[0] == "tuple":
+            yield from _members(one[1])
+        else:
+            yield one
+
+
 def build_kernel(spec: dict[str, Any], target: Target) -> Built:
     """Build ``kernel.*``: one launch of machine code that the parent has compiled.
 
@@ -46,7 +56,7 @@ def build_kernel(spec: dict[str, Any], target: Target) -> Built:
     """
     arguments: list[Argument] = []
     alignments = [1] * len(spec["operands"])
-    for kind, *what in spec["parameters"]:
+    for kind, *what in _members(spec["parameters"]):
         if kind == "array":
             index, record = what
             arguments += _array(index, spec["operands"][index], record)
@@ -64,9 +74,6 @@ def build_kernel(spec: dict[str, Any], target: Target) -> Built:
             arguments.append(("scalars", what[0]))
         elif kind == "bytes":
             arguments.append(("bytes", bytes.fromhex(what[0])))
-        elif kind == "tuple":
-            for _kind, index, name in what[0]:
-                arguments += _number(index, name)
         else:
             arguments += _number(*what)
     report = -1

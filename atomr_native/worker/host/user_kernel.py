@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import collections
 import pickle
 import threading
 from collections.abc import Callable
@@ -37,21 +38,23 @@ def build_kernel(spec: dict[str, Any]) -> Callable[..., None]:
 
     kernel = _numba_simulator.simulated(pickle.loads(base64.b64decode(spec["function"])))  # noqa: S301 - from the parent
     grid, block, shared = tuple(spec["grid"]), tuple(spec["block"]), spec["shared"]
-    records = {p[1]: record_dtype(p[2]) for p in spec["parameters"] if p[0] == "array" and p[2] is not None}
 
     def run(arrays: tuple[np.ndarray[Any, Any], ...], words: tuple[float | int, ...]) -> None:
-        arguments: list[Any] = []
-        for kind, *what in spec["parameters"]:
+        def value(kind: str, *what: Any, inner: bool = False) -> Any:
             if kind == "array":
-                array = arrays[what[0]]
-                array = array.view(records[what[0]])[..., 0] if what[0] in records else array
-                arguments.append(_numba_simulator.simulated_array(array))
-            elif kind == "record":
-                arguments.append(arrays[what[0]].view(record_dtype(what[1]))[0])
-            elif kind == "tuple":
-                arguments.append(tuple(_value(words, index, name) for _, index, name in what[0]))
-            else:
-                arguments.append(_value(words, *what))
+                index, record = what
+                array = arrays[index]
+                array = array if record is None else array.view(record_dtype(record))[..., 0]
+                return _numba_simulator.simulated_array(array, inner=inner)
+            if kind == "record":
+                return arrays[what[0]].view(record_dtype(what[1]))[0]
+            if kind == "tuple":
+                items, named = what
+                members = [value(*one, inner=True) for one in items]
+                return collections.namedtuple(*named)(*members) if named else tuple(members)  # noqa: PYI024 - any
+            return _value(words, *what)
+
+        arguments = [value(*one) for one in spec["parameters"]]
         try:
             with _one:
                 kernel[grid, block, 0, shared](*arguments)  # type: ignore[index]
