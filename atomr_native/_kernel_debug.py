@@ -100,11 +100,9 @@ class _Instrumenter:
                 f"define the function in a file or a notebook's cell"
             ) from None
         ast.increment_lineno(tree, first - 1)
-        node = tree.body[0]
-        if not isinstance(node, ast.FunctionDef):
-            raise Unsupported(f"debug=True needs a function made by def; {function.__name__} is none")
+        node = tree.body[0] if isinstance(tree.body[0], ast.FunctionDef) else _lambda(function, tree)
         names = {**function.__globals__, **_closed_over(function)}
-        node.decorator_list = []
+        tree.body, node.decorator_list = [node], []
         node.args.args.append(ast.arg(_REPORT))
         node.args.defaults = []  # they are given wherever it is called
         node.returns = None
@@ -113,7 +111,7 @@ class _Instrumenter:
         code = compile(ast.fix_missing_locations(tree), inspect.getsourcefile(function) or "<kernel>", "exec")
         made: dict[str, Any] = {}
         exec(code, names, made)  # noqa: S102 - the user's own function
-        found: FunctionType = made[function.__name__]
+        found: FunctionType = made[node.name]
         return found
 
     def device_function(self, dispatcher: Any, arrays: Mapping[str, int], names: dict[str, Any], name: str) -> None:
@@ -133,6 +131,25 @@ class _Instrumenter:
         """Give a place in the source its number."""
         self.sites.append(f"{inspect.getsourcefile(function)}:{node.lineno}: {ast.unparse(node)}")
         return len(self.sites) - 1
+
+
+def _lambda(function: FunctionType, tree: ast.Module) -> ast.FunctionDef:
+    """Return the one lambda of a statement as a definition.
+
+    Raises
+    ------
+    Unsupported
+        If there are several, or the function is none.
+    """
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.Lambda)]
+    if function.__name__ != "<lambda>" or len(found) != 1:
+        raise Unsupported(
+            f"debug=True needs a function made by def, or the only lambda of its statement; {function.__name__} in "
+            f"{function.__code__.co_filename}:{function.__code__.co_firstlineno} is neither"
+        )
+    (only,) = found
+    body: list[ast.stmt] = [ast.copy_location(ast.Return(only.body), only.body)]
+    return ast.copy_location(ast.FunctionDef("_atomr_lambda", only.args, body, []), only)
 
 
 def _closed_over(function: FunctionType) -> dict[str, Any]:
@@ -237,7 +254,7 @@ class _Checks(ast.NodeTransformer):
             return
         values = dict(zip(signature.parameters, node.args, strict=False))
         values |= {k.arg: k.value for k in node.keywords if k.arg is not None}
-        name = f"_atomr_{dispatcher.py_func.__name__}_{len(self.names)}"
+        name = f"_atomr_{dispatcher.py_func.__name__.strip('<>')}_{len(self.names)}"
         self.names[name] = None
         self.owner.device_function(dispatcher, {n: a for n, a in bound.arguments.items() if a}, self.names, name)
         for parameter in signature.parameters.values():

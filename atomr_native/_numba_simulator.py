@@ -171,13 +171,13 @@ class SharedMemory(kernelapi.FakeCUDAShared):  # type: ignore[misc]
         dtype = _numpy_dtype(dtype)
         if shape == 0:  # dynamic shared memory, which is there already
             whole = self._dynshared_size // dtype.itemsize
-            return np.frombuffer(self._dynshared.data, dtype, whole)
+            return _with_fields(np.frombuffer(self._dynshared.data, dtype, whole))
         frame = sys._getframe(1)
         place = frame.f_code, frame.f_lasti
         with self._one:
             made: np.ndarray[Any, Any] | None = self._allocations.get(place)
             if made is None:
-                made = self._allocations[place] = np.empty(shape, dtype)
+                made = self._allocations[place] = _with_fields(np.empty(shape, dtype))
             return made
 
 
@@ -186,7 +186,29 @@ class LocalMemory(kernelapi.FakeCUDALocal):  # type: ignore[misc]
 
     def array(self, shape: Any, dtype: Any, alignment: int | None = None) -> np.ndarray[Any, Any]:  # noqa: ARG002 - of GPUs
         """Return a new array."""
-        return np.empty(shape, _numpy_dtype(dtype))
+        return _with_fields(np.empty(shape, _numpy_dtype(dtype)))
+
+
+def _bare(value: Any) -> Any:
+    """Return what is in the shell that the simulator puts around arrays and structs."""
+    return value._item._ary if isinstance(value, FakeWithinKernelCUDAArray) else value
+
+
+def _assign(array: Any, index: Any, value: Any) -> None:
+    """Assign to elements, be it a struct or an array of the simulator."""
+    array._ary[index] = _bare(value)
+
+
+class _Structs(np.recarray[Any, Any]):
+    """Structs in shared or local memory."""
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        super().__setitem__(index, _bare(value))
+
+
+def _with_fields(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return an array of structs as one whose elements have their fields as attributes; others as they are."""
+    return array.view(_Structs) if array.dtype.names else array
 
 
 def _numpy_dtype(given: Any) -> np.dtype[Any]:
@@ -196,6 +218,7 @@ def _numpy_dtype(given: Any) -> np.dtype[Any]:
     return made
 
 
+FakeCUDAArray.__setitem__ = _assign
 kernelapi.FakeCUDAShared = SharedMemory
 kernelapi.FakeCUDALocal = LocalMemory
 simulator.BlockManager = _Block

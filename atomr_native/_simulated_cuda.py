@@ -104,9 +104,8 @@ def _lane() -> int:
 
 
 def _bits(value: Any) -> tuple[int, int]:
-    """Return an integer without its sign, and its width in bits: 32 for Python's, as in Numba's simulator."""
-    width = 64 if isinstance(value, np.generic) and value.itemsize == 8 else 32
-    width = 64 if not -(2**31) <= int(value) < 2**32 else width
+    """Return an integer without its sign, and its width in bits: 64 for Python's, which Numba takes for int64."""
+    width = 64 if not isinstance(value, np.generic) or value.itemsize == 8 else 32
     return int(value) % 2**width, width
 
 

@@ -202,6 +202,15 @@ def through_an_inner_function(x: Any) -> None:
     x[i] = inner(x[i])
 
 
+halved = cuda.jit(device=True)(lambda v: v / 2)
+
+
+@cuda.jit
+def with_a_lambda(x: Any) -> None:
+    i = cuda.grid(1)
+    x[i] = 4 * halved(x[i])
+
+
 @cuda.jit
 def aligned(x: Any) -> None:
     i = cuda.threadIdx.x
@@ -218,7 +227,7 @@ def aligned(x: Any) -> None:
     ("kernel", "expected"),
     [
         (qualified, [3, 3, 3, 3]), (through_a_tuple, [0, 2, 4, 6]), (through_an_inner_function, [0, 2, 4, 6]),
-        (aligned, [7, 5, 3, 1]),
+        (with_a_lambda, [0, 2, 4, 6]), (aligned, [7, 5, 3, 1]),
     ],
 )  # fmt: skip
 def test_ways_to_write(device: an.Device, tools: None, kernel: Any, expected: list[int]) -> None:
@@ -293,3 +302,66 @@ def test_parameters_of_tuples(tools: None) -> None:
     (sizes,) = {_cubin.kernels(base64.b64decode(code.code))[code.entry] for code in codes}
     assert sizes == (8,) * (7 + 7 + 1 + 9 + 7 + 7)
     assert codes[0].code != codes[1].code
+
+
+def test_lambdas_are_checked(device: an.Device, tools: None) -> None:
+    x = device.zeros(4)
+    take = cuda.jit(device=True)(lambda array, i: array[i])
+
+    @cuda.jit
+    def kernel(x: Any, i: Any) -> None:
+        x[0] = take(x, i)
+
+    launch = device.kernel(kernel, debug=True)[1, 1]
+    launch(x, 3).result(60)
+    with pytest.raises(an.LibraryError, match="index 4 is out of bounds for axis 0 with size 4"):
+        launch(x, 4).result(60)
+    assert len(compiled(kernel, types.int64, checks=True).sites) == 2
+    both = [cuda.jit(device=True)(f) for f in (lambda v: v, lambda v: v)]
+    first = both[0]
+
+    @cuda.jit
+    def ambiguous(x: Any) -> None:
+        x[0] = first(x[0])
+
+    with pytest.raises(an.Unsupported, match="the only lambda of its statement"):
+        compiled(ambiguous, checks=True)
+
+
+PLACE = np.dtype([("at", "f4", (2,)), ("n", "i4")])
+
+
+@cuda.jit
+def moves_structs(x: Any) -> None:
+    i = cuda.threadIdx.x
+    shared, local = cuda.shared.array(2, PLACE), cuda.local.array(1, PLACE)
+    shared[i] = x[i]
+    cuda.syncthreads()
+    shared[i].n += 1
+    local[0] = shared[i]
+    cuda.syncthreads()
+    x[i] = shared[1 - i]
+    x[i].n += local[0].n * 10
+
+
+def test_structs_are_assigned(device: an.Device, tools: None) -> None:
+    data = np.array([((1, 2), 3), ((4, 5), 6)], PLACE)
+    records = an.Records(device.put(data.view(np.uint8).reshape(2, -1)), PLACE)
+    device.kernel(moves_structs)[1, 2](records).result(60)
+    expected = np.array([((4, 5), 7 + 40), ((1, 2), 4 + 70)], PLACE)
+    np.testing.assert_array_equal(np.ascontiguousarray(records.ref.numpy()).view(PLACE)[:, 0], expected)
+    found, options = (_numba.record_array_type(PLACE, 1),), _numba_compile.jit_options(moves_structs)
+    assert _kernel_code.machine_code(moves_structs.py_func, found, (9, 0), options, checks=True).code
+
+
+@cuda.jit
+def in_double(x: Any, y: Any, by: Any, n: Any) -> None:
+    x[0] = y[0] * by
+    x[1] = 1 / (by - by)
+    x[2] = cuda.clz(n)
+
+
+def test_numbers_of_the_host_are_as_wide_as_on_gpus(device: an.Device) -> None:
+    x, y = device.zeros(3, "float64"), device.put(np.full(1, 0.1, np.float32))
+    device.kernel(in_double)[1, 1](x, y, 0.1, 5).result(60)
+    assert x.numpy().tolist() == [float(np.float32(0.1)) * 0.1, np.inf, 61]

@@ -23,8 +23,6 @@ def _value(words: tuple[float | int, ...], index: int, kind: str) -> Any:
         return np.dtype(kind).type(complex(words[index], words[index + 1]))
     if kind == "int64":
         return int(words[index])
-    if kind == "float64":
-        return float(words[index])
     if kind == "bool":
         return bool(words[index])
     if kind == "uint64":
@@ -51,7 +49,7 @@ def build_kernel(spec: dict[str, Any]) -> Callable[..., None]:
             if kind == "tuple":
                 items, named = what
                 members = [value(*one, inner=True) for one in items]
-                return collections.namedtuple(*named)(*members) if named else tuple(members)  # noqa: PYI024 - any
+                return collections.namedtuple(*named)(*members) if named else tuple(members)
             return _value(words, *what)
 
         arguments = [value(*one) for one in spec["parameters"]]
