@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ._bytecode import all_names
+from ._kernel_survey import is_recursive
 from ._numba import CPUDispatcher, CUDADispatcher, ExternFunction, FakeCUDAKernel, cloudpickle, cuda, random
 from ._simulated_cuda import SimulatedModule
 
@@ -46,7 +47,9 @@ def copied(
             return _twins[id(value)][1]
         if isinstance(value, kinds):
             copy = copied(value.py_func, again, done, kinds, stand_in, other)  # type: ignore[attr-defined]
-            if id(value) not in done:  # one for all that call it, be it the function itself
+            if not is_recursive(value):
+                return again(copy, value)
+            if id(value) not in done:  # one for all that call it, itself among them
                 done[id(value)] = again(copy, value)
             return done[id(value)]
         if isinstance(value, tuple):

@@ -190,8 +190,8 @@ class Launch:
     """A kernel with its grid and block: call it to send one launch.
 
     Arguments are `GpuRef` arrays, `Records` (arrays of structs), structs (NumPy scalars with fields), numbers, and
-    tuples of these but structs; of kernels in CUDA C++ also `TensorMap`.  Python's integers are int64 in a Numba kernel and its
-    floats float64; NumPy scalars keep their types.
+    tuples of these but structs; of kernels in CUDA C++ also `TensorMap`.  Python's integers are int64 in a Numba kernel
+    and its floats float64; NumPy scalars keep their types.
     """
 
     def __init__(self, kernel: Kernel, launch: Configuration, identity: object) -> None:
