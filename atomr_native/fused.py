@@ -5,7 +5,7 @@ Requests and their rules are in `ActivationRequest` and its like; docs/fused.md 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast, overload
 
 from . import kernels
 from ._checks import check_choice
@@ -49,6 +49,9 @@ _NORM_GRADIENT: Final = form_of(
 )
 _ROPE: Final = form_of(RopeRequest, "x positions out", "interleaved inverse", "theta")
 _SGD: Final = form_of(SgdRequest, "param grad m master", "nesterov", "lr momentum weight_decay")
+
+#: Requests that have one result.
+_OfOne: TypeAlias = ActivationRequest | AdamWRequest | DropoutRequest | RopeRequest | SgdRequest
 
 
 class Fused(LibraryActor):
@@ -142,6 +145,29 @@ class Fused(LibraryActor):
 
     # ------------------------------------------------------------------------------------------ norms
 
+    @overload
+    def rms_norm(
+        self,
+        x: GpuRef,
+        weight: GpuRef,
+        residual: None = None,
+        eps: float = ...,
+        *,
+        out: GpuRef | None = ...,
+        residual_out: None = ...,
+    ) -> GpuRef: ...
+    @overload
+    def rms_norm(
+        self,
+        x: GpuRef,
+        weight: GpuRef,
+        residual: GpuRef,
+        eps: float = ...,
+        *,
+        out: GpuRef | None = ...,
+        residual_out: GpuRef | None = ...,
+    ) -> NormResult: ...
+
     def rms_norm(
         self,
         x: GpuRef,
@@ -168,13 +194,49 @@ class Fused(LibraryActor):
         *,
         out: GpuRef | None = None,
         weight_out: GpuRef | None = None,
-        bias_out: GpuRef | None = None,
     ) -> NormGradient:
         """Send the gradients of `rms_norm`; see `NormGradientRequest`."""
         made: NormGradient = self._calls.send(
-            self, _NORM_GRADIENT, (dy, x, weight, residual, out, weight_out, bias_out, False, False, eps)
+            self, _NORM_GRADIENT, (dy, x, weight, residual, out, weight_out, None, False, False, eps)
         )
         return made
+
+    @overload
+    def layer_norm(
+        self,
+        x: GpuRef,
+        weight: GpuRef,
+        bias: GpuRef | None = ...,
+        residual: None = None,
+        eps: float = ...,
+        *,
+        out: GpuRef | None = ...,
+        residual_out: None = ...,
+    ) -> GpuRef: ...
+    @overload
+    def layer_norm(
+        self,
+        x: GpuRef,
+        weight: GpuRef,
+        bias: GpuRef | None = ...,
+        *,
+        residual: GpuRef,
+        eps: float = ...,
+        out: GpuRef | None = ...,
+        residual_out: GpuRef | None = ...,
+    ) -> NormResult: ...
+    @overload
+    def layer_norm(
+        self,
+        x: GpuRef,
+        weight: GpuRef,
+        bias: GpuRef | None,
+        residual: GpuRef,
+        eps: float = ...,
+        *,
+        out: GpuRef | None = ...,
+        residual_out: GpuRef | None = ...,
+    ) -> NormResult: ...
 
     def layer_norm(
         self,
@@ -284,6 +346,13 @@ class Fused(LibraryActor):
         made = request.made()
         spec = self._spec(made)
         return self._plan(spec, made.signature(spec, [number for _, _, number in made.scalars]))
+
+    @overload
+    def tell(self, request: _OfOne) -> GpuRef: ...
+    @overload
+    def tell(self, request: NormGradientRequest) -> NormGradient: ...
+    @overload
+    def tell(self, request: FusedRequest) -> Any: ...
 
     def tell(self, request: FusedRequest) -> Any:
         """Send a request and return its result at once."""
