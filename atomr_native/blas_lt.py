@@ -349,7 +349,16 @@ class BlasLt(LibraryActor):
     ) -> list[GpuRef]:
         """Send several products of any shapes, at any addresses, as one message, and return their outputs at once.
 
-        Parameters are those of `GroupedRequest`.
+        Parameters
+        ----------
+        a, b, c, bias, out : sequence of GpuRef
+            Of one length; c, bias and out may be missing.
+        alpha, beta : float
+            Factors of all members.
+        way : str
+            ``"auto"``, ``"batched"``, ``"grouped"`` or ``"each"``: how a GPU computes them, see `GroupedRequest`.
+        options
+            What else `MatmulRequest` has, the same for all; no operands, and no outputs but D.
 
         Raises
         ------
@@ -376,7 +385,7 @@ class BlasLt(LibraryActor):
         return self._group_of(GroupedRequest(a=a, b=b, **lists, options=tuple(sorted(given.items()))))[0]
 
     def export_tuning(self, path: str | os.PathLike[str]) -> int:
-        """Write what tuning has found for GPUs like this device's to a file, to be shipped; returns how many entries.
+        """Write what tuning has found for GPUs like this device's to the file `path`; returns how many entries.
 
         Entries hold for one version of cuBLASLt and one kind of GPU; all versions are written.
         """
@@ -387,7 +396,7 @@ class BlasLt(LibraryActor):
         return len(entries)
 
     def import_tuning(self, path: str | os.PathLike[str]) -> int:
-        """Take a tuning file into the cache; returns how many entries were new.
+        """Take the tuning file `path` into the cache; returns how many entries were new.
 
         Plans made from now on with ``tune=True`` or ``tune="known"`` use them, where library and GPU are the same.
 

@@ -439,7 +439,7 @@ def test_unknown_options_are_named_with_the_known_ones(device: an.Device) -> Non
         with pytest.raises(an.InvalidRequest, match=r"'fast' is no option of .*; allowed: "):
             use()
     for use, meant in (
-        (lambda: device.blas_lt.grouped_plan([x], [x], wya="each"), "way"),
+        (lambda: device.blas_lt.grouped_plan([x], [x], ways="each"), "way"),
         (lambda: device.blas.gemv(x, x[0], tarns=True), "trans"),
         (lambda: device.float8.plan(x, scalling="outer"), "scaling"),
     ):
