@@ -73,10 +73,11 @@ def _parameter(text: str) -> Parameter:
     if found is None or not _words(found[1].replace("*", " ").replace("&", " ")):
         raise InvalidRequest(f"parameter {text!r} needs a type and a name, such as 'const float *x'")
     before, name, bracket = found.groups()
-    if "&" in before:
+    outer = re.sub(r"<.*>", "", before, flags=re.DOTALL)  # without the types that a template has
+    if "&" in outer:
         raise InvalidRequest(f"parameter {text!r} is a reference, which a kernel cannot take")
-    if "*" in before or bracket:
-        target = before.split("*")[0]
+    if "*" in outer or bracket:
+        target = outer.split("*")[0]
         return Parameter(name, "pointer", " ".join(_words(target)), reads="const" in target.split())
     words = _words(before)
     base = " ".join(words)
@@ -102,8 +103,21 @@ def parse(text: str) -> tuple[Parameter, ...]:
     return found
 
 
+def _types(before: str, name: str) -> dict[str, str]:
+    """Return what the types of a template are, whose head ends the text `before`, in an instance such as ``f<int>``."""
+    head = re.search(r"\btemplate\s*<([^<>]*)>[\w\s]*$", before)
+    given = re.search(r"<(.*)>", name, re.DOTALL)
+    if head is None or given is None:
+        return {}
+    kinds = [re.fullmatch(r"(?:typename|class)\s+(\w+)(?:\s*=.*)?", part, re.DOTALL) for part in _split(head[1])]
+    return {kind[1]: text for kind, text in zip(kinds, _split(given[1]), strict=False) if kind is not None}
+
+
 def declared(source: str, name: str) -> str | None:
-    """Return the text of the parameters with which a source declares a kernel; None if it is not found, or twice."""
+    """Return the text of the parameters with which a source declares a kernel; None if it is not found, or twice.
+
+    Those of a template have the types with which `name` makes an instance of it.
+    """
     plain = re.escape(name.split("<")[0].split("::")[-1].strip())
     found = []
     text = _without_comments(source)
@@ -112,5 +126,6 @@ def declared(source: str, name: str) -> str | None:
         while depth and at < len(text):
             depth += (text[at] == "(") - (text[at] == ")")
             at += 1
-        found.append(text[match.end() : at - 1])
+        types = _types(text[: match.start()], name)
+        found.append("".join(types.get(word, word) for word in re.split(r"(\w+)", text[match.end() : at - 1])))
     return found[0] if len({" ".join(f.split()) for f in found}) == 1 else None

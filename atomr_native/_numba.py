@@ -41,6 +41,7 @@ __all__ = [
     "libdevice",
     "llvm",
     "njit",
+    "numba",
     "overload",
     "pointer_type",
     "python_function",
@@ -63,6 +64,7 @@ try:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import cloudpickle
+        import numba
         from numba import cuda, njit, vectorize
         from numba.core.registry import CPUDispatcher
         from numba.core.typing import templates as core_templates

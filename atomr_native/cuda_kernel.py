@@ -97,7 +97,7 @@ class CudaKernel(Kernel):
         if not isinstance(data, bytes | bytearray | memoryview):
             raise InvalidRequest(
                 f"{name} is a {type(value).__name__}; {self._declared[name].type} takes bytes, a NumPy scalar with "
-                f"fields, or, if it is a CUtensorMap, a TensorMap"
+                f"fields, or, if it is a CUtensorMap, a TensorMap; if it names a number's type, say which: parameters="
             )
         if len(bytes(data)) != self._sizes[name]:
             raise InvalidRequest(

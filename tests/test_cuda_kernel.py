@@ -50,6 +50,8 @@ HEADERS = {"factor.cuh": "#define FACTOR 2"}
         ("const double f = 1.0", [Parameter("f", "scalar", "float64")]),
         ("bool /* really, */ flag", [Parameter("flag", "scalar", "bool")]),
         ("Box<float, 3> box", [Parameter("box", "struct", "Box<float, 3>")]),
+        ("Box<const int *, 3> box", [Parameter("box", "struct", "Box<const int *, 3>")]),
+        ("Box<const int *, 3> *box", [Parameter("box", "pointer", "Box")]),
         ("const __grid_constant__ CUtensorMap map", [Parameter("map", "struct", "CUtensorMap")]),
     ],
 )
@@ -122,6 +124,12 @@ def test_declarations_are_found() -> None:
         "double", "int8", "uint16", "bool", "uint64", "Pair",
     ]  # fmt: skip
     assert declared(SOURCE, "other") is None
+    template = "template <typename T, int N, class I = int> __global__ void f(T *x, const T y, I n, Box<T, N> b) {}"
+    assert declared(template, "a::f<double, 4>") == "double *x, const double y, I n, Box<double, N> b"
+    found = parse(declared(template, "f<const float *, 4, unsigned char>") or "")
+    assert [(p.name, p.kind) for p in found] == [("x", "pointer"), ("y", "pointer"), ("n", "scalar"), ("b", "struct")]
+    assert declared("template <class... T> __global__ void f(T... x) {}", "f<int>") == "T... x"
+    assert declared("template <class T> void g(T); __global__ void f(T x) {}", "f<int>") == "T x"
     assert declared("__global__ void f(int a) {} __global__ void f(float a) {}", "f") is None
     assert declared("__global__ void __launch_bounds__(128) f(int a) {}", "f") == "int a"
     assert declared("// __global__ void f(int a)\n", "f") is None
