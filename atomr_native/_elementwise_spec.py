@@ -291,8 +291,9 @@ class SoftmaxCrossEntropyRequest:
     """Softmax over rows, mean cross entropy against class labels, and its gradient.
 
     ``loss = mean(-log(softmax(logits)[i, labels[i]]))`` and ``grad = (softmax(logits) - onehot(labels)) / N``,
-    computed in float32, or float64 for float64.  A label outside the classes is an error of the message, before
-    anything is written.
+    computed in float32, or float64 for float64.  All rows count: no label is one to ignore.  A label outside the
+    classes is an error of the message on the host device, before anything is written; on a GPU, which cannot look
+    before it computes, the loss and its row of the gradient are NaN.
 
     Parameters
     ----------
