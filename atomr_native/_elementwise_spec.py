@@ -223,8 +223,9 @@ def _output(name: str, given: Any, fresh: Fresh, others: list[tuple[str, Any]]) 
 class ReduceRequest:
     """A reduction of `x` over some of its axes.
 
-    Sums and means are accumulated in float32 for floating types up to 32 bits, in int64 (uint64) for integers, and in
-    float64 for the rest; means of integers in float64.  NaN wins in ``max``, and ``argmax`` gives the first of equals.
+    Sums and means are accumulated in float32 for floating types up to 32 bits (in float64 on the host device), in int64
+    (uint64) for integers, and in float64 for the rest; means of integers in float64.  NaN wins in ``max``, and
+    ``argmax`` gives the first of equals.
 
     Parameters
     ----------
