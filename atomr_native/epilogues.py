@@ -1,7 +1,9 @@
 """Custom epilogues that are ready to use, and patterns for one's own: see `CustomEpilogue`.
 
-`silu`, `squared_relu` and `bias_residual` need nothing else; ``*_forward`` also store the value before the activation
-in ``aux``, and ``*_backward`` turn a gradient by its output into that by its input, with the bias gradient.
+`silu`, ``x * sigmoid(x)``, and `squared_relu`, ``max(x, 0)**2``, take the product alone, `bias_residual` adds the
+operands ``bias``, a row, and ``residual``, a matrix.  ``*_forward`` add ``bias`` first, and store what the activation
+gets in ``aux``; ``*_backward`` take that as the operand ``x``, a matrix, and turn a gradient by the output into that by
+the input, with the bias gradient.
 """
 
 from __future__ import annotations
