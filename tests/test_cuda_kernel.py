@@ -308,6 +308,24 @@ class TestLaunches:
         device.cuda_kernel(source, "turn")[1, 256, 4 * n](x, n).result(60)
         np.testing.assert_array_equal(x.numpy(), np.arange(n)[::-1])
 
+    def test_shared_memory_beside_arrays_of_the_kernel(self, device: an.Device) -> None:
+        """Which together are more than a kernel has without asking."""
+        source = """
+        extern "C" __global__ void turn(float *x, int n) {
+          __shared__ float kept[4096];
+          extern __shared__ float tile[];
+          for (int i = threadIdx.x; i < n; i += blockDim.x) (i < 4096 ? kept[i] : tile[i - 4096]) = x[i];
+          __syncthreads();
+          for (int i = threadIdx.x; i < n; i += blockDim.x) {
+            const int j = n - 1 - i;
+            x[i] = j < 4096 ? kept[j] : tile[j - 4096];
+          }
+        }"""
+        n = 4096 + 12288
+        x = device.put(np.arange(n, dtype=np.float32))
+        device.cuda_kernel(source, "turn")[1, 256, 48 << 10](x, n).result(60)
+        np.testing.assert_array_equal(x.numpy(), np.arange(n)[::-1])
+
     def test_clusters_and_cooperation(self, device: an.Device) -> None:
         if device.facts["compute_capability"][0] < 9:
             pytest.skip("clusters need compute capability 9.0")
