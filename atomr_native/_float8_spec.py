@@ -18,6 +18,7 @@ from ._operands import (
     contiguous_strides,
     describe,
     describe_output,
+    is_contiguous,
 )
 from .dtypes import DTYPES, as_dtype, dtype_name
 from .errors import InvalidRequest, Unsupported
@@ -98,7 +99,7 @@ class DelayedScaling:
                     f"{name} has dtype {dtype_name(as_dtype(ref.dtype))} and shape {tuple(ref.shape)}; allowed: "
                     f"{dtype} of {wanted}"
                 )
-        if self.history.shape[0] < 1 or self.history.strides != (4,):
+        if self.history.shape[0] < 1 or not is_contiguous(self.history):
             raise InvalidRequest(
                 f"history has shape {tuple(self.history.shape)} and strides {tuple(self.history.strides)}; it must be "
                 f"contiguous, of one element at least"

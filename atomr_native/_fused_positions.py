@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from ._checks import as_integer, check_flag
 from ._fused_spec import FusedRequest, Made, check_float, check_number, input_, output
-from ._operands import check_input, contiguous_strides
+from ._operands import check_input, is_contiguous
 from .dtypes import as_dtype, dtype_name
 from .errors import InvalidRequest
 from .kernels import Part
@@ -69,8 +69,7 @@ class RopeRequest(FusedRequest):
                 f"positions has dtype {kind} and shape {places}; allowed: int32 or int64 of {shape[:-2]}, or without "
                 f"some of its first axes"
             )
-        itemsize = as_dtype(self.positions.dtype).itemsize
-        if 0 not in places and tuple(self.positions.strides) != contiguous_strides(places, itemsize):
+        if not is_contiguous(self.positions):
             raise InvalidRequest(f"positions has strides {tuple(self.positions.strides)}; allowed: a contiguous array")
         for name in ("interleaved", "inverse"):
             check_flag(name, getattr(self, name))

@@ -152,7 +152,7 @@ class Float8(LibraryActor):
         return made
 
     def dequantize(self, q: GpuRef, scale: GpuRef, dtype: object = "float32", *, out: GpuRef | None = None) -> GpuRef:
-        """Send ``q * scale``, rounded once to `dtype` and returned at once; see `DequantizeRequest`."""
+        """Send ``q * scale``, rounded to float32 and then to `dtype`, and return at once; see `DequantizeRequest`."""
         made: GpuRef = self._calls.send(self, _DEQUANTIZE, (q, scale, out, dtype))
         return made
 

@@ -126,3 +126,17 @@ def test_they_compile_for_a_gpu(arch: str) -> None:
     for dtype, n, classes in (("bfloat16", 8, 4096), ("float16", 8, 50257), ("float64", 1, 20001)):
         request = SoftmaxCrossEntropyRequest(logits=rows(n, classes, dtype), labels=np.zeros(n, np.int32))
         assert made.build(softmax_cross_entropy_spec(request)[0]).run.cubin.startswith(b"\x7fELF")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "apart", "most"),
+    [("bfloat16", 0, 65536), ("float32", 0, 32768), ("float64", 0, 8192), ("float16", 1, 32768)],
+)
+def test_the_longest_row_that_is_read_once(dtype: str, apart: int, most: int) -> None:
+    """As docs/fused.md has it, of one block."""
+    made = Engine(Target("sm_80"), lambda *_: None, compiled=False)
+    for classes, loops in ((most, 0), (most + 16, 2)):
+        x, labels = rows(2, classes, dtype, classes + apart), np.zeros(2, np.int32)
+        spec = softmax_cross_entropy_spec(SoftmaxCrossEntropyRequest(logits=x, labels=labels))[0]
+        source = made.build(spec).run.source
+        assert source.count(" c = ") == loops * (2 - apart)  # by 16 bytes and by elements

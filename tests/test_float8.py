@@ -342,6 +342,11 @@ def test_a_transposed_copy_needs_scales_that_a_matmul_takes(scaling: str) -> Non
         an.QuantizeRequest(x=X, scaling=scaling, transposed=True)
 
 
+def test_a_history_of_one_amax_lies_anywhere() -> None:
+    history = np.zeros(6, "f4")[::6]
+    assert state(history=history).history is history
+
+
 def test_bad_calls(device: an.Device) -> None:
     with pytest.raises(an.InvalidRequest, match="length=0"):
         device.float8.delayed(length=0)
