@@ -227,10 +227,11 @@ def make(
     if entry not in _cubin.kernels(cubin):
         raise LibraryError("nvrtc", 0, "NoEntry", f"compiling {name}", f"{name} is no __global__ function")
     awaits = bool(overlaps) and major >= 9
-    if awaits and not _cubin.awaits_launch(cubin, entry):
+    reason = _cubin.why_no_overlap(cubin, entry) if awaits else ""
+    if reason:
         raise InvalidRequest(
-            f"kernel {name} never waits for the launch that overlaps=True lets it begin before the end of; its first "
-            f'statement must be asm volatile("griddepcontrol.wait;" ::: "memory")'
+            f"kernel {name} cannot overlap with the launch before: {reason}; overlaps=True is for kernels whose first "
+            f'statement is asm volatile("griddepcontrol.wait;" ::: "memory")'
         )
     return CudaKernel(
         device._kernel_actor(actor), name, entry, cubin, found, writes, overwrites, awaits,

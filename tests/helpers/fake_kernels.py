@@ -29,5 +29,5 @@ def make(device: an.Device, source: str, name: str, sizes: tuple[int, ...], **op
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_nvrtc, "compile_program", compiled)
         patch.setattr(_cubin, "kernels", kernels)
-        patch.setattr(_cubin, "awaits_launch", lambda *_: True)
+        patch.setattr(_cubin, "why_no_overlap", lambda *_: "")
         return device.cuda_kernel(source, name, **options)
