@@ -223,6 +223,56 @@ def test_where_headers_are_looked_for(cache: Path, tmp_path: Path, monkeypatch: 
         _nvrtc.compile_program(source.format("second.h"), "sm_90a")
 
 
+@pytest.mark.parametrize(
+    ("source", "options"),
+    [
+        ('#include "../other/factor.h"', ()),
+        ('#include "out.h"', ()),  # which includes ../other/factor.h
+        ("# include <{other}/factor.h> // by its path", ()),
+        ('#include "linked/factor.h"', ()),
+        ("#include <factor.h>", ("-I", "{other}")),
+        ("#include <factor.h>", ("-I{other}",)),
+        ("#include <factor.h>", ("--include-path={other}",)),
+        ("", ("-include={other}/factor.h",)),
+        ("", ("--pre-include", "factor.h", "-I", "{other}")),
+    ],
+)
+def test_headers_that_are_elsewhere(cache: Path, tmp_path: Path, source: str, options: tuple[str, ...]) -> None:
+    include, other = tmp_path / "include", tmp_path / "other"
+    include.mkdir()
+    other.mkdir()
+    (include / "linked").symlink_to(other)
+    (include / "nothing").symlink_to(tmp_path / "nothing")
+    (include / "itself").symlink_to(include / "itself")
+    (include / "out.h").write_text('#pragma once\n#include "../include/out.h"\n#include "../other/factor.h"')
+    text = source.format(other=other) + '\nextern "C" __global__ void f(int *x) { *x = FACTOR; }'
+
+    def code(factor: int) -> bytes:
+        (other / "factor.h").write_text(f"#define FACTOR {factor}")
+        given = [option.format(other=other) for option in options]
+        return _nvrtc.compile_program(text, "sm_90a", options=given, include=[str(include)]).code
+
+    assert code(3) != code(40)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"source": "int x; \0 int y;"}, "NUL character, at which the compiler would stop"),
+        ({"source": "// \udcff"}, "cannot be encoded"),
+        ({"headers": {"a.h": "\0"}}, "NUL character"),
+        ({"options": ["-DA=\0"]}, "NUL character"),
+        ({"options": ["-arch=sm_80"]}, "options has '-arch=sm_80'; -arch, .* are set by the library"),
+        ({"options": ["-rdc=true"]}, "options has '-rdc=true'"),
+        ({"options": ["-dlto"]}, "options has '-dlto'"),
+    ],
+)
+def test_what_the_compiler_is_not_given(cache: Path, wrong: dict[str, Any], why: str) -> None:
+    with pytest.raises(an.InvalidRequest, match=why):
+        _nvrtc.compile_program(**{"source": "", "arch": "sm_90a", **wrong})
+    assert not list(cache.rglob("*.cubin"))
+
+
 def test_the_compilers_log_is_in_the_error(cache: Path) -> None:
     with pytest.raises(an.LibraryError, match=r"(?s)atomr\.cu\(2\): error.*wrong"):
         _nvrtc.compile_program("\nwrong", "sm_90a")
