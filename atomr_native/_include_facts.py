@@ -12,6 +12,7 @@ import hashlib
 import itertools
 import os
 import re
+import stat
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
@@ -77,26 +78,31 @@ def _files(folder: str, below: str) -> Iterator[str]:
                 yield _line(name, entry.stat())
 
 
-def _line(name: str, stat: os.stat_result) -> str:
-    return f"{name}\0{stat.st_size}\0{stat.st_mtime_ns}\0"
+def _line(name: str, found: os.stat_result) -> str:
+    return f"{name}\0{found.st_size}\0{found.st_mtime_ns}\0"
 
 
 def _included(first: list[tuple[bytes, bytes]], folders: list[bytes]) -> Iterator[str]:
     """Return a line for each file that is included, directly or not, by the names that are written out."""
     seen: set[tuple[int, int]] = set()
-    left = [(b"", quoted, angled) for quoted, angled in first]
+    asked: set[tuple[bytes, bytes]] = set()
+    left = [(b"", *names) for names in first]
     while left:
         folder, quoted, angled = left.pop()
+        asking = (folder if quoted else b"", quoted or angled)
+        if asking in asked:
+            continue
+        asked.add(asking)
         for place in [folder, *folders] if quoted and folder else folders or [b"/"]:
-            path = os.path.join(place, quoted or angled)
+            path = os.path.join(place, asking[1])
             try:
-                stat = os.stat(path)
+                found = os.stat(path)
             except (OSError, ValueError):
                 continue
-            if (stat.st_dev, stat.st_ino) not in seen and os.path.isfile(path):
-                seen.add((stat.st_dev, stat.st_ino))
-                yield _line(os.fsdecode(path), stat)
-                left += [(os.path.dirname(path), *names) for names in _names_of(path, stat.st_size, stat.st_mtime_ns)]
+            if (found.st_dev, found.st_ino) not in seen and stat.S_ISREG(found.st_mode):
+                seen.add((found.st_dev, found.st_ino))
+                yield _line(os.fsdecode(path), found)
+                left += [(os.path.dirname(path), *names) for names in _names_of(path, found.st_size, found.st_mtime_ns)]
             break
 
 
