@@ -437,6 +437,16 @@ def test_what_the_user_says_of_parameters(cache: Path) -> None:
             kernel_of(DEPENDENT, name, parameters=given)
 
 
+def test_half_numbers(cache: Path) -> None:
+    source = "struct __half { unsigned short bits; }; __global__ void f(__half *x, __half a) { x[0] = a; }"
+    kernel = kernel_of(source, "f")
+    for value in (1.5, np.float16(1.5)):
+        kind, scalar = kernel.classify("a", value)
+        assert (kind, scalar.type, scalar.words) == ("scalar", "float16", (1.5,))
+    with pytest.raises(an.InvalidRequest, match="a is 'x'; float16 takes a real number"):
+        kernel.classify("a", "x")
+
+
 def test_sources_that_the_compiler_cannot_be_asked_about(cache: Path) -> None:
     kernel = kernel_of("__global__ void f(const float **x, float a) {}", "f", options=["--std=c++03"])
     assert [(p.reads, p.type) for p in kernel._declared.values()] == [(False, "float"), (False, "float32")]
