@@ -6,7 +6,6 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterable
-from dataclasses import fields
 from pathlib import Path
 from types import UnionType
 from typing import Any
@@ -86,9 +85,13 @@ def as_path(path: object) -> Path:
     return Path(path)
 
 
-def check_options(what: str, given: Iterable[str], request: type, own: Iterable[str] = ()) -> None:
-    """Raise `InvalidRequest` for options that are no fields of a request, or are `own` to its call."""
-    allowed = [f.name for f in fields(request) if f.name not in own]
+def check_options(what: str, given: Iterable[object], allowed: Iterable[str]) -> None:
+    """Raise `InvalidRequest` for options that are not among those that are allowed; the nearest one is suggested."""
+    known = sorted(allowed)
     for name in given:
-        if name not in allowed:
-            raise InvalidRequest(f"{name!r} is no option of {what}; allowed: {', '.join(allowed)}")
+        if name not in known:
+            from difflib import get_close_matches  # which takes longer to import than this module
+
+            near = get_close_matches(str(name), known, 1)
+            meant = f" (did you mean {near[0]!r}?)" if near else ""
+            raise InvalidRequest(f"{name!r} is no option of {what}{meant}; allowed: {', '.join(known)}")

@@ -1,13 +1,19 @@
-"""Parameters of CUDA C++ kernels: from their declarations in the source."""
+"""Parameters of CUDA C++ kernels: names from their declarations in the source, kinds from the compiler if it tells.
+
+Without the compiler, what a pointer to const is goes by the text, and in doubt a kernel counts as one that writes.
+"""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
 
+from ._cpp_kinds import Kind
 from .errors import InvalidRequest
 
-__all__ = ["Parameter", "declared", "parse"]
+__all__ = ["Parameter", "chosen", "declared", "parse"]
 
 _INTEGERS = {
     "bool": "bool",
@@ -17,9 +23,24 @@ _INTEGERS = {
     "long": "int64", "unsigned long": "uint64", "int64_t": "int64", "uint64_t": "uint64", "size_t": "uint64",
     "ptrdiff_t": "int64",
 }  # fmt: skip
-_SCALARS = {**_INTEGERS, "float": "float32", "double": "float64"}
-_QUALIFIERS = frozenset({"const", "volatile", "__restrict__", "__restrict", "__grid_constant__", "struct", "std::"})
-_SIZES = {"bool": 1, "float32": 4, "float64": 8} | {f"{u}int{n}": n // 8 for u in ("", "u") for n in (8, 16, 32, 64)}
+_SCALARS = {**_INTEGERS, "float": "float32", "double": "float64", "half": "float16", "__half": "float16"}
+_QUALIFIERS = frozenset({"const", "volatile", "__restrict__", "__restrict", "__grid_constant__", "struct", "typename"})
+_SIZES = {"bool": 1, "float16": 2, "float32": 4, "float64": 8} | {
+    f"{u}int{n}": n // 8 for u in ("", "u") for n in (8, 16, 32, 64)
+}
+#: What ends a type, and is no name.
+_TYPES: Final = (
+    frozenset(" ".join(_SCALARS).split()) | _QUALIFIERS | {"void", "auto", "wchar_t", "char16_t", "char32_t"}
+)
+_LITERALS: Final = re.compile(
+    r'R"([^\s()\\]{0,16})\(.*?\)\1"|//[^\n]*|/\*.*?\*/'
+    r"""|"(?:\\.|[^"\\\n])*"|(?<!\w)'(?:\\.|[^'\\\n])+'""",
+    re.DOTALL,
+)
+_ATTRIBUTES: Final = re.compile(
+    r"\[\[.*?\]\]|\b(?:alignas|__align__|__attribute__)\s*\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)", re.DOTALL
+)
+_CLOSING: Final = {")": "(", "]": "[", "}": "{", ">": "<"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +70,22 @@ class Parameter:
 
 
 def _without_comments(source: str) -> str:
-    return re.sub(r"//[^\n]*|/\*.*?\*/", " ", source, flags=re.DOTALL)
+    """Return a source with lines that go on joined, without comments, and with nothing in its literals."""
+    joined = re.sub(r"\\\r?\n", "", source)
+    return _LITERALS.sub(lambda found: " " if found.group().startswith("/") else '""', joined)
 
 
-def _split(text: str) -> list[str]:
-    """Split at the commas that are in no brackets."""
-    parts, depth, start = [], 0, 0
+def _split(text: str, at: str = ",") -> list[str]:
+    """Split where a letter is in no brackets; ``<`` is one, but not in an expression in others."""
+    parts: list[str] = []
+    within: list[str] = []
+    start = 0
     for i, letter in enumerate(text):
-        depth += letter in "(<[" or -(letter in ")>]")
-        if letter == "," and depth == 0:
+        if letter in "([{" or (letter == "<" and within[-1:] in ([], ["<"])):
+            within.append(letter)
+        elif letter in _CLOSING and within[-1:] == [_CLOSING[letter]]:
+            within.pop()
+        elif letter == at and not within:
             parts.append(text[start:i])
             start = i + 1
     return [part.strip() for part in (*parts, text[start:]) if part.strip()]
@@ -67,23 +95,48 @@ def _words(text: str) -> list[str]:
     return [word for word in text.replace("std::", "").split() if word not in _QUALIFIERS]
 
 
+def _without_arguments(text: str) -> str:
+    """Return a type without what is in angle brackets, which qualifies nothing outside."""
+    while (shorter := re.sub(r"<[^<>]*>", " ", text)) != text:
+        text = shorter
+    return text
+
+
+def _to_const(pointee: str) -> bool:
+    """Whether what a pointer points to, a type without its own last ``*``, is const."""
+    return "const" in pointee.rpartition("*")[2].split()
+
+
 def _parameter(text: str) -> Parameter:
-    text = text.split("=")[0].strip()
-    found = re.fullmatch(r"(.*?)([A-Za-z_]\w*)\s*(\[\s*\d*\s*\])?", text, re.DOTALL)
-    if found is None or not _words(found[1].replace("*", " ").replace("&", " ")):
+    declaration = _ATTRIBUTES.sub(" ", (_split(text, "=") or [""])[0]).strip()
+    nested = re.fullmatch(r"(.+?)\(\s*([*&])[\s\w]*?\b(\w+)\s*\)\s*([\[(]).*", declaration, re.DOTALL)
+    if nested is not None:  # T (*x)[n], T (&x)[n] or T (*x)(U)
+        before, sign, name, bracket = nested.groups()
+        if sign == "&":
+            raise _reference(text)
+        if bracket == "(":
+            raise InvalidRequest(f"parameter {text!r} is a pointer to a function, which no kernel can be given")
+        return Parameter(name, "pointer", " ".join(_words(before)), reads=_to_const(_without_arguments(before)))
+    found = re.fullmatch(r"(.*?)([A-Za-z_]\w*)\s*((?:\[[^\]]*\]\s*)*)", declaration, re.DOTALL)
+    if found is None or found[2] in _TYPES or not _words(re.sub(r"[*&]", " ", found[1])):
         raise InvalidRequest(f"parameter {text!r} needs a type and a name, such as 'const float *x'")
     before, name, bracket = found.groups()
-    if "&" in before:
-        raise InvalidRequest(f"parameter {text!r} is a reference, which a kernel cannot take")
-    if "*" in before or bracket:
-        target = before.split("*")[0]
-        return Parameter(name, "pointer", " ".join(_words(target)), reads="const" in target.split())
-    words = _words(before)
+    outside = _without_arguments(before)
+    if "&" in outside:
+        raise _reference(text)
+    if "*" in outside or bracket:
+        pointee = outside if bracket else outside.rpartition("*")[0]
+        return Parameter(name, "pointer", " ".join(_words(outside.partition("*")[0])), reads=_to_const(pointee))
+    words = sorted(_words(before), key=lambda word: word not in ("signed", "unsigned"))  # which may stand anywhere
     base = " ".join(words)
     plain = re.sub(r"\b(signed|int)\b", "", base).strip() if len(words) > 1 and "char" not in base else base
-    plain = plain.replace("long long", "long") or "int"
+    plain = " ".join(plain.split()).replace("long long", "long") or "int"
     kind = _SCALARS.get(base) or _SCALARS.get(plain)
-    return Parameter(name, "scalar", kind) if kind else Parameter(name, "struct", base)
+    return Parameter(name, "scalar", kind) if kind else Parameter(name, "struct", " ".join(_words(before)))
+
+
+def _reference(text: str) -> InvalidRequest:
+    return InvalidRequest(f"parameter {text!r} is a reference, which a kernel cannot take")
 
 
 def parse(text: str) -> tuple[Parameter, ...]:
@@ -102,15 +155,95 @@ def parse(text: str) -> tuple[Parameter, ...]:
     return found
 
 
-def declared(source: str, name: str) -> str | None:
-    """Return the text of the parameters with which a source declares a kernel; None if it is not found, or twice."""
-    plain = re.escape(name.split("<")[0].split("::")[-1].strip())
-    found = []
+def declared(source: str, name: str) -> tuple[str, ...]:
+    """Return the texts of the parameters with which a source declares a kernel; of its definitions, if there are any.
+
+    There may be several, in namespaces, behind ``#if``, and by overloading.
+    """
+    plain = re.escape(name.split("<")[0].split("::")[-1].strip(" &"))
+    definitions: list[str] = []
+    others: list[str] = []
     text = _without_comments(source)
-    for match in re.finditer(rf"__global__[^;{{}}]*?\b{plain}\s*\(", text):
+    for match in re.finditer(rf"__global__([^;{{}}]*?)\b{plain}\s*\(", text):
+        if match[1].count("(") != match[1].count(")"):
+            continue
         depth, at = 1, match.end()
         while depth and at < len(text):
             depth += (text[at] == "(") - (text[at] == ")")
             at += 1
-        found.append(text[match.end() : at - 1])
-    return found[0] if len({" ".join(f.split()) for f in found}) == 1 else None
+        kept = definitions if text[at:].lstrip().startswith("{") else others
+        kept.append(" ".join(text[match.end() : at - 1].split()))
+    return tuple(dict.fromkeys(definitions or others))
+
+
+def chosen(
+    name: str, candidates: Sequence[tuple[Parameter, ...]], kinds: Sequence[Kind] | None, *, given: bool
+) -> tuple[Parameter, ...]:
+    """Return the parameters of a kernel by the candidates for its declaration, and by what the compiler says of them.
+
+    Parameters
+    ----------
+    name : str
+        For messages.
+    candidates : sequence of tuple of Parameter
+        As `parse` returns them, not empty.
+    kinds : sequence of Kind or None
+        What the compiler says, if it does.
+    given : bool
+        Whether the user has given them: then they must not contradict the compiler, and what they call a pointer that
+        is written counts as one.
+
+    Raises
+    ------
+    InvalidRequest
+        If none of them fits, or several do that name the parameters differently.
+    """
+    fitting = [c for c in candidates if kinds is None or len(c) == len(kinds)]
+    if kinds is not None and len({_names(c) for c in fitting}) != 1:
+        fitting = [c for c in fitting if all(map(_fits, c, kinds))]
+    if len(set(fitting) if kinds is None else {_names(c) for c in fitting}) > 1:
+        raise InvalidRequest(
+            f"the source declares {name!r} with parameters {' and '.join(map(_listed, candidates))}; say which are "
+            f"meant: parameters='float *x, int n', or so"
+        )
+    if kinds is None:
+        return fitting[0]
+    if not fitting or (given and not all(map(_fits, fitting[0], kinds))):
+        said = ", ".join("a function or a reference" if not k.kind else _told(k) for k in kinds)
+        raise InvalidRequest(
+            f"kernel {name} is declared with {' or '.join(map(_listed, candidates))}, and compiled with ({said}); give "
+            f"parameters= as in the source"
+        )
+    for parameter, kind in zip(fitting[0], kinds, strict=True):
+        if not kind.kind:
+            raise InvalidRequest(
+                f"parameter {parameter.name} of {name} is a reference or a pointer to a function, which no kernel can "
+                f"be given"
+            )
+    return tuple(_merged(p, k, given) for p, k in zip(fitting[0], kinds, strict=True))
+
+
+def _names(parameters: tuple[Parameter, ...]) -> tuple[str, ...]:
+    return tuple(p.name for p in parameters)
+
+
+def _listed(parameters: tuple[Parameter, ...]) -> str:
+    words = ((("const " if p.reads else "") + p.type, "*" * (p.kind == "pointer") + p.name) for p in parameters)
+    return f"({', '.join(map(' '.join, words))})"
+
+
+def _told(kind: Kind) -> str:
+    return kind.type or ("a pointer to const" if kind.reads else f"a {kind.kind}")
+
+
+def _fits(parameter: Parameter, kind: Kind) -> bool:
+    """Whether a declaration can mean a kind; what it calls a struct may be the name of anything."""
+    if parameter.kind == "struct":
+        return True
+    return parameter.kind == kind.kind and (kind.kind == "pointer" or parameter.type == kind.type)
+
+
+def _merged(parameter: Parameter, kind: Kind, given: bool) -> Parameter:
+    """Return a parameter as the compiler sees it."""
+    reads = kind.reads and (parameter.reads or not given or parameter.kind == "struct")
+    return replace(parameter, kind=kind.kind, type=kind.type or parameter.type, reads=reads)

@@ -1,4 +1,4 @@
-"""What machine code says of its kernels, read from the file itself: names, parameters, whether they wait.
+"""What machine code says of its kernels, read from the file itself: names, parameters, how they wait.
 
 A cubin is an ELF file.  Kernels are the symbols whose `st_other` has STO_CUDA_ENTRY; their parameters are the
 EIATTR_KPARAM_INFO entries of the section ``.nv.info.<kernel>`` (as ``cuobjdump --dump-elf`` prints them), and their
@@ -13,13 +13,25 @@ from typing import NamedTuple, TypeVar
 
 from .errors import LibraryError
 
-__all__ = ["awaits_launch", "kernels"]
+__all__ = ["kernels", "why_no_overlap"]
 
 _SYMTAB = 2
 _ENTRY = 0x10  # of a symbol's st_other
 _SIZED, _KPARAM_INFO = 4, 0x17  # format, and attribute, of an entry of .nv.info
-#: PTX's griddepcontrol.wait: the low bits of the first of an instruction's two words (nvdisasm: ACQBULK, sm_90 to 120).
-_WAIT, _OPCODE = 0x82E, 0xFFF
+# Instructions, by nvdisasm on sm_90 to 121: the low bits of the first of two words, what they depend on, and whether
+# that is everything.  ACQBULK is PTX's griddepcontrol.wait.
+_WAIT, _OPCODE, _ALWAYS = 0x82E, 0xFFF, 0x7
+_NBYTES = 16
+#: An operation without its form; below _VARYING they only compute (or copy from shared memory to registers).
+_OPERATION, _VARYING, _BRANCH = 0x1FF, 0x100, 0x147
+#: Of the others those that neither leave the kernel nor reach device memory: conversions and the like, NOP, S2R; BAR;
+#: BSYNC, BSSY, WARPSYNC, BPT (which traps), NANOSLEEP; LDC, LDL, LDS; STL, STS, SHFL; ATOMS; MATCH, LDCU; SYNCS,
+#: UTMACCTL (which fetches a tensor map); R2UR, S2UR, REDUX; FENCE, barriers of clusters.
+_HARMLESS = frozenset(
+    (*range(0x100, 0x11B), 0x11D, 0x141, 0x145, 0x148, 0x15C, 0x15D, 0x182, 0x183, 0x184, 0x187, 0x188, 0x189, 0x18C,
+     0x18D, 0x1A1, 0x1AC, 0x1B2, 0x1B9, 0x1C2, 0x1C3, 0x1C4, 0x1C6, 0x1C7)
+)  # fmt: skip
+_CONTROL = range(0x140, 0x160)
 
 _T = TypeVar("_T")
 
@@ -44,17 +56,18 @@ def kernels(cubin: bytes) -> dict[str, tuple[int, ...]]:
     return _read(_kernels, cubin)
 
 
-def awaits_launch(cubin: bytes, name: str) -> bool:
-    """Whether a kernel, or a function of the same file, waits for the launch before it (``griddepcontrol.wait``).
+def why_no_overlap(cubin: bytes, name: str) -> str:
+    """Return why a kernel must not begin before the launch before it has ended; empty if it may.
+
+    It may if every thread comes to ``griddepcontrol.wait``, with no access to device memory before.  A kernel that
+    some launches leave without it would end before the launch before does, and what comes next wait for it alone.
 
     Raises
     ------
     LibraryError
         If it is no cubin.
     """
-    found = _read(_waiting, cubin)
-    functions = found - kernels(cubin).keys()
-    return name in found or bool(functions)
+    return _read(lambda data: _why_no_overlap(data, name), cubin)
 
 
 def _read(what: Callable[[bytes], _T], cubin: bytes) -> _T:
@@ -98,17 +111,28 @@ def _kernels(cubin: bytes) -> dict[str, tuple[int, ...]]:
     return {name: parameters.get(name, ()) for name in entries}
 
 
-def _waiting(cubin: bytes) -> set[str]:
-    """Return the names of the sections of code that wait for the launch before."""
-    return {
-        section.name.removeprefix(".text.")
-        for section in _sections(cubin)
-        if section.name.startswith(".text.")
-        and any(
-            word & _OPCODE == _WAIT
-            for word, _ in struct.iter_unpack("<QQ", cubin[section.at : section.at + section.nbytes])
-        )
-    }
+def _why_no_overlap(cubin: bytes, name: str) -> str:
+    words: list[int] = []
+    for section in _sections(cubin):
+        if section.name == f".text.{name}":
+            words = [word for word, _ in struct.iter_unpack("<QQ", cubin[section.at : section.at + section.nbytes])]
+    waits = next((at for at, word in enumerate(words) if word & _OPCODE == _WAIT), None)
+    if waits is None:
+        return "it never waits"
+    everywhere = words[waits] >> 12 & 0xF == _ALWAYS
+    for at, word in enumerate(words[:waits]):
+        operation = word & _OPERATION
+        if operation == _BRANCH:
+            everywhere = everywhere and 0 <= at + 1 + _distance(word) <= waits
+        elif operation >= _VARYING and operation not in _HARMLESS:
+            return f"it may {'return or call a function' if operation in _CONTROL else 'touch memory'} before it waits"
+    return "" if everywhere else "it waits in some of its threads only"
+
+
+def _distance(branch: int) -> int:
+    """Return how many instructions a branch goes on from the next: bits 16 to 23, and above them 34 to 63."""
+    high = branch >> 34
+    return ((high - (1 << 30) if high >> 29 else high) << 8 | branch >> 16 & 0xFF) * 4 // _NBYTES
 
 
 def _parameters(cubin: bytes, at: int, end: int) -> tuple[int, ...]:

@@ -223,8 +223,9 @@ def _output(name: str, given: Any, fresh: Fresh, others: list[tuple[str, Any]]) 
 class ReduceRequest:
     """A reduction of `x` over some of its axes.
 
-    Sums and means are accumulated in float32 for floating types up to 32 bits, in int64 (uint64) for integers, and in
-    float64 for the rest; means of integers in float64.  NaN wins in ``max``, and ``argmax`` gives the first of equals.
+    Sums and means are accumulated in float32 for floating types up to 32 bits (in float64 on the host device), in int64
+    (uint64) for integers, and in float64 for the rest; means of integers in float64.  NaN wins in ``max``, and
+    ``argmax`` gives the first of equals.
 
     Parameters
     ----------
@@ -291,8 +292,9 @@ class SoftmaxCrossEntropyRequest:
     """Softmax over rows, mean cross entropy against class labels, and its gradient.
 
     ``loss = mean(-log(softmax(logits)[i, labels[i]]))`` and ``grad = (softmax(logits) - onehot(labels)) / N``,
-    computed in float32, or float64 for float64.  A label outside the classes is an error of the message, before
-    anything is written.
+    computed in float32, or float64 for float64.  All rows count: no label is one to ignore.  A label outside the
+    classes is an error of the message on the host device, before anything is written; on a GPU, which cannot look
+    before it computes, the loss and its row of the gradient are NaN.
 
     Parameters
     ----------

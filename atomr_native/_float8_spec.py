@@ -6,7 +6,7 @@ A scale is what a code is multiplied by to get its number back, as in `device.bl
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ._checks import as_integer, check_choice, check_flag
 from ._matmul_scales import BLOCK, scale_shapes
@@ -18,11 +18,15 @@ from ._operands import (
     contiguous_strides,
     describe,
     describe_output,
+    is_contiguous,
 )
 from .dtypes import DTYPES, as_dtype, dtype_name
 from .errors import InvalidRequest, Unsupported
 from .kernels import Part
 from .plan_spec import OVERWRITE, READ, WRITE, OperandSpec, PlanSpec
+
+if TYPE_CHECKING:
+    from .gpu_ref import GpuRef
 
 __all__ = [
     "LIMITS",
@@ -75,9 +79,9 @@ class DelayedScaling:
         ``"max"`` of the history, or ``"latest"``.
     """
 
-    history: Any
-    position: Any
-    scale: Any
+    history: GpuRef
+    position: GpuRef
+    scale: GpuRef
     dtype: str = "float8_e4m3fn"
     margin: int = 0
     amax: str = "max"
@@ -95,14 +99,14 @@ class DelayedScaling:
                     f"{name} has dtype {dtype_name(as_dtype(ref.dtype))} and shape {tuple(ref.shape)}; allowed: "
                     f"{dtype} of {wanted}"
                 )
-        if self.history.shape[0] < 1 or self.history.strides != (4,):
+        if self.history.shape[0] < 1 or not is_contiguous(self.history):
             raise InvalidRequest(
                 f"history has shape {tuple(self.history.shape)} and strides {tuple(self.history.strides)}; it must be "
                 f"contiguous, of one element at least"
             )
 
     @property
-    def members(self) -> dict[str, Any]:
+    def members(self) -> dict[str, GpuRef]:
         """The arrays by name, for `Device.durable_group`."""
         return {"history": self.history, "position": self.position, "scale": self.scale}
 
@@ -194,7 +198,10 @@ class DequantizeRequest:
 
 
 def _float8(what: str, dtype: object) -> str:
-    name = dtype_name(as_dtype(dtype))
+    try:
+        name = dtype_name(as_dtype(dtype))
+    except InvalidRequest:  # which names all dtypes
+        name = repr(dtype)
     if name not in LIMITS:
         raise InvalidRequest(f"{what} is {name}; allowed: {', '.join(LIMITS)}")
     return name
@@ -205,7 +212,7 @@ def _check_out(name: str, out: Any, dtype: str, shapes: tuple[tuple[int, ...], .
     if dtype_name(as_dtype(out.dtype)) != dtype or tuple(out.shape) not in shapes:
         raise InvalidRequest(
             f"{name} has dtype {dtype_name(as_dtype(out.dtype))} and shape {tuple(out.shape)}; allowed: {dtype} of "
-            f"{' or '.join(map(str, shapes))}"
+            f"{' or '.join(map(str, dict.fromkeys(shapes)))}"
         )
 
 

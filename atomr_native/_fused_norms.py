@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ._checks import check_flag
 from ._fused_spec import FLOATS, FusedRequest, Made, Operand, check_float, check_like, check_number, input_, output
@@ -11,6 +11,9 @@ from ._operands import check_disjoint
 from .dtypes import as_dtype, dtype_name
 from .errors import InvalidRequest
 from .kernels import Part
+
+if TYPE_CHECKING:
+    from .gpu_ref import GpuRef
 
 __all__ = ["NormGradient", "NormGradientRequest", "NormRequest", "NormResult"]
 
@@ -29,8 +32,8 @@ class NormResult(NamedTuple):
         ``x + residual``, of which it is the norm.
     """
 
-    out: Any
-    residual: Any
+    out: GpuRef
+    residual: GpuRef
 
 
 class NormGradient(NamedTuple):
@@ -44,9 +47,9 @@ class NormGradient(NamedTuple):
     bias : GpuRef or None
     """
 
-    x: Any
-    weight: Any
-    bias: Any = None
+    x: GpuRef
+    weight: GpuRef
+    bias: GpuRef | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from ._checks import as_integer, check_flag
 from ._fused_spec import FLOATS, FusedRequest, Made, Operand, check_number
-from ._operands import check_disjoint, check_input, check_output, contiguous_strides
+from ._operands import check_disjoint, check_input, check_output, is_contiguous
 from .dtypes import as_dtype, dtype_name
 from .errors import InvalidRequest
 from .kernels import Part
@@ -22,7 +22,10 @@ _INFINITY: Final = float("inf")
 class AdamWRequest(FusedRequest):
     """One step of AdamW, in place; checked when it is made.
 
-    Arrays are contiguous and of one shape.  Numbers travel in the message: changing them costs nothing.
+    ``m = beta1 * m + (1 - beta1) * g``, ``v = beta2 * v + (1 - beta2) * g**2``, and ``param -= lr * (m / (1 -
+    beta1**step) / (sqrt(v / (1 - beta2**step)) + eps) + weight_decay * param)``: Algorithm 2 of Loshchilov and Hutter,
+    "Decoupled Weight Decay Regularization" (2019).  Arrays are contiguous and of one shape.  Numbers travel in the
+    message: changing them costs nothing.
 
     Parameters
     ----------
@@ -77,6 +80,9 @@ class AdamWRequest(FusedRequest):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SgdRequest(FusedRequest):
     """One step of SGD with momentum, in place; checked when it is made.
+
+    ``m = momentum * m + g; param -= lr * (m + weight_decay * param)``, with `nesterov` ``g + momentum * m`` in the
+    place of m.  The decay is decoupled, as AdamW's: it is no part of the momentum, as it is in ``torch.optim.SGD``.
 
     Parameters
     ----------
@@ -134,14 +140,12 @@ def _state(param: Any, grad: Any, state: dict[str, Any], master: Any) -> tuple[s
     operands = []
     for name, array in arrays.items():
         check_input(name, array)
-        kind = as_dtype(array.dtype)
-        found, shape = dtype_name(kind), tuple(array.shape)
+        found, shape = dtype_name(as_dtype(array.dtype)), tuple(array.shape)
         if found not in kinds[name] or shape != tuple(param.shape):
             raise InvalidRequest(
                 f"{name} has dtype {found} and shape {shape}; allowed: {', '.join(kinds[name])} of {tuple(param.shape)}"
             )
-        steps = zip(shape, array.strides, contiguous_strides(shape, kind.itemsize), strict=True)
-        if 0 not in shape and any(extent > 1 and stride != step for extent, stride, step in steps):
+        if not is_contiguous(array):
             raise InvalidRequest(
                 f"{name} has shape {shape} and strides {tuple(array.strides)}; allowed: contiguous arrays"
             )

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from ._checks import as_integer, check_flag
 from ._fused_spec import FusedRequest, Made, check_float, check_number, input_, output
-from ._operands import check_input, contiguous_strides
+from ._operands import check_input, is_contiguous
 from .dtypes import as_dtype, dtype_name
 from .errors import InvalidRequest
 from .kernels import Part
@@ -33,7 +33,7 @@ class RopeRequest(FusedRequest):
         int32 or int64, contiguous: of each token, of the shape that x has without heads and head dimension; or without
         some of its first axes, over which positions are then repeated.
     theta : float
-        Base of the angles' wavelengths; travels in the message.
+        Base of the angles' wavelengths, above 0; travels in the message.
     interleaved : bool
         Whether pairs are neighbours (2 i and 2 i + 1), as in the paper; else i and i + half of the head dimension.
     inverse : bool
@@ -69,14 +69,11 @@ class RopeRequest(FusedRequest):
                 f"positions has dtype {kind} and shape {places}; allowed: int32 or int64 of {shape[:-2]}, or without "
                 f"some of its first axes"
             )
-        itemsize = as_dtype(self.positions.dtype).itemsize
-        if 0 not in places and tuple(self.positions.strides) != contiguous_strides(places, itemsize):
+        if not is_contiguous(self.positions):
             raise InvalidRequest(f"positions has strides {tuple(self.positions.strides)}; allowed: a contiguous array")
         for name in ("interleaved", "inverse"):
             check_flag(name, getattr(self, name))
-        theta = check_number("theta", self.theta, 0.0, math.inf)
-        if theta == 0:
-            raise InvalidRequest("theta=0; it must be above 0")
+        theta = check_number("theta", self.theta, 0.0, math.inf, above=True)
         inputs = (input_("x", self.x), input_("positions", self.positions))
         return Made(
             "fused.rope",

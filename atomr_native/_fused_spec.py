@@ -9,7 +9,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from ._checks import check_choice, check_flag, is_real
 from ._operands import (
@@ -25,6 +25,9 @@ from .dtypes import DTYPES, as_dtype, dtype_name
 from .errors import InvalidRequest
 from .kernels import Part
 from .plan_spec import OVERWRITE, READ, WRITE, PlanSpec
+
+if TYPE_CHECKING:
+    from .gpu_ref import GpuRef
 
 __all__ = [
     "CURVES",
@@ -173,17 +176,20 @@ def check_like(name: str, array: Any, dtype: str, shape: tuple[int, ...]) -> Non
     check_rows(name, array)
 
 
-def check_number(name: str, value: object, least: float, most: float, *, below: bool = False) -> float:
-    """Return a real number within limits, the upper one excluded with `below`."""
+def check_number(
+    name: str, value: object, least: float, most: float, *, above: bool = False, below: bool = False
+) -> float:
+    """Return a real number within limits, the lower one excluded with `above`, the upper one with `below`."""
     if not is_real(value):
         raise InvalidRequest(f"{name}={value!r}; it must be a real number")
     try:
         number = float(cast("float", value))
     except OverflowError:  # an integer beyond all floats
         number = math.inf
-    if not (least <= number <= most) or (below and number == most) or math.isinf(number):
-        end = ")" if below or math.isinf(most) else "]"
-        raise InvalidRequest(f"{name}={value!r}; allowed: [{least:g}, {most:g}{end}")
+    excluded = (above and number == least) or (below and number == most)
+    if not (least <= number <= most) or excluded or math.isinf(number):
+        begin, end = "(" if above else "[", ")" if below or math.isinf(most) else "]"
+        raise InvalidRequest(f"{name}={value!r}; allowed: {begin}{least:g}, {most:g}{end}")
     return number
 
 
@@ -222,8 +228,8 @@ class GatedGradient(NamedTuple):
     up : GpuRef or None
     """
 
-    gate: Any
-    up: Any = None
+    gate: GpuRef
+    up: GpuRef | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -319,10 +325,11 @@ class ActivationGradientRequest(FusedRequest):
 
 def _activation(x: Any, up: Any, curve: str, gated: bool) -> tuple[str, tuple[int, ...], tuple[Operand, ...]]:
     """Return the dtype and shape of a result, and the inputs."""
-    dtype = check_float("x", x)
-    shape = tuple(x.shape)
     check_choice("curve", curve, CURVES)
     check_flag("gated", gated)
+    name = "x, the gate," if gated else "x"
+    dtype = check_float(name, x)
+    shape = tuple(x.shape)
     if up is not None:
         if not gated:
             raise InvalidRequest("up goes with gated=True")
@@ -330,6 +337,6 @@ def _activation(x: Any, up: Any, curve: str, gated: bool) -> tuple[str, tuple[in
         return dtype, shape, (input_("x", x), input_("up", up))
     if gated:
         if not shape or shape[-1] % 2:
-            raise InvalidRequest(f"x has shape {shape}; without up the last extent must be even: gate, then up")
+            raise InvalidRequest(f"{name} has shape {shape}; without up the last extent must be even: gate, then up")
         shape = (*shape[:-1], shape[-1] // 2)
     return dtype, shape, (input_("x", x),)

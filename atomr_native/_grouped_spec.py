@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -10,6 +10,7 @@ from ._checks import check_choice, check_options
 from ._custom_epilogue import CustomEpilogue
 from ._matmul_spec import MatmulRequest, MatmulShape, is_array, matmul_shape, matmul_spec, scalar_names
 from ._operands import check_disjoint, memory_span
+from ._options import GroupOptions
 from .errors import InvalidRequest
 from .plan_spec import OperandSpec, PlanSpec
 
@@ -22,6 +23,8 @@ WAYS: Final = ("auto", "batched", "grouped", "each")
 #: To what addresses of members are aligned, bytes, for the libraries' kernels that take many at once.
 ALIGNMENT: Final = 16
 _ARRAYS: Final = ("a", "b", "bias", "c", "out")
+#: Options of all members together.
+_NAMES: Final = ("alpha", "beta", *GroupOptions.__optional_keys__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,9 +42,8 @@ class GroupedRequest:
         ``"grouped"``: members of any shapes, without epilogue, of one dtype (float64, float32, float16 or bfloat16),
         `c` only where it is `out`, in one call of cuBLAS.  ``"each"``: one after the other.  ``"auto"``: the first of
         these that can be; ``plan.notes`` says which.
-    options : dict or tuple
-        What else a `MatmulRequest` takes, the same for all, by name or as pairs; no operands, and none that has more
-        than D.
+    options : mapping or sequence of pairs
+        What else a `MatmulRequest` takes, the same for all, by name: no operands, and no outputs but D.
 
     Raises
     ------
@@ -55,7 +57,7 @@ class GroupedRequest:
     bias: Sequence[Any] | None = None
     out: Sequence[Any] | None = None
     way: str = "auto"
-    options: tuple[tuple[str, Any], ...] = ()
+    options: Mapping[str, Any] | Sequence[tuple[str, Any]] = ()
 
     def __post_init__(self) -> None:
         grouped_requests(self)
@@ -79,9 +81,9 @@ def grouped_requests(request: GroupedRequest) -> list[tuple[MatmulRequest, Matmu
         options = dict(request.options)
     except (TypeError, ValueError):
         raise InvalidRequest(f"options is {request.options!r}; allowed: pairs of a name and a value") from None
-    check_options("a group", options, MatmulRequest, own=(*_ARRAYS, "operands"))
+    check_options("a group", options, _NAMES)
     for name, value in options.items():
-        if is_array(value) or name in ("aux", "bias_grad", "amax"):
+        if is_array(value):
             raise InvalidRequest(f"{name} is given for all members of a group; allowed: options that are no operands")
     if isinstance(options.get("epilogue"), CustomEpilogue):
         raise InvalidRequest("epilogue is a CustomEpilogue for all members of a group; allowed: those of the library")

@@ -115,7 +115,7 @@ class KernelMethods:
             The kernel's name expression: a name, or a template with its arguments.
         parameters : str, optional
             Its parameters as C++ has them, ``"float *x, int n"``; by default as the source declares them.  They are
-            held against the machine code.
+            held against what the compiler says of them, and against the machine code.
         options : sequence of str
             Of NVRTC; by default ``--std=c++17``.
         headers : mapping of str to str, optional
@@ -136,13 +136,13 @@ class KernelMethods:
             Whether its blocks may wait for each other (grid synchronisation).
         overlaps : bool
             Whether it may begin while the launch before it still ends, for which it waits itself, with
-            ``griddepcontrol.wait``, before it touches memory that others write (programmatic dependent launch;
-            nothing changes below compute capability 9.0).
+            ``griddepcontrol.wait``, before it touches device memory (programmatic dependent launch; nothing changes
+            below compute capability 9.0).
 
         Raises
         ------
         InvalidRequest
-            For a declaration that does not fit, and a kernel with `overlaps` that never waits.
+            For a declaration that does not fit, and a kernel with `overlaps` that does not wait first in all threads.
         Unsupported
             On the host device, and without NVRTC.
         LibraryError

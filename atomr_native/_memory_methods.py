@@ -139,6 +139,14 @@ class MemoryMethods:
     def empty(self, shape: object, dtype: object = "float32", *, durable: bool = False) -> GpuRef:
         """Allocate an array and leave its bytes as they are.  Does not wait, unless memory must grow.
 
+        Parameters
+        ----------
+        shape : int or tuple of int
+        dtype
+            Its element type: a name such as ``"bfloat16"``, a NumPy type or dtype.
+        durable : bool
+            Whether the memory survives a restart of the device.
+
         Raises
         ------
         InvalidRequest
@@ -160,11 +168,11 @@ class MemoryMethods:
         return ref
 
     def zeros(self, shape: object, dtype: object = "float32", *, durable: bool = False) -> GpuRef:
-        """Allocate an array and enqueue filling it with zeros.  Raises what `full` raises."""
+        """Allocate an array as `empty` does, and enqueue filling it with zeros.  Raises what `full` raises."""
         return self.full(shape, 0, dtype, durable=durable)
 
     def full(self, shape: object, value: complex, dtype: object = "float32", *, durable: bool = False) -> GpuRef:
-        """Allocate an array and enqueue filling it with a value.
+        """Allocate an array as `empty` does, and enqueue filling it with a value.
 
         Raises
         ------

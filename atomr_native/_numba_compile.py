@@ -332,16 +332,16 @@ def on_processor(
     def again(copy: python_types.FunctionType, _: object) -> Any:
         return njit(error_model="numpy")(copy)
 
-    names = ", ".join(f"a{i}" for i in range(arguments))
+    names, found = (", ".join(f"{letter}{i}" for i in range(n)) for letter, n in (("a", arguments), ("r", results)))
     made = []
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             scope = {"f": again(copied(function, again, {}), None)}
             for i in range(results):
-                part = f"[{i}]" if results > 1 else ""
-                one = eval(f"lambda {names}: f({names}){part}", scope)  # noqa: S307 - of the names above
-                made.append(vectorize([f"{dtype}({', '.join([dtype] * arguments)})"])(one))
+                text = f"def one({names}):\n    {found} = f({names})\n    return r{i}\n"
+                exec(compile(text, "<epilogue>", "exec"), scope)  # noqa: S102 - of the names above
+                made.append(vectorize([f"{dtype}({', '.join([dtype] * arguments)})"])(scope["one"]))
     except Exception as error:
         text = str(error).strip()
         raise LibraryError("numba", 0, type(error).__name__, f"compiling {function.__name__}", text[:4000]) from None

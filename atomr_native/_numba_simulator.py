@@ -18,9 +18,18 @@ from typing import Any, Final
 import numpy as np
 
 from ._bytecode import all_code, all_names
-from ._numba import FakeCUDAArray, FakeCUDAKernel, FakeWithinKernelCUDAArray, cuda, kernelapi, numba, simulator
+from ._numba import (
+    FakeCUDAArray,
+    FakeCUDAKernel,
+    FakeWithinKernelCUDAArray,
+    cuda,
+    kernelapi,
+    libdevice,
+    numba,
+    simulator,
+)
 from ._numba_copies import members, simulated_copy
-from ._simulated_cuda import MEETING, SimulatedModule, Warps
+from ._simulated_cuda import MEETING, GpuOnly, SimulatedModule, Warps
 
 __all__ = ["SharedMemory", "place", "simulated", "simulated_array"]
 
@@ -86,22 +95,30 @@ class _Inside:
         return self._found()(*arguments, **options)
 
 
-class _Package:
-    """The module `numba`, of which kernels ask ``numba.cuda``."""
+class _Numba:
+    """The module `numba`, of which a kernel may ask `numba.cuda.grid`."""
+
+    cuda = _Inside("")
 
     def __getattr__(self, name: str) -> Any:
-        return _module if name == "cuda" else getattr(numba, name)
+        return getattr(numba, name)
 
 
-_module: Final = _Inside("")
-#: What stands in for what, by identity.
-_inside_of: Final = {
-    **{identity: _Inside(name) for identity, name in members.items()}, id(cuda): _module, id(numba): _Package()
-}  # fmt: skip
+_module: Final = _Numba.cuda
+_numba_module: Final = _Numba()
+_members: Final = {identity: _Inside(name) for identity, name in members.items()}
 
 
 def _inside(value: Any) -> Any:
-    return _inside_of.get(id(value), value)
+    if value is cuda:
+        return _module
+    if value is numba:
+        return _numba_module
+    if value is libdevice:
+        return GpuOnly("cuda.libdevice")
+    if isinstance(value, FunctionType) and value.__module__ == libdevice.__name__:
+        return GpuOnly(f"cuda.libdevice.{value.__name__}")
+    return _members.get(id(value), value)
 
 
 def _meets(function: FunctionType) -> bool:

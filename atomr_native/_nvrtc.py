@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import importlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import reprlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from . import _precompiled
+from ._include_facts import include_facts
 from .disk_cache import cached
 from .errors import InvalidRequest, LibraryError, Unsupported
 
@@ -22,6 +23,11 @@ __all__ = ["Program", "compile_program", "toolkit_headers", "version"]
 _FOLDER: Final = "/dev/null/"
 _FILE: Final = "atomr.cu"
 _LOG_CHARACTERS: Final = 4000
+#: Options that say what is made, and for what.
+_OWN: Final = (
+    "-arch", "--gpu-architecture", "-dlto", "--dlink-time-opt", "-dc", "--device-c", "-rdc",
+    "--relocatable-device-code",
+)  # fmt: skip
 _HINT: Final = "`pip install atomr-native[cu13]` (or [cu12], whichever CUDA the driver has) brings it"
 
 
@@ -114,7 +120,7 @@ def _compile(
             _call("nvrtcAddNameExpression", library.nvrtcAddNameExpression, program, name.encode())
         flags = [f"--gpu-architecture={arch}", *options]
         flags += ["-dlto"] if output == "ltoir" else []
-        status = library.nvrtcCompileProgram(program, len(flags), [flag.encode() for flag in flags])[0]
+        status = library.nvrtcCompileProgram(program, len(flags), [os.fsencode(flag) for flag in flags])[0]
         if int(status):
             detail = _log_of(library, program)
             raise LibraryError("nvrtc", int(status), status.name, f"nvrtcCompileProgram for {arch}", detail)
@@ -148,33 +154,19 @@ def toolkit_headers() -> tuple[str, ...]:
     return tuple(dict.fromkeys(folder.abs_path for folder in found if folder is not None and folder.abs_path))
 
 
-def _include_facts(folders: Iterable[str]) -> list[str]:
-    """Return what the headers of folders are, for the cache's key: names, sizes and times of change.
-
-    Raises
-    ------
-    InvalidRequest
-        If one is no folder.
-    """
-    found = []
-    for folder in folders:
-        if not os.path.isdir(folder):
-            raise InvalidRequest(f"include folder {folder!r} is not there")
-        lines = sorted(_files(folder, ""))
-        found.append(hashlib.sha256("".join(lines).encode(errors="surrogateescape")).hexdigest())
-    return found
-
-
-def _files(folder: str, below: str) -> Iterator[str]:
-    """Return a line for each file of a folder and of those in it; thousands of them take milliseconds."""
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            name = below + entry.name
-            if entry.is_dir(follow_symlinks=False):
-                yield from _files(entry.path, name + "/")
-            elif entry.is_file():
-                stat = entry.stat()
-                yield f"{name}\0{stat.st_size}\0{stat.st_mtime_ns}\0"
+def _check_texts(texts: Iterable[str], options: Iterable[str]) -> None:
+    """Refuse what would not reach the compiler as it is."""
+    for text in (*texts, *options):
+        if "\0" in text:
+            raise InvalidRequest(f"{reprlib.repr(text)} has a NUL character, at which the compiler would stop reading")
+    for text in texts:
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidRequest(f"{reprlib.repr(text)} cannot be encoded: {error}") from None
+    for option in options:
+        if option.partition("=")[0] in _OWN:
+            raise InvalidRequest(f"options has {option!r}; {', '.join(_OWN)} are set by the library")
 
 
 def compile_program(
@@ -201,13 +193,14 @@ def compile_program(
     headers : mapping of str to str, optional
         Text of headers, by the names under which the source includes them.
     include : sequence of str
-        Folders of headers.  What is in them counts for the cache by name, size and time of change.
+        Folders of headers.  What is in them counts for the cache by name, size and time of change, as do files that
+        are included by paths out of them, and what the options ``-I`` and ``-include`` name.
     output : {"cubin", "ltoir"}
 
     Raises
     ------
     InvalidRequest
-        If a folder is not there.
+        If a folder is not there, for an option that is set by the library, and for texts that C cannot hold.
     Unsupported
         If NVRTC is not installed.
     LibraryError
@@ -216,7 +209,8 @@ def compile_program(
     major, minor = version()
     given = tuple(sorted((headers or {}).items()))
     flags = (*options, *(f"--include-path={folder}" for folder in include))
-    facts = _include_facts(include)
+    _check_texts((source, *names, *(part for pair in given for part in pair)), flags)
+    facts = include_facts((source, *(text for _, text in given)), include, options)
     key = json.dumps([source, arch, flags, list(names), given, facts, output, major, minor])
 
     def make(further: Sequence[str] = (), kept: Path | None = None) -> bytes:

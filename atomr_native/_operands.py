@@ -28,6 +28,7 @@ __all__ = [
     "contiguous_strides",
     "describe",
     "describe_output",
+    "is_contiguous",
     "memory_span",
     "overlaps",
     "same_view",
@@ -68,6 +69,14 @@ def contiguous_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]
         strides.append(step)
         step *= max(extent, 1)
     return tuple(reversed(strides))
+
+
+def is_contiguous(array: ArrayLayout) -> bool:
+    """Say whether elements lie together in C order; axes of one element have any stride."""
+    steps = contiguous_strides(tuple(array.shape), as_dtype(array.dtype).itemsize)
+    return 0 in array.shape or all(
+        extent == 1 or stride == step for extent, stride, step in zip(array.shape, array.strides, steps, strict=True)
+    )
 
 
 def check_size(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:

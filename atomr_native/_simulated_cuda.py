@@ -11,7 +11,7 @@ import numpy as np
 
 from ._numba import cuda, kernelapi, types
 
-__all__ = ["MEETING", "SimulatedModule", "Warps"]
+__all__ = ["MEETING", "GpuOnly", "SimulatedModule", "Warps"]
 
 _LANES: Final = 32
 _FULL: Final = 2**_LANES - 1
@@ -109,6 +109,25 @@ def _bits(value: Any) -> tuple[int, int]:
     return int(value) % 2**width, width
 
 
+def _missing(name: str) -> AttributeError:
+    return AttributeError(f"{name} is for GPUs only: Numba's simulator, by which the host device runs, lacks it")
+
+
+class GpuOnly:
+    """What stands in a simulated kernel for what Numba has as a stub, whose Python would silently return None."""
+
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        raise _missing(f"{self._name}.{name}")
+
+    def __call__(self, *arguments: Any) -> Any:  # noqa: ARG002 - whatever they are
+        raise _missing(self._name)
+
+
 class SimulatedModule(kernelapi.FakeCUDAModule):  # type: ignore[misc]
     """`cuda` in a simulated kernel."""
 
@@ -116,9 +135,7 @@ class SimulatedModule(kernelapi.FakeCUDAModule):  # type: ignore[misc]
         found = getattr(cuda, name)  # AttributeError, where Numba has it neither
         if isinstance(found, types.Type):
             return found
-        raise AttributeError(
-            f"cuda.{name} is for GPUs only: Numba's simulator, by which the host device runs, lacks it"
-        )
+        raise _missing(f"cuda.{name}")
 
     def popc(self, value: Any) -> int:
         """Count the bits that are set."""

@@ -5,12 +5,21 @@ Requests and their rules are `BlasRequest`; the same module serves every kind of
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Unpack, cast
 
 from ._blas_spec import ROUTINES, BlasRequest, BlasShape, blas_shape, blas_spec
 from ._checks import check_options
 from ._messages import Message, form_of, new
 from ._operands import check_handle
+from ._options import (
+    BlasOptions,
+    GemmOptions,
+    GemvOptions,
+    SymmOptions,
+    SyrkOptions,
+    TrmmOptions,
+    TrsmOptions,
+)
 from ._signature import signature_of
 from .library_actor import LibraryActor
 
@@ -25,6 +34,12 @@ _SCALARS = ("alpha", "beta", "alpha_imag", "beta_imag")
 _FORM: Final = form_of(
     BlasRequest, "a b x y out", "routine trans conj trans_b conj_b side lower unit", numbers="alpha beta"
 )
+
+#: Options of the methods that have some.
+_OPTIONS: Final[dict[str, Any]] = {
+    "gemv": GemvOptions, "symm": SymmOptions, "syrk": SyrkOptions, "trmm": TrmmOptions, "trsm": TrsmOptions,
+    "geam": GemmOptions, "gemm": GemmOptions,
+}  # fmt: skip
 
 
 def _parts(alpha: complex, beta: complex) -> tuple[float, ...]:
@@ -62,7 +77,7 @@ class Blas(LibraryActor):
         """Send the Euclidean norm of x."""
         return self._routine("nrm2", x=x, out=out)
 
-    def gemv(self, a: GpuRef, x: GpuRef, **options: Any) -> GpuRef:
+    def gemv(self, a: GpuRef, x: GpuRef, **options: Unpack[GemvOptions]) -> GpuRef:
         """Send ``alpha * op(A) @ x + beta * out``; options: alpha, beta, trans, conj, out."""
         return self._routine("gemv", a=a, x=x, **options)
 
@@ -70,39 +85,39 @@ class Blas(LibraryActor):
         """Send ``A += alpha * outer(x, y)``, with `conj` ``outer(x, conj(y))``; returns A."""
         return self._routine("ger", x=x, y=y, out=a, alpha=alpha, conj=conj)
 
-    def symm(self, a: GpuRef, b: GpuRef, **options: Any) -> GpuRef:
+    def symm(self, a: GpuRef, b: GpuRef, **options: Unpack[SymmOptions]) -> GpuRef:
         """Send ``alpha * A @ B + beta * out`` with a symmetric A; options: alpha, beta, side, lower, out."""
         return self._routine("symm", a=a, b=b, **options)
 
-    def syrk(self, a: GpuRef, out: GpuRef, **options: Any) -> GpuRef:
+    def syrk(self, a: GpuRef, out: GpuRef, **options: Unpack[SyrkOptions]) -> GpuRef:
         """Send ``alpha * op(A) @ op(A).T + beta * out`` into one triangle; options: alpha, beta, trans, lower."""
         return self._routine("syrk", a=a, out=out, **options)
 
-    def trmm(self, a: GpuRef, b: GpuRef, **options: Any) -> GpuRef:
+    def trmm(self, a: GpuRef, b: GpuRef, **options: Unpack[TrmmOptions]) -> GpuRef:
         """Send ``alpha * op(A) @ B`` with a triangular A; options: alpha, side, lower, trans, conj, unit, out."""
         return self._routine("trmm", a=a, b=b, **options)
 
-    def trsm(self, a: GpuRef, b: GpuRef, **options: Any) -> GpuRef:
+    def trsm(self, a: GpuRef, b: GpuRef, **options: Unpack[TrsmOptions]) -> GpuRef:
         """Solve ``op(A) @ X = alpha * B`` with a triangular A; X replaces B, which is returned.
 
         Options: alpha, side, lower, trans, conj, unit.
         """
         return self._routine("trsm", a=a, out=b, **options)
 
-    def geam(self, a: GpuRef, b: GpuRef | None = None, **options: Any) -> GpuRef:
+    def geam(self, a: GpuRef, b: GpuRef | None = None, **options: Unpack[GemmOptions]) -> GpuRef:
         """Send ``alpha * op(A) + beta * op(B)``; options: alpha, beta, trans, conj, trans_b, conj_b, out."""
         return self._routine("geam", a=a, b=b, **options)
 
-    def gemm(self, a: GpuRef, b: GpuRef, **options: Any) -> GpuRef:
+    def gemm(self, a: GpuRef, b: GpuRef, **options: Unpack[GemmOptions]) -> GpuRef:
         """Send ``alpha * op(A) @ op(B) + beta * out``; options: alpha, beta, trans, conj, trans_b, conj_b, out.
 
         `Device.blas_lt` has the same for more dtypes, with epilogues.
         """
         return self._routine("gemm", a=a, b=b, **options)
 
-    def plan(self, routine: str, **options: Any) -> Plan:
+    def plan(self, routine: str, **options: Unpack[BlasOptions]) -> Plan:
         """Return the plan of a routine: ``plan.tell(..., out=)``; operands given here lend their layouts only."""
-        check_options("a routine", options, BlasRequest, own=("routine",))
+        check_options("a routine", options, BlasOptions.__optional_keys__)
         return self._prepared(BlasRequest(routine=routine, **options))[0]
 
     def tell(self, request: BlasRequest) -> GpuRef:
@@ -133,7 +148,7 @@ class Blas(LibraryActor):
         **unknown: Any,
     ) -> GpuRef:
         if unknown:
-            check_options(routine, unknown, BlasRequest, own=("routine",))
+            check_options(routine, unknown, _OPTIONS[routine].__optional_keys__)
         made: GpuRef = self._calls.send(
             self, _FORM, (a, b, x, y, out, routine, trans, conj, trans_b, conj_b, side, lower, unit, alpha, beta)
         )

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import lru_cache
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Unpack, cast, overload
 
 from ._checks import as_path, check_options
 from ._custom_epilogue import CustomEpilogue, custom_attributes, custom_part, given_operands
@@ -29,6 +29,14 @@ from ._matmul_spec import (
 )
 from ._messages import Form, Message, new
 from ._operands import check_handle
+from ._options import (
+    GroupOptions,
+    GroupPlanOptions,
+    MatmulOptions,
+    PlainEpilogue,
+    ProductOptions,
+    StoringEpilogue,
+)
 from ._signature import signature_of
 from .dtypes import dtype_name
 from .library_actor import LibraryActor
@@ -143,7 +151,7 @@ def _taken_group(r: GroupedRequest) -> tuple[Any, ...]:
     return _group((r.a, r.b, r.c, r.bias, r.out), r.way, given, alpha, beta)
 
 
-def _group(lists: tuple[Any, ...], way: str, options: dict[str, Any], alpha: Any, beta: Any) -> tuple[Any, ...]:
+def _group(lists: tuple[Any, ...], way: str, options: Mapping[str, Any], alpha: Any, beta: Any) -> tuple[Any, ...]:
     counts: list[int | None] = []
     arrays: list[Any] = []
     for given in lists:
@@ -197,6 +205,47 @@ class BlasLt(LibraryActor):
     def __init__(self, device: Any, name: str = "blas_lt") -> None:
         super().__init__(device, name)
 
+    @overload
+    def matmul(
+        self,
+        a: GpuRef,
+        b: GpuRef,
+        *,
+        epilogue: PlainEpilogue = ...,
+        amax: Literal[False] = ...,
+        **options: Unpack[ProductOptions],
+    ) -> GpuRef: ...
+    @overload
+    def matmul(
+        self,
+        a: GpuRef,
+        b: GpuRef,
+        *,
+        epilogue: StoringEpilogue,
+        amax: bool | GpuRef = ...,
+        **options: Unpack[ProductOptions],
+    ) -> MatmulResult: ...
+    @overload
+    def matmul(
+        self,
+        a: GpuRef,
+        b: GpuRef,
+        *,
+        epilogue: PlainEpilogue = ...,
+        amax: Literal[True] | GpuRef,
+        **options: Unpack[ProductOptions],
+    ) -> MatmulResult: ...
+    @overload
+    def matmul(
+        self,
+        a: GpuRef,
+        b: GpuRef,
+        *,
+        epilogue: Epilogue | CustomEpilogue | str = ...,
+        amax: bool | GpuRef = ...,
+        **options: Unpack[ProductOptions],
+    ) -> Any: ...
+
     def matmul(
         self,
         a: GpuRef,
@@ -226,7 +275,7 @@ class BlasLt(LibraryActor):
         tune: bool | str = False,
         copies: bool = False,
         operands: Mapping[str, GpuRef] | None = None,
-    ) -> GpuRef | MatmulResult:
+    ) -> Any:
         """Send ``D = epilogue(alpha * op(A) @ op(B) + beta * C)`` and return its output at once.
 
         Parameters are those of `MatmulRequest`.  Outputs that are not given are allocated.
@@ -252,10 +301,9 @@ class BlasLt(LibraryActor):
         )  # fmt: skip
         if operands is not None:
             values = (*values[:-1], *_split(operands))
-        made: GpuRef | MatmulResult = self._calls.send(self, _MATMUL, values)
-        return made
+        return self._calls.send(self, _MATMUL, values)
 
-    def plan(self, a: GpuRef, b: GpuRef, *, progress: object = None, **options: Any) -> Plan:
+    def plan(self, a: GpuRef, b: GpuRef, *, progress: object = None, **options: Unpack[MatmulOptions]) -> Plan:
         """Return the plan of a matmul: ``plan.tell(a, b, [c], [bias], [aux], [operands], out=, [aux=], [bias_grad=])``.
 
         Operands given here lend their layouts only; outputs that are not given are C-contiguous.  `alpha` and `beta`
@@ -275,7 +323,7 @@ class BlasLt(LibraryActor):
         InvalidRequest, Unsupported
             As for `matmul`.
         """
-        check_options("a matmul", options, MatmulRequest, own=("a", "b"))
+        check_options("a matmul", options, (*MatmulOptions.__optional_keys__, "progress"))
         request = MatmulRequest(a=a, b=b, **options)
         shape = matmul_shape(request)
         _check_handles(request)
@@ -297,11 +345,20 @@ class BlasLt(LibraryActor):
         alpha: Any = 1.0,
         beta: Any = 0.0,
         way: str = "auto",
-        **options: Any,
+        **options: Unpack[GroupOptions],
     ) -> list[GpuRef]:
         """Send several products of any shapes, at any addresses, as one message, and return their outputs at once.
 
-        Parameters are those of `GroupedRequest`.
+        Parameters
+        ----------
+        a, b, c, bias, out : sequence of GpuRef
+            Of one length; c, bias and out may be missing.
+        alpha, beta : float
+            Factors of all members.
+        way : str
+            ``"auto"``, ``"batched"``, ``"grouped"`` or ``"each"``: how a GPU computes them, see `GroupedRequest`.
+        options
+            What else `MatmulRequest` has, the same for all; no operands, and no outputs but D.
 
         Raises
         ------
@@ -316,18 +373,19 @@ class BlasLt(LibraryActor):
         made: list[GpuRef] = self._calls.send(self, _GROUP, _group(lists, way, options, alpha, beta))
         return made
 
-    def grouped_plan(self, a: Sequence[GpuRef], b: Sequence[GpuRef], **options: Any) -> Plan:
+    def grouped_plan(self, a: Sequence[GpuRef], b: Sequence[GpuRef], **options: Unpack[GroupPlanOptions]) -> Plan:
         """Return the plan of a group: ``plan.tell(a0, b0, [c0], [bias0], out0, a1, ...)``; its notes say the way.
 
         Parameters and errors are those of `grouped`; operands given here lend their layouts only, and whether they
         start at multiples of 16 bytes.
         """
-        own = ("c", "bias", "out", "way")
-        lists = {name: options.pop(name) for name in own if name in options}
-        return self._group_of(GroupedRequest(a=a, b=b, **lists, options=tuple(sorted(options.items()))))[0]
+        check_options("a group's plan", options, GroupPlanOptions.__optional_keys__)
+        given: dict[str, Any] = {**options}
+        lists = {name: given.pop(name) for name in ("c", "bias", "out", "way") if name in given}
+        return self._group_of(GroupedRequest(a=a, b=b, **lists, options=tuple(sorted(given.items()))))[0]
 
     def export_tuning(self, path: str | os.PathLike[str]) -> int:
-        """Write what tuning has found for GPUs like this device's to a file, to be shipped; returns how many entries.
+        """Write what tuning has found for GPUs like this device's to the file `path`; returns how many entries.
 
         Entries hold for one version of cuBLASLt and one kind of GPU; all versions are written.
         """
@@ -338,7 +396,7 @@ class BlasLt(LibraryActor):
         return len(entries)
 
     def import_tuning(self, path: str | os.PathLike[str]) -> int:
-        """Take a tuning file into the cache; returns how many entries were new.
+        """Take the tuning file `path` into the cache; returns how many entries were new.
 
         Plans made from now on with ``tune=True`` or ``tune="known"`` use them, where library and GPU are the same.
 
@@ -356,11 +414,16 @@ class BlasLt(LibraryActor):
                 new += 1
         return new
 
-    def tell(self, request: MatmulRequest) -> GpuRef | MatmulResult:
-        """Send a request and return its outputs at once, as `matmul` does."""
-        return cast("GpuRef | MatmulResult", self._request(request, False))
+    @overload
+    def tell(self, request: MatmulRequest) -> Any: ...
+    @overload
+    def tell(self, request: GroupedRequest) -> list[GpuRef]: ...
 
-    def ask(self, request: MatmulRequest) -> Reply:
+    def tell(self, request: MatmulRequest | GroupedRequest) -> Any:
+        """Send a request and return its outputs at once, as `matmul` and `grouped` do."""
+        return self._request(request, False)
+
+    def ask(self, request: MatmulRequest | GroupedRequest) -> Reply:
         """Send a request and return its reply, whose value is what `tell` returns."""
         return cast("Reply", self._request(request, True))
 

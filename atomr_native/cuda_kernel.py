@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import _cpp_parameters, _cubin, _kernel_spec, _nvrtc
+from . import _cpp_kinds, _cpp_parameters, _cubin, _kernel_spec, _nvrtc
 from ._checks import as_flag, as_strings, is_integer
 from ._cpp_parameters import Parameter
 from .errors import InvalidRequest, LibraryError, Unsupported
@@ -97,7 +97,7 @@ class CudaKernel(Kernel):
         if not isinstance(data, bytes | bytearray | memoryview):
             raise InvalidRequest(
                 f"{name} is a {type(value).__name__}; {self._declared[name].type} takes bytes, a NumPy scalar with "
-                f"fields, or, if it is a CUtensorMap, a TensorMap"
+                f"fields, or, if it is a CUtensorMap, a TensorMap; if it names a number's type, say which: parameters="
             )
         if len(bytes(data)) != self._sizes[name]:
             raise InvalidRequest(
@@ -146,6 +146,37 @@ def _is_text(header: tuple[object, object]) -> bool:
     return isinstance(header[0], str) and isinstance(header[1], str)
 
 
+def _candidates(source: str, name: str, given: str | None) -> list[tuple[Parameter, ...]]:
+    """Return what the parameters of a kernel can be, by what the user gives or by the source."""
+    if given is not None:
+        return [_cpp_parameters.parse(given)]
+    texts = _cpp_parameters.declared(source, name)
+    found, errors = [], []
+    for text in texts:
+        try:
+            found.append(_cpp_parameters.parse(text))
+        except InvalidRequest as error:
+            errors.append(f": {error}")
+    if not found:
+        raise InvalidRequest(
+            f"the source does not declare one __global__ function {name!r} whose parameters could be read"
+            f"{''.join(errors[:1])}; give parameters='float *x, int n', or so"
+        )
+    return found
+
+
+def _compiled(
+    source: str, arch: str, name: str, **options: Any
+) -> tuple[_nvrtc.Program, tuple[_cpp_kinds.Kind, ...] | None]:
+    """Compile a kernel; return also what its parameters are, where the compiler can be asked for that."""
+    asked = _cpp_kinds.expression(name)
+    try:
+        program = _nvrtc.compile_program(source + _cpp_kinds.PROBE, arch, names=(name, asked), **options)
+    except LibraryError:  # the source's own, whose log shall say nothing else, or C++ that is too old for the question
+        return _nvrtc.compile_program(source, arch, names=(name,), **options), None
+    return program, _cpp_kinds.kinds(program.names[asked])
+
+
 def make(
     device: Device,
     source: str,
@@ -177,26 +208,16 @@ def make(
         raise InvalidRequest(f"headers is {reprlib.repr(headers)}; allowed: a mapping from names to texts")
     if not isinstance(link, list | tuple) or not all(isinstance(part, bytes) for part in link):
         raise InvalidRequest(f"link is {reprlib.repr(link)}; allowed: a list of LTO-IR, as device_function returns it")
-    text = _cpp_parameters.declared(source, name) if parameters is None else parameters
-    if text is None:
-        raise InvalidRequest(
-            f"the source does not declare one __global__ function {name!r} whose parameters could be read; give "
-            f"parameters='float *x, int n', or so"
-        )
-    found = _cpp_parameters.parse(text)
+    candidates = _candidates(source, name, parameters)
     if as_flag("overlaps", overlaps) and as_flag("cooperative", cooperative):
         raise InvalidRequest("overlaps=True and cooperative=True: a cooperative launch begins when all its blocks can")
     major, minor = device._compute_capability()
     arch = f"sm_{major}{minor}{'a' if major >= 9 else ''}"
-    program = _nvrtc.compile_program(
-        source,
-        arch,
-        options=options or ("--std=c++17",),
-        names=(name,),
-        headers=headers,
-        include=folders,
+    program, kinds = _compiled(
+        source, arch, name, options=options or ("--std=c++17",), headers=headers, include=folders,
         output="ltoir" if link else "cubin",
-    )
+    )  # fmt: skip
+    found = _cpp_parameters.chosen(name, candidates, kinds, given=parameters is not None)
     cubin = program.code
     if link:
         from ._kernel_code import link as link_parts
@@ -206,10 +227,11 @@ def make(
     if entry not in _cubin.kernels(cubin):
         raise LibraryError("nvrtc", 0, "NoEntry", f"compiling {name}", f"{name} is no __global__ function")
     awaits = bool(overlaps) and major >= 9
-    if awaits and not _cubin.awaits_launch(cubin, entry):
+    reason = _cubin.why_no_overlap(cubin, entry) if awaits else ""
+    if reason:
         raise InvalidRequest(
-            f"kernel {name} never waits for the launch that overlaps=True lets it begin before the end of; its first "
-            f'statement must be asm volatile("griddepcontrol.wait;" ::: "memory")'
+            f"kernel {name} cannot overlap with the launch before: {reason}; overlaps=True is for kernels whose first "
+            f'statement is asm volatile("griddepcontrol.wait;" ::: "memory")'
         )
     return CudaKernel(
         device._kernel_actor(actor), name, entry, cubin, found, writes, overwrites, awaits,

@@ -29,14 +29,28 @@ _lock = threading.Lock()
 _flights: dict[tuple[str, str], Future[bytes]] = {}
 
 
+def _after_fork() -> None:
+    """Forget in a forked child what threads were making that it has not."""
+    global _lock
+    _lock = threading.Lock()
+    _flights.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 def cache_directory() -> Path:
     """Return where compiled code is kept: ``$ATOMR_NATIVE_CACHE``, else the user's cache directory."""
     chosen = os.environ.get("ATOMR_NATIVE_CACHE")
     if chosen:
         return Path(chosen)
     base = os.environ.get("XDG_CACHE_HOME", "")
-    # What is not absolute is to be ignored, says the XDG specification.
-    return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "atomr_native"
+    if os.path.isabs(base):  # what is not is to be ignored, says the XDG specification
+        return Path(base, "atomr_native")
+    try:
+        return Path.home() / ".cache" / "atomr_native"
+    except RuntimeError:  # a user without a home, as in containers: where no folder can be, nothing is cached
+        return Path(os.devnull, "atomr_native")
 
 
 def _digest(parts: tuple[bytes, ...]) -> str:
@@ -88,7 +102,9 @@ def _alone(folder: Path, digest: str) -> Iterator[bool]:
 
     A key is one byte of a file that stays empty: locks of ranges reach beyond its end, and end with their process.
     """
-    lock = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, int(digest[:15], 16), 1, 0)
+    lock, unlock = (
+        struct.pack("hhqqi", kind, os.SEEK_SET, int(digest[:15], 16), 1, 0) for kind in (fcntl.F_WRLCK, fcntl.F_UNLCK)
+    )
     waited = False
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):
@@ -99,6 +115,8 @@ def _alone(folder: Path, digest: str) -> Iterator[bool]:
             while time.monotonic() < end:
                 try:
                     fcntl.fcntl(file, fcntl.F_OFD_SETLK, lock)
+                    # To close it is not enough: a child that was forked meanwhile has it open, too.
+                    stack.callback(fcntl.fcntl, file, fcntl.F_OFD_SETLK, unlock)
                     break
                 except BlockingIOError:
                     waited = True

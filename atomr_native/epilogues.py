@@ -1,7 +1,9 @@
 """Custom epilogues that are ready to use, and patterns for one's own: see `CustomEpilogue`.
 
-`silu`, `squared_relu` and `bias_residual` need nothing else; ``*_forward`` also store the value before the activation
-in ``aux``, and ``*_backward`` turn a gradient by its output into that by its input, with the bias gradient.
+`silu`, ``x * sigmoid(x)``, and `squared_relu`, ``max(x, 0)**2``, take the product alone, `bias_residual` adds the
+operands ``bias``, a row, and ``residual``, a matrix.  ``*_forward`` add ``bias`` first, and store what the activation
+gets in ``aux``; ``*_backward`` take that as the operand ``x``, a matrix, and turn a gradient by the output into that by
+the input, with the bias gradient.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ __all__ = [
     "squared_relu_forward",
 ]
 
-_ZERO, _ONE, _TWO = np.float32(0), np.float32(1), np.float32(2)
+_ZERO, _ONE = np.float32(0), np.float32(1)
 
 
 def _silu(acc: Any) -> Any:
@@ -40,19 +42,20 @@ def _silu_backward(acc: Any, x: Any) -> Any:
     return acc * s * (_ONE + x * (_ONE - s))
 
 
+# NaN stays NaN, which the `max` of a GPU takes for a number that is missing.
+
+
 def _squared_relu(acc: Any) -> Any:
-    x = max(acc, _ZERO)
-    return x * x
+    return _ZERO if acc <= _ZERO else acc * acc
 
 
 def _squared_relu_forward(acc: Any, bias: Any) -> Any:
     x = acc + bias
-    y = max(x, _ZERO)
-    return y * y, x
+    return _ZERO if x <= _ZERO else x * x, x
 
 
 def _squared_relu_backward(acc: Any, x: Any) -> Any:
-    return acc * _TWO * max(x, _ZERO)
+    return acc * (_ZERO if x <= _ZERO else x + x)
 
 
 def _bias_residual(acc: Any, bias: Any, residual: Any) -> Any:

@@ -214,7 +214,8 @@ class _Lowering:
         if name in self.values:
             return self.values[name]
         if name not in self.operands:
-            self.fail(f"unknown name {name!r}", tree, ", ".join([*self.operands, *self.values]) or "none")
+            known = dict.fromkeys([*self.operands, *self.values])
+            self.fail(f"unknown name {name!r}", tree, ", ".join(known) or "none")
         self.used.add(name)
         dtype = self.operands[name]
         if dtype == FRESH:

@@ -5,7 +5,7 @@ Requests and their rules are `QuantizeRequest` and `DequantizeRequest`; docs/flo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Unpack, cast, overload
 
 from . import _float8_spec as specs
 from . import kernels
@@ -13,6 +13,7 @@ from ._checks import as_integer, check_options
 from ._float8_spec import DelayedScaling, DequantizeRequest, QuantizeRequest
 from ._messages import Form, Message, New, form_of
 from ._operands import check_handle
+from ._options import QuantizeOptions
 from .dtypes import DTYPES
 from .gpu_ref import GpuRef, layout_from, layout_of
 from .library_actor import LibraryActor
@@ -151,7 +152,7 @@ class Float8(LibraryActor):
         return made
 
     def dequantize(self, q: GpuRef, scale: GpuRef, dtype: object = "float32", *, out: GpuRef | None = None) -> GpuRef:
-        """Send ``q * scale``, rounded once to `dtype` and returned at once; see `DequantizeRequest`."""
+        """Send ``q * scale``, rounded to float32 and then to `dtype`, and return at once; see `DequantizeRequest`."""
         made: GpuRef = self._calls.send(self, _DEQUANTIZE, (q, scale, out, dtype))
         return made
 
@@ -182,7 +183,7 @@ class Float8(LibraryActor):
             amax=amax,
         )
 
-    def outputs(self, x: GpuRef, dtype: object = None, **options: Any) -> QuantizeResult:
+    def outputs(self, x: GpuRef, dtype: object = None, **options: Unpack[QuantizeOptions]) -> QuantizeResult:
         """Allocate what a quantisation writes, as `quantize` would, and send nothing: outputs for a plan."""
         request = _request(x, dtype, options)
         arrays = {}
@@ -194,7 +195,7 @@ class Float8(LibraryActor):
                 arrays[name] = one
         return _result(request, arrays)
 
-    def plan(self, x: GpuRef, dtype: object = None, **options: Any) -> Plan:
+    def plan(self, x: GpuRef, dtype: object = None, **options: Unpack[QuantizeOptions]) -> Plan:
         """Return the plan of a quantisation; operands given here lend their layouts only.
 
         ``plan.tell(x, out=q, scale_out=scale)``, with ``scale`` after x, ``transposed_out``,
@@ -209,9 +210,14 @@ class Float8(LibraryActor):
         """Return the plan of a dequantisation: ``plan.tell(q, scale, out=x)``.  Waits for the compiler."""
         return self._prepared(DequantizeRequest(q=q, scale=scale, dtype=cast("str", dtype), out=out))
 
-    def tell(self, request: QuantizeRequest | DequantizeRequest) -> QuantizeResult | GpuRef:
+    @overload
+    def tell(self, request: QuantizeRequest) -> QuantizeResult: ...
+    @overload
+    def tell(self, request: DequantizeRequest) -> GpuRef: ...
+
+    def tell(self, request: QuantizeRequest | DequantizeRequest) -> Any:
         """Send a request and return its result at once."""
-        return cast("QuantizeResult | GpuRef", self._request(request, False))
+        return self._request(request, False)
 
     def ask(self, request: QuantizeRequest | DequantizeRequest) -> Reply:
         """Send a request and return its reply, whose value is what `tell` returns."""
@@ -275,8 +281,8 @@ def _check_handles(given: dict[str, Any]) -> None:
         check_handle(name, value)
 
 
-def _request(x: Any, dtype: object, options: dict[str, Any]) -> QuantizeRequest:
-    check_options("a quantisation", options, QuantizeRequest, own=("x", "dtype"))
+def _request(x: Any, dtype: object, options: QuantizeOptions) -> QuantizeRequest:
+    check_options("a quantisation", options, QuantizeOptions.__optional_keys__)
     if dtype is None:
         state = options.get("state")
         dtype = state.dtype if isinstance(state, DelayedScaling) else "float8_e4m3fn"

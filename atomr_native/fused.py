@@ -5,7 +5,7 @@ Requests and their rules are in `ActivationRequest` and its like; docs/fused.md 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast, overload
 
 from . import kernels
 from ._checks import check_choice
@@ -50,6 +50,9 @@ _NORM_GRADIENT: Final = form_of(
 _ROPE: Final = form_of(RopeRequest, "x positions out", "interleaved inverse", "theta")
 _SGD: Final = form_of(SgdRequest, "param grad m master", "nesterov", "lr momentum weight_decay")
 
+#: Requests that have one result.
+_OfOne: TypeAlias = ActivationRequest | AdamWRequest | DropoutRequest | RopeRequest | SgdRequest
+
 
 class Fused(LibraryActor):
     """Fused operations on one device; messages to it run in order.
@@ -57,7 +60,9 @@ class Fused(LibraryActor):
     Every method enqueues and returns its results at once: the handles that were given, or new ones, which are their own
     futures.  None waits for the device, except that the first call of a structure waits for its kernels and its plan,
     and that a full mailbox blocks or raises as the System was told.  All raise `InvalidRequest` before anything is
-    enqueued, `Unsupported`, `LibraryError`, `OutOfMemory` and `MailboxFull`.
+    enqueued, `Unsupported`, `LibraryError`, `OutOfMemory` and `MailboxFull`.  Elements of activations are float32,
+    float16, bfloat16 or float64, of any shape; ``out=`` says where a result goes, an input itself among others.
+    Methods with ``_backward`` take the gradient of the result first, of its dtype and shape, and then what that took.
     """
 
     _forms = {  # noqa: RUF012 - of the base class
@@ -142,6 +147,29 @@ class Fused(LibraryActor):
 
     # ------------------------------------------------------------------------------------------ norms
 
+    @overload
+    def rms_norm(
+        self,
+        x: GpuRef,
+        weight: GpuRef,
+        residual: None = None,
+        eps: float = ...,
+        *,
+        out: GpuRef | None = ...,
+        residual_out: None = ...,
+    ) -> GpuRef: ...
+    @overload
+    def rms_norm(
+        self,
+        x: GpuRef,
+        weight: GpuRef,
+        residual: GpuRef,
+        eps: float = ...,
+        *,
+        out: GpuRef | None = ...,
+        residual_out: GpuRef | None = ...,
+    ) -> NormResult: ...
+
     def rms_norm(
         self,
         x: GpuRef,
@@ -154,7 +182,23 @@ class Fused(LibraryActor):
     ) -> Any:
         """Send ``weight * x / sqrt(mean(x**2) + eps)`` over the last axis, of ``x + residual`` if that is given.
 
-        Returns the norm, and with `residual` a `NormResult`.  See `NormRequest`.
+        Parameters
+        ----------
+        x : GpuRef
+            float32, float16, bfloat16 or float64, of one axis at least.
+        weight : GpuRef
+            Of x's last extent, and of any of these dtypes.
+        residual : GpuRef, optional
+            Of x's dtype and shape.
+        eps : float
+            0 or more.
+        out, residual_out : GpuRef, optional
+            Where the norm and the sum go; `residual_out` may be `x` or `residual` itself.
+
+        Returns
+        -------
+        GpuRef or NormResult
+            The norm; with `residual` also the sum.
         """
         return self._calls.send(self, _NORM, (x, weight, None, residual, out, residual_out, False, eps))
 
@@ -168,13 +212,63 @@ class Fused(LibraryActor):
         *,
         out: GpuRef | None = None,
         weight_out: GpuRef | None = None,
-        bias_out: GpuRef | None = None,
     ) -> NormGradient:
-        """Send the gradients of `rms_norm`; see `NormGradientRequest`."""
+        """Send the gradients of `rms_norm`.
+
+        Parameters
+        ----------
+        dy : GpuRef
+            Gradient of the norm, of x's dtype and shape.
+        x : GpuRef
+            What was normed: with a residual the sum.
+        weight, eps
+            As they were.
+        residual : GpuRef, optional
+            Gradient of the sum by its other uses, which is added to that of x.
+        out, weight_out : GpuRef, optional
+            Where the gradients of x and weight go.
+        """
         made: NormGradient = self._calls.send(
-            self, _NORM_GRADIENT, (dy, x, weight, residual, out, weight_out, bias_out, False, False, eps)
+            self, _NORM_GRADIENT, (dy, x, weight, residual, out, weight_out, None, False, False, eps)
         )
         return made
+
+    @overload
+    def layer_norm(
+        self,
+        x: GpuRef,
+        weight: GpuRef,
+        bias: GpuRef | None = ...,
+        residual: None = None,
+        eps: float = ...,
+        *,
+        out: GpuRef | None = ...,
+        residual_out: None = ...,
+    ) -> GpuRef: ...
+    @overload
+    def layer_norm(
+        self,
+        x: GpuRef,
+        weight: GpuRef,
+        bias: GpuRef | None = ...,
+        *,
+        residual: GpuRef,
+        eps: float = ...,
+        out: GpuRef | None = ...,
+        residual_out: GpuRef | None = ...,
+    ) -> NormResult: ...
+    @overload
+    def layer_norm(
+        self,
+        x: GpuRef,
+        weight: GpuRef,
+        bias: GpuRef | None,
+        residual: GpuRef,
+        eps: float = ...,
+        *,
+        out: GpuRef | None = ...,
+        residual_out: GpuRef | None = ...,
+    ) -> NormResult: ...
 
     def layer_norm(
         self,
@@ -187,7 +281,11 @@ class Fused(LibraryActor):
         out: GpuRef | None = None,
         residual_out: GpuRef | None = None,
     ) -> Any:
-        """Send ``weight * (x - mean(x)) / sqrt(var(x) + eps) + bias`` over the last axis, as `rms_norm`."""
+        """Send ``weight * (x - mean(x)) / sqrt(var(x) + eps) + bias`` over the last axis, as `rms_norm`.
+
+        `bias` has dtype and shape of `weight`; without it nothing is added.  The other parameters, and what is
+        returned, are those of `rms_norm`.
+        """
         return self._calls.send(self, _NORM, (x, weight, bias, residual, out, residual_out, True, eps))
 
     def layer_norm_backward(
@@ -203,7 +301,10 @@ class Fused(LibraryActor):
         weight_out: GpuRef | None = None,
         bias_out: GpuRef | None = None,
     ) -> NormGradient:
-        """Send the gradients of `layer_norm`; see `NormGradientRequest`."""
+        """Send the gradients of `layer_norm`, as `rms_norm_backward`.
+
+        With `biased`, the default, that of the bias is among them, and goes to `bias_out` where that is given.
+        """
         made: NormGradient = self._calls.send(
             self, _NORM_GRADIENT, (dy, x, weight, residual, out, weight_out, bias_out, True, biased, eps)
         )
@@ -226,7 +327,25 @@ class Fused(LibraryActor):
         eps: float = 1e-8,
         weight_decay: float = 1e-2,
     ) -> GpuRef:
-        """Send a step of AdamW in place, and return `param`; see `AdamWRequest`."""
+        """Send a step of AdamW in place, and return `param`.
+
+        Parameters
+        ----------
+        param : GpuRef
+            float32, or bfloat16 with `master`; all arrays are contiguous and of its shape.
+        grad : GpuRef
+            float32, float16, bfloat16 or float64.
+        m, v : GpuRef
+            Running means of the gradient and of its square; float32, zeros in the beginning.
+        step : int
+            Number of this step, from 1 on.
+        master : GpuRef, optional
+            float32 weights of a bfloat16 `param`, which is then their rounding.
+        lr, eps, weight_decay : float
+            0 or more.
+        beta1, beta2 : float
+            From 0 to less than 1.
+        """
         made: GpuRef = self._calls.send(
             self, _ADAMW, (param, grad, m, v, master, lr, beta1, beta2, eps, weight_decay, step)
         )
@@ -244,7 +363,21 @@ class Fused(LibraryActor):
         momentum: float = 0.9,
         weight_decay: float = 0.0,
     ) -> GpuRef:
-        """Send a step of SGD with momentum in place, and return `param`; see `SgdRequest`."""
+        """Send a step of SGD with momentum in place, and return `param`.
+
+        Parameters
+        ----------
+        param, grad, master
+            As for `adamw`.
+        m : GpuRef
+            The momentum; float32, zeros in the beginning.
+        nesterov : bool
+            Whether the step looks ahead.
+        lr, weight_decay : float
+            0 or more.
+        momentum : float
+            From 0 to 1.
+        """
         made: GpuRef = self._calls.send(self, _SGD, (param, grad, m, master, nesterov, lr, momentum, weight_decay))
         return made
 
@@ -260,12 +393,41 @@ class Fused(LibraryActor):
         inverse: bool = False,
         out: GpuRef | None = None,
     ) -> GpuRef:
-        """Send the rotary embedding of x, or with `inverse` the way back, which is its gradient; see `RopeRequest`."""
+        """Send the rotary embedding of x, or with `inverse` the way back, which is its gradient.
+
+        Parameters
+        ----------
+        x : GpuRef
+            float32, float16 or bfloat16 of (..., tokens, heads, head dimension), the last one even.
+        positions : GpuRef
+            int32 or int64, contiguous: of x's shape without the last two axes, or without some of the first ones too.
+        theta : float
+            Base of the angles' wavelengths, above 0.
+        interleaved : bool
+            Whether pairs are neighbours; else element i goes with the one half of the head dimension later.
+        inverse : bool
+        out : GpuRef, optional
+            Where the result goes, x itself among others.
+        """
         made: GpuRef = self._calls.send(self, _ROPE, (x, positions, out, interleaved, inverse, theta))
         return made
 
     def dropout(self, x: GpuRef, p: float, seed: int, offset: int = 0, *, out: GpuRef | None = None) -> GpuRef:
-        """Send dropout; the same call on the result's gradient is its gradient.  See `DropoutRequest`."""
+        """Send dropout; the same call on the result's gradient is its gradient.
+
+        Parameters
+        ----------
+        x : GpuRef
+            float32, float16, bfloat16 or float64, of any shape.
+        p : float
+            Probability with which an element becomes 0, from 0 to 1; the others are multiplied by ``1 / (1 - p)``.
+        seed : int
+            Key of the generator, from 0 to 2**63 - 1.
+        offset : int
+            First counter, from 0 to 2**62 - 1; x uses ``ceil(x.size / 8)``: a program's next step adds as many.
+        out : GpuRef, optional
+            Where the result goes, x itself among others.
+        """
         made: GpuRef = self._calls.send(self, _DROPOUT, (x, out, p, seed, offset))
         return made
 
@@ -284,6 +446,13 @@ class Fused(LibraryActor):
         made = request.made()
         spec = self._spec(made)
         return self._plan(spec, made.signature(spec, [number for _, _, number in made.scalars]))
+
+    @overload
+    def tell(self, request: _OfOne) -> GpuRef: ...
+    @overload
+    def tell(self, request: NormGradientRequest) -> NormGradient: ...
+    @overload
+    def tell(self, request: FusedRequest) -> Any: ...
 
     def tell(self, request: FusedRequest) -> Any:
         """Send a request and return its result at once."""

@@ -137,7 +137,8 @@ class Kernel(ABC):
     def forall(self, n: int, block: int = 256, shared: int = 0) -> Launch:
         """Return the kernel with a one-dimensional grid of at least `n` threads, at least one block.
 
-        The kernel must check its thread's number against the size of its arrays.
+        `block` is the threads of a block, `shared` its bytes of dynamic shared memory.  The kernel must check its
+        thread's number against the size of its arrays.
         """
         if not is_integer(n) or n < 0:
             raise InvalidRequest(f"forall({n!r}); n must be an integer, 0 or more")
@@ -205,7 +206,7 @@ class Launch:
         Parameters
         ----------
         *arguments
-            The kernel's, all of them.
+            The kernel's, all of them, by position.
         uses : sequence of GpuRef
             Memory that the kernel reaches by other ways than its arguments, such as addresses in an array.
 

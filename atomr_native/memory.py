@@ -308,7 +308,7 @@ class DeviceMemory(LibraryActor):
 
     def probe(self, ref: GpuRef) -> Reply:
         """Send a message that only depends on `ref`."""
-        return cast("Reply", self._probe_plan.ask(ref))
+        return self._probe_plan.ask(ref)
 
     async def probe_async(self, ref: GpuRef) -> Reply:
         """As `probe`, awaiting room in the mailbox."""

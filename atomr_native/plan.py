@@ -33,8 +33,8 @@ __all__ = ["Plan", "PlanRecord", "PlanTable"]
 _KILLS = 2  # workers that a plan may end before it is quarantined
 _WAITING = 32  # coroutines that wait for plans at once, each in a thread
 #: Operations that write no memory which they read by another operand, and those that may, as the very same view.
-_APART = ("blas", "float8.", "elementwise.")
-_BY_ELEMENT = ("elementwise.program", "fused.")
+_APART = ("blas", "float8.", "elementwise.reduce", "elementwise.softmax", "fused.norm_backward")
+_BY_ELEMENT = ("elementwise.", "fused.")
 _OWN = ("noop", "memory.", "group.")  # the runtime's own operations, without which a device is of no use
 
 
@@ -98,7 +98,7 @@ class Plan(ProcessBound, PlanRef):
         plan.record = record
         plan.signature = signature
         plan.reply_type = Reply
-        plan.apart = 2 if spec.op.startswith(_BY_ELEMENT) else 1 if spec.op.startswith(_APART) else 0
+        plan.apart = 1 if spec.op.startswith(_APART) else 2 if spec.op.startswith(_BY_ELEMENT) else 0
         device._plans.start_build(record)
         return plan
 

@@ -7,7 +7,6 @@ NARROW = {
 
 cdef enum:
     PORTABLE_CLUSTER = 8  # blocks that every device with clusters takes
-    DEFAULT_SHARED = 48 << 10  # bytes of dynamic shared memory that every kernel may use
 
 
 cdef bytearray tensor_map_of(tuple axes, tuple modes):
@@ -92,7 +91,7 @@ cdef class Kernels:
                     backend.check(atomr_cuda_driver(self.native.cuda).cuFuncSetAttribute(
                         launch.function, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1),
                         f"giving kernel {wanted.function} clusters of {wanted.cluster}")
-            if wanted.shared > DEFAULT_SHARED:
+            if wanted.shared:  # even a little, since arrays of the kernel's own count, too
                 backend.check(atomr_cuda_driver(self.native.cuda).cuFuncSetAttribute(
                     launch.function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, <int>wanted.shared),
                     f"giving kernel {wanted.function} {wanted.shared} bytes of shared memory")

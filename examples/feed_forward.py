@@ -10,6 +10,7 @@ results are compared with float64, and their time with that of PyTorch in bfloat
 """
 
 import argparse
+import sys
 import time
 
 import numpy as np
@@ -127,16 +128,27 @@ def timed(step, rounds, wait):
     return result, (time.perf_counter() - began) / rounds
 
 
-def main():
+def parse(argv):
+    """Return the options."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
+    add = parser.add_argument
+    add("--device", help="cuda:N or host; by default cuda:0 if there is a GPU, and host if not")
+    add("--tokens", type=int, default=256, metavar="N", help="rows of x, a multiple of 16 (%(default)s)")
+    add("--width", type=int, default=256, metavar="N", help="columns of x, a multiple of 16 (%(default)s)")
+    add("--rounds", type=int, default=5, metavar="N", help="steps that are timed (%(default)s)")
+    add("--tune", action="store_true", help="measure the library's algorithms first")
+    options = parser.parse_args(argv)
+    for name in ("tokens", "width"):  # over both of them GPUs sum products of float8
+        if (value := getattr(options, name)) < 1 or value % 16:
+            parser.error(f"--{name} {value}; it must be a multiple of 16")
+    if options.rounds < 1:
+        parser.error(f"--rounds {options.rounds}; it must be 1 or more")
+    return options
+
+
+def run(options):
     """Run the block in each precision."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--device", default=None, help="cuda:0 or host; by default a GPU if there is one")
-    parser.add_argument("--tokens", type=int, default=256)
-    parser.add_argument("--width", type=int, default=256)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--tune", action="store_true", help="measure the library's algorithms first")
-    arguments = parser.parse_args()
-    tokens, width = arguments.tokens, arguments.width
+    tokens, width = options.tokens, options.width
     rng = np.random.default_rng(0)
     shapes = {
         "x": (tokens, width), "w1": (4 * width, width), "b1": (4 * width,), "w2": (width, 4 * width), "b2": (width,),
@@ -148,19 +160,30 @@ def main():
     want = reference(p)
     # Of what float8 lacks in one call, products lie in the workspace: two times float32 of the widest gradient.
     with an.System(workspace_limit=max(32 << 20, 2 * 4 * tokens * 4 * width + 4096)) as system:
-        dev = system.device(arguments.device) if arguments.device else system.device()
+        dev = system.device(options.device) if options.device else system.device()
         print(f"{tokens} tokens, width {width}, on {dev.name} ({dev.facts.get('name', 'the processor')})")
         for name, make in (("bfloat16", bfloat16), ("float8", float8)):
             extra = {"ones": np.ones((tokens, 1), np.float32)} if name == "float8" else {}
-            step = make(dev, p | extra, arguments.tune)
+            step = make(dev, p | extra, options.tune)
             wait = lambda result: an.gather(*result.values())  # noqa: E731
-            found, seconds = timed(step, arguments.rounds, wait)
+            found, seconds = timed(step, options.rounds, wait)
             report(name, {key: value.numpy() for key, value in found.items()}, want, seconds)
     made = with_torch(p)
     if made is not None:
-        found, seconds = timed(made[0], arguments.rounds, made[1])
+        found, seconds = timed(made[0], options.rounds, made[1])
         report("torch", {key: value.float().cpu().numpy() for key, value in found.items()}, want, seconds)
 
 
+def main(argv=None):
+    """Return the exit status: 0, 1 if something went wrong, 2 if it cannot run here."""
+    options = parse(argv)
+    try:
+        run(options)
+    except an.AtomrError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 2 if isinstance(error, an.InvalidRequest | an.Unsupported) else 1
+    return 0
+
+
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -438,6 +438,15 @@ def test_unknown_options_are_named_with_the_known_ones(device: an.Device) -> Non
     ):  # fmt: skip
         with pytest.raises(an.InvalidRequest, match=r"'fast' is no option of .*; allowed: "):
             use()
+    for use, meant in (
+        (lambda: device.blas_lt.grouped_plan([x], [x], ways="each"), "way"),
+        (lambda: device.blas.gemv(x, x[0], tarns=True), "trans"),
+        (lambda: device.float8.plan(x, scalling="outer"), "scaling"),
+    ):
+        with pytest.raises(an.InvalidRequest, match=rf"\(did you mean '{meant}'\?\); allowed: .*{meant}"):
+            use()
+    with pytest.raises(an.InvalidRequest, match=r"unknown name 'y' .*; allowed: x, out$"):
+        device.elementwise.run("x + y", x=x)
     for options in (None, 3, "text", [1, 2], np.zeros((2, 2)), (("a", x),)):
         with pytest.raises(an.InvalidRequest, match="option"):
             an.GroupedRequest(a=[x], b=[x], options=options)

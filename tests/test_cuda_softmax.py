@@ -58,7 +58,8 @@ CASES = {
     "one class": (5, 1, 0), "one row": (1, 77, 0), "few": (300, 10, 0), "warp": (9, 1000, 0), "block": (3, 4096, 0),
     "rest": (2, 1037, 1040), "odd": (3, 1037, 0), "pitch": (2, 4096, 4101), "fits": (1, 32768, 0),
     "one more": (1, 32771, 0), "long": (2, 34000, 0), "long, odd": (2, 17001, 0),
-    "GPT-2": (5, 50257, 50304), "Llama 3": (4, 128256, 0),
+    "GPT-2": (5, 50257, 50304), "Llama 3": (4, 128256, 0), "Gemma": (3, 262144, 0), "in larger blocks": (2, 330000, 0),
+    "read again": (2, 750000, 0),
 }  # fmt: skip
 
 
@@ -79,6 +80,14 @@ def test_rows(engine: Engine, case: str, dtype: str) -> None:
         other = run(engine, again, labels, into)
         assert other[0].tobytes() == loss.tobytes()
         assert other[1].tobytes() == grad.tobytes()
+
+
+@pytest.mark.parametrize("dtype", UNIT)
+@pytest.mark.parametrize("classes", [17001, 70000])
+def test_long_rows_without_clusters(engine: Engine, dtype: str, classes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Target, "clusters", False)
+    x, grad, labels = rows(2, classes, dtype), rows(2, classes, dtype), np.array([5, classes - 1])
+    check(x, labels, *run(engine, x, labels, grad))
 
 
 @pytest.mark.parametrize("dtype", UNIT)
@@ -117,3 +126,17 @@ def test_they_compile_for_a_gpu(arch: str) -> None:
     for dtype, n, classes in (("bfloat16", 8, 4096), ("float16", 8, 50257), ("float64", 1, 20001)):
         request = SoftmaxCrossEntropyRequest(logits=rows(n, classes, dtype), labels=np.zeros(n, np.int32))
         assert made.build(softmax_cross_entropy_spec(request)[0]).run.cubin.startswith(b"\x7fELF")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "apart", "most"),
+    [("bfloat16", 0, 65536), ("float32", 0, 32768), ("float64", 0, 8192), ("float16", 1, 32768)],
+)
+def test_the_longest_row_that_is_read_once(dtype: str, apart: int, most: int) -> None:
+    """As docs/fused.md has it, of one block."""
+    made = Engine(Target("sm_80"), lambda *_: None, compiled=False)
+    for classes, loops in ((most, 0), (most + 16, 2)):
+        x, labels = rows(2, classes, dtype, classes + apart), np.zeros(2, np.int32)
+        spec = softmax_cross_entropy_spec(SoftmaxCrossEntropyRequest(logits=x, labels=labels))[0]
+        source = made.build(spec).run.source
+        assert source.count(" c = ") == loops * (2 - apart)  # by 16 bytes and by elements

@@ -156,6 +156,20 @@ def test_shipped_epilogues(device: an.Device) -> None:
     close(got, x + bias.astype(float) + more.astype(float), "bfloat16")
 
 
+def test_shipped_epilogues_hide_no_nan(device: an.Device) -> None:
+    values = [[math.nan], [math.inf], [-math.inf], [-2]]
+    x, one = device.put(np.float32(values)), device.put(np.ones((1, 1), np.float32))
+    forward, backward = epilogues.squared_relu_forward, epilogues.squared_relu_backward
+    want = [[math.nan], [math.inf], [0], [0]]
+    np.testing.assert_array_equal(device.blas_lt.matmul(x, one, epilogue=epilogues.squared_relu).numpy(), want)
+    got = device.blas_lt.matmul(x, one, epilogue=forward, operands={"bias": device.zeros((1,), "float32")})
+    np.testing.assert_array_equal(got.out.numpy(), want)
+    ones = device.put(np.ones((4, 1), np.float32))
+    got = device.blas_lt.matmul(ones, one, epilogue=backward, operands={"x": x})
+    np.testing.assert_array_equal(got.out.numpy(), want)
+    assert math.isnan(got.bias_grad.numpy()[0])
+
+
 def test_float8_with_scales(device: an.Device) -> None:
     rng = np.random.default_rng(3)
     a, b = random(rng, (16, 32), "float8_e4m3fn"), random(rng, (16, 32), "float8_e4m3fn")
@@ -281,8 +295,9 @@ def test_factors_on_the_device(device: an.Device) -> None:
         (an.CustomEpilogue(lambda acc: acc + no_such_thing), "no_such_thing"),  # noqa: F821
         (an.CustomEpilogue(lambda acc: (acc, acc)), "compiling"),
         (an.CustomEpilogue(lambda acc: acc, aux=True), "compiling"),
+        (an.CustomEpilogue(lambda acc: (acc, acc, acc), aux=True), "compiling"),
     ],
-    ids=["name", "one too many", "one too few"],
+    ids=["name", "one too many", "one too few", "two are not three"],
 )
 def test_a_function_that_does_not_compile_says_so(device: an.Device, epilogue: an.CustomEpilogue, text: str) -> None:
     with pytest.raises(an.LibraryError, match=text):

@@ -269,6 +269,18 @@ def test_what_the_machine_code_is_made_of(tools: None) -> None:
     assert "call" not in ptx
 
 
+def test_shipped_kernels_hide_no_nan(tools: None) -> None:
+    """The maximum of a GPU, and so Numba's `max`, gives the other number where one is missing."""
+    a, b = np.ones((2, 8), np.float32), np.ones((8, 8), np.float32)
+    for epilogue in (epilogues.squared_relu, epilogues.squared_relu_forward, epilogues.squared_relu_backward):
+        shapes = {"row": (8,), "matrix": (2, 8)}
+        operands = {name: np.ones(shapes[kind], np.float32) for name, kind in epilogue.kinds.items()}
+        _, part = described(MatmulRequest(a=a, b=b, epilogue=epilogue, operands=operands))
+        ptx = linked_ptx("epilogue", (part,), HOPPER)
+        assert "max.f32" not in ptx
+        assert ".f64" not in ptx
+
+
 #: ``acc + bias`` with products and bias of float32 and D of bfloat16, as the fake driver has machine code.
 STAND_IN = """
 KERNEL apply(const float *x, const float *p, unsigned short *y, int64_t rows, int64_t columns, int64_t e1,

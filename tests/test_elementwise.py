@@ -321,6 +321,16 @@ def test_sums_of_float16_do_not_stop_at_2048() -> None:
     assert out.tolist() == [5000] * 3
 
 
+@pytest.mark.host_only  # a GPU has many threads, each with few of the rows
+def test_many_rows_add_up() -> None:
+    """One after the other, in float32, they would lose half a percent."""
+    x = np.full((1 << 19, 2), 0.1, np.float32)
+    for op, want in (("sum", 0.1 * 2**19), ("mean", 0.1)):
+        out = np.empty(2, np.float32)
+        execute(reduce_spec(ReduceRequest(op=op, x=x, axis=0, out=out))[0], (x, out))
+        np.testing.assert_allclose(out, want, rtol=2e-6)
+
+
 @pytest.mark.fake_only(dtype=["float32", "bfloat16"], rows=[7])
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("rows", [1, 7, 5000])

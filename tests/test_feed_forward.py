@@ -39,3 +39,13 @@ def test_the_block_and_its_gradients(example: ModuleType, cuda_system: an.System
     for key, value in example.reference(p).items():
         found = step()[key].numpy().astype(np.float64)
         assert np.abs(found - value).max() <= BOUNDS[precision] * np.abs(value).max(), key
+
+
+def test_the_program(example: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    assert example.main(["--device", "host", "--tokens", "16", "--width", "16", "--rounds", "1"]) == 0
+    assert "16 tokens, width 16, on host" in capsys.readouterr().out
+    assert example.main(["--device", "gpu", "--tokens", "16"]) == 2
+    assert "unknown device 'gpu'; allowed: 'host'" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        example.main(["--width", "24"])
+    assert "--width 24; it must be a multiple of 16" in capsys.readouterr().err

@@ -305,6 +305,7 @@ def state(**options: Any) -> an.DelayedScaling:
     ("wrong", "text"),
     [
         (lambda: an.QuantizeRequest(x=X, dtype="bfloat16"), "bfloat16; allowed: float8_e4m3fn, float8_e5m2"),
+        (lambda: an.QuantizeRequest(x=X, dtype="fp8"), "dtype is 'fp8'; allowed: float8_e4m3fn, float8_e5m2$"),
         (lambda: an.QuantizeRequest(x=X.astype("f8")), "float64; allowed: float32, float16, bfloat16"),
         (lambda: an.QuantizeRequest(x=X, scaling="row"), "'row'; allowed: 'tensor', 'outer'"),
         (lambda: an.QuantizeRequest(x=X[0], scaling="outer"), r"\(6,\); with scaling='outer'"),
@@ -318,7 +319,7 @@ def state(**options: Any) -> an.DelayedScaling:
         (lambda: an.QuantizeRequest(x=X, state=state(), dtype="float8_e5m2"), "the state is for 'float8_e4m3fn'"),
         (lambda: an.QuantizeRequest(x=X, transposed_out=Q), "go with transposed=True"),
         (lambda: an.QuantizeRequest(x=X, transposed=True, transposed_scale_out=ONE), "goes with scaling='blk128'"),
-        (lambda: an.QuantizeRequest(x=X, out=Q.T), r"\(6, 4\); allowed: float8_e4m3fn of \(4, 6\)"),
+        (lambda: an.QuantizeRequest(x=X, out=Q.T), r"\(6, 4\); allowed: float8_e4m3fn of \(4, 6\)$"),
         (lambda: an.QuantizeRequest(x=X, scale_out=X[0, :1]), "scale_out overlaps x"),
         (lambda: an.DequantizeRequest(q=X, scale=ONE), "q is float32"),
         (lambda: an.DequantizeRequest(q=Q, scale=ONE, dtype="int8"), "'int8'; allowed: float32"),
@@ -339,6 +340,11 @@ def test_what_cannot_work_is_refused(wrong: Any, text: str) -> None:
 def test_a_transposed_copy_needs_scales_that_a_matmul_takes(scaling: str) -> None:
     with pytest.raises(an.Unsupported, match=r"sums over; quantize\(x.T"):
         an.QuantizeRequest(x=X, scaling=scaling, transposed=True)
+
+
+def test_a_history_of_one_amax_lies_anywhere() -> None:
+    history = np.zeros(6, "f4")[::6]
+    assert state(history=history).history is history
 
 
 def test_bad_calls(device: an.Device) -> None:

@@ -333,6 +333,26 @@ def test_plans_and_replies(device: an.Device) -> None:
     close(out.numpy(), reference.activation("silu", x)[0], "bfloat16", 8)
 
 
+def test_a_plan_of_gradients_writes_no_memory_that_it_reads(device: an.Device) -> None:
+    """Those of a weight read x and dy after the gradient by x is written, where rows are long."""
+    x, dy, w = (device.put(draws(shape, "float32")) for shape in ((3, 40), (3, 40), (40,)))
+    plan = device.fused.plan(an.NormGradientRequest(dy=dy, x=x, weight=w))
+    for out in (x, dy):
+        with pytest.raises(an.InvalidRequest, match=r"'out' is written and overlaps .*; allowed: memory of its own$"):
+            plan.tell(dy, x, w, out=out, weight_out=device.empty((40,)))
+    norm = device.fused.plan(an.NormRequest(x=x, weight=w, residual=dy))
+    norm.ask(x, dy, w, out=device.empty((3, 40)), residual_out=dy).result(60)  # row by row
+
+
+def test_axes_of_one_element_have_any_stride(device: an.Device) -> None:
+    """They leave an array contiguous, as for NumPy: positions of one sequence of several, for instance."""
+    x, places = draws((1, 3, 2, 8), "float32"), np.arange(20, dtype=np.int64).reshape(2, 10)
+    got = device.fused.rope(device.put(x), device.put(places)[1:, :3])
+    close(got.numpy(), reference.rope(x, places[1:, :3], 10000.0, False), "float32", 4)
+    with pytest.raises(an.InvalidRequest, match=r"positions has strides \(16,\); allowed: a contiguous array"):
+        device.fused.rope(device.put(x[0]), device.put(places)[1, :6:2])
+
+
 X, W = np.ones((4, 6), np.float32), np.ones(6, np.float32)
 I = np.arange(4, dtype=np.int32)  # noqa: E741
 
@@ -345,7 +365,7 @@ I = np.arange(4, dtype=np.int32)  # noqa: E741
         (lambda: an.ActivationRequest(x=X[:, ::2]), "a last axis whose elements lie together"),
         (lambda: an.ActivationRequest(x=X, up=X), "gated=True"),
         (lambda: an.ActivationRequest(x=X, up=W, gated=True), r"up has dtype float32 and shape \(6,\); allowed here"),
-        (lambda: an.ActivationRequest(x=X[:, :5], gated=True), "must be even"),
+        (lambda: an.ActivationRequest(x=X[:, :5], gated=True), r"x, the gate, has shape \(4, 5\); .* must be even"),
         (lambda: an.ActivationRequest(x=X, gated=3), "gated=3"),
         (lambda: an.ActivationRequest(x=X[:3], out=X[1:]), "out overlaps x"),
         (lambda: an.ActivationGradientRequest(dy=X, x=X, gated=True), r"dy .* allowed here: float32 of \(4, 3\)"),
@@ -369,7 +389,7 @@ I = np.arange(4, dtype=np.int32)  # noqa: E741
         (lambda: an.SgdRequest(param=X[:, ::2], grad=X[:, ::2].copy(), m=X[:, ::2].copy()), "contiguous arrays"),
         (lambda: an.RopeRequest(x=X, positions=I), r"\(4, 6\); allowed: \(..., tokens"),
         (lambda: an.RopeRequest(x=X.reshape(4, 1, 6), positions=I.astype("u4")), "int32 or int64 of"),
-        (lambda: an.RopeRequest(x=X.reshape(4, 1, 6), positions=I, theta=0), "theta=0"),
+        (lambda: an.RopeRequest(x=X.reshape(4, 1, 6), positions=I, theta=0), r"theta=0; allowed: \(0, inf\)"),
         (lambda: an.DropoutRequest(x=X, p=1.5, seed=1), r"p=1.5; allowed: \[0, 1\]"),
         (lambda: an.DropoutRequest(x=X, p=0.5, seed=-1), "seed=-1; allowed: integers from 0"),
     ],

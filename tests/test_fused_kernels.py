@@ -173,6 +173,10 @@ def test_variances_of_rows_that_are_far_from_zero() -> None:
     compare(an.NormRequest(x=x, weight=np.ones(560, np.float32), layer=True), 600)
 
 
+def test_the_norm_of_rows_of_equal_numbers_whose_squares_are_infinite() -> None:
+    compare(an.NormRequest(x=np.full((2, 560), 1e20, np.float32), weight=numbers(560, dtype="float32"), layer=True), 0)
+
+
 @pytest.mark.parametrize("name", ["rms, backward", "layer, backward"])
 def test_gradients_of_rows_that_are_too_long_to_keep(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_fused_norms, "_HELD", 8)

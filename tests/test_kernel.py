@@ -161,6 +161,24 @@ def test_cuda_from_the_function_around_a_kernel(device: an.Device) -> None:
     np.testing.assert_array_equal(x.numpy(), 3 * np.arange(40))
 
 
+@pytest.mark.parametrize("name", ["sine_of_cuda", "sine_of_numba", "sine_of_module", "sine_of_function"])
+def test_libdevice_is_for_gpus_only(device: an.Device, name: str) -> None:
+    x = device.full(4, 1.0)
+    reply = device.kernel(getattr(kernels, name))[1, 4](x)
+    if device.name == "host":  # where Numba's stubs would return None, which NumPy stores as NaN
+        with pytest.raises(an.LibraryError, match=r"cuda\.libdevice.* is for GPUs only"):
+            reply.result(60)
+    else:
+        reply.result(60)
+        np.testing.assert_allclose(x.numpy(), np.sin(np.float32(1)), rtol=1e-6)
+
+
+def test_cuda_by_its_full_name(device: an.Device) -> None:
+    x = device.full(40, 1.0)
+    device.kernel(kernels.by_full_name)[2, 32](x).result(60)
+    assert (x.numpy() == 3).all()
+
+
 def test_warps(device: an.Device) -> None:
     x, data = put(device, 64, dtype="int64")
     out = device.zeros((64, 10), "int64")

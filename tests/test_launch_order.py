@@ -24,7 +24,7 @@ import fake_kernels
 from numba import cuda
 from shipped_kernels import linked_ptx, ptx_of
 
-from atomr_native import _kernel_code, _numba, _numba_compile, epilogues, kernels
+from atomr_native import _cubin, _kernel_code, _numba, _numba_compile, epilogues, kernels
 
 HOPPER, AMPERE = (9, 0), (8, 0)
 NARROW = DTYPES["bfloat16"]
@@ -121,6 +121,8 @@ def test_kernels_of_users_wait_too(capability: tuple[int, int]) -> None:
         assert "griddepcontrol" not in after
         assert not re.search(MEMORY, before)
         assert re.search(MEMORY, after)
+        cubin = _kernel_code.link([made.code], f"sm_{capability[0]}{capability[1]}")
+        assert _cubin.why_no_overlap(cubin, made.entry) == ""
 
 
 def test_which_kernels_of_users_overlap() -> None:

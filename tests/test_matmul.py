@@ -310,6 +310,17 @@ def test_extreme_values_of_gelu(dtype: str) -> None:
     np.testing.assert_array_equal(gradient[[3, 4]], [0.5, 0.5])
 
 
+@pytest.mark.host_only  # a GPU has many threads, each with few of the rows
+def test_bias_gradients_of_many_rows_add_up() -> None:
+    """One after the other, in float32, they would lose half a percent."""
+    tall, wide = np.full((1 << 19, 2), 0.1, np.float32), np.ones((1, 1 << 19), np.float32)
+    got = run(MatmulRequest(a=wide, b=tall, epilogue="bgradb"))["bias_grad"]
+    np.testing.assert_allclose(got, 0.1 * 2**19, rtol=2e-6)
+    far = np.full((1 << 19, 2), 20, np.float32)  # where the slope of GELU is 1
+    got = run(MatmulRequest(a=tall[:, :1], b=wide[:, :2], aux=far, epilogue="dgelu_bgrad"))["bias_grad"]
+    np.testing.assert_allclose(got, 0.1 * 2**19, rtol=2e-6)
+
+
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
 def test_gradients_against_finite_differences(activation: str) -> None:
     """Forward with aux, backward through it, as a training step does, in float64."""

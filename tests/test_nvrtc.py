@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+import os
+import signal
 import tempfile
 import threading
+import time
+import warnings
 from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
@@ -224,6 +229,48 @@ def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     assert disk_cache.cache_directory() == Path("/x/atomr_native")
     monkeypatch.setenv("ATOMR_NATIVE_CACHE", "/y")
     assert disk_cache.cache_directory() == Path("/y")
+
+
+def test_users_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    def home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    for name in ("ATOMR_NATIVE_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", home)
+    made = iter([b"1", b"2"])
+    assert [disk_cache.cached("cubin", (b"key",), lambda: next(made)) for _ in range(2)] == [b"1", b"2"]
+
+
+def test_a_forked_child_makes_what_a_thread_of_its_parent_was_making(cache: Path) -> None:
+    begun, done = threading.Event(), threading.Event()
+
+    def slowly() -> bytes:
+        begun.set()
+        done.wait(60)
+        return b"of the parent"
+
+    thread = threading.Thread(target=disk_cache.cached, args=("cubin", (b"key",), slowly))
+    thread.start()
+    assert begun.wait(60)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python >= 3.12 warns of threads
+        pid = os.fork()
+    if pid == 0:
+        # Another process's lock would be waited for, rightly; the parent's threads are not here.
+        disk_cache._alone = lambda *_: contextlib.nullcontext(False)
+        os._exit(disk_cache.cached("cubin", (b"key",), lambda: b"of the child") != b"of the child")
+    deadline = time.monotonic() + 60
+    found, status = os.waitpid(pid, os.WNOHANG)
+    while not found and time.monotonic() < deadline:
+        time.sleep(0.01)
+        found, status = os.waitpid(pid, os.WNOHANG)
+    if not found:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    done.set()
+    thread.join()
+    assert (found, status) == (pid, 0)
 
 
 def test_without_nvrtc(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -135,10 +135,10 @@ def _entries(cubin: bytes, names: Sequence[str]) -> tuple[tuple[str, str], ...]:
 
 @functools.cache
 def _sources() -> bytes:
-    """Return a digest of everything here that machine code is made of."""
+    """Return a digest of everything here that machine code is made of, and linked by."""
     folder = Path(__file__).parent
     digest = hashlib.sha256()
-    for path in sorted([*folder.glob("*.py"), *folder.parent.glob("_numba*.py")]):
+    for path in sorted([*folder.glob("*.py"), *folder.parent.glob("_numba*.py"), *folder.parent.glob("_kernel_*.py")]):
         data = path.read_bytes()
         digest.update(f"{path.name} {len(data)}\n".encode() + data)
     return digest.digest()

@@ -125,6 +125,6 @@ def block_moments(real: Any) -> Any:
         total, around = parts(total, warp_sum(near + far, _WARP), turn)
         mean = warp_sum(total, WARPS) * inverse
         away = total * theirs[1] - mean
-        return mean, warp_sum(around + away * away * theirs[0], WARPS)
+        return mean, warp_sum(around + away * (away * theirs[0]), WARPS)  # of no elements 0, however far the mean is
 
     return moments

@@ -102,10 +102,9 @@ def _eight(kinds: tuple[str, ...], inputs: int, results: int) -> list[str]:
     body = [f"v{i} = load{i}(p{i}, o{i} + j)" for i in range(inputs) if kinds[i] in _SPREAD]
     for q in _EIGHT:
         values = ", ".join(f"v{i}[{q}]" if kinds[i] in _SPREAD else f"v{i}" for i in range(inputs))
-        body.append(f"r{q} = f({values})")
+        body.append(f"{_results(results, q)} = f({values})")
     for k in range(results):
-        part = f"[{k}]" if results > 1 else ""
-        values = ", ".join(f"kind(r{q}{part})" for q in _EIGHT)
+        values = ", ".join(f"kind(r{q}_{k})" for q in _EIGHT)
         i = inputs + k
         body.append(f"store{i}(p{i}, o{i} + j, ({values}))")
     return [*lines, *(f"    {line}" for line in body)]
@@ -114,8 +113,13 @@ def _eight(kinds: tuple[str, ...], inputs: int, results: int) -> list[str]:
 def _single(inputs: int, results: int) -> list[str]:
     """Return the statements for a row, one element after the other."""
     values = ", ".join(f"kind(read{i}(p{i}[o{i} + j * s{i}_3]))" for i in range(inputs))
-    lines = ["for j in range(tx, columns, dx):", f"    r = f({values})"]
+    lines = ["for j in range(tx, columns, dx):", f"    {_results(results, 0)} = f({values})"]
     for k in range(results):
-        i, part = inputs + k, f"[{k}]" if results > 1 else ""
-        lines.append(f"    p{i}[o{i} + j * s{i}_3] = bits{i}(kind(r{part}))")
+        i = inputs + k
+        lines.append(f"    p{i}[o{i} + j * s{i}_3] = bits{i}(kind(r0_{k}))")
     return lines
+
+
+def _results(results: int, number: int) -> str:
+    """Return what a call of the function is assigned to: it has to have as many results."""
+    return ", ".join(f"r{number}_{k}" for k in range(results))

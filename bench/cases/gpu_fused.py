@@ -14,7 +14,14 @@ from bench.harness import Case, Setup, Unavailable
 
 __all__ = ["CASES", "KINDS"]
 
-_LOSS = "atomr softmax cross entropy, both directions"
+#: Softmax cross entropy in both directions: as many rows as the others have, and rows of vocabularies (GPT-2, Qwen).
+_LOSSES = {
+    "atomr softmax cross entropy, both directions": 0,
+    "atomr softmax cross entropy, rows of 50304": 50304,
+    "atomr softmax cross entropy, rows of 151936": 151936,
+}
+#: Arrays of these are so many times as large, for there to be rows for each multiprocessor.
+_TIMES = 6
 #: What is timed, with the bytes that it reads and writes for an element of x.
 KINDS = {
     "atomr fused, silu": 4.0,
@@ -31,7 +38,7 @@ KINDS = {
     "atomr fused, sgd with momentum, master weights": 20.0,
     "atomr fused, rope": 4.0,
     "atomr fused, dropout": 4.0,
-    _LOSS: 4.0,
+    **dict.fromkeys(_LOSSES, 4.0),
 }
 #: Eager PyTorch for the same, with the bytes that one pass would move.
 TORCH = {"torch silu(x) * y": 6.0, "torch layer_norm": 4.0, "torch dropout": 4.0}
@@ -111,8 +118,9 @@ def _torch(torch: Any, name: str, shape: tuple[int, int]) -> Callable[[], object
 def fused(setup: Setup) -> None:
     """Time in which 64 MiB are read or written, by fused operations on a 8192 x 4096 bfloat16 array.
 
-    200 planned messages, one wait.  Counted is what one pass moves: gradients of weights read more than that.  Copies
-    are `Device.copy`, and `Tensor.copy_`.  torch: the same by its eager functions.
+    Rows of vocabularies are of arrays six times as large, and their times divided by six.  200 planned messages, one
+    wait.  Counted is what one pass moves: gradients of weights read more than that.  Copies are `Device.copy`, and
+    `Tensor.copy_`.  torch: the same by its eager functions.
     """
     turns, shape = size(setup)
     elements = shape[0] * shape[1]
@@ -120,8 +128,10 @@ def fused(setup: Setup) -> None:
     for name, moved in KINDS.items():
         with setup.attempt(name):
             dev = device(setup, "process")
-            tell, wait = _loss(dev, shape) if name == _LOSS else _planned(dev, _request(dev, name, shape))
-            setup.add(name, swept(tell, wait, turns, moved * elements))
+            classes = _LOSSES.get(name, 0)
+            wide = (max(1, _TIMES * elements // classes), classes) if classes else shape
+            tell, wait = _loss(dev, wide) if name in _LOSSES else _planned(dev, _request(dev, name, wide))
+            setup.add(name, swept(tell, wait, turns, moved * wide[0] * wide[1]))
     compare_copies(setup, KINDS)
     for name, moved in TORCH.items():
         with setup.attempt(name, kind="peer"):

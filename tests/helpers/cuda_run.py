@@ -69,6 +69,7 @@ class Device:
         for launch in program.launches:
             function = ctypes.c_void_p()
             self._call("cuModuleGetFunction", ctypes.byref(function), module, launch.function.encode())
+            self._call("cuFuncSetAttribute", function, 8, launch.shared)  # the most of dynamic shared memory
             values: list[Any] = []
             for kind, value in launch.arguments:
                 if kind == "operand":

@@ -25,7 +25,8 @@ _FLAGS = (
     "-fsanitize=alignment", "-fsanitize-undefined-trap-on-error",
 )  # fmt: skip
 _KERNEL = re.compile(
-    r'(?:\bKERNEL|extern\s+"C"\s+__global__\s+void(?:\s+__launch_bounds__\([^()]*\))?)\s+(\w+)\s*\(([^()]*)\)\s*\{'
+    r'(?:\bKERNEL|extern\s+"C"\s+__global__\s+void(?:\s+__cluster_dims__\((\d+), 1, 1\))?'
+    r"(?:\s+__launch_bounds__\([^()]*\))?)\s+(\w+)\s*\(([^()]*)\)\s*\{"
 )
 _PTX = (
     (re.compile(r'asm\s+volatile\s*\(\s*"trap;"\s*\)'), "fake_fault(719)"),
@@ -60,7 +61,7 @@ def translate(source: str) -> str:
     for pattern, replacement in _PTX:
         text = pattern.sub(replacement, text)
     parts.append(re.sub(r'extern\s+"C"', "", text))
-    for name, parameters in _KERNEL.findall(source):
+    for cluster, name, parameters in _KERNEL.findall(source):
         types = _types(parameters)
         values = ", ".join(f"*({kind} *)a[{i}]" for i, kind in enumerate(types))
         sizes = ", ".join([*(f"sizeof({kind})" for kind in types), "0"])
@@ -68,7 +69,7 @@ def translate(source: str) -> str:
             f"static void body_{name}(void **a) {{ {name}({values}); }}\n"
             f"static const unsigned int sizes_{name}[] = {{{sizes}}};\n"
             f"void launch_{name}(void **a, const unsigned int *grid, const unsigned int *block) "
-            f"{{ fake_run(body_{name}, {together}, a, grid, block); }}"
+            f"{{ fake_run(body_{name}, {together}, {cluster or 1}, a, grid, block); }}"
         )
         table.append(f'{{"{name}", launch_{name}, {len(types)}, sizes_{name}}}')
     parts.append(f"const struct fake_kernel fake_kernels[] = {{{', '.join([*table, '{0}'])}}};\n")

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numba
 import numpy as np
 from numba import cuda, float32
+from numba.cuda import libdevice
 from numba.cuda import random as cuda_random
+from numba.cuda.libdevice import sinf
 
 
 @cuda.jit(device=True)
@@ -31,6 +34,34 @@ def plain(x, y):
     i, j = cuda.grid(2)
     if i < x.shape[0] and j < x.shape[1]:
         x[i, j] += y[i, j]
+
+
+@cuda.jit
+def sine_of_cuda(x):
+    x[cuda.threadIdx.x] = cuda.libdevice.sinf(x[cuda.threadIdx.x])
+
+
+@cuda.jit
+def sine_of_numba(x):
+    x[cuda.threadIdx.x] = numba.cuda.libdevice.sinf(x[cuda.threadIdx.x])
+
+
+@cuda.jit
+def sine_of_module(x):
+    x[cuda.threadIdx.x] = libdevice.sinf(x[cuda.threadIdx.x])
+
+
+@cuda.jit
+def sine_of_function(x):
+    x[cuda.threadIdx.x] = sinf(x[cuda.threadIdx.x])
+
+
+@cuda.jit
+def by_full_name(x):
+    i = numba.cuda.grid(1)
+    numba.cuda.syncthreads()
+    if i < x.size:
+        x[i] = numba.float32(3) * x[i]
 
 
 @cuda.jit

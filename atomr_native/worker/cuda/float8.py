@@ -18,6 +18,7 @@ _TILE: Final = 128
 _THREADS: Final = 256
 _BLOCKS: Final = 4  # of a multiprocessor, where each leaves a result behind: as many as run at once
 _MOST: Final = 2**16 - 1  # blocks of a grid from top to bottom
+_WIDEST: Final = 2**31 - 1  # and from left to right
 _HELD: Final = 32  # elements of a row that a thread keeps
 _SHIFTS: Final = {0: 62, 1: 0, 128: 7}  # rows or columns that share a scale, 0 for all, as a power of two
 
@@ -63,7 +64,7 @@ def _matrix(
     return (rows, _TILE, count - (rows - 1) * _TILE), (_TILE * a[0], a[0]), (_TILE * b[0], b[0])
 
 
-def _grid(rows: int, columns: int, most: int = 2**31 - 1) -> Grid:
+def _grid(rows: int, columns: int, most: int = _WIDEST) -> Grid:
     """Return a grid of a block for each tile, or of as many blocks as there may be."""
     across = max(1, min(-(-columns // _TILE), most))
     return across, max(1, min(-(-rows // _TILE), most // across, _MOST)), 1
@@ -94,7 +95,7 @@ def build_quantize(spec: dict[str, Any], target: Target) -> Built:
     if spec["scaling"] == "outer":
         rows, columns, _ = extents
         arguments = (*map(pointer, ("x", "out", "scale_out")), *numbers(rows, columns, *xs, *qs, steps("scale_out")[0]))
-        return program(spec, [("rows", (max(1, rows), 1, 1), _row_threads(columns), arguments)], target)
+        return program(spec, [("rows", (max(1, min(rows, _WIDEST)), 1, 1), _row_threads(columns), arguments)], target)
     if spec["amax"] == "recorded":
         grid = _grid(extents[0], extents[1], _BLOCKS * target.sm_count)
         length = operands[at["state_history"]]["shape"][0]

@@ -1,9 +1,10 @@
 """Softmax cross entropy and its gradient as CUDA kernels: memory is read once and written once, where rows fit.
 
-A row belongs to some threads of a warp, or to a block, which keep it in registers between its sum and its gradient;
-of a row that is too long for this the rest is read again, when most of it is still in a cache.  Each thread sums what
-it has below its own maximum, and the sums are scaled when they meet (Milakov and Gimelshein, "Online normalizer
-calculation for softmax", 2018), so that threads wait for each other once a row.
+A row belongs to some threads of a warp, to a block, or to a cluster of blocks (compute capability 9.0 and later), which
+keep it in registers and shared memory between its sum and its gradient; of a row that is too long for this the rest is
+read again, when most of it is still in a cache.  Each thread sums what it has below its own maximum, and the sums are
+scaled when they meet (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018), so that threads wait
+for each other once a row.
 
 Which elements meet in which order is fixed by the plan alone, whatever the addresses: an array that does not begin at
 a multiple of 16 bytes is read element by element, and the results are the same, bit by bit.
@@ -11,224 +12,32 @@ a multiple of 16 bytes is read element by element, and the results are the same,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
 from ._prelude import STORAGE
 from .codegen import (
-    THREADS,
     alignment,
     both_ways,
     broadcast_strides,
     convert,
-    half_of,
     index_type,
     itemsize,
     kernels,
     next_power,
 )
+from .softmax_elements import Kind
+from .softmax_rows import LONG, Rows, cut
 from .target import Built, Launch, Target
 
 __all__ = ["build_softmax_cross_entropy"]
 
-#: Registers of a thread that hold its row: within a warp, within a block, and at most, also where the row is longer.
-_FEW: Final = 16
-_HELD: Final = 16
-_MOST: Final = 32
-#: Threads of a block for a row that fits, and for one that does not.
-_BLOCK: Final = 512
-_LONG: Final = 1024
-#: Registers of a multiprocessor, and of a thread besides its row; threads on a multiprocessor, and those for float64.
-_REGISTERS: Final = 65536
-_OTHERS: Final = 24
-_RESIDENT: Final = 1536
-_DOUBLE: Final = 512
-#: Registers of what a thread has on its way at once, of the rest of a long row; loads of a thread of `mean`.
-_WAY: Final = 16
+#: Loads of a thread of `mean`.
 _LOADS: Final = 8
 
-_LOWEST: Final = {"float16": "0xfc00fc00u", "bfloat16": "0xff80ff80u"}
 
-
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    """How elements are read and computed with: the dtype, C type of results, and how many are read together."""
-
-    dtype: str
-    compute: str
-    width: int
-
-    @property
-    def acc(self) -> str:
-        return STORAGE[self.compute]
-
-    @property
-    def paired(self) -> bool:
-        """Whether a word holds two elements."""
-        return self.dtype in _LOWEST
-
-    @property
-    def word(self) -> str:
-        return "unsigned int" if self.paired else STORAGE[self.dtype]
-
-    @property
-    def words(self) -> int:
-        return -(-self.width // 2) if self.paired else self.width
-
-    @property
-    def registers(self) -> int:
-        """Registers of a group."""
-        return self.words * (2 if self.dtype == "float64" else 1)
-
-    def bits(self, w: str, q: int) -> str:
-        """Return element `q` of a group as it is in memory."""
-        return half_of(w, q) if self.paired else f"{w}.at[{q}]"
-
-    def value(self, w: str, q: int) -> str:
-        return convert(self.dtype, self.compute, self.bits(w, q))
-
-    def put(self, w: str, q: int, bits: str) -> str:
-        """Return the statement that puts element `q` into a group of zeros."""
-        if self.paired:
-            return f"{w}.at[{q // 2}] |= (unsigned int){bits} << {16 * (q % 2)};"
-        return f"{w}.at[{q}] = {bits};"
-
-    def _greatest(self) -> list[str]:
-        """Return statements that make `top` as great as the greatest of the group `w`."""
-        f = "f" if self.acc == "float" else ""
-        plain = [f"top = fmax{f}(top, {self.value('w', q)});" for q in range(self.width)]
-        if not self.paired or self.width == 1:
-            return plain
-        # Two at once; and else the compiler keeps each element, converted, for what comes after.
-        both = f"max.{'bf16x2' if self.dtype == 'bfloat16' else 'f16x2'} %0, %0, %1;"
-        low, high = (convert(self.dtype, self.compute, f"(unsigned short)({m})") for m in ("m", "m >> 16"))
-        return [
-            "#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800",
-            "unsigned int m = w.at[0];",
-            *(f'asm("{both}" : "+r"(m) : "r"(w.at[{i}]));' for i in range(1, self.words)),
-            f"top = fmaxf(fmaxf(top, {low}), {high});",
-            "#else",
-            *plain,
-            "#endif",
-        ]
-
-    def helpers(self) -> list[str]:
-        """Return functions of one element, and of a group: what is in it, its greatest, its sum, its gradient."""
-        acc, storage, width = self.acc, STORAGE[self.dtype], range(self.width)
-        f = "f" if acc == "float" else ""
-        # Below 2**-126 is zero here: less than the normal numbers of a narrow type, and nothing in a sum with 1.
-        power = (
-            ["#if defined(__CUDA_ARCH__)",
-             'float e; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(x * 1.44269504f)); return e;',
-             "#else", "return expf(x);", "#endif"]
-            if self.paired else [f"return exp{f}(x);"]
-        )  # fmt: skip
-        lowest = _LOWEST.get(self.dtype, "lowest()")
-        sums = [f"power({self.value('w', q)} - top)" for q in width]
-        while len(sums) > 1:
-            sums = [f"({' + '.join(sums[i : i + 2])})" for i in range(0, len(sums), 2)]
-
-        def fresh(w: str, word: str) -> str:
-            return f"group {w}; " + " ".join(f"{w}.at[{i}] = {word};" for i in range(self.words))
-
-        return [
-            f"typedef struct ALIGNED({self.width * itemsize(self.dtype)}) {{ {self.word} at[{self.words}]; }} group;"
-            if self.width > 1 else f"typedef struct {{ {self.word} at[1]; }} group;",
-            f"DEVICE {acc} lowest(void) {{ return -(({acc})bits_float(0x7f800000u)); }}",
-            f"DEVICE {acc} nan_of(void) {{ return bits_float(0x7fc00000u); }}",
-            f"DEVICE {acc} power({acc} x) {{",
-            *power,
-            "}",
-            # What there is to subtract from numbers none of which is greater: -infinity less itself would be NaN.
-            f"DEVICE {acc} base({acc} top) {{ return top == lowest() ? 0 : top; }}",
-            f"DEVICE {acc} other({acc} x, unsigned int mask) {{",
-            "#if defined(__CUDA_ARCH__)",
-            "return __shfl_xor_sync(0xffffffffu, x, mask);",
-            "#else",
-            f"SHARED {acc} all[{_LONG}]; all[threadIdx.x] = x; SYNC(); x = all[threadIdx.x ^ mask]; SYNC(); return x;",
-            "#endif",
-            "}",
-            f"DEVICE group empty(void) {{ {fresh('w', lowest)} return w; }}",
-            f"DEVICE group direct(const {storage} *p) {{ return *(const group *)p; }}"
-            if self.width > 1 else "",
-            f"DEVICE group gathered(const {storage} *p) {{",
-            fresh("w", "0"),
-            *(self.put("w", q, f"p[{q}]") for q in width),
-            "return w;",
-            "}",
-            f"DEVICE void direct_store({storage} *p, group w) {{ *(group *)p = w; }}"
-            if self.width > 1 else "",
-            f"DEVICE void gathered_store({storage} *p, group w) {{",
-            *(f"p[{q}] = {self.bits('w', q)};" for q in width),
-            "}",
-            f"DEVICE {acc} greatest(group w, {acc} top) {{",
-            *self._greatest(),
-            "return top;",
-            "}",
-            f"DEVICE {acc} total(group w, {acc} top) {{ return {sums[0]}; }}",
-            f"DEVICE group gradient(group w, {acc} top, {acc} factor) {{",
-            fresh("g", "0"),
-            f"{acc} e;",
-            *(line for q in width for line in (
-                f"e = power({self.value('w', q)} - top) * factor;",
-                self.put("g", q, convert(self.compute, self.dtype, "e")),
-            )),
-            "return g;",
-            "}",
-        ]  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """Rows of `classes` elements and how they are cut: `lanes` threads a row, each with `held` groups in registers."""
-
-    kind: _Kind
-    n: int
-    classes: int
-    lanes: int
-    held: int
-
-    @property
-    def whole(self) -> int:
-        """Groups of a row that are full."""
-        return self.classes // self.kind.width
-
-    @property
-    def block(self) -> int:
-        return max(self.lanes, THREADS) if self.lanes <= 32 else self.lanes
-
-    @property
-    def rows(self) -> int:
-        """Rows of a block."""
-        return self.block // self.lanes
-
-    @property
-    def blocks(self) -> int:
-        return -(-self.n // self.rows)
-
-    @property
-    def bounds(self) -> str:
-        """Return what is said to the compiler of a block's threads, and of blocks on a multiprocessor."""
-        resident = min(_RESIDENT, _REGISTERS // (self.held * self.kind.registers + _OTHERS))
-        resident = _DOUBLE if self.kind.dtype == "float64" else resident
-        return f"__launch_bounds__({self.block}, {max(1, resident // self.block)})"
-
-
-def _cut(kind: _Kind, n: int, classes: int) -> _Rows:
-    words = kind.registers
-    whole = classes // kind.width
-    most = _HELD if kind.dtype == "float64" else _MOST  # whose exponentials need many registers
-    lanes = min(32, next_power(-(-whole * words // _FEW)))
-    while lanes < _BLOCK and whole * words > lanes * _HELD:
-        lanes *= 2
-    if whole * words > lanes * most:
-        lanes = _LONG
-    return _Rows(kind, n, classes, lanes, min(-(-whole // lanes), most // words))
-
-
-def _meet(rows: _Rows) -> list[str]:
+def _meet(rows: Rows) -> list[str]:
     """Return statements that make `top` and `sum` of each thread those of its row."""
     acc, f = rows.kind.acc, "f" if rows.kind.acc == "float" else ""
 
@@ -246,6 +55,24 @@ def _meet(rows: _Rows) -> list[str]:
     if rows.lanes <= 32:
         return warp(rows.lanes, True)
     warps = rows.lanes // 32
+    if rows.ranks > 1:  # each warp tells all blocks
+        meet, more = min(32, warps), range(32, warps, 32)
+        first = f"threadIdx.x % {meet}u"
+        return [
+            *warp(32, True),
+            f"SHARED {acc} tops[{warps}], sums[{warps}];",
+            "CLUSTER_WAIT();",
+            f"if (threadIdx.x % 32u < {rows.ranks}u) {{",
+            "send(tops + lane / 32u, threadIdx.x % 32u, top);",
+            "send(sums + lane / 32u, threadIdx.x % 32u, sum);",
+            "}",
+            "CLUSTER_SYNC();",
+            f"top = tops[{first}];",
+            *(f"top = fmax{f}(top, tops[{first} + {i}u]);" for i in more),
+            f"sum = sums[{first}] * power(tops[{first}] - base(top));",
+            *(f"sum = sum + sums[{first} + {i}u] * power(tops[{first} + {i}u] - base(top));" for i in more),
+            *warp(meet, False),
+        ]
     return [
         *warp(32, True),
         f"SHARED {acc} tops[{warps}], sums[{warps}];",
@@ -257,14 +84,14 @@ def _meet(rows: _Rows) -> list[str]:
     ]
 
 
-def _body(rows: _Rows, x_step: int, g_step: int, aligned: bool, index: str) -> list[str]:
+def _body(rows: Rows, x_step: int, g_step: int, aligned: bool, index: str) -> list[str]:
     """Return the statements of a row, from its elements to its gradient, and to `top` and `sum`."""
     kind, lanes, storage = rows.kind, rows.lanes, STORAGE[rows.kind.dtype]
     acc, f = kind.acc, "f" if kind.acc == "float" else ""
     left = rows.classes % kind.width
     rest_lane, rest_at = rows.whole % lanes, rows.whole * kind.width
     streams, fast = rows.whole > lanes * rows.held, "fast" if aligned else ""
-    batch = max(1, _WAY // kind.registers)
+    batch = kind.batch
     partly = bool(rows.n % rows.rows)  # threads of the last block may have no row
 
     def place(array: str, i: int, c: str = "") -> str:
@@ -283,9 +110,11 @@ def _body(rows: _Rows, x_step: int, g_step: int, aligned: bool, index: str) -> l
         *(f"{inside[i]} v{i} = @({place('x', i, 'c')});" for i in range(batch)),
     ]
     ways = min(4, rows.held)
+    keep = [*(f"own[{i} * KEPT_STEP] = v{i};" for i in range(batch)), f"own += {batch} * KEPT_STEP;"]
     online = [
         loop,
         *loads,
+        *(keep if rows.kept else []),
         f"const {acc} before = top;",
         *(f"top = greatest(v{i}, top);" for i in range(batch)),
         f"const {acc} less = base(top);",
@@ -294,12 +123,16 @@ def _body(rows: _Rows, x_step: int, g_step: int, aligned: bool, index: str) -> l
         "sum = sum * power(before - less) + more;",
         "}",
     ]
+    rest = [f"own[{i} * KEPT_STEP]" if rows.kept else f"v{i}" for i in range(batch)]
     again = [
         loop,
-        *loads,
-        *(f"{inside[i]} @_store({place('grad', i, 'c')}, gradient(v{i}, top, factor));" for i in range(batch)),
+        *([] if rows.kept else loads),
+        *(f"{inside[i]} @_store({place('grad', i, 'c')}, gradient({rest[i]}, top, factor));" for i in range(batch)),
+        *(keep[-1:] if rows.kept else []),
         "}",
-    ]  # fmt: skip
+    ]
+    if rows.kept:
+        online, again = (["{", "group *own = kept;", *lines, "}"] for lines in (online, again))
     elements = [kind.put("rest", q, f"x[{(rest_at + q) * x_step}u]") for q in range(left)]
     return [
         f"const {storage} *x_lane = x + lane * ({index}){kind.width * x_step}u;",
@@ -340,10 +173,48 @@ def _body(rows: _Rows, x_step: int, g_step: int, aligned: bool, index: str) -> l
     ]  # fmt: skip
 
 
-def _mean(kind: _Kind, count: int, n: int, out: str) -> tuple[list[str], int]:
+def _cluster(acc: str) -> list[str]:
+    """Return what blocks of a cluster do together: wait for each other, and write into each other's shared arrays."""
+    kind, register = ("f32", "f") if acc == "float" else ("f64", "d")
+    return [
+        "#if defined(__CUDA_ARCH__)",
+        '#define CLUSTER_ARRIVE() asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory")',
+        '#define CLUSTER_WAIT() asm volatile("barrier.cluster.wait.aligned;" ::: "memory")',
+        "#define CLUSTER_SYNC() "
+        'asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory")',
+        f"DEVICE void send({acc} *place, unsigned int rank, {acc} x) {{",
+        'unsigned int there; asm("mapa.shared::cluster.u32 %0, %1, %2;"',
+        ' : "=r"(there) : "r"((unsigned int)__cvta_generic_to_shared(place)), "r"(rank));',
+        f'asm volatile("st.shared::cluster.{kind} [%0], %1;" :: "r"(there), "{register}"(x) : "memory");',
+        "}",
+        "#else",
+        "#define CLUSTER_ARRIVE()",
+        "#define CLUSTER_WAIT() SYNC()",
+        "#define CLUSTER_SYNC() SYNC()",
+        f"DEVICE void send({acc} *place, unsigned int rank, {acc} x) {{ if (rank == 0) *place = x; }}",
+        "#endif",
+    ]
+
+
+def _kept(rows: Rows) -> list[str]:
+    """Return the declaration of the groups that a thread has in shared memory: KEPT_STEP apart, from `kept` on."""
+    return [
+        "#if defined(__CUDA_ARCH__)",
+        "extern __shared__ group all_kept[];",
+        "group *kept = all_kept + threadIdx.x;",
+        f"#define KEPT_STEP {rows.block}u",
+        "#else",
+        f"SHARED group all_kept[{rows.kept * rows.lanes}];",
+        "group *kept = all_kept + lane;",
+        f"#define KEPT_STEP {rows.lanes}u",
+        "#endif",
+    ]
+
+
+def _mean(kind: Kind, count: int, n: int, out: str) -> tuple[list[str], int]:
     """Return the kernel that adds `count` sums of losses and divides by `n`, and its threads."""
     acc = kind.acc
-    threads = max(32, min(_LONG, next_power(count)))
+    threads = max(32, min(LONG, next_power(count)))
     divisor = (float(np.float32(n)) if acc == "float" else float(n)).hex()
     warps = threads // 32
     ways = min(_LOADS, -(-count // threads))
@@ -384,10 +255,10 @@ def build_softmax_cross_entropy(spec: dict[str, Any], target: Target) -> Built:
     (label_step,) = broadcast_strides(labels, (n,))
     width = 16 // size
     aligned = x[1] == g[1] == 1 and classes >= width and not any(step * size % 16 for step in (x[0], g[0]))
-    kind = _Kind(dtype, compute, width if aligned else 1)
-    rows = _cut(kind, n, classes)
+    kind = Kind(dtype, compute, width if aligned else 1)
+    rows = cut(kind, n, classes, target)
     acc, f = kind.acc, "f" if kind.acc == "float" else ""
-    lanes, batch = rows.lanes, max(1, _WAY // kind.registers)
+    lanes, batch = rows.lanes, kind.batch
     reach = classes + lanes * kind.width * (batch + 1)
     index = index_type(reach, reach * x[1], reach * g[1])
     scale = (1.0 / n).hex() if compute == "float64" else float(np.float32(1.0 / n)).hex()
@@ -396,14 +267,25 @@ def build_softmax_cross_entropy(spec: dict[str, Any], target: Target) -> Built:
     within = lanes <= 32  # a warp, and blocks have several rows
     last = rows.n % rows.rows
     lines = [
-        *kind.helpers(),
+        *kind.helpers(rows.ranks, max(LONG, lanes)),
+        *(_cluster(acc) if rows.ranks > 1 else []),
         f'extern "C" __global__ void {rows.bounds} rows(const {storage} *logits, '
         f"const {STORAGE[labels['dtype']]} *labels,",
         f"{storage} *__restrict__ gradients, {acc} *__restrict__ losses) {{",
         "AWAIT_LAUNCH();",
         "ALLOW_LAUNCH();",
-        f"const unsigned int lane = threadIdx.x % {lanes}u;",
-        f"{'' if last else 'const '}u64 row = blockIdx.x * (u64){rows.rows}u + threadIdx.x / {lanes}u;",
+        *(
+            [
+                "CLUSTER_ARRIVE();",  # shared arrays are there when all blocks have begun
+                f"const unsigned int lane = blockIdx.x % {rows.ranks}u * {rows.block}u + threadIdx.x;",
+                f"const u64 row = blockIdx.x / {rows.ranks}u;",
+            ]
+            if rows.ranks > 1
+            else [
+                f"const unsigned int lane = threadIdx.x % {lanes}u;",
+                f"{'' if last else 'const '}u64 row = blockIdx.x * (u64){rows.rows}u + threadIdx.x / {lanes}u;",
+            ]
+        ),
         *([f"const bool active = row < {n}u;", f"if (!active) row = {n - 1}u;"] if last else []),
         f"const long long label = labels[row * {label_step}u];",
         f"const bool valid = label >= 0 && label < {classes};",
@@ -411,6 +293,7 @@ def build_softmax_cross_entropy(spec: dict[str, Any], target: Target) -> Built:
         f"{storage} *grad = gradients + row * {g[0]}u;",
         *(["const bool fast = ((u64)logits | (u64)gradients) % 16u == 0;"] if aligned else []),
         f"const {acc} scale = ({acc}){scale};",
+        *(_kept(rows) if rows.kept else []),
         *_body(rows, x[1], g[1], aligned, index),
         # The thread that wrote the label's gradient writes it again, so that nothing has to be waited for.
         f"const bool mine = lane == (valid ? (unsigned int)(label / {kind.width} % {lanes}) : 0u)"
@@ -439,13 +322,13 @@ def build_softmax_cross_entropy(spec: dict[str, Any], target: Target) -> Built:
         ),
         "}",
     ]
-    more, threads = _mean(kind, rows.blocks, n, loss["dtype"])
+    more, threads = _mean(kind, rows.sums, n, loss["dtype"])
     launches = [
         Launch(
             "rows",
-            (rows.blocks, 1, 1),
+            (rows.sums * rows.ranks, 1, 1),
             (rows.block, 1, 1),
-            0,
+            rows.shared,
             (("operand", 0), ("operand", 1), ("operand", 2), ("workspace", 0)),
         ),
         Launch("mean", (1, 1, 1), (threads, 1, 1), 0, (("workspace", 0), ("operand", 3))),
@@ -457,5 +340,5 @@ def build_softmax_cross_entropy(spec: dict[str, Any], target: Target) -> Built:
         target,
         dtypes={*dtypes, compute},
         alignments=[alignment(d) for d in dtypes],
-        workspace=rows.blocks * itemsize(compute),
+        workspace=rows.sums * itemsize(compute),
     )

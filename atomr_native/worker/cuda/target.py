@@ -49,6 +49,17 @@ class Target:
         """Whether launches can begin before those before them have ended: compute capability 9.0 and later."""
         return number_of(self.arch) >= 90
 
+    @property
+    def clusters(self) -> bool:
+        """Whether blocks of a cluster can see each other's shared memory: compute capability 9.0 and later."""
+        return number_of(self.arch) >= 90
+
+    @property
+    def shared_memory(self) -> int:
+        """Shared memory of a multiprocessor in bytes, 1024 of which go to each block (CUDA programming guide)."""
+        number = number_of(self.arch)
+        return 1024 * (228 if 90 <= number < 120 else 164 if number in (80, 87) else 100 if number > 80 else 64)
+
 
 @dataclass(frozen=True, slots=True)
 class Launch:

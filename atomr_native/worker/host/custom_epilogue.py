@@ -79,6 +79,6 @@ def build_custom(spec: dict[str, Any], build: Callable[[dict[str, Any]], Run]) -
             for name, value in zip(outputs, made, strict=True):
                 arrays[at[name]][index] = value.astype(arrays[at[name]].dtype)
         if "bias_grad" in at:
-            arrays[at["bias_grad"]][...] = np.add.reduce(arrays[at["out"]], axis=-2, dtype=acc)
+            arrays[at["bias_grad"]][...] = np.add.reduce(arrays[at["out"]], axis=-2, dtype=np.float64)
 
     return run

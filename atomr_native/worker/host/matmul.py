@@ -207,7 +207,7 @@ class _Epilogue:
                 np.copyto(x, 0, where=mask == 0)
             if "sums" in shared:
                 sums = shared["sums"]
-                np.add(sums, np.add.reduce(x, axis=-2, keepdims=True), out=sums)
+                np.add(sums, np.add.reduce(x, axis=-2, keepdims=True, dtype=sums.dtype), out=sums)
         elif build.activation == "gelu":
             if "aux" in rows:
                 np.copyto(rows["aux"], x, casting="unsafe")
@@ -273,17 +273,16 @@ def build_matmul(spec: dict[str, Any]) -> Run:
             a = a.swapaxes(-1, -2)
         if trans_b:
             b = b.swapaxes(-1, -2)
-        if build.epilogue == "bgrada":
-            np.copyto(arrays[at["bias_grad"]], np.add.reduce(a, axis=-1, dtype=build.acc), casting="unsafe")
-        elif build.epilogue == "bgradb":
-            np.copyto(arrays[at["bias_grad"]], np.add.reduce(b, axis=-2, dtype=build.acc), casting="unsafe")
+        if build.epilogue in ("bgrada", "bgradb"):  # in float64, since NumPy adds rows one after the other
+            (summed, axis), wide = (a, -1) if build.epilogue == "bgrada" else (b, -2), np.result_type(build.acc, "f8")
+            np.copyto(arrays[at["bias_grad"]], np.add.reduce(summed, axis=axis, dtype=wide), casting="unsafe")
         bias, shared = None, {}
         if "bias" in at:
             bias = arrays[at["bias"]].astype(build.acc, copy=False)
             if bias.ndim > 1:
                 shared["bias"], bias = bias[..., None, :], None
         if build.epilogue.endswith("_bgrad"):
-            shared["sums"] = np.zeros((*batch, 1, n), build.acc)
+            shared["sums"] = np.zeros((*batch, 1, n), np.result_type(build.acc, "f8"))
         rows = {name: arrays[at[name]] for name in row_names}
         if build.folded:
             a = a.reshape(build.m, build.k)

@@ -171,7 +171,7 @@ def build_general(spec: dict[str, Any]) -> Run:
             x = x + (bias if bias.ndim == 1 else bias[..., None, :])
         x = _activate(spec, np.ascontiguousarray(x), arrays)
         if "bias_grad" in arrays:
-            kind = np.dtype(np.float64) if acc.kind == "i" else acc
+            kind = np.result_type(acc, np.float64)  # since NumPy adds rows one after the other
             if epilogue == "bgrada":
                 full = _load(arrays["a"], spec["trans_a"], spec["conj_a"], acc, "")
                 total = np.add.reduce(full, axis=-1, dtype=kind)
@@ -179,7 +179,7 @@ def build_general(spec: dict[str, Any]) -> Run:
                 full = _load(arrays["b"], spec["trans_b"], spec["conj_b"], acc, "")
                 total = np.add.reduce(full, axis=-2, dtype=kind)
             else:
-                total = np.add.reduce(x, axis=-2, dtype=np.int64 if x.dtype.kind == "i" else None)
+                total = np.add.reduce(x, axis=-2, dtype=np.int64 if x.dtype.kind == "i" else np.result_type(x, "f8"))
             _store(arrays["bias_grad"], np.broadcast_to(total, arrays["bias_grad"].shape))
         if "amax" in arrays:
             arrays["amax"][...] = np.max(np.abs(x), initial=0)

@@ -28,6 +28,7 @@ struct fake_kernel {
 struct CUfunc_st {
     const struct fake_kernel *kernel;
     CUmodule module;
+    unsigned shared; /* dynamic, which it may have: none before it is asked for, as if its own arrays took all there is */
 };
 
 struct CUmod_st {
@@ -95,7 +96,7 @@ CUresult cuModuleLoadData(CUmodule *module, const void *image) {
     m->library = library;
     m->count = n;
     pthread_mutex_init(&m->turn, NULL);
-    for (unsigned i = 0; i < n; i++) m->functions[i] = (struct CUfunc_st){&kernels[i], m};
+    for (unsigned i = 0; i < n; i++) m->functions[i] = (struct CUfunc_st){.kernel = &kernels[i], .module = m};
     *module = m;
     return CUDA_SUCCESS;
 }
@@ -156,7 +157,9 @@ CUresult cuFuncSetAttribute(CUfunction f, int attribute, int value) {
     const int largest = attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES       ? (int)MOST_SHARED
                         : attribute == CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED ? 1
                                                                                            : -1;
-    return value >= 0 && value <= largest ? CUDA_SUCCESS : ERROR_INVALID_VALUE;
+    if (value < 0 || value > largest) return ERROR_INVALID_VALUE;
+    if (attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) f->shared = (unsigned)value;
+    return CUDA_SUCCESS;
 }
 
 CUresult cuLaunchKernel(CUfunction f, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
@@ -168,7 +171,7 @@ CUresult cuLaunchKernel(CUfunction f, unsigned int grid_x, unsigned int grid_y, 
     if (!f || f->module->magic != MODULE) return ERROR_INVALID_HANDLE;
     const uint64_t threads = (uint64_t)block_x * block_y * block_z;
     if (!grid_x || !grid_y || !grid_z || grid_x > 0x7fffffff || grid_y > 65535 || grid_z > 65535 || !threads ||
-        threads > MOST_THREADS || block_z > 64 || shared > MOST_SHARED || (f->kernel->n && !arguments) || extra)
+        threads > MOST_THREADS || block_z > 64 || shared > f->shared || (f->kernel->n && !arguments) || extra)
         return ERROR_INVALID_VALUE;
     size_t size = sizeof(launch);
     for (unsigned i = 0; i < f->kernel->n; i++) size += (f->kernel->sizes[i] + 15) & ~15u;

@@ -1,7 +1,9 @@
 /* What a kernel's source needs to be C11 for this processor: put in front of it, see kernel_shim.py.
  *
  * The threads of a block run one after the other.  Where a kernel synchronises them they are fibers, which change at
- * each SYNC().  One launch at a time runs in a module: the built-in variables and shared arrays are the module's. */
+ * each SYNC().  The blocks of a cluster are as one block here: SYNC() waits for all of them, they have their shared
+ * arrays in common, and only their indices tell them apart.  One launch at a time runs in a module: the built-in
+ * variables and shared arrays are the module's. */
 #define _GNU_SOURCE
 #include <math.h>
 #include <setjmp.h>
@@ -29,6 +31,7 @@
 #define __shared__ static
 #define __align__(n) __attribute__((aligned(n)))
 #define __launch_bounds__(...)
+#define __cluster_dims__(...)
 #define __syncthreads() fake_sync()
 #define __threadfence_system() FENCE()
 #define __threadfence() FENCE()
@@ -67,7 +70,7 @@ DEVICE double __longlong_as_double(long long b) { double x; memcpy(&x, &b, 8); r
 DEVICE long long __double_as_longlong(double x) { long long b; memcpy(&b, &x, 8); return b; }
 
 /* Fibers: made once a module with ucontext, then changed by jumps, which need no system call. */
-enum { FAKE_THREADS = 1024, FAKE_STACK = 65536 };
+enum { FAKE_THREADS = 8 * 1024, FAKE_STACK = 65536 };
 static struct {
   ucontext_t start, origin;
   sigjmp_buf home, at[FAKE_THREADS];
@@ -105,38 +108,42 @@ __attribute__((destructor, unused)) static void fake_end(void) {
   if (fake.stacks) munmap(fake.stacks, (size_t)FAKE_STACK * FAKE_THREADS);
 }
 
-static void fake_place(unsigned int t) {
+/* Become thread `t` of the blocks from `first` on, along x. */
+static void fake_place(unsigned int first, unsigned int t) {
+  const unsigned int threads = blockDim.x * blockDim.y * blockDim.z;
+  blockIdx.x = first + t / threads;
+  t %= threads;
   threadIdx.x = t % blockDim.x;
   threadIdx.y = t / blockDim.x % blockDim.y;
   threadIdx.z = t / blockDim.x / blockDim.y;
 }
-static void fake_block(unsigned int threads, bool together) {
+static void fake_block(unsigned int first, unsigned int threads, bool together) {
   if (!together) {
-    for (unsigned int t = 0; t < threads; t++) fake_place(t), fake.body(fake.arguments);
+    for (unsigned int t = 0; t < threads; t++) fake_place(first, t), fake.body(fake.arguments);
     return;
   }
   if (!fake.stacks)
     fake.stacks = mmap(NULL, (size_t)FAKE_STACK * FAKE_THREADS, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   for (unsigned int t = fake.made; t < threads; t++) fake_switch(t);
-  memset(fake.done, 0, sizeof fake.done);
+  memset(fake.done, 0, threads);
   for (unsigned int left = threads; left;)
     for (unsigned int t = 0; t < threads; t++)
       if (!fake.done[t]) {
-        fake_place(t);
+        fake_place(first, t);
         fake_switch(t);
         left -= fake.done[t];
       }
 }
-__attribute__((unused)) static void fake_run(void (*body)(void **), bool together, void **arguments,
-                                             const unsigned int *grid, const unsigned int *block) {
+__attribute__((unused)) static void fake_run(void (*body)(void **), bool together, unsigned int cluster,
+                                             void **arguments, const unsigned int *grid, const unsigned int *block) {
   fake.body = body, fake.arguments = arguments;
   gridDim.x = grid[0], gridDim.y = grid[1], gridDim.z = grid[2];
   blockDim.x = block[0], blockDim.y = block[1], blockDim.z = block[2];
   for (blockIdx.z = 0; blockIdx.z < grid[2]; blockIdx.z++)
     for (blockIdx.y = 0; blockIdx.y < grid[1]; blockIdx.y++)
-      for (blockIdx.x = 0; blockIdx.x < grid[0]; blockIdx.x++)
-        fake_block(block[0] * block[1] * block[2], together);
+      for (unsigned int x = 0; x < grid[0]; x += cluster)
+        fake_block(x, cluster * block[0] * block[1] * block[2], together);
 }
 
 /* What a module exports: its kernels, the last one without a name. */
