@@ -1,4 +1,4 @@
-"""The check of an index that `_kernel_debug` puts into kernels, as Numba compiles it: by the types that it meets.
+"""What `_kernel_debug` puts into kernels, as Numba compiles it: the check of an index, by the types that it meets.
 
 Whether ``x`` in ``x[i]`` is an array, and ``i`` an integer or a tuple of them, is known when types have been inferred,
 and not from the source.
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from ._numba import cuda, overload, types
 
-__all__ = ["check"]
+__all__ = ["check", "note"]
 
 _MOST: Final = 2**63 - 1  # more than any array has
 
@@ -35,6 +35,30 @@ def check(array: Any, index: Any, axis: Any, site: Any, report: Any) -> Any:
     return _typed(array, index, axis, site, report)(array, index, axis, site, report)
 
 
+def note(site: Any, index: Any, axis: Any, extent: Any, report: Any) -> None:
+    """Write the first bad index, or exception, of a launch to its report; see `_kernel_debug.REPORT_WORDS`."""
+    _same(site, index, axis, extent, report)(site, index, axis, extent, report)
+
+
+def _same(site: Any, index: Any, axis: Any, extent: Any, report: Any) -> Any:  # noqa: ARG001 - named as in `note`
+    """Return what takes them down, whatever their types."""
+    return _written
+
+
+def _written(site: Any, index: Any, axis: Any, extent: Any, report: Any) -> None:
+    if cuda.atomic.cas(report, 0, 0, 1) == 0:
+        report[1] = site
+        report[2] = index
+        report[3] = axis
+        report[4] = extent
+        report[5] = cuda.blockIdx.x
+        report[6] = cuda.blockIdx.y
+        report[7] = cuda.blockIdx.z
+        report[8] = cuda.threadIdx.x
+        report[9] = cuda.threadIdx.y
+        report[10] = cuda.threadIdx.z
+
+
 def _typed(array: Any, index: Any, axis: Any, site: Any, report: Any) -> Any:  # noqa: ARG001 - named as in `check`
     """Return what checks an index of these types."""
     if isinstance(array, types.Array) and isinstance(index, types.Integer):
@@ -52,17 +76,7 @@ def _is_by_axes(index: Any) -> bool:
 def _signed(array: Any, index: Any, axis: Any, site: Any, report: Any) -> Any:
     extent = array.shape[axis]
     if index < -extent or index >= extent:
-        if cuda.atomic.cas(report, 0, 0, 1) == 0:
-            report[1] = site
-            report[2] = index
-            report[3] = axis if axis >= 0 else axis + array.ndim
-            report[4] = extent
-            report[5] = cuda.blockIdx.x
-            report[6] = cuda.blockIdx.y
-            report[7] = cuda.blockIdx.z
-            report[8] = cuda.threadIdx.x
-            report[9] = cuda.threadIdx.y
-            report[10] = cuda.threadIdx.z
+        note(site, index, axis if axis >= 0 else axis + array.ndim, extent, report)
         raise IndexError
     return index
 
@@ -83,3 +97,4 @@ def _unchecked(array: Any, index: Any, axis: Any, site: Any, report: Any) -> Any
 
 
 overload(check)(_typed)
+overload(note)(_same)

@@ -5,6 +5,7 @@ and ends its thread, instead of faulting or changing somebody else's bytes.  Che
 that is an array when types are known (an argument, shared, local and constant memory, a view, a row, an array in a
 struct), the index of ``cuda.atomic.f(x, i, ...)``, of loads and stores with cache hints, and of states of random
 numbers; in the kernel, in its inner functions, and in the device functions that it calls.  Slices need no check.
+``raise`` and ``assert``, of which Numba's launches say nothing, are reported alike.
 
 Not checked is an index of what a call returns, and a number that is written out (``x[5]``) where the source does not
 tell that x is an array: in a tuple of different members it must stay as it is.
@@ -19,17 +20,19 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import FunctionType, ModuleType
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from .errors import Unsupported
 
 __all__ = ["REPORT_WORDS", "Names", "instrument"]
 
-#: Words of a report, int64: 1 once taken, site, index, axis, extent, block x, y, z, thread x, y, z.
+#: Words of a report, int64: 1 once taken, site, index, axis (-1: no index, but an exception), extent, block x, y, z,
+#: thread x, y, z.
 REPORT_WORDS: Final = 11
 
 _REPORT: Final = "_atomr_report"
 _CHECK: Final = "_atomr_check"
+_NOTE: Final = "_atomr_note"
 _HINTED: Final = ("ldca", "ldcg", "ldcs", "ldcv", "ldlu", "stcg", "stcs", "stwb", "stwt")
 #: Operations on element 0, without an index.
 _NO_INDEX: Final = ("compare_and_swap",)
@@ -53,8 +56,8 @@ class Names:
         Tells what can be called, and has its Python as ``py_func``.
     device_function : callable
         Makes one of the old one and its checked Python.
-    check : function
-        What indices are put through; see `_kernel_checks.check`.
+    check, note : function
+        What indices are put through, and what takes down an exception; see `_kernel_checks`.
     """
 
     cuda: Any
@@ -62,6 +65,7 @@ class Names:
     is_device_function: Callable[[object], bool]
     device_function: Callable[[Any, FunctionType], Any]
     check: Any
+    note: Any
 
     def indexed(self, function: object) -> bool:
         """Return whether a function takes an array and an index of it as its first arguments."""
@@ -107,7 +111,7 @@ class _Instrumenter:
         node.args.defaults = []  # they are given wherever it is called
         node.returns = None
         _Checks(self, function, names, dict(arrays)).body(node)
-        names[_CHECK] = self.names.check
+        names[_CHECK], names[_NOTE] = self.names.check, self.names.note
         code = compile(ast.fix_missing_locations(tree), inspect.getsourcefile(function) or "<kernel>", "exec")
         made: dict[str, Any] = {}
         exec(code, names, made)  # noqa: S102 - the user's own function
@@ -127,9 +131,10 @@ class _Instrumenter:
             for one, called in self.waiting.pop(key):
                 one[called] = self.made[key]
 
-    def site(self, function: FunctionType, node: ast.expr) -> int:
-        """Give a place in the source its number."""
-        self.sites.append(f"{inspect.getsourcefile(function)}:{node.lineno}: {ast.unparse(node)}")
+    def site(self, function: FunctionType, node: ast.expr | ast.stmt, exception: str = "") -> int:
+        """Give a place in the source its number; that of an exception begins with its name."""
+        begin = exception and f"{exception} "
+        self.sites.append(f"{begin}{inspect.getsourcefile(function)}:{node.lineno}: {ast.unparse(node)}")
         return len(self.sites) - 1
 
 
@@ -183,7 +188,8 @@ class _Checks(ast.NodeTransformer):
 
     def body(self, node: ast.FunctionDef) -> None:
         """Put them into the statements of a function, and nowhere else."""
-        node.body = [self.visit(statement) for statement in node.body]
+        made = [self.visit(statement) for statement in node.body]
+        node.body = [one for found in made for one in (found if isinstance(found, list) else [found])]
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.stmt:
         """Go on in an inner function; what it calls its own is not known."""
@@ -195,6 +201,24 @@ class _Checks(ast.NodeTransformer):
             inner.arrays.pop(name, None)
         inner.body(node)
         return node
+
+    def visit_Raise(self, node: ast.Raise) -> list[ast.stmt]:
+        """Report an exception before it ends the thread."""
+        kind = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
+        name = "Exception" if kind is None else ast.unparse(kind).rpartition(".")[2]
+        return [self._note(node, name), cast("ast.Raise", self.generic_visit(node))]
+
+    def visit_Assert(self, node: ast.Assert) -> ast.stmt:
+        """Report what fails; without assertions (``python -O``) there is nothing that could."""
+        note = self._note(node, "AssertionError")
+        self.generic_visit(node)
+        fails = ast.BoolOp(ast.And(), [ast.Name("__debug__", ast.Load()), ast.UnaryOp(ast.Not(), node.test)])
+        return ast.copy_location(ast.If(fails, [note, ast.Assert(ast.Constant(False), node.msg)], []), node)
+
+    def _note(self, node: ast.stmt, exception: str) -> ast.stmt:
+        words = (self.owner.site(self.function, node, exception), 0, -1, 0)
+        note = _call(_NOTE, *map(ast.Constant, words), ast.Name(_REPORT, ast.Load()))
+        return ast.copy_location(ast.Expr(note), node)
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.stmt:
         """Leave the annotation as it is."""

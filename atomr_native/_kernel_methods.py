@@ -60,8 +60,9 @@ class KernelMethods:
             Of each thread.  Both override what ``jit`` was given.
         debug : bool, optional
             Check indices: one that is out of bounds fails the message with `LibraryError` ("IndexError"), which names
-            the index and its place in the source, instead of faulting.  The lane waits for each such launch.  By
-            default as the System was made.
+            the index and its place in the source, instead of faulting.  Exceptions and failing assertions of the
+            kernel do so, too, under their own names.  The lane waits for each such launch.  By default as the System
+            was made.
         cluster : int or tuple of int, optional
             Blocks of a cluster (compute capability 9.0 and later); the host device runs the same blocks without.
         stand_ins : mapping of str to function, optional

@@ -178,14 +178,14 @@ def with_checks(
     function: python_types.FunctionType, types_: Sequence[Any]
 ) -> tuple[python_types.FunctionType, tuple[str, ...]]:
     """Return a kernel whose indices are checked, for these argument types; see `_kernel_debug.instrument`."""
-    from ._kernel_checks import check
+    from ._kernel_checks import check, note
 
     def device_function(old: Any, function: python_types.FunctionType) -> Any:
         return _Checked(old, function, array_type(np.dtype(np.int64), 1, "C"))
 
     axes = [t.ndim if isinstance(t, types.Array) else None for t in types_]
     return _kernel_debug.instrument(
-        function, axes, _kernel_debug.Names(cuda, random, _is_device_function, device_function, check)
+        function, axes, _kernel_debug.Names(cuda, random, _is_device_function, device_function, check, note)
     )
 
 

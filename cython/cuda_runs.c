@@ -82,17 +82,27 @@ static int read_report(const atomr_kernels *k, CUstream stream, const int64_t *r
     const CUresult r = atomr_cuda_driver(k->cuda)->cuStreamSynchronize(stream);
     if (r != CUDA_SUCCESS) return atomr_cuda_fail(k->cuda, r, "cuStreamSynchronize", failure);
     if (!report[ATOMR_REPORT_TAKEN]) return ATOMR_OK;
-    const uint64_t site = (uint64_t)report[ATOMR_REPORT_SITE];
+    const uint64_t number = (uint64_t)report[ATOMR_REPORT_SITE];
+    const char *site = number < k->n_sites ? k->sites[number] : "an unknown place";
     const int64_t *block = report + ATOMR_REPORT_BLOCK, *thread = report + ATOMR_REPORT_THREAD;
+    const char *name = "IndexError";
+    int n_name = (int)strlen(name);
+    char what[128];
+    if (report[ATOMR_REPORT_AXIS] < 0) { /* the site of an exception begins with its name */
+        n_name = (int)strcspn(site, " ");
+        name = site;
+        site += site[n_name] ? n_name + 1 : 0;
+        snprintf(what, sizeof what, "raised");
+    } else {
+        snprintf(what, sizeof what, "index %lld is out of bounds for axis %lld with size %lld,",
+                 (long long)report[ATOMR_REPORT_INDEX], (long long)report[ATOMR_REPORT_AXIS],
+                 (long long)report[ATOMR_REPORT_EXTENT]);
+    }
     snprintf(failure->lib, sizeof failure->lib, "numba");
-    snprintf(failure->name, sizeof failure->name, "IndexError");
-    snprintf(failure->text, sizeof failure->text,
-             "index %lld is out of bounds for axis %lld with size %lld, in thread (%lld, %lld, %lld) of block "
-             "(%lld, %lld, %lld), at %s",
-             (long long)report[ATOMR_REPORT_INDEX], (long long)report[ATOMR_REPORT_AXIS],
-             (long long)report[ATOMR_REPORT_EXTENT], (long long)thread[0], (long long)thread[1], (long long)thread[2],
-             (long long)block[0], (long long)block[1], (long long)block[2],
-             site < k->n_sites ? k->sites[site] : "an unknown place");
+    snprintf(failure->name, sizeof failure->name, "%.*s", n_name, name);
+    snprintf(failure->text, sizeof failure->text, "%s in thread (%lld, %lld, %lld) of block (%lld, %lld, %lld), at %s",
+             what, (long long)thread[0], (long long)thread[1], (long long)thread[2], (long long)block[0],
+             (long long)block[1], (long long)block[2], site);
     return ATOMR_LIBRARY_ERROR;
 }
 

@@ -526,6 +526,17 @@ class TestLaunches:
             with pytest.raises(an.InvalidRequest, match=text):
                 kernel(*wrong)
 
+    def test_numbers_of_a_template_and_half(self, device: an.Device) -> None:
+        source = """
+        #include <cuda_fp16.h>
+        template <class T> __global__ void scale(T *x, T factor, half more) {
+          x[threadIdx.x] = x[threadIdx.x] * factor + T(__half2float(more));
+        }"""
+        for kind, dtype in (("float", "float32"), ("int", "int32"), ("double", "float64")):
+            x = device.put(np.arange(32, dtype=dtype))
+            device.cuda_kernel(source, f"scale<{kind}>", include=_cuda_include())[1, 32](x, 3, 2.0).result(60)
+            np.testing.assert_array_equal(x.numpy(), np.arange(32) * 3 + 2)
+
     def test_shared_memory_above_the_default(self, device: an.Device) -> None:
         source = """
         extern "C" __global__ void turn(float *x, int n) {
@@ -598,7 +609,7 @@ class TestLaunches:
         np.testing.assert_array_equal(x.numpy(), 2 * np.arange(32.0) + 1)
 
     def test_declarations_that_do_not_fit(self, device: an.Device) -> None:
-        with pytest.raises(an.InvalidRequest, match="compiled with parameters"):
+        with pytest.raises(an.InvalidRequest, match=r"compiled with \(a pointer, a pointer to const, float32, int32\)"):
             device.cuda_kernel(
                 SOURCE, "scale<float>", headers=HEADERS, parameters="float *x, float *y, double f, int n"
             )

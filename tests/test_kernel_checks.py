@@ -65,7 +65,12 @@ def reports(array: Any, index: Any, axis: int, site: int, report: Any) -> Any:
 def test_where_checks_are_put() -> None:
     """By the simulator, which would find the bad indices itself, but only after the checks."""
     names = _kernel_debug.Names(
-        cuda, random, _numba._is_device_function, lambda _, function: cuda.jit(device=True)(function), reports
+        cuda,
+        random,
+        _numba._is_device_function,
+        lambda _, function: cuda.jit(device=True)(function),
+        reports,
+        print,
     )
     made, sites = _kernel_debug.instrument(kernels.over_in_many_ways.py_func, (2, 1, None), names)
     kernel = _numba_simulator.simulated(made)
