@@ -229,10 +229,10 @@ def classify(name: str, value: object) -> tuple[Any, ...]:
 def flattened(
     names: Sequence[str], arguments: Sequence[tuple[Any, ...]], outermost: str | None = None
 ) -> Iterator[tuple[str, str | None, str, Any]]:
-    """Yield arguments and the members of tuples: name, parameter of a member (else None), and (kind, what)."""
+    """Yield arguments and members of tuples: name (``x[0]``), parameter of a member (else None), and (kind, what)."""
     for name, (kind, value) in zip(names, arguments, strict=True):
         if kind == "tuple":
-            inner = [f"{name}_{i}" for i in range(len(value.items))]
+            inner = [f"{name}[{i}]" for i in range(len(value.items))]
             yield from flattened(inner, value.items, outermost or name)
         else:
             yield name, outermost, kind, value
@@ -277,13 +277,28 @@ def launch_spec(
     scalar_names: list[str] = []
     values: list[int | float] = []
     parameters: list[Any] = []
+    taken = set(names)
+
+    def keyword(name: str, part: object) -> str:
+        """Return what a part of an argument is called in `Plan.tell`: like nothing else."""
+        made = f"{name.replace('[', '_').replace(']', '')}_{part}"
+        while made in taken:
+            made += "_"
+        taken.add(made)
+        return made
 
     def number(name: str, scalar: Scalar) -> tuple[Any, ...]:
         at = len(scalars)
         kinds = _words(scalar)
         scalars.extend(kinds)
         values.extend(scalar.words)
-        scalar_names.extend([name] if len(kinds) == 1 else [f"{name}_real", f"{name}_imag"])
+        if len(kinds) == 2:
+            scalar_names.extend([keyword(name, "real"), keyword(name, "imag")])
+        elif name.endswith("]"):
+            of, _, last = name[:-1].rpartition("[")
+            scalar_names.append(keyword(of, last))
+        else:
+            scalar_names.append(name)
         return "scalar", at, scalar.type
 
     every = list(flattened(names, arguments))
@@ -312,14 +327,14 @@ def launch_spec(
             parameters.append(("scalars", len(scalars)))
             scalars.extend(["int64"] * len(words))
             values.extend(words)
-            scalar_names.extend(f"{name}_{i}" for i in range(len(words)))
+            scalar_names.extend(keyword(name, i) for i in range(len(words)))
         elif kind == "bytes":
             parameters.append(("bytes", value.hex()))
         else:
             parameters.append(number(name, value))
     parameters = _gathered(arguments, iter(parameters))
     for i, _ in enumerate(uses):
-        operands.append(OperandSpec(f"uses_{i}", "uint8", (1,), (1,), READ | WRITE))
+        operands.append(OperandSpec(f"uses[{i}]", "uint8", (1,), (1,), READ | WRITE))
     for ref in report:
         use = READ | WRITE | HOST  # a failure leaves no poison there, or nothing would run after the first
         operands.append(OperandSpec("report", dtype_name(ref.dtype), ref.shape, ref.strides, use))

@@ -315,7 +315,7 @@ class Launch:
         )
         operands = tuple(operand.name for operand in spec.operands)
         signature = Signature(operands, operands, (), names, values)
-        plan = kernel.actor._plan(spec, signature, any_layout=frozenset(f"uses_{i}" for i in range(len(uses))))
+        plan = kernel.actor._plan(spec, signature, any_layout=frozenset(f"uses[{i}]" for i in range(len(uses))))
         return plan, (*refs, *uses, *report), values
 
     def __repr__(self) -> str:

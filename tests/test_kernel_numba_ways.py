@@ -287,11 +287,34 @@ def adds_to_the_first(arrays: Any) -> None:
 def test_arrays_in_tuples_count_as_written(host: an.Device) -> None:
     x, kernel = host.zeros(4), host.kernel(adds_to_the_first)
     (operand,) = kernel[1, 1].plan((x,)).spec.operands
-    assert (operand.name, operand.access) == ("arrays_0", READ | WRITE)
+    assert (operand.name, operand.access) == ("arrays[0]", READ | WRITE)
     with pytest.raises(an.Unsupported, match=r"arrays\[0\] is a struct, in a tuple"):
         kernel[1, 1]((np.zeros((), [("a", "f4")])[()],))
     with pytest.raises(an.InvalidRequest, match=r"arrays\[1\]\[0\] is a str"):
         kernel[1, 1]((x, ("a",)))
+
+
+@cuda.jit
+def names_alike(x: Any, x_0: Any, z: Any, z_real: Any, uses_0: Any) -> None:
+    i = cuda.grid(1)
+    if i < x_0.size:
+        x[0][i] += x_0[i] * x[1] + z.real - z_real + uses_0[i]
+
+
+def test_names_of_members_are_no_others(device: an.Device) -> None:
+    a, b, c, used = device.zeros(4), device.put(np.arange(4.0)), device.zeros(8)[::2], device.zeros(3)
+    launch = device.kernel(names_alike)[1, 4]
+    plan = launch.plan((a, 2.0), b, 1 + 2j, 1.0, c, uses=[used])
+    assert [(o.name, o.access) for o in plan.spec.operands][:3] == [
+        ("x[0]", READ | WRITE), ("x_0", READ), ("uses_0", READ),
+    ]  # fmt: skip
+    assert plan.signature.scalars == ("x_1", "z_real_", "z_imag", "z_real")
+    launch((a, 2.0), b, 1 + 2j, 1.0, c)
+    np.testing.assert_array_equal(a.numpy(), 2 * np.arange(4))
+    plan.tell(a, b, c, used, x_1=3.0, z_real=0.5)
+    np.testing.assert_array_equal(a.numpy(), 5 * np.arange(4) + 0.5)
+    with pytest.raises(an.InvalidRequest, match="uses_0"):
+        plan.tell(a, b, device.zeros(4), used)  # whose layout is another one
 
 
 def test_parameters_of_tuples(tools: None) -> None:
