@@ -115,12 +115,15 @@ class MachineCode:
         With checks, the places in the source that a report numbers; the kernel then takes a report as last argument.
     cooperative : bool
         Whether its blocks wait for each other, so that all must run at once.
+    awaits : bool
+        Whether it waits for the launch before it by itself, before it touches memory.
     """
 
     entry: str
     code: str
     sites: tuple[str, ...] = ()
     cooperative: bool = False
+    awaits: bool = False
 
 
 def machine_code(
@@ -157,7 +160,8 @@ def machine_code(
         raise LibraryError(
             "nvjitlink", 0, "NoEntry", "linking a kernel", f"the code has no kernel {made.entry}, which Numba has made"
         )
-    return MachineCode(made.entry, base64.b64encode(cubin).decode(), sites, made.cooperative)
+    awaits = not _cubin.why_no_overlap(cubin, made.entry)  # as Numba's do from 9.0 on; and no compiler has moved it
+    return MachineCode(made.entry, base64.b64encode(cubin).decode(), sites, made.cooperative, awaits)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -134,7 +134,7 @@ class NumbaKernel(Kernel):
         if self.actor.device.name == "host":
             return (("function", self._for_the_simulator()),)
         found = self._machine_code(arguments)
-        return (("entry", found.entry), ("code", found.code), ("sites", found.sites), ("awaits", True))
+        return (("entry", found.entry), ("code", found.code), ("sites", found.sites), ("awaits", found.awaits))
 
     def configured(self, launch: Configuration, arguments: Sequence[tuple[Any, ...]]) -> Configuration:
         """Return how the kernel is launched: with all blocks at once, if its code makes them wait for each other."""

@@ -147,7 +147,7 @@ extern "C" __global__ void reporting(
 def test_what_lanes_say_of_a_report(refuse: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     code = base64.b64encode(kernel_shim.compile_module(REPORTING)).decode()
     sites = ("/a.py:3: x[i, 7]", "ValueError /a b.py:5: raise ValueError('no')")
-    found = SimpleNamespace(entry="reporting", code=code, sites=sites, cooperative=False)
+    found = SimpleNamespace(entry="reporting", code=code, sites=sites, cooperative=False, awaits=False)
     monkeypatch.setattr(NumbaKernel, "_machine_code", lambda *_: found)
     refuse()
     with an.System() as system:

@@ -117,6 +117,8 @@ def test_kernels_of_users_wait_too(capability: tuple[int, int]) -> None:
     (body,) = bodies(ptx_of([made.code], capability))
     before, waiting, after = body.partition("griddepcontrol.wait")
     assert bool(waiting) == (capability >= HOPPER)
+    code = _kernel_code.machine_code(theirs, (array, array), capability, _numba_compile.jit_options(theirs))
+    assert code.awaits == (capability >= HOPPER)
     if waiting:
         assert "griddepcontrol" not in after
         assert not re.search(MEMORY, before)
