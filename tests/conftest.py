@@ -31,6 +31,7 @@ from transfer_rig import all_back, narrow, shrink
 from wire import open_fds, until
 
 import atomr_native as an
+from atomr_native import _nvrtc
 from atomr_native.system import _has_gpu
 
 hypothesis.settings.register_profile("atomr", deadline=None, max_examples=60, derandomize=True, database=None)
@@ -114,6 +115,17 @@ def refuse(fake_environment: dict[str, str], tmp_path: Path) -> Iterator[Callabl
 
     with fake_cuda.using({**fake_environment, "FAKE_CUDA_REFUSE": str(path)}):
         yield write
+
+
+@pytest.fixture
+def compiler_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Have NVRTC's results go into an empty folder; skips the test where it is not installed."""
+    monkeypatch.setenv("ATOMR_NATIVE_CACHE", str(tmp_path / "cache"))
+    try:
+        _nvrtc.version()
+    except an.Unsupported as error:
+        pytest.skip(str(error))
+    return tmp_path / "cache"
 
 
 @pytest.fixture(scope="module", params=ENGINES)
