@@ -70,11 +70,11 @@ DEVICE double __longlong_as_double(long long b) { double x; memcpy(&x, &b, 8); r
 DEVICE long long __double_as_longlong(double x) { long long b; memcpy(&b, &x, 8); return b; }
 
 /* Fibers: made once a module with ucontext, then changed by jumps, which need no system call. */
-enum { FAKE_THREADS = 8 * 1024, FAKE_STACK = 65536 };
+enum { FAKE_BLOCKS = 8, FAKE_BLOCK = 1024, FAKE_THREADS = FAKE_BLOCKS * FAKE_BLOCK, FAKE_STACK = 65536 };
 static struct {
   ucontext_t start, origin;
   sigjmp_buf home, at[FAKE_THREADS];
-  char *stacks;
+  char *stacks[FAKE_BLOCKS]; /* of so many fibers each, made when they are */
   unsigned int made, current, left;
   bool done[FAKE_THREADS];
   void (*body)(void **);
@@ -98,14 +98,19 @@ static void fake_switch(unsigned int t) {
   if (t < fake.made) siglongjmp(fake.at[t], 1);
   fake.made = t + 1;
   getcontext(&fake.start);
-  fake.start.uc_stack.ss_sp = fake.stacks + (size_t)FAKE_STACK * t;
+  char **stacks = &fake.stacks[t / FAKE_BLOCK];
+  if (!*stacks)
+    *stacks = mmap(NULL, (size_t)FAKE_STACK * FAKE_BLOCK, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  fake.start.uc_stack.ss_sp = *stacks + (size_t)FAKE_STACK * (t % FAKE_BLOCK);
   fake.start.uc_stack.ss_size = FAKE_STACK;
   fake.start.uc_link = NULL;
   makecontext(&fake.start, fake_fiber, 0);
   swapcontext(&fake.origin, &fake.start);
 }
 __attribute__((destructor, unused)) static void fake_end(void) {
-  if (fake.stacks) munmap(fake.stacks, (size_t)FAKE_STACK * FAKE_THREADS);
+  for (unsigned int i = 0; i < FAKE_BLOCKS; i++)
+    if (fake.stacks[i]) munmap(fake.stacks[i], (size_t)FAKE_STACK * FAKE_BLOCK);
 }
 
 /* Become thread `t` of the blocks from `first` on, along x. */
@@ -122,9 +127,6 @@ static void fake_block(unsigned int first, unsigned int threads, bool together) 
     for (unsigned int t = 0; t < threads; t++) fake_place(first, t), fake.body(fake.arguments);
     return;
   }
-  if (!fake.stacks)
-    fake.stacks = mmap(NULL, (size_t)FAKE_STACK * FAKE_THREADS, PROT_READ | PROT_WRITE,
-                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   for (unsigned int t = fake.made; t < threads; t++) fake_switch(t);
   memset(fake.done, 0, threads);
   for (unsigned int left = threads; left;)
