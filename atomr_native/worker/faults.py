@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import numpy as np
@@ -107,8 +108,8 @@ def build(spec: dict[str, Any], *, in_process: bool, assign: Assign = assign) ->
     memory, is not zero; with ``spec["path"]``, its build waits until that file exists, and its run does nothing.
     ``test.workspace`` does nothing, and wants a workspace of ``spec["bytes"]``.  ``test.crash`` commits the fault
     ``spec["how"]`` (one of `FAULTS`, ``"sleep"`` or ``"none"``), when it is built or when it runs, after writing
-    ``spec["half"]``, if there is one, into the first half of its last operand, and sleeping ``spec["seconds"]`` without
-    the GIL.
+    ``spec["half"]``, if there is one, into the first half of its last operand, making the file ``spec["begun"]``, and
+    sleeping ``spec["seconds"]`` without the GIL.
     """
     if spec["op"] == "test.crash":
         return _build_crash(spec, in_process=in_process, assign=assign)
@@ -136,6 +137,7 @@ def build(spec: dict[str, Any], *, in_process: bool, assign: Assign = assign) ->
 
 def _build_crash(spec: dict[str, Any], *, in_process: bool, assign: Assign) -> _Built:
     how, half, seconds = str(spec["how"]), spec.get("half"), float(spec.get("seconds", 0.0))
+    begun = spec.get("begun")
     if how not in (*FAULTS, "sleep", "none"):
         raise InvalidRequest(f"unknown fault {how!r}; allowed: {', '.join(FAULTS)}, sleep, none")
 
@@ -143,6 +145,8 @@ def _build_crash(spec: dict[str, Any], *, in_process: bool, assign: Assign) -> _
         if half is not None:
             target = arrays[-1].reshape(-1)
             assign(target[: target.size // 2], half)
+        if begun is not None:
+            Path(begun).touch()
         if seconds:
             time.sleep(seconds)
         if how in FAULTS:

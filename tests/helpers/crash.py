@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -49,10 +51,11 @@ def overwrite(actor: Any, ref: an.GpuRef, value: float) -> Any:
 
 
 def occupy(actor: Any, *refs: an.GpuRef, **options: Any) -> Any:
-    """Have a lane run a message that only ends with the worker; returns its reply once it is running."""
-    reply = send(actor, *refs, **{"how": "sleep", "seconds": 60.0, **options})
-    core = actor.device._core
-    eventually(lambda: core.lane_stats(reply.lane)["claimed"] >= reply.ticket)
+    """Have a lane run a message that only ends with the worker; returns its reply when it has written its part."""
+    with tempfile.TemporaryDirectory() as folder:
+        begun = Path(folder, "begun")
+        reply = send(actor, *refs, **{"how": "sleep", "seconds": 60.0, "begun": str(begun), **options})
+        eventually(begun.exists)
     return reply
 
 
