@@ -37,15 +37,6 @@ def check(array: Any, index: Any, axis: Any, site: Any, report: Any) -> Any:
 
 def note(site: Any, index: Any, axis: Any, extent: Any, report: Any) -> None:
     """Write the first bad index, or exception, of a launch to its report; see `_kernel_debug.REPORT_WORDS`."""
-    _same(site, index, axis, extent, report)(site, index, axis, extent, report)
-
-
-def _same(site: Any, index: Any, axis: Any, extent: Any, report: Any) -> Any:  # noqa: ARG001 - named as in `note`
-    """Return what takes them down, whatever their types."""
-    return _written
-
-
-def _written(site: Any, index: Any, axis: Any, extent: Any, report: Any) -> None:
     if cuda.atomic.cas(report, 0, 0, 1) == 0:
         report[1] = site
         report[2] = index
@@ -57,6 +48,11 @@ def _written(site: Any, index: Any, axis: Any, extent: Any, report: Any) -> None
         report[8] = cuda.threadIdx.x
         report[9] = cuda.threadIdx.y
         report[10] = cuda.threadIdx.z
+
+
+def _noted(site: Any, index: Any, axis: Any, extent: Any, report: Any) -> Any:  # noqa: ARG001 - named as in `note`
+    """Return what takes them down, whatever their types."""
+    return note
 
 
 def _typed(array: Any, index: Any, axis: Any, site: Any, report: Any) -> Any:  # noqa: ARG001 - named as in `check`
@@ -97,4 +93,4 @@ def _unchecked(array: Any, index: Any, axis: Any, site: Any, report: Any) -> Any
 
 
 overload(check)(_typed)
-overload(note)(_same)
+overload(note)(_noted)

@@ -188,8 +188,7 @@ class _Checks(ast.NodeTransformer):
 
     def body(self, node: ast.FunctionDef) -> None:
         """Put them into the statements of a function, and nowhere else."""
-        made = [self.visit(statement) for statement in node.body]
-        node.body = [one for found in made for one in (found if isinstance(found, list) else [found])]
+        self.generic_visit(ast.Module(node.body, []))  # which changes the list in its place
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.stmt:
         """Go on in an inner function; what it calls its own is not known."""

@@ -279,9 +279,9 @@ def launch_spec(
     parameters: list[Any] = []
     taken = set(names)
 
-    def keyword(name: str, part: object) -> str:
+    def keyword(part: str) -> str:
         """Return what a part of an argument is called in `Plan.tell`: like nothing else."""
-        made = f"{name.replace('[', '_').replace(']', '')}_{part}"
+        made = part.replace("[", "_").replace("]", "")
         while made in taken:
             made += "_"
         taken.add(made)
@@ -293,12 +293,9 @@ def launch_spec(
         scalars.extend(kinds)
         values.extend(scalar.words)
         if len(kinds) == 2:
-            scalar_names.extend([keyword(name, "real"), keyword(name, "imag")])
-        elif name.endswith("]"):
-            of, _, last = name[:-1].rpartition("[")
-            scalar_names.append(keyword(of, last))
+            scalar_names.extend([keyword(f"{name}_real"), keyword(f"{name}_imag")])
         else:
-            scalar_names.append(name)
+            scalar_names.append(name if name in names else keyword(name))
         return "scalar", at, scalar.type
 
     every = list(flattened(names, arguments))
@@ -327,7 +324,7 @@ def launch_spec(
             parameters.append(("scalars", len(scalars)))
             scalars.extend(["int64"] * len(words))
             values.extend(words)
-            scalar_names.extend(keyword(name, i) for i in range(len(words)))
+            scalar_names.extend(keyword(f"{name}_{i}") for i in range(len(words)))
         elif kind == "bytes":
             parameters.append(("bytes", value.hex()))
         else:

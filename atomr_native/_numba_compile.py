@@ -286,6 +286,10 @@ def _failure(error: Exception, function: python_types.FunctionType) -> LibraryEr
     """Return what is raised where Numba has raised an error: it may be that NVVM is not there, or cannot be loaded."""
     if isinstance(error, ImportError | OSError | RuntimeError) and not _has_nvvm():
         return Unsupported(f"compiling a Numba kernel needs NVVM ({str(error)[:500]}); {HINT}")
+    return _refusal(error, function)
+
+
+def _refusal(error: Exception, function: python_types.FunctionType) -> LibraryError:
     return LibraryError("numba", 0, type(error).__name__, f"compiling {function.__name__}", str(error).strip()[:4000])
 
 
@@ -343,6 +347,5 @@ def on_processor(
                 exec(compile(text, "<epilogue>", "exec"), scope)  # noqa: S102 - of the names above
                 made.append(vectorize([f"{dtype}({', '.join([dtype] * arguments)})"])(scope["one"]))
     except Exception as error:
-        text = str(error).strip()
-        raise LibraryError("numba", 0, type(error).__name__, f"compiling {function.__name__}", text[:4000]) from None
+        raise _refusal(error, function) from None
     return tuple(made)

@@ -53,9 +53,10 @@ class CudaKernel(Kernel):
     ) -> None:
         super().__init__(actor, name, tuple(p.name for p in parameters), **launch)
         self._declared = {p.name: p for p in parameters}
-        self._sizes = dict(zip(self.parameters, _cubin.kernels(cubin)[entry], strict=False))
+        sizes = _cubin.kernels(cubin)[entry]
+        self._sizes = dict(zip(self.parameters, sizes, strict=False))
         self._code = (("entry", entry), ("code", base64.b64encode(cubin).decode()), ("awaits", awaits))
-        self._check_parameters(_cubin.kernels(cubin)[entry])
+        self._check_parameters(sizes)
         full = self._check_names("overwrites", overwrites)
         self._writes = None if writes is None else self._check_names("writes", writes) | full
         self._overwrites = full

@@ -11,6 +11,8 @@ from codegen_engines import Engine, engines, need_nvrtc, poison
 from atomr_native._elementwise_spec import SoftmaxCrossEntropyRequest, softmax_cross_entropy_spec
 from atomr_native.dtypes import DTYPES
 from atomr_native.worker.cuda import Target
+from atomr_native.worker.cuda.softmax_elements import Kind
+from atomr_native.worker.cuda.softmax_rows import cut
 
 UNIT = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 
@@ -140,3 +142,15 @@ def test_the_longest_row_that_is_read_once(dtype: str, apart: int, most: int) ->
         spec = softmax_cross_entropy_spec(SoftmaxCrossEntropyRequest(logits=x, labels=labels))[0]
         source = made.build(spec).run.source
         assert source.count(" c = ") == loops * (2 - apart)  # by 16 bytes and by elements
+
+
+@pytest.mark.parametrize(
+    ("dtype", "width", "most"),
+    [("bfloat16", 8, 655360), ("float32", 4, 327680), ("float64", 2, 131072), ("float16", 1, 327680)],
+)
+def test_the_longest_row_that_is_read_once_by_a_cluster(dtype: str, width: int, most: int) -> None:
+    """As docs/fused.md has it, of a Hopper GPU."""
+    kind = Kind(dtype, "float64" if dtype == "float64" else "float32", width)
+    for classes, fits in ((most, True), (most + 16, False)):
+        found = cut(kind, 2, classes, Target("sm_90a"))
+        assert (found.lanes * (found.held + found.kept) >= found.whole) == fits

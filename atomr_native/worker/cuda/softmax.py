@@ -55,32 +55,28 @@ def _meet(rows: Rows) -> list[str]:
     if rows.lanes <= 32:
         return warp(rows.lanes, True)
     warps = rows.lanes // 32
+    meet, more = min(32, warps), range(32, warps, 32)
+    first = f"threadIdx.x % {meet}u"
     if rows.ranks > 1:  # each warp tells all blocks
-        meet, more = min(32, warps), range(32, warps, 32)
-        first = f"threadIdx.x % {meet}u"
-        return [
-            *warp(32, True),
-            f"SHARED {acc} tops[{warps}], sums[{warps}];",
+        tell = [
             "CLUSTER_WAIT();",
             f"if (threadIdx.x % 32u < {rows.ranks}u) {{",
             "send(tops + lane / 32u, threadIdx.x % 32u, top);",
             "send(sums + lane / 32u, threadIdx.x % 32u, sum);",
             "}",
             "CLUSTER_SYNC();",
-            f"top = tops[{first}];",
-            *(f"top = fmax{f}(top, tops[{first} + {i}u]);" for i in more),
-            f"sum = sums[{first}] * power(tops[{first}] - base(top));",
-            *(f"sum = sum + sums[{first} + {i}u] * power(tops[{first} + {i}u] - base(top));" for i in more),
-            *warp(meet, False),
         ]
+    else:
+        tell = ["if (lane % 32u == 0) { tops[lane / 32u] = top; sums[lane / 32u] = sum; }", "SYNC();"]
     return [
         *warp(32, True),
         f"SHARED {acc} tops[{warps}], sums[{warps}];",
-        "if (lane % 32u == 0) { tops[lane / 32u] = top; sums[lane / 32u] = sum; }",
-        "SYNC();",
-        f"top = tops[lane % {warps}u];",
-        f"sum = sums[lane % {warps}u];",
-        *warp(warps, False),
+        *tell,
+        f"top = tops[{first}];",
+        *(f"top = fmax{f}(top, tops[{first} + {i}u]);" for i in more),
+        f"sum = sums[{first}]{f' * power(tops[{first}] - base(top))' if rows.ranks > 1 else ''};",
+        *(f"sum = sum + sums[{first} + {i}u] * power(tops[{first} + {i}u] - base(top));" for i in more),
+        *warp(meet, False),
     ]
 
 

@@ -52,7 +52,7 @@ def _members(parameters: Iterable[Any]) -> Iterator[Any]:
 def build_kernel(spec: dict[str, Any], target: Target) -> Built:
     """Build ``kernel.*``: one launch of machine code that the parent has compiled.
 
-    It overlaps with the launch before where the code ``awaits`` that: Numba's, but not what synchronises its grid.
+    It overlaps with the launch before where the code ``awaits`` that, but for what synchronises its grid.
     """
     arguments: list[Argument] = []
     alignments = [1] * len(spec["operands"])
