@@ -7,14 +7,22 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --no-input
-INSTALL := $(PIP) install --no-build-isolation --editable
-NATIVE := $(wildcard cython/*.pyx cython/*.pxd cython/*.pxi cython/*.c cython/*.h)
+# A second environment, make VENV=..., has a build folder of its own.
+INSTALL := $(PIP) install --no-build-isolation $(if $(filter-out .venv,$(VENV)),-C build-dir=build/$(VENV)) --editable
+CYTHON := $(shell find cython -name '*.pyx' -o -name '*.pxd' -o -name '*.pxi')
+NATIVE := $(CYTHON) $(shell find cython -name '*.[ch]')
 SANITIZERS ?= address undefined thread
 ARGS ?=
 # Processes that share the tests, file by file. One where there is a GPU, which the tests fill, break and measure; more
 # than four only wait for each other.
 JOBS ?= $(if $(wildcard /dev/nvidia0),1,$(shell n=$$(nproc) && echo $$((n < 4 ? n : 4))))
 PYTEST = $(BIN)/python -m pytest -q $(if $(filter-out 1,$(JOBS)),-n $(JOBS) --dist loadfile)
+# The arithmetic of older processors: NumPy without AVX-512 or AVX2, and OpenBLAS with FMA or without, by one thread.
+# NumPy warns of names that it does not have.
+AVX512 := X86_V4 AVX512_ICL AVX512_SPR AVX512F AVX512_SKX
+WITH_AVX2 := NPY_DISABLE_CPU_FEATURES='$(AVX512)' OPENBLAS_CORETYPE=Haswell
+WITH_SSE := NPY_DISABLE_CPU_FEATURES='$(AVX512) X86_V3 AVX2 FMA3' OPENBLAS_CORETYPE=Prescott OPENBLAS_NUM_THREADS=1
+BITS = $(PYTEST) -W 'ignore:During parsing environment variable' -m 'bits and not slow' $(ARGS)
 # More extras of the package for the virtual environment, as in: make test EXTRAS=cu13
 EXTRAS ?=
 comma := ,
@@ -24,16 +32,21 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: FORCE help demo test test-all chaos bench doctor lint format typecheck sanitize dist clean install check-machine
+.PHONY: FORCE help demo test test-all test-bits extras site
+.PHONY: chaos mutation bench doctor lint format tables typecheck sanitize dist clean install check-machine
 .PHONY: $(SANITIZERS:%=sanitize-%)
 
 help:
-	@echo 'make demo       train a network by messages, kill its worker half-way, go on'
+	@echo 'make demo       train a network by messages, kill its worker half-way, continue'
 	@echo 'make test       run the tests (test-all: the slow ones too), in JOBS=$(JOBS) processes'
-	@echo 'make doctor     say what works on this machine'
+	@echo 'make test-bits  those that compare to the last place, with the arithmetic of older processors'
+	@echo 'make doctor     check this machine'
 	@echo 'make lint | format | typecheck | sanitize'
-	@echo 'make bench | chaos'
+	@echo 'make bench | chaos | mutation'
+	@echo 'make tables     write the tables of NVIDIA'"'"'s libraries from its headers, which EXTRAS=test-cuda brings'
 	@echo 'make dist       build sdist and wheel into dist/'
+	@echo 'make site       build the documentation into build/site/'
+	@echo 'make extras     install each extra into a fresh environment and use it there (EXTRA=kernels: only this one)'
 	@echo 'make clean      remove everything that was built, .venv too'
 	@echo "NVIDIA's libraries as wheels: EXTRAS=cu13 (or cu12), as in: make test EXTRAS=cu13"
 	@echo "Options for the program that is run go into ARGS, as in: make test ARGS='-k dlpack'"
@@ -50,8 +63,15 @@ test: $(VENV)/.installed
 test-all: $(VENV)/.installed
 	@$(PYTEST) $(ARGS)
 
+test-bits: $(VENV)/.installed
+	@$(WITH_AVX2) $(BITS)
+	@$(WITH_SSE) $(BITS)
+
 chaos: $(VENV)/.installed
 	@ATOMR_NATIVE_CHAOS=long $(BIN)/python -m pytest -q -m chaos --timeout=0 $(ARGS)
+
+mutation: $(VENV)/.installed
+	@$(BIN)/python tests/mutation/mutate.py $(ARGS)
 
 bench: $(VENV)/.bench
 	@$(BIN)/python -m bench $(ARGS)
@@ -59,13 +79,21 @@ bench: $(VENV)/.bench
 lint: $(VENV)/.dev
 	@$(BIN)/ruff check --quiet --output-format concise .
 	@$(BIN)/ruff format --quiet --check .
-	@$(BIN)/cython-lint $(wildcard cython/*.pyx cython/*.pxd cython/*.pxi)
+	@$(BIN)/lint-imports --no-cache >$(VENV)/.imports 2>&1 || { cat $(VENV)/.imports; exit 1; }
+	@find atomr_native -name '*.py' -exec awk 'END { if (NR > 500) \
+		print "lint: warning: " FILENAME " has " NR " lines; CONTRIBUTING asks for about 500" }' {} \;
+	@$(BIN)/cython-lint $(CYTHON)
 	@$(BIN)/codespell
 	@echo 'lint: clean'
 
 format: $(VENV)/.dev
+	@$(BIN)/python tests/helpers/typed_names.py
 	@$(BIN)/ruff check --quiet --fix-only .
 	@$(BIN)/ruff format --quiet .
+
+# Not after a compilation, which a new library's table has to precede.
+tables: $(if $(wildcard $(VENV)/.installed),,$(VENV)/.installed)
+	@$(BIN)/python tests/helpers/native_tables.py
 
 typecheck: $(VENV)/.dev
 	@$(BIN)/mypy
@@ -81,8 +109,17 @@ dist: $(VENV)/.dev
 	@$(BIN)/python -m build --outdir dist >/dev/null
 	@ls dist
 
+# Needs the package index, minutes, and gigabytes meanwhile.
+extras: $(VENV)/.tools
+	@$(BIN)/python tests/helpers/fresh_extras.py $(EXTRA)
+
+# Docstrings are read from the installed package.  Nothing is downloaded, and a warning is an error.
+site: $(VENV)/.dev
+	@$(BIN)/python -m sphinx -b html -W --keep-going --quiet -j auto -c docs . build/site
+	@echo 'site: build/site/index.html'
+
 clean:
-	rm -rf build dist $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis tests/native/build
+	rm -rf build dist $(VENV) .venv-plain .mypy_cache .pytest_cache .ruff_cache .hypothesis tests/native/build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 install: $(VENV)/.installed
@@ -120,12 +157,12 @@ FORCE:
 
 $(VENV)/.installed: $(VENV)/.tools $(VENV)/.extras pyproject.toml CMakeLists.txt Makefile $(NATIVE)
 	@echo 'Compiling atomr_native and installing it into $(VENV) ...'
-	@$(INSTALL) '.[examples,test$(addprefix $(comma),$(EXTRAS))]'
+	@$(INSTALL) '.[demo,test$(addprefix $(comma),$(EXTRAS))]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.installed
 	@echo 'Installing development tools into $(VENV) ...'
-	@$(INSTALL) '.[dev]'
+	@$(INSTALL) '.[dev,docs]'
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.installed

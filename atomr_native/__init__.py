@@ -1,4 +1,4 @@
-"""GPU work as messages to supervised actors: cheap, and with faults that do not kill the program.
+"""GPU work as messages to supervised actors: cheap to send, and safe from faults of the worker.
 
 Start with `System`; see README.md and docs/architecture.md.
 """
@@ -8,229 +8,149 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from .errors import (
-    ActorStopped,
-    AskTimeout,
-    AtomrError,
-    DependencyFailed,
-    DeviceFault,
-    DeviceLost,
-    GpuRefStale,
-    InvalidRequest,
-    LibraryError,
-    MailboxFull,
-    NoCudaArrayInterface,
-    NoReply,
-    OutOfMemory,
-    PlanQuarantined,
-    Suspect,
-    UnhandledMessage,
-    Unsupported,
-)
+from .errors import ActorStopped as ActorStopped
+from .errors import AskTimeout as AskTimeout
+from .errors import AtomrError as AtomrError
+from .errors import DependencyFailed as DependencyFailed
+from .errors import DeviceFault as DeviceFault
+from .errors import DeviceLost as DeviceLost
+from .errors import GpuRefStale as GpuRefStale
+from .errors import InvalidRequest as InvalidRequest
+from .errors import LibraryError as LibraryError
+from .errors import MailboxFull as MailboxFull
+from .errors import NestedCall as NestedCall
+from .errors import NoArrayOperator as NoArrayOperator
+from .errors import NoCudaArrayInterface as NoCudaArrayInterface
+from .errors import NoReply as NoReply
+from .errors import OutOfMemory as OutOfMemory
+from .errors import PlanQuarantined as PlanQuarantined
+from .errors import Suspect as Suspect
+from .errors import UnhandledMessage as UnhandledMessage
+from .errors import Unsupported as Unsupported
 
 if TYPE_CHECKING:
-    from . import epilogues, observe
-    from ._kernel_spec import Records
-    from .actors._handlers import handler
-    from .actors.actor import Actor
-    from .actors.answer import Answer, ReplyTo
-    from .actors.context import Context
-    from .actors.mailbox import Mailbox
-    from .actors.messages import DeviceEnded, DeviceRestarted, Terminated
-    from .actors.pipeline import Pipeline
-    from .actors.pool import Pool
-    from .actors.ref import ActorRef
-    from .actors.supervision import AllForOne, Directive, OneForOne, Supervision
-    from .blas import Blas, BlasRequest
-    from .blas_lt import BlasLt, CustomEpilogue, Epilogue, GroupedRequest, MatmulRequest, MatmulResult
-    from .cuda_kernel import CudaKernel, device_function
-    from .device import Device
-    from .elementwise import ElementwiseActor
-    from .float8 import DelayedScaling, DequantizeRequest, Float8, QuantizeRequest, QuantizeResult
-    from .fused import (
-        ActivationGradientRequest,
-        ActivationRequest,
-        AdamWRequest,
-        DropoutRequest,
-        Fused,
-        GatedGradient,
-        NormGradient,
-        NormGradientRequest,
-        NormRequest,
-        NormResult,
-        RopeRequest,
-        SgdRequest,
-    )
-    from .gpu_ref import GpuRef
-    from .groups import DurableGroup
-    from .kernel import Kernel
-    from .lane import Lane
-    from .numba_kernel import NumbaKernel
-    from .plan import Plan
-    from .plan_spec import PlanSpec
-    from .reply import Reply, gather
-    from .statistics import DeviceFacts, DeviceStats, MemoryStats, SystemStats
-    from .system import DeadLetter, System
-    from .tensor_map import TensorMap
+    from . import observe as observe
+    from .actors._handlers import handler as handler
+    from .actors.actor import Actor as Actor
+    from .actors.answer import Answer as Answer
+    from .actors.answer import ReplyTo as ReplyTo
+    from .actors.context import Context as Context
+    from .actors.mailbox import Mailbox as Mailbox
+    from .actors.messages import DeviceEnded as DeviceEnded
+    from .actors.messages import DeviceRestarted as DeviceRestarted
+    from .actors.messages import Terminated as Terminated
+    from .actors.pipeline import Pipeline as Pipeline
+    from .actors.pool import Pool as Pool
+    from .actors.ref import ActorRef as ActorRef
+    from .actors.supervision import AllForOne as AllForOne
+    from .actors.supervision import Directive as Directive
+    from .actors.supervision import OneForOne as OneForOne
+    from .actors.supervision import Supervision as Supervision
+    from .arrays.gpu_ref import GpuRef as GpuRef
+    from .device import Device as Device
+    from .libraries.blas.actor import Blas as Blas
+    from .libraries.blas.request import BlasRequest as BlasRequest
+    from .libraries.blas_lt import epilogues as epilogues
+    from .libraries.blas_lt.actor import BlasLt as BlasLt
+    from .libraries.blas_lt.custom_epilogue import CustomEpilogue as CustomEpilogue
+    from .libraries.blas_lt.epilogue import Epilogue as Epilogue
+    from .libraries.blas_lt.grouped import GroupedRequest as GroupedRequest
+    from .libraries.blas_lt.request import MatmulRequest as MatmulRequest
+    from .libraries.blas_lt.request import MatmulResult as MatmulResult
+    from .libraries.elementwise.actor import ElementwiseActor as ElementwiseActor
+    from .libraries.elementwise.request import ElementwiseRequest as ElementwiseRequest
+    from .libraries.elementwise.request import ReduceRequest as ReduceRequest
+    from .libraries.elementwise.request import SoftmaxCrossEntropyRequest as SoftmaxCrossEntropyRequest
+    from .libraries.elementwise.request import SoftmaxCrossEntropyResult as SoftmaxCrossEntropyResult
+    from .libraries.float8.actor import Float8 as Float8
+    from .libraries.float8.request import DelayedScaling as DelayedScaling
+    from .libraries.float8.request import DequantizeRequest as DequantizeRequest
+    from .libraries.float8.request import QuantizeRequest as QuantizeRequest
+    from .libraries.float8.request import QuantizeResult as QuantizeResult
+    from .libraries.fused.actor import Fused as Fused
+    from .libraries.fused.norms import NormGradient as NormGradient
+    from .libraries.fused.norms import NormGradientRequest as NormGradientRequest
+    from .libraries.fused.norms import NormRequest as NormRequest
+    from .libraries.fused.norms import NormResult as NormResult
+    from .libraries.fused.optimizers import AdamWRequest as AdamWRequest
+    from .libraries.fused.optimizers import SgdRequest as SgdRequest
+    from .libraries.fused.positions import DropoutRequest as DropoutRequest
+    from .libraries.fused.positions import RopeRequest as RopeRequest
+    from .libraries.fused.request import ActivationGradientRequest as ActivationGradientRequest
+    from .libraries.fused.request import ActivationRequest as ActivationRequest
+    from .libraries.fused.request import GatedGradient as GatedGradient
+    from .libraries.kernel.actor import Kernel as Kernel
+    from .libraries.kernel.cuda_kernel import CudaKernel as CudaKernel
+    from .libraries.kernel.cuda_kernel import device_function as device_function
+    from .libraries.kernel.numba_kernel import NumbaKernel as NumbaKernel
+    from .libraries.kernel.spec import Records as Records
+    from .libraries.kernel.tensor_map import TensorMap as TensorMap
+    from .memory.groups import DurableGroup as DurableGroup
+    from .plans.actor import Lane as Lane
+    from .plans.plan import Plan as Plan
+    from .plans.reply import Reply as Reply
+    from .plans.reply import gather as gather
+    from .plans.spec import PlanSpec as PlanSpec
+    from .runtime.dead_letters import DeadLetter as DeadLetter
+    from .runtime.statistics import DeviceFacts as DeviceFacts
+    from .runtime.statistics import DeviceStats as DeviceStats
+    from .runtime.statistics import MemoryStats as MemoryStats
+    from .runtime.statistics import SystemStats as SystemStats
+    from .system import System as System
 
 __version__ = "0.1.0"
 
-#: Loaded when used, so that importing the package stays cheap.
-_LAZY = {
-    "ActivationGradientRequest": "fused",
-    "ActivationRequest": "fused",
+#: Public names and their modules.  They are loaded on use, so importing the package is cheap.  Names of libraries are
+#: in their descriptors.
+_FACE = {
     "Actor": "actors.actor",
     "ActorRef": "actors.ref",
-    "AdamWRequest": "fused",
     "AllForOne": "actors.supervision",
     "Answer": "actors.answer",
-    "Blas": "blas",
-    "BlasLt": "blas_lt",
-    "BlasRequest": "blas",
     "Context": "actors.context",
-    "CudaKernel": "cuda_kernel",
-    "CustomEpilogue": "blas_lt",
-    "DeadLetter": "system",
-    "DelayedScaling": "float8",
-    "DequantizeRequest": "float8",
+    "DeadLetter": "runtime.dead_letters",
     "Device": "device",
     "DeviceEnded": "actors.messages",
-    "DeviceFacts": "statistics",
+    "DeviceFacts": "runtime.statistics",
     "DeviceRestarted": "actors.messages",
-    "DeviceStats": "statistics",
+    "DeviceStats": "runtime.statistics",
     "Directive": "actors.supervision",
-    "DropoutRequest": "fused",
-    "DurableGroup": "groups",
-    "ElementwiseActor": "elementwise",
-    "Epilogue": "blas_lt",
-    "Float8": "float8",
-    "Fused": "fused",
-    "GatedGradient": "fused",
-    "GpuRef": "gpu_ref",
-    "GroupedRequest": "blas_lt",
-    "Kernel": "kernel",
-    "Lane": "lane",
+    "DurableGroup": "memory.groups",
+    "GpuRef": "arrays.gpu_ref",
+    "Lane": "plans.actor",
     "Mailbox": "actors.mailbox",
-    "MatmulRequest": "blas_lt",
-    "MatmulResult": "blas_lt",
-    "MemoryStats": "statistics",
-    "NormGradient": "fused",
-    "NormGradientRequest": "fused",
-    "NormRequest": "fused",
-    "NormResult": "fused",
-    "NumbaKernel": "numba_kernel",
+    "MemoryStats": "runtime.statistics",
     "OneForOne": "actors.supervision",
     "Pipeline": "actors.pipeline",
-    "Plan": "plan",
-    "PlanSpec": "plan_spec",
+    "Plan": "plans.plan",
+    "PlanSpec": "plans.spec",
     "Pool": "actors.pool",
-    "QuantizeRequest": "float8",
-    "QuantizeResult": "float8",
-    "Records": "_kernel_spec",
-    "Reply": "reply",
+    "Reply": "plans.reply",
     "ReplyTo": "actors.answer",
-    "RopeRequest": "fused",
-    "SgdRequest": "fused",
     "Supervision": "actors.supervision",
     "System": "system",
-    "SystemStats": "statistics",
-    "TensorMap": "tensor_map",
+    "SystemStats": "runtime.statistics",
     "Terminated": "actors.messages",
-    "device_function": "cuda_kernel",
-    "gather": "reply",
+    "gather": "plans.reply",
     "handler": "actors._handlers",
 }
+_ERRORS = tuple(name for name in globals() if name[0].isupper() and name not in ("TYPE_CHECKING", "Any"))
+_MODULES = {"epilogues": "libraries.blas_lt.epilogues", "observe": "observe"}
 
-__all__ = [
-    "ActivationGradientRequest",
-    "ActivationRequest",
-    "Actor",
-    "ActorRef",
-    "ActorStopped",
-    "AdamWRequest",
-    "AllForOne",
-    "Answer",
-    "AskTimeout",
-    "AtomrError",
-    "Blas",
-    "BlasLt",
-    "BlasRequest",
-    "Context",
-    "CudaKernel",
-    "CustomEpilogue",
-    "DeadLetter",
-    "DelayedScaling",
-    "DependencyFailed",
-    "DequantizeRequest",
-    "Device",
-    "DeviceEnded",
-    "DeviceFacts",
-    "DeviceFault",
-    "DeviceLost",
-    "DeviceRestarted",
-    "DeviceStats",
-    "Directive",
-    "DropoutRequest",
-    "DurableGroup",
-    "ElementwiseActor",
-    "Epilogue",
-    "Float8",
-    "Fused",
-    "GatedGradient",
-    "GpuRef",
-    "GpuRefStale",
-    "GroupedRequest",
-    "InvalidRequest",
-    "Kernel",
-    "Lane",
-    "LibraryError",
-    "Mailbox",
-    "MailboxFull",
-    "MatmulRequest",
-    "MatmulResult",
-    "MemoryStats",
-    "NoCudaArrayInterface",
-    "NoReply",
-    "NormGradient",
-    "NormGradientRequest",
-    "NormRequest",
-    "NormResult",
-    "NumbaKernel",
-    "OneForOne",
-    "OutOfMemory",
-    "Pipeline",
-    "Plan",
-    "PlanQuarantined",
-    "PlanSpec",
-    "Pool",
-    "QuantizeRequest",
-    "QuantizeResult",
-    "Records",
-    "Reply",
-    "ReplyTo",
-    "RopeRequest",
-    "SgdRequest",
-    "Supervision",
-    "Suspect",
-    "System",
-    "SystemStats",
-    "TensorMap",
-    "Terminated",
-    "UnhandledMessage",
-    "Unsupported",
-    "__version__",
-    "device_function",
-    "epilogues",
-    "gather",
-    "handler",
-    "observe",
-]
+
+def _exports() -> dict[str, str]:
+    from .libraries import EXPORTS
+
+    return EXPORTS
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("epilogues", "observe"):
-        return importlib.import_module(f".{name}", __name__)  # which sets the attribute
-    module = _LAZY.get(name)
+    if name == "__all__":
+        return sorted([*_FACE, *_ERRORS, *_MODULES, *_exports(), "__version__"])
+    if name in _MODULES:
+        globals()[name] = found = importlib.import_module(f".{_MODULES[name]}", __name__)
+        return found
+    module = _FACE.get(name) or (None if name.startswith("_") else _exports().get(name))
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(f".{module}", __name__), name)
@@ -239,4 +159,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return list(__getattr__("__all__"))

@@ -13,8 +13,8 @@ from . import __version__
 __all__ = ["main"]
 
 _COMMANDS = {
-    "doctor": "say what works on this machine",
-    "demo": "train a network by messages, kill its worker half-way, go on from the last commit",
+    "doctor": "check this machine",
+    "demo": "train a network by messages, kill its worker half-way, continue from the last commit",
     "top": "show devices, actors, rates and memory of running programs",
 }
 _MODULES = {"doctor": "doctor", "demo": "demo.cli", "top": "observe.top"}
@@ -27,12 +27,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     Parameters
     ----------
     argv
-        Command and its options; those of the process by default.
+        Command and its options; by default the arguments of the process.
 
     Returns
     -------
     int
-        What the command says; 2 for a usage error (as `SystemExit`), 74 if the output cannot be written.
+        The command's exit status; 2 for a usage error (as `SystemExit`), 74 if the output cannot be written.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments and arguments[0] in _MODULES:
@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"atomr_native {__version__}")
     parser.add_argument("command", choices=_COMMANDS, metavar="command", help="doctor, demo or top; each has a --help")
-    parser.parse_args(arguments)  # leaves by SystemExit: no command, an unknown one, --help or --version
+    parser.parse_args(arguments)  # raises SystemExit: no command, an unknown one, --help or --version
     return 2
 
 
@@ -61,9 +61,9 @@ def _run(command: str, arguments: list[str]) -> int:
         sys.stdout.flush()
         return status
     except OSError as error:
-        if error.filename is not None or sys.stdout is not sys.__stdout__:  # not of writing there
+        if error.filename is not None or sys.stdout is not sys.__stdout__:  # an error of the command, not of its output
             raise
-        # Else the interpreter tries again at its end, and says so in its own words.
+        # Otherwise the interpreter tries again at its end, and prints its own message.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         sys.stderr.write(f"cannot write the output: {error.strerror}\n")
         return _NO_OUTPUT

@@ -39,12 +39,12 @@ def as_dtype(dtype: object) -> np.dtype[Any]:
     Raises
     ------
     InvalidRequest
-        If it is no element type of a device; the message lists those that are.
+        If devices do not support it as an element type; the message lists the supported ones.
     """
     if isinstance(dtype, str) and dtype in DTYPES:
         return DTYPES[dtype]
     found: np.dtype[Any] | None = None
-    # NumPy takes None for float64, and an array or number, such as an output in the wrong place, for its dtype.
+    # NumPy converts None to float64, and an array or number, such as a misplaced output, to its dtype.
     if dtype is not None and (isinstance(dtype, type | np.dtype) or not hasattr(dtype, "shape")):
         with contextlib.suppress(TypeError, ValueError):
             found = np.dtype(dtype)  # type: ignore[call-overload]
@@ -54,5 +54,5 @@ def as_dtype(dtype: object) -> np.dtype[Any]:
 
 
 def dtype_name(dtype: np.dtype[Any]) -> str:
-    """Return the name under which `dtype` travels in plan specifications."""
+    """Return the name of `dtype` in plan specifications."""
     return _NAMES[dtype]

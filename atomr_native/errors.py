@@ -1,7 +1,7 @@
 """Typed errors.
 
-Every failure that a user can meet is one of these classes.  All of them can be pickled, none keeps
-frames or device memory alive, and each message names the offending value and what would be allowed.
+Every failure that reaches a user is one of these classes.  All of them can be pickled, none keeps frames or device
+memory alive, and each message names the offending value and the allowed ones.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ __all__ = [
     "InvalidRequest",
     "LibraryError",
     "MailboxFull",
+    "NestedCall",
+    "NoArrayOperator",
     "NoCudaArrayInterface",
     "NoReply",
     "OutOfMemory",
@@ -31,14 +33,14 @@ __all__ = [
 
 
 class AtomrError(Exception):
-    """Base class of every error that this library raises."""
+    """Base class of all errors of this library."""
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message)
         self.message = message
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Exceptions pickle as type(*args); ours carry attributes, so rebuild from the state instead.
+        # Exceptions pickle as type(*args); these carry attributes, so they are rebuilt from their state.
         return _rebuild, (type(self), self.args, dict(self.__dict__))
 
 
@@ -57,20 +59,44 @@ class InvalidRequest(AtomrError, ValueError):
 class Unsupported(AtomrError):
     """A valid request that is not possible here.
 
-    The message says which rule failed and which version or device lifts it.
+    Attributes
+    ----------
+    rule : str
+        The name of the rule that failed, stable and dotted: ``"blas_lt.dense_axis"``.  For a refusal by a library, the
+        library and its status: ``"cublaslt.CUBLAS_STATUS_NOT_SUPPORTED"``.  ``""`` where the rule has no name.
+    lifted_by : tuple of str
+        Changes that lift the rule, each alone: an option of the request or the System (``"copies"``,
+        ``"workspace_limit"``), other operands (``"dtype"``, ``"shape"``, ``"layout"``), another ``"epilogue"``, a newer
+        ``"library"``, or another ``"device"``.  Empty if unknown.
+
+    Notes
+    -----
+    Programs decide by `rule` and `lifted_by`; the message is for people, and its wording may change.
     """
+
+    def __init__(self, message: str = "", *, rule: str = "", lifted_by: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.rule = rule
+        self.lifted_by = tuple(lifted_by)
 
 
 class PlanQuarantined(Unsupported):
     """A plan whose build or run has killed the worker twice; it is not tried again."""
 
 
+class NoArrayOperator(Unsupported, TypeError):
+    """An operator of Python, or a function of NumPy, that was used on a `GpuRef`; the message says what to write."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(message, rule="arrays.operators")
+
+
 class NoCudaArrayInterface(Unsupported, AttributeError):
-    """An array that ``__cuda_array_interface__`` cannot describe; for ``hasattr`` it has none."""
+    """An array that ``__cuda_array_interface__`` cannot describe; ``hasattr`` returns False for it."""
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message)
-        self.name = "__cuda_array_interface__"  # else Python notes the array itself, and keeps its memory alive
+        self.name = "__cuda_array_interface__"  # otherwise Python stores the array itself, and keeps its memory alive
 
 
 class GpuRefStale(AtomrError):
@@ -92,11 +118,20 @@ class OutOfMemory(AtomrError, MemoryError):
 
     Attributes
     ----------
-    requested, free, largest, limit : int
-        Bytes asked for, bytes free in all, the largest free block, and the memory limit.
+    requested, free, largest, limit : int or None
+        Requested bytes, free bytes in total, the largest free block, and the memory limit.  None where the source of
+        the error does not know the number.
     """
 
-    def __init__(self, message: str, requested: int, free: int, largest: int, limit: int) -> None:
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        requested: int | None = None,
+        free: int | None = None,
+        largest: int | None = None,
+        limit: int | None = None,
+    ) -> None:
         super().__init__(message)
         self.requested = requested
         self.free = free
@@ -110,9 +145,9 @@ class LibraryError(AtomrError):
     Attributes
     ----------
     lib, name, operation : str
-        The library, the name of its status or exception, and what was being done.
+        The library, the name of its status or exception, and the failed operation.
     status : int
-        The library's own status number (0 where it has none).
+        The library's own status number (0 if it has none).
     """
 
     def __init__(self, lib: str, status: int, name: str, operation: str, detail: str = "") -> None:
@@ -139,14 +174,13 @@ class DeviceFault(AtomrError):
     Attributes
     ----------
     suspects : tuple of Suspect
-        Every message that was claimed and incomplete.  First those that nothing incomplete was ahead of, in their
-        mailbox or by their operands: the likeliest to have caused it.
+        Every message that was claimed and incomplete.  The likeliest causes come first: messages with no incomplete
+        predecessor in their mailbox or by their operands.
     restarted : bool
-        Whether the device comes back (then send again), or is lost.
+        Whether the device comes back (then send the message again), or is lost.
     code, name : int, str
-        What ended the worker: an error of the device (700, ``"CUDA_ERROR_ILLEGAL_ADDRESS"``), a signal (11,
-        ``"SIGSEGV"``), a status (3, ``"exit"``), or the watchdog (9, ``"watchdog"``); 0 and ``""`` if nothing is
-        known.
+        The cause of the worker's end: an error of the device (700, ``"CUDA_ERROR_ILLEGAL_ADDRESS"``), a signal (11,
+        ``"SIGSEGV"``), a status (3, ``"exit"``), or the watchdog (9, ``"watchdog"``); 0 and ``""`` if nothing is known.
     """
 
     def __init__(
@@ -170,7 +204,7 @@ class DeviceLost(AtomrError):
     Attributes
     ----------
     cause : DeviceFault or None
-        The fault that ended it, where it was one.
+        The fault that ended it, if there was one.
     """
 
     cause: DeviceFault | None = None
@@ -187,9 +221,9 @@ class MailboxFull(AtomrError):
     Attributes
     ----------
     actor : str
-        Whose mailbox.
+        The actor that owns the mailbox.
     capacity : int
-        Its size: messages for an actor of the program's own, cells of 256 bytes for one of a device.
+        Its size: messages for a Python actor, cells of 256 bytes for a device's actor.
     """
 
     def __init__(self, message: str, actor: str, capacity: int) -> None:
@@ -220,9 +254,22 @@ class ActorStopped(AtomrError):
     """The actor or device was closed before the message could run."""
 
 
+class NestedCall(AtomrError):
+    """A call was made in the middle of another call of the same thread, and would have waited for it for ever.
+
+    Destructors and callbacks of the garbage collector or of weak references run at any allocation, so also inside a
+    call of this library.  Let another thread make their calls, or make them later.  Signal handlers never get it.
+    """
+
+
 class UnhandledMessage(AtomrError):
     """The actor has no handler for a message of this type."""
 
 
 class NoReply(AtomrError):
     """The actor took the message to answer it later, and then dropped it."""
+
+
+for _name in __all__:  # as `_support.public` does, which is above this module
+    globals()[_name].__module__ = "atomr_native"
+del _name

@@ -17,9 +17,19 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import machine, report
-from bench.cases import all_cases
-from bench.harness import Case, CaseResult, Effort, Unavailable, describe, list_contenders, run_case
+from bench.harness import (
+    Case,
+    CaseResult,
+    Effort,
+    Unavailable,
+    describe,
+    documents,
+    list_contenders,
+    machine,
+    report,
+    run_case,
+)
+from bench.harness.discovery import all_bars, all_cases
 
 __all__ = ["main"]
 
@@ -56,25 +66,46 @@ def _parser() -> argparse.ArgumentParser:
 
 def _render_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench render", allow_abbrev=False)
-    parser.add_argument("files", nargs="*", type=Path, help="results (default: all in bench/results)")
+    parser.add_argument(
+        "files",
+        nargs="*",
+        type=Path,
+        help="results to print (default: all in bench/results, into the pages in docs)",
+    )
     parser.add_argument("--write", type=Path, metavar="PAGE", help="put the tables into this page, at its markers")
     return parser
 
 
 def render(arguments: Sequence[str]) -> int:
-    """Print results as Markdown, or put them into a page."""
+    """Make the pages of the documentation, or print results as Markdown, or put them into a page."""
     options = _render_parser().parse_args(arguments)
     try:
-        values = [report.load(path) for path in options.files] or report.load_all()
+        values = [documents.load(path) for path in options.files] or documents.load_all()
     except (OSError, ValueError) as error:
         print(error, file=sys.stderr)
         return 2
-    tables = report.markdown(values)
+    if options.write is None and not options.files:
+        return _render_pages(values)
+    tables = report.markdown(values, all_bars())
     if options.write is None:
         print(tables, end="")
     else:
         page = options.write.read_text() if options.write.exists() else "# Performance\n"
         options.write.write_text(report.replace_tables(page, tables))
+    return 0
+
+
+def _render_pages(values: Sequence[documents.Document]) -> int:
+    page = report.DOCS / report.PAGE
+    try:
+        found = report.pages(values, all_bars(), page.read_text())
+    except (OSError, ValueError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    for path, text in found.items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        print(f"written: {path.relative_to(report.DOCS.parent)}")
     return 0
 
 
@@ -166,7 +197,7 @@ def _facts(name: str) -> dict[str, Any]:
     Unavailable
         It is not there, or does not work.
     """
-    from bench.cases._common import opened
+    from bench.harness.common import opened
 
     try:
         with opened(name, "process", {}) as (_, dev):
@@ -177,7 +208,7 @@ def _facts(name: str) -> dict[str, Any]:
 
 def _warm_up(device: str) -> None:
     """Let torch, if it is there, be the first to use CUDA in this process, as in a program that imports it first."""
-    from bench.cuda.peers import torch
+    from bench.harness.gpu_peers import torch
 
     began = time.monotonic()
     try:
@@ -197,7 +228,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         kind = _check(options)
         chosen = _choose(options, kind)
-        merged = None if options.merge is None or not options.merge.exists() else report.load(options.merge)
+        merged = None
+        if options.merge is not None and options.merge.exists():
+            merged = documents.load(options.merge, samples=True)
     except (OSError, ValueError) as error:
         print(error, file=sys.stderr)
         return 2
@@ -213,7 +246,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             facts = _facts(options.device)
             described["device"] = machine.describe_gpu(options.device, facts)
         if merged is not None:
-            report.check_same(merged["machine"], described)
+            documents.check_same(merged["machine"], described)
     except (Unavailable, ValueError) as reason:
         print(reason, file=sys.stderr)
         return 2
@@ -224,21 +257,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     effort = Effort.QUICK if options.quick else Effort.FULL
     partial = options.quick or bool(options.names)
-    path = options.merge or options.json or (None if partial else report.default_path(described))
+    path = options.merge or options.json or (None if partial else documents.default_path(described))
 
     def value_of(results: Sequence[CaseResult]) -> dict[str, Any]:
-        value = report.document(results, described, load, effort, seed=options.seed, forced=options.force)
-        return report.merge(merged, value) if merged is not None else value
+        value = documents.document(results, described, load, effort, seed=options.seed, forced=options.force)
+        return documents.merge(merged, value) if merged is not None else value
 
     def keep(results: Sequence[CaseResult]) -> None:
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(report.dumps(report.check(value_of(results))))
+            documents.write(path, value_of(results))
 
     if kind == "cuda":
         _warm_up(options.device)
     results = _run(chosen, options, effort, keep)
-    report.show(report.check(value_of(results)))
+    report.show(value_of(results), all_bars())
     if path is not None:
         print(f"written: {path}")
     failed = any(series.status == "failed" for result in results for series in result.series)

@@ -3,7 +3,7 @@
 The smallest whole program: a network of two layers, trained forward and backward by messages, its weights in a durable
 group.  In the middle it kills the process that does the work.  `python -m atomr_native demo` is the same in full.
 
-    pip install 'atomr-native[examples]'
+    pip install '.[demo]'
     python examples/digits.py
 """
 
@@ -99,4 +99,4 @@ with an.System() as system:
     hidden = dev.blas_lt.matmul(dev.put(test_x), p["w1"], bias=p["b1"], epilogue="gelu_bias")
     logits = dev.blas_lt.matmul(hidden, p["w2"], bias=p["b2"], epilogue="bias")
     read = dev.elementwise.reduce("argmax", logits, 1).numpy()
-    print(f"{100 * np.mean(read == test_y):.1f} % of {len(test_y)} test images read right")
+    print(f"{100 * np.mean(read == test_y):.1f} % of {len(test_y)} test images classified correctly")

@@ -11,7 +11,7 @@ Products sum in float32; bias, GELU, its derivative and the bias gradients are t
 weights.  GPUs multiply float8 along K, a multiple of 16, with both operands dense along it: so weights are stored
 (outputs, inputs), extents are multiples of 16, and the ten digits are ten of sixteen classes.
 
-    pip install 'atomr-native[examples,cu13]'       # [cu12] with an older driver
+    pip install '.[examples]'                       # for a GPU '.[examples,cu13]', or cu12 with an older driver
     python examples/fp8_digits.py                   # on the host, and on cuda:0 if there is a GPU
     python examples/fp8_digits.py --device cuda:0 --hidden 512 256 --steps 2000
 
@@ -31,7 +31,7 @@ import numpy as np
 
 import atomr_native as an
 
-PACKAGES = {"sklearn": ("scikit-learn", "examples")}  # and the extra that brings it
+PACKAGES = {"sklearn": "scikit-learn"}
 PRECISIONS = ("float32", "bfloat16", "float8")
 E4M3, E5M2 = "float8_e4m3fn", "float8_e5m2"
 INPUTS, CLASSES, EXTENT = 64, 16, 16
@@ -266,12 +266,9 @@ def verdict(found, images):
 def main(argv=None):
     """Compare: 0 if float8 is as good, 1 if not, 2 if it cannot be done here."""
     options = parse(argv)
-    missing = [found for name, found in PACKAGES.items() if importlib.util.find_spec(name) is None]
+    missing = [package for module, package in PACKAGES.items() if importlib.util.find_spec(module) is None]
     if missing:
-        extras = ",".join(extra for _, extra in missing)
-        print(
-            f"needs {' and '.join(name for name, _ in missing)}: pip install 'atomr-native[{extras}]'", file=sys.stderr
-        )
+        print(f"needs {' and '.join(missing)}: pip install '.[examples]' in a clone of atomr_native", file=sys.stderr)
         return 2
     try:
         return run(options)

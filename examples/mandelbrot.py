@@ -3,7 +3,7 @@
 The kernel is one that any Numba user would write.  It is compiled here, travels to the device's actor as machine code,
 and is prepared once: each band of the picture is one message to that plan, with a view of the same array.
 
-    pip install 'atomr-native[examples,cu13]'                 # [cu12] with an older driver
+    pip install '.[examples]'                               # for a GPU '.[examples,cu13]', or cu12 with an older driver
     python examples/mandelbrot.py                             # on cuda:0; without a GPU on the host, a small picture
     python examples/mandelbrot.py --device host --width 120
     python examples/mandelbrot.py --device cuda:0 --width 7680 --center -0.743643887 0.131825904 --span 0.0001
@@ -23,7 +23,7 @@ import numpy as np
 
 import atomr_native as an
 
-PACKAGES = {"matplotlib": "examples", "numba": "cu13"}  # and the extra that brings each
+PACKAGES = {"matplotlib": "matplotlib", "numba": "numba-cuda"}
 HOST, GPU = 240, 3840  # pixels in a row, by default
 BLOCK = 16, 16
 
@@ -125,10 +125,9 @@ def run(options):
 def main(argv=None):
     """Draw: 0 if it worked, 1 if it failed, 2 if it cannot be done here."""
     options = parse(argv)
-    missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
+    missing = [package for module, package in PACKAGES.items() if importlib.util.find_spec(module) is None]
     if missing:
-        extras = ",".join(PACKAGES[name] for name in missing)
-        print(f"needs {' and '.join(missing)}: pip install 'atomr-native[{extras}]'", file=sys.stderr)
+        print(f"needs {' and '.join(missing)}: pip install '.[examples]' in a clone of atomr_native", file=sys.stderr)
         return 2
     try:
         options.output.parent.mkdir(parents=True, exist_ok=True)

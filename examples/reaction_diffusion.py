@@ -8,7 +8,7 @@ The Gray-Scott model: two substances on a torus diffuse and react, u + 2 v -> 3 
 The kernel makes one step from one array into another, and is prepared once: each step is one message to that plan, with
 the two arrays the other way around.  Nothing leaves the device before the end: pictures on the way are copies there.
 
-    pip install 'atomr-native[examples,cu13]'            # [cu12] with an older driver
+    pip install '.[examples]'                          # for a GPU '.[examples,cu13]', or cu12 with an older driver
     python examples/reaction_diffusion.py                # on cuda:0; without a GPU on the host, a small torus
     python examples/reaction_diffusion.py --device host --size 64 --steps 1000
     python examples/reaction_diffusion.py --device cuda:0 --size 4096 --pattern maze --pictures 1
@@ -27,7 +27,7 @@ import numpy as np
 
 import atomr_native as an
 
-PACKAGES = {"matplotlib": "examples", "numba": "cu13"}  # and the extra that brings each
+PACKAGES = {"matplotlib": "matplotlib", "numba": "numba-cuda"}
 HOST, GPU = (40, 300), (1024, 20_000)  # size and steps, by default
 BLOCK = 32, 8
 SENT = 256  # steps between two replies, at most, so that the bar moves
@@ -189,10 +189,9 @@ def run(options):
 def main(argv=None):
     """Simulate: 0 if it worked, 1 if it failed, 2 if it cannot be done here."""
     options = parse(argv)
-    missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
+    missing = [package for module, package in PACKAGES.items() if importlib.util.find_spec(module) is None]
     if missing:
-        extras = ",".join(PACKAGES[name] for name in missing)
-        print(f"needs {' and '.join(missing)}: pip install 'atomr-native[{extras}]'", file=sys.stderr)
+        print(f"needs {' and '.join(missing)}: pip install '.[examples]' in a clone of atomr_native", file=sys.stderr)
         return 2
     try:
         options.output.parent.mkdir(parents=True, exist_ok=True)

@@ -5,7 +5,7 @@ answers requests: a `Batcher` collects them, and a supervised actor sends each b
 dies, that actor sends the batch again as soon as the device is back, until the deadline of its requests; an answer is
 the same however often it was computed.
 
-    pip install 'atomr-native[examples]'
+    pip install '.[examples]'
     python examples/serve.py                          # http://127.0.0.1:8000, until Ctrl-C or SIGTERM
     python examples/serve.py --load                   # a server of its own, loaded, its worker killed twice
     python examples/serve.py --load --url http://127.0.0.1:8000     # the same with a server that runs here already
@@ -291,7 +291,7 @@ class Progress(Observer):
 
     def epoch(self, _, loss, accuracy):
         if accuracy is not None:
-            print(f"trained: loss {loss:.4f}, {100 * accuracy:.1f} % of the test images read right", flush=True)
+            print(f"trained: loss {loss:.4f}, {100 * accuracy:.1f} % of test images classified correctly", flush=True)
 
 
 def train(device, options):
@@ -409,7 +409,7 @@ def main(argv=None):
     options = parse(argv)
     missing = [package for module, package in PACKAGES.items() if importlib.util.find_spec(module) is None]
     if missing:
-        print(f"needs {', '.join(missing)}: pip install 'atomr-native[examples]'", file=sys.stderr)
+        print(f"needs {', '.join(missing)}: pip install '.[examples]' in a clone of atomr_native", file=sys.stderr)
         return 2
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING)
     if not options.load:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import os
 import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,50 +14,50 @@ import hypothesis
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent / "helpers"))
+sys.path.insert(0, str(Path(__file__).parent / "mutation"))
 sys.path.append(str(Path(__file__).parents[1]))  # for `bench`; last, so that the package that is installed comes first
 
 import fake_cuda
 import gpu
 import placements
-from actions import eventually
-from cuda_arrays import Library
-from cuda_emulate import Emulator
-from leaks import Baseline, children
-from lt_emulator import Rig
-from placements import PROCESSES, Placement
-from transfer_rig import all_back, narrow, shrink
-from wire import open_fds, until
+from leaks import Baseline
+from left_out import LeftOut
+from placements import ENGINES, OPTIONS, PROCESSES, Placement
 
 import atomr_native as an
-from atomr_native import _nvrtc
-from atomr_native.system import _has_gpu
+from atomr_native.compile import nvrtc
+from atomr_native.system import has_gpu
 
 hypothesis.settings.register_profile("atomr", deadline=None, max_examples=60, derandomize=True, database=None)
 hypothesis.settings.load_profile("atomr")
 
-#: Quick to start, with operations that wait and fail on demand.
-OPTIONS: dict[str, Any] = {"standby": "off", "allow_crash": True}
-
-#: What a CUDA device is made of: the fake driver, or a GPU.
-ENGINES = ("fake", pytest.param("gpu", marks=pytest.mark.gpu))
+#: Name of the plugin that says which tests were left out.
+LEFT_OUT = "atomr-left-out"
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Have programs that tests start listen to Ctrl-C, which jobs in the background of a shell are made to ignore."""
+    config.pluginmanager.register(LeftOut(), LEFT_OUT)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(trylast=True)  # after -m and -k
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Take out what is marked not to run on every kind of device.
+    """Take out what cannot run on this machine, or is marked not to run on every kind of device.
 
-    ``@pytest.mark.host_only``: not on CUDA devices.  ``@pytest.mark.fake_only(name=[values])``: on the fake driver
-    only with these values of parameters, where all of them would take long and show no more.
+    ``@pytest.mark.gpu``: only on a GPU.  ``@pytest.mark.host_only``: not on CUDA devices.
+    ``@pytest.mark.fake_only(name=[values])``: on the fake driver only with these values of parameters, where all of
+    them would take long and show no more.
     """
-    dropped = [item for item in items if _is_dropped(item)]
-    if dropped:
-        config.hook.pytest_deselected(items=dropped)
-        items[:] = [item for item in items if item not in set(dropped)]
+    without = not has_gpu()
+    reasons = {}
+    for item in items:
+        if _is_dropped(item):
+            reasons[item] = ""
+        elif without and item.get_closest_marker("gpu"):
+            reasons[item] = "no NVIDIA GPU on this machine"
+    config.pluginmanager.get_plugin(LEFT_OUT).drop(config, items, reasons)
 
 
 def _is_dropped(item: pytest.Item) -> bool:
@@ -72,13 +70,6 @@ def _is_dropped(item: pytest.Item) -> bool:
         for mark in item.iter_markers("fake_only")
         for name, allowed in mark.kwargs.items()
     )
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip what is marked ``gpu``, before its fixtures begin, where there is none."""
-    if item.get_closest_marker("gpu") and not _has_gpu():
-        pytest.skip("no NVIDIA GPU on this machine")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -122,7 +113,7 @@ def compiler_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Have NVRTC's results go into an empty folder; skips the test where it is not installed."""
     monkeypatch.setenv("ATOMR_NATIVE_CACHE", str(tmp_path / "cache"))
     try:
-        _nvrtc.version()
+        nvrtc.version()
     except an.Unsupported as error:
         pytest.skip(str(error))
     return tmp_path / "cache"
@@ -152,66 +143,14 @@ def cuda(cuda_system: an.System) -> an.Device:
     return cuda_system.device("cuda:0")
 
 
-@pytest.fixture(scope="module", params=ENGINES)
-def parent_engine(request: pytest.FixtureRequest) -> Iterator[str]:
-    """As `cuda_engine`, for tests that use the driver in this process too, which loads one of the two only."""
-    engine: str = request.param
-    if engine == "fake" and _has_gpu():
-        pytest.skip("this process uses the GPU's driver")
-    if engine == "gpu":
-        gpu.open_driver(context=True)
-    fake = engine == "fake"
-    with (
-        fake_cuda.using(request.getfixturevalue("fake_environment") if fake else {}),
-        fake_cuda.compiling_here() if fake else contextlib.nullcontext(),
-    ):
-        yield engine
-
-
-@pytest.fixture(scope="module", params=placements.HOSTS)
-def each_isolation(request: pytest.FixtureRequest) -> str:
-    """Return each isolation in turn, whatever the device."""
-    found: str = request.param
-    return found
-
-
-@pytest.fixture(scope="module")
-def parent_system(parent_engine: str, each_isolation: str, nothing_left: None) -> Iterator[an.System]:
-    """Lend a System with a CUDA device, whose driver this process uses too; tests may end its worker."""
-    with an.System(isolation=each_isolation, standby="off", allow_crash=True, within=0.0) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def library(parent_engine: str) -> Library:
-    """Return another library with arrays on the GPU, in this process."""
-    return Library()
-
-
 @pytest.fixture(scope="module")
 def nothing_left() -> Iterator[None]:
     """Fail when the module's tests leave a process, a descriptor, a thread or memory behind."""
-    if _has_gpu():
+    if has_gpu():
         gpu.open_driver(context=False)  # the compiler opens it too
     before = Baseline()
     yield
     before.check()
-
-
-@pytest.fixture
-def no_leaks() -> Iterator[None]:
-    """Fail when a test leaves any descriptor, Python thread or process behind."""
-
-    def held() -> tuple[set[Any], ...]:
-        return open_fds(), set(threading.enumerate()), children()
-
-    before = held()
-
-    def extra() -> list[set[Any]]:
-        return [now - then for now, then in zip(held(), before, strict=True)]
-
-    yield
-    assert until(lambda: not any(extra())), extra()
 
 
 @pytest.fixture(scope="module", params=placements.ALL)
@@ -250,55 +189,6 @@ def device(system: an.System) -> Iterator[an.Device]:
     system.dead_letters.clear()
 
 
-@pytest.fixture(scope="module")
-def threads(nothing_left: None) -> Iterator[an.System]:
-    """Lend a System whose host device is in this very process; the tests of a module share it."""
-    with an.System(isolation="thread", **OPTIONS) as made:
-        yield made
-
-
-@pytest.fixture
-def local(threads: an.System) -> Iterator[an.Device]:
-    """Lend a device in this very process, with nothing imported before and after."""
-    found = threads.device("host")
-    yield found
-    if found._foreign._imports:
-        gc.collect()
-    eventually(lambda: not found._foreign._imports)
-    assert len(found._foreign._ranges) == 0
-    threads.dead_letters.clear()
-
-
-@pytest.fixture(scope="module")
-def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
-    """Return native matmul plans on an emulated cuBLASLt, which must be gone after the module's tests."""
-    made = Rig(tmp_path_factory.mktemp("fake"))
-    yield made
-    assert made.knob("fake_live").value == 0, "descriptors leaked"
-
-
-@pytest.fixture(scope="module")
-def emulator(tmp_path_factory: pytest.TempPathFactory) -> Emulator:
-    """Return what runs kernels in CUDA C++ on the host, compiled by gcc."""
-    return Emulator(tmp_path_factory.mktemp("kernels"))
-
-
-@pytest.fixture
-def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have kernels in CUDA C++ built without machine code, which the emulator has no use for."""
-    monkeypatch.setattr("atomr_native.worker.cuda.codegen.compile_cubin", lambda source, arch: b"")
-
-
-@pytest.fixture(scope="session")
-def tools() -> None:
-    """Skip where a Numba kernel cannot be compiled."""
-    nvjitlink = pytest.importorskip("cuda.bindings.nvjitlink", reason="cuda.bindings is not installed")
-    try:
-        nvjitlink.version()
-    except Exception as error:
-        pytest.skip(f"nvJitLink is not installed: {error}")
-
-
 @pytest.fixture
 def make_system(request: pytest.FixtureRequest, nothing_left: None) -> Iterator[Callable[..., an.System]]:
     """Make Systems that one test has for itself: with the placement of its other fixtures, else of the host."""
@@ -313,26 +203,3 @@ def make_system(request: pytest.FixtureRequest, nothing_left: None) -> Iterator[
     yield make
     for system in made:
         system.close(1.0)
-
-
-@pytest.fixture
-def make_device(cuda_engine: str, make_system: Callable[..., an.System]) -> Callable[..., an.Device]:
-    """Make CUDA devices that one test has for itself."""
-
-    def make(**options: Any) -> an.Device:
-        return make_system(**options).device("cuda:0")
-
-    return make
-
-
-@pytest.fixture
-def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make arrays of one KiB large ones."""
-    shrink(monkeypatch)
-
-
-@pytest.fixture
-def pieces(tiny: None, device: an.Device) -> Iterator[an.Device]:
-    """Lend a device to which arrays of one KiB are large; it must have its staging memory back after each test."""
-    yield narrow(device)
-    all_back(device)

@@ -37,7 +37,13 @@ class SmallCopies:
     """Put and get of small contiguous arrays."""
 
     def __init__(
-        self, core: Core, ref_type: type[_RefT], array_type: type[np.ndarray[Any, Any]], empty: Any, limit: int
+        self,
+        core: Core,
+        ref_type: type[_RefT],
+        array_type: type[np.ndarray[Any, Any]],
+        empty: Any,
+        settle: Any,
+        limit: int,
     ) -> None: ...
     def learn(self, layout: Layout, to_device: PlanRef, to_host: PlanRef) -> None: ...
     def put(self, array: object, dtype: object, out: object, pool: int) -> Any: ...

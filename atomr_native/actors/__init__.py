@@ -1,1 +1,1 @@
-"""Actors of the program's own, beside those of the library; see docs/actors.md."""
+"""Actors written in Python by the program, besides the library actors of devices; see docs/actors.md."""

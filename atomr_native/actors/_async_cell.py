@@ -1,4 +1,4 @@
-"""Actors whose handlers are coroutines: each has an event loop in its thread."""
+"""Actors with coroutine handlers: each has an event loop in its thread."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import asyncio
 import contextlib
 import contextvars
 import os
-import threading
+import traceback
 from collections.abc import Coroutine
 from typing import Any
 
-from .._lib.actor_cell import Envelope
+from .._lib.actor_cell import AnswerBase, Envelope
+from .._lib.guard import Lock
 from ..errors import ActorStopped, AtomrError, InvalidRequest
+from .answer import bare
 from .cell import Cell
 
 __all__ = ["AsyncCell"]
@@ -22,23 +24,23 @@ _at_work: contextvars.ContextVar[Envelope | None] = contextvars.ContextVar("atom
 class AsyncCell(Cell):
     """A cell whose handlers and hooks may be coroutine functions.
 
-    One task takes messages and acts on those of the system.  A handler that suspends becomes a task of its own, and
-    no message is taken while as many are at work as the actor allows, so that stopping need not wait for them.
+    One task takes messages and processes system messages.  A handler that suspends becomes a separate task.  No message
+    is taken while the maximum number of handlers runs, so a stop need not wait for them.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._tasks: dict[asyncio.Task[Any], Envelope] = {}
         self._wake: asyncio.Future[None] | None = None
-        self._held = True  # by the state of the actor, which begins as starting
+        self._held = True  # determined by the state of the actor, at first "starting"
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._loop_lock = threading.Lock()
+        self._loop_lock = Lock()
         self._hook: asyncio.Task[Any] | None = None
         self._interrupted = False
 
     @property
     def load(self) -> int:
-        """Messages waiting and at work."""
+        """Number of waiting and running messages."""
         return self.depth + len(self._tasks)
 
     # ---- the thread
@@ -49,7 +51,8 @@ class AsyncCell(Cell):
         try:
             fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
             with asyncio.Runner() as runner:
-                runner.run(self._drive(fd))
+                loop = runner.get_loop()
+                self._run_loop(loop, loop.create_task(self._drive(fd)))
         except BaseException as error:
             self.crashed(error)
         finally:
@@ -59,6 +62,21 @@ class AsyncCell(Cell):
                 os.close(fd)
             self._pay()
             self._bind(False)
+
+    def _run_loop(self, loop: asyncio.AbstractEventLoop, main: asyncio.Task[None]) -> None:
+        """Run the loop until `main` ends.
+
+        SystemExit and KeyboardInterrupt of any task or callback leave the loop.  They are failures of the actor like
+        all others: its supervisor decides, and the loop continues.
+        """
+        while not main.done():
+            try:
+                loop.run_until_complete(main)
+            except (SystemExit, KeyboardInterrupt) as error:
+                if not any(_raised(task, error) for task in (main, self._hook, *self._tasks)):
+                    text = "".join(traceback.format_exception(error)).rstrip()
+                    self.report(bare(error), None, "failed in a background task", text)
+        main.result()
 
     async def _drive(self, fd: int) -> None:
         loop = asyncio.get_running_loop()
@@ -115,6 +133,7 @@ class AsyncCell(Cell):
 
     def _begin(self, loop: asyncio.AbstractEventLoop, envelope: Envelope) -> None:
         self.processed += 1
+        self.current = envelope
         token = _at_work.set(envelope)
         try:
             if envelope.kind and not self._admit(envelope):
@@ -133,6 +152,7 @@ class AsyncCell(Cell):
                 envelope.answer.resolve(result)
         finally:
             _at_work.reset(token)
+            self.current = None
 
     def _end_task(self, task: asyncio.Task[Any]) -> None:
         envelope, failed = self._tasks.pop(task), self.failed
@@ -163,14 +183,18 @@ class AsyncCell(Cell):
         found = _at_work.get()
         if found is None:
             raise InvalidRequest(
-                f"actor {self.path} is at no message now, so there is none to reply to, stash or forward"
+                f"actor {self.path} is not handling a message, so there is none to reply to, stash or forward"
             )
         return found
 
     def at_work(self) -> Envelope | None:
         return _at_work.get()
 
-    # ---- ending what is at work
+    def askers(self) -> list[AnswerBase]:
+        running = [envelope.answer for envelope in tuple(self._tasks.values()) if envelope.answer is not None]
+        return [*super().askers(), *running]
+
+    # ---- ending running handlers
 
     async def quiesce(self) -> None:
         tasks = list(self._tasks)
@@ -181,8 +205,8 @@ class AsyncCell(Cell):
             await asyncio.sleep(0)  # their callbacks
 
     def interrupt(self) -> None:
-        """Cancel a hook that keeps the actor from starting; other work ends when the system message is taken."""
-        self._interrupted = True  # a stop is on its way
+        """Cancel a hook that delays the actor's start; other work ends when the system message is taken."""
+        self._interrupted = True  # a stop is pending
         with self._loop_lock:
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(self._cancel_start)
@@ -197,7 +221,7 @@ class AsyncCell(Cell):
             return
         if self._interrupted and self.state == "starting":
             result.close()
-            raise AtomrError(f"{hook.__name__} of actor {self.path} is not begun, since the actor is to stop")
+            raise AtomrError(f"{hook.__name__} of actor {self.path} was not called, since the actor is stopping")
         task = self._hook = asyncio.get_running_loop().create_task(result)
         try:
             await task
@@ -207,3 +231,7 @@ class AsyncCell(Cell):
             raise AtomrError(f"{hook.__name__} of actor {self.path} was cancelled") from None
         finally:
             self._hook = None
+
+
+def _raised(task: asyncio.Task[Any] | None, error: BaseException) -> bool:
+    return task is not None and task.done() and not task.cancelled() and task.exception() is error

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .._lib.actor_cell import BEYOND, Envelope
+from ._envelopes import DEVICE
 from .messages import DeviceEnded, DeviceRestarted
 
 if TYPE_CHECKING:
@@ -12,8 +13,6 @@ if TYPE_CHECKING:
     from .cell import Cell
 
 __all__ = ["DeviceWatch"]
-
-_DEVICE = 3
 
 
 class DeviceWatch:
@@ -24,7 +23,7 @@ class DeviceWatch:
         self._watched: dict[Device, _Watch] = {}
 
     def watch(self, device: Device, *, escalate: bool) -> None:
-        """Have messages sent when it restarts or ends; with `escalate`, fail with its error when it ends."""
+        """Send messages when a device restarts or ends; with `escalate`, fail with its error when it ends."""
         if device in self._watched:
             self._watched[device].escalate = escalate
             return
@@ -33,18 +32,18 @@ class DeviceWatch:
         device.on_end(watch.ended)
 
     def unwatch(self, device: Device) -> None:
-        """Have no message about it delivered from here on."""
+        """Stop watching a device; no message about it is delivered from now on."""
         watch = self._watched.pop(device, None)
         if watch is not None:
             watch.release()
 
     def unwatch_all(self) -> None:
-        """Watch none any more."""
+        """Stop watching all devices."""
         for device in list(self._watched):
             self.unwatch(device)
 
     def admit(self, envelope: Envelope) -> bool:
-        """Whether a message is still wanted; raises the error of a device whose end is to be a failure."""
+        """Whether a message is still to be delivered; raises the error of an ended device with `escalate`."""
         watch: _Watch = envelope.extra
         if self._watched.get(watch.device) is not watch:
             return False
@@ -54,7 +53,7 @@ class DeviceWatch:
 
 
 class _Watch:
-    """One actor that watches one device; its methods are called in the device's thread."""
+    """The watch of one device by one actor; its methods are called in the device's thread."""
 
     def __init__(self, cell: Cell, device: Device, escalate: bool) -> None:
         self.cell, self.device, self.escalate = cell, device, escalate
@@ -66,7 +65,7 @@ class _Watch:
         self._send(DeviceEnded(self.device, error))
 
     def _send(self, message: object) -> None:
-        self.cell._put(Envelope(message, None, None, _DEVICE, self), BEYOND)
+        self.cell.enqueue(Envelope(message, None, None, DEVICE, self), BEYOND)
 
     def release(self) -> None:
         self.device.forget(self.restarted)

@@ -1,13 +1,14 @@
-"""The children of an actor: names, and what is done about those that fail."""
+"""The children of an actor: their names, and the handling of their failures."""
 
 from __future__ import annotations
 
 import itertools
 import logging
 import reprlib
-import threading
 from typing import TYPE_CHECKING, Any
 
+from .._lib.guard import Lock, shielded
+from .._support.error_text import error_text
 from ..errors import ActorStopped, InvalidRequest
 from .actor import Actor
 from .supervision import Directive, Supervision
@@ -22,31 +23,31 @@ _log = logging.getLogger("atomr_native.supervision")
 
 
 class Family:
-    """The children of one cell.  Failures are dealt with in the cell's thread; the rest may be called by any."""
+    """The children of one cell.  Failures are handled in the cell's thread; other methods may run in any thread."""
 
     def __init__(self, cell: Cell) -> None:
         self._cell = cell
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._children: dict[str, Cell] = {}
         self._numbers = itertools.count(1)
         self._escalated: list[tuple[Cell, int, BaseException]] = []
         self._closed = False
-        self._draining = False  # the children finish what they have
+        self._draining = False  # the children finish their messages
 
     @property
     def empty(self) -> bool:
-        """Whether all have stopped."""
+        """Whether all children have stopped."""
         return not self._children
 
     def cells(self) -> list[Cell]:
-        """Return those that have not stopped."""
-        with self._lock:
-            return list(self._children.values())
+        """Return the children that have not stopped."""
+        return list(self._children.copy().values())
 
     def get(self, name: str) -> Cell | None:
-        """Return the child of that name."""
+        """Return the child with this name."""
         return self._children.get(name)
 
+    @shielded
     def spawn(
         self,
         kind: type[Actor],
@@ -56,15 +57,15 @@ class Family:
         supervision: Supervision | None,
         mailbox: Mailbox | None,
     ) -> Cell:
-        """Make a child and start it."""
+        """Create a child and start it."""
         cell = self._cell
         cell.alive_here()
         tree = cell.tree
         make, box = tree.prepare(kind, name, supervision, mailbox)
-        # Without a constructor of its own a class takes anything, since Actor.__new__ does: a misspelt option, too.
+        # A class without a constructor would accept any argument, since Actor.__new__ does, even a misspelt option.
         if (args or kwargs) and kind.__init__ is object.__init__ and kind.__new__ is Actor.__new__:
             given = ", ".join([*map(reprlib.repr, args), *(f"{name}=" for name in kwargs)])
-            raise InvalidRequest(f"{kind.__name__} has no constructor, and so no arguments; it was given {given}")
+            raise InvalidRequest(f"{kind.__name__} has no constructor, so it takes no arguments; given: {given}")
         with self._lock:
             if self._closed or cell.state in ("stopping", "stopped"):
                 raise ActorStopped(f"{cell.path or 'this System'} is stopping; it takes no new actors")
@@ -82,36 +83,38 @@ class Family:
             self._children[name] = child
         try:
             child.start()
-        except RuntimeError as error:  # no more threads: it never was
+        except RuntimeError as error:  # no more threads: the child never existed
             self.forget(child)
-            child._shut(True)
+            child.shut(True)
             child.state = "stopped"
             child.begun.fail(child.stopped_error())
             child.ended.resolve(None)
             raise ActorStopped(f"actor {child.path} could not be started: {error}") from None
         return child
 
+    @shielded
     def forget(self, child: Cell) -> None:
-        """Note that a child has stopped; its name is free."""
+        """Remove a stopped child; its name is free."""
         with self._lock:
             if self._children.get(child.name) is child:
                 del self._children[child.name]
 
     def stop(self, *, drain: bool) -> None:
-        """Have all of them stop, or finish what they have and then stop.  In the cell's thread."""
-        undecided = {child for child, _, _ in self._escalated}  # nobody will decide any more
+        """Stop all children, at once or after their messages.  In the cell's thread."""
+        undecided = {child for child, _, _ in self._escalated}  # failures are not decided any more
         self._escalated.clear()
         self._draining = drain
         for child in self.cells():
             child.stop(drain=drain and child not in undecided)
 
+    @shielded
     def close(self) -> None:
-        """Take no new ones."""
+        """Accept no new children."""
         with self._lock:
             self._closed = True
 
     def failed(self, child: Cell, failure: int, error: BaseException) -> None:
-        """Decide what happens to a child that has failed."""
+        """Decide about a failed child."""
         cell = self._cell
         if self._children.get(child.name) is not child or failure <= child.covered:
             return
@@ -129,15 +132,15 @@ class Family:
             self._apply(group, child, failure, pause, error)
 
     def _resume(self, child: Cell, failure: int, error: BaseException) -> None:
-        """Let a child go on; one whose constructor has failed has nothing to go on with, and is restarted."""
+        """Resume a child; a child without an instance, after a failed constructor, is restarted."""
         if child.instance is None:
             self._apply([child], child, failure, self._pause(child), error)
         else:
             _log.warning("actor %s resumes after %s", child.path, type(error).__name__)
-            child._put_system(("resume", failure))
+            child.enqueue_system(("resume", failure))
 
     def _pause(self, child: Cell) -> float | None:
-        """Return the seconds before a restart of a child; None, and say so, when its budget is spent."""
+        """Return the seconds before a child's restart; log and return None when its budget is spent."""
         strategy, tree = self._strategy(child), self._cell.tree
         pause = strategy.pause(child.history, tree.clock.now(), tree.random)
         if pause is None:
@@ -146,19 +149,20 @@ class Family:
         return pause
 
     def _apply(self, group: list[Cell], child: Cell, failure: int, pause: float | None, error: BaseException) -> None:
-        """Restart a group after a pause (seconds), or stop it where there is none."""
+        """Restart a group after a pause (seconds), or stop it if the pause is None."""
         for each in group:
-            # The child's own directive is for this failure: it may have been restarted with others, and failed again.
+            # The child's own directive belongs to this failure: it may have been restarted with others, and failed
+            # again.
             each.covered = max(each.covered, failure if each is child and pause is not None else each.failures)
             if pause is None:
                 _log.error("actor %s is stopped after %s of %s", each.path, type(error).__name__, child.path)
-                each._shut(False)
-                each._put_system(("stop", error))
+                each.shut(False)
+                each.enqueue_system(("stop", error))
                 each.interrupt()
             else:
                 _log.warning("actor %s restarts%s after %s of %s", each.path, f" in {pause:.3g} s" if pause else "",
                              type(error).__name__, child.path)  # fmt: skip
-                each._put_system(("restart", failure if each is child else None, pause, error))
+                each.enqueue_system(("restart", failure if each is child else None, pause, error))
 
     def _strategy(self, child: Cell) -> Supervision:
         return child.supervision or self._cell.kind.supervision
@@ -169,18 +173,18 @@ class Family:
     def _escalate(self, child: Cell, failure: int, error: BaseException) -> None:
         cell = self._cell
         if cell.parent is None or cell.state == "stopping":
-            _log.critical("actor %s is stopped: %s was escalated, and nobody is above it", child.path,
+            _log.critical("actor %s is stopped: %s was escalated, and it has no supervisor", child.path,
                           type(error).__name__)  # fmt: skip
-            child._shut(False)
-            child._put_system(("stop", error))
+            child.shut(False)
+            child.enqueue_system(("stop", error))
             return
         _log.warning("actor %s escalates %s to %s", child.path, type(error).__name__, cell.path)
         self._escalated.append((child, failure, error))
         if cell.state != "failed":
-            cell.report(error, None, f"fails with its child {child.name}", f"{type(error).__name__}: {error}")
+            cell.report(error, None, f"fails with its child {child.name}", error_text(error))
 
     def resume_escalated(self) -> None:
-        """Have the children go on for which the actor has failed, since it goes on as it is."""
+        """Resume the children whose failures were escalated, since the actor itself is resumed."""
         escalated, self._escalated = self._escalated, []
         for child, failure, error in escalated:
             self._resume(child, failure, error)

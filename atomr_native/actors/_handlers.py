@@ -1,4 +1,4 @@
-"""One method for each type of message, found by its annotation."""
+"""One method for each message type, found by its annotation."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _MARK = "_atomr_handler"
 
 
 def handler(function: _Function) -> _Function:
-    """Mark a method of an `Actor` as the handler of messages of the type that its argument is annotated with.
+    """Mark a method of an `Actor` as the handler for messages of its argument's annotated type.
 
-    The type is a class, or a union of classes.  Of several that fit a message, the most specific is called.
+    The type is a class, or a union of classes.  If several handlers match a message, the most specific is called.
 
     Examples
     --------
@@ -28,13 +28,13 @@ def handler(function: _Function) -> _Function:
     ...     def on_step(self, message: Step) -> int: ...
     """
     if not callable(function):
-        raise InvalidRequest(f"{function!r} is no method; @handler marks methods of an Actor")
+        raise InvalidRequest(f"{function!r} is not a method; @handler marks methods of an Actor")
     setattr(function, _MARK, True)
     return function
 
 
 class HandlerTable:
-    """The handlers of one class: method names by type of message."""
+    """The handlers of one class: method names by message type."""
 
     def __init__(self, names: dict[type, str]) -> None:
         self._names = names
@@ -51,7 +51,7 @@ class HandlerTable:
 
     @property
     def types(self) -> list[str]:
-        """Names of the types that have a handler."""
+        """Names of the types with a handler."""
         return sorted(kind.__name__ for kind in self._names)
 
 
@@ -111,10 +111,10 @@ def _types(cls: type, name: str, function: Any) -> list[type]:
 
 
 def complete(coroutine: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine that has nothing to wait for."""
+    """Run a coroutine that never waits."""
     try:
         coroutine.send(None)
     except StopIteration:
         return
     coroutine.close()
-    raise AtomrError("a hook that is no coroutine function has returned an awaitable; make it one with async def")
+    raise AtomrError("a hook has returned an awaitable, but is not a coroutine function; define it with async def")

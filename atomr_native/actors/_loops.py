@@ -1,13 +1,14 @@
-"""Telling event loops of what happened in other threads: one wake-up for many tellings."""
+"""Notifications of event loops from other threads: one wake-up for many results."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import os
-import threading
 import weakref
 from collections import deque
+
+from .._lib.guard import Lock
 
 __all__ = ["LoopMailer", "mailer_of"]
 
@@ -18,20 +19,24 @@ class LoopMailer:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = weakref.ref(loop)
         self._due: deque[asyncio.Future[None]] = deque()
-        self._lock = threading.RLock()  # a destructor that settles may come inside
+        self._lock = Lock(reentrant=True)  # a destructor may call `settle` inside
         self._called = False
 
     def settle(self, future: asyncio.Future[None]) -> None:
-        """Have the future's result set in its loop; nothing happens if the loop is closed by then."""
+        """Set the future's result in its loop; do nothing if the loop is closed by then."""
         with self._lock:
             self._due.append(future)
             if self._called:
                 return
             self._called = True
-        loop = self._loop()
-        if loop is not None:
-            with contextlib.suppress(RuntimeError):  # closed meanwhile: nobody waits there any more
-                loop.call_soon_threadsafe(self._run)
+        try:
+            loop = self._loop()
+            if loop is not None:
+                with contextlib.suppress(RuntimeError):  # closed meanwhile: it has no waiting coroutines
+                    loop.call_soon_threadsafe(self._run)
+        except BaseException:  # an interrupt: the next call rings again
+            self._called = False
+            raise
 
     def _run(self) -> None:
         with self._lock:
@@ -43,7 +48,7 @@ class LoopMailer:
 
 
 _mailers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, LoopMailer] = weakref.WeakKeyDictionary()
-_lock = threading.Lock()
+_lock = Lock(reentrant=True)
 
 
 def mailer_of(loop: asyncio.AbstractEventLoop) -> LoopMailer:
@@ -57,7 +62,7 @@ def mailer_of(loop: asyncio.AbstractEventLoop) -> LoopMailer:
 
 def _after_fork() -> None:
     global _lock
-    _lock = threading.Lock()
+    _lock = Lock()
     _mailers.clear()
 
 

@@ -1,4 +1,4 @@
-"""What becomes of messages that a mailbox does not take."""
+"""Handling of messages that a mailbox refuses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Refusal"]
 
 
 class Refusal(CellBase):
-    """The half of a cell that runs in the sender's thread, when a message was not taken at once."""
+    """The part of a cell that runs in the sender's thread when a message is not accepted at once."""
 
     tree: ActorTree
     path: str
@@ -28,29 +28,29 @@ class Refusal(CellBase):
     rooms: deque[Callable[[], object]]
     stopped_error: Callable[[], ActorStopped]
 
-    def _refused(self, envelope: Envelope, result: int) -> bool:
+    def refused(self, envelope: Envelope, result: int) -> bool:
         if result == NO_ROOM and self.mailbox.overflow == "block" and _may_wait():
             result = self._insist(envelope)
-        return result == PUT or self._give_up(envelope, self._refusal(result))
+        return result == PUT or self.give_up(envelope, self.refusal(result))
 
     def _insist(self, envelope: Envelope) -> int:
-        """Wait for room; returns how the last try ended."""
+        """Wait for room; return the result of the last attempt."""
         limit = self.tree.timeout
         end = None if limit is None else time.monotonic() + limit
         while True:
-            result = self._put(envelope)
+            result = self.enqueue(envelope)
             if result != NO_ROOM:
                 return result
             left = 1.0 if end is None else end - time.monotonic()
             if left <= 0:
                 return result
             if self.stepper is not None:
-                if not self.stepper.step():  # nobody will make room
+                if not self.stepper.step():  # no thread will make room
                     return result
             else:
                 self._await_room(left)
 
-    def _refusal(self, result: int) -> AtomrError:
+    def refusal(self, result: int) -> AtomrError:
         if result != NO_ROOM:
             return self.stopped_error()
         wait = ""
@@ -59,7 +59,7 @@ class Refusal(CellBase):
         what = f"the mailbox of actor {self.path} is full ({self.capacity} messages)"
         return MailboxFull(f"{what}{wait}; nothing was sent", self.path, self.capacity)
 
-    def _give_up(self, envelope: Envelope, error: AtomrError) -> bool:
+    def give_up(self, envelope: Envelope, error: AtomrError) -> bool:
         if envelope.answer is not None:
             envelope.answer.fail(error)
         elif isinstance(error, MailboxFull) and current_cell() is None:
@@ -69,8 +69,8 @@ class Refusal(CellBase):
         return False
 
     def _evicted(self, envelope: Envelope) -> None:
-        if envelope.kind:  # a timer's or a death's message must come, also if a stop was asked for meanwhile
-            self._put(envelope, LATE)
+        if envelope.kind:  # messages of timers and deaths must be delivered, even if a stop was requested meanwhile
+            self.enqueue(envelope, LATE)
             return
         error: Any = MailboxFull(
             f"the mailbox of actor {self.path} is full ({self.capacity} messages), and this was its oldest",
@@ -81,9 +81,9 @@ class Refusal(CellBase):
         else:
             self.tree.dead_letter(self.path, envelope, error)
 
-    def _shut(self, system: bool) -> None:
-        super()._shut(system)
-        self._room()  # there will be none: coroutines that wait for it try again, and learn why, as threads do
+    def shut(self, system: bool) -> None:
+        super().shut(system)
+        self._room()  # there will be no room: waiting coroutines try again, and get the reason, as threads do
 
     def _room(self) -> None:
         for _ in range(len(self.rooms)):
@@ -94,5 +94,5 @@ class Refusal(CellBase):
 
 
 def _may_wait() -> bool:
-    """Whether this thread may wait for room: it is no actor's, and runs no event loop."""
+    """Whether this thread may wait for room: it belongs to no actor, and runs no event loop."""
     return current_cell() is None and asyncio._get_running_loop() is None

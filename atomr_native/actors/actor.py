@@ -6,6 +6,7 @@ import inspect
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from .._lib.actor_cell import current_cell
+from .._support.public import public
 from ..errors import InvalidRequest
 from ._handlers import HandlerTable, marked_names, table_of
 from .supervision import OneForOne, Supervision
@@ -19,20 +20,20 @@ __all__ = ["Actor"]
 _HOOKS = ("pre_start", "post_stop", "pre_restart", "post_restart")
 
 
+@public
 class Actor:
-    """State behind an address, and what it does with messages: one at a time, in a thread of its own.
+    """State behind an address, with handlers for messages: one message at a time, in a separate thread.
 
-    Define `receive`, or one method for each type of message, marked with `handler`.  What it returns is the answer
-    to who asked.  If `receive`, a handler or a hook is a coroutine function, all run in an event loop of the
-    actor's own.
+    Define `receive`, or one method for each message type, marked with `handler`.  Its return value is the answer to an
+    ask.  If `receive`, a handler or a hook is a coroutine function, all of them run in the actor's own event loop.
 
     Attributes
     ----------
     supervision : Supervision
-        How its children are supervised, where `spawn` does not say otherwise.
+        Default strategy for its children, if `spawn` names none.
     reentrant : int
-        How many messages its coroutines may be working at, at once.  With 1, the next message waits for the end of
-        the one before; with more, they start in order and may end in any.
+        Maximum number of messages that its coroutines handle concurrently.  With 1, each message waits for the end of
+        the previous one; with more, they start in order and may end in any order.
     """
 
     supervision: ClassVar[Supervision] = OneForOne()
@@ -47,12 +48,12 @@ class Actor:
                 f"{cls.__name__} has both receive and handlers ({', '.join(marked_names(cls))}); define one of the two"
             )
         if type(cls.reentrant) is not int or cls.reentrant < 1:
-            raise InvalidRequest(f"{cls.__name__}.reentrant={cls.reentrant!r}; it must be an integer from 1")
+            raise InvalidRequest(f"{cls.__name__}.reentrant={cls.reentrant!r}; it must be a positive integer")
         if not isinstance(cls.supervision, Supervision):
             raise InvalidRequest(f"{cls.__name__}.supervision={cls.supervision!r}; it must be OneForOne or AllForOne")
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:  # noqa: ARG004 - the constructor's
-        """Make an instance that knows its context before its constructor runs."""
+        """Create an instance that has its context before its constructor runs."""
         made = super().__new__(cls)
         cell = cast("Cell | None", current_cell())
         made._context = None if cell is None or cell.making is not cls else cell.context
@@ -60,35 +61,35 @@ class Actor:
 
     @property
     def context(self) -> Context:
-        """What the actor may do beside receiving: spawn, reply, watch, timers; already there in the constructor.
+        """Operations beyond receiving: spawn, reply, watch, timers; available already in the constructor.
 
         Raises
         ------
         InvalidRequest
-            If the object was not made by `spawn`.
+            If `spawn` did not create the object.
         """
         if self._context is None:
             raise InvalidRequest(f"this {type(self).__name__} was not made by spawn(), so it has no context")
         return self._context
 
     def receive(self, message: Any) -> Any:
-        """Handle a message; what it returns is the answer.  By default: call the handler of its type."""
+        """Handle a message; the return value is the answer.  By default, call the handler of its type."""
         name = self._handlers().find(type(message))
         if name is None:
             return self.unhandled(message)
         return getattr(self, name)(message)
 
     def unhandled(self, message: object) -> Any:  # noqa: ARG002 - for those who override it
-        """Deal with a message that has no handler.  By default a dead letter, or `UnhandledMessage` for who asked."""
+        """Handle a message without a handler: by default a dead letter; an ask gets `UnhandledMessage`."""
         self.context.unhandled()
 
     def pre_start(self) -> Any:
         """Run before the first message."""
 
     def post_stop(self) -> Any:
-        """Run after the last message; also, by `pre_restart`, on the instance that a restart replaces.
+        """Run after the last message; `pre_restart` also calls it on the instance that a restart replaces.
 
-        At the end of the actor its children have stopped before; at a restart they stop after.
+        At the end of the actor its children stop before it runs; at a restart they stop after it.
         """
 
     def pre_restart(self, error: BaseException, message: object) -> Any:  # noqa: ARG002
@@ -97,9 +98,9 @@ class Actor:
         Parameters
         ----------
         error
-            Why; of another actor of its group, under `AllForOne`.
+            The failure; under `AllForOne` possibly of another actor of the group.
         message
-            At which it failed; None if there was none.
+            The message at which it failed, or None.
         """
         return self.post_stop()
 
@@ -114,11 +115,16 @@ class Actor:
             table = cls._table = table_of(cls)
         return table
 
-    @classmethod
-    def _check(cls) -> bool:
-        """Whether its methods are coroutine functions; raises for handlers that cannot work."""
-        names = [*_HOOKS, "receive", "unhandled"]
-        if cls.receive is Actor.receive:
-            cls._handlers()
-            names += marked_names(cls)
-        return cls.reentrant > 1 or any(inspect.iscoroutinefunction(getattr(cls, name)) for name in names)
+
+def is_asynchronous(kind: type[Actor]) -> bool:
+    """Return whether an actor has coroutine methods; raise for invalid handlers."""
+    names = [*_HOOKS, "receive", "unhandled"]
+    if kind.receive is Actor.receive:
+        kind._handlers()  # noqa: SLF001 - users subclass Actor: it takes no public names from them
+        names += marked_names(kind)
+    return kind.reentrant > 1 or any(inspect.iscoroutinefunction(getattr(kind, name)) for name in names)
+
+
+def known_handlers(kind: type[Actor]) -> HandlerTable | None:
+    """Return the handlers of an actor; None if it overrides `receive`."""
+    return None if kind._table is None else kind._handlers()  # noqa: SLF001 - as above

@@ -1,4 +1,4 @@
-"""Answers: what becomes of messages that were asked, to wait for or to await."""
+"""Answers to asks; a program can wait for them or await them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import copy
 import logging
 import time
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from .._lib.actor_cell import AnswerBase
+from .._support.public import public
 from ..errors import AskTimeout, AtomrError, InvalidRequest
 from ._loops import mailer_of
 
@@ -21,41 +22,50 @@ __all__ = ["Answer", "ReplyTo", "bare"]
 _log = logging.getLogger("atomr_native.actors")
 
 
+# The attributes themselves: classes of users may refuse to set theirs, as frozen dataclasses do.
+_ARGS, _CAUSE, _CONTEXT, _SUPPRESS, _TRACEBACK = (
+    vars(BaseException)[name]
+    for name in ("args", "__cause__", "__context__", "__suppress_context__", "__traceback__")
+)  # fmt: skip
+
+
 def bare(error: BaseException) -> BaseException:
-    """Return the error without frames, which would keep what is in them alive."""
+    """Return the error without frames, which would keep their objects alive."""
     seen: BaseException | None = error
     for _ in range(100):
         if seen is None:
             break
-        seen.__traceback__ = None
-        context, seen.__context__ = seen.__context__, None
-        seen = seen.__cause__ or context
+        _TRACEBACK.__set__(seen, None)
+        context = _CONTEXT.__get__(seen)
+        _CONTEXT.__set__(seen, None)
+        seen = _CAUSE.__get__(seen) or context
     return error
 
 
 def _fresh(error: BaseException) -> BaseException:
-    """Return a copy of an error, so that raising it leaves no frames with who keeps the original."""
+    """Return a copy of an error, so raising it adds no frames to the original."""
     try:
         made = copy.copy(error)
     except Exception:
-        made = None  # its constructor takes other arguments than it was given
+        made = None  # its constructor takes arguments other than `args`
     if type(made) is not type(error) or made is error:
         try:
             made = type(error).__new__(type(error), *error.args)
-            made.args = error.args
+            _ARGS.__set__(made, _ARGS.__get__(error))
             made.__dict__.update(error.__dict__)
         except Exception:
             return error
-    made.__cause__ = error.__cause__
-    made.__suppress_context__ = True
-    made.__traceback__ = None
+    _CAUSE.__set__(made, _CAUSE.__get__(error))
+    _SUPPRESS.__set__(made, True)
+    _TRACEBACK.__set__(made, None)
     return made
 
 
+@public
 class Answer(AnswerBase):
     """The answer to one message: a value, or the error that the actor raised.  Made by `ActorRef.ask`.
 
-    Dropping it, or giving up waiting, does not cancel the message.
+    Dropping it, or a timed-out wait, does not cancel the message.
     """
 
     __slots__ = ()
@@ -63,23 +73,11 @@ class Answer(AnswerBase):
     def __init__(self) -> None:
         raise TypeError("an Answer is made by asking: ref.ask(...)")
 
-    @classmethod
-    def _open(cls, what: str) -> Self:
-        made = cls.__new__(cls)
-        made.what = what
-        return made
-
-    @classmethod
-    def _of(cls, value: object) -> Self:
-        made = cls._open("")
-        made.resolve(value)
-        return made
-
     def add_done_callback(self, callback: Callable[[Answer], object]) -> None:
         """Call ``callback(answer)`` once it is resolved.
 
-        It runs at once if that is so already, else in the thread that resolves it, mostly the actor's: it must be
-        short, and must not wait.  What it raises is logged.
+        It runs at once if the answer is already resolved, otherwise in the resolving thread, usually the actor's: it
+        must be short, and must not wait.  Its exceptions are logged.
         """
         if not callable(callback):
             raise InvalidRequest(f"callback {callback!r} is not callable; it is called with the answer")
@@ -98,7 +96,7 @@ class Answer(AnswerBase):
 
     def _late(self, timeout: float | None) -> AskTimeout:
         limit = f"within {timeout} s" if timeout is not None else "within the time given to ask"
-        if timeout is None and self.deadline == float("inf"):  # under a deterministic schedule
+        if timeout is None and self.deadline == float("inf"):  # under a deterministic scheduler
             limit = "before all actors came to rest"
         return AskTimeout(f"{self._name()} was not answered {limit}; the message is not cancelled")
 
@@ -114,12 +112,12 @@ class Answer(AnswerBase):
         return self.result(0)
 
     async def settled(self) -> None:
-        """Wait until it is resolved, in whatever way, without blocking the running event loop.
+        """Wait until it is resolved, successfully or not, without blocking the running event loop.
 
         Raises
         ------
         AskTimeout
-            When the time that was given to ask is over.
+            When the timeout of the ask passes.
         """
         if self.done() or (self.cell is not None and self.cell.stepper is not None and self.wait()):
             return
@@ -144,15 +142,23 @@ class Answer(AnswerBase):
         return f"<Answer to {self._name()}, {state}>"
 
 
+def open_answer(what: str) -> Answer:
+    """Return an unresolved answer; `what` names it in errors."""
+    made = Answer.__new__(Answer)
+    made.what = what
+    return made
+
+
 def _resolve(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
 
 
+@public
 class ReplyTo:
-    """Who asked, to be answered later; made by `Context.reply_later`.
+    """The asker of a message, for a later answer; made by `Context.reply_later`.
 
-    Exactly one of `reply` and `fail` counts, the first.  If it is dropped unanswered, the asker gets `NoReply`.
+    Only the first call of `reply` or `fail` counts.  If it is dropped unanswered, the asker gets `NoReply`.
     """
 
     __slots__ = ("_answer", "_cell")
@@ -163,26 +169,28 @@ class ReplyTo:
 
     @property
     def wanted(self) -> bool:
-        """Whether anybody asked; a message that was told needs no answer."""
+        """Whether the message was asked; a told message needs no answer."""
         return self._answer is not None
 
     def reply(self, value: object = None) -> bool:
-        """Answer with a value; False if it was answered before, or nobody asked."""
+        """Answer with a value; return False if it was answered before, or not asked."""
         answer, self._answer = self._answer, None
         return answer is not None and answer.resolve(value)
 
     def fail(self, error: BaseException) -> bool:
-        """Answer with an error; False if it was answered before, or nobody asked."""
+        """Answer with an error; return False if it was answered before, or not asked."""
         if not isinstance(error, BaseException):
-            raise InvalidRequest(f"error {error!r} is no exception")
+            raise InvalidRequest(f"error {error!r} is not an exception")
         answer, self._answer = self._answer, None
         return answer is not None and answer.fail(bare(error))
 
     def __del__(self) -> None:
-        # By the actor's thread: here, locks may be held that a callback of the answer would take.
+        # In the actor's thread: this thread may hold locks that a callback of the answer would take.
         answer = getattr(self, "_answer", None)
         if answer is None or self._cell.abandoned:
             return
         top = self._cell.tree.top_cell
-        if not self._cell._put_system(("no_reply", answer)) and not (top and top._put_system(("no_reply", answer))):
+        if not self._cell.enqueue_system(("no_reply", answer)) and not (
+            top and top.enqueue_system(("no_reply", answer))
+        ):
             self._cell.dropped(answer)

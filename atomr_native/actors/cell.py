@@ -1,8 +1,8 @@
-"""The life of one actor: start, failure, restart, stop.
+"""The life cycle of one actor: start, failure, restart, stop.
 
-Everything here runs in the actor's own thread, except where a method says otherwise.  Whatever another thread wants
-of an actor, it puts into its mailbox as a system message: a tuple of the operation's name and its arguments.
-Operations are coroutines, so that hooks may be; for actors without an event loop they never suspend.
+All methods run in the actor's thread, unless they say otherwise.  Other threads request operations by system messages
+in its mailbox: tuples of the operation's name and its arguments.  Operations are coroutines, since hooks may be; for
+actors without an event loop they never suspend.
 """
 
 from __future__ import annotations
@@ -16,17 +16,20 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from .._lib.actor_cell import CellBase, Envelope
-from .._log_events import log_fields
+from .._lib.actor_cell import AnswerBase, CellBase, Envelope, current_cell
+from .._support.error_text import error_text
+from .._support.log_events import log_fields
 from ..errors import ActorStopped, AtomrError, InvalidRequest, NoReply, UnhandledMessage
 from ._death import DeathWatch
 from ._devices import DeviceWatch
+from ._envelopes import PIPE, TERMINATED, TIMER
 from ._family import Family
 from ._handlers import complete
 from ._refusal import Refusal
-from .answer import Answer, bare
+from .actor import known_handlers
+from .answer import Answer, bare, open_answer
 from .context import Context
-from .ref import ActorRef
+from .ref import ActorRef, ref_to
 from .timers import Timers
 
 if TYPE_CHECKING:
@@ -39,12 +42,10 @@ __all__ = ["Cell"]
 
 _log = logging.getLogger("atomr_native.actors")
 _uids = itertools.count(1)
-#: Kinds of envelopes that are looked at before the actor sees them.
-TIMER, TERMINATED, PIPE = 1, 2, 4
 
 
 class Cell(Refusal, CellBase):
-    """One actor, whichever instance stands behind it.
+    """One actor, across all its instances.
 
     Attributes
     ----------
@@ -54,7 +55,7 @@ class Cell(Refusal, CellBase):
     ended : Answer
         Resolved when it has stopped for good.
     begun : Answer
-        Resolved when it has started, however often that was tried.
+        Resolved when it has started, after any number of attempts.
     """
 
     ref: ActorRef
@@ -82,20 +83,20 @@ class Cell(Refusal, CellBase):
         self.state = "starting"
         self.instance: Actor | None = None
         self.making: type[Actor] | None = None
-        self.ref = ActorRef._to(self)
+        self.ref = ref_to(self)
         self.context = Context(self)
         self.timers = Timers(self)
         self.family = Family(self)
         self.deaths = DeathWatch(self)
         self.devices = DeviceWatch(self)
-        self.ended = Answer._open(f"the end of {self.path}")
-        self.begun = Answer._open(f"the start of {self.path}")
+        self.ended = open_answer(f"the end of {self.path}")
+        self.begun = open_answer(f"the start of {self.path}")
         self.ended.cell = self.begun.cell = self
         self.restarts = 0
-        self.history: deque[float] = deque()  # of its restarts; the parent's thread's
-        self.covered = 0  # the last failure that a directive to the group has dealt with; the parent's thread's
+        self.history: deque[float] = deque()  # times of its restarts; for the parent's thread
+        self.covered = 0  # the last failure handled by a directive to the group; for the parent's thread
         self.failures = 0
-        self.failure: int | None = None  # the number of the open one
+        self.failure: int | None = None  # the number of the open failure
         self.error: BaseException | None = None
         self.final_error: BaseException | None = None
         self.failed_message: object = None
@@ -103,26 +104,26 @@ class Cell(Refusal, CellBase):
         self.stack: list[Callable[[Any], Any]] = []
         self.rooms: deque[Callable[[], object]] = deque()
         self.thread: threading.Thread | None = None
-        self._pause: Any = None  # a restart that waits
+        self._pause: Any = None  # a pending restart
         self._after_children: Callable[[], Coroutine[Any, Any, None]] | None = None
         self._graceful = False
-        self.pipes = 0  # what `pipe_to_self` waits for
+        self.pipes = 0  # replies that `pipe_to_self` waits for
 
     # ---- from any thread
 
     def start(self) -> None:
-        """Have the actor begin, in a thread of its own unless somebody steps through it."""
-        self._put_system(("start",))
+        """Start the actor, in its own thread unless a stepper runs it."""
+        self.enqueue_system(("start",))
         if self.stepper is None:
             self.thread = threading.Thread(target=self._main, name=f"atomr_native{self.path}", daemon=True)
             self.thread.start()
             self.tree.note_thread(self.thread)
 
     def stop(self, *, drain: bool) -> None:
-        """Ask it to stop, after the messages that it has or after the one at work.  From any thread."""
+        """Request a stop, after its queued messages or after the current one.  From any thread."""
         self.alive_here()
-        self._shut(False)
-        self._put_system(("drain",) if drain else ("stop",))
+        self.shut(False)
+        self.enqueue_system(("drain",) if drain else ("stop",))
         if not drain:
             self.discard_queue()
             self.interrupt()
@@ -141,7 +142,7 @@ class Cell(Refusal, CellBase):
 
     @property
     def load(self) -> int:
-        """Messages waiting and at work.  From any thread."""
+        """Number of waiting and running messages.  From any thread."""
         return self.depth + self.busy
 
     # ---- the thread
@@ -153,8 +154,11 @@ class Cell(Refusal, CellBase):
             self.crashed(error)
 
     def crashed(self, error: BaseException) -> None:
-        """Leave no zombie when the library itself has failed in this thread."""
+        """Stop the actor when the library itself fails in this thread."""
         if self.abandoned:
+            return
+        if self.finished:  # as a background task does that raises SystemExit when it is cancelled
+            _log.error("actor %s failed after its end", self.path, exc_info=error)
             return
         _log.critical("actor %s: internal error, stopping it", self.path, exc_info=error,
                       extra=self._event("failed", error))  # fmt: skip
@@ -167,7 +171,7 @@ class Cell(Refusal, CellBase):
         complete(self.operate(message))
 
     async def operate(self, message: tuple[Any, ...]) -> None:
-        """Act on a system message."""
+        """Execute a system message."""
         await getattr(self, f"_on_{message[0]}")(*message[1:])
 
     async def call(self, hook: Callable[..., Any], *args: Any) -> None:
@@ -177,10 +181,10 @@ class Cell(Refusal, CellBase):
             await result
 
     async def quiesce(self) -> None:
-        """Wait until no message is at work (overridden)."""
+        """Wait until no message is running (overridden)."""
 
     def interrupt(self) -> None:
-        """End what is at work, where that can be done (overridden).  From any thread."""
+        """End running work, if possible (overridden).  From any thread."""
 
     # ---- messages
 
@@ -198,7 +202,7 @@ class Cell(Refusal, CellBase):
 
     def _failed(self, envelope: Envelope, error: BaseException) -> None:
         if self.stepper is not None and isinstance(error, KeyboardInterrupt):
-            raise error  # the test's, not the actor's
+            raise error  # an error of the test, not of the actor
         self.failed += 1
         text = "".join(traceback.format_exception(error)).rstrip()
         bare(error)
@@ -207,8 +211,8 @@ class Cell(Refusal, CellBase):
         self.report(error, envelope.message, f"failed at {type(envelope.message).__name__}", text)
 
     def report(self, error: BaseException, message: object, what: str, text: str) -> None:
-        """Tell the supervisor of a failure, and take no message until it has decided."""
-        if self.state not in ("running", "starting"):  # its failure before, or its end, is being dealt with
+        """Report a failure to the supervisor, and take no message until it has decided."""
+        if self.state not in ("running", "starting"):  # an earlier failure, or its end, is being handled
             _log.error(
                 "actor %s %s while it was %s: %s", self.path, what, self.state, text, extra=self._event("failed", error)
             )
@@ -220,14 +224,14 @@ class Cell(Refusal, CellBase):
         self.failure = self.failures
         self.error, self.failed_message = error, message
         parent = self.parent
-        if parent is None or not parent._put_system(("failed", self, self.failure, error)):
-            self._put_system(("stop", error))
+        if parent is None or not parent.enqueue_system(("failed", self, self.failure, error)):
+            self.enqueue_system(("stop", error))
 
     def unhandled(self) -> None:
-        """Refuse the message at work, for which there is no handler."""
+        """Refuse the current message, which has no handler."""
         envelope = self.envelope()
         name = type(envelope.message).__name__
-        table = self.kind._handlers() if self.kind._table is not None else None
+        table = known_handlers(self.kind)
         known = "" if table is None else f"; it handles {', '.join(table.types) or 'nothing: it has no receive'}"
         error = UnhandledMessage(f"actor {self.path} ({self.kind.__name__}) has no handler for {name}{known}")
         if envelope.answer is not None:
@@ -235,21 +239,31 @@ class Cell(Refusal, CellBase):
         else:
             self.tree.dead_letter(self.path, envelope, error)
 
+    def own(self, what: str) -> Cell:
+        """Return the cell; raise if another thread uses `what` of its actor."""
+        if current_cell() is not self:
+            raise InvalidRequest(f"{what} of actor {self.path} was used in another thread; send it a message instead")
+        return self
+
     def envelope(self) -> Envelope:
-        """Return the message at work."""
+        """Return the current message."""
         found = self.current
         if found is None:
             raise InvalidRequest(
-                f"actor {self.path} is at no message now, so there is none to reply to, stash or forward"
+                f"actor {self.path} is not handling a message, so there is none to reply to, stash or forward"
             )
         return found
 
     def at_work(self) -> Envelope | None:
-        """Return the message at work, or None.  In the actor's thread only."""
+        """Return the current message, or None.  In the actor's thread only."""
         return self.current
 
+    def askers(self) -> list[AnswerBase]:
+        """Return the answers that only this actor can give, now that its mailbox is empty.  From any thread."""
+        return [each.answer for each in (self.current, *self.stash) if each is not None and each.answer is not None]
+
     def behave(self, behavior: Callable[[Any], Any] | None) -> None:
-        """Have messages handled by this."""
+        """Set the behavior for messages."""
         self.behavior = behavior
 
     # ---- start
@@ -259,7 +273,7 @@ class Cell(Refusal, CellBase):
             await self._create(None)
 
     async def _create(self, cause: BaseException | None) -> None:
-        """Make an instance; `cause` is the error behind a restart."""
+        """Create an instance; `cause` is the error behind a restart."""
         what = "failed to construct"
         try:
             self.making = self.kind
@@ -292,11 +306,11 @@ class Cell(Refusal, CellBase):
         self.begun.resolve(None)
 
     def _pass_on(self, error: BaseException) -> None:
-        """Raise what is no failure of the actor's (overridden)."""
+        """Re-raise exceptions that are not actor failures (overridden)."""
         if self.stepper is not None and isinstance(error, KeyboardInterrupt):
             raise error
 
-    # ---- what the supervisor decided
+    # ---- decisions of the supervisor
 
     async def _on_resume(self, failure: int) -> None:
         if failure != self.failure or self.state != "failed":
@@ -335,7 +349,7 @@ class Cell(Refusal, CellBase):
             return
         self.state = "waiting"
         clock = self.tree.clock
-        self._pause = clock.call_at(clock.now() + pause, lambda: self._put_system(("again",)))
+        self._pause = clock.call_at(clock.now() + pause, lambda: self.enqueue_system(("again",)))
 
     async def _on_again(self) -> None:
         if self.state not in ("waiting", "restarting"):
@@ -349,13 +363,13 @@ class Cell(Refusal, CellBase):
     async def _on_drain(self) -> None:
         if self.state in ("stopping", "stopped"):
             return
-        self._graceful = self.draining = True  # the loop calls `_drained` when nothing is left
+        self._graceful = self.draining = True  # the loop calls `_drained` when no message is left
 
     def _drained(self) -> None:
         if self.pipes:
-            return  # what it has asked others for is still to come
+            return  # answers to its own asks are still to come
         self.draining = False
-        self._put_system(("stop",))
+        self.enqueue_system(("stop",))
 
     async def _on_stop(self, error: BaseException | None = None) -> None:
         if self.state == "stopped":
@@ -369,7 +383,7 @@ class Cell(Refusal, CellBase):
         self.draining = False
         self.state = "stopping"
         self._suspend(True)
-        self._shut(False)
+        self.shut(False)
         self.timers.cancel_all()
         if self._pause is not None:
             self._pause.cancel()
@@ -385,7 +399,7 @@ class Cell(Refusal, CellBase):
         self._finish_end()
 
     def _finish_end(self) -> None:
-        """End: tell everybody, and take nothing in any more."""
+        """End: notify all watchers, and accept no more messages."""
         self.deaths.unwatch_all()
         self.devices.unwatch_all()
         for envelope in self.stash:
@@ -394,7 +408,7 @@ class Cell(Refusal, CellBase):
         self.stack.clear()
         self.behave(None)
         self.timers.cancel_all()
-        self._shut(True)
+        self.shut(True)
         if self.parent is not None:
             self.parent.family.forget(self)
         self.state = "stopped"
@@ -411,7 +425,7 @@ class Cell(Refusal, CellBase):
         self.deaths.tell_watchers()
         self.args, self.kwargs, self.error, self.failed_message = (), {}, None, None
         if self.parent is not None:
-            self.parent._put_system(("child_stopped",))
+            self.parent.enqueue_system(("child_stopped",))
         self.finished = True
         self.begun.fail(self.stopped_error())
         self.ended.resolve(None)
@@ -447,8 +461,8 @@ class Cell(Refusal, CellBase):
         self.dropped(answer)
 
     def dropped(self, answer: Answer) -> None:
-        """Answer for whoever has dropped a message that was to be answered later."""
-        answer.fail(NoReply(f"actor {self.path} has dropped the message without an answer"))
+        """Answer a message that was kept for a later reply and dropped."""
+        answer.fail(NoReply(f"actor {self.path} dropped the message without an answer"))
 
     # ---- helpers
 
@@ -464,17 +478,17 @@ class Cell(Refusal, CellBase):
         return log_fields(f"actor_{what}", actor=self.path, cause=cause, restarts=self.restarts)
 
     def unstash(self) -> None:
-        """Put what is stashed back, in its order, before what waits."""
+        """Put stashed messages back, in their order, before the waiting ones."""
         while self.stash:
             self._put_back(self.stash.pop())
 
     def discard_queue(self) -> None:
-        """Make dead letters of the messages that wait.  From any thread."""
+        """Turn the waiting messages into dead letters.  From any thread."""
         while (envelope := self._take_user()) is not None:
             self.discard(envelope)
 
     def discard(self, envelope: Envelope) -> None:
-        """Refuse a message that was taken in, since the actor stops.  From any thread."""
+        """Refuse an accepted message, since the actor stops.  From any thread."""
         if envelope.kind:
             return
         error = self.stopped_error()
@@ -484,7 +498,7 @@ class Cell(Refusal, CellBase):
             envelope.answer.fail(error)
 
     def stopped_error(self) -> ActorStopped:
-        """Return the error for messages to an actor that has stopped, or is about to."""
+        """Return the error for messages to a stopped or stopping actor."""
         why = f" after {_brief(self.final_error)}" if self.final_error is not None else ""
         return ActorStopped(f"actor {self.path} has stopped{why}; the message was not handled")
 
@@ -493,4 +507,4 @@ class Cell(Refusal, CellBase):
 
 
 def _brief(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"[:200]
+    return error_text(error)[:200]

@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from .._lib.guard import shielded
+
 __all__ = ["Clock", "Scheduled", "SystemClock"]
 
 _FEW = 64
@@ -18,7 +20,7 @@ _log = logging.getLogger("atomr_native.actors")
 
 
 class Scheduled:
-    """Something to do at a time; `cancel` is final as soon as it returns, unless the action is running."""
+    """An action at a given time; `cancel` is final when it returns, unless the action is running."""
 
     __slots__ = ("action", "order", "when")
 
@@ -27,11 +29,11 @@ class Scheduled:
         self.action: Callable[[], object] | None = action
 
     def cancel(self) -> None:
-        """Do not do it.  Idempotent."""
+        """Cancel the action.  Idempotent."""
         self.action = None
 
     def run(self) -> None:
-        """Do it, unless it was cancelled."""
+        """Run the action, unless it was cancelled."""
         action, self.action = self.action, None
         if action is not None:
             try:
@@ -44,26 +46,26 @@ class Scheduled:
 
 
 class Clock(Protocol):
-    """What a System needs of a clock; `testing.FakeClock` is another."""
+    """The interface of a clock for a System; `testing.FakeClock` is another implementation."""
 
     def now(self) -> float:
-        """Seconds since some moment; never goes back."""
+        """Return the seconds since a fixed moment; never goes back."""
 
     def call_at(self, when: float, action: Callable[[], object]) -> Scheduled:
-        """Call `action`, which is short and does not wait, at a time, or soon after."""
+        """Call `action` at a time, or soon after; it must be short and must not wait."""
 
     def close(self) -> None:
-        """Forget everything that was to be called.  Idempotent."""
+        """Drop all scheduled actions.  Idempotent."""
 
 
 class SystemClock:
-    """The monotonic clock, with a thread that starts when it is first needed."""
+    """The monotonic clock, with a thread that starts on first use."""
 
     def __init__(self) -> None:
         self._change = threading.Condition()
         self._heap: list[Scheduled] = []
         self._order = itertools.count()
-        self._most = _FEW  # when as many are there, those that were cancelled are dropped
+        self._most = _FEW  # number of actions from which on cancelled ones are dropped
         self._thread: threading.Thread | None = None
         self._closed = False
 
@@ -71,6 +73,7 @@ class SystemClock:
         """Return the seconds of the monotonic clock."""
         return time.monotonic()
 
+    @shielded
     def call_at(self, when: float, action: Callable[[], object]) -> Scheduled:
         """Call `action` in the clock's thread; never after `close`."""
         item = Scheduled(when, next(self._order), action)
@@ -90,6 +93,7 @@ class SystemClock:
                 self._change.notify()
         return item
 
+    @shielded
     def close(self) -> None:
         """End the thread."""
         with self._change:

@@ -1,4 +1,4 @@
-"""What an actor may do beside receiving."""
+"""Operations of an actor beyond receiving."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
-from .._lib.actor_cell import LATE, PUT, Envelope, current_cell
+from .._lib.actor_cell import LATE, PUT, Envelope
+from .._support.public import public
 from ..errors import InvalidRequest, MailboxFull
+from ._envelopes import PIPE
 from .answer import Answer, ReplyTo, bare
 from .ref import ActorRef
 
@@ -23,43 +25,36 @@ if TYPE_CHECKING:
 
 __all__ = ["Context"]
 
-_PIPE = 4
 
-
+@public
 class Context:
-    """The actor's side of itself: `Actor.context`.  Only its own thread may use it."""
+    """An actor's own operations: `Actor.context`.  Only its thread may use it."""
 
     def __init__(self, cell: Cell) -> None:
         self._cell = cell
         self._log: logging.LoggerAdapter[logging.Logger] | None = None
 
-    def _own(self, what: str) -> Cell:
-        cell = self._cell
-        if current_cell() is not cell:
-            raise InvalidRequest(f"{what} of actor {cell.path} was used in another thread; send it a message instead")
-        return cell
-
-    # ---- who and where
+    # ---- identity
 
     @property
     def self_ref(self) -> ActorRef:
-        """The actor's own address, to give to others."""
+        """The actor's own address, to pass to others."""
         return self._cell.ref
 
     @property
     def parent(self) -> ActorRef | None:
-        """Who has spawned it; None for those that the System has."""
+        """The actor that spawned it; None if the System did."""
         parent = self._cell.parent
         return None if parent is None or parent.parent is None else parent.ref
 
     @property
     def children(self) -> tuple[ActorRef, ...]:
-        """The actors that it has spawned and that have not stopped."""
+        """Its children that have not stopped."""
         return tuple(child.ref for child in self._cell.family.cells())
 
     @property
     def sender(self) -> ActorRef | None:
-        """Which actor has sent the message at work; None if that was no actor."""
+        """The actor that sent the current message; None if it was not an actor."""
         return cast("ActorRef | None", self._cell.envelope().sender)
 
     @property
@@ -69,7 +64,7 @@ class Context:
 
     @property
     def timers(self) -> Timers:
-        """Messages to itself, later."""
+        """Timers for messages to itself."""
         return self._cell.timers
 
     @property
@@ -91,31 +86,31 @@ class Context:
         mailbox: Mailbox | None = None,
         **kwargs: Any,
     ) -> ActorRef:
-        """Make a child; see `System.spawn`.  It stops before this actor stops or restarts."""
-        return self._own("spawn").family.spawn(kind, args, kwargs, name, supervision, mailbox).ref
+        """Spawn a child; see `System.spawn`.  It stops before this actor stops or restarts."""
+        return self._cell.own("spawn").family.spawn(kind, args, kwargs, name, supervision, mailbox).ref
 
     def pool(self, kind: type[Actor], *args: Any, size: int, **options: Any) -> Pool:
-        """Make a pool of children; see `System.pool`."""
+        """Spawn a pool of children; see `System.pool`."""
         from .pool import spawn_pool
 
-        return spawn_pool(self._own("pool"), kind, args, size, options)
+        return spawn_pool(self._cell.own("pool"), kind, args, size, options)
 
     def stop(self, ref: ActorRef | None = None) -> None:
-        """Stop an actor, by default this one, after the messages that it has."""
+        """Stop an actor, by default this one, after its queued messages."""
         (self.self_ref if ref is None else ref).stop()
 
     def watch(self, target: ActorRef | Device, *, escalate: bool = False) -> None:
-        """Be told when an actor stops for good, or when a device restarts or ends.
+        """Get a message when an actor stops for good, or when a device restarts or ends.
 
         Parameters
         ----------
         target : ActorRef or Device
-            An actor: `Terminated` comes once, at once if it has stopped already. A device: `DeviceRestarted` after
-            each restart, and `DeviceEnded` once.
+            For an actor, `Terminated` comes once, or at once if it has already stopped.  For a device,
+            `DeviceRestarted` comes after each restart, and `DeviceEnded` once.
         escalate : bool
-            For a device: when it ends, fail with its error instead, so that this actor's supervisor decides.
+            For a device: when it ends, fail with its error instead, and let this actor's supervisor decide.
         """
-        cell = self._own("watch")
+        cell = self._cell.own("watch")
         if isinstance(target, ActorRef):
             if escalate:
                 raise InvalidRequest("escalate=True is for devices; the failures of actors go to their own parents")
@@ -124,78 +119,78 @@ class Context:
             cell.devices.watch(_device(target), escalate=escalate)
 
     def unwatch(self, target: ActorRef | Device) -> None:
-        """Be told nothing more, not even what is in the mailbox already."""
-        cell = self._own("unwatch")
+        """End a watch; drop even its messages that are already in the mailbox."""
+        cell = self._cell.own("unwatch")
         if isinstance(target, ActorRef):
             cell.deaths.unwatch(target)
         else:
             cell.devices.unwatch(_device(target))
 
-    # ---- the message at work
+    # ---- the current message
 
     def reply(self, value: object = None) -> bool:
-        """Answer the message at work now; what the handler returns does not count any more.
+        """Answer the current message now; the handler's return value is then ignored.
 
-        A message that was told by an actor is answered with a message to that actor.  False if nobody is there to
-        be answered.
+        A message told by an actor is answered with a message to that actor.  Return False if there is no receiver for
+        the answer.
         """
-        envelope = self._own("reply").envelope()
+        envelope = self._cell.own("reply").envelope()
         if envelope.answer is not None:
             return envelope.answer.resolve(value)
         return envelope.sender is not None and envelope.sender.tell(value)
 
     def fail(self, error: BaseException) -> bool:
-        """Answer the message at work with an error, without failing.  False if nobody has asked."""
-        envelope = self._own("fail").envelope()
+        """Answer the current message with an error, without failing.  Return False if it was not asked."""
+        envelope = self._cell.own("fail").envelope()
         if not isinstance(error, BaseException):
-            raise InvalidRequest(f"error {error!r} is no exception")
+            raise InvalidRequest(f"error {error!r} is not an exception")
         return envelope.answer is not None and envelope.answer.fail(bare(error))
 
     def reply_later(self) -> ReplyTo:
-        """Take the message at work without answering; the object returned answers, from any thread."""
-        cell = self._own("reply_later")
+        """Keep the current message unanswered; the returned object answers it, from any thread."""
+        cell = self._cell.own("reply_later")
         envelope = cell.envelope()
         _undecided(envelope)
         envelope.deferred = True
         return ReplyTo(cast("Answer | None", envelope.answer), cell)
 
     def forward(self, target: ActorRef | Pool, message: object = None) -> bool:
-        """Pass the message at work, or another in its place, to another actor, which answers it.
+        """Pass the current message, or a replacement, to another actor, which answers it.
 
-        For that actor it comes from who sent it here.  False if it has become a dead letter.
+        The original sender remains its sender.  Return False if it became a dead letter.
         """
         from .pool import Pool
 
-        envelope = self._own("forward").envelope()
+        envelope = self._cell.own("forward").envelope()
         if not isinstance(target, ActorRef | Pool) or (isinstance(target, Pool) and target.routing == "broadcast"):
             raise InvalidRequest(f"target={target!r}; allowed: an ActorRef, or a Pool that sends to one of its actors")
         _undecided(envelope)
         passed = Envelope(envelope.message if message is None else message, envelope.sender, envelope.answer)
         envelope.deferred = True
         if isinstance(target, Pool):
-            return target._send(passed)
+            return target.deliver(passed)
         if passed.answer is not None:
             passed.answer.cell = target.cell
-        result = target.cell._put(passed)
-        return result == PUT or target.cell._refused(passed, result)
+        result = target.cell.enqueue(passed)
+        return result == PUT or target.cell.refused(passed, result)
 
     def unhandled(self) -> None:
-        """Say that there is no handler for the message at work: a dead letter, or `UnhandledMessage` for who asked."""
-        self._own("unhandled").unhandled()
+        """Report that the current message has no handler: it is a dead letter; an ask gets `UnhandledMessage`."""
+        self._cell.own("unhandled").unhandled()
 
     # ---- waiting states
 
     def become(self, behavior: Callable[[Any], Any], *, discard_old: bool = True) -> None:
-        """Have messages handled by another function from the next one on; a restart goes back to `receive`.
+        """Handle messages by another function, from the next one on; a restart returns to `receive`.
 
         Parameters
         ----------
         behavior
-            Called with each message; what it returns is the answer.
+            Called with each message; its return value is the answer.
         discard_old : bool
-            Replace the behavior of now; else keep it for `unbecome`.
+            Replace the current behavior; otherwise keep it for `unbecome`.
         """
-        cell = self._own("become")
+        cell = self._cell.own("become")
         if not callable(behavior):
             raise InvalidRequest(f"behavior {behavior!r} is not callable; it is called with each message")
         if not discard_old:
@@ -203,22 +198,22 @@ class Context:
         cell.behave(behavior)
 
     def unbecome(self) -> None:
-        """Go back to the behavior before the last `become` that kept it, or to `receive`."""
-        cell = self._own("unbecome")
+        """Return to the behavior that the last `become` kept, or to `receive`."""
+        cell = self._cell.own("unbecome")
         if cell.stack:
             cell.behave(cell.stack.pop())
         elif cell.instance is not None:
             cell.behave(cell.instance.receive)
 
     def stash(self) -> None:
-        """Put the message at work aside, unanswered, until `unstash_all`.
+        """Stash the current message, unanswered, until `unstash_all`.
 
         Raises
         ------
         MailboxFull
-            When as many are stashed as the mailbox holds; the message at work fails with it.
+            If the stash is as full as the mailbox's capacity; the current message fails with it.
         """
-        cell = self._own("stash")
+        cell = self._cell.own("stash")
         envelope = cell.envelope()
         _undecided(envelope)
         if cell.capacity and len(cell.stash) >= cell.capacity:
@@ -229,18 +224,18 @@ class Context:
         cell.stash.append(Envelope(envelope.message, envelope.sender, envelope.answer))
 
     def unstash_all(self) -> None:
-        """Take the stashed messages next, in their order, before those in the mailbox."""
-        self._own("unstash_all").unstash()
+        """Handle the stashed messages next, in their order, before those in the mailbox."""
+        self._cell.own("unstash_all").unstash()
 
     def pipe_to_self(self, answer: Answer | Any, message: Callable[[Any, BaseException | None], object]) -> None:
-        """When a reply or an answer comes, send ``message(value, error)`` to this actor; one of the two is None.
+        """When a reply or an answer is resolved, send ``message(value, error)`` to this actor; one of the two is None.
 
-        `message` runs in another thread, so it should do nothing but make the message; what it raises is a failure of
-        the actor. An actor that was told to stop, but not killed, waits for what is piped to it.
+        `message` runs in another thread, so it should only build the message; its exceptions are failures of the
+        actor.  A stopping actor waits for piped results; a killed one does not.
         """
-        cell = self._own("pipe_to_self")
+        cell = self._cell.own("pipe_to_self")
         if not callable(message):
-            raise InvalidRequest(f"message {message!r} is not callable; it makes a message of a value and an error")
+            raise InvalidRequest(f"message {message!r} is not callable; it makes a message from a value and an error")
         cell.pipes += 1
 
         def deliver(done: Any) -> None:
@@ -250,8 +245,8 @@ class Context:
                 made = message(None, bare(error)) if error is not None else message(done.result(0), None)
             except BaseException as raised:
                 failure = bare(raised)
-            envelope = Envelope(made, cell.ref, None, _PIPE, failure)
-            if cell._put(envelope, LATE) != PUT:
+            envelope = Envelope(made, cell.ref, None, PIPE, failure)
+            if cell.enqueue(envelope, LATE) != PUT:
                 cell.tree.dead_letter(cell.path, envelope, cell.stopped_error())
 
         answer.add_done_callback(deliver)

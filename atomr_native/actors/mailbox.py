@@ -1,11 +1,12 @@
-"""How much an actor's mailbox holds, and what happens when it is full."""
+"""Capacity of an actor's mailbox, and its policy when full."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-from .._checks import check_choice, is_integer
+from .._support.checks import check_choice, is_integer
+from .._support.public import public
 from ..errors import InvalidRequest
 
 __all__ = ["Mailbox"]
@@ -14,21 +15,21 @@ _OVERFLOWS = ("block", "reject", "drop_oldest")
 _MAX_CAPACITY = 1 << 30
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class Mailbox:
     """The mailbox of an actor, for `spawn`.
 
-    System messages (supervision, stop, death watch) have a queue of their own without a bound, and overtake.
+    System messages (supervision, stop, death watch) have a separate, unbounded queue, and overtake others.
 
     Parameters
     ----------
     capacity : int or None
-        Messages that it holds; None for any number.
+        Maximum number of messages; None for no limit.
     overflow : {"block", "reject", "drop_oldest"}
-        What a sender meets when it is full: wait for room up to the System's timeout, `MailboxFull` at once, or
-        room at the expense of the oldest message, which becomes a dead letter. Actors never wait: when an actor
-        sends to a full mailbox that would block or reject, its message becomes a dead letter, and `tell` returns
-        False.
+        Policy when it is full: the sender waits for room up to the System's timeout, gets `MailboxFull` at once, or
+        displaces the oldest message, which becomes a dead letter.  Actors never wait: an actor's message to a full
+        mailbox that blocks or rejects becomes a dead letter, and `tell` returns False.
     """
 
     capacity: int | None = 1024

@@ -1,17 +1,18 @@
-"""Actors one behind the other, with a bounded number of items between first and last."""
+"""A chain of actors, with a bounded number of items in flight."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .._checks import as_integer
 from .._lib.actor_cell import BEYOND, PUT, Envelope, current_cell
+from .._lib.guard import Lock, shielded
+from .._support.checks import as_integer
+from .._support.public import public
 from ..errors import InvalidRequest, MailboxFull
-from .answer import Answer, bare
+from .answer import Answer, bare, open_answer
 from .pool import Pool
 from .ref import ActorRef
 
@@ -21,19 +22,20 @@ if TYPE_CHECKING:
 __all__ = ["Pipeline"]
 
 
+@public
 class Pipeline:
-    """Sends each item through several actors: what one answers is the message of the next.
+    """Sends each item through several actors: each answer is the message to the next actor.
 
-    With stages that are single actors, results come in the order of the items.  An item that fails at one stage goes no
-    further, and takes nothing with it.
+    With single actors as stages, results come in the order of the items.  An item that fails at a stage ends there, and
+    affects no other item.
 
     Parameters
     ----------
     stages : sequence of ActorRef or Pool
         From first to last.
     in_flight : int
-        How many items may be inside at once; who submits more waits.  Stages take what is inside whatever their
-        mailboxes hold.
+        Maximum number of items in flight; further submissions wait.  Stages accept items in flight regardless of their
+        mailboxes' capacity.
     """
 
     def __init__(self, stages: Sequence[ActorRef | Pool], *, in_flight: int = 8) -> None:
@@ -41,26 +43,26 @@ class Pipeline:
         if not self.stages or not all(isinstance(stage, ActorRef | Pool) for stage in self.stages):
             raise InvalidRequest(f"stages={stages!r}; they must be one or more ActorRefs or Pools")
         if any(isinstance(stage, Pool) and stage.routing == "broadcast" for stage in self.stages):
-            raise InvalidRequest("a pool that broadcasts cannot be a stage: its answer would be many")
+            raise InvalidRequest("a pool that broadcasts cannot be a stage: it gives several answers")
         self.in_flight = as_integer("in_flight", in_flight, 1, 2**31 - 1)
         self._free = self.in_flight
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._waiting: deque[Answer] = deque()
         first = self.stages[0]
         self._cell: Cell = (first.head if isinstance(first, Pool) else first).cell
 
     @property
     def inside(self) -> int:
-        """How many items are between first and last stage now."""
+        """Number of items currently between first and last stage."""
         return self.in_flight - self._free
 
     def submit(self, item: object) -> Answer:
-        """Send an item in; waits for a place up to the System's timeout, except in actors and event loops.
+        """Submit an item; wait for a place up to the System's timeout, except in actors and event loops.
 
         Returns
         -------
         Answer
-            What the last stage answers; it fails with `MailboxFull` if there was no place.
+            The answer of the last stage; it fails with `MailboxFull` if there was no place.
         """
         answer = self._answer()
         place = self._take()
@@ -79,7 +81,7 @@ class Pipeline:
         return answer
 
     async def submit_async(self, item: object) -> Answer:
-        """Like `submit`, and await the place."""
+        """Like `submit`, but await the place."""
         answer = self._answer()
         place = self._take()
         if place is not None:
@@ -110,12 +112,13 @@ class Pipeline:
 
     def _answer(self) -> Answer:
         self._cell.alive_here()
-        answer = Answer._open("an item of a pipeline")
+        answer = open_answer("an item of a pipeline")
         answer.cell = self._cell
         return answer
 
+    @shielded
     def _take(self) -> Answer | None:
-        """Take a place, or return what is resolved when one has been handed over."""
+        """Take a place, or return an answer that is resolved when a place has been handed over."""
         place = self._answer()
         with self._lock:
             if self._free > 0:
@@ -124,8 +127,9 @@ class Pipeline:
             self._waiting.append(place)
             return place
 
+    @shielded
     def _withdraw(self, place: Answer) -> bool:
-        """Give up waiting; False if the place was handed over."""
+        """Give up waiting; return False if the place was handed over."""
         with self._lock:
             try:
                 self._waiting.remove(place)
@@ -133,6 +137,7 @@ class Pipeline:
                 return False
             return True
 
+    @shielded
     def _give(self) -> None:
         with self._lock:
             if not self._waiting:
@@ -147,25 +152,25 @@ class Pipeline:
     # ---- items
 
     def _advance(self, stage: int, item: object, answer: Answer) -> None:
-        step = Answer._open(f"an item at stage {stage} of a pipeline")
+        step = open_answer(f"an item at stage {stage} of a pipeline")
         step.add_done_callback(lambda done: self._arrived(stage, done, answer))
         try:
             self._send(self.stages[stage], Envelope(item, None, step))
-        except BaseException as error:  # of the function that gives the keys of a pool, say
-            step.fail(bare(error))  # nobody else would, and the place would never be free again
+        except BaseException as error:  # for example, an error of a pool's key function
+            step.fail(bare(error))  # otherwise the place would never be free again
             if not isinstance(error, Exception):
                 raise
 
     @staticmethod
     def _send(target: ActorRef | Pool, envelope: Envelope) -> None:
         if isinstance(target, Pool):
-            target._send(envelope, BEYOND)
+            target.deliver(envelope, BEYOND)
             return
         if envelope.answer is not None:
             envelope.answer.cell = target.cell
-        result = target.cell._put(envelope, BEYOND)
+        result = target.cell.enqueue(envelope, BEYOND)
         if result != PUT:
-            target.cell._give_up(envelope, target.cell._refusal(result))
+            target.cell.give_up(envelope, target.cell.refusal(result))
 
     def _arrived(self, stage: int, done: Answer, answer: Answer) -> None:
         error = done.exception()

@@ -5,17 +5,18 @@ from __future__ import annotations
 import bisect
 import hashlib
 import itertools
-import threading
 import time
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from .._checks import as_integer, check_choice
 from .._lib.actor_cell import BOUNDED, PUT, SHUT, Envelope, current_cell
+from .._lib.guard import Lock, shielded
+from .._support.checks import as_integer, check_choice
+from .._support.public import public
 from ..errors import ActorStopped, InvalidRequest
 from ._handlers import handler
 from .actor import Actor
-from .answer import Answer
+from .answer import Answer, open_answer
 from .mailbox import Mailbox
 from .messages import Terminated
 from .ref import ActorRef
@@ -29,11 +30,11 @@ __all__ = ["Pool", "spawn_pool"]
 Routing: TypeAlias = Literal["round_robin", "least_loaded", "by_key", "broadcast"]
 _ROUTINGS = ("round_robin", "least_loaded", "by_key", "broadcast")
 _MAX_SIZE = 4096
-_POINTS = 64  # of each actor on the ring of keys
+_POINTS = 64  # points of each actor on the ring of keys
 
 
 class _Head(Actor):
-    """The parent of a pool's actors: supervises them, and notes those that have stopped for good."""
+    """The parent of a pool's actors: it supervises them, and records those that have stopped for good."""
 
     supervision = OneForOne()
 
@@ -50,33 +51,34 @@ class _Head(Actor):
 
     @handler
     def on_terminated(self, message: Terminated) -> None:
-        self._pool._remove(message.ref)
+        self._pool.drop(message.ref)
 
 
+@public
 class Pool:
     """Routes each message to one of several actors, or to all; made by `System.pool` or `Context.pool`.
 
-    Routing happens in the sender's thread, with no hop in between.  Messages of one sender to one actor stay in order.
-    An actor that stops for good leaves the pool; a message that comes to it too late goes to another.
+    Routing happens in the sender's thread, without an intermediate hop.  Messages of one sender to one actor stay in
+    order.  An actor that stops for good leaves the pool; a message that reaches it too late goes to another actor.
 
     Parameters
     ----------
     size : int
-        How many actors.
+        Number of actors.
     routing : {"round_robin", "least_loaded", "by_key", "broadcast"}
-        To each in turn; to the one with the fewest messages waiting or at work; by a key of the message, so that one
-        key is always handled by one actor (by consistent hashing: a resize moves few keys); to all.
+        To each in turn; to the actor with the fewest waiting and running messages; by a key of the message, so the same
+        actor handles all messages of a key (consistent hashing: a resize moves few keys); to all.
     key : callable, optional
-        For ``"by_key"``: gives the key of a message, which is hashable.
+        For ``"by_key"``: returns the key of a message, which must be hashable.
     name : str, optional
-        Of the pool; the actors are called ``<name>/1`` and so on.
+        Name of the pool; the actors are called ``<name>/1`` and so on.
     supervision, mailbox
-        Of each actor, as for `System.spawn`.
+        Options of each actor, as for `System.spawn`.
 
     Attributes
     ----------
     head : ActorRef
-        The parent of the actors, to be watched.
+        The parent of the actors; watch it to watch the pool.
     """
 
     head: ActorRef
@@ -92,7 +94,7 @@ class Pool:
         _check_size(size)
         self.routing = routing
         self._kind, self._args, self._kwargs = kind, args, options
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._numbers = itertools.count(1)
         self._turn = itertools.count()
         self._refs: tuple[ActorRef, ...] = ()
@@ -107,13 +109,14 @@ class Pool:
 
     @property
     def size(self) -> int:
-        """How many there are."""
+        """Number of actors."""
         return len(self._refs)
 
+    @shielded
     def resize(self, size: int) -> None:
-        """Make it larger or smaller.  Does not wait.
+        """Change the number of actors.  Does not wait.
 
-        Actors that leave finish the messages that they have.
+        Actors that leave finish their queued messages.
         """
         _check_size(size)
         self.head.cell.alive_here()
@@ -132,7 +135,9 @@ class Pool:
         for ref in leaving:
             ref.stop()
 
-    def _remove(self, ref: ActorRef) -> None:
+    @shielded
+    def drop(self, ref: ActorRef) -> None:
+        """Route no more messages to an actor that has stopped.  Internal."""
         with self._lock:
             self._set(tuple(each for each in self._refs if each != ref))
 
@@ -147,14 +152,14 @@ class Pool:
     # ---- sending
 
     def pick(self, message: object) -> ActorRef:
-        """Return the actor that a message would go to.
+        """Return the actor that would get a message.
 
         Raises
         ------
         ActorStopped
             If there is none left.
         """
-        points, owners = self._ring  # of another moment than `_refs`
+        points, owners = self._ring  # may be older or newer than `_refs`
         refs = self._refs
         if not (refs if self._key is None else owners):
             raise ActorStopped(f"pool {self.head.path} has no actor left")
@@ -168,60 +173,63 @@ class Pool:
 
     def tell(self, message: object) -> bool:
         """Send to one actor, or to all; see `ActorRef.tell`."""
-        if self.routing == "broadcast":
-            sent = [ref.tell(message) for ref in self._refs]
+        if self.routing == "broadcast" and (refs := self._refs):
+            sent = [ref.tell(message) for ref in refs]
             return all(sent)
         cell = current_cell()
-        return self._send(Envelope(message, None if cell is None else cell.ref))
+        return self.deliver(Envelope(message, None if cell is None else cell.ref))
 
     def ask(self, message: object, timeout: float | None = None) -> Answer:
-        """Ask one actor, or all: then the answer is the list of theirs, or the first error."""
-        if self.routing == "broadcast":
-            return _all([ref.ask(message, timeout) for ref in self._refs])
+        """Ask one actor, or all; then the answer is the list of their answers, or the first error."""
+        if self.routing == "broadcast" and (refs := self._refs):
+            return _all([ref.ask(message, timeout) for ref in refs])
         cell = current_cell()
-        answer = Answer._open("")
+        answer = open_answer("")
         if timeout is not None:
             answer.deadline = time.monotonic() + timeout
-        self._send(Envelope(message, None if cell is None else cell.ref, answer))
+        self.deliver(Envelope(message, None if cell is None else cell.ref, answer))
         return answer
 
-    def _send(self, envelope: Envelope, bound: int = BOUNDED) -> bool:
+    def deliver(self, envelope: Envelope, bound: int = BOUNDED) -> bool:
+        """Put an envelope into the mailbox of its actor.  Internal."""
         while True:
             try:
                 ref = self.pick(envelope.message)
             except ActorStopped as error:
-                return self.head.cell._give_up(envelope, error)
+                return self.head.cell.give_up(envelope, error)
             if envelope.answer is not None:
                 envelope.answer.cell = ref.cell
-            result = ref.cell._put(envelope, bound)
+            result = ref.cell.enqueue(envelope, bound)
             if result != SHUT:
-                return result == PUT or ref.cell._refused(envelope, result)
-            self._remove(ref)
+                return result == PUT or ref.cell.refused(envelope, result)
+            self.drop(ref)
 
     # ---- its end
 
     def stop(self) -> None:
-        """Stop all when they have done what they have.  Does not wait."""
+        """Stop all actors after their queued messages.  Does not wait."""
         self.head.stop()
 
     def kill(self) -> None:
-        """Stop all after the messages at work.  Does not wait."""
+        """Stop all actors after their current messages.  Does not wait."""
         self.head.kill()
 
     def join(self, timeout: float | None = None) -> bool:
-        """Wait until all have stopped; False when `timeout` (seconds) is over."""
+        """Wait until all have stopped; return False when `timeout` (seconds) passes."""
         return self.head.join(timeout)
 
     def __repr__(self) -> str:
         return f"<Pool {self.head.path!r} of {self.size}, {self.routing}>"
 
 
+@shielded
 def spawn_pool(parent: Cell, kind: type[Actor], args: tuple[Any, ...], size: int, options: dict[str, Any]) -> Pool:
-    """Make a pool below an actor."""
+    """Spawn a pool below an actor."""
     options = dict(options)
     name = options.pop("name", None)
+    supervision, mailbox = options.get("supervision"), options.get("mailbox")
     pool = Pool(kind, args, size, options)
-    parent.tree.prepare(kind, name, pool._supervision, pool._mailbox)
+    parent.tree.prepare(kind, name, supervision, mailbox)
     pool.head = parent.family.spawn(_Head, (pool,), {}, name, None, Mailbox(None)).ref
     pool.resize(size)
     return pool
@@ -236,7 +244,7 @@ def _load(ref: ActorRef) -> int:
 
 
 def _hash(key: Hashable) -> int:
-    """Return a hash that is the same in every run for text, bytes and numbers."""
+    """Return a hash that is the same in every run, for text, bytes and numbers."""
     data = key if isinstance(key, bytes) else repr(key).encode() if isinstance(key, str | int | float) else None
     if data is None:
         data = str(hash(key)).encode()
@@ -244,11 +252,8 @@ def _hash(key: Hashable) -> int:
 
 
 def _all(answers: list[Answer]) -> Answer:
-    """Return an answer that is resolved when all are."""
-    made = Answer._open("a message to a pool")
-    if not answers:
-        made.resolve([])
-        return made
+    """Return an answer that is resolved when all given ones are."""
+    made = open_answer("a message to a pool")
     made.cell = answers[0].cell
     made.deadline = min(answer.deadline for answer in answers)
     left = itertools.count(len(answers) - 1, -1)

@@ -8,9 +8,11 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from .._lib.actor_cell import NO_ROOM, PUT, Envelope, RefBase, current_cell
+from .._support.public import public
+from .._support.registry import find_system
 from ..errors import InvalidRequest, MailboxFull
 from ._loops import mailer_of
-from .answer import Answer
+from .answer import Answer, open_answer
 
 if TYPE_CHECKING:
     from ..system import System
@@ -19,24 +21,19 @@ if TYPE_CHECKING:
 __all__ = ["ActorRef"]
 
 
+@public
 class ActorRef(RefBase):
-    """The address of an actor; made by `spawn`.  It stays the same when the actor restarts.
+    """The address of an actor; made by `spawn`.  It stays valid when the actor restarts.
 
-    References are equal when they name the same actor: one that took over the name of a stopped one is another.
-    A pickled reference is a name that resolves in its own System.
+    References are equal if they name the same actor; a new actor with the name of a stopped one is different.  A
+    pickled reference is a name that resolves in its own System.
     """
 
     __slots__ = ()
     cell: Cell
 
     def __init__(self) -> None:
-        raise TypeError("an ActorRef is made by spawning: system.spawn(...)")
-
-    @classmethod
-    def _to(cls, cell: Cell) -> ActorRef:
-        made = cls.__new__(cls)
-        made.cell = cell
-        return made
+        raise TypeError("an ActorRef is created by system.spawn(...)")
 
     @property
     def name(self) -> str:
@@ -50,7 +47,7 @@ class ActorRef(RefBase):
 
     @property
     def system(self) -> System:
-        """Whose actor it is."""
+        """The actor's System."""
         return self.cell.tree.system
 
     @property
@@ -64,22 +61,22 @@ class ActorRef(RefBase):
         return self.cell.begun
 
     def ask(self, message: object, timeout: float | None = None, *, sender: ActorRef | None = None) -> Answer:
-        """Send a message that is to be answered.  Enqueues, and waits for room as `tell` does.
+        """Send a message, and return its answer.  Enqueues, and waits for room as `tell` does.
 
         Parameters
         ----------
         message : object
-            Anything; it should not be changed afterwards.
+            Any object; do not modify it afterwards.
         timeout : float, optional
-            Seconds from now that `result` and ``await`` of the answer wait at most.
+            Maximum seconds from now that `result` and ``await`` of the answer wait.
         sender : ActorRef, optional
             As for `tell`.
 
         Returns
         -------
         Answer
-            It fails with `ActorStopped` if the actor stops first, which is at once if it has stopped already, with
-            `MailboxFull` if there is no room, or with what the actor raised.
+            It fails with `ActorStopped` if the actor stops first or has already stopped, with `MailboxFull` if there is
+            no room, or with the actor's exception.
         """
         if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float)):
             raise InvalidRequest(f"timeout={timeout!r}; it must be a number of seconds, or None")
@@ -87,25 +84,25 @@ class ActorRef(RefBase):
         return answer
 
     def try_tell(self, message: object) -> bool:
-        """Send if the mailbox has room now; else return False, and the message is the caller's again."""
+        """Send if the mailbox has room now; otherwise return False, and the caller keeps the message."""
         cell = self.cell
-        return cell._put(Envelope(message, _sender())) == PUT
+        return cell.enqueue(Envelope(message, _sender())) == PUT
 
     async def tell_async(self, message: object) -> bool:
-        """Like `tell`, and where the mailbox is full, await room without blocking the event loop.
+        """Like `tell`, but await room in a full mailbox without blocking the event loop.
 
         Raises
         ------
         MailboxFull
-            When a full mailbox rejects, or has had no room within the System's timeout.
+            If a full mailbox rejects, or has no room within the System's timeout.
         """
         cell = self.cell
         envelope = Envelope(message, _sender())
         return await self._put_async(cell, envelope)
 
     async def ask_async(self, message: object, timeout: float | None = None) -> Any:
-        """Await room in the mailbox, then the answer; returns its value."""
-        answer = Answer._open("")
+        """Await room in the mailbox, then the answer; return its value."""
+        answer = open_answer("")
         answer.cell = self.cell
         if timeout is not None:
             answer.deadline = time.monotonic() + timeout
@@ -116,15 +113,15 @@ class ActorRef(RefBase):
         limit = cell.tree.timeout
         deadline = None if limit is None else time.monotonic() + limit
         while True:
-            result = cell._put(envelope)
+            result = cell.enqueue(envelope)
             if result != NO_ROOM or cell.mailbox.overflow != "block":
                 break
             loop = asyncio.get_running_loop()
             future: asyncio.Future[None] = loop.create_future()
             mailer = mailer_of(loop)
             cell.rooms.append(functools.partial(mailer.settle, future))
-            cell._want_room()
-            result = cell._put(envelope)  # there may have been room just before the wish was known
+            cell.want_room()
+            result = cell.enqueue(envelope)  # room may have appeared just before the request was registered
             if result != NO_ROOM:
                 break
             left = None if deadline is None else deadline - time.monotonic()
@@ -134,24 +131,24 @@ class ActorRef(RefBase):
                 break
         if result == PUT:
             return True
-        error = cell._refusal(result)
+        error = cell.refusal(result)
         if envelope.answer is None and isinstance(error, MailboxFull):
             raise error
-        return cell._give_up(envelope, error)
+        return cell.give_up(envelope, error)
 
     def stop(self) -> None:
-        """Stop it when the messages that are in its mailbox now are done; takes none from here on.  Does not wait."""
+        """Stop it after the messages now in its mailbox; it accepts no more from now on.  Does not wait."""
         self.cell.stop(drain=True)
 
     def kill(self) -> None:
-        """Stop it after the message at work; those in its mailbox become dead letters at once.  Does not wait.
+        """Stop it after the current message; those in its mailbox become dead letters at once.  Does not wait.
 
-        A coroutine that is at work is cancelled.  A thread that is at work cannot be, and comes to its end by itself.
+        A running coroutine is cancelled.  A running thread cannot be cancelled, and finishes its message.
         """
         self.cell.stop(drain=False)
 
     def join(self, timeout: float | None = None) -> bool:
-        """Wait until it has stopped for good; False when `timeout` (seconds) is over."""
+        """Wait until it has stopped for good; return False when `timeout` (seconds) passes."""
         return self.cell.ended.wait(timeout)
 
     async def join_async(self) -> None:
@@ -181,15 +178,20 @@ class ActorRef(RefBase):
         return f"<ActorRef {self.path!r}{', stopped' if self.stopped else ''}>"
 
 
+def ref_to(cell: Cell) -> ActorRef:
+    """Return the address of an actor."""
+    made = ActorRef.__new__(ActorRef)
+    made.cell = cell
+    return made
+
+
 def _sender() -> ActorRef | None:
     cell = current_cell()
     return None if cell is None else cell.ref
 
 
 def _resolve(token: str, path: str, uid: int) -> ActorRef:
-    from ..system import find_system
-
-    system = find_system(token)
+    system: System | None = find_system(token)
     ref = None if system is None else system.find(path)
     if ref is None or ref.cell.uid != uid:
         raise InvalidRequest(

@@ -1,4 +1,4 @@
-"""What happens to an actor that fails."""
+"""Strategies for failed actors."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import TypeAlias
 
+from .._support.error_text import error_text
+from .._support.public import public
 from ..errors import InvalidRequest
 
 __all__ = ["AllForOne", "Decider", "Directive", "OneForOne", "Supervision"]
@@ -16,10 +18,11 @@ __all__ = ["AllForOne", "Decider", "Directive", "OneForOne", "Supervision"]
 _log = logging.getLogger("atomr_native.actors")
 
 
+@public
 class Directive(enum.Enum):
-    """What a supervisor does about a failed actor."""
+    """A supervisor's decision about a failed actor."""
 
-    RESUME = "resume"  #: Go on with the next message; the state stays.
+    RESUME = "resume"  #: Continue with the next message; the state is kept.
     RESTART = "restart"  #: A new instance behind the same address and mailbox; the failing message is not retried.
     STOP = "stop"  #: Stop it for good.
     ESCALATE = "escalate"  #: The supervisor fails with the same error, and its own supervisor decides.
@@ -30,32 +33,33 @@ Decider: TypeAlias = (
 )
 
 
+@public
 class Supervision:
     """A strategy of supervision; use `OneForOne` or `AllForOne`.
 
     Parameters
     ----------
     decide : mapping or callable, optional
-        Directives by type of exception, of which the most specific counts, or a function of the exception. What no
-        entry covers: restart, and for exceptions that are no `Exception`, such as `SystemExit`, escalate.
+        Directives by exception type, the most specific first, or a function of the exception.  Exceptions without an
+        entry restart the actor; those outside `Exception`, such as `SystemExit`, escalate.
     max_restarts : int or None
-        An actor that is to restart more often than this within `within` is stopped; counted for each actor by itself.
+        An actor that would restart more often than this within `within` is stopped; counted separately for each actor.
         None: no limit.
     within : float
-        Seconds of that window.
+        Length of the window, seconds.
     backoff, max_backoff : float
-        The first restart in the window comes at once, the second after `backoff` seconds, each later one after
-        twice the pause of the one before, up to `max_backoff`.
+        The first restart in the window comes at once, the second after `backoff` seconds, each later one after twice
+        the previous pause, up to `max_backoff`.
     jitter : float
-        By how much of itself, from 0 to 1, a pause is made longer or shorter at random.
+        Random variation of a pause, as a fraction from 0 to 1.
 
     Notes
     -----
-    Actors that were given the same strategy object, or none of their own, form the group of an `AllForOne`.
+    Actors with the same strategy object, or without one, form the group of an `AllForOne`.
     """
 
     __slots__ = ("_decide", "backoff", "jitter", "max_backoff", "max_restarts", "within")
-    #: Whether a directive other than resume and escalate goes to the whole group.
+    #: Whether directives other than resume and escalate apply to the whole group.
     together = False
 
     def __init__(
@@ -69,7 +73,7 @@ class Supervision:
         jitter: float = 0.2,
     ) -> None:
         if max_restarts is not None and (type(max_restarts) is not int or max_restarts < 0):
-            raise InvalidRequest(f"max_restarts={max_restarts!r}; it must be an integer from 0, or None")
+            raise InvalidRequest(f"max_restarts={max_restarts!r}; it must be a non-negative integer, or None")
         for name, value, high in (
             ("within", within, float("inf")), ("backoff", backoff, 1e9),
             ("max_backoff", max_backoff, 1e9), ("jitter", jitter, 1.0),
@@ -89,8 +93,8 @@ class Supervision:
         if callable(decide):
             try:
                 return _directive(decide(error))
-            except Exception:
-                _log.exception("the decider of a supervision failed for %r; escalating", error)
+            except (Exception, SystemExit):
+                _log.exception("the decider of a supervision failed for %s; escalating", error_text(error))
                 return Directive.ESCALATE
         if decide is not None:
             for kind in type(error).__mro__:
@@ -100,7 +104,7 @@ class Supervision:
         return Directive.RESTART if isinstance(error, Exception) else Directive.ESCALATE
 
     def pause(self, history: deque[float], now: float, random: Random) -> float | None:
-        """Note a restart at `now`; return the seconds to wait before it, or None if the budget is spent."""
+        """Record a restart at `now`; return the seconds to wait before it, or None if the budget is spent."""
         while history and now - history[0] >= self.within:
             history.popleft()
         history.append(now)
@@ -115,12 +119,14 @@ class Supervision:
         return f"{type(self).__name__}(max_restarts={self.max_restarts}, within={self.within:g})"
 
 
+@public
 class OneForOne(Supervision):
     """Only the actor that failed is restarted or stopped."""
 
     __slots__ = ()
 
 
+@public
 class AllForOne(Supervision):
     """All actors of the group are restarted or stopped when one of them fails."""
 

@@ -1,4 +1,4 @@
-"""Timers of one actor: messages to itself, later."""
+"""Timers of one actor: delayed messages to itself."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 
 from .._lib.actor_cell import BEYOND, Envelope
 from ..errors import ActorStopped, InvalidRequest
+from ._envelopes import TIMER
 
 if TYPE_CHECKING:
     from .cell import Cell
     from .clock import Scheduled
 
 __all__ = ["Timers"]
-
-_TIMER = 1
 
 
 @dataclass(eq=False, slots=True)
@@ -26,14 +25,14 @@ class _Timer:
     interval: float | None
     when: float
     scheduled: Scheduled | None = None
-    queued: bool = False  # its message waits in the mailbox
+    queued: bool = False  # its message is waiting in the mailbox
 
 
 class Timers:
-    """Sends messages to the actor itself, once or again and again; `Context.timers`.
+    """Sends messages to the actor itself, once or periodically; `Context.timers`.
 
     A timer has a key; starting another under the same key replaces it.  All are cancelled when the actor restarts or
-    stops, and a timer that was cancelled or replaced sends nothing more, not even what is in the mailbox already.
+    stops.  A cancelled or replaced timer delivers nothing more, not even messages that are already in the mailbox.
     """
 
     def __init__(self, cell: Cell) -> None:
@@ -42,7 +41,7 @@ class Timers:
         self._anonymous = itertools.count()
 
     def start_once(self, delay: float, message: object, *, key: Hashable = None) -> Hashable:
-        """Send a message after `delay` seconds; returns its key, made up where none is given."""
+        """Send a message after `delay` seconds; return its key, which is generated if none is given."""
         return self._start(key, message, None, _seconds("delay", delay))
 
     def start_periodic(
@@ -50,7 +49,7 @@ class Timers:
     ) -> Hashable:
         """Send a message every `interval` seconds, beginning after `first` seconds, by default the interval.
 
-        Returns its key.  A tick is left out while the one before it waits in the mailbox.
+        Returns its key.  A tick is skipped while the previous one is in the mailbox.
         """
         interval = _seconds("interval", interval)
         if interval <= 0:
@@ -58,8 +57,7 @@ class Timers:
         return self._start(key, message, interval, interval if first is None else _seconds("first", first))
 
     def _start(self, key: Hashable, message: object, interval: float | None, delay: float) -> Hashable:
-        cell = self._cell
-        cell.context._own("timers")
+        cell = self._cell.own("timers")
         if cell.state in ("stopping", "stopped"):
             raise ActorStopped(f"actor {cell.path} is stopping; it starts no timers")
         if key is None:
@@ -71,7 +69,7 @@ class Timers:
         return key
 
     def cancel(self, key: Hashable) -> bool:
-        """Cancel a timer; False if there is none under this key."""
+        """Cancel a timer; return False if there is none with this key."""
         timer = self._timers.pop(key, None)
         if timer is not None and timer.scheduled is not None:
             timer.scheduled.cancel()
@@ -83,11 +81,11 @@ class Timers:
             self.cancel(key)
 
     def is_active(self, key: Hashable) -> bool:
-        """Whether a timer will send something more, or has sent something that was not delivered yet."""
+        """Whether a timer has further messages to send, or an undelivered one."""
         return key in self._timers
 
     def _fire(self, timer: _Timer) -> None:
-        """In the clock's thread."""
+        """Send the message; runs in the clock's thread."""
         if timer.interval is not None and self._timers.get(timer.key) is timer:
             clock = self._cell.tree.clock
             timer.when = max(timer.when + timer.interval, clock.now())
@@ -96,10 +94,10 @@ class Timers:
                 timer.scheduled.cancel()
         if not timer.queued:
             timer.queued = True
-            self._cell._put(Envelope(timer.message, self._cell.ref, None, _TIMER, timer), BEYOND)
+            self._cell.enqueue(Envelope(timer.message, self._cell.ref, None, TIMER, timer), BEYOND)
 
     def admit(self, timer: _Timer) -> bool:
-        """Whether a timer's message is still wanted."""
+        """Whether a timer's message is still to be delivered."""
         if self._timers.get(timer.key) is not timer:
             return False
         timer.queued = False

@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 from .._lib.actor_cell import Envelope, current_cell
+from .._lib.guard import TICK, Lock, abandoned, shielded
 from ..errors import ActorStopped, AtomrError, InvalidRequest, Unsupported
 from ._async_cell import AsyncCell
-from .actor import Actor
+from .actor import Actor, is_asynchronous
 from .cell import Cell
 from .clock import Clock, SystemClock
 from .mailbox import Mailbox
@@ -21,6 +22,7 @@ from .ref import ActorRef
 from .supervision import OneForOne, Supervision
 
 if TYPE_CHECKING:
+    from ..runtime.dead_letters import DeadLetters
     from ..system import System
 
 __all__ = ["ActorTree"]
@@ -29,7 +31,7 @@ _log = logging.getLogger("atomr_native.actors")
 
 
 class _Top(Actor):
-    """The parent of the actors that the System itself spawns; handles no messages."""
+    """The parent of the actors spawned by the System; handles no messages."""
 
     supervision = OneForOne()
 
@@ -40,15 +42,20 @@ class ActorTree:
     Parameters
     ----------
     system
-        Whose actors.
+        The System of the actors.
+    dead_letters
+        Messages that no actor handled.
     clock
-        Of their timers and restarts.
+        Clock of timers and restarts.
     stepper
-        Who steps through actors instead of threads of their own: see `testing.Deterministic`.
+        Scheduler that runs actors without threads: see `testing.Deterministic`.
     """
 
-    def __init__(self, system: System, clock: Clock | None = None, stepper: Any = None) -> None:
+    def __init__(
+        self, system: System, dead_letters: DeadLetters, clock: Clock | None = None, stepper: Any = None
+    ) -> None:
         config = system.config
+        self._dead_letters = dead_letters
         self.system = system
         self.clock: Clock = SystemClock() if clock is None else clock
         self.stepper = stepper
@@ -56,14 +63,15 @@ class ActorTree:
         self.spin_us = config.spin_us
         self.random = random.Random(config.seed)  # noqa: S311 - jitter, no secret
         self._mailbox = Mailbox(config.mailbox_size, config.mailbox)
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._top: Cell | None = None
         self._closed = False
-        #: Of all actors, also of those that have just stopped.
+        #: Threads of all actors, also of those that have just stopped.
         self._threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
+    @shielded
     def top(self) -> Cell:
-        """Return the cell above all others, started when it is first needed."""
+        """Return the topmost cell, started on first use."""
         made = False
         with self._lock:
             if self._closed:
@@ -81,31 +89,31 @@ class ActorTree:
 
     @property
     def top_cell(self) -> Cell | None:
-        """The cell above all others, if there is one."""
+        """The topmost cell, or None."""
         return self._top
 
     def prepare(self, kind: object, name: object, supervision: object, mailbox: object) -> tuple[type[Cell], Mailbox]:
-        """Check what `spawn` was given; return the class of the cell, and its mailbox."""
+        """Check the arguments of `spawn`; return the class of the cell, and its mailbox."""
         if not isinstance(kind, type) or not issubclass(kind, Actor):
             raise InvalidRequest(f"spawn takes a subclass of Actor and its arguments, not {kind!r}")
         if name is not None and (not isinstance(name, str) or not name or "/" in name):
-            raise InvalidRequest(f"name={name!r}; it must be a string that is not empty and has no '/'")
+            raise InvalidRequest(f"name={name!r}; it must be a non-empty string without '/'")
         if supervision is not None and not isinstance(supervision, Supervision):
             raise InvalidRequest(f"supervision={supervision!r}; allowed: OneForOne(...), AllForOne(...)")
         if mailbox is not None and not isinstance(mailbox, Mailbox):
             raise InvalidRequest(f"mailbox={mailbox!r}; allowed: Mailbox(capacity=..., overflow=...)")
-        asynchronous = kind._check()
+        asynchronous = is_asynchronous(kind)
         if asynchronous and self.stepper is not None:
-            raise Unsupported(f"{kind.__name__} has coroutines; an actor that is stepped through cannot have them")
+            raise Unsupported(f"{kind.__name__} has coroutines, which a deterministic scheduler cannot run")
         return AsyncCell if asynchronous else Cell, mailbox or self._mailbox
 
     def note_thread(self, thread: threading.Thread) -> None:
-        """Remember a thread that is to be waited for at the end."""
+        """Register a thread to wait for at the end."""
         with self._lock:
             self._threads.add(thread)
 
     def find(self, path: str) -> ActorRef | None:
-        """Return the actor of that path; None if there is none."""
+        """Return the actor with this path; None if there is none."""
         if not isinstance(path, str) or not path.strip("/"):
             raise InvalidRequest(f"path={path!r}; it must be names such as '/trainer/worker'")
         cell = self._top
@@ -114,7 +122,7 @@ class ActorTree:
         return None if cell is None else cell.ref
 
     def cells(self) -> Iterator[Cell]:
-        """Walk over all actors that have not stopped, parents first."""
+        """Yield all running actors, parents first."""
         waiting = [] if self._top is None or self._top.abandoned else self._top.family.cells()
         while waiting:
             cell = waiting.pop()
@@ -122,26 +130,26 @@ class ActorTree:
             waiting.extend(cell.family.cells())
 
     def stats(self) -> dict[str, dict[str, Any]]:
-        """Return the counters of each, by path."""
+        """Return the counters of all actors, by path."""
         return {cell.path: cell.stats() for cell in sorted(self.cells(), key=lambda cell: cell.path)}
 
     def dead_letter(self, path: str, envelope: Envelope, error: AtomrError) -> None:
-        """Note a message that nobody will handle and nobody asked."""
+        """Record a told message that will not be handled."""
         sender = envelope.sender
-        self.system._actor_dead_letter(path, envelope.message, None if sender is None else sender.path, error)
+        self._dead_letters.of_actor(path, envelope.message, None if sender is None else sender.path, error)
 
     # ---- the end
 
     def check_closing(self) -> None:
-        """Raise if this thread is one of the actors', which must not wait for all of them."""
+        """Raise if this thread belongs to an actor, which must not wait for all actors."""
         cell = cast("Cell | None", current_cell())
         if cell is not None and cell.tree is self:
             raise InvalidRequest(
-                f"actor {cell.path} cannot close its System, which waits for every actor; have the main program do it"
+                f"actor {cell.path} cannot close its System, which waits for every actor; close it in the main program"
             )
 
     def drain(self, deadline: float) -> None:
-        """Have every actor finish what it has, until the deadline; then have all stop."""
+        """Let every actor finish its messages until the deadline; then stop all."""
         top = self._top
         if top is not None and top.abandoned:
             return
@@ -155,14 +163,16 @@ class ActorTree:
             for child in top.family.cells():
                 child.stop(drain=True)
             for child in top.family.cells():
-                child.ended.wait(max(0.0, deadline - time.monotonic()))
-        finally:  # also if this was interrupted
+                while not child.ended.wait(max(0.0, min(deadline - time.monotonic(), TICK))):
+                    if abandoned() or time.monotonic() >= deadline:
+                        break
+        finally:
             for cell in list(self.cells()):
                 cell.stop(drain=False)
             top.stop(drain=False)
 
     def join(self, timeout: float) -> None:
-        """Wait until the threads have ended; what does not end within `timeout` seconds is left behind, and told of."""
+        """Wait until the threads have ended; log and leave those that do not end within `timeout` seconds."""
         top = self._top
         if top is not None and top.abandoned:
             return
@@ -177,11 +187,8 @@ class ActorTree:
             names = ", ".join(cell.path for cell in left)
             _log.error("these actors did not stop, and their threads are left behind: %s", names)
             for cell in left:
-                envelope = cell.current
-                if envelope is not None and envelope.answer is not None:
-                    envelope.answer.fail(
-                        ActorStopped(f"the System was closed while actor {cell.path} was at this message")
-                    )
+                for answer in cell.askers():
+                    answer.fail(ActorStopped(f"the System was closed while actor {cell.path} had this message"))
         with self._lock:
             threads = list(self._threads)
         for thread in threads:

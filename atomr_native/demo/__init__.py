@@ -1,5 +1,5 @@
-"""The demo, ``python -m atomr_native demo``: a network trained by messages, whose worker is killed half-way.
+"""The demo, ``python -m atomr_native demo``: it trains a network by messages, and kills its worker half-way.
 
-`data` is what it learns, `model` the network as messages, `training` the loop, the fault and the way back, `report` and
-`figures` what is shown, `cli` the command.
+`data` has the data set, `model` the network as messages, `training` the loop, the fault and the recovery, `report` and
+`figures` the output, and `cli` the command.
 """

@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .._support.extras import how_to_install
 from ..errors import AtomrError, InvalidRequest, Unsupported
 
 if TYPE_CHECKING:
@@ -30,12 +31,12 @@ __all__ = ["main"]
 _NEEDED = {"sklearn": "scikit-learn", "matplotlib": "matplotlib"}
 _EPOCHS = 40
 _MOST_EPOCHS = 100_000
-_WIDTH = 110  # of the output where there is no terminal that says its own
+_WIDTH = 110  # width of the output without a terminal
 _FAILED, _CANNOT_RUN, _INTERRUPTED = 1, 2, 130
 
 
 def _among(kind: type[int] | type[float], low: int, high: int, what: str) -> Callable[[str], Any]:
-    """Return what reads an option, whose message names the text and what is allowed."""
+    """Return a parser for an option; its error names the text and the allowed values."""
 
     def read(text: str) -> Any:
         with contextlib.suppress(ValueError):
@@ -55,44 +56,51 @@ _SHARE = _among(float, 0, 1, "numbers from 0 to 1")
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m atomr_native demo",
-        description="Train a perceptron to read handwritten digits, forward and backward as messages to a device; kill "
-        "the device's worker at a random moment, go on from the last commit, and compare with an undisturbed run.",
-        epilog="Exit status: 0 if the accuracy is reached and both runs are the same bit for bit, 1 if not, 2 if it "
-        "cannot run here.",
+        description="Train a perceptron on handwritten digits, with forward and backward pass as messages to a "
+        "device; kill the device's worker at a random moment, continue from the last commit, and compare with an "
+        "undisturbed run.",
+        epilog="Exit status: 0 if the accuracy is reached and both runs are the same bit for bit, 1 if not, 2 if the "
+        "demo cannot run here.",
     )
     add = parser.add_argument
-    add("--device", default="host", metavar="host|cuda:N", help="where to train; default: host")
+    add("--device", default="host", metavar="host|cuda:N", help="training device; default: host")
     add("--isolation", choices=("process", "thread"), default="process", help="default: process")
-    add("--no-fault", action="store_true", help="leave the worker alone")
-    add("--seed", type=_SEED, default=0, metavar="N", help="for data, weights and fault; default: 0")
+    add("--no-fault", action="store_true", help="do not kill the worker")
+    add("--seed", type=_SEED, default=0, metavar="N", help="seed of data, weights and fault; default: 0")
     add("--epochs", type=_COUNT, default=_EPOCHS, metavar="N", help=f"default: {_EPOCHS}")
-    add("--dtype", choices=("float32", "bfloat16"), default="float32", help="of the products; default: float32")
+    add("--dtype", choices=("float32", "bfloat16"), default="float32", help="dtype of the products; default: float32")
     add("--min-accuracy", type=_SHARE, default=0.97, metavar="SHARE", help="default: 0.97")
-    add("--output", type=Path, default=Path("demo-output"), metavar="DIR", help="for the PNGs; default: demo-output")
+    add(
+        "--output",
+        type=Path,
+        default=Path("demo-output"),
+        metavar="DIR",
+        help="folder for the PNGs; default: demo-output",
+    )
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the demo; waits for all of it, some seconds.
+    """Run the demo; takes some seconds.
 
     Parameters
     ----------
     argv
-        Options; those of the process by default.
+        Options; by default the arguments of the process.
 
     Returns
     -------
     int
         0 if the accuracy is reached and the disturbed run is the same as an undisturbed one, 1 if not, 2 if the demo
-        cannot run here, 130 after Ctrl-C; a usage error leaves by `SystemExit` with 2.
+        cannot run here, 130 after Ctrl-C; a usage error raises `SystemExit` with 2.
     """
     options = _parser().parse_args(argv)
     missing = [name for module, name in _NEEDED.items() if importlib.util.find_spec(module) is None]
     if missing:
-        return _say(f"the demo needs {' and '.join(missing)}: pip install 'atomr-native[examples]'", _CANNOT_RUN)
+        return _say(f"the demo needs {' and '.join(missing)}: {how_to_install('demo')}", _CANNOT_RUN)
     try:
         options.output.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=options.output):  # better known now than after the training
+        with tempfile.TemporaryFile(dir=options.output):  # better now than after the training
             pass
     except OSError as error:
         return _say(f"cannot write into {options.output}: {error.strerror}", _CANNOT_RUN)
@@ -112,9 +120,9 @@ def _say(text: str, status: int) -> int:
 
 
 def _small_products(options: argparse.Namespace) -> AbstractContextManager[Any]:
-    """Give each product of this process one thread, where the device works in it.
+    """Limit products in this process to one thread, if the device runs in it.
 
-    Those of this network are so small that sharing one costs more than it gives; a worker process knows by itself.
+    The products of this network are too small to share among threads; a worker process decides this itself.
     """
     if options.isolation == "process":
         return nullcontext()
@@ -134,7 +142,7 @@ def _run(options: argparse.Namespace) -> int:
     console = Console(width=None if sys.stdout.isatty() else _WIDTH)
     settings = Settings(seed=options.seed, epochs=options.epochs, dtype=options.dtype)
     with _small_products(options), _system(options) as system:
-        system.device(options.device)  # first of all: whether there is such a device
+        system.device(options.device)  # first, to check that the device exists
         digits = load_digits(settings.seed)
         kill = _fault(options, digits, settings, console)
         with Live(console, "training", settings.epochs).shown() as live:
@@ -148,7 +156,7 @@ def _run(options: argparse.Namespace) -> int:
         draw_losses(losses, result.outcome, result.twin)
         draw_confusion(matrix, digits.test_labels, result.outcome.predictions, 10)
         result.files = [losses, matrix]
-    except OSError as error:  # the disk is full by now; what was learned is told all the same
+    except OSError as error:  # the disk is full by now; the result is still reported
         _say(f"cannot write into {options.output}: {error.strerror}", _FAILED)
     result.seconds = time.perf_counter() - began
     show(result, options.min_accuracy, console)
@@ -162,7 +170,7 @@ def _system(options: argparse.Namespace) -> System:
 
 
 def _fault(options: argparse.Namespace, digits: Digits, settings: Settings, console: Console) -> Kill | None:
-    """Say what will be trained, and choose when the worker is killed."""
+    """Describe the training, and choose the moment of the kill."""
     from .training import choose_kill
 
     shape = "-".join(map(str, (digits.test_x.shape[1], *settings.hidden, 10)))
@@ -201,7 +209,7 @@ def _twin(system: System, device: str, digits: Digits, settings: Settings, obser
 
 
 def _count_failures(system: System, result: Result) -> None:
-    """Count the messages that were answered with an error, once the System is closed and knows them all."""
+    """Count the messages that failed, after the System is closed and all of them are known."""
     result.failures = Counter((letter.actor, type(letter.error).__name__) for letter in system.dead_letters)
     for recovery in result.outcome.recoveries:
         result.failures["memory", "GpuRefStale"] += recovery.failed_commits

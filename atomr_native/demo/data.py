@@ -1,4 +1,4 @@
-"""The data: scikit-learn's handwritten digits, and what each epoch of a training sees of them."""
+"""The data: scikit-learn's handwritten digits, and the batches of each epoch."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ Array = np.ndarray[Any, Any]
 _SIDE = 8
 _TEST_SHARE = 0.25
 _SHIFTED = 0.25
-_SEEDS = 2**32  # scikit-learn takes seeds of 32 bits
-_ORDER = 2  # the stream of random numbers that epochs come from
+_SEEDS = 2**32  # scikit-learn accepts 32-bit seeds
+_ORDER = 2  # the random stream of epochs
 
 
 @dataclass(frozen=True, eq=False)
 class Digits:
-    """Images of 8 x 8 pixels and the digits that they show, split into those to train with and those to test with.
+    """Images of 8 x 8 pixels and their digits, split into a training set and a test set.
 
     Attributes
     ----------
     images : numpy.ndarray
-        float32, (images, 8, 8): grey levels from 0 to 16, to train with.
+        float32, (images, 8, 8): grey levels from 0 to 16, for training.
     labels, test_labels : numpy.ndarray
         int64, (images,): 0 to 9.
     test_x : numpy.ndarray
-        float32, (images, 64): standardised, to test with.
+        float32, (images, 64): standardised, for testing.
     mean, scale : numpy.ndarray
-        float32, (64,): what standardises a pixel, from the images to train with.
+        float32, (64,): mean and scale of each pixel in the training set.
     """
 
     images: Array
@@ -41,10 +41,10 @@ class Digits:
     scale: Array
 
     def epoch(self, seed: int, epoch: int) -> tuple[Array, Array]:
-        """Return what an epoch sees: inputs (float32, standardised) and labels, in an order of its own.
+        """Return the inputs (float32, standardised) and labels of an epoch, in its own order.
 
-        A quarter of the images, others each time, is shifted by up to one pixel.  All of it is a function of the
-        arguments, so that a training that went back to a commit sees again what it saw before.
+        A quarter of the images, different ones each time, is shifted by up to one pixel.  The result is a function of
+        the arguments, so a training that returned to a commit gets the same data again.
         """
         random = np.random.default_rng([seed, _ORDER, epoch])
         count = len(self.images)
@@ -60,12 +60,12 @@ class Digits:
 
 
 def load_digits(seed: int) -> Digits:
-    """Load the digits that come with scikit-learn, and hold back a quarter of them for testing.
+    """Load scikit-learn's digits, and hold back a quarter of them for testing.
 
     Parameters
     ----------
     seed
-        Chooses which images are held back; each class is split in the same ratio.
+        Selects the held-back images; each class is split in the same ratio.
 
     Raises
     ------
@@ -81,6 +81,6 @@ def load_digits(seed: int) -> Digits:
         test_size=_TEST_SHARE, stratify=labels, random_state=seed % _SEEDS,
     )  # fmt: skip
     mean = train.mean(axis=0)
-    scale = 1.0 / np.maximum(train.std(axis=0), 1.0)  # pixels at the rim hardly ever differ from 0
+    scale = 1.0 / np.maximum(train.std(axis=0), 1.0)  # border pixels hardly ever differ from 0
     images = train.reshape(-1, _SIDE, _SIDE)
     return Digits(images, train_labels, (test - mean) * scale, test_labels, mean, scale)

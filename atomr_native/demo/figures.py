@@ -29,7 +29,7 @@ def _figure(width: float, height: float) -> Any:
 
 
 def confusion(labels: np.ndarray[Any, Any], predictions: np.ndarray[Any, Any], classes: int) -> np.ndarray[Any, Any]:
-    """Return how often each class (row) was taken for each class (column)."""
+    """Return how often each class (row) was predicted as each class (column)."""
     counts = np.bincount(labels * classes + predictions, minlength=classes * classes)
     return counts.reshape(classes, classes)
 
@@ -106,7 +106,7 @@ def _draw_fault(axes: Any, outcome: Outcome, twin: Outcome | None, recovery: Rec
 
 
 def draw_confusion(path: Path, labels: np.ndarray[Any, Any], predictions: np.ndarray[Any, Any], classes: int) -> None:
-    """Draw how often each digit was taken for each digit."""
+    """Draw how often each digit was predicted as each digit."""
     from matplotlib import rc_context
 
     counts = confusion(labels, predictions, classes)
@@ -114,7 +114,7 @@ def draw_confusion(path: Path, labels: np.ndarray[Any, Any], predictions: np.nda
     with rc_context({**_STYLE, "axes.grid": False, "axes.spines.left": False, "axes.spines.bottom": False}):
         figure = _figure(6.4, 6.4)
         axes = figure.add_subplot()
-        # The root makes the few mistakes visible beside the diagonal.
+        # The square root makes the few errors visible beside the diagonal.
         axes.imshow(np.sqrt(shares), cmap="Blues", vmin=0, vmax=1)
         for row, column in zip(*np.nonzero(counts), strict=True):
             dark = shares[row, column] > 0.4
@@ -130,7 +130,7 @@ def draw_confusion(path: Path, labels: np.ndarray[Any, Any], predictions: np.nda
         axes.tick_params(which="both", length=0)
         right = int(np.trace(counts))
         axes.set(
-            title=f"{right} of {counts.sum()} test images read right, {counts.sum() - right} wrong",
+            title=f"{right} of {counts.sum()} test images classified correctly, {counts.sum() - right} wrong",
             xlabel="read as", ylabel="is", xticks=ticks, yticks=ticks,
         )  # fmt: skip
         figure.savefig(path)

@@ -1,8 +1,8 @@
-"""A multilayer perceptron and its optimiser, where every operation is a message.
+"""A multilayer perceptron and its optimiser, with every operation as a message.
 
-Nothing here waits for the device: each method sends messages to prepared plans, and the device orders them by the
-data they touch.  Weights, the optimiser's moments and the step counter are durable; everything else is scratch memory,
-made anew after a restart by `Network.allocate`.
+No method waits for the device: each sends messages to prepared plans, and the device orders them by the data they
+touch.  Weights, the optimiser's moments and the step counter are durable; all other memory is scratch, allocated again
+after a restart by `Network.allocate`.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
+    from ..arrays.gpu_ref import GpuRef
     from ..device import Device
-    from ..gpu_ref import GpuRef
-    from ..plan import Plan
+    from ..plans.plan import Plan
 
 __all__ = ["Network", "initial_parameters"]
 
-_WEIGHTS = 1  # the stream of random numbers that initial weights come from
+_WEIGHTS = 1  # the random stream of initial weights
 _BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-8
-#: AdamW.  What is bound when a message is sent: arrays w, m, v, g and numbers lr, decay, c1 and c2 (bias corrections).
+#: AdamW. A message binds the arrays w, m, v, g and the numbers lr, decay, c1 and c2 (bias corrections).
 _ADAMW = f"""
 m = {_BETA1} * m + {1 - _BETA1:.3g} * g
 v = {_BETA2} * v + {1 - _BETA2:.3g} * g * g
@@ -31,7 +31,7 @@ w = w - lr * (m * c1 / (sqrt(v * c2) + {_EPSILON}) + decay * w)
 
 
 def initial_parameters(sizes: tuple[int, ...], seed: int) -> dict[str, np.ndarray[Any, Any]]:
-    """Return the weights ``w1, w2, ...`` (inputs x outputs) and biases ``b1, b2, ...`` to start from, float32."""
+    """Return the weights ``w1, w2, ...`` (inputs x outputs) and biases ``b1, b2, ...`` at the start, float32."""
     random = np.random.default_rng([seed, _WEIGHTS])
     found: dict[str, np.ndarray[Any, Any]] = {}
     for i, (inputs, outputs) in enumerate(pairwise(sizes), 1):
@@ -42,30 +42,30 @@ def initial_parameters(sizes: tuple[int, ...], seed: int) -> dict[str, np.ndarra
 
 
 class Network:
-    """A perceptron with GELU between its layers, softmax cross entropy at its end, and AdamW.
+    """A perceptron with GELU between its layers, softmax cross entropy at the end, and AdamW.
 
     Parameters
     ----------
     device
-        Where it lives.
+        The device of the network.
     sizes
         Width of each layer, the input first and the classes last.
     batch, test_rows
         Rows of a training batch, and of the test set.
     dtype
-        ``"float32"``, ``"bfloat16"``, ``"float16"`` or ``"float64"``: what products are made of.  Parameters are kept
-        in float32 (float64 for float64), and below 32 bits have a working copy in `dtype`.
+        ``"float32"``, ``"bfloat16"``, ``"float16"`` or ``"float64"``: the dtype of products.  Parameters are float32
+        (float64 for float64); for 16-bit dtypes they have a working copy in `dtype`.
     weight_decay
-        AdamW's, per unit of learning rate; on weights, not on biases.
+        Weight decay of AdamW, per unit of learning rate; for weights, not for biases.
     seed
-        For the initial weights.
+        Seed of the initial weights.
 
     Attributes
     ----------
     durable : dict of str to GpuRef
-        What a commit has to hold: parameters, both moments of each, and the step counter.
+        The members of a commit: parameters, their moments, and the step counter.
     gradients : dict of str to GpuRef
-        Those of the last `backward`.
+        Gradients of the last `backward`.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class Network:
         self._count = device.elementwise.plan("step = step + one", step=self.counter, one=self._one)
 
     def allocate(self) -> None:
-        """Make the scratch memory: activations, gradients, working copies.  After a restart, everything volatile."""
+        """Allocate the scratch memory: activations, gradients, working copies; needed again after a restart."""
         empty, dtype, sizes = self.device.empty, self.dtype, self.sizes
         hidden = self.layers[:-1]
         self._activations = {i: empty((self.batch, sizes[i]), dtype) for i in self.layers}
@@ -115,7 +115,7 @@ class Network:
         self._tested = {i: empty((self.test_rows, sizes[i]), dtype) for i in self.layers}
         self._deltas = {i: empty((self.batch, sizes[i]), dtype) for i in self.layers}
         self.gradients = {f"w{i}": empty((sizes[i - 1], sizes[i]), self._kept) for i in self.layers}
-        # A bias gradient has the type of the array it is the epilogue of.
+        # A bias gradient has the dtype of the product whose epilogue computes it.
         self.gradients |= {f"b{i}": empty((sizes[i],), dtype) for i in hidden}
         self.gradients[f"b{self._last}"] = empty((sizes[-1],), self._kept)
         self.predictions = empty((self.test_rows,), "int64")
@@ -132,14 +132,14 @@ class Network:
         """``x @ w + b``, and GELU unless it is the last layer; training keeps the value before GELU."""
         epilogue = "bias" if layer == self._last else "gelu_aux_bias" if training else "gelu_bias"
         return self.device.blas_lt.plan(
-            self.device.empty((rows, self.sizes[layer - 1]), self.dtype),  # lends its layout only
+            self.device.empty((rows, self.sizes[layer - 1]), self.dtype),  # only its layout is used
             self._working[f"w{layer}"],
             bias=self._working[f"b{layer}"],
             epilogue=epilogue,
         )
 
     def _weight_gradient_plan(self, layer: int) -> Plan:
-        """``x.T @ delta``; the last layer's sums delta over the rows too, which is its bias gradient."""
+        """``x.T @ delta``; the plan of the last layer also sums delta over the rows, its bias gradient."""
         return self.device.blas_lt.plan(
             self.device.empty((self.batch, self.sizes[layer - 1]), self.dtype),
             self._deltas[layer],
@@ -180,7 +180,7 @@ class Network:
             x = self._activations[i]
 
     def backward(self, x: GpuRef, labels: GpuRef, loss: GpuRef) -> None:
-        """Send loss and gradients of the batch that `forward` got; its mean loss goes to `loss` (float32, shape ())."""
+        """Send loss and gradients of the last `forward` batch; its mean loss goes to `loss` (float32, shape ())."""
         self.device.elementwise.softmax_cross_entropy(
             self._activations[self._last], labels, grad_out=self._deltas[self._last], loss_out=loss
         )
@@ -199,12 +199,12 @@ class Network:
                 )
 
     def update(self, step: int, rate: float) -> None:
-        """Send AdamW for each parameter, and the count of the step.
+        """Send AdamW for each parameter, and increment the step counter.
 
         Parameters
         ----------
         step
-            Number of this step, the first is 0.
+            Number of this step, from 0.
         rate
             Learning rate.
         """
@@ -214,8 +214,8 @@ class Network:
             if self._narrow:
                 arrays["copy"] = self._working[name]
             plan.tell(**arrays, m=self._moments[f"m_{name}"], v=self._moments[f"v_{name}"], lr=rate, c1=c1, c2=c2)
-        # The counter counts by an array that is not durable: after a restart that the program has not noticed yet,
-        # this message is refused like all others of the step.
+        # The increment is a volatile array: after a restart that the program has not noticed yet, this message is
+        # refused like all others of the step.
         self._count.tell(step=self.counter, one=self._one)
 
     def predict(self, x: GpuRef) -> GpuRef:

@@ -1,4 +1,4 @@
-"""What the demo shows: progress, what happened at the fault, and the tables at the end."""
+"""The demo's output: progress, the fault, and the tables at the end."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ _DEAD_LETTERS = "atomr_native.dead_letters"
 
 @dataclass
 class Result:
-    """All that there is to tell.
+    """The results to report.
 
     Attributes
     ----------
     outcome : Outcome
-        Of the training that was disturbed.
+        The disturbed training.
     accuracy : float
-        On the test set, at its end.
+        Final accuracy on the test set.
     twin : Outcome or None
-        Of the same training undisturbed, where that was needed.
+        The undisturbed training, if it was needed.
     actors : dict of str to int
-        Messages that each actor of the device was sent.
+        Number of messages to each actor of the device.
     failures : Counter
-        Messages answered with an error, by (actor, name of the error).
+        Failed messages, by (actor, name of the error).
     restarts : int
         Of the device.
     seconds : float
-        For everything.
+        Total time.
     files : list of pathlib.Path
-        What was drawn.
+        The figures.
     """
 
     outcome: Outcome
@@ -58,7 +58,7 @@ class Result:
 
     @property
     def identical(self) -> bool:
-        """Whether the losses are the twin's, bit for bit, and the parameters too; true where no twin was needed."""
+        """Whether losses and parameters equal the twin's bit for bit; True if no twin was needed."""
         if self.twin is None:
             return not self.outcome.recoveries
         mine, its = self.outcome.parameters, self.twin.parameters
@@ -66,12 +66,12 @@ class Result:
 
 
 def same_bits(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
-    """Whether two arrays are the same, bit for bit; -0 and NaN count by their bits."""
+    """Whether two arrays are equal bit for bit, including -0 and NaN."""
     return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
 
 
 class _Lines(logging.Handler):
-    """Shows the runtime's log between the progress bars; the dead letters are counted at the end instead."""
+    """Shows the runtime's log above the progress bars; dead letters are only counted at the end."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(logging.WARNING)
@@ -88,11 +88,11 @@ class Live(Observer):
     Parameters
     ----------
     console
-        Where to print.
+        Console for the output.
     title
-        In front of the bar.
+        Title of the bar.
     epochs
-        How many there will be.
+        Number of epochs.
     """
 
     def __init__(self, console: Console, title: str, epochs: int) -> None:
@@ -109,7 +109,7 @@ class Live(Observer):
 
     @contextmanager
     def shown(self) -> Iterator[Live]:
-        """Show it for the length of a ``with`` block, with the runtime's log."""
+        """Show it for the duration of a ``with`` block, with the runtime's log."""
         logger, handler = logging.getLogger("atomr_native"), _Lines(self._console)
         logger.addHandler(handler)
         try:
@@ -124,11 +124,11 @@ class Live(Observer):
         self._progress.update(self._task, completed=epoch + 1, note=note)
 
     def killed(self, pid: int, kill: Kill) -> None:
-        """Say that the worker was killed."""
+        """Report the kill of the worker."""
         self._line("kill", f"step {kill.step}: its {kill.phase} messages are sent, and worker {pid} gets SIGKILL")
 
     def recovered(self, recovery: Recovery) -> None:
-        """Say how training went on."""
+        """Report how training continued."""
         text = " ".join(str(recovery.error).split())
         name, room = type(recovery.error).__name__, max(self._console.width - 45, 40)
         short = text if len(text) <= room else text[: room - 3] + "..."
@@ -168,8 +168,8 @@ def _figures(result: Result, bar: float) -> Table:
     table.add_row("restarts of the device", str(result.restarts))
     for i, recovery in enumerate(outcome.recoveries, 1):
         which = f" {i}" if len(outcome.recoveries) > 1 else ""
-        table.add_row(f"restart{which}, from the death being known", f"{1e3 * recovery.device_seconds:.1f} ms")
-        table.add_row(f"recovery{which}, until training went on", f"{1e3 * recovery.seconds:.1f} ms")
+        table.add_row(f"restart{which}, from the detection of the death", f"{1e3 * recovery.device_seconds:.1f} ms")
+        table.add_row(f"recovery{which}, until training continued", f"{1e3 * recovery.seconds:.1f} ms")
     table.add_row("training", f"{outcome.seconds:.2f} s")
     if result.twin is not None:
         table.add_row("its undisturbed twin", f"{result.twin.seconds:.2f} s")

@@ -1,4 +1,4 @@
-"""The training loop, the fault in the middle of it, and the way back from the last commit."""
+"""The training loop, the fault during it, and the recovery from the last commit."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from .data import Digits
 from .model import Network
 
 if TYPE_CHECKING:
+    from ..arrays.gpu_ref import GpuRef
     from ..device import Device
-    from ..gpu_ref import GpuRef
-    from ..reply import Reply
+    from ..plans.reply import Reply
 
 __all__ = ["Kill", "Observer", "Outcome", "Recovery", "Settings", "Training", "choose_kill"]
 
 _log = logging.getLogger(__name__)
-_KILL = 3  # the stream of random numbers that chooses the fault
+_KILL = 3  # the random stream of the fault
 _PHASES: Final = ("forward", "backward", "update")
-#: What a program sees of the death of its worker, and can go on from.
+#: Errors by which a program notices the death of its worker, and can recover from.
 _FAULTS: Final = (DeviceFault, GpuRefStale, DependencyFailed)
 _READY_TIMEOUT = 60.0
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a training is determined by; two of the same settings and data give the same losses, bit for bit.
+    """The parameters of a training; equal settings and data give equal losses, bit for bit.
 
     Attributes
     ----------
     learning_rate : float
-        The highest; it rises over the first epoch and falls to 0 along a cosine.
+        Peak learning rate; the rate rises over the first epoch and falls to 0 along a cosine.
     commit_every : int
-        Steps from one commit to the next.
+        Steps between commits.
     """
 
     seed: int = 0
@@ -56,7 +56,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Kill:
-    """When the worker is killed: once the messages of this phase of this step are sent."""
+    """The moment of the kill: after the messages of this phase of this step are sent."""
 
     step: int
     phase: str
@@ -64,26 +64,26 @@ class Kill:
 
 @dataclass(frozen=True)
 class Recovery:
-    """What happened at a fault.
+    """The course of a recovery.
 
     Attributes
     ----------
     step : int
-        The step that the program was sending when it met the error.
+        The step that the program was sending when it got the error.
     killed : int or None
-        The step that it was sending when it killed the worker; None if it was not the one who did.
+        The step that it was sending when it killed the worker; None if it did not kill it.
     error : AtomrError
-        What the program met first.
+        The first error that the program got.
     commit : int
-        Steps in the state that was found: where training went on.
+        Steps in the recovered state, from which training continued.
     failed_commits : int
-        Commits that were sent and did not happen.
+        Commits that were sent but failed.
     generation : int
-        Of the device, afterwards.
+        Generation of the device afterwards.
     device_seconds : float
-        From the death being known until the device was open again.
+        From the detection of the death until the device was open again.
     seconds : float
-        From the kill, or from the program's first error if it was not the one who killed, until training went on.
+        From the kill, or from the program's first error if it did not kill the worker, until training continued.
     """
 
     step: int
@@ -98,16 +98,16 @@ class Recovery:
 
 @dataclass
 class Outcome:
-    """What a training comes to.
+    """The result of a training.
 
     Attributes
     ----------
     losses : numpy.ndarray
         float32, one for each step.
     accuracies : list of float
-        On the test set, after each epoch.
+        Accuracy on the test set after each epoch.
     predictions : numpy.ndarray
-        Of the test set, at the end.
+        Predictions for the test set at the end.
     parameters : dict of str to numpy.ndarray
         At the end.
     recoveries : list of Recovery
@@ -115,7 +115,7 @@ class Outcome:
     commits : int
         Commits sent.
     seconds : float
-        For all of it.
+        Total time.
     """
 
     losses: np.ndarray[Any, Any]
@@ -128,16 +128,16 @@ class Outcome:
 
 
 class Observer:
-    """Is told how a training goes, and does nothing about it."""
+    """Receives the events of a training; this base class ignores them."""
 
     def epoch(self, epoch: int, loss: float, accuracy: float | None) -> None:
-        """Hear that an epoch (the first is 0) is done, with this mean loss."""
+        """Handle the end of an epoch (the first is 0) with its mean loss."""
 
     def killed(self, pid: int, kill: Kill) -> None:
-        """Hear that the program has killed the worker."""
+        """Handle the kill of the worker."""
 
     def recovered(self, recovery: Recovery) -> None:
-        """Hear that training goes on after a fault."""
+        """Handle the recovery after a fault."""
 
 
 def choose_kill(seed: int, steps: int) -> Kill:
@@ -157,13 +157,13 @@ class Training:
     digits
         The data.
     settings
-        Everything else that the result depends on.
+        All other parameters of the result.
     kill
-        When to kill the worker, if at all.
+        The moment of the kill, if any.
     test : bool
         Whether to measure the accuracy after each epoch, not only at the end.
     observer
-        Is told how it goes.
+        Receives the events.
     """
 
     def __init__(
@@ -189,7 +189,7 @@ class Training:
             device, sizes, batch=settings.batch, test_rows=len(digits.test_x), dtype=settings.dtype,
             weight_decay=settings.weight_decay, seed=settings.seed,
         )  # fmt: skip
-        # The losses stay on the device, so that no step waits for its own; they belong to what a commit holds.
+        # The losses stay on the device, so no step waits for its own; they are members of each commit.
         self._losses = device.zeros((self.steps,), "float32", durable=True)
         self._group = device.durable_group({**self.network.durable, "losses": self._losses})
         self._commits: deque[Reply] = deque(maxlen=1024)
@@ -203,7 +203,7 @@ class Training:
         self._test_x: GpuRef | None = None
 
     def run(self) -> Outcome:
-        """Train; waits for the device once in each epoch.
+        """Train; waits for the device once per epoch.
 
         Raises
         ------
@@ -227,7 +227,7 @@ class Training:
             self._curve, self._accuracies, self._predictions, found, self._recoveries, self._committed, seconds
         )
 
-    # ---- going on
+    # ---- training
 
     def _epoch(self, step: int) -> int:
         """Send an epoch from `step` on, wait for its losses, and return the first step of the next."""
@@ -251,7 +251,7 @@ class Training:
         return step
 
     def _read(self, epoch: int, step: int) -> None:
-        """Wait for what an epoch has given."""
+        """Wait for the results of an epoch."""
         accuracy = None
         if self._test or step == self.steps:
             if self._test_x is None:
@@ -274,7 +274,7 @@ class Training:
     # ---- the fault
 
     def _sent(self, step: int, phase: str) -> None:
-        """Note how far sending has come; kill the worker if this is the moment."""
+        """Record the progress of sending; kill the worker at its moment."""
         self._at = step
         kill, pid = self._kill, self._device.worker_pid
         if kill is not None and (step, phase) == (kill.step, kill.phase) and pid is not None:
@@ -282,10 +282,10 @@ class Training:
             os.kill(pid, signal.SIGKILL)
             self._observer.killed(pid, kill)
 
-    # ---- and the way back
+    # ---- the recovery
 
     def _recover(self, error: AtomrError) -> int:
-        """Bring everything to the last commit, and return the step to go on with."""
+        """Restore the last commit, and return the step to continue with."""
         killed, began = self._killed or (None, time.perf_counter())
         self._killed = None
         failed = 0
@@ -293,16 +293,16 @@ class Training:
             try:
                 self._device.wait_ready(_READY_TIMEOUT)
                 failed += self._settle_commits()
-                # The runtime has brought the group back already.  Doing it again costs nothing, and also undoes what
-                # this program has sent between the restart and its first error.
+                # The runtime has already restored the group.  A second restore is cheap, and also undoes messages that
+                # this program sent between the restart and its first error.
                 self._group.restore().result()
                 self._test_x = None
                 self.network.allocate()
                 # The step is read from the state itself.  It is the commit's tag, unless the restart fell exactly
-                # between an update and its commit: then the tag would promise a step that was never made.
+                # between an update and its commit: then the tag would name a step that was not executed.
                 step = int(self.network.counter.numpy()[0])
                 break
-            except _FAULTS as again:  # a worker may die while we recover from the last death
+            except _FAULTS as again:  # a worker may die during the recovery from another death
                 _log.info("a fault during the recovery: %s", again)
         recovery = Recovery(
             self._at, killed, error, step, failed, self._device.generation,
@@ -313,7 +313,7 @@ class Training:
         return step
 
     def _settle_commits(self) -> int:
-        """Wait for the commits that are open, and return how many of them failed."""
+        """Wait for the open commits, and return the number of failed ones."""
         failed = 0
         while self._commits:
             reply = self._commits.popleft()

@@ -1,7 +1,7 @@
-"""What works on this machine: ``python -m atomr_native doctor``.
+"""A check of this machine: ``python -m atomr_native doctor``.
 
-Everything that can be tried is tried, each thing in a process of its own, so that neither a broken driver nor
-two CUDA majors can spoil the rest.  `collect` does the work, `Report.to_json` documents the JSON form.
+Each requirement is tested in a separate process, so neither a broken driver nor two CUDA majors affect the other
+checks.  `collect` does the work; `Report.to_json` documents the JSON form.
 """
 
 from __future__ import annotations
@@ -12,37 +12,40 @@ import re
 import sys
 from collections.abc import Sequence
 
-from .._output import console, reader_may_leave
+from .._support.console import console, reader_may_leave
 from .driver import cuda_checks, find_driver
 from .libraries import find_libraries
 from .machine import machine_checks, versions
-from .model import Check, Device, Driver, Library, Report, Verdict
+from .model import Check, Device, Driver, Library, Purpose, Report, Verdict
 from .processes import kernel_checks
+from .purposes import find_purposes
 from .verdict import judge, round_trip
 
-__all__ = ["Check", "Device", "Driver", "Library", "Report", "Verdict", "collect", "main"]
+__all__ = ["Check", "Device", "Driver", "Library", "Purpose", "Report", "Verdict", "collect", "main"]
 
 
 def collect(device: str = "host", isolation: str = "process") -> Report:
-    """Examine the machine; waits for all of it, a few seconds.
+    """Examine the machine; takes a few seconds.
 
     Parameters
     ----------
     device
-        ``"host"`` or ``"cuda:N"``: what the verdict is about.
+        ``"host"`` or ``"cuda:N"``: the device of the verdict.
     isolation
-        ``"process"`` or ``"thread"``, likewise.
+        ``"process"`` or ``"thread"``: the isolation of the verdict.
     """
     driver = find_driver()
     ordinal = 0 if device == "host" else int(device.partition(":")[2])
     checks = [*kernel_checks(), *cuda_checks(driver, ordinal), *machine_checks()]
     trip = round_trip(device, isolation, driver, checks)
+    libraries = find_libraries()
     return Report(
         device=device,
         isolation=isolation,
         versions=versions(),
         driver=driver,
-        libraries=find_libraries(),
+        libraries=libraries,
+        purposes=find_purposes(driver, libraries),
         checks=(*checks, trip),
         verdict=judge(device, isolation, trip),
     )
@@ -55,16 +58,16 @@ def _device(text: str) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Examine the machine and print what was found.
+    """Examine the machine and print the report.
 
     Returns
     -------
     int
-        0 if the chosen device and isolation can run here, 1 if not; a usage error leaves by `SystemExit` with 2.
+        0 if the chosen device and isolation can run here, 1 if not; a usage error raises `SystemExit` with 2.
     """
     parser = argparse.ArgumentParser(
         prog="python -m atomr_native doctor",
-        description="Say what works on this machine. Exit status: 0 if the chosen device and isolation can run here, "
+        description="Check this machine. Exit status: 0 if the chosen device and isolation can run here, "
         "1 if not, 2 for a usage error.",
     )
     parser.add_argument("--device", type=_device, default="host", metavar="host|cuda:N", help="default: host")
@@ -78,5 +81,5 @@ def main(argv: Sequence[str] | None = None) -> int:
         else:
             from .report import show
 
-            show(report, console(140))  # in which file names fit
+            show(report, console(140))  # wide enough for file names
     return 0 if report.verdict.ok else 1

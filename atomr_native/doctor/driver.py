@@ -1,4 +1,4 @@
-"""The CUDA driver, its devices, and what their memory can do; all of it asked in other processes."""
+"""The CUDA driver, its devices, and the capabilities of their memory; all queried in other processes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CHECKS = {
 
 
 def find_driver() -> Driver:
-    """Return what the CUDA driver says of itself and its devices; this process loads nothing."""
+    """Return the CUDA driver's description of itself and its devices; this process loads no library."""
     try:
         answer = run_probe("cuda_driver")
     except ProbeError as error:
@@ -24,14 +24,14 @@ def find_driver() -> Driver:
 
 
 def cuda_checks(driver: Driver, ordinal: int) -> list[Check]:
-    """Try what the runtime needs of a device's memory, or say why it was not tried.
+    """Test the runtime's requirements for device memory, or give the reason for skipping the tests.
 
     Parameters
     ----------
     driver
         From `find_driver`.
     ordinal
-        The device to try; it is left as it was, apart from a context made and given up.
+        The device to test; a context is created and released on it.
     """
     checks = []
     for name, (title, action) in _CHECKS.items():

@@ -1,19 +1,19 @@
-"""NVIDIA's libraries: where they are, what they are, and which pip package brings a missing one."""
+"""NVIDIA's libraries: their files and versions, and the pip package for each missing one."""
 
 from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from typing import Final
 
+from ..libraries import LIBRARIES
 from .model import Library
 from .subprocesses import ProbeError, run_probe
 
 __all__ = ["PACKAGES", "find_libraries"]
 
-#: Library: its probe's key, and the pip packages of the two CUDA majors.
-PACKAGES: dict[str, tuple[str, str, str]] = {
-    "cuBLAS": ("cublas", "nvidia-cublas-cu12", "nvidia-cublas"),
-    "cuBLASLt": ("cublaslt", "nvidia-cublas-cu12", "nvidia-cublas"),
+#: NVIDIA's libraries without an actor, and compilers: display name, key of the probe, packages.
+_OTHERS: Final[dict[str, tuple[str, str, str]]] = {
     "cuDNN": ("cudnn", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13"),
     "cuFFT": ("cufft", "nvidia-cufft-cu12", "nvidia-cufft"),
     "cuSOLVER": ("cusolver", "nvidia-cusolver-cu12", "nvidia-cusolver"),
@@ -27,8 +27,21 @@ PACKAGES: dict[str, tuple[str, str, str]] = {
 }
 
 
+def _packages() -> dict[str, tuple[str, str, str]]:
+    driven = {
+        native.title: (native.key.lower(), native.packages["cu12"], native.packages["cu13"])
+        for library in LIBRARIES.values()
+        for native in library.native
+    }
+    return dict(sorted(driven.items())) | {name: found for name, found in _OTHERS.items() if name not in driven}
+
+
+#: Library: key of its probe, and the pip packages of the two CUDA majors.
+PACKAGES: Final = _packages()
+
+
 def find_library(name: str) -> Library:
-    """Look for one library of `PACKAGES` in a process of its own."""
+    """Look for one library of `PACKAGES` in a separate process."""
     key, cu12, cu13 = PACKAGES[name]
     packages = {"cu12": cu12, "cu13": cu13}
     try:

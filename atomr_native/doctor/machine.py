@@ -1,4 +1,4 @@
-"""Facts about the machine that decide what may work: read, not tried."""
+"""Facts about the machine: read, not tested."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from .._host_memory import cgroup_memory_limit
+from .._support.host_memory import cgroup_memory_limit
 from .model import Check
 
 __all__ = ["machine_checks", "package_version", "versions"]
@@ -20,7 +20,7 @@ _PTRACE = {"0": "classic", "1": "own children only", "2": "administrators only",
 
 
 def package_version() -> str:
-    """Return the installed version of atomr_native, or say that none is installed."""
+    """Return the installed version of atomr_native, or a text that none is installed."""
     try:
         return version("atomr-native")
     except PackageNotFoundError:
@@ -81,7 +81,7 @@ def _memlock() -> str:
 def _memory() -> str:
     limit = cgroup_memory_limit()
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return f"{_nbytes(total)} in all, " + ("no cgroup limit" if limit is None else f"cgroup limit {_nbytes(limit)}")
+    return f"{_nbytes(total)} in total, " + ("no cgroup limit" if limit is None else f"cgroup limit {_nbytes(limit)}")
 
 
 def _mps() -> str:
@@ -90,7 +90,7 @@ def _mps() -> str:
     if (place / "control").exists():
         return f"a control daemon's pipe is in {place}"
     if pipes:
-        return f"CUDA_MPS_PIPE_DIRECTORY is {pipes}, and no control daemon's pipe is there"
+        return f"CUDA_MPS_PIPE_DIRECTORY is {pipes}, but no control daemon has a pipe there"
     tool = shutil.which("nvidia-cuda-mps-control")
     return f"not running ({tool} is installed)" if tool else "not running"
 

@@ -1,31 +1,31 @@
-"""What the doctor finds, as plain data; `Report.to_json` is the documented form."""
+"""The doctor's findings as plain data; `Report.to_json` is the documented form."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-__all__ = ["Check", "Device", "Driver", "Library", "Report", "Status", "Verdict"]
+__all__ = ["Check", "Device", "Driver", "Library", "Purpose", "Report", "Status", "Verdict"]
 
-#: ``ok`` and ``failed``: it was tried.  ``skipped``: it could not be tried, for the reason given.  ``info``: a fact.
+#: ``ok`` and ``failed``: tested.  ``skipped``: not testable, with the reason.  ``info``: a fact.
 Status = Literal["ok", "failed", "skipped", "info"]
 
-#: Version of the JSON form; it changes when a key goes or changes its meaning.
+#: Version of the JSON form; it changes when a key is removed or changes its meaning.
 SCHEMA = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was tried or read.
+    """One test or fact.
 
     Attributes
     ----------
     name
         A stable key such as ``"memfd_share"``.
     title
-        The same for people.
+        Display title.
     status, detail
-        How it went, and the value or the reason.
+        The outcome, and the value or the reason.
     """
 
     name: str
@@ -66,13 +66,13 @@ class Library:
     Attributes
     ----------
     name
-        As users know it, such as ``"cuBLAS"``.
+        Display name, such as ``"cuBLAS"``.
     file, version, cuda_major
-        Where it is, what it says it is, and which CUDA it belongs to; None if missing or not told.
+        Its file, its version, and its CUDA major; None if missing or unknown.
     packages
-        The pip package that brings it, by extra: ``{"cu12": ..., "cu13": ...}``.
+        Its pip package, by extra: ``{"cu12": ..., "cu13": ...}``.
     error
-        Why it is missing or cannot be used; None if it is fine.
+        The reason why it is missing or unusable; None if it is fine.
     """
 
     name: str
@@ -85,8 +85,33 @@ class Library:
 
 
 @dataclass(frozen=True, slots=True)
+class Purpose:
+    """A use of the package, and the packages that it lacks here.
+
+    Attributes
+    ----------
+    name
+        A stable key: ``"kernels"``, ``"demo"``, ``"examples"``, ``"observe"`` or ``"gpu"``.
+    title
+        Display title.
+    extra
+        The extra that brings its packages.
+    missing
+        The missing packages and libraries; empty if it has all.
+    install
+        The command that installs them, in a clone of the repository; None if nothing is missing.
+    """
+
+    name: str
+    title: str
+    extra: str
+    missing: tuple[str, ...]
+    install: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether the chosen device and isolation can run here, with one line of reason."""
+    """Whether the chosen device and isolation can run here, with the reason in one line."""
 
     ok: bool
     reason: str
@@ -94,13 +119,14 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Everything the doctor found; see `to_json`."""
+    """All findings of the doctor; see `to_json`."""
 
     device: str
     isolation: str
     versions: dict[str, str]
     driver: Driver
     libraries: tuple[Library, ...]
+    purposes: tuple[Purpose, ...]
     checks: tuple[Check, ...]
     verdict: Verdict
 
@@ -110,8 +136,9 @@ class Report:
         Returns
         -------
         dict
-            ``schema``: 1. ``device``, ``isolation``: what was asked about. ``versions``: atomr_native, python,
+            ``schema``: 1.  ``device``, ``isolation``: the subject of the verdict.  ``versions``: atomr_native, python,
             executable, platform. ``driver``: `Driver`, with ``devices``. ``libraries``: a list of `Library`.
-            ``checks``: a list of `Check`. ``verdict``: `Verdict`. The keys of each are the attributes of its class.
+            ``purposes``: a list of `Purpose`. ``checks``: a list of `Check`. ``verdict``: `Verdict`. The keys of each
+            are the attributes of its class.
         """
         return {"schema": SCHEMA, **asdict(self)}

@@ -1,4 +1,4 @@
-"""Checks of what the runtime asks of the kernel, each by doing it with a real second process."""
+"""Checks of the runtime's requirements for the kernel, each with a real second process."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _F_SEAL_FUTURE_WRITE = 0x0010
 
 
 class _Failure(Exception):
-    """A check that went wrong in a way we can say."""
+    """A failed check with a known reason."""
 
 
 def _memfd(nbytes: int) -> int:
@@ -110,7 +110,7 @@ def _memfd_share() -> str:
     if answer["sha256"] != hashlib.sha256(content).hexdigest():
         raise _Failure("the second process read other bytes than were written")
     if returned != content + content[::-1]:
-        raise _Failure("the segment that came back does not hold what was written")
+        raise _Failure("the returned segment does not have the bytes that were written")
     return f"{_NBYTES} bytes exported to a second process, changed there and imported again"
 
 
@@ -120,7 +120,7 @@ def _seals() -> str:
         with mmap.mmap(fd, _NBYTES) as segment:
             seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | _F_SEAL_FUTURE_WRITE
             fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
-            segment[:] = content = secrets.token_bytes(_NBYTES)  # the mapping from before stays writable
+            segment[:] = content = secrets.token_bytes(_NBYTES)  # the earlier mapping stays writable
             with _Peer() as peer:
                 peer.send("sealed", fd)
                 answer, _ = peer.answer()
@@ -132,7 +132,7 @@ def _seals() -> str:
         raise _Failure(f"F_SEAL_FUTURE_WRITE did not stop: {', '.join(allowed)}")
     if answer["sha256"] != hashlib.sha256(content).hexdigest():
         raise _Failure("the owner's writes after sealing were not seen by the second process")
-    return "F_SEAL_FUTURE_WRITE: the second process can read, and no way to write was left"
+    return "F_SEAL_FUTURE_WRITE: the second process can read, and cannot write in any way"
 
 
 def _futex() -> str:
@@ -147,7 +147,7 @@ def _futex() -> str:
             try:
                 deadline = time.monotonic() + _TIMEOUT / 2
                 woken = 0
-                # The value never changes, so only a process that is really parked can be counted as woken.
+                # The value never changes, so only a parked process can be counted as woken.
                 while woken == 0 and time.monotonic() < deadline and peer.process.poll() is None:
                     woken = libc.syscall(
                         ctypes.c_long(number), ctypes.byref(word), ctypes.c_int(_FUTEX_WAKE), ctypes.c_int(1),
@@ -214,7 +214,7 @@ PROCESS_CHECKS: dict[str, tuple[str, Callable[[], str]]] = {
 
 
 def kernel_checks() -> list[Check]:
-    """Do every check of this module and return how each went; starts and reaps a few short processes."""
+    """Run every check of this module and return the outcomes; starts and reaps a few short processes."""
     checks = []
     for name, (title, attempt) in PROCESS_CHECKS.items():
         try:

@@ -1,4 +1,4 @@
-"""The doctor's report for people."""
+"""The doctor's report as tables."""
 
 from __future__ import annotations
 
@@ -30,14 +30,12 @@ def _library_row(library: Library) -> tuple[str, str, str, str, str]:
         place = library.error or library.file or "?"
         return library.name, _coloured("failed" if library.error else "ok"), library.version or "?", cuda, escape(place)
     packages = " or ".join(dict.fromkeys(library.packages.values()))
-    note = f"pip install {packages}"
-    if library.error and not library.error.startswith("not installed:"):
-        note = f"{library.error}; {note}"
+    note = f"{library.error or 'not installed'}; pip install {packages}"
     return library.name, _coloured("missing"), "", "", escape(note)
 
 
 def show(report: Report, console: Console) -> None:
-    """Print the report: four tables and the verdict."""
+    """Print the report: its tables and the verdict."""
     about = _table("This machine", "what", "value")
     for name, value in report.versions.items():
         about.add_row(name, escape(value))
@@ -57,7 +55,16 @@ def show(report: Report, console: Console) -> None:
         libraries.add_row(*_library_row(library))
     console.print(libraries)
 
-    checks = _table("What works here", "check", "", "result")
+    purposes = _table("What is installed, by use", "use", "", "extra, or the missing packages")
+    for use in report.purposes:
+        if use.install is None:
+            purposes.add_row(escape(use.title), _coloured("ok"), escape(f"[{use.extra}]"))
+        else:
+            note = f"{', '.join(use.missing)}; {use.install}"
+            purposes.add_row(escape(use.title), _coloured("missing"), escape(note))
+    console.print(purposes)
+
+    checks = _table("Checks of this machine", "check", "", "result")
     for check in report.checks:
         checks.add_row(escape(check.title), _coloured(check.status), escape(check.detail))
     console.print(checks)

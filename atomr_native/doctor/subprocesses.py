@@ -1,4 +1,4 @@
-"""Run a probe in a process of its own, so that what it loads or breaks stays there."""
+"""Run a probe in a separate process, which contains its libraries and failures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 __all__ = ["ProbeError", "command", "run_probe"]
 
 _FOLDER = Path(__file__).resolve().parent
-#: The folder goes to the end of the path, so that it hides nothing.
+#: The folder goes to the end of the path, so it hides no module.
 _START = (
     "import importlib, sys; sys.path.append(sys.argv[1]); sys.argv[:2] = []; "
     "importlib.import_module('_probes.' + sys.argv[0]).main()"
@@ -19,7 +19,7 @@ _START = (
 
 
 class ProbeError(Exception):
-    """A probe that died, hung or answered nonsense; the text says which."""
+    """A probe that died, hung or gave a malformed answer; the text says which."""
 
 
 def command(module: str, *arguments: str) -> list[str]:
@@ -40,7 +40,7 @@ def run_probe(module: str, *arguments: str, timeout: float = 60.0) -> dict[str, 
     Raises
     ------
     ProbeError
-        If it does not end in time, ends by a signal or status, or writes no JSON object.
+        If it does not end in time, ends by a signal or a nonzero status, or writes no JSON object.
     """
     try:
         done = subprocess.run(

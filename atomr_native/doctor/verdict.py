@@ -1,4 +1,4 @@
-"""Can the chosen device and isolation run here?  The last proof is to run them."""
+"""The verdict on the chosen device and isolation; its final test is to run them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .subprocesses import ProbeError, run_probe
 
 __all__ = ["judge", "needs", "round_trip"]
 
-#: Where this package was imported from.
+#: The folder from which this package was imported.
 _FOLDER = Path(__file__).resolve().parents[2]
 _THREAD = ("seals", "eventfd")
 _PROCESS = ("memfd_share", "seals", "futex", "pidfd", "eventfd")
@@ -18,7 +18,7 @@ _CUDA = {"thread": ("cuda_memfd_register",), "process": ("cuda_memfd_register", 
 
 
 def needs(device: str, isolation: str) -> tuple[str, ...]:
-    """Return the names of the checks that must have gone well for a device and isolation."""
+    """Return the names of the checks that a device and isolation require."""
     kernel = _THREAD if isolation == "thread" else _PROCESS
     return kernel if device == "host" else kernel + _CUDA[isolation]
 
@@ -38,7 +38,7 @@ def _first_obstacle(device: str, isolation: str, driver: Driver, checks: Iterabl
 
 
 def round_trip(device: str, isolation: str, driver: Driver, checks: Iterable[Check]) -> Check:
-    """Start a System in another process and send an array there and back, unless a check has failed already."""
+    """Start a System in another process and send an array there and back, unless a check has failed."""
     name, title = "round_trip", f"an array to {device} and back, isolation={isolation}"
     if obstacle := _first_obstacle(device, isolation, driver, checks):
         return Check(name, title, "skipped", obstacle)
@@ -50,7 +50,7 @@ def round_trip(device: str, isolation: str, driver: Driver, checks: Iterable[Che
 
 
 def judge(device: str, isolation: str, trip: Check) -> Verdict:
-    """Turn the round trip, which stands on every other check, into the verdict."""
+    """Return the verdict from the round trip, which depends on every other check."""
     if trip.status == "ok":
         return Verdict(True, f"{device} with isolation={isolation} runs here")
     return Verdict(False, f"{device} with isolation={isolation} cannot run here: {trip.detail}")

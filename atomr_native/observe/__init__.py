@@ -1,11 +1,11 @@
-"""Looking at a System from outside: metrics, a live view, traces, spans.  See docs/observability.md.
+"""Observation of a System: metrics, a live view, traces, spans.  See docs/observability.md.
 
-Nothing here is loaded, and nothing is recorded, unless it is asked for.
+These modules are loaded, and data recorded, only on request.
 """
 
 from __future__ import annotations
 
-from .._log_events import FIELDS
+from .._support.log_events import FIELDS
 from .prometheus import MetricsServer, SystemCollector, serve_metrics
 from .publisher import Publisher, publish
 from .ranges import ranges

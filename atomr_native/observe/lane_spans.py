@@ -1,4 +1,4 @@
-"""When the lanes of devices worked at which message: read from the workers' memory, while a trace runs."""
+"""Working times of devices' lanes by message, read from the workers' memory while a trace runs."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import threading
 from typing import TYPE_CHECKING
 
 from .._lib.sender import Core, SpanReader
+from ..system import state_of
 
 if TYPE_CHECKING:
-    from ..device import Device
     from ..system import System
 
 __all__ = ["LaneSpans"]
@@ -17,19 +17,19 @@ _PERIOD = 0.001  # seconds; a lane's ring holds 2048 messages
 
 
 class LaneSpans:
-    """Has the lanes of a System's devices note when they work, and collects it in a thread, until `stop`.
+    """Makes the lanes of a System's devices record working times, and collects them in a thread, until `stop`.
 
     Attributes
     ----------
     lost : int
-        At the end: messages whose times came faster than they were read, or after `limit`.
+        At the end: messages whose times were overwritten before they were read, or came after `limit`.
     """
 
     def __init__(self, system: System, limit: int) -> None:
         self._system = system
         self._limit = limit
         self.lost = 0
-        self._readers: dict[Device, dict[int, SpanReader]] = {}
+        self._readers: dict[Core, dict[int, SpanReader]] = {}
         self._found: dict[tuple[Core, int, int], tuple[int, int]] = {}
         self._ended = threading.Event()
         self._look()
@@ -41,11 +41,11 @@ class LaneSpans:
             self._look()
 
     def _look(self) -> None:
-        for device in list(self._system._devices.values()):
-            core = device._core
-            readers = self._readers.get(device)
+        for owner in state_of(self._system).states():
+            core: Core = owner.core
+            readers = self._readers.get(core)
             if readers is None:
-                readers = self._readers[device] = {}
+                readers = self._readers[core] = {}
                 core.trace(True)
             for lane in list(core.lane_names):
                 reader = readers.get(lane)
@@ -58,15 +58,15 @@ class LaneSpans:
                         self.lost += 1
 
     def stop(self) -> dict[tuple[Core, int, int], tuple[int, int]]:
-        """End it; returns begin and end (CLOCK_MONOTONIC, nanoseconds) by core, lane and ticket.
+        """Stop; return begin and end (CLOCK_MONOTONIC, nanoseconds) by core, lane and ticket.
 
-        Whatever was resolved before the call is in it.
+        The result has all messages that were resolved before the call.
         """
         self._ended.set()
         self._thread.join()
         self._look()
-        for device, readers in self._readers.items():
-            device._core.trace(False)
+        for core, readers in self._readers.items():
+            core.trace(False)
             self.lost += sum(reader.lost for reader in readers.values())
         self._readers.clear()
         found, self._found = self._found, {}

@@ -1,55 +1,55 @@
-"""Who is told of messages: nobody by default, and then no code here runs.
+"""Observers of messages.  By default there are none, and no code of this module runs.
 
-The native part holds one callback, or None, which it compares before each send.  What an observer returns for a
-message travels with it as its mark, so that an actor looks at its message only, never at who observes.
+The native part holds one callback, or None, which it compares before each send.  An observer's result for a message
+travels with it as its mark, so an actor inspects only its message, never the observers.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from .._lib import actor_cell, sender
+from .._lib.guard import Lock
 
 if TYPE_CHECKING:
     from ..actors.cell import Cell
-    from ..plan import Plan
-    from ..reply import Reply
+    from ..plans.plan import Plan
+    from ..plans.reply import Reply
 
 __all__ = ["Mark", "Observer", "add", "remove", "when_resolved"]
 
 _log = logging.getLogger("atomr_native.observe")
-_lock = threading.Lock()
+_lock = Lock()
 _observers: tuple[Observer, ...] = ()
 
 
 class Mark(Protocol):
-    """What an observer keeps of one message."""
+    """An observer's record of one message."""
 
     def begin(self, cell: Cell) -> None:
-        """Note that the handler is about to be called, in this thread."""
+        """Record that the handler is about to be called, in this thread."""
 
     def leave(self) -> None:
-        """Note that the handler has returned or is suspended, in the same thread."""
+        """Record that the handler has returned or is suspended, in the same thread."""
 
     def end(self, failed: bool) -> None:
-        """Note that the message is handled."""
+        """Record that the message is handled."""
 
 
 class Observer(Protocol):
-    """Who is told of messages, in the sender's thread."""
+    """An observer of messages, called in the sender's thread."""
 
     def sent(self, cell: Cell, envelope: Any) -> Mark | None:
-        """Note a message to an actor that is about to be put into its mailbox; None: of no interest."""
+        """Record a message that is about to enter an actor's mailbox; return its mark, or None to ignore it."""
 
     def sent_to_device(self, plan: Plan, reply: Reply | None, ticket: int) -> None:
-        """Note a message to a device; without `reply`, it was told."""
+        """Record a message to a device; without `reply`, it was told."""
 
 
 class _Marks:
-    """The marks of one message, of which none may harm it."""
+    """The marks of one message; their exceptions do not affect it."""
 
     __slots__ = ("_marks",)
 
@@ -69,7 +69,7 @@ class _Marks:
             _guard(mark.end, failed)
 
     def of(self, kind: type[Any], owner: object) -> Any:
-        """Return the mark of a kind that an observer has made, or None."""
+        """Return the mark of a kind made by an observer, or None."""
         return next((m for m in self._marks if isinstance(m, kind) and getattr(m, "owner", None) is owner), None)
 
 
@@ -92,7 +92,7 @@ def _sent_to_device(plan: Any, reply: Any, ticket: int) -> None:
 
 
 def add(observer: Observer) -> None:
-    """Have an observer told from now on."""
+    """Add an observer."""
     global _observers
     with _lock:
         _observers = (*_observers, observer)
@@ -101,7 +101,7 @@ def add(observer: Observer) -> None:
 
 
 def remove(observer: Observer) -> None:
-    """Have it told no more; of messages that it has marked it still is."""
+    """Remove an observer; its marks on earlier messages are still called."""
     global _observers
     with _lock:
         _observers = tuple(each for each in _observers if each is not observer)
@@ -111,7 +111,7 @@ def remove(observer: Observer) -> None:
 
 
 class _Ticket:
-    """A message to a device by its number: unlike the reply, it is not one who waits for it."""
+    """A message to a device by its number; unlike a reply, it does not count as a waiting caller."""
 
     def __init__(self, core: Any, lane: int, ticket: int) -> None:
         self.core, self.lane, self.ticket = core, lane, ticket
@@ -121,6 +121,6 @@ class _Ticket:
 
 
 def when_resolved(plan: Plan, ticket: int, action: Callable[[], object]) -> None:
-    """Call back, once, when a message to a device is resolved; in the device's own thread, or at once."""
+    """Call back once when a message to a device is resolved, in the device's callback thread, or at once."""
     waiting = _Ticket(plan.core, plan.lane, ticket)
-    plan.device._wakers.call_when_done(waiting, lambda _: _guard(action))
+    plan.core.owner.wakers.call_when_done(waiting, lambda _: _guard(action))

@@ -1,10 +1,11 @@
-"""Libraries that are used where they are installed."""
+"""Optional libraries."""
 
 from __future__ import annotations
 
 import importlib
 from typing import Any
 
+from .._support.extras import how_to_install
 from ..errors import Unsupported
 
 __all__ = ["need"]
@@ -16,12 +17,12 @@ def need(module: str, package: str, what: str) -> Any:
     Parameters
     ----------
     module, package : str
-        Its name, and that of what pip installs.
+        Name of the module, and of its pip package.
     what : str
-        What needs it, for the error.
+        The feature that needs it, for the error.
     """
     try:
         return importlib.import_module(module)
     except ImportError as error:
         why = str(error)
-    raise Unsupported(f"{what} needs {module} ({why}): pip install {package}, or pip install 'atomr-native[observe]'")
+    raise Unsupported(f"{what} needs {module} ({why}): pip install {package}, or {how_to_install('observe')}")

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from .._lib.guard import Lock
 from ..errors import ActorStopped, InvalidRequest, Unsupported
+from ..system import state_of
 from .optional import need
 from .snapshot import check_system, snapshot
 
 if TYPE_CHECKING:
-    from ..statistics import SystemStats
+    from ..runtime.statistics import SystemStats
     from ..system import System
 
 __all__ = ["MetricsServer", "SystemCollector", "serve_metrics"]
@@ -24,12 +25,12 @@ _ACTOR_STATES = ("starting", "running", "failed", "restarting", "waiting", "stop
 
 #: Name, help, and key in `MemoryStats`; bytes.
 _MEMORY = (
-    ("limit", "What the volatile and durable segments of a device may take together.", "limit"),
-    ("reserved", "What the volatile and durable segments take.", "reserved"),
+    ("limit", "Limit for the volatile and durable segments of a device in total.", "limit"),
+    ("reserved", "Size of the volatile and durable segments.", "reserved"),
     ("in_use", "Allocated memory, rounded up to 256 bytes each.", "in_use"),
     ("workspaces", "Scratch memory of plans.", "workspaces"),
-    ("device_free", "What the driver or the system counts as free for any program.", "device_free"),
-    ("device_total", "What the device has in all.", "device_total"),
+    ("device_free", "Free memory for any program, by the driver or the system.", "device_free"),
+    ("device_total", "Total memory of the device.", "device_total"),
 )  # fmt: skip
 _POOL = (
     ("in_use", "Allocated memory of a pool.", "in_use"),
@@ -41,10 +42,10 @@ _POOL = (
 #: Name, help, key in `ActorStats`, factor.  Counters first.
 _LANE_COUNTERS = (
     ("messages_sent", "Messages sent to an actor of a device.", "sent", 1.0),
-    ("messages_completed", "Messages resolved, in whatever way.", "completed", 1.0),
-    ("messages_failed", "Messages that failed in the worker of now.", "failed", 1.0),
-    ("busy_seconds", "Time that the lane has worked; on a GPU, has taken to launch.", "busy_ns", 1e-9),
-    ("parks", "How often the lane went to sleep.", "parks", 1.0),
+    ("messages_completed", "Messages resolved, successfully or not.", "completed", 1.0),
+    ("messages_failed", "Messages that failed in the current worker.", "failed", 1.0),
+    ("busy_seconds", "Working time of the lane; on a GPU, the time of launching.", "busy_ns", 1e-9),
+    ("parks", "Number of times the lane went to sleep.", "parks", 1.0),
 )  # fmt: skip
 _LANE_GAUGES = (
     ("queued_messages", "Messages sent and not resolved.", "queued"),
@@ -58,20 +59,20 @@ _ACTOR_COUNTERS = (
 )  # fmt: skip
 _ACTOR_GAUGES = (
     ("mailbox_messages", "Messages that wait in the mailbox of an actor.", "mailbox"),
-    ("mailbox_capacity_messages", "Messages that the mailbox holds; none if it is not bounded.", "capacity"),
-    ("stashed_messages", "Messages that an actor has put aside.", "stashed"),
+    ("mailbox_capacity_messages", "Capacity of the mailbox in messages; no sample if it is unbounded.", "capacity"),
+    ("stashed_messages", "Messages in the stash of an actor.", "stashed"),
 )  # fmt: skip
 
 
 class SystemCollector:
-    """What a registry of prometheus_client collects from: ``registry.register(SystemCollector(system))``.
+    """A collector for a registry of prometheus_client: ``registry.register(SystemCollector(system))``.
 
-    Holds no reference to the System; once that is closed, or gone, there are no samples any more.
+    Holds no reference to the System; after its end there are no samples.
 
     Raises
     ------
     InvalidRequest
-        If `system` is no System.
+        If `system` is not a System.
     Unsupported
         If prometheus_client is not installed.
     """
@@ -81,11 +82,11 @@ class SystemCollector:
         self._core = need("prometheus_client.core", "prometheus-client", "the Prometheus exporter")
 
     def describe(self) -> Iterable[Any]:
-        """Return no names, so that registering does not collect."""
+        """Return no names, so registering does not collect."""
         return ()
 
     def collect(self) -> Iterator[Any]:
-        """Yield the metric families of now; waits as `snapshot` does.  Called by the registry, in its thread."""
+        """Yield the current metric families; waits as `snapshot` does.  Called by the registry, in its thread."""
         system = self._system()
         if system is None or system.closed:
             return
@@ -93,7 +94,7 @@ class SystemCollector:
         yield from self._devices(stats)
         yield from self._lanes(stats)
         yield from self._actors(stats)
-        letters = self._counter("dead_letters", "Messages that failed while nobody held their reply.", ())
+        letters = self._counter("dead_letters", "Messages that failed without a holder of their reply.", ())
         letters.add_metric((), stats["dead_letters"])
         yield letters
 
@@ -105,9 +106,9 @@ class SystemCollector:
 
     def _devices(self, stats: SystemStats) -> Iterator[Any]:
         devices = stats["devices"].items()
-        info = self._core.InfoMetricFamily(_PREFIX + "device", "What a device is.", labels=("device",))
+        info = self._core.InfoMetricFamily(_PREFIX + "device", "Facts about a device.", labels=("device",))
         state = self._gauge("device_state", "1 for the state that a device is in, else 0.", ("device", "state"))
-        generation = self._gauge("device_generation", "Which worker serves, counted from 1.", ("device",))
+        generation = self._gauge("device_generation", "Number of the serving worker, counted from 1.", ("device",))
         restarts = self._counter("device_restarts", "Restarts of a device.", ("device",))
         for name, device in devices:
             hardware = device["hardware"]
@@ -175,16 +176,16 @@ class MetricsServer:
     Attributes
     ----------
     port : int
-        Where it listens.
+        Listening port.
     """
 
     def __init__(self, server: Any, thread: Any) -> None:
         self._server, self._thread = server, thread
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self.port: int = server.server_port
 
     def close(self) -> None:
-        """Serve nobody any more.  Idempotent; waits for its thread."""
+        """Stop serving.  Idempotent; waits for its thread."""
         with self._lock:
             server, self._server = self._server, None
             if server is not None:
@@ -207,16 +208,16 @@ def serve_metrics(system: System, port: int, *, address: str = "127.0.0.1") -> M
     Parameters
     ----------
     system : System
-        Whose.
+        The System to serve.
     port : int
-        From 0 to 65535; 0 takes a free one, see `MetricsServer.port`.
+        From 0 to 65535; 0 selects a free port, see `MetricsServer.port`.
     address : str
         By default reachable from this machine only.  There is neither encryption nor a password.
 
     Raises
     ------
     InvalidRequest
-        For a port or address that cannot be.
+        For an invalid port or address.
     ActorStopped
         If the System is closed.
     Unsupported
@@ -239,6 +240,6 @@ def serve_metrics(system: System, port: int, *, address: str = "127.0.0.1") -> M
         why = str(error)
     else:
         made = MetricsServer(server, thread)
-        system._when_closed(made.close)
+        state_of(system).closers.append(made.close)
         return made
     raise Unsupported(f"nothing can listen at port {port} of {address}: {why}")

@@ -1,4 +1,4 @@
-"""Telling other processes of this user about a System, when they ask."""
+"""Snapshots of a System for other processes of this user, on request."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ import threading
 import weakref
 from types import TracebackType
 
+from .._lib.guard import Lock
 from ..errors import ActorStopped
-from ..system import System
+from ..system import System, state_of
 from .snapshot import check_system, snapshot
 from .sockets import listening
 
 __all__ = ["Publisher", "publish"]
 
 _log = logging.getLogger("atomr_native.observe")
-_PATIENCE = 2.0  # seconds that a reader may take for each part
+_PATIENCE = 2.0  # timeout of a reader for each part, seconds
 _publishers: weakref.WeakKeyDictionary[System, Publisher] = weakref.WeakKeyDictionary()
-_lock = threading.Lock()
+_lock = Lock()
 
 
 class Publisher:
-    """A socket of mode 0600, in a folder of mode 0700, that tells who connects; made by `publish`.
+    """A socket of mode 0600, in a folder of mode 0700, that sends snapshots to clients; made by `publish`.
 
-    One thread serves one reader after the other.  Nothing is computed while nobody asks.
+    One thread serves one reader after the other.  Without readers it computes nothing.
 
     Attributes
     ----------
@@ -42,24 +43,37 @@ class Publisher:
         self._pid = os.getpid()
         self._socket, self.path = listening(f"{self._pid}-{system.token[:8]}.sock")
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="atomr_native-observe", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Tell nobody any more, and remove the socket.  Idempotent."""
+        """Stop, and remove the socket.  Idempotent."""
         with self._lock:
             if self._closed:
                 return
             self._closed = True
-            if os.getpid() != self._pid:  # forked: the socket's file is the parent's
+            if os.getpid() != self._pid:  # forked: the socket's file belongs to the parent
                 return
-            os.eventfd_write(self._wake, 1)  # before the thread, which may be awake, closes it
+            os.eventfd_write(self._wake, 1)  # before the thread, which may be running, closes it
         with contextlib.suppress(OSError):
             self.path.unlink()
         if threading.current_thread() is not self._thread:
             self._thread.join()
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
+
+    def abandon(self) -> None:
+        """In a forked child: close the descriptors; the socket's file belongs to the parent.  Idempotent."""
+        self._lock = Lock()
+        if not self._closed:
+            self._socket.close()
+            os.close(self._wake)
+            self._closed = True
 
     def _run(self) -> None:
         poller = select.poll()
@@ -76,7 +90,7 @@ class Publisher:
                 os.close(self._wake)
 
     def _serve(self) -> bool:
-        """Tell one reader; False if there is nothing to tell of any more."""
+        """Serve one reader; return False if the System is gone."""
         system = self._system()
         if system is None or system.closed:
             return False
@@ -87,10 +101,10 @@ class Publisher:
                 connection.settimeout(_PATIENCE)
                 if _user_of(connection) in (os.getuid(), 0):
                     connection.sendall(json.dumps(snapshot(system)).encode())
-        except OSError:  # the reader has gone, or does not read
+        except OSError:  # the reader has disconnected, or does not read
             pass
         except Exception:
-            _log.exception("a snapshot could not be told")
+            _log.exception("a snapshot could not be sent")
         return True
 
     def __enter__(self) -> Publisher:
@@ -106,29 +120,29 @@ class Publisher:
 
 
 def publish(system: System) -> Publisher:
-    """Let other processes of this user look at a System, as ``python -m atomr_native top`` does, until it is closed.
+    """Let this user's other processes read a System's snapshots, as ``python -m atomr_native top`` does.
 
-    The same as ``System(observe=True)``; for one that is published, returns what publishes it.
+    The same as ``System(observe=True)``; for a published System, return its publisher.
 
     Raises
     ------
     InvalidRequest
         If `system` is no System.
     ActorStopped
-        If it is closed.
+        If the System is closed.
     Unsupported
-        If there is no folder of this user alone for the socket; see docs/observability.md.
+        If there is no private folder of this user for the socket; see docs/observability.md.
     """
     check_system(system)
     with _lock:
         found = _publishers.get(system)
-        if found is not None and not found._closed:
+        if found is not None and not found.closed:
             return found
         if system.closed:
             raise ActorStopped("this System is closed; make a new one")
         made = _publishers[system] = Publisher(system)
     weakref.finalize(system, made.close)
-    system._when_closed(made.close)
+    state_of(system).closers.append(made.close)
     return made
 
 
@@ -138,15 +152,11 @@ def _user_of(connection: socket.socket) -> int:
 
 
 def _forked() -> None:
-    """In a child: let go of the descriptors, so that readers of a parent that has died are refused at once."""
+    """In a child: close the descriptors, so readers of a dead parent are refused at once."""
     global _lock
-    _lock = threading.Lock()
+    _lock = Lock()
     for publisher in list(_publishers.values()):
-        publisher._lock = threading.Lock()
-        if not publisher._closed:
-            publisher._socket.close()
-            os.close(publisher._wake)
-            publisher._closed = True
+        publisher.abandon()
 
 
 os.register_at_fork(after_in_child=_forked)

@@ -12,15 +12,15 @@ from .snapshot import check_system
 
 if TYPE_CHECKING:
     from ..actors.cell import Cell
-    from ..plan import Plan
-    from ..reply import Reply
+    from ..plans.plan import Plan
+    from ..plans.reply import Reply
     from ..system import System
 
 __all__ = ["ranges"]
 
 
 class _Range:
-    """From the begin to the end of one message; in whatever threads, as coroutines suspend."""
+    """The range of one message, possibly across threads, since coroutines suspend."""
 
     __slots__ = ("_name", "_nvtx", "_range")
 
@@ -57,9 +57,9 @@ class _Ranges:
 
 @contextlib.contextmanager
 def ranges(system: System) -> Iterator[None]:
-    """Make a range of NVTX for each message that an actor handles, and each ask of a device until it is resolved.
+    """Make an NVTX range for each message that an actor handles, and for each ask of a device until it is resolved.
 
-    For the length of a ``with`` block; ranges are in the domain ``atomr_native``.
+    Active for the duration of a ``with`` block; ranges are in the domain ``atomr_native``.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What is told of a System to other processes: its statistics, and whose they are."""
+"""A System's snapshot for other processes: its statistics, and their origin."""
 
 from __future__ import annotations
 
@@ -9,33 +9,34 @@ from pathlib import Path
 from typing import TypedDict
 
 from ..errors import InvalidRequest
-from ..statistics import SystemStats
-from ..system import System
+from ..runtime.statistics import SystemStats
+from ..system import System, state_of
 
 __all__ = ["VERSION", "Snapshot", "check_system", "snapshot"]
 
-#: Of the form of a snapshot; a reader of another version does not guess.
+#: Version of the snapshot's format; readers refuse other versions.
 VERSION = 1
-_PATIENCE = 0.5  # seconds that each device's worker has for its word on free memory
+_PATIENCE = 0.5  # seconds that each device's worker has to report free memory
 
 
 class Snapshot(TypedDict):
-    """One look at a System.
+    """A snapshot of a System.
 
     Attributes
     ----------
     version : int
-        Of this form.
+        Version of the format.
     pid : int
-        Of the process whose System it is.
+        The System's process.
     program : str
         Its name.
     system : str
-        Tells the Systems of one process apart.
+        Identifies the System within its process.
     time_ns : int
-        When (CLOCK_MONOTONIC, nanoseconds): rates are differences of counters by differences of this.
+        Time of the snapshot (CLOCK_MONOTONIC, nanoseconds); rates are differences of counters divided by differences of
+        this.
     stats : SystemStats
-        As `System.stats` returns them.
+        As from `System.stats`.
     """
 
     version: int
@@ -47,18 +48,18 @@ class Snapshot(TypedDict):
 
 
 def snapshot(system: System) -> Snapshot:
-    """Look at a System; waits up to half a second for each device whose worker does not answer.
+    """Take a snapshot of a System; wait up to half a second for each device whose worker does not answer.
 
     Raises
     ------
     InvalidRequest
-        If `system` is no System.
+        If `system` is not a System.
     """
     check_system(system)
-    tree = system._actors
-    # Not `system.stats()`: its lock is held while a device starts, which is when somebody wants to look.
+    tree = state_of(system).tree
+    # Not `system.stats()`: its lock is held while a device starts, when observation matters most.
     stats: SystemStats = {
-        "devices": {name: device.stats(timeout=_PATIENCE) for name, device in list(system._devices.items())},
+        "devices": {name: device.stats(timeout=_PATIENCE) for name, device in list(state_of(system).devices.items())},
         "actors": {} if tree is None else tree.stats(),
         "dead_letters": system.dead_letters.total,
     }
@@ -73,7 +74,7 @@ def snapshot(system: System) -> Snapshot:
 
 
 def check_system(system: object) -> System:
-    """Return it, if it is a System."""
+    """Return the argument if it is a System."""
     if not isinstance(system, System):
         raise InvalidRequest(f"system={system!r}; it must be a System")
     return system

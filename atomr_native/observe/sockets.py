@@ -1,4 +1,4 @@
-"""Where published Systems are found: sockets in a folder that is this user's alone."""
+"""Sockets of published Systems, in a private folder of this user."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MOST = 64 << 20  # bytes of one snapshot
 
 
 def folder() -> Path:
-    """Return the folder for this user's sockets, which may not exist: ``$XDG_RUNTIME_DIR/atomr_native`` where set."""
+    """Return the folder for this user's sockets, which may not exist: ``$XDG_RUNTIME_DIR/atomr_native`` if set."""
     uid = os.getuid()
     given = os.environ.get("XDG_RUNTIME_DIR")
     if given:
@@ -33,30 +33,31 @@ def folder() -> Path:
 
 
 def _open(path: Path) -> int:
-    """Open the folder, if it is what it should be; the descriptor is the caller's."""
+    """Open the folder if it is private; the caller owns the descriptor."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     found = os.fstat(fd)
     if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
         os.close(fd)
         raise Unsupported(
-            f"{path} is not a folder of this user alone (owner {found.st_uid}, mode {stat.S_IMODE(found.st_mode):o}); "
+            f"{path} is not a private folder of this user (owner {found.st_uid}, mode "
+            f"{stat.S_IMODE(found.st_mode):o}); "
             f"remove it, or set XDG_RUNTIME_DIR"
         )
     return fd
 
 
 def address(fd: int, name: str) -> str:
-    """Return the address of a socket in an open folder; short, however long the folder's path is."""
+    """Return the address of a socket in an open folder; it is short even if the folder's path is long."""
     return f"/proc/self/fd/{fd}/{name}"
 
 
 def listening(name: str) -> tuple[socket.socket, Path]:
-    """Make a socket that listens, for this user only, and return it with its path.
+    """Return a listening socket for this user only, and its path.
 
     Raises
     ------
     Unsupported
-        If the folder cannot be made, or is not this user's alone.
+        If the folder cannot be created, or is not private.
     """
     path = folder()
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -83,7 +84,7 @@ def listening(name: str) -> tuple[socket.socket, Path]:
 
 
 def published() -> list[Path]:
-    """Return the sockets of Systems that were published by this user, in the order of their processes' numbers."""
+    """Return the sockets of this user's published Systems, ordered by process id."""
     path = folder()
     try:
         os.close(_open(path))
@@ -94,12 +95,12 @@ def published() -> list[Path]:
 
 
 def read(path: Path, timeout: float = 5.0) -> dict[str, Any] | None:
-    """Ask a published System for a snapshot; None if nobody is there any more, and the socket is removed.
+    """Request a snapshot from a published System; if its process is gone, remove the socket and return None.
 
     Raises
     ------
     AtomrError
-        If it does not answer within `timeout` seconds, or with something else than a snapshot.
+        If it does not answer within `timeout` seconds, or not with a snapshot.
     """
     deadline = time.monotonic() + timeout
     chunks: list[bytes] = []
@@ -119,7 +120,7 @@ def read(path: Path, timeout: float = 5.0) -> dict[str, Any] | None:
                     break
                 size += len(chunk)
                 if size > _MOST:
-                    raise AtomrError(f"{path.name} tells more than {_MOST} bytes")
+                    raise AtomrError(f"{path.name} sends more than {_MOST} bytes")
                 chunks.append(chunk)
     except ConnectionRefusedError:  # its process is gone
         with contextlib.suppress(OSError):
@@ -139,5 +140,5 @@ def read(path: Path, timeout: float = 5.0) -> dict[str, Any] | None:
         told = None
     version = told.get("version") if isinstance(told, dict) else None
     if not isinstance(told, dict) or version != VERSION:
-        raise AtomrError(f"{path.name} tells of version {version!r}; this is {VERSION}: use the same atomr_native")
+        raise AtomrError(f"{path.name} sends version {version!r}; this is {VERSION}: use the same atomr_native")
     return told

@@ -1,4 +1,4 @@
-"""A span of OpenTelemetry for each message that is asked."""
+"""An OpenTelemetry span for each ask."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from .._support.error_text import error_text
 from ..errors import InvalidRequest
 from . import observers
 from .optional import need
@@ -13,8 +14,8 @@ from .snapshot import check_system
 
 if TYPE_CHECKING:
     from ..actors.cell import Cell
-    from ..plan import Plan
-    from ..reply import Reply
+    from ..plans.plan import Plan
+    from ..plans.reply import Reply
     from ..system import System
 
 __all__ = ["spans"]
@@ -30,7 +31,7 @@ class _Span:
         self._token: Any = None
 
     def begin(self, cell: Cell) -> None:
-        """Make it the current span: what the handler asks others for is below it."""
+        """Make it the current span, so asks of the handler become its children."""
         self._span.add_event("begun", {"actor": cell.path})
         context = self._owner.trace.set_span_in_context(self._span)
         self._token = self._owner.context.attach(context)
@@ -44,7 +45,7 @@ class _Span:
         pass
 
     def answered(self, answer: Any) -> None:
-        self._owner.finish(self._span, answer._error)
+        self._owner.finish(self._span, answer.exception())
 
 
 class _Spans:
@@ -68,8 +69,7 @@ class _Spans:
             attributes["atomr_native.sender"] = sender.path
         span = self._tracer.start_span(f"ask {cell.path}", kind=self.trace.SpanKind.PRODUCER, attributes=attributes)
         made = _Span(self, span)
-        if not envelope.answer._when_done(made.answered):
-            made.answered(envelope.answer)
+        envelope.answer.add_done_callback(made.answered)
         return made
 
     def sent_to_device(self, plan: Plan, reply: Reply | None, ticket: int) -> None:
@@ -86,23 +86,23 @@ class _Spans:
     def finish(self, span: Any, error: BaseException | None) -> None:
         if error is not None:
             span.record_exception(error)
-            span.set_status(self.trace.Status(self.trace.StatusCode.ERROR, f"{type(error).__name__}: {error}"))
+            span.set_status(self.trace.Status(self.trace.StatusCode.ERROR, error_text(error)))
         span.end()
 
 
 @contextlib.contextmanager
 def spans(system: System, tracer: Any = None) -> Iterator[None]:
-    """Make a span of OpenTelemetry for each ask of a System, for the length of a ``with`` block.
+    """Make an OpenTelemetry span for each ask of a System, for the duration of a ``with`` block.
 
-    A span lasts from the ask to its answer.  It is the current one while the actor handles the message, so asks of
-    the handler are its children, in whatever thread.  That of an ask to a device does not say whether it failed.
+    A span lasts from the ask to its answer.  It is the current span while the actor handles the message, so asks of the
+    handler are its children, in any thread.  The span of an ask to a device does not record failure.
 
     Parameters
     ----------
     system : System
-        Whose asks: of its actors, and of its devices.
+        The System whose actors and devices are observed.
     tracer : opentelemetry.trace.Tracer, optional
-        By default that of the global provider.
+        By default the tracer of the global provider.
 
     Raises
     ------

@@ -26,7 +26,7 @@ from .view import render
 __all__ = ["main"]
 
 _HELP = "q: quit   Tab: next System"
-_PATIENCE = 2.0  # seconds that a System has to answer: no key is looked at meanwhile
+_PATIENCE = 2.0  # seconds that a System has to answer; no keys are read meanwhile
 
 
 def _seconds(text: str) -> float:
@@ -35,29 +35,31 @@ def _seconds(text: str) -> float:
     except ValueError:
         value = 0.0
     if not 0.05 <= value <= 3600:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds from 0.05 to 3600")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0.05 to 3600")
     return value
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Show Systems of other processes of this user that are published.
+    """Show published Systems of this user's other processes.
 
     Returns
     -------
     int
-        0; 1 if there is none, or none that answers; a usage error leaves by `SystemExit` with 2.
+        0; 1 if there is none, or none answers; a usage error raises `SystemExit` with 2.
     """
     parser = argparse.ArgumentParser(
         prog="python -m atomr_native top",
-        description="Show devices, lanes, mailboxes, rates, memory and restarts of programs of this user that have "
-        "made their System with observe=True, or called atomr_native.observe.publish(system). Exit status: 0, or 1 "
+        description="Show devices, lanes, mailboxes, rates, memory and restarts of this user's programs that made "
+        "their System with observe=True, or called atomr_native.observe.publish(system). Exit status: 0, or 1 "
         "if there is no such program.",
     )
-    parser.add_argument("pid", nargs="?", type=int, help="of the process to look at; by default all that publish")
+    parser.add_argument("pid", nargs="?", type=int, help="process id; by default all publishing processes")
     parser.add_argument("--once", action="store_true", help="print the tables once, with rates over one interval")
     parser.add_argument("--json", action="store_true", help="write one JSON object with a snapshot of each System")
-    parser.add_argument("--list", action="store_true", help="list the processes that publish")
-    parser.add_argument("--interval", type=_seconds, default=1.0, metavar="S", help="seconds between looks; default: 1")
+    parser.add_argument("--list", action="store_true", help="list the publishing processes")
+    parser.add_argument(
+        "--interval", type=_seconds, default=1.0, metavar="S", help="seconds between snapshots; default: 1"
+    )
     options = parser.parse_args(argv)
     found = _look(options.pid)
     if options.json:
@@ -81,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _look(pid: int | None, only: Path | None = None) -> dict[Path, dict[str, Any]]:
-    """Take a snapshot of each System that can be reached; of one that cannot, say why."""
+    """Take a snapshot of each System that can be reached; return the reason for one that cannot."""
     found = {}
     for path in [only] if only is not None else published():
         if pid is not None and not path.name.startswith(f"{pid}-"):
@@ -98,7 +100,7 @@ def _look(pid: int | None, only: Path | None = None) -> dict[Path, dict[str, Any
 
 def _once(pid: int | None, before: dict[Path, dict[str, Any]], interval: float) -> int:
     time.sleep(interval)
-    # A pipe has no width of its own: take one in which names fit.
+    # A pipe has no width: use one that fits the names.
     console = Console(width=None if sys.stdout.isatty() else 140)
     now = _look(pid) or before
     for path, told in now.items():
@@ -141,7 +143,7 @@ def _live(pid: int | None, found: dict[Path, dict[str, Any]], interval: float) -
 
 
 def _next(pid: int | None, path: Path) -> tuple[Path, dict[str, Any]] | None:
-    """Return the next System after one, and a snapshot of it; None if no other answers."""
+    """Return the next System after one, and its snapshot; None if no other answers."""
     others = [each for each in published() if each != path and (pid is None or each.name.startswith(f"{pid}-"))]
     for other in sorted(others, key=lambda each: (each < path, others.index(each))):
         with contextlib.suppress(AtomrError):
@@ -153,7 +155,7 @@ def _next(pid: int | None, path: Path) -> tuple[Path, dict[str, Any]] | None:
 
 @contextlib.contextmanager
 def _keys() -> Iterator[Callable[[float], str]]:
-    """Lend a function that waits for a key up to so many seconds; the terminal is as it was afterwards."""
+    """Yield a function that waits for a key for a number of seconds; restore the terminal afterwards."""
     fd = sys.stdin.fileno()
     old = termios.tcgetattr(fd)
 

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .._lib.actor_cell import current_cell
+from .._lib.guard import Lock
 from ..errors import InvalidRequest
 from . import observers
 from .lane_spans import LaneSpans
@@ -23,18 +24,18 @@ from .snapshot import check_system
 if TYPE_CHECKING:
     from .._lib.sender import Core
     from ..actors.cell import Cell
-    from ..plan import Plan
-    from ..reply import Reply
+    from ..plans.plan import Plan
+    from ..plans.reply import Reply
     from ..system import System
 
 __all__ = ["Trace", "trace"]
 
 _log = logging.getLogger("atomr_native.observe")
-_ACTORS = 1  # number of the process of actors in the trace; devices come after it
+_ACTORS = 1  # number of the actors' process in the trace; devices follow
 
 
 class _Message:
-    """One message to an actor: when it was sent, begun, done."""
+    """One message to an actor: the times of its send, begin and end."""
 
     __slots__ = ("actor", "asked", "begun", "done", "failed", "inside", "kind", "number", "owner", "sender_track",
                  "sent", "slot", "track", "uid")  # fmt: skip
@@ -42,7 +43,7 @@ class _Message:
     def __init__(self, owner: Trace, number: int, cell: Cell, envelope: Any, track: int, inside: bool) -> None:
         self.owner = owner
         self.number = number
-        self.actor, self.uid = cell.path, cell.uid  # not the cell, which may stop and go
+        self.actor, self.uid = cell.path, cell.uid  # not the cell, which may stop and disappear
         self.kind = type(envelope.message).__name__
         self.asked = envelope.answer is not None
         self.sender_track, self.inside = track, inside
@@ -52,7 +53,7 @@ class _Message:
         self.sent = time.monotonic_ns()
 
     def begin(self, cell: Cell) -> None:
-        self.slot, self.track = self.owner._enter(cell)
+        self.slot, self.track = self.owner.take_slot(cell)
         self.begun = time.monotonic_ns()
 
     def leave(self) -> None:
@@ -60,11 +61,11 @@ class _Message:
 
     def end(self, failed: bool) -> None:
         self.done, self.failed = time.monotonic_ns(), failed
-        self.owner._exit(self)
+        self.owner.free_slot(self)
 
 
 class _Device:
-    """One message to a device: when it was sent, what it waits for, and, if it was asked, when it was resolved."""
+    """One message to a device: time of its send, its dependencies, and for an ask, time of its resolution."""
 
     __slots__ = ("core", "device", "done", "inside", "lane", "lane_name", "needs", "number", "op", "sender_track",
                  "sent", "ticket")  # fmt: skip
@@ -92,11 +93,11 @@ class Trace:
     Attributes
     ----------
     path : pathlib.Path
-        Where `stop` writes.
+        The file that `stop` writes.
     dropped : int
-        Messages that came after `limit`, and are not in it.
+        Messages after `limit`, which the trace lacks.
     untimed : int
-        Messages of devices whose times in their lane are missing, since they came too fast; known at the end.
+        Messages of devices without times of their lane, since they came too fast; known at the end.
     """
 
     def __init__(self, path: str | os.PathLike[str], system: System, limit: int) -> None:
@@ -106,8 +107,8 @@ class Trace:
         self._messages: list[_Message | _Device] = []
         self._numbers = itertools.count(1)
         self._tracks: dict[tuple[str, int, int], tuple[int, str]] = {}
-        self._slots: dict[int, set[int]] = {}  # of each actor, which of its tracks are in use; its thread's
-        self._lock = threading.Lock()
+        self._slots: dict[int, set[int]] = {}  # for each actor, the tracks in use; for its thread
+        self._lock = Lock()
         self._running = True
         self.dropped = 0
         self.untimed = 0
@@ -115,10 +116,10 @@ class Trace:
         self._lanes = LaneSpans(system, limit)
         observers.add(self)
 
-    # ---- while it runs
+    # ---- recording
 
     def sent(self, cell: Cell, envelope: Any) -> _Message | None:
-        """Note a message to an actor; see `observers.Observer`."""
+        """Record a message to an actor; see `observers.Observer`."""
         if cell.tree.system is not self._system or not self._room():
             return None
         track, inside = self._here()
@@ -127,7 +128,7 @@ class Trace:
         return made
 
     def sent_to_device(self, plan: Plan, reply: Reply | None, ticket: int) -> None:
-        """Note a message to a device; see `observers.Observer`."""
+        """Record a message to a device; see `observers.Observer`."""
         if plan.device.system is not self._system or not self._room():
             return
         made = _Device(next(self._numbers), plan, ticket, *self._here())
@@ -138,7 +139,7 @@ class Trace:
             observers.when_resolved(plan, ticket, made.resolved)
 
     def _here(self) -> tuple[int, bool]:
-        """Return the track of who sends, and whether it is at a message that is in the trace."""
+        """Return the track of the sender, and whether it is handling a traced message."""
         here: Any = current_cell()
         if here is None:
             thread = threading.current_thread()
@@ -165,20 +166,21 @@ class Trace:
                 found = self._tracks.setdefault((kind, number, slot), (len(self._tracks) + 1, text))
         return found[0]
 
-    def _enter(self, cell: Cell) -> tuple[int, int]:
-        """Give a message that begins a track: with several at work in one actor, each has its own."""
+    def take_slot(self, cell: Cell) -> tuple[int, int]:
+        """Assign a track to a message that begins; concurrent messages of one actor have separate tracks.  Internal."""
         used = self._slots.setdefault(cell.uid, set())
         slot = next(i for i in itertools.count() if i not in used)
         used.add(slot)
         return slot, self._track("actor", cell.uid, slot, cell.path)
 
-    def _exit(self, message: _Message) -> None:
+    def free_slot(self, message: _Message) -> None:
+        """Free the track of a message that has ended.  Internal."""
         self._slots[message.uid].discard(message.slot)
 
-    # ---- at the end
+    # ---- writing
 
     def stop(self) -> None:
-        """End the recording and write the file; what is still waiting or at work is in it as such.  Idempotent.
+        """Stop recording and write the file, including waiting and running messages.  Idempotent.
 
         Raises
         ------
@@ -215,7 +217,7 @@ class Trace:
         yield _name("process_name", _ACTORS, 0, f"actors of {name}")
         for track, text in list(self._tracks.values()):
             yield _name("thread_name", _ACTORS, track, text)
-        places: dict[tuple[Core, int], tuple[int, int]] = {}  # of lanes: process and track
+        places: dict[tuple[Core, int], tuple[int, int]] = {}  # process and track of lanes
         processes: dict[str, int] = {}
         there = set()
         for message in self._messages:
@@ -263,7 +265,7 @@ class Trace:
         process, track = places[message.core, message.lane]
         where = {"name": message.op, "pid": process, "tid": track}
         span = spans.get((message.core, message.lane, message.ticket))
-        # A lane may be at work before the sender has looked at its clock.
+        # A lane may begin before the sender has read the clock.
         sent = self._at(message.sent if span is None else min(message.sent, span[0]))
         if message.done >= 0:
             number = f"{message.device}/{message.lane_name}/{message.ticket}"
@@ -271,7 +273,7 @@ class Trace:
                    "args": {"ticket": message.ticket, "resolved": bool(message.done)}}  # fmt: skip
             yield {"ph": "e", "cat": "device", "id": number, "ts": self._at(message.done or end), **where}
         if span is None:
-            if message.done < 0:  # told, and still waiting, or its times are lost
+            if message.done < 0:  # told, and either still waiting or without times
                 yield {"ph": "i", "cat": "device", "s": "t", "ts": sent, "args": {"ticket": message.ticket}, **where}
             return
         began = self._at(span[0])
@@ -305,7 +307,7 @@ def _name(what: str, process: int, track: int, text: str) -> dict[str, Any]:
 
 
 def _send(what: str, track: int, at: float) -> dict[str, Any]:
-    """Make a slice for who is in none: an arrow begins in a slice."""
+    """Make a slice for a sender outside any slice, since an arrow begins in a slice."""
     return {"ph": "X", "cat": "send", "name": f"send {what}", "pid": _ACTORS, "tid": track, "ts": at, "dur": 0.1}
 
 
@@ -314,27 +316,27 @@ def _length(span: tuple[int, int]) -> float:
 
 
 def trace(path: str | os.PathLike[str], system: System, *, limit: int = 1_000_000) -> Trace:
-    """Record the messages of a System from now until `Trace.stop`, or for the length of a ``with`` block.
+    """Record the messages of a System from now until `Trace.stop`, or for the duration of a ``with`` block.
 
     Parameters
     ----------
     path : path
-        Of the file, which is written at the end.
+        Path of the file, which is written at the end.
     system : System
-        Whose messages: to its actors, and to its devices.
+        The System whose actors and devices are traced.
     limit : int
-        Messages that are kept, in up to 600 bytes each; later ones are only counted.
+        Maximum number of recorded messages, up to 600 bytes each; later ones are only counted.
 
     Raises
     ------
     InvalidRequest
-        If `path` is in no folder, or another argument makes no sense.
+        If the folder of `path` does not exist, or another argument is invalid.
     """
     check_system(system)
     if type(limit) is not int or limit < 1:
-        raise InvalidRequest(f"limit={limit!r}; it must be an integer from 1")
+        raise InvalidRequest(f"limit={limit!r}; it must be a positive integer")
     if not isinstance(path, str | os.PathLike):
         raise InvalidRequest(f"path={path!r}; it must be the path of a file to write")
     if not Path(path).absolute().parent.is_dir() or Path(path).is_dir():
-        raise InvalidRequest(f"path={str(path)!r}; it must be a file in a folder that exists")
+        raise InvalidRequest(f"path={str(path)!r}; it must be a file in an existing folder")
     return Trace(path, system, limit)

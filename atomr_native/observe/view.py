@@ -1,4 +1,4 @@
-"""A snapshot as tables for a terminal; with the one before it, also rates."""
+"""A snapshot as tables for a terminal; with the previous one, also rates."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def render(now: Mapping[str, Any], before: Mapping[str, Any] | None, *, rows: int | None = None) -> RenderableType:
-    """Return what to show.
+    """Return the view as a renderable object.
 
     Parameters
     ----------
     now, before : Snapshot
-        Of one System; without `before` there are no rates.
+        Snapshots of one System; without `before` there are no rates.
     rows : int, optional
-        Lines that there are; the busiest lanes and actors are shown, and how many more there are.
+        Available lines; the view shows the busiest lanes and actors, and the number of others.
     """
     stats = now["stats"]
     old = before["stats"] if before is not None else None
@@ -50,7 +50,7 @@ def render(now: Mapping[str, Any], before: Mapping[str, Any] | None, *, rows: in
     left = None if rows is None else rows - 1 - (len(stats["devices"]) + _HEAD if stats["devices"] else 0)
     if lanes:
         room = None if left is None else left - _HEAD
-        if room is not None and actors:  # lanes take half, or what actors leave
+        if room is not None and actors:  # lanes get half, or the rest that actors leave
             room = max(room // 2 - 1, room - _HEAD - len(actors))
         room = None if room is None else max(1, room)
         parts.append(_busiest("lanes", _LANE_COLUMNS, lanes, room))
@@ -66,10 +66,10 @@ _DEVICE_COLUMNS = ("device", "state", "generation", "restarts", "worker", "in us
                    "hardware")  # fmt: skip
 _LANE_COLUMNS = ("lane", "queued", "cells", "messages/s", "busy", "sent", "failed", "parks", "workspace")
 _ACTOR_COLUMNS = ("actor", "state", "mailbox", "messages/s", "handled", "failed", "restarts", "stashed")
-#: What is left out where a terminal is narrow, first to last.
+#: Columns omitted on a narrow terminal, in this order.
 _LESS_WANTED = ("hardware", "workspace", "parks", "stashed", "generation", "cells", "reserved", "handled", "sent",
                 "worker", "limit", "failed", "free")  # fmt: skip
-_SHORTEST = 24  # cells to which a name may be cut before a column is left out
+_SHORTEST = 24  # minimum width of a name before a column is omitted
 
 
 def _devices(devices: Mapping[str, Any]) -> RenderableType:
@@ -84,7 +84,7 @@ def _devices(devices: Mapping[str, Any]) -> RenderableType:
     return _Fitted("devices", _DEVICE_COLUMNS, rows)
 
 
-_Row = tuple[tuple[float, float], tuple[Any, ...]]  # how busy, and the cells
+_Row = tuple[tuple[float, float], tuple[Any, ...]]  # busy fraction, and cells
 
 
 def _lanes(stats: Mapping[str, Any], old: Mapping[str, Any] | None, seconds: float) -> list[_Row]:
@@ -125,7 +125,7 @@ def _busiest(title: str, columns: tuple[str, ...], rows: list[_Row], most: int |
 
 
 class _Fitted:
-    """A table that leaves out what a narrow terminal has no room for, rather than showing a little of each column."""
+    """A table that omits columns on a narrow terminal, instead of shrinking each column."""
 
     def __init__(self, title: str, columns: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
         self._title, self._columns, self._rows = title, columns, rows
@@ -166,7 +166,7 @@ def _shown(cell: Text | str) -> str:
 
 
 def _rate(now: Mapping[str, Any], before: Mapping[str, Any] | None, key: str, seconds: float) -> float | None:
-    """Return how much a counter grows each second; None where that is not known, as after it began anew."""
+    """Return the growth of a counter per second; None if unknown, for example after a reset."""
     if before is None or seconds <= 0 or now[key] < before[key]:
         return None
     return float(now[key] - before[key]) / seconds
@@ -196,7 +196,7 @@ def _bad(count: int) -> Text:
 
 
 def _plain(text: object) -> Text:
-    """Return a name as it is: neither markup nor what moves the cursor."""
+    """Return a name without markup and control characters."""
     return Text(_text(text))
 
 

@@ -1,4 +1,4 @@
-"""Dynamic batching: single requests in, one call for many of them."""
+"""Dynamic batching: many single requests become one call."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _AGE = "atomr_native.patterns.batching"
 
 
 class WrongCount(AtomrError):
-    """A batch came back with another number of results than it had items; every item of it fails with this."""
+    """The number of a batch's results differs from the number of its items; all its items fail with this error."""
 
 
 class _Age:
-    """The first item has waited long enough."""
+    """The first item has reached its maximum age."""
 
 
 class _Results:
@@ -30,19 +30,19 @@ class _Results:
 
 
 class Batcher(Actor):
-    """Collects what it is asked into batches, and answers each with its own result, in order.
+    """Collects requests into batches, and answers each with its own result, in order.
 
-    A batch leaves when it has `max_size` items, or when its first item has waited `max_age` seconds.  When the actor
-    stops, what it has collected leaves as a last batch.
+    A batch is sent when it has `max_size` items, or when its first item has waited `max_age` seconds.  When the actor
+    stops, it sends the collected items as a last batch.
 
     Parameters
     ----------
     target : callable, ActorRef or Pool
-        Takes a list of items and gives as many results in the same order.  A function runs in this actor's thread,
-        and the next items are collected in the mailbox meanwhile.  An actor is asked, and batches are collected and
-        sent on meanwhile.
+        Takes a list of items and returns as many results in the same order.  A function runs in this actor's thread,
+        and meanwhile the next items wait in the mailbox.  An actor is asked, and meanwhile further batches are
+        collected and sent.
     max_size : int
-        Items of one batch.
+        Maximum number of items in a batch.
     max_age : float
         Seconds.
     """
@@ -57,9 +57,9 @@ class Batcher(Actor):
         if not callable(target) and not isinstance(target, ActorRef | Pool):
             raise InvalidRequest(f"target={target!r}; allowed: a function of a list, an ActorRef, a Pool")
         if type(max_size) is not int or max_size < 1:
-            raise InvalidRequest(f"max_size={max_size!r}; it must be an integer from 1")
+            raise InvalidRequest(f"max_size={max_size!r}; it must be a positive integer")
         if isinstance(max_age, bool) or not isinstance(max_age, int | float) or not 0 <= max_age < 1e9:
-            raise InvalidRequest(f"max_age={max_age!r}; it must be seconds from 0")
+            raise InvalidRequest(f"max_age={max_age!r}; it must be a non-negative number of seconds")
         self._target, self._max_size, self._max_age = target, max_size, max_age
         self._items: list[Any] = []
         self._askers: list[ReplyTo] = []
@@ -79,11 +79,11 @@ class Batcher(Actor):
                 self.context.timers.start_once(self._max_age, _Age(), key=_AGE)
 
     def post_stop(self) -> None:
-        """Send what is collected as a last batch; its items are answered although the actor has stopped."""
+        """Send the collected items as a last batch; they are answered although the actor has stopped."""
         self._flush(last=True)
 
     def pre_restart(self, error: BaseException, message: object) -> None:  # noqa: ARG002
-        """Send what is collected, which the next instance would not know of."""
+        """Send the collected items, which the next instance would not have."""
         self._flush(last=True)
 
     def _flush(self, *, last: bool = False) -> None:
@@ -118,7 +118,7 @@ def _deliver(askers: list[ReplyTo], results: Any, error: BaseException | None) -
         try:
             count = len(results)
         except TypeError:
-            error = WrongCount(f"a batch of {len(askers)} items gave {type(results).__name__}, which is no sequence")
+            error = WrongCount(f"a batch of {len(askers)} items gave {type(results).__name__}, which is not a sequence")
         else:
             if count != len(askers):
                 error = WrongCount(f"a batch of {len(askers)} items gave {count} results")

@@ -1,4 +1,4 @@
-"""Cheap models first, dear ones only where the cheap ones are not sure."""
+"""Cheap models first; expensive ones only if the cheap ones are not confident."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ __all__ = ["Cascade", "CascadeResult"]
 
 @dataclass(frozen=True, slots=True)
 class CascadeResult:
-    """What a `Cascade` answers.
+    """The answer of a `Cascade`.
 
     Attributes
     ----------
     value : object
-        Of the stage that decided.
+        Value of the deciding stage.
     confidence : float
-        How sure that stage was.
+        Confidence of that stage.
     stage : int
-        Its number, from 0.
+        Number of that stage, from 0.
     """
 
     value: Any
@@ -44,18 +44,18 @@ class _Judged:
 
 
 class Cascade(Actor):
-    """Asks one stage after the other, until one is sure enough; the last one always is.
+    """Asks one stage after the other, until one is sufficiently confident; the last stage always decides.
 
-    Requests do not wait for each other.  A stage that fails a request fails it for who asked.
+    Requests do not wait for each other.  If a stage fails, the request fails.
 
     Parameters
     ----------
     stages : sequence of ActorRef or Pool
-        The cheapest first.  Each answers a pair: a value, and how sure it is.
+        The stages, cheapest first.  Each answers a pair: a value and its confidence.
     threshold : float or sequence of float
-        From which confidence on a stage decides; for all, or one for each stage but the last.
+        Minimum confidence for a decision: one for all stages, or one for each stage except the last.
     split : callable, optional
-        Makes that pair of a stage's answer, where it is something else.
+        Converts a stage's answer to that pair, if it is something else.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Cascade(Actor):
         self._split = split
 
     def receive(self, message: Any) -> None:
-        """Begin with a request, or go on with one."""
+        """Begin or continue a request."""
         if isinstance(message, _Judged):
             self._judge(message)
         else:

@@ -1,4 +1,4 @@
-"""Mixture of experts: a gate chooses, the chosen work at the same time, their results are weighed."""
+"""Mixture of experts: a gate selects experts, which work concurrently, and their results are weighted."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ __all__ = ["Mixture"]
 
 
 class _Part:
-    def __init__(self, work: _Work, place: int, result: Any, error: BaseException | None) -> None:
-        self.work, self.place, self.result, self.error = work, place, result, error
+    def __init__(self, work: _Work, index: int, result: Any, error: BaseException | None) -> None:
+        self.work, self.index, self.result, self.error = work, index, result, error
 
 
 class _Work:
@@ -29,21 +29,21 @@ class _Work:
 
 
 class Mixture(Actor):
-    """Asks the `top_k` experts that the gate scores highest, at once, and answers their weighted sum.
+    """Asks the `top_k` experts with the highest scores concurrently, and answers their weighted sum.
 
-    The weights are the softmax of the scores of the chosen ones.  The first expert that fails fails the request.
+    The weights are the softmax of the selected experts' scores.  If an expert fails, the request fails.
 
     Parameters
     ----------
     experts : sequence of ActorRef or Pool
-        Each answers a request with a value of one kind.
+        The experts; their answers have one common type.
     gate : callable
-        Gives a score for each expert from the request.
+        Returns a score for each expert, from the request.
     top_k : int
-        How many are asked.
+        Number of selected experts.
     combine : callable, optional
-        ``combine(results, weights)``, where the sum of ``weight * result`` is not what is meant; such as one that sends
-        it to a device.
+        ``combine(results, weights)``, instead of the sum of ``weight * result``; for example a function that computes
+        it on a device.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Mixture(Actor):
         self._combine = combine or _weighted_sum
 
     def receive(self, message: Any) -> None:
-        """Begin with a request, or note what an expert says."""
+        """Begin a request, or record an expert's answer."""
         if isinstance(message, _Part):
             self._arrived(message)
             return
@@ -75,13 +75,13 @@ class Mixture(Actor):
             self.context.fail(error)
             return
         work = _Work(self.context.reply_later(), weights)
-        for place, expert in enumerate(chosen):
-            self.context.pipe_to_self(self._experts[expert].ask(message), functools.partial(_Part, work, place))
+        for index, expert in enumerate(chosen):
+            self.context.pipe_to_self(self._experts[expert].ask(message), functools.partial(_Part, work, index))
 
     def _choose(self, message: Any) -> tuple[list[int], list[float]]:
         scores = [float(score) for score in self._gate(message)]
         if len(scores) != len(self._experts) or any(map(math.isnan, scores)):
-            raise InvalidRequest(f"the gate gave {scores}; it must give {len(self._experts)} numbers")
+            raise InvalidRequest(f"the gate returned {scores}; it must return {len(self._experts)} numbers")
         chosen = sorted(range(len(scores)), key=lambda i: (-scores[i], i))[: self._top_k]
         highest = scores[chosen[0]]
         weights = [math.exp(scores[i] - highest) if scores[i] != highest else 1.0 for i in chosen]
@@ -93,7 +93,7 @@ class Mixture(Actor):
         if part.error is not None:
             work.asker.fail(part.error)
             return
-        work.results[part.place] = part.result
+        work.results[part.index] = part.result
         work.left -= 1
         if work.left == 0:
             try:

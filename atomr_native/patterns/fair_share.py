@@ -1,4 +1,4 @@
-"""One model, several tenants: each gets its share, however much another sends."""
+"""One model, several tenants: each gets its share, regardless of the others' load."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class ForTenant:
     Parameters
     ----------
     tenant : str
-        Whose.
+        Name of the tenant.
     request : object
-        What the target is asked.
+        Message for the target.
     cost : float
-        How much of the tenant's share it takes.
+        The part of the tenant's share that it uses.
     """
 
     tenant: str
@@ -40,7 +40,7 @@ class ForTenant:
 
 @dataclass(frozen=True, slots=True)
 class _Done:
-    owner: FairShare  # which is another after a restart
+    owner: FairShare  # a new one after a restart
     asker: ReplyTo
     result: Any
     error: BaseException | None
@@ -50,26 +50,26 @@ class _Tenant:
     def __init__(self, weight: float) -> None:
         self.weight = weight
         self.queue: deque[tuple[float, ForTenant, ReplyTo]] = deque()
-        self.finish = 0.0  # virtual time at which what it has sent will have had its share
+        self.finish = 0.0  # virtual time at which its requests so far have used their share
         self.served = 0
 
 
 class FairShare(Actor):
-    """Lets the requests of tenants through in proportion to their weights, a bounded number at a time.
+    """Forwards requests of tenants in proportion to their weights, a bounded number at a time.
 
-    Weighted fair queueing by start time: a tenant that was idle gets no credit for that, and one that sends much
-    delays only itself.
+    Weighted fair queueing by start time: an idle tenant earns no credit, and a tenant with many requests delays only
+    itself.
 
     Parameters
     ----------
     target : ActorRef or Pool
-        Who answers the requests.
+        The actor that answers the requests.
     weights : mapping of str to float
-        The share of each tenant.
+        The weight of each tenant.
     in_flight : int
-        How many requests the target may have at once.
+        Maximum number of concurrent requests at the target.
     queue : int
-        How many requests of one tenant may wait; more fail with `MailboxFull`.
+        Maximum number of waiting requests of one tenant; further ones fail with `MailboxFull`.
     """
 
     def __init__(
@@ -78,20 +78,20 @@ class FairShare(Actor):
         if not isinstance(target, ActorRef | Pool):
             raise InvalidRequest(f"target={target!r}; allowed: an ActorRef, a Pool")
         if not weights or not all(isinstance(w, int | float) and 0 < w < float("inf") for w in weights.values()):
-            raise InvalidRequest(f"weights={weights!r}; each tenant needs a number above 0")
+            raise InvalidRequest(f"weights={weights!r}; each tenant needs a positive number")
         for name, value in (("in_flight", in_flight), ("queue", queue)):
             if type(value) is not int or value < 1:
-                raise InvalidRequest(f"{name}={value!r}; it must be an integer from 1")
+                raise InvalidRequest(f"{name}={value!r}; it must be a positive integer")
         self._target = target
         self._tenants = {name: _Tenant(float(weight)) for name, weight in weights.items()}
         self._free = in_flight
         self._limit = queue
-        self._now = 0.0  # virtual time: the start of the request let through last
+        self._now = 0.0  # virtual time: the start of the request forwarded last
         self._order = itertools.count()
         self._heads: list[tuple[float, int, str]] = []  # start of each tenant's first request
 
     def receive(self, message: Any) -> None:
-        """Take a request in, or note that one is done."""
+        """Accept a request, or record the end of one."""
         if isinstance(message, _Done):
             self._free += message.owner is self
             if message.error is None:
@@ -112,7 +112,7 @@ class FairShare(Actor):
             )
             return
         if not isinstance(message.cost, int | float) or not 0 < message.cost < float("inf"):
-            self.context.fail(InvalidRequest(f"cost={message.cost!r}; it must be a number above 0"))
+            self.context.fail(InvalidRequest(f"cost={message.cost!r}; it must be a positive number"))
             return
         if len(tenant.queue) >= self._limit:
             self.context.fail(

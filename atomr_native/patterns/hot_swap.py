@@ -1,4 +1,4 @@
-"""Replacing a model while it serves, without dropping a request."""
+"""Replacement of a serving model, without dropping a request."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ __all__ = ["HotSwap", "Swap"]
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """Ask a `HotSwap` to serve with another model; the answer is the new version's number.
+    """A request to a `HotSwap` to serve with another model; the answer is the new version's number.
 
     Parameters
     ----------
     kind : type
-        The actor that serves; a subclass of `Actor`.
+        Class of the serving actor; a subclass of `Actor`.
     args, kwargs
-        Of its constructor.
+        Arguments of its constructor.
     warm_up : object, optional
-        A request that the new one must answer without an error before it serves.
+        A request that the new model must answer without an error before it serves.
     """
 
     kind: type[Actor]
@@ -41,25 +41,25 @@ class Swap:
 
 @dataclass(frozen=True, slots=True)
 class _Warm:
-    owner: HotSwap  # which is another after a restart
+    owner: HotSwap  # a new one after a restart
     version: int
     error: BaseException | None
 
 
 class HotSwap(Actor):
-    """Passes every request on to the model of now, its child, which answers it.
+    """Forwards every request to the current model, its child, which answers it.
 
-    After a `Swap` the model of before goes on serving until the new one is there and has answered its warm-up; then
-    the new one gets what comes, and the old one finishes what it has.  A new one that fails to start is told to who
-    asked for the swap, and the old one stays. Swaps are done one after the other.  A model that stops for good
-    while no other is there makes this actor fail with `ActorStopped`.
+    After a `Swap` the old model continues to serve until the new one has started and answered its warm-up.  Then the
+    new model gets further requests, and the old one finishes its own.  If the new model fails to start, the swap fails
+    and the old model stays.  Swaps are executed one after the other.  If the model stops for good without a successor,
+    this actor fails with `ActorStopped`.
 
     Parameters
     ----------
     first : Swap
-        The model to begin with.
+        The first model.
     model_supervision : Supervision, optional
-        Of the models.
+        Supervision of the models.
     """
 
     def __init__(self, first: Swap, *, model_supervision: Supervision | None = None) -> None:
@@ -70,7 +70,7 @@ class HotSwap(Actor):
         self._serving = self._spawn(first)
 
     def receive(self, message: Any) -> None:
-        """Pass a request on, or swap."""
+        """Forward a request, or swap."""
         if isinstance(message, Swap):
             self._waiting.append((message, self.context.reply_later()))
             self._begin()

@@ -1,4 +1,4 @@
-"""For the tests of programs that use this library: probes, a clock that is moved by hand, deterministic schedules.
+"""Tools for tests of programs that use this library: probes, a manual clock, deterministic schedules.
 
 See docs/actors.md.
 """

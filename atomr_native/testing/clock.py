@@ -1,4 +1,4 @@
-"""A clock that stands still until the test moves it."""
+"""A clock that moves only on command."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ["FakeClock"]
 
 
 class FakeClock:
-    """Time for a System's actors, moved by hand: ``System(clock=FakeClock())``.
+    """A manual clock for a System's actors: ``System(clock=FakeClock())``.
 
-    Timers, pauses before restarts and restart budgets follow it; the timeouts of ask, result and close do not.
+    Timers, pauses before restarts and restart budgets use it; the timeouts of ask, result and close do not.
 
     Parameters
     ----------
     start : float
-        What `now` says at first, seconds.
+        Initial time, seconds.
     """
 
     def __init__(self, start: float = 0.0) -> None:
@@ -32,20 +32,20 @@ class FakeClock:
         self._advancing = threading.Lock()
 
     def now(self) -> float:
-        """Return the seconds that it shows."""
+        """Return the current time in seconds."""
         return self._now
 
     def call_at(self, when: float, action: Callable[[], object]) -> Scheduled:
-        """Have `action` called by the `advance` that reaches this time."""
+        """Schedule `action` for the `advance` that reaches this time."""
         with self._lock:
             item = Scheduled(when, next(self._order), action)
             heapq.heappush(self._heap, item)
             return item
 
     def advance(self, seconds: float) -> int:
-        """Move on, and call what becomes due on the way, in order, each at its time; returns how many those were."""
+        """Move forward, and call the due actions in order, each at its time; return their number."""
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0:
-            raise InvalidRequest(f"seconds={seconds!r}; a clock moves on by a number from 0")
+            raise InvalidRequest(f"seconds={seconds!r}; a clock moves forward by a non-negative number")
         called = 0
         with self._advancing:
             end = self._now + seconds
@@ -64,11 +64,11 @@ class FakeClock:
             return item
 
     def next_due(self) -> float | None:
-        """Return when something is due next; None if nothing is."""
+        """Return the time of the next action; None if there is none."""
         with self._lock:
             return min((item.when for item in self._heap if item.action is not None), default=None)
 
     def close(self) -> None:
-        """Forget everything that was to be called."""
+        """Drop all scheduled actions."""
         with self._lock:
             self._heap.clear()

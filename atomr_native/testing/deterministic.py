@@ -1,4 +1,4 @@
-"""Schedules that a seed decides, in one thread."""
+"""Schedules determined by a seed, in one thread."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..errors import AtomrError
-from ..system import System
+from ..system import System, state_of
 from .clock import FakeClock
 
 if TYPE_CHECKING:
@@ -21,16 +21,16 @@ _MAX_STEPS = 1_000_000
 
 
 class Deterministic:
-    """A System whose actors have no threads: the test runs them, and a seed decides who is next.
+    """A System whose actors have no threads: the test runs them, and a seed selects the next one.
 
-    The same seed gives the same schedule, so that a failure under one can be looked at again; other seeds try other
-    orders. Waiting for an answer, or a probe's `expect`, runs actors until it is there.  Time stands still until
-    `clock` is moved.  A context manager; actors with coroutines cannot be run so.
+    The same seed gives the same schedule, so a failure can be reproduced; other seeds try other orders.  A wait for an
+    answer, or a probe's `expect`, runs actors until it arrives.  Time stands still until `clock` is moved.  A context
+    manager; it cannot run actors with coroutines.
 
     Parameters
     ----------
     seed : int
-        Of the schedule, and of the System.
+        Seed of the schedule and of the System.
     **options
         Of the System.
 
@@ -43,18 +43,18 @@ class Deterministic:
     def __init__(self, seed: int = 0, **options: Any) -> None:
         self._random = random.Random(seed)  # noqa: S311 - a schedule, no secret
         self._ready: dict[CellBase, None] = {}
-        self._at_work: set[CellBase] = set()  # several, where actors wait for each other
+        self._at_work: set[CellBase] = set()  # several, if actors wait for each other
         self.clock = FakeClock()
         self.system = System(clock=self.clock, seed=seed, spin_us=0, **options)
-        self.system._stepper = self
+        state_of(self.system).stepper = self
         self.steps = 0
 
     def ready(self, cell: CellBase) -> None:
-        """Note that there is something for a cell to do; called by the cells."""
+        """Mark a cell as ready; called by the cells."""
         self._ready[cell] = None
 
     def step(self) -> bool:
-        """Have one actor, chosen by the seed, handle one message; False if none has anything to do."""
+        """Let one actor, selected by the seed, handle one message; return False if all are idle."""
         while choices := [cell for cell in self._ready if cell not in self._at_work]:
             cell = self._random.choice(choices)
             self._at_work.add(cell)
@@ -68,12 +68,12 @@ class Deterministic:
         return False
 
     def run(self, *, max_steps: int = _MAX_STEPS) -> int:
-        """Run until no actor has anything to do; returns how many messages were handled.
+        """Run until all actors are idle; return the number of handled messages.
 
         Raises
         ------
         AtomrError
-            When that does not end within `max_steps` messages.
+            If actors are not idle after `max_steps` messages.
         """
         for done in range(max_steps):
             if not self.step():
@@ -81,9 +81,9 @@ class Deterministic:
         raise AtomrError(f"the actors did not come to rest within {max_steps} messages")
 
     def run_until(self, condition: Callable[[], object], seconds: float | None = None) -> bool:  # noqa: ARG002
-        """Run until a condition is true; False if it is not when no actor has anything to do.
+        """Run until a condition is true; return False if it is not when all actors are idle.
 
-        Nothing can happen by waiting, so `seconds` does not count.
+        Waiting changes nothing, so `seconds` has no effect.
         """
         for _ in range(_MAX_STEPS):
             if condition():
@@ -93,7 +93,7 @@ class Deterministic:
         raise AtomrError(f"the actors did not come to rest within {_MAX_STEPS} messages")
 
     def advance(self, seconds: float) -> int:
-        """Move the clock on, then run until no actor has anything to do; returns how many messages were handled."""
+        """Move the clock, then run until all actors are idle; return the number of handled messages."""
         self.clock.advance(seconds)
         return self.run()
 

@@ -20,14 +20,14 @@ __all__ = ["FaultyDevice"]
 
 
 class FaultyDevice:
-    """A real host device in a System of its own, whose worker dies when the test says so.  A context manager.
+    """A real host device in a separate System, whose worker dies on command.  A context manager.
 
     Parameters
     ----------
     name : str
-        Of the device.
+        Name of the device.
     **options
-        Of the System; by default any number of restarts, and no worker in reserve.
+        Options of the System; by default unlimited restarts, and no standby.
 
     Attributes
     ----------
@@ -47,18 +47,18 @@ class FaultyDevice:
             raise
 
     def kill(self) -> None:
-        """End the worker.  Does not wait: what follows happens as after any fault."""
+        """Kill the worker, without waiting; the consequences are those of any fault."""
         pid = self.device.worker_pid
         if pid is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
     def fail(self, how: str = "segfault") -> None:
-        """Have the worker crash by itself; see `Device.inject_fault`."""
+        """Make the worker crash; see `Device.inject_fault`."""
         self.device.inject_fault(how)
 
     def restart(self, timeout: float = 60.0) -> int:
-        """End the worker and wait for the next one; returns the new generation."""
+        """Kill the worker and wait for the next one; return the new generation."""
         generation = self.device.generation
         self.kill()
         end = time.monotonic() + timeout
@@ -70,9 +70,9 @@ class FaultyDevice:
         return self.device.generation
 
     def lose(self, timeout: float = 60.0) -> None:
-        """End workers until the restart budget is spent: the device is lost."""
+        """Kill workers until the restart budget is spent and the device is lost."""
         if self.system.config.within <= 0:
-            raise Unsupported("this device may restart for ever: make it with within=60.0, max_restarts=0")
+            raise Unsupported("this device may restart without limit: make it with within=60.0, max_restarts=0")
         end = time.monotonic() + timeout
         while time.monotonic() < end:
             self.kill()

@@ -1,4 +1,4 @@
-"""Actors of tests: they keep what they are sent until the test looks."""
+"""Actors of tests: they keep received messages until the test reads them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from ..actors.mailbox import Mailbox
 from ..actors.messages import Terminated
 from ..actors.ref import ActorRef
 from ..errors import InvalidRequest
+from ..system import state_of
 
 if TYPE_CHECKING:
     from ..system import System
@@ -22,14 +23,14 @@ __all__ = ["Probe"]
 
 
 class _Recorder(Actor):
-    def __init__(self, probe: Probe) -> None:
-        self._probe = probe
+    def __init__(self, note: Callable[[Any, ActorRef | None, ReplyTo], None]) -> None:
+        self._note = note
 
     def receive(self, message: Any) -> None:
         if isinstance(message, _Watch):
             self.context.watch(message.ref)
             return
-        self._probe._note(message, self.context.sender, self.context.reply_later())
+        self._note(message, self.context.sender, self.context.reply_later())
 
 
 class _Watch:
@@ -38,25 +39,25 @@ class _Watch:
 
 
 class Probe:
-    """An actor that the test is: give out `ref`, then expect messages, and answer them.
+    """An actor played by the test: pass on `ref`, then expect messages, and answer them.
 
     Parameters
     ----------
     system : System
-        Where it lives.
+        The System of the actor.
     name : str, optional
-        Of the actor.
+        Name of the actor.
     timeout : float
-        Seconds that each `expect` waits, unless it says otherwise.
+        Default seconds that each `expect` waits.
     """
 
     def __init__(self, system: System, name: str | None = None, *, timeout: float = 5.0) -> None:
         self._change = threading.Condition()
         self._messages: deque[tuple[Any, ActorRef | None, ReplyTo]] = deque()
         self.timeout = timeout
-        self._stepper = system._stepper
+        self._stepper = state_of(system).stepper
         self._last: tuple[Any, ActorRef | None, ReplyTo] | None = None
-        self.ref = system.spawn(_Recorder, self, name=name, mailbox=Mailbox(None))
+        self.ref = system.spawn(_Recorder, self._note, name=name, mailbox=Mailbox(None))
 
     def _note(self, message: Any, sender: ActorRef | None, reply_to: ReplyTo) -> None:
         with self._change:
@@ -71,16 +72,16 @@ class Probe:
         Parameters
         ----------
         what : type or object, optional
-            The type that it must be of, or what it must be equal to.
+            The required type, or a value that it must equal.
         matching : callable, optional
-            What must be true of it.
+            A predicate that must be true for it.
         timeout : float, optional
             Seconds.
 
         Raises
         ------
         AssertionError
-            When none comes, or another.
+            If none comes, or a different one.
         """
         limit = self.timeout if timeout is None else timeout
         if not self._await(limit):
@@ -98,43 +99,43 @@ class Probe:
         return message
 
     def expect_no_message(self, within: float = 0.1) -> None:
-        """Check that no message comes; under a deterministic schedule, that none is on its way.
+        """Check that no message comes; under a deterministic scheduler, that none is pending.
 
         Raises
         ------
         AssertionError
-            When one comes.
+            If one comes.
         """
         if self._await(within):
             raise AssertionError(f"{self.ref.path} expected no message, and got {self._messages[0][0]!r}")
 
     def expect_terminated(self, ref: ActorRef, *, timeout: float | None = None) -> Terminated:
-        """Wait for the `Terminated` of an actor that it watches, as its next message."""
+        """Wait for the `Terminated` of a watched actor, as the next message."""
         message: Terminated = self.expect(Terminated, matching=lambda m: m.ref == ref, timeout=timeout)
         return message
 
     def watch(self, ref: ActorRef) -> None:
-        """Watch an actor: its `Terminated` becomes a message of this probe."""
+        """Watch an actor; its `Terminated` comes to this probe."""
         self.ref.tell(_Watch(ref))
 
     def tell(self, ref: ActorRef, message: object) -> None:
-        """Send a message as this probe, so that answers come to it."""
+        """Send a message as this probe, so it gets the answers."""
         ref.tell(message, sender=self.ref)
 
     @property
     def sender(self) -> ActorRef | None:
-        """Which actor has sent the message that was expected last."""
+        """The sender of the last expected message."""
         return self._expected()[1]
 
     def reply(self, value: object = None) -> bool:
-        """Answer the message that was expected last; see `Context.reply`."""
+        """Answer the last expected message; see `Context.reply`."""
         _, sender, reply_to = self._expected()
         if reply_to.wanted:
             return reply_to.reply(value)
         return sender is not None and sender.tell(value, sender=self.ref)
 
     def fail(self, error: BaseException) -> bool:
-        """Answer the message that was expected last with an error."""
+        """Answer the last expected message with an error."""
         return self._expected()[2].fail(error)
 
     def _expected(self) -> tuple[Any, ActorRef | None, ReplyTo]:

@@ -1,4 +1,4 @@
-"""What runs beside the device: start-up, the control loop, and the plan builders.
+"""The worker's side: start-up, the control loop, and the builds of plans.
 
-Nothing here is imported by user-facing modules except through `atomr_native.placement`.
+User-facing modules import this package only through `atomr_native.runtime.placement`.
 """

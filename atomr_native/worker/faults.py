@@ -1,4 +1,4 @@
-"""Proof that a worker works, and faults on request for those who test that it may fail."""
+"""The known answer that proves a worker, and faults on request for tests of recovery."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ import mmap
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import numpy as np
 
+from ..builders.context import Built
 from ..errors import InvalidRequest, LibraryError, Unsupported
+from ..plans.spec import FreeAttributes, PlanSpec
+from ..protocol.messages import FAULTS
 
 __all__ = [
-    "FAULTS",
-    "GPU_FAULTS",
-    "IDLE_GPU_FAULT",
     "OPERATIONS",
     "Assign",
     "assign",
@@ -30,18 +29,10 @@ __all__ = [
 #: Fills an array with a number.
 Assign = Callable[[np.ndarray[Any, Any], float], None]
 
-#: The faults that `inject` knows.
-FAULTS: Final = ("segfault", "abort", "exit", "hang", "raise")
-
-#: Those of a GPU, each a message: see `atomr_native.worker.cuda.faults`.
-GPU_FAULTS: Final = ("illegal address", "misaligned address", "trap", "assert", "endless")
-#: One of a GPU that no message commits, on a stream that nobody waits for.
-IDLE_GPU_FAULT: Final = "illegal address while idle"
-
-#: Operations for tests, which only a worker with ``allow_crash`` builds; see `build`.
+#: Operations for tests, built only by a worker with ``allow_crash``; see `build`.
 OPERATIONS: Final = ("test.crash", "test.fail", "test.wait", "test.workspace")
 
-_LONGEST_WAIT: Final = 120.0  # seconds: a test that forgets its gate does not hang for ever
+_LONGEST_WAIT: Final = 120.0  # seconds, so a test that forgets its gate does not hang forever
 
 _ERRORS: Final[dict[str, Callable[[str], BaseException]]] = {
     "InvalidRequest": InvalidRequest,
@@ -60,11 +51,11 @@ def inject(how: str, *, in_process: bool) -> bool:
     Parameters
     ----------
     how
-        ``"segfault"`` (a read of address zero), ``"abort"``, ``"exit"`` (status 3, without a word), ``"hang"``
-        (forever, with the GIL held) or ``"raise"``.
+        ``"segfault"`` (a read of address zero), ``"abort"``, ``"exit"`` (status 3, silently), ``"hang"`` (forever, with
+        the GIL held) or ``"raise"``.
     in_process
-        Whether this process is a worker of its own.  In a thread of the user's process only ``"exit"`` (the worker
-        thread ends) and ``"raise"`` are possible.
+        Whether this process is a worker process.  In a thread of the user's process only ``"exit"`` (the worker thread
+        ends) and ``"raise"`` are possible.
 
     Returns
     -------
@@ -78,7 +69,7 @@ def inject(how: str, *, in_process: bool) -> bool:
     if not in_process:
         if how == "exit":
             return True
-        raise Unsupported(f"fault {how!r} would end this very process; with isolation='thread' use 'raise' or 'exit'")
+        raise Unsupported(f"fault {how!r} would end this process; with isolation='thread' use 'raise' or 'exit'")
     if how == "segfault":
         ctypes.string_at(0)
     elif how == "abort":
@@ -88,40 +79,34 @@ def inject(how: str, *, in_process: bool) -> bool:
     os._exit(3)
 
 
-@dataclass(frozen=True, slots=True)
-class _Built:
-    run: Callable[..., None]
-    workspace: int = 0
-
-
 def assign(array: np.ndarray[Any, Any], value: float) -> None:
     """Fill an array of the host device."""
     array[...] = value
 
 
-def build(spec: dict[str, Any], *, in_process: bool, assign: Assign = assign) -> _Built:
+def build(spec: PlanSpec[FreeAttributes], *, in_process: bool, assign: Assign = assign) -> Built:
     """Build a test operation; `assign` fills a contiguous array of the device, in the order of its lane.
 
-    ``test.fail`` raises ``spec["error"]`` (a name of `_ERRORS`, or one of `FAULTS`) with ``spec["text"]``, when it is
-    built if ``spec["when"]`` is ``"build"``, else when it runs, after writing 0xEE into the bytes of its last operand
-    if ``spec["touch"]`` says so.  ``test.wait`` waits until the first element of its first operand, which is host
-    memory, is not zero; with ``spec["path"]``, its build waits until that file exists, and its run does nothing.
-    ``test.workspace`` does nothing, and wants a workspace of ``spec["bytes"]``.  ``test.crash`` commits the fault
-    ``spec["how"]`` (one of `FAULTS`, ``"sleep"`` or ``"none"``), when it is built or when it runs, after writing
-    ``spec["half"]``, if there is one, into the first half of its last operand, making the file ``spec["begun"]``, and
-    sleeping ``spec["seconds"]`` without the GIL.
+    ``test.fail`` raises the attribute ``error`` (a name of `_ERRORS`, or one of `FAULTS`) with ``text``, when it is
+    built if ``when`` is ``"build"``, else when it runs, after writing 0xEE into the bytes of its last operand if
+    ``touch`` says so.  ``test.wait`` waits until the first element of its first operand, which is host memory, is not
+    zero; with ``path``, its build waits until that file exists, and its run does nothing.  ``test.workspace`` does
+    nothing, and wants a workspace of ``bytes``.  ``test.crash`` commits the fault ``how`` (one of `FAULTS`, ``"sleep"``
+    or ``"none"``), when it is built or when it runs, after writing ``half``, if there is one, into the first half of
+    its last operand, making the file ``begun``, and sleeping ``seconds`` without the GIL.
     """
-    if spec["op"] == "test.crash":
-        return _build_crash(spec, in_process=in_process, assign=assign)
-    if spec["op"] == "test.workspace":
-        return _Built(lambda _arrays, _scalars: None, int(spec["bytes"]))
-    if spec["op"] == "test.wait":
-        path = spec.get("path")
+    given = dict(spec.attributes)
+    if spec.op == "test.crash":
+        return _build_crash(given, in_process=in_process, assign=assign)
+    if spec.op == "test.workspace":
+        return Built(lambda _arrays, _scalars: None, int(given["bytes"]))
+    if spec.op == "test.wait":
+        path = given.get("path")
         if path is not None:
             _wait_until(lambda: os.path.exists(path))
-            return _Built(lambda _arrays, _scalars: None)
-        return _Built(lambda arrays, _scalars: _wait_until(lambda: bool(arrays[0].flat[0])))
-    error, text, touch = str(spec["error"]), str(spec.get("text", "")), bool(spec.get("touch"))
+            return Built(lambda _arrays, _scalars: None)
+        return Built(lambda arrays, _scalars: _wait_until(lambda: bool(arrays[0].flat[0])))
+    error, text, touch = str(given["error"]), str(given.get("text", "")), bool(given.get("touch"))
 
     def fail(arrays: tuple[np.ndarray[Any, Any], ...], _scalars: tuple[Any, ...]) -> None:
         if touch:
@@ -130,14 +115,14 @@ def build(spec: dict[str, Any], *, in_process: bool, assign: Assign = assign) ->
             inject(error, in_process=in_process)
         raise _ERRORS[error](text)
 
-    if spec.get("when") == "build":
+    if given.get("when") == "build":
         fail((), ())
-    return _Built(fail)
+    return Built(fail)
 
 
-def _build_crash(spec: dict[str, Any], *, in_process: bool, assign: Assign) -> _Built:
-    how, half, seconds = str(spec["how"]), spec.get("half"), float(spec.get("seconds", 0.0))
-    begun = spec.get("begun")
+def _build_crash(given: dict[str, Any], *, in_process: bool, assign: Assign) -> Built:
+    how, half, seconds = str(given["how"]), given.get("half"), float(given.get("seconds", 0.0))
+    begun = given.get("begun")
     if how not in (*FAULTS, "sleep", "none"):
         raise InvalidRequest(f"unknown fault {how!r}; allowed: {', '.join(FAULTS)}, sleep, none")
 
@@ -152,16 +137,16 @@ def _build_crash(spec: dict[str, Any], *, in_process: bool, assign: Assign) -> _
         if how in FAULTS:
             inject(how, in_process=in_process)
 
-    if spec.get("when") == "build":
+    if given.get("when") == "build":
         crash((), ())
-    return _Built(crash)
+    return Built(crash)
 
 
 def _wait_until(condition: Callable[[], bool]) -> None:
     end = time.monotonic() + _LONGEST_WAIT
     while not condition():
         if time.monotonic() > end:
-            raise TimeoutError(f"nobody opened the gate within {_LONGEST_WAIT:g} s")
+            raise TimeoutError(f"the gate was not opened within {_LONGEST_WAIT:g} s")
         time.sleep(0.001)
 
 
@@ -172,14 +157,14 @@ def _hang() -> NoReturn:
 
 
 def known_answer() -> None:
-    """Compute something whose result is known, through memory of its own.
+    """Compute a known result through newly allocated memory.
 
-    The numbers are small integers, which float32 holds exactly in any order of summation, so the comparison is exact.
+    The numbers are small integers, exact in float32 in any order of summation, so the comparison is exact.
 
     Raises
     ------
     LibraryError
-        If the device computes or remembers wrongly.
+        If the device computes or stores wrong values.
     """
     rows, inner, columns = 17, 33, 9
     a = [[(3 * i + 5 * k) % 13 - 6 for k in range(inner)] for i in range(rows)]
@@ -190,7 +175,7 @@ def known_answer() -> None:
         x[...], y[...], z[...] = a, b, np.nan
         np.matmul(x, y, out=z)
         result, kept = z.tolist(), x.tolist() == a and y.tolist() == b
-        del x, y, z  # they export the mapping, which could not be closed
+        del x, y, z  # they export the mapping, so it could not be closed
     if result != expected:
         raise LibraryError("worker", 0, "wrong result", "the known-answer computation")
     if not kept:

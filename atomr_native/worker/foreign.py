@@ -1,4 +1,4 @@
-"""Requests to map memory of others: of this process, of other processes, of other GPUs."""
+"""Requests to map foreign memory: of this process, of other processes, of other GPUs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["open_foreign"]
 
 
 def open_foreign(lanes: LanesLike, fields: dict[str, Any], fds: Sequence[int], *, in_process: bool) -> None:
-    """Serve ``open_foreign``: let a segment stand for memory of others.  The driver may wait for work that is running.
+    """Serve ``open_foreign``: make a segment represent foreign memory.  The driver may wait for running work.
 
     Parameters
     ----------
@@ -20,7 +20,7 @@ def open_foreign(lanes: LanesLike, fields: dict[str, Any], fds: Sequence[int], *
         ``segment``, its number; ``kind``: ``"window"`` for this process's memory, ``"shared"`` for an allocation that
         the driver exported as ``handle``, ``"peer"`` for a segment of the device ``uuid``; ``nbytes``.
     fds
-        For a peer, the descriptor of its segment; stays the caller's.
+        For a peer, the descriptor of its segment; the caller keeps it.
     in_process
         Whether this is a worker process, which does not see the memory of the program.
     """

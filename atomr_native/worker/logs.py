@@ -1,7 +1,7 @@
 """The worker's logging: records travel to the parent as notifications.
 
-A worker must never wait for its log, so the queue is bounded and what does not fit is counted and dropped.
-Used in process placement only; in thread placement records go through the user's own logging.
+A worker must never wait for its log, so the queue is bounded, and excess records are counted and dropped.  Used in
+process placement only; in thread placement records go through the user's own logging.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class ControlHandler(logging.Handler):
     Parameters
     ----------
     post
-        Takes a message without waiting and says whether there was room.
+        Accepts a message without waiting, and returns whether there was room.
     """
 
     def __init__(self, post: Callable[[dict[str, Any]], bool]) -> None:
@@ -34,7 +34,7 @@ class ControlHandler(logging.Handler):
         """Queue a record; from any thread, without waiting."""
         try:
             text = self.format(record)
-        except Exception:  # a bad format string of somebody's log call
+        except Exception:  # a wrong format string in a log call
             self.handleError(record)
             return
         if self.dropped != self._reported:
@@ -56,7 +56,7 @@ def _message(level: int, name: str, text: str) -> dict[str, Any]:
 
 
 def install(post: Callable[[dict[str, Any]], bool], level: int = logging.INFO) -> ControlHandler:
-    """Send everything this process logs or warns about to the parent.  For process placement."""
+    """Send all log records and warnings of this process to the parent.  For process placement."""
     handler = ControlHandler(post)
     handler.setFormatter(logging.Formatter("%(message)s"))
     root = logging.getLogger()

@@ -1,8 +1,8 @@
-"""The worker's end of the control plane: one thread that stays responsive, one that builds plans.
+"""The worker's end of the control plane: a responsive control thread, and a thread that builds plans.
 
-The control thread answers quick requests itself and hands slow ones (building a plan, recovering groups, the known
-answer) to the builder thread, which keeps their order among themselves.  Answers carry the request's id and come in
-any order.  A request that fails is answered with its error and never ends the loop.
+The control thread answers quick requests itself and passes slow ones (builds of plans, recovery of groups, the known
+answer) to the builder thread, which keeps their order.  Answers carry the request's id and come in any order.  A
+request that fails is answered with its error and never ends the loop.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from .._frames import Frame, FrameReader, FrameWriter, ProtocolError, close_fds
-from .._wire_errors import encode_error
-from ..control import ABI, package_version
+from .._lib.guard import own_thread
 from ..errors import AtomrError, InvalidRequest, LibraryError
+from ..protocol.frames import Frame, FrameReader, FrameWriter, ProtocolError, close_fds
+from ..protocol.messages import ABI, package_version
+from ..protocol.wire_errors import encode_error
 from .contracts import Builders, LanesFactory
 from .requests import Requests
 
@@ -36,20 +37,20 @@ _Answer = tuple[int, dict[str, Any], Sequence[int], bool]
 
 
 class WorkerLoop:
-    """Serves the requests of one parent until it says ``close`` or goes away.
+    """Serves the requests of one parent until it requests ``close`` or ends.
 
     Parameters
     ----------
     sock
         The worker's end of the socket pair; borrowed, made non-blocking.
     placement
-        ``"process"`` or ``"thread"``; a thread never ends or disturbs the process it is in.
+        ``"process"`` or ``"thread"``; a thread never ends or disturbs its process.
     lanes_factory, builders
-        What makes the native lanes and the plans; by default those of the ``host`` device.
+        Makers of native lanes and plans; by default those of the ``host`` device.
     parent_pidfd
         A pidfd of the parent, watched until the lanes watch it; -1 for none.
     context
-        A CUDA device's, which a hot standby has opened.
+        Context of a CUDA device, opened by a hot standby.
     """
 
     def __init__(
@@ -72,8 +73,8 @@ class WorkerLoop:
         self._logs: deque[dict[str, Any]] = deque()
         self._work: queue.SimpleQueue[tuple[int, str, Frame] | None] = queue.SimpleQueue()
         self._builder: threading.Thread | None = None
-        self._open: dict[int, Frame] = {}  # requests that are being served, by number
-        self._wake_lock = threading.RLock()  # a log record of a destructor may come inside
+        self._open: dict[int, Frame] = {}  # requests in work, by number
+        self._wake_lock = threading.RLock()  # a destructor may log inside
         self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._requests = Requests(
             placement=placement,
@@ -88,9 +89,9 @@ class WorkerLoop:
     # ---- the control thread
 
     def run(self) -> int:
-        """Serve until the end; returns the exit status for a worker process.  Once only.
+        """Serve until the end; return the exit status for a worker process.  Call once.
 
-        In process placement the caller leaves by ``_exit`` at once, so lanes are stopped only when asked to.
+        In process placement the caller exits by ``_exit`` at once, so lanes are stopped only on request.
         """
         self._answers.put((-1, self._hello(), (), False))
         poller = select.poll()
@@ -110,7 +111,7 @@ class WorkerLoop:
                     with contextlib.suppress(BlockingIOError):
                         os.eventfd_read(self._wake_fd)
                     if self._requests.faulted:
-                        break  # nothing here can work again: leave as if this were a process that died of it
+                        break  # nothing can work here again: exit like a process that died of the fault
                 if ready.get(self._sock.fileno(), 0) & ~select.POLLOUT:
                     self._serve()
             self._flush_last()
@@ -155,7 +156,7 @@ class WorkerLoop:
             answer: _Answer = (number, {"id": number, "ok": True, **reply.fields}, reply.fds, reply.owns_fds)
         except Exception as error:
             if self._requests.faulted:
-                return  # it is the end of this worker, and no error of the request's own
+                return  # it ends this worker, and is not an error of the request
             if not isinstance(error, AtomrError):
                 _log.exception("control operation %r failed", op)
             answer = (number, {"id": number, "ok": False, "error": encode_error(error)}, (), False)
@@ -165,7 +166,7 @@ class WorkerLoop:
         self._answers.put(answer)
 
     def _flush(self) -> bool:
-        """Send what the socket takes: answers first, then log messages.  True when nothing is left."""
+        """Send as much as the socket accepts: answers first, then log messages.  Return True when nothing is left."""
         while True:
             if not self._writer.pending and not self._queue_next():
                 return True
@@ -176,7 +177,7 @@ class WorkerLoop:
                 withdrawn, number = self._writer.withdraw()
                 if not withdrawn or number is None or self._parent_gone():
                     raise
-                # Its descriptors cannot be sent (too many in flight, say): that is an answer too.
+                # Its descriptors cannot be sent (for example, too many are in flight): that is the answer, then.
                 failure = LibraryError("worker", error.errno or 0, "OSError", "sending descriptors", str(error))
                 self._answers.put((number, {"id": number, "ok": False, "error": encode_error(failure)}, (), False))
 
@@ -194,7 +195,7 @@ class WorkerLoop:
             self._writer.push(self._logs.popleft())
             return True
         try:
-            # Only an answer with descriptors can fail to be sent while the parent is there.
+            # While the parent lives, only sending descriptors can fail.
             self._writer.push(fields, fds, owns_fds=owns, tag=number if fds else None)
         except InvalidRequest as error:  # not JSON, or too large
             if owns:
@@ -227,7 +228,7 @@ class WorkerLoop:
             os.close(self._wake_fd)
             self._wake_fd = -1
         with contextlib.suppress(OSError):
-            self._sock.shutdown(socket.SHUT_RDWR)  # the parent sees the end; what was sent before still arrives
+            self._sock.shutdown(socket.SHUT_RDWR)  # the parent sees the end; earlier messages still arrive
 
     def _discard_answers(self) -> None:
         with contextlib.suppress(queue.Empty):
@@ -239,7 +240,7 @@ class WorkerLoop:
     # ---- other threads
 
     def abandon(self) -> None:
-        """In a forked child, where the loop does not run: close its descriptors, whatever locks were held."""
+        """In a forked child, where the loop does not run: close its descriptors, regardless of held locks."""
         self._wake_lock = threading.RLock()
         fd, self._wake_fd = self._wake_fd, -1
         if fd >= 0:
@@ -253,7 +254,7 @@ class WorkerLoop:
             self._requests.lanes.abandon()
 
     def post_log(self, message: dict[str, Any]) -> bool:
-        """Queue a notification without waiting, from any thread; False if there is no room."""
+        """Queue a notification without waiting, from any thread; return False if there is no room."""
         if len(self._logs) >= _MAX_LOGS:
             return False
         self._logs.append(message)
@@ -272,6 +273,7 @@ class WorkerLoop:
         self._work.put((number, op, frame))
 
     def _build(self) -> None:
+        own_thread(serving=True)
         while (item := self._work.get()) is not None:
             self._answer(*item)
             self._wake()

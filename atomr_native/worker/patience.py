@@ -1,4 +1,4 @@
-"""Errors of a device that pass by themselves, while it lets go of a worker that has just died."""
+"""Transient errors of a device while the driver cleans up after a dead worker."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ _FIRST, _LONGEST = 0.02, 0.25
 
 
 class Patience:
-    """Says whether a request that failed is worth another try.
+    """Decides whether a failed request is retried.
 
-    The memory and the channels of a dead process come back when the system's driver has cleaned up, which can be
-    after its death is known.  Whatever still fails after that is a failure.
+    The driver releases memory and channels of a dead process some time after its death is known.  An error that
+    persists longer is a failure.
 
     Parameters
     ----------
     seconds : float
-        How long, from now on; 0 for the first worker of a device, whose errors are told at once.
+        Duration of the retries from now on; 0 for the first worker of a device, whose errors are reported at once.
     """
 
     def __init__(self, seconds: float) -> None:
         self._end = time.monotonic() + seconds if seconds > 0 else 0.0
 
     def over(self) -> None:
-        """Lose it: the worker serves, and errors belong to whoever asked."""
+        """End the retries: the worker serves, and errors belong to the caller."""
         self._end = 0.0
 
     def allows(self, error: AtomrError, tries: int) -> bool:
-        """Wait a moment, if the error may pass and there is time left; whether to try again.
+        """Wait briefly if the error may pass and there is time left; return whether to try again.
 
-        `tries` is how often that was so for this request.
+        `tries` is the number of earlier retries of this request.
         """
         passes = isinstance(error, OutOfMemory)
         if isinstance(error, LibraryError):

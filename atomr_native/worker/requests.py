@@ -1,4 +1,4 @@
-"""What each request of the control plane does: to the native lanes, to the plan builders, to the worker itself."""
+"""The requests of the control plane: to native lanes, plan builders and the worker itself."""
 
 from __future__ import annotations
 
@@ -11,14 +11,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from .._frames import Frame
-from ..control import ABI, package_version
+import msgspec
+
 from ..dtypes import as_dtype
 from ..errors import AtomrError, InvalidRequest, Unsupported
+from ..protocol.binaries import KeptBinaries
+from ..protocol.frames import Frame
+from ..protocol.messages import ABI, BuildAnswer, package_version
 from . import faults
-from .contracts import Builders, Built, LanesFactory, LanesLike
+from .build import specification
+from .contracts import Builders, LanesFactory, LanesLike
 from .foreign import open_foreign
-from .host_device import HostBuilders, native_lanes
+from .host.device import HostBuilders, native_lanes
 from .patience import Patience
 
 __all__ = ["Reply", "Requests"]
@@ -32,7 +36,7 @@ _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(slots=True)
 class Reply:
-    """What a request is answered with; descriptors that are owned are closed once they are sent."""
+    """The answer to a request; owned descriptors are closed once they are sent."""
 
     fields: dict[str, Any] = field(default_factory=dict)
     fds: Sequence[int] = ()
@@ -40,14 +44,14 @@ class Reply:
 
 
 class Requests:
-    """Serves requests, quick ones in the control thread and slow ones in the builder thread, at the same time.
+    """Serves requests: quick ones in the control thread and slow ones in the builder thread, concurrently.
 
     Parameters
     ----------
     placement, lanes_factory, builders, parent_pidfd, context
         As `WorkerLoop`.
     wake_fd
-        An eventfd that a fault of the device rings, in thread placement.
+        An eventfd that a device fault signals, in thread placement.
     notify
         Queues a notification for the parent without waiting.
 
@@ -56,7 +60,7 @@ class Requests:
     lanes
         The native lanes, from ``init`` until `stop`.
     closing
-        Whether the parent wants the worker to end.
+        Whether the parent has requested the end.
     """
 
     def __init__(
@@ -82,7 +86,8 @@ class Requests:
         self._busy_lock = threading.Lock()
         self._busy_count = 0
         self._config: dict[str, Any] = {}
-        self._patience: Patience | None = None  # while the worker comes up
+        self._patience: Patience | None = None  # while the worker starts
+        self._binaries = KeptBinaries()  # for the builder thread
         self._quick: dict[str, Callable[[Frame], Reply]] = {
             "init": self._init,
             "create_segment": self._create_segment,
@@ -108,7 +113,7 @@ class Requests:
 
     @property
     def faulted(self) -> bool:
-        """Whether the device has faulted, in a process that outlives it: nothing here can work again."""
+        """Whether the device has faulted in a process that outlives it: nothing can work here again."""
         return self.lanes is not None and self.lanes.faulted
 
     def slow(self, op: str) -> bool:
@@ -116,9 +121,9 @@ class Requests:
         return op in self._slow
 
     def serve(self, op: str, frame: Frame) -> Reply:
-        """Do what a request asks; raises what is wrong with it.
+        """Execute a request; raise its error.
 
-        While the worker comes up, what fails by an error that passes by itself is tried again.
+        While the worker starts, requests that fail by a transient error are retried.
         """
         serve = self._slow.get(op) or self._quick.get(op)
         if serve is None:
@@ -134,7 +139,7 @@ class Requests:
                 tries += 1
 
     def stop(self) -> None:
-        """Stop the lanes and let go of them: their memory and descriptors go with them."""
+        """Stop and release the lanes, with their memory and descriptors."""
         try:
             if self.lanes is not None:
                 self.lanes.stop()
@@ -143,7 +148,7 @@ class Requests:
 
     @contextlib.contextmanager
     def _busy(self) -> Iterator[None]:
-        """Tell the watchdog of long control work, which two threads may be at."""
+        """Report long control work, possibly of two threads, to the watchdog."""
         lanes = self.lanes
         if lanes is None:
             yield
@@ -177,7 +182,7 @@ class Requests:
         if not 1 <= len(frame.fds) <= 2:
             raise InvalidRequest(f"'init' needs one or two descriptors, got {len(frame.fds)}")
         self._config = dict(fields.get("config") or {})
-        if self._patience is None:  # else this is another try
+        if self._patience is None:  # otherwise this is a retry
             self._patience = Patience(float(self._config.get("patience", 0.0)))
         p_fd = frame.fds[0]
         pidfd = frame.fds[1] if len(frame.fds) == 2 else self._parent_pidfd
@@ -189,7 +194,8 @@ class Requests:
             cuda = importlib.import_module("atomr_native.worker.cuda.device").CudaDevice(
                 int(device[5:]),
                 str(self._config.get("uuid", "")),
-                workspace_limit=int(self._config["workspace_limit"]),
+                workspace_limit=self._config["workspace_limit"],
+                deterministic=self._config.get("deterministic") is True,
                 allow_crash=self._config.get("allow_crash") is True,
                 backend=self._context,
             )
@@ -198,7 +204,7 @@ class Requests:
         fault_fd = self._wake_fd if self._placement == "thread" else -1
         self.lanes = self._make_lanes(p_fd, p_bytes, parent_pidfd=watch, spin_us=spin_us, fault_fd=fault_fd)
         if len(frame.fds) == 2 and watch >= 0:
-            frame.fds.pop()  # watched from now on, as long as the process lives
+            frame.fds.pop()  # watched from now on, while the process lives
         if self._placement == "process" and "log_level" in self._config:
             logging.getLogger().setLevel(int(self._config["log_level"]))
         answer = {"w_bytes": int(self.lanes.w_bytes), "pid": os.getpid(), "facts": self._builders.facts}
@@ -238,7 +244,7 @@ class Requests:
         if len(frame.fds) != 1:
             raise InvalidRequest(f"'subscribe' needs one descriptor, got {len(frame.fds)}")
         self._ready().subscribe(int(frame.fields["index"]), frame.fds[0])
-        frame.take_fds()  # the lanes own it now
+        frame.take_fds()  # the lanes own it from here on
         return Reply()
 
     def _go(self, _: Frame) -> Reply:
@@ -274,24 +280,17 @@ class Requests:
     # ---- slow requests
 
     def _build_plan(self, frame: Frame) -> Reply:
-        lanes, spec = self._ready(), frame.fields["spec"]
-        if spec["op"] in faults.OPERATIONS and self._config.get("allow_crash") is True:
-            assign = self._builders.assign(int(spec.get("lane", 0)))
-            built: Built = faults.build(spec, in_process=self._placement == "process", assign=assign)
+        lanes, fields = self._ready(), frame.fields
+        self._binaries.take(fields.get("binaries", ()), frame.blob, fields.get("forgotten", ()))
+        plan, spec = int(fields["plan"]), specification(fields["spec"], self._binaries.find)
+        if spec.op in faults.OPERATIONS and self._config.get("allow_crash") is True:
+            assign = self._builders.assign(int(fields["lane"]))
+            built = faults.build(spec, in_process=self._placement == "process", assign=assign)
         else:
-            built = self._builders.build(spec | {"plan": int(frame.fields["plan"])})
-        operands = [
-            (as_dtype(o["dtype"]), tuple(map(int, o["shape"])), tuple(map(int, o["strides"]))) for o in spec["operands"]
-        ]
-        scalars = list(spec.get("scalars", ()))
-        lanes.add_plan(int(frame.fields["plan"]), built.run, operands, scalars, str(spec["op"]))
-        return Reply(
-            {
-                "workspace": int(built.workspace),
-                "notes": list(getattr(built, "notes", ())),
-                "tuning": str(getattr(built, "tuning", "")),
-            }
-        )
+            built = self._builders.build(spec, plan)
+        operands = [(as_dtype(o.dtype), o.shape, o.strides) for o in spec.operands]
+        lanes.add_plan(plan, built.run, operands, list(spec.scalars), spec.op)
+        return Reply(msgspec.to_builtins(BuildAnswer(built.workspace, built.notes, built.tuning)))
 
     def _drop_plan(self, frame: Frame) -> Reply:
         self._ready().remove_plan(int(frame.fields["plan"]))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from atomr_native import GpuRef, Plan, PlanSpec
-from atomr_native.plan_spec import OVERWRITE, READ, WRITE, OperandSpec
+from atomr_native.plans.spec import OVERWRITE, READ, WRITE, OperandSpec
 
 FULL = WRITE | OVERWRITE
 
@@ -21,7 +21,7 @@ class Gate:
         self.flag = actor.device.host_array((1,), "uint8")
         operand = OperandSpec("flag", "uint8", (1,), (1,), READ)
         plan = actor._plan(PlanSpec("test.wait", (operand,)))
-        self.reply = plan.ask(actor.device._memory._shared(self.flag))
+        self.reply = plan.ask(actor.device._memory.shared(self.flag))
 
     def open(self) -> None:
         self.flag[0] = 1

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import random
 
-from bench import machine, report
-from bench.harness import Case, Effort, Setup, Unavailable, run_case
+from bench.harness import Case, Effort, Setup, Unavailable, documents, machine, run_case
 
 MACHINE = {
     "date": "2026-01-02T03:04:05Z",
@@ -53,4 +52,4 @@ SMALL = Case("ask", "A small case", small)
 def document() -> dict[str, object]:
     """Return the content of a result file."""
     result = run_case(SMALL, Effort.QUICK, random.Random(4))
-    return report.document([result], MACHINE, IDLE, Effort.QUICK, seed=4, forced=False)
+    return documents.document([result], MACHINE, IDLE, Effort.QUICK, seed=4, forced=False)

@@ -20,7 +20,7 @@ import numpy as np
 from crash import await_generation, kill, operation, overwrite
 
 import atomr_native as an
-from atomr_native.elementwise import ElementwiseActor
+from atomr_native.libraries.elementwise.actor import ElementwiseActor
 
 LONG = os.environ.get("ATOMR_NATIVE_CHAOS") == "long"
 SECONDS = float(os.environ.get("ATOMR_CHAOS_SECONDS", "300" if LONG else "0"))

@@ -6,7 +6,6 @@ There are two engines: ``cpu``, where gcc compiles the kernels' source, and ``gp
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,14 +14,16 @@ import cuda_emulate
 import cuda_run
 import numpy as np
 import pytest
+from lowered import lowered
+from plan_builds import build_cuda, build_host
 
-from atomr_native._elementwise_spec import ElementwiseRequest, elementwise_spec, number
+from atomr_native.builders.cuda import codegen, cubin
+from atomr_native.builders.cuda.target import KernelProgram, Target
 from atomr_native.dtypes import DTYPES
 from atomr_native.errors import Unsupported
-from atomr_native.expressions import FUNCTIONS as ALL
-from atomr_native.plan_spec import WRITE, PlanSpec
-from atomr_native.worker import cuda, host
-from atomr_native.worker.cuda import KernelProgram, Target, codegen, nvrtc
+from atomr_native.libraries.elementwise.expressions import FUNCTIONS as ALL
+from atomr_native.libraries.elementwise.request import ElementwiseRequest
+from atomr_native.plans.spec import WRITE, PlanSpec
 
 FLOATS = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
@@ -49,14 +50,13 @@ class Engine:
                 patch.setattr(codegen, "compile_cubin", lambda *_: b"")
             yield
 
-    def build(self, spec: PlanSpec | dict[str, Any]) -> Any:
-        plain = spec.to_json() if isinstance(spec, PlanSpec) else spec
+    def build(self, spec: PlanSpec) -> Any:
         with self.building():
-            return cuda.build(json.loads(json.dumps(plain)), self.target)
+            return build_cuda(spec, self.target)
 
     def run(self, spec: PlanSpec, arrays: tuple[np.ndarray, ...], scalars: tuple[Any, ...] = ()) -> None:
         built = self.build(spec)
-        if built.kind == "native":
+        if isinstance(built.run, str):
             assert built.run == "noop"
             return
         program = built.run
@@ -100,7 +100,7 @@ def check_order(program: KernelProgram, target: Target) -> None:
 
 def need_nvrtc() -> None:
     try:
-        nvrtc.version()
+        cubin.version()
     except Unsupported as error:
         pytest.skip(str(error))
 
@@ -159,7 +159,7 @@ def both(
 ) -> None:
     """Run a plan on copies, on the host and on the engine, and compare all operands."""
     expected, got = ([duplicate(a) for a in arrays] for _ in range(2))
-    built = host.build(json.loads(json.dumps(spec.to_json())))
+    built = build_host(spec)
     assert callable(built.run)
     built.run(tuple(expected), scalars)
     engine.run(spec, tuple(got), scalars)
@@ -168,15 +168,9 @@ def both(
 
 
 def program(engine: Engine, source: Any, out: np.ndarray | None = None, rtol: Any = None, **operands: Any) -> None:
-    made = elementwise_spec(ElementwiseRequest(program=source, operands=operands, out=out))
-    arrays = {n: v for n, v in operands.items() if isinstance(v, np.ndarray)}
-    if out is not None:
-        arrays["out"] = out
-    if made.fresh is not None:
-        arrays["out"] = poison(*made.fresh)
-    both(
-        engine, made.spec, tuple(arrays[n] for n in made.names), tuple(number(operands[n]) for n in made.scalars), rtol
-    )
+    made = ElementwiseRequest(program=source, operands=operands, out=out).lowered
+    arrays = [poison(o.spec.shape, DTYPES[o.spec.dtype]) if o.given is None else o.given for o in made.operands]
+    both(engine, made.spec(), tuple(arrays), tuple(scalar.value for scalar in made.scalars), rtol)
 
 
 UNARY = [*(name for name, arguments in ALL.items() if arguments == 1), "-"]
@@ -194,7 +188,6 @@ def outputs(sources: dict[str, str], shape: tuple[int, ...], types: dict[str, st
     made = {}
     for name, source in sources.items():
         arrays = {n: np.zeros(shape, DTYPES[t]) for n, t in types.items() if re.search(rf"\b{n}\b", source)}
-        fresh = elementwise_spec(ElementwiseRequest(program=source, operands=arrays)).fresh
-        assert fresh is not None
+        _, fresh = lowered(ElementwiseRequest(program=source, operands=arrays))
         made[name] = poison(*fresh)
     return made

@@ -16,8 +16,8 @@ import pytest
 from actions import eventually
 
 import atomr_native as an
-from atomr_native import _link
-from atomr_native.plan_spec import OVERWRITE, READ, WRITE, OperandSpec, PlanSpec
+from atomr_native.plans.spec import OVERWRITE, READ, WRITE, OperandSpec, PlanSpec
+from atomr_native.runtime import link as _link
 
 #: Many deaths, each a first one: no budget is spent, nobody backs off.
 PATIENT: dict[str, Any] = {"within": 0.0}

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from kernel_shim import available, compile_module
 
-from atomr_native.worker.cuda import KernelProgram
+from atomr_native.builders.cuda.target import KernelProgram
 
 __all__ = ["Emulator", "available"]
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import atomr_native as an
-from atomr_native import cuda_kernel
+from atomr_native.libraries.kernel import cuda_kernel
 
 __all__ = ["HEADERS", "OPTIONS", "SOURCE", "kernel_of"]
 
@@ -33,5 +33,5 @@ OPTIONS: dict[str, Any] = {
 
 def kernel_of(source: str, name: str, capability: tuple[int, int] = (9, 0), **options: Any) -> an.CudaKernel:
     """Make a kernel for a device that is not there."""
-    device: Any = SimpleNamespace(name="cuda:0", _compute_capability=lambda: capability, _kernel_actor=lambda _: None)
+    device: Any = SimpleNamespace(kind="cuda", compute_capability=lambda: capability, kernel_actor=lambda _: None)
     return cuda_kernel.make(device, source, name, **(OPTIONS | options))

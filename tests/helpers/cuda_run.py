@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from atomr_native.worker.cuda import KernelProgram, Target
+from atomr_native.builders.cuda.target import KernelProgram, Target
+from atomr_native.compile.nvrtc import arch_of
 
 _U64 = ctypes.c_uint64
 _CTYPES = {
@@ -37,8 +38,7 @@ class Device:
             self._call("cuDeviceGetAttribute", ctypes.byref(value), number, device)
             return value.value
 
-        major, minor = attribute(75), attribute(76)
-        self.target = Target(f"sm_{major}{minor}{'a' if major >= 9 else ''}", attribute(16))
+        self.target = Target(arch_of((attribute(75), attribute(76))), attribute(16))
 
     def _call(self, name: str, *arguments: Any) -> None:
         status = getattr(self._cuda, name)(*arguments)

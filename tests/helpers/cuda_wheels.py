@@ -15,6 +15,14 @@ from pathlib import Path
 
 import pytest
 
+#: The headers of cuBLAS and cuBLASLt, each with the wheel that ships it.
+HEADERS = {
+    "cublasLt.h": "nvidia-cublas",
+    "library_types.h": "nvidia-cuda-runtime",
+    "crt/host_defines.h": "nvidia-cuda-crt",
+    "nv/target": "nvidia-cuda-cccl",
+}
+
 
 def roots() -> list[Path]:
     """Return the folders that may hold NVIDIA's wheels."""
@@ -36,3 +44,15 @@ def check_syntax(text: str, includes: Iterable[Path]) -> str:
         pytest.skip("gcc is not installed")
     command = [gcc, "-std=c11", "-fsyntax-only", "-x", "c", "-", *(f"-I{folder}" for folder in includes)]
     return subprocess.run(command, input=text, text=True, capture_output=True, check=False).stderr
+
+
+def includes() -> list[Path]:
+    """Return the folders to include from, or skip."""
+    found = {name: find(name) for name in HEADERS}
+    missing = [name for name, paths in found.items() if not paths]
+    if missing:
+        pytest.skip(
+            f"{', '.join(missing)} not found; pip install {' '.join(HEADERS[name] for name in missing)}, or set "
+            f"ATOMR_NATIVE_CUDA_WHEELS"
+        )
+    return list(dict.fromkeys(Path(str(path).removesuffix(name)) for name, paths in found.items() for path in paths))

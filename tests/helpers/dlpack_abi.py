@@ -10,7 +10,7 @@ import numpy as np
 
 from atomr_native._lib import dlpack
 from atomr_native.dtypes import DTYPES
-from atomr_native.interop import export_capsule
+from atomr_native.interop.dlpack import export_capsule
 
 
 class DLTensor(ctypes.Structure):

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #ifdef BACKEND
-#include "cuda_backend.h"
+#include "cuda/cuda_backend.h"
 
 static CUresult clear(CUdeviceptr at, unsigned char value, size_t n, CUstream stream) {
     (void)stream;
@@ -27,7 +27,7 @@ CUresult atomr_cuda_error(atomr_cuda *c) { return c ? 1 : 0; }
 
 /* Knobs and counters of the tests. */
 fake_matmul_function fake_matmul;
-uint64_t fake_workspace, fake_least_alignment, fake_pointers_set, fake_heuristics, fake_live;
+uint64_t fake_workspace, fake_least_alignment, fake_pointers_set, fake_heuristics, fake_live, fake_reductions;
 int fake_heuristic_status, fake_pointer_arrays = 1;
 
 size_t cublasLtGetVersion(void) { return 130102; }
@@ -116,7 +116,9 @@ int cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t p, int attribute, co
     }
 }
 int cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *out) {
-    *out = (cublasLtMatmulPreference_t)make(sizeof(preference));
+    preference *const p = make(sizeof *p);
+    p->reductions = 7;
+    *out = (cublasLtMatmulPreference_t)p;
     return 0;
 }
 int cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t p) { return drop(p); }
@@ -124,6 +126,8 @@ int cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t q, int attri
     preference *p = (preference *)q;
     if (attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES && size == 8) {
         memcpy(&p->workspace, value, 8);
+    } else if (attribute == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK && size == 4) {
+        memcpy(&p->reductions, value, 4);
     } else if (attribute >= CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES &&
                attribute <= CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES && size == 4) {
         uint32_t alignment;
@@ -170,6 +174,7 @@ int cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t h, cublasLtMatmulDesc_t o, c
     const preference *p = (preference *)q;
     (void)h;
     fake_heuristics++;
+    fake_reductions = p->reductions;
     *n = 0;
     if (fake_heuristic_status) return fake_heuristic_status;
     const int status = check((desc *)o, (layout *)a, (layout *)b, (layout *)c, (layout *)d);

@@ -2,7 +2,7 @@
 #ifndef FAKE_CUBLASLT_H
 #define FAKE_CUBLASLT_H
 
-#include "cublaslt.h"
+#include "libraries/cublaslt/table.h"
 
 typedef struct {
     int64_t type, rows, columns, ld, order, count, step, mode; /* mode: addresses are read from arrays */
@@ -15,6 +15,7 @@ typedef struct {
 } desc;
 typedef struct {
     uint64_t workspace, alignment[4];
+    uint32_t reductions; /* schemes that are allowed; 7: all */
 } preference;
 typedef struct {
     layout a, b, c, d;

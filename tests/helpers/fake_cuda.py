@@ -34,10 +34,14 @@ _SOURCES = (*sorted(_FAKE.glob("*.c")), _HERE / "fake_cublaslt.c")
 _HEADERS = (
     *sorted(_FAKE.glob("fake_*.h")),
     _HERE / "fake_cublaslt.h",
-    _CYTHON / "driver.h",
-    _CYTHON / "cublaslt.h",
-    _CYTHON / "cublas.h",
-    _CYTHON / "cublas_functions.h",
+    _CYTHON / "cuda/driver.h",
+    _CYTHON / "cuda/driver_names.h",
+    _CYTHON / "libraries/cublas_constants.h",
+    _CYTHON / "libraries/cublaslt/names.h",
+    _CYTHON / "libraries/cublaslt/table.h",
+    _CYTHON / "libraries/cublas/call.h",
+    _CYTHON / "libraries/cublas/names.h",
+    _CYTHON / "libraries/cublas/table.h",
 )
 _FLAGS = ("-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-pthread")
 _NVRTC = "cuda.bindings.nvrtc"

@@ -10,8 +10,10 @@ import sys
 import threading
 import time
 import warnings
-from types import SimpleNamespace
 from typing import Any, ClassVar
+
+from atomr_native.builders.context import Built
+from atomr_native.plans.spec import PlanSpec
 
 
 class FakeLanes:
@@ -102,22 +104,22 @@ class FakeBuilders:
     def memory(self) -> tuple[int, int]:
         return 1 << 29, 1 << 30
 
-    def build(self, spec: dict[str, Any]) -> Any:
-        op = spec["op"]
+    def build(self, spec: PlanSpec, plan: int) -> Any:
+        op, given = spec.op, dict(spec.attributes)
         if op == "sleep":
-            time.sleep(spec["seconds"])
+            time.sleep(given["seconds"])
         elif op == "wait":
             self.release.wait(10)
         elif op == "fail":
             raise ValueError("the builder failed")
         elif op == "talk":
-            for text in spec["texts"]:
+            for text in given["texts"]:
                 logging.getLogger("some.library").warning(text)
             warnings.warn("a warning of the builder", stacklevel=1)
             print("printed to stdout")
             print("printed to stderr", file=sys.stderr)
-            print("x" * spec.get("flood", 0), flush=True)
-        return SimpleNamespace(run="noop", workspace=64)
+            print("x" * given.get("flood", 0), flush=True)
+        return Built("noop", 64)
 
     def self_test(self) -> None:
         pass

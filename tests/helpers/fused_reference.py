@@ -129,7 +129,7 @@ def philox(counter: list[int], key: list[int]) -> list[int]:
 
 
 def dropout_words(size: int, seed: int, offset: int) -> Array:
-    """Return the words that decide which of so many elements are kept: see docs/fused.md."""
+    """Return the words that decide which of so many elements are kept: see docs/libraries/fused.md."""
     words = []
     for n in range(offset, offset + -(-size // 8)):
         upper, lower = (philox([n % 2**32, n // 2**32, 0, last], [seed % 2**32, seed // 2**32]) for last in (0, 1))

@@ -10,7 +10,7 @@ from typing import Any
 import scripts
 
 import atomr_native as an
-from atomr_native.plan_spec import READ, WRITE, OperandSpec, PlanSpec
+from atomr_native.plans.spec import READ, WRITE, OperandSpec, PlanSpec
 
 #: What the driver calls each fault.
 CODES = {

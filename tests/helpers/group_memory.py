@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from codegen_engines import Engine
 
-from atomr_native.plan_spec import READ, OperandSpec, PlanSpec
-from atomr_native.worker.cuda import groups
-from atomr_native.worker.groups import recover
+from atomr_native.libraries.memory.attributes import GroupAttributes
+from atomr_native.libraries.memory.cuda import groups
+from atomr_native.libraries.memory.recovery import recover
+from atomr_native.plans.spec import READ, OperandSpec, PlanSpec
 
 
 class Memory:
@@ -62,7 +63,7 @@ class Group:
             OperandSpec(n, a.dtype.name, a.shape, a.strides, READ) for n, a in zip(names, self.operands, strict=True)
         )
         scalars = ("int64", "int64") if op == "group.commit" else ()
-        attributes = (("offsets", tuple(self.offsets)), ("checksum", self.checked), ("number", 1))
+        attributes = GroupAttributes(tuple(self.offsets), self.checked, 1)
         return PlanSpec(op, operands, scalars, attributes)
 
     def run(self, op: str, *scalars: int) -> None:

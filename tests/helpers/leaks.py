@@ -26,7 +26,8 @@ def descriptors() -> Counter[str]:
 
 def mappings() -> int:
     """Shared memory of the library that is mapped here."""
-    return sum("memfd:atomr" in line for line in Path("/proc/self/maps").read_text().splitlines())
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return sum("memfd:atomr" in line and line.split()[1].endswith("s") for line in lines)
 
 
 def children() -> set[int]:

@@ -12,7 +12,7 @@ import numpy as np
 from actions import Gate, eventually, operand
 
 import atomr_native as an
-from atomr_native.plan_spec import READ
+from atomr_native.plans.spec import READ
 
 
 def in_use(device: an.Device) -> int:
@@ -25,7 +25,7 @@ def opened(device: an.Device) -> int:
     """Return how many allocations of others the worker process has open; a thread opens none."""
     if device.system.config.isolation == "thread":
         return 0
-    return int(device._supervisor.links.submit("stats").result(30).fields["foreign"])
+    return int(device._state.supervisor.links.submit("stats").result(30).fields["foreign"])
 
 
 def check_lending_waits_for_readers(device: an.Device, write: Callable[[Any], object]) -> None:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import math
 import shutil
 import subprocess
@@ -17,22 +18,26 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from atomr_native.builders.cuda.sequence import SequenceProgram
 from atomr_native.dtypes import DTYPES
 from atomr_native.errors import Unsupported
-from atomr_native.worker.cuda import lt_tables as tables
-from atomr_native.worker.cuda.lt_description import MatmulDescription
-from atomr_native.worker.cuda.sequence import SequenceProgram
-from atomr_native.worker.host.matmul_general import round_bits
+from atomr_native.libraries.blas_lt.cuda import tables
+from atomr_native.libraries.blas_lt.cuda.native import MatmulDescription
+from atomr_native.libraries.blas_lt.host.general import round_bits
 
 HERE = Path(__file__).resolve().parent
 SOURCES = HERE.parents[1] / "cython"
 TYPES = {number: DTYPES[name] for name, (number, _) in tables.TYPES.items()}
-PLAN = ("matmul_plan", "matmul_describe", "matmul_run", "cublaslt")
+PLAN = (
+    *(f"libraries/cublaslt/{name}.c" for name in ("plan", "describe", "run", "table")),
+    "cuda/library.c",
+    "runtime/failure.c",
+)
 NOT_RUN, UNSUPPORTED = 14, 2
 
 
 def source(name: str) -> Path:
-    """Return the path of a C source or header."""
+    """Return a C source or header by its path from cython/."""
     return SOURCES / name
 
 
@@ -90,6 +95,12 @@ class Call(ctypes.Structure):
     ]
 
 
+class _Field(ctypes.Structure):
+    """An atomr_field."""
+
+    _fields_ = [("name", ctypes.c_char_p), ("count", ctypes.c_uint)]
+
+
 class Failure(ctypes.Structure):
     """An atomr_failure."""
 
@@ -143,6 +154,14 @@ def scales(address: int, mode: int, outer: int, k: int) -> np.ndarray:
     return np.repeat(rows, 128, 1)[:, :k]
 
 
+def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Multiply with one order of additions for every shape: BLAS has several, by processor and place in the matrix."""
+    x = np.zeros((a.shape[0], b.shape[1]), a.dtype)
+    for i in range(a.shape[1]):
+        x += a[:, i : i + 1] * b[i]
+    return x
+
+
 def store(into: np.ndarray, x: np.ndarray) -> None:
     """Round as the library does: 8 bits saturate."""
     if into.dtype.itemsize == 1 and into.dtype.kind != "u":
@@ -177,7 +196,7 @@ def emulate(r: Record) -> None:
             b = b * scales(r.op.b_scale, r.op.mode_b, n, a.shape[1]).T
         if r.op.compute == 77:
             a, b = round_bits(a, 10), round_bits(b, 10)
-        x = (acc(alpha) * (a @ b)).astype(acc)
+        x = (acc(alpha) * product(a, b)).astype(acc)
         if beta != 0:
             x = x + acc(beta) * matrix(r.C, r.c, i).astype(acc)
         vector_at = r.op.bias + i * r.op.bias_step * side.itemsize
@@ -216,7 +235,7 @@ class Prepared:
     """A native plan of a rig, as `matmul_program` wants it."""
 
     def __init__(self, rig: Rig, description: MatmulDescription) -> None:
-        code, self.plan = rig.new(description.words())
+        code, self.plan = rig.new(description)
         if code != 0:
             raise (Unsupported if code == UNSUPPORTED else AssertionError)(rig.failure.text.decode())
         self.workspace = int(rig.plan.atomr_matmul_workspace(self.plan) or 0)
@@ -261,9 +280,7 @@ class Rig:
     def __init__(self, folder: Path) -> None:
         fake_c = HERE / "fake_cublaslt.c"
         self.fake_path = compile_shared(folder / "libfake_cublaslt.so", [fake_c])
-        plan_path = compile_shared(
-            folder / "libplan.so", [fake_c, *(source(f"{name}.c") for name in PLAN)], "-DBACKEND"
-        )
+        plan_path = compile_shared(folder / "libplan.so", [fake_c, *map(source, PLAN)], "-DBACKEND")
         self.fake, self.plan = ctypes.CDLL(str(self.fake_path)), ctypes.CDLL(str(plan_path))
         self.records: list[Record] = []
         self.error: BaseException | None = None
@@ -273,10 +290,10 @@ class Rig:
         self.plan.atomr_matmul_workspace.restype = ctypes.c_void_p
         self.owner = ctypes.c_void_p()
         self.failure = Failure()
-        code = self.plan.atomr_blas_lt_open(
-            None, str(self.fake_path).encode(), ctypes.byref(self.owner), ctypes.byref(self.failure)
-        )
-        assert code == 0, self.failure.text
+        why = ctypes.create_string_buffer(1024)
+        self.plan.atomr_cublaslt_load(str(self.fake_path).encode(), why, ctypes.c_size_t(len(why)))
+        code = self.plan.atomr_blas_lt_open(None, ctypes.byref(self.owner), ctypes.byref(self.failure))
+        assert code == 0, (why.value, self.failure.text)
 
     def _matmul(self, record: Any) -> int:
         try:
@@ -290,9 +307,17 @@ class Rig:
     def knob(self, name: str, kind: Any = ctypes.c_uint64) -> Any:
         return kind.in_dll(self.fake, name)
 
-    def new(self, words: tuple[int, ...]) -> tuple[int, ctypes.c_void_p]:
+    def members(self) -> list[tuple[str, int]]:
+        """Return the members of ``atomr_matmul_spec`` as C has them: names, and how many integers each is."""
+        table = (_Field * 100).in_dll(self.plan, "atomr_matmul_fields")
+        return [(f.name.decode(), f.count) for f in itertools.takewhile(lambda f: f.name is not None, table)]
+
+    def new(self, description: MatmulDescription) -> tuple[int, ctypes.c_void_p]:
         """Make a plan; return (atomr_code, plan)."""
-        made = ctypes.c_void_p()
+        made, words, given = ctypes.c_void_p(), list[int](), description.fields()
+        for name, count in self.members():
+            words += [given.pop(name)] if count == 1 else given.pop(name)
+        assert not given
         spec = (ctypes.c_int64 * len(words))(*words)
         return self.plan.atomr_matmul_new(self.owner, spec, ctypes.byref(made), ctypes.byref(self.failure)), made
 

@@ -8,8 +8,9 @@ import numpy as np
 from matmul_reference import check, reference
 
 import atomr_native as an
-from atomr_native._matmul_spec import MatmulRequest, matmul_shape
-from atomr_native.gpu_ref import layout_from
+from atomr_native.arrays.layout import layout_from
+from atomr_native.libraries.blas_lt.request import MatmulRequest
+from atomr_native.libraries.blas_lt.spec import resolve_matmul
 
 __all__ = ["put", "send"]
 
@@ -33,5 +34,5 @@ def send(device: an.Device, request: MatmulRequest, cuda_engine: str) -> an.Plan
     want = reference(request, request.c.copy() if request.c is not None else None, gpu=cuda_engine == "gpu")
     result = device.blas_lt.matmul(refs.pop("a"), refs.pop("b"), **refs)
     made = result._asdict() if isinstance(result, tuple) else {"out": result}
-    check({name: made[name].numpy() for name in want}, want, matmul_shape(request).n)
+    check({name: made[name].numpy() for name in want}, want, resolve_matmul(request).n)
     return device.blas_lt._calls.plans[-1]

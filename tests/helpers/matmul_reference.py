@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from atomr_native._matmul_scales import BLOCK
-from atomr_native._matmul_spec import Epilogue, MatmulRequest, is_array, matmul_shape
-from atomr_native._matmul_types import RULES, SATURATE, rule_of
 from atomr_native.dtypes import DTYPES, dtype_name
+from atomr_native.libraries._scaling import BLOCK
+from atomr_native.libraries.blas_lt.epilogue import Epilogue
+from atomr_native.libraries.blas_lt.request import MatmulRequest
+from atomr_native.libraries.blas_lt.spec import is_array, resolve_matmul
+from atomr_native.libraries.blas_lt.types import RULES, SATURATE, rule_of
 
 #: Relative error of one rounding to a dtype; the least magnitude below which errors are absolute.
 STORE = {
@@ -72,7 +74,7 @@ def reference(
     float32 has; and the library's tanh is an approximation: to about 2**-11 where D has 16 bits or fewer, which is what
     the instruction tanh.approx.f32 has, and finer for float32.
     """
-    shape = matmul_shape(request)
+    shape = resolve_matmul(request)
     epilogue, names = Epilogue(request.epilogue), (dtype_name(request.a.dtype), dtype_name(request.b.dtype))
     a, b = op(request.a, request.trans_a, request.conj_a), op(request.b, request.trans_b, request.conj_b)
     sa, sb = scaled(a, "a", request.a_scale, shape.scaling[0]), scaled(b, "b", request.b_scale, shape.scaling[1])

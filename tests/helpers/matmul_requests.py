@@ -6,10 +6,11 @@ import numpy as np
 from hypothesis import strategies as st
 from matmul_reference import COMBINATIONS, allows, block_scales, epilogue_operands, random
 
-from atomr_native._matmul_scales import COMBINATIONS as SCALINGS
-from atomr_native._matmul_spec import Epilogue, MatmulRequest
-from atomr_native._matmul_types import FLOAT8, rule_of
 from atomr_native.dtypes import DTYPES
+from atomr_native.libraries._scaling import COMBINATIONS as SCALINGS
+from atomr_native.libraries.blas_lt.epilogue import Epilogue
+from atomr_native.libraries.blas_lt.request import MatmulRequest
+from atomr_native.libraries.blas_lt.types import FLOAT8, rule_of
 
 __all__ = ["requests"]
 

@@ -13,7 +13,14 @@ import pytest
 
 import atomr_native as an
 
-__all__ = ["ALL", "HOST", "HOSTS", "PROCESSES", "Placement", "program", "programs", "resolve"]
+__all__ = ["ALL", "ENGINES", "HOST", "HOSTS", "OPTIONS", "PROCESSES", "Placement", "program", "programs", "resolve"]
+
+
+#: Quick to start, with operations that wait and fail on demand.
+OPTIONS: dict[str, Any] = {"standby": "off", "allow_crash": True}
+
+#: What a CUDA device is made of: the fake driver, or a GPU.
+ENGINES = ("fake", pytest.param("gpu", marks=pytest.mark.gpu))
 
 
 class _System(an.System):

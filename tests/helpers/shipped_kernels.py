@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 from numba.cuda.simulator import kernel
+from plan_builds import build_cuda
 
-from atomr_native import _numba_simulator, kernels
-from atomr_native.plan_spec import PlanSpec
-from atomr_native.worker import cuda as builders
+from atomr_native.builders.cuda.target import Target
+from atomr_native.compile import shipped
+from atomr_native.compile.numba import simulator
+from atomr_native.compile.nvrtc import arch_of
+from atomr_native.plans.spec import PlanSpec, ShippedCode
+from atomr_native.protocol.binaries import Binary
 
 __all__ = ["linked_ptx", "ptx_of", "simulate", "simulate_program"]
 
@@ -27,21 +33,21 @@ def _memory(array: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
 
 
 def simulate(
-    module: str, parts: Sequence[kernels.Part], spec: PlanSpec, arrays: Sequence[np.ndarray[Any, Any]], blocks: int = 1,
+    module: str, parts: Sequence[shipped.Part], spec: PlanSpec, arrays: Sequence[np.ndarray[Any, Any]], blocks: int = 1,
     scalars: Sequence[float] = (),
 ) -> None:  # fmt: skip
     """Run the plan of a specification on arrays and scalars, in its order, with `blocks` multiprocessors."""
     names = tuple((part.name, part.name) for part in parts)
-    described = {**spec.to_json(), "entries": names, "code": ""}
-    simulate_program(module, parts, builders.build(described, builders.Target("sm_90", blocks)).run, arrays, scalars)
+    described = replace(spec, attributes=replace(spec.attributes, shipped=ShippedCode(names, Binary(b""))))
+    simulate_program(module, parts, build_cuda(described, Target("sm_90", blocks)).run, arrays, scalars)
 
 
 def simulate_program(
-    module: str, parts: Sequence[kernels.Part], program: Any, arrays: Sequence[np.ndarray[Any, Any]],
+    module: str, parts: Sequence[shipped.Part], program: Any, arrays: Sequence[np.ndarray[Any, Any]],
     scalars: Sequence[float] = (),
 ) -> None:  # fmt: skip
     """Run launches of shipped kernels on arrays, in the order of their operands, and scalars."""
-    made = {part.name: kernels.made(module, part) for part in parts}
+    made = {part.name: shipped.made(module, part) for part in parts}
     workspace = np.full(program.workspace, 0xA5, np.uint8)
     for launch in program.launches:
         function, types = made[launch.function]
@@ -49,9 +55,9 @@ def simulate_program(
         for (kind, what), type_ in zip(launch.arguments, types, strict=True):
             if kind == "operand":
                 memory = _memory(arrays[what], type_[1:]) if type_[1:] in _fitting(arrays[what]) else None
-                arguments.append(_numba_simulator.simulated_array(np.empty(0, type_[1:]) if memory is None else memory))
+                arguments.append(simulator.simulated_array(np.empty(0, type_[1:]) if memory is None else memory))
             elif kind == "workspace":
-                arguments.append(_numba_simulator.simulated_array(workspace[what:].view(type_[1:])))
+                arguments.append(simulator.simulated_array(workspace[what:].view(type_[1:])))
             elif kind in ("int64", "float32", "float64"):
                 assert type_ == kind
                 arguments.append(int(scalars[what]) if kind == "int64" else np.dtype(kind).type(scalars[what]))
@@ -60,7 +66,7 @@ def simulate_program(
                 assert type_ == "int64"
                 arguments.append(int(np.uint64(what).astype(np.int64)))
         with _in_turns():
-            _numba_simulator.simulated(function)[launch.grid, launch.block, 0, launch.shared](*arguments)  # type: ignore[index]
+            simulator.simulated(function)[launch.grid, launch.block, 0, launch.shared](*arguments)  # type: ignore[index]
 
 
 class _Thread(kernel.BlockThread):  # type: ignore[misc]
@@ -131,16 +137,20 @@ def _in_turns() -> Iterator[None]:
         kernel.BlockManager = before
 
 
-def linked_ptx(module: str, parts: Sequence[kernels.Part], capability: tuple[int, int]) -> str:
+def linked_ptx(module: str, parts: Sequence[shipped.Part], capability: tuple[int, int]) -> str:
     """Return what the linker makes of kernels before the last step, as text."""
-    return ptx_of([kernels.compiled(module, part, capability) for part in parts], capability)
+    return ptx_of([_compiled(module, part, capability) for part in parts], capability)
+
+
+#: Several plans have kernels in common.
+_compiled = functools.cache(shipped.compiled)
 
 
 def ptx_of(codes: Sequence[bytes], capability: tuple[int, int]) -> str:
     """Return what the linker makes of LTO-IR before the last step, as text."""
     from cuda.core import Linker, LinkerOptions, ObjectCode
 
-    options = LinkerOptions(arch=f"sm_{capability[0]}{capability[1]}", link_time_optimization=True, ptx=True)
+    options = LinkerOptions(arch=arch_of(capability), link_time_optimization=True, ptx=True)
     return bytes(Linker(*map(ObjectCode.from_ltoir, codes), options=options).link("ptx").code).decode()
 
 

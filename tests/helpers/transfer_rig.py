@@ -11,8 +11,8 @@ import pytest
 from actions import eventually
 
 import atomr_native as an
-from atomr_native import transfers
 from atomr_native._lib.sender import STAGING
+from atomr_native.memory import transfers
 
 WINDOW = 3
 
@@ -33,7 +33,7 @@ def resolve_all(device: an.Device) -> None:
     """Wait for whatever was sent."""
     for lane in device._core.lane_names:
         device._core.wait_ticket(lane, device._core.lane_stats(lane)["sent"], 30)
-    device._collect_failures()
+    device._state.collect_failures()
 
 
 def all_back(device: an.Device) -> None:

@@ -7,7 +7,7 @@ from typing import Any, assert_type
 import numpy as np
 
 import atomr_native as an
-from atomr_native import epilogues
+from atomr_native.libraries.blas_lt import epilogues
 
 __all__ = ["main"]
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from atomr_native._frames import Frame, FrameReader, FrameWriter
+from atomr_native.protocol.frames import Frame, FrameReader, FrameWriter
 
 
 def open_fds() -> set[int]:

@@ -10,8 +10,8 @@ from typing import Any
 from wire import until
 
 import atomr_native
-from atomr_native.control import ABI, package_version
-from atomr_native.placement import ProcessWorker, Worker, worker_environment
+from atomr_native.protocol.messages import ABI, package_version
+from atomr_native.runtime.placement import ProcessWorker, Worker, worker_environment
 
 HELPERS = Path(__file__).resolve().parent
 ROOT = Path(atomr_native.__file__).resolve().parents[1]

@@ -6,7 +6,7 @@
 
 #include <stdatomic.h>
 
-#include "pool.h"
+#include "runtime/pool.h"
 
 #define U ATOMR_POOL_UNIT
 

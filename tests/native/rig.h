@@ -11,13 +11,13 @@
 #include <sys/wait.h>
 
 #include "fake_gpu.h"
-#include "lane_private.h"
-#include "sender_private.h"
+#include "runtime/lane_private.h"
+#include "runtime/sender_private.h"
 
 enum { RIG_WORDS = 8, RIG_HALF = 4, RIG_NBYTES = RIG_WORDS * 8, RIG_SEGMENTS = 8, RIG_SCALARS = 4 };
 /* Plans: RIG_MIX + number of operands. */
 enum { RIG_NOOP = 0, RIG_SEQUENCE = 1, RIG_MIX = 1000 };
-enum { RIG_OP_FAILS = 1, RIG_OP_SLOW = 2 };
+enum { RIG_OP_FAILS = 1, RIG_OP_SLOW = 2, RIG_OP_FAILS_LATE = 4, RIG_OP_JUDGED = 8 }; /* the last: late, and well */
 enum { RIG_FOREVER = 60 }; /* seconds, where a lost wake-up must not be hidden by a timeout */
 
 /* What the operation number `n` has seen: shared with a forked worker. */
@@ -96,15 +96,31 @@ static inline void rig_mix(fake_gpu *g, const atomr_call *call) {
     atomic_fetch_add(&entry->ended, 1);
 }
 
+static inline int rig_fail(uint64_t number, atomr_failure *failure) {
+    snprintf(failure->lib, sizeof failure->lib, "rig");
+    snprintf(failure->text, sizeof failure->text, "operation %" PRIu64, number);
+    failure->status = (int32_t)number;
+    return ATOMR_LIBRARY_ERROR;
+}
+
+/* The info word of a failure is the operation's number, plus one. */
+static inline int rig_judge(void *context, int32_t info, atomr_failure *failure) {
+    CHECK(context == rig_log);
+    return info ? rig_fail((uint64_t)info - 1, failure) : ATOMR_OK;
+}
+
+static inline void rig_mix_late(fake_gpu *g, const atomr_call *call) {
+    rig_mix(g, call);
+    atomic_store(call->info, call->scalars[2] & RIG_OP_FAILS_LATE ? (int32_t)call->scalars[0] + 1 : 0);
+}
+
 static inline int rig_run(void *context, const atomr_call *call, atomr_failure *failure) {
-    if (call->scalars[2] & RIG_OP_FAILS) {
-        snprintf(failure->lib, sizeof failure->lib, "rig");
-        snprintf(failure->text, sizeof failure->text, "operation %" PRIu64, call->scalars[0]);
-        failure->status = (int32_t)call->scalars[0];
-        return ATOMR_LIBRARY_ERROR;
-    }
-    if (!context) rig_mix(NULL, call);
-    else if (fake_enqueue(context, rig_mix, call)) return ATOMR_LIBRARY_ERROR; /* as a launch on a dead context does */
+    const int late = (call->scalars[2] & (RIG_OP_FAILS_LATE | RIG_OP_JUDGED)) != 0;
+    const fake_work work = late ? rig_mix_late : rig_mix;
+    if (late) *call->late = (atomr_late){rig_judge, rig_log};
+    if (call->scalars[2] & RIG_OP_FAILS) return rig_fail(call->scalars[0], failure);
+    if (!context) work(NULL, call);
+    else if (fake_enqueue(context, work, call)) return ATOMR_LIBRARY_ERROR; /* as a launch on a dead context does */
     return ATOMR_OK;
 }
 

@@ -1,4 +1,4 @@
-"""What the doctor runs in processes of their own; each module has a `main` that ends by writing JSON.
+"""Probes that the doctor runs in separate processes; each module has a `main` that writes JSON at its end.
 
-They are started by `..subprocesses.command` without importing the package, so they use nothing of it.
+`..subprocesses.command` starts them without importing the package, so they do not use it.
 """

@@ -1,4 +1,4 @@
-"""The few calls of the CUDA driver that the probes need, through ctypes."""
+"""The calls of the CUDA driver that the probes need, through ctypes."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ _SIGNATURES: dict[str, tuple[object, ...]] = {
 
 
 class Driver:
-    """The loaded driver, initialised; each call raises `CudaError` with the driver's own name for the error."""
+    """The loaded, initialised driver; each call raises `CudaError` with the driver's name of the error."""
 
     def __init__(self) -> None:
         self.lib = ctypes.CDLL(SONAME)
@@ -105,7 +105,7 @@ class Driver:
         return text.value.decode()
 
     def integer(self, name: str, *arguments: object) -> int:
-        """Call a function whose first argument is an int to fill in, and return it."""
+        """Call a function whose first argument is an int output, and return that."""
         value = c_int()
         self.call(name, ctypes.byref(value), *arguments)
         return value.value

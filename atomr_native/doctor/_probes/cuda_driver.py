@@ -15,7 +15,7 @@ CAPABILITY_MAJOR, CAPABILITY_MINOR = 75, 76
 
 
 def mapped_file() -> str | None:
-    """Return the file from which the driver was loaded."""
+    """Return the driver's file."""
     for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines():
         path = line.partition("/")[2]
         if "libcuda.so" in path:
@@ -24,7 +24,7 @@ def mapped_file() -> str | None:
 
 
 def describe(driver: api.Driver, ordinal: int) -> dict[str, object]:
-    """Return what the driver says of one device."""
+    """Return the driver's description of one device."""
     device = driver.integer("cuDeviceGet", ordinal)
     name = ctypes.create_string_buffer(256)
     driver.call("cuDeviceGetName", name, len(name), device)

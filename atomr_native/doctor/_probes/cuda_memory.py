@@ -1,4 +1,4 @@
-"""Try on a CUDA device what the runtime asks of its memory; writes one JSON object.
+"""Test the runtime's requirements for memory on a CUDA device; writes one JSON object.
 
 ``register N``: a memfd page registered with device N, filled by the device, read here.
 ``export N``: device memory exported as a descriptor and imported by a second process.
@@ -23,7 +23,7 @@ REGISTER_PORTABLE, REGISTER_DEVICEMAP = 1, 2
 
 
 def register(ordinal: int) -> str:
-    """Register one page of a memfd, let the device write it, and look."""
+    """Register one page of a memfd, let the device write it, and check the page."""
     driver = api.Driver()
     driver.use(ordinal)
     nbytes = mmap.PAGESIZE
@@ -55,7 +55,7 @@ def mapped(driver: api.Driver, handle: ctypes.c_ulonglong, nbytes: int, ordinal:
 
 
 def export(ordinal: int) -> str:
-    """Make exportable memory, fill it, and compare with what a second process reads from it."""
+    """Allocate exportable memory, fill it, and compare it with a second process's read."""
     driver = api.Driver()
     device = driver.use(ordinal)
     prop = api.AllocationProp(type=PINNED, requestedHandleTypes=POSIX_FD, location=api.Location(ON_DEVICE, device))
@@ -105,7 +105,7 @@ def import_(ordinal: int, channel: socket.socket) -> None:
 
 
 def main() -> None:
-    """Do what the arguments say."""
+    """Run the test named by the arguments."""
     action, ordinal = sys.argv[1], int(sys.argv[2])
     if action == "import":
         with socket.socket(fileno=int(sys.argv[3])) as channel:

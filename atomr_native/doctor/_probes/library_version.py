@@ -1,6 +1,6 @@
 """Load one NVIDIA library and ask its version; its argument is the library's key; writes one JSON object.
 
-One process a library: two CUDA majors never meet in one process.
+One process per library, so two CUDA majors never meet in one process.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Version = tuple[int, ...]
 
 
 class Loaded(NamedTuple):
-    """A library that is in this process, its version and its file."""
+    """A loaded library, its version and its file."""
 
     lib: ctypes.CDLL
     version: Version
@@ -40,7 +40,7 @@ def by_property(symbol: str) -> Callable[[ctypes.CDLL], Version]:
 
 
 def by_number(symbol: str) -> Callable[[ctypes.CDLL], Version]:
-    """Version through a ``size_t xGetVersion(void)`` that counts major * 10000 + minor * 100 + patch."""
+    """Version through a ``size_t xGetVersion(void)`` that returns major * 10000 + minor * 100 + patch."""
 
     def read(lib: ctypes.CDLL) -> Version:
         function = getattr(lib, symbol)
@@ -85,12 +85,12 @@ def split_cuda(number: int) -> Version:
 
 
 def own(loaded: Loaded) -> int | None:
-    """Take the library's major version, which is CUDA's."""
+    """Return the library's major version, which is CUDA's."""
     return loaded.version[0]
 
 
 def from_version(first_of_13: Version, first_of_12: Version) -> Callable[[Loaded], int | None]:
-    """Tell CUDA's major by the library's own version numbers."""
+    """Derive CUDA's major from the library's version numbers."""
 
     def read(loaded: Loaded) -> int | None:
         if loaded.version >= first_of_13:
@@ -101,7 +101,7 @@ def from_version(first_of_13: Version, first_of_12: Version) -> Callable[[Loaded
 
 
 def by_cudart(symbol: str) -> Callable[[Loaded], int | None]:
-    """Tell CUDA's major by the CUDA runtime that the library was built with."""
+    """Derive CUDA's major from the CUDA runtime that the library was built with."""
 
     def read(loaded: Loaded) -> int | None:
         function = getattr(loaded.lib, symbol)
@@ -112,7 +112,7 @@ def by_cudart(symbol: str) -> Callable[[Loaded], int | None]:
 
 
 def by_text(loaded: Loaded) -> int | None:
-    """Tell CUDA's major by the ``+cuda13.0`` in the library's version text."""
+    """Derive CUDA's major from the ``+cuda13.0`` in the library's version text."""
     if loaded.path is None:
         return None
     with Path(loaded.path).open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as content:
@@ -121,7 +121,7 @@ def by_text(loaded: Loaded) -> int | None:
     return int(digits) if digits.isdigit() else None
 
 
-#: Key: cuda-pathfinder's name, sonames to fall back on, version, CUDA major.
+#: Key: cuda-pathfinder's name, fallback sonames, version, CUDA major.
 LIBRARIES = {
     "cublas": ("cublas", ("libcublas.so.13", "libcublas.so.12"), by_property("cublasGetProperty"), own),
     "cublaslt": ("cublasLt", ("libcublasLt.so.13", "libcublasLt.so.12"), by_number("cublasLtGetVersion"), own),
@@ -150,7 +150,7 @@ LIBRARIES = {
 
 
 def mapped_file(soname: str) -> str | None:
-    """Return the file that was mapped for a soname."""
+    """Return the mapped file of a soname."""
     for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines():
         path = line.partition("/")[2]
         if f"/{path}".rpartition("/")[2].startswith(soname):
@@ -159,7 +159,7 @@ def mapped_file(soname: str) -> str | None:
 
 
 def load(name: str, sonames: tuple[str, ...]) -> tuple[ctypes.CDLL, str | None]:
-    """Load a library: where cuda-pathfinder finds it, else by soname; returns it and its file."""
+    """Load a library from cuda-pathfinder's path, or by soname; return it and its file."""
     reason = f"not installed: looked for {', '.join(sonames)}"
     try:
         from cuda import pathfinder
@@ -171,10 +171,8 @@ def load(name: str, sonames: tuple[str, ...]) -> tuple[ctypes.CDLL, str | None]:
             if path is not None:
                 return ctypes.CDLL(path), path
         except (pathfinder.DynamicLibNotFoundError, pathfinder.DynamicLibUnknownError) as error:
-            # It looks for what the library depends on first, and names that if it is missing.
-            named = str(error).partition('"')[2].partition('"')[0]
-            if not any(soname in named for soname in sonames):
-                reason = f"not installed, or not usable without {named or error}"
+            # It looks for the library's dependencies first, and names a missing one.
+            reason = f"not installed, or a library that it needs is not: {(str(error).splitlines() or ['?'])[0]}"
     for soname in sonames:
         try:
             return ctypes.CDLL(soname), mapped_file(soname)
@@ -184,7 +182,7 @@ def load(name: str, sonames: tuple[str, ...]) -> tuple[ctypes.CDLL, str | None]:
 
 
 def main() -> None:
-    """Write what was found."""
+    """Write the findings."""
     name, sonames, version_of, major_of = LIBRARIES[sys.argv[1]]
     found: dict[str, object] = {"found": False, "file": None, "version": None, "cuda_major": None, "error": None}
     try:

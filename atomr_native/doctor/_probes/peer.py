@@ -1,6 +1,6 @@
 """The other process of the shared-memory checks; its argument is the descriptor of a socket.
 
-It receives one message, a JSON object with a memfd beside it, does what ``"do"`` says and answers in JSON.
+It receives one message, a JSON object with a memfd, executes its ``"do"`` and answers in JSON.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def share(fd: int, nbytes: int) -> tuple[dict[str, object], list[int]]:
 
 
 def sealed(fd: int, nbytes: int) -> tuple[dict[str, object], list[int]]:
-    """Try everything that would give a writable view of a segment sealed against future writing."""
+    """Try every way to a writable view of a segment sealed against future writes."""
     refused = {}
     with mmap.mmap(fd, nbytes, prot=mmap.PROT_READ) as segment:
         digest = hashlib.sha256(segment).hexdigest()
@@ -58,7 +58,7 @@ def sealed(fd: int, nbytes: int) -> tuple[dict[str, object], list[int]]:
 
 
 def futex(fd: int, nbytes: int) -> tuple[dict[str, object], list[int]]:
-    """Wait, on a mapping that this process may only read, until the other process wakes us."""
+    """Wait on a read-only mapping until the other process wakes this one."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.mmap.restype = ctypes.c_void_p
     libc.mmap.argtypes = [

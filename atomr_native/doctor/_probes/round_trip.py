@@ -1,6 +1,6 @@
 """Start a System, put an array on a device, read it back; its arguments are device, isolation and a folder.
 
-The folder is where the package was imported from, should it not be installed.  It writes one JSON object.
+The folder is the package's place, if it is not installed.  The probe writes one JSON object.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Literal
 
 
 def main() -> None:
-    """Write how it went."""
+    """Run the round trip and write its outcome."""
     device = sys.argv[1]
     isolation: Literal["process", "thread"] = "thread" if sys.argv[2] == "thread" else "process"
     sys.path.append(sys.argv[3])
@@ -35,5 +35,5 @@ def main() -> None:
         if np.array_equal(received, sent):
             answer = {"status": "ok", "detail": f"started, array sent and read back, closed in {seconds:.2f} s"}
         else:
-            answer = {"status": "failed", "detail": "the array came back changed"}
+            answer = {"status": "failed", "detail": "the array that came back differs"}
     sys.stdout.write("\n" + json.dumps(answer))

@@ -1,4 +1,4 @@
-"""A computation whose result is known bit by bit, with which a worker proves its device before the lanes run."""
+"""A computation with a result known bit by bit, by which a worker proves its device before the lanes run."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from ...builders.cuda.cubin import compile_cubin
+from ...builders.cuda.target import KernelProgram, Launch, Target
 from ...errors import LibraryError
-from .nvrtc import compile_cubin
-from .target import KernelProgram, Launch, Target
 
 if TYPE_CHECKING:
     from ..._lib.cuda import CudaBackend
@@ -21,8 +21,9 @@ _ROUNDS: Final = 4
 _BYTES: Final = 1 << 20
 _GOLDEN, _MIX = 0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93
 
-#: Integer mixing, fused multiply-adds in both precisions, an exchange through shared memory behind a barrier.  What a
-#: float32 multiply-add gets is from 1 to 2, so that float64 holds the sum exactly, and NumPy can round it once.
+#: Integer mixing, fused multiply-adds in both precisions, an exchange through shared memory behind a barrier.  The
+#: operands of the float32 multiply-add lie between 1 and 2, so float64 holds the sum exactly, and NumPy can round it
+#: once.
 _SOURCE: Final = f"""\
 typedef unsigned long long u64;
 typedef unsigned int u32;
@@ -53,7 +54,7 @@ def build_proof(target: Target) -> KernelProgram:
 
 @lru_cache(maxsize=4)
 def expected(sm_count: int) -> np.ndarray[Any, np.dtype[np.uint64]]:
-    """Return the result, as the processor computes it."""
+    """Return the result as the CPU computes it."""
 
     def unit(words: np.ndarray[Any, np.dtype[np.uint64]]) -> np.ndarray[Any, np.dtype[np.float64]]:
         bits = (words & np.uint64(0x7FFFFF)).astype(np.uint32) | np.uint32(0x3F800000)
@@ -71,7 +72,7 @@ def expected(sm_count: int) -> np.ndarray[Any, np.dtype[np.uint64]]:
 
 
 def prove(backend: CudaBackend, target: Target, address: int) -> None:
-    """Compute it, send bytes there and back, and have the device write to the worker's memory.  Waits for all of it.
+    """Compute it, send bytes there and back, and let the device write to the worker's memory.  Waits for the results.
 
     Parameters
     ----------
@@ -80,12 +81,12 @@ def prove(backend: CudaBackend, target: Target, address: int) -> None:
     target
         What it is.
     address
-        A mebibyte of its memory.
+        Address of a mebibyte of its memory.
 
     Raises
     ------
     LibraryError
-        If the device computes, or remembers, anything else.
+        If the device computes or stores anything else.
     """
     sent = (np.arange(_BYTES // 8, dtype=np.uint64) * np.uint64(_GOLDEN)).view(np.uint8)
     _round_trip(backend, address, sent)

@@ -1,10 +1,15 @@
-/* A cuBLAS without a GPU: each call is noted, and computed in plain loops in the order of its stream. */
+/* A cuBLAS without a GPU: each call is noted, and computed in plain loops in the order of its stream.
+ *
+ * A handle is for one thread at a time, as the real one's.  A call that would go to another stream than the one that
+ * its thread has set, since a second thread has set another one meanwhile, is refused; FAKE_CUDA_MEET makes sure that
+ * they meet. */
 #include <complex.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-#include "cublas.h"
+#include "libraries/cublas/call.h"
 #include "fake_cublaslt.h"
 #include "fake_driver.h"
 
@@ -176,7 +181,28 @@ static void factor(double into[2], int type, const void *from) {
     }
 }
 
+/* Handles that are alive, for tests in this process. */
+_Atomic unsigned fake_blas_handles;
+
+static __thread struct {
+    cublasHandle_t handle;
+    CUstream stream;
+} mine; /* that this thread has set last */
+
+static int taken_over(cublasHandle_t h) { return mine.handle == h && mine.stream != h->stream; }
+
+/* Wait until as many threads have come as are to meet: a minute at most. */
+static void meet(void) {
+    static _Atomic unsigned come;
+    static __thread int counted;
+    const struct timespec nap = {0, 1000000};
+    if (!counted) come++;
+    counted = 1;
+    for (int i = 0; i < 60000 && come < options.meet; i++) nanosleep(&nap, NULL);
+}
+
 static cublasStatus_t note(cublasHandle_t h, noted c, const void *alpha, const void *beta) {
+    if (taken_over(h)) return 14;
     const int result = c.routine == ATOMR_BLAS_DOT || c.routine == ATOMR_BLAS_NRM2;
     if (h->on_device != result || c.m < 0 || c.n < 0 || c.k < 0) return 7;
     factor(c.alpha, c.type, alpha);
@@ -184,23 +210,37 @@ static cublasStatus_t note(cublasHandle_t h, noted c, const void *alpha, const v
     return fake_enqueue(h->stream, run, &c, sizeof c, 0) ? 13 : 0;
 }
 
-cublasStatus_t cublasCreate_v2(cublasHandle_t *h) { return (*h = calloc(1, sizeof **h)) ? 0 : 3; }
+cublasStatus_t cublasCreate_v2(cublasHandle_t *h) {
+    const CUresult refusal = fake_refusal(__func__);
+    *h = refusal ? NULL : calloc(1, sizeof **h);
+    fake_blas_handles += *h != NULL;
+    return refusal ? (cublasStatus_t)refusal : *h ? 0 : 3;
+}
 cublasStatus_t cublasDestroy_v2(cublasHandle_t h) {
+    fake_blas_handles--;
     free(h);
     return 0;
 }
-cublasStatus_t cublasGetVersion_v2(cublasHandle_t h, int *version) {
-    *version = 130102;
-    return h ? 0 : 7;
+cublasStatus_t cublasGetProperty(libraryPropertyType type, int *value) {
+    static const int parts[] = {13, 1, 2};
+    if (type < 0 || type > 2) return 7;
+    *value = parts[type];
+    return 0;
 }
 cublasStatus_t cublasSetStream_v2(cublasHandle_t h, cudaStream_t stream) {
-    h->stream = stream;
+    h->stream = mine.stream = stream;
     h->workspace = 0;
+    mine.handle = h;
+    meet();
     return 0;
 }
 cublasStatus_t cublasSetWorkspace_v2(cublasHandle_t h, void *workspace, size_t size) {
     h->workspace = size;
     return size && ((uintptr_t)workspace & 255) == 0 ? 0 : 7;
+}
+cublasStatus_t cublasSetMathMode(cublasHandle_t h, cublasMath_t mode) {
+    (void)h;
+    return mode == CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION ? 0 : 7; /* without it products round twice */
 }
 cublasStatus_t cublasSetPointerMode_v2(cublasHandle_t h, cublasPointerMode_t mode) {
     h->on_device = mode;
@@ -348,6 +388,7 @@ cublasStatus_t cublasGemmGroupedBatchedEx(
     const int group_size[], cublasComputeType_t computeType) {
     const int wide = computeType == CUBLAS_COMPUTE_64F || computeType == CUBLAS_COMPUTE_64F_PEDANTIC;
     int at = 0;
+    if (taken_over(h)) return 14;
     if (h->on_device || Atype != Btype || Atype != Ctype || wide != (Atype == CUDA_R_64F)) return 15;
     if (!h->workspace) return 3;
     for (int i = 0; i < group_count; i++) {

@@ -135,6 +135,7 @@ CUresult cuInit(unsigned int flags) {
         options.delay_us = (unsigned)number("FAKE_CUDA_DELAY_US", 0);
         options.seed = number("FAKE_CUDA_SEED", 1);
         options.queue = (unsigned)number("FAKE_CUDA_QUEUE", 1024);
+        options.meet = (unsigned)number("FAKE_CUDA_MEET", 1);
         options.peer = number("FAKE_CUDA_PEER", 1) != 0;
         options.protect = number("FAKE_CUDA_PROTECT", 1) != 0;
         if (machine && *machine)

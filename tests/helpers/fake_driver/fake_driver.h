@@ -13,6 +13,7 @@
  *   FAKE_CUDA_QUEUE     pieces of work that a stream holds; launches wait for room (1024)
  *   FAKE_CUDA_PEER      0: no device reaches another one's memory (1)
  *   FAKE_CUDA_PROTECT   0: the processor may read and write device memory while no work runs (1: that is a segfault)
+ *   FAKE_CUDA_MEET      so many threads set the stream of a cuBLAS handle before any of them goes on (1)
  *   FAKE_CUDA_REFUSE    a file with lines "function error times": calls that fail so often, in any process
  *   CUDA_VISIBLE_DEVICES  as the real one's: numbers or UUIDs
  *
@@ -26,10 +27,10 @@
 #include <pthread.h>
 #include <stdbool.h>
 
-#include "driver.h"
+#include "cuda/driver.h"
 
 /* The functions have the types of the table that is tested. */
-#define F(name, arguments) CUresult name arguments;
+#define F(result, name, arguments) result name arguments;
 ATOMR_DRIVER_FUNCTIONS(F)
 #undef F
 
@@ -69,7 +70,7 @@ typedef struct {
     unsigned devices; /* that this process sees */
     unsigned physical[MAX_DEVICES];
     size_t memory;
-    unsigned delay_us, queue;
+    unsigned delay_us, queue, meet;
     uint64_t seed;
     bool peer, protect;
     char machine[64];

@@ -1,0 +1,1 @@
+"""Only for other modules of this package: it has no names for Python."""

@@ -1,0 +1,50 @@
+"""Plans of several steps, which share one message and one lane."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+__all__ = ["SequenceProgram", "Source", "Step"]
+
+#: Where an operand or scalar of a step comes from: ``("operand", i)`` and ``("scalar", j)`` of the message;
+#: ``("workspace", byte)`` an address in the plan's workspace; ``("constant", word)`` a 64-bit word, for an operand an
+#: address in device memory that lives as long as the plan.
+Source = tuple[Literal["operand", "scalar", "workspace", "constant"], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One native run of a sequence.
+
+    Attributes
+    ----------
+    run : Any
+        A `KernelProgram` or a `NativeRun`.
+    operands, scalars : tuple of Source
+        Its operands and scalars, in its own order.
+    """
+
+    run: Any
+    operands: tuple[Source, ...]
+    scalars: tuple[Source, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceProgram:
+    """Steps to be enqueued in order.
+
+    Attributes
+    ----------
+    steps : tuple of Step
+    workspace : int
+        Bytes of device memory, aligned to 256, that belong to the plan while it runs.
+    notes : tuple of str
+        The parts that are not computed in one call of the library, and why.
+    """
+
+    kind: ClassVar[Literal["sequence"]] = "sequence"  # for `CudaBackend`
+
+    steps: tuple[Step, ...]
+    workspace: int = 0
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,56 @@
+"""The library actors of a device.
+
+Generated from the registry of libraries by ``make format``.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..libraries.blas.actor import Blas
+    from ..libraries.blas_lt.actor import BlasLt
+    from ..libraries.elementwise.actor import ElementwiseActor
+    from ..libraries.float8.actor import Float8
+    from ..libraries.fused.actor import Fused
+
+__all__ = ["DeviceLibraries"]
+
+
+class DeviceLibraries:
+    """The library actors of `Device`, each made at first use."""
+
+    if TYPE_CHECKING:
+
+        def _library(self, name: str) -> Any: ...
+
+    @cached_property
+    def blas(self) -> Blas:
+        """Vectors and matrices by the classic BLAS routines.  Made at first use."""
+        actor: Blas = self._library("blas")
+        return actor
+
+    @cached_property
+    def blas_lt(self) -> BlasLt:
+        """Matrix products with fused epilogues."""
+        actor: BlasLt = self._library("blas_lt")
+        return actor
+
+    @cached_property
+    def elementwise(self) -> ElementwiseActor:
+        """Expressions over arrays, and reductions."""
+        actor: ElementwiseActor = self._library("elementwise")
+        return actor
+
+    @cached_property
+    def float8(self) -> Float8:
+        """Quantisation to float8 and back.  Made at first use."""
+        actor: Float8 = self._library("float8")
+        return actor
+
+    @cached_property
+    def fused(self) -> Fused:
+        """Activations, norms, optimizer steps and more, each in one pass over memory.  Made at first use."""
+        actor: Fused = self._library("fused")
+        return actor

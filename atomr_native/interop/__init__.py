@@ -1,0 +1,1 @@
+"""Arrays of other libraries and devices: exports, imports, DLPack, copies between devices."""

@@ -1,0 +1,49 @@
+"""The interface of a device that imports and exports use; see `atomr_native.arrays.owner`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from ..runtime.owner import ServedDevice, ServedMemory
+
+if TYPE_CHECKING:
+    from ..arrays.gpu_ref import GpuRef
+    from .exports import Exports
+    from .imports import Imports
+
+__all__ = ["SharedMemory", "SharingDevice"]
+
+
+class SharedMemory(ServedMemory, Protocol):
+    """The device's memory."""
+
+    def copy(self, source: GpuRef, out: GpuRef | None, dtype: object, pool: int) -> GpuRef:
+        """Send a copy, with conversion where dtypes differ."""
+
+    def put(self, array: object, dtype: object, out: GpuRef | None, pool: int) -> GpuRef:
+        """Copy an array of this process to the device."""
+
+    def shared(self, array: np.ndarray[Any, Any]) -> GpuRef | None:
+        """Return a handle for an array inside a host array of this device, or None."""
+
+
+class SharingDevice(ServedDevice, Protocol):
+    """A device that lends memory, or uses memory of other libraries."""
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether this process is a fork of the one that opened the device."""
+
+    @property
+    def memory(self) -> SharedMemory:
+        """The memory actor."""
+
+    @property
+    def exports(self) -> Exports:
+        """Loans to other libraries."""
+
+    @property
+    def imports(self) -> Imports:
+        """Memory of other libraries."""

@@ -1,0 +1,1 @@
+"""Matrix products on CUDA devices, by cuBLASLt and kernels beside it."""

@@ -1,0 +1,1 @@
+"""Matrix products on the host device, by NumPy and SciPy's BLAS."""

@@ -1,0 +1,61 @@
+"""Attributes of the elementwise operations in plan specifications."""
+
+from typing import Annotated, TypeAlias
+
+from ...plans.spec import Attributes, DtypeName, Extent
+from ...protocol.typed import one_of
+
+__all__ = ["LossAttributes", "ProgramAttributes", "ReduceAttributes"]
+
+#: A node of `expressions.Program`.
+NodeParts: TypeAlias = tuple[str | int, ...]
+
+
+class ProgramAttributes(Attributes, frozen=True, kw_only=True):
+    """Of ``elementwise.program``.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Of what is assigned.
+    nodes : tuple of tuple
+    stores : tuple of (str, int)
+        As `expressions.Program` has them.
+    scalar_names : tuple of str
+        Names of the message's scalars.
+    """
+
+    shape: tuple[Extent, ...]
+    nodes: tuple[NodeParts, ...]
+    stores: tuple[tuple[str, Extent], ...]
+    scalar_names: tuple[str, ...]
+
+
+class ReduceAttributes(Attributes, frozen=True, kw_only=True):
+    """Of ``elementwise.reduce``.
+
+    Attributes
+    ----------
+    reduction : str
+        ``"sum"``, ``"mean"``, ``"max"`` or ``"argmax"``.
+    axes : tuple of int
+        Axes of x that vanish, in order.
+    accumulate : str
+        Dtype of sums.
+    """
+
+    reduction: Annotated[str, one_of("sum", "mean", "max", "argmax")]
+    axes: tuple[Extent, ...]
+    accumulate: DtypeName
+
+
+class LossAttributes(Attributes, frozen=True):
+    """Of ``elementwise.softmax_cross_entropy``.
+
+    Attributes
+    ----------
+    compute : str
+        Dtype of what is computed.
+    """
+
+    compute: Annotated[str, one_of("float32", "float64")]

@@ -1,0 +1,1 @@
+"""Expressions on CUDA devices, as generated CUDA C++."""

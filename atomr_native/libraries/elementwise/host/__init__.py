@@ -1,0 +1,1 @@
+"""Expressions on the host device, by NumPy."""

@@ -1,0 +1,1 @@
+"""Launches of the fused kernels on CUDA devices."""

@@ -1,0 +1,1 @@
+"""Fused operations on the host device, by NumPy."""

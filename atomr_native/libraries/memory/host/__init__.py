@@ -1,0 +1,1 @@
+"""Copies, fills and durable groups on the host device."""

@@ -1,0 +1,1 @@
+"""A device's memory: the allocator's segments, transfers, staging, growth, durable groups."""

@@ -1,0 +1,115 @@
+"""The typed errors of one device's messages and handles, from records of the native core, worker and supervisor."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .._lib import sender
+from ..errors import (
+    ActorStopped,
+    AtomrError,
+    DependencyFailed,
+    DeviceFault,
+    DeviceLost,
+    GpuRefStale,
+    InvalidRequest,
+    LibraryError,
+    OutOfMemory,
+    PlanQuarantined,
+    Unsupported,
+)
+
+if TYPE_CHECKING:
+    from .owner import PlanOwner
+
+__all__ = ["MessageErrors"]
+
+#: What has become of an operand, by the code of the failure.
+_STALE = {
+    sender.STALE_RESTARTED: "device restarted",
+    sender.STALE_TORN: "torn",
+    sender.STALE_ROLLED_BACK: "rolled back",
+}
+_REFUSED = {
+    "device restarted": "not run: {name} restarted while the message was queued, and it uses memory that was not "
+    "durable",
+    "torn": "not run: an operand was being written when the worker of {name} died; write it whole, or accept its "
+    "bytes with clear_error()",
+    "rolled back": "not run: {name} restarted while the message was queued, and a durable group that it uses went "
+    "back to its last commit; continue from there",
+}
+
+
+class MessageErrors:
+    """Builds errors, a new object each time, since a raised error keeps frames.
+
+    Parameters
+    ----------
+    owner : PlanOwner
+        The device of the messages.
+    """
+
+    def __init__(self, owner: PlanOwner) -> None:
+        self._owner = owner
+
+    def closed(self, reason: str) -> AtomrError:
+        """Return the error of a send to a device that has ended: ``"device lost"`` or ``"device closed"``."""
+        if reason == "device lost":
+            loss = self._owner.supervisor.loss
+            return DeviceLost(str(loss), loss.cause)
+        return ActorStopped(f"{self._owner.name} is closed; nothing can be sent to it any more")
+
+    def stale(self, allocation: object, reason: str) -> AtomrError:
+        """Return the error for the use of an invalid handle; with `allocation` None, of a device that has ended."""
+        if allocation is None or reason == "device lost":
+            return self.closed(reason)
+        name = self._owner.name
+        advice = {
+            "freed": "it was freed; earlier messages are unaffected",
+            "device restarted": f"{name} has restarted (generation {self._owner.generation}) and it was not durable; "
+            f"put the data again, or allocate with durable=True",
+            "device closed": f"{name} is closed",
+            "rolled back": f"{name} has restarted, and its durable group went back to the last commit; continue from "
+            f"there with group.restore(), or accept the bytes with clear_error()",
+            "torn": "a message was writing it when the worker died; write it whole, or accept its bytes with "
+            "clear_error()",
+        }.get(reason, reason)
+        return GpuRefStale(f"this handle is stale: {advice}", reason)
+
+    def make(
+        self, code: int, status: int, lib: str, name: str, text: str, inherited: bool, lane: int, ticket: int,
+        fault: int,
+    ) -> AtomrError:  # fmt: skip
+        """Build the typed error of a failed message from the record of the worker or supervisor."""
+        error = self._base(code, status, lib, name, text, fault)
+        if not inherited:
+            return error
+        return DependencyFailed(
+            f"not run, since an operand was to be written by message {ticket} of {self._owner.lane_name(lane)!r}, "
+            f"which failed: {error}",
+            error,
+        )
+
+    def _base(self, code: int, status: int, lib: str, name: str, text: str, fault: int) -> AtomrError:
+        if code == sender.UNSUPPORTED:
+            if name == "PlanQuarantined":
+                return PlanQuarantined(text or name)
+            return Unsupported(text or name, rule=f"{lib}.{name}" if lib and name else "")
+        if code == sender.INVALID_REQUEST:
+            return InvalidRequest(text or name)
+        if code == sender.OUT_OF_MEMORY:
+            return OutOfMemory(text or "the worker ran out of memory", limit=self._owner.memory.limit)
+        if code in _STALE:
+            reason = _STALE[code]
+            return GpuRefStale(_REFUSED[reason].format(name=self._owner.name), reason)
+        if code == sender.DEVICE_FAULT:
+            found = self._owner.supervisor.fault(fault)
+            if isinstance(found, DeviceFault):
+                return DeviceFault(str(found), found.suspects, found.restarted, found.code, found.name)
+            return DeviceFault(str(found), restarted=False)
+        if code == sender.DEVICE_LOST:
+            loss = self._owner.supervisor.fault(fault)
+            return DeviceLost(str(loss), getattr(loss, "cause", None))
+        if code == sender.ACTOR_STOPPED:
+            return ActorStopped(text)
+        return LibraryError(lib or "worker", status, name or "failure", self._owner.name, text)

@@ -1,0 +1,1 @@
+"""The protocol between program and workers: frames with descriptors, messages, errors on the wire."""

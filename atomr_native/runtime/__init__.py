@@ -1,0 +1,1 @@
+"""The life of a device: supervision and restart, control, statistics, configuration."""

@@ -1,0 +1,48 @@
+"""The internal state of a System, shared by its devices, actors and observers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from ..arrays.owner import owner_of
+from .config import SystemConfig
+from .dead_letters import DeadLetters
+from .placement import worker_environment
+
+__all__ = ["SystemState"]
+
+
+class SystemState:
+    """The parts of one System.
+
+    Parameters
+    ----------
+    config : SystemConfig
+        Its options.
+    """
+
+    def __init__(self, config: SystemConfig) -> None:
+        self.config = config
+        self.environment = worker_environment()  # of workers, taken once
+        self.dead_letters = DeadLetters()
+        self.devices: dict[str, Any] = {}  # used devices, by name
+        self.lock = threading.RLock()  # guards devices and the tree; held while a device starts
+        self.closing = threading.RLock()  # held while everything ends
+        self.closed = False
+        self.tree: Any = None  # the tree of actors, made with the first one
+        self.stepper: Any = None  # the scheduler of `atomr_native.testing`, which runs actors instead of their threads
+        self.closers: list[Callable[[], object]] = []  # called at the end of each `close`; they must not raise
+
+    def states(self) -> list[Any]:
+        """Return the internal states of the devices."""
+        return [owner_of(device) for device in list(self.devices.values())]
+
+    def abandon(self) -> None:
+        """In a forked child: release the parent's objects, which must not be used or ended from here."""
+        self.closed = True
+        self.lock = threading.RLock()
+        self.dead_letters.abandon()
+        for device in self.devices.values():
+            device.abandon()

@@ -1,0 +1,1 @@
+"""Cases of actors written in Python."""

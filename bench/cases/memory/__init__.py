@@ -1,0 +1,1 @@
+"""Cases of memory: allocation, and copies to a GPU and back."""

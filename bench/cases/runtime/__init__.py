@@ -1,0 +1,1 @@
+"""Cases of messages: sending, asking, awaiting, order, placement and restarts."""

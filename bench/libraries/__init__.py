@@ -1,0 +1,1 @@
+"""Cases of the libraries, a folder a library under its own name; see `bench.cases`."""

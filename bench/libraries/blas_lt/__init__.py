@@ -1,0 +1,1 @@
+"""Cases of matrix products by `device.blas_lt`."""

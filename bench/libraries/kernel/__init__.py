@@ -1,0 +1,1 @@
+"""Cases of users' kernels, `device.kernel` and `device.cuda_kernel`."""

@@ -1,0 +1,56 @@
+# cython: language_level=3
+"""A CUDA device and its native runs, for the modules of libraries: see cuda.pyx."""
+
+from libc.stdint cimport uint32_t, uint64_t
+
+from .backend cimport atomr_cuda
+from .driver cimport CUresult
+from .lanes cimport Backend, atomr_backend, atomr_run
+from .runs cimport atomr_kernels, atomr_launch, atomr_sequence
+
+
+cdef class CudaBackend(Backend):
+    cdef atomr_cuda *cuda
+    cdef atomr_backend made
+    cdef readonly int ordinal
+    cdef dict marks
+    cdef dict scratch
+    cdef uint64_t zero
+    cdef int check_fault(self, str what) except -1
+    cdef int refuse_device(self, CUresult result, str text) except -1
+    cdef int check(self, CUresult result, str what) except -1
+    cdef uint32_t *mark(self, str name) except NULL
+    cdef NativeRun prepared(self, object run)
+
+
+cdef class NativeRun:
+    """What a lane runs: a C function and its context, which live as long as this object."""
+    cdef CudaBackend backend  # what its end needs is alive until then
+    cdef atomr_run function
+    cdef void *context
+    cdef readonly uint64_t workspace
+
+
+cdef class Noop(NativeRun):
+    pass
+
+
+cdef class Copy(NativeRun):
+    pass
+
+
+cdef class Transfer(NativeRun):
+    pass
+
+
+cdef class Kernels(NativeRun):
+    cdef atomr_kernels native
+    cdef list sites
+    cdef bytes lacking
+    cdef list structs
+    cdef int check_residence(self, atomr_launch *launch, str name) except -1
+
+
+cdef class Sequence(NativeRun):
+    cdef atomr_sequence native
+    cdef list kept

@@ -1,0 +1,486 @@
+#define _GNU_SOURCE
+#include "cuda/cuda_backend.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "runtime/failure.h"
+
+enum { EVENTS = 64, KEEP_MARKING = 256, NAP_NS = 10000 };
+
+typedef struct {
+    _Alignas(128) _Atomic(CUstream) stream; /* published when the lane is complete; read by everybody, so apart */
+    _Alignas(128) pthread_mutex_t lock;
+    uint64_t last;                 /* the last ticket launched; under `lock` */
+    _Atomic int marking;           /* launches yet to be marked, since others depend on this lane */
+    CUevent marks[EVENTS];         /* after launches, by ticket modulo EVENTS */
+    uint64_t marked[EVENTS];       /* which ticket each stands for; under `lock` */
+    _Alignas(128) atomr_handles handles; /* of libraries; made by the thread of the lane */
+} cuda_lane;
+
+struct atomr_cuda {
+    const atomr_driver *d;
+    uint64_t id; /* no two have the same */
+    CUdevice device;
+    CUcontext context;
+    char *w;
+    CUdeviceptr w_on_device;
+    CUstream control;
+    _Atomic uint64_t beats; /* signs of life asked for */
+    cuda_lane lanes[ATOMR_LANES];
+    pthread_mutex_t shared_lock;
+    atomr_handles shared;   /* of libraries whose handle serves all threads; made under `shared_lock` */
+    _Atomic CUresult error;
+};
+
+static _Atomic uint64_t devices; /* opened so far */
+static __thread uint64_t current; /* the `id` whose context this thread has made current */
+
+static int enter(atomr_cuda *c) {
+    const CUresult error = atomic_load_explicit(&c->error, memory_order_relaxed);
+    if (error != CUDA_SUCCESS || current == c->id) return error;
+    CUresult r = c->d->cuCtxSetCurrent(c->context);
+    if (r == CUDA_SUCCESS) current = c->id;
+    return r;
+}
+
+static const char *name_of(const atomr_driver *d, CUresult r) {
+    const char *name = NULL;
+    d->cuGetErrorName(r, &name);
+    return name ? name : "CUDA_ERROR_UNNAMED";
+}
+
+/* The first error of the context stays: every later call would report it too. */
+static int note(atomr_cuda *c, CUresult r) {
+    CUresult none = CUDA_SUCCESS;
+    if (r != CUDA_SUCCESS && r != CUDA_ERROR_NOT_READY) atomic_compare_exchange_strong(&c->error, &none, r);
+    return r;
+}
+
+int atomr_cuda_find(const char uuid[16], int *ordinal, CUresult *result, char *why, size_t size) {
+    *result = CUDA_SUCCESS;
+    const atomr_driver *d = atomr_driver_load(why, size);
+    if (!d) return -1;
+    CUdevice device;
+    CUuuid found;
+    int n = 0;
+    CUresult r = d->cuInit(0);
+    if (r == CUDA_SUCCESS) r = d->cuDeviceGetCount(&n);
+    for (int i = 0; i < n && r == CUDA_SUCCESS; i++) {
+        r = d->cuDeviceGet(&device, i);
+        if (r == CUDA_SUCCESS) r = d->cuDeviceGetUuid_v2(&found, device);
+        if (r != CUDA_SUCCESS || memcmp(found.bytes, uuid, sizeof found.bytes) != 0) continue;
+        *ordinal = i;
+        return 1;
+    }
+    if (r == CUDA_SUCCESS || r == CUDA_ERROR_NO_DEVICE) {
+        snprintf(why, size, "the driver has %d other devices", n);
+        return 0;
+    }
+    snprintf(why, size, "CUDA devices cannot be listed: %s (%d)", name_of(d, r), r);
+    *result = r;
+    return -1;
+}
+
+/* What the runtime is built on; whatever lacks one of these (an old GPU, a virtual one) is refused by name. */
+static const char *missing(const atomr_driver *d, CUdevice device) {
+    static const struct {
+        int attribute;
+        const char *name;
+    } needed[] = {
+        {CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, "virtual memory management (cuMemCreate)"},
+        {CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, "memory exported as a descriptor"},
+        {CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, "64-bit stream memory operations (Volta and later have)"},
+    };
+    for (unsigned i = 0; i < sizeof needed / sizeof *needed; i++) {
+        int has = 0;
+        if (d->cuDeviceGetAttribute(&has, needed[i].attribute, device) != CUDA_SUCCESS || !has) return needed[i].name;
+    }
+    return NULL;
+}
+
+static atomr_cuda *discard(atomr_cuda *c) {
+    for (unsigned i = 0; i < ATOMR_LANES; i++) pthread_mutex_destroy(&c->lanes[i].lock);
+    pthread_mutex_destroy(&c->shared_lock);
+    free(c);
+    return NULL;
+}
+
+atomr_cuda *atomr_cuda_open(int ordinal, CUresult *result, char *why, size_t size) {
+    *result = CUDA_SUCCESS;
+    const atomr_driver *d = atomr_driver_load(why, size);
+    if (!d) return NULL;
+    atomr_cuda *c = aligned_alloc(_Alignof(atomr_cuda), sizeof *c);
+    if (!c) {
+        snprintf(why, size, "no host memory for a CUDA device");
+        return NULL;
+    }
+    memset(c, 0, sizeof *c);
+    c->d = d;
+    c->id = atomic_fetch_add(&devices, 1) + 1;
+    for (unsigned i = 0; i < ATOMR_LANES; i++) pthread_mutex_init(&c->lanes[i].lock, NULL);
+    pthread_mutex_init(&c->shared_lock, NULL);
+    int n = 0;
+    const char *lacks = NULL;
+    CUresult r = d->cuInit(0);
+    if (r == CUDA_SUCCESS) r = d->cuDeviceGetCount(&n);
+    if (r == CUDA_SUCCESS && ordinal >= n) {
+        snprintf(why, size, "there is no CUDA device %d: the driver has %d (CUDA_VISIBLE_DEVICES counts)", ordinal, n);
+        return discard(c);
+    }
+    if (r == CUDA_SUCCESS) r = d->cuDeviceGet(&c->device, ordinal);
+    if (r == CUDA_SUCCESS && (lacks = missing(d, c->device))) {
+        snprintf(why, size, "CUDA device %d does not support %s, which this library needs", ordinal, lacks);
+        return discard(c);
+    }
+    if (r == CUDA_SUCCESS) r = d->cuDevicePrimaryCtxRetain(&c->context, c->device);
+    if (r == CUDA_SUCCESS) {
+        r = enter(c);
+        if (r == CUDA_SUCCESS) r = d->cuStreamCreate(&c->control, CU_STREAM_NON_BLOCKING);
+        if (r == CUDA_SUCCESS) return c;
+        d->cuDevicePrimaryCtxRelease_v2(c->device);
+    }
+    snprintf(why, size, "CUDA device %d cannot be opened: %s (%d)", ordinal, name_of(d, r), r);
+    *result = r;
+    return discard(c);
+}
+
+static void close_lane(atomr_cuda *c, cuda_lane *l) {
+    const atomr_driver *d = c->d;
+    atomr_handles_end(&l->handles); /* they may wait for the stream */
+    const CUstream stream = atomic_exchange(&l->stream, NULL);
+    for (int i = 0; i < EVENTS; i++)
+        if (l->marks[i]) d->cuEventDestroy_v2(l->marks[i]);
+    if (stream) d->cuStreamDestroy_v2(stream);
+    memset(l->marks, 0, sizeof l->marks);
+}
+
+void atomr_cuda_close(atomr_cuda *c) {
+    if (!c) return;
+    if (enter(c) == CUDA_SUCCESS) {
+        for (unsigned i = 0; i < ATOMR_LANES; i++) close_lane(c, &c->lanes[i]);
+        atomr_handles_end(&c->shared);
+        c->d->cuStreamDestroy_v2(c->control);
+        c->d->cuDevicePrimaryCtxRelease_v2(c->device);
+    }
+    discard(c);
+}
+
+CUresult atomr_cuda_enter(atomr_cuda *c) { return enter(c); }
+
+const atomr_driver *atomr_cuda_driver(const atomr_cuda *c) { return c->d; }
+CUdevice atomr_cuda_device(const atomr_cuda *c) { return c->device; }
+CUresult atomr_cuda_error(atomr_cuda *c) { return atomic_load(&c->error); }
+CUstream atomr_cuda_control(atomr_cuda *c) { return c->control; }
+
+int atomr_cuda_register(atomr_cuda *c, void *w, uint64_t nbytes, char *why, size_t size) {
+    CUresult r = enter(c);
+    if (r == CUDA_SUCCESS)
+        r = c->d->cuMemHostRegister_v2(w, nbytes, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
+    if (r == CUDA_SUCCESS) {
+        r = c->d->cuMemHostGetDevicePointer_v2(&c->w_on_device, w, 0);
+        if (r != CUDA_SUCCESS) c->d->cuMemHostUnregister(w);
+    }
+    if (r != CUDA_SUCCESS) {
+        snprintf(why, size, "the GPU cannot write to the worker's memory: %s (%d)", name_of(c->d, r), r);
+        return r;
+    }
+    c->w = w;
+    return 0;
+}
+
+CUresult atomr_cuda_unregister(atomr_cuda *c) {
+    CUresult r = enter(c);
+    if (r == CUDA_SUCCESS && c->w) r = c->d->cuMemHostUnregister(c->w);
+    c->w = NULL;
+    return r;
+}
+
+CUresult atomr_cuda_open_lane(atomr_cuda *c, unsigned lane) {
+    const atomr_driver *d = c->d;
+    cuda_lane *l = &c->lanes[lane];
+    CUstream stream = NULL;
+    CUresult r = enter(c);
+    if (r != CUDA_SUCCESS || atomic_load(&l->stream)) return r;
+    r = d->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+    for (int i = 0; i < EVENTS && r == CUDA_SUCCESS; i++) r = d->cuEventCreate(&l->marks[i], CU_EVENT_DISABLE_TIMING);
+    if (r != CUDA_SUCCESS) {
+        if (stream) d->cuStreamDestroy_v2(stream);
+        close_lane(c, l);
+        return r;
+    }
+    /* Only now: the driver writes a stream's handle before others may use it, and the completer asks at any time. */
+    atomic_store_explicit(&l->stream, stream, memory_order_release);
+    return r;
+}
+
+CUstream atomr_cuda_stream(atomr_cuda *c, unsigned lane) {
+    CUstream stream = atomic_load_explicit(&c->lanes[lane].stream, memory_order_acquire);
+    if (note(c, enter(c)) == CUDA_SUCCESS && !stream) {
+        note(c, atomr_cuda_open_lane(c, lane));
+        stream = atomic_load_explicit(&c->lanes[lane].stream, memory_order_acquire);
+    }
+    return stream;
+}
+
+int atomr_cuda_judge_late(atomr_cuda *c, const atomr_call *call, CUdeviceptr word, atomr_late late,
+                          atomr_failure *failure) {
+    if (call->late->judge)
+        return atomr_refused(failure, ATOMR_UNSUPPORTED, "a message with two info words; it can have one");
+    const CUdeviceptr to = c->w_on_device + (CUdeviceptr)((const char *)call->info - c->w);
+    const CUstream stream = atomr_cuda_stream(c, call->lane);
+    CUresult r = atomr_cuda_error(c);
+    if (r == CUDA_SUCCESS) r = c->d->cuMemcpyAsync(to, word, sizeof(int32_t), stream);
+    if (r != CUDA_SUCCESS)
+        return atomr_failed(failure, ATOMR_LIBRARY_ERROR, "cuda", note(c, r), name_of(c->d, r), "copying an info word");
+    *call->late = late;
+    return ATOMR_OK;
+}
+
+int atomr_lane_handle(atomr_cuda *c, unsigned lane, const atomr_handle_kind *kind, void **handle,
+                      atomr_failure *failure) {
+    const CUstream stream = atomr_cuda_stream(c, lane);
+    if (!stream) /* NULL would be the default stream, which orders with nothing of ours */
+        return atomr_failed(failure, ATOMR_LIBRARY_ERROR, "cuda", atomr_cuda_error(c), name_of(c->d, atomr_cuda_error(c)),
+                            "the lane has no stream");
+    return atomr_handles_get(&c->lanes[lane].handles, kind, c, stream, handle, failure);
+}
+
+int atomr_device_handle(atomr_cuda *c, const atomr_handle_kind *kind, void **handle, atomr_failure *failure) {
+    const CUresult r = enter(c);
+    if (r != CUDA_SUCCESS)
+        return atomr_failed(failure, ATOMR_LIBRARY_ERROR, "cuda", r, name_of(c->d, r), "entering the context");
+    pthread_mutex_lock(&c->shared_lock);
+    const int code = atomr_handles_get(&c->shared, kind, c, NULL, handle, failure);
+    pthread_mutex_unlock(&c->shared_lock);
+    return code;
+}
+
+unsigned atomr_cuda_handles(atomr_cuda *c, atomr_handle_count *counts) {
+    unsigned n = atomr_handles_count(&c->shared, counts, 0);
+    for (unsigned i = 0; i < ATOMR_LANES; i++) n = atomr_handles_count(&c->lanes[i].handles, counts, n);
+    return n;
+}
+
+static int launched(void *self, unsigned lane, uint64_t ticket) {
+    atomr_cuda *c = self;
+    cuda_lane *l = &c->lanes[lane];
+    CUstream stream = atomr_cuda_stream(c, lane);
+    CUresult r = atomr_cuda_error(c);
+    if (r != CUDA_SUCCESS) return r;
+    pthread_mutex_lock(&l->lock);
+    l->last = ticket;
+    if (atomic_load_explicit(&l->marking, memory_order_relaxed) > 0) {
+        atomic_fetch_sub_explicit(&l->marking, 1, memory_order_relaxed);
+        r = c->d->cuEventRecord(l->marks[ticket % EVENTS], stream);
+        l->marked[ticket % EVENTS] = ticket;
+    }
+    pthread_mutex_unlock(&l->lock);
+    return note(c, r);
+}
+
+/* Wait for the mark of the ticket, or of the first one after it that has a mark; without any, mark what has been
+ * launched so far, which is more than was asked, and never less.  Marks cost the other lane a call each: it makes
+ * them, for a while, where one is needed that could not be made now.  Who waits for the last launch needs none. */
+static int depend(void *self, unsigned lane, unsigned other, uint64_t ticket) {
+    atomr_cuda *c = self;
+    cuda_lane *o = &c->lanes[other];
+    CUstream stream = atomr_cuda_stream(c, lane), theirs = atomic_load_explicit(&o->stream, memory_order_acquire);
+    CUresult r = atomr_cuda_error(c);
+    if (r != CUDA_SUCCESS || !theirs) return r;
+    pthread_mutex_lock(&o->lock);
+    if (o->last > ticket) atomic_store_explicit(&o->marking, KEEP_MARKING, memory_order_relaxed);
+    uint64_t at = ticket;
+    if (o->last >= ticket + EVENTS) at = o->last - EVENTS + 1;
+    while (at <= o->last && o->marked[at % EVENTS] != at) at++;
+    if (at > o->last) {
+        at = o->last;
+        r = c->d->cuEventRecord(o->marks[at % EVENTS], theirs);
+        o->marked[at % EVENTS] = at;
+    }
+    if (r == CUDA_SUCCESS) r = c->d->cuStreamWaitEvent(stream, o->marks[at % EVENTS], 0);
+    pthread_mutex_unlock(&o->lock);
+    return note(c, r);
+}
+
+static int signal_completion(void *self, unsigned lane, uint64_t ticket, _Atomic uint64_t *completed) {
+    atomr_cuda *c = self;
+    const CUdeviceptr at = c->w_on_device + (CUdeviceptr)((char *)completed - c->w);
+    CUstream stream = atomr_cuda_stream(c, lane);
+    CUresult r = atomr_cuda_error(c);
+    if (r == CUDA_SUCCESS) r = c->d->cuStreamWriteValue64_v2(stream, at, ticket, 0);
+    return note(c, r);
+}
+
+/* The completion value itself is looked at, by short naps: no call of the driver, which would hold up lanes that
+ * launch, has a timeout, and other lanes finish while this one's kernel runs on. */
+static int wait_for(void *self, unsigned lane, uint64_t ticket, int64_t timeout_ns) {
+    atomr_cuda *c = self;
+    const atomr_wlane *w = atomr_wlane_at(c->w, lane);
+    const struct timespec nap = {0, NAP_NS};
+    const uint64_t end = atomr_now_ns() + (uint64_t)timeout_ns;
+    while (atomic_load(&w->completed) < ticket && atomic_load(&w->arrived) < ticket && atomr_now_ns() < end)
+        nanosleep(&nap, NULL);
+    return atomr_cuda_error(c);
+}
+
+CUresult atomr_cuda_check(atomr_cuda *c) {
+    CUstream any = NULL;
+    for (unsigned i = 0; i < ATOMR_LANES && !any; i++) any = atomic_load_explicit(&c->lanes[i].stream, memory_order_acquire);
+    if (note(c, enter(c)) == CUDA_SUCCESS) note(c, c->d->cuStreamQuery(any ? any : c->control));
+    return atomr_cuda_error(c);
+}
+
+static int check(void *self) { return atomr_cuda_check(self); }
+
+static CUresult write_beat(atomr_cuda *c, uint64_t value) {
+    const size_t at = offsetof(atomr_wheader, beat);
+    return c->w ? c->d->cuStreamWriteValue64_v2(c->control, c->w_on_device + at, value, 0) : CUDA_SUCCESS;
+}
+
+/* A query of a stream on which all is done may not look further.  New work does; its end is asked for the next time. */
+static int probe(void *self) {
+    atomr_cuda *c = self;
+    if (atomr_cuda_check(c)) return atomr_cuda_error(c);
+    const CUresult r = note(c, c->d->cuStreamQuery(c->control));
+    if (r == CUDA_SUCCESS) note(c, write_beat(c, atomic_fetch_add(&c->beats, 1) + 1));
+    return atomr_cuda_error(c);
+}
+
+CUresult atomr_cuda_examine(atomr_cuda *c) {
+    if (atomr_cuda_check(c) == CUDA_SUCCESS && note(c, write_beat(c, atomic_fetch_add(&c->beats, 1) + 1)) == CUDA_SUCCESS)
+        note(c, c->d->cuStreamSynchronize(c->control));
+    return atomr_cuda_error(c);
+}
+
+CUresult atomr_cuda_beat(atomr_cuda *c) {
+    CUresult r = enter(c);
+    const uint64_t value = atomic_fetch_add(&c->beats, 1) + 1;
+    if (r == CUDA_SUCCESS) r = write_beat(c, value);
+    if (r == CUDA_SUCCESS) r = c->d->cuStreamSynchronize(c->control);
+    if (r == CUDA_SUCCESS && c->w && atomic_load(&((atomr_wheader *)c->w)->beat) < value) r = CUDA_ERROR_UNKNOWN;
+    return r;
+}
+
+static void explain(void *self, atomr_device_error *e) {
+    atomr_cuda *c = self;
+    const char *text = NULL;
+    e->code = atomr_cuda_error(c);
+    c->d->cuGetErrorString(e->code, &text);
+    snprintf(e->lib, sizeof e->lib, "cuda");
+    snprintf(e->name, sizeof e->name, "%s", name_of(c->d, e->code));
+    snprintf(e->text, sizeof e->text, "%s", text ? text : "an error that this driver does not explain");
+}
+
+atomr_backend atomr_cuda_backend(atomr_cuda *c) {
+    return (atomr_backend){c, 1, depend, launched, signal_completion, wait_for, check, probe, explain};
+}
+
+int atomr_cuda_describe(atomr_cuda *c, atomr_cuda_facts *f) {
+    const atomr_driver *d = c->d;
+    CUuuid uuid;
+    size_t total = 0;
+    memset(f, 0, sizeof *f);
+    CUresult r = d->cuDeviceGetName(f->name, sizeof f->name - 1, c->device);
+    if (r == CUDA_SUCCESS) r = d->cuDeviceGetUuid_v2(&uuid, c->device);
+    if (r == CUDA_SUCCESS) r = d->cuDeviceTotalMem_v2(&total, c->device);
+    if (r == CUDA_SUCCESS) r = d->cuDriverGetVersion(&f->driver_version);
+    if (r == CUDA_SUCCESS) r = d->cuDeviceGetAttribute(&f->major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, c->device);
+    if (r == CUDA_SUCCESS) r = d->cuDeviceGetAttribute(&f->minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, c->device);
+    if (r == CUDA_SUCCESS)
+        r = d->cuDeviceGetAttribute(&f->multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, c->device);
+    memcpy(f->uuid, uuid.bytes, sizeof f->uuid);
+    f->total_memory = total;
+    return r;
+}
+
+CUresult atomr_cuda_memory(atomr_cuda *c, uint64_t *available, uint64_t *total) {
+    size_t f = 0, t = 0;
+    CUresult r = enter(c);
+    if (r == CUDA_SUCCESS) r = c->d->cuMemGetInfo_v2(&f, &t);
+    *available = f;
+    *total = t;
+    return r;
+}
+
+static CUmemAllocationProp properties(const atomr_cuda *c) {
+    CUmemAllocationProp p;
+    memset(&p, 0, sizeof p);
+    p.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    p.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    p.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    p.location.id = c->device;
+    return p;
+}
+
+CUresult atomr_cuda_create(atomr_cuda *c, uint64_t nbytes, int *fd) {
+    const CUmemAllocationProp p = properties(c);
+    CUmemGenericAllocationHandle handle;
+    CUresult r = enter(c);
+    if (r == CUDA_SUCCESS) r = c->d->cuMemCreate(&handle, nbytes, &p, 0);
+    if (r != CUDA_SUCCESS) return r;
+    r = c->d->cuMemExportToShareableHandle(fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+    c->d->cuMemRelease(handle); /* the descriptor keeps it */
+    return r;
+}
+
+enum { GAP = 2 << 20 };
+
+CUresult atomr_map_descriptor(const atomr_driver *d, CUdevice device, int fd, uint64_t nbytes, CUdeviceptr *base) {
+    const CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, device}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUmemGenericAllocationHandle handle;
+    CUdeviceptr reserved = 0;
+    CUresult r =
+        d->cuMemImportFromShareableHandle(&handle, (void *)(intptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    if (r != CUDA_SUCCESS) return r;
+    r = d->cuMemAddressReserve(&reserved, nbytes + 2 * GAP, 0, 0, 0);
+    if (r == CUDA_SUCCESS) {
+        *base = reserved + GAP;
+        r = d->cuMemMap(*base, nbytes, 0, handle, 0);
+        if (r == CUDA_SUCCESS) {
+            r = d->cuMemSetAccess(*base, nbytes, &access, 1);
+            if (r != CUDA_SUCCESS) d->cuMemUnmap(*base, nbytes);
+        }
+        if (r != CUDA_SUCCESS) d->cuMemAddressFree(reserved, nbytes + 2 * GAP);
+    }
+    d->cuMemRelease(handle); /* the mapping keeps it */
+    return r;
+}
+
+CUresult atomr_unmap_descriptor(const atomr_driver *d, CUdeviceptr base, uint64_t nbytes) {
+    CUresult r = d->cuMemUnmap(base, nbytes);
+    return r == CUDA_SUCCESS ? d->cuMemAddressFree(base - GAP, nbytes + 2 * GAP) : r;
+}
+
+CUresult atomr_cuda_map(atomr_cuda *c, int fd, uint64_t nbytes, CUdeviceptr *base) {
+    CUresult r = enter(c);
+    return r == CUDA_SUCCESS ? atomr_map_descriptor(c->d, c->device, fd, nbytes, base) : r;
+}
+
+CUresult atomr_cuda_unmap(atomr_cuda *c, CUdeviceptr base, uint64_t nbytes) {
+    CUresult r = enter(c);
+    return r == CUDA_SUCCESS ? atomr_unmap_descriptor(c->d, base, nbytes) : r;
+}
+
+CUresult atomr_cuda_pin(atomr_cuda *c, void *base, uint64_t nbytes, CUdeviceptr *device) {
+    CUresult r = enter(c);
+    if (r == CUDA_SUCCESS)
+        r = c->d->cuMemHostRegister_v2(base, nbytes, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
+    if (r != CUDA_SUCCESS) return r;
+    r = c->d->cuMemHostGetDevicePointer_v2(device, base, 0);
+    if (r != CUDA_SUCCESS) c->d->cuMemHostUnregister(base);
+    return r;
+}
+
+CUresult atomr_cuda_unpin(atomr_cuda *c, void *base) {
+    CUresult r = enter(c);
+    return r == CUDA_SUCCESS ? c->d->cuMemHostUnregister(base) : r;
+}
+
+CUresult atomr_cuda_copy_now(atomr_cuda *c, CUdeviceptr to, CUdeviceptr source, uint64_t nbytes) {
+    CUresult r = enter(c);
+    if (r == CUDA_SUCCESS) r = c->d->cuMemcpyAsync(to, source, nbytes, c->control);
+    return r == CUDA_SUCCESS ? c->d->cuStreamSynchronize(c->control) : r;
+}

@@ -1,0 +1,71 @@
+# Plans of several steps: a part of cuda.pyx, whose CudaBackend makes them.
+
+
+cdef dict ORIGINS = {
+    "operand": ATOMR_FROM_MESSAGE, "scalar": ATOMR_FROM_MESSAGE, "workspace": ATOMR_FROM_WORKSPACE,
+    "constant": ATOMR_FROM_PLAN,
+}
+
+
+cdef atomr_source *sources(given) except NULL:
+    """Return where operands or scalars of a step come from; the caller frees it."""
+    cdef atomr_source *found = <atomr_source *>calloc(len(given) + 1, sizeof(atomr_source))
+    cdef unsigned j
+    if found == NULL:
+        raise MemoryError
+    try:
+        for j in range(<unsigned>len(given)):
+            kind, found[j].value = given[j]
+            found[j].origin = <atomr_origin><int>ORIGINS[kind]
+    except BaseException:
+        free(found)
+        raise
+    return found
+
+
+@cython.no_gc_clear
+cdef class Sequence(NativeRun):
+    """A plan of several steps; the context of its native entry.
+
+    Parameters
+    ----------
+    backend : CudaBackend
+        Its device.
+    program : SequenceProgram
+    """
+
+    def __cinit__(self, CudaBackend backend not None, program):
+        cdef atomr_step *step
+        cdef unsigned i
+        cdef NativeRun run
+        self.function = <atomr_run>atomr_sequence_run
+        self.context = &self.native
+        self.workspace = program.workspace
+        self.kept = []
+        self.native.n_steps = len(program.steps)
+        self.native.steps = <atomr_step *>calloc(self.native.n_steps + 1, sizeof(atomr_step))
+        if self.native.steps == NULL:
+            raise MemoryError
+        self.native.workspace_bytes = program.workspace
+        for i in range(self.native.n_steps):
+            wanted = program.steps[i]
+            step = &self.native.steps[i]
+            if len(wanted.operands) > ATOMR_STEP_OPERANDS or len(wanted.scalars) > ATOMR_STEP_SCALARS:
+                raise Unsupported(f"a step of {len(wanted.operands)} operands and {len(wanted.scalars)} scalars; at "
+                                  f"most {ATOMR_STEP_OPERANDS} and {ATOMR_STEP_SCALARS}")
+            run = backend.prepared(wanted.run)
+            self.kept.append(run)
+            step.run = run.function
+            step.context = run.context
+            step.operands = sources(wanted.operands)
+            step.n_operands = len(wanted.operands)
+            step.scalars = sources(wanted.scalars)
+            step.n_scalars = len(wanted.scalars)
+
+    def __dealloc__(self):
+        cdef unsigned i
+        if self.native.steps != NULL:
+            for i in range(self.native.n_steps):
+                free(self.native.steps[i].operands)
+                free(self.native.steps[i].scalars)
+        free(self.native.steps)

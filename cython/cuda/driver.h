@@ -1,0 +1,74 @@
+/* The CUDA driver's C interface, declared without its headers and bound at run time.
+ *
+ * Names with a version are bound as exported, so that one build serves CUDA 12 and 13.  The table is complete or loading
+ * fails once.  Structs have the members that are used; tests/runtime/test_driver_headers.py compares them with cuda.h.
+ */
+#ifndef ATOMR_DRIVER_H
+#define ATOMR_DRIVER_H
+
+#include "cuda/driver_names.h"
+
+typedef struct { char bytes[16]; } CUuuid;
+typedef struct { char reserved[64]; } CUipcMemHandle;
+
+typedef struct {
+    int type;
+    int id;
+} CUmemLocation;
+
+typedef struct {
+    int type;
+    int requestedHandleTypes;
+    CUmemLocation location;
+    void *win32HandleMetaData;
+    struct {
+        unsigned char compressionType;
+        unsigned char gpuDirectRDMACapable;
+        unsigned short usage;
+        unsigned char reserved[4];
+    } allocFlags;
+} CUmemAllocationProp;
+
+typedef struct {
+    CUmemLocation location;
+    int flags;
+} CUmemAccessDesc;
+
+typedef union {
+    char pad[64];
+    int cooperative;
+    int programmaticStreamSerializationAllowed;
+    struct {
+        unsigned int x, y, z;
+    } clusterDim;
+} CUlaunchAttributeValue;
+
+typedef struct {
+    int id;
+    char pad[4];
+    CUlaunchAttributeValue value;
+} CUlaunchAttribute;
+
+typedef struct {
+    unsigned int gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes;
+    CUstream hStream;
+    CUlaunchAttribute *attrs;
+    unsigned int numAttrs;
+} CUlaunchConfig;
+
+typedef struct {
+    _Alignas(64) cuuint64_t opaque[16];
+} CUtensorMap;
+
+ATOMR_DRIVER_STRUCTS(ATOMR_STRUCT_SIZE)
+
+typedef struct {
+#define F(result, name, arguments) result(*name) arguments;
+    ATOMR_DRIVER_FUNCTIONS(F)
+#undef F
+} atomr_driver;
+
+/* The table, bound at the first call; NULL, with a reason in `why`, if it cannot be. */
+const atomr_driver *atomr_driver_load(char *why, size_t size);
+
+#endif

@@ -1,0 +1,97 @@
+# cython: language_level=3
+"""What lanes of a CUDA device run, as declared in cuda_runs.h and sequence.h."""
+
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+from .backend cimport atomr_cuda
+from .driver cimport CUfunction, CUmodule, CUstream
+from .lanes cimport atomr_call, atomr_failure, atomr_run
+
+
+cdef extern from "cuda/cuda_runs.h" nogil:
+    ctypedef struct atomr_argument:
+        uint32_t kind
+        uint32_t index
+        uint64_t value
+        int64_t least
+    ctypedef struct atomr_launch:
+        CUfunction function
+        unsigned grid[3]
+        unsigned block[3]
+        unsigned shared
+        unsigned n_arguments
+        unsigned cluster[3]
+        int cooperative
+        int overlaps
+        atomr_argument *arguments
+    ctypedef struct atomr_kernels:
+        atomr_cuda *cuda
+        CUmodule module
+        unsigned n_launches
+        unsigned n_alignments
+        atomr_launch *launches
+        uint32_t *alignments
+        int report
+        unsigned n_sites
+        const char **sites
+        uint32_t *sets
+        const uint32_t *needs
+        const char *lacking
+        uint64_t workspace
+        int info
+        uint64_t info_offset
+    enum:
+        ATOMR_NO_INFO
+        ATOMR_INFO_IN_WORKSPACE
+        ATOMR_ARG_OPERAND
+        ATOMR_ARG_WORD
+        ATOMR_ARG_FLOAT32
+        ATOMR_ARG_FLOAT16
+        ATOMR_ARG_CONSTANT
+        ATOMR_ARG_BYTES
+        ATOMR_ARG_NARROW
+        ATOMR_ARG_WORKSPACE
+        ATOMR_ARG_TENSOR_MAP
+        ATOMR_ARG_SCALARS
+        ATOMR_MAX_ARGUMENTS
+        ATOMR_MAX_TENSOR_MAPS
+    ctypedef struct atomr_tensor_map:
+        int type
+        int interleave
+        int swizzle
+        int promotion
+        int fill
+        uint32_t axes
+        uint64_t extents[5]
+        uint64_t strides[5]
+        uint32_t box[5]
+        uint32_t steps[5]
+    int atomr_cuda_launch(const atomr_kernels *, CUstream, const atomr_call *, atomr_failure *)
+    int atomr_cuda_run_kernels(void *, const void *, void *) noexcept
+    int atomr_cuda_run_copy(void *, const void *, void *)
+    int atomr_cuda_run_transfer(void *, const void *, void *)
+
+
+cdef extern from "cuda/sequence.h" nogil:
+    ctypedef enum atomr_origin:
+        ATOMR_FROM_MESSAGE
+        ATOMR_FROM_WORKSPACE
+        ATOMR_FROM_PLAN
+    ctypedef struct atomr_source:
+        uint64_t value
+        atomr_origin origin
+    ctypedef struct atomr_step:
+        atomr_run run
+        void *context
+        unsigned n_operands
+        unsigned n_scalars
+        atomr_source *operands
+        atomr_source *scalars
+    ctypedef struct atomr_sequence:
+        uint64_t workspace_bytes
+        unsigned n_steps
+        atomr_step *steps
+    enum:
+        ATOMR_STEP_OPERANDS
+        ATOMR_STEP_SCALARS
+    int atomr_sequence_run(void *, const void *, void *) noexcept

@@ -1,0 +1,34 @@
+#include "cuda/sequence.h"
+
+#include "runtime/failure.h"
+
+int atomr_sequence_run(void *context, const atomr_call *call, atomr_failure *failure) {
+    const atomr_sequence *s = context;
+    if (s->workspace_bytes > call->workspace_bytes)
+        return atomr_refused(failure, ATOMR_INVALID_REQUEST,
+                             "the lane has a workspace of %llu bytes, and these steps need %llu",
+                             (unsigned long long)call->workspace_bytes, (unsigned long long)s->workspace_bytes);
+    for (unsigned i = 0; i < s->n_steps; i++) {
+        const atomr_step *step = &s->steps[i];
+        void *pointers[ATOMR_STEP_OPERANDS];
+        uint64_t scalars[ATOMR_STEP_SCALARS];
+        for (unsigned j = 0; j < step->n_operands; j++) {
+            const atomr_source from = step->operands[j];
+            pointers[j] = from.origin == ATOMR_FROM_MESSAGE     ? call->pointers[from.value]
+                          : from.origin == ATOMR_FROM_WORKSPACE ? (char *)call->workspace + from.value
+                                                                : (void *)(uintptr_t)from.value;
+        }
+        for (unsigned j = 0; j < step->n_scalars; j++) {
+            const atomr_source from = step->scalars[j];
+            scalars[j] = from.origin == ATOMR_FROM_MESSAGE ? call->scalars[from.value] : from.value;
+        }
+        atomr_call part = *call;
+        part.n_operands = step->n_operands;
+        part.n_scalars = step->n_scalars;
+        part.pointers = pointers;
+        part.scalars = scalars;
+        const int code = step->run(step->context, &part, failure);
+        if (code != ATOMR_OK) return code;
+    }
+    return ATOMR_OK;
+}

@@ -1,0 +1,40 @@
+/* A plan of several steps: native runs one after the other, on operands of the message and on parts of a workspace.
+ *
+ * What a library does not do in one call is done so: a matmul into the workspace, then a kernel, in one message, on one
+ * lane, in order. */
+#ifndef ATOMR_SEQUENCE_H
+#define ATOMR_SEQUENCE_H
+
+#include "runtime/lane_core.h"
+
+enum { ATOMR_STEP_OPERANDS = ATOMR_MAX_OPERANDS + 16, ATOMR_STEP_SCALARS = ATOMR_MAX_SCALARS };
+
+/* Where an operand or a scalar of a step comes from. */
+typedef enum {
+    ATOMR_FROM_MESSAGE,   /* the message's operand or scalar of that number */
+    ATOMR_FROM_WORKSPACE, /* operands: the address of that byte of the lane's workspace */
+    ATOMR_FROM_PLAN,      /* that word: a scalar, or an address in device memory that lives as long as the plan */
+} atomr_origin;
+
+typedef struct {
+    uint64_t value;
+    atomr_origin origin;
+} atomr_source;
+
+typedef struct {
+    atomr_run run;
+    void *context;
+    unsigned n_operands, n_scalars;
+    atomr_source *operands, *scalars;
+} atomr_step;
+
+typedef struct {
+    uint64_t workspace_bytes; /* of the lane's workspace that the steps use */
+    unsigned n_steps;
+    atomr_step *steps;
+} atomr_sequence;
+
+/* An atomr_run; context: atomr_sequence.  The first step that fails ends it. */
+int atomr_sequence_run(void *context, const atomr_call *call, atomr_failure *failure);
+
+#endif

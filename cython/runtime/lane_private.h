@@ -1,0 +1,148 @@
+/* What the files of the worker share among themselves. */
+#ifndef ATOMR_LANE_PRIVATE_H
+#define ATOMR_LANE_PRIVATE_H
+
+#include "runtime/lane_core.h"
+#include "runtime/poison.h"
+
+enum { ATOMR_PLAN_CHUNK = 1024, ATOMR_PLAN_CHUNKS = 1024, ATOMR_MESSAGE_WORDS = ATOMR_MAX_CELLS * ATOMR_CELL_WORDS };
+
+typedef struct {
+    atomr_run run;
+    void *context;
+    unsigned n_operands, n_scalars;
+} atomr_plan;
+
+typedef struct {
+    _Atomic(void *) base;
+    _Atomic uint64_t nbytes;
+} atomr_segment;
+
+/* A message that was launched, or skipped, while its outcome is open. */
+typedef struct atomr_suspended {
+    struct atomr_suspended *next;
+    uint64_t ticket;
+    int certain;             /* it is not run: it reads what is sure to be poisoned */
+    int failed, judged;
+    atomr_late late;
+    const _Atomic int32_t *info;
+    atomr_outcome *outcome;  /* NULL: its failure was entered at once, and waits only to be reported in order */
+    atomr_error error;       /* of a failure */
+    unsigned n_histories, n_operands;
+    atomr_history **histories; /* of what it read that was not clean */
+    atomr_operand *operands;
+} atomr_suspended;
+
+/* A lane.  One thread takes its messages; one publishes their completion: the same one on a synchronous
+ * backend, the completer on an asynchronous one. */
+typedef struct {
+    atomr_worker *worker;
+    unsigned index;
+    pthread_t thread;
+    atomr_plane *p;
+    atomr_wlane *w;
+    /* The taker's.  What a lane writes with each message is kept off the lines that others read all the time: a
+     * completer that spins would take the line away in the middle of every message. */
+    _Alignas(128) uint64_t head, ticket; /* cells and tickets taken so far */
+    uint64_t clock;             /* when the last message ended, 0 after a wait: a clock costs as much as a no-op */
+    int prompt;                 /* asynchronous: the last message asked for a completion value of its own */
+    uint64_t signalled;         /* asynchronous: the last ticket whose completion value is on its way */
+    uint64_t detoured;          /* asynchronous: the last of these by way of `arrived` */
+    uint64_t infos;             /* info words used so far */
+    _Atomic(void *) workspace;  /* its own messages change it; before `go`, the control thread */
+    _Atomic uint64_t workspace_bytes;
+    _Atomic uint64_t processed; /* = head, for others */
+    /* The taker's, read by the publisher. */
+    _Alignas(128) _Atomic uint64_t inflight; /* = signalled, for the completer */
+    _Atomic uint64_t failed;    /* the last ticket with an entry in the error ring */
+    _Atomic unsigned n_suspended; /* the taker adds, the publisher takes away; who finds 0 may report failures */
+    pthread_mutex_t suspended_lock;
+    atomr_suspended *first_suspended, *last_suspended;
+    /* The publisher's. */
+    _Alignas(128) uint64_t seen; /* asynchronous: the last completion that was published */
+    uint64_t failures_told;     /* the last failure that subscriber 0 was woken for */
+    uint64_t last_notified, last_rewake, sub_next, last_wanted[ATOMR_SUBSCRIBERS];
+    /* Progress for other lanes: every ticket up to here has been launched. */
+    _Alignas(128) _Atomic uint64_t launched;
+    _Atomic uint32_t launch_waiters, launch_seq;
+    _Alignas(128) uint64_t message[ATOMR_MESSAGE_WORDS];
+    void *pointers[ATOMR_MAX_OPERANDS];
+} atomr_lane;
+
+struct atomr_worker {
+    void *p, *w;
+    uint64_t p_bytes;
+    int w_fd;
+    uint32_t cells;
+    uint64_t spin_ns;
+    int64_t nap_ns; /* the longest sleep of an idle thread; nothing but caution depends on it */
+    int64_t probe_ns; /* how often an idle device is asked for errors */
+    int32_t max_spinners;
+    _Atomic int32_t spinners;
+    _Atomic int stopping, going, lanes_ended, joining;
+    _Atomic int faulted;  /* 1: somebody writes the note, 2: it is written */
+    int outlives, fault_fd; /* a fault ends the lanes, and rings this eventfd; else it ends the process */
+    _Atomic uint32_t gate; /* futex: lanes wait here for `go`, the completer for work */
+    _Atomic uint32_t completer_parked;
+    int has_completer;
+    pthread_t completer;
+    atomr_backend backend;
+    atomr_poison poison;
+    _Atomic int eventfds[ATOMR_SUBSCRIBERS];
+    _Atomic(atomr_plan *) *_Atomic chunks[ATOMR_PLAN_CHUNKS];
+    pthread_mutex_t control; /* growth of the plan table, subscribers */
+    atomr_segment segments[ATOMR_MAX_SEGMENTS];
+    _Atomic(atomr_lane *) lanes[ATOMR_LANES]; /* set once, when the lane is complete */
+};
+
+static inline atomr_lane *atomr_lane_at(atomr_worker *k, unsigned index) {
+    return index < ATOMR_LANES ? atomic_load_explicit(&k->lanes[index], memory_order_acquire) : NULL;
+}
+
+static inline int atomr_faulted(const atomr_worker *k) {
+    return atomic_load_explicit(&k->faulted, memory_order_relaxed) != 0;
+}
+
+const atomr_plan *atomr_plan_at(atomr_worker *k, uint32_t index); /* NULL: not loaded */
+void atomr_ring_eventfd(atomr_worker *k, unsigned index);
+void atomr_open_gate(atomr_worker *k); /* wake whoever waits there */
+
+/* What a lane's thread runs. */
+void *atomr_lane_main(void *lane);
+/* Completions up to `completed` are in shared memory: wake whoever waits for them. */
+void atomr_published(atomr_lane *l, uint64_t completed);
+
+/* An error of a message, from the code and the words of what failed. */
+void atomr_error_of(atomr_error *error, int code, const atomr_failure *failure);
+/* Write an entry of the error ring; 0: the parent has to take the oldest first. */
+int atomr_try_report(atomr_lane *l, const atomr_error *error);
+/* Wake whoever takes entries. */
+void atomr_call_for_room(atomr_lane *l);
+/* Forget what poison no message can meet any more, when there is much of it. */
+void atomr_prune_poison(atomr_worker *k);
+
+/* A message whose run has failed, that reads what is open, or that may fail late.  In the lane's thread: */
+int atomr_await_room(atomr_lane *l); /* for one more; 0: the worker stops */
+atomr_suspended *atomr_suspended_new(atomr_lane *l, const atomr_head *h, const atomr_operand *ops, int reads_open);
+void atomr_suspended_free(atomr_lane *l, atomr_suspended *m); /* NULL passes */
+void atomr_suspend(atomr_lane *l, atomr_suspended *m, const atomr_error *error, const atomr_late *late);
+/* In the completer's: judge what has arrived, and publish it as completed.  1: a full error ring holds it up. */
+int atomr_judge_arrived(atomr_lane *l);
+void atomr_forget_suspended(atomr_lane *l); /* when no thread is left */
+
+/* Asynchronous backends only. */
+void *atomr_completer_main(void *worker);
+/* Mark the end of what the lane has launched, for those that depend on it. */
+void atomr_mark_launch(atomr_lane *l);
+/* Send the completion value of what the lane has launched, now or together with a later one. */
+void atomr_signal_later(atomr_lane *l);
+/* Whether a drained lane need not send the value of what it launched last yet: an earlier one has not come back. */
+int atomr_may_hold_value(const atomr_lane *l);
+/* Send the completion value of all that was launched: for a lane that is about to block. */
+void atomr_signal_now(atomr_lane *l);
+/* After a run that failed: whether the device has faulted, so that the message is for the parent to resolve. */
+int atomr_run_met_fault(atomr_lane *l);
+/* The lane's later work waits for `stamp`, which has been launched. */
+void atomr_depend(atomr_lane *l, atomr_stamp stamp);
+
+#endif

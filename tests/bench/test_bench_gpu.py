@@ -1,0 +1,229 @@
+"""Benchmarks of CUDA devices: their C programs, their peers, and a run on the fake driver."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from unittest.mock import MagicMock
+
+import pytest
+from scripts import ROOT
+
+from bench.harness import Effort, Setup, Unavailable, documents, gpu_peers, programs
+from bench.harness.discovery import all_cases
+from bench.libraries.blas_lt import _gemm
+
+
+@pytest.mark.parametrize("name", list(programs.PROGRAMS))
+def test_gpu_programs_compile_without_cuda(name: str) -> None:
+    try:
+        assert programs.build(name).exists()
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+
+
+def test_gpu_programs_say_what_is_wrong(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no program 'nonsense'"):
+        programs.build("nonsense")
+    script = tmp_path / "program"
+    script.write_text(
+        "import sys\n"
+        "for line in sys.stdin:\n"
+        "    name, count = line.split()\n"
+        "    if name == 'dies':\n"
+        "        sys.exit('the reason')\n"
+        "    answers = {'works': '{\"us\": 1.5}', 'lacks': '{\"unavailable\": \"no pool\"}'}\n"
+        "    print(answers.get(name, 'rubbish'), flush=True)\n"
+    )
+    with programs.start([sys.executable, str(script)]) as running:
+        running.check("works")
+        assert running.sample("works", 3) == 1.5
+        with pytest.raises(Unavailable, match="no pool"):
+            running.check("lacks")
+        with pytest.raises(RuntimeError, match="answered b'rubbish' to other"):
+            running.check("other")
+        with pytest.raises(RuntimeError, match="ended with 1: the reason"):
+            running.sample("dies", 1)
+        with pytest.raises(RuntimeError, match="ended with 1"):
+            running.sample("works", 1)
+
+
+def test_peers_without_a_gpu_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Torch:
+        class cuda:  # noqa: N801
+            is_available = staticmethod(lambda: False)
+
+    gpu_peers._need.cache_clear()
+    monkeypatch.setitem(sys.modules, "torch", Torch)  # type: ignore[arg-type]
+    with pytest.raises(Unavailable, match="torch sees no GPU"):
+        gpu_peers.torch_calls(0)
+    monkeypatch.setitem(sys.modules, "cupy", None)  # type: ignore[arg-type]
+    with pytest.raises(Unavailable, match="cupy does not import"):
+        gpu_peers.cupy_calls(0)
+    monkeypatch.setattr(gpu_peers.importlib, "import_module", lambda _: 1 // 0)
+    with pytest.raises(Unavailable, match=r"numba.cuda does not import: ZeroDivisionError"):
+        gpu_peers.numba_calls(0)
+    gpu_peers._need.cache_clear()
+
+
+def test_what_a_peer_refuses_is_a_gap_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise RuntimeError("no such product\nand more")
+
+    monkeypatch.setattr(gpu_peers, "torch", lambda _: MagicMock(from_numpy=refuse))
+    monkeypatch.setattr(gpu_peers, "cupy", lambda _: MagicMock(asarray=refuse))
+    monkeypatch.setattr(gpu_peers, "nvmath", lambda: MagicMock(Matmul=refuse))
+    setup = Setup(Effort.QUICK)
+    product = _gemm.Product(16, 8192, 8192, "float8_e4m3fn", turned=True)
+    _gemm.add_torch(setup, "torch", product)
+    _gemm.add_cupy(setup, "cupy", product)
+    monkeypatch.setattr(gpu_peers, "torch", lambda _: MagicMock())
+    _gemm.add_nvmath(setup, "nvmath", product)
+    assert not setup.contenders
+    for name, who in (("torch", "torch"), ("cupy", "CuPy"), ("nvmath", "nvmath")):
+        series = setup.series[name]
+        assert (series.status, series.reason) == ("skipped", f"{who} refuses it: RuntimeError: no such product")
+
+
+@pytest.mark.parametrize("kind", ["bfloat16", "float8_e4m3fn"])
+@pytest.mark.parametrize("tuned", [False, True])
+def test_nvmath_plans_once_for_each_set(monkeypatch: pytest.MonkeyPatch, kind: str, tuned: bool) -> None:
+    made: list[MagicMock] = []
+
+    def matmul(*operands: object, **options: object) -> MagicMock:
+        assert len(operands) == 2
+        assert sorted(options) == ([] if kind == "bfloat16" else ["options", "quantization_scales"])
+        made.append(MagicMock())
+        return made[-1]
+
+    monkeypatch.setattr(gpu_peers, "torch", lambda _: MagicMock())
+    monkeypatch.setattr(gpu_peers, "nvmath", lambda: MagicMock(Matmul=matmul))
+    setup = Setup(Effort.QUICK)
+    with setup.stack:
+        _gemm.add_nvmath(setup, "nvmath", _gemm.Product(16, 8192, 8192, kind, turned=True), tuned=tuned)
+        ((_, sample),) = setup.contenders
+        assert sample() > 0
+        assert [one.plan.call_count for one in made] == [1, 1]
+        assert [one.autotune.call_count for one in made] == [int(tuned)] * 2
+        assert all(one.execute.call_count > 0 for one in made)
+    assert [one.free.call_count for one in made] == [1, 1]
+
+
+def _python_on_the_fake(environment: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join([environment["PYTHONPATH"], str(ROOT)])
+    return subprocess.run(
+        [sys.executable, *words],
+        env={**os.environ, **environment, "PYTHONPATH": path, "FAKE_CUDA_PROTECT": "0"},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+
+
+def test_torch_records_one_graph_of_as_many_products_as_a_sample_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded: list[str] = []
+
+    class Graph:
+        def replay(self) -> None:
+            recorded.append("replay")
+
+        def reset(self) -> None:
+            recorded.append("reset")
+
+    @contextmanager
+    def record(graph: object) -> Iterator[None]:
+        recorded.append("begin")
+        yield
+        recorded.append("end")
+
+    torch = MagicMock()
+    torch.mm.side_effect = lambda *_, **__: recorded.append("mm")
+    torch.cuda.CUDAGraph, torch.cuda.graph = Graph, record
+    monkeypatch.setattr(gpu_peers, "torch", lambda _: torch)
+    setup = Setup(Effort.QUICK)
+    with setup.stack:
+        _gemm.add_torch_graph(setup, "torch graph", _gemm.Product(64, 64, 64, "bfloat16"))
+        ((_, sample),) = setup.contenders
+        assert sample() > 0
+    assert recorded == ["mm", "mm", "begin", "mm", "mm", "end", "replay", "replay", "reset"]
+    torch.cuda.graph = MagicMock(side_effect=RuntimeError("not while capturing"))
+    _gemm.add_torch_graph(setup, "refused", _gemm.Product(64, 64, 64, "bfloat16"))
+    assert setup.series["refused"].reason == "torch refuses it: RuntimeError: not while capturing"
+
+
+#: Every loop of a twin.c, once, with the elementwise kernel in the place of Numba's.
+LOOPS = """
+import re
+from pathlib import Path
+from bench.harness import Effort, Setup, gpu, programs
+setup = Setup(Effort.TINY, device="cuda:0")
+with setup.stack, gpu.program_command(setup, "loops") as command:
+    kernel, function, block = (word.partition("=")[2] for word in command[2:])
+    listed = Path(kernel).with_name("list")
+    listed.write_text(f"{kernel} {function} {block} p0 3ff0000000000000 0 20\\n")
+    with programs.start([*command, f"arguments={listed}"]) as running:
+        text = "".join(path.read_text() for path in Path("bench").glob("*/*/twin.c"))
+        for name in re.findall(r'\\{"([a-z0-9-]+)", ', text):
+            if name == "allocate-free":  # the fake has no pool
+                continue
+            running.check(name)
+            print(name, running.sample(name, 3) > 0.0)
+        for how in ("", "-sustained", "-overlapping"):
+            print(f"arguments-0{how}", running.sample(f"arguments-0{how}", 3) > 0.0)
+        try:
+            running.check("arguments-1")
+        except programs.Unavailable as reason:
+            print(reason)
+"""
+
+
+def test_every_loop_of_the_twins_runs(fake_environment: dict[str, str]) -> None:
+    done = _python_on_the_fake(fake_environment, "-c", LOOPS)
+    assert done.returncode == 0, done.stderr
+    *ran, last = done.stdout.splitlines()
+    assert last == "no such kernel in the list"
+    assert {line.partition(" ")[2] for line in ran} == {"True"}
+    names = {line.partition(" ")[0] for line in ran}
+    assert names >= {"launch-overlapping", "matmul-four-threads", "saxpy-sustained", "arguments-0-overlapping"}
+
+
+def _bench_on_the_fake(environment: dict[str, str], target: Path, *words: str) -> dict[str, dict[str, object]]:
+    options = ["--device", "cuda:0", "--quick", "--rounds", "1", "--force", "--json", str(target)]
+    done = _python_on_the_fake(environment, "-m", "bench", *options, *words)
+    assert target.exists(), done.stderr
+    value = documents.load(target)
+    states = {
+        (case["name"], series["name"]): (series["status"], series.get("reason", ""))
+        for case in value["cases"]
+        for series in case["contenders"]
+    }
+    failed = {name: reason for name, (status, reason) in states.items() if status == "failed"}
+    assert not failed
+    assert done.returncode == 0, done.stderr
+    assert value["machine"]["device"]["gpu"].startswith("Fake")
+    return states
+
+
+#: What runs on the fake driver only as far as saying what is missing.
+PEERS = ("torch", "nvmath", "cupy", "CuPy", "Numba", "atomr Numba", "atomr float8", "atomr fused", "C cuMemAllocAsync")
+#: Cases of Numba's code, which the fake does not run.
+NUMBA_ONLY = ("gpu_arguments", "gpu_arguments_told", "gpu_compile")
+
+
+GPU_CASES = [name for name, case in all_cases().items() if case.devices[0] == "cuda" and name not in NUMBA_ONLY]
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(name, marks=() if name == "gpu_matmul" else pytest.mark.slow) for name in GPU_CASES]
+)
+def test_a_gpu_case_runs_on_the_fake_driver(case: str, fake_environment: dict[str, str], tmp_path: Path) -> None:
+    states = _bench_on_the_fake(fake_environment, tmp_path / "result.json", case)
+    skipped = {name: reason for (_, name), (status, reason) in states.items() if status == "skipped"}
+    assert not {name: reason for name, reason in skipped.items() if not name.startswith(PEERS)}
+    assert len(states) > len(skipped)

@@ -1,0 +1,139 @@
+"""Specifications of every operation, as the parent sends them: the worker takes these, and refuses them once malformed.
+
+Messages of all libraries to a host device in this process are recorded where the worker decodes them.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import json
+import re
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+import atomr_native as an
+from atomr_native.libraries import OPERATIONS, find_operation
+from atomr_native.libraries._contract import FREE
+from atomr_native.protocol.binaries import KeptBinaries
+from atomr_native.worker import requests
+from atomr_native.worker.build import specification
+
+NUMBA = importlib.util.find_spec("numba_cuda") is not None
+#: Operations that no public call of a host device reaches.
+UNREACHED = {"quarantined", "test.*"} if NUMBA else {"quarantined", "test.*", "kernel.*"}
+
+
+def send_everything(device: an.Device) -> None:
+    """Send at least one message of each operation."""
+    rng = np.random.default_rng(5)
+    x, y = (device.put(rng.standard_normal((8, 8), dtype=np.float32)) for _ in range(2))
+    row, labels = device.put(np.ones(8, np.float32)), device.put(np.arange(8))
+    device.full((3,), 2.0)
+    device.copy(y)
+    lt, blas, fused = device.blas_lt, device.blas, device.fused
+    lt.matmul(x, y, epilogue="bias", bias=row, alpha=2.0)
+    lt.grouped([x, y], [y, x])
+    blas.axpy(row, device.copy(row), alpha=2.0)
+    blas.trsm(x, y)
+    device.elementwise.run("maximum(x, 0) + b * s", x=x, b=row, s=2.0)
+    device.elementwise.reduce("sum", x, axis=0)
+    device.elementwise.softmax_cross_entropy(x, labels)
+    q = device.float8.quantize(x)
+    device.float8.dequantize(*q[:2])
+    fused.silu(x)
+    fused.silu_backward(x, y)
+    fused.dropout(x, 0.5, seed=1)
+    norm = fused.rms_norm(x, row)
+    fused.rms_norm_backward(norm, x, row)
+    m, v = (device.zeros((8,), "float32") for _ in range(2))
+    fused.adamw(row, device.copy(row), m=m, v=v, step=1)
+    fused.sgd_momentum(row, device.copy(row), m)
+    fused.rope(device.put(np.ones((1, 8, 2, 8), np.float32)), device.put(np.arange(8)))
+    state = device.zeros((4,), "float32", durable=True)
+    group = device.durable_group({"state": state}, checksum=True)
+    group.commit(1).result(30)
+    group.restore()
+    device.lane("a").noop().ask().result(30)
+    # No library of the host device wants a workspace.
+    device.lane("a")._plan(an.PlanSpec("test.workspace", (), (), (("bytes", 256),))).ask().result(30)
+    if NUMBA:
+        import numba_kernels
+
+        device.kernel(numba_kernels.scale).forall(8)(device.empty(8), row, 2.0).result(60)
+
+
+@pytest.fixture(scope="module")
+def recorded() -> dict[str, an.PlanSpec]:
+    """One specification of each operation of the registry, as the worker got it."""
+    found: dict[str, an.PlanSpec] = {}
+
+    def record(value: object, find: Any) -> an.PlanSpec:
+        spec = specification(value, find)
+        found.setdefault(registered(spec), spec)
+        return spec
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(requests, "specification", record)
+        with an.System(isolation="thread", allow_crash=True) as system:
+            send_everything(system.device("host"))
+    return found
+
+
+def registered(spec: an.PlanSpec) -> str:
+    """The name under which the registry has a specification's operation."""
+    return find_operation(spec.op).name
+
+
+def decoded(value: object, spec: an.PlanSpec) -> an.PlanSpec:
+    """What the worker makes of JSON, with the binaries of a specification at hand."""
+    kept = KeptBinaries()
+    kept.take([binary.reference for binary in spec.binaries], b"".join(b.data for b in spec.binaries), ())
+    return specification(value, kept.find)
+
+
+OPS = [name for name in OPERATIONS if name not in UNREACHED]
+TYPED = [name for name in OPS if OPERATIONS[name][1].attributes not in ("", FREE)]
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_the_worker_gets_what_the_parent_sends(recorded: dict[str, an.PlanSpec], op: str) -> None:
+    assert op in recorded, f"no message of {op} is sent: add one to send_everything"
+    spec = recorded[op]
+    crossed = json.loads(json.dumps(spec.to_json()))
+    assert decoded(crossed, spec) == spec
+    assert decoded(crossed, spec).to_json() == spec.to_json()
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_malformed_operands_are_refused(recorded: dict[str, an.PlanSpec], op: str) -> None:
+    spec = recorded[op]
+    for place, wrong in [("operands", {"x": 1}), ("operands", [7]), ("scalars", ["float7"]), ("scalars", 3)]:
+        with pytest.raises(an.InvalidRequest, match=f"the specification of {re.escape(repr(spec.op))}: {place}"):
+            decoded(spec.to_json() | {place: wrong}, spec)
+    if spec.operands:
+        for name, wrong in [("dtype", "float7"), ("shape", [-1]), ("strides", ["8"]), ("access", 999), ("name", 5)]:
+            malformed = copy.deepcopy(spec.to_json())
+            malformed["operands"][0][name] = wrong
+            with pytest.raises(an.InvalidRequest, match=rf"operands\[0\]\.{name}"):
+                decoded(malformed, spec)
+
+
+@pytest.mark.parametrize("op", TYPED)
+def test_malformed_attributes_are_refused(recorded: dict[str, an.PlanSpec], op: str) -> None:
+    spec = recorded[op]
+    given = spec.to_json()
+    with pytest.raises(an.InvalidRequest, match="attributes has the field 'surplus'"):
+        decoded(given | {"attributes": given["attributes"] | {"surplus": 1}}, spec)
+    for field in msgspec.structs.fields(type(spec.attributes)):
+        others = {name: value for name, value in given["attributes"].items() if name != field.name}
+        if field.required:
+            with pytest.raises(an.InvalidRequest, match=f"attributes lacks the field '{field.name}'"):
+                decoded(given | {"attributes": others}, spec)
+        else:
+            decoded(given | {"attributes": others}, spec)
+        with pytest.raises(an.InvalidRequest, match=rf"attributes\.{field.name}"):
+            decoded(given | {"attributes": others | {field.name: {"no": "such value"}}}, spec)

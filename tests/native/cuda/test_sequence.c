@@ -1,0 +1,89 @@
+/* Plans of several steps: where operands and scalars come from, their order, and what ends them. */
+#include "check.h"
+#include "cuda/sequence.h"
+#include "runtime/failure.h"
+
+enum { MOST = ATOMR_STEP_SCALARS };
+
+typedef struct {
+    unsigned n;
+    atomr_call calls[4];
+    void *pointers[4][8];
+    uint64_t scalars[4][MOST];
+    int codes[4];
+} record;
+
+/* A step that keeps its call. */
+static int run_recorded(void *context, const atomr_call *call, atomr_failure *failure) {
+    record *r = context;
+    const unsigned i = r->n++;
+    r->calls[i] = *call;
+    memcpy(r->pointers[i], call->pointers, call->n_operands * sizeof(void *));
+    memcpy(r->scalars[i], call->scalars, call->n_scalars * sizeof(uint64_t));
+    if (r->codes[i]) return atomr_refused(failure, r->codes[i], "step %u", i);
+    return ATOMR_OK;
+}
+
+static char arrays[2], workspace[64], constant;
+static void *given[2] = {&arrays[0], &arrays[1]};
+static uint64_t words[MOST];
+
+static atomr_call message(void) {
+    for (unsigned i = 0; i < MOST; i++) words[i] = 100 + i;
+    atomr_call call = {.lane = 3, .n_operands = 2, .n_scalars = MOST, .pointers = given, .scalars = words,
+                       .workspace = workspace, .workspace_bytes = sizeof workspace};
+    return call;
+}
+
+static void test_sources(void) {
+    record r = {0};
+    atomr_source operands[] = {{1, ATOMR_FROM_MESSAGE},
+                               {16, ATOMR_FROM_WORKSPACE},
+                               {(uint64_t)(uintptr_t)&constant, ATOMR_FROM_PLAN},
+                               {0, ATOMR_FROM_MESSAGE}};
+    atomr_source scalars[MOST];
+    for (unsigned i = 0; i < MOST; i++) scalars[i] = (atomr_source){i, i % 2 ? ATOMR_FROM_PLAN : ATOMR_FROM_MESSAGE};
+    atomr_step steps[] = {{run_recorded, &r, 4, MOST, operands, scalars}, {run_recorded, &r, 1, 0, operands, NULL}};
+    const atomr_sequence s = {sizeof workspace, 2, steps};
+    const atomr_call call = message();
+    atomr_failure failure = {0};
+    CHECK_EQ(atomr_sequence_run((void *)&s, &call, &failure), ATOMR_OK);
+    CHECK_EQ(r.n, 2);
+    CHECK(r.pointers[0][0] == &arrays[1] && r.pointers[0][1] == workspace + 16);
+    CHECK(r.pointers[0][2] == &constant && r.pointers[0][3] == &arrays[0]);
+    for (unsigned i = 0; i < MOST; i++) CHECK_EQ(r.scalars[0][i], i % 2 ? i : 100 + i);
+    CHECK_EQ(r.calls[0].lane, 3);
+    CHECK_EQ(r.calls[1].n_operands, 1);
+    CHECK_EQ(r.calls[1].n_scalars, 0);
+    CHECK(r.pointers[1][0] == &arrays[1]);
+}
+
+static void test_the_first_failure_ends_it(void) {
+    record r = {.codes = {0, ATOMR_INVALID_REQUEST}};
+    atomr_step steps[3];
+    for (int i = 0; i < 3; i++) steps[i] = (atomr_step){run_recorded, &r, 0, 0, NULL, NULL};
+    const atomr_sequence s = {0, 3, steps};
+    const atomr_call call = message();
+    atomr_failure failure = {0};
+    CHECK_EQ(atomr_sequence_run((void *)&s, &call, &failure), ATOMR_INVALID_REQUEST);
+    CHECK_EQ(r.n, 2);
+    CHECK(strcmp(failure.text, "step 1") == 0);
+}
+
+static void test_a_small_workspace_is_refused(void) {
+    record r = {0};
+    atomr_step step = {run_recorded, &r, 0, 0, NULL, NULL};
+    const atomr_sequence s = {sizeof workspace + 1, 1, &step};
+    const atomr_call call = message();
+    atomr_failure failure = {0};
+    CHECK_EQ(atomr_sequence_run((void *)&s, &call, &failure), ATOMR_INVALID_REQUEST);
+    CHECK_EQ(r.n, 0);
+    CHECK(strstr(failure.text, "64 bytes") && strstr(failure.text, "need 65"));
+}
+
+int main(int argc, char **argv) {
+    RUN(test_sources);
+    RUN(test_the_first_failure_ends_it);
+    RUN(test_a_small_workspace_is_refused);
+    return check_end(argc, argv);
+}

@@ -1,0 +1,60 @@
+/* Messages that read an open outcome: which of them are sure to fail, so that they must not run. */
+#include "check.h"
+#include "runtime/poison.h"
+
+static atomr_wheader header;
+static atomr_poison table;
+
+static atomr_operand operand(uint32_t slot, uint32_t access) {
+    return (atomr_operand){.slot = slot, .generation = 1, .access = access};
+}
+
+static int is_certain(const atomr_operand *read, unsigned n, unsigned n_open) {
+    atomr_history *histories[4];
+    int certain = -1;
+    CHECK_EQ(atomr_poison_collect(&table, read, n, histories, &certain), n_open);
+    atomr_poison_forget(&table, histories, n_open, NULL);
+    return certain;
+}
+
+static void test_what_a_certain_failure_writes(void) {
+    atomr_poison_init(&table, &header);
+    const atomr_operand written[] = {operand(1, ATOMR_WRITE), operand(2, ATOMR_WRITE | ATOMR_OVERWRITE),
+                                     operand(3, ATOMR_WRITE | ATOMR_OVERWRITE | ATOMR_HOST)};
+    atomr_outcome *const fails = atomr_outcome_new(1);
+    atomr_poison_suspend(&table, written, 3, fails);
+    for (uint32_t slot = 1; slot <= 3; slot++) {
+        const atomr_operand read = operand(slot, ATOMR_READ);
+        CHECK_EQ(is_certain(&read, 1, 1), slot != 3); /* memory of the host keeps what the processor wrote */
+    }
+    const atomr_error error = {.code = 1, .ticket = 7};
+    atomr_poison_resolve(&table, written, 3, fails, &error);
+    atomr_error cause;
+    const atomr_operand read = operand(2, ATOMR_READ);
+    CHECK_EQ(atomr_poison_find(&table, &read, 1, &cause), ATOMR_POISONED);
+    CHECK_EQ(cause.ticket, 7);
+    atomr_poison_forget(&table, NULL, 0, fails);
+    atomr_poison_release(&table);
+}
+
+static void test_an_open_outcome_beside_poison(void) {
+    atomr_poison_init(&table, &header);
+    const atomr_operand open = operand(1, ATOMR_WRITE), poisoned = operand(2, ATOMR_WRITE);
+    atomr_outcome *const may_fail = atomr_outcome_new(0);
+    atomr_poison_suspend(&table, &open, 1, may_fail);
+    const atomr_error error = {.code = 1};
+    atomr_poison_add(&table, &poisoned, 1, &error);
+    const atomr_operand both[] = {operand(1, ATOMR_READ), operand(2, ATOMR_READ), operand(3, ATOMR_READ)};
+    CHECK_EQ(is_certain(both, 1, 1), 0);
+    CHECK_EQ(is_certain(both, 3, 2), 1);
+    atomr_poison_resolve(&table, &open, 1, may_fail, NULL);
+    CHECK_EQ(is_certain(both, 1, 0), 0);
+    atomr_poison_forget(&table, NULL, 0, may_fail);
+    atomr_poison_release(&table);
+}
+
+int main(int argc, char **argv) {
+    RUN(test_what_a_certain_failure_writes);
+    RUN(test_an_open_outcome_beside_poison);
+    return check_end(argc, argv);
+}

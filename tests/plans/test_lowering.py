@@ -1,0 +1,170 @@
+"""Requests lower themselves: once, without keeping memory alive, and the same after they were copied."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import inspect
+import pickle
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import atomr_native as an
+from atomr_native.dtypes import DTYPES
+from atomr_native.libraries.blas_lt import request as blas_lt
+from atomr_native.libraries.elementwise.request import ElementwiseRequest, ReduceRequest, SoftmaxCrossEntropyRequest
+from atomr_native.plans.lowering import Lowered, Request
+
+
+def floats(*shape: int) -> np.ndarray:
+    return np.ones(shape, np.float32)
+
+
+def codes(*shape: int) -> np.ndarray:
+    return np.ones(shape, DTYPES["float8_e4m3fn"])
+
+
+def state() -> an.DelayedScaling:
+    history: Any = floats(4)
+    return an.DelayedScaling(history=history, position=np.zeros(1, np.int32), scale=floats(1))  # type: ignore[arg-type]
+
+
+def twice(acc: Any, bias: Any) -> Any:
+    return acc + bias + bias
+
+
+TWICE = an.CustomEpilogue(twice, {"bias": "row"}, bias_grad=True)
+X = floats(4, 4)
+REQUESTS: dict[str, Callable[[], Request[Any]]] = {
+    "matmul": lambda: an.MatmulRequest(a=floats(4, 4), b=floats(4, 4), epilogue="gelu_aux", amax=True),
+    "custom": lambda: an.MatmulRequest(a=X, b=floats(4, 4), epilogue=TWICE, operands={"bias": floats(4)}),
+    "grouped": lambda: an.GroupedRequest(a=[floats(4, 4), floats(2, 4)], b=[X, X], options={"trans_b": True}),
+    "blas": lambda: an.BlasRequest(routine="gemv", a=floats(4, 4), x=floats(4)),
+    "program": lambda: ElementwiseRequest(program="w = a * s; b = w", operands={"w": X, "a": floats(4, 4), "s": 2,
+                                                                                 "b": floats(4, 4)}),
+    "alias": lambda: ElementwiseRequest(program="a + 1", operands={"a": X}, out=X),
+    "reduce": lambda: ReduceRequest(op="sum", x=floats(4, 4), axis=1),
+    "loss": lambda: SoftmaxCrossEntropyRequest(logits=floats(4, 3), labels=np.zeros(4, np.int32)),
+    "quantize": lambda: an.QuantizeRequest(x=floats(4, 4), state=state(), transposed=True),
+    "dequantize": lambda: an.DequantizeRequest(q=codes(4), scale=floats(1)),
+    "activation": lambda: an.ActivationRequest(x=floats(4, 4), gated=True),
+    "activation gradient": lambda: an.ActivationGradientRequest(dy=floats(4), x=floats(4), up=floats(4), gated=True),
+    "norm": lambda: an.NormRequest(x=floats(4, 4), weight=floats(4), residual=floats(4, 4)),
+    "norm gradient": lambda: an.NormGradientRequest(dy=floats(4, 4), x=floats(4, 4), weight=floats(4)),
+    "adamw": lambda: an.AdamWRequest(param=floats(4), grad=floats(4), m=floats(4), v=floats(4), step=1),
+    "sgd": lambda: an.SgdRequest(param=floats(4), grad=floats(4), m=floats(4)),
+    "rope": lambda: an.RopeRequest(x=floats(4, 1, 4), positions=np.arange(4)),
+    "dropout": lambda: an.DropoutRequest(x=floats(4), p=0.5, seed=1),
+}  # fmt: skip
+
+
+@pytest.fixture
+def no_collection() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def test_every_public_request_is_among_these() -> None:
+    public = {getattr(an, name) for name in an.__all__}
+    requests = {one for one in public if inspect.isclass(one) and issubclass(one, Request)}
+    assert requests <= {type(make()) for make in REQUESTS.values()}
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_a_request_is_lowered_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = type(REQUESTS[name]())
+    calls: list[Lowered] = []
+    lowering = kind.lowering
+
+    def counted(self: Any) -> Lowered:
+        calls.append(lowering(self))
+        return calls[-1]
+
+    monkeypatch.setattr(kind, "lowering", counted)
+    request = REQUESTS[name]()
+    assert [request.lowered, request.lowered] == [calls[0]] * 2
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_a_request_keeps_its_arrays_no_longer_than_it_lives(name: str, no_collection: None) -> None:
+    request = REQUESTS[name]()
+    arrays = [o.given for o in request.lowered.operands if o.given is not None and o.given is not X]
+    seen = [weakref.ref(array) for array in arrays]
+    assert seen or name == "alias"
+    del request, arrays
+    assert not [ref for ref in seen if ref() is not None]
+
+
+@pytest.mark.parametrize("name", [name for name in REQUESTS if name != "custom"])  # whose copy is another function
+def test_copies_lower_themselves_to_the_same(name: str) -> None:
+    request = REQUESTS[name]()
+    spec = request.lowered.spec()
+    for again in (copy.copy(request), pickle.loads(pickle.dumps(request))):
+        assert type(again) is type(request)
+        if name != "alias" or again.out is X:  # a pickle tells no views of one array apart
+            assert again.lowered.spec() == spec
+        assert again.lowered.signature(spec) == request.lowered.signature(spec)
+
+
+def test_public_classes_are_pickled_by_their_public_names() -> None:
+    for name in an.__all__:
+        kind = getattr(an, name)
+        if inspect.isclass(kind) and kind.__module__ == "atomr_native":
+            assert pickle.loads(pickle.dumps(kind)) is kind
+    assert an.MatmulRequest.__module__ == an.BlasLt.__module__ == an.Epilogue.__module__ == "atomr_native"
+    assert b"libraries" not in pickle.dumps(an.NormRequest)
+
+
+@pytest.fixture(scope="module")
+def device() -> Iterator[an.Device]:
+    with an.System(isolation="thread", standby="off") as system:
+        yield system.device("host")
+
+
+def test_a_call_of_a_new_structure_resolves_its_problem_once(
+    device: an.Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolved = []
+    resolve = blas_lt.resolve_matmul
+    monkeypatch.setattr(blas_lt, "resolve_matmul", lambda request: resolved.append(request) or resolve(request))
+    x, w = device.zeros((3, 7)), device.zeros((7, 5))
+    device.blas_lt.matmul(x, w)
+    device.blas_lt.matmul(x, w)
+    assert len(resolved) == 1
+    device.blas_lt.plan(x, w, tune="known")
+    assert len(resolved) == 2
+
+
+def test_a_request_is_sent_as_it_is_now(device: an.Device) -> None:
+    """Lists and dicts in a request may change after it was made."""
+    x, y = device.full((2, 2), 1.0), device.full((2, 2), 3.0)
+    group = an.GroupedRequest(a=[x], b=[x])
+    group.a[0] = y  # type: ignore[index]
+    (made,) = device.blas_lt.tell(group)
+    assert made.numpy().max() == 6
+    program = ElementwiseRequest(program="a + b", operands={"a": x, "b": x})
+    program.operands["b"] = y  # type: ignore[index]
+    assert device.elementwise.tell(program).numpy().max() == 4
+
+    class Named(an.GroupedRequest):
+        pass
+
+    named = Named(a=[x], b=[x])
+    named.a[0] = y  # type: ignore[index]
+    assert device.blas_lt.tell(named)[0].numpy().max() == 6
+    with pytest.raises(an.InvalidRequest, match="BlasLt does not accept BlasRequest; allowed: MatmulRequest"):
+        device.blas_lt.tell(an.BlasRequest(routine="scal", out=x))
+
+
+def test_arrays_that_are_not_read_must_be_handles_too(device: an.Device) -> None:
+    x = device.zeros((2, 2))
+    with pytest.raises(an.InvalidRequest, match="c is a ndarray"):
+        device.blas_lt.matmul(x, x, c=np.zeros((2, 2), np.float32))  # type: ignore[arg-type]
+    assert device.blas_lt.matmul(x, x, c=device.zeros((2, 2))).shape == (2, 2)

@@ -1,0 +1,161 @@
+"""Every block of Python in README and docs runs as pasted, on the host device; blocks that need a GPU are compiled.
+
+Blocks of shell commands are parsed by bash, and their programs and options exist; other tests run the programs.
+
+The blocks of a page run in one process, each in a file and a namespace of its own.  After ``<!-- continued -->`` a
+block continues the one before it.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+BLOCK = re.compile(r"(<!-- continued -->\n+)?^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+#: Blocks that are compiled only: a text in them, and the reason.
+COMPILED = {
+    "docs/libraries/kernel.md": {
+        "cuda_kernel(": "a fragment in CUDA C++: needs a GPU; test_docs_kernels.py makes its kernel",
+        "TensorMap(": "tensor maps need a GPU; test_tensor_map.py compiles and runs it",
+    },
+}
+#: A text in a block, and the module that it needs beside those of `make test`.
+NEEDS = {
+    r"from numba import|epilogues\.|CustomEpilogue": "numba_cuda",
+}
+
+RUNNER = """
+import runpy, sys, traceback
+status = 0
+for path in sys.argv[1:]:
+    try:
+        runpy.run_path(path, run_name="__main__")
+    except BaseException:
+        traceback.print_exc()
+        status = 1
+sys.exit(status)
+"""
+
+
+class Block(NamedTuple):
+    line: int
+    text: str
+
+
+def blocks_of(page: Path) -> list[Block]:
+    """The blocks of a page, each with those that continue it."""
+    text = page.read_text(encoding="utf-8")
+    found: list[Block] = []
+    for match in BLOCK.finditer(text):
+        line = text.count("\n", 0, match.start(2)) + 1
+        if match[1]:
+            found[-1] = Block(found[-1].line, found[-1].text + match[2])
+        else:
+            found.append(Block(line, match[2]))
+    return found
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+BLOCKS = {name_of(page): found for page in PAGES if (found := blocks_of(page))}
+
+
+def reason_to_compile(name: str, block: Block) -> str | None:
+    return next((reason for text, reason in COMPILED.get(name, {}).items() if text in block.text), None)
+
+
+def is_installed(block: Block) -> bool:
+    needed = [module for pattern, module in NEEDS.items() if re.search(pattern, block.text)]
+    return all(importlib.util.find_spec(module) is not None for module in needed)
+
+
+def test_every_guide_has_a_block() -> None:
+    without = {"docs/index.md", "docs/install.md", "docs/architecture.md", "docs/performance.md"}
+    guides = {name_of(page) for page in (*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "libraries").glob("*.md"))}
+    assert guides - set(BLOCKS) == without
+
+
+def test_every_block_is_python() -> None:
+    for name, blocks in BLOCKS.items():
+        for block in blocks:
+            compile(block.text, f"{name}:{block.line}", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+
+
+def test_only_blocks_that_exist_are_left_out() -> None:
+    for name, reasons in COMPILED.items():
+        for text in reasons:
+            assert any(text in block.text for block in BLOCKS[name]), f"{name} has no block with {text}"
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.plain] if name == "README.md" else []) for name in BLOCKS]
+)
+def test_the_blocks_of_a_page_run(name: str, tmp_path: Path) -> None:
+    files = []
+    for block in BLOCKS[name]:
+        if reason_to_compile(name, block) is None and is_installed(block):
+            file = tmp_path / f"{Path(name).stem}_line_{block.line}.py"
+            file.write_text(block.text, encoding="utf-8")
+            files.append(file.name)
+    if not files:
+        pytest.skip("its blocks need packages that are not installed")
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", RUNNER, *files],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+SHELL = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+#: The sources that may know an option, by program.
+SOURCES = {
+    "-m atomr_native doctor": "atomr_native/doctor/*.py",
+    "-m atomr_native demo": "atomr_native/demo/*.py",
+    "-m atomr_native top": "atomr_native/observe/*.py",
+    "-m bench": "bench/**/*.py",
+    "examples/": "examples/*.py",
+}
+
+
+def shell_lines(page: Path) -> list[str]:
+    blocks = SHELL.findall(page.read_text(encoding="utf-8"))
+    return [line.split("  #")[0].strip() for block in blocks for line in block.splitlines()]
+
+
+def test_blocks_of_shell_commands_are_syntax() -> None:
+    text = "\n".join(line for page in PAGES for line in shell_lines(page))
+    done = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_programs_and_options_of_shell_commands_exist() -> None:
+    seen = 0
+    for page in PAGES:
+        for line in shell_lines(page):
+            for script in re.findall(r"\bpython ([\w/]+\.py)", line):
+                assert script == "program.py" or (ROOT / script).exists(), f"{name_of(page)}: {line}"
+            program = next((known for known in SOURCES if f"python {known}" in line), None)
+            if "python -m atomr_native" in line:
+                assert program, f"{name_of(page)}: {line}"
+            if program:
+                seen += 1
+                code = "".join(path.read_text(encoding="utf-8") for path in ROOT.glob(SOURCES[program]))
+                for option in re.findall(r" (--[\w-]+)", line):
+                    assert f'"{option}"' in code, f"{name_of(page)}: {line}"
+    assert seen > 10

@@ -1,0 +1,46 @@
+"""Examples in docstrings of public classes run on the host device, and print what they say."""
+
+from __future__ import annotations
+
+import doctest
+import inspect
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import atomr_native as an
+from atomr_native.libraries import EXPORTS
+
+CLASSES = [name for name in an.__all__ if inspect.isclass(getattr(an, name))]
+#: Libraries of which every public class has an example.
+WHOLE = ("blas", "blas_lt", "elementwise", "float8", "fused")
+FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.FAIL_FAST
+
+
+def examples(name: str) -> list[doctest.DocTest]:
+    """Return the examples of a class and of its methods."""
+    finder = doctest.DocTestFinder(exclude_empty=True)
+    return [found for found in finder.find(getattr(an, name), name, module=False) if found.examples]  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def device() -> Iterator[an.Device]:
+    with an.System(isolation="thread", standby="off") as system:
+        yield system.device("host")
+
+
+@pytest.mark.parametrize("name", [name for name in CLASSES if examples(name)])
+def test_examples_do_what_they_say(device: an.Device, name: str) -> None:
+    said: list[str] = []
+    for test in examples(name):
+        test.globs = {"an": an, "np": np, "device": device}
+        doctest.DocTestRunner(optionflags=FLAGS).run(test, out=said.append)
+    assert not said, "".join(said)
+
+
+@pytest.mark.parametrize("library", WHOLE)
+def test_every_public_class_of_a_library_has_an_example(library: str) -> None:
+    names = [name for name, module in EXPORTS.items() if module.startswith(f"libraries.{library}.")]
+    assert names
+    assert not [name for name in names if not examples(name)]

@@ -1,0 +1,70 @@
+"""Structs of C that Python fills in by the names of their members: a name too few or too many is refused."""
+
+from __future__ import annotations
+
+import fake_cuda
+import scripts
+
+PROGRAM = """
+from dataclasses import replace
+import numpy as np
+from atomr_native._lib.cublas import Blas, Grouped
+from atomr_native._lib.cublaslt import Matmul
+from atomr_native._lib.cuda import CudaBackend
+from atomr_native.errors import InvalidRequest
+from atomr_native.libraries.blas.cuda import blas_call
+from atomr_native.libraries.blas.request import BlasRequest
+from atomr_native.libraries.blas_lt.cuda.description import matmul_description
+from atomr_native.libraries.blas_lt.cuda.grouped import GroupDescription, MemberGroup
+from atomr_native.libraries.blas_lt.request import MatmulRequest
+
+class Given:
+    def __init__(self, good, **changed):
+        self.good, self.changed = good, changed
+        self.groups = getattr(good, "groups", ())
+    def fields(self):
+        changed = self.good.fields() | self.changed
+        return {name: value for name, value in changed.items() if value is not None}
+
+def refused(make, *given):
+    try:
+        make(backend, *given)
+    except InvalidRequest as error:
+        return str(error)
+    raise AssertionError("it was taken")
+
+backend = CudaBackend(0)
+x = np.ones((4, 4), np.float32)
+spec = MatmulRequest(a=x, b=x).lowered.spec()
+matmul = matmul_description(spec, version=130102, workspace_bytes=32 << 20)
+call = blas_call(BlasRequest(routine="gemm", a=x, b=x).lowered.spec())
+group = MemberGroup(0, 0, 4, 4, 4, 4, 4, 4, members=2)
+groups = GroupDescription((group,), 0, 68, 2, 2, 0)
+plans = ((Matmul, matmul, "a matmul"), (Blas, call, "a call of cuBLAS"), (Grouped, groups, "products"))
+for make, good, title in plans:
+    make(backend, Given(good))
+    name = "n_scalars"
+    said = refused(make, Given(good, **{name: None}))
+    assert said.startswith(title) and "missing ['n_scalars'], unknown nothing; its members are" in said, said
+    said = refused(make, Given(good, **{name: None, "n_scalar": 2}))
+    assert "missing ['n_scalars'], unknown ['n_scalar']" in said, said
+    said = refused(make, Given(good, more=1))
+    assert "missing nothing, unknown ['more']" in said, said
+assert "step has 2 numbers instead of 3" in refused(Blas, Given(call, step=(1, 2)))
+assert "malformed" in refused(Blas, Given(call, scratch=1))
+
+class Misspelt:
+    def fields(self):
+        return {"transa" if name == "trans_a" else name: value for name, value in group.fields().items()}
+
+wrong = Given(groups)
+wrong.groups = (Misspelt(),)
+assert "missing ['trans_a'], unknown ['transa']" in refused(Grouped, wrong)
+wrong.groups = (group, group)
+assert "2 groups instead of 1" in refused(Grouped, wrong)
+"""
+
+
+def test_members_go_by_name(fake_environment: dict[str, str]) -> None:
+    with fake_cuda.using(fake_environment):
+        scripts.run(PROGRAM)
