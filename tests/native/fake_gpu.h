@@ -134,7 +134,14 @@ static inline void fake_explain(void *self, atomr_device_error *e) {
     snprintf(e->text, sizeof e->text, "the fake has faulted");
 }
 
-/* From now on nothing is done, and everything says `code`; what was enqueued is gone. */
+static inline int fake_at_work(const fake_gpu *g) {
+    for (unsigned i = 0; i < ATOMR_LANES; i++)
+        if (g->streams[i].busy) return 1;
+    return 0;
+}
+
+/* From now on nothing is done, and everything says `code`; what was enqueued is gone.  Waits for the work that has
+ * begun, which may write to memory that its worker is about to release. */
 static inline void fake_fault(fake_gpu *g, int code) {
     pthread_mutex_lock(&g->lock);
     g->fault = code;
@@ -150,6 +157,7 @@ static inline void fake_fault(fake_gpu *g, int code) {
         }
     }
     pthread_cond_broadcast(&g->changed);
+    while (fake_at_work(g)) pthread_cond_wait(&g->changed, &g->lock);
     pthread_mutex_unlock(&g->lock);
 }
 
