@@ -18,7 +18,7 @@ def observe(callback: Callable[[Any, Any], Any] | None) -> None: ...
 def current_cell() -> CellBase | None: ...
 
 class Envelope:
-    """A message with who sent it and who waits for its answer."""
+    """A message, its sender, and its answer if there is one."""
 
     message: Any
     sender: Any
@@ -32,7 +32,7 @@ class Envelope:
     ) -> None: ...
 
 class AnswerBase:
-    """What becomes of one message that was asked."""
+    """The answer to a message."""
 
     cell: Any
     deadline: float

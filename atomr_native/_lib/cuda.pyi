@@ -23,7 +23,7 @@ class CudaBackend(Backend):
     def copy_now(self, target: int, source: int, nbytes: int) -> None: ...
 
 class NativeRun:
-    """What a lane runs: a C function and its context, which live as long as this object."""
+    """A run of a lane: a C function and its context, which live as long as this object."""
 
     @property
     def workspace(self) -> int: ...

@@ -7,7 +7,7 @@ _RefT = TypeVar("_RefT", bound=Ref)
 FOREIGN: Final[int]
 
 class Adopted(Allocation):
-    """One of the allocations that name an adopted slot."""
+    """An allocation that names an adopted slot."""
 
 def place(core: Core, segment: int, origin: int, readable: bool) -> None: ...
 def forget(core: Core, segment: int) -> None: ...

@@ -8,10 +8,10 @@ NATIVE_RUNS: Final[tuple[str, ...]]
 WINDOW: Final[int]
 
 class Backend:
-    """What a kind of device adds to the lanes; the host."""
+    """The part of the lanes that depends on the kind of device; this class is the host's."""
 
 class Lanes:
-    """The lanes of one worker."""
+    """The lanes of a worker."""
 
     def __init__(
         self,

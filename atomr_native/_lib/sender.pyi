@@ -35,7 +35,7 @@ NEVER: Final[int]
 def observe(callback: Callable[[Any, Any, int], object] | None) -> None: ...
 
 class Core:
-    """Everything the parent knows of one device."""
+    """The parent's native state of a device."""
 
     timeout_ns: int
     spin_ns: int
@@ -96,7 +96,7 @@ class Core:
     def empty(self, cls: type[_RefT], layout: Layout, pool: int = 0) -> _RefT: ...
 
 class SpanReader:
-    """Reads when the messages of one lane were worked at, while a trace runs."""
+    """Reads the begin and end times of the messages of a lane while a trace runs."""
 
     def __init__(self, core: Core, lane: int) -> None: ...
     @property
@@ -135,7 +135,7 @@ class Layout:
     def __eq__(self, other: object) -> bool: ...
 
 class Allocation:
-    """Owns one slot: memory of a device."""
+    """Owns a slot: memory of a device."""
 
     @property
     def core(self) -> Core: ...
@@ -255,7 +255,7 @@ def comparable(value: object) -> tuple[Any, ...] | None: ...
 def are_aligned(values: list[Any], alignment: int) -> bool: ...
 
 class CallForm:
-    """What a call gives, by position."""
+    """The arguments of a call, by position."""
 
     def __init__(
         self,
@@ -278,7 +278,7 @@ class CallForm:
     def defaults(self) -> tuple[Any, ...]: ...
 
 class CallTemplate:
-    """How calls of one structure become messages."""
+    """Turns calls of one structure into messages."""
 
     def __init__(
         self,

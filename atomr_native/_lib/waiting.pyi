@@ -15,7 +15,7 @@ class Ticket:
 
 @final
 class Actions:
-    """The actions of one subscriber, by lane."""
+    """The actions of a subscriber, by lane."""
 
     def __init__(self, core: Core, index: int) -> None: ...
     def add(self, reply: Any, action: Callable[[Any], object]) -> tuple[bool, bool]: ...

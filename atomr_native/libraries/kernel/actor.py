@@ -1,4 +1,4 @@
-"""Users' kernels as messages: what `NumbaKernel` and `CudaKernel` share.
+"""Users' kernels as messages: the base class of `NumbaKernel` and `CudaKernel`.
 
 ``kernel[grid, block](x, y, 2.0)`` sends one launch.  A kernel is compiled where it is made, for the architecture of the
 device, to machine code that the worker loads; the worker of a GPU needs no compiler.
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 __all__ = ["Kernel", "KernelActor", "Launch"]
 
 _ARRAYS = frozenset({"array", "pointer", "records", "record", "tensor_map"})
-#: Numbers that travel as they are: each type has one meaning for a kernel, and one word in a message.
+#: Types of numbers that need no conversion: each has one meaning for a kernel, and takes one word of a message.
 _NUMBERS: Final = frozenset(
     {float, int, bool, np.float32, np.float64, np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32,
      np.uint64}
 )  # fmt: skip
-#: What a tensor map is besides its array.
+#: The fields of a tensor map, without its array.
 _modes_of: Final = attrgetter(*(field.name for field in fields(TensorMap) if field.name != "ref"))
 _INT64: Final = (-(2**63), 2**63 - 1)
 _LAUNCHES = 4096  # structures of launches that an actor remembers
@@ -72,11 +72,11 @@ class KernelActor(PlanActor):
 
 
 class _Call(NamedTuple):
-    """What a launch needs once its grid, its block and the types of its arguments are known."""
+    """A prepared launch: its grid, its block and the types of its arguments are known."""
 
     plan: Plan
     numbers: tuple[int, ...]  # which arguments are numbers
-    limits: tuple[tuple[int, int, int], ...]  # which of them must be within what
+    limits: tuple[tuple[int, int, int], ...]  # position, lowest and highest value of those with a range
 
 
 class Kernel(ABC):
@@ -87,11 +87,11 @@ class Kernel(ABC):
     Parameters
     ----------
     actor : KernelActor
-        Whose mailbox takes the launches.
+        Its mailbox takes the launches.
     name : str
-        By which errors and statistics call it.
+        Its name in errors and statistics.
     parameters : tuple of str
-        Names of its parameters.
+        The names of its parameters.
     cluster, cooperative
         See `Device.cuda_kernel`.
     """
@@ -113,7 +113,7 @@ class Kernel(ABC):
         self.parameters = parameters
         self._cluster = None if cluster is None else _kernel_spec.cluster(cluster)
         self._cooperative = as_flag("cooperative", cooperative)
-        #: By what was given, and by extents: what an actor knows launches by, which does not keep the kernel.
+        #: By the subscript, and by extents: the keys of remembered launches, which keep no reference to the kernel.
         self._configurations: dict[Any, tuple[Configuration, object]] = {}
         self._identities: dict[tuple[Any, ...], object] = {}
 
@@ -151,38 +151,38 @@ class Kernel(ABC):
         (size, _, _) = _kernel_spec.configuration((1, block, shared)).block
         return self[max(1, -(-n // size)), size, shared]
 
-    def _check_names(self, what: str, names: Iterable[str]) -> frozenset[str]:
-        found = frozenset(as_strings(what, names, "parameter names"))
+    def _check_names(self, option: str, names: Iterable[str]) -> frozenset[str]:
+        found = frozenset(as_strings(option, names, "parameter names"))
         for name in sorted(found.difference(self.parameters), key=str):
-            raise InvalidRequest(f"{what} names {name!r}; parameters of {self.name}: {', '.join(self.parameters)}")
+            raise InvalidRequest(f"{option} names {name!r}; parameters of {self.name}: {', '.join(self.parameters)}")
         return found
 
     @abstractmethod
     def classify(self, name: str, value: object) -> tuple[Any, ...]:
-        """Return an argument as (kind, what), see `spec.launch_spec`."""
+        """Return an argument as (kind, value), see `spec.launch_spec`."""
 
     def fitted(self, arguments: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-        """Return arguments, as `classify` has them, as all of them together want them."""
+        """Return the arguments from `classify`, converted where their combination asks for it."""
         return arguments
 
     @abstractmethod
     def accesses(self, arguments: Sequence[tuple[Any, ...]]) -> dict[str, int]:
-        """Return how the arrays of each parameter count, for these arguments."""
+        """Return the access to the arrays of each parameter (read, write or both), for these arguments."""
 
     def limits(self, name: str, kind: type) -> tuple[int, int] | None:  # noqa: ARG002 - of other kernels
-        """Return from where to where a number of this type may be for a parameter; None if any may."""
+        """Return the range of a parameter for numbers of this type; None for no limit."""
         return _INT64 if kind is int or kind is np.uint64 else None
 
     def configured(self, launch: Configuration, arguments: Sequence[tuple[Any, ...]]) -> Configuration:  # noqa: ARG002
-        """Return how the kernel is launched with these arguments."""
+        """Return the configuration of a launch with these arguments."""
         return launch
 
     @abstractmethod
     def code(self, arguments: Sequence[tuple[Any, ...]]) -> CompiledKernel | PickledKernel:
-        """Return what a worker builds the kernel from, for these arguments.  Waits for the compiler the first time."""
+        """Return the code for these arguments, for a worker.  Compiles and waits the first time."""
 
     def report(self) -> tuple[GpuRef, ...]:
-        """Return what the kernel takes besides its arguments."""
+        """Return the operands of the kernel besides its arguments."""
         return ()
 
     def __repr__(self) -> str:
@@ -193,8 +193,8 @@ class Launch:
     """A kernel with its grid and block: call it to send one launch.
 
     Arguments are `GpuRef` arrays, `Records` (arrays of structs), structs (NumPy scalars with fields), numbers, and
-    tuples of these but structs; of kernels in CUDA C++ also `TensorMap`.  Python's integers are int64 in a Numba kernel
-    and its floats float64; NumPy scalars keep their types.
+    tuples of all these except structs; kernels in CUDA C++ also take a `TensorMap`.  Python's integers are int64 in a
+    Numba kernel and its floats float64; NumPy scalars keep their types.
     """
 
     def __init__(self, kernel: Kernel, launch: Configuration, identity: object) -> None:
@@ -210,7 +210,7 @@ class Launch:
         *arguments
             The kernel's, all of them, by position.
         uses : sequence of GpuRef
-            Memory that the kernel reaches by other ways than its arguments, such as addresses in an array.
+            Memory that the kernel reaches without an argument, for example by addresses in an array.
 
         Raises
         ------
@@ -269,7 +269,7 @@ class Launch:
         return sent_reply
 
     def _call(self, plan: Plan, arguments: tuple[Any, ...]) -> _Call:
-        """Return what later launches with arguments of these types need."""
+        """Return the prepared launch for later arguments of these types."""
         numbers = tuple(i for i, value in enumerate(arguments) if value.__class__ in _NUMBERS)
         limits = []
         for i in numbers:
@@ -298,7 +298,7 @@ class Launch:
             if not isinstance(ref, GpuRef):
                 raise InvalidRequest(f"uses[{i}] is a {type(ref).__name__}; allowed: GpuRefs")
         found = kernel.fitted([kernel.classify(n, v) for n, v in zip(kernel.parameters, arguments, strict=True)])
-        every = [one for one in _kernel_spec.flattened(kernel.parameters, found) if one[2] in _ARRAYS]
+        every = [part for part in _kernel_spec.flattened(kernel.parameters, found) if part[2] in _ARRAYS]
         refs = [_kernel_spec.ref_of(value) for *_, value in every]
         of_parameters = kernel.accesses(found)
         access = {name: READ if kind == "record" else of_parameters[of or name] for name, of, kind, _ in every}

@@ -32,7 +32,7 @@ class CompiledKernel(Struct, frozen=True, forbid_unknown_fields=True, tag="compi
     Attributes
     ----------
     entry : str
-        What the kernel is called in it.
+        The kernel's name in the machine code.
     code : Binary
     sites : tuple of str
         Places in the source to which a kernel with checks refers.
@@ -66,7 +66,7 @@ class PointerParameter(Struct, frozen=True, forbid_unknown_fields=True, tag="poi
 
 
 class RecordParameter(Struct, frozen=True, forbid_unknown_fields=True, tag="record"):
-    """An operand as one struct; `dtype` describes it, see `spec.record_dtype`."""
+    """An operand as a single struct; `dtype` describes it, see `spec.record_dtype`."""
 
     operand: Extent
     dtype: Any
@@ -120,7 +120,7 @@ Parameter: TypeAlias = (
 
 
 class KernelAttributes(Attributes, frozen=True, kw_only=True):
-    """Of ``kernel.*``: one launch.
+    """Attributes of ``kernel.*``: one launch.
 
     Attributes
     ----------

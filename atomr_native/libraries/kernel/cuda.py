@@ -1,4 +1,4 @@
-"""Launches of users' kernels on CUDA: machine code from the parent, and where its parameters come from."""
+"""Launches of users' kernels on CUDA: machine code from the parent, and the sources of its parameters."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _array(index: int, operand: OperandSpec, record: Sequence[Any] | None) -> li
 
 
 def _arguments(parameter: Parameter, operands: Sequence[OperandSpec], alignments: list[int]) -> list[Argument]:
-    """Return what a parameter stands for; notes in `alignments` to what bytes an operand must be aligned."""
+    """Return the launch arguments of a parameter; adds each operand's alignment, in bytes, to `alignments`."""
     match parameter:
         case ArrayParameter(operand=index, record=record):
             alignments[index] = 8 if record is not None else as_dtype(operands[index].dtype).itemsize
@@ -78,13 +78,13 @@ def _arguments(parameter: Parameter, operands: Sequence[OperandSpec], alignments
         case ScalarParameter(scalar=scalar, dtype=dtype):
             return _number(scalar, dtype)
         case TupleParameter():
-            return [one for item in parameter.items for one in _arguments(item, operands, alignments)]
+            return [argument for item in parameter.items for argument in _arguments(item, operands, alignments)]
 
 
 def build_kernel(spec: PlanSpec[KernelAttributes], context: CudaContext) -> Built:
     """Build ``kernel.*``: one launch of machine code that the parent has compiled.
 
-    It overlaps with the launch before where the code ``awaits`` that, but for what synchronises its grid.
+    It overlaps with the previous launch if the code ``awaits`` that launch, unless the kernel synchronises its grid.
 
     Raises
     ------
@@ -95,7 +95,7 @@ def build_kernel(spec: PlanSpec[KernelAttributes], context: CudaContext) -> Buil
     if not isinstance(kernel, CompiledKernel):
         raise InvalidRequest(f"{spec.op!r} comes as Python; allowed on GPUs: machine code")
     alignments = [1] * len(spec.operands)
-    arguments = [one for parameter in launch.parameters for one in _arguments(parameter, spec.operands, alignments)]
+    arguments = [value for parameter in launch.parameters for value in _arguments(parameter, spec.operands, alignments)]
     report = -1
     if kernel.sites:  # the last operand
         report = len(spec.operands) - 1

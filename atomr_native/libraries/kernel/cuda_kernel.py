@@ -123,7 +123,7 @@ class CudaKernel(Kernel):
         return READ if self._declared[name].reads else READ | WRITE
 
     def limits(self, name: str, kind: type) -> tuple[int, int] | None:  # noqa: ARG002 - the declaration counts
-        """Return what integers the declared type of a parameter holds, as far as they travel as they are."""
+        """Return the range of the declared integer type of a parameter, within a word of a message."""
         low, high = _RANGES.get(self._declared[name].type, (None, None))
         return None if low is None or high is None else (low, min(high, 2**63 - 1))
 
@@ -156,7 +156,7 @@ def _is_text(header: tuple[object, object]) -> bool:
 
 
 def _candidates(source: str, name: str, given: str | None) -> list[tuple[Parameter, ...]]:
-    """Return what the parameters of a kernel can be, by what the user gives or by the source."""
+    """Return the types of a kernel's parameters, from the user's declaration or from the source."""
     if given is not None:
         return [cpp_parameters.parse(given)]
     texts = cpp_parameters.declared(source, name)
@@ -177,7 +177,7 @@ def _candidates(source: str, name: str, given: str | None) -> list[tuple[Paramet
 def _compiled(
     source: str, arch: str, name: str, **options: Any
 ) -> tuple[nvrtc.Program, tuple[cpp_kinds.Kind, ...] | None]:
-    """Compile a kernel; return also what its parameters are, where the compiler can be asked for that."""
+    """Compile a kernel; return also its parameters, if the compiler reports them."""
     asked = cpp_kinds.expression(name)
     try:
         program = nvrtc.compile_program(source + cpp_kinds.PROBE, arch, names=(name, asked), **options)
@@ -206,9 +206,9 @@ def make(
     """Make a kernel; see `Device.cuda_kernel`."""
     if owner.kind == "host":
         raise Unsupported("CUDA C++ runs on a GPU only; on the host device write the kernel for Numba (Device.kernel)")
-    for what, value in (("source", source), ("name", name)):
+    for option, value in (("source", source), ("name", name)):
         if not isinstance(value, str) or not value.strip():
-            raise InvalidRequest(f"{what} is {value!r}; it must be a string that is not empty")
+            raise InvalidRequest(f"{option} is {value!r}; it must be a string that is not empty")
     if parameters is not None and not isinstance(parameters, str):
         raise InvalidRequest(f"parameters is {parameters!r}; allowed: None, or a string such as 'float *x, int n'")
     options = as_strings("options", options, "strings, each an option of NVRTC")
@@ -254,7 +254,7 @@ def device_function(function: object, signature: str, *, name: str | None = None
     Parameters
     ----------
     function
-        A Python function, or what ``numba.cuda.jit(device=True)`` made of one.
+        A Python function, or the dispatcher that ``numba.cuda.jit(device=True)`` returns for it.
     signature : str
         Numba's: ``"float32(float32, float32)"``.
     name : str, optional

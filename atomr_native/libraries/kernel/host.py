@@ -1,4 +1,4 @@
-"""Launches of users' kernels on the host device: by Numba's simulator, one at a time."""
+"""Launches of users' kernels on the host device, by Numba's simulator: one launch at a time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .spec import record_dtype
 
 __all__ = ["build_kernel"]
 
-_one = threading.Lock()  # the simulator knows one launch in a process
+_simulator_lock = threading.Lock()  # the simulator runs a single launch per process
 
 
 def _value(words: tuple[float | int, ...], index: int, kind: str) -> Any:
@@ -60,15 +60,15 @@ def build_kernel(spec: PlanSpec[KernelAttributes], _context: HostContext) -> Bui
                 case RecordParameter(operand=index, dtype=dtype):
                     return arrays[index].view(record_dtype(dtype))[0]
                 case TupleParameter(items=items, named=named):
-                    members = [value(one, inner=True) for one in items]
+                    members = [value(item, inner=True) for item in items]
                     return collections.namedtuple(*named)(*members) if named else tuple(members)
                 case ScalarParameter(scalar=index, dtype=kind):
                     return _value(words, index, kind)
             raise InvalidRequest(f"{parameter!r} of {spec.op!r}; allowed on the host device: arrays, structs, numbers")
 
-        arguments = [value(one) for one in launch.parameters]
+        arguments = [value(parameter) for parameter in launch.parameters]
         try:
-            with _one:
+            with _simulator_lock:
                 kernel[grid, block, 0, shared](*arguments)  # type: ignore[index]
         except Exception as error:
             place = simulator.place(kernel, error)

@@ -109,14 +109,14 @@ class NumbaKernel(Kernel):
         return fitted(self.name, self.signatures, self.parameters, arguments)
 
     def limits(self, name: str, kind: type) -> tuple[int, int] | None:
-        """Return what integers the signatures take for a parameter, as far as they travel as they are."""
+        """Return the range of the integers that the signatures accept for a parameter, within a word of a message."""
         limits = super().limits(name, kind)
         if kind is float or not self.signatures:
             return limits
         from ...compile.numba.api import types
 
         wanted = [signature[self.parameters.index(name)] for signature in self.signatures]
-        ranges = [(one.minval, one.maxval) for one in wanted if isinstance(one, types.Integer)]
+        ranges = [(kind.minval, kind.maxval) for kind in wanted if isinstance(kind, types.Integer)]
         ranges += [limits] if limits is not None else []
         return (max(low for low, _ in ranges), min(high for _, high in ranges)) if ranges else None
 
@@ -141,7 +141,7 @@ class NumbaKernel(Kernel):
         return found
 
     def code(self, arguments: Sequence[tuple[Any, ...]]) -> CompiledKernel | PickledKernel:
-        """Return what a worker builds the kernel from, for these arguments.  Waits for the compiler the first time."""
+        """Return the code for these arguments, for a worker.  Compiles and waits the first time."""
         if self.actor.owner.kind == "host":
             return PickledKernel(Binary(self._for_the_simulator(arguments)))
         found = self._machine_code(arguments)
@@ -206,7 +206,7 @@ class NumbaKernel(Kernel):
             )
 
     def report(self) -> tuple[GpuRef, ...]:
-        """Return what a checked kernel takes besides its arguments: memory to which it reports."""
+        """Return the extra operand of a checked kernel: the memory of its reports."""
         if not self.checks or self.actor.owner.kind == "host":
             return ()
         if self._report is None or not self._report.valid:

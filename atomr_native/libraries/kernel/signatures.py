@@ -1,4 +1,4 @@
-"""Kernels with signatures, ``@cuda.jit("void(float32[:], float32)")``: which of them arguments fit, and as what."""
+"""Kernels with signatures, ``@cuda.jit("void(float32[:], float32)")``: the choice of the signature for arguments."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["fitted", "types_of"]
 def fitted(
     kernel: str, signatures: Sequence[Sequence[Any]], names: Sequence[str], arguments: Sequence[tuple[Any, ...]]
 ) -> list[tuple[Any, ...]]:
-    """Return arguments with numbers of the types of the signature that they fit, the one that changes fewest.
+    """Return arguments with numbers of the types of the matching signature that converts the fewest arguments.
 
     As in Numba, integers become floating-point numbers where a signature says so, and these never integers.  An array
     fits one of its dtype and rank whose layout it has, ``[:]`` being any.
@@ -29,7 +29,7 @@ def fitted(
         Its name, for the message.
     signatures : sequence of sequence of Numba's types
     names, arguments
-        Parameters, and what `NumbaKernel.classify` says of each argument.
+        Parameters, and the result of `NumbaKernel.classify` for each argument.
 
     Raises
     ------
@@ -40,10 +40,10 @@ def fitted(
     best: tuple[int, list[tuple[Any, ...]]] | None = None
     for signature in signatures:
         found = [_fit(argument, has, wants) for argument, has, wants in zip(arguments, given, signature, strict=True)]
-        if all(one is not None for one in found):
-            changed = sum(one != argument for one, argument in zip(found, arguments, strict=True))
+        if all(fitted is not None for fitted in found):
+            changed = sum(fitted != argument for fitted, argument in zip(found, arguments, strict=True))
             if best is None or changed < best[0]:
-                best = changed, [one for one in found if one is not None]
+                best = changed, [fitted for fitted in found if fitted is not None]
     if best is None:
         allowed = "; ".join(f"({', '.join(map(str, signature))})" for signature in signatures)
         raise InvalidRequest(
@@ -100,7 +100,7 @@ def _is_both(value: Any) -> bool:
 
 
 def _number(value: Scalar, wants: Any) -> Scalar | None:
-    """Return a number as another type, or None if that cannot hold what its own type says."""
+    """Return a number as another type, or None if that type cannot hold every value of the number's own type."""
     if wants == api.scalar_type(value.type):
         return value
     words, is_real = value.words, value.type.startswith("float")

@@ -127,14 +127,14 @@ class Configuration:
     cooperative: bool = False
 
 
-def _extents(what: str, value: object, limits: tuple[int, int, int]) -> tuple[int, int, int]:
+def _extents(option: str, value: object, limits: tuple[int, int, int]) -> tuple[int, int, int]:
     items = (value,) if isinstance(value, int | np.integer) and not isinstance(value, bool) else value
     if not isinstance(items, tuple | list) or not 1 <= len(items) <= 3:
-        raise InvalidRequest(f"{what} is {value!r}; allowed: an integer, or one to three of them")
+        raise InvalidRequest(f"{option} is {value!r}; allowed: an integer, or a tuple of one to three integers")
     found = [1, 1, 1]
     for axis, item in enumerate(items):
         if not isinstance(item, int | np.integer) or isinstance(item, bool) or not 1 <= item <= limits[axis]:
-            raise InvalidRequest(f"{what} is {value!r}; extent {axis} must be an integer from 1 to {limits[axis]}")
+            raise InvalidRequest(f"{option} is {value!r}; extent {axis} must be an integer from 1 to {limits[axis]}")
         found[axis] = int(item)
     return found[0], found[1], found[2]
 
@@ -156,7 +156,7 @@ def cluster(given: object) -> tuple[int, int, int]:
 def configuration(
     given: object, cluster: tuple[int, int, int] | None = None, cooperative: bool = False
 ) -> Configuration:
-    """Return what stands in ``kernel[grid, block]`` or ``kernel[grid, block, shared]``.
+    """Return the configuration in ``kernel[grid, block]`` or ``kernel[grid, block, shared]``.
 
     Raises
     ------
@@ -227,7 +227,7 @@ def scalar_of(name: str, value: object) -> Scalar:
 
 
 def classify(name: str, value: object) -> tuple[Any, ...]:
-    """Return an argument as (kind, what): ``"array"``, ``"records"`` or ``"scalar"``."""
+    """Return an argument as (kind, value): ``"array"``, ``"records"`` or ``"scalar"``."""
     if isinstance(value, GpuRef):
         return "array", value
     if isinstance(value, Records):
@@ -238,7 +238,7 @@ def classify(name: str, value: object) -> tuple[Any, ...]:
 def flattened(
     names: Sequence[str], arguments: Sequence[tuple[Any, ...]], outermost: str | None = None
 ) -> Iterator[tuple[str, str | None, str, Any]]:
-    """Yield arguments and members of tuples: name (``x[0]``), parameter of a member (else None), and (kind, what)."""
+    """Yield arguments and members of tuples: name (``x[0]``), parameter of a member (else None), and (kind, value)."""
     for name, (kind, value) in zip(names, arguments, strict=True):
         if kind == "tuple":
             inner = [f"{name}[{i}]" for i in range(len(value.items))]
@@ -248,7 +248,7 @@ def flattened(
 
 
 def _words(scalar: Scalar) -> list[str]:
-    """Return what a scalar's words are in a message."""
+    """Return the words of a scalar in a message."""
     real = scalar.type.startswith(("float", "complex"))
     return ["float64" if real else "int64"] * len(scalar.words)
 
@@ -286,7 +286,7 @@ def launch_spec(
     op : str
         Name of the operation, of which the kernel's is a part.
     names, arguments
-        Parameters of the kernel, and what `classify` says of each argument.
+        Parameters of the kernel, and the result of `classify` for each argument.
     access : dict of str to int
         How each array is used; READ | WRITE for those that are not in it.
     uses : sequence of GpuRef
@@ -305,7 +305,7 @@ def launch_spec(
     taken = set(names)
 
     def keyword(part: str) -> str:
-        """Return what a part of an argument is called in `Plan.tell`: like nothing else."""
+        """Return the unique name of a part of an argument in `Plan.tell`."""
         made = part.replace("[", "_").replace("]", "")
         while made in taken:
             made += "_"

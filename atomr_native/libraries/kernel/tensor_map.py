@@ -1,6 +1,6 @@
 """Tensor maps: how the Tensor Memory Accelerator of a GPU sees an array, for kernels in CUDA C++.
 
-What is demanded here is what the driver demands of ``cuTensorMapEncodeTiled`` (CUDA driver API, "Tensor Map Object
+The rules are those of ``cuTensorMapEncodeTiled`` (CUDA driver API, "Tensor Map Object
 Management"), which encodes the map in the worker, at each launch, for the address that the array has then.
 """
 
@@ -48,7 +48,8 @@ class TensorMap:
         Of one to five axes, the last one contiguous; strides of the others are multiples of 16 bytes, as is the
         address.
     box : tuple of int
-        Extents of the tile that one instruction moves, 1 to 256 of each axis; its last axis has a multiple of 16 bytes.
+        Extents of the tile that an instruction moves, 1 to 256 along each axis; its last axis holds a multiple of 16
+        bytes.
     element_strides : tuple of int, optional
         Step along each axis inside of a box, 1 to 8, so that ceil(box / step) elements are moved; the last one must be
         1 unless interleaved.
@@ -60,12 +61,12 @@ class TensorMap:
     l2_promotion : {"none", "64B", "128B", "256B"}
         Bytes that the second level cache fetches at once.
     oob_fill : {"zeros", "nan"}
-        What elements outside of the array read as; ``"nan"`` for floating point only.
+        The value of elements outside of the array; ``"nan"`` for floating point only.
 
     Raises
     ------
     InvalidRequest
-        For what the driver would refuse; the message names it.
+        If the driver would refuse the map; the message names the rule.
     Unsupported
         For complex elements, which there are no maps of.
     """
@@ -162,10 +163,10 @@ def _type_of(dtype: np.dtype[Any]) -> str:
     return found
 
 
-def _integers(what: str, values: object, count: int, most: int) -> tuple[int, ...]:
+def _integers(option: str, values: object, count: int, most: int) -> tuple[int, ...]:
     items = tuple(values) if isinstance(values, Sequence) and not isinstance(values, str) else (values,)
     if len(items) != count or any(
         isinstance(item, bool) or not isinstance(item, int | np.integer) or not 1 <= item <= most for item in items
     ):
-        raise InvalidRequest(f"{what} is {values!r}; it must be {count} integers from 1 to {most}, one for each axis")
+        raise InvalidRequest(f"{option} is {values!r}; it must be {count} integers from 1 to {most}, one for each axis")
     return tuple(int(item) for item in items)
