@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --no-input
 INSTALL := $(PIP) install --no-build-isolation $(if $(filter-out .venv,$(VENV)),-C build-dir=build/$(VENV)) --editable
 CYTHON := $(shell find cython -name '*.pyx' -o -name '*.pxd' -o -name '*.pxi')
 NATIVE := $(CYTHON) $(shell find cython -name '*.[ch]')
-SANITIZERS ?= address undefined thread
+SANITIZERS ?= thread address
 ARGS ?=
 # Processes that share the tests, file by file. One where there is a GPU, which the tests fill, break and measure; more
 # than four only wait for each other.
@@ -22,7 +22,9 @@ PYTEST = $(BIN)/python -m pytest -q $(if $(filter-out 1,$(JOBS)),-n $(JOBS) --di
 AVX512 := X86_V4 AVX512_ICL AVX512_SPR AVX512F AVX512_SKX
 WITH_AVX2 := NPY_DISABLE_CPU_FEATURES='$(AVX512)' OPENBLAS_CORETYPE=Haswell
 WITH_SSE := NPY_DISABLE_CPU_FEATURES='$(AVX512) X86_V3 AVX2 FMA3' OPENBLAS_CORETYPE=Prescott OPENBLAS_NUM_THREADS=1
-BITS = $(PYTEST) -W 'ignore:During parsing environment variable' -m 'bits and not slow' $(ARGS)
+BITS = $(PYTEST) -W 'ignore:During parsing environment variable' -m 'bits and not slow' $(call MARKED,bits) $(ARGS)
+# Files with tests of a mark. To collect all tests takes as long as to run some.
+MARKED = $(shell grep -rlE 'mark\.$(1)\b' --include='test_*.py' tests)
 # More extras of the package for the virtual environment, as in: make test EXTRAS=cu13
 EXTRAS ?=
 comma := ,
@@ -32,13 +34,14 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: FORCE help demo test test-all test-bits extras site
+.PHONY: FORCE help demo test test-all test-plain test-bits extras site
 .PHONY: chaos mutation bench doctor lint format tables typecheck sanitize dist clean install check-machine
 .PHONY: $(SANITIZERS:%=sanitize-%)
 
 help:
 	@echo 'make demo       train a network by messages, kill its worker half-way, continue'
 	@echo 'make test       run the tests (test-all: the slow ones too), in JOBS=$(JOBS) processes'
+	@echo 'make test-plain those that need none of NVIDIA'"'"'s packages'
 	@echo 'make test-bits  those that compare to the last place, with the arithmetic of older processors'
 	@echo 'make doctor     check this machine'
 	@echo 'make lint | format | typecheck | sanitize'
@@ -62,6 +65,9 @@ test: $(VENV)/.installed
 
 test-all: $(VENV)/.installed
 	@$(PYTEST) $(ARGS)
+
+test-plain: $(VENV)/.installed
+	@$(PYTEST) -m 'plain and not slow and not gpu' $(call MARKED,plain) $(ARGS)
 
 test-bits: $(VENV)/.installed
 	@$(WITH_AVX2) $(BITS)
@@ -98,7 +104,8 @@ tables: $(if $(wildcard $(VENV)/.installed),,$(VENV)/.installed)
 typecheck: $(VENV)/.dev
 	@$(BIN)/mypy
 
-# The native core's own tests, in C and without Python, once under each sanitizer.
+# The native core's own tests, in C and without Python: under ThreadSanitizer, and under AddressSanitizer together with
+# UndefinedBehaviorSanitizer.
 sanitize: $(SANITIZERS:%=sanitize-%)
 
 $(SANITIZERS:%=sanitize-%): sanitize-%:
