@@ -13,10 +13,10 @@ CYTHON := $(shell find cython -name '*.pyx' -o -name '*.pxd' -o -name '*.pxi')
 NATIVE := $(CYTHON) $(shell find cython -name '*.[ch]')
 SANITIZERS ?= thread address
 ARGS ?=
-# Processes that share the tests, file by file. One where there is a GPU, which the tests fill, break and measure; more
+# Processes that share the tests, file by file, the longest first (tests/conftest.py). One where there is a GPU, which the tests fill, break and measure; more
 # than four only wait for each other.
 JOBS ?= $(if $(wildcard /dev/nvidia0),1,$(shell n=$$(nproc) && echo $$((n < 4 ? n : 4))))
-PYTEST = $(BIN)/python -m pytest -q $(if $(filter-out 1,$(JOBS)),-n $(JOBS) --dist loadfile)
+PYTEST = $(BIN)/python -m pytest -q $(if $(filter-out 1,$(JOBS)),-n $(JOBS) --dist loadfile --no-loadscope-reorder)
 # The arithmetic of older processors: NumPy without AVX-512 or AVX2, and OpenBLAS with FMA or without, by one thread.
 # NumPy warns of names that it does not have.
 AVX512 := X86_V4 AVX512_ICL AVX512_SPR AVX512F AVX512_SKX
