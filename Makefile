@@ -28,6 +28,7 @@ MARKED = $(shell grep -rlE 'mark\.$(1)\b' --include='test_*.py' tests)
 # More extras of the package for the virtual environment, as in: make test EXTRAS=cu13
 EXTRAS ?=
 comma := ,
+HAS_DEV = $(filter 2,$(words $(filter dev docs,$(subst $(comma), ,$(EXTRAS)))))
 
 # Build tools of the virtual environment (cmake, ninja, cython) come before the machine's.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
@@ -167,9 +168,10 @@ $(VENV)/.installed: $(VENV)/.tools $(VENV)/.extras pyproject.toml CMakeLists.txt
 	@$(INSTALL) '.[demo,test$(addprefix $(comma),$(EXTRAS))]'
 	@touch $@
 
+# Nothing is left to do where EXTRAS=dev,docs had them installed with the package.
 $(VENV)/.dev: $(VENV)/.installed
-	@echo 'Installing development tools into $(VENV) ...'
-	@$(INSTALL) '.[dev,docs]'
+	@$(if $(HAS_DEV),:,echo 'Installing development tools into $(VENV) ...')
+	@$(if $(HAS_DEV),:,$(INSTALL) '.[dev,docs]')
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.installed

@@ -34,9 +34,11 @@ hypothesis.settings.load_profile("atomr")
 #: Files that take long, the longest first. They are begun first, so that no process has the last of them for itself
 #: while the others have nothing left.
 LONG = (
-    "project/test_demo.py", "memory/test_transfers.py", "project/test_doc_blocks.py", "memory/test_restart_groups.py",
-    "memory/test_growth.py", "project/test_serve.py", "interop/test_peers.py", "bench/test_bench_gpu.py",
-    "compile/test_nvrtc.py", "libraries/blas/test_blas.py", "project/test_doctor.py",
+    "libraries/blas_lt/test_cuda_matmul.py", "project/test_demo.py", "memory/test_transfers.py",
+    "project/test_doc_blocks.py", "plans/test_programs.py", "memory/test_restart_groups.py", "memory/test_growth.py",
+    "memory/test_transfers_restart.py", "libraries/blas_lt/test_matmul.py", "project/test_serve.py",
+    "interop/test_peers.py", "bench/test_bench_gpu.py", "compile/test_nvrtc.py", "libraries/blas/test_blas.py",
+    "project/test_doctor.py",
 )  # fmt: skip
 #: Name of the plugin that says which tests were left out.
 LEFT_OUT = "atomr-left-out"
@@ -67,8 +69,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         elif without and item.get_closest_marker("gpu"):
             reasons[item] = "no NVIDIA GPU on this machine"
     config.pluginmanager.get_plugin(LEFT_OUT).drop(config, items, reasons)
-    order = {name: place for place, name in enumerate(LONG)}
-    items.sort(key=lambda item: order.get("/".join(item.path.parts[-3:]), order.get("/".join(item.path.parts[-2:]), 99)))
+    tests = Path(__file__).parent
+    places = {tests / name: place for place, name in enumerate(LONG)}
+    items.sort(key=lambda item: places.get(item.path, len(LONG)))
 
 
 def _is_dropped(item: pytest.Item) -> bool:
