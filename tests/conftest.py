@@ -34,7 +34,8 @@ hypothesis.settings.load_profile("atomr")
 #: Files that take long, the longest first. They are begun first, so that no process has the last of them for itself
 #: while the others have nothing left.
 LONG = (
-    "libraries/blas_lt/test_cuda_matmul.py", "project/test_demo.py", "memory/test_transfers.py",
+    "libraries/blas_lt/test_cuda_matmul.py", "project/test_demo.py", "runtime/test_cuda_faults.py",
+    "libraries/float8/test_float8_kernels.py", "plans/test_workspaces.py", "memory/test_transfers.py",
     "project/test_doc_blocks.py", "plans/test_programs.py", "memory/test_restart_groups.py", "memory/test_growth.py",
     "memory/test_transfers_restart.py", "libraries/blas_lt/test_matmul.py", "project/test_serve.py",
     "interop/test_peers.py", "bench/test_bench_gpu.py", "compile/test_nvrtc.py", "libraries/blas/test_blas.py",
