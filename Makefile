@@ -11,34 +11,38 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --no-input
 INSTALL := $(PIP) install --no-build-isolation $(if $(filter-out .venv,$(VENV)),-C build-dir=build/$(VENV)) --editable
 CYTHON := $(shell find cython -name '*.pyx' -o -name '*.pxd' -o -name '*.pxi')
 NATIVE := $(CYTHON) $(shell find cython -name '*.[ch]')
-SANITIZERS ?= address undefined thread
+SANITIZERS ?= thread address
 ARGS ?=
-# Processes that share the tests, file by file. One where there is a GPU, which the tests fill, break and measure; more
+# Processes that share the tests, file by file, the longest first (tests/conftest.py). One where there is a GPU, which the tests fill, break and measure; more
 # than four only wait for each other.
 JOBS ?= $(if $(wildcard /dev/nvidia0),1,$(shell n=$$(nproc) && echo $$((n < 4 ? n : 4))))
-PYTEST = $(BIN)/python -m pytest -q $(if $(filter-out 1,$(JOBS)),-n $(JOBS) --dist loadfile)
+PYTEST = $(BIN)/python -m pytest -q $(if $(filter-out 1,$(JOBS)),-n $(JOBS) --dist loadfile --no-loadscope-reorder)
 # The arithmetic of older processors: NumPy without AVX-512 or AVX2, and OpenBLAS with FMA or without, by one thread.
 # NumPy warns of names that it does not have.
 AVX512 := X86_V4 AVX512_ICL AVX512_SPR AVX512F AVX512_SKX
 WITH_AVX2 := NPY_DISABLE_CPU_FEATURES='$(AVX512)' OPENBLAS_CORETYPE=Haswell
 WITH_SSE := NPY_DISABLE_CPU_FEATURES='$(AVX512) X86_V3 AVX2 FMA3' OPENBLAS_CORETYPE=Prescott OPENBLAS_NUM_THREADS=1
-BITS = $(PYTEST) -W 'ignore:During parsing environment variable' -m 'bits and not slow' $(ARGS)
+BITS = $(PYTEST) -W 'ignore:During parsing environment variable' -m 'bits and not slow' $(call MARKED,bits) $(ARGS)
+# Files with tests of a mark. To collect all tests takes as long as to run some.
+MARKED = $(shell grep -rlE 'mark\.$(1)\b' --include='test_*.py' tests)
 # More extras of the package for the virtual environment, as in: make test EXTRAS=cu13
 EXTRAS ?=
 comma := ,
+HAS_DEV = $(filter 2,$(words $(filter dev docs,$(subst $(comma), ,$(EXTRAS)))))
 
 # Build tools of the virtual environment (cmake, ninja, cython) come before the machine's.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: FORCE help demo test test-all test-bits extras site
+.PHONY: FORCE help demo test test-all test-plain test-bits extras site
 .PHONY: chaos mutation bench doctor lint format tables typecheck sanitize dist clean install check-machine
 .PHONY: $(SANITIZERS:%=sanitize-%)
 
 help:
 	@echo 'make demo       train a network by messages, kill its worker half-way, continue'
 	@echo 'make test       run the tests (test-all: the slow ones too), in JOBS=$(JOBS) processes'
+	@echo 'make test-plain those that need none of NVIDIA'"'"'s packages'
 	@echo 'make test-bits  those that compare to the last place, with the arithmetic of older processors'
 	@echo 'make doctor     check this machine'
 	@echo 'make lint | format | typecheck | sanitize'
@@ -62,6 +66,9 @@ test: $(VENV)/.installed
 
 test-all: $(VENV)/.installed
 	@$(PYTEST) $(ARGS)
+
+test-plain: $(VENV)/.installed
+	@$(PYTEST) -m 'plain and not slow and not gpu' $(call MARKED,plain) $(ARGS)
 
 test-bits: $(VENV)/.installed
 	@$(WITH_AVX2) $(BITS)
@@ -98,7 +105,8 @@ tables: $(if $(wildcard $(VENV)/.installed),,$(VENV)/.installed)
 typecheck: $(VENV)/.dev
 	@$(BIN)/mypy
 
-# The native core's own tests, in C and without Python, once under each sanitizer.
+# The native core's own tests, in C and without Python: under ThreadSanitizer, and under AddressSanitizer together with
+# UndefinedBehaviorSanitizer.
 sanitize: $(SANITIZERS:%=sanitize-%)
 
 $(SANITIZERS:%=sanitize-%): sanitize-%:
@@ -160,9 +168,10 @@ $(VENV)/.installed: $(VENV)/.tools $(VENV)/.extras pyproject.toml CMakeLists.txt
 	@$(INSTALL) '.[demo,test$(addprefix $(comma),$(EXTRAS))]'
 	@touch $@
 
+# Nothing is left to do where EXTRAS=dev,docs had them installed with the package.
 $(VENV)/.dev: $(VENV)/.installed
-	@echo 'Installing development tools into $(VENV) ...'
-	@$(INSTALL) '.[dev,docs]'
+	@$(if $(HAS_DEV),:,echo 'Installing development tools into $(VENV) ...')
+	@$(if $(HAS_DEV),:,$(INSTALL) '.[dev,docs]')
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.installed

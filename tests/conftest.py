@@ -31,6 +31,16 @@ from atomr_native.system import has_gpu
 hypothesis.settings.register_profile("atomr", deadline=None, max_examples=60, derandomize=True, database=None)
 hypothesis.settings.load_profile("atomr")
 
+#: Files that take long, the longest first. They are begun first, so that no process has the last of them for itself
+#: while the others have nothing left.
+LONG = (
+    "libraries/blas_lt/test_cuda_matmul.py", "project/test_demo.py", "runtime/test_cuda_faults.py",
+    "libraries/float8/test_float8_kernels.py", "plans/test_workspaces.py", "memory/test_transfers.py",
+    "project/test_doc_blocks.py", "plans/test_programs.py", "memory/test_restart_groups.py", "memory/test_growth.py",
+    "memory/test_transfers_restart.py", "libraries/blas_lt/test_matmul.py", "project/test_serve.py",
+    "interop/test_peers.py", "bench/test_bench_gpu.py", "compile/test_nvrtc.py", "libraries/blas/test_blas.py",
+    "project/test_doctor.py",
+)  # fmt: skip
 #: Name of the plugin that says which tests were left out.
 LEFT_OUT = "atomr-left-out"
 
@@ -46,6 +56,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Take out what cannot run on this machine, or is marked not to run on every kind of device.
 
+    What takes long comes first.
+
     ``@pytest.mark.gpu``: only on a GPU.  ``@pytest.mark.host_only``: not on CUDA devices.
     ``@pytest.mark.fake_only(name=[values])``: on the fake driver only with these values of parameters, where all of
     them would take long and show no more.
@@ -58,6 +70,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         elif without and item.get_closest_marker("gpu"):
             reasons[item] = "no NVIDIA GPU on this machine"
     config.pluginmanager.get_plugin(LEFT_OUT).drop(config, items, reasons)
+    tests = Path(__file__).parent
+    places = {tests / name: place for place, name in enumerate(LONG)}
+    items.sort(key=lambda item: places.get(item.path, len(LONG)))
 
 
 def _is_dropped(item: pytest.Item) -> bool:

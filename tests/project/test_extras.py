@@ -36,6 +36,15 @@ PACKAGE_OF = {
 }  # fmt: skip
 #: Imported where it is installed; nothing depends on it.
 COMPARED = {"torch"}
+FAILED_IMPORT = r"ImportError|ModuleNotFoundError"
+
+
+def trees(pattern: str) -> Iterator[tuple[Path, ast.AST]]:
+    """Parse the sources in which a pattern is found, which are few; this runs whenever tests are collected."""
+    for path in SOURCES:
+        text = path.read_text(encoding="utf-8")
+        if re.search(pattern, text):
+            yield path, ast.parse(text)
 
 
 def names(requirements: list[str]) -> set[str]:
@@ -90,10 +99,10 @@ def extras_named(tree: ast.AST) -> list[str]:
 
 def refusals() -> Iterator[tuple[str, ast.Try, ast.ExceptHandler]]:
     """Handlers of a failed import that raise an error of their own."""
-    for path in SOURCES:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for path, tree in trees(FAILED_IMPORT):
+        for node in ast.walk(tree):
             for handler in node.handlers if isinstance(node, ast.Try) else ():
-                if re.search(r"ImportError|ModuleNotFoundError", ast.dump(handler.type or ast.Constant(""))) and any(
+                if re.search(FAILED_IMPORT, ast.dump(handler.type or ast.Constant(""))) and any(
                     isinstance(part, ast.Raise) for part in ast.walk(handler)
                 ):
                     yield f"{path.relative_to(ROOT)}:{handler.lineno}", node, handler
@@ -122,8 +131,8 @@ def test_a_refusal_names_an_extra_that_brings_the_package(place: str) -> None:
 
 
 def test_every_extra_that_code_names_exists() -> None:
-    for path in SOURCES:
-        wrong = set(extras_named(ast.parse(path.read_text(encoding="utf-8")))) - set(EXTRAS)
+    for path, tree in trees(r"\.\[|how_to_install|INSTALL_HINT"):
+        wrong = set(extras_named(tree)) - set(EXTRAS)
         assert not wrong, f"{path.relative_to(ROOT)} names {wrong}"
 
 
@@ -139,7 +148,7 @@ def test_optional_modules_of_observe_are_in_its_extra() -> None:
 
 def test_every_package_that_an_error_installs_is_in_an_extra() -> None:
     every = set().union(*map(brought, EXTRAS))
-    texts = [words(ast.parse(path.read_text(encoding="utf-8"))) for path in SOURCES]
+    texts = [words(tree) for _, tree in trees(r"\bpip\b")]
     texts += [path.read_text(encoding="utf-8") for path in (ROOT / "cython").rglob("*.[ch]")]
     found = {
         package

@@ -362,11 +362,11 @@ static void test_threads_under_a_mutex(void) {
 
 int main(int argc, char **argv) {
     RUN(test_threads_under_a_mutex);
-    RUN(test_random_few_lanes);
-    RUN(test_random_many_lanes);
-    RUN(test_random_all_lanes);
-    RUN(test_random_deferred);
-    RUN(test_random_memory_fails);
-    RUN(test_random_deferred_memory_fails);
+    RUN_ALONE(test_random_few_lanes);
+    RUN_ALONE(test_random_many_lanes);
+    RUN_ALONE(test_random_all_lanes);
+    RUN_ALONE(test_random_deferred);
+    RUN_ALONE(test_random_memory_fails);
+    RUN_ALONE(test_random_deferred_memory_fails);
     return check_end(argc, argv);
 }
