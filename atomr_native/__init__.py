@@ -24,6 +24,7 @@ from .errors import NoCudaArrayInterface as NoCudaArrayInterface
 from .errors import NoReply as NoReply
 from .errors import OutOfMemory as OutOfMemory
 from .errors import PlanQuarantined as PlanQuarantined
+from .errors import MessageCall as MessageCall
 from .errors import Suspect as Suspect
 from .errors import UnhandledMessage as UnhandledMessage
 from .errors import Unsupported as Unsupported

@@ -42,6 +42,14 @@ _log = logging.getLogger("atomr_native.dead_letters")
 _GRACE = 1.0  # seconds for actors to finish their current message when everything is closed
 
 
+def _is_set(variable: str) -> bool:
+    """Whether an environment variable is on."""
+    value = os.environ.get(variable, "")
+    if value not in ("", "0", "1"):
+        raise InvalidRequest(f"environment variable {variable}={value!r}; allowed: 0, 1")
+    return value == "1"
+
+
 def has_gpu() -> bool:
     """Whether the kernel driver lists a GPU; the check loads no CUDA library into this process."""
     return any(Path("/proc/driver/nvidia/gpus").glob("*")) or Path("/dev/nvidia0").exists()
@@ -91,7 +99,13 @@ class System(ProcessBound):
     allow_crash : bool
         Allow `Device.inject_fault`, for tests.
     debug : bool
-        Make kernels (`Device.kernel`) check their indices, unless they are made with ``debug=False``.
+        Make kernels (`Device.kernel`) check their indices, unless they are made with ``debug=False``, and errors of
+        messages name the file and line of the send (`MessageCall`); the environment variable ``ATOMR_NATIVE_DEBUG=1``
+        does only the latter.  A send then takes about a microsecond longer.
+    blocking : bool
+        Make each send to a device wait for its completion and raise its error, `tell` and immediate calls too, as
+        ``CUDA_LAUNCH_BLOCKING`` does; the environment variable ``ATOMR_NATIVE_BLOCKING=1`` sets it for every System.
+        To find the call behind an error.  Messages to Python actors do not wait.
     workspace_limit : int, optional
         Bytes of scratch memory that one plan may use.  Each actor keeps one workspace in device memory, as large as the
         largest one that its plans need.  By default libraries choose among algorithms that need at most 32 MiB, which
@@ -120,6 +134,7 @@ class System(ProcessBound):
         spin_us: int = 50,
         allow_crash: bool = False,
         debug: bool = False,
+        blocking: bool = False,
         workspace_limit: int | None = None,
         clock: Clock | None = None,
         observe: bool = False,
@@ -127,6 +142,8 @@ class System(ProcessBound):
         self.config = SystemConfig(
             isolation, memory_limit, mailbox_size, mailbox, timeout, max_restarts, within, standby, watchdog,
             deterministic, seed, spin_us, allow_crash, debug, workspace_limit,
+            as_flag("blocking", blocking) or _is_set("ATOMR_NATIVE_BLOCKING"),
+            as_flag("debug", debug) or _is_set("ATOMR_NATIVE_DEBUG"),
         )  # fmt: skip
         self.token = os.urandom(16).hex()
         self._state = SystemState(self.config)

@@ -66,6 +66,7 @@ class Plan(ProcessBound, PlanRef):
         )
         scalars = tuple(zip(signature.scalars, spec.scalars, signature.defaults, strict=False))
         record = owner.plans.register(lane, spec)
+        record.operands = tuple((o.name, o.dtype, o.shape) for o in spec.operands if not free(o.name))
         plan = cls(owner.core, lane, record.index, operands, scalars)
         plan.record = record
         record.plan = weakref.ref(plan)
@@ -73,6 +74,7 @@ class Plan(ProcessBound, PlanRef):
         plan.complexes = {name: (real, imag) for name, real, imag in signature.complexes} or None
         plan.reply_type = Reply
         plan.apart = int(owner.operation(spec.op).aliasing)
+        plan.modes = owner.plans.modes_of(spec)
         with contextlib.suppress(PlanQuarantined):  # its messages are refused, and it can be pardoned
             owner.plans.start_build(record)
         return plan

@@ -36,6 +36,8 @@ class SystemConfig:
     allow_crash: bool
     debug: bool
     workspace_limit: int | None
+    blocking: bool = False
+    located: bool = False  # errors name the line of the send: `debug`, or only the environment variable
 
     def __post_init__(self) -> None:
         for option in fields(self):
@@ -45,7 +47,7 @@ class SystemConfig:
         check_choice("isolation", self.isolation, ("process", "thread"))
         check_choice("mailbox", self.mailbox, ("block", "reject"))
         check_choice("standby", self.standby, ("warm", "hot", "off"))
-        for name in ("deterministic", "allow_crash", "debug"):
+        for name in ("deterministic", "allow_crash", "debug", "blocking"):
             as_flag(name, getattr(self, name))
         number("mailbox_size", self.mailbox_size, MIN_CELLS, _MAX_MAILBOX, whole=True)
         number("max_restarts", self.max_restarts, 0, 1 << 30, whole=True)

@@ -24,7 +24,7 @@ from posix.unistd cimport usleep
 
 from numpy import complexfloating, generic
 
-from ..errors import AskTimeout, AtomrError, DeviceLost, InvalidRequest, MailboxFull, OutOfMemory
+from ..errors import AskTimeout, AtomrError, DependencyFailed, DeviceLost, InvalidRequest, MailboxFull, OutOfMemory
 
 cdef extern from "Python.h":
     long long PyLong_AsLongLongAndOverflow(object, int *overflow) except? -1

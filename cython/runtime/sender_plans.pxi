@@ -2,12 +2,18 @@
 
 cdef enum:
     VIEWS_MAY_BE_ONE = 2  # of PlanRef.apart: what is written may be the very view of what is read
+    MODE_LOCATED = 1   # of PlanRef.modes: the place in the program that sends each message is noted
+    MODE_BLOCKING = 2  # each send waits for its completion, and raises its error
+    MODE_SETTLING = 4  # such a send raises the first cause, as reading an array does
+
+LOCATED, BLOCKING, SETTLING = MODE_LOCATED, MODE_BLOCKING, MODE_SETTLING
+
 
 cdef tuple describe(atomr_verdict *v):
     cdef atomr_error *e = &v.error
     return (e.code, e.status, (<bytes>(<char *>e.lib)).decode(errors="replace"),
             (<bytes>(<char *>e.name)).decode(errors="replace"), (<bytes>(<char *>e.text)).decode(errors="replace"),
-            bool(e.inherited), e.cause_lane, e.cause_ticket, v.fault)
+            bool(e.inherited), v.lane, e.ticket, e.plan, e.cause_lane, e.cause_ticket, e.cause_plan, v.fault)
 
 
 cdef int refuse_write(str name) except -1:
@@ -250,7 +256,7 @@ cdef class PlanRef:
                 raise InvalidRequest(f"operand {self.names[i]!r} is missing; this plan takes {', '.join(self.names)}")
         if self.apart and ordered is None and self.may_share(refs):  # who sends with scalars in order has seen to it
             self.keep_apart(refs)
-        if want_reply:
+        if want_reply or self.modes & MODE_BLOCKING:  # a failure that is raised here is no dead letter
             reply = <ReplyBase>self.reply_type.__new__(self.reply_type)
             reply.core = self.core
             reply.node.lane = self.lane
@@ -267,7 +273,22 @@ cdef class PlanRef:
         self.last_ticket = ticket
         if observer is not None:
             self.note(reply, ticket)
-        return reply
+        if self.modes:
+            self.follow(reply, ticket)
+        return reply if want_reply else None
+
+    cdef int follow(self, ReplyBase reply, uint64_t ticket) except -1:
+        """Do what the System's options ask for after each send."""
+        if self.modes & MODE_LOCATED:
+            self.core.sent_from(self.lane, ticket)
+        if self.modes & MODE_BLOCKING and reply is not None:
+            self.core.wait(self.lane, ticket, -1)
+            error = reply.exception()
+            if error is not None:
+                if self.modes & MODE_SETTLING and isinstance(error, DependencyFailed):
+                    error = error.cause
+                raise error
+        return 0
 
     cdef int note(self, ReplyBase reply, uint64_t ticket) except -1:
         hook = observer  # which another thread may take away
