@@ -27,6 +27,7 @@ from .errors import PlanQuarantined as PlanQuarantined
 from .errors import MessageCall as MessageCall
 from .errors import Suspect as Suspect
 from .errors import UnhandledMessage as UnhandledMessage
+from .errors import UnknownOption as UnknownOption
 from .errors import Unsupported as Unsupported
 
 if TYPE_CHECKING:

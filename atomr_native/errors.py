@@ -29,6 +29,7 @@ __all__ = [
     "PlanQuarantined",
     "Suspect",
     "UnhandledMessage",
+    "UnknownOption",
     "Unsupported",
 ]
 
@@ -99,6 +100,26 @@ def _rebuild(cls: type[AtomrError], args: tuple[Any, ...], state: dict[str, Any]
 
 class InvalidRequest(AtomrError, ValueError):
     """A request that can never work; raised before anything is enqueued."""
+
+
+class UnknownOption(InvalidRequest, TypeError):
+    """A misspelt option: a keyword argument that a function does not take.
+
+    Attributes
+    ----------
+    option : str
+        The name that was given.
+    nearest : str or None
+        The allowed name that is most like it.
+    allowed : tuple of str
+        All allowed names.
+    """
+
+    def __init__(self, message: str, option: str, nearest: str | None, allowed: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.option = option
+        self.nearest = nearest
+        self.allowed = tuple(allowed)
 
 
 class Unsupported(AtomrError):

@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from ._lib.guard import Persisting, shielded
 from ._support import registry
 from ._support.checks import as_flag
+from ._support.options import named_options
 from ._support.process_bound import ProcessBound
 from ._support.public import public
+from ._support.timeouts import seconds_of
 from .arrays.owner import owner_of
 from .errors import ActorStopped, DeviceLost, InvalidRequest, Unsupported
-from .runtime.config import SystemConfig, number
+from .runtime.config import SystemConfig
 from .runtime.dead_letters import DeadLetters
 from .runtime.system_state import SystemState
 
@@ -117,6 +119,7 @@ class System(ProcessBound):
         Let other processes of this user read the statistics, as ``python -m atomr_native top`` does.
     """
 
+    @named_options("System")
     def __init__(
         self,
         *,
@@ -310,7 +313,7 @@ class System(ProcessBound):
         InvalidRequest
             If an actor of this System calls it.
         """
-        timeout = number("timeout", timeout, 0, 1e9)
+        timeout = seconds_of(timeout, limited=True)
         tree = self._state.tree
         if tree is not None:
             tree.check_closing()

@@ -32,6 +32,7 @@ _MOST_STEPS = 1 << 20  # of a build that reports its progress
 _PAST = 1024  # plans without holders whose failed messages can still be named
 _PLACES = 16384  # newest sends whose places in the program are known
 _PACKAGE = __name__.partition(".")[0]
+_RETRYING = 4  # messages that are sent again at the same time, each in a thread
 _WAITING = 32  # coroutines that wait for plans at the same time, each in a thread
 
 
@@ -110,6 +111,7 @@ class PlanTable:
         self.watchers: dict[PlanSpec, Callable[[int, int, str], object]] = {}
         self._builds: deque[tuple[PlanRecord, Promise[Answer]]] = deque()  # in the order of the requests
         self.wait_pool = WaitPool(f"atomr_native-{owner.name}-plans", _WAITING)
+        self.retry_pool = WaitPool(f"atomr_native-{owner.name}-retries", _RETRYING)
 
     @shielded
     def register(self, lane: int, spec: PlanSpec) -> PlanRecord:
@@ -228,7 +230,7 @@ class PlanTable:
         end = deadline_of(timeout)
         while True:
             check()
-            self._owner.wait_ready(open_timeout if end is None else end - time.monotonic())
+            self._owner.wait_ready(open_timeout if end is None else max(0.0, end - time.monotonic()))
             epoch = self._owner.core.epoch
             self.start_build(record)
             with record.lock:

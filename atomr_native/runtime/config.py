@@ -10,6 +10,7 @@ import numpy as np
 from .._lib.sender import MIN_CELLS
 from .._support.checks import as_flag, check_choice, is_integer, is_real
 from .._support.host_memory import default_limit
+from .._support.timeouts import seconds_of
 from ..errors import InvalidRequest
 
 __all__ = ["SystemConfig", "number"]
@@ -53,8 +54,7 @@ class SystemConfig:
         number("max_restarts", self.max_restarts, 0, 1 << 30, whole=True)
         number("within", self.within, 0, float("inf"))
         number("spin_us", self.spin_us, 0, 1_000_000, whole=True)
-        if self.timeout is not None:
-            number("timeout", self.timeout, 0, 1e9)
+        seconds_of(self.timeout)
         if self.watchdog is not None:
             number("watchdog", self.watchdog, 1e-3, 1e9)
         if self.memory_limit is not None:
@@ -74,7 +74,7 @@ class SystemConfig:
         """Nanoseconds that a sender waits for room; -1: no limit."""
         if self.mailbox == "reject":
             return 0
-        return -1 if self.timeout is None else int(self.timeout * 1e9)
+        return -1 if self.timeout is None else int(min(self.timeout, 9e9) * 1e9)
 
     def memory_limit_for(self, name: str) -> int:
         """Return the limit of a device's memory, bytes."""

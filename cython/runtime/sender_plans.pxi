@@ -23,17 +23,15 @@ cdef int refuse_write(str name) except -1:
 
 
 cdef int64_t nanoseconds(object timeout) except -2:
-    """Seconds to wait as nanoseconds, 0 if the time is over; -1 for None, which is for ever."""
-    cdef double seconds = 0
+    """A user's timeout, in seconds, as nanoseconds; -1 for None, which is for ever.  InvalidRequest for another value."""
+    cdef double seconds
     if timeout is None:
         return -1
-    try:
+    if type(timeout) is float and <double>timeout >= 0:
         seconds = timeout
-    except (TypeError, OverflowError):
-        seconds = NAN
-    if isnan(seconds):
-        raise InvalidRequest(f"timeout {timeout!r} is no number of seconds; None waits for as long as it takes")
-    return <int64_t>(min(max(0.0, seconds), 9e9) * 1e9)
+    else:
+        seconds = seconds_of(timeout)
+    return <int64_t>(min(seconds, 9e9) * 1e9)
 
 
 @cython.no_gc_clear  # its end needs the Core
@@ -196,7 +194,20 @@ cdef class PlanRef:
         self.dispatch(operands, out, named, None, False, True)
 
     def ask(self, *operands, out=None, **named):
-        """Send like `tell`, and return the `Reply`."""
+        """Send like `tell`, and return the `Reply`.
+
+        Parameters
+        ----------
+        *operands, out, **named
+            As for `tell`; and `retry`, unless the plan has an operand of that name.
+        retry : int, optional
+            How often the message is sent again when a death of the worker catches it, as soon as the device is back.
+            By default 0: a message is run at most once.  It is sent again only with operands that are intact: a handle
+            that the death has made stale ends the reply with `GpuRefStale`, and a plan that has killed its worker twice
+            with `PlanQuarantined`.  It then runs after the messages sent meanwhile.
+        """
+        if named and "retry" in named and "retry" not in self.places:
+            return self._ask_again(operands, out, named, named.pop("retry"))
         return self.dispatch(operands, out, named, None, True, True)
 
     def offer(self, *operands, out=None, **named):
@@ -275,7 +286,9 @@ cdef class PlanRef:
             self.note(reply, ticket)
         if self.modes:
             self.follow(reply, ticket)
-        return reply if want_reply else None
+            if not want_reply:
+                return None
+        return reply
 
     cdef int follow(self, ReplyBase reply, uint64_t ticket) except -1:
         """Do what the System's options ask for after each send."""

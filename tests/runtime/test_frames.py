@@ -233,6 +233,8 @@ def test_a_frame_whose_descriptor_is_bad_can_be_withdrawn(pair: tuple[socket.soc
 SAMPLES: list[errors.AtomrError] = [
     errors.AtomrError("a"),
     errors.InvalidRequest("b"),
+    errors.UnknownOption("b", "epilog", "epilogue", ("bias", "epilogue")),
+    errors.UnknownOption("b", "x", None, ()),
     errors.Unsupported("c"),
     errors.Unsupported("c", rule="blas_lt.dense_axis", lifted_by=("layout", "copies")),
     errors.PlanQuarantined("d"),
