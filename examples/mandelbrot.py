@@ -66,7 +66,7 @@ def draw(device, width, height, center, span, limit, bands, progress=iter):
 
 
 def save(path, counts):
-    """Write the picture, at least `WIDE` pixels wide: colours go by the logarithm of the count, and the set is black."""
+    """Write the picture, at least `WIDE` pixels wide: colours by the logarithm of the count, and the set in black."""
     from matplotlib import colormaps
     from matplotlib.image import imsave
 

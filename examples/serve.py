@@ -2,8 +2,8 @@
 
 A perceptron learns scikit-learn's digits by messages, its weights go into a durable group, and an ASGI application
 answers requests: a `Batcher` collects them, and a supervised actor sends each batch to the device.  When the worker
-dies, the batcher gives that actor the batch again (``retry=``), and the device takes it as soon as it is back; an answer
-is the same however often it was computed.
+dies, the batcher gives that actor the batch again (``retry=``), and the device takes it as soon as it is back; an
+answer is the same however often it was computed.
 
     pip install '.[examples]'
     python examples/serve.py                          # http://127.0.0.1:8000, until Ctrl-C or SIGTERM

@@ -81,7 +81,9 @@ class Mixture(Actor):
             return
         work = _Work(self.context.reply_later(), weights)
         for index, expert in enumerate(chosen):
-            self.context.pipe_to_self(self._experts[expert].ask(message, retry=self._retries), functools.partial(_Part, work, index))
+            self.context.pipe_to_self(
+                self._experts[expert].ask(message, retry=self._retries), functools.partial(_Part, work, index)
+            )
 
     def _choose(self, message: Any) -> tuple[list[int], list[float]]:
         scores = [float(score) for score in self._gate(message)]

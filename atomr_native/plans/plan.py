@@ -154,7 +154,9 @@ class Plan(ProcessBound, PlanRef):
                 await self
             reply: Reply | None = self.offer(*operands, **named)
             if reply is not None:
-                return RetriedReply.follow(self.core.owner, reply, functools.partial(self.ask, *operands, **named), retry)
+                return RetriedReply.follow(
+                    self.core.owner, reply, functools.partial(self.ask, *operands, **named), retry
+                )
             await room_for(self)
 
     def __del__(self) -> None:

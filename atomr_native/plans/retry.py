@@ -67,23 +67,22 @@ class RetriedReply(Reply):
 
     __slots__ = ("_attempt", "_callbacks", "_owner", "_send")
 
+    def __init__(self, owner: PlanOwner, first: Reply, send: Callable[[], Reply], retries: int) -> None:
+        self._owner = owner
+        self._send: Callable[[], Reply] | None = send
+        self._attempt = _Attempt(first, retries)
+        self._callbacks: deque[Callable[[Reply], object]] = deque()
+        self._follow()
+
     @classmethod
     def follow(cls, owner: PlanOwner, first: Reply, send: Callable[[], Reply], retries: int) -> Reply:
         """Return the reply of a message that `send` sends again; `first` is the reply of the first send."""
-        if not retries:
-            return first
-        made = cls.__new__(cls)
-        made._owner = owner
-        made._send = send
-        made._attempt = _Attempt(first, retries)
-        made._callbacks = deque()
-        made._follow()
-        return made
+        return cls(owner, first, send, retries) if retries else first
 
     # ---- further sends
 
     def _follow(self) -> None:
-        attempt: _Attempt = self._attempt
+        attempt = self._attempt
         attempt.reply.add_done_callback(lambda _: self._arrived(attempt))
 
     def _arrived(self, attempt: _Attempt) -> None:
@@ -94,8 +93,11 @@ class RetriedReply(Reply):
             self._move(attempt, _Attempt(attempt.reply, 0))  # the device is closed
 
     def _again(self, attempt: _Attempt) -> None:
+        send = self._send
+        if send is None:
+            return
         try:
-            reply = self._send()
+            reply = send()
         except Exception as error:
             error.__traceback__ = None
             self._move(attempt, _Attempt(attempt.reply, 0, error))
@@ -126,12 +128,12 @@ class RetriedReply(Reply):
     @property
     def lane(self) -> int:
         """Number of the mailbox."""
-        return self._attempt.reply.lane  # type: ignore[no-any-return]
+        return self._attempt.reply.lane
 
     @property
     def ticket(self) -> int:
         """Number of the newest message in its mailbox."""
-        return self._attempt.reply.ticket  # type: ignore[no-any-return]
+        return self._attempt.reply.ticket
 
     @property
     def value(self) -> Any:
@@ -140,14 +142,14 @@ class RetriedReply(Reply):
 
     def done(self) -> bool:
         """Whether the message is resolved and will not be sent again.  Does not wait."""
-        return self._attempt.is_final()  # type: ignore[no-any-return]
+        return self._attempt.is_final()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the message is resolved; return False when `timeout` (seconds) passes first."""
         limit = seconds_of(timeout)
         end = None if limit is None else time.monotonic() + limit
         while True:
-            attempt: _Attempt = self._attempt
+            attempt = self._attempt
             if attempt.is_final():
                 return True
             left = None if end is None else max(0.0, end - time.monotonic())
@@ -178,7 +180,7 @@ class RetriedReply(Reply):
 
     def exception(self) -> AtomrError | None:
         """Return the error of a resolved message, or None; a new object each time."""
-        attempt: _Attempt = self._attempt
+        attempt = self._attempt
         if not attempt.is_final():
             raise InvalidRequest("the message is not resolved; wait for it first")
         if attempt.failure is not None:

@@ -143,7 +143,7 @@ class PlanTable:
 
     def note_place(self, lane: int, ticket: int) -> None:
         """Note the first frame outside of this package as the place that has sent a message."""
-        frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the only way to a caller without its whole stack
+        frame: FrameType | None = sys._getframe(1)
         while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
             frame = frame.f_back
         if frame is not None:

@@ -129,7 +129,7 @@ class DeadLetters:
 
 
 def _is_of_a_death(error: BaseException) -> bool:
-    """Whether a message of a device failed since a worker died: it ran, was queued, or read what these were to write."""
+    """Whether a message of a device failed since a worker died: while it ran, in the queue, or by an operand."""
     while isinstance(error, DependencyFailed):
         error = error.cause
     return isinstance(error, DeviceFault | GpuRefStale)

@@ -120,8 +120,8 @@ def test_a_timeout_cancels_nothing(system: an.System) -> None:
     other = system.pool(Call, size=2)
     for wrong in ("1", True, -1, float("nan"), [1]):
         for use in (
-            lambda t: ref.ask("x", timeout=t), lambda t: other.ask("x", timeout=t), answer.wait, answer.result, ref.join,
-            lambda t: asyncio.run(ref.ask_async("x", timeout=t)), system.close,
+            lambda t: ref.ask("x", timeout=t), lambda t: other.ask("x", timeout=t), answer.wait, answer.result,
+            ref.join, lambda t: asyncio.run(ref.ask_async("x", timeout=t)), system.close,
         ):  # fmt: skip
             with pytest.raises(an.InvalidRequest) as caught:
                 use(wrong)  # type: ignore[operator]

@@ -51,7 +51,8 @@ def test_the_number_is_bounded(system: an.System, retry: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [ValueError("x"), an.DeviceFault("gone", restarted=False), an.GpuRefStale("x", "freed"), an.DeviceLost("x")]
+    "error",
+    [ValueError("x"), an.DeviceFault("gone", restarted=False), an.GpuRefStale("x", "freed"), an.DeviceLost("x")],
 )
 def test_other_errors_are_not(system: an.System, error: Exception) -> None:
     ref = system.spawn(Flaky, 1, error=error)

@@ -149,9 +149,9 @@ def test_a_blocking_send_raises_at_the_call(make_system: Make, placement: Placem
     sends: list[Callable[[], Any]] = [
         lambda: plan.tell(out=x), lambda: plan.ask(out=x), lambda: plan.offer(out=x),
     ]  # fmt: skip
-    for send in sends:
+    for use in sends:
         with pytest.raises(an.LibraryError, match="boom"):
-            send()
+            use()
     with pytest.raises(an.DependencyFailed, match="boom"):  # an immediate call
         device.elementwise.run("x + 1", x=x)
     with pytest.raises(an.LibraryError, match="boom"):  # a copy names the cause, as without blocking

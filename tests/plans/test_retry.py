@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from actions import failing_plan
 from crash import PATIENT, filled, occupy, operation
