@@ -18,6 +18,7 @@ from .errors import GpuRefStale as GpuRefStale
 from .errors import InvalidRequest as InvalidRequest
 from .errors import LibraryError as LibraryError
 from .errors import MailboxFull as MailboxFull
+from .errors import MessageCall as MessageCall
 from .errors import NestedCall as NestedCall
 from .errors import NoArrayOperator as NoArrayOperator
 from .errors import NoCudaArrayInterface as NoCudaArrayInterface
@@ -26,6 +27,7 @@ from .errors import OutOfMemory as OutOfMemory
 from .errors import PlanQuarantined as PlanQuarantined
 from .errors import Suspect as Suspect
 from .errors import UnhandledMessage as UnhandledMessage
+from .errors import UnknownOption as UnknownOption
 from .errors import Unsupported as Unsupported
 
 if TYPE_CHECKING:

@@ -20,6 +20,7 @@ __all__ = [
     "InvalidRequest",
     "LibraryError",
     "MailboxFull",
+    "MessageCall",
     "NestedCall",
     "NoArrayOperator",
     "NoCudaArrayInterface",
@@ -28,12 +29,57 @@ __all__ = [
     "PlanQuarantined",
     "Suspect",
     "UnhandledMessage",
+    "UnknownOption",
     "Unsupported",
 ]
 
+_NAMED = 8  # operands in the text of an error
+
+
+@dataclass(frozen=True)
+class MessageCall:
+    """The call behind an asynchronous error: a message to a device, with its operation and operands.
+
+    Attributes
+    ----------
+    device, actor : str
+        The device and its actor.
+    ticket : int
+        The number of the message among those of the actor, from 1.
+    operation : str
+        The operation's name, such as ``"blas_lt.matmul"``.
+    operands : tuple of (str, str, tuple of int)
+        Name, dtype and shape of each array, in the order of the message.
+    file, line : str or None, int or None
+        The place in the program that sent the message: with ``System(debug=True)`` or ``ATOMR_NATIVE_DEBUG=1``.
+    """
+
+    device: str
+    actor: str
+    ticket: int
+    operation: str
+    operands: tuple[tuple[str, str, tuple[int, ...]], ...] = ()
+    file: str | None = None
+    line: int | None = None
+
+    def __str__(self) -> str:
+        arrays = [f"{name}: {dtype}{list(shape)}" for name, dtype, shape in self.operands[:_NAMED]]
+        if len(self.operands) > _NAMED:
+            arrays.append(f"and {len(self.operands) - _NAMED} more")
+        where = f", sent at {self.file}:{self.line}" if self.file is not None else ""
+        return f"message {self.ticket} of {self.actor!r}: {self.operation}({', '.join(arrays)}){where}"
+
 
 class AtomrError(Exception):
-    """Base class of all errors of this library."""
+    """Base class of all errors of this library.
+
+    Attributes
+    ----------
+    call : MessageCall or None
+        The call that an asynchronous error belongs to; None for an error that its call raises itself.
+    """
+
+    call: MessageCall | None = None
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message)
@@ -54,6 +100,26 @@ def _rebuild(cls: type[AtomrError], args: tuple[Any, ...], state: dict[str, Any]
 
 class InvalidRequest(AtomrError, ValueError):
     """A request that can never work; raised before anything is enqueued."""
+
+
+class UnknownOption(InvalidRequest, TypeError):
+    """A misspelt option: a keyword argument that a function does not take.
+
+    Attributes
+    ----------
+    option : str
+        The name that was given.
+    nearest : str or None
+        The allowed name that is most like it.
+    allowed : tuple of str
+        All allowed names.
+    """
+
+    def __init__(self, message: str, option: str, nearest: str | None, allowed: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.option = option
+        self.nearest = nearest
+        self.allowed = tuple(allowed)
 
 
 class Unsupported(AtomrError):

@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from ._lib.guard import Persisting, shielded
 from ._support import registry
 from ._support.checks import as_flag
+from ._support.options import named_options
 from ._support.process_bound import ProcessBound
 from ._support.public import public
+from ._support.timeouts import seconds_of
 from .arrays.owner import owner_of
 from .errors import ActorStopped, DeviceLost, InvalidRequest, Unsupported
-from .runtime.config import SystemConfig, number
+from .runtime.config import SystemConfig
 from .runtime.dead_letters import DeadLetters
 from .runtime.system_state import SystemState
 
@@ -40,6 +42,14 @@ __all__ = ["System", "SystemConfig", "state_of"]
 
 _log = logging.getLogger("atomr_native.dead_letters")
 _GRACE = 1.0  # seconds for actors to finish their current message when everything is closed
+
+
+def _is_set(variable: str) -> bool:
+    """Whether an environment variable is on."""
+    value = os.environ.get(variable, "")
+    if value not in ("", "0", "1"):
+        raise InvalidRequest(f"environment variable {variable}={value!r}; allowed: 0, 1")
+    return value == "1"
 
 
 def has_gpu() -> bool:
@@ -91,7 +101,13 @@ class System(ProcessBound):
     allow_crash : bool
         Allow `Device.inject_fault`, for tests.
     debug : bool
-        Make kernels (`Device.kernel`) check their indices, unless they are made with ``debug=False``.
+        Make kernels (`Device.kernel`) check their indices, unless they are made with ``debug=False``, and errors of
+        messages name the file and line of the send (`MessageCall`); the environment variable ``ATOMR_NATIVE_DEBUG=1``
+        does only the latter.  A send then takes about a microsecond longer.
+    blocking : bool
+        Make each send to a device wait for its completion and raise its error, `tell` and immediate calls too, as
+        ``CUDA_LAUNCH_BLOCKING`` does; the environment variable ``ATOMR_NATIVE_BLOCKING=1`` sets it for every System.
+        To find the call behind an error.  Messages to Python actors do not wait.
     workspace_limit : int, optional
         Bytes of scratch memory that one plan may use.  Each actor keeps one workspace in device memory, as large as the
         largest one that its plans need.  By default libraries choose among algorithms that need at most 32 MiB, which
@@ -103,6 +119,7 @@ class System(ProcessBound):
         Let other processes of this user read the statistics, as ``python -m atomr_native top`` does.
     """
 
+    @named_options("System")
     def __init__(
         self,
         *,
@@ -120,6 +137,7 @@ class System(ProcessBound):
         spin_us: int = 50,
         allow_crash: bool = False,
         debug: bool = False,
+        blocking: bool = False,
         workspace_limit: int | None = None,
         clock: Clock | None = None,
         observe: bool = False,
@@ -127,6 +145,8 @@ class System(ProcessBound):
         self.config = SystemConfig(
             isolation, memory_limit, mailbox_size, mailbox, timeout, max_restarts, within, standby, watchdog,
             deterministic, seed, spin_us, allow_crash, debug, workspace_limit,
+            as_flag("blocking", blocking) or _is_set("ATOMR_NATIVE_BLOCKING"),
+            as_flag("debug", debug) or _is_set("ATOMR_NATIVE_DEBUG"),
         )  # fmt: skip
         self.token = os.urandom(16).hex()
         self._state = SystemState(self.config)
@@ -293,7 +313,7 @@ class System(ProcessBound):
         InvalidRequest
             If an actor of this System calls it.
         """
-        timeout = number("timeout", timeout, 0, 1e9)
+        timeout = seconds_of(timeout, limited=True)
         tree = self._state.tree
         if tree is not None:
             tree.check_closing()

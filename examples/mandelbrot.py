@@ -24,7 +24,8 @@ import numpy as np
 import atomr_native as an
 
 PACKAGES = {"matplotlib": "matplotlib", "numba": "numba-cuda"}
-HOST, GPU = 240, 3840  # pixels in a row, by default
+HOST, GPU = 240, 3840  # counts in a row, by default
+WIDE = 800  # pixels of the PNG, at least
 BLOCK = 16, 16
 
 
@@ -65,7 +66,7 @@ def draw(device, width, height, center, span, limit, bands, progress=iter):
 
 
 def save(path, counts):
-    """Write the picture: colours go by the logarithm of the count, and the set is black."""
+    """Write the picture, at least `WIDE` pixels wide: colours by the logarithm of the count, and the set in black."""
     from matplotlib import colormaps
     from matplotlib.image import imsave
 
@@ -75,7 +76,8 @@ def save(path, counts):
     low, high = (shade[outside].min(), shade[outside].max()) if outside.any() else (0, 0)
     picture = colormaps["twilight_shifted"]((shade - low) / max(high - low, 1e-6))
     picture[~outside] = 0, 0, 0, 1
-    imsave(path, picture)
+    times = -(-WIDE // picture.shape[1])  # few counts become squares
+    imsave(path, picture.repeat(times, axis=0).repeat(times, axis=1))
 
 
 def parse(argv):

@@ -30,6 +30,7 @@ import atomr_native as an
 PACKAGES = {"matplotlib": "matplotlib", "numba": "numba-cuda"}
 HOST, GPU = (40, 300), (1024, 20_000)  # size and steps, by default
 BLOCK = 32, 8
+WIDE = 800  # pixels of the PNG, at least
 SENT = 256  # steps between two replies, at most, so that the bar moves
 #: F and k.  Names for some of the patterns of J. Pearson, "Complex patterns in a simple system", Science 261 (1993).
 PATTERNS = {
@@ -112,7 +113,7 @@ def simulate(device, state, steps, feed, kill, pictures=1, progress=lambda _: No
 
 
 def save(path, pictures):
-    """Write the pictures side by side, all by one scale."""
+    """Write the pictures side by side, all by one scale, at least `WIDE` pixels wide: small cells become squares."""
     from matplotlib import colormaps
     from matplotlib.image import imsave
 
@@ -120,6 +121,8 @@ def save(path, pictures):
     row = [part for picture in pictures for part in (gap, picture)][1:]
     colors = colormaps["magma"].with_extremes(bad="white")
     values = np.ma.masked_invalid(np.concatenate(row, axis=1))
+    times = -(-WIDE // values.shape[1])
+    values = values.repeat(times, axis=0).repeat(times, axis=1)
     imsave(path, colors((values - values.min()) / max(values.max() - values.min(), 1e-6)))
 
 

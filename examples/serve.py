@@ -2,8 +2,8 @@
 
 A perceptron learns scikit-learn's digits by messages, its weights go into a durable group, and an ASGI application
 answers requests: a `Batcher` collects them, and a supervised actor sends each batch to the device.  When the worker
-dies, that actor sends the batch again as soon as the device is back, until the deadline of its requests; an answer is
-the same however often it was computed.
+dies, the batcher gives that actor the batch again (``retry=``), and the device takes it as soon as it is back; an
+answer is the same however often it was computed.
 
     pip install '.[examples]'
     python examples/serve.py                          # http://127.0.0.1:8000, until Ctrl-C or SIGTERM
@@ -37,8 +37,8 @@ from atomr_native.demo.data import load_digits
 from atomr_native.demo.training import Observer, Settings, Training
 from atomr_native.patterns import Batcher
 
-#: What the death of a worker looks like to who has sent it something: worth another try when the device is back.
-FAULTS = (an.DeviceFault, an.GpuRefStale, an.DependencyFailed)
+#: Errors of a batch, which its requests get, or after which it is sent again: the actor goes on.
+ERRORS = (an.DeviceFault, an.GpuRefStale, an.DependencyFailed, an.AskTimeout)
 PIXELS, MAX_BODY, KILLS = 64, 16 << 10, 3
 PACKAGES = {"matplotlib": "matplotlib", "sklearn": "scikit-learn", "uvicorn": "uvicorn"}
 log = logging.getLogger("serve")
@@ -80,12 +80,13 @@ class Model:
         return self.device.get(x, timeout=timeout)[:rows]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Request:
-    """An image, and until when (`time.monotonic`) somebody waits for its answer."""
+    """An image, until when (`time.monotonic`) somebody waits for its answer, and how often it went to the device."""
 
     pixels: np.ndarray
     deadline: float
+    attempts: int = 0
 
 
 class Classifier(an.Actor):
@@ -104,33 +105,26 @@ class Classifier(an.Actor):
     def on_restart(self, message: an.DeviceRestarted):
         """Say that the device is back."""
         took = 1e3 * self.device.restart_timeline().get("total", math.nan)
-        log.warning("%s is back in generation %d after %.0f ms", self.device.name, message.generation, took)
+        log.info("%s is back in generation %d after %.0f ms", self.device.name, message.generation, took)
 
     @an.handler
     def on_batch(self, requests: list):
-        """Answer all of them; once more after each death of the worker, while somebody waits."""
+        """Answer all of them, or fail with the reason: the batcher sends them again if a worker's death was it."""
         pixels = np.stack([request.pixels for request in requests])
-        deadline = max(request.deadline for request in requests)
-        attempts = 0
-        while True:
-            attempts += 1
-            generation = self.device.generation
-            try:
-                logits = self.model.logits(pixels, left(deadline))
-                break
-            except FAULTS as error:
-                log.warning("attempt %d at a batch of %d: %s", attempts, len(requests), type(error).__name__)
-                try:
-                    self.device.wait_ready(left(deadline))
-                    time.sleep(min(0.001 * 2 ** min(attempts, 10), left(deadline)))  # a fault may be there to stay
-                except an.AskTimeout as late:
-                    return self.context.fail(late)
-            except an.AskTimeout as error:
-                return self.context.fail(error)
+        for request in requests:
+            request.attempts += 1
+        generation = self.device.generation
+        try:
+            logits = self.model.logits(pixels, left(max(request.deadline for request in requests)))
+        except ERRORS as error:
+            return self.context.fail(error)
         odds = np.exp(logits - logits.max(axis=1, keepdims=True))
         odds /= odds.sum(axis=1, keepdims=True)
-        how = {"batch": len(requests), "generation": generation, "attempts": attempts}
-        return [{"digit": int(row.argmax()), "probabilities": row.tolist(), **how} for row in odds]
+        how = {"batch": len(requests), "generation": generation}
+        return [
+            {"digit": int(row.argmax()), "probabilities": row.tolist(), "attempts": request.attempts, **how}
+            for request, row in zip(requests, odds, strict=True)
+        ]
 
 
 def left(deadline):
@@ -334,7 +328,7 @@ def serve(options):
         classifier.started.result(120)
         batcher = system.spawn(
             Batcher, classifier, max_size=options.max_batch, max_age=1e-3 * options.max_age, name="batcher",
-            mailbox=an.Mailbox(options.queue, "reject"),
+            retry=2 * KILLS, mailbox=an.Mailbox(options.queue, "reject"),
         )  # fmt: skip
         application = Application(model, classifier, batcher, options.deadline)
         server = Server(
@@ -413,8 +407,6 @@ def main(argv=None):
         return 2
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING)
     if not options.load:
-        # The messages that die with a worker are expected, and their batches are sent again.
-        logging.getLogger("atomr_native.dead_letters").setLevel(logging.ERROR)
         try:
             return serve(options)
         except an.AtomrError as error:

@@ -31,6 +31,9 @@ MAX_OPERANDS: Final[int]
 MAX_SUBSCRIBERS: Final[int]
 MIN_CELLS: Final[int]
 NEVER: Final[int]
+LOCATED: Final[int]
+BLOCKING: Final[int]
+SETTLING: Final[int]
 
 def observe(callback: Callable[[Any, Any, int], object] | None) -> None: ...
 
@@ -40,8 +43,9 @@ class Core:
     timeout_ns: int
     spin_ns: int
     grow: Callable[[int, int], None]
-    errors: Callable[[int, int, str, str, str, bool, int, int, int], Exception]
+    errors: Callable[[int, int, str, str, str, bool, int, int, int, int, int, int, int], Exception]
     stale: Callable[[Allocation | None, str], Exception]
+    sent_from: Callable[[int, int], None]
     lane_names: dict[int, str]
     owner: Any
     state: int
@@ -214,6 +218,7 @@ class PlanRef:
 
     group: int
     apart: int
+    modes: int
     complexes: dict[str, tuple[int, int]] | None
     ready_epoch: int
     reply_type: type[ReplyBase]
@@ -245,7 +250,7 @@ class PlanRef:
     def access_of(self, i: int) -> int: ...
     def prepare(self) -> None: ...
     def tell(self, *operands: Any, **named: Any) -> None: ...
-    def ask(self, *operands: Any, **named: Any) -> Reply: ...
+    def ask(self, *operands: Any, out: Any = None, retry: int | None = None, **named: Any) -> Reply: ...
     def offer(self, *operands: Any, **named: Any) -> Reply | None: ...
     def send(
         self, refs: tuple[Any, ...], scalars: tuple[float | int, ...], want_reply: bool, value: object = None

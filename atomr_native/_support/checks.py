@@ -15,7 +15,7 @@ import numpy as np
 from ..errors import InvalidRequest
 
 __all__ = ["as_flag", "as_integer", "as_path", "as_strings", "check_choice", "check_factor", "check_flag",
-           "check_options", "is_integer", "is_real"]  # fmt: skip
+           "is_integer", "is_real"]  # fmt: skip
 
 _LARGEST = sys.float_info.max
 
@@ -83,15 +83,3 @@ def as_path(path: object) -> Path:
     if not isinstance(path, str | os.PathLike) or not os.fspath(path):
         raise InvalidRequest(f"path is {path!r}; allowed: the name of a file, a string or os.PathLike")
     return Path(path)
-
-
-def check_options(what: str, given: Iterable[object], allowed: Iterable[str]) -> None:
-    """Raise `InvalidRequest` for unknown options, with the nearest known name as a suggestion."""
-    known = sorted(allowed)
-    for name in given:
-        if name not in known:
-            from difflib import get_close_matches  # it takes longer to import than this module
-
-            near = get_close_matches(str(name), known, 1)
-            meant = f" (did you mean {near[0]!r}?)" if near else ""
-            raise InvalidRequest(f"unknown option {name!r} of {what}{meant}; allowed: {', '.join(known)}")

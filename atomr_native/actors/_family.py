@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._lib.guard import Lock, shielded
 from .._support.error_text import error_text
+from .._support.options import check_arguments
 from ..errors import ActorStopped, InvalidRequest
 from .actor import Actor
 from .supervision import Directive, Supervision
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from .cell import Cell
     from .mailbox import Mailbox
 
-__all__ = ["Family"]
+__all__ = ["Family", "check_constructor"]
 
 _log = logging.getLogger("atomr_native.supervision")
 
@@ -62,10 +63,7 @@ class Family:
         cell.alive_here()
         tree = cell.tree
         make, box = tree.prepare(kind, name, supervision, mailbox)
-        # A class without a constructor would accept any argument, since Actor.__new__ does, even a misspelt option.
-        if (args or kwargs) and kind.__init__ is object.__init__ and kind.__new__ is Actor.__new__:
-            given = ", ".join([*map(reprlib.repr, args), *(f"{name}=" for name in kwargs)])
-            raise InvalidRequest(f"{kind.__name__} has no constructor, so it takes no arguments; given: {given}")
+        check_constructor(kind, args, kwargs)
         with self._lock:
             if self._closed or cell.state in ("stopping", "stopped"):
                 raise ActorStopped(f"{cell.path or 'this System'} is stopping; it takes no new actors")
@@ -188,3 +186,12 @@ class Family:
         escalated, self._escalated = self._escalated, []
         for child, failure, error in escalated:
             self._resume(child, failure, error)
+
+
+def check_constructor(kind: type[Actor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raise `InvalidRequest` for arguments that the constructor of an actor does not take."""
+    # A class without a constructor would accept any argument, since Actor.__new__ does, even a misspelt option.
+    if (args or kwargs) and kind.__init__ is object.__init__ and kind.__new__ is Actor.__new__:
+        given = ", ".join([*map(reprlib.repr, args), *(f"{name}=" for name in kwargs)])
+        raise InvalidRequest(f"{kind.__name__} has no constructor, so it takes no arguments; given: {given}")
+    check_arguments(kind, args, kwargs)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .._lib.actor_cell import BEYOND, PUT, Envelope, current_cell
+from .._lib.actor_cell import BEYOND, current_cell
 from .._lib.guard import Lock, shielded
 from .._support.checks import as_integer
 from .._support.public import public
 from ..errors import InvalidRequest, MailboxFull
+from ..plans.retry import as_retries
+from ._retry import Deliver, deliver_to, send_until
 from .answer import Answer, bare, open_answer
 from .pool import Pool
 from .ref import ActorRef
@@ -36,15 +39,18 @@ class Pipeline:
     in_flight : int
         Maximum number of items in flight; further submissions wait.  Stages accept items in flight regardless of their
         mailboxes' capacity.
+    retry : int
+        How often a stage gets an item again that has failed there since a device restarted; see `ActorRef.ask`.
     """
 
-    def __init__(self, stages: Sequence[ActorRef | Pool], *, in_flight: int = 8) -> None:
+    def __init__(self, stages: Sequence[ActorRef | Pool], *, in_flight: int = 8, retry: int = 0) -> None:
         self.stages = tuple(stages) if isinstance(stages, Iterable) else ()
         if not self.stages or not all(isinstance(stage, ActorRef | Pool) for stage in self.stages):
             raise InvalidRequest(f"stages={stages!r}; they must be one or more ActorRefs or Pools")
         if any(isinstance(stage, Pool) and stage.routing == "broadcast" for stage in self.stages):
             raise InvalidRequest("a pool that broadcasts cannot be a stage: it gives several answers")
         self.in_flight = as_integer("in_flight", in_flight, 1, 2**31 - 1)
+        self._retries = as_retries(retry)
         self._free = self.in_flight
         self._lock = Lock()
         self._waiting: deque[Answer] = deque()
@@ -152,25 +158,19 @@ class Pipeline:
     # ---- items
 
     def _advance(self, stage: int, item: object, answer: Answer) -> None:
-        step = open_answer(f"an item at stage {stage} of a pipeline")
-        step.add_done_callback(lambda done: self._arrived(stage, done, answer))
-        try:
-            self._send(self.stages[stage], Envelope(item, None, step))
-        except BaseException as error:  # for example, an error of a pool's key function
-            step.fail(bare(error))  # otherwise the place would never be free again
-            if not isinstance(error, Exception):
-                raise
+        send_until(
+            self._deliver(self.stages[stage]),
+            item,
+            None,
+            self._retries,
+            lambda: open_answer(f"an item at stage {stage} of a pipeline"),
+            lambda done: self._arrived(stage, done, answer),
+            BEYOND,
+        )
 
     @staticmethod
-    def _send(target: ActorRef | Pool, envelope: Envelope) -> None:
-        if isinstance(target, Pool):
-            target.deliver(envelope, BEYOND)
-            return
-        if envelope.answer is not None:
-            envelope.answer.cell = target.cell
-        result = target.cell.enqueue(envelope, BEYOND)
-        if result != PUT:
-            target.cell.give_up(envelope, target.cell.refusal(result))
+    def _deliver(target: ActorRef | Pool) -> Deliver:
+        return target.deliver if isinstance(target, Pool) else functools.partial(deliver_to, target.cell)
 
     def _arrived(self, stage: int, done: Answer, answer: Answer) -> None:
         error = done.exception()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import bisect
 import hashlib
 import itertools
-import time
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -14,7 +13,10 @@ from .._lib.guard import Lock, shielded
 from .._support.checks import as_integer, check_choice
 from .._support.public import public
 from ..errors import ActorStopped, InvalidRequest
+from ..plans.retry import as_retries
+from ._family import check_constructor
 from ._handlers import handler
+from ._retry import deadline_after, pass_on, send_until
 from .actor import Actor
 from .answer import Answer, open_answer
 from .mailbox import Mailbox
@@ -79,6 +81,8 @@ class Pool:
     ----------
     head : ActorRef
         The parent of the actors; watch it to watch the pool.
+    options : dict
+        Keyword arguments of the actors' constructor.
     """
 
     head: ActorRef
@@ -93,7 +97,7 @@ class Pool:
             raise InvalidRequest("key= is a function of the message, and goes with routing='by_key'")
         _check_size(size)
         self.routing = routing
-        self._kind, self._args, self._kwargs = kind, args, options
+        self._kind, self._args, self.options = kind, args, options
         self._lock = Lock()
         self._numbers = itertools.count(1)
         self._turn = itertools.count()
@@ -128,7 +132,7 @@ class Pool:
             family = self.head.cell.family
             for _ in range(size - len(refs)):
                 name = str(next(self._numbers))
-                cell = family.spawn(self._kind, self._args, self._kwargs, name, self._supervision, self._mailbox)
+                cell = family.spawn(self._kind, self._args, self.options, name, self._supervision, self._mailbox)
                 refs = (*refs, cell.ref)
                 self.head.tell(cell.ref)
             self._set(refs)
@@ -179,15 +183,24 @@ class Pool:
         cell = current_cell()
         return self.deliver(Envelope(message, None if cell is None else cell.ref))
 
-    def ask(self, message: object, timeout: float | None = None) -> Answer:
-        """Ask one actor, or all; then the answer is the list of their answers, or the first error."""
+    def ask(self, message: object, timeout: float | None = None, *, retry: int = 0) -> Answer:
+        """Ask one actor, or all; then the answer is the list of their answers, or the first error.
+
+        With `retry`, a message that has failed since a device restarted is sent again, so often at most, to the actor
+        whose turn it is then; see `ActorRef.ask`.
+        """
+        deadline, retries = deadline_after(timeout), as_retries(retry)
         if self.routing == "broadcast" and (refs := self._refs):
-            return _all([ref.ask(message, timeout) for ref in refs])
+            return _all([ref.ask(message, timeout, retry=retries) for ref in refs])
         cell = current_cell()
+        sender = None if cell is None else cell.ref
         answer = open_answer("")
-        if timeout is not None:
-            answer.deadline = time.monotonic() + timeout
-        self.deliver(Envelope(message, None if cell is None else cell.ref, answer))
+        answer.deadline = deadline
+        if retries:
+            answer.cell = self.head.cell
+            send_until(self.deliver, message, sender, retries, lambda: open_answer(""), pass_on(answer))
+        else:
+            self.deliver(Envelope(message, sender, answer))
         return answer
 
     def deliver(self, envelope: Envelope, bound: int = BOUNDED) -> bool:
@@ -230,6 +243,7 @@ def spawn_pool(parent: Cell, kind: type[Actor], args: tuple[Any, ...], size: int
     supervision, mailbox = options.get("supervision"), options.get("mailbox")
     pool = Pool(kind, args, size, options)
     parent.tree.prepare(kind, name, supervision, mailbox)
+    check_constructor(kind, args, pool.options)
     pool.head = parent.family.spawn(_Head, (pool,), {}, name, None, Mailbox(None)).ref
     pool.resize(size)
     return pool

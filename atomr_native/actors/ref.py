@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Any
 from .._lib.actor_cell import NO_ROOM, PUT, Envelope, RefBase, current_cell
 from .._support.public import public
 from .._support.registry import find_system
-from ..errors import InvalidRequest, MailboxFull
+from .._support.timeouts import seconds_of
+from ..errors import AtomrError, InvalidRequest, MailboxFull
+from ..plans.retry import as_retries, caught_by_restart
 from ._loops import mailer_of
+from ._retry import deadline_after, deliver_to, pass_on, send_until
 from .answer import Answer, open_answer
 
 if TYPE_CHECKING:
@@ -60,7 +63,9 @@ class ActorRef(RefBase):
         """Resolved when it has been constructed and `pre_start` is done; fails if it stops before."""
         return self.cell.begun
 
-    def ask(self, message: object, timeout: float | None = None, *, sender: ActorRef | None = None) -> Answer:
+    def ask(
+        self, message: object, timeout: float | None = None, *, sender: ActorRef | None = None, retry: int = 0
+    ) -> Answer:
         """Send a message, and return its answer.  Enqueues, and waits for room as `tell` does.
 
         Parameters
@@ -71,6 +76,10 @@ class ActorRef(RefBase):
             Maximum seconds from now that `result` and ``await`` of the answer wait.
         sender : ActorRef, optional
             As for `tell`.
+        retry : int
+            How often the message is sent again when it has failed since a device restarted (`DeviceFault`, or a handle
+            that is stale by the restart).  By default 0: an actor gets it once.  The actor sees the same message each
+            time, so its handler must be repeatable, and should put data of the message anew.
 
         Returns
         -------
@@ -78,9 +87,19 @@ class ActorRef(RefBase):
             It fails with `ActorStopped` if the actor stops first or has already stopped, with `MailboxFull` if there is
             no room, or with the actor's exception.
         """
-        if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float)):
-            raise InvalidRequest(f"timeout={timeout!r}; it must be a number of seconds, or None")
+        if timeout is not None:
+            timeout = seconds_of(timeout)
+        if retry:
+            return self._ask_again(message, timeout, _sender() if sender is None else sender, as_retries(retry))
         answer: Answer = self._ask(Answer, message, timeout, sender)
+        return answer
+
+    def _ask_again(self, message: object, timeout: float | None, sender: ActorRef | None, retries: int) -> Answer:
+        answer = open_answer("")
+        answer.cell = self.cell
+        answer.deadline = deadline_after(timeout)
+        deliver = functools.partial(deliver_to, self.cell)
+        send_until(deliver, message, sender, retries, lambda: open_answer(""), pass_on(answer))
         return answer
 
     def try_tell(self, message: object) -> bool:
@@ -100,14 +119,20 @@ class ActorRef(RefBase):
         envelope = Envelope(message, _sender())
         return await self._put_async(cell, envelope)
 
-    async def ask_async(self, message: object, timeout: float | None = None) -> Any:
-        """Await room in the mailbox, then the answer; return its value."""
-        answer = open_answer("")
-        answer.cell = self.cell
-        if timeout is not None:
-            answer.deadline = time.monotonic() + timeout
-        await self._put_async(self.cell, Envelope(message, _sender(), answer))
-        return await answer
+    async def ask_async(self, message: object, timeout: float | None = None, *, retry: int = 0) -> Any:
+        """Await room in the mailbox, then the answer; return its value.  Parameters as for `ask`."""
+        deadline, retries = deadline_after(timeout), as_retries(retry)
+        while True:
+            answer = open_answer("")
+            answer.cell = self.cell
+            answer.deadline = deadline
+            await self._put_async(self.cell, Envelope(message, _sender(), answer))
+            try:
+                return await answer
+            except AtomrError as error:
+                if not retries or not caught_by_restart(error):
+                    raise
+            retries -= 1
 
     async def _put_async(self, cell: Cell, envelope: Envelope) -> bool:
         limit = cell.tree.timeout

@@ -170,9 +170,13 @@ def _figures(result: Result, bar: float) -> Table:
         which = f" {i}" if len(outcome.recoveries) > 1 else ""
         table.add_row(f"restart{which}, from the detection of the death", f"{1e3 * recovery.device_seconds:.1f} ms")
         table.add_row(f"recovery{which}, until training continued", f"{1e3 * recovery.seconds:.1f} ms")
+        table.add_row(f"steps made again{which}", str(recovery.step - recovery.commit))
     table.add_row("training", f"{outcome.seconds:.2f} s")
+    if outcome.recoveries:
+        cost = sum(recovery.seconds for recovery in outcome.recoveries)
+        table.add_row("of which recovery: the cost of the crash", f"{cost:.2f} s")
     if result.twin is not None:
-        table.add_row("its undisturbed twin", f"{result.twin.seconds:.2f} s")
+        table.add_row("a second run without a crash, to compare", f"{result.twin.seconds:.2f} s")
     table.add_row("everything", f"{result.seconds:.2f} s")
     return table
 

@@ -11,10 +11,10 @@ from .._lib.guard import TICK, Persisting, abandoned, shielded
 from .._lib.sender import OPEN, RESTARTING
 from .._support.process_bound import ProcessBound
 from .._support.public import public
+from .._support.timeouts import seconds_of
 from ..errors import ActorStopped, AtomrError, InvalidRequest
 from ..libraries import LIBRARIES, MAILBOXES, load_actor
 from ..plans.actor import Lane
-from ..runtime.config import number
 from ..runtime.fault_injection import inject_fault
 from ..runtime.statistics import DeviceFacts, DeviceStats, device_stats
 from .arrays import MemoryMethods
@@ -190,7 +190,7 @@ class Device(MemoryMethods, KernelMethods, DeviceLibraries, ProcessBound):
             Seconds to wait for the worker to report free device memory; without its report, ``device_free`` and
             ``device_total`` are None.  No other figure is waited for.
         """
-        timeout = number("timeout", timeout, 0, 1e9)
+        timeout = seconds_of(timeout, limited=True)
         return device_stats(self._state, timeout)
 
     @property
@@ -210,7 +210,7 @@ class Device(MemoryMethods, KernelMethods, DeviceLibraries, ProcessBound):
         An interrupt (Ctrl-C) ends the wait for messages; the device still closes completely, in another thread, and
         the next `close` waits for that.
         """
-        self._close(number("timeout", timeout, 0, 1e9))
+        self._close(seconds_of(timeout, limited=True))
 
     @shielded
     def _close(self, timeout: float) -> None:
@@ -235,6 +235,7 @@ class Device(MemoryMethods, KernelMethods, DeviceLibraries, ProcessBound):
             stack.callback(state.exports.close)
             stack.callback(state.workspaces.close)
             stack.callback(state.plans.wait_pool.close)
+            stack.callback(state.plans.retry_pool.close)
             stack.callback(state.wakers.close)
             stack.callback(state.collect_failures)
             stack.callback(state.supervisor.close, timeout)
@@ -259,6 +260,7 @@ class Device(MemoryMethods, KernelMethods, DeviceLibraries, ProcessBound):
         self._state.supervisor.abandon()
         self._state.wakers.abandon()
         self._state.plans.wait_pool.abandon()
+        self._state.plans.retry_pool.abandon()
         self._state.workspaces.close()
         self._memory.abandon()
 

@@ -80,6 +80,7 @@ class DeviceState:
         self.supervisor = Supervisor(self, system.environment)
         self.links = self.supervisor.links
         self.plans = PlanTable(self)
+        self.core.sent_from = self.plans.note_place
         self.workspaces = Workspaces(self, config.workspace_limit)
         self.groups = Groups(self)
 
@@ -93,6 +94,16 @@ class DeviceState:
     def generation(self) -> int:
         """1 for the first worker, and one more with each restart."""
         return self.core.epoch
+
+    @property
+    def blocking(self) -> bool:
+        """Whether each send waits for its completion."""
+        return self.config.blocking
+
+    @property
+    def located(self) -> bool:
+        """Whether errors name the place in the program that sent their message."""
+        return self.config.located
 
     @property
     def timeout(self) -> float | None:

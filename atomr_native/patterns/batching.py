@@ -10,6 +10,7 @@ from ..actors.answer import ReplyTo
 from ..actors.pool import Pool
 from ..actors.ref import ActorRef
 from ..errors import AtomrError, InvalidRequest
+from ..plans.retry import as_retries, caught_by_restart
 
 __all__ = ["Batcher", "WrongCount"]
 
@@ -45,6 +46,8 @@ class Batcher(Actor):
         Maximum number of items in a batch.
     max_age : float
         Seconds.
+    retry : int
+        How often the target gets a batch again that has failed since a device restarted; see `ActorRef.ask`.
     """
 
     def __init__(
@@ -53,6 +56,7 @@ class Batcher(Actor):
         *,
         max_size: int = 32,
         max_age: float = 0.01,
+        retry: int = 0,
     ) -> None:
         if not callable(target) and not isinstance(target, ActorRef | Pool):
             raise InvalidRequest(f"target={target!r}; allowed: a function of a list, an ActorRef, a Pool")
@@ -61,6 +65,7 @@ class Batcher(Actor):
         if isinstance(max_age, bool) or not isinstance(max_age, int | float) or not 0 <= max_age < 1e9:
             raise InvalidRequest(f"max_age={max_age!r}; it must be a non-negative number of seconds")
         self._target, self._max_size, self._max_age = target, max_size, max_age
+        self._retries = as_retries(retry)
         self._items: list[Any] = []
         self._askers: list[ReplyTo] = []
 
@@ -93,19 +98,23 @@ class Batcher(Actor):
         if not items:
             return
         if isinstance(self._target, ActorRef | Pool):
-            answer = self._target.ask(items)
+            answer = self._target.ask(items, retry=self._retries)
             if last:
                 answer.add_done_callback(lambda done: _deliver(askers, *_outcome(done)))
             else:
                 self.context.pipe_to_self(answer, lambda results, error: _Results(askers, results, error))
             return
-        try:
-            results = self._target(items)
-        except Exception as error:
-            self.context.log.warning("a batch of %d failed: %r", len(items), error)
-            _deliver(askers, None, error)
-        else:
-            _deliver(askers, results, None)
+        for left in range(self._retries, -1, -1):
+            try:
+                results = self._target(items)
+            except Exception as error:
+                if left and caught_by_restart(error):
+                    continue
+                self.context.log.warning("a batch of %d failed: %r", len(items), error)
+                _deliver(askers, None, error)
+            else:
+                _deliver(askers, results, None)
+            return
 
 
 def _outcome(done: Any) -> tuple[Any, BaseException | None]:

@@ -11,6 +11,7 @@ from ..actors.answer import ReplyTo
 from ..actors.pool import Pool
 from ..actors.ref import ActorRef
 from ..errors import InvalidRequest
+from ..plans.retry import as_retries
 
 __all__ = ["Cascade", "CascadeResult"]
 
@@ -56,6 +57,8 @@ class Cascade(Actor):
         Minimum confidence for a decision: one for all stages, or one for each stage except the last.
     split : callable, optional
         Converts a stage's answer to that pair, if it is something else.
+    retry : int
+        How often a stage gets a message again that has failed there since a device restarted; see `ActorRef.ask`.
     """
 
     def __init__(
@@ -64,6 +67,7 @@ class Cascade(Actor):
         *,
         threshold: float | Sequence[float] = 0.9,
         split: Callable[[Any], tuple[Any, float]] | None = None,
+        retry: int = 0,
     ) -> None:
         self._stages = tuple(stages)
         if not self._stages or not all(isinstance(stage, ActorRef | Pool) for stage in self._stages):
@@ -74,6 +78,7 @@ class Cascade(Actor):
             raise InvalidRequest(f"threshold={threshold!r}; it must be a number, or {count} of them")
         self._thresholds = [float(each) for each in given]
         self._split = split
+        self._retries = as_retries(retry)
 
     def receive(self, message: Any) -> None:
         """Begin or continue a request."""
@@ -83,7 +88,7 @@ class Cascade(Actor):
             self._ask(message, 0, self.context.reply_later())
 
     def _ask(self, request: Any, stage: int, asker: ReplyTo) -> None:
-        answer = self._stages[stage].ask(request)
+        answer = self._stages[stage].ask(request, retry=self._retries)
         self.context.pipe_to_self(answer, lambda result, error: _Judged(request, stage, asker, result, error))
 
     def _judge(self, judged: _Judged) -> None:

@@ -12,6 +12,7 @@ from ..actors.answer import ReplyTo
 from ..actors.pool import Pool
 from ..actors.ref import ActorRef
 from ..errors import InvalidRequest
+from ..plans.retry import as_retries
 
 __all__ = ["Mixture"]
 
@@ -44,6 +45,8 @@ class Mixture(Actor):
     combine : callable, optional
         ``combine(results, weights)``, instead of the sum of ``weight * result``; for example a function that computes
         it on a device.
+    retry : int
+        How often an expert gets a message again that has failed there since a device restarted; see `ActorRef.ask`.
     """
 
     def __init__(
@@ -53,6 +56,7 @@ class Mixture(Actor):
         *,
         top_k: int = 2,
         combine: Callable[[list[Any], list[float]], Any] | None = None,
+        retry: int = 0,
     ) -> None:
         self._experts = tuple(experts)
         if not self._experts or not all(isinstance(expert, ActorRef | Pool) for expert in self._experts):
@@ -63,6 +67,7 @@ class Mixture(Actor):
             raise InvalidRequest(f"top_k={top_k!r}; it must be an integer from 1 to {len(self._experts)}")
         self._gate, self._top_k = gate, top_k
         self._combine = combine or _weighted_sum
+        self._retries = as_retries(retry)
 
     def receive(self, message: Any) -> None:
         """Begin a request, or record an expert's answer."""
@@ -76,7 +81,9 @@ class Mixture(Actor):
             return
         work = _Work(self.context.reply_later(), weights)
         for index, expert in enumerate(chosen):
-            self.context.pipe_to_self(self._experts[expert].ask(message), functools.partial(_Part, work, index))
+            self.context.pipe_to_self(
+                self._experts[expert].ask(message, retry=self._retries), functools.partial(_Part, work, index)
+            )
 
     def _choose(self, message: Any) -> tuple[list[int], list[float]]:
         scores = [float(score) for score in self._gate(message)]

@@ -15,6 +15,7 @@ from ..actors.answer import ReplyTo
 from ..actors.pool import Pool
 from ..actors.ref import ActorRef
 from ..errors import InvalidRequest, MailboxFull
+from ..plans.retry import as_retries
 
 __all__ = ["FairShare", "ForTenant"]
 
@@ -70,10 +71,18 @@ class FairShare(Actor):
         Maximum number of concurrent requests at the target.
     queue : int
         Maximum number of waiting requests of one tenant; further ones fail with `MailboxFull`.
+    retry : int
+        How often the target gets a message again that has failed there since a device restarted; see `ActorRef.ask`.
     """
 
     def __init__(
-        self, target: ActorRef | Pool, weights: Mapping[str, float], *, in_flight: int = 1, queue: int = 1024
+        self,
+        target: ActorRef | Pool,
+        weights: Mapping[str, float],
+        *,
+        in_flight: int = 1,
+        queue: int = 1024,
+        retry: int = 0,
     ) -> None:
         if not isinstance(target, ActorRef | Pool):
             raise InvalidRequest(f"target={target!r}; allowed: an ActorRef, a Pool")
@@ -86,6 +95,7 @@ class FairShare(Actor):
         self._tenants = {name: _Tenant(float(weight)) for name, weight in weights.items()}
         self._free = in_flight
         self._limit = queue
+        self._retries = as_retries(retry)
         self._now = 0.0  # virtual time: the start of the request forwarded last
         self._order = itertools.count()
         self._heads: list[tuple[float, int, str]] = []  # start of each tenant's first request
@@ -138,5 +148,5 @@ class FairShare(Actor):
             self._now = start
             self._free -= 1
             tenant.served += 1
-            answer = self._target.ask(message.request)
+            answer = self._target.ask(message.request, retry=self._retries)
             self.context.pipe_to_self(answer, functools.partial(_Done, self, asker))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
@@ -18,6 +19,7 @@ from ..errors import InvalidRequest
 from .calls import CallForm, Forms, LoweredCall, new_operand, template_of
 from .lowering import Lowered, Operand, Request, Target
 from .plan import Plan
+from .retry import RetriedReply, as_retries
 from .signature import Signature, signature_of
 from .spec import PlanSpec
 
@@ -137,9 +139,22 @@ class LibraryActor(PlanActor):
         """
         return cast("Result", self._request(request, False))
 
-    def ask(self, request: Request[Any]) -> Reply:
-        """Send a request and return its reply, whose value is what `tell` returns; otherwise as `tell`."""
-        return cast("Reply", self._request(request, True))
+    def ask(self, request: Request[Any], *, retry: int = 0) -> Reply:
+        """Send a request and return its reply, whose value is what `tell` returns; otherwise as `tell`.
+
+        Parameters
+        ----------
+        request : Request
+            What to do.
+        retry : int
+            How often it is sent again when a death of the worker catches it, as soon as the device is back; see
+            `Plan.ask`.  Outputs that it allocates are allocated again.
+        """
+        reply = cast("Reply", self._request(request, True))
+        if not retry:
+            return reply
+        send = functools.partial(self._request, request, True)
+        return RetriedReply.follow(self.owner, reply, send, as_retries(retry))
 
     def _request(self, request: Any, reply: bool) -> Any:
         """Send a request; return its result, or its reply."""

@@ -14,6 +14,7 @@ from ..errors import (
     GpuRefStale,
     InvalidRequest,
     LibraryError,
+    MessageCall,
     OutOfMemory,
     PlanQuarantined,
     Unsupported,
@@ -78,17 +79,21 @@ class MessageErrors:
 
     def make(
         self, code: int, status: int, lib: str, name: str, text: str, inherited: bool, lane: int, ticket: int,
-        fault: int,
+        plan: int, cause_lane: int, cause_ticket: int, cause_plan: int, fault: int,
     ) -> AtomrError:  # fmt: skip
         """Build the typed error of a failed message from the record of the worker or supervisor."""
+        plans = self._owner.plans
         error = self._base(code, status, lib, name, text, fault)
+        _name_call(error, plans.call_of(cause_plan, cause_lane, cause_ticket))
         if not inherited:
             return error
-        return DependencyFailed(
-            f"not run, since an operand was to be written by message {ticket} of {self._owner.lane_name(lane)!r}, "
-            f"which failed: {error}",
+        found = DependencyFailed(
+            f"not run, since an operand was to be written by message {cause_ticket} of "
+            f"{self._owner.lane_name(cause_lane)!r}, which failed: {error}",
             error,
         )
+        _name_call(found, plans.call_of(plan, lane, ticket))
+        return found
 
     def _base(self, code: int, status: int, lib: str, name: str, text: str, fault: int) -> AtomrError:
         if code == sender.UNSUPPORTED:
@@ -113,3 +118,12 @@ class MessageErrors:
         if code == sender.ACTOR_STOPPED:
             return ActorStopped(text)
         return LibraryError(lib or "worker", status, name or "failure", self._owner.name, text)
+
+
+def _name_call(error: AtomrError, call: MessageCall | None) -> None:
+    """Name the call in an error's attributes, and at the end of the first line of its text."""
+    if call is not None:
+        first, newline, rest = error.message.partition("\n")
+        error.call = call
+        error.message = f"{first} [{call}]{newline}{rest}"
+        error.args = (error.message, *error.args[1:])

@@ -102,6 +102,14 @@ class PlanOwner(Protocol):
         """Facts about the device."""
 
     @property
+    def blocking(self) -> bool:
+        """Whether each send waits for its completion."""
+
+    @property
+    def located(self) -> bool:
+        """Whether errors name the place in the program that sent their message."""
+
+    @property
     def core(self) -> Core:
         """The native part."""
 

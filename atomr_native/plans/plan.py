@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import weakref
 from collections.abc import Container, Generator
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from .._support.public import public
 from ..arrays.layout import layout_from
 from ..errors import PlanQuarantined
 from .reply import Reply
+from .retry import RetriedReply, as_retries
 from .signature import Signature
 from .spec import PlanSpec
 
@@ -66,6 +68,7 @@ class Plan(ProcessBound, PlanRef):
         )
         scalars = tuple(zip(signature.scalars, spec.scalars, signature.defaults, strict=False))
         record = owner.plans.register(lane, spec)
+        record.operands = tuple((o.name, o.dtype, o.shape) for o in spec.operands if not free(o.name))
         plan = cls(owner.core, lane, record.index, operands, scalars)
         plan.record = record
         record.plan = weakref.ref(plan)
@@ -73,6 +76,7 @@ class Plan(ProcessBound, PlanRef):
         plan.complexes = {name: (real, imag) for name, real, imag in signature.complexes} or None
         plan.reply_type = Reply
         plan.apart = int(owner.operation(spec.op).aliasing)
+        plan.modes = owner.plans.modes_of(spec)
         with contextlib.suppress(PlanQuarantined):  # its messages are refused, and it can be pardoned
             owner.plans.start_build(record)
         return plan
@@ -136,14 +140,23 @@ class Plan(ProcessBound, PlanRef):
         owner: PlanOwner = self.core.owner
         return owner.plans.wait_pool.call(self.wait).__await__()
 
+    def _ask_again(self, operands: tuple[Any, ...], out: object, named: dict[str, Any], retry: object) -> Reply:
+        """Send with ``retry=``: the rest of `ask`."""
+        retries = as_retries(retry)
+        send = functools.partial(self.ask, *operands, out=out, **named)
+        return RetriedReply.follow(self.core.owner, send(), send, retries)
+
     async def send_async(self, *operands: Any, **named: Any) -> Reply:
         """Send like `ask`, but await the build, and room in a full mailbox, instead of blocking the event loop."""
+        retry = as_retries(named.pop("retry")) if "retry" in named and "retry" not in self.signature.names else 0
         while True:
             if self.ready_epoch != self.core.epoch:
                 await self
             reply: Reply | None = self.offer(*operands, **named)
             if reply is not None:
-                return reply
+                return RetriedReply.follow(
+                    self.core.owner, reply, functools.partial(self.ask, *operands, **named), retry
+                )
             await room_for(self)
 
     def __del__(self) -> None:

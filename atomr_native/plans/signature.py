@@ -36,6 +36,11 @@ class Signature:
     defaults: tuple[float | int | None, ...] = ()
     complexes: tuple[tuple[str, int, int], ...] = ()
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names of operands and scalars."""
+        return self.operands + self.scalars
+
 
 def signature_of(
     spec: PlanSpec,

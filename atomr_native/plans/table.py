@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from types import FrameType, MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .._lib.guard import TICK, Lock, Promise, check, shielded, shielded_service
+from .._lib.sender import BLOCKING, LOCATED, SETTLING
 from .._support.threads import WaitPool
 from .._support.timeouts import deadline_of
-from ..errors import AskTimeout, AtomrError
+from ..errors import AskTimeout, AtomrError, MessageCall
 from ..protocol.messages import Answer, BuildAnswer, WorkerGone
 from ..protocol.typed import decode
 from .quarantine import Quarantine
@@ -27,7 +29,22 @@ if TYPE_CHECKING:
 __all__ = ["PlanRecord", "PlanTable"]
 
 _MOST_STEPS = 1 << 20  # of a build that reports its progress
+_PAST = 1024  # plans without holders whose failed messages can still be named
+_PLACES = 16384  # newest sends whose places in the program are known
+_PACKAGE = __name__.partition(".")[0]
+_RETRYING = 4  # messages that are sent again at the same time, each in a thread
 _WAITING = 32  # coroutines that wait for plans at the same time, each in a thread
+
+
+class _PastPlan(NamedTuple):
+    """A plan that nobody holds any more, for errors of its messages that are read later."""
+
+    index: int
+    lane: int
+    since: int
+    last_ticket: int
+    operation: str
+    operands: tuple[tuple[str, str, tuple[int, ...]], ...]
 
 
 class PlanRecord:
@@ -42,6 +59,9 @@ class PlanRecord:
         self.last_ticket = 0
         self.retired = False  # the plan has no holder, and `last_ticket` is the ticket of its last message
         self.workspace = 0  # bytes of the lane's workspace that its messages need
+        self.operation = spec.op  # in errors
+        self.operands: tuple[tuple[str, str, tuple[int, ...]], ...] = ()  # name, dtype and shape, where it has them
+        self.since = 0  # tickets of the lane when the record was made: later ones may name it
         self.lock = Lock()
         self.epoch = 0  # generation of the worker that builds or has built it
         self.build: Promise[Answer] | None = None
@@ -84,11 +104,14 @@ class PlanTable:
         self._free: list[int] = []
         self._next = 0
         self._retired: deque[PlanRecord] = deque()
+        self._past: deque[_PastPlan] = deque(maxlen=_PAST)
+        self._places: deque[tuple[int, int, str, int]] = deque(maxlen=_PLACES)
         self._quarantine = Quarantine(lambda op: owner.operation(op).essential)
         #: Listeners for the progress of builds, by specification: called with (done, total, what).
         self.watchers: dict[PlanSpec, Callable[[int, int, str], object]] = {}
         self._builds: deque[tuple[PlanRecord, Promise[Answer]]] = deque()  # in the order of the requests
         self.wait_pool = WaitPool(f"atomr_native-{owner.name}-plans", _WAITING)
+        self.retry_pool = WaitPool(f"atomr_native-{owner.name}-retries", _RETRYING)
 
     @shielded
     def register(self, lane: int, spec: PlanSpec) -> PlanRecord:
@@ -101,12 +124,43 @@ class PlanTable:
                 index = self._next
                 self._next += 1
             record = PlanRecord(index, lane, spec)
+            record.since = self._owner.core.lane_stats(lane)["sent"]
             self._records[index] = record
             return record
 
     def record(self, index: int) -> PlanRecord | None:
         """Return the plan with this number."""
         return self._records.get(index)
+
+    def modes_of(self, spec: PlanSpec) -> int:
+        """Return what sends of a plan do beside sending: bits of `_lib.sender`."""
+        located = LOCATED if self._owner.located else 0
+        if not self._owner.blocking:
+            return located
+        # A copy or a wait reports the cause of a failure, not that it has not run.
+        settling = SETTLING if spec.op == "noop" or spec.op.startswith("memory.") else 0
+        return BLOCKING | settling | located
+
+    def note_place(self, lane: int, ticket: int) -> None:
+        """Note the first frame outside of this package as the place that has sent a message."""
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
+            frame = frame.f_back
+        if frame is not None:
+            self._places.append((lane, ticket, frame.f_code.co_filename, frame.f_lineno))
+
+    def call_of(self, index: int, lane: int, ticket: int) -> MessageCall | None:
+        """Return the call of a failed message; None where its plan is not known any more, or never was."""
+        record: PlanRecord | _PastPlan | None = self._records.get(index)
+        if record is None or record.lane != lane or ticket <= record.since:  # the number has another owner by now
+            past = (p for p in reversed(self._past.copy()) if (p.index, p.lane) == (index, lane))
+            record = next((p for p in past if p.since < ticket <= p.last_ticket), None)
+            if record is None:
+                return None
+        name, actor = self._owner.name, self._owner.lane_name(lane)
+        places = (p for p in reversed(self._places.copy()) if p[:2] == (lane, ticket)) if self._places else iter(())
+        place = next(((file, line) for _, _, file, line in places), (None, None))
+        return MessageCall(name, actor, ticket, record.operation, record.operands, *place)
 
     def workspace(self, lane: int) -> int:
         """Return the largest workspace, in bytes, of a lane's plans that have, or may get, messages."""
@@ -143,6 +197,10 @@ class PlanTable:
                 pass  # a dead worker has nothing loaded
             with self._lock:
                 self._records.pop(record.index, None)
+                self._past.append(
+                    _PastPlan(record.index, record.lane, record.since, record.last_ticket, record.operation,
+                              record.operands)
+                )  # fmt: skip
                 self._free.append(record.index)
 
     @shielded
@@ -172,7 +230,7 @@ class PlanTable:
         end = deadline_of(timeout)
         while True:
             check()
-            self._owner.wait_ready(open_timeout if end is None else end - time.monotonic())
+            self._owner.wait_ready(open_timeout if end is None else max(0.0, end - time.monotonic()))
             epoch = self._owner.core.epoch
             self.start_build(record)
             with record.lock:

@@ -24,6 +24,7 @@ _MAX_LIFTED = 16
 _STATE: Final[dict[str, dict[str, tuple[type, ...]]]] = {
     "AtomrError": {},
     "InvalidRequest": {},
+    "UnknownOption": {"option": (str,), "nearest": (str, NoneType), "allowed": (list,)},
     "Unsupported": {"rule": (str,), "lifted_by": (list,)},
     "NestedCall": {},
     "NoArrayOperator": {"rule": (str,), "lifted_by": (list,)},
@@ -109,7 +110,7 @@ def _decode(data: object, operation: str, depth: int) -> AtomrError:
             value = _decode(value, operation, depth - 1)
         elif name == "suspects":
             value = tuple(_suspect(item) for item in value[:_MAX_SUSPECTS])
-        elif name == "lifted_by":
+        elif name in ("lifted_by", "allowed"):
             value = tuple(str(item)[:_MAX_RULE] for item in value[:_MAX_LIFTED])
         elif name == "rule":
             value = value[:_MAX_RULE]

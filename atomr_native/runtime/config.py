@@ -10,6 +10,7 @@ import numpy as np
 from .._lib.sender import MIN_CELLS
 from .._support.checks import as_flag, check_choice, is_integer, is_real
 from .._support.host_memory import default_limit
+from .._support.timeouts import seconds_of
 from ..errors import InvalidRequest
 
 __all__ = ["SystemConfig", "number"]
@@ -36,6 +37,8 @@ class SystemConfig:
     allow_crash: bool
     debug: bool
     workspace_limit: int | None
+    blocking: bool = False
+    located: bool = False  # errors name the line of the send: `debug`, or only the environment variable
 
     def __post_init__(self) -> None:
         for option in fields(self):
@@ -45,14 +48,13 @@ class SystemConfig:
         check_choice("isolation", self.isolation, ("process", "thread"))
         check_choice("mailbox", self.mailbox, ("block", "reject"))
         check_choice("standby", self.standby, ("warm", "hot", "off"))
-        for name in ("deterministic", "allow_crash", "debug"):
+        for name in ("deterministic", "allow_crash", "debug", "blocking"):
             as_flag(name, getattr(self, name))
         number("mailbox_size", self.mailbox_size, MIN_CELLS, _MAX_MAILBOX, whole=True)
         number("max_restarts", self.max_restarts, 0, 1 << 30, whole=True)
         number("within", self.within, 0, float("inf"))
         number("spin_us", self.spin_us, 0, 1_000_000, whole=True)
-        if self.timeout is not None:
-            number("timeout", self.timeout, 0, 1e9)
+        seconds_of(self.timeout)
         if self.watchdog is not None:
             number("watchdog", self.watchdog, 1e-3, 1e9)
         if self.memory_limit is not None:
@@ -72,7 +74,7 @@ class SystemConfig:
         """Nanoseconds that a sender waits for room; -1: no limit."""
         if self.mailbox == "reject":
             return 0
-        return -1 if self.timeout is None else int(self.timeout * 1e9)
+        return -1 if self.timeout is None else int(min(self.timeout, 9e9) * 1e9)
 
     def memory_limit_for(self, name: str) -> int:
         """Return the limit of a device's memory, bytes."""

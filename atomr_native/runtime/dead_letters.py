@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from .._lib.guard import Lock, shielded_service
 from .._support.log_events import log_fields
 from .._support.public import public
-from ..errors import AtomrError, InvalidRequest
+from ..errors import AtomrError, DependencyFailed, DeviceFault, GpuRefStale, InvalidRequest
 
 __all__ = ["DeadLetter", "DeadLetters"]
 
@@ -107,12 +107,13 @@ class DeadLetters:
 
     @staticmethod
     def report(letter: DeadLetter, total: int) -> None:
-        """Log the letter of a message to a device."""
+        """Log the letter of a message to a device; for those of a death, the supervisor's line is enough."""
         if total <= 10 or total & (total - 1) == 0:  # a flood is logged at powers of two
-            _log.warning("message %d of %r on %s failed, and its reply was dropped: %s (%d such)",
-                         letter.ticket, letter.actor, letter.device, letter.error, total,
-                         extra=log_fields("dead_letter", actor=letter.actor, device=letter.device,
-                                          cause=letter.error))  # fmt: skip
+            _log.log(logging.DEBUG if _is_of_a_death(letter.error) else logging.WARNING,
+                     "message %d of %r on %s failed, and its reply was dropped: %s (%d such)",
+                     letter.ticket, letter.actor, letter.device, letter.error, total,
+                     extra=log_fields("dead_letter", actor=letter.actor, device=letter.device,
+                                      cause=letter.error))  # fmt: skip
 
     def of_actor(self, actor: str, message: object, sender: str | None, error: AtomrError) -> None:
         """Store the letter of a message to a Python actor, and log it."""
@@ -125,6 +126,13 @@ class DeadLetters:
     def abandon(self) -> None:
         """In a forked child: replace the lock, which a vanished thread may hold."""
         self._lock = Lock(leaf=True)
+
+
+def _is_of_a_death(error: BaseException) -> bool:
+    """Whether a message of a device failed since a worker died: while it ran, in the queue, or by an operand."""
+    while isinstance(error, DependencyFailed):
+        error = error.cause
+    return isinstance(error, DeviceFault | GpuRefStale)
 
 
 def _describe(message: object) -> str:

@@ -265,7 +265,9 @@ class Supervisor:
             self._finish_loss()
             return
         how = death.how
-        _log.error("%s: worker %s; %d suspects, restarting", self._owner.name, how, len(report["suspects"]),
+        # The one line of a death, whatever the number of its messages.
+        _log.error("%s: worker %s; %d messages were running, %d queued ones cannot run; restarting",
+                   self._owner.name, how, len(report["suspects"]), report["refused"],
                    extra=self._event("failed", how))  # fmt: skip
         timeline = {"reap": reaped - known, "account": time.monotonic() - reaped}
         try:
@@ -277,9 +279,9 @@ class Supervisor:
             return
         self._timeline = timeline | {"total": time.monotonic() - known}
         self.count += 1
-        _log.warning("%s: open again after %.0f ms, generation %d",
-                     self._owner.name, 1e3 * self._timeline["total"], found.epoch,
-                     extra=self._event("restarted", how))  # fmt: skip
+        _log.info("%s: open again after %.0f ms, generation %d",
+                  self._owner.name, 1e3 * self._timeline["total"], found.epoch,
+                  extra=self._event("restarted", how))  # fmt: skip
         self._owner.wakers.kick()
         self._callbacks.post(lambda: self._owner.watch.generation(found.epoch))
         self._standby.refill(self._owner.facts["uuid"])

@@ -8,6 +8,7 @@ import signal
 import time
 from typing import TYPE_CHECKING, Any
 
+from .._support.timeouts import seconds_of
 from ..errors import AskTimeout, DeviceLost, Unsupported
 from ..system import System
 
@@ -59,9 +60,9 @@ class FaultyDevice:
 
     def restart(self, timeout: float = 60.0) -> int:
         """Kill the worker and wait for the next one; return the new generation."""
+        end = time.monotonic() + seconds_of(timeout, limited=True)
         generation = self.device.generation
         self.kill()
-        end = time.monotonic() + timeout
         while self.device.generation == generation:
             if time.monotonic() >= end:
                 raise AskTimeout(f"{self.device.name} did not restart within {timeout} s")
@@ -73,7 +74,7 @@ class FaultyDevice:
         """Kill workers until the restart budget is spent and the device is lost."""
         if self.system.config.within <= 0:
             raise Unsupported("this device may restart without limit: make it with within=60.0, max_restarts=0")
-        end = time.monotonic() + timeout
+        end = time.monotonic() + seconds_of(timeout, limited=True)
         while time.monotonic() < end:
             self.kill()
             try:

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from .._support.timeouts import seconds_of
 from ..actors.actor import Actor
 from ..actors.answer import ReplyTo
 from ..actors.mailbox import Mailbox
@@ -54,7 +55,7 @@ class Probe:
     def __init__(self, system: System, name: str | None = None, *, timeout: float = 5.0) -> None:
         self._change = threading.Condition()
         self._messages: deque[tuple[Any, ActorRef | None, ReplyTo]] = deque()
-        self.timeout = timeout
+        self.timeout = seconds_of(timeout, limited=True)
         self._stepper = state_of(system).stepper
         self._last: tuple[Any, ActorRef | None, ReplyTo] | None = None
         self.ref = system.spawn(_Recorder, self._note, name=name, mailbox=Mailbox(None))
@@ -83,7 +84,7 @@ class Probe:
         AssertionError
             If none comes, or a different one.
         """
-        limit = self.timeout if timeout is None else timeout
+        limit = self.timeout if timeout is None else seconds_of(timeout, limited=True)
         if not self._await(limit):
             raise AssertionError(f"{self.ref.path} has got no message within {limit} s; expected {what or 'one'}")
         with self._change:
@@ -106,7 +107,7 @@ class Probe:
         AssertionError
             If one comes.
         """
-        if self._await(within):
+        if self._await(seconds_of(within, "within", limited=True)):
             raise AssertionError(f"{self.ref.path} expected no message, and got {self._messages[0][0]!r}")
 
     def expect_terminated(self, ref: ActorRef, *, timeout: float | None = None) -> Terminated:

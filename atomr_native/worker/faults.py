@@ -93,7 +93,8 @@ def build(spec: PlanSpec[FreeAttributes], *, in_process: bool, assign: Assign = 
     zero; with ``path``, its build waits until that file exists, and its run does nothing.  ``test.workspace`` does
     nothing, and wants a workspace of ``bytes``.  ``test.crash`` commits the fault ``how`` (one of `FAULTS`, ``"sleep"``
     or ``"none"``), when it is built or when it runs, after writing ``half``, if there is one, into the first half of
-    its last operand, making the file ``begun``, and sleeping ``seconds`` without the GIL.
+    its last operand, making the file ``begun``, and sleeping ``seconds`` without the GIL; with ``once``, only if that
+    file does not exist yet, which it makes.
     """
     given = dict(spec.attributes)
     if spec.op == "test.crash":
@@ -122,11 +123,15 @@ def build(spec: PlanSpec[FreeAttributes], *, in_process: bool, assign: Assign = 
 
 def _build_crash(given: dict[str, Any], *, in_process: bool, assign: Assign) -> Built:
     how, half, seconds = str(given["how"]), given.get("half"), float(given.get("seconds", 0.0))
-    begun = given.get("begun")
+    begun, once = given.get("begun"), given.get("once")
     if how not in (*FAULTS, "sleep", "none"):
         raise InvalidRequest(f"unknown fault {how!r}; allowed: {', '.join(FAULTS)}, sleep, none")
 
     def crash(arrays: tuple[np.ndarray[Any, Any], ...], _scalars: tuple[Any, ...]) -> None:
+        if once is not None:
+            if os.path.exists(once):
+                return
+            Path(once).touch()
         if half is not None:
             target = arrays[-1].reshape(-1)
             assign(target[: target.size // 2], half)

@@ -116,10 +116,12 @@ cdef class AnswerBase:
             In a child process that was forked after the ask.
         """
         cdef int64_t left = -1
-        cdef double end = self.deadline, now = 0
+        cdef double end = self.deadline, now = 0, limit = 0
         cdef atomr_mailbox *box = NULL
         cdef uint64_t spin = 0
         cdef int result
+        if timeout is not None:
+            limit = limit_of(timeout)
         if atomr_outcome_done(&self.outcome):
             return True
         if self.cell is not None:
@@ -134,8 +136,7 @@ cdef class AnswerBase:
         if timeout is not None or end != INFINITE:
             now = time.monotonic()
             if timeout is not None:
-                seconds = float(timeout)
-                end = now if seconds != seconds else min(end, now + seconds)
+                end = min(end, now + limit)
         while True:
             if end != INFINITE:
                 left = nanoseconds(end - now)
@@ -169,6 +170,8 @@ cdef class AnswerBase:
         Exception
             What the actor raised, or an `AtomrError` such as `ActorStopped`.
         """
+        if timeout is not None:
+            limit_of(timeout)
         if not atomr_outcome_done(&self.outcome) and not self.wait(timeout):
             raise self._late(timeout)
         if self.error_ is not None:

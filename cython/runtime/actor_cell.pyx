@@ -15,6 +15,7 @@ from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF, Py_XDECREF
 from libc.string cimport strerror
 
+from .._support.timeouts import seconds_of
 from ..errors import ActorStopped, AskTimeout, InvalidRequest
 
 cdef extern from *:
@@ -51,6 +52,13 @@ def observe(callback):
 def current_cell():
     """Return the cell whose thread this is, or None."""
     return None if atomr_current_cell == NULL else <object>atomr_current_cell
+
+
+cdef double limit_of(object timeout) except -1:
+    """A user's timeout in seconds; InvalidRequest for a value that is none."""
+    if type(timeout) is float and <double>timeout >= 0:
+        return timeout
+    return seconds_of(timeout)
 
 
 cdef int64_t nanoseconds(double seconds) noexcept:

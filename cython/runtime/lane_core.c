@@ -186,7 +186,9 @@ void atomr_prune_poison(atomr_worker *k) {
 static int fail(atomr_lane *l, const atomr_head *h, const atomr_operand *ops, atomr_error *error) {
     atomr_worker *k = l->worker;
     error->ticket = h->ticket;
+    error->plan = h->plan;
     if (!error->inherited) {
+        error->cause_plan = h->plan;
         error->cause_lane = l->index;
         error->cause_ticket = h->ticket;
     }

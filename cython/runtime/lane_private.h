@@ -22,6 +22,7 @@ typedef struct {
 typedef struct atomr_suspended {
     struct atomr_suspended *next;
     uint64_t ticket;
+    uint32_t plan;
     int certain;             /* it is not run: it reads what is sure to be poisoned */
     int failed, judged;
     atomr_late late;

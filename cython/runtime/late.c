@@ -33,6 +33,7 @@ atomr_suspended *atomr_suspended_new(atomr_lane *l, const atomr_head *h, const a
     atomr_suspended *m = calloc(1, sizeof *m + n * (sizeof *m->histories + sizeof *m->operands));
     if (!m) abort(); /* without it, its failure would be a silent wrong answer */
     m->ticket = h->ticket;
+    m->plan = h->plan;
     m->histories = (atomr_history **)(m + 1);
     m->operands = (atomr_operand *)(m->histories + n);
     m->n_operands = h->n_operands;
@@ -54,7 +55,9 @@ void atomr_suspend(atomr_lane *l, atomr_suspended *m, const atomr_error *error, 
         m->failed = 1;
         m->error = *error;
         m->error.ticket = m->ticket;
+        m->error.plan = m->plan;
         if (!error->inherited) {
+            m->error.cause_plan = m->plan;
             m->error.cause_lane = l->index;
             m->error.cause_ticket = m->ticket;
         }
@@ -86,6 +89,7 @@ static int judge(atomr_lane *l, atomr_suspended *m) {
         m->failed = 1;
         m->error = cause;
         m->error.ticket = m->ticket;
+        m->error.plan = m->plan;
         m->error.inherited = 1;
     } else if (m->certain) {
         abort(); /* it has not run, and nothing that it read has failed: its success would be a silent wrong answer */
@@ -97,6 +101,7 @@ static int judge(atomr_lane *l, atomr_suspended *m) {
         if (m->failed) {
             atomr_error_of(&m->error, code, &failure);
             m->error.ticket = m->error.cause_ticket = m->ticket;
+            m->error.plan = m->error.cause_plan = m->plan;
             m->error.cause_lane = l->index;
         }
     }

@@ -48,6 +48,8 @@ cdef extern from "runtime/shm.h" nogil:
         uint32_t code
         int status
         uint32_t inherited
+        uint32_t plan
+        uint32_t cause_plan
         char lib[16]
         char name[64]
         char text[1]
@@ -210,6 +212,7 @@ cdef class Core:
     cdef public object grow
     cdef public object errors
     cdef public object stale
+    cdef public object sent_from
     cdef public object lane_names
     cdef readonly dict layouts
     cdef public object owner
@@ -290,6 +293,7 @@ cdef class PlanRef:
     cdef bint *required
     cdef public uint32_t group
     cdef public unsigned apart
+    cdef public unsigned modes
     cdef public dict complexes
     cdef public uint32_t ready_epoch
     cdef public uint64_t first_ticket
@@ -298,6 +302,7 @@ cdef class PlanRef:
     cdef object __weakref__
     cdef ReplyBase dispatch(self, tuple operands, object out, dict named, tuple ordered, bint want_reply, bint may_wait)
     cdef int note(self, ReplyBase reply, uint64_t ticket) except -1
+    cdef int follow(self, ReplyBase reply, uint64_t ticket) except -1
     cdef int place(self, str name, object value, atomr_use *uses, PyObject **refs, uint64_t *scalars, uint64_t *given) except -1
     cdef int place_complex(self, str name, object value, int real, int imaginary, uint64_t *scalars, uint64_t *given) except -1
     cdef bint may_share(self, PyObject **refs) noexcept

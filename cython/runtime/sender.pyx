@@ -14,7 +14,7 @@ from cpython.exc cimport PyErr_CheckSignals
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_New, PyTuple_SET_ITEM
 from libc.errno cimport EPROTO, errno
-from libc.math cimport INFINITY, NAN, isnan
+from libc.math cimport INFINITY, isnan
 from libc.stdlib cimport calloc, free
 from libc.string cimport strerror
 from posix.mman cimport (
@@ -24,7 +24,8 @@ from posix.unistd cimport usleep
 
 from numpy import complexfloating, generic
 
-from ..errors import AskTimeout, AtomrError, DeviceLost, InvalidRequest, MailboxFull, OutOfMemory
+from .._support.timeouts import seconds_of
+from ..errors import AskTimeout, AtomrError, DependencyFailed, DeviceLost, InvalidRequest, MailboxFull, OutOfMemory
 
 cdef extern from "Python.h":
     long long PyLong_AsLongLongAndOverflow(object, int *overflow) except? -1

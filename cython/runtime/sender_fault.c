@@ -151,6 +151,7 @@ static void fail_range(atomr_sender *s, unsigned lane, uint64_t from, uint64_t u
             own = atomr_verdict_new((int)v->error.code, v->fault, v->error.text);
             own->lane = own->error.cause_lane = lane;
             own->error.ticket = own->error.cause_ticket = ticket;
+            own->error.plan = own->error.cause_plan = atomr_head_at(s, lane, cell)->plan;
         }
         atomr_settle_failure(s, lane, ticket, own);
         atomr_verdict_unref(own);

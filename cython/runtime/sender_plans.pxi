@@ -2,12 +2,18 @@
 
 cdef enum:
     VIEWS_MAY_BE_ONE = 2  # of PlanRef.apart: what is written may be the very view of what is read
+    MODE_LOCATED = 1   # of PlanRef.modes: the place in the program that sends each message is noted
+    MODE_BLOCKING = 2  # each send waits for its completion, and raises its error
+    MODE_SETTLING = 4  # such a send raises the first cause, as reading an array does
+
+LOCATED, BLOCKING, SETTLING = MODE_LOCATED, MODE_BLOCKING, MODE_SETTLING
+
 
 cdef tuple describe(atomr_verdict *v):
     cdef atomr_error *e = &v.error
     return (e.code, e.status, (<bytes>(<char *>e.lib)).decode(errors="replace"),
             (<bytes>(<char *>e.name)).decode(errors="replace"), (<bytes>(<char *>e.text)).decode(errors="replace"),
-            bool(e.inherited), e.cause_lane, e.cause_ticket, v.fault)
+            bool(e.inherited), v.lane, e.ticket, e.plan, e.cause_lane, e.cause_ticket, e.cause_plan, v.fault)
 
 
 cdef int refuse_write(str name) except -1:
@@ -17,17 +23,15 @@ cdef int refuse_write(str name) except -1:
 
 
 cdef int64_t nanoseconds(object timeout) except -2:
-    """Seconds to wait as nanoseconds, 0 if the time is over; -1 for None, which is for ever."""
-    cdef double seconds = 0
+    """A user's timeout, in seconds, as nanoseconds; -1 for None, which is for ever.  InvalidRequest for another value."""
+    cdef double seconds
     if timeout is None:
         return -1
-    try:
+    if type(timeout) is float and <double>timeout >= 0:
         seconds = timeout
-    except (TypeError, OverflowError):
-        seconds = NAN
-    if isnan(seconds):
-        raise InvalidRequest(f"timeout {timeout!r} is no number of seconds; None waits for as long as it takes")
-    return <int64_t>(min(max(0.0, seconds), 9e9) * 1e9)
+    else:
+        seconds = seconds_of(timeout)
+    return <int64_t>(min(seconds, 9e9) * 1e9)
 
 
 @cython.no_gc_clear  # its end needs the Core
@@ -190,7 +194,20 @@ cdef class PlanRef:
         self.dispatch(operands, out, named, None, False, True)
 
     def ask(self, *operands, out=None, **named):
-        """Send like `tell`, and return the `Reply`."""
+        """Send like `tell`, and return the `Reply`.
+
+        Parameters
+        ----------
+        *operands, out, **named
+            As for `tell`; and `retry`, unless the plan has an operand of that name.
+        retry : int, optional
+            How often the message is sent again when a death of the worker catches it, as soon as the device is back.
+            By default 0: a message is run at most once.  It is sent again only with operands that are intact: a handle
+            that the death has made stale ends the reply with `GpuRefStale`, and a plan that has killed its worker twice
+            with `PlanQuarantined`.  It then runs after the messages sent meanwhile.
+        """
+        if named and "retry" in named and "retry" not in self.places:
+            return self._ask_again(operands, out, named, named.pop("retry"))
         return self.dispatch(operands, out, named, None, True, True)
 
     def offer(self, *operands, out=None, **named):
@@ -250,7 +267,7 @@ cdef class PlanRef:
                 raise InvalidRequest(f"operand {self.names[i]!r} is missing; this plan takes {', '.join(self.names)}")
         if self.apart and ordered is None and self.may_share(refs):  # who sends with scalars in order has seen to it
             self.keep_apart(refs)
-        if want_reply:
+        if want_reply or self.modes & MODE_BLOCKING:  # a failure that is raised here is no dead letter
             reply = <ReplyBase>self.reply_type.__new__(self.reply_type)
             reply.core = self.core
             reply.node.lane = self.lane
@@ -267,7 +284,24 @@ cdef class PlanRef:
         self.last_ticket = ticket
         if observer is not None:
             self.note(reply, ticket)
+        if self.modes:
+            self.follow(reply, ticket)
+            if not want_reply:
+                return None
         return reply
+
+    cdef int follow(self, ReplyBase reply, uint64_t ticket) except -1:
+        """Do what the System's options ask for after each send."""
+        if self.modes & MODE_LOCATED:
+            self.core.sent_from(self.lane, ticket)
+        if self.modes & MODE_BLOCKING and reply is not None:
+            self.core.wait(self.lane, ticket, -1)
+            error = reply.exception()
+            if error is not None:
+                if self.modes & MODE_SETTLING and isinstance(error, DependencyFailed):
+                    error = error.cause
+                raise error
+        return 0
 
     cdef int note(self, ReplyBase reply, uint64_t ticket) except -1:
         hook = observer  # which another thread may take away

@@ -15,7 +15,7 @@
 
 #define ATOMR_MAGIC_P 0x50524d4fu /* "OMRP" */
 #define ATOMR_MAGIC_W 0x57524d4fu
-#define ATOMR_ABI 5u /* bump on any change of this file */
+#define ATOMR_ABI 6u /* bump on any change of this file */
 
 #define ATOMR_CELL_WORDS 32u      /* one cell: 256 bytes */
 #define ATOMR_HEAD_WORDS 4u       /* of them, the header of a message */
@@ -109,8 +109,9 @@ typedef struct {
     uint32_t code;      /* atomr_code */
     int32_t status;     /* the library's */
     uint32_t inherited; /* 1: this message did not run, since an operand was poisoned by the cause */
+    uint32_t plan, cause_plan; /* of this message, and of the cause: for the text of the error */
     char lib[16], name[64];
-    char text[ATOMR_ERROR_TEXT - 16 - 64 - 8];
+    char text[ATOMR_ERROR_TEXT - 16 - 64 - 16];
 } atomr_error;
 
 _Static_assert(sizeof(atomr_error) == 984, "error entry size");

@@ -136,7 +136,8 @@ def test_each_raise_is_a_fresh_error_that_pins_no_frames(device: an.Device) -> N
 def every_error() -> list[an.AtomrError]:
     cause = an.LibraryError("lib", 3, "NAME", "op", "detail")
     return [
-        an.AtomrError("text"), an.InvalidRequest("text"), an.Unsupported("text"), an.PlanQuarantined("text"),
+        an.AtomrError("text"), an.InvalidRequest("text"), an.UnknownOption("text", "a", None, ("b",)),
+        an.Unsupported("text"), an.PlanQuarantined("text"),
         an.NoArrayOperator("text"), an.NoCudaArrayInterface("text"), an.GpuRefStale("text", "freed"),
         an.OutOfMemory("text", requested=1), cause,
         an.DeviceFault("text", (an.Suspect("actor", 4, "op"),), True), an.DeviceLost("text"),

@@ -333,7 +333,7 @@ def test_the_command_without_a_fault(tmp_path, capsys, options):
     assert main(["demo", *arguments]) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "SIGKILL" not in text
-    assert "its undisturbed twin" not in text
+    assert "a second run without a crash" not in text
     assert ("would kill the program" in text) == ("thread" in options)
     assert os.environ["OPENBLAS_NUM_THREADS"] == "1"
 

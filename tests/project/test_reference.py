@@ -59,7 +59,7 @@ def test_the_site_lists_every_page() -> None:
         assert (DOCS / f"{name}.md").exists(), name
 
 
-@pytest.mark.parametrize("name", [name for name in errors.__all__ if name != "Suspect"])
+@pytest.mark.parametrize("name", [name for name in errors.__all__ if name not in ("MessageCall", "Suspect")])
 def test_the_index_has_every_error_with_its_attributes(name: str) -> None:
     text = (DOCS / "errors.md").read_text(encoding="utf-8")
     if name == "AtomrError":

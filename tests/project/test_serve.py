@@ -68,6 +68,9 @@ def test_every_request_is_answered_while_the_worker_is_killed(tmp_path: Path) ->
         capture_output=True, text=True, timeout=240, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
+    said = [line for line in done.stderr.splitlines() if line.startswith(("WARNING", "ERROR"))]
+    assert len(said) == 2, said  # a line for each killed worker
+    assert all("worker killed by signal 9 (SIGKILL)" in line for line in said)
     report = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
     requests = report["requests"]
     assert requests["sent"] == requests["answered"] == requests["correct"] >= 300
@@ -107,7 +110,7 @@ def test_a_batch_is_sent_again_after_each_death_of_the_worker(serve: ModuleType,
         model.logits = logits
         pixels = images(3)
         deadline = time.monotonic() + 120
-        answers = classifier.ask([serve.Request(image, deadline) for image in pixels]).result(120)
+        answers = classifier.ask([serve.Request(image, deadline) for image in pixels], retry=4).result(120)
         assert calls == [3, 3, 3]
         assert [answer["attempts"] for answer in answers] == [3, 3, 3]
         assert {answer["generation"] for answer in answers} == {3}
@@ -117,7 +120,7 @@ def test_a_batch_is_sent_again_after_each_death_of_the_worker(serve: ModuleType,
         assert classifier.stats()["restarts"] == 0
 
 
-def test_a_deadline_ends_the_attempts_and_not_the_actor(serve: ModuleType, system: an.System) -> None:
+def test_a_deadline_or_a_number_ends_the_attempts_and_not_the_actor(serve: ModuleType, system: an.System) -> None:
     model = model_on(serve, system.device("host"))
     classifier = system.spawn(serve.Classifier, model, 4)
     classifier.started.result(60)
@@ -126,11 +129,13 @@ def test_a_deadline_ends_the_attempts_and_not_the_actor(serve: ModuleType, syste
         classifier.ask(late).result(60)
 
     def stale(*_: object) -> None:
-        raise an.GpuRefStale("gone for good", "rolled back")
+        raise an.GpuRefStale("gone for good", "device restarted")
 
     model.logits = stale
-    with pytest.raises(an.AskTimeout):
-        classifier.ask([serve.Request(image, time.monotonic() + 0.2) for image in images(2)]).result(60)
+    requests = [serve.Request(image, time.monotonic() + 60) for image in images(2)]
+    with pytest.raises(an.GpuRefStale):
+        classifier.ask(requests, retry=3).result(60)
+    assert [request.attempts for request in requests] == [4, 4]
     assert classifier.stats()["restarts"] == 0
     assert not classifier.stopped
 

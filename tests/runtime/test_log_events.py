@@ -6,11 +6,14 @@ import logging
 import os
 import signal
 
+import numpy as np
 import pytest
 from actions import eventually
+from crash import occupy
 
 import atomr_native as an
 from atomr_native._support.log_events import EVENTS, FIELDS
+from atomr_native.plans.spec import READ
 
 
 class Echo(an.Actor):
@@ -92,3 +95,19 @@ def test_dead_letters_of_devices(make_system, events):
     (record,) = events("dead_letter")
     assert (record.device, record.actor, record.cause) == ("host", "memory", "AtomrError: why")
     x.wait(10)
+
+
+def test_the_death_of_a_worker_is_one_line(make_system, events, caplog):
+    system = make_system(within=0.0)
+    device = system.device("host")
+    x = device.put(np.ones(4, np.float32), durable=True)
+    busy = occupy(device.elementwise, x, access=READ)
+    for _ in range(5):  # queued, with outputs that the death takes away
+        device.elementwise.run("2 * x", x=x)
+    caplog.clear()
+    os.kill(device.worker_pid, signal.SIGKILL)
+    assert busy.wait(60)
+    eventually(lambda: len(system.dead_letters) == 5 and device.restarts == 1, 30)
+    (line,) = [r for r in caplog.records if r.name.startswith("atomr_native") and r.levelno >= logging.WARNING]
+    assert line.event == "device_failed"
+    assert "1 messages were running, 5 queued ones cannot run; restarting" in line.getMessage()

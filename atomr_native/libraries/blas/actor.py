@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Unpack
 
-from ..._support.checks import check_options
+from ..._support.options import check_options
 from ..._support.public import public
 from ...plans.actor import LibraryActor
 from .forms import FORMS, ROUTINE

@@ -9,7 +9,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
-from ..._support.checks import as_path, check_options
+from ..._support.checks import as_path
+from ..._support.options import check_options
 from ..._support.public import public
 from ...plans.actor import LibraryActor
 from ...plans.tuning import TuningStore, as_progress, read_file, write_file

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from msgspec.structs import replace
 
-from ..._support.checks import check_choice, check_options
+from ..._support.checks import check_choice
+from ..._support.options import check_options
 from ..._support.public import public
 from ...arrays.operands import check_disjoint, memory_span
 from ...errors import InvalidRequest

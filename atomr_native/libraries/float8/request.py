@@ -8,7 +8,8 @@ from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict, cast
 
-from ..._support.checks import as_integer, check_choice, check_options
+from ..._support.checks import as_integer, check_choice
+from ..._support.options import check_options
 from ..._support.public import public
 from ...arrays.operands import Fresh, check_disjoint, check_input, check_output, is_contiguous
 from ...dtypes import DTYPES, as_dtype, dtype_name
