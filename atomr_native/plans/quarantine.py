@@ -54,8 +54,8 @@ class Quarantine:
             if sure and spec in self._suspects:
                 return self._refuse(
                     spec,
-                    "was one of several plans that were running, or being built, at a death of the worker, and ended the "
-                    "next one while it ran alone",
+                    "was one of several plans that were running, or being built, at a death of the worker, and ended "
+                    "the next one while it ran alone",
                 )
         if demanded:
             return ""

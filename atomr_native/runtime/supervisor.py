@@ -314,7 +314,7 @@ class Supervisor:
         return report, death
 
     def _blame(self, claimed: list[tuple[int, int, int]], death: Death) -> tuple[list[Suspect], str]:
-        """Return the suspects, and the consequence for their plans, which are accused unless it was ended from outside."""
+        """Return the suspects, and the consequence: accuse their plans, unless the worker was ended from outside."""
         plans = self._owner.plans
         suspects: list[Suspect] = []
         verdict = ""

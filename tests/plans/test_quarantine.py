@@ -132,6 +132,8 @@ def test_a_server_keeps_its_plan(device: an.Device) -> None:
         assert "(test.crash, test.wait) are on probation: the next message of each runs alone" in text
         server.serve()  # alone
     server.serve()
+    quarantine = device._state.plans._quarantine
+    eventually(lambda: not quarantine.suspects(server.plan.spec))
 
 
 def test_a_suspect_runs_alone(device: an.Device) -> None:
@@ -148,7 +150,9 @@ def test_a_suspect_runs_alone(device: an.Device) -> None:
     assert not convicted.done()
     flag[0] = 1
     at_work.result(60)
-    with pytest.raises(an.DeviceFault, match=r"plan of test\.crash is quarantined until plan\.pardon\(\).*alone") as caught:
+    with pytest.raises(
+        an.DeviceFault, match=r"plan of test\.crash is quarantined until plan\.pardon\(\).*alone"
+    ) as caught:
         convicted.result(60)
     assert [suspect.operation for suspect in caught.value.suspects] == ["test.crash"]
     assert later.result(60) is None

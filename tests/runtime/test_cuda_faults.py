@@ -163,11 +163,15 @@ def test_of_two_suspects_the_kernel_that_faults_alone_is_quarantined(make_device
     x, faults = numbers(device, 0.0), device.lane("faults")
     main = gpu_plan(device.lane("main"), "slow", x, milliseconds=500).wait(60)
     bad = [gpu_plan(faults, how).wait(60) for how in ("trap", "illegal address")]
+
+    def is_at_work() -> bool:
+        return device._core.lane_stats(main.lane)["claimed"] == main.last_ticket
+
     for generation, plan in enumerate(bad, 2):
         plan.wait(60)
-        core, at_work = device._core, main.ask(x)
-        eventually(lambda: core.lane_stats(main.lane)["claimed"] == main.last_ticket)
-        with pytest.raises(an.DeviceFault, match="2 plans .* on probation") as caught:
+        at_work = main.ask(x)
+        eventually(is_at_work)
+        with pytest.raises(an.DeviceFault, match=r"2 plans .* on probation") as caught:
             plan.ask().result(60)
         assert {suspect.actor for suspect in caught.value.suspects} == {"main", "faults"}
         assert isinstance(at_work.exception(), an.DeviceFault)
@@ -175,7 +179,7 @@ def test_of_two_suspects_the_kernel_that_faults_alone_is_quarantined(make_device
         x = numbers(device, 0.0)
         main.ask(x).result(60)
     replies = [main.ask(x), bad[0].ask(), main.ask(x)]
-    with pytest.raises(an.DeviceFault, match="quarantined until plan") as caught:
+    with pytest.raises(an.DeviceFault, match=r"quarantined until plan") as caught:
         replies[1].result(60)
     assert [suspect.actor for suspect in caught.value.suspects] == ["faults"]
     assert replies[0].exception() is None
