@@ -114,6 +114,7 @@ static void test_patience_ends(void) {
     rig_wait(&r, 1, 1);
     CHECK(atomr_now_ns() - began >= 20000000);
     CHECK_EQ(acquitted(&r, &plan), 0);
+    r.k->patience_ns = RIG_FOREVER * INT64_C(10000000000);
     send(&r, 1, PLAN_SUSPECT); /* its one try is over in this worker */
     rig_wait(&r, 1, 2);
     atomic_store(&gate.open, 1);
