@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from .._lib.guard import Lock, Promise, shielded
+from .._lib.guard import Lock, Promise, shielded_service
 from ..errors import InvalidRequest
 from .locks import exclusive
 
@@ -250,7 +250,7 @@ def cached(kind: str, parts: tuple[bytes, ...], make: Callable[[], bytes]) -> by
     return _cached((kind, _digest(parts)), make)
 
 
-@shielded
+@shielded_service  # what it waits for, the compilation of another thread, waits for no device
 def _cached(key: tuple[str, str], make: Callable[[], bytes]) -> bytes:
     kind = key[0]
     with _lock:
