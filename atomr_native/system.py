@@ -9,6 +9,7 @@ import os
 import re
 import sys
 import time
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -361,9 +362,18 @@ def _close_device(device: Device, deadline: float) -> None:
 
 
 def _close_all() -> None:
+    """At the interpreter's exit: end what is still open, with a warning, as for files and subprocesses."""
     with contextlib.ExitStack() as stack:
         for system in registry.systems():
             stack.callback(system.close, 1.0)
+            stack.callback(_warn_if_open, system)
+
+
+def _warn_if_open(system: System) -> None:
+    state = state_of(system)
+    if not system.closed and (state.devices or state.tree is not None):
+        text = f"{system!r} was not closed before the program ended: use 'with System() as system', or system.close()"
+        warnings.warn(text, ResourceWarning, stacklevel=2, source=system)
 
 
 def _abandon_all() -> None:

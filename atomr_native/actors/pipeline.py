@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .._lib.actor_cell import BEYOND, current_cell
-from .._lib.guard import Lock, shielded
+from .._lib.guard import TICK, Lock, check, shielded
 from .._support.checks import as_integer
 from .._support.public import public
+from .._support.timeouts import deadline_of
 from ..errors import InvalidRequest, MailboxFull
 from ..plans.retry import as_retries
 from ._retry import Deliver, deliver_to, send_until
@@ -70,12 +72,18 @@ class Pipeline:
         Answer
             The answer of the last stage; it fails with `MailboxFull` if there was no place.
         """
+        may_wait = current_cell() is None and asyncio._get_running_loop() is None
+        timeout = self._cell.tree.timeout if may_wait else 0.0
+        if self._cell.stepper is not None:  # which runs actors in the thread that waits
+            return self._submit(item, timeout)
+        return self._submit_shielded(item, timeout)
+
+    def _submit(self, item: object, timeout: float | None) -> Answer:
         answer = self._answer()
         place = self._take()
         if place is not None:
-            may_wait = current_cell() is None and asyncio._get_running_loop() is None
             try:
-                found = place.wait(self._cell.tree.timeout if may_wait else 0)
+                found = self._await_place(place, timeout)
             except BaseException:  # Ctrl-C
                 if not self._withdraw(place):
                     self._give()
@@ -85,6 +93,21 @@ class Pipeline:
                 return answer
         self._advance(0, item, answer)
         return answer
+
+    @shielded
+    def _submit_shielded(self, item: object, timeout: float | None) -> Answer:
+        return self._submit(item, timeout)
+
+    @staticmethod
+    def _await_place(place: Answer, timeout: float | None) -> bool:
+        end = deadline_of(timeout)
+        while True:
+            check()
+            left = TICK if end is None else min(end - time.monotonic(), TICK)
+            if place.wait(max(left, 0.0)):
+                return True
+            if left < TICK:
+                return False
 
     async def submit_async(self, item: object) -> Answer:
         """Like `submit`, but await the place."""

@@ -20,7 +20,7 @@ import numpy as np
 from .._lib import parent
 from .._lib.dlpack import array_at
 from .._lib.foreign import FOREIGN
-from .._lib.guard import Lock, shielded
+from .._lib.guard import Last, Lock, shielded, shielded_service
 from .._lib.sender import LOST
 from ..arrays.views import HOST_DEVICE
 from ..errors import AtomrError, InvalidRequest, LibraryError, NoCudaArrayInterface, Unsupported
@@ -71,14 +71,15 @@ class Loan:
         Its address in this process.
     """
 
-    # No finalizer here: if it ran while another thread finds the loan, it would take back memory that the other thread
+    # No `__del__` here: if it ran while another thread finds the loan, it would take back memory that the other thread
     # lends.
-    __slots__ = ("__weakref__", "_lease", "address", "allocation")
+    __slots__ = ("__weakref__", "_lease", "address", "allocation", "end")
 
     def __init__(self, allocation: Allocation, lease: Lease, address: int) -> None:
         self.allocation = allocation
         self._lease = lease
         self.address = address
+        self.end: Last | None = None  # of GPU memory
 
 
 class LentArray:
@@ -250,7 +251,7 @@ class Exports:
             mapping = self._map(context, allocation.segment)
             address = mapping.base + allocation.offset
         made = Loan(allocation, lease, address)
-        weakref.finalize(made, self._take_back, [lease, allocation, mapping]).atexit = False
+        made.end = Last(self._take_back, [lease, allocation, mapping])
         with self._lock:
             return self._loans.setdefault((allocation.slot, allocation.generation), made)
 
@@ -269,6 +270,7 @@ class Exports:
         with self._opening:
             return any(m.base < end and start < m.base + m.nbytes for m in self._mappings.values())
 
+    @shielded_service
     def _take_back(self, items: list[Any]) -> None:
         """Take lease, allocation and mapping of a released loan: a finalizer, which never waits.
 

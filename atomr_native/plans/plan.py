@@ -162,7 +162,7 @@ class Plan(ProcessBound, PlanRef):
     def __del__(self) -> None:
         record = getattr(self, "record", None)
         if record is not None:
-            record.first_ticket, record.last_ticket = self.first_ticket, self.last_ticket
+            record.last_ticket = self.last_ticket
             self.core.owner.plans.retire(record)
 
     def __repr__(self) -> str:

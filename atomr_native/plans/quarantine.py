@@ -1,20 +1,20 @@
 """Quarantine of plans that have killed workers: they are refused, to keep the device alive.
 
-A plan that was the only suspect of a death is guilty of it.  Of several suspects, those that have never completed a
-message are likelier than the others; a plan that completes messages after a death is no suspect of it any more.
+A plan is convicted by evidence only: it was the only suspect of two deaths, or it was a suspect of one and then ended
+another worker while it ran alone.  The suspects of a death are on probation: the next worker runs the first message of
+each alone (see cython/runtime/probation.c), and a message that it completes acquits its plan.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Set
 
 from ..errors import PlanQuarantined
 from .spec import PlanSpec
 
 __all__ = ["Quarantine"]
 
-_KILLS = 2  # deaths of workers until a plan is quarantined
-_DOUBTS = 3  # the same for a plan that has completed messages before, and was never the only suspect
+_KILLS = 2  # deaths of workers, with one suspect, until a plan is quarantined
 
 
 class Quarantine:
@@ -29,55 +29,67 @@ class Quarantine:
     def __init__(self, is_essential: Callable[[str], bool]) -> None:
         self._is_essential = is_essential
         self._kills: dict[PlanSpec, int] = {}  # deaths with one suspect
-        self._doubts: dict[PlanSpec, int] = {}  # deaths with several suspects, since the plan's last good run
-        self._proven: set[PlanSpec] = set()  # suspects that had completed messages
+        self._suspects: dict[PlanSpec, None] = {}  # of a death since which they have not completed a message alone
         self._refused: dict[PlanSpec, str] = {}
 
-    def accuse(self, running: Mapping[PlanSpec, bool], building: Iterable[PlanSpec]) -> None:
-        """Find the plan, among these, that killed a worker.
+    def accuse(self, running: Set[PlanSpec], *, sure: bool = True) -> str:
+        """Find the plan that killed a worker; return the consequence, for an error, or nothing.
 
         An injected fault (see `Device.inject_fault`) accuses no other plan.
 
         Parameters
         ----------
-        running : mapping
-            The plans that ran, and whether each has completed a message since it was last accused.
-        building : iterable
-            The plans that were being built.
+        running : set
+            The plans that ran, or were being built.
+        sure : bool
+            Whether one of them killed it for sure.
         """
-        for spec, ran_well in running.items():
-            if ran_well:
-                self._proven.add(spec)
-                self._doubts.pop(spec, None)
         demanded = {spec for spec in running if _is_demanded(spec)}
-        specs = demanded or {spec for spec in {*running, *building} if not self._is_essential(spec.op)}
+        specs = demanded or {spec for spec in running if not self._is_essential(spec.op)}
         if len(specs) == 1:
             (spec,) = specs
             self._kills[spec] = kills = self._kills.get(spec, 0) + 1
             if kills >= _KILLS:
-                self._refuse(spec, f"was the only plan running, or being built, at {kills} deaths of the worker")
-            return
-        likely = specs - self._proven or specs
-        for spec in likely:
-            self._doubts[spec] = self._doubts.get(spec, 0) + 1
-        most = max((self._doubts[spec] for spec in likely), default=0)
-        worst = [spec for spec in likely if self._doubts[spec] == most]
-        if len(worst) == 1 and most >= (_DOUBTS if worst[0] in self._proven else _KILLS):
-            self._refuse(
-                worst[0],
-                f"is the likeliest of several plans that were running, or being built, at {most} deaths of the worker, "
-                f"between which it completed no message",
-            )
+                return self._refuse(spec, f"was the only plan running, or being built, at {kills} deaths of the worker")
+            if sure and spec in self._suspects:
+                return self._refuse(
+                    spec,
+                    "was one of several plans that were running, or being built, at a death of the worker, and ended "
+                    "the next one while it ran alone",
+                )
+        if demanded:
+            return ""
+        self._suspects |= dict.fromkeys(specs)
+        if len(specs) < 2:
+            return ""
+        named = ", ".join(sorted({spec.op for spec in specs})[:4])
+        return f"its {len(specs)} plans ({named}) are on probation: the next message of each runs alone"
+
+    @property
+    def has_suspects(self) -> bool:
+        """Whether any plan is on probation."""
+        return bool(self._suspects)
+
+    def suspects(self, spec: PlanSpec) -> bool:
+        """Whether a plan is on probation."""
+        return spec in self._suspects
+
+    def acquit(self, spec: PlanSpec) -> None:
+        """End the probation of a plan that has completed a message alone."""
+        self._suspects.pop(spec, None)
 
     def pardon(self, spec: PlanSpec) -> None:
         """Forget everything about a plan."""
-        for found in (self._kills, self._doubts, self._refused):
-            found.pop(spec, None)
+        self._kills.pop(spec, None)
+        self._suspects.pop(spec, None)
+        self._refused.pop(spec, None)
 
-    def _refuse(self, spec: PlanSpec, why: str) -> None:
+    def _refuse(self, spec: PlanSpec, why: str) -> str:
+        self._suspects.pop(spec, None)
         self._refused[spec] = (
             f"this plan of {spec.op} {why}; it is not tried again in this System, unless plan.pardon() lifts that"
         )
+        return f"the plan of {spec.op} is quarantined until plan.pardon() lifts that: it {why}"
 
     def reason(self, spec: PlanSpec) -> str:
         """Return the reason for refusing a plan; empty if it is accepted."""

@@ -240,9 +240,12 @@ class PlanRequest(NamedTuple):
         JSON of its specification.
     binaries : tuple of Binary
         The bytes that the JSON refers to.
+    suspect : bool
+        Whether its build and its first message run alone.
     """
 
     plan: int
     lane: int
     spec: dict[str, Any]
     binaries: tuple[Binary, ...]
+    suspect: bool = False

@@ -7,8 +7,8 @@ import copy
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from types import FrameType, MappingProxyType
+from collections.abc import Callable
+from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .._lib.guard import TICK, Lock, Promise, check, shielded, shielded_service
@@ -55,8 +55,7 @@ class PlanRecord:
         self.lane = lane
         self.spec = spec
         self.plan: Callable[[], Plan | None] = _no_plan
-        self.first_ticket = 0  # of a plan without a holder, as `last_ticket`
-        self.last_ticket = 0
+        self.last_ticket = 0  # of a plan without a holder
         self.retired = False  # the plan has no holder, and `last_ticket` is the ticket of its last message
         self.workspace = 0  # bytes of the lane's workspace that its messages need
         self.operation = spec.op  # in errors
@@ -69,23 +68,13 @@ class PlanRecord:
         self.notes: tuple[str, ...] = ()
         self.tuning = ""
 
-    def ran_well(self, claimed: int) -> bool:
-        """Whether a message has been completed since the last accusation; `claimed`: the lane's first that has not."""
-        plan = self.plan()
-        return 0 < (self.first_ticket if plan is None else plan.first_ticket) < claimed
-
-    def forget_runs(self) -> None:
-        """Note an accusation."""
-        self.first_ticket = 0
-        if (plan := self.plan()) is not None:
-            plan.first_ticket = 0
-
-    def request(self, refusal: str = "") -> PlanRequest:
+    def request(self, quarantine: Quarantine) -> PlanRequest:
         """Return what the worker builds it from, or refuses its messages from."""
         spec = self.spec
-        if refusal:
+        suspect = quarantine.suspects(spec)
+        if refusal := quarantine.reason(spec):
             spec = PlanSpec("quarantined", spec.operands, spec.scalars, QuarantinedAttributes(refusal))
-        return PlanRequest(self.index, self.lane, spec.to_json(), spec.binaries)
+        return PlanRequest(self.index, self.lane, spec.to_json(), spec.binaries, suspect)
 
 
 class PlanTable:
@@ -107,6 +96,8 @@ class PlanTable:
         self._past: deque[_PastPlan] = deque(maxlen=_PAST)
         self._places: deque[tuple[int, int, str, int]] = deque(maxlen=_PLACES)
         self._quarantine = Quarantine(lambda op: owner.operation(op).essential)
+        self._cautious = False  # whether the worker lets suspects run alone
+        self._acquitted = 0  # plans that it has acquitted, as far as they are known here
         #: Listeners for the progress of builds, by specification: called with (done, total, what).
         self.watchers: dict[PlanSpec, Callable[[int, int, str], object]] = {}
         self._builds: deque[tuple[PlanRecord, Promise[Answer]]] = deque()  # in the order of the requests
@@ -212,7 +203,7 @@ class PlanTable:
             self._quarantine.check(record.spec)
             try:
                 # The generation of the worker that got the request: the device's generation may change meanwhile.
-                record.epoch, record.build = self._owner.links.submit_build(record.request())
+                record.epoch, record.build = self._owner.links.submit_build(record.request(self._quarantine))
             except WorkerGone:
                 record.build = None
                 return
@@ -289,20 +280,32 @@ class PlanTable:
                     record.build = Promise()
                     record.build.set_result(Answer({}))
 
-    def accuse(
-        self, running: list[PlanRecord], *, build: bool = True, claimed: Mapping[int, int] = MappingProxyType({})
-    ) -> None:
+    def accuse(self, running: list[PlanRecord], *, build: bool = True, sure: bool = True) -> str:
         """Accuse the plans that ran when a worker died by itself, and the plan that was being built.
 
-        `claimed` has the first running message of each lane.
+        Returns the consequence, for an error.  See `Quarantine.accuse` about `sure`.
         """
         building = [r for r, future in list(self._builds) if not _is_over(future)][:1] if build else []
-        ran: dict[PlanSpec, bool] = {}
-        for record in running:
-            ran[record.spec] = ran.get(record.spec, False) or record.ran_well(claimed.get(record.lane, 0))
-        for record in running:
-            record.forget_runs()
-        self._quarantine.accuse(ran, (r.spec for r in building))
+        return self._quarantine.accuse({record.spec for record in [*running, *building]}, sure=sure)
+
+    def begin_probation(self) -> bool:
+        """Return whether the next worker lets suspects run alone.  Called before it is told of any plan."""
+        self._acquitted, self._cautious = 0, self._quarantine.has_suspects
+        return self._cautious
+
+    def review(self) -> None:
+        """Acquit the suspects that have run well; without any the worker stops being cautious.  Supervisor's thread."""
+        if not self._cautious:
+            return
+        found = self._owner.core.acquitted()
+        for index in found[self._acquitted :]:
+            if (record := self._records.get(index)) is not None:
+                self._quarantine.acquit(record.spec)
+        self._acquitted = len(found)
+        if not self._quarantine.has_suspects:
+            with contextlib.suppress(AtomrError):  # its socket is full, so the next review tries, or it is dead
+                self._owner.links.submit("trust", timeout=0.0)
+                self._cautious = False
 
     def pardon(self, spec: PlanSpec) -> None:
         """Lift the quarantine of a specification; waits for messages that are being refused."""
@@ -341,7 +344,7 @@ class PlanTable:
     def request(self, index: int) -> PlanRequest | None:
         """Return the build request for queued messages of a plan: the plan, or its refusal."""
         record = self._records.get(index)
-        return None if record is None else record.request(self._quarantine.reason(record.spec))
+        return None if record is None else record.request(self._quarantine)
 
 
 def _no_plan() -> None:

@@ -68,7 +68,9 @@ def post_mortem(how: str, status: int | None, cause: object, ended: str | None) 
     return Death(how, -status, name, foreign=-status in _FOREIGN)
 
 
-def fault_of(device: str, death: Death, suspects: Sequence[Suspect], tail: str, *, restarting: bool) -> DeviceFault:
+def fault_of(
+    device: str, death: Death, suspects: Sequence[Suspect], verdict: str, tail: str, *, restarting: bool
+) -> DeviceFault:
     """Return the error of the messages that were running.
 
     Parameters
@@ -77,6 +79,8 @@ def fault_of(device: str, death: Death, suspects: Sequence[Suspect], tail: str, 
         Its name.
     suspects
         They.
+    verdict
+        The consequence for their plans; may be empty.
     tail
         The last output of the worker.
     restarting
@@ -84,6 +88,8 @@ def fault_of(device: str, death: Death, suspects: Sequence[Suspect], tail: str, 
     """
     after = "the device restarts; send again" if restarting else "the device does not come back"
     text = f"the worker of {device} died: {death.how}; {_running(suspects)}; {after}"
+    if verdict and restarting:
+        text += f"; {verdict}"
     if tail:
         text += f"\nlast output of the worker:\n{tail}"
     return DeviceFault(text, tuple(suspects), restarting, death.code, death.name)

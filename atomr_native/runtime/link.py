@@ -56,6 +56,8 @@ class Link:
     def _sending(self, request: PlanRequest) -> Iterator[tuple[dict[str, Any], list[Binary]]]:
         """Yield the parts of a request for a plan, with the binaries that the worker lacks."""
         fields: dict[str, Any] = {"plan": request.plan, "lane": request.lane, "spec": request.spec}
+        if request.suspect:
+            fields["suspect"] = True
         if not request.binaries:
             yield fields, []
             return

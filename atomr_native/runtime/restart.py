@@ -144,6 +144,7 @@ class Starter:
                 "uuid": self._owner.facts["uuid"] or "",
                 "workspace_limit": self._config.workspace_limit,
                 "deterministic": self._config.deterministic,
+                "cautious": self._owner.plans.begin_probation(),
             }
             answer = link.ask(
                 "init", [self._core.p_fd], version=package_version(), abi=ABI, placement=self._config.isolation,
@@ -214,7 +215,7 @@ class Starter:
             try:
                 link.build(request).close()
             except WorkerGone:
-                table.accuse([record], build=False)
+                table.accuse([record], build=False, sure=False)  # it may have been ended from outside
                 raise
             except AtomrError as error:
                 # Its messages fail, one by one; all other messages continue.

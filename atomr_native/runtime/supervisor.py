@@ -235,6 +235,7 @@ class Supervisor:
             if self._ended is not None:
                 _log.error("%s: %s; the watchdog ends the worker", self._owner.name, self._ended)
                 worker.kill()
+        self._owner.plans.review()
         self._owner.plans.collect()
         self._owner.imports.nudge()
 
@@ -294,13 +295,15 @@ class Supervisor:
         report: dict[str, Any] = {"suspects": []}
         death = Death(how)
         suspects: list[Suspect] = []
+        verdict = ""
         try:
+            self._owner.plans.review()  # while the dead worker's memory is there
             report = self._core.fault(DEVICE_LOST if thread else DEVICE_FAULT, index, f"worker {how}")
             death = post_mortem(how, worker.status, report.get("cause"), self._ended)
-            suspects = self._blame(report["suspects"], death)
+            suspects, verdict = self._blame(report["suspects"], death)
         finally:
             tail = worker.output_tail()
-            fault = fault_of(self._owner.name, death, suspects, tail, restarting=restarting)
+            fault = fault_of(self._owner.name, death, suspects, verdict, tail, restarting=restarting)
             with self._change:
                 if thread:
                     self._loss = loss_of_thread(self._owner.name, death, fault, hangs=self.left_behind)
@@ -312,14 +315,13 @@ class Supervisor:
         self._owner.wakers.kick()
         return report, death
 
-    def _blame(self, claimed: list[tuple[int, int, int]], death: Death) -> list[Suspect]:
-        """Name the suspects, and accuse their plans unless the worker was ended from outside."""
+    def _blame(self, claimed: list[tuple[int, int, int]], death: Death) -> tuple[list[Suspect], str]:
+        """Return the suspects, and the consequence: accuse their plans, unless the worker was ended from outside."""
         plans = self._owner.plans
         suspects: list[Suspect] = []
+        verdict = ""
         running, culprit = [], []
-        first: dict[int, int] = {}
         for lane, ticket, index in claimed:
-            first[lane] = min(ticket, first.get(lane, ticket))
             record = plans.record(index)
             name = self._owner.lane_name(lane)
             suspect = Suspect(name, ticket, record.spec.op if record is not None else "unknown")
@@ -330,12 +332,12 @@ class Supervisor:
                 if ran_too_long:
                     culprit.append(record)
         if self._ended is not None:
-            plans.accuse(culprit, build=False, claimed=first)
+            verdict = plans.accuse(culprit, build=False)
         elif not death.foreign and not self.demanded:
-            plans.accuse(running, claimed=first)
+            verdict = plans.accuse(running)
         self.demanded = False
         plans.forget_builds()
-        return suspects
+        return suspects, verdict
 
     def _event(self, what: str, cause: str | None = None) -> dict[str, Any]:
         return log_fields(f"device_{what}", device=self._owner.name, cause=cause, generation=self._core.epoch,

@@ -77,6 +77,18 @@ class LanesLike(Protocol):
     def remove_plan(self, plan: int) -> None:
         """Remove a plan that no message names any more."""
 
+    def be_cautious(self, cautious: bool) -> None:
+        """Have runs and builds take turns, so that each suspect runs alone; before `go`, and later to end that."""
+
+    def suspect(self, plan: int) -> None:
+        """Have the first message of a plan run alone; before `add_plan`."""
+
+    def begin_build(self, suspect: bool) -> int:
+        """Wait for the turn of a build, which is alone for a suspect; return it for `end_build`.  Builder thread."""
+
+    def end_build(self, turn: int) -> None:
+        """End the turn of a build."""
+
     def subscribe(self, index: int, eventfd: int) -> None:
         """Signal `eventfd` on completions that subscriber `index` waits for; the lanes take ownership of it."""
 

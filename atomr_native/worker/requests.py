@@ -97,6 +97,7 @@ class Requests:
             "set_workspace": self._set_workspace,
             "subscribe": self._subscribe,
             "go": self._go,
+            "trust": self._trust,
             "stats": self._stats,
             "crash": self._crash,
             "close": self._close,
@@ -203,6 +204,8 @@ class Requests:
             self._builders, self._make_lanes = cuda, cuda.lanes
         fault_fd = self._wake_fd if self._placement == "thread" else -1
         self.lanes = self._make_lanes(p_fd, p_bytes, parent_pidfd=watch, spin_us=spin_us, fault_fd=fault_fd)
+        if self._config.get("cautious") is True:
+            self.lanes.be_cautious(True)
         if len(frame.fds) == 2 and watch >= 0:
             frame.fds.pop()  # watched from now on, while the process lives
         if self._placement == "process" and "log_level" in self._config:
@@ -253,6 +256,10 @@ class Requests:
         self._ready().go()
         return Reply()
 
+    def _trust(self, _: Frame) -> Reply:
+        self._ready().be_cautious(False)
+        return Reply()
+
     def _stats(self, _: Frame) -> Reply:
         stats = dict(self.lanes.stats()) if self.lanes is not None else {}
         with open("/proc/self/statm", encoding="ascii") as file:
@@ -283,11 +290,18 @@ class Requests:
         lanes, fields = self._ready(), frame.fields
         self._binaries.take(fields.get("binaries", ()), frame.blob, fields.get("forgotten", ()))
         plan, spec = int(fields["plan"]), specification(fields["spec"], self._binaries.find)
-        if spec.op in faults.OPERATIONS and self._config.get("allow_crash") is True:
-            assign = self._builders.assign(int(fields["lane"]))
-            built = faults.build(spec, in_process=self._placement == "process", assign=assign)
-        else:
-            built = self._builders.build(spec, plan)
+        suspect = fields.get("suspect") is True
+        turn = lanes.begin_build(suspect)
+        try:
+            if spec.op in faults.OPERATIONS and self._config.get("allow_crash") is True:
+                assign = self._builders.assign(int(fields["lane"]))
+                built = faults.build(spec, in_process=self._placement == "process", assign=assign)
+            else:
+                built = self._builders.build(spec, plan)
+        finally:
+            lanes.end_build(turn)
+        if suspect:
+            lanes.suspect(plan)
         operands = [(as_dtype(o.dtype), o.shape, o.strides) for o in spec.operands]
         lanes.add_plan(plan, built.run, operands, list(spec.scalars), spec.op)
         return Reply(msgspec.to_builtins(BuildAnswer(built.workspace, built.notes, built.tuning)))

@@ -299,10 +299,18 @@ static int process(atomr_lane *l) {
     atomr_suspended *suspended = open ? atomr_suspended_new(l, h, ops, 1) : NULL;
     atomr_late late = {NULL, NULL};
     l->prompt = 0;
+    const int runs = !failed && !(suspended && suspended->certain);
+    if (runs && atomic_load_explicit(&k->cautious, memory_order_relaxed)) {
+        if (!atomr_take_turn(l, h->plan)) {
+            atomr_suspended_free(l, suspended);
+            return 0;
+        }
+        l->clock = 0;
+    }
     const uint64_t began = l->clock ? l->clock : atomr_now_ns();
     atomic_store_explicit(&l->w->started_ns, began, memory_order_relaxed);
     atomic_store_explicit(&l->w->claimed, h->ticket, memory_order_release);
-    if (!failed && !(suspended && suspended->certain)) {
+    if (runs) {
         const atomr_call call = {l->index, h->n_operands, h->n_scalars, h->ticket, l->pointers, scalars,
                                  atomic_load_explicit(&l->workspace, memory_order_relaxed),
                                  atomic_load_explicit(&l->workspace_bytes, memory_order_relaxed), &l->prompt,
@@ -333,6 +341,7 @@ static int process(atomr_lane *l) {
     } else if (!fail(l, h, ops, &error)) {
         return 0;
     }
+    l->ran = !failed;
     count(&l->w->messages, 1);
     l->clock = atomr_now_ns();
     count(&l->w->busy_ns, l->clock - began);
@@ -378,6 +387,7 @@ void *atomr_lane_main(void *argument) {
         }
         if (!process(l)) break;
         finish(l);
+        if (l->turn != ATOMR_NO_TURN) atomr_end_turn(l);
     }
     atomr_signal_now(l);
     atomic_store(&l->w->state, 2);

@@ -90,6 +90,15 @@ int atomr_worker_add_plan(atomr_worker *, uint32_t plan, atomr_run run, void *co
 /* Forget a plan that no queued message names; returns its context. */
 void *atomr_worker_remove_plan(atomr_worker *, uint32_t plan);
 
+/* Probation, see probation.c.  Before `go`: runs and builds take turns; later, to end that. */
+void atomr_worker_be_cautious(atomr_worker *, int cautious);
+/* The plan's first message runs alone.  Before the plan is added. */
+int atomr_worker_suspect(atomr_worker *, uint32_t plan);
+typedef enum { ATOMR_NO_TURN, ATOMR_SHARED, ATOMR_ALONE } atomr_turn;
+/* The turn of a build, which is alone if its plan is a suspect; NO_TURN, which `end` takes too: it may begin at once. */
+atomr_turn atomr_worker_begin_build(atomr_worker *, int suspect);
+void atomr_worker_end_build(atomr_worker *, atomr_turn);
+
 /* Signal `eventfd` (nonblocking) for subscriber `index`, and once now; it becomes the worker's, on success. */
 int atomr_worker_subscribe(atomr_worker *, unsigned index, int eventfd);
 int atomr_worker_open_lane(atomr_worker *, unsigned lane); /* its thread waits for `go` */

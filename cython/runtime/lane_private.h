@@ -46,6 +46,8 @@ typedef struct {
      * completer that spins would take the line away in the middle of every message. */
     _Alignas(128) uint64_t head, ticket; /* cells and tickets taken so far */
     uint64_t clock;             /* when the last message ended, 0 after a wait: a clock costs as much as a no-op */
+    atomr_turn turn;            /* that its message runs in, in a cautious worker */
+    int ran;                    /* in that turn, without a failure */
     int prompt;                 /* asynchronous: the last message asked for a completion value of its own */
     uint64_t signalled;         /* asynchronous: the last ticket whose completion value is on its way */
     uint64_t detoured;          /* asynchronous: the last of these by way of `arrived` */
@@ -93,6 +95,14 @@ struct atomr_worker {
     _Atomic(atomr_plan *) *_Atomic chunks[ATOMR_PLAN_CHUNKS];
     pthread_mutex_t control; /* growth of the plan table, subscribers */
     atomr_segment segments[ATOMR_MAX_SEGMENTS];
+    /* Probation. */
+    _Atomic int cautious;  /* runs take turns; set before `go` */
+    int64_t patience_ns;   /* the longest wait for a turn of its own, and the longest such turn */
+    pthread_mutex_t turns; /* for what follows */
+    unsigned sharing;      /* turns that others may share */
+    int alone;             /* somebody has, or waits for, a turn of its own */
+    uint32_t *suspects;    /* plans */
+    unsigned n_suspects;
     _Atomic(atomr_lane *) lanes[ATOMR_LANES]; /* set once, when the lane is complete */
 };
 
@@ -130,6 +140,12 @@ void atomr_suspend(atomr_lane *l, atomr_suspended *m, const atomr_error *error, 
 /* In the completer's: judge what has arrived, and publish it as completed.  1: a full error ring holds it up. */
 int atomr_judge_arrived(atomr_lane *l);
 void atomr_forget_suspended(atomr_lane *l); /* when no thread is left */
+
+/* In a cautious worker: wait for the turn of the lane's message; 0: the worker stops.  End it when it is launched:
+ * that of a suspect lasts until it is complete. */
+int atomr_take_turn(atomr_lane *l, uint32_t plan);
+void atomr_end_turn(atomr_lane *l);
+void atomr_drop_suspect(atomr_worker *k, uint32_t plan);
 
 /* Asynchronous backends only. */
 void *atomr_completer_main(void *worker);

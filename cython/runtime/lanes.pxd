@@ -42,6 +42,12 @@ cdef extern from "runtime/lane_core.h" nogil:
         pass
     ctypedef struct atomr_worker:
         pass
+    ctypedef enum atomr_turn:
+        ATOMR_NO_TURN
+    void atomr_worker_be_cautious(atomr_worker *, int cautious)
+    int atomr_worker_suspect(atomr_worker *, uint32_t plan)
+    atomr_turn atomr_worker_begin_build(atomr_worker *, int suspect)
+    void atomr_worker_end_build(atomr_worker *, atomr_turn)
     atomr_worker *atomr_worker_new(int p_fd, uint64_t p_bytes, const atomr_backend *backend, uint64_t spin_ns)
     int atomr_worker_w_fd(const atomr_worker *)
     void *atomr_worker_w(const atomr_worker *)

@@ -403,6 +403,26 @@ cdef class Lanes:
             atomr_worker_remove_plan(self.worker, plan)
             del self.plans[plan]
 
+    def be_cautious(self, bint cautious):
+        """Have runs and builds take turns, so that a suspect's is alone; before `go`, and later to end that."""
+        atomr_worker_be_cautious(self.worker, cautious)
+
+    def suspect(self, uint32_t plan):
+        """Put a plan on probation, before it is added: its first message runs while nothing else does."""
+        if atomr_worker_suspect(self.worker, plan) != 0:
+            raise MemoryError()
+
+    def begin_build(self, bint suspect):
+        """Wait for the turn of a build in a cautious worker; it is alone if its plan is a suspect."""
+        cdef atomr_turn turn
+        with nogil:
+            turn = atomr_worker_begin_build(self.worker, suspect)
+        return <int>turn
+
+    def end_build(self, int turn):
+        """End the turn that `begin_build` returned."""
+        atomr_worker_end_build(self.worker, <atomr_turn>turn)
+
     def subscribe(self, unsigned index, int eventfd):
         """Signal this eventfd when a ticket that subscriber `index` wants resolves; it becomes the lanes'."""
         if atomr_worker_subscribe(self.worker, index, eventfd) != 0:

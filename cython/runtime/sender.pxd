@@ -24,6 +24,7 @@ cdef extern from "runtime/pool.h" nogil:
 cdef extern from "runtime/shm.h" nogil:
     enum:
         ATOMR_ABI
+        ATOMR_ACQUITTED
         ATOMR_LANES
         ATOMR_MAX_OPERANDS
         ATOMR_MAX_SCALARS
@@ -198,6 +199,7 @@ cdef extern from "runtime/sender_core.h" nogil:
     int atomr_sent_deps(atomr_sender *, unsigned lane, uint64_t ticket, uint64_t *out)
     unsigned atomr_read_spans(atomr_sender *, unsigned lane, atomr_span_place *, atomr_span_copy *out, unsigned most)
     uint64_t atomr_sender_control_busy(atomr_sender *)
+    unsigned atomr_sender_acquitted(atomr_sender *, uint32_t *out)
 
 
 cdef class Core:
@@ -296,7 +298,6 @@ cdef class PlanRef:
     cdef public unsigned modes
     cdef public dict complexes
     cdef public uint32_t ready_epoch
-    cdef public uint64_t first_ticket
     cdef readonly uint64_t last_ticket
     cdef public object reply_type
     cdef object __weakref__

@@ -310,6 +310,14 @@ cdef class Core:
         self.alive()
         return atomr_sender_control_busy(self.sender)
 
+    def acquitted(self):
+        """Numbers of the plans that the worker has acquitted, oldest first; untrusted."""
+        cdef uint32_t plans[ATOMR_ACQUITTED]
+        cdef unsigned n
+        self.alive()
+        n = atomr_sender_acquitted(self.sender, plans)
+        return [plans[i] for i in range(n)]
+
     def want(self, unsigned lane, unsigned subscriber, uint64_t ticket):
         """Have the worker signal the eventfd of `subscriber` when `ticket` resolves; True if it has."""
         self.alive()

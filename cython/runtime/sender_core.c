@@ -390,6 +390,19 @@ int atomr_sender_lane_stats(atomr_sender *s, unsigned lane, atomr_lane_stats *ou
     return 0;
 }
 
+unsigned atomr_sender_acquitted(atomr_sender *s, uint32_t *out) {
+    atomr_lock(s);
+    unsigned n = 0;
+    if (s->region) {
+        atomr_wheader *h = s->region->w;
+        n = atomic_load(&h->n_acquitted);
+        if (n > ATOMR_ACQUITTED) n = ATOMR_ACQUITTED;
+        for (unsigned i = 0; i < n; i++) out[i] = atomic_load_explicit(&h->acquitted[i], memory_order_relaxed);
+    }
+    atomr_unlock(s);
+    return n;
+}
+
 uint64_t atomr_sender_control_busy(atomr_sender *s) {
     atomr_lock(s);
     uint64_t busy = s->region ? atomic_load(&((atomr_wheader *)s->region->w)->control_busy) : 0;

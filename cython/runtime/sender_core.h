@@ -221,5 +221,7 @@ typedef struct {
 /* Copy up to `most` spans that were not read yet, and move on: how many. */
 unsigned atomr_read_spans(atomr_sender *, unsigned lane, atomr_span_place *, atomr_span_copy *out, unsigned most);
 uint64_t atomr_sender_control_busy(atomr_sender *);
+/* Copy the plans that the worker has acquitted, ATOMR_ACQUITTED at most, oldest first: how many.  Untrusted numbers. */
+unsigned atomr_sender_acquitted(atomr_sender *, uint32_t *out);
 
 #endif

@@ -279,8 +279,6 @@ cdef class PlanRef:
             sent = tuple([<object>refs[i] for i in range(total)])
             if self.send_slowly(result, uses, scalars, node, &ticket, bad, sent, may_wait) is False:
                 return None
-        if self.first_ticket == 0:
-            self.first_ticket = ticket
         self.last_ticket = ticket
         if observer is not None:
             self.note(reply, ticket)

@@ -27,6 +27,7 @@
 #define ATOMR_ERROR_TEXT 960u
 #define ATOMR_MAX_SEGMENTS 4096u
 #define ATOMR_POISON_MIRROR 1024u
+#define ATOMR_ACQUITTED 64u
 #define ATOMR_INFOS 64u          /* messages of a lane whose outcome is open */
 #define ATOMR_SPANS 2048u         /* entries of a lane's ring of spans */
 
@@ -157,6 +158,9 @@ typedef struct {
     /* Allocations that hold nothing (slot << 32 | generation, 0: free), for whoever comes after a crash. */
     _Atomic uint32_t poison_overflow; /* how many more there are than fit below */
     _Atomic uint64_t poisoned[ATOMR_POISON_MIRROR];
+    /* Plans on probation that have completed a message while nothing else ran: see probation.c. */
+    _Atomic uint32_t n_acquitted;
+    _Atomic uint32_t acquitted[ATOMR_ACQUITTED];
     atomr_fault_note fault;
     _Atomic uint64_t beat; /* written by an idle device, as a sign of life */
 } atomr_wheader;

@@ -45,6 +45,7 @@ atomr_worker *atomr_worker_new(int p_fd, uint64_t p_bytes, const atomr_backend *
     k->spin_ns = spin_ns;
     k->nap_ns = 1000000000;
     k->probe_ns = 100000000;
+    k->patience_ns = INT64_C(5000000000);
     k->fault_fd = -1;
     cpu_set_t ours;
     const int cores = sched_getaffinity(0, sizeof ours, &ours) == 0 ? CPU_COUNT(&ours) : 1;
@@ -52,6 +53,7 @@ atomr_worker *atomr_worker_new(int p_fd, uint64_t p_bytes, const atomr_backend *
     if (backend) k->backend = *backend;
     atomr_poison_init(&k->poison, k->w);
     pthread_mutex_init(&k->control, NULL);
+    pthread_mutex_init(&k->turns, NULL);
     for (unsigned i = 0; i < ATOMR_SUBSCRIBERS; i++) atomic_store(&k->eventfds[i], -1);
     return k;
 }
@@ -113,6 +115,7 @@ void *atomr_worker_remove_plan(atomr_worker *k, uint32_t index) {
     _Atomic(atomr_plan *) *place = plan_place(k, index, 0);
     atomr_plan *gone = place ? atomic_exchange(place, NULL) : NULL;
     void *context = gone ? gone->context : NULL;
+    atomr_drop_suspect(k, index);
     free(gone);
     return context;
 }
@@ -262,6 +265,8 @@ void atomr_worker_delete(atomr_worker *k) {
     munmap(k->p, k->p_bytes);
     close(k->w_fd);
     pthread_mutex_destroy(&k->control);
+    pthread_mutex_destroy(&k->turns);
+    free(k->suspects);
     free(k);
 }
 

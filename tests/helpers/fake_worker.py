@@ -61,6 +61,19 @@ class FakeLanes:
     def add_plan(self, plan: int, run: Any, operands: list[Any], scalars: list[str], operation: str = "") -> None:
         self.plans[plan] = (run, operands, scalars, operation)
 
+    def be_cautious(self, cautious: bool) -> None:
+        self.calls.append(f"be_cautious {cautious}")
+
+    def suspect(self, plan: int) -> None:
+        self.calls.append(f"suspect {plan}")
+
+    def begin_build(self, suspect: bool) -> int:
+        self.calls.append(f"begin_build {suspect}")
+        return 7
+
+    def end_build(self, turn: int) -> None:
+        self.calls.append(f"end_build {turn}")
+
     def set_busy(self, busy: bool) -> None:
         self.busy.append(busy)
 

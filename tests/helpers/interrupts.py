@@ -14,9 +14,11 @@ from types import FrameType, TracebackType
 from typing import Any
 
 import numpy as np
+from actions import eventually
 
 import atomr_native as an
 from atomr_native._lib import guard
+from atomr_native._support import disk_cache
 
 
 class Interrupt(KeyboardInterrupt):
@@ -117,6 +119,7 @@ class Calls:
         self.host_bytes = bytearray(4096)
         self.echo = system.spawn(_Echo)
         self.called: list[object] = []
+        self._pipeline = an.Pipeline([self.echo], in_flight=2)
         self._loops: list[asyncio.AbstractEventLoop] = []
         self.makes = {
             name: getattr(self, name) for name in dir(type(self)) if not name.startswith("_") and name != "check"
@@ -235,6 +238,12 @@ class Calls:
     def ask_actor(self) -> object:
         return self.echo.ask(5).result(timeout=60)
 
+    def submit(self) -> object:
+        return self._pipeline.submit(5).result(timeout=60)
+
+    def cached(self) -> object:
+        return disk_cache.cached("test", (b"%d" % (next(self._fresh) % 4),), lambda: b"value")
+
     def find(self) -> object:
         return self.system.find("/echo")
 
@@ -247,3 +256,5 @@ class Calls:
         for make in self.makes.values():
             make()
         assert self.device.restarts == 0
+        eventually(lambda: self._pipeline.inside == 0)
+        assert not disk_cache._flights

@@ -146,7 +146,8 @@ def prepare() -> None:
     if not (SCRATCH / ".venv").exists():
         print("Copying the virtual environment ...", flush=True)
         shutil.copytree(ROOT / ".venv", SCRATCH / ".venv", symlinks=True, copy_function=os.link)  # pip replaces files
-    build()
+    if refused := build():
+        raise SystemExit(f"the copy cannot be installed:\n{refused}")
 
 
 def build() -> str:
@@ -182,7 +183,9 @@ def run_tests(mutant: Mutant) -> str:
         if code == 5:
             raise SystemExit(f"{mutant.area}: {mutant.name}: no such tests: {' '.join(mutant.tests)}")
         if code:
-            failed = [line.split()[1] for line in output.splitlines() if line.startswith(("FAILED", "ERROR"))]
+            failed = [
+                line.split()[1] for line in output.splitlines() if line.startswith(("FAILED tests", "ERROR tests"))
+            ]
             return failed[0] if failed else "no end" if code < 0 else "collection"
     return ""
 

@@ -157,6 +157,40 @@ def test_many_faults_in_a_row(device: an.Device) -> None:
     works(device)
 
 
+def test_of_two_suspects_the_kernel_that_faults_alone_is_quarantined(make_device: Make) -> None:
+    """A main kernel is at work at each fault of others, and is never refused; a kernel that faults twice is."""
+    device = make_device(**PATIENT)
+    x, faults = numbers(device, 0.0), device.lane("faults")
+    main = gpu_plan(device.lane("main"), "slow", x, milliseconds=500).wait(60)
+    bad = [gpu_plan(faults, how).wait(60) for how in ("trap", "illegal address")]
+
+    def is_at_work() -> bool:
+        return device._core.lane_stats(main.lane)["claimed"] == main.last_ticket
+
+    for generation, plan in enumerate(bad, 2):
+        plan.wait(60)
+        at_work = main.ask(x)
+        eventually(is_at_work)
+        with pytest.raises(an.DeviceFault, match=r"2 plans .* on probation") as caught:
+            plan.ask().result(60)
+        assert {suspect.actor for suspect in caught.value.suspects} == {"main", "faults"}
+        assert isinstance(at_work.exception(), an.DeviceFault)
+        await_generation(device, generation)
+        x = numbers(device, 0.0)
+        main.ask(x).result(60)
+    replies = [main.ask(x), bad[0].ask(), main.ask(x)]
+    with pytest.raises(an.DeviceFault, match=r"quarantined until plan") as caught:
+        replies[1].result(60)
+    assert [suspect.actor for suspect in caught.value.suspects] == ["faults"]
+    assert replies[0].exception() is None
+    await_generation(device, 4)
+    with pytest.raises(an.PlanQuarantined, match=r"test\.gpu_fault.* ran alone.*plan\.pardon"):
+        bad[0].ask()
+    main.ask(numbers(device, 0.0)).result(60)
+    works(device)
+    assert device.generation == 4
+
+
 def test_the_likely_suspect_comes_first(device: an.Device) -> None:
     """Of several that were running, those that waited for another one of them come later."""
     x, y = numbers(device, 0.0), numbers(device, 0.0)

@@ -8,11 +8,12 @@ import scripts
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
 LOST = """
-import gc, logging, pickle, sys, threading
+import gc, logging, pickle, sys, threading, warnings
 import numpy as np
 import atomr_native as an
 from gpu import gpu_plan
 logging.disable(logging.CRITICAL)
+warnings.simplefilter("ignore", ResourceWarning)  # of Systems that are left open
 how, when = sys.argv[1:]
 system = an.System(isolation="thread", allow_crash=True)
 device = system.device("cuda:0")
@@ -146,11 +147,12 @@ with an.System(isolation="thread", allow_crash=True) as system:
 def test_a_kernel_that_never_ends_is_given_up(cuda_engine: str) -> None:
     """Nothing can end it there: everybody is told by the watchdog, and the program goes on, and ends."""
     assert scripts.run("""
-import logging
+import logging, warnings
 import numpy as np
 import atomr_native as an
 from gpu import gpu_plan
 logging.disable(logging.CRITICAL)
+warnings.simplefilter("ignore", ResourceWarning)  # it is left open
 system = an.System(isolation="thread", allow_crash=True, watchdog=0.5)
 device = system.device("cuda:0")
 x = device.put(np.ones(4))

@@ -16,6 +16,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -45,7 +46,8 @@ def no_hang() -> Iterator[None]:
 
 
 @pytest.fixture
-def calls() -> Iterator[Calls]:
+def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
+    monkeypatch.setenv("ATOMR_NATIVE_CACHE", str(tmp_path))
     with an.System(timeout=_PATIENCE) as system:
         yield Calls(system)
 
@@ -112,6 +114,25 @@ def test_ctrl_c_in_close_while_the_worker_hangs() -> None:
     assert system.closed
     del device, system
     baseline.check()
+
+
+def test_what_waits_for_the_worker_ends_with_an_interrupted_close() -> None:
+    """A thread opens a lane; an interrupted `close` still tells it that nobody will answer, long before a minute."""
+    with an.System(timeout=_PATIENCE) as system:
+        device = system.device("host")
+        client = device._state.links.current.worker.client  # type: ignore[union-attr]
+
+        def use() -> None:
+            with contextlib.suppress(an.AtomrError):
+                device.lane("new")
+
+        os.kill(device.worker_pid or 0, signal.SIGSTOP)
+        thread = threading.Thread(target=use)
+        thread.start()
+        eventually(lambda: any(pending.op == "open_lane" for pending in list(client._pending.values())))
+        with Interrupter(random.Random(1)) as interrupter:
+            assert interrupter.call(functools.partial(device.close, _PATIENCE), 0.3)
+            eventually(lambda: not thread.is_alive(), 30.0)  # though nobody closes it again
 
 
 def test_an_exception_that_another_thread_raises() -> None:

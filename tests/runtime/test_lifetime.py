@@ -6,6 +6,8 @@ import contextlib
 import gc
 import os
 import signal
+import subprocess
+import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -13,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scripts
 from actions import Gate, eventually
 from leaks import Baseline
 from placements import Placement
@@ -192,3 +195,29 @@ def test_gate_threads_end(make_system: Make) -> None:
     system.device().put([1]).wait()
     system.close()
     eventually(lambda: threading.active_count() <= before)
+
+
+_LEFT_OPEN = """
+import sys
+import atomr_native as an
+
+system = an.System(allow_crash=True)
+device = system.device("host")
+print(device.worker_pid, flush=True)
+if sys.argv[1] == "busy":
+    from crash import occupy
+    reply = occupy(device.lane("busy"))
+if sys.argv[1] == "closed":
+    system.close()
+"""
+
+
+@pytest.mark.parametrize("state", ["idle", "busy", "closed"])
+def test_a_system_that_is_left_open_is_told_of_and_ended_at_exit(state: str) -> None:
+    program = subprocess.run(
+        [sys.executable, "-W", "always::ResourceWarning", "-c", _LEFT_OPEN, state],
+        capture_output=True, text=True, env=scripts.environment(), timeout=60, check=True,
+    )  # fmt: skip
+    scripts.assert_dead(int(program.stdout))
+    told = "ResourceWarning: <System of host> was not closed before the program ended" in program.stderr
+    assert told is (state != "closed"), program.stderr

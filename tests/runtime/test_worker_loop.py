@@ -103,8 +103,14 @@ def test_every_operation_of_the_loop() -> None:
         assert (made[0].busy[-2:], made[0].busy[0]) == ([True, False], True)
         assert (run, operands[0][0].name, operands[0][1:], scalars) == ("noop", "bfloat16", ((2, 3), (6, 2)), [])
         client.request("go", timeout=30)
+        client.request("build_plan", plan=6, spec=spec("x"), suspect=True, timeout=30)
+        client.request("trust", timeout=30)
         stats = client.request("stats", timeout=30).fields
-        assert (stats["segments"], stats["plans"], stats["calls"]) == ([4], [5], ["open_lane 2", "go"])
+        assert (stats["segments"], stats["plans"]) == ([4], [5, 6])
+        assert stats["calls"] == [
+            "open_lane 2", "begin_build False", "end_build 7", "go",
+            "begin_build True", "end_build 7", "suspect 6", "be_cautious False",
+        ]  # fmt: skip
         assert (stats["p"], stats["spin_us"], stats["watches"]) == ("ring", 9, False)
         assert stats["rss"] > 1 << 20
         client.request("drop_plan", plan=5, timeout=30)

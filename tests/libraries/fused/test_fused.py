@@ -126,6 +126,13 @@ def test_curves_far_out(device: an.Device) -> None:
         assert np.isnan(slope[5])
 
 
+@pytest.mark.parametrize("curve", [curve for curve in CURVES if curve != "squared_relu"])
+def test_slopes_at_infinity_are_those_of_the_asymptotes(device: an.Device, curve: str) -> None:
+    x = device.put(np.float32([-np.inf, np.inf]))
+    request = an.ActivationGradientRequest(dy=device.put(np.ones(2, "f4")), x=x, curve=curve)
+    np.testing.assert_array_equal(device.fused.tell(request).numpy(), [0, 1])
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("curve", CURVES)
 def test_curves_of_every_number_of_16_bits(device: an.Device, curve: str, dtype: str) -> None:
@@ -243,6 +250,14 @@ def test_steps_of_adamw(device: an.Device, gradient: str, master: bool) -> None:
         np.testing.assert_array_equal(param.numpy(), weights.numpy().astype(DTYPES["bfloat16"]))
 
 
+def test_eps_of_adamw_bounds_the_steps_of_tiny_gradients(device: an.Device) -> None:
+    start, g = np.zeros(9, np.float32), np.full(9, 1e-6, np.float32)
+    param, m, v = device.put(start), device.zeros(9, "float32"), device.zeros(9, "float32")
+    numbers = {"lr": 1.0, "beta1": 0.9, "beta2": 0.99, "eps": 1e-3, "weight_decay": 0.0}
+    device.fused.adamw(param, device.put(g), m, v, step=1, **numbers)
+    np.testing.assert_allclose(param.numpy(), -1e-6 / (1e-6 + 1e-3), rtol=1e-5)  # without eps each step has length 1
+
+
 @pytest.mark.parametrize("nesterov", [False, True])
 @pytest.mark.parametrize("master", [False, True])
 def test_steps_of_sgd(device: an.Device, nesterov: bool, master: bool) -> None:
@@ -256,6 +271,8 @@ def test_steps_of_sgd(device: an.Device, nesterov: bool, master: bool) -> None:
         device.fused.sgd_momentum(param, device.put(g), m, nesterov=nesterov, master=weights, **numbers)
         want = reference.sgd(*want[:1], g, want[1], nesterov, **numbers)
     close((param if weights is None else weights).numpy(), want[0], "float32", 20)
+    if weights is not None:
+        np.testing.assert_array_equal(param.numpy(), weights.numpy().astype(DTYPES["bfloat16"]))
     close(m.numpy(), want[1], "float32", 10)
 
 
