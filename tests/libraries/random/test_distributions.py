@@ -14,6 +14,7 @@ from plan_builds import build_host
 import atomr_native as an
 from atomr_native.dtypes import DTYPES
 from atomr_native.libraries.random.host import ARITHMETIC
+from atomr_native.libraries.random.kernels.formulas import _tail_of_factorial
 from atomr_native.libraries.random.kernels.functions import (
     cosine_and_sine,
     exponential,
@@ -47,7 +48,7 @@ REAL = [
     ("cauchy", (1.0, 2.0), stats.cauchy(1, 2)),
     *(
         ("truncated_normal", (1.0, 2.0, 1 + 2 * a, 1 + 2 * b), stats.truncnorm(a, b, 1, 2))
-        for a, b in ((-2.0, 2.0), (3.0, np.inf), (-0.5, 0.5), (-np.inf, -6.0), (5.0, 5.1), (-np.inf, np.inf))
+        for a, b in ((-2.0, 2.0), (3.0, np.inf), (0.5, 0.501), (-np.inf, -6.0), (5.0, 5.1), (-np.inf, np.inf))
     ),
     *(("gamma", (a, 2.0), stats.gamma(a, scale=2)) for a in (0.1, 1.0, 3.0, 1000.0)),
     *(("beta", (a, b), stats.beta(a, b)) for a, b in ((0.5, 0.5), (2.0, 3.0), (0.2, 5.0), (50.0, 1.0))),
@@ -187,3 +188,14 @@ def test_functions_are_within_two_roundings(real: Any) -> None:
     assert ends[0] == 0
     assert ends[1] == np.inf
     assert 0 < ends[2] < 1e-40
+
+
+def test_logarithms_of_factorials() -> None:
+    """As rejection of Poisson and binomial numbers has them: what Stirling's formula lacks, of any number."""
+    special = pytest.importorskip("scipy.special", reason="SciPy is not installed")
+    k = np.concatenate([np.arange(200.0), np.array([1e4, 1e8])])
+    small, tail = _tail_of_factorial(ARITHMETIC[np.float64])
+    np.testing.assert_allclose(small(k[:10]), special.gammaln(k[:10] + 1), rtol=1e-15, atol=0)
+    lacks = special.gammaln(k[:200] + 1) - ((k[:200] + 0.5) * np.log(k[:200] + 1) - k[:200] - 1 + np.log(2 * np.pi) / 2)
+    np.testing.assert_allclose(tail(k[:200]), lacks, atol=1e-12)
+    np.testing.assert_allclose(tail(k[200:]), 1 / (12 * (k[200:] + 1)), rtol=1e-8)
