@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +21,7 @@ from .spec import (
     as_shape,
     check_counters,
     check_offset,
-    check_parameters,
+    converter,
     element_dtype,
     fill_kernels,
     is_array,
@@ -102,7 +101,7 @@ class RandomRequest(Request["GpuRef"]):
         counters, start = check_range(self.seed, self.stream, self.offset, math.prod(shape))
         out = output(self.out, dtype, shape, [*inputs, *start])
         values = {name: value for name, value in zip(shown, self.parameters, strict=True) if not is_array(value)}
-        convert = partial(_scalars, self.distribution, dtype, math.prod(shape), tuple(values))
+        convert = converter(self.distribution, dtype, math.prod(shape), tuple(values))
         travelling = [name for name in names if name not in arrays]
         scalars = zip((*travelling, *counters), convert(*values.values(), *counters.values()), strict=True)
         floats = () if self.distribution == "integers" else travelling
@@ -174,11 +173,3 @@ def output(out: Any, dtype: str, shape: tuple[int, ...], inputs: list[Operand]) 
             )
         check_disjoint([("out", out)], [(o.name, o.given) for o in inputs])
     return written("out", out, Fresh(shape, DTYPES[dtype]))
-
-
-def _scalars(
-    distribution: str, dtype: str, count: int, names: tuple[str, ...], *values: Any
-) -> tuple[float | int, ...]:
-    """Return the scalars of a message: the parameters that are numbers, seed, stream and offset."""
-    own = dict(zip(names, values[: len(names)], strict=True))
-    return (*check_parameters(distribution, dtype, own), *check_counters(count, *values[len(names) :]))

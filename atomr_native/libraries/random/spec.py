@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
@@ -16,8 +17,8 @@ from .generator import POSITIONS, SEEDS, STREAMS
 from .kernels.positions import INTEGERS, REJECTING, computed
 
 __all__ = [
-    "DTYPES_OF", "PARAMETERS", "as_shape", "check_counters", "check_offset", "check_parameters", "element_dtype",
-    "fill_kernels", "is_array", "parameter_names", "signed",
+    "DTYPES_OF", "PARAMETERS", "as_shape", "check_counters", "check_offset", "check_parameters", "converter",
+    "element_dtype", "fill_kernels", "is_array", "parameter_names", "signed",
 ]  # fmt: skip
 
 _FLOATS: Final = ("float32", "float16", "bfloat16", "float64")
@@ -177,6 +178,42 @@ def check_counters(count: int, seed: Any, stream: Any, *offset: Any) -> tuple[in
         if int(start) + count > POSITIONS:
             raise InvalidRequest(f"offset={start!r} with {count} elements; allowed: {POSITIONS - count} or less")
     return tuple(found)
+
+
+def converter(
+    distribution: str, dtype: str, count: int, names: tuple[str, ...]
+) -> Callable[..., tuple[float | int, ...]]:
+    """Return the function from a call's numbers to a message's: parameters of these names, seed, stream and offset.
+
+    It raises what `check_parameters` and `check_counters` raise.  Numbers that are plainly within their limits are
+    returned as they are.
+    """
+    n, last = len(names), min(2**63 - 1, POSITIONS - count)
+    largest = float(np.finfo(computed(distribution, dtype)).max)
+    ranges: list[tuple[float, float]] = []
+    if distribution not in ("integers", "binomial", "truncated_normal"):
+        for name in names:
+            limits = PARAMETERS[distribution][name]
+            least = math.nextafter(0.0, 1.0) if limits.above else max(limits.least, -largest)
+            ranges.append((least, largest if limits.most is None else limits.most))
+    plain = bool(ranges) or not names
+    ordered = names == ("low", "high")
+
+    def convert(*values: Any) -> tuple[float | int, ...]:
+        if plain:
+            for value, (least, most) in zip(values, ranges, strict=False):
+                if type(value) is not float or not least <= value <= most:
+                    break
+            else:
+                seed, stream, start = (*values[n:], 0)[:3]
+                whole = type(seed) is int and type(stream) is int and type(start) is int
+                sound = whole and 0 <= seed < 2**63 and 0 <= stream < STREAMS and 0 <= start <= last
+                if sound and (not ordered or (values[0] <= values[1] and values[1] - values[0] <= largest)):
+                    return values
+        own = dict(zip(names, values[:n], strict=True))
+        return (*check_parameters(distribution, dtype, own), *check_counters(count, *values[n:]))
+
+    return convert
 
 
 def check_offset(offset: Any) -> None:
