@@ -87,6 +87,13 @@ if TYPE_CHECKING:
     from .libraries.kernel.numba_kernel import NumbaKernel as NumbaKernel
     from .libraries.kernel.spec import Records as Records
     from .libraries.kernel.tensor_map import TensorMap as TensorMap
+    from .libraries.random.actor import Random as Random
+    from .libraries.random.choices import ChoiceRequest as ChoiceRequest
+    from .libraries.random.generator import Generator as Generator
+    from .libraries.random.generator import RandomRange as RandomRange
+    from .libraries.random.permutations import PermutationRequest as PermutationRequest
+    from .libraries.random.permutations import ShuffleRequest as ShuffleRequest
+    from .libraries.random.request import RandomRequest as RandomRequest
     from .memory.groups import DurableGroup as DurableGroup
     from .plans.actor import Lane as Lane
     from .plans.plan import Plan as Plan

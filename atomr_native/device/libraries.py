@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ..libraries.elementwise.actor import ElementwiseActor
     from ..libraries.float8.actor import Float8
     from ..libraries.fused.actor import Fused
+    from ..libraries.random.actor import Random
 
 __all__ = ["DeviceLibraries"]
 
@@ -53,4 +54,10 @@ class DeviceLibraries:
     def fused(self) -> Fused:
         """Activations, norms, optimizer steps and more, each in one pass over memory.  Made at first use."""
         actor: Fused = self._library("fused")
+        return actor
+
+    @cached_property
+    def random(self) -> Random:
+        """Random numbers, the same on every device.  Made at first use."""
+        actor: Random = self._library("random")
         return actor

@@ -211,7 +211,18 @@ def _bench_on_the_fake(environment: dict[str, str], target: Path, *words: str) -
 
 
 #: What runs on the fake driver only as far as saying what is missing.
-PEERS = ("torch", "nvmath", "cupy", "CuPy", "Numba", "atomr Numba", "atomr float8", "atomr fused", "C cuMemAllocAsync")
+PEERS = (
+    "torch",
+    "nvmath",
+    "cupy",
+    "CuPy",
+    "Numba",
+    "atomr Numba",
+    "atomr float8",
+    "atomr fused",
+    "atomr random",
+    "C cuMemAllocAsync",
+)
 #: Cases of Numba's code, which the fake does not run.
 NUMBA_ONLY = ("gpu_arguments", "gpu_arguments_told", "gpu_compile")
 

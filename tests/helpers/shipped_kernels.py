@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -44,11 +44,15 @@ def simulate(
 
 def simulate_program(
     module: str, parts: Sequence[shipped.Part], program: Any, arrays: Sequence[np.ndarray[Any, Any]],
-    scalars: Sequence[float] = (),
+    scalars: Sequence[float] = (), watch: Callable[[np.ndarray[Any, Any]], object] = lambda workspace: None,
 ) -> None:  # fmt: skip
-    """Run launches of shipped kernels on arrays, in the order of their operands, and scalars."""
+    """Run launches of shipped kernels on arrays, in the order of their operands, and scalars.
+
+    `watch` gets the workspace before they run.
+    """
     made = {part.name: shipped.made(module, part) for part in parts}
     workspace = np.full(program.workspace, 0xA5, np.uint8)
+    watch(workspace)
     for launch in program.launches:
         function, types = made[launch.function]
         arguments: list[Any] = []
@@ -157,4 +161,4 @@ def ptx_of(codes: Sequence[bytes], capability: tuple[int, int]) -> str:
 def _fitting(array: np.ndarray[Any, Any]) -> tuple[str, ...]:
     """Return the types by which a kernel may point to an array: another is a parameter that it does not use."""
     four = ("uint32", "int32", "float32")
-    return {1: ("uint8",), 2: ("uint16",), 4: four, 8: ("float64", "int64")}[array.itemsize]
+    return {1: ("uint8",), 2: ("uint16",), 4: four, 8: ("float64", "int64"), 16: ("int64",)}[array.itemsize]

@@ -77,6 +77,10 @@ def rest(device: an.Device) -> None:
     assert_type(fused.swiglu_backward(x, x, x).gate, an.GpuRef)
     assert_type(fused.tell(an.RopeRequest(x=rows, positions=device.zeros(3, "int32"))), an.GpuRef)
     assert_type(device.elementwise.softmax_cross_entropy(x, device.zeros(4, "int64")).loss, an.GpuRef)
+    numbers = assert_type(an.Generator(7).split(2), list[an.Generator])
+    assert_type(device.random.normal((2, 3), "float16", std=w[:3], generator=numbers[0]), an.GpuRef)
+    assert_type(device.random.discrete([1.0, 2.0], 3, replace=True, seed=1), an.GpuRef)
+    assert_type(device.random.tell(an.PermutationRequest(n=3, seed=1)), an.GpuRef)
     assert_type(an.gather(back, timeout=60), list[Any])
 
 

@@ -59,6 +59,10 @@ REQUESTS: dict[str, Callable[[], Request[Any]]] = {
     "sgd": lambda: an.SgdRequest(param=floats(4), grad=floats(4), m=floats(4)),
     "rope": lambda: an.RopeRequest(x=floats(4, 1, 4), positions=np.arange(4)),
     "dropout": lambda: an.DropoutRequest(x=floats(4), p=0.5, seed=1),
+    "random": lambda: an.RandomRequest(distribution="normal", parameters=(floats(4), 1.0), seed=1, out=floats(4)),
+    "choice": lambda: an.ChoiceRequest(weights=floats(4), shape=2, seed=1, offset=np.arange(1)),
+    "permutation": lambda: an.PermutationRequest(n=4, seed=1, out=np.zeros(4, np.int32)),
+    "shuffle": lambda: an.ShuffleRequest(x=floats(4), seed=1),
 }  # fmt: skip
 
 

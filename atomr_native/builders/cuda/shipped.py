@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from ...dtypes import as_dtype
 from ...errors import InvalidRequest
 from ...plans.spec import PlanSpec, ShippedAttributes, ShippedCode
@@ -36,8 +38,9 @@ def program(
     launches: list[tuple[str, Grid, int, tuple[Argument, ...]]],
     target: Target,
     workspace: int = 0,
+    info: tuple[Literal["operand", "workspace"], int] | None = None,
 ) -> Built:
-    """Return launches of a plan's kernels: name, grid, threads of a block, arguments."""
+    """Return launches of a plan's kernels: name, grid, threads of a block, arguments; `info` as in `KernelProgram`."""
     code = code_of(spec)
     names = dict(code.entries)
     alignments = tuple(as_dtype(operand.dtype).itemsize for operand in spec.operands)
@@ -45,4 +48,4 @@ def program(
         Launch(names[name], grid, (threads, 1, 1), 0, arguments, overlaps=target.overlaps)
         for name, grid, threads, arguments in launches
     )
-    return Built(KernelProgram(code.code.data, made, workspace, alignments), workspace)
+    return Built(KernelProgram(code.code.data, made, workspace, alignments, info=info), workspace)

@@ -25,8 +25,8 @@ from shipped_kernels import linked_ptx, simulate
 from atomr_native.compile import shipped
 from atomr_native.compile.numba import copies
 from atomr_native.compile.numba.device.elements import NARROW
+from atomr_native.compile.numba.device.philox import philox
 from atomr_native.libraries.fused.kernels.activations import _normal
-from atomr_native.libraries.fused.kernels.dropout import philox
 
 HOPPER = (9, 0)
 
@@ -231,7 +231,7 @@ def test_known_answers_of_philox() -> None:
     ):  # fmt: skip
         assert ours(*counter, *key) == want
         assert tuple(reference.philox(list(counter), list(key))) == want
-        from atomr_native.libraries.fused.host.positions import philox as hosts
+        from atomr_native._support.philox import philox as hosts
 
         words = hosts(tuple(np.array([word], np.uint64) for word in counter), key)  # type: ignore[arg-type]
         assert tuple(int(word[0]) for word in words) == want

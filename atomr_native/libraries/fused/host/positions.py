@@ -8,12 +8,13 @@ from typing import Any, Final
 
 import numpy as np
 
+from ...._support.philox import philox
 from ....builders.context import Built, HostContext
 from ....plans.spec import PlanSpec
 from ..attributes import RopeAttributes, ShippedAttributes
 from .activations import computed, real_of
 
-__all__ = ["build_dropout", "build_rope", "philox"]
+__all__ = ["build_dropout", "build_rope"]
 
 Array = np.ndarray[Any, Any]
 Run = Callable[[tuple[Array, ...], tuple[Any, ...]], None]
@@ -53,17 +54,6 @@ def build_rope(spec: PlanSpec[RopeAttributes], _context: HostContext) -> Built:
                 result[..., first], result[..., second] = turned
 
     return Built(run)
-
-
-def philox(counter: tuple[Array, Array, Array, Array], key: tuple[int, int]) -> tuple[Array, Array, Array, Array]:
-    """Return the four words that Philox4x32-10 gives for counters of four words and a key, all as uint64."""
-    a, b, c, d = counter
-    low, high = key
-    for _ in range(10):
-        one, two = a * np.uint64(0xD2511F53), c * np.uint64(0xCD9E8D57)
-        a, b, c, d = (two >> _HALF) ^ b ^ np.uint64(low), two & _WORD, (one >> _HALF) ^ d ^ np.uint64(high), one & _WORD
-        low, high = low + 0x9E3779B9 & 0xFFFFFFFF, high + 0xBB67AE85 & 0xFFFFFFFF
-    return a, b, c, d
 
 
 def _halves(numbers: Array, which: int, seed: int) -> Array:

@@ -1,4 +1,4 @@
-"""Dropout on CUDA by Philox4x32-10 (J. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC11).
+"""Dropout on CUDA by words of Philox4x32-10.
 
 docs/libraries/fused.md says which words and halves belong to an element.  If each element took a whole word of the
 generator, its integer arithmetic would cost more time than memory traffic does.  So an element takes half a word, and
@@ -13,27 +13,15 @@ import numpy as np
 
 from ....compile.numba.api import cuda, inlined
 from ....compile.numba.device.elements import aligned, element
-from ....compile.numba.device.intrinsics import product, upper_half
+from ....compile.numba.device.intrinsics import upper_half
+from ....compile.numba.device.philox import philox
 
-__all__ = ["dropout", "philox"]
+__all__ = ["dropout"]
 
 Kernel = tuple[Any, tuple[str, ...]]
 _THREADS: Final = 256
 _WORD: Final = 0xFFFFFFFF
-_FIRST, _SECOND = 0xD2511F53, 0xCD9E8D57  # multipliers
-_FIRST_KEY, _SECOND_KEY = 0x9E3779B9, 0xBB67AE85  # increments of the key
-_ROUNDS: Final = 10
 _HALF: Final = 0xFFFF
-
-
-@inlined
-def philox(a: Any, b: Any, c: Any, d: Any, low: Any, high: Any) -> Any:
-    """Return the four words of a counter of four words and a key of two, all as int64."""
-    for _ in range(_ROUNDS):
-        (one, first), (two, second) = product(a, _FIRST), product(c, _SECOND)
-        a, b, c, d = second ^ b ^ low, two, first ^ d ^ high, one
-        low, high = low + _FIRST_KEY & _WORD, high + _SECOND_KEY & _WORD
-    return a, b, c, d
 
 
 @inlined

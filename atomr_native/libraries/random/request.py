@@ -1,0 +1,175 @@
+"""The request of the random actor that fills an array."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..._support.checks import check_choice
+from ..._support.public import public
+from ...arrays.operands import Fresh, check_disjoint, check_input, check_output, is_contiguous
+from ...dtypes import DTYPES, as_dtype, dtype_name
+from ...errors import InvalidRequest
+from ...plans.lowering import Lowered, Operand, Request, Scalar, ShippedKernels, read, written
+from .attributes import FillAttributes
+from .kernels.positions import DISTRIBUTIONS
+from .spec import (
+    as_shape,
+    check_counters,
+    check_offset,
+    converter,
+    element_dtype,
+    fill_kernels,
+    is_array,
+    parameter_names,
+)
+
+if TYPE_CHECKING:
+    from ...arrays.gpu_ref import GpuRef  # noqa: F401 - the result of requests
+
+__all__ = ["RandomRequest", "check_range", "output"]
+
+
+@public
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RandomRequest(Request["GpuRef"]):
+    """An array of random numbers, checked when it is made.
+
+    An element depends on distribution, dtype, parameters, seed, stream and its position alone: the one at i in C order
+    has the position ``offset + i``.
+
+    Parameters
+    ----------
+    distribution : str
+        ``"uniform"``, ``"integers"``, ``"bernoulli"``, ``"normal"``, ``"lognormal"``, ``"exponential"``, ``"cauchy"``,
+        ``"geometric"``, ``"truncated_normal"``, ``"gamma"``, ``"beta"``, ``"poisson"`` or ``"binomial"``.
+    shape : int or tuple of int, optional
+        By default that of `out`, or to which the parameters broadcast.
+    dtype : dtype, optional
+        By default that of `out`; else float32, int64 for integers and counts, and bool for ``"bernoulli"``.
+    parameters : tuple
+        In the order of the method of `Random`: numbers, or arrays of float32 or float64 that broadcast to the shape;
+        ``"integers"`` takes numbers only.
+    seed : int
+        From 0 to 2**64 - 1.
+    stream : int
+        From 0 to 2**32 - 1.
+    offset : int or array
+        Position of the first element, from 0 to 2**64 - 1; or an array of int64 or uint64 that has it.
+    out : array, optional
+        Where the numbers go; allocated if missing.
+
+    Raises
+    ------
+    InvalidRequest
+        For what cannot work; the message names the value and the allowed ones.
+
+    Examples
+    --------
+    >>> request = an.RandomRequest(distribution="normal", shape=4, parameters=(0.0, 1.0), seed=7, offset=2)
+    >>> whole = device.random.normal(6, seed=7)
+    >>> bool((device.random.tell(request).numpy() == whole.numpy()[2:]).all())
+    True
+    """
+
+    distribution: str
+    shape: Any = None
+    dtype: Any = None
+    parameters: tuple[Any, ...] = ()
+    seed: int
+    stream: int = 0
+    offset: Any = 0
+    out: Any = None
+
+    def lowering(self) -> Lowered:
+        """Check the request and return its message."""
+        check_choice("distribution", self.distribution, DISTRIBUTIONS)
+        names = parameter_names(self.distribution)
+        shown = ("low", "high") if self.distribution == "integers" else names
+        if not isinstance(self.parameters, tuple) or len(self.parameters) != len(names):
+            raise InvalidRequest(f"parameters={self.parameters!r}; allowed: a tuple of {', '.join(shown)}")
+        dtype = element_dtype(self.distribution, self._or_of_out("dtype"))
+        arrays = {name: value for name, value in zip(names, self.parameters, strict=True) if is_array(value)}
+        if self.distribution == "integers" and arrays:
+            raise InvalidRequest("low and high of integers are an array; allowed: integers")
+        shape = self._shape(dtype, arrays)
+        inputs = [_parameter(name, array) for name, array in arrays.items()]
+        counters, start = check_range(self.seed, self.stream, self.offset, math.prod(shape))
+        out = output(self.out, dtype, shape, [*inputs, *start])
+        values = {name: value for name, value in zip(shown, self.parameters, strict=True) if not is_array(value)}
+        convert = converter(self.distribution, dtype, math.prod(shape), tuple(values))
+        travelling = [name for name in names if name not in arrays]
+        scalars = zip((*travelling, *counters), convert(*values.values(), *counters.values()), strict=True)
+        floats = () if self.distribution == "integers" else travelling
+        contiguous = self.out is None or is_contiguous(self.out)
+        return Lowered(
+            op="random.fill",
+            operands=(*inputs, *start, out),
+            collect=itemgetter("out"),
+            attributes=FillAttributes(distribution=self.distribution),
+            scalars=tuple(Scalar(name, "float64" if name in floats else "int64", value) for name, value in scalars),
+            numbers=(*(f"p{names.index(name)}" for name in travelling), *counters),
+            convert=convert,
+            code=ShippedKernels(
+                "random.fill", fill_kernels(self.distribution, dtype, contiguous, self.parameters, bool(start))
+            ),
+        )
+
+    def _or_of_out(self, name: str) -> Any:
+        given = getattr(self, name)
+        return getattr(self.out, name, None) if given is None else given
+
+    def _shape(self, dtype: str, arrays: dict[str, Any]) -> tuple[int, ...]:
+        shapes = [tuple(check_input(name, array).shape) for name, array in arrays.items()]
+        given = self._or_of_out("shape")
+        try:
+            together = np.broadcast_shapes(*shapes)
+            shape = together if given is None else as_shape(given, dtype)
+            fits = np.broadcast_shapes(shape, together) == shape
+        except ValueError:
+            fits = False
+            shape = given
+        if not fits:
+            listed = ", ".join(f"{name} {found}" for name, found in zip(arrays, shapes, strict=True))
+            raise InvalidRequest(f"shape={shape} with arrays of shapes {listed}; allowed: arrays that broadcast to it")
+        return as_shape(shape, dtype)
+
+
+def _parameter(name: str, array: Any) -> Operand:
+    found = dtype_name(as_dtype(array.dtype))
+    if found not in ("float32", "float64"):
+        raise InvalidRequest(f"{name} has dtype {found}; allowed: float32, float64")
+    return read(name, array)
+
+
+def check_range(seed: Any, stream: Any, offset: Any, count: int) -> tuple[dict[str, Any], list[Operand]]:
+    """Return those of seed, stream and offset that are numbers, and the offset as an operand if it is an array.
+
+    Raises
+    ------
+    InvalidRequest
+        For numbers beyond their limits, and an array that is no offset.
+    """
+    if is_array(offset):
+        check_offset(offset)
+        check_counters(count, seed, stream)
+        return {"seed": seed, "stream": stream}, [read("offset", offset)]
+    check_counters(count, seed, stream, offset)
+    return {"seed": seed, "stream": stream, "offset": offset}, []
+
+
+def output(out: Any, dtype: str, shape: tuple[int, ...], inputs: list[Operand]) -> Operand:
+    """Return the operand that is written: the given array, after checks, or a new one."""
+    if out is not None:
+        check_output("out", out)
+        found = dtype_name(as_dtype(out.dtype))
+        if found != dtype or tuple(out.shape) != shape:
+            raise InvalidRequest(
+                f"out has dtype {found} and shape {tuple(out.shape)}; allowed here: {dtype} of {shape}"
+            )
+        check_disjoint([("out", out)], [(o.name, o.given) for o in inputs])
+    return written("out", out, Fresh(shape, DTYPES[dtype]))

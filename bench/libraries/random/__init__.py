@@ -1,0 +1,1 @@
+"""Cases of `device.fused`, and of softmax cross entropy."""

@@ -1,0 +1,83 @@
+"""Random numbers: what their messages cost on the host device, and how fast a GPU's memory is filled."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from bench.harness import Case, Setup, Unavailable, gpu_peers
+from bench.harness.bandwidth import add_copies, size, swept
+from bench.harness.calls import Operation, add_calls
+from bench.harness.common import device, repeat, timed
+from bench.harness.gpu import ordinal
+
+__all__ = ["CASES"]
+
+ELEMENTS = 64
+#: What is timed on a GPU: distribution, dtype, parameters.
+KINDS: tuple[tuple[str, str, tuple[float, ...]], ...] = (
+    ("uniform", "float32", (0.0, 1.0)),
+    ("normal", "float32", (0.0, 1.0)),
+    ("normal", "float64", (0.0, 1.0)),
+    ("integers", "int32", (0, 1000)),
+    ("gamma", "float32", (2.0, 1.0)),
+    ("poisson", "int32", (20.0,)),
+)
+TORCH = "torch normal_"
+
+
+def _normal(dev: Any) -> Operation:
+    import atomr_native as an
+
+    out = dev.zeros((ELEMENTS,), "float32")
+    plan = dev.random.plan(an.RandomRequest(distribution="normal", parameters=(0.0, 1.0), seed=7, out=out))
+    return Operation(plan, {"out": out}, partial(dev.random.normal, out=out, seed=7), out)
+
+
+def host(setup: Setup) -> None:
+    """64 float32 of the normal distribution on the host device: told, called, asked and sustained.
+
+    NumPy fills an array of its own by its ziggurat, in the program.
+    """
+    import numpy as np
+
+    add_calls(setup, "normal, 64", _normal)
+    with setup.attempt(name := "NumPy standard_normal, 64", kind="peer"):
+        made, out = np.random.Generator(np.random.Philox(7)), np.zeros(ELEMENTS, np.float32)
+        draw = partial(made.standard_normal, dtype=np.float32, out=out)
+        setup.add(name, timed(repeat(draw), setup.count(2000)))
+
+
+def gpu(setup: Setup) -> None:
+    """Time in which 64 MiB are written, by messages that fill 8192 x 4096 random numbers.
+
+    200 planned messages, one wait. The copies move 128 MiB each: `Device.copy`, and `Tensor.copy_`. torch:
+    `Tensor.normal_` of float32.
+    """
+    import atomr_native as an
+
+    turns, (rows, columns) = size(setup)
+    elements = rows * columns
+    add_copies(setup, turns, (rows, columns))
+    for distribution, dtype, parameters in KINDS:
+        name = f"atomr random, {distribution}, {dtype}"
+        with setup.attempt(name):
+            dev = device(setup, "process")
+            out = dev.zeros((rows, columns), dtype)
+            request = an.RandomRequest(distribution=distribution, parameters=parameters, seed=7, out=out)
+            try:
+                plan = dev.random.plan(request).wait(60.0)
+            except an.Unsupported as error:  # no compiler for the library's kernels
+                raise Unavailable(str(error)) from error
+            setup.add(name, swept(partial(plan.tell, out=out), out.wait, turns, out.dtype.itemsize * elements))
+    with setup.attempt(TORCH, kind="peer"):
+        setup.need()
+        torch = gpu_peers.torch(ordinal(setup))
+        y = torch.ones((rows, columns), dtype=torch.float32, device="cuda")
+        setup.add(TORCH, swept(y.normal_, torch.cuda.synchronize, turns, 4.0 * elements))
+
+
+CASES = (
+    Case("random", "Random numbers", host),
+    Case("gpu_random", "Random numbers: time to write an array", gpu, devices=("cuda",)),
+)
