@@ -39,7 +39,7 @@ _WAITING = 32  # coroutines that wait for plans at the same time, each in a thre
 class _PastPlan(NamedTuple):
     """A plan that nobody holds any more, for errors of its messages that are read later."""
 
-    index: int
+    number: int
     lane: int
     since: int
     last_ticket: int
@@ -144,7 +144,7 @@ class PlanTable:
         """Return the call of a failed message; None where its plan is not known any more, or never was."""
         record: PlanRecord | _PastPlan | None = self._records.get(index)
         if record is None or record.lane != lane or ticket <= record.since:  # the number has another owner by now
-            past = (p for p in reversed(self._past.copy()) if (p.index, p.lane) == (index, lane))
+            past = (p for p in reversed(self._past.copy()) if (p.number, p.lane) == (index, lane))
             record = next((p for p in past if p.since < ticket <= p.last_ticket), None)
             if record is None:
                 return None

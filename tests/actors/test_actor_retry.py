@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from actions import eventually
 
 import atomr_native as an
 from atomr_native.patterns import Batcher, Cascade, FairShare, ForTenant, Mixture
@@ -36,6 +38,16 @@ class Flaky(an.Actor):
         return self.make(message)
 
 
+class Gated(Flaky):
+    """Waits before it handles a message."""
+
+    gate = threading.Event()
+
+    def receive(self, message: Any) -> Any:
+        self.gate.wait(30)
+        return super().receive(message)
+
+
 def test_an_ask_is_sent_again(system: an.System) -> None:
     ref = system.spawn(Flaky, 2)
     assert ref.ask("a", retry=2).result(30) == "a"
@@ -62,8 +74,16 @@ def test_other_errors_are_not(system: an.System, error: Exception) -> None:
 
 
 def test_it_has_its_place_in_a_full_mailbox(system: an.System) -> None:
-    ref = system.spawn(Flaky, 1, mailbox=an.Mailbox(1, "reject"))
-    assert ref.ask("a", 30, retry=1).result() == "a"
+    ref = system.spawn(Gated, 1, mailbox=an.Mailbox(1, "reject"))
+    Gated.gate.clear()
+    first = ref.ask("a", 30, retry=1)
+    eventually(lambda: ref.stats()["mailbox"] == 0)  # it is being handled
+    second = ref.ask("b", 30)
+    with pytest.raises(an.MailboxFull):
+        ref.ask("c").result(30)
+    Gated.gate.set()
+    assert an.gather(first, second) == ["a", "b"]
+    assert ref.ask("seen").result(30) == ["a", "b", "a"]
 
 
 def test_awaited(system: an.System) -> None:

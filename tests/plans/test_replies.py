@@ -28,8 +28,7 @@ def test_result_wait_and_done(device: an.Device) -> None:
         assert not reply.done()
         assert reply.wait(0) is False
         assert reply.wait(0.001) is False
-        assert reply.wait(-1) is False
-        for timeout in (0, 0.0, 0.001, -5):
+        for timeout in (0, 0.0, 0.001):
             with pytest.raises(an.AskTimeout, match="within"):
                 reply.result(timeout)
         with pytest.raises(an.InvalidRequest, match="not resolved"):

@@ -43,7 +43,7 @@ def test_a_misspelt_option_is_told_the_nearest(call: Callable[..., Any], option:
     [
         (lambda d: d.durable_group({}, checksums=True), "checksum"),
         (lambda d: d.kernel(print, write=()), "writes"),
-        (lambda d: d.cuda_kernel("", "f", acter="x"), "actor"),
+        (lambda d: d.cuda_kernel("", "f", actors="x"), "actor"),
         (lambda d: d.blas_lt.plan(d.put([[1.0]]), d.put([[1.0]]), epilog="relu"), "epilogue"),
     ],
 )
@@ -67,8 +67,8 @@ def test_other_errors_stay_what_they_are() -> None:
     with pytest.raises(TypeError, match="missing") as caught:
         f()  # type: ignore[call-arg]
     assert not isinstance(caught.value, an.AtomrError)
-    with pytest.raises(an.UnknownOption, match=r"unknown option 'optoin' of f \(did you mean 'option'\?\)"):
-        f(1, optoin=2)  # type: ignore[call-arg]
+    with pytest.raises(an.UnknownOption, match=r"unknown option 'option_' of f \(did you mean 'option'\?\)"):
+        f(1, option_=2)  # type: ignore[call-arg]
 
 
 class Worker(an.Actor):
