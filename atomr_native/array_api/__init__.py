@@ -38,6 +38,7 @@ from ._manipulation import (
     broadcast_to,
     concat,
     copied,
+    diff,
     expand_dims,
     flip,
     matrix_transpose,
@@ -52,36 +53,53 @@ from ._manipulation import (
     transposed,
     unstack,
 )
-from ._namespace import VERSION as __array_api_version__
-from ._namespace import Info, namespace_of
+from ._namespace import VERSION, Info, namespace_of
 from ._operands import is_operand
 from ._reductions import all, any, argmax, argmin, count_nonzero, max, mean, min, prod, std, sum, var
 from ._types import can_cast, finfo, iinfo, isdtype, result_type
 
 newaxis = None
+__array_api_version__ = VERSION
 globals().update(ELEMENTWISE)
 globals().update(DTYPES)
 
 
-def __array_namespace_info__() -> Info:
+def __array_namespace_info__() -> Info:  # noqa: N807 - the standard's name
     """Return what the namespace can do."""
     return Info(None)
 
 
-#: What handles and functions of NumPy use, and the standard does not name.
-_INTERNAL = (assign, copied, gather, is_operand, namespace_of, outer, take_any, to_device, transposed, ufunc)
+#: Names that handles and functions of NumPy use, and the standard does not have; constants.
+_OTHER = (
+    e,
+    inf,
+    nan,
+    pi,
+    __array_api_version__,
+    assign,
+    copied,
+    gather,
+    is_operand,
+    namespace_of,
+    outer,
+    take_any,
+    to_device,
+    transposed,
+    ufunc,
+)
 
 __all__ = [
-    "__array_api_version__", "__array_namespace_info__", "all", "any", "arange", "argmax", "argmin", "asarray", "astype",
-    "broadcast_arrays", "broadcast_to", "can_cast", "clip", "concat", "count_nonzero", "e", "empty", "empty_like",
-    "expand_dims", "eye", "finfo", "flip", "from_dlpack", "full", "full_like", "iinfo", "inf", "isdtype", "linspace",
-    "matmul", "matrix_transpose", "max", "mean", "meshgrid", "min", "moveaxis", "nan", "newaxis", "ones", "ones_like",
-    "permute_dims", "pi", "prod", "repeat", "reshape", "result_type", "roll", "squeeze", "stack", "std", "sum", "take",
-    "take_along_axis", "tensordot", "tile", "tril", "triu", "unstack", "var", "vecdot", "where", "zeros", "zeros_like",
-    *ELEMENTWISE, *DTYPES,
+    "all", "any", "arange", "argmax", "argmin", "asarray", "astype", "broadcast_arrays", "broadcast_to", "can_cast",
+    "clip", "concat", "count_nonzero", "diff", "empty", "empty_like", "expand_dims", "eye", "finfo", "flip",
+    "from_dlpack", "full", "full_like", "iinfo", "isdtype", "linspace", "matmul", "matrix_transpose", "max", "mean",
+    "meshgrid", "min", "moveaxis", "ones", "ones_like", "permute_dims", "prod", "repeat", "reshape", "result_type",
+    "roll", "squeeze", "stack", "std", "sum", "take", "take_along_axis", "tensordot", "tile", "tril", "triu",
+    "unstack", "var", "vecdot", "where", "zeros", "zeros_like", *ELEMENTWISE,
 ]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    """For type checkers, which do not see the functions of `ELEMENTWISE` and the dtypes."""
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}; docs/array_api.md says what is left out, and why")
+    # Type checkers do not see the functions of `ELEMENTWISE`, nor the dtypes.
+    raise AttributeError(
+        f"module {__name__!r} has no attribute {name!r}; docs/array_api.md says what is left out, and why"
+    )

@@ -23,7 +23,9 @@ __all__ = ["CREATION", "eye_of", "linspace_of", "sequence_of"]
 
 def _dtype_of(*numbers: Any) -> np.dtype[Any]:
     """Return the default dtype of Python numbers."""
-    return np.result_type(*(type(value) if isinstance(value, bool | int | float | complex) else value for value in numbers))
+    return np.result_type(
+        *(type(value) if isinstance(value, bool | int | float | complex) else value for value in numbers)
+    )
 
 
 def empty(shape: Any, *, dtype: Any = None, device: Device | None = None) -> GpuRef:
@@ -33,6 +35,8 @@ def empty(shape: Any, *, dtype: Any = None, device: Device | None = None) -> Gpu
 
 def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Device | None = None) -> GpuRef:
     """Return an array with one value in each element, by default of the value's own type: int64, float64, ..."""
+    if not isinstance(fill_value, bool | int | float | complex | np.generic):
+        raise InvalidRequest(f"full with fill_value={fill_value!r}; allowed: a number of this process")
     return check_device(device).full(shape, fill_value, _dtype_of(fill_value) if dtype is None else dtype)
 
 
@@ -103,7 +107,7 @@ def linspace_of(device: Device, start: Any, stop: Any, num: int, dtype: Any, end
     step = (stop - start) / parts if parts else 0.0
     places = owner_of(device).elementwise.sequence(0, 1, int(num), "float64")
     if found.kind == "c":
-        numbers = {"a": device.full((), start, found), "d": device.full((), step, found)}
+        numbers: dict[str, Any] = {"a": device.full((), start, found), "d": device.full((), step, found)}
     else:
         numbers = {"a": float(start), "d": float(step)}
     device.elementwise.run("a + i * d", out=out, i=places, **numbers)
@@ -163,12 +167,14 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Device | None = None, cop
         if same and copy is not True:
             return obj
         if copy is False:
-            raise InvalidRequest(f"asarray of {obj!r} with dtype={dtype!r}, device={device!r} needs a copy, and copy=False")
+            raise InvalidRequest(
+                f"asarray of {obj!r} with dtype={dtype!r}, device={device!r} needs a copy, and copy=False"
+            )
         return target.copy(obj, dtype=dtype)
     target = check_device(device)
-    if copy is not True and not isinstance(obj, bool | int | float | complex | list | tuple | np.generic):
-        if dtype is None:
-            return target.asarray(obj, copy=copy)
+    plain = isinstance(obj, bool | int | float | complex | list | tuple | np.generic)
+    if copy is not True and dtype is None and not plain:
+        return target.asarray(obj, copy=copy)
     if copy is False:
         raise InvalidRequest(f"asarray of a {type(obj).__name__} needs a copy, and copy=False")
     if isinstance(obj, list | tuple) and any(isinstance(item, GpuRef) for item in obj):

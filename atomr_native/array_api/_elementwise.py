@@ -60,7 +60,9 @@ def _binary(name: str, program: str) -> Callable[..., GpuRef]:
             return _arithmetic(array).binary(_MIRRORED[program], array, x1)
         return _arithmetic(array).reflected(program, x1, array)
 
-    return _named(function, name, f"Return ``{program}`` of the elements of two arrays, or of an array and a number; enqueues.")
+    return _named(
+        function, name, f"Return ``{program}`` of the elements of two arrays, or of an array and a number; enqueues."
+    )
 
 
 def _named(function: Callable[..., GpuRef], name: str, text: str) -> Callable[..., GpuRef]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -50,7 +50,9 @@ def take_along_axis(x: GpuRef, indices: GpuRef, /, *, axis: int = -1) -> GpuRef:
     """
     place = as_axis("take_along_axis", axis, handle("take_along_axis", x).ndim)
     if handle("take_along_axis", indices).ndim != x.ndim:
-        raise InvalidRequest(f"take_along_axis with indices of shape {indices.shape} from {x.shape}; allowed: as many axes")
+        raise InvalidRequest(
+            f"take_along_axis with indices of shape {indices.shape} from {x.shape}; allowed: as many axes"
+        )
     try:
         shape = list(np.broadcast_shapes(
             tuple(1 if i == place else n for i, n in enumerate(x.shape)),
@@ -69,23 +71,41 @@ def take_along_axis(x: GpuRef, indices: GpuRef, /, *, axis: int = -1) -> GpuRef:
 
 
 def gather(x: GpuRef, key: Any) -> GpuRef:
-    """Return ``x[key]`` where an item of the key is a handle: integers gather; a mask would need a look at its values."""
+    """Return ``x[key]`` where items of the key are handles: integers gather; a mask would need a look at its values.
+
+    Raises
+    ------
+    InvalidRequest
+        For a mask, and for arrays and integers with a slice between them, whose axes NumPy puts in front.
+    """
     items = key if isinstance(key, tuple) else (key,)
-    places = [i for i, item in enumerate(items) if isinstance(item, GpuRef)]
-    first = items[places[0]]
-    if first.dtype.kind not in "iu":
-        raise InvalidRequest(
-            f"a view by a mask of {dtype_name(first.dtype)}: its shape would depend on the elements; where(mask, x, 0) keeps "
-            f"the shape, x[mask] = value assigns, and x.numpy()[mask.numpy()] waits"
-        )
-    if len(places) > 1 or any(item is None or item is Ellipsis for item in items):
-        raise InvalidRequest(f"index {key!r} with GpuRefs; allowed: one GpuRef of integers, beside slices and integers")
-    place = places[0]
-    rest = x[tuple(slice(None) if i == place else item for i, item in enumerate(items))]
-    axis = sum(isinstance(item, slice) for item in items[:place])
-    if any(not isinstance(item, slice) for i, item in enumerate(items) if i != place) and first.ndim != 0:
-        raise InvalidRequest(f"index {key!r} with a GpuRef and integers; allowed: slices beside it, x[:, indices]")
-    return take_any(rest, first, axis)
+    arrays = [item for item in items if isinstance(item, GpuRef)]
+    for array in arrays:
+        if array.dtype.kind not in "iu":
+            raise InvalidRequest(
+                f"a view by a mask of {dtype_name(array.dtype)}: its shape would depend on the elements; "
+                f"where(mask, x, 0) keeps the shape, x[mask] = value assigns, and x.numpy()[mask.numpy()] waits"
+            )
+    slices = [isinstance(item, slice) for item in items]
+    group = slices[slices.index(False) :]
+    while group[-1]:
+        group.pop()
+    if any(item is None or item is Ellipsis for item in items) or any(group):
+        raise InvalidRequest(f"index {key!r} with GpuRefs; allowed: GpuRefs of integers and integers beside each other, "
+                             f"and slices")  # fmt: skip
+    rest = x[tuple(slice(None) if isinstance(item, GpuRef) else item for item in items)]
+    axis = slices.index(False)
+    found = arrays[0]
+    for other in arrays[1:]:
+        n, m = rest.shape[axis : axis + 2]
+        # Each index must be within its own axis: otherwise the place is beyond the end, and the message fails.
+        found = x.device.elementwise.run(
+            "where((i >= -n) & (i < n) & (j >= -m) & (j < m), "
+            "(i + where(i < 0, n, 0)) * m + j + where(j < 0, m, 0), n * m)",
+            i=found.astype("int64"), j=other.astype("int64"), n=n, m=m,
+        )  # fmt: skip
+        rest = reshape(rest, (*rest.shape[:axis], n * m, *rest.shape[axis + 2 :]))
+    return take_any(rest, found, axis)
 
 
 def assign(x: GpuRef, key: Any, value: Any) -> None:
@@ -102,7 +122,7 @@ def assign(x: GpuRef, key: Any, value: Any) -> None:
         if not isinstance(value, bool | int | float | complex | np.generic):
             raise refused_operand("x[...] = y", value)
         if target.size:
-            target.fill(value)
+            target.fill(cast("complex", value))
         return
     if same_view(target, value):
         return
@@ -123,7 +143,8 @@ def _assign_where(x: GpuRef, mask: GpuRef, value: Any) -> None:
         raise InvalidRequest(f"a mask of shape {mask.shape} for an array of shape {x.shape}; allowed: {x.shape}")
     if isinstance(value, GpuRef) and value.size != 1:
         raise InvalidRequest(
-            f"x[mask] = y with y of shape {value.shape}; allowed: a number or one element; where(mask, y, x) chooses by place"
+            f"x[mask] = y with y of shape {value.shape}; allowed: a number or one element; where(mask, y, x) chooses "
+            f"by place"
         )
     if isinstance(value, GpuRef):
         value = value.reshape(())

@@ -32,7 +32,9 @@ def matmul(x1: GpuRef, x2: GpuRef, /) -> GpuRef:
         raise InvalidRequest(f"matmul of shapes {a.shape} and {b.shape}; allowed: one axis or more; x * y for numbers")
     dtype = as_type(a, b)
     if dtype_name(dtype) not in _DTYPES:
-        raise InvalidRequest(f"matmul of {dtype_name(a.dtype)} and {dtype_name(b.dtype)}; allowed: {', '.join(_DTYPES)}")
+        raise InvalidRequest(
+            f"matmul of {dtype_name(a.dtype)} and {dtype_name(b.dtype)}; allowed: {', '.join(_DTYPES)}"
+        )
     rows, columns = a.ndim == 1, b.ndim == 1
     if a.shape[-1] != b.shape[0 if columns else -2]:
         raise InvalidRequest(f"matmul of shapes {a.shape} and {b.shape}; allowed: the last extent of the first, "
@@ -62,7 +64,7 @@ def vecdot(x1: GpuRef, x2: GpuRef, /, *, axis: int = -1) -> GpuRef:
     """Return the dot products of vectors along an axis, the first conjugated if complex.  Two messages."""
     a, b = handle("vecdot", x1), handle("vecdot", x2)
     shared = min(a.ndim, b.ndim)
-    if shared < 1 or not -shared <= axis < 0 and (isinstance(axis, bool) or not 0 <= axis < shared):
+    if shared < 1 or isinstance(axis, bool) or not -shared <= axis < shared:
         raise InvalidRequest(f"vecdot with axis={axis!r} of shapes {a.shape} and {b.shape}; allowed: -1 to {-shared}")
     if a.shape[axis] != b.shape[axis]:
         raise InvalidRequest(f"vecdot of shapes {a.shape} and {b.shape}; allowed: equal extents along axis {axis}")

@@ -13,8 +13,8 @@ from ..errors import InvalidRequest
 from ._operands import as_axes, as_axis, cast_to, common, handle
 
 __all__ = [
-    "broadcast_arrays", "broadcast_to", "concat", "copied", "expand_dims", "flip", "matrix_transpose", "moveaxis",
-    "permute_dims", "repeat", "reshape", "roll", "squeeze", "stack", "tile", "transposed", "unstack",
+    "astype", "broadcast_arrays", "broadcast_to", "concat", "copied", "diff", "expand_dims", "flip", "matrix_transpose",
+    "moveaxis", "permute_dims", "repeat", "reshape", "roll", "squeeze", "stack", "tile", "transposed", "unstack",
 ]  # fmt: skip
 
 
@@ -37,8 +37,9 @@ def reshape(x: GpuRef, /, shape: Any, *, copy: bool | None = None) -> GpuRef:
         return x.reshape(shape)
     except InvalidRequest:
         wanted = extents_of(shape)
-        fits = wanted is not None and min(wanted, default=0) >= -1 and wanted.count(-1) < 2
-        if copy is False or not fits or (-1 not in wanted and math.prod(wanted) != x.size):  # type: ignore[operator, arg-type]
+        if copy is False or wanted is None or min(wanted, default=0) < -1 or wanted.count(-1) > 1:
+            raise
+        if -1 not in wanted and math.prod(wanted) != x.size:
             raise
     return x.device.copy(x).reshape(shape)
 
@@ -96,7 +97,7 @@ def moveaxis(x: GpuRef, source: Any, destination: Any, /) -> GpuRef:
 def flip(x: GpuRef, /, *, axis: Any = None) -> GpuRef:
     """Return a copy with the elements along axes in reverse order; enqueues."""
     axes = as_axes("flip", axis, handle("flip", x).ndim)
-    return x.device.copy(_view("flip", x, lambda image: np.flip(image, axes)))
+    return x.device.copy(x[tuple(slice(None, None, -1 if i in axes else 1) for i in range(x.ndim))])
 
 
 def copied(x: GpuRef, /) -> GpuRef:
@@ -165,10 +166,10 @@ def roll(x: GpuRef, /, shift: Any, *, axis: Any = None) -> GpuRef:
     return copied(x) if made is x else made
 
 
-def tile(x: GpuRef, repetitions: tuple[int, ...], /) -> GpuRef:
+def tile(x: GpuRef, repetitions: int | tuple[int, ...], /) -> GpuRef:
     """Return copies of an array beside each other; enqueues."""
-    counts = (repetitions,) if isinstance(repetitions, int) else tuple(repetitions)
-    if extents_of(counts) is None or min(counts, default=0) < 0:
+    counts = extents_of(repetitions)
+    if counts is None or min(counts, default=0) < 0:
         raise InvalidRequest(f"tile with repetitions={repetitions!r}; allowed: integers from 0")
     ndim = max(handle("tile", x).ndim, len(counts))
     counts = (1,) * (ndim - len(counts)) + counts
@@ -191,6 +192,22 @@ def repeat(x: GpuRef, repeats: int, /, *, axis: int | None = None) -> GpuRef:
     shape = x.shape
     wide = broadcast_to(expand_dims(x, place + 1), (*shape[: place + 1], int(repeats), *shape[place + 1 :]))
     return copied(wide).reshape((*shape[:place], shape[place] * int(repeats), *shape[place + 1 :]))
+
+
+def diff(
+    x: GpuRef, /, *, axis: int = -1, n: int = 1, prepend: GpuRef | None = None, append: GpuRef | None = None
+) -> GpuRef:
+    """Return the differences of neighbours along an axis, `n` times; a message for each time."""
+    place = as_axis("diff", axis, handle("diff", x).ndim)
+    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 0:
+        raise InvalidRequest(f"diff with n={n!r}; allowed: integers from 0")
+    parts = [part for part in (prepend, x, append) if part is not None]
+    made = concat(parts, axis=place) if len(parts) > 1 else x
+    key = (slice(None),) * place
+    for _ in range(n):
+        later, earlier = made[(*key, slice(1, None))], made[(*key, slice(None, -1))]
+        made = later ^ earlier if made.dtype.kind == "b" else later - earlier
+    return copied(x) if made is x else made
 
 
 def astype(x: GpuRef, dtype: Any, /, *, copy: bool = True, device: Any = None) -> GpuRef:

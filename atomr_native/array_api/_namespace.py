@@ -56,7 +56,7 @@ class Info:
         return [] if self._device is None else [self._device]
 
     def dtypes(self, *, device: Device | None = None, kind: Any = None) -> dict[str, np.dtype[Any]]:  # noqa: ARG002
-        """Return the standard's dtypes, of a kind if one is given; devices have float16, bfloat16 and float8 besides."""
+        """Return the standard's dtypes, of a kind if one is given; arrays may be float16, bfloat16 and float8, too."""
         return {name: DTYPES[name] for name in _STANDARD if kind is None or isdtype(DTYPES[name], kind)}
 
 

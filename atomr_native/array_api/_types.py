@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 
 from ..arrays.gpu_ref import GpuRef
-from ..dtypes import as_dtype
+from ..dtypes import DTYPES, as_dtype
 from ..errors import InvalidRequest
 from ._operands import as_type
 
@@ -68,10 +68,10 @@ def isdtype(dtype: Any, kind: Any) -> bool:
 def finfo(type: Any, /) -> FloatInfo:
     """Return the limits of a floating-point or complex dtype, or of that of an array."""
     dtype = _type_of(type)
-    part = {"complex64": np.dtype(np.float32), "complex128": np.dtype(np.float64)}.get(dtype.name, dtype)
+    part = DTYPES.get({"complex64": "float32", "complex128": "float64"}.get(dtype.name, ""), dtype)
     if part.kind not in "fV":
         raise InvalidRequest(f"finfo of {dtype}; allowed: floating-point and complex dtypes")
-    found = ml_dtypes.finfo(part)
+    found: Any = ml_dtypes.finfo(part)  # type: ignore[no-untyped-call]
     return FloatInfo(
         int(found.bits), float(found.eps), float(found.max), float(found.min), float(found.smallest_normal), part
     )

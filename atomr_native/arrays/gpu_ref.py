@@ -153,7 +153,8 @@ class GpuRef(Operators, ArrayMethods, Ref):
                 return self.view_as(layout_from(shape[1:], strides[1:], self.layout.dtype_name), self.offset + at)
         for item in key if isinstance(key, tuple) else (key,):
             if isinstance(item, Ref):
-                return self._functions.gather(self, key)
+                made: GpuRef = self._functions.gather(self, key)
+                return made
             if not (item is None or item is Ellipsis or isinstance(item, slice | int | np.integer)) or isinstance(
                 item, bool
             ):

@@ -126,7 +126,9 @@ class ArrayMethods:
         return made
 
     def take(self, indices: GpuRef, axis: int | None = None) -> GpuRef:
-        """Return the elements at integer indices along an axis, or of the flat array; see `atomr_native.array_api.take`.
+        """Return the elements at integer indices along an axis, or of the flat array; enqueues.
+
+        An index out of bounds fails the message.
 
         Examples
         --------

@@ -52,7 +52,9 @@ def call_ufunc(
     if method != "__call__":
         raise refused_function(f"np.{name}.{method}", "a.sum(), a.prod(), a.min(), a.max(), a.any(), a.all()")
     if options:
-        raise refused_function(f"np.{name} with {', '.join(options)}=", "device.elementwise.run(program, out=..., a=...)")
+        raise refused_function(
+            f"np.{name} with {', '.join(options)}=", "device.elementwise.run(program, out=..., a=...)"
+        )
     found = functions.ufunc(_UFUNCS.get(name, name))
     if found is None:
         raise refused_function(f"np.{name}", "device.kernel(function), or a program of device.elementwise")

@@ -5,14 +5,12 @@ Each enqueues one message and returns the new array.  Python numbers are weak: t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
-from .._lib.sender import Allocation
+from .._lib.sender import Allocation, Layout
 from ..errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from .gpu_ref import GpuRef
     from .owner import ArrayFunctions
 
@@ -26,6 +24,7 @@ class Operators:
     __hash__ = object.__hash__
 
     allocation: Allocation
+    layout: Layout
 
     @property
     def _functions(self) -> ArrayFunctions:
@@ -227,16 +226,20 @@ class Operators:
         return other // self, other % self
 
     def __matmul__(self, other: GpuRef) -> GpuRef:
-        return self._functions.matmul(cast("GpuRef", self), other)
+        made: GpuRef = self._functions.matmul(self, other)
+        return made
 
     def __rmatmul__(self, other: GpuRef) -> GpuRef:
-        return self._functions.matmul(other, cast("GpuRef", self))
+        made: GpuRef = self._functions.matmul(other, self)
+        return made
 
     def __imatmul__(self, other: GpuRef) -> Self:
         mine = cast("GpuRef", self)
         made = self._functions.matmul(mine, other)
         if made.shape != mine.shape:
-            raise InvalidRequest(f"x @= y of shape {made.shape}, and x has {mine.shape}; allowed: equal shapes, or x = x @ y")
+            raise InvalidRequest(
+                f"x @= y of shape {made.shape}, and x has {mine.shape}; allowed: equal shapes, or x = x @ y"
+            )
         mine[...] = made
         return self
 

@@ -143,7 +143,8 @@ def _store(reduction: Reduction, result: str, count: int) -> str:
     if reduction.kind == "mean":
         if result.startswith("complex"):
             part = "float32" if result == "complex64" else "float64"
-            mean = f"make_{STORAGE[result]}(mine.value.re / ({STORAGE[part]}){count}u, mine.value.im / ({STORAGE[part]}){count}u)"
+            divided = (f"mine.value.{side} / ({STORAGE[part]}){count}u" for side in ("re", "im"))
+            mean = f"make_{STORAGE[result]}({', '.join(divided)})"
             return f"out[o] = {convert(result, out, mean)};"
         divisor = float(np.float32(count)) if result == "float32" else float(count)
         return f"const {STORAGE[result]} mean = mine.value / ({STORAGE[result]}){divisor!r}; " + (

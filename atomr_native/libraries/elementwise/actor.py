@@ -94,7 +94,7 @@ class ElementwiseActor(OperatorCalls, LibraryActor):
     def reduce(
         self, op: str, x: GpuRef, axis: int | tuple[int, ...] | None = None, *, out: GpuRef | None = None
     ) -> GpuRef:
-        """Send a reduction (``"sum"``, ``"mean"``, ``"max"``, ``"argmin"``, ``"any"``, ...) and return its output at once.
+        """Send a reduction, such as ``"sum"``, ``"argmin"`` or ``"any"``, and return its output at once.
 
         See `ReduceRequest`.
         """

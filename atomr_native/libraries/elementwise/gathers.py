@@ -44,11 +44,11 @@ class TakeRequest(Request[Any]):
         if kind.kind not in "iu":
             raise InvalidRequest(f"indices has dtype {dtype_name(kind)}; allowed: integer dtypes")
         shape = tuple(x.shape)
-        place = (
-            tuple(indices.shape) if self.along else (*shape[: self.axis], *indices.shape, *shape[self.axis + 1 :])
-        )
+        place = tuple(indices.shape) if self.along else (*shape[: self.axis], *indices.shape, *shape[self.axis + 1 :])
         if not shape[self.axis] and 0 not in place:
-            raise InvalidRequest(f"indices of shape {tuple(indices.shape)} into axis {self.axis} of shape {shape}, which is empty")
+            raise InvalidRequest(
+                f"indices of shape {tuple(indices.shape)} into axis {self.axis} of shape {shape}, which is empty"
+            )
         fresh = Fresh(place, as_dtype(x.dtype))
         check_size("out", *fresh)
         return Lowered(

@@ -35,7 +35,9 @@ _KINDS: Final = "buifc"  # NumPy's kinds: each may become those behind it
 _INT64: Final = range(-(2**63), 2**63)
 #: The integers that an array of a dtype takes as they are.
 _FITTING: Final = {
-    name: range(int(np.iinfo(dtype).min), min(int(np.iinfo(dtype).max), 2**63 - 1) + 1) if dtype.kind in "iu" else _INT64
+    name: range(int(np.iinfo(dtype).min), min(int(np.iinfo(dtype).max), 2**63 - 1) + 1)
+    if dtype.kind in "iu"
+    else _INT64
     for name, dtype in DTYPES.items()
 }
 _COMPARISONS: Final = frozenset(f"x {symbol} y" for symbol in ("<", "<=", ">", ">=", "==", "!="))

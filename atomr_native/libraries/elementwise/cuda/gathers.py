@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 from ....builders.context import Built
 from ....builders.cuda.codegen import (
@@ -103,7 +104,7 @@ def build_sequence(spec: PlanSpec, context: CudaContext) -> Built:
     whole = spec.scalars[0] == "int64"
     number = "long long" if whole else "double"
     value = "(long long)((u64)s0 + (u64)s1 * i)" if whole else "s0 + s1 * (double)i"
-    source = spec.scalars[0]
+    source: Literal["int64", "float64"] = "int64" if whole else "float64"
     text = [
         f"KERNEL sequence({STORAGE[out.dtype]} *__restrict__ out, {number} s0, {number} s1, const u64 total) {{",
         "AWAIT_LAUNCH();",
