@@ -91,8 +91,7 @@ def gather(x: GpuRef, key: Any) -> GpuRef:
     while group[-1]:
         group.pop()
     if any(item is None or item is Ellipsis for item in items) or any(group):
-        raise InvalidRequest(f"index {key!r} with GpuRefs; allowed: GpuRefs of integers and integers beside each other, "
-                             f"and slices")  # fmt: skip
+        raise InvalidRequest(f"index {key!r} with GpuRefs; allowed: slices, and GpuRefs and integers beside each other")
     rest = x[tuple(slice(None) if isinstance(item, GpuRef) else item for item in items)]
     axis = slices.index(False)
     found = arrays[0]

@@ -9,13 +9,15 @@ import numpy as np
 
 from ..arrays.gpu_ref import GpuRef
 from ..dtypes import dtype_name
-from ..errors import InvalidRequest
+from ..errors import InvalidRequest, Unsupported
 from ._manipulation import broadcast_arrays, moveaxis, reshape
 from ._operands import as_axis, as_type, cast_to, forward, handle
 
 __all__ = ["matmul", "outer", "tensordot", "vecdot"]
 
 _DTYPES = ("float16", "bfloat16", "float32", "float64", "complex64", "complex128")
+#: Products of integers up to which they are made one by one, and then summed: 128 MiB of int64.
+_PRODUCTS = 1 << 24
 
 
 def matmul(x1: GpuRef, x2: GpuRef, /) -> GpuRef:
@@ -24,17 +26,18 @@ def matmul(x1: GpuRef, x2: GpuRef, /) -> GpuRef:
     Raises
     ------
     InvalidRequest
-        For arrays without axes, shapes that do not fit, and integers, which no matrix routine of the device takes:
-        ``x.astype("float64") @ y``, or ``device.blas_lt.matmul`` for int8 with sums in int32.
+        For arrays without axes, shapes that do not fit, Booleans and float8.
+    Unsupported
+        For large products of integers, which no matrix routine of the device takes: ``x.astype("float64") @ y``, or
+        ``device.blas_lt.matmul`` for int8 with sums in int32.
     """
     a, b = handle("matmul", x1), handle("matmul", x2)
     if not a.ndim or not b.ndim:
         raise InvalidRequest(f"matmul of shapes {a.shape} and {b.shape}; allowed: one axis or more; x * y for numbers")
     dtype = as_type(a, b)
-    if dtype_name(dtype) not in _DTYPES:
-        raise InvalidRequest(
-            f"matmul of {dtype_name(a.dtype)} and {dtype_name(b.dtype)}; allowed: {', '.join(_DTYPES)}"
-        )
+    if dtype_name(dtype) not in _DTYPES and dtype.kind not in "iu":
+        allowed = f"{', '.join(_DTYPES)}, integers"
+        raise InvalidRequest(f"matmul of {dtype_name(a.dtype)} and {dtype_name(b.dtype)}; allowed: {allowed}")
     rows, columns = a.ndim == 1, b.ndim == 1
     if a.shape[-1] != b.shape[0 if columns else -2]:
         raise InvalidRequest(f"matmul of shapes {a.shape} and {b.shape}; allowed: the last extent of the first, "
@@ -56,8 +59,24 @@ def _product(a: GpuRef, b: GpuRef) -> GpuRef:
     shape = (*batch, a.shape[-2], b.shape[-1])
     if not math.prod(shape) or not a.shape[-1]:
         return a.device.full(shape, 0, a.dtype)
+    if a.dtype.kind in "iu":
+        return _integers(a, b, math.prod(shape) * a.shape[-1])
     made: GpuRef = a.device.blas_lt.matmul(a, b)
     return made
+
+
+def _integers(a: GpuRef, b: GpuRef, count: int) -> GpuRef:
+    """Return the product of small matrices of integers, by all products of elements and their sums."""
+    if count > _PRODUCTS:
+        raise Unsupported(
+            f"matmul of shapes {a.shape} and {b.shape} of {dtype_name(a.dtype)} is {count} products; allowed: {_PRODUCTS} "
+            f"products of integers, for which there is no matrix routine; x.astype('float64') @ y, or for int8 "
+            f"device.blas_lt.matmul",
+            rule="array_api.integers",
+        )
+    products = a[..., None] * b[..., None, :, :]
+    made: GpuRef = a.device.elementwise.reduce("sum", products, products.ndim - 2)
+    return cast_to(made, a.dtype)
 
 
 def vecdot(x1: GpuRef, x2: GpuRef, /, *, axis: int = -1) -> GpuRef:

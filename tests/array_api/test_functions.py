@@ -51,6 +51,9 @@ CASES: dict[str, Callable[[Any, Any, Any, Any, Any], Any]] = {
     "take": lambda xp, x, m, b, z: xp.take(x, xp.asarray([3, -1, 0, 3]), axis=1),
     "take_along_axis": lambda xp, x, m, b, z: xp.take_along_axis(m, xp.argmax(m, axis=0, keepdims=True), axis=0),
     "index": lambda xp, x, m, b, z: x[:, xp.asarray([[1, 0], [2, 3]])],
+    "index pairs": lambda xp, x, m, b, z: x[
+        :, xp.asarray([1, -2]), xp.asarray([[-1], [3]], dtype=xp.int8)
+    ],
     "where": lambda xp, x, m, b, z: xp.where(b, m, 2.5),
     "clip": lambda xp, x, m, b, z: xp.clip(m, -1, 3),
     "sum": lambda xp, x, m, b, z: xp.sum(m, axis=0),
@@ -119,6 +122,8 @@ def test_an_index_out_of_bounds_fails_its_message(device: an.Device) -> None:
         x.take(device.put(np.array([0, 5]))).numpy()
     with pytest.raises(an.AtomrError):
         x.take(device.put(np.array([-6]))).wait()
+    with pytest.raises(an.AtomrError):  # within the flat array, and not within its own axis
+        x.reshape(5, 1)[device.put(np.array([1])), device.put(np.array([1]))].numpy()
     assert x.take(device.put(np.array([-5, 4], np.int8))).numpy().tolist() == [0.0, 4.0]
 
 
