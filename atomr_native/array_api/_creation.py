@@ -37,7 +37,8 @@ def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Device | Non
     """Return an array with one value in each element, by default of the value's own type: int64, float64, ..."""
     if not isinstance(fill_value, bool | int | float | complex | np.generic):
         raise InvalidRequest(f"full with fill_value={fill_value!r}; allowed: a number of this process")
-    return check_device(device).full(shape, fill_value, _dtype_of(fill_value) if dtype is None else dtype)
+    value: Any = fill_value
+    return check_device(device).full(shape, value, _dtype_of(value) if dtype is None else dtype)
 
 
 def zeros(shape: Any, *, dtype: Any = None, device: Device | None = None) -> GpuRef:

@@ -69,8 +69,8 @@ def _integers(a: GpuRef, b: GpuRef, count: int) -> GpuRef:
     """Return the product of small matrices of integers, by all products of elements and their sums."""
     if count > _PRODUCTS:
         raise Unsupported(
-            f"matmul of shapes {a.shape} and {b.shape} of {dtype_name(a.dtype)} is {count} products; allowed: {_PRODUCTS} "
-            f"products of integers, for which there is no matrix routine; x.astype('float64') @ y, or for int8 "
+            f"matmul of shapes {a.shape} and {b.shape} of {dtype_name(a.dtype)} is {count} products of integers, for "
+            f"which there is no matrix routine; allowed: {_PRODUCTS}, x.astype('float64') @ y, or for int8 "
             f"device.blas_lt.matmul",
             rule="array_api.integers",
         )

@@ -58,9 +58,9 @@ def operators(setup: Setup) -> None:
         for name, (short, call) in OPERATORS.items():
             dev = device(setup, place)
             x, y = dev.zeros((ELEMENTS,), "float32"), dev.zeros((ELEMENTS,), "float32")
-            with setup.attempt(f"{name}, {place}"):
-                setup.add(f"{name}, {place}", timed(repeat(partial(short, dev.elementwise, x, y)), count))
-                setup.add(f"run for {name}, {place}", timed(repeat(partial(call, dev.elementwise, x, y)), count))
+            for label, function in ((f"{name}, {place}", short), (f"run for {name}, {place}", call)):
+                with setup.attempt(label):
+                    setup.add(label, timed(repeat(partial(function, dev.elementwise, x, y)), count))
             setup.ratio(f"{name}, {place}", f"run for {name}, {place}")
 
 
