@@ -7,6 +7,7 @@ import math
 import time
 from typing import SupportsFloat, SupportsIndex
 
+from .._lib.sender import Ref
 from ..errors import InvalidRequest
 
 __all__ = ["deadline_of"]
@@ -23,7 +24,7 @@ def deadline_of(timeout: object) -> float | None:
     if timeout is None:
         return None
     seconds = math.nan
-    if isinstance(timeout, SupportsFloat | SupportsIndex):
+    if isinstance(timeout, SupportsFloat | SupportsIndex) and not isinstance(timeout, Ref):  # which would wait
         with contextlib.suppress(TypeError, ValueError, OverflowError):
             seconds = float(timeout)
     if math.isnan(seconds):

@@ -78,6 +78,7 @@ CASES: dict[str, Callable[[Any, Any, Any, Any, Any], Any]] = {
     "matrix_transpose": lambda xp, x, m, b, z: xp.matrix_transpose(x) + 0,
     "logical_and": lambda xp, x, m, b, z: xp.logical_and(b, xp.logical_not(b[::-1])),
     "shift": lambda xp, x, m, b, z: xp.bitwise_left_shift(m, xp.asarray(40, dtype=xp.int32)),
+    "number first": lambda xp, x, m, b, z: xp.less(2, m) ^ xp.greater_equal(-1, m),
     "complex": lambda xp, x, m, b, z: xp.real(xp.conj(z)) + xp.imag(z),
     "round": lambda xp, x, m, b, z: xp.round(x * 4),
 }  # fmt: skip
