@@ -36,7 +36,8 @@ def take_any(x: GpuRef, indices: GpuRef, axis: int | None = None) -> GpuRef:
 def take(x: GpuRef, indices: GpuRef, /, *, axis: int | None = None) -> GpuRef:
     """Return the elements at integer indices along an axis, which is optional for an array of one; enqueues.
 
-    Negative indices count from the end.  An index out of bounds fails the message, and nothing is written.
+    Negative indices count from the end.  An index out of bounds fails the message: with `InvalidRequest` on the host
+    device, and with `LibraryError` on a GPU.
     """
     if axis is None and handle("take", x).ndim != 1:
         raise InvalidRequest(f"take without an axis from an array of shape {x.shape}; allowed: arrays of one axis")
