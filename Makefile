@@ -36,7 +36,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: FORCE help demo test test-all test-plain test-bits extras site
-.PHONY: chaos mutation bench doctor lint format tables typecheck sanitize dist clean install check-machine
+.PHONY: array-api chaos mutation bench doctor lint format tables typecheck sanitize dist clean install check-machine
 .PHONY: $(SANITIZERS:%=sanitize-%)
 
 help:
@@ -47,6 +47,7 @@ help:
 	@echo 'make doctor     check this machine'
 	@echo 'make lint | format | typecheck | sanitize'
 	@echo 'make bench | chaos | mutation'
+	@echo 'make array-api  fetch array-api-tests, the test suite of the array API standard, and run it'
 	@echo 'make tables     write the tables of NVIDIA'"'"'s libraries from its headers, which EXTRAS=test-cuda brings'
 	@echo 'make dist       build sdist and wheel into dist/'
 	@echo 'make site       build the documentation into build/site/'
@@ -73,6 +74,9 @@ test-plain: $(VENV)/.installed
 test-bits: $(VENV)/.installed
 	@$(WITH_AVX2) $(BITS)
 	@$(WITH_SSE) $(BITS)
+
+array-api: $(VENV)/.installed
+	@DEVICE=$(or $(DEVICE),host) $(BIN)/python tests/array_api/suite.py $(ARGS)
 
 chaos: $(VENV)/.installed
 	@ATOMR_NATIVE_CHAOS=long $(BIN)/python -m pytest -q -m chaos --timeout=0 $(ARGS)

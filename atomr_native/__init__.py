@@ -31,6 +31,7 @@ from .errors import UnknownOption as UnknownOption
 from .errors import Unsupported as Unsupported
 
 if TYPE_CHECKING:
+    from . import array_api as array_api
     from . import observe as observe
     from .actors._handlers import handler as handler
     from .actors.actor import Actor as Actor
@@ -144,7 +145,7 @@ _FACE = {
     "handler": "actors._handlers",
 }
 _ERRORS = tuple(name for name in globals() if name[0].isupper() and name not in ("TYPE_CHECKING", "Any"))
-_MODULES = {"epilogues": "libraries.blas_lt.epilogues", "observe": "observe"}
+_MODULES = {"array_api": "array_api", "epilogues": "libraries.blas_lt.epilogues", "observe": "observe"}
 
 
 def _exports() -> dict[str, str]:

@@ -151,7 +151,7 @@ class PlanQuarantined(Unsupported):
 
 
 class NoArrayOperator(Unsupported, TypeError):
-    """An operator of Python, or a function of NumPy, that was used on a `GpuRef`; the message says what to write."""
+    """A `GpuRef` beside an operand that is none, or in a function of NumPy that devices lack; says what to write."""
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message, rule="arrays.operators")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from .._support.registry import find_device
 from ..dtypes import as_dtype, dtype_name
 from ..errors import AskTimeout, DependencyFailed, DeviceLost, InvalidRequest
 from .layout import extents_of, layout_from
+from .methods import ArrayMethods
 from .operators import Operators
 from .owner import owner_of
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from ..plans.reply import Reply
     from .owner import ArrayOwner
 
-__all__ = ["GpuRef", "probe", "settle"]
+__all__ = ["GpuRef", "probe", "settle", "viewed"]
 
 _NOWHERE = 1 << 60  # an address for arrays that are never read; aligned, and far from both ends of the address space
 _RESHAPE_CHECKS = np.lib.NumpyVersion(np.__version__) >= "2.1.0"  # np.reshape(copy=False)
@@ -47,7 +48,7 @@ def _resolve(
 
 
 @public
-class GpuRef(Operators, Ref):
+class GpuRef(Operators, ArrayMethods, Ref):
     """A handle of an array in device memory; made by `Device.put`, `Device.empty` and every operation.
 
     It is also the future of the message that writes it: pass it on before the data exist, then use `wait`, ``await`` or
@@ -55,9 +56,11 @@ class GpuRef(Operators, Ref):
     with the messages that use it.  A stale handle (freed, or made before a restart and not durable) is refused with
     `GpuRefStale` by every use.
 
-    Arrays have no operators yet: ``x * 2``, ``x == y`` and ``np.sin(x)`` raise `NoArrayOperator`, which says what to
-    write.  Only `numpy`, `Device.get` and ``np.asarray(x)`` copy to the host.  Handles are hashed by identity, and a
-    handle equals itself.
+    Operators enqueue a message on the array's own device and return a new handle: ``x * 2`` and ``x @ y`` do not wait.
+    Functions of NumPy that the device has are sent there; the others, and arrays of NumPy as operands, are refused with
+    `NoArrayOperator`, which says what to write.  Only `numpy`, `item`, ``bool(x)``, ``float(x)`` and their like,
+    `Device.get` and ``np.asarray(x)`` wait and copy to the host.  ``==`` compares elements, and handles are hashed by
+    identity: look for a handle in a dict or a set, not in a list.
 
     A pickled handle is a name: it resolves only in the same System, and does not own the memory.
     """
@@ -149,12 +152,15 @@ class GpuRef(Operators, Ref):
                 at = (key + extent if key < 0 else key) * strides[0]
                 return self.view_as(layout_from(shape[1:], strides[1:], self.layout.dtype_name), self.offset + at)
         for item in key if isinstance(key, tuple) else (key,):
+            if isinstance(item, Ref):
+                made: GpuRef = self._functions.gather(self, key)
+                return made
             if not (item is None or item is Ellipsis or isinstance(item, slice | int | np.integer)) or isinstance(
                 item, bool
             ):
                 raise InvalidRequest(
-                    f"index {item!r} is not possible: a view takes integers, slices, ... and None; gather other "
-                    f"elements with a kernel"
+                    f"index {item!r} is not possible: a view takes integers, slices, ... and None, and a gather a "
+                    f"GpuRef of integers"
                 )
         image = self._image()
         try:
@@ -164,15 +170,26 @@ class GpuRef(Operators, Ref):
             raise InvalidRequest(f"index {key!r} of shape {self.shape}: {error}") from None
         return self._reshaped(view, image)
 
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """Write a number or an array to a view, broadcast and converted to its dtype; enqueues.
+
+        A mask, a GpuRef of Booleans, takes a number or an array without axes.  An array that shares bytes with the view
+        is copied on the device first.
+
+        Raises
+        ------
+        InvalidRequest
+            For an index that `GpuRef` does not take, shapes that do not broadcast, and numbers that the dtype lacks.
+        NoArrayOperator
+            For an array of NumPy: ``device.put(array, out=x[1:3])`` writes it.
+        """
+        self._functions.assign(self, key, value)
+
     def __len__(self) -> int:
         """Extent of the first axis."""
         if not self.shape:
             raise TypeError("a 0-dimensional GpuRef has no length")
         return self.shape[0]
-
-    def __bool__(self) -> bool:
-        """Refuse: the values are on the device, and the existence of a handle says nothing about them."""
-        raise TypeError("a GpuRef is neither true nor false; read it first (bool(ref.numpy())), or ask `ref is None`")
 
     def __contains__(self, value: object) -> bool:
         """Refuse: the values are on the device."""
@@ -418,6 +435,12 @@ class GpuRef(Operators, Ref):
         except DeviceLost:  # in a forked child
             status = "device lost"
         return f"<GpuRef {self.layout!r} on {self.device.name}{', ' + status if status else ''}>"
+
+
+def viewed(ref: GpuRef, change: Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]]) -> GpuRef:
+    """Return the view of an array that a function of NumPy makes of one; the function must not read elements."""
+    image = ref._image()  # noqa: SLF001 - a method in all but name
+    return ref._reshaped(change(image), image)  # noqa: SLF001
 
 
 def probe(ref: GpuRef) -> Reply:

@@ -21,7 +21,7 @@ _TOO_LARGE = 1 << 62  # bytes, with zero extents counted as one
 
 
 def _extent(n: Any) -> int:
-    if isinstance(n, bool | np.bool_):
+    if isinstance(n, bool | np.bool_ | Ref):  # the value of a handle would have to be waited for
         raise TypeError
     return int(n.__index__())
 

@@ -1,139 +1,285 @@
-"""Operators of Python and functions of NumPy on handles: refused, with what to write instead.
+"""Operators of handles: short forms of ``device.elementwise`` and ``device.blas_lt`` on the array's own device.
 
-A comparison by identity would be a wrong answer, and a function of NumPy would copy to the host without a word.
+Each enqueues one message and returns the new array.  Python numbers are weak: they adapt to the array that they meet.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Self, cast
 
-import numpy as np
+from .._lib.sender import Allocation, Layout
+from ..errors import InvalidRequest
 
-from ..errors import NoArrayOperator
+if TYPE_CHECKING:
+    from .gpu_ref import GpuRef
+    from .owner import ArrayFunctions
 
 __all__ = ["Operators"]
 
-#: Binary operators: the method without underscores, the symbol, and whether elementwise programs have it.
-_BINARY: Final = (
-    ("add", "+", True), ("sub", "-", True), ("mul", "*", True), ("truediv", "/", True), ("floordiv", "//", True),
-    ("mod", "%", True), ("pow", "**", True), ("and", "&", True), ("or", "|", True), ("xor", "^", True),
-    ("matmul", "@", False), ("lshift", "<<", False), ("rshift", ">>", False),
-)  # fmt: skip
-_UNARY: Final = (("neg", "-", True), ("invert", "~", True), ("pos", "+", False))
-_ORDER: Final = (("lt", "<"), ("le", "<="), ("gt", ">"), ("ge", ">="))
-#: Functions of NumPy that are programs.
-_PROGRAMS: Final = {
-    **{name: f"a {symbol} b" for name, symbol in (
-        ("add", "+"), ("subtract", "-"), ("multiply", "*"), ("divide", "/"), ("floor_divide", "//"),
-        ("remainder", "%"), ("power", "**"), ("bitwise_and", "&"), ("bitwise_or", "|"), ("bitwise_xor", "^"),
-        ("less", "<"), ("less_equal", "<="), ("greater", ">"), ("greater_equal", ">="), ("equal", "=="),
-        ("not_equal", "!="),
-    )},
-    **{name: f"{name}(a, b)" for name in ("minimum", "maximum")},
-    **{name: f"{name}(a)" for name in (
-        "exp", "log", "sqrt", "tanh", "sin", "cos", "sign", "floor", "ceil", "isnan",
-    )},
-    "absolute": "abs(a)", "negative": "-a", "invert": "~a",
-}  # fmt: skip
-#: Functions of NumPy that read no elements.
-_STRUCTURE: Final = (np.shape, np.ndim, np.size)
-
-
-def _refused(what: str, host: str, program: str = "", more: str = "") -> NoArrayOperator:
-    """Return the error for an operator or function: on the device there is a program, or another call, or nothing."""
-    if program:
-        names = ", ".join(f"{name}=..." for name in re.findall(r"\b[ab]\b", program))
-        more = f"on the device: device.elementwise.run({program!r}, {names})"
-    return NoArrayOperator(
-        f"{what} of a GpuRef: arrays on a device have no operators, and nothing is copied to the host unasked; "
-        f"{more + '; ' if more else ''}on the host: {host}"
-    )
-
 
 class Operators:
-    """What all handles refuse, so that no answer is by accident.
-
-    A handle equals itself, so that containers find it, and is hashed by identity.
-    """
+    """The operators of `GpuRef`.  Handles are hashed by identity, while ``==`` compares elements."""
 
     __slots__ = ()
     __hash__ = object.__hash__
 
-    def __eq__(self, other: object) -> bool:
-        """Whether this is the very handle; any other comparison is refused."""
-        if other is self:
-            return True
-        raise _refused("==", "a.numpy() == b; whether both are one handle: a is b", "a == b")
+    allocation: Allocation
+    layout: Layout
 
-    def __ne__(self, other: object) -> bool:
-        """Whether this is not the very handle; any other comparison is refused."""
-        if other is self:
-            return False
-        raise _refused("!=", "a.numpy() != b; whether both are one handle: a is b", "a != b")
+    @property
+    def _functions(self) -> ArrayFunctions:
+        found: ArrayFunctions = self.allocation.core.owner.array_functions
+        return found
 
-    def __abs__(self) -> NoReturn:
-        """Refuse: the values are on the device."""
-        raise _refused("abs", "abs(a.numpy())", "abs(a)")
+    def __add__(self, other: Any) -> GpuRef:
+        made: GpuRef = self.allocation.core.owner.elementwise.binary("x + y", self, other)
+        return made
 
-    def __divmod__(self, other: object) -> NoReturn:
-        """Refuse: the values are on the device."""
-        raise _refused("divmod", "divmod(a.numpy(), b)")
+    def __radd__(self, other: Any) -> GpuRef:
+        made: GpuRef = self.allocation.core.owner.elementwise.reflected("x + y", other, self)
+        return made
 
-    __rdivmod__ = __divmod__
+    def __iadd__(self, other: Any) -> Self:
+        made: Self = self.allocation.core.owner.elementwise.update("x + y", self, other)
+        return made
 
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: object, **_options: object) -> NoReturn:
-        """Refuse functions and operators of NumPy."""
-        name = ufunc.__name__
-        if method != "__call__":
-            raise _refused(f"np.{name}.{method}", f"np.{name}.{method}(a.numpy(), ...)", more=_REDUCED)
-        if name == "matmul":
-            raise _refused("np.matmul", "np.matmul(a.numpy(), b)", more=_MATMUL)
-        others = ", b" if len(inputs) > 1 else ""
-        raise _refused(f"np.{name}", f"np.{name}(a.numpy(){others})", _PROGRAMS.get(name, ""))
+    def __sub__(self, other: Any) -> GpuRef:
+        made: GpuRef = self.allocation.core.owner.elementwise.binary("x - y", self, other)
+        return made
 
-    def __array_function__(
-        self, func: Callable[..., Any], _types: object, args: tuple[Any, ...], options: dict[str, Any]
-    ) -> Any:
-        """Refuse functions of NumPy, except those of shapes."""
-        if func in _STRUCTURE and len(args) == 1 and args[0] is self and not options:
-            return getattr(self, func.__name__)
-        name = f"{func.__module__}.{func.__name__}".replace("numpy", "np", 1)
-        raise _refused(name, f"{name}(a.numpy(), ...)", more=_REDUCED if func in _REDUCTIONS else "")
+    def __rsub__(self, other: Any) -> GpuRef:
+        made: GpuRef = self.allocation.core.owner.elementwise.reflected("x - y", other, self)
+        return made
 
+    def __isub__(self, other: Any) -> Self:
+        made: Self = self.allocation.core.owner.elementwise.update("x - y", self, other)
+        return made
 
-_MATMUL: Final = "on the device: device.blas_lt.matmul(a, b)"
-_REDUCED: Final = "sums, means, maxima on the device: device.elementwise.reduce('sum', a)"
-_REDUCTIONS: Final = (np.sum, np.mean, np.max, np.argmax)
+    def __mul__(self, other: Any) -> GpuRef:
+        made: GpuRef = self.allocation.core.owner.elementwise.binary("x * y", self, other)
+        return made
 
+    def __rmul__(self, other: Any) -> GpuRef:
+        made: GpuRef = self.allocation.core.owner.elementwise.reflected("x * y", other, self)
+        return made
 
-def _binary(symbol: str, program: bool) -> Callable[[Any, object], NoReturn]:
-    def refuse(_self: Any, _other: object) -> NoReturn:
-        raise _refused(
-            symbol,
-            f"a.numpy() {symbol} b",
-            f"a {symbol} b" if program else "",
-            _MATMUL if symbol == "@" else "",
-        )
+    def __imul__(self, other: Any) -> Self:
+        made: Self = self.allocation.core.owner.elementwise.update("x * y", self, other)
+        return made
 
-    refuse.__doc__ = "Refuse: the values are on the device."
-    return refuse
+    def __truediv__(self, other: Any) -> GpuRef:
+        made: GpuRef = self.allocation.core.owner.elementwise.binary("x / y", self, other)
+        return made
 
+    def __rtruediv__(self, other: Any) -> GpuRef:
+        made: GpuRef = self.allocation.core.owner.elementwise.reflected("x / y", other, self)
+        return made
 
-def _unary(symbol: str, program: bool) -> Callable[[Any], NoReturn]:
-    def refuse(_self: Any) -> NoReturn:
-        raise _refused(symbol, f"{symbol}a.numpy()", f"{symbol}a" if program else "")
+    def __itruediv__(self, other: Any) -> Self:
+        made: Self = self.allocation.core.owner.elementwise.update("x / y", self, other)
+        return made
 
-    refuse.__doc__ = "Refuse: the values are on the device."
-    return refuse
+    def __floordiv__(self, other: Any) -> GpuRef:
+        made: GpuRef = self.allocation.core.owner.elementwise.binary("x // y", self, other)
+        return made
 
+    def __rfloordiv__(self, other: Any) -> GpuRef:
+        made: GpuRef = self.allocation.core.owner.elementwise.reflected("x // y", other, self)
+        return made
 
-# Set, and not written: for type checkers handles have no operators, so that they find a use before it runs.
-for _name, _symbol, _is_program in _BINARY:
-    for _prefix in ("", "r", "i"):
-        setattr(Operators, f"__{_prefix}{_name}__", _binary(_symbol, _is_program))
-for _name, _symbol, _is_program in _UNARY:
-    setattr(Operators, f"__{_name}__", _unary(_symbol, _is_program))
-for _name, _symbol in _ORDER:
-    setattr(Operators, f"__{_name}__", _binary(_symbol, True))
+    def __ifloordiv__(self, other: Any) -> Self:
+        made: Self = self.allocation.core.owner.elementwise.update("x // y", self, other)
+        return made
+
+    def __mod__(self, other: Any) -> GpuRef:
+        made: GpuRef = self.allocation.core.owner.elementwise.binary("x % y", self, other)
+        return made
+
+    def __rmod__(self, other: Any) -> GpuRef:
+        made: GpuRef = self.allocation.core.owner.elementwise.reflected("x % y", other, self)
+        return made
+
+    def __imod__(self, other: Any) -> Self:
+        made: Self = self.allocation.core.owner.elementwise.update("x % y", self, other)
+        return made
+
+    def __pow__(self, other: Any) -> GpuRef:
+        owner = self.allocation.core.owner
+        if other.__class__ is int and other == 2 and self.layout.dtype_name != "bool":
+            squared: GpuRef = owner.elementwise.unary("x * x", self)
+            return squared
+        made: GpuRef = owner.elementwise.binary("x ** y", self, other)
+        return made
+
+    def __rpow__(self, other: Any) -> GpuRef:
+        made: GpuRef = self.allocation.core.owner.elementwise.reflected("x ** y", other, self)
+        return made
+
+    def __ipow__(self, other: Any) -> Self:
+        made: Self = self.allocation.core.owner.elementwise.update("x ** y", self, other)
+        return made
+
+    def __and__(self, other: Any) -> GpuRef:
+        made: GpuRef = self.allocation.core.owner.elementwise.binary("x & y", self, other)
+        return made
+
+    def __rand__(self, other: Any) -> GpuRef:
+        made: GpuRef = self.allocation.core.owner.elementwise.reflected("x & y", other, self)
+        return made
+
+    def __iand__(self, other: Any) -> Self:
+        made: Self = self.allocation.core.owner.elementwise.update("x & y", self, other)
+        return made
+
+    def __or__(self, other: Any) -> GpuRef:
+        made: GpuRef = self.allocation.core.owner.elementwise.binary("x | y", self, other)
+        return made
+
+    def __ror__(self, other: Any) -> GpuRef:
+        made: GpuRef = self.allocation.core.owner.elementwise.reflected("x | y", other, self)
+        return made
+
+    def __ior__(self, other: Any) -> Self:
+        made: Self = self.allocation.core.owner.elementwise.update("x | y", self, other)
+        return made
+
+    def __xor__(self, other: Any) -> GpuRef:
+        made: GpuRef = self.allocation.core.owner.elementwise.binary("x ^ y", self, other)
+        return made
+
+    def __rxor__(self, other: Any) -> GpuRef:
+        made: GpuRef = self.allocation.core.owner.elementwise.reflected("x ^ y", other, self)
+        return made
+
+    def __ixor__(self, other: Any) -> Self:
+        made: Self = self.allocation.core.owner.elementwise.update("x ^ y", self, other)
+        return made
+
+    def __lshift__(self, other: Any) -> GpuRef:
+        made: GpuRef = self.allocation.core.owner.elementwise.binary("x << y", self, other)
+        return made
+
+    def __rlshift__(self, other: Any) -> GpuRef:
+        made: GpuRef = self.allocation.core.owner.elementwise.reflected("x << y", other, self)
+        return made
+
+    def __ilshift__(self, other: Any) -> Self:
+        made: Self = self.allocation.core.owner.elementwise.update("x << y", self, other)
+        return made
+
+    def __rshift__(self, other: Any) -> GpuRef:
+        made: GpuRef = self.allocation.core.owner.elementwise.binary("x >> y", self, other)
+        return made
+
+    def __rrshift__(self, other: Any) -> GpuRef:
+        made: GpuRef = self.allocation.core.owner.elementwise.reflected("x >> y", other, self)
+        return made
+
+    def __irshift__(self, other: Any) -> Self:
+        made: Self = self.allocation.core.owner.elementwise.update("x >> y", self, other)
+        return made
+
+    def __eq__(self, other: Any) -> GpuRef:  # type: ignore[override]
+        made: GpuRef = self.allocation.core.owner.elementwise.binary("x == y", self, other)
+        return made
+
+    def __ne__(self, other: Any) -> GpuRef:  # type: ignore[override]
+        made: GpuRef = self.allocation.core.owner.elementwise.binary("x != y", self, other)
+        return made
+
+    def __lt__(self, other: Any) -> GpuRef:
+        made: GpuRef = self.allocation.core.owner.elementwise.binary("x < y", self, other)
+        return made
+
+    def __le__(self, other: Any) -> GpuRef:
+        made: GpuRef = self.allocation.core.owner.elementwise.binary("x <= y", self, other)
+        return made
+
+    def __gt__(self, other: Any) -> GpuRef:
+        made: GpuRef = self.allocation.core.owner.elementwise.binary("x > y", self, other)
+        return made
+
+    def __ge__(self, other: Any) -> GpuRef:
+        made: GpuRef = self.allocation.core.owner.elementwise.binary("x >= y", self, other)
+        return made
+
+    def __neg__(self) -> GpuRef:
+        made: GpuRef = self.allocation.core.owner.elementwise.unary("-x", self)
+        return made
+
+    def __invert__(self) -> GpuRef:
+        made: GpuRef = self.allocation.core.owner.elementwise.unary("~x", self)
+        return made
+
+    def __abs__(self) -> GpuRef:
+        made: GpuRef = self.allocation.core.owner.elementwise.unary("abs(x)", self)
+        return made
+
+    def __pos__(self) -> GpuRef:
+        mine = cast("GpuRef", self)
+        return mine.device.copy(mine)
+
+    def __divmod__(self, other: Any) -> tuple[GpuRef, GpuRef]:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> tuple[GpuRef, GpuRef]:
+        return other // self, other % self
+
+    def __matmul__(self, other: GpuRef) -> GpuRef:
+        made: GpuRef = self._functions.matmul(self, other)
+        return made
+
+    def __rmatmul__(self, other: GpuRef) -> GpuRef:
+        made: GpuRef = self._functions.matmul(other, self)
+        return made
+
+    def __imatmul__(self, other: GpuRef) -> Self:
+        mine = cast("GpuRef", self)
+        made = self._functions.matmul(mine, other)
+        if made.shape != mine.shape:
+            raise InvalidRequest(
+                f"x @= y of shape {made.shape}, and x has {mine.shape}; allowed: equal shapes, or x = x @ y"
+            )
+        mine[...] = made
+        return self
+
+    # ---- values: each waits for the array's writers, and copies one element to the host
+
+    def item(self) -> Any:
+        """Wait, and return the only element as a Python number; `InvalidRequest` for an array of several.
+
+        Examples
+        --------
+        >>> device.put(np.arange(4.0)).sum().item()
+        6.0
+        """
+        mine = cast("GpuRef", self)
+        if mine.size != 1:
+            raise InvalidRequest(
+                f"an array of shape {mine.shape} is no single number: it has {mine.size} elements, and item(), bool(), "
+                f"int() and float() take 1; a.numpy() copies all of them, a.any() and a.all() sum up"
+            )
+        return mine.numpy().item()
+
+    def __bool__(self) -> bool:
+        """Wait, and say whether the only element is not zero; as `item`."""
+        return bool(self.item())
+
+    def __int__(self) -> int:
+        """Wait, and return the only element as an integer; as `item`."""
+        return int(self.item())
+
+    def __float__(self) -> float:
+        """Wait, and return the only element as a float; as `item`."""
+        return float(self.item())
+
+    def __complex__(self) -> complex:
+        """Wait, and return the only element as a complex number; as `item`."""
+        return complex(self.item())
+
+    def __index__(self) -> int:
+        """Wait, and return the only element, of an integer dtype and without axes; as `item`."""
+        mine = cast("GpuRef", self)
+        if mine.dtype.kind not in "iu" or mine.ndim:
+            raise TypeError(f"only an integer array without axes is an index, not {mine.layout!r}")
+        return int(self.item())

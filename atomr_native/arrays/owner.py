@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..plans.reply import Reply
     from .gpu_ref import GpuRef
 
-__all__ = ["ArrayExports", "ArrayImports", "ArrayMemory", "ArrayOwner", "owner_of"]
+__all__ = ["ArrayArithmetic", "ArrayExports", "ArrayFunctions", "ArrayImports", "ArrayMemory", "ArrayOwner", "owner_of"]
 
 
 class ArrayMemory(Protocol):
@@ -65,8 +65,54 @@ class ArrayImports(Protocol):
         """Record that a handle has freed imported memory."""
 
 
+class ArrayArithmetic(Protocol):
+    """What operators send: expressions over ``x``, ``y`` and ``z``."""
+
+    def unary(self, program: str, x: GpuRef) -> GpuRef:
+        """Send an expression over an array."""
+
+    def binary(self, program: str, x: GpuRef, y: Any) -> GpuRef:
+        """Send an expression over an array and an array or number."""
+
+    def reflected(self, program: str, x: Any, y: GpuRef) -> GpuRef:
+        """Send an expression over a number and an array."""
+
+    def update(self, program: str, x: GpuRef, y: Any) -> GpuRef:
+        """Send an expression that is assigned to `x`."""
+
+    def ternary(self, program: str, x: Any, y: Any, z: Any) -> GpuRef:
+        """Send an expression over three arrays or numbers."""
+
+    def assign_where(self, target: GpuRef, mask: GpuRef, value: Any) -> None:
+        """Write a number or an array without axes where a mask is not zero."""
+
+    def operand(self, program: str, x: GpuRef, value: Any) -> Any:
+        """Return what stands for a number beside an array."""
+
+    def take(self, x: GpuRef, indices: GpuRef, axis: int, *, along: bool) -> GpuRef:
+        """Send a gather."""
+
+    def sequence(self, start: float, step: float, count: int, dtype: str) -> GpuRef:
+        """Send the numbers from `start` on, `step` apart."""
+
+
+class ArrayFunctions(Protocol):
+    """`atomr_native.array_api`, as far as handles use it."""
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a function."""
+
+
 class ArrayOwner(Protocol):
     """The device of a handle."""
+
+    @property
+    def elementwise(self) -> ArrayArithmetic:
+        """The elementwise actor."""
+
+    @property
+    def array_functions(self) -> ArrayFunctions:
+        """Functions of arrays."""
 
     @property
     def device(self) -> Device:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from .._lib import dlpack
+from .._lib.sender import Ref
 from ..dtypes import DTYPES
 from ..errors import AtomrError, InvalidRequest, Unsupported
 
@@ -217,7 +218,7 @@ def as_device(device: object, what: str) -> tuple[int, int]:
 
 def is_index(value: object) -> bool:
     """Return whether a value is an integer by ``__index__``, and not a bool, an array or a class."""
-    no = bool | np.bool_ | np.ndarray | type  # arrays of one integer, and integer classes, have it, too
+    no = bool | np.bool_ | np.ndarray | Ref | type  # arrays of one integer, and integer classes, have it, too
     return hasattr(value, "__index__") and not isinstance(value, no)
 
 

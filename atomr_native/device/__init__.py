@@ -61,6 +61,7 @@ class Device(MemoryMethods, KernelMethods, DeviceLibraries, ProcessBound):
         for library in LIBRARIES.values():
             if library.actor and library.opens == "with the device":
                 self._library(library.name)
+        state.elementwise = self._actors["elementwise"]
         try:
             state.supervisor.start()
             state.memory.segments.growth.start()

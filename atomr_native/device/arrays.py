@@ -10,6 +10,7 @@ import numpy as np
 from .._lib.sender import DURABLE, VOLATILE, Core
 from .._support.checks import as_flag
 from .._support.options import named_options
+from ..array_api._creation import eye_of, linspace_of, sequence_of
 from ..arrays.gpu_ref import GpuRef
 from ..arrays.layout import as_shape, layout_of
 from ..dtypes import as_dtype
@@ -194,6 +195,50 @@ class MemoryMethods:
         OutOfMemory, MailboxFull, DeviceLost
         """
         return self._memory.fill(self.empty(shape, dtype, durable=durable), value)
+
+    def ones(self, shape: object, dtype: object = "float32", *, durable: bool = False) -> GpuRef:
+        """Allocate an array of ones; otherwise as `full`.
+
+        Examples
+        --------
+        >>> device.ones((2, 2)).numpy()
+        array([[1., 1.],
+               [1., 1.]], dtype=float32)
+        """
+        return self.full(shape, 1, dtype, durable=durable)
+
+    def arange(self, start: float, stop: float | None = None, step: float = 1, *, dtype: object = None) -> GpuRef:
+        """Return the numbers from `start` to before `stop`, `step` apart; one number alone is `stop`.  Enqueues.
+
+        By default the dtype is int64 for integers, and float64 otherwise.
+
+        Examples
+        --------
+        >>> device.arange(2, 8, 3).numpy()
+        array([2, 5])
+        """
+        return sequence_of(cast("Device", self), start, stop, step, dtype)
+
+    def linspace(self, start: complex, stop: complex, num: int = 50, *, dtype: object = None) -> GpuRef:
+        """Return `num` numbers from `start` to `stop`, evenly spaced, by default float64.  Enqueues.
+
+        Examples
+        --------
+        >>> device.linspace(0, 1, 5).numpy()
+        array([0.  , 0.25, 0.5 , 0.75, 1.  ])
+        """
+        return linspace_of(cast("Device", self), start, stop, num, dtype, True)
+
+    def eye(self, rows: int, columns: int | None = None, *, k: int = 0, dtype: object = "float32") -> GpuRef:
+        """Return ones on the diagonal `k`, above the main one if positive, and zeros elsewhere.  Enqueues.
+
+        Examples
+        --------
+        >>> device.eye(2, dtype="int8").numpy()
+        array([[1, 0],
+               [0, 1]], dtype=int8)
+        """
+        return eye_of(cast("Device", self), rows, columns, k, dtype)
 
     def copy(self, source: GpuRef, out: GpuRef | None = None, *, dtype: object = None, durable: bool = False) -> GpuRef:
         """Copy an array to memory of this device, with conversion where dtypes differ.

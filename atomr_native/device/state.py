@@ -30,6 +30,8 @@ from ..runtime.wakers import Wakers
 from ..runtime.watchers import LifeWatch
 
 if TYPE_CHECKING:
+    from ..arrays.owner import ArrayFunctions
+    from ..libraries.elementwise.actor import ElementwiseActor
     from ..libraries.kernel.actor import KernelActor
     from ..runtime.system_state import SystemState
     from . import Device
@@ -52,6 +54,10 @@ class DeviceState:
 
     #: The memory actor.  `open` creates it, since an actor needs the device.
     memory: DeviceMemory
+    #: The actor of operators, which opens with the device.
+    elementwise: ElementwiseActor
+    #: `atomr_native.array_api` for this device; made by it.
+    namespace: Any = None
 
     def __init__(self, device: Device, system: SystemState, name: str) -> None:
         self.device = device
@@ -89,6 +95,13 @@ class DeviceState:
         self.memory = DeviceMemory(self, self.config.memory_limit_for(self.name))
 
     # ---- the protocols of the layers
+
+    @property
+    def array_functions(self) -> ArrayFunctions:
+        """Functions of arrays, loaded at first use."""
+        from .. import array_api
+
+        return array_api
 
     @property
     def generation(self) -> int:

@@ -147,7 +147,8 @@ class Exports:
         self._lock = Lock(reentrant=True)  # never held while anything waits
         self._opening = Lock()
         self._loans: weakref.WeakValueDictionary[tuple[int, int], Loan] = weakref.WeakValueDictionary()
-        self._shown: weakref.WeakKeyDictionary[GpuRef, Loan] = weakref.WeakKeyDictionary()
+        #: Loans that a handle shows, by its identity, while it lives: handles compare their elements.
+        self._shown: dict[int, tuple[weakref.ref[GpuRef], Loan]] = {}
         self._mappings: dict[int, _Mapping] = {}
         self._ordinal: int | None = None
         self._context: ParentContext | None = None
@@ -394,8 +395,13 @@ class Exports:
         ref.allocation.refuse_gone()
         loan = self.lend(ref) if ref.size else None
         if loan is not None:
+            key, shown = id(ref), self._shown
+
+            def end(_: object) -> None:
+                shown.pop(key, None)
+
             with self._lock:
-                self._shown[ref] = loan
+                shown[key] = weakref.ref(ref, end), loan
         return self.describe(ref, loan)
 
     def describe(self, ref: GpuRef, loan: Loan | None) -> dict[str, Any]:

@@ -22,6 +22,13 @@ cdef int refuse_write(str name) except -1:
                          f"to be writable; device.asarray(x, copy=True) makes an array that may be written")
 
 
+cdef object no_handle(object value):
+    """A number as it is; not a handle, whose conversion would wait for the device."""
+    if isinstance(value, Ref):
+        raise TypeError
+    return value
+
+
 cdef int64_t nanoseconds(object timeout) except -2:
     """A user's timeout, in seconds, as nanoseconds; -1 for None, which is for ever.  InvalidRequest for another value."""
     cdef double seconds
@@ -110,9 +117,9 @@ cdef uint64_t word_of(object value, bint integral) except? 0xFFFFFFFFFFFFFFFF:
     cdef double d
     cdef int64_t i
     if integral:
-        i = value if type(value) is int else PyNumber_Index(value)  # a float would lose its fraction
+        i = value if type(value) is int else PyNumber_Index(no_handle(value))  # a float would lose its fraction
         return <uint64_t>i
-    d = value
+    d = value if type(value) is float else no_handle(value)
     return (<uint64_t *>&d)[0]
 
 
@@ -333,7 +340,7 @@ cdef class PlanRef:
                            uint64_t *given) except -1:
         """Put both parts of a number where they belong; an imaginary part that came by its own name stays."""
         try:
-            number = complex(value) if isinstance(value, (complex, complexfloating)) else complex(<double>value)
+            number = complex(value) if isinstance(value, (complex, complexfloating)) else complex(<double>no_handle(value))
         except (TypeError, ValueError, OverflowError):
             raise InvalidRequest(f"scalar {name!r} must be a complex or real number, not {value!r}") from None
         if self.scalar_names[real] == name or not given[0] >> real & 1:

@@ -42,6 +42,8 @@ def send_everything(device: an.Device) -> None:
     device.elementwise.run("maximum(x, 0) + b * s", x=x, b=row, s=2.0)
     device.elementwise.reduce("sum", x, axis=0)
     device.elementwise.softmax_cross_entropy(x, labels)
+    x.take(labels, axis=0)
+    device.arange(3)
     q = device.float8.quantize(x)
     device.float8.dequantize(*q[:2])
     fused.silu(x)

@@ -94,7 +94,7 @@ def test_a_handle_of_another_system(device: an.Device, other: an.Device, use: st
 
 
 @pytest.mark.parametrize(
-    "use", [use for use in USES if use not in ("group", "matmul bias", "gather", "get", "copy from")]
+    "use", [use for use in USES if use not in ("group", "matmul bias", "gather", "get", "copy from", "elementwise")]
 )
 def test_a_negative_stride(device: an.Device, use: str) -> None:
     base = device.put(np.arange(16, dtype="f4").reshape(4, 4))
@@ -291,8 +291,14 @@ def test_none_is_no_operand(device: an.Device) -> None:
 
 def test_handles_are_no_values(device: an.Device) -> None:
     x = device.zeros(3)
-    with pytest.raises(TypeError, match="neither true nor false"):
+    with pytest.raises(an.InvalidRequest, match="3 elements"):
         bool(x)
+    one = device.ones((), "int64")  # which int() and float() would wait for, and plans must not
+    plan = device.elementwise.plan("x * a", x=x, a=2.0)
+    with pytest.raises(an.InvalidRequest, match="scalar 'a' must be a real number"):
+        plan.ask(x=x, a=one)
+    with pytest.raises(an.InvalidRequest, match="timeout"):
+        x.wait(one)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"value in ref\.numpy"):
         0.0 in x  # noqa: B015 - it raises
     for shape in ((-2,), (3, -2), (-1, -1), None, (2.0,), "ab"):

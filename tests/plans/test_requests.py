@@ -150,7 +150,6 @@ def test_programs_are_canonical() -> None:
         ("x and x", ["BoolOp"]),
         ("not x", ["UnaryOp 'not x'"]),
         ("x @ x", ["operator MatMult"]),
-        ("x << 2", ["operator LShift"]),
         ("1 < x < 2", ["chained comparison", r"\(a < b\) & \(b < c\)"]),
         ("x is x", ["Compare"]),
         ("'text'", ["Constant"]),
@@ -193,7 +192,7 @@ def test_elementwise_refuses_shapes_and_operands() -> None:
         ({"program": "2 * s", "operands": {"s": 2}}, "no array"),
         ({"program": "out + x", "operands": {"x": x}}, "'out' is read before it is assigned"),
         ({"program": "x", "operands": {"x": x, "out": x}, "out": x}, "out is given twice"),
-        ({"program": "x", "operands": {"x": x[::-1]}}, "negative stride"),
+        ({"program": "x", "operands": {"x": x[::-1]}, "out": np.ones((2, 3))[::-1]}, "out has the negative stride"),
         ({"program": "1", "operands": {}, "out": lazy((2, 3))}, "overlaps itself"),
         ({"program": "x + y", "operands": {"x": lazy((2**40, 1)), "y": lazy((1, 2**40))}}, "needs"),
     ]
@@ -214,11 +213,11 @@ def test_elementwise_access_flags() -> None:
 def test_reductions_and_losses_refuse() -> None:
     x, labels = np.ones((2, 3), F32), np.zeros(2, np.int32)
     for options, word in [
-        ({"op": "median", "x": x}, "'median'; allowed: sum, mean, max, argmax"),
+        ({"op": "median", "x": x}, "'median'; allowed: sum, mean, max, argmax, min, argmin, prod, any, all"),
         ({"op": "sum", "x": x, "axis": 2}, "axis=2 .* from -2 to 1"),
         ({"op": "sum", "x": x, "axis": (0, -2)}, "twice"),
         ({"op": "max", "x": x[:0], "axis": 0}, "no elements"),
-        ({"op": "sum", "x": x * 1j}, "real dtypes"),
+        ({"op": "max", "x": x * 1j}, "real dtypes"),
         ({"op": "sum", "x": x, "out": np.ones(2)}, r"allowed: \(\)"),
     ]:
         with pytest.raises(InvalidRequest, match=word):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from ...dtypes import as_dtype
 from ...plans.spec import OperandSpec
@@ -323,6 +323,7 @@ def kernels(
     alignments: Sequence[int],
     functions: Iterable[str] = (),
     workspace: int = 0,
+    info: tuple[Literal["operand", "workspace"], int] | None = None,
 ) -> Built:
     """Compile kernels with their prelude, and return the program of a lane.
 
@@ -338,4 +339,4 @@ def kernels(
     whole = prelude(dtypes, functions) + source
     cubin = compile_cubin(whole, target.arch)
     overlapping = tuple(replace(launch, overlaps=target.overlaps) for launch in launches)
-    return Built(KernelProgram(cubin, overlapping, workspace, tuple(alignments), whole), workspace)
+    return Built(KernelProgram(cubin, overlapping, workspace, tuple(alignments), whole, info=info), workspace)

@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from string import Template
 from typing import Final
 
+from .complex_functions import complex_functions
+
 __all__ = ["INTEGERS", "STORAGE", "prelude"]
 
 #: C type of an element in memory, by dtype; also of a value, but for bool, which is ``bool``.
@@ -279,4 +281,5 @@ def prelude(dtypes: Iterable[str], functions: Iterable[str] = ()) -> str:
             parts.append(_COMPLEX.substitute(marks))
             if called:
                 parts.append(_COMPLEX_FUNCTIONS.substitute(marks))
+                parts.append(complex_functions(called, STORAGE[name], real, suffix))
     return "".join(parts)

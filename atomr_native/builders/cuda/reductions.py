@@ -39,10 +39,19 @@ _WAYS: Final = 4
 #: Elements of a thread below which a reduction is not split further.
 _LEAST: Final = 16
 _MOST_SPLITS: Final = 1024
+#: Reductions whose result is one of the elements, or where it is.
+_INDEXED: Final = ("max", "argmax", "min", "argmin")
 
-_SUM = """\
-DEVICE pair fresh(void) { pair p; p.value = 0; return p; }
-DEVICE pair combine(pair a, pair b) { a.value = a.value + b.value; return a; }
+#: What combines two values without an index: the value to begin with, and the expression.
+_COMBINED: Final = {
+    "sum": ("0", "a.value + b.value"),
+    "prod": ("1", "a.value * b.value"),
+    "any": ("0", "a.value || b.value"),
+    "all": ("1", "a.value && b.value"),
+}
+_PLAIN = """\
+DEVICE pair fresh(void) {{ pair p; p.value = {first}; return p; }}
+DEVICE pair combine(pair a, pair b) {{ a.value = {combined}; return a; }}
 """
 # Of equal values, and of several NaN, the first; `at` is -1 where nothing has been seen.
 _MAX = """\
@@ -51,7 +60,7 @@ DEVICE pair combine(pair a, pair b) {
   if (b.at < 0) return a;
   if (a.at < 0) return b;
   bool a_nan = a.value != a.value, b_nan = b.value != b.value;
-  bool better = a_nan || b_nan ? b_nan && !a_nan : b.value > a.value;
+  bool better = a_nan || b_nan ? b_nan && !a_nan : b.value @ a.value;
   bool equal = a_nan || b_nan ? a_nan && b_nan : b.value == a.value;
   return better || (equal && b.at < a.at) ? b : a;
 }
@@ -97,7 +106,7 @@ def _cut(reduction: Reduction, target: Target) -> _Plan:
     kept_shape, (kept_x, kept_out) = by_stride([shape[i] for i in kept], [tuple(steps[i] for i in kept), out_steps])
     reduced_shape, reduced_steps = [shape[i] for i in axes], tuple(steps[i] for i in axes)
     order = tuple(range(len(axes)))
-    if reduction.kind != "argmax":  # whose result is an index in the order of the axes
+    if reduction.kind not in ("argmax", "argmin"):  # whose result is an index in the order of the axes
         order = tuple(sorted(order, key=lambda i: -reduced_steps[i]))
     ordered = tuple(reduced_shape[i] for i in order) or (1,)
     reduced, (reduced_x,) = fold_axes(ordered, (tuple(reduced_steps[i] for i in order) or (0,),))
@@ -129,9 +138,14 @@ def _tree(lanes: int) -> list[str]:
 def _store(reduction: Reduction, result: str, count: int) -> str:
     """Return the statement that stores `mine` of type `result` at `o`."""
     out = reduction.out.dtype
-    if reduction.kind == "argmax":
+    if reduction.kind in ("argmax", "argmin"):
         return f"out[o] = {convert('int64', out, 'mine.at')};"
     if reduction.kind == "mean":
+        if result.startswith("complex"):
+            part = "float32" if result == "complex64" else "float64"
+            divided = (f"mine.value.{side} / ({STORAGE[part]}){count}u" for side in ("re", "im"))
+            mean = f"make_{STORAGE[result]}({', '.join(divided)})"
+            return f"out[o] = {convert(result, out, mean)};"
         divisor = float(np.float32(count)) if result == "float32" else float(count)
         return f"const {STORAGE[result]} mean = mine.value / ({STORAGE[result]}){divisor!r}; " + (
             f"out[o] = {convert(result, out, 'mean')};"
@@ -141,7 +155,7 @@ def _store(reduction: Reduction, result: str, count: int) -> str:
 
 def _first_stage(reduction: Reduction, plan: _Plan, result: str, kind: str) -> list[str]:
     x, out = reduction.x.dtype, reduction.out.dtype
-    indexed = reduction.kind in ("max", "argmax")
+    indexed = reduction.kind in _INDEXED
     load = convert(x, result, "(x[b + r] != 0)" if x == "bool" else "x[b + r]")
     last = "part" if plan.splits > 1 else "out"
     step = -(-plan.count // plan.splits)
@@ -206,10 +220,18 @@ def _second_stage(reduction: Reduction, plan: _Plan, result: str, kind: str) -> 
     ]
 
 
-def _pair(value: str, indexed: bool) -> tuple[list[str], int]:
+def _pair(value: str, kind: str) -> tuple[list[str], int]:
     """Return the type of an accumulator and its largest size in bytes."""
-    at = " long long at;" if indexed else ""
-    return [f"typedef struct {{ {value_type(value)} value;{at} }} pair;", _MAX if indexed else _SUM], 16
+    at = " long long at;" if kind in _INDEXED else ""
+    made = f"typedef struct {{ {value_type(value)} value;{at} }} pair;"
+    if kind in _INDEXED:
+        return [made, _MAX.replace("@", ">" if kind.endswith("max") else "<")], 16
+    name = "sum" if kind == "mean" else kind
+    first, combined = _COMBINED[name]
+    if value.startswith("complex"):
+        c = STORAGE[value]
+        first, combined = f"make_{c}({first}, 0)", f"{'add' if name == 'sum' else 'multiply'}_{c}(a.value, b.value)"
+    return [made, _PLAIN.format(first=first, combined=combined)], 16
 
 
 def build_reduce(reduction: Reduction, target: Target) -> Built:
@@ -223,7 +245,7 @@ def build_reduce(reduction: Reduction, target: Target) -> Built:
         return Built("noop")
     if (sums := build_sum(reduction, target)) is not None:
         return sums
-    indexed = reduction.kind in ("max", "argmax")
+    indexed = reduction.kind in _INDEXED
     result = reduction.accumulate
     if indexed:
         result = "float32" if x.dtype in NARROW else x.dtype
@@ -233,7 +255,7 @@ def build_reduce(reduction: Reduction, target: Target) -> Built:
         reach(plan.kept, plan.kept_x) + reach(plan.reduced, plan.reduced_x),
         reach(plan.kept, plan.kept_out),
     )
-    helpers, size = _pair(result, indexed)
+    helpers, size = _pair(result, reduction.kind)
     lines = [*helpers, *_first_stage(reduction, plan, result, kind)]
     last: Argument = ("operand", 1) if plan.splits == 1 else ("workspace", 0)
     launches = [Launch("reduce", (plan.blocks, plan.splits, 1), (THREADS, 1, 1), 0, (("operand", 0), last))]
@@ -260,5 +282,6 @@ def _finish(
         target,
         dtypes={*dtypes, *computed},
         alignments=[alignment(dtype) for dtype in dtypes],
+        functions=("add", "multiply") if any(dtype.startswith("complex") for dtype in computed) else (),
         workspace=workspace,
     )

@@ -22,6 +22,16 @@ LIBRARY = Library(
             attributes="attributes:ReduceAttributes",
         ),
         Operation(
+            "elementwise.take",
+            Aliasing.DISJOINT,
+            "host.gathers:build_take",
+            "cuda.gathers:build_take",
+            attributes="attributes:TakeAttributes",
+        ),
+        Operation(
+            "elementwise.sequence", Aliasing.DISJOINT, "host.gathers:build_sequence", "cuda.gathers:build_sequence"
+        ),
+        Operation(
             "elementwise.softmax_cross_entropy",
             Aliasing.DISJOINT,
             "host.reductions:build_softmax_cross_entropy",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..._support.public import public
 from ...plans.actor import LibraryActor
 from .forms import FORMS, LOSS, PROGRAM, REDUCE, comparable_program, plain_operands
+from .operators import OperatorCalls
 from .request import ElementwiseRequest, ReduceRequest, SoftmaxCrossEntropyRequest, SoftmaxCrossEntropyResult
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ __all__ = ["ElementwiseActor"]
 
 
 @public
-class ElementwiseActor(LibraryActor):
+class ElementwiseActor(OperatorCalls, LibraryActor):
     """Elementwise programs on one device; messages to it run in order.
 
     Every method enqueues and returns; none waits for the device, except that the first call of a structure waits
@@ -93,7 +94,7 @@ class ElementwiseActor(LibraryActor):
     def reduce(
         self, op: str, x: GpuRef, axis: int | tuple[int, ...] | None = None, *, out: GpuRef | None = None
     ) -> GpuRef:
-        """Send a reduction (``"sum"``, ``"mean"``, ``"max"``, ``"argmax"``) and return its output at once.
+        """Send a reduction, such as ``"sum"``, ``"argmin"`` or ``"any"``, and return its output at once.
 
         See `ReduceRequest`.
         """

@@ -1,12 +1,14 @@
 """Attributes of the elementwise operations in plan specifications."""
 
-from typing import Annotated, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 from ...plans.spec import Attributes, DtypeName, Extent
 from ...protocol.typed import one_of
 
-__all__ = ["LossAttributes", "ProgramAttributes", "ReduceAttributes"]
+__all__ = ["REDUCTIONS", "LossAttributes", "ProgramAttributes", "ReduceAttributes", "TakeAttributes"]
 
+#: What a reduction computes.
+REDUCTIONS: Final = ("sum", "mean", "max", "argmax", "min", "argmin", "prod", "any", "all")
 #: A node of `expressions.Program`.
 NodeParts: TypeAlias = tuple[str | int, ...]
 
@@ -37,16 +39,31 @@ class ReduceAttributes(Attributes, frozen=True, kw_only=True):
     Attributes
     ----------
     reduction : str
-        ``"sum"``, ``"mean"``, ``"max"`` or ``"argmax"``.
+        See `REDUCTIONS`.
     axes : tuple of int
         Axes of x that vanish, in order.
     accumulate : str
         Dtype of sums.
     """
 
-    reduction: Annotated[str, one_of("sum", "mean", "max", "argmax")]
+    reduction: Annotated[str, one_of(*REDUCTIONS)]
     axes: tuple[Extent, ...]
     accumulate: DtypeName
+
+
+class TakeAttributes(Attributes, frozen=True, kw_only=True):
+    """Of ``elementwise.take``.
+
+    Attributes
+    ----------
+    axis : int
+        Axis of x that the indices go through, from 0.
+    along : bool
+        Whether each index belongs to one element of the result.
+    """
+
+    axis: Extent
+    along: bool
 
 
 class LossAttributes(Attributes, frozen=True):

@@ -19,8 +19,8 @@ _OPERATORS: Final[dict[str, Callable[..., Any]]] = {
     "add": operator.add, "subtract": operator.sub, "multiply": operator.mul, "divide": operator.truediv,
     "floor_divide": operator.floordiv, "remainder": operator.mod, "bitwise_and": operator.and_,
     "bitwise_or": operator.or_, "bitwise_xor": operator.xor, "negative": operator.neg, "invert": operator.invert,
-    "less": operator.lt, "less_equal": operator.le, "greater": operator.gt, "greater_equal": operator.ge,
-    "equal": operator.eq, "not_equal": operator.ne,
+    "left_shift": operator.lshift, "right_shift": operator.rshift, "less": operator.lt, "less_equal": operator.le,
+    "greater": operator.gt, "greater_equal": operator.ge, "equal": operator.eq, "not_equal": operator.ne,
 }  # fmt: skip
 _COMPARISONS: Final = {
     "less": (-1, 0), "less_equal": (-1, 0), "greater": (1, 0), "greater_equal": (1, 0), "equal": (0, 0),
@@ -45,6 +45,8 @@ def computed(name: str, values: Sequence[Number], kind: str) -> Number:
     """
     if name == "power":
         result = _power(*values)
+    elif name == "left_shift" and values[1] > MAX_BITS:
+        raise OverflowError(f"the result has more than {MAX_BITS} bits")
     elif name in _OPERATORS:
         result = _OPERATORS[name](*values)
     else:
@@ -81,7 +83,7 @@ def _function(name: str, values: Sequence[Number]) -> Any:
                 return abs(value)
             case "sign", (value,):
                 return (value > 0) - (value < 0)
-            case "floor" | "ceil", (value,):
+            case "floor" | "ceil" | "trunc" | "real" | "conj", (value,):
                 return value
     numbers = list(map(float, values))
     with np.errstate(all="ignore"):

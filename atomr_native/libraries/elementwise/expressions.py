@@ -48,7 +48,8 @@ MAX_SOURCE = 16384
 _BINARY: dict[type[ast.operator], str] = {
     ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply", ast.Div: "divide", ast.Pow: "power",
     ast.FloorDiv: "floor_divide", ast.Mod: "remainder",
-    ast.BitAnd: "bitwise_and", ast.BitOr: "bitwise_or", ast.BitXor: "bitwise_xor",
+    ast.BitAnd: "bitwise_and", ast.BitOr: "bitwise_or", ast.BitXor: "bitwise_xor", ast.LShift: "left_shift",
+    ast.RShift: "right_shift",
 }  # fmt: skip
 _COMPARE: dict[type[ast.cmpop], str] = {
     ast.Lt: "less", ast.LtE: "less_equal", ast.Gt: "greater", ast.GtE: "greater_equal",
@@ -59,14 +60,21 @@ _UNARY: dict[type[ast.unaryop], str] = {ast.USub: "negative", ast.Invert: "inver
 #: Functions that a program may call, with their number of arguments.
 FUNCTIONS: dict[str, int] = {
     "where": 3, "minimum": 2, "maximum": 2, "abs": 1, "exp": 1, "log": 1, "sqrt": 1, "tanh": 1, "sin": 1, "cos": 1,
-    "sigmoid": 1, "erf": 1, "relu": 1, "sign": 1, "floor": 1, "ceil": 1, "isnan": 1,
+    "sigmoid": 1, "erf": 1, "relu": 1, "sign": 1, "floor": 1, "ceil": 1, "isnan": 1, "tan": 1, "asin": 1, "acos": 1,
+    "atan": 1, "sinh": 1, "cosh": 1, "asinh": 1, "acosh": 1, "atanh": 1, "expm1": 1, "log1p": 1, "log2": 1, "log10": 1,
+    "rint": 1, "trunc": 1, "isfinite": 1, "isinf": 1, "signbit": 1, "real": 1, "imag": 1, "conj": 1, "atan2": 2,
+    "hypot": 2, "copysign": 2, "nextafter": 2, "logaddexp": 2,
 }  # fmt: skip
 #: Operations whose types are those of another NumPy function.
-_TYPED_AS = {"abs": "absolute", "sigmoid": "exp", "erf": "exp", "where": "maximum", "relu": "maximum"}
-_COMPLEX = {"add", "subtract", "multiply", "divide", "power", "equal", "not_equal", "negative", "where"} | {
-    "abs", "exp", "log", "sqrt", "tanh", "sin", "cos", "isnan"
+_TYPED_AS = {
+    "abs": "absolute", "sigmoid": "exp", "erf": "exp", "where": "maximum", "relu": "maximum", "real": "absolute",
+    "imag": "absolute",
 }  # fmt: skip
-_ALLOWED = f"operators + - * / ** % // & | ^ ~ < <= > >= == != and functions {', '.join(FUNCTIONS)}"
+_COMPLEX = {"add", "subtract", "multiply", "divide", "power", "equal", "not_equal", "negative", "where"} | {
+    "abs", "exp", "log", "sqrt", "tanh", "sin", "cos", "isnan", "sign", "tan", "asin", "acos", "atan", "sinh", "cosh",
+    "asinh", "acosh", "atanh", "expm1", "log1p", "log2", "log10", "rint", "isfinite", "isinf", "real", "imag", "conj"
+}  # fmt: skip
+_ALLOWED = f"operators + - * / ** % // & | ^ ~ << >> < <= > >= == != and functions {', '.join(FUNCTIONS)}"
 
 #: Operations whose arguments are no nodes.
 LEAVES = ("operand", "scalar", "const")

@@ -128,21 +128,21 @@ def _collect(results: tuple[tuple[str, Any], ...], arrays: Mapping[str, Any]) ->
 class ReduceRequest(Request["GpuRef"]):
     """A reduction of `x` over some of its axes.
 
-    Sums and means are accumulated in float32 for floating types up to 32 bits (in float64 on the host device), in int64
-    (uint64) for integers, and in float64 for the rest; means of integers in float64.  NaN wins in ``max``, and
-    ``argmax`` gives the first of equals.
+    Sums, means and products are accumulated in float32 for floating types up to 32 bits (in float64 on the host
+    device), in int64 (uint64) for integers, in x's own type for complex ones, and in float64 for the rest; means of
+    integers in float64.  NaN wins in ``max`` and ``min``; ``argmax`` and ``argmin`` give the first of equals.
 
     Parameters
     ----------
     op
-        ``"sum"``, ``"mean"``, ``"max"`` or ``"argmax"``.
+        ``"sum"``, ``"mean"``, ``"prod"``, ``"max"``, ``"min"``, ``"argmax"``, ``"argmin"``, ``"any"`` or ``"all"``.
     x
-        Array of a real dtype.
+        Array; of a real dtype for extrema.
     axis
-        An axis, several (not for argmax), or None for all.  Reduced axes vanish.
+        An axis, several (not for argmax and argmin), or None for all.  Reduced axes vanish.
     out
         Where to store it, of any dtype; allocated if missing: in x's dtype for floating types and
-        ``max``, int64 for ``argmax``, and what is accumulated in for integers.
+        extrema, int64 for their indices, bool for ``any`` and ``all``, and what is accumulated in for integers.
 
     Examples
     --------

@@ -11,6 +11,7 @@ from ...arrays.operands import Fresh, broadcast_shapes, check_disjoint, check_in
 from ...dtypes import DTYPES, as_dtype, dtype_name
 from ...errors import InvalidRequest
 from ...plans.lowering import Operand, written
+from .attributes import REDUCTIONS
 from .expressions import FRESH, Program, compile_program, result_dtype
 
 __all__ = [
@@ -133,7 +134,7 @@ def resolve_program(source: Source, operands: Mapping[str, Any], out: Any) -> Pr
     for name, value in given.items():
         scalar = None if name == "out" else number(value)
         if scalar is None:
-            arrays[name] = check_input(name, value)
+            arrays[name] = check_input(name, value, backwards=True)  # what is written is checked below
             types[name] = dtype_name(as_dtype(arrays[name].dtype))
         else:
             scalars[name] = scalar
@@ -191,25 +192,29 @@ def _axes(axis: object, ndim: int) -> tuple[int, ...]:
 
 def resolve_reduction(op: str, x: Any, axis: object) -> Reduction:
     """Check a reduction."""
-    if not isinstance(op, str) or op not in ("sum", "mean", "max", "argmax"):
-        raise InvalidRequest(f"unknown reduction {op!r}; allowed: sum, mean, max, argmax")
+    if not isinstance(op, str) or op not in REDUCTIONS:
+        raise InvalidRequest(f"unknown reduction {op!r}; allowed: {', '.join(REDUCTIONS)}")
     x = check_input("x", x)
     dtype = as_dtype(x.dtype)
-    if dtype.kind == "c":
-        raise InvalidRequest(f"x has dtype {dtype_name(dtype)}; allowed: real dtypes")
+    if dtype.kind == "c" and op in ("max", "min", "argmax", "argmin"):
+        raise InvalidRequest(f"{op} of x, which has dtype {dtype_name(dtype)}; allowed: real dtypes")
     axes = _axes(axis, len(x.shape))
-    if op == "argmax" and len(axes) != 1 and axis is not None:
-        raise InvalidRequest(f"argmax over axis={axis!r}; allowed: one axis, or None")
-    if op != "sum" and any(x.shape[i] == 0 for i in axes):
+    if op in ("argmax", "argmin") and len(axes) != 1 and axis is not None:
+        raise InvalidRequest(f"{op} over axis={axis!r}; allowed: one axis, or None")
+    if op not in ("sum", "prod", "any", "all") and any(x.shape[i] == 0 for i in axes):
         raise InvalidRequest(f"{op} over no elements: x has shape {tuple(x.shape)}, axis={axis!r}")
     floating = dtype.kind not in "biu"
-    if floating:
+    if op in ("any", "all"):
+        accumulate = "bool"
+    elif dtype.kind == "c":
+        accumulate = dtype_name(dtype)
+    elif floating:
         accumulate = "float64" if dtype == np.float64 else "float32"
     else:
         accumulate = "float64" if op == "mean" else "uint64" if dtype.kind == "u" else "int64"
-    result = dtype if floating or op == "max" else DTYPES[accumulate]
+    result = DTYPES[accumulate] if accumulate == "bool" or not (floating or op in ("max", "min")) else dtype
     shape = tuple(extent for i, extent in enumerate(x.shape) if i not in axes)
-    return Reduction(axes, accumulate, Fresh(shape, DTYPES["int64"] if op == "argmax" else result))
+    return Reduction(axes, accumulate, Fresh(shape, DTYPES["int64"] if op in ("argmax", "argmin") else result))
 
 
 def resolve_loss(logits: Any, labels: Any) -> tuple[Fresh, Fresh]:

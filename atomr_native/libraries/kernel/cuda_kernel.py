@@ -143,6 +143,8 @@ def _scalar(name: str, kind: str, value: object) -> spec.Scalar:
             raise InvalidRequest(f"{name} is {value!r}, which is too large for {kind}") from None
     low, high = _RANGES[kind]
     try:
+        if isinstance(plain, GpuRef):  # which would wait
+            raise TypeError
         number = operator.index(plain)  # type: ignore[arg-type]
     except TypeError:
         raise InvalidRequest(f"{name} is {value!r}; {kind} takes an integer") from None

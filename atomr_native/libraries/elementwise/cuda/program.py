@@ -34,7 +34,15 @@ _COMPARISONS: Final = ("less", "less_equal", "greater", "greater_equal", "equal"
 #: Operations of one dtype whose C function has another name than its C counterpart, or the same.
 _MATH: Final = {
     "abs": "fabs", "exp": "exp", "log": "log", "sqrt": "sqrt", "tanh": "tanh", "sin": "sin", "cos": "cos", "erf": "erf",
-    "floor": "floor", "ceil": "ceil",
+    "floor": "floor", "ceil": "ceil", "tan": "tan", "asin": "asin", "acos": "acos", "atan": "atan", "sinh": "sinh",
+    "cosh": "cosh", "asinh": "asinh", "acosh": "acosh", "atanh": "atanh", "expm1": "expm1", "log1p": "log1p",
+    "log2": "log2", "log10": "log10", "rint": "rint", "trunc": "trunc", "atan2": "atan2", "hypot": "hypot",
+    "copysign": "copysign", "nextafter": "nextafter",
+}  # fmt: skip
+#: Floating-point operations that call no function, or one with a constant.
+_TESTS: Final = {
+    "isnan": "{a} != {a}", "isfinite": "{a} - {a} == 0", "isinf": "{a} == {a} && {a} - {a} != 0",
+    "signbit": "copysign{suffix}(1, {a}) < 0", "real": "{a}", "conj": "{a}", "imag": "0",
 }  # fmt: skip
 #: Operations that call a helper named after them and their dtype.
 _HELPERS: Final = ("floor_divide", "remainder", "power")
@@ -56,6 +64,11 @@ def _integer(name: str, dtype: str, arguments: list[str]) -> str:
     if name in ("bitwise_and", "bitwise_or", "bitwise_xor"):
         return f"({kind})({a} {_SYMBOLS[name]} {arguments[1]})"
     unsigned = dtype.startswith("u")
+    if name in ("left_shift", "right_shift"):  # by more bits than there are: nothing is left but the sign, as in NumPy
+        b, bits = arguments[1], as_dtype(dtype).itemsize * 8
+        shifted = f"({kind})(({wide}){a} << {b})" if name == "left_shift" else f"({kind})({a} >> {b})"
+        rest = "0" if unsigned or name == "left_shift" else f"({a} < 0 ? ({kind})-1 : ({kind})0)"
+        return f"((u64){b} < {bits}u ? {shifted} : {rest})"
     simple = {
         "negative": f"({kind})(({wide})0 - ({wide}){a})",
         "invert": f"({kind})~{a}",
@@ -63,7 +76,13 @@ def _integer(name: str, dtype: str, arguments: list[str]) -> str:
         "sign": f"({kind})({a} > 0)" if unsigned else f"({kind})(({a} > 0) - ({a} < 0))",
         "floor": a,
         "ceil": a,
+        "trunc": a,
+        "real": a,
+        "imag": "0",
+        "conj": a,
         "isnan": "false",
+        "isinf": "false",
+        "isfinite": "true",
     }
     return simple[name]
 
@@ -72,7 +91,8 @@ def _boolean(name: str, a: str, b: str) -> str:
     return {
         "add": f"{a} || {b}", "maximum": f"{a} || {b}", "bitwise_or": f"{a} || {b}", "multiply": f"{a} && {b}",
         "minimum": f"{a} && {b}", "bitwise_and": f"{a} && {b}", "bitwise_xor": f"{a} != {b}", "invert": f"!{a}",
-        "abs": a, "floor": a, "ceil": a, "isnan": "false",
+        "abs": a, "floor": a, "ceil": a, "trunc": a, "real": a, "imag": "false", "isnan": "false", "isinf": "false",
+        "isfinite": "true",
     }[name]  # fmt: skip
 
 
@@ -110,13 +130,18 @@ def operation(name: str, loop: tuple[str, ...], arguments: list[str]) -> str:
         return _integer(name, dtype, arguments)
     if name == "sigmoid":
         return f"1 / (1 + exp{suffix}(-{a}))"
-    if name == "isnan":
-        return f"{a} != {a}"
+    if name in _TESTS:
+        return _TESTS[name].format(a=a, suffix=suffix)
+    if name == "logaddexp":
+        return (
+            f"{a} == {b} ? {a} + {math.log(2)!r} : {a} > {b} ? {a} + log1p{suffix}(exp{suffix}({b} - {a})) : "
+            f"{a} < {b} ? {b} + log1p{suffix}(exp{suffix}({a} - {b})) : {a} + {b}"
+        )
     if name == "sign":
         return f"{a} > 0 ? 1 : {a} < 0 ? -1 : {a} == 0 ? 0 : {a}"
     if name == "negative":
         return f"-{a}"
-    return f"{_MATH[name]}{suffix}({a})" if name in _MATH else f"{a} {_SYMBOLS[name]} {b}"
+    return f"{_MATH[name]}{suffix}({', '.join(arguments)})" if name in _MATH else f"{a} {_SYMBOLS[name]} {b}"
 
 
 def _literal(kind: str, text: str) -> str:

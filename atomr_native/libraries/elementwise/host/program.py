@@ -60,6 +60,14 @@ def _power(x: Any, y: Any, out: Array) -> None:
     np.copyto(out, np.where(negative, ones, np.power(x, np.where(negative, 0, y))), casting="unsafe")
 
 
+def _real(x: Any, out: Array) -> None:
+    np.copyto(out, np.real(x), casting="unsafe")
+
+
+def _imag(x: Any, out: Array) -> None:
+    np.copyto(out, np.imag(x), casting="unsafe")
+
+
 def _relu(x: Any, out: Array) -> None:
     np.maximum(x, 0, out=out)
 
@@ -77,7 +85,9 @@ def _erf() -> Step:
 
 
 def _step(operation: str, loop: tuple[str, ...]) -> Step:
-    custom: dict[str, Step] = {"where": _where, "sigmoid": _sigmoid, "relu": _relu}
+    custom: dict[str, Step] = {
+        "where": _where, "sigmoid": _sigmoid, "relu": _relu, "real": _real, "imag": _imag,
+    }  # fmt: skip
     if operation in custom:
         return custom[operation]
     if operation == "erf":

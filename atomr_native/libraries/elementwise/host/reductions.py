@@ -37,10 +37,15 @@ def build_reduce(spec: PlanSpec[ReduceAttributes], _context: HostContext) -> Bui
     @np.errstate(all="ignore")
     def run(arrays: tuple[Array, ...], _scalars: tuple[Any, ...]) -> None:
         x, out = arrays
-        if op == "argmax":
-            result = np.argmax(x, axis=one_axis)
-        elif op == "max":
-            result = np.maximum.reduce(x, axis=axes) if axes else x
+        if op in ("argmax", "argmin"):
+            result = (np.argmax if op == "argmax" else np.argmin)(x, axis=one_axis)
+        elif op in ("max", "min"):
+            result = (np.maximum if op == "max" else np.minimum).reduce(x, axis=axes) if axes else x
+        elif op in ("any", "all"):
+            truth = x if x.dtype == bool else x != 0
+            result = (np.logical_or if op == "any" else np.logical_and).reduce(truth, axis=axes) if axes else truth
+        elif op == "prod":
+            result = np.multiply.reduce(x, axis=axes, dtype=accumulate) if axes else x
         else:
             result = np.add.reduce(x, axis=axes, dtype=accumulate) if axes else x.astype(accumulate)
             if op == "mean":
