@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 #: In the order in which mailboxes that open with the device open.
-_FOLDERS: Final = ("core", "memory", "blas_lt", "blas", "elementwise", "float8", "fused", "kernel")
+_FOLDERS: Final = ("core", "memory", "blas_lt", "blas", "elementwise", "float8", "fused", "kernel", "collective")
 
 
 def _descriptor(name: str) -> Library:
