@@ -401,8 +401,10 @@ class CollectivePlan(ProcessBound):
 
     def __await__(self) -> Generator[Any, None, CollectivePlan]:
         """Return the plan, which is built already."""
+        return self._built().__await__()
+
+    async def _built(self) -> CollectivePlan:
         return self
-        yield
 
     def __repr__(self) -> str:
         return f"<CollectivePlan {self._request.kind} of {self._communicator!r}>"

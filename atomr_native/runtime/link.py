@@ -183,11 +183,11 @@ class Links:
         if kind == "lane":
             link.ask("open_lane", lane=number).close()
         elif kind == "meeting":
-            place = self._owner.meetings.find(number)
-            if place is None:  # closed meanwhile
+            seat = self._owner.meetings.find(number)
+            if seat is None:  # closed meanwhile
                 return
-            page = place.page
-            link.ask("open_meeting", [page.fd], number=number, nbytes=page.nbytes, rank=place.rank).close()
+            page = seat.page
+            link.ask("open_meeting", [page.fd], number=number, nbytes=page.nbytes, rank=seat.rank).close()
         elif kind == "workspace":
             place = self._owner.workspaces.place(number)
             if place is not None:

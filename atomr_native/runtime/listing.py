@@ -73,13 +73,27 @@ def list_devices(states: Iterable[Any]) -> list[DeviceListing]:
     found: dict[Address, DeviceListing] = {}
     free, total = host_memory()
     for address in (Address("host", 0), *(Address("cuda", i) for i in range(gpu_count()))):
-        memory = (total, None, free) if address.kind == "host" else (None, None, None)
-        found[address] = DeviceListing(address.name, *address, "not started", *memory)
+        host = address.kind == "host"
+        found[address] = DeviceListing(
+            address.name,
+            address.kind,
+            address.number,
+            "not started",
+            total if host else None,
+            None,
+            free if host else None,
+        )
     for owner in states:
         pools = owner.memory.segments.pool_stats()
         used = pools["volatile"]["in_use"] + pools["durable"]["in_use"]
         limit = owner.memory.limit
         found[owner.address] = DeviceListing(
-            owner.name, *owner.address, state_name(owner.core), owner.facts["total_memory"], limit, limit - used
+            owner.name,
+            owner.address.kind,
+            owner.address.number,
+            state_name(owner.core),
+            owner.facts["total_memory"],
+            limit,
+            limit - used,
         )
     return [found[address] for address in sorted(found, key=lambda a: (a.kind != "host", a.number))]
