@@ -161,7 +161,7 @@ def test_the_watchdog_does_not_count_waiting_for_other_ranks() -> None:
         assert comm.devices[0].restarts == 0
 
 
-@pytest.mark.parametrize("kills", [20, pytest.param(500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [10, pytest.param(500, marks=pytest.mark.slow)])
 def test_ranks_that_are_killed_at_random(system: an.System, kills: int) -> None:
     """Each reply is a value that all ranks agree on, or a typed error; no array ever holds anything else."""
     comm = system.communicator(["host", "host:1", "host:2"])
