@@ -100,7 +100,7 @@ def test_a_death_of_the_source_fails_the_copy_and_not_the_target() -> None:
         overwrite(source.lane("mine"), ref, 1.0)
         target.copy(ref, out)
         os.kill(source.worker_pid or 0, signal.SIGKILL)
-        del gate
+        gate.open()  # its message may have been queued still, and then it runs again
         with pytest.raises((an.DependencyFailed, an.DeviceFault, an.GpuRefStale)):
             out.numpy()
         assert kept.numpy().tolist() == [5.0]
