@@ -50,6 +50,11 @@ if TYPE_CHECKING:
     from .actors.supervision import OneForOne as OneForOne
     from .actors.supervision import Supervision as Supervision
     from .arrays.gpu_ref import GpuRef as GpuRef
+    from .communicators.communicator import CollectivePlan as CollectivePlan
+    from .communicators.communicator import Communicator as Communicator
+    from .communicators.communicator import CommunicatorStats as CommunicatorStats
+    from .communicators.reply import CollectiveReply as CollectiveReply
+    from .communicators.request import CollectiveRequest as CollectiveRequest
     from .device import Device as Device
     from .libraries.blas.actor import Blas as Blas
     from .libraries.blas.request import BlasRequest as BlasRequest
@@ -102,6 +107,7 @@ if TYPE_CHECKING:
     from .plans.reply import gather as gather
     from .plans.spec import PlanSpec as PlanSpec
     from .runtime.dead_letters import DeadLetter as DeadLetter
+    from .runtime.listing import DeviceListing as DeviceListing
     from .runtime.statistics import DeviceFacts as DeviceFacts
     from .runtime.statistics import DeviceStats as DeviceStats
     from .runtime.statistics import MemoryStats as MemoryStats
@@ -117,11 +123,17 @@ _FACE = {
     "ActorRef": "actors.ref",
     "AllForOne": "actors.supervision",
     "Answer": "actors.answer",
+    "CollectivePlan": "communicators.communicator",
+    "CollectiveReply": "communicators.reply",
+    "CollectiveRequest": "communicators.request",
+    "Communicator": "communicators.communicator",
+    "CommunicatorStats": "communicators.communicator",
     "Context": "actors.context",
     "DeadLetter": "runtime.dead_letters",
     "Device": "device",
     "DeviceEnded": "actors.messages",
     "DeviceFacts": "runtime.statistics",
+    "DeviceListing": "runtime.listing",
     "DeviceRestarted": "actors.messages",
     "DeviceStats": "runtime.statistics",
     "Directive": "actors.supervision",

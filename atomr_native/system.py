@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import contextlib
 import logging
 import os
-import re
 import sys
 import time
 import warnings
-from pathlib import Path
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from ._lib.guard import Persisting, shielded
@@ -22,8 +22,10 @@ from ._support.public import public
 from ._support.timeouts import seconds_of
 from .arrays.owner import owner_of
 from .errors import ActorStopped, DeviceLost, InvalidRequest, Unsupported
+from .runtime.addresses import address_of
 from .runtime.config import SystemConfig
 from .runtime.dead_letters import DeadLetters
+from .runtime.listing import DeviceListing, has_gpu, list_devices
 from .runtime.system_state import SystemState
 
 if TYPE_CHECKING:
@@ -36,6 +38,9 @@ if TYPE_CHECKING:
     from .actors.ref import ActorRef
     from .actors.supervision import Supervision
     from .actors.tree import ActorTree
+    from .arrays.gpu_ref import GpuRef
+    from .communicators.communicator import Communicator
+    from .communicators.registry import Communicators
     from .device import Device
     from .runtime.statistics import SystemStats
 
@@ -51,11 +56,6 @@ def _is_set(variable: str) -> bool:
     if value not in ("", "0", "1"):
         raise InvalidRequest(f"environment variable {variable}={value!r}; allowed: 0, 1")
     return value == "1"
-
-
-def has_gpu() -> bool:
-    """Whether the kernel driver lists a GPU; the check loads no CUDA library into this process."""
-    return any(Path("/proc/driver/nvidia/gpus").glob("*")) or Path("/dev/nvidia0").exists()
 
 
 def state_of(system: System) -> SystemState:
@@ -180,7 +180,9 @@ class System(ProcessBound):
         Parameters
         ----------
         name : str, optional
-            ``"host"``, or ``"cuda:0"`` and so on.  By default the first GPU, or the host if there is none.
+            ``"cuda:0"`` and so on, or ``"host"``; ``"host:1"`` to ``"host:15"`` are further host devices, each with a
+            worker and memory of its own, and ``"host:0"`` is ``"host"``.  By default the first GPU, or the host if
+            there is none.
 
         Raises
         ------
@@ -193,11 +195,10 @@ class System(ProcessBound):
 
         if name is None:
             return self._default()
-        if not isinstance(name, str) or (name != "host" and not re.fullmatch(r"cuda:\d{1,3}", name)):
-            raise InvalidRequest(f"unknown device {name!r}; allowed: 'host', 'cuda:0', 'cuda:1', ...")
-        found: Device | None = self._state.devices.get(name)
+        found: Device | None = self._state.devices.get(name) if isinstance(name, str) else None
         if found is not None and not self._state.closed:
             return found
+        name = address_of(name).name
         try:
             return self._start(Device, name)
         except Unsupported as error:
@@ -205,6 +206,104 @@ class System(ProcessBound):
         # Outside the handler, so that the error does not keep frames, and with them a half-made device.
         text = f"device {name!r}: {why}; the 'host' device works everywhere"
         raise Unsupported(text, rule=rule, lifted_by=lifted_by)
+
+    def devices(self) -> list[DeviceListing]:
+        """List the devices that can be used: the host, the machine's GPUs, and every device that is in use.
+
+        Starts nothing, loads no CUDA library and does not wait.  A further host device (``"host:1"`` to
+        ``"host:15"``) is listed once it is in use.
+
+        Examples
+        --------
+        >>> "host" in [listed.name for listed in device.system.devices()]
+        True
+        """
+        return list_devices(self._state.states())
+
+    def place(
+        self,
+        near: GpuRef | Sequence[GpuRef] | None = None,
+        policy: Literal["least_loaded", "round_robin", "by_key"] = "least_loaded",
+        key: Hashable = None,
+        *,
+        among: Sequence[str | Device] | None = None,
+    ) -> Device:
+        """Choose a device for new work.  Does not wait, unless `among` names a device that is not started.
+
+        Parameters
+        ----------
+        near : GpuRef or sequence of GpuRef, optional
+            Choose among the devices that hold the most bytes of these arrays.
+        policy : {"least_loaded", "round_robin", "by_key"}
+            The device with the fewest messages that are not resolved, and among these the one with the most free
+            memory; each in turn; by a key, so that the same device is chosen for it as long as it is there.
+        key : str, bytes, int or tuple of them, optional
+            Of ``"by_key"``.
+        among : sequence of str or Device, optional
+            The devices to choose from; by default all that are in use, or the default device if none is.
+
+        Raises
+        ------
+        InvalidRequest
+            For a policy or key that is not allowed, or a device of another System.
+        DeviceLost
+            If none of the devices can take work.
+
+        Examples
+        --------
+        >>> x = device.put([1.0, 2.0])
+        >>> device.system.place(near=x) is device
+        True
+        """
+        if among is not None:
+            devices = self._own(among, "among")
+        else:
+            devices = list(self._state.devices.values()) or [self._default()]
+        self._check_open()
+        chosen: Device = self._state.chooser.choose([owner_of(d) for d in devices], near, policy, key).device
+        return chosen
+
+    def _own(self, devices: Sequence[str | Device], name: str) -> list[Device]:
+        """Return devices of this System, given by name or as they are; those that are not started start."""
+        if isinstance(devices, str) or not isinstance(devices, Sequence):
+            raise InvalidRequest(f"{name}={devices!r}; allowed: a list such as ['host:0', 'host:1']")
+        found = [self.device(device) if isinstance(device, str) else device for device in devices]
+        for device in found:
+            if getattr(device, "system", None) is not self:
+                raise InvalidRequest(f"{name} has {device!r}; allowed: names and devices of this System")
+        return found
+
+    def communicator(self, devices: Sequence[str | Device]) -> Communicator:
+        """Make a communicator of devices, which are started where necessary.  Waits until all workers know it.
+
+        Parameters
+        ----------
+        devices : sequence of str or Device
+            Host devices of this System, each once; their places are the ranks.
+
+        Raises
+        ------
+        InvalidRequest
+            For no device, a device twice, or a device of another System.
+        Unsupported
+            For a GPU.
+        """
+        return self._communicators().make(self._own(devices, "devices"))
+
+    async def communicator_async(self, devices: Sequence[str | Device]) -> Communicator:
+        """Like `communicator`, but awaitable: it does not block the event loop."""
+        return await asyncio.to_thread(self.communicator, devices)
+
+    @shielded
+    def _communicators(self) -> Communicators:
+        with self._state.lock:
+            self._check_open()
+            if self._state.communicators is None:
+                from .communicators.registry import Communicators
+
+                self._state.communicators = Communicators()
+            made: Communicators = self._state.communicators
+            return made
 
     @shielded
     def _start(self, kind: type[Device], name: str) -> Device:
@@ -281,9 +380,14 @@ class System(ProcessBound):
         return self._tree().top().family.spawn(kind, args, kwargs, name, supervision, mailbox).ref
 
     def pool(self, kind: type[Actor], *args: Any, size: int, **options: Any) -> Pool:
-        """Start several actors of one kind behind one address; see `Pool`."""
+        """Start several actors of one kind behind one address; see `Pool`.
+
+        With ``devices=["host:0", "host:1"]`` each actor has a device, its constructor's argument ``device``.
+        """
         from .actors.pool import spawn_pool
 
+        if "devices" in options:
+            options["devices"] = self._own(options["devices"], "devices")
         return spawn_pool(self._tree().top(), kind, args, size, options)
 
     def find(self, path: str) -> ActorRef | None:

@@ -256,6 +256,21 @@ class PlanRef:
         self, refs: tuple[Any, ...], scalars: tuple[float | int, ...], want_reply: bool, value: object = None
     ) -> Any: ...
 
+class Sequence:
+    """Counts the messages of one communicator."""
+
+    @property
+    def last(self) -> int: ...
+
+def send_ranks(
+    sequence: Sequence,
+    meeting: int,
+    plans: list[Any],
+    operands: list[tuple[Any, ...]],
+    numbers: tuple[float | int, ...],
+    want_reply: bool,
+    may_wait: bool,
+) -> Any: ...
 def comparable(value: object) -> tuple[Any, ...] | None: ...
 def are_aligned(values: list[Any], alignment: int) -> bool: ...
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import hashlib
 import itertools
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from .._lib.actor_cell import BOUNDED, PUT, SHUT, Envelope, current_cell
@@ -76,6 +76,9 @@ class Pool:
         Name of the pool; the actors are called ``<name>/1`` and so on.
     supervision, mailbox
         Options of each actor, as for `System.spawn`.
+    devices : sequence of Device, optional
+        Each actor gets one of them as its constructor's argument ``device``: the one with the fewest actors of the
+        pool.  `System.pool` also takes names.
 
     Attributes
     ----------
@@ -92,12 +95,17 @@ class Pool:
         self._key: Callable[[Any], Hashable] | None = options.pop("key", None)
         self._supervision: Supervision | None = options.pop("supervision", None)
         self._mailbox: Mailbox | None = options.pop("mailbox", None)
+        devices = options.pop("devices", None)
         check_choice("routing", routing, _ROUTINGS)
+        if devices is not None and (not isinstance(devices, Sequence) or not devices or isinstance(devices, str)):
+            raise InvalidRequest(f"devices={devices!r}; allowed: one or more devices")
         if (routing == "by_key") != callable(self._key):
             raise InvalidRequest("key= is a function of the message, and goes with routing='by_key'")
         _check_size(size)
         self.routing = routing
         self._kind, self._args, self.options = kind, args, options
+        self._devices: tuple[Any, ...] = () if devices is None else tuple(devices)
+        self._places: dict[ActorRef, Any] = {}
         self._lock = Lock()
         self._numbers = itertools.count(1)
         self._turn = itertools.count()
@@ -132,12 +140,24 @@ class Pool:
             family = self.head.cell.family
             for _ in range(size - len(refs)):
                 name = str(next(self._numbers))
-                cell = family.spawn(self._kind, self._args, self.options, name, self._supervision, self._mailbox)
+                device = self._next_device(refs)
+                options = self.options if device is None else {**self.options, "device": device}
+                cell = family.spawn(self._kind, self._args, options, name, self._supervision, self._mailbox)
+                if device is not None:
+                    self._places[cell.ref] = device
                 refs = (*refs, cell.ref)
                 self.head.tell(cell.ref)
             self._set(refs)
         for ref in leaving:
             ref.stop()
+
+    def _next_device(self, refs: tuple[ActorRef, ...]) -> Any:
+        """Return the device with the fewest actors of the pool; None if they have none."""
+        if not self._devices:
+            return None
+        self._places = {ref: device for ref, device in self._places.items() if ref in refs}
+        taken = list(self._places.values())
+        return min(self._devices, key=lambda device: sum(each is device for each in taken))
 
     @shielded
     def drop(self, ref: ActorRef) -> None:

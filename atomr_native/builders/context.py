@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 __all__ = ["Built", "HostContext"]
@@ -36,6 +36,13 @@ class Built:
 
 @dataclass(frozen=True, slots=True)
 class HostContext:
-    """The context of builders of the host device."""
+    """The context of builders of the host device.
 
+    Attributes
+    ----------
+    meetings : mapping of int to Seat
+        The worker's places in communicators, by number.
+    """
+
+    meetings: Mapping[int, Any] = field(default_factory=dict)
     kind: ClassVar = "host"

@@ -63,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
         "demo cannot run here.",
     )
     add = parser.add_argument
-    add("--device", default="host", metavar="host|cuda:N", help="training device; default: host")
+    add("--device", default="host", metavar="host[:N]|cuda:N", help="training device; default: host")
     add("--isolation", choices=("process", "thread"), default="process", help="default: process")
     add("--no-fault", action="store_true", help="do not kill the worker")
     add("--seed", type=_SEED, default=0, metavar="N", help="seed of data, weights and fault; default: 0")

@@ -42,6 +42,10 @@ class Device(MemoryMethods, KernelMethods, DeviceLibraries, ProcessBound):
         Such as ``"host"``, ``"cuda:0"``.
     kind : {"host", "cuda"}
         The kind of memory that it uses: host or GPU memory.
+    index : int
+        Its number among the devices of its kind.
+    number : int
+        Its place in the order in which the System made its devices.
     system : System
         The System that owns the device.
     facts : DeviceFacts
@@ -52,7 +56,8 @@ class Device(MemoryMethods, KernelMethods, DeviceLibraries, ProcessBound):
         self.name = name
         self.system = system
         self._state = state = DeviceState(self, shared, name)
-        self.kind = state.kind
+        self.kind, self.index = state.address
+        self.number = len(shared.devices)
         self._core = state.core
         self._lanes: dict[str, Lane] = {}
         self._actors: dict[str, Any] = {}

@@ -260,10 +260,12 @@ class MemoryMethods:
         Returns
         -------
         GpuRef
-            A copy from this device is enqueued, and the handle returned at once.  A copy from another device is
-            complete on return: the call waits for the last writer of `source`, whose memory is not reused meanwhile.
-            Messages to the other device that write it during the call are not ordered with the copy.  Between GPUs with
-            peer access the copy is direct, otherwise it passes through host memory.
+            A copy from this device, and one between host devices, is enqueued, and the handle returned at once; it is
+            ordered by data on both devices.  The first copy between two host devices waits until their workers know
+            each other.  A copy from or to a GPU is complete on return: the call waits for the last writer of `source`,
+            whose memory is not reused meanwhile, and messages to the other device that write it during the call are not
+            ordered with the copy.  Between GPUs with peer access the copy is direct, otherwise it passes through host
+            memory.
 
         Raises
         ------

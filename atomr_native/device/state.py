@@ -23,7 +23,9 @@ from ..memory.groups import Groups
 from ..plans.failures import MessageErrors
 from ..plans.table import PlanTable
 from ..plans.workspaces import Workspaces
+from ..runtime.addresses import address_of
 from ..runtime.dead_letters import DeadLetter
+from ..runtime.meetings import Meetings
 from ..runtime.statistics import UNKNOWN, DeviceFacts, checked_facts, checked_memory
 from ..runtime.supervisor import Supervisor
 from ..runtime.wakers import Wakers
@@ -62,7 +64,8 @@ class DeviceState:
     def __init__(self, device: Device, system: SystemState, name: str) -> None:
         self.device = device
         self.name = name
-        self.kind: Literal["host", "cuda"] = "host" if name == "host" else "cuda"
+        self.address = address_of(name)
+        self.kind: Literal["host", "cuda"] = self.address.kind
         self.config = config = system.config
         self._system = system
         self.core = Core(config.cells)
@@ -85,6 +88,7 @@ class DeviceState:
         self.imports = Imports(self)
         self.supervisor = Supervisor(self, system.environment)
         self.links = self.supervisor.links
+        self.meetings = Meetings()
         self.plans = PlanTable(self)
         self.core.sent_from = self.plans.note_place
         self.workspaces = Workspaces(self, config.workspace_limit)
@@ -92,7 +96,7 @@ class DeviceState:
 
     def open(self) -> None:
         """Make the memory actor."""
-        self.memory = DeviceMemory(self, self.config.memory_limit_for(self.name))
+        self.memory = DeviceMemory(self, self.config.memory_limit_for(self.kind))
 
     # ---- the protocols of the layers
 
@@ -127,6 +131,14 @@ class DeviceState:
     def facts(self) -> DeviceFacts:
         """Facts about the device."""
         return self._facts or UNKNOWN
+
+    def peer(self, name: str) -> DeviceState | None:
+        """Return another device of the System, by name; None if it is not in use."""
+        return next((state for state in self._system.states() if state.name == name), None)
+
+    def pair(self, other: Device) -> Any:
+        """Return the communicator of this device and another one of its System, made on first use."""
+        return self.device.system._communicators().pair(self.device, other)  # noqa: SLF001 - its registry
 
     def wait_ready(self, timeout: float | None) -> None:
         """Wait until the device is open; see `Device.wait_ready`."""

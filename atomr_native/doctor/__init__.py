@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 from collections.abc import Sequence
 
 from .._support.console import console, reader_may_leave
+from ..errors import InvalidRequest
+from ..runtime.addresses import address_of
 from .driver import cuda_checks, find_driver
 from .libraries import find_libraries
 from .machine import machine_checks, versions
@@ -30,12 +31,13 @@ def collect(device: str = "host", isolation: str = "process") -> Report:
     Parameters
     ----------
     device
-        ``"host"`` or ``"cuda:N"``: the device of the verdict.
+        ``"host"``, ``"host:N"`` or ``"cuda:N"``: the device of the verdict.
     isolation
         ``"process"`` or ``"thread"``: the isolation of the verdict.
     """
     driver = find_driver()
-    ordinal = 0 if device == "host" else int(device.partition(":")[2])
+    address = address_of(device)
+    ordinal = address.number if address.kind == "cuda" else 0
     checks = [*kernel_checks(), *cuda_checks(driver, ordinal), *machine_checks()]
     trip = round_trip(device, isolation, driver, checks)
     libraries = find_libraries()
@@ -52,9 +54,10 @@ def collect(device: str = "host", isolation: str = "process") -> Report:
 
 
 def _device(text: str) -> str:
-    if text != "host" and not re.fullmatch(r"cuda:(0|[1-9][0-9]{0,3})", text):
-        raise argparse.ArgumentTypeError(f"unknown device {text!r}; allowed: host, cuda:0, cuda:1, ...")
-    return text
+    try:
+        return address_of(text).name
+    except InvalidRequest as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -70,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         description="Check this machine. Exit status: 0 if the chosen device and isolation can run here, "
         "1 if not, 2 for a usage error.",
     )
-    parser.add_argument("--device", type=_device, default="host", metavar="host|cuda:N", help="default: host")
+    parser.add_argument("--device", type=_device, default="host", metavar="host[:N]|cuda:N", help="default: host")
     parser.add_argument("--isolation", choices=("process", "thread"), default="process", help="default: process")
     parser.add_argument("--json", action="store_true", help="write one JSON object instead of tables")
     options = parser.parse_args(argv)

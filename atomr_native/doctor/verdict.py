@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from ..runtime.addresses import address_of
 from .model import Check, Driver, Verdict
 from .subprocesses import ProbeError, run_probe
 
@@ -20,12 +21,13 @@ _CUDA = {"thread": ("cuda_memfd_register",), "process": ("cuda_memfd_register", 
 def needs(device: str, isolation: str) -> tuple[str, ...]:
     """Return the names of the checks that a device and isolation require."""
     kernel = _THREAD if isolation == "thread" else _PROCESS
-    return kernel if device == "host" else kernel + _CUDA[isolation]
+    return kernel if address_of(device).kind == "host" else kernel + _CUDA[isolation]
 
 
 def _first_obstacle(device: str, isolation: str, driver: Driver, checks: Iterable[Check]) -> str | None:
-    if device != "host":
-        ordinal = int(device.partition(":")[2])
+    address = address_of(device)
+    if address.kind == "cuda":
+        ordinal = address.number
         if ordinal >= len(driver.devices):
             found = ", ".join(f"cuda:{d.index} ({d.name})" for d in driver.devices) or "none"
             return f"no device {device}; CUDA devices found: {found}" + (f" ({driver.error})" if driver.error else "")

@@ -10,6 +10,7 @@ from ..runtime.owner import ServedDevice, ServedMemory
 
 if TYPE_CHECKING:
     from ..arrays.gpu_ref import GpuRef
+    from ..device import Device
     from .exports import Exports
     from .imports import Imports
 
@@ -43,6 +44,9 @@ class SharingDevice(ServedDevice, Protocol):
     @property
     def exports(self) -> Exports:
         """Loans to other libraries."""
+
+    def pair(self, other: Device) -> Any:
+        """Return the communicator of this device and another one of its System, made on first use."""
 
     @property
     def imports(self) -> Imports:

@@ -6,20 +6,25 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .._lib.sender import VOLATILE
+from ..arrays.gpu_ref import GpuRef
+from ..arrays.layout import layout_of
 from ..arrays.operands import broadcast_shapes
 from ..dtypes import as_dtype, dtype_name
 from ..errors import InvalidRequest, Unsupported
 
 if TYPE_CHECKING:
-    from ..arrays.gpu_ref import GpuRef
     from .owner import SharingDevice
 
 __all__ = ["copy_across"]
 
 
 def copy_across(target: SharingDevice, source: GpuRef, out: GpuRef | None, dtype: object, pool: int) -> GpuRef:
-    """Copy an array of another device to `target`, and wait for that; see `Device.copy`."""
+    """Copy an array of another device to `target`; see `Device.copy`."""
     _check(target, source, out, dtype)
+    owner: SharingDevice = source.allocation.core.owner
+    if target.kind == owner.kind == "host":
+        return _between_hosts(target, source, out, dtype, pool)
     source.wait()
     made = _between_gpus(target, source, out, dtype, pool)
     if made is None:
@@ -48,6 +53,22 @@ def _check(target: SharingDevice, source: GpuRef, out: GpuRef | None, dtype: obj
             f"src is {dtype_name(source.dtype)} and the copy {dtype_name(wanted)}: the imaginary part would be lost; "
             f"allowed: complex64, complex128"
         )
+
+
+def _between_hosts(target: SharingDevice, source: GpuRef, out: GpuRef | None, dtype: object, pool: int) -> GpuRef:
+    """Enqueue a copy that both workers meet for.  Contiguous bytes cross; each side arranges its own memory."""
+    owner: SharingDevice = source.allocation.core.owner
+    if not source.layout.contiguous:
+        source = owner.memory.copy(source, None, None, VOLATILE)
+    pair = target.pair(owner.device)
+    to = pair.rank_of(target.device)
+    layout = layout_of(source.shape, source.dtype)
+    if out is not None and out.layout == layout:
+        near: GpuRef = pair.send(source, to, out)
+        return near
+    same = out is None and (dtype is None or as_dtype(dtype) == source.dtype)
+    near = pair.send(source, to, target.core.empty(GpuRef, layout, pool if same else VOLATILE))
+    return near if same else target.memory.copy(near, out, dtype, pool)
 
 
 def _between_gpus(target: SharingDevice, source: GpuRef, out: GpuRef | None, dtype: object, pool: int) -> GpuRef | None:

@@ -32,7 +32,9 @@ __all__ = [
 ]
 
 #: In the order in which mailboxes that open with the device open.
-_FOLDERS: Final = ("core", "memory", "blas_lt", "blas", "elementwise", "float8", "fused", "random", "kernel")
+_FOLDERS: Final = (
+    "core", "memory", "blas_lt", "blas", "elementwise", "float8", "fused", "random", "kernel", "collective",
+)  # fmt: skip
 
 
 def _descriptor(name: str) -> Library:

@@ -23,7 +23,7 @@ from ..errors import (
 if TYPE_CHECKING:
     from .owner import PlanOwner
 
-__all__ = ["MessageErrors"]
+__all__ = ["MessageErrors", "is_of_another_rank"]
 
 #: What has become of an operand, by the code of the failure.
 _STALE = {
@@ -39,6 +39,15 @@ _REFUSED = {
     "rolled back": "not run: {name} restarted while the message was queued, and a durable group that it uses went "
     "back to its last commit; continue from there",
 }
+
+
+#: Set in errors of a rank that could have taken part in a message.
+_ELSEWHERE = "of_another_rank"
+
+
+def is_of_another_rank(error: AtomrError) -> bool:
+    """Whether an error says that another rank could not take part in a message."""
+    return _ELSEWHERE in vars(error)
 
 
 class MessageErrors:
@@ -83,10 +92,12 @@ class MessageErrors:
     ) -> AtomrError:  # fmt: skip
         """Build the typed error of a failed message from the record of the worker or supervisor."""
         plans = self._owner.plans
-        error = self._base(code, status, lib, name, text, fault)
+        error = self.base(code, status, lib, name, text, fault)
         _name_call(error, plans.call_of(cause_plan, cause_lane, cause_ticket))
         if not inherited:
             return error
+        if isinstance(error, DependencyFailed):  # of a rank that could not take part: the first cause is its cause
+            error = error.cause
         found = DependencyFailed(
             f"not run, since an operand was to be written by message {cause_ticket} of "
             f"{self._owner.lane_name(cause_lane)!r}, which failed: {error}",
@@ -95,7 +106,12 @@ class MessageErrors:
         _name_call(found, plans.call_of(plan, lane, ticket))
         return found
 
-    def _base(self, code: int, status: int, lib: str, name: str, text: str, fault: int) -> AtomrError:
+    def base(self, code: int, status: int, lib: str, name: str, text: str, fault: int) -> AtomrError:
+        """Return the error of a failed message itself."""
+        if lib == "rank":
+            error = self._of_rank(status, name, text)
+            vars(error)[_ELSEWHERE] = True
+            return error
         if code == sender.UNSUPPORTED:
             if name == "PlanQuarantined":
                 return PlanQuarantined(text or name)
@@ -118,6 +134,22 @@ class MessageErrors:
         if code == sender.ACTOR_STOPPED:
             return ActorStopped(text)
         return LibraryError(lib or "worker", status, name or "failure", self._owner.name, text)
+
+    def _of_rank(self, status: int, name: str, text: str) -> AtomrError:
+        """Return the error of a message that this device could run, and another rank could not; see meeting.c."""
+        device, _, rest = name.partition("\n")
+        code, _, rest = rest.partition("\n")
+        lib, _, what = rest.partition("\n")
+        peer = self._owner.peer(device)
+        if peer is None or not code.isdigit():  # a worker that went wild wrote it
+            return ActorStopped(f"not run on {self._owner.name}: {text or 'its worker was stopped'}")
+        number = int(code)
+        if number in (sender.DEVICE_FAULT, sender.DEVICE_LOST):
+            return peer.errors.base(number, 0, "", "", text, max(status, 0))
+        if number == sender.ACTOR_STOPPED:
+            return ActorStopped(f"not run on {self._owner.name}: {device} was closed before it could take part")
+        cause = peer.errors.base(number, status, "" if lib == "rank" else lib, what, text, 0)
+        return DependencyFailed(f"not run on {self._owner.name}, since {device} could not take part: {cause}", cause)
 
 
 def _name_call(error: AtomrError, call: MessageCall | None) -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ..arrays.gpu_ref import GpuRef
     from ..device import Device
     from ..libraries.kernel.actor import KernelActor
+    from .failures import MessageErrors
     from .spec import PlanRequest
     from .table import PlanTable
     from .workspaces import Workspaces
@@ -122,6 +123,10 @@ class PlanOwner(Protocol):
         """Seconds that calls wait for a restarting device; None: no limit."""
 
     @property
+    def errors(self) -> MessageErrors:
+        """The typed errors of its messages."""
+
+    @property
     def links(self) -> PlanLinks:
         """Requests to the worker."""
 
@@ -147,6 +152,9 @@ class PlanOwner(Protocol):
 
     def operation(self, op: str) -> OperationRules:
         """Return the descriptor of an operation, by its name in plan specifications."""
+
+    def peer(self, name: str) -> PlanOwner | None:
+        """Return another device of the System, by name; None if it is not in use."""
 
     def open_lane(self, name: str) -> int:
         """Open a mailbox, notify the worker, and return the mailbox's number."""

@@ -76,11 +76,11 @@ class SystemConfig:
             return 0
         return -1 if self.timeout is None else int(min(self.timeout, 9e9) * 1e9)
 
-    def memory_limit_for(self, name: str) -> int:
-        """Return the limit of a device's memory, bytes."""
+    def memory_limit_for(self, kind: str) -> int:
+        """Return the limit of the memory of a device of this kind, bytes."""
         if self.memory_limit is not None:
             return self.memory_limit
-        return default_limit() if name == "host" else 1 << 47  # until the worker reports the device's memory
+        return default_limit() if kind == "host" else 1 << 47  # until the worker reports the device's memory
 
     def gpu_limit(self, memory: tuple[int, int] | None, total: int) -> int:
         """Return the limit of a GPU's memory, bytes, given (free, total) at the start of its first worker.

@@ -146,9 +146,9 @@ class Links:
 
     @shielded
     def tell(self, kind: str, number: int) -> None:
-        """Notify the worker of a new ``"lane"``, ``"segment"`` or ``"subscriber"``, and wait for its answer.
+        """Notify the worker of a new ``"lane"``, ``"meeting"``, ``"segment"`` or ``"subscriber"``.
 
-        Does nothing while there is no worker: the next one is told before it opens.
+        Waits for its answer.  Does nothing while there is no worker: the next one is told before it opens.
         """
         with Persisting(), self._lock:
             link = self.current
@@ -160,6 +160,7 @@ class Links:
         """Tell a starting worker of all objects.  Threads that add more are delayed by at most one request."""
         wanted = [("segment", number) for number in self._owner.memory.segments.numbers()]
         wanted += [("subscriber", number) for number in self._owner.wakers.numbers()]
+        wanted += [("meeting", number) for number in self._owner.meetings.numbers()]
         wanted += [("lane", number) for number in list(self._owner.core.lane_names)]
         wanted += [("workspace", number) for number in self._owner.workspaces.lanes()]  # workspaces of lanes just sent
         for kind, number in wanted:
@@ -168,6 +169,8 @@ class Links:
         for kind, number in link.known.difference(wanted):
             if kind == "segment":
                 self._unmap(link, number)
+            elif kind == "meeting":
+                self._leave(link, number)
 
     def switch(self, link: Link, attach: Callable[[], object]) -> None:
         """Make a starting worker the serving one; `attach` may still refuse."""
@@ -181,6 +184,12 @@ class Links:
             return
         if kind == "lane":
             link.ask("open_lane", lane=number).close()
+        elif kind == "meeting":
+            seat = self._owner.meetings.find(number)
+            if seat is None:  # closed meanwhile
+                return
+            page = seat.page
+            link.ask("open_meeting", [page.fd], number=number, nbytes=page.nbytes, rank=seat.rank).close()
         elif kind == "workspace":
             place = self._owner.workspaces.place(number)
             if place is not None:
@@ -200,6 +209,21 @@ class Links:
             finally:
                 os.close(fd)
         link.known.add((kind, number))
+
+    @shielded
+    def close_meeting(self, number: int) -> None:
+        """Make the worker forget a communicator that no message names any more; waits for that."""
+        with Persisting(), self._lock:
+            self._owner.meetings.leave(number)
+            link = self.current
+            if link is not None and ("meeting", number) in link.known:
+                with contextlib.suppress(WorkerGone):
+                    self._leave(link, number)
+
+    @staticmethod
+    def _leave(link: Link, number: int) -> None:
+        link.ask("close_meeting", number=number).close()
+        link.known.discard(("meeting", number))
 
     @staticmethod
     def _unmap(link: Link, number: int) -> None:

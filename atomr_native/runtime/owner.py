@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ..plans.owner import PlanMemory, PlanOwner
 from .config import SystemConfig
+from .meetings import Meetings
 from .wakers import Wakers
 from .watchers import LifeWatch
 
@@ -102,6 +103,10 @@ class ServedDevice(PlanOwner, Protocol):
     @property
     def wakers(self) -> Wakers:
         """Notifications of resolved tickets."""
+
+    @property
+    def meetings(self) -> Meetings:
+        """Its ranks in communicators."""
 
     @property
     def watch(self) -> LifeWatch:

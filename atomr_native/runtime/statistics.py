@@ -5,7 +5,7 @@ Memory is in bytes.  Counters that a worker keeps restart from zero with each ge
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypedDict, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, cast
 
 from .._lib.guard import shielded
 from .._lib.sender import CLOSED, LOST, OPEN
@@ -13,6 +13,7 @@ from .._support.public import public
 from ..errors import AtomrError
 
 if TYPE_CHECKING:
+    from .._lib.sender import Core
     from .link import Links
     from .owner import ServedDevice
 
@@ -20,6 +21,7 @@ __all__ = [
     "UNKNOWN",
     "ActorStats",
     "DeviceFacts",
+    "DeviceStateName",
     "DeviceStats",
     "MemoryStats",
     "PoolStats",
@@ -28,9 +30,13 @@ __all__ = [
     "checked_handles",
     "checked_memory",
     "device_stats",
+    "state_name",
     "worker_stats",
 ]
 
+
+#: The state of a device in words.
+DeviceStateName: TypeAlias = Literal["open", "restarting", "lost", "closed"]
 
 #: Bounds of a worker's report of native handles: libraries, and characters of a library's name.
 _MOST_LIBRARIES, _LONGEST_NAME = 64, 64
@@ -190,7 +196,7 @@ class DeviceStats(TypedDict):
     Attributes
     ----------
     name : str
-        ``"host"``, ``"cuda:0"``, ...
+        ``"host"``, ``"host:1"``, ``"cuda:0"``, ...
     state : str
         ``"open"``, ``"restarting"``, ``"lost"`` or ``"closed"``.
     generation, restarts : int
@@ -238,6 +244,12 @@ class SystemStats(TypedDict):
     dead_letters: int
 
 
+def state_name(core: Core) -> DeviceStateName:
+    """Return the state of a device in words."""
+    state = core.state
+    return "open" if state == OPEN else "lost" if state == LOST else "closed" if state == CLOSED else "restarting"
+
+
 def device_stats(owner: ServedDevice, timeout: float) -> DeviceStats:
     """Collect the statistics of a device; waits for its worker up to `timeout` seconds."""
     core = owner.core
@@ -246,7 +258,7 @@ def device_stats(owner: ServedDevice, timeout: float) -> DeviceStats:
     workspaces = owner.workspaces.sizes()
     return {
         "name": owner.name,
-        "state": {OPEN: "open", LOST: "lost", CLOSED: "closed"}.get(core.state, "restarting"),
+        "state": state_name(core),
         "generation": owner.generation,
         "restarts": owner.supervisor.count,
         "worker_pid": owner.supervisor.pid,

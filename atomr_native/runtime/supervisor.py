@@ -160,6 +160,8 @@ class Supervisor:
     def close(self, timeout: float) -> None:
         """End the worker and the threads; unresolved messages fail with `ActorStopped`."""
         self._starter.close()
+        if self._core.state != LOST:
+            self._owner.meetings.end(ACTOR_STOPPED, 0)  # first: a lane that meets others ends with this
         with contextlib.suppress(OSError):
             os.eventfd_write(self._wake_fd, 1)
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
@@ -299,6 +301,8 @@ class Supervisor:
         try:
             self._owner.plans.review()  # while the dead worker's memory is there
             report = self._core.fault(DEVICE_LOST if thread else DEVICE_FAULT, index, f"worker {how}")
+            # Its running messages are resolved: whoever meets it in one of them waits no longer.
+            self._owner.meetings.lost(report["keys"], DEVICE_LOST if thread else DEVICE_FAULT, index)
             death = post_mortem(how, worker.status, report.get("cause"), self._ended)
             suspects, verdict = self._blame(report["suspects"], death)
         finally:
@@ -355,6 +359,7 @@ class Supervisor:
         text = str(self.loss)
         _log.critical("%s", text, extra=self._event("lost", text))
         self._core.end(LOST, DEVICE_LOST, len(self._faults) - 1, text)
+        self._owner.meetings.end(DEVICE_LOST, len(self._faults) - 1)
         self.links.current = None
         with self._change:
             self._change.notify_all()

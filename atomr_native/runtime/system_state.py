@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..arrays.owner import owner_of
+from .choice import Chooser
 from .config import SystemConfig
 from .dead_letters import DeadLetters
 from .placement import worker_environment
@@ -32,6 +33,8 @@ class SystemState:
         self.closing = threading.RLock()  # held while everything ends
         self.closed = False
         self.tree: Any = None  # the tree of actors, made with the first one
+        self.chooser = Chooser()
+        self.communicators: Any = None  # made with the first one
         self.stepper: Any = None  # the scheduler of `atomr_native.testing`, which runs actors instead of their threads
         self.closers: list[Callable[[], object]] = []  # called at the end of each `close`; they must not raise
 

@@ -24,8 +24,8 @@ class Watchdog:
     """Finds a message that runs too long, and a worker that does not answer.
 
     Time counts for the message at the head of each mailbox, from the moment at which nothing is left that it waits for;
-    on a GPU it is enqueued long before.  The clock pauses while the worker does control work (building plans, mapping
-    memory), and while a debugger holds it.
+    on a GPU it is enqueued long before.  A message of several ranks waits until all of them have come to it.  The clock
+    pauses while the worker does control work (building plans, mapping memory), and while a debugger holds it.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ class Watchdog:
             ticket, ran = self._running.get(lane, (0, 0.0))
             if stats["claimed"] < head:
                 self._running.pop(lane, None)
-            elif ticket != head or self._waits(lane, head):
+            elif ticket != head or not stats["started_ns"] or self._waits(lane, head):
                 self._running[lane] = (head, 0.0)
             elif not busy:
                 self._running[lane] = (head, ran + passed)

@@ -55,6 +55,12 @@ class LanesLike(Protocol):
     def close_foreign(self, segment: int) -> None:
         """Close memory opened by one of these three.  Builder thread."""
 
+    def open_meeting(self, number: int, fd: int, nbytes: int, rank: int) -> Any:
+        """Take part in a communicator as a rank; the caller keeps the descriptor.  Return what runs meet by."""
+
+    def close_meeting(self, number: int) -> None:
+        """Forget a communicator that no message names any more."""
+
     def open_lane(self, lane: int) -> None:
         """Create a lane; it waits for `go`."""
 

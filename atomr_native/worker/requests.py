@@ -22,7 +22,7 @@ from . import faults
 from .build import specification
 from .contracts import Builders, LanesFactory, LanesLike
 from .foreign import open_foreign
-from .host.device import HostBuilders, native_lanes
+from .host.device import HostBuilders
 from .patience import Patience
 
 __all__ = ["Reply", "Requests"]
@@ -77,8 +77,9 @@ class Requests:
         self.lanes: LanesLike | None = None
         self.closing = False
         self._placement = placement
-        self._make_lanes = lanes_factory or native_lanes
-        self._builders = builders or HostBuilders()
+        host = HostBuilders()
+        self._make_lanes = lanes_factory or host.lanes
+        self._builders: Builders = builders or host
         self._parent_pidfd = parent_pidfd
         self._wake_fd = wake_fd
         self._notify = notify
@@ -93,6 +94,8 @@ class Requests:
             "create_segment": self._create_segment,
             "map_segment": self._map_segment,
             "unmap_segment": self._unmap_segment,
+            "open_meeting": self._open_meeting,
+            "close_meeting": self._close_meeting,
             "open_lane": self._open_lane,
             "set_workspace": self._set_workspace,
             "subscribe": self._subscribe,
@@ -232,6 +235,17 @@ class Requests:
 
     def _unmap_segment(self, frame: Frame) -> Reply:
         self._ready().unmap_segment(int(frame.fields["segment"]))
+        return Reply()
+
+    def _open_meeting(self, frame: Frame) -> Reply:
+        f = frame.fields
+        if len(frame.fds) != 1:
+            raise InvalidRequest(f"'open_meeting' needs one descriptor, got {len(frame.fds)}")
+        self._ready().open_meeting(int(f["number"]), frame.fds[0], int(f["nbytes"]), int(f["rank"]))
+        return Reply()
+
+    def _close_meeting(self, frame: Frame) -> Reply:
+        self._ready().close_meeting(int(frame.fields["number"]))
         return Reply()
 
     def _open_lane(self, frame: Frame) -> Reply:

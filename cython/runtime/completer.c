@@ -60,7 +60,7 @@ static int is_wanted(const atomr_lane *l) {
  * blocks, and then sends the value first; a drained one looks at `atomr_may_hold_value` all the time. */
 void atomr_signal_later(atomr_lane *l) {
     const int drained = atomic_load(&l->p->tail) == l->head;
-    const int due = drained && (((const atomr_head *)l->message)->asked || !atomr_may_hold_value(l));
+    const int due = drained && ((((const atomr_head *)l->message)->flags & ATOMR_ASKED) || !atomr_may_hold_value(l));
     const atomr_pheader *header = l->worker->p;
     const int watched = atomic_load_explicit(&header->watched, memory_order_relaxed) != 0;
     if (due || watched || l->prompt || l->ticket - l->signalled >= SIGNAL_EVERY || is_wanted(l)) atomr_signal_now(l);

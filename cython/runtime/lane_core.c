@@ -268,6 +268,28 @@ static int find_refusal(atomr_lane *l, const atomr_head *h, const atomr_operand 
     return 0;
 }
 
+/* Vote on a message that several ranks run together.  1: all are ready.  0: the worker stops.  -1: this one fails, with
+ * `error`, which is its own refusal or that of another rank. */
+static int vote(atomr_lane *l, const atomr_head *h, const uint64_t *scalars, int refused, atomr_error *error) {
+    atomr_worker *k = l->worker;
+    const uint64_t number = h->n_scalars >= ATOMR_KEY_WORDS ? scalars[ATOMR_KEY_MEETING] : ATOMR_MEETINGS;
+    atomr_page *page = number < ATOMR_MEETINGS
+                           ? atomic_load_explicit(&k->meetings[number].page, memory_order_acquire) : NULL;
+    if (!page) { /* the parent makes them known before it sends */
+        fill_error(error, ATOMR_INVALID_REQUEST, "the communicator of this message is not known to the worker");
+        return -1;
+    }
+    atomr_error why;
+    atomic_store_explicit(&l->w->started_ns, 0, memory_order_relaxed); /* it waits; the watchdog does not count that */
+    const int met = atomr_page_vote(page, k->meetings[number].rank, scalars[ATOMR_KEY_SEQUENCE],
+                                    refused ? error : NULL, &k->stopping, &why);
+    if (met == ATOMR_LEFT) return 0;
+    if (refused) return -1;
+    if (met == ATOMR_MET) return 1;
+    *error = why;
+    return -1;
+}
+
 /* For a trace.  The fields are released one by one: a reader that sees one of them sees that the entry before is out. */
 static void note_span(atomr_lane *l, uint64_t ticket, uint64_t began) {
     const uint64_t n = atomic_load_explicit(&l->w->n_spans, memory_order_relaxed);
@@ -276,6 +298,14 @@ static void note_span(atomr_lane *l, uint64_t ticket, uint64_t began) {
     atomic_store_explicit(&span->began_ns, began, memory_order_release);
     atomic_store_explicit(&span->ended_ns, l->clock, memory_order_release);
     atomic_store_explicit(&l->w->n_spans, n + 1, memory_order_release);
+}
+
+/* On a cautious worker, wait until it is this message's turn to run; 0 when the worker stops. */
+static int take_turn(atomr_lane *l, const atomr_head *h) {
+    if (!atomic_load_explicit(&l->worker->cautious, memory_order_relaxed)) return 1;
+    if (!atomr_take_turn(l, h->plan)) return 0;
+    l->clock = 0;
+    return 1;
 }
 
 /* Run one message; 0 when the worker stops before the message could be resolved. */
@@ -299,17 +329,28 @@ static int process(atomr_lane *l) {
     atomr_suspended *suspended = open ? atomr_suspended_new(l, h, ops, 1) : NULL;
     atomr_late late = {NULL, NULL};
     l->prompt = 0;
-    const int runs = !failed && !(suspended && suspended->certain);
-    if (runs && atomic_load_explicit(&k->cautious, memory_order_relaxed)) {
-        if (!atomr_take_turn(l, h->plan)) {
+    /* A message of several ranks is claimed before it votes, since the others count on it, and takes its turn after. */
+    const int keyed = (h->flags & ATOMR_KEYED) != 0;
+    int runs = !failed && !(suspended && suspended->certain);
+    if (runs && !keyed && !take_turn(l, h)) {
+        atomr_suspended_free(l, suspended);
+        return 0;
+    }
+    uint64_t began = l->clock ? l->clock : atomr_now_ns();
+    atomic_store_explicit(&l->w->started_ns, began, memory_order_relaxed);
+    atomic_store_explicit(&l->w->claimed, h->ticket, memory_order_release);
+    if (keyed) {
+        /* On a device whose work is asynchronous, this is where an open outcome of what it reads would be awaited. */
+        const int ready = vote(l, h, scalars, failed, &error);
+        failed = ready < 0;
+        runs = ready > 0 && !(suspended && suspended->certain);
+        if (!ready || (runs && !take_turn(l, h))) {
             atomr_suspended_free(l, suspended);
             return 0;
         }
-        l->clock = 0;
+        began = atomr_now_ns();
+        atomic_store_explicit(&l->w->started_ns, began, memory_order_relaxed);
     }
-    const uint64_t began = l->clock ? l->clock : atomr_now_ns();
-    atomic_store_explicit(&l->w->started_ns, began, memory_order_relaxed);
-    atomic_store_explicit(&l->w->claimed, h->ticket, memory_order_release);
     if (runs) {
         const atomr_call call = {l->index, h->n_operands, h->n_scalars, h->ticket, l->pointers, scalars,
                                  atomic_load_explicit(&l->workspace, memory_order_relaxed),

@@ -12,6 +12,7 @@
 
 #include <pthread.h>
 
+#include "runtime/meeting.h"
 #include "runtime/shm.h"
 
 /* What a failed run says of itself. */
@@ -122,6 +123,12 @@ void atomr_worker_abandon(atomr_worker *, int own);
 
 /* A thread that ends this process when the process behind `pidfd` ends. */
 int atomr_watch_parent(int pidfd);
+
+/* Take part in a communicator's messages as a rank, by its page, which stays the caller's (NULL: no more).  -1: no such
+ * number. */
+int atomr_worker_set_meeting(atomr_worker *, uint32_t number, atomr_page *page, unsigned rank);
+/* Nonzero from when the worker stops: for waits inside of a run. */
+const _Atomic int *atomr_worker_stopping(const atomr_worker *);
 
 /* Built-in runs. */
 int atomr_run_noop(void *, const atomr_call *, atomr_failure *);

@@ -3,6 +3,7 @@
 #define ATOMR_LANE_PRIVATE_H
 
 #include "runtime/lane_core.h"
+#include "runtime/meeting.h"
 #include "runtime/poison.h"
 
 enum { ATOMR_PLAN_CHUNK = 1024, ATOMR_PLAN_CHUNKS = 1024, ATOMR_MESSAGE_WORDS = ATOMR_MAX_CELLS * ATOMR_CELL_WORDS };
@@ -17,6 +18,12 @@ typedef struct {
     _Atomic(void *) base;
     _Atomic uint64_t nbytes;
 } atomr_segment;
+
+/* This worker's place in a communicator; rank first, then page. */
+typedef struct {
+    _Atomic(atomr_page *) page;
+    unsigned rank;
+} atomr_seating;
 
 /* A message that was launched, or skipped, while its outcome is open. */
 typedef struct atomr_suspended {
@@ -104,6 +111,7 @@ struct atomr_worker {
     uint32_t *suspects;    /* plans */
     unsigned n_suspects;
     _Atomic(atomr_lane *) lanes[ATOMR_LANES]; /* set once, when the lane is complete */
+    atomr_seating meetings[ATOMR_MEETINGS];
 };
 
 static inline atomr_lane *atomr_lane_at(atomr_worker *k, unsigned index) {

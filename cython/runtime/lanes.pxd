@@ -95,6 +95,7 @@ cdef class Lanes:
     cdef dict plans
     cdef dict segments
     cdef dict foreign
+    cdef readonly dict meetings
     cdef object lock
     cdef int know_foreign(self, uint32_t segment, str kind, void *base, uint64_t nbytes) except -1
     cdef int let_go(self, str kind, void *base, uint64_t nbytes) except -1

@@ -21,6 +21,8 @@ from posix.mman cimport (
     MADV_HUGEPAGE, MAP_ANONYMOUS, MAP_FAILED, MAP_FIXED, MAP_NORESERVE, MAP_PRIVATE, MAP_SHARED, PROT_NONE, PROT_READ,
     PROT_WRITE, madvise, mmap, munmap)
 
+from .seats cimport Seat, atomr_worker_set_meeting
+
 from ..errors import AtomrError, InvalidRequest, LibraryError, OutOfMemory, PlanQuarantined, Unsupported
 
 cdef extern from "<Python.h>":
@@ -99,7 +101,7 @@ cdef int explain(object error, PythonRun plan, atomr_failure *failure):
         failure.status = error.status
         put_text(failure.lib, 16, error.lib)
         put_text(failure.name, 64, error.name)
-        put_text(failure.text, 872, text)
+        put_text(failure.text, 872, getattr(error, "words", text))
         return ATOMR_LIBRARY_ERROR
     put_text(failure.lib, 16, "python")
     put_text(failure.name, 64, type(error).__name__)
@@ -243,6 +245,7 @@ cdef class Lanes:
         self.plans = {}
         self.segments = {}
         self.foreign = {}
+        self.meetings = {}
         self.lock = threading.Lock()
         if fault_fd >= 0:
             atomr_worker_outlive(self.worker, fault_fd)
@@ -344,6 +347,23 @@ cdef class Lanes:
         elif kind == "peer":
             self.backend.unmap(base, nbytes, 0)
         return 0
+
+    def open_meeting(self, uint32_t number, int fd, uint64_t nbytes, unsigned rank):
+        """Take part in a communicator's messages as a rank; the descriptor of its page stays the caller's."""
+        cdef Seat seat = Seat(fd, nbytes, rank)
+        with self.lock:
+            if number in self.meetings:
+                raise InvalidRequest(f"communicator {number} is open already")
+            seat.join(self.worker, number)
+            self.meetings[number] = seat
+        return seat
+
+    def close_meeting(self, uint32_t number):
+        """Forget a communicator that no message names any more."""
+        with self.lock:
+            if self.meetings.pop(number, None) is None:
+                raise InvalidRequest(f"communicator {number} is not open")
+            atomr_worker_set_meeting(self.worker, number, NULL, 0)
 
     def open_lane(self, unsigned lane):
         """Start the thread of a lane; it takes messages after `go`."""

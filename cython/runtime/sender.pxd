@@ -111,11 +111,30 @@ cdef extern from "runtime/sender_core.h" nogil:
         uint32_t plan
         uint64_t ticket
 
+    ctypedef struct atomr_key:
+        uint64_t meeting
+        uint64_t sequence
+
+    ctypedef struct atomr_rank_send:
+        atomr_sender *sender
+        uint32_t epoch
+        unsigned lane
+        uint32_t plan
+        const atomr_use *uses
+        uint64_t *scalars
+        unsigned n_uses
+        unsigned n_scalars
+        atomr_reply *reply
+        uint64_t ticket
+        unsigned bad
+
     ctypedef struct atomr_fault_report:
         atomr_last_words cause
         atomr_suspect *suspects
         uint32_t *plans
         uint32_t *groups
+        atomr_key *keys
+        uint32_t n_keys
         uint32_t n_suspects
         uint32_t n_plans
         uint32_t n_groups
@@ -175,6 +194,7 @@ cdef extern from "runtime/sender_core.h" nogil:
     void atomr_group_recovered(atomr_sender *, uint32_t group)
     int atomr_tear(atomr_sender *, uint32_t slot, uint32_t generation)
     int atomr_send_in(atomr_sender *, uint32_t epoch, unsigned lane, uint32_t plan, const atomr_use *, unsigned n_uses, const uint64_t *scalars, unsigned n_scalars, uint32_t group, atomr_reply *, uint64_t *ticket, unsigned *bad)
+    int atomr_send_ranks(atomr_rank_send *, unsigned n, uint64_t *sequence, unsigned *which)
     uint64_t atomr_room_ticket(atomr_sender *, unsigned lane)
     int atomr_resolved(atomr_sender *, unsigned lane, uint64_t ticket)
     int atomr_wait(atomr_sender *, unsigned lane, uint64_t ticket, int64_t timeout_ns, uint64_t spin_ns)
@@ -311,7 +331,12 @@ cdef class PlanRef:
     cdef object written(self, PyObject **refs)
     cdef uint64_t convert(self, int i, object value) except? 0xFFFFFFFFFFFFFFFF
     cdef int fill(self, atomr_use *use, PyObject **ref_at, unsigned i, object operand) except -1
+    cdef int refuse_send(self, int result, object allocation) except -1
     cdef object send_slowly(self, int result, atomr_use *uses, uint64_t *scalars, atomr_reply *node, uint64_t *ticket, unsigned bad, tuple refs, bint may_wait)
+
+
+cdef class Sequence:
+    cdef uint64_t number
 
 
 cdef class CallForm:

@@ -157,6 +157,7 @@ cdef class Core:
             "suspects": [(r.suspects[i].lane, r.suspects[i].ticket, r.suspects[i].plan) for i in range(r.n_suspects)],
             "plans": {r.plans[i] for i in range(r.n_plans)},
             "groups": {r.groups[i] for i in range(r.n_groups)},
+            "keys": [(r.keys[i].meeting, r.keys[i].sequence) for i in range(r.n_keys)],
             "refused": r.n_refused, "stale": r.n_stale, "torn": r.n_torn,
         }
         if r.cause.told:
@@ -494,3 +495,4 @@ cdef class SpanReader:
 include "sender_handles.pxi"
 include "sender_plans.pxi"
 include "sender_calls.pxi"
+include "sender_ranks.pxi"

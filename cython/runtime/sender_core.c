@@ -1,5 +1,6 @@
 /* The life of a sender, and sending. */
 #define _GNU_SOURCE
+#include "runtime/meeting.h"
 #include "runtime/sender_private.h"
 
 #include <errno.h>
@@ -214,7 +215,7 @@ static int stamp_uses(atomr_sender *s, const atomr_use *uses, unsigned n, atomr_
 }
 
 static void write_message(atomr_sender *s, unsigned lane, uint32_t plan, const atomr_use *uses, unsigned n_uses,
-                          const uint64_t *scalars, unsigned n_scalars, const deps *d, unsigned n_cells, int asked) {
+                          const uint64_t *scalars, unsigned n_scalars, const deps *d, unsigned n_cells, int flags) {
     atomr_send_lane *l = &s->lanes[lane];
     atomr_cell *ring = atomr_ring_at(s->p, lane);
     uint32_t mask = s->cells - 1;
@@ -228,7 +229,7 @@ static void write_message(atomr_sender *s, unsigned lane, uint32_t plan, const a
                          .n_deps = (uint8_t)__builtin_popcountll(d->mask),
                          .n_operands = (uint8_t)n_uses,
                          .n_scalars = (uint8_t)n_scalars,
-                         .asked = (uint16_t)asked,
+                         .flags = (uint16_t)flags,
                          .order = s->order};
     at += ATOMR_HEAD_WORDS;
     for (uint64_t m = d->mask; m; m &= m - 1) words[at++ & wrap] = d->best[__builtin_ctzll(m)];
@@ -295,54 +296,139 @@ static int check_uses(atomr_sender *s, unsigned lane, const atomr_use *uses, uns
     return ATOMR_DONE;
 }
 
+/* A message that is about to be sent, and what was found out about it. */
+typedef struct {
+    atomr_sender *s;
+    unsigned lane, n_uses, n_scalars, n_cells;
+    uint32_t plan, group;
+    const atomr_use *uses;
+    const uint64_t *scalars;
+    atomr_reply *reply;
+    int flags;
+    deps d;
+} outgoing;
+
+/* Whether a message can be sent; it changes nothing.  With the lock held, as what follows. */
+static inline int admit(outgoing *m, uint32_t epoch, unsigned *bad) {
+    atomr_sender *s = m->s;
+    atomr_send_lane *l = &s->lanes[m->lane];
+    m->d.mask = 0;
+    if (!l->open || s->state == ATOMR_LOST || s->state == ATOMR_CLOSED) return ATOMR_REFUSED;
+    if (epoch && epoch != atomr_sender_epoch(s)) return ATOMR_MOVED;
+    const int result = check_uses(s, m->lane, m->uses, m->n_uses, &m->d, bad);
+    if (result != ATOMR_DONE) return result;
+    unsigned words = ATOMR_HEAD_WORDS + (unsigned)__builtin_popcountll(m->d.mask) + 3 * m->n_uses + m->n_scalars;
+    m->n_cells = (words + ATOMR_CELL_WORDS - 1) / ATOMR_CELL_WORDS;
+    if (l->tail + m->n_cells - l->released > s->cells &&
+        l->tail + m->n_cells - atomr_released(s, m->lane) > s->cells)
+        return m->n_cells > s->cells ? ATOMR_TOO_LARGE : ATOMR_FULL;
+    return m->group ? expect_commit(s, m->group) : ATOMR_DONE;
+}
+
+/* Send a message that was admitted; `*bell` when its lane must be woken. */
+static inline int commit(outgoing *m, uint64_t *ticket, int *bell) {
+    atomr_sender *s = m->s;
+    atomr_send_lane *l = &s->lanes[m->lane];
+    const uint64_t order = ++s->order;
+    const atomr_stamp stamp = atomr_stamp_make(m->lane, ++l->ticket);
+    if (stamp_uses(s, m->uses, m->n_uses, stamp, order) != 0) {
+        /* Use up the ticket with a message that only fails.  It keeps its key, so that others learn of it. */
+        const unsigned n = m->flags & ATOMR_KEYED ? m->n_scalars : 0;
+        const unsigned n_cells = n ? m->n_cells : 1;
+        if (n && m->reply) { /* it has other ranks, which are about to be sent: its failure is a reply */
+            m->reply->ticket = l->ticket;
+            m->reply->lane = m->lane;
+            atomr_link_reply(l, m->reply);
+        }
+        write_message(s, m->lane, m->plan, NULL, 0, m->scalars, n, &(deps){.mask = 0}, n_cells, m->flags);
+        atomr_head_at(s, m->lane, l->tail)->refusal = ATOMR_OUT_OF_MEMORY;
+        *ticket = l->ticket;
+        *bell = publish(s, m->lane, n_cells);
+        return ATOMR_EXHAUSTED;
+    }
+    if (m->group) {
+        atomr_group *g = atomr_find_group(s, m->group);
+        g->pending[g->n_pending++] = (atomr_commit){stamp, order};
+    }
+    write_message(s, m->lane, m->plan, m->uses, m->n_uses, m->scalars, m->n_scalars, &m->d, m->n_cells, m->flags);
+    if (m->reply) {
+        m->reply->ticket = l->ticket;
+        m->reply->lane = m->lane;
+        atomr_link_reply(l, m->reply);
+    }
+    *ticket = l->ticket;
+    *bell = publish(s, m->lane, m->n_cells);
+    return ATOMR_DONE;
+}
+
 int atomr_send_in(atomr_sender *s, uint32_t epoch, unsigned lane, uint32_t plan, const atomr_use *uses,
                   unsigned n_uses, const uint64_t *scalars, unsigned n_scalars, uint32_t group, atomr_reply *reply,
                   uint64_t *ticket, unsigned *bad) {
     if (n_uses > ATOMR_MAX_OPERANDS || n_scalars > ATOMR_MAX_SCALARS) return ATOMR_TOO_LARGE;
     if (lane >= ATOMR_LANES) return ATOMR_REFUSED;
-    deps d;
-    d.mask = 0;
+    outgoing m; /* field by field: clearing its dependencies costs as much as a send */
+    m.s = s;
+    m.lane = lane;
+    m.plan = plan;
+    m.group = group;
+    m.uses = uses;
+    m.n_uses = n_uses;
+    m.scalars = scalars;
+    m.n_scalars = n_scalars;
+    m.reply = reply;
+    m.flags = reply ? ATOMR_ASKED : 0;
     int ring_bell = 0;
+    uint64_t sent;
     atomr_lock(s);
-    atomr_send_lane *l = &s->lanes[lane];
-    int result = ATOMR_REFUSED;
-    if (!l->open || s->state == ATOMR_LOST || s->state == ATOMR_CLOSED) goto out;
-    result = ATOMR_MOVED;
-    if (epoch && epoch != atomr_sender_epoch(s)) goto out;
-    result = check_uses(s, lane, uses, n_uses, &d, bad);
-    if (result != ATOMR_DONE) goto out;
-    unsigned words = ATOMR_HEAD_WORDS + (unsigned)__builtin_popcountll(d.mask) + 3 * n_uses + n_scalars;
-    unsigned n_cells = (words + ATOMR_CELL_WORDS - 1) / ATOMR_CELL_WORDS;
-    if (l->tail + n_cells - l->released > s->cells && l->tail + n_cells - atomr_released(s, lane) > s->cells) {
-        result = n_cells > s->cells ? ATOMR_TOO_LARGE : ATOMR_FULL;
-        goto out;
-    }
-    if (group && (result = expect_commit(s, group)) != ATOMR_DONE) goto out;
-    const uint64_t order = ++s->order;
-    const atomr_stamp stamp = atomr_stamp_make(lane, ++l->ticket);
-    if (stamp_uses(s, uses, n_uses, stamp, order) != 0) {
-        /* Use up the ticket with a message that only fails. */
-        write_message(s, lane, plan, NULL, 0, NULL, 0, &(deps){.mask = 0}, 1, 0);
-        atomr_head_at(s, lane, l->tail)->refusal = ATOMR_OUT_OF_MEMORY;
-        ring_bell = publish(s, lane, 1);
-        result = ATOMR_EXHAUSTED;
-        goto out;
-    }
-    if (group) {
-        atomr_group *g = atomr_find_group(s, group);
-        g->pending[g->n_pending++] = (atomr_commit){stamp, order};
-    }
-    write_message(s, lane, plan, uses, n_uses, scalars, n_scalars, &d, n_cells, reply != NULL);
-    if (reply) {
-        reply->ticket = l->ticket;
-        reply->lane = lane;
-        atomr_link_reply(l, reply);
-    }
-    *ticket = l->ticket;
-    ring_bell = publish(s, lane, n_cells);
-out:
+    int result = admit(&m, epoch, bad);
+    if (result == ATOMR_DONE && (result = commit(&m, &sent, &ring_bell)) == ATOMR_DONE) *ticket = sent;
     atomr_unlock(s);
     if (ring_bell) atomr_futex_wake(&atomr_plane_at(s->p, lane)->doorbell);
+    return result;
+}
+
+int atomr_send_ranks(atomr_rank_send *ranks, unsigned n, uint64_t *sequence, unsigned *which) {
+    outgoing out[ATOMR_RANKS];
+    atomr_sender *locked[ATOMR_RANKS];
+    int bells[ATOMR_RANKS] = {0};
+    *which = 0;
+    if (n > ATOMR_RANKS) return ATOMR_TOO_LARGE;
+    for (unsigned i = 0; i < n; i++) {
+        const atomr_rank_send *r = &ranks[i];
+        *which = i;
+        if (r->n_uses > ATOMR_MAX_OPERANDS || r->n_scalars > ATOMR_MAX_SCALARS || r->n_scalars < ATOMR_KEY_WORDS)
+            return ATOMR_TOO_LARGE;
+        if (r->lane >= ATOMR_LANES) return ATOMR_REFUSED;
+        out[i].s = r->sender;
+        out[i].lane = r->lane;
+        out[i].plan = r->plan;
+        out[i].group = 0;
+        out[i].uses = r->uses;
+        out[i].n_uses = r->n_uses;
+        out[i].scalars = r->scalars;
+        out[i].n_scalars = r->n_scalars;
+        out[i].reply = r->reply;
+        out[i].flags = ATOMR_KEYED | (r->reply ? ATOMR_ASKED : 0);
+        unsigned at = i; /* one order of locks for all communicators: by address */
+        for (; at > 0 && (uintptr_t)locked[at - 1] > (uintptr_t)r->sender; at--) locked[at] = locked[at - 1];
+        locked[at] = r->sender;
+    }
+    for (unsigned i = 0; i < n; i++) atomr_lock(locked[i]);
+    int result = ATOMR_DONE;
+    for (unsigned i = 0; i < n && result == ATOMR_DONE; i++) {
+        result = admit(&out[i], ranks[i].epoch, &ranks[i].bad);
+        *which = i;
+    }
+    if (result == ATOMR_DONE) {
+        const uint64_t number = ++*sequence;
+        for (unsigned i = 0; i < n; i++) {
+            ranks[i].scalars[ATOMR_KEY_SEQUENCE] = number;
+            commit(&out[i], &ranks[i].ticket, &bells[i]); /* one that only fails makes all ranks fail */
+        }
+    }
+    for (unsigned i = n; i-- > 0;) atomr_unlock(locked[i]);
+    for (unsigned i = 0; i < n; i++)
+        if (bells[i]) atomr_futex_wake(&atomr_plane_at(out[i].s->p, out[i].lane)->doorbell);
     return result;
 }
 

@@ -74,11 +74,16 @@ typedef struct {
 } atomr_last_words;
 
 typedef struct {
+    uint64_t meeting, sequence;
+} atomr_key;
+
+typedef struct {
     atomr_last_words cause;
     atomr_suspect *suspects; /* the likely ones first */
     uint32_t *plans;  /* of the messages that stay queued */
     uint32_t *groups; /* with state that went back to a commit */
-    uint32_t n_suspects, n_plans, n_groups, n_refused, n_stale, n_torn;
+    atomr_key *keys;  /* of the messages of several ranks that were resolved as failed */
+    uint32_t n_suspects, n_plans, n_groups, n_keys, n_refused, n_stale, n_torn;
 } atomr_fault_report;
 
 typedef struct atomr_sender atomr_sender;
@@ -177,6 +182,22 @@ int atomr_send(atomr_sender *, unsigned lane, uint32_t plan, const atomr_use *, 
 int atomr_send_in(atomr_sender *, uint32_t epoch, unsigned lane, uint32_t plan, const atomr_use *, unsigned n_uses,
                   const uint64_t *scalars, unsigned n_scalars, uint32_t group, atomr_reply *, uint64_t *ticket,
                   unsigned *bad);
+/* One rank's part of a message that several devices run together. */
+typedef struct {
+    atomr_sender *sender;
+    uint32_t epoch;
+    unsigned lane;
+    uint32_t plan;
+    const atomr_use *uses;
+    uint64_t *scalars; /* begin with the words of meeting.h; the sequence number is filled in */
+    unsigned n_uses, n_scalars;
+    atomr_reply *reply;
+    uint64_t ticket; /* out */
+    unsigned bad;    /* out: an offending operand */
+} atomr_rank_send;
+/* Send to all ranks, which are on different devices, or to none; `which` gets the rank that refuses.  `sequence` counts
+ * the messages of the communicator, under the locks of its devices. */
+int atomr_send_ranks(atomr_rank_send *, unsigned n, uint64_t *sequence, unsigned *which);
 /* The ticket whose resolution frees about half of what is in flight; 0 when there is room. */
 uint64_t atomr_room_ticket(atomr_sender *, unsigned lane);
 

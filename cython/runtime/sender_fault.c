@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/meeting.h"
 #include "runtime/sender_private.h"
 
 /* Allocations whose handle is gone already, but that queued messages may still read: by slot and
@@ -129,6 +130,19 @@ static int is_torn(const fault *f, uint32_t slot, uint32_t generation) {
     return f->all_gone_torn;
 }
 
+/* A message of several ranks fails: the others must know. */
+static void note_key(fault *f, unsigned lane, uint64_t cell) {
+    atomr_sender *s = f->s;
+    const atomr_head *h = atomr_head_at(s, lane, cell);
+    if (!(h->flags & ATOMR_KEYED)) return;
+    const uint64_t *words = atomr_ring_at(s->p, lane)[0].words;
+    const uint64_t wrap = (uint64_t)s->cells * ATOMR_CELL_WORDS - 1;
+    const uint64_t at = cell * ATOMR_CELL_WORDS + ATOMR_HEAD_WORDS + h->n_deps + 3u * h->n_operands;
+    f->out->keys = grow(f->out->keys, f->out->n_keys, sizeof *f->out->keys);
+    f->out->keys[f->out->n_keys++] =
+        (atomr_key){words[(at + ATOMR_KEY_MEETING) & wrap], words[(at + ATOMR_KEY_SEQUENCE) & wrap]};
+}
+
 /* Resolve the tickets after `from`, up to `upto`, as failed: with the error that the lane had reported, or
  * with `v`.  With `f`, those messages are suspects, and what they wrote is torn. */
 static void fail_range(atomr_sender *s, unsigned lane, uint64_t from, uint64_t upto, const atomr_verdict *v, fault *f) {
@@ -141,6 +155,7 @@ static void fail_range(atomr_sender *s, unsigned lane, uint64_t from, uint64_t u
             f->out->suspects = grow(f->out->suspects, f->out->n_suspects, sizeof *f->out->suspects);
             f->out->suspects[f->out->n_suspects++] = (atomr_suspect){
                 lane, atomr_head_at(s, lane, cell)->plan, ticket, ticket == from + 1 && f->may_run[lane]};
+            note_key(f, lane, cell);
             const unsigned n = read_operands(s, lane, cell, ops);
             for (unsigned i = 0; i < n; i++)
                 if (ops[i].access & ATOMR_WRITE) tear(f, ops[i].slot, ops[i].generation);
@@ -386,5 +401,6 @@ void atomr_fault_report_release(atomr_fault_report *r) {
     free(r->suspects);
     free(r->plans);
     free(r->groups);
+    free(r->keys);
     memset(r, 0, sizeof *r);
 }

@@ -428,6 +428,18 @@ cdef class PlanRef:
         ref_at[0] = <PyObject *>operand
         return 0
 
+    cdef int refuse_send(self, int result, object allocation) except -1:
+        """Raise for a message that cannot be sent; return if it can later, or after `prepare`."""
+        if result == ATOMR_STALE or result == ATOMR_TORN or result == ATOMR_BACK:
+            raise self.core.stale(allocation, (<Allocation>allocation).status() or "torn")
+        if result == ATOMR_REFUSED:
+            raise self.core.stale(None, "device closed" if self.core.state == CLOSED else "device lost")
+        if result == ATOMR_TOO_LARGE:
+            raise InvalidRequest(f"this message needs more room than the whole mailbox of {self.core.cells} cells")
+        if result != ATOMR_FULL and result != ATOMR_MOVED:
+            raise MemoryError("no memory to stamp the operands of a message")
+        return 0
+
     cdef object send_slowly(self, int result, atomr_use *uses, uint64_t *scalars, atomr_reply *node,
                             uint64_t *ticket, unsigned bad, tuple refs, bint may_wait):
         """The send could not be done at once: wait for room, or say why not; False when it may not wait."""
@@ -436,15 +448,7 @@ cdef class PlanRef:
         while True:
             if result == ATOMR_DONE:
                 return True
-            if result == ATOMR_STALE or result == ATOMR_TORN or result == ATOMR_BACK:
-                allocation = (<Ref>refs[bad]).allocation
-                raise self.core.stale(allocation, allocation.status() or "torn")
-            if result == ATOMR_REFUSED:
-                raise self.core.stale(None, "device closed" if self.core.state == CLOSED else "device lost")
-            if result == ATOMR_TOO_LARGE:
-                raise InvalidRequest(f"this message needs more room than the whole mailbox of {self.core.cells} cells")
-            if result != ATOMR_FULL and result != ATOMR_MOVED:
-                raise MemoryError("no memory to stamp the operands of a message")
+            self.refuse_send(result, (<Ref>refs[bad]).allocation if bad < <unsigned>len(refs) else None)
             if result == ATOMR_MOVED:  # the device has just restarted, and its worker does not know this plan
                 self.prepare()
                 result = atomr_send_in(self.core.sender, self.ready_epoch, self.lane, self.index, uses,

@@ -59,6 +59,10 @@ typedef struct {
     uint32_t slot, generation;
 } atomr_operand;
 
+/* Of a message.  ASKED: somebody has its reply, and likely waits for it.  KEYED: its scalars begin with the words of
+ * meeting.h, and its lane meets those of other ranks before it runs. */
+enum { ATOMR_ASKED = 1, ATOMR_KEYED = 2 };
+
 /* The header of a message, in its first cell; deps, operands, scalars follow as words. */
 typedef struct {
     uint64_t ticket;
@@ -66,7 +70,7 @@ typedef struct {
     uint32_t epoch;   /* generation of the device for which its handles were checked */
     uint8_t n_cells, n_deps, n_operands, n_scalars;
     uint16_t refusal; /* an atomr_code: resolve as failed, run nothing */
-    uint16_t asked;   /* 1: somebody has its reply, and likely waits for it */
+    uint16_t flags;   /* ATOMR_ASKED, ATOMR_KEYED */
     uint64_t order;   /* place in the order of all sends of this device */
 } atomr_head;
 

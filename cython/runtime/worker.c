@@ -76,6 +76,15 @@ void *atomr_worker_address(const atomr_worker *k, uint32_t index, uint64_t offse
     return base + offset;
 }
 
+int atomr_worker_set_meeting(atomr_worker *k, uint32_t number, atomr_page *page, unsigned rank) {
+    if (number >= ATOMR_MEETINGS) return -1;
+    if (page) k->meetings[number].rank = rank;
+    atomic_store_explicit(&k->meetings[number].page, page, memory_order_release);
+    return 0;
+}
+
+const _Atomic int *atomr_worker_stopping(const atomr_worker *k) { return &k->stopping; }
+
 static _Atomic(atomr_plan *) *plan_place(atomr_worker *k, uint32_t index, int make) {
     if (index >= ATOMR_PLAN_CHUNK * ATOMR_PLAN_CHUNKS) return NULL;
     const uint32_t at = index / ATOMR_PLAN_CHUNK;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from typing import Any
 
 from ..._support.host_memory import host_memory, processor_name
@@ -12,11 +13,23 @@ from ...plans.spec import PlanSpec
 from .. import faults
 from ..contracts import LanesLike
 
-__all__ = ["HostBuilders", "native_lanes"]
+__all__ = ["HostBuilders"]
 
 
 class HostBuilders:
     """The builders of the host; see `atomr_native.worker.contracts.Builders`."""
+
+    def __init__(self) -> None:
+        self._meetings: Mapping[int, Any] = {}
+
+    def lanes(self, p_fd: int, p_bytes: int, *, parent_pidfd: int, spin_us: int, fault_fd: int) -> LanesLike:
+        """Create the lanes of the host, whose places in communicators runs use: a `LanesFactory`."""
+        lanes = importlib.import_module("atomr_native._lib.lanes").Lanes(
+            p_fd, p_bytes, parent_pidfd=parent_pidfd, spin_us=spin_us, fault_fd=fault_fd
+        )
+        self._meetings = lanes.meetings
+        made: LanesLike = lanes
+        return made
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -29,7 +42,7 @@ class HostBuilders:
 
     def build(self, spec: PlanSpec, plan: int) -> Built:  # noqa: ARG002 - of the protocol
         """Build a plan."""
-        built: Built = importlib.import_module("atomr_native.worker.build").build(spec, HostContext())
+        built: Built = importlib.import_module("atomr_native.worker.build").build(spec, HostContext(self._meetings))
         return built
 
     def self_test(self) -> None:
@@ -50,11 +63,3 @@ class HostBuilders:
             lanes, groups
         )
         return recovered
-
-
-def native_lanes(p_fd: int, p_bytes: int, *, parent_pidfd: int, spin_us: int, fault_fd: int) -> LanesLike:
-    """Create the lanes of the host: a `LanesFactory`."""
-    lanes: LanesLike = importlib.import_module("atomr_native._lib.lanes").Lanes(
-        p_fd, p_bytes, parent_pidfd=parent_pidfd, spin_us=spin_us, fault_fd=fault_fd
-    )
-    return lanes

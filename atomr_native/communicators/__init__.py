@@ -1,0 +1,1 @@
+"""Communicators: messages that several devices of one System run together."""

@@ -1,0 +1,410 @@
+"""Communicators: the ranks, their plans, and sends to all of them or to none."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, TypedDict
+
+from .._lib.guard import shielded
+from .._lib.sender import Sequence as Count
+from .._lib.sender import send_ranks
+from .._support.checks import is_integer
+from .._support.process_bound import ProcessBound
+from .._support.public import public
+from ..arrays.gpu_ref import GpuRef
+from ..arrays.owner import owner_of
+from ..dtypes import as_dtype
+from ..errors import ActorStopped, InvalidRequest
+from ..libraries.collective.attributes import CollectiveAttributes
+from ..plans.plan import Plan
+from ..plans.signature import signature_of
+from ..plans.spec import OVERWRITE, READ, WRITE, PlanSpec, describe
+from ..runtime.config import number as checked_number
+from .group import Group, merged
+from .methods import CollectiveMethods
+from .reply import CollectiveReply
+from .request import CollectiveRequest, Lowered, Use, lower
+
+if TYPE_CHECKING:
+    from .._lib.seats import Page
+    from ..device import Device
+    from .registry import Communicators
+
+__all__ = ["CollectivePlan", "Communicator", "CommunicatorStats"]
+
+_PLANS: Final = 256  # messages whose plans a communicator remembers
+
+
+@public
+class CommunicatorStats(TypedDict):
+    """Statistics of a communicator.
+
+    Attributes
+    ----------
+    devices : list of str
+        The device of each rank.
+    generation : int
+        See `Communicator.generation`.
+    state : {"open", "closed"}
+    messages : int
+        Messages sent so far, a group being one.
+    plans : int
+        Messages whose plans are remembered.
+    """
+
+    devices: list[str]
+    generation: int
+    state: str
+    messages: int
+    plans: int
+
+
+@public
+class Communicator(CollectiveMethods, ProcessBound):
+    """Devices of one System that run messages together; made by `System.communicator`.
+
+    A message goes to all ranks or to none, and is ordered by data on each device, beside other work.  All collectives
+    of a device run in one mailbox of it, ``collective``, in one order for all communicators: threads may use several
+    communicators over the same devices in any order.
+
+    A message that one rank cannot take part in fails on all ranks, with the first cause, and writes nothing.  If a
+    device dies, the messages that it was running fail with its `DeviceFault` on every rank, and poison the arrays that
+    they would have written; queued ones run when it is back.
+
+    All methods may be called from any thread.
+
+    Attributes
+    ----------
+    devices : tuple of Device
+        The device of each rank.
+    size : int
+        The number of ranks.
+
+    Examples
+    --------
+    >>> comm = device.system.communicator(["host"])
+    >>> [total] = comm.all_reduce([device.put([1.0, 2.0])])
+    >>> total.numpy()
+    array([1., 2.])
+    >>> comm.close()
+    """
+
+    def __init__(self, registry: Communicators, number: int, devices: tuple[Device, ...], page: Page) -> None:
+        self.devices = devices
+        self.size = len(devices)
+        self._registry = registry
+        self._number = number
+        self._page = page
+        self._count = Count()
+        self._plans: OrderedDict[tuple[PlanSpec, ...], list[Plan]] = OrderedDict()
+        self._lock = threading.Lock()
+        self._sending = 0  # sends under way
+        self._generation = 1
+        self._callbacks: list[Callable[[int], object]] = []
+        self._groups = threading.local()
+        self._closed = False
+        self._owners = [owner_of(device) for device in devices]
+        for device in devices:
+            device.on_generation(self._restarted)
+
+    # ---- life
+
+    @property
+    def generation(self) -> int:
+        """1, and one more each time that the device of a rank is back after a restart."""
+        return self._generation
+
+    def on_generation(self, callback: Callable[[int], object]) -> None:
+        """Call ``callback(generation)`` after each rebuild, in the thread of the callbacks of the device that is back.
+
+        Its exceptions are logged.
+        """
+        if not callable(callback):
+            raise InvalidRequest(f"callback {callback!r} is not callable; it is called with the generation")
+        self._callbacks.append(callback)
+
+    def _restarted(self, _generation: int) -> None:
+        with self._lock:
+            self._generation += 1
+            now = self._generation
+        for callback in list(self._callbacks):
+            callback(now)
+
+    def rank_of(self, device: Device) -> int:
+        """Return the rank of a device.
+
+        Raises
+        ------
+        InvalidRequest
+            If the communicator has no such device.
+        """
+        if device not in self.devices:
+            raise InvalidRequest(f"{device!r} is no rank; allowed: {', '.join(d.name for d in self.devices)}")
+        return self.devices.index(device)
+
+    def sub(self, ranks: Sequence[int]) -> Communicator:
+        """Make a communicator of some of the ranks, in the given order.
+
+        Raises
+        ------
+        InvalidRequest
+            For no rank, a rank out of range, or one that is given twice.
+        """
+        self._check_open()
+        found = list(ranks) if isinstance(ranks, Sequence) else []
+        if not found or not all(is_integer(r) and 0 <= r < self.size for r in found) or len(set(found)) != len(found):
+            raise InvalidRequest(f"ranks={ranks!r}; allowed: different numbers from 0 to {self.size - 1}")
+        return self._registry.make([self.devices[rank] for rank in found])
+
+    def split(self, colors: Sequence[object]) -> dict[Any, Communicator]:
+        """Make a communicator of the ranks of each color.
+
+        Parameters
+        ----------
+        colors : sequence
+            One hashable value a rank; None: the rank is in none.
+
+        Returns
+        -------
+        dict
+            The communicator of each color.
+        """
+        self._check_open()
+        if not isinstance(colors, Sequence) or len(colors) != self.size:
+            raise InvalidRequest(f"colors={colors!r}; allowed: {self.size} values, one for each rank")
+        ranks: dict[Any, list[int]] = {}
+        for rank, color in enumerate(colors):
+            if color is not None:
+                ranks.setdefault(color, []).append(rank)
+        return {color: self.sub(found) for color, found in ranks.items()}
+
+    def stats(self) -> CommunicatorStats:
+        """Return statistics.  Does not wait."""
+        return {
+            "devices": [device.name for device in self.devices],
+            "generation": self._generation,
+            "state": "closed" if self._closed else "open",
+            "messages": self._count.last,
+            "plans": len(self._plans),
+        }
+
+    def close(self, timeout: float = 5.0) -> None:
+        """Refuse further messages, and wait up to `timeout` seconds for those that were sent.  Idempotent.
+
+        Messages that take longer still run.
+        """
+        timeout = checked_number("timeout", timeout, 0, 1e9)
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        for device in self.devices:
+            device.forget(self._restarted)
+        deadline = time.monotonic() + timeout
+        while self._sending and time.monotonic() < deadline:
+            time.sleep(0.001)
+        with self._lock:
+            plans = [plan for found in self._plans.values() for plan in found]
+            self._plans.clear()
+        over = not self._sending and all(
+            plan.core.wait_ticket(plan.lane, plan.last_ticket, max(0.0, deadline - time.monotonic())) for plan in plans
+        )
+        del plans
+        self._registry.forget(self._number, self._owners, over=over)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ActorStopped("this communicator is closed; make a new one with System.communicator")
+
+    # ---- messages
+
+    def tell(self, request: CollectiveRequest) -> Any:
+        """Send a request and return the result of its method at once: handles, which are their own futures.
+
+        Does not wait for the devices; the first request of a structure waits for its plans.
+        """
+        return self._run(request, want_reply=False)
+
+    def ask(self, request: CollectiveRequest) -> CollectiveReply:
+        """Send a request and return its reply; otherwise as `tell`."""
+        reply: CollectiveReply = self._run(request, want_reply=True)
+        return reply
+
+    def plan(self, request: CollectiveRequest) -> CollectivePlan:
+        """Return the plan of a request, whose arrays lend their layouts.  Waits until all workers have built it."""
+        lowered = lower(request, self.devices)
+        for plan in self._plans_of(lowered):
+            plan.wait()
+        return CollectivePlan(self, request)
+
+    @contextlib.contextmanager
+    def group(self) -> Iterator[None]:
+        """Merge the calls of this thread inside the block into one message a rank, sent at its end.
+
+        Methods return handles at once, as ever.  No call may use what another call of the block writes.  After an
+        exception nothing is sent.
+
+        Examples
+        --------
+        >>> comm = device.system.communicator(["host"])
+        >>> with comm.group():
+        ...     [total] = comm.all_reduce([device.put([1.0])])
+        ...     [most] = comm.all_reduce([device.put([2.0])], op="max")
+        >>> total.numpy(), most.numpy()
+        (array([1.]), array([2.]))
+        >>> comm.close()
+        """
+        self._check_open()
+        if getattr(self._groups, "open", None) is not None:
+            raise InvalidRequest("a group of this communicator is open in this thread; allowed: one at a time")
+        self._groups.open = group = Group()
+        try:
+            yield
+        finally:
+            self._groups.open = None
+        if group.calls:
+            self._send(merged(group), group.refs, want_reply=False, may_wait=True)
+
+    def _run(self, request: CollectiveRequest, *, want_reply: bool) -> Any:
+        self._check_open()
+        lowered = lower(request, self.devices)
+        group: Group | None = getattr(self._groups, "open", None)
+        if group is not None and (want_reply or lowered.kind == "barrier"):
+            raise InvalidRequest(f"{lowered.kind} with a reply inside of a group; allowed: methods that return handles")
+        refs, outs = self._allocate(lowered)
+        result = lowered.result(outs)
+        if group is not None:
+            group.add(lowered, refs)
+            return result
+        replies = self._send(lowered, refs, want_reply=want_reply, may_wait=True)
+        return CollectiveReply(replies, result) if want_reply else result
+
+    def _allocate(self, lowered: Lowered) -> tuple[list[tuple[GpuRef, ...]], list[GpuRef | None]]:
+        """Return the operands of each rank, and its output."""
+        refs: list[tuple[GpuRef, ...]] = []
+        outs: list[GpuRef | None] = []
+        for device, uses in zip(self.devices, lowered.uses, strict=True):
+            mine = [device.empty(use.shape, use.dtype) if use.ref is None else use.ref for use in uses]
+            refs.append(tuple(mine))
+            outs.append(next((ref for ref, use in zip(mine, uses, strict=True) if use.writes), None))
+        return refs, outs
+
+    def _send(self, lowered: Lowered, refs: list[tuple[GpuRef, ...]], *, want_reply: bool, may_wait: bool) -> Any:
+        with self._lock:
+            self._check_open()
+            self._sending += 1
+        try:
+            plans = self._plans_of(lowered)
+            return send_ranks(self._count, self._number, plans, refs, lowered.numbers, want_reply, may_wait)
+        finally:
+            with self._lock:
+                self._sending -= 1
+
+    def _plans_of(self, lowered: Lowered) -> list[Plan]:
+        """Return the plan of each rank; the workers build them asynchronously."""
+        key = tuple(self._spec(lowered, rank) for rank in range(self.size))
+        with self._lock:
+            found = self._plans.get(key)
+            if found is not None:
+                self._plans.move_to_end(key)
+                return found
+        return self._make_plans(key)
+
+    @shielded
+    def _make_plans(self, key: tuple[PlanSpec, ...]) -> list[Plan]:
+        made = []
+        for owner, spec in zip(self._owners, key, strict=True):
+            names = ("meeting", "sequence", *(f"factor{i}" for i in range(len(spec.scalars) - 2)))
+            signature = signature_of(spec, names, (0,) * len(names))
+            made.append(Plan.make(owner, self._registry.lane_of(owner), spec, signature))
+        with self._lock:
+            found = self._plans.setdefault(key, made)
+            while len(self._plans) > _PLANS:
+                self._plans.popitem(last=False)
+        return found
+
+    def _spec(self, lowered: Lowered, rank: int) -> PlanSpec[CollectiveAttributes]:
+        steps = lowered.steps_of(rank)
+        operands = tuple(_operand(use, place) for place, use in enumerate(lowered.uses[rank]))
+        scalars = ("int64", "int64", *("float64" for _ in lowered.numbers))
+        attributes = CollectiveAttributes(self._number, rank, self.size, steps)
+        return PlanSpec(f"collective.{lowered.kind}", operands, scalars, attributes)
+
+    def __repr__(self) -> str:
+        names = ", ".join(device.name for device in self.devices)
+        return f"<Communicator of {names}, {'closed' if self._closed else f'generation {self._generation}'}>"
+
+
+class _Layout:
+    """The layout of an array that is not allocated yet."""
+
+    def __init__(self, use: Use) -> None:
+        self.shape = use.shape
+        self.dtype = as_dtype(use.dtype)
+        strides, step = [], self.dtype.itemsize
+        for n in reversed(use.shape):
+            strides.append(step)
+            step *= max(n, 1)
+        self.strides = tuple(reversed(strides))
+
+
+def _operand(use: Use, place: int) -> Any:
+    layout: Any = _Layout(use) if use.ref is None else use.ref
+    return describe(f"{use.name}{place}", layout, WRITE | OVERWRITE if use.writes else READ)
+
+
+@public
+class CollectivePlan(ProcessBound):
+    """A collective with everything fixed except addresses; made by `Communicator.plan`.
+
+    Examples
+    --------
+    >>> comm = device.system.communicator(["host"])
+    >>> x = device.put([1.0, 2.0])
+    >>> plan = comm.plan(an.CollectiveRequest("all_reduce", [x], out=[x]))
+    >>> plan.tell([x], out=[x])
+    >>> plan.ask([x], out=[x]).result(timeout=60)[0] is x
+    True
+    >>> comm.close()
+    """
+
+    def __init__(self, communicator: Communicator, request: CollectiveRequest) -> None:
+        self._communicator = communicator
+        self._request = request
+
+    @property
+    def request(self) -> CollectiveRequest:
+        """The request that it was made from."""
+        return self._request
+
+    def _with(self, arrays: Any, out: Any) -> CollectiveRequest:
+        return replace(self._request, arrays=arrays, out=out)
+
+    def tell(self, arrays: Any = (), *, out: Any = None) -> None:
+        """Send to all ranks, and keep no reply; arrays and outputs as the method takes them.
+
+        Raises
+        ------
+        InvalidRequest, GpuRefStale, MailboxFull, DeviceLost
+            Before anything is enqueued on any rank.
+        """
+        self._communicator.tell(self._with(arrays, out))
+
+    def ask(self, arrays: Any = (), *, out: Any = None) -> CollectiveReply:
+        """Send like `tell`, and return the reply."""
+        return self._communicator.ask(self._with(arrays, out))
+
+    def __await__(self) -> Generator[Any, None, CollectivePlan]:
+        """Return the plan, which is built already."""
+        return self._built().__await__()
+
+    async def _built(self) -> CollectivePlan:
+        return self
+
+    def __repr__(self) -> str:
+        return f"<CollectivePlan {self._request.kind} of {self._communicator!r}>"

@@ -1,0 +1,34 @@
+"""Messages that several devices run together: what communicators send."""
+
+from .._contract import Aliasing, Library, Operation
+
+_KINDS = (
+    "all_reduce",
+    "reduce",
+    "broadcast",
+    "all_gather",
+    "reduce_scatter",
+    "all_to_all",
+    "gather",
+    "scatter",
+    "send",
+    "barrier",
+    "group",
+)
+
+LIBRARY = Library(
+    name="collective",
+    summary="Messages that several devices run together.",
+    actor="",
+    operations=tuple(
+        Operation(
+            f"collective.{kind}",
+            Aliasing.UNCHECKED,  # the communicator has seen to it: a rank's part of a larger array may be in place
+            host="host:build_collective",
+            missing="communicators of GPUs need NCCL, which is not bound",
+            essential=True,  # while it waits for other ranks, another message may end the worker
+            attributes="attributes:CollectiveAttributes",
+        )
+        for kind in _KINDS
+    ),
+)

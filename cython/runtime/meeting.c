@@ -1,0 +1,168 @@
+#include "runtime/meeting.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MAGIC = 0x474d5241, SPIN_NS = 20000, SLICE_NS = 100000000 };
+
+static uint64_t staging_at(void) { return (sizeof(atomr_page) + 4095u) & ~(uint64_t)4095u; }
+
+uint64_t atomr_page_bytes(unsigned n_ranks) { return staging_at() + 2 * ATOMR_PIECE * n_ranks; }
+
+void atomr_page_init(atomr_page *p, unsigned n_ranks) {
+    p->magic = MAGIC;
+    p->abi = ATOMR_ABI;
+    p->nbytes = atomr_page_bytes(n_ranks);
+    p->n_ranks = n_ranks;
+    p->staging_at = staging_at();
+}
+
+int atomr_page_fits(const atomr_page *p, uint64_t nbytes) {
+    return nbytes >= sizeof *p && p->magic == MAGIC && p->abi == ATOMR_ABI && p->nbytes == nbytes && p->n_ranks >= 1 &&
+           p->n_ranks <= ATOMR_RANKS && p->staging_at == staging_at() && atomr_page_bytes(p->n_ranks) == nbytes;
+}
+
+void *atomr_page_stage(atomr_page *p, unsigned rank, unsigned parity) {
+    return (char *)p + staging_at() + ATOMR_PIECE * (2 * (uint64_t)rank + (parity & 1));
+}
+
+static void ring(atomr_page *p) {
+    atomic_fetch_add(&p->bell, 1);
+    if (atomic_load(&p->sleepers)) atomr_futex_wake(&p->bell);
+}
+
+void atomr_page_lose(atomr_page *p, unsigned rank, uint64_t sequence, uint32_t code, uint32_t fault) {
+    atomr_seat *seat = &p->seats[rank];
+    if (atomic_load(&seat->lost) >= sequence) return;
+    seat->code = code;
+    seat->fault = fault;
+    atomic_store(&seat->lost, sequence);
+    ring(p);
+}
+
+/* What a rank that could take part fails with, because another one cannot: for `MessageErrors` of the parent. */
+static void tell(atomr_error *why, const atomr_seat *seat, uint32_t code, int32_t status, const char *lib,
+                 const char *name, const char *text) {
+    memset(why, 0, sizeof *why);
+    why->code = ATOMR_LIBRARY_ERROR;
+    why->status = status;
+    snprintf(why->lib, sizeof why->lib, "rank");
+    snprintf(why->name, sizeof why->name, "%.15s\n%u\n%.12s\n%.30s", seat->device, code, lib, name);
+    snprintf(why->text, sizeof why->text, "%.400s", text);
+}
+
+static void tell_loss(atomr_error *why, const atomr_seat *seat) {
+    tell(why, seat, seat->code, (int32_t)seat->fault, "", "", "");
+}
+
+static void tell_vote(atomr_error *why, const atomr_seat *seat, const atomr_vote *vote) {
+    /* A worker wrote it: its texts may not end. */
+    char lib[16], name[64], text[400];
+    snprintf(lib, sizeof lib, "%.*s", (int)sizeof vote->lib - 1, vote->lib);
+    snprintf(name, sizeof name, "%.*s", (int)sizeof vote->name - 1, vote->name);
+    snprintf(text, sizeof text, "%.*s", (int)sizeof vote->text - 1, vote->text);
+    tell(why, seat, atomic_load(&vote->code), vote->status, lib, name, text);
+}
+
+static int has_voted(atomr_page *p, unsigned rank, uint64_t sequence) {
+    return atomic_load(&p->ranks[rank].votes[sequence & 1].sequence) == sequence;
+}
+
+static int has_stepped(atomr_page *p, unsigned rank, uint64_t target) {
+    return atomic_load(&p->ranks[rank].step) >= target;
+}
+
+/* A rank that is lost and has not come to `step` of a message, so that no rank can pass it; ATOMR_RANKS: none.  What a
+ * rank wrote before it died is there once it is seen to be lost. */
+static unsigned find_lost(atomr_page *p, uint64_t sequence, uint64_t step) {
+    for (unsigned i = 0; i < p->n_ranks; i++)
+        if (atomic_load(&p->seats[i].lost) >= sequence && !has_stepped(p, i, sequence << ATOMR_STEP_BITS | step))
+            return i;
+    return ATOMR_RANKS;
+}
+
+/* Wait until a rank has voted, or stepped, or some rank is lost before `step`. */
+static int await(atomr_page *p, unsigned rank, int (*done)(atomr_page *, unsigned, uint64_t), uint64_t target,
+                 uint64_t sequence, uint64_t step, const _Atomic int *stopping, atomr_error *why) {
+    uint64_t end = 0;
+    for (unsigned i = 0;; i++) {
+        const uint32_t bell = atomic_load(&p->bell);
+        if (done(p, rank, target)) return ATOMR_MET;
+        const unsigned lost = find_lost(p, sequence, step);
+        if (lost != ATOMR_RANKS) {
+            tell_loss(why, &p->seats[lost]);
+            return ATOMR_NOT_MET;
+        }
+        if (atomic_load(stopping)) return ATOMR_LEFT;
+        const uint64_t now = atomr_now_ns();
+        if (!end) end = now + SPIN_NS;
+        if (now < end) {
+            atomr_pause();
+            if (i % 8 == 7) sched_yield(); /* it may need this very processor */
+            continue;
+        }
+        atomic_fetch_add(&p->sleepers, 1);
+        if (!done(p, rank, target) && atomic_load(&p->bell) == bell) atomr_futex_wait(&p->bell, bell, SLICE_NS);
+        atomic_fetch_sub(&p->sleepers, 1);
+    }
+}
+
+int atomr_page_vote(atomr_page *p, unsigned rank, uint64_t sequence, const atomr_error *refusal,
+                    const _Atomic int *stopping, atomr_error *why) {
+    atomr_vote *mine = &p->ranks[rank].votes[sequence & 1];
+    atomic_store(&mine->code, refusal ? refusal->code : ATOMR_OK);
+    if (refusal) {
+        mine->status = refusal->status;
+        memcpy(mine->lib, refusal->lib, sizeof mine->lib);
+        memcpy(mine->name, refusal->name, sizeof mine->name);
+        memcpy(mine->text, refusal->text, sizeof mine->text - 1);
+        mine->text[sizeof mine->text - 1] = 0;
+    }
+    atomic_store(&mine->sequence, sequence);
+    ring(p);
+    int result = ATOMR_MET;
+    for (unsigned i = 0; i < p->n_ranks; i++) {
+        if (i == rank) continue;
+        atomr_error first;
+        const int met = await(p, i, has_voted, sequence, sequence, ATOMR_STEP_BEGUN, stopping, &first);
+        if (met == ATOMR_LEFT) return met;
+        if (met == ATOMR_MET) {
+            const atomr_vote *theirs = &p->ranks[i].votes[sequence & 1];
+            if (atomic_load(&theirs->code) == ATOMR_OK) continue;
+            tell_vote(&first, &p->seats[i], theirs);
+        }
+        if (result == ATOMR_MET) *why = first; /* the first one, by rank; and wait for the others all the same */
+        result = ATOMR_NOT_MET;
+    }
+    if (result == ATOMR_MET) atomic_store(&p->ranks[rank].step, sequence << ATOMR_STEP_BITS | ATOMR_STEP_BEGUN);
+    return result;
+}
+
+int atomr_page_meet(atomr_page *p, unsigned rank, uint64_t sequence, uint64_t step, const _Atomic int *stopping,
+                    atomr_error *why) {
+    const uint64_t target = sequence << ATOMR_STEP_BITS | step;
+    atomic_store(&p->ranks[rank].step, target);
+    ring(p);
+    for (unsigned i = 0; i < p->n_ranks; i++) {
+        if (i == rank) continue;
+        const int met = await(p, i, has_stepped, target, sequence, step, stopping, why);
+        if (met != ATOMR_MET) return met;
+        if (atomic_load(&p->ranks[i].step) == (sequence << ATOMR_STEP_BITS | ATOMR_STEP_FAILED)) {
+            tell_vote(why, &p->seats[i], &p->ranks[i].votes[sequence & 1]);
+            return ATOMR_NOT_MET;
+        }
+    }
+    return ATOMR_MET;
+}
+
+void atomr_page_fail(atomr_page *p, unsigned rank, uint64_t sequence, const char *name, const char *text) {
+    atomr_vote *mine = &p->ranks[rank].votes[sequence & 1];
+    mine->status = 0;
+    snprintf(mine->lib, sizeof mine->lib, "python");
+    snprintf(mine->name, sizeof mine->name, "%s", name);
+    snprintf(mine->text, sizeof mine->text, "%s", text);
+    atomic_store(&mine->code, ATOMR_LIBRARY_ERROR);
+    atomic_store(&p->ranks[rank].step, sequence << ATOMR_STEP_BITS | ATOMR_STEP_FAILED);
+    ring(p);
+}
