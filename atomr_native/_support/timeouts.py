@@ -39,8 +39,8 @@ def seconds_of(timeout: object, name: str = "timeout", *, limited: bool = False)
         return None
     seconds = math.nan
     kind = getattr(getattr(timeout, "dtype", None), "kind", "")  # NumPy is not imported here: actors do without it
-    is_number = isinstance(timeout, SupportsFloat | SupportsIndex) and not isinstance(timeout, bool)
-    if is_number and kind != "b" and not hasattr(timeout, "__dlpack__"):  # an array: a device's would be waited for
+    refused = isinstance(timeout, bool) or kind == "b" or hasattr(timeout, "__dlpack__")  # an array could wait
+    if isinstance(timeout, SupportsFloat | SupportsIndex) and not refused:
         with contextlib.suppress(TypeError, ValueError):
             try:
                 seconds = float(timeout)

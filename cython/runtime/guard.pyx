@@ -26,6 +26,14 @@ from _thread import start_new_thread
 
 from ..errors import NestedCall
 
+cdef extern from "Python.h":
+    """
+    #if PY_VERSION_HEX < 0x030D0000
+    #define Py_IsFinalizing _Py_IsFinalizing
+    #endif
+    """
+    bint Py_IsFinalizing() nogil
+
 cdef extern from *:
     """
     static __thread int atomr_own;       /* this thread belongs to the package */
@@ -418,6 +426,8 @@ cdef class Breakable:
 cdef class Last:
     """A call that is made when the last reference to this object goes: a finalizer that no interrupt can lose.
 
+    It is not made once the interpreter ends, whose threads do not run any more.
+
     Parameters
     ----------
     work : callable
@@ -433,7 +443,8 @@ cdef class Last:
         self.work, self.args = work, args
 
     def __del__(self):
-        self.work(*self.args)
+        if not Py_IsFinalizing():
+            self.work(*self.args)
 
 
 def abandoned():

@@ -33,17 +33,18 @@ class Program(subprocess.Popen[str]):
         super().__exit__(kind, value, traceback)
 
 
-def start(code: str, *arguments: str) -> Program:
-    """Start ``python -c`` with warnings as errors."""
+def start(code: str, *arguments: str, left_open: bool = False) -> Program:
+    """Start ``python -c`` with warnings as errors, but for those of Systems that are left open."""
+    options = (*OPTIONS, "-W", "ignore::ResourceWarning") if left_open else OPTIONS
     return Program(
-        [sys.executable, *OPTIONS, "-c", textwrap.dedent(code), *arguments],
+        [sys.executable, *options, "-c", textwrap.dedent(code), *arguments],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(),
     )  # fmt: skip
 
 
-def run(code: str, *arguments: str, status: int = 0) -> str:
+def run(code: str, *arguments: str, status: int = 0, left_open: bool = False) -> str:
     """Run a program to its end; what it printed."""
-    with start(code, *arguments) as process:
+    with start(code, *arguments, left_open=left_open) as process:
         out, err = process.communicate(timeout=120)
     assert process.returncode == status, f"exit status {process.returncode}\n{out}\n{err}"
     if status == 0:

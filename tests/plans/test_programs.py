@@ -54,6 +54,7 @@ for _ in range(200):
 print(os.getpid(), device.worker_pid or 0, y.numpy()[0, 0])
 """,
             *anywhere,
+            left_open=True,
         )
         pid, worker, value = out.split()
         assert value == "5.0"
@@ -71,6 +72,7 @@ late = device.lane("a").noop().ask()
 print(device.worker_pid or 0)
 """,
             *anywhere,
+            left_open=True,
         )
         if int(out):
             assert_dead(int(out))
@@ -117,6 +119,7 @@ daemon.start()
 late.add_done_callback(lambda reply: seen.append(2))
 """,
             *anywhere,
+            left_open=True,
         )
 
     @pytest.mark.parametrize("blocked", ["reply.result()", "fill()"])
