@@ -19,10 +19,11 @@ import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from .._lib.guard import Lock, Promise, shielded_service
+from .._lib.guard import Lock
 from ..errors import InvalidRequest
 from .locks import exclusive
 
@@ -42,7 +43,7 @@ _SIZE_AGE: Final = 86400.0
 _UNFINISHED_AGE: Final = 3600.0
 
 _lock = Lock()
-_flights: dict[tuple[str, str], Promise[bytes]] = {}
+_flights: dict[tuple[str, str], Future[bytes]] = {}
 
 
 def _after_fork() -> None:
@@ -227,9 +228,8 @@ def cached(kind: str, parts: tuple[bytes, ...], make: Callable[[], bytes]) -> by
     """Return the value of a key, from the disk or newly made and stored.
 
     Threads and processes that request the same key at the same time share one `make`; other keys are made meanwhile.
-    An interrupt ends the wait of its caller only; the value is still made, for the next one.  If a process dies, the
-    next one makes the value.  After two minutes, or on a file system without locks, each process makes it, and the last
-    value stays.  A damaged entry is made again.
+    If a process dies, the next one makes the value.  After two minutes, or on a file system without locks, each process
+    makes it, and the last value stays.  A damaged entry is made again.
 
     Parameters
     ----------
@@ -247,17 +247,12 @@ def cached(kind: str, parts: tuple[bytes, ...], make: Callable[[], bytes]) -> by
         If ``$ATOMR_NATIVE_CACHE_SIZE`` is not a number of bytes.
     """
     size_limit()
-    return _cached((kind, _digest(parts)), make)
-
-
-@shielded_service  # what it waits for, the compilation of another thread, waits for no device
-def _cached(key: tuple[str, str], make: Callable[[], bytes]) -> bytes:
-    kind = key[0]
+    key = kind, _digest(parts)
     with _lock:
         flight = _flights.get(key)
         mine = flight is None
         if flight is None:
-            flight = _flights[key] = Promise()
+            flight = _flights[key] = Future()
     if not mine:
         return flight.result()
     try:

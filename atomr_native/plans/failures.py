@@ -155,7 +155,7 @@ class MessageErrors:
 def _name_call(error: AtomrError, call: MessageCall | None) -> None:
     """Name the call in an error's attributes, and at the end of the first line of its text."""
     if call is not None:
-        first, newline, rest = error.message.partition("\n")
+        first, *rest = error.message.splitlines() or [""]
         error.call = call
-        error.message = f"{first} [{call}]{newline}{rest}"
+        error.message = "\n".join((f"{first} [{call}]", *rest))
         error.args = (error.message, *error.args[1:])

@@ -104,7 +104,7 @@ struct atomr_worker {
     atomr_segment segments[ATOMR_MAX_SEGMENTS];
     /* Probation. */
     _Atomic int cautious;  /* runs take turns; set before `go` */
-    int64_t patience_ns;   /* the longest wait for a turn of its own, and the longest such turn */
+    _Atomic int64_t patience_ns;   /* the longest wait for a turn of its own, and the longest such turn */
     pthread_mutex_t turns; /* for what follows */
     unsigned sharing;      /* turns that others may share */
     int alone;             /* somebody has, or waits for, a turn of its own */

@@ -120,8 +120,6 @@ def send_ranks(Sequence sequence not None, uint64_t meeting, list plans not None
                 left = max(0, (<PlanRef>plans[0]).core.timeout_ns - <int64_t>(atomr_now_ns() - began))
         for i in range(n):
             plan = plans[i]
-            if plan.first_ticket == 0:
-                plan.first_ticket = ranks[i].ticket
             plan.last_ticket = ranks[i].ticket
             if observer is not None:
                 plan.note(<ReplyBase>replies[i] if want_reply else None, ranks[i].ticket)

@@ -395,8 +395,9 @@ def test_a_fork_inside_of_an_actor_ends_cleanly(system: an.System) -> None:
 
 
 def run(program: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    warnings = ("-W", "error", "-W", "ignore::ResourceWarning")  # of Systems that are left open
     return subprocess.run(
-        [sys.executable, "-W", "error", "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=120,
+        [sys.executable, *warnings, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=120,
         check=False, **options,
     )  # fmt: skip
 

@@ -18,7 +18,6 @@ from actions import eventually
 
 import atomr_native as an
 from atomr_native._lib import guard
-from atomr_native._support import disk_cache
 
 
 class Interrupt(KeyboardInterrupt):
@@ -241,9 +240,6 @@ class Calls:
     def submit(self) -> object:
         return self._pipeline.submit(5).result(timeout=60)
 
-    def cached(self) -> object:
-        return disk_cache.cached("test", (b"%d" % (next(self._fresh) % 4),), lambda: b"value")
-
     def find(self) -> object:
         return self.system.find("/echo")
 
@@ -257,4 +253,3 @@ class Calls:
             make()
         assert self.device.restarts == 0
         eventually(lambda: self._pipeline.inside == 0)
-        assert not disk_cache._flights

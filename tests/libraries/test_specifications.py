@@ -27,6 +27,21 @@ NUMBA = importlib.util.find_spec("numba_cuda") is not None
 UNREACHED = {"quarantined", "test.*"} if NUMBA else {"quarantined", "test.*", "kernel.*"}
 
 
+def send_collectives(device: an.Device) -> None:
+    """Send a message of each collective."""
+    other = device.system.device("host:1")
+    comm, arrays = device.system.communicator([device, other]), [d.put([1.0, 2.0]) for d in (device, other)]
+    for send in (comm.all_reduce, comm.reduce, comm.reduce_scatter, comm.all_gather, comm.gather, comm.all_to_all):
+        send(arrays)
+    comm.broadcast(arrays[0])
+    comm.scatter(arrays[0])
+    comm.send(arrays[0], 1)
+    with comm.group():
+        comm.all_reduce(arrays)
+        comm.broadcast(arrays[0])
+    comm.barrier().result(30)
+
+
 def send_everything(device: an.Device) -> None:
     """Send at least one message of each operation."""
     rng = np.random.default_rng(5)
@@ -58,6 +73,7 @@ def send_everything(device: an.Device) -> None:
     device.random.normal(8, seed=1)
     device.random.permutation(8, seed=1)
     device.random.discrete([1.0, 2.0], 8, seed=1)
+    send_collectives(device)
     state = device.zeros((4,), "float32", durable=True)
     group = device.durable_group({"state": state}, checksum=True)
     group.commit(1).result(30)

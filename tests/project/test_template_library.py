@@ -50,7 +50,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(TEMPLATE / source, root / target, dirs_exist_ok=True)
     (root / "bench" / "libraries" / "blend" / "__init__.py").touch()
     registry = root / "atomr_native" / "libraries" / "__init__.py"
-    text, lines = re.subn(r'"kernel"\)', '"kernel", "blend")', registry.read_text(encoding="utf-8"))
+    text, lines = re.subn(r'"collective",\n', '"collective", "blend",\n', registry.read_text(encoding="utf-8"))
     assert lines == 1, "the recipe changes one line of the registry"
     registry.write_text(text, encoding="utf-8")
     names = str(root / "tests" / "helpers" / "typed_names.py")  # as make format does

@@ -56,10 +56,10 @@ def operators(setup: Setup) -> None:
     count = setup.count(500)
     for place in PLACES:
         for name, (short, call) in OPERATORS.items():
-            dev = device(setup, place)
-            x, y = dev.zeros((ELEMENTS,), "float32"), dev.zeros((ELEMENTS,), "float32")
             for label, function in ((f"{name}, {place}", short), (f"run for {name}, {place}", call)):
                 with setup.attempt(label):
+                    dev = device(setup, place)
+                    x, y = dev.zeros((ELEMENTS,), "float32"), dev.zeros((ELEMENTS,), "float32")
                     setup.add(label, timed(repeat(partial(function, dev.elementwise, x, y)), count))
             setup.ratio(f"{name}, {place}", f"run for {name}, {place}")
 

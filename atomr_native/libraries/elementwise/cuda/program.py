@@ -42,7 +42,7 @@ _MATH: Final = {
 #: Floating-point operations that call no function, or one with a constant.
 _TESTS: Final = {
     "isnan": "{a} != {a}", "isfinite": "{a} - {a} == 0", "isinf": "{a} == {a} && {a} - {a} != 0",
-    "signbit": "copysign{suffix}(1, {a}) < 0", "real": "{a}", "conj": "{a}", "imag": "0",
+    "signbit": "copysign{suffix}(1.0{suffix}, {a}) < 0", "real": "{a}", "conj": "{a}", "imag": "0",
 }  # fmt: skip
 #: Operations that call a helper named after them and their dtype.
 _HELPERS: Final = ("floor_divide", "remainder", "power")
