@@ -129,10 +129,12 @@ static void test_a_suspect_that_waits_for_others(void) {
         rig r;
         uint32_t plan;
         open_cautious(&r, gpu, run_suspect);
-        r.k->patience_ns = 20000000;
-        if (gpu) fake_hold(r.gpu, 1);
-        else CHECK_EQ(atomr_worker_add_plan(r.k, 7, run_other, NULL, 0, 0), 0);
+        if (gpu) {
+            r.k->patience_ns = 20000000;
+            fake_hold(r.gpu, 1);
+        }
         send(&r, 0, PLAN_SUSPECT);
+        while (gpu && atomic_load(&r.k->lanes[0]->launched) < 1) usleep(50); /* else the other lane may be first */
         send(&r, 1, PLAN_BLOCKED);
         if (gpu) {
             while (atomic_load(&r.k->lanes[1]->launched) < 1) usleep(50); /* though the suspect's is not complete */
