@@ -86,6 +86,8 @@ class Pool:
         The parent of the actors; watch it to watch the pool.
     options : dict
         Keyword arguments of the actors' constructor.
+    devices : tuple
+        The devices that its actors share, empty without ``devices=``.
     """
 
     head: ActorRef
@@ -104,13 +106,17 @@ class Pool:
         _check_size(size)
         self.routing = routing
         self._kind, self._args, self.options = kind, args, options
-        self._devices: tuple[Any, ...] = () if devices is None else tuple(devices)
+        self.devices: tuple[Any, ...] = () if devices is None else tuple(devices)
         self._places: dict[ActorRef, Any] = {}
         self._lock = Lock()
         self._numbers = itertools.count(1)
         self._turn = itertools.count()
         self._refs: tuple[ActorRef, ...] = ()
         self._ring: tuple[list[int], list[ActorRef]] = ([], [])
+
+    def options_on(self, device: Any) -> dict[str, Any]:
+        """Return the keyword arguments of the constructor of an actor on a device; None without `devices`."""
+        return self.options if device is None else {**self.options, "device": device}
 
     # ---- its actors
 
@@ -141,7 +147,7 @@ class Pool:
             for _ in range(size - len(refs)):
                 name = str(next(self._numbers))
                 device = self._next_device(refs)
-                options = self.options if device is None else {**self.options, "device": device}
+                options = self.options_on(device)
                 cell = family.spawn(self._kind, self._args, options, name, self._supervision, self._mailbox)
                 if device is not None:
                     self._places[cell.ref] = device
@@ -153,11 +159,11 @@ class Pool:
 
     def _next_device(self, refs: tuple[ActorRef, ...]) -> Any:
         """Return the device with the fewest actors of the pool; None if they have none."""
-        if not self._devices:
+        if not self.devices:
             return None
         self._places = {ref: device for ref, device in self._places.items() if ref in refs}
         taken = list(self._places.values())
-        return min(self._devices, key=lambda device: sum(each is device for each in taken))
+        return min(self.devices, key=lambda device: sum(each is device for each in taken))
 
     @shielded
     def drop(self, ref: ActorRef) -> None:
@@ -263,7 +269,7 @@ def spawn_pool(parent: Cell, kind: type[Actor], args: tuple[Any, ...], size: int
     supervision, mailbox = options.get("supervision"), options.get("mailbox")
     pool = Pool(kind, args, size, options)
     parent.tree.prepare(kind, name, supervision, mailbox)
-    check_constructor(kind, args, pool.options)
+    check_constructor(kind, args, pool.options_on(next(iter(pool.devices), None)))
     pool.head = parent.family.spawn(_Head, (pool,), {}, name, None, Mailbox(None)).ref
     pool.resize(size)
     return pool
