@@ -16,6 +16,7 @@ from .._lib.sender import send_ranks
 from .._support.checks import is_integer
 from .._support.process_bound import ProcessBound
 from .._support.public import public
+from .._support.timeouts import seconds_of
 from ..arrays.gpu_ref import GpuRef
 from ..arrays.owner import owner_of
 from ..dtypes import as_dtype
@@ -24,7 +25,6 @@ from ..libraries.collective.attributes import CollectiveAttributes
 from ..plans.plan import Plan
 from ..plans.signature import signature_of
 from ..plans.spec import OVERWRITE, READ, WRITE, PlanSpec, describe
-from ..runtime.config import number as checked_number
 from .group import Group, merged
 from .methods import CollectiveMethods
 from .reply import CollectiveReply
@@ -198,7 +198,7 @@ class Communicator(CollectiveMethods, ProcessBound):
 
         Messages that take longer still run.
         """
-        timeout = checked_number("timeout", timeout, 0, 1e9)
+        timeout = seconds_of(timeout, limited=True)
         with self._lock:
             if self._closed:
                 return
