@@ -20,7 +20,7 @@ import numpy as np
 from .._lib import parent
 from .._lib.dlpack import array_at
 from .._lib.foreign import FOREIGN
-from .._lib.guard import Last, Lock, shielded, shielded_service
+from .._lib.guard import Last, Lock, finish, shielded, shielded_service
 from .._lib.sender import LOST
 from ..arrays.views import HOST_DEVICE
 from ..errors import AtomrError, InvalidRequest, LibraryError, NoCudaArrayInterface, Unsupported
@@ -281,7 +281,7 @@ class Exports:
             return
         self._returned.put(items)
         if self._closed:
-            self.drain()
+            finish(self.drain)
 
     @shielded
     def drain(self) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._lib import foreign as native
-from .._lib.guard import Lock, shielded
+from .._lib.guard import Lock, finish, shielded, shielded_service
 from .._lib.sender import CLOSED, DURABLE, LOST, VOLATILE
 from ..arrays.gpu_ref import GpuRef
 from ..arrays.layout import layout_from, layout_of
@@ -367,7 +367,7 @@ class Imports:
         if not self._owner.abandoned:
             self._retire(of)
 
-    @shielded
+    @shielded_service
     def _retire(self, of: _Import) -> None:
         if not of.mapping.closes and self._lock.acquire(blocking=False):
             try:
@@ -379,7 +379,7 @@ class Imports:
                 return
         self._dropped.append(of)
         if self._ended and not self._lock.locked():  # the device's callback thread has ended
-            self.collect()
+            finish(self.collect)
         self._owner.wakers.own.kick()
 
     def freed(self, ref: GpuRef) -> None:

@@ -383,6 +383,17 @@ def shielded_service(work):
     return functools.update_wrapper(call, work)
 
 
+def finish(work):
+    """Call a shielded function at the end of a finalizer: here, or in another thread if this thread must not wait."""
+    if not ((atomr_own or atomr_held) and (atomr_serving or atomr_leaves)):
+        work()
+        return
+    try:
+        start_new_thread(work, ())
+    except RuntimeError:  # the interpreter is ending
+        pass
+
+
 def check():
     """Raise `Abandoned` if the caller of the shielded function that runs in this thread was interrupted."""
     if atomr_job != NULL and (<Job>atomr_job).abandoned and not (<Job>atomr_job).persists:

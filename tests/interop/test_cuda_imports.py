@@ -21,6 +21,7 @@ from lending import check_array_is_taken_up_again, check_owner_is_kept, opened
 
 import atomr_native as an
 from atomr_native._lib import dlpack
+from atomr_native._lib.guard import own_thread
 from atomr_native.dtypes import DTYPES
 from atomr_native.plans.spec import READ
 
@@ -318,6 +319,31 @@ def test_the_owner_is_kept_for_handles_and_messages(device: an.Device, library: 
 
 def test_an_array_is_taken_up_again_with_its_messages(device: an.Device, library: Library) -> None:
     check_array_is_taken_up_again(device, library.array(np.zeros(8)))
+
+
+@pytest.mark.parametrize("open_", [True, False])
+def test_the_last_handle_goes_in_a_thread_that_must_not_wait(
+    parent_engine: str, each_isolation: Any, library: Library, open_: bool
+) -> None:
+    """As in the supervisor's thread, which drops the handles of an interrupted call."""
+    system = an.System(isolation=each_isolation, standby="off")
+    device = system.device("cuda:0")
+    x, lent = library.array(np.arange(6.0)), library.array(np.arange(3.0))
+    gone = [weakref.ref(x.block), weakref.ref(lent.block)]
+    last = [device.asarray(x, copy=False), dlpack.from_capsule(device.asarray(lent, copy=False).__dlpack__())]
+    del x, lent
+    if not open_:
+        system.close()
+
+    def end() -> None:
+        own_thread(serving=True)
+        last.clear()
+
+    thread = threading.Thread(target=end)
+    thread.start()
+    thread.join()
+    eventually(lambda: [g() for g in gone] == [None, None])
+    system.close()
 
 
 def test_memory_that_comes_and_goes(device: an.Device, library: Library) -> None:
