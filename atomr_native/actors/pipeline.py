@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .._lib.actor_cell import BEYOND, current_cell
-from .._lib.guard import TICK, Lock, check, shielded
+from .._lib.guard import TICK, Last, Lock, check, shielded, shielded_service
 from .._support.checks import as_integer
 from .._support.public import public
 from .._support.timeouts import deadline_of
@@ -25,6 +26,32 @@ if TYPE_CHECKING:
     from .cell import Cell
 
 __all__ = ["Pipeline"]
+
+
+class _Place:
+    """Room for one item; given back by `leave`, and with its last reference, so that no interrupt can lose it.
+
+    Parameters
+    ----------
+    granted : Answer
+        Resolved when a waiting item has got the room.
+    """
+
+    __slots__ = ("_room", "granted")
+
+    def __init__(self, granted: Answer) -> None:
+        self.granted = granted
+        self._room: Last | None = None
+
+    def enter(self, give: Callable[[], None]) -> None:
+        self._room = Last(give)
+
+    @property
+    def entered(self) -> bool:
+        return self._room is not None
+
+    def leave(self) -> None:
+        self._room = None
 
 
 @public
@@ -55,7 +82,8 @@ class Pipeline:
         self._retries = as_retries(retry)
         self._free = self.in_flight
         self._lock = Lock()
-        self._waiting: deque[Answer] = deque()
+        self._waiting: deque[_Place] = deque()
+        self._left: deque[None] = deque()  # room given back, and not yet handed over
         first = self.stages[0]
         self._cell: Cell = (first.head if isinstance(first, Pool) else first).cell
 
@@ -81,17 +109,16 @@ class Pipeline:
     def _submit(self, item: object, timeout: float | None) -> Answer:
         answer = self._answer()
         place = self._take()
-        if place is not None:
+        if not place.entered:
             try:
-                found = self._await_place(place, timeout)
+                found = self._await_place(place.granted, timeout)
             except BaseException:  # Ctrl-C
-                if not self._withdraw(place):
-                    self._give()
+                self._withdraw(place)
                 raise
             if not found and self._withdraw(place):
                 answer.fail(self._full())
                 return answer
-        self._advance(0, item, answer)
+        self._advance(0, item, answer, place)
         return answer
 
     @shielded
@@ -99,12 +126,12 @@ class Pipeline:
         return self._submit(item, timeout)
 
     @staticmethod
-    def _await_place(place: Answer, timeout: float | None) -> bool:
+    def _await_place(granted: Answer, timeout: float | None) -> bool:
         end = deadline_of(timeout)
         while True:
             check()
             left = TICK if end is None else min(end - time.monotonic(), TICK)
-            if place.wait(max(left, 0.0)):
+            if granted.wait(max(left, 0.0)):
                 return True
             if left < TICK:
                 return False
@@ -113,18 +140,17 @@ class Pipeline:
         """Like `submit`, but await the place."""
         answer = self._answer()
         place = self._take()
-        if place is not None:
+        if not place.entered:
             try:
-                await asyncio.wait_for(place.settled(), self._cell.tree.timeout)
+                await asyncio.wait_for(place.granted.settled(), self._cell.tree.timeout)
             except TimeoutError:
                 if self._withdraw(place):
                     answer.fail(self._full())
                     return answer
             except BaseException:
-                if not self._withdraw(place):
-                    self._give()
+                self._withdraw(place)
                 raise
-        self._advance(0, item, answer)
+        self._advance(0, item, answer, place)
         return answer
 
     def map(self, items: Iterable[object]) -> Iterator[Any]:
@@ -146,48 +172,66 @@ class Pipeline:
         return answer
 
     @shielded
-    def _take(self) -> Answer | None:
-        """Take a place, or return an answer that is resolved when a place has been handed over."""
-        place = self._answer()
+    def _take(self) -> _Place:
+        """Return a place, or one that waits for its turn."""
+        place = _Place(self._answer())
         with self._lock:
             if self._free > 0:
                 self._free -= 1
-                return None
-            self._waiting.append(place)
-            return place
+                place.enter(self._give)
+            else:
+                self._waiting.append(place)
+        self._hand_over()
+        return place
 
     @shielded
-    def _withdraw(self, place: Answer) -> bool:
+    def _withdraw(self, place: _Place) -> bool:
         """Give up waiting; return False if the place was handed over."""
         with self._lock:
             try:
                 self._waiting.remove(place)
+                found = True
             except ValueError:
-                return False
-            return True
+                found = False
+        self._hand_over()
+        return found
 
-    @shielded
+    @shielded_service
     def _give(self) -> None:
-        with self._lock:
-            if not self._waiting:
-                self._free += 1
-                return
-            place = self._waiting.popleft()
-        place.resolve(None)
+        """Give room back: also a finalizer, in any thread, which may hold the lock."""
+        self._left.append(None)
+        self._hand_over()
+
+    def _hand_over(self) -> None:
+        """Hand over the room that was given back; a thread that holds the lock does it when it has released it."""
+        while self._left and self._lock.acquire(blocking=False):
+            place = None
+            try:
+                with contextlib.suppress(IndexError):  # another thread was first
+                    self._left.pop()
+                    if self._waiting:
+                        place = self._waiting.popleft()
+                        place.enter(self._give)
+                    else:
+                        self._free += 1
+            finally:
+                self._lock.release()
+            if place is not None:
+                place.granted.resolve(None)
 
     def _full(self) -> MailboxFull:
         return MailboxFull(f"the pipeline has no place: {self.in_flight} items are inside", "pipeline", self.in_flight)
 
     # ---- items
 
-    def _advance(self, stage: int, item: object, answer: Answer) -> None:
+    def _advance(self, stage: int, item: object, answer: Answer, place: _Place) -> None:
         send_until(
             self._deliver(self.stages[stage]),
             item,
             None,
             self._retries,
             lambda: open_answer(f"an item at stage {stage} of a pipeline"),
-            lambda done: self._arrived(stage, done, answer),
+            lambda done: self._arrived(stage, done, answer, place),
             BEYOND,
         )
 
@@ -195,12 +239,12 @@ class Pipeline:
     def _deliver(target: ActorRef | Pool) -> Deliver:
         return target.deliver if isinstance(target, Pool) else functools.partial(deliver_to, target.cell)
 
-    def _arrived(self, stage: int, done: Answer, answer: Answer) -> None:
+    def _arrived(self, stage: int, done: Answer, answer: Answer, place: _Place) -> None:
         error = done.exception()
         if error is None and stage + 1 < len(self.stages):
-            self._advance(stage + 1, done.result(0), answer)
+            self._advance(stage + 1, done.result(0), answer, place)
             return
-        self._give()
+        place.leave()
         if error is None:
             answer.resolve(done.result(0))
         else:

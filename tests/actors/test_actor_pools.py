@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import random
 import signal
 import threading
 from collections import Counter
@@ -332,3 +334,31 @@ def test_a_producer_that_is_interrupted_keeps_no_place(nothing_left: None) -> No
     finally:
         gate.set()
         signal.signal(signal.SIGUSR1, before)
+
+
+def test_interrupts_at_any_moment_keep_no_place(nothing_left: None) -> None:
+    """Of `submit_async`, whose steps run in the thread that a signal interrupts."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    rng, interrupted = random.Random(3), 0
+    try:
+        with an.System() as system:
+            pipeline = an.Pipeline([system.spawn(Who, name="who")], in_flight=1)
+            for _ in range(300):
+                step = pipeline.submit_async(1)
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-5, 3e-4))
+                    with contextlib.suppress(StopIteration):  # there is room, so the first step is the last
+                        step.send(None)
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+                except KeyboardInterrupt:
+                    interrupted += 1
+                step.close()
+                eventually(lambda: pipeline.inside == 0)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert interrupted
