@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
-from .._lib.guard import shielded
+from .._lib.guard import TICK, Abandoned, Breakable, Last, Persisting, check, shielded
 from .._lib.sender import Sequence as Count
 from .._lib.sender import send_ranks
 from .._support.checks import is_integer
@@ -103,7 +103,7 @@ class Communicator(CollectiveMethods, ProcessBound):
         self._count = Count()
         self._plans: OrderedDict[tuple[PlanSpec, ...], list[Plan]] = OrderedDict()
         self._lock = threading.Lock()
-        self._sending = 0  # sends under way
+        self._sends: set[object] = set()  # those under way
         self._generation = 1
         self._callbacks: list[Callable[[int], object]] = []
         self._groups = threading.local()
@@ -198,24 +198,41 @@ class Communicator(CollectiveMethods, ProcessBound):
 
         Messages that take longer still run.
         """
-        timeout = seconds_of(timeout, limited=True)
+        self._finish(time.monotonic() + seconds_of(timeout, limited=True))
+
+    @shielded
+    def _finish(self, deadline: float) -> None:
+        """Close, and wait until the deadline; an interrupt ends the wait."""
         with self._lock:
             if self._closed:
                 return
             self._closed = True
-        for device in self.devices:
-            device.forget(self._restarted)
-        deadline = time.monotonic() + timeout
-        while self._sending and time.monotonic() < deadline:
+        with Persisting():
+            for device in self.devices:
+                device.forget(self._restarted)
+            over = False
+            with contextlib.suppress(Abandoned), Breakable():
+                over = self._is_over(deadline)
+            self._registry.forget(self._number, self._owners, over=over)
+
+    def _is_over(self, deadline: float) -> bool:
+        """Wait for the messages that were sent; return whether the last of them has ended."""
+        while self._sends:
+            if time.monotonic() >= deadline:
+                return False
+            check()
             time.sleep(0.001)
         with self._lock:
             plans = [plan for found in self._plans.values() for plan in found]
             self._plans.clear()
-        over = not self._sending and all(
-            plan.core.wait_ticket(plan.lane, plan.last_ticket, max(0.0, deadline - time.monotonic())) for plan in plans
-        )
-        del plans
-        self._registry.forget(self._number, self._owners, over=over)
+        for plan in plans:
+            while not plan.core.wait_ticket(
+                plan.lane, plan.last_ticket, min(max(0.0, deadline - time.monotonic()), TICK)
+            ):
+                if time.monotonic() >= deadline:
+                    return False
+                check()
+        return True
 
     def _check_open(self) -> None:
         if self._closed:
@@ -295,15 +312,15 @@ class Communicator(CollectiveMethods, ProcessBound):
         return refs, outs
 
     def _send(self, lowered: Lowered, refs: list[tuple[GpuRef, ...]], *, want_reply: bool, may_wait: bool) -> Any:
-        with self._lock:
-            self._check_open()
-            self._sending += 1
+        sending = object()
+        under_way = Last(self._sends.discard, sending)
+        self._sends.add(sending)
         try:
+            self._check_open()  # after `add`: `close` waits for this send, or this send finds it closed
             plans = self._plans_of(lowered)
             return send_ranks(self._count, self._number, plans, refs, lowered.numbers, want_reply, may_wait)
         finally:
-            with self._lock:
-                self._sending -= 1
+            del under_way
 
     def _plans_of(self, lowered: Lowered) -> list[Plan]:
         """Return the plan of each rank; the workers build them asynchronously."""
