@@ -161,6 +161,28 @@ class Communicator(CollectiveMethods, ProcessBound):
             raise InvalidRequest(f"ranks={ranks!r}; allowed: different numbers from 0 to {self.size - 1}")
         return self._registry.make([self.devices[rank] for rank in found])
 
+    def without(self, *ranks: int) -> Communicator:
+        """Make a communicator of all ranks but these: after a device was lost, to go on with the rest.
+
+        Raises
+        ------
+        InvalidRequest
+            For a rank out of range, or if none is left.
+
+        Examples
+        --------
+        >>> comm = device.system.communicator(["host", "host:1"])
+        >>> rest = comm.without(1)
+        >>> [d.name for d in rest.devices]
+        ['host']
+        >>> rest.close(); comm.close()
+        """
+        self._check_open()
+        wrong = [rank for rank in ranks if not is_integer(rank) or not 0 <= rank < self.size]
+        if wrong or len(set(ranks)) == self.size:
+            raise InvalidRequest(f"without {ranks!r}; allowed: numbers from 0 to {self.size - 1}, but not all of them")
+        return self.sub([rank for rank in range(self.size) if rank not in ranks])
+
     def split(self, colors: Sequence[object]) -> dict[Any, Communicator]:
         """Make a communicator of the ranks of each color.
 

@@ -78,6 +78,8 @@ CALLS: dict[str, tuple[Call, str]] = {
     "counts": (lambda c, r: c.all_to_all(r, counts=[[1, 2], [2, 2]]), "counts[0] sum to 3 and arrays[0] has 4 rows"),
     "counts' shape": (lambda c, r: c.all_to_all(r, counts=[[4]]), "2 rows of 2 numbers that are at least 0"),
     "ranks": (lambda c, _: c.sub([0, 0]), "ranks=[0, 0]; allowed: different numbers from 0 to 1"),
+    "without": (lambda c, _: c.without(2), "without (2,); allowed: numbers from 0 to 1, but not all of them"),
+    "without all": (lambda c, _: c.without(1, 0), "without (1, 0); allowed"),
     "colors": (lambda c, _: c.split("a"), "colors='a'; allowed: 2 values"),
     "request": (lambda c, _: c.tell("all_reduce"), "takes a CollectiveRequest, not str"),  # type: ignore[arg-type]
     "kind": (lambda c, _: c.tell(an.CollectiveRequest("sum")), "kind='sum'; allowed: all_reduce"),  # type: ignore[arg-type]
@@ -124,6 +126,12 @@ def test_use_after_close(system: an.System, refs: list[an.GpuRef]) -> None:
     plan = closed.plan(an.CollectiveRequest("all_reduce", refs))
     closed.close()
     closed.close()
-    for use in (lambda: closed.all_reduce(refs), lambda: plan.tell(refs), lambda: closed.sub([0]), closed.barrier):
+    for use in (
+        lambda: closed.all_reduce(refs),
+        lambda: plan.tell(refs),
+        lambda: closed.sub([0]),
+        lambda: closed.without(0),
+        closed.barrier,
+    ):
         with pytest.raises(an.ActorStopped, match="this communicator is closed"):
             use()

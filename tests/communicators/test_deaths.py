@@ -134,6 +134,9 @@ def test_a_device_that_is_lost_ends_what_waits_for_it() -> None:
                     reply.result(60)
         with pytest.raises(an.DeviceLost):
             comm.barrier()
+        rest = comm.without(1)
+        assert rest.devices == comm.devices[:1]
+        assert rest.all_reduce([comm.devices[0].put([2.0])])[0].numpy().tolist() == [2.0]
 
 
 def test_the_watchdog_does_not_count_waiting_for_other_ranks() -> None:

@@ -70,7 +70,8 @@ assert ".entry" in ptx
 USES: dict[str, list[str | list[str]]] = {
     PLAIN: [FIRST[1]],
     "kernels": [KERNEL],
-    "demo": [["-m", "atomr_native", "demo", "--output", "out"], [str(ROOT / "examples" / "digits.py")]],
+    "demo": [["-m", "atomr_native", "demo", "--output", "out"], [str(ROOT / "examples" / "digits.py")],
+             [str(ROOT / "examples" / "data_parallel.py"), "--steps", "10"]],
     "examples": [
         [str(ROOT / "examples" / "mandelbrot.py"), "--device", "host", "--width", "60", "--output", "m.png"],
         [str(ROOT / "examples" / "reaction_diffusion.py"), "--device", "host", "--size", "16", "--steps", "20",

@@ -1,0 +1,45 @@
+"""The example of data-parallel training: whichever rank dies, the curve is that of one device."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+
+import pytest
+from example_programs import load
+
+import atomr_native as an
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("sklearn") is None, reason="needs the extra [demo]: scikit-learn"
+)
+
+
+def test_a_rank_dies(capsys: pytest.CaptureFixture[str]) -> None:
+    program = load("data_parallel")
+    assert program.main(["--steps", "16"]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"^step 8: killing the worker of host:1, process \d+$", out, re.MULTILINE)
+    assert re.search(r"^back at step [78], generation 2 of the communicator$", out, re.MULTILINE)
+    apart = re.search(r"^at most (\S+) from the curve of one device$", out, re.MULTILINE)
+    assert apart is not None
+    assert float(apart[1]) < 1e-4
+    with pytest.raises(SystemExit):
+        program.main(["--devices", "host", "host:1", "host:2", "host:3", "host:4"])
+
+
+def test_replicas_that_are_behind_get_the_newest_state() -> None:
+    program = load("data_parallel")
+    with an.System(isolation="thread", standby="off") as system:
+        comm = system.communicator(["host", "host:1"])
+        replicas = [program.Replica(device) for device in comm.devices]
+        program.one_step(comm, replicas, program.digits(), 1)
+        ahead = {name: ref.numpy() for name, ref in replicas[1].state.items()}
+        zeros = {
+            name: device.zeros(ref.shape) for device in comm.devices[:1] for name, ref in replicas[0].weights.items()
+        }
+        replicas[0].update(zeros, 0).result(60)  # rank 0 lost a commit, say
+        assert program.recover(comm, replicas) == 1
+        for name, ref in replicas[0].state.items():
+            assert (ref.numpy() == ahead[name]).all(), name
+        assert [replica.group.tag for replica in replicas] == [1, 1]
