@@ -10,6 +10,7 @@ from __future__ import annotations
 from math import e, inf, nan, pi
 from typing import Any
 
+from .._support.options import named_members
 from ..dtypes import DTYPES
 from ._creation import (
     arange,
@@ -96,6 +97,7 @@ __all__ = [
     "roll", "squeeze", "stack", "std", "sum", "take", "take_along_axis", "tensordot", "tile", "tril", "triu",
     "unstack", "var", "vecdot", "where", "zeros", "zeros_like", *ELEMENTWISE,
 ]  # fmt: skip
+named_members(globals(), __all__)
 
 
 def __getattr__(name: str) -> Any:
