@@ -15,6 +15,7 @@ from .errors import DependencyFailed as DependencyFailed
 from .errors import DeviceFault as DeviceFault
 from .errors import DeviceLost as DeviceLost
 from .errors import GpuRefStale as GpuRefStale
+from .errors import InvalidAxis as InvalidAxis
 from .errors import InvalidRequest as InvalidRequest
 from .errors import LibraryError as LibraryError
 from .errors import MailboxFull as MailboxFull

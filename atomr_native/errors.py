@@ -17,6 +17,7 @@ __all__ = [
     "DeviceFault",
     "DeviceLost",
     "GpuRefStale",
+    "InvalidAxis",
     "InvalidRequest",
     "LibraryError",
     "MailboxFull",
@@ -100,6 +101,10 @@ def _rebuild(cls: type[AtomrError], args: tuple[Any, ...], state: dict[str, Any]
 
 class InvalidRequest(AtomrError, ValueError):
     """A request that can never work; raised before anything is enqueued."""
+
+
+class InvalidAxis(InvalidRequest, IndexError):
+    """An axis that an array does not have."""
 
 
 class UnknownOption(InvalidRequest, TypeError):

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from ._lib.guard import Persisting, shielded
 from ._support import registry
 from ._support.checks import as_flag
-from ._support.options import named_options
 from ._support.process_bound import ProcessBound
 from ._support.public import public
 from ._support.timeouts import seconds_of
@@ -120,7 +119,6 @@ class System(ProcessBound):
         Let other processes of this user read the statistics, as ``python -m atomr_native top`` does.
     """
 
-    @named_options("System")
     def __init__(
         self,
         *,

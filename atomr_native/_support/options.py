@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ParamSpec, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import FunctionType
+from typing import Any, TypeVar, cast
 
+from .._lib.told import NativeFunction, ToldFunction
 from ..errors import InvalidRequest, UnknownOption
 
-__all__ = ["check_arguments", "check_options", "named_fields", "named_options"]
+__all__ = ["check_arguments", "check_options", "named_members", "named_methods", "named_options", "unknown_option"]
 
-P = ParamSpec("P")
-R = TypeVar("R")
-C = TypeVar("C")
+F = TypeVar("F", bound=Callable[..., Any])
+C = TypeVar("C", bound=type)
 
+#: Functions of Python's and of Cython's.
+_FUNCTIONS: tuple[type, ...] = (FunctionType, NativeFunction)
+_HEAP_TYPE = 1 << 9
+_PACKAGE = __name__.partition(".")[0]
 _KEYWORDS = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -23,54 +27,72 @@ def check_options(what: str, given: Iterable[object], allowed: Iterable[str]) ->
     known = sorted(allowed)
     for name in given:
         if name not in known:
-            from difflib import get_close_matches  # it takes longer to import than this module
-
-            near = get_close_matches(str(name), known, 1)
-            nearest = near[0] if near else None
-            meant = f" (did you mean {nearest!r}?)" if near else ""
-            raise UnknownOption(
-                f"unknown option {name!r} of {what}{meant}; allowed: {', '.join(known) or 'none'}",
-                str(name), nearest, tuple(known),
-            )  # fmt: skip
+            raise unknown_option(f"unknown option {name!r} of {what}", str(name), known)
 
 
-def named_options(what: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Return a decorator of functions that are not called in loops: a misspelt option raises `UnknownOption`.
+def unknown_option(said: str, name: str, known: Sequence[str]) -> UnknownOption:
+    """Return the error for a name, which has said so far that it is unknown."""
+    from difflib import get_close_matches  # it takes longer to import than this module
 
-    It only looks at a call that Python has refused, and costs others a Python frame.
+    near = get_close_matches(name, known, 1)
+    nearest = near[0] if near else None
+    meant = f" (did you mean {nearest!r}?)" if near else ""
+    return UnknownOption(f"{said}{meant}; allowed: {', '.join(known) or 'none'}", name, nearest, tuple(known))
+
+
+def named_options(function: F) -> F:
+    """Return a function that raises `UnknownOption` for a misspelt option, and otherwise does as `function`.
+
+    A call costs no further frame of Python's: `ToldFunction` looks only at calls that have ended with a TypeError.
     """
-
-    def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        @functools.wraps(function)
-        def call(*args: P.args, **options: P.kwargs) -> R:
-            try:
-                return function(*args, **options)
-            except TypeError as error:
-                trace = error.__traceback__
-                if trace is None or trace.tb_next is not None:  # raised inside of the function
-                    raise
-            _explain(what, function, options)
-            return function(*args, **options)  # another mistake: the TypeError
-
-        return call
-
-    return decorate
+    return cast("F", ToldFunction(function, _explain))
 
 
-def named_fields(what: str) -> Callable[[type[C]], type[C]]:
-    """Return a decorator of dataclasses whose constructor does as `named_options` says."""
-
-    def decorate(cls: type[C]) -> type[C]:
-        init: Any = cls.__init__
-        setattr(cls, "__init__", named_options(what)(init))  # noqa: B010 - a method of a class is not assigned
+def named_methods(cls: C) -> C:
+    """Apply `named_options` to the constructor and the public methods of a class, and of its bases in this package."""
+    if issubclass(cls, BaseException):  # which the library makes
         return cls
+    for base in cls.__mro__:
+        if base.__module__.partition(".")[0] == _PACKAGE:
+            # A class of Cython's cannot be changed: its methods are replaced in the class itself.
+            place = base if base.__flags__ & _HEAP_TYPE else cls
+            for name, member in list(vars(base).items()):
+                if (name.startswith("_") and name != "__init__") or (place is not base and name in vars(cls)):
+                    continue
+                plain: Any = member.__func__ if isinstance(member, classmethod | staticmethod) else member
+                if isinstance(plain, _FUNCTIONS) and _has_options(plain):
+                    told = named_options(cast("Callable[..., Any]", plain))
+                    setattr(place, name, told if plain is member else type(member)(told))
+    return cls
 
-    return decorate
+
+def named_members(module: dict[str, Any], names: Iterable[str]) -> None:
+    """Apply `named_options` to functions of a module, in its dictionary, and `named_methods` to its classes."""
+    for name in names:
+        member = module[name]
+        if isinstance(member, type):
+            named_methods(member)
+        elif isinstance(member, FunctionType) and _has_options(member):
+            module[name] = named_options(member)
 
 
-def _explain(what: str, function: Callable[..., object], options: Mapping[str, object]) -> None:
-    parameters = inspect.signature(function).parameters.values()
-    check_options(what, options, [p.name for p in parameters if p.kind in _KEYWORDS and p.name != "self"])
+def _has_options(function: Any) -> bool:
+    """Return whether a function has parameters by name, besides ``self``, and refuses others."""
+    native = isinstance(function, NativeFunction)
+    if native and not (function.__defaults__ or function.__kwdefaults__):
+        return False
+    code = inspect.unwrap(function).__code__
+    names = code.co_varnames[code.co_posonlyargcount : code.co_argcount + code.co_kwonlyargcount]
+    return not code.co_flags & inspect.CO_VARKEYWORDS and any(name not in ("self", "cls") for name in names)
+
+
+def _explain(function: Any, args: tuple[object, ...], given: tuple[str, ...]) -> None:
+    """Raise `UnknownOption` if a call that has failed has a keyword that the function does not know."""
+    named = [p.name for p in inspect.signature(function).parameters.values() if p.kind in _KEYWORDS]
+    what = function.__name__
+    if named[:1] == ["self"] and args:
+        what = type(args[0]).__name__ if what == "__init__" else f"{type(args[0]).__name__}.{what}"
+    check_options(what, given, [name for name in named if name not in ("self", "cls")])
 
 
 def check_arguments(kind: type, args: tuple[Any, ...], options: Mapping[str, Any]) -> None:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .._support.checks import check_choice, is_integer
-from .._support.options import named_fields
 from .._support.public import public
 from ..errors import InvalidRequest
 
@@ -17,7 +16,6 @@ _MAX_CAPACITY = 1 << 30
 
 
 @public
-@named_fields("a Mailbox")
 @dataclass(frozen=True, slots=True)
 class Mailbox:
     """The mailbox of an actor, for `spawn`.

@@ -10,7 +10,6 @@ from random import Random
 from typing import TypeAlias
 
 from .._support.error_text import error_text
-from .._support.options import named_options
 from .._support.public import public
 from ..errors import InvalidRequest
 
@@ -63,7 +62,6 @@ class Supervision:
     #: Whether directives other than resume and escalate apply to the whole group.
     together = False
 
-    @named_options("a supervision")
     def __init__(
         self,
         decide: Decider = None,

@@ -1,8 +1,9 @@
 """The functions of the Python array API standard, version 2024.12, on the arrays of devices.
 
 ``xp = x.__array_namespace__()`` is this module for the device of ``x``.  Imported by itself it has no default device:
-functions that create arrays then need ``device=``.  Functions enqueue and return handles; none waits for a device, and
-none copies to the host.  ``docs/array_api.md`` lists the functions that are left out, with the reasons.
+functions that create arrays then need ``device=``.  Functions enqueue and return handles, and none copies elements to
+the host.  Those whose result has a shape that depends on elements wait for its size: `nonzero`, ``unique_*``,
+``x[mask]`` and `repeat` with an array.  ``docs/array_api.md`` lists the functions that are left out, with the reasons.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from math import e, inf, nan, pi
 from typing import Any
 
+from .._support.options import named_members
 from ..dtypes import DTYPES
 from ._creation import (
     arange,
@@ -44,7 +46,6 @@ from ._manipulation import (
     matrix_transpose,
     moveaxis,
     permute_dims,
-    repeat,
     reshape,
     roll,
     squeeze,
@@ -55,7 +56,9 @@ from ._manipulation import (
 )
 from ._namespace import VERSION, Info, namespace_of
 from ._operands import is_operand
+from ._ordering import argsort, cumulative_prod, cumulative_sum, searchsorted, sort
 from ._reductions import all, any, argmax, argmin, count_nonzero, max, mean, min, prod, std, sum, var
+from ._selection import nonzero, repeat, unique_all, unique_counts, unique_inverse, unique_values
 from ._types import can_cast, finfo, iinfo, isdtype, result_type
 
 newaxis = None
@@ -89,13 +92,16 @@ _OTHER = (
 )
 
 __all__ = [
-    "all", "any", "arange", "argmax", "argmin", "asarray", "astype", "broadcast_arrays", "broadcast_to", "can_cast",
-    "clip", "concat", "count_nonzero", "diff", "empty", "empty_like", "expand_dims", "eye", "finfo", "flip",
-    "from_dlpack", "full", "full_like", "iinfo", "isdtype", "linspace", "matmul", "matrix_transpose", "max", "mean",
-    "meshgrid", "min", "moveaxis", "ones", "ones_like", "permute_dims", "prod", "repeat", "reshape", "result_type",
-    "roll", "squeeze", "stack", "std", "sum", "take", "take_along_axis", "tensordot", "tile", "tril", "triu",
-    "unstack", "var", "vecdot", "where", "zeros", "zeros_like", *ELEMENTWISE,
+    "all", "any", "arange", "argmax", "argmin", "argsort", "asarray", "astype", "broadcast_arrays", "broadcast_to",
+    "can_cast", "clip", "concat", "count_nonzero", "cumulative_prod", "cumulative_sum", "diff", "empty",
+    "empty_like", "expand_dims", "eye", "finfo", "flip", "from_dlpack", "full", "full_like", "iinfo", "isdtype",
+    "linspace", "matmul", "matrix_transpose", "max", "mean", "meshgrid", "min", "moveaxis", "nonzero", "ones",
+    "ones_like", "permute_dims", "prod", "repeat", "reshape", "result_type", "roll", "searchsorted", "sort",
+    "squeeze", "stack", "std", "sum", "take", "take_along_axis", "tensordot", "tile", "tril", "triu", "unique_all",
+    "unique_counts", "unique_inverse", "unique_values", "unstack", "var", "vecdot", "where", "zeros", "zeros_like",
+    *ELEMENTWISE,
 ]  # fmt: skip
+named_members(globals(), __all__)
 
 
 def __getattr__(name: str) -> Any:

@@ -14,6 +14,7 @@ from ..dtypes import dtype_name
 from ..errors import InvalidRequest
 from ._manipulation import broadcast_to, reshape
 from ._operands import as_axis, handle
+from ._selection import select
 
 if TYPE_CHECKING:
     from ..device import Device
@@ -72,20 +73,23 @@ def take_along_axis(x: GpuRef, indices: GpuRef, /, *, axis: int = -1) -> GpuRef:
 
 
 def gather(x: GpuRef, key: Any) -> GpuRef:
-    """Return ``x[key]`` where items of the key are handles: integers gather; a mask would need a look at its values.
+    """Return ``x[key]`` where items of the key are handles: integers gather; a mask alone selects, and waits.
 
     Raises
     ------
     InvalidRequest
-        For a mask, and for arrays and integers with a slice between them, whose axes NumPy puts in front.
+        For a mask beside other items, and for arrays and integers with a slice between them, whose axes NumPy puts in
+        front.
     """
     items = key if isinstance(key, tuple) else (key,)
+    if len(items) == 1 and items[0].dtype.kind == "b":
+        return select(x, items[0])
     arrays = [item for item in items if isinstance(item, GpuRef)]
     for array in arrays:
         if array.dtype.kind not in "iu":
             raise InvalidRequest(
-                f"a view by a mask of {dtype_name(array.dtype)}: its shape would depend on the elements; "
-                f"where(mask, x, 0) keeps the shape, x[mask] = value assigns, and x.numpy()[mask.numpy()] waits"
+                f"index {key!r} with an array of {dtype_name(array.dtype)}; "
+                f"allowed: arrays of integers, and an array of Booleans alone"
             )
     slices = [isinstance(item, slice) for item in items]
     group = slices[slices.index(False) :]

@@ -14,7 +14,7 @@ from ._operands import as_axes, as_axis, cast_to, common, handle
 
 __all__ = [
     "astype", "broadcast_arrays", "broadcast_to", "concat", "copied", "diff", "expand_dims", "flip", "matrix_transpose",
-    "moveaxis", "permute_dims", "repeat", "reshape", "roll", "squeeze", "stack", "tile", "transposed", "unstack",
+    "moveaxis", "permute_dims", "repeated", "reshape", "roll", "squeeze", "stack", "tile", "transposed", "unstack",
 ]  # fmt: skip
 
 
@@ -179,13 +179,10 @@ def tile(x: GpuRef, repetitions: int | tuple[int, ...], /) -> GpuRef:
     return copied(filled).reshape(tuple(count * extent for count, extent in zip(counts, shape, strict=True)))
 
 
-def repeat(x: GpuRef, repeats: int, /, *, axis: int | None = None) -> GpuRef:
-    """Return each element, or each part along an axis, `repeats` times; enqueues.
-
-    `repeats` is an integer: the shape of the result would depend on the elements of an array.
-    """
-    if isinstance(repeats, bool | GpuRef) or not isinstance(repeats, int | np.integer) or repeats < 0:
-        raise InvalidRequest(f"repeat with repeats={repeats!r}; allowed: integers from 0")
+def repeated(x: GpuRef, repeats: int, /, *, axis: int | None = None) -> GpuRef:
+    """Return each element, or each part along an axis, `repeats` times; enqueues."""
+    if isinstance(repeats, bool) or not isinstance(repeats, int | np.integer) or repeats < 0:
+        raise InvalidRequest(f"repeat with repeats={repeats!r}; allowed: integers from 0, and arrays of them")
     if axis is None:
         x, axis = reshape(handle("repeat", x), (-1,)), 0
     place = as_axis("repeat", axis, handle("repeat", x).ndim)

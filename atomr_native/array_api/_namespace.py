@@ -39,8 +39,8 @@ class Info:
         self._device = device
 
     def capabilities(self) -> dict[str, Any]:
-        """Return which optional parts there are: no shapes that depend on elements."""
-        return {"boolean indexing": False, "data-dependent shapes": False, "max dimensions": 64}
+        """Return which optional parts there are."""
+        return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 64}
 
     def default_device(self) -> Device | None:
         """Return the device of new arrays."""

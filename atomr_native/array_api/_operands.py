@@ -9,7 +9,7 @@ import numpy as np
 from ..arrays.gpu_ref import GpuRef
 from ..arrays.refusals import refused_operand
 from ..dtypes import as_dtype, dtype_name
-from ..errors import InvalidRequest
+from ..errors import InvalidAxis, InvalidRequest
 
 if TYPE_CHECKING:
     from ..device import Device
@@ -94,7 +94,7 @@ def as_axis(function: str, axis: object, ndim: int) -> int:
     """Return an axis counted from the front, or refuse it."""
     if isinstance(axis, bool | GpuRef) or not isinstance(axis, int | np.integer) or not -ndim <= axis < ndim:
         allowed = f"integers from {-ndim} to {ndim - 1}" if ndim else "none, for an array without axes"
-        raise InvalidRequest(f"{function} with axis={axis!r} for an array of {ndim} axes; allowed: {allowed}")
+        raise InvalidAxis(f"{function} with axis={axis!r} for an array of {ndim} axes; allowed: {allowed}")
     return int(axis) % ndim
 
 

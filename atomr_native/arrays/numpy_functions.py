@@ -29,10 +29,11 @@ _FUNCTIONS: Final = {
         "squeeze", "expand_dims", "broadcast_to", "flip", "roll", "moveaxis", "tile", "repeat", "diff", "tensordot",
         "vecdot", "zeros_like", "ones_like", "full_like", "empty_like", "tril", "triu", "meshgrid", "astype", "round",
         "matrix_transpose", "unstack", "real", "imag", "broadcast_arrays", "take_along_axis", "count_nonzero",
-        "result_type", "outer",
+        "result_type", "outer", "sort", "argsort", "searchsorted", "nonzero", "cumulative_sum", "cumulative_prod",
+        "unique_all", "unique_counts", "unique_inverse", "unique_values",
     )},
-    "concatenate": "concat", "amin": "min", "amax": "max", "permute_dims": "permute_dims", "take": "take_any",
-    "transpose": "transposed", "copy": "copied",
+    "concatenate": "concat", "amin": "min", "amax": "max", "cumsum": "cumulative_sum", "cumprod": "cumulative_prod",
+    "permute_dims": "permute_dims", "take": "take_any", "transpose": "transposed", "copy": "copied",
 }  # fmt: skip
 #: Functions that read no elements.
 _STRUCTURE: Final = {"shape": np.shape, "ndim": np.ndim, "size": np.size}

@@ -95,6 +95,15 @@ class ArrayArithmetic(Protocol):
     def sequence(self, start: float, step: float, count: int, dtype: str) -> GpuRef:
         """Send the numbers from `start` on, `step` apart."""
 
+    def sort(self, x: GpuRef, *, descending: bool, places: bool) -> GpuRef:
+        """Send the sort of rows, to elements or their places."""
+
+    def scan(self, op: str, x: GpuRef, dtype: str) -> GpuRef:
+        """Send the running sums or products of rows."""
+
+    def search(self, row: GpuRef, values: GpuRef, *, right: bool) -> GpuRef:
+        """Send a search for values in a sorted row."""
+
 
 class ArrayFunctions(Protocol):
     """`atomr_native.array_api`, as far as handles use it."""

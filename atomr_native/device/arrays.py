@@ -9,7 +9,6 @@ import numpy as np
 
 from .._lib.sender import DURABLE, VOLATILE, Core
 from .._support.checks import as_flag
-from .._support.options import named_options
 from ..array_api._creation import eye_of, linspace_of, sequence_of
 from ..arrays.gpu_ref import GpuRef
 from ..arrays.layout import as_shape, layout_of
@@ -345,7 +344,6 @@ class MemoryMethods:
         """
         return self._memory.host_array(shape, dtype)
 
-    @named_options("Device.durable_group")
     def durable_group(self, members: Mapping[str, GpuRef], *, checksum: bool = False) -> DurableGroup:
         """Group durable arrays that are committed together and, after a restart, rolled back together.
 

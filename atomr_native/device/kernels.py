@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .._support.checks import as_flag
-from .._support.options import named_options
 
 if TYPE_CHECKING:
     from ..libraries.kernel.cuda_kernel import CudaKernel
@@ -21,7 +20,6 @@ class KernelMethods:
 
     _state: DeviceState
 
-    @named_options("Device.kernel")
     def kernel(
         self,
         function: Any,
@@ -85,7 +83,6 @@ class KernelMethods:
             cluster=cluster, stand_ins=stand_ins,
         )  # fmt: skip
 
-    @named_options("Device.cuda_kernel")
     def cuda_kernel(
         self,
         source: str,

@@ -6,6 +6,7 @@ These modules are loaded, and data recorded, only on request.
 from __future__ import annotations
 
 from .._support.log_events import FIELDS
+from .._support.options import named_members
 from .prometheus import MetricsServer, SystemCollector, serve_metrics
 from .publisher import Publisher, publish
 from .ranges import ranges
@@ -27,3 +28,5 @@ __all__ = [
     "spans",
     "trace",
 ]
+
+named_members(globals(), __all__)

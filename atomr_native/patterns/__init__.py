@@ -5,6 +5,7 @@ Small components over any actors or functions; see docs/actors.md.
 
 from __future__ import annotations
 
+from .._support.options import named_members
 from .batching import Batcher, WrongCount
 from .cascade import Cascade, CascadeResult
 from .experts import Mixture
@@ -22,3 +23,5 @@ __all__ = [
     "Swap",
     "WrongCount",
 ]
+
+named_members(globals(), __all__)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._lib.actor_cell import AnswerBase
 from .._lib.sender import ReplyBase
+from .._support.options import named_options
 from .._support.process_bound import ProcessBound
 from .._support.public import public
 from .._support.timeouts import deadline_of
@@ -71,6 +72,7 @@ class Reply(ProcessBound, ReplyBase):
         return f"<Reply {self.ticket} of {name!r}, {state}>"
 
 
+@named_options
 def gather(*waitables: Any, timeout: float | None = None) -> list[Any]:
     """Wait for several replies or handles.
 

@@ -24,6 +24,7 @@ _MAX_LIFTED = 16
 _STATE: Final[dict[str, dict[str, tuple[type, ...]]]] = {
     "AtomrError": {},
     "InvalidRequest": {},
+    "InvalidAxis": {},
     "UnknownOption": {"option": (str,), "nearest": (str, NoneType), "allowed": (list,)},
     "Unsupported": {"rule": (str,), "lifted_by": (list,)},
     "NestedCall": {},

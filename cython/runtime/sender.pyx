@@ -24,6 +24,7 @@ from posix.unistd cimport usleep
 
 from numpy import complexfloating, generic
 
+from .._support.options import unknown_option
 from .._support.timeouts import seconds_of
 from ..errors import AskTimeout, AtomrError, DependencyFailed, DeviceLost, InvalidRequest, MailboxFull, OutOfMemory
 

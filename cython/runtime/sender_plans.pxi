@@ -324,8 +324,10 @@ cdef class PlanRef:
                 return self.place_complex(name, value, found[0], found[1], scalars, given)
         found = self.places.get(name)
         if found is None:
-            known = dict.fromkeys(self.names + self.scalar_names + tuple(self.complexes or ()))
-            raise InvalidRequest(f"{name!r} is no operand of this plan; it takes {', '.join(known)}")
+            known = dict.fromkeys(self.names + self.scalar_names + tuple(self.complexes or ()) + ("out",))
+            if name != "retry":  # an option of `ask` alone
+                known["retry"] = None
+            raise unknown_option(f"{name!r} is no operand or option of this plan", name, tuple(known))
         at = found
         if at < 0:
             scalars[-1 - at] = self.convert(-1 - at, value)

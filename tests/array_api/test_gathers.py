@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pytest
-from codegen_engines import Engine, both, engines, poison, random
+from codegen_engines import Engine, engines, random, run_request
 
 from atomr_native.dtypes import DTYPES
 from atomr_native.libraries.elementwise.gathers import SequenceRequest, TakeRequest
@@ -19,12 +18,6 @@ def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     """Lend each engine in turn."""
     with engines(request.param, tmp_path_factory) as found:
         yield found
-
-
-def run(engine: Engine, request: Any, rtol: Any = None) -> None:
-    made = request.lowered
-    arrays = [poison(o.spec.shape, DTYPES[o.spec.dtype]) if o.given is None else o.given for o in made.operands]
-    both(engine, made.spec(), tuple(arrays), tuple(scalar.value for scalar in made.scalars), rtol)
 
 
 @pytest.mark.parametrize(("op", "dtype"), [
@@ -43,13 +36,13 @@ def test_reductions(engine: Engine, op: str, dtype: str) -> None:
             x[-1, -1] = 1 - x[-1, -1]
         if op == "argmin" and dtype == "bfloat16":
             x[2, 3] = np.nan
-        run(engine, ReduceRequest(op=op, x=x, axis=axis), rtol=1e-4 if DTYPES[dtype].kind in "cf" else None)
+        run_request(engine, ReduceRequest(op=op, x=x, axis=axis), rtol=1e-4 if DTYPES[dtype].kind in "cf" else None)
 
 
 def test_reductions_of_nothing(engine: Engine) -> None:
     x = np.zeros((3, 0), np.float32)
     for op in ("prod", "any", "all"):
-        run(engine, ReduceRequest(op=op, x=x, axis=1))
+        run_request(engine, ReduceRequest(op=op, x=x, axis=1))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "complex128", "bool"])
@@ -57,16 +50,16 @@ def test_gathers(engine: Engine, dtype: str) -> None:
     """Along each axis, of arrays that are views, backwards too; with indices of several types and shapes."""
     x = random((4, 7, 5), dtype, 1)
     for axis, indices in ((0, np.array([3, 0, -1])), (1, np.array([[6, -7], [2, 2]], np.int8)), (2, np.uint64(4))):
-        run(engine, TakeRequest(x=x, indices=np.asarray(indices), axis=axis))
-    run(engine, TakeRequest(x=x.transpose(2, 0, 1), indices=np.array([0, 3]), axis=1))
+        run_request(engine, TakeRequest(x=x, indices=np.asarray(indices), axis=axis))
+    run_request(engine, TakeRequest(x=x.transpose(2, 0, 1), indices=np.array([0, 3]), axis=1))
     along = np.arange(4 * 5).reshape(4, 1, 5) % 7
-    run(engine, TakeRequest(x=x, indices=along, axis=1, along=True))
-    run(engine, TakeRequest(x=x, indices=np.zeros((0, 2), np.int64), axis=0))
+    run_request(engine, TakeRequest(x=x, indices=along, axis=1, along=True))
+    run_request(engine, TakeRequest(x=x, indices=np.zeros((0, 2), np.int64), axis=0))
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint64", "float16", "float64"])
 def test_sequences(engine: Engine, dtype: str) -> None:
-    run(engine, SequenceRequest(count=37, dtype=dtype, start=100, step=-3))
+    run_request(engine, SequenceRequest(count=37, dtype=dtype, start=100, step=-3))
     if dtype.startswith("float"):
-        run(engine, SequenceRequest(count=600, dtype=dtype, start=0.5, step=0.25))
-    run(engine, SequenceRequest(count=0, dtype=dtype, start=1, step=1))
+        run_request(engine, SequenceRequest(count=600, dtype=dtype, start=0.5, step=0.25))
+    run_request(engine, SequenceRequest(count=0, dtype=dtype, start=1, step=1))

@@ -167,10 +167,15 @@ def both(
         compare(mine, theirs, rtol if operand.access & WRITE else 0)
 
 
-def program(engine: Engine, source: Any, out: np.ndarray | None = None, rtol: Any = None, **operands: Any) -> None:
-    made = ElementwiseRequest(program=source, operands=operands, out=out).lowered
+def run_request(engine: Engine, request: Any, rtol: Any = None) -> None:
+    """Run the message of a request as `both` says; outputs are allocated."""
+    made = request.lowered
     arrays = [poison(o.spec.shape, DTYPES[o.spec.dtype]) if o.given is None else o.given for o in made.operands]
     both(engine, made.spec(), tuple(arrays), tuple(scalar.value for scalar in made.scalars), rtol)
+
+
+def program(engine: Engine, source: Any, out: np.ndarray | None = None, rtol: Any = None, **operands: Any) -> None:
+    run_request(engine, ElementwiseRequest(program=source, operands=operands, out=out), rtol)
 
 
 UNARY = [*(name for name, arguments in ALL.items() if arguments == 1), "-"]

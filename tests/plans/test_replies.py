@@ -137,8 +137,8 @@ def every_error() -> list[an.AtomrError]:
     return [
         an.AtomrError("text"), an.InvalidRequest("text"), an.UnknownOption("text", "a", None, ("b",)),
         an.Unsupported("text"), an.PlanQuarantined("text"),
-        an.NoArrayOperator("text"), an.NoCudaArrayInterface("text"), an.GpuRefStale("text", "freed"),
-        an.OutOfMemory("text", requested=1), cause,
+        an.InvalidAxis("text"), an.NoArrayOperator("text"), an.NoCudaArrayInterface("text"),
+        an.GpuRefStale("text", "freed"), an.OutOfMemory("text", requested=1), cause,
         an.DeviceFault("text", (an.Suspect("actor", 4, "op"),), True), an.DeviceLost("text"),
         an.MailboxFull("text", "actor", 32), an.AskTimeout("text"), an.DependencyFailed("text", cause),
         an.UnhandledMessage("text"), an.NoReply("text"), an.NestedCall("text"),

@@ -24,6 +24,9 @@ BLOCK = re.compile(r"(<!-- continued -->\n+)?^```python\n(.*?)^```$", re.MULTILI
 
 #: Blocks that are compiled only: a text in them, and the reason.
 COMPILED = {
+    "docs/reference/kernel.md": {
+        "device_function(": "a fragment in CUDA C++: needs a GPU; test_cuda_kernel.py links such functions",
+    },
     "docs/libraries/kernel.md": {
         "cuda_kernel(": "a fragment in CUDA C++: needs a GPU; test_docs_kernels.py makes its kernel",
         "TensorMap(": "tensor maps need a GPU; test_tensor_map.py compiles and runs it",

@@ -55,7 +55,7 @@ def test_the_options_of_a_device(device: an.Device, use: Callable[[an.Device], A
 
 
 def test_other_errors_stay_what_they_are() -> None:
-    @named_options("f")
+    @named_options
     def f(a: int, *, option: int = 0) -> int:
         if option:
             raise TypeError("mine")

@@ -240,6 +240,7 @@ SAMPLES: list[errors.AtomrError] = [
     errors.PlanQuarantined("d"),
     errors.NoCudaArrayInterface("d"),
     errors.NoArrayOperator("d"),
+    errors.InvalidAxis("a"),
     errors.NestedCall("d"),
     errors.GpuRefStale("e", "freed"),
     errors.OutOfMemory("f", requested=1, free=2, largest=3, limit=4),

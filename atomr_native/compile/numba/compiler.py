@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from cuda.pathfinder import DynamicLibNotFoundError
+
 from ...errors import InvalidRequest, LibraryError, Unsupported
 from .. import INSTALL_HINT, link_parts
 from ..link_parts import LinkPart
@@ -141,8 +143,11 @@ def registries() -> tuple[Any, ...]:
 
 
 def nvvm_file() -> str | None:
-    """Return the path of NVVM, or None if it is not installed."""
-    path = get_cudalib("nvvm")
+    """Return the path of NVVM, or None if NVIDIA's compilers are not installed."""
+    try:
+        path = get_cudalib("nvvm")  # looks for NVRTC and all others, too
+    except DynamicLibNotFoundError:
+        return None
     return path if path and Path(path).exists() else None
 
 

@@ -32,6 +32,27 @@ LIBRARY = Library(
             "elementwise.sequence", Aliasing.DISJOINT, "host.gathers:build_sequence", "cuda.gathers:build_sequence"
         ),
         Operation(
+            "elementwise.sort",
+            Aliasing.DISJOINT,
+            "host.ordering:build_sort",
+            "cuda.ordering:build_sort",
+            attributes="attributes:SortAttributes",
+        ),
+        Operation(
+            "elementwise.scan",
+            Aliasing.DISJOINT,
+            "host.ordering:build_scan",
+            "cuda.scans:build_scan",
+            attributes="attributes:ScanAttributes",
+        ),
+        Operation(
+            "elementwise.search",
+            Aliasing.DISJOINT,
+            "host.ordering:build_search",
+            "cuda.ordering:build_search",
+            attributes="attributes:SearchAttributes",
+        ),
+        Operation(
             "elementwise.softmax_cross_entropy",
             Aliasing.DISJOINT,
             "host.reductions:build_softmax_cross_entropy",

@@ -5,7 +5,16 @@ from typing import Annotated, Final, TypeAlias
 from ...plans.spec import Attributes, DtypeName, Extent
 from ...protocol.typed import one_of
 
-__all__ = ["REDUCTIONS", "LossAttributes", "ProgramAttributes", "ReduceAttributes", "TakeAttributes"]
+__all__ = [
+    "REDUCTIONS",
+    "LossAttributes",
+    "ProgramAttributes",
+    "ReduceAttributes",
+    "ScanAttributes",
+    "SearchAttributes",
+    "SortAttributes",
+    "TakeAttributes",
+]
 
 #: What a reduction computes.
 REDUCTIONS: Final = ("sum", "mean", "max", "argmax", "min", "argmin", "prod", "any", "all")
@@ -64,6 +73,48 @@ class TakeAttributes(Attributes, frozen=True, kw_only=True):
 
     axis: Extent
     along: bool
+
+
+class SortAttributes(Attributes, frozen=True, kw_only=True):
+    """Of ``elementwise.sort``.
+
+    Attributes
+    ----------
+    descending : bool
+        Whether the largest element comes first.
+    places : bool
+        Whether indices are stored, and not elements.
+    """
+
+    descending: bool
+    places: bool
+
+
+class ScanAttributes(Attributes, frozen=True, kw_only=True):
+    """Of ``elementwise.scan``.
+
+    Attributes
+    ----------
+    op : str
+        ``"sum"`` or ``"prod"``.
+    accumulate : str
+        Dtype of what is computed.
+    """
+
+    op: Annotated[str, one_of("sum", "prod")]
+    accumulate: DtypeName
+
+
+class SearchAttributes(Attributes, frozen=True, kw_only=True):
+    """Of ``elementwise.search``.
+
+    Attributes
+    ----------
+    right : bool
+        Whether a value goes behind its equals.
+    """
+
+    right: bool
 
 
 class LossAttributes(Attributes, frozen=True):

@@ -25,6 +25,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ..._lib.guard import Lock
+from ..._support.options import unknown_option
 from ...dtypes import DTYPES, dtype_name
 from ...errors import InvalidRequest
 from .constants import MAX_BITS, compared, computed
@@ -472,10 +473,8 @@ def compile_program(source: str | Mapping[str, str], operands: Mapping[str, str]
         lowering.fail(f"{name!r} is assigned, but is neither read later nor an operand ({known})", tree)
     unused = [name for name, dtype in operands.items() if name not in lowering.used and dtype != FRESH]
     if unused:
-        raise InvalidRequest(
-            f"operands not used in {_quote(source)}: {', '.join(unused)}; "
-            f"used: {', '.join(sorted(lowering.used)) or 'none'}"
-        )
+        names = sorted(lowering.used | {"out"})
+        raise unknown_option(f"operands not used in {_quote(source)}: {', '.join(unused)}", unused[0], names)
     if not lowering.stores:
         raise InvalidRequest(f"{_quote(source)} writes nothing; assign to an operand ({', '.join(operands)})")
     return _prune(tuple(lowering.indices), lowering.stores)

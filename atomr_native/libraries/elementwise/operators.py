@@ -21,6 +21,7 @@ from ...plans.lowering import Lowered
 from ...plans.spec import signed_word
 from .forms import plain_operands
 from .gathers import SEQUENCE, TAKE
+from .ordering import SCAN, SEARCH, SORT
 from .request import ElementwiseRequest
 
 if TYPE_CHECKING:
@@ -158,6 +159,21 @@ class OperatorCalls:
         if isinstance(start, int) and isinstance(step, int):  # beyond int64 they wrap around, as the result does
             start, step = signed_word(start % 2**64), signed_word(step % 2**64)
         made: GpuRef = self._calls.send(self, SEQUENCE, (count, dtype, start, step))
+        return made
+
+    def sort(self, x: GpuRef, *, descending: bool, places: bool) -> GpuRef:
+        """Send the sort of rows, to elements or their places; see `SortRequest`."""
+        made: GpuRef = self._calls.send(self, SORT, (x, descending, places))
+        return made
+
+    def scan(self, op: str, x: GpuRef, dtype: str) -> GpuRef:
+        """Send the running sums or products of rows; see `ScanRequest`."""
+        made: GpuRef = self._calls.send(self, SCAN, (x, op, dtype))
+        return made
+
+    def search(self, row: GpuRef, values: GpuRef, *, right: bool) -> GpuRef:
+        """Send a search for values in a sorted row; see `SearchRequest`."""
+        made: GpuRef = self._calls.send(self, SEARCH, (row, values, right))
         return made
 
     def _adapted(self, program: str, x: GpuRef, value: Any, *, reflected: bool) -> GpuRef:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...arrays.operands import Fresh, broadcast_shapes, check_disjoint, check_input, check_output, check_size, overlaps
 from ...dtypes import DTYPES, as_dtype, dtype_name
-from ...errors import InvalidRequest
+from ...errors import InvalidAxis, InvalidRequest
 from ...plans.lowering import Operand, written
 from .attributes import REDUCTIONS
 from .expressions import FRESH, Program, compile_program, result_dtype
@@ -183,7 +183,7 @@ class Reduction(NamedTuple):
 def _axes(axis: object, ndim: int) -> tuple[int, ...]:
     chosen = tuple(range(ndim)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
     if any(isinstance(i, bool) or not isinstance(i, int | np.integer) or not -ndim <= i < ndim for i in chosen):
-        raise InvalidRequest(f"axis={axis!r} for an array of {ndim} axes; allowed: integers from {-ndim} to {ndim - 1}")
+        raise InvalidAxis(f"axis={axis!r} for an array of {ndim} axes; allowed: integers from {-ndim} to {ndim - 1}")
     axes = tuple(sorted(int(i) % ndim for i in chosen))
     if len(set(axes)) < len(axes):
         raise InvalidRequest(f"axis={axis!r} names an axis twice")

@@ -16,6 +16,7 @@ import numpy as np
 
 from ..._lib.sender import comparable
 from ..._support.checks import as_flag, as_strings, is_integer
+from ..._support.options import named_methods
 from ...arrays.gpu_ref import GpuRef
 from ...errors import InvalidRequest
 from ...plans.actor import PlanActor
@@ -79,6 +80,7 @@ class _Call(NamedTuple):
     limits: tuple[tuple[int, int, int], ...]  # position, lowest and highest value of those with a range
 
 
+@named_methods
 class Kernel(ABC):
     """A kernel of one device.
 

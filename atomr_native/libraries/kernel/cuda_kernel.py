@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..._support.checks import as_flag, as_strings, is_integer
+from ..._support.options import named_methods, named_options
 from ...arrays.gpu_ref import GpuRef
 from ...compile import cpp_kinds, cpp_parameters, nvrtc
 from ...compile import cubin as _cubin
@@ -35,6 +36,7 @@ _RANGES = {"bool": (0, 1)} | {
 }
 
 
+@named_methods
 class CudaKernel(Kernel):
     """A kernel compiled by NVRTC for one architecture; made by `Device.cuda_kernel`.
 
@@ -250,6 +252,7 @@ def make(
     )  # fmt: skip
 
 
+@named_options
 def device_function(function: object, signature: str, *, name: str | None = None, capability: Sequence[int]) -> bytes:
     """Compile a Numba device function to LTO-IR, to be called from CUDA C++.  Waits for the compiler; needs no GPU.
 

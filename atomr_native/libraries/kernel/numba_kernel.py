@@ -15,6 +15,7 @@ import numpy as np
 
 from ..._lib.sender import STAGING
 from ..._support.checks import as_flag, as_integer
+from ..._support.options import named_methods
 from ...arrays.gpu_ref import GpuRef
 from ...arrays.layout import layout_of
 from ...compile.numba.instrument import REPORT_WORDS
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["NumbaKernel", "make"]
 
 
+@named_methods
 class NumbaKernel(Kernel):
     """A Python function compiled for a device by Numba; made by `Device.kernel`."""
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..._support.options import named_methods
 from ...arrays.gpu_ref import GpuRef
 from ...arrays.layout import layout_of
 from ...dtypes import dtype_name
@@ -55,6 +56,7 @@ _REALS = ("float16", "float32", "float64")
 _MAX_WORDS = 64  # of the scalars of a message
 
 
+@named_methods
 @dataclass(frozen=True, slots=True)
 class Records:
     """An array of structs, as an argument of a kernel: the bytes of a `GpuRef` under a structured dtype.

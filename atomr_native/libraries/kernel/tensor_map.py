@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from ..._support.checks import check_choice
+from ..._support.options import named_methods
 from ...arrays.gpu_ref import GpuRef
 from ...dtypes import dtype_name
 from ...errors import InvalidRequest, Unsupported
@@ -36,6 +37,7 @@ _FILLS: Final = ("zeros", "nan")
 _MOST_AXES, _MOST_BOX, _MOST_STEP = 5, 256, 8
 
 
+@named_methods
 @dataclass(frozen=True, slots=True)
 class TensorMap:
     """An array as a tensor map, for a parameter ``const __grid_constant__ CUtensorMap``.

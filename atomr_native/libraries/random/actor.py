@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..._support.checks import is_integer
+from ..._support.options import check_options
 from ..._support.public import public
 from ...arrays.gpu_ref import GpuRef
 from ...errors import InvalidRequest
@@ -225,7 +226,7 @@ class Random(LibraryActor):
         if type(shape) is list:
             shape = tuple(shape)
         count = _count(shape, source.get("out"), ()) if replace is True else getattr(weights, "size", 0)
-        seed, stream, offset = self._range(source, count)
+        seed, stream, offset = self._range("discrete", source, count)
         made: GpuRef = self._calls.send(
             self, CHOICE, (weights, source.get("out"), shape, dtype, replace, seed, stream, offset)
         )
@@ -233,14 +234,14 @@ class Random(LibraryActor):
 
     def permutation(self, n: int, dtype: object = None, **source: Unpack[Source]) -> GpuRef:
         """Send the numbers from 0 to n - 1 in a random order; see `PermutationRequest`."""
-        seed, stream, offset = self._range(source, n if is_integer(n) and n >= 0 else 0)
+        seed, stream, offset = self._range("permutation", source, n if is_integer(n) and n >= 0 else 0)
         made: GpuRef = self._calls.send(self, PERMUTATION, (source.get("out"), n, dtype, seed, stream, offset))
         return made
 
     def shuffle(self, x: GpuRef, **source: Unpack[Source]) -> GpuRef:
         """Send the rows of an array in a random order, to a new array or `out`; see `ShuffleRequest`."""
         rows = getattr(x, "shape", None)
-        seed, stream, offset = self._range(source, rows[0] if isinstance(rows, tuple) and rows else 0)
+        seed, stream, offset = self._range("shuffle", source, rows[0] if isinstance(rows, tuple) and rows else 0)
         made: GpuRef = self._calls.send(self, SHUFFLE, (x, source.get("out"), seed, stream, offset))
         return made
 
@@ -264,19 +265,20 @@ class Random(LibraryActor):
         out = source.get("out")
         if source.get("seed") is None:
             count = _count(shape, out, parameters)
-            seed, stream, offset = self._range(source, count)
+            seed, stream, offset = self._range(distribution, source, count)
         else:
-            seed, stream, offset = self._range(source, 0)
+            seed, stream, offset = self._range(distribution, source, 0)
         made: GpuRef = self._calls.send(
             self, FILL, (out, distribution, shape, dtype, *parameters, seed, stream, offset)
         )
         return made
 
-    def _range(self, source: Source, count: int) -> tuple[Any, Any, Any]:
+    def _range(self, method: str, source: Source, count: int) -> tuple[Any, Any, Any]:
         """Return seed, stream and offset: those that are given, or a range of a generator."""
-        unknown = source.keys() - _SOURCE
-        if unknown:
-            raise TypeError(f"unexpected keyword arguments {sorted(unknown)}; allowed: {', '.join(sorted(_SOURCE))}")
+        if not source.keys() <= _SOURCE:
+            code = getattr(Random, method).__code__
+            own = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
+            check_options(f"Random.{method}", source, (*own, *_SOURCE))
         seed, generator = source.get("seed"), source.get("generator")
         if seed is not None and generator is None:
             return seed, source.get("stream", 0), source.get("offset", 0)

@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
+from cuda.pathfinder import DynamicLibNotFoundError
 from numba import cuda
 
 import atomr_native as an
@@ -358,3 +359,15 @@ def test_a_copy_sent_afterwards_has_the_write(kernel) -> None:
             x = device.put(np.zeros(8, np.float32))
             launch.tell(x, y, 3)
             assert x.numpy().sum() == 1
+
+
+def test_kernels_need_none_of_nvidias_compilers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file of NVVM is a part of a key where it is installed; the search for it fails where NVRTC is missing."""
+
+    def missing(name: str) -> str:
+        raise DynamicLibNotFoundError(f"no {name}")
+
+    monkeypatch.setattr(compiler, "get_cudalib", missing)
+    assert compiler.nvvm_file() is None
+    monkeypatch.setattr(compiler, "get_cudalib", lambda _: "/nowhere/libnvvm.so")
+    assert compiler.nvvm_file() is None
