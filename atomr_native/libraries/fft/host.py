@@ -23,7 +23,7 @@ Array = np.ndarray[Any, Any]
 
 
 def build_transform(spec: PlanSpec[FftAttributes], _context: HostContext) -> Built:
-    """Build ``fft.transform``: operands ``x, out``.  Computed in the dtype of `COMPUTED`, by all processors if large."""
+    """Build ``fft.transform``: operands ``x, out``.  Large transforms use all processors."""
     from scipy import fft
 
     how = spec.attributes

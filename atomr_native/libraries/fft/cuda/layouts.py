@@ -1,7 +1,7 @@
 """Layouts that a plan of cuFFT takes: which transforms of strided arrays are one call, or a few.
 
-A plan transforms up to three axes, which must be nested (each stride a multiple of the next), and repeats that along one
-axis more, which lies outside of the others or inside.  Strides are positive.  What is left over is a loop of calls.
+A plan transforms up to three axes, which must be nested (each stride a multiple of the next), and repeats that along
+one axis more, which lies outside of the others or inside.  Strides are positive.  What is left over is a loop of calls.
 """
 
 from __future__ import annotations
@@ -129,8 +129,9 @@ def match(input_: Side, output: Side, axes: Axes, lengths: Axes, kind: str, alig
         if all(_apart(n, d, extents, stride, embed) for d, (extents, stride, embed) in zip(dist, found, strict=True))
     ]  # fmt: skip
     batch, near, far = 1, *(stride * math.prod(embed) for _, stride, embed in found)
-    if inner:
-        batch, near, far = repeated.pop(max(inner, key=lambda i: repeated[i][0]))
+    if inner:  # within the last stride if possible, so that neighbours in memory are read together
+        stride = found[1][1]
+        batch, near, far = repeated.pop(max(inner, key=lambda i: (repeated[i][2] < stride, repeated[i][0])))
     loops = tuple((n, a * input_.itemsize, b * output.itemsize) for n, a, b in repeated)
     if len(loops) > 2 or math.prod(n for n, *_ in loops) > MOST_CALLS:
         return None

@@ -308,19 +308,15 @@ class _Planner:
     def finish(self) -> None:
         """Have a copy multiply by the factor, and conjugate; without a copy that does, add a pass."""
         scale = factor(self.how.transform, self.how.norm, self.how.lengths)
-        moves = [i for i, step in enumerate(self.steps) if isinstance(step, Move)]
         conjugated = self.how.transform in ("hfft", "ihfft")
+        moves = {i: step for i, step in enumerate(self.steps) if isinstance(step, Move)}
         # What is conjugated is x of hfft, which is always copied first, and the result of ihfft.
-        first = moves[0] if moves else None
-        last = len(self.steps) - 1 if moves and moves[-1] == len(self.steps) - 1 else None
-        at = last if self.how.transform == "ihfft" else first
-        if at is None and (scale != 1 or conjugated):
-            reason = "cuFFT neither conjugates nor multiplies by the factor"
+        at = len(self.steps) - 1 if self.how.transform == "ihfft" else min(moves, default=-1)
+        if at in moves:
+            self.steps[at] = replace(moves[at], scale=scale, conjugated=conjugated)
+        elif scale != 1 or conjugated:
+            reason = "cuFFT neither multiplies by a factor nor conjugates"
             self.steps.append(Move(self.out, self.out, reason, scale, conjugated))
-        elif at is not None:
-            step = self.steps[at]
-            assert isinstance(step, Move)
-            self.steps[at] = replace(step, scale=scale, conjugated=conjugated)
 
 
 def _groupings(axes: Axes) -> list[list[Axes]]:
