@@ -13,7 +13,7 @@ from .attributes import FftAttributes
 from .spec import resolve
 
 if TYPE_CHECKING:
-    pass
+    from ...arrays.gpu_ref import GpuRef
 
 __all__ = ["FftRequest"]
 
@@ -69,7 +69,7 @@ class FftRequest(Request["GpuRef"]):
     s: Any = None
     axes: Any = None
     norm: str | None = None
-    out: Any = None
+    out: GpuRef | None = None
     overwrite: bool = False
     hermitian: bool = False
 

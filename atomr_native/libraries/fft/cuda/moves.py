@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from ....builders.cuda.codegen import (
     value_type,
 )
 from ....builders.cuda.prelude import STORAGE
-from ....builders.cuda.target import KernelProgram, Launch, Target
+from ....builders.cuda.target import Argument, Launch, Target
 from .steps import Move
 
 __all__ = ["move_kernel", "move_source"]
@@ -83,7 +83,7 @@ def _gather(move: Move, target: Target) -> tuple[str, Launch]:
         ]
     lines += [*_stored(held, move, "x"), f"q[{_place(into.strides, index)}] = made;", "}", "}"]
     grid = max(1, min(-(-total // THREADS), target.sm_count * _BLOCKS))
-    arguments = (("operand", 0), ("operand", 1))
+    arguments: tuple[Argument, ...] = (("operand", 0), ("operand", 1))
     return "\n".join(lines) + "\n", Launch("move", (grid, 1, 1), (THREADS, 1, 1), 0, arguments)
 
 
@@ -111,11 +111,9 @@ def move_source(move: Move, target: Target) -> tuple[str, Launch]:
     return map_kernel(into.shape, mapped, (), (), [*_stored(source.dtype, move, "x0"), "y1 = made;"], target)
 
 
-def move_kernel(move: Move, target: Target) -> KernelProgram:
-    """Compile the kernel of a copy.  Waits for the compiler."""
+def move_kernel(move: Move, target: Target) -> Any:
+    """Compile the kernel of a copy, a `KernelProgram`.  Waits for the compiler."""
     source, launch = move_source(move, target)
     arrays = [move.source] if move.source == move.target else [move.source, move.target]
     dtypes = {array.dtype for array in arrays}
-    built = kernels(source, [launch], target, dtypes=dtypes, alignments=[alignment(a.dtype) for a in arrays])
-    program: KernelProgram = built.run
-    return program
+    return kernels(source, [launch], target, dtypes=dtypes, alignments=[alignment(a.dtype) for a in arrays]).run
