@@ -259,6 +259,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"transform": "rfft"}, "x of rfft has dtype complex64; allowed: float32, float16"),
     ({"overwrite": True}, "overwrite=True of fft; allowed: False, and True for irfft and hfft"),
     ({"hermitian": 1, "transform": "irfft"}, "hermitian=1"),
+    (
+        {"overwrite": True, "transform": "irfft", "x": np.broadcast_to(np.zeros(4, "complex64"), (3, 4))},
+        "x of shape (3, 4) and strides (0, 8) overlaps itself",
+    ),
     ({"x": np.zeros((), "complex64")}, "x has no axes; allowed: 1 or more"),
     ({"x": np.zeros((2, 0), "complex64")}, "x of shape (2, 0) has 0 elements along axis 1, which makes 0 points"),
     ({"x": np.zeros((2, 1), "complex64"), "transform": "irfft"}, "has 1 elements along axis 1, which makes 0 points"),

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 import atomr_native as an
 from atomr_native.libraries.fft.cuda.layouts import MOST_CALLS
 from atomr_native.libraries.fft.cuda.steps import Array, Call, Move, Steps, plan_steps
+from atomr_native.plans.spec import READ, WRITE
 
 pytestmark = pytest.mark.plain
 
@@ -56,6 +57,9 @@ def line(view: np.ndarray, layout: Any, side: int, shift: int, half: bool) -> np
     if half:
         shape[-1] = shape[-1] // 2 + 1
     assert all(stride > 0 for stride in strides)
+    assert all(n <= m for n, m in zip(shape[2:], embed[1:], strict=True))
+    whole = steps[0] * shape[1]  # transforms of a batch lie one after the other, or between the elements of one
+    assert layout.batch == 1 or layout.dist[side] >= whole or layout.dist[side] * layout.batch <= steps[-1]
     reach = shift + sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) + size
     raw = (ctypes.c_char * reach).from_address(view.__array_interface__["data"][0])
     return np.ndarray(shape, view.dtype, raw, shift, strides)
@@ -250,3 +254,13 @@ def test_calls_of_a_loop_start_aligned() -> None:
         if isinstance(step, Call):
             assert all(a % 8 == b % 8 == 0 for _, a, b in step.layout.loops)
     assert_close(out, reference("rfft", x, axes=1), 7)
+
+
+def test_an_input_that_may_be_destroyed_is_one_that_is_written() -> None:
+    """So messages that read it come before, and a failed message spoils it."""
+    x = np.zeros((3, 5), np.complex64)
+    kept, given_up = (
+        an.FftRequest(transform="irfft", x=x, overwrite=overwrite).lowered.operands[0].spec.access
+        for overwrite in (False, True)
+    )
+    assert (kept, given_up) == (READ, READ | WRITE)
