@@ -264,3 +264,13 @@ def test_an_input_that_may_be_destroyed_is_one_that_is_written() -> None:
         for overwrite in (False, True)
     )
     assert (kept, given_up) == (READ, READ | WRITE)
+
+
+@pytest.mark.parametrize("axes", [(0, 1), (1,), (0,)])
+def test_windows_that_overlap(axes: tuple[int, ...]) -> None:
+    """Rows that share elements: one step apart, as frames of a signal."""
+    signal = random_array(np.random.default_rng(4), (12,), "complex64")
+    x = np.lib.stride_tricks.as_strided(signal, (5, 4), (16, 8))
+    out = np.empty((5, 4), np.complex64)
+    interpret(an.FftRequest(transform="fft", x=x, axes=axes, out=out))
+    assert_close(out, reference("fft", x, axes=axes), 20)
