@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ..libraries.blas.actor import Blas
     from ..libraries.blas_lt.actor import BlasLt
     from ..libraries.elementwise.actor import ElementwiseActor
+    from ..libraries.fft.actor import Fft
     from ..libraries.float8.actor import Float8
     from ..libraries.fused.actor import Fused
     from ..libraries.random.actor import Random
@@ -42,6 +43,12 @@ class DeviceLibraries:
     def elementwise(self) -> ElementwiseActor:
         """Expressions over arrays, and reductions."""
         actor: ElementwiseActor = self._library("elementwise")
+        return actor
+
+    @cached_property
+    def fft(self) -> Fft:
+        """Fourier transforms.  Made at first use."""
+        actor: Fft = self._library("fft")
         return actor
 
     @cached_property

@@ -15,7 +15,6 @@ __all__ = ["PACKAGES", "find_libraries"]
 #: NVIDIA's libraries without an actor, and compilers: display name, key of the probe, packages.
 _OTHERS: Final[dict[str, tuple[str, str, str]]] = {
     "cuDNN": ("cudnn", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13"),
-    "cuFFT": ("cufft", "nvidia-cufft-cu12", "nvidia-cufft"),
     "cuSOLVER": ("cusolver", "nvidia-cusolver-cu12", "nvidia-cusolver"),
     "cuSPARSE": ("cusparse", "nvidia-cusparse-cu12", "nvidia-cusparse"),
     "cuTENSOR": ("cutensor", "cutensor-cu12", "cutensor-cu13"),

@@ -19,7 +19,7 @@ from atomr_native.libraries import EXPORTS
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 CLASSES = [name for name in an.__all__ if inspect.isclass(getattr(an, name))]
 #: Libraries of which every public class has an example.
-WHOLE = ("blas", "blas_lt", "elementwise", "float8", "fused", "random")
+WHOLE = ("blas", "blas_lt", "elementwise", "fft", "float8", "fused", "random")
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.FAIL_FAST
 
 

@@ -23,7 +23,7 @@ NAMED = re.compile(
 #: Where a page may look for the files that it names: beside it, at the top, and in the folders of sources.
 BASES = ("", "atomr_native", "cython", "cython/runtime", "cython/cuda", "cython/libraries", "tests")
 #: Files of others, and those of recipes.
-FOREIGN = re.compile(r"<|^(cublas\w*|library_types|cuda\w*|nvrtc)\.h$")
+FOREIGN = re.compile(r"<|^(cublas\w*|cufft\w*|library_types|cuda\w*|nvrtc)\.h$")
 
 
 def text_of(page: Path) -> str:

@@ -11,12 +11,16 @@ import numpy as np
 from atomr_native._lib.cublas import Blas, Grouped
 from atomr_native._lib.cublaslt import Matmul
 from atomr_native._lib.cuda import CudaBackend
+from atomr_native._lib.cufft import Transform
 from atomr_native.errors import InvalidRequest
 from atomr_native.libraries.blas.cuda import blas_call
 from atomr_native.libraries.blas.request import BlasRequest
 from atomr_native.libraries.blas_lt.cuda.description import matmul_description
 from atomr_native.libraries.blas_lt.cuda.grouped import GroupDescription, MemberGroup
 from atomr_native.libraries.blas_lt.request import MatmulRequest
+from atomr_native.libraries.fft.cuda.build import describe_call
+from atomr_native.libraries.fft.cuda.steps import plan_steps
+from atomr_native.libraries.fft.request import FftRequest
 
 class Given:
     def __init__(self, good, **changed):
@@ -40,18 +44,24 @@ matmul = matmul_description(spec, version=130102, workspace_bytes=32 << 20)
 call = blas_call(BlasRequest(routine="gemm", a=x, b=x).lowered.spec())
 group = MemberGroup(0, 0, 4, 4, 4, 4, 4, 4, members=2)
 groups = GroupDescription((group,), 0, 68, 2, 2, 0)
-plans = ((Matmul, matmul, "a matmul"), (Blas, call, "a call of cuBLAS"), (Grouped, groups, "products"))
+(transform,) = plan_steps(FftRequest(transform="rfft", x=x).lowered.spec()).steps
+transform = describe_call(transform, 0)
+plans = ((Matmul, matmul, "a matmul"), (Blas, call, "a call of cuBLAS"), (Grouped, groups, "products"),
+         (Transform, transform, "a transform"))
 for make, good, title in plans:
     make(backend, Given(good))
-    name = "n_scalars"
+    name = "n_scalars" if make is not Transform else "n_operands"
     said = refused(make, Given(good, **{name: None}))
-    assert said.startswith(title) and "missing ['n_scalars'], unknown nothing; its members are" in said, said
-    said = refused(make, Given(good, **{name: None, "n_scalar": 2}))
-    assert "missing ['n_scalars'], unknown ['n_scalar']" in said, said
+    assert said.startswith(title) and f"missing ['{name}'], unknown nothing; its members are" in said, said
+    said = refused(make, Given(good, **{name: None, name[:-1]: 2}))
+    assert f"missing ['{name}'], unknown ['{name[:-1]}']" in said, said
     said = refused(make, Given(good, more=1))
     assert "missing nothing, unknown ['more']" in said, said
 assert "step has 2 numbers instead of 3" in refused(Blas, Given(call, step=(1, 2)))
 assert "malformed" in refused(Blas, Given(call, scratch=1))
+for wrong in ({"rank": 4}, {"batch": 0}, {"n": (4, 0, 4)}, {"alignment": 12}, {"scratch": 1}, {"loop": (0, 1)},
+              {"input": 2}, {"dist_out": 0}, {"step_in": (-4, 0)}):
+    assert "malformed" in refused(Transform, Given(transform, **wrong)), wrong
 
 class Misspelt:
     def fields(self):

@@ -1,0 +1,1 @@
+"""Fourier transforms on CUDA devices, by cuFFT."""

@@ -1,0 +1,135 @@
+"""From a plan specification of ``fft.transform`` to calls of cuFFT and kernels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ...._lib import cufft
+from ...._lib.cufft import CONSTANTS, Transform
+from ....builders.context import Built
+from ....builders.cuda.context import CudaContext, library_file
+from ....builders.cuda.native import NativeStruct
+from ....builders.cuda.sequence import SequenceProgram, Step
+from ....builders.cuda.workspace import beyond_limit, padded
+from ....dtypes import as_dtype
+from ....plans.spec import PlanSpec
+from ..attributes import FftAttributes
+from .moves import move_kernel
+from .steps import Array, Call, Move, Steps, plan_steps
+
+__all__ = ["TransformDescription", "build_transform", "describe_call"]
+
+_TYPES: Final = {"float32": "R_32F", "float64": "R_64F", "complex64": "C_32F", "complex128": "C_64F"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransformDescription(NativeStruct):
+    """A plan of cuFFT with the members of ``atomr_fft_spec``, see ``cython/libraries/fft/plan.h``."""
+
+    rank: int
+    n: tuple[int, ...]
+    embed_in: tuple[int, ...]
+    stride_in: int
+    dist_in: int
+    embed_out: tuple[int, ...]
+    stride_out: int
+    dist_out: int
+    batch: int
+    type_in: int
+    type_out: int
+    type_exec: int
+    direction: int
+    loop: tuple[int, ...]
+    step_in: tuple[int, ...]
+    step_out: tuple[int, ...]
+    input: int
+    output: int
+    n_operands: int
+    alignment: int
+    scratch: int
+
+
+def _type(array: Array) -> int:
+    return CONSTANTS[f"CUDA_{_TYPES[array.dtype]}"]
+
+
+def describe_call(call: Call, scratch: int) -> TransformDescription:
+    """Return the plan of a call; its work area begins at byte `scratch` of the workspace."""
+    layout = call.layout
+    rank = len(layout.lengths)
+    whole = call.source if call.source.dtype.startswith("complex") else call.target
+    loops = (*layout.loops, *([(1, 0, 0)] * (2 - len(layout.loops))))
+
+    def three(values: tuple[int, ...]) -> tuple[int, ...]:
+        return (*values, *([1] * (3 - rank)))
+
+    return TransformDescription(
+        rank=rank,
+        n=three(layout.lengths),
+        embed_in=three(layout.embed[0]),
+        stride_in=layout.stride[0],
+        dist_in=layout.dist[0],
+        embed_out=three(layout.embed[1]),
+        stride_out=layout.stride[1],
+        dist_out=layout.dist[1],
+        batch=layout.batch,
+        type_in=_type(call.source),
+        type_out=_type(call.target),
+        type_exec=_type(whole),
+        direction=CONSTANTS["CUFFT_INVERSE" if call.inverse else "CUFFT_FORWARD"],
+        loop=tuple(n for n, *_ in loops),
+        step_in=tuple(step for _, step, _ in loops),
+        step_out=tuple(step for *_, step in loops),
+        input=0,
+        output=1,
+        n_operands=2,
+        alignment=as_dtype(whole.dtype).itemsize,
+        scratch=scratch,
+    )
+
+
+def _program(
+    steps: Steps, transform: Callable[[TransformDescription], Any], kernel: Callable[[Move], Any]
+) -> SequenceProgram:
+    """Return the steps as native runs, on the message's operands and parts of the workspace."""
+    made, most = [], 0
+    for step in steps.steps:
+        if isinstance(step, Call):
+            run = transform(describe_call(step, padded(steps.nbytes)))
+            most = max(most, run.workspace)
+        else:
+            run = kernel(step)
+        arrays = (step.source,) if isinstance(step, Move) and step.source == step.target else (step.source, step.target)
+        made.append(Step(run, tuple(array.source for array in arrays)))
+    return SequenceProgram(tuple(made), max(most, padded(steps.nbytes)), steps.notes)
+
+
+def build_transform(spec: PlanSpec[FftAttributes], context: CudaContext) -> Built:
+    """Build ``fft.transform``: operands ``x, out``.  Waits for cuFFT, and for the compiler where there are copies.
+
+    Raises
+    ------
+    Unsupported
+        Without cuFFT, for what it refuses, and for more workspace than the limit.
+    OutOfMemory
+        If the device has no memory for the tables of cuFFT.
+    """
+    if math.prod(spec.operands[1].shape) == 0:
+        return Built("noop")
+    steps = plan_steps(spec)
+    if steps.nbytes > context.workspace_limit:
+        raise beyond_limit(spec.op, "a transform with copies", steps.nbytes, context.workspace_limit)
+    backend = context.backend
+    cufft.load(library_file("cufft"))
+    program = _program(
+        steps, lambda description: Transform(backend, description), lambda move: move_kernel(move, context.target)
+    )
+    if program.workspace > context.workspace_limit:
+        raise beyond_limit(spec.op, "a transform", program.workspace, context.workspace_limit)
+    only = program.steps[0].run
+    if len(program.steps) == 1 and isinstance(only, Transform):
+        return Built(only, program.workspace, program.notes)
+    return Built(program, program.workspace, program.notes)

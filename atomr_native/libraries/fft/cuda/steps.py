@@ -1,0 +1,340 @@
+"""The steps of a transform: calls of cuFFT, and copies where it does not take a layout.
+
+A copy also converts, cuts, pads, drops what real transforms ignore, and multiplies by the factor.  All of this is a
+function of the plan's specification; nothing here needs a device.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ....arrays.operands import contiguous_strides
+from ....builders.cuda.sequence import Source
+from ....builders.cuda.workspace import padded
+from ....dtypes import as_dtype
+from ....plans.spec import OperandSpec, PlanSpec
+from ..attributes import FftAttributes
+from ..spec import COMPUTED, TRANSFORMS, factor
+from .layouts import MOST_AXES, Layout, Side, match
+
+__all__ = ["Array", "Call", "Move", "Steps", "plan_steps"]
+
+_COMPLEX: Final = {"float32": "complex64", "float64": "complex128"}
+
+Axes = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """An operand of the message, or a buffer in the workspace; strides are in elements."""
+
+    source: Source
+    dtype: str
+    shape: Axes
+    strides: Axes
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return math.prod(self.shape) * as_dtype(self.dtype).itemsize
+
+    @property
+    def side(self) -> Side:
+        """The layout."""
+        return Side(self.shape, self.strides, as_dtype(self.dtype).itemsize)
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A copy from an array to another, or of one to itself.
+
+    Attributes
+    ----------
+    source, target : Array
+        The target may have other extents: elements that the source lacks are zero.
+    scale : float
+    conjugated : bool
+    symmetric : tuple of (int, int)
+        Axes and their points: along the last axis, the first and the middle element of a Hermitian array lose the
+        parts that a real result does not have.
+    reason : str
+    """
+
+    source: Array
+    target: Array
+    reason: str
+    scale: float = 1.0
+    conjugated: bool = False
+    symmetric: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def note(self) -> str:
+        """What is copied, and why."""
+        if self.source == self.target:
+            return f"{self.reason}: a pass over {self.target.nbytes} bytes"
+        place = "out" if self.target.source[0] == "operand" else "the workspace"
+        return f"{self.target.nbytes} bytes are copied to {place}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Calls of one plan of cuFFT."""
+
+    source: Array
+    target: Array
+    layout: Layout
+    inverse: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Steps in order, and the bytes of their buffers."""
+
+    steps: tuple[Move | Call, ...]
+    nbytes: int
+
+    @property
+    def cost(self) -> tuple[int, int]:
+        """Copies, and plans of cuFFT."""
+        moves = sum(isinstance(step, Move) for step in self.steps)
+        return moves, len(self.steps) - moves
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is not one call of cuFFT."""
+        found = []
+        for step in self.steps:
+            if isinstance(step, Move):
+                found.append(step.note)
+            elif step.layout.loops:
+                found.append(f"{math.prod(n for n, *_ in step.layout.loops)} calls of cuFFT, since the batch is uneven")
+        return tuple(found)
+
+
+def _operand(place: int, given: OperandSpec) -> Array:
+    size = as_dtype(given.dtype).itemsize
+    return Array(("operand", place), given.dtype, given.shape, tuple(step // size for step in given.strides))
+
+
+def _in_order(shape: Axes, order: Iterable[int]) -> Axes:
+    """Return the strides of a dense array whose axes lie in this order, the outermost first."""
+    axes = list(order)
+    steps = contiguous_strides(tuple(shape[a] for a in axes), 1)
+    found = dict(zip(axes, steps, strict=True))
+    return tuple(found[a] for a in range(len(shape)))
+
+
+def _order_of(array: Array) -> list[int]:
+    """Return the axes as they lie in memory, the outermost first."""
+    return sorted(range(len(array.shape)), key=lambda a: (-abs(array.strides[a]), a))
+
+
+class _Planner:
+    """Plans one transform with its axes in given groups."""
+
+    def __init__(self, spec: PlanSpec[FftAttributes]) -> None:
+        how = spec.attributes
+        self.how = how
+        self.kind = TRANSFORMS[how.transform]
+        self.inverse = how.transform == "ifft" or self.kind == "c2r"
+        self.axes = how.axes
+        self.points = dict(zip(how.axes, how.lengths, strict=True))
+        self.x, self.out = (_operand(i, o) for i, o in enumerate(spec.operands))
+        self.real = COMPUTED[spec.operands[0].dtype]
+        self.complex = _COMPLEX[self.real]
+        self.alignment = as_dtype(self.complex).itemsize
+        self.steps: list[Move | Call] = []
+        self.nbytes = 0
+
+    # -------------------------------------------------------------------------------------- pieces
+
+    def draft(self, dtype: str, shape: Axes, order: Iterable[int]) -> Array:
+        """Return an array at the end of the workspace, which `keep` makes a buffer."""
+        return Array(("workspace", self.nbytes), dtype, shape, _in_order(shape, order))
+
+    def keep(self, array: Array) -> Array:
+        """Have the array that was drafted last belong to the plan."""
+        self.nbytes += padded(array.nbytes)
+        return array
+
+    def move(self, source: Array, target: Array, reason: str, symmetric: bool = False) -> Array:
+        """Copy, and return the target."""
+        axes = tuple(self.points.items()) if symmetric else ()
+        self.steps.append(Move(source, target, reason, symmetric=axes))
+        return target
+
+    def matched(self, source: Array, target: Array, axes: Axes, kind: str) -> Layout | None:
+        """Return the calls that transform `axes` from an array to another, if there are such."""
+        lengths = tuple(self.points[a] for a in axes)
+        return match(source.side, target.side, axes, lengths, kind, self.alignment)
+
+    def transform(self, source: Array, target: Array, axes: Axes, kind: str) -> bool:
+        """Transform by cuFFT alone; returns whether it takes the layouts."""
+        layout = self.matched(source, target, axes, kind)
+        if layout is not None:
+            self.steps.append(Call(source, target, layout, self.inverse))
+        return layout is not None
+
+    def between(self, source: Array, target: Array, axes: Axes, kind: str) -> None:
+        """Transform a group of axes, with as few copies as the layouts allow."""
+        if self.transform(source, target, axes, kind):
+            return
+        why = f"cuFFT does not take strides {source.strides} to {target.strides} for axes {axes}"
+        near = target if kind == "c2c" else self.draft(source.dtype, source.shape, _order_of(target))
+        if near is not source and self.matched(near, target, axes, kind) is not None:
+            self.move(source, near if near is target else self.keep(near), why)
+            self.transform(near, target, axes, kind)
+            return
+        far = self.draft(target.dtype, target.shape, _order_of(source))
+        if self.matched(source, far, axes, kind) is None:
+            inner = self.keep(self.canonical(source.dtype, source.shape, axes))
+            source = self.move(source, inner, why)
+            far = inner if kind == "c2c" else self.canonical(target.dtype, target.shape, axes)
+        if far is not source:
+            self.keep(far)
+        self.transform(source, far, axes, kind)
+        self.move(far, target, why)
+
+    def loaded(self, crop: Array, target: Array, kind: str, axes: Axes, why: str, symmetric: bool = False) -> Array:
+        """Copy x to a buffer from which `axes` are transformed to the target without a further copy, if that can be."""
+        dtype = self.real if kind == "r2c" else self.complex
+        near = self.draft(dtype, self.whole(), _order_of(target))
+        if self.matched(near, target, axes, kind) is None:
+            near = self.canonical(dtype, self.whole(), axes)
+        return self.move(crop, self.keep(near), why, symmetric)
+
+    def cropped(self) -> Array:
+        """Return x without what lies beyond the points."""
+        extents = list(self.x.shape)
+        for axis, n in self.points.items():
+            halved = self.kind == "c2r" and axis == self.axes[-1]
+            extents[axis] = min(extents[axis], n // 2 + 1 if halved else n)
+        return replace(self.x, shape=tuple(extents))
+
+    def whole(self) -> Axes:
+        """Return the shape of what is transformed: of x with all points."""
+        extents = list(self.x.shape)
+        for axis, n in self.points.items():
+            extents[axis] = n // 2 + 1 if self.kind == "c2r" and axis == self.axes[-1] else n
+        return tuple(extents)
+
+    def canonical(self, dtype: str, shape: Axes, axes: Axes) -> Array:
+        """Return a draft with `axes` innermost, a layout that cuFFT always takes."""
+        return self.draft(dtype, shape, [*(a for a in range(len(shape)) if a not in axes), *axes])
+
+    def why_loaded(self, dtype: str, crop: Array) -> str:
+        """Return why x must be copied before any layout is looked at, or nothing."""
+        if crop.shape != self.whole():
+            return "x is padded with zeros"
+        if self.x.dtype != dtype:
+            return f"x is converted from {self.x.dtype} to {dtype}"
+        if not self.how.aligned[0]:
+            return f"x does not start at a multiple of {self.alignment} bytes"
+        if self.kind == "c2r" and self.how.transform == "hfft":
+            return "x is conjugated"
+        if self.kind == "c2r" and not (self.how.overwrite and self.how.hermitian):
+            return "cuFFT overwrites the input, and parts of x that a real result does not have are dropped"
+        return ""
+
+    # -------------------------------------------------------------------------------------- transforms
+
+    def run(self, groups: list[Axes]) -> Steps:
+        """Return the steps of the transform with its axes in these groups; the halved one ends the last group."""
+        crop = self.cropped()
+        real = self.kind != "c2c"
+        halved = real and self.points[self.axes[-1]] > 1
+        if real and not halved:  # one point along the halved axis: real numbers are their own transform
+            groups = [tuple(a for a in group if a != self.axes[-1]) for group in groups]
+        groups = [kept for group in groups if (kept := tuple(a for a in group if self.points[a] > 1))]
+        if not groups:
+            self.move(crop, self.out, "one point along each axis")
+        elif self.kind == "r2c" and halved:
+            self.from_real(crop, groups)
+        elif self.kind == "c2r":
+            self.to_real(crop, groups, halved)
+        else:
+            target = self.target(self.complex)
+            why = self.why_loaded(self.complex, crop)
+            self.complex_groups(self.move(crop, target, why) if why else crop, target, groups)
+            self.deliver(target)
+        self.finish()
+        return Steps(tuple(self.steps), self.nbytes)
+
+    def target(self, dtype: str) -> Array:
+        """Return out, or a buffer in its place if out is not aligned."""
+        if self.how.aligned[1] and self.out.dtype == dtype:
+            return self.out
+        return self.keep(self.draft(dtype, self.out.shape, range(len(self.out.shape))))
+
+    def deliver(self, target: Array) -> None:
+        """Copy what has been computed elsewhere to out."""
+        if target is not self.out:
+            reason = f"out does not start at a multiple of {self.alignment} bytes"
+            self.move(target, self.out, "only the real part is kept" if self.out.dtype != target.dtype else reason)
+
+    def complex_groups(self, source: Array, target: Array, groups: list[Axes]) -> None:
+        """Transform groups of axes, of complex numbers, from an array to another, or in place."""
+        for group in groups:
+            self.between(source, target, group, "c2c")
+            source = target
+
+    def from_real(self, crop: Array, groups: list[Axes]) -> None:
+        """Transform real numbers: the last group first, whose last axis is halved."""
+        target, why = self.target(self.complex), self.why_loaded(self.real, crop)
+        source = self.loaded(crop, target, "r2c", groups[-1], why) if why else crop
+        self.between(source, target, groups[-1], "r2c")
+        self.complex_groups(target, target, groups[:-1])
+        self.deliver(target)
+
+    def to_real(self, crop: Array, groups: list[Axes], halved: bool) -> None:
+        """Transform a half of a Hermitian array: the last group last; nothing is `halved` along one point."""
+        why, shape = self.why_loaded(self.complex, crop), self.whole()
+        if not halved:
+            made = self.keep(self.draft(self.complex, shape, range(len(shape))))
+            self.move(crop, made, why or "its imaginary part is not kept")
+            self.complex_groups(made, made, groups)
+            self.deliver(made)
+            return
+        target = self.target(self.real)
+        symmetric = not self.how.hermitian
+        source = self.loaded(crop, target, "c2r", groups[-1], why, symmetric) if why else crop
+        self.complex_groups(source, source, groups[:-1])
+        self.between(source, target, groups[-1], "c2r")
+        self.deliver(target)
+
+    def finish(self) -> None:
+        """Have a copy multiply by the factor, and conjugate; without a copy that does, add a pass."""
+        scale = factor(self.how.transform, self.how.norm, self.how.lengths)
+        conjugated = self.how.transform in ("hfft", "ihfft")
+        moves = {i: step for i, step in enumerate(self.steps) if isinstance(step, Move)}
+        # What is conjugated is x of hfft, which is always copied first, and the result of ihfft.
+        at = len(self.steps) - 1 if self.how.transform == "ihfft" else min(moves, default=-1)
+        if at in moves:
+            self.steps[at] = replace(moves[at], scale=scale, conjugated=conjugated)
+        elif scale != 1 or conjugated:
+            reason = "cuFFT neither multiplies by a factor nor conjugates"
+            self.steps.append(Move(self.out, self.out, reason, scale, conjugated))
+
+
+def _groupings(axes: Axes) -> list[list[Axes]]:
+    """Return ways to transform axes in groups of a plan's size; the last axis ends the last group."""
+    rest = list(axes)
+    groups: list[Axes] = []
+    while rest:
+        groups.insert(0, tuple(rest[-MOST_AXES:]))
+        del rest[-MOST_AXES:]
+    found = [groups]
+    if len(axes) > 1:
+        found.append([(a,) for a in axes])
+    if len(axes) > 2:  # what is not nested with the halved axis, or with the last one, by itself
+        found.append([*([axes[:-1]] if len(axes) <= MOST_AXES + 1 else [(a,) for a in axes[:-1]]), axes[-1:]])
+    return found
+
+
+def plan_steps(spec: PlanSpec[FftAttributes]) -> Steps:
+    """Return the steps of a transform with the fewest copies, and then the fewest plans of cuFFT."""
+    made = [_Planner(spec).run(groups) for groups in _groupings(spec.attributes.axes)]
+    return min(made, key=lambda steps: steps.cost)

@@ -1,0 +1,180 @@
+"""Rules of Fourier transforms: dtypes, axes, lengths, factors, as pure functions of layouts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from ..._support.checks import check_choice, check_flag, is_integer
+from ...arrays.operands import Fresh, check_disjoint, check_input, check_output, check_size, same_view
+from ...dtypes import DTYPES, as_dtype, dtype_name
+from ...errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from .request import FftRequest
+
+__all__ = ["COMPUTED", "FORWARD", "HALVED", "NORMS", "REAL_OF", "TRANSFORMS", "FftProblem", "factor", "resolve"]
+
+#: Of each transform: the kind of its input and of its output, complex (c) or real (r), as libraries name it.
+TRANSFORMS: Final = {"fft": "c2c", "ifft": "c2c", "rfft": "r2c", "irfft": "c2r", "hfft": "c2r", "ihfft": "r2c"}
+#: Transforms with a negative sign in the exponent, which ``norm="backward"`` does not scale.
+FORWARD: Final = ("fft", "rfft", "hfft")
+#: Kinds of transforms whose complex array has half of the last axis, and the index of that array: x or out.
+HALVED: Final = {"c2r": 0, "r2c": 1}
+NORMS: Final = ("backward", "ortho", "forward", "none")
+#: The real dtype in which a transform of each dtype is computed.
+COMPUTED: Final = {
+    **dict.fromkeys(
+        ("float32", "complex64", "float16", "bfloat16", "int8", "int16", "uint8", "uint16", "bool"), "float32"
+    ),
+    **dict.fromkeys(("float64", "complex128", "int32", "int64", "uint32", "uint64"), "float64"),
+}
+_COMPLEX: Final = {"float32": "complex64", "float64": "complex128"}
+#: The real dtype of a complex one.
+REAL_OF: Final = {made: real for real, made in _COMPLEX.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class FftProblem:
+    """A request with everything that follows from it.
+
+    Attributes
+    ----------
+    axes, lengths : tuple of int
+        Axes of x, from 0 on, and points along each.
+    norm : str
+    out : Fresh
+        Shape and dtype of the result.
+    aligned : (bool, bool)
+        Whether x and out start at multiples of a complex element's size.
+    """
+
+    axes: tuple[int, ...]
+    lengths: tuple[int, ...]
+    norm: str
+    out: Fresh
+    aligned: tuple[bool, bool]
+
+
+def factor(transform: str, norm: str, lengths: tuple[int, ...]) -> float:
+    """Return the factor of a transform's results."""
+    points = math.prod(lengths)
+    if norm == "ortho":
+        return 1 / math.sqrt(points)
+    scaled = norm == ("forward" if transform in FORWARD else "backward")
+    return 1 / points if scaled else 1.0
+
+
+def _integers(name: str, value: Any, limits: str) -> tuple[int, ...]:
+    found = (value,) if is_integer(value) else value
+    if not isinstance(found, tuple | list) or not found or not all(is_integer(n) for n in found):
+        raise InvalidRequest(f"{name}={value!r}; allowed: {limits}")
+    return tuple(int(n) for n in found)
+
+
+def _axes(given: Any, lengths: tuple[int, ...] | None, shape: tuple[int, ...]) -> tuple[int, ...]:
+    axes = len(shape)
+    if given is None:
+        count = axes if lengths is None else len(lengths)
+        if count > axes:
+            raise InvalidRequest(f"s={lengths} has {count} lengths, and x has {axes} axes; allowed: {axes} or fewer")
+        return tuple(range(axes - count, axes))
+    limits = f"an integer, or different integers, from {-axes} to {axes - 1}, the axes of x"
+    found = _integers("axes", given, limits)
+    if not all(-axes <= axis < axes for axis in found):
+        raise InvalidRequest(f"axes={given!r} of an x of shape {shape}; allowed: {limits}")
+    made = tuple(axis % axes for axis in found)
+    if len(set(made)) < len(made):
+        raise InvalidRequest(f"axes={given!r}: an axis is there twice; allowed: each axis at most once")
+    return made
+
+
+def _lengths(
+    given: tuple[int, ...] | None, axes: tuple[int, ...], shape: tuple[int, ...], kind: str
+) -> tuple[int, ...]:
+    if given is not None and len(given) != len(axes):
+        raise InvalidRequest(f"s={given} has {len(given)} lengths for {len(axes)} axes; allowed: one for each axis")
+    made = []
+    for place, axis in enumerate(axes):
+        wanted = -1 if given is None else given[place]
+        halved = kind == "c2r" and place == len(axes) - 1
+        if wanted < -1 or wanted == 0:
+            raise InvalidRequest(
+                f"s={given}: {wanted} points along axis {axis}; allowed: 1 or more, or -1 for those of x"
+            )
+        n = wanted if wanted > 0 else 2 * (shape[axis] - 1) if halved else shape[axis]
+        if n < 1:
+            raise InvalidRequest(
+                f"x of shape {shape} has {shape[axis]} elements along axis {axis}, which makes {n} points; allowed: "
+                f"1 or more, or a length (n=, s=)"
+            )
+        made.append(n)
+    return tuple(made)
+
+
+def is_aligned(array: Any, size: int) -> bool:
+    """Whether an array starts at a multiple of `size` bytes; a bare layout does."""
+    allocation = getattr(array, "allocation", None)
+    return allocation is None or (allocation.origin + array.offset) % size == 0
+
+
+def resolve(request: FftRequest) -> FftProblem:
+    """Check a request and return the problem that it poses.
+
+    Raises
+    ------
+    InvalidRequest
+        As `FftRequest` says.
+    """
+    transform = request.transform
+    check_choice("transform", transform, TRANSFORMS)
+    kind = TRANSFORMS[transform]
+    norm = "backward" if request.norm is None else request.norm
+    check_choice("norm", norm, NORMS)
+    for name in ("overwrite", "hermitian"):
+        check_flag(name, getattr(request, name), bool | np.bool)
+        if getattr(request, name) and kind != "c2r":
+            raise InvalidRequest(f"{name}=True of {transform}; allowed: False, and True for irfft and hfft")
+    x = check_input("x", request.x, backwards=True)
+    dtype, shape = dtype_name(as_dtype(x.dtype)), tuple(x.shape)
+    allowed = [name for name in COMPUTED if kind != "r2c" or not name.startswith("complex")]
+    if dtype not in allowed:
+        raise InvalidRequest(f"x of {transform} has dtype {dtype}; allowed: {', '.join(allowed)}")
+    if not shape:
+        raise InvalidRequest("x has no axes; allowed: 1 or more")
+    given = None if request.s is None else _integers("s", request.s, "an integer, or integers, of 1 or more, or -1")
+    axes = _axes(request.axes, given, shape)
+    lengths = _lengths(given, axes, shape, kind)
+    real = COMPUTED[dtype]
+    made = DTYPES[real if kind == "c2r" else _COMPLEX[real]]
+    extents = list(shape)
+    for axis, n in zip(axes, lengths, strict=True):
+        extents[axis] = n
+    if kind == "r2c":
+        extents[axes[-1]] = lengths[-1] // 2 + 1
+    fresh = Fresh(tuple(extents), made)
+    check_size("out", fresh.shape, made)
+    if request.overwrite:
+        check_output("x", request.x)
+    _check_out(request, fresh, kind)
+    size = DTYPES[_COMPLEX[real]].itemsize
+    aligned = is_aligned(request.x, size), request.out is None or is_aligned(request.out, size)
+    return FftProblem(axes, lengths, norm, fresh, aligned)
+
+
+def _check_out(request: FftRequest, fresh: Fresh, kind: str) -> None:
+    out = request.out
+    if out is None:
+        return
+    check_output("out", out)
+    if tuple(out.shape) != fresh.shape or as_dtype(out.dtype) != fresh.dtype:
+        raise InvalidRequest(
+            f"out is {dtype_name(as_dtype(out.dtype))}{list(out.shape)}; allowed: {dtype_name(fresh.dtype)}"
+            f"{list(fresh.shape)}"
+        )
+    if kind != "c2c" or not same_view(request.x, out):
+        reason = "" if kind == "c2c" else ", since input and output of a real transform differ in shape"
+        check_disjoint([("out", out)], [("x", request.x)], reason)

@@ -1,0 +1,103 @@
+"""Fourier transforms: what their messages cost on the host device, and their time on a GPU beside torch and CuPy."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from bench.harness import Case, Setup, gpu_peers
+from bench.harness.calls import Operation, add_calls
+from bench.harness.common import PLACES, device, repeat, timed
+from bench.harness.gpu import add_peer, waited
+
+__all__ = ["CASES"]
+
+POINTS = 256
+#: Calls between two waits, and calls of a sample.
+EVERY, TURNS = 20, 100
+#: What is timed on a GPU: name, transform, dtype of x, shape of x, axes; and the shape in a quick run.
+SIZES: tuple[tuple[str, str, str, tuple[int, ...], tuple[int, ...], tuple[int, ...]], ...] = (
+    ("fft, 16384 x 1024", "fft", "complex64", (16384, 1024), (-1,), (4, 16)),
+    ("fft, 16 x 2^20", "fft", "complex64", (16, 1 << 20), (-1,), (2, 32)),
+    ("fft, 2^28", "fft", "complex64", (1 << 28,), (-1,), (64,)),
+    ("fft, 4096 x 4096", "fft", "complex64", (4096, 4096), (-2, -1), (8, 8)),
+    ("fft, 256^3", "fft", "complex64", (256,) * 3, (-3, -2, -1), (4, 4, 4)),
+    ("fft, 512^3", "fft", "complex64", (512,) * 3, (-3, -2, -1), (4, 4, 4)),
+    ("fft of columns, 4096 x 4096", "fft", "complex64", (4096, 4096), (0,), (8, 8)),
+    ("fft, 256 x 65537", "fft", "complex64", (256, 65537), (-1,), (2, 17)),
+    ("ifft, 16384 x 1024", "ifft", "complex64", (16384, 1024), (-1,), (4, 16)),
+    ("rfft, 16384 x 1024", "rfft", "float32", (16384, 1024), (-1,), (4, 16)),
+    ("irfft, 16384 x 513", "irfft", "complex64", (16384, 513), (-1,), (4, 9)),
+    ("rfft, 4096 x 4096, float64", "rfft", "float64", (4096, 4096), (-2, -1), (8, 8)),
+)
+
+
+def _rfft(dev: Any) -> Operation:
+    import atomr_native as an
+
+    x, out = dev.zeros((POINTS,), "float32"), dev.zeros((POINTS // 2 + 1,), "complex64")
+    plan = dev.fft.plan(an.FftRequest(transform="rfft", x=x, out=out))
+    return Operation(plan, {"x": x, "out": out}, partial(dev.fft.rfft, x, out=out), out)
+
+
+def host(setup: Setup) -> None:
+    """`rfft` of 256 float32 on the host device: told, called, asked and sustained.
+
+    SciPy transforms an array in the program.
+    """
+    add_calls(setup, what := f"rfft, {POINTS}", _rfft)
+    with setup.attempt(peer := f"SciPy rfft, {POINTS}", kind="peer"):
+        import numpy as np
+        import scipy.fft
+
+        setup.add(peer, timed(repeat(partial(scipy.fft.rfft, np.zeros(POINTS, np.float32))), setup.count(2000)))
+    for place in PLACES:
+        setup.ratio(f"atomr {what}, sustained, {place}", peer)
+
+
+def _shape(setup: Setup, full: tuple[int, ...], quick: tuple[int, ...]) -> tuple[int, ...]:
+    return full if setup.count(TURNS) == TURNS else quick
+
+
+def _torch(transform: str, dtype: str, shape: tuple[int, ...], axes: tuple[int, ...], index: int) -> gpu_peers.Calls:
+    torch = gpu_peers.torch(index)
+    x = torch.zeros(shape, dtype=getattr(torch, dtype), device="cuda")
+    run = partial(getattr(torch.fft, f"{transform}n"), x, dim=axes)
+    return gpu_peers.Calls({"run": run}, torch.cuda.synchronize)
+
+
+def _cupy(transform: str, dtype: str, shape: tuple[int, ...], axes: tuple[int, ...], index: int) -> gpu_peers.Calls:
+    cupy = gpu_peers.cupy(index)
+    run = partial(getattr(cupy.fft, f"{transform}n"), cupy.zeros(shape, dtype), axes=axes)
+    return gpu_peers.Calls({"run": run}, cupy.cuda.Device(index).synchronize)
+
+
+def gpu(setup: Setup) -> None:
+    """Time of a transform, of 100 planned messages with a wait after each 20, and of `rfft` of 256 float32.
+
+    torch and CuPy transform the same zeros, and allocate each result.
+    """
+    import atomr_native as an
+
+    add_calls(setup, f"rfft, {POINTS}", _rfft)
+    turns = setup.count(TURNS)
+    for name, transform, dtype, full, axes, quick in SIZES:
+        shape = _shape(setup, full, quick)
+        with setup.attempt(ours := f"atomr {name}"):
+            dev = device(setup, "process")
+            x = dev.zeros(shape, dtype)
+            out = dev.fft.tell(an.FftRequest(transform=transform, x=x, axes=axes)).wait()
+            plan = dev.fft.plan(an.FftRequest(transform=transform, x=x, axes=axes, out=out)).wait(60.0)
+
+            setup.add(ours, waited(partial(plan.tell, x, out=out), out.wait, turns, min(EVERY, turns)))
+        for library, peer in (("torch", _torch), ("CuPy", _cupy)):
+            add_peer(
+                setup, f"{library} {name}", partial(peer, transform, dtype, shape, axes), "run", turns, every=EVERY
+            )
+            setup.ratio(ours, f"{library} {name}")
+
+
+CASES = (
+    Case("fft", "Fourier transforms", host),
+    Case("gpu_fft", "Fourier transforms on a GPU", gpu, devices=("cuda",)),
+)

@@ -1,0 +1,20 @@
+/* cuFFT's C interface, declared without its headers and bound at run time. */
+#ifndef ATOMR_CUFFT_TABLE_H
+#define ATOMR_CUFFT_TABLE_H
+
+#include "cuda/library.h"
+#include "libraries/fft/names.h"
+
+typedef struct {
+#define F(result, name, arguments) result(*name) arguments;
+    ATOMR_CUFFT_FUNCTIONS(F)
+#undef F
+} atomr_cufft_table;
+
+/* Its version is 12000 for 12.0. */
+extern atomr_library atomr_cufft_library;
+
+/* As `atomr_library_open`; the environment's ATOMR_NATIVE_CUFFT, else `path`, else libcufft.so.12, then .11. */
+const atomr_cufft_table *atomr_cufft_load(const char *path, char *why, size_t size);
+
+#endif

@@ -1,0 +1,276 @@
+"""The steps of transforms on a GPU, interpreted by NumPy: layouts of cuFFT, copies, buffers.  Needs no device.
+
+Addresses of a call come from the formula of cuFFT's manual, and its rules hold: addresses are aligned, C2R destroys its
+input, and adds what a Hermitian array must not have.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from fft_reference import assert_close, random_array, reference
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import atomr_native as an
+from atomr_native.libraries.fft.cuda.layouts import MOST_CALLS
+from atomr_native.libraries.fft.cuda.steps import Array, Call, Move, Steps, plan_steps
+from atomr_native.plans.spec import READ, WRITE
+
+pytestmark = pytest.mark.plain
+
+TRANSFORMS = ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")
+
+
+class Memory:
+    """The operands and the workspace of a message, as bytes."""
+
+    def __init__(self, x: np.ndarray, out: np.ndarray, nbytes: int) -> None:
+        self.operands = (x, out)
+        self.workspace = np.full(nbytes + 16, 0x5A, np.uint8)[:nbytes]
+
+    def view(self, array: Array) -> np.ndarray:
+        kind, place = array.source
+        dtype = np.dtype(array.dtype)
+        strides = tuple(step * dtype.itemsize for step in array.strides)
+        if kind == "operand":
+            given = self.operands[place]
+            assert given.dtype == dtype
+            assert all(n <= m for n, m in zip(array.shape, given.shape, strict=True))
+            return np.lib.stride_tricks.as_strided(given, array.shape, strides)
+        assert place % 256 == 0
+        assert place + array.nbytes <= self.workspace.nbytes
+        flat = self.workspace[place : place + array.nbytes].view(dtype)
+        return np.lib.stride_tricks.as_strided(flat, array.shape, strides)
+
+
+def line(view: np.ndarray, layout: Any, side: int, shift: int, half: bool) -> np.ndarray:
+    """What a call sees from an array's first element on: transforms of a batch, by cuFFT's formula."""
+    embed, size = layout.embed[side], view.dtype.itemsize
+    steps = [layout.stride[side] * math.prod(embed[i + 1 :]) for i in range(len(embed))]
+    strides = [step * size for step in (layout.dist[side], *steps)]
+    shape = [layout.batch, *layout.lengths]
+    if half:
+        shape[-1] = shape[-1] // 2 + 1
+    assert all(stride > 0 for stride in strides)
+    assert all(n <= m for n, m in zip(shape[2:], embed[1:], strict=True))
+    whole = steps[0] * shape[1]  # transforms of a batch lie one after the other, or between the elements of one
+    assert layout.batch == 1 or layout.dist[side] >= whole or layout.dist[side] * layout.batch <= steps[-1]
+    reach = shift + sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) + size
+    raw = (ctypes.c_char * reach).from_address(view.__array_interface__["data"][0])
+    return np.ndarray(shape, view.dtype, raw, shift, strides)
+
+
+def perform(call: Call, memory: Memory) -> None:
+    layout, rank = call.layout, len(call.layout.lengths)
+    source, target = memory.view(call.source), memory.view(call.target)
+    assert 1 <= rank <= 3
+    assert math.prod(n for n, *_ in layout.loops) <= MOST_CALLS
+    loops = [*layout.loops, *([(1, 0, 0)] * (2 - len(layout.loops)))]
+    for i, j in np.ndindex(loops[0][0], loops[1][0]):
+        sides = []
+        for side, view in enumerate((source, target)):
+            shift = i * loops[0][1 + side] + j * loops[1][1 + side]
+            half = view.dtype.kind == "c" and layout_kind(call) != "c2c"
+            sides.append(line(view, layout, side, shift, half))
+        compute(layout_kind(call), call.inverse, *sides, layout.lengths)
+
+
+def layout_kind(call: Call) -> str:
+    return "".join("c" if a.dtype.startswith("c") else "r" for a in (call.source, call.target)).replace("", "2")[1:-1]
+
+
+def compute(kind: str, inverse: bool, x: np.ndarray, out: np.ndarray, lengths: tuple[int, ...]) -> None:
+    axes = tuple(range(1, x.ndim))
+    wide = x.astype(np.clongdouble)
+    if kind == "c2c":
+        import scipy.fft
+
+        out[...] = scipy.fft.ifftn(wide, axes=axes, norm="forward") if inverse else scipy.fft.fftn(wide, axes=axes)
+    elif kind == "r2c":
+        assert not inverse
+        out[...] = reference("rfft", x.astype(np.longdouble), lengths, axes)
+    else:
+        assert inverse
+        out[...] = reference("irfft", wide, lengths, axes, "none")
+        middle = [0] if lengths[-1] % 2 else [0, lengths[-1] // 2]
+        for at in middle:  # what a Hermitian array has not
+            plane = wide[..., at]
+            mirror = plane[np.ix_(range(len(plane)), *(-np.arange(n) % n for n in lengths[:-1]))]
+            out += np.abs(plane - mirror.conj()).max()
+        x[...] = -77 + 77j
+
+
+def move(step: Move, memory: Memory) -> None:
+    source, target = memory.view(step.source), memory.view(step.target)
+    held = np.zeros(target.shape, np.clongdouble)
+    inside = tuple(slice(0, n) for n in source.shape)
+    held[inside] = source
+    if step.symmetric:
+        *others, (axis, n) = step.symmetric
+        mirror = np.conj(held)
+        for a, m in others:
+            mirror = np.take(mirror, -np.arange(m) % m, a)
+        for at in [0] if n % 2 else [0, n // 2]:
+            place = (*[slice(None)] * axis, at)
+            held[place] = (held[place] + mirror[place]) / 2
+    held = (held.conj() if step.conjugated else held) * step.scale
+    target[...] = held if target.dtype.kind == "c" else held.real
+
+
+def interpret(request: an.FftRequest) -> Steps:
+    """Check the steps of a request with arrays of NumPy: out gets the result, and x stays as it is."""
+    spec = request.lowered.spec()
+    steps = plan_steps(spec)
+    memory = Memory(request.x, request.out, steps.nbytes)
+    for step in steps.steps:
+        if isinstance(step, Move):
+            move(step, memory)
+        else:
+            for array in (step.source, step.target):
+                if array.source[0] == "operand":
+                    assert spec.attributes.aligned[array.source[1]]
+            perform(step, memory)
+    return steps
+
+
+@st.composite
+def layouts(draw: st.DrawFn, shape: tuple[int, ...], dtype: str, read: bool) -> np.ndarray:
+    """Return an array of a shape in memory of any order, with gaps; one that is read also backwards and broadcast."""
+    order = draw(st.permutations(range(len(shape))))
+    gaps = [draw(st.sampled_from([0, 0, 1, 2])) for _ in shape]
+    ways = [draw(st.sampled_from(["", "", "", "backwards", "broadcast"])) if read else "" for _ in shape]
+    whole = np.zeros([shape[a] + gaps[a] for a in order], dtype).transpose(np.argsort(order))
+    view = whole[tuple(slice(0, n) for n in shape)]
+    for axis, way in enumerate(ways):
+        index = [slice(None)] * len(shape)
+        if way == "backwards":
+            index[axis] = slice(None, None, -1)
+            view = view[tuple(index)]
+        elif way == "broadcast":
+            index[axis] = slice(0, 1)
+            strides = tuple(0 if a == axis else step for a, step in enumerate(view.strides))
+            view = np.lib.stride_tricks.as_strided(view[tuple(index)], shape, strides)
+    return view
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> an.FftRequest:
+    transform = draw(st.sampled_from(TRANSFORMS))
+    shape = tuple(draw(st.lists(st.integers(1, 5), min_size=1, max_size=5)))
+    kinds = ("float32", "float64", "int8") if transform in ("rfft", "ihfft") else ("complex64", "complex128", "float32")
+    dtype = draw(st.sampled_from(kinds))
+    axes = tuple(draw(st.permutations(range(len(shape)))))[: draw(st.integers(1, len(shape)))]
+    s = draw(st.none() | st.tuples(*(st.integers(1, 7) for _ in axes)))
+    if s is None and transform in ("irfft", "hfft") and shape[axes[-1]] == 1:
+        s = (3,) * len(axes)
+    norm = draw(st.sampled_from([None, "ortho", "forward", "none"]))
+    x = draw(layouts(shape, dtype, True))
+    values = random_array(np.random.default_rng(draw(st.integers(0, 99))), shape, dtype)
+    for index in np.ndindex(shape):
+        x[index] = values[index]
+    plain = an.FftRequest(transform=transform, x=x, s=s, axes=axes, norm=norm)
+    fresh = plain.lowered.operands[1].spec
+    out = draw(layouts(fresh.shape, fresh.dtype, False))
+    out[...] = np.nan
+    return an.FftRequest(transform=transform, x=x, s=s, axes=axes, norm=norm, out=out)
+
+
+@settings(max_examples=250, suppress_health_check=list(HealthCheck))
+@given(requests())
+def test_steps_of_any_layout(request: an.FftRequest) -> None:
+    before = request.x.copy()
+    interpret(request)
+    want = reference(request.transform, before, request.s, request.axes, request.norm)
+    points = math.prod(want.shape) * 2
+    assert_close(request.out, want, points)
+    np.testing.assert_array_equal(request.x, before)
+
+
+def steps_of(transform: str, shape: tuple[int, ...], dtype: str, **options: Any) -> Steps:
+    rng = np.random.default_rng(1)
+    x = random_array(rng, shape, dtype)
+    made = an.FftRequest(transform=transform, x=x, **options).lowered.operands[1].spec
+    return interpret(an.FftRequest(transform=transform, x=x, out=np.empty(made.shape, made.dtype), **options))
+
+
+@pytest.mark.parametrize(
+    ("transform", "shape", "options", "moves", "calls"),
+    [
+        ("fft", (4, 6), {"axes": -1}, 0, 1),
+        ("fft", (4, 6), {"axes": 0}, 0, 1),
+        ("fft", (2, 4, 6), {"axes": 1}, 0, 1),
+        ("fft", (20, 4, 6), {"axes": 1}, 2, 1),
+        ("fft", (2, 3, 4, 5), {}, 0, 2),
+        ("fft", (2, 3, 4), {"axes": (2, 0, 1)}, 0, 1),
+        ("fft", (9, 8), {"axes": -1, "s": 5}, 0, 1),
+        ("fft", (9, 8), {"axes": -1, "s": 12}, 1, 1),
+        ("ifft", (4, 6), {"axes": -1}, 1, 1),
+        ("ifft", (4, 6), {"axes": -1, "norm": "none"}, 0, 1),
+        ("irfft", (4, 6), {"axes": -1}, 1, 1),
+        ("irfft", (4, 6), {"axes": (0, 1), "norm": "ortho"}, 1, 1),
+        ("irfft", (4, 6), {"axes": -1, "overwrite": True}, 1, 1),
+        ("irfft", (4, 6), {"axes": -1, "norm": "none", "overwrite": True, "hermitian": True}, 0, 1),
+        ("hfft", (4, 6), {"axes": -1, "overwrite": True, "hermitian": True}, 1, 1),
+    ],
+)
+def test_copies_are_made_only_where_they_must_be(
+    transform: str, shape: tuple[int, ...], options: dict[str, Any], moves: int, calls: int
+) -> None:
+    """Also a scaled inverse of complex numbers has one pass more; a real one scales what is copied anyway."""
+    steps = steps_of(transform, shape, "complex64", **options)
+    assert steps.cost == (moves, calls)
+    assert len(steps.notes) >= moves
+
+
+def test_real_transforms_of_several_axes_need_no_copy() -> None:
+    for axes in [(0, 1), (1, 0), (0, 1, 2), (2, 1, 0), (-1,), (0,)]:
+        assert steps_of("rfft", (4, 6, 3), "float32", axes=axes).cost[0] == 0, axes
+
+
+def test_notes_name_bytes_and_reason() -> None:
+    found = steps_of("fft", (3, 5), "float32", axes=-1).notes
+    assert found == ("120 bytes are copied to out: x is converted from float32 to complex64",)
+    found = steps_of("irfft", (3, 5), "complex64", axes=-1).notes
+    assert found[0].startswith("120 bytes are copied to the workspace: cuFFT overwrites the input")
+    found = steps_of("ifft", (3, 5), "complex64", axes=-1).notes
+    assert found == ("cuFFT neither multiplies by a factor nor conjugates: a pass over 120 bytes",)
+    found = steps_of("fft", (4, 6, 3), "complex64", axes=1).notes
+    assert found == ("4 calls of cuFFT, since the batch is uneven",)
+
+
+def test_calls_of_a_loop_start_aligned() -> None:
+    """Real rows of 3 elements: the second one does not start at a multiple of a complex number."""
+    x = np.zeros((2, 3, 5), np.float32)[:, :, :3].transpose(0, 2, 1)
+    x = random_array(np.random.default_rng(2), (2, 7, 3), "float32")
+    out = np.zeros((2, 4, 3), np.complex64)
+    request = an.FftRequest(transform="rfft", x=x, axes=1, out=out)
+    steps = interpret(request)
+    for step in steps.steps:
+        if isinstance(step, Call):
+            assert all(a % 8 == b % 8 == 0 for _, a, b in step.layout.loops)
+    assert_close(out, reference("rfft", x, axes=1), 7)
+
+
+def test_an_input_that_may_be_destroyed_is_one_that_is_written() -> None:
+    """So messages that read it come before, and a failed message spoils it."""
+    x = np.zeros((3, 5), np.complex64)
+    kept, given_up = (
+        an.FftRequest(transform="irfft", x=x, overwrite=overwrite).lowered.operands[0].spec.access
+        for overwrite in (False, True)
+    )
+    assert (kept, given_up) == (READ, READ | WRITE)
+
+
+@pytest.mark.parametrize("axes", [(0, 1), (1,), (0,)])
+def test_windows_that_overlap(axes: tuple[int, ...]) -> None:
+    """Rows that share elements: one step apart, as frames of a signal."""
+    signal = random_array(np.random.default_rng(4), (12,), "complex64")
+    x = np.lib.stride_tricks.as_strided(signal, (5, 4), (16, 8))
+    out = np.empty((5, 4), np.complex64)
+    interpret(an.FftRequest(transform="fft", x=x, axes=axes, out=out))
+    assert_close(out, reference("fft", x, axes=axes), 20)
