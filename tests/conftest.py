@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import os
 import signal
 import sys
@@ -12,6 +13,10 @@ from typing import Any
 
 import hypothesis
 import pytest
+
+# Several processes share the processors already, and each of the thousand workers would start threads of its own.
+# Products by several threads have the tests marked `bits` (`make test-bits`).
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 sys.path.insert(0, str(Path(__file__).parent / "helpers"))
 sys.path.insert(0, str(Path(__file__).parent / "mutation"))
@@ -30,6 +35,8 @@ from atomr_native.system import has_gpu
 
 hypothesis.settings.register_profile("atomr", deadline=None, max_examples=60, derandomize=True, database=None)
 hypothesis.settings.load_profile("atomr")
+# A test of standby workers asks for them.  The default is what programs get that tests start.
+inspect.unwrap(an.System.__init__).__kwdefaults__["standby"] = "off"
 
 #: Files that take long, the longest first. They are begun first, so that no process has the last of them for itself
 #: while the others have nothing left.

@@ -7,6 +7,8 @@ that are not aligned trap, as on a GPU.
 
 from __future__ import annotations
 
+import atexit
+import functools
 import os
 import re
 import shutil
@@ -14,7 +16,10 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-__all__ = ["SCRATCH", "CompileError", "available", "compile_module", "translate"]
+__all__ = ["HEADERS", "SCRATCH", "CompileError", "available", "compile_module", "precompile", "translate"]
+
+#: Variable with the folder of precompiled headers, in workers.
+HEADERS = "FAKE_CUDA_HEADERS"
 
 #: How the names of folders begin that are there while something is compiled.
 SCRATCH = "atomr-kernel-"
@@ -57,7 +62,7 @@ def _types(parameters: str) -> list[str]:
 def translate(source: str) -> str:
     """Return the C source of a module with all kernels of a CUDA source."""
     together = int("SYNC();" in source or "__syncthreads();" in source)
-    parts, table = [f'#include "{_SHIM}"', '#line 1 "atomr.cu"'], []
+    parts, table = [f'#include "{_SHIM.name}"', '#line 1 "atomr.cu"'], []
     text = source
     for pattern, replacement in _PTX:
         text = pattern.sub(replacement, text)
@@ -77,6 +82,27 @@ def translate(source: str) -> str:
     return "\n".join(parts)
 
 
+def precompile(folder: Path, level: str = "-O1") -> Path:
+    """Precompile the shim for a level unless it is there, which halves a small kernel's time; return its folder."""
+    made = folder / f"shim{level}" / f"{_SHIM.name}.gch"
+    if not made.exists():
+        made.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=SCRATCH, dir=folder) as scratch:
+            out = Path(scratch) / made.name
+            subprocess.run(["gcc", level, *_FLAGS, "-x", "c-header", str(_SHIM), "-o", str(out)], check=True)
+            os.replace(out, made)
+    return made.parent
+
+
+@functools.cache
+def _headers(level: str) -> Path:
+    folder = os.environ.get(HEADERS)
+    if not folder:  # this process compiles for itself
+        folder = tempfile.mkdtemp(prefix=SCRATCH)
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return precompile(Path(folder), level)
+
+
 def compile_module(source: str, level: str = "-O1") -> bytes:
     """Compile a CUDA source, and return a shared library with ``fake_kernels`` and a ``launch_<kernel>`` for each.
 
@@ -92,7 +118,8 @@ def compile_module(source: str, level: str = "-O1") -> bytes:
     os.makedirs(scratch, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=SCRATCH, dir=scratch) as folder:
         out = Path(folder) / "module.so"
-        command = ["gcc", level, *_FLAGS, "-x", "c", "-", "-o", str(out), "-lm", "-lgcc"]
+        includes = (f"-I{_headers(level)}", f"-I{_SHIM.parent}")
+        command = ["gcc", level, *_FLAGS, *includes, "-x", "c", "-", "-o", str(out), "-lm", "-lgcc"]
         environment = {**os.environ, "TMPDIR": folder}
         done = subprocess.run(
             command, input=translate(source), env=environment, capture_output=True, text=True, check=False
