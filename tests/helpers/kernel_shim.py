@@ -7,7 +7,6 @@ that are not aligned trap, as on a GPU.
 
 from __future__ import annotations
 
-import atexit
 import functools
 import os
 import re
@@ -18,7 +17,7 @@ from pathlib import Path
 
 __all__ = ["HEADERS", "SCRATCH", "CompileError", "available", "compile_module", "precompile", "translate"]
 
-#: Variable with the folder of precompiled headers, in workers.
+#: Variable with the folder of precompiled headers.
 HEADERS = "FAKE_CUDA_HEADERS"
 
 #: How the names of folders begin that are there while something is compiled.
@@ -95,18 +94,14 @@ def precompile(folder: Path, level: str = "-O1") -> Path:
 
 
 @functools.cache
-def _headers(level: str) -> Path:
-    folder = os.environ.get(HEADERS)
-    if not folder:  # this process compiles for itself
-        folder = tempfile.mkdtemp(prefix=SCRATCH)
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+def _precompiled(folder: str, level: str) -> Path:
     return precompile(Path(folder), level)
 
 
-def compile_module(source: str, level: str = "-O1") -> bytes:
+def compile_module(source: str, level: str = "-O1", headers: str | None = None) -> bytes:
     """Compile a CUDA source, and return a shared library with ``fake_kernels`` and a ``launch_<kernel>`` for each.
 
-    `level` says how much gcc optimises.
+    `level` says how much gcc optimises, `headers` is a folder for the precompiled shim, by default that of `HEADERS`.
 
     Raises
     ------
@@ -118,7 +113,9 @@ def compile_module(source: str, level: str = "-O1") -> bytes:
     os.makedirs(scratch, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=SCRATCH, dir=scratch) as folder:
         out = Path(folder) / "module.so"
-        includes = (f"-I{_headers(level)}", f"-I{_SHIM.parent}")
+        includes = [f"-I{_SHIM.parent}"]
+        if headers := headers or os.environ.get(HEADERS):
+            includes.insert(0, f"-I{_precompiled(headers, level)}")
         command = ["gcc", level, *_FLAGS, *includes, "-x", "c", "-", "-o", str(out), "-lm", "-lgcc"]
         environment = {**os.environ, "TMPDIR": folder}
         done = subprocess.run(
