@@ -156,6 +156,43 @@ static void test_refusals(void) {
     rig_close(&r);
 }
 
+/* A lane checks what it runs: a message of another generation of the device, or not made for its plan, fails alone. */
+static void test_what_a_lane_refuses(void) {
+    enum { MESSAGES = 7 };
+    rig r;
+    rig_open(&r, 64, 1, 5);
+    rig_segment(&r, ATOMR_VOLATILE, 1 << 16);
+    rig_buffer b = rig_alloc(&r, ATOMR_VOLATILE, RIG_NBYTES);
+    const atomr_use use = rig_overwrites(&b);
+    rig_start_log(MESSAGES);
+    rig_make_worker(&r);
+    CHECK_EQ(atomr_sender_attach(r.s, atomr_worker_w_fd(r.k), atomr_w_bytes()), 0);
+    atomr_sender_set_state(r.s, ATOMR_OPEN);
+    atomr_reply replies[MESSAGES] = {{0}};
+    atomr_head *heads[MESSAGES];
+    for (unsigned i = 0; i < MESSAGES; i++) {
+        uint64_t ticket;
+        CHECK_EQ(rig_mix_send(&r, 0, i, &use, 1, 0, 0, &replies[i], &ticket), ATOMR_DONE);
+        heads[i] = atomr_head_at(r.s, 0, *atomr_end_of(r.s, 0, ticket - 1));
+        CHECK_EQ(heads[i]->ticket, ticket);
+    }
+    heads[1]->epoch--;
+    heads[2]->plan = RIG_MIX + 2;  /* has two operands */
+    heads[3]->plan = RIG_SEQUENCE; /* has other scalars, too */
+    heads[4]->plan = 77777;
+    ((atomr_operand *)((uint64_t *)(heads[5] + 1) + heads[5]->n_deps))->segment += 1; /* is not mapped */
+    rig_share(&r);
+    rig_go(&r);
+    rig_drain(&r);
+    for (unsigned i = 0; i < MESSAGES; i++) {
+        const int refused = i > 0 && i < MESSAGES - 1;
+        const int expected = i == 1 ? ATOMR_STALE_RESTARTED : refused ? ATOMR_INVALID_REQUEST : ATOMR_OK;
+        CHECK_EQ(rig_outcome(&r, &replies[i]), expected);
+        CHECK_EQ(atomic_load(&rig_log[i].ended), !refused);
+    }
+    rig_close(&r);
+}
+
 /* No timeout hides a lost wake-up here: a sleeper that is forgotten hangs until the watchdog ends the test. */
 static void test_parked_lanes_wake(void) {
     rig r;
@@ -313,6 +350,7 @@ int main(int argc, char **argv) {
     RUN(test_long_messages);
     RUN(test_long_messages_gpu);
     RUN(test_refusals);
+    RUN(test_what_a_lane_refuses);
     RUN(test_parked_lanes_wake);
     RUN(test_a_roused_lane);
     RUN(test_parked_waiters_wake);
