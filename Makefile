@@ -17,10 +17,11 @@ ARGS ?=
 # than four only wait for each other.
 JOBS ?= $(if $(wildcard /dev/nvidia0),1,$(shell n=$$(nproc) && echo $$((n < 4 ? n : 4))))
 PYTEST = $(BIN)/python -m pytest -q $(if $(filter-out 1,$(JOBS)),-n $(JOBS) --dist loadfile --no-loadscope-reorder)
-# The arithmetic of older processors: NumPy without AVX-512 or AVX2, and OpenBLAS with FMA or without, by one thread.
+# The arithmetic of older processors: NumPy without AVX-512 or AVX2, and OpenBLAS with FMA by two threads, or without
+# by one.
 # NumPy warns of names that it does not have.
 AVX512 := X86_V4 AVX512_ICL AVX512_SPR AVX512F AVX512_SKX
-WITH_AVX2 := NPY_DISABLE_CPU_FEATURES='$(AVX512)' OPENBLAS_CORETYPE=Haswell
+WITH_AVX2 := NPY_DISABLE_CPU_FEATURES='$(AVX512)' OPENBLAS_CORETYPE=Haswell OPENBLAS_NUM_THREADS=2
 WITH_SSE := NPY_DISABLE_CPU_FEATURES='$(AVX512) X86_V3 AVX2 FMA3' OPENBLAS_CORETYPE=Prescott OPENBLAS_NUM_THREADS=1
 BITS = $(PYTEST) -W 'ignore:During parsing environment variable' -m 'bits and not slow' $(call MARKED,bits) $(ARGS)
 # Files with tests of a mark. To collect all tests takes as long as to run some.

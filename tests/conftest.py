@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import os
 import signal
 import sys
@@ -12,6 +13,10 @@ from typing import Any
 
 import hypothesis
 import pytest
+
+# Several processes share the processors already, and each of the thousand workers would start threads of its own.
+# Products by several threads have the tests marked `bits` (`make test-bits`).
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 sys.path.insert(0, str(Path(__file__).parent / "helpers"))
 sys.path.insert(0, str(Path(__file__).parent / "mutation"))
@@ -30,16 +35,22 @@ from atomr_native.system import has_gpu
 
 hypothesis.settings.register_profile("atomr", deadline=None, max_examples=60, derandomize=True, database=None)
 hypothesis.settings.load_profile("atomr")
+# A test of standby workers asks for them.  The default is what programs get that tests start.
+inspect.unwrap(an.System.__init__).__kwdefaults__["standby"] = "off"
 
 #: Files that take long, the longest first. They are begun first, so that no process has the last of them for itself
 #: while the others have nothing left.
 LONG = (
-    "libraries/blas_lt/test_cuda_matmul.py", "project/test_demo.py", "runtime/test_cuda_faults.py",
-    "libraries/float8/test_float8_kernels.py", "plans/test_workspaces.py", "memory/test_transfers.py",
-    "project/test_doc_blocks.py", "plans/test_programs.py", "memory/test_restart_groups.py", "memory/test_growth.py",
-    "memory/test_transfers_restart.py", "libraries/blas_lt/test_matmul.py", "project/test_serve.py",
-    "interop/test_peers.py", "bench/test_bench_gpu.py", "compile/test_nvrtc.py", "libraries/blas/test_blas.py",
-    "project/test_doctor.py",
+    "runtime/test_cuda_faults.py", "plans/test_programs.py", "runtime/test_restart_moments.py",
+    "project/test_doc_blocks.py", "plans/test_workspaces.py", "memory/test_restart_groups.py", "project/test_demo.py",
+    "libraries/float8/test_float8_kernels.py", "libraries/blas_lt/test_matmul.py", "runtime/test_restart.py",
+    "libraries/blas_lt/test_cuda_matmul.py", "memory/test_growth.py", "memory/test_transfers_restart.py",
+    "runtime/test_cuda_restart.py", "runtime/test_worker_deaths.py", "runtime/test_lifetime.py",
+    "libraries/elementwise/test_cuda_codegen.py", "memory/test_transfers.py", "plans/test_retry.py",
+    "libraries/elementwise/test_elementwise.py", "compile/test_nvrtc.py", "runtime/test_wild_worker.py",
+    "interop/test_peers.py", "libraries/fused/test_fused_kernels.py", "libraries/kernel/test_launch_order.py",
+    "libraries/kernel/test_host_arithmetic.py", "plans/test_mailbox.py", "project/test_serve.py",
+    "bench/test_bench_gpu.py", "runtime/test_model_restart.py", "runtime/test_device_churn.py",
 )  # fmt: skip
 #: Name of the plugin that says which tests were left out.
 LEFT_OUT = "atomr-left-out"

@@ -14,7 +14,6 @@ import hashlib
 import importlib
 import re
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -145,6 +144,8 @@ def _sources() -> bytes:
 @functools.cache
 def _versions() -> tuple[str, ...]:
     """Return the versions of the compilers, without importing them."""
+    from importlib.metadata import PackageNotFoundError, version  # which imports much, and workers need it not
+
     found = []
     for name in _COMPILERS:
         try:

@@ -24,6 +24,17 @@ def system(nothing_left: None) -> Iterator[an.System]:
         yield made
 
 
+class Refused(OSError):
+    """Has its number from its constructor."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
 def test_tell_and_ask(system: an.System) -> None:
     seen: list[Any] = []
 
@@ -106,6 +117,42 @@ def test_errors_that_cannot_be_copied_are_raised_all_the_same(system: an.System)
         with pytest.raises(Picky, match="1 and 2") as caught:
             answer.result(10)
         assert caught.value.a == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "field", "value"),
+    [(UnicodeDecodeError("utf-8", b"\xff", 0, 1, "no start"), "reason", "no start"), (Refused(2, "gone"), "errno", 2)],
+)
+def test_an_error_that_is_raised_twice_keeps_the_fields_of_its_class(error: Exception, field: str, value: Any) -> None:
+    with Deterministic() as sim:
+        answer = sim.system.spawn(Call).ask(lambda _: _raise(error))
+        for _ in range(2):
+            with pytest.raises(type(error)) as caught:
+                answer.result()
+            assert caught.value is not error
+            assert getattr(caught.value, field) == value
+
+
+def test_an_answered_asker_keeps_no_value() -> None:
+    class Value:
+        pass
+
+    class Keep(an.Actor):
+        def receive(self, message: Any) -> None:
+            kept.append(self.context.reply_later())
+
+    kept: list[an.ReplyTo] = []
+    with Deterministic() as sim:
+        answer = sim.system.spawn(Keep).ask("value")
+        sim.run()
+        value = Value()
+        alive = weakref.ref(value)
+        assert kept[0].reply(value)
+        assert answer.result() is value
+        del answer, value
+        gc.collect()
+        assert alive() is None
+        assert not kept[0].reply()
 
 
 def test_a_timeout_cancels_nothing(system: an.System) -> None:

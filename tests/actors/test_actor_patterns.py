@@ -92,6 +92,23 @@ def test_what_is_collected_is_answered_at_a_stop(actor: bool) -> None:
         assert ref.stopped
 
 
+@pytest.mark.parametrize("actor", [False, True])
+def test_what_is_collected_is_answered_at_a_restart(actor: bool) -> None:
+    class Failing(Batcher):
+        def receive(self, message: Any) -> None:
+            if message == "fail":
+                raise KeyError(message)
+            super().receive(message)
+
+    with Deterministic() as sim:
+        target = sim.system.spawn(Call, list) if actor else list
+        ref = sim.system.spawn(Failing, target, max_size=10, max_age=1000)
+        answers = [ref.ask(i) for i in range(3)]
+        ref.tell("fail")
+        assert [answer.result() for answer in answers] == list(range(3))
+        assert ref.stats()["restarts"] == 1
+
+
 def test_batches_over_a_device(nothing_left: None) -> None:
     with an.System(standby="off") as system:
         device = system.device("host")
@@ -322,6 +339,37 @@ def test_errors_free_their_place() -> None:
         answers = [ref.ask(ForTenant("a", 2)) for _ in range(5)]
         ref.stop()
         assert [answer.result() for answer in answers] == [0.5] * 5
+
+
+def test_a_place_of_before_a_restart_is_no_place_of_the_next_instance() -> None:
+    running: list[an.ReplyTo] = []
+
+    class Target(an.Actor):
+        def receive(self, message: str) -> None:
+            running.append(self.context.reply_later())
+
+    class Failing(FairShare):
+        def receive(self, message: Any) -> None:
+            if message == "fail":
+                raise KeyError(message)
+            super().receive(message)
+
+    with Deterministic() as sim:
+        ref = sim.system.spawn(Failing, sim.system.spawn(Target), {"a": 1}, in_flight=1)
+        before = ref.ask(ForTenant("a", "before"))
+        ref.tell("fail")
+        sim.run()
+        for i in range(3):
+            ref.tell(ForTenant("a", i))
+        sim.run()
+        assert len(running) == 2  # the next instance has a place of its own
+        running[0].reply("done")
+        assert before.result() == "done"
+        sim.run()
+        assert len(running) == 2
+        running[1].reply()
+        sim.run()
+        assert len(running) == 3
 
 
 # ---- mixture of experts

@@ -135,6 +135,15 @@ def test_one_that_stops_for_good_leaves_the_pool() -> None:
         assert pool.ask(1).result() == "3"
 
 
+def test_a_message_to_an_actor_that_has_just_stopped_goes_to_another() -> None:
+    with Deterministic() as sim:
+        pool = sim.system.pool(Who, size=3)
+        pool.refs[1].stop()  # the pool has not heard of it
+        answers = [pool.ask(i) for i in range(6)]
+        assert {answer.result() for answer in answers} == {"1", "3"}
+        assert not sim.system.dead_letters
+
+
 def test_pools_below_actors_end_with_them() -> None:
     class Parent(an.Actor):
         def __init__(self) -> None:

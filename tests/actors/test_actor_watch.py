@@ -85,6 +85,38 @@ def test_unwatch_holds_back_what_is_queued() -> None:
             probe.expect_no_message()
 
 
+@pytest.mark.parametrize("seed", range(30))
+def test_a_death_that_was_queued_before_an_unwatch_is_not_told_to_the_next_watch(seed: int) -> None:
+    class Renew(an.Actor):
+        def __init__(self, probe: an.ActorRef, other: an.ActorRef) -> None:
+            self.probe, self.other = probe, other
+
+        def pre_start(self) -> None:
+            self.context.watch(self.other)
+
+        def receive(self, message: Any) -> None:
+            if message == "renew":
+                self.context.unwatch(self.other)
+                self.context.watch(self.other)
+                self.context.self_ref.tell("renewed")
+            else:
+                self.probe.tell(message)
+
+    with Deterministic(seed) as sim:
+        probe = Probe(sim.system)
+        ref = sim.system.spawn(Worker)
+        watcher = sim.system.spawn(Renew, probe.ref, ref)
+        sim.run()
+        ref.kill()
+        watcher.tell("renew")
+        got = probe.expect()
+        if isinstance(got, an.Terminated):  # told before the watch was renewed
+            got = probe.expect()
+        assert got == "renewed"
+        assert probe.expect(an.Terminated).ref == ref
+        probe.expect_no_message()
+
+
 def test_a_watch_outlives_the_restart_of_the_watcher() -> None:
     with Deterministic() as sim:
         probe = Probe(sim.system)

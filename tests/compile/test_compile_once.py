@@ -96,10 +96,17 @@ def test_threads_compile_once_and_another_key_meanwhile(
     assert not disk_cache._flights
 
 
-#: Makes the value of one key, when standard input says so, and of another at once.
+#: Makes the value of one key, when standard input says so, and says when it waits for another process.
 ASKING = """
-import sys
+import sys, time
 from atomr_native._support.disk_cache import cached
+
+def wait(seconds, sleep=time.sleep, told=[]):
+    if not told:
+        told.append(print("waits", flush=True))
+    sleep(seconds)
+
+time.sleep = wait
 
 def make():
     print("made", flush=True)
@@ -147,6 +154,7 @@ def test_processes_compile_once_and_another_key_meanwhile(
     say(first)
     assert read(first) == "made"
     say(second)
+    assert read(second) == "waits"
     assert disk_cache.cached("kind", (b"another",), lambda: b"other") == b"other"
     if dies:
         first.kill()

@@ -33,6 +33,11 @@ def test_every_part_of_a_function_counts() -> None:
     assert digest(_BASE.replace("1.5", "y"), y=1.5) != digest(_BASE.replace("1.5", "y"), y=2.5)
 
 
+def test_values_are_told_apart_by_where_they_end() -> None:
+    values = [(1, 23), (12, 3), (123,), (1, (2, 3)), ((1, 2), 3), ("12", 3), (1, "23")]
+    assert len({digest("def f(): return y", y=value) for value in values}) == len(values)
+
+
 def test_every_part_of_an_array_counts() -> None:
     arrays = [
         np.zeros(4), np.zeros(4, np.float32), np.zeros((2, 2)), np.zeros((2, 2), order="F"), np.ones(4),

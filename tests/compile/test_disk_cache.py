@@ -123,6 +123,14 @@ def test_nothing_else_is_removed(cache: Path, monkeypatch: pytest.MonkeyPatch) -
     assert not stale.exists()
 
 
+@pytest.mark.parametrize("days", [-2, 2])
+def test_a_sum_of_another_day_is_taken_again(cache: Path, days: int) -> None:
+    keep(0)
+    (cache / ".size").write_bytes(b"%018d %018d\n" % (10**6, int(time.time()) + days * 86400))
+    keep(1)
+    assert int((cache / ".size").read_bytes().split()[0]) == total(cache)
+
+
 def test_the_sum_is_taken_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scans = []
     real = disk_cache._entries

@@ -29,7 +29,8 @@ class Emulator:
     def _library(self, program: KernelProgram) -> ctypes.CDLL:
         path = self.folder / f"{hashlib.sha256(program.source.encode()).hexdigest()[:24]}.so"
         if not path.exists():
-            path.write_bytes(compile_module(program.source, "-O0"))  # which takes longer than its few launches
+            # To optimise would take longer than its few launches.
+            path.write_bytes(compile_module(program.source, "-O0", str(self.folder)))
         return ctypes.CDLL(str(path))
 
     def run(self, program: KernelProgram, arrays: tuple[np.ndarray, ...], scalars: tuple[Any, ...] = ()) -> None:

@@ -92,6 +92,7 @@ def environment(folder: Path, **settings: object) -> dict[str, str]:
     for left in kernels.glob(f"{kernel_shim.SCRATCH}*"):  # by workers that were killed
         if time.time() - left.stat().st_mtime > 600:
             shutil.rmtree(left, ignore_errors=True)
+    kernel_shim.precompile(kernels)
     path = [str(_FAKE / "site"), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     return {
         "ATOMR_NATIVE_CUDA": library,
@@ -99,6 +100,7 @@ def environment(folder: Path, **settings: object) -> dict[str, str]:
         "ATOMR_NATIVE_CUBLAS": library,
         "ATOMR_NATIVE_CUFFT": library,
         "ATOMR_NATIVE_CACHE": str(kernels),
+        kernel_shim.HEADERS: str(kernels),
         "PYTHONPATH": os.pathsep.join(dict.fromkeys(path)),
         **{f"FAKE_CUDA_{name.upper()}": str(value) for name, value in settings.items()},
     }

@@ -7,6 +7,7 @@ that are not aligned trap, as on a GPU.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import shutil
@@ -14,7 +15,10 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-__all__ = ["SCRATCH", "CompileError", "available", "compile_module", "translate"]
+__all__ = ["HEADERS", "SCRATCH", "CompileError", "available", "compile_module", "precompile", "translate"]
+
+#: Variable with the folder of precompiled headers.
+HEADERS = "FAKE_CUDA_HEADERS"
 
 #: How the names of folders begin that are there while something is compiled.
 SCRATCH = "atomr-kernel-"
@@ -57,7 +61,7 @@ def _types(parameters: str) -> list[str]:
 def translate(source: str) -> str:
     """Return the C source of a module with all kernels of a CUDA source."""
     together = int("SYNC();" in source or "__syncthreads();" in source)
-    parts, table = [f'#include "{_SHIM}"', '#line 1 "atomr.cu"'], []
+    parts, table = [f'#include "{_SHIM.name}"', '#line 1 "atomr.cu"'], []
     text = source
     for pattern, replacement in _PTX:
         text = pattern.sub(replacement, text)
@@ -77,10 +81,27 @@ def translate(source: str) -> str:
     return "\n".join(parts)
 
 
-def compile_module(source: str, level: str = "-O1") -> bytes:
+def precompile(folder: Path, level: str = "-O1") -> Path:
+    """Precompile the shim for a level unless it is there, which halves a small kernel's time; return its folder."""
+    made = folder / f"shim{level}" / f"{_SHIM.name}.gch"
+    if not made.exists():
+        made.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=SCRATCH, dir=folder) as scratch:
+            out = Path(scratch) / made.name
+            subprocess.run(["gcc", level, *_FLAGS, "-x", "c-header", str(_SHIM), "-o", str(out)], check=True)
+            os.replace(out, made)
+    return made.parent
+
+
+@functools.cache
+def _precompiled(folder: str, level: str) -> Path:
+    return precompile(Path(folder), level)
+
+
+def compile_module(source: str, level: str = "-O1", headers: str | None = None) -> bytes:
     """Compile a CUDA source, and return a shared library with ``fake_kernels`` and a ``launch_<kernel>`` for each.
 
-    `level` says how much gcc optimises.
+    `level` says how much gcc optimises, `headers` is a folder for the precompiled shim, by default that of `HEADERS`.
 
     Raises
     ------
@@ -92,7 +113,10 @@ def compile_module(source: str, level: str = "-O1") -> bytes:
     os.makedirs(scratch, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=SCRATCH, dir=scratch) as folder:
         out = Path(folder) / "module.so"
-        command = ["gcc", level, *_FLAGS, "-x", "c", "-", "-o", str(out), "-lm", "-lgcc"]
+        includes = [f"-I{_SHIM.parent}"]
+        if headers := headers or os.environ.get(HEADERS):
+            includes.insert(0, f"-I{_precompiled(headers, level)}")
+        command = ["gcc", level, *_FLAGS, *includes, "-x", "c", "-", "-o", str(out), "-lm", "-lgcc"]
         environment = {**os.environ, "TMPDIR": folder}
         done = subprocess.run(
             command, input=translate(source), env=environment, capture_output=True, text=True, check=False

@@ -105,8 +105,8 @@ def read_lists(names: Iterable[str] = ()) -> list[Mutant]:
     return found
 
 
-def call(command: list[str]) -> tuple[int, str]:
-    """Run a command in the copy, and end all of its processes after `PATIENCE` seconds."""
+def call(command: list[str], patience: float = PATIENCE) -> tuple[int, str]:
+    """Run a command in the copy, and end all of its processes after `patience` seconds."""
     path = f"{SCRATCH / '.venv' / 'bin'}:{os.environ['PATH']}"
     process = subprocess.Popen(
         command,
@@ -118,7 +118,7 @@ def call(command: list[str]) -> tuple[int, str]:
         start_new_session=True,
     )
     try:
-        output, _ = process.communicate(timeout=PATIENCE)
+        output, _ = process.communicate(timeout=patience)
         return process.returncode, output
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
@@ -153,12 +153,12 @@ def prepare() -> None:
 def build() -> str:
     """Build and install the copy; returns what the compiler said if it refused."""
     command = [PYTHON, "-m", "pip", "install", "-q", "--no-build-isolation", "--no-deps", "-e", "."]
-    code, output = call(command)
+    code, output = call(command, 10 * PATIENCE)
     return output if code else ""
 
 
-def run_tests(mutant: Mutant) -> str:
-    """Run the tests of a mutant; returns the one that failed, or nothing."""
+def run_native(mutant: Mutant) -> str:
+    """Run the native tests of a mutant, which need nothing installed; returns the one that failed, or nothing."""
     for name in mutant.native:
         command = ["make", "-s", "-C", "tests/native", "check", f"TESTS={name}", WITHOUT_WARNINGS]
         code, output = call(command)
@@ -166,20 +166,14 @@ def run_tests(mutant: Mutant) -> str:
             raise SystemExit(f"{mutant.area}: {mutant.name}: {name} does not compile:\n{output}")
         if code:
             return name
+    return ""
+
+
+def run_tests(mutant: Mutant, patience: float = PATIENCE) -> str:
+    """Run the other tests of a mutant; returns the one that failed, or nothing."""
     if mutant.tests:
-        command = [
-            PYTHON,
-            "-m",
-            "pytest",
-            "-q",
-            "-x",
-            "-p",
-            "no:cacheprovider",
-            "-m",
-            "not slow and not gpu",
-            *mutant.tests,
-        ]
-        code, output = call(command)
+        command = [PYTHON, "-m", "pytest", "-q", "-x", "-m", "not slow and not gpu", *mutant.tests]
+        code, output = call(command, patience)
         if code == 5:
             raise SystemExit(f"{mutant.area}: {mutant.name}: no such tests: {' '.join(mutant.tests)}")
         if code:
@@ -194,16 +188,18 @@ def try_mutant(mutant: Mutant) -> Outcome:
     """Put a fault in, run the tests, and take it out."""
     began = time.monotonic()
     path = SCRATCH / mutant.file
-    native = path.suffix in NATIVE
-    original = path.read_bytes()
+    original, built = path.read_bytes(), False
     try:
         mutant.apply(SCRATCH)
-        if native and mutant.tests and (refused := build()):
-            raise SystemExit(f"{mutant.area}: {mutant.name}: it does not compile:\n{refused}")
-        by = run_tests(mutant)
+        by = run_native(mutant)
+        if not by:
+            built = path.suffix in NATIVE and bool(mutant.tests)
+            if built and (refused := build()):
+                raise SystemExit(f"{mutant.area}: {mutant.name}: it does not compile:\n{refused}")
+            by = run_tests(mutant)
     finally:
         path.write_bytes(original)
-    if native and mutant.tests:
+    if built:
         build()
     result = "killed" if by else "explained" if mutant.explained else "survived"
     return Outcome(mutant.area, mutant.name, mutant.file, result, by, round(time.monotonic() - began, 1))
@@ -216,7 +212,7 @@ def check_tests(mutants: list[Mutant]) -> None:
         tuple(dict.fromkeys(test for mutant in mutants for test in mutant.tests)),
         tuple(dict.fromkeys(test for mutant in mutants for test in mutant.native)),
     )  # fmt: skip
-    if failed := run_tests(everything):
+    if failed := run_native(everything) or run_tests(everything, 20 * PATIENCE):
         raise SystemExit(f"without any mutant {failed} fails")
 
 
@@ -241,6 +237,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("lists", nargs="*", help="names of files in tests/mutation/mutants, all by default")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="mutants of these names")
     parser.add_argument("--list", action="store_true", help="print the mutants and end")
+    parser.add_argument("--unchecked", action="store_true", help="do not run the tests without a fault first")
     parser.add_argument("--json", type=Path, help="write the outcomes to this file")
     options = parser.parse_args(arguments)
     mutants = [m for m in read_lists(options.lists) if not options.only or m.name in options.only]
@@ -249,7 +246,8 @@ def main(arguments: list[str]) -> int:
             print(f"{mutant.area}: {mutant.name} ({mutant.file})")
         return 0
     prepare()
-    check_tests(mutants)
+    if not options.unchecked:
+        check_tests(mutants)
     outcomes = []
     for mutant in mutants:
         outcomes.append(try_mutant(mutant))

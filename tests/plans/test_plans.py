@@ -96,6 +96,7 @@ def test_dropped_plans_are_unloaded(device: an.Device) -> None:
     for i in range(700):
         noop(lane, x, i).tell(x)
     lane.noop().ask().result(30)
+    highest = max(device._state.plans._records)
     lane._plans.clear()
     gc.collect()
 
@@ -104,6 +105,9 @@ def test_dropped_plans_are_unloaded(device: an.Device) -> None:
         return len(device._state.plans._records) <= before + 1
 
     eventually(unloaded)
+    kept = [noop(lane, x, i) for i in range(700)]
+    assert max(device._state.plans._records) <= highest  # their numbers are used again
+    kept[-1].ask(x).result(30)
 
 
 @pytest.mark.parametrize("scalars", [(), ("lr",)])

@@ -329,6 +329,13 @@ def test_gather_raises_the_first_in_order_after_all_are_resolved(device: an.Devi
         an.gather(out[2], early, out[0])
 
 
+def test_gather_raises_the_error_of_a_handle(device: an.Device) -> None:
+    good, bad = device.put([1.0]), device.empty(2)
+    fail(device.lane("a"), bad, text="no value")
+    with pytest.raises(an.LibraryError, match="no value"):
+        an.gather(good, bad)
+
+
 @pytest.mark.parametrize("wrong", [None, 3, np.zeros(2), threading.Event(), [1]])
 def test_what_cannot_be_gathered(device: an.Device, wrong: Any) -> None:
     with pytest.raises(an.InvalidRequest, match=type(wrong).__name__):

@@ -15,7 +15,7 @@ from atomr_native.libraries.blas_lt.actor import BlasLt
 from atomr_native.libraries.blas_lt.epilogue import Epilogue
 from atomr_native.libraries.blas_lt.request import MatmulRequest, MatmulResult
 from atomr_native.libraries.elementwise.actor import ElementwiseActor
-from atomr_native.libraries.elementwise.expressions import compile_program
+from atomr_native.libraries.elementwise.expressions import FRESH, compile_program, result_dtype
 from atomr_native.libraries.elementwise.request import (
     ElementwiseRequest,
     ReduceRequest,
@@ -157,6 +157,7 @@ def test_programs_are_canonical() -> None:
         ("x + 9" + "9" * 1300, ["of 4322 bits", "integers of 4096 bits"]),
         ("exp(x, x)", ["exp with 2 arguments", "1 arguments by position"]),
         ("where(x, y=1)", ["1 keywords"]),
+        ("maximum(x, x, axis=0)", ["2 arguments and 1 keywords"]),
         ("exp(*x)", ["Starred"]),
         ("t = x", ["'t' is assigned, but is neither read later nor an operand"]),
         ("a, b = x", ["Tuple|'a, b'|a name"]),
@@ -177,6 +178,25 @@ def test_programs_refuse(program: str, words: list[str]) -> None:
     for word in words:
         assert caught.match(word)
     assert len(str(caught.value)) < 1000
+
+
+def test_complex_values_are_not_assigned_to_real_operands() -> None:
+    with pytest.raises(InvalidRequest, match=r"a complex64 value is assigned to 'out' of dtype float32.*complex128"):
+        compile_program("x * z", {"x": "float32", "z": "complex64", "out": "float32"})
+
+
+def test_what_is_overwritten_unread_is_not_computed() -> None:
+    types = {"x": "float32", "y": "float32", "out": "float32"}
+    made = compile_program("out = exp(x) + out; y = y * 3; out = x * 2; y = x", types)
+    assert [node[0] for node in made.nodes] == ["operand", "const", "multiply"]
+    assert made.reads == {"x"}
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"])
+def test_narrow_operands_are_computed_in_float32(dtype: str) -> None:
+    made = compile_program("x * x", {"x": dtype, "out": FRESH})
+    assert made.nodes == (("operand", "float32", "x"), ("multiply", "float32", 0, 0))
+    assert result_dtype(made, "out", {"x": dtype}) == dtype
 
 
 def test_elementwise_refuses_shapes_and_operands() -> None:

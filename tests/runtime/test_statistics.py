@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -205,11 +206,16 @@ def test_messages(device: an.Device) -> None:
     with Gate(lane):
         queued = [plan.ask() for _ in range(5)]
         eventually(lambda: device.stats()["actors"]["counted exactly"]["claimed"] == 12)
+        began = time.monotonic_ns()
         busy = device.stats()["actors"]["counted exactly"]
         assert (busy["sent"], busy["completed"], busy["queued"]) == (17, 11, 6)
+        held = time.monotonic_ns() - began
     an.gather(*queued)
     idle = device.stats()["actors"]["counted exactly"]
     assert (idle["sent"], idle["completed"], idle["queued"], idle["failed"]) == (17, 17, 0, 1)
+    assert idle["messages"] == 17
+    if device.name == "host":  # a GPU's lane is free when it has launched
+        assert idle["busy_ns"] > held / 2
 
 
 GOOD: dict[str, Any] = {

@@ -80,9 +80,12 @@ def compare(request: Any, ulps: int, blocks: int = 1) -> None:
             assert far <= ulps * eps * np.max(np.abs(hosts.astype(np.float64))), operand.name
 
 
-def doubtful(seed: int, offset: int, i: int) -> float:
-    """Return a probability for which the word of element i is just not enough: its upper half does not decide."""
-    return (int(reference.dropout_words(i + 1, seed, offset)[i]) + 1) / 2**32
+def doubtful(seed: int, offset: int, i: int, above: int = 1) -> float:
+    """Return a probability for which the word of element i is just not enough, or just enough if `above` is 0.
+
+    Its upper half does not decide.
+    """
+    return (int(reference.dropout_words(i + 1, seed, offset)[i]) + above) / 2**32
 
 
 X = functools.partial(numbers, 3, 20)
@@ -141,6 +144,12 @@ EXACT: dict[str, Callable[[], Any]] = {
     ),
     "dropout, gaps, a word in doubt": lambda: an.DropoutRequest(
         x=shifted(5, 19, dtype="float16"), p=doubtful(3, 0, 41), seed=3
+    ),
+    "dropout, gaps, the last word of a group in doubt": lambda: an.DropoutRequest(
+        x=shifted(3, 19, dtype="float16"), p=doubtful(3, 0, 2 * 19 + 7), seed=3
+    ),
+    "dropout, gaps, a word at the threshold": lambda: an.DropoutRequest(
+        x=shifted(3, 19, dtype="float16"), p=doubtful(3, 0, 2 * 19 + 5, above=0), seed=3
     ),
     "dropout of everything": lambda: an.DropoutRequest(x=X(dtype="float64"), p=1.0, seed=3),
 }  # fmt: skip

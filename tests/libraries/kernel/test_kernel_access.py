@@ -48,6 +48,14 @@ def puts_later(a, i):
 
 
 @cuda.jit(device=True)
+def puts_into_either(a, b, i):
+    if i > 0:
+        puts_into_either(b, a, i - 1)
+    else:
+        a[0] = 1
+
+
+@cuda.jit(device=True)
 def view_of(a):
     return a
 
@@ -196,6 +204,10 @@ def by_a_device_function(x, y, i):
     puts_later(x, i)
 
 
+def by_a_device_function_that_calls_itself(x, y, i):
+    puts_into_either(y, x, i)
+
+
 def by_a_view_of_a_device_function(x, y, i):
     view_of(x)[i] = 1
 
@@ -285,8 +297,8 @@ WRITES = [
     *((f, FLOATS) for f in (
         writes, writes_whole, writes_a_slice, writes_itself, adds, renames, takes_a_slice, takes_a_literal_slice,
         takes_an_ellipsis, takes_a_literal_ellipsis, chooses, rebinds, packs, in_a_function, by_a_device_function,
-        by_a_view_of_a_device_function, by_an_atomic, by_a_hint, by_a_reshaped_view, by_the_other_kind, by_a_flat_view,
-        by_the_operator,
+        by_a_device_function_that_calls_itself, by_a_view_of_a_device_function, by_an_atomic, by_a_hint,
+        by_a_reshaped_view, by_the_other_kind, by_a_flat_view, by_the_operator,
     )),
     *((f, ROWS) for f in (
         writes_a_row, writes_a_row_by_name, writes_a_row_by_tuple, writes_rows_in_a_loop, writes_transposed,

@@ -156,6 +156,86 @@ static void test_refusals(void) {
     rig_close(&r);
 }
 
+/* A lane checks what it runs: a message of another generation of the device, or not made for its plan, fails alone. */
+static void test_what_a_lane_refuses(void) {
+    enum { MESSAGES = 7 };
+    rig r;
+    rig_open(&r, 64, 1, 5);
+    rig_segment(&r, ATOMR_VOLATILE, 1 << 16);
+    rig_buffer b = rig_alloc(&r, ATOMR_VOLATILE, RIG_NBYTES);
+    const atomr_use use = rig_overwrites(&b);
+    rig_start_log(MESSAGES);
+    rig_make_worker(&r);
+    CHECK_EQ(atomr_sender_attach(r.s, atomr_worker_w_fd(r.k), atomr_w_bytes()), 0);
+    atomr_sender_set_state(r.s, ATOMR_OPEN);
+    atomr_reply replies[MESSAGES] = {{0}};
+    atomr_head *heads[MESSAGES];
+    for (unsigned i = 0; i < MESSAGES; i++) {
+        uint64_t ticket;
+        CHECK_EQ(rig_mix_send(&r, 0, i, &use, 1, 0, 0, &replies[i], &ticket), ATOMR_DONE);
+        heads[i] = atomr_head_at(r.s, 0, *atomr_end_of(r.s, 0, ticket - 1));
+        CHECK_EQ(heads[i]->ticket, ticket);
+    }
+    heads[1]->epoch--;
+    heads[2]->plan = RIG_MIX + 2;  /* has two operands */
+    heads[3]->plan = RIG_SEQUENCE; /* has other scalars, too */
+    heads[4]->plan = 77777;
+    ((atomr_operand *)((uint64_t *)(heads[5] + 1) + heads[5]->n_deps))->segment += 1; /* is not mapped */
+    rig_share(&r);
+    rig_go(&r);
+    rig_drain(&r);
+    for (unsigned i = 0; i < MESSAGES; i++) {
+        const int refused = i > 0 && i < MESSAGES - 1;
+        const int expected = i == 1 ? ATOMR_STALE_RESTARTED : refused ? ATOMR_INVALID_REQUEST : ATOMR_OK;
+        CHECK_EQ(rig_outcome(&r, &replies[i]), expected);
+        CHECK_EQ(atomic_load(&rig_log[i].ended), !refused);
+    }
+    rig_close(&r);
+}
+
+/* Whether a worker ends itself rather than run a message with a spoilt header.  It is a child of the test. */
+static int ends_at(void (*spoil)(atomr_head *)) {
+    const pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        rig r;
+        uint64_t ticket;
+        const uint64_t scalars[2] = {0, 0};
+        alarm(20);
+        CHECK(freopen("/dev/null", "w", stderr) != NULL);
+        rig_open(&r, 64, 1, 6);
+        rig_make_worker(&r);
+        CHECK_EQ(atomr_sender_attach(r.s, atomr_worker_w_fd(r.k), atomr_w_bytes()), 0);
+        atomr_sender_set_state(r.s, ATOMR_OPEN);
+        CHECK_EQ(rig_send(&r, 0, RIG_SEQUENCE, NULL, 0, scalars, 2, NULL, &ticket), ATOMR_DONE);
+        spoil(atomr_head_at(r.s, 0, 0));
+        rig_share(&r);
+        rig_go(&r);
+        rig_drain(&r);
+        _exit(0);
+    }
+    int status;
+    CHECK_EQ(waitpid(pid, &status, 0), pid);
+    return WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT;
+}
+
+static void spoil_nothing(atomr_head *h) { (void)h; }
+static void spoil_cells(atomr_head *h) { h->n_cells = 2; } /* the second was never sent */
+static void spoil_ticket(atomr_head *h) { h->ticket++; }
+static void spoil_words(atomr_head *h) { h->n_scalars = 60; }
+static void spoil_lane(atomr_head *h) {
+    h->n_deps = h->n_scalars = 1;
+    *(uint64_t *)(h + 1) = UINT64_MAX;
+}
+
+static void test_malformed_messages_end_the_worker(void) {
+    CHECK(!ends_at(spoil_nothing));
+    CHECK(ends_at(spoil_cells));
+    CHECK(ends_at(spoil_ticket));
+    CHECK(ends_at(spoil_words));
+    CHECK(ends_at(spoil_lane));
+}
+
 /* No timeout hides a lost wake-up here: a sleeper that is forgotten hangs until the watchdog ends the test. */
 static void test_parked_lanes_wake(void) {
     rig r;
@@ -313,6 +393,8 @@ int main(int argc, char **argv) {
     RUN(test_long_messages);
     RUN(test_long_messages_gpu);
     RUN(test_refusals);
+    RUN(test_what_a_lane_refuses);
+    RUN(test_malformed_messages_end_the_worker);
     RUN(test_parked_lanes_wake);
     RUN(test_a_roused_lane);
     RUN(test_parked_waiters_wake);
