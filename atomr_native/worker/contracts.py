@@ -83,6 +83,9 @@ class LanesLike(Protocol):
     def remove_plan(self, plan: int) -> None:
         """Remove a plan that no message names any more."""
 
+    def replays(self, plan: int) -> dict[str, Any]:
+        """Return how the messages of a program were run, by counts."""
+
     def be_cautious(self, cautious: bool) -> None:
         """Have runs and builds take turns, so that each suspect runs alone; before `go`, and later to end that."""
 

@@ -102,6 +102,7 @@ class Requests:
             "go": self._go,
             "trust": self._trust,
             "stats": self._stats,
+            "replays": self._replays,
             "crash": self._crash,
             "close": self._close,
         }
@@ -281,6 +282,9 @@ class Requests:
         if self.lanes is not None:
             stats |= self._memory()
         return Reply({**stats, "rss": resident, "pid": os.getpid(), "threads": threading.active_count()})
+
+    def _replays(self, frame: Frame) -> Reply:
+        return Reply(dict(self._ready().replays(int(frame.fields["plan"]))))
 
     def _allow_crash(self) -> None:
         if self._config.get("allow_crash") is not True:
