@@ -42,11 +42,11 @@ class Recording:
 
     Examples
     --------
+    >>> a = device.zeros(4)
     >>> with device.record() as recording:
-    ...     x = recording.operand("x", device.zeros(4))
+    ...     x = recording.operand("x", a)
     ...     factor = recording.scalar("factor", 2.0)
     ...     y = x.fill(factor)
-    >>> a = device.zeros(4)
     >>> recording.plan.tell(x=a, factor=3.0)
     >>> a.numpy()
     array([3., 3., 3., 3.], dtype=float32)
@@ -128,6 +128,8 @@ class Recording:
             raise InvalidRequest(f"operand {name!r} is a {type(ref).__name__}; allowed: a GpuRef")
         if ref.allocation.core is not self._owner.core:
             raise InvalidRequest(f"operand {name!r} lives on another device or in another System")
+        if self._recorder.owns(ref.allocation):
+            raise InvalidRequest(f"operand {name!r} was made inside the recording; allowed: an array made before it")
         ref.allocation.refuse_gone()
         stands: GpuRef = self._owner.core.stand_in(ref)
         self._recorder.parameters.append((name, ref, stands.allocation))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from .._lib.sender import MAX_OPERANDS
-from .._support.recorded import RecordedFloat, RecordedInt, plain
+from .._support.recorded import RecordedFloat, RecordedInt, is_recorded, plain
 from ..errors import InvalidRequest
 from ..libraries.program.attributes import ProgramAttributes, StepAttributes
 from ..plans.spec import OVERWRITE, READ, WRITE, NestedSpec, OperandSpec, PlanSpec, describe
@@ -219,7 +219,7 @@ def _numbers(
         for place, (number, kind) in message.numbers.items():
             conversion = number.conversion
             key = (number.name, kind) if conversion is None else (id(conversion), number.place, kind)
-            used.update(_names(number))
+            used.update(_names(number, given))
             found.setdefault(key, Number(number, kind))
             places[step, place] = list(found).index(key)
     for name in given:
@@ -233,11 +233,13 @@ def _numbers(
     return tuple(found.values()), places
 
 
-def _names(number: RecordedFloat | RecordedInt) -> set[str]:
-    if number.conversion is None:
-        return {number.name}
-    arguments = number.conversion.arguments
-    return set().union(*(_names(one) for one in arguments if isinstance(one, RecordedFloat | RecordedInt)))
+def _names(number: RecordedFloat | RecordedInt, given: dict[str, RecordedFloat | RecordedInt]) -> set[str]:
+    """Return the names of the recorded numbers that a number is computed from."""
+    if number.conversion is not None:
+        return set().union(*(_names(one, given) for one in number.conversion.arguments if is_recorded(one)))
+    if given.get(number.name) is not number:
+        raise InvalidRequest(f"{number!r} belongs to another recording; allowed: numbers of this one")
+    return {number.name}
 
 
 def _attributes(

@@ -131,6 +131,9 @@ class Builders(Protocol):
     def facts(self) -> dict[str, Any]:
         """Facts about the device, for JSON; see `atomr_native.runtime.statistics.DeviceFacts`."""
 
+    special: Callable[[PlanSpec], Built | None] | None
+    """Builds operations of tests, as steps of programs; None for any other."""
+
     def memory(self) -> tuple[int, int]:
         """Return (free, total) bytes of the device's memory, for any program.  Control thread."""
 

@@ -109,6 +109,12 @@ cdef class Core:
         found = recorders.get(<uint64_t>PyThread_get_thread_ident())
         return found if found is not None and found.listens() else None
 
+    def refuse_recording(self, str what not None):
+        """Raise InvalidRequest if the calling thread records."""
+        if self.recorders is not None and self.recorder() is not None:
+            raise InvalidRequest(f"{what} inside a recording, which only lists messages: nothing has run yet; allowed: "
+                                 f"before it, or after a message of its plan")
+
     def begin_recording(self, recorder):
         """Have the messages of the calling thread recorded; it has no recorder yet."""
         cdef dict recorders = {} if self.recorders is None else self.recorders.copy()

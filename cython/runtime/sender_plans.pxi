@@ -23,8 +23,8 @@ cdef int refuse_write(str name) except -1:
 
 
 cdef object no_handle(object value):
-    """A number as it is; not a handle, whose conversion would wait for the device."""
-    if isinstance(value, Ref):
+    """A number as it is; not a handle, whose conversion would wait for the device, nor a recorded number."""
+    if isinstance(value, Ref) or type(value) in KINDS:
         raise TypeError
     return value
 
@@ -496,10 +496,9 @@ cdef class PlanRef:
     cdef uint64_t convert(self, int i, object value) except? 0xFFFFFFFFFFFFFFFF:
         if self.core.recorders is not None and type(value) in KINDS:
             recorder = self.core.recorder()
-            if recorder is None:
-                raise InvalidRequest(f"scalar {self.scalar_names[i]!r} is {value!r}, outside of its recording; allowed: a "
-                                     f"number")
-            recorder.note_number(i, value, self.integral[i])
+            if recorder is not None:
+                recorder.note_number(i, value, self.integral[i])
+                value = plain(value)
         try:
             return word_of(value, self.integral[i])
         except (TypeError, ValueError, OverflowError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from ...builders.context import Built
 from ...builders.program import ProgramRun, ProgramStep, late_failures
@@ -64,6 +64,8 @@ def build_program(spec: PlanSpec[ProgramAttributes], context: Any) -> Built:
 
 
 def _build(spec: PlanSpec, context: Any) -> Built:
+    if context.special is not None and (made := context.special(spec)) is not None:
+        return cast("Built", made)
     found = builder(spec.op, context.kind)
     if found is None:
         raise Unsupported(f"operation {spec.op!r} cannot be recorded: it is unknown on a {context.kind} device")
