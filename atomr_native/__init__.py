@@ -106,6 +106,11 @@ if TYPE_CHECKING:
     from .plans.reply import Reply as Reply
     from .plans.reply import gather as gather
     from .plans.spec import PlanSpec as PlanSpec
+    from .recording.graph import GraphFunction as GraphFunction
+    from .recording.graph import Recording as Recording
+    from .recording.plan import RecordedPlan as RecordedPlan
+    from .recording.plan import RecordedStep as RecordedStep
+    from .recording.plan import Replays as Replays
     from .runtime.dead_letters import DeadLetter as DeadLetter
     from .runtime.listing import DeviceListing as DeviceListing
     from .runtime.statistics import DeviceFacts as DeviceFacts

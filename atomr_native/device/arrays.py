@@ -275,7 +275,6 @@ class MemoryMethods:
         device = cast("Device", self)
         if isinstance(source, GpuRef) and source.device is not device and source.device.system is device.system:
             self._core.refuse_recording("a copy between devices")
-            source.device._core.refuse_recording("a copy between devices")
             return copy_across(self._state, source, out, dtype, pool)
         return self._memory.copy(source, out, dtype, pool)
 

@@ -21,6 +21,7 @@ Returned = TypeVar("Returned")
 
 _LANE = "program"  # the mailbox in which programs run
 
+
 class RecordingMethods:
     """The recording methods of `Device`."""
 

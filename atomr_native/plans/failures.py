@@ -76,8 +76,8 @@ class MessageErrors:
         name = self._owner.name
         if reason == "recorded":
             return InvalidRequest(
-                "this handle was made inside a recording, and no replay has written it yet; allowed: uses by messages of "
-                "its recording, and any use after the first message of the plan"
+                "this handle was made inside a recording, and no replay has written it yet; allowed: uses by messages "
+                "of its recording, and any use after the first message of the plan"
             )
         advice = {
             "freed": "it was freed; earlier messages are unaffected",

@@ -1,4 +1,4 @@
-"""From recorded messages to the specification of one plan: parameters, bound arrays, packed temporaries, dependencies."""
+"""From recorded messages to the specification of one plan: parameters, bound arrays, packed temporaries."""
 
 from __future__ import annotations
 
@@ -189,7 +189,9 @@ def _divide(recorder: Recorder, spans: dict[Any, Any]) -> tuple[list[Any], set[A
     return escaped, temporary
 
 
-def _pack(temporary: set[Any], spans: dict[Any, list[tuple[int, Use]]], recorder: Recorder) -> tuple[dict[Any, int], int]:
+def _pack(
+    temporary: set[Any], spans: dict[Any, list[tuple[int, Use]]], recorder: Recorder
+) -> tuple[dict[Any, int], int]:
     """Return where each temporary lies in a block, and the block's size: those whose uses do not meet share bytes."""
     placed: list[tuple[int, int, int, int]] = []  # first and last step, first byte and the byte after the last
     offsets: dict[Any, int] = {}
@@ -225,8 +227,8 @@ def _numbers(
     for name in given:
         if name not in used:
             raise InvalidRequest(
-                f"number {name!r} is sent by no message of the recording; a value that only Python reads is the same in "
-                f"each replay: give it as a static argument, or as a plain number"
+                f"number {name!r} is sent by no message of the recording; a value that only Python reads is the same "
+                f"in each replay: give it as a static argument, or as a plain number"
             )
     if len(found) > _MAX_SCALARS:
         raise InvalidRequest(f"the recording has {len(found)} numbers; allowed: {_MAX_SCALARS}")

@@ -22,8 +22,8 @@ __all__ = ["Message", "Recorder", "Use"]
 _current: contextvars.ContextVar[Recorder | None] = contextvars.ContextVar("atomr_native.recorder", default=None)
 
 _NO_WAITING = (
-    "waiting or reading inside a recording: it only lists messages, and nothing has run yet; wait before it, or after a "
-    "message of its plan"
+    "waiting or reading inside a recording: it only lists messages, and nothing has run yet; wait before it, or after "
+    "a message of its plan"
 )
 
 
@@ -131,7 +131,7 @@ class Recorder:
         finally:
             self._paused = False
 
-    def begin(self, plan: PlanRef) -> None:
+    def begin(self) -> None:
         """Begin a message: `note_number` and `take` follow, unless it is refused."""
         self._pending = {}
 
@@ -198,5 +198,3 @@ def _check_operation(plan: Plan, spec: PlanSpec) -> None:
             f"a recorded plan inside a recording: {spec.op}; allowed: the messages that it was recorded from",
             rule="program.nested",
         )
-
-

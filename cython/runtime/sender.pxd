@@ -327,7 +327,7 @@ cdef class PlanRef:
     cdef list unsent
     cdef public object expansion
     cdef object __weakref__
-    cdef ReplyBase record(self, object recorder, PyObject **refs, uint64_t *scalars, bint want_reply)
+    cdef ReplyBase hand_over(self, object recorder, PyObject **refs, uint64_t *scalars, bint want_reply)
     cdef int refuse_use(self, unsigned i, Ref ref) except -1
     cdef int publish(self) except -1
     cdef ReplyBase dispatch(self, tuple operands, object out, dict named, tuple ordered, bint want_reply, bint may_wait)

@@ -233,7 +233,7 @@ cdef class PlanRef:
         error = self.core.stale(ref.allocation, ref.allocation.status())
         raise error if i < self.n_given else self.name_fixed(i - self.n_given, error)
 
-    cdef ReplyBase record(self, object recorder, PyObject **refs, uint64_t *scalars, bint want_reply):
+    cdef ReplyBase hand_over(self, object recorder, PyObject **refs, uint64_t *scalars, bint want_reply):
         """Hand a message that was checked to a recorder; a reply says that there is none."""
         cdef ReplyBase reply = None
         cdef unsigned i
@@ -314,7 +314,7 @@ cdef class PlanRef:
         if self.core.recorders is not None:
             recorder = self.core.recorder()
             if recorder is not None:
-                recorder.begin(self)
+                recorder.begin()
         while self.ready_epoch != atomr_sender_epoch(self.core.sender):
             if recorder is None:
                 self.prepare()
@@ -363,7 +363,7 @@ cdef class PlanRef:
         if self.apart and ordered is None and self.may_share(refs):  # who sends with scalars in order has seen to it
             self.keep_apart(refs)
         if recorder is not None:
-            return self.record(recorder, refs, scalars, want_reply)
+            return self.hand_over(recorder, refs, scalars, want_reply)
         if want_reply or self.modes & MODE_BLOCKING:  # a failure that is raised here is no dead letter
             reply = <ReplyBase>self.reply_type.__new__(self.reply_type)
             reply.core = self.core

@@ -110,5 +110,3 @@ def test_an_optimizer_step_counts(device: an.Device) -> None:
         update(eager, 0.1 / step, step)
     for one, other in zip(recorded, eager, strict=True):
         np.testing.assert_array_equal(one.numpy(), other.numpy())
-
-

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from placements import Placement
 
 import atomr_native as an
-from placements import Placement
 
 
 def _array(shape: tuple[int, ...], seed: int = 0) -> np.ndarray[Any, Any]:

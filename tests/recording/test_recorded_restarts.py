@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
 from actions import eventually, failing_plan, poison
 from crash import PATIENT, await_generation, operation
+from placements import Placement
 
 import atomr_native as an
 from atomr_native.plans.spec import WRITE
-from placements import Placement
 
 Make = Callable[..., an.System]
 
@@ -58,7 +57,7 @@ def test_bound_volatile_arrays_are_stale_until_another_is_bound(make_system: Mak
     plan.tell(x)
     assert out.numpy().tolist() == [2.0] * 4
     _die(device)
-    with pytest.raises(an.GpuRefStale, match="bound array, operand .* of step 0") as caught:
+    with pytest.raises(an.GpuRefStale, match=r"bound array, operand .* of step 0") as caught:
         plan.tell(x)
     assert caught.value.reason == "device restarted"
     assert out.numpy().tolist() == [2.0] * 4, "something has run"
@@ -113,7 +112,7 @@ def test_a_program_that_kills_two_workers_is_quarantined(make_system: Make, work
     plan = recording.plan
     for _ in range(2):
         out.clear_error()
-        with pytest.raises(an.DeviceFault, match="program.replay of memory.fill, test"):
+        with pytest.raises(an.DeviceFault, match=r"program\.replay of memory\.fill, test"):
             plan.ask().result(60)
     eventually(lambda: device.stats()["state"] == "open")
     with pytest.raises(an.PlanQuarantined):

@@ -13,7 +13,9 @@ import pytest
 import atomr_native as an
 
 
-def _refused(device: an.Device, match: str, inside: Callable[[an.Recording], object], error: type = an.InvalidRequest) -> None:
+def _refused(
+    device: an.Device, match: str, inside: Callable[[an.Recording], object], error: type = an.InvalidRequest
+) -> None:
     with pytest.raises(error, match=match), device.record() as recording:
         inside(recording)
     device.full(2, 1.0).wait()  # the thread sends again
@@ -75,8 +77,8 @@ def test_numbers(device: an.Device) -> None:
         return recording.scalar("rate", 0.5)
 
     for use in (
-        lambda n: n * 2, lambda n: 1 - n, lambda n: n < 1, float, lambda n: -n, bool, lambda n: f"{n}", lambda n: n == 1,
-        lambda n: np.float32(n), lambda n: np.ones(2) * n,
+        lambda n: n * 2, lambda n: 1 - n, lambda n: n < 1, float, lambda n: -n, bool, lambda n: f"{n}",
+        lambda n: n == 1,        lambda n: np.float32(n), lambda n: np.ones(2) * n,
     ):  # fmt: skip
         _refused(device, "a recorded number, <recorded number 'rate'>", lambda g, use=use: use(number(g)))
     _refused(device, "sent by no message", lambda g: (number(g), a.fill(1)))
@@ -169,14 +171,21 @@ def test_exceptions_leave_nothing_behind(device: an.Device) -> None:
     x.wait()
     gc.collect()
     before = device.stats()["memory"]["pools"]["volatile"]["in_use"]
-    with pytest.raises(RuntimeError, match="in the middle"), device.record() as recording:
-        y = recording.operand("x", x) + 1
-        raise RuntimeError("in the middle")
+    recording, made = device.record(), []
+
+    def broken_off() -> None:
+        with recording:
+            made.append(recording.operand("x", x) + 1)
+            raise RuntimeError("in the middle")
+
+    with pytest.raises(RuntimeError, match="in the middle"):
+        broken_off()
     with pytest.raises(an.InvalidRequest, match="broken off"):
         _ = recording.plan
     with pytest.raises(an.InvalidRequest, match="inside a recording"):
-        y.numpy()
-    del y, recording
+        made[0].numpy()
+    made.clear()
+    del recording
     gc.collect()
     assert device.stats()["memory"]["pools"]["volatile"]["in_use"] == before
     assert (x + 1).numpy()[0] == 1

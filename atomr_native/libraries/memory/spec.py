@@ -53,7 +53,9 @@ def fill_scalars(dtype: np.dtype[Any], value: object) -> tuple[int | float, ...]
     """
     if is_recorded(value):
         if dtype.kind == "c" or (dtype.kind in "biu" and type(value) is not RecordedInt):
-            raise InvalidRequest(f"fill value {value!r} for {dtype_name(dtype)}; allowed: a recorded number of its kind")
+            raise InvalidRequest(
+                f"fill value {value!r} for {dtype_name(dtype)}; allowed: a recorded number of its kind"
+            )
         return (value,)  # type: ignore[return-value]
     plain: Any = value.item() if isinstance(value, np.generic) else value
     if not isinstance(plain, _NUMBERS):

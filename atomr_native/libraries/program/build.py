@@ -15,8 +15,9 @@ from .attributes import ProgramAttributes
 __all__ = ["build_program"]
 
 _GRAPH = (
-    "launched step by step by the first message, captured into a CUDA graph by the second, and launched from the graph by "
-    "later ones; a message with other addresses or numbers captures its launches again and updates the graph in place"
+    "launched step by step by the first message, captured into a CUDA graph by the second, and launched from the graph "
+    "by later ones; a message with other addresses or numbers captures its launches again, and updates the graph in "
+    "place"
 )
 _STEPWISE = "launched step by step, not as a CUDA graph: {} reports failures by a word that differs for each message"
 
@@ -35,8 +36,10 @@ def build_program(spec: PlanSpec[ProgramAttributes], context: Any) -> Built:
     for number, step in enumerate(attributes.steps):
         nested = attributes.specs[step.spec].spec
         if any(at >= len(spec.operands) for at, _ in step.operands) or len(step.operands) != len(nested.operands):
-            raise InvalidRequest(f"step {number} has operands {step.operands}; allowed: {len(nested.operands)} operands "
-                                 f"of the program's {len(spec.operands)}")  # fmt: skip
+            raise InvalidRequest(
+                f"step {number} has operands {step.operands}; allowed: {len(nested.operands)} of the program's "
+                f"{len(spec.operands)}"
+            )
         steps.append(
             ProgramStep(
                 step.spec,
@@ -55,7 +58,9 @@ def build_program(spec: PlanSpec[ProgramAttributes], context: Any) -> Built:
             f"({', '.join(step.name for step in late)}); allowed on a GPU: one",
             rule="program.one_late_failure",
         )
-    notes = [f"{nested.spec.op}: {note}" for nested, one in zip(attributes.specs, built, strict=True) for note in one.notes]
+    notes = [
+        f"{nested.spec.op}: {note}" for nested, one in zip(attributes.specs, built, strict=True) for note in one.notes
+    ]
     if context.kind == "cuda":
         notes.append(_STEPWISE.format(late[0].name) if late else _GRAPH)
     workspace = max((one.workspace for one in built), default=0)

@@ -44,7 +44,9 @@ class HostBuilders:
 
     def build(self, spec: PlanSpec, plan: int) -> Built:  # noqa: ARG002 - of the protocol
         """Build a plan."""
-        built: Built = importlib.import_module("atomr_native.worker.build").build(spec, HostContext(self._meetings, self.special))
+        built: Built = importlib.import_module("atomr_native.worker.build").build(
+            spec, HostContext(self._meetings, self.special)
+        )
         return built
 
     def self_test(self) -> None:
