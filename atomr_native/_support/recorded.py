@@ -47,8 +47,6 @@ class _Recorded:
     conversion: Conversion | None
     place: int
 
-    __hash__ = None  # type: ignore[assignment]
-
     def __repr__(self) -> str:
         return f"<recorded number {self.name!r}>"
 
@@ -60,7 +58,7 @@ _ARITHMETIC: Final = (
     "add", "sub", "mul", "truediv", "floordiv", "mod", "divmod", "pow", "lshift", "rshift", "and", "or", "xor",
 )  # fmt: skip
 _UNARY: Final = ("neg", "pos", "abs", "invert", "round", "trunc", "floor", "ceil")
-_COMPARISONS: Final = ("eq", "ne", "lt", "le", "gt", "ge", "bool")
+_COMPARISONS: Final = ("eq", "ne", "lt", "le", "gt", "ge", "bool", "hash")
 _CONVERSIONS: Final = ("float", "int", "index", "complex", "format", "str")
 
 for _names, _what in (

@@ -6,7 +6,7 @@ import contextvars
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .._lib.sender import STAGING, Core, Layout, PlanRef
+from .._lib.sender import STAGING, Core, Layout
 from .._support.recorded import RecordedFloat, RecordedInt
 from ..errors import InvalidRequest, Unsupported
 from ..plans.spec import OVERWRITE, READ, PlanSpec

@@ -126,4 +126,3 @@ def test_captures_beside_other_lanes(device: an.Device) -> None:
     assert not failed
     assert total.numpy()[0] == sum(range(60))
     assert plan.replays == an.Replays(stepwise=1, launched=59, captured=59, instantiated=1)
-

@@ -171,7 +171,8 @@ def test_exceptions_leave_nothing_behind(device: an.Device) -> None:
     x.wait()
     gc.collect()
     before = device.stats()["memory"]["pools"]["volatile"]["in_use"]
-    recording, made = device.record(), []
+    recording = device.record()
+    made: list[an.GpuRef] = []
 
     def broken_off() -> None:
         with recording:
@@ -185,7 +186,6 @@ def test_exceptions_leave_nothing_behind(device: an.Device) -> None:
     with pytest.raises(an.InvalidRequest, match="inside a recording"):
         made[0].numpy()
     made.clear()
-    del recording
     gc.collect()
     assert device.stats()["memory"]["pools"]["volatile"]["in_use"] == before
     assert (x + 1).numpy()[0] == 1
