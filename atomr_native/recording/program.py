@@ -124,9 +124,9 @@ def program_of(recorder: Recorder, given: dict[str, RecordedFloat | RecordedInt]
         ref = recorder.bound[root] if root in recorder.bound else handle(recorder.made[root])
         roots[root] = len(operands), -low
         bound.append(Bound(ref, low, high, label))
-        size = high - low
+        size, whole = high - low, ref.allocation.nbytes
         operands.append(
-            OperandSpec(f"bound[{len(bound) - 1}]", "uint8", (size,), (1,), _access(uses, _Whole(None, low, high)))
+            OperandSpec(f"bound[{len(bound) - 1}]", "uint8", (size,), (1,), _access(uses, _Whole(None, 0, whole)))
         )
     if block:
         for root, offset in offsets.items():
@@ -148,7 +148,7 @@ def program_of(recorder: Recorder, given: dict[str, RecordedFloat | RecordedInt]
 
 @dataclass(frozen=True, slots=True)
 class _Whole:
-    """What counts as the whole of an operand: a parameter's layout, or all used bytes of an allocation."""
+    """What counts as the whole of an operand: a parameter's layout, or all bytes of an allocation."""
 
     layout: Any
     low: int

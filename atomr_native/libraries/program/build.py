@@ -34,7 +34,15 @@ def build_program(spec: PlanSpec[ProgramAttributes], context: Any) -> Built:
     built = [_build(nested.spec, context) for nested in attributes.specs]
     steps = []
     for number, step in enumerate(attributes.steps):
+        if step.spec >= len(attributes.specs):
+            raise InvalidRequest(f"step {number} has plan {step.spec}; allowed: less than {len(attributes.specs)}")
         nested = attributes.specs[step.spec].spec
+        words = [word for given, word in step.scalars if given]
+        if len(step.scalars) != len(nested.scalars) or any(not 0 <= word < len(spec.scalars) for word in words):
+            raise InvalidRequest(
+                f"step {number} has scalars {step.scalars}; allowed: {len(nested.scalars)}, words or numbers of the "
+                f"program's {len(spec.scalars)}"
+            )
         if any(at >= len(spec.operands) for at, _ in step.operands) or len(step.operands) != len(nested.operands):
             raise InvalidRequest(
                 f"step {number} has operands {step.operands}; allowed: {len(nested.operands)} of the program's "
