@@ -19,7 +19,7 @@ class Conversion:
 
     def results(self, values: dict[str, Any]) -> tuple[Any, ...]:
         """Return the scalars for the values of recorded numbers, by name."""
-        return self.function(*(_value_of(argument, values) for argument in self.arguments))
+        return converted(self.function, tuple(_value_of(argument, values) for argument in self.arguments))
 
 
 def _value_of(argument: Any, values: dict[str, Any]) -> Any:

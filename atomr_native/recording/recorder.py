@@ -6,14 +6,16 @@ import contextvars
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .._lib.sender import STAGING, Core, Layout
+from .._lib.sender import STAGING, VOLATILE, Core, Layout
 from .._support.recorded import RecordedFloat, RecordedInt
+from ..arrays.layout import layout_from
 from ..errors import InvalidRequest, Unsupported
 from ..plans.spec import OVERWRITE, READ, PlanSpec
 
 if TYPE_CHECKING:
     from .._lib.sender import Allocation
     from ..arrays.gpu_ref import GpuRef
+    from ..libraries.program.attributes import ProgramAttributes
     from ..plans.plan import Plan
 
 __all__ = ["Message", "Recorder", "Use"]
@@ -156,10 +158,42 @@ class Recorder:
                 raise InvalidRequest(_NO_WAITING)
             return
         _check_operation(plan, spec)
+        if spec.op == "program.replay":
+            self._take_steps(spec, self._with_own_block(plan, refs), words, numbers)
+            return
         uses = tuple(
             self._use(ref, plan.access_of(i), name) for i, (ref, name) in enumerate(zip(refs, plan.names, strict=True))
         )
         self.messages.append(Message(spec, uses, tuple(words), numbers))
+
+    def _with_own_block(self, plan: Any, refs: tuple[GpuRef, ...]) -> tuple[GpuRef, ...]:
+        """Return the operands of a recorded plan with temporaries of this recording in place of the plan's."""
+        block = plan.nbytes
+        if not block:
+            return refs
+        made: GpuRef = self.core.empty(type(refs[-1]), refs[-1].layout, VOLATILE)
+        return (*refs[:-1], made)
+
+    def _take_steps(
+        self,
+        spec: PlanSpec[ProgramAttributes],
+        refs: tuple[GpuRef, ...],
+        words: list[int],
+        numbers: dict[int, tuple[RecordedFloat | RecordedInt, str]],
+    ) -> None:
+        """List the messages of a recorded plan, with the operands and scalars that it is sent with."""
+        outer = [self._use(ref, o.access, o.name) for ref, o in zip(refs, spec.operands, strict=True)]
+        for step in spec.attributes.steps:
+            nested = spec.attributes.specs[step.spec].spec
+            own = tuple(words[word] if given else word for given, word in step.scalars)
+            uses = []
+            for operand, (at, offset) in zip(nested.operands, step.operands, strict=True):
+                layout = layout_from(operand.shape, operand.strides, operand.dtype)
+                if nested.op == "memory.copy" and nested.scalars:  # of bytes, whatever its layout
+                    layout = layout_from((own[0],), (1,), "uint8")
+                uses.append(Use(outer[at].root, layout, outer[at].offset + offset, operand.access, operand.name))
+            known = {i: numbers[word] for i, (given, word) in enumerate(step.scalars) if given and word in numbers}
+            self.messages.append(Message(nested, tuple(uses), own, known))
 
     def _use(self, ref: GpuRef, access: int, name: str) -> Use:
         allocation = ref.allocation
@@ -193,8 +227,3 @@ def _check_operation(plan: Plan, spec: PlanSpec) -> None:
         )
     if kind == "collective":
         raise Unsupported(f"{spec.op} inside a recording", rule="program.array_operations_only")
-    if kind == "program":
-        raise Unsupported(
-            f"a recorded plan inside a recording: {spec.op}; allowed: the messages that it was recorded from",
-            rule="program.nested",
-        )

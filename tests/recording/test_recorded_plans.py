@@ -58,6 +58,19 @@ def test_numbers_have_the_values_of_the_recording_as_defaults(device: an.Device)
     assert a.numpy().tolist() == [1.0] * 3
 
 
+def test_one_number_in_words_of_two_kinds(device: an.Device) -> None:
+    a, b = device.zeros(3, "int32"), device.zeros(3)
+    with device.record() as recording:
+        n = recording.scalar("n", 3)
+        a.fill(n)
+        b.fill(n)
+    for number in (None, 5):
+        recording.plan.tell(**({} if number is None else {"n": number}))
+        assert a.numpy().tolist() == b.numpy().tolist() == [number or 3] * 3
+    with pytest.raises(an.InvalidRequest, match="takes"):
+        recording.plan.tell(m=1)
+
+
 def test_bound_arrays_keep_their_views(device: an.Device) -> None:
     whole = device.put(_array((4, 6), 1))
     got = device.zeros((3, 4))
@@ -191,6 +204,50 @@ def test_a_bound_array_is_replaced(device: an.Device) -> None:
     ):  # fmt: skip
         with pytest.raises(an.InvalidRequest, match=match):
             plan.bind(old, new)
+
+
+def test_recorded_plans_in_recordings(device: an.Device, placement: Placement) -> None:
+    w, total = device.put(_array((8, 8), 1)), device.zeros((8, 8))
+
+    @device.graph
+    def layer(x: an.GpuRef, out: an.GpuRef, *, rate: float) -> None:
+        h = device.blas_lt.matmul(x, w) + 1
+        device.elementwise.run("out = h * rate", h=h, rate=rate, out=out)
+        device.copy(h[2:4], out=total[2:4])
+
+    x, out = device.put(_array((8, 8), 2)), device.zeros((8, 8))
+    inner = layer.plan(x, out, rate=1.0)
+
+    @device.graph
+    def twice(x: an.GpuRef, out: an.GpuRef, *, rate: float) -> None:
+        between = device.empty((8, 8))
+        inner.tell(x, out=between, rate=rate)
+        inner.tell(between, out=out)
+        device.copy(total + out, out=total)
+
+    once = twice.plan(x, out, rate=0.5)
+
+    @device.graph
+    def four_times(x: an.GpuRef, out: an.GpuRef, *, rate: float) -> None:
+        between = device.empty((8, 8))
+        once.tell(x, out=between, rate=rate)
+        once.tell(between, out=out, rate=rate)
+
+    outer = four_times.plan(x, out, rate=0.5)
+    assert len(outer.steps) == 2 * len(once.steps) == 4 * len(inner.steps) + 4
+    del inner, once
+    gc.collect()
+    for rate in (0.5, 0.25, 0.25):
+        total.fill(0)
+        inner = layer.plan(x, out, rate=1.0)
+        once = twice.plan(x, out, rate=1.0)
+        four_times(x, out, rate=rate)
+        expected, sums = out.numpy(), total.numpy()
+        total.fill(0)
+        outer.tell(x, out=out, rate=rate)
+        np.testing.assert_array_equal(out.numpy(), expected)
+        np.testing.assert_array_equal(total.numpy(), sums)
+    _used_graph(outer, placement, 3)
 
 
 def test_the_steps_as_a_graph(device: an.Device) -> None:
