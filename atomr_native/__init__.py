@@ -109,6 +109,11 @@ if TYPE_CHECKING:
     from .plans.reply import Reply as Reply
     from .plans.reply import gather as gather
     from .plans.spec import PlanSpec as PlanSpec
+    from .recording.graph import GraphFunction as GraphFunction
+    from .recording.graph import Recording as Recording
+    from .recording.plan import RecordedPlan as RecordedPlan
+    from .recording.plan import RecordedStep as RecordedStep
+    from .recording.plan import Replays as Replays
     from .runtime.dead_letters import DeadLetter as DeadLetter
     from .runtime.listing import DeviceListing as DeviceListing
     from .runtime.statistics import DeviceFacts as DeviceFacts
@@ -142,6 +147,7 @@ _FACE = {
     "Directive": "actors.supervision",
     "DurableGroup": "memory.groups",
     "GpuRef": "arrays.gpu_ref",
+    "GraphFunction": "recording.graph",
     "Lane": "plans.actor",
     "Mailbox": "actors.mailbox",
     "MemoryStats": "runtime.statistics",
@@ -150,6 +156,10 @@ _FACE = {
     "Plan": "plans.plan",
     "PlanSpec": "plans.spec",
     "Pool": "actors.pool",
+    "RecordedPlan": "recording.plan",
+    "RecordedStep": "recording.plan",
+    "Recording": "recording.graph",
+    "Replays": "recording.plan",
     "Reply": "plans.reply",
     "ReplyTo": "actors.answer",
     "Supervision": "actors.supervision",

@@ -366,6 +366,7 @@ class GpuRef(Operators, ArrayMethods, Ref):
         Unsupported
             If this process does not see the GPU.
         """
+        self.allocation.core.refuse_recording("an export")
         owner: ArrayOwner = self.allocation.core.owner
         return owner.exports.capsule(
             self, stream=stream, max_version=max_version, dl_device=dl_device, copy=copy
@@ -389,6 +390,7 @@ class GpuRef(Operators, ArrayMethods, Ref):
         Unsupported
             If this process does not see the GPU.
         """
+        self.allocation.core.refuse_recording("an export")
         owner: ArrayOwner = self.allocation.core.owner
         return owner.exports.cuda_array_interface(self)
 
@@ -410,6 +412,7 @@ class GpuRef(Operators, ArrayMethods, Ref):
             Yields a NumPy array on the host device, writable unless the handle is read-only; otherwise a `LentArray`,
             for ``torch.from_dlpack``, ``cupy.asarray`` and similar functions.
         """
+        self.allocation.core.refuse_recording("a loan")
         owner: ArrayOwner = self.allocation.core.owner
         return owner.exports.lent(self, stream)
 

@@ -42,7 +42,10 @@ class HostContext:
     ----------
     meetings : mapping of int to Seat
         The worker's places in communicators, by number.
+    special : callable, optional
+        Builds operations of tests; None for any other.
     """
 
     meetings: Mapping[int, Any] = field(default_factory=dict)
+    special: Callable[[Any], Built | None] | None = None
     kind: ClassVar = "host"

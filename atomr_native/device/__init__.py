@@ -20,6 +20,7 @@ from ..runtime.statistics import DeviceFacts, DeviceStats, device_stats
 from .arrays import MemoryMethods
 from .kernels import KernelMethods
 from .libraries import DeviceLibraries
+from .recordings import RecordingMethods
 from .state import DeviceState
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ __all__ = ["Device"]
 
 
 @public
-class Device(MemoryMethods, KernelMethods, DeviceLibraries, ProcessBound):
+class Device(MemoryMethods, KernelMethods, RecordingMethods, DeviceLibraries, ProcessBound):
     """One device of a System; made by `System.device`.
 
     Its worker may die and be replaced; the device, its actors, and handles of durable memory remain valid.  All methods

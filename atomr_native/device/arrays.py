@@ -273,6 +273,7 @@ class MemoryMethods:
         pool = VOLATILE if durable is False else _pool(durable)
         device = cast("Device", self)
         if isinstance(source, GpuRef) and source.device is not device and source.device.system is device.system:
+            self._core.refuse_recording("a copy between devices")
             return copy_across(self._state, source, out, dtype, pool)
         return self._memory.copy(source, out, dtype, pool)
 
@@ -363,6 +364,7 @@ class MemoryMethods:
         OutOfMemory
             If there is no room for the saved copy, which is as large as all members.
         """
+        self._core.refuse_recording("a durable group")
         return self._state.groups.make(members, checksum=as_flag("checksum", checksum))
 
     def trim(self) -> int:

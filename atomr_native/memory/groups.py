@@ -146,6 +146,7 @@ class DurableGroup(ProcessBound):
         Reply
             Its value is the sequence number of the commit.
         """
+        self._owner.core.refuse_recording("a commit")  # here: `_send` runs in another thread
         return self._send(tag)
 
     @shielded
@@ -164,6 +165,7 @@ class DurableGroup(ProcessBound):
 
         After a restart that rolled the group back, it also acknowledges the rollback.
         """
+        self._owner.core.refuse_recording("a restore")
         if self.sequence == 0 and not self._open:
             raise InvalidRequest("nothing has been committed yet, so there is nothing to restore")
         if self._damaged and self.sequence <= self._damaged:

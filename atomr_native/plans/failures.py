@@ -74,6 +74,11 @@ class MessageErrors:
         if allocation is None or reason == "device lost":
             return self.closed(reason)
         name = self._owner.name
+        if reason == "recorded":
+            return InvalidRequest(
+                "this handle was made inside a recording, and no replay has written it yet; allowed: uses by messages "
+                "of its recording, and any use after the first message of the plan"
+            )
         advice = {
             "freed": "it was freed; earlier messages are unaffected",
             "device restarted": f"{name} has restarted (generation {self._owner.generation}) and it was not durable; "

@@ -33,6 +33,7 @@ __all__ = [
     "DtypeName",
     "Extent",
     "FreeAttributes",
+    "NestedSpec",
     "OperandSpec",
     "PlanRequest",
     "PlanSpec",
@@ -179,6 +180,8 @@ class PlanSpec(Struct, Generic[AttributesT], frozen=True, forbid_unknown_fields=
         found: list[Binary] = []
 
         def plain(value: object) -> object:
+            if isinstance(value, NestedSpec):
+                return msgspec.to_builtins(value.spec, enc_hook=plain)
             if isinstance(value, Binary):
                 found.append(value)
                 return value.reference
@@ -192,7 +195,10 @@ class PlanSpec(Struct, Generic[AttributesT], frozen=True, forbid_unknown_fields=
 
     @staticmethod
     def from_json(
-        value: object, attributes: Any = FreeAttributes, find: Callable[[object], Binary] | None = None
+        value: object,
+        attributes: Any = FreeAttributes,
+        find: Callable[[object], Binary] | None = None,
+        attributes_of: Callable[[str], Any] | None = None,
     ) -> "PlanSpec[Any]":
         """Return the specification that `to_json` has made JSON of, checked.
 
@@ -204,6 +210,8 @@ class PlanSpec(Struct, Generic[AttributesT], frozen=True, forbid_unknown_fields=
             Of the operation's attributes.
         find : callable, optional
             From a reference to the bytes that it refers to.
+        attributes_of : callable, optional
+            From an operation's name to the type of its attributes, for specifications that hold others.
 
         Raises
         ------
@@ -220,11 +228,36 @@ class PlanSpec(Struct, Generic[AttributesT], frozen=True, forbid_unknown_fields=
         kind: type[PlanSpec[Any]] = PlanSpec[attributes]
         if find is None:
             return decode(value, kind, what)
-        spec = decode(value, kind, what, own={Binary: find})
+
+        def nested(inner: object) -> NestedSpec:
+            op = inner.get("op") if isinstance(inner, dict) else None
+            kind_of = attributes_of(op if isinstance(op, str) else "") if attributes_of else FreeAttributes
+            return NestedSpec(PlanSpec.from_json(inner, kind_of, find))
+
+        spec = decode(value, kind, what, own={Binary: find, NestedSpec: nested})
         if isinstance(spec.attributes, tuple):  # free, so that no type says where binaries are
             found = tuple((name, find(v) if Binary.is_reference(v) else v) for name, v in spec.attributes)
             return replace(spec, attributes=found)
         return spec
+
+
+class NestedSpec:
+    """A specification inside the attributes of another one, of an operation of any kind."""
+
+    __slots__ = ("_hash", "spec")
+
+    def __init__(self, spec: PlanSpec[Any]) -> None:
+        self.spec = spec
+        self._hash = hash(spec)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, NestedSpec) and self.spec == other.spec
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __repr__(self) -> str:
+        return f"NestedSpec({self.spec!r})"
 
 
 class PlanRequest(NamedTuple):

@@ -25,7 +25,7 @@ def specification(value: object, find: Callable[[object], Binary]) -> PlanSpec:
         For what is no specification of the operation; the message names the field, its value and what is allowed.
     """
     op = value.get("op") if isinstance(value, dict) else None
-    return PlanSpec.from_json(value, attributes_of(op if isinstance(op, str) else ""), find)
+    return PlanSpec.from_json(value, attributes_of(op if isinstance(op, str) else ""), find, attributes_of)
 
 
 def build(spec: PlanSpec, context: HostContext | CudaContext) -> Built:

@@ -83,6 +83,9 @@ class LanesLike(Protocol):
     def remove_plan(self, plan: int) -> None:
         """Remove a plan that no message names any more."""
 
+    def replays(self, plan: int) -> dict[str, Any]:
+        """Return how the messages of a program were run, by counts."""
+
     def be_cautious(self, cautious: bool) -> None:
         """Have runs and builds take turns, so that each suspect runs alone; before `go`, and later to end that."""
 
@@ -127,6 +130,9 @@ class Builders(Protocol):
     @property
     def facts(self) -> dict[str, Any]:
         """Facts about the device, for JSON; see `atomr_native.runtime.statistics.DeviceFacts`."""
+
+    special: Callable[[PlanSpec], Built | None] | None
+    """Builds operations of tests, as steps of programs; None for any other."""
 
     def memory(self) -> tuple[int, int]:
         """Return (free, total) bytes of the device's memory, for any program.  Control thread."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import logging
 import os
@@ -13,8 +14,10 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from ..builders.context import Built
 from ..dtypes import as_dtype
 from ..errors import AtomrError, InvalidRequest, Unsupported
+from ..plans.spec import PlanSpec
 from ..protocol.binaries import KeptBinaries
 from ..protocol.frames import Frame
 from ..protocol.messages import ABI, BuildAnswer, package_version
@@ -102,6 +105,7 @@ class Requests:
             "go": self._go,
             "trust": self._trust,
             "stats": self._stats,
+            "replays": self._replays,
             "crash": self._crash,
             "close": self._close,
         }
@@ -282,6 +286,9 @@ class Requests:
             stats |= self._memory()
         return Reply({**stats, "rss": resident, "pid": os.getpid(), "threads": threading.active_count()})
 
+    def _replays(self, frame: Frame) -> Reply:
+        return Reply(dict(self._ready().replays(int(frame.fields["plan"]))))
+
     def _allow_crash(self) -> None:
         if self._config.get("allow_crash") is not True:
             raise Unsupported("faults are injected only into a worker whose configuration allows it (allow_crash)")
@@ -307,10 +314,12 @@ class Requests:
         suspect = fields.get("suspect") is True
         turn = lanes.begin_build(suspect)
         try:
-            if spec.op in faults.OPERATIONS and self._config.get("allow_crash") is True:
-                assign = self._builders.assign(int(fields["lane"]))
-                built = faults.build(spec, in_process=self._placement == "process", assign=assign)
-            else:
+            special = None
+            if self._config.get("allow_crash") is True:
+                special = functools.partial(self._fault, int(fields["lane"]))
+            self._builders.special = special
+            built = special(spec) if special is not None else None
+            if built is None:
                 built = self._builders.build(spec, plan)
         finally:
             lanes.end_build(turn)
@@ -319,6 +328,12 @@ class Requests:
         operands = [(as_dtype(o.dtype), o.shape, o.strides) for o in spec.operands]
         lanes.add_plan(plan, built.run, operands, list(spec.scalars), spec.op)
         return Reply(msgspec.to_builtins(BuildAnswer(built.workspace, built.notes, built.tuning)))
+
+    def _fault(self, lane: int, spec: PlanSpec) -> Built | None:
+        """Build an operation of tests, which fails or crashes as it is told; None for any other."""
+        if spec.op not in faults.OPERATIONS:
+            return None
+        return faults.build(spec, in_process=self._placement == "process", assign=self._builders.assign(lane))
 
     def _drop_plan(self, frame: Frame) -> Reply:
         self._ready().remove_plan(int(frame.fields["plan"]))

@@ -5,8 +5,8 @@ from libc.stdint cimport uint32_t, uint64_t
 
 from .backend cimport atomr_cuda
 from .driver cimport CUresult
-from .lanes cimport Backend, atomr_backend, atomr_run
-from .runs cimport atomr_kernels, atomr_launch, atomr_sequence
+from .lanes cimport Backend, Steps, atomr_backend, atomr_run
+from .runs cimport atomr_graph, atomr_kernels, atomr_launch, atomr_sequence
 
 
 cdef class CudaBackend(Backend):
@@ -54,3 +54,8 @@ cdef class Kernels(NativeRun):
 cdef class Sequence(NativeRun):
     cdef atomr_sequence native
     cdef list kept
+
+
+cdef class Graph(NativeRun):
+    cdef atomr_graph native
+    cdef Steps steps

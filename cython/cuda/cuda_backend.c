@@ -29,7 +29,8 @@ struct atomr_cuda {
     CUdeviceptr w_on_device;
     CUstream control;
     _Atomic uint64_t beats; /* signs of life asked for */
-    cuda_lane lanes[ATOMR_LANES];
+    cuda_lane lanes[ATOMR_LANES + 1]; /* the last is ATOMR_CAPTURE_LANE */
+    pthread_mutex_t capturing;
     pthread_mutex_t shared_lock;
     atomr_handles shared;   /* of libraries whose handle serves all threads; made under `shared_lock` */
     _Atomic CUresult error;
@@ -102,8 +103,9 @@ static const char *missing(const atomr_driver *d, CUdevice device) {
 }
 
 static atomr_cuda *discard(atomr_cuda *c) {
-    for (unsigned i = 0; i < ATOMR_LANES; i++) pthread_mutex_destroy(&c->lanes[i].lock);
+    for (unsigned i = 0; i <= ATOMR_LANES; i++) pthread_mutex_destroy(&c->lanes[i].lock);
     pthread_mutex_destroy(&c->shared_lock);
+    pthread_mutex_destroy(&c->capturing);
     free(c);
     return NULL;
 }
@@ -120,8 +122,9 @@ atomr_cuda *atomr_cuda_open(int ordinal, CUresult *result, char *why, size_t siz
     memset(c, 0, sizeof *c);
     c->d = d;
     c->id = atomic_fetch_add(&devices, 1) + 1;
-    for (unsigned i = 0; i < ATOMR_LANES; i++) pthread_mutex_init(&c->lanes[i].lock, NULL);
+    for (unsigned i = 0; i <= ATOMR_LANES; i++) pthread_mutex_init(&c->lanes[i].lock, NULL);
     pthread_mutex_init(&c->shared_lock, NULL);
+    pthread_mutex_init(&c->capturing, NULL);
     int n = 0;
     const char *lacks = NULL;
     CUresult r = d->cuInit(0);
@@ -160,7 +163,7 @@ static void close_lane(atomr_cuda *c, cuda_lane *l) {
 void atomr_cuda_close(atomr_cuda *c) {
     if (!c) return;
     if (enter(c) == CUDA_SUCCESS) {
-        for (unsigned i = 0; i < ATOMR_LANES; i++) close_lane(c, &c->lanes[i]);
+        for (unsigned i = 0; i <= ATOMR_LANES; i++) close_lane(c, &c->lanes[i]);
         atomr_handles_end(&c->shared);
         c->d->cuStreamDestroy_v2(c->control);
         c->d->cuDevicePrimaryCtxRelease_v2(c->device);
@@ -258,9 +261,29 @@ int atomr_device_handle(atomr_cuda *c, const atomr_handle_kind *kind, void **han
     return code;
 }
 
+int atomr_cuda_begin_capture(atomr_cuda *c, unsigned lane, CUstream *stream, atomr_failure *failure) {
+    pthread_mutex_lock(&c->capturing);
+    *stream = atomr_cuda_stream(c, ATOMR_CAPTURE_LANE);
+    int code = ATOMR_OK;
+    if (!*stream)
+        code = atomr_failed(failure, ATOMR_LIBRARY_ERROR, "cuda", atomr_cuda_error(c), name_of(c->d, atomr_cuda_error(c)),
+                            "there is no stream for captures");
+    const atomr_handles *h = &c->lanes[lane].handles; /* of the calling thread */
+    for (unsigned i = 0, n = atomic_load(&h->n); i < n && code == ATOMR_OK; i++) {
+        void *handle;
+        code = atomr_lane_handle(c, ATOMR_CAPTURE_LANE, h->kinds[i], &handle, failure);
+    }
+    if (code == ATOMR_OK) return code;
+    if (!failure->status) failure->status = -1;
+    pthread_mutex_unlock(&c->capturing);
+    return code;
+}
+
+void atomr_cuda_end_capture(atomr_cuda *c) { pthread_mutex_unlock(&c->capturing); }
+
 unsigned atomr_cuda_handles(atomr_cuda *c, atomr_handle_count *counts) {
     unsigned n = atomr_handles_count(&c->shared, counts, 0);
-    for (unsigned i = 0; i < ATOMR_LANES; i++) n = atomr_handles_count(&c->lanes[i].handles, counts, n);
+    for (unsigned i = 0; i <= ATOMR_LANES; i++) n = atomr_handles_count(&c->lanes[i].handles, counts, n);
     return n;
 }
 

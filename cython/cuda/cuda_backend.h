@@ -28,6 +28,14 @@ CUresult atomr_cuda_unregister(atomr_cuda *);
 CUresult atomr_cuda_enter(atomr_cuda *);
 /* Make the stream of a lane and its events, before its thread starts.  Once it is there, again is no error. */
 CUresult atomr_cuda_open_lane(atomr_cuda *, unsigned lane);
+/* A lane without messages: its stream and its handles are for captures.  Another thread may query any lane's stream, or
+ * mark it, which ends a capture; never this one's. */
+enum { ATOMR_CAPTURE_LANE = ATOMR_LANES };
+/* Take the capture lane for a program of `lane`, with a handle of each library that this lane has, since libraries
+ * allocate memory when they make one.  One thread has it at a time, until the end.  Returns an atomr_code, with the
+ * driver's or library's result in the failure; then there is nothing to end. */
+int atomr_cuda_begin_capture(atomr_cuda *, unsigned lane, CUstream *stream, atomr_failure *failure);
+void atomr_cuda_end_capture(atomr_cuda *);
 /* NULL: the device has faulted. */
 CUstream atomr_cuda_stream(atomr_cuda *, unsigned lane);
 /* For a run that may fail late: after the work that it has enqueued, the device copies the int32 at `word` to host

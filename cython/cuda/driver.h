@@ -60,6 +60,12 @@ typedef struct {
     _Alignas(64) cuuint64_t opaque[16];
 } CUtensorMap;
 
+typedef struct {
+    int result;
+    void *errorNode;
+    void *errorFromNode;
+} CUgraphExecUpdateResultInfo;
+
 ATOMR_DRIVER_STRUCTS(ATOMR_STRUCT_SIZE)
 
 typedef struct {

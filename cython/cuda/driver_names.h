@@ -10,6 +10,8 @@ typedef int CUdevice_attribute;
 typedef struct CUctx_st *CUcontext;
 typedef struct CUstream_st *CUstream;
 typedef struct CUevent_st *CUevent;
+typedef int CUstreamCaptureMode;
+typedef struct CUgraph_st *CUgraph;
 typedef unsigned long long CUdeviceptr;
 typedef uint32_t cuuint32_t;
 typedef uint64_t cuuint64_t;
@@ -25,6 +27,7 @@ typedef int CUtensorMapInterleave;
 typedef int CUtensorMapSwizzle;
 typedef int CUtensorMapL2promotion;
 typedef int CUtensorMapFloatOOBfill;
+typedef struct CUgraphExec_st *CUgraphExec;
 
 #define ATOMR_DRIVER_CONSTANTS(C)                                                                                     \
     C(CUDA_SUCCESS, 0)                                                                                                \
@@ -37,6 +40,7 @@ typedef int CUtensorMapFloatOOBfill;
     C(CUDA_ERROR_NOT_SUPPORTED, 801)                                                                                  \
     C(CUDA_ERROR_UNKNOWN, 999)                                                                                        \
     C(CU_STREAM_NON_BLOCKING, 1)                                                                                      \
+    C(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, 1)                                                                         \
     C(CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, 1)                                                                          \
     C(CU_POINTER_ATTRIBUTE_IS_MANAGED, 8)                                                                             \
     C(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, 9)                                                                         \
@@ -69,7 +73,8 @@ enum { ATOMR_DRIVER_CONSTANTS(ATOMR_ENUMERATOR) };
     S(CUmemAllocationProp, 32)                                                                                        \
     S(CUmemAccessDesc, 12)                                                                                            \
     S(CUtensorMap, 128)                                                                                               \
-    S(CUlaunchConfig, 56)
+    S(CUlaunchConfig, 56)                                                                                             \
+    S(CUgraphExecUpdateResultInfo, 24)
 
 #define ATOMR_DRIVER_FUNCTIONS(F)                                                                                     \
     F(CUresult, cuInit, (unsigned int Flags))                                                                         \
@@ -96,6 +101,8 @@ enum { ATOMR_DRIVER_CONSTANTS(ATOMR_ENUMERATOR) };
     F(CUresult, cuStreamQuery, (CUstream hStream))                                                                    \
     F(CUresult, cuStreamSynchronize, (CUstream hStream))                                                              \
     F(CUresult, cuStreamWaitEvent, (CUstream hStream, CUevent hEvent, unsigned int Flags))                            \
+    F(CUresult, cuStreamBeginCapture_v2, (CUstream hStream, CUstreamCaptureMode mode))                                \
+    F(CUresult, cuStreamEndCapture, (CUstream hStream, CUgraph *phGraph))                                             \
     F(CUresult, cuStreamWriteValue32_v2, (CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags))   \
     F(CUresult, cuStreamWriteValue64_v2, (CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags))   \
     F(CUresult, cuEventCreate, (CUevent *phEvent, unsigned int Flags))                                                \
@@ -145,6 +152,12 @@ enum { ATOMR_DRIVER_CONSTANTS(ATOMR_ENUMERATOR) };
     F(CUresult, cuLaunchKernel,                                                                                       \
       (CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ, unsigned int blockDimX,     \
        unsigned int blockDimY, unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream,                 \
-       void **kernelParams, void **extra))
+       void **kernelParams, void **extra))                                                                            \
+    F(CUresult, cuGraphInstantiateWithFlags, (CUgraphExec *phGraphExec, CUgraph hGraph, unsigned long long flags))    \
+    F(CUresult, cuGraphExecUpdate_v2,                                                                                 \
+      (CUgraphExec hGraphExec, CUgraph hGraph, CUgraphExecUpdateResultInfo *resultInfo))                              \
+    F(CUresult, cuGraphLaunch, (CUgraphExec hGraph, CUstream hStream))                                                \
+    F(CUresult, cuGraphExecDestroy, (CUgraphExec hGraphExec))                                                         \
+    F(CUresult, cuGraphDestroy, (CUgraph hGraph))
 
 #endif

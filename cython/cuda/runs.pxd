@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from .backend cimport atomr_cuda
 from .driver cimport CUfunction, CUmodule, CUstream
-from .lanes cimport atomr_call, atomr_failure, atomr_run
+from .lanes cimport atomr_call, atomr_failure, atomr_program, atomr_run
 
 
 cdef extern from "cuda/cuda_runs.h" nogil:
@@ -95,3 +95,23 @@ cdef extern from "cuda/sequence.h" nogil:
         ATOMR_STEP_OPERANDS
         ATOMR_STEP_SCALARS
     int atomr_sequence_run(void *, const void *, void *) noexcept
+
+
+cdef extern from "cuda/graph.h" nogil:
+    enum:
+        ATOMR_GRAPH_STEPWISE
+        ATOMR_GRAPH_LAUNCHED
+        ATOMR_GRAPH_CAPTURED
+        ATOMR_GRAPH_MADE
+    ctypedef struct atomr_graph:
+        atomr_program program
+        atomr_cuda *cuda
+        int captures
+        uint64_t workspace_bytes
+        unsigned n_key
+        uint64_t *key
+        uint64_t *wanted
+        uint64_t counts[4]
+        int refused
+    int atomr_graph_run(void *, const void *, void *) noexcept
+    void atomr_graph_end(atomr_graph *)

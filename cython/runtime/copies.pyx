@@ -90,7 +90,7 @@ cdef int check_range(Ref ref, Core core, uint64_t at, uint64_t nbytes) except -1
     if ref.allocation.core is not core:
         raise InvalidRequest("this GpuRef lives on another device or in another System; copy it to this one first")
     if ref.allocation.freed:
-        raise core.stale(ref.allocation, "freed")
+        raise core.stale(ref.allocation, ref.allocation.status())
     if at > ref.allocation.nbytes or nbytes > ref.allocation.nbytes - at:
         raise InvalidRequest(f"bytes {at} to {at + nbytes} leave an allocation of {ref.allocation.nbytes}")
     return 0
@@ -106,6 +106,9 @@ cdef object dispatch(PlanRef plan, Ref source, uint64_t source_at, Ref target, u
     cdef atomr_reply *node = NULL
     cdef Core core = plan.core
     core.alive()
+    if core.recorders is not None and core.recorder() is not None:
+        raise InvalidRequest("a recording takes no copies from or to the host: a replay would copy other bytes than "
+                             "this call; put arrays before it, and read them after a replay")
     while plan.ready_epoch != atomr_sender_epoch(core.sender):
         plan.prepare()
     source_at += source.offset

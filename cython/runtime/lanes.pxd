@@ -72,6 +72,27 @@ cdef extern from "runtime/lane_core.h" nogil:
     int atomr_run_workspace(void *, const atomr_call *, atomr_failure *)
 
 
+cdef extern from "runtime/program.h" nogil:
+    ctypedef struct atomr_place:
+        uint32_t operand
+        int64_t offset
+    ctypedef struct atomr_word:
+        int given
+        uint64_t value
+    ctypedef struct atomr_program_step:
+        atomr_run run
+        void *context
+        const char *name
+        unsigned n_operands
+        unsigned n_scalars
+        atomr_place *operands
+        atomr_word *scalars
+    ctypedef struct atomr_program:
+        unsigned n_steps
+        atomr_program_step *steps
+    int atomr_program_run(void *, const atomr_call *, atomr_failure *) noexcept
+
+
 cdef class Backend:
     """What a kind of device adds to the lanes: its memory, its native routines, how its work completes."""
     cdef atomr_worker *worker  # that it works for; NULL without one
@@ -100,6 +121,11 @@ cdef class Lanes:
     cdef int know_foreign(self, uint32_t segment, str kind, void *base, uint64_t nbytes) except -1
     cdef int let_go(self, str kind, void *base, uint64_t nbytes) except -1
     cdef object __weakref__
+
+
+cdef class Steps:
+    cdef atomr_program native
+    cdef readonly list holders
 
 
 cdef class PythonRun:

@@ -16,6 +16,7 @@ import numpy as np
 
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.errno cimport errno
+from libc.stdlib cimport calloc, free
 from libc.string cimport strerror, strncpy
 from posix.mman cimport (
     MADV_HUGEPAGE, MAP_ANONYMOUS, MAP_FAILED, MAP_FIXED, MAP_NORESERVE, MAP_PRIVATE, MAP_SHARED, PROT_NONE, PROT_READ,
@@ -203,6 +204,11 @@ cdef class Backend:
             function[0] = <atomr_run>atomr_run_noop
         elif run == "copy":
             function[0] = <atomr_run>atomr_run_copy
+        elif getattr(run, "kind", "") == "program":
+            steps = Steps(self, run)
+            function[0] = <atomr_run>atomr_program_run
+            context[0] = &steps.native
+            return steps
         else:
             raise InvalidRequest(f"unknown native routine {run!r}; there are {', '.join(NATIVE_RUNS)}")
         context[0] = NULL
@@ -211,6 +217,67 @@ cdef class Backend:
     cdef dict native_handles(self):
         """How many handles of native libraries there are, by library."""
         return {}
+
+
+@cython.no_gc_clear  # lanes use what it holds
+cdef class Steps:
+    """The steps of a program, ready to run.
+
+    Parameters
+    ----------
+    backend : Backend
+        Of the device that runs them.
+    program : ProgramRun
+        Steps with equal runs share one.
+    """
+
+    def __cinit__(self, Backend backend not None, program):
+        cdef atomr_program_step *step
+        cdef atomr_run function = NULL
+        cdef void *context = NULL
+        cdef unsigned i, j
+        cdef dict known = {}
+        self.holders = []
+        self.native.steps = <atomr_program_step *>calloc(len(program.steps) + 1, sizeof(atomr_program_step))
+        if self.native.steps == NULL:
+            raise MemoryError
+        for i, wanted in enumerate(program.steps):
+            step = &self.native.steps[i]
+            self.native.n_steps = i + 1
+            if wanted.number not in known:
+                if callable(wanted.run):
+                    holder = PythonRun(wanted.run, wanted.name, wanted.layouts, wanted.kinds)
+                    function, context = run_python, <void *>holder
+                else:
+                    holder = backend.native(wanted.run, &function, &context)
+                known[wanted.number] = (<uint64_t>function, <uint64_t>context)
+                self.holders.append(holder)
+            found = known[wanted.number]
+            step.run = <atomr_run><void *><uint64_t>found[0]
+            step.context = <void *><uint64_t>found[1]
+            name = wanted.name.encode()
+            self.holders.append(name)
+            step.name = name
+            step.operands = <atomr_place *>calloc(len(wanted.operands) + 1, sizeof(atomr_place))
+            step.scalars = <atomr_word *>calloc(len(wanted.scalars) + 1, sizeof(atomr_word))
+            if step.operands == NULL or step.scalars == NULL:
+                raise MemoryError
+            step.n_operands = len(wanted.operands)
+            step.n_scalars = len(wanted.scalars)
+            for j, (operand, offset) in enumerate(wanted.operands):
+                step.operands[j].operand = operand
+                step.operands[j].offset = offset
+            for j, (given, word) in enumerate(wanted.scalars):
+                step.scalars[j].given = given
+                step.scalars[j].value = <uint64_t><int64_t>word
+
+    def __dealloc__(self):
+        cdef unsigned i
+        if self.native.steps != NULL:
+            for i in range(self.native.n_steps):
+                free(self.native.steps[i].operands)
+                free(self.native.steps[i].scalars)
+        free(self.native.steps)
 
 
 @cython.no_gc_clear  # native threads use what the attributes hold, until __dealloc__ has stopped them
@@ -422,6 +489,12 @@ cdef class Lanes:
                 raise InvalidRequest(f"plan {plan} is not loaded")
             atomr_worker_remove_plan(self.worker, plan)
             del self.plans[plan]
+
+    def replays(self, uint32_t plan):
+        """How the messages of a program were run here, by counts; empty for any other plan."""
+        with self.lock:
+            holder = self.plans.get(plan)
+        return holder.replays() if hasattr(holder, "replays") else {}
 
     def be_cautious(self, bint cautious):
         """Have runs and builds take turns, so that a suspect's is alone; before `go`, and later to end that."""

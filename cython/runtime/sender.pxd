@@ -238,8 +238,10 @@ cdef class Core:
     cdef public object lane_names
     cdef readonly dict layouts
     cdef public object owner
+    cdef readonly dict recorders
     cdef object __weakref__
     cdef int alive(self) except -1
+    cpdef object recorder(self)
     cdef Allocation allocate(self, uint64_t nbytes, int pool)
     cdef Ref make(self, type cls, Layout layout, int pool)
     cdef object wait(self, unsigned lane, uint64_t ticket, int64_t timeout_ns)
@@ -272,7 +274,7 @@ cdef class Allocation:
     cdef readonly int pool
     cdef readonly uint32_t epoch
     cdef readonly uint64_t nbytes
-    cdef readonly bint freed
+    cdef readonly int freed
     cdef readonly bint borrowed
     cdef readonly bint readonly
     cdef atomr_block block
@@ -320,7 +322,14 @@ cdef class PlanRef:
     cdef public uint32_t ready_epoch
     cdef readonly uint64_t last_ticket
     cdef public object reply_type
+    cdef unsigned n_given
+    cdef readonly tuple fixed
+    cdef list unsent
+    cdef public object expansion
     cdef object __weakref__
+    cdef ReplyBase hand_over(self, object recorder, PyObject **refs, uint64_t *scalars, bint want_reply)
+    cdef int refuse_use(self, unsigned i, Ref ref) except -1
+    cdef int publish(self) except -1
     cdef ReplyBase dispatch(self, tuple operands, object out, dict named, tuple ordered, bint want_reply, bint may_wait)
     cdef int note(self, ReplyBase reply, uint64_t ticket) except -1
     cdef int follow(self, ReplyBase reply, uint64_t ticket) except -1

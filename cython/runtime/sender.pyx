@@ -12,6 +12,7 @@ from cpython.number cimport PyNumber_Index
 from cpython.object cimport PyObject
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.ref cimport Py_INCREF
+from cpython.pythread cimport PyThread_get_thread_ident
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_New, PyTuple_SET_ITEM
 from libc.errno cimport EPROTO, errno
 from libc.math cimport INFINITY, isnan
@@ -25,8 +26,9 @@ from posix.unistd cimport usleep
 from numpy import complexfloating, generic
 
 from .._support.options import unknown_option
+from .._support.recorded import KINDS, converted, is_recorded, plain
 from .._support.timeouts import seconds_of
-from ..errors import AskTimeout, AtomrError, DependencyFailed, DeviceLost, InvalidRequest, MailboxFull, OutOfMemory
+from ..errors import AskTimeout, AtomrError, DependencyFailed, DeviceLost, InvalidRequest, MailboxFull, OutOfMemory, Unsupported
 
 cdef extern from "Python.h":
     long long PyLong_AsLongLongAndOverflow(object, int *overflow) except? -1
@@ -50,6 +52,10 @@ NEVER = 0xFFFFFFFFFFFFFFFF
 
 cdef enum:
     ALIGNMENT = 256  # of allocations, and what their sizes are rounded up to
+    # Allocation.freed: its handles are stale; or it belongs to a recording, and outside of that nothing may use it yet.
+    FREED = 1
+    RECORDED = 2
+    RECORDED_FREED = 3
 
 cdef uint64_t STAMP_TICKET = (<uint64_t>1 << 56) - 1  # the low bits of a stamp; the others are its lane
 cdef object observer = None
@@ -80,6 +86,7 @@ cdef class Core:
         self.layouts = {}
         self.timeout_ns = -1
         self.spin_ns = 30_000
+        self.recorders = None
 
     def __dealloc__(self):
         cdef unsigned i
@@ -94,6 +101,51 @@ cdef class Core:
         if self.abandoned:
             raise DeviceLost("this System was made before a fork; make a new one in the child process")
         return 0
+
+    cpdef object recorder(self):
+        """What records the messages of the calling thread to this device; None for a thread that sends them."""
+        cdef dict recorders = self.recorders
+        if recorders is None:
+            return None
+        found = recorders.get(<uint64_t>PyThread_get_thread_ident())
+        return found if found is not None and found.listens() else None
+
+    def refuse_recording(self, str what not None):
+        """Raise InvalidRequest if the calling thread records."""
+        if self.recorders is not None and self.recorder() is not None:
+            raise InvalidRequest(f"{what} inside a recording, which only lists messages: nothing has run yet; allowed: "
+                                 f"before it, or after a message of its plan")
+
+    def begin_recording(self, recorder):
+        """Have the messages of the calling thread recorded; it has no recorder yet."""
+        cdef dict recorders = {} if self.recorders is None else self.recorders.copy()
+        recorders[<uint64_t>PyThread_get_thread_ident()] = recorder
+        self.recorders = recorders
+
+    def end_recording(self, recorder):
+        """Have the messages of the recorder's thread sent again."""
+        recorders = {thread: one for thread, one in (self.recorders or {}).items() if one is not recorder}
+        self.recorders = recorders or None
+
+    def stand_in(self, Ref ref not None):
+        """A handle of the same view, for a recording: it stands for whatever array each replay is given."""
+        cdef Allocation a = Allocation.__new__(Allocation)
+        cdef Allocation given = ref.allocation
+        cdef Ref made
+        a.core = self
+        a.slot, a.generation, a.nbytes, a.pool = given.slot, given.generation, given.nbytes, given.pool
+        a.epoch, a.block, a.readonly = given.epoch, given.block, given.readonly
+        a.borrowed = True
+        a.freed = RECORDED
+        made = <Ref>type(ref).__new__(type(ref))
+        made.allocation, made.layout, made.offset, made.whole = a, ref.layout, ref.offset, ref.whole
+        return made
+
+    def whole_of(self, type cls, Allocation a not None, Layout layout not None):
+        """A handle of all bytes of an allocation."""
+        cdef Ref made = <Ref>cls.__new__(cls)
+        made.allocation, made.layout, made.offset, made.whole = a, layout, 0, True
+        return made
 
     def abandon(self, dict segments not None):
         """In a forked child: give everything up; each later use raises DeviceLost.
@@ -401,6 +453,11 @@ cdef class Core:
         a.pool = pool
         a.nbytes = nbytes
         a.epoch = atomr_sender_epoch(self.sender)
+        if self.recorders is not None and pool != ATOMR_STAGING:
+            recorder = self.recorder()
+            if recorder is not None:
+                a.freed = RECORDED
+                recorder.own(a)
         return a
 
     def keep(self, Allocation a not None):

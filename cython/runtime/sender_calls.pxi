@@ -132,6 +132,9 @@ cdef bint add_option(list found, object value) except -1:
     if kind is str or kind is bool or value is None:
         found.append(value)
         return True
+    if kind in KINDS:
+        raise InvalidRequest(f"{value!r} is given for an option that the plan is made with; allowed: a plain value, and "
+                             f"recorded numbers for what messages carry")
     if isinstance(value, (float, complex)):  # 0.0 equals -0.0, and NaN nothing
         return False
     found.append(kind)
@@ -303,7 +306,8 @@ cdef class CallTemplate:
                 Py_INCREF(value)
                 PyTuple_SET_ITEM(scalars, i, value)
             if self.convert is not None:
-                scalars = <tuple?>self.convert(*scalars)
+                scalars = <tuple?>(self.convert(*scalars) if self.plan.core.recorders is None else
+                                   converted(self.convert, scalars))
         reply = self.plan.dispatch(refs, None, None, scalars, want_reply, True)
         if self.kind is None:
             result = values[self.first] if self.first >= 0 else refs[-1 - self.first]
@@ -364,7 +368,7 @@ cdef class CallCache:
             for value in values:  # before the checks of a request, which know nothing of stale handles
                 if isinstance(value, Ref):
                     refuse_gone((<Ref>value).allocation)
-            template = <CallTemplate?>actor._template(form, values, key)
+            template = <CallTemplate?>actor._template(form, tuple([plain(value) for value in values]), key)
         return template.run(values, want_reply)
 
     def keep(self, tuple key not None, CallTemplate template not None):

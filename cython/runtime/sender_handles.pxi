@@ -71,14 +71,16 @@ cdef class Allocation:
     """
 
     def __dealloc__(self):
-        if self.core is not None and not self.freed and not self.borrowed and not self.core.abandoned:
+        if self.core is not None and self.freed != FREED and not self.borrowed and not self.core.abandoned:
             atomr_free(self.core.sender, self.slot, self.generation)
 
     def free(self):
         """Free now: messages sent before may still use the memory, later ones are refused.  Idempotent."""
         self.core.alive()
-        if not self.freed:
-            self.freed = True
+        if self.freed == RECORDED:
+            self.freed = RECORDED_FREED  # the recording keeps the memory
+        elif not self.freed:
+            self.freed = FREED
             atomr_free(self.core.sender, self.slot, self.generation)
 
     def status(self):
@@ -86,7 +88,7 @@ cdef class Allocation:
         cdef int r
         self.core.alive()
         if self.freed:
-            return "freed"
+            return "recorded" if self.freed == RECORDED else "freed"
         r = atomr_check(self.core.sender, self.slot, self.generation)
         if r == ATOMR_DONE:
             return ""
@@ -181,7 +183,12 @@ cdef class Allocation:
 
 cdef int refuse_gone(Allocation a) except -1:
     """`Allocation.refuse_gone`."""
+    cdef object recorder
     status = a.status()
+    if status == "recorded":
+        recorder = a.core.recorder()
+        if recorder is not None and recorder.owns(a):
+            return 0
     if status == "device restarted" and a.core.state == ATOMR_RESTARTING:
         return 0  # a send waits, and says what has become of the device
     if status and status != "torn" and status != "rolled back":

@@ -23,8 +23,8 @@ cdef int refuse_write(str name) except -1:
 
 
 cdef object no_handle(object value):
-    """A number as it is; not a handle, whose conversion would wait for the device."""
-    if isinstance(value, Ref):
+    """A number as it is; not a handle, whose conversion would wait for the device, nor a recorded number."""
+    if isinstance(value, Ref) or type(value) in KINDS:
         raise TypeError
     return value
 
@@ -70,6 +70,8 @@ cdef class ReplyBase:
         if self.failure is not None:
             return True
         self.core.alive()
+        if self.core.recorders is not None and self.core.recorder() is not None:
+            raise InvalidRequest("waiting for a reply inside a recording; a recording only lists messages: wait before it")
         if self.core.wait(self.node.lane, self.node.ticket, ns) is False:
             return False
         atomr_reply_settle(self.core.sender, &self.node)
@@ -142,7 +144,7 @@ cdef class PlanRef:
         self.core = core
         self.lane = lane
         self.index = index
-        self.n_operands = len(operands)
+        self.n_operands = self.n_given = len(operands)
         self.n_scalars = len(scalars)
         if self.n_operands > ATOMR_MAX_OPERANDS or self.n_scalars > ATOMR_MAX_SCALARS:
             raise InvalidRequest(f"{self.n_operands} operands and {self.n_scalars} scalars; a message holds at most "
@@ -164,6 +166,9 @@ cdef class PlanRef:
             self.places[name] = -1 - <int>i
             self.integral[i] = kind == "int64"
             self.required[i] = default is None
+            if is_recorded(default):
+                raise InvalidRequest(f"scalar {name!r} of a plan has {default!r} as its default; allowed: numbers. Send the "
+                                     f"recorded number with the message: plan.tell(..., {name}={default.name})")
             if default is not None:
                 self.defaults[i] = word_of(default, self.integral[i])
         self.out_place = self.places.get("out", -1)
@@ -176,6 +181,70 @@ cdef class PlanRef:
 
     def access_of(self, unsigned i):
         return self.access[i]
+
+    def fix(self, tuple refs not None, list unsent not None):
+        """Give the last operands once, for all messages; callers give the others.
+
+        `unsent` are the allocations of a recording that the first message makes known to others.
+        """
+        cdef unsigned i
+        self.n_given = self.n_operands - <unsigned>len(refs)
+        for i in range(self.n_given, self.n_operands):
+            self.places.pop(self.names[i], None)
+        self.fixed = refs
+        self.unsent = unsent or None
+
+    def put_in_place(self, unsigned at, Ref ref not None):
+        """Replace a fixed operand, for later messages."""
+        self.fixed = self.fixed[:at] + (ref,) + self.fixed[at + 1:]
+
+    cdef int publish(self) except -1:
+        """A message that writes what was made in its recording has been sent: others may use it now."""
+        cdef list unsent = self.unsent
+        self.unsent = None
+        for allocation in unsent:
+            if (<Allocation>allocation).freed == RECORDED:
+                (<Allocation>allocation).freed = 0
+        return 0
+
+    def check_apart(self, tuple given not None):
+        """Refuse arrays for a message that share memory where the operation does not allow it."""
+        cdef PyObject *refs[ATOMR_MAX_OPERANDS]
+        cdef tuple every = given + self.fixed
+        cdef unsigned i
+        for i in range(self.n_operands):
+            refs[i] = <PyObject *>every[i]
+        if self.may_share(refs):
+            self.keep_apart(refs)
+
+    def name_fixed(self, unsigned at, error):
+        """Return the error about a fixed operand with its name (overridden)."""
+        return error
+
+    cdef int refuse_use(self, unsigned i, Ref ref) except -1:
+        """Raise for an allocation that is freed, or of a recording which is not this thread's or this plan's."""
+        cdef object recorder
+        if ref.allocation.freed == RECORDED:
+            if i >= self.n_given:
+                return 0
+            recorder = self.core.recorder()
+            if recorder is not None and recorder.owns(ref.allocation):
+                return 0
+        error = self.core.stale(ref.allocation, ref.allocation.status())
+        raise error if i < self.n_given else self.name_fixed(i - self.n_given, error)
+
+    cdef ReplyBase hand_over(self, object recorder, PyObject **refs, uint64_t *scalars, bint want_reply):
+        """Hand a message that was checked to a recorder; a reply says that there is none."""
+        cdef ReplyBase reply = None
+        cdef unsigned i
+        recorder.take(self, tuple([<object>refs[i] for i in range(self.n_operands)]),
+                      [(<int64_t *>scalars)[i] for i in range(self.n_scalars)])
+        if want_reply:
+            reply = <ReplyBase>self.reply_type.__new__(self.reply_type)
+            reply.core = self.core
+            reply.failure = InvalidRequest("waiting or reading inside a recording: a recorded message has no reply of its "
+                                           "own; the plan's messages have")
+        return reply
 
     def prepare(self):
         """Make the worker's half ready (overridden); returns when a send may name it."""
@@ -234,20 +303,33 @@ cdef class PlanRef:
         cdef PyObject *refs[ATOMR_MAX_OPERANDS]
         cdef uint64_t scalars[ATOMR_MAX_SCALARS]
         cdef unsigned i, bad = 0
-        cdef unsigned n = len(operands), total = self.n_operands
+        cdef unsigned n = len(operands), total = self.n_operands, given_operands = self.n_given
         cdef int result
+        cdef object recorder = None
+        cdef tuple fixed = self.fixed  # which another thread may replace
         cdef uint64_t ticket = 0, given = 0
         cdef ReplyBase reply = None
         cdef atomr_reply *node = NULL
         self.core.alive()
+        if self.core.recorders is not None:
+            recorder = self.core.recorder()
+            if recorder is not None:
+                recorder.begin()
         while self.ready_epoch != atomr_sender_epoch(self.core.sender):
-            self.prepare()
-        if n > total:
-            raise InvalidRequest(f"{n} operands given; this plan takes {total}: {', '.join(self.names)}")
+            if recorder is None:
+                self.prepare()
+            else:
+                recorder.aside(self.prepare)
+        if n > given_operands:
+            raise InvalidRequest(f"{n} operands given; this plan takes {given_operands}: "
+                                 f"{', '.join(self.names[:given_operands])}")
         for i in range(n):
             self.fill(&uses[i], &refs[i], i, operands[i])
         for i in range(n, total):
             refs[i] = NULL
+        if fixed is not None:
+            for i in range(given_operands, total):
+                self.fill(&uses[i], &refs[i], i, fixed[i - given_operands])
         for i in range(self.n_scalars):
             scalars[i] = self.defaults[i]
         if out is not None:
@@ -262,6 +344,11 @@ cdef class PlanRef:
             for i in range(self.n_scalars):
                 scalars[i] = self.convert(i, ordered[i])
         elif self.n_scalars or named:
+            if self.expansion is not None:
+                named, computed = self.expansion(named)
+                for i in range(self.n_scalars):
+                    scalars[i] = self.convert(i, computed[i])
+                    given |= <uint64_t>1 << i
             if named:
                 for name, value in named.items():
                     self.place(name, value, uses, refs, scalars, &given)
@@ -271,9 +358,12 @@ cdef class PlanRef:
                                          f"{', '.join(self.scalar_names)}")
         for i in range(n, total):
             if refs[i] == NULL:
-                raise InvalidRequest(f"operand {self.names[i]!r} is missing; this plan takes {', '.join(self.names)}")
+                raise InvalidRequest(f"operand {self.names[i]!r} is missing; this plan takes "
+                                     f"{', '.join(self.names[:given_operands])}")
         if self.apart and ordered is None and self.may_share(refs):  # who sends with scalars in order has seen to it
             self.keep_apart(refs)
+        if recorder is not None:
+            return self.hand_over(recorder, refs, scalars, want_reply)
         if want_reply or self.modes & MODE_BLOCKING:  # a failure that is raised here is no dead letter
             reply = <ReplyBase>self.reply_type.__new__(self.reply_type)
             reply.core = self.core
@@ -287,6 +377,8 @@ cdef class PlanRef:
             if self.send_slowly(result, uses, scalars, node, &ticket, bad, sent, may_wait) is False:
                 return None
         self.last_ticket = ticket
+        if self.unsent is not None:
+            self.publish()
         if observer is not None:
             self.note(reply, ticket)
         if self.modes:
@@ -324,7 +416,7 @@ cdef class PlanRef:
                 return self.place_complex(name, value, found[0], found[1], scalars, given)
         found = self.places.get(name)
         if found is None:
-            known = dict.fromkeys(self.names + self.scalar_names + tuple(self.complexes or ()) + ("out",))
+            known = dict.fromkeys(self.names[:self.n_given] + self.scalar_names + tuple(self.complexes or ()) + ("out",))
             if name != "retry":  # an option of `ask` alone
                 known["retry"] = None
             raise unknown_option(f"{name!r} is no operand or option of this plan", name, tuple(known))
@@ -341,6 +433,9 @@ cdef class PlanRef:
     cdef int place_complex(self, str name, object value, int real, int imaginary, uint64_t *scalars,
                            uint64_t *given) except -1:
         """Put both parts of a number where they belong; an imaginary part that came by its own name stays."""
+        if is_recorded(value):
+            raise InvalidRequest(f"scalar {name!r} is complex, and is given {value!r}; allowed: a number, or a recorded "
+                                 f"number for each part: {self.scalar_names[real]!r}, {self.scalar_names[imaginary]!r}")
         try:
             number = complex(value) if isinstance(value, (complex, complexfloating)) else complex(<double>no_handle(value))
         except (TypeError, ValueError, OverflowError):
@@ -378,6 +473,8 @@ cdef class PlanRef:
             places[i] = i
         add_sharing(found, refs, places, n)
         for x, y, how in found:
+            if x >= self.n_given and y >= self.n_given:  # fixed: a recording orders them by itself
+                continue
             one, other = self.access[x] & ATOMR_WRITE, self.access[y] & ATOMR_WRITE
             if not one and not other or how >= 2 and self.apart == VIEWS_MAY_BE_ONE and not (one and other):
                 continue
@@ -393,12 +490,17 @@ cdef class PlanRef:
     cdef object written(self, PyObject **refs):
         cdef unsigned i
         cdef list out = []
-        for i in range(self.n_operands):
+        for i in range(self.n_given):
             if self.access[i] & ATOMR_WRITE:
                 out.append(<object>refs[i])
         return None if not out else out[0] if len(out) == 1 else tuple(out)
 
     cdef uint64_t convert(self, int i, object value) except? 0xFFFFFFFFFFFFFFFF:
+        if self.core.recorders is not None and type(value) in KINDS:
+            recorder = self.core.recorder()
+            if recorder is not None:
+                recorder.note_number(i, value, self.integral[i])
+                value = plain(value)
         try:
             return word_of(value, self.integral[i])
         except (TypeError, ValueError, OverflowError):
@@ -419,7 +521,7 @@ cdef class PlanRef:
         if ref.layout is not expected and expected is not None and ref.layout != expected:
             raise InvalidRequest(f"operand {self.names[i]!r} is {ref.layout!r}; this plan takes {expected!r}")
         if ref.allocation.freed:
-            raise self.core.stale(ref.allocation, "freed")
+            self.refuse_use(i, ref)
         if ref.allocation.readonly and self.access[i] & ATOMR_WRITE:
             refuse_write(self.names[i])
         use.slot = ref.allocation.slot
@@ -433,7 +535,12 @@ cdef class PlanRef:
     cdef int refuse_send(self, int result, object allocation) except -1:
         """Raise for a message that cannot be sent; return if it can later, or after `prepare`."""
         if result == ATOMR_STALE or result == ATOMR_TORN or result == ATOMR_BACK:
-            raise self.core.stale(allocation, (<Allocation>allocation).status() or "torn")
+            error = self.core.stale(allocation, (<Allocation>allocation).status() or "torn")
+            if self.fixed is not None:
+                for at, ref in enumerate(self.fixed):
+                    if (<Ref>ref).allocation is allocation:
+                        raise self.name_fixed(at, error)
+            raise error
         if result == ATOMR_REFUSED:
             raise self.core.stale(None, "device closed" if self.core.state == CLOSED else "device lost")
         if result == ATOMR_TOO_LARGE:

@@ -47,6 +47,8 @@ def send_ranks(Sequence sequence not None, uint64_t meeting, list plans not None
     for i in range(n):
         plan = plans[i]
         plan.core.alive()
+        if plan.core.recorders is not None and plan.core.recorder() is not None:
+            raise Unsupported("a recording takes no messages of several devices", rule="program.array_operations_only")
         while plan.ready_epoch != atomr_sender_epoch(plan.core.sender):
             plan.prepare()
         if <unsigned>len(operands[i]) != plan.n_operands or n_numbers + 2 != plan.n_scalars:

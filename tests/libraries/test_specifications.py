@@ -79,6 +79,9 @@ def send_everything(device: an.Device) -> None:
     group = device.durable_group({"state": state}, checksum=True)
     group.commit(1).result(30)
     group.restore()
+    with device.record() as recording:
+        recording.operand("x", x).fill(recording.scalar("value", 1.0))
+    recording.plan.tell(x=y)
     device.lane("a").noop().ask().result(30)
     # No library of the host device wants a workspace.
     device.lane("a")._plan(an.PlanSpec("test.workspace", (), (), (("bytes", 256),))).ask().result(30)

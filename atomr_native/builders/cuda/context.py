@@ -38,6 +38,8 @@ class CudaContext:
         Number of the plan that is built.
     deterministic : bool
         Whether nothing may be chosen by measurements.
+    special : callable, optional
+        Builds operations of tests; None for any other.
     """
 
     kind: ClassVar = "cuda"
@@ -49,6 +51,7 @@ class CudaContext:
     device: CudaBackend | None = None
     plan: int = -1
     deterministic: bool = False
+    special: Callable[[Any], Any] | None = None
 
     @property
     def backend(self) -> CudaBackend:

@@ -17,6 +17,7 @@ import numpy as np
 from ..._lib.sender import comparable
 from ..._support.checks import as_flag, as_strings, is_integer
 from ..._support.options import named_methods
+from ..._support.recorded import is_recorded, plain
 from ...arrays.gpu_ref import GpuRef
 from ...errors import InvalidRequest
 from ...plans.actor import PlanActor
@@ -270,6 +271,29 @@ class Launch:
         sent_reply: Reply | None = call.plan.send(tuple(refs), tuple([arguments[i] for i in call.numbers]), reply)
         return sent_reply
 
+    def _record(self, arguments: tuple[Any, ...], uses: Sequence[GpuRef], reply: bool) -> Reply | None:
+        """Send inside a recording, with recorded numbers perhaps."""
+        if self.kernel.checks:
+            raise InvalidRequest(
+                f"kernel {self.kernel.name} with debug=True inside a recording: the lane would wait for its report; "
+                f"allowed: debug=False"
+            )
+        values = tuple(map(plain, arguments))
+        plan, refs, scalars = self._prepare(values, uses)
+        recorded = [i for i, value in enumerate(arguments) if is_recorded(value)]
+        if recorded:
+            numbers = self._call(plan, values).numbers
+            if len(numbers) != len(scalars):
+                raise InvalidRequest(
+                    f"kernel {self.kernel.name} takes {arguments[recorded[0]]!r} beside structs, tuples or complex "
+                    f"numbers; allowed with recorded numbers: arrays and real numbers"
+                )
+            scalars = tuple(
+                arguments[i] if i in recorded else scalar for i, scalar in zip(numbers, scalars, strict=True)
+            )
+        answer: Reply | None = plan.send(refs, scalars, reply)
+        return answer
+
     def _call(self, plan: Plan, arguments: tuple[Any, ...]) -> _Call:
         """Return the prepared launch for later arguments of these types."""
         numbers = tuple(i for i, value in enumerate(arguments) if value.__class__ in _NUMBERS)
@@ -281,6 +305,8 @@ class Launch:
         return _Call(plan, numbers, tuple(limits))
 
     def _send_slowly(self, arguments: tuple[Any, ...], uses: Sequence[GpuRef], reply: bool) -> Reply | None:
+        if self.kernel.actor.owner.core.recorder() is not None:
+            return self._record(arguments, uses, reply)
         plan, refs, values = self._prepare(arguments, uses)
         answer: Reply | None = plan.send(refs, values, reply)
         return answer

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from ..._support.recorded import RecordedInt, is_recorded
 from ...arrays.operands import ArrayLayout, broadcast_shapes, check_disjoint, check_input, check_output
 from ...dtypes import as_dtype, dtype_name
 from ...errors import InvalidRequest
@@ -50,6 +51,12 @@ def fill_scalars(dtype: np.dtype[Any], value: object) -> tuple[int | float, ...]
     InvalidRequest
         If `value` is no number, or has no exact equivalent in an integer or real dtype.
     """
+    if is_recorded(value):
+        if dtype.kind == "c" or (dtype.kind in "biu" and type(value) is not RecordedInt):
+            raise InvalidRequest(
+                f"fill value {value!r} for {dtype_name(dtype)}; allowed: a recorded number of its kind"
+            )
+        return (value,)  # type: ignore[return-value]
     plain: Any = value.item() if isinstance(value, np.generic) else value
     if not isinstance(plain, _NUMBERS):
         raise InvalidRequest(f"fill value {value!r} is a {type(value).__name__}; allowed: a number")

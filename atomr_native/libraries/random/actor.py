@@ -287,6 +287,11 @@ class Random(LibraryActor):
                 f"generator={generator!r}, seed={seed!r}, stream={source.get('stream')!r} and "
                 f"offset={source.get('offset')!r}; allowed: a generator alone, or a seed with stream and offset"
             )
+        if self.owner.core.recorders is not None and self.owner.core.recorder() is not None:
+            raise InvalidRequest(
+                "random numbers of a generator inside a recording: each replay would repeat them; allowed: seed= and "
+                "offset=, as recorded numbers that each message gives"
+            )
         if generator is None:
             generator = self.generator
         elif not isinstance(generator, Generator):

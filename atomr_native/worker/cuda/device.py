@@ -110,6 +110,8 @@ class CudaDevice:
         self._deterministic = deterministic
         self._allow_crash = allow_crash
         self._crashing: Kernels | None = None
+        #: Builds operations of tests, as steps of programs.
+        self.special: Callable[[PlanSpec], Built | None] | None = None
         #: Sends a notification to the parent, without waiting.
         self.notify: Callable[[dict[str, Any]], object] | None = None
 
@@ -135,7 +137,7 @@ class CudaDevice:
 
     def _build_within(self, limit: int, spec: PlanSpec, plan: int) -> Built:
         context = CudaContext(
-            self.target, limit, self.facts, self.notify, self.backend, plan, deterministic=self._deterministic
+            self.target, limit, self.facts, self.notify, self.backend, plan, self._deterministic, self.special
         )
         built = build(spec, context)
         if built.workspace > limit:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..._support.host_memory import host_memory, processor_name
@@ -21,6 +21,8 @@ class HostBuilders:
 
     def __init__(self) -> None:
         self._meetings: Mapping[int, Any] = {}
+        #: Builds operations of tests, as steps of programs.
+        self.special: Callable[[PlanSpec], Built | None] | None = None
 
     def lanes(self, p_fd: int, p_bytes: int, *, parent_pidfd: int, spin_us: int, fault_fd: int) -> LanesLike:
         """Create the lanes of the host, whose places in communicators runs use: a `LanesFactory`."""
@@ -42,7 +44,9 @@ class HostBuilders:
 
     def build(self, spec: PlanSpec, plan: int) -> Built:  # noqa: ARG002 - of the protocol
         """Build a plan."""
-        built: Built = importlib.import_module("atomr_native.worker.build").build(spec, HostContext(self._meetings))
+        built: Built = importlib.import_module("atomr_native.worker.build").build(
+            spec, HostContext(self._meetings, self.special)
+        )
         return built
 
     def self_test(self) -> None:

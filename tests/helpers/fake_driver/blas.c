@@ -211,7 +211,8 @@ static cublasStatus_t note(cublasHandle_t h, noted c, const void *alpha, const v
 }
 
 cublasStatus_t cublasCreate_v2(cublasHandle_t *h) {
-    const CUresult refusal = fake_refusal(__func__);
+    const CUresult captures = fake_unsafe(); /* it allocates memory */
+    const CUresult refusal = captures ? captures : fake_refusal(__func__);
     *h = refusal ? NULL : calloc(1, sizeof **h);
     fake_blas_handles += *h != NULL;
     return refusal ? (cublasStatus_t)refusal : *h ? 0 : 3;

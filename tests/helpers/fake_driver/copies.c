@@ -32,6 +32,8 @@ static CUresult enqueue(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream 
     if (r || !size) return r;
     const fake_place target = where(to, size, c), source = where(from, size, c);
     if (target == NOWHERE || source == NOWHERE || !to || !from) return ERROR_INVALID_VALUE;
+    if (source == PAGEABLE || target == PAGEABLE) r = fake_unsafe(); /* it would wait, or read another time */
+    if (r) return r;
     copy work = {(char *)(uintptr_t)to, (const char *)(uintptr_t)from, size, NULL};
     if (source == PAGEABLE) {
         work.staged = malloc(size);

@@ -18,8 +18,8 @@
  *   CUDA_VISIBLE_DEVICES  as the real one's: numbers or UUIDs
  *
  * What it does not do: streams without CU_STREAM_NON_BLOCKING do not order with the default stream, access between
- * devices and to host memory that is not registered is refused in copies but not in kernels, and there is no graph,
- * pool, texture, or dynamic shared memory.
+ * devices and to host memory that is not registered is refused in copies but not in kernels, a capture is of one stream
+ * and in thread-local mode, and there is no pool, texture, or dynamic shared memory.
  */
 #ifndef FAKE_DRIVER_H
 #define FAKE_DRIVER_H
@@ -53,6 +53,11 @@ enum {
     ERROR_LAUNCH_FAILED = 719,
     ERROR_COOPERATIVE_LAUNCH_TOO_LARGE = 720,
     ERROR_NOT_SUPPORTED = 801,
+    ERROR_STREAM_CAPTURE_UNSUPPORTED = 900,
+    ERROR_STREAM_CAPTURE_INVALIDATED = 901,
+    ERROR_ILLEGAL_STATE = 401,
+    ERROR_STREAM_CAPTURE_WRONG_THREAD = 908,
+    ERROR_GRAPH_EXEC_UPDATE_FAILURE = 910,
 
     MAX_DEVICES = 16,
     GRANULARITY = 2 << 20
@@ -116,6 +121,17 @@ enum {
 /* Enqueue a call of `run` with a copy of `argument`.  It runs in the stream's thread, where it stands for the device:
  * an invalid access is a fault. */
 CUresult fake_enqueue(CUstream stream, void (*run)(void *argument), const void *argument, size_t size, unsigned how);
+
+/* Whether the calling thread captures: it then calls nothing that waits for the device, or that allocates its memory.  A
+ * call that does, ends the capture: what it returns. */
+CUresult fake_unsafe(void);
+
+/* ---- graphs.c; the lock is held */
+
+CUgraph fake_new_graph(void);
+void fake_free_graph(CUgraph);
+/* Add work, with a copy of its argument, to a graph that is being captured. */
+CUresult fake_capture(CUgraph, void (*run)(void *argument), const void *argument, size_t size, unsigned how);
 
 /* ---- faults.c */
 

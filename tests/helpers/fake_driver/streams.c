@@ -29,6 +29,8 @@ struct CUstream_st {
     uint64_t given, done; /* how many pieces of work it has got, and has finished */
     uint64_t seed;
     pthread_cond_t more;
+    CUgraph captured; /* NULL: what it is given is run */
+    bool invalid;     /* the capture has ended, and is not yet taken back */
 };
 
 /* Never freed, but used again. */
@@ -43,6 +45,7 @@ struct CUevent_st {
 };
 
 static CUstream streams;
+static __thread CUstream captures; /* the stream that this thread captures */
 static unsigned made_streams;
 static CUevent spare;
 
@@ -158,11 +161,62 @@ static CUresult push(CUstream s, const item *what, const void *argument, size_t 
     return CUDA_SUCCESS;
 }
 
+/* The lock is held.  Something that a captured stream cannot do, or may not be asked. */
+static CUresult spoil(CUstream s) {
+    s->invalid = true;
+    return ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
+
+CUresult fake_unsafe(void) {
+    if (!captures) return CUDA_SUCCESS;
+    pthread_mutex_lock(&fake_lock);
+    const CUresult r = spoil(captures);
+    pthread_mutex_unlock(&fake_lock);
+    return r;
+}
+
+CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode) {
+    MAY_REFUSE();
+    CUcontext c;
+    if ((uintptr_t)stream <= 2) return ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    CUresult r = enter(&c, &stream);
+    if (r) return r;
+    if (mode != CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) return ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&fake_lock);
+    if (stream->captured || captures) r = ERROR_ILLEGAL_STATE;
+    else if (!(stream->captured = fake_new_graph())) r = CUDA_ERROR_OUT_OF_MEMORY;
+    else stream->invalid = false, captures = stream;
+    pthread_mutex_unlock(&fake_lock);
+    return r;
+}
+
+CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph) {
+    CUcontext c;
+    if ((uintptr_t)stream <= 2) return ERROR_ILLEGAL_STATE;
+    CUresult r = enter(&c, &stream);
+    if (r) return r;
+    *graph = NULL;
+    pthread_mutex_lock(&fake_lock);
+    if (!stream->captured) r = ERROR_ILLEGAL_STATE;
+    else if (captures != stream) r = ERROR_STREAM_CAPTURE_WRONG_THREAD;
+    else if (stream->invalid) fake_free_graph(stream->captured), r = ERROR_STREAM_CAPTURE_INVALIDATED;
+    else *graph = stream->captured;
+    if (captures == stream) stream->captured = NULL, captures = NULL;
+    pthread_mutex_unlock(&fake_lock);
+    return r;
+}
+
 CUresult fake_enqueue(CUstream stream, void (*run)(void *), const void *argument, size_t size, unsigned how) {
     CUcontext c;
     CUresult r = enter(&c, &stream);
     if (r) return r;
     pthread_mutex_lock(&fake_lock);
+    if (stream->captured) {
+        r = stream->invalid ? ERROR_STREAM_CAPTURE_INVALIDATED : how & FAKE_WAIT ? spoil(stream)
+                            : fake_capture(stream->captured, run, argument, size, how);
+        pthread_mutex_unlock(&fake_lock);
+        return r;
+    }
     r = push(stream, &(item){.run = run, .works = !(how & FAKE_HOST_ONLY)}, argument, size);
     if (!r && how & FAKE_WAIT) r = await(stream, stream->given);
     pthread_mutex_unlock(&fake_lock);
@@ -198,7 +252,8 @@ CUresult cuStreamQuery(CUstream stream) {
     CUresult r = enter(&c, &stream);
     if (r) return r;
     pthread_mutex_lock(&fake_lock);
-    if (stream->done < stream->given) r = CUDA_ERROR_NOT_READY;
+    if (stream->captured) r = spoil(stream);
+    else if (stream->done < stream->given) r = CUDA_ERROR_NOT_READY;
     pthread_mutex_unlock(&fake_lock);
     return r;
 }
@@ -208,7 +263,7 @@ CUresult cuStreamSynchronize(CUstream stream) {
     CUresult r = enter(&c, &stream);
     if (r) return r;
     pthread_mutex_lock(&fake_lock);
-    r = await(stream, stream->given);
+    r = stream->captured ? spoil(stream) : await(stream, stream->given);
     pthread_mutex_unlock(&fake_lock);
     return r;
 }
@@ -216,6 +271,7 @@ CUresult cuStreamSynchronize(CUstream stream) {
 CUresult cuCtxSynchronize(void) {
     CUcontext c;
     CUresult r = fake_enter(&c);
+    if (!r) r = fake_unsafe();
     if (r) return r;
     pthread_mutex_lock(&fake_lock);
     for (CUstream s = streams; s && !r; s = s->next)
@@ -273,6 +329,11 @@ CUresult cuEventRecord(CUevent event, CUstream stream) {
     if (r) return r;
     if (event->context != stream->context) return ERROR_INVALID_HANDLE;
     pthread_mutex_lock(&fake_lock);
+    if (stream->captured) { /* the real one joins streams so, which nothing here does */
+        r = spoil(stream);
+        pthread_mutex_unlock(&fake_lock);
+        return r;
+    }
     if (event->timed) r = push(stream, &(item){.run = note_time}, &event, sizeof event);
     event->stream = stream;
     event->place = stream->given;
@@ -325,7 +386,8 @@ CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags) {
     if (flags & ~1u) return ERROR_INVALID_VALUE;
     pthread_mutex_lock(&fake_lock);
     /* What the event says now; a later record does not change what is waited for. */
-    if (event->stream && event->stream != stream && event->stream->done < event->place)
+    if (stream->captured) r = spoil(stream);
+    else if (event->stream && event->stream != stream && event->stream->done < event->place)
         r = push(stream, &(item){.awaited = event->stream, .place = event->place}, NULL, 0);
     pthread_mutex_unlock(&fake_lock);
     return r;

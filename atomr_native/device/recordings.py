@@ -1,0 +1,95 @@
+"""Recording on a device: methods that make plans of several messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast, overload
+
+from .._lib.guard import shielded
+from ..errors import InvalidRequest
+from ..plans.actor import PlanActor
+from ..recording.graph import GraphFunction, Recording
+
+if TYPE_CHECKING:
+    from . import Device
+    from .state import DeviceState
+
+__all__ = ["RecordingMethods"]
+
+Parameters = ParamSpec("Parameters")
+Returned = TypeVar("Returned")
+
+_LANE = "program"  # the mailbox in which programs run
+
+
+class RecordingMethods:
+    """The recording methods of `Device`."""
+
+    _state: DeviceState
+    _actors: dict[str, Any]
+
+    def _programs(self) -> int:
+        """Return the mailbox in which programs run, opened at first use."""
+        found = self._actors.get(_LANE) or self._make_programs()
+        lane: int = found.lane
+        return lane
+
+    @shielded
+    def _make_programs(self) -> PlanActor:
+        with self._state.lock:
+            found: PlanActor | None = self._actors.get(_LANE)
+            if found is None:
+                found = self._actors[_LANE] = PlanActor(cast("Device", self), _LANE)
+            return found
+
+    def record(self) -> Recording:
+        """Return a recording: ``with device.record() as g:`` lists the messages of this thread to this device.
+
+        See `Recording`; `Device.graph` records a function.
+        """
+        return Recording(cast("Device", self), self._state, self._programs)
+
+    @overload
+    def graph(self, function: Callable[Parameters, Returned], /) -> GraphFunction[Parameters, Returned]: ...
+
+    @overload
+    def graph(
+        self, /, *, static: Iterable[str] = ()
+    ) -> Callable[[Callable[Parameters, Returned]], GraphFunction[Parameters, Returned]]: ...
+
+    def graph(self, function: Any = None, /, *, static: Iterable[str] = ()) -> Any:
+        """Make a function of messages recordable, as a decorator: ``@device.graph``.
+
+        Parameters
+        ----------
+        function : callable
+            It sends messages to this device, and neither waits nor reads.
+        static : iterable of str, optional
+            Parameters whose numbers and arrays are fixed when the function is recorded.
+
+        Returns
+        -------
+        GraphFunction
+            ``f(...)`` sends its messages one by one, ``f.plan(...)`` returns a plan that is one message.
+
+        Raises
+        ------
+        InvalidRequest
+
+        Examples
+        --------
+        >>> @device.graph
+        ... def step(x, out, *, rate):
+        ...     device.copy(x + out, out=out)
+        ...     device.elementwise.run("out = out * rate + 1", out=out, rate=rate)
+        >>> a, b = device.ones(2), device.zeros(2)
+        >>> plan = step.plan(a, b, rate=1.0)
+        >>> plan.tell(a, out=b, rate=0.5)
+        >>> b.numpy()
+        array([1.5, 1.5], dtype=float32)
+        """
+        if function is None:
+            return lambda found: GraphFunction(cast("Device", self), found, static)
+        if not callable(function):
+            raise InvalidRequest(f"function is {function!r:.200}; allowed: a callable")
+        return GraphFunction(cast("Device", self), function, static)

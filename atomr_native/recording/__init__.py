@@ -1,0 +1,1 @@
+"""Recorded programs: messages listed once, and sent as one message any number of times."""

@@ -1,0 +1,234 @@
+"""Recording: messages of one thread become a plan, by a context manager or by a function."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+
+import numpy as np
+
+from .._support.checks import as_strings
+from .._support.public import public
+from .._support.recorded import RecordedFloat, RecordedInt, is_recorded
+from ..arrays.gpu_ref import GpuRef
+from ..arrays.layout import layout_of
+from ..errors import InvalidRequest
+from .plan import RecordedPlan
+from .program import program_of
+from .recorder import Recorder
+
+if TYPE_CHECKING:
+    from .._lib.sender import Allocation
+    from ..device import Device
+    from ..plans.owner import PlanOwner
+
+__all__ = ["GraphFunction", "Recording"]
+
+Parameters = ParamSpec("Parameters")
+Returned = TypeVar("Returned")
+
+_RESERVED = ("retry",)
+
+
+@public
+class Recording:
+    """The messages of one thread to one device, listed instead of sent; made by `Device.record`.
+
+    Inside the block, messages of this thread to this device are checked and listed; other threads, tasks and devices
+    are not affected.  Afterwards `plan` sends the list as one message.  An exception inside leaves nothing behind.
+
+    Examples
+    --------
+    >>> a = device.zeros(4)
+    >>> with device.record() as recording:
+    ...     x = recording.operand("x", a)
+    ...     factor = recording.scalar("factor", 2.0)
+    ...     y = x.fill(factor)
+    >>> recording.plan.tell(x=a, factor=3.0)
+    >>> a.numpy()
+    array([3., 3., 3., 3.], dtype=float32)
+    """
+
+    def __init__(self, device: Device, owner: PlanOwner, lane: Callable[[], int]) -> None:
+        self._device = device
+        self._lane = lane
+        self._owner = owner
+        self._recorder = Recorder(owner.core)
+        self._numbers: dict[str, RecordedFloat | RecordedInt] = {}
+        self._state = "not begun"
+        self._plan: RecordedPlan | None = None
+
+    @property
+    def device(self) -> Device:
+        """The device whose messages are recorded."""
+        return self._device
+
+    def __enter__(self) -> Recording:
+        if self._state != "not begun":
+            raise InvalidRequest(f"this recording is {self._state}; allowed: one block for each device.record()")
+        self._recorder.start()
+        self._state = "open"
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._recorder.stop()
+        self._state = "over"
+        recorder, self._recorder = self._recorder, Recorder(self._owner.core)
+        if kind is not None:
+            self._state = "broken off by an exception"
+            return
+        program = program_of(recorder, self._numbers, self._whole)
+        self._plan = RecordedPlan.of(self._owner, self._lane(), program)
+        self._plan.check_apart(tuple(ref for _, ref, _ in recorder.parameters))
+
+    def _whole(self, allocation: Allocation) -> GpuRef:
+        """Return a handle of all bytes of an allocation that was made inside."""
+        layout = layout_of((allocation.nbytes,), np.dtype(np.uint8))
+        made: GpuRef = self._owner.core.whole_of(GpuRef, allocation, layout)
+        return made
+
+    def _check(self, name: object) -> str:
+        if self._state != "open":
+            raise InvalidRequest(f"this recording is {self._state}; allowed: inside `with device.record() as g`")
+        known = [*(called for called, _, _ in self._recorder.parameters), *self._numbers]
+        if not isinstance(name, str) or not name.isidentifier() or name in known or name in _RESERVED:
+            raise InvalidRequest(
+                f"name {name!r}; allowed: an identifier that is not in use: {', '.join([*known, *_RESERVED])}"
+            )
+        return name
+
+    def operand(self, name: str, ref: GpuRef) -> GpuRef:
+        """Make an array a parameter: each message of the plan is given another one of the same layout.
+
+        Parameters
+        ----------
+        name : str
+            An identifier.
+        ref : GpuRef
+            Its layout is the parameter's; its bytes are not touched.
+
+        Returns
+        -------
+        GpuRef
+            What stands for the parameter inside the recording, and views of which may be used there.
+
+        Raises
+        ------
+        InvalidRequest
+            For a name in use, outside of the block, or an array of another device.
+        GpuRefStale
+        """
+        name = self._check(name)
+        if not isinstance(ref, GpuRef):
+            raise InvalidRequest(f"operand {name!r} is a {type(ref).__name__}; allowed: a GpuRef")
+        if ref.allocation.core is not self._owner.core:
+            raise InvalidRequest(f"operand {name!r} lives on another device or in another System")
+        if self._recorder.owns(ref.allocation):
+            raise InvalidRequest(f"operand {name!r} was made inside the recording; allowed: an array made before it")
+        ref.allocation.refuse_gone()
+        stands: GpuRef = self._owner.core.stand_in(ref)
+        self._recorder.parameters.append((name, ref, stands.allocation))
+        return stands
+
+    def scalar(self, name: str, value: complex) -> Any:
+        """Make a number a parameter: each message of the plan may give another one of the same kind.
+
+        Parameters
+        ----------
+        name : str
+            An identifier.
+        value : float or int
+            The default of messages, and the value with which checks are made while recording.
+
+        Returns
+        -------
+        number
+            To be passed to messages; arithmetic on it is refused.
+
+        Raises
+        ------
+        InvalidRequest
+            For a name in use, outside of the block, or a value of another kind.
+        """
+        name = self._check(name)
+        found: Any = value.item() if isinstance(value, np.generic) else value
+        if type(found) is float:
+            self._numbers[name] = RecordedFloat(found, name)
+        elif type(found) is int:
+            self._numbers[name] = RecordedInt(found, name)
+        else:
+            raise InvalidRequest(f"scalar {name!r} is {value!r}; allowed: a float or an int")
+        return self._numbers[name]
+
+    @property
+    def plan(self) -> RecordedPlan:
+        """The recorded plan.
+
+        Raises
+        ------
+        InvalidRequest
+            Before the end of the block, and after an exception in it.
+        """
+        if self._plan is None:
+            raise InvalidRequest(f"this recording is {self._state}; a recording has a plan once its block has ended")
+        return self._plan
+
+    def __repr__(self) -> str:
+        return f"<Recording on {self._device.name}, {self._state}>"
+
+
+@public
+class GraphFunction(Generic[Parameters, Returned]):
+    """A function of messages to one device that can be recorded; made by `Device.graph`.
+
+    Calling it runs it as it is, message by message; `plan` records it.
+    """
+
+    def __init__(self, device: Device, function: Callable[Parameters, Returned], static: Iterable[str]) -> None:
+        functools.update_wrapper(self, function)
+        self._device = device
+        self._function = function
+        self._signature = inspect.signature(function)
+        self._static = frozenset(as_strings("static", static, "parameter names"))
+        for name in sorted(self._static.difference(self._signature.parameters)):
+            raise InvalidRequest(f"static names {name!r}; parameters: {', '.join(self._signature.parameters)}")
+
+    def __call__(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Returned:
+        """Run the function: its messages are sent one by one."""
+        return self._function(*args, **kwargs)
+
+    def plan(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> RecordedPlan:
+        """Run the function once, record its messages, and return their plan; nothing is sent.
+
+        Arrays among the arguments are the plan's operands, and floats and integers its numbers, both by the names of
+        the function's parameters.  Any other argument, and those named in `static`, are as given in each message.
+
+        Waits for the plans of the messages, as their first calls do.
+
+        Raises
+        ------
+        InvalidRequest, Unsupported
+            For what cannot be recorded.
+        AtomrError
+            The errors of the messages' checks.
+        """
+        given = self._signature.bind(*args, **kwargs)
+        given.apply_defaults()
+        with self._device.record() as recording:
+            for name, value in given.arguments.items():
+                if name in self._static:
+                    continue
+                if isinstance(value, GpuRef):
+                    given.arguments[name] = recording.operand(name, value)
+                elif type(value) in (int, float) or (isinstance(value, np.number) and not is_recorded(value)):
+                    given.arguments[name] = recording.scalar(name, value)
+            self._function(*given.args, **given.kwargs)
+        return recording.plan
+
+    def __repr__(self) -> str:
+        return f"<GraphFunction {self._function.__qualname__} on {self._device.name}>"

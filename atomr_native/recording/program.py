@@ -1,0 +1,279 @@
+"""From recorded messages to the specification of one plan: parameters, bound arrays, packed temporaries."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from .._lib.sender import MAX_OPERANDS
+from .._support.recorded import RecordedFloat, RecordedInt, is_recorded, plain
+from ..errors import InvalidRequest
+from ..libraries.program.attributes import ProgramAttributes, StepAttributes
+from ..plans.spec import OVERWRITE, READ, WRITE, NestedSpec, OperandSpec, PlanSpec, describe
+from .recorder import Message, Recorder, Use
+
+if TYPE_CHECKING:
+    from .._lib.sender import Allocation
+    from ..arrays.gpu_ref import GpuRef
+
+__all__ = ["Bound", "Number", "Program", "program_of"]
+
+_ALIGNMENT: Final = 256
+_MAX_SCALARS: Final = 64
+_TEMPORARIES: Final = "temporaries"
+# The references of `Recorder.made`, of the loop's variable, and of the argument of getrefcount.
+_OWN_REFERENCES: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A bound array: bytes of an allocation that each replay uses without being given it.
+
+    Attributes
+    ----------
+    ref : GpuRef
+        A handle of the allocation.
+    low, high : int
+        The bytes of the allocation that are used.
+    label : str
+        Where it was first used, for errors.
+    """
+
+    ref: GpuRef
+    low: int
+    high: int
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A scalar of the message: a recorded number, and the kind of word that carries it."""
+
+    number: RecordedFloat | RecordedInt
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A recording as a plan.
+
+    Attributes
+    ----------
+    spec : PlanSpec
+        Operands: parameters, bound arrays, and the block of temporaries.
+    parameters : int
+        How many operands are parameters.
+    bound : tuple of Bound
+    temporaries : int
+        Bytes of the block.
+    numbers : tuple of Number
+        The scalars.
+    results : tuple of Allocation
+        Arrays that were made inside and are still in use: they are bound, and exist from the first message on.
+    """
+
+    spec: PlanSpec[ProgramAttributes]
+    parameters: int
+    bound: tuple[Bound, ...]
+    temporaries: int
+    numbers: tuple[Number, ...]
+    results: tuple[Allocation, ...]
+
+
+def program_of(recorder: Recorder, given: dict[str, RecordedFloat | RecordedInt], handle: Any) -> Program:
+    """Return what was recorded as a plan.
+
+    Parameters
+    ----------
+    recorder : Recorder
+        After its end.
+    given : dict
+        The recorded numbers, by name.
+    handle : callable
+        From an allocation to a handle of all its bytes.
+
+    Raises
+    ------
+    InvalidRequest
+        If there is nothing to run, a number has no use, or the message would have too many arrays or numbers.
+    """
+    messages = recorder.messages
+    if not messages:
+        raise InvalidRequest("nothing was recorded: no message was sent to the device inside the recording")
+    numbers, places = _numbers(messages, given)
+    spans: dict[Any, list[tuple[int, Use]]] = {}
+    for step, message in enumerate(messages):
+        for use in message.uses:
+            spans.setdefault(use.root, []).append((step, use))
+    escaped, temporary = _divide(recorder, spans)
+    offsets, block = _pack(temporary, spans, recorder)
+    operands = [
+        describe(name, ref, _access(spans.get(i, []), _Whole(ref.layout, 0)) or READ)
+        for i, (name, ref, _) in enumerate(recorder.parameters)
+    ]
+    n_parameters = len(operands)
+    roots: dict[Any, tuple[int, int]] = {i: (i, 0) for i in range(n_parameters)}  # operand, bytes to add
+    bound = []
+    for root, uses in spans.items():
+        if isinstance(root, int) or root in temporary:
+            continue
+        low, high = min(use.low for _, use in uses), max(use.high for _, use in uses)
+        step, first = uses[0]
+        label = f"operand {first.name!r} of step {step} ({messages[step].spec.op}), {first.layout!r}"
+        ref = recorder.bound[root] if root in recorder.bound else handle(recorder.made[root])
+        roots[root] = len(operands), -low
+        bound.append(Bound(ref, low, high, label))
+        size, whole = high - low, ref.allocation.nbytes
+        operands.append(
+            OperandSpec(f"bound[{len(bound) - 1}]", "uint8", (size,), (1,), _access(uses, _Whole(None, 0, whole)))
+        )
+    if block:
+        for root, offset in offsets.items():
+            roots[root] = len(operands), offset
+        operands.append(OperandSpec(_TEMPORARIES, "uint8", (block,), (1,), WRITE))
+    if len(operands) > MAX_OPERANDS:
+        raise InvalidRequest(
+            f"the recording uses {n_parameters} parameters and {len(bound)} other arrays; allowed: {MAX_OPERANDS - 1} "
+            f"together. Put small arrays into one allocation, and use views of it"
+        )
+    spec = PlanSpec(
+        "program.replay",
+        tuple(operands),
+        tuple(number.kind for number in numbers),
+        _attributes(messages, roots, places),
+    )
+    return Program(spec, n_parameters, tuple(bound), block, numbers, tuple(recorder.made[root] for root in escaped))
+
+
+@dataclass(frozen=True, slots=True)
+class _Whole:
+    """What counts as the whole of an operand: a parameter's layout, or all bytes of an allocation."""
+
+    layout: Any
+    low: int
+    high: int = 0
+
+    def covered_by(self, use: Use) -> bool:
+        if self.layout is not None:
+            return use.offset == self.low and use.layout == self.layout
+        return use.layout.contiguous and (use.low, use.high) == (self.low, self.high)
+
+
+def _access(uses: list[tuple[int, Use]], whole: _Whole) -> int:
+    """Return how all steps together use an operand: what is overwritten first is not read."""
+    access, overwritten = 0, False
+    at = 0
+    while at < len(uses):
+        step = uses[at][0]
+        same = [use for one, use in uses[at:] if one == step]
+        at += len(same)
+        if not overwritten and any(use.access & READ for use in same):
+            access |= READ
+        for use in same:
+            access |= use.access & WRITE
+            if use.access & OVERWRITE and not access & READ and whole.covered_by(use):
+                overwritten = True
+    return access | (OVERWRITE if overwritten else 0)
+
+
+def _divide(recorder: Recorder, spans: dict[Any, Any]) -> tuple[list[Any], set[Any]]:
+    """Return the allocations that were made inside: used ones that somebody still holds, and temporaries."""
+    escaped, temporary = [], set()
+    for root in recorder.made:
+        allocation = recorder.made[root]
+        if sys.getrefcount(allocation) > _OWN_REFERENCES:
+            escaped.append(root)
+        elif root in spans:
+            temporary.add(root)
+    return escaped, temporary
+
+
+def _pack(
+    temporary: set[Any], spans: dict[Any, list[tuple[int, Use]]], recorder: Recorder
+) -> tuple[dict[Any, int], int]:
+    """Return where each temporary lies in a block, and the block's size: those whose uses do not meet share bytes."""
+    placed: list[tuple[int, int, int, int]] = []  # first and last step, first byte and the byte after the last
+    offsets: dict[Any, int] = {}
+    for root in spans:
+        if root not in temporary:
+            continue
+        size = -(-max(recorder.made[root].nbytes, 1) // _ALIGNMENT) * _ALIGNMENT
+        first, last = spans[root][0][0], spans[root][-1][0]
+        at = 0
+        for begin, end in sorted((low, high) for one, other, low, high in placed if one <= last and first <= other):
+            if at + size <= begin:
+                break
+            at = max(at, end)
+        placed.append((first, last, at, at + size))
+        offsets[root] = at
+    return offsets, max((high for *_, high in placed), default=0)
+
+
+def _numbers(
+    messages: list[Message], given: dict[str, RecordedFloat | RecordedInt]
+) -> tuple[tuple[Number, ...], dict[tuple[int, int], int]]:
+    """Return the scalars of the program, and which of them each scalar of a step is, by step and place."""
+    found: dict[Any, Number] = {}
+    places: dict[tuple[int, int], int] = {}
+    used: set[str] = set()
+    for step, message in enumerate(messages):
+        for place, (number, kind) in message.numbers.items():
+            conversion = number.conversion
+            key = (number.name, kind) if conversion is None else (id(conversion), number.place, kind)
+            used.update(_names(number, given))
+            found.setdefault(key, Number(number, kind))
+            places[step, place] = list(found).index(key)
+    for name in given:
+        if name not in used:
+            raise InvalidRequest(
+                f"number {name!r} is sent by no message of the recording; a value that only Python reads is the same "
+                f"in each replay: give it as a static argument, or as a plain number"
+            )
+    if len(found) > _MAX_SCALARS:
+        raise InvalidRequest(f"the recording has {len(found)} numbers; allowed: {_MAX_SCALARS}")
+    return tuple(found.values()), places
+
+
+def _names(number: RecordedFloat | RecordedInt, given: dict[str, RecordedFloat | RecordedInt]) -> set[str]:
+    """Return the names of the recorded numbers that a number is computed from."""
+    if number.conversion is not None:
+        return set().union(*(_names(one, given) for one in number.conversion.arguments if is_recorded(one)))
+    if given.get(number.name) is not number:
+        raise InvalidRequest(f"{number!r} belongs to another recording; allowed: numbers of this one")
+    return {number.name}
+
+
+def _attributes(
+    messages: list[Message], roots: dict[Any, tuple[int, int]], places: dict[tuple[int, int], int]
+) -> ProgramAttributes:
+    specs: dict[NestedSpec, int] = {}
+    writers: dict[Any, int] = {}
+    readers: dict[Any, set[int]] = {}
+    steps = []
+    for step, message in enumerate(messages):
+        after: set[int] = set()
+        for use in message.uses:
+            after |= {writers[use.root]} if use.root in writers else set()
+            if use.access & WRITE:
+                after |= readers.get(use.root, set())
+        for use in message.uses:
+            if use.access & WRITE:
+                writers[use.root] = step
+                readers[use.root] = set()
+            else:
+                readers.setdefault(use.root, set()).add(step)
+        operands = tuple((roots[use.root][0], use.offset + roots[use.root][1]) for use in message.uses)
+        scalars = tuple(
+            (True, places[step, i]) if (step, i) in places else (False, word) for i, word in enumerate(message.words)
+        )
+        nested = NestedSpec(message.spec)
+        steps.append(
+            StepAttributes(specs.setdefault(nested, len(specs)), operands, scalars, tuple(sorted(after - {step})))
+        )
+    return ProgramAttributes(tuple(specs), tuple(steps))
+
+
+def defaults_of(numbers: tuple[Number, ...]) -> tuple[float | int, ...]:
+    """Return the values of a program's scalars while recording."""
+    return tuple(plain(number.number) for number in numbers)

@@ -1,0 +1,229 @@
+"""The list of messages of one thread to one device, while it records."""
+
+from __future__ import annotations
+
+import contextvars
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .._lib.sender import STAGING, VOLATILE, Core, Layout
+from .._support.recorded import RecordedFloat, RecordedInt
+from ..arrays.layout import layout_from
+from ..errors import InvalidRequest, Unsupported
+from ..plans.spec import OVERWRITE, READ, PlanSpec
+
+if TYPE_CHECKING:
+    from .._lib.sender import Allocation
+    from ..arrays.gpu_ref import GpuRef
+    from ..libraries.program.attributes import ProgramAttributes
+    from ..plans.plan import Plan
+
+__all__ = ["Message", "Recorder", "Use"]
+
+#: The recorder of the running code: a thread may run coroutines that know nothing of each other.
+_current: contextvars.ContextVar[Recorder | None] = contextvars.ContextVar("atomr_native.recorder", default=None)
+
+_NO_WAITING = (
+    "waiting or reading inside a recording: it only lists messages, and nothing has run yet; wait before it, or after "
+    "a message of its plan"
+)
+
+
+class Use(NamedTuple):
+    """One operand of a recorded message.
+
+    Attributes
+    ----------
+    root : Any
+        What it lies in: the number of a parameter, or the name (slot, generation) of an allocation.
+    layout : Layout
+    offset : int
+        Bytes from the parameter's first element, or from the start of the allocation.
+    access : int
+    name : str
+        Of the operand in its plan.
+    """
+
+    root: Any
+    layout: Layout
+    offset: int
+    access: int
+    name: str
+
+    @property
+    def low(self) -> int:
+        """The first byte that it touches, counted as `offset`."""
+        return self.offset + self.layout.low
+
+    @property
+    def high(self) -> int:
+        """The byte after the last."""
+        return self.offset + self.layout.high
+
+
+class Message(NamedTuple):
+    """One recorded message: its plan, operands, words, and the recorded numbers among these, by place."""
+
+    spec: PlanSpec
+    uses: tuple[Use, ...]
+    words: tuple[int, ...]
+    numbers: dict[int, tuple[RecordedFloat | RecordedInt, str]]
+
+
+class Recorder:
+    """Lists the messages that the calling thread sends to a device, from `begin_recording` to `end_recording`.
+
+    Parameters
+    ----------
+    core : Core
+        The device.
+    """
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+        self.messages: list[Message] = []
+        #: Arrays that each replay is given: name, the array while recording, and the allocation that stands for it.
+        self.parameters: list[tuple[str, GpuRef, Allocation]] = []
+        #: Allocations made inside, by name.
+        self.made: dict[tuple[int, int], Allocation] = {}
+        #: Allocations used, that were made outside.
+        self.bound: dict[tuple[int, int], GpuRef] = {}
+        self._pending: dict[int, tuple[RecordedFloat | RecordedInt, str]] = {}
+        self._paused = False
+        self._token: contextvars.Token[Recorder | None] | None = None
+
+    # ---- the span of the recording
+
+    def start(self) -> None:
+        """Begin to list messages of this thread."""
+        if _current.get() is not None:
+            raise InvalidRequest(
+                "a recording inside a recording of the same thread; allowed: one at a time. Record the inner one before"
+            )
+        self._token = _current.set(self)
+        self.core.begin_recording(self)
+
+    def stop(self) -> None:
+        """Send messages again.  Idempotent."""
+        self.core.end_recording(self)
+        if self._token is not None:
+            _current.set(None)
+            self._token = None
+
+    # ---- called by the native sender
+
+    def listens(self) -> bool:
+        """Return whether the running code is recorded: not the tasks beside it, nor the library's own messages."""
+        return not self._paused and _current.get() is self
+
+    def owns(self, allocation: Allocation) -> bool:
+        """Return whether an allocation was made in this recording, or stands for its parameter."""
+        name = (allocation.slot, allocation.generation)
+        return self.made.get(name) is allocation or any(given is allocation for _, _, given in self.parameters)
+
+    def own(self, allocation: Allocation) -> None:
+        """Note an allocation that was made inside; it keeps its memory until the recording ends."""
+        self.made[allocation.slot, allocation.generation] = allocation
+
+    def aside(self, function: Callable[[], object]) -> None:
+        """Call a function whose messages are the library's own: they are sent."""
+        self._paused = True
+        try:
+            function()
+        finally:
+            self._paused = False
+
+    def begin(self) -> None:
+        """Begin a message: `note_number` and `take` follow, unless it is refused."""
+        self._pending = {}
+
+    def note_number(self, place: int, number: RecordedFloat | RecordedInt, integral: bool) -> None:
+        """Note that a scalar of the message is a recorded number."""
+        if integral and not isinstance(number, RecordedInt):
+            raise InvalidRequest(f"{number!r} is a real number, and this scalar is an integer; allowed: integers")
+        self._pending[place] = (number, "int64" if integral else "float64")
+
+    def take(self, plan: Plan, refs: tuple[GpuRef, ...], words: list[int]) -> None:
+        """List a message that was checked.
+
+        Raises
+        ------
+        InvalidRequest, Unsupported
+            For messages that a recording cannot hold.
+        """
+        numbers, self._pending = self._pending, {}
+        spec = plan.spec
+        if spec.op == "noop":
+            if refs:
+                raise InvalidRequest(_NO_WAITING)
+            return
+        _check_operation(plan, spec)
+        if spec.op == "program.replay":
+            self._take_steps(spec, self._with_own_block(plan, refs), words, numbers)
+            return
+        uses = tuple(
+            self._use(ref, plan.access_of(i), name) for i, (ref, name) in enumerate(zip(refs, plan.names, strict=True))
+        )
+        self.messages.append(Message(spec, uses, tuple(words), numbers))
+
+    def _with_own_block(self, plan: Any, refs: tuple[GpuRef, ...]) -> tuple[GpuRef, ...]:
+        """Return the operands of a recorded plan with temporaries of this recording in place of the plan's."""
+        block = plan.nbytes
+        if not block:
+            return refs
+        made: GpuRef = self.core.empty(type(refs[-1]), refs[-1].layout, VOLATILE)
+        return (*refs[:-1], made)
+
+    def _take_steps(
+        self,
+        spec: PlanSpec[ProgramAttributes],
+        refs: tuple[GpuRef, ...],
+        words: list[int],
+        numbers: dict[int, tuple[RecordedFloat | RecordedInt, str]],
+    ) -> None:
+        """List the messages of a recorded plan, with the operands and scalars that it is sent with."""
+        outer = [self._use(ref, o.access, o.name) for ref, o in zip(refs, spec.operands, strict=True)]
+        for step in spec.attributes.steps:
+            nested = spec.attributes.specs[step.spec].spec
+            own = tuple(words[word] if given else word for given, word in step.scalars)
+            uses = []
+            for operand, (at, offset) in zip(nested.operands, step.operands, strict=True):
+                layout = layout_from(operand.shape, operand.strides, operand.dtype)
+                if nested.op == "memory.copy" and nested.scalars:  # of bytes, whatever its layout
+                    layout = layout_from((own[0],), (1,), "uint8")
+                uses.append(Use(outer[at].root, layout, outer[at].offset + offset, operand.access, operand.name))
+            known = {i: numbers[word] for i, (given, word) in enumerate(step.scalars) if given and word in numbers}
+            self.messages.append(Message(nested, tuple(uses), own, known))
+
+    def _use(self, ref: GpuRef, access: int, name: str) -> Use:
+        allocation = ref.allocation
+        for number, (called, given, stands) in enumerate(self.parameters):
+            if stands is allocation:
+                use = Use(number, ref.layout, ref.offset - given.offset, access, name)
+                if use.low < given.layout.low or use.high > given.layout.high:
+                    raise InvalidRequest(f"operand {name!r} is a view that leaves the bytes of parameter {called!r}")
+                return use
+        if allocation.pool == STAGING:
+            raise InvalidRequest(
+                f"operand {name!r} lies in memory of the host; a recording takes no copies from or to the host, and no "
+                f"kernels with debug=True"
+            )
+        key = (allocation.slot, allocation.generation)
+        if key not in self.made:
+            if allocation.status():
+                allocation.refuse_gone()
+                if access & READ or not access & OVERWRITE:
+                    raise self.core.stale(allocation, allocation.status())
+            self.bound.setdefault(key, ref)
+        return Use(key, ref.layout, ref.offset, access, name)
+
+
+def _check_operation(plan: Plan, spec: PlanSpec) -> None:
+    """Refuse operations that no program may hold."""
+    kind = spec.op.partition(".")[0]
+    if plan.group or kind == "group":
+        raise InvalidRequest(
+            f"{spec.op} inside a recording; commits and restores are messages of their own: send them between replays"
+        )
+    if kind == "collective":
+        raise Unsupported(f"{spec.op} inside a recording", rule="program.array_operations_only")

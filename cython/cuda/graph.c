@@ -1,0 +1,103 @@
+#include "cuda/graph.h"
+
+#include <string.h>
+
+#include "cuda/cuda_runs.h"
+#include "runtime/failure.h"
+
+static void count(atomr_graph *g, enum atomr_graph_count what) {
+    atomic_fetch_add_explicit(&g->counts[what], 1, memory_order_relaxed);
+}
+
+static void note_wanted(atomr_graph *g, const atomr_call *call) {
+    uint64_t *at = g->wanted;
+    for (unsigned i = 0; i < call->n_operands; i++) *at++ = (uint64_t)(uintptr_t)call->pointers[i];
+    memcpy(at, call->scalars, call->n_scalars * sizeof *at);
+    at += call->n_scalars;
+    *at++ = g->workspace_bytes ? (uint64_t)(uintptr_t)call->workspace : 0;
+}
+
+/* Let the instance hold this graph's launches.  Messages that are under way keep what they were launched with. */
+static CUresult take(atomr_graph *g, CUgraph graph, CUstream stream) {
+    const atomr_driver *d = atomr_cuda_driver(g->cuda);
+    if (g->exec) {
+        CUgraphExecUpdateResultInfo info;
+        memset(&info, 0, sizeof info);
+        if (d->cuGraphExecUpdate_v2(g->exec, graph, &info) == CUDA_SUCCESS) return CUDA_SUCCESS;
+        /* It has another shape: a library has chosen another kernel, say.  The old instance must not be running. */
+        const CUresult r = d->cuStreamSynchronize(stream);
+        if (r != CUDA_SUCCESS) return r;
+        d->cuGraphExecDestroy(g->exec);
+        g->exec = NULL;
+    }
+    const CUresult r = d->cuGraphInstantiateWithFlags(&g->exec, graph, 0);
+    if (r != CUDA_SUCCESS) g->exec = NULL;
+    else count(g, ATOMR_GRAPH_MADE);
+    return r;
+}
+
+/* Capture the steps; 0, or the driver's result when that is not possible, or -1 when a step has failed. */
+static int capture(atomr_graph *g, const atomr_call *call, CUstream stream) {
+    const atomr_driver *d = atomr_cuda_driver(g->cuda);
+    atomr_failure failure;
+    memset(&failure, 0, sizeof failure);
+    CUstream aside = NULL;
+    if (atomr_cuda_begin_capture(g->cuda, call->lane, &aside, &failure) != ATOMR_OK) return failure.status;
+    CUresult r = d->cuStreamBeginCapture_v2(aside, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    if (r == CUDA_SUCCESS) {
+        atomr_call part = *call;
+        part.lane = ATOMR_CAPTURE_LANE;
+        g->prompt = 0;
+        part.prompt = &g->prompt;
+        const int code = atomr_program_run(&g->program, &part, &failure);
+        CUgraph graph = NULL;
+        r = d->cuStreamEndCapture(aside, &graph);
+        if (r == CUDA_SUCCESS && code == ATOMR_OK) {
+            count(g, ATOMR_GRAPH_CAPTURED);
+            r = take(g, graph, stream);
+        } else if (r == CUDA_SUCCESS) {
+            r = failure.status ? failure.status : -1;
+        }
+        if (graph) d->cuGraphDestroy(graph);
+    }
+    atomr_cuda_end_capture(g->cuda);
+    return r;
+}
+
+int atomr_graph_run(void *context, const atomr_call *call, atomr_failure *failure) {
+    atomr_graph *g = context;
+    const atomr_driver *d = atomr_cuda_driver(g->cuda);
+    CUstream stream = atomr_cuda_stream(g->cuda, call->lane);
+    if (!stream) return atomr_cuda_fail(g->cuda, atomr_cuda_error(g->cuda), "launching a program", failure);
+    if (g->workspace_bytes > call->workspace_bytes)
+        return atomr_refused(failure, ATOMR_INVALID_REQUEST,
+                             "the lane has a workspace of %llu bytes, and these steps need %llu",
+                             (unsigned long long)call->workspace_bytes, (unsigned long long)g->workspace_bytes);
+    int refused = 0;
+    if (g->captures && atomic_load_explicit(&g->counts[ATOMR_GRAPH_STEPWISE], memory_order_relaxed)) {
+        note_wanted(g, call);
+        const int same = g->exec && memcmp(g->key, g->wanted, g->n_key * sizeof *g->key) == 0;
+        if (!same) refused = capture(g, call, stream);
+        if (!refused) {
+            if (!same) memcpy(g->key, g->wanted, g->n_key * sizeof *g->key);
+            const CUresult r = d->cuGraphLaunch(g->exec, stream);
+            if (r != CUDA_SUCCESS) return atomr_cuda_fail(g->cuda, r, "cuGraphLaunch", failure);
+            if (g->prompt) *call->prompt = 1;
+            count(g, ATOMR_GRAPH_LAUNCHED);
+            return ATOMR_OK;
+        }
+        g->key[g->n_key - 1] = UINT64_MAX; /* an update that failed half way holds neither message's launches */
+    }
+    const int code = atomr_program_run(&g->program, call, failure);
+    if (code == ATOMR_OK) count(g, ATOMR_GRAPH_STEPWISE);
+    if (code == ATOMR_OK && refused) { /* by itself it works: it is the capture that does not */
+        atomic_store(&g->refused, refused);
+        g->captures = 0;
+    }
+    return code;
+}
+
+void atomr_graph_end(atomr_graph *g) {
+    if (g->exec && atomr_cuda_enter(g->cuda) == CUDA_SUCCESS) atomr_cuda_driver(g->cuda)->cuGraphExecDestroy(g->exec);
+    g->exec = NULL;
+}

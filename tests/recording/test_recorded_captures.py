@@ -1,0 +1,128 @@
+"""CUDA graphs of recorded plans: on the fake driver, with captures that fail, and other threads at work."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from crash import await_generation
+
+import atomr_native as an
+
+INVALIDATED, UPDATE_FAILURE = 901, 910
+
+
+@pytest.fixture
+def device(refuse: Callable[..., Path]) -> Iterator[an.Device]:
+    refuse()
+    with an.System(standby="off", allow_crash=True) as system:
+        yield system.device("cuda:0")
+
+
+def _plan(device: an.Device, total: an.GpuRef, steps: int = 3) -> an.RecordedPlan:
+    def add(x: an.GpuRef, n: float) -> None:
+        for _ in range(steps):
+            device.elementwise.run("out = t + n * x", t=total, n=n, x=x, out=total)
+
+    return device.graph(add).plan(device.ones(8), 1.0)
+
+
+def test_a_message_with_other_addresses_or_numbers_updates_the_graph(device: an.Device) -> None:
+    total = device.zeros(8)
+    plan = _plan(device, total)
+    x, y = device.ones(8), device.full(8, 2.0)
+    for given, n in ((x, 1.0), (x, 1.0), (x, 1.0), (y, 1.0), (y, 2.0), (y, 2.0), (x, 1.0)):
+        plan.tell(given, n=n)
+    assert set(total.numpy().tolist()) == {3 * (3 + 2 + 4 + 4 + 1.0)}
+    assert plan.replays == an.Replays(stepwise=1, launched=6, captured=4, instantiated=1)
+    assert "CUDA graph" in plan.notes[-1]
+
+
+@pytest.mark.parametrize("call", ["cuStreamBeginCapture_v2", "cuGraphInstantiateWithFlags"])
+def test_where_nothing_can_be_captured_the_steps_are_launched(
+    device: an.Device, refuse: Callable[..., Path], call: str
+) -> None:
+    total = device.zeros(8)
+    plan = _plan(device, total)
+    x = device.ones(8)
+    plan.tell(x)
+    total.wait()
+    refuse(**{call: (INVALIDATED, 1)})
+    for _ in range(3):
+        plan.tell(x)
+    assert set(total.numpy().tolist()) == {12.0}
+    assert plan.replays.stepwise == 4
+    assert "cannot be captured: CUDA_ERROR" in plan.notes[-1]
+
+
+def test_a_graph_that_cannot_be_updated_is_made_anew(device: an.Device, refuse: Callable[..., Path]) -> None:
+    total = device.zeros(8)
+    plan = _plan(device, total)
+    x = device.ones(8)
+    plan.tell(x)
+    plan.tell(x)
+    total.wait()
+    refuse(cuGraphExecUpdate_v2=(UPDATE_FAILURE, 1))
+    for n in (2.0, 3.0):
+        plan.tell(x, n=n)
+    assert set(total.numpy().tolist()) == {3 * (1 + 1 + 2 + 3.0)}
+    assert plan.replays == an.Replays(stepwise=1, launched=3, captured=3, instantiated=2)
+
+
+def test_a_fault_of_a_launched_graph_restarts_the_device(device: an.Device, refuse: Callable[..., Path]) -> None:
+    total = device.zeros(8, durable=True)
+    plan = _plan(device, total)
+    x = device.ones(8, durable=True)
+    for _ in range(2):
+        plan.tell(x)
+    total.wait()
+    assert plan.replays.launched == 1
+    device.inject_fault("illegal address")
+    await_generation(device, 2)
+    total.fill(0)
+    for _ in range(3):
+        plan.tell(x)
+    assert set(total.numpy().tolist()) == {9.0}
+    assert plan.replays == an.Replays(stepwise=1, launched=2, captured=1, instantiated=1)
+
+
+def test_captures_beside_other_lanes(device: an.Device) -> None:
+    """Every message captures, while another thread loads kernels, makes handles and depends on the program's lane."""
+    total = device.zeros(8)
+    w = device.put(np.eye(8, dtype="float32"))
+
+    @device.graph
+    def step(x: an.GpuRef, n: float) -> None:
+        h = device.blas_lt.matmul(x, w)
+        h = device.blas.gemm(h, w)
+        device.elementwise.run("out = t + n * h", t=total, n=n, h=h[0], out=total)
+
+    failed: list[BaseException] = []
+    rounds: list[int] = []
+
+    def busy() -> None:
+        try:
+            for number in range(60):
+                device.elementwise.run(f"out = t * {number % 5}.5", t=total).wait()
+                rounds.append(number)
+        except BaseException as error:
+            failed.append(error)
+
+    x = device.put(np.eye(8, dtype="float32"))
+    plan = step.plan(x, 1.0)
+    thread = threading.Thread(target=busy)
+    thread.start()
+    sent = 0
+    while thread.is_alive():
+        for _ in range(20):  # so that the other lane's messages wait for some of these while later ones are captured
+            plan.tell(x, n=1.0 - sent % 2)
+            sent += 1
+        total.wait()
+    thread.join(60)
+    assert not failed
+    assert len(rounds) == 60
+    assert total.numpy()[0] == (sent + 1) // 2
+    assert plan.replays == an.Replays(stepwise=1, launched=sent - 1, captured=sent - 1, instantiated=1)
