@@ -19,6 +19,7 @@ _MAX_SUSPECTS = 4096
 _MAX_CAUSES = 8
 _MAX_RULE = 200
 _MAX_LIFTED = 16
+_MAX_AXES = 64
 
 #: Attributes of each class besides its message, and their JSON types.
 _STATE: Final[dict[str, dict[str, tuple[type, ...]]]] = {
@@ -33,6 +34,13 @@ _STATE: Final[dict[str, dict[str, tuple[type, ...]]]] = {
     "GpuRefStale": {"reason": (str,)},
     "OutOfMemory": dict.fromkeys(("requested", "free", "largest", "limit"), (int, NoneType)),
     "LibraryError": {"lib": (str,), "status": (int,), "name": (str,), "operation": (str,)},
+    **dict.fromkeys(
+        ("FactorizationError", "SingularMatrix", "NotPositiveDefinite"),
+        {
+            "lib": (str,), "status": (int,), "name": (str,), "operation": (str,), "index": (list,), "info": (int,),
+            "count": (int,),
+        },
+    ),
     "DeviceFault": {"suspects": (list,), "restarted": (bool,), "code": (int,), "name": (str,)},
     "DeviceLost": {},
     "MailboxFull": {"actor": (str,), "capacity": (int,)},
@@ -114,6 +122,8 @@ def _decode(data: object, operation: str, depth: int) -> AtomrError:
             value = tuple(str(item)[:_MAX_RULE] for item in value[:_MAX_LIFTED])
         elif name == "rule":
             value = value[:_MAX_RULE]
+        elif name == "index":
+            value = tuple(item if type(item) is int else 0 for item in value[:_MAX_AXES])
         state[name] = value
     # Constructors differ between classes; an error consists of args and attributes.
     error_class: type[AtomrError] = getattr(errors, kind)

@@ -30,9 +30,10 @@ CUresult atomr_cuda_enter(atomr_cuda *);
 CUresult atomr_cuda_open_lane(atomr_cuda *, unsigned lane);
 /* NULL: the device has faulted. */
 CUstream atomr_cuda_stream(atomr_cuda *, unsigned lane);
-/* For a run that may fail late: after the work that it has enqueued, the device copies the int32 at `word` to host
- * memory, where `late.judge` gets it.  One such word a message.  Returns an atomr_code. */
-int atomr_cuda_judge_late(atomr_cuda *, const atomr_call *, CUdeviceptr word, atomr_late late, atomr_failure *failure);
+/* For a run that may fail late: after the work that it has enqueued, the device copies `n` int32 at `words`, at most
+ * ATOMR_INFO_WORDS, to host memory, where `late.judge` gets them.  Once a message.  Returns an atomr_code. */
+int atomr_cuda_judge_late(atomr_cuda *, const atomr_call *, CUdeviceptr words, unsigned n, atomr_late late,
+                          atomr_failure *failure);
 /* Of the control thread. */
 CUstream atomr_cuda_control(atomr_cuda *);
 /* The lane's handle of a native library, on the lane's stream; for the lane's thread.  The first call makes it, which

@@ -42,6 +42,9 @@ _HEADERS = (
     _CYTHON / "libraries/cublas/call.h",
     _CYTHON / "libraries/cublas/names.h",
     _CYTHON / "libraries/cublas/table.h",
+    _CYTHON / "libraries/cusolver/call.h",
+    _CYTHON / "libraries/cusolver/names.h",
+    _CYTHON / "libraries/cusolver/table.h",
 )
 _FLAGS = ("-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-pthread")
 _NVRTC = "cuda.bindings.nvrtc"
@@ -95,6 +98,7 @@ def environment(folder: Path, **settings: object) -> dict[str, str]:
         "ATOMR_NATIVE_CUDA": library,
         "ATOMR_NATIVE_CUBLASLT": library,
         "ATOMR_NATIVE_CUBLAS": library,
+        "ATOMR_NATIVE_CUSOLVER": library,
         "ATOMR_NATIVE_CACHE": str(kernels),
         "PYTHONPATH": os.pathsep.join(dict.fromkeys(path)),
         **{f"FAKE_CUDA_{name.upper()}": str(value) for name, value in settings.items()},

@@ -101,7 +101,7 @@ def test_aliasing_is_required() -> None:
 
 
 def test_mailboxes_in_the_order_of_the_registry() -> None:
-    assert MAILBOXES == ("memory", "blas_lt", "blas", "elementwise", "float8", "fused", "random", "collective")
+    assert MAILBOXES == ("memory", "blas_lt", "blas", "elementwise", "float8", "fused", "random", "solver", "collective")
 
 
 def test_descriptors_load_nothing_else() -> None:
