@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ..._support.public import public
 from ...plans.actor import LibraryActor
 from .forms import FORMS, ROUTINE
-from .request import LUFactors, SignLogDet, SolverRequest
+from .request import SCRATCH, LUFactors, SignLogDet, SolverRequest
 
 if TYPE_CHECKING:
     from ...arrays.gpu_ref import GpuRef
@@ -203,9 +203,27 @@ class Solver(LibraryActor):
         )
 
     def plan(self, request: SolverRequest) -> Plan:
-        """Return the plan of a request, whose arrays lend their layouts: ``plan.tell(a, b, out=)``.
+        """Return the plan of a request, whose arrays lend their layouts: ``plan.tell(a, b, out=x, **scratch)``.
 
-        A plan also names the arrays that a message needs besides the request's own, such as ``factor``, the copy of A
-        that is factored; `Plan.tell` takes them as outputs.
+        Its messages take all outputs, and the arrays of `scratch`.
         """
         return self._plan_of(request, handles=True)
+
+    def scratch(self, request: SolverRequest) -> dict[str, GpuRef]:
+        """Allocate the arrays that messages of a request's plan need besides the request's own, by name.
+
+        ``factor`` is the copy of A that is factored, and ``work`` the place of a result whose output LAPACK cannot work
+        in.  Messages that run one after the other may share them; their content means nothing.
+
+        Examples
+        --------
+        >>> a, x = device.put(2.0 * np.eye(3)), device.zeros((3,), "float64")
+        >>> request = an.SolverRequest(routine="solve", a=a, b=device.put(np.ones(3)), out=x)
+        >>> plan, scratch = device.solver.plan(request), device.solver.scratch(request)
+        >>> list(scratch)
+        ['factor']
+        >>> plan.ask(a, device.put(np.full(3, 8.0)), out=x, **scratch).result(60)
+        >>> x.numpy()
+        array([4., 4., 4.])
+        """
+        return {o.name: self._allocate(o) for o in request.lowered.operands if o.name in SCRATCH}

@@ -81,7 +81,9 @@ class _Matrix:
     def lu_solve(self, at: dict[str, Array]) -> int:
         trans, lone = self._op()
         b = at["b"].conj() if lone else at["b"]
-        found, info = self._call("getrs", at["a"], at["pivots"], b, trans=trans)
+        own = np.arange(len(at["pivots"]), dtype=np.int32)  # for what is no row, which LAPACK would not notice
+        pivots = np.where((at["pivots"] >= 0) & (at["pivots"] < len(own)), at["pivots"], own)
+        found, info = self._call("getrs", at["a"], pivots, b, trans=trans)
         at["out"][...] = found.conj() if lone else found
         return int(info)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -20,7 +20,10 @@ from .spec import ROUTINES, Problem, column_major, resolve
 if TYPE_CHECKING:
     from ...arrays.gpu_ref import GpuRef
 
-__all__ = ["LUFactors", "SignLogDet", "SolverRequest"]
+__all__ = ["SCRATCH", "LUFactors", "SignLogDet", "SolverRequest"]
+
+#: Arrays that a message may need besides those of its request.
+SCRATCH: Final = ("factor", "work")
 
 
 @public
