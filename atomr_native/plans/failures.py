@@ -138,8 +138,8 @@ class MessageErrors:
             return DeviceLost(str(loss), getattr(loss, "cause", None))
         if code == sender.ACTOR_STOPPED:
             return ActorStopped(text)
-        if lib == "solver" and (found := _of_matrix(status, name, text)):
-            return found
+        if lib == "solver" and (matrix := _of_matrix(status, name, text)):
+            return matrix
         return LibraryError(lib or "worker", status, name or "failure", self._owner.name, text)
 
     def _of_rank(self, status: int, name: str, text: str) -> AtomrError:

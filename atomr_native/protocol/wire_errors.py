@@ -21,6 +21,10 @@ _MAX_RULE = 200
 _MAX_LIFTED = 16
 _MAX_AXES = 64
 
+_OF_MATRIX: Final[dict[str, tuple[type, ...]]] = {
+    "lib": (str,), "status": (int,), "name": (str,), "operation": (str,), "index": (list,), "info": (int,),
+    "count": (int,),
+}  # fmt: skip
 #: Attributes of each class besides its message, and their JSON types.
 _STATE: Final[dict[str, dict[str, tuple[type, ...]]]] = {
     "AtomrError": {},
@@ -34,13 +38,9 @@ _STATE: Final[dict[str, dict[str, tuple[type, ...]]]] = {
     "GpuRefStale": {"reason": (str,)},
     "OutOfMemory": dict.fromkeys(("requested", "free", "largest", "limit"), (int, NoneType)),
     "LibraryError": {"lib": (str,), "status": (int,), "name": (str,), "operation": (str,)},
-    **dict.fromkeys(
-        ("FactorizationError", "SingularMatrix", "NotPositiveDefinite"),
-        {
-            "lib": (str,), "status": (int,), "name": (str,), "operation": (str,), "index": (list,), "info": (int,),
-            "count": (int,),
-        },
-    ),
+    "FactorizationError": _OF_MATRIX,
+    "SingularMatrix": _OF_MATRIX,
+    "NotPositiveDefinite": _OF_MATRIX,
     "DeviceFault": {"suspects": (list,), "restarted": (bool,), "code": (int,), "name": (str,)},
     "DeviceLost": {},
     "MailboxFull": {"actor": (str,), "capacity": (int,)},

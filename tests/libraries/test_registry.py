@@ -101,7 +101,8 @@ def test_aliasing_is_required() -> None:
 
 
 def test_mailboxes_in_the_order_of_the_registry() -> None:
-    assert MAILBOXES == ("memory", "blas_lt", "blas", "elementwise", "float8", "fused", "random", "solver", "collective")
+    assert MAILBOXES[:5] == ("memory", "blas_lt", "blas", "elementwise", "float8")
+    assert MAILBOXES[5:] == ("fused", "random", "solver", "collective")
 
 
 def test_descriptors_load_nothing_else() -> None:

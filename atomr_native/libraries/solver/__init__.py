@@ -16,7 +16,5 @@ LIBRARY = Library(
         ),
     ),
     exports={"LUFactors": "request", "SignLogDet": "request", "Solver": "actor", "SolverRequest": "request"},
-    native=(
-        NativeLibrary("cusolver", "cuSOLVER", {"cu12": "nvidia-cusolver-cu12", "cu13": "nvidia-cusolver"}),
-    ),
+    native=(NativeLibrary("cusolver", "cuSOLVER", {"cu12": "nvidia-cusolver-cu12", "cu13": "nvidia-cusolver"}),),
 )

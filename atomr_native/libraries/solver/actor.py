@@ -48,18 +48,26 @@ class Solver(LibraryActor):
         super().__init__(device, name)
 
     def cholesky(
-        self, a: GpuRef, *, lower: bool = True, check: bool = True, out: GpuRef | None = None, info: GpuRef | None = None
+        self,
+        a: GpuRef,
+        *,
+        lower: bool = True,
+        check: bool = True,
+        out: GpuRef | None = None,
+        info: GpuRef | None = None,
     ) -> Any:
         """Send the Cholesky factor of a Hermitian, positive definite A: L of ``L L^H``, or U of ``U^H U``.
 
         Reads the triangle that `lower` names; the other triangle of the result is zeros.
         """
         return self._calls.send(
-            self, ROUTINE, (a, None, None, out, None, None, info, "cholesky", "general", lower, False, False, False, check)
+            self,
+            ROUTINE,
+            (a, None, None, out, None, None, info, "cholesky", "general", lower, False, False, False, check),
         )
 
     def cholesky_solve(self, factor: GpuRef, b: GpuRef, *, lower: bool = True, out: GpuRef | None = None) -> GpuRef:
-        """Send X of ``A X = B`` by the factor of `cholesky`; no matrix fails, and a zero in the factor gives infinities."""
+        """Send X of ``A X = B`` by the factor of `cholesky`; a zero on its diagonal gives infinities, and no error."""
         made: GpuRef = self._calls.send(
             self,
             ROUTINE,
@@ -94,7 +102,7 @@ class Solver(LibraryActor):
         conj: bool = False,
         out: GpuRef | None = None,
     ) -> GpuRef:
-        """Send X of ``op(A) X = B`` by the factors of `lu_factor`; a zero on the diagonal of U gives infinities or NaN."""
+        """Send X of ``op(A) X = B`` by the factors of `lu_factor`; a zero on U's diagonal gives infinities or NaN."""
         made: GpuRef = self._calls.send(
             self, ROUTINE, (lu, b, pivots, out, None, None, None, "lu_solve", "general", True, trans, conj, False, True)
         )
@@ -143,8 +151,8 @@ class Solver(LibraryActor):
     ) -> Any:
         """Send the determinant of A; `assume` as in `solve`.
 
-        The determinant of a singular matrix is 0.  No product overflows on the way: only a determinant that is too large
-        itself is infinite.
+        The determinant of a singular matrix is 0.  No product overflows on the way: only a determinant that is too
+        large itself is infinite.
         """
         return self._calls.send(
             self, ROUTINE, (a, None, None, out, None, None, info, "det", assume, lower, False, False, False, check)
@@ -163,7 +171,9 @@ class Solver(LibraryActor):
     ) -> SignLogDet:
         """Send sign and logarithm of the determinant of A; `out` takes the sign, `log_out` the logarithm."""
         made = self._calls.send(
-            self, ROUTINE, (a, None, None, out, None, log_out, info, "slogdet", assume, lower, False, False, False, check)
+            self,
+            ROUTINE,
+            (a, None, None, out, None, log_out, info, "slogdet", assume, lower, False, False, False, check),
         )
         return cast("SignLogDet", made)
 
@@ -199,7 +209,9 @@ class Solver(LibraryActor):
     ) -> Any:
         """Send the inverse of a triangular A, of which only the triangle that `lower` names is read."""
         return self._calls.send(
-            self, ROUTINE, (a, None, None, out, None, None, info, "inv_triangular", "general", lower, False, False, unit, check)
+            self,
+            ROUTINE,
+            (a, None, None, out, None, None, info, "inv_triangular", "general", lower, False, False, unit, check),
         )
 
     def plan(self, request: SolverRequest) -> Plan:

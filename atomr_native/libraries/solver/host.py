@@ -142,8 +142,8 @@ class _Matrix:
         return info
 
     def solve_triangular(self, at: dict[str, Array]) -> int:
-        zeros = () if self.how.unit else np.flatnonzero(np.diagonal(at["a"]) == 0)
-        if len(zeros):
+        zeros = np.flatnonzero(np.diagonal(at["a"]) == 0)
+        if len(zeros) and not self.how.unit:
             at["out"][...] = np.nan
             return int(zeros[0]) + 1
         trans, lone = self._op()
@@ -171,7 +171,8 @@ def build_solver(spec: PlanSpec[SolverAttributes], _context: HostContext) -> Bui
         given = dict(zip(names, arrays, strict=True))
         whole = {name: _whole(name, given[name], routine, how) for name in wanted}
         info = given.get("info")
-        first, count = None, 0
+        first: tuple[tuple[int, ...], int] | None = None
+        count = 0
         for index in np.ndindex(*how.batch):
             at = {name: array[(*index, ...)] for name, array in whole.items()}
             number = once(at) if alone or (at["out"].size and at["a"].size) else 0

@@ -37,7 +37,7 @@ class LUFactors(NamedTuple):
     pivots : GpuRef
         int32, (..., min(m, n)): row i was exchanged with row ``pivots[i]``, counted from 0.
     info : GpuRef or None
-        int32, of the batch's shape, with ``check=False``: 0, or the place on the diagonal of U, from 1, of the first zero.
+        int32, of the batch's shape, with ``check=False``: 0, or the place, from 1, of the first zero on U's diagonal.
 
     Examples
     --------
@@ -100,8 +100,8 @@ class SolverRequest(Request[Any]):
         ``solve_triangular`` ``op(A) X = B``; ``inv_triangular``.
     a, b, pivots
         Operands, of one dtype: float32, float64, complex64 or complex128; `pivots` int32.  Matrices with any strides of
-        0 or more.  A `b` of one axis is a vector, of more axes matrices.  Axes in front are batches, equal, or broadcast
-        where an operand lacks them or has 1.  None is written.
+        0 or more.  A `b` of one axis is a vector, of more axes matrices.  Axes in front are batches, equal, or
+        broadcast where an operand lacks them or has 1.  None is written.
     out, pivots_out, log_out, info
         Outputs, with all axes of batches and any strides; allocated where missing.
     assume : str
@@ -208,7 +208,7 @@ def _layout(operand: Operand, problem: Problem, *, vector: bool = False) -> _Mat
 
 
 def _scratch(request: SolverRequest, problem: Problem, operands: list[Operand]) -> list[Operand]:
-    """Return arrays that a message needs besides its own: a copy of A that is factored, X where LAPACK can work in it."""
+    """Return the arrays of `SCRATCH` that a message needs: a copy of A to factor, and a place for X to work in."""
     named = {operand.name: operand for operand in operands}
     found = []
     factors = request.routine in ("cholesky_solve", "lu_solve", "solve_triangular", "inv_triangular")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -103,7 +104,7 @@ def column_major(array: ArrayLayout, *, turned: bool = False) -> bool:
     if (rows > 1 and row != size) or (columns > 1 and (column < max(rows, 1) * size or column % size)):
         return False
     axes = [(n, s) for n, s in zip(array.shape[:-2], array.strides[:-2], strict=True) if n > 1]
-    return all(s == step * n for (_, s), (n, step) in zip(axes, axes[1:], strict=False))
+    return all(s == step * n for (_, s), (n, step) in pairwise(axes))
 
 
 def _need(request: SolverRequest) -> Routine:

@@ -57,7 +57,8 @@ def host(setup: Setup) -> None:
         with setup.attempt(peer := f"SciPy {_title(routine, 1, ROWS)}", kind="peer"):
             import scipy.linalg
 
-            setup.add(peer, timed(repeat(partial(getattr(scipy.linalg, routine), _matrices(1, ROWS))), setup.count(500)))
+            solve = partial(getattr(scipy.linalg, routine), _matrices(1, ROWS))
+            setup.add(peer, timed(repeat(solve), setup.count(500)))
 
 
 def _peer(library: str, count: int, rows: int, ordinal: int) -> gpu_peers.Calls:

@@ -163,7 +163,8 @@ def test_batches_that_broadcast(device: an.Device) -> None:
     solved(np.broadcast_to(lower, (3, 2, 4, 4)), x.numpy(), b, "float64")
     spd = hermitian(a)
     factor = device.solver.cholesky(device.put(spd))
-    solved(np.broadcast_to(spd, (3, 2, 4, 4)), device.solver.cholesky_solve(factor, device.put(b)).numpy(), b, "float64")
+    x = device.solver.cholesky_solve(factor, device.put(b))
+    solved(np.broadcast_to(spd, (3, 2, 4, 4)), x.numpy(), b, "float64")
 
 
 def test_matrices_of_a_batch_above_the_limit_go_one_by_one(cuda_system: an.System) -> None:

@@ -1,4 +1,4 @@
-"""Descriptions of native calls: the members of the structs in ``cython/libraries/cusolver/call.h`` and of a cuBLAS call."""
+"""Descriptions of native calls, with the members of structs in C: of ``cusolver/call.h``, and of a cuBLAS call."""
 
 from __future__ import annotations
 

@@ -116,19 +116,20 @@ class Steps:
         steps = []
         for operand in self.spec.operands:
             rest, size = len(operand.shape) - self._own_axes(operand.name), as_dtype(operand.dtype).itemsize
-            lead = [0 if n == 1 else s // size for n, s in zip(operand.shape[:rest], operand.strides[:rest], strict=True)]
-            steps.append((*([0] * (len(self.how.batch) - rest)), *lead))
+            lead = zip(operand.shape[:rest], operand.strides[:rest], strict=True)
+            own = (0 if n == 1 else s // size for n, s in lead)
+            steps.append((*([0] * (len(self.how.batch) - rest)), *own))
         extents, folded = fold_axes(self.how.batch, tuple(steps))
         if len(extents) > AXES:
             raise Unsupported(
-                f"{self.spec.op} of a batch {self.how.batch} whose axes fold to {len(extents)} in memory; on a GPU at most "
-                f"{AXES}: copy operands into C order, broadcast ones included",
+                f"{self.spec.op} of a batch {self.how.batch} whose axes fold to {len(extents)} in memory; on a GPU at "
+                f"most {AXES}: copy operands into C order, broadcast ones included",
                 rule="solver.batch_axes",
                 lifted_by=("layout",),
             )
         ones = AXES - len(extents)
         padded_extents = (*([1] * ones), *extents)
-        leads = {o.name: (*([0] * ones), *own) for o, own in zip(self.spec.operands, folded, strict=True)}
+        leads = {o.name: (*([0] * ones), *lead) for o, lead in zip(self.spec.operands, folded, strict=True)}
         return padded_extents[1:], leads
 
     def operand(self, name: str) -> Source:
@@ -140,13 +141,12 @@ class Steps:
         given = self.spec.operands[self.at[name]]
         size = as_dtype(given.dtype).itemsize
         own = self._own_axes(name)
-        shape, strides = given.shape[-own:], tuple(s // size for s in given.strides[-own:])
-        if own == 1:
-            shape, strides = (*shape, 1), (*strides, 0)
+        rows, columns = given.shape[-own], given.shape[-1] if own == 2 else 1
+        row, column = given.strides[-own] // size, given.strides[-1] // size if own == 2 else 0
         lead = self.leads[name]
         axes = [s for n, s in zip((2, *self.extents), lead, strict=True) if n > 1]
         jump = axes[-1] * size if self.count > 1 else 0
-        return Matrix(self.operand(name), *shape, *strides, lead, jump, size)
+        return Matrix(self.operand(name), rows, columns, row, column, lead, jump, size)
 
     def take(self, nbytes: int) -> Source:
         """Return a part of the workspace."""
@@ -184,9 +184,7 @@ class Steps:
             *(("operand", i) for i in range(len(operands))),
             *(("uint64", number % 2**64) for number in numbers),
         )
-        aligned = tuple(
-            alignment(self.spec.operands[at].dtype) if kind == "operand" else 4 for kind, at in operands
-        )
+        aligned = tuple(alignment(self.spec.operands[at].dtype) if kind == "operand" else 4 for kind, at in operands)
         made = Launch(name, (blocks, 1, 1), (THREADS, 1, 1), 0, arguments, overlaps=target.overlaps)
         self._steps.append(Step(replace(self._program, launches=(made,), alignments=aligned), operands))
 
