@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 from atomr_native._lib.cublas import Blas, Grouped
 from atomr_native._lib.cublaslt import Matmul
+from atomr_native._lib.cusolver import Solver, Verdict
 from atomr_native._lib.cuda import CudaBackend
 from atomr_native.errors import InvalidRequest
 from atomr_native.libraries.blas.cuda import blas_call
@@ -17,11 +18,13 @@ from atomr_native.libraries.blas.request import BlasRequest
 from atomr_native.libraries.blas_lt.cuda.description import matmul_description
 from atomr_native.libraries.blas_lt.cuda.grouped import GroupDescription, MemberGroup
 from atomr_native.libraries.blas_lt.request import MatmulRequest
+from atomr_native.libraries.solver.cuda.native import SolverCall, SolverVerdict
 
 class Given:
     def __init__(self, good, **changed):
         self.good, self.changed = good, changed
         self.groups = getattr(good, "groups", ())
+        self.operation = getattr(good, "operation", "")
     def fields(self):
         changed = self.good.fields() | self.changed
         return {name: value for name, value in changed.items() if value is not None}
@@ -52,6 +55,16 @@ for make, good, title in plans:
     assert "missing nothing, unknown ['more']" in said, said
 assert "step has 2 numbers instead of 3" in refused(Blas, Given(call, step=(1, 2)))
 assert "malformed" in refused(Blas, Given(call, scratch=1))
+
+solve = SolverCall(routine=3, type=1, m=4, n=4, k=1, a=0, b=1, pivots=2, info=3, step=(4, 4), batch=1, jump=(0, 0), n_operands=4)
+Solver(backend, Given(solve))
+assert "missing ['routine']" in refused(Solver, Given(solve, routine=None))
+for wrong in ({"routine": 4}, {"type": 4}, {"a": 4}, {"pivots": -1}, {"info": -1}, {"batch": 0}, {"m": -1}, {"jump": (0, -8)}):
+    assert "malformed" in refused(Solver, Given(solve, **wrong)), wrong
+verdict = SolverVerdict(kind=1, axes=1, extents=(3,) + (1,) * 7, operation="solver.inv")
+Verdict(backend, verdict)
+for wrong in ({"kind": 3}, {"axes": 9}, {"extents": (0,) * 8}):
+    assert "malformed" in refused(Verdict, Given(verdict, **wrong)), wrong
 
 class Misspelt:
     def fields(self):

@@ -234,7 +234,7 @@ class Solver(LibraryActor):
         >>> plan, scratch = device.solver.plan(request), device.solver.scratch(request)
         >>> list(scratch)
         ['factor']
-        >>> plan.ask(a, device.put(np.full(3, 8.0)), out=x, **scratch).result(60)
+        >>> _ = plan.tell(a, device.put(np.full(3, 8.0)), out=x, **scratch)
         >>> x.numpy()
         array([4., 4., 4.])
         """
