@@ -49,8 +49,9 @@ typedef struct {
     atomr_cuda *cuda;
     atomr_solver_spec spec;
     uint64_t scratch_bytes; /* of device memory at operand `scratch` */
-    /* Host memory of the library's must live until the device is done.  A lane has at most ATOMR_INFOS open outcomes, and
-     * each message with such memory has one: so as many parts are used in turn, with `host_step` bytes for each matrix. */
+    /* Host memory of the library's must live until the device is done.  A lane has at most ATOMR_INFOS open outcomes,
+     * and each message with such memory has one: so as many parts are used in turn, with `host_step` bytes for each
+     * matrix. */
     uint64_t host_step;
     unsigned turn;
     char *host;

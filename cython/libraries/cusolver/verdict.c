@@ -25,14 +25,13 @@ static int judge(void *context, const _Atomic int32_t *words, atomr_failure *fai
         return atomr_failed(failure, ATOMR_LIBRARY_ERROR, "cusolver", info, "INVALID_ARGUMENT",
                             "argument %d of a routine is invalid", -info);
     if (v->spec.kind == ATOMR_SOLVER_ANY) return ATOMR_OK;
+    long long places[AXES] = {0}, left = said[FIRST_WORD];
+    for (int64_t axis = v->spec.axes; axis-- > 0; left /= v->spec.extents[axis])
+        places[axis] = left % v->spec.extents[axis];
     char index[AXES * 24] = "";
-    int64_t left = said[FIRST_WORD];
-    for (int64_t axis = v->spec.axes; axis-- > 0;) {
-        char rest[sizeof index];
-        snprintf(rest, sizeof rest, "%s%s", axis == v->spec.axes - 1 ? "" : ",", index);
-        const int64_t extent = v->spec.extents[axis];
-        snprintf(index, sizeof index, "%lld%.160s", (long long)(axis ? left % extent : left), rest);
-        left /= extent;
+    for (int64_t axis = 0; axis < v->spec.axes; axis++) {
+        const size_t end = strlen(index);
+        snprintf(index + end, sizeof index - end, "%s%lld", axis ? "," : "", places[axis]);
     }
     return atomr_failed(failure, ATOMR_LIBRARY_ERROR, "solver", info,
                         v->spec.kind == ATOMR_SOLVER_SINGULAR ? "SingularMatrix" : "NotPositiveDefinite", "%s\n%s\n%d",

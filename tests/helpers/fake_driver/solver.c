@@ -1,5 +1,5 @@
-/* A cuSOLVER without a GPU, and cuBLAS's batched LU: each call is noted, and computed in plain loops in the order of its
- * stream.
+/* A cuSOLVER without a GPU, and cuBLAS's batched LU: each call is noted, and computed in plain loops in the order of
+ * its stream.
  *
  * As documented: memory of the device and of the host belongs to the library until its work is done, and what is in the
  * triangle that is not named means nothing afterwards; both are made use of here, so that who relies on more fails. */
@@ -299,7 +299,7 @@ cusolverStatus_t cusolverDnXgetrs(cusolverDnHandle_t handle, cusolverDnParams_t 
         if (n < 0 || lda < (n > 1 ? n : 1) || batchSize < 1) return CUSOLVER_STATUS_INVALID_VALUE;                    \
         for (int i = 0; i < batchSize; i++) {                                                                         \
             const noted c = {.routine = POTRF, .uplo = uplo, .type = data_type, .m = n, .n = n, .lda = lda,           \
-                             .a = Aarray, .by_address = 1, .at = i, .info = infoArray + i};                           \
+                             .a = Aarray, .by_address = 1, .at = i, .info = infoArray + i, .scribbles = 1};           \
             if (enqueue(handle->stream, c)) return CUSOLVER_STATUS_EXECUTION_FAILED;                                  \
         }                                                                                                             \
         return 0;                                                                                                     \
