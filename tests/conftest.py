@@ -39,7 +39,7 @@ LONG = (
     "project/test_doc_blocks.py", "plans/test_programs.py", "memory/test_restart_groups.py", "memory/test_growth.py",
     "memory/test_transfers_restart.py", "libraries/blas_lt/test_matmul.py", "project/test_serve.py",
     "interop/test_peers.py", "bench/test_bench_gpu.py", "compile/test_nvrtc.py", "libraries/blas/test_blas.py",
-    "project/test_doctor.py",
+    "libraries/solver/test_solver.py", "project/test_doctor.py",
 )  # fmt: skip
 #: Name of the plugin that says which tests were left out.
 LEFT_OUT = "atomr-left-out"

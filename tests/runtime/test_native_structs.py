@@ -56,10 +56,12 @@ for make, good, title in plans:
 assert "step has 2 numbers instead of 3" in refused(Blas, Given(call, step=(1, 2)))
 assert "malformed" in refused(Blas, Given(call, scratch=1))
 
-solve = SolverCall(routine=3, type=1, m=4, n=4, k=1, a=0, b=1, pivots=2, info=3, step=(4, 4), batch=1, jump=(0, 0), n_operands=4)
+places = dict(a=0, b=1, pivots=2, info=3, n_operands=4)
+solve = SolverCall(routine=3, type=1, m=4, n=4, k=1, step=(4, 4), batch=1, jump=(0, 0), **places)
 Solver(backend, Given(solve))
 assert "missing ['routine']" in refused(Solver, Given(solve, routine=None))
-for wrong in ({"routine": 4}, {"type": 4}, {"a": 4}, {"pivots": -1}, {"info": -1}, {"batch": 0}, {"m": -1}, {"jump": (0, -8)}):
+wrong_places = {"a": 4}, {"pivots": -1}, {"info": -1}
+for wrong in (*wrong_places, {"routine": 4}, {"type": 4}, {"batch": 0}, {"m": -1}, {"jump": (0, -8)}):
     assert "malformed" in refused(Solver, Given(solve, **wrong)), wrong
 verdict = SolverVerdict(kind=1, axes=1, extents=(3,) + (1,) * 7, operation="solver.inv")
 Verdict(backend, verdict)
