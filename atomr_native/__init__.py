@@ -14,6 +14,7 @@ from .errors import AtomrError as AtomrError
 from .errors import DependencyFailed as DependencyFailed
 from .errors import DeviceFault as DeviceFault
 from .errors import DeviceLost as DeviceLost
+from .errors import FactorizationError as FactorizationError
 from .errors import GpuRefStale as GpuRefStale
 from .errors import InvalidAxis as InvalidAxis
 from .errors import InvalidRequest as InvalidRequest
@@ -24,8 +25,10 @@ from .errors import NestedCall as NestedCall
 from .errors import NoArrayOperator as NoArrayOperator
 from .errors import NoCudaArrayInterface as NoCudaArrayInterface
 from .errors import NoReply as NoReply
+from .errors import NotPositiveDefinite as NotPositiveDefinite
 from .errors import OutOfMemory as OutOfMemory
 from .errors import PlanQuarantined as PlanQuarantined
+from .errors import SingularMatrix as SingularMatrix
 from .errors import Suspect as Suspect
 from .errors import UnhandledMessage as UnhandledMessage
 from .errors import UnknownOption as UnknownOption
@@ -103,6 +106,10 @@ if TYPE_CHECKING:
     from .libraries.random.permutations import PermutationRequest as PermutationRequest
     from .libraries.random.permutations import ShuffleRequest as ShuffleRequest
     from .libraries.random.request import RandomRequest as RandomRequest
+    from .libraries.solver.actor import Solver as Solver
+    from .libraries.solver.request import LUFactors as LUFactors
+    from .libraries.solver.request import SignLogDet as SignLogDet
+    from .libraries.solver.request import SolverRequest as SolverRequest
     from .memory.groups import DurableGroup as DurableGroup
     from .plans.actor import Lane as Lane
     from .plans.plan import Plan as Plan

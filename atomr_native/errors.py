@@ -16,6 +16,7 @@ __all__ = [
     "DependencyFailed",
     "DeviceFault",
     "DeviceLost",
+    "FactorizationError",
     "GpuRefStale",
     "InvalidAxis",
     "InvalidRequest",
@@ -26,8 +27,10 @@ __all__ = [
     "NoArrayOperator",
     "NoCudaArrayInterface",
     "NoReply",
+    "NotPositiveDefinite",
     "OutOfMemory",
     "PlanQuarantined",
+    "SingularMatrix",
     "Suspect",
     "UnhandledMessage",
     "UnknownOption",
@@ -228,6 +231,53 @@ class LibraryError(AtomrError):
         self.status = status
         self.name = name
         self.operation = operation
+
+
+class FactorizationError(LibraryError):
+    """A matrix has no factorisation, or no inverse; the device's work found it.
+
+    Attributes
+    ----------
+    operation : str
+        ``"solver.solve"``, for example.
+    index : tuple of int
+        The first such matrix of the batch; ``()`` where there is no batch.
+    info : int
+        LAPACK's info number of that matrix: the order of the leading minor, or the place on the diagonal, from 1.
+    count : int
+        How many matrices of the batch are so.
+    """
+
+    _reason = "has no factorisation: info {info}"
+
+    def __init__(self, operation: str, index: tuple[int, ...], info: int, count: int) -> None:
+        where = f" at index {index} of the batch" if index else ""
+        more = f"; {count} matrices of the batch are so" if count > 1 else ""
+        AtomrError.__init__(self, f"{operation}: the matrix{where} {self._reason.format(info=info)}{more}")
+        self.lib = "solver"
+        self.status = info
+        self.name = type(self).__name__
+        self.operation = operation
+        self.index = tuple(index)
+        self.info = info
+        self.count = count
+
+    @property
+    def words(self) -> str:
+        """The text by which it crosses from a lane, in which `status` and `name` go along."""
+        return f"{self.operation}\n{','.join(map(str, self.index))}\n{self.count}"
+
+
+class SingularMatrix(FactorizationError):
+    """A matrix is singular: element `info`, from 1, of the diagonal of its factor is exactly zero."""
+
+    _reason = "is singular: element {info} of the diagonal of its factor is exactly zero"
+
+
+class NotPositiveDefinite(FactorizationError):
+    """A matrix is not positive definite: its leading minor of order `info` is not positive."""
+
+    _reason = "is not positive definite: its leading minor of order {info} is not positive"
 
 
 @dataclass(frozen=True)

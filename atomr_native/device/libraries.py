@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ..libraries.float8.actor import Float8
     from ..libraries.fused.actor import Fused
     from ..libraries.random.actor import Random
+    from ..libraries.solver.actor import Solver
 
 __all__ = ["DeviceLibraries"]
 
@@ -67,4 +68,10 @@ class DeviceLibraries:
     def random(self) -> Random:
         """Random numbers, the same on every device.  Made at first use."""
         actor: Random = self._library("random")
+        return actor
+
+    @cached_property
+    def solver(self) -> Solver:
+        """Dense linear algebra: factorisations, solves, inverses and determinants.  Made at first use."""
+        actor: Solver = self._library("solver")
         return actor

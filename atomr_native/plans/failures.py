@@ -15,8 +15,10 @@ from ..errors import (
     InvalidRequest,
     LibraryError,
     MessageCall,
+    NotPositiveDefinite,
     OutOfMemory,
     PlanQuarantined,
+    SingularMatrix,
     Unsupported,
 )
 
@@ -40,6 +42,9 @@ _REFUSED = {
     "back to its last commit; continue from there",
 }
 
+
+#: Errors of the library "solver", by the names that lanes report.
+_OF_MATRICES = {kind.__name__: kind for kind in (SingularMatrix, NotPositiveDefinite)}
 
 #: Set in errors of a rank that could have taken part in a message.
 _ELSEWHERE = "of_another_rank"
@@ -138,6 +143,8 @@ class MessageErrors:
             return DeviceLost(str(loss), getattr(loss, "cause", None))
         if code == sender.ACTOR_STOPPED:
             return ActorStopped(text)
+        if lib == "solver" and (matrix := _of_matrix(status, name, text)):
+            return matrix
         return LibraryError(lib or "worker", status, name or "failure", self._owner.name, text)
 
     def _of_rank(self, status: int, name: str, text: str) -> AtomrError:
@@ -155,6 +162,16 @@ class MessageErrors:
             return ActorStopped(f"not run on {self._owner.name}: {device} was closed before it could take part")
         cause = peer.errors.base(number, status, "" if lib == "rank" else lib, what, text, 0)
         return DependencyFailed(f"not run on {self._owner.name}, since {device} could not take part: {cause}", cause)
+
+
+def _of_matrix(info: int, name: str, text: str) -> AtomrError | None:
+    """Return the error of a matrix from `FactorizationError.words`; None if a worker that went wild wrote it."""
+    operation, _, rest = text.partition("\n")
+    index, _, count = rest.partition("\n")
+    places = index.split(",") if index else []
+    if name not in _OF_MATRICES or not all(part.isdecimal() for part in (*places, count)):
+        return None
+    return _OF_MATRICES[name](operation, tuple(map(int, places)), info, int(count))
 
 
 def _name_call(error: AtomrError, call: MessageCall | None) -> None:

@@ -19,7 +19,12 @@ _MAX_SUSPECTS = 4096
 _MAX_CAUSES = 8
 _MAX_RULE = 200
 _MAX_LIFTED = 16
+_MAX_AXES = 64
 
+_OF_MATRIX: Final[dict[str, tuple[type, ...]]] = {
+    "lib": (str,), "status": (int,), "name": (str,), "operation": (str,), "index": (list,), "info": (int,),
+    "count": (int,),
+}  # fmt: skip
 #: Attributes of each class besides its message, and their JSON types.
 _STATE: Final[dict[str, dict[str, tuple[type, ...]]]] = {
     "AtomrError": {},
@@ -34,6 +39,9 @@ _STATE: Final[dict[str, dict[str, tuple[type, ...]]]] = {
     "GpuRefStale": {"reason": (str,)},
     "OutOfMemory": dict.fromkeys(("requested", "free", "largest", "limit"), (int, NoneType)),
     "LibraryError": {"lib": (str,), "status": (int,), "name": (str,), "operation": (str,)},
+    "FactorizationError": _OF_MATRIX,
+    "SingularMatrix": _OF_MATRIX,
+    "NotPositiveDefinite": _OF_MATRIX,
     "DeviceFault": {"suspects": (list,), "restarted": (bool,), "code": (int,), "name": (str,)},
     "DeviceLost": {},
     "MailboxFull": {"actor": (str,), "capacity": (int,)},
@@ -115,6 +123,8 @@ def _decode(data: object, operation: str, depth: int) -> AtomrError:
             value = tuple(str(item)[:_MAX_RULE] for item in value[:_MAX_LIFTED])
         elif name == "rule":
             value = value[:_MAX_RULE]
+        elif name == "index":
+            value = tuple(item if type(item) is int else 0 for item in value[:_MAX_AXES])
         state[name] = value
     # Constructors differ between classes; an error consists of args and attributes.
     error_class: type[AtomrError] = getattr(errors, kind)

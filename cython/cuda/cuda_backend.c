@@ -228,16 +228,16 @@ CUstream atomr_cuda_stream(atomr_cuda *c, unsigned lane) {
     return stream;
 }
 
-int atomr_cuda_judge_late(atomr_cuda *c, const atomr_call *call, CUdeviceptr word, atomr_late late,
+int atomr_cuda_judge_late(atomr_cuda *c, const atomr_call *call, CUdeviceptr words, unsigned n, atomr_late late,
                           atomr_failure *failure) {
     if (call->late->judge)
-        return atomr_refused(failure, ATOMR_UNSUPPORTED, "a message with two info words; it can have one");
+        return atomr_refused(failure, ATOMR_UNSUPPORTED, "a message that may fail late in two ways; it can have one");
     const CUdeviceptr to = c->w_on_device + (CUdeviceptr)((const char *)call->info - c->w);
     const CUstream stream = atomr_cuda_stream(c, call->lane);
     CUresult r = atomr_cuda_error(c);
-    if (r == CUDA_SUCCESS) r = c->d->cuMemcpyAsync(to, word, sizeof(int32_t), stream);
+    if (r == CUDA_SUCCESS) r = c->d->cuMemcpyAsync(to, words, n * sizeof(int32_t), stream);
     if (r != CUDA_SUCCESS)
-        return atomr_failed(failure, ATOMR_LIBRARY_ERROR, "cuda", note(c, r), name_of(c->d, r), "copying an info word");
+        return atomr_failed(failure, ATOMR_LIBRARY_ERROR, "cuda", note(c, r), name_of(c->d, r), "copying info words");
     *call->late = late;
     return ATOMR_OK;
 }

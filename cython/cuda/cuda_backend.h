@@ -38,9 +38,10 @@ int atomr_cuda_begin_capture(atomr_cuda *, unsigned lane, CUstream *stream, atom
 void atomr_cuda_end_capture(atomr_cuda *);
 /* NULL: the device has faulted. */
 CUstream atomr_cuda_stream(atomr_cuda *, unsigned lane);
-/* For a run that may fail late: after the work that it has enqueued, the device copies the int32 at `word` to host
- * memory, where `late.judge` gets it.  One such word a message.  Returns an atomr_code. */
-int atomr_cuda_judge_late(atomr_cuda *, const atomr_call *, CUdeviceptr word, atomr_late late, atomr_failure *failure);
+/* For a run that may fail late: after the work that it has enqueued, the device copies `n` int32 at `words`, at most
+ * ATOMR_INFO_WORDS, to host memory, where `late.judge` gets them.  Once a message.  Returns an atomr_code. */
+int atomr_cuda_judge_late(atomr_cuda *, const atomr_call *, CUdeviceptr words, unsigned n, atomr_late late,
+                          atomr_failure *failure);
 /* Of the control thread. */
 CUstream atomr_cuda_control(atomr_cuda *);
 /* The lane's handle of a native library, on the lane's stream; for the lane's thread.  The first call makes it, which

@@ -171,8 +171,9 @@ int atomr_cuda_launch(const atomr_kernels *k, CUstream stream, const atomr_call 
     return report ? read_report(k, stream, report, failure) : ATOMR_OK;
 }
 
-static int judge_info(void *context, int32_t info, atomr_failure *failure) {
+static int judge_info(void *context, const _Atomic int32_t *word, atomr_failure *failure) {
     (void)context;
+    const int32_t info = atomic_load_explicit(word, memory_order_acquire);
     if (info == 0) return ATOMR_OK;
     return atomr_failed(failure, ATOMR_LIBRARY_ERROR, "kernel", info, "INFO", "its kernels report %d", info);
 }
@@ -184,7 +185,7 @@ int atomr_cuda_run_kernels(void *context, const atomr_call *call, atomr_failure 
     const int code = atomr_cuda_launch(k, stream, call, failure);
     if (code != ATOMR_OK || k->info == ATOMR_NO_INFO) return code;
     const char *base = k->info == ATOMR_INFO_IN_WORKSPACE ? call->workspace : call->pointers[k->info];
-    return atomr_cuda_judge_late(k->cuda, call, (CUdeviceptr)(uintptr_t)(base + k->info_offset),
+    return atomr_cuda_judge_late(k->cuda, call, (CUdeviceptr)(uintptr_t)(base + k->info_offset), 1,
                                  (atomr_late){judge_info, NULL}, failure);
 }
 

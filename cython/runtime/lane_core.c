@@ -355,13 +355,13 @@ static int process(atomr_lane *l) {
         const atomr_call call = {l->index, h->n_operands, h->n_scalars, h->ticket, l->pointers, scalars,
                                  atomic_load_explicit(&l->workspace, memory_order_relaxed),
                                  atomic_load_explicit(&l->workspace_bytes, memory_order_relaxed), &l->prompt,
-                                 &late, &l->w->infos[l->infos % ATOMR_INFOS]};
+                                 &late, l->w->infos[l->infos % ATOMR_INFOS]};
         atomr_failure failure;
         failure.status = 0;
         failure.lib[0] = failure.name[0] = failure.text[0] = 0; /* clearing all of it costs as much as a no-op */
         int code = plan->run(plan->context, &call, &failure);
         if (code == ATOMR_OK && late.judge && !k->backend.asynchronous) {
-            code = late.judge(late.context, atomic_load(call.info), &failure);
+            code = late.judge(late.context, call.info, &failure);
             late.judge = NULL;
         }
         if (code != ATOMR_OK) {

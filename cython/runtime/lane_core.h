@@ -24,9 +24,9 @@ typedef struct {
 
 /* How a run fails after it has returned, when its work is done: see late.c. */
 typedef struct {
-    /* Judge the info word that the work has written.  Returns an atomr_code.  In a thread of the worker: no waiting, no
-     * call of the device.  NULL: the run's return value is final. */
-    int (*judge)(void *context, int32_t info, atomr_failure *);
+    /* Judge the info words that the work has written, ATOMR_INFO_WORDS or fewer.  Returns an atomr_code.  In a thread of
+     * the worker: no waiting, no call of the device.  NULL: the run's return value is final. */
+    int (*judge)(void *context, const _Atomic int32_t *info, atomr_failure *);
     void *context; /* lives as long as the plan */
 } atomr_late;
 
@@ -38,7 +38,7 @@ typedef struct {
     void *workspace;         /* scratch memory of the lane: its messages use it one after the other */
     uint64_t workspace_bytes;
     int *prompt; /* a run that enqueues long work sets it: the end of that is signalled by itself */
-    /* A run whose work may fail late sets `late`, and enqueues a write of its info word to `info`. */
+    /* A run whose work may fail late sets `late`, and enqueues a write of its info words to `info`. */
     atomr_late *late;
     _Atomic int32_t *info;
 } atomr_call;

@@ -1,7 +1,7 @@
 /* Messages whose outcome arrives with their completion.
  *
- * A run may declare an info word (`atomr_call.late`), by which a factorisation reports that a matrix is singular, for
- * example.  The device writes the word before the completion value, and no lane waits for either.  Until then the
+ * A run may declare info words (`atomr_call.late`), by which a factorisation reports that a matrix is singular, for
+ * example.  The device writes them before the completion value, and no lane waits for either.  Until then the
  * message is suspended.  So is each message that reads its output, and, since failures are reported in the order of
  * tickets, each message of the lane that fails meanwhile.  While a lane has suspended messages, the device writes its
  * completion values to `arrived`.  The completer judges the messages that have arrived, poisons the outputs of those
@@ -69,7 +69,7 @@ void atomr_suspend(atomr_lane *l, atomr_suspended *m, const atomr_error *error, 
         atomr_poison_suspend(poison, m->operands, m->n_operands, m->outcome);
     }
     m->late = *late;
-    m->info = &l->w->infos[l->infos++ % ATOMR_INFOS];
+    m->info = l->w->infos[l->infos++ % ATOMR_INFOS];
     l->prompt = 1; /* others may wait for its outcome without waiting for this lane */
     pthread_mutex_lock(&l->suspended_lock);
     if (l->last_suspended) l->last_suspended->next = m;
@@ -96,7 +96,7 @@ static int judge(atomr_lane *l, atomr_suspended *m) {
     } else if (!m->failed && m->late.judge) {
         atomr_failure failure;
         memset(&failure, 0, sizeof failure);
-        const int code = m->late.judge(m->late.context, atomic_load_explicit(m->info, memory_order_acquire), &failure);
+        const int code = m->late.judge(m->late.context, m->info, &failure);
         m->failed = code != ATOMR_OK;
         if (m->failed) {
             atomr_error_of(&m->error, code, &failure);

@@ -15,7 +15,7 @@
 
 #define ATOMR_MAGIC_P 0x50524d4fu /* "OMRP" */
 #define ATOMR_MAGIC_W 0x57524d4fu
-#define ATOMR_ABI 6u /* bump on any change of this file */
+#define ATOMR_ABI 7u /* bump on any change of this file */
 
 #define ATOMR_CELL_WORDS 32u      /* one cell: 256 bytes */
 #define ATOMR_HEAD_WORDS 4u       /* of them, the header of a message */
@@ -29,6 +29,7 @@
 #define ATOMR_POISON_MIRROR 1024u
 #define ATOMR_ACQUITTED 64u
 #define ATOMR_INFOS 64u          /* messages of a lane whose outcome is open */
+#define ATOMR_INFO_WORDS 4u      /* of one such message */
 #define ATOMR_SPANS 2048u         /* entries of a lane's ring of spans */
 
 /* How an operation uses an operand.  HOST: memory that the processor writes as well, without any message; that one
@@ -132,7 +133,7 @@ typedef struct {
     _Alignas(64) _Atomic uint64_t completed; /* every ticket up to here is resolved */
     /* While the outcome of a message is open, the device writes here; the worker then judges it, and writes the above. */
     _Alignas(64) _Atomic uint64_t arrived;
-    _Atomic int32_t infos[ATOMR_INFOS];      /* info words of such messages, written by the device */
+    _Atomic int32_t infos[ATOMR_INFOS][ATOMR_INFO_WORDS]; /* info words of such messages, written by the device */
     _Alignas(64) _Atomic uint32_t wake_seq;  /* futex: bumped to wake parked waiters of the parent */
     _Atomic uint32_t parked;                 /* the lane thread sleeps on its doorbell */
     _Atomic uint32_t errors;                 /* entries written to the error ring so far */

@@ -44,6 +44,9 @@ _HEADERS = (
     _CYTHON / "libraries/cublas/table.h",
     _CYTHON / "libraries/fft/names.h",
     _CYTHON / "libraries/fft/table.h",
+    _CYTHON / "libraries/cusolver/call.h",
+    _CYTHON / "libraries/cusolver/names.h",
+    _CYTHON / "libraries/cusolver/table.h",
 )
 _FLAGS = ("-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-pthread")
 _NVRTC = "cuda.bindings.nvrtc"
@@ -99,6 +102,7 @@ def environment(folder: Path, **settings: object) -> dict[str, str]:
         "ATOMR_NATIVE_CUBLASLT": library,
         "ATOMR_NATIVE_CUBLAS": library,
         "ATOMR_NATIVE_CUFFT": library,
+        "ATOMR_NATIVE_CUSOLVER": library,
         "ATOMR_NATIVE_CACHE": str(kernels),
         kernel_shim.HEADERS: str(kernels),
         "PYTHONPATH": os.pathsep.join(dict.fromkeys(path)),

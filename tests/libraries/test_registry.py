@@ -110,6 +110,7 @@ def test_mailboxes_in_the_order_of_the_registry() -> None:
         "fused",
         "random",
         "fft",
+        "solver",
         "collective",
         "program",
     )

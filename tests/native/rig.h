@@ -104,7 +104,8 @@ static inline int rig_fail(uint64_t number, atomr_failure *failure) {
 }
 
 /* The info word of a failure is the operation's number, plus one. */
-static inline int rig_judge(void *context, int32_t info, atomr_failure *failure) {
+static inline int rig_judge(void *context, const _Atomic int32_t *word, atomr_failure *failure) {
+    const int32_t info = atomic_load(word);
     CHECK(context == rig_log);
     return info ? rig_fail((uint64_t)info - 1, failure) : ATOMR_OK;
 }

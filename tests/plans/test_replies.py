@@ -142,7 +142,8 @@ def every_error() -> list[an.AtomrError]:
         an.DeviceFault("text", (an.Suspect("actor", 4, "op"),), True), an.DeviceLost("text"),
         an.MailboxFull("text", "actor", 32), an.AskTimeout("text"), an.DependencyFailed("text", cause),
         an.UnhandledMessage("text"), an.NoReply("text"), an.NestedCall("text"),
-        an.ActorStopped("text"),
+        an.ActorStopped("text"), an.FactorizationError("solver.x", (3,), 2, 1), an.SingularMatrix("solver.x", (), 2, 1),
+        an.NotPositiveDefinite("solver.x", (1, 2), 2, 4),
     ]  # fmt: skip
 
 

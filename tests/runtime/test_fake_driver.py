@@ -38,8 +38,11 @@ def test_every_function_of_the_tables_is_there(fake_environment: dict[str, str])
     """A function that is added to a table needs one in the fake: see tests/helpers/fake_driver."""
     library = ctypes.CDLL(fake_environment["ATOMR_NATIVE_CUDA"])
     names = []
-    libraries = ("libraries/cublaslt/names.h", "libraries/cublas/names.h", "libraries/fft/names.h")
-    for table in ("cuda/driver_names.h", *libraries):
+    tables = (
+        "cuda/driver_names.h",
+        *(f"libraries/{name}/names.h" for name in ("cublaslt", "cublas", "fft", "cusolver")),
+    )
+    for table in tables:
         names += re.findall(r"\bF\([^,()]+, (cu\w+),", (CYTHON / table).read_text(encoding="utf-8"))
     assert len(names) > 140
     assert [name for name in names if not hasattr(library, name)] == []

@@ -254,6 +254,9 @@ SAMPLES: list[errors.AtomrError] = [
     errors.ActorStopped("l"),
     errors.UnhandledMessage("m"),
     errors.NoReply("n"),
+    errors.FactorizationError("solver.x", (3,), 2, 1),
+    errors.SingularMatrix("solver.x", (), 2, 1),
+    errors.NotPositiveDefinite("solver.x", (1, 2), 2, 4),
 ]
 
 

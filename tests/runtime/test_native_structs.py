@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 from atomr_native._lib.cublas import Blas, Grouped
 from atomr_native._lib.cublaslt import Matmul
+from atomr_native._lib.cusolver import Solver, Verdict
 from atomr_native._lib.cuda import CudaBackend
 from atomr_native._lib.cufft import Transform
 from atomr_native.errors import InvalidRequest
@@ -21,11 +22,13 @@ from atomr_native.libraries.blas_lt.request import MatmulRequest
 from atomr_native.libraries.fft.cuda.build import describe_call
 from atomr_native.libraries.fft.cuda.steps import plan_steps
 from atomr_native.libraries.fft.request import FftRequest
+from atomr_native.libraries.solver.cuda.native import SolverCall, SolverVerdict
 
 class Given:
     def __init__(self, good, **changed):
         self.good, self.changed = good, changed
         self.groups = getattr(good, "groups", ())
+        self.operation = getattr(good, "operation", "")
     def fields(self):
         changed = self.good.fields() | self.changed
         return {name: value for name, value in changed.items() if value is not None}
@@ -62,6 +65,18 @@ assert "malformed" in refused(Blas, Given(call, scratch=1))
 for wrong in ({"rank": 4}, {"batch": 0}, {"n": (4, 0, 4)}, {"alignment": 12}, {"scratch": 1}, {"loop": (0, 1)},
               {"input": 2}, {"dist_out": 0}, {"step_in": (-4, 0)}):
     assert "malformed" in refused(Transform, Given(transform, **wrong)), wrong
+
+places = dict(a=0, b=1, pivots=2, info=3, n_operands=4)
+solve = SolverCall(routine=3, type=1, m=4, n=4, k=1, step=(4, 4), batch=1, jump=(0, 0), **places)
+Solver(backend, Given(solve))
+assert "missing ['routine']" in refused(Solver, Given(solve, routine=None))
+wrong_places = {"a": 4}, {"pivots": -1}, {"info": -1}
+for wrong in (*wrong_places, {"routine": 4}, {"type": 4}, {"batch": 0}, {"m": -1}, {"jump": (0, -8)}):
+    assert "malformed" in refused(Solver, Given(solve, **wrong)), wrong
+verdict = SolverVerdict(kind=1, axes=1, extents=(3,) + (1,) * 7, operation="solver.inv")
+Verdict(backend, verdict)
+for wrong in ({"kind": 3}, {"axes": 9}, {"extents": (0,) * 8}):
+    assert "malformed" in refused(Verdict, Given(verdict, **wrong)), wrong
 
 class Misspelt:
     def fields(self):

@@ -192,6 +192,26 @@ enum { ATOMR_CUBLAS_CONSTANTS(ATOMR_ENUMERATOR) };
       (cublasHandle_t handle, cublasSideMode_t side, cublasFillMode_t uplo, cublasOperation_t trans,                  \
        cublasDiagType_t diag, int m, int n, const cuDoubleComplex *alpha, const cuDoubleComplex *const A[], int lda,  \
        cuDoubleComplex *const B[], int ldb, int batchCount))                                                          \
+    F(cublasStatus_t, cublasSgetrfBatched,                                                                            \
+      (cublasHandle_t handle, int n, float *const A[], int lda, int *P, int *info, int batchSize))                    \
+    F(cublasStatus_t, cublasDgetrfBatched,                                                                            \
+      (cublasHandle_t handle, int n, double *const A[], int lda, int *P, int *info, int batchSize))                   \
+    F(cublasStatus_t, cublasCgetrfBatched,                                                                            \
+      (cublasHandle_t handle, int n, cuComplex *const A[], int lda, int *P, int *info, int batchSize))                \
+    F(cublasStatus_t, cublasZgetrfBatched,                                                                            \
+      (cublasHandle_t handle, int n, cuDoubleComplex *const A[], int lda, int *P, int *info, int batchSize))          \
+    F(cublasStatus_t, cublasSgetrsBatched,                                                                            \
+      (cublasHandle_t handle, cublasOperation_t trans, int n, int nrhs, const float *const Aarray[], int lda,         \
+       const int *devIpiv, float *const Barray[], int ldb, int *info, int batchSize))                                 \
+    F(cublasStatus_t, cublasDgetrsBatched,                                                                            \
+      (cublasHandle_t handle, cublasOperation_t trans, int n, int nrhs, const double *const Aarray[], int lda,        \
+       const int *devIpiv, double *const Barray[], int ldb, int *info, int batchSize))                                \
+    F(cublasStatus_t, cublasCgetrsBatched,                                                                            \
+      (cublasHandle_t handle, cublasOperation_t trans, int n, int nrhs, const cuComplex *const Aarray[], int lda,     \
+       const int *devIpiv, cuComplex *const Barray[], int ldb, int *info, int batchSize))                             \
+    F(cublasStatus_t, cublasZgetrsBatched,                                                                            \
+      (cublasHandle_t handle, cublasOperation_t trans, int n, int nrhs, const cuDoubleComplex *const Aarray[],        \
+       int lda, const int *devIpiv, cuDoubleComplex *const Barray[], int ldb, int *info, int batchSize))              \
     F(cublasStatus_t, cublasSdot_v2,                                                                                  \
       (cublasHandle_t handle, int n, const float *x, int incx, const float *y, int incy, float *result))              \
     F(cublasStatus_t, cublasDdot_v2,                                                                                  \

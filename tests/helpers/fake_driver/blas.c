@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "libraries/cublas/call.h"
+#include "fake_blas.h"
 #include "fake_cublaslt.h"
 #include "fake_driver.h"
 
@@ -180,6 +181,8 @@ static void factor(double into[2], int type, const void *from) {
         memcpy(into, from, type == 1 ? 8 : 16);
     }
 }
+
+CUstream fake_blas_stream(cublasHandle_t h) { return h->stream; }
 
 /* Handles that are alive, for tests in this process. */
 _Atomic unsigned fake_blas_handles;

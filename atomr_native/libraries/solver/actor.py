@@ -1,0 +1,241 @@
+"""The solver, ``device.solver``: factorisations of dense matrices, and what is solved by them.
+
+Requests and their rules are `SolverRequest`; the same module serves every kind of device.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from ..._support.public import public
+from ...plans.actor import LibraryActor
+from .forms import FORMS, ROUTINE
+from .request import SCRATCH, LUFactors, SignLogDet, SolverRequest
+
+if TYPE_CHECKING:
+    from ...arrays.gpu_ref import GpuRef
+    from ...plans.plan import Plan
+
+__all__ = ["Solver"]
+
+
+@public
+class Solver(LibraryActor):
+    """Dense linear algebra on one device; messages to it run in order.
+
+    Every method enqueues and returns its results at once: new handles, which are their own futures, or those given as
+    outputs.  None waits for the device, except that the first call of a structure waits for its plan, and that a full
+    mailbox blocks or raises as the System was told.  No lane waits either to learn whether a matrix was singular: the
+    error arrives with the completion.  Parameters, batches, layouts and errors are those of `SolverRequest`; with
+    ``check=False`` a method returns the pair of its result and info.
+
+    Examples
+    --------
+    >>> a = device.put(np.array([[4.0, 2.0], [2.0, 3.0]]))
+    >>> device.solver.cholesky(a).numpy().round(3)
+    array([[2.   , 0.   ],
+           [1.   , 1.414]])
+    >>> device.solver.solve(a, device.put(np.array([8.0, 8.0]))).numpy()
+    array([1., 2.])
+    >>> device.solver.inv(device.zeros((2, 2))).numpy()
+    Traceback (most recent call last):
+    atomr_native.SingularMatrix: solver.inv: the matrix is singular: ...
+    """
+
+    _forms = FORMS
+
+    def __init__(self, device: Any, name: str = "solver") -> None:
+        super().__init__(device, name)
+
+    def cholesky(
+        self,
+        a: GpuRef,
+        *,
+        lower: bool = True,
+        check: bool = True,
+        out: GpuRef | None = None,
+        info: GpuRef | None = None,
+    ) -> Any:
+        """Send the Cholesky factor of a Hermitian, positive definite A: L of ``L L^H``, or U of ``U^H U``.
+
+        Reads the triangle that `lower` names; the other triangle of the result is zeros.
+        """
+        return self._calls.send(
+            self,
+            ROUTINE,
+            (a, None, None, out, None, None, info, "cholesky", "general", lower, False, False, False, check),
+        )
+
+    def cholesky_solve(self, factor: GpuRef, b: GpuRef, *, lower: bool = True, out: GpuRef | None = None) -> GpuRef:
+        """Send X of ``A X = B`` by the factor of `cholesky`; a zero on its diagonal gives infinities, and no error."""
+        made: GpuRef = self._calls.send(
+            self,
+            ROUTINE,
+            (factor, b, None, out, None, None, None, "cholesky_solve", "general", lower, False, False, False, True),
+        )
+        return made
+
+    def lu_factor(
+        self,
+        a: GpuRef,
+        *,
+        check: bool = True,
+        out: GpuRef | None = None,
+        pivots_out: GpuRef | None = None,
+        info: GpuRef | None = None,
+    ) -> LUFactors:
+        """Send the LU factors of A, square or not, with partial pivoting."""
+        made = self._calls.send(
+            self,
+            ROUTINE,
+            (a, None, None, out, pivots_out, None, info, "lu_factor", "general", True, False, False, False, check),
+        )
+        return cast("LUFactors", made)
+
+    def lu_solve(
+        self,
+        lu: GpuRef,
+        pivots: GpuRef,
+        b: GpuRef,
+        *,
+        trans: bool = False,
+        conj: bool = False,
+        out: GpuRef | None = None,
+    ) -> GpuRef:
+        """Send X of ``op(A) X = B`` by the factors of `lu_factor`; a zero on U's diagonal gives infinities or NaN."""
+        made: GpuRef = self._calls.send(
+            self, ROUTINE, (lu, b, pivots, out, None, None, None, "lu_solve", "general", True, trans, conj, False, True)
+        )
+        return made
+
+    def solve(
+        self,
+        a: GpuRef,
+        b: GpuRef,
+        *,
+        assume: str = "general",
+        lower: bool = True,
+        check: bool = True,
+        out: GpuRef | None = None,
+        info: GpuRef | None = None,
+    ) -> Any:
+        """Send X of ``A X = B``: by LU, or with ``assume="positive_definite"`` by Cholesky of one triangle of A."""
+        return self._calls.send(
+            self, ROUTINE, (a, b, None, out, None, None, info, "solve", assume, lower, False, False, False, check)
+        )
+
+    def inv(
+        self,
+        a: GpuRef,
+        *,
+        assume: str = "general",
+        lower: bool = True,
+        check: bool = True,
+        out: GpuRef | None = None,
+        info: GpuRef | None = None,
+    ) -> Any:
+        """Send the inverse of A; `assume` as in `solve`."""
+        return self._calls.send(
+            self, ROUTINE, (a, None, None, out, None, None, info, "inv", assume, lower, False, False, False, check)
+        )
+
+    def det(
+        self,
+        a: GpuRef,
+        *,
+        assume: str = "general",
+        lower: bool = True,
+        check: bool = True,
+        out: GpuRef | None = None,
+        info: GpuRef | None = None,
+    ) -> Any:
+        """Send the determinant of A; `assume` as in `solve`.
+
+        The determinant of a singular matrix is 0.  No product overflows on the way: only a determinant that is too
+        large itself is infinite.
+        """
+        return self._calls.send(
+            self, ROUTINE, (a, None, None, out, None, None, info, "det", assume, lower, False, False, False, check)
+        )
+
+    def slogdet(
+        self,
+        a: GpuRef,
+        *,
+        assume: str = "general",
+        lower: bool = True,
+        check: bool = True,
+        out: GpuRef | None = None,
+        log_out: GpuRef | None = None,
+        info: GpuRef | None = None,
+    ) -> SignLogDet:
+        """Send sign and logarithm of the determinant of A; `out` takes the sign, `log_out` the logarithm."""
+        made = self._calls.send(
+            self,
+            ROUTINE,
+            (a, None, None, out, None, log_out, info, "slogdet", assume, lower, False, False, False, check),
+        )
+        return cast("SignLogDet", made)
+
+    def solve_triangular(
+        self,
+        a: GpuRef,
+        b: GpuRef,
+        *,
+        lower: bool = True,
+        trans: bool = False,
+        conj: bool = False,
+        unit: bool = False,
+        check: bool = True,
+        out: GpuRef | None = None,
+        info: GpuRef | None = None,
+    ) -> Any:
+        """Send X of ``op(A) X = B`` with a triangular A, of which only the triangle that `lower` names is read."""
+        return self._calls.send(
+            self,
+            ROUTINE,
+            (a, b, None, out, None, None, info, "solve_triangular", "general", lower, trans, conj, unit, check),
+        )
+
+    def inv_triangular(
+        self,
+        a: GpuRef,
+        *,
+        lower: bool = True,
+        unit: bool = False,
+        check: bool = True,
+        out: GpuRef | None = None,
+        info: GpuRef | None = None,
+    ) -> Any:
+        """Send the inverse of a triangular A, of which only the triangle that `lower` names is read."""
+        return self._calls.send(
+            self,
+            ROUTINE,
+            (a, None, None, out, None, None, info, "inv_triangular", "general", lower, False, False, unit, check),
+        )
+
+    def plan(self, request: SolverRequest) -> Plan:
+        """Return the plan of a request, whose arrays lend their layouts: ``plan.tell(a, b, out=x, **scratch)``.
+
+        Its messages take all outputs, and the arrays of `scratch`.
+        """
+        return self._plan_of(request, handles=True)
+
+    def scratch(self, request: SolverRequest) -> dict[str, GpuRef]:
+        """Allocate the arrays that messages of a request's plan need besides the request's own, by name.
+
+        ``factor`` is the copy of A that is factored, and ``work`` the place of a result whose output LAPACK cannot work
+        in.  Messages that run one after the other may share them; their content means nothing.
+
+        Examples
+        --------
+        >>> a, x = device.put(2.0 * np.eye(3)), device.zeros((3,), "float64")
+        >>> request = an.SolverRequest(routine="solve", a=a, b=device.put(np.ones(3)), out=x)
+        >>> plan, scratch = device.solver.plan(request), device.solver.scratch(request)
+        >>> list(scratch)
+        ['factor']
+        >>> _ = plan.tell(a, device.put(np.full(3, 8.0)), out=x, **scratch)
+        >>> x.numpy()
+        array([4., 4., 4.])
+        """
+        return {o.name: self._allocate(o) for o in request.lowered.operands if o.name in SCRATCH}

@@ -1,0 +1,32 @@
+"""Attributes of the solver's routines in plan specifications."""
+
+from typing import Annotated
+
+from ...plans.spec import Attributes, Extent
+from ...protocol.typed import one_of
+
+__all__ = ["SolverAttributes"]
+
+
+class SolverAttributes(Attributes, frozen=True, kw_only=True):
+    """Of ``solver.*``; triangles and flags are those of `SolverRequest`.
+
+    Attributes
+    ----------
+    dtype : str
+        Of the matrices.
+    batch : tuple of int
+        Extents of the batch.
+    vector : bool
+        Whether B and X are vectors.
+    """
+
+    dtype: Annotated[str, one_of("float32", "float64", "complex64", "complex128")]
+    batch: tuple[Extent, ...]
+    vector: bool
+    assume: Annotated[str, one_of("general", "positive_definite")]
+    lower: bool
+    trans: bool
+    conj: bool
+    unit: bool
+    check: bool

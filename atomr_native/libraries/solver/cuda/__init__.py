@@ -1,0 +1,1 @@
+"""The solver's routines on GPUs, by cuSOLVER and cuBLAS."""

@@ -1,0 +1,198 @@
+"""The kernels around the library's calls: copies of matrices, pivots, info numbers, determinants.
+
+Extents and strides are arguments, so that there is one module for each dtype.
+"""
+
+from __future__ import annotations
+
+from string import Template
+from typing import Final
+
+__all__ = ["AXES", "MODES", "THREADS", "source"]
+
+#: Axes of a batch that kernels step along.
+AXES: Final = 3
+THREADS: Final = 256
+#: What `move` does to an element, by its bits: conjugate it; keep a triangle, zeros elsewhere; ones on the diagonal and
+#: zeros elsewhere; NaN in matrices whose info is not 0; leave other matrices alone.
+MODES: Final = {"conj": 1, "lower": 2, "upper": 4, "eye": 8, "guard": 16, "only_bad": 32}
+
+_SOURCE: Final = Template("""\
+typedef $T elem;
+typedef $R real;
+#define NOT_A_NUMBER ((real)bits_float(0x7fc00000u))
+$complex
+DEVICE u64 place(u64 b, u64 e1, u64 e2, u64 s0, u64 s1, u64 s2) {
+  return b / (e1 * e2) * s0 + b / e2 % e1 * s1 + b % e2 * s2;
+}
+/* out[b, i, j] = in[b, i, j]; strides are in elements, i is the axis along which threads go first. */
+KERNEL move(elem *out, const elem *in, const int *info, u64 rows, u64 columns, u64 count, u64 e1, u64 e2,
+            u64 o_row, u64 o_column, u64 o0, u64 o1, u64 o2,
+            u64 s_row, u64 s_column, u64 s0, u64 s1, u64 s2, u64 mode) {
+  AWAIT_LAUNCH();
+  const u64 each = rows * columns, total = each * count;
+  for (u64 t = thread_index(); t < total; t += thread_count()) {
+    const u64 b = t / each, rest = t % each, j = rest / rows, i = rest % rows;
+    const bool bad = (mode & 16u) && info[b] != 0;
+    if ((mode & 32u) && !bad) continue;
+    elem x = make_elem(0, 0);
+    if (bad) x = make_elem(NOT_A_NUMBER, IS_COMPLEX ? NOT_A_NUMBER : 0);
+    else if (mode & 8u) x = make_elem(i == j ? 1 : 0, 0);
+    else if (!((mode & 2u) && i < j) && !((mode & 4u) && i > j)) {
+      x = in[place(b, e1, e2, s0, s1, s2) + i * s_row + j * s_column];
+      if (mode & 1u) x = make_elem(RE(x), -IM(x));
+    }
+    out[place(b, e1, e2, o0, o1, o2) + i * o_row + j * o_column] = x;
+  }
+}
+/* Pivots of the library, from 1, to ours, from 0. */
+KERNEL pivots_out(int *out, const void *from, u64 wide, u64 n, u64 count, u64 e1, u64 e2, u64 step, u64 o0, u64 o1,
+                  u64 o2) {
+  AWAIT_LAUNCH();
+  for (u64 t = thread_index(); t < n * count; t += thread_count())
+    out[place(t / n, e1, e2, o0, o1, o2) + t % n * step] =
+        (int)(wide ? ((const long long *)from)[t] : ((const int *)from)[t]) - 1;
+}
+/* Ours to those of the library. What is no row of the matrix becomes its own row, so that nothing else is written. */
+KERNEL pivots_in(void *to, const int *from, u64 wide, u64 n, u64 count, u64 e1, u64 e2, u64 step, u64 s0, u64 s1,
+                 u64 s2) {
+  AWAIT_LAUNCH();
+  for (u64 t = thread_index(); t < n * count; t += thread_count()) {
+    long long row = from[place(t / n, e1, e2, s0, s1, s2) + t % n * step];
+    if (row < 0 || (u64)row >= n) row = (long long)(t % n);
+    if (wide) ((long long *)to)[t] = row + 1;
+    else ((int *)to)[t] = (int)row + 1;
+  }
+}
+/* The place, from 1, of the first zero on each diagonal; 0: there is none. */
+KERNEL zeros(const elem *in, int *info, u64 n, u64 count, u64 e1, u64 e2, u64 step, u64 s0, u64 s1, u64 s2) {
+  AWAIT_LAUNCH();
+  SHARED unsigned int first[$threads];
+  for (u64 b = blockIdx.x; b < count; b += gridDim.x) {
+    unsigned int mine = 0xffffffffu;
+    for (u64 i = threadIdx.x; i < n && mine == 0xffffffffu; i += blockDim.x) {
+      const elem x = in[place(b, e1, e2, s0, s1, s2) + i * step];
+      if (RE(x) == 0 && IM(x) == 0) mine = (unsigned int)i;
+    }
+    first[threadIdx.x] = mine;
+    SYNC();
+    if (threadIdx.x == 0) {
+      for (unsigned int t = 1; t < blockDim.x; t++) mine = first[t] < mine ? first[t] : mine;
+      info[b] = mine == 0xffffffffu ? 0 : (int)mine + 1;
+    }
+    SYNC();
+  }
+}
+/* Info numbers to where they are wanted. */
+KERNEL infos(int *out, const int *from, u64 count, u64 e1, u64 e2, u64 o0, u64 o1, u64 o2) {
+  AWAIT_LAUNCH();
+  for (u64 b = thread_index(); b < count; b += thread_count()) out[place(b, e1, e2, o0, o1, o2)] = from[b];
+}
+/* In one block: whether any info is not 0, the first of them, its number, and how many there are. */
+KERNEL summary(int *words, const int *info, u64 count) {
+  AWAIT_LAUNCH();
+  SHARED unsigned int first[$threads], bad[$threads];
+  unsigned int mine = 0xffffffffu, found = 0;
+  for (u64 b = threadIdx.x; b < count; b += blockDim.x)
+    if (info[b] != 0) {
+      if (!found) mine = (unsigned int)b;
+      found++;
+    }
+  first[threadIdx.x] = mine;
+  bad[threadIdx.x] = found;
+  SYNC();
+  if (threadIdx.x != 0) return;
+  for (unsigned int t = 1; t < blockDim.x; t++) {
+    mine = first[t] < mine ? first[t] : mine;
+    found += bad[t];
+  }
+  words[0] = found != 0;
+  words[1] = found ? (int)mine : 0;
+  words[2] = found ? info[mine] : 0;
+  words[3] = (int)found;
+}
+/* A product as a number near 1 and a power of two, so that nothing overflows. */
+typedef struct { double re, im; long long power; } scaled;
+DEVICE scaled normalised(scaled x) {
+  const double a = fabs(x.re), b = fabs(x.im), size = a > b ? a : b;
+  int power = 0;
+  if (!(size > 0) || size * 0 != 0) return x;
+  frexp(size, &power);
+  x.re = ldexp(x.re, -power);
+  x.im = ldexp(x.im, -power);
+  x.power += power;
+  return x;
+}
+DEVICE scaled times(scaled x, scaled y) {
+  scaled z;
+  z.re = IS_COMPLEX ? x.re * y.re - x.im * y.im : x.re * y.re;
+  z.im = IS_COMPLEX ? x.re * y.im + x.im * y.re : 0;
+  z.power = x.power + y.power;
+  return normalised(z);
+}
+/* Determinants from factors; mode 1: squared, of Cholesky; 2: sign and logarithm. */
+KERNEL determinant(elem *out, real *logs, const elem *in, const void *pivots, const int *info, u64 wide, u64 n,
+                   u64 count, u64 e1, u64 e2, u64 o0, u64 o1, u64 o2, u64 l0, u64 l1, u64 l2, u64 step, u64 jump,
+                   u64 mode) {
+  AWAIT_LAUNCH();
+  SHARED scaled parts[$threads];
+  SHARED unsigned int exchanges[$threads];
+  for (u64 b = blockIdx.x; b < count; b += gridDim.x) {
+    scaled mine = {1, 0, 0};
+    unsigned int odd = 0;
+    for (u64 i = threadIdx.x; i < n; i += blockDim.x) {
+      const elem x = in[b * jump + i * step];
+      scaled y = {RE(x), IM(x), 0};
+      if (mode & 1u) y.im = 0;
+      mine = times(mine, normalised(y));
+      if (!(mode & 1u))
+        odd += (u64)(wide ? ((const long long *)pivots)[b * n + i] : ((const int *)pivots)[b * n + i]) != i + 1;
+    }
+    parts[threadIdx.x] = mine;
+    exchanges[threadIdx.x] = odd;
+    SYNC();
+    if (threadIdx.x == 0) {
+      for (unsigned int t = 1; t < blockDim.x; t++) {
+        mine = times(mine, parts[t]);
+        odd += exchanges[t];
+      }
+      if (mode & 1u) mine = times(mine, mine);
+      if (odd & 1u) { mine.re = -mine.re; mine.im = -mine.im; }
+      if ((mode & 1u) && info[b] != 0) mine.re = mine.im = NOT_A_NUMBER;
+      const u64 at = place(b, e1, e2, o0, o1, o2);
+      if (mode & 2u) {
+        const double size = IS_COMPLEX ? hypot(mine.re, mine.im) : fabs(mine.re);
+        out[at] = size == 0 ? make_elem(0, 0) : make_elem((real)(mine.re / size), (real)(mine.im / size));
+        logs[place(b, e1, e2, l0, l1, l2)] = (real)(log(size) + (double)mine.power * 0.693147180559945309417);
+      } else {
+        const int power = mine.power > 1000000 ? 1000000 : mine.power < -1000000 ? -1000000 : (int)mine.power;
+        out[at] = make_elem((real)ldexp(mine.re, power), (real)ldexp(mine.im, power));
+      }
+    }
+    SYNC();
+  }
+}
+""")
+_COMPLEX: Final = """\
+#define IS_COMPLEX 1
+#define RE(x) ((x).re)
+#define IM(x) ((x).im)
+DEVICE elem make_elem(real re, real im) { elem x; x.re = re; x.im = im; return x; }
+"""
+_REAL: Final = """\
+#define IS_COMPLEX 0
+#define RE(x) (x)
+#define IM(x) ((real)0)
+DEVICE elem make_elem(real re, real im) { (void)im; return re; }
+"""
+
+
+def source(dtype: str) -> str:
+    """Return the kernels for matrices of a dtype, without their prelude."""
+    types = {
+        "float32": ("float", "float"), "float64": ("double", "double"), "complex64": ("c64", "float"),
+        "complex128": ("c128", "double"),
+    }  # fmt: skip
+    element, real = types[dtype]
+    is_complex = dtype.startswith("complex")
+    return _SOURCE.substitute(T=element, R=real, complex=_COMPLEX if is_complex else _REAL, threads=THREADS)

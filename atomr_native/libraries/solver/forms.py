@@ -1,0 +1,17 @@
+"""How the methods of the solver give values, and how these become requests."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ...plans.calls import Forms, form_of
+from .request import SolverRequest
+
+__all__ = ["FORMS", "ROUTINE"]
+
+ROUTINE: Final = form_of(
+    SolverRequest, "a b pivots out pivots_out log_out info", "routine assume lower trans conj unit check"
+)
+
+#: Request classes, and the forms of their calls.
+FORMS: Final[Forms] = {SolverRequest: ROUTINE}

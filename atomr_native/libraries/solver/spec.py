@@ -1,0 +1,227 @@
+"""Rules of the solver's routines, as pure functions of layouts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from ..._support.checks import check_choice, check_flag
+from ...arrays.operands import ArrayLayout, Fresh, broadcast_shapes, check_disjoint, check_input, check_output
+from ...dtypes import DTYPES, as_dtype, dtype_name
+from ...errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from .request import SolverRequest
+
+__all__ = ["DTYPES_OF_MATRICES", "ROUTINES", "Problem", "Routine", "column_major", "real_of", "resolve"]
+
+DTYPES_OF_MATRICES: Final = ("float32", "float64", "complex64", "complex128")
+#: Ways to factor a matrix.
+ASSUME: Final = ("general", "positive_definite")
+
+
+class Routine(NamedTuple):
+    """The rules of a routine.
+
+    Attributes
+    ----------
+    reads : tuple of str
+        Operands that are read, in message order.
+    writes : tuple of str
+        Outputs besides info; of each the request has a field.
+    flags : tuple of str
+        Options that it takes.
+    checks : bool
+        Whether its work can find that a matrix has no result.
+    """
+
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    flags: tuple[str, ...] = ()
+    checks: bool = False
+
+
+ROUTINES: Final[dict[str, Routine]] = {
+    "cholesky": Routine(("a",), ("out",), ("lower",), True),
+    "cholesky_solve": Routine(("a", "b"), ("out",), ("lower",)),
+    "lu_factor": Routine(("a",), ("out", "pivots_out"), (), True),
+    "lu_solve": Routine(("a", "pivots", "b"), ("out",), ("trans", "conj")),
+    "solve": Routine(("a", "b"), ("out",), ("assume", "lower"), True),
+    "inv": Routine(("a",), ("out",), ("assume", "lower"), True),
+    "det": Routine(("a",), ("out",), ("assume", "lower"), True),
+    "slogdet": Routine(("a",), ("out", "log_out"), ("assume", "lower"), True),
+    "solve_triangular": Routine(("a", "b"), ("out",), ("lower", "trans", "conj", "unit"), True),
+    "inv_triangular": Routine(("a",), ("out",), ("lower", "unit"), True),
+}
+_DEFAULTS: Final = {
+    "assume": "general", "lower": True, "trans": False, "conj": False, "unit": False, "check": True,
+}  # fmt: skip
+_OUTPUTS: Final = ("out", "pivots_out", "log_out", "info")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A request with everything that follows from it.
+
+    Attributes
+    ----------
+    dtype : numpy.dtype
+        Of the matrices.
+    batch : tuple of int
+        Extents of the batch axes.
+    size : tuple of int
+        Rows and columns of A.
+    vector : bool
+        Whether B and X are vectors.
+    fresh : dict of str to Fresh
+        Shape and dtype of each output, with the batch axes.
+    """
+
+    dtype: np.dtype[Any]
+    batch: tuple[int, ...]
+    size: tuple[int, int]
+    vector: bool
+    fresh: dict[str, Fresh]
+
+
+def real_of(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype of the magnitude of an element."""
+    return DTYPES[dtype_name(dtype).replace("complex64", "float32").replace("complex128", "float64")]
+
+
+def column_major(array: ArrayLayout, *, turned: bool = False) -> bool:
+    """Return whether LAPACK can work in an array's matrices: rows next to each other, the batch in even steps.
+
+    With `turned`, whether it can work in their transposes.
+    """
+    size = as_dtype(array.dtype).itemsize
+    (rows, columns), (row, column) = array.shape[-2:], array.strides[-2:]
+    if turned:
+        rows, columns, row, column = columns, rows, column, row
+    if (rows > 1 and row != size) or (columns > 1 and (column < max(rows, 1) * size or column % size)):
+        return False
+    axes = [(n, s) for n, s in zip(array.shape[:-2], array.strides[:-2], strict=True) if n > 1]
+    return all(s == step * n for (_, s), (n, step) in pairwise(axes))
+
+
+def _need(request: SolverRequest) -> Routine:
+    if not isinstance(request.routine, str) or request.routine not in ROUTINES:
+        raise InvalidRequest(f"unknown routine {request.routine!r}; allowed: {', '.join(ROUTINES)}")
+    routine = ROUTINES[request.routine]
+    for name in ("a", "b", "pivots"):
+        if (getattr(request, name) is not None) != (name in routine.reads):
+            word = "needs" if name in routine.reads else "does not take"
+            raise InvalidRequest(f"{request.routine} {word} {name}; its operands: {', '.join(routine.reads)}")
+    for name in ("pivots_out", "log_out"):
+        if getattr(request, name) is not None and name not in routine.writes:
+            raise InvalidRequest(f"{request.routine} does not take {name}; its outputs: {', '.join(routine.writes)}")
+    flags = (*routine.flags, *(("check",) if routine.checks else ()))
+    for name, default in _DEFAULTS.items():
+        value = getattr(request, name)
+        if name == "assume":
+            check_choice(name, value, ASSUME)
+        else:
+            check_flag(name, value, bool | np.bool)
+        if value != default and name not in flags:
+            raise InvalidRequest(f"{request.routine} does not take {name}={value!r}; it takes {', '.join(flags)}")
+    if request.routine in ("det", "slogdet") and request.assume == "general" and not request.check:
+        raise InvalidRequest(
+            f"{request.routine} does not take check=False with assume='general'; the determinant of a singular matrix "
+            f"is 0, so nothing fails: allowed: check=True"
+        )
+    if request.info is not None and request.check:
+        raise InvalidRequest("info is given, and check=True raises errors instead; allowed: check=False")
+    if request.assume == "general" and not request.lower and "assume" in flags:
+        raise InvalidRequest(
+            f"{request.routine} does not take lower=False with assume='general', which reads the whole matrix"
+        )
+    return routine
+
+
+def _matrix(name: str, array: Any) -> tuple[int, int]:
+    shape = tuple(check_input(name, array).shape)
+    if len(shape) < 2:
+        raise InvalidRequest(f"{name} has shape {shape}; it must be a matrix of 2 axes, after those of batches")
+    return shape[-2:]  # type: ignore[return-value]
+
+
+def _right_side(request: SolverRequest, rows: int) -> tuple[tuple[int, ...], bool]:
+    """Return the columns of B, and whether it is a vector."""
+    shape = tuple(check_input("b", request.b).shape)
+    vector = len(shape) == 1
+    found = shape[0] if vector else _matrix("b", request.b)[0]
+    if found != rows:
+        raise InvalidRequest(f"b has shape {shape}; allowed: ({rows},) or (..., {rows}, any), since a has {rows} rows")
+    return (() if vector else shape[-1:]), vector
+
+
+def _check_dtypes(request: SolverRequest, reads: tuple[str, ...]) -> np.dtype[Any]:
+    dtype = as_dtype(request.a.dtype)
+    if dtype_name(dtype) not in DTYPES_OF_MATRICES:
+        raise InvalidRequest(f"a has dtype {dtype_name(dtype)}; allowed: {', '.join(DTYPES_OF_MATRICES)}")
+    for name in reads:
+        wanted = DTYPES["int32"] if name == "pivots" else dtype
+        found = as_dtype(getattr(request, name).dtype)
+        if found != wanted:
+            raise InvalidRequest(f"{name} has dtype {dtype_name(found)}; allowed: {dtype_name(wanted)}")
+    return dtype
+
+
+def _batch(request: SolverRequest, reads: tuple[str, ...], vector: bool) -> tuple[int, ...]:
+    own = {"a": 2, "b": 1 if vector else 2, "pivots": 1}
+    leads = []
+    for name in reads:
+        shape = tuple(getattr(request, name).shape)
+        leads.append((name, shape[: len(shape) - own[name]]))
+    return broadcast_shapes(leads, "batch axes")
+
+
+def resolve(request: SolverRequest) -> Problem:
+    """Check a request and return the problem that it poses.
+
+    Raises
+    ------
+    InvalidRequest
+        As `SolverRequest` says.
+    """
+    routine = _need(request)
+    rows, columns = _matrix("a", request.a)
+    if rows != columns and request.routine != "lu_factor":
+        raise InvalidRequest(f"a has shape {tuple(request.a.shape)}; {request.routine} takes square matrices")
+    if "pivots" in routine.reads and tuple(check_input("pivots", request.pivots).shape[-1:]) != (rows,):
+        raise InvalidRequest(f"pivots has shape {tuple(request.pivots.shape)}; allowed: (..., {rows})")
+    across, vector = _right_side(request, rows) if "b" in routine.reads else ((), False)
+    dtype = _check_dtypes(request, routine.reads)
+    batch = _batch(request, routine.reads, vector)
+    shapes: dict[str, Fresh] = {}
+    if request.routine in ("det", "slogdet"):
+        shapes["out"] = Fresh(batch, dtype)
+    elif "b" in routine.reads:
+        shapes["out"] = Fresh((*batch, rows, *across), dtype)
+    else:
+        shapes["out"] = Fresh((*batch, rows, columns), dtype)
+    if "pivots_out" in routine.writes:
+        shapes["pivots_out"] = Fresh((*batch, min(rows, columns)), DTYPES["int32"])
+    if "log_out" in routine.writes:
+        shapes["log_out"] = Fresh(batch, real_of(dtype))
+    if not request.check:
+        shapes["info"] = Fresh(batch, DTYPES["int32"])
+    _check_outputs(request, routine, shapes)
+    return Problem(dtype, batch, (rows, columns), vector, shapes)
+
+
+def _check_outputs(request: SolverRequest, routine: Routine, fresh: dict[str, Fresh]) -> None:
+    given = [(name, getattr(request, name)) for name in _OUTPUTS if getattr(request, name) is not None]
+    for name, array in given:
+        check_output(name, array)
+        wanted = fresh[name]
+        if tuple(array.shape) != wanted.shape:
+            raise InvalidRequest(f"{name} has shape {tuple(array.shape)}; allowed: {wanted.shape}")
+        if as_dtype(array.dtype) != wanted.dtype:
+            raise InvalidRequest(
+                f"{name} has dtype {dtype_name(as_dtype(array.dtype))}; allowed: {dtype_name(wanted.dtype)}"
+            )
+    check_disjoint(given, [(name, getattr(request, name)) for name in routine.reads], "; omit it for a new array")
