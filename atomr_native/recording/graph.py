@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 import numpy as np
 
 from .._support.checks import as_strings
+from .._support.options import unknown_option
 from .._support.public import public
 from .._support.recorded import RecordedFloat, RecordedInt, is_recorded
 from ..arrays.gpu_ref import GpuRef
@@ -217,7 +218,11 @@ class GraphFunction(Generic[Parameters, Returned]):
         AtomrError
             The errors of the messages' checks.
         """
-        given = self._signature.bind(*args, **kwargs)
+        try:
+            given = self._signature.bind(*args, **kwargs)
+        except TypeError:
+            self._refuse_unknown(kwargs)
+            raise
         given.apply_defaults()
         with self._device.record() as recording:
             for name, value in given.arguments.items():
@@ -229,6 +234,12 @@ class GraphFunction(Generic[Parameters, Returned]):
                     given.arguments[name] = recording.scalar(name, value)
             self._function(*given.args, **given.kwargs)
         return recording.plan
+
+    def _refuse_unknown(self, named: Collection[str]) -> None:
+        known = tuple(self._signature.parameters)
+        for name in named:
+            if name not in known:
+                raise unknown_option(f"{self._function.__qualname__} has no parameter {name!r}", name, known) from None
 
     def __repr__(self) -> str:
         return f"<GraphFunction {self._function.__qualname__} on {self._device.name}>"

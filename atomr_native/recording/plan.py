@@ -252,6 +252,11 @@ class _Expansion:
         for one in numbers:
             _collect(one.number, self._defaults)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What callers name."""
+        return tuple(self._defaults)
+
     def __call__(self, named: dict[str, Any] | None) -> tuple[dict[str, Any], tuple[Any, ...]]:
         """Return the names that are no numbers, and the scalars."""
         values = dict(self._defaults)

@@ -416,7 +416,8 @@ cdef class PlanRef:
                 return self.place_complex(name, value, found[0], found[1], scalars, given)
         found = self.places.get(name)
         if found is None:
-            known = dict.fromkeys(self.names[:self.n_given] + self.scalar_names + tuple(self.complexes or ()) + ("out",))
+            numbers = self.scalar_names if self.expansion is None else self.expansion.names
+            known = dict.fromkeys(self.names[:self.n_given] + numbers + tuple(self.complexes or ()) + ("out",))
             if name != "retry":  # an option of `ask` alone
                 known["retry"] = None
             raise unknown_option(f"{name!r} is no operand or option of this plan", name, tuple(known))

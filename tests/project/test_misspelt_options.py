@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import pickle
 import types
@@ -100,6 +101,16 @@ OPEN: dict[str, tuple[Callable[[an.Device], Any], str]] = {
        for name in ("ask", "tell", "offer")},
     "Plan.send_async": (lambda d: lambda **o: asyncio.run(_plan(d).send_async(_x(d), **o)), "retry"),
     **{
+        f"RecordedPlan.{name}": (
+            lambda d, name=name: functools.partial(getattr(_graph(d).plan(_x(d)), name), _x(d)), "rate",
+        )
+        for name in ("ask", "tell", "offer")
+    },
+    "RecordedPlan.send_async": (
+        lambda d: lambda **o: asyncio.run(_graph(d).plan(_x(d)).send_async(_x(d), **o)), "retry",
+    ),
+    "GraphFunction.plan": (lambda d: lambda **o: _graph(d).plan(_x(d), **o), "rate"),
+    **{
         f"Random.{name}": (lambda d, name=name: lambda **o: getattr(d.random, name)(**o), "generator")
         for name in ("bernoulli", "beta", "binomial", "cauchy", "exponential", "gamma", "geometric", "integers",
                      "lognormal", "normal", "poisson", "truncated_normal")
@@ -113,6 +124,14 @@ OPEN: dict[str, tuple[Callable[[an.Device], Any], str]] = {
     "Deterministic.__init__": (lambda _: testing.Deterministic, "mailbox_size"),
     "FaultyDevice.__init__": (lambda _: testing.FaultyDevice, "mailbox_size"),
 }  # fmt: skip
+
+
+def _graph(dev: an.Device) -> an.GraphFunction[..., Any]:
+    @dev.graph
+    def step(x: an.GpuRef, rate: float = 1.0) -> None:
+        dev.elementwise.run("x *= rate", x=x, rate=rate)
+
+    return step
 
 
 def _plan(dev: an.Device) -> an.Plan:

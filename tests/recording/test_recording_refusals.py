@@ -139,8 +139,8 @@ def test_replays(device: an.Device) -> None:
         ("is written and overlaps 'x'", lambda: plan.tell(a, out=a)),
         ("operand 'out' is missing; this plan takes x, out", lambda: plan.tell(b)),
         ("3 operands given; this plan takes 2: x, out", lambda: plan.tell(b, a, w)),
-        ("takes x, out, n", lambda: plan.tell(b, out=a, m=1.0)),
-        ("no operand of this plan", lambda: plan.tell(b, out=a, **{"bound[0]": w})),
+        ("allowed: x, out, n", lambda: plan.tell(b, out=a, m=1.0)),
+        ("no operand or option of this plan", lambda: plan.tell(b, out=a, **{"bound[0]": w})),
         ("must be a real number", lambda: plan.tell(b, out=a, n="1")),
     )
     for match, send in refused:
