@@ -13,7 +13,9 @@ def late_failures(run: Any) -> int:
     kind = getattr(run, "kind", "")
     if kind == "kernels":
         return int(run.info is not None)
-    return sum(late_failures(step.run) for step in run.steps) if kind == "sequence" else 0
+    if kind == "sequence":
+        return sum(late_failures(step.run) for step in run.steps)
+    return int(getattr(run, "late_failures", 0))
 
 
 @dataclass(frozen=True, slots=True)

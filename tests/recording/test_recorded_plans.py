@@ -273,3 +273,21 @@ def test_a_long_program(device: an.Device, placement: Placement) -> None:
         recording.plan.tell(x=a)
     assert set(a.numpy().tolist()) == {3.0 * sum(number % 7 for number in range(200))}
     _used_graph(recording.plan, placement, 3)
+
+
+def test_failures_that_arrive_late_belong_to_their_replay(device: an.Device) -> None:
+    good, bad = np.eye(3) * 2, np.zeros((3, 3))
+    a, b, x = device.put(good), device.put(np.ones(3)), device.zeros(3, "float64")
+    with device.record() as recording:
+        device.solver.solve(recording.operand("a", a), b, out=recording.operand("x", x))
+    plan = recording.plan
+    arrays = [device.put(bad if i == 3 else good) for i in range(6)]
+    outs = [device.zeros(3, "float64") for _ in arrays]
+    replies = [plan.ask(array, out) for array, out in zip(arrays, outs, strict=True)]
+    for i, reply in enumerate(replies):
+        error = reply.exception() if reply.wait(60) else None
+        assert isinstance(error, an.SingularMatrix) is (i == 3), (i, error)
+    assert outs[5].numpy().tolist() == [0.5] * 3
+    if device.kind == "cuda":
+        assert any("reports failures by a word that differs for each message" in note for note in plan.notes)
+        assert plan.replays.launched == 0

@@ -98,3 +98,8 @@ cdef class Verdict(NativeRun):
             raise_failure(code, &failure, "planning a verdict")
         self.function = <atomr_run>atomr_verdict_run
         self.context = &self.native
+
+    @property
+    def late_failures(self):
+        """Info words by which the message fails after its work is done."""
+        return 1
