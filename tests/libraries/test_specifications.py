@@ -74,6 +74,7 @@ def send_everything(device: an.Device) -> None:
     device.random.permutation(8, seed=1)
     device.random.discrete([1.0, 2.0], 8, seed=1)
     device.fft.irfft2(device.fft.rfft2(device.zeros((4, 6), "float32")), overwrite=True)
+    device.fft.fftshift(x)
     send_collectives(device)
     state = device.zeros((4,), "float32", durable=True)
     group = device.durable_group({"state": state}, checksum=True)

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..._support.public import public
 from ...plans.actor import LibraryActor
-from .forms import FORMS, TRANSFORM, alignment
+from .forms import FORMS, SHIFT, TRANSFORM, alignment
+from .frequencies import all_frequencies, half_frequencies
 from .request import FftRequest
+from .shift import FftShiftRequest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -181,15 +183,77 @@ class Fft(LibraryActor):
         """Send the inverse of `hfftn`, of real x."""
         return self._send("ihfft", x, s, axes, norm, out)
 
+    # ------------------------------------------------------------------------------------------ frequencies
+
+    def fftshift(self, x: GpuRef, axes: Integers = None, *, out: GpuRef | None = None) -> GpuRef:
+        """Send a cyclic shift by ``n // 2`` along axes, by default all: frequency 0 goes to the middle.
+
+        One message, of any dtype; see `FftShiftRequest`.
+
+        Examples
+        --------
+        >>> device.fft.fftshift(device.put(np.fft.fftfreq(4))).numpy()
+        array([-0.5 , -0.25,  0.  ,  0.25])
+        """
+        return self._shift(x, axes, False, out)
+
+    def ifftshift(self, x: GpuRef, axes: Integers = None, *, out: GpuRef | None = None) -> GpuRef:
+        """Send the inverse of `fftshift`: frequency 0 goes to the front.
+
+        Examples
+        --------
+        >>> device.fft.ifftshift(device.put(np.arange(-2, 3))).numpy()
+        array([ 0,  1,  2, -2, -1])
+        """
+        return self._shift(x, axes, True, out)
+
+    def fftfreq(self, n: int, d: float = 1.0, *, dtype: object = None) -> GpuRef:
+        """Send the frequencies of the elements of ``fft`` over `n` points, in cycles per unit of `d`.
+
+        Two messages of the elementwise actor.
+
+        Parameters
+        ----------
+        n : int
+            Points of the transform, 1 or more.
+        d : float
+            Distance between samples.
+        dtype : optional
+            float64 (the default), float32, float16 or bfloat16.  Computed in float64.
+
+        Raises
+        ------
+        InvalidRequest
+            With the value and the allowed ones.
+
+        Examples
+        --------
+        >>> device.fft.fftfreq(5, d=0.2).numpy()
+        array([ 0.,  1.,  2., -2., -1.])
+        """
+        return all_frequencies(self.device, n, d, dtype)
+
+    def rfftfreq(self, n: int, d: float = 1.0, *, dtype: object = None) -> GpuRef:
+        """Send the frequencies of the ``n // 2 + 1`` elements of ``rfft`` over `n` points; otherwise as `fftfreq`.
+
+        One message of the elementwise actor.
+
+        Examples
+        --------
+        >>> device.fft.rfftfreq(4, d=0.25).numpy()
+        array([0., 1., 2.])
+        """
+        return half_frequencies(self.device, n, d, dtype)
+
     # ------------------------------------------------------------------------------------------ messages
 
-    def plan(self, request: FftRequest) -> Plan:
+    def plan(self, request: FftRequest | FftShiftRequest) -> Plan:
         """Return the plan of a request, whose arrays lend their layouts only: ``plan.tell(x, out=y)``.
 
         Does not wait for the worker.  Where a request's x and out start at multiples of a complex element, those of
         the plan's messages must, too, or a message fails with `Unsupported`.
         """
-        if not isinstance(request, FftRequest):
+        if not isinstance(request, FftRequest | FftShiftRequest):
             raise self._refused(request)
         return self._plan_of(request)
 
@@ -211,4 +275,10 @@ class Fft(LibraryActor):
         made: GpuRef = self._calls.send(
             self, TRANSFORM, (x, out, transform, s, axes, norm, overwrite, hermitian, alignment(x, out))
         )
+        return made
+
+    def _shift(self, x: GpuRef, axes: Integers, inverse: bool, out: GpuRef | None) -> GpuRef:
+        if type(axes) is list:
+            axes = tuple(axes)
+        made: GpuRef = self._calls.send(self, SHIFT, (x, out, axes, inverse))
         return made

@@ -16,7 +16,10 @@ from ...errors import InvalidRequest
 if TYPE_CHECKING:
     from .request import FftRequest
 
-__all__ = ["COMPUTED", "FORWARD", "HALVED", "NORMS", "REAL_OF", "TRANSFORMS", "FftProblem", "factor", "resolve"]
+__all__ = [
+    "COMPUTED", "FORWARD", "HALVED", "NORMS", "REAL_OF", "TRANSFORMS", "FftProblem", "axes_of", "check_result",
+    "factor", "resolve",
+]  # fmt: skip
 
 #: Of each transform: the kind of its input and of its output, complex (c) or real (r), as libraries name it.
 TRANSFORMS: Final = {"fft": "c2c", "ifft": "c2c", "rfft": "r2c", "irfft": "c2r", "hfft": "c2r", "ihfft": "r2c"}
@@ -82,6 +85,14 @@ def _axes(given: Any, lengths: tuple[int, ...] | None, shape: tuple[int, ...]) -
         if count > axes:
             raise InvalidRequest(f"s={lengths} has {count} lengths, and x has {axes} axes; allowed: {axes} or fewer")
         return tuple(range(axes - count, axes))
+    return axes_of(given, shape)
+
+
+def axes_of(given: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return one axis or several of an array of this shape, counted from the front, each at most once."""
+    axes = len(shape)
+    if not axes:
+        raise InvalidRequest(f"axes={given!r} of an x without axes; allowed: None")
     limits = f"an integer, or different integers, from {-axes} to {axes - 1}, the axes of x"
     found = _integers("axes", given, limits)
     if not all(-axes <= axis < axes for axis in found):
@@ -165,16 +176,21 @@ def resolve(request: FftRequest) -> FftProblem:
     return FftProblem(axes, lengths, norm, fresh, aligned)
 
 
-def _check_out(request: FftRequest, fresh: Fresh, kind: str) -> None:
-    out = request.out
-    if out is None:
-        return
+def check_result(out: Any, fresh: Fresh) -> None:
+    """Refuse an `out` that cannot be written, or is not of the result's shape and dtype."""
     check_output("out", out)
     if tuple(out.shape) != fresh.shape or as_dtype(out.dtype) != fresh.dtype:
         raise InvalidRequest(
             f"out is {dtype_name(as_dtype(out.dtype))}{list(out.shape)}; allowed: {dtype_name(fresh.dtype)}"
             f"{list(fresh.shape)}"
         )
+
+
+def _check_out(request: FftRequest, fresh: Fresh, kind: str) -> None:
+    out = request.out
+    if out is None:
+        return
+    check_result(out, fresh)
     if kind != "c2c" or not same_view(request.x, out):
         reason = "" if kind == "c2c" else ", since input and output of a real transform differ in shape"
         check_disjoint([("out", out)], [("x", request.x)], reason)
