@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..._support.public import public
 from ...plans.actor import LibraryActor
+from .convolution import convolved
 from .forms import FORMS, SHIFT, TRANSFORM, alignment
 from .frequencies import all_frequencies, half_frequencies
 from .request import FftRequest
@@ -244,6 +245,63 @@ class Fft(LibraryActor):
         array([0., 1., 2.])
         """
         return half_frequencies(self.device, n, d, dtype)
+
+    # ------------------------------------------------------------------------------------------ convolution
+
+    def convolve(
+        self, x: GpuRef, y: GpuRef, mode: str = "full", axes: Integers = None, *, out: GpuRef | None = None
+    ) -> GpuRef:
+        """Send the convolution of two arrays along axes, by transforms, as `scipy.signal.fftconvolve`.
+
+        Four messages: two transforms, the product, and the inverse.  A copy comes before where dtypes differ in
+        precision, and after for `out`.
+
+        Parameters
+        ----------
+        x, y : GpuRef
+            Of equally many axes, any strides, and any dtype that `FftRequest` takes; real and complex.  They broadcast
+            along the axes that are not convolved.
+        mode : str
+            ``"full"``: each overlap, ``n + m - 1`` elements along an axis.  ``"same"``: the middle, as long as x.
+            ``"valid"``: where one array lies within the other, ``abs(n - m) + 1``.
+        axes : int or tuple of int, optional
+            Axes along which arrays are convolved; by default all.
+        out : GpuRef, optional
+            Where the result goes; it may be x or y.
+
+        Returns
+        -------
+        GpuRef
+            `out`, or a view of a new array, which is padded to lengths with the prime factors 2, 3 and 5.  float32 or
+            complex64, and float64 or complex128 if one of the arrays has that precision.
+
+        Raises
+        ------
+        InvalidRequest
+            With the value and the allowed ones, before anything is enqueued.
+
+        Examples
+        --------
+        >>> x, y = device.put(np.array([1.0, 2.0, 3.0])), device.put(np.array([0.0, 1.0, 0.5]))
+        >>> device.fft.convolve(x, y, mode="same").numpy().round(6)
+        array([1. , 2.5, 4. ])
+        """
+        return convolved(self, x, y, mode, axes, out, correlate=False)
+
+    def correlate(
+        self, x: GpuRef, y: GpuRef, mode: str = "full", axes: Integers = None, *, out: GpuRef | None = None
+    ) -> GpuRef:
+        """Send the correlation of two arrays along axes: the convolution of x with y reversed and conjugated.
+
+        As `scipy.signal.correlate` with ``method="fft"``; otherwise as `convolve`.
+
+        Examples
+        --------
+        >>> x, y = device.put(np.array([1.0, 2.0, 3.0])), device.put(np.array([0.0, 1.0, 0.5]))
+        >>> device.fft.correlate(x, y, mode="valid").numpy().round(6)
+        array([3.5])
+        """
+        return convolved(self, x, y, mode, axes, out, correlate=True)
 
     # ------------------------------------------------------------------------------------------ messages
 

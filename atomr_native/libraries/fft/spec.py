@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from .request import FftRequest
 
 __all__ = [
-    "COMPUTED", "FORWARD", "HALVED", "NORMS", "REAL_OF", "TRANSFORMS", "FftProblem", "axes_of", "check_result",
-    "factor", "resolve",
+    "COMPLEX_OF", "COMPUTED", "FORWARD", "HALVED", "NORMS", "REAL_OF", "TRANSFORMS", "FftProblem", "axes_of",
+    "check_result", "factor", "resolve",
 ]  # fmt: skip
 
 #: Of each transform: the kind of its input and of its output, complex (c) or real (r), as libraries name it.
@@ -35,9 +35,10 @@ COMPUTED: Final = {
     ),
     **dict.fromkeys(("float64", "complex128", "int32", "int64", "uint32", "uint64"), "float64"),
 }
-_COMPLEX: Final = {"float32": "complex64", "float64": "complex128"}
+#: The complex dtype of a real one.
+COMPLEX_OF: Final = {"float32": "complex64", "float64": "complex128"}
 #: The real dtype of a complex one.
-REAL_OF: Final = {made: real for real, made in _COMPLEX.items()}
+REAL_OF: Final = {made: real for real, made in COMPLEX_OF.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +161,7 @@ def resolve(request: FftRequest) -> FftProblem:
     axes = _axes(request.axes, given, shape)
     lengths = _lengths(given, axes, shape, kind)
     real = COMPUTED[dtype]
-    made = DTYPES[real if kind == "c2r" else _COMPLEX[real]]
+    made = DTYPES[real if kind == "c2r" else COMPLEX_OF[real]]
     extents = list(shape)
     for axis, n in zip(axes, lengths, strict=True):
         extents[axis] = n
@@ -171,7 +172,7 @@ def resolve(request: FftRequest) -> FftProblem:
     if request.overwrite:
         check_output("x", request.x)
     _check_out(request, fresh, kind)
-    size = DTYPES[_COMPLEX[real]].itemsize
+    size = DTYPES[COMPLEX_OF[real]].itemsize
     aligned = is_aligned(request.x, size), request.out is None or is_aligned(request.out, size)
     return FftProblem(axes, lengths, norm, fresh, aligned)
 
