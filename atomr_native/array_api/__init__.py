@@ -3,7 +3,8 @@
 ``xp = x.__array_namespace__()`` is this module for the device of ``x``.  Imported by itself it has no default device:
 functions that create arrays then need ``device=``.  Functions enqueue and return handles, and none copies elements to
 the host.  Those whose result has a shape that depends on elements wait for its size: `nonzero`, ``unique_*``,
-``x[mask]`` and `repeat` with an array.  ``docs/array_api.md`` lists the functions that are left out, with the reasons.
+``x[mask]`` and `repeat` with an array.  `fft` is the standard's extension of Fourier transforms.
+``docs/array_api.md`` lists the functions that are left out, with the reasons.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 
 from .._support.options import named_members
 from ..dtypes import DTYPES
+from . import fft
 from ._creation import (
     arange,
     asarray,
@@ -72,7 +74,7 @@ def __array_namespace_info__() -> Info:  # noqa: N807 - the standard's name
     return Info(None)
 
 
-#: Names that handles and functions of NumPy use, and the standard does not have; constants.
+#: Names that handles and functions of NumPy use, and the standard does not have; constants; the extension.
 _OTHER = (
     e,
     inf,
@@ -81,6 +83,7 @@ _OTHER = (
     __array_api_version__,
     assign,
     copied,
+    fft,
     gather,
     is_operand,
     namespace_of,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +24,8 @@ __all__ = ["VERSION", "Info", "Namespace", "namespace_of"]
 #: The version of the standard.
 VERSION = "2024.12"
 _VERSIONS = (None, "2021.12", "2022.12", "2023.12", VERSION)
+#: Functions that take a device, also those of the extension `fft`.
+_CREATING = frozenset({*CREATION, "fftfreq", "rfftfreq"})
 _STANDARD = tuple(name for name in DTYPES if name not in ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"))
 
 
@@ -60,28 +63,25 @@ class Info:
         return {name: DTYPES[name] for name in _STANDARD if kind is None or isdtype(DTYPES[name], kind)}
 
 
-class Namespace:
-    """`atomr_native.array_api` for one device: functions that create arrays use it unless another one is given.
+class Bound:
+    """The functions of a module for one device: those that create arrays use it unless another one is given.
 
     Parameters
     ----------
     device : Device
+    module : module
     """
 
-    def __init__(self, device: Device) -> None:
-        from .. import array_api
-
+    def __init__(self, device: Device, module: ModuleType) -> None:
         self._device = device
-        self._module = array_api
-        self.__name__ = array_api.__name__
-
-    def __array_namespace_info__(self) -> Info:
-        """Return what the namespace can do."""
-        return Info(self._device)
+        self._module = module
+        self.__name__ = module.__name__
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._module, name)
-        if name in CREATION:
+        if name == "fft":
+            found = Bound(self._device, found) if isinstance(found, ModuleType) else found
+        elif name in _CREATING:
             plain = found
 
             @functools.wraps(plain)
@@ -98,6 +98,24 @@ class Namespace:
 
     def __repr__(self) -> str:
         return f"<{self.__name__} on {self._device.name}>"
+
+
+class Namespace(Bound):
+    """`atomr_native.array_api` for one device.
+
+    Parameters
+    ----------
+    device : Device
+    """
+
+    def __init__(self, device: Device) -> None:
+        from .. import array_api
+
+        super().__init__(device, array_api)
+
+    def __array_namespace_info__(self) -> Info:
+        """Return what the namespace can do."""
+        return Info(self._device)
 
 
 def _is_handle(args: tuple[Any, ...]) -> bool:

@@ -79,6 +79,7 @@ def send_everything(device: an.Device) -> None:
     xp.searchsorted(device.zeros(4), device.zeros(2))
     device.fft.irfft2(device.fft.rfft2(device.zeros((4, 6), "float32")), overwrite=True)
     device.solver.solve(device.put(np.eye(3)), device.put(np.ones(3)))
+    device.fft.fftshift(x)
     send_collectives(device)
     state = device.zeros((4,), "float32", durable=True)
     group = device.durable_group({"state": state}, checksum=True)

@@ -66,7 +66,15 @@ def test_every_public_name_has_an_example() -> None:
     pages = [DOCS.parent / "README.md", *DOCS.rglob("*.md")]
     used = {name for page in pages for code in block.findall(page.read_text("utf-8")) for name in names_in(code)}
     missing = []
-    for module in ("", ".array_api", ".observe", ".patterns", ".testing", ".libraries.blas_lt.epilogues"):
+    for module in (
+        "",
+        ".array_api",
+        ".array_api.fft",
+        ".observe",
+        ".patterns",
+        ".testing",
+        ".libraries.blas_lt.epilogues",
+    ):
         loaded = importlib.import_module(f"atomr_native{module}")
         for name in loaded.__all__:
             if name not in used and not (loaded is an and name in CLASSES and examples(name)):

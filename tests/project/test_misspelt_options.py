@@ -18,7 +18,10 @@ from atomr_native import array_api, observe, patterns, testing
 from atomr_native._lib.told import ToldFunction
 from atomr_native._support.options import named_options
 
-_FACES = {"atomr_native": an, "array_api": array_api, "observe": observe, "patterns": patterns, "testing": testing}
+_FACES = {
+    "atomr_native": an, "array_api": array_api, "array_api.fft": array_api.fft, "observe": observe,
+    "patterns": patterns, "testing": testing,
+}  # fmt: skip
 _NAMED = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 #: Calls that take further names, and are not called here.

@@ -14,7 +14,14 @@ LIBRARY = Library(
             "cuda.build:build_transform",
             attributes="attributes:FftAttributes",
         ),
+        Operation(
+            "fft.shift",
+            Aliasing.DISJOINT,
+            "host:build_shift",
+            "cuda.shift:build_shift",
+            attributes="attributes:ShiftAttributes",
+        ),
     ),
-    exports={"Fft": "actor", "FftRequest": "request"},
+    exports={"Fft": "actor", "FftRequest": "request", "FftShiftRequest": "shift"},
     native=(NativeLibrary("cufft", "cuFFT", {"cu12": "nvidia-cufft-cu12", "cu13": "nvidia-cufft"}),),
 )

@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from ..._support.public import public
 from ...plans.actor import LibraryActor
-from .forms import FORMS, TRANSFORM, alignment
+from .convolution import convolved
+from .forms import FORMS, SHIFT, TRANSFORM, alignment
+from .frequencies import all_frequencies, half_frequencies
 from .request import FftRequest
+from .shift import FftShiftRequest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -181,15 +184,134 @@ class Fft(LibraryActor):
         """Send the inverse of `hfftn`, of real x."""
         return self._send("ihfft", x, s, axes, norm, out)
 
+    # ------------------------------------------------------------------------------------------ frequencies
+
+    def fftshift(self, x: GpuRef, axes: Integers = None, *, out: GpuRef | None = None) -> GpuRef:
+        """Send a cyclic shift by ``n // 2`` along axes, by default all: frequency 0 goes to the middle.
+
+        One message, of any dtype; see `FftShiftRequest`.
+
+        Examples
+        --------
+        >>> device.fft.fftshift(device.put(np.fft.fftfreq(4))).numpy()
+        array([-0.5 , -0.25,  0.  ,  0.25])
+        """
+        return self._shift(x, axes, False, out)
+
+    def ifftshift(self, x: GpuRef, axes: Integers = None, *, out: GpuRef | None = None) -> GpuRef:
+        """Send the inverse of `fftshift`: frequency 0 goes to the front.
+
+        Examples
+        --------
+        >>> device.fft.ifftshift(device.put(np.arange(-2, 3))).numpy()
+        array([ 0,  1,  2, -2, -1])
+        """
+        return self._shift(x, axes, True, out)
+
+    def fftfreq(self, n: int, d: float = 1.0, *, dtype: object = None) -> GpuRef:
+        """Send the frequencies of the elements of ``fft`` over `n` points, in cycles per unit of `d`.
+
+        Two messages of the elementwise actor.
+
+        Parameters
+        ----------
+        n : int
+            Points of the transform, 1 or more.
+        d : float
+            Distance between samples.
+        dtype : optional
+            float64 (the default), float32, float16 or bfloat16.  Computed in float64.
+
+        Raises
+        ------
+        InvalidRequest
+            With the value and the allowed ones.
+
+        Examples
+        --------
+        >>> device.fft.fftfreq(5, d=0.2).numpy()
+        array([ 0.,  1.,  2., -2., -1.])
+        """
+        return all_frequencies(self.device, n, d, dtype)
+
+    def rfftfreq(self, n: int, d: float = 1.0, *, dtype: object = None) -> GpuRef:
+        """Send the frequencies of the ``n // 2 + 1`` elements of ``rfft`` over `n` points; otherwise as `fftfreq`.
+
+        One message of the elementwise actor.
+
+        Examples
+        --------
+        >>> device.fft.rfftfreq(4, d=0.25).numpy()
+        array([0., 1., 2.])
+        """
+        return half_frequencies(self.device, n, d, dtype)
+
+    # ------------------------------------------------------------------------------------------ convolution
+
+    def convolve(
+        self, x: GpuRef, y: GpuRef, mode: str = "full", axes: Integers = None, *, out: GpuRef | None = None
+    ) -> GpuRef:
+        """Send the convolution of two arrays along axes, by transforms, as `scipy.signal.fftconvolve`.
+
+        Four messages: two transforms, the product, and the inverse.  A copy comes before where dtypes differ in
+        precision, and after for `out`.
+
+        Parameters
+        ----------
+        x, y : GpuRef
+            Of equally many axes, any strides, and any dtype that `FftRequest` takes; real and complex.  They broadcast
+            along the axes that are not convolved.
+        mode : str
+            ``"full"``: each overlap, ``n + m - 1`` elements along an axis.  ``"same"``: the middle, as long as x.
+            ``"valid"``: where one array lies within the other, ``abs(n - m) + 1``.
+        axes : int or tuple of int, optional
+            Axes along which arrays are convolved; by default all.
+        out : GpuRef, optional
+            Where the result goes; it may be x or y.
+
+        Returns
+        -------
+        GpuRef
+            `out`, or a view of a new array, which is padded to lengths with the prime factors 2, 3 and 5.  float32 or
+            complex64, and float64 or complex128 if one of the arrays has that precision.
+
+        Raises
+        ------
+        InvalidRequest
+            With the value and the allowed ones, before anything is enqueued.
+
+        Examples
+        --------
+        >>> x, y = device.put(np.array([1.0, 2.0, 3.0])), device.put(np.array([0.0, 1.0, 0.5]))
+        >>> device.fft.convolve(x, y, mode="same").numpy().round(6)
+        array([1. , 2.5, 4. ])
+        """
+        return convolved(self, x, y, mode, axes, out, correlate=False)
+
+    def correlate(
+        self, x: GpuRef, y: GpuRef, mode: str = "full", axes: Integers = None, *, out: GpuRef | None = None
+    ) -> GpuRef:
+        """Send the correlation of two arrays along axes: the convolution of x with y reversed and conjugated.
+
+        As `scipy.signal.correlate` with ``method="fft"``; otherwise as `convolve`.
+
+        Examples
+        --------
+        >>> x, y = device.put(np.array([1.0, 2.0, 3.0])), device.put(np.array([0.0, 1.0, 0.5]))
+        >>> device.fft.correlate(x, y, mode="valid").numpy().round(6)
+        array([3.5])
+        """
+        return convolved(self, x, y, mode, axes, out, correlate=True)
+
     # ------------------------------------------------------------------------------------------ messages
 
-    def plan(self, request: FftRequest) -> Plan:
+    def plan(self, request: FftRequest | FftShiftRequest) -> Plan:
         """Return the plan of a request, whose arrays lend their layouts only: ``plan.tell(x, out=y)``.
 
         Does not wait for the worker.  Where a request's x and out start at multiples of a complex element, those of
         the plan's messages must, too, or a message fails with `Unsupported`.
         """
-        if not isinstance(request, FftRequest):
+        if not isinstance(request, FftRequest | FftShiftRequest):
             raise self._refused(request)
         return self._plan_of(request)
 
@@ -211,4 +333,10 @@ class Fft(LibraryActor):
         made: GpuRef = self._calls.send(
             self, TRANSFORM, (x, out, transform, s, axes, norm, overwrite, hermitian, alignment(x, out))
         )
+        return made
+
+    def _shift(self, x: GpuRef, axes: Integers, inverse: bool, out: GpuRef | None) -> GpuRef:
+        if type(axes) is list:
+            axes = tuple(axes)
+        made: GpuRef = self._calls.send(self, SHIFT, (x, out, axes, inverse))
         return made

@@ -9,7 +9,7 @@ from msgspec import Meta
 from ...plans.spec import Attributes, Extent
 from ...protocol.typed import one_of
 
-__all__ = ["FftAttributes"]
+__all__ = ["FftAttributes", "ShiftAttributes"]
 
 
 class FftAttributes(Attributes, frozen=True, kw_only=True):
@@ -38,3 +38,15 @@ class FftAttributes(Attributes, frozen=True, kw_only=True):
     overwrite: bool = False
     hermitian: bool = False
     aligned: tuple[bool, bool] = (True, True)
+
+
+class ShiftAttributes(Attributes, frozen=True, kw_only=True):
+    """Of ``fft.shift``.
+
+    Attributes
+    ----------
+    shifts : tuple of int
+        Of each axis, by how many elements it is shifted forwards, below its length.
+    """
+
+    shifts: tuple[Extent, ...]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from ...plans.calls import CallForm, Forms
+from ...plans.calls import CallForm, Forms, form_of
 from .request import FftRequest
+from .shift import FftShiftRequest
 
-__all__ = ["FORMS", "TRANSFORM", "alignment"]
+__all__ = ["FORMS", "SHIFT", "TRANSFORM", "alignment"]
 
 _NAMES: Final = ("x", "out", "transform", "s", "axes", "norm", "overwrite", "hermitian")
 
@@ -35,5 +36,7 @@ TRANSFORM: Final = CallForm(
     _unpack, _pack, (*_NAMES, "alignment"), b"aaooooooo", (None, None, "fft", None, None, None, False, False, 0)
 )
 
+SHIFT: Final = form_of(FftShiftRequest, "x out", "axes inverse")
+
 #: Request classes, and the forms of their calls.
-FORMS: Final[Forms] = {FftRequest: TRANSFORM}
+FORMS: Final[Forms] = {FftRequest: TRANSFORM, FftShiftRequest: SHIFT}

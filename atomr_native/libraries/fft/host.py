@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 from typing import Any, Final
@@ -11,10 +12,10 @@ import numpy as np
 from ...builders.context import Built, HostContext
 from ...dtypes import DTYPES, as_dtype
 from ...plans.spec import PlanSpec
-from .attributes import FftAttributes
+from .attributes import FftAttributes, ShiftAttributes
 from .spec import COMPUTED, FORWARD
 
-__all__ = ["build_transform"]
+__all__ = ["build_shift", "build_transform"]
 
 #: Points below which one thread does a transform: several take longer to meet than to compute.
 _SMALL: Final = 1 << 16
@@ -46,5 +47,20 @@ def build_transform(spec: PlanSpec[FftAttributes], _context: HostContext) -> Bui
         values = given.astype(wanted, copy=False)
         made = compute(values, lengths, axes, norm, overwrite_x=how.overwrite, workers=workers)
         np.copyto(result, made)
+
+    return Built(run)
+
+
+def build_shift(spec: PlanSpec[ShiftAttributes], _context: HostContext) -> Built:
+    """Build ``fft.shift``: operands ``x, out``."""
+    shape, shifts = spec.operands[0].shape, spec.attributes.shifts
+    # The parts of each axis: where they come from, and where they go.
+    parts = [((slice(n - k), slice(k, n)), (slice(n - k, n), slice(k))) for n, k in zip(shape, shifts, strict=True)]
+    moves = [tuple(zip(*chosen, strict=True)) for chosen in itertools.product(*parts)] if shape else [((), ())]
+
+    def run(arrays: tuple[Array, ...], _scalars: tuple[Any, ...]) -> None:
+        x, out = arrays
+        for source, target in moves:
+            out[target] = x[source]
 
     return Built(run)

@@ -16,7 +16,10 @@ from ...errors import InvalidRequest
 if TYPE_CHECKING:
     from .request import FftRequest
 
-__all__ = ["COMPUTED", "FORWARD", "HALVED", "NORMS", "REAL_OF", "TRANSFORMS", "FftProblem", "factor", "resolve"]
+__all__ = [
+    "COMPLEX_OF", "COMPUTED", "FORWARD", "HALVED", "NORMS", "REAL_OF", "TRANSFORMS", "FftProblem", "axes_of",
+    "check_result", "factor", "resolve",
+]  # fmt: skip
 
 #: Of each transform: the kind of its input and of its output, complex (c) or real (r), as libraries name it.
 TRANSFORMS: Final = {"fft": "c2c", "ifft": "c2c", "rfft": "r2c", "irfft": "c2r", "hfft": "c2r", "ihfft": "r2c"}
@@ -32,9 +35,10 @@ COMPUTED: Final = {
     ),
     **dict.fromkeys(("float64", "complex128", "int32", "int64", "uint32", "uint64"), "float64"),
 }
-_COMPLEX: Final = {"float32": "complex64", "float64": "complex128"}
+#: The complex dtype of a real one.
+COMPLEX_OF: Final = {"float32": "complex64", "float64": "complex128"}
 #: The real dtype of a complex one.
-REAL_OF: Final = {made: real for real, made in _COMPLEX.items()}
+REAL_OF: Final = {made: real for real, made in COMPLEX_OF.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,14 @@ def _axes(given: Any, lengths: tuple[int, ...] | None, shape: tuple[int, ...]) -
         if count > axes:
             raise InvalidRequest(f"s={lengths} has {count} lengths, and x has {axes} axes; allowed: {axes} or fewer")
         return tuple(range(axes - count, axes))
+    return axes_of(given, shape)
+
+
+def axes_of(given: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return one axis or several of an array of this shape, counted from the front, each at most once."""
+    axes = len(shape)
+    if not axes:
+        raise InvalidRequest(f"axes={given!r} of an x without axes; allowed: None")
     limits = f"an integer, or different integers, from {-axes} to {axes - 1}, the axes of x"
     found = _integers("axes", given, limits)
     if not all(-axes <= axis < axes for axis in found):
@@ -149,7 +161,7 @@ def resolve(request: FftRequest) -> FftProblem:
     axes = _axes(request.axes, given, shape)
     lengths = _lengths(given, axes, shape, kind)
     real = COMPUTED[dtype]
-    made = DTYPES[real if kind == "c2r" else _COMPLEX[real]]
+    made = DTYPES[real if kind == "c2r" else COMPLEX_OF[real]]
     extents = list(shape)
     for axis, n in zip(axes, lengths, strict=True):
         extents[axis] = n
@@ -160,21 +172,26 @@ def resolve(request: FftRequest) -> FftProblem:
     if request.overwrite:
         check_output("x", request.x)
     _check_out(request, fresh, kind)
-    size = DTYPES[_COMPLEX[real]].itemsize
+    size = DTYPES[COMPLEX_OF[real]].itemsize
     aligned = is_aligned(request.x, size), request.out is None or is_aligned(request.out, size)
     return FftProblem(axes, lengths, norm, fresh, aligned)
 
 
-def _check_out(request: FftRequest, fresh: Fresh, kind: str) -> None:
-    out = request.out
-    if out is None:
-        return
+def check_result(out: Any, fresh: Fresh) -> None:
+    """Refuse an `out` that cannot be written, or is not of the result's shape and dtype."""
     check_output("out", out)
     if tuple(out.shape) != fresh.shape or as_dtype(out.dtype) != fresh.dtype:
         raise InvalidRequest(
             f"out is {dtype_name(as_dtype(out.dtype))}{list(out.shape)}; allowed: {dtype_name(fresh.dtype)}"
             f"{list(fresh.shape)}"
         )
+
+
+def _check_out(request: FftRequest, fresh: Fresh, kind: str) -> None:
+    out = request.out
+    if out is None:
+        return
+    check_result(out, fresh)
     if kind != "c2c" or not same_view(request.x, out):
         reason = "" if kind == "c2c" else ", since input and output of a real transform differ in shape"
         check_disjoint([("out", out)], [("x", request.x)], reason)
