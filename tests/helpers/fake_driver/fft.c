@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "fake_driver.h"
-#include "libraries/fft/table.h"
+#include "libraries/cufft/table.h"
 
 typedef double complex number;
 

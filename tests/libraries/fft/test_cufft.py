@@ -27,7 +27,7 @@ def test_every_function_is_exported() -> None:
     found = find("libcufft.so.1[12]")
     if not found:
         pytest.skip("libcufft not found; pip install nvidia-cufft, or set ATOMR_NATIVE_CUDA_WHEELS")
-    names = re.findall(r"\bF\([^,()]+, (cufft\w+),", source("libraries/fft/names.h").read_text())
+    names = re.findall(r"\bF\([^,()]+, (cufft\w+),", source("libraries/cufft/names.h").read_text())
     assert len(names) == 8
     for path in found:
         library = ctypes.CDLL(str(path))

@@ -27,7 +27,7 @@ _TYPES: Final = {"float32": "R_32F", "float64": "R_64F", "complex64": "C_32F", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransformDescription(NativeStruct):
-    """A plan of cuFFT with the members of ``atomr_fft_spec``, see ``cython/libraries/fft/plan.h``."""
+    """A plan of cuFFT with the members of ``atomr_fft_spec``, see ``cython/libraries/cufft/plan.h``."""
 
     rank: int
     n: tuple[int, ...]

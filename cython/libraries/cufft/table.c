@@ -1,4 +1,4 @@
-#include "libraries/fft/table.h"
+#include "libraries/cufft/table.h"
 
 static size_t version(const void *table) {
     const atomr_cufft_table *t = table;

@@ -3,7 +3,7 @@
 #define ATOMR_CUFFT_TABLE_H
 
 #include "cuda/library.h"
-#include "libraries/fft/names.h"
+#include "libraries/cufft/names.h"
 
 typedef struct {
 #define F(result, name, arguments) result(*name) arguments;

@@ -7,7 +7,7 @@
 #define ATOMR_FFT_PLAN_H
 
 #include "cuda/cuda_backend.h"
-#include "libraries/fft/table.h"
+#include "libraries/cufft/table.h"
 
 enum { ATOMR_FFT_AXES = 3, ATOMR_FFT_LOOPS = 2 };
 

@@ -9,11 +9,11 @@ from .lanes cimport atomr_failure
 from .native cimport atomr_library
 
 
-cdef extern from "libraries/fft/table.h" nogil:
+cdef extern from "libraries/cufft/table.h" nogil:
     atomr_library atomr_cufft_library
 
 
-cdef extern from "libraries/fft/plan.h" nogil:
+cdef extern from "libraries/cufft/plan.h" nogil:
     ctypedef struct atomr_fft:
         pass
     ctypedef struct atomr_fft_spec:

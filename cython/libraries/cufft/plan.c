@@ -1,4 +1,4 @@
-#include "libraries/fft/plan.h"
+#include "libraries/cufft/plan.h"
 
 #include <stdio.h>
 #include <stdlib.h>
