@@ -1,17 +1,21 @@
-"""Commits, restores and recovery of durable groups on memory of this process, case by case."""
+"""Commits, restores and recovery of durable groups, case by case: in memory of this process, and for the parent."""
 
 from __future__ import annotations
 
+from collections import deque
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from atomr_native._lib.guard import Lock
 from atomr_native.errors import InvalidRequest
 from atomr_native.libraries.memory.attributes import GroupAttributes
 from atomr_native.libraries.memory.host import groups
 from atomr_native.libraries.memory.recovery import BEGUN, DONE, TAG_BEGUN, WORDS
+from atomr_native.memory.groups import DurableGroup, Groups
+from atomr_native.protocol.messages import GroupAnswer
 
 pytestmark = pytest.mark.plain
 
@@ -148,3 +152,53 @@ def test_a_group_without_a_commit_stays() -> None:
     memory.fill(2.0)
     assert memory.recover(dirty=True) == answer(0, 0)
     assert memory.holds(2.0)
+
+
+# ---- what the parent knows
+
+
+def parent(*, done: int = 0, begun: int = 0) -> DurableGroup:
+    """Return a group that has sent so many commits, without a device."""
+    group = object.__new__(DurableGroup)
+    group._lock = Lock(leaf=True)
+    group._open = deque()
+    group._done, group._begun, group._damaged = (done, 10 * done), begun, 0
+    return group
+
+
+@pytest.mark.parametrize("sequence", range(8))
+def test_only_commits_that_were_sent_are_believed(sequence: int) -> None:
+    group = parent(done=3, begun=5)
+    possible = 3 <= sequence <= 6  # the last: the commit that is being sent, which may have run
+    assert group.recovered(GroupAnswer(sequence, 10 * sequence, False, False)) is not possible
+    assert (group.sequence, group.tag) == ((sequence, 10 * sequence) if possible else (3, 30))
+    assert group._damaged == (0 if possible else 5)
+
+
+def test_a_commit_that_is_damaged_is_lost() -> None:
+    group = parent(done=3, begun=5)
+    assert group.recovered(GroupAnswer(4, 40, True, False))
+    assert (group.sequence, group._damaged) == (4, 4)
+
+
+def test_failed_commits_do_not_count() -> None:
+    group = parent()
+    for sequence, error in enumerate([None, ValueError("it failed"), None, ValueError("it failed")], 1):
+        reply: Any = SimpleNamespace(done=lambda: True, exception=lambda error=error: error)
+        group._open.append((sequence, 10 * sequence, reply))
+        assert (group.sequence, group.tag) == ((1, 10) if sequence < 3 else (3, 30))
+
+
+def test_groups_whose_memory_is_gone_are_not_recovered() -> None:
+    class Known:
+        def __init__(self, number: int, *, is_whole: bool) -> None:
+            self.number, self.is_whole = number, is_whole
+
+        def describe(self, *, dirty: bool) -> dict[str, Any]:
+            return {"number": self.number, "dirty": dirty}
+
+    owner: Any = None
+    known: Any = {i: Known(i, is_whole=i != 2) for i in (1, 2, 3)}
+    of_device = Groups(owner)
+    of_device._groups.update(known)
+    assert of_device.descriptions({2, 3}) == [{"number": 1, "dirty": False}, {"number": 3, "dirty": True}]
