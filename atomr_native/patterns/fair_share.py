@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import heapq
 import itertools
+import sys
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -47,6 +48,10 @@ class _Done:
     error: BaseException | None
 
 
+def _is_amount(value: object) -> bool:
+    return isinstance(value, int | float) and 0 < value <= sys.float_info.max
+
+
 class _Tenant:
     def __init__(self, weight: float) -> None:
         self.weight = weight
@@ -86,8 +91,8 @@ class FairShare(Actor):
     ) -> None:
         if not isinstance(target, ActorRef | Pool):
             raise InvalidRequest(f"target={target!r}; allowed: an ActorRef, a Pool")
-        if not weights or not all(isinstance(w, int | float) and 0 < w < float("inf") for w in weights.values()):
-            raise InvalidRequest(f"weights={weights!r}; each tenant needs a positive number")
+        if not isinstance(weights, Mapping) or not weights or not all(map(_is_amount, weights.values())):
+            raise InvalidRequest(f"weights={weights!r}; allowed: a mapping of tenants to positive numbers")
         for name, value in (("in_flight", in_flight), ("queue", queue)):
             if type(value) is not int or value < 1:
                 raise InvalidRequest(f"{name}={value!r}; it must be a positive integer")
@@ -115,13 +120,16 @@ class FairShare(Actor):
             self.context.unhandled()
 
     def _take_in(self, message: ForTenant) -> None:
-        tenant = self._tenants.get(message.tenant)
+        try:
+            tenant = self._tenants.get(message.tenant)
+        except TypeError:  # it cannot be hashed
+            tenant = None
         if tenant is None:
             self.context.fail(
                 InvalidRequest(f"unknown tenant {message.tenant!r}; allowed: {', '.join(map(repr, self._tenants))}")
             )
             return
-        if not isinstance(message.cost, int | float) or not 0 < message.cost < float("inf"):
+        if not _is_amount(message.cost):
             self.context.fail(InvalidRequest(f"cost={message.cost!r}; it must be a positive number"))
             return
         if len(tenant.queue) >= self._limit:

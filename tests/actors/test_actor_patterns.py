@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import Counter
 from typing import Any
@@ -316,15 +317,20 @@ def test_what_a_fair_share_refuses() -> None:
         ref = sim.system.spawn(FairShare, forever, {"a": 1}, queue=2)
         with pytest.raises(an.InvalidRequest, match="unknown tenant 'z'; allowed: 'a'"):
             ref.ask(ForTenant("z", 1)).result()
-        with pytest.raises(an.InvalidRequest, match="cost"):
-            ref.ask(ForTenant("a", 1, cost=0)).result()
+        for tenant in (["a"], {"a": 1}):  # which no mapping can look up
+            with pytest.raises(an.InvalidRequest, match=re.escape(f"unknown tenant {tenant!r}; allowed: 'a'")):
+                ref.ask(ForTenant(tenant, 1)).result()  # type: ignore[arg-type]
+        for cost in (0, -1.0, float("inf"), float("nan"), 10**400, "1"):
+            with pytest.raises(an.InvalidRequest, match=f"cost={cost!r}; it must be a positive number"):
+                ref.ask(ForTenant("a", 1, cost=cost)).result()  # type: ignore[arg-type]
         with pytest.raises(an.UnhandledMessage):
             ref.ask("x").result()
         for _ in range(3):
             ref.tell(ForTenant("a", 1))
         with pytest.raises(an.MailboxFull, match="2 requests waiting"):
             ref.ask(ForTenant("a", 1)).result()
-        for options in ({"weights": {}}, {"weights": {"a": 0}}, {"in_flight": 0}, {"queue": 0}, {"target": 3}):
+        weights: tuple[Any, ...] = ({}, {"a": 0}, {"a": 10**400}, {"a": "1"}, ["a"], 3)
+        for options in (*({"weights": each} for each in weights), {"in_flight": 0}, {"queue": 0}, {"target": 3}):
             with pytest.raises(an.InvalidRequest):
                 FairShare(**{"target": ref, "weights": {"a": 1}, **options})  # type: ignore[arg-type]
 

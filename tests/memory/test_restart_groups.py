@@ -34,7 +34,7 @@ def host(make_system: Make) -> an.Device:
 
 
 def test_a_group_that_was_poisoned_goes_back(device: an.Device) -> None:
-    a, b = filled(device, 1.0), filled(device, 2.0)
+    a, b = filled(device, 1.0, size=1001), filled(device, 2.0)  # each has its own place in the shadow, of any size
     group = device.durable_group({"a": a, "b": b})
     group.commit(1).result(60)
     overwrite(device.lane("x"), a, 8.0).result(60)

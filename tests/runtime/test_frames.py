@@ -318,4 +318,21 @@ def test_endless_causes_end() -> None:
     data: dict[str, Any] = {"type": "AtomrError", "args": {"message": "end"}}
     for _ in range(100):
         data = {"type": "DependencyFailed", "args": {"message": "x", "cause": data}}
-    assert isinstance(decode_error(data, "op"), errors.DependencyFailed)
+    error: Any = decode_error(data, "op")
+    kinds = []
+    while isinstance(error, errors.DependencyFailed):
+        kinds.append(type(error))
+        error = error.cause
+    assert 1 <= len(kinds) <= 10
+    assert isinstance(error, errors.LibraryError)  # in place of the others
+    assert error.name == "malformed DependencyFailed"
+
+
+def test_what_an_error_may_hold_at_most() -> None:
+    suspect = {"actor": "a", "ticket": 1, "operation": "op"}
+    fault = encode_error(errors.DeviceFault("it died"))
+    fault["args"] |= {"message": "x" * (1 << 20), "suspects": [suspect] * 10_000}
+    error = decode_error(fault, "op")
+    assert isinstance(error, errors.DeviceFault)
+    assert len(str(error)) < 100_000
+    assert 100 < len(error.suspects) < 5000

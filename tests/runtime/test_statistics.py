@@ -16,7 +16,7 @@ from placements import Placement
 import atomr_native as an
 from atomr_native._support.host_memory import host_memory
 from atomr_native.runtime import statistics
-from atomr_native.runtime.statistics import checked_facts
+from atomr_native.runtime.statistics import checked_facts, checked_handles, checked_memory
 
 Make = Callable[..., an.System]
 MIB = 1 << 20
@@ -234,6 +234,7 @@ def test_facts_of_a_worker_are_checked() -> None:
     [
         None, [], {**GOOD, "name": 3}, {**GOOD, "uuid": 5}, {**GOOD, "total_memory": -1},
         {**GOOD, "total_memory": True},
+        {**GOOD, "compute_capability": [9, -1]}, {**GOOD, "compute_capability": [1000, 0]},
         {**GOOD, "compute_capability": [9]}, {**GOOD, "compute_capability": "90"}, {**GOOD, "multiprocessors": 1.5},
         {key: value for key, value in GOOD.items() if key != "name"},
     ],
@@ -241,6 +242,16 @@ def test_facts_of_a_worker_are_checked() -> None:
 def test_facts_that_make_no_sense(wrong: Any) -> None:
     with pytest.raises(an.AtomrError, match="the worker reports"):
         checked_facts(wrong)
+
+
+def test_memory_and_handles_that_make_no_sense() -> None:
+    assert checked_memory({"memory_free": 2, "memory_total": 2}) == (2, 2)
+    for free, total in ((3, 2), (-1, 2), (1, 1 << 63), (True, 2), (1.0, 2), (1, None)):
+        assert checked_memory({"memory_free": free, "memory_total": total}) is None
+    assert checked_handles({"native_handles": {"cublas": 2}}) == {"cublas": 2}
+    many = {f"library {i}": 1 for i in range(1000)}
+    for wrong in (None, [1], many, {"x" * 1000: 1}, {"cublas": -1}, {"cublas": True}, {"cublas": 1 << 63}):
+        assert checked_handles({"native_handles": wrong}) == {}
 
 
 MEMINFO = "MemTotal:  1000 kB\nMemFree:  1 kB\nMemAvailable:  600 kB\nHugePages_Total:  0\n"

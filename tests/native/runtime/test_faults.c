@@ -363,6 +363,36 @@ static void test_no_memory_for_stamps(void) {
     paper_close(&x);
 }
 
+/* A message whose dependency the worker before has met runs, though the lane of that dependency opens later; a message
+ * whose dependency is still queued there waits for the lane. */
+static void test_a_lane_that_opens_late(void) {
+    paper x;
+    paper_open(&x, 2);
+    rig_buffer d = rig_alloc(&x.r, ATOMR_DURABLE, 64);
+    const atomr_use to_d = rig_overwrites(&d), from_d = rig_reads(&d);
+    rig_write(rig_address(&x.r, &d), 0);
+    rig_write(rig_address(&x.r, &d) + RIG_HALF, 0);
+    send(&x, 1, 0, &to_d, 1); /* complete */
+    const uint64_t met = send(&x, 0, 1, &from_d, 1);
+    send(&x, 1, 2, &to_d, 1); /* queued */
+    const uint64_t unmet = send(&x, 0, 3, &from_d, 1);
+    CHECK(atomr_head_at(x.r.s, 0, *atomr_end_of(x.r.s, 0, met - 1))->n_deps == 1);
+    progress(&x, 1, 1, 1);
+    atomr_sender_fault(x.r.s, ATOMR_DEVICE_FAULT, 1, "", &x.report); /* to a real worker */
+    rig_make_worker(&x.r);
+    CHECK_EQ(atomr_sender_attach(x.r.s, atomr_worker_w_fd(x.r.k), atomr_w_bytes()), 0);
+    rig_share(&x.r);
+    CHECK_EQ(atomr_worker_open_lane(x.r.k, 0), 0);
+    atomr_worker_go(x.r.k);
+    atomr_sender_set_state(x.r.s, ATOMR_OPEN);
+    CHECK_EQ(atomr_wait(x.r.s, 0, met, 20 * INT64_C(1000000000), 0), ATOMR_DONE);
+    CHECK(!atomr_resolved(x.r.s, 0, unmet));
+    CHECK_EQ(atomr_worker_open_lane(x.r.k, 1), 0);
+    rig_drain(&x.r);
+    for (unsigned i = 0; i < 4; i++) CHECK_EQ(rig_outcome(&x.r, &replies[i]), ATOMR_OK);
+    paper_close(&x);
+}
+
 int main(int argc, char **argv) {
     rig_watchdog(120);
     RUN(test_claimed_and_queued);
@@ -374,5 +404,6 @@ int main(int argc, char **argv) {
     RUN(test_orphans);
     RUN(test_lease_survives);
     RUN(test_no_memory_for_stamps);
+    RUN(test_a_lane_that_opens_late);
     return check_end(argc, argv);
 }

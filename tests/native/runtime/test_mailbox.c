@@ -258,6 +258,50 @@ static void test_parked_lanes_wake(void) {
     rig_close(&r);
 }
 
+/* A message comes while its lane looks at the clock: before its last look at the mailbox, or after. */
+static struct {
+    rig *r;
+    pthread_t tester;
+    _Atomic int looks; /* at the clock, until the message is sent; 0: no message */
+    uint64_t number;
+} late_sender;
+
+uint64_t __real_atomr_now_ns(void);
+uint64_t __wrap_atomr_now_ns(void) {
+    if (atomic_load(&late_sender.looks) > 0 && !pthread_equal(pthread_self(), late_sender.tester) &&
+        atomic_fetch_sub(&late_sender.looks, 1) == 1)
+        CHECK_EQ(sequence_send(late_sender.r, 0, late_sender.number, 0, NULL), ATOMR_DONE);
+    return __real_atomr_now_ns();
+}
+
+static void test_a_message_that_comes_before_the_sleep(void) {
+    enum { MOST_LOOKS = 8 };
+    rig r;
+    rig_open(&r, 32, 1, 5);
+    r.spin_ns = 0;
+    r.naps_forever = 1;
+    rig_start_worker(&r);
+    const atomr_wlane *w = r.k->lanes[0]->w;
+    late_sender.r = &r;
+    late_sender.tester = pthread_self();
+    uint64_t sent = 0;
+    int looks = 1;
+    for (; looks < MOST_LOOKS; looks++) {
+        while (!atomic_load(&w->parked)) usleep(10);
+        late_sender.number = sent + 1;
+        atomic_store(&late_sender.looks, looks);
+        CHECK_EQ(sequence_send(&r, 0, sent++, 0, NULL), ATOMR_DONE);
+        CHECK_EQ(atomr_wait(r.s, 0, sent, 20 * INT64_C(1000000000), 0), ATOMR_DONE);
+        while (!atomic_load(&w->parked) && atomic_load(&late_sender.looks)) usleep(10);
+        if (atomic_exchange(&late_sender.looks, 0) > 0) break; /* it sleeps, and does not look that often */
+        sent++;
+        CHECK_EQ(atomr_wait(r.s, 0, sent, 20 * INT64_C(1000000000), 0), ATOMR_DONE);
+    }
+    CHECK(looks > 2 && looks < MOST_LOOKS); /* among them is the look before it sleeps */
+    CHECK_EQ(rig_sequence[0], sent);
+    rig_close(&r);
+}
+
 /* A lane that is woken for a message which is still to come stays awake for as long as it was told. */
 static void test_a_roused_lane(void) {
     rig r;
@@ -396,6 +440,7 @@ int main(int argc, char **argv) {
     RUN(test_what_a_lane_refuses);
     RUN(test_malformed_messages_end_the_worker);
     RUN(test_parked_lanes_wake);
+    RUN(test_a_message_that_comes_before_the_sleep);
     RUN(test_a_roused_lane);
     RUN(test_parked_waiters_wake);
     RUN(test_parked_waiters_wake_gpu);

@@ -1,4 +1,7 @@
 /* Failures: who is told, what is poisoned by them, and how poison ends. */
+#include <poll.h>
+#include <sys/eventfd.h>
+
 #include "rig.h"
 
 enum { BUFFERS = 12, MOST_USES = 5, BATCH = 400 };
@@ -372,6 +375,45 @@ static void open_at_the_end(int faults) {
 static void test_stopped_with_open_outcomes(void) { open_at_the_end(0); }
 static void test_faulted_with_open_outcomes(void) { open_at_the_end(1); }
 
+/* The eventfd of subscriber 0 rings for the failure of a tell, which nobody waits for, and not for a success. */
+static void failed_tells_ring(int gpu) {
+    static const unsigned ways[] = {RIG_OP_FAILS, RIG_OP_FAILS_LATE};
+    rig r;
+    rig_open(&r, 64, 1, 61);
+    if (gpu) r.gpu = fake_open(61, 0);
+    rig_start_log(8);
+    rig_start_worker(&r);
+    const int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    CHECK(fd >= 0);
+    CHECK_EQ(atomr_worker_subscribe(r.k, 0, dup(fd)), 0);
+    struct pollfd told = {.fd = fd, .events = POLLIN};
+    uint64_t rings;
+    CHECK_EQ(read(fd, &rings, sizeof rings), sizeof rings); /* for the subscription */
+    for (unsigned i = 0; i < 8; i++) {
+        uint64_t ticket;
+        const unsigned flags = i % 4 < 2 ? i % 4 * RIG_OP_JUDGED : ways[i % 2];
+        CHECK_EQ(rig_mix_send(&r, 0, i, NULL, 0, 0, flags, NULL, &ticket), ATOMR_DONE);
+        if (i % 4 < 2) {
+            rig_wait(&r, 0, ticket);
+            if (!gpu) CHECK_EQ(poll(&told, 1, 0), 0); /* there it may ring once more for the failure before */
+            continue;
+        }
+        atomr_verdict *v = NULL;
+        while (!v) { /* on a GPU it may ring before the message is complete, too */
+            CHECK_EQ(poll(&told, 1, 20000), 1);
+            CHECK_EQ(read(fd, &rings, sizeof rings), sizeof rings);
+            v = atomr_next_orphan(r.s);
+        }
+        CHECK_EQ(v->error.ticket, ticket);
+        atomr_verdict_release(r.s, v);
+    }
+    rig_close(&r);
+    close(fd);
+}
+
+static void test_failed_tells_ring(void) { failed_tells_ring(0); }
+static void test_failed_tells_ring_gpu(void) { failed_tells_ring(1); }
+
 int main(int argc, char **argv) {
     rig_watchdog(120);
     RUN(test_poison_on_host);
@@ -387,5 +429,7 @@ int main(int argc, char **argv) {
     RUN(test_many_open_outcomes);
     RUN(test_stopped_with_open_outcomes);
     RUN(test_faulted_with_open_outcomes);
+    RUN(test_failed_tells_ring);
+    RUN(test_failed_tells_ring_gpu);
     return check_end(argc, argv);
 }
