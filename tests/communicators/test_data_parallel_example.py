@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import re
+from collections.abc import Iterator
 
 import pytest
 from example_programs import load
@@ -13,6 +15,15 @@ import atomr_native as an
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("sklearn") is None, reason="needs the extra [demo]: scikit-learn"
 )
+
+
+@pytest.fixture(autouse=True)
+def level() -> Iterator[None]:
+    """Take back the level of the logger that the program sets."""
+    logger = logging.getLogger("atomr_native.dead_letters")
+    before = logger.level
+    yield
+    logger.setLevel(before)
 
 
 def test_a_rank_dies(capsys: pytest.CaptureFixture[str]) -> None:

@@ -63,6 +63,9 @@ REQUESTS: dict[str, Callable[[], Request[Any]]] = {
     "choice": lambda: an.ChoiceRequest(weights=floats(4), shape=2, seed=1, offset=np.arange(1)),
     "permutation": lambda: an.PermutationRequest(n=4, seed=1, out=np.zeros(4, np.int32)),
     "shuffle": lambda: an.ShuffleRequest(x=floats(4), seed=1),
+    "transform": lambda: an.FftRequest(transform="rfft", x=floats(4, 4)),
+    "shift": lambda: an.FftShiftRequest(x=floats(4, 4)),
+    "solver": lambda: an.SolverRequest(routine="solve", a=floats(4, 4), b=floats(4, 2)),
 }  # fmt: skip
 
 

@@ -19,7 +19,7 @@ __all__ = ["FftRequest"]
 
 
 @public
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FftRequest(Request["GpuRef"]):
     """A discrete Fourier transform, checked when it is made.
 
@@ -77,7 +77,7 @@ class FftRequest(Request["GpuRef"]):
         for name in ("s", "axes"):  # so that a request can be hashed
             if isinstance(getattr(self, name), list):
                 object.__setattr__(self, name, tuple(getattr(self, name)))
-        super().__post_init__()
+        Request.__post_init__(self)
 
     def lowering(self) -> Lowered:
         """Check the request and return its message."""

@@ -23,7 +23,7 @@ __all__ = ["FftShiftRequest"]
 
 
 @public
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FftShiftRequest(Request["GpuRef"]):
     """A cyclic shift by half of each axis, checked when it is made: `numpy.fft.fftshift` and its inverse.
 
@@ -59,7 +59,7 @@ class FftShiftRequest(Request["GpuRef"]):
     def __post_init__(self) -> None:
         if isinstance(self.axes, list):  # so that a request can be hashed
             object.__setattr__(self, "axes", tuple(self.axes))
-        super().__post_init__()
+        Request.__post_init__(self)
 
     def lowering(self) -> Lowered:
         """Check the request and return its message."""
