@@ -1,6 +1,6 @@
 /* The parts of cufftXt.h that names.toml lists; written by `make tables`. */
-#ifndef ATOMR_LIBRARIES_FFT_NAMES_H
-#define ATOMR_LIBRARIES_FFT_NAMES_H
+#ifndef ATOMR_LIBRARIES_CUFFT_NAMES_H
+#define ATOMR_LIBRARIES_CUFFT_NAMES_H
 
 #include "cuda/fields.h"
 
