@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import random
 import signal
 import threading
@@ -345,6 +346,7 @@ def test_a_producer_that_is_interrupted_keeps_no_place(nothing_left: None) -> No
         signal.signal(signal.SIGUSR1, before)
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # an interrupt inside of a destructor
 def test_interrupts_at_any_moment_keep_no_place(nothing_left: None) -> None:
     """Of `submit_async`, whose steps run in the thread that a signal interrupts."""
 
@@ -352,6 +354,7 @@ def test_interrupts_at_any_moment_keep_no_place(nothing_left: None) -> None:
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGALRM, interrupt)
+    gc.disable()  # callbacks of the garbage collector, which swallow an interrupt and report it
     rng, interrupted = random.Random(3), 0
     try:
         with an.System() as system:
@@ -368,6 +371,7 @@ def test_interrupts_at_any_moment_keep_no_place(nothing_left: None) -> None:
                 step.close()
                 eventually(lambda: pipeline.inside == 0)
     finally:
+        gc.enable()
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     assert interrupted

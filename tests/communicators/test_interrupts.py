@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import signal
 from collections.abc import Iterator
@@ -12,6 +13,9 @@ from crash import overwrite
 
 import atomr_native as an
 
+#: An interrupt inside of a destructor is reported, and goes no further.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
 
 @pytest.fixture
 def signals() -> Iterator[None]:
@@ -19,7 +23,9 @@ def signals() -> Iterator[None]:
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGALRM, interrupt)
+    gc.disable()  # callbacks of the garbage collector, which swallow an interrupt and report it
     yield
+    gc.enable()
     signal.setitimer(signal.ITIMER_REAL, 0)
     signal.signal(signal.SIGALRM, before)
 
