@@ -9,7 +9,6 @@ import numpy as np
 
 from .._lib.sender import DURABLE, VOLATILE, Core
 from .._support.checks import as_flag
-from ..array_api._creation import eye_of, linspace_of, sequence_of
 from ..arrays.gpu_ref import GpuRef
 from ..arrays.layout import as_shape, layout_of
 from ..dtypes import as_dtype
@@ -216,6 +215,8 @@ class MemoryMethods:
         >>> device.arange(2, 8, 3).numpy()
         array([2, 5])
         """
+        from ..array_api._creation import sequence_of  # the package has hundreds of functions
+
         return sequence_of(cast("Device", self), start, stop, step, dtype)
 
     def linspace(self, start: complex, stop: complex, num: int = 50, *, dtype: object = None) -> GpuRef:
@@ -226,6 +227,8 @@ class MemoryMethods:
         >>> device.linspace(0, 1, 5).numpy()
         array([0.  , 0.25, 0.5 , 0.75, 1.  ])
         """
+        from ..array_api._creation import linspace_of
+
         return linspace_of(cast("Device", self), start, stop, num, dtype, True)
 
     def eye(self, rows: int, columns: int | None = None, *, k: int = 0, dtype: object = "float32") -> GpuRef:
@@ -237,6 +240,8 @@ class MemoryMethods:
         array([[1, 0],
                [0, 1]], dtype=int8)
         """
+        from ..array_api._creation import eye_of
+
         return eye_of(cast("Device", self), rows, columns, k, dtype)
 
     def copy(self, source: GpuRef, out: GpuRef | None = None, *, dtype: object = None, durable: bool = False) -> GpuRef:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast, overload
 from .._lib.guard import shielded
 from ..errors import InvalidRequest
 from ..plans.actor import PlanActor
-from ..recording.graph import GraphFunction, Recording
 
 if TYPE_CHECKING:
+    from ..recording.graph import GraphFunction, Recording
     from . import Device
     from .state import DeviceState
 
@@ -47,6 +47,8 @@ class RecordingMethods:
 
         See `Recording`; `Device.graph` records a function.
         """
+        from ..recording.graph import Recording  # which devices do without until a program records
+
         return Recording(cast("Device", self), self._state, self._programs)
 
     @overload
@@ -88,6 +90,8 @@ class RecordingMethods:
         >>> b.numpy()
         array([1.5, 1.5], dtype=float32)
         """
+        from ..recording.graph import GraphFunction
+
         if function is None:
             return lambda found: GraphFunction(cast("Device", self), found, static)
         if not callable(function):
