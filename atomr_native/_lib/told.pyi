@@ -8,6 +8,8 @@ class ToldFunction:
         self,
         function: Callable[..., Any],
         explain: Callable[[Any, tuple[object, ...], tuple[str, ...]], object],
+        quick: Callable[..., Any],
+        limit: int,
         /,
     ) -> None: ...
     @property

@@ -45,7 +45,26 @@ def named_options(function: F) -> F:
 
     A call costs no further frame of Python's: `ToldFunction` looks only at calls that have ended with a TypeError.
     """
-    return cast("F", ToldFunction(function, _explain))
+    return cast("F", ToldFunction(function, _explain, *_quick(function)))
+
+
+def _quick(function: Any) -> tuple[Callable[..., Any], int]:
+    """Return the function with all parameters positional, and the number of arguments by position that it may get.
+
+    A call fills in the defaults of positional parameters by copying them, and those of keyword-only parameters by a
+    look-up for each: 25 of them take a third of the time of a call that sends a message.
+    """
+    if not isinstance(function, FunctionType):
+        return function, 0
+    code, options = function.__code__, function.__kwdefaults__ or {}
+    places, named = code.co_argcount, code.co_kwonlyargcount
+    if not named or len(options) != named or code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS):
+        return function, 0
+    defaults = (function.__defaults__ or ()) + tuple([options[n] for n in code.co_varnames[places : places + named]])
+    code = code.replace(co_argcount=places + named, co_kwonlyargcount=0)
+    quick = FunctionType(code, function.__globals__, function.__name__, defaults, function.__closure__)
+    quick.__qualname__ = function.__qualname__
+    return quick, places
 
 
 def named_methods(cls: C) -> C:

@@ -299,6 +299,8 @@ class GpuRef(Operators, ArrayMethods, Ref):
 
     def free(self) -> None:
         """Free the allocation now, for all views of it: messages sent before are unaffected.  Idempotent."""
+        if self.free_own():
+            return
         imported = self.allocation.keep is not None
         if self.allocation.borrowed and not imported:
             raise InvalidRequest("an unpickled handle does not own its memory and cannot free it")

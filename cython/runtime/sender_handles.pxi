@@ -76,12 +76,7 @@ cdef class Allocation:
 
     def free(self):
         """Free now: messages sent before may still use the memory, later ones are refused.  Idempotent."""
-        self.core.alive()
-        if self.freed == RECORDED:
-            self.freed = RECORDED_FREED  # the recording keeps the memory
-        elif not self.freed:
-            self.freed = FREED
-            atomr_free(self.core.sender, self.slot, self.generation)
+        end(self)
 
     def status(self):
         """``""`` while valid, else the reason: freed, torn, rolled back, device restarted, device closed."""
@@ -181,6 +176,17 @@ cdef class Allocation:
         return 0 if base == NULL else <uint64_t>(base + self.block.offset)
 
 
+cdef int end(Allocation a) except -1:
+    """`Allocation.free`."""
+    a.core.alive()
+    if a.freed == RECORDED:
+        a.freed = RECORDED_FREED  # the recording keeps the memory
+    elif not a.freed:
+        a.freed = FREED
+        atomr_free(a.core.sender, a.slot, a.generation)
+    return 0
+
+
 cdef int refuse_gone(Allocation a) except -1:
     """`Allocation.refuse_gone`."""
     cdef object recorder
@@ -225,6 +231,14 @@ cdef class Ref:
         ref.offset = offset
         ref.whole = layout.contiguous and offset == 0 and layout.nbytes == self.allocation.nbytes
         return ref
+
+    def free_own(self):
+        """Free the allocation, if its memory belongs to handles alone; False for borrowed and for adopted memory."""
+        cdef Allocation a = self.allocation
+        if a.borrowed or type(a) is not Allocation:
+            return False
+        end(a)
+        return True
 
     def declared(self):
         """A handle of the same view; overwriting it counts for all allocations that share its bytes."""

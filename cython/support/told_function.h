@@ -1,8 +1,11 @@
 /* A function with another answer to keywords that it does not know.
  *
- * `ToldFunction(function, explain)` calls as the function does, by a C call instead of a frame of Python's.  When a call
- * with keywords ends with a TypeError, `explain(function, args, names)` may raise a better error; if it returns, the
- * TypeError stays. */
+ * `ToldFunction(function, explain, quick, limit)` calls as the function does, by a C call instead of a frame of Python's.
+ * When a call with keywords ends with a TypeError, `explain(function, args, names)` may raise a better error; if it
+ * returns, the TypeError stays.
+ *
+ * `quick` is the same function with parameters by name alone made positional, for calls with at most `limit` positional
+ * arguments: Python copies defaults of positional parameters, and looks up each of the others in a dictionary. */
 #ifndef ATOMR_TOLD_FUNCTION_H
 #define ATOMR_TOLD_FUNCTION_H
 
@@ -14,6 +17,8 @@ typedef struct {
     PyObject_HEAD
     PyObject *function; /* set once */
     PyObject *explain;  /* set once */
+    PyObject *quick;    /* set once */
+    Py_ssize_t limit;   /* set once */
     vectorcallfunc call;
 } told_function;
 
@@ -41,29 +46,34 @@ static void told_explain(told_function *self, PyObject *const *args, size_t coun
 
 static PyObject *told_call(PyObject *object, PyObject *const *args, size_t flags, PyObject *names) {
     told_function *self = (told_function *)object;
-    PyObject *result = PyObject_Vectorcall(self->function, args, flags, names);
+    PyObject *callee = PyVectorcall_NARGS(flags) <= self->limit ? self->quick : self->function;
+    PyObject *result = PyObject_Vectorcall(callee, args, flags, names);
     if (result == NULL && names != NULL && PyErr_ExceptionMatches(PyExc_TypeError))
         told_explain(self, args, (size_t)PyVectorcall_NARGS(flags), names);
     return result;
 }
 
 static PyObject *told_new(PyTypeObject *type, PyObject *args, PyObject *options) {
-    PyObject *function, *explain;
+    PyObject *function, *explain, *quick;
+    Py_ssize_t limit;
     if (options != NULL && PyDict_GET_SIZE(options) != 0) {
         PyErr_SetString(PyExc_TypeError, "ToldFunction takes no keyword arguments");
         return NULL;
     }
-    if (!PyArg_ParseTuple(args, "OO:ToldFunction", &function, &explain)) return NULL;
-    if (!PyCallable_Check(function) || !PyCallable_Check(explain)) {
-        PyErr_SetString(PyExc_TypeError, "ToldFunction(function, explain) of two callables");
+    if (!PyArg_ParseTuple(args, "OOOn:ToldFunction", &function, &explain, &quick, &limit)) return NULL;
+    if (!PyCallable_Check(function) || !PyCallable_Check(explain) || !PyCallable_Check(quick)) {
+        PyErr_SetString(PyExc_TypeError, "ToldFunction(function, explain, quick, limit) of three callables");
         return NULL;
     }
     told_function *self = (told_function *)type->tp_alloc(type, 0);
     if (self == NULL) return NULL;
     Py_INCREF(function);
     Py_INCREF(explain);
+    Py_INCREF(quick);
     self->function = function;
     self->explain = explain;
+    self->quick = quick;
+    self->limit = limit;
     self->call = told_call;
     return (PyObject *)self;
 }
@@ -73,6 +83,7 @@ static int told_traverse(PyObject *object, visitproc visit, void *arg) {
     Py_VISIT(Py_TYPE(object));
     Py_VISIT(self->function);
     Py_VISIT(self->explain);
+    Py_VISIT(self->quick);
     return 0;
 }
 
@@ -80,6 +91,7 @@ static int told_clear(PyObject *object) {
     told_function *self = (told_function *)object;
     Py_CLEAR(self->function);
     Py_CLEAR(self->explain);
+    Py_CLEAR(self->quick);
     return 0;
 }
 

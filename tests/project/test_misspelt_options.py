@@ -76,6 +76,41 @@ def test_every_call_tells_the_nearest_option() -> None:
     assert seen > 600
 
 
+def test_options_by_name_alone_are_not_taken_by_position() -> None:
+    seen = 0
+    for function, _ in CALLS.values():
+        parameters = list(inspect.signature(function).parameters.values())
+        kinds = [p.kind for p in parameters]
+        if not isinstance(function, ToldFunction) or inspect.Parameter.KEYWORD_ONLY not in kinds:
+            continue
+        if inspect.Parameter.VAR_POSITIONAL not in kinds:
+            places = sum(kind is not inspect.Parameter.KEYWORD_ONLY for kind in kinds)
+            with pytest.raises(TypeError, match="takes .*positional argument"):
+                function(*[object()] * (places + 1))
+            seen += 1
+    assert seen > 100
+
+
+def test_calls_bind_their_arguments_as_the_function_does() -> None:
+    seen: list[int] = []
+
+    def plain(a: int, b: int = 2, *, c: int = 3, d: int = 4) -> tuple[int, ...]:
+        seen.append(a)
+        return a, b, c, d
+
+    told = named_options(plain)
+    assert told(1) == (1, 2, 3, 4)
+    assert told(1, d=9, b=7) == (1, 7, 3, 9)
+    assert told(*(1, 5), c=6) == (1, 5, 6, 4)
+    for args, options in (((), {"c": 1}), ((1,), {"a": 1}), ((1, 2, 3), {}), ((1, 2, 3, 4, 5), {"d": 1})):
+        with pytest.raises(TypeError) as expected:
+            plain(*args, **options)
+        with pytest.raises(TypeError) as caught:
+            told(*args, **options)
+        assert str(caught.value) == str(expected.value)
+    assert seen == [1, 1, 1]
+
+
 @pytest.fixture(scope="module")
 def dev() -> Iterator[an.Device]:
     with an.System(isolation="thread") as system:

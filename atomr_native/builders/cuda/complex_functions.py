@@ -1,7 +1,7 @@
 """Functions of complex numbers that few programs call: their source, in C++ and C11, for programs that call them.
 
 Inverse functions are those of Kahan, "Branch cuts for complex elementary functions" (1987): accurate near their branch
-cuts, where a logarithm of a sum would cancel.
+cuts, where a logarithm of a sum would cancel.  Infinities and NaN have the results of C11, Annex G.
 """
 
 from __future__ import annotations
@@ -29,11 +29,29 @@ DEVICE $T sign_$T($T a) {
   return h == 0 ? make_$T(0, 0) : make_$T(a.re / h, a.im / h);
 }
 """,
-    "sinh": "DEVICE $T sinh_$T($T a) { return make_$T(sinh$f(a.re) * cos$f(a.im), cosh$f(a.re) * sin$f(a.im)); }\n",
-    "cosh": "DEVICE $T cosh_$T($T a) { return make_$T(cosh$f(a.re) * cos$f(a.im), sinh$f(a.re) * sin$f(a.im)); }\n",
+    "sinh": """\
+DEVICE $T sinh_$T($T a) {
+  $R nan = a.im - a.im;
+  if (a.im == 0) return make_$T(sinh$f(a.re), a.im);
+  if (nan != 0) return make_$T(a.re == 0 || (a.re == a.re && a.re - a.re != 0) ? a.re : nan, nan);
+  return make_$T(sinh$f(a.re) * cos$f(a.im), cosh$f(a.re) * sin$f(a.im));
+}
+""",
+    "cosh": """\
+DEVICE $T cosh_$T($T a) {
+  $R nan = a.im - a.im;
+  if (a.im == 0) return make_$T(cosh$f(a.re), a.re == a.re ? copysign$f(1, a.re) * a.im : a.im);
+  if (nan != 0 && a.re == 0) return make_$T(nan, copysign$f(1, a.im) * a.re);
+  if (nan != 0) return make_$T(a.re == a.re && a.re - a.re != 0 ? fabs$f(a.re) : nan, nan);
+  return make_$T(cosh$f(a.re) * cos$f(a.im), sinh$f(a.re) * sin$f(a.im));
+}
+""",
+    "sin": "DEVICE $T sin_$T($T a) { $T z = sinh_$T(make_$T(-a.im, a.re)); return make_$T(z.im, -z.re); }\n",
+    "cos": "DEVICE $T cos_$T($T a) { return cosh_$T(make_$T(-a.im, a.re)); }\n",
     "tan": "DEVICE $T tan_$T($T a) { $T t = tanh_$T(make_$T(-a.im, a.re)); return make_$T(t.im, -t.re); }\n",
     "expm1": """\
 DEVICE $T expm1_$T($T a) {
+  if (a.re - a.re != 0) { $T e = exp_$T(a); return make_$T(e.re - 1, e.im); }
   $R s = sin$f(a.im / 2);
   return make_$T(expm1$f(a.re) * cos$f(a.im) - 2 * s * s, a.im == 0 ? a.im : exp$f(a.re) * sin$f(a.im));
 }
@@ -58,18 +76,24 @@ DEVICE $T log10_$T($T a) {
 """,
     "asin": """\
 DEVICE $T asin_$T($T a) {
+  if (isinf_$T(a)) return make_$T(atan2$f(a.re, fabs$f(a.im)), copysign$f(bits_float(0x7f800000u), a.im));
+  if (a.re == 0 && a.im != a.im) return a;
   $T u = sqrt_$T(make_$T(1 - a.re, -a.im)), v = sqrt_$T(make_$T(1 + a.re, a.im));
   return make_$T(atan2$f(a.re, u.re * v.re - u.im * v.im), asinh$f(u.re * v.im - u.im * v.re));
 }
 """,
     "acos": """\
 DEVICE $T acos_$T($T a) {
+  if (isinf_$T(a)) return make_$T(atan2$f(fabs$f(a.im), a.re), -copysign$f(bits_float(0x7f800000u), a.im));
+  if (a.re == 0 && a.im != a.im) return make_$T(($R)1.5707963267948966, a.im);
   $T u = sqrt_$T(make_$T(1 - a.re, -a.im)), v = sqrt_$T(make_$T(1 + a.re, a.im));
   return make_$T(2 * atan2$f(u.re, v.re), asinh$f(v.re * u.im - v.im * u.re));
 }
 """,
     "acosh": """\
 DEVICE $T acosh_$T($T a) {
+  if (isinf_$T(a)) return make_$T(bits_float(0x7f800000u), atan2$f(a.im, a.re));
+  if (a.re == 0 && a.im != a.im) return make_$T(a.im, ($R)1.5707963267948966);
   $T u = sqrt_$T(make_$T(a.re - 1, a.im)), v = sqrt_$T(make_$T(a.re + 1, a.im));
   return make_$T(asinh$f(u.re * v.re + u.im * v.im), 2 * atan2$f(u.im, v.re));
 }
@@ -77,6 +101,9 @@ DEVICE $T acosh_$T($T a) {
     "asinh": "DEVICE $T asinh_$T($T a) { $T z = asin_$T(make_$T(a.im, -a.re)); return make_$T(-z.im, z.re); }\n",
     "atanh": """\
 DEVICE $T atanh_$T($T a) {
+  if (isinf_$T(a))
+    return make_$T(copysign$f(0, a.re), a.im == a.im ? copysign$f(($R)1.5707963267948966, a.im) : a.im);
+  if (a.re == 0 && a.im != a.im) return a;
   $R x = fabs$f(a.re), y = a.im, one = 1 - x;
   $R re = ($R)0.25 * log1p$f(4 * x / (one * one + y * y)), im = ($R)0.5 * atan2$f(2 * y, one * (1 + x) - y * y);
   return make_$T(copysign$f(re, a.re), im);
@@ -85,7 +112,10 @@ DEVICE $T atanh_$T($T a) {
     "atan": "DEVICE $T atan_$T($T a) { $T z = atanh_$T(make_$T(-a.im, a.re)); return make_$T(z.im, -z.re); }\n",
 }
 #: Functions that others call.
-_NEEDS: Final = {"asinh": "asin", "atan": "atanh"}
+_NEEDS: Final = {
+    "acos": ("isinf",), "acosh": ("isinf",), "asin": ("isinf",), "asinh": ("asin", "isinf"), "atan": ("atanh", "isinf"),
+    "atanh": ("isinf",), "cos": ("cosh",), "sin": ("sinh",),
+}  # fmt: skip
 
 
 def complex_functions(called: Iterable[str], storage: str, real: str, suffix: str) -> str:
@@ -99,7 +129,7 @@ def complex_functions(called: Iterable[str], storage: str, real: str, suffix: st
         C types of a number and of its parts, and the ending of C functions of the latter.
     """
     wanted = set(called)
-    wanted |= {_NEEDS[name] for name in wanted & set(_NEEDS)}
+    wanted |= {needed for name in wanted & set(_NEEDS) for needed in _NEEDS[name]}
     return "".join(
         Template(text).substitute(T=storage, R=real, f=suffix) for name, text in _SOURCES.items() if name in wanted
     )

@@ -177,7 +177,8 @@ typedef struct { $R re, im; } $T;
 DEVICE $T make_$T($R re, $R im) { $T z; z.re = re; z.im = im; return z; }
 """)
 
-# Only where programs need them.  Accurate to some units of the last place away from infinities and NaN.
+# Only where programs need them.  Accurate to some units of the last place; exponentials, their inverses and hyperbolic
+# functions of infinities and NaN are those of C11, Annex G.
 _COMPLEX_FUNCTIONS = Template("""\
 DEVICE $T add_$T($T a, $T b) { return make_$T(a.re + b.re, a.im + b.im); }
 DEVICE $T subtract_$T($T a, $T b) { return make_$T(a.re - b.re, a.im - b.im); }
@@ -198,8 +199,11 @@ DEVICE $T divide_$T($T a, $T b) {
   return make_$T((a.re * r + a.im) * s, (a.im * r - a.re) * s);
 }
 DEVICE $T exp_$T($T a) {
-  $R e = exp$f(a.re);
-  return a.im == 0 ? make_$T(e, a.im) : make_$T(e * cos$f(a.im), e * sin$f(a.im));
+  $R e = exp$f(a.re), nan = a.im - a.im;
+  if (a.im == 0) return make_$T(e, a.im);
+  if (nan != 0 && e == 0) return make_$T(e, copysign$f(0, a.im));
+  if (nan != 0 && e > 0 && a.re - a.re != 0) return make_$T(e, nan);
+  return make_$T(e * cos$f(a.im), e * sin$f(a.im));
 }
 DEVICE $T log_$T($T a) {
   $R x = fabs$f(a.re), y = fabs$f(a.im), h = hypot$f(x, y);
@@ -214,9 +218,12 @@ DEVICE $T sqrt_$T($T a) {
   if (scale != 1) { t *= 2; u *= 2; }
   return x >= 0 ? make_$T(t, u) : make_$T(fabs$f(u), copysign$f(t, y));
 }
-DEVICE $T sin_$T($T a) { return make_$T(sin$f(a.re) * cosh$f(a.im), cos$f(a.re) * sinh$f(a.im)); }
-DEVICE $T cos_$T($T a) { return make_$T(cos$f(a.re) * cosh$f(a.im), -(sin$f(a.re) * sinh$f(a.im))); }
 DEVICE $T tanh_$T($T a) {
+  if (a.im == 0) return make_$T(tanh$f(a.re), a.im);
+  if (a.im - a.im != 0) {
+    if (a.re == 0) return make_$T(a.re, a.im - a.im);
+    if (a.re == a.re && a.re - a.re != 0) return make_$T(copysign$f(1, a.re), copysign$f(0, a.im));
+  }
   if (fabs$f(a.re) > $big)
     return make_$T(copysign$f(($R)1, a.re), 4 * sin$f(a.im) * cos$f(a.im) * exp$f(-2 * fabs$f(a.re)));
   $R t = tan$f(a.im), beta = 1 + t * t, s = sinh$f(a.re), rho = sqrt$f(1 + s * s), d = 1 + beta * s * s;

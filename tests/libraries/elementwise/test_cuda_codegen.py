@@ -113,6 +113,25 @@ def test_complex(engine: Engine, dtype: str) -> None:
     program(engine, sources, **outputs(sources, x.shape, types), **operands, rtol=64 * np.finfo(dtype).eps)
 
 
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_complex_functions_of_infinities_and_nan(engine: Engine, dtype: str) -> None:
+    """The results of C11, Annex G, as NumPy gives them; not the signs that it leaves open."""
+    values = [0.0, -0.0, 1.5, -1.5, np.inf, -np.inf, np.nan]
+    x = np.array([complex(re, im) for re in values for im in values], dtype)
+    names = ["exp", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "sin", "cos", "tan", "asin", "acos", "atan"]
+    for name in names:
+        out = np.empty_like(x)
+        request = ElementwiseRequest(program=f"{name}(x)", operands={"x": x}, out=out)
+        engine.run(request.lowered.spec(), (x, out))
+        with np.errstate(all="ignore"):
+            expected = getattr(np, {"a": "arc"}.get(name[0], name[0]) + name[1:])(x)
+        for part, of in ((out.real, expected.real), (out.imag, expected.imag)):
+            wrong = ~np.isclose(abs(part), abs(of), rtol=1e-5, atol=0, equal_nan=True)
+            open_sign = np.isnan(x) | np.isnan(out) | (of == 0) & ~np.isfinite(x)
+            wrong |= ~open_sign & (np.signbit(part) != np.signbit(of))
+            assert not wrong.any(), (name, x[wrong], out[wrong], expected[wrong])
+
+
 def test_booleans_and_mixed_integers(engine: Engine) -> None:
     a, b = random((37,), "bool", 1), random((37,), "bool", 2)
     sources = {
