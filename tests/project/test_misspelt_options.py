@@ -85,7 +85,7 @@ def test_options_by_name_alone_are_not_taken_by_position() -> None:
             continue
         if inspect.Parameter.VAR_POSITIONAL not in kinds:
             places = sum(kind is not inspect.Parameter.KEYWORD_ONLY for kind in kinds)
-            with pytest.raises(TypeError, match="takes .*positional argument"):
+            with pytest.raises(TypeError, match=r"takes .*positional argument"):
                 function(*[object()] * (places + 1))
             seen += 1
     assert seen > 100
