@@ -38,9 +38,20 @@ def fetched() -> Path:
     return folder
 
 
+def failures(device: str, folder: Path) -> Path:
+    """Return the list of the tests that are known to fail on a device."""
+    lists = [HERE / "xfails.txt"]
+    if device.startswith("cuda"):
+        lists.append(HERE / "xfails_cuda.txt")
+    joined = folder / f"xfails-{device.partition(':')[0]}.txt"
+    joined.write_text("".join([path.read_text() for path in lists]))
+    return joined
+
+
 def main() -> int:
     """Run the suite; return pytest's status."""
     folder = fetched()
+    known = failures(os.environ.get("DEVICE", "host"), folder)
     run(sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "install", *NEEDS)
     paths = [str(HERE), str(folder / "array-api" / "src"), os.environ.get("PYTHONPATH", "")]
     environment = {
@@ -50,7 +61,7 @@ def main() -> int:
     }
     command = [
         sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--disable-deadline", "--disable-dds",
-        "--derandomize", f"--max-examples={os.environ.get('EXAMPLES', '20')}", f"--xfails-file={HERE / 'xfails.txt'}",
+        "--derandomize", f"--max-examples={os.environ.get('EXAMPLES', '20')}", f"--xfails-file={known}",
         *(sys.argv[1:] or ["array_api_tests"]),
     ]  # fmt: skip
     return subprocess.run(command, cwd=folder, env=environment, check=False).returncode

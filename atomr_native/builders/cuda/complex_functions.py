@@ -40,8 +40,8 @@ DEVICE $T sinh_$T($T a) {
     "cosh": """\
 DEVICE $T cosh_$T($T a) {
   $R nan = a.im - a.im;
-  if (a.im == 0) return make_$T(cosh$f(a.re), a.re == a.re ? copysign$f(1, a.re) * a.im : a.im);
-  if (nan != 0 && a.re == 0) return make_$T(nan, copysign$f(1, a.im) * a.re);
+  if (a.im == 0) return make_$T(cosh$f(a.re), a.re == a.re ? copysign$f(($R)1, a.re) * a.im : a.im);
+  if (nan != 0 && a.re == 0) return make_$T(nan, copysign$f(($R)1, a.im) * a.re);
   if (nan != 0) return make_$T(a.re == a.re && a.re - a.re != 0 ? fabs$f(a.re) : nan, nan);
   return make_$T(cosh$f(a.re) * cos$f(a.im), sinh$f(a.re) * sin$f(a.im));
 }
@@ -102,7 +102,7 @@ DEVICE $T acosh_$T($T a) {
     "atanh": """\
 DEVICE $T atanh_$T($T a) {
   if (isinf_$T(a))
-    return make_$T(copysign$f(0, a.re), a.im == a.im ? copysign$f(($R)1.5707963267948966, a.im) : a.im);
+    return make_$T(copysign$f(($R)0, a.re), a.im == a.im ? copysign$f(($R)1.5707963267948966, a.im) : a.im);
   if (a.re == 0 && a.im != a.im) return a;
   $R x = fabs$f(a.re), y = a.im, one = 1 - x;
   $R re = ($R)0.25 * log1p$f(4 * x / (one * one + y * y)), im = ($R)0.5 * atan2$f(2 * y, one * (1 + x) - y * y);

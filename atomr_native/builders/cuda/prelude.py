@@ -201,7 +201,7 @@ DEVICE $T divide_$T($T a, $T b) {
 DEVICE $T exp_$T($T a) {
   $R e = exp$f(a.re), nan = a.im - a.im;
   if (a.im == 0) return make_$T(e, a.im);
-  if (nan != 0 && e == 0) return make_$T(e, copysign$f(0, a.im));
+  if (nan != 0 && e == 0) return make_$T(e, copysign$f(($R)0, a.im));
   if (nan != 0 && e > 0 && a.re - a.re != 0) return make_$T(e, nan);
   return make_$T(e * cos$f(a.im), e * sin$f(a.im));
 }
@@ -222,7 +222,8 @@ DEVICE $T tanh_$T($T a) {
   if (a.im == 0) return make_$T(tanh$f(a.re), a.im);
   if (a.im - a.im != 0) {
     if (a.re == 0) return make_$T(a.re, a.im - a.im);
-    if (a.re == a.re && a.re - a.re != 0) return make_$T(copysign$f(1, a.re), copysign$f(0, a.im));
+    if (a.re == a.re && a.re - a.re != 0) return make_$T(copysign$f(($R)1, a.re), copysign$f(($R)0, a.im));
+    return make_$T(a.im - a.im, a.im - a.im);
   }
   if (fabs$f(a.re) > $big)
     return make_$T(copysign$f(($R)1, a.re), 4 * sin$f(a.im) * cos$f(a.im) * exp$f(-2 * fabs$f(a.re)));
