@@ -223,6 +223,8 @@ class ReplyBase:
     def result(self, timeout: float | None = None) -> Any: ...
     def exception(self) -> AtomrError | None: ...
 
+QUICK_SENDS: dict[str, Callable[..., Any]]
+
 class PlanRef:
     """The native part of a plan."""
 

@@ -9,7 +9,8 @@ import weakref
 from collections.abc import Container, Generator
 from typing import TYPE_CHECKING, Any
 
-from .._lib.sender import PlanRef
+from .._lib.sender import QUICK_SENDS, PlanRef
+from .._support.options import quickened
 from .._support.process_bound import ProcessBound
 from .._support.public import public
 from ..arrays.layout import layout_from
@@ -46,6 +47,11 @@ class Plan(ProcessBound, PlanRef):
 
     record: PlanRecord
     signature: Signature
+
+    if not TYPE_CHECKING:
+        tell = quickened(PlanRef.tell, QUICK_SENDS["tell"])
+        ask = quickened(PlanRef.ask, QUICK_SENDS["ask"])
+        offer = quickened(PlanRef.offer, QUICK_SENDS["offer"])
 
     @classmethod
     def make(

@@ -330,7 +330,8 @@ cdef class PlanRef:
     cdef ReplyBase hand_over(self, object recorder, PyObject **refs, uint64_t *scalars, bint want_reply)
     cdef int refuse_use(self, unsigned i, Ref ref) except -1
     cdef int publish(self) except -1
-    cdef ReplyBase dispatch(self, tuple operands, object out, dict named, tuple ordered, bint want_reply, bint may_wait)
+    cdef ReplyBase dispatch(self, PyObject *const *operands, Py_ssize_t given, object out, dict named, tuple ordered,
+                            bint want_reply, bint may_wait)
     cdef int note(self, ReplyBase reply, uint64_t ticket) except -1
     cdef int follow(self, ReplyBase reply, uint64_t ticket) except -1
     cdef int place(self, str name, object value, atomr_use *uses, PyObject **refs, uint64_t *scalars, uint64_t *given) except -1

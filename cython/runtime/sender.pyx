@@ -33,6 +33,13 @@ from ..errors import AskTimeout, AtomrError, DependencyFailed, DeviceLost, Inval
 cdef extern from "Python.h":
     long long PyLong_AsLongLongAndOverflow(object, int *overflow) except? -1
 
+cdef extern from "runtime/quick_send.h":
+    ctypedef object (*quick_sender)(object plan, PyObject *const *operands, Py_ssize_t n, PyObject *out, int kind)
+    PyObject *const *items_of(object tuple)
+    object quick_send_type()
+    object quick_send_new(object type, object function, quick_sender send, int kind)
+
+
 cdef extern from "runtime/shm.h" nogil:
     uint64_t atomr_now_ns()
 

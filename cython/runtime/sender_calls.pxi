@@ -308,7 +308,7 @@ cdef class CallTemplate:
             if self.convert is not None:
                 scalars = <tuple?>(self.convert(*scalars) if self.plan.core.recorders is None else
                                    converted(self.convert, scalars))
-        reply = self.plan.dispatch(refs, None, None, scalars, want_reply, True)
+        reply = self.plan.dispatch(items_of(refs), self.n_operands, None, None, scalars, want_reply, True)
         if self.kind is None:
             result = values[self.first] if self.first >= 0 else refs[-1 - self.first]
         else:

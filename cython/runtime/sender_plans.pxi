@@ -267,7 +267,7 @@ cdef class PlanRef:
         InvalidRequest, GpuRefStale, MailboxFull, DeviceLost
             Before anything is enqueued.
         """
-        self.dispatch(operands, out, named, None, False, True)
+        self.dispatch(items_of(operands), len(operands), out, named, None, False, True)
 
     def ask(self, *operands, out=None, **named):
         """Send like `tell`, and return the `Reply`.
@@ -284,30 +284,30 @@ cdef class PlanRef:
         """
         if named and "retry" in named and "retry" not in self.places:
             return self._ask_again(operands, out, named, named.pop("retry"))
-        return self.dispatch(operands, out, named, None, True, True)
+        return self.dispatch(items_of(operands), len(operands), out, named, None, True, True)
 
     def offer(self, *operands, out=None, **named):
         """Send like `ask` if the mailbox has room now, else return None: never waits for room."""
-        return self.dispatch(operands, out, named, None, True, False)
+        return self.dispatch(items_of(operands), len(operands), out, named, None, True, False)
 
     def send(self, tuple refs, tuple scalars, bint want_reply, object value=None):
         """Send with operands and scalars in message order; `value` becomes that of the reply."""
-        cdef ReplyBase reply = self.dispatch(refs, None, None, scalars, want_reply, True)
+        cdef ReplyBase reply = self.dispatch(items_of(refs), len(refs), None, None, scalars, want_reply, True)
         if reply is not None and value is not None:
             reply.value = value
         return reply
 
-    cdef ReplyBase dispatch(self, tuple operands, object out, dict named, tuple ordered, bint want_reply,
-                            bint may_wait):
+    cdef ReplyBase dispatch(self, PyObject *const *operands, Py_ssize_t given, object out, dict named, tuple ordered,
+                            bint want_reply, bint may_wait):
         cdef atomr_use uses[ATOMR_MAX_OPERANDS]
         cdef PyObject *refs[ATOMR_MAX_OPERANDS]
         cdef uint64_t scalars[ATOMR_MAX_SCALARS]
         cdef unsigned i, bad = 0
-        cdef unsigned n = len(operands), total = self.n_operands, given_operands = self.n_given
+        cdef unsigned n = 0, total = self.n_operands, given_operands = self.n_given
         cdef int result
         cdef object recorder = None
         cdef tuple fixed = self.fixed  # which another thread may replace
-        cdef uint64_t ticket = 0, given = 0
+        cdef uint64_t ticket = 0, named_scalars = 0
         cdef ReplyBase reply = None
         cdef atomr_reply *node = NULL
         self.core.alive()
@@ -320,11 +320,12 @@ cdef class PlanRef:
                 self.prepare()
             else:
                 recorder.aside(self.prepare)
-        if n > given_operands:
-            raise InvalidRequest(f"{n} operands given; this plan takes {given_operands}: "
+        if given > given_operands:
+            raise InvalidRequest(f"{given} operands given; this plan takes {given_operands}: "
                                  f"{', '.join(self.names[:given_operands])}")
+        n = <unsigned>given
         for i in range(n):
-            self.fill(&uses[i], &refs[i], i, operands[i])
+            self.fill(&uses[i], &refs[i], i, <object>operands[i])
         for i in range(n, total):
             refs[i] = NULL
         if fixed is not None:
@@ -336,7 +337,7 @@ cdef class PlanRef:
             if 0 <= self.out_place and refs[self.out_place] == NULL:
                 self.fill(&uses[self.out_place], &refs[self.out_place], self.out_place, out)
             else:
-                self.place("out", out, uses, refs, scalars, &given)
+                self.place("out", out, uses, refs, scalars, &named_scalars)
         if ordered is not None:
             if <unsigned>len(ordered) != self.n_scalars:
                 raise InvalidRequest(f"{len(ordered)} scalars given; this plan takes {self.n_scalars}: "
@@ -348,12 +349,12 @@ cdef class PlanRef:
                 named, computed = self.expansion(named)
                 for i in range(self.n_scalars):
                     scalars[i] = self.convert(i, computed[i])
-                    given |= <uint64_t>1 << i
+                    named_scalars |= <uint64_t>1 << i
             if named:
                 for name, value in named.items():
-                    self.place(name, value, uses, refs, scalars, &given)
+                    self.place(name, value, uses, refs, scalars, &named_scalars)
             for i in range(self.n_scalars):
-                if self.required[i] and not given >> i & 1:
+                if self.required[i] and not named_scalars >> i & 1:
                     raise InvalidRequest(f"scalar {self.scalar_names[i]!r} is missing; this plan takes "
                                          f"{', '.join(self.scalar_names)}")
         for i in range(n, total):
@@ -585,3 +586,26 @@ cdef class PlanRef:
                 left = max(0, self.core.timeout_ns - <int64_t>(atomr_now_ns() - began))
             result = atomr_send_in(self.core.sender, self.ready_epoch, self.lane, self.index, uses,
                                    self.n_operands, scalars, self.n_scalars, self.group, node, ticket, &bad)
+
+
+cdef enum:
+    WANTS_REPLY = 1
+    MAY_WAIT = 2
+
+
+cdef object send_quickly(object plan, PyObject *const *operands, Py_ssize_t n, PyObject *out, int kind):
+    """Send as `PlanRef.tell`, `ask` and `offer` do."""
+    if not isinstance(plan, PlanRef):
+        raise TypeError(f"a method of plans is called with {type(plan).__name__!r} for its plan")
+    return (<PlanRef>plan).dispatch(operands, n, None if out == NULL else <object>out, None, None,
+                                    kind & WANTS_REPLY, kind & MAY_WAIT)
+
+
+cdef object QuickSend = quick_send_type()
+
+#: `PlanRef.tell` and so on, for calls whose arguments are by position, but for `out`.
+QUICK_SENDS = {
+    "tell": quick_send_new(QuickSend, PlanRef.tell, send_quickly, MAY_WAIT),
+    "ask": quick_send_new(QuickSend, PlanRef.ask, send_quickly, WANTS_REPLY | MAY_WAIT),
+    "offer": quick_send_new(QuickSend, PlanRef.offer, send_quickly, WANTS_REPLY),
+}

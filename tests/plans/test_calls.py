@@ -181,3 +181,14 @@ def test_blocking_is_off_unless_the_environment_says_so(make_system: Make, monke
         plan.tell(out=x)
     with pytest.raises(an.InvalidRequest, match="blocking"):
         make_system(blocking=1)
+
+
+@pytest.mark.parametrize("name", ["tell", "ask", "offer"])
+def test_methods_of_plans_take_plans_alone(name: str) -> None:
+    method = getattr(an.Plan, name)
+    with pytest.raises(TypeError, match="a method of plans is called with 'int' for its plan"):
+        method(3)
+    with pytest.raises(TypeError, match="needs an argument"):
+        method()
+    assert "Send" in method.__doc__
+    assert list(inspect.signature(method).parameters) == ["self", "operands", "out", "named"]
