@@ -114,9 +114,9 @@ class System(ProcessBound):
         NVIDIA recommends for cuBLASLt on Hopper, and a plan that cannot do with that may use an eighth of the device's
         memory.  A number is the limit for both: a higher one lets a library choose among more algorithms.
     launch_records : {"auto", "all", "off"}
-        Plans whose launches a GPU's worker keeps, and repeats by one call for messages with the same operands and numbers:
-        those that gain from it (calls of libraries, several kernels), all that can be kept, or none. Results are the same.
-        The environment variable ``ATOMR_NATIVE_LAUNCH_RECORDS=0`` turns it off for every System.
+        Plans whose launches the worker of a GPU keeps, and repeats by one call for messages with the same operands and
+        numbers: those that gain from it (calls of libraries, several kernels), all that can, or none.  Results are the
+        same.  The environment variable ``ATOMR_NATIVE_LAUNCH_RECORDS=0`` turns it off for every System.
     clock : Clock, optional
         Clock of actors' timers and restarts, for tests; see `atomr_native.testing.FakeClock`.
     observe : bool

@@ -235,7 +235,9 @@ class DeviceStats(TypedDict):
         Handles of native libraries that its worker holds, by library: of ``cublas`` one for each lane that has used
         it, of ``cublaslt`` one.  Empty while no worker answers.
     records : RecordStats
-        Launch records that its worker keeps, and their use; zeros for ``host``, and while no worker answers.
+        Launch records (``System(launch_records=)``): ``"kept"``, the kernels and fills in them (``"nodes"``),
+        ``"captures"``, ``"refused"``, and messages launched from one (``"replays"``).  Zeros for ``host``, and while no
+        worker answers.
     actors : dict of str to ActorStats
         Its actors, by name.
     """
