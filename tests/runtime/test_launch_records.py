@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 from actions import eventually, poison
 from crash import PATIENT, await_generation
+from fake_cuda import using
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -316,10 +318,13 @@ class _Side:
 
 
 @pytest.fixture(scope="module")
-def sides(cuda_engine: str) -> Iterator[list[an.Device]]:
-    """Lend a device that makes all the records that it can, and one that makes none."""
+def sides(cuda_engine: str, request: pytest.FixtureRequest) -> Iterator[list[an.Device]]:
+    """Lend a device that makes all the records that it can, and one that makes none; work of the fake begins late."""
     options: dict[str, Any] = {"standby": "warm", "allow_crash": True, "max_restarts": 10_000, **PATIENT}
-    with an.System(launch_records="all", **options) as one, an.System(launch_records="off", **options) as other:
+    late: Any = contextlib.nullcontext()
+    if cuda_engine == "fake":
+        late = using({**request.getfixturevalue("fake_environment"), "FAKE_CUDA_DELAY_US": "100"})
+    with late, an.System(launch_records="all", **options) as one, an.System(launch_records="off", **options) as other:
         yield [one.device("cuda:0"), other.device("cuda:0")]
 
 
