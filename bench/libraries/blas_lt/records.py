@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from bench.harness import Bar, Case, Setup
+from bench.harness import Bar, Case, Effort, Setup
 from bench.harness.common import PLACES, device
 from bench.harness.gpu import Sends, add_loop, asked, sustained
 
@@ -26,9 +26,15 @@ def _matrices(dev: Any, extent: int) -> list[Any]:
     return [dev.put(rng.standard_normal(shape), "bfloat16") for shape in ((extent, extent),) * 2 + ((extent,),)]
 
 
+def _run(setup: Setup, extent: int) -> int:
+    """Return the extent that is run: the small one in a quick run, which then only says that it works."""
+    return extent if setup.effort is Effort.FULL else min(LOOPS)
+
+
 def _sends(setup: Setup, place: str, records: str, extent: int, outputs: int) -> Sends:
     """A plan of x @ w + bias that writes so many outputs in turn."""
     dev = device(setup, place, launch_records=records)
+    extent = _run(setup, extent)
     x, w, bias = _matrices(dev, extent)
     outs = [dev.empty((extent, extent), "bfloat16") for _ in range(outputs)]
     plan = dev.blas_lt.plan(x, w, bias=bias, epilogue="bias").wait(60.0)
@@ -49,7 +55,8 @@ def _sends(setup: Setup, place: str, records: str, extent: int, outputs: int) ->
 
 
 def _add(setup: Setup, what: str, sample: Callable[[Sends, int], Callable[[], float]], count: int, loop: str) -> None:
-    for extent, name in LOOPS.items():
+    for extent in LOOPS:
+        name = LOOPS[_run(setup, extent)]
         call, graph = f"C cublasLtMatmul, {extent}, {what}", f"C cuGraphLaunch, {extent}, {what}"
         for place in PLACES:
             for label, records in _OPTIONS.items():
