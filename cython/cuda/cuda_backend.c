@@ -294,13 +294,13 @@ int atomr_cuda_begin_aside(atomr_cuda *c, unsigned lane, CUstream *aside, atomr_
         return atomr_failed(failure, ATOMR_LIBRARY_ERROR, "cuda", r, name_of(c->d, r), "making a stream for captures");
     *aside = l->aside;
     const int code = atomr_handles_point(&l->handles, l->aside, failure);
-    if (code != ATOMR_OK) atomr_cuda_end_aside(c, lane);
+    atomr_failure second;
+    if (code != ATOMR_OK) atomr_cuda_end_aside(c, lane, &second);
     return code;
 }
 
-void atomr_cuda_end_aside(atomr_cuda *c, unsigned lane) {
-    atomr_failure failure;
-    atomr_handles_point(&c->lanes[lane].handles, atomic_load(&c->lanes[lane].stream), &failure);
+int atomr_cuda_end_aside(atomr_cuda *c, unsigned lane, atomr_failure *failure) {
+    return atomr_handles_point(&c->lanes[lane].handles, atomic_load(&c->lanes[lane].stream), failure);
 }
 
 unsigned atomr_cuda_handles(atomr_cuda *c, atomr_handle_count *counts) {

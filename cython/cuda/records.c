@@ -109,6 +109,12 @@ static void drop(atomr_records *a, atomr_recorded *p, unsigned at) {
     queue(a, r);
 }
 
+static void drop_listed(atomr_records *a, record *r) {
+    unsigned at = 0;
+    while (r->plan->records[at] != r) at++;
+    drop(a, r->plan, at);
+}
+
 static void destroy(const atomr_records *a, record *r) {
     const atomr_driver *d = atomr_cuda_driver(a->cuda);
     const int alive = atomr_cuda_enter(a->cuda) == CUDA_SUCCESS; /* else the driver is not called any more */
@@ -233,6 +239,13 @@ static unsigned nodes_of(const atomr_driver *d, CUgraph graph) {
     return (unsigned)n;
 }
 
+/* Handles of libraries, whose memory captured kernels may use, are gone. */
+static void drop_lane(atomr_records *a, unsigned lane) {
+    pthread_mutex_lock(&a->lock);
+    while (a->lanes[lane]) drop_listed(a, a->lanes[lane]);
+    pthread_mutex_unlock(&a->lock);
+}
+
 /* Capture what the plan launches for the wanted tuple; NULL: that is not possible. */
 static CUgraph capture(atomr_recorded *p, int *prompt) {
     atomr_cuda *cuda = p->all->cuda;
@@ -244,7 +257,10 @@ static CUgraph capture(atomr_recorded *p, int *prompt) {
     CUstream aside = NULL;
     CUgraph graph = NULL;
     int code = atomr_cuda_begin_aside(cuda, lane, &aside, &failure);
-    if (code != ATOMR_OK) return NULL;
+    if (code != ATOMR_OK) {
+        drop_lane(p->all, lane);
+        return NULL;
+    }
     CUresult r = d->cuStreamBeginCapture_v2(aside, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
     if (r == CUDA_SUCCESS) {
         const atomr_call call = {.lane = ATOMR_ASIDE + lane, .n_operands = p->n_operands, .n_scalars = p->n_scalars,
@@ -254,7 +270,10 @@ static CUgraph capture(atomr_recorded *p, int *prompt) {
         code = p->run(p->context, &call, &failure);
         r = d->cuStreamEndCapture(aside, &graph);
     }
-    atomr_cuda_end_aside(cuda, lane);
+    if (atomr_cuda_end_aside(cuda, lane, &failure) != ATOMR_OK) {
+        code = ATOMR_LIBRARY_ERROR;
+        drop_lane(p->all, lane);
+    }
     if (r == CUDA_SUCCESS && code == ATOMR_OK && !late.judge) return graph;
     if (r == CUDA_SUCCESS && graph) d->cuGraphDestroy(graph);
     return NULL;
@@ -273,10 +292,7 @@ static void make_room(atomr_recorded *p, unsigned nodes) {
         record *oldest = a->lanes[p->lane];
         for (record *r = oldest->after; r; r = r->after)
             if (r->used < oldest->used) oldest = r;
-        atomr_recorded *theirs = oldest->plan;
-        unsigned at = 0;
-        while (theirs->records[at] != oldest) at++;
-        drop(a, theirs, at);
+        drop_listed(a, oldest);
     }
 }
 

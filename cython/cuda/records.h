@@ -13,8 +13,8 @@
 
 enum {
     ATOMR_PLAN_RECORDS = 64,   /* of one plan */
-    ATOMR_LANE_RECORDS = 512,  /* of all plans of a lane */
-    ATOMR_LANE_NODES = 8192,
+    ATOMR_LANE_RECORDS = 256,  /* of all plans of a lane: 112 KiB of device memory each on an H200 */
+    ATOMR_LANE_NODES = 4096,
     ATOMR_RECORD_NODES = 256,  /* launches of one record */
     ATOMR_RECORD_REPLAYS = 16, /* that earn the credit for one capture */
     ATOMR_RECORD_REFUSALS = 3, /* captures that fail before a plan is never captured again */

@@ -21,7 +21,7 @@ struct CUgraphExec_st {
 
 static atomr_driver driver;
 static int device, own, aside, faulted; /* stand for the device and its streams */
-static _Atomic int graphs, execs, refuse_capture, refuse_instance, refuse_launch;
+static _Atomic int graphs, execs, refuse_aside, refuse_capture, refuse_instance, refuse_launch;
 static _Atomic unsigned asides;
 static _Atomic(CUgraphExec) last_exec;
 static __thread CUgraph captured;
@@ -42,12 +42,15 @@ CUstream atomr_cuda_stream(atomr_cuda *c, unsigned lane) {
     return faulted ? NULL : (CUstream)(lane >= ATOMR_ASIDE ? &aside : &own);
 }
 int atomr_cuda_begin_aside(atomr_cuda *c, unsigned lane, CUstream *stream, atomr_failure *failure) {
-    (void)c, (void)lane, (void)failure;
+    (void)c, (void)lane;
     asides++;
     *stream = (CUstream)&aside;
-    return ATOMR_OK;
+    return refuse_aside == 1 ? atomr_refused(failure, ATOMR_LIBRARY_ERROR, "no") : ATOMR_OK;
 }
-void atomr_cuda_end_aside(atomr_cuda *c, unsigned lane) { (void)c, (void)lane; }
+int atomr_cuda_end_aside(atomr_cuda *c, unsigned lane, atomr_failure *failure) {
+    (void)c, (void)lane;
+    return refuse_aside == 2 ? atomr_refused(failure, ATOMR_LIBRARY_ERROR, "no") : ATOMR_OK;
+}
 
 static CUresult begin_capture(CUstream stream, CUstreamCaptureMode mode) {
     CHECK(stream == (CUstream)&aside && mode == CU_STREAM_CAPTURE_MODE_THREAD_LOCAL && !captured);
@@ -163,7 +166,7 @@ static void settle(atomr_records *a, atomr_recorded *p, unsigned x, unsigned y, 
 }
 
 static atomr_records *begin(void) {
-    refuse_capture = refuse_instance = refuse_launch = faulted = 0;
+    refuse_aside = refuse_capture = refuse_instance = refuse_launch = faulted = 0;
     node_type = CU_GRAPH_NODE_TYPE_KERNEL;
     workspace = &workspaces[0];
     driver.cuStreamBeginCapture_v2 = begin_capture;
@@ -385,6 +388,30 @@ static void test_records_go_with_the_workspace(void) {
     end(a, p);
 }
 
+/* Captured kernels may use memory of a handle, which is destroyed when it cannot change its stream. */
+static void test_records_of_a_lane_go_with_its_handles(void) {
+    for (int way = 1; way <= 2; way++) {
+        atomr_records *a = begin();
+        library l = {.n = 1}, other = {.n = 1};
+        atomr_recorded *p = plan_of(a, &l), *q = plan_of(a, &other);
+        settle(a, p, 0, 1, 5);
+        settle(a, p, 0, 2, 5);
+        settle(a, q, 0, 1, 5);
+        refuse_aside = way;
+        send(q, 0, 3, 5);
+        send(q, 0, 3, 5);
+        CHECK_EQ(atomr_records_count(a).kept, 0);
+        CHECK_EQ(atomr_records_count(a).refused, 1);
+        refuse_aside = 0;
+        const unsigned runs = l.runs;
+        send(p, 0, 1, 5);
+        CHECK_EQ(l.runs, runs + 1);
+        settle(a, p, 0, 1, 5);
+        atomr_recorded_end(q);
+        end(a, p);
+    }
+}
+
 static void test_after_a_fault_the_driver_is_not_called(void) {
     atomr_records *a = begin();
     library l = {.n = 1};
@@ -491,6 +518,7 @@ int main(int argc, char **argv) {
     RUN(test_long_work_stays_known_as_such);
     RUN(test_records_go_with_the_memory_that_they_name);
     RUN(test_records_go_with_the_workspace);
+    RUN(test_records_of_a_lane_go_with_its_handles);
     RUN(test_after_a_fault_the_driver_is_not_called);
     RUN(test_plans_end_while_others_run);
     RUN(test_a_plan_does_not_end_before_what_its_message_has_left_to_do);
