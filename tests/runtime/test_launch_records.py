@@ -110,14 +110,15 @@ def test_alternating_buffers_have_a_record_each(device: an.Device) -> None:
 
 
 def test_operands_and_numbers_that_do_not_come_again_are_not_captured(device: an.Device) -> None:
-    x, y = device.put(_matrix(0)), device.put(_matrix(1))
+    first, second = _matrix(0, 24), _matrix(1, 24)  # of a plan that no other test has
+    x, y = device.put(first), device.put(second)
     plan = device.blas_lt.plan(x, y, alpha=1.0)
-    outs = [device.empty((SIZE, SIZE)) for _ in range(100)]
+    outs = [device.empty((24, 24)) for _ in range(100)]
     before = _counts(device)
     for number, out in enumerate(outs):
         plan.tell(x, y, out=out)
         plan.tell(x, y, out=outs[0], alpha=float(number + 2))
-    np.testing.assert_array_equal(outs[0].numpy(), 101 * (_matrix(0) @ _matrix(1)))
+    np.testing.assert_array_equal(outs[0].numpy(), 101 * (first @ second))
     assert _counts(device) == before
 
 
