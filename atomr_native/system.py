@@ -49,10 +49,10 @@ _log = logging.getLogger("atomr_native.dead_letters")
 _GRACE = 1.0  # seconds for actors to finish their current message when everything is closed
 
 
-def _is_set(variable: str) -> bool:
+def _is_set(variable: str, default: str = "0") -> bool:
     """Whether an environment variable is on."""
-    value = os.environ.get(variable, "")
-    if value not in ("", "0", "1"):
+    value = os.environ.get(variable, "") or default
+    if value not in ("0", "1"):
         raise InvalidRequest(f"environment variable {variable}={value!r}; allowed: 0, 1")
     return value == "1"
 
@@ -113,6 +113,10 @@ class System(ProcessBound):
         largest one that its plans need.  By default libraries choose among algorithms that need at most 32 MiB, which
         NVIDIA recommends for cuBLASLt on Hopper, and a plan that cannot do with that may use an eighth of the device's
         memory.  A number is the limit for both: a higher one lets a library choose among more algorithms.
+    launch_records : {"auto", "all", "off"}
+        Plans whose launches the worker of a GPU keeps, and repeats by one call for messages with the same operands and
+        numbers: those that gain from it (calls of libraries, several kernels), all that can, or none.  Results are the
+        same.  The environment variable ``ATOMR_NATIVE_LAUNCH_RECORDS=0`` turns it off for every System.
     clock : Clock, optional
         Clock of actors' timers and restarts, for tests; see `atomr_native.testing.FakeClock`.
     observe : bool
@@ -138,6 +142,7 @@ class System(ProcessBound):
         debug: bool = False,
         blocking: bool = False,
         workspace_limit: int | None = None,
+        launch_records: Literal["auto", "all", "off"] = "auto",
         clock: Clock | None = None,
         observe: bool = False,
     ) -> None:
@@ -145,6 +150,7 @@ class System(ProcessBound):
             isolation, memory_limit, mailbox_size, mailbox, timeout, max_restarts, within, standby, watchdog,
             deterministic, seed, spin_us, allow_crash, debug, workspace_limit,
             as_flag("blocking", blocking) or _is_set("ATOMR_NATIVE_BLOCKING"),
+            launch_records if _is_set("ATOMR_NATIVE_LAUNCH_RECORDS", "1") else "off",
             as_flag("debug", debug) or _is_set("ATOMR_NATIVE_DEBUG"),
         )  # fmt: skip
         self.token = os.urandom(16).hex()

@@ -38,6 +38,7 @@ class SystemConfig:
     debug: bool
     workspace_limit: int | None
     blocking: bool = False
+    launch_records: Literal["auto", "all", "off"] = "auto"
     located: bool = False  # errors name the line of the send: `debug`, or only the environment variable
 
     def __post_init__(self) -> None:
@@ -48,6 +49,7 @@ class SystemConfig:
         check_choice("isolation", self.isolation, ("process", "thread"))
         check_choice("mailbox", self.mailbox, ("block", "reject"))
         check_choice("standby", self.standby, ("warm", "hot", "off"))
+        check_choice("launch_records", self.launch_records, ("auto", "all", "off"))
         for name in ("deterministic", "allow_crash", "debug", "blocking"):
             as_flag(name, getattr(self, name))
         number("mailbox_size", self.mailbox_size, MIN_CELLS, _MAX_MAILBOX, whole=True)

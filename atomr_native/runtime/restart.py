@@ -144,6 +144,7 @@ class Starter:
                 "uuid": self._owner.facts["uuid"] or "",
                 "workspace_limit": self._config.workspace_limit,
                 "deterministic": self._config.deterministic,
+                "launch_records": self._config.launch_records,
                 "cautious": self._owner.plans.begin_probation(),
             }
             answer = link.ask(

@@ -25,10 +25,12 @@ __all__ = [
     "DeviceStats",
     "MemoryStats",
     "PoolStats",
+    "RecordStats",
     "SystemStats",
     "checked_facts",
     "checked_handles",
     "checked_memory",
+    "checked_records",
     "device_stats",
     "state_name",
     "worker_stats",
@@ -148,6 +150,28 @@ class MemoryStats(TypedDict):
     pools: dict[str, PoolStats]
 
 
+class RecordStats(TypedDict):
+    """Launch records; see ``System(launch_records=)``.
+
+    Attributes
+    ----------
+    kept, nodes : int
+        Records that are kept, and the kernels and fills in them.
+    captures : int
+        Records that have been made.
+    refused : int
+        Launches that could not be recorded, or not be repeated.
+    replays : int
+        Messages that were launched from a record.
+    """
+
+    kept: int
+    nodes: int
+    captures: int
+    refused: int
+    replays: int
+
+
 class ActorStats(TypedDict):
     """One mailbox.
 
@@ -210,6 +234,10 @@ class DeviceStats(TypedDict):
     native_handles : dict of str to int
         Handles of native libraries that its worker holds, by library: of ``cublas`` one for each lane that has used
         it, of ``cublaslt`` one.  Empty while no worker answers.
+    records : RecordStats
+        Launch records (``System(launch_records=)``): ``"kept"``, the kernels and fills in them (``"nodes"``),
+        ``"captures"``, ``"refused"``, and messages launched from one (``"replays"``).  Zeros for ``host``, and while no
+        worker answers.
     actors : dict of str to ActorStats
         Its actors, by name.
     """
@@ -222,6 +250,7 @@ class DeviceStats(TypedDict):
     hardware: DeviceFacts
     memory: MemoryStats
     native_handles: dict[str, int]
+    records: RecordStats
     actors: dict[str, ActorStats]
 
 
@@ -265,6 +294,7 @@ def device_stats(owner: ServedDevice, timeout: float) -> DeviceStats:
         "hardware": owner.facts,
         "memory": _memory(owner, free, total),
         "native_handles": checked_handles(answer),
+        "records": checked_records(answer),
         "actors": {
             name: _actor(core.lane_stats(lane), workspaces.get(lane, 0)) for lane, name in list(core.lane_names.items())
         },
@@ -324,6 +354,16 @@ def checked_handles(fields: dict[str, Any]) -> dict[str, int]:
     if any(type(n) is not int or not 0 <= n < _LARGEST or len(name) > _LONGEST_NAME for name, n in given.items()):
         return {}
     return given
+
+
+def checked_records(fields: dict[str, Any]) -> RecordStats:
+    """Return the counts of launch records from a worker's answer, or zeros where they make no sense."""
+    given = fields.get("records")
+    found = given if isinstance(given, dict) else {}
+    counts = {name: found.get(name) for name in RecordStats.__annotations__}
+    if any(type(n) is not int or not 0 <= n < _LARGEST for n in counts.values()):
+        counts = dict.fromkeys(counts, 0)
+    return cast("RecordStats", counts)
 
 
 def checked_facts(given: object) -> DeviceFacts:

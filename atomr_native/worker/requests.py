@@ -204,6 +204,7 @@ class Requests:
                 str(self._config.get("uuid", "")),
                 workspace_limit=self._config["workspace_limit"],
                 deterministic=self._config.get("deterministic") is True,
+                launch_records=self._config["launch_records"],
                 allow_crash=self._config.get("allow_crash") is True,
                 backend=self._context,
             )

@@ -1,10 +1,10 @@
 # cython: language_level=3
-"""The C half of a CUDA device, as declared in cuda_backend.h, cuda_foreign.h and handles.h."""
+"""The C half of a CUDA device, as declared in cuda_backend.h, cuda_foreign.h, handles.h and records.h."""
 
 from libc.stdint cimport uint64_t
 
 from .driver cimport CUdeviceptr, CUresult, CUstream, atomr_driver
-from .lanes cimport atomr_backend, atomr_failure
+from .lanes cimport atomr_backend, atomr_failure, atomr_run
 
 
 cdef extern from "cuda/handles.h" nogil:
@@ -52,6 +52,26 @@ cdef extern from "cuda/cuda_backend.h" nogil:
     CUresult atomr_cuda_unpin(atomr_cuda *, void *base)
     CUresult atomr_cuda_copy_now(atomr_cuda *, CUdeviceptr to, CUdeviceptr source, uint64_t nbytes)
     CUresult atomr_cuda_memory(atomr_cuda *, uint64_t *free, uint64_t *total)
+
+
+cdef extern from "cuda/records.h" nogil:
+    ctypedef struct atomr_records:
+        pass
+    ctypedef struct atomr_recorded:
+        pass
+    ctypedef struct atomr_record_counts:
+        uint64_t kept
+        uint64_t nodes
+        uint64_t captures
+        uint64_t refused
+        uint64_t replays
+    atomr_records *atomr_records_new(atomr_cuda *)
+    void atomr_records_end(atomr_records *)
+    atomr_record_counts atomr_records_count(atomr_records *)
+    void atomr_records_forget(atomr_records *, const void *base, uint64_t nbytes)
+    atomr_recorded *atomr_recorded_new(atomr_records *, atomr_run, void *context, unsigned, unsigned)
+    void atomr_recorded_end(atomr_recorded *)
+    int atomr_recorded_run(void *, const void *, void *)
 
 
 cdef extern from "cuda/cuda_foreign.h" nogil:

@@ -3,14 +3,22 @@
 
 from libc.stdint cimport uint32_t, uint64_t
 
-from .backend cimport atomr_cuda
+from .backend cimport atomr_cuda, atomr_recorded, atomr_records
 from .driver cimport CUresult
 from .lanes cimport Backend, Steps, atomr_backend, atomr_run
 from .runs cimport atomr_graph, atomr_kernels, atomr_launch, atomr_sequence
 
 
+cdef enum:
+    NO_RECORDS        # its work waits, fails late, or differs with each launch
+    RECORDS_POSSIBLE  # a launch from a record costs as much
+    RECORDS_GAIN      # a launch from a record costs less
+
+
 cdef class CudaBackend(Backend):
     cdef atomr_cuda *cuda
+    cdef atomr_records *records
+    cdef int least_gain
     cdef atomr_backend made
     cdef readonly int ordinal
     cdef dict marks
@@ -29,6 +37,7 @@ cdef class NativeRun:
     cdef atomr_run function
     cdef void *context
     cdef readonly uint64_t workspace
+    cdef readonly int gain
 
 
 cdef class Noop(NativeRun):
@@ -59,3 +68,8 @@ cdef class Sequence(NativeRun):
 cdef class Graph(NativeRun):
     cdef atomr_graph native
     cdef Steps steps
+
+
+cdef class Recorded:
+    cdef NativeRun run
+    cdef atomr_recorded *native

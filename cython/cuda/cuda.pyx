@@ -16,7 +16,8 @@ from .backend cimport (
     atomr_cuda_examine, atomr_cuda_facts, atomr_cuda_find, atomr_cuda_handles, atomr_cuda_map, atomr_cuda_memory,
     atomr_cuda_open, atomr_cuda_open_lane, atomr_cuda_open_shared, atomr_cuda_pin, atomr_cuda_reaches,
     atomr_cuda_register, atomr_cuda_stream, atomr_cuda_unmap, atomr_cuda_unpin, atomr_cuda_unregister,
-    atomr_handle_count)
+    atomr_handle_count, atomr_record_counts, atomr_recorded_end, atomr_recorded_new, atomr_recorded_run,
+    atomr_records_count, atomr_records_end, atomr_records_forget, atomr_records_new)
 from .driver cimport (
     CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED,
     CUDA_ERROR_INVALID_DEVICE, CUDA_ERROR_NO_DEVICE, CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUdeviceptr, CUstream,
@@ -112,6 +113,10 @@ cdef class CudaBackend(Backend):
             self.refuse_device(result, (<bytes>why).decode(errors="replace"))
         self.ordinal = ordinal
         self.made = atomr_cuda_backend(self.cuda)
+        self.least_gain = RECORDS_GAIN
+        self.records = atomr_records_new(self.cuda)
+        if self.records == NULL:
+            raise MemoryError
 
     def __dealloc__(self):
         if self.cuda == NULL:
@@ -120,6 +125,7 @@ cdef class CudaBackend(Backend):
             for address, nbytes in self.scratch.items():
                 atomr_cuda_unmap(self.cuda, address, nbytes)
         with nogil:
+            atomr_records_end(self.records)
             atomr_cuda_close(self.cuda)
 
     cdef int refuse_device(self, CUresult result, str text) except -1:
@@ -228,6 +234,8 @@ cdef class CudaBackend(Backend):
 
     cdef int unmap(self, void *base, uint64_t nbytes, int pool) except -1:
         cdef CUresult r
+        with nogil:
+            atomr_records_forget(self.records, base, nbytes)
         if pool == STAGING:
             with nogil:
                 r = atomr_cuda_unpin(self.cuda, base)
@@ -289,6 +297,22 @@ cdef class CudaBackend(Backend):
         function[0] = made.function
         context[0] = made.context
         return made
+
+    cdef object recorded(self, object holder, unsigned n_operands, unsigned n_scalars, atomr_run *function, void **context):
+        if (<NativeRun?>holder).gain < self.least_gain:
+            return holder
+        made = Recorded(holder, n_operands, n_scalars)
+        function[0] = <atomr_run>atomr_recorded_run
+        context[0] = made.native
+        return made
+
+    cdef dict record_counts(self):
+        cdef atomr_record_counts c = atomr_records_count(self.records)
+        return {"kept": c.kept, "nodes": c.nodes, "captures": c.captures, "refused": c.refused, "replays": c.replays}
+
+    def make_records(self, str which):
+        """Choose the plans that get launch records, before any is added: ``"auto"``, ``"all"`` or ``"off"``."""
+        self.least_gain = {"auto": RECORDS_GAIN, "all": RECORDS_POSSIBLE, "off": RECORDS_GAIN + 1}[which]
 
     cdef dict native_handles(self):
         cdef atomr_handle_count[ATOMR_HANDLES] counts
@@ -425,6 +449,7 @@ cdef class CudaBackend(Backend):
 cdef class NativeRun:
     def __cinit__(self, CudaBackend backend not None, *_):
         self.backend = backend
+        self.gain = RECORDS_GAIN  # calls of libraries, unless a kind says otherwise
 
 
 @cython.no_gc_clear
@@ -433,6 +458,7 @@ cdef class Noop(NativeRun):
 
     def __cinit__(self, CudaBackend backend not None):
         self.function = <atomr_run>atomr_run_noop
+        self.gain = NO_RECORDS
 
 
 @cython.no_gc_clear
@@ -442,6 +468,7 @@ cdef class Copy(NativeRun):
     def __cinit__(self, CudaBackend backend not None):
         self.function = <atomr_run>atomr_cuda_run_copy
         self.context = backend.cuda
+        self.gain = NO_RECORDS
 
 
 @cython.no_gc_clear
@@ -451,6 +478,29 @@ cdef class Transfer(NativeRun):
     def __cinit__(self, CudaBackend backend not None):
         self.function = <atomr_run>atomr_cuda_run_transfer
         self.context = backend.cuda
+        self.gain = NO_RECORDS
+
+
+@cython.no_gc_clear
+cdef class Recorded:
+    """A plan with its launch records; the context of its native entry.
+
+    Parameters
+    ----------
+    run : NativeRun
+    n_operands, n_scalars : int
+        Of its messages.
+    """
+
+    def __cinit__(self, NativeRun run not None, unsigned n_operands, unsigned n_scalars):
+        self.run = run
+        self.native = atomr_recorded_new(run.backend.records, run.function, run.context, n_operands, n_scalars)
+        if self.native == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        with nogil:
+            atomr_recorded_end(self.native)
 
 
 include "cuda_kernels.pxi"

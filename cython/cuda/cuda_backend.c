@@ -18,6 +18,7 @@ typedef struct {
     CUevent marks[EVENTS];         /* after launches, by ticket modulo EVENTS */
     uint64_t marked[EVENTS];       /* which ticket each stands for; under `lock` */
     _Alignas(128) atomr_handles handles; /* of libraries; made by the thread of the lane */
+    CUstream aside;                /* of ATOMR_ASIDE + lane; the lane's thread's */
 } cuda_lane;
 
 struct atomr_cuda {
@@ -157,6 +158,8 @@ static void close_lane(atomr_cuda *c, cuda_lane *l) {
     for (int i = 0; i < EVENTS; i++)
         if (l->marks[i]) d->cuEventDestroy_v2(l->marks[i]);
     if (stream) d->cuStreamDestroy_v2(stream);
+    if (l->aside) d->cuStreamDestroy_v2(l->aside);
+    l->aside = NULL;
     memset(l->marks, 0, sizeof l->marks);
 }
 
@@ -220,6 +223,7 @@ CUresult atomr_cuda_open_lane(atomr_cuda *c, unsigned lane) {
 }
 
 CUstream atomr_cuda_stream(atomr_cuda *c, unsigned lane) {
+    if (lane >= ATOMR_ASIDE) return c->lanes[lane - ATOMR_ASIDE].aside;
     CUstream stream = atomic_load_explicit(&c->lanes[lane].stream, memory_order_acquire);
     if (note(c, enter(c)) == CUDA_SUCCESS && !stream) {
         note(c, atomr_cuda_open_lane(c, lane));
@@ -248,7 +252,8 @@ int atomr_lane_handle(atomr_cuda *c, unsigned lane, const atomr_handle_kind *kin
     if (!stream) /* NULL would be the default stream, which orders with nothing of ours */
         return atomr_failed(failure, ATOMR_LIBRARY_ERROR, "cuda", atomr_cuda_error(c), name_of(c->d, atomr_cuda_error(c)),
                             "the lane has no stream");
-    return atomr_handles_get(&c->lanes[lane].handles, kind, c, stream, handle, failure);
+    cuda_lane *l = &c->lanes[lane >= ATOMR_ASIDE ? lane - ATOMR_ASIDE : lane];
+    return atomr_handles_get(&l->handles, kind, c, stream, handle, failure);
 }
 
 int atomr_device_handle(atomr_cuda *c, const atomr_handle_kind *kind, void **handle, atomr_failure *failure) {
@@ -280,6 +285,23 @@ int atomr_cuda_begin_capture(atomr_cuda *c, unsigned lane, CUstream *stream, ato
 }
 
 void atomr_cuda_end_capture(atomr_cuda *c) { pthread_mutex_unlock(&c->capturing); }
+
+int atomr_cuda_begin_aside(atomr_cuda *c, unsigned lane, CUstream *aside, atomr_failure *failure) {
+    cuda_lane *l = &c->lanes[lane];
+    CUresult r = enter(c);
+    if (r == CUDA_SUCCESS && !l->aside) r = c->d->cuStreamCreate(&l->aside, CU_STREAM_NON_BLOCKING);
+    if (r != CUDA_SUCCESS)
+        return atomr_failed(failure, ATOMR_LIBRARY_ERROR, "cuda", r, name_of(c->d, r), "making a stream for captures");
+    *aside = l->aside;
+    const int code = atomr_handles_point(&l->handles, l->aside, failure);
+    atomr_failure second;
+    if (code != ATOMR_OK) atomr_cuda_end_aside(c, lane, &second);
+    return code;
+}
+
+int atomr_cuda_end_aside(atomr_cuda *c, unsigned lane, atomr_failure *failure) {
+    return atomr_handles_point(&c->lanes[lane].handles, atomic_load(&c->lanes[lane].stream), failure);
+}
 
 unsigned atomr_cuda_handles(atomr_cuda *c, atomr_handle_count *counts) {
     unsigned n = atomr_handles_count(&c->shared, counts, 0);

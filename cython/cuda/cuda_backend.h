@@ -36,6 +36,13 @@ enum { ATOMR_CAPTURE_LANE = ATOMR_LANES };
  * driver's or library's result in the failure; then there is nothing to end. */
 int atomr_cuda_begin_capture(atomr_cuda *, unsigned lane, CUstream *stream, atomr_failure *failure);
 void atomr_cuda_end_capture(atomr_cuda *);
+/* Lane numbers for captures of a lane's own runs: ATOMR_ASIDE + lane has a stream of its own and the lane's handles. */
+enum { ATOMR_ASIDE = ATOMR_LANES + 1 };
+/* Have the lane's handles use its stream aside, and then its own one again; in the lane's thread.  Both return an
+ * atomr_code.  After a failed one the handles use the lane's own stream, and some may have been destroyed, with memory
+ * of theirs that captured work uses. */
+int atomr_cuda_begin_aside(atomr_cuda *, unsigned lane, CUstream *aside, atomr_failure *failure);
+int atomr_cuda_end_aside(atomr_cuda *, unsigned lane, atomr_failure *failure);
 /* NULL: the device has faulted. */
 CUstream atomr_cuda_stream(atomr_cuda *, unsigned lane);
 /* For a run that may fail late: after the work that it has enqueued, the device copies `n` int32 at `words`, at most

@@ -17,6 +17,7 @@ cdef class Graph(NativeRun):
         self.function = <atomr_run>atomr_graph_run
         self.context = &self.native
         self.workspace = program.workspace
+        self.gain = NO_RECORDS  # it is captured by itself
         self.native.program = self.steps.native
         self.native.cuda = backend.cuda
         self.native.workspace_bytes = program.workspace

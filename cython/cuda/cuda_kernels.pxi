@@ -76,6 +76,10 @@ cdef class Kernels(NativeRun):
             self.native.info = ATOMR_INFO_IN_WORKSPACE if kind == "workspace" else place
             self.native.info_offset = place if kind == "workspace" else 0
         self.native.n_launches = len(program.launches)
+        if program.report >= 0 or program.sets or program.needs or program.info is not None:
+            self.gain = NO_RECORDS
+        else:
+            self.gain = RECORDS_GAIN if self.native.n_launches > 1 else RECORDS_POSSIBLE
         self.native.launches = <atomr_launch *>calloc(self.native.n_launches + 1, sizeof(atomr_launch))
         if self.native.launches == NULL:
             raise MemoryError

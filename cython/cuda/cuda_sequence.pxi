@@ -47,6 +47,7 @@ cdef class Sequence(NativeRun):
         if self.native.steps == NULL:
             raise MemoryError
         self.native.workspace_bytes = program.workspace
+        self.gain = RECORDS_GAIN if self.native.n_steps > 1 else RECORDS_POSSIBLE
         for i in range(self.native.n_steps):
             wanted = program.steps[i]
             step = &self.native.steps[i]
@@ -55,6 +56,10 @@ cdef class Sequence(NativeRun):
                                   f"most {ATOMR_STEP_OPERANDS} and {ATOMR_STEP_SCALARS}")
             run = backend.prepared(wanted.run)
             self.kept.append(run)
+            if run.gain == NO_RECORDS:
+                self.gain = NO_RECORDS
+            elif self.gain != NO_RECORDS:
+                self.gain = max(self.gain, run.gain)
             step.run = run.function
             step.context = run.context
             step.operands = sources(wanted.operands)

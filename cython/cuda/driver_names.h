@@ -27,6 +27,8 @@ typedef int CUtensorMapInterleave;
 typedef int CUtensorMapSwizzle;
 typedef int CUtensorMapL2promotion;
 typedef int CUtensorMapFloatOOBfill;
+typedef struct CUgraphNode_st *CUgraphNode;
+typedef int CUgraphNodeType;
 typedef struct CUgraphExec_st *CUgraphExec;
 
 #define ATOMR_DRIVER_CONSTANTS(C)                                                                                     \
@@ -61,6 +63,9 @@ typedef struct CUgraphExec_st *CUgraphExec;
     C(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 102)                                                   \
     C(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, 103)                                           \
     C(CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, 122)                                                         \
+    C(CU_GRAPH_NODE_TYPE_KERNEL, 0)                                                                                   \
+    C(CU_GRAPH_NODE_TYPE_MEMSET, 2)                                                                                   \
+    C(CU_GRAPH_NODE_TYPE_EMPTY, 5)                                                                                    \
     C(CU_LAUNCH_ATTRIBUTE_COOPERATIVE, 2)                                                                             \
     C(CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, 4)                                                                       \
     C(CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, 6)
@@ -153,6 +158,8 @@ enum { ATOMR_DRIVER_CONSTANTS(ATOMR_ENUMERATOR) };
       (CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ, unsigned int blockDimX,     \
        unsigned int blockDimY, unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream,                 \
        void **kernelParams, void **extra))                                                                            \
+    F(CUresult, cuGraphGetNodes, (CUgraph hGraph, CUgraphNode *nodes, size_t *numNodes))                              \
+    F(CUresult, cuGraphNodeGetType, (CUgraphNode hNode, CUgraphNodeType *type))                                       \
     F(CUresult, cuGraphInstantiateWithFlags, (CUgraphExec *phGraphExec, CUgraph hGraph, unsigned long long flags))    \
     F(CUresult, cuGraphExecUpdate_v2,                                                                                 \
       (CUgraphExec hGraphExec, CUgraph hGraph, CUgraphExecUpdateResultInfo *resultInfo))                              \

@@ -18,6 +18,11 @@ int atomr_handles_get(atomr_handles *h, const atomr_handle_kind *kind, atomr_cud
     const unsigned n = atomic_load_explicit(&h->n, memory_order_relaxed); /* this thread's own */
     for (unsigned i = 0; i < n; i++) {
         if (h->kinds[i] != kind) continue;
+        if (!h->handles[i]) {
+            const int code = make(kind, cuda, stream, handle, failure);
+            if (code != ATOMR_OK) return code;
+            h->handles[i] = *handle;
+        }
         *handle = h->handles[i];
         return ATOMR_OK;
     }
@@ -32,8 +37,22 @@ int atomr_handles_get(atomr_handles *h, const atomr_handle_kind *kind, atomr_cud
     return ATOMR_OK;
 }
 
+int atomr_handles_point(atomr_handles *h, CUstream stream, atomr_failure *failure) {
+    int result = ATOMR_OK;
+    for (unsigned i = 0, n = atomic_load_explicit(&h->n, memory_order_relaxed); i < n; i++) {
+        if (!h->handles[i] || !h->kinds[i]->set_stream) continue;
+        const int code = h->kinds[i]->set_stream(h->handles[i], stream, failure);
+        if (code == ATOMR_OK) continue;
+        h->kinds[i]->destroy(h->handles[i]);
+        h->handles[i] = NULL;
+        result = code;
+    }
+    return result;
+}
+
 void atomr_handles_end(atomr_handles *h) {
-    for (unsigned i = atomic_exchange(&h->n, 0); i-- > 0;) h->kinds[i]->destroy(h->handles[i]);
+    for (unsigned i = atomic_exchange(&h->n, 0); i-- > 0;)
+        if (h->handles[i]) h->kinds[i]->destroy(h->handles[i]);
 }
 
 unsigned atomr_handles_count(atomr_handles *h, atomr_handle_count *counts, unsigned n) {

@@ -36,6 +36,9 @@ typedef struct {
  * call tries again. */
 int atomr_handles_get(atomr_handles *, const atomr_handle_kind *, atomr_cuda *, CUstream, void **handle,
                       atomr_failure *);
+/* Have all of them use another stream; for the thread that makes them.  Returns an atomr_code.  One that cannot is
+ * destroyed, and the next call that needs it makes it anew. */
+int atomr_handles_point(atomr_handles *, CUstream, atomr_failure *);
 /* Destroy them all, the newest first.  Nobody may use or make any meanwhile. */
 void atomr_handles_end(atomr_handles *);
 

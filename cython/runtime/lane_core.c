@@ -355,7 +355,7 @@ static int process(atomr_lane *l) {
         const atomr_call call = {l->index, h->n_operands, h->n_scalars, h->ticket, l->pointers, scalars,
                                  atomic_load_explicit(&l->workspace, memory_order_relaxed),
                                  atomic_load_explicit(&l->workspace_bytes, memory_order_relaxed), &l->prompt,
-                                 &late, l->w->infos[l->infos % ATOMR_INFOS]};
+                                 &late, l->w->infos[l->infos % ATOMR_INFOS], &l->after};
         atomr_failure failure;
         failure.status = 0;
         failure.lib[0] = failure.name[0] = failure.text[0] = 0; /* clearing all of it costs as much as a no-op */
@@ -409,6 +409,13 @@ static void finish(atomr_lane *l) {
     }
 }
 
+static void do_after(atomr_lane *l) {
+    const atomr_after after = l->after;
+    l->after.run = NULL;
+    after.run(after.context);
+    l->clock = 0;
+}
+
 void *atomr_lane_main(void *argument) {
     atomr_lane *l = argument;
     atomr_worker *k = l->worker;
@@ -428,6 +435,7 @@ void *atomr_lane_main(void *argument) {
         }
         if (!process(l)) break;
         finish(l);
+        if (l->after.run) do_after(l);
         if (l->turn != ATOMR_NO_TURN) atomr_end_turn(l);
     }
     atomr_signal_now(l);

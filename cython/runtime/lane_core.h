@@ -30,6 +30,13 @@ typedef struct {
     void *context; /* lives as long as the plan */
 } atomr_late;
 
+/* What a run leaves for its lane to do when its message is on its way: work of the host, before the lane's next message.
+ * Its context lives until then. */
+typedef struct {
+    void (*run)(void *context);
+    void *context;
+} atomr_after;
+
 typedef struct {
     unsigned lane, n_operands, n_scalars;
     uint64_t ticket;
@@ -41,6 +48,7 @@ typedef struct {
     /* A run whose work may fail late sets `late`, and enqueues a write of its info words to `info`. */
     atomr_late *late;
     _Atomic int32_t *info;
+    atomr_after *after; /* a run may set it; NULL: it cannot */
 } atomr_call;
 
 /* Enqueue (or, on a synchronous backend, do) the work.  Returns an atomr_code. */

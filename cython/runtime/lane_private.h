@@ -55,6 +55,7 @@ typedef struct {
     uint64_t clock;             /* when the last message ended, 0 after a wait: a clock costs as much as a no-op */
     atomr_turn turn;            /* that its message runs in, in a cautious worker */
     int ran;                    /* in that turn, without a failure */
+    atomr_after after;          /* what its last message has left to do */
     int prompt;                 /* asynchronous: the last message asked for a completion value of its own */
     uint64_t signalled;         /* asynchronous: the last ticket whose completion value is on its way */
     uint64_t detoured;          /* asynchronous: the last of these by way of `arrived` */

@@ -107,7 +107,9 @@ cdef class Backend:
     cdef int close_shared(self, void *base) except -1
     cdef void *open_peer(self, int fd, uint64_t nbytes, bytes uuid) except NULL
     cdef object native(self, object run, atomr_run *function, void **context)
+    cdef object recorded(self, object holder, unsigned n_operands, unsigned n_scalars, atomr_run *function, void **context)
     cdef dict native_handles(self)
+    cdef dict record_counts(self)
 
 
 cdef class Lanes:

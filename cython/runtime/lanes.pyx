@@ -214,6 +214,14 @@ cdef class Backend:
         context[0] = NULL
         return None
 
+    cdef object recorded(self, object holder, unsigned n_operands, unsigned n_scalars, atomr_run *function, void **context):
+        """Let the messages of a plan be launched from records, where that gains; what is returned replaces `holder`."""
+        return holder
+
+    cdef dict record_counts(self):
+        """Counts of launch records."""
+        return {}
+
     cdef dict native_handles(self):
         """How many handles of native libraries there are, by library."""
         return {}
@@ -475,6 +483,7 @@ cdef class Lanes:
             function, context = <atomr_run>atomr_run_workspace, self.worker
         else:
             holder = self.backend.native(run, &function, &context)
+            holder = self.backend.recorded(holder, n_operands, n_scalars, &function, &context)
         with self.lock:
             if plan in self.plans:
                 raise InvalidRequest(f"plan {plan} is loaded already")
@@ -550,7 +559,7 @@ cdef class Lanes:
     def stats(self):
         """Counts of what is loaded here."""
         return {"plans": len(self.plans), "segments": len(self.segments), "foreign": len(self.foreign),
-                "native_handles": self.backend.native_handles(),
+                "native_handles": self.backend.native_handles(), "records": self.backend.record_counts(),
                 "segment_bytes": sum([nbytes for _, nbytes, _ in self.segments.values()]),
                 "workspaces": [atomr_worker_workspace(self.worker, lane) for lane in range(ATOMR_LANES)]}
 

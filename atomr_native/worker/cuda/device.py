@@ -79,6 +79,8 @@ class CudaDevice:
         ``System(workspace_limit=)``.
     deterministic : bool
         ``System(deterministic=)``.
+    launch_records : {"auto", "all", "off"}
+        ``System(launch_records=)``.
     allow_crash : bool
         Whether plans that make the GPU fault can be built; for tests.
     backend : CudaBackend, optional
@@ -99,10 +101,12 @@ class CudaDevice:
         *,
         workspace_limit: int | None = None,
         deterministic: bool = False,
+        launch_records: str = "auto",
         allow_crash: bool = False,
         backend: CudaBackend | None = None,
     ) -> None:
         self.backend = CudaBackend(ordinal, uuid) if backend is None else backend
+        self.backend.make_records(launch_records)
         load_builders("cuda")
         self.facts: dict[str, Any] = self.backend.facts()
         self.target = Target(arch_of(self.facts["compute_capability"]), self.facts["multiprocessors"])

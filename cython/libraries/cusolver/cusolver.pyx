@@ -8,7 +8,7 @@ as LibraryError("cusolver", ...), a missing or old library as Unsupported.  What
 
 from libc.string cimport memset, strncpy
 
-from .cuda cimport CudaBackend, NativeRun
+from .cuda cimport NO_RECORDS, CudaBackend, NativeRun
 from .lanes cimport ATOMR_OK, atomr_failure, atomr_run
 from .native cimport constants_of, fill, load_library, raise_failure
 
@@ -61,6 +61,7 @@ cdef class Solver(NativeRun):
             code = atomr_solver_prepare(&self.native, &failure)
         if code != ATOMR_OK:
             raise_failure(code, &failure, "planning a call of cuSOLVER")
+        self.gain = NO_RECORDS  # cuSOLVER does part of some routines on the host
         self.function = <atomr_run>atomr_solver_run
         self.context = &self.native
 
@@ -96,6 +97,7 @@ cdef class Verdict(NativeRun):
         code = atomr_verdict_check(&self.native.spec, &failure)
         if code != ATOMR_OK:
             raise_failure(code, &failure, "planning a verdict")
+        self.gain = NO_RECORDS
         self.function = <atomr_run>atomr_verdict_run
         self.context = &self.native
 

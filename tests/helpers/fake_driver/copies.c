@@ -41,7 +41,7 @@ static CUresult enqueue(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream 
         memcpy(work.staged, work.from, size);
     }
     if (target == PAGEABLE) how |= FAKE_WAIT;
-    r = fake_enqueue(stream, run_copy, &work, sizeof work, how);
+    r = fake_enqueue(stream, run_copy, &work, sizeof work, how | FAKE_COPY);
     return r;
 }
 
@@ -92,7 +92,7 @@ static CUresult enqueue_fill(CUdeviceptr to, uint64_t value, size_t count, unsig
     const fake_place target = where(to, count * width, c);
     if ((target != ON_DEVICE && target != PINNED) || to % width) return ERROR_INVALID_VALUE;
     const fill f = {(void *)(uintptr_t)to, count, width, value};
-    return fake_enqueue(stream, run_fill, &f, sizeof f, 0);
+    return fake_enqueue(stream, run_fill, &f, sizeof f, FAKE_FILL);
 }
 
 CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t n, CUstream stream) {

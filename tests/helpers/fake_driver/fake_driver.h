@@ -116,7 +116,9 @@ void fake_end_work(void);
 
 enum {
     FAKE_WAIT = 1,     /* until it is done */
-    FAKE_HOST_ONLY = 2 /* it does not touch device memory */
+    FAKE_HOST_ONLY = 2, /* it does not touch device memory */
+    FAKE_COPY = 4,     /* in a graph it is a copy, or a fill, instead of a kernel */
+    FAKE_FILL = 8
 };
 /* Enqueue a call of `run` with a copy of `argument`.  It runs in the stream's thread, where it stands for the device:
  * an invalid access is a fault. */

@@ -8,14 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { GRAPH = 0x67727068, EXEC = 0x65786563 };
+enum { GRAPH = 0x67727068, EXEC = 0x65786563, GRAPH_NODE_TYPE_MEMCPY = 1 };
 
 typedef struct {
     void (*run)(void *);
     void *argument;
     size_t size;
     unsigned how;
-} node;
+} node; /* what a CUgraphNode points to */
 
 struct CUgraph_st {
     uint32_t magic;
@@ -69,6 +69,20 @@ void fake_free_graph(CUgraph g) { free_graph(g); }
 CUresult cuGraphDestroy(CUgraph graph) {
     if (!graph || graph->magic != GRAPH) return ERROR_INVALID_VALUE;
     free_graph(graph);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *n) {
+    if (!graph || graph->magic != GRAPH || !n) return ERROR_INVALID_VALUE;
+    for (unsigned i = 0; nodes && i < graph->n && i < *n; i++) nodes[i] = (CUgraphNode)&graph->nodes[i];
+    *n = graph->n;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGraphNodeGetType(CUgraphNode given, CUgraphNodeType *type) {
+    const unsigned how = ((const node *)given)->how;
+    *type = how & FAKE_COPY ? GRAPH_NODE_TYPE_MEMCPY : how & FAKE_FILL ? CU_GRAPH_NODE_TYPE_MEMSET
+                                                                      : CU_GRAPH_NODE_TYPE_KERNEL;
     return CUDA_SUCCESS;
 }
 

@@ -80,6 +80,33 @@ static void test_a_failure_leaves_none_and_is_tried_again(void) {
     CHECK(strcmp(history, "create1 destroy1 create1 stream1 destroy1 ") == 0);
 }
 
+/* Those of a lane are pointed at another stream and back; one that cannot be is destroyed, and made anew when needed. */
+static void test_pointed_at_another_stream(void) {
+    atomr_handles h = {0};
+    atomr_failure failure;
+    void *a = NULL, *b = NULL;
+    history[0] = 0;
+    CHECK_EQ(get(&h, &one, &a, &failure), ATOMR_OK);
+    CHECK_EQ(get(&h, &two, &b, &failure), ATOMR_OK);
+    CHECK_EQ(atomr_handles_point(&h, (CUstream)&refuse_stream, &failure), ATOMR_OK);
+    refuse_stream = 1;
+    CHECK_EQ(atomr_handles_point(&h, (CUstream)&refuse_stream, &failure), ATOMR_LIBRARY_ERROR);
+    CHECK_EQ(atomr_handles_point(&h, (CUstream)&refuse_stream, &failure), ATOMR_OK); /* the other one has no stream */
+    CHECK_EQ(get(&h, &one, &a, &failure), ATOMR_LIBRARY_ERROR);
+    refuse_stream = 0;
+    atomr_handles_end(&h);
+    CHECK(strcmp(history, "create1 stream1 create2 stream1 destroy1 create1 destroy1 destroy2 ") == 0);
+    history[0] = 0;
+    CHECK_EQ(get(&h, &one, &a, &failure), ATOMR_OK);
+    refuse_stream = 1;
+    CHECK_EQ(atomr_handles_point(&h, (CUstream)&refuse_stream, &failure), ATOMR_LIBRARY_ERROR);
+    refuse_stream = 0;
+    CHECK_EQ(get(&h, &one, &a, &failure), ATOMR_OK);
+    CHECK_EQ(atomic_load(&h.n), 1);
+    atomr_handles_end(&h);
+    CHECK(strcmp(history, "create1 stream1 destroy1 create1 stream1 destroy1 ") == 0);
+}
+
 static void test_too_many_kinds(void) {
     static atomr_handle_kind kinds[ATOMR_HANDLES + 1];
     atomr_handles h = {0};
@@ -149,6 +176,7 @@ static void test_counted_while_they_are_made(void) {
 int main(int argc, char **argv) {
     RUN(test_made_once_and_destroyed_in_reverse);
     RUN(test_a_failure_leaves_none_and_is_tried_again);
+    RUN(test_pointed_at_another_stream);
     RUN(test_too_many_kinds);
     RUN(test_counted_while_they_are_made);
     return check_end(argc, argv);
