@@ -46,7 +46,7 @@ def build_transform(spec: PlanSpec[FftAttributes], _context: HostContext) -> Bui
         given, result = arrays
         values = given.astype(wanted, copy=False)
         made = compute(values, lengths, axes, norm, overwrite_x=how.overwrite, workers=workers)
-        np.copyto(result, made)
+        result[...] = made
 
     return Built(run)
 

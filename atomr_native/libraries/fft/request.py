@@ -43,8 +43,9 @@ class FftRequest(Request["GpuRef"]):
         ``"backward"`` (the default): inverse transforms are divided by the number of points.  ``"forward"``: the
         others are.  ``"ortho"``: all are divided by its square root.  ``"none"``: no transform is scaled.
     out : GpuRef, optional
-        Where the result goes: of the dtype and shape of the result, with any strides.  x itself for ``fft`` and
-        ``ifft``; otherwise it shares no memory with x.
+        Where the result goes: of the dtype and shape of the result, with any strides.  A real result in float32 is
+        also rounded to an `out` of float16 or bfloat16.  x itself for ``fft`` and ``ifft``; otherwise it shares no
+        memory with x.
     overwrite : bool
         Of ``irfft`` and ``hfft``: x may be destroyed.  Together with `hermitian` it saves a copy of x on a GPU.
     hermitian : bool

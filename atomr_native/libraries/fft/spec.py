@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .request import FftRequest
 
 __all__ = [
-    "COMPLEX_OF", "COMPUTED", "FORWARD", "HALVED", "NORMS", "REAL_OF", "TRANSFORMS", "FftProblem", "axes_of",
+    "COMPLEX_OF", "COMPUTED", "FORWARD", "HALVED", "NORMS", "REAL_OF", "STORED", "TRANSFORMS", "FftProblem", "axes_of",
     "check_result", "factor", "resolve",
 ]  # fmt: skip
 
@@ -35,6 +35,8 @@ COMPUTED: Final = {
     ),
     **dict.fromkeys(("float64", "complex128", "int32", "int64", "uint32", "uint64"), "float64"),
 }
+#: Dtypes to which a real result of each computed dtype may be rounded.
+STORED: Final = {"float32": ("float32", "float16", "bfloat16"), "float64": ("float64",)}
 #: The complex dtype of a real one.
 COMPLEX_OF: Final = {"float32": "complex64", "float64": "complex128"}
 #: The real dtype of a complex one.
@@ -171,27 +173,30 @@ def resolve(request: FftRequest) -> FftProblem:
     check_size("out", fresh.shape, made)
     if request.overwrite:
         check_output("x", request.x)
-    _check_out(request, fresh, kind)
+    if request.out is not None:
+        fresh = _check_out(request, fresh, kind, STORED[real] if kind == "c2r" else ())
     size = DTYPES[COMPLEX_OF[real]].itemsize
     aligned = is_aligned(request.x, size), request.out is None or is_aligned(request.out, size)
     return FftProblem(axes, lengths, norm, fresh, aligned)
 
 
-def check_result(out: Any, fresh: Fresh) -> None:
-    """Refuse an `out` that cannot be written, or is not of the result's shape and dtype."""
+def check_result(out: Any, fresh: Fresh, stored: tuple[str, ...] = ()) -> Fresh:
+    """Refuse an `out` that cannot be written, or is not of the result's shape and dtype, or one of those `stored`.
+
+    Returns the structure of `out`.
+    """
     check_output("out", out)
-    if tuple(out.shape) != fresh.shape or as_dtype(out.dtype) != fresh.dtype:
-        raise InvalidRequest(
-            f"out is {dtype_name(as_dtype(out.dtype))}{list(out.shape)}; allowed: {dtype_name(fresh.dtype)}"
-            f"{list(fresh.shape)}"
-        )
+    dtype = as_dtype(out.dtype)
+    if tuple(out.shape) != fresh.shape or (dtype != fresh.dtype and dtype_name(dtype) not in stored):
+        allowed = [f"{name}{list(fresh.shape)}" for name in stored or (dtype_name(fresh.dtype),)]
+        raise InvalidRequest(f"out is {dtype_name(dtype)}{list(out.shape)}; allowed: {', '.join(allowed)}")
+    return Fresh(fresh.shape, dtype)
 
 
-def _check_out(request: FftRequest, fresh: Fresh, kind: str) -> None:
+def _check_out(request: FftRequest, fresh: Fresh, kind: str, stored: tuple[str, ...]) -> Fresh:
     out = request.out
-    if out is None:
-        return
-    check_result(out, fresh)
+    made = check_result(out, fresh, stored)
     if kind != "c2c" or not same_view(request.x, out):
         reason = "" if kind == "c2c" else ", since input and output of a real transform differ in shape"
         check_disjoint([("out", out)], [("x", request.x)], reason)
+    return made

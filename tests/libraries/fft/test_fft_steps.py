@@ -243,6 +243,14 @@ def test_notes_name_bytes_and_reason() -> None:
     assert found == ("4 calls of cuFFT, since the batch is uneven",)
 
 
+@pytest.mark.parametrize("options", [{}, {"overwrite": True, "hermitian": True}])
+def test_results_are_rounded_by_a_copy_that_says_so(options: dict[str, bool]) -> None:
+    x, out = random_array(np.random.default_rng(1), (3, 5), "complex64"), np.empty((3, 8), np.float16)
+    found = interpret(an.FftRequest(transform="irfft", x=x, axes=-1, out=out, norm="none", **options)).notes
+    assert found[-1] == "48 bytes are copied to out: the result is rounded to float16"
+    assert len(found) == 2 - len(options) // 2
+
+
 def test_calls_of_a_loop_start_aligned() -> None:
     """Real rows of 3 elements: the second one does not start at a multiple of a complex number."""
     x = np.zeros((2, 3, 5), np.float32)[:, :, :3].transpose(0, 2, 1)

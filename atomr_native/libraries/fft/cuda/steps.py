@@ -273,7 +273,10 @@ class _Planner:
         """Copy what has been computed elsewhere to out."""
         if target is not self.out:
             reason = f"out does not start at a multiple of {self.alignment} bytes"
-            self.move(target, self.out, "only the real part is kept" if self.out.dtype != target.dtype else reason)
+            if self.out.dtype != target.dtype:
+                real = target.dtype == self.real
+                reason = f"the result is rounded to {self.out.dtype}" if real else "only the real part is kept"
+            self.move(target, self.out, reason)
 
     def complex_groups(self, source: Array, target: Array, groups: list[Axes]) -> None:
         """Transform groups of axes, of complex numbers, from an array to another, or in place."""
