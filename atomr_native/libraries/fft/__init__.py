@@ -15,6 +15,20 @@ LIBRARY = Library(
             attributes="attributes:FftAttributes",
         ),
         Operation(
+            "fft.mapped",
+            Aliasing.DISJOINT,
+            "host:build_mapped",
+            "cuda.build:build_mapped",
+            attributes="attributes:MappedAttributes",
+        ),
+        Operation(
+            "fft.cosine",
+            Aliasing.SAME_VIEW,
+            "host:build_cosine",
+            "cuda.cosine:build_cosine",
+            attributes="attributes:CosineAttributes",
+        ),
+        Operation(
             "fft.shift",
             Aliasing.DISJOINT,
             "host:build_shift",
@@ -22,6 +36,6 @@ LIBRARY = Library(
             attributes="attributes:ShiftAttributes",
         ),
     ),
-    exports={"Fft": "actor", "FftRequest": "request", "FftShiftRequest": "shift"},
+    exports={"DctRequest": "cosine", "Fft": "actor", "FftRequest": "request", "FftShiftRequest": "shift"},
     native=(NativeLibrary("cufft", "cuFFT", {"cu12": "nvidia-cufft-cu12", "cu13": "nvidia-cufft"}),),
 )

@@ -6,10 +6,11 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from ...plans.spec import Attributes, Extent
+from ...plans.spec import Attributes, Extent, ShippedCode
+from ...protocol.binaries import Binary
 from ...protocol.typed import one_of
 
-__all__ = ["FftAttributes", "ShiftAttributes"]
+__all__ = ["CosineAttributes", "FftAttributes", "MappedAttributes", "ShiftAttributes"]
 
 
 class FftAttributes(Attributes, frozen=True, kw_only=True):
@@ -38,6 +39,49 @@ class FftAttributes(Attributes, frozen=True, kw_only=True):
     overwrite: bool = False
     hermitian: bool = False
     aligned: tuple[bool, bool] = (True, True)
+
+
+class MappedAttributes(FftAttributes, frozen=True, kw_only=True):
+    """Of ``fft.mapped``, a transform with functions of the user's.
+
+    Attributes
+    ----------
+    load, store : tuple of str or None
+        The names of a function's parameters after the first two; None without the function.
+    scalar_names : tuple of str
+        Of the message's numbers.
+    functions : tuple of (str, Binary)
+        ``"load"`` and ``"store"``, pickled, on the host device.
+    shipped : ShippedCode or None
+        The kernels made of them, on GPUs.
+    """
+
+    load: tuple[str, ...] | None = None
+    store: tuple[str, ...] | None = None
+    scalar_names: tuple[str, ...] = ()
+    functions: tuple[tuple[str, Binary], ...] = ()
+    shipped: ShippedCode | None = None
+
+
+class CosineAttributes(Attributes, frozen=True, kw_only=True):
+    """Of ``fft.cosine``.
+
+    Attributes
+    ----------
+    transform, norm : str
+    type : int
+        As `DctRequest` has them.
+    axes, lengths : tuple of int
+        Axes of x, from 0 on, and points along each.
+    orthogonalize : bool
+    """
+
+    transform: Annotated[str, one_of("dct", "idct", "dst", "idst")]
+    type: Annotated[int, Meta(ge=1, le=4)]
+    axes: tuple[Extent, ...]
+    lengths: tuple[Annotated[int, Meta(ge=1)], ...]
+    norm: Annotated[str, one_of("backward", "ortho", "forward", "none")]
+    orthogonalize: bool
 
 
 class ShiftAttributes(Attributes, frozen=True, kw_only=True):

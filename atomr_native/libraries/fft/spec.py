@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COMPLEX_OF", "COMPUTED", "FORWARD", "HALVED", "NORMS", "REAL_OF", "STORED", "TRANSFORMS", "FftProblem", "axes_of",
-    "check_result", "factor", "resolve",
+    "check_result", "factor", "lengths_of", "numbers_of", "resolve",
 ]  # fmt: skip
 
 #: Of each transform: the kind of its input and of its output, complex (c) or real (r), as libraries name it.
@@ -74,30 +74,29 @@ def factor(transform: str, norm: str, lengths: tuple[int, ...]) -> float:
     return 1 / points if scaled else 1.0
 
 
-def _integers(name: str, value: Any, limits: str) -> tuple[int, ...]:
+def numbers_of(name: str, value: Any, limits: str = "an integer, or integers, of 1 or more, or -1") -> tuple[int, ...]:
+    """Return one integer or several."""
     found = (value,) if is_integer(value) else value
     if not isinstance(found, tuple | list) or not found or not all(is_integer(n) for n in found):
         raise InvalidRequest(f"{name}={value!r}; allowed: {limits}")
     return tuple(int(n) for n in found)
 
 
-def _axes(given: Any, lengths: tuple[int, ...] | None, shape: tuple[int, ...]) -> tuple[int, ...]:
+def axes_of(given: Any, shape: tuple[int, ...], lengths: tuple[int, ...] | None = None) -> tuple[int, ...]:
+    """Return the axes of an array of this shape, counted from the front; by default the last ones, a length for each.
+
+    Each is there at most once.
+    """
     axes = len(shape)
     if given is None:
         count = axes if lengths is None else len(lengths)
         if count > axes:
             raise InvalidRequest(f"s={lengths} has {count} lengths, and x has {axes} axes; allowed: {axes} or fewer")
         return tuple(range(axes - count, axes))
-    return axes_of(given, shape)
-
-
-def axes_of(given: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return one axis or several of an array of this shape, counted from the front, each at most once."""
-    axes = len(shape)
     if not axes:
         raise InvalidRequest(f"axes={given!r} of an x without axes; allowed: None")
     limits = f"an integer, or different integers, from {-axes} to {axes - 1}, the axes of x"
-    found = _integers("axes", given, limits)
+    found = numbers_of("axes", given, limits)
     if not all(-axes <= axis < axes for axis in found):
         raise InvalidRequest(f"axes={given!r} of an x of shape {shape}; allowed: {limits}")
     made = tuple(axis % axes for axis in found)
@@ -106,9 +105,10 @@ def axes_of(given: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
     return made
 
 
-def _lengths(
+def lengths_of(
     given: tuple[int, ...] | None, axes: tuple[int, ...], shape: tuple[int, ...], kind: str
 ) -> tuple[int, ...]:
+    """Return the points along each axis, of a transform of this `kind`, as `TRANSFORMS` has them."""
     if given is not None and len(given) != len(axes):
         raise InvalidRequest(f"s={given} has {len(given)} lengths for {len(axes)} axes; allowed: one for each axis")
     made = []
@@ -159,9 +159,9 @@ def resolve(request: FftRequest) -> FftProblem:
         raise InvalidRequest(f"x of {transform} has dtype {dtype}; allowed: {', '.join(allowed)}")
     if not shape:
         raise InvalidRequest("x has no axes; allowed: 1 or more")
-    given = None if request.s is None else _integers("s", request.s, "an integer, or integers, of 1 or more, or -1")
-    axes = _axes(request.axes, given, shape)
-    lengths = _lengths(given, axes, shape, kind)
+    given = None if request.s is None else numbers_of("s", request.s)
+    axes = axes_of(request.axes, shape, given)
+    lengths = lengths_of(given, axes, shape, kind)
     real = COMPUTED[dtype]
     made = DTYPES[real if kind == "c2r" else COMPLEX_OF[real]]
     extents = list(shape)
@@ -174,7 +174,10 @@ def resolve(request: FftRequest) -> FftProblem:
     if request.overwrite:
         check_output("x", request.x)
     if request.out is not None:
-        fresh = _check_out(request, fresh, kind, STORED[real] if kind == "c2r" else ())
+        stored = STORED[real] if kind == "c2r" else ()
+        if request.store is not None:  # which may make real numbers of complex ones
+            stored = tuple(dict.fromkeys((dtype_name(made), *STORED[real])))
+        fresh = _check_out(request, fresh, kind, stored)
     size = DTYPES[COMPLEX_OF[real]].itemsize
     aligned = is_aligned(request.x, size), request.out is None or is_aligned(request.out, size)
     return FftProblem(axes, lengths, norm, fresh, aligned)
@@ -196,7 +199,9 @@ def check_result(out: Any, fresh: Fresh, stored: tuple[str, ...] = ()) -> Fresh:
 def _check_out(request: FftRequest, fresh: Fresh, kind: str, stored: tuple[str, ...]) -> Fresh:
     out = request.out
     made = check_result(out, fresh, stored)
-    if kind != "c2c" or not same_view(request.x, out):
+    mapped = request.load is not None or request.store is not None
+    if kind != "c2c" or mapped or not same_view(request.x, out):
         reason = "" if kind == "c2c" else ", since input and output of a real transform differ in shape"
+        reason = ", since a function is called" if mapped else reason
         check_disjoint([("out", out)], [("x", request.x)], reason)
     return made

@@ -72,6 +72,52 @@ def _cupy(transform: str, dtype: str, shape: tuple[int, ...], axes: tuple[int, .
     return gpu_peers.Calls({"run": run}, cupy.cuda.Device(index).synchronize)
 
 
+def _windowed(value: Any, _: Any, window: Any, gain: Any) -> Any:
+    return value * window * gain
+
+
+def _power(value: Any, _: Any) -> Any:
+    return value.real * value.real + value.imag * value.imag
+
+
+def _torch_chain(shape: tuple[int, ...], index: int) -> gpu_peers.Calls:
+    torch = gpu_peers.torch(index)
+    x, window = torch.zeros(shape, device="cuda"), torch.zeros(shape[-1:], device="cuda")
+
+    def run() -> Any:
+        made = torch.fft.rfft(x * window * 0.5)
+        return made.real.square() + made.imag.square()
+
+    return gpu_peers.Calls({"run": run}, torch.cuda.synchronize)
+
+
+def functions(setup: Setup) -> None:
+    """A windowed power spectrum by functions on load and store, beside the plain transform and torch's operations."""
+    import atomr_native as an
+
+    turns, what = setup.count(TURNS), "rfft, 16384 x 1024"
+    shape = _shape(setup, (16384, 1024), (4, 16))
+    with setup.attempt(plain := f"atomr {what}"):
+        dev = device(setup, "process")
+        x, window = dev.zeros(shape, "float32"), dev.zeros(shape[-1:], "float32")
+        out = dev.fft.rfft(x).wait()
+        plan = dev.fft.plan(an.FftRequest(transform="rfft", x=x, axes=-1, out=out)).wait(60.0)
+        setup.add(plain, waited(partial(plan.tell, x, out=out), out.wait, turns, min(EVERY, turns)))
+    with setup.attempt(ours := f"atomr {what}, window and power by functions"):
+        power = dev.zeros(out.shape, "float32")
+        request = an.FftRequest(
+            transform="rfft", x=x, axes=-1, load=_windowed, store=_power, operands={"window": window, "gain": 0.5},
+            out=power,
+        )  # fmt: skip
+        mapped = dev.fft.plan(request).wait(60.0)
+        tell = partial(mapped.tell, x, window, out=power, gain=0.5)
+        setup.add(ours, waited(tell, power.wait, turns, min(EVERY, turns)))
+    setup.ratio(ours, plain)
+    chain = f"torch {what}, window and power by operations"
+    add_peer(setup, chain, partial(_torch_chain, shape), "run", turns, every=EVERY)
+    setup.ratio(ours, chain)
+
+
 def gpu(setup: Setup) -> None:
     """Time of a transform, of 100 planned messages with a wait after each 20, and of `rfft` of 256 float32.
 
@@ -100,4 +146,5 @@ def gpu(setup: Setup) -> None:
 CASES = (
     Case("fft", "Fourier transforms", host),
     Case("gpu_fft", "Fourier transforms on a GPU", gpu, devices=("cuda",)),
+    Case("gpu_fft_functions", "Fourier transforms with functions on a GPU", functions, devices=("cuda",)),
 )

@@ -252,6 +252,8 @@ def test_real_results_of_16_bits(device: an.Device, dtype: str, n: int) -> None:
         rounding = float(ml_dtypes.finfo(kind).eps) / 2
         assert relative_error(out.numpy(), want) <= rounding * 1.01
         np.testing.assert_array_equal(spectrum.numpy(), given)
+    device.fft.irfft(spectrum, n, out=out, overwrite=True, hermitian=True)
+    assert relative_error(out.numpy(), x.numpy().astype(float)) <= rounding * 1.1
 
 
 # ---------------------------------------------------------------------------------------------- nothing, and refusals
