@@ -42,7 +42,7 @@ class Memory:
         return np.lib.stride_tricks.as_strided(flat, array.shape, strides)
 
 
-def line(view: np.ndarray, layout: Any, side: int, shift: int, half: bool) -> np.ndarray:
+def line(view: np.ndarray, layout: Any, side: int, shift: int, half: bool, kept: bool) -> np.ndarray:
     """What a call sees from an array's first element on: transforms of a batch, by cuFFT's formula."""
     embed, size = layout.embed[side], view.dtype.itemsize
     steps = [layout.stride[side] * math.prod(embed[i + 1 :]) for i in range(len(embed))]
@@ -53,7 +53,7 @@ def line(view: np.ndarray, layout: Any, side: int, shift: int, half: bool) -> np
     assert all(stride > 0 for stride in strides)
     assert all(n <= m for n, m in zip(shape[2:], embed[1:], strict=True))
     whole = steps[0] * shape[1]  # transforms of a batch lie one after the other, or between the elements of one
-    assert layout.batch == 1 or layout.dist[side] >= whole or layout.dist[side] * layout.batch <= steps[-1]
+    assert kept or layout.batch == 1 or layout.dist[side] >= whole or layout.dist[side] * layout.batch <= steps[-1]
     reach = shift + sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) + size
     raw = (ctypes.c_char * reach).from_address(view.__array_interface__["data"][0])
     return np.ndarray(shape, view.dtype, raw, shift, strides)
@@ -70,7 +70,8 @@ def perform(call: Call, memory: Memory) -> None:
         for side, view in enumerate((source, target)):
             shift = i * loops[0][1 + side] + j * loops[1][1 + side]
             half = view.dtype.kind == "c" and layout_kind(call) != "c2c"
-            sides.append(line(view, layout, side, shift, half))
+            kept = side == 0 and layout_kind(call) != "c2r"
+            sides.append(line(view, layout, side, shift, half, kept))
         compute(layout_kind(call), call.inverse, *sides, layout.lengths)
 
 

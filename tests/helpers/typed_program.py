@@ -84,6 +84,7 @@ def rest(device: an.Device) -> None:
     assert_type(device.fft.irfft2(device.fft.rfft2(x), (4, 4), axes=(0, 1), overwrite=True), an.GpuRef)
     assert_type(device.fft.tell(an.FftRequest(transform="fft", x=x)), an.GpuRef)
     assert_type(device.fft.transform("rfft", x, load=lambda value, _: value, operands={}), an.GpuRef)
+    assert_type(device.fft.tell(an.IstftRequest(x=device.fft.stft(x, 4), n_fft=4)), an.GpuRef)
     assert_type(device.fft.tell(an.DctRequest(x=device.fft.dct(x, 3))), an.GpuRef)
     assert_type(device.fft.tell(an.FftShiftRequest(x=device.fft.rfftfreq(5))), an.GpuRef)
     assert_type(device.fft.convolve(x, device.fft.correlate(x, x, "same"), axes=(0, 1)), an.GpuRef)

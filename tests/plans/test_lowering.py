@@ -72,6 +72,8 @@ REQUESTS: dict[str, Callable[[], Request[Any]]] = {
         transform="rfft", x=floats(4, 4), load=weighted, operands={"window": floats(4), "gain": 2.0}
     ),
     "cosines": lambda: an.DctRequest(x=floats(4, 4), type=3),
+    "frames": lambda: an.StftRequest(x=floats(32), n_fft=8, window=floats(8)),
+    "signal": lambda: an.IstftRequest(x=np.zeros((5, 3), np.complex64), n_fft=8),
     "shift": lambda: an.FftShiftRequest(x=floats(4, 4)),
     "solver": lambda: an.SolverRequest(routine="solve", a=floats(4, 4), b=floats(4, 2)),
 }  # fmt: skip

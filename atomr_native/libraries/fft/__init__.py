@@ -29,6 +29,20 @@ LIBRARY = Library(
             attributes="attributes:CosineAttributes",
         ),
         Operation(
+            "fft.stft",
+            Aliasing.DISJOINT,
+            "host:build_stft",
+            "cuda.frames:build_stft",
+            attributes="attributes:FramesAttributes",
+        ),
+        Operation(
+            "fft.istft",
+            Aliasing.DISJOINT,
+            "host:build_istft",
+            "cuda.frames:build_istft",
+            attributes="attributes:FramesAttributes",
+        ),
+        Operation(
             "fft.shift",
             Aliasing.DISJOINT,
             "host:build_shift",
@@ -36,6 +50,13 @@ LIBRARY = Library(
             attributes="attributes:ShiftAttributes",
         ),
     ),
-    exports={"DctRequest": "cosine", "Fft": "actor", "FftRequest": "request", "FftShiftRequest": "shift"},
+    exports={
+        "DctRequest": "cosine",
+        "Fft": "actor",
+        "FftRequest": "request",
+        "FftShiftRequest": "shift",
+        "IstftRequest": "frames",
+        "StftRequest": "frames",
+    },
     native=(NativeLibrary("cufft", "cuFFT", {"cu12": "nvidia-cufft-cu12", "cu13": "nvidia-cufft"}),),
 )

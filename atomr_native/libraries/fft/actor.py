@@ -13,6 +13,8 @@ from .convolution import convolved
 from .cosine import DctRequest
 from .cosines import CosineMethods
 from .forms import FORMS, SHIFT, TRANSFORM, Mapped, alignment
+from .frames import IstftRequest, StftRequest
+from .framings import FramesMethods
 from .frequencies import all_frequencies, half_frequencies
 from .functions import as_function, plain
 from .request import FftRequest
@@ -33,7 +35,7 @@ _LAST_TWO = (-2, -1)
 
 
 @public
-class Fft(CosineMethods, LibraryActor):
+class Fft(CosineMethods, FramesMethods, LibraryActor):
     """Fourier transforms on one device; messages to it run in order.
 
     Names, arguments and results are those of `numpy.fft` and `scipy.fft`.  Every method enqueues and returns its result
@@ -339,13 +341,13 @@ class Fft(CosineMethods, LibraryActor):
 
     # ------------------------------------------------------------------------------------------ messages
 
-    def plan(self, request: DctRequest | FftRequest | FftShiftRequest) -> Plan:
+    def plan(self, request: DctRequest | FftRequest | FftShiftRequest | IstftRequest | StftRequest) -> Plan:
         """Return the plan of a request, whose arrays lend their layouts only: ``plan.tell(x, out=y)``.
 
         Does not wait for the worker.  Where a request's x and out start at multiples of a complex element, those of
         the plan's messages must, too, or a message fails with `Unsupported`.
         """
-        if not isinstance(request, DctRequest | FftRequest | FftShiftRequest):
+        if not isinstance(request, DctRequest | FftRequest | FftShiftRequest | IstftRequest | StftRequest):
             raise self._refused(request)
         return self._plan_of(request)
 

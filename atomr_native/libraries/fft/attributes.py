@@ -10,7 +10,7 @@ from ...plans.spec import Attributes, Extent, ShippedCode
 from ...protocol.binaries import Binary
 from ...protocol.typed import one_of
 
-__all__ = ["CosineAttributes", "FftAttributes", "MappedAttributes", "ShiftAttributes"]
+__all__ = ["CosineAttributes", "FftAttributes", "FramesAttributes", "MappedAttributes", "ShiftAttributes"]
 
 
 class FftAttributes(Attributes, frozen=True, kw_only=True):
@@ -82,6 +82,33 @@ class CosineAttributes(Attributes, frozen=True, kw_only=True):
     lengths: tuple[Annotated[int, Meta(ge=1)], ...]
     norm: Annotated[str, one_of("backward", "ortho", "forward", "none")]
     orthogonalize: bool
+
+
+class FramesAttributes(Attributes, frozen=True, kw_only=True):
+    """Of ``fft.stft`` and ``fft.istft``.
+
+    Attributes
+    ----------
+    n_fft, hop, width : int
+        Points of a frame, samples from one to the next, and points of the window.
+    center : bool
+    pad : str
+        As `StftRequest` has `pad_mode`.
+    norm : str
+        ``"ortho"`` for `normalized` results.
+    onesided : bool
+    aligned : (bool, bool)
+        As `FftAttributes` has it.
+    """
+
+    n_fft: Annotated[int, Meta(ge=1)]
+    hop: Annotated[int, Meta(ge=1)]
+    width: Annotated[int, Meta(ge=1)]
+    center: bool
+    pad: Annotated[str, one_of("reflect", "constant")]
+    norm: Annotated[str, one_of("backward", "ortho")]
+    onesided: bool
+    aligned: tuple[bool, bool] = (True, True)
 
 
 class ShiftAttributes(Attributes, frozen=True, kw_only=True):

@@ -6,10 +6,11 @@ from typing import Any, Final, NamedTuple
 
 from ...plans.calls import CallForm, Forms, form_of
 from .cosine import DctRequest
+from .frames import IstftRequest, StftRequest
 from .request import TRANSFORM_VALUES, FftRequest
 from .shift import FftShiftRequest
 
-__all__ = ["COSINE", "FORMS", "SHIFT", "TRANSFORM", "Mapped", "alignment"]
+__all__ = ["COSINE", "FORMS", "ISTFT", "SHIFT", "STFT", "TRANSFORM", "Mapped", "alignment"]
 
 _NAMES: Final = TRANSFORM_VALUES[:-1]
 
@@ -59,5 +60,32 @@ SHIFT: Final = form_of(FftShiftRequest, "x out", "axes inverse")
 
 COSINE: Final = form_of(DctRequest, "x out", "transform type s axes norm orthogonalize")
 
+_OPTIONS: Final = ("n_fft", "hop_length", "win_length", "center", "pad_mode", "normalized", "onesided")
+_INVERSE: Final = ("n_fft", "hop_length", "win_length", "center", "normalized", "onesided", "length")
+
+
+def _framed(request: Any, options: tuple[str, ...], defaults: tuple[Any, ...]) -> CallForm:
+    """Return the form of requests of frames: arrays, options, and the alignment of x and out."""
+    names = ("x", "window", "out", *options)
+
+    def unpack(values: tuple[Any, ...]) -> Any:
+        return request(**dict(zip(names, values[:-1], strict=True)))
+
+    def pack(r: Any) -> tuple[Any, ...]:
+        return (*(getattr(r, name) for name in names), alignment(r.x, r.out))
+
+    kinds = b"aaa" + b"o" * (len(options) + 1)
+    return CallForm(unpack, pack, (*names, "alignment"), kinds, (None, None, None, *defaults, 0))
+
+
+STFT: Final = _framed(StftRequest, _OPTIONS, (None, None, None, True, "reflect", False, None))
+ISTFT: Final = _framed(IstftRequest, _INVERSE, (None, None, None, True, False, True, None))
+
 #: Request classes, and the forms of their calls.
-FORMS: Final[Forms] = {DctRequest: COSINE, FftRequest: TRANSFORM, FftShiftRequest: SHIFT}
+FORMS: Final[Forms] = {
+    DctRequest: COSINE,
+    FftRequest: TRANSFORM,
+    FftShiftRequest: SHIFT,
+    IstftRequest: ISTFT,
+    StftRequest: STFT,
+}

@@ -15,11 +15,12 @@ import numpy as np
 from ...builders.context import Built, HostContext
 from ...dtypes import DTYPES, as_dtype
 from ...plans.spec import PlanSpec
-from .attributes import CosineAttributes, FftAttributes, MappedAttributes, ShiftAttributes
+from .attributes import CosineAttributes, FftAttributes, FramesAttributes, MappedAttributes, ShiftAttributes
+from .frames import LEAST
 from .functions import function_parts
 from .spec import COMPUTED, FORWARD
 
-__all__ = ["build_cosine", "build_mapped", "build_shift", "build_transform"]
+__all__ = ["build_cosine", "build_istft", "build_mapped", "build_shift", "build_stft", "build_transform"]
 
 #: Points below which one thread does a transform: several take longer to meet than to compute.
 _SMALL: Final = 1 << 16
@@ -137,6 +138,69 @@ def build_cosine(spec: PlanSpec[CosineAttributes], _context: HostContext) -> Bui
         arrays[1][...] = compute(
             values, how.type, how.lengths, how.axes, norm, workers=workers, orthogonalize=how.orthogonalize
         )
+
+    return Built(run)
+
+
+def _window(how: FramesAttributes, arrays: tuple[Array, ...], real: str) -> Array | None:
+    """Return the window of a whole frame, or None for ones."""
+    if len(arrays) == 2 and how.width == how.n_fft:
+        return None
+    left = (how.n_fft - how.width) // 2
+    made = np.zeros(how.n_fft, real)
+    made[left : left + how.width] = arrays[1] if len(arrays) == 3 else 1
+    return made
+
+
+def build_stft(spec: PlanSpec[FramesAttributes], _context: HostContext) -> Built:
+    """Build ``fft.stft``: operands x, window if there is one, and out."""
+    from scipy import fft
+
+    how, x, out = spec.attributes, spec.operands[0], spec.operands[-1]
+    if math.prod(out.shape) == 0:
+        return Built("noop")
+    compute = fft.rfft if how.onesided else fft.fft
+    real = COMPUTED[x.dtype]
+    wanted = as_dtype(x.dtype) if x.dtype.startswith("complex") else DTYPES[real]
+    pads = [(0, 0)] * (len(x.shape) - 1) + [(how.n_fft // 2,) * 2]
+    workers = 1 if math.prod(out.shape) < _SMALL else len(os.sched_getaffinity(0))
+
+    def run(arrays: tuple[Array, ...], _scalars: tuple[Any, ...]) -> None:
+        values = arrays[0].astype(wanted, copy=False)
+        if how.center:
+            values = np.pad(values, pads, mode="reflect" if how.pad == "reflect" else "constant")
+        frames = np.lib.stride_tricks.sliding_window_view(values, how.n_fft, -1)[..., :: how.hop, :]
+        window = _window(how, arrays, real)
+        frames = frames if window is None else frames * window
+        arrays[-1][...] = np.swapaxes(compute(frames, axis=-1, norm=how.norm, workers=workers), -1, -2)
+
+    return Built(run)
+
+
+def build_istft(spec: PlanSpec[FramesAttributes], _context: HostContext) -> Built:
+    """Build ``fft.istft``: operands x, window if there is one, and out."""
+    from scipy import fft
+
+    how, x, out = spec.attributes, spec.operands[0], spec.operands[-1]
+    if math.prod(out.shape) == 0:
+        return Built("noop")
+    compute = fft.irfft if how.onesided else fft.ifft
+    n, hop, real, frames = how.n_fft, how.hop, COMPUTED[x.dtype], x.shape[-1]
+    first = n // 2 if how.center else 0
+    workers = 1 if math.prod(x.shape) < _SMALL else len(os.sched_getaffinity(0))
+
+    def run(arrays: tuple[Array, ...], _scalars: tuple[Any, ...]) -> None:
+        window = _window(how, arrays, real)
+        window = np.ones(n, real) if window is None else window
+        made = compute(np.swapaxes(arrays[0], -1, -2), n, -1, how.norm, workers=workers) * window
+        total = np.zeros((*made.shape[:-2], max(n + hop * (frames - 1), first + out.shape[-1])), made.dtype)
+        weight = np.zeros(total.shape[-1], np.float64)
+        for t in range(frames):
+            total[..., t * hop : t * hop + n] += made[..., t, :]
+            weight[t * hop : t * hop + n] += window.astype(np.float64) ** 2
+        part = slice(first, first + out.shape[-1])
+        reached = weight[part] > LEAST
+        arrays[-1][...] = np.where(reached, total[..., part] / np.where(reached, weight[part], 1), 0)
 
     return Built(run)
 

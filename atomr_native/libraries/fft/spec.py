@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COMPLEX_OF", "COMPUTED", "FORWARD", "HALVED", "NORMS", "REAL_OF", "STORED", "TRANSFORMS", "FftProblem", "axes_of",
-    "check_result", "factor", "lengths_of", "numbers_of", "resolve",
+    "check_result", "factor", "is_aligned", "lengths_of", "numbers_of", "resolve",
 ]  # fmt: skip
 
 #: Of each transform: the kind of its input and of its output, complex (c) or real (r), as libraries name it.

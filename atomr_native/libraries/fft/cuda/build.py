@@ -112,7 +112,8 @@ def _program(
         else:
             run = kernel(step)
         arrays = (step.source,) if isinstance(step, Move) and step.source == step.target else (step.source, step.target)
-        made.append(Step(run, tuple(array.source for array in arrays)))
+        others = step.others if isinstance(step, Custom) else ()
+        made.append(Step(run, tuple(array.source for array in (*arrays, *others))))
     return SequenceProgram(tuple(made), max(most, padded(steps.nbytes)), steps.notes)
 
 
@@ -142,7 +143,7 @@ def _kernel(step: Move | Custom, target: Target) -> Any:
     """Compile the kernel of a step.  Waits for the compiler."""
     if isinstance(step, Move):
         return move_kernel(step, target)
-    arrays = (step.source, step.target)
+    arrays = (step.source, step.target, *step.others)
     alignments = [alignment(array.dtype) for array in arrays]
     return kernels(
         step.code, [step.launch], target, dtypes={array.dtype for array in arrays}, alignments=alignments

@@ -134,6 +134,8 @@ class Custom:
     launch : Launch
     note : str
         Its part of the plan's notes, or nothing.
+    others : tuple of Array
+        Operands after these two, which it reads.
     """
 
     source: Array
@@ -141,6 +143,7 @@ class Custom:
     code: str
     launch: Launch
     note: str
+    others: tuple[Array, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
