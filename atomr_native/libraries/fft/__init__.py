@@ -53,6 +53,7 @@ LIBRARY = Library(
     exports={
         "DctRequest": "cosine",
         "Fft": "actor",
+        "FftLayout": "many",
         "FftRequest": "request",
         "FftShiftRequest": "shift",
         "IstftRequest": "frames",

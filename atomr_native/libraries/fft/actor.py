@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from ...arrays.gpu_ref import GpuRef
     from ...plans.plan import Plan
+    from .many import FftLayout
 
     Integers: TypeAlias = int | Sequence[int] | None
 
@@ -219,6 +220,22 @@ class Fft(CosineMethods, FramesMethods, LibraryActor):
         pairs = {name: plain(name, value) for name, value in (operands or {}).items()}
         mapped: Any = Mapped(transform, as_function("load", load), as_function("store", store), tuple(pairs))
         return self._send(mapped, x, s, axes, norm, out, overwrite, hermitian, tuple(pairs.values()))
+
+    # ------------------------------------------------------------------------------------------ raw layouts
+
+    def many(
+        self, transform: str, layout: FftLayout, x: GpuRef, out: GpuRef, norm: str = "none", *,
+        overwrite: bool = False, hermitian: bool = False,
+    ) -> GpuRef:  # fmt: skip
+        """Send a batch of transforms between two flat buffers with a raw layout, and return `out`.
+
+        `transform`, `norm`, `overwrite` and `hermitian` are those of `FftRequest`; nothing is scaled by default.  For a
+        plan, give the views of `FftLayout.views` to a request.
+        """
+        source, target = layout.views(transform, x, out)
+        axes = tuple(range(1, len(layout.n) + 1))
+        self._send(transform, source, layout.n, axes, norm, target, overwrite, hermitian)
+        return out
 
     # ------------------------------------------------------------------------------------------ frequencies
 
