@@ -18,13 +18,23 @@ from ...errors import InvalidRequest
 from ...plans.spec import PlanSpec, ShippedCode
 from ...protocol.binaries import Binary
 from .attributes import MappedAttributes
+from .expressions import ElementExpression, as_expression, function_of
 from .spec import COMPLEX_OF, COMPUTED, TRANSFORMS
 
 if TYPE_CHECKING:
     from ...compile.shipped import Part
     from ...plans.lowering import Target
 
-__all__ = ["ElementFunction", "MappedCode", "Operands", "as_function", "function_parts", "plain", "resolve_operands"]
+__all__ = [
+    "ElementFunction",
+    "MappedCode",
+    "Operands",
+    "as_function",
+    "as_functions",
+    "function_parts",
+    "plain",
+    "resolve_operands",
+]
 
 #: Parameters of the kernel are bounded; each array has eight steps.
 _OPERANDS: Final = 16
@@ -58,7 +68,7 @@ def _restored(function: bytes, names: tuple[str, ...]) -> ElementFunction:
     return ElementFunction(pickle.loads(function), names)  # noqa: S301 - part of a pickle that is being loaded
 
 
-def as_function(name: str, given: Any) -> ElementFunction | None:
+def as_function(name: str, given: Any) -> ElementFunction | ElementExpression | None:
     """Return a request's `load` or `store`.
 
     Raises
@@ -66,13 +76,15 @@ def as_function(name: str, given: Any) -> ElementFunction | None:
     InvalidRequest
         If it is no Python function, or its parameters are not positional, without defaults, and two or more.
     """
-    if given is None or isinstance(given, ElementFunction):
+    if given is None or isinstance(given, ElementFunction | ElementExpression):
         return given
+    if isinstance(given, str):
+        return as_expression(name, given)
     function = getattr(given, "py_func", given)
     if not isinstance(function, FunctionType):
         raise InvalidRequest(
-            f"{name} is a {type(given).__name__}; allowed: a Python function, or what cuda.jit(device=True) or "
-            f"numba.njit made of one"
+            f"{name} is a {type(given).__name__}; allowed: a Python function, what cuda.jit(device=True) or "
+            f"numba.njit made of one, or an expression as text"
         )
     parameters = list(inspect.signature(function).parameters.values())
     for parameter in parameters:
@@ -119,9 +131,11 @@ class Operands(NamedTuple):
 
 
 def resolve_operands(
-    functions: Mapping[str, ElementFunction], given: tuple[tuple[str, Any], ...], shapes: Mapping[str, tuple[int, ...]],
+    functions: Mapping[str, ElementFunction | ElementExpression],
+    given: tuple[tuple[str, Any], ...],
+    shapes: Mapping[str, tuple[int, ...]],
     outputs: list[tuple[str, Any]],
-) -> Operands:  # fmt: skip
+) -> Operands:
     """Check the operands of functions, which are given by the names ``"load"`` and ``"store"``.
 
     Parameters
@@ -166,6 +180,29 @@ def resolve_operands(
         check_disjoint(outputs, [(name, value)])
         arrays[name] = value
     return Operands(arrays, scalars)
+
+
+def as_functions(
+    functions: Mapping[str, ElementFunction | ElementExpression], whole: Mapping[str, bool], arrays: Mapping[str, Any]
+) -> tuple[tuple[str, ElementFunction], ...]:
+    """Return functions, with those of expressions, whose types are known now.
+
+    Parameters
+    ----------
+    functions
+    whole : dict
+        Whether the value is complex, for ``"load"`` and ``"store"``.
+    arrays : dict
+        The operands that are arrays.
+    """
+    names = {name for name, array in arrays.items() if as_dtype(array.dtype).kind == "c"}
+    made = []
+    for which, function in functions.items():
+        if isinstance(function, ElementExpression):
+            known = frozenset(names & set(function.names) | ({"value"} if whole[which] else set()))
+            function = ElementFunction(function_of(which, function, known), function.names)
+        made.append((which, function))
+    return tuple(made)
 
 
 def seen(dtype: str, real: str) -> str:

@@ -8,12 +8,14 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from ..._support.public import public
+from ...dtypes import as_dtype
 from ...errors import InvalidRequest
 from ...plans.lowering import Lowered, Operand, Request, Scalar, read, written
 from ...plans.spec import READ, WRITE, describe
 from .attributes import FftAttributes, MappedAttributes
-from .functions import ElementFunction, MappedCode, as_function, plain, resolve_operands
-from .spec import FftProblem, resolve
+from .expressions import ElementExpression
+from .functions import ElementFunction, MappedCode, as_function, as_functions, plain, resolve_operands
+from .spec import TRANSFORMS, FftProblem, resolve
 
 if TYPE_CHECKING:
     from ...arrays.gpu_ref import GpuRef
@@ -58,12 +60,13 @@ class FftRequest(Request["GpuRef"]):
         Of ``irfft`` and ``hfft``: a promise that x has the symmetry of a real array's transform.  Without it, parts
         that have not are ignored, as in NumPy: imaginary parts at the first element along the last axis, and at the
         middle one.
-    load : callable, optional
-        A Python function that Numba compiles, plain or decorated with ``cuda.jit(device=True)`` or ``numba.njit``:
-        ``load(value, offset, ...)`` is transformed instead of each element of x.  `value` is real or complex as x is,
-        in the precision of the transform; `offset` is the element's index in C order of x, whatever its strides.
-        Further parameters are `operands`, by name.  Zeros that continue x are not passed to it.
-    store : callable, optional
+    load : callable or str, optional
+        A Python function that Numba compiles, plain or decorated with ``cuda.jit(device=True)`` or ``numba.njit``; or
+        one expression of its parameters, as text.  ``load(value, offset, ...)`` is transformed instead of each element
+        of x.  `value` is real or complex as x is, in the precision of the transform; `offset` is the element's index
+        in C order of x, whatever its strides.  Further parameters are `operands`, by name.  Zeros that continue x are
+        not passed to it.
+    store : callable or str, optional
         ``store(value, offset, ...)`` is stored instead of each scaled element of the result; `offset` is its index
         there.  `out` may then be real where the result is complex, and the function returns what `out` holds.
     operands : mapping of str to array or number
@@ -136,7 +139,7 @@ class FftRequest(Request["GpuRef"]):
     def _with_functions(
         self,
         problem: FftProblem,
-        functions: dict[str, ElementFunction],
+        functions: dict[str, ElementFunction | ElementExpression],
         operands: tuple[Operand, ...],
         common: dict[str, Any],
     ) -> Lowered:
@@ -159,8 +162,13 @@ class FftRequest(Request["GpuRef"]):
                 Scalar(name, "int64" if isinstance(value, int) else "float64", value) for name, value in scalars.items()
             ),
             numbers=tuple(len(TRANSFORM_VALUES) + names.index(name) for name in scalars),
-            code=MappedCode(tuple(functions.items())),
+            code=MappedCode(as_functions(functions, self._complex(), arrays)),
         )
+
+    def _complex(self) -> dict[str, bool]:
+        """Return whether functions get complex values."""
+        kind = TRANSFORMS[self.transform]
+        return {"load": as_dtype(self.x.dtype).kind == "c", "store": kind != "c2r"}
 
 
 def _pairs(operands: Any) -> tuple[tuple[str, Any], ...]:

@@ -146,6 +146,20 @@ def rotated(value: Any, offset: Any, table: Any, rate: Any, count: Any) -> Any:
     return value * table * complex(math.cos(rate * offset), math.sin(rate * offset)) / count
 
 
+def test_expressions_compile_for_a_gpu(tools: None) -> None:
+    """Functions of complex and of real numbers."""
+    x = np.ones((2, 8), np.complex64)
+    for text in (
+        "value * exp(1j * offset * rate) + conj(value) * abs(value) if offset % 2 else sqrt(value)",
+        "sin(value) + log(value) * tanh(rate) + max(value.real, floor(rate))",
+    ):
+        request = an.FftRequest(transform="fft", x=x, axes=-1, load=text, store=text, operands={"rate": 0.5})
+        functions = {w: linker.pickled(f.function) for w, f in request.lowered.code.functions}
+        spec = request.lowered.spec()
+        parts = tuple(shipped.Part(name, options) for name, options in function_parts(spec, functions))
+        assert len(shipped.machine_code("fft.functions", parts, HOPPER).entries) == 2
+
+
 @pytest.mark.parametrize(
     ("dtype", "table", "capability"),
     [("complex64", "bfloat16", (8, 0)), ("complex128", "complex64", HOPPER), ("float16", "bool", (10, 0))],

@@ -102,6 +102,17 @@ def test_layouts(device: an.Device) -> None:
             assert_close(got.numpy(), want, 16)
 
 
+def test_arrays_that_start_anywhere(device: an.Device) -> None:
+    """Complex arrays in the middle of another's element, for x, an operand and out."""
+    real = random_array(RNG, (48,), "float32")
+    placed, base = device.put(real), device.zeros((48,), "float32")
+    x, table, out = (a[first : first + 16].view("complex64") for a, first in ((placed, 1), (placed, 21), (base, 3)))
+    want = reference("fft", real[1:17].view(np.complex64) * real[21:37].view(np.complex64).astype(np.clongdouble))
+    device.fft.transform("fft", x, load="value * table", store="value * 2", operands={"table": table}, out=out)
+    assert_close(out.numpy(), 2 * want, 8)
+    assert not base.numpy()[[0, 1, 2, 19, 20]].any()
+
+
 def test_a_real_result_of_a_complex_transform(device: an.Device) -> None:
     x = random_array(RNG, (5, 12), "float32")
     want = np.abs(np.fft.rfft(x.astype(float))) ** 2
@@ -109,6 +120,36 @@ def test_a_real_result_of_a_complex_transform(device: an.Device) -> None:
         out = device.zeros((7, 5), dtype).transpose(1, 0)
         assert device.fft.transform("rfft", device.put(x), axes=-1, store=power, out=out) is out
         np.testing.assert_allclose(out.numpy().astype(float), want, bound, bound)
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("value * exp(1j * rate * offset)", lambda v, i, r, t: v * np.exp(1j * r * i)),
+        ("conj(value) * table + real(value) - imag(value)", lambda v, i, r, t: np.conj(v) * t + v.real - v.imag),
+        ("value if offset % 3 > 0 and not offset == 4 else 0",
+         lambda v, i, r, t: np.where((i % 3 > 0) & (i != 4), v, 0)),
+        ("abs(value) ** 2 + sqrt(value) * cos(2 * pi * rate)",
+         lambda v, i, r, t: abs(v) ** 2 + np.emath.sqrt(v) * np.cos(2 * np.pi * r)),
+        ("max(value.real, table.real) * hypot(rate, offset)",
+         lambda v, i, r, t: np.maximum(v.real, t.real) * np.hypot(r, i)),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("dtype", ["float64", "complex64"])
+def test_expressions(device: an.Device, dtype: str, text: str, want: Any) -> None:
+    """The same names for real and complex numbers."""
+    x, table = abs(random_array(RNG, (3, 5), "float64")).astype(dtype), random_array(RNG, (5,), "complex64")
+    if dtype == "complex64":
+        x = (x * (1 + 0.5j)).astype(dtype)
+    everything = {"rate": 0.3, "table": device.put(table)}
+    operands = {name: value for name, value in everything.items() if name in text}
+    offsets = np.arange(15).reshape(3, 5)
+    made = want(x.astype(np.clongdouble if dtype == "complex64" else float), offsets, 0.3, table)
+    got = device.fft.transform("fft", device.put(x), axes=-1, load=text, operands=operands).numpy()
+    assert_close(got, reference("fft", made, axes=-1), 64)
+    got = device.fft.transform("fft", device.put(x), axes=-1, store=text, operands=operands).numpy()
+    whole = want(reference("fft", x, axes=-1).astype(complex), offsets, 0.3, table)
+    np.testing.assert_allclose(got, whole, rtol=1e-3, atol=1e-3)
 
 
 def test_plans_and_numbers(device: an.Device) -> None:
@@ -160,11 +201,22 @@ def test_requests_can_be_compared_copied_and_pickled(device: an.Device) -> None:
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"load": 3}, "load is a int; allowed: a Python function"),
+    ({"load": 3}, "load is a int; allowed: a Python function, what cuda.jit(device=True) or numba.njit made"),
     ({"load": lambda value: value}, "has the parameters value; allowed: the element's value, its offset, and operands"),
     ({"store": lambda value, offset, w=1: value}, "parameter w of store <lambda> has a default"),
     ({"store": lambda value, *rest: value}, "the parameter *rest; allowed: positional parameters"),
     ({"load": lambda value, offset, out: value}, "parameter out of load <lambda>; allowed: names other than x and out"),
+    ({"load": "value +"}, "load='value +': invalid syntax"),
+    ({"load": "value; 1"}, "allowed: one expression of Python"),
+    ({"load": "value.conjugate()"}, "has 'value.conjugate()'; allowed: numbers, operands, arithmetic, comparisons"),
+    ({"load": "open(value)", "operands": {"open": 1.0}}, "has 'open(value)'; allowed: exp, log"),
+    ({"load": "exp(value, 1)"}, "has 'exp(value, 1)'; allowed: exp, log"),
+    ({"load": "value + exp"}, "has 'exp'; allowed: exp as a function"),
+    ({"load": "1 if value > 0 else 2"}, "has 'value'; allowed: a real number there"),
+    ({"load": "value % 2"}, "has 'value % 2'; allowed: real numbers there"),
+    ({"load": "[value][0]"}, "has '[value][0]'; allowed: numbers"),
+    ({"load": "value + 'a'"}, "allowed: numbers"),
+    ({"load": "value * w"}, "operands are none; the functions take w"),
     ({"load": power, "operands": {"w": 1.0}}, "operands are w; the functions take none"),
     ({"load": shifted}, "operands are none; the functions take table, each of which must be given"),
     ({"operands": {"w": 1.0}}, "operands w without a function; allowed: with load or store"),

@@ -9,11 +9,10 @@ import numpy as np
 
 from ....arrays.operands import contiguous_strides
 from ....builders.blocks import fold_axes
-from ....builders.cuda.codegen import broadcast_strides
+from ....builders.cuda.codegen import alignment, broadcast_strides
 from ....builders.cuda.sequence import Source, Step
 from ....builders.cuda.shipped import code_of, numbers
 from ....builders.cuda.target import Argument, KernelProgram, Launch, Target
-from ....dtypes import as_dtype
 from ....errors import Unsupported
 from ....plans.spec import PlanSpec
 from ..attributes import MappedAttributes
@@ -68,8 +67,8 @@ def apply_step(apply: Apply, spec: PlanSpec[MappedAttributes], target: Target) -
     launch = Launch(
         dict(code.entries)[apply.which], (grid, 1, 1), (_THREADS, 1, 1), 0, tuple(arguments), overlaps=target.overlaps
     )
-    sizes = [as_dtype(dtype).itemsize for dtype in (apply.source.dtype, apply.target.dtype)]
-    sizes += [as_dtype(spec.operands[at[name]].dtype).itemsize for name in arrays]
+    dtypes = [apply.source.dtype, apply.target.dtype, *(spec.operands[at[name]].dtype for name in arrays)]
+    sizes = [alignment(dtype) for dtype in dtypes]
     sources: tuple[Source, ...] = (
         apply.source.source,
         apply.target.source,
