@@ -35,7 +35,7 @@ RNG = np.random.default_rng(29)
 def described(request: an.FftRequest) -> tuple[PlanSpec, dict[str, shipped.Part]]:
     """Return what a device would send to its worker, without machine code, and the kernels."""
     spec = request.lowered.spec()
-    functions = {w: linker.pickled(getattr(request, w).function) for w in ("load", "store") if getattr(request, w)}
+    functions = {which: linker.pickled(f.function) for which, f in request.lowered.code.functions}
     code = ShippedCode(tuple((which, which) for which in functions), Binary(b""))
     parts = {name: shipped.Part(name, options) for name, options in function_parts(spec, functions)}
     return replace(spec, attributes=replace(spec.attributes, shipped=code)), parts
@@ -154,9 +154,7 @@ def test_expressions_compile_for_a_gpu(tools: None) -> None:
         "sin(value) + log(value) * tanh(rate) + max(value.real, floor(rate))",
     ):
         request = an.FftRequest(transform="fft", x=x, axes=-1, load=text, store=text, operands={"rate": 0.5})
-        functions = {w: linker.pickled(f.function) for w, f in request.lowered.code.functions}
-        spec = request.lowered.spec()
-        parts = tuple(shipped.Part(name, options) for name, options in function_parts(spec, functions))
+        parts = tuple(described(request)[1].values())
         assert len(shipped.machine_code("fft.functions", parts, HOPPER).entries) == 2
 
 
