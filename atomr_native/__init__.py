@@ -75,6 +75,10 @@ if TYPE_CHECKING:
     from .libraries.elementwise.request import SoftmaxCrossEntropyRequest as SoftmaxCrossEntropyRequest
     from .libraries.elementwise.request import SoftmaxCrossEntropyResult as SoftmaxCrossEntropyResult
     from .libraries.fft.actor import Fft as Fft
+    from .libraries.fft.cosine import DctRequest as DctRequest
+    from .libraries.fft.frames import IstftRequest as IstftRequest
+    from .libraries.fft.frames import StftRequest as StftRequest
+    from .libraries.fft.many import FftLayout as FftLayout
     from .libraries.fft.request import FftRequest as FftRequest
     from .libraries.fft.shift import FftShiftRequest as FftShiftRequest
     from .libraries.float8.actor import Float8 as Float8

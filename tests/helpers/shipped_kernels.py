@@ -67,8 +67,9 @@ def simulate_program(
                 arguments.append(int(scalars[what]) if kind == "int64" else np.dtype(kind).type(scalars[what]))
             else:
                 assert kind == "uint64"
-                assert type_ == "int64"
-                arguments.append(int(np.uint64(what).astype(np.int64)))
+                assert type_ in ("int64", "float64")
+                bits = np.uint64(what).view(type_)
+                arguments.append(int(bits) if type_ == "int64" else bits)
         with _in_turns():
             simulator.simulated(function)[launch.grid, launch.block, 0, launch.shared](*arguments)  # type: ignore[index]
 
@@ -161,4 +162,10 @@ def ptx_of(codes: Sequence[bytes], capability: tuple[int, int]) -> str:
 def _fitting(array: np.ndarray[Any, Any]) -> tuple[str, ...]:
     """Return the types by which a kernel may point to an array: another is a parameter that it does not use."""
     four = ("uint32", "int32", "float32")
-    return {1: ("uint8",), 2: ("uint16",), 4: four, 8: ("float64", "int64"), 16: ("int64",)}[array.itemsize]
+    return {
+        1: ("uint8",),
+        2: ("uint16", "int16"),
+        4: four,
+        8: ("float64", "int64", "complex64"),
+        16: ("int64", "complex128"),
+    }[array.itemsize]

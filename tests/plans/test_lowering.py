@@ -20,6 +20,10 @@ from atomr_native.libraries.elementwise.request import ElementwiseRequest, Reduc
 from atomr_native.plans.lowering import Lowered, Request
 
 
+def weighted(value: Any, _: Any, window: Any, gain: Any) -> Any:
+    return value * window * gain
+
+
 def floats(*shape: int) -> np.ndarray:
     return np.ones(shape, np.float32)
 
@@ -64,6 +68,12 @@ REQUESTS: dict[str, Callable[[], Request[Any]]] = {
     "permutation": lambda: an.PermutationRequest(n=4, seed=1, out=np.zeros(4, np.int32)),
     "shuffle": lambda: an.ShuffleRequest(x=floats(4), seed=1),
     "transform": lambda: an.FftRequest(transform="rfft", x=floats(4, 4)),
+    "mapped transform": lambda: an.FftRequest(
+        transform="rfft", x=floats(4, 4), load=weighted, operands={"window": floats(4), "gain": 2.0}
+    ),
+    "cosines": lambda: an.DctRequest(x=floats(4, 4), type=3),
+    "frames": lambda: an.StftRequest(x=floats(32), n_fft=8, window=floats(8)),
+    "signal": lambda: an.IstftRequest(x=np.zeros((5, 3), np.complex64), n_fft=8),
     "shift": lambda: an.FftShiftRequest(x=floats(4, 4)),
     "solver": lambda: an.SolverRequest(routine="solve", a=floats(4, 4), b=floats(4, 2)),
 }  # fmt: skip

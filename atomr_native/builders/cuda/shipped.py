@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from ...dtypes import as_dtype
 from ...errors import InvalidRequest
@@ -20,7 +20,7 @@ def numbers(*values: int) -> tuple[Argument, ...]:
     return tuple(("uint64", value % 2**64) for value in values)
 
 
-def code_of(spec: PlanSpec[ShippedAttributes]) -> ShippedCode:
+def code_of(spec: PlanSpec[Any]) -> ShippedCode:
     """Return the machine code that came with a plan.
 
     Raises
@@ -28,9 +28,10 @@ def code_of(spec: PlanSpec[ShippedAttributes]) -> ShippedCode:
     InvalidRequest
         If none came.
     """
-    if spec.attributes.shipped is None:
+    found: ShippedCode | None = spec.attributes.shipped
+    if found is None:
         raise InvalidRequest(f"the specification of {spec.op!r} comes without machine code, which GPUs need")
-    return spec.attributes.shipped
+    return found
 
 
 def program(

@@ -360,9 +360,9 @@ def device_function(function: object, signature: str, name: str | None, capabili
 
 
 def on_processor(
-    function: python_types.FunctionType, arguments: int, results: int, dtype: str
+    function: python_types.FunctionType, arguments: Sequence[str], results: Sequence[str]
 ) -> tuple[Callable[..., Any], ...]:
-    """Compile a scalar device function for the CPU, as one ufunc for each result.
+    """Compile a scalar device function, of arguments and results of these dtypes, for the CPU: a ufunc for each result.
 
     Divisions by zero and similar cases behave as in NumPy.  Waits for the compiler.
 
@@ -375,16 +375,18 @@ def on_processor(
     def again(copy: python_types.FunctionType, _: object) -> Any:
         return njit(error_model="numpy")(copy)
 
-    names, found = (", ".join(f"{letter}{i}" for i in range(n)) for letter, n in (("a", arguments), ("r", results)))
+    names, found = (
+        ", ".join(f"{letter}{i}" for i in range(len(n))) for letter, n in (("a", arguments), ("r", results))
+    )
     made = []
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             scope = {"f": again(copied(function, again, {}), None)}
-            for i in range(results):
+            for i, dtype in enumerate(results):
                 text = f"def one({names}):\n    {found} = f({names})\n    return r{i}\n"
                 exec(compile(text, "<epilogue>", "exec"), scope)  # noqa: S102 - of the names above
-                made.append(vectorize([f"{dtype}({', '.join([dtype] * arguments)})"])(scope["one"]))
+                made.append(vectorize([f"{dtype}({', '.join(arguments)})"])(scope["one"]))
     except Exception as error:
         raise _refusal(error, function) from None
     return tuple(made)

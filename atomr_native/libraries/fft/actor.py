@@ -10,17 +10,23 @@ from typing import TYPE_CHECKING, Any
 from ..._support.public import public
 from ...plans.actor import LibraryActor
 from .convolution import convolved
-from .forms import FORMS, SHIFT, TRANSFORM, alignment
+from .cosine import DctRequest
+from .cosines import CosineMethods
+from .forms import FORMS, SHIFT, TRANSFORM, Mapped, alignment
+from .frames import IstftRequest, StftRequest
+from .framings import FramesMethods
 from .frequencies import all_frequencies, half_frequencies
+from .functions import as_function, plain
 from .request import FftRequest
 from .shift import FftShiftRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from typing import TypeAlias
 
     from ...arrays.gpu_ref import GpuRef
     from ...plans.plan import Plan
+    from .many import FftLayout
 
     Integers: TypeAlias = int | Sequence[int] | None
 
@@ -30,7 +36,7 @@ _LAST_TWO = (-2, -1)
 
 
 @public
-class Fft(LibraryActor):
+class Fft(CosineMethods, FramesMethods, LibraryActor):
     """Fourier transforms on one device; messages to it run in order.
 
     Names, arguments and results are those of `numpy.fft` and `scipy.fft`.  Every method enqueues and returns its result
@@ -184,6 +190,53 @@ class Fft(LibraryActor):
         """Send the inverse of `hfftn`, of real x."""
         return self._send("ihfft", x, s, axes, norm, out)
 
+    # ------------------------------------------------------------------------------------------ functions
+
+    def transform(
+        self, transform: str, x: GpuRef, s: Integers = None, axes: Integers = None, norm: str | None = None, *,
+        load: Any = None, store: Any = None, operands: Mapping[str, Any] | None = None, out: GpuRef | None = None,
+        overwrite: bool = False, hermitian: bool = False,
+    ) -> GpuRef:  # fmt: skip
+        """Send any transform, with functions of one's own on each element before and after it.
+
+        `transform` is ``"fft"``, ``"ifft"``, ``"rfft"``, ``"irfft"``, ``"hfft"`` or ``"ihfft"``, along axes, by default
+        all; `load`, `store` and `operands` are those of `FftRequest`.  The first call with a function waits for its
+        compilation, which needs numba-cuda.
+
+        Examples
+        --------
+        >>> def windowed(value, offset, window, gain):
+        ...     return gain * window * value
+        >>> def power(value, offset):
+        ...     return value.real ** 2 + value.imag ** 2
+        >>> x, window = device.put(np.arange(4.0)), device.put(np.array([0.0, 1.0, 1.0, 0.0]))
+        >>> operands = {"window": window, "gain": 2.0}
+        >>> device.fft.transform("rfft", x, load=windowed, store=power, operands=operands,
+        ...                      out=device.zeros((3,), "float64")).numpy()
+        array([36., 20.,  4.])
+        """
+        if load is None and store is None and not operands:
+            return self._send(transform, x, s, axes, norm, out, overwrite, hermitian)
+        pairs = {name: plain(name, value) for name, value in (operands or {}).items()}
+        mapped: Any = Mapped(transform, as_function("load", load), as_function("store", store), tuple(pairs))
+        return self._send(mapped, x, s, axes, norm, out, overwrite, hermitian, tuple(pairs.values()))
+
+    # ------------------------------------------------------------------------------------------ raw layouts
+
+    def many(
+        self, transform: str, layout: FftLayout, x: GpuRef, out: GpuRef, norm: str = "none", *,
+        overwrite: bool = False, hermitian: bool = False,
+    ) -> GpuRef:  # fmt: skip
+        """Send a batch of transforms between two flat buffers with a raw layout, and return `out`.
+
+        `transform`, `norm`, `overwrite` and `hermitian` are those of `FftRequest`; nothing is scaled by default.  For a
+        plan, give the views of `FftLayout.views` to a request.
+        """
+        source, target = layout.views(transform, x, out)
+        axes = tuple(range(1, len(layout.n) + 1))
+        self._send(transform, source, layout.n, axes, norm, target, overwrite, hermitian)
+        return out
+
     # ------------------------------------------------------------------------------------------ frequencies
 
     def fftshift(self, x: GpuRef, axes: Integers = None, *, out: GpuRef | None = None) -> GpuRef:
@@ -305,13 +358,13 @@ class Fft(LibraryActor):
 
     # ------------------------------------------------------------------------------------------ messages
 
-    def plan(self, request: FftRequest | FftShiftRequest) -> Plan:
+    def plan(self, request: DctRequest | FftRequest | FftShiftRequest | IstftRequest | StftRequest) -> Plan:
         """Return the plan of a request, whose arrays lend their layouts only: ``plan.tell(x, out=y)``.
 
         Does not wait for the worker.  Where a request's x and out start at multiples of a complex element, those of
         the plan's messages must, too, or a message fails with `Unsupported`.
         """
-        if not isinstance(request, FftRequest | FftShiftRequest):
+        if not isinstance(request, DctRequest | FftRequest | FftShiftRequest | IstftRequest | StftRequest):
             raise self._refused(request)
         return self._plan_of(request)
 
@@ -325,13 +378,14 @@ class Fft(LibraryActor):
         out: GpuRef | None,
         overwrite: bool = False,
         hermitian: bool = False,
+        operands: tuple[Any, ...] = (),
     ) -> GpuRef:
         if type(s) is list:
             s = tuple(s)
         if type(axes) is list:
             axes = tuple(axes)
         made: GpuRef = self._calls.send(
-            self, TRANSFORM, (x, out, transform, s, axes, norm, overwrite, hermitian, alignment(x, out))
+            self, TRANSFORM, (x, out, transform, s, axes, norm, overwrite, hermitian, alignment(x, out), *operands)
         )
         return made
 

@@ -6,10 +6,11 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from ...plans.spec import Attributes, Extent
+from ...plans.spec import Attributes, Extent, ShippedCode
+from ...protocol.binaries import Binary
 from ...protocol.typed import one_of
 
-__all__ = ["FftAttributes", "ShiftAttributes"]
+__all__ = ["CosineAttributes", "FftAttributes", "FramesAttributes", "MappedAttributes", "ShiftAttributes"]
 
 
 class FftAttributes(Attributes, frozen=True, kw_only=True):
@@ -37,6 +38,76 @@ class FftAttributes(Attributes, frozen=True, kw_only=True):
     norm: Annotated[str, one_of("backward", "ortho", "forward", "none")]
     overwrite: bool = False
     hermitian: bool = False
+    aligned: tuple[bool, bool] = (True, True)
+
+
+class MappedAttributes(FftAttributes, frozen=True, kw_only=True):
+    """Of ``fft.mapped``, a transform with functions of the user's.
+
+    Attributes
+    ----------
+    load, store : tuple of str or None
+        The names of a function's parameters after the first two; None without the function.
+    scalar_names : tuple of str
+        Of the message's numbers.
+    functions : tuple of (str, Binary)
+        ``"load"`` and ``"store"``, pickled, on the host device.
+    shipped : ShippedCode or None
+        The kernels made of them, on GPUs.
+    """
+
+    load: tuple[str, ...] | None = None
+    store: tuple[str, ...] | None = None
+    scalar_names: tuple[str, ...] = ()
+    functions: tuple[tuple[str, Binary], ...] = ()
+    shipped: ShippedCode | None = None
+
+
+class CosineAttributes(Attributes, frozen=True, kw_only=True):
+    """Of ``fft.cosine``.
+
+    Attributes
+    ----------
+    transform, norm : str
+    type : int
+        As `DctRequest` has them.
+    axes, lengths : tuple of int
+        Axes of x, from 0 on, and points along each.
+    orthogonalize : bool
+    """
+
+    transform: Annotated[str, one_of("dct", "idct", "dst", "idst")]
+    type: Annotated[int, Meta(ge=1, le=4)]
+    axes: tuple[Extent, ...]
+    lengths: tuple[Annotated[int, Meta(ge=1)], ...]
+    norm: Annotated[str, one_of("backward", "ortho", "forward", "none")]
+    orthogonalize: bool
+
+
+class FramesAttributes(Attributes, frozen=True, kw_only=True):
+    """Of ``fft.stft`` and ``fft.istft``.
+
+    Attributes
+    ----------
+    n_fft, hop, width : int
+        Points of a frame, samples from one to the next, and points of the window.
+    center : bool
+    pad : str
+        As `StftRequest` has `pad_mode`.
+    norm : str
+        ``"ortho"`` for `normalized` results.
+    onesided : bool
+    aligned : (bool, bool)
+        As `FftAttributes` has it.
+    """
+
+    n_fft: Annotated[int, Meta(ge=1)]
+    hop: Annotated[int, Meta(ge=1)]
+    width: Annotated[int, Meta(ge=1)]
+    center: bool
+    pad: Annotated[str, one_of("reflect", "constant")]
+    norm: Annotated[str, one_of("backward", "ortho")]
+    onesided: bool
     aligned: tuple[bool, bool] = (True, True)
 
 

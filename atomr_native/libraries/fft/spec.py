@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from .request import FftRequest
 
 __all__ = [
-    "COMPLEX_OF", "COMPUTED", "FORWARD", "HALVED", "NORMS", "REAL_OF", "TRANSFORMS", "FftProblem", "axes_of",
-    "check_result", "factor", "resolve",
+    "COMPLEX_OF", "COMPUTED", "FORWARD", "HALVED", "NORMS", "REAL_OF", "STORED", "TRANSFORMS", "FftProblem", "axes_of",
+    "check_result", "factor", "is_aligned", "lengths_of", "numbers_of", "resolve",
 ]  # fmt: skip
 
 #: Of each transform: the kind of its input and of its output, complex (c) or real (r), as libraries name it.
@@ -35,6 +35,8 @@ COMPUTED: Final = {
     ),
     **dict.fromkeys(("float64", "complex128", "int32", "int64", "uint32", "uint64"), "float64"),
 }
+#: Dtypes to which a real result of each computed dtype may be rounded.
+STORED: Final = {"float32": ("float32", "float16", "bfloat16"), "float64": ("float64",)}
 #: The complex dtype of a real one.
 COMPLEX_OF: Final = {"float32": "complex64", "float64": "complex128"}
 #: The real dtype of a complex one.
@@ -72,30 +74,29 @@ def factor(transform: str, norm: str, lengths: tuple[int, ...]) -> float:
     return 1 / points if scaled else 1.0
 
 
-def _integers(name: str, value: Any, limits: str) -> tuple[int, ...]:
+def numbers_of(name: str, value: Any, limits: str = "an integer, or integers, of 1 or more, or -1") -> tuple[int, ...]:
+    """Return one integer or several."""
     found = (value,) if is_integer(value) else value
     if not isinstance(found, tuple | list) or not found or not all(is_integer(n) for n in found):
         raise InvalidRequest(f"{name}={value!r}; allowed: {limits}")
     return tuple(int(n) for n in found)
 
 
-def _axes(given: Any, lengths: tuple[int, ...] | None, shape: tuple[int, ...]) -> tuple[int, ...]:
+def axes_of(given: Any, shape: tuple[int, ...], lengths: tuple[int, ...] | None = None) -> tuple[int, ...]:
+    """Return the axes of an array of this shape, counted from the front; by default the last ones, a length for each.
+
+    Each is there at most once.
+    """
     axes = len(shape)
     if given is None:
         count = axes if lengths is None else len(lengths)
         if count > axes:
             raise InvalidRequest(f"s={lengths} has {count} lengths, and x has {axes} axes; allowed: {axes} or fewer")
         return tuple(range(axes - count, axes))
-    return axes_of(given, shape)
-
-
-def axes_of(given: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return one axis or several of an array of this shape, counted from the front, each at most once."""
-    axes = len(shape)
     if not axes:
         raise InvalidRequest(f"axes={given!r} of an x without axes; allowed: None")
     limits = f"an integer, or different integers, from {-axes} to {axes - 1}, the axes of x"
-    found = _integers("axes", given, limits)
+    found = numbers_of("axes", given, limits)
     if not all(-axes <= axis < axes for axis in found):
         raise InvalidRequest(f"axes={given!r} of an x of shape {shape}; allowed: {limits}")
     made = tuple(axis % axes for axis in found)
@@ -104,9 +105,10 @@ def axes_of(given: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
     return made
 
 
-def _lengths(
+def lengths_of(
     given: tuple[int, ...] | None, axes: tuple[int, ...], shape: tuple[int, ...], kind: str
 ) -> tuple[int, ...]:
+    """Return the points along each axis, of a transform of this `kind`, as `TRANSFORMS` has them."""
     if given is not None and len(given) != len(axes):
         raise InvalidRequest(f"s={given} has {len(given)} lengths for {len(axes)} axes; allowed: one for each axis")
     made = []
@@ -157,9 +159,9 @@ def resolve(request: FftRequest) -> FftProblem:
         raise InvalidRequest(f"x of {transform} has dtype {dtype}; allowed: {', '.join(allowed)}")
     if not shape:
         raise InvalidRequest("x has no axes; allowed: 1 or more")
-    given = None if request.s is None else _integers("s", request.s, "an integer, or integers, of 1 or more, or -1")
-    axes = _axes(request.axes, given, shape)
-    lengths = _lengths(given, axes, shape, kind)
+    given = None if request.s is None else numbers_of("s", request.s)
+    axes = axes_of(request.axes, shape, given)
+    lengths = lengths_of(given, axes, shape, kind)
     real = COMPUTED[dtype]
     made = DTYPES[real if kind == "c2r" else COMPLEX_OF[real]]
     extents = list(shape)
@@ -171,27 +173,35 @@ def resolve(request: FftRequest) -> FftProblem:
     check_size("out", fresh.shape, made)
     if request.overwrite:
         check_output("x", request.x)
-    _check_out(request, fresh, kind)
+    if request.out is not None:
+        stored = STORED[real] if kind == "c2r" else ()
+        if request.store is not None:  # which may make real numbers of complex ones
+            stored = tuple(dict.fromkeys((dtype_name(made), *STORED[real])))
+        fresh = _check_out(request, fresh, kind, stored)
     size = DTYPES[COMPLEX_OF[real]].itemsize
     aligned = is_aligned(request.x, size), request.out is None or is_aligned(request.out, size)
     return FftProblem(axes, lengths, norm, fresh, aligned)
 
 
-def check_result(out: Any, fresh: Fresh) -> None:
-    """Refuse an `out` that cannot be written, or is not of the result's shape and dtype."""
+def check_result(out: Any, fresh: Fresh, stored: tuple[str, ...] = ()) -> Fresh:
+    """Refuse an `out` that cannot be written, or is not of the result's shape and dtype, or one of those `stored`.
+
+    Returns the structure of `out`.
+    """
     check_output("out", out)
-    if tuple(out.shape) != fresh.shape or as_dtype(out.dtype) != fresh.dtype:
-        raise InvalidRequest(
-            f"out is {dtype_name(as_dtype(out.dtype))}{list(out.shape)}; allowed: {dtype_name(fresh.dtype)}"
-            f"{list(fresh.shape)}"
-        )
+    dtype = as_dtype(out.dtype)
+    if tuple(out.shape) != fresh.shape or (dtype != fresh.dtype and dtype_name(dtype) not in stored):
+        allowed = [f"{name}{list(fresh.shape)}" for name in stored or (dtype_name(fresh.dtype),)]
+        raise InvalidRequest(f"out is {dtype_name(dtype)}{list(out.shape)}; allowed: {', '.join(allowed)}")
+    return Fresh(fresh.shape, dtype)
 
 
-def _check_out(request: FftRequest, fresh: Fresh, kind: str) -> None:
+def _check_out(request: FftRequest, fresh: Fresh, kind: str, stored: tuple[str, ...]) -> Fresh:
     out = request.out
-    if out is None:
-        return
-    check_result(out, fresh)
-    if kind != "c2c" or not same_view(request.x, out):
+    made = check_result(out, fresh, stored)
+    mapped = request.load is not None or request.store is not None
+    if kind != "c2c" or mapped or not same_view(request.x, out):
         reason = "" if kind == "c2c" else ", since input and output of a real transform differ in shape"
+        reason = ", since a function is called" if mapped else reason
         check_disjoint([("out", out)], [("x", request.x)], reason)
+    return made

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from bench.harness import Case, Setup, gpu_peers
+from bench.harness import Case, Setup, Unavailable, gpu_peers
 from bench.harness.calls import Operation, add_calls
 from bench.harness.common import PLACES, device, repeat, timed
 from bench.harness.gpu import add_peer, waited
@@ -72,6 +72,95 @@ def _cupy(transform: str, dtype: str, shape: tuple[int, ...], axes: tuple[int, .
     return gpu_peers.Calls({"run": run}, cupy.cuda.Device(index).synchronize)
 
 
+def _windowed(value: Any, _: Any, window: Any, gain: Any) -> Any:
+    return value * window * gain
+
+
+def _power(value: Any, _: Any) -> Any:
+    return value.real * value.real + value.imag * value.imag
+
+
+def _torch_chain(shape: tuple[int, ...], index: int) -> gpu_peers.Calls:
+    torch = gpu_peers.torch(index)
+    x, window = torch.zeros(shape, device="cuda"), torch.zeros(shape[-1:], device="cuda")
+
+    def run() -> Any:
+        made = torch.fft.rfft(x * window * 0.5)
+        return made.real.square() + made.imag.square()
+
+    return gpu_peers.Calls({"run": run}, torch.cuda.synchronize)
+
+
+def functions(setup: Setup) -> None:
+    """A windowed power spectrum by functions on load and store, beside the plain transform and torch's operations."""
+    import atomr_native as an
+
+    turns, what = setup.count(TURNS), "rfft, 16384 x 1024"
+    shape = _shape(setup, (16384, 1024), (4, 16))
+    with setup.attempt(plain := f"atomr {what}"):
+        dev = device(setup, "process")
+        x, window = dev.zeros(shape, "float32"), dev.zeros(shape[-1:], "float32")
+        out = dev.fft.rfft(x).wait()
+        plan = dev.fft.plan(an.FftRequest(transform="rfft", x=x, axes=-1, out=out)).wait(60.0)
+        setup.add(plain, waited(partial(plan.tell, x, out=out), out.wait, turns, min(EVERY, turns)))
+    with setup.attempt(ours := f"atomr Numba functions in {what}"):
+        power = dev.zeros(out.shape, "float32")
+        operands = {"window": window, "gain": 0.5}
+        request = an.FftRequest(
+            transform="rfft", x=x, axes=-1, load=_windowed, store=_power, operands=operands, out=power
+        )
+        try:
+            mapped = dev.fft.plan(request).wait(60.0)
+        except an.Unsupported as error:
+            raise Unavailable(str(error)) from error
+        tell = partial(mapped.tell, x, window, out=power, gain=0.5)
+        setup.add(ours, waited(tell, power.wait, turns, min(EVERY, turns)))
+    setup.ratio(ours, plain)
+    chain = f"torch {what}, window and power by operations"
+    add_peer(setup, chain, partial(_torch_chain, shape), "run", turns, every=EVERY)
+    setup.ratio(ours, chain)
+
+
+def _torch_stft(shape: tuple[int, ...], n: int, index: int) -> gpu_peers.Calls:
+    torch = gpu_peers.torch(index)
+    x, window = torch.zeros(shape, device="cuda"), torch.zeros((n,), device="cuda")
+    run = partial(torch.stft, x, n, n // 4, window=window, return_complex=True)
+    return gpu_peers.Calls({"run": run}, torch.cuda.synchronize)
+
+
+def _cupy_dct(shape: tuple[int, ...], index: int) -> gpu_peers.Calls:
+    cupy = gpu_peers.cupy(index)
+    from cupyx.scipy.fft import dct
+
+    return gpu_peers.Calls({"run": partial(dct, cupy.zeros(shape, "float32"))}, cupy.cuda.Device(index).synchronize)
+
+
+def signals(setup: Setup) -> None:
+    """Short-time transforms with a window beside torch, and cosine transforms beside CuPy; as in `gpu`."""
+    import atomr_native as an
+
+    turns = setup.count(TURNS)
+    dev = device(setup, "process")
+    shape, n = _shape(setup, (64, 1 << 18), (2, 64)), 1024 if setup.count(TURNS) == TURNS else 16
+    with setup.attempt(ours := "atomr stft, 64 x 2^18, 1024 points"):
+        x, window = dev.zeros(shape, "float32"), dev.zeros((n,), "float32")
+        out = dev.fft.stft(x, n, window=window).wait()
+        plan = dev.fft.plan(an.StftRequest(x=x, n_fft=n, window=window, out=out)).wait(60.0)
+        setup.add(ours, waited(partial(plan.tell, x, window, out=out), out.wait, turns, min(EVERY, turns)))
+    add_peer(
+        setup, peer := "torch stft, 64 x 2^18, 1024 points", partial(_torch_stft, shape, n), "run", turns, every=EVERY
+    )
+    setup.ratio(ours, peer)
+    rows = _shape(setup, (16384, 1024), (4, 16))
+    with setup.attempt(ours := "atomr dct, 16384 x 1024"):
+        signal = dev.zeros(rows, "float32")
+        made = dev.fft.dct(signal).wait()
+        cosines = dev.fft.plan(an.DctRequest(x=signal, axes=-1, out=made)).wait(60.0)
+        setup.add(ours, waited(partial(cosines.tell, signal, out=made), made.wait, turns, min(EVERY, turns)))
+    add_peer(setup, peer := "CuPy dct, 16384 x 1024", partial(_cupy_dct, rows), "run", turns, every=EVERY)
+    setup.ratio(ours, peer)
+
+
 def gpu(setup: Setup) -> None:
     """Time of a transform, of 100 planned messages with a wait after each 20, and of `rfft` of 256 float32.
 
@@ -100,4 +189,6 @@ def gpu(setup: Setup) -> None:
 CASES = (
     Case("fft", "Fourier transforms", host),
     Case("gpu_fft", "Fourier transforms on a GPU", gpu, devices=("cuda",)),
+    Case("gpu_fft_signals", "Short-time and cosine transforms on a GPU", signals, devices=("cuda",)),
+    Case("gpu_fft_functions", "Fourier transforms with functions on a GPU", functions, devices=("cuda",)),
 )

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import crash
+import ml_dtypes
 import numpy as np
 import pytest
 import scipy.fft
-from fft_reference import assert_close, random_array, reference
+from fft_reference import assert_close, random_array, reference, relative_error
 
 import atomr_native as an
 
@@ -233,6 +234,28 @@ def test_other_dtypes_are_converted(device: an.Device, dtype: str) -> None:
         assert_close(got, reference(transform, wide, axes=-1), 15)
 
 
+@pytest.mark.fake_only(n=[1, 12, 97])
+@pytest.mark.parametrize("n", [1, 12, 97, 4096, 65537])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_real_results_of_16_bits(device: an.Device, dtype: str, n: int) -> None:
+    """Data of 16 bits there and back, at any length: computed in float32, and rounded once."""
+    kind = an.dtypes.as_dtype(dtype)
+    x = device.put(random_array(RNG, (2, n), "float32").astype(kind))
+    spectrum = device.fft.rfft(x)
+    assert spectrum.dtype == np.complex64
+    for transform, norm in (("irfft", "backward"), ("irfft", "ortho"), ("hfft", "forward")):
+        out = device.full((2, n), 7, dtype)
+        given = spectrum.numpy()
+        want = reference(transform, given, n, -1, norm)
+        request = an.FftRequest(transform=transform, x=spectrum, s=n, axes=-1, norm=norm, out=out)
+        assert device.fft.tell(request) is out
+        rounding = float(ml_dtypes.finfo(kind).eps) / 2
+        assert relative_error(out.numpy(), want) <= rounding * 1.01
+        np.testing.assert_array_equal(spectrum.numpy(), given)
+    device.fft.irfft(spectrum, n, out=out, overwrite=True, hermitian=True)
+    assert relative_error(out.numpy(), x.numpy().astype(float)) <= rounding * 1.1
+
+
 # ---------------------------------------------------------------------------------------------- nothing, and refusals
 
 
@@ -269,6 +292,15 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"x": 3}, "x is a int; it must be a GpuRef"),
     ({"out": np.zeros((3, 4), "complex128")}, "out is complex128[3, 4]; allowed: complex64[3, 4]"),
     ({"out": np.zeros((3, 5), "complex64")}, "out is complex64[3, 5]; allowed: complex64[3, 4]"),
+    ({"out": np.zeros((3, 4), "float16")}, "out is float16[3, 4]; allowed: complex64[3, 4]"),
+    (
+        {"out": np.zeros((3, 6), "float64"), "transform": "irfft"},
+        "out is float64[3, 6]; allowed: float32[3, 6], float16[3, 6], bfloat16[3, 6]",
+    ),
+    (
+        {"out": np.zeros((3, 6), "float16"), "transform": "irfft", "x": np.zeros((3, 4), "complex128")},
+        "out is float16[3, 6]; allowed: float64[3, 6]",
+    ),
 ]
 
 

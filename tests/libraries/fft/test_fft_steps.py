@@ -1,24 +1,19 @@
-"""The steps of transforms on a GPU, interpreted by NumPy: layouts of cuFFT, copies, buffers.  Needs no device.
-
-Addresses of a call come from the formula of cuFFT's manual, and its rules hold: addresses are aligned, C2R destroys its
-input, and adds what a Hermitian array must not have.
-"""
+"""The steps of transforms on a GPU, interpreted by NumPy: layouts of cuFFT, copies, buffers.  Needs no device."""
 
 from __future__ import annotations
 
-import ctypes
 import math
 from typing import Any
 
 import numpy as np
 import pytest
+from fft_interpreter import Memory, run_steps
 from fft_reference import assert_close, random_array, reference
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import atomr_native as an
-from atomr_native.libraries.fft.cuda.layouts import MOST_CALLS
-from atomr_native.libraries.fft.cuda.steps import Array, Call, Move, Steps, plan_steps
+from atomr_native.libraries.fft.cuda.steps import Call, Steps, plan_steps
 from atomr_native.plans.spec import READ, WRITE
 
 pytestmark = pytest.mark.plain
@@ -26,115 +21,11 @@ pytestmark = pytest.mark.plain
 TRANSFORMS = ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")
 
 
-class Memory:
-    """The operands and the workspace of a message, as bytes."""
-
-    def __init__(self, x: np.ndarray, out: np.ndarray, nbytes: int) -> None:
-        self.operands = (x, out)
-        self.workspace = np.full(nbytes + 16, 0x5A, np.uint8)[:nbytes]
-
-    def view(self, array: Array) -> np.ndarray:
-        kind, place = array.source
-        dtype = np.dtype(array.dtype)
-        strides = tuple(step * dtype.itemsize for step in array.strides)
-        if kind == "operand":
-            given = self.operands[place]
-            assert given.dtype == dtype
-            assert all(n <= m for n, m in zip(array.shape, given.shape, strict=True))
-            return np.lib.stride_tricks.as_strided(given, array.shape, strides)
-        assert place % 256 == 0
-        assert place + array.nbytes <= self.workspace.nbytes
-        flat = self.workspace[place : place + array.nbytes].view(dtype)
-        return np.lib.stride_tricks.as_strided(flat, array.shape, strides)
-
-
-def line(view: np.ndarray, layout: Any, side: int, shift: int, half: bool) -> np.ndarray:
-    """What a call sees from an array's first element on: transforms of a batch, by cuFFT's formula."""
-    embed, size = layout.embed[side], view.dtype.itemsize
-    steps = [layout.stride[side] * math.prod(embed[i + 1 :]) for i in range(len(embed))]
-    strides = [step * size for step in (layout.dist[side], *steps)]
-    shape = [layout.batch, *layout.lengths]
-    if half:
-        shape[-1] = shape[-1] // 2 + 1
-    assert all(stride > 0 for stride in strides)
-    assert all(n <= m for n, m in zip(shape[2:], embed[1:], strict=True))
-    whole = steps[0] * shape[1]  # transforms of a batch lie one after the other, or between the elements of one
-    assert layout.batch == 1 or layout.dist[side] >= whole or layout.dist[side] * layout.batch <= steps[-1]
-    reach = shift + sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) + size
-    raw = (ctypes.c_char * reach).from_address(view.__array_interface__["data"][0])
-    return np.ndarray(shape, view.dtype, raw, shift, strides)
-
-
-def perform(call: Call, memory: Memory) -> None:
-    layout, rank = call.layout, len(call.layout.lengths)
-    source, target = memory.view(call.source), memory.view(call.target)
-    assert 1 <= rank <= 3
-    assert math.prod(n for n, *_ in layout.loops) <= MOST_CALLS
-    loops = [*layout.loops, *([(1, 0, 0)] * (2 - len(layout.loops)))]
-    for i, j in np.ndindex(loops[0][0], loops[1][0]):
-        sides = []
-        for side, view in enumerate((source, target)):
-            shift = i * loops[0][1 + side] + j * loops[1][1 + side]
-            half = view.dtype.kind == "c" and layout_kind(call) != "c2c"
-            sides.append(line(view, layout, side, shift, half))
-        compute(layout_kind(call), call.inverse, *sides, layout.lengths)
-
-
-def layout_kind(call: Call) -> str:
-    return "".join("c" if a.dtype.startswith("c") else "r" for a in (call.source, call.target)).replace("", "2")[1:-1]
-
-
-def compute(kind: str, inverse: bool, x: np.ndarray, out: np.ndarray, lengths: tuple[int, ...]) -> None:
-    axes = tuple(range(1, x.ndim))
-    wide = x.astype(np.clongdouble)
-    if kind == "c2c":
-        import scipy.fft
-
-        out[...] = scipy.fft.ifftn(wide, axes=axes, norm="forward") if inverse else scipy.fft.fftn(wide, axes=axes)
-    elif kind == "r2c":
-        assert not inverse
-        out[...] = reference("rfft", x.astype(np.longdouble), lengths, axes)
-    else:
-        assert inverse
-        out[...] = reference("irfft", wide, lengths, axes, "none")
-        middle = [0] if lengths[-1] % 2 else [0, lengths[-1] // 2]
-        for at in middle:  # what a Hermitian array has not
-            plane = wide[..., at]
-            mirror = plane[np.ix_(range(len(plane)), *(-np.arange(n) % n for n in lengths[:-1]))]
-            out += np.abs(plane - mirror.conj()).max()
-        x[...] = -77 + 77j
-
-
-def move(step: Move, memory: Memory) -> None:
-    source, target = memory.view(step.source), memory.view(step.target)
-    held = np.zeros(target.shape, np.clongdouble)
-    inside = tuple(slice(0, n) for n in source.shape)
-    held[inside] = source
-    if step.symmetric:
-        *others, (axis, n) = step.symmetric
-        mirror = np.conj(held)
-        for a, m in others:
-            mirror = np.take(mirror, -np.arange(m) % m, a)
-        for at in [0] if n % 2 else [0, n // 2]:
-            place = (*[slice(None)] * axis, at)
-            held[place] = (held[place] + mirror[place]) / 2
-    held = (held.conj() if step.conjugated else held) * step.scale
-    target[...] = held if target.dtype.kind == "c" else held.real
-
-
 def interpret(request: an.FftRequest) -> Steps:
     """Check the steps of a request with arrays of NumPy: out gets the result, and x stays as it is."""
     spec = request.lowered.spec()
     steps = plan_steps(spec)
-    memory = Memory(request.x, request.out, steps.nbytes)
-    for step in steps.steps:
-        if isinstance(step, Move):
-            move(step, memory)
-        else:
-            for array in (step.source, step.target):
-                if array.source[0] == "operand":
-                    assert spec.attributes.aligned[array.source[1]]
-            perform(step, memory)
+    run_steps(steps, Memory((request.x, request.out), steps.nbytes), spec.attributes.aligned)
     return steps
 
 
@@ -243,6 +134,14 @@ def test_notes_name_bytes_and_reason() -> None:
     assert found == ("4 calls of cuFFT, since the batch is uneven",)
 
 
+@pytest.mark.parametrize("options", [{}, {"overwrite": True, "hermitian": True}])
+def test_results_are_rounded_by_a_copy_that_says_so(options: dict[str, bool]) -> None:
+    x, out = random_array(np.random.default_rng(1), (3, 5), "complex64"), np.empty((3, 8), np.float16)
+    found = interpret(an.FftRequest(transform="irfft", x=x, axes=-1, out=out, norm="none", **options)).notes
+    assert found[-1] == "48 bytes are copied to out: the result is rounded to float16"
+    assert len(found) == 2 - len(options) // 2
+
+
 def test_calls_of_a_loop_start_aligned() -> None:
     """Real rows of 3 elements: the second one does not start at a multiple of a complex number."""
     x = np.zeros((2, 3, 5), np.float32)[:, :, :3].transpose(0, 2, 1)
@@ -272,5 +171,6 @@ def test_windows_that_overlap(axes: tuple[int, ...]) -> None:
     signal = random_array(np.random.default_rng(4), (12,), "complex64")
     x = np.lib.stride_tricks.as_strided(signal, (5, 4), (16, 8))
     out = np.empty((5, 4), np.complex64)
-    interpret(an.FftRequest(transform="fft", x=x, axes=axes, out=out))
+    steps = interpret(an.FftRequest(transform="fft", x=x, axes=axes, out=out))
     assert_close(out, reference("fft", x, axes=axes), 20)
+    assert steps.cost == ((0, 1) if len(axes) == 1 else steps.cost)  # as one plan

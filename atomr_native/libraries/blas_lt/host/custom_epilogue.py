@@ -31,7 +31,7 @@ def _compiled(function: bytes, arguments: int, results: int, dtype: str) -> tupl
     from ....compile.numba import compiler
 
     python = pickle.loads(function)  # noqa: S301 - from the parent
-    return compiler.on_processor(python, arguments, results, dtype)
+    return compiler.on_processor(python, (dtype,) * arguments, (dtype,) * results)
 
 
 def _spread(array: Array, kind: str, shape: tuple[int, ...]) -> Array:

@@ -10,17 +10,20 @@ from typing import Any, Final
 from ...._lib import cufft
 from ...._lib.cufft import CONSTANTS, Transform
 from ....builders.context import Built
+from ....builders.cuda.codegen import alignment, kernels
 from ....builders.cuda.context import CudaContext, library_file
 from ....builders.cuda.native import NativeStruct
 from ....builders.cuda.sequence import SequenceProgram, Step
+from ....builders.cuda.target import Target
 from ....builders.cuda.workspace import beyond_limit, padded
 from ....dtypes import as_dtype
 from ....plans.spec import PlanSpec
-from ..attributes import FftAttributes
+from ..attributes import FftAttributes, MappedAttributes
+from .functions import apply_step
 from .moves import move_kernel
-from .steps import Array, Call, Move, Steps, plan_steps
+from .steps import Apply, Array, Call, Custom, Move, Steps, plan_mapped, plan_steps
 
-__all__ = ["TransformDescription", "build_transform", "describe_call"]
+__all__ = ["TransformDescription", "built_steps", "build_mapped", "build_transform", "describe_call"]
 
 _TYPES: Final = {"float32": "R_32F", "float64": "R_64F", "complex64": "C_32F", "complex128": "C_64F"}
 
@@ -92,18 +95,25 @@ def describe_call(call: Call, scratch: int) -> TransformDescription:
 
 
 def _program(
-    steps: Steps, transform: Callable[[TransformDescription], Any], kernel: Callable[[Move], Any]
+    steps: Steps,
+    transform: Callable[[TransformDescription], Any],
+    kernel: Callable[[Move | Custom], Any],
+    function: Callable[[Apply], Step],
 ) -> SequenceProgram:
     """Return the steps as native runs, on the message's operands and parts of the workspace."""
     made, most = [], 0
     for step in steps.steps:
+        if isinstance(step, Apply):
+            made.append(function(step))
+            continue
         if isinstance(step, Call):
             run = transform(describe_call(step, padded(steps.nbytes)))
             most = max(most, run.workspace)
         else:
             run = kernel(step)
         arrays = (step.source,) if isinstance(step, Move) and step.source == step.target else (step.source, step.target)
-        made.append(Step(run, tuple(array.source for array in arrays)))
+        others = step.others if isinstance(step, Custom) else ()
+        made.append(Step(run, tuple(array.source for array in (*arrays, *others))))
     return SequenceProgram(tuple(made), max(most, padded(steps.nbytes)), steps.notes)
 
 
@@ -119,13 +129,38 @@ def build_transform(spec: PlanSpec[FftAttributes], context: CudaContext) -> Buil
     """
     if math.prod(spec.operands[1].shape) == 0:
         return Built("noop")
-    steps = plan_steps(spec)
+    return built_steps(spec, plan_steps(spec), context)
+
+
+def build_mapped(spec: PlanSpec[MappedAttributes], context: CudaContext) -> Built:
+    """Build ``fft.mapped``: operands x, those of the functions, and out; errors as `build_transform`."""
+    if math.prod(spec.operands[-1].shape) == 0:
+        return Built("noop")
+    return built_steps(spec, plan_mapped(spec), context)
+
+
+def _kernel(step: Move | Custom, target: Target) -> Any:
+    """Compile the kernel of a step.  Waits for the compiler."""
+    if isinstance(step, Move):
+        return move_kernel(step, target)
+    arrays = (step.source, step.target, *step.others)
+    alignments = [alignment(array.dtype) for array in arrays]
+    return kernels(
+        step.code, [step.launch], target, dtypes={array.dtype for array in arrays}, alignments=alignments
+    ).run
+
+
+def built_steps(spec: PlanSpec[Any], steps: Steps, context: CudaContext) -> Built:
+    """Return the steps as the run of a plan; errors as `build_transform`."""
     if steps.nbytes > context.workspace_limit:
         raise beyond_limit(spec.op, "a transform with copies", steps.nbytes, context.workspace_limit)
     backend = context.backend
     cufft.load(library_file("cufft"))
     program = _program(
-        steps, lambda description: Transform(backend, description), lambda move: move_kernel(move, context.target)
+        steps,
+        lambda description: Transform(backend, description),
+        lambda step: _kernel(step, context.target),
+        lambda apply: apply_step(apply, spec, context.target),
     )
     if program.workspace > context.workspace_limit:
         raise beyond_limit(spec.op, "a transform", program.workspace, context.workspace_limit)

@@ -2,6 +2,7 @@
 
 A plan transforms up to three axes, which must be nested (each stride a multiple of the next), and repeats that along
 one axis more, which lies outside of the others or inside.  Strides are positive.  What is left over is a loop of calls.
+Inputs of a batch may overlap, unless they are overwritten, as by complex-to-real transforms.
 """
 
 from __future__ import annotations
@@ -126,7 +127,10 @@ def match(input_: Side, output: Side, axes: Axes, lengths: Axes, kind: str, alig
     repeated = [(n, *step) for n, *step in zip(counts, *steps, strict=True)]
     inner = [
         i for i, (n, *dist) in enumerate(repeated)
-        if all(_apart(n, d, extents, stride, embed) for d, (extents, stride, embed) in zip(dist, found, strict=True))
+        if all(
+            (side == 0 and kind != "c2r") or _apart(n, d, extents, stride, embed)
+            for side, (d, (extents, stride, embed)) in enumerate(zip(dist, found, strict=True))
+        )
     ]  # fmt: skip
     batch, near, far = 1, *(stride * math.prod(embed) for _, stride, embed in found)
     if inner:  # within the last stride if possible, so that neighbours in memory are read together

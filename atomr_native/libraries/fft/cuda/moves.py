@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from ....builders.cuda.codegen import (
+    NARROW,
     THREADS,
     MapOperand,
     alignment,
@@ -30,7 +31,7 @@ _MAKE: Final = {"complex64": "make_c64", "complex128": "make_c128"}
 def _stored(source: str, move: Move, name: str) -> list[str]:
     """Return statements that declare `made`, what is stored for the element `name` of dtype `source`."""
     target = move.target.dtype
-    real = _REALS.get(target, target)
+    real = _REALS.get(target, "float32" if target in NARROW else target)
     scale = f" * {np.float32(move.scale).item()!r}f" if real == "float32" else f" * {move.scale!r}"
     scale = "" if move.scale == 1 else scale
     if target in _MAKE:
@@ -40,8 +41,11 @@ def _stored(source: str, move: Move, name: str) -> list[str]:
             f"const {value_type(target)} value = {value};",
             f"const {value_type(target)} made = {_MAKE[target]}(value.re{scale}, {sign}value.im{scale});",
         ]
-    value = f"{name}.re" if source in _MAKE else name
-    return [f"const {value_type(target)} made = ({convert(_REALS.get(source, source), target, value)}){scale};"]
+    value = convert(_REALS.get(source, source), real, f"{name}.re" if source in _MAKE else name)
+    return [
+        f"const {value_type(real)} value = ({value}){scale};",
+        f"const {value_type(target)} made = {convert(real, target, 'value')};",
+    ]
 
 
 def _place(strides: tuple[int, ...], index: dict[int, str]) -> str:

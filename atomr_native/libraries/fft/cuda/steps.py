@@ -13,14 +13,15 @@ from typing import Final
 
 from ....arrays.operands import contiguous_strides
 from ....builders.cuda.sequence import Source
+from ....builders.cuda.target import Launch
 from ....builders.cuda.workspace import padded
 from ....dtypes import as_dtype
 from ....plans.spec import OperandSpec, PlanSpec
-from ..attributes import FftAttributes
+from ..attributes import FftAttributes, MappedAttributes
 from ..spec import COMPUTED, TRANSFORMS, factor
 from .layouts import MOST_AXES, Layout, Side, match
 
-__all__ = ["Array", "Call", "Move", "Steps", "plan_steps"]
+__all__ = ["Apply", "Array", "Call", "Custom", "Move", "Steps", "operand", "plan_arrays", "plan_mapped", "plan_steps"]
 
 _COMPLEX: Final = {"float32": "complex64", "float64": "complex128"}
 
@@ -90,16 +91,72 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
+class Apply:
+    """A function of the user's on each element.
+
+    Attributes
+    ----------
+    which : str
+        ``"load"`` or ``"store"``.
+    source, target : Array
+        The target may have other extents: elements that the source lacks are zero.
+    shape : tuple of int
+        Of the array whose elements offsets count, in C order.
+    scale : float
+        Of results of ``"load"``, and of values of ``"store"``.
+    """
+
+    which: str
+    source: Array
+    target: Array
+    shape: Axes
+    scale: float
+
+    @property
+    def note(self) -> str:
+        """What the function costs."""
+        place = "before" if self.which == "load" else "after"
+        array = self.target if self.which == "load" else self.source
+        return (
+            f"the function {self.which} is a kernel of its own {place} the transform: {array.nbytes} bytes are copied "
+            f"{'to' if self.which == 'load' else 'from'} the workspace"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Custom:
+    """A kernel of a source and a target.
+
+    Attributes
+    ----------
+    code : str
+        CUDA C++.
+    launch : Launch
+    note : str
+        Its part of the plan's notes, or nothing.
+    others : tuple of Array
+        Operands after these two, which it reads.
+    """
+
+    source: Array
+    target: Array
+    code: str
+    launch: Launch
+    note: str
+    others: tuple[Array, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Steps:
     """Steps in order, and the bytes of their buffers."""
 
-    steps: tuple[Move | Call, ...]
+    steps: tuple[Move | Call | Apply | Custom, ...]
     nbytes: int
 
     @property
     def cost(self) -> tuple[int, int]:
         """Copies, and plans of cuFFT."""
-        moves = sum(isinstance(step, Move) for step in self.steps)
+        moves = sum(not isinstance(step, Call) for step in self.steps)
         return moves, len(self.steps) - moves
 
     @property
@@ -107,14 +164,15 @@ class Steps:
         """What is not one call of cuFFT."""
         found = []
         for step in self.steps:
-            if isinstance(step, Move):
-                found.append(step.note)
+            if not isinstance(step, Call):
+                found += [step.note] if step.note else []
             elif step.layout.loops:
                 found.append(f"{math.prod(n for n, *_ in step.layout.loops)} calls of cuFFT, since the batch is uneven")
         return tuple(found)
 
 
-def _operand(place: int, given: OperandSpec) -> Array:
+def operand(place: int, given: OperandSpec) -> Array:
+    """Return an operand of the message."""
     size = as_dtype(given.dtype).itemsize
     return Array(("operand", place), given.dtype, given.shape, tuple(step // size for step in given.strides))
 
@@ -132,22 +190,29 @@ def _order_of(array: Array) -> list[int]:
     return sorted(range(len(array.shape)), key=lambda a: (-abs(array.strides[a]), a))
 
 
+def whole_shape(kind: str, shape: Axes, axes: Axes, lengths: Axes) -> Axes:
+    """Return the shape of what is transformed, of an x of this shape with all points."""
+    extents = list(shape)
+    for axis, n in zip(axes, lengths, strict=True):
+        extents[axis] = n // 2 + 1 if kind == "c2r" and axis == axes[-1] else n
+    return tuple(extents)
+
+
 class _Planner:
     """Plans one transform with its axes in given groups."""
 
-    def __init__(self, spec: PlanSpec[FftAttributes]) -> None:
-        how = spec.attributes
+    def __init__(self, how: FftAttributes, x: Array, out: Array, nbytes: int = 0) -> None:
         self.how = how
         self.kind = TRANSFORMS[how.transform]
         self.inverse = how.transform == "ifft" or self.kind == "c2r"
         self.axes = how.axes
         self.points = dict(zip(how.axes, how.lengths, strict=True))
-        self.x, self.out = (_operand(i, o) for i, o in enumerate(spec.operands))
-        self.real = COMPUTED[spec.operands[0].dtype]
+        self.x, self.out = x, out
+        self.real = COMPUTED[x.dtype]
         self.complex = _COMPLEX[self.real]
         self.alignment = as_dtype(self.complex).itemsize
         self.steps: list[Move | Call] = []
-        self.nbytes = 0
+        self.nbytes = nbytes
 
     # -------------------------------------------------------------------------------------- pieces
 
@@ -216,10 +281,7 @@ class _Planner:
 
     def whole(self) -> Axes:
         """Return the shape of what is transformed: of x with all points."""
-        extents = list(self.x.shape)
-        for axis, n in self.points.items():
-            extents[axis] = n // 2 + 1 if self.kind == "c2r" and axis == self.axes[-1] else n
-        return tuple(extents)
+        return whole_shape(self.kind, self.x.shape, self.axes, self.how.lengths)
 
     def canonical(self, dtype: str, shape: Axes, axes: Axes) -> Array:
         """Return a draft with `axes` innermost, a layout that cuFFT always takes."""
@@ -273,7 +335,10 @@ class _Planner:
         """Copy what has been computed elsewhere to out."""
         if target is not self.out:
             reason = f"out does not start at a multiple of {self.alignment} bytes"
-            self.move(target, self.out, "only the real part is kept" if self.out.dtype != target.dtype else reason)
+            if self.out.dtype != target.dtype:
+                real = target.dtype == self.real
+                reason = f"the result is rounded to {self.out.dtype}" if real else "only the real part is kept"
+            self.move(target, self.out, reason)
 
     def complex_groups(self, source: Array, target: Array, groups: list[Axes]) -> None:
         """Transform groups of axes, of complex numbers, from an array to another, or in place."""
@@ -336,5 +401,54 @@ def _groupings(axes: Axes) -> list[list[Axes]]:
 
 def plan_steps(spec: PlanSpec[FftAttributes]) -> Steps:
     """Return the steps of a transform with the fewest copies, and then the fewest plans of cuFFT."""
-    made = [_Planner(spec).run(groups) for groups in _groupings(spec.attributes.axes)]
+    x, out = (operand(i, o) for i, o in enumerate(spec.operands))
+    return plan_arrays(spec.attributes, x, out)
+
+
+def plan_arrays(how: FftAttributes, x: Array, out: Array, nbytes: int = 0) -> Steps:
+    """Return the steps of a transform from an array to another; the first bytes of the workspace are taken."""
+    made = [_Planner(how, x, out, nbytes).run(groups) for groups in _groupings(how.axes)]
     return min(made, key=lambda steps: steps.cost)
+
+
+def plan_mapped(spec: PlanSpec[MappedAttributes]) -> Steps:
+    """Return the steps of a transform with functions of the user's, which also multiply by the factor."""
+    how = spec.attributes
+    last_one = len(spec.operands) - 1
+    x, out = operand(0, spec.operands[0]), operand(last_one, spec.operands[last_one])
+    kind, real, nbytes = TRANSFORMS[how.transform], COMPUTED[x.dtype], 0
+    scale = factor(how.transform, how.norm, how.lengths)
+    source, target, aligned = x, out, how.aligned
+    first: list[Apply] = []
+    last: list[Apply] = []
+    if how.store is not None:
+        shape = out.shape
+        target = Array(
+            ("workspace", 0), real if kind == "c2r" else _COMPLEX[real], shape, _in_order(shape, _all(shape))
+        )
+        nbytes += padded(target.nbytes)
+        last.append(Apply("store", target, out, shape, scale))
+        aligned = (aligned[0], True)
+    if how.load is not None:
+        shape = whole_shape(kind, x.shape, how.axes, how.lengths)
+        dtype = real if kind == "r2c" else _COMPLEX[real]
+        source = Array(("workspace", nbytes), dtype, shape, _in_order(shape, _all(shape)))
+        nbytes += padded(source.nbytes)
+        kept = replace(x, shape=tuple(min(n, m) for n, m in zip(x.shape, shape, strict=True)))
+        first.append(Apply("load", kept, source, x.shape, 1.0 if last else scale))
+        aligned = (True, aligned[1])
+    inner = FftAttributes(
+        transform=how.transform,
+        axes=how.axes,
+        lengths=how.lengths,
+        norm="none",
+        overwrite=how.overwrite or (kind == "c2r" and bool(first)),
+        hermitian=how.hermitian,
+        aligned=aligned,
+    )
+    steps = plan_arrays(inner, source, target, nbytes)
+    return Steps((*first, *steps.steps, *last), steps.nbytes)
+
+
+def _all(shape: Axes) -> range:
+    return range(len(shape))

@@ -1,0 +1,1 @@
+"""Kernels of transforms in Numba, see `atomr_native.compile.shipped`."""
