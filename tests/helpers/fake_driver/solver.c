@@ -58,9 +58,11 @@ static void put(const noted *c, void *p, int64_t i, number x) {
     }
 }
 
-/* Element (i, j) of the lower factor, or of the adjoint of the upper one. */
+/* Element (i, j) of the lower factor, or of the adjoint of the upper one; a NaN is a zero, since on a GPU results from
+ * matrices with NaN were finite. */
 static number factor(const noted *c, int64_t i, int64_t j) {
-    return c->uplo ? conj(get(c, c->a, i * c->lda + j)) : get(c, c->a, j * c->lda + i);
+    const number x = c->uplo ? conj(get(c, c->a, i * c->lda + j)) : get(c, c->a, j * c->lda + i);
+    return isnan(creal(x)) || isnan(cimag(x)) ? 0 : x;
 }
 
 static void potrf(const noted *c) {
@@ -121,6 +123,7 @@ static void getrf(const noted *c) {
             const double size = fabs(creal(x)) + fabs(cimag(x));
             if (size > largest) largest = size, best = i;
         }
+        largest = largest < 0 ? 0 : largest; /* nothing but NaN */
         if (c->wide) ((int64_t *)c->pivots)[j] = best + 1;
         else ((int *)c->pivots)[j] = (int)best + 1;
         if (largest == 0) {
@@ -128,9 +131,9 @@ static void getrf(const noted *c) {
             continue;
         }
         exchange(c, c->a, c->lda, c->n, j, best);
-        const number pivot = get(c, c->a, j * c->lda + j);
+        const number reciprocal = 1 / get(c, c->a, j * c->lda + j); /* infinite for many subnormal pivots, as on a GPU */
         for (int64_t i = j + 1; i < c->m; i++) {
-            const number left = get(c, c->a, j * c->lda + i) / pivot;
+            const number left = get(c, c->a, j * c->lda + i) * reciprocal;
             put(c, c->a, j * c->lda + i, left);
             for (int64_t q = j + 1; q < c->n; q++)
                 put(c, c->a, q * c->lda + i, get(c, c->a, q * c->lda + i) - left * get(c, c->a, q * c->lda + j));

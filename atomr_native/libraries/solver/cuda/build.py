@@ -109,13 +109,18 @@ class _Builder(Steps):
 
     def _finish(self, place: Matrix, *modes: str, guard: bool = True) -> None:
         """Make the result of what the libraries left: other modes than the guard change every element."""
-        guards = ("guard",) if guard and self.info is not None else ()
+        guards = (*(("guard",) if guard and self.info is not None else ()), *(("noted",) if self.notes else ()))
         if "work" in self.at:
             self.move(self.matrix("out"), place, *modes, *guards)
         elif modes:
             self.move(place, place, *modes, *guards)
         elif guards:
             self.move(place, place, *guards, "only_bad")
+
+    def _copy(self, to: Matrix, of: Matrix, *modes: str) -> None:
+        """Copy what is factored, and note NaN, over which the libraries' searches for pivots may pass."""
+        self.new_notes()
+        self.move(to, of, *modes, "note")
 
     def _right_side(self, *, conj: bool = False) -> Matrix:
         """Copy B, or ones for an inverse, to where X is made."""
@@ -210,13 +215,13 @@ class _Builder(Steps):
         turned = "work" not in self.at and not out.is_column_major
         place, lower = self._place(turned=turned), self.how.lower != turned
         half = "lower" if lower else "upper"
-        self.move(place, a.turned() if turned else a, half)
+        self._copy(place, a.turned() if turned else a, half)
         self._potrf(place, lower=lower)
         self._finish(place, half)
 
     def _lu_factor(self, a: Matrix) -> None:
         place = self._place()
-        self.move(place, a)
+        self._copy(place, a)
         wide = self._getrf(place)
         self._finish(place, guard=self.how.check)
         self.pivots_out(min(a.rows, a.columns), wide=wide)
@@ -225,10 +230,10 @@ class _Builder(Steps):
         """Copy A and factor it."""
         factor = self.matrix("factor")
         if not self.positive:
-            self.move(factor, a)
+            self._copy(factor, a)
             self.wide = self._getrf(factor)
             return factor
-        self.move(factor, a, "lower" if self.how.lower else "upper")
+        self._copy(factor, a, "lower" if self.how.lower else "upper")
         self._potrf(factor, lower=self.how.lower)
         return factor
 
@@ -262,11 +267,14 @@ class _Builder(Steps):
             self._factor(a)
         else:
             self.launch("zeros", (factor.source, self.new_info()), (0, self.count, *self.extents, 0, 0, 0, 0), 1)
-        mode = (1 if self.positive else 0) + (2 if "log_out" in self.at else 0)
+        mode = (1 if self.positive else 0) + (2 if "log_out" in self.at else 0) + (4 if self.notes else 0)
         logs = "log_out" if "log_out" in self.at else "out"
         self.launch(
             "determinant",
-            (self.operand("out"), self.operand(logs), factor.source, self.pivots, self.info or factor.source),
+            (
+                self.operand("out"), self.operand(logs), factor.source, self.pivots, self.info or factor.source,
+                self.notes or factor.source,
+            ),
             (
                 int(self.wide), a.rows, self.count, *self.extents, *self.leads["out"], *self.leads[logs], factor.ld + 1,
                 factor.jump // factor.itemsize, mode,

@@ -90,6 +90,8 @@ class Steps:
         Steps of each operand along the three axes, in elements.
     info : Source or None
         The info numbers of the last factorisation.
+    notes : Source or None
+        For each matrix of the batch whether a copy of it found what is no number.
     """
 
     def __init__(self, spec: PlanSpec[SolverAttributes], context: CudaContext) -> None:
@@ -98,10 +100,11 @@ class Steps:
         self.count = math.prod(self.how.batch)
         self.extents, self.leads = self._fold()
         self.info: Source | None = None
+        self.notes: Source | None = None
         self.pivots: Source = ("workspace", 0)
         self.wide = True
         self._steps: list[Step] = []
-        self._notes: list[str] = []
+        self._texts: list[str] = []
         self._taken = 0
         self._program: KernelProgram | None = None
 
@@ -162,10 +165,15 @@ class Steps:
         self.info = self.take(4 * self.count)
         return self.info
 
+    def new_notes(self) -> None:
+        """Add a kernel that clears new notes."""
+        self.notes = self.take(4 * self.count)
+        self.launch("clear", (self.notes,), (self.count,), self.count)
+
     def note(self, text: str) -> None:
         """Add a note."""
-        if text not in self._notes:
-            self._notes.append(text)
+        if text not in self._texts:
+            self._texts.append(text)
 
     def native(self, run: Any, operands: tuple[Source, ...], scalars: tuple[Source, ...] = ()) -> None:
         """Add a native run."""
@@ -199,7 +207,7 @@ class Steps:
                 bits ^= halves
         self.launch(
             "move",
-            (to.source, of.source, self.info or to.source),
+            (to.source, of.source, self.info or to.source, self.notes or to.source),
             (
                 rows, columns, self.count, *self.extents, to.row, to.column, *to.leads, of.row, of.column, *of.leads,
                 bits,
@@ -245,6 +253,6 @@ class Steps:
 
     def built(self) -> Built:
         """Return the plan."""
-        notes = tuple(self._notes)
+        notes = tuple(self._texts)
         program = SequenceProgram(tuple(self._steps), self._taken, notes)
         return Built(program, self._taken, notes)
