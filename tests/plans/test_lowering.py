@@ -66,6 +66,7 @@ REQUESTS: dict[str, Callable[[], Request[Any]]] = {
     "transform": lambda: an.FftRequest(transform="rfft", x=floats(4, 4)),
     "shift": lambda: an.FftShiftRequest(x=floats(4, 4)),
     "solver": lambda: an.SolverRequest(routine="solve", a=floats(4, 4), b=floats(4, 2)),
+    "decomposition": lambda: an.DecompositionRequest(routine="svd", a=floats(4, 3)),
 }  # fmt: skip
 
 

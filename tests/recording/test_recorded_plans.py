@@ -291,3 +291,21 @@ def test_failures_that_arrive_late_belong_to_their_replay(device: an.Device) -> 
     if device.kind == "cuda":
         assert any("reports failures by a word that differs for each message" in note for note in plan.notes)
         assert plan.replays.launched == 0
+
+
+def test_decompositions_are_replayed(device: an.Device) -> None:
+    """Also what is several messages, with their new arrays."""
+    rng = np.random.default_rng(0)
+    first, second, b = (device.put(rng.standard_normal((4, n))) for n in (3, 3, 2))
+    w = device.zeros(3, "float64")
+    with device.record() as recording:
+        a = recording.operand("a", first)
+        found = device.solver.lstsq(a, b)
+        device.solver.svdvals(a, s=w)
+    for array in (first, second):
+        recording.plan.ask(array).result(60)
+        x, rank, s = found.x.numpy(), found.rank.numpy(), w.numpy()
+        wanted = np.linalg.lstsq(array.numpy(), b.numpy(), rcond=None)
+        np.testing.assert_allclose(x, wanted[0], rtol=1e-10, atol=1e-10)
+        assert rank == 3
+        np.testing.assert_allclose(s, wanted[3], rtol=1e-10)

@@ -12,13 +12,13 @@ import struct
 from typing import Any, Final
 
 from ...._lib import cublas, cusolver
-from ...._lib.cusolver import CONSTANTS, Solver, Verdict
+from ...._lib.cusolver import CONSTANTS, Solver
 from ....builders.context import Built
 from ....builders.cuda.context import CudaContext, library_file
 from ....plans.spec import PlanSpec
 from ..attributes import SolverAttributes
 from ..spec import ROUTINES
-from .native import SolverCall, SolverVerdict, TriangleCall
+from .native import SolverCall, TriangleCall
 from .steps import BATCHED_UP_TO, Matrix, Steps
 
 __all__ = ["build_solver"]
@@ -26,7 +26,6 @@ __all__ = ["build_solver"]
 _N, _T, _C = (CONSTANTS[f"CUBLAS_OP_{op}"] for op in "NTC")
 _TYPES: Final = {"float32": "FLOAT", "float64": "DOUBLE", "complex64": "COMPLEX", "complex128": "DOUBLE_COMPLEX"}
 _ONE: Final = struct.unpack("<Q", struct.pack("<d", 1.0))[0]
-_AXES: Final = 8
 
 
 def build_solver(spec: PlanSpec[SolverAttributes], context: CudaContext) -> Built:
@@ -40,12 +39,22 @@ def build_solver(spec: PlanSpec[SolverAttributes], context: CudaContext) -> Buil
 class _Builder(Steps):
     """The steps of one plan."""
 
+    how: SolverAttributes
+
     def __init__(self, spec: PlanSpec[SolverAttributes], context: CudaContext) -> None:
         super().__init__(spec, context)
         self.routine = spec.op.removeprefix("solver.")
         self.positive = self.routine == "cholesky" or self.how.assume == "positive_definite"
         self.type = CONSTANTS[f"ATOMR_SOLVER_{_TYPES[self.how.dtype]}"]
         self.is_complex = self.how.dtype.startswith("complex")
+
+    def own_axes(self, name: str) -> int:
+        """Return how many axes of an operand are not those of batches."""
+        if name in ("info", "log_out") or (name == "out" and "log_out" in self.at) or self.spec.op == "solver.det":
+            return 2 if name in ("a", "factor") else 0
+        if name in ("pivots", "pivots_out") or (self.how.vector and name in ("b", "out")):
+            return 1
+        return 2
 
     def build(self) -> Built:
         """Return the plan."""
@@ -74,7 +83,7 @@ class _Builder(Steps):
         if self.how.check and ROUTINES[self.routine].checks and not (determinant and not self.positive):
             kind = "INDEFINITE" if self.positive else "SINGULAR"
         self.give_info()
-        self._judge(kind)
+        self.judge(kind)
         return self.built()
 
     def _without_work(self) -> Built:
@@ -84,21 +93,6 @@ class _Builder(Steps):
         self.launch("zeros", (self.operand("info"), self.new_info()), (0, self.count, *self.extents, 0, 0, 0, 0), 1)
         self.give_info()
         return self.built()
-
-    def _judge(self, kind: str) -> None:
-        """Have the info numbers judged; a plan whose routine has none has no such step."""
-        if self.info is None:
-            return
-        words = self.take(16)
-        self.launch("summary", (words, self.info), (self.count,), 1, grid=1)
-        batch = self.how.batch if len(self.how.batch) <= _AXES else (self.count,)
-        verdict = SolverVerdict(
-            kind=CONSTANTS[f"ATOMR_SOLVER_{kind}"],
-            axes=len(batch),
-            extents=(*batch, *([1] * (_AXES - len(batch)))),
-            operation=self.spec.op,
-        )
-        self.native(Verdict(self.context.backend, verdict), (words,))
 
     # Copies before and after the libraries' work.
 

@@ -102,6 +102,16 @@ KERNEL infos(int *out, const int *from, u64 count, u64 e1, u64 e2, u64 o0, u64 o
   AWAIT_LAUNCH();
   for (u64 b = thread_index(); b < count; b += thread_count()) out[place(b, e1, e2, o0, o1, o2)] = from[b];
 }
+/* Real vectors of the library to where they are wanted; mode as `move`'s. */
+KERNEL reals(real *out, const real *from, const int *info, const int *notes, u64 n, u64 count, u64 e1, u64 e2, u64 step,
+             u64 o0, u64 o1, u64 o2, u64 mode) {
+  AWAIT_LAUNCH();
+  for (u64 t = thread_index(); t < n * count; t += thread_count()) {
+    const u64 b = t / n;
+    const bool bad = ((mode & 16u) && info[b] != 0) || ((mode & 128u) && notes[b] != 0);
+    out[place(b, e1, e2, o0, o1, o2) + t % n * step] = bad ? NOT_A_NUMBER : from[t];
+  }
+}
 /* In one block: whether any info is not 0, the first of them, its number, and how many there are. */
 KERNEL summary(int *words, const int *info, u64 count) {
   AWAIT_LAUNCH();
