@@ -294,18 +294,22 @@ def test_failures_that_arrive_late_belong_to_their_replay(device: an.Device) -> 
 
 
 def test_decompositions_are_replayed(device: an.Device) -> None:
-    """Also what is several messages, with their new arrays."""
+    """Also what is several messages, with their new arrays; on a GPU one of them may fail late."""
     rng = np.random.default_rng(0)
     first, second, b = (device.put(rng.standard_normal((4, n))) for n in (3, 3, 2))
-    w = device.zeros(3, "float64")
     with device.record() as recording:
         a = recording.operand("a", first)
         found = device.solver.lstsq(a, b)
-        device.solver.svdvals(a, s=w)
     for array in (first, second):
         recording.plan.ask(array).result(60)
-        x, rank, s = found.x.numpy(), found.rank.numpy(), w.numpy()
-        wanted = np.linalg.lstsq(array.numpy(), b.numpy(), rcond=None)
-        np.testing.assert_allclose(x, wanted[0], rtol=1e-10, atol=1e-10)
-        assert rank == 3
-        np.testing.assert_allclose(s, wanted[3], rtol=1e-10)
+        x = np.linalg.lstsq(array.numpy(), b.numpy(), rcond=None)[0]
+        np.testing.assert_allclose(found.x.numpy(), x, rtol=1e-10, atol=1e-10)
+        assert found.rank.numpy() == 3
+    with device.record() as recording:
+        device.solver.svdvals(first)
+        device.solver.svdvals(second)
+    if device.kind == "cuda":
+        with pytest.raises(an.Unsupported, match=r"2 messages that fail only when .*; allowed on a GPU: one"):
+            recording.plan.wait(60)
+    else:
+        recording.plan.ask().result(60)

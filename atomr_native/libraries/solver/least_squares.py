@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import numbers
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..._support.public import public
+from ...arrays.gpu_ref import GpuRef
 from ...arrays.operands import broadcast_shapes, check_input
 from ...dtypes import as_dtype, dtype_name
 from ...errors import InvalidRequest
 from .decompositions import Decompositions
 from .ranges import adjoint
 from .spec import DTYPES_OF_MATRICES, real_of
-
-if TYPE_CHECKING:
-    from ...arrays.gpu_ref import GpuRef
 
 __all__ = ["LeastSquares", "LstsqResult"]
 
@@ -47,8 +45,8 @@ class LstsqResult(NamedTuple):
     s: GpuRef
 
 
-def _cutoff(a: GpuRef, rtol: Any) -> float:
-    """Return the fraction of the largest singular value up to which others count as zero."""
+def _cutoff(a: GpuRef, rtol: Any) -> Any:
+    """Return the fraction of the largest singular value up to which others count as zero: a number or an array."""
     shape = tuple(check_input("a", a).shape)
     if len(shape) < 2:
         raise InvalidRequest(f"a has shape {shape}; it must be a matrix of 2 axes, after those of batches")
@@ -57,22 +55,25 @@ def _cutoff(a: GpuRef, rtol: Any) -> float:
         raise InvalidRequest(f"a has dtype {dtype_name(dtype)}; allowed: {', '.join(DTYPES_OF_MATRICES)}")
     if rtol is None:
         return float(np.finfo(real_of(dtype)).eps) * max(shape[-2:])
+    if isinstance(rtol, GpuRef):
+        fractions = rtol if rtol.dtype == real_of(dtype) else a.device.copy(rtol, dtype=real_of(dtype))
+        return fractions[..., None]
     if not isinstance(rtol, numbers.Real) or isinstance(rtol, bool) or not rtol >= 0:
-        raise InvalidRequest(f"rtol={rtol!r}; allowed: a number of 0 or more, or None")
+        raise InvalidRequest(f"rtol={rtol!r}; allowed: a number of 0 or more, an array, or None")
     return float(rtol)
 
 
 class LeastSquares(Decompositions):
     """Least squares by the singular value decomposition; an error of it arrives as an error of the results."""
 
-    def matrix_rank(self, a: GpuRef, *, rtol: float | None = None) -> GpuRef:
+    def matrix_rank(self, a: GpuRef, *, rtol: float | GpuRef | None = None) -> GpuRef:
         """Send the ranks of matrices, int64: how many singular values are above `rtol` times the largest.
 
         Two messages or three.  By default `rtol` is the spacing of the dtype at 1, times the larger of m and n.
         """
         return self._rank(self.svdvals(a), _cutoff(a, rtol))
 
-    def _rank(self, s: GpuRef, rtol: float) -> GpuRef:
+    def _rank(self, s: GpuRef, rtol: Any) -> GpuRef:
         elementwise = self.device.elementwise
         if not s.shape[-1]:
             return self.device.zeros(s.shape[:-1], "int64")  # type: ignore[no-any-return]
@@ -80,12 +81,12 @@ class LeastSquares(Decompositions):
         made: GpuRef = elementwise.reduce("sum", counts, counts.ndim - 1)
         return made
 
-    def _reciprocals(self, s: GpuRef, rtol: float) -> GpuRef:
+    def _reciprocals(self, s: GpuRef, rtol: Any) -> GpuRef:
         """Send the reciprocals of the singular values that count, and zeros for the others; NaN stays."""
         made: GpuRef = self.device.elementwise.run("where(s <= rtol * m, 0.0, 1.0 / s)", s=s, m=s[..., :1], rtol=rtol)
         return made
 
-    def pinv(self, a: GpuRef, *, rtol: float | None = None) -> GpuRef:
+    def pinv(self, a: GpuRef, *, rtol: float | GpuRef | None = None) -> GpuRef:
         """Send the pseudo-inverses of matrices of any shape and rank: ``(..., n, m)``.
 
         Singular values up to `rtol` times the largest count as zero, by default as in `matrix_rank`.  Four messages, of
@@ -99,7 +100,7 @@ class LeastSquares(Decompositions):
         made: GpuRef = self.device.blas_lt.matmul(scaled, adjoint(u))
         return made
 
-    def lstsq(self, a: GpuRef, b: GpuRef, *, rtol: float | None = None) -> LstsqResult:
+    def lstsq(self, a: GpuRef, b: GpuRef, *, rtol: float | GpuRef | None = None) -> LstsqResult:
         """Send the X of the least norm that minimises the norm of ``B - A X``, for A of any shape and rank.
 
         Parameters
@@ -108,8 +109,9 @@ class LeastSquares(Decompositions):
             (..., m, n)
         b : GpuRef
             (m,) or (..., m, k), of A's dtype; batches broadcast.
-        rtol : float, optional
-            Singular values up to `rtol` times the largest count as zero; by default as in `matrix_rank`.
+        rtol : float or GpuRef, optional
+            A number, or an array of the batch's shape: singular values up to `rtol` times the largest count as zero; by
+            default as in `matrix_rank`.
 
         Notes
         -----
