@@ -1,8 +1,8 @@
 """Predict the progress of diabetes by a Gaussian process: the likelihoods of all candidates in one batch.
 
 The data ship with scikit-learn.  For each pair of a length and a noise the program makes the covariance of the training
-set, factors all of them by one message, and takes the pair of the largest marginal likelihood.  A covariance that is not
-positive definite fails alone: its likelihood is NaN, and it is not taken.
+set, factors all of them by one message, and takes the pair of the largest marginal likelihood.  A covariance that is
+not positive definite fails alone: its likelihood is NaN, and it is not taken.
 
     pip install '.[examples]'
     python examples/gaussian_process.py

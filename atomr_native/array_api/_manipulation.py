@@ -14,7 +14,8 @@ from ._operands import as_axes, as_axis, cast_to, common, handle
 
 __all__ = [
     "astype", "broadcast_arrays", "broadcast_to", "concat", "copied", "diff", "expand_dims", "flip", "matrix_transpose",
-    "moveaxis", "permute_dims", "repeated", "reshape", "roll", "squeeze", "stack", "tile", "transposed", "unstack", "view_of",
+    "moveaxis", "permute_dims", "repeated", "reshape", "roll", "squeeze", "stack", "tile", "transposed", "unstack",
+    "view_of",
 ]  # fmt: skip
 
 

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "cholesky", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "matmul", "matrix_norm", "matrix_power",
-    "matrix_rank", "matrix_transpose", "outer", "pinv", "qr", "slogdet", "solve", "svd", "svdvals", "tensordot", "trace",
-    "vecdot", "vector_norm",
+    "matrix_rank", "matrix_transpose", "outer", "pinv", "qr", "slogdet", "solve", "svd", "svdvals", "tensordot",
+    "trace", "vecdot", "vector_norm",
 ]  # fmt: skip
 
 _NORMS: Final = ("fro", "nuc", 1, -1, 2, -2, math.inf, -math.inf)
@@ -71,7 +71,8 @@ def _magnitudes(x: GpuRef) -> GpuRef:
 def cholesky(x: GpuRef, /, *, upper: bool = False) -> GpuRef:
     """Return L of ``x = L L^H``, or U of ``x = U^H U``, for Hermitian, positive definite matrices."""
     a = _squares("cholesky", x)
-    return a.device.solver.cholesky(a, lower=not upper)
+    made: GpuRef = a.device.solver.cholesky(a, lower=not upper)
+    return made
 
 
 def cross(x1: GpuRef, x2: GpuRef, /, *, axis: int = -1) -> GpuRef:
@@ -87,9 +88,7 @@ def cross(x1: GpuRef, x2: GpuRef, /, *, axis: int = -1) -> GpuRef:
         raise InvalidRequest("cross of bool; allowed: numbers")
     a, b = broadcast_arrays(cast_to(moveaxis(a, axis, -1), dtype), cast_to(moveaxis(b, axis, -1), dtype))
     parts = [
-        cast_to(
-            a.device.elementwise.run("p * q - r * s", p=a[..., i], q=b[..., j], r=a[..., j], s=b[..., i]), dtype
-        )
+        cast_to(a.device.elementwise.run("p * q - r * s", p=a[..., i], q=b[..., j], r=a[..., j], s=b[..., i]), dtype)
         for i, j in ((1, 2), (2, 0), (0, 1))
     ]
     return moveaxis(stack(parts, axis=-1), -1, axis)
@@ -98,7 +97,8 @@ def cross(x1: GpuRef, x2: GpuRef, /, *, axis: int = -1) -> GpuRef:
 def det(x: GpuRef, /) -> GpuRef:
     """Return the determinants of matrices; 0 for singular ones."""
     a = _squares("det", x)
-    return a.device.solver.det(a)
+    made: GpuRef = a.device.solver.det(a)
+    return made
 
 
 def diagonal(x: GpuRef, /, *, offset: int = 0) -> GpuRef:
@@ -117,16 +117,18 @@ def eigh(x: GpuRef, /) -> Any:
 def eigvalsh(x: GpuRef, /) -> GpuRef:
     """Return the eigenvalues of Hermitian matrices, ascending, of which the lower triangle is read."""
     a = _squares("eigvalsh", x)
-    return a.device.solver.eigvalsh(a)
+    made: GpuRef = a.device.solver.eigvalsh(a)
+    return made
 
 
 def inv(x: GpuRef, /) -> GpuRef:
     """Return the inverses of matrices."""
     a = _squares("inv", x)
-    return a.device.solver.inv(a)
+    made: GpuRef = a.device.solver.inv(a)
+    return made
 
 
-def matrix_norm(x: GpuRef, /, *, keepdims: bool = False, ord: Any = "fro") -> GpuRef:  # noqa: A002 - the standard's name
+def matrix_norm(x: GpuRef, /, *, keepdims: bool = False, ord: Any = "fro") -> GpuRef:
     """Return a norm of matrices: ``"fro"``, ``"nuc"``, 1, -1, 2, -2, infinity or its negative; 0 for empty ones."""
     a = _matrices("matrix_norm", x)
     if isinstance(ord, bool) or ord not in _NORMS:
@@ -204,7 +206,8 @@ def svd(x: GpuRef, /, *, full_matrices: bool = True) -> Any:
 def svdvals(x: GpuRef, /) -> GpuRef:
     """Return the singular values of matrices, descending."""
     a = _matrices("svdvals", x)
-    return a.device.solver.svdvals(a)
+    made: GpuRef = a.device.solver.svdvals(a)
+    return made
 
 
 def trace(x: GpuRef, /, *, offset: int = 0, dtype: Any = None) -> GpuRef:
@@ -212,7 +215,7 @@ def trace(x: GpuRef, /, *, offset: int = 0, dtype: Any = None) -> GpuRef:
     return _sum(diagonal(x, offset=offset), axis=-1, dtype=dtype)
 
 
-def vector_norm(x: GpuRef, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> GpuRef:  # noqa: A002 - the standard's name
+def vector_norm(x: GpuRef, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> GpuRef:
     """Return the norm of vectors along axes, by default all: of any real order, 0, infinity and its negative."""
     if handle("vector_norm", x).dtype.kind not in "fc":
         raise InvalidRequest(f"vector_norm of {dtype_name(x.dtype)}; allowed: floating-point dtypes")
@@ -221,7 +224,7 @@ def vector_norm(x: GpuRef, /, *, axis: Any = None, keepdims: bool = False, ord: 
     axes = as_axes("vector_norm", axis, x.ndim)
     sizes, elementwise = _magnitudes(x), x.device.elementwise
     if not axes:  # each element is a vector
-        return elementwise.run("where(x != 0.0, 1.0, 0.0)", x=sizes) if ord == 0 else sizes  # type: ignore[no-any-return]
+        return elementwise.run("where(x != 0.0, 1.0, 0.0)", x=sizes) if ord == 0 else sizes
     if abs(ord) == math.inf:
         found = (_max if ord > 0 else _min)(sizes, axis=axes)
     elif ord == 0:

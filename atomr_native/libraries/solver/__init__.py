@@ -2,9 +2,11 @@
 
 from .._contract import Aliasing, Library, NativeLibrary, Operation
 
+_DECOMPOSITIONS = ("qr", "qr_factor", "qr_multiply", "svd", "svdvals", "eigh", "eigvalsh", "eig", "eigvals")
+
 LIBRARY = Library(
     name="solver",
-    summary="Dense linear algebra: factorisations, solves, least squares, singular values and eigenvalues.",
+    summary="Dense linear algebra: solves, least squares, singular values, eigenvalues.",
     actor="actor:Solver",
     operations=(
         *(
@@ -15,7 +17,7 @@ LIBRARY = Library(
                 "cuda.decomposition:build_decomposition",
                 attributes="attributes:DecompositionAttributes",
             )
-            for routine in ("qr", "qr_factor", "qr_multiply", "svd", "svdvals", "eigh", "eigvalsh")
+            for routine in _DECOMPOSITIONS
         ),
         Operation(
             "solver.*",
@@ -27,6 +29,7 @@ LIBRARY = Library(
     ),
     exports={
         "DecompositionRequest": "decomposition",
+        "EigResult": "decomposition",
         "EighResult": "decomposition",
         "LstsqResult": "least_squares",
         "LUFactors": "request",

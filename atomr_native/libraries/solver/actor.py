@@ -225,8 +225,9 @@ class Solver(LeastSquares):
     def scratch(self, request: SolverRequest | DecompositionRequest) -> dict[str, GpuRef]:
         """Allocate the arrays that messages of a request's plan need besides the request's own, by name.
 
-        ``factor`` is the copy of A that is factored, and ``work``, or ``q_work``, ... of a decomposition, the place of a
-        result whose output LAPACK cannot work in.  Messages that run one after the other may share them; their content means nothing.
+        ``factor`` is the copy of A that is factored, and ``work``, or ``q_work``, ... of a decomposition, the place of
+        a result whose output LAPACK cannot work in.  Messages that run one after the other may share them; their
+        content means nothing.
 
         Examples
         --------

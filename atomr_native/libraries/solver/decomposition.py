@@ -19,7 +19,7 @@ from .spec import column_major
 if TYPE_CHECKING:
     from ...arrays.gpu_ref import GpuRef
 
-__all__ = ["WORK", "DecompositionRequest", "EighResult", "QRFactors", "QRResult", "SVDResult"]
+__all__ = ["WORK", "DecompositionRequest", "EigResult", "EighResult", "QRFactors", "QRResult", "SVDResult"]
 
 #: Arrays that a message may need besides those of its request: a copy of A, and the places of outputs in which the
 #: library cannot work.
@@ -119,7 +119,30 @@ class EighResult(NamedTuple):
     eigenvectors: GpuRef
 
 
-_RESULTS: Final[dict[str, Any]] = {"qr": QRResult, "qr_factor": QRFactors, "svd": SVDResult, "eigh": EighResult}
+@public
+class EigResult(NamedTuple):
+    """Eigenvalues and eigenvectors of a matrix, complex also where A is real.
+
+    Attributes
+    ----------
+    eigenvalues : GpuRef
+        In LAPACK's order.
+    eigenvectors : GpuRef
+        Columns of norm 1.
+
+    Examples
+    --------
+    >>> device.solver.eig(device.put(np.array([[0.0, 1.0], [-1.0, 0.0]]))).eigenvalues.numpy()
+    array([0.+1.j, 0.-1.j])
+    """
+
+    eigenvalues: GpuRef
+    eigenvectors: GpuRef
+
+
+_RESULTS: Final[dict[str, Any]] = {
+    "qr": QRResult, "qr_factor": QRFactors, "svd": SVDResult, "eigh": EighResult, "eig": EigResult,
+}  # fmt: skip
 
 
 def _collect(routine: str, names: tuple[str, ...], arrays: Mapping[str, Any]) -> Any:
@@ -140,11 +163,12 @@ class DecompositionRequest(Request[Any]):
     routine : str
         ``qr`` ``A = Q R``; ``qr_factor``, the same as reflectors; ``qr_multiply``, the product of Q or its adjoint, by
         these reflectors, and C; ``svd`` ``A = U diag(S) Vh``; ``svdvals``, S alone; ``eigh``
-        ``A = V diag(w) V^H`` of a Hermitian A; ``eigvalsh``, w alone.
+        ``A = V diag(w) V^H`` of a Hermitian A; ``eigvalsh``, w alone; ``eig`` and ``eigvals`` the same of any square A,
+        complex, on the host device only.
     a, tau, c
-        Operands of one dtype: float32, float64, complex64 or complex128.  Matrices with any strides of 0 or more, and of
-        any shape; of ``eigh`` and ``eigvalsh`` square.  Axes in front are batches, equal, or broadcast where an operand
-        lacks them or has 1.  None is written.
+        Operands of one dtype: float32, float64, complex64 or complex128.  Matrices with any strides of 0 or more, and
+        of any shape; of eigenproblems square.  Axes in front are batches, equal, or broadcast where an
+        operand lacks them or has 1.  None is written.
     q, r, packed, tau_out, out, u, s, vh, w, v, info
         Outputs, with all axes of batches and any strides; allocated where missing.
     mode : str
@@ -156,8 +180,8 @@ class DecompositionRequest(Request[Any]):
         Of ``qr_multiply``: ``C Q`` instead of ``Q C``; the adjoint of Q instead of Q.
     check : bool
         True: an iteration that does not converge raises `NotConverged` at the reply, or where an output is read.
-        False: info, an int32 array of the batch's shape, is the last result: ``u, s, vh, info``.  Either way the results of such a matrix
-        are NaN.  ``qr`` and what belongs to it cannot fail.
+        False: info, an int32 array of the batch's shape, is the last result: ``u, s, vh, info``.  Either way
+        the results of such a matrix are NaN.  ``qr`` and what belongs to it cannot fail.
 
     Raises
     ------

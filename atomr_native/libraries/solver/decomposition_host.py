@@ -1,151 +1,24 @@
-"""Orthogonal decompositions on the host device, by LAPACK as SciPy has it."""
+"""Decompositions on the host device."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from ...builders.context import Built, HostContext
-from ...errors import NotConverged
 from ...plans.spec import PlanSpec
 from .attributes import DecompositionAttributes
-from .decomposition_rules import DECOMPOSITIONS, OUTPUTS
+from .lapack import decompose
 
 __all__ = ["build_decomposition"]
-
-Array = np.ndarray[Any, Any]
-#: One matrix of each operand, to its info number.
-Once = Callable[[DecompositionAttributes, dict[str, Array]], int]
-#: Operands that are vectors; the others are matrices.
-_VECTORS: Final = ("tau", "tau_out", "s", "w")
-
-
-def _qr(how: DecompositionAttributes, at: dict[str, Array]) -> int:
-    import scipy.linalg
-
-    a = at["a"]
-    if how.mode == "r":
-        (found,) = scipy.linalg.qr(a, mode="r", check_finite=False) if a.size else (np.zeros_like(at["r"]),)
-        at["r"][...] = found[: min(a.shape)]
-    elif not a.size:
-        at["q"][...] = np.eye(*at["q"].shape)
-        at["r"][...] = 0
-    else:
-        mode = "full" if how.mode == "complete" else "economic"
-        at["q"][...], at["r"][...] = scipy.linalg.qr(a, mode=mode, check_finite=False)
-    return 0
-
-
-def _qr_factor(_how: DecompositionAttributes, at: dict[str, Array]) -> int:
-    import scipy.linalg
-
-    if at["a"].size:
-        (found, tau), _ = scipy.linalg.qr(at["a"], mode="raw", check_finite=False)
-        at["packed"][...], at["tau_out"][...] = found, tau
-    return 0
-
-
-def _qr_multiply(how: DecompositionAttributes, at: dict[str, Array]) -> int:
-    from scipy.linalg import get_lapack_funcs
-
-    a, c = at["a"], at["c"]
-    if not a.shape[1] or not c.size:
-        at["out"][...] = c
-        return 0
-    is_complex = a.dtype.kind == "c"
-    multiply: Any = get_lapack_funcs("unmqr" if is_complex else "ormqr", dtype=a.dtype)
-    side, trans = "R" if how.right else "L", ("C" if is_complex else "T") if how.adjoint else "N"
-    work = multiply(side, trans, a, at["tau"], c, -1)[1]
-    at["out"][...] = multiply(side, trans, a, at["tau"], c, max(1, int(work[0].real)))[0]
-    return 0
-
-
-def _svd(how: DecompositionAttributes, at: dict[str, Array]) -> int:
-    import scipy.linalg
-
-    a = at["a"]
-    if not a.size:
-        if "u" in at:
-            at["u"][...], at["vh"][...] = np.eye(*at["u"].shape), np.eye(*at["vh"].shape)
-        return 0
-    if "u" not in at:
-        at["s"][...] = scipy.linalg.svd(a, compute_uv=False, check_finite=False)
-        return 0
-    full = how.mode == "complete"
-    at["u"][...], at["s"][...], at["vh"][...] = scipy.linalg.svd(a, full_matrices=full, check_finite=False)
-    return 0
-
-
-def _eigh(how: DecompositionAttributes, at: dict[str, Array]) -> int:
-    import scipy.linalg
-
-    options = {"lower": how.lower, "check_finite": False}
-    if not at["a"].size:
-        return 0
-    if "v" in at:
-        at["w"][...], at["v"][...] = scipy.linalg.eigh(at["a"], driver="evd", **options)
-    else:
-        at["w"][...] = scipy.linalg.eigh(at["a"], eigvals_only=True, driver="evd", **options)
-    return 0
-
-
-_ONCE: Final[dict[str, Once]] = {
-    "qr": _qr, "qr_factor": _qr_factor, "qr_multiply": _qr_multiply, "svd": _svd, "svdvals": _svd, "eigh": _eigh,
-    "eigvalsh": _eigh,
-}  # fmt: skip
-
-
-def _is_finite(routine: str, how: DecompositionAttributes, a: Array) -> bool:
-    if routine.startswith("eig"):
-        a = np.tril(a) if how.lower else np.triu(a)
-    return bool(np.isfinite(a).all())
 
 
 def build_decomposition(spec: PlanSpec[DecompositionAttributes], _context: HostContext) -> Built:
     """Return ``run(arrays, scalars)`` for a plan specification of a decomposition."""
-    from numpy.linalg import LinAlgError
-
-    routine, how = spec.op.removeprefix("solver."), spec.attributes
     names = [operand.name for operand in spec.operands]
-    rules = DECOMPOSITIONS[routine]
-    once = _ONCE[routine]
-    wanted = [name for name in names if name in rules.reads or (name in OUTPUTS and name != "info")]
-    looks = routine != "qr_multiply"
 
-    @np.errstate(all="ignore")
-    def run(arrays: tuple[Array, ...], _scalars: tuple[Any, ...]) -> None:
-        given = dict(zip(names, arrays, strict=True))
-        whole = {name: _whole(name, given[name], how) for name in wanted}
-        info = given.get("info")
-        first: tuple[tuple[int, ...], int] | None = None
-        count = 0
-        for index in np.ndindex(*how.batch):
-            at = {name: array[(*index, ...)] for name, array in whole.items()}
-            number = 0
-            bad = looks and not _is_finite(routine, how, at["a"])
-            if not bad:
-                try:
-                    number = once(how, at)
-                except LinAlgError:
-                    number = 1
-            if bad or number:
-                for name in rules.writes:
-                    if name in at:
-                        at[name][...] = np.nan
-            if info is not None:
-                info[index] = number
-            if number:
-                first, count = first or (index, number), count + 1
-        if how.check and first is not None:
-            raise NotConverged(spec.op, first[0], first[1], count)
+    def run(arrays: tuple[np.ndarray[Any, Any], ...], _scalars: tuple[Any, ...]) -> None:
+        decompose(spec.op, spec.attributes, dict(zip(names, arrays, strict=True)))
 
     return Built(run)
-
-
-def _whole(name: str, array: Array, how: DecompositionAttributes) -> Array:
-    """Return a view of an operand with all axes of the batch."""
-    if name in OUTPUTS:
-        return array
-    return np.broadcast_to(array, (*how.batch, *array.shape[array.ndim - (1 if name in _VECTORS else 2) :]))

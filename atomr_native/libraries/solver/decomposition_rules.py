@@ -11,7 +11,7 @@ from ..._support.checks import check_choice, check_flag
 from ...arrays.operands import Fresh, broadcast_shapes, check_disjoint, check_input, check_output
 from ...dtypes import DTYPES, as_dtype, dtype_name
 from ...errors import InvalidRequest
-from .spec import DTYPES_OF_MATRICES, real_of
+from .spec import DTYPES_OF_MATRICES, complex_of, real_of
 
 if TYPE_CHECKING:
     from .decomposition import DecompositionRequest
@@ -31,7 +31,7 @@ class Decomposition(NamedTuple):
     options : tuple of str
         Options that it takes.
     waits : bool
-        Whether its lane waits for the device.
+        Whether its caller waits for a GPU.
     exact : bool
         Whether it gives equal bits in each run, by the library's documentation.
     """
@@ -52,6 +52,8 @@ DECOMPOSITIONS: Final[dict[str, Decomposition]] = {
     "svdvals": Decomposition(("a",), ("s",), ("check",)),
     "eigh": Decomposition(("a",), ("w", "v"), ("lower", "check")),
     "eigvalsh": Decomposition(("a",), ("w",), ("lower", "check")),
+    "eig": Decomposition(("a",), ("w", "v"), ("check",), waits=True),
+    "eigvals": Decomposition(("a",), ("w",), ("check",), waits=True),
 }
 INPUTS: Final = ("a", "tau", "c")
 OUTPUTS: Final = ("q", "r", "packed", "tau_out", "out", "u", "s", "vh", "w", "v", "info")
@@ -174,8 +176,10 @@ def resolve(request: DecompositionRequest) -> Parts:
         leads.append((name, tuple(array.shape)[: len(array.shape) - (1 if name == "tau" else 2)]))
     batch = broadcast_shapes(leads, "batch axes")
     shapes = _shapes(request, size)
+    of_values = complex_of(dtype) if request.routine in ("eig", "eigvals") else real_of(dtype)
+    of_matrices = complex_of(dtype) if request.routine == "eig" else dtype
     fresh = {
-        name: Fresh((*batch, *shapes[name]), real_of(dtype) if name in ("s", "w") else dtype)
+        name: Fresh((*batch, *shapes[name]), of_values if name in ("s", "w") else of_matrices)
         for name in rules.writes
         if request.mode != "r" or name != "q"
     }

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ...errors import InvalidRequest
 from ...plans.actor import LibraryActor
-from .decomposition import EighResult, QRFactors
+from .decomposition import DecompositionRequest, EighResult, QRFactors
 from .forms import DECOMPOSITION
 
 if TYPE_CHECKING:
@@ -88,8 +88,8 @@ class Decompositions(LibraryActor):
             self,
             DECOMPOSITION,
             (
-                a, None, None, None, None, None, None, None, u, s, vh, None, None, info, "svd", mode, True, False, False,
-                check,
+                a, None, None, None, None, None, None, None, u, s, vh, None, None, info, "svd", mode, True, False,
+                False, check,
             ),
         )  # fmt: skip
 
@@ -99,8 +99,8 @@ class Decompositions(LibraryActor):
             self,
             DECOMPOSITION,
             (
-                a, None, None, None, None, None, None, None, None, s, None, None, None, info, "svdvals", "reduced", True,
-                False, False, check,
+                a, None, None, None, None, None, None, None, None, s, None, None, None, info, "svdvals", "reduced",
+                True, False, False, check,
             ),
         )  # fmt: skip
 
@@ -122,6 +122,29 @@ class Decompositions(LibraryActor):
                 lower, False, False, check,
             ),
         )  # fmt: skip
+
+    def eig(self, a: GpuRef, *, check: bool = True) -> Any:
+        """Send eigenvalues and eigenvectors of a square A, both complex: an `EigResult`.
+
+        The host solves the problem.  So on a GPU this waits: A is copied to the host device, and the results are copied
+        back; no other lane waits.  Left eigenvectors are those of the adjoint.
+        """
+        return self._general("eig", a, check)
+
+    def eigvals(self, a: GpuRef, *, check: bool = True) -> Any:
+        """Send the eigenvalues of a square A, complex; on a GPU this waits, as `eig`."""
+        return self._general("eigvals", a, check)
+
+    def _general(self, routine: str, a: GpuRef, check: bool) -> Any:
+        values = (
+            a, None, None, None, None, None, None, None, None, None, None, None, None, None, routine, "reduced", True,
+            False, False, check,
+        )  # fmt: skip
+        if self.device.kind == "host":
+            return self._calls.send(self, DECOMPOSITION, values)
+        from .lapack import general
+
+        return general(self.device, DecompositionRequest(routine=routine, a=a, check=check))
 
     def eigh(
         self,
@@ -145,8 +168,8 @@ class Decompositions(LibraryActor):
             Of it one triangle is read.
         b : GpuRef, optional
             Hermitian and positive definite: the problem is ``A x = w B x``, with ``type=2`` ``A B x = w x``, with
-            ``type=3`` ``B A x = w x``.  Vectors are scaled by ``V^H B V = 1``, of type 3 by ``V^H B^-1 V = 1``.  Several
-            messages: B is factored by Cholesky, whose error is `NotPositiveDefinite`.
+            ``type=3`` ``B A x = w x``.  Vectors are scaled by ``V^H B V = 1``, of type 3 by ``V^H B^-1 V = 1``.
+            Several messages, which read all of A: B is factored by Cholesky, whose error is `NotPositiveDefinite`.
         type : int
             1, 2 or 3.
         lower : bool

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -58,7 +57,7 @@ def _cutoff(a: GpuRef, rtol: Any) -> Any:
     if isinstance(rtol, GpuRef):
         fractions = rtol if rtol.dtype == real_of(dtype) else a.device.copy(rtol, dtype=real_of(dtype))
         return fractions[..., None]
-    if not isinstance(rtol, numbers.Real) or isinstance(rtol, bool) or not rtol >= 0:
+    if isinstance(rtol, bool) or not isinstance(rtol, int | float | np.integer | np.floating) or not rtol >= 0:
         raise InvalidRequest(f"rtol={rtol!r}; allowed: a number of 0 or more, an array, or None")
     return float(rtol)
 
@@ -76,7 +75,7 @@ class LeastSquares(Decompositions):
     def _rank(self, s: GpuRef, rtol: Any) -> GpuRef:
         elementwise = self.device.elementwise
         if not s.shape[-1]:
-            return self.device.zeros(s.shape[:-1], "int64")  # type: ignore[no-any-return]
+            return self.device.zeros(s.shape[:-1], "int64")
         counts = elementwise.run("s > rtol * m", s=s, m=s[..., :1], rtol=rtol)
         made: GpuRef = elementwise.reduce("sum", counts, counts.ndim - 1)
         return made
@@ -94,7 +93,7 @@ class LeastSquares(Decompositions):
         """
         cutoff = _cutoff(a, rtol)
         if 0 in a.shape:
-            return self.device.zeros((*a.shape[:-2], a.shape[-1], a.shape[-2]), a.dtype)  # type: ignore[no-any-return]
+            return self.device.zeros((*a.shape[:-2], a.shape[-1], a.shape[-2]), a.dtype)
         u, s, vh = self.svd(a)
         scaled = self.device.elementwise.run("v * r", v=adjoint(vh), r=self._reciprocals(s, cutoff)[..., None, :])
         made: GpuRef = self.device.blas_lt.matmul(scaled, adjoint(u))
@@ -115,8 +114,8 @@ class LeastSquares(Decompositions):
 
         Notes
         -----
-        Seven messages, of complex matrices nine.  For an A of full rank with many more rows than columns, ``qr_factor``,
-        ``qr_multiply`` and ``solve_triangular`` take less work.
+        Seven messages, of complex matrices nine.  For an A of full rank with many more rows than columns,
+        ``qr_factor``, ``qr_multiply`` and ``solve_triangular`` take less work.
 
         Raises
         ------

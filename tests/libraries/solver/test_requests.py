@@ -124,5 +124,5 @@ def test_the_table_of_waits_has_every_routine() -> None:
         cells = [cell.strip() for cell in row.split("|")]
         for name in re.findall(r"`(\w+)`", cells[1]):
             rules = DECOMPOSITIONS.get(name)
-            assert cells[2] == ("yes" if rules and rules.waits else "no"), name
+            assert cells[2].partition(",")[0] == ("yes" if rules and rules.waits else "no"), name
             assert cells[4].startswith("yes" if not rules or rules.exact else "no"), name

@@ -16,6 +16,7 @@ from ....builders.context import Built
 from ....builders.cuda.context import CudaContext, library_file
 from ....builders.cuda.sequence import Source
 from ....dtypes import as_dtype
+from ....errors import Unsupported
 from ....plans.spec import PlanSpec
 from ..attributes import DecompositionAttributes
 from .native import DecompositionCall
@@ -23,8 +24,8 @@ from .steps import Matrix, Steps
 
 __all__ = ["BATCHED_EIGENVALUES", "build_decomposition"]
 
-#: Dtypes of batches whose eigenvalues cuSOLVER computes in one call.  Not complex64: results of XsyevBatched for it were
-#: not orthonormal, or wrong for single matrices (pytorch#192483, CUDA.jl#2577).
+#: Dtypes of batches whose eigenvalues cuSOLVER computes in one call.  Not complex64: results of XsyevBatched for it
+#: were not orthonormal, or wrong for single matrices (pytorch#192483, CUDA.jl#2577).
 BATCHED_EIGENVALUES: Final = ("float32", "float64", "complex128")
 #: Elements of the largest batch in one call, by the library's documentation.
 _BATCHED_ELEMENTS: Final = 2**31 - 1
@@ -34,6 +35,12 @@ _N, _T, _C = (CONSTANTS[f"CUBLAS_OP_{op}"] for op in "NTC")
 
 def build_decomposition(spec: PlanSpec[DecompositionAttributes], context: CudaContext) -> Built:
     """Build a decomposition: operands in the order of the request's lowering."""
+    if spec.op in ("solver.eig", "solver.eigvals"):
+        raise Unsupported(
+            f"{spec.op} as a message to a GPU: general eigenproblems are solved on the host; allowed: the method "
+            f"device.{spec.op}, which copies A there, and waits",
+            rule="solver.general_eigenproblems",
+        )
     if 0 in spec.attributes.batch:
         return Built("noop")
     return _Builder(spec, context).build()
@@ -208,8 +215,8 @@ class _Builder(Steps):
         place = self._place("out")
         self.move(place, self.matrix("c"))
         adjoint = _C if self.how.dtype.startswith("complex") else _T
-        options = {"side": int(self.how.right), "trans": adjoint if self.how.adjoint else _N}
-        self._call("ORMQR", a, tau, k, place, size=(place.rows, place.columns), k=k, **options)
+        trans, size = adjoint if self.how.adjoint else _N, (place.rows, place.columns)
+        self._call("ORMQR", a, tau, k, place, size=size, k=k, side=int(self.how.right), trans=trans)
         info, self.info = self.info, None
         self._finish("out", place)
         self.info = info
