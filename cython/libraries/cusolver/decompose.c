@@ -22,6 +22,7 @@ static int check(const atomr_decomposition_spec *s, atomr_failure *failure) {
     int good = s->routine >= 0 && s->routine <= ATOMR_DECOMPOSE_SYEV_BATCHED && s->type >= 0 && s->type <= 3;
     for (unsigned i = 0; i < 6; i++) good = good && operands[i] >= -1 && operands[i] < s->n_operands;
     for (unsigned i = 0; i < 10; i++) good = good && extents[i] >= 0;
+    good = good && s->group >= 1 && (s->group == 1 || s->routine == ATOMR_DECOMPOSE_SYEV_BATCHED);
     good = good && s->batch >= 1 && s->a >= 0 && s->values >= 0 && s->info >= 0 && s->scratch >= 0;
     if (s->routine == ATOMR_DECOMPOSE_ORGQR || s->routine == ATOMR_DECOMPOSE_ORMQR) /* these count in 32 bits */
         good = good && s->m <= INT32_MAX && s->n <= INT32_MAX && s->k <= INT32_MAX && s->step[0] <= INT32_MAX &&
@@ -80,7 +81,7 @@ static cusolverStatus_t ask(const atomr_solver *o, const atomr_decomposition_spe
                                                  NULL, type, device, host);
     case ATOMR_DECOMPOSE_SYEV_BATCHED:
         return o->t->cusolverDnXsyevBatched_bufferSize(o->handle, o->params, mode, uplo, s->n, type, NULL, s->step[0],
-                                                       real, NULL, type, device, host, s->batch);
+                                                       real, NULL, type, device, host, s->group);
     default:
         status = orthogonal(o, s, NULL, NULL, NULL, NULL, &size, NULL);
         *device = (size_t)size * element(s);
@@ -99,7 +100,7 @@ int atomr_decomposition_prepare(atomr_decomposition *c, atomr_failure *failure) 
     const cusolverStatus_t status = ask(o, s, &device, &host);
     if (status != 0) return atomr_solver_fail(status, "asking for the size of a workspace", failure);
     c->scratch_bytes = device < element(s) ? element(s) : device;
-    const int64_t calls = s->routine == ATOMR_DECOMPOSE_SYEV_BATCHED ? 1 : s->batch;
+    const int64_t calls = (s->batch - 1) / s->group + 1;
     return atomr_host_memory_make(&c->memory, c->cuda, host, calls, failure);
 }
 
@@ -113,7 +114,7 @@ int atomr_decomposition_run(void *context, const atomr_call *call, atomr_failure
     if (code != ATOMR_OK) return code;
     const cudaDataType type = type_of(s), real = real_of(s);
     const signed char job = (signed char)s->job;
-    const int mode = (int)s->job, uplo = (int)s->uplo, at_once = s->routine == ATOMR_DECOMPOSE_SYEV_BATCHED;
+    const int mode = (int)s->job, uplo = (int)s->uplo;
     char *a = call->pointers[s->a], *values = call->pointers[s->values];
     char *b = s->b >= 0 ? call->pointers[s->b] : NULL, *vh = s->c >= 0 ? call->pointers[s->c] : NULL;
     int *info = call->pointers[s->info];
@@ -122,7 +123,7 @@ int atomr_decomposition_run(void *context, const atomr_call *call, atomr_failure
     int size = (int)(bytes / element(s));
     char *host = atomr_host_memory_next(&c->memory);
     cusolverStatus_t status = 0;
-    for (int64_t i = 0; i < (at_once ? 1 : s->batch) && status == 0; i++) {
+    for (int64_t left = s->batch; left > 0 && status == 0; left -= s->group) {
         switch (s->routine) {
         case ATOMR_DECOMPOSE_GEQRF:
             status = o->t->cusolverDnXgeqrf(o->handle, o->params, s->m, s->n, type, a, s->step[0], type, values, type,
@@ -139,17 +140,17 @@ int atomr_decomposition_run(void *context, const atomr_call *call, atomr_failure
             break;
         case ATOMR_DECOMPOSE_SYEV_BATCHED:
             status = o->t->cusolverDnXsyevBatched(o->handle, o->params, mode, uplo, s->n, type, a, s->step[0], real,
-                                                  values, type, work, bytes, host, host_bytes, info, s->batch);
+                                                  values, type, work, bytes, host, host_bytes, info, left < s->group ? left : s->group);
             break;
         default:
             status = orthogonal(o, s, a, values, b, work, &size, info);
         }
-        a += s->jump[0];
-        values += s->jump[1];
+        a += s->jump[0] * s->group;
+        values += s->jump[1] * s->group;
         if (b) b += s->jump[2];
         if (vh) vh += s->jump[3];
         if (host) host += host_bytes;
-        info++;
+        info += s->group;
     }
     return status == 0 ? ATOMR_OK : atomr_solver_fail(status, "a decomposition of cuSOLVER", failure);
 }

@@ -11,7 +11,7 @@
     C(ATOMR_DECOMPOSE_ORMQR, 2)       /* B becomes op(Q) B, or with `side` B op(Q); A has k reflectors */             \
     C(ATOMR_DECOMPOSE_GESVD, 3)       /* A = B diag(values) C, m >= n; A is destroyed */                              \
     C(ATOMR_DECOMPOSE_SYEVD, 4)       /* A becomes its eigenvectors, values: eigenvalues */                           \
-    C(ATOMR_DECOMPOSE_SYEV_BATCHED, 5) /* all of a batch in one call */                                               \
+    C(ATOMR_DECOMPOSE_SYEV_BATCHED, 5) /* the same, of `group` matrices in a call */                                  \
     C(ATOMR_DECOMPOSE_NOTHING, 78)    /* jobs of gesvd: no vectors, */                                                \
     C(ATOMR_DECOMPOSE_REDUCED, 83)    /* as many as singular values, */                                               \
     C(ATOMR_DECOMPOSE_ALL, 65)        /* all */
@@ -21,7 +21,7 @@ enum { ATOMR_DECOMPOSITION_CONSTANTS(ATOMR_ENUMERATOR) };
 /* These by name. */
 extern const atomr_constant atomr_decomposition_constants[];
 
-/* A call, or one for each matrix of a batch.  Operands: addresses; -1: none. */
+/* A call, or one for each matrix or group of a batch.  Operands: addresses; -1: none. */
 #define ATOMR_DECOMPOSITION_FIELDS(F, A)                                                                              \
     F(routine) F(type)                          /* ATOMR_DECOMPOSE_*, ATOMR_SOLVER_FLOAT, ... */                      \
     F(job)                                      /* of gesvd; of eigenvalues 1: vectors, too */                        \
@@ -30,6 +30,7 @@ extern const atomr_constant atomr_decomposition_constants[];
     F(a) F(values) F(b) F(c) F(info) F(scratch) /* operands */                                                        \
     A(step, 3)                                  /* leading dimensions of A, B and C, in elements */                   \
     F(batch) A(jump, 4)                         /* how many matrices; bytes to the next A, values, B and C */         \
+    F(group)                                    /* matrices in a call; 1, but for SYEV_BATCHED */                     \
     F(n_operands)
 
 typedef struct {

@@ -30,11 +30,9 @@ static number get(const noted *c, const void *p, int64_t i) { return element(c->
 
 static void put(const noted *c, void *p, int64_t i, number x) { set_element(c->type, p, i, x); }
 
-/* Element (i, j) of the lower factor, or of the adjoint of the upper one; a NaN is a zero, since on a GPU results from
- * matrices with NaN were finite. */
+/* Element (i, j) of the lower factor, or of the adjoint of the upper one. */
 static number factor(const noted *c, int64_t i, int64_t j) {
-    const number x = c->uplo ? conj(get(c, c->a, i * c->lda + j)) : get(c, c->a, j * c->lda + i);
-    return isnan(creal(x)) || isnan(cimag(x)) ? 0 : x;
+    return c->uplo ? conj(get(c, c->a, i * c->lda + j)) : get(c, c->a, j * c->lda + i);
 }
 
 static void potrf(const noted *c) {
@@ -87,6 +85,11 @@ static void exchange(const noted *c, void *p, int64_t ld, int64_t columns, int64
 static void getrf(const noted *c) {
     const int64_t least = c->m < c->n ? c->m : c->n;
     *c->info = 0;
+    for (int64_t j = 0; c->wide && j < c->n; j++) /* cuSOLVER 12.0.4 took NaN for 0; cuBLAS did not */
+        for (int64_t i = 0; i < c->m; i++) {
+            const number x = get(c, c->a, j * c->lda + i);
+            if (isnan(creal(x)) || isnan(cimag(x))) put(c, c->a, j * c->lda + i, 0);
+        }
     for (int64_t j = 0; j < least; j++) {
         int64_t best = j;
         double largest = -1;

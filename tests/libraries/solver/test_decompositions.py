@@ -223,11 +223,25 @@ def test_batches_of_eigenvalues_go_by_dtype(cuda_system: an.System) -> None:
     for dtype in DTYPES:
         a = device.put(hermitian(matrices(np.random.default_rng(4), (3, 4, 4), dtype)))
         plan = device.solver.plan(an.DecompositionRequest(routine="eigh", a=a)).wait(60)
-        one = "3 matrices in one call of syevBatched" in plan.notes
+        one = "3 matrices in 1 call of syevBatched" in plan.notes
         assert one == (dtype in BATCHED_EIGENVALUES) == (dtype != "complex64")
         out = lent(device, (3, 4, 4), dtype, "wider")  # with gaps between columns
         request = an.DecompositionRequest(routine="eigh", a=a, v=out)
         assert "v_work" in device.solver.scratch(request)
+
+
+@pytest.mark.parametrize(("limit", "words"), [(16384, r"4 calls of syevBatched"), (12620, "200 calls of syevd")])
+def test_batches_beyond_the_workspace_go_in_groups(fake_environment: dict[str, str], limit: int, words: str) -> None:
+    a = hermitian(np.random.default_rng(7).standard_normal((200, 4, 4)))
+    a[130, 0, 0] = 12345678.0
+    with using(fake_environment), an.System(workspace_limit=limit) as system:
+        device = system.device("cuda:0")
+        request = an.DecompositionRequest(routine="eigvalsh", a=device.put(a), check=False)
+        assert words in " ".join(device.solver.plan(request).wait(60).notes)
+        w, info = device.solver.tell(request)
+        assert np.flatnonzero(info.numpy()).tolist() == [130]
+        good = np.delete(np.arange(200), 130)
+        np.testing.assert_allclose(w.numpy()[good], np.linalg.eigvalsh(a[good]), rtol=1e-10)
 
 
 def test_outputs_plans_and_replies(device: an.Device) -> None:

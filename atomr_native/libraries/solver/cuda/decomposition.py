@@ -29,6 +29,8 @@ __all__ = ["BATCHED_EIGENVALUES", "build_decomposition"]
 BATCHED_EIGENVALUES: Final = ("float32", "float64", "complex128")
 #: Elements of the largest batch in one call, by the library's documentation.
 _BATCHED_ELEMENTS: Final = 2**31 - 1
+#: Bytes of the workspace for what follows a group: the summary of info numbers.
+_SPARE: Final = 4096
 _TYPES: Final = {"float32": "FLOAT", "float64": "DOUBLE", "complex64": "COMPLEX", "complex128": "DOUBLE_COMPLEX"}
 _N, _T, _C = (CONSTANTS[f"CUBLAS_OP_{op}"] for op in "NTC")
 
@@ -164,15 +166,33 @@ class _Builder(Steps):
             jump=(
                 a.jump, n_values * (self.real_size if real else self.itemsize), b.jump if b else 0, c.jump if c else 0,
             ),
+            group=self.count if routine == "SYEV_BATCHED" else 1,
             n_operands=len(operands) + 1,
             **options,
         )  # fmt: skip
         native = Decomposition(self.context.backend, call)
-        if self.count > 1 and routine == "SYEV_BATCHED":
-            self.note(f"{self.count} matrices in one call of syevBatched")
+        if routine == "SYEV_BATCHED":
+            call, native = self._grouped(call, native)
+        if call.group > 1:
+            calls = -(-self.count // call.group)
+            self.note(f"{self.count} matrices in {calls} call{'s' if calls > 1 else ''} of syevBatched")
         elif self.count > 1:
             self.note(f"{self.count} calls of {routine.lower()}, one after the other")
         self.native(native, (*operands, self.take(native.scratch_bytes)))
+
+    def _grouped(self, call: DecompositionCall, native: Decomposition) -> tuple[DecompositionCall, Decomposition]:
+        """Return a call of groups as large as the workspace allows, or of single matrices."""
+        room = self.room - _SPARE
+        if native.scratch_bytes <= room:
+            return call, native
+        group = max(1, room * call.group // native.scratch_bytes)
+        single = CONSTANTS["ATOMR_DECOMPOSE_SYEVD"]
+        call = replace(call, group=group, routine=call.routine if group > 1 else single)
+        native = Decomposition(self.context.backend, call)
+        if native.scratch_bytes > room and group > 1:  # it does not grow evenly
+            call = replace(call, group=1, routine=single)
+            native = Decomposition(self.context.backend, call)
+        return call, native
 
     def _geqrf(self, a: Matrix) -> Source:
         """Factor in place; return the factors of the reflectors."""

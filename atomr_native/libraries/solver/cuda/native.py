@@ -55,6 +55,7 @@ class DecompositionCall(NativeStruct):
     step: tuple[int, int, int]
     batch: int
     jump: tuple[int, int, int, int]
+    group: int = 1
     n_operands: int
 
 

@@ -168,6 +168,11 @@ class Steps(ABC):
             raise beyond_limit(self.spec.op, self.spec.op, self._taken, limit)
         return part
 
+    @property
+    def room(self) -> int:
+        """Bytes that may still be taken of the workspace."""
+        return self.context.workspace_limit - self._taken
+
     def new_info(self) -> Source:
         """Return new info numbers, one for each matrix."""
         self.info = self.take(4 * self.count)
