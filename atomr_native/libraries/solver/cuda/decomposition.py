@@ -173,6 +173,7 @@ class _Builder(Steps):
         native = Decomposition(self.context.backend, call)
         if routine == "SYEV_BATCHED":
             call, native = self._grouped(call, native)
+            routine = routine if call.group > 1 else "SYEVD"
         if call.group > 1:
             calls = -(-self.count // call.group)
             self.note(f"{self.count} matrices in {calls} call{'s' if calls > 1 else ''} of syevBatched")
