@@ -110,8 +110,8 @@ if TYPE_CHECKING:
     from .libraries.random.request import RandomRequest as RandomRequest
     from .libraries.solver.actor import Solver as Solver
     from .libraries.solver.decomposition import DecompositionRequest as DecompositionRequest
-    from .libraries.solver.decomposition import EigResult as EigResult
     from .libraries.solver.decomposition import EighResult as EighResult
+    from .libraries.solver.decomposition import EigResult as EigResult
     from .libraries.solver.decomposition import QRFactors as QRFactors
     from .libraries.solver.decomposition import QRResult as QRResult
     from .libraries.solver.decomposition import SVDResult as SVDResult
