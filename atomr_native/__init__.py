@@ -25,6 +25,7 @@ from .errors import NestedCall as NestedCall
 from .errors import NoArrayOperator as NoArrayOperator
 from .errors import NoCudaArrayInterface as NoCudaArrayInterface
 from .errors import NoReply as NoReply
+from .errors import NotConverged as NotConverged
 from .errors import NotPositiveDefinite as NotPositiveDefinite
 from .errors import OutOfMemory as OutOfMemory
 from .errors import PlanQuarantined as PlanQuarantined
@@ -112,6 +113,13 @@ if TYPE_CHECKING:
     from .libraries.random.permutations import ShuffleRequest as ShuffleRequest
     from .libraries.random.request import RandomRequest as RandomRequest
     from .libraries.solver.actor import Solver as Solver
+    from .libraries.solver.decomposition import DecompositionRequest as DecompositionRequest
+    from .libraries.solver.decomposition import EighResult as EighResult
+    from .libraries.solver.decomposition import EigResult as EigResult
+    from .libraries.solver.decomposition import QRFactors as QRFactors
+    from .libraries.solver.decomposition import QRResult as QRResult
+    from .libraries.solver.decomposition import SVDResult as SVDResult
+    from .libraries.solver.least_squares import LstsqResult as LstsqResult
     from .libraries.solver.request import LUFactors as LUFactors
     from .libraries.solver.request import SignLogDet as SignLogDet
     from .libraries.solver.request import SolverRequest as SolverRequest

@@ -27,6 +27,7 @@ __all__ = [
     "NoArrayOperator",
     "NoCudaArrayInterface",
     "NoReply",
+    "NotConverged",
     "NotPositiveDefinite",
     "OutOfMemory",
     "PlanQuarantined",
@@ -278,6 +279,12 @@ class NotPositiveDefinite(FactorizationError):
     """A matrix is not positive definite: its leading minor of order `info` is not positive."""
 
     _reason = "is not positive definite: its leading minor of order {info} is not positive"
+
+
+class NotConverged(FactorizationError):
+    """The iteration for singular values or eigenvalues did not converge; `info` values are left, by LAPACK's count."""
+
+    _reason = "has no result: the iteration did not converge (info {info})"
 
 
 @dataclass(frozen=True)

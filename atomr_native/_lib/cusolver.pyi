@@ -10,6 +10,10 @@ class Solver(NativeRun):
     scratch_bytes: int
     def __init__(self, backend: CudaBackend, call: NativeStruct) -> None: ...
 
+class Decomposition(NativeRun):
+    scratch_bytes: int
+    def __init__(self, backend: CudaBackend, call: NativeStruct) -> None: ...
+
 class Verdict(NativeRun):
     late_failures: int
     def __init__(self, backend: CudaBackend, verdict: SolverVerdict) -> None: ...

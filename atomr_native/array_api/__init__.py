@@ -3,7 +3,7 @@
 ``xp = x.__array_namespace__()`` is this module for the device of ``x``.  Imported by itself it has no default device:
 functions that create arrays then need ``device=``.  Functions enqueue and return handles, and none copies elements to
 the host.  Those whose result has a shape that depends on elements wait for its size: `nonzero`, ``unique_*``,
-``x[mask]`` and `repeat` with an array.  `fft` is the standard's extension of Fourier transforms.
+``x[mask]`` and `repeat` with an array.  `fft` and `linalg` are the standard's extensions.
 ``docs/array_api.md`` lists the functions that are left out, with the reasons.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 
 from .._support.options import named_members
 from ..dtypes import DTYPES
-from . import fft
+from . import fft, linalg
 from ._creation import (
     arange,
     asarray,
@@ -86,6 +86,7 @@ _OTHER = (
     fft,
     gather,
     is_operand,
+    linalg,
     namespace_of,
     outer,
     take_any,

@@ -15,10 +15,12 @@ from ._operands import as_axes, as_axis, cast_to, common, handle
 __all__ = [
     "astype", "broadcast_arrays", "broadcast_to", "concat", "copied", "diff", "expand_dims", "flip", "matrix_transpose",
     "moveaxis", "permute_dims", "repeated", "reshape", "roll", "squeeze", "stack", "tile", "transposed", "unstack",
+    "view_of",
 ]  # fmt: skip
 
 
-def _view(function: str, x: GpuRef, change: Any) -> GpuRef:
+def view_of(function: str, x: GpuRef, change: Any) -> GpuRef:
+    """Return the view that a function makes of a NumPy array of the same layout."""
     try:
         return viewed(handle(function, x), change)
     except (ValueError, TypeError, IndexError) as error:
@@ -46,7 +48,7 @@ def reshape(x: GpuRef, /, shape: Any, *, copy: bool | None = None) -> GpuRef:
 
 def broadcast_to(x: GpuRef, /, shape: Any) -> GpuRef:
     """Return a view with a shape to which that of `x` broadcasts; it can be read only."""
-    return _view("broadcast_to", x, lambda image: np.broadcast_to(image, shape))
+    return view_of("broadcast_to", x, lambda image: np.broadcast_to(image, shape))
 
 
 def broadcast_arrays(*arrays: GpuRef) -> list[GpuRef]:
@@ -64,34 +66,34 @@ def expand_dims(x: GpuRef, /, axis: Any = 0) -> GpuRef:
     ndim = handle("expand_dims", x).ndim
     wanted = axis if isinstance(axis, tuple) else (axis,)
     as_axes("expand_dims", wanted, ndim + len(wanted))
-    return _view("expand_dims", x, lambda image: np.expand_dims(image, axis))
+    return view_of("expand_dims", x, lambda image: np.expand_dims(image, axis))
 
 
 def squeeze(x: GpuRef, /, axis: Any = None) -> GpuRef:
     """Return a view without axes of one element."""
     if axis is not None:
         axis = as_axes("squeeze", axis, handle("squeeze", x).ndim)
-    return _view("squeeze", x, lambda image: np.squeeze(image, axis))
+    return view_of("squeeze", x, lambda image: np.squeeze(image, axis))
 
 
 def permute_dims(x: GpuRef, /, axes: tuple[int, ...]) -> GpuRef:
     """Return a view with its axes in another order."""
-    return _view("permute_dims", x, lambda image: np.transpose(image, axes))
+    return view_of("permute_dims", x, lambda image: np.transpose(image, axes))
 
 
 def transposed(x: GpuRef, /, axes: Any = None) -> GpuRef:
     """Return a view with its axes in another order, by default reversed."""
-    return _view("transpose", x, lambda image: np.transpose(image, axes))
+    return view_of("transpose", x, lambda image: np.transpose(image, axes))
 
 
 def matrix_transpose(x: GpuRef, /) -> GpuRef:
     """Return a view with its last two axes exchanged."""
-    return _view("matrix_transpose", x, lambda image: np.swapaxes(image, -1, -2))
+    return view_of("matrix_transpose", x, lambda image: np.swapaxes(image, -1, -2))
 
 
 def moveaxis(x: GpuRef, source: Any, destination: Any, /) -> GpuRef:
     """Return a view with axes at other places."""
-    return _view("moveaxis", x, lambda image: np.moveaxis(image, source, destination))
+    return view_of("moveaxis", x, lambda image: np.moveaxis(image, source, destination))
 
 
 def flip(x: GpuRef, /, *, axis: Any = None) -> GpuRef:

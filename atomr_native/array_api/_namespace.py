@@ -79,7 +79,7 @@ class Bound:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._module, name)
-        if name == "fft":
+        if name in ("fft", "linalg"):
             found = Bound(self._device, found) if isinstance(found, ModuleType) else found
         elif name in _CREATING:
             plain = found

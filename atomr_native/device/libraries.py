@@ -72,6 +72,6 @@ class DeviceLibraries:
 
     @cached_property
     def solver(self) -> Solver:
-        """Dense linear algebra: factorisations, solves, inverses and determinants.  Made at first use."""
+        """Dense linear algebra: solves, least squares, singular values, eigenvalues.  Made at first use."""
         actor: Solver = self._library("solver")
         return actor

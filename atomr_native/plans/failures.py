@@ -15,6 +15,7 @@ from ..errors import (
     InvalidRequest,
     LibraryError,
     MessageCall,
+    NotConverged,
     NotPositiveDefinite,
     OutOfMemory,
     PlanQuarantined,
@@ -44,7 +45,7 @@ _REFUSED = {
 
 
 #: Errors of the library "solver", by the names that lanes report.
-_OF_MATRICES = {kind.__name__: kind for kind in (SingularMatrix, NotPositiveDefinite)}
+_OF_MATRICES = {kind.__name__: kind for kind in (SingularMatrix, NotPositiveDefinite, NotConverged)}
 
 #: Set in errors of a rank that could have taken part in a message.
 _ELSEWHERE = "of_another_rank"

@@ -42,6 +42,7 @@ _STATE: Final[dict[str, dict[str, tuple[type, ...]]]] = {
     "FactorizationError": _OF_MATRIX,
     "SingularMatrix": _OF_MATRIX,
     "NotPositiveDefinite": _OF_MATRIX,
+    "NotConverged": _OF_MATRIX,
     "DeviceFault": {"suspects": (list,), "restarted": (bool,), "code": (int,), "name": (str,)},
     "DeviceLost": {},
     "MailboxFull": {"actor": (str,), "capacity": (int,)},

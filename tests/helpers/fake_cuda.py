@@ -45,6 +45,7 @@ _HEADERS = (
     _CYTHON / "libraries/cufft/names.h",
     _CYTHON / "libraries/cufft/table.h",
     _CYTHON / "libraries/cusolver/call.h",
+    _CYTHON / "libraries/cusolver/decompose.h",
     _CYTHON / "libraries/cusolver/names.h",
     _CYTHON / "libraries/cusolver/table.h",
 )

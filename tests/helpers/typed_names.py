@@ -65,11 +65,17 @@ def device_source() -> str:
     return source
 
 
+def _in_order(imported: tuple[str, str]) -> tuple[str, bool, str]:
+    """Return the key by which ruff sorts imports of one name each: classes first."""
+    module, name = imported
+    return module, name[0].islower(), name.lower()
+
+
 def init_source() -> str:
     """Return the source of ``atomr_native/__init__.py`` with every public name for type checkers."""
     names = [(f".{module}", name) for name, module in (atomr_native._FACE | EXPORTS).items()]
     names += [("." + module.rpartition(".")[0], name) for name, module in atomr_native._MODULES.items()]
-    lines = [f"    from {module} import {name} as {name}\n" for module, name in sorted(names)]
+    lines = [f"    from {module} import {name} as {name}\n" for module, name in sorted(names, key=_in_order)]
     return re.sub(
         r"(?<=if TYPE_CHECKING:\n).*?(?=\n__version__)", lambda _: "".join(lines), INIT.read_text("utf-8"), flags=re.S
     )

@@ -76,6 +76,7 @@ REQUESTS: dict[str, Callable[[], Request[Any]]] = {
     "signal": lambda: an.IstftRequest(x=np.zeros((5, 3), np.complex64), n_fft=8),
     "shift": lambda: an.FftShiftRequest(x=floats(4, 4)),
     "solver": lambda: an.SolverRequest(routine="solve", a=floats(4, 4), b=floats(4, 2)),
+    "decomposition": lambda: an.DecompositionRequest(routine="svd", a=floats(4, 3)),
 }  # fmt: skip
 
 

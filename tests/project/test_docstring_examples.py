@@ -70,6 +70,7 @@ def test_every_public_name_has_an_example() -> None:
         "",
         ".array_api",
         ".array_api.fft",
+        ".array_api.linalg",
         ".observe",
         ".patterns",
         ".testing",

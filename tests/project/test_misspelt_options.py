@@ -19,8 +19,8 @@ from atomr_native._lib.told import ToldFunction
 from atomr_native._support.options import named_options
 
 _FACES = {
-    "atomr_native": an, "array_api": array_api, "array_api.fft": array_api.fft, "observe": observe,
-    "patterns": patterns, "testing": testing,
+    "atomr_native": an, "array_api": array_api, "array_api.fft": array_api.fft,
+    "array_api.linalg": array_api.linalg, "observe": observe, "patterns": patterns, "testing": testing,
 }  # fmt: skip
 _NAMED = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 

@@ -291,3 +291,25 @@ def test_failures_that_arrive_late_belong_to_their_replay(device: an.Device) -> 
     if device.kind == "cuda":
         assert any("reports failures by a word that differs for each message" in note for note in plan.notes)
         assert plan.replays.launched == 0
+
+
+def test_decompositions_are_replayed(device: an.Device) -> None:
+    """Also what is several messages, with their new arrays; on a GPU one of them may fail late."""
+    rng = np.random.default_rng(0)
+    first, second, b = (device.put(rng.standard_normal((4, n))) for n in (3, 3, 2))
+    with device.record() as recording:
+        a = recording.operand("a", first)
+        found = device.solver.lstsq(a, b)
+    for array in (first, second):
+        recording.plan.ask(array).result(60)
+        x = np.linalg.lstsq(array.numpy(), b.numpy(), rcond=None)[0]
+        np.testing.assert_allclose(found.x.numpy(), x, rtol=1e-10, atol=1e-10)
+        assert found.rank.numpy() == 3
+    with device.record() as recording:
+        device.solver.svdvals(first)
+        device.solver.svdvals(second)
+    if device.kind == "cuda":
+        with pytest.raises(an.Unsupported, match=r"2 messages that fail only when .*; allowed on a GPU: one"):
+            recording.plan.wait(60)
+    else:
+        recording.plan.ask().result(60)

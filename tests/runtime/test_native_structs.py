@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 from atomr_native._lib.cublas import Blas, Grouped
 from atomr_native._lib.cublaslt import Matmul
-from atomr_native._lib.cusolver import Solver, Verdict
+from atomr_native._lib.cusolver import Decomposition, Solver, Verdict
 from atomr_native._lib.cuda import CudaBackend
 from atomr_native._lib.cufft import Transform
 from atomr_native.errors import InvalidRequest
@@ -22,7 +22,7 @@ from atomr_native.libraries.blas_lt.request import MatmulRequest
 from atomr_native.libraries.fft.cuda.build import describe_call
 from atomr_native.libraries.fft.cuda.steps import plan_steps
 from atomr_native.libraries.fft.request import FftRequest
-from atomr_native.libraries.solver.cuda.native import SolverCall, SolverVerdict
+from atomr_native.libraries.solver.cuda.native import DecompositionCall, SolverCall, SolverVerdict
 
 class Given:
     def __init__(self, good, **changed):
@@ -75,8 +75,17 @@ for wrong in (*wrong_places, {"routine": 4}, {"type": 4}, {"batch": 0}, {"m": -1
     assert "malformed" in refused(Solver, Given(solve, **wrong)), wrong
 verdict = SolverVerdict(kind=1, axes=1, extents=(3,) + (1,) * 7, operation="solver.inv")
 Verdict(backend, verdict)
-for wrong in ({"kind": 3}, {"axes": 9}, {"extents": (0,) * 8}):
+for wrong in ({"kind": 4}, {"axes": 9}, {"extents": (0,) * 8}):
     assert "malformed" in refused(Verdict, Given(verdict, **wrong)), wrong
+
+svd = DecompositionCall(routine=3, type=1, job=83, m=4, n=3, a=0, values=1, b=2, c=3, info=4, scratch=5, step=(4, 4, 3),
+                        batch=1, jump=(0,) * 4, n_operands=6)
+Decomposition(backend, Given(svd))
+assert "missing ['values']" in refused(Decomposition, Given(svd, values=None))
+for wrong in ({"routine": 6}, {"type": 4}, {"a": 6}, {"b": -1}, {"scratch": -1}, {"n": 5}, {"batch": 0}, {"m": -1},
+              {"group": 0}, {"group": 2}):
+    assert "malformed" in refused(Decomposition, Given(svd, **wrong)), wrong
+assert "malformed" in refused(Decomposition, Given(svd, routine=1, m=2**31)), wrong
 
 class Misspelt:
     def fields(self):

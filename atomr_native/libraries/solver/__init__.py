@@ -2,11 +2,23 @@
 
 from .._contract import Aliasing, Library, NativeLibrary, Operation
 
+_DECOMPOSITIONS = ("qr", "qr_factor", "qr_multiply", "svd", "svdvals", "eigh", "eigvalsh", "eig", "eigvals")
+
 LIBRARY = Library(
     name="solver",
-    summary="Dense linear algebra: factorisations, solves, inverses and determinants.",
+    summary="Dense linear algebra: solves, least squares, singular values, eigenvalues.",
     actor="actor:Solver",
     operations=(
+        *(
+            Operation(
+                f"solver.{routine}",
+                Aliasing.DISJOINT,
+                "decomposition_host:build_decomposition",
+                "cuda.decomposition:build_decomposition",
+                attributes="attributes:DecompositionAttributes",
+            )
+            for routine in _DECOMPOSITIONS
+        ),
         Operation(
             "solver.*",
             Aliasing.DISJOINT,
@@ -15,6 +27,18 @@ LIBRARY = Library(
             attributes="attributes:SolverAttributes",
         ),
     ),
-    exports={"LUFactors": "request", "SignLogDet": "request", "Solver": "actor", "SolverRequest": "request"},
+    exports={
+        "DecompositionRequest": "decomposition",
+        "EigResult": "decomposition",
+        "EighResult": "decomposition",
+        "LstsqResult": "least_squares",
+        "LUFactors": "request",
+        "QRFactors": "decomposition",
+        "QRResult": "decomposition",
+        "SVDResult": "decomposition",
+        "SignLogDet": "request",
+        "Solver": "actor",
+        "SolverRequest": "request",
+    },
     native=(NativeLibrary("cusolver", "cuSOLVER", {"cu12": "nvidia-cusolver-cu12", "cu13": "nvidia-cusolver"}),),
 )

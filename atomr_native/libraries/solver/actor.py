@@ -1,6 +1,6 @@
-"""The solver, ``device.solver``: factorisations of dense matrices, and what is solved by them.
+"""The solver, ``device.solver``: factorisations and decompositions of dense matrices, and what is solved by them.
 
-Requests and their rules are `SolverRequest`; the same module serves every kind of device.
+Requests and their rules are `SolverRequest` and `DecompositionRequest`; the same module serves every kind of device.
 """
 
 from __future__ import annotations
@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from ..._support.public import public
-from ...plans.actor import LibraryActor
+from .decomposition import WORK, DecompositionRequest
 from .forms import FORMS, ROUTINE
+from .least_squares import LeastSquares
 from .request import SCRATCH, LUFactors, SignLogDet, SolverRequest
 
 if TYPE_CHECKING:
@@ -20,14 +21,14 @@ __all__ = ["Solver"]
 
 
 @public
-class Solver(LibraryActor):
+class Solver(LeastSquares):
     """Dense linear algebra on one device; messages to it run in order.
 
     Every method enqueues and returns its results at once: new handles, which are their own futures, or those given as
     outputs.  None waits for the device, except that the first call of a structure waits for its plan, and that a full
     mailbox blocks or raises as the System was told.  No lane waits either to learn whether a matrix was singular: the
-    error arrives with the completion.  Parameters, batches, layouts and errors are those of `SolverRequest`; with
-    ``check=False`` a method returns the pair of its result and info.
+    error arrives with the completion.  Parameters, batches, layouts and errors are those of `SolverRequest` and
+    `DecompositionRequest`; with ``check=False`` info is the last result of a method.
 
     Examples
     --------
@@ -214,18 +215,19 @@ class Solver(LibraryActor):
             (a, None, None, out, None, None, info, "inv_triangular", "general", lower, False, False, unit, check),
         )
 
-    def plan(self, request: SolverRequest) -> Plan:
+    def plan(self, request: SolverRequest | DecompositionRequest) -> Plan:
         """Return the plan of a request, whose arrays lend their layouts: ``plan.tell(a, b, out=x, **scratch)``.
 
         Its messages take all outputs, and the arrays of `scratch`.
         """
         return self._plan_of(request, handles=True)
 
-    def scratch(self, request: SolverRequest) -> dict[str, GpuRef]:
+    def scratch(self, request: SolverRequest | DecompositionRequest) -> dict[str, GpuRef]:
         """Allocate the arrays that messages of a request's plan need besides the request's own, by name.
 
-        ``factor`` is the copy of A that is factored, and ``work`` the place of a result whose output LAPACK cannot work
-        in.  Messages that run one after the other may share them; their content means nothing.
+        ``factor`` is the copy of A that is factored, and ``work``, or ``q_work``, ... of a decomposition, the place of
+        a result whose output LAPACK cannot work in.  Messages that run one after the other may share them; their
+        content means nothing.
 
         Examples
         --------
@@ -238,4 +240,4 @@ class Solver(LibraryActor):
         >>> x.numpy()
         array([4., 4., 4.])
         """
-        return {o.name: self._allocate(o) for o in request.lowered.operands if o.name in SCRATCH}
+        return {o.name: self._allocate(o) for o in request.lowered.operands if o.name in SCRATCH or o.name in WORK}

@@ -5,7 +5,7 @@ from typing import Annotated
 from ...plans.spec import Attributes, Extent
 from ...protocol.typed import one_of
 
-__all__ = ["SolverAttributes"]
+__all__ = ["DecompositionAttributes", "SolverAttributes"]
 
 
 class SolverAttributes(Attributes, frozen=True, kw_only=True):
@@ -29,4 +29,24 @@ class SolverAttributes(Attributes, frozen=True, kw_only=True):
     trans: bool
     conj: bool
     unit: bool
+    check: bool
+
+
+class DecompositionAttributes(Attributes, frozen=True, kw_only=True):
+    """Of orthogonal decompositions; options are those of `DecompositionRequest`.
+
+    Attributes
+    ----------
+    dtype : str
+        Of the matrices.
+    batch : tuple of int
+        Extents of the batch.
+    """
+
+    dtype: Annotated[str, one_of("float32", "float64", "complex64", "complex128")]
+    batch: tuple[Extent, ...]
+    mode: Annotated[str, one_of("reduced", "complete", "r")]
+    lower: bool
+    right: bool
+    adjoint: bool
     check: bool

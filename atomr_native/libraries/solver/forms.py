@@ -5,13 +5,18 @@ from __future__ import annotations
 from typing import Final
 
 from ...plans.calls import Forms, form_of
+from .decomposition import DecompositionRequest
 from .request import SolverRequest
 
-__all__ = ["FORMS", "ROUTINE"]
+__all__ = ["DECOMPOSITION", "FORMS", "ROUTINE"]
 
 ROUTINE: Final = form_of(
     SolverRequest, "a b pivots out pivots_out log_out info", "routine assume lower trans conj unit check"
 )
 
+DECOMPOSITION: Final = form_of(
+    DecompositionRequest, "a tau c q r packed tau_out out u s vh w v info", "routine mode lower right adjoint check"
+)
+
 #: Request classes, and the forms of their calls.
-FORMS: Final[Forms] = {SolverRequest: ROUTINE}
+FORMS: Final[Forms] = {SolverRequest: ROUTINE, DecompositionRequest: DECOMPOSITION}

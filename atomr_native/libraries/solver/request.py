@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import numpy as np
-
 from ..._support.public import public
 from ...arrays.operands import Fresh
 from ...dtypes import dtype_name
 from ...plans.lowering import Lowered, Operand, Request, read, written
-from ...plans.spec import OVERWRITE, WRITE, OperandSpec
 from .attributes import SolverAttributes
+from .layouts import layout_in_batch, new_matrix
 from .spec import ROUTINES, Problem, column_major, resolve
 
 if TYPE_CHECKING:
@@ -152,7 +150,7 @@ class SolverRequest(Request[Any]):
         for name, fresh in problem.fresh.items():
             given = getattr(self, name)
             if given is None and name == "out" and self.routine not in ("cholesky", "det", "slogdet"):
-                operands.append(_new_matrix(name, fresh, problem.vector))
+                operands.append(written(name, None, fresh) if problem.vector else new_matrix(name, fresh))
             else:
                 operands.append(written(name, given, fresh))
         operands += _scratch(self, problem, operands)
@@ -174,39 +172,6 @@ class SolverRequest(Request[Any]):
         )
 
 
-def _new_matrix(name: str, fresh: Fresh, vector: bool = False) -> Operand:
-    """Return a new output whose matrices are column-major, as LAPACK works in them."""
-    if vector:
-        return written(name, None, fresh)
-    *batch, rows, columns = fresh.shape
-    size = fresh.dtype.itemsize
-    steps = [size, size * max(rows, 1)]
-    step = size * max(rows, 1) * max(columns, 1)
-    for extent in reversed(batch):
-        steps.insert(0, step)
-        step *= max(extent, 1)
-    spec = OperandSpec(name, dtype_name(fresh.dtype), fresh.shape, tuple(steps), WRITE | OVERWRITE)
-    return Operand(spec, None, (*batch, columns, rows))
-
-
-class _Matrices(NamedTuple):
-    """A layout, for its rules."""
-
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    dtype: np.dtype[Any]
-
-
-def _layout(operand: Operand, problem: Problem, *, vector: bool = False) -> _Matrices:
-    """Return an operand's layout with the axes of batches, and of a vector as one column."""
-    shape, strides = operand.spec.shape, operand.spec.strides
-    if vector:
-        shape, strides = (*shape, 1), (*strides, problem.dtype.itemsize)
-    lead = len(problem.batch) + 2 - len(shape)
-    steps = [0 if n == 1 else s for n, s in zip(shape[:-2], strides[:-2], strict=True)]
-    return _Matrices((*problem.batch, *shape[-2:]), (*([0] * lead), *steps, *strides[-2:]), problem.dtype)
-
-
 def _scratch(request: SolverRequest, problem: Problem, operands: list[Operand]) -> list[Operand]:
     """Return the arrays of `SCRATCH` that a message needs: a copy of A to factor, and a place for X to work in."""
     named = {operand.name: operand for operand in operands}
@@ -215,16 +180,16 @@ def _scratch(request: SolverRequest, problem: Problem, operands: list[Operand]) 
     if request.routine in ("solve", "inv", "det", "slogdet"):
         copies = True
     elif factors:
-        a = _layout(named["a"], problem)
+        a = layout_in_batch(named["a"], problem.batch, problem.dtype)
         turns = request.routine != "lu_solve"
         copies = not (column_major(a) or (turns and column_major(a, turned=True)))
     else:
         copies = False
     if copies:
-        found.append(_new_matrix("factor", Fresh((*problem.batch, *problem.size), problem.dtype)))
+        found.append(new_matrix("factor", Fresh((*problem.batch, *problem.size), problem.dtype)))
     if request.routine in ("det", "slogdet"):
         return found
-    out = _layout(named["out"], problem, vector=problem.vector)
+    out = layout_in_batch(named["out"], problem.batch, problem.dtype, vector=problem.vector)
     if not (column_major(out) or (request.routine == "cholesky" and column_major(out, turned=True))):
-        found.append(_new_matrix("work", Fresh(out.shape, problem.dtype)))
+        found.append(new_matrix("work", Fresh(out.shape, problem.dtype)))
     return found

@@ -16,7 +16,7 @@ from ...errors import InvalidRequest
 if TYPE_CHECKING:
     from .request import SolverRequest
 
-__all__ = ["DTYPES_OF_MATRICES", "ROUTINES", "Problem", "Routine", "column_major", "real_of", "resolve"]
+__all__ = ["DTYPES_OF_MATRICES", "ROUTINES", "Problem", "Routine", "column_major", "complex_of", "real_of", "resolve"]
 
 DTYPES_OF_MATRICES: Final = ("float32", "float64", "complex64", "complex128")
 #: Ways to factor a matrix.
@@ -90,6 +90,11 @@ class Problem:
 def real_of(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return the dtype of the magnitude of an element."""
     return DTYPES[dtype_name(dtype).replace("complex64", "float32").replace("complex128", "float64")]
+
+
+def complex_of(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the complex dtype of the same precision."""
+    return DTYPES["complex64" if real_of(dtype) == DTYPES["float32"] else "complex128"]
 
 
 def column_major(array: ArrayLayout, *, turned: bool = False) -> bool:

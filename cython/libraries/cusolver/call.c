@@ -1,7 +1,3 @@
-#define _GNU_SOURCE
-#include <stdlib.h>
-#include <string.h>
-
 #include "libraries/cublas/private.h"
 #include "libraries/cusolver/private.h"
 
@@ -49,24 +45,10 @@ int atomr_solver_prepare(atomr_solver_call *c, atomr_failure *failure) {
                                                 &device, &host);
     if (status != 0) return atomr_solver_fail(status, "asking for the size of a workspace", failure);
     c->scratch_bytes = device;
-    if (!host) return ATOMR_OK;
-    c->host_step = ((uint64_t)host + 255) / 256 * 256;
-    const uint64_t whole = (c->host_step * (uint64_t)s->batch * ATOMR_INFOS + 4095) / 4096 * 4096;
-    c->host = aligned_alloc(4096, whole);
-    if (!c->host) return atomr_refused(failure, ATOMR_OUT_OF_MEMORY, "no host memory for a solver");
-    CUdeviceptr device_address;
-    const CUresult r = atomr_cuda_pin(c->cuda, c->host, whole, &device_address);
-    if (r == CUDA_SUCCESS) return ATOMR_OK;
-    free(c->host);
-    c->host = NULL;
-    return atomr_failed(failure, ATOMR_LIBRARY_ERROR, "cuda", r, "cuMemHostRegister", "pinning memory for a solver");
+    return atomr_host_memory_make(&c->memory, c->cuda, host, s->batch, failure);
 }
 
-void atomr_solver_release(atomr_solver_call *c) {
-    if (!c->host) return;
-    atomr_cuda_unpin(c->cuda, c->host);
-    free(c->host);
-}
+void atomr_solver_release(atomr_solver_call *c) { atomr_host_memory_release(&c->memory, c->cuda); }
 
 /* The calls that are typed by their names. */
 #define TYPED(p, T)                                                                                                   \
@@ -127,14 +109,14 @@ int atomr_solver_run(void *context, const atomr_call *call, atomr_failure *failu
     int64_t *pivots = s->pivots >= 0 ? call->pointers[s->pivots] : NULL;
     int *info = call->pointers[s->info];
     void *const scratch = s->scratch >= 0 ? call->pointers[s->scratch] : NULL;
-    char *host = c->host ? c->host + (c->turn++ % ATOMR_INFOS) * c->host_step * (uint64_t)s->batch : NULL;
+    char *host = atomr_host_memory_next(&c->memory);
     const int64_t least = s->m < s->n ? s->m : s->n;
     cusolverStatus_t status = 0;
     for (int64_t i = 0; i < s->batch && status == 0; i++) {
         switch (s->routine) {
         case ATOMR_SOLVER_POTRF:
             status = o->t->cusolverDnXpotrf(o->handle, o->params, (int)s->uplo, s->n, type, a, s->step[0], type,
-                                            scratch, c->scratch_bytes, host, c->host_step, info);
+                                            scratch, c->scratch_bytes, host, c->memory.step, info);
             break;
         case ATOMR_SOLVER_POTRS:
             status = o->t->cusolverDnXpotrs(o->handle, o->params, (int)s->uplo, s->n, s->k, type, a, s->step[0], type,
@@ -142,7 +124,7 @@ int atomr_solver_run(void *context, const atomr_call *call, atomr_failure *failu
             break;
         case ATOMR_SOLVER_GETRF:
             status = o->t->cusolverDnXgetrf(o->handle, o->params, s->m, s->n, type, a, s->step[0], pivots, type,
-                                            scratch, c->scratch_bytes, host, c->host_step, info);
+                                            scratch, c->scratch_bytes, host, c->memory.step, info);
             break;
         default:
             status = o->t->cusolverDnXgetrs(o->handle, o->params, (int)s->trans, s->n, s->k, type, a, s->step[0],
@@ -151,7 +133,7 @@ int atomr_solver_run(void *context, const atomr_call *call, atomr_failure *failu
         a += s->jump[0];
         if (b) b += s->jump[1];
         if (pivots) pivots += least;
-        if (host) host += c->host_step;
+        if (host) host += c->memory.step;
         info++;
     }
     return status == 0 ? ATOMR_OK : atomr_solver_fail(status, "a routine of cuSOLVER", failure);

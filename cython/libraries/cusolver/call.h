@@ -20,7 +20,8 @@
     /* verdicts: what an info number means */                                                                         \
     C(ATOMR_SOLVER_ANY, 0)      /* nothing: every matrix is fine */                                                   \
     C(ATOMR_SOLVER_SINGULAR, 1) /* the matrix is singular */                                                          \
-    C(ATOMR_SOLVER_INDEFINITE, 2) /* the matrix is not positive definite */
+    C(ATOMR_SOLVER_INDEFINITE, 2) /* the matrix is not positive definite */                                           \
+    C(ATOMR_SOLVER_UNCONVERGED, 3) /* an iteration did not converge */
 
 enum { ATOMR_SOLVER_CONSTANTS(ATOMR_ENUMERATOR) };
 
@@ -44,17 +45,26 @@ typedef struct {
 } atomr_solver_spec;
 extern const atomr_field atomr_solver_fields[];
 
+/* Host memory of the library's, which must live until the device is done.  A lane has at most ATOMR_INFOS open outcomes,
+ * and each message with such memory has one: so as many parts are used in turn, with `step` bytes for each call. */
+typedef struct {
+    uint64_t step, part;
+    unsigned turn;
+    char *at;
+} atomr_host_memory;
+
+/* Make pinned memory of so many bytes for each of a message's calls; none of 0 bytes.  Returns an atomr_code. */
+int atomr_host_memory_make(atomr_host_memory *, atomr_cuda *, uint64_t bytes, int64_t calls, atomr_failure *);
+/* A message's part; NULL if there is none. */
+char *atomr_host_memory_next(atomr_host_memory *);
+void atomr_host_memory_release(atomr_host_memory *, atomr_cuda *);
+
 /* A prepared call.  It runs on the handle of whichever lane runs it. */
 typedef struct {
     atomr_cuda *cuda;
     atomr_solver_spec spec;
     uint64_t scratch_bytes; /* of device memory at operand `scratch` */
-    /* Host memory of the library's must live until the device is done.  A lane has at most ATOMR_INFOS open outcomes,
-     * and each message with such memory has one: so as many parts are used in turn, with `host_step` bytes for each
-     * matrix. */
-    uint64_t host_step;
-    unsigned turn;
-    char *host;
+    atomr_host_memory memory;
 } atomr_solver_call;
 
 /* Check a call, and ask the library for the sizes of its memory; makes a handle for that, once for the device.  Returns

@@ -34,3 +34,17 @@ cdef extern from "libraries/cusolver/call.h" nogil:
     int atomr_solver_run(void *, const void *, void *) noexcept
     int atomr_verdict_check(const atomr_verdict_spec *, atomr_failure *)
     int atomr_verdict_run(void *, const void *, void *) noexcept
+
+
+cdef extern from "libraries/cusolver/decompose.h" nogil:
+    ctypedef struct atomr_decomposition_spec:
+        pass
+    ctypedef struct atomr_decomposition:
+        atomr_cuda *cuda
+        atomr_decomposition_spec spec
+        uint64_t scratch_bytes
+    const atomr_constant *atomr_decomposition_constants
+    const atomr_field *atomr_decomposition_fields
+    int atomr_decomposition_prepare(atomr_decomposition *, atomr_failure *)
+    void atomr_decomposition_release(atomr_decomposition *)
+    int atomr_decomposition_run(void *, const void *, void *) noexcept

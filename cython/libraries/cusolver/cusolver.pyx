@@ -15,7 +15,7 @@ from .native cimport constants_of, fill, load_library, raise_failure
 cimport cython
 
 # Numbers of the libraries' headers, and of our own routines, types and verdicts, by name.
-CONSTANTS = constants_of(atomr_solver_constants)
+CONSTANTS = constants_of(atomr_solver_constants) | constants_of(atomr_decomposition_constants)
 
 
 def load(str path=""):
@@ -71,6 +71,52 @@ cdef class Solver(NativeRun):
 
     def __dealloc__(self):
         atomr_solver_release(&self.native)
+
+
+@cython.no_gc_clear
+cdef class Decomposition(NativeRun):
+    """A prepared decomposition.
+
+    Parameters
+    ----------
+    backend : CudaBackend
+    call : DecompositionCall
+
+    Attributes
+    ----------
+    scratch_bytes : int
+        Bytes of device memory that the operand `scratch` must have.
+
+    Raises
+    ------
+    InvalidRequest
+        If the call has a member too few, one that `atomr_decomposition_spec` does not have, or one out of range.
+    LibraryError
+        If the library does not say how much memory it needs.
+    """
+
+    cdef atomr_decomposition native
+
+    def __cinit__(self, CudaBackend backend not None, call):
+        cdef atomr_failure failure
+        cdef int code
+        memset(&failure, 0, sizeof(failure))
+        fill("a decomposition of cuSOLVER", atomr_decomposition_fields, &self.native.spec, call.fields())
+        self.backend = backend
+        self.native.cuda = backend.cuda
+        with nogil:
+            code = atomr_decomposition_prepare(&self.native, &failure)
+        if code != ATOMR_OK:
+            raise_failure(code, &failure, "planning a decomposition of cuSOLVER")
+        self.function = <atomr_run>atomr_decomposition_run
+        self.context = &self.native
+
+    @property
+    def scratch_bytes(self):
+        return self.native.scratch_bytes
+
+    def __dealloc__(self):
+        atomr_decomposition_release(&self.native)
 
 
 @cython.no_gc_clear

@@ -10,7 +10,7 @@ enum { AXES = 8, ANY_WORD = 0, FIRST_WORD, INFO_WORD, COUNT_WORD, WORDS };
 _Static_assert(WORDS <= ATOMR_INFO_WORDS, "the info words of a message");
 
 int atomr_verdict_check(const atomr_verdict_spec *s, atomr_failure *failure) {
-    int good = s->kind >= ATOMR_SOLVER_ANY && s->kind <= ATOMR_SOLVER_INDEFINITE && s->axes >= 0 && s->axes <= AXES;
+    int good = s->kind >= ATOMR_SOLVER_ANY && s->kind <= ATOMR_SOLVER_UNCONVERGED && s->axes >= 0 && s->axes <= AXES;
     for (int64_t i = 0; good && i < s->axes; i++) good = s->extents[i] > 0;
     return good ? ATOMR_OK : atomr_refused(failure, ATOMR_INVALID_REQUEST, "malformed verdict of a solver");
 }
@@ -33,9 +33,9 @@ static int judge(void *context, const _Atomic int32_t *words, atomr_failure *fai
         const size_t end = strlen(index);
         snprintf(index + end, sizeof index - end, "%s%lld", axis ? "," : "", places[axis]);
     }
-    return atomr_failed(failure, ATOMR_LIBRARY_ERROR, "solver", info,
-                        v->spec.kind == ATOMR_SOLVER_SINGULAR ? "SingularMatrix" : "NotPositiveDefinite", "%s\n%s\n%d",
-                        v->operation, index, said[COUNT_WORD]);
+    static const char *const names[] = {"", "SingularMatrix", "NotPositiveDefinite", "NotConverged"};
+    return atomr_failed(failure, ATOMR_LIBRARY_ERROR, "solver", info, names[v->spec.kind], "%s\n%s\n%d", v->operation,
+                        index, said[COUNT_WORD]);
 }
 
 int atomr_verdict_run(void *context, const atomr_call *call, atomr_failure *failure) {

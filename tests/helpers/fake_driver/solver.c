@@ -3,25 +3,18 @@
  *
  * As documented: memory of the device and of the host belongs to the library until its work is done, and what is in the
  * triangle that is not named means nothing afterwards; both are made use of here, so that who relies on more fails. */
-#include <complex.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "libraries/cusolver/call.h"
 #include "fake_blas.h"
-#include "fake_driver.h"
+#include "fake_solver.h"
 
-struct cusolverDnContext {
-    CUstream stream;
-};
 struct cusolverDnParams {
     int alive;
 };
 
-enum { HOST_BYTES = 72, POTRF = 0, POTRS, GETRF, GETRS };
-
-typedef double complex number;
+enum { POTRF = 0, POTRS, GETRF, GETRS };
 
 typedef struct {
     int routine, uplo, trans, wide, by_address, scribbles;
@@ -33,30 +26,9 @@ typedef struct {
     int *info;
 } noted;
 
-static size_t size_of(cudaDataType type) { return type == CUDA_R_32F ? 4 : type == CUDA_C_64F ? 16 : 8; }
+static number get(const noted *c, const void *p, int64_t i) { return element(c->type, p, i); }
 
-static number get(const noted *c, const void *p, int64_t i) {
-    switch (c->type) {
-    case CUDA_R_32F: return ((const float *)p)[i];
-    case CUDA_R_64F: return ((const double *)p)[i];
-    case CUDA_C_32F: return CMPLX(((const float *)p)[2 * i], ((const float *)p)[2 * i + 1]);
-    default: return CMPLX(((const double *)p)[2 * i], ((const double *)p)[2 * i + 1]);
-    }
-}
-
-static void put(const noted *c, void *p, int64_t i, number x) {
-    switch (c->type) {
-    case CUDA_R_32F: ((float *)p)[i] = (float)creal(x); break;
-    case CUDA_R_64F: ((double *)p)[i] = creal(x); break;
-    case CUDA_C_32F:
-        ((float *)p)[2 * i] = (float)creal(x);
-        ((float *)p)[2 * i + 1] = (float)cimag(x);
-        break;
-    default:
-        ((double *)p)[2 * i] = creal(x);
-        ((double *)p)[2 * i + 1] = cimag(x);
-    }
-}
+static void put(const noted *c, void *p, int64_t i, number x) { set_element(c->type, p, i, x); }
 
 /* Element (i, j) of the lower factor, or of the adjoint of the upper one. */
 static number factor(const noted *c, int64_t i, int64_t j) {
@@ -113,6 +85,11 @@ static void exchange(const noted *c, void *p, int64_t ld, int64_t columns, int64
 static void getrf(const noted *c) {
     const int64_t least = c->m < c->n ? c->m : c->n;
     *c->info = 0;
+    for (int64_t j = 0; c->wide && j < c->n; j++) /* cuSOLVER 12.0.4 took NaN for 0; cuBLAS did not */
+        for (int64_t i = 0; i < c->m; i++) {
+            const number x = get(c, c->a, j * c->lda + i);
+            if (isnan(creal(x)) || isnan(cimag(x))) put(c, c->a, j * c->lda + i, 0);
+        }
     for (int64_t j = 0; j < least; j++) {
         int64_t best = j;
         double largest = -1;
@@ -121,6 +98,7 @@ static void getrf(const noted *c) {
             const double size = fabs(creal(x)) + fabs(cimag(x));
             if (size > largest) largest = size, best = i;
         }
+        largest = largest < 0 ? 0 : largest; /* nothing but NaN */
         if (c->wide) ((int64_t *)c->pivots)[j] = best + 1;
         else ((int *)c->pivots)[j] = (int)best + 1;
         if (largest == 0) {
@@ -128,9 +106,9 @@ static void getrf(const noted *c) {
             continue;
         }
         exchange(c, c->a, c->lda, c->n, j, best);
-        const number pivot = get(c, c->a, j * c->lda + j);
+        const number reciprocal = 1 / get(c, c->a, j * c->lda + j); /* infinite for many subnormal pivots, as on a GPU */
         for (int64_t i = j + 1; i < c->m; i++) {
-            const number left = get(c, c->a, j * c->lda + i) / pivot;
+            const number left = get(c, c->a, j * c->lda + i) * reciprocal;
             put(c, c->a, j * c->lda + i, left);
             for (int64_t q = j + 1; q < c->n; q++)
                 put(c, c->a, q * c->lda + i, get(c, c->a, q * c->lda + i) - left * get(c, c->a, q * c->lda + j));

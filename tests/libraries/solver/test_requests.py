@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import atomr_native as an
+from atomr_native.libraries.solver.decomposition_rules import DECOMPOSITIONS
 from atomr_native.libraries.solver.host import scaled_product
 from atomr_native.libraries.solver.spec import ROUTINES
 
@@ -53,6 +54,37 @@ def test_what_cannot_work_is_refused(options: dict[str, Any], words: list[str]) 
         assert caught.match(word)
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"routine": "schur", "a": A}, ["unknown decomposition 'schur'", "qr, "]),
+        ({"routine": "qr"}, ["qr needs a"]),
+        ({"routine": "qr", "a": V}, [r"\(3,\)", "matrix of 2 axes"]),
+        ({"routine": "qr", "a": A, "mode": "full"}, ["'full'", "'reduced', 'complete', 'r'"]),
+        ({"routine": "svd", "a": A, "mode": "r"}, ["'r'", "'reduced', 'complete'"]),
+        ({"routine": "qr", "a": A, "check": False}, ["does not take check=False; it takes mode"]),
+        ({"routine": "qr_factor", "a": A, "mode": "complete"}, ["it takes no option"]),
+        ({"routine": "qr", "a": A, "mode": "r", "q": A}, ["does not take q; its outputs: r"]),
+        ({"routine": "svd", "a": A, "w": V}, ["does not take w; its outputs: u, s, vh"]),
+        ({"routine": "svd", "a": A.astype("f2")}, ["float16; allowed: float32"]),
+        ({"routine": "svdvals", "a": A.astype("c8"), "s": V}, ["s has dtype float64; allowed: float32"]),
+        ({"routine": "svdvals", "a": A, "info": np.zeros((), "i4")}, ["allowed: check=False"]),
+        ({"routine": "eigh", "a": A[:2]}, [r"\(2, 3\)", "square"]),
+        ({"routine": "eigh", "a": A, "v": A}, ["v overlaps a"]),
+        ({"routine": "eigh", "a": A, "lower": None}, ["lower=None"]),
+        ({"routine": "qr_multiply", "a": A[:2], "tau": V[:2], "c": A}, [r"\(2, 3\)", r"a\[..., :2\]"]),
+        ({"routine": "qr_multiply", "a": A, "tau": V[:2], "c": A}, [r"\(2,\); allowed: \(..., 3\)"]),
+        ({"routine": "qr_multiply", "a": A, "tau": V, "c": A[:2]}, [r"\(2, 3\); allowed: \(..., 3, any\)"]),
+        ({"routine": "qr_multiply", "a": A, "tau": V, "c": A.astype("f4")}, ["c has dtype float32; allowed: float64"]),
+    ],
+)
+def test_decompositions_that_cannot_be_are_refused(options: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(an.InvalidRequest) as caught:
+        an.DecompositionRequest(**options)
+    for word in words:
+        assert caught.match(word)
+
+
 def test_new_results_are_column_major_and_scratch_is_no_result() -> None:
     lowered = an.SolverRequest(routine="solve", a=np.ones((2, 3, 3)), b=np.ones((2, 3, 4))).lowered
     specs = {operand.name: operand.spec for operand in lowered.operands}
@@ -75,14 +107,22 @@ def test_products_of_pivots_are_scaled() -> None:
 
 def test_the_table_of_the_docs_has_the_routines_and_options_of_the_code() -> None:
     rows = dict(re.findall(r"^\| `(\w+)\([^|]*\)` \|[^|]*\|([^|]*)\|$", TEXT, re.MULTILINE))
-    assert list(rows) == list(ROUTINES)
+    assert list(rows) == [*ROUTINES, *DECOMPOSITIONS]
     for name, routine in ROUTINES.items():
         flags = {*routine.flags, *(("check",) if routine.checks else ())}
         assert set(re.findall(r"`(\w+)`", rows[name])) == flags, name
+    for name, rules in DECOMPOSITIONS.items():
+        assert set(re.findall(r"`(\w+)`", rows[name])) >= set(rules.options), name
 
 
 def test_the_table_of_waits_has_every_routine() -> None:
     section = TEXT.partition("## Waits, capture, equal bits")[2]
     rows = [line for line in section.splitlines() if line.startswith("| `")]
     named = [name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])]
-    assert sorted(named) == sorted(ROUTINES)
+    assert sorted(named) == sorted([*ROUTINES, *DECOMPOSITIONS])
+    for row in rows:
+        cells = [cell.strip() for cell in row.split("|")]
+        for name in re.findall(r"`(\w+)`", cells[1]):
+            rules = DECOMPOSITIONS.get(name)
+            assert cells[2].partition(",")[0] == ("yes" if rules and rules.waits else "no"), name
+            assert cells[4].startswith("yes" if not rules or rules.exact else "no"), name

@@ -12,13 +12,13 @@ import struct
 from typing import Any, Final
 
 from ...._lib import cublas, cusolver
-from ...._lib.cusolver import CONSTANTS, Solver, Verdict
+from ...._lib.cusolver import CONSTANTS, Solver
 from ....builders.context import Built
 from ....builders.cuda.context import CudaContext, library_file
 from ....plans.spec import PlanSpec
 from ..attributes import SolverAttributes
 from ..spec import ROUTINES
-from .native import SolverCall, SolverVerdict, TriangleCall
+from .native import SolverCall, TriangleCall
 from .steps import BATCHED_UP_TO, Matrix, Steps
 
 __all__ = ["build_solver"]
@@ -26,7 +26,6 @@ __all__ = ["build_solver"]
 _N, _T, _C = (CONSTANTS[f"CUBLAS_OP_{op}"] for op in "NTC")
 _TYPES: Final = {"float32": "FLOAT", "float64": "DOUBLE", "complex64": "COMPLEX", "complex128": "DOUBLE_COMPLEX"}
 _ONE: Final = struct.unpack("<Q", struct.pack("<d", 1.0))[0]
-_AXES: Final = 8
 
 
 def build_solver(spec: PlanSpec[SolverAttributes], context: CudaContext) -> Built:
@@ -40,12 +39,22 @@ def build_solver(spec: PlanSpec[SolverAttributes], context: CudaContext) -> Buil
 class _Builder(Steps):
     """The steps of one plan."""
 
+    how: SolverAttributes
+
     def __init__(self, spec: PlanSpec[SolverAttributes], context: CudaContext) -> None:
         super().__init__(spec, context)
         self.routine = spec.op.removeprefix("solver.")
         self.positive = self.routine == "cholesky" or self.how.assume == "positive_definite"
         self.type = CONSTANTS[f"ATOMR_SOLVER_{_TYPES[self.how.dtype]}"]
         self.is_complex = self.how.dtype.startswith("complex")
+
+    def own_axes(self, name: str) -> int:
+        """Return how many axes of an operand are not those of batches."""
+        if name in ("info", "log_out") or (name == "out" and "log_out" in self.at) or self.spec.op == "solver.det":
+            return 2 if name in ("a", "factor") else 0
+        if name in ("pivots", "pivots_out") or (self.how.vector and name in ("b", "out")):
+            return 1
+        return 2
 
     def build(self) -> Built:
         """Return the plan."""
@@ -74,7 +83,7 @@ class _Builder(Steps):
         if self.how.check and ROUTINES[self.routine].checks and not (determinant and not self.positive):
             kind = "INDEFINITE" if self.positive else "SINGULAR"
         self.give_info()
-        self._judge(kind)
+        self.judge(kind)
         return self.built()
 
     def _without_work(self) -> Built:
@@ -85,21 +94,6 @@ class _Builder(Steps):
         self.give_info()
         return self.built()
 
-    def _judge(self, kind: str) -> None:
-        """Have the info numbers judged; a plan whose routine has none has no such step."""
-        if self.info is None:
-            return
-        words = self.take(16)
-        self.launch("summary", (words, self.info), (self.count,), 1, grid=1)
-        batch = self.how.batch if len(self.how.batch) <= _AXES else (self.count,)
-        verdict = SolverVerdict(
-            kind=CONSTANTS[f"ATOMR_SOLVER_{kind}"],
-            axes=len(batch),
-            extents=(*batch, *([1] * (_AXES - len(batch)))),
-            operation=self.spec.op,
-        )
-        self.native(Verdict(self.context.backend, verdict), (words,))
-
     # Copies before and after the libraries' work.
 
     def _place(self, *, turned: bool = False) -> Matrix:
@@ -109,13 +103,18 @@ class _Builder(Steps):
 
     def _finish(self, place: Matrix, *modes: str, guard: bool = True) -> None:
         """Make the result of what the libraries left: other modes than the guard change every element."""
-        guards = ("guard",) if guard and self.info is not None else ()
+        guards = (*(("guard",) if guard and self.info is not None else ()), *(("noted",) if self.notes else ()))
         if "work" in self.at:
             self.move(self.matrix("out"), place, *modes, *guards)
         elif modes:
             self.move(place, place, *modes, *guards)
         elif guards:
             self.move(place, place, *guards, "only_bad")
+
+    def _copy(self, to: Matrix, of: Matrix, *modes: str) -> None:
+        """Copy what is factored, and note NaN, over which the libraries' searches for pivots may pass."""
+        self.new_notes()
+        self.move(to, of, *modes, "note")
 
     def _right_side(self, *, conj: bool = False) -> Matrix:
         """Copy B, or ones for an inverse, to where X is made."""
@@ -210,13 +209,13 @@ class _Builder(Steps):
         turned = "work" not in self.at and not out.is_column_major
         place, lower = self._place(turned=turned), self.how.lower != turned
         half = "lower" if lower else "upper"
-        self.move(place, a.turned() if turned else a, half)
+        self._copy(place, a.turned() if turned else a, half)
         self._potrf(place, lower=lower)
         self._finish(place, half)
 
     def _lu_factor(self, a: Matrix) -> None:
         place = self._place()
-        self.move(place, a)
+        self._copy(place, a)
         wide = self._getrf(place)
         self._finish(place, guard=self.how.check)
         self.pivots_out(min(a.rows, a.columns), wide=wide)
@@ -225,10 +224,10 @@ class _Builder(Steps):
         """Copy A and factor it."""
         factor = self.matrix("factor")
         if not self.positive:
-            self.move(factor, a)
+            self._copy(factor, a)
             self.wide = self._getrf(factor)
             return factor
-        self.move(factor, a, "lower" if self.how.lower else "upper")
+        self._copy(factor, a, "lower" if self.how.lower else "upper")
         self._potrf(factor, lower=self.how.lower)
         return factor
 
@@ -262,11 +261,14 @@ class _Builder(Steps):
             self._factor(a)
         else:
             self.launch("zeros", (factor.source, self.new_info()), (0, self.count, *self.extents, 0, 0, 0, 0), 1)
-        mode = (1 if self.positive else 0) + (2 if "log_out" in self.at else 0)
+        mode = (1 if self.positive else 0) + (2 if "log_out" in self.at else 0) + (4 if self.notes else 0)
         logs = "log_out" if "log_out" in self.at else "out"
         self.launch(
             "determinant",
-            (self.operand("out"), self.operand(logs), factor.source, self.pivots, self.info or factor.source),
+            (
+                self.operand("out"), self.operand(logs), factor.source, self.pivots, self.info or factor.source,
+                self.notes or factor.source,
+            ),
             (
                 int(self.wide), a.rows, self.count, *self.extents, *self.leads["out"], *self.leads[logs], factor.ld + 1,
                 factor.jump // factor.itemsize, mode,

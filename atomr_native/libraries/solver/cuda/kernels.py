@@ -14,8 +14,13 @@ __all__ = ["AXES", "MODES", "THREADS", "source"]
 AXES: Final = 3
 THREADS: Final = 256
 #: What `move` does to an element, by its bits: conjugate it; keep a triangle, zeros elsewhere; ones on the diagonal and
-#: zeros elsewhere; NaN in matrices whose info is not 0; leave other matrices alone.
-MODES: Final = {"conj": 1, "lower": 2, "upper": 4, "eye": 8, "guard": 16, "only_bad": 32}
+#: zeros elsewhere; NaN in matrices whose info is not 0; leave other matrices alone; note matrices in which it reads a
+#: NaN; NaN in matrices that were noted; also note those with an infinity; ones on the diagonal of matrices that were
+#: noted, and zeros elsewhere; write nothing but notes.
+MODES: Final = {
+    "conj": 1, "lower": 2, "upper": 4, "eye": 8, "guard": 16, "only_bad": 32, "note": 64, "noted": 128, "infinite": 256,
+    "blank": 512, "only_note": 1024,
+}  # fmt: skip
 
 _SOURCE: Final = Template("""\
 typedef $T elem;
@@ -26,24 +31,33 @@ DEVICE u64 place(u64 b, u64 e1, u64 e2, u64 s0, u64 s1, u64 s2) {
   return b / (e1 * e2) * s0 + b / e2 % e1 * s1 + b % e2 * s2;
 }
 /* out[b, i, j] = in[b, i, j]; strides are in elements, i is the axis along which threads go first. */
-KERNEL move(elem *out, const elem *in, const int *info, u64 rows, u64 columns, u64 count, u64 e1, u64 e2,
+KERNEL move(elem *out, const elem *in, const int *info, int *notes, u64 rows, u64 columns, u64 count, u64 e1, u64 e2,
             u64 o_row, u64 o_column, u64 o0, u64 o1, u64 o2,
             u64 s_row, u64 s_column, u64 s0, u64 s1, u64 s2, u64 mode) {
   AWAIT_LAUNCH();
   const u64 each = rows * columns, total = each * count;
   for (u64 t = thread_index(); t < total; t += thread_count()) {
     const u64 b = t / each, rest = t % each, j = rest / rows, i = rest % rows;
-    const bool bad = (mode & 16u) && info[b] != 0;
+    const bool bad = ((mode & 16u) && info[b] != 0) || ((mode & 128u) && notes[b] != 0);
     if ((mode & 32u) && !bad) continue;
     elem x = make_elem(0, 0);
     if (bad) x = make_elem(NOT_A_NUMBER, IS_COMPLEX ? NOT_A_NUMBER : 0);
-    else if (mode & 8u) x = make_elem(i == j ? 1 : 0, 0);
+    else if ((mode & 8u) || ((mode & 512u) && notes[b] != 0)) x = make_elem(i == j ? 1 : 0, 0);
     else if (!((mode & 2u) && i < j) && !((mode & 4u) && i > j)) {
       x = in[place(b, e1, e2, s0, s1, s2) + i * s_row + j * s_column];
+      if (mode & 64u) {
+        const bool odd = (mode & 256u) ? RE(x) * 0 != 0 || IM(x) * 0 != 0 : RE(x) != RE(x) || IM(x) != IM(x);
+        if (odd) notes[b] = 1; /* by any thread, the same */
+      }
       if (mode & 1u) x = make_elem(RE(x), -IM(x));
     }
-    out[place(b, e1, e2, o0, o1, o2) + i * o_row + j * o_column] = x;
+    if (!(mode & 1024u)) out[place(b, e1, e2, o0, o1, o2) + i * o_row + j * o_column] = x;
   }
+}
+/* Zeros, before `move` makes notes. */
+KERNEL clear(int *notes, u64 count) {
+  AWAIT_LAUNCH();
+  for (u64 b = thread_index(); b < count; b += thread_count()) notes[b] = 0;
 }
 /* Pivots of the library, from 1, to ours, from 0. */
 KERNEL pivots_out(int *out, const void *from, u64 wide, u64 n, u64 count, u64 e1, u64 e2, u64 step, u64 o0, u64 o1,
@@ -88,6 +102,16 @@ KERNEL infos(int *out, const int *from, u64 count, u64 e1, u64 e2, u64 o0, u64 o
   AWAIT_LAUNCH();
   for (u64 b = thread_index(); b < count; b += thread_count()) out[place(b, e1, e2, o0, o1, o2)] = from[b];
 }
+/* Real vectors of the library to where they are wanted; mode as `move`'s. */
+KERNEL reals(real *out, const real *from, const int *info, const int *notes, u64 n, u64 count, u64 e1, u64 e2, u64 step,
+             u64 o0, u64 o1, u64 o2, u64 mode) {
+  AWAIT_LAUNCH();
+  for (u64 t = thread_index(); t < n * count; t += thread_count()) {
+    const u64 b = t / n;
+    const bool bad = ((mode & 16u) && info[b] != 0) || ((mode & 128u) && notes[b] != 0);
+    out[place(b, e1, e2, o0, o1, o2) + t % n * step] = bad ? NOT_A_NUMBER : from[t];
+  }
+}
 /* In one block: whether any info is not 0, the first of them, its number, and how many there are. */
 KERNEL summary(int *words, const int *info, u64 count) {
   AWAIT_LAUNCH();
@@ -130,10 +154,10 @@ DEVICE scaled times(scaled x, scaled y) {
   z.power = x.power + y.power;
   return normalised(z);
 }
-/* Determinants from factors; mode 1: squared, of Cholesky; 2: sign and logarithm. */
-KERNEL determinant(elem *out, real *logs, const elem *in, const void *pivots, const int *info, u64 wide, u64 n,
-                   u64 count, u64 e1, u64 e2, u64 o0, u64 o1, u64 o2, u64 l0, u64 l1, u64 l2, u64 step, u64 jump,
-                   u64 mode) {
+/* Determinants from factors; mode 1: squared, of Cholesky; 2: sign and logarithm; 4: there are notes. */
+KERNEL determinant(elem *out, real *logs, const elem *in, const void *pivots, const int *info, const int *notes,
+                   u64 wide, u64 n, u64 count, u64 e1, u64 e2, u64 o0, u64 o1, u64 o2, u64 l0, u64 l1, u64 l2, u64 step,
+                   u64 jump, u64 mode) {
   AWAIT_LAUNCH();
   SHARED scaled parts[$threads];
   SHARED unsigned int exchanges[$threads];
@@ -158,7 +182,7 @@ KERNEL determinant(elem *out, real *logs, const elem *in, const void *pivots, co
       }
       if (mode & 1u) mine = times(mine, mine);
       if (odd & 1u) { mine.re = -mine.re; mine.im = -mine.im; }
-      if ((mode & 1u) && info[b] != 0) mine.re = mine.im = NOT_A_NUMBER;
+      if (((mode & 1u) && info[b] != 0) || ((mode & 4u) && notes[b] != 0)) mine.re = mine.im = NOT_A_NUMBER;
       const u64 at = place(b, e1, e2, o0, o1, o2);
       if (mode & 2u) {
         const double size = IS_COMPLEX ? hypot(mine.re, mine.im) : fabs(mine.re);

@@ -1,4 +1,4 @@
-"""Descriptions of native calls, with the members of structs in C: of ``cusolver/call.h``, and of a cuBLAS call."""
+"""Descriptions of native calls, with the members of structs in C: of ``cusolver/``, and of a cuBLAS call."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from ....builders.cuda.native import NativeStruct
 
-__all__ = ["SolverCall", "SolverVerdict", "TriangleCall"]
+__all__ = ["DecompositionCall", "SolverCall", "SolverVerdict", "TriangleCall"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +30,32 @@ class SolverCall(NativeStruct):
     batch: int
     jump: tuple[int, int]
     pointers: int = -1
+    n_operands: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecompositionCall(NativeStruct):
+    """A call with the members of ``atomr_decomposition_spec``."""
+
+    routine: int
+    type: int
+    job: int = 0
+    uplo: int = 0
+    side: int = 0
+    trans: int = 0
+    m: int
+    n: int
+    k: int = 0
+    a: int
+    values: int
+    b: int = -1
+    c: int = -1
+    info: int
+    scratch: int
+    step: tuple[int, int, int]
+    batch: int
+    jump: tuple[int, int, int, int]
+    group: int = 1
     n_operands: int
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
+from ...._lib.cusolver import CONSTANTS, Verdict
 from ....builders.blocks import fold_axes
 from ....builders.context import Built
 from ....builders.cuda.addresses import address_bytes, stepping_kernel
@@ -17,8 +19,9 @@ from ....builders.cuda.workspace import beyond_limit, padded
 from ....dtypes import as_dtype
 from ....errors import Unsupported
 from ....plans.spec import PlanSpec
-from ..attributes import SolverAttributes
+from ..attributes import DecompositionAttributes, SolverAttributes
 from .kernels import AXES, MODES, THREADS, source
+from .native import SolverVerdict
 
 __all__ = ["BATCHED_UP_TO", "Matrix", "Steps"]
 
@@ -26,6 +29,8 @@ __all__ = ["BATCHED_UP_TO", "Matrix", "Steps"]
 BATCHED_UP_TO: Final = 256
 #: Blocks of a kernel for each multiprocessor.
 _BLOCKS: Final = 32
+#: Axes of batches of which errors name an index; what has more counts as one.
+_BATCH_AXES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +75,7 @@ class Matrix:
         return replace(self, rows=self.columns, columns=self.rows, row=self.column, column=self.row)
 
 
-class Steps:
+class Steps(ABC):
     """A sequence under construction.
 
     Parameters
@@ -90,32 +95,33 @@ class Steps:
         Steps of each operand along the three axes, in elements.
     info : Source or None
         The info numbers of the last factorisation.
+    notes : Source or None
+        For each matrix of the batch whether a copy of it found what is no number.
     """
 
-    def __init__(self, spec: PlanSpec[SolverAttributes], context: CudaContext) -> None:
-        self.spec, self.context, self.how = spec, context, spec.attributes
+    def __init__(self, spec: PlanSpec[Any], context: CudaContext) -> None:
+        self.spec, self.context = spec, context
+        self.how: SolverAttributes | DecompositionAttributes = spec.attributes
         self.at = {operand.name: i for i, operand in enumerate(spec.operands)}
         self.count = math.prod(self.how.batch)
         self.extents, self.leads = self._fold()
         self.info: Source | None = None
+        self.notes: Source | None = None
         self.pivots: Source = ("workspace", 0)
         self.wide = True
         self._steps: list[Step] = []
-        self._notes: list[str] = []
+        self._texts: list[str] = []
         self._taken = 0
         self._program: KernelProgram | None = None
 
-    def _own_axes(self, name: str) -> int:
-        if name in ("info", "log_out") or (name == "out" and "log_out" in self.at) or self.spec.op == "solver.det":
-            return 2 if name in ("a", "factor") else 0
-        if name in ("pivots", "pivots_out") or (self.how.vector and name in ("b", "out")):
-            return 1
-        return 2
+    @abstractmethod
+    def own_axes(self, name: str) -> int:
+        """Return how many axes of an operand are not those of batches."""
 
     def _fold(self) -> tuple[tuple[int, ...], dict[str, tuple[int, ...]]]:
         steps = []
         for operand in self.spec.operands:
-            rest, size = len(operand.shape) - self._own_axes(operand.name), as_dtype(operand.dtype).itemsize
+            rest, size = len(operand.shape) - self.own_axes(operand.name), as_dtype(operand.dtype).itemsize
             lead = zip(operand.shape[:rest], operand.strides[:rest], strict=True)
             own = (0 if n == 1 else s // size for n, s in lead)
             steps.append((*([0] * (len(self.how.batch) - rest)), *own))
@@ -132,6 +138,11 @@ class Steps:
         leads = {o.name: (*([0] * ones), *lead) for o, lead in zip(self.spec.operands, folded, strict=True)}
         return padded_extents[1:], leads
 
+    @property
+    def has_steps(self) -> bool:
+        """Whether there is anything to do."""
+        return bool(self._steps)
+
     def operand(self, name: str) -> Source:
         """Return an operand of the message."""
         return ("operand", self.at[name])
@@ -140,7 +151,7 @@ class Steps:
         """Return the matrices of an operand; a vector is a matrix of one column."""
         given = self.spec.operands[self.at[name]]
         size = as_dtype(given.dtype).itemsize
-        own = self._own_axes(name)
+        own = self.own_axes(name)
         rows, columns = given.shape[-own], given.shape[-1] if own == 2 else 1
         row, column = given.strides[-own] // size, given.strides[-1] // size if own == 2 else 0
         lead = self.leads[name]
@@ -157,15 +168,25 @@ class Steps:
             raise beyond_limit(self.spec.op, self.spec.op, self._taken, limit)
         return part
 
+    @property
+    def room(self) -> int:
+        """Bytes that may still be taken of the workspace."""
+        return self.context.workspace_limit - self._taken
+
     def new_info(self) -> Source:
         """Return new info numbers, one for each matrix."""
         self.info = self.take(4 * self.count)
         return self.info
 
+    def new_notes(self) -> None:
+        """Add a kernel that clears new notes."""
+        self.notes = self.take(4 * self.count)
+        self.launch("clear", (self.notes,), (self.count,), self.count)
+
     def note(self, text: str) -> None:
         """Add a note."""
-        if text not in self._notes:
-            self._notes.append(text)
+        if text not in self._texts:
+            self._texts.append(text)
 
     def native(self, run: Any, operands: tuple[Source, ...], scalars: tuple[Source, ...] = ()) -> None:
         """Add a native run."""
@@ -199,7 +220,7 @@ class Steps:
                 bits ^= halves
         self.launch(
             "move",
-            (to.source, of.source, self.info or to.source),
+            (to.source, of.source, self.info or to.source, self.notes or to.source),
             (
                 rows, columns, self.count, *self.extents, to.row, to.column, *to.leads, of.row, of.column, *of.leads,
                 bits,
@@ -237,6 +258,21 @@ class Steps:
             n * self.count,
         )
 
+    def judge(self, kind: str) -> None:
+        """Have the info numbers judged; a plan whose routine has none has no such step."""
+        if self.info is None:
+            return
+        words = self.take(16)
+        self.launch("summary", (words, self.info), (self.count,), 1, grid=1)
+        batch = self.how.batch if len(self.how.batch) <= _BATCH_AXES else (self.count,)
+        verdict = SolverVerdict(
+            kind=CONSTANTS[f"ATOMR_SOLVER_{kind}"],
+            axes=len(batch),
+            extents=(*batch, *([1] * (_BATCH_AXES - len(batch)))),
+            operation=self.spec.op,
+        )
+        self.native(Verdict(self.context.backend, verdict), (words,))
+
     def give_info(self) -> None:
         """Add a copy of the info numbers to the message's, if it has them."""
         if "info" in self.at and self.info is not None:
@@ -245,6 +281,6 @@ class Steps:
 
     def built(self) -> Built:
         """Return the plan."""
-        notes = tuple(self._notes)
+        notes = tuple(self._texts)
         program = SequenceProgram(tuple(self._steps), self._taken, notes)
         return Built(program, self._taken, notes)

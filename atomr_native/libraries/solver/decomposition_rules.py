@@ -1,0 +1,202 @@
+"""Rules of orthogonal decompositions, as pure functions of layouts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from ..._support.checks import check_choice, check_flag
+from ...arrays.operands import Fresh, broadcast_shapes, check_disjoint, check_input, check_output
+from ...dtypes import DTYPES, as_dtype, dtype_name
+from ...errors import InvalidRequest
+from .spec import DTYPES_OF_MATRICES, complex_of, real_of
+
+if TYPE_CHECKING:
+    from .decomposition import DecompositionRequest
+
+__all__ = ["DECOMPOSITIONS", "INPUTS", "MODES", "OUTPUTS", "Decomposition", "Parts", "resolve"]
+
+
+class Decomposition(NamedTuple):
+    """The rules of a decomposition.
+
+    Attributes
+    ----------
+    reads : tuple of str
+        Operands that are read, in message order.
+    writes : tuple of str
+        Outputs besides info, in the order of the result.
+    options : tuple of str
+        Options that it takes.
+    waits : bool
+        Whether its caller waits for a GPU.
+    exact : bool
+        Whether it gives equal bits in each run, by the library's documentation.
+    """
+
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    options: tuple[str, ...] = ()
+    waits: bool = False
+    exact: bool = True
+
+
+#: By name; `docs/libraries/solver.md` has the same table.
+DECOMPOSITIONS: Final[dict[str, Decomposition]] = {
+    "qr": Decomposition(("a",), ("q", "r"), ("mode",)),
+    "qr_factor": Decomposition(("a",), ("packed", "tau_out")),
+    "qr_multiply": Decomposition(("a", "tau", "c"), ("out",), ("right", "adjoint")),
+    "svd": Decomposition(("a",), ("u", "s", "vh"), ("mode", "check")),
+    "svdvals": Decomposition(("a",), ("s",), ("check",)),
+    "eigh": Decomposition(("a",), ("w", "v"), ("lower", "check")),
+    "eigvalsh": Decomposition(("a",), ("w",), ("lower", "check")),
+    "eig": Decomposition(("a",), ("w", "v"), ("check",), waits=True),
+    "eigvals": Decomposition(("a",), ("w",), ("check",), waits=True),
+}
+INPUTS: Final = ("a", "tau", "c")
+OUTPUTS: Final = ("q", "r", "packed", "tau_out", "out", "u", "s", "vh", "w", "v", "info")
+MODES: Final = ("reduced", "complete", "r")
+_DEFAULTS: Final = {"mode": "reduced", "lower": True, "right": False, "adjoint": False, "check": True}
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """A request with everything that follows from it.
+
+    Attributes
+    ----------
+    dtype : numpy.dtype
+        Of the matrices.
+    batch : tuple of int
+        Extents of the batch axes.
+    size : tuple of int
+        Rows and columns of A.
+    fresh : dict of str to Fresh
+        Shape and dtype of each output, with the batch axes.
+    """
+
+    dtype: np.dtype[Any]
+    batch: tuple[int, ...]
+    size: tuple[int, int]
+    fresh: dict[str, Fresh]
+
+
+def _need(request: DecompositionRequest) -> Decomposition:
+    if not isinstance(request.routine, str) or request.routine not in DECOMPOSITIONS:
+        raise InvalidRequest(f"unknown decomposition {request.routine!r}; allowed: {', '.join(DECOMPOSITIONS)}")
+    rules = DECOMPOSITIONS[request.routine]
+    for name in INPUTS:
+        if (getattr(request, name) is not None) != (name in rules.reads):
+            word = "needs" if name in rules.reads else "does not take"
+            raise InvalidRequest(f"{request.routine} {word} {name}; its operands: {', '.join(rules.reads)}")
+    for name, default in _DEFAULTS.items():
+        value = getattr(request, name)
+        if name == "mode":
+            check_choice(name, value, MODES if request.routine == "qr" else MODES[:2])
+        else:
+            check_flag(name, value, bool | np.bool)
+        if value != default and name not in rules.options:
+            allowed = ", ".join(rules.options) or "no option"
+            raise InvalidRequest(f"{request.routine} does not take {name}={value!r}; it takes {allowed}")
+    writes = [name for name in rules.writes if request.mode != "r" or name != "q"]
+    for name in OUTPUTS:
+        if getattr(request, name) is None:
+            continue
+        if name == "info" and request.check:
+            raise InvalidRequest("info is given, and check=True raises errors instead; allowed: check=False")
+        if name != "info" and name not in writes:
+            raise InvalidRequest(f"{request.routine} does not take {name}; its outputs: {', '.join(writes)}")
+    return rules
+
+
+def _matrix(name: str, array: Any) -> tuple[int, int]:
+    shape = tuple(check_input(name, array).shape)
+    if len(shape) < 2:
+        raise InvalidRequest(f"{name} has shape {shape}; it must be a matrix of 2 axes, after those of batches")
+    return shape[-2:]  # type: ignore[return-value]
+
+
+def _check_operands(request: DecompositionRequest, size: tuple[int, int]) -> None:
+    """Check the operands of `qr_multiply`."""
+    rows, columns = size
+    if columns > rows:
+        raise InvalidRequest(
+            f"a has shape {tuple(request.a.shape)}; qr_multiply takes reflectors of at most {rows} columns, "
+            f"as a[..., :{rows}]"
+        )
+    found = tuple(check_input("tau", request.tau).shape)
+    if found[-1:] != (columns,):
+        raise InvalidRequest(f"tau has shape {found}; allowed: (..., {columns}), since a has {columns} columns")
+    of_c = _matrix("c", request.c)
+    if of_c[1 if request.right else 0] != rows:
+        allowed = f"(..., any, {rows})" if request.right else f"(..., {rows}, any)"
+        raise InvalidRequest(f"c has shape {tuple(request.c.shape)}; allowed: {allowed}, since Q has {rows} rows")
+
+
+def _shapes(request: DecompositionRequest, size: tuple[int, int]) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the outputs, without batches."""
+    rows, columns = size
+    least = min(size)
+    complete = request.mode == "complete"
+    q = rows if complete else least
+    shapes: dict[str, tuple[int, ...]] = {
+        "q": (rows, q), "r": (q, columns), "packed": size, "tau_out": (least,), "u": (rows, q), "s": (least,),
+        "vh": (columns if complete else least, columns), "w": (rows,), "v": size,
+    }  # fmt: skip
+    if request.routine == "qr_multiply":
+        shapes["out"] = tuple(request.c.shape[-2:])
+    return shapes
+
+
+def resolve(request: DecompositionRequest) -> Parts:
+    """Check a request and return all that it says.
+
+    Raises
+    ------
+    InvalidRequest
+        As `DecompositionRequest` says.
+    """
+    rules = _need(request)
+    size = _matrix("a", request.a)
+    if request.routine.startswith("eig") and size[0] != size[1]:
+        raise InvalidRequest(f"a has shape {tuple(request.a.shape)}; {request.routine} takes square matrices")
+    dtype = as_dtype(request.a.dtype)
+    if dtype_name(dtype) not in DTYPES_OF_MATRICES:
+        raise InvalidRequest(f"a has dtype {dtype_name(dtype)}; allowed: {', '.join(DTYPES_OF_MATRICES)}")
+    if request.routine == "qr_multiply":
+        _check_operands(request, size)
+    leads = []
+    for name in rules.reads:
+        array = getattr(request, name)
+        if as_dtype(array.dtype) != dtype:
+            found = dtype_name(as_dtype(array.dtype))
+            raise InvalidRequest(f"{name} has dtype {found}; allowed: {dtype_name(dtype)}")
+        leads.append((name, tuple(array.shape)[: len(array.shape) - (1 if name == "tau" else 2)]))
+    batch = broadcast_shapes(leads, "batch axes")
+    shapes = _shapes(request, size)
+    of_values = complex_of(dtype) if request.routine in ("eig", "eigvals") else real_of(dtype)
+    of_matrices = complex_of(dtype) if request.routine == "eig" else dtype
+    fresh = {
+        name: Fresh((*batch, *shapes[name]), of_values if name in ("s", "w") else of_matrices)
+        for name in rules.writes
+        if request.mode != "r" or name != "q"
+    }
+    if not request.check:
+        fresh["info"] = Fresh(batch, DTYPES["int32"])
+    _check_outputs(request, rules, fresh)
+    return Parts(dtype, batch, size, fresh)
+
+
+def _check_outputs(request: DecompositionRequest, rules: Decomposition, fresh: dict[str, Fresh]) -> None:
+    given = [(name, getattr(request, name)) for name in OUTPUTS if getattr(request, name) is not None]
+    for name, array in given:
+        check_output(name, array)
+        wanted = fresh[name]
+        if tuple(array.shape) != wanted.shape:
+            raise InvalidRequest(f"{name} has shape {tuple(array.shape)}; allowed: {wanted.shape}")
+        if as_dtype(array.dtype) != wanted.dtype:
+            found = dtype_name(as_dtype(array.dtype))
+            raise InvalidRequest(f"{name} has dtype {found}; allowed: {dtype_name(wanted.dtype)}")
+    check_disjoint(given, [(name, getattr(request, name)) for name in rules.reads], "; omit it for a new array")

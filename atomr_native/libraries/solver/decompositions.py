@@ -1,0 +1,222 @@
+"""The solver's methods for QR, singular values and eigenvalues."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from ...errors import InvalidRequest
+from ...plans.actor import LibraryActor
+from .decomposition import DecompositionRequest, EighResult, QRFactors
+from .forms import DECOMPOSITION
+
+if TYPE_CHECKING:
+    from ...arrays.gpu_ref import GpuRef
+
+__all__ = ["Decompositions"]
+
+
+class Decompositions(LibraryActor):
+    """Orthogonal decompositions; each method is one message, unless it says otherwise."""
+
+    def qr(self, a: GpuRef, *, mode: str = "reduced", q: GpuRef | None = None, r: GpuRef | None = None) -> Any:
+        """Send ``A = Q R`` of any matrix: a `QRResult`, or with ``mode="r"`` R alone.
+
+        ``mode="reduced"``: Q has min(m, n) columns; ``"complete"``: m.  `q` and `r` are outputs.  The signs of R's
+        diagonal are LAPACK's.
+        """
+        return self._calls.send(
+            self,
+            DECOMPOSITION,
+            (
+                a, None, None, q, r, None, None, None, None, None, None, None, None, None, "qr", mode, True, False,
+                False, True,
+            ),
+        )  # fmt: skip
+
+    def qr_factor(self, a: GpuRef, *, packed: GpuRef | None = None, tau: GpuRef | None = None) -> QRFactors:
+        """Send the QR factors of A as reflectors, for `qr_multiply`; `packed` and `tau` are outputs."""
+        made = self._calls.send(
+            self,
+            DECOMPOSITION,
+            (
+                a, None, None, None, None, packed, tau, None, None, None, None, None, None, None, "qr_factor",
+                "reduced", True, False, False, True,
+            ),
+        )  # fmt: skip
+        return cast("QRFactors", made)
+
+    def qr_multiply(
+        self,
+        packed: GpuRef,
+        tau: GpuRef,
+        c: GpuRef,
+        *,
+        right: bool = False,
+        adjoint: bool = False,
+        out: GpuRef | None = None,
+    ) -> GpuRef:
+        """Send ``Q C``, or with `right` ``C Q``, by the factors of `qr_factor`: Q is m x m, and never made.
+
+        `adjoint` takes the adjoint of Q.  Factors of a wide matrix are given as ``packed[..., :m]``.
+        """
+        made: GpuRef = self._calls.send(
+            self,
+            DECOMPOSITION,
+            (
+                packed, tau, c, None, None, None, None, out, None, None, None, None, None, None, "qr_multiply",
+                "reduced", True, right, adjoint, True,
+            ),
+        )  # fmt: skip
+        return made
+
+    def svd(
+        self,
+        a: GpuRef,
+        *,
+        mode: str = "reduced",
+        check: bool = True,
+        u: GpuRef | None = None,
+        s: GpuRef | None = None,
+        vh: GpuRef | None = None,
+        info: GpuRef | None = None,
+    ) -> Any:
+        """Send ``A = U diag(S) Vh`` of any matrix: an `SVDResult`.
+
+        ``mode="reduced"``: min(m, n) columns of U and rows of Vh; ``"complete"``: m columns and n rows.
+        """
+        return self._calls.send(
+            self,
+            DECOMPOSITION,
+            (
+                a, None, None, None, None, None, None, None, u, s, vh, None, None, info, "svd", mode, True, False,
+                False, check,
+            ),
+        )  # fmt: skip
+
+    def svdvals(self, a: GpuRef, *, check: bool = True, s: GpuRef | None = None, info: GpuRef | None = None) -> Any:
+        """Send the singular values of A, in descending order."""
+        return self._calls.send(
+            self,
+            DECOMPOSITION,
+            (
+                a, None, None, None, None, None, None, None, None, s, None, None, None, info, "svdvals", "reduced",
+                True, False, False, check,
+            ),
+        )  # fmt: skip
+
+    def eigvalsh(
+        self,
+        a: GpuRef,
+        *,
+        lower: bool = True,
+        check: bool = True,
+        w: GpuRef | None = None,
+        info: GpuRef | None = None,
+    ) -> Any:
+        """Send the eigenvalues of a Hermitian A, of which one triangle is read, in ascending order."""
+        return self._calls.send(
+            self,
+            DECOMPOSITION,
+            (
+                a, None, None, None, None, None, None, None, None, None, None, w, None, info, "eigvalsh", "reduced",
+                lower, False, False, check,
+            ),
+        )  # fmt: skip
+
+    def eig(self, a: GpuRef, *, check: bool = True) -> Any:
+        """Send eigenvalues and eigenvectors of a square A, both complex: an `EigResult`.
+
+        The host solves the problem.  So on a GPU this waits: A is copied to the host device, and the results are copied
+        back; no other lane waits.  Left eigenvectors are those of the adjoint.
+        """
+        return self._general("eig", a, check)
+
+    def eigvals(self, a: GpuRef, *, check: bool = True) -> Any:
+        """Send the eigenvalues of a square A, complex; on a GPU this waits, as `eig`."""
+        return self._general("eigvals", a, check)
+
+    def _general(self, routine: str, a: GpuRef, check: bool) -> Any:
+        values = (
+            a, None, None, None, None, None, None, None, None, None, None, None, None, None, routine, "reduced", True,
+            False, False, check,
+        )  # fmt: skip
+        if self.device.kind == "host":
+            return self._calls.send(self, DECOMPOSITION, values)
+        from .lapack import general
+
+        return general(self.device, DecompositionRequest(routine=routine, a=a, check=check))
+
+    def eigh(
+        self,
+        a: GpuRef,
+        b: GpuRef | None = None,
+        *,
+        type: int = 1,
+        lower: bool = True,
+        check: bool = True,
+        subset_by_index: tuple[int, int] | None = None,
+        subset_by_value: tuple[float, float] | None = None,
+        w: GpuRef | None = None,
+        v: GpuRef | None = None,
+        info: GpuRef | None = None,
+    ) -> Any:
+        """Send eigenvalues, in ascending order, and eigenvectors of a Hermitian A: an `EighResult`.
+
+        Parameters
+        ----------
+        a : GpuRef
+            Of it one triangle is read.
+        b : GpuRef, optional
+            Hermitian and positive definite: the problem is ``A x = w B x``, with ``type=2`` ``A B x = w x``, with
+            ``type=3`` ``B A x = w x``.  Vectors are scaled by ``V^H B V = 1``, of type 3 by ``V^H B^-1 V = 1``.
+            Several messages, which read all of A: B is factored by Cholesky, whose error is `NotPositiveDefinite`.
+        type : int
+            1, 2 or 3.
+        lower : bool
+            Which triangle of A and B is read.
+        check : bool
+            As in `DecompositionRequest`.
+        subset_by_index : (int, int), optional
+            The first and the last eigenvalue that are returned, counted from 0: views of all, which are computed.
+        subset_by_value : (float, float), optional
+            Eigenvalues above the first and up to the second number.  Waits for the eigenvalues, since the shape of the
+            result depends on them; of one matrix only.
+        w, v, info : GpuRef, optional
+            Outputs of a call without `b` and subsets.
+
+        Raises
+        ------
+        InvalidRequest
+            For other shapes, dtypes and options, before anything is sent.
+        """
+        subset = subset_by_index is not None or subset_by_value is not None
+        if b is None and not subset and type == 1:
+            return self._eigh(a, lower, check, w, v, info)
+        from .ranges import check_ranges, generalised, within
+
+        check_ranges(a, b, type, subset_by_index, subset_by_value)
+        if w is not None or v is not None or info is not None or not check:
+            raise InvalidRequest(
+                "w, v, info and check=False are options of a plain call; omit them with b and with subsets"
+            )
+        found = self._eigh(a, lower, True) if b is None else generalised(self, a, b, type, lower)
+        return within(found, subset_by_index, subset_by_value)
+
+    def _eigh(
+        self,
+        a: GpuRef,
+        lower: bool,
+        check: bool,
+        w: GpuRef | None = None,
+        v: GpuRef | None = None,
+        info: GpuRef | None = None,
+    ) -> EighResult:
+        made = self._calls.send(
+            self,
+            DECOMPOSITION,
+            (
+                a, None, None, None, None, None, None, None, None, None, None, w, v, info, "eigh", "reduced", lower,
+                False, False, check,
+            ),
+        )  # fmt: skip
+        return cast("EighResult", made)

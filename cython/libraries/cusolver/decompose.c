@@ -1,0 +1,156 @@
+#include "libraries/cusolver/decompose.h"
+#include "libraries/cusolver/private.h"
+
+const atomr_field atomr_decomposition_fields[] = {
+    ATOMR_DECOMPOSITION_FIELDS(ATOMR_MEMBER_NAME, ATOMR_ARRAY_NAME) ATOMR_LAST_FIELD};
+
+const atomr_constant atomr_decomposition_constants[] = {
+    ATOMR_CUBLAS_SHARED_CONSTANTS(ATOMR_CONSTANT) ATOMR_CUBLAS_CONSTANTS(ATOMR_CONSTANT)
+    ATOMR_SOLVER_CONSTANTS(ATOMR_CONSTANT) ATOMR_DECOMPOSITION_CONSTANTS(ATOMR_CONSTANT) ATOMR_LAST_CONSTANT};
+
+static cudaDataType type_of(const atomr_decomposition_spec *s) {
+    static const cudaDataType types[] = {CUDA_R_32F, CUDA_R_64F, CUDA_C_32F, CUDA_C_64F};
+    return types[s->type];
+}
+
+static cudaDataType real_of(const atomr_decomposition_spec *s) { return s->type % 2 ? CUDA_R_64F : CUDA_R_32F; }
+
+static int check(const atomr_decomposition_spec *s, atomr_failure *failure) {
+    const int64_t operands[] = {s->a, s->values, s->b, s->c, s->info, s->scratch};
+    const int64_t extents[] = {s->m,       s->n,       s->k,       s->step[0], s->step[1],
+                               s->step[2], s->jump[0], s->jump[1], s->jump[2], s->jump[3]};
+    int good = s->routine >= 0 && s->routine <= ATOMR_DECOMPOSE_SYEV_BATCHED && s->type >= 0 && s->type <= 3;
+    for (unsigned i = 0; i < 6; i++) good = good && operands[i] >= -1 && operands[i] < s->n_operands;
+    for (unsigned i = 0; i < 10; i++) good = good && extents[i] >= 0;
+    good = good && s->group >= 1 && (s->group == 1 || s->routine == ATOMR_DECOMPOSE_SYEV_BATCHED);
+    good = good && s->batch >= 1 && s->a >= 0 && s->values >= 0 && s->info >= 0 && s->scratch >= 0;
+    if (s->routine == ATOMR_DECOMPOSE_ORGQR || s->routine == ATOMR_DECOMPOSE_ORMQR) /* these count in 32 bits */
+        good = good && s->m <= INT32_MAX && s->n <= INT32_MAX && s->k <= INT32_MAX && s->step[0] <= INT32_MAX &&
+               s->step[1] <= INT32_MAX && (s->routine == ATOMR_DECOMPOSE_ORGQR || s->b >= 0);
+    if (s->routine == ATOMR_DECOMPOSE_GESVD)
+        good = good && s->m >= s->n && (s->job == ATOMR_DECOMPOSE_NOTHING || (s->b >= 0 && s->c >= 0));
+    return good ? ATOMR_OK : atomr_refused(failure, ATOMR_INVALID_REQUEST, "malformed specification of a decomposition");
+}
+
+/* The calls that are typed by their names; `work` is NULL to ask for its size, in elements. */
+#define TYPED(p, form, multiply, T)                                                                                   \
+    static cusolverStatus_t q_##p(const atomr_solver *o, const atomr_decomposition_spec *s, void *a, void *tau,        \
+                                  void *b, void *work, int *size, int *info) {                                        \
+        const int m = (int)s->m, n = (int)s->n, k = (int)s->k, lda = (int)s->step[0], ldb = (int)s->step[1];           \
+        const int side = (int)s->side, trans = (int)s->trans;                                                         \
+        if (s->routine == ATOMR_DECOMPOSE_ORGQR)                                                                      \
+            return work ? o->t->cusolverDn##p##form(o->handle, m, n, k, a, lda, tau, work, *size, info)               \
+                        : o->t->cusolverDn##p##form##_bufferSize(o->handle, m, n, k, a, lda, tau, size);              \
+        return work ? o->t->cusolverDn##p##multiply(o->handle, side, trans, m, n, k, a, lda, tau, b, ldb, work, *size, \
+                                                    info)                                                             \
+                    : o->t->cusolverDn##p##multiply##_bufferSize(o->handle, side, trans, m, n, k, a, lda, tau, b, ldb, \
+                                                                 size);                                               \
+    }
+
+TYPED(S, orgqr, ormqr, float)
+TYPED(D, orgqr, ormqr, double)
+TYPED(C, ungqr, unmqr, cuComplex)
+TYPED(Z, ungqr, unmqr, cuDoubleComplex)
+
+static cusolverStatus_t orthogonal(const atomr_solver *o, const atomr_decomposition_spec *s, void *a, void *tau, void *b,
+                                   void *work, int *size, int *info) {
+    typedef cusolverStatus_t (*function)(const atomr_solver *, const atomr_decomposition_spec *, void *, void *, void *,
+                                         void *, int *, int *);
+    static const function functions[] = {q_S, q_D, q_C, q_Z};
+    return functions[s->type](o, s, a, tau, b, work, size, info);
+}
+
+static size_t element(const atomr_decomposition_spec *s) { return s->type == 0 ? 4 : s->type == 3 ? 16 : 8; }
+
+static cusolverStatus_t ask(const atomr_solver *o, const atomr_decomposition_spec *s, size_t *device, size_t *host) {
+    const cudaDataType type = type_of(s), real = real_of(s);
+    const signed char job = (signed char)s->job;
+    const int mode = (int)s->job, uplo = (int)s->uplo;
+    int size = 0;
+    cusolverStatus_t status;
+    switch (s->routine) {
+    case ATOMR_DECOMPOSE_GEQRF:
+        return o->t->cusolverDnXgeqrf_bufferSize(o->handle, o->params, s->m, s->n, type, NULL, s->step[0], type, NULL,
+                                                 type, device, host);
+    case ATOMR_DECOMPOSE_GESVD:
+        return o->t->cusolverDnXgesvd_bufferSize(o->handle, o->params, job, job, s->m, s->n, type, NULL, s->step[0],
+                                                 real, NULL, type, NULL, s->step[1], type, NULL, s->step[2], type,
+                                                 device, host);
+    case ATOMR_DECOMPOSE_SYEVD:
+        return o->t->cusolverDnXsyevd_bufferSize(o->handle, o->params, mode, uplo, s->n, type, NULL, s->step[0], real,
+                                                 NULL, type, device, host);
+    case ATOMR_DECOMPOSE_SYEV_BATCHED:
+        return o->t->cusolverDnXsyevBatched_bufferSize(o->handle, o->params, mode, uplo, s->n, type, NULL, s->step[0],
+                                                       real, NULL, type, device, host, s->group);
+    default:
+        status = orthogonal(o, s, NULL, NULL, NULL, NULL, &size, NULL);
+        *device = (size_t)size * element(s);
+        return status;
+    }
+}
+
+int atomr_decomposition_prepare(atomr_decomposition *c, atomr_failure *failure) {
+    const atomr_decomposition_spec *s = &c->spec;
+    int code = check(s, failure);
+    if (code != ATOMR_OK) return code;
+    atomr_solver *o = NULL;
+    code = atomr_solver_ask(c->cuda, &o, failure);
+    if (code != ATOMR_OK) return code;
+    size_t device = 0, host = 0;
+    const cusolverStatus_t status = ask(o, s, &device, &host);
+    if (status != 0) return atomr_solver_fail(status, "asking for the size of a workspace", failure);
+    c->scratch_bytes = device < element(s) ? element(s) : device;
+    const int64_t calls = (s->batch - 1) / s->group + 1;
+    return atomr_host_memory_make(&c->memory, c->cuda, host, calls, failure);
+}
+
+void atomr_decomposition_release(atomr_decomposition *c) { atomr_host_memory_release(&c->memory, c->cuda); }
+
+int atomr_decomposition_run(void *context, const atomr_call *call, atomr_failure *failure) {
+    atomr_decomposition *c = context;
+    const atomr_decomposition_spec *s = &c->spec;
+    atomr_solver *o = NULL;
+    const int code = atomr_solver_take(c->cuda, call->lane, &o, failure);
+    if (code != ATOMR_OK) return code;
+    const cudaDataType type = type_of(s), real = real_of(s);
+    const signed char job = (signed char)s->job;
+    const int mode = (int)s->job, uplo = (int)s->uplo;
+    char *a = call->pointers[s->a], *values = call->pointers[s->values];
+    char *b = s->b >= 0 ? call->pointers[s->b] : NULL, *vh = s->c >= 0 ? call->pointers[s->c] : NULL;
+    int *info = call->pointers[s->info];
+    void *const work = call->pointers[s->scratch];
+    const size_t bytes = c->scratch_bytes, host_bytes = c->memory.step;
+    int size = (int)(bytes / element(s));
+    char *host = atomr_host_memory_next(&c->memory);
+    cusolverStatus_t status = 0;
+    for (int64_t left = s->batch; left > 0 && status == 0; left -= s->group) {
+        switch (s->routine) {
+        case ATOMR_DECOMPOSE_GEQRF:
+            status = o->t->cusolverDnXgeqrf(o->handle, o->params, s->m, s->n, type, a, s->step[0], type, values, type,
+                                            work, bytes, host, host_bytes, info);
+            break;
+        case ATOMR_DECOMPOSE_GESVD:
+            status = o->t->cusolverDnXgesvd(o->handle, o->params, job, job, s->m, s->n, type, a, s->step[0], real,
+                                            values, type, b, s->step[1], type, vh, s->step[2], type, work, bytes, host,
+                                            host_bytes, info);
+            break;
+        case ATOMR_DECOMPOSE_SYEVD:
+            status = o->t->cusolverDnXsyevd(o->handle, o->params, mode, uplo, s->n, type, a, s->step[0], real, values,
+                                            type, work, bytes, host, host_bytes, info);
+            break;
+        case ATOMR_DECOMPOSE_SYEV_BATCHED:
+            status = o->t->cusolverDnXsyevBatched(o->handle, o->params, mode, uplo, s->n, type, a, s->step[0], real,
+                                                  values, type, work, bytes, host, host_bytes, info, left < s->group ? left : s->group);
+            break;
+        default:
+            status = orthogonal(o, s, a, values, b, work, &size, info);
+        }
+        a += s->jump[0] * s->group;
+        values += s->jump[1] * s->group;
+        if (b) b += s->jump[2];
+        if (vh) vh += s->jump[3];
+        if (host) host += host_bytes;
+        info += s->group;
+    }
+    return status == 0 ? ATOMR_OK : atomr_solver_fail(status, "a decomposition of cuSOLVER", failure);
+}
