@@ -19,6 +19,7 @@ from .errors import GpuRefStale as GpuRefStale
 from .errors import InvalidAxis as InvalidAxis
 from .errors import InvalidRequest as InvalidRequest
 from .errors import LibraryError as LibraryError
+from .errors import LoopLimitReached as LoopLimitReached
 from .errors import MailboxFull as MailboxFull
 from .errors import MessageCall as MessageCall
 from .errors import NestedCall as NestedCall

@@ -21,6 +21,7 @@ __all__ = [
     "InvalidAxis",
     "InvalidRequest",
     "LibraryError",
+    "LoopLimitReached",
     "MailboxFull",
     "MessageCall",
     "NestedCall",
@@ -278,6 +279,27 @@ class NotPositiveDefinite(FactorizationError):
     """A matrix is not positive definite: its leading minor of order `info` is not positive."""
 
     _reason = "is not positive definite: its leading minor of order {info} is not positive"
+
+
+class LoopLimitReached(LibraryError):
+    """A loop of a recorded plan has run as often as it may, and its flag was not zero.
+
+    Attributes
+    ----------
+    step : int
+        The loop, among the steps of the plan: ``plan.steps[step]``.
+    limit : int
+        How often it has run, and may.
+    """
+
+    def __init__(self, step: int, limit: int) -> None:
+        AtomrError.__init__(self, f"the loop of step {step} has run {limit} times, its limit, and its flag is not zero")
+        self.lib = "program"
+        self.status = limit
+        self.name = type(self).__name__
+        self.operation = "program.replay"
+        self.step = step
+        self.limit = limit
 
 
 @dataclass(frozen=True)

@@ -59,3 +59,4 @@ cdef class Sequence(NativeRun):
 cdef class Graph(NativeRun):
     cdef atomr_graph native
     cdef Steps steps
+    cdef object conditions

@@ -22,7 +22,7 @@ from .driver cimport (
     CUDA_ERROR_INVALID_DEVICE, CUDA_ERROR_NO_DEVICE, CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUdeviceptr, CUstream,
     atomr_driver, atomr_driver_load)
 from .host_copy cimport ATOMR_COPY_TOUCH, atomr_copy, atomr_copy_finish, atomr_copy_start
-from .lanes cimport ATOMR_OK, Steps, atomr_call, atomr_failure, atomr_run_noop, atomr_worker_fault
+from .lanes cimport ATOMR_OK, Steps, atomr_call, atomr_failure, atomr_fetch, atomr_run_noop, atomr_worker_fault
 from .native cimport raise_failure
 from .runs cimport (
     ATOMR_ARG_BYTES, ATOMR_ARG_CONSTANT, ATOMR_ARG_FLOAT16, ATOMR_ARG_FLOAT32, ATOMR_ARG_NARROW, ATOMR_ARG_OPERAND,
@@ -30,7 +30,8 @@ from .runs cimport (
     ATOMR_MAX_ARGUMENTS, ATOMR_MAX_TENSOR_MAPS, ATOMR_FROM_MESSAGE, ATOMR_FROM_PLAN,
     ATOMR_FROM_WORKSPACE, ATOMR_GRAPH_CAPTURED, ATOMR_GRAPH_LAUNCHED, ATOMR_GRAPH_MADE, ATOMR_GRAPH_STEPWISE,
     ATOMR_NO_INFO, ATOMR_STEP_OPERANDS, ATOMR_STEP_SCALARS, atomr_argument, atomr_cuda_launch,
-    atomr_cuda_run_copy, atomr_cuda_run_kernels, atomr_cuda_run_transfer, atomr_graph_end, atomr_graph_run,
+    atomr_cuda_run_copy, atomr_cuda_run_kernels, atomr_cuda_run_transfer, atomr_graph_end, atomr_graph_fetch,
+    atomr_graph_run,
     atomr_origin, atomr_sequence_run,
     atomr_source, atomr_step, atomr_tensor_map)
 

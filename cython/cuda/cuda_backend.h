@@ -36,6 +36,9 @@ enum { ATOMR_CAPTURE_LANE = ATOMR_LANES };
  * driver's or library's result in the failure; then there is nothing to end. */
 int atomr_cuda_begin_capture(atomr_cuda *, unsigned lane, CUstream *stream, atomr_failure *failure);
 void atomr_cuda_end_capture(atomr_cuda *);
+/* Whether the driver captures into graphs that exist, behind given nodes, and has conditional nodes: CUDA 12.4. */
+int atomr_cuda_captures_pieces(const atomr_cuda *);
+CUcontext atomr_cuda_context(const atomr_cuda *);
 /* NULL: the device has faulted. */
 CUstream atomr_cuda_stream(atomr_cuda *, unsigned lane);
 /* For a run that may fail late: after the work that it has enqueued, the device copies `n` int32 at `words`, at most

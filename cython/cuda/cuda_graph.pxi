@@ -18,6 +18,15 @@ cdef class Graph(NativeRun):
         self.context = &self.native
         self.workspace = program.workspace
         self.native.program = self.steps.native
+        self.native.program.fetch = <atomr_fetch>atomr_graph_fetch
+        self.native.program.self = backend.cuda
+        if program.conditions is not None:
+            self.conditions = Kernels(backend, program.conditions)
+            self.native.branch = (<Kernels>self.conditions).native.launches[0].function
+            self.native.loop = (<Kernels>self.conditions).native.launches[1].function
+        self.native.loops_at = program.loops_at
+        for step in program.steps:
+            self.native.n_loops += step.control is not None and step.control.kind == "while"
         self.native.cuda = backend.cuda
         self.native.workspace_bytes = program.workspace
         self.native.captures = program.captures

@@ -111,7 +111,12 @@ cdef extern from "cuda/graph.h" nogil:
         unsigned n_key
         uint64_t *key
         uint64_t *wanted
+        CUfunction branch
+        CUfunction loop
+        unsigned n_loops
+        uint64_t loops_at
         uint64_t counts[4]
         int refused
     int atomr_graph_run(void *, const void *, void *) noexcept
+    int atomr_graph_fetch(void *, const void *, const void *, void *, unsigned, void *) noexcept
     void atomr_graph_end(atomr_graph *)

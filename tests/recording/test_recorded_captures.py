@@ -12,7 +12,7 @@ from crash import await_generation
 
 import atomr_native as an
 
-INVALIDATED, UPDATE_FAILURE = 901, 910
+NOT_SUPPORTED, INVALIDATED, UPDATE_FAILURE = 801, 901, 910
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_a_message_with_other_addresses_or_numbers_updates_the_graph(device: an.
     assert "CUDA graph" in plan.notes[-1]
 
 
-@pytest.mark.parametrize("call", ["cuStreamBeginCapture_v2", "cuGraphInstantiateWithFlags"])
+@pytest.mark.parametrize("call", ["cuStreamBeginCaptureToGraph", "cuGraphInstantiateWithFlags"])
 def test_where_nothing_can_be_captured_the_steps_are_launched(
     device: an.Device, refuse: Callable[..., Path], call: str
 ) -> None:
@@ -56,6 +56,44 @@ def test_where_nothing_can_be_captured_the_steps_are_launched(
     assert set(total.numpy().tolist()) == {12.0}
     assert plan.replays.stepwise == 4
     assert "cannot be captured: CUDA_ERROR" in plan.notes[-1]
+
+
+def test_without_captures_in_pieces_the_steps_are_a_chain(device: an.Device, refuse: Callable[..., Path]) -> None:
+    refuse(cuStreamBeginCaptureToGraph=(NOT_SUPPORTED, 99))
+    total = device.zeros(8)
+    plan = _plan(device, total)
+    for _ in range(3):
+        plan.tell(device.ones(8))
+    assert set(total.numpy().tolist()) == {9.0}
+    assert plan.replays.launched == 2
+
+
+def test_control_flow_that_cannot_be_captured_is_run_by_the_lane(
+    device: an.Device, refuse: Callable[..., Path]
+) -> None:
+    """A capture may fail for a body that has not run, so that it is tried again."""
+    x, more = device.zeros(()), device.ones((), dtype="bool")
+    with device.record() as g:
+        most = g.scalar("most", 3.0)
+        x.fill(0)
+        more.fill(1)
+        with g.while_(more, limit=4):
+            device.copy(x + 1, out=x)
+            device.elementwise.run("out = x < most", x=x, most=most, out=more)
+    plan = g.plan
+    refuse(cuGraphAddNode_v2=(INVALIDATED, 2))
+    for most in (3.0, 2.0, 4.0, 1.0):
+        plan.tell(most=most)
+        assert float(x) == most
+    assert (plan.replays.stepwise, plan.replays.launched) == (3, 1)
+    refuse(cuGraphAddNode_v2=(INVALIDATED, 99))
+    for most in (2.0, 4.0, 1.0):
+        plan.tell(most=most)
+        assert float(x) == most
+    assert plan.replays.launched == 1
+    assert "cannot be captured: CUDA_ERROR" in plan.notes[-1]
+    with pytest.raises(an.LoopLimitReached):
+        plan.ask(most=9.0).result(60)
 
 
 def test_a_graph_that_cannot_be_updated_is_made_anew(device: an.Device, refuse: Callable[..., Path]) -> None:

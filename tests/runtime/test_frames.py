@@ -257,6 +257,7 @@ SAMPLES: list[errors.AtomrError] = [
     errors.FactorizationError("solver.x", (3,), 2, 1),
     errors.SingularMatrix("solver.x", (), 2, 1),
     errors.NotPositiveDefinite("solver.x", (1, 2), 2, 4),
+    errors.LoopLimitReached(3, 100),
 ]
 
 

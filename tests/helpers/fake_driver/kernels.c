@@ -17,6 +17,7 @@ enum { MODULE = 0x6d6f6475, MOST_THREADS = 1024, MOST_SHARED = 232448 };
 struct fake_hooks {
     void (*fault)(int error);
     void (*sleep)(unsigned int nanoseconds);
+    void (*condition)(unsigned long long handle, unsigned int value);
 };
 struct fake_kernel {
     const char *name;
@@ -48,7 +49,7 @@ static void on_sleep(unsigned int nanoseconds) {
     if (fake_error()) fake_raise(fake_error());
 }
 
-static const struct fake_hooks hooks = {on_fault, on_sleep};
+static const struct fake_hooks hooks = {on_fault, on_sleep, fake_set_condition};
 
 /* The loader takes a library whose name it knows for the one that it has, so that each needs a name of its own, although
  * all are descriptors of memory with few numbers: slashes and dots spell another number in front. */
