@@ -118,6 +118,8 @@ if TYPE_CHECKING:
     from .plans.reply import Reply as Reply
     from .plans.reply import gather as gather
     from .plans.spec import PlanSpec as PlanSpec
+    from .recording.control import RecordedBlock as RecordedBlock
+    from .recording.control import RecordedCases as RecordedCases
     from .recording.graph import GraphFunction as GraphFunction
     from .recording.graph import Recording as Recording
     from .recording.plan import RecordedPlan as RecordedPlan
@@ -165,6 +167,8 @@ _FACE = {
     "Plan": "plans.plan",
     "PlanSpec": "plans.spec",
     "Pool": "actors.pool",
+    "RecordedBlock": "recording.control",
+    "RecordedCases": "recording.control",
     "RecordedPlan": "recording.plan",
     "RecordedStep": "recording.plan",
     "Recording": "recording.graph",

@@ -13,7 +13,16 @@ from ..libraries.program.attributes import FLAG_TYPES, MAX_BODIES
 from ..plans.spec import WRITE
 from .recorder import Body, Control, Message, Recorder, Use
 
-__all__ = ["MAX_DEPTH", "MAX_LIMIT", "Block", "Cases", "begin_else", "begin_if", "begin_switch", "begin_while"]
+__all__ = [
+    "MAX_DEPTH",
+    "MAX_LIMIT",
+    "RecordedBlock",
+    "RecordedCases",
+    "begin_else",
+    "begin_if",
+    "begin_switch",
+    "begin_while",
+]
 
 MAX_LIMIT: Final = 2**31 - 1
 MAX_DEPTH: Final = 32
@@ -31,7 +40,7 @@ def flag_use(recorder: Recorder, flag: object, what: str) -> Use:
 
 
 @public
-class Block:
+class RecordedBlock:
     """The messages of a branch or a loop, inside ``with``; made by the methods of `Recording`.
 
     An exception inside leaves nothing of the block in the recording.
@@ -44,7 +53,7 @@ class Block:
         self._added = added
         self._state = "not begun"
 
-    def __enter__(self) -> Block:
+    def __enter__(self) -> RecordedBlock:
         recorder = self._recorder
         if self._state != "not begun":
             raise InvalidRequest(f"this block is {self._state}; allowed: each block once")
@@ -81,7 +90,7 @@ class Block:
 
 
 @public
-class Cases:
+class RecordedCases:
     """The blocks of a switch: ``with cases[i]:`` holds the messages that run where the index is `i`.
 
     A case without a block is empty.
@@ -93,7 +102,7 @@ class Cases:
         self._begun: set[int] = set()
         self._inside: tuple[Body, ...] = ()
 
-    def __enter__(self) -> Cases:
+    def __enter__(self) -> RecordedCases:
         if self._control in self._recorder.innermost.items or not self._recorder.listens():
             raise InvalidRequest("this switch has begun, or its recording has ended; allowed: each switch once")
         self._inside = self._recorder.inside
@@ -113,7 +122,7 @@ class Cases:
     def __len__(self) -> int:
         return len(self._control.bodies)
 
-    def __getitem__(self, number: int) -> Block:
+    def __getitem__(self, number: int) -> RecordedBlock:
         """Return the block of a case, once.
 
         Raises
@@ -130,34 +139,34 @@ class Cases:
                 "a case outside of its switch; allowed: `with cases[i]` directly inside of `with switch`"
             )
         self._begun.add(number)
-        return Block(self._recorder, self._control, number, added=True)
+        return RecordedBlock(self._recorder, self._control, number, added=True)
 
 
-def begin_if(recorder: Recorder, flag: object) -> Block:
+def begin_if(recorder: Recorder, flag: object) -> RecordedBlock:
     """Return the block of `Recording.if_`."""
-    return Block(recorder, Control("if", flag_use(recorder, flag, "flag"), 1), 0)
+    return RecordedBlock(recorder, Control("if", flag_use(recorder, flag, "flag"), 1), 0)
 
 
-def begin_else(recorder: Recorder) -> Block:
+def begin_else(recorder: Recorder) -> RecordedBlock:
     """Return the block of `Recording.else_`."""
     items = recorder.innermost.items
     last = items[-1] if items else None
     if not isinstance(last, Control) or last.kind != "if" or len(last.bodies) > 1:
         raise InvalidRequest("else_() without if_(); allowed: directly after the block of an if_(), once")
     last.bodies.append(Body())
-    return Block(recorder, last, 1, added=True)
+    return RecordedBlock(recorder, last, 1, added=True)
 
 
-def begin_while(recorder: Recorder, flag: object, limit: object) -> Block:
+def begin_while(recorder: Recorder, flag: object, limit: object) -> RecordedBlock:
     """Return the block of `Recording.while_`."""
     rounds = as_integer("limit", limit, 1, MAX_LIMIT)
-    return Block(recorder, Control("while", flag_use(recorder, flag, "flag"), 1, rounds), 0)
+    return RecordedBlock(recorder, Control("while", flag_use(recorder, flag, "flag"), 1, rounds), 0)
 
 
-def begin_switch(recorder: Recorder, index: object, n: object) -> Cases:
+def begin_switch(recorder: Recorder, index: object, n: object) -> RecordedCases:
     """Return the cases of `Recording.switch`."""
     count = as_integer("n", n, 1, MAX_BODIES)
-    return Cases(recorder, Control("switch", flag_use(recorder, index, "index"), count))
+    return RecordedCases(recorder, Control("switch", flag_use(recorder, index, "index"), count))
 
 
 def _writes(body: Body, flag: Use) -> bool:

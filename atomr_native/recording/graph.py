@@ -17,7 +17,7 @@ from .._support.recorded import RecordedFloat, RecordedInt, is_recorded
 from ..arrays.gpu_ref import GpuRef
 from ..arrays.layout import layout_of
 from ..errors import InvalidRequest
-from .control import Block, Cases, begin_else, begin_if, begin_switch, begin_while
+from .control import RecordedBlock, RecordedCases, begin_else, begin_if, begin_switch, begin_while
 from .plan import RecordedPlan
 from .program import program_of
 from .recorder import Recorder
@@ -170,7 +170,7 @@ class Recording:
             raise InvalidRequest(f"scalar {name!r} is {value!r}; allowed: a float or an int")
         return self._numbers[name]
 
-    def if_(self, flag: GpuRef) -> Block:
+    def if_(self, flag: GpuRef) -> RecordedBlock:
         """Record messages that run if a flag is not zero: ``with g.if_(flag):``.
 
         The device reads the flag in each replay, when the messages before it have run.  Enqueues nothing.
@@ -182,7 +182,7 @@ class Recording:
 
         Returns
         -------
-        Block
+        RecordedBlock
             A context manager.  `else_` may follow its block.
 
         Raises
@@ -208,12 +208,12 @@ class Recording:
         self._open()
         return begin_if(self._recorder, flag)
 
-    def else_(self) -> Block:
+    def else_(self) -> RecordedBlock:
         """Record messages that run if the flag of the `if_` before was zero: ``with g.else_():``.
 
         Returns
         -------
-        Block
+        RecordedBlock
             A context manager.
 
         Raises
@@ -224,7 +224,7 @@ class Recording:
         self._open()
         return begin_else(self._recorder)
 
-    def while_(self, flag: GpuRef, *, limit: int) -> Block:
+    def while_(self, flag: GpuRef, *, limit: int) -> RecordedBlock:
         """Record messages that run as long as a flag is not zero: ``with g.while_(flag, limit=100):``.
 
         The device reads the flag before each round.  Enqueues nothing.
@@ -239,7 +239,7 @@ class Recording:
 
         Returns
         -------
-        Block
+        RecordedBlock
             A context manager.
 
         Raises
@@ -262,7 +262,7 @@ class Recording:
         self._open()
         return begin_while(self._recorder, flag, limit)
 
-    def switch(self, index: GpuRef, n: int) -> Cases:
+    def switch(self, index: GpuRef, n: int) -> RecordedCases:
         """Record `n` blocks, of which that with the number in an array runs: ``with g.switch(index, n) as cases:``.
 
         The device reads the index when the messages before it have run.  Where it is no number of a block, none runs.
@@ -277,7 +277,7 @@ class Recording:
 
         Returns
         -------
-        Cases
+        RecordedCases
             A context manager, for the blocks ``with cases[i]:``.  A case without a block is empty.
 
         Raises

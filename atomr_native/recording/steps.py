@@ -12,8 +12,8 @@ from .recorder import Body, Control, Message, Use
 
 __all__ = ["FlatStep", "Packed", "Temporary", "dependencies", "flat_steps", "lifetime", "loops_of", "pack"]
 
-#: How much larger than that of a loop that sends its messages one by one a block may be, so that branches that could run
-#: side by side have temporaries of their own: bytes, and a factor.
+#: How large a block may be so that branches that could run side by side have temporaries of their own: bytes, and a
+#: factor of what messages sent one by one need.
 _SPARE: Final = (32 << 20, 4)
 
 

@@ -9,6 +9,9 @@ import pytest
 from placements import Placement
 
 import atomr_native as an
+from atomr_native.builders.cuda.context import CudaContext
+from atomr_native.builders.cuda.target import Target
+from atomr_native.libraries.program.branches import check_driver
 
 
 def _flag(device: an.Device, value: int = 0, dtype: str = "bool") -> an.GpuRef:
@@ -216,6 +219,11 @@ def test_an_exception_inside_leaves_nothing(device: an.Device) -> None:
             x.fill(1)
             raise KeyError("x")
 
+    def failing_case(cases: an.RecordedCases) -> None:
+        with cases[0]:
+            x.fill(4)
+        raise KeyError("z")
+
     with device.record() as g:
         x.fill(2)
         with pytest.raises(KeyError):
@@ -225,12 +233,30 @@ def test_an_exception_inside_leaves_nothing(device: an.Device) -> None:
         with pytest.raises(KeyError), g.else_():
             raise KeyError("y")
         with pytest.raises(KeyError), g.switch(flag, 2) as cases:
-            with cases[0]:
-                x.fill(4)
-            raise KeyError("z")
+            failing_case(cases)
     assert [step.operation.partition(".")[0] for step in g.plan.steps] == ["memory", "if", "memory"]
     g.plan.tell()
     assert float(x) == 3
+
+
+def test_drivers_without_conditional_nodes() -> None:
+    with pytest.raises(an.Unsupported, match=r"CUDA 12\.4 on; this driver is for CUDA 12\.3") as caught:
+        check_driver(CudaContext(Target("sm_90a"), facts={"driver_version": 12030}))
+    assert (caught.value.rule, caught.value.lifted_by) == ("program.conditional_nodes", ("driver 12.4",))
+    check_driver(CudaContext(Target("sm_90a"), facts={"driver_version": 12040}))
+
+
+def test_late_failures_and_control_flow(device: an.Device, placement: Placement) -> None:
+    flag, x = _flag(device, 1), device.put(np.eye(3))
+    with device.record() as g, g.if_(flag):
+        y = device.solver.inv(x)
+    if placement.cuda:
+        with pytest.raises(an.Unsupported) as caught:
+            g.plan.wait()
+        assert caught.value.rule == "program.late_failure_beside_control_flow"
+    else:
+        g.plan.tell()
+        np.testing.assert_array_equal(y.numpy(), np.eye(3))
 
 
 def test_refusals(device: an.Device) -> None:
@@ -238,7 +264,6 @@ def test_refusals(device: an.Device) -> None:
 
     def refused(match: str, use: Any) -> None:
         with pytest.raises(an.InvalidRequest, match=match), device.record() as g:
-            x.fill(1)
             use(g)
 
     def unwritten(g: an.Recording) -> None:

@@ -45,9 +45,9 @@ def build_program(spec: PlanSpec[ProgramAttributes], context: Any) -> Built:
         check_driver(context)
     workspaces = assign(attributes, built, context.workspace_limit) if cuda else shared(attributes)
     steps = [
-        _control(spec, number, workspaces.after[number])
+        _control(spec, number, step, workspaces.after[number])
         if isinstance(step, ControlAttributes)
-        else _message(spec, number, built, workspaces)
+        else _message(spec, number, step, built, workspaces)
         for number, step in enumerate(attributes.steps)
     ]
     late = [step for step in steps if late_failures(step.run)]
@@ -84,10 +84,10 @@ def build_program(spec: PlanSpec[ProgramAttributes], context: Any) -> Built:
     return Built(run, workspace, tuple(notes))
 
 
-def _message(spec: PlanSpec[ProgramAttributes], number: int, built: list[Built], workspaces: Workspaces) -> ProgramStep:
+def _message(
+    spec: PlanSpec[ProgramAttributes], number: int, step: StepAttributes, built: list[Built], workspaces: Workspaces
+) -> ProgramStep:
     attributes = spec.attributes
-    step = attributes.steps[number]
-    assert isinstance(step, StepAttributes)
     if step.spec >= len(attributes.specs):
         raise InvalidRequest(f"step {number} has plan {step.spec}; allowed: less than {len(attributes.specs)}")
     nested = attributes.specs[step.spec].spec
@@ -115,9 +115,9 @@ def _message(spec: PlanSpec[ProgramAttributes], number: int, built: list[Built],
     )
 
 
-def _control(spec: PlanSpec[ProgramAttributes], number: int, after: tuple[int, ...]) -> ProgramStep:
-    step = spec.attributes.steps[number]
-    assert isinstance(step, ControlAttributes)
+def _control(
+    spec: PlanSpec[ProgramAttributes], number: int, step: ControlAttributes, after: tuple[int, ...]
+) -> ProgramStep:
     counts = {"if": (1, 2), "while": (1, 1)}.get(step.kind, (1, MAX_BODIES))
     steps = len(spec.attributes.steps) - number - 1
     if step.flag[0] >= len(spec.operands) or not counts[0] <= len(step.bodies) <= counts[1] or sum(step.bodies) > steps:
