@@ -10,7 +10,7 @@ from .._lib.sender import MAX_OPERANDS
 from .._support.recorded import RecordedFloat, RecordedInt, is_recorded, plain
 from ..errors import InvalidRequest
 from ..libraries.program.attributes import ControlAttributes, ProgramAttributes, StepAttributes
-from ..plans.spec import OVERWRITE, READ, WRITE, NestedSpec, OperandSpec, PlanSpec, describe
+from ..plans.spec import HOST, OVERWRITE, READ, WRITE, NestedSpec, OperandSpec, PlanSpec, describe
 from .recorder import Body, Message, Recorder, Use
 from .steps import FlatStep, Temporary, dependencies, flat_steps, lifetime, loops_of, pack
 
@@ -194,7 +194,7 @@ def _access(uses: list[tuple[int, Use]], whole: _Whole, steps: list[FlatStep]) -
         if not covered and any(use.access & READ for use in same):
             access |= READ
         for use in same:
-            access |= use.access & WRITE
+            access |= use.access & (WRITE | HOST)
             if use.access & OVERWRITE and not access & READ and whole.covered_by(use):
                 overwritten.append(path)
     return access | (OVERWRITE if () in overwritten else 0)

@@ -275,10 +275,10 @@ class Recorder:
                 if use.low < given.layout.low or use.high > given.layout.high:
                     raise InvalidRequest(f"operand {name!r} is a view that leaves the bytes of parameter {called!r}")
                 return use
-        if allocation.pool == STAGING:
+        if allocation.pool == STAGING and not self.core.owner.memory.is_host_array(allocation):
             raise InvalidRequest(
-                f"operand {name!r} lies in memory of the host; a recording takes no copies from or to the host, and no "
-                f"kernels with debug=True"
+                f"operand {name!r} lies in memory of the host; a recording takes copies from and to a host_array, no "
+                f"others from or to the host, and no kernels with debug=True"
             )
         key = (allocation.slot, allocation.generation)
         if key not in self.made:
