@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-__all__ = ["Control", "ProgramRun", "ProgramStep", "late_failures"]
+__all__ = ["Control", "ProgramRun", "ProgramStep", "late_failures", "sets_alone"]
 
 
 def late_failures(run: Any) -> int:
@@ -16,6 +16,12 @@ def late_failures(run: Any) -> int:
     if kind == "sequence":
         return sum(late_failures(step.run) for step in run.steps)
     return int(getattr(run, "late_failures", 0))
+
+
+def sets_alone(run: Any) -> bool:
+    """Return whether a run of a GPU is one launch, whose parameters can be set in a graph: `atomr_cuda_sets_alone`."""
+    kernels = getattr(run, "kind", "") == "kernels"
+    return kernels and len(run.launches) == 1 and run.report < 0 and not run.sets and run.info is None
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,17 @@ class RecordedBlock:
     """The messages of a branch or a loop, inside ``with``; made by the methods of `Recording`.
 
     An exception inside leaves nothing of the block in the recording.
+
+    Examples
+    --------
+    >>> x, flag = device.zeros(2), device.ones((), dtype="bool")
+    >>> with device.record() as recording:
+    ...     block = recording.if_(flag)
+    ...     with block:
+    ...         _ = x.fill(1)
+    >>> recording.plan.tell()
+    >>> x.numpy()
+    array([1., 1.], dtype=float32)
     """
 
     def __init__(self, recorder: Recorder, control: Control, number: int, *, added: bool = False) -> None:
@@ -94,6 +105,18 @@ class RecordedCases:
     """The blocks of a switch: ``with cases[i]:`` holds the messages that run where the index is `i`.
 
     A case without a block is empty.
+
+    Examples
+    --------
+    >>> x, index = device.zeros(2), device.full((), 1, dtype="int64")
+    >>> with device.record() as recording:
+    ...     with recording.switch(index, 3) as cases:
+    ...         for number in range(len(cases)):
+    ...             with cases[number]:
+    ...                 _ = x.fill(number)
+    >>> recording.plan.tell()
+    >>> x.numpy()
+    array([1., 1.], dtype=float32)
     """
 
     def __init__(self, recorder: Recorder, control: Control) -> None:

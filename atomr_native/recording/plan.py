@@ -64,12 +64,15 @@ class Replays(NamedTuple):
         How often launches were captured.
     instantiated : int
         How often a graph was instantiated, instead of updated in place.
+    patched : int
+        Messages with other addresses or numbers for which nothing was captured: the parameters of kernels were set.
     """
 
     stepwise: int
     launched: int
     captured: int
     instantiated: int
+    patched: int = 0
 
 
 @public

@@ -33,7 +33,8 @@ cdef class Graph(NativeRun):
         self.native.n_key = program.n_operands + program.n_scalars + 1
         self.native.key = <uint64_t *>calloc(self.native.n_key, sizeof(uint64_t))
         self.native.wanted = <uint64_t *>calloc(self.native.n_key, sizeof(uint64_t))
-        if self.native.key == NULL or self.native.wanted == NULL:
+        self.native.nodes = <CUgraphNode *>calloc(len(program.steps), sizeof(CUgraphNode))
+        if self.native.key == NULL or self.native.wanted == NULL or self.native.nodes == NULL:
             raise MemoryError
 
     def replays(self):
@@ -47,6 +48,7 @@ cdef class Graph(NativeRun):
             why = f"a step cannot be captured: {name.decode() if name != NULL else f'status {refused}'}"
         return {"stepwise": self.native.counts[ATOMR_GRAPH_STEPWISE], "launched": self.native.counts[ATOMR_GRAPH_LAUNCHED],
                 "captured": self.native.counts[ATOMR_GRAPH_CAPTURED], "instantiated": self.native.counts[ATOMR_GRAPH_MADE],
+                "patched": self.native.counts[ATOMR_GRAPH_PATCHED],
                 "refused": why}
 
     def __dealloc__(self):
@@ -54,3 +56,4 @@ cdef class Graph(NativeRun):
             atomr_graph_end(&self.native)
         free(self.native.key)
         free(self.native.wanted)
+        free(self.native.nodes)

@@ -88,6 +88,14 @@ typedef struct {
     long long reserved2;
 } CUgraphNodeParams;
 
+typedef struct {
+    CUfunction func;
+    unsigned int gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes;
+    void **kernelParams, **extra;
+    void *kern;
+    CUcontext ctx;
+} CUDA_KERNEL_NODE_PARAMS;
+
 ATOMR_DRIVER_STRUCTS(ATOMR_STRUCT_SIZE)
 
 typedef struct {

@@ -84,7 +84,8 @@ enum { ATOMR_DRIVER_CONSTANTS(ATOMR_ENUMERATOR) };
     S(CUgraphExecUpdateResultInfo, 24)                                                                                \
     S(CUgraphEdgeData, 8)                                                                                             \
     S(CUDA_CONDITIONAL_NODE_PARAMS, 32)                                                                               \
-    S(CUgraphNodeParams, 256)
+    S(CUgraphNodeParams, 256)                                                                                         \
+    S(CUDA_KERNEL_NODE_PARAMS, 72)
 
 #define ATOMR_DRIVER_FUNCTIONS(F)                                                                                     \
     F(CUresult, cuInit, (unsigned int Flags))                                                                         \
@@ -183,6 +184,8 @@ enum { ATOMR_DRIVER_CONSTANTS(ATOMR_ENUMERATOR) };
        const CUgraphEdgeData *dependencyData, size_t numDependencies, CUgraphNodeParams *nodeParams))                 \
     F(CUresult, cuGraphConditionalHandleCreate,                                                                       \
       (CUgraphConditionalHandle *pHandle_out, CUgraph hGraph, CUcontext ctx, unsigned int defaultLaunchValue,         \
-       unsigned int flags))
+       unsigned int flags))                                                                                           \
+    F(CUresult, cuGraphExecKernelNodeSetParams_v2,                                                                    \
+      (CUgraphExec hGraphExec, CUgraphNode hNode, const CUDA_KERNEL_NODE_PARAMS *nodeParams))
 
 #endif

@@ -1,5 +1,6 @@
 #include "cuda/graph.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "cuda/cuda_runs.h"
@@ -27,13 +28,12 @@ static void drop(atomr_graph *g) {
 }
 
 /* Let the instance hold this graph's launches.  Messages that are under way keep what they were launched with. */
-static CUresult take(atomr_graph *g, CUgraph graph, CUstream stream) {
+static CUresult take(atomr_graph *g, CUgraph graph, CUgraphNode *nodes, CUstream stream) {
     const atomr_driver *d = atomr_cuda_driver(g->cuda);
     if (g->exec) {
         CUgraphExecUpdateResultInfo info;
         memset(&info, 0, sizeof info);
-        /* Conditions are of one graph and its one instance. */
-        if (!g->branch && d->cuGraphExecUpdate_v2(g->exec, graph, &info) == CUDA_SUCCESS) {
+        if (d->cuGraphExecUpdate_v2(g->exec, graph, &info) == CUDA_SUCCESS) {
             d->cuGraphDestroy(graph);
             return CUDA_SUCCESS;
         }
@@ -44,10 +44,14 @@ static CUresult take(atomr_graph *g, CUgraph graph, CUstream stream) {
         if (r != CUDA_SUCCESS) return r;
     }
     const CUresult r = d->cuGraphInstantiateWithFlags(&g->exec, graph, 0);
-    if (r != CUDA_SUCCESS) g->exec = NULL;
-    else count(g, ATOMR_GRAPH_MADE);
-    if (r == CUDA_SUCCESS && g->branch) g->kept = graph;
-    else d->cuGraphDestroy(graph);
+    if (r == CUDA_SUCCESS) {
+        count(g, ATOMR_GRAPH_MADE);
+        g->kept = graph;
+        memcpy(g->nodes, nodes, g->program.n_steps * sizeof *nodes);
+    } else {
+        g->exec = NULL;
+        d->cuGraphDestroy(graph);
+    }
     return r;
 }
 
@@ -71,17 +75,19 @@ static int capture(atomr_graph *g, const atomr_call *call, CUstream stream) {
     CUstream aside = NULL;
     if (atomr_cuda_begin_capture(g->cuda, call->lane, &aside, &failure) != ATOMR_OK) return failure.status;
     CUgraph graph = NULL;
+    CUgraphNode *nodes = calloc(g->program.n_steps, sizeof *nodes);
     atomr_call part = *call;
     part.lane = ATOMR_CAPTURE_LANE;
     g->prompt = 0;
     part.prompt = &g->prompt;
-    CUresult r = CUDA_ERROR_NOT_SUPPORTED;
-    if (atomr_cuda_captures_pieces(g->cuda)) r = atomr_graph_build(g, &part, aside, &graph, &failure);
+    CUresult r = nodes ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_OUT_OF_MEMORY;
+    if (nodes && atomr_cuda_captures_pieces(g->cuda)) r = atomr_graph_build(g, &part, aside, &graph, nodes, &failure);
     if (r == CUDA_ERROR_NOT_SUPPORTED && !g->branch) r = capture_chain(g, &part, aside, &graph, &failure);
     if (r == CUDA_SUCCESS) {
         count(g, ATOMR_GRAPH_CAPTURED);
-        r = take(g, graph, stream);
+        r = take(g, graph, nodes, stream);
     }
+    free(nodes);
     atomr_cuda_end_capture(g->cuda);
     return r;
 }
@@ -108,10 +114,16 @@ int atomr_graph_run(void *context, const atomr_call *call, atomr_failure *failur
     int refused = 0;
     if (g->captures && atomic_load_explicit(&g->counts[ATOMR_GRAPH_STEPWISE], memory_order_relaxed)) {
         note_wanted(g, call);
-        const int same = g->exec && memcmp(g->key, g->wanted, g->n_key * sizeof *g->key) == 0;
-        if (!same) refused = capture(g, call, stream);
+        const int same = g->keyed && memcmp(g->key, g->wanted, g->n_key * sizeof *g->key) == 0;
+        if (!same && g->keyed && atomr_graph_patch(g, call)) {
+            count(g, ATOMR_GRAPH_PATCHED);
+        } else if (!same) {
+            g->keyed = 0; /* an update that fails half way holds neither message's launches */
+            refused = capture(g, call, stream);
+        }
         if (!refused) {
             if (!same) memcpy(g->key, g->wanted, g->n_key * sizeof *g->key);
+            g->keyed = 1;
             const CUresult r = d->cuGraphLaunch(g->exec, stream);
             if (r != CUDA_SUCCESS) return atomr_cuda_fail(g->cuda, r, "cuGraphLaunch", failure);
             if (g->prompt) *call->prompt = 1;
@@ -120,7 +132,6 @@ int atomr_graph_run(void *context, const atomr_call *call, atomr_failure *failur
             return atomr_cuda_judge_late(g->cuda, call, (CUdeviceptr)(uintptr_t)call->workspace + g->loops_at, 1,
                                          (atomr_late){judge_loops, g}, failure);
         }
-        g->key[g->n_key - 1] = UINT64_MAX; /* an update that failed half way holds neither message's launches */
     }
     const int code = atomr_program_run(&g->program, call, failure);
     if (code == ATOMR_OK) count(g, ATOMR_GRAPH_STEPWISE);

@@ -17,6 +17,7 @@ typedef struct {
     const atomr_call *call;
     CUstream stream;
     ends *last;        /* the last nodes of each step */
+    CUgraphNode *nodes; /* of steps that can be set, or NULL */
     char *followed;    /* whether a step depends on it */
     ends begin;        /* what steps of control flow depend on besides */
     atomr_failure *failure;
@@ -61,6 +62,9 @@ static CUresult build_run(build *b, CUgraph graph, unsigned at, const ends *afte
     if (r != CUDA_SUCCESS) return r;
     const int code = atomr_program_step_run(&b->g->program, at, b->call, b->failure);
     r = end_piece(b, CUDA_SUCCESS, &b->last[at]);
+    const atomr_program_step *step = &b->g->program.steps[at];
+    if (b->nodes && step->run == atomr_cuda_run_kernels && atomr_cuda_sets_alone(step->context) && b->last[at].n == 1)
+        b->nodes[at] = b->last[at].nodes[0];
     return code == ATOMR_OK ? r : b->failure->status ? b->failure->status : -1;
 }
 
@@ -185,9 +189,9 @@ static CUresult build_steps(build *b, CUgraph graph, unsigned first, unsigned n,
     return r;
 }
 
-int atomr_graph_build(const atomr_graph *g, const atomr_call *call, CUstream aside, CUgraph *made,
+int atomr_graph_build(const atomr_graph *g, const atomr_call *call, CUstream aside, CUgraph *made, CUgraphNode *nodes,
                       atomr_failure *failure) {
-    build b = {.g = g, .d = atomr_cuda_driver(g->cuda), .call = call, .stream = aside, .failure = failure};
+    build b = {.g = g, .d = atomr_cuda_driver(g->cuda), .call = call, .stream = aside, .nodes = nodes, .failure = failure};
     const unsigned n = g->program.n_steps;
     b.last = calloc(n, sizeof *b.last);
     b.followed = calloc(n, 1);

@@ -20,10 +20,7 @@ int atomr_program_limit(const atomr_program *p, unsigned at, atomr_failure *fail
     return atomr_failed(failure, ATOMR_LIBRARY_ERROR, "program", (int)p->steps[at].limit, "LoopLimitReached", "%u", at);
 }
 
-int atomr_program_step_run(const atomr_program *p, unsigned at, const atomr_call *call, atomr_failure *failure) {
-    const atomr_program_step *step = &p->steps[at];
-    void *pointers[ATOMR_MAX_OPERANDS];
-    uint64_t scalars[ATOMR_MAX_SCALARS];
+atomr_call atomr_program_part(const atomr_program_step *step, const atomr_call *call, void **pointers, uint64_t *scalars) {
     for (unsigned j = 0; j < step->n_operands; j++)
         pointers[j] = (char *)call->pointers[step->operands[j].operand] + step->operands[j].offset;
     for (unsigned j = 0; j < step->n_scalars; j++)
@@ -37,6 +34,14 @@ int atomr_program_step_run(const atomr_program *p, unsigned at, const atomr_call
         part.workspace = (char *)call->workspace + step->workspace;
         part.workspace_bytes -= step->workspace;
     }
+    return part;
+}
+
+int atomr_program_step_run(const atomr_program *p, unsigned at, const atomr_call *call, atomr_failure *failure) {
+    const atomr_program_step *step = &p->steps[at];
+    void *pointers[ATOMR_MAX_OPERANDS];
+    uint64_t scalars[ATOMR_MAX_SCALARS];
+    const atomr_call part = atomr_program_part(step, call, pointers, scalars);
     const int code = step->run(step->context, &part, failure);
     if (code != ATOMR_OK) name_step(p, at, failure);
     return code;

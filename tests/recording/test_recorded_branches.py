@@ -8,6 +8,10 @@ import numpy as np
 from placements import Placement
 
 import atomr_native as an
+from atomr_native.builders.context import Built
+from atomr_native.libraries.program.attributes import ControlAttributes, ProgramAttributes, StepAttributes
+from atomr_native.libraries.program.branches import assign
+from atomr_native.plans.spec import NestedSpec, PlanSpec
 
 
 def _array(shape: tuple[int, ...], seed: int) -> np.ndarray[Any, Any]:
@@ -106,3 +110,37 @@ def test_steps_of_libraries_share_no_workspace_at_once(device: an.Device, placem
             np.testing.assert_array_equal(out.numpy(), x[:8, :8] @ x[8:16, :8])
     if placement.cuda:
         assert plan.replays.launched == 5
+
+
+def test_large_temporaries_share_bytes_rather_than_run_side_by_side(device: an.Device) -> None:
+    size = 2 << 20  # elements: 8 MiB
+    x, outs = device.empty(size), [device.zeros(()) for _ in range(6)]
+    with device.record() as g:
+        for number, out in enumerate(outs):
+            device.copy((x * number).sum(), out=out)
+    steps = g.plan.steps
+    assert 8 << 20 <= g.plan.nbytes < 9 << 20
+    for number in range(3, len(steps), 3):  # its temporary takes over the bytes of that before
+        assert number - 2 in steps[number].after
+
+
+def test_parts_of_the_workspace() -> None:
+    """Steps that may run side by side have other parts, up to four; those of a library's handle run one by one."""
+    spec = NestedSpec(PlanSpec("noop", (), ()))
+    operand = ((0, 0),)
+
+    def assigned(after: list[tuple[int, ...]], run: Any, limit: int = 1 << 20) -> tuple[Any, ...]:
+        steps = tuple(StepAttributes(0, operand, (), one) for one in after)
+        found = assign(ProgramAttributes((spec,), steps), [Built(run, 1000)], limit)
+        return found.offsets, found.after, found.nbytes
+
+    apart = "copy"
+    assert assigned([(), (), (0,), ()], apart) == ([0, 1024, 0, 2048], [(), (), (0,), ()], 3 * 1024)
+    assert assigned([()] * 6, apart) == ([0, 1024, 2048, 3072, 0, 1024], [(), (), (), (), (0,), (1,)], 4096)
+    assert assigned([(), ()], apart, limit=2000) == ([0, 0], [(), (0,)], 1024)
+    assert assigned([(), (), ()], object()) == ([0, 0, 0], [(), (0,), (1,)], 1024)
+    body = ControlAttributes("if", (0, 0), "bool", (2,), 0, ())
+    steps = (StepAttributes(0, operand, (), ()), body, *(StepAttributes(0, operand, (), ()),) * 3)
+    found = assign(ProgramAttributes((spec,), steps), [Built(apart, 1000)], 1 << 20)
+    assert found.after == [(), (0,), (), (), (1,)], "control flow has all parts"
+    assert found.offsets[2:4] == [0, 1024]

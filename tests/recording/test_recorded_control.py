@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from actions import poison
 from placements import Placement
 
 import atomr_native as an
@@ -83,6 +84,8 @@ def test_loops(device: an.Device, placement: Placement) -> None:
     assert run(1, 2**20) == [2**20, 200]
     assert run(3, 6) == [6, 10]
     _used_graph(plan, placement, 4)
+    if placement.cuda:
+        assert (plan.replays.captured, plan.replays.instantiated) == (3, 1)
 
 
 def test_switches(device: an.Device, placement: Placement) -> None:
@@ -237,6 +240,25 @@ def test_an_exception_inside_leaves_nothing(device: an.Device) -> None:
     assert [step.operation.partition(".")[0] for step in g.plan.steps] == ["memory", "if", "memory"]
     g.plan.tell()
     assert float(x) == 3
+
+
+def test_what_a_branch_overwrites_is_read_after_it(device: an.Device) -> None:
+    """Whether the branch runs is not known when the message is checked."""
+    flag, x, out = _flag(device, 1), device.zeros(4), device.zeros(4)
+    with device.record() as g:
+        with g.if_(flag):
+            x.fill(1)
+            device.copy(x * 2, out=out)
+        with g.if_(flag):
+            device.copy(x + 1, out=out)
+    g.plan.ask().result(60)
+    poison(device.lane("p"), out)
+    g.plan.ask().result(60)
+    poison(device.lane("p"), x, text="the first cause")
+    with pytest.raises(an.DependencyFailed, match="the first cause"):
+        g.plan.ask().result(60)
+    with pytest.raises(an.LibraryError, match="boom"):
+        out.numpy()  # a branch may have written it or not, so that its poison stays
 
 
 def test_drivers_without_conditional_nodes() -> None:

@@ -40,7 +40,6 @@ async def _await(x: an.GpuRef) -> None:
 
 
 def test_arrays_of_the_host(device: an.Device) -> None:
-    host = device.host_array((4,))
     x = device.zeros(4)
     for use in (
         lambda: device.put(np.ones(4)), lambda: device.put(np.ones(4, "float32"), out=x),

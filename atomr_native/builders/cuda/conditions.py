@@ -27,8 +27,8 @@ extern "C" __global__ void branch(const void *flag, u64 width, u64 is_signed, u6
   for (int i = 0; i < 4; i++)
     if (mask >> i & 1) cudaGraphSetConditional(handles[i], chosen == begin + i);
 }
-extern "C" __global__ void loop(const void *flag, u64 width, u64 handle, u64 begins, u64 *count, u64 limit, u64 *reached,
-                                u64 number) {
+extern "C" __global__ void loop(const void *flag, u64 width, u64 handle, u64 begins, u64 *count, u64 limit,
+                                u64 *reached, u64 number) {
   const u64 rounds = begins ? 0 : *count + 1;
   int runs = decided(flag, width, 0) != 0;
   if (runs && rounds == limit) *reached = number;

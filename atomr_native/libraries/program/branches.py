@@ -45,7 +45,7 @@ def check_driver(context: Any) -> None:
     version = context.facts.get("driver_version", 0)
     if version < _CONDITIONAL_NODES:
         raise Unsupported(
-            f"control flow in a recording needs conditional nodes of CUDA graphs, which drivers have from CUDA 12.4 on; "
+            f"control flow in a recording needs conditional nodes of CUDA graphs, as drivers have from CUDA 12.4 on; "
             f"this driver is for CUDA {version // 1000}.{version % 1000 // 10}",
             rule="program.conditional_nodes",
             lifted_by=("driver 12.4",),
@@ -68,8 +68,8 @@ def _stays_apart(run: Any) -> bool:
 def assign(attributes: ProgramAttributes, built: list[Built], limit: int) -> Workspaces:
     """Give steps that may run side by side parts of the workspace of their own, and let others wait for each other.
 
-    Runs that use memory of a library's handle run one after the other.  A step of control flow has all parts.  They have
-    at most `limit` bytes together, unless one of them has more.
+    Runs that use memory of a library's handle run one after the other.  A step of control flow has all parts.  All parts
+    have at most `limit` bytes, unless one has more.
     """
     steps = attributes.steps
     after = [set(step.after) for step in steps]

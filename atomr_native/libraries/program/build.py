@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from ...builders.context import Built
-from ...builders.program import Control, ProgramRun, ProgramStep, late_failures
+from ...builders.program import Control, ProgramRun, ProgramStep, late_failures, sets_alone
 from ...dtypes import as_dtype
 from ...errors import InvalidRequest, Unsupported
 from ...plans.spec import PlanSpec
@@ -17,13 +17,13 @@ __all__ = ["build_program"]
 
 _GRAPH = (
     "launched step by step by the first message, captured into a CUDA graph by the second, and launched from the graph "
-    "by later ones; a message with other addresses or numbers captures its launches again, and updates the graph in "
-    "place"
+    "by later ones; a message with other addresses or numbers sets the parameters of kernels in place"
 )
+_AGAIN = "captured again where their addresses or numbers change: {}"
 _CONDITIONAL = (
     "launched step by step by the first message, for whose flags the mailbox waits; captured into a CUDA graph with "
     "conditional nodes by the second, and launched from the graph by later ones; a message with other addresses or "
-    "numbers captures its launches again, and instantiates the graph anew"
+    "numbers captures its launches again, and updates the graph in place"
 )
 _ALIGNMENT = 256
 _STEPWISE = "launched step by step, not as a CUDA graph: {} reports failures by a word that differs for each message"
@@ -70,6 +70,9 @@ def build_program(spec: PlanSpec[ProgramAttributes], context: Any) -> Built:
     conditions, loops_at = None, 0
     if cuda:
         notes.append(_STEPWISE.format(late[0].name) if late else _CONDITIONAL if controls else _GRAPH)
+        again = dict.fromkeys(step.name for step in steps if step.control is None and not sets_alone(step.run))
+        if again and not (late or controls):
+            notes.append(_AGAIN.format(", ".join(again)))
         branches = count_branches(attributes, workspaces.after)
         if branches > 1 and not late:
             notes.append(f"up to {branches} steps side by side")

@@ -1,8 +1,10 @@
-/* cuLaunchKernel in a loop: alone, overlapping, with a synchronize each, from four threads, and on streams in turn.
+/* cuLaunchKernel in a loop: alone, overlapping, with a synchronize each, from four threads, and on streams in turn; and
+ * cuGraphLaunch of a graph of 100 kernels, with parameters that stay or change.
  *
  * Settings: kernel, a file of machine code; function, in it; block, its number of threads. */
 #include "loops.h"
 
+#include <dlfcn.h>
 #include <stdlib.h>
 
 enum { KERNEL_ELEMENTS = 32 };
@@ -81,6 +83,83 @@ static void hop(int n, int over) {
 static void two_streams(int n) { hop(n, 2); }
 static void three_streams(int n) { hop(n, 3); }
 
+/* ---- a graph of kernels, each of which depends on the last */
+
+enum { GRAPH_KERNELS = 100 };
+
+/* CUDA_KERNEL_NODE_PARAMS of cuda.h from CUDA 12 on. */
+typedef struct {
+    CUfunction function;
+    unsigned grid[3], block[3], shared;
+    void **arguments, **extra;
+    void *kernel;
+    CUcontext context;
+} node_parameters;
+
+static CUgraph graph;
+static CUgraphExec instance;
+static CUgraphNode nodes[GRAPH_KERNELS]; /* in the order of the capture */
+static CUresult (*get_nodes)(CUgraph, CUgraphNode *, size_t *);
+static CUresult (*set_parameters)(CUgraphExec, CUgraphNode, const node_parameters *);
+
+static const char *prepare_graph(void) {
+    const char *why = prepare();
+    if (why || instance) return why;
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    get_nodes = library ? (CUresult(*)(CUgraph, CUgraphNode *, size_t *))dlsym(library, "cuGraphGetNodes") : NULL;
+    set_parameters = library ? (CUresult(*)(CUgraphExec, CUgraphNode, const node_parameters *))dlsym(
+                                   library, "cuGraphExecKernelNodeSetParams_v2")
+                             : NULL;
+    if (!get_nodes || !set_parameters) return "the driver does not set parameters of kernels in graphs";
+    ok(driver->cuStreamBeginCapture_v2(streams[0], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), "cuStreamBeginCapture");
+    launch_only(GRAPH_KERNELS);
+    ok(driver->cuStreamEndCapture(streams[0], &graph), "cuStreamEndCapture");
+    size_t n = GRAPH_KERNELS;
+    ok(get_nodes(graph, nodes, &n), "cuGraphGetNodes");
+    ok(driver->cuGraphInstantiateWithFlags(&instance, graph, 0), "cuGraphInstantiate");
+    return n == GRAPH_KERNELS ? NULL : "a capture of 100 kernels has other nodes";
+}
+
+static void launch_graph(void) { ok(driver->cuGraphLaunch(instance, streams[0]), "cuGraphLaunch"); }
+
+static void graphs(int n) {
+    for (int i = 0; i < n; i++) launch_graph();
+}
+
+static void graphs_sustained(int n) {
+    graphs(n);
+    ok(driver->cuStreamSynchronize(streams[0]), "cuStreamSynchronize");
+}
+
+static void graphs_synchronized(int n) {
+    for (int i = 0; i < n; i++) graphs_sustained(1);
+}
+
+static void set(int node, int array, double factor) {
+    double zero = 0.0;
+    uint64_t elements = KERNEL_ELEMENTS;
+    void *arguments[] = {&arrays[array], &factor, &zero, &elements};
+    const node_parameters given = {
+        .function = kernel, .grid = {1, 1, 1}, .block = {threads_of_block, 1, 1}, .arguments = arguments};
+    ok(set_parameters(instance, nodes[node], &given), "cuGraphExecKernelNodeSetParams");
+}
+
+static void graphs_with_another_number(int n) {
+    for (int i = 0; i < n; i++) {
+        set(0, 0, i & 1);
+        launch_graph();
+    }
+    ok(driver->cuStreamSynchronize(streams[0]), "cuStreamSynchronize");
+}
+
+static void graphs_with_another_array(int n) {
+    for (int i = 0; i < n; i++) {
+        for (int node = 0; node < GRAPH_KERNELS; node++) set(node, i & 1, 1.0);
+        launch_graph();
+    }
+    ok(driver->cuStreamSynchronize(streams[0]), "cuStreamSynchronize");
+}
+
 static const contender loops[] = {
     {"launch", prepare, launch_only, synchronize},
     {"launch-sustained", prepare, sustained, synchronize},
@@ -89,6 +168,11 @@ static const contender loops[] = {
     {"launch-four-threads", prepare, four_threads, synchronize},
     {"launch-two-streams", prepare, two_streams, synchronize},
     {"launch-three-streams", prepare, three_streams, synchronize},
+    {"graph-launch", prepare_graph, graphs, synchronize},
+    {"graph-sustained", prepare_graph, graphs_sustained, synchronize},
+    {"graph-synchronize", prepare_graph, graphs_synchronized, synchronize},
+    {"graph-set-one", prepare_graph, graphs_with_another_number, synchronize},
+    {"graph-set-all", prepare_graph, graphs_with_another_array, synchronize},
     {0},
 };
 ADD_CONTENDERS(loops)

@@ -136,6 +136,8 @@ bool fake_may_follow(CUgraph, const CUgraphNode *after, size_t n);
 /* Add work, with a copy of its argument, to a graph that is being captured, behind other nodes. */
 CUresult fake_capture(CUgraph, const CUgraphNode *after, size_t n_after, CUgraphNode *made, void (*run)(void *argument),
                       const void *argument, size_t size);
+/* Give a node of an instance another argument, for later launches; `node` is of the graph that it was made of. */
+CUresult fake_set_node(CUgraphExec, CUgraphNode node, void (*run)(void *argument), const void *argument, size_t size);
 /* What a kernel does that sets a condition of the graph that runs it; no lock. */
 void fake_set_condition(unsigned long long handle, unsigned value);
 

@@ -40,7 +40,7 @@ struct CUgraph_st {
 
 struct CUgraphExec_st {
     uint32_t magic;
-    CUgraph holds;
+    CUgraph holds, made_of;
 };
 
 static __thread CUgraph running;
@@ -261,8 +261,20 @@ CUresult cuGraphInstantiateWithFlags(CUgraphExec *made, CUgraph graph, unsigned 
     if (!e || !(e->holds = copy_of(graph))) return free(e), CUDA_ERROR_OUT_OF_MEMORY;
     graph->instantiated = true;
     e->magic = EXEC;
+    e->made_of = graph;
     *made = e;
     return CUDA_SUCCESS;
+}
+
+static bool are_alike(CUgraph g, CUgraph h) {
+    bool same = g->n == h->n;
+    for (unsigned i = 0; same && i < g->n; i++) {
+        const CUgraphNode one = g->nodes[i], other = h->nodes[i];
+        same = one->run == other->run && one->size == other->size && one->n_after == other->n_after &&
+               memcmp(one->after, other->after, one->n_after * sizeof *one->after) == 0 && one->type == other->type &&
+               !one->body == !other->body && (!one->body || are_alike(one->body, other->body));
+    }
+    return same;
 }
 
 /* The same nodes in the same order, with other parameters; earlier launches keep theirs. */
@@ -272,18 +284,30 @@ CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, CUgraphExecUpdate
     const CUresult r = fake_enter(&c);
     if (r) return r;
     if (!exec || exec->magic != EXEC || !is_graph(graph) || !info) return ERROR_INVALID_VALUE;
-    int same = exec->holds->n == graph->n && !has_conditions(graph);
-    for (unsigned i = 0; same && i < graph->n; i++) {
-        const CUgraphNode one = exec->holds->nodes[i], other = graph->nodes[i];
-        same = one->run == other->run && one->size == other->size && one->n_after == other->n_after &&
-               memcmp(one->after, other->after, one->n_after * sizeof *one->after) == 0;
-    }
+    const bool same = are_alike(exec->holds, graph);
     if (!same) {
         info->result = 2; /* CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED */
         return ERROR_GRAPH_EXEC_UPDATE_FAILURE;
     }
     CUgraph copy = copy_of(graph);
     if (!copy) return CUDA_ERROR_OUT_OF_MEMORY;
+    pthread_mutex_lock(&fake_lock);
+    fake_free_graph(exec->holds);
+    exec->holds = copy;
+    pthread_mutex_unlock(&fake_lock);
+    return CUDA_SUCCESS;
+}
+
+CUresult fake_set_node(CUgraphExec exec, CUgraphNode node, void (*run)(void *), const void *argument, size_t size) {
+    if (!exec || exec->magic != EXEC || !node || node->graph != exec->made_of || node->run != run)
+        return ERROR_INVALID_VALUE;
+    CUgraph copy = copy_of(exec->holds);
+    void *given = malloc(size + 1);
+    if (!copy || !given) return CUDA_ERROR_OUT_OF_MEMORY;
+    CUgraphNode into = copy->nodes[node->index];
+    free(into->argument);
+    into->argument = memcpy(given, argument, size);
+    into->size = size;
     pthread_mutex_lock(&fake_lock);
     fake_free_graph(exec->holds);
     exec->holds = copy;
