@@ -68,8 +68,8 @@ def _stays_apart(run: Any) -> bool:
 def assign(attributes: ProgramAttributes, built: list[Built], limit: int) -> Workspaces:
     """Give steps that may run side by side parts of the workspace of their own, and let others wait for each other.
 
-    Runs that use memory of a library's handle run one after the other.  A step of control flow has all parts.  All parts
-    have at most `limit` bytes, unless one has more.
+    Runs that use memory of a library's handle run one after the other.  A step of control flow has all parts.  Together
+    they have at most `limit` bytes, unless one has more.
     """
     steps = attributes.steps
     after = [set(step.after) for step in steps]

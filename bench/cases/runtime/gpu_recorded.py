@@ -63,20 +63,31 @@ def build(setup: Setup) -> None:
     """
     count, many = setup.count(500), setup.count(2000)
     for place in PLACES:
-        with setup.attempt(f"atomr {place}, sustained"):
-            sends = recorded(setup, place)
-            setup.add(f"atomr {place}, sustained", sustained([sends], count))
-            setup.add(f"atomr {place}, tell", burst(sends.tells, sends.finish, many))
-            setup.add(f"atomr {place}, ask", asked(sends.ask, count))
-            setup.add(f"atomr {place}, number changed", _until_done(_changing(sends), sends, count))
-            other = device(setup, place).zeros((ELEMENTS,), "float64")
-            setup.add(f"atomr {place}, array changed", _until_done(_alternating(sends, other), sends, count))
+        for words, size in (("sustained", count), ("tell", many), ("ask", count), ("number changed", count),
+                            ("array changed", count)):  # fmt: skip
+            name = f"atomr {place}, {words}"
+            with setup.attempt(name):
+                setup.add(name, _sample(setup, place, words, size))
     for words, request in (
         ("sustained", "graph-sustained"), ("tell", "graph-launch"), ("ask", "graph-synchronize"),
         ("number changed", "graph-set-one"), ("array changed", "graph-set-all"),
     ):  # fmt: skip
         add_loop(setup, f"C cuGraphLaunch, {words}", request, count)
         setup.ratio(f"atomr process, {words}", f"C cuGraphLaunch, {words}")
+
+
+def _sample(setup: Setup, place: str, words: str, count: int) -> Callable[[], float]:
+    """The sample of a contender; each has a plan of its own."""
+    sends = recorded(setup, place)
+    if words == "sustained":
+        return sustained([sends], count)
+    if words == "tell":
+        return burst(sends.tells, sends.finish, count)
+    if words == "ask":
+        return asked(sends.ask, count)
+    if words == "number changed":
+        return _until_done(_changing(sends), sends, count)
+    return _until_done(_alternating(sends, device(setup, place).zeros((ELEMENTS,), "float64")), sends, count)
 
 
 def _until_done(body: Body, sends: Sends, count: int) -> Callable[[], float]:

@@ -4,7 +4,6 @@
  * Settings: kernel, a file of machine code; function, in it; block, its number of threads. */
 #include "loops.h"
 
-#include <dlfcn.h>
 #include <stdlib.h>
 
 enum { KERNEL_ELEMENTS = 32 };
@@ -87,37 +86,33 @@ static void three_streams(int n) { hop(n, 3); }
 
 enum { GRAPH_KERNELS = 100 };
 
-/* CUDA_KERNEL_NODE_PARAMS of cuda.h from CUDA 12 on. */
-typedef struct {
-    CUfunction function;
-    unsigned grid[3], block[3], shared;
-    void **arguments, **extra;
-    void *kernel;
-    CUcontext context;
-} node_parameters;
-
 static CUgraph graph;
 static CUgraphExec instance;
-static CUgraphNode nodes[GRAPH_KERNELS]; /* in the order of the capture */
-static CUresult (*get_nodes)(CUgraph, CUgraphNode *, size_t *);
-static CUresult (*set_parameters)(CUgraphExec, CUgraphNode, const node_parameters *);
+static CUgraphNode nodes[GRAPH_KERNELS];
 
 static const char *prepare_graph(void) {
     const char *why = prepare();
     if (why || instance) return why;
-    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    get_nodes = library ? (CUresult(*)(CUgraph, CUgraphNode *, size_t *))dlsym(library, "cuGraphGetNodes") : NULL;
-    set_parameters = library ? (CUresult(*)(CUgraphExec, CUgraphNode, const node_parameters *))dlsym(
-                                   library, "cuGraphExecKernelNodeSetParams_v2")
-                             : NULL;
-    if (!get_nodes || !set_parameters) return "the driver does not set parameters of kernels in graphs";
-    ok(driver->cuStreamBeginCapture_v2(streams[0], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), "cuStreamBeginCapture");
-    launch_only(GRAPH_KERNELS);
-    ok(driver->cuStreamEndCapture(streams[0], &graph), "cuStreamEndCapture");
-    size_t n = GRAPH_KERNELS;
-    ok(get_nodes(graph, nodes, &n), "cuGraphGetNodes");
+    if (!driver->cuStreamBeginCaptureToGraph || !driver->cuGraphExecKernelNodeSetParams_v2)
+        return "the driver has no captures into graphs: CUDA 12.3";
+    ok(driver->cuGraphCreate(&graph, 0), "cuGraphCreate");
+    for (unsigned i = 0; i < GRAPH_KERNELS; i++) {
+        CUstreamCaptureStatus status;
+        const CUgraphNode *last;
+        const CUgraphEdgeData *edges;
+        CUgraph into;
+        size_t n;
+        ok(driver->cuStreamBeginCaptureToGraph(streams[0], graph, i ? &nodes[i - 1] : NULL, NULL, i ? 1 : 0,
+                                               CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+           "cuStreamBeginCaptureToGraph");
+        launch(0, 0);
+        ok(driver->cuStreamGetCaptureInfo_v3(streams[0], &status, NULL, NULL, &last, &edges, &n),
+           "cuStreamGetCaptureInfo");
+        nodes[i] = last[0];
+        ok(driver->cuStreamEndCapture(streams[0], &into), "cuStreamEndCapture");
+    }
     ok(driver->cuGraphInstantiateWithFlags(&instance, graph, 0), "cuGraphInstantiate");
-    return n == GRAPH_KERNELS ? NULL : "a capture of 100 kernels has other nodes";
+    return NULL;
 }
 
 static void launch_graph(void) { ok(driver->cuGraphLaunch(instance, streams[0]), "cuGraphLaunch"); }
@@ -139,9 +134,15 @@ static void set(int node, int array, double factor) {
     double zero = 0.0;
     uint64_t elements = KERNEL_ELEMENTS;
     void *arguments[] = {&arrays[array], &factor, &zero, &elements};
-    const node_parameters given = {
-        .function = kernel, .grid = {1, 1, 1}, .block = {threads_of_block, 1, 1}, .arguments = arguments};
-    ok(set_parameters(instance, nodes[node], &given), "cuGraphExecKernelNodeSetParams");
+    const CUDA_KERNEL_NODE_PARAMS given = {.func = kernel,
+                                           .gridDimX = 1,
+                                           .gridDimY = 1,
+                                           .gridDimZ = 1,
+                                           .blockDimX = threads_of_block,
+                                           .blockDimY = 1,
+                                           .blockDimZ = 1,
+                                           .kernelParams = arguments};
+    ok(driver->cuGraphExecKernelNodeSetParams_v2(instance, nodes[node], &given), "cuGraphExecKernelNodeSetParams");
 }
 
 static void graphs_with_another_number(int n) {
