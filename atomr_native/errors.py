@@ -142,7 +142,7 @@ class Unsupported(AtomrError):
     lifted_by : tuple of str
         Changes that lift the rule, each alone: an option of the request or the System (``"copies"``,
         ``"workspace_limit"``), other operands (``"dtype"``, ``"shape"``, ``"layout"``), another ``"epilogue"``, a newer
-        ``"library"``, or another ``"device"``.  Empty if unknown.
+        ``"library"``, a driver of a version (``"driver 12.4"``), or another ``"device"``.  Empty if unknown.
 
     Notes
     -----
