@@ -19,6 +19,7 @@ from .errors import GpuRefStale as GpuRefStale
 from .errors import InvalidAxis as InvalidAxis
 from .errors import InvalidRequest as InvalidRequest
 from .errors import LibraryError as LibraryError
+from .errors import LoopLimitReached as LoopLimitReached
 from .errors import MailboxFull as MailboxFull
 from .errors import MessageCall as MessageCall
 from .errors import NestedCall as NestedCall
@@ -129,6 +130,8 @@ if TYPE_CHECKING:
     from .plans.reply import Reply as Reply
     from .plans.reply import gather as gather
     from .plans.spec import PlanSpec as PlanSpec
+    from .recording.control import RecordedBlock as RecordedBlock
+    from .recording.control import RecordedCases as RecordedCases
     from .recording.graph import GraphFunction as GraphFunction
     from .recording.graph import Recording as Recording
     from .recording.plan import RecordedPlan as RecordedPlan
@@ -176,6 +179,8 @@ _FACE = {
     "Plan": "plans.plan",
     "PlanSpec": "plans.spec",
     "Pool": "actors.pool",
+    "RecordedBlock": "recording.control",
+    "RecordedCases": "recording.control",
     "RecordedPlan": "recording.plan",
     "RecordedStep": "recording.plan",
     "Recording": "recording.graph",

@@ -21,6 +21,7 @@ __all__ = [
     "InvalidAxis",
     "InvalidRequest",
     "LibraryError",
+    "LoopLimitReached",
     "MailboxFull",
     "MessageCall",
     "NestedCall",
@@ -142,7 +143,7 @@ class Unsupported(AtomrError):
     lifted_by : tuple of str
         Changes that lift the rule, each alone: an option of the request or the System (``"copies"``,
         ``"workspace_limit"``), other operands (``"dtype"``, ``"shape"``, ``"layout"``), another ``"epilogue"``, a newer
-        ``"library"``, or another ``"device"``.  Empty if unknown.
+        ``"library"``, a driver of a version (``"driver 12.4"``), or another ``"device"``.  Empty if unknown.
 
     Notes
     -----
@@ -285,6 +286,27 @@ class NotConverged(FactorizationError):
     """The iteration for singular values or eigenvalues did not converge; `info` values are left, by LAPACK's count."""
 
     _reason = "has no result: the iteration did not converge (info {info})"
+
+
+class LoopLimitReached(LibraryError):
+    """A loop of a recorded plan has run as often as it may, and its flag was not zero.
+
+    Attributes
+    ----------
+    step : int
+        The loop, among the steps of the plan: ``plan.steps[step]``.
+    limit : int
+        How often it has run, and may.
+    """
+
+    def __init__(self, step: int, limit: int) -> None:
+        AtomrError.__init__(self, f"the loop of step {step} has run {limit} times, its limit, and its flag is not zero")
+        self.lib = "program"
+        self.status = limit
+        self.name = type(self).__name__
+        self.operation = "program.replay"
+        self.step = step
+        self.limit = limit
 
 
 @dataclass(frozen=True)

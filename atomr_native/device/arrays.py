@@ -338,7 +338,7 @@ class MemoryMethods:
         It is host memory, and does not count towards `System`'s `memory_limit`.
 
         `put` from it and `get` into it copy once instead of twice.  Both wait for that copy; ``put(blocking=False)``
-        and `get_into` do not wait.
+        and `get_into` do not wait, and can be recorded (`Device.record`): each replay copies the bytes of its time.
 
         Raises
         ------

@@ -51,6 +51,31 @@ class RecordingMethods:
 
         return Recording(cast("Device", self), self._state, self._programs)
 
+    @property
+    def recording(self) -> Recording:
+        """The recording of the running code, for control flow in functions that `graph` has made recordable.
+
+        Raises
+        ------
+        InvalidRequest
+            If no messages to this device are recorded here.
+
+        Examples
+        --------
+        >>> @device.graph
+        ... def halve(x, more):
+        ...     with device.recording.while_(more, limit=100):
+        ...         device.copy(x / 2, out=x)
+        ...         device.copy(x > 1, out=more)
+        >>> x, more = device.full((), 100.0), device.ones((), dtype="bool")
+        >>> halve.plan(x, more).tell(x, more)
+        >>> float(x)
+        0.78125
+        """
+        from ..recording.recorder import Recorder
+
+        return Recorder.current(self._state.core)
+
     @overload
     def graph(self, function: Callable[Parameters, Returned], /) -> GraphFunction[Parameters, Returned]: ...
 

@@ -11,7 +11,7 @@ import numpy as np
 from .._lib.copies import ZERO, HostCopy
 from .._lib.dlpack import array_at
 from .._lib.guard import Lock, shielded
-from .._lib.sender import STAGING, VOLATILE, CallForm, Layout
+from .._lib.sender import STAGING, VOLATILE, Allocation, CallForm, Layout
 from .._support.threads import WaitPool
 from ..arrays.gpu_ref import GpuRef
 from ..arrays.layout import as_shape, layout_from, layout_of
@@ -206,6 +206,13 @@ class DeviceMemory(LibraryActor):
             known[ref.allocation.address] = weakref.ref(ref)
             starts = sorted(known)
             self._hosts = starts, [known[start] for start in starts]
+
+    def is_host_array(self, allocation: Allocation) -> bool:
+        """Return whether memory is that of a host array, and not of a copy that is under way."""
+        starts, names = self._hosts
+        at = bisect.bisect_left(starts, allocation.address)
+        owner = names[at]() if at < len(starts) else None
+        return owner is not None and owner.allocation is allocation
 
     def shared(self, array: np.ndarray[Any, Any]) -> GpuRef | None:
         """Return a handle for an array inside a host array of this device, or None."""

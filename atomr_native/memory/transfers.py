@@ -136,6 +136,8 @@ class Transfers:
             return (yield from self._put_pieces(host, layout, out, pool))
         made = out if out is not None else (yield Allocate(self._memory, layout, pool))
         if shared is not None:
+            if blocking:
+                self._core.refuse_recording("waiting for the device to read a host_array (blocking=False does not)")
             began = time.monotonic()
             reply = yield self._copy(shared, made, want_reply=blocking)
             if blocking:

@@ -14,6 +14,7 @@ from ..errors import (
     GpuRefStale,
     InvalidRequest,
     LibraryError,
+    LoopLimitReached,
     MessageCall,
     NotConverged,
     NotPositiveDefinite,
@@ -146,6 +147,8 @@ class MessageErrors:
             return ActorStopped(text)
         if lib == "solver" and (matrix := _of_matrix(status, name, text)):
             return matrix
+        if lib == "program" and name == "LoopLimitReached" and text.isdecimal():
+            return LoopLimitReached(int(text), status)
         return LibraryError(lib or "worker", status, name or "failure", self._owner.name, text)
 
     def _of_rank(self, status: int, name: str, text: str) -> AtomrError:

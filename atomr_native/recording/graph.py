@@ -17,6 +17,7 @@ from .._support.recorded import RecordedFloat, RecordedInt, is_recorded
 from ..arrays.gpu_ref import GpuRef
 from ..arrays.layout import layout_of
 from ..errors import InvalidRequest
+from .control import RecordedBlock, RecordedCases, begin_else, begin_if, begin_switch, begin_while
 from .plan import RecordedPlan
 from .program import program_of
 from .recorder import Recorder
@@ -70,7 +71,7 @@ class Recording:
     def __enter__(self) -> Recording:
         if self._state != "not begun":
             raise InvalidRequest(f"this recording is {self._state}; allowed: one block for each device.record()")
-        self._recorder.start()
+        self._recorder.start(self)
         self._state = "open"
         return self
 
@@ -93,9 +94,12 @@ class Recording:
         made: GpuRef = self._owner.core.whole_of(GpuRef, allocation, layout)
         return made
 
-    def _check(self, name: object) -> str:
+    def _open(self) -> None:
         if self._state != "open":
             raise InvalidRequest(f"this recording is {self._state}; allowed: inside `with device.record() as g`")
+
+    def _check(self, name: object) -> str:
+        self._open()
         known = [*(called for called, _, _ in self._recorder.parameters), *self._numbers]
         if not isinstance(name, str) or not name.isidentifier() or name in known or name in _RESERVED:
             raise InvalidRequest(
@@ -165,6 +169,138 @@ class Recording:
         else:
             raise InvalidRequest(f"scalar {name!r} is {value!r}; allowed: a float or an int")
         return self._numbers[name]
+
+    def if_(self, flag: GpuRef) -> RecordedBlock:
+        """Record messages that run if a flag is not zero: ``with g.if_(flag):``.
+
+        The device reads the flag in each replay, when the messages before it have run.  Enqueues nothing.
+
+        Parameters
+        ----------
+        flag : GpuRef
+            One element of bool or of an integer type.
+
+        Returns
+        -------
+        RecordedBlock
+            A context manager.  `else_` may follow its block.
+
+        Raises
+        ------
+        InvalidRequest
+            For an array of another size, dtype or device, and outside of the recording's block.
+        GpuRefStale
+
+        Examples
+        --------
+        >>> x, large = device.full(2, 3.0), device.zeros((), dtype="bool")
+        >>> with device.record() as g:
+        ...     given = g.operand("x", x)
+        ...     _ = device.copy(given[0] > 2, out=large)
+        ...     with g.if_(large):
+        ...         _ = given.fill(2)
+        ...     with g.else_():
+        ...         _ = given.fill(0)
+        >>> g.plan.tell(x)
+        >>> x.numpy()
+        array([2., 2.], dtype=float32)
+        """
+        self._open()
+        return begin_if(self._recorder, flag)
+
+    def else_(self) -> RecordedBlock:
+        """Record messages that run if the flag of the `if_` before was zero: ``with g.else_():``.
+
+        Returns
+        -------
+        RecordedBlock
+            A context manager.
+
+        Raises
+        ------
+        InvalidRequest
+            Where no block of an `if_` has just ended.
+        """
+        self._open()
+        return begin_else(self._recorder)
+
+    def while_(self, flag: GpuRef, *, limit: int) -> RecordedBlock:
+        """Record messages that run as long as a flag is not zero: ``with g.while_(flag, limit=100):``.
+
+        The device reads the flag before each round.  Enqueues nothing.
+
+        Parameters
+        ----------
+        flag : GpuRef
+            One element of bool or of an integer type, which a message of the block writes.
+        limit : int
+            The most rounds, 1 to 2147483647.  Where the flag is not zero after so many, the message of the plan fails
+            with `LoopLimitReached`, and the arrays that it writes are poisoned.
+
+        Returns
+        -------
+        RecordedBlock
+            A context manager.
+
+        Raises
+        ------
+        InvalidRequest
+            As `if_`; at the end of the block, if none of its messages writes the flag.
+        GpuRefStale
+
+        Examples
+        --------
+        >>> x, more = device.ones(()), device.ones((), dtype="bool")
+        >>> with device.record() as g:
+        ...     with g.while_(more, limit=100):
+        ...         _ = device.copy(x * 2, out=x)
+        ...         _ = device.copy(x < 50, out=more)
+        >>> g.plan.ask().result()
+        >>> float(x)
+        64.0
+        """
+        self._open()
+        return begin_while(self._recorder, flag, limit)
+
+    def switch(self, index: GpuRef, n: int) -> RecordedCases:
+        """Record `n` blocks, of which that with the number in an array runs: ``with g.switch(index, n) as cases:``.
+
+        The device reads the index when the messages before it have run.  Where it is no number of a block, none runs.
+        Enqueues nothing.
+
+        Parameters
+        ----------
+        index : GpuRef
+            One element of bool or of an integer type.
+        n : int
+            How many cases there are, 1 to 1024.
+
+        Returns
+        -------
+        RecordedCases
+            A context manager, for the blocks ``with cases[i]:``.  A case without a block is empty.
+
+        Raises
+        ------
+        InvalidRequest
+            As `if_`.
+        GpuRefStale
+
+        Examples
+        --------
+        >>> x, index = device.zeros(2), device.full((), 1, dtype="int32")
+        >>> with device.record() as g:
+        ...     with g.switch(index, 2) as cases:
+        ...         with cases[0]:
+        ...             _ = x.fill(10)
+        ...         with cases[1]:
+        ...             _ = x.fill(11)
+        >>> g.plan.tell()
+        >>> x.numpy()
+        array([11., 11.], dtype=float32)
+        """
+        self._open()
+        return begin_switch(self._recorder, index, n)
 
     @property
     def plan(self) -> RecordedPlan:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ from .._support.recorded import is_recorded, plain
 from ..arrays.gpu_ref import GpuRef
 from ..arrays.layout import layout_of
 from ..errors import AtomrError, GpuRefStale, InvalidRequest
-from ..libraries.program.attributes import ProgramAttributes
+from ..libraries.program.attributes import ProgramAttributes, StepAttributes
 from ..plans.plan import Plan
 from ..plans.signature import Signature
 from ..plans.spec import WRITE
@@ -29,21 +30,24 @@ _BYTES: Final = np.dtype(np.uint8)
 
 @public
 class RecordedStep(NamedTuple):
-    """One message of a recorded plan.
+    """One message of a recorded plan, or control flow.
 
     Attributes
     ----------
     operation : str
-        ``"blas_lt.matmul"``.
+        ``"blas_lt.matmul"``; ``"if"``, ``"while"`` or ``"switch"``.
     operands : tuple of str
         What each of its operands lies in: the name of a parameter, ``"bound[i]"`` or ``"temporaries"``.
     after : tuple of int
-        The steps whose results it needs, or whose operands it overwrites.
+        The steps of the same body whose results it needs, or whose operands it overwrites.
+    bodies : tuple of range
+        Of control flow: the steps of each body.
     """
 
     operation: str
     operands: tuple[str, ...]
     after: tuple[int, ...]
+    bodies: tuple[range, ...] = ()
 
 
 @public
@@ -60,12 +64,15 @@ class Replays(NamedTuple):
         How often launches were captured.
     instantiated : int
         How often a graph was instantiated, instead of updated in place.
+    patched : int
+        Messages with other addresses or numbers for which nothing was captured: the parameters of kernels were set.
     """
 
     stepwise: int
     launched: int
     captured: int
     instantiated: int
+    patched: int = 0
 
 
 @public
@@ -141,10 +148,16 @@ class RecordedPlan(Plan):
         """The recorded messages, in their order."""
         attributes: ProgramAttributes = self.spec.attributes
         names = [operand.name for operand in self.spec.operands]
-        return tuple(
-            RecordedStep(attributes.specs[step.spec].spec.op, tuple(names[at] for at, _ in step.operands), step.after)
-            for step in attributes.steps
-        )
+        made = []
+        for number, step in enumerate(attributes.steps):
+            if isinstance(step, StepAttributes):
+                operation = attributes.specs[step.spec].spec.op
+                made.append(RecordedStep(operation, tuple(names[at] for at, _ in step.operands), step.after))
+                continue
+            ends = [number + 1, *(number + 1 + sum(step.bodies[: i + 1]) for i in range(len(step.bodies)))]
+            bodies = tuple(range(first, end) for first, end in pairwise(ends))
+            made.append(RecordedStep(step.kind, (names[step.flag[0]],), step.after, bodies))
+        return tuple(made)
 
     @property
     def nbytes(self) -> int:
@@ -171,10 +184,25 @@ class RecordedPlan(Plan):
 
     def dot(self) -> str:
         """Return the steps and their dependencies as a graph in the DOT language."""
-        lines = ["digraph program {"]
-        for number, step in enumerate(self.steps):
-            lines.append(f'  step{number} [label="{number}: {step.operation}"];')
-            lines += [f"  step{before} -> step{number};" for before in step.after]
+        lines, steps = ["digraph program {"], self.steps
+
+        def draw(numbers: range, indent: str) -> None:
+            at = numbers.start
+            while at < numbers.stop:
+                step = steps[at]
+                shape = ", shape=diamond" if step.bodies else ""
+                lines.append(f'{indent}step{at} [label="{at}: {step.operation}"{shape}];')
+                lines.extend(f"{indent}step{before} -> step{at};" for before in step.after)
+                for number, body in enumerate(step.bodies):
+                    lines.append(f"{indent}subgraph cluster_{at}_{number} {{")
+                    lines.append(f'{indent}  label="{_body_name(step.operation, number)}";')
+                    draw(body, f"{indent}  ")
+                    lines.append(f"{indent}}}")
+                    if body:
+                        lines.append(f"{indent}step{at} -> step{body.start} [style=dashed];")
+                at = step.bodies[-1].stop if step.bodies else at + 1
+
+        draw(range(len(steps)), "  ")
         return "\n".join((*lines, "}"))
 
     def bind(self, old: GpuRef, new: GpuRef) -> RecordedPlan:
@@ -241,6 +269,12 @@ class RecordedPlan(Plan):
 
     def __repr__(self) -> str:
         return f"<RecordedPlan of {len(self.steps)} steps on {self.device.name}>"
+
+
+def _body_name(kind: str, number: int) -> str:
+    if kind == "if":
+        return "else" if number else "then"
+    return f"case {number}" if kind == "switch" else "round"
 
 
 class _Expansion:

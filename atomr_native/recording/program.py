@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from .._lib.sender import MAX_OPERANDS
 from .._support.recorded import RecordedFloat, RecordedInt, is_recorded, plain
 from ..errors import InvalidRequest
-from ..libraries.program.attributes import ProgramAttributes, StepAttributes
-from ..plans.spec import OVERWRITE, READ, WRITE, NestedSpec, OperandSpec, PlanSpec, describe
-from .recorder import Message, Recorder, Use
+from ..libraries.program.attributes import ControlAttributes, ProgramAttributes, StepAttributes
+from ..plans.spec import HOST, OVERWRITE, READ, WRITE, NestedSpec, OperandSpec, PlanSpec, describe
+from .recorder import Body, Message, Recorder, Use
+from .steps import FlatStep, Temporary, dependencies, flat_steps, lifetime, loops_of, pack
 
 if TYPE_CHECKING:
     from .._lib.sender import Allocation
     from ..arrays.gpu_ref import GpuRef
+    from ..libraries.program.attributes import FlagType
 
 __all__ = ["Bound", "Number", "Program", "program_of"]
 
@@ -98,18 +100,31 @@ def program_of(recorder: Recorder, given: dict[str, RecordedFloat | RecordedInt]
     InvalidRequest
         If there is nothing to run, a number has no use, or the message would have too many arrays or numbers.
     """
-    messages = recorder.messages
-    if not messages:
+    steps = flat_steps(recorder.body)
+    if not steps:
         raise InvalidRequest("nothing was recorded: no message was sent to the device inside the recording")
-    numbers, places = _numbers(messages, given)
+    numbers, places = _numbers(steps, given)
     spans: dict[Any, list[tuple[int, Use]]] = {}
-    for step, message in enumerate(messages):
-        for use in message.uses:
-            spans.setdefault(use.root, []).append((step, use))
+    for number, step in enumerate(steps):
+        for use in step.uses:
+            spans.setdefault(use.root, []).append((number, use))
     escaped, temporary = _divide(recorder, spans)
-    offsets, block = _pack(temporary, spans, recorder)
+    loops = loops_of(steps)
+    packed = pack(
+        {
+            root: Temporary(
+                -(-max(recorder.made[root].nbytes, 1) // _ALIGNMENT) * _ALIGNMENT,
+                *lifetime(steps, loops, [number for number, _ in uses], recorder.made_in[root]),
+                tuple(number for number, _ in uses),
+            )
+            for root, uses in spans.items()
+            if root in temporary
+        },
+        steps,
+    )
+    block = packed.nbytes
     operands = [
-        describe(name, ref, _access(spans.get(i, []), _Whole(ref.layout, 0)) or READ)
+        describe(name, ref, _access(spans.get(i, []), _Whole(ref.layout, 0), steps) or READ)
         for i, (name, ref, _) in enumerate(recorder.parameters)
     ]
     n_parameters = len(operands)
@@ -119,17 +134,19 @@ def program_of(recorder: Recorder, given: dict[str, RecordedFloat | RecordedInt]
         if isinstance(root, int) or root in temporary:
             continue
         low, high = min(use.low for _, use in uses), max(use.high for _, use in uses)
-        step, first = uses[0]
-        label = f"operand {first.name!r} of step {step} ({messages[step].spec.op}), {first.layout!r}"
+        number, first = uses[0]
+        label = f"operand {first.name!r} of step {number} ({steps[number].name}), {first.layout!r}"
         ref = recorder.bound[root] if root in recorder.bound else handle(recorder.made[root])
         roots[root] = len(operands), -low
         bound.append(Bound(ref, low, high, label))
         size, whole = high - low, ref.allocation.nbytes
         operands.append(
-            OperandSpec(f"bound[{len(bound) - 1}]", "uint8", (size,), (1,), _access(uses, _Whole(None, 0, whole)))
+            OperandSpec(
+                f"bound[{len(bound) - 1}]", "uint8", (size,), (1,), _access(uses, _Whole(None, 0, whole), steps)
+            )
         )
     if block:
-        for root, offset in offsets.items():
+        for root, offset in packed.offsets.items():
             roots[root] = len(operands), offset
         operands.append(OperandSpec(_TEMPORARIES, "uint8", (block,), (1,), WRITE))
     if len(operands) > MAX_OPERANDS:
@@ -141,7 +158,7 @@ def program_of(recorder: Recorder, given: dict[str, RecordedFloat | RecordedInt]
         "program.replay",
         tuple(operands),
         tuple(number.kind for number in numbers),
-        _attributes(messages, roots, places),
+        _attributes(steps, roots, places, dependencies(steps, packed.sharing)),
     )
     return Program(spec, n_parameters, tuple(bound), block, numbers, tuple(recorder.made[root] for root in escaped))
 
@@ -160,21 +177,27 @@ class _Whole:
         return use.layout.contiguous and (use.low, use.high) == (self.low, self.high)
 
 
-def _access(uses: list[tuple[int, Use]], whole: _Whole) -> int:
-    """Return how all steps together use an operand: what is overwritten first is not read."""
-    access, overwritten = 0, False
+def _access(uses: list[tuple[int, Use]], whole: _Whole, steps: list[FlatStep]) -> int:
+    """Return how all steps together use an operand: what is overwritten first is not read.
+
+    What is overwritten in a branch or a loop is so for the rest of it, and not after it, since it may not run.
+    """
+    access = 0
+    overwritten: list[tuple[Body, ...]] = []
     at = 0
     while at < len(uses):
         step = uses[at][0]
         same = [use for one, use in uses[at:] if one == step]
         at += len(same)
-        if not overwritten and any(use.access & READ for use in same):
+        path = steps[step].path
+        covered = any(path[: len(one)] == one for one in overwritten)
+        if not covered and any(use.access & READ for use in same):
             access |= READ
         for use in same:
-            access |= use.access & WRITE
+            access |= use.access & (WRITE | HOST)
             if use.access & OVERWRITE and not access & READ and whole.covered_by(use):
-                overwritten = True
-    return access | (OVERWRITE if overwritten else 0)
+                overwritten.append(path)
+    return access | (OVERWRITE if () in overwritten else 0)
 
 
 def _divide(recorder: Recorder, spans: dict[Any, Any]) -> tuple[list[Any], set[Any]]:
@@ -189,36 +212,15 @@ def _divide(recorder: Recorder, spans: dict[Any, Any]) -> tuple[list[Any], set[A
     return escaped, temporary
 
 
-def _pack(
-    temporary: set[Any], spans: dict[Any, list[tuple[int, Use]]], recorder: Recorder
-) -> tuple[dict[Any, int], int]:
-    """Return where each temporary lies in a block, and the block's size: those whose uses do not meet share bytes."""
-    placed: list[tuple[int, int, int, int]] = []  # first and last step, first byte and the byte after the last
-    offsets: dict[Any, int] = {}
-    for root in spans:
-        if root not in temporary:
-            continue
-        size = -(-max(recorder.made[root].nbytes, 1) // _ALIGNMENT) * _ALIGNMENT
-        first, last = spans[root][0][0], spans[root][-1][0]
-        at = 0
-        for begin, end in sorted((low, high) for one, other, low, high in placed if one <= last and first <= other):
-            if at + size <= begin:
-                break
-            at = max(at, end)
-        placed.append((first, last, at, at + size))
-        offsets[root] = at
-    return offsets, max((high for *_, high in placed), default=0)
-
-
 def _numbers(
-    messages: list[Message], given: dict[str, RecordedFloat | RecordedInt]
+    steps: list[FlatStep], given: dict[str, RecordedFloat | RecordedInt]
 ) -> tuple[tuple[Number, ...], dict[tuple[int, int], int]]:
     """Return the scalars of the program, and which of them each scalar of a step is, by step and place."""
     found: dict[Any, Number] = {}
     places: dict[tuple[int, int], int] = {}
     used: set[str] = set()
-    for step, message in enumerate(messages):
-        for place, (number, kind) in message.numbers.items():
+    for step, flat in enumerate(steps):
+        for place, (number, kind) in flat.item.numbers.items() if isinstance(flat.item, Message) else ():
             conversion = number.conversion
             key = (number.name, kind) if conversion is None else (id(conversion), number.place, kind)
             used.update(_names(number, given))
@@ -245,33 +247,27 @@ def _names(number: RecordedFloat | RecordedInt, given: dict[str, RecordedFloat |
 
 
 def _attributes(
-    messages: list[Message], roots: dict[Any, tuple[int, int]], places: dict[tuple[int, int], int]
+    steps: list[FlatStep],
+    roots: dict[Any, tuple[int, int]],
+    places: dict[tuple[int, int], int],
+    after: list[tuple[int, ...]],
 ) -> ProgramAttributes:
     specs: dict[NestedSpec, int] = {}
-    writers: dict[Any, int] = {}
-    readers: dict[Any, set[int]] = {}
-    steps = []
-    for step, message in enumerate(messages):
-        after: set[int] = set()
-        for use in message.uses:
-            after |= {writers[use.root]} if use.root in writers else set()
-            if use.access & WRITE:
-                after |= readers.get(use.root, set())
-        for use in message.uses:
-            if use.access & WRITE:
-                writers[use.root] = step
-                readers[use.root] = set()
-            else:
-                readers.setdefault(use.root, set()).add(step)
-        operands = tuple((roots[use.root][0], use.offset + roots[use.root][1]) for use in message.uses)
-        scalars = tuple(
-            (True, places[step, i]) if (step, i) in places else (False, word) for i, word in enumerate(message.words)
-        )
-        nested = NestedSpec(message.spec)
-        steps.append(
-            StepAttributes(specs.setdefault(nested, len(specs)), operands, scalars, tuple(sorted(after - {step})))
-        )
-    return ProgramAttributes(tuple(specs), tuple(steps))
+    made: list[StepAttributes | ControlAttributes] = []
+    for number, step in enumerate(steps):
+        operands = tuple((roots[use.root][0], use.offset + roots[use.root][1]) for use in step.uses)
+        item = step.item
+        if isinstance(item, Message):
+            nested = NestedSpec(item.spec)
+            scalars = tuple(
+                (True, places[number, i]) if (number, i) in places else (False, word)
+                for i, word in enumerate(item.words)
+            )
+            made.append(StepAttributes(specs.setdefault(nested, len(specs)), operands, scalars, after[number]))
+        else:
+            dtype = cast("FlagType", item.flag.layout.dtype_name)
+            made.append(ControlAttributes(item.kind, operands[0], dtype, step.bodies, item.limit, after[number]))
+    return ProgramAttributes(tuple(specs), tuple(made))
 
 
 def defaults_of(numbers: tuple[Number, ...]) -> tuple[float | int, ...]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextvars
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from .._lib.sender import STAGING, VOLATILE, Core, Layout
 from .._support.recorded import RecordedFloat, RecordedInt
 from ..arrays.layout import layout_from
 from ..errors import InvalidRequest, Unsupported
+from ..libraries.program.attributes import StepAttributes, bodies_of
 from ..plans.spec import OVERWRITE, READ, PlanSpec
 
 if TYPE_CHECKING:
@@ -17,8 +18,9 @@ if TYPE_CHECKING:
     from ..arrays.gpu_ref import GpuRef
     from ..libraries.program.attributes import ProgramAttributes
     from ..plans.plan import Plan
+    from .graph import Recording
 
-__all__ = ["Message", "Recorder", "Use"]
+__all__ = ["Body", "Control", "Message", "Recorder", "Use"]
 
 #: The recorder of the running code: a thread may run coroutines that know nothing of each other.
 _current: contextvars.ContextVar[Recorder | None] = contextvars.ContextVar("atomr_native.recorder", default=None)
@@ -70,6 +72,38 @@ class Message(NamedTuple):
     numbers: dict[int, tuple[RecordedFloat | RecordedInt, str]]
 
 
+class Body:
+    """Steps that run together or not at all: those of the recording, or of a branch or a loop."""
+
+    __slots__ = ("items",)
+
+    def __init__(self) -> None:
+        self.items: list[Message | Control] = []
+
+
+class Control:
+    """Recorded control flow.
+
+    Attributes
+    ----------
+    kind : str
+        ``"if"``, ``"while"`` or ``"switch"``.
+    flag : Use
+        The integer that decides.
+    limit : int
+        Of a loop.
+    bodies : list of Body
+    """
+
+    __slots__ = ("bodies", "flag", "kind", "limit")
+
+    def __init__(self, kind: Literal["if", "while", "switch"], flag: Use, bodies: int, limit: int = 0) -> None:
+        self.kind: Literal["if", "while", "switch"] = kind
+        self.flag = flag
+        self.limit = limit
+        self.bodies = [Body() for _ in range(bodies)]
+
+
 class Recorder:
     """Lists the messages that the calling thread sends to a device, from `begin_recording` to `end_recording`.
 
@@ -81,31 +115,53 @@ class Recorder:
 
     def __init__(self, core: Core) -> None:
         self.core = core
-        self.messages: list[Message] = []
+        #: Whose messages it lists, meanwhile.
+        self.recording: Recording | None = None
+        self.body = Body()
+        #: The bodies that are being recorded, the innermost last.
+        self.inside: tuple[Body, ...] = ()
         #: Arrays that each replay is given: name, the array while recording, and the allocation that stands for it.
         self.parameters: list[tuple[str, GpuRef, Allocation]] = []
         #: Allocations made inside, by name.
         self.made: dict[tuple[int, int], Allocation] = {}
+        #: The bodies in which that was.
+        self.made_in: dict[tuple[int, int], tuple[Body, ...]] = {}
         #: Allocations used, that were made outside.
         self.bound: dict[tuple[int, int], GpuRef] = {}
         self._pending: dict[int, tuple[RecordedFloat | RecordedInt, str]] = {}
         self._paused = False
         self._token: contextvars.Token[Recorder | None] | None = None
 
+    @staticmethod
+    def current(core: Core) -> Recording:
+        """Return the recording of the running code.
+
+        Raises
+        ------
+        InvalidRequest
+            If it records no messages to this device.
+        """
+        found = _current.get()
+        if found is None or found.core is not core or found.recording is None:
+            raise InvalidRequest("nothing is recorded here; allowed: inside a recording of this device")
+        return found.recording
+
     # ---- the span of the recording
 
-    def start(self) -> None:
+    def start(self, recording: Recording) -> None:
         """Begin to list messages of this thread."""
         if _current.get() is not None:
             raise InvalidRequest(
                 "a recording inside a recording of the same thread; allowed: one at a time. Record the inner one before"
             )
         self._token = _current.set(self)
+        self.recording = recording
         self.core.begin_recording(self)
 
     def stop(self) -> None:
         """Send messages again.  Idempotent."""
         self.core.end_recording(self)
+        self.recording = None
         if self._token is not None:
             _current.set(None)
             self._token = None
@@ -124,6 +180,7 @@ class Recorder:
     def own(self, allocation: Allocation) -> None:
         """Note an allocation that was made inside; it keeps its memory until the recording ends."""
         self.made[allocation.slot, allocation.generation] = allocation
+        self.made_in[allocation.slot, allocation.generation] = self.inside
 
     def aside(self, function: Callable[[], object]) -> None:
         """Call a function whose messages are the library's own: they are sent."""
@@ -164,7 +221,17 @@ class Recorder:
         uses = tuple(
             self._use(ref, plan.access_of(i), name) for i, (ref, name) in enumerate(zip(refs, plan.names, strict=True))
         )
-        self.messages.append(Message(spec, uses, tuple(words), numbers))
+        self.innermost.items.append(Message(spec, uses, tuple(words), numbers))
+
+    @property
+    def innermost(self) -> Body:
+        """The body to which messages are added."""
+        return self.inside[-1] if self.inside else self.body
+
+    def flag(self, ref: GpuRef) -> Use:
+        """Return the use of an array by control flow."""
+        ref.allocation.refuse_gone()
+        return self._use(ref, READ, "flag")
 
     def _with_own_block(self, plan: Any, refs: tuple[GpuRef, ...]) -> tuple[GpuRef, ...]:
         """Return the operands of a recorded plan with temporaries of this recording in place of the plan's."""
@@ -183,17 +250,22 @@ class Recorder:
     ) -> None:
         """List the messages of a recorded plan, with the operands and scalars that it is sent with."""
         outer = [self._use(ref, o.access, o.name) for ref, o in zip(refs, spec.operands, strict=True)]
-        for step in spec.attributes.steps:
-            nested = spec.attributes.specs[step.spec].spec
-            own = tuple(words[word] if given else word for given, word in step.scalars)
-            uses = []
-            for operand, (at, offset) in zip(nested.operands, step.operands, strict=True):
-                layout = layout_from(operand.shape, operand.strides, operand.dtype)
-                if nested.op == "memory.copy" and nested.scalars:  # of bytes, whatever its layout
-                    layout = layout_from((own[0],), (1,), "uint8")
-                uses.append(Use(outer[at].root, layout, outer[at].offset + offset, operand.access, operand.name))
-            known = {i: numbers[word] for i, (given, word) in enumerate(step.scalars) if given and word in numbers}
-            self.messages.append(Message(nested, tuple(uses), own, known))
+        steps = spec.attributes.steps
+        into = {-1: [self.innermost]}
+        for parent, bodies in bodies_of(steps):
+            for body, inside in zip(into[parent], bodies, strict=True):
+                for number in inside:
+                    step = steps[number]
+                    if isinstance(step, StepAttributes):
+                        nested = spec.attributes.specs[step.spec].spec
+                        body.items.append(_step_of(nested, step, outer, words, numbers))
+                        continue
+                    place, offset = step.flag
+                    layout = layout_from((), (), step.dtype)
+                    flag = Use(outer[place].root, layout, outer[place].offset + offset, READ, "flag")
+                    control = Control(step.kind, flag, len(step.bodies), step.limit)
+                    into[number] = control.bodies
+                    body.items.append(control)
 
     def _use(self, ref: GpuRef, access: int, name: str) -> Use:
         allocation = ref.allocation
@@ -203,10 +275,10 @@ class Recorder:
                 if use.low < given.layout.low or use.high > given.layout.high:
                     raise InvalidRequest(f"operand {name!r} is a view that leaves the bytes of parameter {called!r}")
                 return use
-        if allocation.pool == STAGING:
+        if allocation.pool == STAGING and not self.core.owner.memory.is_host_array(allocation):
             raise InvalidRequest(
-                f"operand {name!r} lies in memory of the host; a recording takes no copies from or to the host, and no "
-                f"kernels with debug=True"
+                f"operand {name!r} lies in memory of the host; a recording takes copies from and to a host_array, no "
+                f"others from or to the host, and no kernels with debug=True"
             )
         key = (allocation.slot, allocation.generation)
         if key not in self.made:
@@ -227,3 +299,22 @@ def _check_operation(plan: Plan, spec: PlanSpec) -> None:
         )
     if kind == "collective":
         raise Unsupported(f"{spec.op} inside a recording", rule="program.array_operations_only")
+
+
+def _step_of(
+    nested: PlanSpec,
+    step: StepAttributes,
+    outer: list[Use],
+    words: list[int],
+    numbers: dict[int, tuple[RecordedFloat | RecordedInt, str]],
+) -> Message:
+    """Return a step of a recorded plan as a message of its own."""
+    own = tuple(words[word] if given else word for given, word in step.scalars)
+    uses = []
+    for operand, (at, offset) in zip(nested.operands, step.operands, strict=True):
+        layout = layout_from(operand.shape, operand.strides, operand.dtype)
+        if nested.op == "memory.copy" and nested.scalars:  # of bytes, whatever its layout
+            layout = layout_from((own[0],), (1,), "uint8")
+        uses.append(Use(outer[at].root, layout, outer[at].offset + offset, operand.access, operand.name))
+    known = {i: numbers[word] for i, (given, word) in enumerate(step.scalars) if given and word in numbers}
+    return Message(nested, tuple(uses), own, known)

@@ -68,6 +68,7 @@ cdef class Sequence(NativeRun):
 cdef class Graph(NativeRun):
     cdef atomr_graph native
     cdef Steps steps
+    cdef object conditions
 
 
 cdef class Recorded:

@@ -303,6 +303,13 @@ int atomr_cuda_end_aside(atomr_cuda *c, unsigned lane, atomr_failure *failure) {
     return atomr_handles_point(&c->lanes[lane].handles, atomic_load(&c->lanes[lane].stream), failure);
 }
 
+int atomr_cuda_captures_pieces(const atomr_cuda *c) {
+    return c->d->cuStreamBeginCaptureToGraph && c->d->cuStreamGetCaptureInfo_v3 && c->d->cuGraphAddNode_v2 &&
+           c->d->cuGraphConditionalHandleCreate;
+}
+
+CUcontext atomr_cuda_context(const atomr_cuda *c) { return c->context; }
+
 unsigned atomr_cuda_handles(atomr_cuda *c, atomr_handle_count *counts) {
     unsigned n = atomr_handles_count(&c->shared, counts, 0);
     for (unsigned i = 0; i <= ATOMR_LANES; i++) n = atomr_handles_count(&c->lanes[i].handles, counts, n);

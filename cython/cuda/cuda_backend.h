@@ -43,6 +43,9 @@ enum { ATOMR_ASIDE = ATOMR_LANES + 1 };
  * of theirs that captured work uses. */
 int atomr_cuda_begin_aside(atomr_cuda *, unsigned lane, CUstream *aside, atomr_failure *failure);
 int atomr_cuda_end_aside(atomr_cuda *, unsigned lane, atomr_failure *failure);
+/* Whether the driver captures into graphs that exist, behind given nodes, and has conditional nodes: CUDA 12.4. */
+int atomr_cuda_captures_pieces(const atomr_cuda *);
+CUcontext atomr_cuda_context(const atomr_cuda *);
 /* NULL: the device has faulted. */
 CUstream atomr_cuda_stream(atomr_cuda *, unsigned lane);
 /* For a run that may fail late: after the work that it has enqueued, the device copies `n` int32 at `words`, at most

@@ -101,8 +101,59 @@ static int read_report(const atomr_kernels *k, CUstream stream, const int64_t *r
                         (long long)block[2], site);
 }
 
-int atomr_cuda_launch(const atomr_kernels *k, CUstream stream, const atomr_call *call, atomr_failure *failure) {
+/* The arguments of a launch, and memory for those that are no part of the plan or of the message. */
+typedef struct {
+    uint64_t values[ATOMR_MAX_ARGUMENTS];
+    void *arguments[ATOMR_MAX_ARGUMENTS];
+    CUtensorMap maps[ATOMR_MAX_TENSOR_MAPS];
+} filled;
+
+static int fill(const atomr_kernels *k, const atomr_launch *l, const atomr_call *call, filled *f, atomr_failure *failure) {
     const atomr_driver *d = atomr_cuda_driver(k->cuda);
+    uint64_t *values = f->values;
+    void **arguments = f->arguments;
+    unsigned n_maps = 0;
+    for (unsigned j = 0; j < l->n_arguments; j++) {
+        const atomr_argument *a = &l->arguments[j];
+        arguments[j] = &values[j];
+        if (a->kind == ATOMR_ARG_BYTES) {
+            arguments[j] = (void *)(uintptr_t)a->value;
+        } else if (a->kind == ATOMR_ARG_OPERAND) {
+            values[j] = (uint64_t)(uintptr_t)call->pointers[a->index];
+        } else if (a->kind == ATOMR_ARG_WORD) {
+            values[j] = call->scalars[a->index];
+        } else if (a->kind == ATOMR_ARG_FLOAT32) {
+            double wide;
+            memcpy(&wide, &call->scalars[a->index], sizeof wide);
+            const float narrow = (float)wide;
+            memcpy(&values[j], &narrow, sizeof narrow);
+        } else if (a->kind == ATOMR_ARG_FLOAT16) {
+            double wide;
+            memcpy(&wide, &call->scalars[a->index], sizeof wide);
+            values[j] = half_of(wide);
+        } else if (a->kind == ATOMR_ARG_NARROW) {
+            const int64_t number = (int64_t)call->scalars[a->index];
+            if (number < a->least || number > (int64_t)a->value) return out_of_range(a, number, failure);
+            values[j] = (uint64_t)number; /* little-endian: the driver takes the bytes that it needs */
+        } else if (a->kind == ATOMR_ARG_SCALARS) {
+            arguments[j] = (void *)(uintptr_t)&call->scalars[a->index];
+        } else if (a->kind == ATOMR_ARG_TENSOR_MAP) {
+            CUtensorMap *map = &f->maps[n_maps++]; /* as many as there are places for: seen to when it was loaded */
+            const CUresult r =
+                encode(d, (const atomr_tensor_map *)(uintptr_t)a->value, call->pointers[a->index], map);
+            if (r != CUDA_SUCCESS) return atomr_cuda_fail(k->cuda, r, "cuTensorMapEncodeTiled", failure);
+            arguments[j] = map;
+        } else if (a->kind == ATOMR_ARG_WORKSPACE) {
+            values[j] = (uint64_t)(uintptr_t)call->workspace + a->value;
+        } else {
+            values[j] = a->value;
+        }
+    }
+    return ATOMR_OK;
+}
+
+/* Whether a message may be launched. */
+static int check(const atomr_kernels *k, const atomr_call *call, atomr_failure *failure) {
     for (unsigned i = 0; i < k->n_alignments; i++) {
         if (((uintptr_t)call->pointers[i] & (k->alignments[i] - 1)) == 0) continue;
         return atomr_unsupported(failure, "kernel", "alignment",
@@ -116,59 +167,52 @@ int atomr_cuda_launch(const atomr_kernels *k, CUstream stream, const atomr_call 
         return atomr_refused(failure, ATOMR_INVALID_REQUEST,
                              "the lane has a workspace of %llu bytes, and these kernels need %llu",
                              (unsigned long long)call->workspace_bytes, (unsigned long long)k->workspace);
+    return ATOMR_OK;
+}
+
+int atomr_cuda_launch(const atomr_kernels *k, CUstream stream, const atomr_call *call, atomr_failure *failure) {
+    const atomr_driver *d = atomr_cuda_driver(k->cuda);
+    int code = check(k, call, failure);
+    if (code != ATOMR_OK) return code;
     int64_t *report = k->report < 0 ? NULL : call->pointers[k->report];
     if (report) memset(report, 0, ATOMR_REPORT_WORDS * sizeof *report);
     for (unsigned i = 0; i < k->n_launches; i++) {
         const atomr_launch *l = &k->launches[i];
-        uint64_t values[ATOMR_MAX_ARGUMENTS];
-        void *arguments[ATOMR_MAX_ARGUMENTS];
-        CUtensorMap maps[ATOMR_MAX_TENSOR_MAPS];
-        unsigned n_maps = 0;
-        for (unsigned j = 0; j < l->n_arguments; j++) {
-            const atomr_argument *a = &l->arguments[j];
-            arguments[j] = &values[j];
-            if (a->kind == ATOMR_ARG_BYTES) {
-                arguments[j] = (void *)(uintptr_t)a->value;
-            } else if (a->kind == ATOMR_ARG_OPERAND) {
-                values[j] = (uint64_t)(uintptr_t)call->pointers[a->index];
-            } else if (a->kind == ATOMR_ARG_WORD) {
-                values[j] = call->scalars[a->index];
-            } else if (a->kind == ATOMR_ARG_FLOAT32) {
-                double wide;
-                memcpy(&wide, &call->scalars[a->index], sizeof wide);
-                const float narrow = (float)wide;
-                memcpy(&values[j], &narrow, sizeof narrow);
-            } else if (a->kind == ATOMR_ARG_FLOAT16) {
-                double wide;
-                memcpy(&wide, &call->scalars[a->index], sizeof wide);
-                values[j] = half_of(wide);
-            } else if (a->kind == ATOMR_ARG_NARROW) {
-                const int64_t number = (int64_t)call->scalars[a->index];
-                if (number < a->least || number > (int64_t)a->value) return out_of_range(a, number, failure);
-                values[j] = (uint64_t)number; /* little-endian: the driver takes the bytes that it needs */
-            } else if (a->kind == ATOMR_ARG_SCALARS) {
-                arguments[j] = (void *)(uintptr_t)&call->scalars[a->index];
-            } else if (a->kind == ATOMR_ARG_TENSOR_MAP) {
-                CUtensorMap *map = &maps[n_maps++]; /* as many as there are places for: seen to when it was loaded */
-                const CUresult r =
-                    encode(d, (const atomr_tensor_map *)(uintptr_t)a->value, call->pointers[a->index], map);
-                if (r != CUDA_SUCCESS) return atomr_cuda_fail(k->cuda, r, "cuTensorMapEncodeTiled", failure);
-                arguments[j] = map;
-            } else if (a->kind == ATOMR_ARG_WORKSPACE) {
-                values[j] = (uint64_t)(uintptr_t)call->workspace + a->value;
-            } else {
-                values[j] = a->value;
-            }
-        }
+        filled f;
+        code = fill(k, l, call, &f, failure);
+        if (code != ATOMR_OK) return code;
         const CUresult r =
             l->cluster[0] || l->cooperative || l->overlaps
-                ? launch_extended(d, l, stream, arguments)
+                ? launch_extended(d, l, stream, f.arguments)
                 : d->cuLaunchKernel(l->function, l->grid[0], l->grid[1], l->grid[2], l->block[0], l->block[1],
-                                    l->block[2], l->shared, stream, arguments, NULL);
+                                    l->block[2], l->shared, stream, f.arguments, NULL);
         if (r != CUDA_SUCCESS) return atomr_cuda_fail(k->cuda, r, "cuLaunchKernel", failure);
     }
     if (k->sets) __atomic_store_n(k->sets, 1, __ATOMIC_RELEASE);
     return report ? read_report(k, stream, report, failure) : ATOMR_OK;
+}
+
+int atomr_cuda_sets_alone(const atomr_kernels *k) {
+    return k->n_launches == 1 && k->report < 0 && !k->sets && k->info == ATOMR_NO_INFO;
+}
+
+int atomr_cuda_set(const atomr_kernels *k, CUgraphExec exec, CUgraphNode node, const atomr_call *call,
+                   atomr_failure *failure) {
+    int code = check(k, call, failure);
+    if (code != ATOMR_OK) return code;
+    const atomr_launch *l = &k->launches[0];
+    filled f;
+    code = fill(k, l, call, &f, failure);
+    if (code != ATOMR_OK) return code;
+    const CUDA_KERNEL_NODE_PARAMS given = {
+        .func = l->function,
+        .gridDimX = l->grid[0], .gridDimY = l->grid[1], .gridDimZ = l->grid[2],
+        .blockDimX = l->block[0], .blockDimY = l->block[1], .blockDimZ = l->block[2],
+        .sharedMemBytes = l->shared,
+        .kernelParams = f.arguments,
+    };
+    const CUresult r = atomr_cuda_driver(k->cuda)->cuGraphExecKernelNodeSetParams_v2(exec, node, &given);
+    return r == CUDA_SUCCESS ? ATOMR_OK : atomr_cuda_fail(k->cuda, r, "cuGraphExecKernelNodeSetParams", failure);
 }
 
 static int judge_info(void *context, const _Atomic int32_t *word, atomr_failure *failure) {

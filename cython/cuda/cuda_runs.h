@@ -78,6 +78,10 @@ enum {
 
 /* Launch them all on a stream. */
 int atomr_cuda_launch(const atomr_kernels *k, CUstream stream, const atomr_call *call, atomr_failure *failure);
+/* Whether the kernels are one launch without anything besides, whose parameters can be set in an instance of a graph. */
+int atomr_cuda_sets_alone(const atomr_kernels *);
+/* Give the launch's node in an instance what the message would launch it with. */
+int atomr_cuda_set(const atomr_kernels *, CUgraphExec, CUgraphNode, const atomr_call *, atomr_failure *);
 /* The same, on the stream of the lane.  Context: atomr_kernels. */
 int atomr_cuda_run_kernels(void *context, const atomr_call *call, atomr_failure *failure);
 /* Context: atomr_cuda.  Operands source, target; scalar: bytes. */

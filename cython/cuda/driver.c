@@ -9,7 +9,8 @@ static size_t version(const void *table) {
 }
 
 #define F(result, name, arguments) #name,
-static const char *const functions[] = {ATOMR_DRIVER_FUNCTIONS(F)};
+static const char *const functions[] = {ATOMR_DRIVER_FUNCTIONS(F) ATOMR_DRIVER_OPTIONAL(F)};
+static const char *const optional[] = {ATOMR_DRIVER_OPTIONAL(F)};
 #undef F
 static const char *const sonames[] = {"libcuda.so.1", NULL};
 static const atomr_library_info info = {
@@ -18,7 +19,8 @@ static const atomr_library_info info = {
     .help = "install NVIDIA's driver for CUDA 12 or 13",
     .sonames = sonames,
     .functions = functions,
-    .n_needed = sizeof functions / sizeof *functions,
+    .n_needed = (sizeof functions - sizeof optional) / sizeof *functions,
+    .n_optional = sizeof optional / sizeof *optional,
     .version = version,
 };
 static atomr_driver table;

@@ -1,7 +1,7 @@
 /* The CUDA driver's C interface, declared without its headers and bound at run time.
  *
- * Names with a version are bound as exported, so that one build serves CUDA 12 and 13.  The table is complete or loading
- * fails once.  Structs have the members that are used; tests/runtime/test_driver_headers.py compares them with cuda.h.
+ * Names with a version are bound as exported, so that one build serves CUDA 12 and 13.  The table is complete, but
+ * for optional functions, or loading fails once.  Structs have the members that are used; tests/runtime/test_driver_headers.py compares them with cuda.h.
  */
 #ifndef ATOMR_DRIVER_H
 #define ATOMR_DRIVER_H
@@ -66,11 +66,42 @@ typedef struct {
     void *errorFromNode;
 } CUgraphExecUpdateResultInfo;
 
+typedef struct {
+    unsigned char from_port, to_port, type, reserved[5];
+} CUgraphEdgeData;
+
+typedef struct {
+    cuuint64_t handle;
+    int type;
+    unsigned int size;
+    CUgraph *phGraph_out;
+    CUcontext ctx;
+} CUDA_CONDITIONAL_NODE_PARAMS;
+
+typedef struct {
+    int type;
+    int reserved0[3];
+    union {
+        long long reserved1[29];
+        CUDA_CONDITIONAL_NODE_PARAMS conditional;
+    };
+    long long reserved2;
+} CUgraphNodeParams;
+
+typedef struct {
+    CUfunction func;
+    unsigned int gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes;
+    void **kernelParams, **extra;
+    void *kern;
+    CUcontext ctx;
+} CUDA_KERNEL_NODE_PARAMS;
+
 ATOMR_DRIVER_STRUCTS(ATOMR_STRUCT_SIZE)
 
 typedef struct {
 #define F(result, name, arguments) result(*name) arguments;
     ATOMR_DRIVER_FUNCTIONS(F)
+    ATOMR_DRIVER_OPTIONAL(F) /* NULL where the driver has them not */
 #undef F
 } atomr_driver;
 

@@ -11,7 +11,10 @@ cdef extern from "cuda/driver.h" nogil:
         pass
     ctypedef struct CUstream_st:
         pass
+    ctypedef struct CUgraphNode_st:
+        pass
     ctypedef CUmod_st *CUmodule
+    ctypedef CUgraphNode_st *CUgraphNode
     ctypedef CUstream_st *CUstream
     ctypedef CUfunc_st *CUfunction
     enum:

@@ -30,6 +30,8 @@ typedef int CUtensorMapFloatOOBfill;
 typedef struct CUgraphNode_st *CUgraphNode;
 typedef int CUgraphNodeType;
 typedef struct CUgraphExec_st *CUgraphExec;
+typedef int CUstreamCaptureStatus;
+typedef uint64_t CUgraphConditionalHandle;
 
 #define ATOMR_DRIVER_CONSTANTS(C)                                                                                     \
     C(CUDA_SUCCESS, 0)                                                                                                \
@@ -43,6 +45,10 @@ typedef struct CUgraphExec_st *CUgraphExec;
     C(CUDA_ERROR_UNKNOWN, 999)                                                                                        \
     C(CU_STREAM_NON_BLOCKING, 1)                                                                                      \
     C(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, 1)                                                                         \
+    C(CU_GRAPH_NODE_TYPE_CONDITIONAL, 13)                                                                             \
+    C(CU_GRAPH_COND_TYPE_IF, 0)                                                                                       \
+    C(CU_GRAPH_COND_TYPE_WHILE, 1)                                                                                    \
+    C(CU_GRAPH_COND_ASSIGN_DEFAULT, 1)                                                                                \
     C(CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, 1)                                                                          \
     C(CU_POINTER_ATTRIBUTE_IS_MANAGED, 8)                                                                             \
     C(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, 9)                                                                         \
@@ -79,7 +85,11 @@ enum { ATOMR_DRIVER_CONSTANTS(ATOMR_ENUMERATOR) };
     S(CUmemAccessDesc, 12)                                                                                            \
     S(CUtensorMap, 128)                                                                                               \
     S(CUlaunchConfig, 56)                                                                                             \
-    S(CUgraphExecUpdateResultInfo, 24)
+    S(CUgraphExecUpdateResultInfo, 24)                                                                                \
+    S(CUgraphEdgeData, 8)                                                                                             \
+    S(CUDA_CONDITIONAL_NODE_PARAMS, 32)                                                                               \
+    S(CUgraphNodeParams, 256)                                                                                         \
+    S(CUDA_KERNEL_NODE_PARAMS, 72)
 
 #define ATOMR_DRIVER_FUNCTIONS(F)                                                                                     \
     F(CUresult, cuInit, (unsigned int Flags))                                                                         \
@@ -160,11 +170,28 @@ enum { ATOMR_DRIVER_CONSTANTS(ATOMR_ENUMERATOR) };
        void **kernelParams, void **extra))                                                                            \
     F(CUresult, cuGraphGetNodes, (CUgraph hGraph, CUgraphNode *nodes, size_t *numNodes))                              \
     F(CUresult, cuGraphNodeGetType, (CUgraphNode hNode, CUgraphNodeType *type))                                       \
+    F(CUresult, cuGraphCreate, (CUgraph *phGraph, unsigned int flags))                                                \
     F(CUresult, cuGraphInstantiateWithFlags, (CUgraphExec *phGraphExec, CUgraph hGraph, unsigned long long flags))    \
     F(CUresult, cuGraphExecUpdate_v2,                                                                                 \
       (CUgraphExec hGraphExec, CUgraph hGraph, CUgraphExecUpdateResultInfo *resultInfo))                              \
     F(CUresult, cuGraphLaunch, (CUgraphExec hGraph, CUstream hStream))                                                \
     F(CUresult, cuGraphExecDestroy, (CUgraphExec hGraphExec))                                                         \
     F(CUresult, cuGraphDestroy, (CUgraph hGraph))
+
+#define ATOMR_DRIVER_OPTIONAL(F)                                                                                      \
+    F(CUresult, cuStreamBeginCaptureToGraph,                                                                          \
+      (CUstream hStream, CUgraph hGraph, const CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData,      \
+       size_t numDependencies, CUstreamCaptureMode mode))                                                             \
+    F(CUresult, cuStreamGetCaptureInfo_v3,                                                                            \
+      (CUstream hStream, CUstreamCaptureStatus *captureStatus_out, cuuint64_t *id_out, CUgraph *graph_out,            \
+       const CUgraphNode **dependencies_out, const CUgraphEdgeData **edgeData_out, size_t *numDependencies_out))      \
+    F(CUresult, cuGraphAddNode_v2,                                                                                    \
+      (CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,                                     \
+       const CUgraphEdgeData *dependencyData, size_t numDependencies, CUgraphNodeParams *nodeParams))                 \
+    F(CUresult, cuGraphConditionalHandleCreate,                                                                       \
+      (CUgraphConditionalHandle *pHandle_out, CUgraph hGraph, CUcontext ctx, unsigned int defaultLaunchValue,         \
+       unsigned int flags))                                                                                           \
+    F(CUresult, cuGraphExecKernelNodeSetParams_v2,                                                                    \
+      (CUgraphExec hGraphExec, CUgraphNode hNode, const CUDA_KERNEL_NODE_PARAMS *nodeParams))
 
 #endif

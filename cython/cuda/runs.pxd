@@ -4,7 +4,7 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from .backend cimport atomr_cuda
-from .driver cimport CUfunction, CUmodule, CUstream
+from .driver cimport CUfunction, CUgraphNode, CUmodule, CUstream
 from .lanes cimport atomr_call, atomr_failure, atomr_program, atomr_run
 
 
@@ -103,6 +103,7 @@ cdef extern from "cuda/graph.h" nogil:
         ATOMR_GRAPH_LAUNCHED
         ATOMR_GRAPH_CAPTURED
         ATOMR_GRAPH_MADE
+        ATOMR_GRAPH_PATCHED
     ctypedef struct atomr_graph:
         atomr_program program
         atomr_cuda *cuda
@@ -111,7 +112,13 @@ cdef extern from "cuda/graph.h" nogil:
         unsigned n_key
         uint64_t *key
         uint64_t *wanted
-        uint64_t counts[4]
+        CUgraphNode *nodes
+        CUfunction branch
+        CUfunction loop
+        unsigned n_loops
+        uint64_t loops_at
+        uint64_t counts[5]
         int refused
     int atomr_graph_run(void *, const void *, void *) noexcept
+    int atomr_graph_fetch(void *, const void *, const void *, void *, unsigned, void *) noexcept
     void atomr_graph_end(atomr_graph *)

@@ -79,7 +79,13 @@ cdef extern from "runtime/program.h" nogil:
     ctypedef struct atomr_word:
         int given
         uint64_t value
+    ctypedef enum atomr_step_kind:
+        ATOMR_RUNS
+        ATOMR_IF
+        ATOMR_WHILE
+        ATOMR_SWITCH
     ctypedef struct atomr_program_step:
+        atomr_step_kind kind
         atomr_run run
         void *context
         const char *name
@@ -87,9 +93,21 @@ cdef extern from "runtime/program.h" nogil:
         unsigned n_scalars
         atomr_place *operands
         atomr_word *scalars
+        uint64_t workspace
+        unsigned n_after
+        unsigned *after
+        unsigned n_bodies
+        unsigned inside
+        unsigned *bodies
+        unsigned width
+        int is_signed
+        uint64_t limit
+    ctypedef int (*atomr_fetch)(void *, const atomr_call *, const void *, void *, unsigned, atomr_failure *) noexcept nogil
     ctypedef struct atomr_program:
         unsigned n_steps
         atomr_program_step *steps
+        atomr_fetch fetch
+        void *self
     int atomr_program_run(void *, const atomr_call *, atomr_failure *) noexcept
 
 
@@ -128,6 +146,7 @@ cdef class Lanes:
 cdef class Steps:
     cdef atomr_program native
     cdef readonly list holders
+    cdef int take_control(self, atomr_program_step *step, control) except -1
 
 
 cdef class PythonRun:

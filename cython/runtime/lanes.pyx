@@ -227,6 +227,9 @@ cdef class Backend:
         return {}
 
 
+cdef dict STEP_KINDS = {"if": ATOMR_IF, "while": ATOMR_WHILE, "switch": ATOMR_SWITCH}
+
+
 @cython.no_gc_clear  # lanes use what it holds
 cdef class Steps:
     """The steps of a program, ready to run.
@@ -252,7 +255,9 @@ cdef class Steps:
         for i, wanted in enumerate(program.steps):
             step = &self.native.steps[i]
             self.native.n_steps = i + 1
-            if wanted.number not in known:
+            if wanted.control is not None:
+                self.take_control(step, wanted.control)
+            elif wanted.number not in known:
                 if callable(wanted.run):
                     holder = PythonRun(wanted.run, wanted.name, wanted.layouts, wanted.kinds)
                     function, context = run_python, <void *>holder
@@ -260,16 +265,22 @@ cdef class Steps:
                     holder = backend.native(wanted.run, &function, &context)
                 known[wanted.number] = (<uint64_t>function, <uint64_t>context)
                 self.holders.append(holder)
-            found = known[wanted.number]
-            step.run = <atomr_run><void *><uint64_t>found[0]
-            step.context = <void *><uint64_t>found[1]
+            if wanted.control is None:
+                found = known[wanted.number]
+                step.run = <atomr_run><void *><uint64_t>found[0]
+                step.context = <void *><uint64_t>found[1]
             name = wanted.name.encode()
             self.holders.append(name)
             step.name = name
             step.operands = <atomr_place *>calloc(len(wanted.operands) + 1, sizeof(atomr_place))
             step.scalars = <atomr_word *>calloc(len(wanted.scalars) + 1, sizeof(atomr_word))
-            if step.operands == NULL or step.scalars == NULL:
+            step.after = <unsigned *>calloc(len(wanted.after) + 1, sizeof(unsigned))
+            if step.operands == NULL or step.scalars == NULL or step.after == NULL:
                 raise MemoryError
+            step.workspace = wanted.workspace
+            step.n_after = len(wanted.after)
+            for j, before in enumerate(wanted.after):
+                step.after[j] = before
             step.n_operands = len(wanted.operands)
             step.n_scalars = len(wanted.scalars)
             for j, (operand, offset) in enumerate(wanted.operands):
@@ -279,12 +290,29 @@ cdef class Steps:
                 step.scalars[j].given = given
                 step.scalars[j].value = <uint64_t><int64_t>word
 
+    cdef int take_control(self, atomr_program_step *step, control) except -1:
+        cdef unsigned i
+        step.kind = STEP_KINDS[control.kind]
+        step.width = control.width
+        step.is_signed = control.signed
+        step.limit = control.limit
+        step.bodies = <unsigned *>calloc(len(control.bodies) + 1, sizeof(unsigned))
+        if step.bodies == NULL:
+            raise MemoryError
+        step.n_bodies = len(control.bodies)
+        for i, n in enumerate(control.bodies):
+            step.bodies[i] = n
+            step.inside += n
+        return 0
+
     def __dealloc__(self):
         cdef unsigned i
         if self.native.steps != NULL:
             for i in range(self.native.n_steps):
                 free(self.native.steps[i].operands)
                 free(self.native.steps[i].scalars)
+                free(self.native.steps[i].after)
+                free(self.native.steps[i].bodies)
         free(self.native.steps)
 
 

@@ -144,6 +144,7 @@ def every_error() -> list[an.AtomrError]:
         an.UnhandledMessage("text"), an.NoReply("text"), an.NestedCall("text"),
         an.ActorStopped("text"), an.FactorizationError("solver.x", (3,), 2, 1), an.SingularMatrix("solver.x", (), 2, 1),
         an.NotPositiveDefinite("solver.x", (1, 2), 2, 4), an.NotConverged("solver.x", (1,), 2, 1),
+        an.LoopLimitReached(3, 100),
     ]  # fmt: skip
 
 

@@ -1,7 +1,8 @@
-"""Random programs, recorded and sent one by one, have the same bits; messages between the replays are in order."""
+"""Random programs with control flow, recorded and sent one by one, have the same bits, with messages in between."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import atomr_native as an
 
 PARAMETERS, BOUND, SIZE = 2, 3, 8
 _places = st.integers(0, PARAMETERS + BOUND + 1)
-_steps = st.one_of(
+_plain = st.one_of(
     st.tuples(st.just("add"), _places, _places, _places),
     st.tuples(st.just("scale"), _places, _places, st.booleans()),
     st.tuples(st.just("fill"), _places, st.booleans()),
@@ -23,6 +24,17 @@ _steps = st.one_of(
     st.tuples(st.just("new"), _places),
     st.tuples(st.just("matmul"), _places, _places),
 )
+_bodies = st.lists(_plain, min_size=1, max_size=3)
+_nested = st.one_of(
+    st.tuples(st.just("if"), _places, _bodies, st.lists(_plain, max_size=2)),
+    st.tuples(st.just("while"), st.integers(0, 3), _bodies),
+    st.tuples(st.just("switch"), _places, st.lists(_bodies, min_size=1, max_size=3)),
+)
+_outer = st.one_of(
+    st.tuples(st.just("while"), st.integers(0, 2), st.lists(_plain | _nested, min_size=1, max_size=3)),
+    st.tuples(st.just("if"), _places, st.lists(_plain | _nested, min_size=1, max_size=3), _bodies),
+)
+_steps = _plain | _plain | _nested | _outer
 _between = st.one_of(
     st.tuples(st.just("replay"), st.integers(0, PARAMETERS), st.integers(-2, 2)),
     st.tuples(st.just("write"), st.integers(0, BOUND - 1), st.integers(-2, 2)),
@@ -33,9 +45,61 @@ _between = st.one_of(
 )
 
 
-def _run(device: an.Device, program: list[Any], arrays: list[an.GpuRef], number: Any) -> None:
-    """Send the messages of a program; places beyond the arrays are those that it has made."""
-    made: list[an.GpuRef] = []
+class _Eager:
+    """Control flow of messages that are sent one by one, by reading the flags."""
+
+    def if_(self, flag: an.GpuRef, body: Callable[[], None], other: Callable[[], None]) -> None:
+        if flag.numpy():
+            body()
+        else:
+            other()
+
+    def while_(self, flag: an.GpuRef, body: Callable[[], None]) -> None:
+        while flag.numpy():
+            body()
+
+    def switch(self, index: an.GpuRef, bodies: list[Callable[[], None]]) -> None:
+        chosen = int(index.numpy())
+        if 0 <= chosen < len(bodies):
+            bodies[chosen]()
+
+
+class _Recorded:
+    """Control flow of the recording of a device."""
+
+    def __init__(self, recording: an.Recording) -> None:
+        self.recording = recording
+
+    def if_(self, flag: an.GpuRef, body: Callable[[], None], other: Callable[[], None]) -> None:
+        with self.recording.if_(flag):
+            body()
+        with self.recording.else_():
+            other()
+
+    def while_(self, flag: an.GpuRef, body: Callable[[], None]) -> None:
+        with self.recording.while_(flag, limit=5):
+            body()
+
+    def switch(self, index: an.GpuRef, bodies: list[Callable[[], None]]) -> None:
+        with self.recording.switch(index, len(bodies)) as cases:
+            for number, body in enumerate(bodies):
+                with cases[number]:
+                    body()
+
+
+def _run(
+    device: an.Device,
+    program: list[Any],
+    arrays: list[an.GpuRef],
+    number: Any,
+    flow: _Eager | _Recorded,
+    outer: tuple[an.GpuRef, ...] = (),
+) -> None:
+    """Send the messages of a program; places beyond the arrays are those that it, or what it is in, has made."""
+    made: list[an.GpuRef] = [*outer]
+
+    def inside(body: list[Any]) -> Callable[[], None]:
+        return lambda: _run(device, body, arrays, number, flow, tuple(made))
 
     def at(place: int) -> an.GpuRef:
         every = [*arrays, *made]
@@ -58,10 +122,30 @@ def _run(device: an.Device, program: list[Any], arrays: list[an.GpuRef], number:
         elif kind == "copy part":
             z = at(rest[0]) + 0.0
             device.copy(z[: SIZE // 2, 2:], out=at(rest[1])[SIZE // 2 :, : SIZE - 2])
+        elif kind == "if":
+            flow.if_(device.elementwise.run("out = x > 0.0", x=at(rest[0])[0, 1]), inside(rest[1]), inside(rest[2]))
+        elif kind == "switch":
+            index = device.empty((), dtype="int32")
+            device.copy(at(rest[0])[1, 1].astype("int32"), out=index)
+            flow.switch(index, [inside(body) for body in rest[1]])
+        elif kind == "while":
+            _count_down(device, flow, rest[0], inside(rest[1]))
         elif kind == "matmul":
             made.append(clipped(device.blas_lt.matmul(at(rest[0]), at(rest[1]))))
         else:
             made.append(at(rest[0]) * 1.0)
+
+
+def _count_down(device: an.Device, flow: _Eager | _Recorded, rounds: int, body: Callable[[], None]) -> None:
+    left = device.full((), rounds, dtype="int32")
+    more = device.elementwise.run("out = n > 0", n=left)
+
+    def one_round() -> None:
+        body()
+        device.elementwise.run("out = n - 1", n=left, out=left)
+        device.elementwise.run("out = n > 0", n=left, out=more)
+
+    flow.while_(more, one_round)
 
 
 class _Twin:
@@ -112,10 +196,11 @@ def test_random_programs(killed: an.Device, program: list[Any], events: list[Any
 
     @device.graph
     def step(x: an.GpuRef, y: an.GpuRef, n: float) -> None:
-        _run(device, program, [x, y, *twin.recorded], n)
+        _run(device, program, [x, y, *twin.recorded], n, _Recorded(device.recording))
         y.fill(n)  # a recorded number must have a use
 
     plan = step.plan(*twin.parameters, 1.0)
+    plan.wait()  # a death while it is built would be held against it
     replies = []
     given_arrays: list[tuple[an.GpuRef, ...]] = []
     deaths = 0
@@ -127,7 +212,7 @@ def test_random_programs(killed: an.Device, program: list[Any], events: list[Any
                 replies.append(plan.ask(*pair[0], n=n))
             else:
                 plan.tell(*pair[0], n=n)
-            _run(device, program, [*pair[1], *twin.eager], n)
+            _run(device, program, [*pair[1], *twin.eager], n, _Eager())
             pair[1][1].fill(n)
             for one, other in zip(*pair, strict=True):
                 np.testing.assert_array_equal(one.numpy(), other.numpy())

@@ -27,7 +27,8 @@ def test_waiting_and_reading(device: an.Device) -> None:
     reply = plan.ask()
     host = device.host_array((4,))
     for use in (
-        x.wait, x.numpy, lambda: device.get(x), lambda: device.get_into(x, host), lambda: float(x[0]), reply.result,
+        x.wait, x.numpy, lambda: device.get(x), lambda: device.get(x, out=host), lambda: float(x[0]), reply.result,
+        lambda: device.put(host), lambda: device.get_into(x, host).result(),
         lambda: np.asarray(x), lambda: asyncio.run(_await(x)), lambda: x.clear_error(),
         lambda: x.__dlpack__(), lambda: x.lend(),
     ):  # fmt: skip
@@ -39,11 +40,10 @@ async def _await(x: an.GpuRef) -> None:
 
 
 def test_arrays_of_the_host(device: an.Device) -> None:
-    host = device.host_array((4,))
     x = device.zeros(4)
     for use in (
         lambda: device.put(np.ones(4)), lambda: device.put(np.ones(4, "float32"), out=x),
-        lambda: device.put(host, blocking=False), lambda: device.put([1, 2]),
+        lambda: device.put([1, 2]), lambda: device.put(np.arange(4, dtype="float64"), dtype="float32"),
         lambda: device.put(np.ones(3 << 20, "float32")),
     ):  # fmt: skip
         _refused(device, "from or to the host", lambda _, use=use: use())

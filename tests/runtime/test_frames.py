@@ -258,6 +258,7 @@ SAMPLES: list[errors.AtomrError] = [
     errors.SingularMatrix("solver.x", (), 2, 1),
     errors.NotPositiveDefinite("solver.x", (1, 2), 2, 4),
     errors.NotConverged("solver.x", (1,), 2, 1),
+    errors.LoopLimitReached(3, 100),
 ]
 
 

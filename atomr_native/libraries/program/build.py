@@ -5,20 +5,27 @@ from __future__ import annotations
 from typing import Any, cast
 
 from ...builders.context import Built
-from ...builders.program import ProgramRun, ProgramStep, late_failures
+from ...builders.program import Control, ProgramRun, ProgramStep, late_failures, sets_alone
 from ...dtypes import as_dtype
 from ...errors import InvalidRequest, Unsupported
 from ...plans.spec import PlanSpec
 from .. import builder
-from .attributes import ProgramAttributes
+from .attributes import MAX_BODIES, ControlAttributes, ProgramAttributes, StepAttributes
+from .branches import Workspaces, assign, check_driver, count_branches, shared
 
 __all__ = ["build_program"]
 
 _GRAPH = (
     "launched step by step by the first message, captured into a CUDA graph by the second, and launched from the graph "
-    "by later ones; a message with other addresses or numbers captures its launches again, and updates the graph in "
-    "place"
+    "by later ones; a message with other addresses or numbers sets the parameters of kernels in place"
 )
+_AGAIN = "captured again where their addresses or numbers change: {}"
+_CONDITIONAL = (
+    "launched step by step by the first message, for whose flags the mailbox waits; captured into a CUDA graph with "
+    "conditional nodes by the second, and launched from the graph by later ones; a message with other addresses or "
+    "numbers captures its launches again, and updates the graph in place"
+)
+_ALIGNMENT = 256
 _STEPWISE = "launched step by step, not as a CUDA graph: {} reports failures by a word that differs for each message"
 
 
@@ -32,48 +39,98 @@ def build_program(spec: PlanSpec[ProgramAttributes], context: Any) -> Built:
     """
     attributes = spec.attributes
     built = [_build(nested.spec, context) for nested in attributes.specs]
-    steps = []
-    for number, step in enumerate(attributes.steps):
-        if step.spec >= len(attributes.specs):
-            raise InvalidRequest(f"step {number} has plan {step.spec}; allowed: less than {len(attributes.specs)}")
-        nested = attributes.specs[step.spec].spec
-        words = [word for given, word in step.scalars if given]
-        if len(step.scalars) != len(nested.scalars) or any(not 0 <= word < len(spec.scalars) for word in words):
-            raise InvalidRequest(
-                f"step {number} has scalars {step.scalars}; allowed: {len(nested.scalars)}, words or numbers of the "
-                f"program's {len(spec.scalars)}"
-            )
-        if any(at >= len(spec.operands) for at, _ in step.operands) or len(step.operands) != len(nested.operands):
-            raise InvalidRequest(
-                f"step {number} has operands {step.operands}; allowed: {len(nested.operands)} of the program's "
-                f"{len(spec.operands)}"
-            )
-        steps.append(
-            ProgramStep(
-                step.spec,
-                built[step.spec].run,
-                nested.op,
-                tuple((as_dtype(o.dtype), o.shape, o.strides) for o in nested.operands),
-                nested.scalars,
-                step.operands,
-                step.scalars,
-            )
-        )
+    cuda = context.kind == "cuda"
+    controls = any(isinstance(step, ControlAttributes) for step in attributes.steps)
+    if controls and cuda:
+        check_driver(context)
+    workspaces = assign(attributes, built, context.workspace_limit) if cuda else shared(attributes)
+    steps = [
+        _control(spec, number, step, workspaces.after[number])
+        if isinstance(step, ControlAttributes)
+        else _message(spec, number, step, built, workspaces)
+        for number, step in enumerate(attributes.steps)
+    ]
     late = [step for step in steps if late_failures(step.run)]
-    if len(late) > 1 and context.kind == "cuda":
+    if len(late) > 1 and cuda:
         raise Unsupported(
             f"a program with {len(late)} messages that fail only when their work is done "
             f"({', '.join(step.name for step in late)}); allowed on a GPU: one",
             rule="program.one_late_failure",
         )
+    if late and controls and cuda:
+        raise Unsupported(
+            f"a program with control flow and a message that fails only when its work is done ({late[0].name}); "
+            f"allowed on a GPU: programs with one of both",
+            rule="program.late_failure_beside_control_flow",
+        )
     notes = [
         f"{nested.spec.op}: {note}" for nested, one in zip(attributes.specs, built, strict=True) for note in one.notes
     ]
-    if context.kind == "cuda":
-        notes.append(_STEPWISE.format(late[0].name) if late else _GRAPH)
-    workspace = max((one.workspace for one in built), default=0)
-    run = ProgramRun(tuple(steps), len(spec.operands), len(spec.scalars), workspace, not late)
+    workspace = max((one.workspace for one in built), default=0) if not cuda else workspaces.nbytes
+    conditions, loops_at = None, 0
+    if cuda:
+        notes.append(_STEPWISE.format(late[0].name) if late else _CONDITIONAL if controls else _GRAPH)
+        again = dict.fromkeys(step.name for step in steps if step.control is None and not sets_alone(step.run))
+        if again and not (late or controls):
+            notes.append(_AGAIN.format(", ".join(again)))
+        branches = count_branches(attributes, workspaces.after)
+        if branches > 1 and not late:
+            notes.append(f"up to {branches} steps side by side")
+        if controls:
+            from ...builders.cuda.conditions import build_conditions
+
+            conditions = build_conditions(context.target)
+            loops = sum(isinstance(step, ControlAttributes) and step.kind == "while" for step in attributes.steps)
+            loops_at = -(-workspace // _ALIGNMENT) * _ALIGNMENT
+            workspace = loops_at + 8 * (1 + loops) if loops else workspace
+    run = ProgramRun(tuple(steps), len(spec.operands), len(spec.scalars), workspace, not late, conditions, loops_at)
     return Built(run, workspace, tuple(notes))
+
+
+def _message(
+    spec: PlanSpec[ProgramAttributes], number: int, step: StepAttributes, built: list[Built], workspaces: Workspaces
+) -> ProgramStep:
+    attributes = spec.attributes
+    if step.spec >= len(attributes.specs):
+        raise InvalidRequest(f"step {number} has plan {step.spec}; allowed: less than {len(attributes.specs)}")
+    nested = attributes.specs[step.spec].spec
+    words = [word for given, word in step.scalars if given]
+    if len(step.scalars) != len(nested.scalars) or any(not 0 <= word < len(spec.scalars) for word in words):
+        raise InvalidRequest(
+            f"step {number} has scalars {step.scalars}; allowed: {len(nested.scalars)}, words or numbers of the "
+            f"program's {len(spec.scalars)}"
+        )
+    if any(at >= len(spec.operands) for at, _ in step.operands) or len(step.operands) != len(nested.operands):
+        raise InvalidRequest(
+            f"step {number} has operands {step.operands}; allowed: {len(nested.operands)} of the program's "
+            f"{len(spec.operands)}"
+        )
+    return ProgramStep(
+        step.spec,
+        built[step.spec].run,
+        nested.op,
+        tuple((as_dtype(o.dtype), o.shape, o.strides) for o in nested.operands),
+        nested.scalars,
+        step.operands,
+        step.scalars,
+        workspaces.after[number],
+        workspaces.offsets[number],
+    )
+
+
+def _control(
+    spec: PlanSpec[ProgramAttributes], number: int, step: ControlAttributes, after: tuple[int, ...]
+) -> ProgramStep:
+    counts = {"if": (1, 2), "while": (1, 1)}.get(step.kind, (1, MAX_BODIES))
+    steps = len(spec.attributes.steps) - number - 1
+    if step.flag[0] >= len(spec.operands) or not counts[0] <= len(step.bodies) <= counts[1] or sum(step.bodies) > steps:
+        raise InvalidRequest(
+            f"step {number}, {step.kind}, has operand {step.flag} and bodies of {step.bodies} steps; allowed: one of "
+            f"the program's {len(spec.operands)} operands, {counts[0]} to {counts[1]} bodies, {steps} steps together"
+        )
+    dtype = as_dtype(step.dtype)
+    control = Control(step.kind, step.bodies, dtype.itemsize, dtype.kind == "i", step.limit)
+    return ProgramStep(-1, None, step.kind, (), (), (step.flag,), (), after, 0, control)
 
 
 def _build(spec: PlanSpec, context: Any) -> Built:

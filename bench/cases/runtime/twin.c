@@ -1,4 +1,5 @@
-/* cuLaunchKernel in a loop: alone, overlapping, with a synchronize each, from four threads, and on streams in turn.
+/* cuLaunchKernel in a loop: alone, overlapping, with a synchronize each, from four threads, and on streams in turn; and
+ * cuGraphLaunch of a graph of 100 kernels, with parameters that stay or change.
  *
  * Settings: kernel, a file of machine code; function, in it; block, its number of threads. */
 #include "loops.h"
@@ -81,6 +82,85 @@ static void hop(int n, int over) {
 static void two_streams(int n) { hop(n, 2); }
 static void three_streams(int n) { hop(n, 3); }
 
+/* ---- a graph of kernels, each of which depends on the last */
+
+enum { GRAPH_KERNELS = 100 };
+
+static CUgraph graph;
+static CUgraphExec instance;
+static CUgraphNode nodes[GRAPH_KERNELS];
+
+static const char *prepare_graph(void) {
+    const char *why = prepare();
+    if (why || instance) return why;
+    if (!driver->cuStreamBeginCaptureToGraph || !driver->cuGraphExecKernelNodeSetParams_v2)
+        return "the driver has no captures into graphs: CUDA 12.3";
+    ok(driver->cuGraphCreate(&graph, 0), "cuGraphCreate");
+    for (unsigned i = 0; i < GRAPH_KERNELS; i++) {
+        CUstreamCaptureStatus status;
+        const CUgraphNode *last;
+        const CUgraphEdgeData *edges;
+        CUgraph into;
+        size_t n;
+        ok(driver->cuStreamBeginCaptureToGraph(streams[0], graph, i ? &nodes[i - 1] : NULL, NULL, i ? 1 : 0,
+                                               CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+           "cuStreamBeginCaptureToGraph");
+        launch(0, 0);
+        ok(driver->cuStreamGetCaptureInfo_v3(streams[0], &status, NULL, NULL, &last, &edges, &n),
+           "cuStreamGetCaptureInfo");
+        nodes[i] = last[0];
+        ok(driver->cuStreamEndCapture(streams[0], &into), "cuStreamEndCapture");
+    }
+    ok(driver->cuGraphInstantiateWithFlags(&instance, graph, 0), "cuGraphInstantiate");
+    return NULL;
+}
+
+static void launch_graph(void) { ok(driver->cuGraphLaunch(instance, streams[0]), "cuGraphLaunch"); }
+
+static void graphs(int n) {
+    for (int i = 0; i < n; i++) launch_graph();
+}
+
+static void graphs_sustained(int n) {
+    graphs(n);
+    ok(driver->cuStreamSynchronize(streams[0]), "cuStreamSynchronize");
+}
+
+static void graphs_synchronized(int n) {
+    for (int i = 0; i < n; i++) graphs_sustained(1);
+}
+
+static void set(int node, int array, double factor) {
+    double zero = 0.0;
+    uint64_t elements = KERNEL_ELEMENTS;
+    void *arguments[] = {&arrays[array], &factor, &zero, &elements};
+    const CUDA_KERNEL_NODE_PARAMS given = {.func = kernel,
+                                           .gridDimX = 1,
+                                           .gridDimY = 1,
+                                           .gridDimZ = 1,
+                                           .blockDimX = threads_of_block,
+                                           .blockDimY = 1,
+                                           .blockDimZ = 1,
+                                           .kernelParams = arguments};
+    ok(driver->cuGraphExecKernelNodeSetParams_v2(instance, nodes[node], &given), "cuGraphExecKernelNodeSetParams");
+}
+
+static void graphs_with_another_number(int n) {
+    for (int i = 0; i < n; i++) {
+        set(0, 0, i & 1);
+        launch_graph();
+    }
+    ok(driver->cuStreamSynchronize(streams[0]), "cuStreamSynchronize");
+}
+
+static void graphs_with_another_array(int n) {
+    for (int i = 0; i < n; i++) {
+        for (int node = 0; node < GRAPH_KERNELS; node++) set(node, i & 1, 1.0);
+        launch_graph();
+    }
+    ok(driver->cuStreamSynchronize(streams[0]), "cuStreamSynchronize");
+}
+
 static const contender loops[] = {
     {"launch", prepare, launch_only, synchronize},
     {"launch-sustained", prepare, sustained, synchronize},
@@ -89,6 +169,11 @@ static const contender loops[] = {
     {"launch-four-threads", prepare, four_threads, synchronize},
     {"launch-two-streams", prepare, two_streams, synchronize},
     {"launch-three-streams", prepare, three_streams, synchronize},
+    {"graph-launch", prepare_graph, graphs, synchronize},
+    {"graph-sustained", prepare_graph, graphs_sustained, synchronize},
+    {"graph-synchronize", prepare_graph, graphs_synchronized, synchronize},
+    {"graph-set-one", prepare_graph, graphs_with_another_number, synchronize},
+    {"graph-set-all", prepare_graph, graphs_with_another_array, synchronize},
     {0},
 };
 ADD_CONTENDERS(loops)

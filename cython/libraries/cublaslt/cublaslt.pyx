@@ -46,6 +46,7 @@ cdef class Matmul(NativeRun):
         If the description has a member too few, or one that `atomr_matmul_spec` does not have.
     """
 
+    stays_apart = True  # it has no memory but its operands and its workspace
     cdef atomr_matmul *native
 
     def __cinit__(self, CudaBackend backend not None, description):

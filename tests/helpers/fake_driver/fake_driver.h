@@ -32,6 +32,7 @@
 /* The functions have the types of the table that is tested. */
 #define F(result, name, arguments) result name arguments;
 ATOMR_DRIVER_FUNCTIONS(F)
+ATOMR_DRIVER_OPTIONAL(F)
 #undef F
 
 enum {
@@ -132,8 +133,15 @@ CUresult fake_unsafe(void);
 
 CUgraph fake_new_graph(void);
 void fake_free_graph(CUgraph);
-/* Add work, with a copy of its argument, to a graph that is being captured. */
-CUresult fake_capture(CUgraph, void (*run)(void *argument), const void *argument, size_t size, unsigned how);
+/* Whether these are different nodes of the graph. */
+bool fake_may_follow(CUgraph, const CUgraphNode *after, size_t n);
+/* Add work, with a copy of its argument, to a graph that is being captured, behind other nodes. */
+CUresult fake_capture(CUgraph, const CUgraphNode *after, size_t n_after, CUgraphNode *made, void (*run)(void *argument),
+                      const void *argument, size_t size, unsigned how);
+/* Give a node of an instance another argument, for later launches; `node` is of the graph that it was made of. */
+CUresult fake_set_node(CUgraphExec, CUgraphNode node, void (*run)(void *argument), const void *argument, size_t size);
+/* What a kernel does that sets a condition of the graph that runs it; no lock. */
+void fake_set_condition(unsigned long long handle, unsigned value);
 
 /* ---- faults.c */
 

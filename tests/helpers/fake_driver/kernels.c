@@ -17,6 +17,7 @@ enum { MODULE = 0x6d6f6475, MOST_THREADS = 1024, MOST_SHARED = 232448 };
 struct fake_hooks {
     void (*fault)(int error);
     void (*sleep)(unsigned int nanoseconds);
+    void (*condition)(unsigned long long handle, unsigned int value);
 };
 struct fake_kernel {
     const char *name;
@@ -48,7 +49,7 @@ static void on_sleep(unsigned int nanoseconds) {
     if (fake_error()) fake_raise(fake_error());
 }
 
-static const struct fake_hooks hooks = {on_fault, on_sleep};
+static const struct fake_hooks hooks = {on_fault, on_sleep, fake_set_condition};
 
 /* The loader takes a library whose name it knows for the one that it has, so that each needs a name of its own, although
  * all are descriptors of memory with few numbers: slashes and dots spell another number in front. */
@@ -162,28 +163,57 @@ CUresult cuFuncSetAttribute(CUfunction f, int attribute, int value) {
     return CUDA_SUCCESS;
 }
 
+/* What `run_launch` gets, and its size; NULL: the launch is refused, or there is no memory. */
+static CUresult pack(CUfunction f, const unsigned *grid, const unsigned *block, unsigned shared, void **arguments,
+                     void **extra, launch **made, size_t *size) {
+    if (!f || f->module->magic != MODULE) return ERROR_INVALID_HANDLE;
+    const uint64_t threads = (uint64_t)block[0] * block[1] * block[2];
+    if (!grid[0] || !grid[1] || !grid[2] || grid[0] > 0x7fffffff || grid[1] > 65535 || grid[2] > 65535 || !threads ||
+        threads > MOST_THREADS || block[2] > 64 || shared > f->shared || (f->kernel->n && !arguments) || extra)
+        return ERROR_INVALID_VALUE;
+    *size = sizeof(launch);
+    for (unsigned i = 0; i < f->kernel->n; i++) *size += (f->kernel->sizes[i] + 15) & ~15u;
+    launch *l = calloc(1, *size);
+    if (!l) return CUDA_ERROR_OUT_OF_MEMORY;
+    *l = (launch){f, {grid[0], grid[1], grid[2]}, {block[0], block[1], block[2]}};
+    char *at = l->values;
+    for (unsigned i = 0; i < f->kernel->n; i++) {
+        memcpy(at, arguments[i], f->kernel->sizes[i]);
+        at += (f->kernel->sizes[i] + 15) & ~15u;
+    }
+    *made = l;
+    return CUDA_SUCCESS;
+}
+
 CUresult cuLaunchKernel(CUfunction f, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
                         unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared,
                         CUstream stream, void **arguments, void **extra) {
     CUcontext c;
     CUresult r = fake_enter(&c);
     if (r) return r;
-    if (!f || f->module->magic != MODULE) return ERROR_INVALID_HANDLE;
-    const uint64_t threads = (uint64_t)block_x * block_y * block_z;
-    if (!grid_x || !grid_y || !grid_z || grid_x > 0x7fffffff || grid_y > 65535 || grid_z > 65535 || !threads ||
-        threads > MOST_THREADS || block_z > 64 || shared > f->shared || (f->kernel->n && !arguments) || extra)
-        return ERROR_INVALID_VALUE;
-    size_t size = sizeof(launch);
-    for (unsigned i = 0; i < f->kernel->n; i++) size += (f->kernel->sizes[i] + 15) & ~15u;
-    launch *l = calloc(1, size);
-    if (!l) return CUDA_ERROR_OUT_OF_MEMORY;
-    *l = (launch){f, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}};
-    char *at = l->values;
-    for (unsigned i = 0; i < f->kernel->n; i++) {
-        memcpy(at, arguments[i], f->kernel->sizes[i]);
-        at += (f->kernel->sizes[i] + 15) & ~15u;
-    }
+    const unsigned grid[] = {grid_x, grid_y, grid_z}, block[] = {block_x, block_y, block_z};
+    launch *l;
+    size_t size;
+    r = pack(f, grid, block, shared, arguments, extra, &l, &size);
+    if (r) return r;
     r = fake_enqueue(stream, run_launch, l, size, 0);
+    free(l);
+    return r;
+}
+
+CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *given) {
+    MAY_REFUSE();
+    CUcontext c;
+    CUresult r = fake_enter(&c);
+    if (r) return r;
+    if (!given || given->kern || given->ctx) return ERROR_INVALID_VALUE; /* which nobody gives */
+    const unsigned grid[] = {given->gridDimX, given->gridDimY, given->gridDimZ};
+    const unsigned block[] = {given->blockDimX, given->blockDimY, given->blockDimZ};
+    launch *l;
+    size_t size;
+    r = pack(given->func, grid, block, given->sharedMemBytes, given->kernelParams, given->extra, &l, &size);
+    if (r) return r;
+    r = fake_set_node(exec, node, run_launch, l, size);
     free(l);
     return r;
 }

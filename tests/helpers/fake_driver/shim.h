@@ -27,6 +27,7 @@
 #define __global__
 #define __device__
 #define __forceinline__ inline
+#define __cudart_builtin__
 #define __noinline__ __attribute__((noinline))
 #define __shared__ static
 #define __align__(n) __attribute__((aligned(n)))
@@ -43,6 +44,7 @@ static fake_dim threadIdx, blockIdx, blockDim, gridDim;
 struct fake_hooks {
   void (*fault)(int error);
   void (*sleep)(unsigned int nanoseconds);
+  void (*condition)(unsigned long long handle, unsigned int value);
 };
 const struct fake_hooks *fake_hooks;
 DEVICE void fake_fault(int error) {
@@ -51,6 +53,9 @@ DEVICE void fake_fault(int error) {
 }
 DEVICE void fake_sleep(unsigned int nanoseconds) {
   if (fake_hooks) fake_hooks->sleep(nanoseconds);
+}
+__attribute__((unused)) void cudaGraphSetConditional(unsigned long long handle, unsigned int value) {
+  fake_hooks->condition(handle, value);
 }
 DEVICE uint64_t fake_time(void) {
   struct timespec now;

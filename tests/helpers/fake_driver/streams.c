@@ -30,7 +30,10 @@ struct CUstream_st {
     uint64_t seed;
     pthread_cond_t more;
     CUgraph captured; /* NULL: what it is given is run */
+    bool borrowed;    /* it was there before the capture */
     bool invalid;     /* the capture has ended, and is not yet taken back */
+    CUgraphNode *tail; /* what the next node of the capture depends on */
+    size_t n_tail;
 };
 
 /* Never freed, but used again. */
@@ -175,17 +178,57 @@ CUresult fake_unsafe(void) {
     return r;
 }
 
-CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode) {
-    MAY_REFUSE();
+static CUresult begin_capture(CUstream stream, CUgraph graph, const CUgraphNode *after, size_t n, CUstreamCaptureMode mode) {
     CUcontext c;
     if ((uintptr_t)stream <= 2) return ERROR_STREAM_CAPTURE_UNSUPPORTED;
     CUresult r = enter(&c, &stream);
     if (r) return r;
     if (mode != CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) return ERROR_INVALID_VALUE;
+    CUgraph into = graph ? graph : fake_new_graph();
+    CUgraphNode *tail = calloc(n + 1, sizeof *tail);
     pthread_mutex_lock(&fake_lock);
     if (stream->captured || captures) r = ERROR_ILLEGAL_STATE;
-    else if (!(stream->captured = fake_new_graph())) r = CUDA_ERROR_OUT_OF_MEMORY;
-    else stream->invalid = false, captures = stream;
+    else if (!into || !tail) r = CUDA_ERROR_OUT_OF_MEMORY;
+    pthread_mutex_unlock(&fake_lock);
+    if (r) {
+        if (into && !graph) fake_free_graph(into);
+        free(tail);
+        return r;
+    }
+    if (n) memcpy(tail, after, n * sizeof *tail);
+    pthread_mutex_lock(&fake_lock);
+    free(stream->tail);
+    stream->captured = into, stream->borrowed = graph, stream->invalid = false;
+    stream->tail = tail, stream->n_tail = n;
+    captures = stream;
+    pthread_mutex_unlock(&fake_lock);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode) {
+    MAY_REFUSE();
+    return begin_capture(stream, NULL, NULL, 0, mode);
+}
+
+CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CUgraphNode *after,
+                                     const CUgraphEdgeData *edges, size_t n, CUstreamCaptureMode mode) {
+    MAY_REFUSE();
+    if (!graph || edges || !fake_may_follow(graph, after, n)) return ERROR_INVALID_VALUE;
+    return begin_capture(stream, graph, after, n, mode);
+}
+
+CUresult cuStreamGetCaptureInfo_v3(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph,
+                                   const CUgraphNode **after, const CUgraphEdgeData **edges, size_t *n) {
+    MAY_REFUSE();
+    CUcontext c;
+    CUresult r = enter(&c, &stream);
+    if (r) return r;
+    if (!status || id || graph || !after || !edges || !n) return ERROR_INVALID_VALUE; /* nobody asks for these */
+    pthread_mutex_lock(&fake_lock);
+    *status = !stream->captured ? 0 : stream->invalid ? 2 : 1;
+    *after = stream->tail;
+    *edges = NULL; /* of no particular kind */
+    *n = *status == 1 ? stream->n_tail : 0;
     pthread_mutex_unlock(&fake_lock);
     return r;
 }
@@ -199,10 +242,23 @@ CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph) {
     pthread_mutex_lock(&fake_lock);
     if (!stream->captured) r = ERROR_ILLEGAL_STATE;
     else if (captures != stream) r = ERROR_STREAM_CAPTURE_WRONG_THREAD;
-    else if (stream->invalid) fake_free_graph(stream->captured), r = ERROR_STREAM_CAPTURE_INVALIDATED;
+    else if (stream->invalid) r = ERROR_STREAM_CAPTURE_INVALIDATED;
     else *graph = stream->captured;
-    if (captures == stream) stream->captured = NULL, captures = NULL;
+    if (captures == stream) {
+        if (stream->invalid && !stream->borrowed) fake_free_graph(stream->captured);
+        stream->captured = NULL, captures = NULL;
+    }
     pthread_mutex_unlock(&fake_lock);
+    return r;
+}
+
+/* The lock is held. */
+static CUresult capture(CUstream s, void (*run)(void *), const void *argument, size_t size, unsigned how) {
+    CUgraphNode made;
+    const CUresult r = fake_capture(s->captured, s->tail, s->n_tail, &made, run, argument, size, how);
+    if (r) return r;
+    s->tail[0] = made; /* there is room for one more than there were */
+    s->n_tail = 1;
     return r;
 }
 
@@ -213,7 +269,7 @@ CUresult fake_enqueue(CUstream stream, void (*run)(void *), const void *argument
     pthread_mutex_lock(&fake_lock);
     if (stream->captured) {
         r = stream->invalid ? ERROR_STREAM_CAPTURE_INVALIDATED : how & FAKE_WAIT ? spoil(stream)
-                            : fake_capture(stream->captured, run, argument, size, how);
+                            : capture(stream, run, argument, size, how);
         pthread_mutex_unlock(&fake_lock);
         return r;
     }

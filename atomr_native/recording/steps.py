@@ -1,0 +1,206 @@
+"""Steps of a recording in one list: how they depend on each other, and where temporaries lie."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ..libraries.program.attributes import bodies_of
+from ..plans.spec import WRITE
+from .recorder import Body, Control, Message, Use
+
+__all__ = ["FlatStep", "Packed", "Temporary", "dependencies", "flat_steps", "lifetime", "loops_of", "pack"]
+
+#: How large a block may be so that branches that could run side by side have temporaries of their own: bytes, and a
+#: factor of what messages sent one by one need.
+_SPARE: Final = (32 << 20, 4)
+
+
+@dataclass(frozen=True, slots=True)
+class FlatStep:
+    """A message, or control flow; the steps of its bodies follow it.
+
+    Attributes
+    ----------
+    item : Message or Control
+    path : tuple of Body
+        The bodies in which it is, the innermost last.
+    bodies : tuple of int
+        How many steps each of its own bodies has.
+    """
+
+    item: Message | Control
+    path: tuple[Body, ...]
+    bodies: tuple[int, ...] = ()
+
+    @property
+    def uses(self) -> tuple[Use, ...]:
+        """What it uses itself."""
+        return self.item.uses if isinstance(self.item, Message) else (self.item.flag,)
+
+    @property
+    def name(self) -> str:
+        """The operation."""
+        return self.item.spec.op if isinstance(self.item, Message) else self.item.kind
+
+    @property
+    def inside(self) -> int:
+        """How many steps its bodies have together."""
+        return sum(self.bodies)
+
+
+def flat_steps(body: Body, path: tuple[Body, ...] = ()) -> list[FlatStep]:
+    """Return the steps of a body and of all bodies inside; control flow without steps is left out."""
+    made: list[FlatStep] = []
+    for item in body.items:
+        if isinstance(item, Message):
+            made.append(FlatStep(item, path))
+            continue
+        inner = [flat_steps(one, (*path, one)) for one in item.bodies]
+        if any(inner):
+            made.append(FlatStep(item, path, tuple(map(len, inner))))
+            made += [step for one in inner for step in one]
+    return made
+
+
+def loops_of(steps: list[FlatStep]) -> list[tuple[int, int, Body]]:
+    """Return the loops: their steps, from the first to the last, and their bodies."""
+    return [
+        (number, number + step.inside, step.item.bodies[0])
+        for number, step in enumerate(steps)
+        if not isinstance(step.item, Message) and step.item.kind == "while"
+    ]
+
+
+def lifetime(
+    steps: list[FlatStep], loops: list[tuple[int, int, Body]], used: list[int], made_in: tuple[Body, ...]
+) -> tuple[int, int]:
+    """Return the first and the last step in which an allocation has to keep its bytes.
+
+    What a loop finds in an array from before, or from its last round, it needs until its end.
+    """
+    first, last = used[0], used[-1]
+    local = all(steps[at].path[: len(made_in)] == made_in for at in used) if loops else True
+    for begin, end, body in loops:
+        if (not local or body not in made_in) and any(begin <= at <= end for at in used):
+            first, last = min(first, begin), max(last, end)
+    return first, last
+
+
+def dependencies(steps: list[FlatStep], sharing: Mapping[Any, frozenset[Any]]) -> list[tuple[int, ...]]:
+    """Return, for each step, the steps of the same body that it depends on by data.
+
+    Control flow uses what its bodies use.  `sharing` says whose bytes a temporary takes over.
+    """
+    after: list[tuple[int, ...]] = [()] * len(steps)
+    uses = [_all_uses(steps, number) for number in range(len(steps))]
+
+    for _, bodies in bodies_of(steps):
+        for numbers in bodies:
+            writers: dict[Any, int] = {}
+            readers: dict[Any, set[int]] = {}
+            users: dict[Any, set[int]] = {}
+            for at in numbers:
+                before: set[int] = set()
+                for root, writes in uses[at].items():
+                    if root in writers:
+                        before.add(writers[root])
+                    if writes:
+                        before |= readers.get(root, set())
+                    for other in sharing.get(root, ()):
+                        before |= users.get(other, set())
+                for root, writes in uses[at].items():
+                    users.setdefault(root, set()).add(at)
+                    if writes:
+                        writers[root] = at
+                        readers[root] = set()
+                    else:
+                        readers.setdefault(root, set()).add(at)
+                after[at] = tuple(sorted(before))
+    return after
+
+
+def _all_uses(steps: list[FlatStep], number: int) -> dict[Any, bool]:
+    """Return what a step and those inside use, and whether they write it."""
+    found: dict[Any, bool] = {}
+    for step in steps[number : number + 1 + steps[number].inside]:
+        for use in step.uses:
+            found[use.root] = found.get(use.root, False) or bool(use.access & WRITE)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Temporary:
+    """Bytes that are needed from one step to another, and the steps that use them."""
+
+    nbytes: int
+    first: int
+    last: int
+    used: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """Where each temporary lies in a block, its size, and whose bytes each takes over."""
+
+    offsets: dict[Any, int]
+    nbytes: int
+    sharing: dict[Any, frozenset[Any]]
+
+
+def pack(temporaries: Mapping[Any, Temporary], steps: list[FlatStep]) -> Packed:
+    """Place temporaries in a block.
+
+    Those whose steps do not meet share bytes; unless that takes much memory, only where the steps of the one come
+    before those of the other by data, so that branches can run side by side.
+    """
+    if not temporaries:
+        return Packed({}, 0, {})
+    close = _place(temporaries, lambda one, other: one.last < other.first)
+    if not close.sharing:
+        return close
+    earlier = _earlier(steps, dependencies(steps, {}))
+
+    def ordered(one: Temporary, other: Temporary) -> bool:
+        users = sum(1 << at for at in one.used)
+        return one.last < other.first and all(earlier[at] & users == users for at in other.used)
+
+    wide = _place(temporaries, ordered)
+    return wide if wide.nbytes <= max(_SPARE[0], _SPARE[1] * close.nbytes) else close
+
+
+def _place(temporaries: Mapping[Any, Temporary], over: Callable[[Temporary, Temporary], bool]) -> Packed:
+    """Place temporaries where there is room; `over` says whether the one is over before the other begins."""
+    placed: list[tuple[Any, Temporary, int, int]] = []  # with the first byte and the byte after the last
+    offsets: dict[Any, int] = {}
+    sharing: dict[Any, frozenset[Any]] = {}
+    for root, one in temporaries.items():
+        at = 0
+        for low, high in sorted(
+            (low, high) for _, other, low, high in placed if not (over(other, one) or over(one, other))
+        ):
+            if at + one.nbytes <= low:
+                break
+            at = max(at, high)
+        end = at + one.nbytes
+        for key, other, low, high in placed:
+            if low < end and at < high:
+                later, former = (root, key) if over(other, one) else (key, root)
+                sharing[later] = sharing.get(later, frozenset()) | {former}
+        placed.append((root, one, at, end))
+        offsets[root] = at
+    return Packed(offsets, max((end for *_, end in placed), default=0), sharing)
+
+
+def _earlier(steps: list[FlatStep], after: list[tuple[int, ...]]) -> list[int]:
+    """Return the steps that are over when each step begins, as bits."""
+    earlier = [0] * len(steps)
+    for parent, bodies in bodies_of(steps):
+        for at in (number for numbers in bodies for number in numbers):
+            if parent >= 0:
+                earlier[at] = earlier[parent] | 1 << parent
+            for number in after[at]:
+                inside = (1 << (1 + steps[number].inside)) - 1
+                earlier[at] |= earlier[number] | inside << number
+    return earlier
