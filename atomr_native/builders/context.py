@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, ClassVar
+
+from msgspec import Struct, field
 
 __all__ = ["Built", "HostContext"]
 
 
-@dataclass(frozen=True, slots=True)
-class Built:
+class Built(Struct, frozen=True):
     """The built plan.
 
     Attributes
@@ -34,8 +34,7 @@ class Built:
     tuning: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class HostContext:
+class HostContext(Struct, frozen=True):
     """The context of builders of the host device.
 
     Attributes
