@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
-
-from msgspec import Struct, field
 
 __all__ = ["Built", "HostContext"]
 
 
-class Built(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Built:
     """The built plan.
 
     Attributes
@@ -34,7 +34,8 @@ class Built(Struct, frozen=True):
     tuning: str = ""
 
 
-class HostContext(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class HostContext:
     """The context of builders of the host device.
 
     Attributes
