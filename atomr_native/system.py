@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import contextlib
 import logging
@@ -296,6 +295,8 @@ class System(ProcessBound):
 
     async def communicator_async(self, devices: Sequence[str | Device]) -> Communicator:
         """Like `communicator`, but awaitable: it does not block the event loop."""
+        import asyncio  # at first use: most programs have no coroutines
+
         return await asyncio.to_thread(self.communicator, devices)
 
     @shielded

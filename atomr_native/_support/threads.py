@@ -7,14 +7,16 @@ thread.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import functools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .._lib.guard import own_thread, shielded
+
+if TYPE_CHECKING:
+    import asyncio
 
 __all__ = ["WaitPool"]
 
@@ -44,6 +46,8 @@ class WaitPool:
 
         A cancelled call does not begin; work that has begun goes on.
         """
+        import asyncio  # at first use: most programs have no coroutines
+
         loop = asyncio.get_running_loop()
         # Not a future of `concurrent.futures`, whose lock an interrupt could leave taken.
         done: asyncio.Future[T] = loop.create_future()

@@ -130,7 +130,8 @@ class Imports:
                 if copy is not None:
                     raise
                 _log.debug("%s: copied: %s", self._owner.name, error)
-        self._settle_uses(source)
+        if self._imports:  # most programs import nothing, and `_settle_uses` goes through another thread
+            self._settle_uses(source)
         return self._owner.device.put(array)
 
     def _from_gpu(self, source: Source, copy: bool | None) -> GpuRef:
@@ -156,7 +157,11 @@ class Imports:
 
     def _find_or_share(self, source: Source, array: np.ndarray[Any, Any] | None) -> GpuRef:
         own = self._own(source, array)
-        return self._share(source) if own is None else own
+        if own is not None:
+            return own
+        # Most arrays are refused for their place: here, since `_share` goes through another thread.
+        self.segments.check_place(source)
+        return self._share(source)
 
     def _own(self, source: Source, array: np.ndarray[Any, Any] | None) -> GpuRef | None:
         """Return a handle for memory that this device has lent; None for foreign memory."""
@@ -181,7 +186,7 @@ class Imports:
     @shielded
     def _share(self, source: Source) -> GpuRef:
         """Import an array; `Unsupported` with the rule that forbids it."""
-        self.segments.check(source)
+        self.segments.check_range(source)
         if not source.usable:
             raise Unsupported(
                 f"{source.name} lies at address {source.address:#x} with strides {source.strides}; messages need "

@@ -79,8 +79,8 @@ class Segments:
 
     # ---- rules
 
-    def check(self, source: Source) -> None:
-        """Raise `Unsupported`, with the rule, if an array cannot be memory of this device."""
+    def check_place(self, source: Source) -> None:
+        """Raise `Unsupported`, with the rule, if memory of this kind cannot be memory of this device."""
         device, name = self._owner, source.name
         if device.exports.on_gpu:
             if source.ordinal is None:
@@ -99,6 +99,10 @@ class Segments:
                 f"{name} is memory of this process, which the worker process of {device.name} does not see; make it by "
                 f"device.host_array(), use System(isolation='thread'), {_COPY}"
             )
+
+    def check_range(self, source: Source) -> None:
+        """Raise `Unsupported` if an array lies in memory of this device."""
+        device, name = self._owner, source.name
         start, end = source.start, source.end
         if native.is_ours(self._core, start, end) or device.exports.maps(start, end):
             raise Unsupported(

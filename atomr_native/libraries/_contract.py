@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Final, Literal
+
+from msgspec import Struct, field
 
 __all__ = ["FREE", "Aliasing", "Library", "NativeLibrary", "Operation", "load"]
 
@@ -32,8 +33,7 @@ class Aliasing(IntEnum):
     SAME_VIEW = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(Struct, frozen=True):
     """One operation of a library, as plan specifications name it.
 
     Attributes
@@ -63,8 +63,7 @@ class Operation:
     attributes: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class NativeLibrary:
+class NativeLibrary(Struct, frozen=True):
     """A shared library of NVIDIA's that a library actor drives, by ``atomr_native._lib.<key in lower case>``.
 
     Attributes
@@ -81,12 +80,11 @@ class NativeLibrary:
 
     key: str
     title: str
-    packages: Mapping[str, str] = field(hash=False)
+    packages: Mapping[str, str]
     preload: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Library:
+class Library(Struct, frozen=True):
     """Descriptor of a library folder, ``LIBRARY`` in its ``__init__.py``.
 
     Attributes
@@ -113,7 +111,7 @@ class Library:
     summary: str
     actor: str
     operations: tuple[Operation, ...]
-    exports: Mapping[str, str] = field(default_factory=dict, hash=False)
+    exports: Mapping[str, str] = field(default_factory=dict)
     native: tuple[NativeLibrary, ...] = ()
     heat_up: str = ""
     mailbox: bool = True

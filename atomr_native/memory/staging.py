@@ -6,7 +6,6 @@ A copy is written once, as a generator that yields its waits.  `drive` serves it
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -140,6 +139,8 @@ class Room:
 
     async def settle(self) -> Piece:
         """Wait in the event loop."""
+        import asyncio  # at first use: most programs have no coroutines
+
         end = time.monotonic() + (9e9 if self._limit is None else self._limit)
         wakers = self._memory.owner.wakers
         while (piece := self._window.take(first=True)) is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -12,6 +11,8 @@ from ..errors import AtomrError, DeviceLost
 from ..protocol.messages import Answer
 
 if TYPE_CHECKING:
+    import asyncio
+
     from ..arrays.gpu_ref import GpuRef
     from ..device import Device
     from ..libraries.kernel.actor import KernelActor

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import functools
 import weakref
@@ -178,6 +177,8 @@ class Plan(ProcessBound, PlanRef):
 
 async def room_for(plan: Plan) -> None:
     """Wait until there may be room in the mailbox of a plan, or a moment where there was some by now."""
+    import asyncio  # at first use: most programs have no coroutines
+
     owner: PlanOwner = plan.core.owner
     ticket = plan.core.room_ticket(plan.lane)
     if ticket:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
@@ -60,6 +59,8 @@ class Reply(ProcessBound, ReplyBase):
     async def settled(self) -> None:
         """Wait until the message is resolved, successfully or not, without blocking the running event loop."""
         if not self.done():
+            import asyncio  # at first use: most programs have no coroutines
+
             owner: PlanOwner = self.core.owner
             await owner.wakers.future_of(asyncio.get_running_loop(), self)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import copy
 import functools
@@ -18,6 +17,8 @@ from ..errors import AskTimeout, AtomrError, DependencyFailed, DeviceFault, GpuR
 from .reply import Reply
 
 if TYPE_CHECKING:
+    import asyncio
+
     from .owner import PlanOwner
 
 __all__ = ["RetriedReply", "as_retries", "caught_by_restart"]
@@ -197,6 +198,8 @@ class RetriedReply(Reply):
 
     async def settled(self) -> None:
         """Wait until the message is resolved without blocking the running event loop."""
+        import asyncio  # at first use: most programs have no coroutines
+
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
 

@@ -8,7 +8,6 @@ and is written completely or not at all.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
@@ -39,6 +38,12 @@ def _canonical(value: object) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
+def _digest(value: object) -> str:
+    import hashlib  # at first use, since it loads OpenSSL
+
+    return hashlib.sha256(_canonical(value)).hexdigest()
+
+
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
@@ -58,12 +63,12 @@ def _parsed(data: bytes) -> Any:
 
 
 def _checksum(entry: Mapping[str, Any]) -> str:
-    return hashlib.sha256(_canonical({k: v for k, v in entry.items() if k != "checksum"})).hexdigest()
+    return _digest({k: v for k, v in entry.items() if k != "checksum"})
 
 
 def spec_digest(spec: object) -> str:
     """Return the digest of a specification (any JSON) for a `TuningKey`."""
-    return hashlib.sha256(_canonical(spec)).hexdigest()
+    return _digest(spec)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +98,7 @@ class TuningKey:
     @property
     def digest(self) -> str:
         """The name of the entry."""
-        return hashlib.sha256(_canonical([_FORMAT, asdict(self)])).hexdigest()
+        return _digest([_FORMAT, asdict(self)])
 
 
 @dataclass(frozen=True, slots=True)

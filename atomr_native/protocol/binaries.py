@@ -7,7 +7,6 @@ drops, so both know the kept ones: requests for plans are served in the order of
 
 from __future__ import annotations
 
-import hashlib
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Final
@@ -40,6 +39,8 @@ class Binary:
     __slots__ = ("data", "digest")
 
     def __init__(self, data: bytes) -> None:
+        import hashlib  # loads OpenSSL, which a worker of plans without binaries does not need
+
         self.data = data
         self.digest = hashlib.sha256(data).hexdigest()
 

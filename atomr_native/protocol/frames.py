@@ -18,8 +18,9 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+from msgspec import Struct, field
 
 from ..errors import AtomrError, InvalidRequest
 
@@ -58,8 +59,7 @@ class ProtocolError(AtomrError):
     """The peer sent a malformed frame; the stream cannot be used any more."""
 
 
-@dataclass(slots=True)
-class Frame:
+class Frame(Struct):
     """A received frame.  Its holder owns the descriptors."""
 
     fields: dict[str, Any]
@@ -210,8 +210,7 @@ class FrameReader:
         close_fds(fds)
 
 
-@dataclass(slots=True)
-class _Outgoing:
+class _Outgoing(Struct):
     parts: list[memoryview]
     fds: list[int]
     owns_fds: bool

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from ..errors import AtomrError
 from .frames import ProtocolError, close_fds
@@ -87,8 +86,7 @@ class WorkerGone(AtomrError):
     """
 
 
-@dataclass(slots=True)
-class Answer:
+class Answer(Struct):
     """A worker's answer.  The receiver owns the descriptors in `fds` and closes them."""
 
     fields: dict[str, Any]

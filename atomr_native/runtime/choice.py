@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 from collections.abc import Hashable, Sequence
 from typing import Any, Final, Literal, TypeAlias
@@ -71,4 +70,6 @@ def _score(name: str, key: Hashable) -> bytes:
     """Rank a device for a key, the same in every process: if a device leaves, only its own keys move."""
     if not isinstance(key, str | bytes | int | tuple):
         raise InvalidRequest(f"key={key!r}; allowed: a str, bytes, int, or a tuple of them")
+    import hashlib  # at first use, since it loads OpenSSL
+
     return hashlib.blake2b(repr((name, key)).encode(), digest_size=8).digest()

@@ -9,7 +9,6 @@ waiting, whatever its flags, and never writes it: signals from this side go thro
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import errno
 import functools
@@ -18,11 +17,14 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._lib.guard import Lock, shielded
 from .._lib.sender import MAX_SUBSCRIBERS, Core
 from .._lib.waiting import Actions, Ticket
+
+if TYPE_CHECKING:
+    import asyncio
 
 __all__ = ["Subscriber", "Wakers"]
 

@@ -1,12 +1,13 @@
 """Start of a worker process: ``python -P -m atomr_native.worker --control-fd N``.
 
-Started by `atomr_native.runtime.placement`, never by hand.
+Started by `atomr_native.runtime.placement`, never by hand.  Every restart waits for this, so it imports as little as it
+can: builders are imported with the first plan that needs them, or ahead of time in a standby.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
+import gc
 import importlib
 import os
 import signal
@@ -14,7 +15,7 @@ import socket
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, Final, NoReturn
 
 from ..libraries import load_builders
 from . import logs
@@ -25,6 +26,33 @@ __all__ = ["main"]
 
 #: Imported before the worker reports that it is ready, so a standby has loaded everything.
 _PRELOAD = ("numpy", "ml_dtypes", "atomr_native._lib.lanes")
+_USAGE: Final = """\
+usage: python -m atomr_native.worker --control-fd FD [--parent-pidfd FD] [--warm DEVICE] [--hot UUID]
+
+A worker of atomr_native; an atomr_native.System starts it.
+
+  --control-fd FD    one end of an AF_UNIX stream socket pair
+  --parent-pidfd FD  a pidfd of the parent
+  --warm DEVICE      prepare for this device, as a standby
+  --hot UUID         with --warm: also open the device with this UUID
+"""
+
+
+class _Options:
+    """The options of the command line.  Its parser is small, since argparse would cost every start milliseconds."""
+
+    def __init__(self, arguments: Sequence[str]) -> None:
+        given = dict(zip(arguments[::2], arguments[1::2], strict=False))
+        try:
+            self.control_fd = int(given.pop("--control-fd"))
+            self.parent_pidfd = int(given.pop("--parent-pidfd", "-1"))
+            self.warm = given.pop("--warm", "")
+            self.hot = given.pop("--hot", "")
+        except (KeyError, ValueError):
+            given["wrong"] = ""
+        if given or len(arguments) % 2:
+            sys.stderr.write(_USAGE)
+            raise SystemExit(2)
 
 
 def main(
@@ -34,14 +62,7 @@ def main(
     builders: Builders | None = None,
 ) -> NoReturn:
     """Serve one parent until it closes the socket or dies; exit by ``_exit``."""
-    parser = argparse.ArgumentParser(
-        prog="python -m atomr_native.worker", description="A worker of atomr_native; an atomr_native.System starts it."
-    )
-    parser.add_argument("--control-fd", type=int, required=True, help="one end of an AF_UNIX stream socket pair")
-    parser.add_argument("--parent-pidfd", type=int, default=-1, help="a pidfd of the parent")
-    parser.add_argument("--warm", default="", help="prepare for this device, as a standby")
-    parser.add_argument("--hot", default="", metavar="UUID", help="with --warm: also open the device with this UUID")
-    options = parser.parse_args(arguments)
+    options = _Options(sys.argv[1:] if arguments is None else arguments)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     status = 1
     try:
@@ -52,16 +73,17 @@ def main(
             # A missing library is reported on use, as the typed answer to a request.
             with contextlib.suppress(ImportError):
                 importlib.import_module(name)
-        with contextlib.suppress(ImportError):
-            if not options.warm.startswith("cuda:"):
-                load_builders("host")
-            importlib.import_module("atomr_native.libraries.blas_lt.host.threads").adopt_process()
-        context = None
+        importlib.import_module("atomr_native.libraries.blas_lt.host.threads").adopt_process()
+        context: Any = None
         if options.warm.startswith("cuda:"):
             # A standby whose driver refuses is useless: it ends here, and the next worker starts from scratch.
             standby = importlib.import_module("atomr_native.worker.cuda.standby")
             standby.warm_up()
             context = standby.heat_up(int(options.warm[5:]), options.hot) if options.hot else None
+        elif options.warm:
+            with contextlib.suppress(ImportError):
+                load_builders("host")
+        gc.freeze()  # modules and classes live as long as the process: no collection need look at them
         with socket.socket(fileno=options.control_fd) as sock:
             loop = WorkerLoop(
                 sock,

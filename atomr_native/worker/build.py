@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ..builders.context import Built, HostContext
-from ..builders.cuda.context import CudaContext
 from ..errors import Unsupported
 from ..libraries import OPERATIONS, attributes_of, builder
 from ..plans.spec import PlanSpec
 from ..protocol.binaries import Binary
+
+if TYPE_CHECKING:
+    from ..builders.cuda.context import CudaContext  # imported where there is a CUDA device
 
 __all__ = ["build", "specification"]
 

@@ -9,10 +9,10 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 import msgspec
+from msgspec import Struct, field
 
 from ..builders.context import Built
 from ..dtypes import as_dtype
@@ -37,8 +37,7 @@ _LONG: Final = frozenset(
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
-@dataclass(slots=True)
-class Reply:
+class Reply(Struct):
     """The answer to a request; owned descriptors are closed once they are sent."""
 
     fields: dict[str, Any] = field(default_factory=dict)

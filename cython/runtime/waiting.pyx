@@ -11,7 +11,7 @@ from libc.stdint cimport uint64_t
 
 import heapq
 import itertools
-from asyncio import _get_running_loop
+import sys
 from collections import deque
 from threading import get_ident
 from weakref import ref as weak
@@ -22,6 +22,18 @@ cdef object heappush = heapq.heappush
 cdef object heappop = heapq.heappop
 cdef object heapify = heapq.heapify
 cdef object orders = itertools.count()
+cdef object modules = sys.modules
+cdef object get_running_loop = None  # asyncio's, once the program has loaded it
+
+
+cdef object running_loop():
+    """Return the event loop that runs in this thread, or None.  Does not load asyncio: without it there is none."""
+    global get_running_loop
+    if get_running_loop is None:
+        get_running_loop = getattr(modules.get("asyncio"), "_get_running_loop", None)
+        if get_running_loop is None:
+            return None
+    return get_running_loop()
 
 
 @cython.final
@@ -185,7 +197,7 @@ cdef class Window:
         self.free -= 1
         self.holders.append(thread)
         piece.window, piece.thread = self, thread
-        piece.loop = _get_running_loop()
+        piece.loop = running_loop()
         if piece.loop is not None:
             if len(self.lent) >= 4 * self.pieces:
                 self.lent = [known for known in self.lent if known() is not None]

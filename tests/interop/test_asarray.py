@@ -234,6 +234,20 @@ def test_joining_waits_for_who_uses_the_bytes(local: an.Device) -> None:
     assert made[0].numpy().tolist() == [1] * 5 + [0] * 5
 
 
+def test_a_copy_has_what_messages_have_written(local: an.Device) -> None:
+    x = np.zeros(10)
+    ref = local.asarray(x)
+    with Gate(local.elementwise) as gate:
+        local.elementwise.run("x + 1", x=ref, out=ref)
+        made: list[an.GpuRef] = []
+        thread = threading.Thread(target=lambda: made.append(local.asarray(x, copy=True)))
+        thread.start()
+        thread.join(0.05)  # it waits; a copy that does not would be made by now
+        gate.open()
+        thread.join(30)
+    assert made[0].numpy().tolist() == [1] * 10
+
+
 def test_joining_gives_up_in_time(make_system: Make) -> None:
     device = make_system(isolation="thread", timeout=0.2).device("host")
     base = np.zeros(20)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 import threading
 from typing import Any, Final, NamedTuple
 
@@ -74,7 +74,8 @@ class Generator:
 
     def __init__(self, seed: int | None = None, *, stream: int = 0) -> None:
         # Numbers below 2**63 take the quick way of a call.
-        self._seed = secrets.randbits(63) if seed is None else as_integer("seed", seed, 0, SEEDS - 1)
+        fresh = int.from_bytes(os.urandom(8)) >> 1
+        self._seed = fresh if seed is None else as_integer("seed", seed, 0, SEEDS - 1)
         self._stream = as_integer("stream", stream, 0, STREAMS - 1)
         self._offset = 0
         self._children = 0

@@ -16,7 +16,6 @@ from ...builders.cuda.target import Target
 from ...builders.cuda.workspace import beyond_limit
 from ...compile.nvrtc import arch_of
 from ...errors import Unsupported
-from ...libraries import load_builders
 from ...libraries.memory.cuda import groups
 from ...libraries.memory.recovery import recover
 from ...plans.spec import FreeAttributes, PlanSpec
@@ -107,7 +106,6 @@ class CudaDevice:
     ) -> None:
         self.backend = CudaBackend(ordinal, uuid) if backend is None else backend
         self.backend.make_records(launch_records)
-        load_builders("cuda")
         self.facts: dict[str, Any] = self.backend.facts()
         self.target = Target(arch_of(self.facts["compute_capability"]), self.facts["multiprocessors"])
         self._limits = WorkspaceLimits.of(workspace_limit, self.facts["total_memory"])

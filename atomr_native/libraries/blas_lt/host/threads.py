@@ -17,14 +17,18 @@ _SMALL = 1 << 22
 
 
 class _Blas:
-    """The BLAS of this process; does nothing until `adopt` was called."""
+    """The BLAS of this process; does nothing until `adopted` is set."""
 
     def __init__(self) -> None:
+        self.adopted = False
+        self.found = False
         self.libraries: list[Any] = []
         self.all = 1
         self.now = 1
 
-    def adopt(self) -> None:
+    def find(self) -> None:
+        self.found = True
+        import numpy.linalg  # noqa: F401 - loads the BLAS, so that it is found
         from threadpoolctl import ThreadpoolController
 
         self.libraries = [lib for lib in ThreadpoolController().lib_controllers if lib.user_api == "blas"]
@@ -42,13 +46,13 @@ _blas = _Blas()
 
 def adopt_process() -> None:
     """Let `sized` choose for this process; called by a worker process when it starts."""
-    import numpy.linalg  # noqa: F401 - loads the BLAS, so that it is found
-
-    _blas.adopt()
+    _blas.adopted = True
 
 
 def sized(run: Callable[..., None], multiply_adds: int) -> Callable[..., None]:
     """Return `run` such that its products get the threads that suit this much work."""
+    if _blas.adopted and not _blas.found:
+        _blas.find()
     small = multiply_adds < _SMALL
 
     def choose(arrays: tuple[Any, ...], scalars: tuple[Any, ...]) -> None:
