@@ -23,6 +23,7 @@ _BOTH: Final = ("exp", "log", "sqrt", "sin", "cos", "tan", "sinh", "cosh", "tanh
 _REAL: Final = {"floor": 1, "ceil": 1, "atan2": 2, "hypot": 2, "min": 2, "max": 2}
 _PARTS: Final = ("abs", "conj", "real", "imag")
 _NAMES: Final = (*_BOTH, *_REAL, *_PARTS, "pi")
+_COMPARISONS: Final = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq)
 _OPERATORS: Final = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow)
 
 
@@ -115,9 +116,7 @@ class _Typed:
             return ast.BinOp(left, node.op, right), first or second
         if isinstance(node, ast.BoolOp):
             return ast.BoolOp(node.op, [self.real(value) for value in node.values]), False
-        if isinstance(node, ast.Compare) and not any(
-            isinstance(op, ast.In | ast.NotIn | ast.Is | ast.IsNot) for op in node.ops
-        ):
+        if isinstance(node, ast.Compare) and all(isinstance(op, _COMPARISONS) for op in node.ops):
             return ast.Compare(self.real(node.left), node.ops, [self.real(one) for one in node.comparators]), False
         if isinstance(node, ast.IfExp):
             (body, first), (other, second) = self.of(node.body), self.of(node.orelse)

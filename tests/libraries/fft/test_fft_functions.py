@@ -215,6 +215,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"load": "1 if value > 0 else 2"}, "has 'value'; allowed: a real number there"),
     ({"load": "value % 2"}, "has 'value % 2'; allowed: real numbers there"),
     ({"load": "[value][0]"}, "has '[value][0]'; allowed: numbers"),
+    ({"load": "1 if offset is 2 else 0"}, "has 'offset is 2'; allowed: numbers"),
     ({"load": "value + 'a'"}, "allowed: numbers"),
     ({"load": "value * w"}, "operands are none; the functions take w"),
     ({"load": power, "operands": {"w": 1.0}}, "operands are w; the functions take none"),
