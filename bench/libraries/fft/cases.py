@@ -104,7 +104,9 @@ def functions(setup: Setup) -> None:
         plan = dev.fft.plan(an.FftRequest(transform="rfft", x=x, axes=-1, out=out)).wait(60.0)
         setup.add(plain, waited(partial(plan.tell, x, out=out), out.wait, turns, min(EVERY, turns)))
     with setup.attempt(ours := f"atomr Numba functions in {what}"):
-        power = dev.zeros(out.shape, "float32")
+        dev = device(setup, "process")
+        x, window = dev.zeros(shape, "float32"), dev.zeros(shape[-1:], "float32")
+        power = dev.zeros((*shape[:-1], shape[-1] // 2 + 1), "float32")
         operands = {"window": window, "gain": 0.5}
         request = an.FftRequest(
             transform="rfft", x=x, axes=-1, load=_windowed, store=_power, operands=operands, out=power
@@ -140,9 +142,9 @@ def signals(setup: Setup) -> None:
     import atomr_native as an
 
     turns = setup.count(TURNS)
-    dev = device(setup, "process")
     shape, n = _shape(setup, (64, 1 << 18), (2, 64)), 1024 if setup.count(TURNS) == TURNS else 16
     with setup.attempt(ours := "atomr stft, 64 x 2^18, 1024 points"):
+        dev = device(setup, "process")
         x, window = dev.zeros(shape, "float32"), dev.zeros((n,), "float32")
         out = dev.fft.stft(x, n, window=window).wait()
         plan = dev.fft.plan(an.StftRequest(x=x, n_fft=n, window=window, out=out)).wait(60.0)
@@ -153,6 +155,7 @@ def signals(setup: Setup) -> None:
     setup.ratio(ours, peer)
     rows = _shape(setup, (16384, 1024), (4, 16))
     with setup.attempt(ours := "atomr dct, 16384 x 1024"):
+        dev = device(setup, "process")
         signal = dev.zeros(rows, "float32")
         made = dev.fft.dct(signal).wait()
         cosines = dev.fft.plan(an.DctRequest(x=signal, axes=-1, out=made)).wait(60.0)
