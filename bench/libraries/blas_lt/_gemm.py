@@ -340,6 +340,7 @@ def add_torch_graph(setup: Setup, name: str, product: Product) -> None:
                     call()
         except Exception as error:
             raise Unavailable(f"torch refuses it: {describe(error)}") from error
+        setup.stack.callback(calls.clear)  # the graph names the memory of their operands
         setup.stack.callback(graph.reset)
 
         def sample() -> float:

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "libraries/cusolver/call.h"
+#include "runtime/failure.h"
 
 int atomr_host_memory_make(atomr_host_memory *m, atomr_cuda *cuda, uint64_t bytes, int64_t calls,
                            atomr_failure *failure) {
