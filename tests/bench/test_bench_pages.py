@@ -38,10 +38,12 @@ def test_there_is_a_page_for_each_machine_and_no_other() -> None:
 # ------------------------------------------------------------------------------------------ what the page says
 
 HOST = documents.load(documents.RESULTS / "2026-11-22-2-core-host.json")
-GPU = documents.load(documents.RESULTS / "2026-11-22-nvidia-h200.json")
+GPU = documents.load(documents.RESULTS / "2026-11-23-nvidia-h200.json")
 FLOOR, ROW_FLOOR = "C: cuMemcpyAsync, pinned, and synchronize", "C: 8 x cuMemcpyAsync, pinned, and synchronize"
 MEAN = "mean of squares from 2048"
 CCCL = "CUDA C++ with CCCL, 1st, from the cache"
+#: Cases with few rounds, which the page names.
+FEW = ("gpu_eager", "gpu_random", "gpu_fft", "gpu_compile")
 
 
 def _figure(value: documents.Document, case: str, series: str, under: str = "", field: str = "median") -> float:
@@ -78,7 +80,7 @@ def highest(shape: str) -> str:
 def rounds(*, at: int, only: str = "") -> str:
     """How many rounds tables have: the fewest, or the most; of a case, or of all but those with few."""
     cases = [case for value in (HOST, GPU) for case in value["cases"]]
-    chosen = [c for c in cases if c["name"] == only or (not only and c["name"] not in ("gpu_eager", "gpu_compile"))]
+    chosen = [c for c in cases if c["name"] == only or (not only and c["name"] not in FEW)]
     counts = {line["summary"]["count"] for case in chosen for line in case["contenders"] if line["summary"]}
     return str(sorted(counts)[at])
 
@@ -99,15 +101,22 @@ def _claims() -> list[tuple[Any, ...]]:
     place = ("process", "thread")
     kinds = ("bfloat16", "float16", "float8")
     narrow = [f"float8 16 x {n} x {k}" for n, k in ((28672, 8192), (8192, 28672), (8192, 8192))]
-    spin, tell, lanes = "C processes, spin", "atomr process, lane awake", "atomr process, {} lanes"
+    spin, tell = "C processes, spin", "atomr process, lane awake"
+    records = "atomr process, records, {}, sustained"
     stream, matmul, mib = "atomr process, 1 lane", "C cublasLtMatmul", "atomr empty + del, 1 MiB, process"
     to_device, to_host = "copies, {} to the device", "copies, {} to the host"
     return [
         (
-            "Tables have {} to {} rounds, but for peak memory with {}, and first calls of kernels with {}.",
-            rounds(at=0), rounds(at=-1), rounds(at=0, only="gpu_eager"), rounds(at=0, only="gpu_compile"),
+            "Tables have {} to {} rounds, but for peak memory with {}, random numbers with {}, Fourier transforms with "
+            "{}, and first calls of kernels with {}.",
+            rounds(at=0), rounds(at=-1), *(rounds(at=0, only=case) for case in FEW),
         ),
-        ("covers the median with {:.0f} %", 100 * _figure(GPU, "gpu_compile", f"atomr: {CCCL}", field="coverage")),
+        (
+            "covers the median with {:.0f}, {:.0f} and {:.0f} %",
+            *(100 * _figure(GPU, case, series, field="coverage")
+              for case, series in (("gpu_random", "atomr copy"), ("gpu_fft", "atomr fft, 2^28"),
+                                   ("gpu_compile", f"atomr: {CCCL}"))),
+        ),
         (
             "{} us, with an interval from {} to {}, and {} of C's time",
             host("ask", "atomr process"), host("ask", "atomr process", field="low"),
@@ -129,11 +138,47 @@ def _claims() -> list[tuple[Any, ...]]:
             pykka_ratio(),
         ),
         (
-            "a stream takes {} of `cublasLtMatmul` in C, over four lanes {} of it. Asking for one takes {}.",
-            gpu("gpu_matmul", stream, matmul), gpu("gpu_matmul", lanes.format(4), matmul),
-            gpu("gpu_ask", "atomr matmul, process", f"{matmul} + synchronize"),
+            "takes {} of `cublasLtMatmul` in C, sustained",
+            gpu("gpu_records", records.format("512"), f"{matmul}, 512, sustained"),
         ),
-        ("A planned tell takes {} us, with four handles", gpu("gpu_tell", "atomr planned matmul, process")),
+        ("ours takes {} of it", gpu("gpu_records", records.format("512"), "C cuGraphLaunch, 512, sustained")),
+        (
+            "Without records, small matmuls take {} of C",
+            gpu("gpu_records", "atomr process, no records, 32, sustained", f"{matmul}, 32, sustained"),
+        ),
+        (
+            "C's `cublasLtMatmul` took {} us there and {} in the table of streams, and torch's `mm` {} and {}",
+            gpu("gpu_tell", matmul), gpu("gpu_matmul", matmul), gpu("gpu_tell", "torch.mm(out=)"),
+            gpu("gpu_matmul", "torch.mm(out=)"),
+        ),
+        (
+            "A planned tell takes {} us, with four handles, and its interval begins at {}.",
+            gpu("gpu_tell", "atomr planned matmul, process"),
+            report.number(_figure(GPU, "gpu_tell", "atomr planned matmul, process", field="low")),
+        ),
+        (
+            "An immediate matmul takes {} us; torch's `addmm`, which allocates its output too, {}.",
+            gpu("gpu_tell", "atomr immediate matmul, process"), gpu("gpu_tell", "torch.addmm"),
+        ),
+        (
+            "asking for 100 kernels in one message takes {} of C's `cuGraphLaunch` with a wait. Told one after the "
+            "other they take {} of it",
+            *(gpu("gpu_recorded", f"atomr process, {how}", f"C cuGraphLaunch, {how}") for how in ("ask", "sustained")),
+        ),
+        (
+            "columns of 4096 x 4096 take {} of torch's time, and {} of CuPy's",
+            *(gpu("gpu_fft", "atomr fft of columns, 4096 x 4096", f"{who} fft of columns, 4096 x 4096")
+              for who in ("torch", "CuPy")),
+        ),
+        (
+            "a windowed power spectrum takes {} of the plain transform, and {} of torch's separate operations",
+            *(gpu("gpu_fft_functions", "atomr Numba functions in rfft, 16384 x 1024", under)
+              for under in ("atomr rfft, 16384 x 1024", "torch rfft, 16384 x 1024, window and power by operations")),
+        ),
+        (
+            "with equal bits on every device, take {} us, and {} in torch",
+            gpu("gpu_random", "atomr random, normal, float32"), gpu("gpu_random", "torch normal_"),
+        ),
         (
             "a stream takes {} of C where each launch waits for the last one, and {} where C's launches overlap",
             gpu("gpu_kernel", stream, "C cuLaunchKernel"), gpu("gpu_kernel", stream, "C cuLaunchKernelEx, overlapping"),
