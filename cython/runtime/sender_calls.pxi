@@ -132,6 +132,14 @@ cdef bint add_option(list found, object value) except -1:
     if kind is str or kind is bool or value is None:
         found.append(value)
         return True
+    if kind is tuple:  # of names, in most calls
+        kinds = types_in(<tuple>value)
+        if kinds is None:
+            return False
+        found.append(kind)
+        found.append(kinds)
+        found.append(value)
+        return True
     if kind in KINDS:
         raise InvalidRequest(f"{value!r} is given for an option that the plan is made with; allowed: a plain value, and "
                              f"recorded numbers for what messages carry")
