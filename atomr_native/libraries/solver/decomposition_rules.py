@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from ..._support.checks import check_choice, check_flag
-from ...arrays.operands import Fresh, broadcast_shapes, check_disjoint, check_input, check_output
+from ...arrays.operands import Fresh, broadcast_shapes, check_input
 from ...dtypes import DTYPES, as_dtype, dtype_name
 from ...errors import InvalidRequest
-from .spec import DTYPES_OF_MATRICES, complex_of, real_of
+from .checks import check_operands, check_options, check_outputs, check_size, matrix_dtype
+from .spec import complex_of, real_of
 
 if TYPE_CHECKING:
     from .decomposition import DecompositionRequest
@@ -87,19 +87,8 @@ def _need(request: DecompositionRequest) -> Decomposition:
     if not isinstance(request.routine, str) or request.routine not in DECOMPOSITIONS:
         raise InvalidRequest(f"unknown decomposition {request.routine!r}; allowed: {', '.join(DECOMPOSITIONS)}")
     rules = DECOMPOSITIONS[request.routine]
-    for name in INPUTS:
-        if (getattr(request, name) is not None) != (name in rules.reads):
-            word = "needs" if name in rules.reads else "does not take"
-            raise InvalidRequest(f"{request.routine} {word} {name}; its operands: {', '.join(rules.reads)}")
-    for name, default in _DEFAULTS.items():
-        value = getattr(request, name)
-        if name == "mode":
-            check_choice(name, value, MODES if request.routine == "qr" else MODES[:2])
-        else:
-            check_flag(name, value, bool | np.bool)
-        if value != default and name not in rules.options:
-            allowed = ", ".join(rules.options) or "no option"
-            raise InvalidRequest(f"{request.routine} does not take {name}={value!r}; it takes {allowed}")
+    check_operands(request, INPUTS, rules.reads)
+    check_options(request, _DEFAULTS, {"mode": MODES if request.routine == "qr" else MODES[:2]}, rules.options)
     writes = [name for name in rules.writes if request.mode != "r" or name != "q"]
     for name in OUTPUTS:
         if getattr(request, name) is None:
@@ -111,14 +100,7 @@ def _need(request: DecompositionRequest) -> Decomposition:
     return rules
 
 
-def _matrix(name: str, array: Any) -> tuple[int, int]:
-    shape = tuple(check_input(name, array).shape)
-    if len(shape) < 2:
-        raise InvalidRequest(f"{name} has shape {shape}; it must be a matrix of 2 axes, after those of batches")
-    return shape[-2:]  # type: ignore[return-value]
-
-
-def _check_operands(request: DecompositionRequest, size: tuple[int, int]) -> None:
+def _check_reflectors(request: DecompositionRequest, size: tuple[int, int]) -> None:
     """Check the operands of `qr_multiply`."""
     rows, columns = size
     if columns > rows:
@@ -129,7 +111,7 @@ def _check_operands(request: DecompositionRequest, size: tuple[int, int]) -> Non
     found = tuple(check_input("tau", request.tau).shape)
     if found[-1:] != (columns,):
         raise InvalidRequest(f"tau has shape {found}; allowed: (..., {columns}), since a has {columns} columns")
-    of_c = _matrix("c", request.c)
+    of_c = check_size("c", request.c)
     if of_c[1 if request.right else 0] != rows:
         allowed = f"(..., any, {rows})" if request.right else f"(..., {rows}, any)"
         raise InvalidRequest(f"c has shape {tuple(request.c.shape)}; allowed: {allowed}, since Q has {rows} rows")
@@ -159,14 +141,12 @@ def resolve(request: DecompositionRequest) -> Parts:
         As `DecompositionRequest` says.
     """
     rules = _need(request)
-    size = _matrix("a", request.a)
+    size = check_size("a", request.a)
     if request.routine.startswith("eig") and size[0] != size[1]:
         raise InvalidRequest(f"a has shape {tuple(request.a.shape)}; {request.routine} takes square matrices")
-    dtype = as_dtype(request.a.dtype)
-    if dtype_name(dtype) not in DTYPES_OF_MATRICES:
-        raise InvalidRequest(f"a has dtype {dtype_name(dtype)}; allowed: {', '.join(DTYPES_OF_MATRICES)}")
+    dtype = matrix_dtype(request.a)
     if request.routine == "qr_multiply":
-        _check_operands(request, size)
+        _check_reflectors(request, size)
     leads = []
     for name in rules.reads:
         array = getattr(request, name)
@@ -185,18 +165,5 @@ def resolve(request: DecompositionRequest) -> Parts:
     }
     if not request.check:
         fresh["info"] = Fresh(batch, DTYPES["int32"])
-    _check_outputs(request, rules, fresh)
+    check_outputs(request, OUTPUTS, rules.reads, fresh)
     return Parts(dtype, batch, size, fresh)
-
-
-def _check_outputs(request: DecompositionRequest, rules: Decomposition, fresh: dict[str, Fresh]) -> None:
-    given = [(name, getattr(request, name)) for name in OUTPUTS if getattr(request, name) is not None]
-    for name, array in given:
-        check_output(name, array)
-        wanted = fresh[name]
-        if tuple(array.shape) != wanted.shape:
-            raise InvalidRequest(f"{name} has shape {tuple(array.shape)}; allowed: {wanted.shape}")
-        if as_dtype(array.dtype) != wanted.dtype:
-            found = dtype_name(as_dtype(array.dtype))
-            raise InvalidRequest(f"{name} has dtype {found}; allowed: {dtype_name(wanted.dtype)}")
-    check_disjoint(given, [(name, getattr(request, name)) for name in rules.reads], "; omit it for a new array")

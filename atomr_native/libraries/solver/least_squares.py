@@ -11,9 +11,10 @@ from ...arrays.gpu_ref import GpuRef
 from ...arrays.operands import broadcast_shapes, check_input
 from ...dtypes import as_dtype, dtype_name
 from ...errors import InvalidRequest
+from .checks import check_size, matrix_dtype
 from .decompositions import Decompositions
 from .ranges import adjoint
-from .spec import DTYPES_OF_MATRICES, real_of
+from .spec import real_of
 
 __all__ = ["LeastSquares", "LstsqResult"]
 
@@ -46,14 +47,9 @@ class LstsqResult(NamedTuple):
 
 def _cutoff(a: GpuRef, rtol: Any) -> Any:
     """Return the fraction of the largest singular value up to which others count as zero: a number or an array."""
-    shape = tuple(check_input("a", a).shape)
-    if len(shape) < 2:
-        raise InvalidRequest(f"a has shape {shape}; it must be a matrix of 2 axes, after those of batches")
-    dtype = as_dtype(a.dtype)
-    if dtype_name(dtype) not in DTYPES_OF_MATRICES:
-        raise InvalidRequest(f"a has dtype {dtype_name(dtype)}; allowed: {', '.join(DTYPES_OF_MATRICES)}")
+    size, dtype = check_size("a", a), matrix_dtype(a)
     if rtol is None:
-        return float(np.finfo(real_of(dtype)).eps) * max(shape[-2:])
+        return float(np.finfo(real_of(dtype)).eps) * max(size)
     if isinstance(rtol, GpuRef):
         fractions = rtol if rtol.dtype == real_of(dtype) else a.device.copy(rtol, dtype=real_of(dtype))
         return fractions[..., None]

@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from ..._support.checks import check_choice, check_flag
-from ...arrays.operands import ArrayLayout, Fresh, broadcast_shapes, check_disjoint, check_input, check_output
+from ...arrays.operands import ArrayLayout, Fresh, broadcast_shapes, check_input
 from ...dtypes import DTYPES, as_dtype, dtype_name
 from ...errors import InvalidRequest
+from .checks import check_operands, check_options, check_outputs, check_size, matrix_dtype
 
 if TYPE_CHECKING:
     from .request import SolverRequest
 
-__all__ = ["DTYPES_OF_MATRICES", "ROUTINES", "Problem", "Routine", "column_major", "complex_of", "real_of", "resolve"]
+__all__ = ["ROUTINES", "Problem", "Routine", "column_major", "complex_of", "real_of", "resolve"]
 
-DTYPES_OF_MATRICES: Final = ("float32", "float64", "complex64", "complex128")
 #: Ways to factor a matrix.
 ASSUME: Final = ("general", "positive_definite")
 
@@ -116,22 +115,12 @@ def _need(request: SolverRequest) -> Routine:
     if not isinstance(request.routine, str) or request.routine not in ROUTINES:
         raise InvalidRequest(f"unknown routine {request.routine!r}; allowed: {', '.join(ROUTINES)}")
     routine = ROUTINES[request.routine]
-    for name in ("a", "b", "pivots"):
-        if (getattr(request, name) is not None) != (name in routine.reads):
-            word = "needs" if name in routine.reads else "does not take"
-            raise InvalidRequest(f"{request.routine} {word} {name}; its operands: {', '.join(routine.reads)}")
+    check_operands(request, ("a", "b", "pivots"), routine.reads)
     for name in ("pivots_out", "log_out"):
         if getattr(request, name) is not None and name not in routine.writes:
             raise InvalidRequest(f"{request.routine} does not take {name}; its outputs: {', '.join(routine.writes)}")
     flags = (*routine.flags, *(("check",) if routine.checks else ()))
-    for name, default in _DEFAULTS.items():
-        value = getattr(request, name)
-        if name == "assume":
-            check_choice(name, value, ASSUME)
-        else:
-            check_flag(name, value, bool | np.bool)
-        if value != default and name not in flags:
-            raise InvalidRequest(f"{request.routine} does not take {name}={value!r}; it takes {', '.join(flags)}")
+    check_options(request, _DEFAULTS, {"assume": ASSUME}, flags)
     if request.routine in ("det", "slogdet") and request.assume == "general" and not request.check:
         raise InvalidRequest(
             f"{request.routine} does not take check=False with assume='general'; the determinant of a singular matrix "
@@ -146,27 +135,18 @@ def _need(request: SolverRequest) -> Routine:
     return routine
 
 
-def _matrix(name: str, array: Any) -> tuple[int, int]:
-    shape = tuple(check_input(name, array).shape)
-    if len(shape) < 2:
-        raise InvalidRequest(f"{name} has shape {shape}; it must be a matrix of 2 axes, after those of batches")
-    return shape[-2:]  # type: ignore[return-value]
-
-
 def _right_side(request: SolverRequest, rows: int) -> tuple[tuple[int, ...], bool]:
     """Return the columns of B, and whether it is a vector."""
     shape = tuple(check_input("b", request.b).shape)
     vector = len(shape) == 1
-    found = shape[0] if vector else _matrix("b", request.b)[0]
+    found = shape[0] if vector else check_size("b", request.b)[0]
     if found != rows:
         raise InvalidRequest(f"b has shape {shape}; allowed: ({rows},) or (..., {rows}, any), since a has {rows} rows")
     return (() if vector else shape[-1:]), vector
 
 
 def _check_dtypes(request: SolverRequest, reads: tuple[str, ...]) -> np.dtype[Any]:
-    dtype = as_dtype(request.a.dtype)
-    if dtype_name(dtype) not in DTYPES_OF_MATRICES:
-        raise InvalidRequest(f"a has dtype {dtype_name(dtype)}; allowed: {', '.join(DTYPES_OF_MATRICES)}")
+    dtype = matrix_dtype(request.a)
     for name in reads:
         wanted = DTYPES["int32"] if name == "pivots" else dtype
         found = as_dtype(getattr(request, name).dtype)
@@ -193,7 +173,7 @@ def resolve(request: SolverRequest) -> Problem:
         As `SolverRequest` says.
     """
     routine = _need(request)
-    rows, columns = _matrix("a", request.a)
+    rows, columns = check_size("a", request.a)
     if rows != columns and request.routine != "lu_factor":
         raise InvalidRequest(f"a has shape {tuple(request.a.shape)}; {request.routine} takes square matrices")
     if "pivots" in routine.reads and tuple(check_input("pivots", request.pivots).shape[-1:]) != (rows,):
@@ -214,19 +194,5 @@ def resolve(request: SolverRequest) -> Problem:
         shapes["log_out"] = Fresh(batch, real_of(dtype))
     if not request.check:
         shapes["info"] = Fresh(batch, DTYPES["int32"])
-    _check_outputs(request, routine, shapes)
+    check_outputs(request, _OUTPUTS, routine.reads, shapes)
     return Problem(dtype, batch, (rows, columns), vector, shapes)
-
-
-def _check_outputs(request: SolverRequest, routine: Routine, fresh: dict[str, Fresh]) -> None:
-    given = [(name, getattr(request, name)) for name in _OUTPUTS if getattr(request, name) is not None]
-    for name, array in given:
-        check_output(name, array)
-        wanted = fresh[name]
-        if tuple(array.shape) != wanted.shape:
-            raise InvalidRequest(f"{name} has shape {tuple(array.shape)}; allowed: {wanted.shape}")
-        if as_dtype(array.dtype) != wanted.dtype:
-            raise InvalidRequest(
-                f"{name} has dtype {dtype_name(as_dtype(array.dtype))}; allowed: {dtype_name(wanted.dtype)}"
-            )
-    check_disjoint(given, [(name, getattr(request, name)) for name in routine.reads], "; omit it for a new array")
