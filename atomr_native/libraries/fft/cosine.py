@@ -11,12 +11,12 @@ import numpy as np
 
 from ..._support.checks import check_choice, is_integer
 from ..._support.public import public
-from ...arrays.operands import Fresh, check_disjoint, check_input, check_size, same_view
-from ...dtypes import DTYPES, as_dtype, dtype_name
+from ...arrays.operands import Fresh, check_disjoint, check_size, same_view
+from ...dtypes import DTYPES
 from ...errors import InvalidRequest
 from ...plans.lowering import Lowered, Request, read, written
 from .attributes import CosineAttributes
-from .spec import COMPUTED, NORMS, STORED, axes_of, check_result, lengths_of, numbers_of
+from .spec import NORMS, STORED, check_result, points_of, with_tuples
 
 if TYPE_CHECKING:
     from ...arrays.gpu_ref import GpuRef
@@ -77,9 +77,7 @@ class DctRequest(Request["GpuRef"]):
     out: GpuRef | None = None
 
     def __post_init__(self) -> None:
-        for name in ("s", "axes"):  # so that a request can be hashed
-            if isinstance(getattr(self, name), list):
-                object.__setattr__(self, name, tuple(getattr(self, name)))
+        with_tuples(self, "s", "axes")
         Request.__post_init__(self)
 
     def lowering(self) -> Lowered:
@@ -91,24 +89,11 @@ class DctRequest(Request["GpuRef"]):
         check_choice("norm", norm, NORMS)
         if self.orthogonalize is not None and not isinstance(self.orthogonalize, bool | np.bool):
             raise InvalidRequest(f"orthogonalize={self.orthogonalize!r}; allowed: None, False, True")
-        x = check_input("x", self.x, backwards=True)
-        dtype, shape = dtype_name(as_dtype(x.dtype)), tuple(x.shape)
-        allowed = [name for name in COMPUTED if not name.startswith("complex")]
-        if dtype not in allowed:
-            raise InvalidRequest(f"x of {self.transform} has dtype {dtype}; allowed: {', '.join(allowed)}")
-        if not shape:
-            raise InvalidRequest("x has no axes; allowed: 1 or more")
-        given = None if self.s is None else numbers_of("s", self.s)
-        axes = axes_of(self.axes, shape, given)
-        lengths = lengths_of(given, axes, shape, "r2r")
+        real, axes, lengths, extents = points_of(self, "r2r")
         if self.type == 1 and self.transform.endswith("dct") and min(lengths) < 2:
             raise InvalidRequest(
                 f"{self.transform} of type 1 of {min(lengths)} point; allowed: 2 or more, or another type"
             )
-        extents = list(shape)
-        for axis, n in zip(axes, lengths, strict=True):
-            extents[axis] = n
-        real = COMPUTED[dtype]
         fresh = Fresh(tuple(extents), DTYPES[real])
         check_size("out", fresh.shape, fresh.dtype)
         if self.out is not None:

@@ -15,7 +15,7 @@ from ...plans.spec import READ, WRITE, describe
 from .attributes import FftAttributes, MappedAttributes
 from .expressions import ElementExpression
 from .functions import ElementFunction, MappedCode, as_function, as_functions, plain, resolve_operands
-from .spec import TRANSFORMS, FftProblem, resolve
+from .spec import TRANSFORMS, FftProblem, resolve, with_tuples
 
 if TYPE_CHECKING:
     from ...arrays.gpu_ref import GpuRef
@@ -104,9 +104,7 @@ class FftRequest(Request["GpuRef"]):
     operands: Any = ()
 
     def __post_init__(self) -> None:
-        for name in ("s", "axes"):  # so that a request can be hashed
-            if isinstance(getattr(self, name), list):
-                object.__setattr__(self, name, tuple(getattr(self, name)))
+        with_tuples(self, "s", "axes")
         for name in ("load", "store"):
             object.__setattr__(self, name, as_function(name, getattr(self, name)))
         object.__setattr__(self, "operands", _pairs(self.operands))

@@ -14,7 +14,7 @@ from ...arrays.operands import Fresh, check_disjoint, check_input
 from ...dtypes import as_dtype
 from ...plans.lowering import Lowered, Request, read, written
 from .attributes import ShiftAttributes
-from .spec import axes_of, check_result
+from .spec import axes_of, check_result, with_tuples
 
 if TYPE_CHECKING:
     from ...arrays.gpu_ref import GpuRef
@@ -57,8 +57,7 @@ class FftShiftRequest(Request["GpuRef"]):
     out: GpuRef | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.axes, list):  # so that a request can be hashed
-            object.__setattr__(self, "axes", tuple(self.axes))
+        with_tuples(self, "axes")
         Request.__post_init__(self)
 
     def lowering(self) -> Lowered:

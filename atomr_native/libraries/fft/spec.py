@@ -14,11 +14,12 @@ from ...dtypes import DTYPES, as_dtype, dtype_name
 from ...errors import InvalidRequest
 
 if TYPE_CHECKING:
+    from .cosine import DctRequest
     from .request import FftRequest
 
 __all__ = [
     "COMPLEX_OF", "COMPUTED", "FORWARD", "HALVED", "NORMS", "REAL_OF", "STORED", "TRANSFORMS", "FftProblem", "axes_of",
-    "check_result", "factor", "is_aligned", "lengths_of", "numbers_of", "resolve",
+    "check_result", "factor", "is_aligned", "lengths_of", "numbers_of", "points_of", "resolve", "with_tuples",
 ]  # fmt: skip
 
 #: Of each transform: the kind of its input and of its output, complex (c) or real (r), as libraries name it.
@@ -135,6 +136,37 @@ def is_aligned(array: Any, size: int) -> bool:
     return allocation is None or (allocation.origin + array.offset) % size == 0
 
 
+def points_of(request: FftRequest | DctRequest, kind: str) -> tuple[str, tuple[int, ...], tuple[int, ...], list[int]]:
+    """Check the input of a transform of a kind, its axes and points.
+
+    Returns
+    -------
+    tuple
+        The real dtype that it is computed in, its axes, the points along each, and the shape of x with these points.
+    """
+    x = check_input("x", request.x, backwards=True)
+    dtype, shape = dtype_name(as_dtype(x.dtype)), tuple(x.shape)
+    allowed = [name for name in COMPUTED if kind.startswith("c2") or not name.startswith("complex")]
+    if dtype not in allowed:
+        raise InvalidRequest(f"x of {request.transform} has dtype {dtype}; allowed: {', '.join(allowed)}")
+    if not shape:
+        raise InvalidRequest("x has no axes; allowed: 1 or more")
+    given = None if request.s is None else numbers_of("s", request.s)
+    axes = axes_of(request.axes, shape, given)
+    lengths = lengths_of(given, axes, shape, kind)
+    extents = list(shape)
+    for axis, n in zip(axes, lengths, strict=True):
+        extents[axis] = n
+    return COMPUTED[dtype], axes, lengths, extents
+
+
+def with_tuples(request: object, *names: str) -> None:
+    """Make tuples of the lists among a request's members, so that the request can be hashed."""
+    for name in names:
+        if isinstance(getattr(request, name), list):
+            object.__setattr__(request, name, tuple(getattr(request, name)))
+
+
 def resolve(request: FftRequest) -> FftProblem:
     """Check a request and return the problem that it poses.
 
@@ -152,21 +184,8 @@ def resolve(request: FftRequest) -> FftProblem:
         check_flag(name, getattr(request, name), bool | np.bool)
         if getattr(request, name) and kind != "c2r":
             raise InvalidRequest(f"{name}=True of {transform}; allowed: False, and True for irfft and hfft")
-    x = check_input("x", request.x, backwards=True)
-    dtype, shape = dtype_name(as_dtype(x.dtype)), tuple(x.shape)
-    allowed = [name for name in COMPUTED if kind != "r2c" or not name.startswith("complex")]
-    if dtype not in allowed:
-        raise InvalidRequest(f"x of {transform} has dtype {dtype}; allowed: {', '.join(allowed)}")
-    if not shape:
-        raise InvalidRequest("x has no axes; allowed: 1 or more")
-    given = None if request.s is None else numbers_of("s", request.s)
-    axes = axes_of(request.axes, shape, given)
-    lengths = lengths_of(given, axes, shape, kind)
-    real = COMPUTED[dtype]
+    real, axes, lengths, extents = points_of(request, kind)
     made = DTYPES[real if kind == "c2r" else COMPLEX_OF[real]]
-    extents = list(shape)
-    for axis, n in zip(axes, lengths, strict=True):
-        extents[axis] = n
     if kind == "r2c":
         extents[axes[-1]] = lengths[-1] // 2 + 1
     fresh = Fresh(tuple(extents), made)
