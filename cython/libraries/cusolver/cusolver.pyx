@@ -108,6 +108,7 @@ cdef class Decomposition(NativeRun):
             code = atomr_decomposition_prepare(&self.native, &failure)
         if code != ATOMR_OK:
             raise_failure(code, &failure, "planning a decomposition of cuSOLVER")
+        self.gain = NO_RECORDS  # as a Solver's
         self.function = <atomr_run>atomr_decomposition_run
         self.context = &self.native
 
