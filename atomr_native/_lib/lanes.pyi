@@ -9,6 +9,8 @@ ABI: Final[int]
 NATIVE_RUNS: Final[tuple[str, ...]]
 WINDOW: Final[int]
 
+def lane_threads() -> int: ...
+
 class Backend:
     """The part of the lanes that depends on the kind of device; this class is the host's."""
 

@@ -111,6 +111,7 @@ void atomr_worker_end_build(atomr_worker *, atomr_turn);
 /* Signal `eventfd` (nonblocking) for subscriber `index`, and once now; it becomes the worker's, on success. */
 int atomr_worker_subscribe(atomr_worker *, unsigned index, int eventfd);
 int atomr_worker_open_lane(atomr_worker *, unsigned lane); /* its thread waits for `go` */
+int atomr_lane_threads(void); /* of the process; a thread that a library starts in a lane has the name of the lane */
 /* The workspace with which a lane begins, before `go`; from then on `atomr_run_workspace` changes it in order. */
 int atomr_worker_set_workspace(atomr_worker *, unsigned lane, void *base, uint64_t nbytes);
 uint64_t atomr_worker_workspace(const atomr_worker *, unsigned lane); /* bytes */

@@ -57,6 +57,7 @@ cdef extern from "runtime/lane_core.h" nogil:
     void *atomr_worker_remove_plan(atomr_worker *, uint32_t plan)
     int atomr_worker_subscribe(atomr_worker *, unsigned index, int eventfd)
     int atomr_worker_open_lane(atomr_worker *, unsigned lane)
+    int atomr_lane_threads()
     int atomr_worker_set_workspace(atomr_worker *, unsigned lane, void *base, uint64_t nbytes)
     uint64_t atomr_worker_workspace(const atomr_worker *, unsigned lane)
     void atomr_worker_go(atomr_worker *)

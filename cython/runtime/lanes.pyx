@@ -52,6 +52,11 @@ logger = logging.getLogger("atomr_native.worker.lanes")
 ABANDONED = []  # of a forked child: to free them would join threads and call drivers
 
 
+def lane_threads():
+    """Return how many lanes of this process have a thread."""
+    return atomr_lane_threads()
+
+
 cdef class PythonRun:
     """A plan whose work is a Python callable over arrays; the context of its native entry."""
 

@@ -160,6 +160,12 @@ void atomr_open_gate(atomr_worker *k) {
     atomr_futex_wake(&k->gate);
 }
 
+static _Atomic int lane_threads;
+
+int atomr_lane_threads(void) {
+    return atomic_load(&lane_threads);
+}
+
 int atomr_worker_open_lane(atomr_worker *k, unsigned index) {
     if (index >= ATOMR_LANES || atomr_lane_at(k, index) || atomic_load(&k->stopping)) {
         errno = EINVAL;
@@ -189,6 +195,7 @@ int atomr_worker_open_lane(atomr_worker *k, unsigned index) {
         k->has_completer = failed == 0;
     }
     if (!failed) failed = pthread_create(&l->thread, NULL, atomr_lane_main, l);
+    if (!failed) atomic_fetch_add(&lane_threads, 1);
     if (failed) {
         pthread_mutex_destroy(&l->suspended_lock);
         free(l);
@@ -240,6 +247,7 @@ static void end_lane(atomr_worker *k, atomr_lane *l) {
         usleep(200);
     }
     pthread_join(l->thread, NULL);
+    atomic_fetch_sub(&lane_threads, 1);
 }
 
 void atomr_worker_stop(atomr_worker *k) {
@@ -280,6 +288,7 @@ void atomr_worker_delete(atomr_worker *k) {
 }
 
 void atomr_worker_abandon(atomr_worker *k, int own) {
+    atomic_store(&lane_threads, 0);
     for (unsigned i = 0; i < ATOMR_SUBSCRIBERS; i++) {
         const int fd = atomic_exchange(&k->eventfds[i], -1);
         if (fd >= 0) close(fd);

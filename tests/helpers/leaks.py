@@ -11,6 +11,8 @@ from pathlib import Path
 
 from actions import eventually
 
+from atomr_native._lib.lanes import lane_threads
+
 
 def descriptors() -> Counter[str]:
     """Open descriptors of the kinds that the library uses."""
@@ -40,12 +42,12 @@ def children() -> set[int]:
 
 
 def threads() -> set[str]:
-    """Names of threads, native ones too."""
+    """Names of threads, native ones too, but for those of lanes: a thread that a library starts there has their name."""
     found = {t.name for t in threading.enumerate() if t.name.startswith("atomr")}
     for task in os.listdir("/proc/self/task"):
         with contextlib.suppress(OSError):
             name = Path(f"/proc/self/task/{task}/comm").read_text().strip()
-            if name.startswith("atomr") and name != "atomr-copy":  # those live as long as the process
+            if name.startswith("atomr") and not name.startswith(("atomr-copy", "atomr-lane-")):  # copies outlive Systems
                 found.add(name)
     return found
 
@@ -56,7 +58,7 @@ class Baseline:
     def __init__(self) -> None:
         gc.collect()
         self.descriptors, self.mappings = descriptors(), mappings()
-        self.children, self.threads = children(), threads()
+        self.children, self.threads, self.lanes = children(), threads(), lane_threads()
 
     def extra(self) -> dict[str, object]:
         """What there is more."""
@@ -66,6 +68,7 @@ class Baseline:
             "mappings": max(0, mappings() - self.mappings),
             "children": children() - self.children,
             "threads": threads() - self.threads,
+            "lanes": max(0, lane_threads() - self.lanes),
         }
         return {name: value for name, value in now.items() if value}
 

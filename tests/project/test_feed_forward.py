@@ -41,6 +41,7 @@ def test_the_block_and_its_gradients(example: ModuleType, cuda_system: an.System
         assert np.abs(found - value).max() <= BOUNDS[precision] * np.abs(value).max(), key
 
 
+@pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS:UserWarning")  # torch's, in the example's comparison
 def test_the_program(example: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     assert example.main(["--device", "host", "--tokens", "16", "--width", "16", "--rounds", "1"]) == 0
     assert "16 tokens, width 16, on host" in capsys.readouterr().out
