@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import weakref
-from collections.abc import Container, Generator
+from collections.abc import Container, Generator, Hashable
 from typing import TYPE_CHECKING, Any
 
 from .._lib.sender import QUICK_SENDS, PlanRef
@@ -61,10 +60,11 @@ class Plan(ProcessBound, PlanRef):
         signature: Signature,
         *,
         any_layout: bool | Container[str] = False,
+        key: Hashable = None,
     ) -> Plan:
         """Create a plan and request its build; `any_layout` names operands whose layouts are not checked.
 
-        Does not wait.
+        Plans with the same `key` share what the worker builds.  Does not wait.
         """
         free = (lambda _: any_layout) if isinstance(any_layout, bool) else any_layout.__contains__
         operands = tuple(
@@ -72,11 +72,11 @@ class Plan(ProcessBound, PlanRef):
             for o in spec.operands
         )
         scalars = tuple(zip(signature.scalars, spec.scalars, signature.defaults, strict=False))
-        record = owner.plans.register(lane, spec)
+        record = owner.plans.register(lane, spec, key)
         record.operands = tuple((o.name, o.dtype, o.shape) for o in spec.operands if not free(o.name))
         plan = cls(owner.core, lane, record.index, operands, scalars)
         plan.record = record
-        record.plan = weakref.ref(plan)
+        owner.plans.add(record, plan)
         plan.signature = signature
         plan.complexes = {name: (real, imag) for name, real, imag in signature.complexes} or None
         plan.reply_type = Reply
@@ -167,8 +167,7 @@ class Plan(ProcessBound, PlanRef):
     def __del__(self) -> None:
         record = getattr(self, "record", None)
         if record is not None:
-            record.last_ticket = self.last_ticket
-            self.core.owner.plans.retire(record)
+            self.core.owner.plans.retire(record, self.last_ticket)
 
     def __repr__(self) -> str:
         operands = ", ".join(f"{o.name}: {o.dtype}{list(o.shape)}" for o in self.spec.operands)

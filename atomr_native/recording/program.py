@@ -47,6 +47,11 @@ class Bound:
     high: int
     label: str
 
+    @property
+    def key(self) -> tuple[int, int, int, int]:
+        """What makes it equal to another one."""
+        return self.ref.allocation.slot, self.ref.allocation.generation, self.low, self.high
+
 
 @dataclass(frozen=True, slots=True)
 class Number:
