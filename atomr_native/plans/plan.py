@@ -7,12 +7,12 @@ import functools
 from collections.abc import Container, Generator, Hashable
 from typing import TYPE_CHECKING, Any
 
-from .._lib.sender import QUICK_SENDS, PlanRef
+from .._lib.sender import MAX_OPERANDS, MAX_SCALARS, QUICK_SENDS, PlanRef
 from .._support.options import quickened
 from .._support.process_bound import ProcessBound
 from .._support.public import public
 from ..arrays.layout import layout_from
-from ..errors import PlanQuarantined
+from ..errors import InvalidRequest, PlanQuarantined
 from .reply import Reply
 from .retry import RetriedReply, as_retries
 from .signature import Signature
@@ -71,6 +71,11 @@ class Plan(ProcessBound, PlanRef):
             (o.name, None if free(o.name) else layout_from(o.shape, o.strides, o.dtype), o.access)
             for o in spec.operands
         )
+        if key is None and len(operands) > MAX_OPERANDS:
+            raise InvalidRequest(
+                f"{len(operands)} operands and {len(spec.scalars)} scalars; a message holds at most {MAX_OPERANDS} and "
+                f"{MAX_SCALARS}"
+            )
         scalars = tuple(zip(signature.scalars, spec.scalars, signature.defaults, strict=False))
         record = owner.plans.register(lane, spec, key)
         record.operands = tuple((o.name, o.dtype, o.shape) for o in spec.operands if not free(o.name))
@@ -179,7 +184,7 @@ async def room_for(plan: Plan) -> None:
     import asyncio  # at first use: most programs have no coroutines
 
     owner: PlanOwner = plan.core.owner
-    ticket = plan.core.room_ticket(plan.lane)
+    ticket = plan.core.room_ticket(plan.lane, len(plan.names))
     if ticket:
         await owner.wakers.room(asyncio.get_running_loop(), plan.lane, ticket)
     else:  # another sender took it

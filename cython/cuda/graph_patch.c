@@ -28,7 +28,7 @@ int atomr_graph_patch(atomr_graph *g, const atomr_call *call) {
         if (!concerns(g, step, call, workspace)) continue;
         atomr_failure failure;
         memset(&failure, 0, sizeof failure);
-        void *pointers[ATOMR_MAX_OPERANDS];
+        void *pointers[ATOMR_MESSAGE_OPERANDS];
         uint64_t scalars[ATOMR_MAX_SCALARS];
         const atomr_call part = atomr_program_part(step, call, pointers, scalars);
         if (atomr_cuda_set(step->context, g->exec, g->nodes[i], &part, &failure) != ATOMR_OK) return 0;

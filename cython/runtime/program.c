@@ -39,7 +39,7 @@ atomr_call atomr_program_part(const atomr_program_step *step, const atomr_call *
 
 int atomr_program_step_run(const atomr_program *p, unsigned at, const atomr_call *call, atomr_failure *failure) {
     const atomr_program_step *step = &p->steps[at];
-    void *pointers[ATOMR_MAX_OPERANDS];
+    void *pointers[ATOMR_MESSAGE_OPERANDS];
     uint64_t scalars[ATOMR_MAX_SCALARS];
     const atomr_call part = atomr_program_part(step, call, pointers, scalars);
     const int code = step->run(step->context, &part, failure);

@@ -56,7 +56,7 @@ typedef struct {
 
 /* An atomr_run; context: atomr_program.  The first step that fails ends it, and is named in the failure. */
 int atomr_program_run(void *context, const atomr_call *, atomr_failure *);
-/* What a step's run gets; `pointers` and `scalars` are of ATOMR_MAX_OPERANDS and ATOMR_MAX_SCALARS. */
+/* What a step's run gets; `pointers` and `scalars` are of ATOMR_MESSAGE_OPERANDS and ATOMR_MAX_SCALARS. */
 atomr_call atomr_program_part(const atomr_program_step *, const atomr_call *, void **pointers, uint64_t *scalars);
 /* Run a step that is not control flow. */
 int atomr_program_step_run(const atomr_program *, unsigned step, const atomr_call *, atomr_failure *);

@@ -15,12 +15,15 @@
 
 #define ATOMR_MAGIC_P 0x50524d4fu /* "OMRP" */
 #define ATOMR_MAGIC_W 0x57524d4fu
-#define ATOMR_ABI 7u /* bump on any change of this file */
+#define ATOMR_ABI 8u /* bump on any change of this file */
 
 #define ATOMR_CELL_WORDS 32u      /* one cell: 256 bytes */
 #define ATOMR_HEAD_WORDS 4u       /* of them, the header of a message */
-#define ATOMR_MAX_CELLS 32u       /* cells of the longest message */
-#define ATOMR_MAX_OPERANDS 240u
+#define ATOMR_MIN_CELLS 32u       /* cells of the smallest mailbox: it has room for each message without bound arrays */
+#define ATOMR_MAX_CELLS 416u      /* cells of the longest message */
+#define ATOMR_MAX_OPERANDS 240u   /* that a caller gives */
+#define ATOMR_MAX_BOUND 4096u     /* arrays that a plan adds to each of its messages */
+#define ATOMR_MESSAGE_OPERANDS (ATOMR_MAX_OPERANDS + ATOMR_MAX_BOUND + 1u) /* and a block of temporaries */
 #define ATOMR_MAX_SCALARS 64u
 #define ATOMR_SUBSCRIBERS 16u     /* eventfds that a worker may signal */
 #define ATOMR_ERRORS 32u          /* entries of a lane's error ring */
@@ -69,9 +72,10 @@ typedef struct {
     uint64_t ticket;
     uint32_t plan;
     uint32_t epoch;   /* generation of the device for which its handles were checked */
-    uint8_t n_cells, n_deps, n_operands, n_scalars;
-    uint16_t refusal; /* an atomr_code: resolve as failed, run nothing */
-    uint16_t flags;   /* ATOMR_ASKED, ATOMR_KEYED */
+    uint16_t n_cells, n_operands;
+    uint8_t n_deps, n_scalars;
+    uint8_t refusal;  /* an atomr_code: resolve as failed, run nothing */
+    uint8_t flags;    /* ATOMR_ASKED, ATOMR_KEYED */
     uint64_t order;   /* place in the order of all sends of this device */
 } atomr_head;
 
@@ -83,6 +87,10 @@ typedef union {
 _Static_assert(sizeof(atomr_cell) == 256, "a cell is 256 bytes");
 _Static_assert(sizeof(atomr_head) == ATOMR_HEAD_WORDS * 8, "header size");
 _Static_assert(sizeof(atomr_operand) == 24, "operand size");
+_Static_assert(ATOMR_HEAD_WORDS + ATOMR_LANES + 3 * ATOMR_MESSAGE_OPERANDS + ATOMR_MAX_SCALARS <=
+                   ATOMR_MAX_CELLS * ATOMR_CELL_WORDS, "the longest message");
+_Static_assert(ATOMR_HEAD_WORDS + ATOMR_LANES + 3 * ATOMR_MAX_OPERANDS + ATOMR_MAX_SCALARS <=
+                   ATOMR_MIN_CELLS * ATOMR_CELL_WORDS, "the longest message without bound arrays");
 
 /* The parent's side of one lane.  Hot words on cache lines of their own. */
 typedef struct {
