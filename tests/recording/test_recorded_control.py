@@ -349,3 +349,29 @@ def test_refusals(device: an.Device) -> None:
     with device.record() as g:
         assert device.recording is g
         x.fill(1)
+
+
+def test_kernels_beside_control_flow_are_set_in_place(device: an.Device, placement: Placement) -> None:
+    """What decides, and what lies in a block, is captured again where its addresses or numbers change."""
+    total, flag, other = device.zeros(8), device.ones((), dtype="int32"), device.zeros((), dtype="int32")
+    with device.record() as g:
+        x, n, inside = g.operand("x", total), g.scalar("n", 1.0), g.scalar("inside", 100.0)
+        device.elementwise.run("out = x + n", x=x, n=n, out=x)
+        with g.if_(g.operand("flag", flag)):
+            device.elementwise.run("out = x + n", x=x, n=inside, out=x)
+        device.elementwise.run("out = x * n", x=x, n=n, out=x)
+    plan = g.plan
+    x, want = device.zeros(8), 0.0
+    for arguments, decides, patched in (
+        ({}, flag, 0), ({}, flag, 0), ({"n": 2.0}, flag, 1), ({"n": 3.0}, flag, 2), ({"n": 3.0}, other, 2),
+        ({"n": 4.0}, other, 3), ({"n": 4.0}, flag, 3), ({"n": 4.0, "inside": 7.0}, flag, None), ({}, other, None),
+    ):  # fmt: skip
+        plan.ask(x, decides, **arguments).result(60)
+        n = arguments.get("n", 1.0)
+        want = (want + n + (arguments.get("inside", 100.0) if decides is flag else 0)) * n
+        assert set(x.numpy().tolist()) == {want}, arguments
+        if patched is not None and placement.cuda:
+            assert plan.replays.patched == patched, arguments
+    _used_graph(plan, placement, 9)
+    if placement.cuda:
+        assert plan.replays.instantiated == 1
