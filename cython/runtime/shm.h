@@ -32,7 +32,9 @@
 #define ATOMR_POISON_MIRROR 1024u
 #define ATOMR_ACQUITTED 64u
 #define ATOMR_INFOS 64u          /* messages of a lane whose outcome is open */
-#define ATOMR_INFO_WORDS 4u      /* of one such message */
+#define ATOMR_INFO_WORDS 4u      /* of one such message, or of one such step of a program */
+#define ATOMR_INFO_STEPS 15u     /* such steps of a program */
+#define ATOMR_INFO_ROOM 64u      /* words of a message: of these steps, and which of them have run */
 #define ATOMR_SPANS 2048u         /* entries of a lane's ring of spans */
 
 /* How an operation uses an operand.  HOST: memory that the processor writes as well, without any message; that one
@@ -87,6 +89,7 @@ typedef union {
 _Static_assert(sizeof(atomr_cell) == 256, "a cell is 256 bytes");
 _Static_assert(sizeof(atomr_head) == ATOMR_HEAD_WORDS * 8, "header size");
 _Static_assert(sizeof(atomr_operand) == 24, "operand size");
+_Static_assert(ATOMR_INFO_STEPS * ATOMR_INFO_WORDS < ATOMR_INFO_ROOM, "info words of a program");
 _Static_assert(ATOMR_HEAD_WORDS + ATOMR_LANES + 3 * ATOMR_MESSAGE_OPERANDS + ATOMR_MAX_SCALARS <=
                    ATOMR_MAX_CELLS * ATOMR_CELL_WORDS, "the longest message");
 _Static_assert(ATOMR_HEAD_WORDS + ATOMR_LANES + 3 * ATOMR_MAX_OPERANDS + ATOMR_MAX_SCALARS <=
@@ -141,7 +144,7 @@ typedef struct {
     _Alignas(64) _Atomic uint64_t completed; /* every ticket up to here is resolved */
     /* While the outcome of a message is open, the device writes here; the worker then judges it, and writes the above. */
     _Alignas(64) _Atomic uint64_t arrived;
-    _Atomic int32_t infos[ATOMR_INFOS][ATOMR_INFO_WORDS]; /* info words of such messages, written by the device */
+    _Atomic int32_t infos[ATOMR_INFOS][ATOMR_INFO_ROOM]; /* info words of such messages, written by the device */
     _Alignas(64) _Atomic uint32_t wake_seq;  /* futex: bumped to wake parked waiters of the parent */
     _Atomic uint32_t parked;                 /* the lane thread sleeps on its doorbell */
     _Atomic uint32_t errors;                 /* entries written to the error ring so far */

@@ -269,16 +269,36 @@ def test_drivers_without_conditional_nodes() -> None:
 
 
 def test_late_failures_and_control_flow(device: an.Device, placement: Placement) -> None:
-    flag, x = _flag(device, 1), device.put(np.eye(3))
-    with device.record() as g, g.if_(flag):
-        y = device.solver.inv(x)
+    """Each message has the verdicts of the steps that it has run, and of no other message."""
+    flag, x, more = _flag(device, 1), device.put(np.eye(3)), _flag(device, 1)
+    good, bad, indefinite = device.put(np.eye(3)), device.zeros((3, 3), "float64"), device.put(-np.eye(3))
+    with device.record() as g:
+        a, b = g.operand("a", x), g.operand("b", x)
+        first = device.solver.inv(a)
+        with g.if_(g.operand("flag", flag)):
+            second = device.solver.cholesky(b)
+    plan = g.plan
+    off = _flag(device)
+    plan.ask(good, good, flag).result(60)
+    np.testing.assert_array_equal(first.numpy(), np.eye(3))
+    np.testing.assert_array_equal(second.numpy(), np.eye(3))
+    cases = (
+        (good, good, flag, None), (bad, good, flag, an.SingularMatrix),
+        (good, indefinite, flag, an.NotPositiveDefinite), (good, indefinite, off, None), (bad, indefinite, flag, an.SingularMatrix), (good, good, flag, None),
+    )  # fmt: skip
+    replies = [plan.ask(*case[:3]) for case in cases]  # nothing waits in between
+    for number, (reply, case) in enumerate(zip(replies, cases, strict=True)):
+        assert reply.wait(60)
+        error = reply.exception()
+        assert type(error) is (case[3] or type(None)), (number, error)
     if placement.cuda:
-        with pytest.raises(an.Unsupported) as caught:
+        assert plan.replays.launched == 0
+        with device.record() as g, g.while_(more, limit=3):
+            device.solver.inv(x)
+            more.fill(0)
+        with pytest.raises(an.Unsupported, match=r"a loop with .* \(solver\.") as caught:
             g.plan.wait()
-        assert caught.value.rule == "program.late_failure_beside_control_flow"
-    else:
-        g.plan.tell()
-        np.testing.assert_array_equal(y.numpy(), np.eye(3))
+        assert caught.value.rule == "program.late_failure_in_loop"
 
 
 def test_refusals(device: an.Device) -> None:
