@@ -85,7 +85,7 @@ def test_loops(device: an.Device, placement: Placement) -> None:
     assert run(3, 6) == [6, 10]
     _used_graph(plan, placement, 4)
     if placement.cuda:
-        assert (plan.replays.captured, plan.replays.instantiated) == (3, 1)
+        assert (plan.replays.captured, plan.replays.instantiated, plan.replays.patched) == (1, 1, 2)
 
 
 def test_switches(device: an.Device, placement: Placement) -> None:
@@ -284,7 +284,8 @@ def test_late_failures_and_control_flow(device: an.Device, placement: Placement)
     np.testing.assert_array_equal(second.numpy(), np.eye(3))
     cases = (
         (good, good, flag, None), (bad, good, flag, an.SingularMatrix),
-        (good, indefinite, flag, an.NotPositiveDefinite), (good, indefinite, off, None), (bad, indefinite, flag, an.SingularMatrix), (good, good, flag, None),
+        (good, indefinite, flag, an.NotPositiveDefinite), (good, indefinite, off, None),
+        (bad, indefinite, flag, an.SingularMatrix), (good, good, flag, None),
     )  # fmt: skip
     replies = [plan.ask(*case[:3]) for case in cases]  # nothing waits in between
     for number, (reply, case) in enumerate(zip(replies, cases, strict=True)):
@@ -371,8 +372,8 @@ def test_refusals(device: an.Device) -> None:
         x.fill(1)
 
 
-def test_kernels_beside_control_flow_are_set_in_place(device: an.Device, placement: Placement) -> None:
-    """What decides, and what lies in a block, is captured again where its addresses or numbers change."""
+def test_kernels_of_control_flow_are_set_in_place(device: an.Device, placement: Placement) -> None:
+    """Also those in a block; where a flag has another address, all is captured again."""
     total, flag, other = device.zeros(8), device.ones((), dtype="int32"), device.zeros((), dtype="int32")
     with device.record() as g:
         x, n, inside = g.operand("x", total), g.scalar("n", 1.0), g.scalar("inside", 100.0)
@@ -384,13 +385,13 @@ def test_kernels_beside_control_flow_are_set_in_place(device: an.Device, placeme
     x, want = device.zeros(8), 0.0
     for arguments, decides, patched in (
         ({}, flag, 0), ({}, flag, 0), ({"n": 2.0}, flag, 1), ({"n": 3.0}, flag, 2), ({"n": 3.0}, other, 2),
-        ({"n": 4.0}, other, 3), ({"n": 4.0}, flag, 3), ({"n": 4.0, "inside": 7.0}, flag, None), ({}, other, None),
+        ({"n": 4.0}, other, 3), ({"n": 4.0}, flag, 3), ({"n": 4.0, "inside": 7.0}, flag, 4), ({}, other, 4),
     ):  # fmt: skip
         plan.ask(x, decides, **arguments).result(60)
         n = arguments.get("n", 1.0)
         want = (want + n + (arguments.get("inside", 100.0) if decides is flag else 0)) * n
         assert set(x.numpy().tolist()) == {want}, arguments
-        if patched is not None and placement.cuda:
+        if placement.cuda:
             assert plan.replays.patched == patched, arguments
     _used_graph(plan, placement, 9)
     if placement.cuda:

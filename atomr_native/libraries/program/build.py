@@ -23,7 +23,7 @@ _AGAIN = "captured again where their addresses or numbers change: {}"
 _CONDITIONAL = (
     "launched step by step by the first message, for whose flags the mailbox waits; captured into a CUDA graph with "
     "conditional nodes by the second, and launched from the graph by later ones; a message with other addresses or "
-    "numbers sets the parameters of kernels in place, or, where flags or steps inside of control flow are concerned, "
+    "numbers sets the parameters of kernels in place, or, where a flag has another address, "
     "captures its launches again and updates the graph"
 )
 _ALIGNMENT = 256
