@@ -1,9 +1,9 @@
 """A small transformer: a training step and a decode step, each one message.
 
-The training step is forward, backward and AdamW over all weights; the decode step takes a token, writes keys and values
-into a cache, and gives the next token.  Both are functions of messages: called as they are, they send their messages one
-by one, and `plan` records them.  Batches, caches, the position and the rates of the optimizer change with each message.
-The results are those of the messages; the times stand beside those of PyTorch where it is installed.
+The training step is forward, backward and AdamW over all weights; the decode step takes a token, writes keys and
+values into a cache, and gives the next token.  Both are functions of messages: called as they are, they send their
+messages one by one, and `plan` records them.  Batches, tokens, the position and the optimizer's numbers change with
+each message.  The results are those of the messages; the time of training stands beside PyTorch's where it is installed.
 
     python examples/transformer.py                                    # on cuda:0, or on the host where there is no GPU
     python examples/transformer.py --width 256 --layers 4 --steps 200
@@ -21,7 +21,7 @@ WEIGHTS = ("norm1", "wqkv", "wo", "norm2", "w1", "w2")
 
 
 def weights_of(width, layers, vocabulary, seed=0):
-    """Return the weights as arrays of NumPy: of each layer, the last norm and the embedding, which is also the output."""
+    """Return the weights as arrays of NumPy: of the layers, the last norm, and the embedding, also the output's."""
     rng = np.random.default_rng(seed)
 
     def normal(*shape):
@@ -187,7 +187,7 @@ def texts(rng, batch, length, vocabulary):
 
 
 def with_torch(weights, heads, batches, rate):
-    """Return a function of a step's number that trains by PyTorch, and one that waits; None where it is not installed."""
+    """Return a function of a step's number that trains by PyTorch, and one that waits; None if it is not installed."""
     try:
         import torch
     except ImportError:
@@ -264,11 +264,11 @@ def run(options, device):
         decode = model.decode
         if name == "recorded":
             decode = device.graph(model.decode).plan(token, caches, place=0.0).tell
-        found = decoded(device, model, decode, token, first, caches, options.length, name)
+        found = decoded(device, decode, token, first, caches, options.length, name)
         print(f"decoding, {name}: {found[1]:.3f} ms a token, {' '.join(map(str, found[0][0]))}")
 
 
-def decoded(device, model, decode, token, first, caches, length, name):
+def decoded(device, decode, token, first, caches, length, name):
     """Return the tokens of all texts after their first, and the milliseconds of one."""
     rows = []
     device.copy(device.put(first), out=token)
