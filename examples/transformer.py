@@ -3,7 +3,7 @@
 The training step is forward, backward and AdamW over all weights; the decode step takes a token, writes keys and
 values into a cache, and gives the next token.  Both are functions of messages: called as they are, they send their
 messages one by one, and `plan` records them.  Batches, tokens, the position and the optimizer's numbers change with
-each message.  The results are those of the messages; the time of training stands beside PyTorch's where it is installed.
+each message.  The results are those of the messages; the time of training stands beside PyTorch's if it is installed.
 
     python examples/transformer.py                                    # on cuda:0, or on the host where there is no GPU
     python examples/transformer.py --width 256 --layers 4 --steps 200
