@@ -50,6 +50,8 @@ class ProgramStep:
     workspace : int
         From which byte of the workspace on it may use it.
     control : Control, optional
+    late : bool
+        Whether it may fail when its work is done.
     """
 
     number: int
@@ -62,6 +64,7 @@ class ProgramStep:
     after: tuple[int, ...] = ()
     workspace: int = 0
     control: Control | None = None
+    late: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from ..plans.actor import PlanActor
 
 if TYPE_CHECKING:
     from ..recording.graph import GraphFunction, Recording
+    from ..recording.plan import RecordedPlan
     from . import Device
     from .state import DeviceState
 
@@ -42,14 +43,37 @@ class RecordingMethods:
                 found = self._actors[_LANE] = PlanActor(cast("Device", self), _LANE)
             return found
 
-    def record(self) -> Recording:
+    def record(self, *, share: RecordedPlan | None = None) -> Recording:
         """Return a recording: ``with device.record() as g:`` lists the messages of this thread to this device.
 
-        See `Recording`; `Device.graph` records a function.
-        """
-        from ..recording.graph import Recording  # which devices do without until a program records
+        See `Recording`; `Device.graph` records a function.  Enqueues nothing.
 
-        return Recording(cast("Device", self), self._state, self._programs)
+        Parameters
+        ----------
+        share : RecordedPlan, optional
+            A plan of this device.  The temporaries of both plans lie in one block, which is as large as the larger of
+            the two needs; later plans may share it with either.  Recorded plans never run at the same time, so their
+            results stay the same.
+
+        Raises
+        ------
+        InvalidRequest
+            If `share` is no recorded plan of this device.
+
+        Examples
+        --------
+        >>> x, y = device.ones(1000), device.zeros(1000)
+        >>> with device.record() as first:
+        ...     _ = device.copy(x * 2 + 1, out=y)
+        >>> with device.record(share=first.plan) as second:
+        ...     _ = device.copy(y * y - 1, out=x)
+        >>> first.plan.nbytes == second.plan.nbytes
+        True
+        """
+        from ..recording.graph import Recording, shared_with  # which devices do without until a program records
+
+        device = cast("Device", self)
+        return Recording(device, self._state, self._programs, shared_with(device, share))
 
     @property
     def recording(self) -> Recording:
@@ -81,10 +105,12 @@ class RecordingMethods:
 
     @overload
     def graph(
-        self, /, *, static: Iterable[str] = ()
+        self, /, *, static: Iterable[str] = (), share: bool | RecordedPlan | None = None
     ) -> Callable[[Callable[Parameters, Returned]], GraphFunction[Parameters, Returned]]: ...
 
-    def graph(self, function: Any = None, /, *, static: Iterable[str] = ()) -> Any:
+    def graph(
+        self, function: Any = None, /, *, static: Iterable[str] = (), share: bool | RecordedPlan | None = None
+    ) -> Any:
         """Make a function of messages recordable, as a decorator: ``@device.graph``.
 
         Parameters
@@ -93,6 +119,10 @@ class RecordingMethods:
             It sends messages to this device, and neither waits nor reads.
         static : iterable of str, optional
             Parameters whose numbers and arrays are fixed when the function is recorded.
+        share : bool or RecordedPlan, optional
+            Where the temporaries of the function's plans lie.  By default each plan has a block of its own.  True: all
+            plans of this function, for arrays of several shapes for example, share one block.  A plan: they share the
+            block of that plan, as in `record`.
 
         Returns
         -------
@@ -115,10 +145,12 @@ class RecordingMethods:
         >>> b.numpy()
         array([1.5, 1.5], dtype=float32)
         """
-        from ..recording.graph import GraphFunction
+        from ..recording.graph import GraphFunction, shared_with
 
-        if function is None:
-            return lambda found: GraphFunction(cast("Device", self), found, static)
-        if not callable(function):
+        device = cast("Device", self)
+        if function is not None and not callable(function):
             raise InvalidRequest(f"function is {function!r:.200}; allowed: a callable")
-        return GraphFunction(cast("Device", self), function, static)
+        block = share if isinstance(share, bool) else shared_with(device, share)
+        if function is None:
+            return lambda found: GraphFunction(device, found, static, block)
+        return GraphFunction(device, function, static, block)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import weakref
-from collections.abc import Container, Generator
+from collections.abc import Container, Generator, Hashable
 from typing import TYPE_CHECKING, Any
 
-from .._lib.sender import QUICK_SENDS, PlanRef
+from .._lib.sender import MAX_OPERANDS, MAX_SCALARS, QUICK_SENDS, PlanRef
 from .._support.options import quickened
 from .._support.process_bound import ProcessBound
 from .._support.public import public
 from ..arrays.layout import layout_from
-from ..errors import PlanQuarantined
+from ..errors import InvalidRequest, PlanQuarantined
 from .reply import Reply
 from .retry import RetriedReply, as_retries
 from .signature import Signature
@@ -61,22 +60,28 @@ class Plan(ProcessBound, PlanRef):
         signature: Signature,
         *,
         any_layout: bool | Container[str] = False,
+        key: Hashable = None,
     ) -> Plan:
         """Create a plan and request its build; `any_layout` names operands whose layouts are not checked.
 
-        Does not wait.
+        Plans with the same `key` share what the worker builds.  Does not wait.
         """
         free = (lambda _: any_layout) if isinstance(any_layout, bool) else any_layout.__contains__
         operands = tuple(
             (o.name, None if free(o.name) else layout_from(o.shape, o.strides, o.dtype), o.access)
             for o in spec.operands
         )
+        if key is None and len(operands) > MAX_OPERANDS:
+            raise InvalidRequest(
+                f"{len(operands)} operands and {len(spec.scalars)} scalars; a message holds at most {MAX_OPERANDS} and "
+                f"{MAX_SCALARS}"
+            )
         scalars = tuple(zip(signature.scalars, spec.scalars, signature.defaults, strict=False))
-        record = owner.plans.register(lane, spec)
+        record = owner.plans.register(lane, spec, key)
         record.operands = tuple((o.name, o.dtype, o.shape) for o in spec.operands if not free(o.name))
         plan = cls(owner.core, lane, record.index, operands, scalars)
         plan.record = record
-        record.plan = weakref.ref(plan)
+        owner.plans.add(record, plan)
         plan.signature = signature
         plan.complexes = {name: (real, imag) for name, real, imag in signature.complexes} or None
         plan.reply_type = Reply
@@ -167,8 +172,7 @@ class Plan(ProcessBound, PlanRef):
     def __del__(self) -> None:
         record = getattr(self, "record", None)
         if record is not None:
-            record.last_ticket = self.last_ticket
-            self.core.owner.plans.retire(record)
+            self.core.owner.plans.retire(record, self.last_ticket)
 
     def __repr__(self) -> str:
         operands = ", ".join(f"{o.name}: {o.dtype}{list(o.shape)}" for o in self.spec.operands)
@@ -180,7 +184,7 @@ async def room_for(plan: Plan) -> None:
     import asyncio  # at first use: most programs have no coroutines
 
     owner: PlanOwner = plan.core.owner
-    ticket = plan.core.room_ticket(plan.lane)
+    ticket = plan.core.room_ticket(plan.lane, len(plan.names))
     if ticket:
         await owner.wakers.room(asyncio.get_running_loop(), plan.lane, ticket)
     else:  # another sender took it

@@ -6,8 +6,9 @@ import contextlib
 import copy
 import sys
 import time
+import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -54,9 +55,12 @@ class PlanRecord:
         self.index = index
         self.lane = lane
         self.spec = spec
-        self.plan: Callable[[], Plan | None] = _no_plan
-        self.last_ticket = 0  # of a plan without a holder
-        self.retired = False  # the plan has no holder, and `last_ticket` is the ticket of its last message
+        self.key: Hashable = None  # by which further plans find it
+        self.plans: tuple[Callable[[], Plan | None], ...] = ()  # that have it, and have been made last
+        self.common: Callable[[], Any] | None = None  # of the object that plans with this key have together
+        self.n_plans = 0  # that were made and not retired, as far as `collect` knows
+        self.last_ticket = 0  # of plans without holders
+        self.retired = False  # no plan has a holder, and `last_ticket` is the ticket of their last message
         self.workspace = 0  # bytes of the lane's workspace that its messages need
         self.operation = spec.op  # in errors
         self.operands: tuple[tuple[str, str, tuple[int, ...]], ...] = ()  # name, dtype and shape, where it has them
@@ -67,6 +71,11 @@ class PlanRecord:
         self.refused_epoch = 0  # generation of the worker that refuses its messages
         self.notes: tuple[str, ...] = ()
         self.tuning = ""
+
+    def newest_ticket(self) -> int:
+        """Return the ticket of the last message."""
+        plans = (get() for get in self.plans)
+        return max(self.last_ticket, *(plan.last_ticket for plan in plans if plan is not None), 0)
 
     def request(self, quarantine: Quarantine) -> PlanRequest:
         """Return what the worker builds it from, or refuses its messages from."""
@@ -92,7 +101,9 @@ class PlanTable:
         self._records: dict[int, PlanRecord] = {}
         self._free: list[int] = []
         self._next = 0
-        self._retired: deque[PlanRecord] = deque()
+        self._keyed: dict[Hashable, PlanRecord] = {}  # those that further plans may have
+        self._retired: deque[tuple[PlanRecord, int]] = deque()  # with the last ticket of the plan that has gone
+        self._unloading: deque[PlanRecord] = deque()
         self._past: deque[_PastPlan] = deque(maxlen=_PAST)
         self._places: deque[tuple[int, int, str, int]] = deque(maxlen=_PLACES)
         self._quarantine = Quarantine(lambda op: owner.operation(op).essential)
@@ -105,10 +116,13 @@ class PlanTable:
         self.retry_pool = WaitPool(f"atomr_native-{owner.name}-retries", _RETRYING)
 
     @shielded
-    def register(self, lane: int, spec: PlanSpec) -> PlanRecord:
-        """Return the record of a new plan, with a number."""
+    def register(self, lane: int, spec: PlanSpec, key: Hashable = None) -> PlanRecord:
+        """Return the record of a new plan: that of plans with the same key, or one with a new number."""
         self.collect()
         with self._lock:
+            if (found := self._keyed.get(key)) is not None:
+                found.n_plans += 1
+                return found
             if self._free:
                 index = self._free.pop(0)
             else:
@@ -116,8 +130,26 @@ class PlanTable:
                 self._next += 1
             record = PlanRecord(index, lane, spec)
             record.since = self._owner.core.lane_stats(lane)["sent"]
+            record.n_plans = 1
             self._records[index] = record
+            if key is not None:
+                record.key = key
+                self._keyed[key] = record
             return record
+
+    def common(self, record: PlanRecord, make: Callable[[], Any]) -> Any:
+        """Return the object that the plans of a record have together; the first of them makes it."""
+        with self._lock:
+            found = record.common() if record.common is not None else None
+            if found is None:
+                found = make()
+                record.common = weakref.ref(found)
+            return found
+
+    def add(self, record: PlanRecord, plan: Plan) -> None:
+        """Let a record know a plan that has it."""
+        with self._lock:
+            record.plans = (*(one for one in record.plans if one() is not None), weakref.ref(plan))
 
     def record(self, index: int) -> PlanRecord | None:
         """Return the plan with this number."""
@@ -156,33 +188,49 @@ class PlanTable:
     def workspace(self, lane: int) -> int:
         """Return the largest workspace, in bytes, of a lane's plans that have, or may get, messages."""
         core = self._owner.core
+        self._take_retired()
         with self._lock:
             found = [record for record in self._records.values() if record.lane == lane and record.workspace]
         used = [r for r in found if not (r.retired and core.resolved(lane, r.last_ticket))]
         return max((record.workspace for record in used), default=0)
 
-    def retire(self, record: PlanRecord) -> None:
-        """Mark a plan without a holder; it is unloaded once its last message is resolved.  Called by finalizers."""
-        record.retired = True
-        self._retired.append(record)
+    def retire(self, record: PlanRecord, last_ticket: int) -> None:
+        """Note a plan without a holder; it is unloaded once its last message is resolved.  Called by finalizers."""
+        self._retired.append((record, last_ticket))
+
+    def _take_retired(self) -> None:
+        """Move the records that no plan has any more to those that are to be unloaded."""
+        with contextlib.suppress(IndexError):
+            while True:
+                record, last_ticket = self._retired.popleft()
+                with self._lock:
+                    record.last_ticket = max(record.last_ticket, last_ticket)
+                    record.n_plans -= 1
+                    if record.n_plans:
+                        continue
+                    record.retired = True
+                    if record.key is not None:
+                        del self._keyed[record.key]
+                self._unloading.append(record)
 
     @shielded_service
     def collect(self) -> None:
         """Unload retired plans that no open message names.  Does not wait."""
         core = self._owner.core
-        for _ in range(len(self._retired)):
+        self._take_retired()
+        for _ in range(len(self._unloading)):
             try:
-                record = self._retired.popleft()
+                record = self._unloading.popleft()
             except IndexError:  # another thread collects, too
                 return
             if not core.resolved(record.lane, record.last_ticket):
-                self._retired.append(record)
+                self._unloading.append(record)
                 continue
             try:
                 if record.epoch == core.epoch:
                     self._owner.links.submit("drop_plan", plan=record.index, timeout=0.0)
             except AskTimeout:  # the worker's control socket is full
-                self._retired.append(record)
+                self._unloading.append(record)
                 return
             except AtomrError:
                 pass  # a dead worker has nothing loaded
@@ -315,8 +363,7 @@ class PlanTable:
         for record in records:
             if record.refused_epoch != core.epoch:
                 continue
-            plan = record.plan()
-            core.wait_ticket(record.lane, record.last_ticket if plan is None else plan.last_ticket, None)
+            core.wait_ticket(record.lane, record.newest_ticket(), None)
             with record.lock, contextlib.suppress(WorkerGone):  # the next worker has no refusal of it
                 if record.refused_epoch == core.epoch:
                     self._owner.links.submit("drop_plan", plan=record.index)
@@ -345,10 +392,6 @@ class PlanTable:
         """Return the build request for queued messages of a plan: the plan, or its refusal."""
         record = self._records.get(index)
         return None if record is None else record.request(self._quarantine)
-
-
-def _no_plan() -> None:
-    """Stand for the weak reference to a plan that has not been made."""
 
 
 def _is_over(build: Promise[Answer]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import weakref
 from collections.abc import Callable, Collection, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
@@ -16,18 +17,20 @@ from .._support.public import public
 from .._support.recorded import RecordedFloat, RecordedInt, is_recorded
 from ..arrays.gpu_ref import GpuRef
 from ..arrays.layout import layout_of
+from ..arrays.owner import owner_of
 from ..errors import InvalidRequest
 from .control import RecordedBlock, RecordedCases, begin_else, begin_if, begin_switch, begin_while
 from .plan import RecordedPlan
 from .program import program_of
 from .recorder import Recorder
+from .temporaries import Temporaries
 
 if TYPE_CHECKING:
     from .._lib.sender import Allocation
     from ..device import Device
     from ..plans.owner import PlanOwner
 
-__all__ = ["GraphFunction", "Recording"]
+__all__ = ["GraphFunction", "Recording", "shared_with"]
 
 Parameters = ParamSpec("Parameters")
 Returned = TypeVar("Returned")
@@ -54,10 +57,14 @@ class Recording:
     array([3., 3., 3., 3.], dtype=float32)
     """
 
-    def __init__(self, device: Device, owner: PlanOwner, lane: Callable[[], int]) -> None:
+    def __init__(
+        self, device: Device, owner: PlanOwner, lane: Callable[[], int], share: Temporaries | None = None
+    ) -> None:
         self._device = device
         self._lane = lane
         self._owner = owner
+        #: Where the plan's temporaries lie; None: in a block of its own.
+        self.share = share
         self._recorder = Recorder(owner.core)
         self._numbers: dict[str, RecordedFloat | RecordedInt] = {}
         self._state = "not begun"
@@ -85,7 +92,7 @@ class Recording:
             self._state = "broken off by an exception"
             return
         program = program_of(recorder, self._numbers, self._whole)
-        self._plan = RecordedPlan.of(self._owner, self._lane(), program)
+        self._plan = RecordedPlan.of(self._owner, self._lane(), program, self.share)
         self._plan.check_apart(tuple(ref for _, ref, _ in recorder.parameters))
 
     def _whole(self, allocation: Allocation) -> GpuRef:
@@ -319,6 +326,23 @@ class Recording:
         return f"<Recording on {self._device.name}, {self._state}>"
 
 
+def shared_with(device: Device, plan: object) -> Temporaries | None:
+    """Return where the temporaries of a plan lie, which ``share=`` names.
+
+    Raises
+    ------
+    InvalidRequest
+        For anything but a recorded plan of the device, and None.
+    """
+    if plan is None:
+        return None
+    if not isinstance(plan, RecordedPlan):
+        raise InvalidRequest(f"share is {plan!r:.200}; allowed: a recorded plan of this device")
+    if plan.core is not owner_of(device).core:
+        raise InvalidRequest(f"share is a plan of another device or System: {plan!r}; allowed: a plan of {device.name}")
+    return plan.temporaries
+
+
 @public
 class GraphFunction(Generic[Parameters, Returned]):
     """A function of messages to one device that can be recorded; made by `Device.graph`.
@@ -326,7 +350,13 @@ class GraphFunction(Generic[Parameters, Returned]):
     Calling it runs it as it is, message by message; `plan` records it.
     """
 
-    def __init__(self, device: Device, function: Callable[Parameters, Returned], static: Iterable[str]) -> None:
+    def __init__(
+        self,
+        device: Device,
+        function: Callable[Parameters, Returned],
+        static: Iterable[str],
+        share: bool | Temporaries | None = None,
+    ) -> None:
         functools.update_wrapper(self, function)
         self._device = device
         self._function = function
@@ -334,6 +364,8 @@ class GraphFunction(Generic[Parameters, Returned]):
         self._static = frozenset(as_strings("static", static, "parameter names"))
         for name in sorted(self._static.difference(self._signature.parameters)):
             raise InvalidRequest(f"static names {name!r}; parameters: {', '.join(self._signature.parameters)}")
+        self._share = share
+        self._common: Callable[[], Temporaries | None] | None = None  # of the plans, while one of them exists
 
     def __call__(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Returned:
         """Run the function: its messages are sent one by one."""
@@ -360,7 +392,7 @@ class GraphFunction(Generic[Parameters, Returned]):
             self._refuse_unknown(kwargs)
             raise
         given.apply_defaults()
-        with self._device.record() as recording:
+        with self._recording() as recording:
             for name, value in given.arguments.items():
                 if name in self._static:
                     continue
@@ -370,6 +402,18 @@ class GraphFunction(Generic[Parameters, Returned]):
                     given.arguments[name] = recording.scalar(name, value)
             self._function(*given.args, **given.kwargs)
         return recording.plan
+
+    def _recording(self) -> Recording:
+        recording = self._device.record()
+        if self._share is True:
+            common = None if self._common is None else self._common()
+            if common is None:
+                common = Temporaries(owner_of(self._device).core)
+                self._common = weakref.ref(common)
+            recording.share = common
+        elif self._share:
+            recording.share = self._share
+        return recording
 
     def _refuse_unknown(self, named: Collection[str]) -> None:
         known = tuple(self._signature.parameters)

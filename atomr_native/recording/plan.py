@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from .._lib.sender import VOLATILE
 from .._support.public import public
 from .._support.recorded import is_recorded, plain
 from ..arrays.gpu_ref import GpuRef
@@ -19,6 +19,7 @@ from ..plans.plan import Plan
 from ..plans.signature import Signature
 from ..plans.spec import WRITE
 from .program import Bound, Number, Program, defaults_of
+from .temporaries import Temporaries
 
 if TYPE_CHECKING:
     from ..plans.owner import PlanOwner
@@ -107,10 +108,11 @@ class RecordedPlan(Plan):
     _bound: tuple[Bound, ...]
     _block: int
     _numbers: tuple[Number, ...]
+    _temporaries: Temporaries
 
     @classmethod
-    def of(cls, owner: PlanOwner, lane: int, program: Program) -> RecordedPlan:
-        """Return the plan of a program; the worker builds it asynchronously."""
+    def of(cls, owner: PlanOwner, lane: int, program: Program, share: Temporaries | None = None) -> RecordedPlan:
+        """Return the plan of a program; the worker builds it asynchronously, unless it has an equal one."""
         spec = program.spec
         given = spec.operands[: program.parameters]
         fixed = frozenset(o.name for o in spec.operands[program.parameters :])
@@ -124,24 +126,35 @@ class RecordedPlan(Plan):
             names if native else tuple(f"{name}, scalar {i}" for i, name in enumerate(names)),
             defaults_of(program.numbers),
         )
-        plan: RecordedPlan = cls.make(owner, lane, spec, signature, any_layout=fixed)  # type: ignore[assignment]
+        key = (spec, tuple(one.key for one in program.bound), share and weakref.ref(share))
+        plan: RecordedPlan = cls.make(  # type: ignore[assignment]
+            owner, lane, spec, signature, any_layout=fixed, key=key
+        )
         plan._bound, plan._block, plan._numbers = program.bound, program.temporaries, program.numbers
+        plan._temporaries = share or owner.plans.common(plan.record, lambda: Temporaries(owner.core))
         operations = ", ".join(dict.fromkeys(step.operation for step in plan.steps))
         plan.record.operation = f"{spec.op} of {operations if len(operations) < 200 else operations[:200] + '...'}"
         if not native:
             plan.expansion = _Expansion(program.numbers)
         refs = tuple(_bytes_of(one.ref, one.low, one.high) for one in program.bound)
-        plan.fix((*refs, *plan._new_block()), list(program.results))
+        plan.fix((*refs, *plan._temporaries.add(plan, program.temporaries)), list(program.results))
+        plan.move_temporaries()
         return plan
 
-    def _new_block(self) -> tuple[GpuRef, ...]:
-        """Allocate the temporaries; they outlive the worker, since their bytes mean nothing between messages."""
-        if not self._block:
-            return ()
-        while True:
-            ref: GpuRef = self.core.empty(GpuRef, layout_of((self._block,), _BYTES), VOLATILE)
-            if self.core.keep(ref.allocation):
-                return (ref,)
+    @property
+    def temporaries(self) -> Temporaries:
+        """Where its temporaries lie."""
+        return self._temporaries
+
+    @property
+    def has_temporaries(self) -> bool:
+        """Whether the last operand is bytes of that block."""
+        return bool(self._block)
+
+    def move_temporaries(self) -> None:
+        """Use the present block, which another plan has made larger, or a restart has made anew."""
+        if self._block and self.fixed is not None:
+            self.put_in_place(len(self._bound), *self._temporaries.part(self._block))
 
     @property
     def steps(self) -> tuple[RecordedStep, ...]:
@@ -161,8 +174,8 @@ class RecordedPlan(Plan):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of device memory that belong to the plan: its temporaries."""
-        return self._block
+        """Bytes of device memory that belong to the plan: its temporaries, with those of plans that share them."""
+        return self._temporaries.nbytes
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -256,8 +269,7 @@ class RecordedPlan(Plan):
     def prepare(self) -> None:
         """Wait until the worker has the plan, and make the temporaries anew if a death has taken them."""
         super().prepare()
-        if self._block and self.fixed is not None and self.fixed[-1].allocation.status():
-            self.put_in_place(len(self._bound), *self._new_block())
+        self._temporaries.renew()
 
     def name_fixed(self, at: int, error: AtomrError) -> AtomrError:
         """Return the error about a bound array with its name."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from .._lib.sender import MAX_OPERANDS
+from .._lib.sender import MAX_BOUND, MAX_OPERANDS
 from .._support.recorded import RecordedFloat, RecordedInt, is_recorded, plain
 from ..errors import InvalidRequest
 from ..libraries.program.attributes import ControlAttributes, ProgramAttributes, StepAttributes
@@ -46,6 +48,11 @@ class Bound:
     low: int
     high: int
     label: str
+
+    @property
+    def key(self) -> tuple[int, int, int, int]:
+        """What makes it equal to another one."""
+        return self.ref.allocation.slot, self.ref.allocation.generation, self.low, self.high
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +156,10 @@ def program_of(recorder: Recorder, given: dict[str, RecordedFloat | RecordedInt]
         for root, offset in packed.offsets.items():
             roots[root] = len(operands), offset
         operands.append(OperandSpec(_TEMPORARIES, "uint8", (block,), (1,), WRITE))
-    if len(operands) > MAX_OPERANDS:
+    if n_parameters > MAX_OPERANDS or len(bound) > MAX_BOUND:
         raise InvalidRequest(
-            f"the recording uses {n_parameters} parameters and {len(bound)} other arrays; allowed: {MAX_OPERANDS - 1} "
-            f"together. Put small arrays into one allocation, and use views of it"
+            f"the recording uses {n_parameters} parameters and {len(bound)} other arrays; allowed: {MAX_OPERANDS} and "
+            f"{MAX_BOUND}. Put small arrays into one allocation, and use views of it"
         )
     spec = PlanSpec(
         "program.replay",
@@ -184,11 +191,8 @@ def _access(uses: list[tuple[int, Use]], whole: _Whole, steps: list[FlatStep]) -
     """
     access = 0
     overwritten: list[tuple[Body, ...]] = []
-    at = 0
-    while at < len(uses):
-        step = uses[at][0]
-        same = [use for one, use in uses[at:] if one == step]
-        at += len(same)
+    for step, group in groupby(uses, itemgetter(0)):
+        same = [use for _, use in group]
         path = steps[step].path
         covered = any(path[: len(one)] == one for one in overwritten)
         if not covered and any(use.access & READ for use in same):

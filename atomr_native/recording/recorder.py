@@ -235,8 +235,7 @@ class Recorder:
 
     def _with_own_block(self, plan: Any, refs: tuple[GpuRef, ...]) -> tuple[GpuRef, ...]:
         """Return the operands of a recorded plan with temporaries of this recording in place of the plan's."""
-        block = plan.nbytes
-        if not block:
+        if not plan.has_temporaries:
             return refs
         made: GpuRef = self.core.empty(type(refs[-1]), refs[-1].layout, VOLATILE)
         return (*refs[:-1], made)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -88,7 +88,7 @@ def lifetime(
     return first, last
 
 
-def dependencies(steps: list[FlatStep], sharing: Mapping[Any, frozenset[Any]]) -> list[tuple[int, ...]]:
+def dependencies(steps: list[FlatStep], sharing: Mapping[Any, set[Any]]) -> list[tuple[int, ...]]:
     """Return, for each step, the steps of the same body that it depends on by data.
 
     Control flow uses what its bodies use.  `sharing` says whose bytes a temporary takes over.
@@ -146,7 +146,7 @@ class Packed:
 
     offsets: dict[Any, int]
     nbytes: int
-    sharing: dict[Any, frozenset[Any]]
+    sharing: dict[Any, set[Any]]
 
 
 def pack(temporaries: Mapping[Any, Temporary], steps: list[FlatStep]) -> Packed:
@@ -157,38 +157,48 @@ def pack(temporaries: Mapping[Any, Temporary], steps: list[FlatStep]) -> Packed:
     """
     if not temporaries:
         return Packed({}, 0, {})
-    close = _place(temporaries, lambda one, other: one.last < other.first)
+    anywhere = dict.fromkeys(temporaries, (0, 0))
+    close = _place(temporaries, anywhere)
     if not close.sharing:
         return close
     earlier = _earlier(steps, dependencies(steps, {}))
-
-    def ordered(one: Temporary, other: Temporary) -> bool:
-        users = sum(1 << at for at in one.used)
-        return one.last < other.first and all(earlier[at] & users == users for at in other.used)
-
-    wide = _place(temporaries, ordered)
+    by_data = {}
+    for root, one in temporaries.items():
+        before = earlier[one.used[0]]
+        for at in one.used[1:]:
+            before &= earlier[at]
+        by_data[root] = sum(1 << at for at in set(one.used)), before
+    wide = _place(temporaries, by_data)
     return wide if wide.nbytes <= max(_SPARE[0], _SPARE[1] * close.nbytes) else close
 
 
-def _place(temporaries: Mapping[Any, Temporary], over: Callable[[Temporary, Temporary], bool]) -> Packed:
-    """Place temporaries where there is room; `over` says whether the one is over before the other begins."""
-    placed: list[tuple[Any, Temporary, int, int]] = []  # with the first byte and the byte after the last
+def _place(temporaries: Mapping[Any, Temporary], masks: Mapping[Any, tuple[int, int]]) -> Packed:
+    """Place temporaries where there is room.
+
+    Two share bytes if the steps of the one come before those of the other.  `masks` says, as bits, which steps use each
+    and which are over before any of them begins: the former of the two must be used by no others.
+    """
+    placed: list[tuple[Any, int, int, int, int, int, int]] = []
     offsets: dict[Any, int] = {}
-    sharing: dict[Any, frozenset[Any]] = {}
+    sharing: dict[Any, set[Any]] = {}
     for root, one in temporaries.items():
+        first, last = one.first, one.last
+        users, before = masks[root]
+        taken = []
+        for _, begins, ends, used, over, low, high in placed:
+            if not (before & used == used if ends < first else last < begins and over & users == users):
+                taken.append((low, high))
         at = 0
-        for low, high in sorted(
-            (low, high) for _, other, low, high in placed if not (over(other, one) or over(one, other))
-        ):
+        for low, high in sorted(taken):
             if at + one.nbytes <= low:
                 break
             at = max(at, high)
         end = at + one.nbytes
-        for key, other, low, high in placed:
+        for key, _, ends, _, _, low, high in placed:
             if low < end and at < high:
-                later, former = (root, key) if over(other, one) else (key, root)
-                sharing[later] = sharing.get(later, frozenset()) | {former}
-        placed.append((root, one, at, end))
+                later, former = (root, key) if ends < first else (key, root)
+                sharing.setdefault(later, set()).add(former)
+        placed.append((root, first, last, users, before, at, end))
         offsets[root] = at
     return Packed(offsets, max((end for *_, end in placed), default=0), sharing)
 

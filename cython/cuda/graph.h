@@ -5,7 +5,7 @@
  * the device's capture stream, in thread-local mode, and instantiates the graph: steps that do not touch the same memory
  * are branches, and control flow becomes conditional nodes.  A message with other addresses or numbers captures the
  * launches again, and updates the instance, or sets the parameters of the kernels that it concerns, where these are not a
- * library's; earlier launches keep theirs.  Where a capture is not possible, the steps are
+ * library's, also in the bodies of control flow; earlier launches keep theirs.  Where a capture is not possible, the steps are
  * launched one by one. */
 #ifndef ATOMR_GRAPH_H
 #define ATOMR_GRAPH_H

@@ -19,7 +19,7 @@ static int concerns(const atomr_graph *g, const atomr_program_step *step, const 
 
 int atomr_graph_patch(atomr_graph *g, const atomr_call *call) {
     const atomr_program *p = &g->program;
-    if (!g->exec || g->branch || !atomr_cuda_driver(g->cuda)->cuGraphExecKernelNodeSetParams_v2) return 0;
+    if (!g->exec || !atomr_cuda_driver(g->cuda)->cuGraphExecKernelNodeSetParams_v2) return 0;
     const int workspace = g->key[g->n_key - 1] != g->wanted[g->n_key - 1];
     for (unsigned i = 0; i < p->n_steps; i++)
         if (!g->nodes[i] && concerns(g, &p->steps[i], call, workspace)) return 0;
@@ -28,7 +28,7 @@ int atomr_graph_patch(atomr_graph *g, const atomr_call *call) {
         if (!concerns(g, step, call, workspace)) continue;
         atomr_failure failure;
         memset(&failure, 0, sizeof failure);
-        void *pointers[ATOMR_MAX_OPERANDS];
+        void *pointers[ATOMR_MESSAGE_OPERANDS];
         uint64_t scalars[ATOMR_MAX_SCALARS];
         const atomr_call part = atomr_program_part(step, call, pointers, scalars);
         if (atomr_cuda_set(step->context, g->exec, g->nodes[i], &part, &failure) != ATOMR_OK) return 0;

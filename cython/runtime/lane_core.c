@@ -212,7 +212,7 @@ static int take(atomr_lane *l) {
     const atomr_head *h = (const atomr_head *)l->message;
     unsigned words = ATOMR_HEAD_WORDS + h->n_deps + 3u * h->n_operands + h->n_scalars;
     if (h->n_cells != n || h->ticket != l->ticket + 1 || words > n * ATOMR_CELL_WORDS ||
-        h->n_operands > ATOMR_MAX_OPERANDS || h->n_scalars > ATOMR_MAX_SCALARS || h->n_deps > ATOMR_LANES)
+        h->n_operands > ATOMR_MESSAGE_OPERANDS || h->n_scalars > ATOMR_MAX_SCALARS || h->n_deps > ATOMR_LANES)
         return 0;
     for (unsigned i = 0; i < h->n_deps; i++)
         if (atomr_stamp_lane(l->message[ATOMR_HEAD_WORDS + i]) >= ATOMR_LANES) return 0;

@@ -77,7 +77,7 @@ typedef struct {
     _Alignas(128) _Atomic uint64_t launched;
     _Atomic uint32_t launch_waiters, launch_seq;
     _Alignas(128) uint64_t message[ATOMR_MESSAGE_WORDS];
-    void *pointers[ATOMR_MAX_OPERANDS];
+    void *pointers[ATOMR_MESSAGE_OPERANDS];
 } atomr_lane;
 
 struct atomr_worker {

@@ -12,6 +12,7 @@ cdef extern from "runtime/shm.h" nogil:
         ATOMR_UNSUPPORTED
         ATOMR_INVALID_REQUEST
         ATOMR_OUT_OF_MEMORY
+        ATOMR_INFO_STEPS
         ATOMR_MAX_SEGMENTS
         ATOMR_LANES
     ctypedef struct atomr_wheader:
@@ -94,6 +95,7 @@ cdef extern from "runtime/program.h" nogil:
         unsigned n_scalars
         atomr_place *operands
         atomr_word *scalars
+        unsigned late
         uint64_t workspace
         unsigned n_after
         unsigned *after
@@ -104,11 +106,15 @@ cdef extern from "runtime/program.h" nogil:
         int is_signed
         uint64_t limit
     ctypedef int (*atomr_fetch)(void *, const atomr_call *, const void *, void *, unsigned, atomr_failure *) noexcept nogil
+    ctypedef struct atomr_program_late:
+        pass
     ctypedef struct atomr_program:
         unsigned n_steps
         atomr_program_step *steps
         atomr_fetch fetch
         void *self
+        unsigned n_late
+        atomr_program_late *late
     int atomr_program_run(void *, const atomr_call *, atomr_failure *) noexcept
 
 

@@ -255,10 +255,16 @@ cdef class Steps:
         cdef dict known = {}
         self.holders = []
         self.native.steps = <atomr_program_step *>calloc(len(program.steps) + 1, sizeof(atomr_program_step))
-        if self.native.steps == NULL:
+        self.native.late = <atomr_program_late *>calloc(ATOMR_INFO_STEPS, sizeof(atomr_program_late))
+        if self.native.steps == NULL or self.native.late == NULL:
             raise MemoryError
         for i, wanted in enumerate(program.steps):
             step = &self.native.steps[i]
+            if wanted.late:
+                if self.native.n_late == ATOMR_INFO_STEPS:
+                    raise Unsupported(f"a program with more than {ATOMR_INFO_STEPS} steps that may fail late")
+                self.native.n_late += 1
+                step.late = self.native.n_late
             self.native.n_steps = i + 1
             if wanted.control is not None:
                 self.take_control(step, wanted.control)
@@ -319,6 +325,7 @@ cdef class Steps:
                 free(self.native.steps[i].after)
                 free(self.native.steps[i].bodies)
         free(self.native.steps)
+        free(self.native.late)
 
 
 @cython.no_gc_clear  # native threads use what the attributes hold, until __dealloc__ has stopped them

@@ -20,6 +20,31 @@ int atomr_program_limit(const atomr_program *p, unsigned at, atomr_failure *fail
     return atomr_failed(failure, ATOMR_LIBRARY_ERROR, "program", (int)p->steps[at].limit, "LoopLimitReached", "%u", at);
 }
 
+enum { RAN = ATOMR_INFO_ROOM - 1 }; /* the info word that says which steps have run, as bits; written by the lane */
+
+/* Judge the steps that have run, in their order.  Their texts are for the parent, which makes errors of them. */
+static int judge_steps(void *context, const _Atomic int32_t *info, atomr_failure *failure) {
+    const atomr_program *p = context;
+    const int32_t ran = atomic_load_explicit(&info[RAN], memory_order_acquire);
+    for (unsigned i = 0; i < p->n_late; i++) {
+        const atomr_program_late *one = &p->late[i];
+        if (!(ran >> i & 1) || !atomic_load_explicit(&one->known, memory_order_acquire)) continue;
+        const int code = one->late.judge(one->late.context, info + i * ATOMR_INFO_WORDS, failure);
+        if (code != ATOMR_OK) return code;
+    }
+    return ATOMR_OK;
+}
+
+static void note_late(const atomr_program *p, const atomr_program_step *step, const atomr_call *call, atomr_late late) {
+    atomr_program_late *one = &p->late[step->late - 1];
+    if (!atomic_load_explicit(&one->known, memory_order_relaxed)) { /* by this lane, which alone runs the program */
+        one->late = late;
+        atomic_store_explicit(&one->known, 1, memory_order_release);
+    }
+    atomic_fetch_or_explicit(&call->info[RAN], 1 << (step->late - 1), memory_order_release);
+    *call->late = (atomr_late){judge_steps, (void *)p};
+}
+
 atomr_call atomr_program_part(const atomr_program_step *step, const atomr_call *call, void **pointers, uint64_t *scalars) {
     for (unsigned j = 0; j < step->n_operands; j++)
         pointers[j] = (char *)call->pointers[step->operands[j].operand] + step->operands[j].offset;
@@ -39,11 +64,17 @@ atomr_call atomr_program_part(const atomr_program_step *step, const atomr_call *
 
 int atomr_program_step_run(const atomr_program *p, unsigned at, const atomr_call *call, atomr_failure *failure) {
     const atomr_program_step *step = &p->steps[at];
-    void *pointers[ATOMR_MAX_OPERANDS];
+    void *pointers[ATOMR_MESSAGE_OPERANDS];
     uint64_t scalars[ATOMR_MAX_SCALARS];
-    const atomr_call part = atomr_program_part(step, call, pointers, scalars);
+    atomr_call part = atomr_program_part(step, call, pointers, scalars);
+    atomr_late late = {NULL, NULL};
+    if (step->late) {
+        part.late = &late;
+        part.info = call->info + (step->late - 1) * ATOMR_INFO_WORDS;
+    }
     const int code = step->run(step->context, &part, failure);
     if (code != ATOMR_OK) name_step(p, at, failure);
+    if (late.judge) note_late(p, step, call, late);
     return code;
 }
 
@@ -98,5 +129,6 @@ static int run_steps(const atomr_program *p, unsigned first, unsigned n, const a
 
 int atomr_program_run(void *context, const atomr_call *call, atomr_failure *failure) {
     const atomr_program *p = context;
+    if (p->n_late) atomic_store_explicit(&call->info[RAN], 0, memory_order_relaxed);
     return run_steps(p, 0, p->n_steps, call, failure);
 }

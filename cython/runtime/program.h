@@ -33,6 +33,7 @@ typedef struct {
     unsigned n_operands, n_scalars;
     atomr_place *operands;
     atomr_word *scalars;
+    unsigned late;      /* from 1: its place among the steps that may fail when their work is done; 0: it is none */
     uint64_t workspace; /* from which byte of the lane's on it may use it */
     unsigned n_after;   /* steps of the same body that it depends on, as graphs have it */
     unsigned *after;
@@ -44,6 +45,12 @@ typedef struct {
     uint64_t limit;
 } atomr_program_step;
 
+/* How such a step is judged: the same for all messages, and known once it has run. */
+typedef struct {
+    atomr_late late;
+    _Atomic int known;
+} atomr_program_late;
+
 /* Bring the `width` bytes that decide about a step to the host, after the steps before it.  Returns an atomr_code. */
 typedef int (*atomr_fetch)(void *self, const atomr_call *, const void *from, void *to, unsigned width, atomr_failure *);
 
@@ -52,11 +59,13 @@ typedef struct {
     atomr_program_step *steps;
     atomr_fetch fetch; /* NULL: they are there */
     void *self;
+    unsigned n_late;   /* at most ATOMR_INFO_STEPS */
+    atomr_program_late *late;
 } atomr_program;
 
 /* An atomr_run; context: atomr_program.  The first step that fails ends it, and is named in the failure. */
 int atomr_program_run(void *context, const atomr_call *, atomr_failure *);
-/* What a step's run gets; `pointers` and `scalars` are of ATOMR_MAX_OPERANDS and ATOMR_MAX_SCALARS. */
+/* What a step's run gets; `pointers` and `scalars` are of ATOMR_MESSAGE_OPERANDS and ATOMR_MAX_SCALARS. */
 atomr_call atomr_program_part(const atomr_program_step *, const atomr_call *, void **pointers, uint64_t *scalars);
 /* Run a step that is not control flow. */
 int atomr_program_step_run(const atomr_program *, unsigned step, const atomr_call *, atomr_failure *);

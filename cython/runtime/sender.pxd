@@ -30,7 +30,11 @@ cdef extern from "runtime/shm.h" nogil:
         ATOMR_MAX_SCALARS
         ATOMR_MAX_SEGMENTS
         ATOMR_SUBSCRIBERS
-        ATOMR_MAX_CELLS
+        ATOMR_CELL_WORDS
+        ATOMR_HEAD_WORDS
+        ATOMR_MAX_BOUND
+        ATOMR_MESSAGE_OPERANDS
+        ATOMR_MIN_CELLS
         ATOMR_WRITE
         ATOMR_UNSUPPORTED
         ATOMR_INVALID_REQUEST
@@ -195,7 +199,7 @@ cdef extern from "runtime/sender_core.h" nogil:
     int atomr_tear(atomr_sender *, uint32_t slot, uint32_t generation)
     int atomr_send_in(atomr_sender *, uint32_t epoch, unsigned lane, uint32_t plan, const atomr_use *, unsigned n_uses, const uint64_t *scalars, unsigned n_scalars, uint32_t group, atomr_reply *, uint64_t *ticket, unsigned *bad)
     int atomr_send_ranks(atomr_rank_send *, unsigned n, uint64_t *sequence, unsigned *which)
-    uint64_t atomr_room_ticket(atomr_sender *, unsigned lane)
+    uint64_t atomr_room_ticket(atomr_sender *, unsigned lane, unsigned cells)
     int atomr_resolved(atomr_sender *, unsigned lane, uint64_t ticket)
     int atomr_wait(atomr_sender *, unsigned lane, uint64_t ticket, int64_t timeout_ns, uint64_t spin_ns)
     void atomr_rouse(atomr_sender *, unsigned lane, uint64_t until_ns)
@@ -323,7 +327,11 @@ cdef class PlanRef:
     cdef readonly uint64_t last_ticket
     cdef public object reply_type
     cdef unsigned n_given
-    cdef readonly tuple fixed
+    cdef readonly tuple fixed  # the operands behind those that callers give
+    cdef atomr_use *fixed_uses
+    cdef uint32_t *fixed_slots  # sorted: of all of them, then of those that are written
+    cdef unsigned n_fixed_written
+    cdef bint fixed_foreign     # one of them is memory of others
     cdef list unsent
     cdef public object expansion
     cdef object __weakref__

@@ -8,6 +8,7 @@ blocks; it is released while waiting for a reply or for room in a mailbox.  Send
 """
 
 cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.number cimport PyNumber_Index
 from cpython.object cimport PyObject
 from cpython.exc cimport PyErr_CheckSignals
@@ -17,7 +18,7 @@ from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_New, PyTuple_SET_ITEM
 from libc.errno cimport EPROTO, errno
 from libc.math cimport INFINITY, isnan
 from libc.stdlib cimport calloc, free
-from libc.string cimport strerror
+from libc.string cimport memcpy, strerror
 from posix.mman cimport (
     MADV_HUGEPAGE, MAP_FAILED, MAP_FIXED, MAP_PRIVATE, MAP_SHARED, PROT_READ, PROT_WRITE, madvise, mmap, mprotect,
     munmap)
@@ -53,8 +54,10 @@ DEVICE_FAULT, DEVICE_LOST, ACTOR_STOPPED = ATOMR_DEVICE_FAULT, ATOMR_DEVICE_LOST
 ABI = ATOMR_ABI
 MAX_LANES = ATOMR_LANES
 MAX_OPERANDS = ATOMR_MAX_OPERANDS
+MAX_BOUND = ATOMR_MAX_BOUND
+MAX_SCALARS = ATOMR_MAX_SCALARS
 MAX_SUBSCRIBERS = ATOMR_SUBSCRIBERS
-MIN_CELLS = ATOMR_MAX_CELLS
+MIN_CELLS = ATOMR_MIN_CELLS
 NEVER = 0xFFFFFFFFFFFFFFFF
 
 cdef enum:
@@ -388,10 +391,10 @@ cdef class Core:
         self.alive()
         return bool(atomr_resolved(self.sender, lane, ticket))
 
-    def room_ticket(self, unsigned lane):
+    def room_ticket(self, unsigned lane, unsigned operands=0):
         """The ticket whose resolution makes room in a full mailbox; 0 when there is room."""
         self.alive()
-        return atomr_room_ticket(self.sender, lane)
+        return atomr_room_ticket(self.sender, lane, cells_of(operands))
 
     def wait_ticket(self, unsigned lane, uint64_t ticket, timeout=None, spin=None):
         """Wait until a ticket is resolved; False when `timeout` seconds pass first.
@@ -559,5 +562,6 @@ cdef class SpanReader:
 # Of one module for speed: what a send reads of handles and plans in other extension modules costs it a tenth.
 include "sender_handles.pxi"
 include "sender_plans.pxi"
+include "sender_bound.pxi"
 include "sender_calls.pxi"
 include "sender_ranks.pxi"

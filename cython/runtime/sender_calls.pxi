@@ -122,7 +122,7 @@ cdef class CallForm:
         found[1] = given
         found[2] = classes
         if n_refs > 1:
-            add_sharing(found, refs, places, n_refs)
+            add_sharing(found, refs, places, n_refs, n_refs)
         return found
 
 
@@ -201,22 +201,27 @@ cdef inline int64_t first_of(Ref ref) noexcept:
     return <int64_t>(ref.offset + (0 if base == NULL else <uint64_t>(base + ref.allocation.block.offset)))
 
 
-cdef int add_sharing(list found, PyObject **refs, unsigned short *places, unsigned n) except -1:
+cdef int add_sharing(list found, PyObject **refs, unsigned short *places, unsigned n, unsigned firsts) except -1:
     """Add which arrays share memory, and how: overlapping, the same view, or one handle; usually nothing.
 
-    With the layouts this is all that checks can know about where arrays are.
+    Of each pair one is among the first `firsts`.  `places`: what to add for each array; NULL for its number.  With the layouts this is all that checks can know about where arrays are.
     """
-    cdef uint64_t spaces[ATOMR_MAX_OPERANDS]
+    cdef uint64_t few_spaces[ATOMR_MAX_OPERANDS]
+    cdef uint64_t *spaces = few_spaces
+    cdef bytes room = None
     cdef unsigned i, j
     cdef int64_t first, start
     cdef int how
     cdef Ref x, y
+    if n > ATOMR_MAX_OPERANDS:
+        room = PyBytes_FromStringAndSize(NULL, n * sizeof(uint64_t))
+        spaces = <uint64_t *>PyBytes_AS_STRING(room)
     for i in range(n):
         spaces[i] = space_of((<Ref>refs[i]).allocation)
     if n > FEW and len({spaces[i] for i in range(n)}) == n:
         return 0
     for j in range(1, n):
-        for i in range(j):
+        for i in range(min(j, firsts)):
             if spaces[i] != spaces[j]:
                 continue
             x, y = <Ref>refs[i], <Ref>refs[j]
@@ -231,7 +236,10 @@ cdef int add_sharing(list found, PyObject **refs, unsigned short *places, unsign
                 how = 1
             else:
                 continue
-            found.append((places[i], places[j], how))
+            if places == NULL:
+                found.append((i, j, how))
+            else:
+                found.append((places[i], places[j], how))
     return 0
 
 

@@ -14,7 +14,7 @@
 static int resolved_stamp(void *ctx, atomr_stamp stamp) { return atomr_stamp_resolved(ctx, stamp); }
 
 atomr_sender *atomr_sender_new(uint32_t cells, uint32_t slots) {
-    if (cells < ATOMR_MAX_CELLS || (cells & (cells - 1))) {
+    if (cells < ATOMR_MIN_CELLS || (cells & (cells - 1))) {
         errno = EINVAL;
         return NULL;
     }
@@ -233,11 +233,11 @@ static void write_message(atomr_sender *s, unsigned lane, uint32_t plan, const a
     *head = (atomr_head){.ticket = l->ticket,
                          .plan = plan,
                          .epoch = atomr_sender_epoch(s),
-                         .n_cells = (uint8_t)n_cells,
+                         .n_cells = (uint16_t)n_cells,
+                         .n_operands = (uint16_t)n_uses,
                          .n_deps = (uint8_t)d->n,
-                         .n_operands = (uint8_t)n_uses,
                          .n_scalars = (uint8_t)n_scalars,
-                         .flags = (uint16_t)flags,
+                         .flags = (uint8_t)flags,
                          .order = s->order};
     at += ATOMR_HEAD_WORDS;
     for (uint64_t m = d->mask; m; m &= m - 1) words[at++ & wrap] = d->best[__builtin_ctzll(m)];
@@ -372,7 +372,7 @@ static INLINED int commit(outgoing *m, uint64_t *ticket, int *bell) {
 int atomr_send_in(atomr_sender *s, uint32_t epoch, unsigned lane, uint32_t plan, const atomr_use *uses,
                   unsigned n_uses, const uint64_t *scalars, unsigned n_scalars, uint32_t group, atomr_reply *reply,
                   uint64_t *ticket, unsigned *bad) {
-    if (n_uses > ATOMR_MAX_OPERANDS || n_scalars > ATOMR_MAX_SCALARS) return ATOMR_TOO_LARGE;
+    if (n_uses > ATOMR_MESSAGE_OPERANDS || n_scalars > ATOMR_MAX_SCALARS) return ATOMR_TOO_LARGE;
     if (lane >= ATOMR_LANES) return ATOMR_REFUSED;
     outgoing m; /* field by field: clearing its dependencies costs as much as a send */
     m.s = s;
@@ -404,7 +404,7 @@ int atomr_send_ranks(atomr_rank_send *ranks, unsigned n, uint64_t *sequence, uns
     for (unsigned i = 0; i < n; i++) {
         const atomr_rank_send *r = &ranks[i];
         *which = i;
-        if (r->n_uses > ATOMR_MAX_OPERANDS || r->n_scalars > ATOMR_MAX_SCALARS || r->n_scalars < ATOMR_KEY_WORDS)
+        if (r->n_uses > ATOMR_MESSAGE_OPERANDS || r->n_scalars > ATOMR_MAX_SCALARS || r->n_scalars < ATOMR_KEY_WORDS)
             return ATOMR_TOO_LARGE;
         if (r->lane >= ATOMR_LANES) return ATOMR_REFUSED;
         out[i].s = r->sender;
@@ -446,12 +446,12 @@ int atomr_send(atomr_sender *s, unsigned lane, uint32_t plan, const atomr_use *u
     return atomr_send_in(s, 0, lane, plan, uses, n_uses, scalars, n_scalars, group, reply, ticket, bad);
 }
 
-uint64_t atomr_room_ticket(atomr_sender *s, unsigned lane) {
+uint64_t atomr_room_ticket(atomr_sender *s, unsigned lane, unsigned cells) {
     if (lane >= ATOMR_LANES) return 0;
     atomr_lock(s);
     atomr_send_lane *l = &s->lanes[lane];
     uint64_t done = atomr_completed(s, lane), wanted = 0;
-    if (l->open && l->tail - *atomr_end_of(s, lane, done) + ATOMR_MAX_CELLS > s->cells && done < l->ticket)
+    if (l->open && l->tail - *atomr_end_of(s, lane, done) + cells > s->cells && done < l->ticket)
         wanted = done + (l->ticket - done + 1) / 2;
     atomr_unlock(s);
     return wanted;

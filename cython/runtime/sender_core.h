@@ -198,8 +198,9 @@ typedef struct {
 /* Send to all ranks, which are on different devices, or to none; `which` gets the rank that refuses.  `sequence` counts
  * the messages of the communicator, under the locks of its devices. */
 int atomr_send_ranks(atomr_rank_send *, unsigned n, uint64_t *sequence, unsigned *which);
-/* The ticket whose resolution frees about half of what is in flight; 0 when there is room. */
-uint64_t atomr_room_ticket(atomr_sender *, unsigned lane);
+/* The ticket whose resolution frees about half of what is in flight; 0 when there is room for so many cells, or nothing
+ * is in flight. */
+uint64_t atomr_room_ticket(atomr_sender *, unsigned lane, unsigned cells);
 
 int atomr_resolved(atomr_sender *, unsigned lane, uint64_t ticket);
 /* Wait without any lock of the caller's: DONE, TIMEOUT, INTERRUPTED.  timeout_ns < 0: forever. */

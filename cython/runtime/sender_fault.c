@@ -146,7 +146,7 @@ static void note_key(fault *f, unsigned lane, uint64_t cell) {
 /* Resolve the tickets after `from`, up to `upto`, as failed: with the error that the lane had reported, or
  * with `v`.  With `f`, those messages are suspects, and what they wrote is torn. */
 static void fail_range(atomr_sender *s, unsigned lane, uint64_t from, uint64_t upto, const atomr_verdict *v, fault *f) {
-    atomr_operand ops[ATOMR_MAX_OPERANDS];
+    atomr_operand ops[ATOMR_MESSAGE_OPERANDS];
     atomr_send_lane *l = &s->lanes[lane];
     atomr_settle_range(s, lane, from);
     for (uint64_t ticket = from + 1; ticket <= upto; ticket++) {
@@ -224,10 +224,10 @@ static int judge(const fault *f, const atomr_operand *ops, unsigned n) {
 }
 
 static void judge_message(fault *f, unsigned lane, uint64_t cell, uint32_t epoch) {
-    atomr_operand ops[ATOMR_MAX_OPERANDS];
+    atomr_operand ops[ATOMR_MESSAGE_OPERANDS];
     atomr_head *h = atomr_head_at(f->s, lane, cell);
     const unsigned n = read_operands(f->s, lane, cell, ops);
-    if (!h->refusal) h->refusal = (uint16_t)judge(f, ops, n);
+    if (!h->refusal) h->refusal = (uint8_t)judge(f, ops, n);
     h->epoch = epoch;
     if (h->refusal) {
         f->out->n_refused++;

@@ -125,6 +125,12 @@ cdef uint64_t word_of(object value, bint integral) except? 0xFFFFFFFFFFFFFFFF:
     return (<uint64_t *>&d)[0]
 
 
+cdef unsigned cells_of(unsigned operands) noexcept:
+    """Cells that a message of so many operands may take; at least those of the smallest mailbox."""
+    cdef unsigned words = ATOMR_HEAD_WORDS + ATOMR_LANES + 3 * operands + ATOMR_MAX_SCALARS
+    return max(ATOMR_MIN_CELLS, (words + ATOMR_CELL_WORDS - 1) // ATOMR_CELL_WORDS)
+
+
 cdef class PlanRef:
     """The native part of a plan: everything that a send needs, checked and ready.
 
@@ -144,11 +150,11 @@ cdef class PlanRef:
         self.core = core
         self.lane = lane
         self.index = index
-        self.n_operands = self.n_given = len(operands)
+        self.n_operands = self.n_given = len(operands)  # `fix` says which of them callers give
         self.n_scalars = len(scalars)
-        if self.n_operands > ATOMR_MAX_OPERANDS or self.n_scalars > ATOMR_MAX_SCALARS:
+        if self.n_operands > ATOMR_MESSAGE_OPERANDS or self.n_scalars > ATOMR_MAX_SCALARS:
             raise InvalidRequest(f"{self.n_operands} operands and {self.n_scalars} scalars; a message holds at most "
-                                 f"{ATOMR_MAX_OPERANDS} and {ATOMR_MAX_SCALARS}")
+                                 f"{ATOMR_MAX_OPERANDS}, {ATOMR_MAX_BOUND} bound arrays and {ATOMR_MAX_SCALARS}")
         self.access = <uint32_t *>calloc(self.n_operands + 1, sizeof(uint32_t))
         self.defaults = <uint64_t *>calloc(self.n_scalars + 1, sizeof(uint64_t))
         self.integral = <bint *>calloc(self.n_scalars + 1, sizeof(bint))
@@ -178,6 +184,8 @@ cdef class PlanRef:
         free(self.defaults)
         free(self.integral)
         free(self.required)
+        free(self.fixed_uses)
+        free(self.fixed_slots)
 
     def access_of(self, unsigned i):
         return self.access[i]
@@ -191,12 +199,12 @@ cdef class PlanRef:
         self.n_given = self.n_operands - <unsigned>len(refs)
         for i in range(self.n_given, self.n_operands):
             self.places.pop(self.names[i], None)
-        self.fixed = refs
+        use_bound(self, refs)
         self.unsent = unsent or None
 
     def put_in_place(self, unsigned at, Ref ref not None):
         """Replace a fixed operand, for later messages."""
-        self.fixed = self.fixed[:at] + (ref,) + self.fixed[at + 1:]
+        use_bound(self, self.fixed[:at] + (ref,) + self.fixed[at + 1:])
 
     cdef int publish(self) except -1:
         """A message that writes what was made in its recording has been sent: others may use it now."""
@@ -209,11 +217,8 @@ cdef class PlanRef:
 
     def check_apart(self, tuple given not None):
         """Refuse arrays for a message that share memory where the operation does not allow it."""
-        cdef PyObject *refs[ATOMR_MAX_OPERANDS]
         cdef tuple every = given + self.fixed
-        cdef unsigned i
-        for i in range(self.n_operands):
-            refs[i] = <PyObject *>every[i]
+        cdef PyObject **refs = <PyObject **>items_of(every)
         if self.may_share(refs):
             self.keep_apart(refs)
 
@@ -299,14 +304,17 @@ cdef class PlanRef:
 
     cdef ReplyBase dispatch(self, PyObject *const *operands, Py_ssize_t given, object out, dict named, tuple ordered,
                             bint want_reply, bint may_wait):
-        cdef atomr_use uses[ATOMR_MAX_OPERANDS]
-        cdef PyObject *refs[ATOMR_MAX_OPERANDS]
+        cdef atomr_use few_uses[ATOMR_MAX_OPERANDS]
+        cdef PyObject *few_refs[ATOMR_MAX_OPERANDS]
         cdef uint64_t scalars[ATOMR_MAX_SCALARS]
+        cdef atomr_use *uses = few_uses
+        cdef PyObject **refs = few_refs
+        cdef bytes room = None
         cdef unsigned i, bad = 0
         cdef unsigned n = 0, total = self.n_operands, given_operands = self.n_given
         cdef int result
         cdef object recorder = None
-        cdef tuple fixed = self.fixed  # which another thread may replace
+        cdef tuple fixed  # which another thread may replace
         cdef uint64_t ticket = 0, named_scalars = 0
         cdef ReplyBase reply = None
         cdef atomr_reply *node = NULL
@@ -323,14 +331,22 @@ cdef class PlanRef:
         if given > given_operands:
             raise InvalidRequest(f"{given} operands given; this plan takes {given_operands}: "
                                  f"{', '.join(self.names[:given_operands])}")
+        if total > ATOMR_MAX_OPERANDS:
+            room = PyBytes_FromStringAndSize(NULL, total * (sizeof(atomr_use) + sizeof(PyObject *)))
+            uses = <atomr_use *>PyBytes_AS_STRING(room)
+            refs = <PyObject **>(uses + total)
+        fixed = self.fixed
         n = <unsigned>given
         for i in range(n):
             self.fill(&uses[i], &refs[i], i, <object>operands[i])
-        for i in range(n, total):
+        for i in range(n, given_operands):
             refs[i] = NULL
         if fixed is not None:
-            for i in range(given_operands, total):
-                self.fill(&uses[i], &refs[i], i, fixed[i - given_operands])
+            memcpy(refs + given_operands, items_of(fixed), (total - given_operands) * sizeof(PyObject *))
+            memcpy(uses + given_operands, self.fixed_uses, (total - given_operands) * sizeof(atomr_use))
+            if self.unsent is not None or recorder is not None:  # later sends leave the check to the sender's core
+                for i in range(given_operands, total):
+                    self.fill(&uses[i], &refs[i], i, <object>refs[i])
         for i in range(self.n_scalars):
             scalars[i] = self.defaults[i]
         if out is not None:
@@ -357,7 +373,7 @@ cdef class PlanRef:
                 if self.required[i] and not named_scalars >> i & 1:
                     raise InvalidRequest(f"scalar {self.scalar_names[i]!r} is missing; this plan takes "
                                          f"{', '.join(self.scalar_names)}")
-        for i in range(n, total):
+        for i in range(n, given_operands):
             if refs[i] == NULL:
                 raise InvalidRequest(f"operand {self.names[i]!r} is missing; this plan takes "
                                      f"{', '.join(self.names[:given_operands])}")
@@ -454,6 +470,10 @@ cdef class PlanRef:
         cdef unsigned i, j, n = self.n_operands
         cdef void **origins = self.core.origins
         cdef bint foreign
+        if self.n_given < n:
+            if may_share_bound(self, refs):
+                return True
+            n = self.n_given
         if n > FEW:
             return True
         for i in range(n):
@@ -468,15 +488,9 @@ cdef class PlanRef:
 
     cdef int keep_apart(self, PyObject **refs) except -1:
         """Refuse an operand that is written and shares memory with another one."""
-        cdef unsigned short places[ATOMR_MAX_OPERANDS]
-        cdef unsigned i, n = self.n_operands
         cdef list found = []
-        for i in range(n):
-            places[i] = i
-        add_sharing(found, refs, places, n)
+        add_sharing(found, refs, NULL, self.n_operands, self.n_given)  # bound ones are ordered by the recording
         for x, y, how in found:
-            if x >= self.n_given and y >= self.n_given:  # fixed: a recording orders them by itself
-                continue
             one, other = self.access[x] & ATOMR_WRITE, self.access[y] & ATOMR_WRITE
             if not one and not other or how >= 2 and self.apart == VIEWS_MAY_BE_ONE and not (one and other):
                 continue
@@ -556,6 +570,7 @@ cdef class PlanRef:
         """The send could not be done at once: wait for room, or say why not; False when it may not wait."""
         cdef int64_t left = self.core.timeout_ns, slice_ns
         cdef uint64_t room, began = 0
+        cdef unsigned cells = cells_of(self.n_operands)
         while True:
             if result == ATOMR_DONE:
                 return True
@@ -573,7 +588,7 @@ cdef class PlanRef:
                                   f"{self.core.timeout_ns / 1e9:g} s; nothing was sent", name, self.core.cells)
             if began == 0:
                 began = atomr_now_ns()
-            room = atomr_room_ticket(self.core.sender, self.lane)
+            room = atomr_room_ticket(self.core.sender, self.lane, cells)
             slice_ns = 100_000_000 if left < 0 or left > 100_000_000 else left
             if room:
                 self.core.wait(self.lane, room, slice_ns)

@@ -108,7 +108,7 @@ def send_ranks(Sequence sequence not None, uint64_t meeting, list plans not None
                                   plan.core.cells)
             if began == 0:
                 began = atomr_now_ns()
-            room = atomr_room_ticket(plan.core.sender, plan.lane)
+            room = atomr_room_ticket(plan.core.sender, plan.lane, ATOMR_MIN_CELLS)
             slice_ns = 100_000_000 if left < 0 or left > 100_000_000 else left
             if room:
                 plan.core.wait(plan.lane, room, slice_ns)

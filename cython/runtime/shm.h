@@ -15,12 +15,15 @@
 
 #define ATOMR_MAGIC_P 0x50524d4fu /* "OMRP" */
 #define ATOMR_MAGIC_W 0x57524d4fu
-#define ATOMR_ABI 7u /* bump on any change of this file */
+#define ATOMR_ABI 8u /* bump on any change of this file */
 
 #define ATOMR_CELL_WORDS 32u      /* one cell: 256 bytes */
 #define ATOMR_HEAD_WORDS 4u       /* of them, the header of a message */
-#define ATOMR_MAX_CELLS 32u       /* cells of the longest message */
-#define ATOMR_MAX_OPERANDS 240u
+#define ATOMR_MIN_CELLS 32u       /* cells of the smallest mailbox: it has room for each message without bound arrays */
+#define ATOMR_MAX_CELLS 416u      /* cells of the longest message */
+#define ATOMR_MAX_OPERANDS 240u   /* that a caller gives */
+#define ATOMR_MAX_BOUND 4096u     /* arrays that a plan adds to each of its messages */
+#define ATOMR_MESSAGE_OPERANDS (ATOMR_MAX_OPERANDS + ATOMR_MAX_BOUND + 1u) /* and a block of temporaries */
 #define ATOMR_MAX_SCALARS 64u
 #define ATOMR_SUBSCRIBERS 16u     /* eventfds that a worker may signal */
 #define ATOMR_ERRORS 32u          /* entries of a lane's error ring */
@@ -29,7 +32,9 @@
 #define ATOMR_POISON_MIRROR 1024u
 #define ATOMR_ACQUITTED 64u
 #define ATOMR_INFOS 64u          /* messages of a lane whose outcome is open */
-#define ATOMR_INFO_WORDS 4u      /* of one such message */
+#define ATOMR_INFO_WORDS 4u      /* of one such message, or of one such step of a program */
+#define ATOMR_INFO_STEPS 15u     /* such steps of a program */
+#define ATOMR_INFO_ROOM 64u      /* words of a message: of these steps, and which of them have run */
 #define ATOMR_SPANS 2048u         /* entries of a lane's ring of spans */
 
 /* How an operation uses an operand.  HOST: memory that the processor writes as well, without any message; that one
@@ -69,9 +74,10 @@ typedef struct {
     uint64_t ticket;
     uint32_t plan;
     uint32_t epoch;   /* generation of the device for which its handles were checked */
-    uint8_t n_cells, n_deps, n_operands, n_scalars;
-    uint16_t refusal; /* an atomr_code: resolve as failed, run nothing */
-    uint16_t flags;   /* ATOMR_ASKED, ATOMR_KEYED */
+    uint16_t n_cells, n_operands;
+    uint8_t n_deps, n_scalars;
+    uint8_t refusal;  /* an atomr_code: resolve as failed, run nothing */
+    uint8_t flags;    /* ATOMR_ASKED, ATOMR_KEYED */
     uint64_t order;   /* place in the order of all sends of this device */
 } atomr_head;
 
@@ -83,6 +89,11 @@ typedef union {
 _Static_assert(sizeof(atomr_cell) == 256, "a cell is 256 bytes");
 _Static_assert(sizeof(atomr_head) == ATOMR_HEAD_WORDS * 8, "header size");
 _Static_assert(sizeof(atomr_operand) == 24, "operand size");
+_Static_assert(ATOMR_INFO_STEPS * ATOMR_INFO_WORDS < ATOMR_INFO_ROOM, "info words of a program");
+_Static_assert(ATOMR_HEAD_WORDS + ATOMR_LANES + 3 * ATOMR_MESSAGE_OPERANDS + ATOMR_MAX_SCALARS <=
+                   ATOMR_MAX_CELLS * ATOMR_CELL_WORDS, "the longest message");
+_Static_assert(ATOMR_HEAD_WORDS + ATOMR_LANES + 3 * ATOMR_MAX_OPERANDS + ATOMR_MAX_SCALARS <=
+                   ATOMR_MIN_CELLS * ATOMR_CELL_WORDS, "the longest message without bound arrays");
 
 /* The parent's side of one lane.  Hot words on cache lines of their own. */
 typedef struct {
@@ -133,7 +144,7 @@ typedef struct {
     _Alignas(64) _Atomic uint64_t completed; /* every ticket up to here is resolved */
     /* While the outcome of a message is open, the device writes here; the worker then judges it, and writes the above. */
     _Alignas(64) _Atomic uint64_t arrived;
-    _Atomic int32_t infos[ATOMR_INFOS][ATOMR_INFO_WORDS]; /* info words of such messages, written by the device */
+    _Atomic int32_t infos[ATOMR_INFOS][ATOMR_INFO_ROOM]; /* info words of such messages, written by the device */
     _Alignas(64) _Atomic uint32_t wake_seq;  /* futex: bumped to wake parked waiters of the parent */
     _Atomic uint32_t parked;                 /* the lane thread sleeps on its doorbell */
     _Atomic uint32_t errors;                 /* entries written to the error ring so far */

@@ -224,7 +224,7 @@ PEERS = (
     "C cuMemAllocAsync",
 )
 #: Cases of Numba's code, which the fake does not run.
-NUMBA_ONLY = ("gpu_arguments", "gpu_arguments_told", "gpu_compile")
+NUMBA_ONLY = ("gpu_arguments", "gpu_arguments_told", "gpu_compile", "gpu_training")
 
 
 GPU_CASES = [name for name, case in all_cases().items() if case.devices[0] == "cuda" and name not in NUMBA_ONLY]

@@ -30,7 +30,7 @@ typedef struct fake_item {
     _Atomic uint64_t *completed;   /* FAKE_SIGNAL */
     fake_work work;                /* FAKE_WORK */
     atomr_call call;
-    void *pointers[ATOMR_MAX_OPERANDS];
+    void *pointers[ATOMR_MESSAGE_OPERANDS];
     uint64_t scalars[ATOMR_MAX_SCALARS];
 } fake_item;
 

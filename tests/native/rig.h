@@ -274,7 +274,7 @@ static inline int rig_send(rig *r, unsigned lane, uint32_t plan, const atomr_use
         const int result = atomr_send(r->s, lane, plan, uses, n_uses, scalars, n_scalars, 0, reply, &sent, &bad);
         if (ticket) *ticket = sent;
         if (result != ATOMR_FULL) return result;
-        const uint64_t room = atomr_room_ticket(r->s, lane);
+        const uint64_t room = atomr_room_ticket(r->s, lane, ATOMR_MIN_CELLS);
         if (room) rig_wait(r, lane, room);
     }
 }

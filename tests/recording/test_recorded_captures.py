@@ -109,7 +109,7 @@ def test_control_flow_that_cannot_be_captured_is_run_by_the_lane(
         plan.tell(most=most)
         assert float(x) == most
     assert (plan.replays.stepwise, plan.replays.launched) == (3, 1)
-    refuse(cuGraphAddNode_v2=(INVALIDATED, 99))
+    refuse(cuGraphAddNode_v2=(INVALIDATED, 99), cuGraphExecKernelNodeSetParams_v2=(NOT_SUPPORTED, 99))
     for most in (2.0, 4.0, 1.0):
         plan.tell(most=most)
         assert float(x) == most

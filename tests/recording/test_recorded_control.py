@@ -85,7 +85,7 @@ def test_loops(device: an.Device, placement: Placement) -> None:
     assert run(3, 6) == [6, 10]
     _used_graph(plan, placement, 4)
     if placement.cuda:
-        assert (plan.replays.captured, plan.replays.instantiated) == (3, 1)
+        assert (plan.replays.captured, plan.replays.instantiated, plan.replays.patched) == (1, 1, 2)
 
 
 def test_switches(device: an.Device, placement: Placement) -> None:
@@ -269,16 +269,37 @@ def test_drivers_without_conditional_nodes() -> None:
 
 
 def test_late_failures_and_control_flow(device: an.Device, placement: Placement) -> None:
-    flag, x = _flag(device, 1), device.put(np.eye(3))
-    with device.record() as g, g.if_(flag):
-        y = device.solver.inv(x)
+    """Each message has the verdicts of the steps that it has run, and of no other message."""
+    flag, x, more = _flag(device, 1), device.put(np.eye(3)), _flag(device, 1)
+    good, bad, indefinite = device.put(np.eye(3)), device.zeros((3, 3), "float64"), device.put(-np.eye(3))
+    with device.record() as g:
+        a, b = g.operand("a", x), g.operand("b", x)
+        first = device.solver.inv(a)
+        with g.if_(g.operand("flag", flag)):
+            second = device.solver.cholesky(b)
+    plan = g.plan
+    off = _flag(device)
+    plan.ask(good, good, flag).result(60)
+    np.testing.assert_array_equal(first.numpy(), np.eye(3))
+    np.testing.assert_array_equal(second.numpy(), np.eye(3))
+    cases = (
+        (good, good, flag, None), (bad, good, flag, an.SingularMatrix),
+        (good, indefinite, flag, an.NotPositiveDefinite), (good, indefinite, off, None),
+        (bad, indefinite, flag, an.SingularMatrix), (good, good, flag, None),
+    )  # fmt: skip
+    replies = [plan.ask(*case[:3]) for case in cases]  # nothing waits in between
+    for number, (reply, case) in enumerate(zip(replies, cases, strict=True)):
+        assert reply.wait(60)
+        error = reply.exception()
+        assert type(error) is (case[3] or type(None)), (number, error)
     if placement.cuda:
-        with pytest.raises(an.Unsupported) as caught:
+        assert plan.replays.launched == 0
+        with device.record() as g, g.while_(more, limit=3):
+            device.solver.inv(x)
+            more.fill(0)
+        with pytest.raises(an.Unsupported, match=r"a loop with .* \(solver\.") as caught:
             g.plan.wait()
-        assert caught.value.rule == "program.late_failure_beside_control_flow"
-    else:
-        g.plan.tell()
-        np.testing.assert_array_equal(y.numpy(), np.eye(3))
+        assert caught.value.rule == "program.late_failure_in_loop"
 
 
 def test_refusals(device: an.Device) -> None:
@@ -349,3 +370,29 @@ def test_refusals(device: an.Device) -> None:
     with device.record() as g:
         assert device.recording is g
         x.fill(1)
+
+
+def test_kernels_of_control_flow_are_set_in_place(device: an.Device, placement: Placement) -> None:
+    """Also those in a block; where a flag has another address, all is captured again."""
+    total, flag, other = device.zeros(8), device.ones((), dtype="int32"), device.zeros((), dtype="int32")
+    with device.record() as g:
+        x, n, inside = g.operand("x", total), g.scalar("n", 1.0), g.scalar("inside", 100.0)
+        device.elementwise.run("out = x + n", x=x, n=n, out=x)
+        with g.if_(g.operand("flag", flag)):
+            device.elementwise.run("out = x + n", x=x, n=inside, out=x)
+        device.elementwise.run("out = x * n", x=x, n=n, out=x)
+    plan = g.plan
+    x, want = device.zeros(8), 0.0
+    for arguments, decides, patched in (
+        ({}, flag, 0), ({}, flag, 0), ({"n": 2.0}, flag, 1), ({"n": 3.0}, flag, 2), ({"n": 3.0}, other, 2),
+        ({"n": 4.0}, other, 3), ({"n": 4.0}, flag, 3), ({"n": 4.0, "inside": 7.0}, flag, 4), ({}, other, 4),
+    ):  # fmt: skip
+        plan.ask(x, decides, **arguments).result(60)
+        n = arguments.get("n", 1.0)
+        want = (want + n + (arguments.get("inside", 100.0) if decides is flag else 0)) * n
+        assert set(x.numpy().tolist()) == {want}, arguments
+        if placement.cuda:
+            assert plan.replays.patched == patched, arguments
+    _used_graph(plan, placement, 9)
+    if placement.cuda:
+        assert plan.replays.instantiated == 1

@@ -51,7 +51,7 @@ static uint64_t tell(unsigned lane, unsigned plan, unsigned array, uint64_t m, u
     unsigned bad;
     int result;
     while ((result = atomr_send(sender, lane, plan, &use, 1, scalars, 2, 0, NULL, &ticket, &bad)) == ATOMR_FULL)
-        atomr_wait(sender, lane, atomr_room_ticket(sender, lane), 1000000000, 0);
+        atomr_wait(sender, lane, atomr_room_ticket(sender, lane, ATOMR_MIN_CELLS), 1000000000, 0);
     if (result != ATOMR_DONE) die("send", result);
     return ticket;
 }

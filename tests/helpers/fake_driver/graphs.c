@@ -315,13 +315,26 @@ CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, CUgraphExecUpdate
     return CUDA_SUCCESS;
 }
 
+/* The node of a graph's copy that stands for one of the graph's, which may be in the body of a conditional node. */
+static CUgraphNode counterpart(CUgraph made_of, CUgraph copy, const struct CUgraphNode_st *node) {
+    if (node->graph == made_of) return copy->nodes[node->index];
+    CUgraphNode found = NULL;
+    for (unsigned i = 0; !found && i < made_of->n; i++)
+        if (made_of->nodes[i]->body) found = counterpart(made_of->nodes[i]->body, copy->nodes[i]->body, node);
+    return found;
+}
+
 CUresult fake_set_node(CUgraphExec exec, CUgraphNode node, void (*run)(void *), const void *argument, size_t size) {
-    if (!exec || exec->magic != EXEC || !node || node->graph != exec->made_of || node->run != run)
-        return ERROR_INVALID_VALUE;
+    if (!exec || exec->magic != EXEC || !node || node->run != run) return ERROR_INVALID_VALUE;
     CUgraph copy = copy_of(exec->holds);
     void *given = malloc(size + 1);
     if (!copy || !given) return CUDA_ERROR_OUT_OF_MEMORY;
-    CUgraphNode into = copy->nodes[node->index];
+    CUgraphNode into = counterpart(exec->made_of, copy, node);
+    if (!into) {
+        fake_free_graph(copy);
+        free(given);
+        return ERROR_INVALID_VALUE;
+    }
     free(into->argument);
     into->argument = memcpy(given, argument, size);
     into->size = size;

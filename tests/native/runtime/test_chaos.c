@@ -281,7 +281,7 @@ static void run_chaos(int forks, int gpu, uint64_t seed) {
         if (rig_below(&c.r, 2)) usleep((unsigned)rig_below(&c.r, 1500));
         end(&c);
         for (uint64_t n = rig_below(&c.r, 2) * 8; n > 0; n--) /* sent to the dead */
-            if (atomr_room_ticket(c.r.s, 0) == 0)
+            if (atomr_room_ticket(c.r.s, 0, ATOMR_MIN_CELLS) == 0)
                 CHECK_EQ(rig_send(&c.r, 0, RIG_NOOP, NULL, 0, NULL, 0, NULL, NULL), ATOMR_DONE);
         fault(&c);
         if (rig_below(&c.r, 4) == 0) fault(&c); /* the next one dies before it is even attached */

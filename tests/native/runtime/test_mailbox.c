@@ -89,26 +89,29 @@ static void many_senders(int gpu) {
 static void test_many_senders(void) { many_senders(0); }
 static void test_many_senders_gpu(void) { many_senders(1); }
 
-/* The longest messages, with dependencies on every other lane, so that rings wrap inside of them. */
-static void long_messages(int gpu) {
-    enum { N = 60, BUFFERS = 16 };
+/* The longest messages, with dependencies on every other lane, so that rings wrap inside of them: of operands that callers
+ * give, and with bound ones. */
+static void long_messages(int gpu, unsigned cells, unsigned most, unsigned rounds) {
+    enum { BUFFERS = 16 };
+    static atomr_use uses[ATOMR_MESSAGE_OPERANDS];
     rig r;
-    rig_open(&r, 32, 8, 3);
+    rig_open(&r, cells, 8, 3);
     if (gpu) r.gpu = fake_open(3, 0);
     rig_start_log(4000);
     rig_segment(&r, ATOMR_VOLATILE, 1 << 20);
     rig_start_worker(&r);
+    CHECK_EQ(atomr_worker_add_plan(r.k, RIG_MIX + ATOMR_MESSAGE_OPERANDS, rig_run, r.gpu, ATOMR_MESSAGE_OPERANDS, RIG_SCALARS), 0);
     rig_buffer buffers[BUFFERS];
     for (int i = 0; i < BUFFERS; i++) buffers[i] = rig_alloc(&r, ATOMR_VOLATILE, RIG_NBYTES);
     uint64_t number = 0, values[BUFFERS] = {0};
-    for (unsigned round = 0; round < N; round++) {
+    for (unsigned round = 0; round < rounds; round++) {
         for (unsigned i = 0; i < BUFFERS; i++) {
             const atomr_use use = rig_overwrites(&buffers[i]);
             CHECK_EQ(rig_mix_send(&r, 1 + i % 7, number, &use, 1, 0, 0, NULL, NULL), ATOMR_DONE);
             values[i] = number++;
         }
-        const unsigned lane = (unsigned)rig_below(&r, 8), n = 1 + (unsigned)rig_below(&r, ATOMR_MAX_OPERANDS);
-        atomr_use uses[ATOMR_MAX_OPERANDS];
+        const unsigned lane = (unsigned)rig_below(&r, 8);
+        const unsigned n = round % 2 ? 1 + (unsigned)rig_below(&r, ATOMR_MAX_OPERANDS) : most;
         uint64_t value = number, ticket;
         for (unsigned i = 0; i < n; i++) {
             const unsigned b = (unsigned)rig_below(&r, BUFFERS);
@@ -122,8 +125,10 @@ static void long_messages(int gpu) {
     rig_close(&r);
 }
 
-static void test_long_messages(void) { long_messages(0); }
-static void test_long_messages_gpu(void) { long_messages(1); }
+static void test_long_messages(void) { long_messages(0, ATOMR_MIN_CELLS, ATOMR_MAX_OPERANDS, 60); }
+static void test_long_messages_gpu(void) { long_messages(1, ATOMR_MIN_CELLS, ATOMR_MAX_OPERANDS, 60); }
+static void test_longest_messages(void) { long_messages(0, 512, ATOMR_MESSAGE_OPERANDS, 40); }
+static void test_longest_messages_gpu(void) { long_messages(1, 512, ATOMR_MESSAGE_OPERANDS, 40); }
 
 static void test_refusals(void) {
     rig r;
@@ -133,7 +138,7 @@ static void test_refusals(void) {
     atomr_use use[2] = {rig_reads(&b), rig_reads(&b)};
     uint64_t ticket, scalars[ATOMR_MAX_SCALARS] = {0};
     unsigned bad = 9;
-    CHECK_EQ(atomr_send(r.s, 0, 0, use, 241, NULL, 0, 0, NULL, &ticket, &bad), ATOMR_TOO_LARGE);
+    CHECK_EQ(atomr_send(r.s, 0, 0, use, ATOMR_MESSAGE_OPERANDS + 1, NULL, 0, 0, NULL, &ticket, &bad), ATOMR_TOO_LARGE);
     CHECK_EQ(atomr_send(r.s, 0, 0, use, 1, scalars, 65, 0, NULL, &ticket, &bad), ATOMR_TOO_LARGE);
     CHECK_EQ(atomr_send(r.s, 1, 0, use, 1, scalars, 1, 0, NULL, &ticket, &bad), ATOMR_REFUSED);
     CHECK_EQ(atomr_send(r.s, 64, 0, use, 1, scalars, 1, 0, NULL, &ticket, &bad), ATOMR_REFUSED);
@@ -148,11 +153,11 @@ static void test_refusals(void) {
     for (unsigned i = 0; i < 32; i++)
         CHECK_EQ(atomr_send(r.s, 0, 0, NULL, 0, NULL, 0, 0, NULL, &ticket, &bad), ATOMR_DONE);
     CHECK_EQ(atomr_send(r.s, 0, 0, NULL, 0, NULL, 0, 0, NULL, &ticket, &bad), ATOMR_FULL);
-    CHECK_EQ(atomr_room_ticket(r.s, 0), 16);
+    CHECK_EQ(atomr_room_ticket(r.s, 0, ATOMR_MIN_CELLS), 16);
     CHECK_EQ(atomr_wait(r.s, 0, 1, 1000000, 0), ATOMR_TIMEOUT);
     rig_start_worker(&r); /* and what was sent before there was a worker runs */
     rig_drain(&r);
-    CHECK_EQ(atomr_room_ticket(r.s, 0), 0);
+    CHECK_EQ(atomr_room_ticket(r.s, 0, ATOMR_MIN_CELLS), 0);
     rig_close(&r);
 }
 
@@ -436,6 +441,8 @@ int main(int argc, char **argv) {
     RUN(test_many_senders_gpu);
     RUN(test_long_messages);
     RUN(test_long_messages_gpu);
+    RUN(test_longest_messages);
+    RUN(test_longest_messages_gpu);
     RUN(test_refusals);
     RUN(test_what_a_lane_refuses);
     RUN(test_malformed_messages_end_the_worker);

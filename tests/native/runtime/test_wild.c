@@ -58,7 +58,7 @@ static void one_life(uint64_t seed) {
                                     &replies[n], &ticket, &bad);
             CHECK(result == ATOMR_DONE || result == ATOMR_FULL || result == ATOMR_STALE);
             n += result == ATOMR_DONE;
-            atomr_room_ticket(x.r.s, lane);
+            atomr_room_ticket(x.r.s, lane, ATOMR_MIN_CELLS);
             atomr_wait(x.r.s, lane, ticket, (int64_t)rig_below(&x.r, 2) * 20000, 100);
             atomr_want(x.r.s, lane, 3, rig_below(&x.r, 100));
             for (unsigned q = 0; q < n; q++) atomr_reply_settle(x.r.s, &replies[q]);
