@@ -54,6 +54,10 @@ class MappedAttributes(FftAttributes, frozen=True, kw_only=True):
         ``"load"`` and ``"store"``, pickled, on the host device.
     shipped : ShippedCode or None
         The kernels made of them, on GPUs.
+    callbacks : tuple of (str, Binary)
+        LTO-IR for cuFFT, on GPUs; without those that cannot be linked into its kernels.
+    apart : str
+        Why one is missing.
     """
 
     load: tuple[str, ...] | None = None
@@ -61,6 +65,8 @@ class MappedAttributes(FftAttributes, frozen=True, kw_only=True):
     scalar_names: tuple[str, ...] = ()
     functions: tuple[tuple[str, Binary], ...] = ()
     shipped: ShippedCode | None = None
+    callbacks: tuple[tuple[str, Binary], ...] = ()
+    apart: str = ""
 
 
 class CosineAttributes(Attributes, frozen=True, kw_only=True):

@@ -18,6 +18,7 @@ from ...errors import InvalidRequest
 from ...plans.spec import PlanSpec, ShippedCode
 from ...protocol.binaries import Binary
 from .attributes import MappedAttributes
+from .callbacks import callbacks_of
 from .expressions import ElementExpression, as_expression, function_of
 from .spec import COMPLEX_OF, COMPUTED, TRANSFORMS
 
@@ -263,6 +264,9 @@ class MappedCode:
         if target.capability is None:
             pickled = tuple((which, Binary(function)) for which, function in functions.items())
             return replace(spec.attributes, functions=pickled)
-        parts: tuple[Part, ...] = tuple(shipped.Part(*part) for part in function_parts(spec, functions))
+        made = function_parts(spec, functions)
+        parts: tuple[Part, ...] = tuple(shipped.Part(*part) for part in made)
         code = shipped.machine_code("fft.functions", parts, target.capability)
-        return replace(spec.attributes, shipped=ShippedCode(code.entries, code.code))
+        callbacks, apart = callbacks_of(spec, made, target.capability)
+        kernels = ShippedCode(code.entries, code.code)
+        return replace(spec.attributes, shipped=kernels, callbacks=callbacks, apart=apart)
