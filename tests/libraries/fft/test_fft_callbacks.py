@@ -1,0 +1,371 @@
+"""Functions inside cuFFT's kernels: what is linked, which elements they get, what cannot be linked, and the results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import kernel_shim
+import numpy as np
+import pytest
+from fft_reference import assert_close, random_array, reference
+
+import atomr_native as an
+from atomr_native.libraries.fft import functions as fft_functions
+from atomr_native.libraries.fft.callbacks import callbacks_of
+from atomr_native.libraries.fft.cuda.mapped import plan_mapped, ways
+from atomr_native.libraries.fft.cuda.steps import Apply, Call, plan_steps
+from atomr_native.libraries.fft.functions import function_parts
+from atomr_native.libraries.fft.fusion import dense_dtype, dense_order, elements_of, scale_of, wrong_callback
+from atomr_native.plans.spec import PlanSpec
+from atomr_native.protocol.binaries import Binary
+
+pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
+pytest.importorskip("cuda.bindings.nvjitlink", reason="cuda.bindings is not installed")
+
+from numba import cuda
+from shipped_kernels import ptx_of
+
+from atomr_native.compile import linker, nvrtc
+from atomr_native.compile.numba import simulator
+
+HOPPER = (9, 0)
+RNG = np.random.default_rng(31)
+CALLED = "cuFFT's kernels call the function "
+
+
+def weighted(value: Any, offset: Any, window: Any, gain: Any, first: Any) -> Any:
+    return value * window * gain + offset if offset >= first else 0 * value
+
+
+def shifted(value: Any, offset: Any, gain: Any, table: Any) -> Any:
+    return value * table * gain - offset
+
+
+def power(value: Any, offset: Any) -> Any:
+    return value.real * value.real + value.imag * value.imag
+
+
+def parts_of(request: an.FftRequest) -> tuple[PlanSpec, Any]:
+    spec = request.lowered.spec()
+    functions = {which: linker.pickled(f.function) for which, f in request.lowered.code.functions}
+    return spec, function_parts(spec, functions)
+
+
+# ------------------------------------------------------------------------------------------------ linking
+
+_CALLER = {
+    "load": """extern "C" __device__ {element} atomr_fft_load(void *, unsigned long long, void *, void *);
+extern "C" __global__ void caller({element} *p, void *info) {{
+  unsigned long long i = blockIdx.x * 64ull + threadIdx.x;
+  p[i] = atomr_fft_load(p, i, info, 0);
+}}""",
+    "store": """extern "C" __device__ void atomr_fft_store(void *, unsigned long long, {element}, void *, void *);
+extern "C" __global__ void caller({element} *p, void *info) {{
+  unsigned long long i = blockIdx.x * 64ull + threadIdx.x;
+  atomr_fft_store(p, i, p[i], info, 0);
+}}""",
+}
+
+
+@pytest.mark.parametrize(
+    ("transform", "dtype", "elements"),
+    [("fft", "complex64", ("float2", "float2")), ("irfft", "complex128", ("double2", "double")),
+     ("rfft", "float32", ("float", "float2")), ("rfft", "bfloat16", ("float", "float2"))],
+)  # fmt: skip
+def test_the_linker_inlines_functions(tools: None, transform: str, dtype: str, elements: tuple[str, str]) -> None:
+    """C++ that calls them as cuFFT's kernels do has no call left."""
+    from atomr_native.dtypes import as_dtype
+
+    x = np.zeros((4, 16), as_dtype(dtype))
+    operands = {"window": np.zeros(16, "float32"), "table": np.zeros(1, "float32"), "gain": 1.0, "first": 2}
+    request = an.FftRequest(transform=transform, x=x, axes=-1, load=weighted, store=shifted, operands=operands)
+    spec, parts = parts_of(request)
+    made, why = callbacks_of(spec, parts, HOPPER)
+    assert not why
+    for (which, code), element in zip(made, elements, strict=True):
+        source = _CALLER[which].format(element=element)
+        caller = nvrtc.compile_program(source, "sm_90", options=("--std=c++17",), output="ltoir").code
+        text = ptx_of([caller, code.data], HOPPER)
+        assert "caller" in text
+        assert "call" not in text.replace("caller", "")
+
+
+def test_code_that_is_linked_to_a_function_stays_apart(tools: None) -> None:
+    """A function that calls C++ of its own has a kernel of its own."""
+    part = cuda.CUSource('extern "C" __device__ int twice(float *out, float x) { *out = 2 * x; return 0; }')
+    twice = cuda.declare_device("twice", "float32(float32)", link=part)
+    x = np.zeros(8, np.float32)
+    spec, parts = parts_of(an.FftRequest(transform="rfft", x=x, load=lambda value, offset: twice(value)))
+    made, why = callbacks_of(spec, parts, HOPPER)
+    assert made == ()
+    assert "linked to it" in why
+
+
+# ------------------------------------------------------------------------------------------------ elements
+
+
+def called(request: an.FftRequest, which: str, x: np.ndarray, out: np.ndarray) -> np.ndarray:
+    """Call the function for each place of the dense array, in Numba's simulator; return what cuFFT gets or gives."""
+    from atomr_native.libraries.fft.kernels.callbacks import body
+
+    spec, parts = parts_of(request)
+    elements = elements_of(spec, which)
+    function, types = body(
+        which, elements=elements, scale=scale_of(spec, which), aligned=False, **dict(dict(parts)[which])
+    )
+    dtype = np.dtype(dense_dtype(spec, which))
+    dense = np.zeros(int(np.prod(elements.extents)), dtype)
+    dense[:] = np.arange(dense.size) + 1
+    given = dict(request.operands)
+    names = getattr(spec.attributes, which)
+    arrays = [x if which == "load" else out, *(given[n] for n in names if hasattr(given[n], "dtype"))]
+    numbers = [given[n] for n in names if not hasattr(given[n], "dtype")]
+    element = cuda.jit(device=True)(function)
+    ends = len(types) - 1 - len(arrays) - len(numbers)
+    signature = ", ".join([*(f"p{i}" for i in range(len(arrays))), *(f"v{i}" for i in range(len(numbers)))])
+    loads = which == "load"
+    each = [f"parts[{i}, place:]" if loads else f"parts[{i}, place]" for i in range(ends)]
+    source = f"def every({signature}, parts):\n    for place in range({dense.size}):\n"
+    source += f"        element({signature}, place, {', '.join(each)})\n"
+    scope = {"element": element}
+    exec(source, scope)  # noqa: S102 - of the lines above
+    real = np.empty((ends, dense.size), dense.real.dtype)
+    if not loads:
+        real[0] = dense.real
+        real[1:] = dense.imag
+    memory = [np.lib.stride_tricks.as_strided(a, (a.size * 8,), (a.itemsize,)) for a in arrays]
+    simulator.simulated(scope["every"])[1, 1, 0, 0](  # type: ignore[index, arg-type]
+        *map(simulator.simulated_array, memory), *numbers, simulator.simulated_array(real)
+    )
+    return real[0] + 1j * real[1] if ends == 2 else real[0]
+
+
+@pytest.mark.parametrize("s", [None, 5, 9])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_functions_get_the_elements_of_any_layout(tools: None, order: str, s: int | None) -> None:
+    """By index, whatever the strides; cut and padded; with the offset in C order, and operands that broadcast."""
+    base = random_array(RNG, (4, 14), "complex128")[::2, ::2]
+    x = base.copy(order="F") if order == "F" else base
+    window, table = random_array(RNG, (7,), "float64"), random_array(RNG, (2, 1), "float64")
+    n = s or 7
+    out = np.zeros((2, n), np.complex128, order=order)
+    operands = {"window": window, "gain": 2.0, "first": 3, "table": table}
+    request = an.FftRequest(
+        transform="ifft", x=x, s=s, axes=-1, out=out, load=weighted, store=shifted, operands=operands
+    )
+    spec, _ = parts_of(request)
+    whole = np.zeros((2, n), np.complex128)
+    offsets = np.arange(14).reshape(2, 7)
+    m = min(n, 7)
+    whole[:, :m] = np.where(offsets >= 3, x * window * 2 + offsets, 0)[:, :m]
+    inner = dense_order(spec)
+    got = called(request, "load", x, out)
+    np.testing.assert_allclose(got.reshape([whole.shape[a] for a in inner]), whole.transpose(inner))
+    called(request, "store", x, out)
+    dense = (np.arange(2 * n) + 1.0).reshape([whole.shape[a] for a in inner]).transpose(np.argsort(inner))
+    np.testing.assert_allclose(out, dense / n * table * 2 - np.arange(2 * n).reshape(2, n))
+
+
+def test_arrays_that_cufft_reads_itself_take_no_workspace() -> None:
+    x = np.zeros((4, 8), np.complex64)
+    request = an.FftRequest(transform="fft", x=x, axes=-1, load="value * 2", store="value * 3")
+    spec, _ = parts_of(request)
+    steps = plan_mapped(spec, frozenset(("load", "store")))
+    assert steps.nbytes == 0
+    assert [step.callbacks for step in steps.steps] == [("load", "store")]
+    assert steps.notes == (f"{CALLED}load", f"{CALLED}store")
+    turned = an.FftRequest(transform="fft", x=x.T, axes=-1, load="value * 2", store="value * 3")
+    assert plan_mapped(parts_of(turned)[0], frozenset(("load", "store"))).nbytes == 2 * 256
+    kept = an.FftRequest(transform="irfft", x=x, axes=-1, hermitian=True, load="value * 2")  # cuFFT overwrites its input
+    assert plan_mapped(parts_of(kept)[0], frozenset(["load"])).nbytes == 256
+
+
+# ------------------------------------------------------------------------------------------------ what cannot be
+
+
+@pytest.mark.parametrize(
+    ("dtype", "n", "wrong"),
+    [("float32", 8192, False), ("float32", 131 * 64, True), ("float32", 131 * 62, False), ("float32", 127 * 66, False),
+     ("float32", 131 * 63, False), ("float64", 131 * 32, True), ("float64", 131 * 30, False),
+     ("complex64", 131 * 64, False)],
+)  # fmt: skip
+def test_lengths_that_cufft_gets_wrong(dtype: str, n: int, wrong: bool) -> None:
+    assert bool(wrong_callback("load", dtype, (3, n))) == wrong
+
+
+def test_a_function_that_cannot_be_inside_leaves_the_other_there() -> None:
+    x = np.zeros((2, 131 * 64), np.float32)
+    spec, _ = parts_of(an.FftRequest(transform="rfft", x=x, axes=-1, load="value * 2", store="value * 3"))
+    first, second, third, last = ways(spec)
+    for fused in (first, second):
+        with pytest.raises(an.Unsupported, match=r"load of float32 wrongly .*here 8384 with 131"):
+            plan_mapped(spec, fused)
+    apply, call = plan_mapped(spec, third).steps
+    assert isinstance(apply, Apply)
+    assert isinstance(call, Call)
+    assert call.callbacks == ("store",)
+    assert last == frozenset()
+    odd = np.zeros((3, 5, 8), np.complex64)[:, :4].transpose(0, 2, 1)
+    spec, _ = parts_of(an.FftRequest(transform="irfft", x=odd, axes=(1, 2), load="value * 2"))
+    with pytest.raises(an.Unsupported, match="x is copied first"):
+        plan_mapped(spec, frozenset(["load"]))
+
+
+# ------------------------------------------------------------------------------------------------ results
+
+#: ``gain * table * value / 12`` of complex64, as the fake cuFFT has code.
+STAND_IN = """
+float2 atomr_fft_load(void *data, unsigned long long at, void *info, void *shared) {
+  const unsigned long long *words = info;
+  const float *x = (const float *)words[0], *table = (const float *)words[1];
+  const double gain = ((const double *)info)[3];
+  const float factor = gain * table[at % 12] / 12;
+  return (float2){factor * x[2 * at], factor * x[2 * at + 1]};
+}
+"""
+
+
+@pytest.fixture
+def stand_in(cuda_engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the fake driver C stands in for LTO-IR."""
+    if cuda_engine == "fake":
+        if reason := kernel_shim.available():
+            pytest.skip(reason)
+        code = Binary(kernel_shim.compile_module(STAND_IN))
+        monkeypatch.setattr(fft_functions, "callbacks_of", lambda *_: ((("load", code),), ""))
+
+
+def request_of(x: Any, table: Any, **options: Any) -> an.FftRequest:
+    operands = {"table": table, "gain": 1.0}
+    return an.FftRequest(
+        transform="ifft", x=x, axes=-1, load=lambda value, offset, table, gain: value * table * gain,
+        operands=operands, **options,
+    )  # fmt: skip
+
+
+def test_messages_bring_arrays_and_numbers(cuda_engine: str, stand_in: None) -> None:
+    """Each message has its own, in a recorded program too."""
+    x, table = random_array(RNG, (4, 12), "complex64"), random_array(RNG, (2, 12), "float32")
+    with an.System(watchdog=60.0, standby="off") as system:
+        device = system.device("cuda:0")
+        given, tables, out = device.put(x), [device.put(row) for row in table], device.zeros((4, 12), "complex64")
+        plan = device.fft.plan(request_of(given, tables[0], out=out))
+        for gain, which in ((2.0, 0), (-0.5, 1), (3.0, 0)):
+            plan.ask(given, tables[which], out=out, gain=gain).result(60)
+            assert_close(out.numpy(), reference("ifft", x * table[which].astype(np.longdouble) * gain, axes=-1), 12)
+        assert plan.notes == (f"{CALLED}load",)
+        with device.record() as g:
+            operand, window = g.operand("given", given), g.operand("window", tables[0])
+            plan.tell(operand, window, out=out, gain=g.scalar("gain", 1.0))
+        for gain, which in ((2.0, 0), (-0.5, 1), (3.0, 1), (0.25, 0)):
+            g.plan.ask(given=given, window=tables[which], gain=gain).result(60)
+            assert_close(out.numpy(), reference("ifft", x * table[which].astype(np.longdouble) * gain, axes=-1), 12)
+
+
+#: The kernel before the transform, as the fake driver has machine code.
+APART = (
+    "KERNEL load(const float *p, float *q, const float *t, double gain, int64_t total, int64_t axes, int64_t padded,"
+    " double factor, " + ", ".join(f"int64_t {what}{axis}" for what in "nmfabc" for axis in range(8)) + """) {
+  for (int64_t i = 0; i < total && blockIdx.x + threadIdx.x == 0; i++)
+    for (int part = 0; part < 2; part++) q[2 * i + part] = factor * gain * t[i % 12] * p[2 * i + part];
+}
+"""
+)
+
+
+def test_a_cufft_that_refuses_functions(
+    stand_in: None, cuda_engine: str, refuse: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same result by a kernel of its own; the note has the library's reason."""
+    if cuda_engine == "gpu":
+        pytest.skip("the real cuFFT takes them")
+    from atomr_native.compile import shipped
+
+    code = Binary(kernel_shim.compile_module(APART))
+    monkeypatch.setattr(shipped, "machine_code", lambda *_: shipped.Code((("load", "load"),), code))
+    x, table = random_array(RNG, (4, 12), "complex64"), random_array(RNG, (12,), "float32")
+    want = reference("ifft", x * table.astype(np.longdouble), axes=-1)
+    for call, error in (("cufftXtSetJITCallback", 14), ("cufftXtMakePlanMany", 5)):
+        refuse(**{call: (error, 1)})
+        with an.System(watchdog=60.0, standby="off") as system:
+            device = system.device("cuda:0")
+            given, placed, out = device.put(x), device.put(table), device.zeros((4, 12), "complex64")
+            plan = device.fft.plan(request_of(given, placed, out=out))
+            plan.ask(given, placed, out=out, gain=1.0).result(60)
+            assert_close(out.numpy(), want, 12)
+            assert f"not inside cuFFT's kernels: {call} with functions: CUFFT_" in plan.notes[-1]
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_the_factor_takes_no_pass(cuda_engine: str, dtype: str) -> None:
+    """Of complex transforms, in place and of strided arrays; `ihfft` is also conjugated."""
+    x = random_array(RNG, (3, 8, 4), dtype)
+    with an.System(watchdog=60.0, standby="off") as system:
+        device = system.device("cuda:0")
+        given = device.put(x)
+        for axes, norm in (((-1,), None), ((1,), "ortho"), ((0, 1, 2), None)):
+            request = an.FftRequest(transform="ifft", x=given, axes=axes, norm=norm)
+            plan = device.fft.plan(request).wait(60)
+            assert plan.notes == ("cuFFT's kernels multiply by the factor",)
+            assert_close(plan.ask(given).result(60).numpy(), reference("ifft", x, axes=axes, norm=norm), 16)
+        device.fft.ifft(given, out=given)
+        assert_close(given.numpy(), reference("ifft", x, axes=-1), 8)
+        real = random_array(RNG, (5, 12), "float64")
+        assert_close(device.fft.ihfft(device.put(real)).numpy(), reference("ihfft", real, axes=-1), 12)
+        plan = device.fft.plan(an.FftRequest(transform="ihfft", x=device.put(real), axes=-1)).wait(60)
+        assert plan.notes == ("cuFFT's kernels conjugate",)
+
+
+def test_a_factor_that_cufft_refuses_is_a_pass(cuda_engine: str, refuse: Callable[..., Path]) -> None:
+    if cuda_engine == "gpu":
+        pytest.skip("the real cuFFT takes it")
+    x = random_array(RNG, (3, 8), "complex64")
+    refuse(cufftXtSetJITCallback=(16, 1))
+    with an.System(watchdog=60.0, standby="off") as system:
+        device = system.device("cuda:0")
+        plan = device.fft.plan(an.FftRequest(transform="ifft", x=device.put(x), axes=-1)).wait(60)
+        assert "a pass over 192 bytes" in plan.notes[0]
+        assert plan.notes[1:] == ("not inside cuFFT's kernels: cufftXtSetJITCallback with functions: "
+                                  "CUFFT_NOT_SUPPORTED (16)",)  # fmt: skip
+        assert_close(plan.ask(device.put(x)).result(60).numpy(), reference("ifft", x, axes=-1), 8)
+
+
+def test_the_function_that_scales_is_inlined(tools: None) -> None:
+    from atomr_native.libraries.fft.cuda.callbacks import finish_source
+
+    x = np.zeros((2, 8), np.complex64)
+    steps = plan_steps(an.FftRequest(transform="ifft", x=x, axes=-1).lowered.spec(), fused=True)
+    code = nvrtc.compile_program(finish_source(steps.steps[-1]), "sm_90", output="ltoir").code
+    source = _CALLER["store"].format(element="float2").replace("atomr_fft_store", "atomr_fft_finish")
+    caller = nvrtc.compile_program(source, "sm_90", output="ltoir").code
+    assert "call" not in ptx_of([caller, code], HOPPER).replace("caller", "")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("shape", [(3, 8), (2, 1000), (5, 4096), (2, 1 << 17), (3, 131 * 64), (2, 997), (16, 12, 20)])
+@pytest.mark.parametrize("transform", ["fft", "ifft", "rfft", "irfft", "ihfft"])
+@pytest.mark.parametrize("double", [False, True])
+def test_a_gpu_computes_what_the_host_does(transform: str, shape: tuple[int, ...], double: bool) -> None:
+    """Functions inside and apart, all kinds of plans of cuFFT, twice."""
+    dtype = "float64" if double else "float32"
+    dtype = {"float32": "complex64", "float64": "complex128"}[dtype] if transform in ("fft", "ifft", "irfft") else dtype
+    x = random_array(RNG, shape, dtype)
+    window = random_array(RNG, shape[-1:], "float32")
+    axes = tuple(range(1, len(shape)))
+    with an.System(watchdog=60.0, standby="off") as system:
+        made = []
+        for name in ("cuda:0", "host"):
+            device = system.device(name)
+            given, placed = device.put(x), device.put(window)
+            for turn in range(2):
+                operands = {"window": placed, "gain": 0.5 + turn, "first": 3, "table": device.full((1,), 2.0, "float64")}
+                got = device.fft.transform(
+                    transform, given, axes=axes, load=weighted, store=shifted, operands=operands
+                )
+                made.append(got.numpy())
+                np.testing.assert_array_equal(given.numpy(), x)
+    scale = np.abs(made[2]).max()
+    for got, want in zip(made[:2], made[2:], strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-3, atol=(1e-9 if double else 1e-4) * scale)
