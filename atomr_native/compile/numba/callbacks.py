@@ -97,8 +97,7 @@ def _wrap(module: Any, body: Any, words: Sequence[int], real: str, parts: int, s
         found = builder.load(builder.gep(address, [llvm.Constant(word, at)]), align=8)
         found.set_metadata("invariant.load", module.add_metadata([]))
         if isinstance(kind, llvm.PointerType):
-            near = builder.inttoptr(found, llvm.PointerType(kind.pointee, _DEVICE))
-            return builder.addrspacecast(near, kind)
+            return builder.inttoptr(found, kind)  # nvJitLink 13.0 does not end on casts from another address space
         return builder.bitcast(found, kind) if kind != word else found
 
     wanted = body.ftype.args
