@@ -1,8 +1,8 @@
-"""Functions in Numba as callbacks of cuFFT: LTO-IR with the types of its C++ interface, so that the linker inlines them.
+"""Functions in Numba as callbacks of cuFFT: LTO-IR with the types of its C++ interface, which the linker inlines.
 
-Numba's own C interface passes complex numbers in another way than C++, and a linker that finds two types for one function
-keeps the call.  Here a second function in the same module has C++'s types: a struct by value, whose result is aligned to
-its size.  It reads the addresses and numbers of the message from the block of memory that cuFFT passes on.
+Numba's own C interface passes complex numbers in another way than C++, and a linker that finds two types for one
+function keeps the call.  Here a second function in the same module has C++'s types: a struct by value, whose result is
+aligned to its size.  It reads the addresses and numbers of the message from the block of memory that cuFFT passes on.
 """
 
 from __future__ import annotations

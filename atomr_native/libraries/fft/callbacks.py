@@ -29,7 +29,8 @@ def callbacks_of(
 ) -> tuple[tuple[tuple[str, Binary], ...], str]:
     """Return the functions of a plan as LTO-IR, and why there is none.  Waits for the compiler; needs no GPU.
 
-    Those of a plan are compiled together: they are linked into one kernel, and Numba numbers the functions of a process.
+    Those of a plan are compiled together: they are linked into one kernel, and Numba numbers the functions of a
+    process.
 
     Parameters
     ----------

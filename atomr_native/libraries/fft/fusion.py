@@ -1,8 +1,8 @@
 """Functions of the user's inside the kernels of cuFFT: for which elements it calls them, and where it cannot.
 
-cuFFT sees dense arrays in place of x and out.  Whatever it loads or stores there, the function reads x at the same index,
-or writes out: it converts, pads, and follows any strides.  A plan that does not hand the dense array itself to cuFFT has
-kernels of its own for the function.
+cuFFT sees dense arrays in place of x and out.  For each element that it loads or stores there, the function reads x at
+the same index, or writes out: it converts, pads, and follows any strides.  Where a plan does not hand the dense array
+itself to cuFFT, the function is a kernel of its own.
 """
 
 from __future__ import annotations
@@ -142,12 +142,12 @@ def wrong_callback(which: str, dtype: str, lengths: Axes) -> str:
     least = _WRONG_FROM.get(dtype)
     if least is None or n % 2 or n < least:
         return ""
-    factor_ = max(_prime_factors(n))
-    if factor_ <= _LARGEST_FACTOR:
+    largest = max(_prime_factors(n))
+    if largest <= _LARGEST_FACTOR:
         return ""
     return (
-        f"cuFFT calls functions on {which} of {dtype} wrongly for even lengths from {least} on with a prime factor above "
-        f"{_LARGEST_FACTOR}, here {n} with {factor_}"
+        f"cuFFT calls functions on {which} of {dtype} wrongly for even lengths from {least} on with a prime factor "
+        f"above {_LARGEST_FACTOR}, here {n} with {largest}"
     )
 
 

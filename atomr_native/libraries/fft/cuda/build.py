@@ -155,9 +155,9 @@ def _first(
     context: CudaContext,
     refused: Refusals = (),
 ) -> Built:
-    """Build by the first way that cuFFT can go; the last one needs nothing special, and its errors are those of the plan.
+    """Build by the first way that cuFFT supports; the last one needs no callbacks, and its errors are the plan's.
 
-    Why others cannot be gone is a note.
+    The reasons against the others are notes.
     """
     for name, plan in ways[:-1]:
         try:

@@ -94,7 +94,7 @@ def parameter_step(spec: PlanSpec[Any], block: int, target: Target) -> Step:
         "}",
     ]  # fmt: skip
     arguments: list[Argument] = [("operand", i) for i in range(n + 1)]
-    arguments += [(kind, j) for j, kind in enumerate(scalars)]
+    arguments += [("int64" if kind == "int64" else "float64", j) for j, kind in enumerate(scalars)]
     launch = Launch("parameters", (1, 1, 1), (_WARP, 1, 1), 0, tuple(arguments))
     how = spec.attributes
     whole = {0: how.aligned[0], n - 1: how.aligned[1]}

@@ -22,7 +22,9 @@ from ..fusion import wrong_callback
 from ..spec import COMPUTED, TRANSFORMS, factor, whole_shape
 from .layouts import MOST_AXES, Layout, Side, match
 
-__all__ = ["Apply", "Array", "Call", "Custom", "Move", "Steps", "in_order", "operand", "order_of", "plan_arrays", "plan_steps"]
+__all__ = [
+    "Apply", "Array", "Call", "Custom", "Move", "Steps", "in_order", "operand", "order_of", "plan_arrays", "plan_steps",
+]  # fmt: skip
 
 _COMPLEX: Final = {"float32": "complex64", "float64": "complex128"}
 
@@ -194,7 +196,7 @@ class Steps:
                 found.append(f"{math.prod(n for n, *_ in step.layout.loops)} calls of cuFFT, since the batch is uneven")
             found += [f"cuFFT's kernels call the function {which}" for which in step.callbacks]
             if step.finishes:
-                found.append("cuFFT's kernels multiply by the factor" if not step.conjugated else "cuFFT's kernels conjugate")
+                found.append(f"cuFFT's kernels {'conjugate' if step.conjugated else 'multiply by the factor'}")
         return tuple(found)
 
 
@@ -404,7 +406,6 @@ class _Planner:
         elif scale != 1 or conjugated:
             reason = "cuFFT neither multiplies by a factor nor conjugates"
             self.steps.append(Move(self.out, self.out, reason, scale, conjugated))
-
 
     def calls_last(self) -> bool:
         """Whether the last step is a plan of cuFFT that can change what it stores."""
