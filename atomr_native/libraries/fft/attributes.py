@@ -58,6 +58,8 @@ class MappedAttributes(FftAttributes, frozen=True, kw_only=True):
         LTO-IR for cuFFT, on GPUs; without those that cannot be linked into its kernels.
     apart : str
         Why one is missing.
+    sources : tuple of (str, str, str)
+        ``"load"`` or ``"store"``, the function's name, and CUDA C++.
     """
 
     load: tuple[str, ...] | None = None
@@ -67,6 +69,7 @@ class MappedAttributes(FftAttributes, frozen=True, kw_only=True):
     shipped: ShippedCode | None = None
     callbacks: tuple[tuple[str, Binary], ...] = ()
     apart: str = ""
+    sources: tuple[tuple[str, str, str], ...] = ()
 
 
 class CosineAttributes(Attributes, frozen=True, kw_only=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import kernel_shim
 import numpy as np
 import pytest
 from fft_reference import assert_close, random_array, reference
+from msgspec.structs import replace
 
 import atomr_native as an
 from atomr_native.libraries.fft import functions as fft_functions
@@ -299,7 +301,7 @@ def test_the_factor_takes_no_pass(cuda_engine: str, dtype: str) -> None:
         for axes, norm in (((-1,), None), ((1,), "ortho"), ((0, 1, 2), None)):
             request = an.FftRequest(transform="ifft", x=given, axes=axes, norm=norm)
             plan = device.fft.plan(request).wait(60)
-            assert plan.notes == ("cuFFT's kernels multiply by the factor",)
+            assert plan.notes[-1] == "cuFFT's kernels multiply by the factor"
             out = device.zeros(x.shape, dtype)
             plan.ask(given, out=out).result(60)
             assert_close(out.numpy(), reference("ifft", x, axes=axes, norm=norm), 16)
@@ -336,6 +338,106 @@ def test_the_function_that_scales_is_inlined(tools: None) -> None:
     source = _CALLER["store"].format(element="float2").replace("atomr_fft_store", "atomr_fft_finish")
     caller = nvrtc.compile_program(source, "sm_90", output="ltoir").code
     assert "call" not in ptx_of([caller, code], HOPPER).replace("caller", "")
+
+
+# ------------------------------------------------------------------------------------------------ CUDA C++
+
+DAMPED = an.CudaFunction(
+    """__device__ float2 damped(float2 v, long long offset, float table, float rate, long long first) {
+  const float k = offset < first ? 0.0f : table * rate;
+  v.x = v.x * k; v.y = v.y * k;
+  return v;
+}""",
+    "damped",
+    ("table", "rate", "first"),
+)
+SUM = an.CudaFunction(
+    """__device__ float2 added(float2 v, long long offset, float2 bias) {
+  v.x = v.x + bias.x; v.y = v.y + bias.y + offset;
+  return v;
+}""",
+    "added",
+    ("bias",),
+)
+POWER = an.CudaFunction("__device__ float power(float2 v, long long i) { return v.x * v.x + v.y * v.y; }", "power")
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_functions_in_cuda_cpp(cuda_engine: str, refuse: Callable[..., Path], fused: bool) -> None:
+    """Inside cuFFT's kernels and apart: padded, of strided arrays, of narrow types, with other numbers in each message."""
+    if not fused:
+        if cuda_engine == "gpu":
+            pytest.skip("the real cuFFT takes them")
+        refuse(cufftXtSetJITCallback=(14, 100))
+    x = random_array(RNG, (10, 8), "complex64")[:, ::2].T  # 4 x 10
+    table, bias = random_array(RNG, (10,), "float32"), random_array(RNG, (12,), "complex64")
+    with an.System(watchdog=60.0, standby="off") as system:
+        device = system.device("cuda:0")
+        given = device.put(x.T.copy()).transpose(1, 0)
+        placed, added = device.put(table), device.put(bias)
+        for rate, first in ((2.0, 0), (-0.5, 13)):
+            kept = np.where(np.arange(40).reshape(4, 10) < first, 0, x * table * rate)
+            operands = {"table": placed, "rate": rate, "first": first, "bias": added}
+            got = device.fft.transform("fft", given, 12, -1, load=DAMPED, store=SUM, operands=operands)
+            want = reference("fft", kept, 12, -1) + bias + 1j * np.arange(48).reshape(4, 12)
+            np.testing.assert_allclose(got.numpy(), want, rtol=1e-4, atol=1e-3)
+        half = device.zeros((4, 7), "float16")
+        real = random_array(RNG, (4, 12), "float32")
+        placed = device.put(real)
+        device.fft.transform("rfft", placed, axes=-1, store=POWER, out=half)
+        np.testing.assert_allclose(half.numpy().astype(float), np.abs(np.fft.rfft(real)) ** 2, rtol=2e-3, atol=1e-2)
+        plan = device.fft.plan(an.FftRequest(transform="rfft", x=placed, axes=-1, store=POWER, out=half)).wait(60)
+        assert (plan.notes[0] == f"{CALLED}store") == fused
+
+
+def test_cuda_cpp_is_inlined_beside_itself(tools: None) -> None:
+    """The same source on load and on store, in one kernel."""
+    from atomr_native.libraries.fft.cuda.sources import callback_source
+
+    x = np.zeros((4, 16), np.complex64)
+    operands = {"table": np.zeros(16, "float32"), "rate": 1.0, "first": 2}
+    spec = an.FftRequest(transform="fft", x=x, axes=-1, load=DAMPED, store=DAMPED, operands=operands).lowered.spec()
+    sources = tuple((which, DAMPED.name, DAMPED.source) for which in ("load", "store"))
+    spec = replace(spec, attributes=replace(spec.attributes, sources=sources))
+    codes = []
+    for which in ("load", "store"):
+        codes.append(nvrtc.compile_program(callback_source(spec, which), "sm_90", output="ltoir").code)
+        caller = _CALLER[which].format(element="float2").replace("void caller", f"void caller_{which}")
+        codes.append(nvrtc.compile_program(caller, "sm_90", output="ltoir").code)
+    text = ptx_of(codes, HOPPER)
+    assert "caller_load" in text
+    assert "call" not in text.replace("caller", "")
+
+
+def test_cuda_cpp_that_does_not_compile(cuda_engine: str) -> None:
+    """The error has the compiler's log; the device goes on."""
+    wrong = an.CudaFunction("__device__ float2 broken(float2 v, long long i) { return w; }", "broken")
+    with an.System(watchdog=60.0, standby="off") as system:
+        device = system.device("cuda:0")
+        x = device.put(np.ones(4, np.complex64))
+        with pytest.raises(an.LibraryError, match="nvrtc"):
+            device.fft.transform("fft", x, load=wrong).numpy()
+        assert device.fft.fft(x).numpy()[0] == 4
+
+
+def test_the_host_device_has_no_cuda_cpp() -> None:
+    with an.System(standby="off") as system:
+        x = system.device("host").put(np.ones(4, np.complex64))
+        with pytest.raises(
+            an.Unsupported, match=r"store is the function power in CUDA C\+\+, which runs on GPUs"
+        ) as caught:
+            system.device("host").fft.transform("fft", x, store=POWER)
+        assert caught.value.rule == "fft.cuda_function"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [((3, "f"), "source=3; allowed: CUDA C"), (("", "2f"), "'2f' in name='2f'"), (("", "f", "w"), "operands='w'"),
+     (("", "f", ("a", "a")), "operand a of f; allowed: different names"), (("", "f", ("x",)), "operand x of f")],
+)  # fmt: skip
+def test_refused_cuda_cpp(arguments: tuple[Any, ...], text: str) -> None:
+    with pytest.raises(an.InvalidRequest, match=re.escape(text)):
+        an.CudaFunction(*arguments)
 
 
 @pytest.mark.gpu

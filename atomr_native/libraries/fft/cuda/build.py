@@ -26,6 +26,7 @@ from .callbacks import callbacks_of, parameter_step
 from .functions import apply_step
 from .mapped import plan_mapped, ways
 from .moves import move_kernel
+from .sources import source_step
 from .steps import Apply, Array, Call, Custom, Move, Steps, plan_steps
 
 __all__ = ["TransformDescription", "built_steps", "build_mapped", "build_transform", "describe_call"]
@@ -104,7 +105,8 @@ def _program(steps: Steps, spec: PlanSpec[Any], context: CudaContext) -> Sequenc
     target, made, most = context.target, [], 0
     for step in steps.steps:
         if isinstance(step, Apply):
-            made.append(apply_step(step, spec, target))
+            sources = [which for which, *_ in getattr(spec.attributes, "sources", ())]
+            made.append((source_step if step.which in sources else apply_step)(step, spec, target))
             continue
         run: Any
         if isinstance(step, Call):
@@ -142,8 +144,9 @@ def build_mapped(spec: PlanSpec[MappedAttributes], context: CudaContext) -> Buil
     """Build ``fft.mapped``: operands x, those of the functions, and out; errors as `build_transform`."""
     if math.prod(spec.operands[-1].shape) == 0:
         return Built("noop")
-    given = {which for which, _ in spec.attributes.callbacks}
-    reason = (Refusal("callbacks", spec.attributes.apart),) if spec.attributes.apart else ()
+    how = spec.attributes
+    given = {*(which for which, _ in how.callbacks), *(which for which, *_ in how.sources)}
+    reason = (Refusal("callbacks", how.apart),) if how.apart else ()
     possible = [fused for fused in ways(spec) if fused <= given]
     named = [(" and ".join(sorted(fused)), partial(plan_mapped, spec, fused)) for fused in possible]
     return _first(named, spec, context, reason)

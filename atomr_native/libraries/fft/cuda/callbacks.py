@@ -16,6 +16,7 @@ from ....compile.nvrtc import compile_program
 from ....dtypes import as_dtype
 from ....plans.spec import PlanSpec
 from ..callbacks import symbol_of
+from .sources import callback_source
 from .steps import Call
 
 __all__ = ["Callback", "callbacks_of", "finish_source", "parameter_step"]
@@ -35,14 +36,18 @@ def callbacks_of(step: Call, spec: PlanSpec[Any], target: Target) -> tuple[Callb
     _linker()
     found = []
     for which in step.callbacks:
-        code = dict(spec.attributes.callbacks)[which]
         dtype = step.source.dtype if which == "load" else step.target.dtype
-        found.append((_kind(which, dtype), symbol_of(which).encode(), code.data))
+        numba = dict(spec.attributes.callbacks).get(which)
+        code = _compiled(callback_source(spec, which), target) if numba is None else numba.data
+        found.append((_kind(which, dtype), symbol_of(which).encode(), code))
     if step.finishes:
-        source = finish_source(step)
-        code = compile_program(source, f"sm_{number_of(target.arch)}", options=OPTIONS, output="ltoir").code
-        found.append((_kind("store", step.target.dtype), b"atomr_fft_finish", code))
+        found.append((_kind("store", step.target.dtype), b"atomr_fft_finish", _compiled(finish_source(step), target)))
     return tuple(found)
+
+
+def _compiled(source: str, target: Target) -> bytes:
+    """Return CUDA C++ as LTO-IR, without instructions that cuFFT's kernels may not have.  Waits for the compiler."""
+    return compile_program(source, f"sm_{number_of(target.arch)}", options=OPTIONS, output="ltoir").code
 
 
 def _kind(which: str, dtype: str) -> int:
