@@ -46,6 +46,7 @@ def callback(
         2 for complex elements.
     stores : bool
     symbol : str
+        The function's name in C++.
     capability : tuple of int
 
     Raises
@@ -88,7 +89,9 @@ def _wrap(module: Any, body: Any, words: Sequence[int], real: str, parts: int, s
         if element.is_opaque:
             element.set_body(number, number)
     given = [byte, word, *([element] if stores else []), byte, byte]
-    made = llvm.Function(module, llvm.FunctionType(llvm.VoidType() if stores else element, given), symbol)
+    value = {(1, "float32"): "f", (1, "float64"): "d", (2, "float32"): "6float2", (2, "float64"): "7double2"}
+    mangled = f"_Z{len(symbol)}{symbol}Pvy{value[parts, real] if stores else ''}S_S_"  # as C++ that cuFFT compiles
+    made = llvm.Function(module, llvm.FunctionType(llvm.VoidType() if stores else element, given), mangled)
     builder = llvm.IRBuilder(made.append_basic_block())
     place, block = made.args[1], made.args[-2]
     address = builder.inttoptr(builder.ptrtoint(block, word), llvm.PointerType(word, _DEVICE))

@@ -18,7 +18,7 @@ _LENGTH: Final = 8  # bytes of a length in the cached value
 
 
 def symbol_of(which: str) -> str:
-    """Return the name of a function in its LTO-IR."""
+    """Return the name of a function in C++, by which cuFFT declares and calls it."""
     return f"atomr_fft_{which}"
 
 

@@ -61,10 +61,10 @@ class FftRequest(Request["GpuRef"]):
         middle one.
     load : callable, str or CudaFunction, optional
         A Python function that Numba compiles, plain or decorated with ``cuda.jit(device=True)`` or ``numba.njit``; one
-        expression of its parameters, as text; or, on GPUs, a `CudaFunction`.  ``load(value, offset, ...)`` is transformed instead of each element
-        of x.  `value` is real or complex as x is, in the precision of the transform; `offset` is the element's index
-        in C order of x, whatever its strides.  Further parameters are `operands`, by name.  Zeros that continue x are
-        not passed to it.
+        expression of its parameters, as text; or, on GPUs, a `CudaFunction`.  ``load(value, offset, ...)`` is
+        transformed instead of each element of x.  `value` is real or complex as x is, in the precision of the
+        transform; `offset` is the element's index in C order of x, whatever its strides.  Further parameters are
+        `operands`, by name.  Zeros that continue x are not passed to it.
     store : callable, str or CudaFunction, optional
         ``store(value, offset, ...)`` is stored instead of each scaled element of the result; `offset` is its index
         there.  `out` may then be real where the result is complex, and the function returns what `out` holds.

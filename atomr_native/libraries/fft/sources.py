@@ -20,10 +20,10 @@ _TAKEN: Final = ("x", "out")
 class CudaFunction:
     """A function in CUDA C++ for `load` or `store` of a transform on a GPU.
 
-    The function is called as ``name(value, offset, ...)``.  A value is ``float``, ``double``, ``float2`` or ``double2``,
-    as the transform computes; the offset is ``long long``.  Operands are of the same types, integers ``long long``.  On
-    load the function returns what is transformed, on store a real or complex number for `out`, of the transform's
-    precision.  cuFFT links it into its kernels where it can.
+    The function is called as ``name(value, offset, ...)``.  A value is ``float``, ``double``, ``float2`` or
+    ``double2``, as the transform computes; the offset is ``long long``.  Operands are of the same types, integers
+    ``long long``.  On load the function returns the number that is transformed, on store a real or complex number for
+    `out`, in the transform's precision.  cuFFT links it into its kernels where it can.
 
     Parameters
     ----------

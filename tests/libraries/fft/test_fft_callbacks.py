@@ -57,18 +57,36 @@ def parts_of(request: an.FftRequest) -> tuple[PlanSpec, Any]:
 
 # ------------------------------------------------------------------------------------------------ linking
 
+#: As cuFFT writes them: it declares the function in C++, and calls it from another that its kernels call.
 _CALLER = {
-    "load": """extern "C" __device__ {element} atomr_fft_load(void *, unsigned long long, void *, void *);
-extern "C" __global__ void caller({element} *p, void *info) {{
+    "load": """extern __device__ {element} {name}(void *, unsigned long long, void *, void *);
+__device__ {element} inner_load(void *a, unsigned long long i, void *info, void *s) {{ return {name}(a, i, info, s); }}
+extern "C" __global__ void user_load({element} *p, void *info) {{
   unsigned long long i = blockIdx.x * 64ull + threadIdx.x;
-  p[i] = atomr_fft_load(p, i, info, 0);
+  p[i] = inner_load(p, i, info, 0);
 }}""",
-    "store": """extern "C" __device__ void atomr_fft_store(void *, unsigned long long, {element}, void *, void *);
-extern "C" __global__ void caller({element} *p, void *info) {{
+    "store": """extern __device__ void {name}(void *, unsigned long long, {element}, void *, void *);
+__device__ void inner_store(void *a, unsigned long long i, {element} v, void *info, void *s) {{ {name}(a, i, v, info, s); }}
+extern "C" __global__ void user_store({element} *p, void *info) {{
   unsigned long long i = blockIdx.x * 64ull + threadIdx.x;
-  atomr_fft_store(p, i, p[i], info, 0);
+  inner_store(p, i, p[i], info, 0);
 }}""",
 }
+
+
+def linked(functions: dict[str, tuple[str, str, bytes]]) -> str:
+    """Return the PTX of kernels that call functions: of each its C++ name, its element and its LTO-IR."""
+    codes = []
+    for which, (name, element, code) in functions.items():
+        source = _CALLER[which].format(name=name, element=element)
+        options = ("--relocatable-device-code=true", "-minimal")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(nvrtc, "_OWN", ())
+            caller = nvrtc.compile_program(source, "compute_75", options=options, output="ltoir").code
+        codes += [caller, code]
+    text = ptx_of(codes, HOPPER)
+    assert all(f"user_{which}" in text for which in functions)
+    return text
 
 
 @pytest.mark.parametrize(
@@ -86,12 +104,8 @@ def test_the_linker_inlines_functions(tools: None, transform: str, dtype: str, e
     spec, parts = parts_of(request)
     made, why = callbacks_of(spec, parts, HOPPER)
     assert not why
-    for (which, code), element in zip(made, elements, strict=True):
-        source = _CALLER[which].format(element=element)
-        caller = nvrtc.compile_program(source, "sm_90", options=("--std=c++17",), output="ltoir").code
-        text = ptx_of([caller, code.data], HOPPER)
-        assert "caller" in text
-        assert "call" not in text.replace("caller", "")
+    functions = {w: (f"atomr_fft_{w}", e, c.data) for (w, c), e in zip(made, elements, strict=True)}
+    assert "call" not in linked(functions)
 
 
 # ------------------------------------------------------------------------------------------------ elements
@@ -335,9 +349,7 @@ def test_the_function_that_scales_is_inlined(tools: None) -> None:
     x = np.zeros((2, 8), np.complex64)
     steps = plan_steps(an.FftRequest(transform="ifft", x=x, axes=-1).lowered.spec(), fused=True)
     code = nvrtc.compile_program(finish_source(steps.steps[-1]), "sm_90", output="ltoir").code
-    source = _CALLER["store"].format(element="float2").replace("atomr_fft_store", "atomr_fft_finish")
-    caller = nvrtc.compile_program(source, "sm_90", output="ltoir").code
-    assert "call" not in ptx_of([caller, code], HOPPER).replace("caller", "")
+    assert "call" not in linked({"store": ("atomr_fft_finish", "float2", code)})
 
 
 # ------------------------------------------------------------------------------------------------ CUDA C++
@@ -399,14 +411,11 @@ def test_cuda_cpp_is_inlined_beside_itself(tools: None) -> None:
     spec = an.FftRequest(transform="fft", x=x, axes=-1, load=DAMPED, store=DAMPED, operands=operands).lowered.spec()
     sources = tuple((which, DAMPED.name, DAMPED.source) for which in ("load", "store"))
     spec = replace(spec, attributes=replace(spec.attributes, sources=sources))
-    codes = []
-    for which in ("load", "store"):
-        codes.append(nvrtc.compile_program(callback_source(spec, which), "sm_90", output="ltoir").code)
-        caller = _CALLER[which].format(element="float2").replace("void caller", f"void caller_{which}")
-        codes.append(nvrtc.compile_program(caller, "sm_90", output="ltoir").code)
-    text = ptx_of(codes, HOPPER)
-    assert "caller_load" in text
-    assert "call" not in text.replace("caller", "")
+    made = {
+        which: nvrtc.compile_program(callback_source(spec, which), "sm_90", output="ltoir").code
+        for which in ("load", "store")
+    }
+    assert "call" not in linked({which: (f"atomr_fft_{which}", "float2", code) for which, code in made.items()})
 
 
 def test_cuda_cpp_that_does_not_compile(cuda_engine: str) -> None:

@@ -133,7 +133,7 @@ def callback_source(spec: PlanSpec[MappedAttributes], which: str) -> str:
     return (
         prelude({*(dtypes[n] for n in arrays), dense})
         + _element(spec, which, *_text(spec, which))
-        + f'extern "C" __device__ {kind} {symbol_of(which)}(void *data, unsigned long long place, {value}void *info, '
+        + f"__device__ {kind} {symbol_of(which)}(void *data, unsigned long long place, {value}void *info, "
         + "void *shared) {\n"
         + "const u64 *words = (const u64 *)info;\n"
         + f"{'return ' if loads else ''}element({', '.join(given)});\n}}\n"
