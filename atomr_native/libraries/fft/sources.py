@@ -53,7 +53,8 @@ class CudaFunction:
     def __post_init__(self) -> None:
         if not isinstance(self.source, str) or "\0" in self.source:
             raise InvalidRequest(f"source={self.source!r:.200}; allowed: CUDA C++, as text without NUL characters")
-        operands: Any = tuple(self.operands) if isinstance(self.operands, list) else self.operands
+        given: Any = self.operands
+        operands = tuple(given) if isinstance(given, list) else given
         if not isinstance(operands, tuple):
             raise InvalidRequest(f"operands={operands!r}; allowed: a tuple of names")
         object.__setattr__(self, "operands", operands)

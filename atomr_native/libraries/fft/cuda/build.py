@@ -31,6 +31,8 @@ from .steps import Apply, Array, Call, Custom, Move, Steps, plan_steps
 
 __all__ = ["TransformDescription", "built_steps", "build_mapped", "build_transform", "describe_call"]
 
+#: Bytes of a result from which on cuFFT's kernels multiply by the factor: linking them takes the time of many passes.
+_LEAST: Final = 1 << 20
 _TYPES: Final = {"float32": "R_32F", "float64": "R_64F", "complex64": "C_32F", "complex128": "C_64F"}
 
 
@@ -135,9 +137,12 @@ def build_transform(spec: PlanSpec[FftAttributes], context: CudaContext) -> Buil
     """
     if math.prod(spec.operands[1].shape) == 0:
         return Built("noop")
-    if not (steps := plan_steps(spec, fused=True)).finished:
-        return built_steps(spec, steps, context)
-    return _first([("a factor inside cuFFT", lambda: steps), ("a pass", lambda: plan_steps(spec))], spec, context)
+    apart = plan_steps(spec)
+    out = spec.operands[1]
+    fused = plan_steps(spec, fused=True)
+    if not fused.finished or math.prod(out.shape) * as_dtype(out.dtype).itemsize < _LEAST:
+        return built_steps(spec, apart, context)
+    return _first([("a factor inside cuFFT", lambda: fused), ("a pass", lambda: apart)], spec, context)
 
 
 def build_mapped(spec: PlanSpec[MappedAttributes], context: CudaContext) -> Built:

@@ -75,7 +75,8 @@ def finish_source(step: Call) -> str:
     change = f"value.x = value.x{factor}; value.y = {sign}value.y{factor};"
     change = change if dtype.startswith("complex") else f"value = value{factor};"
     return (
-        f"__device__ void atomr_fft_finish(void *data, unsigned long long at, {kind} value, void *info, void *shared) {{\n"
+        f"__device__ void atomr_fft_finish(void *data, unsigned long long at, {kind} value, void *info,\n"
+        f"                                 void *shared) {{\n"
         f"{change}\n"
         f"(({kind} *)data)[at] = value;\n"
         f"}}\n"
