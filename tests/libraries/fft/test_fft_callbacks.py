@@ -215,6 +215,10 @@ def test_a_function_that_cannot_be_inside_leaves_the_other_there() -> None:
     assert isinstance(call, Call)
     assert call.callbacks == ("store",)
     assert last == frozenset()
+    uneven = np.zeros((3, 8, 5), np.complex64)
+    spec, _ = parts_of(an.FftRequest(transform="fft", x=uneven, axes=1, load="value * 2"))
+    with pytest.raises(an.Unsupported, match="the batch in several calls"):
+        plan_mapped(spec, frozenset(["load"]))
     odd = np.zeros((3, 5, 8), np.complex64)[:, :4].transpose(0, 2, 1)
     spec, _ = parts_of(an.FftRequest(transform="irfft", x=odd, axes=(1, 2), load="value * 2"))
     with pytest.raises(an.Unsupported, match="x is copied first"):
