@@ -83,6 +83,7 @@ if TYPE_CHECKING:
     from .libraries.fft.many import FftLayout as FftLayout
     from .libraries.fft.request import FftRequest as FftRequest
     from .libraries.fft.shift import FftShiftRequest as FftShiftRequest
+    from .libraries.fft.sources import CudaFunction as CudaFunction
     from .libraries.float8.actor import Float8 as Float8
     from .libraries.float8.request import DelayedScaling as DelayedScaling
     from .libraries.float8.request import DequantizeRequest as DequantizeRequest

@@ -1,3 +1,5 @@
+from collections.abc import Sequence
+
 from ..builders.cuda.native import NativeStruct
 from .cuda import CudaBackend, NativeRun
 
@@ -6,4 +8,7 @@ CONSTANTS: dict[str, int]
 def load(path: str = "") -> int: ...
 
 class Transform(NativeRun):
-    def __init__(self, backend: CudaBackend, description: NativeStruct) -> None: ...
+    parameters: int
+    def __init__(
+        self, backend: CudaBackend, description: NativeStruct, callbacks: Sequence[tuple[int, bytes, bytes]] = ()
+    ) -> None: ...

@@ -23,7 +23,7 @@ from ..protocol.binaries import Binary
 from . import cubin as _cubin
 from .nvrtc import arch_of
 
-__all__ = ["Code", "Part", "compiled", "machine_code", "made"]
+__all__ = ["Code", "Part", "compiled", "key", "machine_code", "made"]
 
 _OPTIONS: Final = {"fastmath": False, "lineinfo": False, "opt": True, "debug": False}
 _COMPILERS: Final = ("numba-cuda", "numba", "cuda-core", "nvidia-nvvm", "nvidia-nvjitlink", "nvidia-nvjitlink-cu12",
@@ -94,8 +94,7 @@ def machine_code(module: str, parts: tuple[Part, ...], capability: tuple[int, in
         registers = None if limit is None else limit(**dict(parts[0].options))
         return linker.link(codes, arch, max_registers=registers)
 
-    key = repr((module, parts, arch, _versions())).encode()
-    cubin = cached("cubin", (b"shipped", key, _sources()), make)
+    cubin = cached("cubin", (b"shipped", repr((module, parts, arch)).encode(), *key()), make)
     entries = _entries(cubin, [part.name for part in parts])
     return Code(entries, Binary(cubin))
 
@@ -128,6 +127,11 @@ def _path(module: str) -> str:
     """Return the import path of a module of kernels, ``"fused.norms"``."""
     library, name = module.split(".")
     return f"{__package__.rpartition('.')[0]}.libraries.{library}.kernels.{name}"
+
+
+def key() -> tuple[bytes, bytes]:
+    """Return on what all compiled code depends besides its options: versions of the compilers, and sources."""
+    return repr(_versions()).encode(), _sources()
 
 
 @functools.cache

@@ -23,6 +23,7 @@ cdef class CudaBackend(Backend):
     cdef readonly int ordinal
     cdef dict marks
     cdef dict scratch
+    cdef list blocks
     cdef uint64_t zero
     cdef int check_fault(self, str what) except -1
     cdef int refuse_device(self, CUresult result, str text) except -1

@@ -47,6 +47,7 @@ from ..errors import DeviceLost, InvalidRequest, LibraryError, OutOfMemory, Unsu
 cdef enum:
     STAGING = 2
     GRANULARITY = 2 << 20
+    BLOCK = 256  # bytes of `take_block`
 
 # Errors of a context after which nothing works in its process: of its kernels, and of its memory.
 STICKY = frozenset((214, 700, 702, 709, 710, *range(714, 720)))
@@ -98,6 +99,7 @@ cdef class CudaBackend(Backend):
         cdef CUresult result = CUDA_SUCCESS
         self.marks = {}
         self.scratch = {}
+        self.blocks = []
         if uuid:
             raw = bytes.fromhex(uuid.partition("-")[2].replace("-", ""))
             if len(raw) != 16:
@@ -349,6 +351,17 @@ cdef class CudaBackend(Backend):
         """Free memory that `allocate` has made."""
         self.scratch.pop(address, None)
         self.unmap(<void *>address, -(-nbytes // GRANULARITY) * GRANULARITY, 0)
+
+    def take_block(self):
+        """The address of 256 bytes of device memory, for `give_block`."""
+        if not self.blocks:
+            address = self.allocate(GRANULARITY)
+            self.blocks += range(address, address + GRANULARITY, BLOCK)
+        return self.blocks.pop()
+
+    def give_block(self, uint64_t address):
+        """Give memory back that `take_block` has returned, once no work uses it."""
+        self.blocks.append(address)
 
     def zeros(self):
         """The address of 16 zero bytes of device memory."""

@@ -51,6 +51,7 @@ LIBRARY = Library(
         ),
     ),
     exports={
+        "CudaFunction": "sources",
         "DctRequest": "cosine",
         "Fft": "actor",
         "FftLayout": "many",

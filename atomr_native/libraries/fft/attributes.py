@@ -54,6 +54,12 @@ class MappedAttributes(FftAttributes, frozen=True, kw_only=True):
         ``"load"`` and ``"store"``, pickled, on the host device.
     shipped : ShippedCode or None
         The kernels made of them, on GPUs.
+    callbacks : tuple of (str, Binary)
+        LTO-IR for cuFFT, on GPUs; without those that cannot be linked into its kernels.
+    apart : str
+        Why one is missing.
+    sources : tuple of (str, str, str)
+        ``"load"`` or ``"store"``, the function's name, and CUDA C++.
     """
 
     load: tuple[str, ...] | None = None
@@ -61,6 +67,9 @@ class MappedAttributes(FftAttributes, frozen=True, kw_only=True):
     scalar_names: tuple[str, ...] = ()
     functions: tuple[tuple[str, Binary], ...] = ()
     shipped: ShippedCode | None = None
+    callbacks: tuple[tuple[str, Binary], ...] = ()
+    apart: str = ""
+    sources: tuple[tuple[str, str, str], ...] = ()
 
 
 class CosineAttributes(Attributes, frozen=True, kw_only=True):

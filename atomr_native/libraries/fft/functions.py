@@ -14,11 +14,13 @@ from msgspec.structs import replace
 from ..._support.checks import is_integer, is_real
 from ...arrays.operands import check_disjoint, check_input
 from ...dtypes import as_dtype, dtype_name
-from ...errors import InvalidRequest
+from ...errors import InvalidRequest, Unsupported
 from ...plans.spec import PlanSpec, ShippedCode
 from ...protocol.binaries import Binary
 from .attributes import MappedAttributes
+from .callbacks import callbacks_of
 from .expressions import ElementExpression, as_expression, function_of
+from .sources import CudaFunction
 from .spec import COMPLEX_OF, COMPUTED, TRANSFORMS
 
 if TYPE_CHECKING:
@@ -62,13 +64,17 @@ class ElementFunction:
         return _restored, (copies.pickled(self.function), self.names)
 
 
+#: What a request has as `load` or `store`.
+Element = ElementFunction | ElementExpression | CudaFunction
+
+
 def _restored(function: bytes, names: tuple[str, ...]) -> ElementFunction:
     import pickle
 
     return ElementFunction(pickle.loads(function), names)  # noqa: S301 - part of a pickle that is being loaded
 
 
-def as_function(name: str, given: Any) -> ElementFunction | ElementExpression | None:
+def as_function(name: str, given: Any) -> Element | None:
     """Return a request's `load` or `store`.
 
     Raises
@@ -76,7 +82,7 @@ def as_function(name: str, given: Any) -> ElementFunction | ElementExpression | 
     InvalidRequest
         If it is no Python function, or its parameters are not positional, without defaults, and two or more.
     """
-    if given is None or isinstance(given, ElementFunction | ElementExpression):
+    if given is None or isinstance(given, ElementFunction | ElementExpression | CudaFunction):
         return given
     if isinstance(given, str):
         return as_expression(name, given)
@@ -84,7 +90,7 @@ def as_function(name: str, given: Any) -> ElementFunction | ElementExpression | 
     if not isinstance(function, FunctionType):
         raise InvalidRequest(
             f"{name} is a {type(given).__name__}; allowed: a Python function, what cuda.jit(device=True) or "
-            f"numba.njit made of one, or an expression as text"
+            f"numba.njit made of one, an expression as text, or an atomr_native.CudaFunction"
         )
     parameters = list(inspect.signature(function).parameters.values())
     for parameter in parameters:
@@ -131,7 +137,7 @@ class Operands(NamedTuple):
 
 
 def resolve_operands(
-    functions: Mapping[str, ElementFunction | ElementExpression],
+    functions: Mapping[str, Element],
     given: tuple[tuple[str, Any], ...],
     shapes: Mapping[str, tuple[int, ...]],
     outputs: list[tuple[str, Any]],
@@ -183,8 +189,8 @@ def resolve_operands(
 
 
 def as_functions(
-    functions: Mapping[str, ElementFunction | ElementExpression], whole: Mapping[str, bool], arrays: Mapping[str, Any]
-) -> tuple[tuple[str, ElementFunction], ...]:
+    functions: Mapping[str, Element], whole: Mapping[str, bool], arrays: Mapping[str, Any]
+) -> tuple[tuple[str, ElementFunction | CudaFunction], ...]:
     """Return functions, with those of expressions, whose types are known now.
 
     Parameters
@@ -196,7 +202,7 @@ def as_functions(
         The operands that are arrays.
     """
     names = {name for name, array in arrays.items() if as_dtype(array.dtype).kind == "c"}
-    made = []
+    made: list[tuple[str, ElementFunction | CudaFunction]] = []
     for which, function in functions.items():
         if isinstance(function, ElementExpression):
             known = frozenset(names & set(function.names) | ({"value"} if whole[which] else set()))
@@ -245,7 +251,7 @@ def function_parts(
 class MappedCode:
     """The functions of a request in a plan."""
 
-    functions: tuple[tuple[str, ElementFunction], ...]
+    functions: tuple[tuple[str, ElementFunction | CudaFunction], ...]
 
     def attributes(self, spec: PlanSpec[MappedAttributes], target: Target) -> MappedAttributes:
         """Return the attributes with the functions: pickled for the host device, else compiled.
@@ -255,14 +261,28 @@ class MappedCode:
         Raises
         ------
         Unsupported, LibraryError
-            As `atomr_native.compile.shipped.machine_code`.
+            As `atomr_native.compile.shipped.machine_code`; `Unsupported` for CUDA C++ on the host device.
         """
         from ...compile import linker, shipped
 
-        functions = {which: linker.pickled(function.function) for which, function in self.functions}
+        python = {which: f for which, f in self.functions if isinstance(f, ElementFunction)}
+        sources = tuple((which, f.name, f.source) for which, f in self.functions if isinstance(f, CudaFunction))
+        if sources and target.capability is None:
+            raise Unsupported(
+                f"{sources[0][0]} is the function {sources[0][1]} in CUDA C++, which runs on GPUs; allowed on the host "
+                f"device: Python functions, and expressions as text",
+                rule="fft.cuda_function",
+                lifted_by=("a GPU",),
+            )
+        functions = {which: linker.pickled(function.function) for which, function in python.items()}
         if target.capability is None:
             pickled = tuple((which, Binary(function)) for which, function in functions.items())
             return replace(spec.attributes, functions=pickled)
-        parts: tuple[Part, ...] = tuple(shipped.Part(*part) for part in function_parts(spec, functions))
+        if not functions:
+            return replace(spec.attributes, sources=sources)
+        made = function_parts(spec, functions)
+        parts: tuple[Part, ...] = tuple(shipped.Part(*part) for part in made)
         code = shipped.machine_code("fft.functions", parts, target.capability)
-        return replace(spec.attributes, shipped=ShippedCode(code.entries, code.code))
+        callbacks, apart = callbacks_of(spec, made, target.capability)
+        kernels = ShippedCode(code.entries, code.code)
+        return replace(spec.attributes, shipped=kernels, callbacks=callbacks, apart=apart, sources=sources)

@@ -13,8 +13,7 @@ from ...errors import InvalidRequest
 from ...plans.lowering import Lowered, Operand, Request, Scalar, read, written
 from ...plans.spec import READ, WRITE, describe
 from .attributes import FftAttributes, MappedAttributes
-from .expressions import ElementExpression
-from .functions import ElementFunction, MappedCode, as_function, as_functions, plain, resolve_operands
+from .functions import Element, MappedCode, as_function, as_functions, plain, resolve_operands
 from .spec import TRANSFORMS, FftProblem, resolve, with_tuples
 
 if TYPE_CHECKING:
@@ -60,13 +59,13 @@ class FftRequest(Request["GpuRef"]):
         Of ``irfft`` and ``hfft``: a promise that x has the symmetry of a real array's transform.  Without it, parts
         that have not are ignored, as in NumPy: imaginary parts at the first element along the last axis, and at the
         middle one.
-    load : callable or str, optional
-        A Python function that Numba compiles, plain or decorated with ``cuda.jit(device=True)`` or ``numba.njit``; or
-        one expression of its parameters, as text.  ``load(value, offset, ...)`` is transformed instead of each element
-        of x.  `value` is real or complex as x is, in the precision of the transform; `offset` is the element's index
-        in C order of x, whatever its strides.  Further parameters are `operands`, by name.  Zeros that continue x are
-        not passed to it.
-    store : callable or str, optional
+    load : callable, str or CudaFunction, optional
+        A Python function that Numba compiles, plain or decorated with ``cuda.jit(device=True)`` or ``numba.njit``; one
+        expression of its parameters, as text; or, on GPUs, a `CudaFunction`.  ``load(value, offset, ...)`` is
+        transformed instead of each element of x.  `value` is real or complex as x is, in the precision of the
+        transform; `offset` is the element's index in C order of x, whatever its strides.  Further parameters are
+        `operands`, by name.  Zeros that continue x are not passed to it.
+    store : callable, str or CudaFunction, optional
         ``store(value, offset, ...)`` is stored instead of each scaled element of the result; `offset` is its index
         there.  `out` may then be real where the result is complex, and the function returns what `out` holds.
     operands : mapping of str to array or number
@@ -81,8 +80,8 @@ class FftRequest(Request["GpuRef"]):
 
     Notes
     -----
-    With a function, out shares no memory with x and operands.  Functions are calls of their own before and after the
-    transform: on a GPU a kernel each, which `plan.notes` says with the bytes.
+    With a function, out shares no memory with x and operands.  On a GPU cuFFT's kernels call the functions where they
+    can; otherwise each is a kernel of its own, which `plan.notes` says with the bytes.
 
     Examples
     --------
@@ -137,7 +136,7 @@ class FftRequest(Request["GpuRef"]):
     def _with_functions(
         self,
         problem: FftProblem,
-        functions: dict[str, ElementFunction | ElementExpression],
+        functions: dict[str, Element],
         operands: tuple[Operand, ...],
         common: dict[str, Any],
     ) -> Lowered:

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COMPLEX_OF", "COMPUTED", "FORWARD", "HALVED", "NORMS", "REAL_OF", "STORED", "TRANSFORMS", "FftProblem", "axes_of",
-    "check_result", "factor", "is_aligned", "lengths_of", "numbers_of", "points_of", "resolve", "with_tuples",
+    "check_result", "factor", "is_aligned", "lengths_of", "numbers_of", "points_of", "resolve", "whole_shape",
+    "with_tuples",
 ]  # fmt: skip
 
 #: Of each transform: the kind of its input and of its output, complex (c) or real (r), as libraries name it.
@@ -73,6 +74,14 @@ def factor(transform: str, norm: str, lengths: tuple[int, ...]) -> float:
         return 1 / math.sqrt(points)
     scaled = norm == ("forward" if transform in FORWARD else "backward")
     return 1 / points if scaled else 1.0
+
+
+def whole_shape(kind: str, shape: tuple[int, ...], axes: tuple[int, ...], lengths: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape of what is transformed, of an x of this shape with all points."""
+    extents = list(shape)
+    for axis, n in zip(axes, lengths, strict=True):
+        extents[axis] = n // 2 + 1 if kind == "c2r" and axis == axes[-1] else n
+    return tuple(extents)
 
 
 def numbers_of(name: str, value: Any, limits: str = "an integer, or integers, of 1 or more, or -1") -> tuple[int, ...]:

@@ -164,6 +164,59 @@ def signals(setup: Setup) -> None:
     setup.ratio(ours, peer)
 
 
+#: Shape, axes, and the shape in a quick run, of inverse transforms with and without a factor.
+SCALED: tuple[tuple[str, tuple[int, ...], tuple[int, ...], tuple[int, ...]], ...] = (
+    ("16384 x 1024", (16384, 1024), (-1,), (4, 16)),
+    ("4096 x 4096", (4096, 4096), (-2, -1), (8, 8)),
+)
+#: Points of rows of bfloat16, and in a quick run: a power of two, and another length.
+NARROW_SHAPES: tuple[tuple[str, tuple[int, int], tuple[int, int]], ...] = (
+    ("16384 x 1024", (16384, 1024), (4, 16)),
+    ("16384 x 1000", (16384, 1000), (4, 10)),
+)
+
+
+def _planned(setup: Setup, what: str, request: Any, turns: int) -> str:
+    """Add the time of planned messages; `request` makes a request of a device, without `out`; return the row's name."""
+    from dataclasses import replace
+
+    with setup.attempt(name := f"atomr {what}"):
+        dev = device(setup, "process")
+        wanted = request(dev)
+        out = dev.fft.tell(wanted).wait()
+        plan = dev.fft.plan(replace(wanted, out=out)).wait(60.0)
+        setup.add(name, waited(partial(plan.tell, wanted.x, out=out), out.wait, turns, min(EVERY, turns)))
+    return name
+
+
+def factors(setup: Setup) -> None:
+    """Inverse transforms with their factor beside those without, and bfloat16 beside float32; as in `gpu`."""
+    import atomr_native as an
+
+    turns = setup.count(TURNS)
+
+    def inverse(shape: tuple[int, ...], axes: tuple[int, ...], norm: str, dev: Any) -> Any:
+        return an.FftRequest(transform="ifft", x=dev.zeros(shape, "complex64"), axes=axes, norm=norm)
+
+    def real(shape: tuple[int, ...], dtype: str, dev: Any) -> Any:
+        return an.FftRequest(transform="rfft", x=dev.zeros(shape, dtype), axes=-1)
+
+    for label, full, axes, quick in SCALED:
+        shape = _shape(setup, full, quick)
+        plain, scaled = (
+            _planned(setup, f"ifft, {label}, norm={norm}", partial(inverse, shape, axes, norm), turns)
+            for norm in ("none", "backward")
+        )
+        setup.ratio(scaled, plain)
+    for label, whole, part in NARROW_SHAPES:
+        shape = _shape(setup, whole, part)
+        wide, narrow = (
+            _planned(setup, f"rfft, {label}, {dtype}", partial(real, shape, dtype), turns)
+            for dtype in ("float32", "bfloat16")
+        )
+        setup.ratio(narrow, wide)
+
+
 def gpu(setup: Setup) -> None:
     """Time of a transform, of 100 planned messages with a wait after each 20, and of `rfft` of 256 float32.
 
@@ -192,6 +245,7 @@ def gpu(setup: Setup) -> None:
 CASES = (
     Case("fft", "Fourier transforms", host),
     Case("gpu_fft", "Fourier transforms on a GPU", gpu, devices=("cuda",)),
+    Case("gpu_fft_factors", "Factors and narrow types in Fourier transforms on a GPU", factors, devices=("cuda",)),
     Case("gpu_fft_signals", "Short-time and cosine transforms on a GPU", signals, devices=("cuda",)),
     Case("gpu_fft_functions", "Fourier transforms with functions on a GPU", functions, devices=("cuda",)),
 )

@@ -17,13 +17,19 @@ ELEMENTS = 64
 #: What is timed on a GPU: distribution, dtype, parameters.
 KINDS: tuple[tuple[str, str, tuple[float, ...]], ...] = (
     ("uniform", "float32", (0.0, 1.0)),
+    ("uniform", "bfloat16", (0.0, 1.0)),
     ("normal", "float32", (0.0, 1.0)),
     ("normal", "float64", (0.0, 1.0)),
     ("integers", "int32", (0, 1000)),
     ("gamma", "float32", (2.0, 1.0)),
     ("poisson", "int32", (20.0,)),
 )
-TORCH = "torch normal_"
+#: torch's methods of the same distributions, and the rows beside which they stand.
+TORCH: tuple[tuple[str, str, str, str], ...] = (
+    ("torch normal_", "normal_", "float32", "normal"),
+    ("torch uniform_", "uniform_", "float32", "uniform"),
+    ("torch uniform_, bfloat16", "uniform_", "bfloat16", "uniform"),
+)
 
 
 def _normal(dev: Any) -> Operation:
@@ -52,7 +58,7 @@ def gpu(setup: Setup) -> None:
     """Time in which 64 MiB are written, by messages that fill 8192 x 4096 random numbers.
 
     200 planned messages, one wait. The copies move 128 MiB each: `Device.copy`, and `Tensor.copy_`. torch:
-    `Tensor.normal_` of float32.
+    `Tensor.normal_` and `Tensor.uniform_`.
     """
     import atomr_native as an
 
@@ -70,11 +76,15 @@ def gpu(setup: Setup) -> None:
             except an.Unsupported as error:  # no compiler for the library's kernels
                 raise Unavailable(str(error)) from error
             setup.add(name, swept(partial(plan.tell, out=out), out.wait, turns, out.dtype.itemsize * elements))
-    with setup.attempt(TORCH, kind="peer"):
-        setup.need()
-        torch = gpu_peers.torch(ordinal(setup))
-        y = torch.ones((rows, columns), dtype=torch.float32, device="cuda")
-        setup.add(TORCH, swept(y.normal_, torch.cuda.synchronize, turns, 4.0 * elements))
+    for peer, method, dtype, distribution in TORCH:
+        with setup.attempt(peer, kind="peer"):
+            setup.need()
+            torch = gpu_peers.torch(ordinal(setup))
+            y = torch.ones((rows, columns), dtype=getattr(torch, dtype), device="cuda")
+            setup.add(
+                peer, swept(getattr(y, method), torch.cuda.synchronize, turns, float(y.element_size()) * elements)
+            )
+        setup.ratio(f"atomr random, {distribution}, {dtype}", peer)
 
 
 CASES = (

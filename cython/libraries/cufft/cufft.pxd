@@ -20,7 +20,14 @@ cdef extern from "libraries/cufft/plan.h" nogil:
         int64_t scratch
     const atomr_constant *atomr_fft_constants
     const atomr_field *atomr_fft_fields
-    int atomr_fft_new(atomr_cuda *, const atomr_fft_spec *, atomr_fft **, atomr_failure *)
+    ctypedef struct atomr_fft_callback:
+        int type
+        const char *symbol
+        const void *code
+        size_t nbytes
+        void *info
+    int atomr_fft_new(atomr_cuda *, const atomr_fft_spec *, const atomr_fft_callback *, unsigned, atomr_fft **,
+                      atomr_failure *)
     uint64_t atomr_fft_work(const atomr_fft *)
     void atomr_fft_delete(atomr_fft *)
     int atomr_fft_run(void *, const void *, void *) noexcept

@@ -13,6 +13,8 @@ from .cuda cimport CudaBackend, NativeRun
 from .lanes cimport ATOMR_OK, atomr_failure, atomr_run
 from .native cimport constants_of, fill, load_library, raise_failure
 
+from ..errors import InvalidRequest
+
 cimport cython
 
 # Numbers of cufft.h and library_types.h, by name.
@@ -35,11 +37,14 @@ cdef class Transform(NativeRun):
     ----------
     backend : CudaBackend
     description : TransformDescription
+    callbacks : sequence of (int, bytes, bytes), optional
+        Functions of elements: the library's number of the kind, the symbol, and LTO-IR.  With any, `parameters` is the
+        address of 256 bytes of device memory, which they get and which live as long as the plan.
 
     Raises
     ------
     Unsupported
-        If the library is missing, or refuses the sizes.
+        If the library is missing, or refuses the sizes or the functions.
     OutOfMemory
         If the device has no memory for the plan's tables.
     InvalidRequest
@@ -47,16 +52,33 @@ cdef class Transform(NativeRun):
     """
 
     cdef atomr_fft *native
+    cdef readonly uint64_t parameters
 
-    def __cinit__(self, CudaBackend backend not None, description):
+    def __cinit__(self, CudaBackend backend not None, description, callbacks=()):
         cdef atomr_failure failure
         cdef atomr_fft_spec spec
+        cdef atomr_fft_callback[2] functions
+        cdef unsigned n = len(callbacks)
+        cdef bytes name, data
+        cdef unsigned i
         cdef int code
         memset(&failure, 0, sizeof(failure))
         fill("a transform", atomr_fft_fields, &spec, description.fields())
+        if n > 2:
+            raise InvalidRequest(f"{n} functions of elements; allowed: one on load and one on store")
+        self.backend = backend
         backend.enter()
+        if n:
+            self.parameters = backend.take_block()
+        for i in range(n):  # whose bytes the caller keeps meanwhile
+            kind, name, data = callbacks[i]
+            functions[i].type = kind
+            functions[i].symbol = name
+            functions[i].code = <const char *>data
+            functions[i].nbytes = len(data)
+            functions[i].info = <void *>self.parameters
         with nogil:
-            code = atomr_fft_new(backend.cuda, &spec, &self.native, &failure)
+            code = atomr_fft_new(backend.cuda, &spec, functions, n, &self.native, &failure)
         if code != ATOMR_OK:
             backend.check_fault("planning a transform")
             raise_failure(code, &failure, "planning a transform")
@@ -70,3 +92,5 @@ cdef class Transform(NativeRun):
         if self.native != NULL:
             with nogil:
                 atomr_fft_delete(self.native)
+        if self.parameters:
+            self.backend.give_block(self.parameters)

@@ -8,6 +8,7 @@ typedef int cufftHandle;
 typedef int cufftResult;
 typedef struct CUstream_st *cudaStream_t;
 typedef int cudaDataType;
+typedef int cufftXtCallbackType;
 
 #define ATOMR_CUFFT_CONSTANTS(C)                                                                                      \
     C(CUFFT_SUCCESS, 0)                                                                                               \
@@ -29,7 +30,15 @@ typedef int cudaDataType;
     C(CUDA_R_32F, 0)                                                                                                  \
     C(CUDA_R_64F, 1)                                                                                                  \
     C(CUDA_C_32F, 4)                                                                                                  \
-    C(CUDA_C_64F, 5)
+    C(CUDA_C_64F, 5)                                                                                                  \
+    C(CUFFT_CB_LD_COMPLEX, 0)                                                                                         \
+    C(CUFFT_CB_LD_COMPLEX_DOUBLE, 1)                                                                                  \
+    C(CUFFT_CB_LD_REAL, 2)                                                                                            \
+    C(CUFFT_CB_LD_REAL_DOUBLE, 3)                                                                                     \
+    C(CUFFT_CB_ST_COMPLEX, 4)                                                                                         \
+    C(CUFFT_CB_ST_COMPLEX_DOUBLE, 5)                                                                                  \
+    C(CUFFT_CB_ST_REAL, 6)                                                                                            \
+    C(CUFFT_CB_ST_REAL_DOUBLE, 7)
 
 enum { ATOMR_CUFFT_CONSTANTS(ATOMR_ENUMERATOR) };
 
@@ -46,5 +55,10 @@ enum { ATOMR_CUFFT_CONSTANTS(ATOMR_ENUMERATOR) };
        long long int odist, cudaDataType outputtype, long long int batch, size_t *workSize,                           \
        cudaDataType executiontype))                                                                                   \
     F(cufftResult, cufftXtExec, (cufftHandle plan, void *input, void *output, int direction))
+
+#define ATOMR_CUFFT_OPTIONAL(F)                                                                                       \
+    F(cufftResult, cufftXtSetJITCallback,                                                                             \
+      (cufftHandle plan, const char *lto_callback_symbol_name, const void *lto_callback_fatbin,                       \
+       size_t lto_callback_fatbin_size, cufftXtCallbackType type, void **caller_info))
 
 #endif

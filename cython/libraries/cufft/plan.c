@@ -56,7 +56,22 @@ static int malformed(const atomr_fft_spec *s) {
     return !good;
 }
 
-int atomr_fft_new(atomr_cuda *cuda, const atomr_fft_spec *s, atomr_fft **made, atomr_failure *failure) {
+/* Have the plan call functions; the library says while it makes the plan whether it links them. */
+static cufftResult set_callbacks(atomr_fft *p, const atomr_fft_callback *callbacks, unsigned n, const char **function) {
+    *function = "cufftXtSetJITCallback";
+    const atomr_fft_setter set = n ? atomr_cufft_setter() : NULL;
+    if (n && !set) return CUFFT_NOT_IMPLEMENTED;
+    for (unsigned i = 0; i < n; i++) {
+        const atomr_fft_callback *const c = &callbacks[i];
+        void *info = c->info;
+        const cufftResult status = set(p->plan, c->symbol, c->code, c->nbytes, (cufftXtCallbackType)c->type, &info);
+        if (status != CUFFT_SUCCESS) return status;
+    }
+    return CUFFT_SUCCESS;
+}
+
+int atomr_fft_new(atomr_cuda *cuda, const atomr_fft_spec *s, const atomr_fft_callback *callbacks, unsigned n_callbacks,
+                  atomr_fft **made, atomr_failure *failure) {
     char why[sizeof failure->text];
     if (malformed(s)) return atomr_refused(failure, ATOMR_INVALID_REQUEST, "malformed specification of a transform");
     const atomr_cufft_table *const t = atomr_cufft_load(NULL, why, sizeof why);
@@ -74,6 +89,7 @@ int atomr_fft_new(atomr_cuda *cuda, const atomr_fft_spec *s, atomr_fft **made, a
     }
     function = "cufftSetAutoAllocation";
     status = t->cufftSetAutoAllocation(p->plan, 0);
+    if (status == CUFFT_SUCCESS) status = set_callbacks(p, callbacks, n_callbacks, &function);
     if (status == CUFFT_SUCCESS) {
         /* The library takes these as pointers to what it might write. */
         long long n[ATOMR_FFT_AXES], in[ATOMR_FFT_AXES], out[ATOMR_FFT_AXES];
@@ -86,6 +102,9 @@ int atomr_fft_new(atomr_cuda *cuda, const atomr_fft_spec *s, atomr_fft **made, a
     if (status != CUFFT_SUCCESS) {
         t->cufftDestroy(p->plan);
         free(p);
+        if (n_callbacks && status != CUFFT_ALLOC_FAILED)
+            return atomr_unsupported(failure, "fft", "callback", "%s with functions: %s (%d)", function, name_of(status),
+                                     status);
         return fail(s, status, function, failure);
     }
     *made = p;

@@ -32,10 +32,21 @@ extern const atomr_field atomr_fft_fields[];
 /* The constants of names.h, by name. */
 extern const atomr_constant atomr_fft_constants[];
 
+/* A function that the library calls for each element that it loads or stores: LTO-IR, which it links into its kernels. */
+typedef struct {
+    int type;           /* cufftXtCallbackType */
+    const char *symbol; /* of the function in the code */
+    const void *code;
+    size_t nbytes;
+    void *info;         /* device memory that the function gets the address of */
+} atomr_fft_callback;
+
 typedef struct atomr_fft atomr_fft;
 
-/* Make the plan of cuFFT, which must be open.  The context must be current in this thread.  Returns an atomr_code. */
-int atomr_fft_new(atomr_cuda *, const atomr_fft_spec *, atomr_fft **made, atomr_failure *failure);
+/* Make the plan of cuFFT, which must be open, with `n` functions.  The context must be current in this thread.  Returns an
+ * atomr_code: ATOMR_UNSUPPORTED if the library has no such functions, or refuses these. */
+int atomr_fft_new(atomr_cuda *, const atomr_fft_spec *, const atomr_fft_callback *, unsigned n, atomr_fft **made,
+                  atomr_failure *failure);
 /* Bytes of the work area. */
 uint64_t atomr_fft_work(const atomr_fft *);
 void atomr_fft_delete(atomr_fft *); /* while no lane runs it; NULL passes */

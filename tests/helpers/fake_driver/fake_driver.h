@@ -121,6 +121,8 @@ enum {
     FAKE_COPY = 4,     /* in a graph it is a copy, or a fill, instead of a kernel */
     FAKE_FILL = 8
 };
+/* Load a shared library from memory; NULL if it is none. */
+void *fake_open_image(const void *image, size_t size);
 /* Enqueue a call of `run` with a copy of `argument`.  It runs in the stream's thread, where it stands for the device:
  * an invalid access is a fault. */
 CUresult fake_enqueue(CUstream stream, void (*run)(void *argument), const void *argument, size_t size, unsigned how);

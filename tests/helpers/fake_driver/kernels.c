@@ -53,7 +53,7 @@ static const struct fake_hooks hooks = {on_fault, on_sleep, fake_set_condition};
 
 /* The loader takes a library whose name it knows for the one that it has, so that each needs a name of its own, although
  * all are descriptors of memory with few numbers: slashes and dots spell another number in front. */
-static void *open_image(const void *image, size_t size) {
+void *fake_open_image(const void *image, size_t size) {
     static uint32_t counter;
     char path[128];
     const int fd = memfd_create("atomr-fake-module", MFD_CLOEXEC);
@@ -81,7 +81,7 @@ CUresult cuModuleLoadData(CUmodule *module, const void *image) {
     if (!module || !image) return ERROR_INVALID_VALUE;
     if (memcmp(elf->e_ident, ELFMAG, SELFMAG) != 0) return ERROR_INVALID_IMAGE;
     /* The linker puts the section headers last. */
-    void *library = open_image(image, elf->e_shoff + (size_t)elf->e_shnum * elf->e_shentsize);
+    void *library = fake_open_image(image, elf->e_shoff + (size_t)elf->e_shnum * elf->e_shentsize);
     const struct fake_kernel *kernels = library ? dlsym(library, "fake_kernels") : NULL;
     const struct fake_hooks **into = library ? dlsym(library, "fake_hooks") : NULL;
     if (!kernels || !into) {

@@ -25,6 +25,12 @@
 #define AWAIT_LAUNCH()
 #define ALLOW_LAUNCH()
 #define __global__
+typedef struct {
+    float x, y;
+} float2;
+typedef struct {
+    double x, y;
+} double2;
 #define __device__
 #define __forceinline__ inline
 #define __cudart_builtin__

@@ -16,7 +16,8 @@ import atomr_native as an
 from atomr_native.builders.cuda.target import Target
 from atomr_native.dtypes import as_dtype
 from atomr_native.libraries.fft.cuda.functions import apply_step
-from atomr_native.libraries.fft.cuda.steps import Apply, Steps, plan_mapped
+from atomr_native.libraries.fft.cuda.mapped import plan_mapped
+from atomr_native.libraries.fft.cuda.steps import Apply, Steps
 from atomr_native.libraries.fft.functions import function_parts
 from atomr_native.plans.spec import PlanSpec, ShippedCode
 from atomr_native.protocol.binaries import Binary

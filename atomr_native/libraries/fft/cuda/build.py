@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 from ...._lib import cufft
@@ -13,18 +14,25 @@ from ....builders.context import Built
 from ....builders.cuda.codegen import alignment, kernels
 from ....builders.cuda.context import CudaContext, library_file
 from ....builders.cuda.native import NativeStruct
+from ....builders.cuda.routes import Refusal, Refusals
 from ....builders.cuda.sequence import SequenceProgram, Step
 from ....builders.cuda.target import Target
 from ....builders.cuda.workspace import beyond_limit, padded
 from ....dtypes import as_dtype
+from ....errors import Unsupported
 from ....plans.spec import PlanSpec
 from ..attributes import FftAttributes, MappedAttributes
+from .callbacks import callbacks_of, parameter_step
 from .functions import apply_step
+from .mapped import plan_mapped, ways
 from .moves import move_kernel
-from .steps import Apply, Array, Call, Custom, Move, Steps, plan_mapped, plan_steps
+from .sources import source_step
+from .steps import Apply, Array, Call, Custom, Move, Steps, plan_steps
 
 __all__ = ["TransformDescription", "built_steps", "build_mapped", "build_transform", "describe_call"]
 
+#: Bytes of a result from which on cuFFT's kernels multiply by the factor: linking them takes the time of many passes.
+_LEAST: Final = 1 << 20
 _TYPES: Final = {"float32": "R_32F", "float64": "R_64F", "complex64": "C_32F", "complex128": "C_64F"}
 
 
@@ -94,23 +102,23 @@ def describe_call(call: Call, scratch: int) -> TransformDescription:
     )
 
 
-def _program(
-    steps: Steps,
-    transform: Callable[[TransformDescription], Any],
-    kernel: Callable[[Move | Custom], Any],
-    function: Callable[[Apply], Step],
-) -> SequenceProgram:
+def _program(steps: Steps, spec: PlanSpec[Any], context: CudaContext) -> SequenceProgram:
     """Return the steps as native runs, on the message's operands and parts of the workspace."""
-    made, most = [], 0
+    target, made, most = context.target, [], 0
     for step in steps.steps:
         if isinstance(step, Apply):
-            made.append(function(step))
+            sources = [which for which, *_ in getattr(spec.attributes, "sources", ())]
+            made.append((source_step if step.which in sources else apply_step)(step, spec, target))
             continue
+        run: Any
         if isinstance(step, Call):
-            run = transform(describe_call(step, padded(steps.nbytes)))
+            description = describe_call(step, padded(steps.nbytes))
+            run = Transform(context.backend, description, callbacks_of(step, spec, target))
             most = max(most, run.workspace)
+            if step.callbacks:
+                made.append(parameter_step(spec, run.parameters, target))
         else:
-            run = kernel(step)
+            run = _kernel(step, target)
         arrays = (step.source,) if isinstance(step, Move) and step.source == step.target else (step.source, step.target)
         others = step.others if isinstance(step, Custom) else ()
         made.append(Step(run, tuple(array.source for array in (*arrays, *others))))
@@ -129,14 +137,51 @@ def build_transform(spec: PlanSpec[FftAttributes], context: CudaContext) -> Buil
     """
     if math.prod(spec.operands[1].shape) == 0:
         return Built("noop")
-    return built_steps(spec, plan_steps(spec), context)
+    apart = plan_steps(spec)
+    out = spec.operands[1]
+    fused = plan_steps(spec, fused=True)
+    if not fused.finished or math.prod(out.shape) * as_dtype(out.dtype).itemsize < _LEAST:
+        return built_steps(spec, apart, context)
+    return _first([("a factor inside cuFFT", lambda: fused), ("a pass", lambda: apart)], spec, context)
 
 
 def build_mapped(spec: PlanSpec[MappedAttributes], context: CudaContext) -> Built:
     """Build ``fft.mapped``: operands x, those of the functions, and out; errors as `build_transform`."""
     if math.prod(spec.operands[-1].shape) == 0:
         return Built("noop")
-    return built_steps(spec, plan_mapped(spec), context)
+    how = spec.attributes
+    given = {*(which for which, _ in how.callbacks), *(which for which, *_ in how.sources)}
+    reason = (Refusal("callbacks", how.apart),) if how.apart else ()
+    possible = [fused for fused in ways(spec) if fused <= given]
+    named = [(" and ".join(sorted(fused)), partial(plan_mapped, spec, fused)) for fused in possible]
+    return _first(named, spec, context, reason)
+
+
+def _first(
+    ways: Sequence[tuple[str, Callable[[], Steps]]],
+    spec: PlanSpec[Any],
+    context: CudaContext,
+    refused: Refusals = (),
+) -> Built:
+    """Build by the first way that cuFFT supports; the last one needs no callbacks, and its errors are the plan's.
+
+    The reasons against the others are notes.
+    """
+    for name, plan in ways[:-1]:
+        try:
+            built = built_steps(spec, plan(), context)
+        except Unsupported as error:
+            if error.rule != "fft.callback":
+                raise
+            refused = (*refused, Refusal(name, error.message))
+            continue
+        return replace(built, notes=(*built.notes, *_reasons(refused)))
+    built = built_steps(spec, ways[-1][1](), context)
+    return replace(built, notes=(*built.notes, *_reasons(refused)))
+
+
+def _reasons(refused: Refusals) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(f"not inside cuFFT's kernels: {refusal.message}" for refusal in refused))
 
 
 def _kernel(step: Move | Custom, target: Target) -> Any:
@@ -154,14 +199,8 @@ def built_steps(spec: PlanSpec[Any], steps: Steps, context: CudaContext) -> Buil
     """Return the steps as the run of a plan; errors as `build_transform`."""
     if steps.nbytes > context.workspace_limit:
         raise beyond_limit(spec.op, "a transform with copies", steps.nbytes, context.workspace_limit)
-    backend = context.backend
     cufft.load(library_file("cufft"))
-    program = _program(
-        steps,
-        lambda description: Transform(backend, description),
-        lambda step: _kernel(step, context.target),
-        lambda apply: apply_step(apply, spec, context.target),
-    )
+    program = _program(steps, spec, context)
     if program.workspace > context.workspace_limit:
         raise beyond_limit(spec.op, "a transform", program.workspace, context.workspace_limit)
     only = program.steps[0].run

@@ -17,11 +17,14 @@ from ....builders.cuda.target import Launch
 from ....builders.cuda.workspace import padded
 from ....dtypes import as_dtype
 from ....plans.spec import OperandSpec, PlanSpec
-from ..attributes import FftAttributes, MappedAttributes
-from ..spec import COMPUTED, TRANSFORMS, factor
+from ..attributes import FftAttributes
+from ..fusion import wrong_callback
+from ..spec import COMPUTED, TRANSFORMS, factor, whole_shape
 from .layouts import MOST_AXES, Layout, Side, match
 
-__all__ = ["Apply", "Array", "Call", "Custom", "Move", "Steps", "operand", "plan_arrays", "plan_mapped", "plan_steps"]
+__all__ = [
+    "Apply", "Array", "Call", "Custom", "Move", "Steps", "in_order", "operand", "order_of", "plan_arrays", "plan_steps",
+]  # fmt: skip
 
 _COMPLEX: Final = {"float32": "complex64", "float64": "complex128"}
 
@@ -82,12 +85,29 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Calls of one plan of cuFFT."""
+    """Calls of one plan of cuFFT.
+
+    Attributes
+    ----------
+    callbacks : tuple of str
+        The functions of the user's that cuFFT calls, ``"load"`` and ``"store"``.
+    scale : float
+    conjugated : bool
+        What cuFFT does to each element that it stores, by a function of its own.
+    """
 
     source: Array
     target: Array
     layout: Layout
     inverse: bool
+    callbacks: tuple[str, ...] = ()
+    scale: float = 1.0
+    conjugated: bool = False
+
+    @property
+    def finishes(self) -> bool:
+        """Whether cuFFT changes the elements that it stores."""
+        return self.scale != 1 or self.conjugated
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +174,11 @@ class Steps:
     nbytes: int
 
     @property
+    def finished(self) -> bool:
+        """Whether cuFFT changes the elements that it stores."""
+        return any(isinstance(step, Call) and step.finishes for step in self.steps)
+
+    @property
     def cost(self) -> tuple[int, int]:
         """Copies, and plans of cuFFT."""
         moves = sum(not isinstance(step, Call) for step in self.steps)
@@ -166,8 +191,12 @@ class Steps:
         for step in self.steps:
             if not isinstance(step, Call):
                 found += [step.note] if step.note else []
-            elif step.layout.loops:
+                continue
+            if step.layout.loops:
                 found.append(f"{math.prod(n for n, *_ in step.layout.loops)} calls of cuFFT, since the batch is uneven")
+            found += [f"cuFFT's kernels call the function {which}" for which in step.callbacks]
+            if step.finishes:
+                found.append(f"cuFFT's kernels {'conjugate' if step.conjugated else 'multiply by the factor'}")
         return tuple(found)
 
 
@@ -177,7 +206,7 @@ def operand(place: int, given: OperandSpec) -> Array:
     return Array(("operand", place), given.dtype, given.shape, tuple(step // size for step in given.strides))
 
 
-def _in_order(shape: Axes, order: Iterable[int]) -> Axes:
+def in_order(shape: Axes, order: Iterable[int]) -> Axes:
     """Return the strides of a dense array whose axes lie in this order, the outermost first."""
     axes = list(order)
     steps = contiguous_strides(tuple(shape[a] for a in axes), 1)
@@ -185,24 +214,17 @@ def _in_order(shape: Axes, order: Iterable[int]) -> Axes:
     return tuple(found[a] for a in range(len(shape)))
 
 
-def _order_of(array: Array) -> list[int]:
+def order_of(array: Array) -> list[int]:
     """Return the axes as they lie in memory, the outermost first."""
     return sorted(range(len(array.shape)), key=lambda a: (-abs(array.strides[a]), a))
-
-
-def whole_shape(kind: str, shape: Axes, axes: Axes, lengths: Axes) -> Axes:
-    """Return the shape of what is transformed, of an x of this shape with all points."""
-    extents = list(shape)
-    for axis, n in zip(axes, lengths, strict=True):
-        extents[axis] = n // 2 + 1 if kind == "c2r" and axis == axes[-1] else n
-    return tuple(extents)
 
 
 class _Planner:
     """Plans one transform with its axes in given groups."""
 
-    def __init__(self, how: FftAttributes, x: Array, out: Array, nbytes: int = 0) -> None:
+    def __init__(self, how: FftAttributes, x: Array, out: Array, nbytes: int = 0, fused: bool = False) -> None:
         self.how = how
+        self.fused = fused
         self.kind = TRANSFORMS[how.transform]
         self.inverse = how.transform == "ifft" or self.kind == "c2r"
         self.axes = how.axes
@@ -218,7 +240,7 @@ class _Planner:
 
     def draft(self, dtype: str, shape: Axes, order: Iterable[int]) -> Array:
         """Return an array at the end of the workspace, which `keep` makes a buffer."""
-        return Array(("workspace", self.nbytes), dtype, shape, _in_order(shape, order))
+        return Array(("workspace", self.nbytes), dtype, shape, in_order(shape, order))
 
     def keep(self, array: Array) -> Array:
         """Have the array that was drafted last belong to the plan."""
@@ -248,12 +270,12 @@ class _Planner:
         if self.transform(source, target, axes, kind):
             return
         why = f"cuFFT does not take strides {source.strides} to {target.strides} for axes {axes}"
-        near = target if kind == "c2c" else self.draft(source.dtype, source.shape, _order_of(target))
+        near = target if kind == "c2c" else self.draft(source.dtype, source.shape, order_of(target))
         if near is not source and self.matched(near, target, axes, kind) is not None:
             self.move(source, near if near is target else self.keep(near), why)
             self.transform(near, target, axes, kind)
             return
-        far = self.draft(target.dtype, target.shape, _order_of(source))
+        far = self.draft(target.dtype, target.shape, order_of(source))
         if self.matched(source, far, axes, kind) is None:
             inner = self.keep(self.canonical(source.dtype, source.shape, axes))
             source = self.move(source, inner, why)
@@ -266,7 +288,7 @@ class _Planner:
     def loaded(self, crop: Array, target: Array, kind: str, axes: Axes, why: str, symmetric: bool = False) -> Array:
         """Copy x to a buffer from which `axes` are transformed to the target without a further copy, if that can be."""
         dtype = self.real if kind == "r2c" else self.complex
-        near = self.draft(dtype, self.whole(), _order_of(target))
+        near = self.draft(dtype, self.whole(), order_of(target))
         if self.matched(near, target, axes, kind) is None:
             near = self.canonical(dtype, self.whole(), axes)
         return self.move(crop, self.keep(near), why, symmetric)
@@ -379,9 +401,16 @@ class _Planner:
         at = len(self.steps) - 1 if self.how.transform == "ihfft" else min(moves, default=-1)
         if at in moves:
             self.steps[at] = replace(moves[at], scale=scale, conjugated=conjugated)
+        elif (scale != 1 or conjugated) and self.fused and self.calls_last():
+            self.steps[-1] = replace(self.steps[-1], scale=scale, conjugated=conjugated)
         elif scale != 1 or conjugated:
             reason = "cuFFT neither multiplies by a factor nor conjugates"
             self.steps.append(Move(self.out, self.out, reason, scale, conjugated))
+
+    def calls_last(self) -> bool:
+        """Whether the last step is a plan of cuFFT that can change what it stores."""
+        last = self.steps[-1]
+        return isinstance(last, Call) and not wrong_callback("store", last.target.dtype, last.layout.lengths)
 
 
 def _groupings(axes: Axes) -> list[list[Axes]]:
@@ -399,56 +428,16 @@ def _groupings(axes: Axes) -> list[list[Axes]]:
     return found
 
 
-def plan_steps(spec: PlanSpec[FftAttributes]) -> Steps:
-    """Return the steps of a transform with the fewest copies, and then the fewest plans of cuFFT."""
+def plan_steps(spec: PlanSpec[FftAttributes], fused: bool = False) -> Steps:
+    """Return the steps of a transform with the fewest copies, and then the fewest plans of cuFFT.
+
+    `fused`: whether cuFFT may change the elements that it stores, where this saves a pass.
+    """
     x, out = (operand(i, o) for i, o in enumerate(spec.operands))
-    return plan_arrays(spec.attributes, x, out)
+    return plan_arrays(spec.attributes, x, out, fused=fused)
 
 
-def plan_arrays(how: FftAttributes, x: Array, out: Array, nbytes: int = 0) -> Steps:
+def plan_arrays(how: FftAttributes, x: Array, out: Array, nbytes: int = 0, *, fused: bool = False) -> Steps:
     """Return the steps of a transform from an array to another; the first bytes of the workspace are taken."""
-    made = [_Planner(how, x, out, nbytes).run(groups) for groups in _groupings(how.axes)]
+    made = [_Planner(how, x, out, nbytes, fused).run(groups) for groups in _groupings(how.axes)]
     return min(made, key=lambda steps: steps.cost)
-
-
-def plan_mapped(spec: PlanSpec[MappedAttributes]) -> Steps:
-    """Return the steps of a transform with functions of the user's, which also multiply by the factor."""
-    how = spec.attributes
-    last_one = len(spec.operands) - 1
-    x, out = operand(0, spec.operands[0]), operand(last_one, spec.operands[last_one])
-    kind, real, nbytes = TRANSFORMS[how.transform], COMPUTED[x.dtype], 0
-    scale = factor(how.transform, how.norm, how.lengths)
-    source, target, aligned = x, out, how.aligned
-    first: list[Apply] = []
-    last: list[Apply] = []
-    if how.store is not None:
-        shape = out.shape
-        target = Array(
-            ("workspace", 0), real if kind == "c2r" else _COMPLEX[real], shape, _in_order(shape, _all(shape))
-        )
-        nbytes += padded(target.nbytes)
-        last.append(Apply("store", target, out, shape, scale))
-        aligned = (aligned[0], True)
-    if how.load is not None:
-        shape = whole_shape(kind, x.shape, how.axes, how.lengths)
-        dtype = real if kind == "r2c" else _COMPLEX[real]
-        source = Array(("workspace", nbytes), dtype, shape, _in_order(shape, _all(shape)))
-        nbytes += padded(source.nbytes)
-        kept = replace(x, shape=tuple(min(n, m) for n, m in zip(x.shape, shape, strict=True)))
-        first.append(Apply("load", kept, source, x.shape, 1.0 if last else scale))
-        aligned = (True, aligned[1])
-    inner = FftAttributes(
-        transform=how.transform,
-        axes=how.axes,
-        lengths=how.lengths,
-        norm="none",
-        overwrite=how.overwrite or (kind == "c2r" and bool(first)),
-        hermitian=how.hermitian,
-        aligned=aligned,
-    )
-    steps = plan_arrays(inner, source, target, nbytes)
-    return Steps((*first, *steps.steps, *last), steps.nbytes)
-
-
-def _all(shape: Axes) -> range:
-    return range(len(shape))

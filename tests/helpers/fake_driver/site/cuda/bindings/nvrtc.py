@@ -44,7 +44,8 @@ def nvrtcCompileProgram(program: nvrtcProgram, count: int, options: list[bytes])
     if count != len(options):
         return (nvrtcResult.NVRTC_ERROR_INVALID_INPUT,)
     architectures = [o for o in options if o.startswith(b"--gpu-architecture=")]
-    if architectures != [b"--gpu-architecture=sm_90a"]:
+    # LTO-IR is for code of others, which may lack the exclusive instructions.
+    if architectures != [b"--gpu-architecture=sm_90" if b"-dlto" in options else b"--gpu-architecture=sm_90a"]:
         program.log = b"nvrtc: error: invalid value for --gpu-architecture (-arch)\0"
         return (nvrtcResult.NVRTC_ERROR_INVALID_OPTION,)
     try:
@@ -73,6 +74,9 @@ def nvrtcGetCUBINSize(program: nvrtcProgram) -> tuple[nvrtcResult, int]:  # noqa
 def nvrtcGetCUBIN(program: nvrtcProgram, cubin: bytes) -> tuple[nvrtcResult]:  # noqa: N802
     ctypes.memmove(cubin, program.cubin, len(program.cubin))
     return (_SUCCESS,)
+
+
+nvrtcGetLTOIRSize, nvrtcGetLTOIR = nvrtcGetCUBINSize, nvrtcGetCUBIN  # noqa: N816 - their names there
 
 
 def nvrtcDestroyProgram(program: nvrtcProgram) -> tuple[nvrtcResult]:  # noqa: N802
