@@ -64,7 +64,7 @@ class Solver(LeastSquares):
         return self._calls.send(
             self,
             ROUTINE,
-            (a, None, None, out, None, None, info, "cholesky", "general", lower, False, False, False, check),
+            (a, None, None, out, None, None, info, "cholesky", "general", lower, False, False, False, check, None),
         )
 
     def cholesky_solve(self, factor: GpuRef, b: GpuRef, *, lower: bool = True, out: GpuRef | None = None) -> GpuRef:
@@ -72,7 +72,7 @@ class Solver(LeastSquares):
         made: GpuRef = self._calls.send(
             self,
             ROUTINE,
-            (factor, b, None, out, None, None, None, "cholesky_solve", "general", lower, False, False, False, True),
+            (factor, b, None, out, None, None, None, "cholesky_solve", "general", lower, False, False, False, True, None),
         )
         return made
 
@@ -89,7 +89,7 @@ class Solver(LeastSquares):
         made = self._calls.send(
             self,
             ROUTINE,
-            (a, None, None, out, pivots_out, None, info, "lu_factor", "general", True, False, False, False, check),
+            (a, None, None, out, pivots_out, None, info, "lu_factor", "general", True, False, False, False, check, None),
         )
         return cast("LUFactors", made)
 
@@ -105,7 +105,7 @@ class Solver(LeastSquares):
     ) -> GpuRef:
         """Send X of ``op(A) X = B`` by the factors of `lu_factor`; a zero on U's diagonal gives infinities or NaN."""
         made: GpuRef = self._calls.send(
-            self, ROUTINE, (lu, b, pivots, out, None, None, None, "lu_solve", "general", True, trans, conj, False, True)
+            self, ROUTINE, (lu, b, pivots, out, None, None, None, "lu_solve", "general", True, trans, conj, False, True, None)
         )
         return made
 
@@ -122,7 +122,7 @@ class Solver(LeastSquares):
     ) -> Any:
         """Send X of ``A X = B``: by LU, or with ``assume="positive_definite"`` by Cholesky of one triangle of A."""
         return self._calls.send(
-            self, ROUTINE, (a, b, None, out, None, None, info, "solve", assume, lower, False, False, False, check)
+            self, ROUTINE, (a, b, None, out, None, None, info, "solve", assume, lower, False, False, False, check, None)
         )
 
     def inv(
@@ -137,7 +137,7 @@ class Solver(LeastSquares):
     ) -> Any:
         """Send the inverse of A; `assume` as in `solve`."""
         return self._calls.send(
-            self, ROUTINE, (a, None, None, out, None, None, info, "inv", assume, lower, False, False, False, check)
+            self, ROUTINE, (a, None, None, out, None, None, info, "inv", assume, lower, False, False, False, check, None)
         )
 
     def det(
@@ -156,7 +156,7 @@ class Solver(LeastSquares):
         large itself is infinite.
         """
         return self._calls.send(
-            self, ROUTINE, (a, None, None, out, None, None, info, "det", assume, lower, False, False, False, check)
+            self, ROUTINE, (a, None, None, out, None, None, info, "det", assume, lower, False, False, False, check, None)
         )
 
     def slogdet(
@@ -174,7 +174,7 @@ class Solver(LeastSquares):
         made = self._calls.send(
             self,
             ROUTINE,
-            (a, None, None, out, None, log_out, info, "slogdet", assume, lower, False, False, False, check),
+            (a, None, None, out, None, log_out, info, "slogdet", assume, lower, False, False, False, check, None),
         )
         return cast("SignLogDet", made)
 
@@ -195,7 +195,7 @@ class Solver(LeastSquares):
         return self._calls.send(
             self,
             ROUTINE,
-            (a, b, None, out, None, None, info, "solve_triangular", "general", lower, trans, conj, unit, check),
+            (a, b, None, out, None, None, info, "solve_triangular", "general", lower, trans, conj, unit, check, None),
         )
 
     def inv_triangular(
@@ -212,7 +212,7 @@ class Solver(LeastSquares):
         return self._calls.send(
             self,
             ROUTINE,
-            (a, None, None, out, None, None, info, "inv_triangular", "general", lower, False, False, unit, check),
+            (a, None, None, out, None, None, info, "inv_triangular", "general", lower, False, False, unit, check, None),
         )
 
     def plan(self, request: SolverRequest | DecompositionRequest) -> Plan:

@@ -29,7 +29,7 @@ class Decompositions(LibraryActor):
             DECOMPOSITION,
             (
                 a, None, None, q, r, None, None, None, None, None, None, None, None, None, "qr", mode, True, False,
-                False, True,
+                False, True, None,
             ),
         )  # fmt: skip
 
@@ -40,7 +40,7 @@ class Decompositions(LibraryActor):
             DECOMPOSITION,
             (
                 a, None, None, None, None, packed, tau, None, None, None, None, None, None, None, "qr_factor",
-                "reduced", True, False, False, True,
+                "reduced", True, False, False, True, None,
             ),
         )  # fmt: skip
         return cast("QRFactors", made)
@@ -64,7 +64,7 @@ class Decompositions(LibraryActor):
             DECOMPOSITION,
             (
                 packed, tau, c, None, None, None, None, out, None, None, None, None, None, None, "qr_multiply",
-                "reduced", True, right, adjoint, True,
+                "reduced", True, right, adjoint, True, None,
             ),
         )  # fmt: skip
         return made
@@ -89,7 +89,7 @@ class Decompositions(LibraryActor):
             DECOMPOSITION,
             (
                 a, None, None, None, None, None, None, None, u, s, vh, None, None, info, "svd", mode, True, False,
-                False, check,
+                False, check, None,
             ),
         )  # fmt: skip
 
@@ -100,7 +100,7 @@ class Decompositions(LibraryActor):
             DECOMPOSITION,
             (
                 a, None, None, None, None, None, None, None, None, s, None, None, None, info, "svdvals", "reduced",
-                True, False, False, check,
+                True, False, False, check, None,
             ),
         )  # fmt: skip
 
@@ -119,7 +119,7 @@ class Decompositions(LibraryActor):
             DECOMPOSITION,
             (
                 a, None, None, None, None, None, None, None, None, None, None, w, None, info, "eigvalsh", "reduced",
-                lower, False, False, check,
+                lower, False, False, check, None,
             ),
         )  # fmt: skip
 
@@ -138,7 +138,7 @@ class Decompositions(LibraryActor):
     def _general(self, routine: str, a: GpuRef, check: bool) -> Any:
         values = (
             a, None, None, None, None, None, None, None, None, None, None, None, None, None, routine, "reduced", True,
-            False, False, check,
+            False, False, check, None,
         )  # fmt: skip
         if self.device.kind == "host":
             return self._calls.send(self, DECOMPOSITION, values)
@@ -216,7 +216,7 @@ class Decompositions(LibraryActor):
             DECOMPOSITION,
             (
                 a, None, None, None, None, None, None, None, None, None, None, w, v, info, "eigh", "reduced", lower,
-                False, False, check,
+                False, False, check, None,
             ),
         )  # fmt: skip
         return cast("EighResult", made)
