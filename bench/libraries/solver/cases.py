@@ -144,9 +144,8 @@ def gpu(setup: Setup) -> None:
             add_peer(setup, f"{library} {what}, sustained", make, routine, calls, every=calls)
             setup.ratio(f"atomr {what}, sustained, process", f"{library} {what}, sustained")
     for routine, rows, calls in ALONE:
-        if rows > SHORT and setup.effort is Effort.TINY and not setup.dry:
-            continue  # of which no figure is wanted
-        _beside_peers(setup, routine, 1, rows, calls)
+        if rows == SHORT or setup.effort is Effort.FULL or setup.dry:  # else no figure is wanted
+            _beside_peers(setup, routine, 1, rows, calls)
 
 
 def gpu_small(setup: Setup) -> None:
@@ -154,7 +153,7 @@ def gpu_small(setup: Setup) -> None:
 
     Of QR and eigenvectors a tenth as many, since the peers compute one matrix after the other, or nearly so.
     """
-    many = setup.count(MANY)
+    many = MANY if setup.effort is Effort.FULL or setup.dry else 200
     for rows in SMALL:
         for routine in ROUTINES:
             slow = routine in SLOW
