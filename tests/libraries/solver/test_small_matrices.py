@@ -273,6 +273,20 @@ def test_an_iteration_without_an_end_is_counted(tmp_path: Path) -> None:
     assert (w[[0, 2, 3]] == np.arange(6)).all()
 
 
+def test_qr_of_small_matrices_is_captured(device: an.Device) -> None:
+    """It cannot fail: two of them are one graph."""
+    a = np.random.default_rng(6).standard_normal((5, 4, 4))
+    first, second = device.put(a), device.put(2 * a)
+    with device.record() as recording:
+        x = device.solver.qr(recording.operand("a", first), mode="r")
+        y = device.solver.qr(second, mode="r")
+    for number in (1.0, 3.0):
+        recording.plan.ask(device.put(number * a)).result(60)
+        np.testing.assert_allclose(2 * x.numpy(), number * y.numpy(), rtol=1e-12, atol=1e-12)
+    assert not any("step by step" in note for note in recording.plan.notes)
+    assert recording.plan.replays.launched > 0
+
+
 def test_routes_come_from_a_table(cuda_system: an.System) -> None:
     """By the extents and the batch, unless the request names one; the plan's notes say which."""
     device = cuda_system.device("cuda:0")

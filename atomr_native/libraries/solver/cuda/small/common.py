@@ -105,41 +105,69 @@ DEVICE u64 place(u64 b, batch all, layout x) {
   const u64 rest = b / all.e2;
   return rest / all.e1 * x.s0 + rest % all.e1 * x.s1 + b % all.e2 * x.s2;
 }
+/* Whether matrices lie one after the other without gaps, so that the number of an element is its offset. */
+DEVICE bool is_dense(int rows, int columns, batch all, layout x) {
+  const bool inside = x.row == 1 ? x.column == (u64)rows : x.column == 1 && x.row == (u64)columns;
+  return inside && rows > 1 && columns > 1 && all.e2 == all.count && x.s2 == (u64)(rows * columns);
+}
 /* What of a matrix is read: all of it, or the lower or upper triangle of a Hermitian one, which fills the tile. */
-enum { ALL = 0, LOWER = 1, UPPER = 2 };
-/* Elements of tiles are apart by 1 along columns, and by `lead` along rows; `odd` notes what is no number. */
-DEVICE void take(elem *tiles, int each, int lead, const elem *in, int rows, int columns, u64 first, batch all, layout x,
-                 int part, int *odd, bool infinite) {
+enum { ALL = 0, LOWER = 1, UPPER = 2, HELD = IS_COMPLEX ? 4 : 8 };
+/* Puts an element into its tile; `odd` notes what is no number. */
+DEVICE void put(elem *tile, int lead, int i, int j, elem found, int part, int *odd, bool infinite) {
+  if (part && i == j) found = make_elem(RE(found), 0);
+  if (odd && is_odd(found, infinite)) *odd = 1; /* by any thread, the same */
+  tile[i * lead + j] = found;
+  if (part && i != j) tile[j * lead + i] = CONJ(found);
+}
+/* Elements of tiles are apart by 1 along columns, and by `lead` along rows; of the columns there are only `width`.  Of
+ * matrices without gaps a thread has several loads under way before it uses the first. */
+DEVICE void take(elem *tiles, int each, int lead, const elem *in, int rows, int columns, int width, u64 first,
+                 batch all, layout x, int part, int *odd, bool infinite) {
   const bool down = x.row < x.column;
-  for (int t = (int)threadIdx.x; t < GROUPS * rows * columns; t += THREADS) {
+  const int total = GROUPS * rows * columns;
+  if (first + GROUPS <= all.count && width == columns && is_dense(rows, columns, all, x)) {
+    const elem *const base = in + first * x.s2;
+    for (int begin = (int)threadIdx.x; begin < total; begin += HELD * THREADS) {
+      elem held[HELD];
+      WHOLE
+      for (int k = 0; k < HELD; k++)
+        if (begin + k * THREADS < total) held[k] = base[begin + k * THREADS];
+      WHOLE
+      for (int k = 0; k < HELD; k++) {
+        const int t = begin + k * THREADS, g = t / (rows * columns), rest = t % (rows * columns);
+        const int i = down ? rest % rows : rest / columns, j = down ? rest / rows : rest % columns;
+        if (t >= total || (part == LOWER && j > i) || (part == UPPER && j < i)) continue;
+        put(tiles + g * each, lead, i, j, held[k], part, odd ? odd + g : odd, infinite);
+      }
+    }
+    return;
+  }
+  for (int t = (int)threadIdx.x; t < total; t += THREADS) {
     const int g = t / (rows * columns), rest = t % (rows * columns);
     const int i = down ? rest % rows : rest / columns, j = down ? rest / rows : rest % columns;
-    if ((part == LOWER && j > i) || (part == UPPER && j < i)) continue;
     const u64 b = first + (u64)g;
-    elem *to = tiles + g * each, found = make_elem(i == j ? 1 : 0, 0);
-    if (b < all.count) {
-      found = in[place(b, all, x) + (u64)i * x.row + (u64)j * x.column];
-      if (part && i == j) found = make_elem(RE(found), 0);
-      if (odd && is_odd(found, infinite)) odd[g] = 1; /* by any thread, the same */
-    }
-    to[i * lead + j] = found;
-    if (part && i != j) to[j * lead + i] = CONJ(found);
+    if (j >= width || (part == LOWER && j > i) || (part == UPPER && j < i)) continue;
+    elem found = make_elem(i == j ? 1 : 0, 0); /* where there is no matrix */
+    if (b < all.count) found = in[place(b, all, x) + (u64)i * x.row + (u64)j * x.column];
+    put(tiles + g * each, lead, i, j, found, part, odd ? odd + g : odd, infinite);
   }
 }
 /* `part`: the triangle that is kept, with zeros elsewhere; `bad`: matrices whose result is NaN. */
-DEVICE void give(elem *out, const elem *tiles, int each, int lead, int rows, int columns, u64 first, batch all,
-                 layout x, int part, bool conj, const int *bad) {
-  const bool down = x.row < x.column;
+DEVICE void give(elem *out, const elem *tiles, int each, int lead, int rows, int columns, int width, u64 first,
+                 batch all, layout x, int part, bool conj, const int *bad) {
+  const bool down = x.row < x.column, dense = width == columns && is_dense(rows, columns, all, x);
+  elem *const base = out + first * x.s2;
   for (int t = (int)threadIdx.x; t < GROUPS * rows * columns; t += THREADS) {
     const int g = t / (rows * columns), rest = t % (rows * columns);
     const int i = down ? rest % rows : rest / columns, j = down ? rest / rows : rest % columns;
     const u64 b = first + (u64)g;
-    if (b >= all.count) continue;
+    if (b >= all.count || j >= width) continue;
     elem found = tiles[g * each + i * lead + j];
     if ((part == LOWER && j > i) || (part == UPPER && j < i)) found = make_elem(0, 0);
     if (conj) found = CONJ(found);
     if (bad[g]) found = make_elem(NOT_A_NUMBER, IS_COMPLEX ? NOT_A_NUMBER : 0);
-    out[place(b, all, x) + (u64)i * x.row + (u64)j * x.column] = found;
+    if (dense) base[t] = found;
+    else out[place(b, all, x) + (u64)i * x.row + (u64)j * x.column] = found;
   }
 }
 /* The info number of a matrix, to where it is wanted, and among those that failed; by one lane of its group. */

@@ -94,7 +94,7 @@ KERNEL small(const elem *a, elem *out, int *pivots_out, int *infos, u64 *first_b
   SHARED int pivots[GROUPS * LEAST], bad[GROUPS];
   int at;
 """ + _HEAD + """\
-    take(tiles, EACH, LEAD, a, M, N, first, all, layout_of(a_row, a_column, a0, a1, a2), ALL, bad, false);
+    take(tiles, EACH, LEAD, a, M, N, N, first, all, layout_of(a_row, a_column, a0, a1, a2), ALL, bad, false);
     SYNC();
     WHOLE
     for (int j = 0; j < N; j++) r[j] = lane < M ? own[lane * LEAD + j] : make_elem(0, 0);
@@ -114,7 +114,7 @@ KERNEL small(const elem *a, elem *out, int *pivots_out, int *infos, u64 *first_b
       }
     }
     SYNC();
-    give(out, tiles, EACH, LEAD, M, N, first, all, layout_of(o_row, o_column, o0, o1, o2), ALL, false, bad);
+    give(out, tiles, EACH, LEAD, M, N, N, first, all, layout_of(o_row, o_column, o0, o1, o2), ALL, false, bad);
     SYNC();
   }
 }
@@ -127,7 +127,7 @@ KERNEL small(const elem *a, elem *out, int *infos, u64 *first_bad, int *bad_coun
   SHARED elem tiles[GROUPS * EACH], all_lines[GROUPS * LINES];
   SHARED int bad[GROUPS];
 """ + _HEAD + """\
-    take(tiles, EACH, LEAD, a, N, N, first, all, layout_of(a_row, a_column, a0, a1, a2), lower ? LOWER : UPPER,
+    take(tiles, EACH, LEAD, a, N, N, N, first, all, layout_of(a_row, a_column, a0, a1, a2), lower ? LOWER : UPPER,
          (int *)0, false);
     SYNC();
     WHOLE
@@ -143,7 +143,7 @@ KERNEL small(const elem *a, elem *out, int *infos, u64 *first_bad, int *bad_coun
     }
     SYNC();
     /* U is the adjoint of L */
-    give(out, tiles, EACH, LEAD, N, N, first, all,
+    give(out, tiles, EACH, LEAD, N, N, N, first, all,
          lower ? layout_of(o_row, o_column, o0, o1, o2) : layout_of(o_column, o_row, o0, o1, o2), LOWER, !lower, bad);
     SYNC();
   }
@@ -160,7 +160,7 @@ KERNEL small(const elem *a, const elem *b, elem *out, int *infos, u64 *first_bad
   SHARED int pivots[GROUPS * N], bad[GROUPS];
   int at = (int)threadIdx.x % LANES;
 $head\
-    take(tiles, EACH, LEAD, a, N, N, first, all, layout_of(a_row, a_column, a0, a1, a2),
+    take(tiles, EACH, LEAD, a, N, N, N, first, all, layout_of(a_row, a_column, a0, a1, a2),
          POSITIVE ? (lower ? LOWER : UPPER) : ALL, POSITIVE ? (int *)0 : bad, false);
     SYNC();
     WHOLE
@@ -177,8 +177,8 @@ $factor
       elem x[CHUNK];
       SYNC();
       if (!INVERSE) {
-        take(tiles, EACH, WIDE, b + from * b_column, N, width, first, all, layout_of(b_row, b_column, b0, b1, b2), ALL,
-             (int *)0, false);
+        take(tiles, EACH, WIDE, b + from * b_column, N, CHUNK, width, first, all,
+             layout_of(b_row, b_column, b0, b1, b2), ALL, (int *)0, false);
         SYNC();
       }
       WHOLE
@@ -224,8 +224,8 @@ $factor
       for (int c = 0; c < CHUNK; c++)
         if (lane < N) own[at * WIDE + c] = x[c];
       SYNC();
-      give(out + from * o_column, tiles, EACH, WIDE, N, width, first, all, layout_of(o_row, o_column, o0, o1, o2), ALL,
-           false, bad);
+      give(out + from * o_column, tiles, EACH, WIDE, N, CHUNK, width, first, all,
+           layout_of(o_row, o_column, o0, o1, o2), ALL, false, bad);
     }
     SYNC();
   }
@@ -266,5 +266,6 @@ def solve(dtype: str, n: int, columns: int, *, positive: bool) -> tuple[str, int
     threads = threads_for(lanes, as_dtype(dtype).itemsize * each)
     factor = _CHOLESKY if positive else _LU
     kernel = _SOLVE_KERNEL.substitute(chunk=chunk, head=_HEAD, factor=_BY_CHOLESKY if positive else _BY_LU)
-    names = f"#define POSITIVE {int(positive)}\n#define INVERSE {int(columns == 0)}\n#define UPPER_ROW {'u' if positive else 'r'}\n"
+    names = f"#define POSITIVE {int(positive)}\n#define INVERSE {int(columns == 0)}\n"
+    names += f"#define UPPER_ROW {'u' if positive else 'r'}\n"
     return common(dtype, n, n, lanes, threads, 2) + names + factor + kernel, lanes, threads

@@ -59,7 +59,7 @@ KERNEL small(const elem *a, elem *v_out, real *w_out, int *infos, u64 *first_bad
     real most = 0, norm = 0;
     if (lane == 0) bad[group] = 0;
     SYNC();
-    take(tiles, EACH, LEAD, a, N, N, first, all, layout_of(a_row, a_column, a0, a1, a2), lower ? LOWER : UPPER, bad,
+    take(tiles, EACH, LEAD, a, N, N, N, first, all, layout_of(a_row, a_column, a0, a1, a2), lower ? LOWER : UPPER, bad,
          true);
     SYNC();
     const bool skip = bad[group] != 0;
@@ -168,7 +168,7 @@ KERNEL small(const elem *a, elem *v_out, real *w_out, int *infos, u64 *first_bad
     }
     SYNC();
     if (VECTORS)
-      give(v_out, tiles, EACH, LEAD, N, N, first, all, layout_of(v_row, v_column, v0, v1, v2), ALL, false, bad);
+      give(v_out, tiles, EACH, LEAD, N, N, N, first, all, layout_of(v_row, v_column, v0, v1, v2), ALL, false, bad);
     SYNC();
   }
 }
@@ -192,7 +192,7 @@ KERNEL small(const elem *a, elem *u_out, real *s_out, elem *v_out, int *infos, u
     real most = 0;
     if (lane == 0) bad[group] = 0;
     SYNC();
-    take(tiles, EACH, LEAD, a, M, N, first, all, layout_of(a_row, a_column, a0, a1, a2), ALL, bad, true);
+    take(tiles, EACH, LEAD, a, M, N, N, first, all, layout_of(a_row, a_column, a0, a1, a2), ALL, bad, true);
     SYNC();
     const bool skip = bad[group] != 0;
     if (lane < N) {
@@ -308,9 +308,9 @@ KERNEL small(const elem *a, elem *u_out, real *s_out, elem *v_out, int *infos, u
         for (int j = 0; j < N; j++) line[j] = found[j];
       }
       SYNC();
-      give(u_out, tiles, EACH, LEAD, M, N, first, all, layout_of(u_row, u_column, u0, u1, u2), ALL, false, bad);
+      give(u_out, tiles, EACH, LEAD, M, N, N, first, all, layout_of(u_row, u_column, u0, u1, u2), ALL, false, bad);
       /* the adjoint of V */
-      give(v_out, vectors, EACH_V, LEAD, N, N, first, all, layout_of(v_column, v_row, v0, v1, v2), ALL, true, bad);
+      give(v_out, vectors, EACH_V, LEAD, N, N, N, first, all, layout_of(v_column, v_row, v0, v1, v2), ALL, true, bad);
     }
     SYNC();
   }

@@ -25,7 +25,7 @@ KERNEL small(const elem *a, elem *q, elem *r, elem *tau_out, u64 count, u64 e1, 
     real most = 0;
     if (lane == 0) bad[group] = 0;
     SYNC();
-    take(tiles, EACH, LEAD, a, M, N, first, all, layout_of(a_row, a_column, a0, a1, a2), ALL, bad, true);
+    take(tiles, EACH, LEAD, a, M, N, N, first, all, layout_of(a_row, a_column, a0, a1, a2), ALL, bad, true);
     SYNC();
     WHOLE
     for (int i = 0; i < M; i++) {
@@ -81,7 +81,7 @@ KERNEL small(const elem *a, elem *q, elem *r, elem *tau_out, u64 count, u64 e1, 
         if (lane < N && i <= lane)
           own[i * LEAD + lane] = make_elem(scaled(RE(c[i]), power), scaled(IM(c[i]), power));
       SYNC();
-      give(q, tiles, EACH, LEAD, M, N, first, all, layout_of(q_row, q_column, q0, q1, q2), ALL, false, bad);
+      give(q, tiles, EACH, LEAD, M, N, N, first, all, layout_of(q_row, q_column, q0, q1, q2), ALL, false, bad);
       const u64 b = first + (u64)group;
       if (b < count && lane < LEAST)
         tau_out[place(b, all, layout_of(0, 0, t0, t1, t2)) + (u64)lane * t_row] =
@@ -113,14 +113,15 @@ KERNEL small(const elem *a, elem *q, elem *r, elem *tau_out, u64 count, u64 e1, 
         own[i * LEAD + lane] = make_elem(scaled(RE(x), power), scaled(IM(x), power));
       }
     SYNC();
-    give(r, tiles, EACH, LEAD, ROWS_OF_R, N, first, all, layout_of(r_row, r_column, r0, r1, r2), UPPER, false, bad);
+    give(r, tiles, EACH, LEAD, ROWS_OF_R, N, N, first, all, layout_of(r_row, r_column, r0, r1, r2), UPPER, false, bad);
     SYNC();
     if (COLUMNS) {
       WHOLE
       for (int i = 0; i < M; i++)
         if (lane < COLUMNS) own[i * LEAD + lane] = c[i];
       SYNC();
-      give(q, tiles, EACH, LEAD, M, COLUMNS, first, all, layout_of(q_row, q_column, q0, q1, q2), ALL, false, bad);
+      give(q, tiles, EACH, LEAD, M, COLUMNS, COLUMNS, first, all,
+           layout_of(q_row, q_column, q0, q1, q2), ALL, false, bad);
       SYNC();
     }
   }
