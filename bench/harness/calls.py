@@ -35,9 +35,7 @@ class Operation:
         return Sends(self.plan, given, tells, partial(self.plan.ask, *given))
 
 
-def add_calls(
-    setup: Setup, what: str, make: Callable[[Any], Operation], *, many: int = 2000, few: int = 500
-) -> None:
+def add_calls(setup: Setup, what: str, make: Callable[[Any], Operation], *, many: int = 2000, few: int = 500) -> None:
     """Add the rows of an operation, which `make` prepares on a device, in both placements.
 
     *told* and *called* are what the caller pays while the lane is awake, `many` times a sample; *asked* waits for each

@@ -74,8 +74,11 @@ class Solver(LeastSquares):
         made: GpuRef = self._calls.send(
             self,
             ROUTINE,
-            (factor, b, None, out, None, None, None, "cholesky_solve", "general", lower, False, False, False, True, None),
-        )
+            (
+                factor, b, None, out, None, None, None, "cholesky_solve", "general", lower, False, False, False, True,
+                None,
+            ),
+        )  # fmt: skip
         return made
 
     def lu_factor(
@@ -91,8 +94,11 @@ class Solver(LeastSquares):
         made = self._calls.send(
             self,
             ROUTINE,
-            (a, None, None, out, pivots_out, None, info, "lu_factor", "general", True, False, False, False, check, None),
-        )
+            (
+                a, None, None, out, pivots_out, None, info, "lu_factor", "general", True, False, False, False, check,
+                None,
+            ),
+        )  # fmt: skip
         return cast("LUFactors", made)
 
     def lu_solve(
@@ -107,7 +113,9 @@ class Solver(LeastSquares):
     ) -> GpuRef:
         """Send X of ``op(A) X = B`` by the factors of `lu_factor`; a zero on U's diagonal gives infinities or NaN."""
         made: GpuRef = self._calls.send(
-            self, ROUTINE, (lu, b, pivots, out, None, None, None, "lu_solve", "general", True, trans, conj, False, True, None)
+            self,
+            ROUTINE,
+            (lu, b, pivots, out, None, None, None, "lu_solve", "general", True, trans, conj, False, True, None),
         )
         return made
 
@@ -124,7 +132,9 @@ class Solver(LeastSquares):
     ) -> Any:
         """Send X of ``A X = B``: by LU, or with ``assume="positive_definite"`` by Cholesky of one triangle of A."""
         return self._calls.send(
-            self, ROUTINE, (a, b, None, out, None, None, info, "solve", assume, lower, False, False, False, check, None)
+            self,
+            ROUTINE,
+            (a, b, None, out, None, None, info, "solve", assume, lower, False, False, False, check, None),
         )
 
     def inv(
@@ -139,7 +149,9 @@ class Solver(LeastSquares):
     ) -> Any:
         """Send the inverse of A; `assume` as in `solve`."""
         return self._calls.send(
-            self, ROUTINE, (a, None, None, out, None, None, info, "inv", assume, lower, False, False, False, check, None)
+            self,
+            ROUTINE,
+            (a, None, None, out, None, None, info, "inv", assume, lower, False, False, False, check, None),
         )
 
     def det(
@@ -158,7 +170,9 @@ class Solver(LeastSquares):
         large itself is infinite.
         """
         return self._calls.send(
-            self, ROUTINE, (a, None, None, out, None, None, info, "det", assume, lower, False, False, False, check, None)
+            self,
+            ROUTINE,
+            (a, None, None, out, None, None, info, "det", assume, lower, False, False, False, check, None),
         )
 
     def slogdet(

@@ -15,7 +15,9 @@ ROUTINE: Final = form_of(
 )
 
 DECOMPOSITION: Final = form_of(
-    DecompositionRequest, "a tau c q r packed tau_out out u s vh w v info", "routine mode lower right adjoint check route"
+    DecompositionRequest,
+    "a tau c q r packed tau_out out u s vh w v info",
+    "routine mode lower right adjoint check route",
 )
 
 #: Request classes, and the forms of their calls.

@@ -128,7 +128,8 @@ def _exponential(solver: Any, a: GpuRef) -> GpuRef:
     odd, even = product(scaled, combined(1)), combined(0)
     found: GpuRef = solver.solve(run("e - o", e=even, o=odd), run("e + o", e=even, o=odd))
     for done in range(int(squarings.max(initial=0))):
-        found = run("where(done < times, square, found)", square=product(found, found), found=found, times=times, done=done)
+        square = product(found, found)
+        found = run("where(done < times, square, found)", square=square, found=found, times=times, done=done)
     return found
 
 

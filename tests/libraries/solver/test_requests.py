@@ -93,7 +93,8 @@ def test_new_results_are_column_major_and_scratch_is_no_result() -> None:
     assert list(specs) == ["a", "b", "out", "factor"]
     assert specs["out"].strides == (96, 8, 24)
     out = np.ones((2, 3, 4))
-    lowered = an.SolverRequest(routine="solve", a=np.ones((2, 3, 3)), b=np.ones((2, 3, 4)), out=out, route="loop").lowered
+    operands = {"a": np.ones((2, 3, 3)), "b": np.ones((2, 3, 4)), "out": out}
+    lowered = an.SolverRequest(routine="solve", route="loop", **operands).lowered
     assert [operand.name for operand in lowered.operands] == ["a", "b", "out", "factor", "work"]
     names = {operand.name: operand.name for operand in lowered.operands}
     assert lowered.collect(names) == "out"

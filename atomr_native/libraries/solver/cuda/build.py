@@ -17,9 +17,9 @@ from ....builders.context import Built
 from ....builders.cuda.context import CudaContext, library_file
 from ....plans.spec import PlanSpec
 from ..attributes import SolverAttributes
+from ..routes import POSITIVE, kind_of_failure
 from ..spec import ROUTINES
 from .native import SolverCall, TriangleCall
-from ..routes import POSITIVE, kind_of_failure
 from .small.build import build_small
 from .steps import Matrix, Steps
 

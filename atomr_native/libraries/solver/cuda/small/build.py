@@ -7,15 +7,15 @@ So the message needs no arrays besides its own, and its info numbers need no pas
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final, cast
 
 from ....._lib import cusolver
-from ....._lib.cusolver import CONSTANTS, Verdict
+from ....._lib.cusolver import Verdict
 from .....builders.context import Built
 from .....builders.cuda.codegen import alignment, kernels
 from .....builders.cuda.context import CudaContext, library_file
 from .....builders.cuda.sequence import Source, Step
-from .....builders.cuda.target import Argument, Launch
+from .....builders.cuda.target import Argument, KernelProgram, Launch
 from .....dtypes import as_dtype
 from .....plans.spec import PlanSpec
 from ...routes import POSITIVE, kind_of_failure
@@ -24,9 +24,11 @@ from . import factors, jacobi, orthogonal
 
 __all__ = ["build_small"]
 
-_BLOCKS = 16
+#: Blocks of a kernel for each multiprocessor.
+_BLOCKS: Final = 16
 #: Bytes of the record of failures, and of the verdict's words after it.
-_RECORD, _WORDS = 16, 16
+_RECORD: Final = 16
+_WORDS: Final = 16
 
 
 def build_small(spec: PlanSpec[Any], context: CudaContext) -> Built:
@@ -77,7 +79,8 @@ class _Builder(Steps):
         """Add the kernel, and those around it that keep the record of failures."""
         source, lanes, threads = made
         target = self.context.target
-        program = kernels(source, [], target, dtypes=(self.how.dtype,), alignments=()).run
+        built = kernels(source, [], target, dtypes=(self.how.dtype,), alignments=())
+        program = cast("KernelProgram", built.run)
         first, words = (self.record, self._at(self.record, _RECORD)) if failures else (None, None)
 
         def add(name: str, blocks: int, block: int, operands: tuple[Source, ...], values: tuple[int, ...]) -> None:
@@ -85,7 +88,8 @@ class _Builder(Steps):
                 *(("operand", i) for i in range(len(operands))),
                 *(("uint64", value % 2**64) for value in values),
             )
-            aligned = tuple(alignment(self.spec.operands[at].dtype) if kind == "operand" else 4 for kind, at in operands)
+            given = self.spec.operands
+            aligned = tuple(alignment(given[at].dtype) if kind == "operand" else 4 for kind, at in operands)
             launch = Launch(name, (blocks, 1, 1), (block, 1, 1), 0, arguments, overlaps=target.overlaps)
             self._steps.append(Step(replace(program, launches=(launch,), alignments=aligned), operands))
 
@@ -133,7 +137,7 @@ class _Builder(Steps):
 
     def _solve(self) -> None:
         (a, of_a), (out, of_out) = self._array("a"), self._array("out")
-        b, of_b = self._array("b") if "b" in self.at else (a, (0, 0, 0, 0, 0))
+        b, of_b = self._array("b") if "b" in self.at else (a, (0,) * 5)
         infos, of_infos, gives = self._infos
         n, columns = self.matrix("a").rows, self.matrix("out").columns
         positive = getattr(self.how, "assume", "") == POSITIVE
@@ -143,7 +147,7 @@ class _Builder(Steps):
 
     def _qr(self) -> None:
         a, of_a = self._array("a")
-        none = a, (0, 0, 0, 0, 0)
+        none: tuple[Source, tuple[int, ...]] = (a, (0,) * 5)
         size = self.matrix("a")
         if self.routine == "qr_factor":
             (q, of_q), (tau, of_tau), (r, of_r), columns, rows = (
@@ -151,7 +155,7 @@ class _Builder(Steps):
             )  # fmt: skip
         else:
             (q, of_q), (r, of_r), (tau, of_tau) = (
-                self._array("q") if "q" in self.at else none, self._array("r"), (a, (0, 0, 0, 0)),
+                self._array("q") if "q" in self.at else none, self._array("r"), (a, (0,) * 4),
             )  # fmt: skip
             columns, rows = self.matrix("q").columns if "q" in self.at else 0, self.matrix("r").rows
         made = orthogonal.qr(self.how.dtype, size.rows, size.columns, columns, rows)
@@ -160,7 +164,7 @@ class _Builder(Steps):
 
     def _eigh(self) -> None:
         (a, of_a), (w, of_w) = self._array("a"), self._vector("w")
-        v, of_v = self._array("v") if "v" in self.at else (a, (0, 0, 0, 0, 0))
+        v, of_v = self._array("v") if "v" in self.at else (a, (0,) * 5)
         infos, of_infos, gives = self._infos
         made = jacobi.eigh(self.how.dtype, self.matrix("a").rows, vectors="v" in self.at)
         numbers = (*self._batch, *of_a, *of_v, *of_w, *of_infos, int(self.how.lower), gives)
@@ -171,7 +175,7 @@ class _Builder(Steps):
         turned = size.rows < size.columns  # the rows of A become the columns that are rotated
         (a, of_a), (s, of_s) = self._array("a", turned=turned), self._vector("s")
         left, right = ("vh", "u") if turned else ("u", "vh")
-        none = a, (0, 0, 0, 0, 0)
+        none: tuple[Source, tuple[int, ...]] = (a, (0,) * 5)
         u, of_u = self._array(left, turned=turned) if "u" in self.at else none
         v, of_v = self._array(right, turned=turned) if "u" in self.at else none
         infos, of_infos, gives = self._infos

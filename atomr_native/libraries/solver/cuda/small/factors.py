@@ -84,7 +84,8 @@ _HEAD: Final = """\
     if (lane == 0) bad[group] = 0;
     SYNC();
 """
-_LU_KERNEL: Final = """\
+_LU_KERNEL: Final = (
+    """\
 enum { LEAD = N | 1, EACH = M * LEAD, LINES = 2 * N };
 KERNEL small(const elem *a, elem *out, int *pivots_out, int *infos, u64 *first_bad, int *bad_count, u64 count, u64 e1,
              u64 e2, u64 a_row, u64 a_column, u64 a0, u64 a1, u64 a2, u64 o_row, u64 o_column, u64 o0, u64 o1, u64 o2,
@@ -93,7 +94,9 @@ KERNEL small(const elem *a, elem *out, int *pivots_out, int *infos, u64 *first_b
   SHARED elem tiles[GROUPS * EACH], all_lines[GROUPS * LINES];
   SHARED int pivots[GROUPS * LEAST], bad[GROUPS];
   int at;
-""" + _HEAD + """\
+"""
+    + _HEAD
+    + """\
     take(tiles, EACH, LEAD, a, M, N, N, first, all, layout_of(a_row, a_column, a0, a1, a2), ALL, bad, false);
     SYNC();
     WHOLE
@@ -119,14 +122,18 @@ KERNEL small(const elem *a, elem *out, int *pivots_out, int *infos, u64 *first_b
   }
 }
 """
-_CHOLESKY_KERNEL: Final = """\
+)
+_CHOLESKY_KERNEL: Final = (
+    """\
 enum { LEAD = N | 1, EACH = N * LEAD, LINES = 2 * LANES };
 KERNEL small(const elem *a, elem *out, int *infos, u64 *first_bad, int *bad_count, u64 count, u64 e1, u64 e2,
              u64 a_row, u64 a_column, u64 a0, u64 a1, u64 a2, u64 o_row, u64 o_column, u64 o0, u64 o1, u64 o2, u64 i0,
              u64 i1, u64 i2, u64 lower, u64 gives) {
   SHARED elem tiles[GROUPS * EACH], all_lines[GROUPS * LINES];
   SHARED int bad[GROUPS];
-""" + _HEAD + """\
+"""
+    + _HEAD
+    + """\
     take(tiles, EACH, LEAD, a, N, N, N, first, all, layout_of(a_row, a_column, a0, a1, a2), lower ? LOWER : UPPER,
          (int *)0, false);
     SYNC();
@@ -149,6 +156,7 @@ KERNEL small(const elem *a, elem *out, int *infos, u64 *first_bad, int *bad_coun
   }
 }
 """
+)
 _SOLVE_KERNEL: Final = Template("""\
 enum { LEAD = N | 1, CHUNK = $chunk, WIDE = CHUNK | 1, EACH = N * (LEAD > WIDE ? LEAD : WIDE) };
 enum { LINE = 2 * (N > LANES ? N : LANES) > 2 * CHUNK ? 2 * (N > LANES ? N : LANES) : 2 * CHUNK, LINES = LINE };
