@@ -165,13 +165,15 @@ def matrix_power(x: GpuRef, n: int, /) -> GpuRef:
 def matrix_rank(x: GpuRef, /, *, rtol: Any = None) -> GpuRef:
     """Return how many singular values are above `rtol`, a number or an array, times the largest: int64."""
     a = _matrices("matrix_rank", x)
-    return a.device.solver.matrix_rank(a, rtol=rtol)
+    made: GpuRef = a.device.solver.matrix_rank(a, rtol=rtol)
+    return made
 
 
 def pinv(x: GpuRef, /, *, rtol: Any = None) -> GpuRef:
     """Return the pseudo-inverses; singular values up to `rtol`, a number or an array, times the largest are zeros."""
     a = _matrices("pinv", x)
-    return a.device.solver.pinv(a, rtol=rtol)
+    made: GpuRef = a.device.solver.pinv(a, rtol=rtol)
+    return made
 
 
 def qr(x: GpuRef, /, *, mode: str = "reduced") -> Any:

@@ -35,13 +35,14 @@ class Operation:
         return Sends(self.plan, given, tells, partial(self.plan.ask, *given))
 
 
-def add_calls(setup: Setup, what: str, make: Callable[[Any], Operation]) -> None:
+def add_calls(setup: Setup, what: str, make: Callable[[Any], Operation], *, many: int = 2000, few: int = 500) -> None:
     """Add the rows of an operation, which `make` prepares on a device, in both placements.
 
-    *told* and *called* are what the caller pays while the lane is awake, 2000 times a sample; *asked* waits for each
-    reply, 500 times; *sustained* tells 2000, and waits for the last.
+    *told* and *called* are what the caller pays while the lane is awake, `many` times a sample; *asked* waits for each
+    reply, `few` times; *sustained* tells `many`, and waits for the last.  Operations that take much longer than their
+    messages need fewer.
     """
-    many, few = setup.count(2000), setup.count(500)
+    many, few = setup.count(many), setup.count(few)
     for place in PLACES:
 
         def operation(place: str = place) -> Operation:

@@ -162,7 +162,7 @@ def sustained(lanes: Sequence[Sends], count: int) -> Callable[[], float]:
 
     def sample() -> float:
         clock = time.perf_counter_ns
-        deal(WARM)
+        deal(min(WARM, turns))
         finish()
         start = clock()
         deal(turns - 1)
@@ -192,7 +192,7 @@ def waited(call: Callable[[], object], wait: Callable[[], object], count: int, e
 
     def sample() -> float:
         local, clock = call, time.perf_counter_ns
-        for _ in range(WARM):
+        for _ in range(min(WARM, count)):
             local()
         wait()
         start = clock()

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 import atomr_native as an
+from atomr_native.libraries.solver.routes import KNOWN_WRONG, ROUTES
 
-__all__ = ["DTYPES", "LAYOUTS", "check", "hermitian", "lent", "matrices", "op", "put", "wide"]
+__all__ = ["DTYPES", "LAYOUTS", "check", "hermitian", "lent", "library_route", "matrices", "op", "put", "wide"]
 
 DTYPES = ("float32", "float64", "complex64", "complex128")
 #: Matrices row by row, column by column, parts of wider ones, and with gaps between all elements.
@@ -55,6 +56,14 @@ def put(device: an.Device, x: Array, layout: str = "rows") -> an.GpuRef:
 def lent(device: an.Device, shape: tuple[int, ...], dtype: Any, layout: str) -> an.GpuRef:
     """Return an output in a layout."""
     return put(device, np.full(shape, 7, dtype), layout)
+
+
+def library_route(routine: str, a: Array) -> str | None:
+    """Return the route by which cuSOLVER and cuBLAS take a batch, in as few calls as they can."""
+    if a.ndim == 2 or not a.size:
+        return None
+    batched = ROUTES[routine].batched and a.shape[-1] == a.shape[-2]
+    return "batched" if batched and (routine, str(a.dtype), "batched") not in KNOWN_WRONG else "loop"
 
 
 def op(x: Array, trans: bool, conj: bool) -> Array:

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, cast
 from ..._support.public import public
 from .decomposition import WORK, DecompositionRequest
 from .forms import FORMS, ROUTINE
+from .functions import matrix_function, polar
 from .least_squares import LeastSquares
+from .refinement import RefinedResult, solve_refined
 from .request import SCRATCH, LUFactors, SignLogDet, SolverRequest
 
 if TYPE_CHECKING:
@@ -64,7 +66,7 @@ class Solver(LeastSquares):
         return self._calls.send(
             self,
             ROUTINE,
-            (a, None, None, out, None, None, info, "cholesky", "general", lower, False, False, False, check),
+            (a, None, None, out, None, None, info, "cholesky", "general", lower, False, False, False, check, None),
         )
 
     def cholesky_solve(self, factor: GpuRef, b: GpuRef, *, lower: bool = True, out: GpuRef | None = None) -> GpuRef:
@@ -72,8 +74,11 @@ class Solver(LeastSquares):
         made: GpuRef = self._calls.send(
             self,
             ROUTINE,
-            (factor, b, None, out, None, None, None, "cholesky_solve", "general", lower, False, False, False, True),
-        )
+            (
+                factor, b, None, out, None, None, None, "cholesky_solve", "general", lower, False, False, False, True,
+                None,
+            ),
+        )  # fmt: skip
         return made
 
     def lu_factor(
@@ -89,8 +94,11 @@ class Solver(LeastSquares):
         made = self._calls.send(
             self,
             ROUTINE,
-            (a, None, None, out, pivots_out, None, info, "lu_factor", "general", True, False, False, False, check),
-        )
+            (
+                a, None, None, out, pivots_out, None, info, "lu_factor", "general", True, False, False, False, check,
+                None,
+            ),
+        )  # fmt: skip
         return cast("LUFactors", made)
 
     def lu_solve(
@@ -105,7 +113,9 @@ class Solver(LeastSquares):
     ) -> GpuRef:
         """Send X of ``op(A) X = B`` by the factors of `lu_factor`; a zero on U's diagonal gives infinities or NaN."""
         made: GpuRef = self._calls.send(
-            self, ROUTINE, (lu, b, pivots, out, None, None, None, "lu_solve", "general", True, trans, conj, False, True)
+            self,
+            ROUTINE,
+            (lu, b, pivots, out, None, None, None, "lu_solve", "general", True, trans, conj, False, True, None),
         )
         return made
 
@@ -122,7 +132,9 @@ class Solver(LeastSquares):
     ) -> Any:
         """Send X of ``A X = B``: by LU, or with ``assume="positive_definite"`` by Cholesky of one triangle of A."""
         return self._calls.send(
-            self, ROUTINE, (a, b, None, out, None, None, info, "solve", assume, lower, False, False, False, check)
+            self,
+            ROUTINE,
+            (a, b, None, out, None, None, info, "solve", assume, lower, False, False, False, check, None),
         )
 
     def inv(
@@ -137,7 +149,9 @@ class Solver(LeastSquares):
     ) -> Any:
         """Send the inverse of A; `assume` as in `solve`."""
         return self._calls.send(
-            self, ROUTINE, (a, None, None, out, None, None, info, "inv", assume, lower, False, False, False, check)
+            self,
+            ROUTINE,
+            (a, None, None, out, None, None, info, "inv", assume, lower, False, False, False, check, None),
         )
 
     def det(
@@ -156,7 +170,9 @@ class Solver(LeastSquares):
         large itself is infinite.
         """
         return self._calls.send(
-            self, ROUTINE, (a, None, None, out, None, None, info, "det", assume, lower, False, False, False, check)
+            self,
+            ROUTINE,
+            (a, None, None, out, None, None, info, "det", assume, lower, False, False, False, check, None),
         )
 
     def slogdet(
@@ -174,7 +190,7 @@ class Solver(LeastSquares):
         made = self._calls.send(
             self,
             ROUTINE,
-            (a, None, None, out, None, log_out, info, "slogdet", assume, lower, False, False, False, check),
+            (a, None, None, out, None, log_out, info, "slogdet", assume, lower, False, False, False, check, None),
         )
         return cast("SignLogDet", made)
 
@@ -195,7 +211,7 @@ class Solver(LeastSquares):
         return self._calls.send(
             self,
             ROUTINE,
-            (a, b, None, out, None, None, info, "solve_triangular", "general", lower, trans, conj, unit, check),
+            (a, b, None, out, None, None, info, "solve_triangular", "general", lower, trans, conj, unit, check, None),
         )
 
     def inv_triangular(
@@ -212,8 +228,54 @@ class Solver(LeastSquares):
         return self._calls.send(
             self,
             ROUTINE,
-            (a, None, None, out, None, None, info, "inv_triangular", "general", lower, False, False, unit, check),
+            (a, None, None, out, None, None, info, "inv_triangular", "general", lower, False, False, unit, check, None),
         )
+
+    def solve_refined(self, a: GpuRef, b: GpuRef, *, iterations: int = 30) -> RefinedResult:
+        """Solve ``A X = B`` in float64 or complex128 by LU factors of half the precision, refined by residuals.
+
+        Waits for the residual of each correction, in the caller; no lane waits.  It ends when the residual of each
+        column is within ``eps sqrt(n)`` of the norms of A and X, as LAPACK's ``dsgesv``; for a batch when all are.
+        After `iterations` corrections, 0 to 1000, X is that of `solve`: the result says so.  That suits large
+        matrices that are not too ill-conditioned for the factor, below about 1e7.
+
+        Raises
+        ------
+        InvalidRequest
+            For other shapes, dtypes and numbers, before anything is sent.
+        SingularMatrix
+            At the read of X, if A is singular.
+        """
+        return solve_refined(self, a, b, iterations)
+
+    def polar(self, a: GpuRef, *, side: str = "right", check: bool = True) -> Any:
+        """Send ``A = U P`` of any matrix, or with ``side="left"`` ``A = P U``: a `PolarResult`.
+
+        By the singular values: three messages, of complex matrices four.  With ``check=False`` info is the last result.
+        """
+        return polar(self, a, side, check)
+
+    def expm(self, a: GpuRef, *, assume: str = "general", lower: bool = True) -> GpuRef:
+        """Return the exponential of a square A.
+
+        ``assume="general"``: by scaling and squaring, of a batch as often as its largest norm needs; waits for that
+        norm, in the caller.  ``assume="hermitian"``: by the eigenvalues of the triangle that `lower` names, without a
+        wait.
+        """
+        return matrix_function(self, "expm", a, assume, lower)
+
+    def logm(self, a: GpuRef, *, assume: str = "general", lower: bool = True) -> GpuRef:
+        """Return the principal logarithm of a square A, complex also where A is real.
+
+        ``assume="general"``: the host computes it, so this waits: A is copied there, and the result is copied back; no
+        lane waits.  ``assume="hermitian"``: by the eigenvalues, without a wait, and of A's dtype: NaN where one is
+        negative.
+        """
+        return matrix_function(self, "logm", a, assume, lower)
+
+    def sqrtm(self, a: GpuRef, *, assume: str = "general", lower: bool = True) -> GpuRef:
+        """Return the principal square root of a square A; as `logm`."""
+        return matrix_function(self, "sqrtm", a, assume, lower)
 
     def plan(self, request: SolverRequest | DecompositionRequest) -> Plan:
         """Return the plan of a request, whose arrays lend their layouts: ``plan.tell(a, b, out=x, **scratch)``.

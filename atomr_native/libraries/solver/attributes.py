@@ -7,9 +7,12 @@ from ...protocol.typed import one_of
 
 __all__ = ["DecompositionAttributes", "SolverAttributes"]
 
+#: One kernel for all matrices, calls of the library for many, or one for each.
+Route = Annotated[str, one_of("kernel", "batched", "loop")]
+
 
 class SolverAttributes(Attributes, frozen=True, kw_only=True):
-    """Of ``solver.*``; triangles and flags are those of `SolverRequest`.
+    """Of ``solver.*``; triangles, flags and route are those of `SolverRequest`.
 
     Attributes
     ----------
@@ -30,6 +33,7 @@ class SolverAttributes(Attributes, frozen=True, kw_only=True):
     conj: bool
     unit: bool
     check: bool
+    route: Route
 
 
 class DecompositionAttributes(Attributes, frozen=True, kw_only=True):
@@ -50,3 +54,4 @@ class DecompositionAttributes(Attributes, frozen=True, kw_only=True):
     right: bool
     adjoint: bool
     check: bool
+    route: Route

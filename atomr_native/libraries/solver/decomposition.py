@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +15,7 @@ from ...plans.lowering import Lowered, Operand, Request, read, written
 from .attributes import DecompositionAttributes
 from .decomposition_rules import DECOMPOSITIONS, Parts, resolve
 from .layouts import layout_in_batch, new_matrix
+from .routes import choose_route
 from .spec import column_major
 
 if TYPE_CHECKING:
@@ -183,6 +185,9 @@ class DecompositionRequest(Request[Any]):
         False: info, an int32 array of the batch's shape, is the last result: ``u, s, vh, info``.  Either way
         the results of such a matrix are NaN.  ``qr`` and what belongs to it cannot fail.
 
+    route : str, optional
+        As in `SolverRequest`.  ``qr`` and singular values of a batch have no ``"batched"``.
+
     Raises
     ------
     InvalidRequest
@@ -219,10 +224,13 @@ class DecompositionRequest(Request[Any]):
     right: bool = False
     adjoint: bool = False
     check: bool = True
+    route: str | None = None
 
     def lowering(self) -> Lowered:
         """Check the request and return its message."""
         parts = resolve(self)
+        dtype = dtype_name(parts.dtype)
+        route = choose_route(self, dtype, parts.size, math.prod(parts.batch))
         operands = [read(name, getattr(self, name)) for name in DECOMPOSITIONS[self.routine].reads]
         for name, fresh in parts.fresh.items():
             given = getattr(self, name)
@@ -230,19 +238,21 @@ class DecompositionRequest(Request[Any]):
                 operands.append(_new(self, parts, name, fresh))
             else:
                 operands.append(written(name, given, fresh))
-        operands += _scratch(self, parts, operands)
+        if route != "kernel":
+            operands += _scratch(self, parts, operands)
         return Lowered(
             op=f"solver.{self.routine}",
             operands=tuple(operands),
             collect=partial(_collect, self.routine, tuple(parts.fresh)),
             attributes=DecompositionAttributes(
-                dtype=dtype_name(parts.dtype),
+                dtype=dtype,
                 batch=parts.batch,
                 mode=self.mode,
                 lower=bool(self.lower),
                 right=bool(self.right),
                 adjoint=bool(self.adjoint),
                 check=bool(self.check),
+                route=route,
             ),
         )
 

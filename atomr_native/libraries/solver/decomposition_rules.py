@@ -30,17 +30,11 @@ class Decomposition(NamedTuple):
         Outputs besides info, in the order of the result.
     options : tuple of str
         Options that it takes.
-    waits : bool
-        Whether its caller waits for a GPU.
-    exact : bool
-        Whether it gives equal bits in each run, by the library's documentation.
     """
 
     reads: tuple[str, ...]
     writes: tuple[str, ...]
     options: tuple[str, ...] = ()
-    waits: bool = False
-    exact: bool = True
 
 
 #: By name; `docs/libraries/solver.md` has the same table.
@@ -52,8 +46,8 @@ DECOMPOSITIONS: Final[dict[str, Decomposition]] = {
     "svdvals": Decomposition(("a",), ("s",), ("check",)),
     "eigh": Decomposition(("a",), ("w", "v"), ("lower", "check")),
     "eigvalsh": Decomposition(("a",), ("w",), ("lower", "check")),
-    "eig": Decomposition(("a",), ("w", "v"), ("check",), waits=True),
-    "eigvals": Decomposition(("a",), ("w",), ("check",), waits=True),
+    "eig": Decomposition(("a",), ("w", "v"), ("check",)),
+    "eigvals": Decomposition(("a",), ("w",), ("check",)),
 }
 INPUTS: Final = ("a", "tau", "c")
 OUTPUTS: Final = ("q", "r", "packed", "tau_out", "out", "u", "s", "vh", "w", "v", "info")

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
+
+from ..._support.checks import check_flag
 from ...errors import InvalidRequest
 from ...plans.actor import LibraryActor
-from .decomposition import DecompositionRequest, EighResult, QRFactors
+from .decomposition import DecompositionRequest, QRFactors
 from .forms import DECOMPOSITION
 
 if TYPE_CHECKING:
@@ -29,7 +32,7 @@ class Decompositions(LibraryActor):
             DECOMPOSITION,
             (
                 a, None, None, q, r, None, None, None, None, None, None, None, None, None, "qr", mode, True, False,
-                False, True,
+                False, True, None,
             ),
         )  # fmt: skip
 
@@ -40,7 +43,7 @@ class Decompositions(LibraryActor):
             DECOMPOSITION,
             (
                 a, None, None, None, None, packed, tau, None, None, None, None, None, None, None, "qr_factor",
-                "reduced", True, False, False, True,
+                "reduced", True, False, False, True, None,
             ),
         )  # fmt: skip
         return cast("QRFactors", made)
@@ -64,7 +67,7 @@ class Decompositions(LibraryActor):
             DECOMPOSITION,
             (
                 packed, tau, c, None, None, None, None, out, None, None, None, None, None, None, "qr_multiply",
-                "reduced", True, right, adjoint, True,
+                "reduced", True, right, adjoint, True, None,
             ),
         )  # fmt: skip
         return made
@@ -89,7 +92,7 @@ class Decompositions(LibraryActor):
             DECOMPOSITION,
             (
                 a, None, None, None, None, None, None, None, u, s, vh, None, None, info, "svd", mode, True, False,
-                False, check,
+                False, check, None,
             ),
         )  # fmt: skip
 
@@ -100,7 +103,7 @@ class Decompositions(LibraryActor):
             DECOMPOSITION,
             (
                 a, None, None, None, None, None, None, None, None, s, None, None, None, info, "svdvals", "reduced",
-                True, False, False, check,
+                True, False, False, check, None,
             ),
         )  # fmt: skip
 
@@ -119,7 +122,7 @@ class Decompositions(LibraryActor):
             DECOMPOSITION,
             (
                 a, None, None, None, None, None, None, None, None, None, None, w, None, info, "eigvalsh", "reduced",
-                lower, False, False, check,
+                lower, False, False, check, None,
             ),
         )  # fmt: skip
 
@@ -138,7 +141,7 @@ class Decompositions(LibraryActor):
     def _general(self, routine: str, a: GpuRef, check: bool) -> Any:
         values = (
             a, None, None, None, None, None, None, None, None, None, None, None, None, None, routine, "reduced", True,
-            False, False, check,
+            False, False, check, None,
         )  # fmt: skip
         if self.device.kind == "host":
             return self._calls.send(self, DECOMPOSITION, values)
@@ -175,14 +178,15 @@ class Decompositions(LibraryActor):
         lower : bool
             Which triangle of A and B is read.
         check : bool
-            As in `DecompositionRequest`.
+            As in `DecompositionRequest`; with `b`, info is n + i where the leading minor of order i of B is not
+            positive, as LAPACK has it.
         subset_by_index : (int, int), optional
             The first and the last eigenvalue that are returned, counted from 0: views of all, which are computed.
         subset_by_value : (float, float), optional
             Eigenvalues above the first and up to the second number.  Waits for the eigenvalues, since the shape of the
             result depends on them; of one matrix only.
         w, v, info : GpuRef, optional
-            Outputs of a call without `b` and subsets.
+            Outputs of a call without `b` and subsets; `info` with ``check=False``.
 
         Raises
         ------
@@ -195,11 +199,10 @@ class Decompositions(LibraryActor):
         from .ranges import check_ranges, generalised, within
 
         check_ranges(a, b, type, subset_by_index, subset_by_value)
-        if w is not None or v is not None or info is not None or not check:
-            raise InvalidRequest(
-                "w, v, info and check=False are options of a plain call; omit them with b and with subsets"
-            )
-        found = self._eigh(a, lower, True) if b is None else generalised(self, a, b, type, lower)
+        if w is not None or v is not None or info is not None:
+            raise InvalidRequest("w, v and info are outputs of a plain call; omit them with b and with subsets")
+        check_flag("check", check, bool | np.bool)
+        found = self._eigh(a, lower, check) if b is None else generalised(self, a, b, type, lower, check)
         return within(found, subset_by_index, subset_by_value)
 
     def _eigh(
@@ -210,13 +213,12 @@ class Decompositions(LibraryActor):
         w: GpuRef | None = None,
         v: GpuRef | None = None,
         info: GpuRef | None = None,
-    ) -> EighResult:
-        made = self._calls.send(
+    ) -> Any:
+        return self._calls.send(
             self,
             DECOMPOSITION,
             (
                 a, None, None, None, None, None, None, None, None, None, None, w, v, info, "eigh", "reduced", lower,
-                False, False, check,
+                False, False, check, None,
             ),
         )  # fmt: skip
-        return cast("EighResult", made)

@@ -11,11 +11,13 @@ from .request import SolverRequest
 __all__ = ["DECOMPOSITION", "FORMS", "ROUTINE"]
 
 ROUTINE: Final = form_of(
-    SolverRequest, "a b pivots out pivots_out log_out info", "routine assume lower trans conj unit check"
+    SolverRequest, "a b pivots out pivots_out log_out info", "routine assume lower trans conj unit check route"
 )
 
 DECOMPOSITION: Final = form_of(
-    DecompositionRequest, "a tau c q r packed tau_out out u s vh w v info", "routine mode lower right adjoint check"
+    DecompositionRequest,
+    "a tau c q r packed tau_out out u s vh w v info",
+    "routine mode lower right adjoint check route",
 )
 
 #: Request classes, and the forms of their calls.

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..._support.checks import check_flag
 from ..._support.public import public
 from ...arrays.gpu_ref import GpuRef
 from ...arrays.operands import broadcast_shapes, check_input
@@ -59,14 +60,24 @@ def _cutoff(a: GpuRef, rtol: Any) -> Any:
 
 
 class LeastSquares(Decompositions):
-    """Least squares by the singular value decomposition; an error of it arrives as an error of the results."""
+    """Least squares by the singular value decomposition.
 
-    def matrix_rank(self, a: GpuRef, *, rtol: float | GpuRef | None = None) -> GpuRef:
+    An error of the decomposition arrives as an error of the results; with ``check=False`` its info numbers are the last
+    result of a plain tuple: ``x, rank, s, info = device.solver.lstsq(a, b, check=False)``.
+    """
+
+    def matrix_rank(self, a: GpuRef, *, rtol: float | GpuRef | None = None, check: bool = True) -> Any:
         """Send the ranks of matrices, int64: how many singular values are above `rtol` times the largest.
 
-        Two messages or three.  By default `rtol` is the spacing of the dtype at 1, times the larger of m and n.
+        Two messages or three.  By default `rtol` is the spacing of the dtype at 1, times the larger of m and n.  With
+        ``check=False`` the rank of a matrix without singular values is 0.
         """
-        return self._rank(self.svdvals(a), _cutoff(a, rtol))
+        cutoff = _cutoff(a, rtol)
+        check_flag("check", check, bool | np.bool)
+        if check:
+            return self._rank(self.svdvals(a), cutoff)
+        s, info = self.svdvals(a, check=False)
+        return self._rank(s, cutoff), info
 
     def _rank(self, s: GpuRef, rtol: Any) -> GpuRef:
         elementwise = self.device.elementwise
@@ -81,21 +92,23 @@ class LeastSquares(Decompositions):
         made: GpuRef = self.device.elementwise.run("where(s <= rtol * m, 0.0, 1.0 / s)", s=s, m=s[..., :1], rtol=rtol)
         return made
 
-    def pinv(self, a: GpuRef, *, rtol: float | GpuRef | None = None) -> GpuRef:
+    def pinv(self, a: GpuRef, *, rtol: float | GpuRef | None = None, check: bool = True) -> Any:
         """Send the pseudo-inverses of matrices of any shape and rank: ``(..., n, m)``.
 
         Singular values up to `rtol` times the largest count as zero, by default as in `matrix_rank`.  Four messages, of
         complex matrices six.
         """
         cutoff = _cutoff(a, rtol)
+        check_flag("check", check, bool | np.bool)
         if 0 in a.shape:
-            return self.device.zeros((*a.shape[:-2], a.shape[-1], a.shape[-2]), a.dtype)
-        u, s, vh = self.svd(a)
+            found = self.device.zeros((*a.shape[:-2], a.shape[-1], a.shape[-2]), a.dtype)
+            return found if check else (found, self.device.zeros(a.shape[:-2], "int32"))
+        u, s, vh, *info = self.svd(a, check=check)
         scaled = self.device.elementwise.run("v * r", v=adjoint(vh), r=self._reciprocals(s, cutoff)[..., None, :])
         made: GpuRef = self.device.blas_lt.matmul(scaled, adjoint(u))
-        return made
+        return made if check else (made, *info)
 
-    def lstsq(self, a: GpuRef, b: GpuRef, *, rtol: float | GpuRef | None = None) -> LstsqResult:
+    def lstsq(self, a: GpuRef, b: GpuRef, *, rtol: float | GpuRef | None = None, check: bool = True) -> Any:
         """Send the X of the least norm that minimises the norm of ``B - A X``, for A of any shape and rank.
 
         Parameters
@@ -107,6 +120,13 @@ class LeastSquares(Decompositions):
         rtol : float or GpuRef, optional
             A number, or an array of the batch's shape: singular values up to `rtol` times the largest count as zero; by
             default as in `matrix_rank`.
+        check : bool
+            True: an SVD that does not converge raises `NotConverged` where a result is read.  False: the result is
+            ``x, rank, s, info``, with the info numbers of the batch of A.
+
+        Returns
+        -------
+        LstsqResult
 
         Notes
         -----
@@ -119,6 +139,7 @@ class LeastSquares(Decompositions):
             For other shapes, dtypes and numbers, before anything is sent.
         """
         cutoff = _cutoff(a, rtol)
+        check_flag("check", check, bool | np.bool)
         shape = tuple(check_input("b", b).shape)
         vector, rows = len(shape) == 1, a.shape[-2]
         if shape[0 if vector else -2 :][:1] != (rows,):
@@ -133,12 +154,16 @@ class LeastSquares(Decompositions):
         columns = b[:, None] if vector else b
         whole = (*batch, a.shape[-1], columns.shape[-1])
         if 0 in a.shape or 0 in whole:
-            s = self.svdvals(a)
+            s, *info = (self.svdvals(a),) if check else self.svdvals(a, check=False)
             x = self.device.zeros(whole, a.dtype)
-            return LstsqResult(x[..., 0] if vector else x, self._rank(s, cutoff), s)
-        u, s, vh = self.svd(a)
+            return self._found(x[..., 0] if vector else x, s, cutoff, info)
+        u, s, vh, *info = self.svd(a, check=check)
         product = self.device.blas_lt.matmul
         parts = product(adjoint(u), columns)
         parts = self.device.elementwise.run("c * r", c=parts, r=self._reciprocals(s, cutoff)[..., None])
         x = product(adjoint(vh), parts)
-        return LstsqResult(x[..., 0] if vector else x, self._rank(s, cutoff), s)
+        return self._found(x[..., 0] if vector else x, s, cutoff, info)
+
+    def _found(self, x: GpuRef, s: GpuRef, cutoff: Any, info: list[GpuRef]) -> Any:
+        found = LstsqResult(x, self._rank(s, cutoff), s)
+        return (*found, *info) if info else found

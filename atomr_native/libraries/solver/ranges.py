@@ -55,11 +55,11 @@ def check_ranges(a: GpuRef, b: GpuRef | None, kind: Any, by_index: Any, by_value
         )
 
 
-def generalised(solver: Any, a: GpuRef, b: GpuRef, kind: int, lower: bool) -> EighResult:
+def generalised(solver: Any, a: GpuRef, b: GpuRef, kind: int, lower: bool, check: bool) -> Any:
     """Send a generalised eigenproblem, reduced by the Cholesky factor L of B."""
-    factor = solver.cholesky(b, lower=lower)
     if not a.size:
-        return solver._eigh(a, lower, True)  # type: ignore[no-any-return]  # noqa: SLF001
+        return solver._eigh(a, lower, check)  # noqa: SLF001
+    factor, *of_b = (solver.cholesky(b, lower=lower),) if check else solver.cholesky(b, lower=lower, check=False)
     product = a.device.blas_lt.matmul
     inverse = {"lower": lower, "trans": not lower, "conj": not lower}
     back = {"lower": lower, "trans": lower, "conj": lower}
@@ -69,13 +69,17 @@ def generalised(solver: Any, a: GpuRef, b: GpuRef, kind: int, lower: bool) -> Ei
     else:  # C = L^H A L
         left = factor if lower else adjoint(factor)
         reduced = product(adjoint(left), product(a, left))
-    w, y = solver._eigh(reduced, True, True)  # noqa: SLF001
-    return EighResult(w, product(left, y) if kind == 3 else solver.solve_triangular(factor, y, **back))
+    w, y, *of_a = solver._eigh(reduced, True, check)  # noqa: SLF001
+    found = EighResult(w, product(left, y) if kind == 3 else solver.solve_triangular(factor, y, **back))
+    if check:
+        return found
+    info = a.device.elementwise.run("where(b != 0, b + n, a)", b=of_b[0], a=of_a[0], n=a.shape[-1])
+    return (*found, info)
 
 
-def within(found: EighResult, by_index: Any, by_value: Any) -> EighResult:
+def within(found: Any, by_index: Any, by_value: Any) -> Any:
     """Return a range of eigenvalues as views; waits for them if it is given by value."""
-    w, v = found
+    w, v, *info = found
     if by_index is not None:
         first, last = int(by_index[0]), int(by_index[1]) + 1
     elif by_value is not None:
@@ -83,4 +87,5 @@ def within(found: EighResult, by_index: Any, by_value: Any) -> EighResult:
         first, last = (int(np.searchsorted(values, x, side="right")) for x in by_value)
     else:
         return found
-    return EighResult(w[..., first:last], v[..., first:last])
+    part = EighResult(w[..., first:last], v[..., first:last])
+    return (*part, *info) if info else part

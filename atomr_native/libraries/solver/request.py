@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -13,6 +14,7 @@ from ...dtypes import dtype_name
 from ...plans.lowering import Lowered, Operand, Request, read, written
 from .attributes import SolverAttributes
 from .layouts import layout_in_batch, new_matrix
+from .routes import choose_route
 from .spec import ROUTINES, Problem, column_major, resolve
 
 if TYPE_CHECKING:
@@ -114,6 +116,9 @@ class SolverRequest(Request[Any]):
         True: a matrix without result raises `SingularMatrix` or `NotPositiveDefinite` at the reply, or where an output
         is read.  False: info, an int32 array of the batch's shape, is one more result: 0, or LAPACK's number.  Either
         way the results of such a matrix are NaN, but for ``lu_factor`` with ``check=False``, which has the factors.
+    route : str, optional
+        How a GPU computes a batch: ``"kernel"``, in one kernel of this package, up to 32 x 32; ``"batched"``, in one
+        call of the library; ``"loop"``, by a call for each matrix.  By default by the table in the guide.
 
     Raises
     ------
@@ -142,10 +147,13 @@ class SolverRequest(Request[Any]):
     conj: bool = False
     unit: bool = False
     check: bool = True
+    route: str | None = None
 
     def lowering(self) -> Lowered:
         """Check the request and return its message."""
         problem = resolve(self)
+        dtype = dtype_name(problem.dtype)
+        route = choose_route(self, dtype, problem.size, math.prod(problem.batch))
         operands = [read(name, getattr(self, name)) for name in ROUTINES[self.routine].reads]
         for name, fresh in problem.fresh.items():
             given = getattr(self, name)
@@ -153,13 +161,14 @@ class SolverRequest(Request[Any]):
                 operands.append(written(name, None, fresh) if problem.vector else new_matrix(name, fresh))
             else:
                 operands.append(written(name, given, fresh))
-        operands += _scratch(self, problem, operands)
+        if route != "kernel":
+            operands += _scratch(self, problem, operands)
         return Lowered(
             op=f"solver.{self.routine}",
             operands=tuple(operands),
             collect=partial(_collect, self.routine, bool(self.check)),
             attributes=SolverAttributes(
-                dtype=dtype_name(problem.dtype),
+                dtype=dtype,
                 batch=problem.batch,
                 vector=problem.vector,
                 assume=self.assume,
@@ -168,6 +177,7 @@ class SolverRequest(Request[Any]):
                 conj=bool(self.conj),
                 unit=bool(self.unit),
                 check=bool(self.check),
+                route=route,
             ),
         )
 

@@ -2,32 +2,42 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from bench.harness import Case, Setup, gpu_peers
+from bench.harness import Case, Effort, Setup, gpu_peers
 from bench.harness.calls import Operation, add_calls
-from bench.harness.common import repeat, timed
+from bench.harness.common import device, repeat, timed
 from bench.harness.gpu import add_peer
 
 __all__ = ["CASES"]
 
 #: Rows of the matrices of the host's case.
 ROWS = 32
-#: Matrices of a batch and their rows, on a GPU.
-SHAPES: tuple[tuple[int, int], ...] = ((1, 64), (1, 512), (1000, 16))
-#: Calls of a peer between two waits.
-EVERY = 100
 ROUTINES = ("cholesky", "inv", "qr", "eigh")
+#: Rows of the matrix whose messages are short beside what it costs to send them.
+SHORT = 64
+#: On a GPU, routines with the rows of one matrix, and how many calls are waited for at once.
+ALONE: tuple[tuple[str, int, int], ...] = (
+    ("qr", SHORT, 10), ("eigh", SHORT, 4), ("cholesky", 512, 10), ("inv", 512, 4), ("cholesky", 4096, 2),
+    ("inv", 4096, 1),
+)  # fmt: skip
+#: Batches of matrices that are small, and their rows; a peer that computes one matrix after the other has a tenth.
+MANY = 100_000
+SMALL = (4, 16, 32)
+SLOW = ("qr", "eigh")
 
 
 def _matrices(count: int, rows: int) -> Any:
     """Return diagonally dominant, symmetric matrices."""
     import numpy as np
 
-    a = np.random.default_rng(0).standard_normal((count, rows, rows)).astype("float32")
-    return (a + a.swapaxes(1, 2) + 4 * rows * np.eye(rows, dtype="float32"))[0 if count == 1 else slice(None)]
+    few = min(count, 1000)
+    a = np.random.default_rng(0).standard_normal((few, rows, rows)).astype("float32")
+    a = a + a.swapaxes(1, 2) + 4 * rows * np.eye(rows, dtype="float32")
+    return a[0] if count == 1 else np.resize(a, (count, rows, rows))  # the same ones again
 
 
 def _operation(routine: str, count: int, rows: int) -> Callable[[Any], Operation]:
@@ -91,23 +101,68 @@ def _peer(library: str, count: int, rows: int, ordinal: int) -> gpu_peers.Calls:
     return gpu_peers.Calls(calls, cupy.cuda.Device(ordinal).synchronize)
 
 
-def gpu(setup: Setup) -> None:
-    """Factorisations of float32 matrices on a GPU, alone and in batches; of the smallest also QR and eigenvectors.
+def _sustained(operation: Operation, calls: int) -> Callable[[], float]:
+    """Sample: `calls` messages, until the last has been answered; microseconds each."""
+    sends = operation.sends()
 
-    As on the host device. torch: ``cholesky_ex`` and ``inv_ex``, which do not wait for info, ``qr`` and ``eigh``. CuPy:
-    the functions of the same names, which check. Peers are waited for 100 calls at a time.
+    def sample() -> float:
+        sends.ask().result()
+        start = time.perf_counter_ns()
+        sends.tells(calls - 1)
+        sends.ask().result()
+        return (time.perf_counter_ns() - start) / 1e3 / calls
+
+    return sample
+
+
+def _beside_peers(setup: Setup, routine: str, count: int, rows: int, calls: int) -> None:
+    """Add a routine that takes longer than its messages, beside torch and CuPy."""
+    what = _title(routine, count, rows)
+    calls = setup.count(calls)
+    with setup.attempt(ours := f"atomr {what}, sustained, process"):
+        made = _operation(routine, count, rows)(device(setup, "process"))
+        made.plan.wait(60.0)
+        setup.add(ours, _sustained(made, calls))
+    for library in ("torch", "CuPy"):
+        add_peer(
+            setup, f"{library} {what}, sustained", partial(_peer, library, count, rows), routine, calls, every=calls
+        )
+        setup.ratio(ours, f"{library} {what}, sustained")
+
+
+def gpu(setup: Setup) -> None:
+    """Factorisations of one float32 matrix on a GPU, and eigenvectors.
+
+    As on the host device; of the smallest, messages are told, called and asked, too. torch: ``cholesky_ex`` and
+    ``inv_ex``, which do not wait for info, ``qr`` and ``eigh``. CuPy: the functions of the same names, which check.
     """
-    for count, rows in SHAPES:
-        makers = {library: partial(_peer, library, count, rows) for library in ("torch", "CuPy")}
-        for routine in ROUTINES if (count, rows) == SHAPES[0] else ROUTINES[:2]:
-            what = _title(routine, count, rows)
-            add_calls(setup, what, _operation(routine, count, rows))
-            for library, make in makers.items():
-                add_peer(setup, f"{library} {what}, sustained", make, routine, setup.count(500), every=EVERY)
-                setup.ratio(f"atomr {what}, sustained, process", f"{library} {what}, sustained")
+    for routine in ("cholesky", "inv"):
+        what = _title(routine, 1, SHORT)
+        add_calls(setup, what, _operation(routine, 1, SHORT), many=100, few=20)
+        for library in ("torch", "CuPy"):
+            make, calls = partial(_peer, library, 1, SHORT), setup.count(100)
+            add_peer(setup, f"{library} {what}, sustained", make, routine, calls, every=calls)
+            setup.ratio(f"atomr {what}, sustained, process", f"{library} {what}, sustained")
+    for routine, rows, calls in ALONE:
+        if rows == SHORT or setup.effort is Effort.FULL or setup.dry:  # else no figure is wanted
+            _beside_peers(setup, routine, 1, rows, calls)
+
+
+def gpu_small(setup: Setup) -> None:
+    """Factorisations of many small float32 matrices in one message, beside one call of torch and of CuPy.
+
+    Of QR and eigenvectors a tenth as many, since the peers compute one matrix after the other, or nearly so.
+    """
+    many = MANY if setup.effort is Effort.FULL or setup.dry else 200
+    for rows in SMALL:
+        for routine in ROUTINES:
+            slow = routine in SLOW
+            if not slow or rows == SMALL[1]:
+                _beside_peers(setup, routine, many // 10 if slow else many, rows, 1 if slow else 4)
 
 
 CASES = (
     Case("solver", "Dense linear algebra", host),
-    Case("gpu_solver", "Dense linear algebra on a GPU", gpu, devices=("cuda",)),
+    Case("gpu_solver", "Dense linear algebra on a GPU", gpu, rounds=15, devices=("cuda",)),
+    Case("gpu_solver_small", "Many small matrices on a GPU", gpu_small, rounds=7, devices=("cuda",)),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,9 @@ import scipy.linalg
 from fake_cuda import using
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from solver_checks import DTYPES, LAYOUTS, check, hermitian, lent, matrices, op, put, size, wide
+from solver_checks import DTYPES, LAYOUTS, check, hermitian, lent, library_route, matrices, op, put, size, wide
 
 import atomr_native as an
-from atomr_native.libraries.solver.cuda.decomposition import BATCHED_EIGENVALUES
 
 SHAPES = ((1, 1), (4, 4), (7, 3), (3, 7), (1, 5), (5, 1), (33, 32))
 
@@ -45,6 +45,7 @@ def verify(device: an.Device, routine: str, a: np.ndarray, options: dict[str, An
     """Send a decomposition and hold its result against its definition."""
     dtype, (of_a, of_out) = str(a.dtype), layouts
     m, n = a.shape[-2:]
+    options = {**options, "route": library_route(routine, a)}
     request = an.DecompositionRequest(routine=routine, a=put(device, a, of_a), **options)
     if of_out is not None:  # its outputs, in a layout
         given_outputs = {
@@ -205,13 +206,14 @@ def test_an_iteration_without_an_end_is_an_error(fake_device: an.Device) -> None
     a = np.stack([np.eye(3)] * 4)
     a[2, 0, 0] = 12345678.0
     ref = device.put(a)
-    for send in (device.solver.svd, device.solver.svdvals, device.solver.eigh, device.solver.eigvalsh):
-        found = send(ref)
+    for routine in ("svd", "svdvals", "eigh", "eigvalsh"):
+        send = partial(an.DecompositionRequest, routine=routine, a=ref, route=library_route(routine, a))
+        found = device.solver.tell(send())
         first = found[0] if isinstance(found, tuple) else found
         with pytest.raises(an.NotConverged, match=r"at index \(2,\) .* did not converge \(info 3\)") as caught:
             first.numpy()
         assert (caught.value.index, caught.value.info, caught.value.count) == ((2,), 3, 1)
-        first, *_, info = send(ref, check=False)
+        first, *_, info = device.solver.tell(send(check=False))
         assert info.numpy().tolist() == [0, 0, 3, 0]
         assert np.isnan(first.numpy()[2]).all()
         assert np.isfinite(first.numpy()[[0, 1, 3]]).all()
@@ -222,11 +224,11 @@ def test_batches_of_eigenvalues_go_by_dtype(cuda_system: an.System) -> None:
     device = cuda_system.device("cuda:0")
     for dtype in DTYPES:
         a = device.put(hermitian(matrices(np.random.default_rng(4), (3, 4, 4), dtype)))
-        plan = device.solver.plan(an.DecompositionRequest(routine="eigh", a=a)).wait(60)
+        plan = device.solver.plan(an.DecompositionRequest(routine="eigh", a=a, route=library_route("eigh", a))).wait(60)
         one = "3 matrices in 1 call of syevBatched" in plan.notes
-        assert one == (dtype in BATCHED_EIGENVALUES) == (dtype != "complex64")
+        assert one == (dtype != "complex64")
         out = lent(device, (3, 4, 4), dtype, "wider")  # with gaps between columns
-        request = an.DecompositionRequest(routine="eigh", a=a, v=out)
+        request = an.DecompositionRequest(routine="eigh", a=a, v=out, route="loop")
         assert "v_work" in device.solver.scratch(request)
 
 
@@ -236,7 +238,7 @@ def test_batches_beyond_the_workspace_go_in_groups(fake_environment: dict[str, s
     a[130, 0, 0] = 12345678.0
     with using(fake_environment), an.System(workspace_limit=limit) as system:
         device = system.device("cuda:0")
-        request = an.DecompositionRequest(routine="eigvalsh", a=device.put(a), check=False)
+        request = an.DecompositionRequest(routine="eigvalsh", a=device.put(a), check=False, route="batched")
         assert words in " ".join(device.solver.plan(request).wait(60).notes)
         w, info = device.solver.tell(request)
         assert np.flatnonzero(info.numpy()).tolist() == [130]

@@ -121,3 +121,33 @@ def test_refusals(cuda_system: an.System, send: Callable[..., Any], words: str) 
     device = cuda_system.device("host")
     with pytest.raises(an.InvalidRequest, match=words):
         send(device.solver, device.put(np.eye(3)))
+
+
+def test_info_of_several_messages(device: an.Device) -> None:
+    """With ``check=False`` nothing fails: the numbers of all matrices are the last result."""
+    rng = np.random.default_rng(8)
+    solver, a, b = device.solver, rng.standard_normal((3, 4, 2)), rng.standard_normal((4, 3))
+    ref = device.put(a)
+    x, rank, s, info = solver.lstsq(ref, device.put(b), check=False)
+    np.testing.assert_allclose(x.numpy(), np.linalg.pinv(a) @ b, rtol=1e-10, atol=1e-12)
+    assert (rank.numpy() == 2).all()
+    assert s.shape == (3, 2)
+    for found, shape in ((solver.pinv(ref, check=False), (3, 2, 4)), (solver.matrix_rank(ref, check=False), (3,))):
+        assert found[0].shape == shape
+        assert found[1].numpy().tolist() == info.numpy().tolist() == [0, 0, 0]
+    assert solver.pinv(device.zeros((2, 0, 3)), check=False)[1].numpy().tolist() == [0, 0]
+    assert solver.lstsq(device.zeros((2, 0, 3)), device.zeros((0, 1)), check=False)[3].numpy().tolist() == [0, 0]
+    whole, metric = hermitian(rng.standard_normal((3, 4, 4))), hermitian(rng.standard_normal((3, 4, 4)))
+    metric[1, 2, 2] = -1
+    for kind in (1, 2, 3):
+        w, v, info = solver.eigh(device.put(whole), device.put(metric), type=kind, check=False, subset_by_index=(1, 2))
+        assert info.numpy().tolist() == [0, 7, 0]
+        assert info.dtype == np.int32
+        assert (w.shape, v.shape) == ((3, 2), (3, 4, 2))
+        assert np.isnan(w.numpy()[1]).all()
+        assert np.isfinite(w.numpy()[[0, 2]]).all()
+    w, v, info = solver.eigh(device.put(whole[0]), check=False, subset_by_value=(-1.0, 1e9))
+    assert w.shape == (4,)
+    assert int(info) == 0
+    with pytest.raises(an.InvalidRequest, match="check=2"):
+        solver.pinv(ref, check=2)

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 import atomr_native as an
+from atomr_native.libraries.solver.behaviour import BEHAVIOUR
 from atomr_native.libraries.solver.decomposition_rules import DECOMPOSITIONS
 from atomr_native.libraries.solver.host import scaled_product
+from atomr_native.libraries.solver.routes import ROUTES as LIMITS
 from atomr_native.libraries.solver.spec import ROUTINES
 
 pytestmark = pytest.mark.plain
@@ -86,12 +88,13 @@ def test_decompositions_that_cannot_be_are_refused(options: dict[str, Any], word
 
 
 def test_new_results_are_column_major_and_scratch_is_no_result() -> None:
-    lowered = an.SolverRequest(routine="solve", a=np.ones((2, 3, 3)), b=np.ones((2, 3, 4))).lowered
+    lowered = an.SolverRequest(routine="solve", a=np.ones((2, 3, 3)), b=np.ones((2, 3, 4)), route="loop").lowered
     specs = {operand.name: operand.spec for operand in lowered.operands}
     assert list(specs) == ["a", "b", "out", "factor"]
     assert specs["out"].strides == (96, 8, 24)
     out = np.ones((2, 3, 4))
-    lowered = an.SolverRequest(routine="solve", a=np.ones((2, 3, 3)), b=np.ones((2, 3, 4)), out=out).lowered
+    operands = {"a": np.ones((2, 3, 3)), "b": np.ones((2, 3, 4)), "out": out}
+    lowered = an.SolverRequest(routine="solve", route="loop", **operands).lowered
     assert [operand.name for operand in lowered.operands] == ["a", "b", "out", "factor", "work"]
     names = {operand.name: operand.name for operand in lowered.operands}
     assert lowered.collect(names) == "out"
@@ -116,13 +119,31 @@ def test_the_table_of_the_docs_has_the_routines_and_options_of_the_code() -> Non
 
 
 def test_the_table_of_waits_has_every_routine() -> None:
-    section = TEXT.partition("## Waits, capture, equal bits")[2]
+    section = TEXT.partition("## Waits, capture, equal bits")[2].partition("\n## ")[0]
     rows = [line for line in section.splitlines() if line.startswith("| `")]
     named = [name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])]
-    assert sorted(named) == sorted([*ROUTINES, *DECOMPOSITIONS])
+    assert sorted(named) == sorted(BEHAVIOUR)
+    assert set(BEHAVIOUR) >= {*ROUTINES, *DECOMPOSITIONS}
     for row in rows:
         cells = [cell.strip() for cell in row.split("|")]
         for name in re.findall(r"`(\w+)`", cells[1]):
-            rules = DECOMPOSITIONS.get(name)
-            assert cells[2].partition(",")[0] == ("yes" if rules and rules.waits else "no"), name
-            assert cells[4].startswith("yes" if not rules or rules.exact else "no"), name
+            found = BEHAVIOUR[name]
+            assert cells[2].partition(",")[0] == ("yes" if found.waits else "no"), name
+            assert ("captured" in cells[3]) == found.captured, name
+            assert cells[3].startswith("refused") == found.waits, name
+            assert cells[4].startswith("yes" if found.deterministic else "no"), name
+
+
+def test_the_table_of_routes_is_that_of_the_code() -> None:
+    section = TEXT.partition("## Ways on a GPU")[2]
+    rows = [line for line in section.splitlines() if line.startswith("| `")]
+    found = {}
+    for row in rows:
+        _, names, *cells = row.split("|")
+        limits = [re.search(r"\d+", cell) for cell in cells[:2]]
+        for name in re.findall(r"`(\w+)`", names):
+            found[name] = tuple(
+                int(limit[0]) if limit and "up to" in cell else 2**31 if "any" in cell else 0
+                for cell, limit in zip(cells, limits, strict=False)
+            )
+    assert found == {name: tuple(limits) for name, limits in LIMITS.items()}

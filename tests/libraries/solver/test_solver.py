@@ -9,10 +9,10 @@ import pytest
 import scipy.linalg
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from solver_checks import DTYPES, LAYOUTS, check, hermitian, lent, matrices, op, put, size, wide
+from solver_checks import DTYPES, LAYOUTS, check, hermitian, lent, library_route, matrices, op, put, size, wide
 
 import atomr_native as an
-from atomr_native.libraries.solver.cuda.steps import BATCHED_UP_TO
+from atomr_native.libraries.solver.routes import ROUTES as LIMITS
 from atomr_native.libraries.solver.spec import ROUTINES
 
 
@@ -61,7 +61,7 @@ def verify(device: an.Device, routine: str, a: np.ndarray, b: Any, options: dict
     if of_out is not None and routine not in ("det", "slogdet"):
         shape = a.shape if b is None or "b" not in refs else (*batch, n, *b.shape[-1:]) if b.ndim > 1 else a.shape[:-1]
         refs["out"] = lent(device, shape, dtype, of_out)
-    found = solver.tell(an.SolverRequest(routine=routine, **refs, **options))
+    found = solver.tell(an.SolverRequest(routine=routine, route=library_route(routine, a), **refs, **options))
     if routine == "lu_factor":
         lu, pivots = wide(found.lu.numpy()), found.pivots.numpy()
         for index in np.ndindex(*batch):
@@ -170,7 +170,8 @@ def test_batches_that_broadcast(device: an.Device) -> None:
 def test_matrices_of_a_batch_above_the_limit_go_one_by_one(cuda_system: an.System) -> None:
     cuda = cuda_system.device("cuda:0")
     rng = np.random.default_rng(2)
-    for n, words in ((4, "2 matrices in one call of getrfBatched"), (BATCHED_UP_TO + 1, "2 calls of getrf")):
+    limit = LIMITS["solve"].batched
+    for n, words in ((33, "2 matrices in one call of getrfBatched"), (limit + 1, "2 calls of getrf")):
         a, b = well_conditioned(rng, (2, n, n), "float64"), rng.standard_normal((2, n, 2))
         refs = cuda.put(a), cuda.put(b)
         assert words in cuda.solver.plan(an.SolverRequest(routine="solve", a=refs[0], b=refs[1])).notes[0]

@@ -17,9 +17,11 @@ from ....builders.context import Built
 from ....builders.cuda.context import CudaContext, library_file
 from ....plans.spec import PlanSpec
 from ..attributes import SolverAttributes
+from ..routes import POSITIVE, kind_of_failure
 from ..spec import ROUTINES
 from .native import SolverCall, TriangleCall
-from .steps import BATCHED_UP_TO, Matrix, Steps
+from .small.build import build_small
+from .steps import Matrix, Steps
 
 __all__ = ["build_solver"]
 
@@ -33,6 +35,8 @@ def build_solver(spec: PlanSpec[SolverAttributes], context: CudaContext) -> Buil
     how = spec.attributes
     if 0 in how.batch:
         return Built("noop")
+    if how.route == "kernel" and all(0 not in operand.shape for operand in spec.operands):
+        return build_small(spec, context)
     return _Builder(spec, context).build()
 
 
@@ -44,7 +48,7 @@ class _Builder(Steps):
     def __init__(self, spec: PlanSpec[SolverAttributes], context: CudaContext) -> None:
         super().__init__(spec, context)
         self.routine = spec.op.removeprefix("solver.")
-        self.positive = self.routine == "cholesky" or self.how.assume == "positive_definite"
+        self.positive = self.routine == "cholesky" or self.how.assume == POSITIVE
         self.type = CONSTANTS[f"ATOMR_SOLVER_{_TYPES[self.how.dtype]}"]
         self.is_complex = self.how.dtype.startswith("complex")
 
@@ -81,7 +85,7 @@ class _Builder(Steps):
         else:
             self._triangular(a)
         if self.how.check and ROUTINES[self.routine].checks and not (determinant and not self.positive):
-            kind = "INDEFINITE" if self.positive else "SINGULAR"
+            kind = kind_of_failure(self.routine, self.how.assume)
         self.give_info()
         self.judge(kind)
         return self.built()
@@ -127,15 +131,15 @@ class _Builder(Steps):
 
     # The libraries' calls.
 
-    def _many(self, n: int, square: bool = True) -> bool:
-        return self.count > 1 and n <= BATCHED_UP_TO and square
+    def _many(self, square: bool = True) -> bool:
+        return self.count > 1 and self.how.route == "batched" and square
 
     def _potrf(self, a: Matrix, *, lower: bool) -> None:
-        self._call("POTRF", a, None, uplo=0 if lower else 1, many=self._many(a.rows))
+        self._call("POTRF", a, None, uplo=0 if lower else 1, many=self._many())
 
     def _getrf(self, a: Matrix) -> bool:
         """Factor in place; the pivots go to `self.pivots`.  Returns whether they have 64 bits."""
-        many = self._many(a.rows, a.rows == a.columns)
+        many = self._many(a.rows == a.columns)
         self.pivots = self.take((4 if many else 8) * self.count * min(a.rows, a.columns))
         self._call("GETRF", a, None, many=many)
         return not many
@@ -183,7 +187,7 @@ class _Builder(Steps):
 
     def _trsm(self, a: Matrix, b: Matrix, *, lower: bool, trans: int, unit: bool = False) -> None:
         """Add a triangular solve, ``op(A) X = B``, in place of B."""
-        many = self._many(a.rows)
+        many = self._many()
         call = TriangleCall(
             routine=CONSTANTS["ATOMR_BLAS_TRSM"],
             type=self.type,
@@ -243,7 +247,7 @@ class _Builder(Steps):
         self._finish(place)
 
     def _potrs(self, factor: Matrix, place: Matrix, *, lower: bool) -> None:
-        if not self._many(factor.rows):
+        if not self._many():
             self.info = None  # the numbers of the factorisation stay
             self._call("POTRS", factor, place, uplo=0 if lower else 1, many=False)
             return
@@ -252,7 +256,7 @@ class _Builder(Steps):
 
     def _getrs(self, factor: Matrix, place: Matrix, trans: int) -> None:
         self.info = None
-        self._call("GETRS", factor, place, trans=trans, many=self._many(factor.rows))
+        self._call("GETRS", factor, place, trans=trans, many=self._many())
 
     def _determinant(self, a: Matrix) -> None:
         factor = self.matrix("factor")
@@ -296,7 +300,7 @@ class _Builder(Steps):
 
     def _lu_solve(self, a: Matrix) -> None:
         factor = self._given_factor(a, turns=False)
-        wide = not self._many(a.rows)
+        wide = not self._many()
         self.pivots_in(a.rows, wide=wide)
         conj = ("conj",) if self.how.conj and not self.how.trans and self.is_complex else ()
         place = self._right_side(conj=bool(conj))

@@ -20,13 +20,11 @@ from ....errors import Unsupported
 from ....plans.spec import PlanSpec
 from ..attributes import DecompositionAttributes
 from .native import DecompositionCall
+from .small.build import build_small
 from .steps import Matrix, Steps
 
-__all__ = ["BATCHED_EIGENVALUES", "build_decomposition"]
+__all__ = ["build_decomposition"]
 
-#: Dtypes of batches whose eigenvalues cuSOLVER computes in one call.  Not complex64: results of XsyevBatched for it
-#: were not orthonormal, or wrong for single matrices (pytorch#192483, CUDA.jl#2577).
-BATCHED_EIGENVALUES: Final = ("float32", "float64", "complex128")
 #: Elements of the largest batch in one call, by the library's documentation.
 _BATCHED_ELEMENTS: Final = 2**31 - 1
 #: Bytes of the workspace for what follows a group: the summary of info numbers.
@@ -45,6 +43,8 @@ def build_decomposition(spec: PlanSpec[DecompositionAttributes], context: CudaCo
         )
     if 0 in spec.attributes.batch:
         return Built("noop")
+    if spec.attributes.route == "kernel" and all(0 not in operand.shape for operand in spec.operands):
+        return build_small(spec, context)
     return _Builder(spec, context).build()
 
 
@@ -267,7 +267,7 @@ class _Builder(Steps):
         values = self.take(self.real_size * self.count * n)
         gapless = place.ld == n and place.jump == n * n * self.itemsize
         at_once = self.count > 1 and gapless and n * n * self.count <= _BATCHED_ELEMENTS
-        routine = "SYEV_BATCHED" if at_once and self.how.dtype in BATCHED_EIGENVALUES else "SYEVD"
+        routine = "SYEV_BATCHED" if at_once and self.how.route == "batched" else "SYEVD"
         self._call(routine, place, values, n, size=(n, n), uplo=int(not self.how.lower), job=int("v" in self.at))
         if "v" in self.at:
             self._finish("v", place)

@@ -23,10 +23,8 @@ from ..attributes import DecompositionAttributes, SolverAttributes
 from .kernels import AXES, MODES, THREADS, source
 from .native import SolverVerdict
 
-__all__ = ["BATCHED_UP_TO", "Matrix", "Steps"]
+__all__ = ["Matrix", "Steps"]
 
-#: Rows of the largest matrices of a batch that go to the libraries' kernels for batches, which are made for small ones.
-BATCHED_UP_TO: Final = 256
 #: Blocks of a kernel for each multiprocessor.
 _BLOCKS: Final = 32
 #: Axes of batches of which errors name an index; what has more counts as one.
@@ -264,14 +262,17 @@ class Steps(ABC):
             return
         words = self.take(16)
         self.launch("summary", (words, self.info), (self.count,), 1, grid=1)
+        self.native(Verdict(self.context.backend, self.verdict_of(kind)), (words,))
+
+    def verdict_of(self, kind: str) -> SolverVerdict:
+        """Return what info numbers mean, by the name of its constant."""
         batch = self.how.batch if len(self.how.batch) <= _BATCH_AXES else (self.count,)
-        verdict = SolverVerdict(
+        return SolverVerdict(
             kind=CONSTANTS[f"ATOMR_SOLVER_{kind}"],
             axes=len(batch),
             extents=(*batch, *([1] * (_BATCH_AXES - len(batch)))),
             operation=self.spec.op,
         )
-        self.native(Verdict(self.context.backend, verdict), (words,))
 
     def give_info(self) -> None:
         """Add a copy of the info numbers to the message's, if it has them."""
