@@ -115,7 +115,6 @@ def build_einsum(spec: PlanSpec[EinsumAttributes], _context: HostContext) -> Bui
     steps = contractions(Subscripts(how.inputs, how.output, ()), how.steps)
     dtype = DTYPES[how.dtype]
     kind = DTYPES[accumulator(how.dtype)]
-    narrow = kind if kind.kind == "f" else dtype  # NumPy has no products of 16-bit floats that are summed in 32
     first, c_at = _places(spec, count)
 
     def one(arrays: Sequence[Array]) -> Any:
@@ -124,16 +123,16 @@ def build_einsum(spec: PlanSpec[EinsumAttributes], _context: HostContext) -> Bui
         for number, step in enumerate(steps):
             made = _product(step, [held.pop(i) for i in step.operands], sizes)
             last = number == len(steps) - 1
-            held[count + number] = made if last or dtype == narrow else made.astype(dtype).astype(narrow)
+            held[count + number] = made if last or dtype == kind else made.astype(dtype).astype(kind)
         return held[count + len(steps) - 1]
 
     @np.errstate(all="ignore")
     def run(arrays: tuple[Array, ...], scalars: tuple[Any, ...]) -> None:
         made = None
         if not how.zero:
-            inputs = [x.astype(narrow) for x in arrays[:count]]
+            inputs = [x.astype(kind) for x in arrays[:count]]
             inputs = [x.conj() if conj else x for x, conj in zip(inputs, how.conj, strict=True)]
-            made = one(inputs) if not how.slices else _sliced(one, inputs, how, extents, narrow)
+            made = one(inputs) if not how.slices else _sliced(one, inputs, how, extents, kind)
         c = None if c_at is None else arrays[c_at]
         _store(arrays[-1], made, c, _factors(arrays, scalars, first, kind), kind)
 
@@ -187,9 +186,9 @@ def build_reduce(spec: PlanSpec[ReduceAttributes], _context: HostContext) -> Bui
     def run(arrays: tuple[Array, ...], scalars: tuple[Any, ...]) -> None:
         made = None
         if not how.zero:
-            x, modes = _distinct(arrays[0], how.inputs[0], extents)
+            x, modes = _distinct(arrays[0].astype(kind), how.inputs[0], extents)
             axes = tuple(a for a, m in enumerate(modes) if m not in how.output)
-            made = _reduced(how.reduction, x.astype(kind), axes, math.prod(x.shape[a] for a in axes))
+            made = _reduced(how.reduction, x, axes, math.prod(x.shape[a] for a in axes))
             made = _aligned(np.asarray(made), tuple(m for m in modes if m in how.output), how.output)
         if how.reduction in ("any", "all"):
             np.copyto(arrays[-1], made, casting="unsafe")
@@ -220,8 +219,8 @@ def build_elementwise(spec: PlanSpec[ElementwiseAttributes], _context: HostConte
             if how.zero[number]:
                 values.append(kind.type(0))
                 continue
-            x, own = _distinct(arrays[number], modes, extents)
-            x = unary_function(how.unary[number])(_aligned(x, own, how.output).astype(kind))
+            x, own = _distinct(arrays[number].astype(kind), modes, extents)
+            x = unary_function(how.unary[number])(_aligned(x, own, how.output))
             factor = int(scalars[number]) if kind.kind in "iub" else kind.type(scalars[number])
             values.append(x if factor == 1 else np.multiply(x, factor, dtype=kind))
         made = values[0]
