@@ -13,11 +13,9 @@ from ..._support.public import public
 from ...errors import InvalidRequest
 from ...plans.actor import LibraryActor
 from ...plans.lowering import Request
-from .elementwise import TensorElementwiseRequest
 from .explain import EinsumPath, explain
 from .forms import EINSUM, ELEMENTWISE, FORMS, REDUCE
 from .gradient import gradient_of
-from .reduction import TensorReduceRequest
 from .request import EinsumRequest, frozen
 from .spec import is_array, resolve_einsum
 
@@ -34,7 +32,9 @@ def _given(subscripts: Any, operands: tuple[Any, ...]) -> tuple[Any, tuple[Any, 
         return subscripts, operands
     if is_array(subscripts):
         values = (subscripts, *operands)
-        return frozen([*values[1::2], *values[-1:]] if len(values) % 2 else values[1::2]), values[: len(values) // 2 * 2 : 2]
+        return frozen([*values[1::2], *values[-1:]] if len(values) % 2 else values[1::2]), values[
+            : len(values) // 2 * 2 : 2
+        ]
     return frozen(subscripts), operands
 
 
@@ -105,7 +105,7 @@ class Tensor(LibraryActor):
         self, subscripts: Any, x: GpuRef, /, *, alpha: Any = 1, unary: str = "identity", out: GpuRef | None = None,
         out_dtype: Any = None, padding: Any = (),
     ) -> GpuRef:  # fmt: skip
-        """Send a permutation, ``permute("ijk->kij", x)``, with a factor, an operator, another dtype and zeros around it.
+        """Send a permutation, ``permute("ijk->kij", x)``, with a factor, an operator, a dtype, or zeros around it.
 
         See `TensorElementwiseRequest`.
         """
@@ -151,7 +151,8 @@ class Tensor(LibraryActor):
         """Return the plan of a request, whose arrays lend their layouts: ``plan.tell(a, b, out=d)``.
 
         Operands are called ``x0``, ``x1``, ..., and ``c``; numbers are defaults that each message may replace.  A plan
-        for alpha=1 and beta=0 has no factors, and a plan for a factor of 0 stays one.  Does not wait for the plan to be built.
+        for alpha=1 and beta=0 has no factors, and a plan for a factor of 0 stays one.  Does not wait for it to be
+        built.
         """
         if not isinstance(request, tuple(FORMS)):
             raise self._refused(request)
@@ -199,7 +200,9 @@ class Tensor(LibraryActor):
         [1.0, 1.0]
         """
         if surplus := sorted({*options} - {"alpha", "conj", "compute", "route"}):
-            raise InvalidRequest(f"{', '.join(surplus)}: no options of a gradient; allowed: alpha, conj, compute, route")
+            raise InvalidRequest(
+                f"{', '.join(surplus)}: no options of a gradient; allowed: alpha, conj, compute, route"
+            )
         if is_array(options.get("alpha")):
             raise InvalidRequest("alpha is an array; allowed: a number")
         subscripts, operands = _given(subscripts, operands)

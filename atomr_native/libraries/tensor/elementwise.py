@@ -53,8 +53,8 @@ class TensorElementwiseRequest(Request["GpuRef"]):
         Operators on each operand: ``"identity"``, ``"sqrt"``, ``"relu"``, ``"conj"``, ``"rcp"``, ``"sigmoid"``,
         ``"tanh"``, ``"exp"``, ``"log"``, ``"abs"``, ``"neg"``, ``"sin"``, ``"cos"``, ``"tan"``, ``"sinh"``, ``"cosh"``,
         ``"asin"``, ``"acos"``, ``"atan"``, ``"asinh"``, ``"acosh"``, ``"atanh"``, ``"ceil"``, ``"floor"``, ``"mish"``,
-        ``"swish"``, ``"soft_plus"``, ``"soft_sign"``.  Complex tensors have ``identity``, ``conj`` and ``neg``, integers
-        those, ``abs`` and ``relu``.
+        ``"swish"``, ``"soft_plus"``, ``"soft_sign"``.  Complex tensors have ``identity``, ``conj`` and ``neg``;
+        integers those, ``abs`` and ``relu``.
     unary_ab : str
         The operator on the combination of the first two of three operands.
     alpha, beta, gamma : number
@@ -104,7 +104,9 @@ class TensorElementwiseRequest(Request["GpuRef"]):
         count = len(self.operands)
         if missing := {*range(len(extents))} - {*subscripts.output}:
             names = ", ".join(repr(subscripts.names[m]) for m in sorted(missing))
-            raise InvalidRequest(f"modes {names} are not in the output; allowed: an output with every mode, or a reduction")
+            raise InvalidRequest(
+                f"modes {names} are not in the output; allowed: an output with every mode, or a reduction"
+            )
         common = common_dtype(self.operands)
         dtype = accumulator(common)
         unary, binary = self._operators(dtype, count)

@@ -84,11 +84,11 @@ class EinsumPath:
 
     def __str__(self) -> str:
         lines = [f"{'operands':<12}{'subscripts':<28}{'route':<10}{'FLOPs':>14}{'bytes':>14}"]
-        lines += [
-            f"{str(s.operands):<12}{s.subscripts:<28}{s.route:<10}{s.flops:>14,}{s.nbytes:>14,}" for s in self.steps
-        ]
+        lines += [f"{s.operands!s:<12}{s.subscripts:<28}{s.route:<10}{s.flops:>14,}{s.nbytes:>14,}" for s in self.steps]
         sliced = ", ".join(f"{name} ({n})" for name, n in self.slices.items())
-        lines.append(f"{self.flops:,} FLOPs, {self.naive_flops:,} in one sum; intermediate results: {self.peak:,} bytes")
+        lines.append(
+            f"{self.flops:,} FLOPs, {self.naive_flops:,} in one sum; intermediate results: {self.peak:,} bytes"
+        )
         return "\n".join([*lines, *([f"sliced: {sliced}"] if sliced else [])])
 
 

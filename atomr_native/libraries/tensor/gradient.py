@@ -14,7 +14,11 @@ __all__ = ["gradient_of"]
 
 
 def gradient_of(
-    request: EinsumRequest, grad: Any, wanted: Sequence[int], ones: Callable[[int, str], Any], eye: Callable[[int, str], Any]
+    request: EinsumRequest,
+    grad: Any,
+    wanted: Sequence[int],
+    ones: Callable[[int, str], Any],
+    eye: Callable[[int, str], Any],
 ) -> tuple[EinsumRequest, ...]:
     """Return the requests for the gradients of operands.
 

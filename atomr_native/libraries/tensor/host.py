@@ -62,15 +62,16 @@ def _product(step: Contraction, arrays: Sequence[Array], extents: Sequence[int])
         names = letters(len(own))
         text = ",".join("".join(names[own[m]] for m in modes) for _, modes in views)
         text += "->" + "".join(names[own[m]] for m in step.output)
-        made: Array = np.einsum(text, *(x for x, _ in views), optimize=len(views) > 1)
-        return made
-    made = views[0][0] if len(views) == 1 else None  # more modes than letters, or a mode that every operand broadcasts
-    modes = views[0][1]
-    if made is None:
+        found: Array = np.einsum(text, *(x for x, _ in views), optimize=len(views) > 1)
+        return found
+    # More modes than letters, or a mode that no operand has more than one element of.
+    product, modes = views[0]
+    if len(views) > 1:
         modes = tuple(own)
-        made = np.multiply(*(_aligned(x, m, modes) for x, m in views))
+        product = np.multiply(*(_aligned(x, m, modes) for x, m in views))
     summed = tuple(a for a, m in enumerate(modes) if m not in step.output)
-    made = made.sum(axis=summed, dtype=made.dtype) if made.dtype != bool else made.any(axis=summed)
+    add = np.logical_or if product.dtype == bool else np.add
+    made = np.asarray(add.reduce(product, axis=summed, dtype=product.dtype))
     rest = tuple(m for m in modes if m in step.output)
     return np.broadcast_to(_aligned(made, rest, step.output), [extents[m] for m in step.output])
 
@@ -155,7 +156,7 @@ def _sliced(
 
         part = one([cut(x, modes) for x, modes in zip(inputs, how.inputs, strict=True)])
         place = tuple(slice(at[m], at[m] + 1) if m in at else slice(None) for m in how.output)
-        made[place] = np.logical_or(made[place], part) if dtype == bool else made[place] + part
+        made[place] = np.logical_or(made[place], part) if how.dtype == "bool" else made[place] + part
     return made
 
 
@@ -184,7 +185,7 @@ def build_reduce(spec: PlanSpec[ReduceAttributes], _context: HostContext) -> Bui
 
     @np.errstate(all="ignore")
     def run(arrays: tuple[Array, ...], scalars: tuple[Any, ...]) -> None:
-        made = None
+        made: Any = None
         if not how.zero:
             x, modes = _distinct(arrays[0].astype(kind), how.inputs[0], extents)
             axes = tuple(a for a, m in enumerate(modes) if m not in how.output)
@@ -206,9 +207,7 @@ def build_elementwise(spec: PlanSpec[ElementwiseAttributes], _context: HostConte
     """Return the run of ``tensor.elementwise``: operands, out."""
     how, count, kind = spec.attributes, len(spec.attributes.inputs), DTYPES[spec.attributes.dtype]
     extents = _extents(how.inputs, [o.shape for o in spec.operands[:count]])
-    inside = tuple(
-        slice(before, before + extents[m]) for m, (before, _) in zip(how.output, how.padding, strict=True)
-    )
+    inside = tuple(slice(before, before + extents[m]) for m, (before, _) in zip(how.output, how.padding, strict=True))
 
     @np.errstate(all="ignore")
     def run(arrays: tuple[Array, ...], scalars: tuple[Any, ...]) -> None:

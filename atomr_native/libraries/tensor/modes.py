@@ -131,8 +131,8 @@ def parse(subscripts: Any, axes: Sequence[int]) -> Subscripts:
     ----------
     subscripts : str or sequence
         NumPy's notation, ``"ij,jk->ik"``; or for each operand a list of modes, and one more for the output if it is
-        given.  Without an output, it has the modes of the ellipsis, and then those that appear once, sorted.  Modes that
-        are not in the output are summed over, those of an ellipsis too.
+        given.  Without an output, it has the modes of the ellipsis, and then those that appear once, sorted.  Modes
+        that are not in the output are summed over, those of an ellipsis too.
     axes : sequence of int
         How many axes each operand has.
 
@@ -151,9 +151,9 @@ def parse(subscripts: Any, axes: Sequence[int]) -> Subscripts:
         counts: dict[Hashable, int] = {}
         for label in (label for term in terms for label in term if label != _ELLIPSIS):
             counts[label] = counts.get(label, 0) + 1
-        once = [label for label, n in counts.items() if n == 1]
+        once: list[Any] = [label for label, n in counts.items() if n == 1]
         try:
-            once.sort()  # type: ignore[type-var]
+            once = sorted(once)
         except TypeError:
             raise InvalidRequest(
                 f"modes {once!r} have no order, and no output is given; allowed: an output, or modes of one type"

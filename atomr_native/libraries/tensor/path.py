@@ -6,6 +6,7 @@ fewest multiplications; beyond, ``opt_einsum`` searches where it is installed, e
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import math
 from collections.abc import Sequence
@@ -145,7 +146,9 @@ def find_path(
 def _search(subscripts: Subscripts, extents: tuple[int, ...], optimize: str) -> tuple[Ids, ...]:
     count = len(subscripts.inputs)
     if count < 3 or optimize == "left":
-        return _pairs([tuple(range(count))] if count < 3 else [(0, 1)] + [(0, n) for n in range(count - 2, 0, -1)], count)
+        return _pairs(
+            [tuple(range(count))] if count < 3 else [(0, 1)] + [(0, n) for n in range(count - 2, 0, -1)], count
+        )
     if optimize == "optimal" and count > MOST_OPTIMAL + 2:
         raise InvalidRequest(
             f"optimize='optimal' with {count} operands; allowed: {MOST_OPTIMAL + 2} at most, or 'auto', or a path"
@@ -154,7 +157,7 @@ def _search(subscripts: Subscripts, extents: tuple[int, ...], optimize: str) -> 
         return _optimal(subscripts, extents)
     if optimize == "auto":
         try:
-            import opt_einsum
+            opt_einsum = importlib.import_module("opt_einsum")
         except ImportError:
             return _greedy(subscripts, extents)
         sets = [frozenset(modes) for modes in subscripts.inputs]
@@ -222,21 +225,19 @@ def _optimal(subscripts: Subscripts, extents: tuple[int, ...]) -> tuple[Ids, ...
     for chosen in range(2, count + 1):
         for members in itertools.combinations(range(count), chosen):
             subset = sum(1 << i for i in members)
-            top = 1 << members[-1]
-            rest = subset ^ top
-            part, found = rest, None
+            rest = subset ^ (1 << members[-1])
+            found = []
+            part = rest
             while part:  # subsets that lack one member, so that each pair is seen once
-                other = subset ^ part
-                first, second = best[part], best[other]
-                inputs = [result[part] if part & (part - 1) else union[part],
-                          result[other] if other & (other - 1) else union[other]]  # fmt: skip
-                cost = first[0] + second[0] + size(inputs[0] | inputs[1])
-                large = max(first[1], second[1], size(result[subset]))
-                if found is None or (cost, large) < found[:2]:
-                    found = (cost, large, (part, other))
+                pair = (part, subset ^ part)
+                inputs = 0
+                for one in pair:
+                    inputs |= result[one] if one & (one - 1) else union[one]
+                spent = sum(best[one][0] for one in pair) + size(inputs)
+                large = max(*(best[one][1] for one in pair), size(result[subset]))
+                found.append((spent, large, pair))
                 part = (part - 1) & rest
-            assert found is not None
-            best[subset] = found
+            best[subset] = min(found)
     steps: list[Ids] = []
 
     def emit(subset: int) -> int:
@@ -270,20 +271,14 @@ def _greedy(subscripts: Subscripts, extents: tuple[int, ...]) -> tuple[Ids, ...]
     steps: list[Ids] = []
     number = len(held)
     while len(held) > 1:
-        best = None
-        for together in (True, False):  # outer products only where nothing is shared any more
-            for i, j in itertools.combinations(held, 2):
-                if together and not held[i] & held[j]:
-                    continue
-                made = joined(i, j)
-                score = (size(made) - size(held[i]) - size(held[j]), size(held[i] | held[j]), i, j)
-                if best is None or score < best[0]:
-                    best = (score, made)
-            if best is not None:
-                break
-        assert best is not None
-        (*_, i, j), made = best
-        for mode in held[i] | held[j]:
+        pairs = list(itertools.combinations(held, 2))
+        found = []
+        for i, j in [pair for pair in pairs if held[pair[0]] & held[pair[1]]] or pairs:
+            made = joined(i, j)
+            found.append((size(made) - size(held[i]) - size(held[j]), size(held[i] | held[j]), i, j))
+        *_, i, j = min(found)
+        made = joined(i, j)
+        for mode in tuple(held[i] | held[j]):
             uses[mode] += (mode in made) - (mode in held[i]) - (mode in held[j])
         del held[i], held[j]
         held[number] = made
@@ -292,11 +287,10 @@ def _greedy(subscripts: Subscripts, extents: tuple[int, ...]) -> tuple[Ids, ...]
     return tuple(steps)
 
 
-def _slices(
-    steps: tuple[Contraction, ...], extents: tuple[int, ...], subscripts: Subscripts, limit: int
-) -> Modes:
+def _slices(steps: tuple[Contraction, ...], extents: tuple[int, ...], subscripts: Subscripts, limit: int) -> Modes:
     """Return the modes to slice until intermediate results fit; each time the mode that helps most."""
-    count, chosen = len(subscripts.inputs), ()
+    count = len(subscripts.inputs)
+    chosen: Modes = ()
     while (peak := peak_elements(steps, sliced_extents(extents, chosen), count)) > limit:
         left = MOST_SLICES // math.prod(extents[m] for m in chosen)
         options = []

@@ -102,13 +102,17 @@ class TensorReduceRequest(Request["GpuRef"]):
         shape = tuple(extents[m] for m in subscripts.output)
         count = math.prod(extents[m] for m in set(subscripts.inputs[0]) - set(subscripts.output))
         if self.op in ("max", "min") and count == 0 and 0 not in shape:
-            raise InvalidRequest(f"op={self.op!r} over modes of {count} elements, which have no extremum; allowed: 1 or more")
+            raise InvalidRequest(
+                f"op={self.op!r} over modes of {count} elements, which have no extremum; allowed: 1 or more"
+            )
         dtype = _computed(self.op, given)
         wanted = self.out_dtype if self.out_dtype is not None else getattr(self.out, "dtype", None)
         natural = _natural(self.op, given)
         fresh = Fresh(shape, as_dtype(natural if wanted is None else wanted))
         if fresh.dtype.kind != "c" and dtype.startswith("complex") and natural != "bool":
-            raise InvalidRequest(f"out_dtype is {dtype_name(fresh.dtype)} with x of {given}; allowed: complex64, complex128")
+            raise InvalidRequest(
+                f"out_dtype is {dtype_name(fresh.dtype)} with x of {given}; allowed: complex64, complex128"
+            )
         if self.out is not None:
             check_result("out", self.out, fresh)
         logical = self.op in ("any", "all")

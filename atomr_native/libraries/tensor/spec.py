@@ -177,7 +177,11 @@ def resolve_einsum(request: EinsumRequest) -> EinsumProblem:
         limit = as_integer("memory_limit", limit, 0, 2**62) // as_dtype(dtype).itemsize
     path = find_path(subscripts, extents, request.optimize, limit)
     added = added_of(request, fresh)
-    others = [*operands, *([request.c] if added == "c" else []), *(v for v in (request.alpha, request.beta) if is_array(v))]
+    others = [
+        *operands,
+        *([request.c] if added == "c" else []),
+        *(v for v in (request.alpha, request.beta) if is_array(v)),
+    ]
     return EinsumProblem(
         subscripts, extents, dtype, compute, path, fresh, _conj(request.conj, len(operands)), added,
         overwrites(request.out, others), scale,

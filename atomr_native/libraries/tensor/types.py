@@ -62,9 +62,7 @@ def result_dtype(wanted: object, common: str, name: str = "out_dtype") -> np.dty
     order = {"b": 0, "u": 1, "i": 1, "f": 2, "V": 2, "c": 3}
     if order[found.kind] < order[DTYPES[common].kind]:
         allowed = [given for given, dtype in DTYPES.items() if order[dtype.kind] >= order[DTYPES[common].kind]]
-        raise InvalidRequest(
-            f"{name} is {dtype_name(found)} with operands of {common}; allowed: {', '.join(allowed)}"
-        )
+        raise InvalidRequest(f"{name} is {dtype_name(found)} with operands of {common}; allowed: {', '.join(allowed)}")
     return found
 
 

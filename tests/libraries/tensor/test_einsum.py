@@ -172,7 +172,9 @@ def test_conjugates(device: an.Device, route: str) -> None:
 
 @pytest.mark.parametrize("route", ["auto", "kernel"])
 def test_a_factor_of_zero_stops_nan(device: an.Device, route: str) -> None:
-    nan, b, c = (device.full(shape, fill, "float32") for shape, fill in (((20, 30), np.nan), ((30, 40), 1), ((20, 40), 2)))
+    nan, b, c = (
+        device.full(shape, fill, "float32") for shape, fill in (((20, 30), np.nan), ((30, 40), 1), ((20, 40), 2))
+    )
     tensor = device.tensor
     assert (tensor.contract("ij,jk->ik", nan, b, c=c, alpha=0, beta=3, route=route).numpy() == 6).all()
     poisoned = device.full((20, 40), np.nan, "float32")
@@ -241,9 +243,7 @@ def test_gradients(device: an.Device) -> None:
     conj = (False, True, False, False, True)
     grad = random((4, 3), "complex128")
     refs = [device.put(x) for x in arrays]
-    requests = device.tensor.einsum_gradient(
-        subscripts, *refs, grad=device.put(grad), alpha=2 - 1j, conj=conj
-    )
+    requests = device.tensor.einsum_gradient(subscripts, *refs, grad=device.put(grad), alpha=2 - 1j, conj=conj)
 
     def value(*operands: np.ndarray) -> float:
         flipped = [x.conj() if c else x for x, c in zip(operands, conj, strict=True)]

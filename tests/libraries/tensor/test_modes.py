@@ -76,5 +76,7 @@ def test_numpy_reads_what_is_written(modes: list[list[int]], data: st.DataObject
     shapes = [tuple(2 + m for m in term) for term in modes]
     rng = np.random.default_rng(1)
     arrays = [rng.integers(-3, 3, shape) for shape in shapes]
-    wanted = np.einsum(",".join("".join(names[m] for m in t) for t in modes) + "->" + "".join(names[m] for m in output), *arrays)
+    wanted = np.einsum(
+        ",".join("".join(names[m] for m in t) for t in modes) + "->" + "".join(names[m] for m in output), *arrays
+    )
     assert np.array_equal(np.einsum(text_of(found.inputs, found.output), *arrays), wanted)

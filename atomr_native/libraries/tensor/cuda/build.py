@@ -63,7 +63,10 @@ class _Builder:
         if any(map(any, padding)):  # modes of their own for the axes of a result that is larger
             first = len(self.extents)
             output, inside = tuple(range(first, first + len(output))), output
-            self.extents = [*self.extents, *(self.extents[m] + sum(pad) for m, pad in zip(inside, padding, strict=True))]
+            self.extents = [
+                *self.extents,
+                *(self.extents[m] + sum(pad) for m, pad in zip(inside, padding, strict=True)),
+            ]
         self.scratch = Scratch(spec.op, context.workspace_limit)
         self.notes: list[str] = []
         self.inputs = [
@@ -197,9 +200,7 @@ class _Einsum(_Builder):
             made = self._step(step, operands, into if last else None, finish if last else NOTHING)
             held[len(inputs) + number] = (made, False)
 
-    def _step(
-        self, step: Contraction, operands: list[tuple[Array, bool]], into: Array | None, finish: Finish
-    ) -> Array:
+    def _step(self, step: Contraction, operands: list[tuple[Array, bool]], into: Array | None, finish: Finish) -> Array:
         """Add a step; return where its result is."""
         route = route_of(step, self.extents, self.dtype, self.how.route)
         groups = groups_of(step)
@@ -334,7 +335,7 @@ def build_reduce(spec: PlanSpec[ReduceAttributes], context: CudaContext) -> Buil
     count = math.prod(builder.extents[m] for m in reduced)
     inputs: tuple[Array, ...] = () if how.zero else (x,)
     kind = value_type(dtype)
-    value = (f"{kind} v = {constant(dtype, 0)};",)
+    value: tuple[str, ...] = (f"{kind} v = {constant(dtype, 0)};",)
     if inputs:
         made = {"": "v0", "square": multiplied(dtype, "v0", "v0"), "abs": operated("abs", dtype, "v0")}[before]
         value = (loaded(0, x.dtype, dtype), f"{kind} v = {made};")
@@ -346,11 +347,18 @@ def build_reduce(spec: PlanSpec[ReduceAttributes], context: CudaContext) -> Buil
         after = [f"v = {operated('sqrt', dtype, 'v')};"]
     builder.run(
         Task(
-            inputs=inputs, finals=finish.finals, output=builder.target, kept=how.output,
-            reduced=() if how.zero else reduced, dtype=dtype, value=value, reduction=reduction,
-            finish=(*after, *finish.statements(len(inputs), builder.target, dtype)), scalars=finish.scalars,
+            inputs=inputs,
+            finals=finish.finals,
+            output=builder.target,
+            kept=how.output,
+            reduced=() if how.zero else reduced,
+            dtype=dtype,
+            value=value,
+            reduction=reduction,
+            finish=(*after, *finish.statements(len(inputs), builder.target, dtype)),
+            scalars=finish.scalars,
             updated=finish.updated,
-        )  # fmt: skip
+        )
     )
     builder.notes.append("a kernel")
     return builder.built()

@@ -127,7 +127,9 @@ def _cut(task: Task, extents: Sequence[int], target: Target) -> _Cut:
         [extents[m] for m in task.kept], [array.along(task.kept) for array in (output, *others)]
     )
     shape = [extents[m] for m in task.reduced]
-    reduced, reduced_steps = by_stride(shape, [array.along(task.reduced) for array in task.inputs] or [(0,) * len(shape)])
+    reduced, reduced_steps = by_stride(
+        shape, [array.along(task.reduced) for array in task.inputs] or [(0,) * len(shape)]
+    )
     outputs, count = math.prod(kept), math.prod(reduced)
     inner = [steps[-1] for steps in reduced_steps]
     across = [steps[-1] for steps in kept_steps[1 : 1 + len(task.inputs)]]
@@ -305,21 +307,19 @@ def task_kernel(task: Task, extents: Sequence[int], target: Target) -> Any:
     ]
     kind = index_type(cut.count * 2, cut.outputs * max(cut.lanes, cut.splits) * 2, *most)
     lines = [*_combine(task.reduction, task.dtype), *_reducing(task, cut, kind)]
-    shifts = []
+    shifts: list[Argument] = []
     for i, array in enumerate(task.arrays):
         low = _low(cut.kept, cut.kept_steps[0 if i == len(task.arrays) - 1 else 1 + i])
         low += _low(cut.reduced, cut.reduced_steps[i]) if i < len(task.inputs) else 0
         shifts.append(("uint64", (array.offset - low) % 2**64))
-    pointers = tuple(("operand", i) for i in range(len(task.arrays)))
-    partial: tuple[Any, ...] = (("operand", len(task.arrays)),) if cut.splits > 1 else ()
-    numbers = tuple((kind, j) for j, kind in enumerate(task.scalars))
-    arguments: tuple[Argument, ...] = (*pointers, *partial, *shifts, *numbers)
+    arguments: list[Argument] = [("operand", i) for i in range(len(task.arrays) + (cut.splits > 1))]
+    arguments += [*shifts, *(("float64" if s == "float64" else "int64", j) for j, s in enumerate(task.scalars))]
     blocks = max(1, min(-(-cut.outputs * cut.lanes // THREADS), target.sm_count * _BLOCKS))
-    launches = [Launch("tensor", (blocks, cut.splits, 1), (THREADS, 1, 1), 0, arguments)]
-    if partial:
+    launches = [Launch("tensor", (blocks, cut.splits, 1), (THREADS, 1, 1), 0, tuple(arguments))]
+    if cut.splits > 1:
         lines += _finishing(task, cut, kind)
         grid = min(cut.outputs, target.sm_count * _BLOCKS)
-        launches.append(Launch("finish", (grid, 1, 1), (THREADS, 1, 1), 0, arguments))
+        launches.append(Launch("finish", (grid, 1, 1), (THREADS, 1, 1), 0, tuple(arguments)))
         alignments.append(16)
     return kernels(
         "\n".join(lines) + "\n", launches, target, dtypes=dtypes, alignments=alignments, functions=functions

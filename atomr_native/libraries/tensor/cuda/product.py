@@ -71,7 +71,9 @@ class Product:
         g = self.groups
         sides = [None if x is None else _side(x, g.m, g.n, g.batch, extents) for x in (d, c)]
         m, n = (math.prod(extents[i] for i in modes) for modes in (g.m, g.n))
-        return any(all(s is not None and _leading(s, m, n, rows=rows) is not None for s in sides) for rows in (True, False))
+        return any(
+            all(s is not None and _leading(s, m, n, rows=rows) is not None for s in sides) for rows in (True, False)
+        )
 
     def describe(
         self, a: Array, b: Array, d: Array, c: Array | None, extents: Sequence[int], *,
@@ -84,9 +86,8 @@ class Product:
             return None
         left, right, result = (_side(a, g.m, g.k, g.batch, extents), _side(b, g.n, g.k, g.batch, extents),
                                _side(d, g.m, g.n, g.batch, extents))  # fmt: skip
-        assert left is not None
-        assert right is not None
-        assert result is not None
+        if left is None or right is None or result is None:
+            return None
         by_rows = _leading(result, m, n, rows=True) is not None
         added = result if c is None else _side(c, g.m, g.n, g.batch, extents)
         if added is None:
@@ -98,7 +99,10 @@ class Product:
         sides = (right, left) if by_rows else (left, right)
         outers = (n, m) if by_rows else (m, n)
         flags = conj[::-1] if by_rows else conj
-        inputs = [_input(s, outer, k, i == 0, flag) for i, (s, outer, flag) in enumerate(zip(sides, outers, flags, strict=True))]
+        inputs = [
+            _input(s, outer, k, i == 0, flag)
+            for i, (s, outer, flag) in enumerate(zip(sides, outers, flags, strict=True))
+        ]
         if inputs[0] is None or inputs[1] is None:
             return None
         (op_a, ld_a), (op_b, ld_b) = inputs[0], inputs[1]
@@ -188,6 +192,7 @@ def _ordered(modes: Modes, array: Array) -> Modes:
 
 def _orders(groups: Groups, a: Array, b: Array, d: Array | None) -> Iterator[Groups]:
     """Yield the groups with their modes in the order of each array that has them."""
+
     def choices(modes: Modes, *arrays: Array | None) -> list[Modes]:
         return list(dict.fromkeys(_ordered(modes, array) for array in arrays if array is not None))
 
@@ -216,7 +221,7 @@ def find_product(
     conj, dtype
         Whether operands are conjugated; the dtype of the product.
     """
-    best: tuple[int, Product] | None = None
+    found: list[tuple[int, Product]] = []
     for order in _orders(groups, a, b, d):
         m, n, k, batch = (math.prod(extents[i] for i in modes) for modes in (order.m, order.n, order.k, order.batch))
         copies = []
@@ -238,7 +243,5 @@ def find_product(
             copies.append(copy)
         size = as_dtype(dtype).itemsize
         cost = size * batch * (copies[0] * m * k + copies[1] * n * k + (not lies) * m * n)
-        if best is None or cost < best[0]:
-            best = (cost, Product(order, (copies[0], copies[1], not lies)))
-    assert best is not None
-    return best[1]
+        found.append((cost, Product(order, (copies[0], copies[1], not lies))))
+    return min(found, key=lambda pair: pair[0])[1]

@@ -50,7 +50,7 @@ class Scratch:
         self.steps.append(Step(run, operands, scalars))
 
     def _placed(self) -> tuple[list[int], int]:
-        """Return the offsets of the buffers, and the bytes of the workspace: large ones first, each as low as it fits."""
+        """Return the offsets of the buffers, large ones first and each as low as it fits, and the workspace's bytes."""
         offsets = [0] * len(self._buffers)
         done: list[int] = []
         start = padded(self.own)
