@@ -51,7 +51,7 @@ def reduce(**given: Any) -> an.TensorReduceRequest:
         (einsum, {"c": B, "beta": 2}, r"c is float64\[3, 4\]; allowed: float64\[2, 4\]"),
         (einsum, {"c": B}, r"c is float64\[3, 4\]; allowed"),
         (einsum, {"alpha": 1j}, "alpha=1j is a complex; it must be a real number"),
-        (einsum, {"alpha": np.ones(1, "float32")}, r"alpha is float32\[1\]; allowed: a number, or one element of float64"),
+        (einsum, {"alpha": np.ones(1, "float32")}, r"alpha is float32\[1\]; allowed: a number, or one element"),
         (einsum, {"alpha": np.ones(1), "c": C, "beta": 1}, "one of alpha and beta is an array"),
         (einsum, {"operands": (A.astype(int), B.astype(int)), "alpha": 0.5}, "alpha=0.5; allowed: integers"),
         (einsum, {"memory_limit": -1}, "memory_limit=-1; allowed: integers from 0"),
@@ -59,11 +59,11 @@ def reduce(**given: Any) -> an.TensorReduceRequest:
         (elementwise, {"subscripts": "ij,ij->i"}, "modes 'j' are not in the output"),
         (elementwise, {"ab": "sub"}, "ab='sub'; allowed: 'add', 'mul', 'max', 'min'"),
         (elementwise, {"operands": (A * 1j, A), "ab": "max"}, "ab='max'; allowed: 'add', 'mul'"),
-        (elementwise, {"operands": (A * 1j, A), "unary": ("exp",)}, "the operator 'exp' of complex128 values; allowed: id"),
+        (elementwise, {"operands": (A * 1j, A), "unary": ("exp",)}, "the operator 'exp' of complex128 values; allowed"),
         (elementwise, {"operands": (A.astype(int),) * 2, "unary": ("exp",)}, "the operator 'exp' of int64 values"),
         (elementwise, {"unary": ("neg",) * 3}, "for 2 operands; allowed: an operator for each"),
         (elementwise, {"padding": 1}, "padding=1 of 2 operands; allowed: of one"),
-        (elementwise, {"subscripts": "ij->ij", "operands": (A,), "padding": ((1, -1), (0, 0))}, "padding=.*allowed: 0 or"),
+        (elementwise, {"subscripts": "ij->ij", "operands": (A,), "padding": ((1, -1), (0, 0))}, "padding=.*allowed: 0"),
         (elementwise, {"alpha": np.ones(1)}, "alpha is an array; allowed: a number"),
         (elementwise, {"operands": (A,) * 4, "subscripts": "ij,ij,ij,ij->ij"}, "4 of them; allowed: 1 to 3"),
         (reduce, {"op": "median"}, "op='median'; allowed: 'sum'"),
@@ -80,7 +80,7 @@ def test_refusals(make: Any, given: dict[str, Any], text: str) -> None:
 
 def test_extents_that_overflow() -> None:
     rows = np.broadcast_to(1.0, (2**40,))
-    with pytest.raises(an.InvalidRequest, match="the result of shape .* the largest array has"):
+    with pytest.raises(an.InvalidRequest, match=r"the result of shape .* the largest array has"):
         an.EinsumRequest(subscripts="i,j->ij", operands=(rows, rows))
 
 
@@ -123,7 +123,8 @@ def test_requests_that_differ_in_one_field_have_two_plans(field: str) -> None:
 
 #: Values of each field of a structure: how A lies, dtype of B, subscripts, alpha, conj and route.
 STRUCTURES = st.tuples(
-    st.sampled_from(["C", "F"]), st.sampled_from(["f4", "f8"]), st.sampled_from(["ij,jk->ik", "ab,bc->ac", "ij,jk->ki"]),
+    st.sampled_from(["C", "F"]), st.sampled_from(["f4", "f8"]),
+    st.sampled_from(["ij,jk->ik", "ab,bc->ac", "ij,jk->ki"]),
     st.sampled_from([1, 0, 2.0, 3.0]), st.booleans(), st.sampled_from(["auto", "kernel"]),
 )  # fmt: skip
 
