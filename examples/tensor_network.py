@@ -1,8 +1,8 @@
 """Contract a tensor network, and iterate equations of coupled cluster doubles: each expression is one message.
 
 The network is the partition function of an Ising model on a square lattice: a tensor for each site, a mode of size 2
-for each bond.  The equations are those of a model with random integrals; every term is a contraction, one of three tensors.
-The program prints the path of the network, and draws it as a tree.
+for each bond.  The equations are those of a model with random integrals; every term is a contraction, one of three
+tensors.  The program prints the path of the network, and draws it as a tree.
 
     pip install '.[examples]'                               # for a GPU '.[examples,cu13]', or cu12 with an older driver
     python examples/tensor_network.py                       # on cuda:0; without a GPU on the host
@@ -78,7 +78,7 @@ def step(tensor, v, t):
 def coupled_cluster(device, occupied, virtual, steps, seed):
     """Return the energies of the iterations."""
     v = {name: device.put(array) for name, array in integrals(occupied, virtual, seed).items()}
-    t = device.zeros(v["oovv"].shape)
+    t = device.zeros(v["oovv"].shape, "float64")
     energies = []
     for _ in range(steps + 1):
         t, energy = step(device.tensor, v, t)
