@@ -163,3 +163,20 @@ def test_plans_take_other_factors(device: an.Device) -> None:
     plan = device.tensor.plan(an.TensorElementwiseRequest(subscripts="ij->ji", operands=(ref,), alpha=2))
     plan.tell(ref, out=out, alpha=-3)
     assert np.allclose(out.numpy(), -3 * a.T)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "complex128"])
+def test_tensors_are_turned_by_tiles(device: an.Device, dtype: str) -> None:
+    """Tiles that are cut at both ends, outer axes forwards and backwards, further operands, and what was there."""
+    x, row = random((3, 70, 2, 35), dtype), random((70,), dtype)
+    ref, other = device.put(x), device.put(row)
+    assert np.array_equal(device.tensor.permute("abcd->cdab", ref).numpy(), x.transpose(2, 3, 0, 1))
+    assert np.array_equal(device.tensor.permute("abcd->adcb", ref).numpy(), x.transpose(0, 3, 2, 1))
+    back = device.tensor.permute("abcd->cdab", ref[::-1, ::-1]).numpy()
+    assert np.array_equal(back, x[::-1, ::-1].transpose(2, 3, 0, 1))
+    found = device.tensor.binary("abcd,b->adcb", ref, other, ab="add", alpha=2).numpy()
+    want = (2 * wide(x) + wide(row)[:, None, None]).transpose(0, 3, 2, 1)
+    assert np.allclose(wide(found), want, rtol=EPS[dtype], atol=EPS[dtype])
+    c = random((3, 35, 2, 70), dtype)
+    added = device.tensor.contract("abcd->adcb", ref, c=(given := device.put(c)), out=given, alpha=2, beta=-1).numpy()
+    assert np.allclose(wide(added), 2 * wide(x).transpose(0, 3, 2, 1) - wide(c), rtol=EPS[dtype], atol=4 * EPS[dtype])

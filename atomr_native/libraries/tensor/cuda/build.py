@@ -37,9 +37,10 @@ from ..types import accumulator
 from .arrays import Array, dense, operand
 from .elements import constant, factored, loaded, multiplied, operated, product_value, scaled
 from .finish import NOTHING, Finish
-from .kernel import Task, partial_bytes, task_kernel
+from .kernel import partial_bytes, task_kernel
 from .product import find_product, product_outputs
 from .scratch import Scratch
+from .task import Task
 
 __all__ = ["build_einsum", "build_elementwise", "build_reduce"]
 

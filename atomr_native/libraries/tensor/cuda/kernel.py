@@ -17,7 +17,6 @@ from ....builders.cuda.codegen import (
     MapOperand,
     alignment,
     by_stride,
-    convert,
     index_type,
     kernels,
     map_kernel,
@@ -27,10 +26,10 @@ from ....builders.cuda.codegen import (
 )
 from ....builders.cuda.prelude import STORAGE
 from ....builders.cuda.target import Argument, Launch, Target
-from ..modes import Modes
-from .arrays import Array
+from .task import Task, low
+from .tiles import tiled_kernel
 
-__all__ = ["Task", "partial_bytes", "task_kernel"]
+__all__ = ["partial_bytes", "task_kernel"]
 
 #: Elements of a thread below which a reduction is not split further.
 _LEAST: Final = 16
@@ -48,57 +47,6 @@ _COMBINED: Final = {
     "max": ("-INFINITE", "a != a || a > b ? a : b"),
     "min": ("INFINITE", "a != a || a < b ? a : b"),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """A kernel over tensors.
-
-    Attributes
-    ----------
-    inputs : tuple of Array
-        Read for each element that is reduced, as `x0`, `x1`, ...
-    finals : tuple of Array
-        Read once for each result; their numbers follow.
-    output : Array
-        Its number follows.
-    kept, reduced : tuple of int
-        Modes of the result, and those that are reduced.
-    dtype : str
-        Of values.
-    value : tuple of str
-        C statements that declare `v`, a value, from the bits of the inputs.
-    reduction : str
-        ``"sum"``, ``"prod"``, ``"max"``, ``"min"``, ``"any"``, ``"all"``.
-    finish : tuple of str
-        C statements that change `v`, reduced, by finals.
-    scalars : tuple of str
-        Kinds of the message's scalars, which statements call `s0`, `s1`, ...
-    updated : bool
-        Whether the output's bits are read, too.
-    """
-
-    inputs: tuple[Array, ...]
-    finals: tuple[Array, ...]
-    output: Array
-    kept: Modes
-    reduced: Modes
-    dtype: str
-    value: tuple[str, ...]
-    reduction: str = "sum"
-    finish: tuple[str, ...] = ()
-    scalars: tuple[str, ...] = ()
-    updated: bool = False
-
-    @property
-    def arrays(self) -> tuple[Array, ...]:
-        """Operands of its kernel, in order."""
-        return (*self.inputs, *self.finals, self.output)
-
-    @property
-    def stored(self) -> str:
-        """The bits of the output, of `v`."""
-        return convert(self.dtype, self.output.dtype, "v")
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,11 +121,6 @@ def _combine(reduction: str, dtype: str) -> list[str]:
         f"DEVICE {kind} fresh(void) {{ return {first}; }}",
         f"DEVICE {kind} combine({kind} a, {kind} b) {{ return {combined}; }}",
     ]
-
-
-def _low(shape: Sequence[int], steps: Sequence[int]) -> int:
-    """Return how many elements before the first one a tensor begins."""
-    return sum((n - 1) * -step for n, step in zip(shape, steps, strict=True) if step < 0)
 
 
 def _tree(lanes: int, kind: str) -> list[str]:
@@ -298,7 +241,7 @@ def task_kernel(task: Task, extents: Sequence[int], target: Target) -> Any:
     alignments = [alignment(array.dtype) for array in task.arrays]
     functions = ("add", "multiply") if any(dtype.startswith("complex") for dtype in dtypes) else ()
     if not task.reduced and not any(array.offset for array in task.arrays):
-        source, launch = _map(task, extents, target)
+        source, launch = tiled_kernel(task, extents, target) or _map(task, extents, target)
         return kernels(source, [launch], target, dtypes=dtypes, alignments=alignments, functions=functions).run
     cut = _cut(task, extents, target)
     most = [
@@ -309,9 +252,9 @@ def task_kernel(task: Task, extents: Sequence[int], target: Target) -> Any:
     lines = [*_combine(task.reduction, task.dtype), *_reducing(task, cut, kind)]
     shifts: list[Argument] = []
     for i, array in enumerate(task.arrays):
-        low = _low(cut.kept, cut.kept_steps[0 if i == len(task.arrays) - 1 else 1 + i])
-        low += _low(cut.reduced, cut.reduced_steps[i]) if i < len(task.inputs) else 0
-        shifts.append(("uint64", (array.offset - low) % 2**64))
+        first = low(cut.kept, cut.kept_steps[0 if i == len(task.arrays) - 1 else 1 + i])
+        first += low(cut.reduced, cut.reduced_steps[i]) if i < len(task.inputs) else 0
+        shifts.append(("uint64", (array.offset - first) % 2**64))
     arguments: list[Argument] = [("operand", i) for i in range(len(task.arrays) + (cut.splits > 1))]
     arguments += [*shifts, *(("float64" if s == "float64" else "int64", j) for j, s in enumerate(task.scalars))]
     blocks = max(1, min(-(-cut.outputs * cut.lanes // THREADS), target.sm_count * _BLOCKS))
