@@ -291,33 +291,35 @@ def build_einsum(spec: PlanSpec[EinsumAttributes], context: CudaContext) -> Buil
     """
     if math.prod(spec.operands[-1].shape) == 0:
         return Built("noop")
-    return _Einsum(spec, context).build()
+    builder = _Einsum(spec, context)
+    how = spec.attributes
+    if len(how.inputs) == 1 and how.added == "none" and not (how.slices or any(how.conj)):
+        reduced = tuple(m for m in dict.fromkeys(how.inputs[0]) if m not in how.output)
+        plain = _plain(builder, "any" if how.dtype == "bool" else "sum", builder.summed, reduced)
+        if plain is not None:
+            return plain
+    return builder.build()
 
 
 #: Reductions as kernels have them: what is done to each value, the reduction, what is done at the end.
 _REDUCED: Final = {"mean": ("", "sum"), "norm1": ("abs", "sum"), "norm2": ("square", "sum"), "norm_max": ("abs", "max")}
 
 
-def _plain(spec: PlanSpec[ReduceAttributes], builder: _Builder, reduced: Modes) -> Built | None:
-    """Return a reduction by the kernels that every library shares, where they have it."""
-    how = spec.attributes
-    x, out = builder.inputs[0], builder.out
-    if how.reduction.startswith("norm") or len(spec.operands) > 2 or spec.scalars or builder.target is not out:
+def _plain(builder: _Builder, kind: str, dtype: str, reduced: Modes) -> Built | None:
+    """Return a reduction without factors by the kernels that every library shares, where they have it."""
+    spec, x, out = builder.spec, builder.inputs[0], builder.out
+    if len(spec.operands) != 2 or spec.scalars or builder.target is not out:
         return None
     modes = (*builder.output, *reduced)
     steps = x.along(modes)
-    if not reduced or how.zero or any(step < 0 for step in steps) or 0 in builder.extents:
+    if not reduced or spec.attributes.zero or any(step < 0 for step in steps) or 0 in builder.extents:
         return None
     size = as_dtype(x.dtype).itemsize
     shape = tuple(builder.extents[m] for m in modes)
-    given, into = spec.operands
-    source = structs.replace(given, shape=shape, strides=tuple(step * size for step in steps))
-    logical = how.reduction in ("any", "all")
+    source = structs.replace(spec.operands[0], shape=shape, strides=tuple(step * size for step in steps))
     axes = tuple(range(len(builder.output), len(modes)))
-    built = build_plain_reduction(
-        Reduction(source, into, how.reduction, axes, "bool" if logical else how.dtype), builder.context.target
-    )
-    return replace(built, notes=("a reduction kernel",))
+    built = build_plain_reduction(Reduction(source, spec.operands[1], kind, axes, dtype), builder.context.target)
+    return replace(built, notes=("a kernel",))
 
 
 def build_reduce(spec: PlanSpec[ReduceAttributes], context: CudaContext) -> Built:
@@ -327,9 +329,9 @@ def build_reduce(spec: PlanSpec[ReduceAttributes], context: CudaContext) -> Buil
         return Built("noop")
     builder = _Builder(spec, context, how.inputs, how.output)
     reduced = tuple(m for m in dict.fromkeys(how.inputs[0]) if m not in how.output)
-    if (plain := _plain(spec, builder, reduced)) is not None:
-        return plain
     dtype = "bool" if how.reduction in ("any", "all") else how.dtype
+    if not how.reduction.startswith("norm") and (plain := _plain(builder, how.reduction, dtype, reduced)) is not None:
+        return plain
     finish = builder.finish(how.added, zero=how.zero)
     before, reduction = _REDUCED.get(how.reduction, ("", how.reduction))
     x = builder.inputs[0]

@@ -82,7 +82,8 @@ def _cut(task: Task, extents: Sequence[int], target: Target) -> _Cut:
     inner = [steps[-1] for steps in reduced_steps]
     across = [steps[-1] for steps in kept_steps[1 : 1 + len(task.inputs)]]
     in_order = any(step == 1 for step in inner)
-    if count <= 4 or (outputs >= _MANY and (not in_order or 1 in across)):
+    # Threads go along the mode in which an input is dense: one of the result's, or one that is reduced.
+    if count <= 4 or (1 in across and not in_order) or (outputs >= _MANY and (not in_order or 1 in across)):
         lanes = 1
     else:
         lanes = 32 if count <= 1024 or outputs >= 8192 else THREADS
