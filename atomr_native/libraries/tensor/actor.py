@@ -86,9 +86,10 @@ class Tensor(LibraryActor):
         if subscripts.__class__ is not str:
             subscripts, operands = _given(subscripts, operands)
         path = optimize if optimize.__class__ is str else frozen(optimize)
+        flags = conj if conj.__class__ is bool else frozen(conj)
         made: GpuRef = self._calls.send(
             self, EINSUM,
-            (c, out, subscripts, frozen(conj), out_dtype, compute, path, memory_limit, route, alpha, beta, *operands),
+            (c, out, subscripts, flags, out_dtype, compute, path, memory_limit, route, alpha, beta, *operands),
         )  # fmt: skip
         return made
 
@@ -125,8 +126,9 @@ class Tensor(LibraryActor):
         See `TensorElementwiseRequest`.
         """
         given = subscripts if subscripts.__class__ is str else frozen(subscripts)
+        operators = unary if unary.__class__ is tuple else frozen(unary)
         made: GpuRef = self._calls.send(
-            self, ELEMENTWISE, (out, given, ab, "add", frozen(unary), "identity", out_dtype, (), alpha, beta, 1, a, b)
+            self, ELEMENTWISE, (out, given, ab, "add", operators, "identity", out_dtype, (), alpha, beta, 1, a, b)
         )
         return made
 
@@ -140,10 +142,9 @@ class Tensor(LibraryActor):
         See `TensorElementwiseRequest`.
         """
         given = subscripts if subscripts.__class__ is str else frozen(subscripts)
+        operators = unary if unary.__class__ is tuple else frozen(unary)
         made: GpuRef = self._calls.send(
-            self,
-            ELEMENTWISE,
-            (out, given, ab, abc, frozen(unary), unary_ab, out_dtype, (), alpha, beta, gamma, a, b, c),
+            self, ELEMENTWISE, (out, given, ab, abc, operators, unary_ab, out_dtype, (), alpha, beta, gamma, a, b, c)
         )
         return made
 

@@ -186,13 +186,16 @@ def test_factors(device: an.Device, dtype: str, route: str) -> None:
     hold(out)
 
 
+@pytest.mark.parametrize("subscripts", ["ij,jk->ik", "ji,kj->ik", "ji,kj->ki"])
 @pytest.mark.parametrize("route", ["auto", "kernel"])
-def test_conjugates(device: an.Device, route: str) -> None:
-    a, b = random((20, 30), "complex64"), random((30, 40), "complex64")
+def test_conjugates(device: an.Device, route: str, subscripts: str) -> None:
+    """As they lie, and transposed, which cuBLASLt conjugates without a copy."""
+    extents = {"i": 20, "j": 30, "k": 40}
+    a, b = (random(tuple(extents[m] for m in term), "complex64") for term in subscripts[:5].split(","))
     refs = [device.put(x) for x in (a, b)]
     for conj, x, y in (((True, False), a.conj(), b), ((False, True), a, b.conj()), (True, a.conj(), b.conj())):
-        found = device.tensor.contract("ij,jk->ik", *refs, conj=conj, route=route).numpy()
-        check(found, "ij,jk->ik", [x, y])
+        found = device.tensor.contract(subscripts, *refs, conj=conj, route=route).numpy()
+        check(found, subscripts, [x, y])
 
 
 @pytest.mark.parametrize("route", ["auto", "kernel"])
@@ -206,6 +209,10 @@ def test_a_factor_of_zero_stops_nan(device: an.Device, route: str) -> None:
     one = device.full((20, 30), 1, "float32")
     assert (tensor.contract("ij,jk->ik", one, b, c=poisoned, out=poisoned, beta=0, route=route).numpy() == 30).all()
     assert (tensor.contract("ij,jk->ik", nan, b, alpha=0.0, route=route).numpy() == 0).all()
+    zero, two = (device.put(np.array(value, "float32")) for value in (0, 2))
+    assert (tensor.contract("ij,jk->ik", nan, b, c=c, alpha=zero, beta=two, route=route).numpy() == 4).all()
+    poisoned = device.full((20, 40), np.nan, "float32")
+    assert (tensor.contract("ij,jk->ik", one, b, c=poisoned, alpha=two, beta=zero, route=route).numpy() == 60).all()
 
 
 def test_a_result_over_an_operand(device: an.Device) -> None:
@@ -213,6 +220,9 @@ def test_a_result_over_an_operand(device: an.Device) -> None:
     ref = device.put(a)
     device.tensor.einsum("ij,jk->ki", ref, ref, out=ref)
     check(ref.numpy(), "ij,jk->ki", [a, a])
+    by_kernel = device.put(a)
+    device.tensor.einsum("ij,jk->ik", by_kernel, by_kernel, out=by_kernel, route="kernel")
+    check(by_kernel.numpy(), "ij,jk->ik", [a, a])
     x = device.put(a)
     device.tensor.permute("ij->ji", x, out=x)
     assert np.array_equal(x.numpy(), a.T)
@@ -246,6 +256,18 @@ def test_a_chain_is_one_message(device: an.Device) -> None:
     assert device.stats()["actors"]["tensor"]["messages"] == before + 1
 
 
+def test_more_workspace_than_the_limit_is_refused(cuda_engine: str) -> None:
+    arrays = [np.ones(shape) for shape in ((16, 90, 2), (2, 900), (900, 2))]
+    with an.System(watchdog=60.0, workspace_limit=8 << 20) as system:
+        device = system.device("cuda:0")
+        refs = [device.put(x) for x in arrays]
+        with pytest.raises(an.Unsupported, match="or set memory_limit=, which slices modes") as refused:
+            device.tensor.einsum("xij,jk,kl->xil", *refs, optimize="left")
+        assert refused.value.rule == "tensor.workspace_limit"
+        found = device.tensor.einsum("xij,jk,kl->xil", *refs, optimize="left", memory_limit=2 << 20)
+        assert (found.numpy() == 1800).all()
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bool"])
 def test_slices(device: an.Device, dtype: str) -> None:
     arrays = [random(shape, dtype) for shape in ((4, 5), (5, 6), (6, 4))]
@@ -254,7 +276,8 @@ def test_slices(device: an.Device, dtype: str) -> None:
         path = device.tensor.einsum_path(subscripts, *arrays, optimize=optimize, memory_limit=limit)
         assert path.slices
         assert path.peak <= limit
-        verify(device, subscripts, arrays, optimize=optimize, memory_limit=limit)
+        route = "blas_lt" if dtype == "float32" else "auto"
+        verify(device, subscripts, arrays, optimize=optimize, memory_limit=limit, route=route)
 
 
 def test_gradients(device: an.Device) -> None:

@@ -162,6 +162,8 @@ def test_plans_take_other_factors(device: an.Device) -> None:
     plan = device.tensor.plan(an.TensorElementwiseRequest(subscripts="ij->ji", operands=(ref,), alpha=2))
     plan.tell(ref, out=out, alpha=-3)
     assert np.allclose(out.numpy(), -3 * a.T)
+    plan.tell(device.full((4, 5), np.nan, "float32"), out=out, alpha=0)
+    assert (out.numpy() == 0).all()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "complex128"])
@@ -173,6 +175,8 @@ def test_tensors_are_turned_by_tiles(device: an.Device, dtype: str) -> None:
     assert np.array_equal(device.tensor.permute("abcd->adcb", ref).numpy(), x.transpose(0, 3, 2, 1))
     back = device.tensor.permute("abcd->cdab", ref[::-1, ::-1]).numpy()
     assert np.array_equal(back, x[::-1, ::-1].transpose(2, 3, 0, 1))
+    outer = device.tensor.permute("abcd->adcb", ref[::-1]).numpy()  # backwards along an axis outside of tiles
+    assert np.array_equal(outer, x[::-1].transpose(0, 3, 2, 1))
     found = device.tensor.binary("abcd,b->adcb", ref, other, ab="add", alpha=2).numpy()
     want = (2 * wide(x) + wide(row)[:, None, None]).transpose(0, 3, 2, 1)
     assert np.allclose(wide(found), want, rtol=EPS[dtype], atol=EPS[dtype])

@@ -40,11 +40,6 @@ class Finish:
     zero: bool = False
 
     @property
-    def is_nothing(self) -> bool:
-        """Whether values are stored as they are."""
-        return self == NOTHING
-
-    @property
     def is_native(self) -> bool:
         """Whether a product of cuBLASLt has it: its scalars, and C."""
         return not (self.alpha or self.beta or self.added or self.zero)
