@@ -127,6 +127,12 @@ if TYPE_CHECKING:
     from .libraries.solver.request import LUFactors as LUFactors
     from .libraries.solver.request import SignLogDet as SignLogDet
     from .libraries.solver.request import SolverRequest as SolverRequest
+    from .libraries.tensor.actor import Tensor as Tensor
+    from .libraries.tensor.elementwise import TensorElementwiseRequest as TensorElementwiseRequest
+    from .libraries.tensor.explain import EinsumPath as EinsumPath
+    from .libraries.tensor.explain import EinsumStep as EinsumStep
+    from .libraries.tensor.reduction import TensorReduceRequest as TensorReduceRequest
+    from .libraries.tensor.request import EinsumRequest as EinsumRequest
     from .memory.groups import DurableGroup as DurableGroup
     from .plans.actor import Lane as Lane
     from .plans.plan import Plan as Plan

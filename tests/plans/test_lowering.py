@@ -77,6 +77,9 @@ REQUESTS: dict[str, Callable[[], Request[Any]]] = {
     "shift": lambda: an.FftShiftRequest(x=floats(4, 4)),
     "solver": lambda: an.SolverRequest(routine="solve", a=floats(4, 4), b=floats(4, 2)),
     "decomposition": lambda: an.DecompositionRequest(routine="svd", a=floats(4, 3)),
+    "expression": lambda: an.EinsumRequest(subscripts="ij,jk->ik", operands=[floats(4, 3), floats(3, 2)], alpha=2.0),
+    "tensor reduction": lambda: an.TensorReduceRequest(op="norm2", subscripts="ij->i", x=floats(4, 3)),
+    "tensors": lambda: an.TensorElementwiseRequest(subscripts="ij,j->ji", operands=[floats(4, 3), floats(3)], beta=2.0),
 }  # fmt: skip
 
 

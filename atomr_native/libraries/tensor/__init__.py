@@ -1,0 +1,31 @@
+"""Tensors: contractions, einsum, reductions, permutations and elementwise operations by modes: ``device.tensor``."""
+
+from .._contract import Aliasing, Library, Operation
+
+_OPERATIONS = {"einsum": "EinsumAttributes", "reduce": "ReduceAttributes", "elementwise": "ElementwiseAttributes"}
+
+LIBRARY = Library(
+    name="tensor",
+    summary="Tensors by their modes: einsum, contractions, reductions and permutations.",
+    actor="actor:Tensor",
+    # Where the result shares memory with an operand, the message is of the operation that makes it in scratch memory.
+    operations=tuple(
+        Operation(
+            f"tensor.{name}{over}",
+            Aliasing.UNCHECKED if over else Aliasing.DISJOINT,
+            f"host:build_{name}",
+            f"cuda.build:build_{name}",
+            attributes=f"attributes:{attributes}",
+        )
+        for name, attributes in _OPERATIONS.items()
+        for over in ("", "_over")
+    ),
+    exports={
+        "EinsumPath": "explain",
+        "EinsumRequest": "request",
+        "EinsumStep": "explain",
+        "Tensor": "actor",
+        "TensorElementwiseRequest": "elementwise",
+        "TensorReduceRequest": "reduction",
+    },
+)

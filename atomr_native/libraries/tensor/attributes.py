@@ -1,0 +1,94 @@
+"""Attributes of tensor operations in plan specifications."""
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from ...plans.spec import Attributes, DtypeName
+from ...protocol.typed import one_of
+from .operators import BINARY, REDUCTIONS, UNARY
+
+__all__ = ["ADDED", "ROUTES", "EinsumAttributes", "ElementwiseAttributes", "ReduceAttributes"]
+
+#: Ways to compute a step: the first leaves the choice to the library.
+ROUTES = ("auto", "kernel", "blas_lt")
+#: Where the tensor that beta scales comes from.
+ADDED = ("none", "c", "out")
+
+Mode = Annotated[int, Meta(ge=0)]
+
+
+class EinsumAttributes(Attributes, frozen=True, kw_only=True):
+    """Of ``tensor.einsum`` and ``tensor.einsum_over``.
+
+    Attributes
+    ----------
+    inputs : tuple of tuple of int
+        Modes of the operands, numbered in the order in which they appear.
+    output : tuple of int
+    conj : tuple of bool
+        Whether each operand is conjugated.
+    steps : tuple of tuple of int
+        As `Path.steps`.
+    slices : tuple of int
+        As `Path.slices`.
+    dtype : str
+        In which operands meet, and which intermediate results have.
+    compute : str
+        How products are computed.
+    route : str
+    added : str
+        Where C is: nowhere, an operand of its own, or `out`.
+    zero : bool
+        Whether alpha is 0: operands are not read.
+    """
+
+    inputs: tuple[tuple[Mode, ...], ...]
+    output: tuple[Mode, ...]
+    conj: tuple[bool, ...]
+    steps: tuple[tuple[Mode, ...], ...]
+    slices: tuple[Mode, ...]
+    dtype: DtypeName
+    compute: str
+    route: Annotated[str, one_of(*ROUTES)]
+    added: Annotated[str, one_of(*ADDED)]
+    zero: bool
+
+
+class ReduceAttributes(Attributes, frozen=True, kw_only=True):
+    """Of ``tensor.reduce``: modes of x and of the result, and as `EinsumAttributes`."""
+
+    inputs: tuple[tuple[Mode, ...], ...]
+    output: tuple[Mode, ...]
+    reduction: Annotated[str, one_of(*REDUCTIONS)]
+    dtype: DtypeName
+    added: Annotated[str, one_of(*ADDED)]
+    zero: bool
+
+
+class ElementwiseAttributes(Attributes, frozen=True, kw_only=True):
+    """Of ``tensor.elementwise``.
+
+    Attributes
+    ----------
+    inputs, output, dtype
+        As of `EinsumAttributes`.
+    unary : tuple of str
+        What is applied to each operand.
+    binary : tuple of str
+        What combines the first two, and the result with the third.
+    unary_ab : str
+        What is applied to the combination of the first two.
+    zero : tuple of bool
+        Whether the factor of an operand is 0: it is not read.
+    padding : tuple of (int, int)
+        Elements before and after the result along each mode of the output.
+    """
+
+    inputs: tuple[tuple[Mode, ...], ...]
+    output: tuple[Mode, ...]
+    unary: tuple[Annotated[str, one_of(*UNARY)], ...]
+    binary: tuple[Annotated[str, one_of(*BINARY)], ...]
+    zero: tuple[bool, ...]
+    dtype: DtypeName
+    padding: tuple[tuple[Mode, Mode], ...]

@@ -1,0 +1,1 @@
+"""Builders of tensor operations for CUDA devices."""

@@ -1,0 +1,82 @@
+"""How the last kernel of a message finishes its values: factors, C, and what was there before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ....builders.cuda.codegen import convert, value_type
+from .arrays import Array
+from .elements import constant, factored, loaded, multiplied, scaled
+
+__all__ = ["NOTHING", "Finish"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """What happens to a value before it is stored.
+
+    Attributes
+    ----------
+    scalars : tuple of str
+        Kinds of the message's scalars: alpha and beta, and their imaginary parts.
+    alpha, beta : Array or None
+        Factors in device memory.
+    c : Array or None
+        The tensor that beta scales.
+    updated : bool
+        Whether that is the output itself.
+    added : bool
+        Whether the value is added to the output, as it is.
+    zero : bool
+        Whether alpha is 0.
+    """
+
+    scalars: tuple[str, ...] = ()
+    alpha: Array | None = None
+    beta: Array | None = None
+    c: Array | None = None
+    updated: bool = False
+    added: bool = False
+    zero: bool = False
+
+    @property
+    def is_native(self) -> bool:
+        """Whether a product of cuBLASLt has it: its scalars, and C."""
+        return not (self.alpha or self.beta or self.added or self.zero)
+
+    @property
+    def finals(self) -> tuple[Array, ...]:
+        """Arrays that it reads, in order."""
+        return tuple(array for array in (self.c, self.alpha, self.beta) if array is not None)
+
+    def statements(self, first: int, out: Array, dtype: str) -> tuple[str, ...]:
+        """Return the C statements on `v`; finals are numbered from `first` on, and the output after them."""
+        numbers = {id(array): first + i for i, array in enumerate(self.finals)}
+        at = first + len(numbers)
+        lines: list[str] = []
+        if self.added:
+            bits = f"(x{at} != 0)" if out.dtype == "bool" else f"x{at}"
+            return (f"v = {multiplied(dtype, convert(out.dtype, dtype, bits), 'v', 'add')};",)
+
+        def factor(array: Array | None, number: int) -> str:
+            if array is None:
+                return factored(dtype, number, number + 2)
+            lines.append(loaded(numbers[id(array)], array.dtype, dtype, "f"))
+            return f"f{numbers[id(array)]}"
+
+        if self.zero:
+            lines.append(f"v = {constant(dtype, 0)};")
+        elif self.scalars or self.alpha is not None:
+            alpha = factor(self.alpha, 0)
+            lines += [f"const {value_type(dtype)} alpha = {alpha};", f"v = {scaled(dtype, 'v', 'alpha')};"]
+        if self.c is not None or self.updated:
+            c_at, c_dtype = (at, out.dtype) if self.c is None else (numbers[id(self.c)], self.c.dtype)
+            beta = factor(self.beta, 1)
+            lines.append(loaded(c_at, c_dtype, dtype, "c"))
+            lines.append(f"const {value_type(dtype)} beta = {beta};")
+            lines.append(f"v = {multiplied(dtype, 'v', scaled(dtype, f'c{c_at}', 'beta'), 'add')};")
+        return tuple(lines)
+
+
+#: Values are stored as they are.
+NOTHING = Finish()

@@ -1,0 +1,48 @@
+"""How the methods of the tensor actor give values, and how these become requests."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from operator import attrgetter
+from typing import Any, Final
+
+from ...plans.calls import CallForm, Forms, form_of
+from .elementwise import TensorElementwiseRequest
+from .reduction import TensorReduceRequest
+from .request import EinsumRequest
+
+__all__ = ["EINSUM", "ELEMENTWISE", "FORMS", "REDUCE"]
+
+
+def _with_operands(request: Any, arrays: str, options: str, numbers: str) -> CallForm:
+    """Return the form of requests with any number of operands, which come last."""
+    kinds = {name: kind for names, kind in ((arrays, "a"), (options, "o"), (numbers, "n")) for name in names.split()}
+    defaults = {f.name: f.default for f in fields(request)}
+    names, count = tuple(kinds), len(kinds)
+    of = attrgetter(*names)
+
+    def unpack(values: tuple[Any, ...]) -> Any:
+        return request(**dict(zip(names, values, strict=False)), operands=values[count:])
+
+    def pack(r: Any) -> tuple[Any, ...]:
+        return (*of(r), *r.operands)
+
+    return CallForm(
+        unpack, pack, names, "".join(kinds.values()).encode(), tuple(defaults.get(name) for name in names), b"a"
+    )
+
+
+EINSUM: Final = _with_operands(
+    EinsumRequest, "c out", "subscripts conj out_dtype compute optimize memory_limit route", "alpha beta"
+)
+ELEMENTWISE: Final = _with_operands(
+    TensorElementwiseRequest, "out", "subscripts ab abc unary unary_ab out_dtype padding", "alpha beta gamma"
+)
+REDUCE: Final = form_of(TensorReduceRequest, "x c out", "op subscripts out_dtype", "alpha beta")
+
+#: Request classes, and the forms of their calls.
+FORMS: Final[Forms] = {
+    EinsumRequest: EINSUM,
+    TensorElementwiseRequest: ELEMENTWISE,
+    TensorReduceRequest: REDUCE,
+}

@@ -1,0 +1,146 @@
+"""The request of expressions and contractions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+from ..._support.public import public
+from ...plans.lowering import Lowered, Operand, Request, Scalar, read, written
+from .._factors import FACTORS, factor_scalars, split_factors
+from .attributes import EinsumAttributes
+from .spec import is_array, is_zero, resolve_einsum
+
+if TYPE_CHECKING:
+    from ...arrays.gpu_ref import GpuRef
+
+__all__ = ["EinsumRequest", "factor_operands", "factors_of", "frozen"]
+
+
+def frozen(value: Any) -> Any:
+    """Return lists as tuples, so that requests can be compared."""
+    return tuple(map(frozen, value)) if isinstance(value, list | tuple) else value
+
+
+def factors_of(request: Any, scale: str) -> dict[str, Any]:
+    """Return the part of a message that alpha and beta are: scalars, unless they are 1 and 0, or in device memory."""
+    if is_array(request.alpha) or (request.alpha == 1 and is_zero(request.beta)):
+        return {"numbers": ()}
+    is_complex = scale.startswith("complex")
+    scalars: tuple[Scalar, ...] = factor_scalars(request.alpha, request.beta, is_complex=is_complex)
+    return {"scalars": scalars, "numbers": FACTORS, "convert": split_factors if is_complex else None}
+
+
+def factor_operands(request: Any) -> list[Operand]:
+    """Return the factors in device memory."""
+    return [read(name, getattr(request, name)) for name in FACTORS if is_array(getattr(request, name))]
+
+
+@public
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EinsumRequest(Request["GpuRef"]):
+    """An expression ``D = alpha * sum of products of operands + beta * C``, checked when it is made.
+
+    Parameters
+    ----------
+    subscripts : str or sequence
+        NumPy's notation: ``"ij,jk->ik"``, with an ellipsis, or without an output.  Or a list of modes for each operand,
+        integers or other names, and one more for the output if it is given.  Modes that are not in the output are
+        summed over.  A mode that an operand has twice is a diagonal.
+    operands : sequence of GpuRef
+        1 to 64 tensors of any dtypes, which meet in NumPy's promotion of these (float32 for two different narrow
+        floats).  Any shape and strides, also broadcast or backwards; axes of one element broadcast.
+    c : GpuRef, optional
+        Added with factor `beta`; of the shape and dtype of the result.  It may be `out`.
+    out : GpuRef, optional
+        Where the result goes, with any strides of 1 element or more.  It may share memory with operands; the result is
+        then made in scratch memory first.
+    alpha, beta : number or GpuRef
+        Factors: numbers, which travel with the message, or one element each in device memory, of float32 for narrow
+        floats, else of the common dtype.  Whole numbers for integers.  What has the number 0 as its factor is not read,
+        so that its NaN do not spread.
+    conj : bool or sequence of bool
+        Whether operands are conjugated.
+    out_dtype : dtype, optional
+        Dtype of the result: by default that of `out`, else the common one (float32 for 8-bit floats).  Complex and
+        floating results do not become real and whole.
+    compute : str, optional
+        How products of float32 are computed: ``"float32"`` (the default), ``"tf32"``, ``"bfloat16"`` or ``"float16"``:
+        operands are rounded to that type on their way into tensor cores.  For complex64 ``"complex64"`` or ``"tf32"``.
+        Other dtypes have one mode.  Narrow floats are summed in float32.
+    optimize : str or sequence
+        The order of contractions: ``"auto"``: the cheapest for up to 8 operands, beyond that ``opt_einsum``'s where it
+        is installed, else a greedy one; ``"optimal"``, ``"greedy"``, ``"left"``; or a path as `numpy.einsum_path`
+        returns it.
+    memory_limit : int, optional
+        Bytes that intermediate results may have at once; where they do not fit, modes are sliced.
+    route : str
+        ``"auto"``, ``"blas_lt"``: products by cuBLASLt where they are products, or ``"kernel"``: never.
+
+    Raises
+    ------
+    InvalidRequest
+        With the mode, the operands and both extents; or the value and the allowed ones.
+    Unsupported
+        If no slicing fits the memory limit.
+
+    Notes
+    -----
+    Sums run in float32 for narrow floats and float32, in 64 bits for integers, which wrap, else in the common dtype.
+    Bool sums are "or".  Intermediate results have the common dtype.  One message computes the whole expression.
+
+    Examples
+    --------
+    >>> a, b = device.put(np.eye(2)), device.put(np.ones((2, 3)))
+    >>> device.tensor.tell(an.EinsumRequest(subscripts="ij,jk->k", operands=(a, b), alpha=2.0)).numpy()
+    array([4., 4., 4.])
+    """
+
+    subscripts: Any
+    operands: Sequence[Any]
+    c: GpuRef | None = None
+    out: GpuRef | None = None
+    alpha: Any = 1
+    beta: Any = 0
+    conj: Any = False
+    out_dtype: Any = None
+    compute: str | None = None
+    optimize: Any = "auto"
+    memory_limit: int | None = None
+    route: str = "auto"
+
+    def __post_init__(self) -> None:
+        for name in ("subscripts", "operands", "conj", "optimize"):
+            object.__setattr__(self, name, frozen(getattr(self, name)))
+        Request.__post_init__(self)
+
+    def lowering(self) -> Lowered:
+        """Check the request and return its message: operands, [c], [alpha], [beta], out."""
+        problem = resolve_einsum(self)
+        operands = [read(f"x{i}", x) for i, x in enumerate(self.operands)]
+        if problem.added == "c":
+            operands.append(read("c", self.c))
+        operands += factor_operands(self)
+        operands.append(written("out", self.out, problem.out, updated=problem.added == "out"))
+        unread = (("c", self.c),) if self.c is not None and problem.added == "none" else ()
+        return Lowered(
+            op="tensor.einsum_over" if problem.over else "tensor.einsum",
+            operands=tuple(operands),
+            collect=itemgetter("out"),
+            attributes=EinsumAttributes(
+                inputs=problem.subscripts.inputs,
+                output=problem.subscripts.output,
+                conj=problem.conj,
+                steps=problem.path.steps,
+                slices=problem.path.slices,
+                dtype=problem.dtype,
+                compute=problem.compute,
+                route=self.route,
+                added=problem.added,
+                zero=is_zero(self.alpha),
+            ),
+            unread=unread,
+            **factors_of(self, problem.scale),
+        )

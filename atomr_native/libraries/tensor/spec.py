@@ -1,0 +1,188 @@
+"""Rules of tensor operations, as pure functions of layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from ..._support.checks import as_integer, check_choice, check_factor, check_flag
+from ...arrays.operands import Fresh, check_input, check_output, check_size, overlaps
+from ...dtypes import as_dtype, dtype_name
+from ...errors import InvalidRequest
+from .attributes import ROUTES
+from .modes import Subscripts, extents_of, parse
+from .path import Path, find_path
+from .types import SCALE, accumulator, common_dtype, compute_mode, result_dtype
+
+if TYPE_CHECKING:
+    from .request import EinsumRequest
+
+__all__ = [
+    "EinsumProblem", "added_of", "check_result", "check_scale", "is_array", "is_zero", "overwrites", "resolve_einsum",
+    "resolve_operands",
+]  # fmt: skip
+
+#: Operands of an expression.
+_MOST: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class EinsumProblem:
+    """An expression with everything that follows from it.
+
+    Attributes
+    ----------
+    subscripts : Subscripts
+    extents : tuple of int
+        Of each mode.
+    dtype : str
+        In which operands meet.
+    compute : str
+    path : Path
+    out : Fresh
+    conj : tuple of bool
+    added : str
+        Where C is: ``"none"``, ``"c"`` or ``"out"``.
+    over : bool
+        Whether the result shares memory with an operand, so that it is made in scratch memory first.
+    scale : str
+        The dtype of alpha and beta.
+    """
+
+    subscripts: Subscripts
+    extents: tuple[int, ...]
+    dtype: str
+    compute: str
+    path: Path
+    out: Fresh
+    conj: tuple[bool, ...]
+    added: str
+    over: bool
+    scale: str
+
+
+def is_array(value: object) -> bool:
+    """Whether a factor is an array in device memory."""
+    return hasattr(value, "strides") and not isinstance(value, np.generic)
+
+
+def is_zero(value: object) -> bool:
+    """Whether a factor is the number 0."""
+    return not is_array(value) and value == 0
+
+
+def resolve_operands(
+    subscripts: Any, operands: Sequence[Any], most: int = _MOST, least: int = 1
+) -> tuple[Subscripts, tuple[int, ...]]:
+    """Check operands and their modes; return these, and their extents."""
+    if isinstance(operands, str) or not isinstance(operands, Sequence) or not least <= len(operands) <= most:
+        count = len(operands) if isinstance(operands, Sequence) else type(operands).__name__
+        raise InvalidRequest(f"operands: {count} of them; allowed: {least} to {most}")
+    names = [f"operand {i}" for i in range(len(operands))]
+    arrays = [check_input(name, operand, backwards=True) for name, operand in zip(names, operands, strict=True)]
+    found = parse(subscripts, [len(array.shape) for array in arrays])
+    return found, extents_of(found, [array.shape for array in arrays], names)
+
+
+def check_result(name: str, given: Any, fresh: Fresh) -> None:
+    """Check an array that has the shape and dtype of a result."""
+    array = check_output(name, given) if name == "out" else check_input(name, given, backwards=True)
+    dtype = as_dtype(array.dtype)
+    if tuple(array.shape) != fresh.shape or dtype != fresh.dtype:
+        raise InvalidRequest(
+            f"{name} is {dtype_name(dtype)}{list(array.shape)}; allowed: {dtype_name(fresh.dtype)}{list(fresh.shape)}"
+        )
+
+
+def check_scale(name: str, value: Any, dtype: str) -> str:
+    """Check a factor of values that are computed in a dtype; return the dtype of the factor."""
+    kind = SCALE.get(dtype, "int64")
+    if is_array(value):
+        array = check_input(name, value)
+        if dtype_name(as_dtype(array.dtype)) != kind or np.prod(array.shape) != 1:
+            raise InvalidRequest(
+                f"{name} is {dtype_name(as_dtype(array.dtype))}{list(array.shape)}; allowed: a number, or one element "
+                f"of {kind} on the device"
+            )
+    elif kind == "int64":
+        as_integer(name, value, -(2**53), 2**53)
+    else:
+        check_factor(name, value, imaginary=kind.startswith("complex"))
+    return kind
+
+
+def overwrites(out: Any, operands: Sequence[Any]) -> bool:
+    """Whether out shares memory with an operand."""
+    return out is not None and any(0 in (i, j) for i, j, _ in overlaps([out, *operands]))
+
+
+def _conj(given: Any, count: int) -> tuple[bool, ...]:
+    flags = given if isinstance(given, tuple | list) else (given,) * count
+    for flag in flags:
+        check_flag("conj", flag, bool | np.bool)
+    if len(flags) != count:
+        raise InvalidRequest(f"conj={given!r}; allowed: a bool, or one for each of {count} operands")
+    return tuple(map(bool, flags))
+
+
+def added_of(request: Any, fresh: Fresh) -> str:
+    """Check C and beta; return where C is."""
+    if is_zero(request.beta):
+        if request.c is not None:
+            check_result("c", request.c, fresh)
+        return "none"
+    if request.c is None:
+        raise InvalidRequest(f"beta={request.beta!r} without c; allowed: beta=0, or the tensor c that it scales")
+    check_result("c", request.c, fresh)
+    return "out" if request.c is request.out else "c"
+
+
+def check_factors(request: Any, dtype: str) -> str:
+    """Check alpha and beta; return their dtype."""
+    kind = check_scale("alpha", request.alpha, dtype)
+    check_scale("beta", request.beta, dtype)
+    if is_array(request.beta) != is_array(request.alpha) and not (is_array(request.alpha) and is_zero(request.beta)):
+        raise InvalidRequest(
+            "one of alpha and beta is an array and the other a number; allowed: both arrays, both numbers, or beta=0"
+        )
+    return kind
+
+
+def resolve_einsum(request: EinsumRequest) -> EinsumProblem:
+    """Check an expression; return it with everything that follows from it.
+
+    Raises
+    ------
+    InvalidRequest, Unsupported
+        As `EinsumRequest`.
+    """
+    operands = request.operands
+    subscripts, extents = resolve_operands(request.subscripts, operands)
+    common = common_dtype(operands)
+    fresh = Fresh(tuple(extents[m] for m in subscripts.output), result_dtype(request.out_dtype, common))
+    if request.out is not None and request.out_dtype is None:
+        fresh = Fresh(fresh.shape, result_dtype(getattr(request.out, "dtype", None), common, "out"))
+    check_size("the result", fresh.shape, fresh.dtype)
+    if request.out is not None:
+        check_result("out", request.out, fresh)
+    dtype = "float32" if common.startswith("float8") else common
+    compute = compute_mode(request.compute, dtype)
+    scale = check_factors(request, accumulator(dtype))
+    check_choice("route", request.route, ROUTES)
+    limit = request.memory_limit
+    if limit is not None:
+        limit = as_integer("memory_limit", limit, 0, 2**62) // as_dtype(dtype).itemsize
+    path = find_path(subscripts, extents, request.optimize, limit)
+    added = added_of(request, fresh)
+    others = [
+        *operands,
+        *([request.c] if added == "c" else []),
+        *(v for v in (request.alpha, request.beta) if is_array(v)),
+    ]
+    return EinsumProblem(
+        subscripts, extents, dtype, compute, path, fresh, _conj(request.conj, len(operands)), added,
+        overwrites(request.out, others), scale,
+    )  # fmt: skip

@@ -1,0 +1,90 @@
+"""Expressions over tensors: cost of their messages on the host device, and time on a GPU beside torch."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from bench.harness import Case, Setup, gpu_peers
+from bench.harness.calls import Operation, add_calls
+from bench.harness.common import device
+from bench.harness.gpu import add_peer, waited
+
+__all__ = ["CASES"]
+
+#: Calls between two waits, and calls of a sample.
+EVERY, TURNS = 20, 100
+#: What is timed on a GPU: name, subscripts, dtype, extents of the modes, and extents in a quick run.
+SIZES: tuple[tuple[str, str, str, dict[str, int]], ...] = (
+    ("product, 2048", "ij,jk->ik", "float32", dict.fromkeys("ijk", 2048)),
+    ("abcde,efbad->cf", "abcde,efbad->cf", "float32", {"a": 24, "b": 16, "c": 48, "d": 16, "e": 24, "f": 48}),
+    ("gdab,efgc->abcdef", "gdab,efgc->abcdef", "float32", dict.fromkeys("abcdefg", 16)),
+    ("acd,dbc->ab, float64", "acd,dbc->ab", "float64", {"a": 512, "b": 512, "c": 64, "d": 64}),
+    ("scores of attention, bfloat16", "bhqd,bhkd->bhqk", "bfloat16", {"b": 4, "h": 16, "q": 1024, "k": 1024, "d": 64}),
+    ("chain of five, 256", "ab,bc,cd,de,ef->af", "float32", dict.fromkeys("abcdef", 256)),
+    ("permutation abcd->acbd", "abcd->acbd", "float32", {"a": 64, "b": 128, "c": 32, "d": 256}),
+    ("transpose, 8192", "ab->ba", "float32", dict.fromkeys("ab", 8192)),
+    ("sum over rows, 8192", "ab->a", "float32", dict.fromkeys("ab", 8192)),
+    ("sum over columns, 8192", "ab->b", "float32", dict.fromkeys("ab", 8192)),
+    ("inner product, 4096", "ab,ab->", "float32", dict.fromkeys("ab", 4096)),
+    ("many modes of 2", "abcdefghijklmn,hijklmnopqrstu->abcdefgopqrstu", "float32",
+     dict.fromkeys("abcdefghijklmnopqrstu", 2)),
+)  # fmt: skip
+
+
+def _product(dev: Any) -> Operation:
+    import atomr_native as an
+
+    a, b, out = (dev.zeros((32, 32), "float32") for _ in range(3))
+    plan = dev.tensor.plan(an.EinsumRequest(subscripts="ij,jk->ik", operands=(a, b), out=out))
+    call = partial(dev.tensor.einsum, "ij,jk->ik", a, b, out=out)
+    return Operation(plan, {"x0": a, "x1": b, "out": out}, call, out)
+
+
+def host(setup: Setup) -> None:
+    """A product of 32 x 32 float32 on the host device: told, called, asked and sustained."""
+    add_calls(setup, "ij,jk->ik, 32", _product)
+
+
+def _shapes(setup: Setup, subscripts: str, extents: dict[str, int]) -> list[tuple[int, ...]]:
+    quick = setup.count(TURNS) != TURNS
+    terms = subscripts.partition("->")[0].split(",")
+    return [tuple(min(extents[m], 3) if quick else extents[m] for m in term) for term in terms]
+
+
+def _torch(subscripts: str, dtype: str, shapes: list[tuple[int, ...]], index: int) -> gpu_peers.Calls:
+    torch = gpu_peers.torch(index)
+    operands = [torch.zeros(shape, dtype=getattr(torch, dtype), device="cuda") for shape in shapes]
+
+    def run() -> Any:
+        return torch.einsum(subscripts, *operands).contiguous()
+
+    return gpu_peers.Calls({"run": run}, torch.cuda.synchronize)
+
+
+def gpu(setup: Setup) -> None:
+    """Time of an expression, of 100 planned messages with a wait after each 20.
+
+    torch computes the same of zeros by `torch.einsum`, and allocates each result; permutations are made contiguous.
+    """
+    import atomr_native as an
+
+    add_calls(setup, "ij,jk->ik, 32", _product)
+    turns = setup.count(TURNS)
+    for name, subscripts, dtype, extents in SIZES:
+        shapes = _shapes(setup, subscripts, extents)
+        with setup.attempt(ours := f"atomr {name}"):
+            dev = device(setup, "process")
+            operands = [dev.zeros(shape, dtype) for shape in shapes]
+            out = dev.tensor.einsum(subscripts, *operands).wait()
+            request = an.EinsumRequest(subscripts=subscripts, operands=operands, out=out)
+            plan = dev.tensor.plan(request).wait(60.0)
+            setup.add(ours, waited(partial(plan.tell, *operands, out=out), out.wait, turns, min(EVERY, turns)))
+        add_peer(setup, peer := f"torch {name}", partial(_torch, subscripts, dtype, shapes), "run", turns, every=EVERY)
+        setup.ratio(ours, peer)
+
+
+CASES = (
+    Case("tensor", "Expressions over tensors", host),
+    Case("gpu_tensor", "Expressions over tensors on a GPU", gpu, devices=("cuda",)),
+)
