@@ -124,6 +124,10 @@ if TYPE_CHECKING:
     from .libraries.solver.request import LUFactors as LUFactors
     from .libraries.solver.request import SignLogDet as SignLogDet
     from .libraries.solver.request import SolverRequest as SolverRequest
+    from .libraries.sparse.actor import Sparse as Sparse
+    from .libraries.sparse.matrix import SparseMatrix as SparseMatrix
+    from .libraries.sparse.request import SparseProductRequest as SparseProductRequest
+    from .libraries.sparse.triangular import SparseSolveRequest as SparseSolveRequest
     from .memory.groups import DurableGroup as DurableGroup
     from .plans.actor import Lane as Lane
     from .plans.plan import Plan as Plan

@@ -1,0 +1,35 @@
+"""Sparse matrices: products, triangular solves, conversions: ``device.sparse``."""
+
+from .._contract import Aliasing, Library, NativeLibrary, Operation
+
+LIBRARY = Library(
+    name="sparse",
+    summary="Sparse matrices: products, triangular solves, conversions.",
+    actor="actor:Sparse",
+    operations=(
+        *(
+            Operation(
+                f"sparse.{routine}",
+                Aliasing.DISJOINT,
+                "host:build_product",
+                "cuda.products:build_product",
+                attributes="attributes:ProductAttributes",
+            )
+            for routine in ("spmv", "spmm", "sddmm")
+        ),
+        Operation(
+            "sparse.solve",
+            Aliasing.DISJOINT,
+            "host:build_solve",
+            "cuda.triangular:build_solve",
+            attributes="attributes:SolveAttributes",
+        ),
+    ),
+    exports={
+        "SparseMatrix": "matrix",
+        "SparseProductRequest": "request",
+        "SparseSolveRequest": "triangular",
+        "Sparse": "actor",
+    },
+    native=(NativeLibrary("cusparse", "cuSPARSE", {"cu12": "nvidia-cusparse-cu12", "cu13": "nvidia-cusparse"}),),
+)

@@ -1,0 +1,57 @@
+"""Attributes of sparse operations in plan specifications."""
+
+from typing import Annotated
+
+from ...plans.spec import Attributes, DtypeName, Extent
+from ...protocol.typed import one_of
+
+__all__ = ["FormatName", "ProductAttributes", "SolveAttributes"]
+
+FormatName = Annotated[str, one_of("csr", "csc", "coo", "bsr")]
+
+
+class ProductAttributes(Attributes, frozen=True, kw_only=True):
+    """Of ``sparse.spmv``, ``sparse.spmm`` and ``sparse.sddmm``; flags are those of `SparseProductRequest`.
+
+    Attributes
+    ----------
+    format : str
+    shape : tuple of int
+        Rows and columns of the sparse matrix.
+    compute : str
+        Dtype of sums and factors.
+    adds : bool
+        Whether beta is not 0.
+    factors : bool
+        Whether alpha and beta are operands.
+    """
+
+    format: FormatName
+    shape: tuple[Extent, Extent]
+    compute: DtypeName
+    adds: bool
+    factors: bool
+    trans: bool
+    conj: bool
+    deterministic: bool
+
+
+class SolveAttributes(Attributes, frozen=True, kw_only=True):
+    """Of ``sparse.solve``; flags are those of `SparseSolveRequest`.
+
+    Attributes
+    ----------
+    format : str
+    n : int
+        Rows of the matrix.
+    dtype : str
+        Of all arrays but indices.
+    """
+
+    format: FormatName
+    n: Extent
+    dtype: DtypeName
+    lower: bool
+    trans: bool
+    conj: bool
+    unit: bool

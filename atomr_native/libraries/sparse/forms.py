@@ -1,0 +1,24 @@
+"""How the methods of the sparse actor give values, and how these become requests."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ...plans.calls import Forms, form_of
+from .request import SparseProductRequest
+from .triangular import SparseSolveRequest
+
+__all__ = ["FORMS", "PRODUCT", "SOLVE"]
+
+PRODUCT: Final = form_of(
+    SparseProductRequest,
+    "values indices offsets rows x y out alpha_at beta_at",
+    "routine format shape ordered trans conj deterministic",
+    numbers="alpha beta",
+)
+SOLVE: Final = form_of(
+    SparseSolveRequest, "values indices offsets b out", "format shape lower trans conj unit", numbers="alpha"
+)
+
+#: Request classes, and the forms of their calls.
+FORMS: Final[Forms] = {SparseProductRequest: PRODUCT, SparseSolveRequest: SOLVE}
