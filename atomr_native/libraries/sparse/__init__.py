@@ -26,6 +26,7 @@ LIBRARY = Library(
         ),
     ),
     exports={
+        "PatternFacts": "conversions",
         "SparseMatrix": "matrix",
         "SparseProductRequest": "request",
         "SparseSolveRequest": "triangular",

@@ -1,6 +1,6 @@
 """The sparse actor, ``device.sparse``: products and solves with sparse matrices.
 
-Requests and their rules are `SparseProductRequest` and `SparseSolveRequest`; the same module serves every kind of device.
+Requests and their rules are `SparseProductRequest` and `SparseSolveRequest`; one module serves every kind of device.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..._support.public import public
-from ...plans.actor import LibraryActor
+from .conversions import Conversions
 from .forms import FORMS, PRODUCT, SOLVE
 from .makers import make_matrix
 from .request import SparseProductRequest
@@ -23,7 +23,7 @@ __all__ = ["Sparse"]
 
 
 @public
-class Sparse(LibraryActor):
+class Sparse(Conversions):
     """Sparse matrices on one device; messages to it run in order.
 
     Products and solves enqueue and return their results at once: new handles, which are their own futures, or those
@@ -49,7 +49,7 @@ class Sparse(LibraryActor):
         self,
         source: Any,
         *,
-        format: str | None = None,  # noqa: A002  (SciPy's name)
+        format: str | None = None,
         dtype: object = None,
         index_dtype: str | None = None,
         durable: bool = False,
@@ -59,8 +59,9 @@ class Sparse(LibraryActor):
         Parameters
         ----------
         source
-            A sparse matrix of SciPy or CuPy in csr, csc, coo or bsr, a sparse tensor of PyTorch, or a dense NumPy array,
-            whose nonzeros are stored.  Arrays of a GPU are shared where `Device.asarray` shares them, others are copied.
+            A sparse matrix of SciPy or CuPy in csr, csc, coo or bsr, a sparse tensor of PyTorch, or a dense NumPy
+            array, whose nonzeros are stored.  Arrays of a GPU are shared where `Device.asarray` shares them, others
+            are copied.
         format : str, optional
             By default the source's; ``"csr"`` for a dense array.  SciPy and CuPy convert theirs.
         dtype, index_dtype
@@ -100,7 +101,7 @@ class Sparse(LibraryActor):
         deterministic: bool = False,
         out: GpuRef | None = None,
     ) -> GpuRef:
-        """Send ``alpha op(A) x + beta out`` of a vector x.  Enqueues; parameters are those of `SparseProductRequest`."""
+        """Send ``alpha op(A) x + beta out`` of a vector x.  Enqueues; see `SparseProductRequest`."""
         made: GpuRef = self._calls.send(
             self,
             PRODUCT,
@@ -174,7 +175,7 @@ class Sparse(LibraryActor):
         alpha: complex = 1.0,
         out: GpuRef | None = None,
     ) -> GpuRef:
-        """Send X of ``op(A) X = alpha B``, of a vector or matrix B (SpSV, SpSM).  Enqueues; see `SparseSolveRequest`."""
+        """Send X of ``op(A) X = alpha B``, of a vector or matrix B.  Enqueues; see `SparseSolveRequest`."""
         made: GpuRef = self._calls.send(
             self, SOLVE, (a.values, a.indices, a.offsets, b, out, a.format, a.shape, lower, trans, conj, unit, alpha)
         )

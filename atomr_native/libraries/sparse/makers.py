@@ -27,13 +27,14 @@ def _parts(source: Any) -> tuple[str, tuple[int, int], dict[str, Any]]:
     layout = str(getattr(source, "layout", ""))
     if layout in _TORCH:
         form, offsets, indices = _TORCH[layout]
-        parts = {"values": source.values(), "indices": getattr(source, indices)(), "offsets": getattr(source, offsets)()}
+        parts = {"values": source.values()}
+        parts |= {"indices": getattr(source, indices)(), "offsets": getattr(source, offsets)()}
         return form, tuple(source.shape), parts
     if layout == "torch.sparse_coo":
         places = source.coalesce()
-        rows, columns = places.indices()
-        return "coo", tuple(source.shape), {"values": places.values(), "indices": columns.contiguous(), "rows": rows.contiguous()}
-    form = getattr(source, "format", None)
+        rows, columns = (part.contiguous() for part in places.indices())
+        return "coo", tuple(source.shape), {"values": places.values(), "indices": columns, "rows": rows}
+    form = str(getattr(source, "format", ""))
     if form in ("csr", "csc", "bsr"):
         parts = {"values": source.data, "indices": source.indices, "offsets": source.indptr}
         return form, tuple(source.shape), parts
@@ -96,7 +97,9 @@ def make_matrix(
         ordered = hasattr(source, "layout")  # PyTorch's are, when they are coalesced
     arrays = {}
     for name, part in parts.items():
-        wanted = as_dtype(dtype) if name == "values" and dtype is not None else None if name == "values" else as_dtype(kind)
+        wanted = (
+            as_dtype(dtype) if name == "values" and dtype is not None else None if name == "values" else as_dtype(kind)
+        )
         arrays[name] = _put(device, part, wanted, durable)
     return SparseMatrix(found, shape, **arrays, ordered=ordered)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -73,7 +74,9 @@ def check_parts(
         raise InvalidRequest(f"values has dtype {kind}; allowed: {', '.join(DTYPES_OF_VALUES)}")
     kinds = [dtype_name(as_dtype(array.dtype)) for array in (indices, second)]
     if kinds[0] != kinds[1] or kinds[0] not in _INDICES:
-        raise InvalidRequest(f"indices has dtype {kinds[0]} and {wanted} {kinds[1]}; allowed: both int32, or both int64")
+        raise InvalidRequest(
+            f"indices has dtype {kinds[0]} and {wanted} {kinds[1]}; allowed: both int32, or both int64"
+        )
     if kinds[0] == "int32" and max(*shape, count) > 2**31 - 1:
         raise InvalidRequest(f"shape={shape} with {count} stored elements and int32 indices; allowed: int64 indices")
     for name, array in (("values", values), ("indices", indices), (wanted, second)):
@@ -87,9 +90,9 @@ def check_parts(
 class SparseMatrix:
     """A sparse matrix on a device.
 
-    It owns nothing but handles: its arrays are ordinary `GpuRef` objects, with all that holds for them.  After a restart
-    of the device a matrix with volatile arrays is stale, one with durable arrays lives on.  Content of the arrays is not
-    looked at here; `Sparse.validate` does that on the device.
+    It owns nothing but handles: its arrays are ordinary `GpuRef` objects, with all that holds for them.  After a
+    restart of the device a matrix with volatile arrays is stale, one with durable arrays lives on.  The content of the
+    arrays is not looked at here; `Sparse.validate` does that on the device.
 
     Parameters
     ----------
@@ -173,7 +176,9 @@ class SparseMatrix:
     def T(self) -> SparseMatrix:  # noqa: N802  (NumPy's name)
         """The transpose, of the same arrays."""
         if self.format == "bsr":
-            raise InvalidRequest("the transpose of bsr is no bsr of the same arrays; allowed: csr, csc, coo, by convert")
+            raise InvalidRequest(
+                "the transpose of bsr is no bsr of the same arrays; allowed: csr, csc, coo, by convert"
+            )
         if self.format == "coo":
             return SparseMatrix("coo", self.shape[::-1], self.values, self.rows, rows=self.indices)
         other = "csc" if self.format == "csr" else "csr"
@@ -199,7 +204,7 @@ class SparseMatrix:
 
     def torch(self) -> Any:
         """Return a sparse tensor of PyTorch over the arrays, by DLPack: shared where the device allows it."""
-        import torch
+        torch = importlib.import_module("torch")
 
         parts = {name: torch.from_dlpack(array) for name, array in self.arrays.items()}
         if self.format == "coo":
@@ -210,16 +215,15 @@ class SparseMatrix:
 
     def cupy(self) -> Any:
         """Return a sparse matrix of CuPy (csr, csc or coo) over the arrays, by DLPack."""
-        import cupy
-        import cupyx.scipy.sparse
+        cupy, theirs = importlib.import_module("cupy"), importlib.import_module("cupyx.scipy.sparse")
 
         if self.format == "bsr":
             raise InvalidRequest("CuPy has no bsr; allowed: csr, csc, coo, by convert")
         parts = {name: cupy.from_dlpack(array) for name, array in self.arrays.items()}
         if self.format == "coo":
             places = (parts["rows"], parts["indices"])
-            return cupyx.scipy.sparse.coo_matrix((parts["values"], places), shape=self.shape)
-        kind = getattr(cupyx.scipy.sparse, f"{self.format}_matrix")
+            return theirs.coo_matrix((parts["values"], places), shape=self.shape)
+        kind = getattr(theirs, f"{self.format}_matrix")
         return kind((parts["values"], parts["indices"], parts["offsets"]), shape=self.shape)
 
     def __repr__(self) -> str:

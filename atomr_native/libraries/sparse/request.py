@@ -14,7 +14,7 @@ from .attributes import ProductAttributes
 from .spec import resolve
 
 if TYPE_CHECKING:
-    from ...arrays.gpu_ref import GpuRef
+    from ...arrays.gpu_ref import GpuRef  # noqa: F401  (named by the base class)
 
 __all__ = ["SparseProductRequest"]
 

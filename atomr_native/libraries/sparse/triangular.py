@@ -19,7 +19,7 @@ from .matrix import check_parts
 from .spec import check_out
 
 if TYPE_CHECKING:
-    from ...arrays.gpu_ref import GpuRef
+    from ...arrays.gpu_ref import GpuRef  # noqa: F401  (named by the base class)
 
 __all__ = ["SparseSolveRequest"]
 
@@ -95,7 +95,7 @@ class SparseSolveRequest(Request["GpuRef"]):
             check_flag(name, getattr(self, name), bool | np.bool)
         if self.format not in ("csr", "csc") or (self.format == "csc") != bool(self.trans):
             raise InvalidRequest(
-                f"format={self.format!r} with trans={self.trans!r}; allowed: csr with trans=False, csc with trans=True; "
+                f"format={self.format!r} with trans={self.trans!r}; allowed: csr with False, csc with True; "
                 f"device.sparse.convert makes either"
             )
         shape, _ = check_parts(self.format, self.shape, self.values, self.indices, self.offsets, None)

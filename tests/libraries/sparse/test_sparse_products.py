@@ -69,13 +69,14 @@ def test_products(device: an.Device, problem: tuple[Any, ...]) -> None:
     out = device.put(np.asarray(y, order=order), dtype="int32" if dtype == "int8" else dtype)
     alpha = 2.0 if "complex" not in dtype else 2.0 - 1.0j
     send = device.sparse.spmm if columns else device.sparse.spmv
-    try:
-        found = send(matrix, device.put(x), alpha=alpha, beta=beta, trans=trans, conj=conj, out=out)
-    except an.Unsupported as error:
-        assert error.rule == "sparse.layout"
-        assert form in ("csr", "csc", "coo", "bsr")
-        assert trans or conj or form in ("csc", "coo")
+    by_lines = form != "coo" and trans == (form == "csc")
+    refused = (form == "bsr" and trans) or (conj and not trans and not by_lines)
+    if refused and device.name.startswith("cuda") and 0 not in (*a.shape, *x.shape, matrix.nnz):
+        with pytest.raises(an.Unsupported, match="convert A to csr") as caught:
+            send(matrix, device.put(x), trans=trans, conj=conj)
+        assert caught.value.rule == "sparse.layout"
         return
+    found = send(matrix, device.put(x), alpha=alpha, beta=beta, trans=trans, conj=conj, out=out)
     assert found is out
     want = alpha * (wide @ x.astype(wide.dtype)) + beta * y.astype(wide.dtype)
     size = abs(alpha) * (abs(wide) @ abs(x.astype(wide.dtype))) + abs(beta) * abs(y.astype(wide.dtype))
@@ -91,9 +92,7 @@ def test_factors_on_the_device(device: an.Device, form: str, dtype: str) -> None
     alpha, beta = (device.put(np.array(f, dtype)) for f in (2, -1))
     for trans in (False, True):
         matrix = device.sparse.matrix(a.T.copy() if trans else a, format=form)
-        found = device.sparse.spmv(
-            matrix, device.put(x), alpha_at=alpha, beta_at=beta, trans=trans, out=device.put(y)
-        )
+        found = device.sparse.spmv(matrix, device.put(x), alpha_at=alpha, beta_at=beta, trans=trans, out=device.put(y))
         hold(found, 2 * (a @ x) - y, 2 * abs(a) @ abs(x) + abs(y), dtype)
 
 

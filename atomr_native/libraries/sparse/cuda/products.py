@@ -179,6 +179,8 @@ def _native(spec: PlanSpec[ProductAttributes], context: CudaContext, call: Spars
     at = {operand.name: i for i, operand in enumerate(spec.operands)}
     copy = Step(_copy_values(spec, context), (("operand", at["values"]), ("operand", at["out"])))
     every = Step(
-        run, tuple(("operand", i) for i in range(len(spec.operands))), tuple(("scalar", j) for j in range(len(spec.scalars)))
+        run,
+        tuple(("operand", i) for i in range(len(spec.operands))),
+        tuple(("scalar", j) for j in range(len(spec.scalars))),
     )
     return Built(SequenceProgram((copy, every), run.workspace, ()), run.workspace)

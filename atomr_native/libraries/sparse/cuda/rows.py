@@ -1,4 +1,4 @@
-"""Products as kernels of our own: each row of op(A) is one sum, in one order, whatever the layout of the dense arrays."""
+"""Products as kernels of our own: each row of op(A) is one sum in one order, for any layout of the dense arrays."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _factors(spec: PlanSpec[ProductAttributes]) -> tuple[str, str, str, list[Arg
 def build_rows(
     spec: PlanSpec[ProductAttributes], context: CudaContext, *, empty: bool, algebra: Algebra | None = None
 ) -> Built:
-    """Build a product with a vector or a matrix; the rows of op(A) are the lines of its format, unless it is `empty`."""
+    """Build a product; the rows of op(A) are the lines of its format, unless it is `empty`."""
     how = spec.attributes
     algebra = algebra or Algebra()
     at = {operand.name: i for i, operand in enumerate(spec.operands)}
@@ -165,7 +165,8 @@ def build_rows(
     work = rows * _TEAM if teams else rows * k
     grid = max(1, min(-(-work // THREADS), context.target.sm_count * _BLOCKS))
     pointers: list[Argument] = [
-        ("operand", at[name]) for name in ("values", "indices", "rows" if how.format == "coo" else "offsets", "x", "out")
+        ("operand", at[name])
+        for name in ("values", "indices", "rows" if how.format == "coo" else "offsets", "x", "out")
     ]
     launch = Launch("rows", (grid, 1, 1), (THREADS, 1, 1), 0, (*pointers, *arguments))
     made = kernels(

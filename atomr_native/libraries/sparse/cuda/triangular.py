@@ -1,7 +1,7 @@
 """Solves with a sparse triangle as a CUDA kernel, without an analysis of the pattern.
 
-Each warp takes the next row, and waits for what is stored to the left of the diagonal: for rows that were taken before,
-so by warps that run.  Nothing is kept of a pattern, so nothing can be stale, no lane waits, and new values cost nothing.
+Each warp takes the next row, and waits for the rows that its elements name.  These were taken before, by warps that
+run.  Nothing is kept of a pattern, so nothing can be stale, no lane waits, and new values cost nothing.
 A row is added up in one order, so equal messages give equal bits.
 """
 
