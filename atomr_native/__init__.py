@@ -125,6 +125,7 @@ if TYPE_CHECKING:
     from .libraries.solver.request import SignLogDet as SignLogDet
     from .libraries.solver.request import SolverRequest as SolverRequest
     from .libraries.sparse.actor import Sparse as Sparse
+    from .libraries.sparse.combine import SparsePattern as SparsePattern
     from .libraries.sparse.conversions import PatternFacts as PatternFacts
     from .libraries.sparse.matrix import SparseMatrix as SparseMatrix
     from .libraries.sparse.request import SparseProductRequest as SparseProductRequest

@@ -17,6 +17,16 @@ LIBRARY = Library(
             )
             for routine in ("spmv", "spmm", "sddmm")
         ),
+        *(
+            Operation(
+                f"sparse.{routine}",
+                Aliasing.DISJOINT,
+                "host:build_combine",
+                "cuda.combine:build_combine",
+                attributes="attributes:CombineAttributes",
+            )
+            for routine in ("product", "sum")
+        ),
         Operation(
             "sparse.solve",
             Aliasing.DISJOINT,
@@ -28,6 +38,7 @@ LIBRARY = Library(
     exports={
         "PatternFacts": "conversions",
         "SparseMatrix": "matrix",
+        "SparsePattern": "combine",
         "SparseProductRequest": "request",
         "SparseSolveRequest": "triangular",
         "Sparse": "actor",

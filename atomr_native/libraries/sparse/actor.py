@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..._support.public import public
-from .conversions import Conversions
+from .combine import Combinations
 from .forms import FORMS, PRODUCT, SOLVE
 from .makers import make_matrix
 from .request import SparseProductRequest
@@ -23,7 +23,7 @@ __all__ = ["Sparse"]
 
 
 @public
-class Sparse(Conversions):
+class Sparse(Combinations):
     """Sparse matrices on one device; messages to it run in order.
 
     Products and solves enqueue and return their results at once: new handles, which are their own futures, or those

@@ -5,9 +5,21 @@ from typing import Annotated
 from ...plans.spec import Attributes, DtypeName, Extent
 from ...protocol.typed import one_of
 
-__all__ = ["FormatName", "ProductAttributes", "SolveAttributes"]
+__all__ = ["CombineAttributes", "FormatName", "ProductAttributes", "SolveAttributes"]
 
 FormatName = Annotated[str, one_of("csr", "csc", "coo", "bsr")]
+
+
+class CombineAttributes(Attributes, frozen=True, kw_only=True):
+    """Of ``sparse.product`` and ``sparse.sum``.
+
+    Attributes
+    ----------
+    compute : str
+        Dtype of sums.
+    """
+
+    compute: DtypeName
 
 
 class ProductAttributes(Attributes, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ...plans.calls import Forms, form_of
+from .combine import COMBINE, CombineRequest
 from .request import SparseProductRequest
 from .triangular import SparseSolveRequest
 
@@ -21,4 +22,4 @@ SOLVE: Final = form_of(
 )
 
 #: Request classes, and the forms of their calls.
-FORMS: Final[Forms] = {SparseProductRequest: PRODUCT, SparseSolveRequest: SOLVE}
+FORMS: Final[Forms] = {CombineRequest: COMBINE, SparseProductRequest: PRODUCT, SparseSolveRequest: SOLVE}

@@ -10,9 +10,9 @@ from ...builders.context import Built, HostContext
 from ...dtypes import as_dtype
 from ...errors import InvalidRequest
 from ...plans.spec import PlanSpec
-from .attributes import ProductAttributes, SolveAttributes
+from .attributes import CombineAttributes, ProductAttributes, SolveAttributes
 
-__all__ = ["build_product", "build_solve", "scipy_matrix"]
+__all__ = ["build_combine", "build_product", "build_solve", "scipy_matrix"]
 
 Array = np.ndarray[Any, Any]
 
@@ -98,6 +98,29 @@ def _sampled(pattern: Any, x: Array, y: Array) -> Array:
         rows, columns = (lines, pattern.indices) if pattern.format == "csr" else (pattern.indices, lines)
     found: Array = np.einsum("ij,ij->i", x[rows], y.T[columns])
     return found
+
+
+def build_combine(spec: PlanSpec[CombineAttributes], _context: HostContext) -> Built:
+    """Return ``run(arrays, scalars)`` for ``sparse.product`` and ``sparse.sum``."""
+    compute = as_dtype(spec.attributes.compute)
+
+    @np.errstate(all="ignore")
+    def run(arrays: tuple[Array, ...], scalars: tuple[Any, ...]) -> None:
+        a, b, left, right, starts, out = arrays
+        if not out.size:
+            return
+        alpha, beta = (compute.type(_factor(scalars, {}, which)) for which in (0, 1))
+        a, b = a.astype(compute, copy=False), b.astype(compute, copy=False)
+        if spec.op == "sparse.product":
+            result = alpha * np.add.reduceat(a[left] * b[right], starts[:-1])
+        else:
+            terms = np.zeros(len(left), compute)
+            terms[left >= 0] = alpha * a[left[left >= 0]]
+            terms[right >= 0] = beta * b[right[right >= 0]]
+            result = np.add.reduceat(terms, starts[:-1])
+        out[...] = result.astype(out.dtype, copy=False)
+
+    return Built(run)
 
 
 def build_solve(spec: PlanSpec[SolveAttributes], _context: HostContext) -> Built:
