@@ -36,6 +36,8 @@ LIBRARY = Library(
         ),
     ),
     exports={
+        "IterativeResult": "iterative",
+        "IterativeSolver": "iterative",
         "PatternFacts": "conversions",
         "SparseMatrix": "matrix",
         "SparsePattern": "combine",

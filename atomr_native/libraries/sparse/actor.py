@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..._support.public import public
 from .combine import Combinations
 from .forms import FORMS, PRODUCT, SOLVE
+from .iterative import IterativeSolver
 from .makers import make_matrix
 from .request import SparseProductRequest
 from .triangular import SparseSolveRequest
@@ -180,6 +181,31 @@ class Sparse(Combinations):
             self, SOLVE, (a.values, a.indices, a.offsets, b, out, a.format, a.shape, lower, trans, conj, unit, alpha)
         )
         return made
+
+    def solver(
+        self, a: SparseMatrix, *, method: str = "cg", preconditioner: str = "jacobi", limit: int = 1000
+    ) -> IterativeSolver:
+        """Return an iterative solver of ``A x = b``, which is recorded for the arrays of A.
+
+        Waits for the plans of its steps, and not for the device.
+
+        Parameters
+        ----------
+        a : SparseMatrix
+            Square, csr, float32 or float64.
+        method : str
+            ``"cg"``: conjugate gradients, of a symmetric positive definite A; ``"bicgstab"``, of any.
+        preconditioner : str
+            ``"jacobi"``: the diagonal, with ones for zeros; ``"none"``.
+        limit : int
+            Rounds after which a solver ends, solved or not.
+
+        Raises
+        ------
+        InvalidRequest
+            For other values.
+        """
+        return IterativeSolver(self, a, method, preconditioner, limit)
 
     def plan(self, request: SparseProductRequest | SparseSolveRequest) -> Plan:
         """Return the plan of a request, whose arrays lend their layouts: ``plan.tell(values, indices, ..., out=y)``.

@@ -116,10 +116,10 @@ class SparsePattern:
     """
 
     def __init__(
-        self, actor: Any, routine: str, shape: tuple[int, int], sizes: tuple[int, int], dtype: Any, terms: _Terms,
+        self, send: Any, routine: str, shape: tuple[int, int], sizes: tuple[int, int], dtype: Any, terms: _Terms,
         offsets: GpuRef, indices: GpuRef,
     ) -> None:  # fmt: skip
-        self._actor, self._routine, self._sizes, self._terms = actor, routine, sizes, terms
+        self._send, self._routine, self._sizes, self._terms = send, routine, sizes, terms
         self.shape, self.dtype, self.offsets, self.indices = shape, dtype, offsets, indices
 
     @property
@@ -156,7 +156,7 @@ class SparsePattern:
                     f"{name} has shape {tuple(found.shape)} and dtype {dtype_name(found.dtype)}; allowed: ({size},) of "
                     f"{dtype_name(self.dtype)}, as the pattern was made for"
                 )
-        values = self._actor._combine(self._routine, a, b, self._terms, alpha, beta, out)
+        values = self._send(self._routine, a, b, self._terms, alpha, beta, out)
         return SparseMatrix("csr", self.shape, values, self.indices, self.offsets)
 
     def __repr__(self) -> str:
@@ -185,7 +185,7 @@ class Combinations(Conversions):
     def matmul_pattern(self, a: SparseMatrix, b: SparseMatrix) -> SparsePattern:
         """Return the pattern of ``A B``, both csr (SpGEMM).  Waits for its numbers of terms and of elements.
 
-        It holds three int64 numbers for each product of elements.  Only the sender waits; the lanes of the device go on.
+        It holds two int64 numbers for each product of elements.  Only the sender waits; the device goes on.
 
         Raises
         ------
@@ -247,7 +247,7 @@ class Combinations(Conversions):
         else:
             offsets = self.device.zeros(shape[0] + 1, "int64")
         return SparsePattern(
-            self, routine, shape, (a.nnz, b.nnz), a.dtype, _Terms(left, right, groups.starts),
+            self._combine, routine, shape, (a.nnz, b.nnz), a.dtype, _Terms(left, right, groups.starts),
             xp.astype(offsets, index), xp.astype(groups.keys % across, index),
         )  # fmt: skip
 

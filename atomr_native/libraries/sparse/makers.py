@@ -41,8 +41,8 @@ def _parts(source: Any) -> tuple[str, tuple[int, int], dict[str, Any]]:
     if form == "coo":
         return "coo", tuple(source.shape), {"values": source.data, "indices": source.col, "rows": source.row}
     raise InvalidRequest(
-        f"matrix of a {type(source).__name__}; allowed: sparse matrices of SciPy and CuPy in csr, csc, coo or bsr, sparse "
-        f"tensors of PyTorch, NumPy arrays of two axes"
+        f"matrix of a {type(source).__name__}; allowed: sparse matrices of SciPy and CuPy in csr, csc, coo or bsr, "
+        f"sparse tensors of PyTorch, NumPy arrays of two axes"
     )
 
 

@@ -21,8 +21,8 @@ __all__ = ["build_combine"]
 _BLOCKS: Final = 32
 
 _SOURCE: Final = Template("""\
-KERNEL combine(const $V *a, const $V *b, const long long *left, const long long *right, const long long *starts, $V *out,
-               u64 count, $parameters) {
+KERNEL combine(const $V *a, const $V *b, const long long *left, const long long *right, const long long *starts,
+               $V *out, u64 count, $parameters) {
   AWAIT_LAUNCH();
   const elem alpha = $alpha, beta = $beta;
   for (u64 k = thread_index(); k < count; k += thread_count()) {
