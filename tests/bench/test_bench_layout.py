@@ -16,7 +16,7 @@ from bench.harness import discovery
 from bench.harness.programs import PROGRAMS
 
 BENCH = ROOT / "bench"
-LIBRARIES = ("blas", "blas_lt", "elementwise", "fft", "float8", "fused", "kernel", "random", "solver")
+LIBRARIES = ("blas", "blas_lt", "elementwise", "fft", "float8", "fused", "kernel", "random", "solver", "sparse")
 
 
 def _name(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""Iterative solvers as recorded programs: the device decides when a system is solved, and nothing waits for the host."""
+"""Iterative solvers as recorded programs: the device decides when a system is solved."""
 
 from __future__ import annotations
 
@@ -70,18 +70,14 @@ class IterativeSolver:
         check_choice("method", method, _METHODS)
         check_choice("preconditioner", preconditioner, _PRECONDITIONERS)
         if a.format != "csr" or a.shape[0] != a.shape[1] or not a.shape[0]:
-            raise InvalidRequest(f"a is {a.format} of shape {a.shape}; a solver takes csr with as many rows as columns, "
-                                 f"1 or more")  # fmt: skip
+            raise InvalidRequest(f"a is {a.format} of shape {a.shape}; a solver takes csr with as many rows as "
+                                 f"columns, 1 or more")  # fmt: skip
         if dtype_name(a.dtype) not in ("float32", "float64"):
             raise InvalidRequest(f"a has dtype {dtype_name(a.dtype)}; allowed: float32, float64")
         self.a, self.method, self.preconditioner = a, method, preconditioner
         self.limit = as_integer("limit", limit, 1, 2**31 - 1)
         self._actor, self._device = actor, actor.device
         self._run = self._device.elementwise.run
-        self._mask: GpuRef | None = None
-        if preconditioner == "jacobi" and a.nnz:
-            places = places_of(a, self._device.zeros(1).__array_namespace__())
-            self._mask = places.rows == places.columns
         self._plan = self._record()
 
     def _zeros(self, *shape: int, dtype: str | None = None) -> GpuRef:
@@ -90,9 +86,10 @@ class IterativeSolver:
 
     def _inverse_diagonal(self) -> GpuRef | None:
         """Record what residuals are multiplied by."""
-        if self._mask is None:
+        if self.preconditioner == "none" or not self.a.nnz:
             return None
-        diagonal = self._run("where(m, v, 0 * v)", m=self._mask, v=self.a.values)
+        places = places_of(self.a, self.a.values.__array_namespace__())
+        diagonal = self._run("where(i == j, v, 0 * v)", i=places.rows, j=places.columns, v=self.a.values)
         ones = self._device.ones(self.a.shape[1], dtype_name(self.a.dtype))
         found = self._actor.spmv(self.a.with_values(diagonal), ones)
         made: GpuRef = self._run("1 / where(d == 0, 1 + 0 * d, d)", d=found)
@@ -206,8 +203,8 @@ class IterativeSolver:
                 found = check_input(name, array)
                 if tuple(found.shape) != shape or np.dtype(found.dtype) != dtype:
                     raise InvalidRequest(
-                        f"{name} has shape {tuple(found.shape)} and dtype {dtype_name(found.dtype)}; allowed: {shape} of "
-                        f"{dtype_name(dtype)}"
+                        f"{name} has shape {tuple(found.shape)} and dtype {dtype_name(found.dtype)}; allowed: {shape} "
+                        f"of {dtype_name(dtype)}"
                     )
         x = self._zeros(*shape) if out is None else out
         result = IterativeResult(x, self._zeros(dtype="int64"), self._zeros())
