@@ -131,6 +131,7 @@ if TYPE_CHECKING:
     from .libraries.sparse.iterative import IterativeSolver as IterativeSolver
     from .libraries.sparse.matrix import SparseMatrix as SparseMatrix
     from .libraries.sparse.request import SparseProductRequest as SparseProductRequest
+    from .libraries.sparse.semiring import SparseSemiringRequest as SparseSemiringRequest
     from .libraries.sparse.triangular import SparseSolveRequest as SparseSolveRequest
     from .memory.groups import DurableGroup as DurableGroup
     from .plans.actor import Lane as Lane

@@ -99,6 +99,7 @@ def send_everything(device: an.Device) -> None:
     device.sparse.sddmm(triangle, square, square)
     device.sparse.solve_triangular(triangle, square)
     device.sparse.matmul(triangle, triangle)
+    device.sparse.semiring(triangle, device.put(np.ones(3)), multiply=np.add, add=np.minimum, start=1e9)
     device.sparse.add(triangle, triangle)
     send_collectives(device)
     state = device.zeros((4,), "float32", durable=True)

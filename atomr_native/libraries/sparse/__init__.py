@@ -28,6 +28,13 @@ LIBRARY = Library(
             for routine in ("product", "sum")
         ),
         Operation(
+            "sparse.semiring",
+            Aliasing.DISJOINT,
+            "host:build_semiring",
+            "cuda.rows:build_semiring",
+            attributes="attributes:SemiringAttributes",
+        ),
+        Operation(
             "sparse.solve",
             Aliasing.DISJOINT,
             "host:build_solve",
@@ -42,6 +49,7 @@ LIBRARY = Library(
         "SparseMatrix": "matrix",
         "SparsePattern": "combine",
         "SparseProductRequest": "request",
+        "SparseSemiringRequest": "semiring",
         "SparseSolveRequest": "triangular",
         "Sparse": "actor",
     },

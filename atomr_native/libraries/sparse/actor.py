@@ -5,14 +5,17 @@ Requests and their rules are `SparseProductRequest` and `SparseSolveRequest`; on
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..._support.public import public
+from ...errors import InvalidRequest
 from .combine import Combinations
-from .forms import FORMS, PRODUCT, SOLVE
+from .forms import FORMS, PRODUCT, SEMIRING, SOLVE
 from .iterative import IterativeSolver
 from .makers import make_matrix
 from .request import SparseProductRequest
+from .semiring import SparseSemiringRequest
 from .triangular import SparseSolveRequest
 
 if TYPE_CHECKING:
@@ -164,6 +167,38 @@ class Sparse(Combinations):
         )  # fmt: skip
         return made
 
+    def semiring(
+        self,
+        a: SparseMatrix,
+        x: GpuRef,
+        *,
+        multiply: Callable[[Any, Any], Any],
+        add: Callable[[Any, Any], Any],
+        start: float,
+        on_sum: Callable[[Any], Any] | None = None,
+        out: GpuRef | None = None,
+    ) -> GpuRef:
+        """Send a product with other operations than multiplication and addition, of a csr matrix.  Enqueues.
+
+        The functions are Python's; see `SparseSemiringRequest`.  Functions that are defined once, and not anew for each
+        call, spare the caller their tracing.
+
+        Examples
+        --------
+        >>> a = device.sparse.matrix(np.array([[1.0, -2.0], [0.0, 4.0]]))
+        >>> largest = device.sparse.semiring(
+        ...     a, device.put(np.ones(2)), multiply=lambda a, x: abs(a) * x, add=np.maximum, start=-np.inf
+        ... )
+        >>> largest.numpy()
+        array([2., 4.])
+        """
+        if a.format != "csr":
+            raise InvalidRequest(f"a is {a.format}; semiring takes csr, which device.sparse.convert makes")
+        made: GpuRef = self._calls.send(
+            self, SEMIRING, (a.values, a.indices, a.offsets, x, out, a.shape, multiply, add, start, on_sum)
+        )
+        return made
+
     def solve_triangular(
         self,
         a: SparseMatrix,
@@ -207,7 +242,7 @@ class Sparse(Combinations):
         """
         return IterativeSolver(self, a, method, preconditioner, limit)
 
-    def plan(self, request: SparseProductRequest | SparseSolveRequest) -> Plan:
+    def plan(self, request: SparseProductRequest | SparseSemiringRequest | SparseSolveRequest) -> Plan:
         """Return the plan of a request, whose arrays lend their layouts: ``plan.tell(values, indices, ..., out=y)``.
 
         Does not wait for it to be built.

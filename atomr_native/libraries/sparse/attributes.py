@@ -1,13 +1,17 @@
 """Attributes of sparse operations in plan specifications."""
 
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 from ...plans.spec import Attributes, DtypeName, Extent
 from ...protocol.typed import one_of
 
-__all__ = ["CombineAttributes", "FormatName", "ProductAttributes", "SolveAttributes"]
+__all__ = ["CombineAttributes", "FormatName", "ProductAttributes", "SemiringAttributes", "SolveAttributes"]
 
 FormatName = Annotated[str, one_of("csr", "csc", "coo", "bsr")]
+
+
+#: A node of `functions.Tree`.
+NodeParts: TypeAlias = tuple[str | int, ...]
 
 
 class CombineAttributes(Attributes, frozen=True, kw_only=True):
@@ -46,6 +50,29 @@ class ProductAttributes(Attributes, frozen=True, kw_only=True):
     trans: bool
     conj: bool
     deterministic: bool
+
+
+class SemiringAttributes(Attributes, frozen=True, kw_only=True):
+    """Of ``sparse.semiring``.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Rows and columns of the sparse matrix.
+    compute : str
+        Dtype in which the functions compute.
+    multiply, add, on_sum : tuple of tuple
+        Functions, as `functions.Tree` has them.
+    start : str
+        The sum of nothing, hexadecimal.
+    """
+
+    shape: tuple[Extent, Extent]
+    compute: DtypeName
+    multiply: tuple[NodeParts, ...]
+    add: tuple[NodeParts, ...]
+    on_sum: tuple[NodeParts, ...]
+    start: str
 
 
 class SolveAttributes(Attributes, frozen=True, kw_only=True):

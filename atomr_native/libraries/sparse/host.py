@@ -10,9 +10,10 @@ from ...builders.context import Built, HostContext
 from ...dtypes import as_dtype
 from ...errors import InvalidRequest
 from ...plans.spec import PlanSpec
-from .attributes import CombineAttributes, ProductAttributes, SolveAttributes
+from .attributes import CombineAttributes, ProductAttributes, SemiringAttributes, SolveAttributes
+from .functions import evaluate
 
-__all__ = ["build_combine", "build_product", "build_solve", "scipy_matrix"]
+__all__ = ["build_combine", "build_product", "build_semiring", "build_solve", "scipy_matrix"]
 
 Array = np.ndarray[Any, Any]
 
@@ -119,6 +120,31 @@ def build_combine(spec: PlanSpec[CombineAttributes], _context: HostContext) -> B
             terms[right >= 0] = beta * b[right[right >= 0]]
             result = np.add.reduceat(terms, starts[:-1])
         out[...] = result.astype(out.dtype, copy=False)
+
+    return Built(run)
+
+
+def build_semiring(spec: PlanSpec[SemiringAttributes], _context: HostContext) -> Built:
+    """Return ``run(arrays, scalars)`` for ``sparse.semiring``: the first elements of all rows, then the second, ..."""
+    how = spec.attributes
+    names = [operand.name for operand in spec.operands]
+    compute = as_dtype(how.compute)
+
+    @np.errstate(all="ignore")
+    def run(arrays: tuple[Array, ...], _scalars: tuple[Any, ...]) -> None:
+        at = dict(zip(names, arrays, strict=True))
+        matrix, x = scipy_matrix("csr", how.shape, at, compute), at["x"].astype(compute, copy=False)
+        x = x if x.ndim == 2 else x[:, None]
+        sums = np.full((how.shape[0], x.shape[1]), float.fromhex(how.start), compute)
+        lengths = np.diff(matrix.indptr)
+        for k in range(lengths.max(initial=0)):
+            rows = np.flatnonzero(lengths > k)
+            places = matrix.indptr[rows] + k
+            a = np.broadcast_to(matrix.data[places, None], (len(rows), x.shape[1]))
+            term = evaluate(how.multiply, {"a": a, "x": x[matrix.indices[places]]})
+            sums[rows] = evaluate(how.add, {"s": sums[rows], "t": np.broadcast_to(term, a.shape)})
+        out = at["out"] if at["out"].ndim == 2 else at["out"][:, None]
+        out[...] = evaluate(how.on_sum, {"s": sums}).astype(out.dtype, copy=False)
 
     return Built(run)
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field, replace
 from string import Template
 from typing import Final
 
+import numpy as np
+
 from ....builders.context import Built
 from ....builders.cuda.codegen import THREADS, alignment, convert, kernels
 from ....builders.cuda.context import CudaContext
@@ -13,10 +15,11 @@ from ....builders.cuda.prelude import STORAGE
 from ....builders.cuda.target import Argument, Launch
 from ....dtypes import as_dtype
 from ....plans.spec import OperandSpec, PlanSpec
-from ..attributes import ProductAttributes
+from ..attributes import ProductAttributes, SemiringAttributes
+from ..functions import tree_source
 from .arithmetic import FUNCTIONS, arithmetic
 
-__all__ = ["Algebra", "build_rows", "build_sampled"]
+__all__ = ["Algebra", "build_rows", "build_sampled", "build_semiring"]
 
 #: Blocks for each multiprocessor.
 _BLOCKS: Final = 32
@@ -128,14 +131,14 @@ def build_rows(
 ) -> Built:
     """Build a product; the rows of op(A) are the lines of its format, unless it is `empty`."""
     how = spec.attributes
-    algebra = algebra or Algebra()
     at = {operand.name: i for i, operand in enumerate(spec.operands)}
     by_name = {operand.name: operand for operand in spec.operands}
     values, x, out = by_name["values"], by_name["x"], by_name["out"]
     block = values.shape[1] if how.format == "bsr" else 1
     rows, k = out.shape[0], out.shape[1] if len(out.shape) == 2 else 1
     teams = len(out.shape) == 1
-    parameters, alpha, beta, arguments = _factors(spec)
+    parameters, alpha, beta, arguments = _factors(spec) if algebra is None else ("", "ZERO", "ZERO", [])
+    algebra = algebra or Algebra()
     by_columns = k > 1 and abs(_steps(out)[0]) < abs(_steps(out)[1])
     marks = {
         "team": str(_TEAM if teams else 1), "rows": f"{rows}ull", "k": f"{k}ull",
@@ -175,6 +178,28 @@ def build_rows(
         alignments=[alignment(o.dtype) for o in spec.operands], functions=algebra.functions,
     )  # fmt: skip
     return replace(made, notes=("computed by a kernel, row by row",))
+
+
+def build_semiring(spec: PlanSpec[SemiringAttributes], context: CudaContext) -> Built:
+    """Build ``sparse.semiring``: operands ``values, indices, offsets, x, out``.  Waits for the compiler."""
+    how = spec.attributes
+    if 0 in spec.operands[-1].shape:
+        return Built("noop")
+    trees = {"f_multiply": how.multiply, "f_add": how.add, "f_end": how.on_sum}
+    start = int(np.float64(float.fromhex(how.start)).view(np.uint64))
+    algebra = Algebra(
+        term="f_multiply(a, x)",
+        join="f_add(s, t)",
+        start=f"(elem)__longlong_as_double((long long){start}ull)",
+        end="s = f_end(s);",
+        head="".join(tree_source(name, tree, how.compute) for name, tree in trees.items()),
+    )
+    plain = ProductAttributes(
+        format="csr", shape=how.shape, compute=how.compute, adds=False, factors=False, trans=False, conj=False,
+        deterministic=True,
+    )  # fmt: skip
+    empty = 0 in spec.operands[0].shape or spec.operands[3].shape[0] == 0
+    return build_rows(PlanSpec(spec.op, spec.operands, (), plain), context, empty=empty, algebra=algebra)
 
 
 _SAMPLED: Final = Template("""\
