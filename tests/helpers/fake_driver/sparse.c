@@ -245,16 +245,16 @@ static cusparseStatus_t measure(noted c, size_t *size) {
     return check(&c);
 }
 
-#define VECTORS ((noted){.routine = SPMV, .op_a = opA, .compute = computeType, .a = *matA, .x = vecX->as, .y = vecY->as})
+#define VECTORS ((noted){.routine = SPMV, .op_a = opA, .compute = computeType, .a = *mat_a, .x = vecX->as, .y = vecY->as})
 cusparseStatus_t cusparseSpMV_bufferSize(cusparseHandle_t handle, cusparseOperation_t opA, const void *alpha,
-                                         cusparseConstSpMatDescr_t matA, cusparseConstDnVecDescr_t vecX, const void *beta,
+                                         cusparseConstSpMatDescr_t mat_a, cusparseConstDnVecDescr_t vecX, const void *beta,
                                          cusparseDnVecDescr_t vecY, cudaDataType computeType, cusparseSpMVAlg_t alg,
                                          size_t *bufferSize) {
     (void)handle, (void)alpha, (void)beta, (void)alg;
     return measure(VECTORS, bufferSize);
 }
 cusparseStatus_t cusparseSpMV(cusparseHandle_t handle, cusparseOperation_t opA, const void *alpha,
-                              cusparseConstSpMatDescr_t matA, cusparseConstDnVecDescr_t vecX, const void *beta,
+                              cusparseConstSpMatDescr_t mat_a, cusparseConstDnVecDescr_t vecX, const void *beta,
                               cusparseDnVecDescr_t vecY, cudaDataType computeType, cusparseSpMVAlg_t alg,
                               void *externalBuffer) {
     (void)alg;
@@ -262,34 +262,34 @@ cusparseStatus_t cusparseSpMV(cusparseHandle_t handle, cusparseOperation_t opA, 
 }
 
 #define MATRICES                                                                                                       \
-    ((noted){.routine = SPMM, .op_a = opA, .op_b = opB, .compute = computeType, .a = *matA, .x = *matB, .y = *matC})
+    ((noted){.routine = SPMM, .op_a = opA, .op_b = opB, .compute = computeType, .a = *mat_a, .x = *mat_b, .y = *mat_c})
 cusparseStatus_t cusparseSpMM_bufferSize(cusparseHandle_t handle, cusparseOperation_t opA, cusparseOperation_t opB,
-                                         const void *alpha, cusparseConstSpMatDescr_t matA, cusparseConstDnMatDescr_t matB,
-                                         const void *beta, cusparseDnMatDescr_t matC, cudaDataType computeType,
+                                         const void *alpha, cusparseConstSpMatDescr_t mat_a, cusparseConstDnMatDescr_t mat_b,
+                                         const void *beta, cusparseDnMatDescr_t mat_c, cudaDataType computeType,
                                          cusparseSpMMAlg_t alg, size_t *bufferSize) {
     (void)handle, (void)alpha, (void)beta, (void)alg;
     return measure(MATRICES, bufferSize);
 }
 cusparseStatus_t cusparseSpMM(cusparseHandle_t handle, cusparseOperation_t opA, cusparseOperation_t opB, const void *alpha,
-                              cusparseConstSpMatDescr_t matA, cusparseConstDnMatDescr_t matB, const void *beta,
-                              cusparseDnMatDescr_t matC, cudaDataType computeType, cusparseSpMMAlg_t alg,
+                              cusparseConstSpMatDescr_t mat_a, cusparseConstDnMatDescr_t mat_b, const void *beta,
+                              cusparseDnMatDescr_t mat_c, cudaDataType computeType, cusparseSpMMAlg_t alg,
                               void *externalBuffer) {
     (void)alg;
     return enqueue(handle, MATRICES, alpha, beta, externalBuffer);
 }
 
 #define SAMPLED                                                                                                        \
-    ((noted){.routine = SDDMM, .op_a = 0, .op_b = opB, .compute = computeType, .a = *matC, .x = *matA, .y = *matB})
+    ((noted){.routine = SDDMM, .op_a = 0, .op_b = opB, .compute = computeType, .a = *mat_c, .x = *mat_a, .y = *mat_b})
 cusparseStatus_t cusparseSDDMM_bufferSize(cusparseHandle_t handle, cusparseOperation_t opA, cusparseOperation_t opB,
-                                          const void *alpha, cusparseConstDnMatDescr_t matA, cusparseConstDnMatDescr_t matB,
-                                          const void *beta, cusparseSpMatDescr_t matC, cudaDataType computeType,
+                                          const void *alpha, cusparseConstDnMatDescr_t mat_a, cusparseConstDnMatDescr_t mat_b,
+                                          const void *beta, cusparseSpMatDescr_t mat_c, cudaDataType computeType,
                                           cusparseSDDMMAlg_t alg, size_t *bufferSize) {
     (void)handle, (void)alpha, (void)beta, (void)alg, (void)opA;
     return measure(SAMPLED, bufferSize);
 }
 cusparseStatus_t cusparseSDDMM(cusparseHandle_t handle, cusparseOperation_t opA, cusparseOperation_t opB, const void *alpha,
-                               cusparseConstDnMatDescr_t matA, cusparseConstDnMatDescr_t matB, const void *beta,
-                               cusparseSpMatDescr_t matC, cudaDataType computeType, cusparseSDDMMAlg_t alg,
+                               cusparseConstDnMatDescr_t mat_a, cusparseConstDnMatDescr_t mat_b, const void *beta,
+                               cusparseSpMatDescr_t mat_c, cudaDataType computeType, cusparseSDDMMAlg_t alg,
                                void *externalBuffer) {
     (void)alg, (void)opA;
     return enqueue(handle, SAMPLED, alpha, beta, externalBuffer);
