@@ -48,16 +48,9 @@ typedef int cusparseSDDMMAlg_t;
     C(CUSPARSE_ORDER_COL, 1)                                                                                          \
     C(CUSPARSE_ORDER_ROW, 2)                                                                                          \
     C(CUSPARSE_SPMV_ALG_DEFAULT, 0)                                                                                   \
-    C(CUSPARSE_SPMV_CSR_ALG1, 2)                                                                                      \
-    C(CUSPARSE_SPMV_CSR_ALG2, 3)                                                                                      \
-    C(CUSPARSE_SPMV_COO_ALG1, 1)                                                                                      \
     C(CUSPARSE_SPMV_COO_ALG2, 4)                                                                                      \
     C(CUSPARSE_SPMM_ALG_DEFAULT, 0)                                                                                   \
     C(CUSPARSE_SPMM_COO_ALG2, 2)                                                                                      \
-    C(CUSPARSE_SPMM_COO_ALG4, 5)                                                                                      \
-    C(CUSPARSE_SPMM_CSR_ALG1, 4)                                                                                      \
-    C(CUSPARSE_SPMM_CSR_ALG2, 6)                                                                                      \
-    C(CUSPARSE_SPMM_CSR_ALG3, 12)                                                                                     \
     C(CUSPARSE_SDDMM_ALG_DEFAULT, 0)                                                                                  \
     C(CUDA_R_16F, 2)                                                                                                  \
     C(CUDA_R_16BF, 14)                                                                                                \

@@ -1,6 +1,8 @@
 """From a plan specification of a sparse product to a call of cuSPARSE, or to a kernel of our own.
 
-The library gets CSR and COO; CSC is the CSR of the transpose.  Dense matrices go to it where one axis is dense.
+The library gets CSR and COO; CSC is the CSR of the transpose.  Dense matrices go to it where one axis is dense.  A kernel
+takes what must be deterministic, and products with matrices, where the rows of op(A) lie together: cuSPARSE 12.6.3 failed
+with an internal error for a stencil of 2 million rows times 8 columns.
 """
 
 from __future__ import annotations
@@ -54,18 +56,10 @@ def _turned(dense: tuple[tuple[int, int], int, int]) -> tuple[tuple[int, int], i
     return (columns, rows), step, CONSTANTS[f"CUSPARSE_ORDER_{other}"]
 
 
-def _algorithm(routine: str, how: ProductAttributes, row_major: bool, transposed: bool) -> int:
-    if routine == "sddmm":
-        return CONSTANTS["CUSPARSE_SDDMM_ALG_DEFAULT"]
-    coo = how.format == "coo"
-    if routine == "spmv":
-        name = ("COO_ALG2" if coo else "CSR_ALG2") if how.deterministic else "ALG_DEFAULT"
-        return CONSTANTS[f"CUSPARSE_SPMV_{name}"]
-    if how.deterministic:
-        return CONSTANTS["CUSPARSE_SPMM_COO_ALG2" if coo else "CUSPARSE_SPMM_CSR_ALG3"]
-    if row_major and not transposed:  # made for rows of dense matrices
-        return CONSTANTS["CUSPARSE_SPMM_COO_ALG4" if coo else "CUSPARSE_SPMM_CSR_ALG2"]
-    return CONSTANTS["CUSPARSE_SPMM_ALG_DEFAULT"]
+def _algorithm(routine: str, how: ProductAttributes) -> int:
+    if how.deterministic and how.format == "coo":
+        return CONSTANTS[f"CUSPARSE_{routine.upper()}_COO_ALG2"]
+    return CONSTANTS[f"CUSPARSE_{routine.upper()}_ALG_DEFAULT"]
 
 
 def sparse_call(spec: PlanSpec[ProductAttributes]) -> SparseCall | None:
@@ -88,7 +82,6 @@ def sparse_call(spec: PlanSpec[ProductAttributes]) -> SparseCall | None:
         first, second, places = _turned(second), _turned(first), places[::-1]
     rows, columns = how.shape[::-1] if flipped else how.shape
     op = ("CONJUGATE_TRANSPOSE" if how.conj else "TRANSPOSE") if transposed and not sampled else "NON_TRANSPOSE"
-    row_major = first[2] == second[2] == CONSTANTS["CUSPARSE_ORDER_ROW"]
     nothing = ((0, 0), 0, 0)
     dense = (first, nothing, second) if sampled else (first, second, nothing)
     count = len(spec.scalars)
@@ -101,7 +94,7 @@ def sparse_call(spec: PlanSpec[ProductAttributes]) -> SparseCall | None:
         value_type=_type(values.dtype), dense_type=_type(by_name["x"].dtype), out_type=_type(by_name["out"].dtype),
         compute_type=_type(how.compute),
         op_a=CONSTANTS[f"CUSPARSE_OPERATION_{op}"],
-        algorithm=_algorithm(routine, how, row_major, transposed),
+        algorithm=_algorithm(routine, how),
         values=at["out"] if sampled else at["values"],
         offsets=at["rows" if how.format == "coo" else "offsets"], indices=at["indices"],
         x=places[0], y=-1 if sampled else places[1], z=places[1] if sampled else -1,
@@ -155,7 +148,7 @@ def build_product(spec: PlanSpec[ProductAttributes], context: CudaContext) -> Bu
             rule="sparse.deterministic",
             lifted_by=("format",),
         )
-    call = sparse_call(spec)
+    call = None if by_lines and (how.deterministic or routine == "spmm") else sparse_call(spec)
     if call is not None:
         return _native(spec, context, call)
     if by_lines:

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from ....builders.context import Built
-from ....builders.cuda.codegen import THREADS, alignment, convert, kernels
+from ....builders.cuda.codegen import THREADS, alignment, convert, kernels, next_power
 from ....builders.cuda.context import CudaContext
 from ....builders.cuda.prelude import STORAGE
 from ....builders.cuda.target import Argument, Launch
@@ -23,7 +23,7 @@ __all__ = ["Algebra", "build_rows", "build_sampled", "build_semiring"]
 
 #: Blocks for each multiprocessor.
 _BLOCKS: Final = 32
-#: Threads that add up a row of a product with a vector.
+#: The most threads that add up a row of a product with a vector.
 _TEAM: Final = 32
 
 
@@ -137,11 +137,12 @@ def build_rows(
     block = values.shape[1] if how.format == "bsr" else 1
     rows, k = out.shape[0], out.shape[1] if len(out.shape) == 2 else 1
     teams = len(out.shape) == 1
+    team = min(_TEAM, next_power(values.shape[0] * block // max(rows, 1))) if teams else 1
     parameters, alpha, beta, arguments = _factors(spec) if algebra is None else ("", "ZERO", "ZERO", [])
     algebra = algebra or Algebra()
     by_columns = k > 1 and abs(_steps(out)[0]) < abs(_steps(out)[1])
     marks = {
-        "team": str(_TEAM if teams else 1), "rows": f"{rows}ull", "k": f"{k}ull",
+        "team": str(team), "rows": f"{rows}ull", "k": f"{k}ull",
         "row": f"t % {rows}ull" if by_columns else f"t / {k}ull",
         "column": f"t / {rows}ull" if by_columns else f"t % {k}ull",
     }  # fmt: skip
@@ -156,7 +157,7 @@ def build_rows(
         loop=Template(_TEAM_LOOP if teams else _EACH_LOOP).substitute(marks),
         reduce=Template(_REDUCE).substitute(marks) if teams else "",
         writes=f"row < {rows}ull && lane == 0" if teams else "1",
-        begin="lane" if teams else "0", step=str(_TEAM if teams else 1),
+        begin="lane" if teams else "0", step=str(team),
         empty=int(empty), b=f"{block}ll", bb=f"{block * block}ll", nnz=f"{values.shape[0]}ll", inner=f"{x.shape[0]}ll",
         x_row=f"{_steps(x)[0]}ll", x_column=f"{_steps(x)[1]}ll",
         out_row=f"{_steps(out)[0]}ull", out_column=f"{_steps(out)[1]}ull",
@@ -165,7 +166,7 @@ def build_rows(
         end=algebra.end or f"s = MUL(alpha, s); {keeps}",
         store=convert(how.compute, out.dtype, "s"),
     )  # fmt: skip
-    work = rows * _TEAM if teams else rows * k
+    work = rows * team if teams else rows * k
     grid = max(1, min(-(-work // THREADS), context.target.sm_count * _BLOCKS))
     pointers: list[Argument] = [
         ("operand", at[name])
