@@ -1,8 +1,8 @@
 """From a plan specification of a sparse product to a call of cuSPARSE, or to a kernel of our own.
 
-The library gets CSR and COO; CSC is the CSR of the transpose.  Dense matrices go to it where one axis is dense.  A kernel
-takes what must be deterministic, and products with matrices, where the rows of op(A) lie together: cuSPARSE 12.6.3 failed
-with an internal error for a stencil of 2 million rows times 8 columns.
+The library gets CSR and COO; CSC is the CSR of the transpose.  Dense matrices go to it where one axis is dense.  A
+kernel takes what must be deterministic, and products with matrices, where the rows of op(A) lie together: cuSPARSE
+12.6.3 failed with an internal error for a stencil of 2 million rows times 8 columns.
 """
 
 from __future__ import annotations
