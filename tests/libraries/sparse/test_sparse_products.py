@@ -55,7 +55,7 @@ def problems(draw: st.DrawFn) -> tuple[Any, ...]:
 
 
 @given(problem=problems())
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_products(device: an.Device, problem: tuple[Any, ...]) -> None:
     rng, pattern, form, dtype, index, trans, conj, columns, beta, order = problem
     a = dense(rng, pattern, dtype)
@@ -69,8 +69,7 @@ def test_products(device: an.Device, problem: tuple[Any, ...]) -> None:
     out = device.put(np.asarray(y, order=order), dtype="int32" if dtype == "int8" else dtype)
     alpha = 2.0 if "complex" not in dtype else 2.0 - 1.0j
     send = device.sparse.spmm if columns else device.sparse.spmv
-    by_lines = form != "coo" and trans == (form == "csc")
-    refused = (form == "bsr" and trans) or (conj and not trans and not by_lines)
+    refused = (form == "bsr" and trans) or (form == "coo" and conj and not trans)
     if refused and device.name.startswith("cuda") and 0 not in (*a.shape, *x.shape, matrix.nnz):
         with pytest.raises(an.Unsupported, match="convert A to csr") as caught:
             send(matrix, device.put(x), trans=trans, conj=conj)
@@ -99,6 +98,7 @@ def test_factors_on_the_device(device: an.Device, form: str, dtype: str) -> None
 @pytest.mark.parametrize("form", ["csr", "csc", "coo"])
 @pytest.mark.parametrize("dtype", ["float16", "float32", "complex64"])
 @pytest.mark.parametrize("beta", [0.0, -1.0])
+@pytest.mark.fake_only(dtype=["float16", "complex64"])
 def test_sampled_products(device: an.Device, form: str, dtype: str, beta: float) -> None:
     rng = np.random.default_rng(2)
     a = dense(rng, rng.random((6, 9)) < 0.3, dtype)
@@ -118,6 +118,7 @@ def test_sampled_products(device: an.Device, form: str, dtype: str, beta: float)
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
 @pytest.mark.parametrize("form", ["csr", "csc"])
+@pytest.mark.fake_only(dtype=["float32", "complex128"])
 def test_triangles(device: an.Device, form: str, dtype: str) -> None:
     rng = np.random.default_rng(3)
     n = 40
@@ -125,19 +126,17 @@ def test_triangles(device: an.Device, form: str, dtype: str) -> None:
     np.fill_diagonal(full, 4)
     trans = form == "csc"
     matrix = device.sparse.matrix(full, format=form)
-    for lower in (True, False):
-        for unit in (True, False):
-            for conj in (True, False):
-                half = np.tril(full, -1) if lower else np.triu(full, 1)
-                half = half / 8 + (np.eye(n) if unit else 4 * np.eye(n))
-                a = device.sparse.matrix(full / 8 + (4 - 0.5) * np.eye(n), format=form, dtype=dtype)
-                for b in (values_of(rng, (n,), dtype), values_of(rng, (n, 37), dtype)):
-                    x = device.sparse.solve_triangular(
-                        a, device.put(np.asfortranarray(b)), lower=lower, unit=unit, trans=trans, conj=conj, alpha=2.0
-                    ).numpy()
-                    wide = op(half, trans, conj).astype("complex128")
-                    size = abs(wide) @ abs(x) + 2 * abs(b)
-                    assert (abs(wide @ x - 2 * b) <= tolerance(dtype) * size).all()
+    for lower, unit, conj in ((True, False, False), (False, False, True), (True, True, True)):
+        half = np.tril(full, -1) if lower else np.triu(full, 1)
+        half = half / 8 + (np.eye(n) if unit else 4 * np.eye(n))
+        a = device.sparse.matrix(full / 8 + (4 - 0.5) * np.eye(n), format=form, dtype=dtype)
+        for b in (values_of(rng, (n,), dtype), values_of(rng, (n, 37), dtype)):
+            x = device.sparse.solve_triangular(
+                a, device.put(np.asfortranarray(b)), lower=lower, unit=unit, trans=trans, conj=conj, alpha=2.0
+            ).numpy()
+            wide = op(half, trans, conj).astype("complex128")
+            size = abs(wide) @ abs(x) + 2 * abs(b)
+            assert (abs(wide @ x - 2 * b) <= tolerance(dtype) * size).all()
     assert matrix.nnz == (full != 0).sum()
 
 
