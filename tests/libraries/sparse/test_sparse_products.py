@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fake_cuda import using
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sparse_checks import DTYPES, dense, patterns, tolerance, values_of
@@ -187,6 +188,15 @@ def test_equal_bits_where_they_are_asked_for(device: an.Device) -> None:
         with pytest.raises(an.Unsupported, match="store A as csc") as caught:
             device.sparse.spmv(device.sparse.matrix(a), device.put(x), trans=True, deterministic=True)
         assert caught.value.rule == "sparse.deterministic"
+
+
+def test_a_deterministic_system_chooses_so_for_all(fake_environment: dict[str, str]) -> None:
+    with using(fake_environment), an.System(deterministic=True) as system:
+        device = system.device("cuda:0")
+        a, x = device.sparse.matrix(np.eye(3)), device.ones(3, "float64")
+        assert device.sparse.spmv(a, x).numpy().tolist() == [1, 1, 1]
+        with pytest.raises(an.Unsupported, match="deterministic=True store A as csc"):
+            device.sparse.spmv(a, x, trans=True)
 
 
 def test_plans_and_replies(device: an.Device) -> None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from ...._lib import cusparse
 from ...._lib.cusparse import CONSTANTS, SparseProduct
 from ....builders.context import Built
@@ -128,6 +130,8 @@ def build_product(spec: PlanSpec[ProductAttributes], context: CudaContext) -> Bu
         Without cuSPARSE, where nothing else computes the product; for a transposed product that must be deterministic
         or whose dense arrays lie otherwise than the library takes them.
     """
+    if context.deterministic:
+        spec = replace(spec, attributes=replace(spec.attributes, deterministic=True))
     how, routine = spec.attributes, spec.op.removeprefix("sparse.")
     by_name = {operand.name: operand for operand in spec.operands}
     out = by_name["out"]
