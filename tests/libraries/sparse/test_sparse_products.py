@@ -83,6 +83,16 @@ def test_products(device: an.Device, problem: tuple[Any, ...]) -> None:
     hold(found, want, size, dtype)
 
 
+def test_conjugates_without_a_transpose(device: an.Device) -> None:
+    rng = np.random.default_rng(6)
+    a = dense(rng, rng.random((5, 7)) < 0.4, "complex64")
+    for form in ("csr", "csc"):
+        for x in (values_of(rng, (7,), "complex64"), values_of(rng, (7, 2), "complex64")):
+            matrix = device.sparse.matrix(a, format=form)
+            send = device.sparse.spmv if x.ndim == 1 else device.sparse.spmm
+            hold(send(matrix, device.put(x), conj=True), a.conj() @ x, abs(a) @ abs(x), "complex64")
+
+
 @pytest.mark.parametrize("form", ["csr", "csc"])
 @pytest.mark.parametrize("dtype", ["float32", "complex128"])
 def test_factors_on_the_device(device: an.Device, form: str, dtype: str) -> None:
