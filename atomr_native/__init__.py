@@ -127,6 +127,15 @@ if TYPE_CHECKING:
     from .libraries.solver.request import LUFactors as LUFactors
     from .libraries.solver.request import SignLogDet as SignLogDet
     from .libraries.solver.request import SolverRequest as SolverRequest
+    from .libraries.sparse.actor import Sparse as Sparse
+    from .libraries.sparse.combine import SparsePattern as SparsePattern
+    from .libraries.sparse.conversions import PatternFacts as PatternFacts
+    from .libraries.sparse.iterative import IterativeResult as IterativeResult
+    from .libraries.sparse.iterative import IterativeSolver as IterativeSolver
+    from .libraries.sparse.matrix import SparseMatrix as SparseMatrix
+    from .libraries.sparse.request import SparseProductRequest as SparseProductRequest
+    from .libraries.sparse.semiring import SparseSemiringRequest as SparseSemiringRequest
+    from .libraries.sparse.triangular import SparseSolveRequest as SparseSolveRequest
     from .libraries.tensor.actor import Tensor as Tensor
     from .libraries.tensor.elementwise import TensorElementwiseRequest as TensorElementwiseRequest
     from .libraries.tensor.explain import EinsumPath as EinsumPath

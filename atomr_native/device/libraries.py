@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ..libraries.fused.actor import Fused
     from ..libraries.random.actor import Random
     from ..libraries.solver.actor import Solver
+    from ..libraries.sparse.actor import Sparse
     from ..libraries.tensor.actor import Tensor
 
 __all__ = ["DeviceLibraries"]
@@ -75,6 +76,12 @@ class DeviceLibraries:
     def solver(self) -> Solver:
         """Dense linear algebra: solves, least squares, singular values, eigenvalues.  Made at first use."""
         actor: Solver = self._library("solver")
+        return actor
+
+    @cached_property
+    def sparse(self) -> Sparse:
+        """Sparse matrices: products, triangular solves, conversions.  Made at first use."""
+        actor: Sparse = self._library("sparse")
         return actor
 
     @cached_property

@@ -16,7 +16,6 @@ __all__ = ["PACKAGES", "find_libraries"]
 _OTHERS: Final[dict[str, tuple[str, str, str]]] = {
     "cuDNN": ("cudnn", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13"),
     "cuSOLVER": ("cusolver", "nvidia-cusolver-cu12", "nvidia-cusolver"),
-    "cuSPARSE": ("cusparse", "nvidia-cusparse-cu12", "nvidia-cusparse"),
     "cuTENSOR": ("cutensor", "cutensor-cu12", "cutensor-cu13"),
     "cuRAND": ("curand", "nvidia-curand-cu12", "nvidia-curand"),
     "NCCL": ("nccl", "nvidia-nccl-cu12", "nvidia-nccl-cu13"),

@@ -33,7 +33,8 @@ __all__ = [
 
 #: In the order in which mailboxes that open with the device open.
 _FOLDERS: Final = (
-    "core", "memory", "blas_lt", "blas", "elementwise", "float8", "fused", "random", "fft", "solver", "tensor",
+    "core", "memory", "blas_lt", "blas", "elementwise", "float8", "fused", "random", "fft", "solver", "sparse",
+    "tensor",
     "kernel",
     "collective",
     "program",

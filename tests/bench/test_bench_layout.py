@@ -16,7 +16,9 @@ from bench.harness import discovery
 from bench.harness.programs import PROGRAMS
 
 BENCH = ROOT / "bench"
-LIBRARIES = ("blas", "blas_lt", "elementwise", "fft", "float8", "fused", "kernel", "random", "solver", "tensor")
+LIBRARIES = (
+    "blas", "blas_lt", "elementwise", "fft", "float8", "fused", "kernel", "random", "solver", "sparse", "tensor",
+)  # fmt: skip
 
 
 def _name(path: Path) -> str:

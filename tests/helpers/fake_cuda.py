@@ -48,6 +48,9 @@ _HEADERS = (
     _CYTHON / "libraries/cusolver/decompose.h",
     _CYTHON / "libraries/cusolver/names.h",
     _CYTHON / "libraries/cusolver/table.h",
+    _CYTHON / "libraries/cusparse/call.h",
+    _CYTHON / "libraries/cusparse/names.h",
+    _CYTHON / "libraries/cusparse/table.h",
 )
 _FLAGS = ("-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-pthread")
 _NVRTC = "cuda.bindings.nvrtc"
@@ -104,6 +107,7 @@ def environment(folder: Path, **settings: object) -> dict[str, str]:
         "ATOMR_NATIVE_CUBLAS": library,
         "ATOMR_NATIVE_CUFFT": library,
         "ATOMR_NATIVE_CUSOLVER": library,
+        "ATOMR_NATIVE_CUSPARSE": library,
         "ATOMR_NATIVE_CACHE": str(kernels),
         kernel_shim.HEADERS: str(kernels),
         "PYTHONPATH": os.pathsep.join(dict.fromkeys(path)),

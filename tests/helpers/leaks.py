@@ -42,12 +42,12 @@ def children() -> set[int]:
 
 
 def threads() -> set[str]:
-    """Names of threads, native ones too, but for those of lanes: a thread that a library starts there has their name."""
+    """Names of threads, native ones too, but for lanes: a thread that a library starts there has the lane's name."""
     found = {t.name for t in threading.enumerate() if t.name.startswith("atomr")}
     for task in os.listdir("/proc/self/task"):
         with contextlib.suppress(OSError):
             name = Path(f"/proc/self/task/{task}/comm").read_text().strip()
-            if name.startswith("atomr") and not name.startswith(("atomr-copy", "atomr-lane-")):  # copies outlive Systems
+            if name.startswith("atomr") and not name.startswith(("atomr-copy", "atomr-lane-")):  # copies live on
                 found.add(name)
     return found
 

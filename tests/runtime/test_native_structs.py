@@ -12,6 +12,7 @@ from atomr_native._lib.cublas import Blas, Grouped
 from atomr_native._lib.cublaslt import Matmul
 from atomr_native._lib.cusolver import Decomposition, Solver, Verdict
 from atomr_native._lib.cuda import CudaBackend
+from atomr_native._lib.cusparse import SparseProduct
 from atomr_native._lib.cufft import Transform
 from atomr_native.errors import InvalidRequest
 from atomr_native.libraries.blas.cuda import blas_call
@@ -22,6 +23,8 @@ from atomr_native.libraries.blas_lt.request import MatmulRequest
 from atomr_native.libraries.fft.cuda.build import describe_call
 from atomr_native.libraries.fft.cuda.steps import plan_steps
 from atomr_native.libraries.fft.request import FftRequest
+from atomr_native.libraries.sparse.cuda.products import sparse_call
+from atomr_native.libraries.sparse.request import SparseProductRequest
 from atomr_native.libraries.solver.cuda.native import DecompositionCall, SolverCall, SolverVerdict
 
 class Given:
@@ -86,6 +89,16 @@ for wrong in ({"routine": 6}, {"type": 4}, {"a": 6}, {"b": -1}, {"scratch": -1},
               {"group": 0}, {"group": 2}):
     assert "malformed" in refused(Decomposition, Given(svd, **wrong)), wrong
 assert "malformed" in refused(Decomposition, Given(svd, routine=1, m=2**31)), wrong
+
+whole = np.zeros(2, np.int32), np.ones(1, np.int32)
+request = SparseProductRequest(routine="spmv", format="csr", shape=(1, 4), values=np.ones(1, np.float32),
+                               indices=whole[1], offsets=whole[0], x=x[0])
+product = sparse_call(request.lowered.spec())
+SparseProduct(backend, Given(product))
+assert "missing ['nnz']" in refused(SparseProduct, Given(product, nnz=None))
+for wrong in ({"routine": 3}, {"format": 2}, {"values": 5}, {"x": -1}, {"y": -1}, {"rows": 0}, {"scratch": 1},
+              {"factor": (2, 1, -1, -1)}, {"factor_at": (0, -1)}):
+    assert "malformed" in refused(SparseProduct, Given(product, **wrong)), wrong
 
 class Misspelt:
     def fields(self):

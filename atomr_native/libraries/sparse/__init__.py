@@ -1,0 +1,57 @@
+"""Sparse matrices: products, triangular solves, conversions: ``device.sparse``."""
+
+from .._contract import Aliasing, Library, NativeLibrary, Operation
+
+LIBRARY = Library(
+    name="sparse",
+    summary="Sparse matrices: products, triangular solves, conversions.",
+    actor="actor:Sparse",
+    operations=(
+        *(
+            Operation(
+                f"sparse.{routine}",
+                Aliasing.DISJOINT,
+                "host:build_product",
+                "cuda.products:build_product",
+                attributes="attributes:ProductAttributes",
+            )
+            for routine in ("spmv", "spmm", "sddmm")
+        ),
+        *(
+            Operation(
+                f"sparse.{routine}",
+                Aliasing.DISJOINT,
+                "host:build_combine",
+                "cuda.combine:build_combine",
+                attributes="attributes:CombineAttributes",
+            )
+            for routine in ("product", "sum")
+        ),
+        Operation(
+            "sparse.semiring",
+            Aliasing.DISJOINT,
+            "host:build_semiring",
+            "cuda.rows:build_semiring",
+            attributes="attributes:SemiringAttributes",
+        ),
+        Operation(
+            "sparse.solve",
+            Aliasing.DISJOINT,
+            "host:build_solve",
+            "cuda.triangular:build_solve",
+            attributes="attributes:SolveAttributes",
+        ),
+    ),
+    exports={
+        "IterativeResult": "iterative",
+        "IterativeSolver": "iterative",
+        "PatternFacts": "conversions",
+        "SparseMatrix": "matrix",
+        "SparsePattern": "combine",
+        "SparseProductRequest": "request",
+        "SparseSemiringRequest": "semiring",
+        "SparseSolveRequest": "triangular",
+        "Sparse": "actor",
+    },
+    native=(NativeLibrary("cusparse", "cuSPARSE", {"cu12": "nvidia-cusparse-cu12", "cu13": "nvidia-cusparse"}),),
+)

@@ -1,0 +1,250 @@
+"""The sparse actor, ``device.sparse``: products and solves with sparse matrices.
+
+Requests and their rules are `SparseProductRequest` and `SparseSolveRequest`; one module serves every kind of device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ..._support.public import public
+from ...errors import InvalidRequest
+from .combine import Combinations
+from .forms import FORMS, PRODUCT, SEMIRING, SOLVE
+from .iterative import IterativeSolver
+from .makers import make_matrix
+from .request import SparseProductRequest
+from .semiring import SparseSemiringRequest
+from .triangular import SparseSolveRequest
+
+if TYPE_CHECKING:
+    from ...arrays.gpu_ref import GpuRef
+    from ...plans.plan import Plan
+    from .matrix import SparseMatrix
+
+__all__ = ["Sparse"]
+
+
+@public
+class Sparse(Combinations):
+    """Sparse matrices on one device; messages to it run in order.
+
+    Products and solves enqueue and return their results at once: new handles, which are their own futures, or those
+    given as outputs.  None waits for the device, except that the first call of a structure waits for its plan, and that
+    a full mailbox blocks or raises as the System was told.  Methods whose result has a size that only the device knows
+    wait for it, and say so.
+
+    Examples
+    --------
+    >>> a = device.sparse.matrix(np.array([[4.0, 0.0], [1.0, 2.0]]))
+    >>> device.sparse.spmv(a, device.put(np.ones(2))).numpy()
+    array([4., 3.])
+    >>> device.sparse.solve_triangular(a, device.put(np.array([4.0, 3.0]))).numpy()
+    array([1., 1.])
+    """
+
+    _forms = FORMS
+
+    def __init__(self, device: Any, name: str = "sparse") -> None:
+        super().__init__(device, name)
+
+    def matrix(
+        self,
+        source: Any,
+        *,
+        format: str | None = None,
+        dtype: object = None,
+        index_dtype: str | None = None,
+        durable: bool = False,
+    ) -> SparseMatrix:
+        """Return a matrix on the device.
+
+        Parameters
+        ----------
+        source
+            A sparse matrix of SciPy or CuPy in csr, csc, coo or bsr, a sparse tensor of PyTorch, or a dense NumPy
+            array, whose nonzeros are stored.  Arrays of a GPU are shared where `Device.asarray` shares them, others
+            are copied.
+        format : str, optional
+            By default the source's; ``"csr"`` for a dense array.  SciPy and CuPy convert theirs.
+        dtype, index_dtype
+            Of the values, and ``"int32"`` or ``"int64"``; by default the source's, int32 for a dense array.
+        durable : bool
+            Whether the arrays survive a restart of the device.
+
+        Returns
+        -------
+        SparseMatrix
+            At once, as `Device.put` does.
+
+        Raises
+        ------
+        InvalidRequest
+            For other sources, and for indices that do not fit `index_dtype`.
+
+        Examples
+        --------
+        >>> import scipy.sparse
+        >>> device.sparse.matrix(scipy.sparse.eye_array(3, format="csc"), index_dtype="int64")
+        <SparseMatrix csc (3, 3) float64, 3 stored>
+        """
+        return make_matrix(self.device, source, format, dtype, index_dtype, durable)
+
+    def spmv(
+        self,
+        a: SparseMatrix,
+        x: GpuRef,
+        *,
+        alpha: complex = 1.0,
+        beta: complex = 0.0,
+        alpha_at: GpuRef | None = None,
+        beta_at: GpuRef | None = None,
+        trans: bool = False,
+        conj: bool = False,
+        deterministic: bool = False,
+        out: GpuRef | None = None,
+    ) -> GpuRef:
+        """Send ``alpha op(A) x + beta out`` of a vector x.  Enqueues; see `SparseProductRequest`."""
+        made: GpuRef = self._calls.send(
+            self,
+            PRODUCT,
+            (
+                a.values, a.indices, a.offsets, a.rows, x, None, out, alpha_at, beta_at, "spmv", a.format, a.shape,
+                a.ordered, trans, conj, deterministic, alpha, beta,
+            ),
+        )  # fmt: skip
+        return made
+
+    def spmm(
+        self,
+        a: SparseMatrix,
+        x: GpuRef,
+        *,
+        alpha: complex = 1.0,
+        beta: complex = 0.0,
+        alpha_at: GpuRef | None = None,
+        beta_at: GpuRef | None = None,
+        trans: bool = False,
+        conj: bool = False,
+        deterministic: bool = False,
+        out: GpuRef | None = None,
+    ) -> GpuRef:
+        """Send ``alpha op(A) X + beta out`` of a dense matrix X.  Enqueues; see `SparseProductRequest`."""
+        made: GpuRef = self._calls.send(
+            self,
+            PRODUCT,
+            (
+                a.values, a.indices, a.offsets, a.rows, x, None, out, alpha_at, beta_at, "spmm", a.format, a.shape,
+                a.ordered, trans, conj, deterministic, alpha, beta,
+            ),
+        )  # fmt: skip
+        return made
+
+    def sddmm(
+        self,
+        a: SparseMatrix,
+        x: GpuRef,
+        y: GpuRef,
+        *,
+        alpha: complex = 1.0,
+        beta: complex = 0.0,
+        alpha_at: GpuRef | None = None,
+        beta_at: GpuRef | None = None,
+        out: GpuRef | None = None,
+    ) -> GpuRef:
+        """Send ``alpha (X Y) + beta A`` at the stored elements of A; return these values: ``a.with_values(values)``.
+
+        Enqueues; see `SparseProductRequest`.
+        """
+        made: GpuRef = self._calls.send(
+            self,
+            PRODUCT,
+            (
+                a.values, a.indices, a.offsets, a.rows, x, y, out, alpha_at, beta_at, "sddmm", a.format, a.shape,
+                a.ordered, False, False, False, alpha, beta,
+            ),
+        )  # fmt: skip
+        return made
+
+    def semiring(
+        self,
+        a: SparseMatrix,
+        x: GpuRef,
+        *,
+        multiply: Callable[[Any, Any], Any],
+        add: Callable[[Any, Any], Any],
+        start: float,
+        on_sum: Callable[[Any], Any] | None = None,
+        out: GpuRef | None = None,
+    ) -> GpuRef:
+        """Send a product with other operations than multiplication and addition, of a csr matrix.  Enqueues.
+
+        The functions are Python's; see `SparseSemiringRequest`.  Functions that are defined once, and not anew for each
+        call, spare the caller their tracing.
+
+        Examples
+        --------
+        >>> a = device.sparse.matrix(np.array([[1.0, -2.0], [0.0, 4.0]]))
+        >>> largest = device.sparse.semiring(
+        ...     a, device.put(np.ones(2)), multiply=lambda a, x: abs(a) * x, add=np.maximum, start=-np.inf
+        ... )
+        >>> largest.numpy()
+        array([2., 4.])
+        """
+        if a.format != "csr":
+            raise InvalidRequest(f"a is {a.format}; semiring takes csr, which device.sparse.convert makes")
+        made: GpuRef = self._calls.send(
+            self, SEMIRING, (a.values, a.indices, a.offsets, x, out, a.shape, multiply, add, start, on_sum)
+        )
+        return made
+
+    def solve_triangular(
+        self,
+        a: SparseMatrix,
+        b: GpuRef,
+        *,
+        lower: bool = True,
+        trans: bool = False,
+        conj: bool = False,
+        unit: bool = False,
+        alpha: complex = 1.0,
+        out: GpuRef | None = None,
+    ) -> GpuRef:
+        """Send X of ``op(A) X = alpha B``, of a vector or matrix B.  Enqueues; see `SparseSolveRequest`."""
+        made: GpuRef = self._calls.send(
+            self, SOLVE, (a.values, a.indices, a.offsets, b, out, a.format, a.shape, lower, trans, conj, unit, alpha)
+        )
+        return made
+
+    def solver(
+        self, a: SparseMatrix, *, method: str = "cg", preconditioner: str = "jacobi", limit: int = 1000
+    ) -> IterativeSolver:
+        """Return an iterative solver of ``A x = b``, which is recorded for the arrays of A.
+
+        Waits for the plans of its steps, and not for the device.
+
+        Parameters
+        ----------
+        a : SparseMatrix
+            Square, csr, float32 or float64.
+        method : str
+            ``"cg"``: conjugate gradients, of a symmetric positive definite A; ``"bicgstab"``, of any.
+        preconditioner : str
+            ``"jacobi"``: the diagonal, with ones for zeros; ``"none"``.
+        limit : int
+            Rounds after which a solver ends, solved or not.
+
+        Raises
+        ------
+        InvalidRequest
+            For other values.
+        """
+        return IterativeSolver(self, a, method, preconditioner, limit)
+
+    def plan(self, request: SparseProductRequest | SparseSemiringRequest | SparseSolveRequest) -> Plan:
+        """Return the plan of a request, whose arrays lend their layouts: ``plan.tell(values, indices, ..., out=y)``.
+
+        Does not wait for it to be built.
+        """
+        return self._plan_of(request, handles=True)

@@ -1,0 +1,96 @@
+"""Attributes of sparse operations in plan specifications."""
+
+from typing import Annotated, TypeAlias
+
+from ...plans.spec import Attributes, DtypeName, Extent
+from ...protocol.typed import one_of
+
+__all__ = ["CombineAttributes", "FormatName", "ProductAttributes", "SemiringAttributes", "SolveAttributes"]
+
+FormatName = Annotated[str, one_of("csr", "csc", "coo", "bsr")]
+
+
+#: A node of `functions.Tree`.
+NodeParts: TypeAlias = tuple[str | int, ...]
+
+
+class CombineAttributes(Attributes, frozen=True, kw_only=True):
+    """Of ``sparse.product`` and ``sparse.sum``.
+
+    Attributes
+    ----------
+    compute : str
+        Dtype of sums.
+    """
+
+    compute: DtypeName
+
+
+class ProductAttributes(Attributes, frozen=True, kw_only=True):
+    """Of ``sparse.spmv``, ``sparse.spmm`` and ``sparse.sddmm``; flags are those of `SparseProductRequest`.
+
+    Attributes
+    ----------
+    format : str
+    shape : tuple of int
+        Rows and columns of the sparse matrix.
+    compute : str
+        Dtype of sums and factors.
+    adds : bool
+        Whether beta is not 0.
+    factors : bool
+        Whether alpha and beta are operands.
+    """
+
+    format: FormatName
+    shape: tuple[Extent, Extent]
+    compute: DtypeName
+    adds: bool
+    factors: bool
+    trans: bool
+    conj: bool
+    deterministic: bool
+
+
+class SemiringAttributes(Attributes, frozen=True, kw_only=True):
+    """Of ``sparse.semiring``.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Rows and columns of the sparse matrix.
+    compute : str
+        Dtype in which the functions compute.
+    multiply, add, on_sum : tuple of tuple
+        Functions, as `functions.Tree` has them.
+    start : str
+        The sum of nothing, hexadecimal.
+    """
+
+    shape: tuple[Extent, Extent]
+    compute: DtypeName
+    multiply: tuple[NodeParts, ...]
+    add: tuple[NodeParts, ...]
+    on_sum: tuple[NodeParts, ...]
+    start: str
+
+
+class SolveAttributes(Attributes, frozen=True, kw_only=True):
+    """Of ``sparse.solve``; flags are those of `SparseSolveRequest`.
+
+    Attributes
+    ----------
+    format : str
+    n : int
+        Rows of the matrix.
+    dtype : str
+        Of all arrays but indices.
+    """
+
+    format: FormatName
+    n: Extent
+    dtype: DtypeName
+    lower: bool
+    trans: bool
+    conj: bool
+    unit: bool

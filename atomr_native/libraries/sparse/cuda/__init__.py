@@ -1,0 +1,1 @@
+"""Builders of sparse operations for GPUs."""

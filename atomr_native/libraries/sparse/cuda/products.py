@@ -1,0 +1,183 @@
+"""From a plan specification of a sparse product to a call of cuSPARSE, or to a kernel of our own.
+
+The library gets CSR and COO; CSC is the CSR of the transpose.  Dense matrices go to it where one axis is dense.  A
+kernel takes what must be deterministic, and products with matrices, where the rows of op(A) lie together: cuSPARSE
+12.6.3 failed with an internal error for a stencil of 2 million rows times 8 columns.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from ...._lib import cusparse
+from ...._lib.cusparse import CONSTANTS, SparseProduct
+from ....builders.context import Built
+from ....builders.cuda.codegen import MapOperand, alignment, kernels, map_kernel
+from ....builders.cuda.context import CudaContext, library_file
+from ....builders.cuda.sequence import SequenceProgram, Step
+from ....builders.cuda.workspace import beyond_limit
+from ....dtypes import as_dtype
+from ....errors import Unsupported
+from ....plans.spec import OperandSpec, PlanSpec
+from ..attributes import ProductAttributes
+from .native import SparseCall
+from .rows import build_rows, build_sampled
+
+__all__ = ["build_product", "sparse_call"]
+
+_TYPES: Final = {
+    "int8": "R_8I", "int32": "R_32I", "float16": "R_16F", "bfloat16": "R_16BF", "float32": "R_32F",
+    "float64": "R_64F", "complex64": "C_32F", "complex128": "C_64F",
+}  # fmt: skip
+
+
+def _type(dtype: str) -> int:
+    return CONSTANTS[f"CUDA_{_TYPES[dtype]}"]
+
+
+def _dense(operand: OperandSpec) -> tuple[tuple[int, int], int, int] | None:
+    """Return extents, leading dimension and order of a matrix, or of a vector; None if no axis is dense."""
+    size = as_dtype(operand.dtype).itemsize
+    if len(operand.shape) == 1:
+        dense = operand.shape[0] < 2 or operand.strides[0] == size
+        return ((operand.shape[0], 1), 1, CONSTANTS["CUSPARSE_ORDER_COL"]) if dense else None
+    (rows, columns), (row, column) = operand.shape, (s // size for s in operand.strides)
+    if (columns < 2 or column == 1) and (rows < 2 or row >= max(columns, 1)):
+        return (rows, columns), row if rows > 1 else max(columns, 1), CONSTANTS["CUSPARSE_ORDER_ROW"]
+    if (rows < 2 or row == 1) and (columns < 2 or column >= max(rows, 1)):
+        return (rows, columns), column if columns > 1 else max(rows, 1), CONSTANTS["CUSPARSE_ORDER_COL"]
+    return None
+
+
+def _turned(dense: tuple[tuple[int, int], int, int]) -> tuple[tuple[int, int], int, int]:
+    (rows, columns), step, order = dense
+    other = "ROW" if order == CONSTANTS["CUSPARSE_ORDER_COL"] else "COL"
+    return (columns, rows), step, CONSTANTS[f"CUSPARSE_ORDER_{other}"]
+
+
+def _algorithm(routine: str, how: ProductAttributes) -> int:
+    if how.deterministic and how.format == "coo":
+        return CONSTANTS[f"CUSPARSE_{routine.upper()}_COO_ALG2"]
+    return CONSTANTS[f"CUSPARSE_{routine.upper()}_ALG_DEFAULT"]
+
+
+def sparse_call(spec: PlanSpec[ProductAttributes]) -> SparseCall | None:
+    """Return the call of cuSPARSE for a specification, or None if the library has none for it."""
+    how, routine = spec.attributes, spec.op.removeprefix("sparse.")
+    at = {operand.name: i for i, operand in enumerate(spec.operands)}
+    by_name = {operand.name: operand for operand in spec.operands}
+    values = by_name["values"]
+    flipped = how.format == "csc"
+    transposed = how.trans != flipped
+    sampled = routine == "sddmm"
+    names = ("x", "y") if sampled else ("x", "out")
+    found = [_dense(by_name[name]) for name in names]
+    refused = how.format == "bsr" or (how.conj and not transposed) or (sampled and how.format == "coo")
+    if refused or found[0] is None or found[1] is None:
+        return None
+    first, second = found[0], found[1]
+    places = [at[name] for name in names]
+    if sampled and flipped:
+        first, second, places = _turned(second), _turned(first), places[::-1]
+    rows, columns = how.shape[::-1] if flipped else how.shape
+    op = ("CONJUGATE_TRANSPOSE" if how.conj else "TRANSPOSE") if transposed and not sampled else "NON_TRANSPOSE"
+    nothing = ((0, 0), 0, 0)
+    dense = (first, nothing, second) if sampled else (first, second, nothing)
+    count = len(spec.scalars)
+    wide = by_name["indices"].dtype == "int64"
+    return SparseCall(
+        routine=CONSTANTS[f"ATOMR_SPARSE_{routine.upper()}"],
+        format=CONSTANTS["ATOMR_SPARSE_COO" if how.format == "coo" else "ATOMR_SPARSE_CSR"],
+        rows=rows, columns=columns, nnz=values.shape[0],
+        index_type=CONSTANTS["CUSPARSE_INDEX_64I" if wide else "CUSPARSE_INDEX_32I"],
+        value_type=_type(values.dtype), dense_type=_type(by_name["x"].dtype), out_type=_type(by_name["out"].dtype),
+        compute_type=_type(how.compute),
+        op_a=CONSTANTS[f"CUSPARSE_OPERATION_{op}"],
+        algorithm=_algorithm(routine, how),
+        values=at["out"] if sampled else at["values"],
+        offsets=at["rows" if how.format == "coo" else "offsets"], indices=at["indices"],
+        x=places[0], y=-1 if sampled else places[1], z=places[1] if sampled else -1,
+        extent=tuple(n for one in dense for n in one[0]), step=tuple(one[1] for one in dense),
+        order=tuple(one[2] for one in dense),
+        factor=(0, 1, 2, 3) if count == 4 else (0, 1, -1, -1) if count else (-1, -1, -1, -1),
+        factor_at=(at["alpha_at"], at["beta_at"]) if how.factors else (-1, -1),
+        n_operands=len(spec.operands), n_scalars=count,
+    )  # fmt: skip
+
+
+def _copy_values(spec: PlanSpec[ProductAttributes], context: CudaContext) -> Any:
+    """Return the kernel that copies the values to out, where the library updates them."""
+    values, out = (next(o for o in spec.operands if o.name == name) for name in ("values", "out"))
+    operands = [
+        MapOperand(0, values.dtype, (1,), reads=True, writes=False),
+        MapOperand(1, out.dtype, (1,), reads=False, writes=True),
+    ]
+    text, launch = map_kernel(values.shape, operands, (), (), ("y1 = x0;",), context.target)
+    return kernels(
+        text, [launch], context.target, dtypes={values.dtype}, alignments=[alignment(values.dtype)] * 2
+    ).run  # fmt: skip
+
+
+def build_product(spec: PlanSpec[ProductAttributes], context: CudaContext) -> Built:
+    """Build ``sparse.spmv``, ``sparse.spmm`` or ``sparse.sddmm``; waits for the compiler where it is a kernel.
+
+    Raises
+    ------
+    Unsupported
+        Without cuSPARSE, where nothing else computes the product; for a transposed product that must be deterministic
+        or whose dense arrays lie otherwise than the library takes them.
+    """
+    if context.deterministic:
+        spec = replace(spec, attributes=replace(spec.attributes, deterministic=True))
+    how, routine = spec.attributes, spec.op.removeprefix("sparse.")
+    by_name = {operand.name: operand for operand in spec.operands}
+    out = by_name["out"]
+    if math.prod(out.shape) == 0:
+        return Built("noop")
+    if routine == "sddmm":
+        call = sparse_call(spec) if by_name["x"].shape[1] else None
+        dense = out.shape[0] < 2 or out.strides[0] == as_dtype(out.dtype).itemsize
+        return _native(spec, context, call) if call is not None and dense else build_sampled(spec, context)
+    if 0 in by_name["values"].shape or by_name["x"].shape[0] == 0:
+        return build_rows(spec, context, empty=True)
+    by_lines = how.format != "coo" and how.trans == (how.format == "csc")
+    if how.deterministic and not by_lines and (how.format != "coo" or how.trans):
+        other = {"csr": "csc", "csc": "csr"}.get(how.format, "csr")
+        raise Unsupported(
+            f"{spec.op} of {how.format} with trans={how.trans} adds in an order that varies; with deterministic=True "
+            f"store A as {other} (device.sparse.convert)",
+            rule="sparse.deterministic",
+            lifted_by=("format",),
+        )
+    call = None if by_lines and (how.deterministic or routine == "spmm") else sparse_call(spec)
+    if call is not None:
+        return _native(spec, context, call)
+    if by_lines:
+        return build_rows(spec, context, empty=False)
+    raise Unsupported(
+        f"{spec.op} of {how.format} with trans={how.trans}, conj={how.conj}, x of strides {by_name['x'].strides} and "
+        f"out of strides {out.strides}; the library takes dense arrays with one axis without gaps, and conj with a "
+        f"transpose: copy them, or convert A to csr",
+        rule="sparse.layout",
+        lifted_by=("layout", "format"),
+    )
+
+
+def _native(spec: PlanSpec[ProductAttributes], context: CudaContext, call: SparseCall) -> Built:
+    cusparse.load(library_file("cusparse"))
+    run = SparseProduct(context.backend, call)
+    if run.workspace > context.workspace_limit:
+        raise beyond_limit(spec.op, spec.op, run.workspace, context.workspace_limit)
+    if spec.op != "sparse.sddmm" or not spec.attributes.adds:
+        return Built(run, run.workspace)
+    at = {operand.name: i for i, operand in enumerate(spec.operands)}
+    copy = Step(_copy_values(spec, context), (("operand", at["values"]), ("operand", at["out"])))
+    every = Step(
+        run,
+        tuple(("operand", i) for i in range(len(spec.operands))),
+        tuple(("scalar", j) for j in range(len(spec.scalars))),
+    )
+    return Built(SequenceProgram((copy, every), run.workspace, ()), run.workspace)

@@ -1,0 +1,33 @@
+"""How the methods of the sparse actor give values, and how these become requests."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ...plans.calls import Forms, form_of
+from .combine import COMBINE, CombineRequest
+from .request import SparseProductRequest
+from .semiring import SparseSemiringRequest
+from .triangular import SparseSolveRequest
+
+__all__ = ["FORMS", "PRODUCT", "SEMIRING", "SOLVE"]
+
+PRODUCT: Final = form_of(
+    SparseProductRequest,
+    "values indices offsets rows x y out alpha_at beta_at",
+    "routine format shape ordered trans conj deterministic",
+    numbers="alpha beta",
+)
+SOLVE: Final = form_of(
+    SparseSolveRequest, "values indices offsets b out", "format shape lower trans conj unit", numbers="alpha"
+)
+
+SEMIRING: Final = form_of(SparseSemiringRequest, "values indices offsets x out", "shape multiply add start on_sum")
+
+#: Request classes, and the forms of their calls.
+FORMS: Final[Forms] = {
+    CombineRequest: COMBINE,
+    SparseProductRequest: PRODUCT,
+    SparseSolveRequest: SOLVE,
+    SparseSemiringRequest: SEMIRING,
+}

@@ -1,0 +1,150 @@
+"""Python functions of numbers as expression trees: called once with symbols, which note the operations on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+
+from ...errors import InvalidRequest
+
+__all__ = ["BINARY", "UNARY", "Tree", "evaluate", "trace", "tree_source"]
+
+#: Nodes in order: ``("input", name)``, ``("const", hexadecimal)``, or an operation and its arguments' numbers.
+Tree = tuple[tuple[str | int, ...], ...]
+
+#: NumPy's ufuncs of two numbers, each with its C expression; comparisons are 0 or 1.
+BINARY: Final = {
+    "add": "{a} + {b}", "subtract": "{a} - {b}", "multiply": "{a} * {b}", "divide": "{a} / {b}",
+    "minimum": "({a} <= {b} || {a} != {a} ? {a} : {b})", "maximum": "({a} >= {b} || {a} != {a} ? {a} : {b})",
+    "less": "(elem)({a} < {b})", "less_equal": "(elem)({a} <= {b})", "greater": "(elem)({a} > {b})",
+    "greater_equal": "(elem)({a} >= {b})", "equal": "(elem)({a} == {b})", "not_equal": "(elem)({a} != {b})",
+    "power": "pow{f}({a}, {b})", "hypot": "hypot{f}({a}, {b})",
+}  # fmt: skip
+#: The same of one number.
+UNARY: Final = {
+    "negative": "-{a}", "absolute": "fabs{f}({a})", "sqrt": "sqrt{f}({a})", "exp": "exp{f}({a})", "log": "log{f}({a})",
+    "tanh": "tanh{f}({a})", "sin": "sin{f}({a})", "cos": "cos{f}({a})", "log1p": "log1p{f}({a})",
+    "expm1": "expm1{f}({a})", "isnan": "(elem)({a} != {a})",
+}  # fmt: skip
+_ALIASES: Final = {"true_divide": "divide", "abs": "absolute"}
+
+
+class _Symbol:
+    """A number that is not known yet."""
+
+    def __init__(self, nodes: list[tuple[Any, ...]], place: int) -> None:
+        self.nodes, self.place = nodes, place
+
+    def of(self, name: str, *arguments: Any) -> _Symbol:
+        """Note an operation on symbols and plain numbers."""
+        places = [self._place(one) for one in arguments]
+        self.nodes.append((name, *places))
+        return _Symbol(self.nodes, len(self.nodes) - 1)
+
+    def _place(self, value: Any) -> int:
+        if isinstance(value, _Symbol):
+            return value.place
+        if isinstance(value, complex | np.complexfloating) or not isinstance(value, int | float | np.number):
+            raise TypeError(f"{value!r} is no real number")
+        self.nodes.append(("const", float(value).hex()))
+        return len(self.nodes) - 1
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        name = _ALIASES.get(ufunc.__name__, ufunc.__name__)
+        if method != "__call__" or options or name not in (*UNARY, *BINARY):
+            raise TypeError(f"numpy.{ufunc.__name__} is not one of {', '.join((*UNARY, *BINARY))}")
+        return self.of(name, *inputs)
+
+    def __array_function__(self, function: Any, _types: Any, given: Any, options: Any) -> Any:
+        if function is not np.where or len(given) != 3 or options:
+            raise TypeError(f"numpy.{function.__name__} is not where, with three arguments, or a ufunc")
+        return self.of("where", *given)
+
+    def __bool__(self) -> bool:
+        raise TypeError("a branch depends on a number; numpy.where(condition, a, b) is for that")
+
+    def __neg__(self) -> _Symbol:
+        return self.of("negative", self)
+
+    def __abs__(self) -> _Symbol:
+        return self.of("absolute", self)
+
+
+def _define(name: str, symbol: str, swapped: str = "") -> None:
+    setattr(_Symbol, symbol, lambda self, other: self.of(name, self, other))
+    if swapped:
+        setattr(_Symbol, swapped, lambda self, other: self.of(name, other, self))
+
+
+for _name, _word in (("add", "add"), ("subtract", "sub"), ("multiply", "mul"), ("divide", "truediv"), ("power", "pow")):
+    _define(_name, f"__{_word}__", f"__r{_word}__")
+for _name, _word in (("less", "lt"), ("less_equal", "le"), ("greater", "gt"), ("greater_equal", "ge"),
+                     ("equal", "eq"), ("not_equal", "ne")):  # fmt: skip
+    _define(_name, f"__{_word}__")
+
+
+def trace(name: str, function: Callable[..., Any], inputs: tuple[str, ...]) -> Tree:
+    """Return the tree of a function of real numbers, which is called once with symbols.
+
+    Raises
+    ------
+    InvalidRequest
+        If it is no function, or does with its arguments what a tree does not have.
+    """
+    if not callable(function):
+        raise InvalidRequest(
+            f"{name} is a {type(function).__name__}; allowed: a Python function of {', '.join(inputs)}"
+        )
+    nodes: list[tuple[Any, ...]] = [("input", one) for one in inputs]
+    symbols = [_Symbol(nodes, place) for place in range(len(inputs))]
+    try:
+        result = function(*symbols)
+        last = symbols[0].of("add", result, 0.0) if not isinstance(result, _Symbol) else result
+    except TypeError as error:
+        raise InvalidRequest(
+            f"{name}: {error}; allowed: a function of {', '.join(inputs)} of arithmetic, comparisons, numpy.where, and "
+            f"numpy's {', '.join((*UNARY, *BINARY))}"
+        ) from None
+    return tuple(nodes[: last.place + 1])
+
+
+def evaluate(tree: Tree, inputs: dict[str, Any]) -> Any:
+    """Return the value of a tree of NumPy's arrays, in their dtype."""
+    kind = next(iter(inputs.values())).dtype.type
+    found: list[Any] = []
+    for name, *rest in tree:
+        if name == "input":
+            value = inputs[str(rest[0])]
+        elif name == "const":
+            value = kind(float.fromhex(str(rest[0])))
+        elif name == "where":
+            condition, yes, no = (found[int(i)] for i in rest)
+            value = np.where(condition != 0, yes, no)
+        else:
+            value = getattr(np, str(name))(*(found[int(i)] for i in rest))
+            value = value.astype(kind, copy=False)
+        found.append(value)
+    return found[-1]
+
+
+def tree_source(name: str, tree: Tree, dtype: str) -> str:
+    """Return the C function of a tree, whose parameters are its inputs; `dtype` is float32 or float64."""
+    inputs = [str(node[1]) for node in tree if node[0] == "input"]
+    suffix = "f" if dtype == "float32" else ""
+    lines = [f"DEVICE elem {name}({', '.join(f'elem {one}' for one in inputs)}) {{"]
+    for place, (kind, *rest) in enumerate(tree):
+        if kind == "input":
+            text = str(rest[0])
+        elif kind == "const":
+            value = float.fromhex(str(rest[0]))
+            text = f"(elem)__longlong_as_double((long long){int(np.float64(value).view(np.uint64))}ull)"
+        elif kind == "where":
+            text = "(n{} != 0 ? n{} : n{})".format(*rest)
+        else:
+            names = [f"n{i}" for i in rest]
+            text = {**UNARY, **BINARY}[str(kind)].format(a=names[0], b=names[-1], f=suffix)
+        lines.append(f"const elem n{place} = {text};")
+    lines += [*(f"(void)n{place};" for place in range(len(tree) - 1)), f"return n{len(tree) - 1};", "}"]
+    return "\n".join(lines) + "\n"

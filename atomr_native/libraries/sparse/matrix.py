@@ -1,0 +1,230 @@
+"""A sparse matrix as a value: its format, its shape, and handles of its arrays."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from ..._support.checks import check_choice, check_flag, is_integer
+from ..._support.public import public
+from ...arrays.operands import check_input, is_contiguous
+from ...dtypes import as_dtype, dtype_name
+from ...errors import InvalidRequest
+
+__all__ = ["DTYPES_OF_VALUES", "FORMATS", "SparseMatrix"]
+
+FORMATS: Final = ("csr", "csc", "coo", "bsr")
+DTYPES_OF_VALUES: Final = (
+    "int8", "int32", "float16", "bfloat16", "float32", "float64", "complex64", "complex128",
+)  # fmt: skip
+_INDICES: Final = ("int32", "int64")
+
+
+def _check_shape(shape: object) -> tuple[int, int]:
+    if not isinstance(shape, tuple | list) or len(shape) != 2 or not all(is_integer(n) and n >= 0 for n in shape):
+        raise InvalidRequest(f"shape={shape!r}; allowed: two integers of 0 or more, rows and columns")
+    return int(shape[0]), int(shape[1])
+
+
+def _vector(name: str, array: Any, length: int | None, why: str) -> None:
+    shape = tuple(check_input(name, array).shape)
+    if len(shape) != 1 or (length is not None and shape[0] != length):
+        allowed = "one axis" if length is None else f"({length},), {why}"
+        raise InvalidRequest(f"{name} has shape {shape}; allowed: {allowed}")
+
+
+def check_parts(
+    form: Any, shape: Any, values: Any, indices: Any, offsets: Any, rows: Any
+) -> tuple[tuple[int, int], int]:
+    """Check the arrays of a matrix; return its shape, and the number of stored elements or blocks.
+
+    Raises
+    ------
+    InvalidRequest
+        As `SparseMatrix` says.
+    """
+    check_choice("format", form, FORMATS)
+    shape = _check_shape(shape)
+    block = 1
+    if form == "bsr":
+        blocks = tuple(check_input("values", values).shape)
+        if len(blocks) != 3 or blocks[1] != blocks[2] or blocks[1] == 0:
+            raise InvalidRequest(f"values has shape {blocks}; allowed: (blocks, b, b) for the format bsr")
+        block, count = blocks[1], blocks[0]
+        if shape[0] % block or shape[1] % block:
+            raise InvalidRequest(f"shape={shape} with blocks of {block} x {block}; allowed: multiples of {block}")
+    else:
+        _vector("values", values, None, "")
+        count = values.shape[0]
+    lines = {"csr": shape[0], "csc": shape[1], "bsr": shape[0] // block, "coo": 0}[form]
+    _vector("indices", indices, count, "one for each stored element")
+    wanted, other = ("rows", "offsets") if form == "coo" else ("offsets", "rows")
+    second, absent = (rows, offsets) if form == "coo" else (offsets, rows)
+    if second is None or absent is not None:
+        raise InvalidRequest(f"the format {form} takes {wanted} and no {other}")
+    if form == "coo":
+        _vector("rows", rows, count, "one for each stored element")
+    else:
+        _vector("offsets", offsets, lines + 1, f"one more than the {lines} lines of the format")
+    kind = dtype_name(as_dtype(values.dtype))
+    if kind not in DTYPES_OF_VALUES:
+        raise InvalidRequest(f"values has dtype {kind}; allowed: {', '.join(DTYPES_OF_VALUES)}")
+    kinds = [dtype_name(as_dtype(array.dtype)) for array in (indices, second)]
+    if kinds[0] != kinds[1] or kinds[0] not in _INDICES:
+        raise InvalidRequest(
+            f"indices has dtype {kinds[0]} and {wanted} {kinds[1]}; allowed: both int32, or both int64"
+        )
+    if kinds[0] == "int32" and max(*shape, count) > 2**31 - 1:
+        raise InvalidRequest(f"shape={shape} with {count} stored elements and int32 indices; allowed: int64 indices")
+    for name, array in (("values", values), ("indices", indices), (wanted, second)):
+        if not is_contiguous(array):
+            raise InvalidRequest(f"{name} has strides {tuple(array.strides)}; allowed: C order")
+    return shape, count
+
+
+@public
+@dataclass(frozen=True, slots=True, eq=False)
+class SparseMatrix:
+    """A sparse matrix on a device.
+
+    It owns nothing but handles: its arrays are ordinary `GpuRef` objects, with all that holds for them.  After a
+    restart of the device a matrix with volatile arrays is stale, one with durable arrays lives on.  The content of the
+    arrays is not looked at here; `Sparse.validate` does that on the device.
+
+    Parameters
+    ----------
+    format : str
+        ``"csr"``, ``"csc"``, ``"coo"``, or ``"bsr"`` with square blocks.
+    shape : tuple of int
+        Rows and columns.
+    values : GpuRef
+        (nnz,) of int8, int32, float16, bfloat16, float32, float64, complex64 or complex128; (blocks, b, b) of ``bsr``.
+    indices : GpuRef
+        (nnz,) of int32 or int64: columns; rows of ``csc``; columns of blocks of ``bsr``.
+    offsets : GpuRef, optional
+        (lines + 1,) of the dtype of `indices`: where each row (column of ``csc``, row of blocks of ``bsr``) begins.
+        None for ``coo``.
+    rows : GpuRef, optional
+        (nnz,), of ``coo`` only.
+    ordered : bool
+        Of ``coo``: whether `rows` are in ascending order, which products need.  A promise: `Sparse.sort` keeps it.
+
+    Attributes
+    ----------
+    nnz, dtype, index_dtype, block
+        Stored elements, dtype of values and of indices, and edge of a block (1 if there are none).
+    T : SparseMatrix
+        The transpose of a matrix that is not ``bsr``, with the same arrays: ``csr`` becomes ``csc``.  Sends nothing.
+
+    Raises
+    ------
+    InvalidRequest
+        For shapes or dtypes that do not fit, and for int32 indices where int64 are needed.
+
+    Examples
+    --------
+    >>> a = device.sparse.matrix(np.array([[0.0, 2.0], [3.0, 0.0]]))
+    >>> a
+    <SparseMatrix csr (2, 2) float64, 2 stored>
+    >>> a.indices.numpy()
+    array([1, 0], dtype=int32)
+    """
+
+    format: str
+    shape: tuple[int, int]
+    values: Any
+    indices: Any
+    offsets: Any = None
+    rows: Any = None
+    ordered: bool = False
+
+    def __post_init__(self) -> None:
+        check_flag("ordered", self.ordered)
+        shape, _ = check_parts(self.format, self.shape, self.values, self.indices, self.offsets, self.rows)
+        object.__setattr__(self, "shape", shape)
+
+    @property
+    def nnz(self) -> int:
+        """Stored elements, explicit zeros and duplicates included."""
+        return int(self.values.size)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Dtype of the values."""
+        return as_dtype(self.values.dtype)
+
+    @property
+    def index_dtype(self) -> np.dtype[Any]:
+        """Dtype of the indices."""
+        return as_dtype(self.indices.dtype)
+
+    @property
+    def block(self) -> int:
+        """Edge of a block; 1 for formats without blocks."""
+        return self.values.shape[1] if self.format == "bsr" else 1
+
+    @property
+    def arrays(self) -> dict[str, Any]:
+        """The arrays by name."""
+        second = {"rows": self.rows} if self.format == "coo" else {"offsets": self.offsets}
+        return {"values": self.values, "indices": self.indices, **second}
+
+    @property
+    def T(self) -> SparseMatrix:  # noqa: N802  (NumPy's name)
+        """The transpose, of the same arrays."""
+        if self.format == "bsr":
+            raise InvalidRequest(
+                "the transpose of bsr is no bsr of the same arrays; allowed: csr, csc, coo, by convert"
+            )
+        if self.format == "coo":
+            return SparseMatrix("coo", self.shape[::-1], self.values, self.rows, rows=self.indices)
+        other = "csc" if self.format == "csr" else "csr"
+        return replace(self, format=other, shape=self.shape[::-1])
+
+    def with_values(self, values: Any) -> SparseMatrix:
+        """Return a matrix of the same pattern with other values, of any allowed dtype."""
+        return replace(self, values=values)
+
+    def scipy(self) -> Any:
+        """Return a copy as a sparse array of SciPy.  Waits for the device; 16-bit values become float32."""
+        import scipy.sparse
+
+        values = self.values.numpy()
+        if dtype_name(self.dtype) in ("float16", "bfloat16"):
+            values = values.astype(np.float32)
+        if self.format == "coo":
+            made = scipy.sparse.coo_array((values, (self.rows.numpy(), self.indices.numpy())), shape=self.shape)
+        else:
+            kind = getattr(scipy.sparse, f"{self.format}_array")
+            made = kind((values, self.indices.numpy(), self.offsets.numpy()), shape=self.shape)
+        return made
+
+    def torch(self) -> Any:
+        """Return a sparse tensor of PyTorch over the arrays, by DLPack: shared where the device allows it."""
+        torch = importlib.import_module("torch")
+
+        parts = {name: torch.from_dlpack(array) for name, array in self.arrays.items()}
+        if self.format == "coo":
+            places = torch.stack((parts["rows"], parts["indices"]))
+            return torch.sparse_coo_tensor(places, parts["values"], self.shape)
+        make = getattr(torch, f"sparse_{self.format}_tensor")
+        return make(parts["offsets"], parts["indices"], parts["values"], self.shape)
+
+    def cupy(self) -> Any:
+        """Return a sparse matrix of CuPy (csr, csc or coo) over the arrays, by DLPack."""
+        cupy, theirs = importlib.import_module("cupy"), importlib.import_module("cupyx.scipy.sparse")
+
+        if self.format == "bsr":
+            raise InvalidRequest("CuPy has no bsr; allowed: csr, csc, coo, by convert")
+        parts = {name: cupy.from_dlpack(array) for name, array in self.arrays.items()}
+        if self.format == "coo":
+            places = (parts["rows"], parts["indices"])
+            return theirs.coo_matrix((parts["values"], places), shape=self.shape)
+        kind = getattr(theirs, f"{self.format}_matrix")
+        return kind((parts["values"], parts["indices"], parts["offsets"]), shape=self.shape)
+
+    def __repr__(self) -> str:
+        return f"<SparseMatrix {self.format} {self.shape} {dtype_name(self.dtype)}, {self.nnz} stored>"

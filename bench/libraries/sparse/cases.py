@@ -1,0 +1,109 @@
+"""Sparse matrices: what their messages cost beside SciPy, and beside CuPy and torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from bench.harness import Case, Setup, gpu_peers
+from bench.harness.calls import Operation, add_calls
+from bench.harness.common import repeat, timed
+from bench.harness.gpu import add_peer
+
+__all__ = ["CASES"]
+
+#: Points along each side of the cubes of the stencils, on the host device and on a GPU.
+HOST_SIDE = 12
+SIDES = (32, 128)
+#: Columns of the dense matrices.
+COLUMNS = 16
+#: Calls of a peer between two waits.
+EVERY = 100
+ROUTINES = ("spmv", "spmm")
+
+
+def _stencil(side: int) -> Any:
+    """Return the matrix of the 7-point stencil of a cube, float32 CSR."""
+    import numpy as np
+    import scipy.sparse
+
+    line = scipy.sparse.diags_array([np.full(side - 1, -1.0), np.full(side, 2.0), np.full(side - 1, -1.0)],
+                                    offsets=[-1, 0, 1])  # fmt: skip
+    one = scipy.sparse.eye_array(side)
+    kron = scipy.sparse.kron
+    return (kron(kron(line, one), one) + kron(kron(one, line), one) + kron(kron(one, one), line)).tocsr().astype("f4")
+
+
+def _operation(routine: str, side: int) -> Callable[[Any], Operation]:
+    def make(dev: Any) -> Operation:
+        import atomr_native as an
+
+        a = dev.sparse.matrix(_stencil(side))
+        n = a.shape[0]
+        shape = (n,) if routine == "spmv" else (n, COLUMNS)
+        x, out = dev.ones(shape), dev.zeros(shape)
+        request = an.SparseProductRequest(routine=routine, format="csr", shape=a.shape, **a.arrays, x=x, out=out)
+        call = partial(getattr(dev.sparse, routine), a, x, out=out)
+        return Operation(dev.sparse.plan(request), {**a.arrays, "x": x, "out": out}, call, out)
+
+    return make
+
+
+def _title(routine: str, side: int) -> str:
+    dense = "a vector" if routine == "spmv" else f"{COLUMNS} columns"
+    return f"{routine}, 7-point stencil of {side}^3 times {dense}"
+
+
+def host(setup: Setup) -> None:
+    """Products of a 7-point stencil on the host device, float32 CSR: told, called, asked and sustained.
+
+    SciPy does the work at once, in the caller.
+    """
+    for routine in ROUTINES:
+        add_calls(setup, _title(routine, HOST_SIDE), _operation(routine, HOST_SIDE))
+        with setup.attempt(peer := f"SciPy {_title(routine, HOST_SIDE)}", kind="peer"):
+            import numpy as np
+
+            a = _stencil(HOST_SIDE)
+            x = np.ones(a.shape[1] if routine == "spmv" else (a.shape[1], COLUMNS), np.float32)
+            setup.add(peer, timed(repeat(partial(a.__matmul__, x)), setup.count(500)))
+
+
+def _peer(library: str, side: int, ordinal: int) -> gpu_peers.Calls:
+    a = _stencil(side)
+    if library == "torch":
+        torch = gpu_peers.torch(ordinal)
+        parts = [torch.from_numpy(part).to("cuda") for part in (a.indptr, a.indices, a.data)]
+        matrix = torch.sparse_csr_tensor(*parts, a.shape)
+        x, wide = torch.ones(a.shape[1], device="cuda"), torch.ones((a.shape[1], COLUMNS), device="cuda")
+        calls = {"spmv": partial(torch.mv, matrix, x), "spmm": partial(torch.mm, matrix, wide)}
+        return gpu_peers.Calls(calls, torch.cuda.synchronize)
+    cupy = gpu_peers.cupy(ordinal)
+    import cupyx.scipy.sparse
+
+    theirs = cupyx.scipy.sparse.csr_matrix(a)
+    x, wide = cupy.ones(a.shape[1], "f4"), cupy.ones((a.shape[1], COLUMNS), "f4")
+    calls = {"spmv": partial(theirs.__matmul__, x), "spmm": partial(theirs.__matmul__, wide)}
+    return gpu_peers.Calls(calls, cupy.cuda.Device(ordinal).synchronize)
+
+
+def gpu(setup: Setup) -> None:
+    """Products of 7-point stencils on a GPU, float32 CSR.
+
+    As on the host device. torch and CuPy: their products, which call cuSPARSE and allocate results.
+    """
+    for side in SIDES:
+        makers = {library: partial(_peer, library, side) for library in ("torch", "CuPy")}
+        for routine in ROUTINES:
+            what = _title(routine, side)
+            add_calls(setup, what, _operation(routine, side))
+            for library, make in makers.items():
+                add_peer(setup, f"{library} {what}, sustained", make, routine, setup.count(200), every=EVERY)
+                setup.ratio(f"atomr {what}, sustained, process", f"{library} {what}, sustained")
+
+
+CASES = (
+    Case("sparse", "Sparse matrices", host),
+    Case("gpu_sparse", "Sparse matrices on a GPU", gpu, devices=("cuda",)),
+)

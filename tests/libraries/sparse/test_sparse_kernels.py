@@ -1,0 +1,51 @@
+"""The kernels of sparse operations compile for GPUs; NVRTC needs none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import atomr_native as an
+from atomr_native.builders.cuda.context import CudaContext
+from atomr_native.builders.cuda.target import Target
+from atomr_native.libraries import builder
+from atomr_native.libraries.sparse.combine import CombineRequest
+
+INT, PLACES = np.arange(3, dtype="i4"), np.zeros(2, "i8")
+
+
+def requests(dtype: str) -> list[Any]:
+    values, x = np.ones(2, dtype), np.ones((2, 3), dtype)
+    csr: dict[str, Any] = {"format": "csr", "shape": (2, 2), "values": values, "indices": INT[:2], "offsets": INT}
+    blocks = {**csr, "format": "bsr", "values": np.ones((2, 2, 2), dtype), "shape": (4, 4)}
+    found: list[Any] = [
+        an.SparseProductRequest(**blocks, routine="spmv", x=np.ones(4, dtype), beta=1.0, out=np.ones(4, dtype)),
+        an.SparseProductRequest(**csr, routine="spmm", x=x),
+        an.SparseProductRequest(
+            **{**csr, "format": "coo", "offsets": None, "rows": INT[:2], "ordered": True}, routine="sddmm", x=x, y=x.T
+        ),
+    ]
+    for routine in ("product", "sum"):
+        found.append(CombineRequest(routine=routine, a=values, b=values, left=PLACES, right=PLACES, starts=PLACES))
+    if dtype not in ("float16", "bfloat16"):
+        found += [an.SparseSolveRequest(**csr, b=b, lower=lower) for b in (x, x[:, 0]) for lower in (True, False)]
+    if not dtype.startswith("complex"):
+        del csr["format"]
+        found.append(an.SparseSemiringRequest(
+            **csr, x=x, add=np.minimum, start=np.inf,
+            multiply=lambda a, x: np.where(a > x, a**2, np.hypot(a, np.log1p(x))),
+        ))  # fmt: skip
+    return found
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "complex64", "complex128"])
+def test_kernels_compile(compiler_cache: Path, dtype: str) -> None:
+    context = CudaContext(Target("sm_90a"))
+    for request in requests(dtype):
+        spec = request.lowered.spec()
+        build = builder(spec.op, "cuda")
+        assert build is not None
+        assert build(spec, context).run.cubin.startswith(b"\x7fELF"), spec.op
