@@ -71,6 +71,10 @@ if TYPE_CHECKING:
     from .libraries.blas_lt.grouped import GroupedRequest as GroupedRequest
     from .libraries.blas_lt.request import MatmulRequest as MatmulRequest
     from .libraries.blas_lt.request import MatmulResult as MatmulResult
+    from .libraries.cudnn.actor import Cudnn as Cudnn
+    from .libraries.cudnn.convolution import ConvolutionDataGradientRequest as ConvolutionDataGradientRequest
+    from .libraries.cudnn.convolution import ConvolutionFilterGradientRequest as ConvolutionFilterGradientRequest
+    from .libraries.cudnn.convolution import ConvolutionRequest as ConvolutionRequest
     from .libraries.elementwise.actor import ElementwiseActor as ElementwiseActor
     from .libraries.elementwise.request import ElementwiseRequest as ElementwiseRequest
     from .libraries.elementwise.request import ReduceRequest as ReduceRequest

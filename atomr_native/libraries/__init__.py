@@ -33,7 +33,7 @@ __all__ = [
 
 #: In the order in which mailboxes that open with the device open.
 _FOLDERS: Final = (
-    "core", "memory", "blas_lt", "blas", "elementwise", "float8", "fused", "random", "fft", "solver", "kernel",
+    "core", "memory", "blas_lt", "blas", "elementwise", "float8", "fused", "random", "fft", "solver", "cudnn", "kernel",
     "collective",
     "program",
 )  # fmt: skip

@@ -111,6 +111,7 @@ def test_mailboxes_in_the_order_of_the_registry() -> None:
         "random",
         "fft",
         "solver",
+        "cudnn",
         "collective",
         "program",
     )
