@@ -5,12 +5,32 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from scipy.special import erf
 
 from atomr_native.dtypes import DTYPES
 
-__all__ = ["assert_close", "convolved", "filter_gradient", "input_gradient", "random_images"]
+__all__ = [
+    "ACTIVATIONS",
+    "assert_close",
+    "convolved",
+    "filter_gradient",
+    "input_gradient",
+    "pairs",
+    "random_images",
+    "several",
+]
 
 Array = np.ndarray[Any, Any]
+ACTIVATIONS: dict[str, Any] = {
+    "relu": lambda x: np.maximum(x, 0),
+    "gelu": lambda x: x * (1 + erf(x / np.sqrt(2))) / 2,
+    "gelu_tanh": lambda x: x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))) / 2,
+    "silu": lambda x: x / (1 + np.exp(-x)),
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "tanh": np.tanh,
+    "elu": lambda x: np.where(x > 0, x, np.expm1(x)),
+    "softplus": lambda x: np.log1p(np.exp(x)),
+}
 #: Bounds of errors, as parts of the sum of magnitudes.
 BOUNDS = {"float16": 2e-3, "bfloat16": 1.5e-2, "float32": 2e-5, "float64": 1e-13}
 

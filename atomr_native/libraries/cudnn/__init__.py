@@ -16,10 +16,16 @@ LIBRARY = Library(
         ),
     ),
     exports={
+        "ActivationGradientRequest": "activations",
+        "ActivationRequest": "activations",
         "ConvolutionDataGradientRequest": "convolution",
         "ConvolutionFilterGradientRequest": "convolution",
         "ConvolutionRequest": "convolution",
         "Cudnn": "actor",
+        "NormGradientRequest": "norms",
+        "NormRequest": "norms",
+        "PoolingGradientRequest": "pooling",
+        "PoolingRequest": "pooling",
     },
     native=(NativeLibrary("cudnn", "cuDNN", {"cu12": "nvidia-cudnn-cu12", "cu13": "nvidia-cudnn-cu13"}),),
 )

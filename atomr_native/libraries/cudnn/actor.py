@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 from ..._support.public import public
 from ...plans.actor import LibraryActor
-from .forms import DATA_GRADIENT, FILTER_GRADIENT, FORMS, FORWARD
+from .forms import (
+    ACTIVATION,
+    ACTIVATION_GRADIENT,
+    DATA_GRADIENT,
+    FILTER_GRADIENT,
+    FORMS,
+    FORWARD,
+    NORM,
+    NORM_GRADIENT,
+    POOLING,
+    POOLING_GRADIENT,
+)
 
 if TYPE_CHECKING:
     from ...arrays.gpu_ref import GpuRef
@@ -123,6 +134,87 @@ class Cudnn(LibraryActor):
             (x, dy, out, size, stride, padding, dilation, groups, alpha, beta, channels_last, tf32, deterministic),
         )
         return made
+
+    def activation(self, x: GpuRef, activation: str, *, out: GpuRef | None = None) -> GpuRef:
+        """Send an activation of each element, see `ActivationRequest`."""
+        made: GpuRef = self._calls.send(self, ACTIVATION, (x, out, activation))
+        return made
+
+    def activation_backward(self, dy: GpuRef, x: GpuRef, activation: str, *, out: GpuRef | None = None) -> GpuRef:
+        """Send the gradient of an activation by its input, see `ActivationGradientRequest`."""
+        made: GpuRef = self._calls.send(self, ACTIVATION_GRADIENT, (dy, x, out, activation))
+        return made
+
+    def pooling(
+        self,
+        x: GpuRef,
+        mode: str,
+        window: int | tuple[int, ...],
+        *,
+        stride: int | tuple[int, ...] | None = None,
+        padding: Any = 0,
+        index: bool = False,
+        out: GpuRef | None = None,
+        channels_last: bool = False,
+    ) -> Any:
+        """Send the maxima or averages of windows, see `PoolingRequest`; with `index` also the places of maxima."""
+        return self._calls.send(self, POOLING, (x, out, mode, window, stride, padding, index, channels_last))
+
+    def pooling_backward(
+        self,
+        dy: GpuRef,
+        size: int | tuple[int, ...],
+        mode: str,
+        window: int | tuple[int, ...],
+        *,
+        index: GpuRef | None = None,
+        stride: int | tuple[int, ...] | None = None,
+        padding: Any = 0,
+        out: GpuRef | None = None,
+        channels_last: bool = False,
+    ) -> GpuRef:
+        """Send the gradient of pooling by its input, see `PoolingGradientRequest`."""
+        made: GpuRef = self._calls.send(
+            self, POOLING_GRADIENT, (dy, index, out, size, mode, window, stride, padding, channels_last)
+        )
+        return made
+
+    def norm(
+        self,
+        kind: str,
+        x: GpuRef,
+        scale: GpuRef,
+        bias: GpuRef | None = None,
+        *,
+        running_mean: GpuRef | None = None,
+        running_var: GpuRef | None = None,
+        out: GpuRef | None = None,
+        training: bool = True,
+        epsilon: float = 1e-5,
+        momentum: float = 0.1,
+        channels_last: bool = False,
+    ) -> Any:
+        """Send a norm, see `NormRequest`: the result, with the statistics for the gradient in training."""
+        return self._calls.send(
+            self,
+            NORM,
+            (x, scale, bias, running_mean, running_var, out, kind, training, epsilon, momentum, channels_last),
+        )
+
+    def norm_backward(
+        self,
+        kind: str,
+        dy: GpuRef,
+        x: GpuRef,
+        scale: GpuRef,
+        inverse: GpuRef,
+        mean: GpuRef | None = None,
+        *,
+        out: GpuRef | None = None,
+        channels_last: bool = False,
+    ) -> Any:
+        """Send the gradients of a norm by x, scale and bias, see `NormGradientRequest`."""
+        return self._calls.send(self, NORM_GRADIENT, (dy, x, scale, inverse, mean, out, kind, channels_last))
 
     def plan(self, request: Request[Any]) -> Plan:
         """Return the plan of a request: ``plan.tell(x, w, out=y)``.  Does not wait for the worker."""

@@ -17,9 +17,10 @@ from ....dtypes import as_dtype
 from ....errors import Unsupported
 from ....plans.spec import PlanSpec
 from ..attributes import GraphAttributes
+from ..support import RULES
 from .descriptors import GraphDescription, describe_graph
 from .kernels import pointwise_kernel
-from .steps import alone, densified, is_dense, parts_of
+from .steps import alone, densified, is_taken, parts_of
 
 __all__ = ["build_graph"]
 
@@ -45,14 +46,15 @@ def build_graph(spec: PlanSpec[GraphAttributes], context: CudaContext) -> Built:
     for key in _NEEDED:
         library_file(key)
     cudnn.load(library_file("cudnn"))
+    _check(spec.op, graph)
     backend = context.backend
 
     def make(description: GraphDescription) -> Any:
         return GraphPlan(backend, description)
 
     routes = [Route("in steps", lambda refused: _stepwise(spec, graph, context, make, refused))]
-    dense = all(is_dense(graph.tensors[at]) for node in graph.nodes if node.op != "pointwise" for _, at in node.ports)
-    if dense and any(node.op != "pointwise" for node in graph.nodes):
+    taken = all(is_taken(node, graph.tensors[at]) for node in graph.nodes for _, at in node.ports)
+    if taken and any(node.op != "pointwise" for node in graph.nodes):
         routes.insert(0, Route("one plan", lambda _refused: _whole(spec, graph, context, make)))
     try:
         return first_supported(routes)
@@ -60,6 +62,15 @@ def build_graph(spec: PlanSpec[GraphAttributes], context: CudaContext) -> Built:
         last = none.refusals[-1]
         message = f"{spec.op}: " + "; ".join(f"as {r.route}: {r.message}" for r in none.refusals)
         raise Unsupported(message, rule=last.rule, lifted_by=last.lifted_by) from None
+
+
+def _check(op: str, graph: GraphAttributes) -> None:
+    for rule in RULES:
+        for node in graph.nodes:
+            value = rule.refuses(graph, node)
+            if value is not None:
+                message = f"{op}: {rule.text.format(value=value)}"
+                raise Unsupported(message, rule=f"cudnn.{rule.name}", lifted_by=rule.lifted_by)
 
 
 def _whole(spec: PlanSpec[Any], graph: GraphAttributes, context: CudaContext, make: Maker) -> Built:

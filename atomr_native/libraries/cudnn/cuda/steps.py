@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from ..attributes import GraphAttributes, NodeSpec, TensorSpec
 from ..draft import packed
 
-__all__ = ["Part", "alone", "densified", "is_dense", "parts_of"]
+__all__ = ["Part", "alone", "densified", "is_taken", "parts_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +33,22 @@ class Part:
         return all(node.op == "pointwise" for node in self.nodes)
 
 
-def is_dense(tensor: TensorSpec) -> bool:
-    """Whether a tensor is dense in memory order, or with its channels innermost."""
+def is_taken(node: NodeSpec, tensor: TensorSpec) -> bool:
+    """Whether an operation of cuDNN takes a tensor as it lies in memory: dense, for pooling with channels innermost.
+
+    Engines for pooling with channels first write no places of maxima, and some have no gradients.
+    """
+    if node.op in ("pointwise", "reshape", "matmul", "reduction"):
+        return True
+    orders = (True,) if node.op.startswith("resample") else (True, False)
     return any(
         all(n == 1 or s == d for n, s, d in zip(tensor.shape, tensor.strides, dense, strict=True))
-        for dense in (packed(tensor.shape), packed(tensor.shape, channels_last=True))
+        for dense in (packed(tensor.shape, channels_last=last) for last in orders)
     )
 
 
 def densified(graph: GraphAttributes) -> GraphAttributes:
-    """Return the graph with copies, so that operations other than pointwise ones have dense tensors only."""
+    """Return the graph with copies, so that each operation takes its tensors."""
     tensors, nodes = list(graph.tensors), []
     copies: dict[int, int] = {}
 
@@ -58,11 +64,7 @@ def densified(graph: GraphAttributes) -> GraphAttributes:
         return NodeSpec("pointwise", (("x", source), ("y", target)), "identity", compute)
 
     for node in graph.nodes:
-        awkward = {
-            at
-            for _, at in node.ports
-            if tensors[at].operand >= 0 and node.op != "pointwise" and not is_dense(tensors[at])
-        }
+        awkward = {at for _, at in node.ports if tensors[at].operand >= 0 and not is_taken(node, tensors[at])}
         reads_result = dict(node.reals).get("beta", 0.0) != 0
         nodes += [move(at, copy_of(at)) for at in sorted(awkward) if at in node.reads or reads_result]
         ports = tuple((port, copy_of(at) if at in awkward else at) for port, at in node.ports)
