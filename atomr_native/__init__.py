@@ -74,6 +74,8 @@ if TYPE_CHECKING:
     from .libraries.cudnn.activations import ActivationGradientRequest as ActivationGradientRequest
     from .libraries.cudnn.activations import ActivationRequest as ActivationRequest
     from .libraries.cudnn.actor import Cudnn as Cudnn
+    from .libraries.cudnn.attention import AttentionGradientRequest as AttentionGradientRequest
+    from .libraries.cudnn.attention import AttentionRequest as AttentionRequest
     from .libraries.cudnn.convolution import ConvolutionDataGradientRequest as ConvolutionDataGradientRequest
     from .libraries.cudnn.convolution import ConvolutionFilterGradientRequest as ConvolutionFilterGradientRequest
     from .libraries.cudnn.convolution import ConvolutionRequest as ConvolutionRequest

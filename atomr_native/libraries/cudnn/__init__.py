@@ -18,6 +18,8 @@ LIBRARY = Library(
     exports={
         "ActivationGradientRequest": "activations",
         "ActivationRequest": "activations",
+        "AttentionGradientRequest": "attention",
+        "AttentionRequest": "attention",
         "ConvolutionDataGradientRequest": "convolution",
         "ConvolutionFilterGradientRequest": "convolution",
         "ConvolutionRequest": "convolution",

@@ -12,6 +12,8 @@ from ...plans.actor import LibraryActor
 from .forms import (
     ACTIVATION,
     ACTIVATION_GRADIENT,
+    ATTENTION,
+    ATTENTION_GRADIENT,
     DATA_GRADIENT,
     FILTER_GRADIENT,
     FORMS,
@@ -215,6 +217,39 @@ class Cudnn(LibraryActor):
     ) -> Any:
         """Send the gradients of a norm by x, scale and bias, see `NormGradientRequest`."""
         return self._calls.send(self, NORM_GRADIENT, (dy, x, scale, inverse, mean, out, kind, channels_last))
+
+    def attention(
+        self,
+        q: GpuRef,
+        k: GpuRef,
+        v: GpuRef,
+        *,
+        out: GpuRef | None = None,
+        mask: str = "none",
+        window: int | None = None,
+        scale: float | None = None,
+        statistics: bool = False,
+        layout: str = "bhsd",
+    ) -> Any:
+        """Send scaled dot-product attention, see `AttentionRequest`; with `statistics` also those for the gradients."""
+        return self._calls.send(self, ATTENTION, (q, k, v, out, mask, window, scale, statistics, layout))
+
+    def attention_backward(
+        self,
+        q: GpuRef,
+        k: GpuRef,
+        v: GpuRef,
+        y: GpuRef,
+        statistics: GpuRef,
+        dy: GpuRef,
+        *,
+        mask: str = "none",
+        window: int | None = None,
+        scale: float | None = None,
+        layout: str = "bhsd",
+    ) -> Any:
+        """Send the gradients of attention by q, k and v, see `AttentionGradientRequest`."""
+        return self._calls.send(self, ATTENTION_GRADIENT, (q, k, v, y, statistics, dy, mask, window, scale, layout))
 
     def plan(self, request: Request[Any]) -> Plan:
         """Return the plan of a request: ``plan.tell(x, w, out=y)``.  Does not wait for the worker."""

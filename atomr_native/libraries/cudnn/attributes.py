@@ -26,7 +26,7 @@ OPERATIONS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
         ("y", "mean_out", "inv_variance_out", "running_mean_out", "running_var_out"),
     ),
     "norm_backward": (("dy", "x", "mean", "inv_variance", "scale"), ("dx", "dscale", "dbias")),
-    "reshape": (("x",), ("y",)),
+    "transpose": (("x",), ("y",)),
 }
 
 #: Modes of pointwise nodes, each with its number of inputs; the gradients read dy and x.

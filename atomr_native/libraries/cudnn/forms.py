@@ -6,6 +6,7 @@ from typing import Final
 
 from ...plans.calls import Forms, form_of
 from .activations import ActivationGradientRequest, ActivationRequest
+from .attention import AttentionGradientRequest, AttentionRequest
 from .convolution import ConvolutionDataGradientRequest, ConvolutionFilterGradientRequest, ConvolutionRequest
 from .norms import NormGradientRequest, NormRequest
 from .pooling import PoolingGradientRequest, PoolingRequest
@@ -13,6 +14,8 @@ from .pooling import PoolingGradientRequest, PoolingRequest
 __all__ = [
     "ACTIVATION",
     "ACTIVATION_GRADIENT",
+    "ATTENTION",
+    "ATTENTION_GRADIENT",
     "DATA_GRADIENT",
     "FILTER_GRADIENT",
     "FORMS",
@@ -38,6 +41,8 @@ POOLING: Final = form_of(PoolingRequest, "x out", "mode window stride padding in
 POOLING_GRADIENT: Final = form_of(
     PoolingGradientRequest, "dy index out", "size mode window stride padding channels_last"
 )
+ATTENTION: Final = form_of(AttentionRequest, "q k v out", "mask window scale statistics layout")
+ATTENTION_GRADIENT: Final = form_of(AttentionGradientRequest, "q k v y statistics dy", "mask window scale layout")
 NORM: Final = form_of(
     NormRequest, "x scale bias running_mean running_var out", "kind training epsilon momentum channels_last"
 )
@@ -52,6 +57,8 @@ FORMS: Final[Forms] = {
     ActivationGradientRequest: ACTIVATION_GRADIENT,
     PoolingRequest: POOLING,
     PoolingGradientRequest: POOLING_GRADIENT,
+    AttentionRequest: ATTENTION,
+    AttentionGradientRequest: ATTENTION_GRADIENT,
     NormRequest: NORM,
     NormGradientRequest: NORM_GRADIENT,
 }

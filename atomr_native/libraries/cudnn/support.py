@@ -53,6 +53,11 @@ POOLING_DTYPES: Final = ("float16", "bfloat16", "float32")
 #: Dtypes of norms, for which cuDNN has engines.
 NORM_DTYPES: Final = ("float16", "bfloat16", "float32")
 
+#: Dtypes of attention, for which cuDNN has engines.
+ATTENTION_DTYPES: Final = ("float16", "bfloat16")
+#: Elements of the largest heads of attention on Hopper.
+HEAD_DIM: Final = 256
+
 
 class Rule(NamedTuple):
     """A rule of cuDNN's engines that it answers by a number only.

@@ -428,10 +428,19 @@ static void norm_backward(work *w, const dnn_node *n) {
     free(along);
 }
 
+/* The elements of x as they lie in memory, read by the strides of y. */
 static void reshape(work *w, const dnn_node *n) {
-    const dnn_tensor *const t = dnn_at(w->g, n, CUDNN_ATTR_OPERATION_RESHAPE_YDESC);
-    memcpy(value_of(w, n, CUDNN_ATTR_OPERATION_RESHAPE_YDESC), value_of(w, n, CUDNN_ATTR_OPERATION_RESHAPE_XDESC),
-           (size_t)t->total * sizeof(double));
+    const int px = CUDNN_ATTR_OPERATION_RESHAPE_XDESC, py = CUDNN_ATTR_OPERATION_RESHAPE_YDESC;
+    const dnn_tensor *const tx = dnn_at(w->g, n, px), *const ty = dnn_at(w->g, n, py);
+    const double *const x = value_of(w, n, px);
+    double *const y = value_of(w, n, py);
+    int64_t reach = 1;
+    for (int64_t axis = 0; axis < tx->rank; axis++) reach += (tx->shape[axis] - 1) * tx->strides[axis];
+    double *const memory = calloc((size_t)reach, sizeof *memory);
+    if (!memory) fake_raise(ERROR_LAUNCH_FAILED);
+    for (int64_t i = 0; i < tx->total; i++) memory[offset(tx, i)] = x[i];
+    for (int64_t i = 0; i < ty->total; i++) y[i] = memory[offset(ty, i)];
+    free(memory);
 }
 
 static void compute_node(work *w, const dnn_node *n) {

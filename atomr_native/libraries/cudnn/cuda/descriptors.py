@@ -55,7 +55,7 @@ _DESCRIPTORS: Final = {
     "resample_backward": ("RESAMPLE_BWD", "RESAMPLE_BWD"),
     "norm_forward": ("NORM_FORWARD", "NORM_FWD"),
     "norm_backward": ("NORM_BACKWARD", "NORM_BWD"),
-    "reshape": ("RESHAPE", "RESHAPE"),
+    "transpose": ("RESHAPE", "RESHAPE"),
     "pointwise": ("POINTWISE", "POINTWISE"),
 }
 

@@ -38,7 +38,7 @@ def is_taken(node: NodeSpec, tensor: TensorSpec) -> bool:
 
     Engines for pooling with channels first write no places of maxima, and some have no gradients.
     """
-    if node.op in ("pointwise", "reshape", "matmul", "reduction"):
+    if node.op in ("pointwise", "transpose", "matmul", "reduction"):
         return True
     orders = (True,) if node.op.startswith("resample") else (True, False)
     return any(

@@ -50,8 +50,8 @@ def _reduction(node: NodeSpec, given: dict[str, Array], shapes: dict[str, tuple[
     return {"y": made.reshape(shape)}
 
 
-def _reshape(_node: NodeSpec, given: dict[str, Array], shapes: dict[str, tuple[int, ...]]) -> dict[str, Array]:
-    return {"y": given["x"].reshape(shapes["y"])}
+def _transpose(node: NodeSpec, given: dict[str, Array], _shapes: dict[str, tuple[int, ...]]) -> dict[str, Array]:
+    return {"y": given["x"].transpose(dict(node.integers)["axes"])}
 
 
 _FUNCTIONS: Final[dict[str, Function]] = {
@@ -61,7 +61,7 @@ _FUNCTIONS: Final[dict[str, Function]] = {
     "pointwise": pointwise,
     "matmul": _matmul,
     "reduction": _reduction,
-    "reshape": _reshape,
+    "transpose": _transpose,
     "resample_forward": resample_forward,
     "resample_backward": resample_backward,
     "norm_forward": norm_forward,
