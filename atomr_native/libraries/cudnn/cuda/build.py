@@ -10,7 +10,6 @@ from ...._lib import cudnn
 from ...._lib.cudnn import GraphPlan
 from ....builders.context import Built
 from ....builders.cuda.context import CudaContext, library_file
-from ....builders.cuda.routes import NoRoute, Refusals, Route, first_supported
 from ....builders.cuda.sequence import SequenceProgram, Source, Step
 from ....builders.cuda.workspace import beyond_limit, padded
 from ....dtypes import as_dtype
@@ -52,16 +51,23 @@ def build_graph(spec: PlanSpec[GraphAttributes], context: CudaContext) -> Built:
     def make(description: GraphDescription) -> Any:
         return GraphPlan(backend, description)
 
-    routes = [Route("in steps", lambda refused: _stepwise(spec, graph, context, make, refused))]
     taken = all(is_taken(node, graph.tensors[at]) for node in graph.nodes for _, at in node.ports)
-    if taken and any(node.op != "pointwise" for node in graph.nodes):
-        routes.insert(0, Route("one plan", lambda _refused: _whole(spec, graph, context, make)))
+    reason = "cuDNN does not take the operands as they lie in memory"
+    if all(node.op == "pointwise" for node in graph.nodes):
+        reason = "kernels compute pointwise operations"
+    elif taken:
+        try:
+            return _whole(spec, graph, context, make)
+        except Unsupported as error:
+            # With more workspace the one plan may be possible; cut, a graph of one operation is the same.
+            if len(graph.nodes) == 1 or "workspace_limit" in error.lifted_by:
+                raise
+            reason = error.message
     try:
-        return first_supported(routes)
-    except NoRoute as none:
-        last = none.refusals[-1]
-        message = f"{spec.op}: " + "; ".join(f"as {r.route}: {r.message}" for r in none.refusals)
-        raise Unsupported(message, rule=last.rule, lifted_by=last.lifted_by) from None
+        return _stepwise(spec, graph, context, make, reason)
+    except Unsupported as error:
+        message = f"{spec.op}: {error.message}; not in one plan, since {reason}"
+        raise Unsupported(message, rule=error.rule, lifted_by=error.lifted_by) from None
 
 
 def _check(op: str, graph: GraphAttributes) -> None:
@@ -80,9 +86,7 @@ def _whole(spec: PlanSpec[Any], graph: GraphAttributes, context: CudaContext, ma
     return Built(made, made.workspace)
 
 
-def _stepwise(
-    spec: PlanSpec[Any], graph: GraphAttributes, context: CudaContext, make: Maker, refused: Refusals
-) -> Built:
+def _stepwise(spec: PlanSpec[Any], graph: GraphAttributes, context: CudaContext, make: Maker, reason: str) -> Built:
     whole = densified(graph)
     parts = parts_of(whole)
     places: dict[int, int] = {}
@@ -110,6 +114,5 @@ def _stepwise(
         return ("operand", tensor.operand) if tensor.operand >= 0 else ("workspace", most + places[at])
 
     steps = tuple(Step(run, tuple(source(at) for at in part.bound)) for run, part in zip(runs, parts, strict=True))
-    reason = refused[0].message if refused else "kernels compute pointwise operations"
     notes = (f"{len(steps)} steps: {reason}",)
     return Built(SequenceProgram(steps, total, notes), total, notes)
