@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..._support.checks import check_choice
 from ..._support.public import public
@@ -12,9 +12,6 @@ from ...errors import InvalidRequest
 from ...plans.lowering import Lowered, Request
 from .draft import Draft
 from .spec import ACTIVATIONS, FLOATS, check_given, dtype_of, fresh_of
-
-if TYPE_CHECKING:
-    from ...arrays.gpu_ref import GpuRef
 
 __all__ = ["ActivationGradientRequest", "ActivationRequest", "activated", "check_activation"]
 
@@ -43,7 +40,7 @@ def _compute(dtype: str) -> str:
 
 @public
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ActivationRequest(Request["GpuRef"]):
+class ActivationRequest(Request[Any]):
     """An activation of each element, checked when it is made.
 
     Parameters
@@ -86,7 +83,7 @@ class ActivationRequest(Request["GpuRef"]):
 
 @public
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ActivationGradientRequest(Request["GpuRef"]):
+class ActivationGradientRequest(Request[Any]):
     """The gradient of an activation by its input: ``dy * activation'(x)``, checked when it is made.
 
     Parameters

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..._support.public import public
 from ...plans.actor import LibraryActor
+from .attention import SCRATCH
 from .forms import (
     ACTIVATION,
     ACTIVATION_GRADIENT,
@@ -254,3 +255,19 @@ class Cudnn(LibraryActor):
     def plan(self, request: Request[Any]) -> Plan:
         """Return the plan of a request: ``plan.tell(x, w, out=y)``.  Does not wait for the worker."""
         return self._plan_of(request)
+
+    def scratch(self, request: Request[Any]) -> dict[str, GpuRef]:
+        """Allocate the arrays that messages of a request's plan need besides the request's own, by name.
+
+        Those of `AttentionGradientRequest` have some, and of `AttentionRequest` without statistics.  Messages that run one
+        after the other may share them; their content means nothing.
+
+        Examples
+        --------
+        >>> q, k, v = (device.put(np.ones((1, 2, 3, 8), "float16")) for _ in range(3))
+        >>> y, statistics = device.cudnn.attention(q, k, v, statistics=True)
+        >>> request = an.AttentionGradientRequest(q=q, k=k, v=v, y=y, statistics=statistics, dy=y)
+        >>> list(device.cudnn.scratch(request))
+        ['sums', 'wide']
+        """
+        return {o.name: self._allocate(o) for o in request.lowered.operands if o.name in SCRATCH}

@@ -17,10 +17,12 @@ from .draft import Draft, packed
 from .spec import check_given, dtype_of, flags, fresh_of
 from .support import ATTENTION_DTYPES, HEAD_DIM
 
-__all__ = ["AttentionGradientRequest", "AttentionRequest"]
+__all__ = ["SCRATCH", "AttentionGradientRequest", "AttentionRequest"]
 
 #: Axes of arrays by layout, as places of (batch, head, token, element).
 LAYOUTS: Final = {"bhsd": (0, 1, 2, 3), "bshd": (0, 2, 1, 3), "sbhd": (1, 2, 0, 3)}
+#: Arrays that messages need besides those of their requests.
+SCRATCH: Final = ("sums", "wide", "log_sums")
 MASKS: Final = ("none", "causal", "causal_bottom_right")
 _SWAPPED: Final = (0, 1, 3, 2)
 
@@ -235,9 +237,10 @@ class AttentionRequest(Request[Any]):
         largest = build.reduction("max", scores, build.rows)
         exponentials = draft.pointwise("exp", draft.pointwise("sub", scores, largest))
         total = build.reduction("add", exponentials, build.rows)
-        if self.statistics:
-            stored = build.statistics(draft.write("statistics", None, fresh_of(build.rows[:3], "float32")))
-            draft.pointwise("add", largest, draft.pointwise("log", total), to=stored)
+        # cuDNN has no engine for the graph without them.
+        name = "statistics" if self.statistics else "log_sums"
+        stored = build.statistics(draft.write(name, None, fresh_of(build.rows[:3], "float32")))
+        draft.pointwise("add", largest, draft.pointwise("log", total), to=stored)
         weights = draft.pointwise("div", exponentials, total, dtype=dtype)
         build.matmul(weights, v, made, to=out)
         return draft.lowered("cudnn.attention", _both if self.statistics else itemgetter("out"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..._support.checks import as_integer, check_factor
 from ..._support.public import public
@@ -32,9 +32,6 @@ from .spec import (
     vector_view,
 )
 from .support import CONVOLUTION_DTYPES, GRADIENT_DTYPES
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["ConvolutionDataGradientRequest", "ConvolutionFilterGradientRequest", "ConvolutionRequest"]
 
@@ -87,7 +84,7 @@ def _same_rank(name: str, array: Any, other: Any, axes: int) -> None:
 
 @public
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConvolutionRequest(Request["GpuRef"]):
+class ConvolutionRequest(Request[Any]):
     """A convolution ``out = activation(alpha * (x ⋆ w) + beta * residual + bias)``, checked when it is made.
 
     As in PyTorch, ``⋆`` is a cross-correlation: filters are not turned round.
@@ -261,7 +258,7 @@ def _forward(
 
 @public
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConvolutionDataGradientRequest(Request["GpuRef"]):
+class ConvolutionDataGradientRequest(Request[Any]):
     """The gradient of a convolution by its input, ``dx = alpha * (dy by w) + beta * dx``, checked when it is made.
 
     It is also the transposed convolution of dy.
@@ -328,7 +325,7 @@ class ConvolutionDataGradientRequest(Request["GpuRef"]):
 
 @public
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConvolutionFilterGradientRequest(Request["GpuRef"]):
+class ConvolutionFilterGradientRequest(Request[Any]):
     """The gradient of a convolution by its filters, ``dw = alpha * (x by dy) + beta * dw``, checked when it is made.
 
     Parameters

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from ..._support.checks import check_choice
 from ..._support.public import public
@@ -28,9 +28,6 @@ from .spec import (
     spatial_axes,
 )
 from .support import POOLING_DTYPES
-
-if TYPE_CHECKING:
-    from ...arrays.gpu_ref import GpuRef
 
 __all__ = ["PoolingGradientRequest", "PoolingRequest"]
 
@@ -76,7 +73,7 @@ def _both(arrays: Mapping[str, Any]) -> Any:
 
 @public
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PoolingRequest(Request["GpuRef"]):
+class PoolingRequest(Request[Any]):
     """The maxima or averages of windows, checked when it is made.
 
     Parameters
@@ -158,7 +155,7 @@ class PoolingRequest(Request["GpuRef"]):
 
 @public
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PoolingGradientRequest(Request["GpuRef"]):
+class PoolingGradientRequest(Request[Any]):
     """The gradient of pooling by its input, checked when it is made.
 
     Parameters

@@ -15,6 +15,8 @@ __all__ = ["backward_data", "backward_filter", "forward"]
 Array = np.ndarray[Any, Any]
 Shapes = dict[str, tuple[int, ...]]
 Slices = tuple[slice, ...]
+#: An index of NumPy.
+Index = tuple[Any, ...]
 
 
 def _places(
@@ -26,6 +28,11 @@ def _places(
         begins = [k * d for k, d in zip(place, how["dilation"], strict=True)]
         ends = [b + s * (n - 1) + 1 for b, s, n in zip(begins, how["stride"], made, strict=True)]
         yield place, tuple(slice(b, e, s) for b, e, s in zip(begins, ends, how["stride"], strict=True))
+
+
+def _each(rest: Index) -> Index:
+    """Return an index of all images and channels."""
+    return (slice(None), slice(None), *rest)
 
 
 def _padded(node: NodeSpec, x: Array) -> Array:
@@ -46,8 +53,8 @@ def forward(node: NodeSpec, given: dict[str, Array], shapes: Shapes) -> dict[str
     padded = _padded(node, x)
     made = np.zeros((shape[0], groups, shape[1] // groups, int(np.prod(shape[2:]))), x.dtype)
     for place, elements in _places(node, w.shape[2:], shape[2:]):
-        part = w[(slice(None), slice(None), *place)].reshape(groups, -1, w.shape[1])
-        made += part @ _grouped(padded[(slice(None), slice(None), *elements)], groups)
+        part = w[_each(place)].reshape(groups, -1, w.shape[1])
+        made += part @ _grouped(padded[_each(elements)], groups)
     return {"y": made.reshape(shape)}
 
 
@@ -58,12 +65,12 @@ def backward_data(node: NodeSpec, given: dict[str, Array], shapes: Shapes) -> di
     padded = _padded(node, np.zeros(shape, dy.dtype))
     rows = _grouped(dy, groups)
     for place, elements in _places(node, w.shape[2:], dy.shape[2:]):
-        part = w[(slice(None), slice(None), *place)].reshape(groups, -1, w.shape[1])
-        at = (slice(None), slice(None), *elements)
+        part = w[_each(place)].reshape(groups, -1, w.shape[1])
+        at = _each(elements)
         padded[at] += (np.swapaxes(part, 1, 2) @ rows).reshape(padded[at].shape)
     begin = dict(node.integers)["before"]
     inside = tuple(slice(b, b + n) for b, n in zip(begin, shape[2:], strict=True))
-    return {"dx": padded[(slice(None), slice(None), *inside)]}
+    return {"dx": padded[_each(inside)]}
 
 
 def backward_filter(node: NodeSpec, given: dict[str, Array], shapes: Shapes) -> dict[str, Array]:
@@ -74,7 +81,7 @@ def backward_filter(node: NodeSpec, given: dict[str, Array], shapes: Shapes) -> 
     rows = _grouped(dy, groups)
     made = np.zeros(shape, x.dtype)
     for place, elements in _places(node, shape[2:], dy.shape[2:]):
-        part = _grouped(padded[(slice(None), slice(None), *elements)], groups)
+        part = _grouped(padded[_each(elements)], groups)
         product = (rows @ np.swapaxes(part, 2, 3)).sum(0)
-        made[(slice(None), slice(None), *place)] = product.reshape(shape[:2])
+        made[_each(place)] = product.reshape(shape[:2])
     return {"dw": made}

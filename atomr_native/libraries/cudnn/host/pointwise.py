@@ -61,7 +61,8 @@ def _gelu_tanh_slope(x: Array) -> Array:
 
 def _swish_slope(x: Array, beta: float) -> Array:
     s = _sigmoid(x * beta)
-    return s * (1 + beta * x * (1 - s))
+    made: Array = s * (1 + beta * x * (1 - s))
+    return made
 
 
 def _relu(x: Array) -> Array:
