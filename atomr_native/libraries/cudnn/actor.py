@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..._support.public import public
 from ...plans.actor import LibraryActor
 from .attention import SCRATCH
+from .defaults import EPSILON, MOMENTUM, ONE, ZERO
 from .forms import (
     ACTIVATION,
     ACTIVATION_GRADIENT,
@@ -23,6 +24,7 @@ from .forms import (
     NORM_GRADIENT,
     POOLING,
     POOLING_GRADIENT,
+    real,
 )
 
 if TYPE_CHECKING:
@@ -70,8 +72,8 @@ class Cudnn(LibraryActor):
         padding: Any = 0,
         dilation: int | tuple[int, ...] = 1,
         groups: int = 1,
-        alpha: float = 1.0,
-        beta: float = 0.0,
+        alpha: float = ONE,
+        beta: float = ZERO,
         activation: str | None = None,
         channels_last: bool = False,
         tf32: bool = False,
@@ -82,7 +84,7 @@ class Cudnn(LibraryActor):
             self,
             FORWARD,
             (
-                x, w, bias, residual, out, stride, padding, dilation, groups, alpha, beta, activation, channels_last,
+                x, w, bias, residual, out, stride, padding, dilation, groups, alpha if alpha is ONE else real(alpha), beta if beta is ZERO else real(beta), activation, channels_last,
                 tf32, deterministic,
             ),
         )  # fmt: skip
@@ -99,8 +101,8 @@ class Cudnn(LibraryActor):
         padding: Any = 0,
         dilation: int | tuple[int, ...] = 1,
         groups: int = 1,
-        alpha: float = 1.0,
-        beta: float = 0.0,
+        alpha: float = ONE,
+        beta: float = ZERO,
         channels_last: bool = False,
         tf32: bool = False,
         deterministic: bool = False,
@@ -109,7 +111,21 @@ class Cudnn(LibraryActor):
         made: GpuRef = self._calls.send(
             self,
             DATA_GRADIENT,
-            (dy, w, out, size, stride, padding, dilation, groups, alpha, beta, channels_last, tf32, deterministic),
+            (
+                dy,
+                w,
+                out,
+                size,
+                stride,
+                padding,
+                dilation,
+                groups,
+                alpha if alpha is ONE else real(alpha),
+                beta if beta is ZERO else real(beta),
+                channels_last,
+                tf32,
+                deterministic,
+            ),
         )
         return made
 
@@ -124,8 +140,8 @@ class Cudnn(LibraryActor):
         padding: Any = 0,
         dilation: int | tuple[int, ...] = 1,
         groups: int = 1,
-        alpha: float = 1.0,
-        beta: float = 0.0,
+        alpha: float = ONE,
+        beta: float = ZERO,
         channels_last: bool = False,
         tf32: bool = False,
         deterministic: bool = False,
@@ -134,7 +150,21 @@ class Cudnn(LibraryActor):
         made: GpuRef = self._calls.send(
             self,
             FILTER_GRADIENT,
-            (x, dy, out, size, stride, padding, dilation, groups, alpha, beta, channels_last, tf32, deterministic),
+            (
+                x,
+                dy,
+                out,
+                size,
+                stride,
+                padding,
+                dilation,
+                groups,
+                alpha if alpha is ONE else real(alpha),
+                beta if beta is ZERO else real(beta),
+                channels_last,
+                tf32,
+                deterministic,
+            ),
         )
         return made
 
@@ -193,15 +223,27 @@ class Cudnn(LibraryActor):
         running_var: GpuRef | None = None,
         out: GpuRef | None = None,
         training: bool = True,
-        epsilon: float = 1e-5,
-        momentum: float = 0.1,
+        epsilon: float = EPSILON,
+        momentum: float = MOMENTUM,
         channels_last: bool = False,
     ) -> Any:
         """Send a norm, see `NormRequest`: the result, with the statistics for the gradient in training."""
         return self._calls.send(
             self,
             NORM,
-            (x, scale, bias, running_mean, running_var, out, kind, training, epsilon, momentum, channels_last),
+            (
+                x,
+                scale,
+                bias,
+                running_mean,
+                running_var,
+                out,
+                kind,
+                training,
+                epsilon if epsilon is EPSILON else real(epsilon),
+                momentum if momentum is MOMENTUM else real(momentum),
+                channels_last,
+            ),
         )
 
     def norm_backward(
@@ -233,7 +275,9 @@ class Cudnn(LibraryActor):
         layout: str = "bhsd",
     ) -> Any:
         """Send scaled dot-product attention, see `AttentionRequest`; with `statistics` also those for the gradients."""
-        return self._calls.send(self, ATTENTION, (q, k, v, out, mask, window, scale, statistics, layout))
+        return self._calls.send(
+            self, ATTENTION, (q, k, v, out, mask, window, scale if scale is None else real(scale), statistics, layout)
+        )
 
     def attention_backward(
         self,
@@ -250,7 +294,11 @@ class Cudnn(LibraryActor):
         layout: str = "bhsd",
     ) -> Any:
         """Send the gradients of attention by q, k and v, see `AttentionGradientRequest`."""
-        return self._calls.send(self, ATTENTION_GRADIENT, (q, k, v, y, statistics, dy, mask, window, scale, layout))
+        return self._calls.send(
+            self,
+            ATTENTION_GRADIENT,
+            (q, k, v, y, statistics, dy, mask, window, scale if scale is None else real(scale), layout),
+        )
 
     def plan(self, request: Request[Any]) -> Plan:
         """Return the plan of a request: ``plan.tell(x, w, out=y)``.  Does not wait for the worker."""

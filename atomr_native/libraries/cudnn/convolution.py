@@ -14,6 +14,7 @@ from ...dtypes import dtype_name
 from ...errors import InvalidRequest
 from ...plans.lowering import Lowered, Request
 from .activations import activated, check_activation
+from .defaults import ONE, ZERO
 from .draft import Draft, packed
 from .spec import (
     Axes,
@@ -142,8 +143,8 @@ class ConvolutionRequest(Request[Any]):
     padding: Any = 0
     dilation: int | tuple[int, ...] = 1
     groups: int = 1
-    alpha: float = 1.0
-    beta: float = 0.0
+    alpha: float = ONE
+    beta: float = ZERO
     activation: str | None = None
     channels_last: bool = False
     tf32: bool = False
@@ -297,8 +298,8 @@ class ConvolutionDataGradientRequest(Request[Any]):
     padding: Any = 0
     dilation: int | tuple[int, ...] = 1
     groups: int = 1
-    alpha: float = 1.0
-    beta: float = 0.0
+    alpha: float = ONE
+    beta: float = ZERO
     channels_last: bool = False
     tf32: bool = False
     deterministic: bool = False
@@ -361,8 +362,8 @@ class ConvolutionFilterGradientRequest(Request[Any]):
     padding: Any = 0
     dilation: int | tuple[int, ...] = 1
     groups: int = 1
-    alpha: float = 1.0
-    beta: float = 0.0
+    alpha: float = ONE
+    beta: float = ZERO
     channels_last: bool = False
     tf32: bool = False
     deterministic: bool = False

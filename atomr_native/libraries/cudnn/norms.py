@@ -14,6 +14,7 @@ from ...arrays.operands import Fresh, check_input, check_output
 from ...dtypes import as_dtype
 from ...errors import InvalidRequest
 from ...plans.lowering import Lowered, Request
+from .defaults import EPSILON, MOMENTUM
 from .draft import Draft, packed
 from .spec import (
     array_shape,
@@ -191,8 +192,8 @@ class NormRequest(Request[Any]):
     running_var: Any = None
     out: Any = None
     training: bool = True
-    epsilon: float = 1e-5
-    momentum: float = 0.1
+    epsilon: float = EPSILON
+    momentum: float = MOMENTUM
     channels_last: bool = False
 
     def lowering(self) -> Lowered:

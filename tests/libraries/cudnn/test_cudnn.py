@@ -236,3 +236,39 @@ def test_gradients_need_the_shape_of_the_result() -> None:
     dy, w = np.zeros((1, 3, 4, 4), "float32"), np.zeros((3, 2, 3, 3), "float32")
     with pytest.raises(an.InvalidRequest, match=r"dy has shape \(1, 3, 4, 4\); allowed: \(1, 3, 3, 3\)"):
         an.ConvolutionDataGradientRequest(dy=dy, w=w, size=5)
+
+
+def test_later_calls_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call of a structure that was seen makes no request, whatever its numbers are."""
+    kinds = (an.ConvolutionRequest, an.ConvolutionDataGradientRequest, an.ConvolutionFilterGradientRequest,
+             an.NormRequest, an.AttentionRequest, an.PoolingRequest, an.ActivationRequest)  # fmt: skip
+    made: list[str] = []
+    for kind in kinds:
+
+        def counted(self: object, lowering: Callable[..., object] = kind.lowering, name: str = kind.__name__) -> object:
+            made.append(name)
+            return lowering(self)
+
+        monkeypatch.setattr(kind, "lowering", counted)
+    with an.System(isolation="thread") as system:
+        device = system.device("host")
+        dnn = device.cudnn
+        x, w, v = (
+            device.zeros((1, 2, 4, 4), "float32"),
+            device.zeros((2, 2, 3, 3), "float32"),
+            device.zeros(2, "float32"),
+        )
+        q = device.zeros((1, 2, 4, 8), "float16")
+        for _ in range(3):
+            y = dnn.convolution(x, w, padding=((1, 1), (1, 1)))
+            dnn.convolution(x, w, padding=1, alpha=2.0, beta=0.5, out=y)
+            dnn.tell(an.ConvolutionRequest(x=x, w=w, alpha=3.0))
+            dnn.convolution_backward_data(y, w, (4, 4), padding=1)
+            dnn.convolution_backward_filter(x, y, 3, padding=1, alpha=0.5)
+            dnn.norm("batch", x, v, v)
+            dnn.norm("batch", x, v, v, epsilon=1e-3)
+            dnn.attention(q, q, q)
+            dnn.attention(q, q, q, scale=0.25)
+            dnn.pooling(x, "max", (2, 2))
+            dnn.activation(x, "relu")
+    assert len(made) == 11 + 3  # requests that are told have checked themselves
