@@ -84,8 +84,8 @@ class Cudnn(LibraryActor):
             self,
             FORWARD,
             (
-                x, w, bias, residual, out, stride, padding, dilation, groups, alpha if alpha is ONE else real(alpha), beta if beta is ZERO else real(beta), activation, channels_last,
-                tf32, deterministic,
+                x, w, bias, residual, out, stride, padding, dilation, groups, alpha if alpha is ONE else real(alpha),
+                beta if beta is ZERO else real(beta), activation, channels_last, tf32, deterministic,
             ),
         )  # fmt: skip
         return made
@@ -307,8 +307,8 @@ class Cudnn(LibraryActor):
     def scratch(self, request: Request[Any]) -> dict[str, GpuRef]:
         """Allocate the arrays that messages of a request's plan need besides the request's own, by name.
 
-        Those of `AttentionGradientRequest` have some, and of `AttentionRequest` without statistics.  Messages that run one
-        after the other may share them; their content means nothing.
+        Those of `AttentionGradientRequest` have some, and of `AttentionRequest` without statistics.  Messages that run
+        one after the other may share them; their content means nothing.
 
         Examples
         --------

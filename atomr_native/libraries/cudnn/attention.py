@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from ..._support.checks import as_integer, check_choice, is_real
 from ..._support.public import public
 from ...arrays.operands import check_input
+from ...dtypes import as_dtype
 from ...errors import InvalidRequest
 from ...plans.lowering import Lowered, Request
 from .draft import Draft, packed
@@ -24,6 +25,8 @@ LAYOUTS: Final = {"bhsd": (0, 1, 2, 3), "bshd": (0, 2, 1, 3), "sbhd": (1, 2, 0, 
 #: Arrays that messages need besides those of their requests.
 SCRATCH: Final = ("sums", "wide", "log_sums")
 MASKS: Final = ("none", "causal", "causal_bottom_right")
+#: Bytes of which strides are multiples.
+_ALIGNED: Final = 16
 _SWAPPED: Final = (0, 1, 3, 2)
 
 
@@ -41,7 +44,18 @@ def _shape(name: str, array: Any, layout: str) -> tuple[int, ...]:
     shape = tuple(check_input(name, array).shape)
     if len(shape) != 4:
         raise InvalidRequest(f"{name} has shape {shape}; allowed: 4 axes, {layout}")
+    _check_strides(name, array)
     return tuple(shape[axis] for axis in LAYOUTS[layout])
+
+
+def _check_strides(name: str, array: Any) -> None:
+    """Refuse strides that cuDNN does not check, and with which attention is wrong."""
+    *others, last = zip(array.shape, array.strides, strict=True)
+    if last[1] != as_dtype(array.dtype).itemsize or any(n > 1 and step % _ALIGNED for n, step in others):
+        raise InvalidRequest(
+            f"{name} has strides {tuple(array.strides)} bytes; allowed: elements of a head next to each other, and "
+            f"multiples of {_ALIGNED} for other axes, as device.copy(ref) makes them"
+        )
 
 
 def _array_shape(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:
@@ -83,8 +97,8 @@ def _check_mask(request: Any, sizes: _Sizes) -> None:
         raise InvalidRequest(f"window={window} with mask='none'; allowed: with a causal mask")
     if request.mask == "causal" and sizes.queries >= sizes.keys + window:
         raise InvalidRequest(
-            f"window={window} with {sizes.queries} queries and {sizes.keys} keys: the last queries see no key; allowed: "
-            f"fewer queries than keys and window together"
+            f"window={window} with {sizes.queries} queries and {sizes.keys} keys: the last queries see no key; "
+            f"allowed: fewer queries than keys and window together"
         )
 
 
@@ -176,9 +190,9 @@ class AttentionRequest(Request[Any]):
     Parameters
     ----------
     q, k, v : GpuRef
-        float16 or bfloat16, of one dtype and any strides with elements next to each other.  Queries (B, Hq, Sq, D), keys
-        (B, Hk, Sk, D), values (B, Hk, Sk, Dv), in the order of axes that `layout` names.  Hq is a multiple of Hk: a group
-        of heads shares keys and values.  D and Dv are multiples of 8 up to 256.
+        float16 or bfloat16, of one dtype.  Queries (B, Hq, Sq, D), keys (B, Hk, Sk, D), values (B, Hk, Sk, Dv), in the
+        order of axes that `layout` names.  Elements of a head are next to each other; other strides are multiples of 16
+        bytes.  Hq is a multiple of Hk: a group of heads shares keys and values.  D and Dv are multiples of 8 up to 256.
     mask : str
         ``none``; ``causal``: query i sees keys up to i; ``causal_bottom_right``: up to ``i + Sk - Sq``.
     window : int, optional
@@ -229,6 +243,8 @@ class AttentionRequest(Request[Any]):
         made = (sizes.batch, sizes.heads, sizes.queries, sizes.value_dim)
         fresh = fresh_of(_array_shape(made, self.layout), dtype)
         check_given([("out", self.out, fresh)], [(name, getattr(self, name)) for name in "qkv"])
+        if self.out is not None:
+            _check_strides("out", self.out)
         build = _Builder(self, sizes, dtype)
         draft = build.draft
         q, k, v = build.read("q"), build.read("k", turned=True), build.read("v")
@@ -273,8 +289,8 @@ class AttentionGradientRequest(Request[Any]):
     Returns
     -------
     tuple of GpuRef
-        The gradients by q, k and v, of their shapes and dtype.  Sums of the gradient by q are in no fixed order, so that
-        equal messages may differ in the last places.
+        The gradients by q, k and v, of their shapes and dtype.  Sums of the gradient by q are in no fixed order, so
+        that equal messages may differ in the last places.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Real numbers that options are by default: requests and methods have the same objects, by which calls are remembered."""
+"""Real numbers that options are by default: requests and methods have the same objects, which calls are known by."""
 
 from __future__ import annotations
 

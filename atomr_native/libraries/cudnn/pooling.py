@@ -205,8 +205,8 @@ class PoolingGradientRequest(Request[Any]):
         wanted = (*grad[:2], *_extents(size, window, axes))
         if grad != wanted:
             raise InvalidRequest(
-                f"dy has shape {tuple(self.dy.shape)}; allowed: {array_shape(wanted, channels_last=last)}, the shape of "
-                f"the result"
+                f"dy has shape {tuple(self.dy.shape)}; allowed: {array_shape(wanted, channels_last=last)}, the shape "
+                f"of the result"
             )
         self._check_index()
         fresh = fresh_of(array_shape((*grad[:2], *size), channels_last=last), dtype)

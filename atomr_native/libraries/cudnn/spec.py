@@ -126,7 +126,10 @@ def array_shape(shape: Sequence[int], *, channels_last: bool) -> tuple[int, ...]
 
 
 def dense_order(array: Any, *, channels_last: bool) -> bool:
-    """Return whether the channels of an array of images are innermost in memory; of a dense array in both orders, False."""
+    """Return whether the channels of an array of images are innermost in memory.
+
+    Of an array that is dense in both orders, it is what `channels_last` says.
+    """
     size = as_dtype(array.dtype).itemsize
     shape = image_shape(array.shape, channels_last=channels_last)
     strides = image_shape([s // size for s in array.strides], channels_last=channels_last)

@@ -6,7 +6,7 @@ GIL is released.  Errors of the library come back as LibraryError("cudnn", ...) 
 graph for which there is no engine, as Unsupported.  What lanes do is in C and takes no GIL.
 """
 
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 

@@ -93,6 +93,7 @@ def test_bad_input() -> None:
         ({"q": q[..., :4], "k": k[..., :4]}, "heads of 4 elements; allowed: multiples of 8 up to 256"),
         ({"v": k[:, :1]}, "allowed: one batch, the heads and tokens of k in v"),
         ({"layout": "bhds"}, "layout='bhds'; allowed: 'bhsd', 'bshd', 'sbhd'"),
+        ({"k": k[:, :, ::-1][:, :, ::-1], "v": np.zeros((1, 2, 5, 12), "float16")[..., 4:]}, "v has strides"),
         ({"scale": float("nan")}, "scale=nan; allowed: a finite number"),
     ]:
         with pytest.raises(an.InvalidRequest, match=text):

@@ -165,7 +165,7 @@ def test_addresses_are_checked(system: an.System) -> None:
     """cuDNN does not check them, and is wrong for some: a message says so, and the device goes on."""
     device = system.device("cuda:0")
     x, w = device.put(np.ones((2, 1, 3, 3), "float32")), device.put(np.ones((1, 1, 1, 1), "float32"))
-    with pytest.raises(an.Unsupported, match="aligned to 4 bytes only, .* for multiples of 16") as caught:
+    with pytest.raises(an.Unsupported, match=r"aligned to 4 bytes only, .* for multiples of 16") as caught:
         device.cudnn.convolution(x[1:], w).numpy()
     assert caught.value.rule == "cudnn.alignment"
     assert (device.cudnn.convolution(device.copy(x[1:]), w).numpy() == 1).all()

@@ -95,7 +95,7 @@ def test_a_rule_is_named(device: an.Device) -> None:
     if device.kind == "host":
         device.cudnn.norm("batch", x, v, v)[0].numpy()
         return
-    with pytest.raises(an.Unsupported, match="statistics of 5 channels; .* multiples of 8") as caught:
+    with pytest.raises(an.Unsupported, match=r"statistics of 5 channels; .* multiples of 8") as caught:
         device.cudnn.norm("batch", x, v, v)
     assert caught.value.rule == "cudnn.batch_channels"
 

@@ -16,8 +16,9 @@ from ..attributes import GraphAttributes, NodeSpec, TensorSpec
 __all__ = ["GraphDescription", "describe_graph"]
 
 _DATA: Final = {
-    "float32": "FLOAT", "float64": "DOUBLE", "float16": "HALF", "bfloat16": "BFLOAT16", "int8": "INT8", "int32": "INT32",
-    "uint8": "UINT8", "int64": "INT64", "bool": "BOOLEAN", "float8_e4m3fn": "FP8_E4M3", "float8_e5m2": "FP8_E5M2",
+    "float32": "FLOAT", "float64": "DOUBLE", "float16": "HALF", "bfloat16": "BFLOAT16", "int8": "INT8",
+    "int32": "INT32", "uint8": "UINT8", "int64": "INT64", "bool": "BOOLEAN", "float8_e4m3fn": "FP8_E4M3",
+    "float8_e5m2": "FP8_E5M2",
 }  # fmt: skip
 #: Bytes of which operands' addresses must be multiples.
 _ALIGNMENT: Final = 16

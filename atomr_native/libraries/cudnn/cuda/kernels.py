@@ -67,7 +67,8 @@ def _statements(node: NodeSpec, name: str, arguments: dict[str, str], real: str)
     kind = value_type(real)
     if node.mode == "swish_bwd":
         return [
-            f"const {kind} s{name} = {words['one']} / ({words['one']} + exp{words['f']}(-{words['number']} * {words['x']}));",
+            f"const {kind} s{name} = {words['one']} / ({words['one']} + "
+            f"exp{words['f']}(-{words['number']} * {words['x']}));",
             f"const {kind} {name} = {words['dy']} * s{name} * ({words['one']} + {words['number']} * {words['x']} * "
             f"({words['one']} - s{name}));",
         ]

@@ -89,7 +89,7 @@ def _stored(value: Array, dtype: str) -> Array:
 def _widened(value: Array, node: NodeSpec) -> Array:
     """Return an input in the arithmetic of a node; what is no number of it, such as a condition, stays as it is."""
     compute = DTYPES[node.compute]
-    if value.dtype == bool or compute == bool:
+    if "b" in (value.dtype.kind, compute.kind):
         return value
     return value.astype(compute, copy=False)
 
