@@ -71,16 +71,16 @@ if TYPE_CHECKING:
     from .libraries.blas_lt.grouped import GroupedRequest as GroupedRequest
     from .libraries.blas_lt.request import MatmulRequest as MatmulRequest
     from .libraries.blas_lt.request import MatmulResult as MatmulResult
-    from .libraries.cudnn.activations import ActivationGradientRequest as ActivationGradientRequest
-    from .libraries.cudnn.activations import ActivationRequest as ActivationRequest
+    from .libraries.cudnn.activations import ActivationFunctionGradientRequest as ActivationFunctionGradientRequest
+    from .libraries.cudnn.activations import ActivationFunctionRequest as ActivationFunctionRequest
     from .libraries.cudnn.actor import Cudnn as Cudnn
     from .libraries.cudnn.attention import AttentionGradientRequest as AttentionGradientRequest
     from .libraries.cudnn.attention import AttentionRequest as AttentionRequest
     from .libraries.cudnn.convolution import ConvolutionDataGradientRequest as ConvolutionDataGradientRequest
     from .libraries.cudnn.convolution import ConvolutionFilterGradientRequest as ConvolutionFilterGradientRequest
     from .libraries.cudnn.convolution import ConvolutionRequest as ConvolutionRequest
-    from .libraries.cudnn.norms import NormGradientRequest as NormGradientRequest
-    from .libraries.cudnn.norms import NormRequest as NormRequest
+    from .libraries.cudnn.norms import NormalizationGradientRequest as NormalizationGradientRequest
+    from .libraries.cudnn.norms import NormalizationRequest as NormalizationRequest
     from .libraries.cudnn.pooling import PoolingGradientRequest as PoolingGradientRequest
     from .libraries.cudnn.pooling import PoolingRequest as PoolingRequest
     from .libraries.elementwise.actor import ElementwiseActor as ElementwiseActor
@@ -102,11 +102,15 @@ if TYPE_CHECKING:
     from .libraries.float8.request import QuantizeResult as QuantizeResult
     from .libraries.fused.actor import Fused as Fused
     from .libraries.fused.norms import NormGradient as NormGradient
+    from .libraries.fused.norms import NormGradientRequest as NormGradientRequest
+    from .libraries.fused.norms import NormRequest as NormRequest
     from .libraries.fused.norms import NormResult as NormResult
     from .libraries.fused.optimizers import AdamWRequest as AdamWRequest
     from .libraries.fused.optimizers import SgdRequest as SgdRequest
     from .libraries.fused.positions import DropoutRequest as DropoutRequest
     from .libraries.fused.positions import RopeRequest as RopeRequest
+    from .libraries.fused.request import ActivationGradientRequest as ActivationGradientRequest
+    from .libraries.fused.request import ActivationRequest as ActivationRequest
     from .libraries.fused.request import GatedGradient as GatedGradient
     from .libraries.kernel.actor import Kernel as Kernel
     from .libraries.kernel.cuda_kernel import CudaKernel as CudaKernel

@@ -13,7 +13,7 @@ from ...plans.lowering import Lowered, Request
 from .draft import Draft
 from .spec import ACTIVATIONS, FLOATS, check_given, dtype_of, fresh_of
 
-__all__ = ["ActivationGradientRequest", "ActivationRequest", "activated", "check_activation"]
+__all__ = ["ActivationFunctionGradientRequest", "ActivationFunctionRequest", "activated", "check_activation"]
 
 
 def check_activation(activation: object) -> None:
@@ -40,7 +40,7 @@ def _compute(dtype: str) -> str:
 
 @public
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ActivationRequest(Request[Any]):
+class ActivationFunctionRequest(Request[Any]):
     """An activation of each element, checked when it is made.
 
     Parameters
@@ -60,7 +60,7 @@ class ActivationRequest(Request[Any]):
     Examples
     --------
     >>> x = device.put(np.array([-1.0, 0.0, 2.0]))
-    >>> device.cudnn.tell(an.ActivationRequest(x=x, activation="relu")).numpy()
+    >>> device.cudnn.tell(an.ActivationFunctionRequest(x=x, activation="relu")).numpy()
     array([0., 0., 2.])
     """
 
@@ -83,7 +83,7 @@ class ActivationRequest(Request[Any]):
 
 @public
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ActivationGradientRequest(Request[Any]):
+class ActivationFunctionGradientRequest(Request[Any]):
     """The gradient of an activation by its input: ``dy * activation'(x)``, checked when it is made.
 
     Parameters
@@ -93,7 +93,7 @@ class ActivationGradientRequest(Request[Any]):
     x : GpuRef
         The activation's input.
     activation, out
-        As in `ActivationRequest`.
+        As in `ActivationFunctionRequest`.
 
     Raises
     ------
@@ -103,7 +103,7 @@ class ActivationGradientRequest(Request[Any]):
     Examples
     --------
     >>> dy, x = device.put(np.array([1.0, 1.0, 1.0])), device.put(np.array([-1.0, 0.0, 2.0]))
-    >>> device.cudnn.tell(an.ActivationGradientRequest(dy=dy, x=x, activation="relu")).numpy()
+    >>> device.cudnn.tell(an.ActivationFunctionGradientRequest(dy=dy, x=x, activation="relu")).numpy()
     array([0., 0., 1.])
     """
 

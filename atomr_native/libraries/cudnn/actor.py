@@ -169,12 +169,12 @@ class Cudnn(LibraryActor):
         return made
 
     def activation(self, x: GpuRef, activation: str, *, out: GpuRef | None = None) -> GpuRef:
-        """Send an activation of each element, see `ActivationRequest`."""
+        """Send an activation of each element, see `ActivationFunctionRequest`."""
         made: GpuRef = self._calls.send(self, ACTIVATION, (x, out, activation))
         return made
 
     def activation_backward(self, dy: GpuRef, x: GpuRef, activation: str, *, out: GpuRef | None = None) -> GpuRef:
-        """Send the gradient of an activation by its input, see `ActivationGradientRequest`."""
+        """Send the gradient of an activation by its input, see `ActivationFunctionGradientRequest`."""
         made: GpuRef = self._calls.send(self, ACTIVATION_GRADIENT, (dy, x, out, activation))
         return made
 
@@ -227,7 +227,7 @@ class Cudnn(LibraryActor):
         momentum: float = MOMENTUM,
         channels_last: bool = False,
     ) -> Any:
-        """Send a norm, see `NormRequest`: the result, with the statistics for the gradient in training."""
+        """Send a norm, see `NormalizationRequest`: the result, with the statistics for the gradient in training."""
         return self._calls.send(
             self,
             NORM,
@@ -258,7 +258,7 @@ class Cudnn(LibraryActor):
         out: GpuRef | None = None,
         channels_last: bool = False,
     ) -> Any:
-        """Send the gradients of a norm by x, scale and bias, see `NormGradientRequest`."""
+        """Send the gradients of a norm by x, scale and bias, see `NormalizationGradientRequest`."""
         return self._calls.send(self, NORM_GRADIENT, (dy, x, scale, inverse, mean, out, kind, channels_last))
 
     def attention(

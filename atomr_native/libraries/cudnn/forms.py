@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from ..._support.checks import is_real
 from ...plans.calls import CallForm, Forms, form_of
-from .activations import ActivationGradientRequest, ActivationRequest
+from .activations import ActivationFunctionGradientRequest, ActivationFunctionRequest
 from .attention import AttentionGradientRequest, AttentionRequest
 from .convolution import ConvolutionDataGradientRequest, ConvolutionFilterGradientRequest, ConvolutionRequest
-from .norms import NormGradientRequest, NormRequest
+from .norms import NormalizationGradientRequest, NormalizationRequest
 from .pooling import PoolingGradientRequest, PoolingRequest
 
 __all__ = [
@@ -77,8 +77,8 @@ FORWARD: Final = _real_form(
 )
 DATA_GRADIENT: Final = _real_form(ConvolutionDataGradientRequest, "dy w out", _OPTIONS)
 FILTER_GRADIENT: Final = _real_form(ConvolutionFilterGradientRequest, "x dy out", _OPTIONS)
-ACTIVATION: Final = form_of(ActivationRequest, "x out", "activation")
-ACTIVATION_GRADIENT: Final = form_of(ActivationGradientRequest, "dy x out", "activation")
+ACTIVATION: Final = form_of(ActivationFunctionRequest, "x out", "activation")
+ACTIVATION_GRADIENT: Final = form_of(ActivationFunctionGradientRequest, "dy x out", "activation")
 POOLING: Final = form_of(PoolingRequest, "x out", "mode window stride padding index channels_last")
 POOLING_GRADIENT: Final = form_of(
     PoolingGradientRequest, "dy index out", "size mode window stride padding channels_last"
@@ -86,21 +86,21 @@ POOLING_GRADIENT: Final = form_of(
 ATTENTION: Final = _real_form(AttentionRequest, "q k v out", "mask window scale statistics layout")
 ATTENTION_GRADIENT: Final = _real_form(AttentionGradientRequest, "q k v y statistics dy", "mask window scale layout")
 NORM: Final = _real_form(
-    NormRequest, "x scale bias running_mean running_var out", "kind training epsilon momentum channels_last"
+    NormalizationRequest, "x scale bias running_mean running_var out", "kind training epsilon momentum channels_last"
 )
-NORM_GRADIENT: Final = form_of(NormGradientRequest, "dy x scale inverse mean out", "kind channels_last")
+NORM_GRADIENT: Final = form_of(NormalizationGradientRequest, "dy x scale inverse mean out", "kind channels_last")
 
 #: Request classes, and the forms of their calls.
 FORMS: Final[Forms] = {
     ConvolutionRequest: FORWARD,
     ConvolutionDataGradientRequest: DATA_GRADIENT,
     ConvolutionFilterGradientRequest: FILTER_GRADIENT,
-    ActivationRequest: ACTIVATION,
-    ActivationGradientRequest: ACTIVATION_GRADIENT,
+    ActivationFunctionRequest: ACTIVATION,
+    ActivationFunctionGradientRequest: ACTIVATION_GRADIENT,
     PoolingRequest: POOLING,
     PoolingGradientRequest: POOLING_GRADIENT,
-    NormRequest: NORM,
-    NormGradientRequest: NORM_GRADIENT,
+    NormalizationRequest: NORM,
+    NormalizationGradientRequest: NORM_GRADIENT,
     AttentionRequest: ATTENTION,
     AttentionGradientRequest: ATTENTION_GRADIENT,
 }

@@ -30,7 +30,7 @@ from .spec import (
 )
 from .support import NORM_DTYPES
 
-__all__ = ["KINDS", "NormGradientRequest", "NormRequest"]
+__all__ = ["KINDS", "NormalizationGradientRequest", "NormalizationRequest"]
 
 #: Kinds of norms.
 KINDS: Final = ("batch", "instance", "layer", "rms")
@@ -140,7 +140,7 @@ def _collect(names: tuple[str, ...]) -> Callable[[Mapping[str, Any]], Any]:
 
 @public
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NormRequest(Request[Any]):
+class NormalizationRequest(Request[Any]):
     """A norm: ``(x - mean) / sqrt(var + epsilon) * scale + bias``, checked when it is made.
 
     Parameters
@@ -179,7 +179,7 @@ class NormRequest(Request[Any]):
     --------
     >>> x = device.put(np.array([[1.0, 2.0, 3.0, 6.0]], "float32"))
     >>> one, zero = device.put(np.ones(4, "float32")), device.put(np.zeros(4, "float32"))
-    >>> y, mean, _ = device.cudnn.tell(an.NormRequest(kind="layer", x=x, scale=one, bias=zero))
+    >>> y, mean, _ = device.cudnn.tell(an.NormalizationRequest(kind="layer", x=x, scale=one, bias=zero))
     >>> y.numpy().round(3), mean.numpy()
     (array([[-1.069, -0.535,  0.   ,  1.604]], dtype=float32), array([3.], dtype=float32))
     """
@@ -283,17 +283,17 @@ class NormRequest(Request[Any]):
 
 @public
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NormGradientRequest(Request[Any]):
+class NormalizationGradientRequest(Request[Any]):
     """The gradients of a norm by x, scale and bias, checked when it is made.
 
     Parameters
     ----------
     kind, x, scale, channels_last
-        As in `NormRequest`.
+        As in `NormalizationRequest`.
     dy : GpuRef
         The gradient by the result, of x's shape and dtype.
     mean, inverse : GpuRef
-        The statistics that `NormRequest` returns in training; ``rms`` has no mean.
+        The statistics that `NormalizationRequest` returns in training; ``rms`` has no mean.
     out : GpuRef, optional
         Where the gradient by x goes.
 
@@ -312,7 +312,7 @@ class NormGradientRequest(Request[Any]):
     >>> x = device.put(np.array([[1.0, 2.0, 3.0, 6.0]], "float32"))
     >>> one, dy = device.put(np.ones(4, "float32")), device.put(np.ones((1, 4), "float32"))
     >>> y, inverse = device.cudnn.norm("rms", x, one)
-    >>> request = an.NormGradientRequest(kind="rms", dy=dy, x=x, scale=one, inverse=inverse)
+    >>> request = an.NormalizationGradientRequest(kind="rms", dy=dy, x=x, scale=one, inverse=inverse)
     >>> [gradient.shape for gradient in device.cudnn.tell(request)]
     [(1, 4), (4,)]
     """

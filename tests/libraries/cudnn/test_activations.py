@@ -16,7 +16,7 @@ RNG = np.random.default_rng(7)
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_activations_and_gradients(device: an.Device, activation: str) -> None:
     function: Any = ACTIVATIONS[activation]
-    for dtype in ("float32", "bfloat16", "float64"):
+    for dtype in ("float32", "bfloat16", "float64") if activation == "gelu" else ("float32",):
         x, dy = (3 * random_images(RNG, (3, 5, 7), dtype)).astype(dtype), random_images(RNG, (3, 5, 7), dtype)
         wide, step = x.astype(np.float64), 1e-6
         slope = (function(wide + step) - function(wide - step)) / (2 * step)

@@ -241,7 +241,7 @@ def test_gradients_need_the_shape_of_the_result() -> None:
 def test_later_calls_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     """A call of a structure that was seen makes no request, whatever its numbers are."""
     kinds = (an.ConvolutionRequest, an.ConvolutionDataGradientRequest, an.ConvolutionFilterGradientRequest,
-             an.NormRequest, an.AttentionRequest, an.PoolingRequest, an.ActivationRequest)  # fmt: skip
+             an.NormalizationRequest, an.AttentionRequest, an.PoolingRequest, an.ActivationFunctionRequest)  # fmt: skip
     made: list[str] = []
     for kind in kinds:
 

@@ -112,4 +112,4 @@ def test_bad_input() -> None:
         ({"kind": "batch", "bias": v[:3]}, r"bias has shape \(3,\); allowed: \(8,\)"),
     ]:
         with pytest.raises(an.InvalidRequest, match=text):
-            an.NormRequest(x=x, scale=v, **options)
+            an.NormalizationRequest(x=x, scale=v, **options)
