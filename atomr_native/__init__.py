@@ -71,6 +71,18 @@ if TYPE_CHECKING:
     from .libraries.blas_lt.grouped import GroupedRequest as GroupedRequest
     from .libraries.blas_lt.request import MatmulRequest as MatmulRequest
     from .libraries.blas_lt.request import MatmulResult as MatmulResult
+    from .libraries.cudnn.activations import ActivationFunctionGradientRequest as ActivationFunctionGradientRequest
+    from .libraries.cudnn.activations import ActivationFunctionRequest as ActivationFunctionRequest
+    from .libraries.cudnn.actor import Cudnn as Cudnn
+    from .libraries.cudnn.attention import AttentionGradientRequest as AttentionGradientRequest
+    from .libraries.cudnn.attention import AttentionRequest as AttentionRequest
+    from .libraries.cudnn.convolution import ConvolutionDataGradientRequest as ConvolutionDataGradientRequest
+    from .libraries.cudnn.convolution import ConvolutionFilterGradientRequest as ConvolutionFilterGradientRequest
+    from .libraries.cudnn.convolution import ConvolutionRequest as ConvolutionRequest
+    from .libraries.cudnn.norms import NormalizationGradientRequest as NormalizationGradientRequest
+    from .libraries.cudnn.norms import NormalizationRequest as NormalizationRequest
+    from .libraries.cudnn.pooling import PoolingGradientRequest as PoolingGradientRequest
+    from .libraries.cudnn.pooling import PoolingRequest as PoolingRequest
     from .libraries.elementwise.actor import ElementwiseActor as ElementwiseActor
     from .libraries.elementwise.request import ElementwiseRequest as ElementwiseRequest
     from .libraries.elementwise.request import ReduceRequest as ReduceRequest

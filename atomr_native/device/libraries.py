@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ..libraries.blas.actor import Blas
     from ..libraries.blas_lt.actor import BlasLt
+    from ..libraries.cudnn.actor import Cudnn
     from ..libraries.elementwise.actor import ElementwiseActor
     from ..libraries.fft.actor import Fft
     from ..libraries.float8.actor import Float8
@@ -40,6 +41,12 @@ class DeviceLibraries:
     def blas_lt(self) -> BlasLt:
         """Matrix products with fused epilogues."""
         actor: BlasLt = self._library("blas_lt")
+        return actor
+
+    @cached_property
+    def cudnn(self) -> Cudnn:
+        """Convolutions, and graphs of operations that cuDNN fuses.  Made at first use."""
+        actor: Cudnn = self._library("cudnn")
         return actor
 
     @cached_property

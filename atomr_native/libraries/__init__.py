@@ -35,6 +35,7 @@ __all__ = [
 _FOLDERS: Final = (
     "core", "memory", "blas_lt", "blas", "elementwise", "float8", "fused", "random", "fft", "solver", "sparse",
     "tensor",
+    "cudnn",
     "kernel",
     "collective",
     "program",

@@ -73,6 +73,7 @@ def test_a_library_is_an_attribute_of_devices(name: str) -> None:
 def test_public_names_are_where_descriptors_say() -> None:
     for name in EXPORTS:
         assert getattr(an, name).__name__ == name
+    assert sum(len(library.exports) for library in LIBRARIES.values()) == len(EXPORTS), "two libraries have one name"
     assert {*EXPORTS} <= {*an.__all__}
     assert an.__all__ == sorted(set(an.__all__))
 
@@ -113,6 +114,7 @@ def test_mailboxes_in_the_order_of_the_registry() -> None:
         "solver",
         "sparse",
         "tensor",
+        "cudnn",
         "collective",
         "program",
     )

@@ -8,46 +8,7 @@
 
 #include "fake_cublaslt.h"
 #include "fake_driver.h"
-
-static float from_bits(uint32_t bits) {
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
-static uint32_t to_bits(float x) {
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
-
-static float half_float(uint16_t h) {
-    const uint32_t sign = (uint32_t)(h & 0x8000u) << 16, a = h & 0x7fffu;
-    if (a >= 0x7c00u) return from_bits(sign | 0x7f800000u | a << 13);
-    return from_bits(sign | to_bits(from_bits(a << 13) * 0x1p112f));
-}
-
-static uint16_t float_half(float x) {
-    const uint32_t sign = to_bits(x) >> 16 & 0x8000u;
-    const float a = fabsf(x);
-    if (a != a) return (uint16_t)(sign | 0x7e00u);
-    if (a >= 65520.0f) return (uint16_t)(sign | 0x7c00u);
-    if (a < 0x1p-14f) return (uint16_t)(sign | (to_bits(a + 0.5f) - to_bits(0.5f))); /* subnormals: units of 2**-24 */
-    const uint32_t b = to_bits(a) - (112u << 23);
-    return (uint16_t)(sign | (b + 0xfffu + (b >> 13 & 1u)) >> 13);
-}
-
-static uint16_t float_bfloat(float x) {
-    const uint32_t b = to_bits(x);
-    if (x != x) return (uint16_t)(b >> 16 | 0x40u);
-    return (uint16_t)((b + 0x7fffu + (b >> 16 & 1u)) >> 16);
-}
-
-static float tensor_float(float x) { /* TF32: 10 bits of mantissa */
-    const uint32_t b = to_bits(x);
-    if ((b & 0x7f800000u) == 0x7f800000u) return x;
-    return from_bits((b + 0xfffu + (b >> 13 & 1u)) & ~0x1fffu);
-}
+#include "fake_floats.h"
 
 /* A float8 with so many bits of mantissa, and the bias of its exponent. */
 static float small_float(uint8_t h, int mantissa, int bias) {

@@ -1,0 +1,433 @@
+"""Requests of convolutions: forward, and the gradients by their inputs and filters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any
+
+from ..._support.checks import as_integer, check_factor
+from ..._support.public import public
+from ...arrays.operands import Fresh
+from ...dtypes import dtype_name
+from ...errors import InvalidRequest
+from ...plans.lowering import Lowered, Request
+from .activations import activated, check_activation
+from .defaults import ONE, ZERO
+from .draft import Draft, packed
+from .spec import (
+    Axes,
+    array_shape,
+    check_given,
+    check_vector,
+    dense_order,
+    dtype_of,
+    flags,
+    fresh_of,
+    image_shape,
+    image_view,
+    paddings_of,
+    per_axis,
+    spatial_axes,
+    vector_view,
+)
+from .support import CONVOLUTION_DTYPES, GRADIENT_DTYPES
+
+__all__ = ["ConvolutionDataGradientRequest", "ConvolutionFilterGradientRequest", "ConvolutionRequest"]
+
+
+def _axes(request: Any, axes: int) -> Axes:
+    before, after = paddings_of(request.padding, axes)
+    return Axes(
+        before, after, per_axis("stride", request.stride, axes, 1), per_axis("dilation", request.dilation, axes, 1)
+    )
+
+
+def _factors(request: Any) -> tuple[float, float]:
+    for name in ("alpha", "beta"):
+        check_factor(name, getattr(request, name), imaginary=False)
+    return float(request.alpha), float(request.beta)
+
+
+def _extents(size: Sequence[int], filters: Sequence[int], axes: Axes) -> tuple[int, ...]:
+    """Return the extents of the spatial axes after a convolution."""
+    made = []
+    for i, (n, k) in enumerate(zip(size, filters, strict=True)):
+        reach = axes.dilation[i] * (k - 1) + 1
+        padded = n + axes.before[i] + axes.after[i]
+        if reach > padded:
+            raise InvalidRequest(
+                f"the filter reaches over {reach} elements of spatial axis {i}, and x has {padded} with its padding; "
+                f"allowed: filters that fit"
+            )
+        made.append((padded - reach) // axes.stride[i] + 1)
+    return tuple(made)
+
+
+def _check_filters(request: Any, channels: int, filters: Sequence[int]) -> int:
+    """Return the number of groups, after a check of it and of the channels."""
+    groups = as_integer("groups", request.groups, 1, 2**31 - 1)
+    if filters[1] * groups != channels:
+        raise InvalidRequest(
+            f"w has {filters[1]} channels in a filter, and x has {channels} in {groups} groups; allowed: "
+            f"{channels}/{groups} channels in a filter"
+        )
+    if filters[0] % groups:
+        raise InvalidRequest(f"w has {filters[0]} filters for {groups} groups; allowed: a multiple of the groups")
+    return groups
+
+
+def _same_rank(name: str, array: Any, other: Any, axes: int) -> None:
+    if len(array.shape) != axes + 2:
+        raise InvalidRequest(f"{name} has shape {tuple(array.shape)}; allowed: {axes + 2} axes, as {other}")
+
+
+@public
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConvolutionRequest(Request[Any]):
+    """A convolution ``out = activation(alpha * (x ⋆ w) + beta * residual + bias)``, checked when it is made.
+
+    As in PyTorch, ``⋆`` is a cross-correlation: filters are not turned round.
+
+    Parameters
+    ----------
+    x : GpuRef
+        Images, (N, C, ...) with 1 to 3 spatial axes, or with `channels_last` (N, ..., C); any strides.  float16,
+        bfloat16 and float32 are summed in float32, float64 in float64, int8 in int32.
+    w : GpuRef
+        Filters of x's dtype, (K, C / groups, ...), or with `channels_last` (K, ..., C / groups).
+    bias : GpuRef, optional
+        (K,), of x's dtype; for int8 float32.
+    residual : GpuRef, optional
+        Of the shape of the result; by default what is in `out`, where `beta` is not 0.
+    out : GpuRef, optional
+        Where the result goes; allocated if missing, in the memory order of x.  Of x's dtype; for int8 int8, which is
+        rounded to nearest and saturated, or float32.
+    stride, dilation : int or tuple of int
+        One number for each spatial axis, or one for all.
+    padding : int or tuple
+        Zeros around x: a number, one for each spatial axis, or pairs (before, after).
+    groups : int
+        Groups of channels, each convolved by itself.
+    alpha, beta : float
+        Factors; with beta 0 nothing that is in `out` is read.
+    activation : str, optional
+        ``relu``, ``gelu``, ``gelu_tanh``, ``silu``, ``sigmoid``, ``tanh``, ``elu`` or ``softplus``.
+    channels_last : bool
+        Whether the channels are the last axis of all arrays.
+    tf32 : bool
+        Whether products of float32 may round their operands to TensorFloat-32.
+    deterministic : bool
+        Whether equal messages must give equal bits.
+
+    Raises
+    ------
+    InvalidRequest
+        For invalid or unsupported values; the message names the value and the allowed ones.
+
+    Examples
+    --------
+    >>> x = device.put(np.arange(6.0, dtype="float32").reshape(1, 1, 6))
+    >>> w = device.put(np.array([[[1.0, 0.0, -1.0]]], "float32"))
+    >>> device.cudnn.tell(an.ConvolutionRequest(x=x, w=w, padding=1)).numpy()
+    array([[[-1., -2., -2., -2., -2.,  4.]]], dtype=float32)
+    """
+
+    x: Any
+    w: Any
+    bias: Any = None
+    residual: Any = None
+    out: Any = None
+    stride: int | tuple[int, ...] = 1
+    padding: Any = 0
+    dilation: int | tuple[int, ...] = 1
+    groups: int = 1
+    alpha: float = ONE
+    beta: float = ZERO
+    activation: str | None = None
+    channels_last: bool = False
+    tf32: bool = False
+    deterministic: bool = False
+
+    def lowering(self) -> Lowered:
+        """Check the request and return its message."""
+        flags(self, "channels_last", "tf32", "deterministic")
+        check_activation(self.activation)
+        alpha, beta = _factors(self)
+        axes_count = spatial_axes("x", self.x)
+        dtype = dtype_of("x", self.x, CONVOLUTION_DTYPES)
+        rules = CONVOLUTION_DTYPES[dtype]
+        dtype_of("w", self.w, (dtype,))
+        _same_rank("w", self.w, "x", axes_count)
+        last = bool(self.channels_last)
+        images = image_shape(self.x.shape, channels_last=last)
+        filters = image_shape(self.w.shape, channels_last=last)
+        _check_filters(self, images[1], filters)
+        axes = _axes(self, axes_count)
+        made = (images[0], filters[0], *_extents(images[2:], filters[2:], axes))
+        out_dtype = rules.outputs[0]
+        if self.out is not None:
+            out_dtype = dtype_of("out", self.out, rules.outputs)
+        fresh = fresh_of(array_shape(made, channels_last=last), out_dtype)
+        self._check_others(beta, filters[0], fresh, rules.vector)
+        reads_out = beta != 0 and self.residual is None
+        inputs = [(name, getattr(self, name)) for name in ("x", "w", "bias", "residual")]
+        check_given([("out", self.out, fresh)], inputs)
+        draft = Draft()
+        order = dense_order(self.x, channels_last=last)
+        x = image_view(draft, draft.read("x", self.x), channels_last=last, prefer_last=order)
+        w = image_view(draft, draft.read("w", self.w), channels_last=last, prefer_last=order)
+        strides = array_shape(packed(made, channels_last=order), channels_last=last)
+        target = draft.write("out", self.out, fresh, updated=reads_out, strides=strides)
+        out = image_view(draft, target, channels_last=last, prefer_last=order)
+        if reads_out:
+            residual: int | None = out
+        elif beta != 0:
+            residual = image_view(draft, draft.read("residual", self.residual), channels_last=last, prefer_last=order)
+        else:
+            residual = None
+        bias = None
+        if self.bias is not None:
+            bias = vector_view(draft, draft.read("bias", self.bias), draft.tensors[out])
+        _forward(draft, self, (x, w, out), (bias, residual), rules.compute, (alpha, beta), axes)
+        return draft.lowered(
+            "cudnn.convolution", itemgetter("out"), tf32=bool(self.tf32), deterministic=bool(self.deterministic)
+        )
+
+    def _check_others(self, beta: float, filters: int, fresh: Fresh, vector: str) -> None:
+        if self.bias is not None:
+            check_vector("bias", self.bias, filters, (vector,))
+        if self.residual is not None:
+            if beta == 0:
+                raise InvalidRequest("residual is given, and beta is 0; allowed: a factor beta that is not 0")
+            dtype_of("residual", self.residual, (dtype_name(fresh.dtype),))
+            if tuple(self.residual.shape) != fresh.shape:
+                raise InvalidRequest(f"residual has shape {tuple(self.residual.shape)}; allowed: {fresh.shape}")
+        elif beta != 0 and self.out is None:
+            raise InvalidRequest(f"beta={beta} without residual and out; allowed: 0, or one of these arrays")
+
+
+def _forward(
+    draft: Draft,
+    request: ConvolutionRequest,
+    tensors: tuple[int, int, int],
+    others: tuple[int | None, int | None],
+    compute: str,
+    factors: tuple[float, float],
+    axes: Axes,
+) -> None:
+    """Add the nodes of a convolution and what follows it."""
+    (x, w, out), (bias, residual), (alpha, beta) = tensors, others, factors
+    ports = {"x": x, "w": w, "y": out}
+    real = "float64" if compute == "float64" else "float32"
+    exact = compute != "int32"
+    if exact and bias is None and request.activation is None and residual in (None, out):
+        draft.node(
+            "convolution_forward",
+            ports,
+            compute=compute,
+            integers=axes.integers(),
+            reals={"alpha": alpha, "beta": beta},
+        )
+        return
+    value = ports["y"] = draft.like(out, real if exact else "int32")
+    draft.node("convolution_forward", ports, compute=compute, integers=axes.integers())
+    rank = len(draft.tensors[out].shape)
+    todo: list[tuple[str, int | None]] = []
+    if alpha != 1:
+        todo.append(("mul", draft.constant(alpha, rank, real)))
+    if residual is not None and beta == 1:
+        todo.append(("add", residual))
+    elif residual is not None:
+        scaled = draft.pointwise(
+            "mul", residual, draft.constant(beta, rank, real), to=draft.like(residual, real), compute=real
+        )
+        todo.append(("add", scaled))
+    if bias is not None:
+        todo.append(("add", bias))
+    if request.activation is not None:
+        todo.append((request.activation, None))
+    todo = todo or [("identity", None)]
+    for place, (mode, other) in enumerate(todo):
+        to = out if place == len(todo) - 1 else draft.like(out, real)
+        if mode in ("mul", "add", "identity"):
+            value = draft.pointwise(mode, value, other, to=to, compute=real)
+        else:
+            value = activated(draft, mode, value, to=to, compute=real)
+
+
+@public
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConvolutionDataGradientRequest(Request[Any]):
+    """The gradient of a convolution by its input, ``dx = alpha * (dy by w) + beta * dx``, checked when it is made.
+
+    It is also the transposed convolution of dy.
+
+    Parameters
+    ----------
+    dy : GpuRef
+        The gradient by the convolution's result, in the layouts and dtypes of `ConvolutionRequest` but int8.
+    w : GpuRef
+        The filters.
+    size : int or tuple of int
+        Extents of the spatial axes of x, which dy does not tell where the stride is not 1.
+    out : GpuRef, optional
+        Where dx goes.
+    stride, padding, dilation, groups, alpha, beta, channels_last, tf32, deterministic
+        As in `ConvolutionRequest`.
+
+    Raises
+    ------
+    InvalidRequest
+        For invalid or unsupported values; the message names the value and the allowed ones.
+
+    Examples
+    --------
+    >>> dy = device.put(np.ones((1, 1, 4), "float32"))
+    >>> w = device.put(np.array([[[1.0, 0.0, -1.0]]], "float32"))
+    >>> device.cudnn.tell(an.ConvolutionDataGradientRequest(dy=dy, w=w, size=6)).numpy()
+    array([[[ 1.,  1.,  0.,  0., -1., -1.]]], dtype=float32)
+    """
+
+    dy: Any
+    w: Any
+    size: int | tuple[int, ...]
+    out: Any = None
+    stride: int | tuple[int, ...] = 1
+    padding: Any = 0
+    dilation: int | tuple[int, ...] = 1
+    groups: int = 1
+    alpha: float = ONE
+    beta: float = ZERO
+    channels_last: bool = False
+    tf32: bool = False
+    deterministic: bool = False
+
+    def lowering(self) -> Lowered:
+        """Check the request and return its message."""
+        flags(self, "channels_last", "tf32", "deterministic")
+        last = bool(self.channels_last)
+        axes_count = spatial_axes("dy", self.dy)
+        dtype = dtype_of("dy", self.dy, GRADIENT_DTYPES)
+        dtype_of("w", self.w, (dtype,))
+        _same_rank("w", self.w, "dy", axes_count)
+        grad = image_shape(self.dy.shape, channels_last=last)
+        filters = image_shape(self.w.shape, channels_last=last)
+        groups = as_integer("groups", self.groups, 1, 2**31 - 1)
+        size = per_axis("size", self.size, axes_count, 1)
+        images = (grad[0], filters[1] * groups, *size)
+        _check_filters(self, images[1], filters)
+        axes = _axes(self, axes_count)
+        _check_gradient(grad, (images[0], filters[0], *_extents(size, filters[2:], axes)), last)
+        fresh = fresh_of(array_shape(images, channels_last=last), dtype)
+        return _gradient(self, "convolution_backward_data", ("dy", "w"), "dx", fresh, images, axes, dtype)
+
+
+@public
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConvolutionFilterGradientRequest(Request[Any]):
+    """The gradient of a convolution by its filters, ``dw = alpha * (x by dy) + beta * dw``, checked when it is made.
+
+    Parameters
+    ----------
+    x : GpuRef
+        The convolution's input, in the layouts and dtypes of `ConvolutionRequest` but int8.
+    dy : GpuRef
+        The gradient by its result.
+    size : int or tuple of int
+        Extents of the filters' spatial axes.
+    out : GpuRef, optional
+        Where dw goes: (K, C / groups, ...), or with `channels_last` (K, ..., C / groups).
+    stride, padding, dilation, groups, alpha, beta, channels_last, tf32, deterministic
+        As in `ConvolutionRequest`.
+
+    Raises
+    ------
+    InvalidRequest
+        For invalid or unsupported values; the message names the value and the allowed ones.
+
+    Examples
+    --------
+    >>> x, dy = device.put(np.arange(6.0).reshape(1, 1, 6)), device.put(np.ones((1, 1, 4)))
+    >>> device.cudnn.tell(an.ConvolutionFilterGradientRequest(x=x, dy=dy, size=3)).numpy()
+    array([[[ 6., 10., 14.]]])
+    """
+
+    x: Any
+    dy: Any
+    size: int | tuple[int, ...]
+    out: Any = None
+    stride: int | tuple[int, ...] = 1
+    padding: Any = 0
+    dilation: int | tuple[int, ...] = 1
+    groups: int = 1
+    alpha: float = ONE
+    beta: float = ZERO
+    channels_last: bool = False
+    tf32: bool = False
+    deterministic: bool = False
+
+    def lowering(self) -> Lowered:
+        """Check the request and return its message."""
+        flags(self, "channels_last", "tf32", "deterministic")
+        last = bool(self.channels_last)
+        axes_count = spatial_axes("x", self.x)
+        dtype = dtype_of("x", self.x, GRADIENT_DTYPES)
+        dtype_of("dy", self.dy, (dtype,))
+        _same_rank("dy", self.dy, "x", axes_count)
+        images = image_shape(self.x.shape, channels_last=last)
+        grad = image_shape(self.dy.shape, channels_last=last)
+        groups = as_integer("groups", self.groups, 1, 2**31 - 1)
+        if images[1] % groups:
+            raise InvalidRequest(f"x has {images[1]} channels for {groups} groups; allowed: a multiple of the groups")
+        filters = (grad[1], images[1] // groups, *per_axis("size", self.size, axes_count, 1))
+        _check_filters(self, images[1], filters)
+        axes = _axes(self, axes_count)
+        _check_gradient(grad, (images[0], filters[0], *_extents(images[2:], filters[2:], axes)), last)
+        fresh = fresh_of(array_shape(filters, channels_last=last), dtype)
+        return _gradient(self, "convolution_backward_filter", ("x", "dy"), "dw", fresh, filters, axes, dtype)
+
+
+def _check_gradient(found: tuple[int, ...], wanted: tuple[int, ...], last: bool) -> None:
+    if found != wanted:
+        shown = [array_shape(shape, channels_last=last) for shape in (found, wanted)]
+        raise InvalidRequest(f"dy has shape {shown[0]}; allowed: {shown[1]}, the shape of the convolution's result")
+
+
+def _gradient(
+    request: Any,
+    op: str,
+    names: tuple[str, str],
+    port: str,
+    fresh: Fresh,
+    shape: tuple[int, ...],
+    axes: Axes,
+    dtype: str,
+) -> Lowered:
+    """Return the message of a gradient: one node."""
+    alpha, beta = _factors(request)
+    if beta != 0 and request.out is None:
+        raise InvalidRequest(f"beta={beta} without out; allowed: 0, or an array out")
+    inputs = [(name, getattr(request, name)) for name in names]
+    check_given([("out", request.out, fresh)], inputs)
+    last = bool(request.channels_last)
+    order = dense_order(inputs[0][1], channels_last=last)
+    draft = Draft()
+    ports = {
+        name: image_view(draft, draft.read(name, array), channels_last=last, prefer_last=order)
+        for name, array in inputs
+    }
+    strides = array_shape(packed(shape, channels_last=order), channels_last=last)
+    target = draft.write("out", request.out, fresh, updated=beta != 0, strides=strides)
+    ports[port] = image_view(draft, target, channels_last=last, prefer_last=order)
+    draft.node(
+        op,
+        ports,
+        compute=GRADIENT_DTYPES[dtype],
+        integers=axes.integers(),
+        reals={"alpha": alpha, "beta": beta},
+    )
+    return draft.lowered(
+        f"cudnn.{op}", itemgetter("out"), tf32=bool(request.tf32), deterministic=bool(request.deterministic)
+    )

@@ -1,0 +1,118 @@
+"""From a plan specification of ``cudnn.*`` to a plan of cuDNN, or to several in one message."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Final
+
+from ...._lib import cudnn
+from ...._lib.cudnn import GraphPlan
+from ....builders.context import Built
+from ....builders.cuda.context import CudaContext, library_file
+from ....builders.cuda.sequence import SequenceProgram, Source, Step
+from ....builders.cuda.workspace import beyond_limit, padded
+from ....dtypes import as_dtype
+from ....errors import Unsupported
+from ....plans.spec import PlanSpec
+from ..attributes import GraphAttributes
+from ..support import RULES
+from .descriptors import GraphDescription, describe_graph
+from .kernels import pointwise_kernel
+from .steps import alone, densified, is_taken, parts_of
+
+__all__ = ["build_graph"]
+
+#: Libraries that cuDNN opens by their sonames; they are found once they are loaded.
+_NEEDED: Final = ("cublasLt", "cublas", "nvrtc")
+#: Makes the native plan of a description.
+Maker = Callable[[GraphDescription], Any]
+
+
+def build_graph(spec: PlanSpec[GraphAttributes], context: CudaContext) -> Built:
+    """Build ``cudnn.*``: the whole graph as one plan, or else in steps.
+
+    Raises
+    ------
+    Unsupported
+        Without cuDNN; for a graph for whose nodes it has no engine; for more workspace than the limit.
+    OutOfMemory
+        If the device has no memory for a plan.
+    """
+    graph = spec.attributes
+    if all(math.prod(graph.tensors[at].shape) == 0 for node in graph.nodes for at in node.writes):
+        return Built("noop")
+    for key in _NEEDED:
+        library_file(key)
+    cudnn.load(library_file("cudnn"))
+    _check(spec.op, graph)
+    backend = context.backend
+
+    def make(description: GraphDescription) -> Any:
+        return GraphPlan(backend, description)
+
+    taken = all(is_taken(node, graph.tensors[at]) for node in graph.nodes for _, at in node.ports)
+    reason = "cuDNN does not take the operands as they lie in memory"
+    if all(node.op == "pointwise" for node in graph.nodes):
+        reason = "kernels compute pointwise operations"
+    elif taken:
+        try:
+            return _whole(spec, graph, context, make)
+        except Unsupported as error:
+            # With more workspace the one plan may be possible; cut, a graph of one operation is the same.
+            if len(graph.nodes) == 1 or "workspace_limit" in error.lifted_by:
+                raise
+            reason = error.message
+    try:
+        return _stepwise(spec, graph, context, make, reason)
+    except Unsupported as error:
+        message = f"{spec.op}: {error.message}; not in one plan, since {reason}"
+        raise Unsupported(message, rule=error.rule, lifted_by=error.lifted_by) from None
+
+
+def _check(op: str, graph: GraphAttributes) -> None:
+    for rule in RULES:
+        for node in graph.nodes:
+            value = rule.refuses(graph, node)
+            if value is not None:
+                message = f"{op}: {rule.text.format(value=value)}"
+                raise Unsupported(message, rule=f"cudnn.{rule.name}", lifted_by=rule.lifted_by)
+
+
+def _whole(spec: PlanSpec[Any], graph: GraphAttributes, context: CudaContext, make: Maker) -> Built:
+    made = make(describe_graph(graph, len(spec.operands), context.workspace_limit))
+    if made.workspace > context.workspace_limit:
+        raise beyond_limit(spec.op, spec.op, made.workspace, context.workspace_limit)
+    return Built(made, made.workspace)
+
+
+def _stepwise(spec: PlanSpec[Any], graph: GraphAttributes, context: CudaContext, make: Maker, reason: str) -> Built:
+    whole = densified(graph)
+    parts = parts_of(whole)
+    places: dict[int, int] = {}
+    taken = 0
+    for at, tensor in enumerate(whole.tensors):
+        if tensor.is_virtual and any(at in part.bound for part in parts):
+            places[at] = taken
+            taken += padded(math.prod(tensor.shape) * as_dtype(tensor.dtype).itemsize)
+    # A plan of cuDNN works at the beginning of the lane's workspace, so intermediate results come after that.
+    runs, most = [], 0
+    for part in parts:
+        if part.is_pointwise:
+            runs.append(pointwise_kernel(whole, part.nodes, part.bound, context.target))
+            continue
+        room = max(context.workspace_limit - taken, 0)
+        run = make(describe_graph(alone(whole, part), len(part.bound), room))
+        most = max(most, padded(run.workspace))
+        runs.append(run)
+    total = most + taken
+    if total > context.workspace_limit:
+        raise beyond_limit(spec.op, f"{spec.op} in steps", total, context.workspace_limit)
+
+    def source(at: int) -> Source:
+        tensor = whole.tensors[at]
+        return ("operand", tensor.operand) if tensor.operand >= 0 else ("workspace", most + places[at])
+
+    steps = tuple(Step(run, tuple(source(at) for at in part.bound)) for run, part in zip(runs, parts, strict=True))
+    notes = (f"{len(steps)} steps: {reason}",)
+    return Built(SequenceProgram(steps, total, notes), total, notes)

@@ -1,0 +1,107 @@
+"""How a graph for which cuDNN has no plan is cut: a plan for each of its operations, a kernel for pointwise runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from ..attributes import GraphAttributes, NodeSpec, TensorSpec
+from ..draft import packed
+
+__all__ = ["Part", "alone", "densified", "is_taken", "parts_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Nodes that are one step of a message.
+
+    Attributes
+    ----------
+    nodes : tuple of NodeSpec
+    bound : tuple of int
+        The tensors that it has in memory: operands, and intermediate results that other parts need.
+    """
+
+    nodes: tuple[NodeSpec, ...]
+    bound: tuple[int, ...]
+
+    @property
+    def is_pointwise(self) -> bool:
+        """Whether all of it is pointwise."""
+        return all(node.op == "pointwise" for node in self.nodes)
+
+
+def is_taken(node: NodeSpec, tensor: TensorSpec) -> bool:
+    """Whether an operation of cuDNN takes a tensor as it lies in memory: dense, for pooling with channels innermost.
+
+    Engines for pooling with channels first write no places of maxima, and some have no gradients.
+    """
+    if node.op in ("pointwise", "transpose", "matmul", "reduction"):
+        return True
+    orders = (True,) if node.op.startswith("resample") else (True, False)
+    return any(
+        all(n == 1 or s == d for n, s, d in zip(tensor.shape, tensor.strides, dense, strict=True))
+        for dense in (packed(tensor.shape, channels_last=last) for last in orders)
+    )
+
+
+def densified(graph: GraphAttributes) -> GraphAttributes:
+    """Return the graph with copies, so that each operation takes its tensors."""
+    tensors, nodes = list(graph.tensors), []
+    copies: dict[int, int] = {}
+
+    def copy_of(at: int) -> int:
+        if at not in copies:
+            given = tensors[at]
+            tensors.append(TensorSpec(given.dtype, given.shape, packed(given.shape, channels_last=True)))
+            copies[at] = len(tensors) - 1
+        return copies[at]
+
+    def move(source: int, target: int) -> NodeSpec:
+        compute = "float64" if tensors[source].dtype == "float64" else "float32"
+        return NodeSpec("pointwise", (("x", source), ("y", target)), "identity", compute)
+
+    for node in graph.nodes:
+        awkward = {at for _, at in node.ports if tensors[at].operand >= 0 and not is_taken(node, tensors[at])}
+        reads_result = dict(node.reals).get("beta", 0.0) != 0
+        nodes += [move(at, copy_of(at)) for at in sorted(awkward) if at in node.reads or reads_result]
+        ports = tuple((port, copy_of(at) if at in awkward else at) for port, at in node.ports)
+        nodes.append(replace(node, ports=ports))
+        nodes += [move(copy_of(at), at) for at in sorted(awkward) if at in node.writes]
+    return replace(graph, tensors=tuple(tensors), nodes=tuple(nodes))
+
+
+def parts_of(graph: GraphAttributes) -> list[Part]:
+    """Return the graph's nodes in steps: pointwise nodes that follow each other, of one shape, are one."""
+    runs: list[list[NodeSpec]] = []
+    for node in graph.nodes:
+        shape = graph.tensors[node.writes[0]].shape
+        if runs and node.op == "pointwise" == runs[-1][-1].op and node.mode != "gen_index":
+            before = graph.tensors[runs[-1][-1].writes[0]].shape
+            if before == shape:
+                runs[-1].append(node)
+                continue
+        runs.append([node])
+    return [Part(tuple(run), _bound(graph, runs, place)) for place, run in enumerate(runs)]
+
+
+def _bound(graph: GraphAttributes, runs: Sequence[Sequence[NodeSpec]], place: int) -> tuple[int, ...]:
+    elsewhere = {at for i, run in enumerate(runs) if i != place for node in run for _, at in node.ports}
+    own = dict.fromkeys(at for node in runs[place] for _, at in node.ports)
+    return tuple(
+        at for at in own if not graph.tensors[at].value and (graph.tensors[at].operand >= 0 or at in elsewhere)
+    )
+
+
+def alone(graph: GraphAttributes, part: Part) -> GraphAttributes:
+    """Return the graph of one part, whose operands are its bound tensors, in their order."""
+    numbers = list(dict.fromkeys(at for node in part.nodes for _, at in node.ports))
+    tensors = tuple(
+        replace(graph.tensors[at], operand=part.bound.index(at) if at in part.bound else -1) for at in numbers
+    )
+    nodes = tuple(
+        replace(node, ports=tuple((port, numbers.index(at)) for port, at in node.ports)) for node in part.nodes
+    )
+    return replace(graph, tensors=tensors, nodes=nodes)

@@ -1,0 +1,106 @@
+"""How the methods of the cuDNN actor give values, and how these become requests."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any, Final
+
+from ..._support.checks import is_real
+from ...plans.calls import CallForm, Forms, form_of
+from .activations import ActivationFunctionGradientRequest, ActivationFunctionRequest
+from .attention import AttentionGradientRequest, AttentionRequest
+from .convolution import ConvolutionDataGradientRequest, ConvolutionFilterGradientRequest, ConvolutionRequest
+from .norms import NormalizationGradientRequest, NormalizationRequest
+from .pooling import PoolingGradientRequest, PoolingRequest
+
+__all__ = [
+    "ACTIVATION",
+    "ACTIVATION_GRADIENT",
+    "ATTENTION",
+    "ATTENTION_GRADIENT",
+    "DATA_GRADIENT",
+    "FILTER_GRADIENT",
+    "FORMS",
+    "FORWARD",
+    "NORM",
+    "NORM_GRADIENT",
+    "POOLING",
+    "POOLING_GRADIENT",
+    "real",
+]
+
+#: Options that are real numbers.
+_REALS: Final = ("alpha", "beta", "epsilon", "momentum", "scale")
+
+
+class Real(str):
+    """A real number among a call's options, which remember calls: unlike a float it equals another one bit by bit."""
+
+    __slots__ = ()
+
+
+def real(value: Any) -> Any:
+    """Return a number as a `Real`; what is no number stays as it is, for the request to refuse."""
+    return Real(float(value).hex()) if is_real(value) else value
+
+
+def _real_form(request: Any, arrays: str, options: str) -> CallForm:
+    """Return the form of a request class some of whose options are real numbers, which calls give by `real`."""
+    names = tuple(f"{arrays} {options}".split())
+    defaults: dict[str, Any] = {field.name: field.default for field in fields(request)}
+    places = [names.index(name) for name in _REALS if name in options.split()]
+
+    def unpack(values: tuple[Any, ...]) -> Any:
+        given = list(values)
+        for place in places:
+            if type(given[place]) is Real:
+                given[place] = float.fromhex(given[place])
+        return request(**dict(zip(names, given, strict=True)))
+
+    def pack(found: Any) -> tuple[Any, ...]:
+        values = [getattr(found, name) for name in names]
+        for place in places:
+            if values[place] is not defaults[names[place]]:
+                values[place] = real(values[place])
+        return tuple(values)
+
+    kinds = b"a" * len(arrays.split()) + b"o" * len(options.split())
+    return CallForm(unpack, pack, names, kinds, tuple(defaults[n] if n in options.split() else None for n in names))
+
+
+_OPTIONS: Final = "size stride padding dilation groups alpha beta channels_last tf32 deterministic"
+
+FORWARD: Final = _real_form(
+    ConvolutionRequest,
+    "x w bias residual out",
+    "stride padding dilation groups alpha beta activation channels_last tf32 deterministic",
+)
+DATA_GRADIENT: Final = _real_form(ConvolutionDataGradientRequest, "dy w out", _OPTIONS)
+FILTER_GRADIENT: Final = _real_form(ConvolutionFilterGradientRequest, "x dy out", _OPTIONS)
+ACTIVATION: Final = form_of(ActivationFunctionRequest, "x out", "activation")
+ACTIVATION_GRADIENT: Final = form_of(ActivationFunctionGradientRequest, "dy x out", "activation")
+POOLING: Final = form_of(PoolingRequest, "x out", "mode window stride padding index channels_last")
+POOLING_GRADIENT: Final = form_of(
+    PoolingGradientRequest, "dy index out", "size mode window stride padding channels_last"
+)
+ATTENTION: Final = _real_form(AttentionRequest, "q k v out", "mask window scale statistics layout")
+ATTENTION_GRADIENT: Final = _real_form(AttentionGradientRequest, "q k v y statistics dy", "mask window scale layout")
+NORM: Final = _real_form(
+    NormalizationRequest, "x scale bias running_mean running_var out", "kind training epsilon momentum channels_last"
+)
+NORM_GRADIENT: Final = form_of(NormalizationGradientRequest, "dy x scale inverse mean out", "kind channels_last")
+
+#: Request classes, and the forms of their calls.
+FORMS: Final[Forms] = {
+    ConvolutionRequest: FORWARD,
+    ConvolutionDataGradientRequest: DATA_GRADIENT,
+    ConvolutionFilterGradientRequest: FILTER_GRADIENT,
+    ActivationFunctionRequest: ACTIVATION,
+    ActivationFunctionGradientRequest: ACTIVATION_GRADIENT,
+    PoolingRequest: POOLING,
+    PoolingGradientRequest: POOLING_GRADIENT,
+    NormalizationRequest: NORM,
+    NormalizationGradientRequest: NORM_GRADIENT,
+    AttentionRequest: ATTENTION,
+    AttentionGradientRequest: ATTENTION_GRADIENT,
+}

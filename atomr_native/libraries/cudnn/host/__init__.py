@@ -1,0 +1,1 @@
+"""Graphs of cuDNN on the host device, by NumPy: the reference."""

@@ -1,0 +1,98 @@
+"""Support rules as data: dtypes of operations, and versions of cuDNN from which a combination is offered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from .attributes import GraphAttributes, NodeSpec
+
+__all__ = [
+    "CONVOLUTION_DTYPES",
+    "GRADIENT_DTYPES",
+    "NORM_DTYPES",
+    "POOLING_DTYPES",
+    "RULES",
+    "ConvolutionDtypes",
+    "Rule",
+]
+
+
+class ConvolutionDtypes(NamedTuple):
+    """Dtypes that go with the dtype of a convolution's input.
+
+    Attributes
+    ----------
+    compute : str
+        Of its sums.
+    outputs : tuple of str
+        Of its result, the default first.
+    vector : str
+        Of its bias.
+    """
+
+    compute: str
+    outputs: tuple[str, ...]
+    vector: str
+
+
+CONVOLUTION_DTYPES: Final[dict[str, ConvolutionDtypes]] = {
+    "float16": ConvolutionDtypes("float32", ("float16",), "float16"),
+    "bfloat16": ConvolutionDtypes("float32", ("bfloat16",), "bfloat16"),
+    "float32": ConvolutionDtypes("float32", ("float32",), "float32"),
+    "float64": ConvolutionDtypes("float64", ("float64",), "float64"),
+    "int8": ConvolutionDtypes("int32", ("int8", "float32"), "float32"),
+}
+
+#: Dtypes of gradients, each with the dtype of its sums.
+GRADIENT_DTYPES: Final = {"float16": "float32", "bfloat16": "float32", "float32": "float32", "float64": "float64"}
+
+#: Dtypes of pooling, for which cuDNN has engines.
+POOLING_DTYPES: Final = ("float16", "bfloat16", "float32")
+
+#: Dtypes of norms, for which cuDNN has engines.
+NORM_DTYPES: Final = ("float16", "bfloat16", "float32")
+
+#: Dtypes of attention, for which cuDNN has engines.
+ATTENTION_DTYPES: Final = ("float16", "bfloat16")
+#: Elements of the largest heads of attention on Hopper.
+HEAD_DIM: Final = 256
+
+
+class Rule(NamedTuple):
+    """A rule of cuDNN's engines that it answers by a number only.
+
+    Attributes
+    ----------
+    name : str
+        Of the rule, as users see it after ``cudnn.``.
+    refuses : callable
+        From a graph and one of its nodes to the offending value, or None.
+    text : str
+        What is wrong with ``{value}``, and what is allowed.
+    lifted_by : tuple of str
+        As of `Unsupported`.
+    """
+
+    name: str
+    refuses: Callable[[GraphAttributes, NodeSpec], object]
+    text: str
+    lifted_by: tuple[str, ...]
+
+
+def _channels(graph: GraphAttributes, node: NodeSpec) -> int | None:
+    if not node.op.startswith("norm") or node.mode != "batch":
+        return None
+    channels = graph.tensors[dict(node.ports)["x"]].shape[1]
+    return channels if channels % 8 else None
+
+
+#: Rules of GPUs, tried in this order before cuDNN is asked.
+RULES: Final = (
+    Rule(
+        "batch_channels",
+        _channels,
+        "statistics of {value} channels; cuDNN has engines for batch norms of multiples of 8 channels",
+        ("shape", "device"),
+    ),
+)

@@ -1,0 +1,36 @@
+# cython: language_level=3
+"""cuDNN and its plans, as declared in table.h and plan.h."""
+
+from libc.stdint cimport int64_t, uint64_t
+
+from .backend cimport atomr_cuda
+from .fields cimport atomr_constant
+from .lanes cimport atomr_failure
+from .native cimport atomr_library
+
+
+cdef extern from "libraries/cudnn/table.h" nogil:
+    atomr_library atomr_cudnn_library
+
+
+cdef extern from "libraries/cudnn/plan.h" nogil:
+    ctypedef struct atomr_cudnn_words:
+        const int64_t *words
+        size_t n
+    ctypedef struct atomr_cudnn_tensor:
+        int64_t uid
+        int64_t operand
+        int64_t alignment
+        uint64_t constant
+    ctypedef struct atomr_cudnn_choice:
+        uint64_t banned
+        uint64_t workspace
+    ctypedef struct atomr_cudnn_plan:
+        pass
+    const atomr_constant *atomr_cudnn_constants
+    int atomr_cudnn_new(atomr_cuda *, const char *, const atomr_cudnn_words *, const atomr_cudnn_choice *,
+                        const atomr_cudnn_tensor *, size_t, int64_t, atomr_cudnn_plan **, atomr_failure *)
+    uint64_t atomr_cudnn_workspace(const atomr_cudnn_plan *)
+    int64_t atomr_cudnn_engine(const atomr_cudnn_plan *)
+    void atomr_cudnn_delete(atomr_cudnn_plan *)
+    int atomr_cudnn_run(void *, const void *, void *) noexcept

@@ -1,0 +1,131 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+"""Operation graphs of cuDNN, prepared for lanes.
+
+Contract.  A thin owner of plan.h.  Building a plan asks cuDNN's heuristics, may compile, and takes up to a second: the
+GIL is released.  Errors of the library come back as LibraryError("cudnn", ...) or OutOfMemory; a missing library, and a
+graph for which there is no engine, as Unsupported.  What lanes do is in C and takes no GIL.
+"""
+
+from libc.stdint cimport int64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy, memset
+
+from .backend cimport atomr_cuda
+from .cuda cimport CudaBackend, NativeRun
+from .lanes cimport ATOMR_OK, atomr_failure, atomr_run
+from .native cimport constants_of, load_library, raise_failure
+
+cimport cython
+
+# Numbers of cudnn_graph.h, by name.
+CONSTANTS = constants_of(atomr_cudnn_constants)
+
+
+def load(str path=""):
+    """Load cuDNN from `path` (empty: by its soname), once in a process; the version of the library.
+
+    Raises `Unsupported` if it is missing or incomplete.
+    """
+    return load_library(&atomr_cudnn_library, path)
+
+
+cdef int build(atomr_cuda *cuda, const char *profile, description, atomr_cudnn_plan **made,
+               atomr_failure *failure) except -1:
+    """Build the plan of a description; returns an atomr_code."""
+    cdef atomr_cudnn_words words
+    cdef atomr_cudnn_choice choice
+    cdef size_t i, n_tensors = len(description.tensors)
+    cdef int64_t n_operands = description.n_operands
+    cdef int code
+    cdef bytes constant
+    choice.banned = description.banned
+    choice.workspace = description.workspace_limit
+    words.n = len(description.words)
+    cdef int64_t *numbers = <int64_t *>malloc((words.n + 1) * sizeof(int64_t))
+    cdef atomr_cudnn_tensor *tensors = <atomr_cudnn_tensor *>malloc((n_tensors + 1) * sizeof(atomr_cudnn_tensor))
+    try:
+        if numbers == NULL or tensors == NULL:
+            raise MemoryError
+        for i in range(words.n):
+            numbers[i] = description.words[i]
+        words.words = numbers
+        for i in range(n_tensors):
+            uid, operand, alignment, value = description.tensors[i]
+            tensors[i].uid, tensors[i].operand, tensors[i].alignment = uid, operand, alignment
+            constant = bytes(value).ljust(8, b"\0")
+            memcpy(&tensors[i].constant, <const char *>constant, 8)
+        with nogil:
+            code = atomr_cudnn_new(cuda, profile, &words, &choice, tensors, n_tensors, n_operands, made, failure)
+    finally:
+        free(numbers)
+        free(tensors)
+    return code
+
+
+def plan_for(str profile not None, description):
+    """Build a plan for a device that is not here, described by JSON; its engine and its workspace in bytes.
+
+    Raises as `GraphPlan`.
+    """
+    cdef atomr_failure failure
+    cdef atomr_cudnn_plan *made = NULL
+    cdef bytes text = profile.encode()
+    memset(&failure, 0, sizeof(failure))
+    cdef int code = build(NULL, text, description, &made, &failure)
+    if code != ATOMR_OK:
+        raise_failure(code, &failure, "building a graph of cuDNN")
+    found = atomr_cudnn_engine(made), atomr_cudnn_workspace(made)
+    atomr_cudnn_delete(made)
+    return found
+
+
+@cython.no_gc_clear
+cdef class GraphPlan(NativeRun):
+    """A plan of an operation graph.
+
+    Parameters
+    ----------
+    backend : CudaBackend
+    description : GraphDescription
+
+    Attributes
+    ----------
+    engine : int
+        Number of the engine that computes it, among those of such graphs.
+
+    Raises
+    ------
+    Unsupported
+        If the library is missing, or has no engine for the graph.
+    OutOfMemory
+        If the device has no memory for it.
+    LibraryError
+        If the library fails.
+    InvalidRequest
+        If the description is malformed.
+    """
+
+    cdef atomr_cudnn_plan *native
+
+    def __cinit__(self, CudaBackend backend not None, description):
+        cdef atomr_failure failure
+        cdef int code
+        memset(&failure, 0, sizeof(failure))
+        backend.enter()
+        code = build(backend.cuda, NULL, description, &self.native, &failure)
+        if code != ATOMR_OK:
+            backend.check_fault("building a graph of cuDNN")
+            raise_failure(code, &failure, "building a graph of cuDNN")
+        self.backend = backend
+        self.function = <atomr_run>atomr_cudnn_run
+        self.context = self.native
+        self.workspace = atomr_cudnn_workspace(self.native)
+
+    @property
+    def engine(self):
+        return atomr_cudnn_engine(self.native)
+
+    def __dealloc__(self):
+        if self.native != NULL:
+            with nogil:
+                atomr_cudnn_delete(self.native)

@@ -1,0 +1,100 @@
+"""Attention and its gradients against formulas in float64, on every kind of device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from cudnn_reference import assert_close, random_images
+
+import atomr_native as an
+
+RNG = np.random.default_rng(5)
+Array = np.ndarray[Any, Any]
+
+#: Batch, heads, heads of keys, queries, keys, elements, elements of values; options.
+CASES: dict[str, tuple[tuple[int, int, int, int, int, int, int], dict[str, Any]]] = {
+    "plain": ((2, 2, 2, 5, 7, 8, 8), {}),
+    "causal": ((1, 4, 2, 6, 6, 16, 16), {"mask": "causal", "layout": "bshd"}),
+    "bottom right": ((1, 2, 1, 3, 9, 8, 16), {"mask": "causal_bottom_right", "scale": 0.5}),
+    "window": ((2, 2, 2, 9, 8, 8, 8), {"mask": "causal", "window": 3, "layout": "sbhd"}),
+    "window, bottom right": ((1, 2, 2, 4, 9, 8, 8), {"mask": "causal_bottom_right", "window": 2}),
+    "one token": ((2, 2, 2, 1, 5, 8, 8), {}),
+}
+ORDERS = {"bhsd": (0, 1, 2, 3), "bshd": (0, 2, 1, 3), "sbhd": (2, 0, 1, 3)}
+
+
+def weights(q: Array, k: Array, how: dict[str, Any]) -> Array:
+    scores = (q @ np.swapaxes(k, -1, -2)) * how.get("scale", q.shape[-1] ** -0.5)
+    rows, columns = np.indices(scores.shape[-2:])
+    rows = rows + (k.shape[-2] - q.shape[-2] if how.get("mask") == "causal_bottom_right" else 0)
+    seen = (rows >= columns) | ("mask" not in how)
+    if "window" in how:
+        seen &= columns > rows - how["window"]
+    scores = np.where(seen, scores, -np.inf)
+    made: Array = np.exp(scores - scores.max(-1, keepdims=True))
+    return made / made.sum(-1, keepdims=True), scores
+
+
+def reference(q: Array, k: Array, v: Array, dy: Array, how: dict[str, Any]) -> tuple[Array, ...]:
+    """The result, its statistics, and the gradients."""
+    groups = q.shape[1] // k.shape[1]
+    wide_k, wide_v = (np.repeat(a, groups, 1) for a in (k, v))
+    p, scores = weights(q, wide_k, how)
+    y = p @ wide_v
+    most = scores.max(-1)
+    statistics = most + np.log(np.exp(scores - most[..., None]).sum(-1))
+    dp = dy @ np.swapaxes(wide_v, -1, -2)
+    ds = p * (dp - (dy * y).sum(-1, keepdims=True)) * how.get("scale", q.shape[-1] ** -0.5)
+
+    def shared(a: Array) -> Array:
+        return a.reshape(a.shape[0], -1, groups, *a.shape[2:]).sum(2)
+
+    dk, dv = shared(np.swapaxes(ds, -1, -2) @ q), shared(np.swapaxes(p, -1, -2) @ dy)
+    return y, statistics, ds @ wide_k, dk, dv
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_attention_and_gradients(device: an.Device, case: str) -> None:
+    (b, h, g, s, t, d, e), how = CASES[case]
+    order = ORDERS[how.get("layout", "bhsd")]
+    dtype = "bfloat16" if case == "causal" else "float16"
+    q, k, v, dy = (
+        random_images(RNG, shape, dtype) for shape in ((b, h, s, d), (b, g, t, d), (b, g, t, e), (b, h, s, e))
+    )
+    y, statistics, *gradients = reference(*(a.astype(np.float64) for a in (q, k, v, dy)), how)
+
+    def put(a: Array) -> an.GpuRef:
+        return device.put(np.ascontiguousarray(a.transpose(order)))
+
+    def back(a: an.GpuRef) -> Array:
+        return a.numpy().transpose(np.argsort(order))
+
+    given = [put(a) for a in (q, k, v)]
+    found, stored = device.cudnn.attention(*given, statistics=True, **how)
+    assert_close(back(found), y, dtype)
+    assert_close(stored.numpy(), statistics, "float32", 100.0)
+    assert_close(back(device.cudnn.attention(*given, **how)), y, dtype)
+    made = device.cudnn.attention_backward(*given, found, stored, put(dy), **how)
+    for slope, wanted in zip(made, gradients, strict=True):
+        assert_close(back(slope), wanted, dtype, 2.0)
+
+
+def test_bad_input() -> None:
+    q, k = np.zeros((1, 4, 6, 8), "float16"), np.zeros((1, 2, 5, 8), "float16")
+    for options, text in [
+        ({"q": q.astype("float32")}, "q has dtype float32; allowed: float16, bfloat16"),
+        ({"mask": "full"}, "mask='full'; allowed: 'none', 'causal', 'causal_bottom_right'"),
+        ({"mask": "causal_bottom_right"}, "the first queries see no key"),
+        ({"window": 2}, "window=2 with mask='none'"),
+        ({"mask": "causal", "window": 1}, "the last queries see no key"),
+        ({"q": q[:, :3]}, "q has 3 heads, and k has 2"),
+        ({"q": q[..., :4], "k": k[..., :4]}, "heads of 4 elements; allowed: multiples of 8 up to 256"),
+        ({"v": k[:, :1]}, "allowed: one batch, the heads and tokens of k in v"),
+        ({"layout": "bhds"}, "layout='bhds'; allowed: 'bhsd', 'bshd', 'sbhd'"),
+        ({"k": k[:, :, ::-1][:, :, ::-1], "v": np.zeros((1, 2, 5, 12), "float16")[..., 4:]}, "v has strides"),
+        ({"scale": float("nan")}, "scale=nan; allowed: a finite number"),
+    ]:
+        with pytest.raises(an.InvalidRequest, match=text):
+            an.AttentionRequest(**{"q": q, "k": k, "v": k, **options})

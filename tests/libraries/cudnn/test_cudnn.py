@@ -1,0 +1,274 @@
+"""Plans of cuDNN: the real library's functions and engines, and on the fake one its errors, handles and workspaces."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scripts
+from actions import eventually
+from cuda_wheels import find
+from fake_cuda import using
+from lt_emulator import source
+
+import atomr_native as an
+from atomr_native.libraries.cudnn.draft import packed, settled
+from atomr_native.libraries.cudnn.support import RULES
+
+PROFILE = Path(scripts.HELPERS) / "h200_profile.json"
+
+
+@pytest.fixture
+def system(fake_environment: dict[str, str]) -> Iterator[an.System]:
+    with using(fake_environment), an.System() as made:
+        yield made
+
+
+def send(device: an.Device, rows: int = 4, **options: object) -> an.GpuRef:
+    x, w = device.put(np.ones((1, 8, rows, 4), "float32")), device.put(np.ones((8, 8, 1, 1), "float32"))
+    return device.cudnn.convolution(x, w, **options)
+
+
+@pytest.mark.abi
+@pytest.mark.plain
+def test_every_function_is_exported() -> None:
+    found = find("libcudnn.so.9")
+    if not found:
+        pytest.skip("libcudnn not found; pip install nvidia-cudnn-cu13, or set ATOMR_NATIVE_CUDA_WHEELS")
+    names = re.findall(r"\bF\([^,()]+, (cudnn\w+),", source("libraries/cudnn/names.h").read_text())
+    assert len(names) == 12
+    for path in found:
+        library = ctypes.CDLL(str(path))
+        assert [name for name in names if not hasattr(library, name)] == []
+        assert library.cudnnGetVersion() >= 90800
+
+
+ENGINES = """
+import ctypes, sys
+from pathlib import Path
+import numpy as np
+import atomr_native as an
+from atomr_native._lib import cudnn
+from atomr_native.libraries.cudnn.cuda.descriptors import describe_graph
+
+library, profile = Path(sys.argv[1]), Path(sys.argv[2]).read_text()
+for name in ("libcublasLt.so.*", "libcublas.so.*"):
+    for path in library.parents[2].glob(f"*/lib/{name}"):
+        ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+cudnn.load(str(library))
+
+def build(request):
+    spec = request.lowered.spec()
+    return cudnn.plan_for(profile, describe_graph(spec.attributes, len(spec.operands), 1 << 28))
+
+for dtype in ("float16", "float32", "float64"):
+    x, w, dy = (np.zeros(shape, dtype) for shape in ((2, 16, 9, 9), (24, 8, 3, 3), (2, 24, 9, 9)))
+    how = {"padding": 1, "groups": 2}
+    for request in (
+        an.ConvolutionRequest(x=x, w=w, **how),
+        an.ConvolutionRequest(x=x, w=w, bias=np.zeros(24, dtype), activation="relu", **how),
+        an.ConvolutionDataGradientRequest(dy=dy, w=w, size=9, **how),
+        an.ConvolutionFilterGradientRequest(x=x, dy=dy, size=3, **how),
+    ):
+        engine, workspace = build(request)
+        assert engine >= 0 and workspace <= 1 << 28
+try:
+    build(an.ConvolutionRequest(x=np.zeros((1, 8, 4, 4), "float64"), w=np.zeros((8, 8, 1, 1)), activation="gelu"))
+except an.Unsupported as error:
+    print(error.rule)
+"""
+
+
+@pytest.mark.abi
+def test_the_real_library_has_engines_for_an_h200_that_is_not_here() -> None:
+    """Graphs are accepted as they are described, and plans are built, by a description of the device."""
+    found = find("libcudnn.so.9")
+    if not found:
+        pytest.skip("libcudnn not found; pip install nvidia-cudnn-cu13, or set ATOMR_NATIVE_CUDA_WHEELS")
+    assert scripts.run(ENGINES, str(found[-1]), str(PROFILE)).strip() == "cudnn.engine"
+
+
+@pytest.mark.parametrize(
+    ("refusals", "error", "text"),
+    [
+        ({"cudnnCreate": (4000, 1)}, an.LibraryError, r"CUDNN_STATUS_INTERNAL_ERROR \(4000\) .*cudnnCreate"),
+        ({"cudnnBackendSetAttribute": (2000, 1)}, an.Unsupported, "cuDNN refuses descriptor .* status 2000"),
+        ({"cudnnBackendCreateDescriptor": (5000, 1)}, an.LibraryError, "CUDNN_STATUS_EXECUTION_FAILED"),
+        ({"cudnnBackendExecute": (5000, 1)}, an.LibraryError, r"CUDNN_STATUS_EXECUTION_FAILED \(5000\) .*Execute"),
+        ({"cudnnBackendExecute": (4004, 1)}, an.OutOfMemory, "no device memory"),
+    ],
+)
+def test_errors_name_function_and_status(
+    refuse: Callable[..., Path], refusals: dict[str, tuple[int, int]], error: type[Exception], text: str
+) -> None:
+    refuse(**refusals)
+    with an.System(standby="off") as system:
+        device = system.device("cuda:0")
+        with pytest.raises(error, match=text):
+            send(device).numpy()
+        send(device, 5).numpy()
+
+
+def test_a_missing_library_is_named(fake_environment: dict[str, str]) -> None:
+    environment = {**fake_environment, "ATOMR_NATIVE_CUDNN": "/nowhere/libcudnn.so"}
+    said = pytest.raises(an.Unsupported, match=r"cuDNN cannot be opened: .*pip install nvidia-cudnn-cu13")
+    with using(environment), an.System(standby="off") as system, said:
+        send(system.device("cuda:0")).numpy()
+
+
+def test_each_lane_has_a_handle(system: an.System) -> None:
+    device = system.device("cuda:0")
+    send(device).numpy()
+    assert device.stats()["native_handles"] == {"cudnn": 2}  # one is the device's, by which plans are built
+    x, w = device.put(np.ones((1, 8, 4, 4), "float32")), device.put(np.ones((8, 8, 1, 1), "float32"))
+    second = an.Cudnn(device, "second")
+    assert (second.convolution(x, w).numpy() == 8).all()
+    assert device.stats()["native_handles"] == {"cudnn": 3}
+
+
+def test_plans_and_handles_end_with_their_device(fake_environment: dict[str, str]) -> None:
+    """In this process: the worker of a thread leaves nothing behind."""
+    library = ctypes.CDLL(fake_environment["ATOMR_NATIVE_CUDNN"])
+    alive = [ctypes.c_uint.in_dll(library, f"fake_dnn_{name}") for name in ("descriptors", "handles")]
+    before = [count.value for count in alive]
+    with using(fake_environment), an.System(isolation="thread") as system:
+        device = system.device("cuda:0")
+        send(device).numpy()
+        assert alive[0].value > before[0]
+    gc.collect()
+    eventually(lambda: [count.value for count in alive] == before)
+
+
+def test_workspaces_have_a_limit(fake_environment: dict[str, str]) -> None:
+    """Exact float32 needs memory in the fake; TensorFloat-32, which is asked for, needs none."""
+    with using(fake_environment), an.System(workspace_limit=1024, standby="off") as system:
+        device = system.device("cuda:0")
+        with pytest.raises(an.Unsupported, match="needs 4096 bytes of workspace, and the limit is 1024") as caught:
+            send(device)
+        assert caught.value.rule == "cudnn.workspace_limit"
+        assert (send(device, tf32=True).numpy() == 8).all()
+
+
+def test_engines_that_round_float32_are_used_only_if_asked_for(system: an.System) -> None:
+    device = system.device("cuda:0")
+    x, w = device.put(np.full((1, 8, 4, 4), 1 + 2**-12, "float32")), device.put(np.ones((8, 8, 1, 1), "float32"))
+    assert (device.cudnn.convolution(x, w).numpy() == np.float32(8 * (1 + 2**-12))).all()
+    assert (device.cudnn.convolution(x, w, tf32=True).numpy() == 8).all()
+
+
+def test_addresses_are_checked(system: an.System) -> None:
+    """cuDNN does not check them, and is wrong for some: a message says so, and the device goes on."""
+    device = system.device("cuda:0")
+    x, w = device.put(np.ones((2, 1, 3, 3), "float32")), device.put(np.ones((1, 1, 1, 1), "float32"))
+    with pytest.raises(an.Unsupported, match=r"aligned to 4 bytes only, .* for multiples of 16") as caught:
+        device.cudnn.convolution(x[1:], w).numpy()
+    assert caught.value.rule == "cudnn.alignment"
+    assert (device.cudnn.convolution(device.copy(x[1:]), w).numpy() == 1).all()
+
+
+def test_notes_name_the_steps(system: an.System) -> None:
+    device = system.device("cuda:0")
+    x, w = np.ones((1, 8, 4, 4), "float32"), np.ones((8, 8, 1, 1), "float32")
+    plan = device.cudnn.plan(an.ConvolutionRequest(x=x, w=w, activation="gelu"))
+    plan.wait(60)
+    assert "2 steps" in plan.notes[0]
+    whole = device.cudnn.plan(an.ConvolutionRequest(x=x, w=w, activation="relu"))
+    whole.wait(60)
+    assert whole.notes == ()
+
+
+def test_actors_share_plans_and_give_the_same_bits(system: an.System) -> None:
+    device = system.device("cuda:0")
+    rng = np.random.default_rng(1)
+    x, w = (device.put(rng.standard_normal(shape).astype("float32")) for shape in ((2, 8, 5, 5), (8, 8, 3, 3)))
+    actors = [an.Cudnn(device, f"actor{i}") for i in range(4)]
+    wanted = device.cudnn.convolution(x, w).numpy()
+    for found in [actor.convolution(x, w) for actor in actors for _ in range(2)]:
+        assert (found.numpy() == wanted).all()
+
+
+def test_strides_of_axes_with_one_element() -> None:
+    """cuDNN recognises memory orders by all strides, which NumPy leaves open where an axis has one element."""
+    assert packed((2, 3, 4, 5)) == (60, 20, 5, 1)
+    assert packed((2, 3, 4, 5), channels_last=True) == (60, 1, 15, 3)
+    assert settled((2, 3, 1, 5), (15, 5, 77, 1)) == (15, 5, 5, 1)
+    assert settled((2, 3, 1, 5), (15, 1, 77, 3)) == (15, 1, 15, 3)
+    assert settled((2, 1, 4, 5), (20, 9, 5, 1)) == (20, 1, 5, 1)
+    assert settled((2, 1, 4, 5), (20, 9, 5, 1), channels_last=False) == (20, 20, 5, 1)
+
+
+def test_rules_say_what_is_allowed() -> None:
+    assert {rule.name for rule in RULES} == {"batch_channels"}
+    assert all("{value}" in rule.text and rule.lifted_by for rule in RULES)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"x": np.zeros((1, 2, 4, 4), "int32")}, "x has dtype int32; allowed: float16, bfloat16, float32"),
+        ({"w": np.zeros((3, 2, 3, 3))}, "w has dtype float64; allowed: float32"),
+        ({"w": np.zeros((3, 2, 3), "float32")}, r"w has shape \(3, 2, 3\); allowed: 4 axes"),
+        ({"groups": 2}, "w has 2 channels in a filter, and x has 2 in 2 groups"),
+        ({"padding": (1, 2, 3)}, r"padding=\(1, 2, 3\); allowed: an integer, 2 integers, or 2 pairs"),
+        ({"padding": -1}, "padding=-1; allowed: integers from 0"),
+        ({"stride": 0}, "stride=0; allowed: integers from 1"),
+        ({"dilation": 9}, "the filter reaches over 19 elements of spatial axis 0, and x has 4"),
+        ({"activation": "selu"}, "activation='selu'; allowed: 'relu', 'gelu'"),
+        ({"beta": 1.0}, "beta=1.0 without residual and out"),
+        ({"residual": np.zeros((1, 3, 2, 2), "float32")}, "residual is given, and beta is 0"),
+        ({"bias": np.zeros(4, "float32")}, r"bias has shape \(4,\); allowed: \(3,\)"),
+        ({"out": np.zeros((1, 3, 2, 3), "float32")}, r"out is float32\[1, 3, 2, 3\]; allowed: float32\[1, 3, 2, 2\]"),
+        ({"channels_last": 1}, "channels_last=1 must be True or False"),
+    ],
+)
+def test_bad_input(options: dict[str, object], text: str) -> None:
+    given = {"x": np.zeros((1, 2, 4, 4), "float32"), "w": np.zeros((3, 2, 3, 3), "float32"), **options}
+    with pytest.raises(an.InvalidRequest, match=text):
+        an.ConvolutionRequest(**given)
+
+
+def test_gradients_need_the_shape_of_the_result() -> None:
+    dy, w = np.zeros((1, 3, 4, 4), "float32"), np.zeros((3, 2, 3, 3), "float32")
+    with pytest.raises(an.InvalidRequest, match=r"dy has shape \(1, 3, 4, 4\); allowed: \(1, 3, 3, 3\)"):
+        an.ConvolutionDataGradientRequest(dy=dy, w=w, size=5)
+
+
+def test_later_calls_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call of a structure that was seen makes no request, whatever its numbers are."""
+    kinds = (an.ConvolutionRequest, an.ConvolutionDataGradientRequest, an.ConvolutionFilterGradientRequest,
+             an.NormalizationRequest, an.AttentionRequest, an.PoolingRequest, an.ActivationFunctionRequest)  # fmt: skip
+    made: list[str] = []
+    for kind in kinds:
+
+        def counted(self: object, lowering: Callable[..., object] = kind.lowering, name: str = kind.__name__) -> object:
+            made.append(name)
+            return lowering(self)
+
+        monkeypatch.setattr(kind, "lowering", counted)
+    with an.System(isolation="thread") as system:
+        device = system.device("host")
+        dnn = device.cudnn
+        x, w, v = (
+            device.zeros((1, 2, 4, 4), "float32"),
+            device.zeros((2, 2, 3, 3), "float32"),
+            device.zeros(2, "float32"),
+        )
+        q = device.zeros((1, 2, 4, 8), "float16")
+        for _ in range(3):
+            y = dnn.convolution(x, w, padding=((1, 1), (1, 1)))
+            dnn.convolution(x, w, padding=1, alpha=2.0, beta=0.5, out=y)
+            dnn.tell(an.ConvolutionRequest(x=x, w=w, alpha=3.0))
+            dnn.convolution_backward_data(y, w, (4, 4), padding=1)
+            dnn.convolution_backward_filter(x, y, 3, padding=1, alpha=0.5)
+            dnn.norm("batch", x, v, v)
+            dnn.norm("batch", x, v, v, epsilon=1e-3)
+            dnn.attention(q, q, q)
+            dnn.attention(q, q, q, scale=0.25)
+            dnn.pooling(x, "max", (2, 2))
+            dnn.activation(x, "relu")
+    assert len(made) == 11 + 3  # requests that are told have checked themselves

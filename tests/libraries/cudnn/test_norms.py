@@ -1,0 +1,115 @@
+"""Norms and their gradients against formulas in float64, on every kind of device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from cudnn_reference import assert_close, random_images
+
+import atomr_native as an
+
+RNG = np.random.default_rng(11)
+EPSILON = 1e-5
+
+#: Shapes, and the axes of the statistics with channels first.
+CASES: dict[str, tuple[str, tuple[int, ...], tuple[int, ...]]] = {
+    "batch": ("batch", (3, 8, 5, 4), (0, 2, 3)),
+    "batch, one axis": ("batch", (4, 16, 7), (0, 2)),
+    "instance": ("instance", (2, 8, 5, 3), (2, 3)),
+    "layer": ("layer", (3, 2, 40), (2,)),
+    "layer, two axes": ("layer", (5, 3, 7), (1, 2)),
+    "rms": ("rms", (3, 2, 40), (2,)),
+}
+
+
+def formula(
+    kind: str, x: np.ndarray[Any, Any], axes: tuple[int, ...], scale: np.ndarray[Any, Any], bias: np.ndarray[Any, Any]
+) -> np.ndarray[Any, Any]:
+    mean = 0 if kind == "rms" else x.mean(axes, keepdims=True)
+    made: np.ndarray[Any, Any] = (x - mean) / np.sqrt(((x - mean) ** 2).mean(axes, keepdims=True) + EPSILON)
+    return made * scale + bias
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("case", CASES)
+def test_norms_and_gradients(device: an.Device, case: str, channels_last: bool) -> None:
+    kind, shape, axes = CASES[case]
+    image = kind in ("batch", "instance")
+    if channels_last and not image:
+        pytest.skip("the axes of this norm have no channels")
+    x, dy = random_images(RNG, shape, "float32"), random_images(RNG, shape, "float32")
+    own = (shape[1],) if image else tuple(shape[a] for a in axes)
+    scale, bias = 1 + random_images(RNG, own, "float32"), random_images(RNG, own, "float32")
+    wide = (len(shape) - 2) * (1,) if image else ()
+    s, b = (v.reshape(*own, *wide).astype(np.float64) for v in (scale, bias if kind != "rms" else np.zeros(own)))
+    wanted = formula(kind, x.astype(np.float64), axes, s, b)
+
+    def turned(a: np.ndarray[Any, Any]) -> an.GpuRef:
+        return device.put(np.ascontiguousarray(np.moveaxis(a, 1, -1)) if channels_last else a)
+
+    def back(a: an.GpuRef) -> np.ndarray[Any, Any]:
+        return np.moveaxis(a.numpy(), -1, 1) if channels_last else a.numpy()
+
+    gx, gscale = turned(x), device.put(scale)
+    last = None if kind == "rms" else device.put(bias)
+    y, *statistics = device.cudnn.norm(kind, gx, gscale, last, channels_last=channels_last)
+    assert_close(back(y), wanted, "float32", 4.0)
+    mean = None if kind == "rms" else statistics[0]
+    inverse = statistics[-1]
+    if mean is not None:
+        assert_close(mean.numpy().ravel(), x.astype(np.float64).mean(axes).ravel(), "float32")
+    gradients = device.cudnn.norm_backward(kind, turned(dy), gx, gscale, inverse, mean, channels_last=channels_last)
+    sums = tuple(a for a in range(len(shape)) if a != 1) if image else tuple(range(len(shape) - len(own)))
+    unit = formula(kind, x.astype(np.float64), axes, np.ones(1), np.zeros(1))
+    assert_close(gradients[1].numpy(), (dy * unit).sum(sums), "float32", 8.0)
+    if kind != "rms":
+        assert_close(gradients[2].numpy(), dy.astype(np.float64).sum(sums), "float32", 8.0)
+    direction, step = random_images(RNG, shape, "float32").astype(np.float64), 1e-6
+    ahead, behind = (formula(kind, x + sign * step * direction, axes, s, b) for sign in (1, -1))
+    slope = ((ahead - behind) * dy).sum() / (2 * step)
+    assert abs((back(gradients[0]).astype(np.float64) * direction).sum() - slope) < 1e-3 * max(1, abs(slope))
+
+
+def test_running_statistics(device: an.Device) -> None:
+    """Training updates them in place, by the unbiased variance; inference uses them."""
+    x = random_images(RNG, (4, 8, 3, 5), "float32")
+    one, zero = device.put(np.ones(8, "float32")), device.put(np.zeros(8, "float32"))
+    mean, var = device.put(np.full(8, 0.5, "float32")), device.put(np.full(8, 2.0, "float32"))
+    device.cudnn.norm("batch", device.put(x), one, zero, running_mean=mean, running_var=var, momentum=0.25)
+    wide = x.astype(np.float64)
+    new_mean = 0.75 * 0.5 + 0.25 * wide.mean((0, 2, 3))
+    new_var = 0.75 * 2.0 + 0.25 * wide.var((0, 2, 3), ddof=1)
+    assert_close(mean.numpy(), new_mean, "float32")
+    assert_close(var.numpy(), new_var, "float32")
+    y = device.cudnn.norm("batch", device.put(x), one, zero, running_mean=mean, running_var=var, training=False).numpy()
+    wanted = (wide - new_mean[:, None, None]) / np.sqrt(new_var[:, None, None] + EPSILON)
+    assert_close(y, wanted, "float32", 4.0)
+
+
+def test_a_rule_is_named(device: an.Device) -> None:
+    """Batch norms of an odd number of channels have no engine: the host device has them, a GPU says why not."""
+    v = device.put(np.ones(5, "float32"))
+    x = device.put(random_images(RNG, (2, 5, 3, 3), "float32"))
+    if device.kind == "host":
+        device.cudnn.norm("batch", x, v, v)[0].numpy()
+        return
+    with pytest.raises(an.Unsupported, match=r"statistics of 5 channels; .* multiples of 8") as caught:
+        device.cudnn.norm("batch", x, v, v)
+    assert caught.value.rule == "cudnn.batch_channels"
+
+
+def test_bad_input() -> None:
+    x, v = np.zeros((2, 8, 3, 3), "float32"), np.zeros(8, "float32")
+    for options, text in [
+        ({"kind": "group", "bias": v}, "kind='group'; allowed: 'batch', 'instance', 'layer', 'rms'"),
+        ({"kind": "batch"}, "a batch norm needs bias"),
+        ({"kind": "rms", "bias": v}, "allowed for a rms norm"),
+        ({"kind": "instance", "bias": v, "running_mean": v, "running_var": v}, "does not take running_mean"),
+        ({"kind": "batch", "bias": v, "training": False}, "training=False; allowed"),
+        ({"kind": "batch", "bias": v, "epsilon": 0.0}, "epsilon=0.0; allowed: a positive number"),
+        ({"kind": "batch", "bias": v[:3]}, r"bias has shape \(3,\); allowed: \(8,\)"),
+    ]:
+        with pytest.raises(an.InvalidRequest, match=text):
+            an.NormalizationRequest(x=x, scale=v, **options)
