@@ -104,7 +104,7 @@ def test_ranges_of_eigenvalues(device: an.Device) -> None:
         (lambda s, x: s.eigh(x, type=2), "type=2; allowed: 1, and 2 and 3 with b"),
         (lambda s, x: s.eigh(x, x, type=4), "type=4; allowed: 1, 2, 3"),
         (lambda s, x: s.eigh(x, x[:2, :2]), r"b has shape \(2, 2\)"),
-        (lambda s, x: s.eigh(x, x, check=False), "options of a plain call"),
+        (lambda s, x: s.eigh(x, x, w=x[0], check=False), "outputs of a plain call"),
         (lambda s, x: s.eigh(x, subset_by_index=(1, 3)), r"\(1, 3\); allowed: 0 <= first <= last < 3"),
         (lambda s, x: s.eigh(x, subset_by_index=1), "subset_by_index=1; allowed: a pair"),
         (lambda s, x: s.eigh(x, subset_by_value=(2, 1)), "the first below the second"),
