@@ -79,11 +79,12 @@ def _cut(task: Task, extents: Sequence[int], target: Target) -> _Cut:
         shape, [array.along(task.reduced) for array in task.inputs] or [(0,) * len(shape)]
     )
     outputs, count = math.prod(kept), math.prod(reduced)
-    inner = [steps[-1] for steps in reduced_steps]
-    across = [steps[-1] for steps in kept_steps[1 : 1 + len(task.inputs)]]
-    in_order = any(step == 1 for step in inner)
-    # Threads go along the mode in which an input is dense: one of the result's, or one that is reduced.
-    if count <= 4 or (1 in across and not in_order) or (outputs >= _MANY and (not in_order or 1 in across)):
+    # Threads go along the mode in which the largest input is dense: one of the result's, or one that is reduced.
+    sizes = [math.prod(extents[m] for m in (*task.kept, *task.reduced) if array.stride(m)) for array in task.inputs]
+    largest = sizes.index(max(sizes)) if sizes else 0
+    in_order = reduced_steps[largest][-1] == 1
+    across = [steps[-1] for steps in kept_steps[1 : 1 + len(task.inputs)]][largest : largest + 1] == [1]
+    if count <= 4 or (across and not in_order) or (outputs >= _MANY and (across or not in_order)):
         lanes = 1
     else:
         lanes = 32 if count <= 1024 or outputs >= 8192 else THREADS
