@@ -161,7 +161,7 @@ cusparseStatus_t cusparseSetPointerMode(cusparseHandle_t handle, cusparsePointer
 }
 
 static cusparseStatus_t make_sparse(cusparseSpMatDescr_t *made, struct cusparseSpMatDescr d, cusparseIndexType_t index) {
-    if (!d.first || !d.indices || !d.values || d.rows < 0 || d.columns < 0 || d.nnz < 0) return CUSPARSE_STATUS_INVALID_VALUE;
+    if (!d.first || !d.indices || !d.values || d.rows < 0 || d.columns < 0 || d.nnz < 0 || d.nnz > d.rows * d.columns) return CUSPARSE_STATUS_INVALID_VALUE;
     *made = malloc(sizeof **made);
     if (!*made) return CUSPARSE_STATUS_ALLOC_FAILED;
     d.wide = index == CUSPARSE_INDEX_64I;
@@ -222,6 +222,8 @@ static int typed(cudaDataType a, cudaDataType x, cudaDataType y, cudaDataType co
     return y == a && compute == a;
 }
 static cusparseStatus_t check(const noted *c) {
+    if (c->op_a == CUSPARSE_OPERATION_CONJUGATE_TRANSPOSE && c->compute != CUDA_C_32F && c->compute != CUDA_C_64F)
+        return CUSPARSE_STATUS_INVALID_VALUE;
     const struct cusparseSpMatDescr *const a = &c->a;
     const cudaDataType out = c->routine == SDDMM ? a->type : c->y.type;
     if (!typed(a->type, c->x.type, out, c->compute)) return CUSPARSE_STATUS_NOT_SUPPORTED;

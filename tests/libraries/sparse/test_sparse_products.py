@@ -56,7 +56,7 @@ def problems(draw: st.DrawFn) -> tuple[Any, ...]:
 
 
 @given(problem=problems())
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_products(device: an.Device, problem: tuple[Any, ...]) -> None:
     rng, pattern, form, dtype, index, trans, conj, columns, beta, order = problem
     a = dense(rng, pattern, dtype)
@@ -70,7 +70,7 @@ def test_products(device: an.Device, problem: tuple[Any, ...]) -> None:
     out = device.put(np.asarray(y, order=order), dtype="int32" if dtype == "int8" else dtype)
     alpha = 2.0 if "complex" not in dtype else 2.0 - 1.0j
     send = device.sparse.spmm if columns else device.sparse.spmv
-    refused = (form == "bsr" and trans) or (form == "coo" and conj and not trans)
+    refused = (form == "bsr" and trans) or (form == "coo" and conj and not trans and "complex" in dtype)
     if refused and device.name.startswith("cuda") and 0 not in (*a.shape, *x.shape, matrix.nnz):
         with pytest.raises(an.Unsupported, match="convert A to csr") as caught:
             send(matrix, device.put(x), trans=trans, conj=conj)
@@ -81,6 +81,21 @@ def test_products(device: an.Device, problem: tuple[Any, ...]) -> None:
     want = alpha * (wide @ x.astype(wide.dtype)) + beta * y.astype(wide.dtype)
     size = abs(alpha) * (abs(wide) @ abs(x.astype(wide.dtype))) + abs(beta) * abs(y.astype(wide.dtype))
     hold(found, want, size, dtype)
+
+
+def test_more_elements_than_places(device: an.Device) -> None:
+    """The library refuses them: a kernel adds up duplicates where it can."""
+    rows, columns, values = np.array([0, 0, 0, 1, 1]), np.array([0, 1, 1, 0, 0], np.int32), np.arange(1.0, 6.0)
+    parts = device.put(values), device.put(columns)
+    offsets = device.put(np.array([0, 3, 5], np.int32))
+    x = device.put(np.array([1.0, 10.0]))
+    assert device.sparse.spmv(an.SparseMatrix("csr", (2, 2), *parts, offsets), x).numpy().tolist() == [51, 9]
+    matrix = an.SparseMatrix("coo", (2, 2), *parts, rows=device.put(rows.astype(np.int32)), ordered=True)
+    if device.name.startswith("cuda"):
+        with pytest.raises(an.Unsupported, match="no more stored elements than places"):
+            device.sparse.spmv(matrix, x)
+    else:
+        assert device.sparse.spmv(matrix, x).numpy().tolist() == [51, 9]
 
 
 def test_conjugates_without_a_transpose(device: an.Device) -> None:
@@ -129,7 +144,7 @@ def test_sampled_products(device: an.Device, form: str, dtype: str, beta: float)
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
 @pytest.mark.parametrize("form", ["csr", "csc"])
-@pytest.mark.fake_only(dtype=["float32", "complex128"])
+@pytest.mark.fake_only(dtype=["complex128"])
 def test_triangles(device: an.Device, form: str, dtype: str) -> None:
     rng = np.random.default_rng(3)
     n = 40

@@ -75,15 +75,25 @@ def sparse_call(spec: PlanSpec[ProductAttributes]) -> SparseCall | None:
     sampled = routine == "sddmm"
     names = ("x", "y") if sampled else ("x", "out")
     found = [_dense(by_name[name]) for name in names]
-    refused = how.format == "bsr" or (how.conj and not transposed) or (sampled and how.format == "coo")
-    if refused or found[0] is None or found[1] is None:
+    refused = (
+        how.format == "bsr"
+        or (how.conj and not transposed and how.compute.startswith("complex"))
+        or (sampled and how.format == "coo")
+    )
+    crowded = values.shape[0] > how.shape[0] * how.shape[1]  # with duplicates
+    if refused or crowded or found[0] is None or found[1] is None:
         return None
     first, second = found[0], found[1]
     places = [at[name] for name in names]
     if sampled and flipped:
         first, second, places = _turned(second), _turned(first), places[::-1]
     rows, columns = how.shape[::-1] if flipped else how.shape
-    op = ("CONJUGATE_TRANSPOSE" if how.conj else "TRANSPOSE") if transposed and not sampled else "NON_TRANSPOSE"
+    whole = how.compute.startswith("complex")  # others have no conjugates there
+    op = (
+        ("CONJUGATE_TRANSPOSE" if how.conj and whole else "TRANSPOSE")
+        if transposed and not sampled
+        else "NON_TRANSPOSE"
+    )
     nothing = ((0, 0), 0, 0)
     dense = (first, nothing, second) if sampled else (first, second, nothing)
     count = len(spec.scalars)
@@ -159,8 +169,8 @@ def build_product(spec: PlanSpec[ProductAttributes], context: CudaContext) -> Bu
         return build_rows(spec, context, empty=False)
     raise Unsupported(
         f"{spec.op} of {how.format} with trans={how.trans}, conj={how.conj}, x of strides {by_name['x'].strides} and "
-        f"out of strides {out.strides}; the library takes dense arrays with one axis without gaps, and conj with a "
-        f"transpose: copy them, or convert A to csr",
+        f"out of strides {out.strides}; the library takes dense arrays with one axis without gaps, conj with a "
+        f"transpose, and no more stored elements than places: copy them, or convert A to csr",
         rule="sparse.layout",
         lifted_by=("layout", "format"),
     )
