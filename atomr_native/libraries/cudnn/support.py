@@ -8,13 +8,16 @@ from typing import Final, NamedTuple
 from .attributes import GraphAttributes, NodeSpec
 
 __all__ = [
+    "ATTENTION_DTYPES",
     "CONVOLUTION_DTYPES",
     "GRADIENT_DTYPES",
+    "HEAD_DIM",
     "NORM_DTYPES",
     "POOLING_DTYPES",
     "RULES",
     "ConvolutionDtypes",
     "Rule",
+    "is_trusted",
 ]
 
 
@@ -96,3 +99,14 @@ RULES: Final = (
         ("shape", "device"),
     ),
 )
+
+
+def is_trusted(graph: GraphAttributes) -> bool:
+    """Whether cuDNN's fusion of a convolution with what follows is one whose results were compared on an H200.
+
+    These are any sums, factors and ReLU after it; and a bias with any activation.  Others are cut.
+    """
+    if not any(node.op == "convolution_forward" for node in graph.nodes):
+        return True
+    modes = [node.mode for node in graph.nodes if node.op == "pointwise"]
+    return {*modes} <= {"add", "mul", "relu_fwd", "identity"} or (len(modes) <= 2 and modes[:-1] == ["add"])

@@ -18,7 +18,7 @@ from lt_emulator import source
 
 import atomr_native as an
 from atomr_native.libraries.cudnn.draft import packed, settled
-from atomr_native.libraries.cudnn.support import RULES
+from atomr_native.libraries.cudnn.support import RULES, is_trusted
 
 PROFILE = Path(scripts.HELPERS) / "h200_profile.json"
 
@@ -205,6 +205,21 @@ def test_strides_of_axes_with_one_element() -> None:
 def test_rules_say_what_is_allowed() -> None:
     assert {rule.name for rule in RULES} == {"batch_channels"}
     assert all("{value}" in rule.text and rule.lifted_by for rule in RULES)
+
+
+@pytest.mark.parametrize(
+    ("options", "whole"),
+    [
+        ({"activation": "gelu"}, True),
+        ({"activation": "relu", "alpha": 2.0, "beta": 0.5, "residual": np.zeros((1, 3, 2, 2), "float32")}, True),
+        ({"activation": "gelu", "alpha": 2.0}, False),
+        ({"activation": "silu", "beta": 1.0, "residual": np.zeros((1, 3, 2, 2), "float32")}, False),
+    ],
+)
+def test_fusions_that_were_not_compared_are_cut(options: dict[str, object], whole: bool) -> None:
+    x, w, bias = np.zeros((1, 2, 4, 4), "float32"), np.zeros((3, 2, 3, 3), "float32"), np.zeros(3, "float32")
+    request = an.ConvolutionRequest(x=x, w=w, bias=bias, **options)
+    assert is_trusted(request.lowered.spec().attributes) is whole
 
 
 @pytest.mark.parametrize(

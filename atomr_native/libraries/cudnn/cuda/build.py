@@ -16,7 +16,7 @@ from ....dtypes import as_dtype
 from ....errors import Unsupported
 from ....plans.spec import PlanSpec
 from ..attributes import GraphAttributes
-from ..support import RULES
+from ..support import RULES, is_trusted
 from .descriptors import GraphDescription, describe_graph
 from .kernels import pointwise_kernel
 from .steps import alone, densified, is_taken, parts_of
@@ -55,6 +55,8 @@ def build_graph(spec: PlanSpec[GraphAttributes], context: CudaContext) -> Built:
     reason = "cuDNN does not take the operands as they lie in memory"
     if all(node.op == "pointwise" for node in graph.nodes):
         reason = "kernels compute pointwise operations"
+    elif not is_trusted(graph):
+        reason = "results of this fusion have not been compared"
     elif taken:
         try:
             return _whole(spec, graph, context, make)
