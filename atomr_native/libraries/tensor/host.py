@@ -215,12 +215,12 @@ def build_elementwise(spec: PlanSpec[ElementwiseAttributes], _context: HostConte
             scalars = tuple(map(complex, scalars[::2], scalars[1::2]))
         values = []
         for number, modes in enumerate(how.inputs):
-            if how.zero[number]:
+            factor = int(scalars[number]) if kind.kind in "iub" else kind.type(scalars[number])
+            if how.zero[number] or factor == 0:  # what has a factor of 0 does not count, NaN neither
                 values.append(kind.type(0))
                 continue
             x, own = _distinct(arrays[number].astype(kind), modes, extents)
             x = unary_function(how.unary[number])(_aligned(x, own, how.output))
-            factor = int(scalars[number]) if kind.kind in "iub" else kind.type(scalars[number])
             values.append(x if factor == 1 else np.multiply(x, factor, dtype=kind))
         made = values[0]
         if count > 1:

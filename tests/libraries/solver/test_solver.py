@@ -71,7 +71,9 @@ def verify(device: an.Device, routine: str, a: np.ndarray, b: Any, options: dict
         want = np.linalg.slogdet(wide(a))
         if routine == "det":
             found = found.numpy()
-            assert np.allclose(found, want.sign * np.exp(want.logabsdet), rtol=2e3 * np.finfo(dtype).eps * (n + 1))
+            with np.errstate(over="ignore"):  # of many rows in single precision
+                exact = (want.sign * np.exp(want.logabsdet)).astype(dtype)
+            assert np.allclose(found, exact, rtol=2e3 * np.finfo(dtype).eps * (n + 1))
             return
         assert np.allclose(found.sign.numpy(), want.sign, rtol=0, atol=2e3 * np.finfo(dtype).eps * (n + 1))
         assert np.allclose(found.logabsdet.numpy(), want.logabsdet, rtol=0, atol=2e3 * np.finfo(dtype).eps * (n + 1))
