@@ -35,7 +35,15 @@ class Place:
 
 
 class Carrier(ABC):
-    """Processes on nodes, and calls to them.  All methods may be called by any thread."""
+    """Processes on nodes, and calls to them.  All methods may be called by any thread.
+
+    Attributes
+    ----------
+    shared : bool
+        Whether nodes share the process of the program.
+    """
+
+    shared = False
 
     @abstractmethod
     def start(self, place: Place) -> Any:

@@ -127,7 +127,7 @@ class Cluster:
             raise InvalidRequest(f"options={options!r}; allowed: a dict of options of System, or None")
         if carrier is not None and not isinstance(carrier, Carrier):
             raise InvalidRequest(f"carrier={carrier!r}; allowed: None for Ray, or InProcess()")
-        _check_outside(carrier)
+        _check_outside()
         chosen = dict(options or {})
         if memory is not None and not gpus:
             chosen.setdefault("memory_limit", memory * 4 // 5)
@@ -196,7 +196,7 @@ class Cluster:
         """
         here: Any = current_cell()
         for peer in _peers.all_peers():
-            inside = peer.host is not None and (here is None or here.tree is peer.tree)
+            inside = _is_inside(peer, here)
             if peer.cluster == name or (name is None and inside):
                 return cls._joined(peer)
         if name is None:
@@ -314,7 +314,7 @@ class Cluster:
         node, _, device = name.partition("/")
         node = self._node(node)
         address = address_of(device)
-        if address.name.startswith("cuda") and address.index >= self._peer.nodes[node]:
+        if address.kind == "cuda" and address.number >= self._peer.nodes[node]:
             raise InvalidRequest(f"device {name!r}: {node} has {self._peer.nodes[node]} GPUs; see Cluster(gpus=)")
         return remote_device(self._peer, node, self._peer.link(node).control("device", address.name))
 
@@ -356,6 +356,7 @@ class Cluster:
             return
         self._end_nodes(peer, deadline)
         if peer is not None:
+            peer.gather()
             peer.close()
         self._system.close(max(0.1, deadline - time.monotonic()))
         self._carrier.close()
@@ -414,11 +415,16 @@ class Cluster:
         return f"<Cluster {self.name!r} of {len(self._peer.nodes)} nodes{', closed' if self._closed else ''}>"
 
 
-def _check_outside(carrier: Carrier | None) -> None:
+def _is_inside(peer: Peer, here: Any) -> bool:
+    """Whether this is a node's process, or the thread of an actor of a node in this process."""
+    return peer.host is not None and (not peer.carrier.shared or (here is not None and here.tree is peer.tree))
+
+
+def _check_outside() -> None:
     """Raise if this is an actor of a cluster's node."""
     here: Any = current_cell()
     for peer in _peers.all_peers():
-        if peer.host is not None and (carrier is None or (here is not None and here.tree is peer.tree)):
+        if _is_inside(peer, here):
             raise InvalidRequest(
                 f"a cluster cannot be made inside an actor of cluster {peer.cluster!r}; Cluster.join() gives the "
                 f"actor its own cluster"

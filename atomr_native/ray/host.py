@@ -29,7 +29,7 @@ __all__ = ["Host"]
 
 _log = logging.getLogger("atomr_native.ray")
 
-_LINGER = 0.0005  # seconds that a batch waits for the answers to its own asks
+_LINGER = 0.001  # seconds that a batch waits for the answers to its own asks
 _SILENCE = 60.0  # seconds without a call after which a process is taken to have ended
 
 
@@ -69,10 +69,20 @@ class Host:
     def close(self, timeout: float) -> None:
         """Close the System, and leave the cluster.  Waits up to `timeout` seconds."""
         self._closed = True
+        deadline = time.monotonic() + timeout
         try:
             self.system.close(timeout)
+            self.peer.flush(deadline)
         finally:
             self.peer.close()
+
+    def abort(self) -> None:
+        """End the waits of links, as the death of the process does."""
+        self._closed = True
+        with self._lock:
+            sessions = list(self._sessions.values())
+        for session in sessions:
+            session.close()
 
     # ---- names of actors
 

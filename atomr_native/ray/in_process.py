@@ -52,6 +52,8 @@ class InProcess(Carrier):
     ['node0', 'node1', 'node2']
     """
 
+    shared = True
+
     def __init__(self, *, lost: float = 0.0, late: float = 0.0, repeated: float = 0.0, seed: int = 0) -> None:
         for name, value in (("lost", lost), ("late", late), ("repeated", repeated)):
             if not is_real(value) or not 0 <= value < 1:
@@ -101,14 +103,6 @@ class InProcess(Carrier):
     def _run(self, node: _Node, method: str, args: tuple[Any, ...]) -> Any:
         if node.dead.is_set() or node.host is None:
             raise NodeDied(f"{node.place.node} has ended")
-        if method == "collect":  # in pieces, so that a death is seen
-            end = time.monotonic() + args[-1]
-            while True:
-                found = node.host.collect(*args[:-1], min(0.05, max(0.0, end - time.monotonic())))
-                if node.dead.is_set():
-                    raise NodeDied(f"{node.place.node} has ended")
-                if found or time.monotonic() >= end:
-                    return found
         result = getattr(node.host, method)(*args)
         if node.dead.is_set():
             raise NodeDied(f"{node.place.node} has ended")
@@ -148,6 +142,7 @@ class InProcess(Carrier):
         for died in watchers:
             died()
         if handle.host is not None:
+            handle.host.abort()
             handle.host.close(0.0)
 
     def directory(self, method: str, *args: Any) -> Any:

@@ -167,6 +167,19 @@ class Link:
                     return
                 self.change.wait(min(left, 0.1))
 
+    def gather(self) -> None:
+        """Take the answers that the node has now."""
+        life = self.life
+        while life is not None:
+            try:
+                self.take(life, self.peer.carrier.call(life.handle, "collect", life.id, life.acked, 0.0))
+                return
+            except NodeUnavailable:
+                time.sleep(_AGAIN)
+            except NodeDied:
+                self.down(life)
+                return
+
     def close(self) -> None:
         """End the threads; messages that have not left fail."""
         with self.change:
@@ -273,6 +286,7 @@ class Link:
             try:
                 self._send(life, batch, posts)
             finally:
+                del batch, posts  # which hold arrays of others
                 with self.change:
                     self._busy = False
                     self.change.notify_all()

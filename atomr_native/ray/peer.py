@@ -79,6 +79,11 @@ class Peer:
         for link in list(self._links.values()):
             link.flush(deadline)
 
+    def gather(self) -> None:
+        """Take the last answers of nodes that have finished."""
+        for link in list(self._links.values()):
+            link.gather()
+
     def close(self) -> None:
         """Leave the cluster.  Idempotent."""
         _peers.remove(self)
