@@ -33,7 +33,7 @@ def from_bytes(blob: np.ndarray[Any, Any], shape: tuple[int, ...], dtype: str) -
 
 
 class Held:
-    """This process's hold of an array of another node, shared by its handles; dropped with the last of them."""
+    """The hold of this process on an array of another node, shared by its handles; dropped with the last of them."""
 
     __slots__ = ("__weakref__", "freed", "ident", "incarnation", "link")
 
@@ -83,6 +83,11 @@ class RemoteRef:
     """
 
     __slots__ = ("__weakref__", "_held", "device", "dtype", "node", "shape")
+    _held: Held
+    node: str
+    device: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
 
     def __init__(self) -> None:
         raise TypeError("a RemoteRef is made by a device of a cluster: cluster.device('node1/cuda:0').put(array)")
@@ -206,6 +211,9 @@ class RemoteDevice:
     """
 
     __slots__ = ("_peer", "name", "node")
+    _peer: Peer
+    node: str
+    name: str
 
     def __init__(self) -> None:
         raise TypeError("a RemoteDevice is made by a cluster: cluster.device('node1/cuda:0')")
@@ -264,8 +272,7 @@ class RemoteDevice:
         return resolve_device, (self._peer.cluster, self.node, self.name)
 
     def __eq__(self, other: object) -> bool:
-        same = isinstance(other, RemoteDevice) and self._peer.cluster == other._peer.cluster
-        return same and (self.node, self.name) == (other.node, other.name)
+        return isinstance(other, RemoteDevice) and self.__reduce__() == other.__reduce__()
 
     def __hash__(self) -> int:
         return hash((self._peer.cluster, self.node, self.name))

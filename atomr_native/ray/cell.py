@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from ..actors._refusal import Refusal
 from ..actors.answer import Answer, open_answer
 from ..actors.mailbox import Mailbox
 from ..actors.ref import ActorRef
-from ..errors import ActorStopped, AtomrError, MailboxFull
+from ..errors import ActorStopped, AtomrError, MailboxFull, NodeLost
 from . import _peers
 from .wire import Packed, pack
 
@@ -164,8 +164,6 @@ class RemoteCell(Refusal, CellBase):
 
     def stopped_error(self) -> Any:
         """Return why it takes no messages."""
-        from ..errors import NodeLost
-
         if isinstance(self.final_error, NodeLost):
             return NodeLost(f"actor {self.path}: {self.final_error}", self.link.node)
         return ActorStopped(f"actor {self.path} has stopped")
@@ -186,13 +184,11 @@ class RemoteActorRef(ActorRef):
         cell: Any = self.cell
         envelope = Envelope(message, _sender() if sender is None else sender)
         result = cell.enqueue(envelope)
-        return result == PUT or cell.refused(envelope, result)
+        return bool(result == PUT or cell.refused(envelope, result))
 
     def _ask(self, kind: type[Any], message: object, timeout: float | None, sender: Any) -> Any:  # noqa: ARG002
         answer = open_answer("")
         if timeout is not None:
-            import time
-
             answer.deadline = time.monotonic() + timeout
         cell: Any = self.cell
         answer.cell = cell
@@ -216,5 +212,3 @@ def _sender() -> Any:
 def resolve_actor(cluster: str, node: str, key: str, path: str, capacity: int | None, overflow: Any) -> ActorRef:
     """Return the address of an actor in this process, which may be its node's."""
     return _peers.current(cluster).actor(node, key, path, Mailbox(capacity, overflow))
-
-

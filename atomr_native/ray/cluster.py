@@ -209,9 +209,12 @@ class Cluster:
     @classmethod
     def _joined(cls, peer: Peer) -> Cluster:
         made = cls.__new__(cls)
-        made.name, made._system, made._peer, made._carrier = peer.cluster, peer.system, peer, peer.carrier
-        made._lock, made._closed, made._keepers = threading.Lock(), False, {}
+        made._join(peer)  # noqa: SLF001 - its constructor
         return made
+
+    def _join(self, peer: Peer) -> None:
+        self.name, self._system, self._peer, self._carrier = peer.cluster, peer.system, peer, peer.carrier
+        self._lock, self._closed, self._keepers = threading.Lock(), False, {}
 
     # ---- as a System
 

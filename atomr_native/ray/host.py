@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from .._lib.actor_cell import NO_ROOM, PUT, Envelope
 from .._support.error_text import error_text
 from ..actors.answer import Answer, bare, open_answer
+from ..dtypes import dtype_name
 from ..errors import ActorStopped, AtomrError, InvalidRequest
 from ..system import System
 from .arrays import as_bytes, from_bytes
@@ -248,14 +249,11 @@ class Host:
             value = getattr(self, f"_do_{name}")(*extra, *args, *(() if blob is None else (blob,)))
             if name == "fetch":
                 value, found = None, value
-            return True, self._packed(link, value), found
+            return True, pack(value, self.peer).data, found
         except Exception as error:
             if not isinstance(error, AtomrError):
                 _log.exception("an operation of %s failed", self.place.node)
             return False, pack_error(bare(error), self.peer, self.place.node).data, None
-
-    def _packed(self, link: str, value: Any) -> bytes:
-        return pack(value, self.peer).data
 
     def _do_spawn(self, key: str, data: bytes) -> ActorRef:
         with self._lock:
@@ -315,8 +313,6 @@ class Host:
         return self._exported(link, getattr(self.system.device(name), how)(*args, durable=durable))
 
     def _exported(self, link: str, ref: Any) -> tuple[Any, ...]:
-        from ..dtypes import dtype_name
-
         return self.place.incarnation, self.arrays.add(ref, link), ref.shape, dtype_name(ref.dtype)
 
     def _do_lease(self, link: str, incarnation: int, ident: int) -> None:

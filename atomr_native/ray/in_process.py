@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
 import time
@@ -71,6 +72,7 @@ class InProcess(Carrier):
         self._directory = Directory(nodes)
 
     def start(self, place: Place) -> Any:
+        """Start a node; see `Carrier`."""
         node = _Node(place)
         with self._lock:
             self._nodes.append(node)
@@ -78,6 +80,7 @@ class InProcess(Carrier):
         return node
 
     def call(self, handle: Any, method: str, *args: Any) -> Any:
+        """Call a node; see `Carrier`."""
         node: _Node = handle
         with self._lock:
             self._open += 1
@@ -111,12 +114,11 @@ class InProcess(Carrier):
     def _repeat(self, node: _Node, method: str, args: tuple[Any, ...]) -> None:
         if method == "collect":
             args = (*args[:-1], 0.0)
-        try:
+        with contextlib.suppress(NodeDied):
             self._run(node, method, args)
-        except NodeDied:
-            pass
 
     def watch(self, handle: Any, died: Callable[[], object]) -> None:
+        """Report the end of a node; see `Carrier`."""
         with handle.lock:
             if not handle.dead.is_set():
                 handle.watchers.append(died)
@@ -130,6 +132,7 @@ class InProcess(Carrier):
                 self.end(each)
 
     def end(self, handle: Any) -> None:
+        """End a node; see `Carrier`."""
         if handle is None:
             return
         with handle.lock:
@@ -146,11 +149,13 @@ class InProcess(Carrier):
             handle.host.close(0.0)
 
     def directory(self, method: str, *args: Any) -> Any:
+        """Call the directory; see `Carrier`."""
         if self._directory is None:
             raise NodeDied("the cluster has ended")
         return getattr(self._directory, method)(*args)
 
     def close(self) -> None:
+        """End the directory and the nodes; see `Carrier`."""
         for each in list(self._nodes):
             self.end(each)
         self._directory = None

@@ -6,6 +6,7 @@ nothing is known of it, and is run once.  The engine's own queue holds three cal
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import os
@@ -189,10 +190,8 @@ class Link:
         if already:
             return
         if life is not None:
-            try:
+            with contextlib.suppress(NodeDied, NodeUnavailable):
                 self.peer.carrier.call(life.handle, "bye", life.id)
-            except (NodeDied, NodeUnavailable):
-                pass
         self._lose("this process has closed the cluster")
         for thread in threads:
             if thread is not threading.current_thread():
@@ -293,7 +292,8 @@ class Link:
 
     def _gather(self) -> list[tuple[RemoteCell, Envelope]]:
         """Take messages of the actors that have some, each within its share."""
-        now, batch = time.monotonic(), []
+        now = time.monotonic()
+        batch: list[tuple[RemoteCell, Envelope]] = []
         for cell in list(self._ready):
             if cell.retry_at > now:
                 continue

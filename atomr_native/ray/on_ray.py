@@ -173,7 +173,9 @@ class OnRay(Carrier):
             ray.get(self._directory.nodes.remote())
         except ValueError:
             self.close()
-            raise InvalidRequest(f"name={self.cluster!r} is the name of another cluster; Cluster.join joins it") from None
+            raise InvalidRequest(
+                f"name={self.cluster!r} is the name of another cluster; Cluster.join joins it"
+            ) from None
 
     def _reserve(self, count: int, bundle: dict[str, Any], strategy: str) -> None:
         there = ray.cluster_resources()
@@ -185,7 +187,9 @@ class OnRay(Carrier):
                 )
         machines = sum(1 for each in ray.nodes() if each["Alive"])
         if strategy == "STRICT_SPREAD" and count > machines:
-            raise InvalidRequest(f"strategy='STRICT_SPREAD' with nodes={count}; the Ray cluster has {machines} machines")
+            raise InvalidRequest(
+                f"strategy='STRICT_SPREAD' with nodes={count}; the Ray cluster has {machines} machines"
+            )
         self._group, self._owns_group = placement_group([dict(bundle)] * count, strategy=strategy), True
         try:
             ray.get(self._group.ready(), timeout=_START)
@@ -215,6 +219,7 @@ class OnRay(Carrier):
     # ---- nodes
 
     def start(self, place: Place) -> Any:
+        """Start a node; see `Carrier`."""
         actor = ray.remote(concurrency_groups=_GROUPS)(_grouped(type("AtomrNode", (_NodeActor,), {})))
         strategy = PlacementGroupSchedulingStrategy(
             placement_group=self._group, placement_group_bundle_index=place.number,
@@ -240,9 +245,11 @@ class OnRay(Carrier):
         return handle
 
     def call(self, handle: Any, method: str, *args: Any) -> Any:
+        """Call a node; see `Carrier`."""
         return _result(getattr(handle, method).remote(*args))
 
     def watch(self, handle: Any, died: Callable[[], object]) -> None:
+        """Report the end of a node; see `Carrier`."""
         reference = handle.wait_for_end.remote()
 
         def wait() -> None:
@@ -264,6 +271,7 @@ class OnRay(Carrier):
         threading.Thread(target=wait, name="atomr_native-watch", daemon=True).start()
 
     def end(self, handle: Any) -> None:
+        """End a node; see `Carrier`."""
         if handle is not None and ray.is_initialized():
             try:
                 ray.kill(handle, no_restart=True)
@@ -271,11 +279,13 @@ class OnRay(Carrier):
                 _log.debug("a node could not be killed: %s", error)
 
     def directory(self, method: str, *args: Any) -> Any:
+        """Call the directory; see `Carrier`."""
         if self._directory is None or not ray.is_initialized():
             raise NodeDied("the cluster has ended")
         return _result(getattr(self._directory, method).remote(*args))
 
     def close(self) -> None:
+        """End the directory and the nodes; see `Carrier`."""
         directory, self._directory = self._directory, None
         group, self._group = self._group, None
         if not ray.is_initialized():

@@ -129,9 +129,10 @@ class Peer:
 
     def address_of(self, sender: ActorRef | None) -> tuple[str, str, str, int | None, str] | None:
         """Return the name of a sender; None for one that other nodes cannot reach."""
-        if sender is None or (sender.cell.tree.naming is None and not isinstance(sender.cell, RemoteCell)):
+        cell: Any = None if sender is None else sender.cell
+        if cell is None or (cell.tree.naming is None and not isinstance(cell, RemoteCell)):
             return None
-        return self._address(sender.cell)
+        return self._address(cell)
 
     def sender(self, address: tuple[str, str, str, int | None, Any] | None) -> ActorRef | None:
         """Return the actor of a name made by `address_of`."""

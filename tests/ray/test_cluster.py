@@ -86,17 +86,22 @@ def test_order_is_kept_over_batches(cluster: Cluster) -> None:
     assert ref.ask("seen").result(30) == list(range(1000))
 
 
+def tell_until_full(ref: an.ActorRef) -> tuple[int, an.MailboxFull]:
+    for sent in range(1000):
+        try:
+            ref.tell(sent)
+        except an.MailboxFull as full:
+            return sent, full
+    pytest.fail("the mailbox has no bound")
+
+
 def test_a_full_mailbox_is_bounded_on_both_sides(clusters: Make) -> None:
     """The actor's mailbox, what is on its way, and the sender's: each at most its capacity; nothing is lost."""
     cluster, _ = clusters(options={"timeout": 0.2})
     Gate.opened.clear()
     ref = cluster.spawn(Gate, node=1, mailbox=an.Mailbox(4))
-    sent = 0
-    with pytest.raises(an.MailboxFull) as full:
-        while sent < 1000:
-            ref.tell(sent)
-            sent += 1
-    assert full.value.capacity == 4
+    sent, full = tell_until_full(ref)
+    assert full.capacity == 4
     assert 8 <= sent <= 4 + 4 + 4 + 1
     assert not ref.try_tell("more")
     Gate.opened.set()
@@ -114,9 +119,7 @@ def test_a_mailbox_that_rejects_and_one_that_drops(clusters: Make) -> None:
     Gate.opened.clear()
     rejects = cluster.spawn(Gate, node=1, mailbox=an.Mailbox(2, "reject"))
     drops = cluster.spawn(Gate, node=1, mailbox=an.Mailbox(2, "drop_oldest"))
-    with pytest.raises(an.MailboxFull):
-        for number in range(1000):
-            rejects.tell(number)
+    assert tell_until_full(rejects)[0] <= 2 + 2 + 2 + 1
     for number in range(100):
         assert drops.tell(number)
     newest = drops.ask("newest")

@@ -168,7 +168,7 @@ def test_devices_that_do_not_exist(cluster: Cluster) -> None:
         device.get(cluster.device("node1/host").zeros(()))
     with pytest.raises(an.InvalidRequest, match="object"):
         device.put([object()])
-    with pytest.raises(TypeError, match="cluster.device"):
+    with pytest.raises(TypeError, match=r"cluster\.device"):
         RemoteRef()
 
 
