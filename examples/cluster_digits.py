@@ -9,8 +9,6 @@ is lost with it.  The actors are the same in a plain System.
     python examples/cluster_digits.py --where system
 """
 
-from __future__ import annotations
-
 import argparse
 import logging
 import os
