@@ -18,7 +18,7 @@ FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 @pytest.mark.parametrize("kind", [cluster.Cluster, RemoteRef, InProcess])
 def test_examples_do_what_they_say(kind: type) -> None:
     said: list[str] = []
-    found = [test for test in doctest.DocTestFinder(exclude_empty=True).find(kind, kind.__name__, globs={})]
+    found = doctest.DocTestFinder(exclude_empty=True).find(kind, kind.__name__, globs={})
     assert any(test.examples for test in found)
     for test in found:
         doctest.DocTestRunner(optionflags=FLAGS).run(test, out=said.append)
