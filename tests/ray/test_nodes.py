@@ -177,6 +177,28 @@ def test_lost_late_and_repeated_calls(clusters: Make, seed: int) -> None:
     assert carrier.deepest <= 3 * 4  # three calls of a link at most, and four links
 
 
+def test_a_report_that_comes_again_counts_once(clusters: Make) -> None:
+    cluster, _ = clusters(faults={"lost": 0.4, "late": 0.4})
+    ref = cluster.spawn(Log, node=1)
+    ref.stop()
+    assert ref.join(30)
+    again = cluster.spawn(Log, node=1)
+    for _ in range(50):
+        again.tell(Refuses())
+        again.ask("x").result(30)
+    assert again.ask("seen").result(30) == ["x"] * 50
+    assert cluster.dead_letters.total == 50
+
+
+class Refuses:
+    def __reduce__(self) -> Any:
+        return _refuse, ()
+
+
+def _refuse() -> None:
+    raise an.InvalidRequest("not here")
+
+
 @pytest.mark.parametrize("seed", range(2))
 def test_nodes_killed_at_random(clusters: Make, seed: int) -> None:
     """Whatever ends when: one answer for each ask, nothing run twice, and restarted nodes serve."""
