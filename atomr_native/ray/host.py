@@ -6,7 +6,6 @@ import logging
 import threading
 import time
 import weakref
-from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from .._lib.actor_cell import NO_ROOM, PUT, Envelope
@@ -153,10 +152,6 @@ class Host:
         if session is not None:
             session.close()
         self.arrays.drop(link)
-
-    def wait_for_end(self) -> None:
-        """Return never: the caller learns of this process's death."""
-        Future[None]().result()
 
     # ---- messages
 

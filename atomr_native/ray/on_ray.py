@@ -40,7 +40,6 @@ OLDEST = (2, 55)
 NAMESPACE = "atomr_native"
 _START = 60.0  # seconds for a node's process to start
 _GROUPS = {"deliver": 4, "collect": 64, "control": 16}  # threads of a node, by kind of call
-_STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 
 
 class _NodeActor:
@@ -67,10 +66,6 @@ class _NodeActor:
         except AtomrError as error:
             return error
         return None
-
-    def call(self, method: str, *args: Any) -> Any:
-        """Call a method of the host."""
-        return getattr(self._host, method)(*args)
 
     def deliver(self, *args: Any) -> Any:
         """Put messages; in threads of their own."""
