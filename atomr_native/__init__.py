@@ -25,6 +25,7 @@ from .errors import MessageCall as MessageCall
 from .errors import NestedCall as NestedCall
 from .errors import NoArrayOperator as NoArrayOperator
 from .errors import NoCudaArrayInterface as NoCudaArrayInterface
+from .errors import NodeLost as NodeLost
 from .errors import NoReply as NoReply
 from .errors import NotConverged as NotConverged
 from .errors import NotPositiveDefinite as NotPositiveDefinite

@@ -28,6 +28,7 @@ __all__ = [
     "NoArrayOperator",
     "NoCudaArrayInterface",
     "NoReply",
+    "NodeLost",
     "NotConverged",
     "NotPositiveDefinite",
     "OutOfMemory",
@@ -181,7 +182,7 @@ class GpuRefStale(AtomrError):
     Attributes
     ----------
     reason : str
-        ``"freed"``, ``"device restarted"``, ``"device closed"``, ``"torn"`` or ``"rolled back"``.
+        ``"freed"``, ``"device restarted"``, ``"device closed"``, ``"torn"``, ``"rolled back"`` or ``"node lost"``.
     """
 
     def __init__(self, message: str, reason: str) -> None:
@@ -418,6 +419,24 @@ class UnhandledMessage(AtomrError):
 
 class NoReply(AtomrError):
     """The actor took the message to answer it later, and then dropped it."""
+
+
+class NodeLost(AtomrError):
+    """The process or the machine of a cluster's node ended.
+
+    Attributes
+    ----------
+    node : str
+        The node's name, such as ``"node1"``.
+    may_have_run : bool
+        Whether the message had left for the node: then it may have run, or not.  A message that had not left was not
+        run.
+    """
+
+    def __init__(self, message: str, node: str, may_have_run: bool = False) -> None:
+        super().__init__(message)
+        self.node = node
+        self.may_have_run = may_have_run
 
 
 for _name in __all__:  # as `_support.public` does, which is above this module

@@ -185,6 +185,9 @@ class ActorRef(RefBase):
         return self.cell.stats()
 
     def __reduce__(self) -> tuple[Any, ...]:
+        naming = self.cell.tree.naming
+        if naming is not None:
+            return naming(self.cell)
         return _resolve, (self.system.token, self.path, self.cell.uid)
 
     def __copy__(self) -> ActorRef:

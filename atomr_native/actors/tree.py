@@ -7,7 +7,7 @@ import random
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 from .._lib.actor_cell import Envelope, current_cell
@@ -63,6 +63,8 @@ class ActorTree:
         self.spin_us = config.spin_us
         self.random = random.Random(config.seed)  # noqa: S311 - jitter, no secret
         self._mailbox = Mailbox(config.mailbox_size, config.mailbox)
+        #: Gives actors a name that other processes resolve: how they are pickled on a node of a cluster.
+        self.naming: Callable[[Cell], tuple[Any, ...]] | None = None
         self._lock = Lock()
         self._top: Cell | None = None
         self._closed = False

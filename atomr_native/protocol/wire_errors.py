@@ -59,6 +59,7 @@ _STATE: Final[dict[str, dict[str, tuple[type, ...]]]] = {
     "ActorStopped": {},
     "UnhandledMessage": {},
     "NoReply": {},
+    "NodeLost": {"node": (str,), "may_have_run": (bool,)},
 }
 
 

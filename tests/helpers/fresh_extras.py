@@ -53,6 +53,18 @@ with an.System() as system, observe.spans(system), observe.ranges(system):
     system.device("host").put([1.0]).numpy()
     observe.serve_metrics(system, port=0).close()
 """
+CLUSTER = """
+import atomr_native as an
+from atomr_native.ray import Cluster
+
+class Echo(an.Actor):
+    def receive(self, message):
+        return message
+
+if __name__ == "__main__":
+    with Cluster(nodes=1) as cluster:
+        assert cluster.spawn(Echo).ask(7).result(60) == 7
+"""
 #: NVRTC, nvJitLink and NVVM work without a GPU: a kernel of Numba's becomes machine code, and CUDA C++ an image.
 COMPILE = """
 import numpy as np
@@ -79,6 +91,7 @@ USES: dict[str, list[str | list[str]]] = {
         [str(ROOT / "examples" / "fp8_digits.py"), "--device", "host", "--steps", "30"],
         [str(ROOT / "examples" / "serve.py"), "--help"],
     ],
+    "ray": [CLUSTER],
     "observe": [OBSERVE],
     "cu12": [KERNEL, COMPILE.format(major=12)],
     "cu13": [KERNEL, COMPILE.format(major=13)],

@@ -140,6 +140,7 @@ def every_error() -> list[an.AtomrError]:
         an.InvalidAxis("text"), an.NoArrayOperator("text"), an.NoCudaArrayInterface("text"),
         an.GpuRefStale("text", "freed"), an.OutOfMemory("text", requested=1), cause,
         an.DeviceFault("text", (an.Suspect("actor", 4, "op"),), True), an.DeviceLost("text"),
+        an.NodeLost("text", "node1", True),
         an.MailboxFull("text", "actor", 32), an.AskTimeout("text"), an.DependencyFailed("text", cause),
         an.UnhandledMessage("text"), an.NoReply("text"), an.NestedCall("text"),
         an.ActorStopped("text"), an.FactorizationError("solver.x", (3,), 2, 1), an.SingularMatrix("solver.x", (), 2, 1),

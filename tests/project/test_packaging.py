@@ -28,7 +28,7 @@ EXTRAS = PROJECT["optional-dependencies"]
 SOURCES = {path.stem: path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "cython").rglob("*.pyx"))}
 MODULES = list(SOURCES)
 #: Imported where the package uses them, and there only; each is in an extra.
-OPTIONAL = {"matplotlib": "demo", "sklearn": "demo", "numba": "kernels"}
+OPTIONAL = {"ray": "ray", "matplotlib": "demo", "sklearn": "demo", "numba": "kernels"}
 #: Known to type checkers by themselves, and imported for them alone.
 CHECKERS = "typing_extensions"
 #: Names on the index that differ from the name of the import.

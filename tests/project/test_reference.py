@@ -14,7 +14,17 @@ from atomr_native import errors
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 #: Submodules whose names users import, besides those of the package.
-SUBMODULES = ("array_api", "array_api.fft", "array_api.linalg", "epilogues", "observe", "patterns", "testing")
+SUBMODULES = (
+    "array_api",
+    "array_api.fft",
+    "array_api.linalg",
+    "epilogues",
+    "observe",
+    "patterns",
+    "ray",
+    "ray.in_process",
+    "testing",
+)
 
 
 def documented() -> Counter[str]:

@@ -248,6 +248,7 @@ SAMPLES: list[errors.AtomrError] = [
     errors.LibraryError("lib", 7, "NAME", "operation", "detail"),
     errors.DeviceFault("g", (errors.Suspect("blas", 3, "matmul"),), False),
     errors.DeviceLost("h"),
+    errors.NodeLost("l", "node1", True),
     errors.MailboxFull("i", "blas", 8),
     errors.AskTimeout("j"),
     errors.DependencyFailed("k", errors.OutOfMemory("f", requested=1, free=2, largest=3, limit=4)),

@@ -1,0 +1,14 @@
+"""Actors and devices on the nodes of a Ray cluster: the extra ``[ray]``.
+
+Nothing else in the package imports this one.
+"""
+
+from __future__ import annotations
+
+from .._support.options import named_members
+from .arrays import RemoteDevice, RemoteRef
+from .cluster import Cluster
+
+__all__ = ["Cluster", "RemoteDevice", "RemoteRef"]
+
+named_members(globals(), __all__)

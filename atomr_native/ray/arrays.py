@@ -1,0 +1,293 @@
+"""Device memory of other nodes."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..dtypes import as_dtype, dtype_name
+from ..errors import GpuRefStale, InvalidRequest, NodeLost
+from . import _peers
+
+if TYPE_CHECKING:
+    from ..arrays.gpu_ref import GpuRef
+    from ..device import Device
+    from .link import Link
+    from .peer import Peer
+
+__all__ = ["Held", "RemoteDevice", "RemoteRef", "as_bytes", "from_bytes", "resolve_array"]
+
+
+def as_bytes(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return the bytes of an array in C order, without a copy where it is contiguous."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def from_bytes(blob: np.ndarray[Any, Any], shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
+    """Return the array of bytes that `as_bytes` made."""
+    return np.asarray(blob).view(as_dtype(dtype)).reshape(shape)
+
+
+class Held:
+    """The hold of this process on an array of another node, shared by its handles; dropped with the last of them."""
+
+    __slots__ = ("__weakref__", "freed", "ident", "incarnation", "link")
+
+    def __init__(self, link: Link, incarnation: int, ident: int) -> None:
+        self.link, self.incarnation, self.ident = link, incarnation, ident
+        self.freed = False
+
+    def check(self) -> None:
+        """Raise `GpuRefStale` if the memory is known to be gone."""
+        link = self.link
+        if self.freed:
+            raise GpuRefStale(f"the array of {link.node} was freed", "freed")
+        life = link.life
+        if link.lost is not None or (life is not None and life.incarnation != self.incarnation):
+            raise GpuRefStale(f"the array was in the memory of {link.node}, which was lost", "node lost")
+
+    def __del__(self) -> None:
+        life = self.link.life
+        if life is not None and life.incarnation == self.incarnation:
+            self.link.post(("release", self.ident))
+
+
+class RemoteRef:
+    """A handle of an array in the memory of another node; made by `RemoteDevice`, or received in a message.
+
+    A `GpuRef` in a message to another node arrives as a RemoteRef, and a RemoteRef in a message to its own node arrives
+    as the `GpuRef` itself; neither copies anything.  The memory is freed with the last handle in all processes.  It
+    names the array, and not its state at some time: a read waits for the writers that its node has sent before.
+
+    Pickled by Ray (an argument of a task), it resolves while a handle of the sender lives.
+
+    Attributes
+    ----------
+    node, device : str
+        Where the memory is, such as ``"node1"`` and ``"cuda:0"``.
+    shape : tuple of int
+    dtype : numpy.dtype
+
+    Examples
+    --------
+    >>> from atomr_native.ray import Cluster
+    >>> from atomr_native.ray.in_process import InProcess
+    >>> with Cluster(nodes=2, carrier=InProcess()) as cluster:
+    ...     x = cluster.device("node1/host").put([1.0, 2.0])
+    ...     x.node, x.shape, x.numpy().tolist()
+    ('node1', (2,), [1.0, 2.0])
+    """
+
+    __slots__ = ("__weakref__", "_held", "device", "dtype", "node", "shape")
+    _held: Held
+    node: str
+    device: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    def __init__(self) -> None:
+        raise TypeError("a RemoteRef is made by a device of a cluster: cluster.device('node1/cuda:0').put(array)")
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def valid(self) -> bool:
+        """Whether this process does not know the memory to be gone."""
+        try:
+            self._held.check()
+        except GpuRefStale:
+            return False
+        return True
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """Wait for the writers sent before, and return a copy as a NumPy array.
+
+        Raises
+        ------
+        GpuRefStale
+            If the memory is gone; ``reason="node lost"`` with its node.
+        AtomrError
+            The error of the message that was to write it.
+        """
+        _, blob = self._call("fetch")
+        return from_bytes(blob, self.shape, dtype_name(self.dtype)).copy()
+
+    def wait(self) -> RemoteRef:
+        """Wait until the writers sent before have finished; return the handle.  Raises as `numpy`."""
+        self._call("settle")
+        return self
+
+    def __await__(self) -> Generator[Any, None, RemoteRef]:
+        """Like `wait`, without blocking the running event loop."""
+        return asyncio.to_thread(self.wait).__await__()
+
+    def to_device(self, device: Device) -> GpuRef:
+        """Copy the array to a device of this process, and return the copy's handle.  Waits for the bytes."""
+        _, blob = self._call("fetch")
+        return device.put(from_bytes(blob, self.shape, dtype_name(self.dtype)), dtype=self.dtype)
+
+    def free(self) -> None:
+        """Free the memory now, for all handles in all processes.  Idempotent."""
+        if not self._held.freed and self.valid:
+            self._call("free")
+            self._held.freed = True
+
+    def _call(self, name: str) -> Any:
+        held = self._held
+        held.check()
+        try:
+            return held.link.control(name, held.incarnation, held.ident)
+        except NodeLost as error:
+            text = f"the array was in the memory of {self.node}, which was lost"
+            raise GpuRefStale(text, "node lost") from error
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        """Copy to a NumPy array, as `numpy`; ``copy=False`` is not possible."""
+        if copy is False:
+            raise InvalidRequest("copy=False: the array is in the memory of another node; allowed: None, True")
+        found = self.numpy()
+        return found if dtype is None else found.astype(dtype)
+
+    def __copy__(self) -> RemoteRef:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> RemoteRef:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        held = self._held
+        return resolve_array, (
+            held.link.peer.cluster, self.node, held.incarnation, held.ident, self.device, self.shape,
+            dtype_name(self.dtype),
+        )  # fmt: skip
+
+    def __repr__(self) -> str:
+        return f"<RemoteRef {dtype_name(self.dtype)}{list(self.shape)} on {self.node}/{self.device}>"
+
+
+def remote_ref(held: Held, device: str, shape: tuple[int, ...], dtype: str) -> RemoteRef:
+    """Return a handle."""
+    made = RemoteRef.__new__(RemoteRef)
+    made._held, made.node, made.device = held, held.link.node, device  # noqa: SLF001 - its constructor
+    made.shape, made.dtype = tuple(shape), as_dtype(dtype)
+    return made
+
+
+def resolve_array(
+    cluster: str, node: str, incarnation: int, ident: int, device: str, shape: tuple[int, ...], dtype: str
+) -> RemoteRef | GpuRef:
+    """Return a handle of an array in this process: the `GpuRef` itself on its own node."""
+    peer = _peers.current(cluster)
+    found = peer.own_array(node, incarnation, ident)
+    return remote_ref(peer.hold(node, incarnation, ident), device, shape, dtype) if found is None else found
+
+
+class RemoteDevice:
+    """A device of a node; made by `Cluster.device`.
+
+    Its calls wait for an answer of the node, and raise the errors of `Device`'s calls of the same names.
+
+    Attributes
+    ----------
+    node, name : str
+        Such as ``"node1"`` and ``"cuda:0"``.
+    """
+
+    __slots__ = ("_peer", "name", "node")
+    _peer: Peer
+    node: str
+    name: str
+
+    def __init__(self) -> None:
+        raise TypeError("a RemoteDevice is made by a cluster: cluster.device('node1/cuda:0')")
+
+    def put(self, array: object, dtype: object = None, *, durable: bool = False) -> RemoteRef:
+        """Copy an array to the device; see `Device.put`.  Waits until it is there.
+
+        A `RemoteRef` is fetched first.
+        """
+        found = np.asarray(array, None if dtype is None else as_dtype(dtype))
+        if found.dtype == object:
+            raise InvalidRequest(f"array of dtype object; {array!r} has no element type that a device can hold")
+        meta = (self.name, found.shape, dtype_name(found.dtype), bool(durable))
+        return self._made(self._link().control("put", *meta, blob=as_bytes(found)))
+
+    def empty(self, shape: int | tuple[int, ...], dtype: object = "float32", *, durable: bool = False) -> RemoteRef:
+        """Allocate an uninitialised array; see `Device.empty`."""
+        return self._made(self._link().control("make", self.name, "empty", (shape, as_dtype(dtype)), bool(durable)))
+
+    def full(
+        self, shape: int | tuple[int, ...], value: complex, dtype: object = "float32", *, durable: bool = False
+    ) -> RemoteRef:
+        """Allocate an array of one value; see `Device.full`."""
+        made = self._link().control("make", self.name, "full", (shape, value, as_dtype(dtype)), bool(durable))
+        return self._made(made)
+
+    def zeros(self, shape: int | tuple[int, ...], dtype: object = "float32", *, durable: bool = False) -> RemoteRef:
+        """Allocate an array of zeros; see `Device.zeros`."""
+        return self.full(shape, 0, dtype, durable=durable)
+
+    def get(self, ref: RemoteRef) -> np.ndarray[Any, Any]:
+        """Return a copy of an array of this device; see `RemoteRef.numpy`.
+
+        Raises
+        ------
+        InvalidRequest
+            If it is none of this device's arrays.
+        """
+        if not isinstance(ref, RemoteRef) or (ref.node, ref.device) != (self.node, self.name):
+            raise InvalidRequest(f"{ref!r} is not an array of {self.node}/{self.name}")
+        return ref.numpy()
+
+    def stats(self) -> dict[str, Any]:
+        """Return the device's counters; see `Device.stats`."""
+        found: dict[str, Any] = self._link().control("device_stats", self.name)
+        return found
+
+    def _link(self) -> Link:
+        return self._peer.link(self.node)
+
+    def _made(self, found: tuple[int, int, tuple[int, ...], str]) -> RemoteRef:
+        incarnation, ident, shape, dtype = found
+        return remote_ref(self._peer.held(self.node, incarnation, ident), self.name, shape, dtype)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return resolve_device, (self._peer.cluster, self.node, self.name)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RemoteDevice) and self.__reduce__() == other.__reduce__()
+
+    def __hash__(self) -> int:
+        return hash((self._peer.cluster, self.node, self.name))
+
+    def __repr__(self) -> str:
+        return f"<RemoteDevice {self.node}/{self.name}>"
+
+
+def remote_device(peer: Peer, node: str, name: str) -> RemoteDevice:
+    """Return the face of a device."""
+    made = RemoteDevice.__new__(RemoteDevice)
+    made._peer, made.node, made.name = peer, node, name  # noqa: SLF001 - its constructor
+    return made
+
+
+def resolve_device(cluster: str, node: str, name: str) -> RemoteDevice:
+    """Return a device in this process."""
+    return remote_device(_peers.current(cluster), node, name)

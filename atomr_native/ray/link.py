@@ -1,0 +1,423 @@
+"""The way from this process to one node: messages in batches, answers, and the loss of the node.
+
+One batch is on its way at a time, and it has a number that the node remembers: so a batch may be sent again when
+nothing is known of it, and is run once.  The engine's own queue holds three calls of a link at most.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from .._lib.actor_cell import Envelope
+from ..actors.answer import bare
+from ..errors import AtomrError, InvalidRequest, LibraryError, NodeLost
+from .carrier import NodeDied, NodeUnavailable
+from .directory import LOST, UP
+from .wire import Packed, pack, unpack
+
+if TYPE_CHECKING:
+    from .cell import RemoteCell
+    from .peer import Peer
+
+__all__ = ["Life", "Link"]
+
+_log = logging.getLogger("atomr_native.ray")
+
+BATCH = 256  # messages in one call
+POLL = 5.0  # seconds that one call waits for answers
+_AGAIN = 0.02  # seconds before a call without a result is made again
+_NO_ROOM = (0.001, 0.05)  # seconds before a full mailbox is tried again: the first pause, and the longest
+
+
+@dataclass
+class Life:
+    """The connection to one life of the node."""
+
+    incarnation: int
+    handle: Any
+    id: str = field(default_factory=lambda: os.urandom(8).hex())
+    batch: int = 0
+    acked: int = 0
+    known: set[str] = field(default_factory=set)  # actors whose end the node reports
+
+
+class Link:
+    """Messages to one node, in order for each actor; calls, and the node's reports."""
+
+    def __init__(self, peer: Peer, node: str) -> None:
+        self.peer, self.node = peer, node
+        self.change = threading.Condition()  # guards everything here; reentrant, since finalizers post
+        self.life: Life | None = None
+        self.lost: NodeLost | None = None
+        self.cells: weakref.WeakValueDictionary[str, RemoteCell] = weakref.WeakValueDictionary()
+        self._watched: dict[str, RemoteCell] = {}  # cells with watchers, which must not be collected
+        self._ready: dict[RemoteCell, None] = {}
+        self._posts: deque[tuple[Any, ...]] = deque()
+        self._asks: dict[int, tuple[Any, RemoteCell, Packed]] = {}
+        self._numbers = itertools.count(1)
+        self._last = 0
+        self._events = threading.RLock()
+        self._closed = False
+        self._busy = False
+        self._threads: list[threading.Thread] = []
+
+    # ---- from any thread
+
+    def notify(self, cell: RemoteCell) -> None:
+        """Have the messages of an actor sent."""
+        with self.change:
+            self._ready[cell] = None
+            self._start()
+            self.change.notify_all()
+
+    def know(self, cell: RemoteCell) -> None:
+        """Have the node report the end of an actor; keep its cell while it is watched."""
+        with self.change:
+            if cell.watchers:
+                self._watched[cell.key] = cell
+            else:
+                self._watched.pop(cell.key, None)
+            life = self.life
+            if life is None or cell.key not in life.known:
+                self._posts.append(("watch", cell.key))
+                if life is not None:
+                    life.known.add(cell.key)
+                self._start()
+                self.change.notify_all()
+
+    def post(self, operation: tuple[Any, ...]) -> None:
+        """Have the node do something without a result."""
+        with self.change:
+            if self.lost is None and not self._closed:
+                self._posts.append(operation)
+                self._start()
+                self.change.notify_all()
+
+    def control(self, name: str, *args: Any, blob: Any = None) -> Any:
+        """Call an operation of the node, and return its value.  Waits, also for a node that restarts.
+
+        Raises
+        ------
+        NodeLost
+            If the node is lost, before or meanwhile.
+        AtomrError
+            The operation's own.
+        """
+        packed = pack((name, args), self.peer)
+        life = self.connect(self.peer.tree.timeout)
+        with self.change:
+            number = next(self._numbers)
+        while True:
+            try:
+                good, data, found = self.peer.carrier.call(
+                    life.handle, "control", life.id, number, packed.data, blob
+                )  # fmt: skip
+                break
+            except NodeUnavailable:
+                time.sleep(_AGAIN)
+            except NodeDied:
+                self.down(life)
+                raise self._lost_error(True) from None
+        value = unpack(data, self.peer)
+        if not good:
+            raise value
+        return value if found is None else (value, found)
+
+    def connect(self, timeout: float | None = None) -> Life:
+        """Return the node's present life; wait for it up to `timeout` seconds."""
+        end = None if timeout is None else time.monotonic() + timeout
+        after = 0
+        while True:
+            with self.change:
+                if self.life is not None:
+                    return self.life
+                if self.lost is not None:
+                    raise self._lost_error(False)
+                if self._closed:
+                    raise InvalidRequest(f"cluster {self.peer.cluster!r} has been closed in this process")
+                after = self._last
+            try:
+                state, incarnation, handle = self.peer.carrier.directory("wait", self.node, after, 0.5)
+            except NodeDied:
+                self._lose("its cluster has ended")
+                continue
+            except NodeUnavailable:
+                continue
+            if state == LOST:
+                self._lose("it is not restarted any more")
+            elif state == UP:
+                self._open(Life(incarnation, handle))
+            elif end is not None and time.monotonic() > end:
+                raise self._lost_error(False, f"it was not back within {timeout:g} s")
+
+    def flush(self, deadline: float) -> None:
+        """Wait until what was sent here has left, or the deadline is over."""
+        with self.change:
+            while (self._ready or self._posts or self._busy) and self.lost is None and not self._closed:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return
+                self.change.wait(min(left, 0.1))
+
+    def gather(self) -> None:
+        """Take the answers that the node has now."""
+        life = self.life
+        while life is not None:
+            try:
+                self.take(life, self.peer.carrier.call(life.handle, "collect", life.id, life.acked, 0.0))
+                return
+            except NodeUnavailable:
+                time.sleep(_AGAIN)
+            except NodeDied:
+                self.down(life)
+                return
+
+    def close(self) -> None:
+        """End the threads; messages that have not left fail."""
+        with self.change:
+            life, already, self._closed = self.life, self._closed, True
+            threads = list(self._threads)
+            self.change.notify_all()
+        if already:
+            return
+        if life is not None:
+            with contextlib.suppress(NodeDied, NodeUnavailable):
+                self.peer.carrier.call(life.handle, "bye", life.id)
+        self._lose("this process has closed the cluster")
+        for thread in threads:
+            if thread is not threading.current_thread():
+                thread.join(2.0)
+
+    # ---- lives
+
+    def _open(self, life: Life) -> None:
+        with self.change:
+            if self.life is not None or self.lost is not None or life.incarnation <= self._last:
+                return
+            self.life, self._last = life, life.incarnation
+            for key, cell in list(self.cells.items()):
+                if cell.state != "stopped":
+                    life.known.add(key)
+                    self._posts.append(("watch", key))
+            self._start()
+            self.change.notify_all()
+
+    def down(self, life: Life) -> None:
+        """Note the end of a life: what was on its way is answered."""
+        with self.change:
+            if self.life is not life:
+                return
+            self.life = None
+            asks, self._asks = self._asks, {}
+            self._posts = deque(each for each in self._posts if each[0] in ("stop", "begin") and each[1][0] == "a")
+            gone = [cell for cell in self.cells.values() if not cell.durable]
+            self.change.notify_all()
+        for answer, _, _ in asks.values():
+            answer.fail(self._lost_error(True))
+        for cell in gone:
+            cell.ends(self._lost_error(False))
+
+    def _lose(self, why: str) -> None:
+        with self.change:
+            if self.lost is not None:
+                return
+            self.lost = NodeLost(f"{self.node} is lost: {why}", self.node)
+            life, self.life = self.life, None
+            asks, self._asks = self._asks, {}
+            cells = {*self.cells.values(), *self._ready, *self._watched.values()}
+            self._ready.clear()
+            self._posts.clear()
+            self._watched.clear()
+            self.change.notify_all()
+        for answer, _, _ in asks.values():
+            answer.fail(self._lost_error(life is not None))
+        for cell in cells:
+            cell.ends(self.lost)
+
+    def _lost_error(self, may_have_run: bool, why: str = "") -> NodeLost:
+        if self.lost is not None:
+            return NodeLost(str(self.lost), self.node, may_have_run)
+        if may_have_run:
+            text = f"{self.node} was lost while it had this message, which may have run or not"
+        else:
+            text = f"{self.node} was lost{': ' + why if why else ''}"
+        return NodeLost(text, self.node, may_have_run)
+
+    # ---- the threads
+
+    def _start(self) -> None:
+        if not self._threads and not self._closed:
+            for body, name in ((self._pump, "send"), (self._collect, "collect")):
+                thread = threading.Thread(target=body, name=f"atomr_native-{name}-{self.node}", daemon=True)
+                self._threads.append(thread)
+                thread.start()
+
+    def _pump(self) -> None:
+        while True:
+            try:
+                self.connect()
+            except AtomrError:
+                return
+            with self.change:
+                while self.life is not None and not self._closed and not self._posts:
+                    now = time.monotonic()
+                    pauses = [cell.retry_at - now for cell in self._ready]
+                    if pauses and min(pauses) <= 0:
+                        break
+                    self.change.wait(min(pauses) if pauses else None)
+                if self._closed:
+                    return
+                if self.life is None:
+                    continue
+                life, batch, posts = self.life, self._gather(), list(self._posts)
+                self._posts.clear()
+                self._busy = True
+                life.batch += 1
+            try:
+                self._send(life, batch, posts)
+            finally:
+                del batch, posts  # which hold arrays of others
+                with self.change:
+                    self._busy = False
+                    self.change.notify_all()
+
+    def _gather(self) -> list[tuple[RemoteCell, Envelope]]:
+        """Take messages of the actors that have some, each within its share."""
+        now = time.monotonic()
+        batch: list[tuple[RemoteCell, Envelope]] = []
+        for cell in list(self._ready):
+            if cell.retry_at > now:
+                continue
+            share = min(cell.capacity or BATCH, BATCH - len(batch))
+            del self._ready[cell]
+            while share > 0:
+                item = cell.held.popleft() if cell.held else cell._take()  # noqa: SLF001 - as the actor's thread does
+                if item is None:
+                    break
+                if isinstance(item, Envelope):
+                    batch.append((cell, item))
+                    share -= 1
+            if cell.depth or cell.held or cell.stops:
+                self._ready[cell] = None  # behind the others; one that stops is looked at again below
+        return batch
+
+    def _send(self, life: Life, batch: list[tuple[RemoteCell, Envelope]], posts: list[tuple[Any, ...]]) -> None:
+        items = []
+        for cell, envelope in batch:
+            number = 0
+            packed = envelope.message
+            if envelope.answer is not None:
+                with self.change:
+                    number = next(self._numbers)
+                    self._asks[number] = (envelope.answer, cell, packed)
+            items.append((cell.key, packed.data, self.peer.address_of(envelope.sender), number))
+        while True:
+            try:
+                refused, events = self.peer.carrier.call(
+                    life.handle, "deliver", life.id, life.batch, life.acked, items, posts
+                )  # fmt: skip
+                break
+            except NodeUnavailable:
+                if self._closed:
+                    return
+                time.sleep(_AGAIN)
+            except NodeDied:
+                for cell, envelope in batch:
+                    if envelope.answer is None:
+                        cell.give_up(envelope, self._lost_error(True))
+                self.down(life)
+                return
+            except Exception as error:
+                _log.exception("a batch of %d messages to %s failed", len(batch), self.node)
+                failure = LibraryError("ray", 0, type(error).__name__, f"messages to {self.node}", str(error))
+                for cell, envelope in batch:
+                    cell.give_up(envelope, failure)
+                return
+        self._sent(batch, items, refused)
+        self.take(life, events)
+
+    def _sent(self, batch: list[Any], items: list[Any], refused: list[int]) -> None:
+        """Keep what had no room; stop the actors that are to stop."""
+        with self.change:
+            for at in reversed(refused):
+                cell, envelope = batch[at]
+                self._asks.pop(items[at][3], None)
+                cell.held.appendleft(envelope)
+            full = {batch[at][0] for at in refused}
+            for cell in {cell for cell, _ in batch} | {cell for cell in self._ready if cell.stops}:
+                if cell in full:
+                    cell.pause = min(max(2 * cell.pause, _NO_ROOM[0]), _NO_ROOM[1])
+                    cell.retry_at = time.monotonic() + cell.pause
+                    self._ready[cell] = None
+                    continue
+                cell.pause = cell.retry_at = 0.0
+                if cell.stops and not cell.held and not cell.depth:
+                    cell.stops = False
+                    self._ready.pop(cell, None)
+                    self._posts.append(("stop", cell.key, True))
+
+    def _collect(self) -> None:
+        while True:
+            with self.change:
+                while self.life is None and self.lost is None and not self._closed:
+                    self.change.wait()
+                if self._closed or self.lost is not None:
+                    return
+                life = self.life
+            if life is None:
+                continue
+            try:
+                events = self.peer.carrier.call(life.handle, "collect", life.id, life.acked, POLL)
+            except NodeUnavailable:
+                time.sleep(_AGAIN)
+            except NodeDied:
+                self.down(life)
+            except Exception:
+                _log.exception("answers of %s could not be read", self.node)
+                time.sleep(_AGAIN)
+            else:
+                self.take(life, events)
+
+    def take(self, life: Life, events: list[tuple[int, str, Any, bytes | None]]) -> None:
+        """Act on what the node reports, each report once."""
+        with self._events:
+            for number, kind, name, data in events:
+                if number <= life.acked or self.life is not life:
+                    continue
+                life.acked = number
+                value: Any
+                try:
+                    value = None if data is None else unpack(data, self.peer)
+                except AtomrError as error:  # of an answer that cannot be unpickled here
+                    kind, value = ("failed" if kind == "answered" else kind), bare(error)
+                self._act(kind, name, value)
+
+    def _act(self, kind: str, name: Any, value: Any) -> None:
+        if kind in ("answered", "failed"):
+            with self.change:
+                found = self._asks.pop(name, None)
+            if found is not None and kind == "answered":
+                found[0].resolve(value)
+            elif found is not None:
+                found[0].fail(value)
+        elif kind == "dead":
+            cell, text = self.cells.get(name[0]), name[1]
+            path = cell.path if cell is not None else name[0]
+            self.peer.tree.dead_letter(path, Envelope(text), value)
+        else:
+            cell = self.cells.get(name)
+            if cell is not None and kind == "ended":
+                cell.ends(value)
+            elif cell is not None:
+                cell.began(value)
+            if kind == "ended":
+                self._watched.pop(name, None)

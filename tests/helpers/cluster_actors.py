@@ -1,0 +1,95 @@
+"""Actors for tests of clusters; also imported by the processes of nodes."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import atomr_native as an
+
+
+class Log(an.Actor):
+    """Keeps the messages in their order; answers with their number, or does as they say."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self.arguments = arguments
+        self.seen: list[Any] = []
+
+    def receive(self, message: Any) -> Any:
+        match message:
+            case "seen":
+                return self.seen
+            case "arguments":
+                return self.arguments
+            case "node":
+                return self.context.self_ref
+            case "sender":
+                return self.context.sender
+            case "fail":
+                raise an.OutOfMemory("too much", requested=7)
+            case ("spawn", name):
+                return self.context.spawn(Log, name=name)
+            case ("tell", ref, text):
+                return ref.tell(text)
+            case ("forward", ref, text):
+                return self.context.forward(ref, text)
+        self.seen.append(message)
+        return len(self.seen)
+
+
+class Gate(an.Actor):
+    """Handles its first message when it is opened; only in one process."""
+
+    opened = threading.Event()
+    entered = threading.Event()
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+
+    def receive(self, message: Any) -> Any:
+        type(self).entered.set()
+        assert type(self).opened.wait(30)
+        self.seen.append(message)
+        return list(self.seen)
+
+
+class Watcher(an.Actor):
+    """Watches the actor of its constructor's argument."""
+
+    def __init__(self, ref: an.ActorRef) -> None:
+        self.context.watch(ref)
+        self.found: list[an.Terminated] = []
+        self.waiting: list[an.ReplyTo] = []
+
+    def receive(self, message: Any) -> Any:
+        if isinstance(message, an.Terminated):
+            self.found.append(message)
+            for each in self.waiting:
+                each.reply(message)
+            return None
+        if self.found:
+            return self.found[-1]
+        self.waiting.append(self.context.reply_later())
+        return None
+
+
+class Arrays(an.Actor):
+    """Works on the arrays that it gets, wherever they are, and in a plain System too."""
+
+    def __init__(self) -> None:
+        self.kept: Any = None
+
+    def receive(self, message: Any) -> Any:
+        device = self.context.system.device("host")
+        match message:
+            case ("kind", array):
+                return type(array).__name__
+            case ("double", array):
+                return array.to_device(device) * 2
+            case ("keep", array):
+                self.kept = array
+            case "drop":
+                self.kept = None
+            case "kept":
+                return self.kept
+        return None

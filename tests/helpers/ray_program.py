@@ -1,0 +1,191 @@
+"""A cluster on three nodes of Ray on this machine: each check prints its name.  Run by tests/ray/test_on_ray.py."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import ray
+from cluster_actors import Arrays, Log, Watcher
+from ray.cluster_utils import Cluster as Machines
+
+import atomr_native as an
+from atomr_native.ray import Cluster, RemoteRef
+
+KILLS = int(os.environ.get("ATOMR_NATIVE_RAY_KILLS", "6"))
+FOREVER = an.OneForOne(max_restarts=None, backoff=0.01, max_backoff=0.1)
+
+
+class Process(an.Actor):
+    """Says where it runs; ends its process."""
+
+    def receive(self, message: Any) -> Any:
+        match message:
+            case "pid":
+                return os.getpid()
+            case "visible":
+                return os.environ.get("CUDA_VISIBLE_DEVICES")
+            case "worker":
+                return self.context.system.device("host").worker_pid
+            case "die":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "join":
+                with Cluster.join() as own:
+                    return own.spawn(Log, node=0).ask("x").result(60)
+            case "make":
+                Cluster()
+        return message
+
+
+def answered(ref: an.ActorRef, message: Any) -> Any:
+    while True:
+        try:
+            return ref.ask(message).result(60)
+        except an.NodeLost:
+            time.sleep(0.05)
+
+
+def refused(error: type[Exception], call: Callable[[], object]) -> Any:
+    """Return the error that a call must raise."""
+    try:
+        found = call()
+    except error as raised:
+        return raised
+    raise SystemExit(f"{call} returned {found!r}, where it must raise {error.__name__}")
+
+
+def gone(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+@ray.remote(num_cpus=0)
+def task(ref: an.ActorRef, array: RemoteRef, name: str) -> Any:
+    with Cluster.join(name) as joined:
+        spawned = joined.spawn(Log, node=2).ask("x").result(60)
+        return ref.ask("task").result(60), float(array.numpy().sum()), ref, spawned
+
+
+def check_messages(cluster: Cluster) -> None:
+    refs = [cluster.spawn(Log, node=node) for node in range(3)]
+    pids = {cluster.spawn(Process, node=node).ask("pid").result(60) for node in range(3)}
+    assert len(pids | {os.getpid()}) == 4
+    for ref in refs:
+        for number in range(500):
+            assert ref.tell(number)
+    assert [ref.ask("seen").result(60) for ref in refs] == [list(range(500))] * 3
+    assert refs[0].ask(("forward", refs[1], "node")).result(60) == refs[1]
+    assert pickle.loads(pickle.dumps(refs[2])) == refs[2]
+    error = refused(an.OutOfMemory, lambda: refs[0].ask("fail").result(60))
+    assert error.requested == 7
+    process = cluster.spawn(Process, node=1)
+    assert process.ask("visible").result(60) == ""
+    assert process.ask("join").result(60) == 1
+    refused(an.InvalidRequest, lambda: process.ask("make").result(60))
+
+
+def check_tasks(cluster: Cluster) -> None:
+    ref, array = cluster.spawn(Log, node=1), cluster.device("node0/host").put(np.ones(1 << 18, "float32"))
+    count, total, same, spawned = ray.get(task.remote(ref, array, cluster.name))
+    assert (count, total, same, spawned) == (1, float(1 << 18), ref, 1)
+
+
+def check_arrays(cluster: Cluster) -> None:
+    actors = [cluster.spawn(Arrays, node=node) for node in range(3)]
+    data = np.arange(1 << 20, dtype="float32")
+    for source in range(3):
+        array = cluster.device(f"node{source}/host").put(data)
+        for target in range(3):
+            kind = actors[target].ask(("kind", array)).result(60)
+            assert kind == ("GpuRef" if target == source else "RemoteRef")
+            doubled = actors[target].ask(("double", array)).result(60)
+            assert doubled.node == f"node{target}"
+            assert (doubled.numpy() == 2 * data).all()
+
+
+def check_death(cluster: Cluster) -> None:
+    process, other = cluster.spawn(Process, node=1), cluster.spawn(Log, node=0)
+    array = cluster.device("node1/host").put([1.0])
+    watcher = cluster.spawn(Watcher, cluster.spawn(Log, node=1).ask(("spawn", "child")).result(60), node=0)
+    assert watcher.started.result(60) is None
+    pid, worker = process.ask("pid").result(60), process.ask("worker").result(60)
+    assert refused(an.NodeLost, lambda: process.ask("die").result(60)).may_have_run
+    end = time.monotonic() + 1.0
+    while not gone(worker):
+        assert time.monotonic() < end, "the worker outlives its node by more than a second"
+        time.sleep(0.01)
+    assert answered(process, "pid") != pid
+    assert isinstance(watcher.ask("found").result(60).error, an.NodeLost)
+    assert other.ask("x").result(60) == 1
+    assert refused(an.GpuRefStale, array.numpy).reason == "node lost"
+
+
+def check_chaos(cluster: Cluster) -> None:
+    draw = random.Random(0)
+    refs = [cluster.spawn(Process, node=node) for node in range(3)]
+    for _ in range(KILLS):
+        victim = draw.randrange(3)
+        pid = answered(refs[victim], "pid")
+        answers = [refs[draw.randrange(3)].ask(number) for number in range(60)]
+        os.kill(pid, signal.SIGKILL)
+        answers += [refs[draw.randrange(3)].ask(number) for number in range(60)]
+        for at, answer in enumerate(answers):
+            error = answer.exception() if answer.wait(60) else TimeoutError()
+            if error is None:
+                assert answer.result(0) == at % 60
+            else:
+                assert isinstance(error, an.NodeLost), error
+        assert [answered(ref, "alive") for ref in refs] == ["alive"] * 3
+
+
+def check_bad_input(cluster: Cluster) -> None:
+    refused(an.InvalidRequest, lambda: Cluster(nodes=1, gpus=1))
+    refused(an.InvalidRequest, lambda: Cluster(nodes=9, cpus=0.1, strategy="STRICT_SPREAD"))
+    refused(an.InvalidRequest, lambda: Cluster(nodes=1, cpus=0.1, name=cluster.name))
+    refused(an.InvalidRequest, lambda: Cluster.join("no such cluster"))
+    refused(an.InvalidRequest, lambda: cluster.device("node0/cuda:0"))
+    group = ray.util.placement_group([{"CPU": 0.5}])
+    refused(an.InvalidRequest, lambda: Cluster(nodes=2, cpus=0.1, placement_group=group))
+    refused(an.InvalidRequest, lambda: Cluster(nodes=1, cpus=2, placement_group=group))
+    with Cluster(nodes=1, cpus=0.5, placement_group=group) as small:
+        assert small.spawn(Log).ask("x").result(60) == 1
+
+
+def main() -> None:
+    machines = Machines(initialize_head=True, head_node_args={"num_cpus": 2, "object_store_memory": 150 << 20})
+    for _ in range(2):
+        machines.add_node(num_cpus=2, object_store_memory=150 << 20)
+    ray.init(address=machines.address, log_to_driver=False)
+    options = {"standby": "off"}
+    try:
+        pids: list[int] = []
+        with Cluster(nodes=3, strategy="STRICT_SPREAD", options=options, supervision=FOREVER) as cluster:
+            for check in (check_messages, check_tasks, check_arrays, check_death, check_chaos, check_bad_input):
+                begun = time.monotonic()
+                check(cluster)
+                print(check.__name__, f"{time.monotonic() - begun:.1f} s", flush=True)  # noqa: T201
+            for node in range(3):
+                process = cluster.spawn(Process, node=node)
+                pids += [answered(process, "pid"), answered(process, "worker")]
+        end = time.monotonic() + 10
+        while not all(gone(pid) for pid in pids):
+            assert time.monotonic() < end, "processes of a closed cluster"
+            time.sleep(0.05)
+        print("check_end", flush=True)  # noqa: T201
+    finally:
+        ray.shutdown()
+        machines.shutdown()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
