@@ -157,6 +157,10 @@ OPEN: dict[str, tuple[Callable[[an.Device], Any], str]] = {
     "Random.permutation": (lambda d: lambda **o: d.random.permutation(3, **o), "dtype"),
     "Random.shuffle": (lambda d: lambda **o: d.random.shuffle(_x(d), **o), "seed"),
     "Random.discrete": (lambda d: lambda **o: d.random.discrete([1.0, 2.0], (3,), **o), "replace"),
+    "Tensor.einsum_path": (lambda d: lambda **o: d.tensor.einsum_path("ij->ji", _x(d), **o), "route"),
+    "Tensor.einsum_gradient": (
+        lambda d: lambda **o: d.tensor.einsum_gradient("ij->ji", _x(d), grad=_x(d), **o), "route",
+    ),
     "System.spawn": (lambda d: lambda **o: d.system.spawn(patterns.Batcher, print, **o), "max_size"),
     "System.pool": (lambda d: lambda **o: d.system.pool(patterns.Batcher, print, size=1, **o), "max_size"),
     "Deterministic.__init__": (lambda _: testing.Deterministic, "mailbox_size"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..._support.options import check_options
 from ..._support.public import public
 from ...errors import InvalidRequest
 from ...plans.actor import LibraryActor
@@ -200,10 +201,7 @@ class Tensor(LibraryActor):
         [[1.0, 2.0], [1.0, 2.0]]
         [1.0, 1.0]
         """
-        if surplus := sorted({*options} - {"alpha", "conj", "compute", "route"}):
-            raise InvalidRequest(
-                f"{', '.join(surplus)}: no options of a gradient; allowed: alpha, conj, compute, route"
-            )
+        check_options("einsum_gradient", options, ("alpha", "conj", "compute", "route"))
         if is_array(options.get("alpha")):
             raise InvalidRequest("alpha is an array; allowed: a number")
         subscripts, operands = _given(subscripts, operands)
