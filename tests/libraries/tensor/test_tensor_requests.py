@@ -172,7 +172,7 @@ def test_gradients_refuse() -> None:
         device = system.device("host")
         a, b = device.put(A), device.put(B)
         grad = device.put(C)
-        with pytest.raises(an.InvalidRequest, match="'beta' of einsum_gradient.*allowed: alpha, compute, conj, route"):
+        with pytest.raises(an.InvalidRequest, match=r"'beta' of einsum_gradient.*allowed: alpha, compute, conj, route"):
             device.tensor.einsum_gradient("ij,jk->ik", a, b, grad=grad, beta=1)
         with pytest.raises(an.InvalidRequest, match="operand 2 of 2; allowed: -2 to 1"):
             device.tensor.einsum_gradient("ij,jk->ik", a, b, grad=grad, wanted=[2])
