@@ -164,7 +164,7 @@ def _first(
     context: CudaContext,
     refused: Refusals = (),
 ) -> Built:
-    """Build by the first way that cuFFT and compilers support; errors of the last one, without callbacks, are the plan's.
+    """Build by the first way that cuFFT and the compilers take; errors of the last, without callbacks, are the plan's.
 
     The reasons against the others are notes.
     """
