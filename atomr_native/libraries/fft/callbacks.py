@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ..._support.disk_cache import cached
-from ...errors import Unsupported
+from ...errors import LibraryError, Unsupported
 from ...plans.spec import PlanSpec
 from ...protocol.binaries import Binary
 from .attributes import MappedAttributes
@@ -51,8 +51,8 @@ def callbacks_of(
 
     try:
         data = cached("ltoir", (b"callbacks", key, *shipped.key()), make)
-    except Unsupported as error:
-        return (), error.message
+    except (Unsupported, LibraryError) as error:  # kernels of their own need less of the compiler
+        return (), error.message.partition("\n")[0]
     found, at = [], 0
     for which, _ in options:
         size = int.from_bytes(data[at : at + _LENGTH], "little")

@@ -176,6 +176,18 @@ def test_functions_get_the_elements_of_any_layout(tools: None, order: str, s: in
     np.testing.assert_allclose(out, dense / n * table * 2 - np.arange(2 * n).reshape(2, n))
 
 
+def test_complex_results_of_real_elements(tools: None) -> None:
+    """A complex transform of real numbers loads complex ones: both parts, and zeros where x is padded."""
+    x = random_array(RNG, (3, 5), "float64")
+    request = an.FftRequest(
+        transform="fft", x=x, s=8, axes=-1, norm="forward", load=lambda value, offset: value + 1j * (offset + 1)
+    )
+    want = np.zeros((3, 8), np.complex128)
+    want[:, :5] = (x + 1j * (np.arange(15).reshape(3, 5) + 1)) / 8
+    got = called(request, "load", x, np.zeros((3, 8), np.complex128))
+    np.testing.assert_allclose(got.reshape(3, 8), want)
+
+
 def test_arrays_that_cufft_reads_itself_take_no_workspace() -> None:
     x = np.zeros((4, 8), np.complex64)
     request = an.FftRequest(transform="fft", x=x, axes=-1, load="value * 2", store="value * 3")
@@ -432,6 +444,25 @@ def test_cuda_cpp_is_inlined_beside_itself(tools: None) -> None:
     assert "call" not in linked({which: (f"atomr_fft_{which}", "float2", code) for which, code in made.items()})
 
 
+def test_cuda_cpp_that_compiles_only_apart(cuda_engine: str) -> None:
+    """Where the text for cuFFT does not compile, the function is a kernel of its own; the note has the reason."""
+    if cuda_engine == "gpu":
+        pytest.skip("C++ has overloads, so it compiles there")
+    source = "float2 atomr_fft_load(float2 v);\n" + DAMPED.source  # another function of the name that cuFFT calls
+    damped = an.CudaFunction(source, DAMPED.name, DAMPED.operands)
+    x, table = random_array(RNG, (4, 10), "complex64"), random_array(RNG, (10,), "float32")
+    with an.System(watchdog=60.0, standby="off") as system:
+        device = system.device("cuda:0")
+        given, out = device.put(x), device.zeros((4, 10), "complex64")
+        operands = {"table": device.put(table), "rate": 2.0, "first": 0}
+        request = an.FftRequest(transform="fft", x=given, axes=-1, out=out, load=damped, operands=operands)
+        plan = device.fft.plan(request).wait(60)
+        assert plan.notes[-1].startswith("not inside cuFFT's kernels: nvrtc: ")
+        assert "\n" not in plan.notes[-1]
+        plan.ask(given, operands["table"], out=out, rate=2.0, first=0).result(60)
+        assert_close(out.numpy(), reference("fft", x * (2.0 * table), axes=-1), 64)
+
+
 def test_cuda_cpp_that_does_not_compile(cuda_engine: str) -> None:
     """The error has the compiler's log; the device goes on."""
     wrong = an.CudaFunction("__device__ float2 broken(float2 v, long long i) { return w; }", "broken")
@@ -464,9 +495,12 @@ def test_refused_cuda_cpp(arguments: tuple[Any, ...], text: str) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("shape", [(3, 8), (2, 1000), (5, 4096), (2, 1 << 17), (3, 131 * 64), (2, 997), (16, 12, 20)])
-@pytest.mark.parametrize("transform", ["fft", "ifft", "rfft", "irfft", "ihfft"])
-@pytest.mark.parametrize("double", [False, True])
+@pytest.mark.parametrize(
+    ("transform", "shape", "double"),
+    [("fft", (3, 8), False), ("ifft", (2, 1000), True), ("rfft", (5, 4096), False), ("irfft", (2, 1 << 17), False),
+     ("ihfft", (2, 997), True), ("rfft", (3, 131 * 64), False), ("irfft", (3, 131 * 64), True),
+     ("fft", (16, 12, 20), True), ("rfft", (16, 12, 20), False), ("irfft", (16, 12, 20), True)],
+)  # fmt: skip
 def test_a_gpu_computes_what_the_host_does(transform: str, shape: tuple[int, ...], double: bool) -> None:
     """Functions inside and apart, all kinds of plans of cuFFT, twice."""
     dtype = "float64" if double else "float32"

@@ -20,6 +20,11 @@ pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
 from numba import cuda
 
+from atomr_native.compile import linker
+from atomr_native.libraries.fft.callbacks import callbacks_of
+from atomr_native.libraries.fft.functions import function_parts
+from atomr_native.plans.lowering import Target
+
 RNG = np.random.default_rng(23)
 GPU = pytest.param("cuda:0", marks=pytest.mark.gpu)
 
@@ -28,6 +33,23 @@ GPU = pytest.param("cuda:0", marks=pytest.mark.gpu)
 def device(request: Any) -> Iterator[an.Device]:
     with an.System(standby="off") as system:
         yield system.device(request.param)
+
+
+#: Transforms of functions before and after, and expressions with the same in NumPy.
+TRANSFORMS = [
+    ("fft", "complex64"), ("ifft", "complex128"), ("fft", "float32"), ("rfft", "float64"), ("irfft", "complex64"),
+    ("hfft", "complex128"), ("ihfft", "float32"), ("rfft", "int16"), ("rfft", "bfloat16"), ("fft", "bool"),
+]  # fmt: skip
+EXPRESSIONS: list[tuple[str, Any]] = [
+    ("value * exp(1j * rate * offset)", lambda v, i, r, t: v * np.exp(1j * r * i)),
+    ("conj(value) * table + real(value) - imag(value)", lambda v, i, r, t: np.conj(v) * t + v.real - v.imag),
+    ("value if offset % 3 > 0 and not offset == 4 else 0",
+     lambda v, i, r, t: np.where((i % 3 > 0) & (i != 4), v, 0)),
+    ("abs(value) ** 2 + sqrt(value) * cos(2 * pi * rate)",
+     lambda v, i, r, t: abs(v) ** 2 + np.emath.sqrt(v) * np.cos(2 * np.pi * r)),
+    ("max(value.real, table.real) * hypot(rate, offset)",
+     lambda v, i, r, t: np.maximum(v.real, t.real) * np.hypot(r, i)),
+]  # fmt: skip
 
 
 @cuda.jit(device=True)
@@ -56,11 +78,7 @@ def loaded(x: np.ndarray, window: np.ndarray, gain: float, first: int) -> np.nda
 
 
 @pytest.mark.parametrize("norm", ["backward", "ortho"])
-@pytest.mark.parametrize(
-    ("transform", "dtype"),
-    [("fft", "complex64"), ("ifft", "complex128"), ("fft", "float32"), ("rfft", "float64"), ("irfft", "complex64"),
-     ("hfft", "complex128"), ("ihfft", "float32"), ("rfft", "int16"), ("rfft", "bfloat16"), ("fft", "bool")],
-)  # fmt: skip
+@pytest.mark.parametrize(("transform", "dtype"), TRANSFORMS)
 def test_functions_before_and_after(device: an.Device, transform: str, dtype: str, norm: str) -> None:
     """The same as the transform of what the function makes of x; numbers change from call to call."""
     rows, m, n = 3, 7, 9
@@ -85,6 +103,49 @@ def test_functions_before_and_after(device: an.Device, transform: str, dtype: st
             both, want * table - np.arange(want.size).reshape(want.shape), rtol=1e-4, atol=2e-3 * np.abs(want).max()
         )
     np.testing.assert_array_equal(given.numpy(), x)
+
+
+def why_apart(request: an.FftRequest) -> str:
+    """Compile the functions for cuFFT on a GPU of capability 9.0; return why they are not inside its kernels."""
+    spec, code = request.lowered.spec(), request.lowered.code
+    parts = function_parts(spec, {which: linker.pickled(f.function) for which, f in code.functions})
+    made, why = callbacks_of(spec, parts, (9, 0))
+    assert [which for which, _ in made] == ([] if why else [which for which, _ in parts])
+    return why
+
+
+@pytest.mark.parametrize(("transform", "dtype"), TRANSFORMS)
+def test_cufft_gets_functions_of_every_transform(tools: None, transform: str, dtype: str) -> None:
+    x = np.zeros((3, 7), as_dtype(dtype))
+    operands = {"window": np.zeros(7, "float32"), "gain": 1.5, "first": 0, "table": np.zeros(1)}
+    request = an.FftRequest(
+        transform=transform, x=x, s=9, axes=-1, load=weighted, store=shifted, operands=operands
+    )  # fmt: skip
+    assert why_apart(request) == ""
+
+
+@pytest.mark.parametrize("text", [text for text, _ in EXPRESSIONS])
+@pytest.mark.parametrize("dtype", ["float64", "complex64"])
+def test_cufft_gets_every_expression(tools: None, dtype: str, text: str) -> None:
+    everything = {"rate": 0.3, "table": np.zeros(5, "complex64")}
+    operands = {name: value for name, value in everything.items() if name in text}
+    x = np.zeros((3, 5), dtype)
+    assert why_apart(an.FftRequest(transform="fft", x=x, axes=-1, load=text, store=text, operands=operands)) == ""
+
+
+def test_functions_that_do_not_compile_for_cufft_are_apart(tools: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plan has their kernels, and the compiler's reason."""
+    from atomr_native.compile.numba import callbacks
+
+    def refuse(*_: Any) -> bytes:
+        raise an.LibraryError("numba", 0, "LoweringError", "compiling load", "no such cast\nwith more lines")
+
+    monkeypatch.setattr(callbacks, "callback", refuse)
+    request = an.FftRequest(transform="rfft", x=np.zeros(11), load="value + 17 * offset")
+    made = request.lowered.spec(Target((9, 0), 1 << 25)).attributes
+    assert made.shipped is not None
+    assert made.callbacks == ()
+    assert made.apart == "numba: LoweringError (0) in compiling load: no such cast"
 
 
 def test_layouts(device: an.Device) -> None:
@@ -122,19 +183,7 @@ def test_a_real_result_of_a_complex_transform(device: an.Device) -> None:
         np.testing.assert_allclose(out.numpy().astype(float), want, bound, bound)
 
 
-@pytest.mark.parametrize(
-    ("text", "want"),
-    [
-        ("value * exp(1j * rate * offset)", lambda v, i, r, t: v * np.exp(1j * r * i)),
-        ("conj(value) * table + real(value) - imag(value)", lambda v, i, r, t: np.conj(v) * t + v.real - v.imag),
-        ("value if offset % 3 > 0 and not offset == 4 else 0",
-         lambda v, i, r, t: np.where((i % 3 > 0) & (i != 4), v, 0)),
-        ("abs(value) ** 2 + sqrt(value) * cos(2 * pi * rate)",
-         lambda v, i, r, t: abs(v) ** 2 + np.emath.sqrt(v) * np.cos(2 * np.pi * r)),
-        ("max(value.real, table.real) * hypot(rate, offset)",
-         lambda v, i, r, t: np.maximum(v.real, t.real) * np.hypot(r, i)),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "want"), EXPRESSIONS)
 @pytest.mark.parametrize("dtype", ["float64", "complex64"])
 def test_expressions(device: an.Device, dtype: str, text: str, want: Any) -> None:
     """The same names for real and complex numbers."""

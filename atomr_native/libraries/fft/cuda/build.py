@@ -19,7 +19,7 @@ from ....builders.cuda.sequence import SequenceProgram, Step
 from ....builders.cuda.target import Target
 from ....builders.cuda.workspace import beyond_limit, padded
 from ....dtypes import as_dtype
-from ....errors import Unsupported
+from ....errors import LibraryError, Unsupported
 from ....plans.spec import PlanSpec
 from ..attributes import FftAttributes, MappedAttributes
 from .callbacks import callbacks_of, parameter_step
@@ -33,6 +33,7 @@ __all__ = ["TransformDescription", "built_steps", "build_mapped", "build_transfo
 
 #: Bytes of a result from which on cuFFT's kernels multiply by the factor: linking them takes the time of many passes.
 _LEAST: Final = 1 << 20
+_COMPILERS: Final = ("nvrtc", "nvjitlink")
 _TYPES: Final = {"float32": "R_32F", "float64": "R_64F", "complex64": "C_32F", "complex128": "C_64F"}
 
 
@@ -163,17 +164,17 @@ def _first(
     context: CudaContext,
     refused: Refusals = (),
 ) -> Built:
-    """Build by the first way that cuFFT supports; the last one needs no callbacks, and its errors are the plan's.
+    """Build by the first way that cuFFT and the compilers take; errors of the last, without callbacks, are the plan's.
 
     The reasons against the others are notes.
     """
     for name, plan in ways[:-1]:
         try:
             built = built_steps(spec, plan(), context)
-        except Unsupported as error:
-            if error.rule != "fft.callback":
+        except (Unsupported, LibraryError) as error:
+            if not (error.rule == "fft.callback" if isinstance(error, Unsupported) else error.lib in _COMPILERS):
                 raise
-            refused = (*refused, Refusal(name, error.message))
+            refused = (*refused, Refusal(name, error.message.partition("\n")[0]))
             continue
         return replace(built, notes=(*built.notes, *_reasons(refused)))
     built = built_steps(spec, ways[-1][1](), context)

@@ -75,7 +75,7 @@ def body(
     python = pickle.loads(function)  # noqa: S301 - made by this program
     loads = which == "load"
     own = dtypes[0 if loads else 1]
-    dense = kinds[0 if loads else 1]
+    dense = kinds[1 if loads else 0]  # result of a function on load, value of one on store
     real = "float64" if dense in ("float64", "complex128") else "float32"
     words = own == "complex64" and aligned
     names: dict[str, Any] = {"f": cuda.jit(device=True)(python), "int64": np.int64, "int32": np.int32}
@@ -88,12 +88,12 @@ def body(
     if words:
         names["read0"] = _whole
     names["bits"] = WRITERS[own][0] if own in NARROW else _word if words else _same
-    source = _source(loads, len(arrays), scalars, order, elements, dense if loads else kinds[0], scale)
+    source = _source(loads, len(arrays), scalars, order, elements, dense, scale)
     exec(compile(source, f"<{which}>", "exec"), names)  # noqa: S102 - of the pieces below
     pointers = [f"*{STORAGE[d] if d in NARROW else 'uint8' if d == 'bool' else d}" for d in arrays]
     if words:
         pointers[0] = "*int64"
-    parts = 2 if (dense if loads else kinds[0]).startswith("complex") else 1
+    parts = 2 if dense.startswith("complex") else 1
     ends = [f"{'*' if loads else ''}{real}"] * parts
     return names[which], (*pointers, *scalars, "int64", *ends)
 
