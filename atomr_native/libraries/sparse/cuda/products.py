@@ -25,6 +25,7 @@ from ....plans.spec import OperandSpec, PlanSpec
 from ..attributes import ProductAttributes
 from .native import SparseCall
 from .rows import build_rows, build_sampled
+from .scatter import build_scatter
 
 __all__ = ["build_product", "sparse_call"]
 
@@ -153,8 +154,8 @@ def build_product(spec: PlanSpec[ProductAttributes], context: CudaContext) -> Bu
         return _native(spec, context, call) if call is not None and dense else build_sampled(spec, context)
     if 0 in by_name["values"].shape or by_name["x"].shape[0] == 0:
         return build_rows(spec, context, empty=True)
-    by_lines = how.format != "coo" and how.trans == (how.format == "csc")
-    if how.deterministic and not by_lines and (how.format != "coo" or how.trans):
+    together = how.trans == (how.format == "csc")  # the elements of a row of op(A)
+    if how.deterministic and not together:
         other = {"csr": "csc", "csc": "csr"}.get(how.format, "csr")
         raise Unsupported(
             f"{spec.op} of {how.format} with trans={how.trans} adds in an order that varies; with deterministic=True "
@@ -162,17 +163,15 @@ def build_product(spec: PlanSpec[ProductAttributes], context: CudaContext) -> Bu
             rule="sparse.deterministic",
             lifted_by=("format",),
         )
-    call = None if by_lines and (how.deterministic or routine == "spmm") else sparse_call(spec)
+    call = sparse_call(spec) if routine == "spmv" and not how.deterministic else None
     if call is not None:
         return _native(spec, context, call)
-    if by_lines:
+    if together:
         return build_rows(spec, context, empty=False)
+    if how.format != "bsr":
+        return build_scatter(spec, context)
     raise Unsupported(
-        f"{spec.op} of {how.format} with trans={how.trans}, conj={how.conj}, x of strides {by_name['x'].strides} and "
-        f"out of strides {out.strides}; the library takes dense arrays with one axis without gaps, conj with a "
-        f"transpose, and no more stored elements than places: copy them, or convert A to csr",
-        rule="sparse.layout",
-        lifted_by=("layout", "format"),
+        f"{spec.op} of bsr with trans=True: convert A to csr", rule="sparse.layout", lifted_by=("format",)
     )
 
 
