@@ -84,6 +84,26 @@ def test_products(device: an.Device, problem: tuple[Any, ...]) -> None:
     hold(found, want, size, dtype)
 
 
+@pytest.mark.parametrize("form", ["csr", "csc", "coo"])
+@pytest.mark.parametrize("trans", [False, True])
+@pytest.mark.parametrize("dtype", ["float16", "complex64"])
+def test_arrays_with_gaps(device: an.Device, form: str, trans: bool, dtype: str) -> None:
+    """X and out may lie with gaps along both axes; nothing is written between the elements of out."""
+    rng = np.random.default_rng(7)
+    a = dense(rng, rng.random((5, 9)) < 0.4, dtype)
+    wide = op(a.astype("complex128"), trans, False)
+    x, y = (values_of(rng, (2 * n + 1, 7), dtype) for n in wide.shape[::-1])
+    whole = device.put(y)
+    out = whole[1::2, 1::2]
+    sparse = device.sparse
+    sparse.spmm(sparse.matrix(a, format=form), device.put(x)[1::2, 1::2], beta=-1.0, trans=trans, out=out)
+    sums, old = wide @ x[1::2, 1::2], y[1::2, 1::2].astype("complex128")
+    hold(out, sums - old, abs(wide) @ abs(x[1::2, 1::2]) + abs(old), dtype)
+    found, y[1::2, 1::2] = whole.numpy(), 0
+    found[1::2, 1::2] = 0
+    assert (found == y).all()
+
+
 def test_more_elements_than_places(device: an.Device) -> None:
     """The library refuses them: kernels add up duplicates."""
     rows, columns, values = np.array([0, 0, 0, 1, 1]), np.array([0, 1, 1, 0, 0], np.int32), np.arange(1.0, 6.0)

@@ -21,7 +21,7 @@ from .arithmetic import FUNCTIONS, arithmetic
 
 __all__ = ["BLOCKS", "Algebra", "build_rows", "build_sampled", "build_semiring", "factors", "steps"]
 
-#: Blocks for each multiprocessor.
+#: The most blocks for each multiprocessor.
 BLOCKS: Final = 32
 #: The most threads that add up a row of a product with a vector.
 _TEAM: Final = 32
@@ -113,6 +113,7 @@ parts[threadIdx.x] = sum;
 
 
 def steps(operand: OperandSpec) -> tuple[int, int]:
+    """Return the strides of a matrix or a vector in elements, 0 along axes of one element."""
     size = as_dtype(operand.dtype).itemsize
     strides = [0 if n == 1 else s // size for n, s in zip(operand.shape, operand.strides, strict=True)]
     return (strides[0], strides[1]) if len(strides) == 2 else (strides[0], 0)
