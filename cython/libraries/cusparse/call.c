@@ -134,11 +134,6 @@ static cusparseStatus_t work(const sparse_handle *h, const atomr_sparse_spec *s,
                                                  algorithm, size)
                     : t->cusparseSpMV(h->handle, a, alpha, d->sparse, d->vector[0], beta, d->vector[1], type, algorithm,
                                       buffer);
-    case ATOMR_SPARSE_SPMM:
-        return size ? t->cusparseSpMM_bufferSize(h->handle, a, b, alpha, d->sparse, d->matrix[0], beta, d->matrix[1],
-                                                 type, algorithm, size)
-                    : t->cusparseSpMM(h->handle, a, b, alpha, d->sparse, d->matrix[0], beta, d->matrix[1], type,
-                                      algorithm, buffer);
     default:
         return size ? t->cusparseSDDMM_bufferSize(h->handle, a, b, alpha, d->matrix[0], d->matrix[2], beta, d->sparse,
                                                   type, algorithm, size)
@@ -154,19 +149,22 @@ typedef union {
     int32_t whole;
 } factor;
 
-static factor factor_of(const atomr_sparse_spec *s, const atomr_call *call, int which) {
+static factor factor_of(const atomr_sparse_spec *s, double real, double imaginary) {
     factor made = {.wide = {0, 0}};
+    if (s->compute_type == CUDA_R_32I) made.whole = (int32_t)real;
+    else if (s->compute_type == CUDA_R_32F || s->compute_type == CUDA_C_32F)
+        made.single[0] = (float)real, made.single[1] = (float)imaginary;
+    else made.wide[0] = real, made.wide[1] = imaginary;
+    return made;
+}
+
+static factor factor_at(const atomr_sparse_spec *s, const atomr_call *call, int which) {
     double part[2] = {0, 0};
     for (int i = 0; i < 2; i++) {
         const int64_t at = s->factor[which + 2 * i];
         if (at >= 0) memcpy(&part[i], &call->scalars[at], sizeof part[i]);
     }
-    if (s->compute_type == CUDA_R_32I) made.whole = (int32_t)part[0];
-    else if (s->compute_type == CUDA_R_32F || s->compute_type == CUDA_C_32F)
-        for (int i = 0; i < 2; i++) made.single[i] = (float)part[i];
-    else
-        for (int i = 0; i < 2; i++) made.wide[i] = part[i];
-    return made;
+    return factor_of(s, part[0], part[1]);
 }
 
 int atomr_sparse_prepare(atomr_sparse_call *c, atomr_failure *failure) {
@@ -180,7 +178,7 @@ int atomr_sparse_prepare(atomr_sparse_call *c, atomr_failure *failure) {
     for (unsigned i = 0; i < sizeof at / sizeof *at; i++) at[i] = (void *)(uintptr_t)4096;
     if (s->n_operands > (int64_t)(sizeof at / sizeof *at))
         return atomr_refused(failure, ATOMR_INVALID_REQUEST, "malformed specification of a sparse product");
-    const factor one = {.wide = {1, 0}};
+    const factor one = factor_of(s, 1, 0);
     descriptors d = {0};
     size_t size = 0;
     cusparseStatus_t status = describe(h->t, s, at, &d);
@@ -208,7 +206,7 @@ int atomr_sparse_run(void *context, const atomr_call *call, atomr_failure *failu
         if (status != 0) return fail(status, "cusparseSetPointerMode", failure);
         h->mode = mode;
     }
-    const factor alpha = factor_of(s, call, 0), beta = factor_of(s, call, 1);
+    const factor alpha = factor_at(s, call, 0), beta = factor_at(s, call, 1);
     const void *const first = on_device(s) ? call->pointers[s->factor_at[0]] : &alpha;
     const void *const second = on_device(s) ? call->pointers[s->factor_at[1]] : &beta;
     descriptors d = {0};

@@ -11,8 +11,7 @@
 #define ATOMR_SPARSE_CONSTANTS(C)                                                                                     \
     /* routines */                                                                                                    \
     C(ATOMR_SPARSE_SPMV, 0)                                                                                           \
-    C(ATOMR_SPARSE_SPMM, 1)                                                                                           \
-    C(ATOMR_SPARSE_SDDMM, 2)                                                                                          \
+    C(ATOMR_SPARSE_SDDMM, 1)                                                                                          \
     /* formats */                                                                                                     \
     C(ATOMR_SPARSE_CSR, 0)                                                                                            \
     C(ATOMR_SPARSE_COO, 1)

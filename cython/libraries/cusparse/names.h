@@ -21,7 +21,6 @@ typedef int cusparseOrder_t;
 typedef const struct cusparseDnMatDescr *cusparseConstDnMatDescr_t;
 typedef int cusparseOperation_t;
 typedef int cusparseSpMVAlg_t;
-typedef int cusparseSpMMAlg_t;
 typedef int cusparseSDDMMAlg_t;
 
 #define ATOMR_CUSPARSE_CONSTANTS(C)                                                                                   \
@@ -48,9 +47,6 @@ typedef int cusparseSDDMMAlg_t;
     C(CUSPARSE_ORDER_COL, 1)                                                                                          \
     C(CUSPARSE_ORDER_ROW, 2)                                                                                          \
     C(CUSPARSE_SPMV_ALG_DEFAULT, 0)                                                                                   \
-    C(CUSPARSE_SPMV_COO_ALG2, 4)                                                                                      \
-    C(CUSPARSE_SPMM_ALG_DEFAULT, 0)                                                                                   \
-    C(CUSPARSE_SPMM_COO_ALG2, 2)                                                                                      \
     C(CUSPARSE_SDDMM_ALG_DEFAULT, 0)                                                                                  \
     C(CUDA_R_16F, 2)                                                                                                  \
     C(CUDA_R_16BF, 14)                                                                                                \
@@ -95,14 +91,6 @@ enum { ATOMR_CUSPARSE_CONSTANTS(ATOMR_ENUMERATOR) };
       (cusparseHandle_t handle, cusparseOperation_t opA, const void *alpha, cusparseConstSpMatDescr_t matA,           \
        cusparseConstDnVecDescr_t vecX, const void *beta, cusparseDnVecDescr_t vecY, cudaDataType computeType,         \
        cusparseSpMVAlg_t alg, void *externalBuffer))                                                                  \
-    F(cusparseStatus_t, cusparseSpMM_bufferSize,                                                                      \
-      (cusparseHandle_t handle, cusparseOperation_t opA, cusparseOperation_t opB, const void *alpha,                  \
-       cusparseConstSpMatDescr_t matA, cusparseConstDnMatDescr_t matB, const void *beta, cusparseDnMatDescr_t matC,   \
-       cudaDataType computeType, cusparseSpMMAlg_t alg, size_t *bufferSize))                                          \
-    F(cusparseStatus_t, cusparseSpMM,                                                                                 \
-      (cusparseHandle_t handle, cusparseOperation_t opA, cusparseOperation_t opB, const void *alpha,                  \
-       cusparseConstSpMatDescr_t matA, cusparseConstDnMatDescr_t matB, const void *beta, cusparseDnMatDescr_t matC,   \
-       cudaDataType computeType, cusparseSpMMAlg_t alg, void *externalBuffer))                                        \
     F(cusparseStatus_t, cusparseSDDMM_bufferSize,                                                                     \
       (cusparseHandle_t handle, cusparseOperation_t opA, cusparseOperation_t opB, const void *alpha,                  \
        cusparseConstDnMatDescr_t matA, cusparseConstDnMatDescr_t matB, const void *beta, cusparseSpMatDescr_t matC,   \

@@ -31,7 +31,7 @@ struct cusparseDnVecDescr {
     struct cusparseDnMatDescr as;
 };
 
-enum { SPMV, SPMM, SDDMM, BUFFER = 512 };
+enum { SPMV, SDDMM, BUFFER = 512 };
 
 typedef struct {
     int routine, op_a, op_b, on_device;
@@ -242,8 +242,9 @@ static cusparseStatus_t enqueue(cusparseHandle_t handle, noted c, const void *al
     else c.alpha = get(c.compute, alpha, 0), c.beta = get(c.compute, beta, 0);
     return fake_enqueue(handle->stream, run, &c, sizeof c, 0) ? CUSPARSE_STATUS_EXECUTION_FAILED : 0;
 }
-static cusparseStatus_t measure(noted c, size_t *size) {
+static cusparseStatus_t measure(noted c, const void *alpha, const void *beta, size_t *size) {
     *size = BUFFER;
+    if (get(c.compute, alpha, 0) != 1 || get(c.compute, beta, 0) != 1) return CUSPARSE_STATUS_INVALID_VALUE;
     return check(&c);
 }
 
@@ -252,8 +253,8 @@ cusparseStatus_t cusparseSpMV_bufferSize(cusparseHandle_t handle, cusparseOperat
                                          cusparseConstSpMatDescr_t mat_a, cusparseConstDnVecDescr_t vecX, const void *beta,
                                          cusparseDnVecDescr_t vecY, cudaDataType computeType, cusparseSpMVAlg_t alg,
                                          size_t *bufferSize) {
-    (void)handle, (void)alpha, (void)beta, (void)alg;
-    return measure(VECTORS, bufferSize);
+    (void)handle, (void)alg;
+    return measure(VECTORS, alpha, beta, bufferSize);
 }
 cusparseStatus_t cusparseSpMV(cusparseHandle_t handle, cusparseOperation_t opA, const void *alpha,
                               cusparseConstSpMatDescr_t mat_a, cusparseConstDnVecDescr_t vecX, const void *beta,
@@ -263,31 +264,14 @@ cusparseStatus_t cusparseSpMV(cusparseHandle_t handle, cusparseOperation_t opA, 
     return enqueue(handle, VECTORS, alpha, beta, externalBuffer);
 }
 
-#define MATRICES                                                                                                       \
-    ((noted){.routine = SPMM, .op_a = opA, .op_b = opB, .compute = computeType, .a = *mat_a, .x = *mat_b, .y = *mat_c})
-cusparseStatus_t cusparseSpMM_bufferSize(cusparseHandle_t handle, cusparseOperation_t opA, cusparseOperation_t opB,
-                                         const void *alpha, cusparseConstSpMatDescr_t mat_a, cusparseConstDnMatDescr_t mat_b,
-                                         const void *beta, cusparseDnMatDescr_t mat_c, cudaDataType computeType,
-                                         cusparseSpMMAlg_t alg, size_t *bufferSize) {
-    (void)handle, (void)alpha, (void)beta, (void)alg;
-    return measure(MATRICES, bufferSize);
-}
-cusparseStatus_t cusparseSpMM(cusparseHandle_t handle, cusparseOperation_t opA, cusparseOperation_t opB, const void *alpha,
-                              cusparseConstSpMatDescr_t mat_a, cusparseConstDnMatDescr_t mat_b, const void *beta,
-                              cusparseDnMatDescr_t mat_c, cudaDataType computeType, cusparseSpMMAlg_t alg,
-                              void *externalBuffer) {
-    (void)alg;
-    return enqueue(handle, MATRICES, alpha, beta, externalBuffer);
-}
-
 #define SAMPLED                                                                                                        \
     ((noted){.routine = SDDMM, .op_a = 0, .op_b = opB, .compute = computeType, .a = *mat_c, .x = *mat_a, .y = *mat_b})
 cusparseStatus_t cusparseSDDMM_bufferSize(cusparseHandle_t handle, cusparseOperation_t opA, cusparseOperation_t opB,
                                           const void *alpha, cusparseConstDnMatDescr_t mat_a, cusparseConstDnMatDescr_t mat_b,
                                           const void *beta, cusparseSpMatDescr_t mat_c, cudaDataType computeType,
                                           cusparseSDDMMAlg_t alg, size_t *bufferSize) {
-    (void)handle, (void)alpha, (void)beta, (void)alg, (void)opA;
-    return measure(SAMPLED, bufferSize);
+    (void)handle, (void)alg, (void)opA;
+    return measure(SAMPLED, alpha, beta, bufferSize);
 }
 cusparseStatus_t cusparseSDDMM(cusparseHandle_t handle, cusparseOperation_t opA, cusparseOperation_t opB, const void *alpha,
                                cusparseConstDnMatDescr_t mat_a, cusparseConstDnMatDescr_t mat_b, const void *beta,

@@ -24,6 +24,10 @@ def requests(dtype: str) -> list[Any]:
     found: list[Any] = [
         an.SparseProductRequest(**blocks, routine="spmv", x=np.ones(4, dtype), beta=1.0, out=np.ones(4, dtype)),
         an.SparseProductRequest(**csr, routine="spmm", x=x),
+        an.SparseProductRequest(**csr, routine="spmm", x=x, trans=True, conj=True, beta=1.0, out=x.copy()),
+        an.SparseProductRequest(
+            **{**csr, "format": "coo", "offsets": None, "rows": INT[:2], "ordered": True}, routine="spmm", x=x
+        ),
         an.SparseProductRequest(
             **{**csr, "format": "coo", "offsets": None, "rows": INT[:2], "ordered": True}, routine="sddmm", x=x, y=x.T
         ),

@@ -1,8 +1,9 @@
 """From a plan specification of a sparse product to a call of cuSPARSE, or to a kernel of our own.
 
-The library gets CSR and COO; CSC is the CSR of the transpose.  Dense matrices go to it where one axis is dense.  A
-kernel takes what must be deterministic, and products with matrices, where the rows of op(A) lie together: cuSPARSE
-12.6.3 failed with an internal error for a stencil of 2 million rows times 8 columns.
+The library gets products of CSR and COO with vectors, and sampled products; CSC is the CSR of the transpose.  Kernels
+compute products with matrices, what must be deterministic, and what the library does not take.  cuSPARSE 12.6.3 is not
+called for products with matrices: a stencil of 2 million rows times 8 columns ended with an internal error, and a small
+matrix with an illegal address.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from ....plans.spec import OperandSpec, PlanSpec
 from ..attributes import ProductAttributes
 from .native import SparseCall
 from .rows import build_rows, build_sampled
+from .scatter import build_scatter
 
 __all__ = ["build_product", "sparse_call"]
 
@@ -58,14 +60,8 @@ def _turned(dense: tuple[tuple[int, int], int, int]) -> tuple[tuple[int, int], i
     return (columns, rows), step, CONSTANTS[f"CUSPARSE_ORDER_{other}"]
 
 
-def _algorithm(routine: str, how: ProductAttributes) -> int:
-    if how.deterministic and how.format == "coo":
-        return CONSTANTS[f"CUSPARSE_{routine.upper()}_COO_ALG2"]
-    return CONSTANTS[f"CUSPARSE_{routine.upper()}_ALG_DEFAULT"]
-
-
 def sparse_call(spec: PlanSpec[ProductAttributes]) -> SparseCall | None:
-    """Return the call of cuSPARSE for a specification, or None if the library has none for it."""
+    """Return the call of cuSPARSE for a product with a vector or a sampled product, or None if it does not take it."""
     how, routine = spec.attributes, spec.op.removeprefix("sparse.")
     at = {operand.name: i for i, operand in enumerate(spec.operands)}
     by_name = {operand.name: operand for operand in spec.operands}
@@ -106,7 +102,7 @@ def sparse_call(spec: PlanSpec[ProductAttributes]) -> SparseCall | None:
         value_type=_type(values.dtype), dense_type=_type(by_name["x"].dtype), out_type=_type(by_name["out"].dtype),
         compute_type=_type(how.compute),
         op_a=CONSTANTS[f"CUSPARSE_OPERATION_{op}"],
-        algorithm=_algorithm(routine, how),
+        algorithm=CONSTANTS[f"CUSPARSE_{routine.upper()}_ALG_DEFAULT"],
         values=at["out"] if sampled else at["values"],
         offsets=at["rows" if how.format == "coo" else "offsets"], indices=at["indices"],
         x=places[0], y=-1 if sampled else places[1], z=places[1] if sampled else -1,
@@ -137,8 +133,8 @@ def build_product(spec: PlanSpec[ProductAttributes], context: CudaContext) -> Bu
     Raises
     ------
     Unsupported
-        Without cuSPARSE, where nothing else computes the product; for a transposed product that must be deterministic
-        or whose dense arrays lie otherwise than the library takes them.
+        Without cuSPARSE, where it computes the product; for a product whose sums are scattered, if it must be
+        deterministic or is of BSR, or needs more workspace than the limit.
     """
     if context.deterministic:
         spec = replace(spec, attributes=replace(spec.attributes, deterministic=True))
@@ -153,8 +149,8 @@ def build_product(spec: PlanSpec[ProductAttributes], context: CudaContext) -> Bu
         return _native(spec, context, call) if call is not None and dense else build_sampled(spec, context)
     if 0 in by_name["values"].shape or by_name["x"].shape[0] == 0:
         return build_rows(spec, context, empty=True)
-    by_lines = how.format != "coo" and how.trans == (how.format == "csc")
-    if how.deterministic and not by_lines and (how.format != "coo" or how.trans):
+    together = how.trans == (how.format == "csc")  # the elements of a row of op(A)
+    if how.deterministic and not together:
         other = {"csr": "csc", "csc": "csr"}.get(how.format, "csr")
         raise Unsupported(
             f"{spec.op} of {how.format} with trans={how.trans} adds in an order that varies; with deterministic=True "
@@ -162,17 +158,15 @@ def build_product(spec: PlanSpec[ProductAttributes], context: CudaContext) -> Bu
             rule="sparse.deterministic",
             lifted_by=("format",),
         )
-    call = None if by_lines and (how.deterministic or routine == "spmm") else sparse_call(spec)
+    call = sparse_call(spec) if routine == "spmv" and not how.deterministic else None
     if call is not None:
         return _native(spec, context, call)
-    if by_lines:
+    if together:
         return build_rows(spec, context, empty=False)
+    if how.format != "bsr":
+        return build_scatter(spec, context)
     raise Unsupported(
-        f"{spec.op} of {how.format} with trans={how.trans}, conj={how.conj}, x of strides {by_name['x'].strides} and "
-        f"out of strides {out.strides}; the library takes dense arrays with one axis without gaps, conj with a "
-        f"transpose, and no more stored elements than places: copy them, or convert A to csr",
-        rule="sparse.layout",
-        lifted_by=("layout", "format"),
+        f"{spec.op} of bsr with trans=True: convert A to csr", rule="sparse.layout", lifted_by=("format",)
     )
 
 

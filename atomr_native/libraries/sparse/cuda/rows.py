@@ -19,10 +19,10 @@ from ..attributes import ProductAttributes, SemiringAttributes
 from ..functions import tree_source
 from .arithmetic import FUNCTIONS, arithmetic
 
-__all__ = ["Algebra", "build_rows", "build_sampled", "build_semiring"]
+__all__ = ["BLOCKS", "Algebra", "build_rows", "build_sampled", "build_semiring", "factors", "steps"]
 
-#: Blocks for each multiprocessor.
-_BLOCKS: Final = 32
+#: The most blocks for each multiprocessor.
+BLOCKS: Final = 32
 #: The most threads that add up a row of a product with a vector.
 _TEAM: Final = 32
 
@@ -56,6 +56,15 @@ _ROWS: Final = Template("""\
 DEVICE elem term(elem a, elem x) { return $term; }
 DEVICE elem join(elem s, elem t) { return $join; }
 DEVICE elem old_of(const $O *out, u64 at) { const $O y = out[at]; return $old; }
+/* The first element of a line and of those behind it, of row numbers in order. */
+DEVICE long long first_of(const $I *rows, u64 row) {
+  long long low = 0, high = $nnz;
+  while (low < high) {
+    const long long middle = low + (high - low) / 2;
+    if ((long long)rows[middle] < (long long)row) low = middle + 1; else high = middle;
+  }
+  return low;
+}
 KERNEL rows(const $V *values, const $I *indices, const $I *offsets, const $X *x, $O *out$parameters) {
   AWAIT_LAUNCH();
   $shared
@@ -64,7 +73,7 @@ KERNEL rows(const $V *values, const $I *indices, const $I *offsets, const $X *x,
   $loop
     elem sum = $start;
     if (row < $rows) {
-      long long first = $empty ? 0 : offsets[row / $b], end = $empty ? 0 : offsets[row / $b + 1];
+      long long first = $empty ? 0 : $first, end = $empty ? 0 : $behind;
       if (first < 0) first = 0;
       if (end > $nnz) end = $nnz;
       for (long long p = $begin; p < (end - first) * $b; p += $step) {
@@ -103,13 +112,14 @@ parts[threadIdx.x] = sum;
     sum = parts[threadIdx.x];"""
 
 
-def _steps(operand: OperandSpec) -> tuple[int, int]:
+def steps(operand: OperandSpec) -> tuple[int, int]:
+    """Return the strides of a matrix or a vector in elements, 0 along axes of one element."""
     size = as_dtype(operand.dtype).itemsize
     strides = [0 if n == 1 else s // size for n, s in zip(operand.shape, operand.strides, strict=True)]
     return (strides[0], strides[1]) if len(strides) == 2 else (strides[0], 0)
 
 
-def _factors(spec: PlanSpec[ProductAttributes]) -> tuple[str, str, str, list[Argument]]:
+def factors(spec: PlanSpec[ProductAttributes]) -> tuple[str, str, str, list[Argument]]:
     """Return the parameters of the factors, their expressions, and their arguments."""
     how = spec.attributes
     at = {operand.name: i for i, operand in enumerate(spec.operands)}
@@ -129,7 +139,7 @@ def _factors(spec: PlanSpec[ProductAttributes]) -> tuple[str, str, str, list[Arg
 def build_rows(
     spec: PlanSpec[ProductAttributes], context: CudaContext, *, empty: bool, algebra: Algebra | None = None
 ) -> Built:
-    """Build a product; the rows of op(A) are the lines of its format, unless it is `empty`."""
+    """Build a product; the elements of a row of op(A) lie together, unless it is `empty`."""
     how = spec.attributes
     at = {operand.name: i for i, operand in enumerate(spec.operands)}
     by_name = {operand.name: operand for operand in spec.operands}
@@ -138,9 +148,9 @@ def build_rows(
     rows, k = out.shape[0], out.shape[1] if len(out.shape) == 2 else 1
     teams = len(out.shape) == 1
     team = min(_TEAM, next_power(values.shape[0] * block // max(rows, 1))) if teams else 1
-    parameters, alpha, beta, arguments = _factors(spec) if algebra is None else ("", "ZERO", "ZERO", [])
+    parameters, alpha, beta, arguments = factors(spec) if algebra is None else ("", "ZERO", "ZERO", [])
     algebra = algebra or Algebra()
-    by_columns = k > 1 and abs(_steps(out)[0]) < abs(_steps(out)[1])
+    by_columns = k > 1 and abs(steps(out)[0]) < abs(steps(out)[1])
     marks = {
         "team": str(team), "rows": f"{rows}ull", "k": f"{k}ull",
         "row": f"t % {rows}ull" if by_columns else f"t / {k}ull",
@@ -158,16 +168,18 @@ def build_rows(
         reduce=Template(_REDUCE).substitute(marks) if teams else "",
         writes=f"row < {rows}ull && lane == 0" if teams else "1",
         begin="lane" if teams else "0", step=str(team),
+        first="first_of(offsets, row)" if how.format == "coo" else f"offsets[row / {block}ll]",
+        behind="first_of(offsets, row + 1)" if how.format == "coo" else f"offsets[row / {block}ll + 1]",
         empty=int(empty), b=f"{block}ll", bb=f"{block * block}ll", nnz=f"{values.shape[0]}ll", inner=f"{x.shape[0]}ll",
-        x_row=f"{_steps(x)[0]}ll", x_column=f"{_steps(x)[1]}ll",
-        out_row=f"{_steps(out)[0]}ull", out_column=f"{_steps(out)[1]}ull",
+        x_row=f"{steps(x)[0]}ll", x_column=f"{steps(x)[1]}ll",
+        out_row=f"{steps(out)[0]}ull", out_column=f"{steps(out)[1]}ull",
         conj="CONJ" if how.conj else "",
         load_v=convert(values.dtype, how.compute, "v"), load_x=convert(x.dtype, how.compute, "w"),
         end=algebra.end or f"s = MUL(alpha, s); {keeps}",
         store=convert(how.compute, out.dtype, "s"),
     )  # fmt: skip
     work = rows * team if teams else rows * k
-    grid = max(1, min(-(-work // THREADS), context.target.sm_count * _BLOCKS))
+    grid = max(1, min(-(-work // THREADS), context.target.sm_count * BLOCKS))
     pointers: list[Argument] = [
         ("operand", at[name])
         for name in ("values", "indices", "rows" if how.format == "coo" else "offsets", "x", "out")
@@ -241,20 +253,20 @@ def build_sampled(spec: PlanSpec[ProductAttributes], context: CudaContext) -> Bu
     at = {operand.name: i for i, operand in enumerate(spec.operands)}
     by_name = {operand.name: operand for operand in spec.operands}
     values, x, y, out = (by_name[name] for name in ("values", "x", "y", "out"))
-    parameters, alpha, beta, arguments = _factors(spec)
+    parameters, alpha, beta, arguments = factors(spec)
     lines = how.shape[how.format == "csc"]
     second = "rows" if how.format == "coo" else "offsets"
     text = arithmetic(how.compute) + _SAMPLED.substitute(
         V=STORAGE[values.dtype], I=STORAGE[by_name["indices"].dtype], parameters=parameters, alpha=alpha, beta=beta,
         nnz=f"{values.shape[0]}ull", coo=int(how.format == "coo"), flip=int(how.format == "csc"), lines=f"{lines}ll",
         rows=f"{how.shape[0]}ll", columns=f"{how.shape[1]}ll", depth=f"{x.shape[1]}ull", adds=int(how.adds),
-        x_row=f"{_steps(x)[0]}ll", x_column=f"{_steps(x)[1]}ll",
-        y_row=f"{_steps(y)[0]}ll", y_column=f"{_steps(y)[1]}ll",
+        x_row=f"{steps(x)[0]}ll", x_column=f"{steps(x)[1]}ll",
+        y_row=f"{steps(y)[0]}ll", y_column=f"{steps(y)[1]}ll",
         out_step=f"{out.strides[0] // as_dtype(out.dtype).itemsize if out.shape[0] > 1 else 0}ull",
         load_v=convert(values.dtype, how.compute, "v"), load_w=convert(values.dtype, how.compute, "w"),
         store=convert(how.compute, values.dtype, "s"),
     )  # fmt: skip
-    grid = max(1, min(-(-values.shape[0] // THREADS), context.target.sm_count * _BLOCKS))
+    grid = max(1, min(-(-values.shape[0] // THREADS), context.target.sm_count * BLOCKS))
     pointers: list[Argument] = [("operand", at[name]) for name in ("values", "indices", second, "x", "y", "out")]
     launch = Launch("sampled", (grid, 1, 1), (THREADS, 1, 1), 0, (*pointers, *arguments))
     made = kernels(
