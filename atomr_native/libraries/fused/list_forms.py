@@ -59,7 +59,7 @@ def _form(request: Any, lists: tuple[str, ...], options: str, kinds: bytes) -> C
     def unpack(values: tuple[Any, ...]) -> Any:
         (count, keys, which), given = values[0], values[1 : len(names) + 1]
         arrays = values[len(names) + 1 :]
-        found = {name: arrays[i * count : (i + 1) * count] for i, name in enumerate(lists)}
+        found: dict[str, Any] = {name: arrays[i * count : (i + 1) * count] for i, name in enumerate(lists)}
         if which is not None:
             rest = iter(arrays[len(lists) * count :])
             found["master"] = tuple(next(rest) if there else None for there in which)

@@ -1,4 +1,4 @@
-"""Kernels of steps of AdamW and SGD over many parameters: one launch, each block of which takes 2048 elements at a time.
+"""Kernels of steps of AdamW and SGD over many parameters: one launch, whose blocks take 2048 elements at a time.
 
 Addresses are parameters of the kernel.  A tree of comparisons, which is the same for a whole block, finds those of the
 array that its elements belong to.  Each statement is rounded as `atomr_native.libraries.fused.kernels.optimizers` has
@@ -49,13 +49,14 @@ _SGD_NUMBERS: Final = ("(float)lr", "(float)momentum", "(float)(lr * decay)")
 def build_adamw_list(spec: PlanSpec[AdamWListAttributes], context: CudaContext) -> Built:
     """Build ``fused.adamw_list``: the operands of ``fused.adamw`` for each parameter, and its scalars."""
     names = ("lr", "beta1", "beta2", "eps", "decay")
-    scalars = {**{name: ("float64", i) for i, name in enumerate(names)}, "step": ("int64", 5)}
+    scalars: dict[str, Argument] = {name: ("float64", i) for i, name in enumerate(names)}
+    scalars["step"] = ("int64", 5)
     return _build("adamw_list", spec, context.target, 2, scalars, _ADAMW_NUMBERS, _ADAMW_STEP)
 
 
 def build_sgd_list(spec: PlanSpec[SgdListAttributes], context: CudaContext) -> Built:
     """Build ``fused.sgd_list``: the operands of ``fused.sgd`` for each parameter, and its scalars."""
-    scalars = {name: ("float64", i) for i, name in enumerate(("lr", "momentum", "decay"))}
+    scalars: dict[str, Argument] = {name: ("float64", i) for i, name in enumerate(("lr", "momentum", "decay"))}
     ahead = "mad(n[1], s0[k], g[k])" if spec.attributes.nesterov else "s0[k]"
     step = ("s0[k] = mad(n[1], s0[k], g[k]);", f"x[k] = mad(-n[0], {ahead}, mad(-n[2], x[k], x[k]));")
     return _build("sgd_list", spec, context.target, 1, scalars, _SGD_NUMBERS, step)
