@@ -107,6 +107,8 @@ if TYPE_CHECKING:
     from .libraries.fused.norms import NormGradientRequest as NormGradientRequest
     from .libraries.fused.norms import NormRequest as NormRequest
     from .libraries.fused.norms import NormResult as NormResult
+    from .libraries.fused.optimizer_lists import AdamWListRequest as AdamWListRequest
+    from .libraries.fused.optimizer_lists import SgdListRequest as SgdListRequest
     from .libraries.fused.optimizers import AdamWRequest as AdamWRequest
     from .libraries.fused.optimizers import SgdRequest as SgdRequest
     from .libraries.fused.positions import DropoutRequest as DropoutRequest

@@ -69,6 +69,8 @@ def send_everything(device: an.Device) -> None:
     m, v = (device.zeros((8,), "float32") for _ in range(2))
     fused.adamw(row, device.copy(row), m=m, v=v, step=1)
     fused.sgd_momentum(row, device.copy(row), m)
+    fused.adamw([row], [device.copy(row)], [m], [v], step=2)
+    fused.sgd_momentum({"row": row}, {"row": device.copy(row)}, {"row": m})
     fused.rope(device.put(np.ones((1, 8, 2, 8), np.float32)), device.put(np.arange(8)))
     device.random.normal(8, seed=1)
     device.random.permutation(8, seed=1)

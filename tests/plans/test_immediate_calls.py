@@ -105,6 +105,11 @@ def fused(p: Pool) -> Drawn:
             {"step": p.number(1, 2)} | p.few(lr=lambda: p.number(0.1), beta1=lambda: p.number(0.9)),
         ),
         lambda: (f.sgd_momentum, (s(), s(), s()), p.few(nesterov=p.flag, momentum=lambda: p.number(0.9))),
+        lambda: (f.adamw, ([s(), s()], [s(), s()], (s(), s()), [s(), p.square()]), {"step": p.number(1, 2)}),
+        lambda: (
+            f.sgd_momentum, ({"a": s(), "b": s()}, {"b": s(), "a": s()}, {"a": s(), p.one("b", "c"): s()}),
+            p.few(nesterov=p.flag),
+        ),
         lambda: (
             f.rope, (p.one(*p.tokens), p.one(*p.places)),
             p.few(theta=lambda: p.number(1e4), inverse=p.flag, out=lambda: p.one(*p.tokens)),

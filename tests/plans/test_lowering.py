@@ -60,6 +60,10 @@ REQUESTS: dict[str, Callable[[], Request[Any]]] = {
     "norm": lambda: an.NormRequest(x=floats(4, 4), weight=floats(4), residual=floats(4, 4)),
     "norm gradient": lambda: an.NormGradientRequest(dy=floats(4, 4), x=floats(4, 4), weight=floats(4)),
     "adamw": lambda: an.AdamWRequest(param=floats(4), grad=floats(4), m=floats(4), v=floats(4), step=1),
+    "adamw, list": lambda: an.AdamWListRequest(
+        param=[floats(4)], grad=[floats(4)], m=[floats(4)], v=[floats(4)], step=1
+    ),
+    "sgd, list": lambda: an.SgdListRequest(param=(floats(4),), grad=(floats(4),), m=(floats(4),)),
     "sgd": lambda: an.SgdRequest(param=floats(4), grad=floats(4), m=floats(4)),
     "rope": lambda: an.RopeRequest(x=floats(4, 1, 4), positions=np.arange(4)),
     "dropout": lambda: an.DropoutRequest(x=floats(4), p=0.5, seed=1),

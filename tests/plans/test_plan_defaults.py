@@ -30,6 +30,13 @@ REQUESTS: list[Any] = [
         param=V.copy(), grad=V, m=V.copy(), v=V.copy(),
         step=7, lr=0.5, beta1=0.25, beta2=0.75, eps=1e-3, weight_decay=0.125,
     ),
+    an.AdamWListRequest(
+        param=[V.copy()], grad=[V], m=[V.copy()], v=[V.copy()],
+        step=7, lr=0.5, beta1=0.25, beta2=0.75, eps=1e-3, weight_decay=0.125,
+    ),
+    an.SgdListRequest(
+        param={"w": V.copy()}, grad={"w": V}, m={"w": V.copy()}, lr=0.5, momentum=0.25, weight_decay=0.125
+    ),
     an.SgdRequest(param=V.copy(), grad=V, m=V.copy(), lr=0.5, momentum=0.25, weight_decay=0.125),
     an.DropoutRequest(x=V, p=0.25, seed=5, offset=9),
     an.RandomRequest(distribution="normal", shape=4, parameters=(0.5, V), seed=5, stream=2, offset=9),

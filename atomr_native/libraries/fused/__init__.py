@@ -29,6 +29,13 @@ LIBRARY = Library(
             attributes="attributes:ShippedAttributes",
         ),
         Operation(
+            "fused.adamw_list",
+            Aliasing.DISJOINT,
+            "host.optimizers:build_adamw_list",
+            "cuda.optimizer_lists:build_adamw_list",
+            attributes="attributes:AdamWListAttributes",
+        ),
+        Operation(
             "fused.dropout",
             Aliasing.SAME_VIEW,
             "host.positions:build_dropout",
@@ -63,10 +70,18 @@ LIBRARY = Library(
             "cuda.optimizers:build_sgd",
             attributes="attributes:SgdAttributes",
         ),
+        Operation(
+            "fused.sgd_list",
+            Aliasing.DISJOINT,
+            "host.optimizers:build_sgd_list",
+            "cuda.optimizer_lists:build_sgd_list",
+            attributes="attributes:SgdListAttributes",
+        ),
     ),
     exports={
         "ActivationGradientRequest": "request",
         "ActivationRequest": "request",
+        "AdamWListRequest": "optimizer_lists",
         "AdamWRequest": "optimizers",
         "DropoutRequest": "positions",
         "Fused": "actor",
@@ -76,6 +91,7 @@ LIBRARY = Library(
         "NormRequest": "norms",
         "NormResult": "norms",
         "RopeRequest": "positions",
+        "SgdListRequest": "optimizer_lists",
         "SgdRequest": "optimizers",
     },
 )

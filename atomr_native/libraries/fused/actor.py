@@ -5,12 +5,15 @@ Requests and their rules are in `ActivationRequest` and its like; docs/libraries
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, overload
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from ..._support.checks import check_choice
 from ..._support.public import public
 from ...plans.actor import LibraryActor
 from .forms import ACTIVATION, ACTIVATION_GRADIENT, ADAMW, DROPOUT, FORMS, NORM, NORM_GRADIENT, ROPE, SGD
+from .list_forms import ADAMW_LIST, COLLECTIONS, SGD_LIST, list_values
+from .optimizer_lists import AdamWListRequest, SgdListRequest
 
 if TYPE_CHECKING:
     from ...arrays.gpu_ref import GpuRef
@@ -19,6 +22,9 @@ if TYPE_CHECKING:
     from .request import GatedGradient, NormGradient, NormResult
 
 __all__ = ["Fused"]
+
+#: A collection of parameters.
+_Arrays = TypeVar("_Arrays", bound="Sequence[GpuRef] | Mapping[Any, GpuRef]")
 
 
 @public
@@ -281,6 +287,7 @@ class Fused(LibraryActor):
 
     # ------------------------------------------------------------------------------------------ optimizers
 
+    @overload
     def adamw(
         self,
         param: GpuRef,
@@ -289,56 +296,124 @@ class Fused(LibraryActor):
         v: GpuRef,
         *,
         step: int,
-        master: GpuRef | None = None,
+        master: GpuRef | None = ...,
+        lr: float = ...,
+        beta1: float = ...,
+        beta2: float = ...,
+        eps: float = ...,
+        weight_decay: float = ...,
+    ) -> GpuRef: ...
+    @overload
+    def adamw(
+        self,
+        param: _Arrays,
+        grad: Sequence[GpuRef] | Mapping[Any, GpuRef],
+        m: Sequence[GpuRef] | Mapping[Any, GpuRef],
+        v: Sequence[GpuRef] | Mapping[Any, GpuRef],
+        *,
+        step: int,
+        master: Sequence[GpuRef | None] | Mapping[Any, GpuRef] | None = ...,
+        lr: float = ...,
+        beta1: float = ...,
+        beta2: float = ...,
+        eps: float = ...,
+        weight_decay: float = ...,
+    ) -> _Arrays: ...
+
+    def adamw(
+        self,
+        param: Any,
+        grad: Any,
+        m: Any,
+        v: Any,
+        *,
+        step: int,
+        master: Any = None,
         lr: float = 1e-3,
         beta1: float = 0.9,
         beta2: float = 0.999,
         eps: float = 1e-8,
         weight_decay: float = 1e-2,
-    ) -> GpuRef:
+    ) -> Any:
         """Send a step of AdamW in place, and return `param`.
+
+        Lists, tuples or dicts of arrays are one message with many parameters: see `AdamWListRequest`.
 
         Parameters
         ----------
-        param : GpuRef
-            float32, or bfloat16 with `master`; all arrays are contiguous and of its shape.
-        grad : GpuRef
+        param : GpuRef, or list, tuple or dict of GpuRef
+            float32, or bfloat16 with `master`; all arrays of a parameter are contiguous and of its shape.
+        grad : GpuRef, or collection as `param`
             float32, float16, bfloat16 or float64.
-        m, v : GpuRef
+        m, v : GpuRef, or collection as `param`
             Running means of the gradient and of its square; float32, zeros in the beginning.
         step : int
             Number of this step, from 1 on.
-        master : GpuRef, optional
-            float32 weights of a bfloat16 `param`, which is then their rounding.
+        master : GpuRef, or collection as `param`, optional
+            float32 weights of a bfloat16 `param`, which is then their rounding.  None in a list, or a key that is
+            missing in a dict, stands for a parameter without them.
         lr, eps, weight_decay : float
             0 or more.
         beta1, beta2 : float
             From 0 to less than 1.
         """
-        made: GpuRef = self._calls.send(
-            self, ADAMW, (param, grad, m, v, master, lr, beta1, beta2, eps, weight_decay, step)
-        )
-        return made
+        if isinstance(param, COLLECTIONS):
+            lists = {"param": param, "grad": grad, "m": m, "v": v}
+            numbers = {
+                "lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps, "weight_decay": weight_decay, "step": step
+            }  # fmt: skip
+            self._calls.send(self, ADAMW_LIST, list_values(AdamWListRequest, lists, master, numbers))
+            return param
+        return self._calls.send(self, ADAMW, (param, grad, m, v, master, lr, beta1, beta2, eps, weight_decay, step))
 
+    @overload
     def sgd_momentum(
         self,
         param: GpuRef,
         grad: GpuRef,
         m: GpuRef,
         *,
+        nesterov: bool = ...,
+        master: GpuRef | None = ...,
+        lr: float = ...,
+        momentum: float = ...,
+        weight_decay: float = ...,
+    ) -> GpuRef: ...
+    @overload
+    def sgd_momentum(
+        self,
+        param: _Arrays,
+        grad: Sequence[GpuRef] | Mapping[Any, GpuRef],
+        m: Sequence[GpuRef] | Mapping[Any, GpuRef],
+        *,
+        nesterov: bool = ...,
+        master: Sequence[GpuRef | None] | Mapping[Any, GpuRef] | None = ...,
+        lr: float = ...,
+        momentum: float = ...,
+        weight_decay: float = ...,
+    ) -> _Arrays: ...
+
+    def sgd_momentum(
+        self,
+        param: Any,
+        grad: Any,
+        m: Any,
+        *,
         nesterov: bool = False,
-        master: GpuRef | None = None,
+        master: Any = None,
         lr: float = 1e-2,
         momentum: float = 0.9,
         weight_decay: float = 0.0,
-    ) -> GpuRef:
+    ) -> Any:
         """Send a step of SGD with momentum in place, and return `param`.
+
+        Lists, tuples or dicts of arrays are one message with many parameters: see `SgdListRequest`.
 
         Parameters
         ----------
         param, grad, master
             As for `adamw`.
-        m : GpuRef
+        m : GpuRef, or collection as `param`
             The momentum; float32, zeros in the beginning.
         nesterov : bool
             Whether the step looks ahead.
@@ -347,8 +422,12 @@ class Fused(LibraryActor):
         momentum : float
             From 0 to 1.
         """
-        made: GpuRef = self._calls.send(self, SGD, (param, grad, m, master, nesterov, lr, momentum, weight_decay))
-        return made
+        if isinstance(param, COLLECTIONS):
+            lists = {"param": param, "grad": grad, "m": m}
+            options = {"nesterov": nesterov, "lr": lr, "momentum": momentum, "weight_decay": weight_decay}
+            self._calls.send(self, SGD_LIST, list_values(SgdListRequest, lists, master, options))
+            return param
+        return self._calls.send(self, SGD, (param, grad, m, master, nesterov, lr, momentum, weight_decay))
 
     # ------------------------------------------------------------------------------------------ places
 

@@ -2,10 +2,13 @@
 
 from typing import Annotated
 
-from ...plans.spec import ShippedAttributes
+from ...plans.spec import Attributes, ShippedAttributes
 from ...protocol.typed import one_of
 
-__all__ = ["ActivationAttributes", "NormAttributes", "RopeAttributes", "SgdAttributes", "ShippedAttributes"]
+__all__ = [
+    "ActivationAttributes", "AdamWListAttributes", "NormAttributes", "RopeAttributes", "SgdAttributes",
+    "SgdListAttributes", "ShippedAttributes",
+]  # fmt: skip
 
 
 class ActivationAttributes(ShippedAttributes, frozen=True, kw_only=True):
@@ -30,5 +33,17 @@ class RopeAttributes(ShippedAttributes, frozen=True, kw_only=True):
 
 class SgdAttributes(ShippedAttributes, frozen=True, kw_only=True):
     """Of ``fused.sgd``: see `SgdRequest`."""
+
+    nesterov: bool
+
+
+class AdamWListAttributes(Attributes, frozen=True, kw_only=True):
+    """Of ``fused.adamw_list``: for each parameter whether it has master weights."""
+
+    masters: tuple[bool, ...]
+
+
+class SgdListAttributes(AdamWListAttributes, frozen=True, kw_only=True):
+    """Of ``fused.sgd_list``: also whether the step looks ahead."""
 
     nesterov: bool

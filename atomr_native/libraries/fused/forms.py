@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from ...plans.calls import Forms, form_of
+from .list_forms import ADAMW_LIST, SGD_LIST
+from .optimizer_lists import AdamWListRequest, SgdListRequest
 from .request import (
     ActivationGradientRequest,
     ActivationRequest,
@@ -36,10 +38,12 @@ SGD: Final = form_of(SgdRequest, "param grad m master", "nesterov", "lr momentum
 FORMS: Final[Forms] = {
     ActivationRequest: ACTIVATION,
     ActivationGradientRequest: ACTIVATION_GRADIENT,
+    AdamWListRequest: ADAMW_LIST,
     AdamWRequest: ADAMW,
     DropoutRequest: DROPOUT,
     NormGradientRequest: NORM_GRADIENT,
     NormRequest: NORM,
     RopeRequest: ROPE,
+    SgdListRequest: SGD_LIST,
     SgdRequest: SGD,
 }

@@ -17,12 +17,9 @@ from .attributes import SgdAttributes, ShippedAttributes
 from .spec import FLOATS, check_number
 
 if TYPE_CHECKING:
-    pass
-
-if TYPE_CHECKING:
     from ...arrays.gpu_ref import GpuRef  # noqa: F401 - the result of requests
 
-__all__ = ["AdamWRequest", "SgdRequest"]
+__all__ = ["AdamWRequest", "SgdRequest", "adamw_scalars", "sgd_scalars", "state_operands"]
 
 _INFINITY: Final = float("inf")
 
@@ -79,22 +76,14 @@ class AdamWRequest(Request["GpuRef"]):
 
     def lowering(self) -> Lowered:
         """Check the request and return its message."""
-        dtype, gradient, operands = _state(self.param, self.grad, {"m": self.m, "v": self.v}, self.master)
-        step = as_integer("step", self.step, 1, 2**53 - 1)
-        numbers = (
-            ("lr", check_number("lr", self.lr, 0.0, _INFINITY)),
-            ("beta1", check_number("beta1", self.beta1, 0.0, 1.0, below=True)),
-            ("beta2", check_number("beta2", self.beta2, 0.0, 1.0, below=True)),
-            ("eps", check_number("eps", self.eps, 0.0, _INFINITY)),
-            ("weight_decay", check_number("weight_decay", self.weight_decay, 0.0, _INFINITY)),
-        )
+        dtype, gradient, operands = state_operands(self.param, self.grad, {"m": self.m, "v": self.v}, self.master)
         options = (("dtype", dtype), ("gradient", gradient), ("master", self.master is not None))
         return Lowered(
             op="fused.adamw",
             operands=operands,
             collect=itemgetter("param"),
             attributes=ShippedAttributes(),
-            scalars=(*(Scalar(name, "float64", number) for name, number in numbers), Scalar("step", "int64", step)),
+            scalars=adamw_scalars(self),
             code=ShippedKernels("fused.optimizers", (Part("adamw", options),)),
         )
 
@@ -141,25 +130,43 @@ class SgdRequest(Request["GpuRef"]):
 
     def lowering(self) -> Lowered:
         """Check the request and return its message."""
-        dtype, gradient, operands = _state(self.param, self.grad, {"m": self.m}, self.master)
+        dtype, gradient, operands = state_operands(self.param, self.grad, {"m": self.m}, self.master)
         check_flag("nesterov", self.nesterov)
-        numbers = (
-            ("lr", check_number("lr", self.lr, 0.0, _INFINITY)),
-            ("momentum", check_number("momentum", self.momentum, 0.0, 1.0)),
-            ("weight_decay", check_number("weight_decay", self.weight_decay, 0.0, _INFINITY)),
-        )
         options = (("dtype", dtype), ("gradient", gradient), ("master", self.master is not None))
         return Lowered(
             op="fused.sgd",
             operands=operands,
             collect=itemgetter("param"),
             attributes=SgdAttributes(nesterov=self.nesterov),
-            scalars=tuple(Scalar(name, "float64", number) for name, number in numbers),
+            scalars=sgd_scalars(self),
             code=ShippedKernels("fused.optimizers", (Part("sgd", (*options, ("nesterov", self.nesterov))),)),
         )
 
 
-def _state(param: Any, grad: Any, state: dict[str, Any], master: Any) -> tuple[str, str, tuple[Operand, ...]]:
+def adamw_scalars(request: Any) -> tuple[Scalar, ...]:
+    """Check and return the numbers of a step of AdamW."""
+    step = as_integer("step", request.step, 1, 2**53 - 1)
+    numbers = (
+        ("lr", check_number("lr", request.lr, 0.0, _INFINITY)),
+        ("beta1", check_number("beta1", request.beta1, 0.0, 1.0, below=True)),
+        ("beta2", check_number("beta2", request.beta2, 0.0, 1.0, below=True)),
+        ("eps", check_number("eps", request.eps, 0.0, _INFINITY)),
+        ("weight_decay", check_number("weight_decay", request.weight_decay, 0.0, _INFINITY)),
+    )
+    return (*(Scalar(name, "float64", number) for name, number in numbers), Scalar("step", "int64", step))
+
+
+def sgd_scalars(request: Any) -> tuple[Scalar, ...]:
+    """Check and return the numbers of a step of SGD with momentum."""
+    numbers = (
+        ("lr", check_number("lr", request.lr, 0.0, _INFINITY)),
+        ("momentum", check_number("momentum", request.momentum, 0.0, 1.0)),
+        ("weight_decay", check_number("weight_decay", request.weight_decay, 0.0, _INFINITY)),
+    )
+    return tuple(Scalar(name, "float64", number) for name, number in numbers)
+
+
+def state_operands(param: Any, grad: Any, state: dict[str, Any], master: Any) -> tuple[str, str, tuple[Operand, ...]]:
     """Return the dtypes of parameter and gradient, and the operands: gradient, parameter, state, master weights."""
     dtype = dtype_name(as_dtype(check_output("param", param).dtype))
     allowed = ("bfloat16",) if master is not None else ("float32",)

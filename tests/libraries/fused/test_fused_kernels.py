@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import functools
+import struct
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from plan_builds import build_host
+from plan_builds import build_cuda, build_host
 
 import atomr_native as an
+from atomr_native.builders.cuda.target import Target
 from atomr_native.compile import cubin
 from atomr_native.dtypes import DTYPES
 from atomr_native.libraries.fused import norms
@@ -261,6 +264,37 @@ def test_compilation_needs_no_gpu(tools: None, name: str, capability: tuple[int,
     for part, (_, entry) in zip(made.parts, code.entries, strict=True):
         types = shipped.made(made.module, part)[1]
         assert found[entry] == tuple(4 if t in ("float32", "int32") else 8 for t in types)
+
+
+#: Lists of one parameter, by the name of the single step.
+LISTS: dict[str, Callable[[], Any]] = {
+    "adamw": lambda: an.AdamWListRequest(
+        param=[X(dtype="float32")], grad=[X()], m=[X(dtype="float32")], v=[X(dtype="float32")], step=1
+    ),
+    "sgd, nesterov, master": lambda: an.SgdListRequest(
+        param=[X()], grad=[X()], m=[X(dtype="float32")], master=[X(dtype="float32")], nesterov=True
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_lists_contract_products_and_sums_as_single_steps(tools: None, name: str) -> None:
+    """By machine code: the same numbers of float32 products, sums, and products with sums."""
+    made: Any = EXACT[name]().lowered.code
+    theirs = shipped.machine_code(made.module, made.parts, HOPPER).code.data
+    ours: Any = build_cuda(LISTS[name]().lowered.spec(), Target("sm_90a")).run
+    assert float_instructions(ours.cubin) == float_instructions(theirs)
+
+
+def float_instructions(code: bytes) -> tuple[int, ...]:
+    """Return how many FMUL, FADD and FFMA there are, by the lowest nine bits of instructions of 16 bytes."""
+    headers, (size, count) = struct.unpack_from("<Q", code, 0x28)[0], struct.unpack_from("<HH", code, 0x3A)
+    counts: Counter[int] = Counter()
+    for i in range(count):
+        _, kind, flags, _, start, length = struct.unpack_from("<IIQQQQ", code, headers + i * size)
+        if kind == 1 and flags & 4:  # PROGBITS, executable
+            counts.update(word & 0x1FF for (word,) in struct.iter_unpack("<H14x", code[start : start + length]))
+    return tuple(counts[opcode] for opcode in (0x20, 0x21, 0x23))
 
 
 @pytest.mark.parametrize("name", ["gated, two", "adamw", "dropout"])
