@@ -2,13 +2,15 @@
 
 Blocks of shell commands are parsed by bash, and their programs and options exist; other tests run the programs.
 
-The blocks of a page run in one process, each in a file and a namespace of its own.  After ``<!-- continued -->`` a
-block continues the one before it.
+Several pages share a process, which starts in a folder of each page's own; README has one for itself.  Each block
+has a file, named after its line, and a namespace of its own.  After ``<!-- continued -->`` a block continues the one
+before it.
 """
 
 from __future__ import annotations
 
 import ast
+import functools
 import importlib.util
 import re
 import subprocess
@@ -39,20 +41,23 @@ NEEDS = {
 
 #: The standby worker of each block's System would cost as much again, so only README's blocks have it.
 RUNNER = """
-import inspect, runpy, sys, traceback
+import inspect, os, pathlib, runpy, sys, traceback
 import atomr_native as an
 
-status = 0
 if sys.argv[1] == "without standby":
     inspect.unwrap(an.System.__init__).__kwdefaults__["standby"] = "off"
-for path in sys.argv[2:]:
-    try:
-        runpy.run_path(path, run_name="__main__")
-    except BaseException:
-        traceback.print_exc()
-        status = 1
-sys.exit(status)
+for folder in map(pathlib.Path, sys.argv[2:]):
+    os.chdir(folder)
+    failures = ""
+    for path in sorted(folder.glob("*.py")):
+        try:
+            runpy.run_path(str(path), run_name="__main__")
+        except BaseException:
+            failures += traceback.format_exc()
+    (folder / "failures").write_text(failures)
 """
+#: Processes that the pages other than README share.
+PROCESSES = 4
 
 
 class Block(NamedTuple):
@@ -107,27 +112,57 @@ def test_only_blocks_that_exist_are_left_out() -> None:
             assert any(text in block.text for block in BLOCKS[name]), f"{name} has no block with {text}"
 
 
+def files_of(name: str, folder: Path) -> Path | None:
+    """Write the blocks of a page that run here, each to a file; ``None`` if there is none."""
+    place = folder / name
+    place.mkdir(parents=True)
+    written = 0
+    for block in BLOCKS[name]:
+        if reason_to_compile(name, block) is None and is_installed(block):
+            (place / f"{Path(name).stem}_line_{block.line:04}.py").write_text(block.text, encoding="utf-8")
+            written += 1
+    return place if written else None
+
+
+@functools.cache
+def failures_of(names: tuple[str, ...], folder: Path) -> dict[str, str | None]:
+    """Run pages in one process; return each page's failures, or ``None`` if none of its blocks run here."""
+    places = {name: files_of(name, folder) for name in names}
+    standby = "" if "README.md" in names else "without standby"
+    command = [sys.executable, "-W", "error", "-X", "faulthandler", "-c", RUNNER, standby]
+    ended = ""
+    try:
+        done = subprocess.run(
+            [*command, *(str(place) for place in places.values() if place)],
+            cwd=folder, capture_output=True, text=True, timeout=240, check=False,
+        )  # fmt: skip
+        if done.returncode:
+            ended = f"the process of {', '.join(names)} ended with {done.returncode}: {done.stderr}"
+    except subprocess.TimeoutExpired as error:
+        ended = f"the process of {', '.join(names)} did not end: {error.stderr!r}"
+
+    def failures(place: Path) -> str:
+        found = place / "failures"
+        return (found.read_text(encoding="utf-8") if found.exists() else "it was not reached") + ended
+
+    return {name: place and failures(place) for name, place in places.items()}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("pages")
+
+
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.plain] if name == "README.md" else []) for name in BLOCKS]
 )
-def test_the_blocks_of_a_page_run(name: str, tmp_path: Path) -> None:
-    files = []
-    for block in BLOCKS[name]:
-        if reason_to_compile(name, block) is None and is_installed(block):
-            file = tmp_path / f"{Path(name).stem}_line_{block.line}.py"
-            file.write_text(block.text, encoding="utf-8")
-            files.append(file.name)
-    if not files:
+def test_the_blocks_of_a_page_run(name: str, folder: Path) -> None:
+    others = [page for page in BLOCKS if page != "README.md"]
+    names = (name,) if name == "README.md" else tuple(others[others.index(name) % PROCESSES :: PROCESSES])
+    failures = failures_of(names, folder / names[0])
+    if failures[name] is None:
         pytest.skip("its blocks need packages that are not installed")
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", RUNNER, "" if name == "README.md" else "without standby", *files],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    assert not failures[name], failures[name]
 
 
 SHELL = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.linalg
-from solver_checks import DTYPES, check, hermitian, matrices, op, size, wide
+from solver_checks import check, hermitian, matrices, op, size, wide
 
 import atomr_native as an
 
@@ -34,7 +34,7 @@ def test_polar_decompositions(device: an.Device, dtype: str) -> None:
         device.solver.polar(device.put(np.eye(2)), side="up")
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", ["float32", "complex128"])
 def test_exponentials(device: an.Device, dtype: str) -> None:
     a = matrices(np.random.default_rng(1), (3, 4, 4), dtype)
     a[1] *= 8  # which is squared

@@ -174,13 +174,14 @@ def test_solves_of_every_type_and_layout(device: an.Device, routine: str, dtype:
     general = matrices(rng, (2, 3, n, n), dtype)
     positive = hermitian(general)
     b = matrices(rng, (2, 3, n, 11), dtype)  # more columns than are solved at once
+    lower = DTYPES.index(dtype) % 2 == 0
     for number, layout in enumerate(LAYOUTS):
         layouts = layout, (None, *LAYOUTS)[number % 3]
         if routine != "cholesky":
             verify_solve(device, routine, general, b, layouts)
         if routine != "lu_factor":
             extra = {} if routine == "cholesky" else {"assume": "positive_definite"}
-            verify_solve(device, routine, positive, b, layouts, lower=bool(number % 2), **extra)
+            verify_solve(device, routine, positive, b, layouts, lower=lower, **extra)
 
 
 @pytest.mark.parametrize("n", SIZES)
@@ -206,8 +207,8 @@ def test_lu_of_matrices_that_are_not_square(device: an.Device) -> None:
 
 def test_many_matrices_of_which_few_fail(device: an.Device) -> None:
     """The first failure is named, whichever block finds it; the others' results are those of matrices alone."""
-    a = hermitian(np.random.default_rng(3).standard_normal((20000, 3, 3)))
-    a[[19999, 777, 4000]] = np.diag([1.0, -1.0, 1.0])
+    a = hermitian(np.random.default_rng(3).standard_normal((5000, 3, 3)))
+    a[[4999, 777, 3000]] = np.diag([1.0, -1.0, 1.0])
     for send, kind, info in (
         (device.solver.cholesky, an.NotPositiveDefinite, 2),
         (lambda x, **o: device.solver.inv(x, assume="positive_definite", **o), an.NotPositiveDefinite, 2),
@@ -217,15 +218,15 @@ def test_many_matrices_of_which_few_fail(device: an.Device) -> None:
             found.numpy()
         assert (caught.value.index, caught.value.info, caught.value.count) == ((777,), info, 3)
         found, numbers = send(device.put(a), check=False)
-        assert np.flatnonzero(numbers.numpy()).tolist() == [777, 4000, 19999]
-        assert np.flatnonzero(np.isnan(found.numpy()).all((1, 2))).tolist() == [777, 4000, 19999]
-    a[5000] = 0
+        assert np.flatnonzero(numbers.numpy()).tolist() == [777, 3000, 4999]
+        assert np.flatnonzero(np.isnan(found.numpy()).all((1, 2))).tolist() == [777, 3000, 4999]
+    a[2000] = 0
     x, numbers = device.solver.solve(device.put(a), device.put(np.ones((3, 1))), check=False)
-    assert np.flatnonzero(numbers.numpy()).tolist() == [5000]
-    assert np.isnan(x.numpy()[5000]).all()
+    assert np.flatnonzero(numbers.numpy()).tolist() == [2000]
+    assert np.isnan(x.numpy()[2000]).all()
     lu, pivots, numbers = device.solver.lu_factor(device.put(a), check=False)
-    assert (lu.numpy()[5000] == 0).all()  # factors of a singular matrix are its factors
-    assert numbers.numpy()[5000] == 1
+    assert (lu.numpy()[2000] == 0).all()  # factors of a singular matrix are its factors
+    assert numbers.numpy()[2000] == 1
     assert pivots.numpy().min() == 0
 
 

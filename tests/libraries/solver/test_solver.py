@@ -128,7 +128,7 @@ def problems(draw: st.DrawFn) -> tuple[Any, ...]:
 
 
 @given(problem=problems())
-@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_routines(device: an.Device, problem: tuple[Any, ...]) -> None:
     verify(device, *problem)
 
