@@ -203,7 +203,7 @@ def test_strides_of_axes_with_one_element() -> None:
 
 
 def test_rules_say_what_is_allowed() -> None:
-    assert {rule.name for rule in RULES} == {"batch_channels"}
+    assert {rule.name for rule in RULES} == {"batch_channels", "attention_window"}
     assert all("{value}" in rule.text and rule.lifted_by for rule in RULES)
 
 

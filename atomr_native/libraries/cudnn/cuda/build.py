@@ -16,7 +16,7 @@ from ....dtypes import as_dtype
 from ....errors import Unsupported
 from ....plans.spec import PlanSpec
 from ..attributes import GraphAttributes
-from ..support import RULES, is_trusted
+from ..support import ATTENTION_VERSION, RULES, is_trusted
 from .descriptors import GraphDescription, describe_graph
 from .kernels import pointwise_kernel
 from .steps import alone, densified, is_taken, parts_of
@@ -44,8 +44,15 @@ def build_graph(spec: PlanSpec[GraphAttributes], context: CudaContext) -> Built:
         return Built("noop")
     for key in _NEEDED:
         library_file(key)
-    cudnn.load(library_file("cudnn"))
+    version = cudnn.load(library_file("cudnn"))
     _check(spec.op, graph)
+    if spec.op in ("cudnn.attention", "cudnn.attention_backward") and version < ATTENTION_VERSION:
+        raise Unsupported(
+            f"{spec.op} with cuDNN {version}; allowed: {ATTENTION_VERSION} and later, as older ones are wrong for some "
+            f"lengths: pip install -U nvidia-cudnn-cu13",
+            rule="cudnn.attention_version",
+            lifted_by=("library",),
+        )
     backend = context.backend
 
     def make(description: GraphDescription) -> Any:
