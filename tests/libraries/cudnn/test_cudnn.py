@@ -7,6 +7,7 @@ import gc
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from lt_emulator import source
 
 import atomr_native as an
 from atomr_native._lib.cudnn import CONSTANTS
+from atomr_native.libraries.cudnn.cuda import build
 from atomr_native.libraries.cudnn.cuda.descriptors import describe_graph
 from atomr_native.libraries.cudnn.cuda.steps import densified, is_taken
 from atomr_native.libraries.cudnn.draft import packed, settled
@@ -205,17 +207,13 @@ def test_strides_of_axes_with_one_element() -> None:
     assert settled((2, 1, 4, 5), (20, 9, 5, 1), channels_last=False) == (20, 20, 5, 1)
 
 
-def test_attention_needs_a_cudnn_without_known_faults(
-    fake_environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("atomr_native.libraries.cudnn.cuda.build.ATTENTION_VERSION", 91901)
-    with using(fake_environment), an.System(isolation="thread", standby="off") as system:
-        device = system.device("cuda:0")
-        q = device.put(np.zeros((1, 2, 4, 8), "float16"))
-        with pytest.raises(an.Unsupported, match="with cuDNN 91900; allowed: 91901 and later") as caught:
-            device.cudnn.attention(q, q, q).numpy()
-        assert caught.value.rule == "cudnn.attention_version"
-        send(device).numpy()
+def test_attention_needs_a_cudnn_without_known_faults(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "library_file", lambda key: key)
+    monkeypatch.setattr(build, "cudnn", SimpleNamespace(load=lambda path: 91500))
+    q = np.zeros((1, 2, 4, 8), "float16")
+    with pytest.raises(an.Unsupported, match="with cuDNN 91500; allowed: 91600 and later") as caught:
+        build.build_graph(an.AttentionRequest(q=q, k=q, v=q).lowered.spec(), SimpleNamespace(backend=None))
+    assert caught.value.rule == "cudnn.attention_version"
 
 
 def test_engines_of_attention_may_use_tensor_cores() -> None:
