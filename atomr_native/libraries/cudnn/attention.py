@@ -147,39 +147,42 @@ class _Builder:
         self.draft.node("reduction", {"x": x, "y": made}, mode=mode)
         return made
 
-    def transposed(self, x: int) -> int:
-        """Add the exchange of the last two axes, in the dtype of the operands."""
+    def transposed(self, x: int, dtype: str) -> int:
+        """Add the exchange of the last two axes."""
         found = self.draft.tensors[x]
         shape, strides = ([values[axis] for axis in _SWAPPED] for values in (found.shape, found.strides))
-        made = self.draft.result(shape, self.dtype, strides)
+        made = self.draft.result(shape, dtype, strides)
         self.draft.node("transpose", {"x": x, "y": made}, integers={"axes": _SWAPPED})
         return made
 
-    def _indices(self, scores: int) -> tuple[int, int]:
-        return tuple(  # type: ignore[return-value]
-            self.draft.pointwise("gen_index", scores, dtype="int32", integers={"axis": (axis,)}) for axis in (2, 3)
-        )
+    def scaled(self, q: int, k: int) -> int:
+        """Add the scaled scores of queries and keys."""
+        return self.draft.pointwise("mul", self.matmul(q, k, self.scores), self.scale)
 
-    def masked(self, q: int, k: int) -> int:
-        """Add the scaled scores of queries and keys, with minus infinity where the mask hides a key."""
+    def masked(self, scores: int) -> int:
+        """Add scores with minus infinity where the mask hides a key.
+
+        cuDNN's engines take the mask from the form of these nodes, and are wrong for equivalent ones.
+        """
         draft, request, sizes = self.draft, self.request, self.sizes
-        scores = draft.pointwise("mul", self.matmul(q, k, self.scores), self.scale)
         if request.mask == "none":
             return scores
-        hidden = draft.constant(-math.inf, 4)
-        offset = sizes.keys - sizes.queries if request.mask == "causal_bottom_right" else 0
-        row, column = self._indices(scores)
-        if offset:
-            row = draft.pointwise("add", row, draft.constant(offset, 4, "int32"), dtype="int32", compute="int32")
+        bottom_right = request.mask == "causal_bottom_right"
+        column, row = self._index(scores, 3), self._index(scores, 2)
+        if bottom_right:
+            for mode, n in (("add", sizes.keys), ("sub", sizes.queries)):
+                row = draft.pointwise(mode, row, draft.constant(n, 4, "int32"), dtype="int32", compute="int32")
         seen = draft.pointwise("cmp_ge", row, column, dtype="bool", compute="bool")
-        scores = draft.pointwise("binary_select", scores, hidden, seen)
+        scores = draft.pointwise("binary_select", scores, draft.constant(-math.inf, 4), seen)
         if request.window is None:
             return scores
-        row, column = self._indices(scores)
-        shift = offset - int(request.window)
-        first = draft.pointwise("add", row, draft.constant(shift, 4, "int32"), dtype="int32", compute="int32")
-        near = draft.pointwise("cmp_gt", column, first, dtype="bool", compute="bool")
-        return draft.pointwise("binary_select", scores, hidden, near)
+        left = int(request.window) + (sizes.queries - sizes.keys if bottom_right else 0)
+        last = draft.pointwise("add", self._index(scores, 3), draft.constant(left, 4))
+        near = draft.pointwise("cmp_gt", last, self._index(scores, 2), dtype="bool", compute="bool")
+        return draft.pointwise("binary_select", scores, draft.constant(-math.inf, 4), near)
+
+    def _index(self, scores: int, axis: int) -> int:
+        return self.draft.pointwise("gen_index", scores, dtype="int32", integers={"axis": (axis,)})
 
 
 @public
@@ -249,7 +252,7 @@ class AttentionRequest(Request[Any]):
         draft = build.draft
         q, k, v = build.read("q"), build.read("k", turned=True), build.read("v")
         out = build.view(draft.write("out", self.out, fresh))
-        scores = build.masked(q, k)
+        scores = build.masked(build.scaled(q, k))
         largest = build.reduction("max", scores, build.rows)
         exponentials = draft.pointwise("exp", draft.pointwise("sub", scores, largest))
         total = build.reduction("add", exponentials, build.rows)
@@ -352,16 +355,16 @@ def _backward(build: _Builder, sizes: _Sizes) -> None:
     )
     products = draft.pointwise("mul", dy, y, to=draft.result(draft.tensors[dy].shape))
     draft.pointwise("mul", build.reduction("add", products, build.rows), draft.constant(1.0, 4), to=sums)
-    scores = build.masked(q, k)
-    weights = draft.pointwise("exp", draft.pointwise("sub", scores, statistics))
+    # The engines for gradients expect the mask after the statistics are subtracted.
+    weights = draft.pointwise("exp", build.masked(draft.pointwise("sub", build.scaled(q, k), statistics)))
     by_value = (sizes.batch, sizes.heads, sizes.keys, sizes.value_dim)
     by_key = (sizes.batch, sizes.heads, sizes.keys, sizes.head_dim)
-    _shared(build, build.transposed(weights), dy, by_value, dv)
+    _shared(build, build.transposed(weights, dtype), dy, by_value, dv)
     slopes = build.matmul(dy, v, build.scores)
     slopes = draft.pointwise("mul", draft.pointwise("sub", slopes, sums), weights)
-    slopes = draft.pointwise("mul", slopes, build.scale, dtype=dtype)
-    _shared(build, build.transposed(slopes), q, by_key, dk)
-    keys = build.transposed(k)
+    slopes = draft.pointwise("mul", slopes, build.scale)
+    _shared(build, build.transposed(slopes, dtype), q, by_key, dk)
+    keys = build.transposed(k, "float32")
     accumulated = draft.view(wide, q_shape, packed(q_shape))
     build.matmul(slopes, keys, q_shape, to=accumulated)
     draft.pointwise("identity", accumulated, to=dq)
@@ -372,4 +375,5 @@ def _shared(build: _Builder, a: int, b: int, shape: tuple[int, ...], to: int) ->
     if build.sizes.heads == build.sizes.groups:
         build.matmul(a, b, shape, to=to)
         return
-    build.reduction("add", build.matmul(a, b, shape), shape, to=to)
+    parts = build.draft.result(shape, build.dtype)
+    build.reduction("add", build.matmul(a, b, shape, to=parts), shape, to=to)

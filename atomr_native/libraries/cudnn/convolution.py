@@ -189,7 +189,9 @@ class ConvolutionRequest(Request[Any]):
             residual = None
         bias = None
         if self.bias is not None:
-            bias = vector_view(draft, draft.read("bias", self.bias), draft.tensors[out])
+            found = draft.tensors[out]
+            innermost = found.strides == packed(found.shape, channels_last=True)
+            bias = vector_view(draft, draft.read("bias", self.bias), len(found.shape), channels_last=innermost)
         _forward(draft, self, (x, w, out), (bias, residual), rules.compute, (alpha, beta), axes)
         return draft.lowered(
             "cudnn.convolution", itemgetter("out"), tf32=bool(self.tf32), deterministic=bool(self.deterministic)

@@ -94,13 +94,15 @@ class _Views:
     def image(self, operand: int, name: str) -> int:
         """Add a tensor of x's shape."""
         if _is_image(self.kind):
-            return image_view(self.draft, operand, channels_last=self.last, prefer_last=True)
+            return image_view(self.draft, operand, channels_last=self.last, prefer_last=self.kind == "batch")
         return _rows(self.draft, operand, name, self.own)
 
     def parameter(self, operand: int, image: int) -> int:
         """Add a tensor of scale's shape."""
         if _is_image(self.kind):
-            return vector_view(self.draft, operand, self.draft.tensors[image])
+            found = self.draft.tensors[image]
+            last = self.kind == "batch" and found.strides == packed(found.shape, channels_last=True)
+            return vector_view(self.draft, operand, len(found.shape), channels_last=last)
         columns = math.prod(self.draft.operands[operand].spec.shape)
         self._check_dense(operand)
         return self.draft.view(operand, (1, columns, 1, 1), (columns, 1, columns, columns))

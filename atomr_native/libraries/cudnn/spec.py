@@ -11,7 +11,6 @@ from ..._support.checks import as_integer, check_flag, is_integer
 from ...arrays.operands import Fresh, check_disjoint, check_input, check_output
 from ...dtypes import DTYPES, as_dtype, dtype_name
 from ...errors import InvalidRequest
-from .attributes import TensorSpec
 from .draft import Draft, packed, settled
 
 __all__ = [
@@ -150,13 +149,12 @@ def image_view(draft: Draft, operand: int, *, channels_last: bool, prefer_last: 
     return draft.view(operand, shape, settled(shape, strides, channels_last=prefer_last))
 
 
-def vector_view(draft: Draft, operand: int, image: TensorSpec) -> int:
-    """Add a tensor (1, C, 1, ...) of an operand of one axis, in the memory order of the images that it belongs to."""
+def vector_view(draft: Draft, operand: int, rank: int, *, channels_last: bool) -> int:
+    """Add a tensor (1, C, 1, ...) of an operand of one axis, in a memory order of images."""
     spec = draft.operands[operand].spec
     n, step = spec.shape[0], draft.dense_strides(operand)[0]
-    shape = (1, n, *([1] * (len(image.shape) - 2)))
-    last = image.strides == packed(image.shape, channels_last=True)
-    strides = tuple(s * step for s in packed(shape, channels_last=last))
+    shape = (1, n, *([1] * (rank - 2)))
+    strides = tuple(s * step for s in packed(shape, channels_last=channels_last))
     return draft.view(operand, shape, strides)
 
 

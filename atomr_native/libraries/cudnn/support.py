@@ -9,6 +9,7 @@ from .attributes import GraphAttributes, NodeSpec
 
 __all__ = [
     "ATTENTION_DTYPES",
+    "ATTENTION_VERSION",
     "CONVOLUTION_DTYPES",
     "GRADIENT_DTYPES",
     "HEAD_DIM",
@@ -60,6 +61,8 @@ NORM_DTYPES: Final = ("float16", "bfloat16", "float32")
 ATTENTION_DTYPES: Final = ("float16", "bfloat16")
 #: Elements of the largest heads of attention on Hopper.
 HEAD_DIM: Final = 256
+#: Oldest cuDNN for attention: older ones have kernels that are known to be wrong, 9.15 for gradients of some lengths.
+ATTENTION_VERSION: Final = 91600
 
 
 class Rule(NamedTuple):
@@ -90,12 +93,25 @@ def _channels(graph: GraphAttributes, node: NodeSpec) -> int | None:
     return channels if channels % 8 else None
 
 
+def _window(graph: GraphAttributes, node: NodeSpec) -> str | None:
+    if node.mode != "cmp_gt" or not any(other.op == "matmul" for other in graph.nodes):
+        return None
+    *_, queries, keys = graph.tensors[node.writes[0]].shape
+    return f"{queries} queries and {keys} keys" if queries > keys else None
+
+
 #: Rules of GPUs, tried in this order before cuDNN is asked.
 RULES: Final = (
     Rule(
         "batch_channels",
         _channels,
         "statistics of {value} channels; cuDNN has engines for batch norms of multiples of 8 channels",
+        ("shape", "device"),
+    ),
+    Rule(
+        "attention_window",
+        _window,
+        "a window over {value}; cuDNN's engines are right for at most as many queries as keys",
         ("shape", "device"),
     ),
 )

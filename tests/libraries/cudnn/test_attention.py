@@ -18,7 +18,7 @@ CASES: dict[str, tuple[tuple[int, int, int, int, int, int, int], dict[str, Any]]
     "plain": ((2, 2, 2, 5, 7, 8, 8), {}),
     "causal": ((1, 4, 2, 6, 6, 16, 16), {"mask": "causal", "layout": "bshd"}),
     "bottom right": ((1, 2, 1, 3, 9, 8, 16), {"mask": "causal_bottom_right", "scale": 0.5}),
-    "window": ((2, 2, 2, 9, 8, 8, 8), {"mask": "causal", "window": 3, "layout": "sbhd"}),
+    "window": ((2, 2, 2, 8, 9, 8, 8), {"mask": "causal", "window": 3, "layout": "sbhd"}),
     "window, bottom right": ((1, 2, 2, 4, 9, 8, 8), {"mask": "causal_bottom_right", "window": 2}),
     "one token": ((2, 2, 2, 1, 5, 8, 8), {}),
 }
@@ -79,6 +79,57 @@ def test_attention_and_gradients(device: an.Device, case: str) -> None:
     made = device.cudnn.attention_backward(*given, found, stored, put(dy), **how)
     for slope, wanted in zip(made, gradients, strict=True):
         assert_close(back(slope), wanted, dtype, 2.0)
+
+
+def test_a_rule_is_named(device: an.Device) -> None:
+    """A window over more queries than keys: the host device computes it, a GPU says why not."""
+    how: dict[str, Any] = {"mask": "causal", "window": 3}
+    q, k, dy = (random_images(RNG, (1, 2, n, 8), "float16") for n in (9, 8, 9))
+    y, statistics, *gradients = reference(*(a.astype(np.float64) for a in (q, k, k, dy)), how)
+    gq, gk = device.put(q), device.put(k)
+    if device.kind == "host":
+        found, stored = device.cudnn.attention(gq, gk, gk, statistics=True, **how)
+        assert_close(found.numpy(), y, "float16")
+        made = device.cudnn.attention_backward(gq, gk, gk, found, stored, device.put(dy), **how)
+        for slope, wanted in zip(made, gradients, strict=True):
+            assert_close(slope.numpy(), wanted, "float16", 2.0)
+        return
+    with pytest.raises(an.Unsupported, match=r"a window over 9 queries and 8 keys; .* at most as many") as caught:
+        device.cudnn.attention(gq, gk, gk, **how)
+    assert caught.value.rule == "cudnn.attention_window"
+    stored = device.put(statistics.astype("float32"))
+    with pytest.raises(an.Unsupported, match="a window over 9 queries"):
+        device.cudnn.attention_backward(gq, gk, gk, gq, stored, gq, **how)
+
+
+def nodes_of(request: Any) -> list[str]:
+    """Modes of a graph's pointwise nodes, in order."""
+    attributes = request.lowered.spec().attributes
+    return [node.mode for node in attributes.nodes if node.op == "pointwise"]
+
+
+def test_masks_have_the_form_that_engines_recognise() -> None:
+    """cuDNN's engines accept other forms, too, and are wrong for them."""
+    q, k, statistics = np.zeros((1, 4, 3, 8), "float16"), np.zeros((1, 2, 5, 8), "float16"), np.zeros((1, 4, 3), "f4")
+    how: dict[str, Any] = {"q": q, "k": k, "v": k, "mask": "causal_bottom_right", "window": 2}
+    right = ["gen_index", "gen_index", "add", "sub", "cmp_ge", "binary_select"]
+    left = ["gen_index", "add", "gen_index", "cmp_gt", "binary_select"]
+    forward, backward = an.AttentionRequest(**how), an.AttentionGradientRequest(y=q, dy=q, statistics=statistics, **how)
+    assert nodes_of(forward)[:13] == ["mul", *right, *left, "sub"]
+    assert nodes_of(backward)[2:16] == ["mul", "sub", *right, *left, "exp"]
+    for request in (forward, backward):
+        graph = request.lowered.spec().attributes
+        sums = [node for node in graph.nodes if node.op == "pointwise" and node.mode == "add"]
+        shift = next(node for node in sums if node.compute == "float32")
+        left_bound = graph.tensors[shift.reads[1]]
+        assert (left_bound.dtype, float.fromhex(left_bound.value)) == ("float32", 2 + 3 - 5)
+
+
+def test_sums_over_heads_that_share_keys_have_the_dtype_of_the_operands() -> None:
+    q, k, statistics = np.zeros((1, 4, 3, 8), "float16"), np.zeros((1, 2, 5, 8), "float16"), np.zeros((1, 4, 3), "f4")
+    graph = an.AttentionGradientRequest(q=q, k=k, v=k, y=q, dy=q, statistics=statistics).lowered.spec().attributes
+    shared = [node for node in graph.nodes if node.op == "reduction" and graph.tensors[node.writes[0]].shape[1] == 2]
+    assert [graph.tensors[node.reads[0]].dtype for node in shared] == ["float16", "float16"]
 
 
 def test_bad_input() -> None:

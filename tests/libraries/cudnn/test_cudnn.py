@@ -7,6 +7,7 @@ import gc
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,6 +18,10 @@ from fake_cuda import using
 from lt_emulator import source
 
 import atomr_native as an
+from atomr_native._lib.cudnn import CONSTANTS
+from atomr_native.libraries.cudnn.cuda import build
+from atomr_native.libraries.cudnn.cuda.descriptors import describe_graph
+from atomr_native.libraries.cudnn.cuda.steps import densified, is_taken
 from atomr_native.libraries.cudnn.draft import packed, settled
 from atomr_native.libraries.cudnn.support import RULES, is_trusted
 
@@ -202,8 +207,43 @@ def test_strides_of_axes_with_one_element() -> None:
     assert settled((2, 1, 4, 5), (20, 9, 5, 1), channels_last=False) == (20, 20, 5, 1)
 
 
+def test_attention_needs_a_cudnn_without_known_faults(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "library_file", lambda key: key)
+    monkeypatch.setattr(build, "cudnn", SimpleNamespace(load=lambda path: 91500))
+    q = np.zeros((1, 2, 4, 8), "float16")
+    with pytest.raises(an.Unsupported, match="with cuDNN 91500; allowed: 91600 and later") as caught:
+        build.build_graph(an.AttentionRequest(q=q, k=q, v=q).lowered.spec(), SimpleNamespace(backend=None))
+    assert caught.value.rule == "cudnn.attention_version"
+
+
+def test_engines_of_attention_may_use_tensor_cores() -> None:
+    """Its graphs have float32 intermediate results; operands in float32 are what TensorFloat-32 would round."""
+    q, rows = np.zeros((1, 2, 4, 8), "float16"), np.zeros((1, 2, 4), "float32")
+    x, w = np.zeros((1, 8, 4, 4), "float32"), np.zeros((8, 8, 1, 1), "float32")
+    note = 1 << CONSTANTS["CUDNN_NUMERICAL_NOTE_TENSOR_CORE"]
+    banned = []
+    for request in (
+        an.AttentionGradientRequest(q=q, k=q, v=q, y=q, dy=q, statistics=rows),
+        an.ConvolutionRequest(x=x, w=w),
+    ):
+        spec = request.lowered.spec()
+        banned.append(bool(describe_graph(spec.attributes, len(spec.operands), 1 << 20).banned & note))
+    assert banned == [False, True]
+
+
+def test_instance_norms_are_computed_with_channels_first() -> None:
+    x, v = np.zeros((2, 3, 4, 8), "float32"), np.zeros(8, "float32")
+    for kind, taken in (("instance", False), ("batch", True)):
+        request = an.NormalizationRequest(kind=kind, x=x, scale=v, bias=v, channels_last=True)
+        graph = request.lowered.spec().attributes
+        assert all(is_taken(node, graph.tensors[at]) for node in graph.nodes for _, at in node.ports) is taken
+        (norm,) = [node for node in densified(graph).nodes if node.op == "norm_forward"]
+        image = densified(graph).tensors[dict(norm.ports)["x"]]
+        assert image.strides == packed(image.shape, channels_last=taken)
+
+
 def test_rules_say_what_is_allowed() -> None:
-    assert {rule.name for rule in RULES} == {"batch_channels"}
+    assert {rule.name for rule in RULES} == {"batch_channels", "attention_window"}
     assert all("{value}" in rule.text and rule.lifted_by for rule in RULES)
 
 

@@ -16,7 +16,7 @@ from ....dtypes import as_dtype
 from ....errors import Unsupported
 from ....plans.spec import PlanSpec
 from ..attributes import GraphAttributes
-from ..support import RULES, is_trusted
+from ..support import ATTENTION_VERSION, RULES, is_trusted
 from .descriptors import GraphDescription, describe_graph
 from .kernels import pointwise_kernel
 from .steps import alone, densified, is_taken, parts_of
@@ -44,8 +44,15 @@ def build_graph(spec: PlanSpec[GraphAttributes], context: CudaContext) -> Built:
         return Built("noop")
     for key in _NEEDED:
         library_file(key)
-    cudnn.load(library_file("cudnn"))
+    version = cudnn.load(library_file("cudnn"))
     _check(spec.op, graph)
+    if _is_attention(spec.op) and version < ATTENTION_VERSION:
+        raise Unsupported(
+            f"{spec.op} with cuDNN {version}; allowed: {ATTENTION_VERSION} and later, as older ones are wrong for some "
+            f"lengths: pip install -U nvidia-cudnn-cu13",
+            rule="cudnn.attention_version",
+            lifted_by=("library",),
+        )
     backend = context.backend
 
     def make(description: GraphDescription) -> Any:
@@ -61,8 +68,9 @@ def build_graph(spec: PlanSpec[GraphAttributes], context: CudaContext) -> Built:
         try:
             return _whole(spec, graph, context, make)
         except Unsupported as error:
-            # With more workspace the one plan may be possible; cut, a graph of one operation is the same.
-            if len(graph.nodes) == 1 or "workspace_limit" in error.lifted_by:
+            # With more workspace the one plan may be possible; cut, a graph of one operation is the same.  Attention
+            # is not cut: its results in steps have not been compared.
+            if len(graph.nodes) == 1 or "workspace_limit" in error.lifted_by or _is_attention(spec.op):
                 raise
             reason = error.message
     try:
@@ -70,6 +78,10 @@ def build_graph(spec: PlanSpec[GraphAttributes], context: CudaContext) -> Built:
     except Unsupported as error:
         message = f"{spec.op}: {error.message}; not in one plan, since {reason}"
         raise Unsupported(message, rule=error.rule, lifted_by=error.lifted_by) from None
+
+
+def _is_attention(op: str) -> bool:
+    return op in ("cudnn.attention", "cudnn.attention_backward")
 
 
 def _check(op: str, graph: GraphAttributes) -> None:

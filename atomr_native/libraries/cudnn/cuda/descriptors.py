@@ -236,7 +236,9 @@ def _banned(graph: GraphAttributes) -> int:
     if graph.deterministic:
         names.append("NONDETERMINISTIC")
     products = [node for node in graph.nodes if node.op == "matmul" or node.op in _CONVOLUTIONS]
-    if not graph.tf32 and any(graph.tensors[at].dtype == "float32" for node in products for at in node.reads):
+    read = [graph.tensors[at] for node in products for at in node.reads]
+    # Intermediate results of attention are float32 in the graph, and are rounded to the operands' dtype for products.
+    if not graph.tf32 and any(tensor.dtype == "float32" and not tensor.is_virtual for tensor in read):
         names.append("TENSOR_CORE")
     return sum(1 << CONSTANTS[f"CUDNN_NUMERICAL_NOTE_{name}"] for name in names)
 

@@ -34,17 +34,24 @@ class Part:
 
 
 def is_taken(node: NodeSpec, tensor: TensorSpec) -> bool:
-    """Whether an operation of cuDNN takes a tensor as it lies in memory: dense, for pooling with channels innermost.
-
-    Engines for pooling with channels first write no places of maxima, and some have no gradients.
-    """
+    """Whether an operation of cuDNN takes a tensor as it lies in memory: dense, in an order of `_orders`."""
     if node.op in ("pointwise", "transpose", "matmul", "reduction"):
         return True
-    orders = (True,) if node.op.startswith("resample") else (True, False)
     return any(
         all(n == 1 or s == d for n, s, d in zip(tensor.shape, tensor.strides, dense, strict=True))
-        for dense in (packed(tensor.shape, channels_last=last) for last in orders)
+        for dense in (packed(tensor.shape, channels_last=last) for last in _orders(node))
     )
+
+
+def _orders(node: NodeSpec) -> tuple[bool, ...]:
+    """Return the memory orders of images that an operation takes: whether the channels are innermost.
+
+    Engines for pooling with channels first write no places of maxima, and some have no gradients.  Gradients of
+    instance norms with channels innermost were wrong on an H200.
+    """
+    if node.op.startswith("resample"):
+        return (True,)
+    return (False,) if node.op.startswith("norm") and node.mode == "instance" else (True, False)
 
 
 def densified(graph: GraphAttributes) -> GraphAttributes:
@@ -52,10 +59,10 @@ def densified(graph: GraphAttributes) -> GraphAttributes:
     tensors, nodes = list(graph.tensors), []
     copies: dict[int, int] = {}
 
-    def copy_of(at: int) -> int:
+    def copy_of(at: int, last: bool) -> int:
         if at not in copies:
             given = tensors[at]
-            tensors.append(TensorSpec(given.dtype, given.shape, packed(given.shape, channels_last=True)))
+            tensors.append(TensorSpec(given.dtype, given.shape, packed(given.shape, channels_last=last)))
             copies[at] = len(tensors) - 1
         return copies[at]
 
@@ -64,12 +71,13 @@ def densified(graph: GraphAttributes) -> GraphAttributes:
         return NodeSpec("pointwise", (("x", source), ("y", target)), "identity", compute)
 
     for node in graph.nodes:
+        last = _orders(node)[0]
         awkward = {at for _, at in node.ports if tensors[at].operand >= 0 and not is_taken(node, tensors[at])}
         reads_result = dict(node.reals).get("beta", 0.0) != 0
-        nodes += [move(at, copy_of(at)) for at in sorted(awkward) if at in node.reads or reads_result]
-        ports = tuple((port, copy_of(at) if at in awkward else at) for port, at in node.ports)
+        nodes += [move(at, copy_of(at, last)) for at in sorted(awkward) if at in node.reads or reads_result]
+        ports = tuple((port, copy_of(at, last) if at in awkward else at) for port, at in node.ports)
         nodes.append(replace(node, ports=ports))
-        nodes += [move(copy_of(at), at) for at in sorted(awkward) if at in node.writes]
+        nodes += [move(copy_of(at, last), at) for at in sorted(awkward) if at in node.writes]
     return replace(graph, tensors=tuple(tensors), nodes=tuple(nodes))
 
 
