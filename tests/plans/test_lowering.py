@@ -28,6 +28,18 @@ def floats(*shape: int) -> np.ndarray:
     return np.ones(shape, np.float32)
 
 
+def half(*shape: int) -> np.ndarray:
+    return np.ones(shape, np.float16)
+
+
+def eye() -> dict[str, Any]:
+    """The unit matrix of four rows."""
+    return {
+        "format": "csr", "shape": (4, 4), "values": floats(4), "indices": np.arange(4, dtype="i4"),
+        "offsets": np.arange(5, dtype="i4"),
+    }  # fmt: skip
+
+
 def codes(*shape: int) -> np.ndarray:
     return np.ones(shape, DTYPES["float8_e4m3fn"])
 
@@ -84,6 +96,38 @@ REQUESTS: dict[str, Callable[[], Request[Any]]] = {
     "expression": lambda: an.EinsumRequest(subscripts="ij,jk->ik", operands=[floats(4, 3), floats(3, 2)], alpha=2.0),
     "tensor reduction": lambda: an.TensorReduceRequest(op="norm2", subscripts="ij->i", x=floats(4, 3)),
     "tensors": lambda: an.TensorElementwiseRequest(subscripts="ij,j->ji", operands=[floats(4, 3), floats(3)], beta=2.0),
+    "sparse product": lambda: an.SparseProductRequest(**eye(), routine="spmv", x=floats(4), alpha=2.0),
+    "semiring": lambda: an.SparseSemiringRequest(
+        **{k: v for k, v in eye().items() if k != "format"}, x=floats(4), multiply=np.add, add=np.minimum, start=np.inf
+    ),
+    "triangle": lambda: an.SparseSolveRequest(**eye(), b=floats(4, 2), unit=True),
+    "convolution": lambda: an.ConvolutionRequest(x=floats(1, 2, 5, 5), w=floats(3, 2, 3, 3), bias=floats(3)),
+    "gradient of images": lambda: an.ConvolutionDataGradientRequest(
+        dy=floats(1, 3, 3, 3), w=floats(3, 2, 3, 3), size=(5, 5)
+    ),
+    "gradient of filters": lambda: an.ConvolutionFilterGradientRequest(
+        x=floats(1, 2, 5, 5), dy=floats(1, 3, 3, 3), size=(3, 3)
+    ),
+    "pooling": lambda: an.PoolingRequest(x=floats(1, 2, 4, 4), mode="max", window=2),
+    "gradient of pooling": lambda: an.PoolingGradientRequest(
+        dy=floats(1, 2, 2, 2), size=4, mode="average", window=2
+    ),
+    "images' norm": lambda: an.NormalizationRequest(
+        kind="instance", x=floats(1, 2, 4, 4), scale=floats(2), bias=floats(2)
+    ),
+    "gradient of images' norm": lambda: an.NormalizationGradientRequest(
+        kind="instance", dy=floats(1, 2, 4, 4), x=floats(1, 2, 4, 4), scale=floats(2), mean=floats(1, 2),
+        inverse=floats(1, 2),
+    ),
+    "attention": lambda: an.AttentionRequest(q=half(1, 2, 4, 8), k=half(1, 2, 4, 8), v=half(1, 2, 4, 8)),
+    "gradient of attention": lambda: an.AttentionGradientRequest(
+        q=half(1, 2, 4, 8), k=half(1, 2, 4, 8), v=half(1, 2, 4, 8), y=half(1, 2, 4, 8), dy=half(1, 2, 4, 8),
+        statistics=floats(1, 2, 4),
+    ),
+    "curve": lambda: an.ActivationFunctionRequest(x=floats(1, 2, 4, 4), activation="relu"),
+    "gradient of a curve": lambda: an.ActivationFunctionGradientRequest(
+        dy=floats(1, 2, 4, 4), x=floats(1, 2, 4, 4), activation="relu"
+    ),
 }  # fmt: skip
 
 

@@ -10,10 +10,16 @@ import pytest
 import atomr_native as an
 from atomr_native.libraries import LIBRARIES, load_actor
 from atomr_native.libraries.elementwise.request import ElementwiseRequest
+from atomr_native.libraries.sparse.combine import CombineRequest
 
 F = np.ones((4, 4), np.float32)
 Z = np.ones((4, 4), np.complex64)
 V = np.ones(4, np.float32)
+#: The unit matrix of four rows, but for its values.
+CSR: Any = {
+    "format": "csr", "shape": (4, 4), "indices": np.arange(4, dtype="i4"), "offsets": np.arange(5, dtype="i4"),
+}  # fmt: skip
+PLACES = np.zeros(2, np.int64)
 
 #: Requests with numbers other than those by which immediate calls share their plans.
 REQUESTS: list[Any] = [
@@ -46,6 +52,14 @@ REQUESTS: list[Any] = [
     an.NormRequest(x=F, weight=V, eps=0.25),
     an.NormGradientRequest(dy=F, x=F, weight=V, eps=0.25),
     an.RopeRequest(x=np.ones((4, 2, 4), np.float32), positions=np.arange(4), theta=50.0),
+    an.EinsumRequest(subscripts="ij,jk->ik", operands=[F, F], c=F, alpha=2.5, beta=-0.5),
+    an.EinsumRequest(subscripts="ij,jk->ik", operands=[Z, Z], alpha=2.5j),
+    an.TensorReduceRequest(op="sum", subscripts="ij->i", x=F, alpha=2.5),
+    an.TensorElementwiseRequest(subscripts="ij,j->ji", operands=[F, V], alpha=2.5, beta=-0.5),
+    an.SparseProductRequest(**CSR, values=V, routine="spmv", x=V, out=V.copy(), alpha=2.5, beta=-0.5),
+    an.SparseProductRequest(**CSR, values=Z[0], routine="spmm", x=Z, alpha=2.5j),
+    an.SparseSolveRequest(**CSR, values=V, b=V, alpha=2.5),
+    CombineRequest(routine="sum", a=V, b=V, left=PLACES, right=PLACES, starts=PLACES, alpha=2.5, beta=-0.5),
 ]  # fmt: skip
 
 

@@ -55,7 +55,7 @@ def _parameter_shape(kind: str, x: Any, scale: Any, *, last: bool) -> tuple[int,
         wanted = tuple(x.shape[len(x.shape) - len(shape) :])
     if not shape or shape != wanted or (not _is_image(kind) and len(shape) >= len(x.shape)):
         allowed = wanted if _is_image(kind) else f"the last axes of x, {tuple(x.shape)}, but not all of them"
-        raise InvalidRequest(f"scale has shape {shape}; allowed for a {kind} norm: {allowed}")
+        raise InvalidRequest(f"scale has shape {shape}; allowed for {kind} norms: {allowed}")
     return shape
 
 
@@ -231,15 +231,15 @@ class NormalizationRequest(Request[Any]):
 
     def _check_bias(self, shape: tuple[int, ...], dtype: str) -> None:
         if (self.bias is None) != (self.kind == "rms"):
-            word = "does not take" if self.kind == "rms" else "needs"
-            raise InvalidRequest(f"a {self.kind} norm {word} bias; allowed: bias with all kinds but rms")
+            word = "do not take" if self.kind == "rms" else "need"
+            raise InvalidRequest(f"{self.kind} norms {word} bias; allowed: bias with all kinds but rms")
         if self.bias is not None:
             _check_parameter("bias", self.bias, shape, dtype)
 
     def _check_running(self, shape: tuple[int, ...]) -> None:
         given = [name for name in ("running_mean", "running_var") if getattr(self, name) is not None]
         if given and self.kind != "batch":
-            raise InvalidRequest(f"a {self.kind} norm does not take {given[0]}; allowed: kind='batch'")
+            raise InvalidRequest(f"{self.kind} norms do not take {given[0]}; allowed: kind='batch'")
         if not self.training and (self.kind != "batch" or len(given) != 2):
             raise InvalidRequest("training=False; allowed: with kind='batch', running_mean and running_var")
         if len(given) == 1:
@@ -341,8 +341,8 @@ class NormalizationGradientRequest(Request[Any]):
         statistics = _statistics_shape(self.kind, self.x, shape, last=last)
         _check_parameter("inverse", self.inverse, statistics, "float32")
         if (self.mean is None) != (self.kind == "rms"):
-            word = "does not take" if self.kind == "rms" else "needs"
-            raise InvalidRequest(f"a {self.kind} norm {word} mean; allowed: mean with all kinds but rms")
+            word = "do not take" if self.kind == "rms" else "need"
+            raise InvalidRequest(f"{self.kind} norms {word} mean; allowed: mean with all kinds but rms")
         if self.mean is not None:
             _check_parameter("mean", self.mean, statistics, "float32")
         fresh = fresh_of(self.x.shape, dtype)

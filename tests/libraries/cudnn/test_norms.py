@@ -104,8 +104,8 @@ def test_bad_input() -> None:
     x, v = np.zeros((2, 8, 3, 3), "float32"), np.zeros(8, "float32")
     for options, text in [
         ({"kind": "group", "bias": v}, "kind='group'; allowed: 'batch', 'instance', 'layer', 'rms'"),
-        ({"kind": "batch"}, "a batch norm needs bias"),
-        ({"kind": "rms", "bias": v}, "allowed for a rms norm"),
+        ({"kind": "batch"}, "batch norms need bias"),
+        ({"kind": "rms", "bias": v}, "allowed for rms norms"),
         ({"kind": "instance", "bias": v, "running_mean": v, "running_var": v}, "does not take running_mean"),
         ({"kind": "batch", "bias": v, "training": False}, "training=False; allowed"),
         ({"kind": "batch", "bias": v, "epsilon": 0.0}, "epsilon=0.0; allowed: a positive number"),
