@@ -106,7 +106,7 @@ def test_bad_input() -> None:
         ({"kind": "group", "bias": v}, "kind='group'; allowed: 'batch', 'instance', 'layer', 'rms'"),
         ({"kind": "batch"}, "batch norms need bias"),
         ({"kind": "rms", "bias": v}, "allowed for rms norms"),
-        ({"kind": "instance", "bias": v, "running_mean": v, "running_var": v}, "does not take running_mean"),
+        ({"kind": "instance", "bias": v, "running_mean": v, "running_var": v}, "do not take running_mean"),
         ({"kind": "batch", "bias": v, "training": False}, "training=False; allowed"),
         ({"kind": "batch", "bias": v, "epsilon": 0.0}, "epsilon=0.0; allowed: a positive number"),
         ({"kind": "batch", "bias": v[:3]}, r"bias has shape \(3,\); allowed: \(8,\)"),
