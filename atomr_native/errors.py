@@ -431,6 +431,12 @@ class NodeLost(AtomrError):
     may_have_run : bool
         Whether the message had left for the node: then it may have run, or not.  A message that had not left was not
         run.
+
+    Examples
+    --------
+    >>> lost = an.NodeLost("node1 ended", "node1", may_have_run=True)
+    >>> lost.node, lost.may_have_run
+    ('node1', True)
     """
 
     def __init__(self, message: str, node: str, may_have_run: bool = False) -> None:

@@ -121,12 +121,14 @@ def main(arguments: Sequence[str] | None = None) -> float:
     parser.add_argument("--where", choices=("ray", "process", "system"), default="ray", help="default: ray")
     parser.add_argument("--rounds", type=int, default=20, help="default: 20")
     options = parser.parse_args(arguments)
-    logging.getLogger("atomr_native").setLevel(logging.CRITICAL)  # the loss of the node is printed below
 
     images, labels = load_digits(return_X_y=True)
     images = (images / 8 - 1).astype("float32")
     train_x, test_x, train_y, test_y = train_test_split(images, labels, stratify=labels, random_state=0)
     with ExitStack() as stack:
+        logger = logging.getLogger("atomr_native")  # the loss of the node is printed below
+        stack.callback(logger.setLevel, logger.level)
+        logger.setLevel(logging.CRITICAL)
         carrier: Any = None
         if options.where == "system":
             system = stack.enter_context(an.System())

@@ -52,7 +52,7 @@ def callbacks_of(
     try:
         data = cached("ltoir", (b"callbacks", key, *shipped.key()), make)
     except (Unsupported, LibraryError) as error:  # kernels of their own need less of the compiler
-        return (), error.message.partition("\n")[0]
+        return (), error.message.splitlines()[0]
     found, at = [], 0
     for which, _ in options:
         size = int.from_bytes(data[at : at + _LENGTH], "little")

@@ -174,7 +174,7 @@ def _first(
         except (Unsupported, LibraryError) as error:
             if not (error.rule == "fft.callback" if isinstance(error, Unsupported) else error.lib in _COMPILERS):
                 raise
-            refused = (*refused, Refusal(name, error.message.partition("\n")[0]))
+            refused = (*refused, Refusal(name, error.message.splitlines()[0]))
             continue
         return replace(built, notes=(*built.notes, *_reasons(refused)))
     built = built_steps(spec, ways[-1][1](), context)
