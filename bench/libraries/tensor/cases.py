@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -9,6 +10,8 @@ from bench.harness import Case, Setup, gpu_peers
 from bench.harness.calls import Operation, add_calls
 from bench.harness.common import device
 from bench.harness.gpu import add_peer, waited
+
+from .tccg import CONTRACTIONS
 
 __all__ = ["CASES"]
 
@@ -62,16 +65,11 @@ def _torch(subscripts: str, dtype: str, shapes: list[tuple[int, ...]], index: in
     return gpu_peers.Calls({"run": run}, torch.cuda.synchronize)
 
 
-def gpu(setup: Setup) -> None:
-    """Time of an expression, of 100 planned messages with a wait after each 20.
-
-    torch computes the same of zeros by `torch.einsum`, and allocates each result; permutations are made contiguous.
-    """
+def _add(setup: Setup, sizes: Sequence[tuple[str, str, str, dict[str, int]]], turns: int) -> None:
+    """Add expressions: ours, those of torch, and their ratios."""
     import atomr_native as an
 
-    add_calls(setup, "ij,jk->ik, 32", _product)
-    turns = setup.count(TURNS)
-    for name, subscripts, dtype, extents in SIZES:
+    for name, subscripts, dtype, extents in sizes:
         shapes = _shapes(setup, subscripts, extents)
         with setup.attempt(ours := f"atomr {name}"):
             dev = device(setup, "process")
@@ -84,7 +82,30 @@ def gpu(setup: Setup) -> None:
         setup.ratio(ours, peer)
 
 
+def gpu(setup: Setup) -> None:
+    """Time of an expression, of 100 planned messages with a wait after each 20.
+
+    torch computes the same of zeros by `torch.einsum`, and allocates each result; permutations are made contiguous.
+    """
+    add_calls(setup, "ij,jk->ik, 32", _product)
+    _add(setup, SIZES, setup.count(TURNS))
+
+
+def tccg(setup: Setup) -> None:
+    """The 48 contractions of TCCG in float32, with 64 MiB in the largest tensor; `torch.einsum` beside them."""
+    _add(setup, [_contraction(text) for text in CONTRACTIONS], setup.count(TURNS))
+
+
+def _contraction(text: str) -> tuple[str, str, str, dict[str, int]]:
+    """Return a contraction with equal extents of all its modes, multiples of 4 where they are 16 or more."""
+    result, a, b = text.split("-")
+    extent = round((1 << 24) ** (1 / max(map(len, (result, a, b)))))
+    extent -= extent % 4 if extent >= 16 else 0
+    return f"TCCG {text}", f"{a},{b}->{result}", "float32", dict.fromkeys({*a, *b}, extent)
+
+
 CASES = (
     Case("tensor", "Expressions over tensors", host),
     Case("gpu_tensor", "Expressions over tensors on a GPU", gpu, devices=("cuda",)),
+    Case("gpu_tccg", "Contractions of TCCG on a GPU", tccg, devices=("cuda",)),
 )

@@ -69,7 +69,6 @@ typedef struct CUstream_st *cudaStream_t;
     C(CUTENSOR_OP_MAX, 6)                                                                                             \
     C(CUTENSOR_OP_MIN, 7)                                                                                             \
     C(CUTENSOR_ALGO_DEFAULT, -1)                                                                                      \
-    C(CUTENSOR_WORKSPACE_MIN, 1)                                                                                      \
     C(CUTENSOR_WORKSPACE_DEFAULT, 2)                                                                                  \
     C(CUTENSOR_JIT_MODE_NONE, 0)                                                                                      \
     C(CUTENSOR_OPERATION_DESCRIPTOR_SCALAR_TYPE, 1)                                                                   \

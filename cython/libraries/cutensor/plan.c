@@ -42,10 +42,14 @@ static const char *name_of(cutensorStatus_t status) {
 static int fail(cutensorStatus_t status, const char *what, atomr_failure *failure) {
     if (status == CUTENSOR_STATUS_ALLOC_FAILED)
         return atomr_refused(failure, ATOMR_OUT_OF_MEMORY, "%s: no memory", what);
-    const int refused = status == CUTENSOR_STATUS_NOT_SUPPORTED || status == CUTENSOR_STATUS_ARCH_MISMATCH ||
-                        status == CUTENSOR_STATUS_INSUFFICIENT_WORKSPACE || status == CUTENSOR_STATUS_INSUFFICIENT_DRIVER;
-    return atomr_failed(failure, refused ? ATOMR_UNSUPPORTED : ATOMR_LIBRARY_ERROR, "cutensor", status, name_of(status),
-                        "%s", what);
+    if (status == CUTENSOR_STATUS_INSUFFICIENT_WORKSPACE)
+        return atomr_unsupported(failure, "tensor", "workspace_limit",
+                                 "%s: the workspace is too small; raise System(workspace_limit=)", what);
+    if (status == CUTENSOR_STATUS_NOT_SUPPORTED || status == CUTENSOR_STATUS_ARCH_MISMATCH ||
+        status == CUTENSOR_STATUS_INSUFFICIENT_DRIVER)
+        return atomr_unsupported(failure, "tensor", "cutensor", "cuTENSOR does not compute this: %s: %s", what,
+                                 name_of(status));
+    return atomr_failed(failure, ATOMR_LIBRARY_ERROR, "cutensor", status, name_of(status), "%s", what);
 }
 
 /* ---- The handle of a device. */
@@ -182,8 +186,6 @@ static int choose(atomr_tensor_plan *p, int i, uint64_t alignment, cutensorCompu
     if (status == CUTENSOR_STATUS_SUCCESS) {
         what = "cutensorEstimateWorkspaceSize";
         status = t->cutensorEstimateWorkspaceSize(p->handle, operation, preference, CUTENSOR_WORKSPACE_DEFAULT, &wanted);
-        if (status == CUTENSOR_STATUS_SUCCESS && wanted > limit)
-            status = t->cutensorEstimateWorkspaceSize(p->handle, operation, preference, CUTENSOR_WORKSPACE_MIN, &wanted);
     }
     if (status == CUTENSOR_STATUS_SUCCESS) {
         what = "cutensorCreatePlan";

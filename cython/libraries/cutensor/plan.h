@@ -60,8 +60,8 @@ extern const atomr_field atomr_tensor_fields[];
 
 typedef struct atomr_tensor_plan atomr_tensor_plan;
 
-/* Make a plan; the library must be open, and the device's context current in this thread.  A plan that wants more
- * workspace than it may have is made anew with the least that the operation needs.  Returns an atomr_code. */
+/* Make a plan; the library must be open, and the device's context current in this thread.  It takes the workspace from
+ * which it gains, as far as it may have that.  Returns an atomr_code. */
 int atomr_tensor_new(atomr_cuda *, const atomr_tensor_spec *, atomr_tensor_plan **made, atomr_failure *);
 uint64_t atomr_tensor_workspace(const atomr_tensor_plan *); /* bytes */
 void atomr_tensor_delete(atomr_tensor_plan *);              /* while no lane runs it; NULL passes */

@@ -428,8 +428,8 @@ cutensorStatus_t cutensorEstimateWorkspaceSize(const cutensorHandle_t handle, co
                                                const cutensorWorksizePreference_t workspacePref,
                                                uint64_t *workspaceSizeEstimate) {
     (void)handle, (void)planPref;
-    *workspaceSizeEstimate = wants(desc, workspacePref == CUTENSOR_WORKSPACE_MIN ? LEAST : USUAL);
-    return 0;
+    *workspaceSizeEstimate = wants(desc, USUAL);
+    return workspacePref == CUTENSOR_WORKSPACE_DEFAULT ? 0 : CUTENSOR_STATUS_INVALID_VALUE;
 }
 cutensorStatus_t cutensorCreatePlan(const cutensorHandle_t handle, cutensorPlan_t *plan,
                                     const cutensorOperationDescriptor_t desc, const cutensorPlanPreference_t pref,
