@@ -6,7 +6,6 @@ come back as LibraryError("cutensor", ...) or OutOfMemory; a missing or old libr
 Unsupported.  What lanes do is in C and takes no GIL.
 """
 
-from libc.stdint cimport uint64_t
 from libc.string cimport memset
 
 from .cuda cimport CudaBackend, NativeRun

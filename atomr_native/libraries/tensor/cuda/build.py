@@ -1,8 +1,8 @@
 """From plan specifications of ``tensor.*`` to sequences of kernels and calls of cuBLASLt and cuTENSOR.
 
 Each step of a path is a product of a library, with copies of operands that it does not take as they lie, or one kernel.
-The last step applies factors and adds C.  Sliced modes run through their indices one after the other; the parts are added
-up in scratch memory in the accumulation dtype.
+The last step applies factors and adds C.  Sliced modes run through their indices one after the other; their parts are
+added up in scratch memory in the accumulation dtype.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class TensorCall(NativeStruct):
     offset: tuple[int, ...]
     operand: tuple[int, ...]
     unary: tuple[int, ...]
-    binary: tuple[int, int]
+    binary: tuple[int, ...]
     factor: tuple[int, ...]
     number: tuple[int, int, int]
     workspace_bytes: int
