@@ -338,8 +338,26 @@ def test_errors_name_function_and_status(
         device = system.device("cuda:0")
         x = device.put(random((4, 4)))
         with pytest.raises(error, match=text):
-            device.tensor.einsum("ij,jk->ik", x, x, route="cutensor").numpy()
-        device.tensor.einsum("ij,kj->ik", x, x, route="cutensor").numpy()
+            device.tensor.einsum("ij,jk->ik", x, x, compute="8xint8").numpy()
+        device.tensor.einsum("ij,kj->ik", x, x, compute="8xint8").numpy()
+
+
+def test_what_the_library_refuses_is_done_otherwise(refuse: Callable[..., Path]) -> None:
+    x = random((4, 5, 6))
+    refuse(cutensorCreatePlan=(15, 3))
+    with an.System(standby="off") as system:
+        device = system.device("cuda:0")
+        ref, square = device.put(x), device.put(x[0])
+        product = an.EinsumRequest(subscripts="ij,kj->ik", operands=(square, square), route="cutensor")
+        reduction = an.TensorReduceRequest(op="sum", subscripts="abc->c", x=ref, route="cutensor")
+        permutation = an.TensorElementwiseRequest(subscripts="abc->cab", operands=(ref,), route="cutensor")
+        for request, want in (
+            (product, x[0] @ x[0].T),
+            (reduction, x.sum((0, 1))),
+            (permutation, x.transpose(2, 0, 1)),
+        ):
+            assert np.allclose(device.tensor.tell(request).numpy(), want)
+            assert "CUTENSOR_STATUS_NOT_SUPPORTED" in device.tensor.plan(request).notes[0]
 
 
 def test_a_plan_does_with_the_workspace_that_it_may_have(fake_environment: dict[str, str]) -> None:
@@ -351,7 +369,7 @@ def test_a_plan_does_with_the_workspace_that_it_may_have(fake_environment: dict[
             ref = device.put(x)
             if limit < 256:
                 with pytest.raises(an.Unsupported, match=r"too small; raise System\(workspace_limit=\)"):
-                    device.tensor.einsum("ij,jk->ik", ref, ref, route="cutensor").wait()
+                    device.tensor.einsum("ij,jk->ik", ref, ref, compute="8xint8").wait()
             else:
                 assert np.allclose(device.tensor.einsum("ij,jk->ik", ref, ref, route="cutensor").numpy(), x @ x)
 
@@ -371,17 +389,30 @@ def test_the_other_cuda_major_and_old_versions_are_refused(
         native.open_library()
 
 
+@pytest.mark.parametrize(
+    ("strides", "offset", "dtype", "taken"),
+    [((5, 1), 0, "float32", True), ((1, 4), 2, "float32", True), ((4, 1), 0, "float32", False),
+     ((5, 0), 0, "float32", False), ((-5, 1), 0, "float32", False), ((5, 1), 0, "int32", False),
+     ((1, 1), 0, "float32", False)],
+)  # fmt: skip
+def test_strides_are_positive_and_elements_lie_apart(
+    strides: tuple[int, int], offset: int, dtype: str, taken: bool
+) -> None:
+    assert native.is_taken(Array(("operand", 0), dtype, (0, 1), strides, offset), (4, 5)) == taken
+
+
 @st.composite
 def tensors(draw: st.DrawFn) -> tuple[list[Array], tuple[int, ...]]:
-    count = draw(st.integers(1, 7))
-    extents = tuple(draw(st.integers(1, 3)) for _ in range(count))
+    count = draw(st.integers(1, 4))
+    extents = tuple(draw(st.sampled_from([3, 2, 1])) for _ in range(count))
     arrays = []
-    for number in range(3):
-        modes = [m for m in draw(st.permutations(range(count))) if draw(st.integers(0, 3))]
+    order = draw(st.permutations(range(count)))
+    for number in range(draw(st.integers(1, 2))):
+        modes = [m for m in order if draw(st.integers(0, 5))]
         steps, step = {}, 1
         for mode in reversed(modes):
             steps[mode] = step
-            step *= extents[mode] + draw(st.sampled_from([0, 0, 0, 1]))
+            step *= extents[mode] + draw(st.integers(0, 1))
         arrays.append(Array(("operand", number), "float32", tuple(modes), tuple(steps[m] for m in modes)))
     return arrays, extents
 

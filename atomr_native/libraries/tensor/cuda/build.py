@@ -230,7 +230,7 @@ def _plain(builder: Builder, kind: str, dtype: str, reduced: Modes) -> Built | N
     source = structs.replace(spec.operands[0], shape=shape, strides=tuple(step * size for step in steps))
     axes = tuple(range(len(builder.output), len(modes)))
     built = build_plain_reduction(Reduction(source, spec.operands[1], kind, axes, dtype), builder.context.target)
-    return replace(built, notes=("a kernel",))
+    return replace(built, notes=(*builder.notes, "a kernel"))
 
 
 def build_reduce(spec: PlanSpec[ReduceAttributes], context: CudaContext) -> Built:

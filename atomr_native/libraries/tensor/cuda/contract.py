@@ -42,7 +42,9 @@ def factors_of(scalars: Sequence[str], *, is_complex: bool, pairs: bool = False)
     return tuple((2 * i, 2 * i + 1) if pairs else (i, i + half) for i in range(half))
 
 
-def _add(builder: Builder, call: TensorCall | None, arrays: Sequence[Array], *, scalars: int, force: bool) -> str:
+def _add(
+    builder: Builder, call: TensorCall | None, arrays: Sequence[Array], *, scalars: int, force: bool = False
+) -> str:
     """Add a call; return why cuTENSOR does not compute it, or nothing.
 
     Raises
@@ -107,6 +109,8 @@ def contract(
     copied = [not _lies(array, dtype, modes, extents) for (array, _), modes in zip(operands, inner, strict=True)]
     if dtype not in TYPES or (any(copied) and not (wanted or must)):
         return None
+    if wanted or must:
+        open_library()
     begun = len(builder.scratch.steps)
     held = []
     for (array, conj), modes, copy in zip(operands, inner, copied, strict=True):
@@ -127,7 +131,7 @@ def contract(
     )  # fmt: skip
     reason = builder.guarded(
         factors[:1],
-        lambda: _add(builder, call, arrays, scalars=scalars, force=must or wanted),
+        lambda: _add(builder, call, arrays, scalars=scalars, force=must),
         lambda: builder.without_product(step.output, result, finish),
     )
     if reason:
@@ -147,6 +151,7 @@ def contract(
 def contract_three(builder: Einsum, into: Array, finish: Finish) -> bool:
     """Add a contraction of three tensors in one call, if all of them lie as the library takes them."""
     extents, how = builder.extents, builder.how
+    open_library()
     if not _is_direct(into, builder.dtype, finish, extents):
         return False
     used: dict[int, int] = {}
@@ -168,7 +173,7 @@ def contract_three(builder: Einsum, into: Array, finish: Finish) -> bool:
     )  # fmt: skip
     reason = builder.guarded(
         factors[:1],
-        lambda: _add(builder, call, arrays, scalars=len(finish.scalars), force=False),
+        lambda: _add(builder, call, arrays, scalars=len(finish.scalars)),
         lambda: builder.without_product(how.output, into, finish),
     )
     builder.notes.append(
@@ -180,6 +185,7 @@ def contract_three(builder: Einsum, into: Array, finish: Finish) -> bool:
 def reduce(builder: Builder, how: ReduceAttributes, finish: Finish) -> bool:
     """Add a reduction of the library's, if it has it."""
     x, into, extents = builder.inputs[0], builder.target, builder.extents
+    open_library()
     modes = dict.fromkeys(how.inputs[0])
     reduced = [m for m in modes if m not in how.output]
     taken = how.reduction in _REDUCTIONS and x.dtype in TYPES and bool(reduced) and not how.zero and 0 not in extents
@@ -194,13 +200,13 @@ def reduce(builder: Builder, how: ReduceAttributes, finish: Finish) -> bool:
         "REDUCE", arrays, extents, compute=compute_of("float32" if x.dtype in NARROW else x.dtype),
         limit=_limit(builder), unary=(unary,), binary=(binary,), factors=factors, scalars=len(finish.scalars),
     )  # fmt: skip
-    builder.guarded(
+    reason = builder.guarded(
         factors[:1],
-        lambda: _add(builder, call, arrays, scalars=len(finish.scalars), force=True),
+        lambda: _add(builder, call, arrays, scalars=len(finish.scalars)),
         lambda: builder.without_product(how.output, into, finish),
     )
-    builder.notes.append("cuTENSOR")
-    return True
+    builder.notes.append(f"cuTENSOR does not take this: {reason}" if reason else "cuTENSOR")
+    return not reason
 
 
 def elementwise(builder: Builder, how: ElementwiseAttributes, into: Array, by_kernel: Callable[[], object]) -> bool:
@@ -208,6 +214,7 @@ def elementwise(builder: Builder, how: ElementwiseAttributes, into: Array, by_ke
 
     The library's last input has the descriptor of the result.  Both operands of a binary operation may be that.
     """
+    open_library()
     extents, count = builder.extents, len(how.inputs)
     order = list(range(count))
     if count == 2 and not alike(builder.inputs[1], into, extents):
@@ -234,8 +241,8 @@ def elementwise(builder: Builder, how: ElementwiseAttributes, into: Array, by_ke
         compute=compute_of("float64" if wide else "float32"), limit=0, unary=[how.unary[i] for i in order],
         binary=how.binary, factors=[factors[i] for i in order], scalars=len(builder.spec.scalars),
     )  # fmt: skip
-    builder.guarded(
-        factors, lambda: _add(builder, call, (*inputs, into), scalars=len(builder.spec.scalars), force=True), by_kernel
+    reason = builder.guarded(
+        factors, lambda: _add(builder, call, (*inputs, into), scalars=len(builder.spec.scalars)), by_kernel
     )
-    builder.notes.append("cuTENSOR")
-    return True
+    builder.notes.append(f"cuTENSOR does not take this: {reason}" if reason else "cuTENSOR")
+    return not reason

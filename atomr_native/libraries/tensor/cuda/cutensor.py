@@ -116,10 +116,7 @@ def merged(arrays: Sequence[Array], extents: Sequence[int]) -> tuple[list[int], 
     strides = [{m: array.stride(m) for m in array.modes if m in sizes} for array in arrays]
 
     def joins(outer: int, inner: int) -> bool:
-        return all(
-            (outer in own) == (inner in own) and own.get(outer, 0) == own.get(inner, 0) * sizes[inner]
-            for own in strides
-        )
+        return all(own.get(outer, 0) == own.get(inner, 0) * sizes[inner] for own in strides)  # 0: neither is there
 
     while True:
         pair = next(((o, i) for o in sizes for i in sizes if o != i and joins(o, i)), None)
