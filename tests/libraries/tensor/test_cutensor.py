@@ -21,7 +21,7 @@ import atomr_native as an
 from atomr_native.dtypes import as_dtype
 from atomr_native.libraries.tensor.cuda import cutensor as native
 from atomr_native.libraries.tensor.cuda.arrays import Array
-from bench.libraries.tensor.tccg import CONTRACTIONS
+from bench.libraries.tensor.cases import CONTRACTIONS
 
 RNG = np.random.default_rng(11)
 EPS = {"float64": 2.0**-52, "complex128": 2.0**-52, "float32": 2.0**-23, "complex64": 2.0**-23, "float16": 2.0**-10,

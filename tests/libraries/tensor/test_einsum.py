@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import atomr_native as an
 from atomr_native.dtypes import as_dtype
-from bench.libraries.tensor.tccg import CONTRACTIONS
+from bench.libraries.tensor.cases import CONTRACTIONS
 
 RNG = np.random.default_rng(3)
 #: Bits of the mantissa with which operands and intermediate results are rounded.

@@ -74,8 +74,8 @@ def open_library() -> None:
     major = cublaslt.load(library_file("cublasLt")) // 10000
     if major and cutensor.cuda_version() // 1000 != major:
         raise Unsupported(
-            f"cuTENSOR {text} is for CUDA {cutensor.cuda_version() // 1000}, and cuBLASLt is for {major}; pip install "
-            f"cutensor-cu{major}",
+            f"cuTENSOR {text} is for CUDA {cutensor.cuda_version() // 1000}, and cuBLASLt is for {major}; install "
+            f"cutensor-cu{major} instead",
             rule="tensor.cutensor",
         )
 
