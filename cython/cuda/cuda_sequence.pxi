@@ -7,6 +7,9 @@ cdef dict ORIGINS = {
 }
 
 
+cdef dict WHEN = {"always": ATOMR_ALWAYS, "zero": ATOMR_IF_ZERO, "nonzero": ATOMR_UNLESS_ZERO}
+
+
 cdef atomr_source *sources(given) except NULL:
     """Return where operands or scalars of a step come from; the caller frees it."""
     cdef atomr_source *found = <atomr_source *>calloc(len(given) + 1, sizeof(atomr_source))
@@ -66,6 +69,14 @@ cdef class Sequence(NativeRun):
             step.n_operands = len(wanted.operands)
             step.scalars = sources(wanted.scalars)
             step.n_scalars = len(wanted.scalars)
+            step.when = <atomr_when><int>WHEN[wanted.when]
+            step.factors = <int (*)[2]>calloc(len(wanted.factors) + 1, 2 * sizeof(int))
+            if step.factors == NULL:
+                raise MemoryError
+            for factor in wanted.factors:
+                step.factors[step.n_factors][0] = factor[0]
+                step.factors[step.n_factors][1] = factor[1] if len(factor) > 1 else -1
+                step.n_factors += 1
 
     def __dealloc__(self):
         cdef unsigned i
@@ -73,4 +84,5 @@ cdef class Sequence(NativeRun):
             for i in range(self.native.n_steps):
                 free(self.native.steps[i].operands)
                 free(self.native.steps[i].scalars)
+                free(self.native.steps[i].factors)
         free(self.native.steps)

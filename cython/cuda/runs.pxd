@@ -77,6 +77,10 @@ cdef extern from "cuda/sequence.h" nogil:
         ATOMR_FROM_MESSAGE
         ATOMR_FROM_WORKSPACE
         ATOMR_FROM_PLAN
+    ctypedef enum atomr_when:
+        ATOMR_ALWAYS
+        ATOMR_IF_ZERO
+        ATOMR_UNLESS_ZERO
     ctypedef struct atomr_source:
         uint64_t value
         atomr_origin origin
@@ -87,6 +91,9 @@ cdef extern from "cuda/sequence.h" nogil:
         unsigned n_scalars
         atomr_source *operands
         atomr_source *scalars
+        atomr_when when
+        unsigned n_factors
+        int (*factors)[2]
     ctypedef struct atomr_sequence:
         uint64_t workspace_bytes
         unsigned n_steps

@@ -1,6 +1,23 @@
 #include "cuda/sequence.h"
 
+#include <string.h>
+
 #include "runtime/failure.h"
+
+/* Whether a message runs a step. */
+static int concerns(const atomr_step *step, const atomr_call *call) {
+    int any = 0;
+    for (unsigned i = 0; i < step->n_factors; i++) {
+        int zero = 1;
+        for (unsigned j = 0; j < 2; j++) {
+            double part = 0;
+            if (step->factors[i][j] >= 0) memcpy(&part, &call->scalars[step->factors[i][j]], sizeof part);
+            zero &= part == 0;
+        }
+        any |= zero;
+    }
+    return step->when == ATOMR_ALWAYS || any == (step->when == ATOMR_IF_ZERO);
+}
 
 int atomr_sequence_run(void *context, const atomr_call *call, atomr_failure *failure) {
     const atomr_sequence *s = context;
@@ -10,6 +27,7 @@ int atomr_sequence_run(void *context, const atomr_call *call, atomr_failure *fai
                              (unsigned long long)call->workspace_bytes, (unsigned long long)s->workspace_bytes);
     for (unsigned i = 0; i < s->n_steps; i++) {
         const atomr_step *step = &s->steps[i];
+        if (!concerns(step, call)) continue;
         void *pointers[ATOMR_STEP_OPERANDS];
         uint64_t scalars[ATOMR_STEP_SCALARS];
         for (unsigned j = 0; j < step->n_operands; j++) {

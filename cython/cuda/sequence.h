@@ -21,11 +21,17 @@ typedef struct {
     atomr_origin origin;
 } atomr_source;
 
+/* Which messages run a step: those of which a factor is zero, or those of which none is. */
+typedef enum { ATOMR_ALWAYS, ATOMR_IF_ZERO, ATOMR_UNLESS_ZERO } atomr_when;
+
 typedef struct {
     atomr_run run;
     void *context;
     unsigned n_operands, n_scalars;
     atomr_source *operands, *scalars;
+    atomr_when when;
+    unsigned n_factors;
+    int (*factors)[2]; /* scalars of the message, float64: real and imaginary part, or -1 for the latter */
 } atomr_step;
 
 typedef struct {

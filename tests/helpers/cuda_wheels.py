@@ -27,8 +27,8 @@ HEADERS = {
 def roots() -> list[Path]:
     """Return the folders that may hold NVIDIA's wheels."""
     named = [Path(p) for p in os.environ.get("ATOMR_NATIVE_CUDA_WHEELS", "").split(os.pathsep) if p]
-    spec = importlib.util.find_spec("nvidia")
-    installed = [Path(p) for p in spec.submodule_search_locations or ()] if spec else []
+    specs = (importlib.util.find_spec(package) for package in ("nvidia", "cutensor"))
+    installed = [Path(p) for spec in specs if spec for p in spec.submodule_search_locations or ()]
     return [p for p in (*named, *installed) if p.is_dir()]
 
 

@@ -53,6 +53,9 @@ _HEADERS = (
     _CYTHON / "libraries/cusparse/call.h",
     _CYTHON / "libraries/cusparse/names.h",
     _CYTHON / "libraries/cusparse/table.h",
+    _CYTHON / "libraries/cutensor/names.h",
+    _CYTHON / "libraries/cutensor/plan.h",
+    _CYTHON / "libraries/cutensor/table.h",
 )
 _FLAGS = ("-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-pthread")
 _NVRTC = "cuda.bindings.nvrtc"
@@ -111,6 +114,7 @@ def environment(folder: Path, **settings: object) -> dict[str, str]:
         "ATOMR_NATIVE_CUFFT": library,
         "ATOMR_NATIVE_CUSOLVER": library,
         "ATOMR_NATIVE_CUSPARSE": library,
+        "ATOMR_NATIVE_CUTENSOR": library,
         "ATOMR_NATIVE_CACHE": str(kernels),
         kernel_shim.HEADERS: str(kernels),
         "PYTHONPATH": os.pathsep.join(dict.fromkeys(path)),

@@ -234,7 +234,7 @@ def headers(name: str, defines: Iterable[str] = ()) -> list[Header]:
         else:
             own = [folder for folder in folders if folder not in toolkits.values()]
             for folder in own[:1]:
-                beside = (other for other in folder.parents[1].glob("*/include") if other not in (folder, toolkit))
+                beside = {*folder.parents[1].glob("*/include"), *toolkits.values()} - {folder, toolkit}
                 found.append(Header(name, major, (folder, toolkit, *sorted(beside)), defines))
     if not found:
         raise NotInstalledError(

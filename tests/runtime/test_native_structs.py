@@ -13,6 +13,7 @@ from atomr_native._lib.cublaslt import Matmul
 from atomr_native._lib.cusolver import Decomposition, Solver, Verdict
 from atomr_native._lib.cuda import CudaBackend
 from atomr_native._lib.cusparse import SparseProduct
+from atomr_native._lib.cutensor import TensorOperation
 from atomr_native._lib.cufft import Transform
 from atomr_native.errors import InvalidRequest
 from atomr_native.libraries.blas.cuda import blas_call
@@ -25,6 +26,8 @@ from atomr_native.libraries.fft.cuda.steps import plan_steps
 from atomr_native.libraries.fft.request import FftRequest
 from atomr_native.libraries.sparse.cuda.products import sparse_call
 from atomr_native.libraries.sparse.request import SparseProductRequest
+from atomr_native.libraries.tensor.cuda import cutensor
+from atomr_native.libraries.tensor.cuda.arrays import Array
 from atomr_native.libraries.solver.cuda.native import DecompositionCall, SolverCall, SolverVerdict
 
 class Given:
@@ -76,6 +79,15 @@ assert "missing ['routine']" in refused(Solver, Given(solve, routine=None))
 wrong_places = {"a": 4}, {"pivots": -1}, {"info": -1}
 for wrong in (*wrong_places, {"routine": 4}, {"type": 4}, {"batch": 0}, {"m": -1}, {"jump": (0, -8)}):
     assert "malformed" in refused(Solver, Given(solve, **wrong)), wrong
+arrays = [Array(("operand", i), "float32", (0, 1), (4, 1)) for i in range(4)]
+cutensor.open_library()
+product = cutensor.tensor_call("CONTRACT", arrays, (4, 4), compute=cutensor.compute_of("float32"), limit=1 << 20)
+TensorOperation(backend, product)
+assert "missing ['operation']" in refused(TensorOperation, Given(product, operation=None))
+for wrong in ({"operation": 6}, {"compute": 9}, {"n_modes": 65}, {"count": (3, 0, 0, 0, 0)},
+              {"operand": (4, 0, 0, 0, 0)}, {"factor": (0, -1, -1, -1, -1, -1)},
+              {"workspace_bytes": -1}, {"offset": (-1, 0, 0, 0, 0)}):
+    assert "malformed" in refused(TensorOperation, Given(product, **wrong)), wrong
 verdict = SolverVerdict(kind=1, axes=1, extents=(3,) + (1,) * 7, operation="solver.inv")
 Verdict(backend, verdict)
 for wrong in ({"kind": 4}, {"axes": 9}, {"extents": (0,) * 8}):

@@ -23,11 +23,17 @@ class Step:
         A `KernelProgram` or a `NativeRun`.
     operands, scalars : tuple of Source
         Its operands and scalars, in its own order.
+    when : str
+        ``"always"``; ``"zero"``: for messages with a factor of 0; ``"nonzero"``: for all others.
+    factors : tuple of tuple of int
+        These factors: a scalar of the message each, or two for a complex one.
     """
 
     run: Any
     operands: tuple[Source, ...]
     scalars: tuple[Source, ...] = ()
+    when: Literal["always", "zero", "nonzero"] = "always"
+    factors: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Tensors: contractions, einsum, reductions, permutations and elementwise operations by modes: ``device.tensor``."""
 
-from .._contract import Aliasing, Library, Operation
+from .._contract import Aliasing, Library, NativeLibrary, Operation
 
 _OPERATIONS = {"einsum": "EinsumAttributes", "reduce": "ReduceAttributes", "elementwise": "ElementwiseAttributes"}
 
@@ -28,4 +28,5 @@ LIBRARY = Library(
         "TensorElementwiseRequest": "elementwise",
         "TensorReduceRequest": "reduction",
     },
+    native=(NativeLibrary("cutensor", "cuTENSOR", {"cu12": "cutensor-cu12", "cu13": "cutensor-cu13"}),),
 )

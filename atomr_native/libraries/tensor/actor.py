@@ -96,16 +96,16 @@ class Tensor(LibraryActor):
 
     def reduce(
         self, op: str, subscripts: Any, x: GpuRef, /, *, c: GpuRef | None = None, out: GpuRef | None = None,
-        alpha: Any = 1, beta: Any = 0, out_dtype: Any = None,
+        alpha: Any = 1, beta: Any = 0, out_dtype: Any = None, route: str = "auto",
     ) -> GpuRef:  # fmt: skip
         """Send a reduction over modes: ``reduce("sum", "ijk->ik", x)``.  See `TensorReduceRequest`."""
         given = subscripts if subscripts.__class__ is str else frozen(subscripts)
-        made: GpuRef = self._calls.send(self, REDUCE, (x, c, out, op, given, out_dtype, alpha, beta))
+        made: GpuRef = self._calls.send(self, REDUCE, (x, c, out, op, given, out_dtype, route, alpha, beta))
         return made
 
     def permute(
         self, subscripts: Any, x: GpuRef, /, *, alpha: Any = 1, unary: str = "identity", out: GpuRef | None = None,
-        out_dtype: Any = None, padding: Any = (),
+        out_dtype: Any = None, padding: Any = (), route: str = "auto",
     ) -> GpuRef:  # fmt: skip
         """Send a permutation, ``permute("ijk->kij", x)``, with a factor, an operator, a dtype, or zeros around it.
 
@@ -114,13 +114,14 @@ class Tensor(LibraryActor):
         given = subscripts if subscripts.__class__ is str else frozen(subscripts)
         padded = padding if padding.__class__ is tuple else frozen(padding)
         made: GpuRef = self._calls.send(
-            self, ELEMENTWISE, (out, given, "add", "add", (unary,), "identity", out_dtype, padded, alpha, 1, 1, x)
-        )
+            self, ELEMENTWISE,
+            (out, given, "add", "add", (unary,), "identity", out_dtype, padded, route, alpha, 1, 1, x),
+        )  # fmt: skip
         return made
 
     def binary(
         self, subscripts: Any, a: GpuRef, b: GpuRef, /, *, ab: str = "add", unary: Any = (), alpha: Any = 1,
-        beta: Any = 1, out: GpuRef | None = None, out_dtype: Any = None,
+        beta: Any = 1, out: GpuRef | None = None, out_dtype: Any = None, route: str = "auto",
     ) -> GpuRef:  # fmt: skip
         """Send an elementwise operation on two tensors: ``binary("ij,j->ij", a, b, ab="mul")``.
 
@@ -129,14 +130,15 @@ class Tensor(LibraryActor):
         given = subscripts if subscripts.__class__ is str else frozen(subscripts)
         operators = unary if unary.__class__ is tuple else frozen(unary)
         made: GpuRef = self._calls.send(
-            self, ELEMENTWISE, (out, given, ab, "add", operators, "identity", out_dtype, (), alpha, beta, 1, a, b)
-        )
+            self, ELEMENTWISE,
+            (out, given, ab, "add", operators, "identity", out_dtype, (), route, alpha, beta, 1, a, b),
+        )  # fmt: skip
         return made
 
     def trinary(
         self, subscripts: Any, a: GpuRef, b: GpuRef, c: GpuRef, /, *, ab: str = "add", abc: str = "add",
         unary: Any = (), unary_ab: str = "identity", alpha: Any = 1, beta: Any = 1, gamma: Any = 1,
-        out: GpuRef | None = None, out_dtype: Any = None,
+        out: GpuRef | None = None, out_dtype: Any = None, route: str = "auto",
     ) -> GpuRef:  # fmt: skip
         """Send an elementwise operation on three tensors: ``trinary("ij,j,i->ij", a, b, c, ab="mul")``.
 
@@ -145,8 +147,9 @@ class Tensor(LibraryActor):
         given = subscripts if subscripts.__class__ is str else frozen(subscripts)
         operators = unary if unary.__class__ is tuple else frozen(unary)
         made: GpuRef = self._calls.send(
-            self, ELEMENTWISE, (out, given, ab, abc, operators, unary_ab, out_dtype, (), alpha, beta, gamma, a, b, c)
-        )
+            self, ELEMENTWISE,
+            (out, given, ab, abc, operators, unary_ab, out_dtype, (), route, alpha, beta, gamma, a, b, c),
+        )  # fmt: skip
         return made
 
     def plan(self, request: Request[GpuRef]) -> Plan:

@@ -8,10 +8,12 @@ from ...plans.spec import Attributes, DtypeName
 from ...protocol.typed import one_of
 from .operators import BINARY, REDUCTIONS, UNARY
 
-__all__ = ["ADDED", "ROUTES", "EinsumAttributes", "ElementwiseAttributes", "ReduceAttributes"]
+__all__ = ["ADDED", "OTHER_ROUTES", "ROUTES", "EinsumAttributes", "ElementwiseAttributes", "ReduceAttributes"]
 
 #: Ways to compute a step: the first leaves the choice to the library.
-ROUTES = ("auto", "kernel", "blas_lt")
+ROUTES = ("auto", "kernel", "blas_lt", "cutensor")
+#: Those of operations that are no products.
+OTHER_ROUTES = ("auto", "kernel", "cutensor")
 #: Where the tensor that beta scales comes from.
 ADDED = ("none", "c", "out")
 
@@ -64,6 +66,7 @@ class ReduceAttributes(Attributes, frozen=True, kw_only=True):
     dtype: DtypeName
     added: Annotated[str, one_of(*ADDED)]
     zero: bool
+    route: Annotated[str, one_of(*OTHER_ROUTES)]
 
 
 class ElementwiseAttributes(Attributes, frozen=True, kw_only=True):
@@ -83,6 +86,7 @@ class ElementwiseAttributes(Attributes, frozen=True, kw_only=True):
         Whether the factor of an operand is 0: it is not read.
     padding : tuple of (int, int)
         Elements before and after the result along each mode of the output.
+    route : str
     """
 
     inputs: tuple[tuple[Mode, ...], ...]
@@ -92,3 +96,4 @@ class ElementwiseAttributes(Attributes, frozen=True, kw_only=True):
     zero: tuple[bool, ...]
     dtype: DtypeName
     padding: tuple[tuple[Mode, Mode], ...]
+    route: Annotated[str, one_of(*OTHER_ROUTES)]

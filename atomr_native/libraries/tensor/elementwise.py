@@ -13,7 +13,7 @@ from ...arrays.operands import Fresh, check_size
 from ...dtypes import DTYPES
 from ...errors import InvalidRequest
 from ...plans.lowering import Lowered, Request, Scalar, read, written
-from .attributes import ElementwiseAttributes
+from .attributes import OTHER_ROUTES, ElementwiseAttributes
 from .operators import BINARY, COMPLEX_UNARY, INTEGER_UNARY, UNARY
 from .request import frozen
 from .spec import check_result, check_scale, is_array, is_zero, overwrites, resolve_operands
@@ -66,6 +66,8 @@ class TensorElementwiseRequest(Request["GpuRef"]):
         floats, in 64 bits for integers, and rounded once.
     padding : sequence of (int, int), optional
         Of one operand: zeros before and after the result along each mode of the output, or as ``padding=1`` around all.
+    route : str
+        On a GPU ``"kernel"``, or ``"cutensor"`` where the library has the operation; ``"auto"`` takes a kernel.
 
     Raises
     ------
@@ -92,6 +94,7 @@ class TensorElementwiseRequest(Request["GpuRef"]):
     out: GpuRef | None = None
     out_dtype: Any = None
     padding: Any = ()
+    route: str = "auto"
 
     def __post_init__(self) -> None:
         for name in ("subscripts", "operands", "unary", "padding"):
@@ -102,6 +105,7 @@ class TensorElementwiseRequest(Request["GpuRef"]):
         """Check the request and return its message: operands, out."""
         subscripts, extents = resolve_operands(self.subscripts, self.operands, 3)
         count = len(self.operands)
+        check_choice("route", self.route, OTHER_ROUTES)
         if missing := {*range(len(extents))} - {*subscripts.output}:
             names = ", ".join(repr(subscripts.names[m]) for m in sorted(missing))
             raise InvalidRequest(
@@ -134,6 +138,7 @@ class TensorElementwiseRequest(Request["GpuRef"]):
                 zero=tuple(map(is_zero, given)),
                 dtype=dtype,
                 padding=padding,
+                route=self.route,
             ),
             **_scalars(given, is_complex=dtype.startswith("complex")),
         )

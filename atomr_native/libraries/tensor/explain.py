@@ -28,7 +28,7 @@ class EinsumStep:
     subscripts : str
         Its modes.
     route : str
-        How a GPU computes it: ``"blas_lt"`` or ``"kernel"``.
+        How a GPU computes it: ``"blas_lt"``, ``"cutensor"`` or ``"kernel"``.
     flops : int
         Multiplications and additions, of all slices; those of complex numbers count as one.
     nbytes : int
@@ -115,7 +115,7 @@ def explain(problem: EinsumProblem, route: str) -> EinsumPath:
             EinsumStep(
                 step.operands,
                 text_of(step.inputs, step.output),
-                route_of(step, sliced, problem.dtype, route),
+                route_of(step, sliced, problem.dtype, route, problem.compute),
                 step.flops(sliced) * times,
                 elements * size * times,
             )

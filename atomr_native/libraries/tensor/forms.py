@@ -36,9 +36,9 @@ EINSUM: Final = _with_operands(
     EinsumRequest, "c out", "subscripts conj out_dtype compute optimize memory_limit route", "alpha beta"
 )
 ELEMENTWISE: Final = _with_operands(
-    TensorElementwiseRequest, "out", "subscripts ab abc unary unary_ab out_dtype padding", "alpha beta gamma"
+    TensorElementwiseRequest, "out", "subscripts ab abc unary unary_ab out_dtype padding route", "alpha beta gamma"
 )
-REDUCE: Final = form_of(TensorReduceRequest, "x c out", "op subscripts out_dtype", "alpha beta")
+REDUCE: Final = form_of(TensorReduceRequest, "x c out", "op subscripts out_dtype route", "alpha beta")
 
 #: Request classes, and the forms of their calls.
 FORMS: Final[Forms] = {

@@ -9,8 +9,9 @@ from typing import Final
 
 from .modes import Modes
 from .path import Contraction
+from .types import EMULATED
 
-__all__ = ["Groups", "groups_of", "route_of"]
+__all__ = ["FIRST", "Groups", "groups_of", "route_of"]
 
 #: Dtypes of products of cuBLASLt here.
 _PRODUCTS: Final = ("float64", "float32", "float16", "bfloat16", "complex64", "complex128")
@@ -18,6 +19,10 @@ _PRODUCTS: Final = ("float64", "float32", "float16", "bfloat16", "complex64", "c
 _LEAST: Final = 1 << 12
 #: Extents of M, N and K below which products are bound by memory, and a kernel reads operands in place.
 _NARROWEST: Final = 2
+
+
+#: The library that is asked first for a product, by whether cuBLASLt would need copies of tensors.
+FIRST: Final = {False: "blas_lt", True: "cutensor"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +54,12 @@ def groups_of(step: Contraction) -> Groups | None:
     )
 
 
-def route_of(step: Contraction, extents: Sequence[int], dtype: str, wanted: str = "auto") -> str:
-    """Return how a GPU computes a step: ``"blas_lt"`` or ``"kernel"``.
+def route_of(step: Contraction, extents: Sequence[int], dtype: str, wanted: str = "auto", compute: str = "") -> str:
+    """Return how a GPU computes a step: ``"blas_lt"``, ``"cutensor"`` or ``"kernel"``.
 
     Products whose rows, columns or sums have one element are bound by memory, and tiny ones by their launches: a kernel
-    does them.  A caller's wish counts where there is a choice.
+    does them.  A caller's wish counts where there is a choice.  With ``"auto"`` a product for which cuBLASLt needs
+    copies of tensors is cuTENSOR's where that is installed, see `FIRST`.
     """
     groups = groups_of(step)
     if groups is None or dtype not in _PRODUCTS or wanted == "kernel":
@@ -61,6 +67,8 @@ def route_of(step: Contraction, extents: Sequence[int], dtype: str, wanted: str 
     m, n, k, batch = (math.prod(extents[i] for i in modes) for modes in (groups.m, groups.n, groups.k, groups.batch))
     if 0 in (m, n, k, batch):
         return "kernel"
+    if wanted == "cutensor" or compute in EMULATED:
+        return "cutensor"
     if wanted == "blas_lt":
         return "blas_lt"
     if min(m, n, k) < _NARROWEST or m * n * k * batch < _LEAST:

@@ -13,7 +13,7 @@ from ...arrays.operands import Fresh
 from ...dtypes import DTYPES, as_dtype, dtype_name
 from ...errors import InvalidRequest
 from ...plans.lowering import Lowered, Request, read, written
-from .attributes import ReduceAttributes
+from .attributes import OTHER_ROUTES, ReduceAttributes
 from .operators import REDUCTIONS
 from .request import factor_operands, factors_of, frozen
 from .spec import added_of, check_factors, check_result, is_array, is_zero, overwrites, resolve_operands
@@ -66,6 +66,8 @@ class TensorReduceRequest(Request["GpuRef"]):
     out_dtype : dtype, optional
         By default that of `out`, else x's for floating and complex types; of integers int64 (uint64) for sums and
         products and float64 for means and norms; bool for ``any`` and ``all``.
+    route : str
+        On a GPU ``"kernel"``, or ``"cutensor"`` where the library has the reduction; ``"auto"`` takes a kernel.
 
     Raises
     ------
@@ -87,6 +89,7 @@ class TensorReduceRequest(Request["GpuRef"]):
     alpha: Any = 1
     beta: Any = 0
     out_dtype: Any = None
+    route: str = "auto"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "subscripts", frozen(self.subscripts))
@@ -95,6 +98,7 @@ class TensorReduceRequest(Request["GpuRef"]):
     def lowering(self) -> Lowered:
         """Check the request and return its message: x, [c], [alpha], [beta], out."""
         check_choice("op", self.op, REDUCTIONS)
+        check_choice("route", self.route, OTHER_ROUTES)
         subscripts, extents = resolve_operands(self.subscripts, (self.x,), 1)
         given = dtype_name(as_dtype(self.x.dtype))
         if self.op in _COMPARES and given.startswith("complex"):
@@ -138,6 +142,7 @@ class TensorReduceRequest(Request["GpuRef"]):
                 dtype=dtype,
                 added=added,
                 zero=is_zero(self.alpha),
+                route=self.route,
             ),
             unread=unread,
             **factors_of(self, scale),

@@ -69,7 +69,8 @@ class EinsumRequest(Request["GpuRef"]):
     compute : str, optional
         How products of float32 are computed: ``"float32"`` (the default), ``"tf32"``, ``"bfloat16"`` or ``"float16"``:
         operands are rounded to that type on their way into tensor cores.  For complex64 ``"complex64"`` or ``"tf32"``.
-        Other dtypes have one mode.  Narrow floats are summed in float32.
+        cuTENSOR also emulates float32 and complex64 by ``"3xtf32"`` and ``"9xbf16"``, and float64 and complex128 by
+        ``"8xint8"``, in products.  Narrow floats are summed in float32.
     optimize : str or sequence
         The order of contractions: ``"auto"``: the cheapest for up to 8 operands, beyond that ``opt_einsum``'s where it
         is installed, else a greedy one; ``"optimal"``, ``"greedy"``, ``"left"``; or a path as `numpy.einsum_path`
@@ -77,7 +78,8 @@ class EinsumRequest(Request["GpuRef"]):
     memory_limit : int, optional
         Bytes that intermediate results may have at once; where they do not fit, modes are sliced.
     route : str
-        ``"auto"``, ``"blas_lt"``: products by cuBLASLt where they are products, or ``"kernel"``: never.
+        ``"auto"``; ``"blas_lt"`` or ``"cutensor"``: products by that library where they are products; or ``"kernel"``:
+        never by a library.
 
     Raises
     ------

@@ -15,7 +15,7 @@ from ...errors import InvalidRequest
 from .attributes import ROUTES
 from .modes import Subscripts, extents_of, parse
 from .path import Path, find_path
-from .types import SCALE, accumulator, common_dtype, compute_mode, result_dtype
+from .types import EMULATED, SCALE, accumulator, common_dtype, compute_mode, result_dtype
 
 if TYPE_CHECKING:
     from .request import EinsumRequest
@@ -172,6 +172,8 @@ def resolve_einsum(request: EinsumRequest) -> EinsumProblem:
     compute = compute_mode(request.compute, dtype)
     scale = check_factors(request, accumulator(dtype))
     check_choice("route", request.route, ROUTES)
+    if compute in EMULATED and request.route in ("blas_lt", "kernel"):
+        raise InvalidRequest(f"route={request.route!r} with compute={compute!r}; allowed: 'auto', 'cutensor'")
     limit = request.memory_limit
     if limit is not None:
         limit = as_integer("memory_limit", limit, 0, 2**62) // as_dtype(dtype).itemsize

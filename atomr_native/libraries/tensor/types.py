@@ -10,18 +10,20 @@ import numpy as np
 from ...dtypes import DTYPES, as_dtype, dtype_name
 from ...errors import InvalidRequest
 
-__all__ = ["COMPUTE", "NARROW", "SCALE", "accumulator", "common_dtype", "compute_mode", "result_dtype"]
+__all__ = ["COMPUTE", "EMULATED", "NARROW", "SCALE", "accumulator", "common_dtype", "compute_mode", "result_dtype"]
 
 #: Floating types that are computed in float32.
 NARROW: Final = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 #: Compute modes by the dtype that operands have in common; the first is the default.
 COMPUTE: Final[dict[str, tuple[str, ...]]] = {
-    "float64": ("float64",),
-    "float32": ("float32", "tf32", "bfloat16", "float16"),
+    "float64": ("float64", "8xint8"),
+    "float32": ("float32", "tf32", "bfloat16", "float16", "3xtf32", "9xbf16"),
     **dict.fromkeys(NARROW, ("float32",)),
-    "complex64": ("complex64", "tf32"),
-    "complex128": ("complex128",),
+    "complex64": ("complex64", "tf32", "3xtf32", "9xbf16"),
+    "complex128": ("complex128", "8xint8"),
 }
+#: Those that cuTENSOR alone has here.
+EMULATED: Final = ("3xtf32", "9xbf16", "8xint8")
 #: The dtype of alpha and beta, by the dtype that operands have in common.
 SCALE: Final[dict[str, str]] = {
     **dict.fromkeys((*NARROW, "float32"), "float32"),

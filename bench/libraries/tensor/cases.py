@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -10,7 +11,7 @@ from bench.harness.calls import Operation, add_calls
 from bench.harness.common import device
 from bench.harness.gpu import add_peer, waited
 
-__all__ = ["CASES"]
+__all__ = ["CASES", "CONTRACTIONS"]
 
 #: Calls between two waits, and calls of a sample.
 EVERY, TURNS = 20, 100
@@ -29,6 +30,28 @@ SIZES: tuple[tuple[str, str, str, dict[str, int]], ...] = (
     ("inner product, 4096", "ab,ab->", "float32", dict.fromkeys("ab", 4096)),
     ("many modes of 2", "abcdefghijklmn,hijklmnopqrstu->abcdefgopqrstu", "float32",
      dict.fromkeys("abcdefghijklmnopqrstu", 2)),
+)  # fmt: skip
+
+
+def _triples() -> list[str]:
+    found = []
+    for y in "fed":
+        rest = "".join(x for x in "def" if x != y)
+        found += [f"abcdef-{rest}g{z}-g{y}{''.join(x for x in 'abc' if x != z)}" for z in "abc"]
+    for z in "cba":
+        rest = "".join(x for x in "abc" if x != z)
+        found += [f"abcdef-g{y}{rest}-{''.join(x for x in 'def' if x != y)}g{z}" for y in "def"]
+    return found
+
+
+#: The 48 contractions of the Tensor Contraction Code Generator's benchmark: the result, and two operands.  They are
+#: products of a tensor and a matrix, changes of basis, and steps of coupled-cluster methods.
+CONTRACTIONS: tuple[str, ...] = (
+    "abc-bda-dc", "abc-dca-bd", "abcd-dbea-ec", "abcd-deca-be", "abcd-ebad-ce", "abcde-efbad-cf", "abcde-ecbfa-fd",
+    "abcde-efcad-bf", "abcd-ea-ebcd", "abcd-eb-aecd", "abcd-ec-abed", "ab-ac-cb", "ab-acd-dbc", "ab-cad-dcb",
+    "abc-acd-db", "abc-ad-bdc", "abc-adc-bd", "abc-adc-db", "abc-adec-ebd", "abcd-aebf-dfce", "abcd-aebf-fdec",
+    "abcd-aecf-bfde", "abcd-aecf-fbed", "abcd-aedf-bfce", "abcd-aedf-fbec", "abcd-aefb-fdce", "abcd-aefc-fbed",
+    "abcd-eafb-fdec", "abcd-eafc-bfde", "abcd-eafd-fbec", *_triples(),
 )  # fmt: skip
 
 
@@ -62,16 +85,11 @@ def _torch(subscripts: str, dtype: str, shapes: list[tuple[int, ...]], index: in
     return gpu_peers.Calls({"run": run}, torch.cuda.synchronize)
 
 
-def gpu(setup: Setup) -> None:
-    """Time of an expression, of 100 planned messages with a wait after each 20.
-
-    torch computes the same of zeros by `torch.einsum`, and allocates each result; permutations are made contiguous.
-    """
+def _add(setup: Setup, sizes: Sequence[tuple[str, str, str, dict[str, int]]], turns: int) -> None:
+    """Add expressions: ours, those of torch, and their ratios."""
     import atomr_native as an
 
-    add_calls(setup, "ij,jk->ik, 32", _product)
-    turns = setup.count(TURNS)
-    for name, subscripts, dtype, extents in SIZES:
+    for name, subscripts, dtype, extents in sizes:
         shapes = _shapes(setup, subscripts, extents)
         with setup.attempt(ours := f"atomr {name}"):
             dev = device(setup, "process")
@@ -84,7 +102,31 @@ def gpu(setup: Setup) -> None:
         setup.ratio(ours, peer)
 
 
+def gpu(setup: Setup) -> None:
+    """Time of an expression, of 100 planned messages with a wait after each 20.
+
+    torch computes the same of zeros by `torch.einsum`, and allocates each result; permutations are made contiguous.
+    """
+    add_calls(setup, "ij,jk->ik, 32", _product)
+    _add(setup, SIZES, setup.count(TURNS))
+
+
+def tccg(setup: Setup) -> None:
+    """The 48 contractions of TCCG in float32, with 64 MiB in the largest tensor; `torch.einsum` beside them."""
+    turns = setup.count(TURNS)
+    _add(setup, [_contraction(text) for text in CONTRACTIONS[:: 1 if turns == TURNS else 12]], turns)
+
+
+def _contraction(text: str) -> tuple[str, str, str, dict[str, int]]:
+    """Return a contraction with equal extents of all its modes, multiples of 4 where they are 16 or more."""
+    result, a, b = text.split("-")
+    extent = round((1 << 24) ** (1 / max(map(len, (result, a, b)))))
+    extent -= extent % 4 if extent >= 16 else 0
+    return f"TCCG {text}", f"{a},{b}->{result}", "float32", dict.fromkeys({*a, *b}, extent)
+
+
 CASES = (
     Case("tensor", "Expressions over tensors", host),
     Case("gpu_tensor", "Expressions over tensors on a GPU", gpu, devices=("cuda",)),
+    Case("gpu_tccg", "Contractions of TCCG on a GPU", tccg, devices=("cuda",)),
 )

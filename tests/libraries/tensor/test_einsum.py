@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import atomr_native as an
 from atomr_native.dtypes import as_dtype
+from bench.libraries.tensor.cases import CONTRACTIONS
 
 RNG = np.random.default_rng(3)
 #: Bits of the mantissa with which operands and intermediate results are rounded.
@@ -81,8 +82,8 @@ def test_products(device: an.Device, dtype: str, route: str) -> None:
         ("ij,jk->ki", ((20, 30), (30, 40)), "cuBLASLt"),
         ("ji,jk->ik", ((30, 20), (30, 40)), "cuBLASLt"),
         ("ijkl,klmn->ijmn", ((3, 4, 5, 6), (5, 6, 7, 8)), "cuBLASLt"),
-        ("ijkl,lkmn->ijmn", ((3, 4, 5, 6), (6, 5, 7, 8)), "cuBLASLt, after copies of"),
-        ("ijkl,klmn->imjn", ((3, 4, 5, 6), (5, 6, 7, 8)), "cuBLASLt, and a kernel after it"),
+        ("ijkl,lkmn->ijmn", ((3, 4, 5, 6), (6, 5, 7, 8)), "cuTENSOR"),
+        ("ijkl,klmn->imjn", ((3, 4, 5, 6), (5, 6, 7, 8)), "cuTENSOR"),
         ("ibk,bkj->bij", ((9, 4, 30), (4, 30, 20)), "cuBLASLt"),
         ("xij,jk->k", ((3, 14, 25), (25, 30)), "a kernel"),
         ("i,j->ij", ((70,), (80,)), "a kernel"),
@@ -107,24 +108,13 @@ def test_routes(device: an.Device, subscripts: str, shapes: Any, native: str) ->
         assert native in " ".join(notes)
 
 
-#: Contractions of chemistry and of general tensors, as sets of benchmarks have them: the result, and two operands.
-FAMILIES = (
-    "abc-bda-dc", "abc-dca-bd", "abcd-dbea-ec", "abcd-deca-be", "abcde-efbad-cf", "abcde-ecbfa-fd", "ab-acd-dbc",
-    "ab-cad-dcb", "abc-acd-db", "abc-ad-bdc", "abcd-aebf-dfce", "abcd-aebf-fdec", "abcd-eafd-fbec", "abcd-ebad-ce",
-    *(f"abcdef-{''.join(x for x in 'def' if x != y)}g{z}-g{y}{''.join(x for x in 'abc' if x != z)}"
-      for y in "def" for z in "abc"),
-    *(f"abcdef-g{y}{''.join(x for x in 'abc' if x != z)}-{''.join(x for x in 'def' if x != y)}g{z}"
-      for y in "def" for z in "abc"),
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", CONTRACTIONS)
 def test_families_of_contractions(cuda_system: an.System, family: str) -> None:
     result, a, b = family.split("-")
     extents = dict(zip("abcdefg", (3, 5, 4, 2, 6, 3, 8), strict=True))
     arrays = [random(tuple(extents[m] for m in term), "float64") for term in (a, b)]
     verify(cuda_system.device("host"), f"{a},{b}->{result}", arrays)
-    if family in FAMILIES[:14:3] or family in FAMILIES[14::7]:
+    if family in CONTRACTIONS[::7]:
         verify(cuda_system.device("cuda:0"), f"{a},{b}->{result}", arrays, route="blas_lt")
 
 

@@ -43,7 +43,8 @@ static void test_sources(void) {
                                {0, ATOMR_FROM_MESSAGE}};
     atomr_source scalars[MOST];
     for (unsigned i = 0; i < MOST; i++) scalars[i] = (atomr_source){i, i % 2 ? ATOMR_FROM_PLAN : ATOMR_FROM_MESSAGE};
-    atomr_step steps[] = {{run_recorded, &r, 4, MOST, operands, scalars}, {run_recorded, &r, 1, 0, operands, NULL}};
+    atomr_step steps[] = {{.run = run_recorded, .context = &r, .n_operands = 4, .n_scalars = MOST, .operands = operands, .scalars = scalars},
+                          {.run = run_recorded, .context = &r, .n_operands = 1, .operands = operands}};
     const atomr_sequence s = {sizeof workspace, 2, steps};
     const atomr_call call = message();
     atomr_failure failure = {0};
@@ -61,7 +62,7 @@ static void test_sources(void) {
 static void test_the_first_failure_ends_it(void) {
     record r = {.codes = {0, ATOMR_INVALID_REQUEST}};
     atomr_step steps[3];
-    for (int i = 0; i < 3; i++) steps[i] = (atomr_step){run_recorded, &r, 0, 0, NULL, NULL};
+    for (int i = 0; i < 3; i++) steps[i] = (atomr_step){.run = run_recorded, .context = &r};
     const atomr_sequence s = {0, 3, steps};
     const atomr_call call = message();
     atomr_failure failure = {0};
@@ -72,7 +73,7 @@ static void test_the_first_failure_ends_it(void) {
 
 static void test_a_small_workspace_is_refused(void) {
     record r = {0};
-    atomr_step step = {run_recorded, &r, 0, 0, NULL, NULL};
+    atomr_step step = {.run = run_recorded, .context = &r};
     const atomr_sequence s = {sizeof workspace + 1, 1, &step};
     const atomr_call call = message();
     atomr_failure failure = {0};
@@ -81,9 +82,32 @@ static void test_a_small_workspace_is_refused(void) {
     CHECK(strstr(failure.text, "64 bytes") && strstr(failure.text, "need 65"));
 }
 
+/* Messages with a factor of zero run other steps: of a complex factor both parts are zero. */
+static void test_steps_by_factors(void) {
+    static const double given[][4] = {{2, 0, 3, 0}, {0, 0, 3, 0}, {0, 1, 3, 0}, {2, 0, 0, 0}, {0, 0, 0, 0}, {2, 0, 0, -0.0}};
+    static const int zeros[] = {0, 1, 0, 1, 1, 1};
+    int factors[][2] = {{0, 1}, {2, -1}};
+    for (unsigned i = 0; i < sizeof zeros / sizeof *zeros; i++) {
+        record usual = {0}, other = {0}, every = {0};
+        atomr_step steps[] = {{.run = run_recorded, .context = &usual, .when = ATOMR_UNLESS_ZERO, .n_factors = 2, .factors = factors},
+                              {.run = run_recorded, .context = &other, .when = ATOMR_IF_ZERO, .n_factors = 2, .factors = factors},
+                              {.run = run_recorded, .context = &every}};
+        const atomr_sequence s = {0, 3, steps};
+        atomr_call call = message();
+        memcpy(words, given[i], sizeof given[i]);
+        call.scalars = words;
+        atomr_failure failure = {0};
+        CHECK_EQ(atomr_sequence_run((void *)&s, &call, &failure), ATOMR_OK);
+        CHECK_EQ(usual.n, !zeros[i]);
+        CHECK_EQ(other.n, zeros[i]);
+        CHECK_EQ(every.n, 1);
+    }
+}
+
 int main(int argc, char **argv) {
     RUN(test_sources);
     RUN(test_the_first_failure_ends_it);
     RUN(test_a_small_workspace_is_refused);
+    RUN(test_steps_by_factors);
     return check_end(argc, argv);
 }

@@ -1,8 +1,8 @@
-"""From plan specifications of ``tensor.*`` to sequences of kernels and products of cuBLASLt.
+"""From plan specifications of ``tensor.*`` to sequences of kernels and calls of cuBLASLt and cuTENSOR.
 
-Each step of a path is a product of cuBLASLt, with copies of operands whose modes do not merge, or one kernel.  The last
-step applies factors and adds C.  Sliced modes run through their indices one after the other; the parts are added up in
-scratch memory in the accumulation dtype.
+Each step of a path is a product of a library, with copies of operands that it does not take as they lie, or one kernel.
+The last step applies factors and adds C.  Sliced modes run through their indices one after the other; their parts are
+added up in scratch memory in the accumulation dtype.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import math
 import struct
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from msgspec import structs
 
@@ -24,7 +24,6 @@ from ....builders.cuda.context import CudaContext, library_file
 from ....builders.cuda.reductions import build_reduce as build_plain_reduction
 from ....builders.cuda.sequence import Source
 from ....builders.cuda.sums import Reduction
-from ....builders.cuda.target import KernelProgram
 from ....dtypes import as_dtype
 from ....errors import LibraryError, Unsupported
 from ....plans.spec import PlanSpec
@@ -32,14 +31,14 @@ from ....plans.workspace_limits import PREFERRED_WORKSPACE
 from ..attributes import EinsumAttributes, ElementwiseAttributes, ReduceAttributes
 from ..modes import Modes, Subscripts, text_of
 from ..path import Contraction, contractions
-from ..products import Groups, groups_of, route_of
-from ..types import accumulator
-from .arrays import Array, dense, operand
-from .elements import constant, factored, loaded, multiplied, operated, product_value, scaled
+from ..products import FIRST, Groups, groups_of, route_of
+from ..types import EMULATED, accumulator
+from .arrays import Array
+from .builder import Builder, copied
+from .contract import contract, contract_three, elementwise, factors_of, reduce
+from .elements import constant, factored, loaded, multiplied, operated, scaled
 from .finish import NOTHING, Finish
-from .kernel import partial_bytes, task_kernel
 from .product import find_product, product_outputs
-from .scratch import Scratch
 from .task import Task
 
 __all__ = ["build_einsum", "build_elementwise", "build_reduce"]
@@ -47,113 +46,7 @@ __all__ = ["build_einsum", "build_elementwise", "build_reduce"]
 _ONE: Final = struct.unpack("<Q", struct.pack("<d", 1.0))[0]
 
 
-class _Builder:
-    """The steps of one plan: inputs, [c], [alpha], [beta], out are its operands."""
-
-    def __init__(
-        self, spec: PlanSpec[Any], context: CudaContext, inputs: Sequence[Modes], output: Modes,
-        padding: Sequence[tuple[int, int]] = (),
-    ) -> None:  # fmt: skip
-        self.spec, self.context = spec, context
-        found: dict[int, int] = {}
-        for modes, given in zip(inputs, spec.operands, strict=False):
-            for mode, n in zip(modes, given.shape, strict=True):
-                if found.get(mode, 1) == 1:
-                    found[mode] = n
-        self.extents: Sequence[int] = [found[m] for m in range(len(found))]
-        if any(map(any, padding)):  # modes of their own for the axes of a result that is larger
-            first = len(self.extents)
-            output, inside = tuple(range(first, first + len(output))), output
-            self.extents = [
-                *self.extents,
-                *(self.extents[m] + sum(pad) for m, pad in zip(inside, padding, strict=True)),
-            ]
-        self.scratch = Scratch(spec.op, context.workspace_limit)
-        self.notes: list[str] = []
-        self.inputs = [
-            operand(i, given, modes, self.extents)
-            for i, (modes, given) in enumerate(zip(inputs, spec.operands, strict=False))
-        ]
-        self.output = output
-        self.out = self._named("out", output)
-        # Where the result is made: in scratch memory, if operands are read after it is begun.
-        self.target = self.buffer(self.out.dtype, output) if spec.op.endswith("_over") else self.out
-
-    def _named(self, name: str, modes: Modes) -> Array:
-        at = next(i for i, given in enumerate(self.spec.operands) if given.name == name)
-        given = self.spec.operands[at]
-        return operand(at, given, modes, self.extents)
-
-    def buffer(self, dtype: str, modes: Modes) -> Array:
-        """Return a new contiguous tensor in the workspace."""
-        nbytes = math.prod(self.extents[m] for m in modes) * as_dtype(dtype).itemsize
-        return dense(self.scratch.take(nbytes), dtype, modes, self.extents)
-
-    def finish(self, added: str, *, zero: bool) -> Finish:
-        """Return how the message's factors and C are applied."""
-        at = {given.name: i for i, given in enumerate(self.spec.operands)}
-        factors = [
-            Array(("operand", at[name]), self.spec.operands[at[name]].dtype, (), ()) if name in at else None
-            for name in ("alpha", "beta")
-        ]
-        updated = added == "out" and self.target is self.out
-        c = None if added == "none" or updated else self._named(added, self.output)
-        return Finish(self.spec.scalars, factors[0], factors[1], c, updated, False, zero)
-
-    def run(self, task: Task) -> None:
-        """Add a kernel."""
-        program = task_kernel(task, self.extents, self.context.target)
-        operands = tuple(array.source for array in task.arrays)
-        if nbytes := partial_bytes(task, self.extents, self.context.target):
-            operands += (("workspace", self.scratch.take(nbytes)),)
-        scalars: tuple[Source, ...] = tuple(("scalar", j) for j in range(len(task.scalars)))
-        self.scratch.add(program, operands, scalars)
-
-    def map(self, source: Array, into: Array, modes: Modes, dtype: str, finish: Finish, *, conj: bool = False) -> None:
-        """Add a kernel that copies a tensor, finished."""
-        self.reduce((source,), into, modes, (), dtype, finish, conj=(conj,))
-
-    def reduce(
-        self, inputs: tuple[Array, ...], into: Array, kept: Modes, reduced: Modes, dtype: str, finish: Finish, *,
-        conj: Sequence[bool],
-    ) -> None:  # fmt: skip
-        """Add a kernel that sums products of elements."""
-        if finish.zero:
-            inputs, reduced = (), ()
-        value = product_value(inputs, conj, dtype) if inputs else (f"{value_type(dtype)} v = {constant(dtype, 0)};",)
-        self.run(
-            Task(
-                inputs=inputs,
-                finals=finish.finals,
-                output=into,
-                kept=kept,
-                reduced=reduced,
-                dtype=dtype,
-                value=value,
-                finish=finish.statements(len(inputs), into, dtype),
-                scalars=finish.scalars,
-                updated=finish.updated or finish.added,
-            )
-        )
-
-    def built(self) -> Built:
-        """Return the plan; a result in scratch memory is copied to where it goes."""
-        if self.target is not self.out:
-            self.map(self.target, self.out, self.output, _copied(self.out.dtype), NOTHING)
-        program = self.scratch.program(tuple(self.notes))
-        only = program.steps[0]
-        alone = len(program.steps) == 1 and not program.workspace and isinstance(only.run, KernelProgram)
-        if alone and only.operands == tuple(("operand", i) for i in range(len(self.spec.operands))):
-            return Built(only.run, 0, program.notes)
-        return Built(program, program.workspace, program.notes)
-
-
-def _copied(dtype: str) -> str:
-    """Return the dtype of values of a copy, in which none changes."""
-    return accumulator(dtype) if dtype.startswith("float8") or dtype in ("float16", "bfloat16") else dtype
-
-
-class _Einsum(_Builder):
+class Einsum(Builder):
     """The steps of an expression."""
 
     def __init__(self, spec: PlanSpec[EinsumAttributes], context: CudaContext) -> None:
@@ -168,10 +61,10 @@ class _Einsum(_Builder):
         if how.zero or 0 in self.extents:
             self.notes.append("a kernel: no products")
             self.map(self.inputs[0], self.target, self.output, self.summed, replace(finish, zero=True))
-        elif not how.slices:
-            self._steps(self.inputs, self.target, finish)
-        else:
+        elif how.slices:
             self._sliced(finish)
+        elif how.route != "cutensor" or len(self.inputs) != 3 or not contract_three(self, self.target, finish):
+            self._steps(self.inputs, self.target, finish)
         return self.built()
 
     def _sliced(self, finish: Finish) -> None:
@@ -203,10 +96,10 @@ class _Einsum(_Builder):
 
     def _step(self, step: Contraction, operands: list[tuple[Array, bool]], into: Array | None, finish: Finish) -> Array:
         """Add a step; return where its result is."""
-        route = route_of(step, self.extents, self.dtype, self.how.route)
+        route = route_of(step, self.extents, self.dtype, self.how.route, self.how.compute)
         groups = groups_of(step)
-        text = text_of(step.inputs, step.output)
-        if route == "blas_lt" and groups is not None:
+        text = self.text(step)
+        if route != "kernel" and groups is not None:
             made = self._product(step, groups, operands, into, finish)
             if made is not None:
                 return made
@@ -226,10 +119,15 @@ class _Einsum(_Builder):
         self.reduce((array,), made, kept, alone, self.summed, NOTHING, conj=(conj,))
         return made, False
 
+    @staticmethod
+    def text(step: Contraction) -> str:
+        """Return the subscripts of a step."""
+        return text_of(step.inputs, step.output)
+
     def _product(
         self, step: Contraction, groups: Groups, operands: list[tuple[Array, bool]], into: Array | None, finish: Finish
     ) -> Array | None:
-        """Add a product of cuBLASLt with its copies; None if the library does not take it."""
+        """Add a product of a library with its copies; None if none takes it."""
         begun = len(self.scratch.steps)
         (a, conj_a), (b, conj_b) = (
             self._alone(array, conj, modes, alone)
@@ -237,6 +135,12 @@ class _Einsum(_Builder):
         )
         given = into if finish.is_native else None
         product = find_product(groups, a, b, given, self.extents, conj=(conj_a, conj_b), dtype=self.dtype)
+        copies_first = FIRST[any(product.copied)] == "cutensor" and self.how.route == "auto"
+        if self.how.route == "cutensor" or self.how.compute in EMULATED or copies_first:
+            held = ((a, conj_a), (b, conj_b))
+            made = contract(self, step, groups, held, into, finish, wanted=self.how.route == "cutensor")
+            if made is not None:
+                return made
         direct = given is not None and not product.copied[2]
         direct = direct and (finish.c is None or product.lie_alike(given, finish.c, self.extents))
         d = into if direct and into is not None else self.buffer(
@@ -264,14 +168,21 @@ class _Einsum(_Builder):
                 reason = str(error)
         if native_run is None or described is None:
             del self.scratch.steps[begun:]
-            self.notes.append(f"cuBLASLt does not take {text_of(step.inputs, step.output)}: {reason}")
+            self.notes.append(f"cuBLASLt does not take {self.text(step)}: {reason}")
             return None
         count = described[0].n_scalars
         scalars: tuple[Source, ...] = tuple(("constant", word) for word in (_ONE, 0, 0, 0)[:count])
         if direct and finish.scalars:
             scalars = tuple(("scalar", j) for j in range(count))
-        self.scratch.add(native_run, tuple(array.source for array in described[1]), scalars, native_run.workspace)
-        note = f"{text_of(step.inputs, step.output)}: cuBLASLt"
+        sources = tuple(array.source for array in described[1])
+        factors = factors_of(finish.scalars, is_complex=is_complex)[:1] if direct else ()
+
+        def add() -> str:
+            self.scratch.add(native_run, sources, scalars, native_run.workspace)
+            return ""
+
+        self.guarded(factors, add, lambda: self.without_product(step.output, d, finish))
+        note = f"{self.text(step)}: cuBLASLt"
         if copies:
             note += f", after copies of {' and '.join(copies)}"
         if not direct and into is not None:
@@ -291,7 +202,7 @@ def build_einsum(spec: PlanSpec[EinsumAttributes], context: CudaContext) -> Buil
     """
     if math.prod(spec.operands[-1].shape) == 0:
         return Built("noop")
-    builder = _Einsum(spec, context)
+    builder = Einsum(spec, context)
     how = spec.attributes
     if len(how.inputs) == 1 and how.added == "none" and not (how.slices or any(how.conj)):
         reduced = tuple(m for m in dict.fromkeys(how.inputs[0]) if m not in how.output)
@@ -305,7 +216,7 @@ def build_einsum(spec: PlanSpec[EinsumAttributes], context: CudaContext) -> Buil
 _REDUCED: Final = {"mean": ("", "sum"), "norm1": ("abs", "sum"), "norm2": ("square", "sum"), "norm_max": ("abs", "max")}
 
 
-def _plain(builder: _Builder, kind: str, dtype: str, reduced: Modes) -> Built | None:
+def _plain(builder: Builder, kind: str, dtype: str, reduced: Modes) -> Built | None:
     """Return a reduction without factors by the kernels that every library shares, where they have it."""
     spec, x, out = builder.spec, builder.inputs[0], builder.out
     if len(spec.operands) != 2 or spec.scalars or builder.target is not out:
@@ -319,7 +230,7 @@ def _plain(builder: _Builder, kind: str, dtype: str, reduced: Modes) -> Built | 
     source = structs.replace(spec.operands[0], shape=shape, strides=tuple(step * size for step in steps))
     axes = tuple(range(len(builder.output), len(modes)))
     built = build_plain_reduction(Reduction(source, spec.operands[1], kind, axes, dtype), builder.context.target)
-    return replace(built, notes=("a kernel",))
+    return replace(built, notes=(*builder.notes, "a kernel"))
 
 
 def build_reduce(spec: PlanSpec[ReduceAttributes], context: CudaContext) -> Built:
@@ -327,9 +238,11 @@ def build_reduce(spec: PlanSpec[ReduceAttributes], context: CudaContext) -> Buil
     how = spec.attributes
     if math.prod(spec.operands[-1].shape) == 0:
         return Built("noop")
-    builder = _Builder(spec, context, how.inputs, how.output)
+    builder = Builder(spec, context, how.inputs, how.output)
     reduced = tuple(m for m in dict.fromkeys(how.inputs[0]) if m not in how.output)
     dtype = "bool" if how.reduction in ("any", "all") else how.dtype
+    if how.route == "cutensor" and reduce(builder, how, builder.finish(how.added, zero=how.zero)):
+        return builder.built()
     if not how.reduction.startswith("norm") and (plain := _plain(builder, how.reduction, dtype, reduced)) is not None:
         return plain
     finish = builder.finish(how.added, zero=how.zero)
@@ -372,14 +285,27 @@ def build_elementwise(spec: PlanSpec[ElementwiseAttributes], context: CudaContex
     how = spec.attributes
     if math.prod(spec.operands[-1].shape) == 0:
         return Built("noop")
-    builder = _Builder(spec, context, how.inputs, how.output, how.padding)
-    dtype, whole = how.dtype, builder.target
+    builder = Builder(spec, context, how.inputs, how.output, how.padding)
+    whole = builder.target
     inside = whole
     if builder.output != how.output:
-        builder.map(whole, whole, builder.output, _copied(whole.dtype), Finish(zero=True))
+        builder.map(whole, whole, builder.output, copied(whole.dtype), Finish(zero=True))
         before = sum(step * pad for step, (pad, _) in zip(whole.along(builder.output), how.padding, strict=True))
         inside = replace(whole, modes=how.output, strides=whole.along(builder.output), offset=before)
         builder.notes.append("a kernel for zeros")
+
+    def by_kernel() -> None:
+        builder.run(_elementwise_task(builder, how, inside))
+
+    if 0 not in builder.extents and not (how.route == "cutensor" and elementwise(builder, how, inside, by_kernel)):
+        by_kernel()
+        builder.notes.append("a kernel")
+    return builder.built()
+
+
+def _elementwise_task(builder: Builder, how: ElementwiseAttributes, inside: Array) -> Task:
+    """Return the kernel of an elementwise operation."""
+    dtype = how.dtype
     values, lines = [], []
     inputs = tuple(x for x, zero in zip(builder.inputs, how.zero, strict=True) if not zero)
     parts = 2 if dtype.startswith("complex") else 1
@@ -403,7 +329,4 @@ def build_elementwise(spec: PlanSpec[ElementwiseAttributes], context: CudaContex
             lines.append(f"const {value_type(dtype)} g = {operated(how.unary[3], dtype, 'w0')};")
             made = "g"
     lines.append(f"const {value_type(dtype)} v = {made};")
-    if 0 not in builder.extents:
-        builder.run(Task(inputs, (), inside, how.output, (), dtype, tuple(lines), scalars=spec.scalars))
-    builder.notes.append("a kernel")
-    return builder.built()
+    return Task(inputs, (), inside, how.output, (), dtype, tuple(lines), scalars=builder.spec.scalars)

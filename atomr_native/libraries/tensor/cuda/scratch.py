@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from ....builders.cuda.sequence import SequenceProgram, Source, Step
 from ....builders.cuda.workspace import beyond_limit, padded
@@ -33,6 +36,7 @@ class Scratch:
         self.steps: list[Step] = []
         self.own = 0  # bytes that calls of libraries need for themselves, at the start of the workspace
         self._buffers: list[_Buffer] = []
+        self._when: tuple[Any, tuple[tuple[int, ...], ...]] = ("always", ())
 
     def take(self, nbytes: int) -> int:
         """Return the number of a new buffer."""
@@ -47,7 +51,14 @@ class Scratch:
                 buffer.first = len(self.steps) if buffer.first < 0 else buffer.first
                 buffer.last = len(self.steps)
         self.own = max(self.own, own)
-        self.steps.append(Step(run, operands, scalars))
+        self.steps.append(Step(run, operands, scalars, *self._when))
+
+    @contextmanager
+    def only(self, when: Literal["zero", "nonzero"], factors: tuple[tuple[int, ...], ...]) -> Iterator[None]:
+        """Have the steps that are added meanwhile run for messages with a factor of 0, or for all others."""
+        self._when = (when, factors)
+        yield
+        self._when = ("always", ())
 
     def _placed(self) -> tuple[list[int], int]:
         """Return the offsets of the buffers, large ones first and each as low as it fits, and the workspace's bytes."""
