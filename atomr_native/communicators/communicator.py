@@ -21,7 +21,7 @@ from ..arrays.gpu_ref import GpuRef
 from ..arrays.owner import owner_of
 from ..dtypes import as_dtype
 from ..errors import ActorStopped, InvalidRequest
-from ..libraries.collective.attributes import CollectiveAttributes
+from ..libraries.collective.attributes import CollectiveAttributes, Step
 from ..plans.plan import Plan
 from ..plans.signature import signature_of
 from ..plans.spec import OVERWRITE, READ, WRITE, PlanSpec, describe
@@ -94,12 +94,15 @@ class Communicator(CollectiveMethods, ProcessBound):
     >>> comm.close()
     """
 
-    def __init__(self, registry: Communicators, number: int, devices: tuple[Device, ...], page: Page) -> None:
+    def __init__(
+        self, registry: Communicators, number: int, devices: tuple[Device, ...], page: Page, on_death: str
+    ) -> None:
         self.devices = devices
         self.size = len(devices)
         self._registry = registry
         self._number = number
         self._page = page
+        self._on_death = on_death
         self._count = Count()
         self._plans: OrderedDict[tuple[PlanSpec, ...], list[Plan]] = OrderedDict()
         self._lock = threading.Lock()
@@ -159,7 +162,7 @@ class Communicator(CollectiveMethods, ProcessBound):
         found = list(ranks) if isinstance(ranks, Sequence) else []
         if not found or not all(is_integer(r) and 0 <= r < self.size for r in found) or len(set(found)) != len(found):
             raise InvalidRequest(f"ranks={ranks!r}; allowed: different numbers from 0 to {self.size - 1}")
-        return self._registry.make([self.devices[rank] for rank in found])
+        return self._registry.make([self.devices[rank] for rank in found], self._on_death)
 
     def without(self, *ranks: int) -> Communicator:
         """Make a communicator of all ranks but these: after a device was lost, to go on with the rest.
@@ -259,6 +262,13 @@ class Communicator(CollectiveMethods, ProcessBound):
     def _check_open(self) -> None:
         if self._closed:
             raise ActorStopped("this communicator is closed; make a new one with System.communicator")
+
+    def connect(self) -> None:
+        """Have GPUs connect now, which else their next message does; waits for that."""
+        step = Step("connect", "uint8", 0)
+        lowered = Lowered("barrier", step, [[] for _ in self.devices], lambda _: None)
+        replies = self._send(lowered, [() for _ in self.devices], want_reply=True, may_wait=True)
+        CollectiveReply(replies, None).result()
 
     # ---- messages
 
