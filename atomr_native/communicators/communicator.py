@@ -74,7 +74,7 @@ class Communicator(CollectiveMethods, ProcessBound):
 
     A message that one rank cannot take part in fails on all ranks, with the first cause, and writes nothing.  If a
     device dies, the messages that it was running fail with its `DeviceFault` on every rank, and poison the arrays that
-    they would have written; queued ones run when it is back.
+    they would have written; queued ones run when it is back.  Host devices meet in shared memory, GPUs by NCCL.
 
     All methods may be called from any thread.
 
@@ -264,7 +264,17 @@ class Communicator(CollectiveMethods, ProcessBound):
             raise ActorStopped("this communicator is closed; make a new one with System.communicator")
 
     def connect(self) -> None:
-        """Have GPUs connect now, which else their next message does; waits for that."""
+        """Wait until all ranks have come to a message, by which GPUs that have no connection make one.
+
+        After a death the next message connects them, too; this does it ahead of that message.
+
+        Raises
+        ------
+        LibraryError
+            If NCCL cannot connect them.
+        DeviceFault, DeviceLost
+            If a rank dies meanwhile, or is lost.
+        """
         step = Step("connect", "uint8", 0)
         lowered = Lowered("barrier", step, [[] for _ in self.devices], lambda _: None)
         replies = self._send(lowered, [() for _ in self.devices], want_reply=True, may_wait=True)

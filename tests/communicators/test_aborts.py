@@ -75,7 +75,7 @@ def kill_at_work(comm: an.Communicator, rank: int) -> tuple[an.CollectiveReply, 
     return reply, refs
 
 
-def test_a_rank_that_cannot_take_part_fails_all_and_nothing_is_written(make: Callable[..., an.System], kind: str) -> None:
+def test_a_rank_that_cannot_take_part_fails_all(make: Callable[..., an.System], kind: str) -> None:
     comm = made_of(make(), kind, 0, 1)
     refs = put(comm, [1.0, 2.0])
     poison(comm.devices[1].lane("mine"), refs[1])
@@ -97,7 +97,7 @@ def test_a_failure_that_comes_late_is_awaited_before_the_vote(make: Callable[...
     singular = comm.devices[1].solver.solve(comm.devices[1].zeros((2, 2), dtype="float64"), refs[1])
     late = comm.devices[1].copy(singular)
     reply = comm.ask(request_of([refs[0], late]))
-    with pytest.raises(an.DependencyFailed, match="cuda:1 could not take part|singular"):
+    with pytest.raises(an.DependencyFailed, match=r"cuda:1 could not take part|singular"):
         reply.result(60)
     assert all(isinstance(one.exception(), an.AtomrError) for one in reply.replies)
     refs[0].clear_error()
@@ -243,7 +243,7 @@ class TestLibrary:
             system.communicator(names("fake", 0, 1), on_death="wait")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("kills", [6, pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [3, pytest.param(50, marks=pytest.mark.slow)])
 def test_ranks_that_are_killed_at_random(make: Callable[..., an.System], kind: str, kills: int) -> None:
     """Each reply is a value that all ranks agree on, or a typed error; no array ever holds anything else."""
     comm = made_of(make(max_restarts=2 * kills), kind, 0, 1)

@@ -11,12 +11,11 @@ import pytest
 
 import atomr_native as an
 
-__all__ = ["KINDS", "PROCESSES", "made_of", "names", "using"]
+__all__ = ["KINDS", "made_of", "names", "using"]
 
-#: Kinds of devices of a module's System; "thread": host devices in threads.  A fake driver in the tests' own process has
-#: the devices that the first module asked for.
+#: Kinds of devices of a module's System; "thread": host devices in threads.  A fake driver in the tests' own process
+#: has the devices that the first module asked for.
 KINDS = ("host", "thread", "fake", pytest.param("gpu", marks=pytest.mark.gpu))
-PROCESSES = tuple(kind for kind in KINDS if kind != "thread")
 
 
 @contextlib.contextmanager

@@ -54,8 +54,6 @@ def build_collective(spec: PlanSpec[CollectiveAttributes], context: CudaContext)
         seat.connection = NcclConnection(context.backend, seat)
     calls = [call for step in attributes.steps for call in calls_of(step, attributes.rank, attributes.size)]
     connects = any(_moves_data(step) for step in attributes.steps)
-    message = NcclMessage(
-        context.backend, seat.connection, calls, len(spec.operands), len(spec.scalars), connects
-    )
+    message = NcclMessage(context.backend, seat.connection, calls, len(spec.operands), len(spec.scalars), connects)
     sent = [step.kind for step in attributes.steps if step.kind in _SENT]
     return Built(message, notes=tuple(f"{kind}: sends and receives in one group" for kind in sent))

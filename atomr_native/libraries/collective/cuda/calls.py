@@ -91,9 +91,7 @@ def calls_of(step: Step, rank: int, size: int) -> list[NcclCall]:
         return [_reduction(step.kind.upper(), step)]
     nbytes = step.count * as_dtype(step.dtype).itemsize
     if step.kind == "broadcast":
-        return [
-            NcclCall(kind=CONSTANTS["ATOMR_NCCL_BROADCAST"], count=nbytes, peer=step.root, x=step.x, out=step.out)
-        ]
+        return [NcclCall(kind=CONSTANTS["ATOMR_NCCL_BROADCAST"], count=nbytes, peer=step.root, x=step.x, out=step.out)]
     if step.kind == "all_gather":
         return [NcclCall(kind=CONSTANTS["ATOMR_NCCL_ALL_GATHER"], count=nbytes, x=step.x, out=step.out)]
     if step.kind in ("gather", "scatter", "send", "all_to_all"):
