@@ -72,6 +72,7 @@ def test_reductions_of_every_type_bit_by_bit(pair: an.Communicator, dtype: str, 
 
 
 @pytest.mark.parametrize("size", SIZES)
+@pytest.mark.fake_only(size=[0, 1009])
 def test_sums_in_place_and_not(comm: an.Communicator, size: int) -> None:
     arrays = values(comm.size, size, "float32")
     total = functools.reduce(np.add, arrays)
@@ -98,6 +99,7 @@ def test_the_order_is_that_of_the_ranks(system: an.System, kind: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16", "int32", "uint8"])
+@pytest.mark.fake_only(dtype=["bfloat16", "int32"])
 def test_averages_and_factors(comm: an.Communicator, dtype: str) -> None:
     arrays = values(comm.size, 101, dtype)
     kind = as_dtype(dtype)
@@ -127,6 +129,7 @@ def test_moves_of_every_type(pair: an.Communicator, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("rows", [0, 1, 5, PIECE // 8 // 3 + 7])
+@pytest.mark.fake_only(rows=[0, 5])
 def test_moves(comm: an.Communicator, rows: int) -> None:
     n = comm.size
     arrays = [x.reshape(rows, 3) for x in values(n, 3 * rows, "int64", seed=rows)]
