@@ -93,15 +93,18 @@ def test_a_rank_that_cannot_take_part_fails_all(make: Callable[..., an.System], 
 
 def test_a_failure_that_comes_late_is_awaited_before_the_vote(make: Callable[..., an.System], kind: str) -> None:
     comm = made_of(make(), kind, 0, 1)
-    refs = [device.put(np.eye(2)) for device in comm.devices]
-    singular = comm.devices[1].solver.solve(comm.devices[1].zeros((2, 2), dtype="float64"), refs[1])
+    n = 500  # so that the outcome is open for a while
+    refs = [device.put(np.eye(n)) for device in comm.devices]
+    matrix = np.ones((n, n)) + np.diag(np.arange(n))
+    matrix[-1] = 0
+    singular = comm.devices[1].solver.solve(comm.devices[1].put(matrix), refs[1])
     late = comm.devices[1].copy(singular)
     reply = comm.ask(request_of([refs[0], late]))
     with pytest.raises(an.DependencyFailed, match=r"cuda:1 could not take part|singular"):
         reply.result(60)
     assert all(isinstance(one.exception(), an.AtomrError) for one in reply.replies)
     refs[0].clear_error()
-    assert np.array_equal(refs[0].numpy(), np.eye(2))
+    assert np.array_equal(refs[0].numpy(), np.eye(n))
 
 
 def test_a_death_at_work_fails_the_message_and_what_was_launched_behind_it(
