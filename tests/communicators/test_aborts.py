@@ -18,9 +18,6 @@ from communicator_kinds import made_of, names, using
 
 import atomr_native as an
 
-#: So many elements take a fake collective long enough to be killed in it.
-MANY = 3_000_000
-
 
 @pytest.fixture(params=["fake", pytest.param("gpu", marks=pytest.mark.gpu)])
 def kind(request: pytest.FixtureRequest) -> str:
@@ -66,13 +63,25 @@ def is_at_work(comm: an.Communicator) -> bool:
     return all(lane["claimed"] > lane["completed"] for lane in lanes)
 
 
-def kill_at_work(comm: an.Communicator, rank: int) -> tuple[an.CollectiveReply, list[an.GpuRef]]:
-    """Kill a rank inside of a long collective; return its reply and its arrays."""
-    refs = put(comm, np.ones(MANY))
+@pytest.fixture
+def held(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a file; while it is there, no collective of the fake gets on."""
+    if kind != "fake":
+        pytest.skip("collectives of a GPU cannot be held")
+    path = tmp_path / "held"
+    monkeypatch.setenv("FAKE_CUDA_NCCL_HOLD", str(path))
+    return path
+
+
+def kill_at_work(comm: an.Communicator, rank: int, held: Path) -> an.CollectiveReply:
+    """Kill a rank inside of a collective, and return its reply."""
+    refs = put(comm, np.ones(100))
+    held.touch()
     reply = comm.ask(request_of(refs))
     eventually(lambda: is_at_work(comm))
     kill(comm.devices[rank])
-    return reply, refs
+    held.unlink()
+    return reply
 
 
 def test_a_rank_that_cannot_take_part_fails_all(make: Callable[..., an.System], kind: str) -> None:
@@ -108,19 +117,21 @@ def test_a_failure_that_comes_late_is_awaited_before_the_vote(make: Callable[...
 
 
 def test_a_death_at_work_fails_the_message_and_what_was_launched_behind_it(
-    make: Callable[..., an.System], kind: str
+    make: Callable[..., an.System], kind: str, held: Path
 ) -> None:
     comm = made_of(make(), kind, 0, 1)
     first = comm.devices[0]
     generations: list[int] = []
     comm.on_generation(generations.append)
     kept, queued = put(comm, [7.0]), put(comm, [3.0], durable=True)
-    refs = put(comm, np.ones(MANY))
+    refs = put(comm, np.ones(100))
+    held.touch()
     reply = comm.ask(request_of(refs))
     behind = first.elementwise.run("x + 1", x=refs[0])
     beside = first.elementwise.run("x + 1", x=kept[0])
     eventually(lambda: is_at_work(comm))
     kill(comm.devices[1])
+    held.unlink()
     with pytest.raises(an.DeviceFault, match="cuda:1"):
         reply.result(60)
     assert all(isinstance(one.exception(), an.DeviceFault) for one in reply.replies)
@@ -148,10 +159,10 @@ def test_an_idle_rank_that_dies_is_back_for_the_next_message(make: Callable[...,
     assert rest.all_reduce([rest.devices[0].put([2.0])])[0].numpy().tolist() == [2.0]
 
 
-def test_survivors_restart_at_once_if_they_may(make: Callable[..., an.System], kind: str) -> None:
+def test_survivors_restart_at_once_if_they_may(make: Callable[..., an.System], kind: str, held: Path) -> None:
     comm = made_of(make(), kind, 0, 1, on_death="restart")
     state = put(comm, [5.0], durable=True)
-    reply, _ = kill_at_work(comm, 1)
+    reply = kill_at_work(comm, 1, held)
     with pytest.raises(an.DeviceFault):
         reply.result(60)
     eventually(lambda: [device.restarts for device in comm.devices] == [1, 1])
@@ -160,12 +171,10 @@ def test_survivors_restart_at_once_if_they_may(make: Callable[..., an.System], k
     assert comm.all_reduce(state, out=state)[0].numpy().tolist() == [10.0]
 
 
-def test_an_abort_that_hangs_ends_the_worker(request: pytest.FixtureRequest, make: Callable[..., an.System]) -> None:
-    if request.getfixturevalue("kind") != "fake":
-        pytest.skip("no abort of a GPU can be made to hang")
+def test_an_abort_that_hangs_ends_the_worker(make: Callable[..., an.System], held: Path) -> None:
     comm = made_of(make(nccl_abort_ms=-1), "fake", 0, 1)
     state = put(comm, [5.0], durable=True)
-    reply, _ = kill_at_work(comm, 1)
+    reply = kill_at_work(comm, 1, held)
     with pytest.raises(an.DeviceFault):
         reply.result(60)
     eventually(lambda: [device.restarts for device in comm.devices] == [1, 1])
@@ -198,14 +207,16 @@ class TestLibrary:
         assert comm.all_reduce(refs)[0].numpy().tolist() == [2.0, 4.0]
         assert [device.restarts for device in comm.devices] == [0, 0]
 
-    def test_an_error_at_work_fails_all(self, make: Callable[..., an.System], refusals: Path) -> None:
+    def test_an_error_at_work_fails_all(self, make: Callable[..., an.System], refusals: Path, held: Path) -> None:
         comm = made_of(make(), "fake", 0, 1)
-        reply = comm.ask(request_of(put(comm, np.ones(MANY))))
+        held.touch()
+        reply = comm.ask(request_of(put(comm, np.ones(100))))
         eventually(lambda: is_at_work(comm))
         refusals.write_text("ncclCommGetAsyncError 6 1\n")
         with pytest.raises(an.LibraryError, match="nccl: ncclRemoteError"):
             reply.result(60)
-        assert all(reply.exception() for reply in reply.replies)
+        held.unlink()
+        assert all(one.exception() for one in reply.replies)
         refs = put(comm, [1.0, 2.0])
         assert comm.all_reduce(refs)[0].numpy().tolist() == [2.0, 4.0]
         assert [device.restarts for device in comm.devices] == [0, 0]

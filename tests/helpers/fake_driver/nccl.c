@@ -8,6 +8,7 @@
  * does not end in its thread; memory of a communicator that is used after its abort.
  *
  *   FAKE_CUDA_NCCL_VERSION  what ncclGetVersion says (22809)
+ *   FAKE_CUDA_NCCL_HOLD     while this file exists, kernels wait at their beginning
  *   FAKE_CUDA_NCCL_ABORT_MS how long an abort takes (0); -1: it never returns
  */
 #define _GNU_SOURCE
@@ -299,6 +300,8 @@ static int exchange(struct ncclComm *c, const task *tasks, unsigned n) {
 static void run(void *argument) {
     launch *const l = *(launch **)argument;
     struct ncclComm *const c = l->comm;
+    const char *const hold = getenv("FAKE_CUDA_NCCL_HOLD");
+    while (hold && hold[0] && !atomic_load(&c->aborted) && access(hold, F_OK) == 0) usleep(200);
     int goes = !atomic_load(&c->aborted);
     for (unsigned i = 0; i < l->n && goes; i++) {
         if (l->tasks[i].kind >= SEND) continue;
