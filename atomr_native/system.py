@@ -276,28 +276,40 @@ class System(ProcessBound):
                 raise InvalidRequest(f"{name} has {device!r}; allowed: names and devices of this System")
         return found
 
-    def communicator(self, devices: Sequence[str | Device]) -> Communicator:
-        """Make a communicator of devices, which are started where necessary.  Waits until all workers know it.
+    def communicator(
+        self, devices: Sequence[str | Device], *, on_death: Literal["abort", "restart"] = "abort"
+    ) -> Communicator:
+        """Make a communicator of devices, which are started where necessary.
+
+        Waits until all workers know it, and GPUs are connected.
 
         Parameters
         ----------
         devices : sequence of str or Device
-            Host devices of this System, each once; their places are the ranks.
+            Host devices or GPUs of this System, each once; their places are the ranks.
+        on_death : {"abort", "restart"}
+            How GPUs that survive the death of a rank leave what they were doing together: ``"abort"`` keeps their
+            workers and memory, and may take seconds; ``"restart"`` ends their workers at once, for ranks whose state is
+            durable.  Host devices have nothing to leave.
 
         Raises
         ------
         InvalidRequest
-            For no device, a device twice, or a device of another System.
+            For no device, a device twice, devices of two kinds, or a device of another System.
         Unsupported
-            For a GPU.
+            For GPUs without NCCL, or with a version before 2.18.
+        LibraryError
+            If NCCL cannot connect them.
         """
-        return self._communicators().make(self._own(devices, "devices"))
+        return self._communicators().make(self._own(devices, "devices"), on_death)
 
-    async def communicator_async(self, devices: Sequence[str | Device]) -> Communicator:
+    async def communicator_async(
+        self, devices: Sequence[str | Device], *, on_death: Literal["abort", "restart"] = "abort"
+    ) -> Communicator:
         """Like `communicator`, but awaitable: it does not block the event loop."""
         import asyncio  # at first use: most programs have no coroutines
 
-        return await asyncio.to_thread(self.communicator, devices)
+        return await asyncio.to_thread(self.communicator, devices, on_death=on_death)
 
     @shielded
     def _communicators(self) -> Communicators:

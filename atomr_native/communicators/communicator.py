@@ -21,7 +21,7 @@ from ..arrays.gpu_ref import GpuRef
 from ..arrays.owner import owner_of
 from ..dtypes import as_dtype
 from ..errors import ActorStopped, InvalidRequest
-from ..libraries.collective.attributes import CollectiveAttributes
+from ..libraries.collective.attributes import CollectiveAttributes, Step
 from ..plans.plan import Plan
 from ..plans.signature import signature_of
 from ..plans.spec import OVERWRITE, READ, WRITE, PlanSpec, describe
@@ -74,7 +74,7 @@ class Communicator(CollectiveMethods, ProcessBound):
 
     A message that one rank cannot take part in fails on all ranks, with the first cause, and writes nothing.  If a
     device dies, the messages that it was running fail with its `DeviceFault` on every rank, and poison the arrays that
-    they would have written; queued ones run when it is back.
+    they would have written; queued ones run when it is back.  Host devices meet in shared memory, GPUs by NCCL.
 
     All methods may be called from any thread.
 
@@ -94,12 +94,15 @@ class Communicator(CollectiveMethods, ProcessBound):
     >>> comm.close()
     """
 
-    def __init__(self, registry: Communicators, number: int, devices: tuple[Device, ...], page: Page) -> None:
+    def __init__(
+        self, registry: Communicators, number: int, devices: tuple[Device, ...], page: Page, on_death: str
+    ) -> None:
         self.devices = devices
         self.size = len(devices)
         self._registry = registry
         self._number = number
         self._page = page
+        self._on_death = on_death
         self._count = Count()
         self._plans: OrderedDict[tuple[PlanSpec, ...], list[Plan]] = OrderedDict()
         self._lock = threading.Lock()
@@ -159,7 +162,7 @@ class Communicator(CollectiveMethods, ProcessBound):
         found = list(ranks) if isinstance(ranks, Sequence) else []
         if not found or not all(is_integer(r) and 0 <= r < self.size for r in found) or len(set(found)) != len(found):
             raise InvalidRequest(f"ranks={ranks!r}; allowed: different numbers from 0 to {self.size - 1}")
-        return self._registry.make([self.devices[rank] for rank in found])
+        return self._registry.make([self.devices[rank] for rank in found], self._on_death)
 
     def without(self, *ranks: int) -> Communicator:
         """Make a communicator of all ranks but these: after a device was lost, to go on with the rest.
@@ -259,6 +262,23 @@ class Communicator(CollectiveMethods, ProcessBound):
     def _check_open(self) -> None:
         if self._closed:
             raise ActorStopped("this communicator is closed; make a new one with System.communicator")
+
+    def connect(self) -> None:
+        """Wait until all ranks have come to a message, by which GPUs that have no connection make one.
+
+        After a death the next message connects them, too; this does it ahead of that message.
+
+        Raises
+        ------
+        LibraryError
+            If NCCL cannot connect them.
+        DeviceFault, DeviceLost
+            If a rank dies meanwhile, or is lost.
+        """
+        step = Step("connect", "uint8", 0)
+        lowered = Lowered("barrier", step, [[] for _ in self.devices], lambda _: None)
+        replies = self._send(lowered, [() for _ in self.devices], want_reply=True, may_wait=True)
+        CollectiveReply(replies, None).result()
 
     # ---- messages
 

@@ -39,8 +39,8 @@ class CollectiveMethods:
     ) -> list[GpuRef]:
         """Reduce one array a rank, element by element, into one array on every rank.
 
-        The reduction goes in the order of ranks.  Each step is rounded to the element type: bfloat16 by way of float32,
-        float8 by way of float16, and saturating.  Integers wrap.
+        The reduction goes in the order of ranks on host devices, in NCCL's on GPUs.  Each step is rounded to the
+        element type: bfloat16 by way of float32, float8 by way of float16, and saturating.  Integers wrap.
 
         Parameters
         ----------

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from .._lib.guard import Lock, shielded
+from .._lib.guard import Lock, Persisting, shielded
 from .._lib.seats import MAX_MEETINGS, MAX_RANKS, Page
 from ..arrays.owner import owner_of
-from ..errors import ActorStopped, InvalidRequest, Unsupported
+from ..errors import ActorStopped, InvalidRequest
 from .communicator import Communicator
 
 if TYPE_CHECKING:
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Communicators"]
 
-_LANE = "collective"
+_LANE: Final = "collective"
+#: What surviving workers do when a rank has died.
+ON_DEATH: Final = ("abort", "restart")
 
 
 class Communicators:
@@ -33,21 +35,32 @@ class Communicators:
         self._pairs: dict[tuple[Device, Device], Communicator] = {}
 
     @shielded
-    def make(self, devices: Sequence[Device]) -> Communicator:
-        """Make a communicator; waits until all workers know it.
+    def make(self, devices: Sequence[Device], on_death: str = "abort") -> Communicator:
+        """Make a communicator; waits until all workers know it, and GPUs are connected.
 
         Raises
         ------
         InvalidRequest
             For no device, or one that is given twice.
         Unsupported
-            For a device other than a host device.
+            For GPUs without NCCL.
         """
-        _check(devices)
+        _check(devices, on_death)
+        made = self._make(devices, on_death)
+        if devices[0].kind != "host":
+            try:
+                made.connect()
+            except BaseException:
+                with Persisting():
+                    made.close()
+                raise
+        return made
+
+    def _make(self, devices: Sequence[Device], on_death: str) -> Communicator:
         with self._lock:
             if not self._free:
                 raise InvalidRequest(f"{MAX_MEETINGS} communicators of this System are open; close one")
-            page = Page([device.name for device in devices])
+            page = Page([device.name for device in devices], restarts=on_death == "restart")
             owners = [owner_of(device) for device in devices]
             number = self._free.pop()
             try:
@@ -61,7 +74,7 @@ class Communicators:
                     owner.links.close_meeting(number)
                 self._free.append(number)
                 raise
-            return Communicator(self, number, tuple(devices), page)
+            return Communicator(self, number, tuple(devices), page, on_death)
 
     @shielded
     def pair(self, first: Device, second: Device) -> Communicator:
@@ -92,18 +105,16 @@ class Communicators:
             self._free.append(number)
 
 
-def _check(devices: Sequence[Device]) -> None:
+def _check(devices: Sequence[Device], on_death: str) -> None:
+    if on_death not in ON_DEATH:
+        raise InvalidRequest(f"on_death={on_death!r}; allowed: {', '.join(map(repr, ON_DEATH))}")
     names = ", ".join(device.name for device in devices)
     if not 1 <= len(devices) <= MAX_RANKS:
         raise InvalidRequest(f"{len(devices)} devices; allowed: 1 to {MAX_RANKS}")
     if len({device.name for device in devices}) != len(devices):
         raise InvalidRequest(f"devices {names}: one is given twice; allowed: each device once")
     for device in devices:
-        if device.kind != "host":
-            raise Unsupported(
-                f"device {device.name!r} in a communicator: collectives of GPUs are not there yet; allowed: "
-                f"host devices",
-                rule="communicator.host_devices",
-            )
+        if device.kind != devices[0].kind:
+            raise InvalidRequest(f"devices {names}: two kinds; allowed: host devices only, or GPUs only")
         if device.generation and owner_of(device).closed:
             raise ActorStopped(f"{device.name} is closed")

@@ -57,11 +57,17 @@ class Meetings:
         return self._places.get(number)
 
     def lost(self, keys: list[tuple[int, int]], code: int, fault: int) -> None:
-        """Note the messages, by communicator and sequence number, that a death has ended."""
+        """Note the death of the worker, and the messages, by communicator and sequence number, that it has ended."""
         for number, sequence in keys:
             place = self._places.get(number)
             if place is not None:
                 place.page.lose(place.rank, sequence, code, fault)
+        self.bury(code, fault)
+
+    def bury(self, code: int, fault: int) -> None:
+        """Note that the worker is gone.  Connections of other ranks to it are broken."""
+        for place in list(self._places.values()):
+            place.page.bury(place.rank, code, fault)
 
     def end(self, code: int, fault: int) -> None:
         """Note that the device takes part in no message any more."""

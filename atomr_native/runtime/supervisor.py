@@ -172,6 +172,7 @@ class Supervisor:
                 link.worker.close(timeout)
             except AskTimeout:
                 self._left = link.worker
+            self._owner.meetings.bury(ACTOR_STOPPED, 0)
         if self._standby is not None:
             self._standby.close()
         if self._core.state != LOST:
@@ -360,6 +361,7 @@ class Supervisor:
         _log.critical("%s", text, extra=self._event("lost", text))
         self._core.end(LOST, DEVICE_LOST, len(self._faults) - 1, text)
         self._owner.meetings.end(DEVICE_LOST, len(self._faults) - 1)
+        self._owner.meetings.bury(DEVICE_LOST, len(self._faults) - 1)
         self.links.current = None
         with self._change:
             self._change.notify_all()

@@ -64,6 +64,7 @@ def main(
     """Serve one parent until it closes the socket or dies; exit by ``_exit``."""
     options = _Options(sys.argv[1:] if arguments is None else arguments)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
+    os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")  # all ranks are on this machine
     status = 1
     try:
         for fd in (options.control_fd, options.parent_pidfd):

@@ -58,6 +58,9 @@ class LanesLike(Protocol):
     def open_meeting(self, number: int, fd: int, nbytes: int, rank: int) -> Any:
         """Take part in a communicator as a rank; the caller keeps the descriptor.  Return what runs meet by."""
 
+    def leave_meetings(self) -> None:
+        """End the connections of all communicators, once the lanes have stopped."""
+
     def close_meeting(self, number: int) -> None:
         """Forget a communicator that no message names any more."""
 

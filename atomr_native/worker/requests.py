@@ -150,6 +150,8 @@ class Requests:
         try:
             if self.lanes is not None:
                 self.lanes.stop()
+                if self._placement == "thread":  # a process ends with its connections
+                    self.lanes.leave_meetings()
         finally:
             self.lanes = None
 

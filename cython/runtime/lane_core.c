@@ -268,6 +268,23 @@ static int find_refusal(atomr_lane *l, const atomr_head *h, const atomr_operand 
     return 0;
 }
 
+/* Wait until it is known what the operands hold that a message of several ranks reads: it is the same for all ranks, so
+ * none may find out after the launch that it should not have taken part.  1: data; -1: one of them is poisoned, which
+ * `error` says; 0: the worker stops. */
+static int await_outcomes(atomr_lane *l, const atomr_head *h, const atomr_operand *ops, atomr_error *error) {
+    atomr_signal_now(l);
+    for (;;) {
+        const atomr_content read = atomr_poison_find(&l->worker->poison, ops, h->n_operands, error);
+        if (read == ATOMR_CLEAN) return 1;
+        if (read == ATOMR_POISONED) {
+            error->inherited = 1;
+            return -1;
+        }
+        if (atomic_load(&l->worker->stopping) || atomr_faulted(l->worker)) return 0;
+        usleep(20);
+    }
+}
+
 /* Vote on a message that several ranks run together.  1: all are ready.  0: the worker stops.  -1: this one fails, with
  * `error`, which is its own refusal or that of another rank. */
 static int vote(atomr_lane *l, const atomr_head *h, const uint64_t *scalars, int refused, atomr_error *error) {
@@ -326,11 +343,18 @@ static int process(atomr_lane *l) {
     const atomr_plan *plan = NULL;
     if (!atomr_await_room(l)) return 0;
     int open = 0, failed = find_refusal(l, h, ops, &plan, &error, &open);
+    /* A message of several ranks is claimed before it votes, since the others count on it, and takes its turn after. */
+    const int keyed = (h->flags & ATOMR_KEYED) != 0;
+    if (keyed && open && !failed) {
+        const int known = await_outcomes(l, h, ops, &error);
+        if (!known) return 0;
+        failed = known < 0;
+        open = 0;
+        l->clock = 0;
+    }
     atomr_suspended *suspended = open ? atomr_suspended_new(l, h, ops, 1) : NULL;
     atomr_late late = {NULL, NULL};
     l->prompt = 0;
-    /* A message of several ranks is claimed before it votes, since the others count on it, and takes its turn after. */
-    const int keyed = (h->flags & ATOMR_KEYED) != 0;
     int runs = !failed && !(suspended && suspended->certain);
     if (runs && !keyed && !take_turn(l, h)) {
         atomr_suspended_free(l, suspended);
@@ -340,7 +364,6 @@ static int process(atomr_lane *l) {
     atomic_store_explicit(&l->w->started_ns, began, memory_order_relaxed);
     atomic_store_explicit(&l->w->claimed, h->ticket, memory_order_release);
     if (keyed) {
-        /* On a device whose work is asynchronous, this is where an open outcome of what it reads would be awaited. */
         const int ready = vote(l, h, scalars, failed, &error);
         failed = ready < 0;
         runs = ready > 0 && !(suspended && suspended->certain);

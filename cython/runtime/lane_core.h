@@ -123,6 +123,8 @@ void atomr_worker_outlive(atomr_worker *, int eventfd);
  * lanes.  Any thread. */
 void atomr_worker_fault(atomr_worker *, const char *what);
 int atomr_worker_has_faulted(const atomr_worker *);
+/* End this process at once, as from outside: no message is to blame.  If the worker outlives faults, its device faults. */
+void atomr_worker_end(atomr_worker *, const char *what);
 /* After the messages that are running, and all that was launched, unless the device has faulted; joins.  Idempotent.  Queued messages stay. */
 void atomr_worker_stop(atomr_worker *);
 void atomr_worker_delete(atomr_worker *); /* stops first */

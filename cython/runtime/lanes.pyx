@@ -476,9 +476,16 @@ cdef class Lanes:
     def close_meeting(self, uint32_t number):
         """Forget a communicator that no message names any more."""
         with self.lock:
-            if self.meetings.pop(number, None) is None:
+            seat = self.meetings.pop(number, None)
+            if seat is None:
                 raise InvalidRequest(f"communicator {number} is not open")
             atomr_worker_set_meeting(self.worker, number, NULL, 0)
+        seat.end()
+
+    def leave_meetings(self):
+        """End the connections of all communicators, once the lanes have stopped."""
+        for seat in list(self.meetings.values()):
+            seat.end()
 
     def open_lane(self, unsigned lane):
         """Start the thread of a lane; it takes messages after `go`."""

@@ -41,6 +41,16 @@ void atomr_page_lose(atomr_page *p, unsigned rank, uint64_t sequence, uint32_t c
     ring(p);
 }
 
+void atomr_page_bury(atomr_page *p, unsigned rank, uint32_t code, uint32_t fault) {
+    atomr_seat *seat = &p->seats[rank];
+    seat->code = code;
+    seat->fault = fault;
+    atomic_fetch_add(&seat->deaths, 1);
+    ring(p);
+}
+
+void atomr_page_begin(atomr_page *p, unsigned rank) { atomic_store(&p->ranks[rank].connection, 0); }
+
 /* What a rank that could take part fails with, because another one cannot: for `MessageErrors` of the parent. */
 static void tell(atomr_error *why, const atomr_seat *seat, uint32_t code, int32_t status, const char *lib,
                  const char *name, const char *text) {
@@ -119,6 +129,7 @@ int atomr_page_vote(atomr_page *p, unsigned rank, uint64_t sequence, const atomr
         memcpy(mine->text, refusal->text, sizeof mine->text - 1);
         mine->text[sizeof mine->text - 1] = 0;
     }
+    mine->connection = atomic_load(&p->ranks[rank].connection);
     atomic_store(&mine->sequence, sequence);
     ring(p);
     int result = ATOMR_MET;
@@ -156,13 +167,42 @@ int atomr_page_meet(atomr_page *p, unsigned rank, uint64_t sequence, uint64_t st
     return ATOMR_MET;
 }
 
-void atomr_page_fail(atomr_page *p, unsigned rank, uint64_t sequence, const char *name, const char *text) {
+void atomr_page_fail(atomr_page *p, unsigned rank, uint64_t sequence, const char *lib, int status, const char *name,
+                     const char *text) {
     atomr_vote *mine = &p->ranks[rank].votes[sequence & 1];
-    mine->status = 0;
-    snprintf(mine->lib, sizeof mine->lib, "python");
+    mine->status = status;
+    snprintf(mine->lib, sizeof mine->lib, "%s", lib);
     snprintf(mine->name, sizeof mine->name, "%s", name);
     snprintf(mine->text, sizeof mine->text, "%s", text);
     atomic_store(&mine->code, ATOMR_LIBRARY_ERROR);
     atomic_store(&p->ranks[rank].step, sequence << ATOMR_STEP_BITS | ATOMR_STEP_FAILED);
     ring(p);
+}
+
+uint64_t atomr_page_connection(const atomr_page *p, uint64_t sequence) {
+    const uint64_t first = p->ranks[0].votes[sequence & 1].connection;
+    for (unsigned i = 1; i < p->n_ranks; i++)
+        if (p->ranks[i].votes[sequence & 1].connection != first) return 0;
+    return first;
+}
+
+void atomr_page_count_deaths(const atomr_page *p, uint32_t *deaths) {
+    for (unsigned i = 0; i < p->n_ranks; i++) deaths[i] = atomic_load(&p->seats[i].deaths);
+}
+
+int atomr_page_examine(const atomr_page *p, unsigned rank, uint64_t connection, const uint32_t *deaths,
+                       atomr_error *why) {
+    /* Deaths first: a rank fails because another has died, when that is known. */
+    for (unsigned i = 0; i < p->n_ranks; i++) {
+        if (i == rank || atomic_load(&p->seats[i].deaths) == deaths[i]) continue;
+        tell_loss(why, &p->seats[i]);
+        return ATOMR_RANK_DEAD;
+    }
+    for (unsigned i = 0; i < p->n_ranks; i++) {
+        const uint64_t step = atomic_load(&p->ranks[i].step), sequence = step >> ATOMR_STEP_BITS;
+        if (i == rank || sequence < connection || (step & ATOMR_STEP_FAILED) != ATOMR_STEP_FAILED) continue;
+        tell_vote(why, &p->seats[i], &p->ranks[i].votes[sequence & 1]);
+        return ATOMR_RANK_FAILED;
+    }
+    return ATOMR_UP;
 }

@@ -8,6 +8,10 @@
  * Each word has one writing process.  A wait ends when the parent notes that a rank is lost: the sequence number up to
  * which it takes part in no message any more.  A step that a rank noted before it died counts, so all ranks that live
  * come to the same result: none can pass a step that a lost rank has not noted.
+ *
+ * Ranks on devices whose work is asynchronous have a connection besides, by which their devices meet.  It has the number
+ * of the message that made it.  A vote names the rank's connection, so all ranks know from the votes whether they have
+ * the same one, or have to make another.  A connection is broken when a rank has died since, or failed with it.
  */
 #ifndef ATOMR_MEETING_H
 #define ATOMR_MEETING_H
@@ -19,6 +23,7 @@
 #define ATOMR_STEP_BITS 24u            /* of a word `step`, for the step; the others are the sequence number */
 #define ATOMR_STEP_BEGUN UINT64_C(1)   /* all ranks are ready; those of `atomr_page_meet` are greater */
 #define ATOMR_STEP_FAILED ((UINT64_C(1) << ATOMR_STEP_BITS) - 1)
+#define ATOMR_ID_BYTES 128u
 #define ATOMR_PIECE (UINT64_C(1) << 19) /* bytes of a staging area; each rank has two */
 
 /* The scalars with which a collective message begins. */
@@ -29,12 +34,15 @@ typedef struct {
     _Atomic uint64_t sequence; /* the last one that it voted on in this entry */
     _Atomic uint32_t code;     /* ATOMR_OK: it is ready */
     int32_t status;
+    uint64_t connection; /* of the rank, when it voted; 0: it has none */
     char lib[16], name[64], text[400];
 } atomr_vote;
 
 /* A rank's own words. */
 typedef struct {
     _Alignas(64) _Atomic uint64_t step; /* sequence << ATOMR_STEP_BITS | step */
+    _Atomic uint64_t connection;        /* the number of the message that made it; 0: the rank has none, or a broken one */
+    char id[ATOMR_ID_BYTES];            /* rank 0's: by which the others find it when they connect */
     atomr_vote votes[2];                /* by parity: all ranks read one before any can write it again */
 } atomr_rank;
 
@@ -42,13 +50,15 @@ typedef struct {
 typedef struct {
     _Alignas(64) _Atomic uint64_t lost; /* it takes part in no message up to here; UINT64_MAX: in none any more */
     uint32_t code, fault;               /* why: an atomr_code, and the number of the fault in its device */
+    _Atomic uint32_t deaths;            /* of its worker; written after the two */
     char device[16];
 } atomr_seat;
 
 typedef struct {
     uint32_t magic, abi;
     uint64_t nbytes;
-    uint32_t n_ranks, pad;
+    uint32_t n_ranks;
+    uint32_t restarts; /* when a rank has died, workers that are connected to it end, instead of aborting */
     uint64_t staging_at;
     /* Futex, bumped with each change that somebody may wait for.  A counter: any rank may bump it. */
     _Alignas(64) _Atomic uint32_t bell;
@@ -65,6 +75,10 @@ int atomr_page_fits(const atomr_page *, uint64_t nbytes);
 void *atomr_page_stage(atomr_page *, unsigned rank, unsigned parity);
 /* By the parent. */
 void atomr_page_lose(atomr_page *, unsigned rank, uint64_t sequence, uint32_t code, uint32_t fault);
+/* By the parent, after the loss of its messages: the rank's worker is gone, and its connection with it. */
+void atomr_page_bury(atomr_page *, unsigned rank, uint32_t code, uint32_t fault);
+/* By a worker that begins: it has no connection. */
+void atomr_page_begin(atomr_page *, unsigned rank);
 
 enum { ATOMR_MET = 0, ATOMR_NOT_MET = 1, ATOMR_LEFT = 2 /* the worker stops */ };
 
@@ -76,6 +90,15 @@ int atomr_page_vote(atomr_page *, unsigned rank, uint64_t sequence, const atomr_
 int atomr_page_meet(atomr_page *, unsigned rank, uint64_t sequence, uint64_t step, const _Atomic int *stopping,
                     atomr_error *why);
 /* Tell the others that this rank failed in the middle of a message. */
-void atomr_page_fail(atomr_page *, unsigned rank, uint64_t sequence, const char *name, const char *text);
+void atomr_page_fail(atomr_page *, unsigned rank, uint64_t sequence, const char *lib, int status, const char *name,
+                     const char *text);
+/* The connection that every rank named when it voted on a message; 0: not all have the same.  Until the next vote. */
+uint64_t atomr_page_connection(const atomr_page *, uint64_t sequence);
+/* How often the workers of all ranks have died, by rank. */
+void atomr_page_count_deaths(const atomr_page *, uint32_t *deaths);
+/* What broke a connection of `rank` that was made when the workers had died so often; ATOMR_UP: nothing.  RANK_DEAD and
+ * RANK_FAILED, of another rank: `why` says what a message fails with. */
+enum { ATOMR_UP = 0, ATOMR_RANK_DEAD = 1, ATOMR_RANK_FAILED = 2 };
+int atomr_page_examine(const atomr_page *, unsigned rank, uint64_t connection, const uint32_t *deaths, atomr_error *why);
 
 #endif

@@ -29,14 +29,17 @@ cdef extern from "runtime/meeting.h" nogil:
         char device[16]
     ctypedef struct atomr_page:
         uint32_t n_ranks
+        uint32_t restarts
         atomr_seat seats[1]
     uint64_t atomr_page_bytes(unsigned n_ranks)
     void atomr_page_init(atomr_page *, unsigned n_ranks)
     int atomr_page_fits(const atomr_page *, uint64_t nbytes)
     void *atomr_page_stage(atomr_page *, unsigned rank, unsigned parity)
     void atomr_page_lose(atomr_page *, unsigned rank, uint64_t sequence, uint32_t code, uint32_t fault)
+    void atomr_page_bury(atomr_page *, unsigned rank, uint32_t code, uint32_t fault)
+    void atomr_page_begin(atomr_page *, unsigned rank)
     int atomr_page_meet(atomr_page *, unsigned rank, uint64_t sequence, uint64_t step, const int *stopping, atomr_error *why)
-    void atomr_page_fail(atomr_page *, unsigned rank, uint64_t sequence, const char *name, const char *text)
+    void atomr_page_fail(atomr_page *, unsigned rank, uint64_t sequence, const char *lib, int status, const char *name, const char *text)
 
 
 cdef extern from "runtime/lane_core.h" nogil:
@@ -55,4 +58,6 @@ cdef class Seat(Page):
     cdef readonly unsigned rank
     cdef readonly unsigned size
     cdef const int *stopping
+    cdef atomr_worker *worker
+    cdef public object connection
     cdef int join(self, atomr_worker *worker, uint32_t number) except -1

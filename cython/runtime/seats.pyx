@@ -40,13 +40,15 @@ cdef class Page:
     ----------
     devices : list of str
         The device of each rank.
+    restarts : bool
+        When a rank has died, workers that are connected to it end, instead of aborting.
     """
 
     def __cinit__(self, *args, **kwargs):
         self.page = NULL
         self.fd = -1
 
-    def __init__(self, list devices not None):
+    def __init__(self, list devices not None, bint restarts=False):
         cdef unsigned n = len(devices)
         cdef uint64_t nbytes = atomr_page_bytes(n)
         cdef int fd = atomr_memfd(b"atomr-meeting", nbytes)
@@ -59,6 +61,7 @@ cdef class Page:
         self.fd = fd
         self.map(fd, nbytes)
         atomr_page_init(self.page, n)
+        self.page.restarts = restarts
         for i, name in enumerate(devices):
             strncpy(self.page.seats[i].device, name.encode(), 15)
 
@@ -81,6 +84,10 @@ cdef class Page:
         """Note that a rank takes part in no message up to this one, and why; waits for it end."""
         atomr_page_lose(self.page, rank, sequence, code, fault)
 
+    def bury(self, unsigned rank, uint32_t code, uint32_t fault):
+        """Note that a rank's worker is gone, and why; connections to it are broken."""
+        atomr_page_bury(self.page, rank, code, fault)
+
 
 cdef class Seat(Page):
     """A rank's place, in its worker; made by `Lanes.open_meeting`.
@@ -90,6 +97,11 @@ cdef class Seat(Page):
     fd, nbytes : int
         The page; the descriptor stays the caller's.
     rank : int
+
+    Attributes
+    ----------
+    connection : object
+        The connection of a device whose work is asynchronous, with a method ``end``; None: it has none yet.
     """
 
     def __init__(self, int fd, uint64_t nbytes, unsigned rank):
@@ -99,11 +111,14 @@ cdef class Seat(Page):
         if not atomr_page_fits(self.page, nbytes) or rank >= self.page.n_ranks:
             raise InvalidRequest(f"the page of {nbytes} bytes is none of a communicator with a rank {rank}")
         self.stopping = &never
+        self.connection = None
         self.rank = rank
         self.size = self.page.n_ranks
 
     cdef int join(self, atomr_worker *worker, uint32_t number) except -1:
+        self.worker = worker
         self.stopping = atomr_worker_stopping(worker)
+        atomr_page_begin(self.page, self.rank)
         if atomr_worker_set_meeting(worker, number, self.page, self.rank) != 0:
             raise InvalidRequest(f"communicator {number}; allowed: 0 to {ATOMR_MEETINGS - 1}")
         return 0
@@ -140,4 +155,10 @@ cdef class Seat(Page):
         """Tell the other ranks that this one has failed in the middle of a message."""
         cdef bytes raw_name = name.encode("utf-8", "replace")[:60]
         cdef bytes raw_text = text.encode("utf-8", "replace")[:390]
-        atomr_page_fail(self.page, self.rank, sequence, raw_name, raw_text)
+        atomr_page_fail(self.page, self.rank, sequence, b"python", 0, raw_name, raw_text)
+
+    def end(self):
+        """End the connection, for a communicator that no message names any more.  Waits for it, up to 5 seconds."""
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            connection.end()

@@ -57,3 +57,13 @@ void atomr_worker_fault(atomr_worker *k, const char *what) {
         end_process();
     }
 }
+
+void atomr_worker_end(atomr_worker *k, const char *what) {
+    if (k->outlives) {
+        atomr_worker_fault(k, what);
+        return;
+    }
+    fprintf(stderr, "atomr: the worker ends when %s\n", what);
+    fflush(stderr);
+    kill(getpid(), SIGKILL);
+}

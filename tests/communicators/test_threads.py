@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import random
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
+from communicator_kinds import KINDS, made_of, names, using
 
 import atomr_native as an
 
 
-@pytest.mark.parametrize("isolation", ["process", "thread"])
-def test_threads_with_communicators_in_any_order(isolation: str) -> None:
-    with an.System(isolation=isolation, standby="off", timeout=60.0, mailbox_size=32) as system:  # type: ignore[arg-type]
-        orders = [["host", "host:1"], ["host:1", "host"], ["host:2", "host", "host:1"], ["host:1", "host:2"]]
-        comms: list[an.Communicator] = [system.communicator(order) for order in orders]
+def test_threads_with_communicators_in_any_order(request: pytest.FixtureRequest, kind: str) -> None:
+    isolation: Any = "thread" if kind == "thread" else "process"
+    with (
+        using(request, kind),
+        an.System(isolation=isolation, standby="off", timeout=60.0, mailbox_size=32) as system,
+    ):
+        comms = [made_of(system, kind, *ranks) for ranks in [(0, 1), (1, 0), (2, 0, 1), (1, 2)]]
         failures: list[BaseException] = []
 
         def work(seed: int) -> None:
@@ -51,14 +55,16 @@ def test_threads_with_communicators_in_any_order(isolation: str) -> None:
         assert not list(system.dead_letters)
 
 
-def test_threads_that_make_communicators_at_once() -> None:
-    with an.System(standby="off") as system:
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "thread"])
+def test_threads_that_make_communicators_at_once(request: pytest.FixtureRequest, kind: str) -> None:
+    with using(request, kind), an.System(standby="off") as system:
+        made_of(system, kind, 0, 1, 2).close()  # or skips
         made: list[an.Communicator] = []
 
         def make(order: list[str]) -> None:
             made.append(system.communicator(order))
 
-        orders = [["host", "host:1", "host:2"], ["host:2", "host:1", "host"]] * 3
+        orders = [names(kind, 0, 1, 2), names(kind, 2, 1, 0)] * 3
         threads = [threading.Thread(target=make, args=(order,)) for order in orders]
         for thread in threads:
             thread.start()

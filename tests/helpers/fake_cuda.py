@@ -56,6 +56,8 @@ _HEADERS = (
     _CYTHON / "libraries/cutensor/names.h",
     _CYTHON / "libraries/cutensor/plan.h",
     _CYTHON / "libraries/cutensor/table.h",
+    _CYTHON / "libraries/nccl/names.h",
+    _CYTHON / "libraries/nccl/table.h",
 )
 _FLAGS = ("-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-pthread")
 _NVRTC = "cuda.bindings.nvrtc"
@@ -115,6 +117,7 @@ def environment(folder: Path, **settings: object) -> dict[str, str]:
         "ATOMR_NATIVE_CUSOLVER": library,
         "ATOMR_NATIVE_CUSPARSE": library,
         "ATOMR_NATIVE_CUTENSOR": library,
+        "ATOMR_NATIVE_NCCL": library,
         "ATOMR_NATIVE_CACHE": str(kernels),
         kernel_shim.HEADERS: str(kernels),
         "PYTHONPATH": os.pathsep.join(dict.fromkeys(path)),

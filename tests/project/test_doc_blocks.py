@@ -26,6 +26,9 @@ BLOCK = re.compile(r"(<!-- continued -->\n+)?^```python\n(.*?)^```$", re.MULTILI
 
 #: Blocks that are compiled only: a text in them, and the reason.
 COMPILED = {
+    "docs/communicators.md": {
+        '["cuda:0", "cuda:1"]': "needs two GPUs; tests/communicators/ runs such calls on fake ones",
+    },
     "docs/reference/kernel.md": {
         "device_function(": "a fragment in CUDA C++: needs a GPU; test_cuda_kernel.py links such functions",
     },

@@ -40,6 +40,8 @@ class CudaContext:
         Whether nothing may be chosen by measurements.
     special : callable, optional
         Builds operations of tests; None for any other.
+    meetings : mapping of int to Seat
+        The worker's places in communicators, by number.
     """
 
     kind: ClassVar = "cuda"
@@ -52,6 +54,7 @@ class CudaContext:
     plan: int = -1
     deterministic: bool = False
     special: Callable[[Any], Any] | None = None
+    meetings: Mapping[int, Any] = field(default_factory=dict)
 
     @property
     def backend(self) -> CudaBackend:

@@ -1,6 +1,6 @@
 """Messages that several devices run together: what communicators send."""
 
-from .._contract import Aliasing, Library, Operation
+from .._contract import Aliasing, Library, NativeLibrary, Operation
 
 _KINDS = (
     "all_reduce",
@@ -25,10 +25,11 @@ LIBRARY = Library(
             f"collective.{kind}",
             Aliasing.UNCHECKED,  # the communicator has seen to it: a rank's part of a larger array may be in place
             host="host:build_collective",
-            missing="communicators of GPUs need NCCL, which is not bound",
+            cuda="cuda.build:build_collective",
             essential=True,  # while it waits for other ranks, another message may end the worker
             attributes="attributes:CollectiveAttributes",
         )
         for kind in _KINDS
     ),
+    native=(NativeLibrary("nccl", "NCCL", {"cu12": "nvidia-nccl-cu12", "cu13": "nvidia-nccl-cu13"}),),
 )

@@ -21,7 +21,7 @@ class Step(Struct, frozen=True, forbid_unknown_fields=True):
     Attributes
     ----------
     kind : str
-        ``"all_reduce"`` and so on.
+        ``"all_reduce"`` and so on; ``"connect"``: GPUs connect, and nothing moves.
     dtype : str
         Element type.
     count : int

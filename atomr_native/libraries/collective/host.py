@@ -189,7 +189,7 @@ def _even(step: Step, size: int) -> tuple[tuple[int, ...], ...]:
 
 def _move(step: Step, size: int) -> _Move | None:
     every, root = set(range(size)), {step.root}
-    if step.kind == "barrier":
+    if step.kind in ("barrier", "connect"):
         return None  # the vote before a message is all that it takes
     if step.kind in ("all_reduce", "reduce"):
         return _reduce(step, every if step.kind == "all_reduce" else root)

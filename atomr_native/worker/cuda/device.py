@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -112,6 +112,7 @@ class CudaDevice:
         self._deterministic = deterministic
         self._allow_crash = allow_crash
         self._crashing: Kernels | None = None
+        self._meetings: Mapping[int, Any] = {}
         #: Builds operations of tests, as steps of programs.
         self.special: Callable[[PlanSpec], Built | None] | None = None
         #: Sends a notification to the parent, without waiting.
@@ -123,7 +124,11 @@ class CudaDevice:
 
     def lanes(self, p_fd: int, p_bytes: int, *, parent_pidfd: int, spin_us: int, fault_fd: int) -> Lanes:
         """Make the lanes of a worker over this device."""
-        return Lanes(p_fd, p_bytes, parent_pidfd=parent_pidfd, spin_us=spin_us, fault_fd=fault_fd, backend=self.backend)
+        lanes = Lanes(
+            p_fd, p_bytes, parent_pidfd=parent_pidfd, spin_us=spin_us, fault_fd=fault_fd, backend=self.backend
+        )
+        self._meetings = lanes.meetings
+        return lanes
 
     def build(self, spec: PlanSpec, plan: int) -> Built:
         """Build a plan: compile its kernels, or prepare its library call.  Waits for the compiler."""
@@ -139,8 +144,9 @@ class CudaDevice:
 
     def _build_within(self, limit: int, spec: PlanSpec, plan: int) -> Built:
         context = CudaContext(
-            self.target, limit, self.facts, self.notify, self.backend, plan, self._deterministic, self.special
-        )
+            self.target, limit, self.facts, self.notify, self.backend, plan, self._deterministic, self.special,
+            self._meetings,
+        )  # fmt: skip
         built = build(spec, context)
         if built.workspace > limit:
             raise beyond_limit(spec.op, f"{spec.op} of these shapes", built.workspace, limit)

@@ -1,0 +1,1 @@
+"""Collectives of GPUs, by NCCL."""

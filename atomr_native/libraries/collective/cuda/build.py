@@ -1,0 +1,59 @@
+"""From a plan specification of a collective to a message of NCCL."""
+
+from __future__ import annotations
+
+from ...._lib import nccl
+from ...._lib.nccl import FLOAT8_VERSION, NcclConnection, NcclMessage
+from ....builders.context import Built
+from ....builders.cuda.context import CudaContext, library_file
+from ....errors import InvalidRequest, Unsupported
+from ....plans.spec import PlanSpec
+from ..attributes import CollectiveAttributes, Step
+from .calls import calls_of
+
+__all__ = ["build_collective"]
+
+_REDUCTIONS = ("all_reduce", "reduce", "reduce_scatter")
+_SENT = ("gather", "scatter", "all_to_all")
+
+
+def _check(step: Step, version: int, context: CudaContext) -> None:
+    """Refuse reductions of float8 where the library or the GPU has none."""
+    if step.kind not in _REDUCTIONS or not step.dtype.startswith("float8"):
+        return
+    if version < FLOAT8_VERSION:
+        raise Unsupported(
+            f"{step.kind} of {step.dtype} needs NCCL 2.24; loaded is {nccl.version_text(version)}",
+            rule="nccl.float8",
+            lifted_by=("library", "dtype"),
+        )
+    major, minor = context.facts["compute_capability"]
+    if major < 9:
+        raise Unsupported(
+            f"{step.kind} of {step.dtype} needs compute capability 9.0; this GPU has {major}.{minor}",
+            rule="nccl.float8",
+            lifted_by=("device", "dtype"),
+        )
+
+
+def _moves_data(step: Step) -> bool:
+    """Whether some rank calls the library: then all ranks connect, also those that have no part in it."""
+    return step.kind == "connect" or (step.kind != "barrier" and step.count > 0)
+
+
+def build_collective(spec: PlanSpec[CollectiveAttributes], context: CudaContext) -> Built:
+    """Return the run of a collective message: operands as its steps say, scalars the key and factors."""
+    attributes = spec.attributes
+    seat = context.meetings.get(attributes.communicator)
+    if seat is None:
+        raise InvalidRequest(f"communicator {attributes.communicator} is not open in this worker")
+    version = nccl.load(library_file("nccl"))
+    for step in attributes.steps:
+        _check(step, version, context)
+    if seat.connection is None:
+        seat.connection = NcclConnection(context.backend, seat)
+    calls = [call for step in attributes.steps for call in calls_of(step, attributes.rank, attributes.size)]
+    connects = any(_moves_data(step) for step in attributes.steps)
+    message = NcclMessage(context.backend, seat.connection, calls, len(spec.operands), len(spec.scalars), connects)
+    sent = [step.kind for step in attributes.steps if step.kind in _SENT]
+    return Built(message, notes=tuple(f"{kind}: sends and receives in one group" for kind in sent))

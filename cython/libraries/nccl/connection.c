@@ -1,0 +1,385 @@
+#define _GNU_SOURCE
+#include "libraries/nccl/connection.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/failure.h"
+
+enum {
+    ID_STEP = 2, UP_STEP = 3, /* of the message that connects; 1 is the vote */
+    LOOK_NS = 10000000,       /* so often the watcher looks */
+    ASK_EVERY = 10,           /* so many looks, and it asks the library */
+    IDLE_NS = 1000000000,
+    SPINS = 200, NAP_US = 50
+};
+static const uint64_t ABORT_NS = UINT64_C(5000000000); /* the longest abort */
+
+struct atomr_nccl_connection {
+    const atomr_nccl_table *t;
+    atomr_cuda *cuda;
+    atomr_worker *worker;
+    atomr_page *page;
+    unsigned rank, n;
+    pthread_mutex_t lock; /* of whoever is in the library with `comm` */
+    ncclComm_t comm;
+    pthread_mutex_t noting; /* for `cause`, and for what breaking changes together */
+    atomr_error cause;      /* of the last break */
+    uint32_t deaths[ATOMR_RANKS]; /* before the newest connection; the lane's, which writes them before `number` */
+    _Atomic uint64_t number;      /* of the newest connection, from when it is being made */
+    _Atomic uint64_t broken;      /* connections up to this one are */
+    _Atomic uint64_t sequence;    /* the last message of the lane */
+    _Atomic uint64_t abort_began;
+    _Atomic int aborting, ending;
+    _Atomic uint32_t bell; /* futex of the watcher */
+    pthread_t watcher;
+    int watched;
+};
+
+const atomr_nccl_table *atomr_nccl_table_of(const atomr_nccl_connection *c) { return c->t; }
+atomr_cuda *atomr_nccl_cuda_of(const atomr_nccl_connection *c) { return c->cuda; }
+unsigned atomr_nccl_rank_of(const atomr_nccl_connection *c) { return c->rank; }
+
+static const atomr_constant statuses[] = {ATOMR_NCCL_CONSTANTS(ATOMR_CONSTANT) ATOMR_LAST_CONSTANT};
+
+const char *atomr_nccl_name(ncclResult_t status) {
+    for (const atomr_constant *s = statuses; strcmp(s->name, "ncclSum") != 0; s++)
+        if (s->value == status) return s->name;
+    return "unknown status";
+}
+
+static void ring(atomr_nccl_connection *c) {
+    atomic_fetch_add(&c->bell, 1);
+    atomr_futex_wake(&c->bell);
+}
+
+static int has_broken(const atomr_nccl_connection *c) { return atomic_load(&c->broken) >= atomic_load(&c->number); }
+
+/* ---- breaking */
+
+static void *abort_main(void *argument) {
+    atomr_nccl_connection *const c = argument;
+    pthread_setname_np(pthread_self(), "atomr-abort");
+    atomr_cuda_enter(c->cuda);
+    pthread_mutex_lock(&c->lock); /* nobody may be in the library */
+    const ncclComm_t comm = c->comm;
+    c->comm = NULL;
+    if (comm) c->t->ncclCommAbort(comm); /* whatever it says, the communicator is gone */
+    pthread_mutex_unlock(&c->lock);
+    atomic_store(&c->aborting, 0);
+    return NULL;
+}
+
+/* Note that connections up to `number` are broken, and only then begin to abort: their work ends with that, and is
+ * judged. */
+static void break_up(atomr_nccl_connection *c, uint64_t number, const atomr_error *why) {
+    pthread_t thread;
+    pthread_mutex_lock(&c->noting);
+    const int first = atomic_load(&c->broken) < number;
+    if (first) {
+        c->cause = *why;
+        atomic_store(&c->page->ranks[c->rank].connection, 0);
+        atomic_store(&c->abort_began, atomr_now_ns());
+        atomic_store(&c->aborting, 1);
+        atomic_store(&c->broken, number);
+    }
+    pthread_mutex_unlock(&c->noting);
+    if (!first) return;
+    ring(c);
+    if (pthread_create(&thread, NULL, abort_main, c) == 0) pthread_detach(thread);
+    else abort_main(c);
+}
+
+/* What broke the connection, as the failure of a message. */
+static int fail_as_broken(atomr_nccl_connection *c, atomr_failure *failure) {
+    pthread_mutex_lock(&c->noting);
+    const atomr_error cause = c->cause;
+    pthread_mutex_unlock(&c->noting);
+    failure->status = cause.status;
+    memcpy(failure->lib, cause.lib, sizeof failure->lib);
+    memcpy(failure->name, cause.name, sizeof failure->name);
+    memcpy(failure->text, cause.text, sizeof failure->text);
+    if (cause.code != ATOMR_OK) return (int)cause.code;
+    return atomr_failed(failure, ATOMR_LIBRARY_ERROR, "nccl", ncclInvalidUsage, "ncclInvalidUsage",
+                        "the rank has no connection");
+}
+
+static void to_error(atomr_error *error, int code, const atomr_failure *failure) {
+    memset(error, 0, sizeof *error);
+    error->code = (uint32_t)code;
+    error->status = failure->status;
+    memcpy(error->lib, failure->lib, sizeof error->lib);
+    memcpy(error->name, failure->name, sizeof error->name);
+    memcpy(error->text, failure->text, sizeof error->text);
+}
+
+/* Have the other ranks know that this one does not take part in a message after all. */
+static int leave(atomr_nccl_connection *c, uint64_t sequence, int code, const atomr_failure *failure) {
+    atomr_page_fail(c->page, c->rank, sequence, failure->lib, failure->status, failure->name, failure->text);
+    return code;
+}
+
+static int fail_as_stopping(atomr_failure *failure) {
+    return atomr_failed(failure, ATOMR_LIBRARY_ERROR, "rank", 0, "stopped", "the worker stops");
+}
+
+static int fail_in_library(atomr_nccl_connection *c, ncclResult_t status, const char *what, atomr_failure *failure) {
+    const char *const said = c->t->ncclGetLastError(NULL);
+    return atomr_failed(failure, ATOMR_LIBRARY_ERROR, "nccl", status, atomr_nccl_name(status), "%s: %s%s%.300s", what,
+                        c->t->ncclGetErrorString(status), said && said[0] ? "; " : "", said ? said : "");
+}
+
+/* ---- the watcher */
+
+static void look(atomr_nccl_connection *c, unsigned turn) {
+    atomr_error why;
+    const uint64_t number = atomic_load(&c->number);
+    const int found = atomr_page_examine(c->page, c->rank, number, c->deaths, &why);
+    if (found == ATOMR_RANK_DEAD && c->page->restarts)
+        atomr_worker_end(c->worker, "another rank has died, and on_death is \"restart\"");
+    if (found != ATOMR_UP) {
+        break_up(c, number, &why);
+        return;
+    }
+    if (turn % ASK_EVERY || pthread_mutex_trylock(&c->lock) != 0) return;
+    ncclResult_t status = ncclSuccess;
+    if (c->comm && atomic_load(&c->page->ranks[c->rank].connection) == number &&
+        c->t->ncclCommGetAsyncError(c->comm, &status) != ncclSuccess)
+        status = ncclInternalError;
+    pthread_mutex_unlock(&c->lock);
+    if (status == ncclSuccess || status == ncclInProgress) return;
+    atomr_failure failure;
+    const int code = fail_in_library(c, status, "an asynchronous error", &failure);
+    to_error(&why, code, &failure);
+    leave(c, atomic_load(&c->sequence), code, &failure);
+    break_up(c, number, &why);
+}
+
+static void *watch(void *argument) {
+    atomr_nccl_connection *const c = argument;
+    pthread_setname_np(pthread_self(), "atomr-ranks");
+    atomr_cuda_enter(c->cuda);
+    for (unsigned turn = 1;; turn++) {
+        const uint32_t bell = atomic_load(&c->bell);
+        if (atomic_load(&c->ending)) return NULL;
+        const int aborting = atomic_load(&c->aborting), up = !has_broken(c);
+        if (aborting && atomr_now_ns() - atomic_load(&c->abort_began) > ABORT_NS) {
+            atomr_worker_end(c->worker, "an abort of NCCL takes more than 5 s");
+            return NULL;
+        }
+        if (up) look(c, turn);
+        atomr_futex_wait(&c->bell, bell, aborting || up ? LOOK_NS : IDLE_NS);
+    }
+}
+
+/* ---- life */
+
+atomr_nccl_connection *atomr_nccl_connection_new(atomr_cuda *cuda, atomr_worker *worker, atomr_page *page,
+                                                 unsigned rank, int *code, atomr_failure *failure) {
+    char why[sizeof failure->text];
+    const atomr_nccl_table *const t = atomr_nccl_load(NULL, why, sizeof why);
+    if (!t) {
+        *code = atomr_refused(failure, ATOMR_UNSUPPORTED, "%s", why);
+        return NULL;
+    }
+    atomr_nccl_connection *const c = calloc(1, sizeof *c);
+    if (!c) {
+        *code = atomr_refused(failure, ATOMR_OUT_OF_MEMORY, "no host memory for a connection of NCCL");
+        return NULL;
+    }
+    c->t = t;
+    c->cuda = cuda;
+    c->worker = worker;
+    c->page = page;
+    c->rank = rank;
+    c->n = page->n_ranks;
+    pthread_mutex_init(&c->lock, NULL);
+    pthread_mutex_init(&c->noting, NULL);
+    c->watched = pthread_create(&c->watcher, NULL, watch, c) == 0;
+    if (!c->watched) {
+        *code = atomr_refused(failure, ATOMR_OUT_OF_MEMORY, "no thread for a connection of NCCL");
+        free(c);
+        return NULL;
+    }
+    *code = ATOMR_OK;
+    return c;
+}
+
+void atomr_nccl_connection_end(atomr_nccl_connection *c) {
+    if (!c->watched) return;
+    c->watched = 0;
+    atomic_store(&c->ending, 1);
+    ring(c);
+    pthread_join(c->watcher, NULL);
+    const uint64_t number = atomic_load(&c->number);
+    if (!has_broken(c)) {
+        atomr_failure failure;
+        atomr_error why;
+        to_error(&why, fail_as_stopping(&failure), &failure);
+        break_up(c, number, &why);
+    }
+    while (atomic_load(&c->aborting) && atomr_now_ns() - atomic_load(&c->abort_began) <= ABORT_NS) usleep(NAP_US);
+}
+
+void atomr_nccl_connection_delete(atomr_nccl_connection *c) {
+    if (!c) return;
+    atomr_nccl_connection_end(c);
+    if (atomic_load(&c->aborting)) return; /* an abort that hangs has it */
+    pthread_mutex_destroy(&c->lock);
+    pthread_mutex_destroy(&c->noting);
+    free(c);
+}
+
+/* ---- the lane */
+
+/* Wait until the library has done what it was asked for. */
+static int await_library(atomr_nccl_connection *c, uint64_t sequence, ncclResult_t status, const char *what,
+                         atomr_failure *failure) {
+    const _Atomic int *const stopping = atomr_worker_stopping(c->worker);
+    for (unsigned i = 0; status == ncclInProgress; i++) {
+        if (has_broken(c)) return leave(c, sequence, fail_as_broken(c, failure), failure);
+        if (atomic_load(stopping)) {
+            const int code = fail_as_stopping(failure);
+            atomr_error why;
+            to_error(&why, code, failure);
+            leave(c, sequence, code, failure);
+            break_up(c, atomic_load(&c->number), &why);
+            return code;
+        }
+        pthread_mutex_lock(&c->lock);
+        if (c->comm && c->t->ncclCommGetAsyncError(c->comm, &status) != ncclSuccess) status = ncclInternalError;
+        pthread_mutex_unlock(&c->lock);
+        if (status != ncclInProgress) break;
+        if (i < SPINS) sched_yield();
+        else usleep(NAP_US);
+    }
+    if (has_broken(c)) return leave(c, sequence, fail_as_broken(c, failure), failure);
+    if (status == ncclSuccess) return ATOMR_OK;
+    const int code = fail_in_library(c, status, what, failure);
+    atomr_error why;
+    to_error(&why, code, failure);
+    leave(c, sequence, code, failure);
+    break_up(c, atomic_load(&c->number), &why);
+    return code;
+}
+
+/* A wait for other ranks that did not end well; they know by themselves. */
+static int fail_alone(int met, const atomr_error *why, atomr_failure *failure) {
+    if (met == ATOMR_LEFT) return fail_as_stopping(failure);
+    failure->status = why->status;
+    memcpy(failure->lib, why->lib, sizeof failure->lib);
+    memcpy(failure->name, why->name, sizeof failure->name);
+    memcpy(failure->text, why->text, sizeof failure->text);
+    return (int)why->code;
+}
+
+/* Let go of the connection that is there, and wait until it is aborted; the watcher sees to it that this ends. */
+static int let_go(atomr_nccl_connection *c, uint64_t sequence, atomr_failure *failure) {
+    const uint64_t number = atomic_load(&c->number);
+    if (!has_broken(c)) {
+        atomr_error why;
+        if (atomr_page_examine(c->page, c->rank, number, c->deaths, &why) == ATOMR_UP) {
+            atomr_failure lost;
+            to_error(&why, atomr_failed(&lost, ATOMR_LIBRARY_ERROR, "nccl", ncclRemoteError, "ncclRemoteError",
+                                        "another rank has lost its connection"), &lost);
+        }
+        break_up(c, number, &why);
+    }
+    while (atomic_load(&c->aborting)) {
+        if (atomic_load(atomr_worker_stopping(c->worker))) return leave(c, sequence, fail_as_stopping(failure), failure);
+        usleep(NAP_US);
+    }
+    return ATOMR_OK;
+}
+
+static ncclResult_t start(atomr_nccl_connection *c, const ncclUniqueId *id) {
+    atomr_nccl_config config = {sizeof config, (unsigned)ATOMR_NCCL_MAGIC, ATOMR_NCCL_VERSION, 0,
+                                NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NULL,
+                                NCCL_CONFIG_UNDEF_INT};
+    ncclComm_t comm = NULL;
+    pthread_mutex_lock(&c->lock);
+    const ncclResult_t status = c->t->ncclCommInitRankConfig(&comm, (int)c->n, *id, (int)c->rank, &config);
+    c->comm = comm; /* also after an error: then it may have to be aborted */
+    pthread_mutex_unlock(&c->lock);
+    return status;
+}
+
+static int make(atomr_nccl_connection *c, uint64_t sequence, atomr_failure *failure) {
+    const _Atomic int *const stopping = atomr_worker_stopping(c->worker);
+    atomr_error why;
+    ncclUniqueId id;
+    int code = let_go(c, sequence, failure);
+    if (code != ATOMR_OK) return code;
+    const CUresult r = atomr_cuda_enter(c->cuda);
+    if (r != CUDA_SUCCESS)
+        return leave(c, sequence, atomr_failed(failure, ATOMR_LIBRARY_ERROR, "cuda", r, "CUDA_ERROR", "entering the context"),
+                     failure);
+    /* Before the first step: who dies after its last one is missed in a later one, or counted here. */
+    atomr_page_count_deaths(c->page, c->deaths);
+    if (c->rank == 0) {
+        const ncclResult_t status = c->t->ncclGetUniqueId(&id);
+        if (status != ncclSuccess)
+            return leave(c, sequence, fail_in_library(c, status, "ncclGetUniqueId", failure), failure);
+        memcpy(c->page->ranks[0].id, id.internal, sizeof id.internal);
+    }
+    int met = atomr_page_meet(c->page, c->rank, sequence, ID_STEP, stopping, &why);
+    if (met != ATOMR_MET) return fail_alone(met, &why, failure);
+    memcpy(id.internal, c->page->ranks[0].id, sizeof id.internal);
+    atomic_store(&c->number, sequence);
+    ring(c);
+    code = await_library(c, sequence, start(c, &id), "ncclCommInitRankConfig", failure);
+    if (code != ATOMR_OK) return code;
+    met = atomr_page_meet(c->page, c->rank, sequence, UP_STEP, stopping, &why);
+    if (met != ATOMR_MET) {
+        code = fail_alone(met, &why, failure);
+        to_error(&why, code, failure);
+        break_up(c, sequence, &why);
+        return code;
+    }
+    pthread_mutex_lock(&c->noting);
+    const int whole = !has_broken(c);
+    if (whole) atomic_store(&c->page->ranks[c->rank].connection, sequence);
+    pthread_mutex_unlock(&c->noting);
+    return whole ? ATOMR_OK : leave(c, sequence, fail_as_broken(c, failure), failure);
+}
+
+int atomr_nccl_connect(atomr_nccl_connection *c, uint64_t sequence, atomr_failure *failure) {
+    const uint64_t all = atomr_page_connection(c->page, sequence);
+    atomic_store(&c->sequence, sequence);
+    if (!all) return make(c, sequence, failure);
+    /* The others go on with it.  Should it have broken since the vote, they find that out as well. */
+    if (all != atomic_load(&c->number) || has_broken(c)) return leave(c, sequence, fail_as_broken(c, failure), failure);
+    return ATOMR_OK;
+}
+
+int atomr_nccl_begin(atomr_nccl_connection *c, uint64_t sequence, ncclComm_t *comm, atomr_failure *failure) {
+    pthread_mutex_lock(&c->lock);
+    *comm = c->comm;
+    if (!has_broken(c) && *comm) return ATOMR_OK;
+    pthread_mutex_unlock(&c->lock);
+    return leave(c, sequence, fail_as_broken(c, failure), failure);
+}
+
+int atomr_nccl_end(atomr_nccl_connection *c, uint64_t sequence, ncclResult_t status, const char *what,
+                   atomr_failure *failure) {
+    pthread_mutex_unlock(&c->lock);
+    return await_library(c, sequence, status, what, failure);
+}
+
+/* ---- outcomes */
+
+static int judge(void *context, const _Atomic int32_t *info, atomr_failure *failure) {
+    atomr_nccl_connection *const c = context;
+    const uint64_t low = (uint32_t)atomic_load(&info[0]), high = (uint32_t)atomic_load(&info[1]);
+    return atomic_load(&c->broken) < (high << 32 | low) ? ATOMR_OK : fail_as_broken(c, failure);
+}
+
+void atomr_nccl_judge_late(atomr_nccl_connection *c, const atomr_call *call) {
+    const uint64_t number = atomic_load(&c->number);
+    atomic_store(&call->info[0], (int32_t)(uint32_t)number);
+    atomic_store(&call->info[1], (int32_t)(uint32_t)(number >> 32));
+    *call->late = (atomr_late){judge, c};
+}

@@ -1,0 +1,45 @@
+/* A rank's connection to the others: an NCCL communicator, made by a message, and made anew after a death.
+ *
+ * NCCL's rules, and how they are kept:
+ * - A communicator is used by one thread at a time, and communicators on one device by one thread: calls are made by the
+ *   device's only lane of collectives.  The watcher asks for errors and aborts under the connection's lock.
+ * - Communicators do not block, so nobody holds that lock for long.  After a call that is in progress nothing else is
+ *   called, until it has succeeded.
+ * - When a rank dies, the kernels of the others never end: all of them abort.  What had been launched is then failed
+ *   when its work has ended, by `judge`, and poisons what it wrote, and so does all that was launched behind it.
+ *
+ * Every connection has a thread, the watcher, which looks for deaths and errors ten times in 100 ms while it is up.
+ */
+#ifndef ATOMR_NCCL_CONNECTION_H
+#define ATOMR_NCCL_CONNECTION_H
+
+#include "cuda/cuda_backend.h"
+#include "libraries/nccl/table.h"
+#include "runtime/meeting.h"
+
+typedef struct atomr_nccl_connection atomr_nccl_connection;
+
+/* For a rank whose page and worker outlive it; the library is loaded.  NULL, with a failure; `*code` is an atomr_code. */
+atomr_nccl_connection *atomr_nccl_connection_new(atomr_cuda *, atomr_worker *, atomr_page *, unsigned rank, int *code,
+                                                 atomr_failure *);
+/* When no message uses it any more: aborts, waits for that up to 5 seconds, and ends the watcher.  Idempotent; messages
+ * that were launched may still be judged. */
+void atomr_nccl_connection_end(atomr_nccl_connection *);
+void atomr_nccl_connection_delete(atomr_nccl_connection *); /* ends first */
+
+/* In the lane, for the message `sequence`, on which all ranks have voted: have the connection that all have, or make one
+ * with them.  Waits for the others.  Returns an atomr_code; after a failure the others know of it. */
+int atomr_nccl_connect(atomr_nccl_connection *, uint64_t sequence, atomr_failure *);
+/* In the lane: take the connection for calls, and give it back when the library has taken them all, with the result of
+ * the last one; `what` names them in failures.  Both return an atomr_code: after a failed `begin` there is no end. */
+int atomr_nccl_begin(atomr_nccl_connection *, uint64_t sequence, ncclComm_t *comm, atomr_failure *);
+int atomr_nccl_end(atomr_nccl_connection *, uint64_t sequence, ncclResult_t, const char *what, atomr_failure *);
+/* Note in the message of a call that it is judged when its work has ended. */
+void atomr_nccl_judge_late(atomr_nccl_connection *, const atomr_call *);
+
+const atomr_nccl_table *atomr_nccl_table_of(const atomr_nccl_connection *);
+atomr_cuda *atomr_nccl_cuda_of(const atomr_nccl_connection *);
+unsigned atomr_nccl_rank_of(const atomr_nccl_connection *);
+const char *atomr_nccl_name(ncclResult_t);
+
+#endif
