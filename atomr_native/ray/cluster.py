@@ -20,8 +20,8 @@ from ..errors import ActorStopped, AtomrError, InvalidRequest, NodeLost, Unsuppo
 from ..runtime.addresses import address_of
 from ..system import System
 from . import _peers
-from .arrays import RemoteDevice, remote_device
 from .carrier import Carrier, NodeDied, NodeUnavailable, Place
+from .devices import RemoteDevice, remote_device
 from .keeper import Keeper
 from .peer import Peer
 from .wire import pack
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ..actors.actor import Actor
     from ..runtime.dead_letters import DeadLetters
     from ..runtime.statistics import SystemStats
+    from .pools import ClusterPool
 
 __all__ = ["Cluster"]
 
@@ -287,6 +288,48 @@ class Cluster:
             raise
         return made
 
+    def pool(self, kind: type[Actor], *args: Any, size: int, **options: Any) -> ClusterPool:
+        """Start several actors of one kind behind one address, on several nodes; see `System.pool`.
+
+        Waits until the nodes have them.  Each goes to the node, or the device, with the fewest actors of the pool.
+
+        Parameters
+        ----------
+        kind, *args
+            As for `spawn`.
+        size : int
+            Number of actors.
+        nodes : sequence of int or str, optional
+            The nodes to choose from, by default all.
+        devices : sequence of str or RemoteDevice, optional
+            Instead of `nodes`: such as ``["node0/cuda:0", "node1/cuda:0"]``.  Each actor has one of them as its
+            constructor's argument ``device``: a `Device` of its own System.
+        **options
+            ``routing``, ``key``, ``name``, ``supervision``, ``mailbox`` as for `Pool`.
+
+        Raises
+        ------
+        InvalidRequest, NodeLost, ActorStopped
+            As `spawn`.
+
+        Examples
+        --------
+        >>> import atomr_native as an
+        >>> from atomr_native.ray import Cluster
+        >>> from atomr_native.ray.in_process import InProcess
+        >>> class Length(an.Actor):
+        ...     def receive(self, text):
+        ...         return len(text)
+        >>> with Cluster(nodes=2, carrier=InProcess()) as cluster:
+        ...     pool = cluster.pool(Length, size=4)
+        ...     [pool.ask("x" * n).result(30) for n in range(5)]
+        [0, 1, 2, 3, 4]
+        """
+        from .pools import ClusterPool
+
+        self._check_open()
+        return ClusterPool(self, self._peer, kind, args, size, options)
+
     def find(self, path: str) -> ActorRef | None:
         """Return the actor of a path such as ``"/node0/trainer/worker"``; None if there is none.  Waits."""
         self._check_open()
@@ -406,13 +449,7 @@ class Cluster:
                 raise ActorStopped(f"cluster {self.name!r} has ended") from None
 
     def _node(self, node: int | str, *, turning: bool = False) -> str:
-        names = list(self._peer.nodes)
-        if is_integer(node):
-            number = int(node) % len(names) if turning else int(node)
-            node = f"node{number}" if number >= 0 else node
-        if node not in names:
-            raise InvalidRequest(f"node={node!r}; allowed: {', '.join(names)}, or their numbers")
-        return str(node)
+        return self._peer.node_name(int(node) % len(self._peer.nodes) if turning and is_integer(node) else node)
 
     def __repr__(self) -> str:
         return f"<Cluster {self.name!r} of {len(self._peer.nodes)} nodes{', closed' if self._closed else ''}>"

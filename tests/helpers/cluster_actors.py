@@ -93,3 +93,52 @@ class Arrays(an.Actor):
             case "kept":
                 return self.kept
         return None
+
+
+class DeviceWatcher(an.Actor):
+    """Watches a device, and answers with what it was told."""
+
+    def __init__(self, device: Any) -> None:
+        self.context.watch(device)
+        self.found: list[Any] = []
+        self.waiting: list[tuple[int, an.ReplyTo]] = []
+
+    def receive(self, message: Any) -> Any:
+        if isinstance(message, an.DeviceRestarted | an.DeviceEnded):
+            self.found.append(message)
+            for count, each in self.waiting:
+                if len(self.found) >= count:
+                    each.reply(list(self.found))
+            self.waiting = [each for each in self.waiting if len(self.found) < each[0]]
+        elif isinstance(message, int) and len(self.found) < message:
+            self.waiting.append((message, self.context.reply_later()))
+        elif message == "device":
+            return type(self.context.system.device("host")).__name__
+        else:
+            return self.found
+        return None
+
+
+class OnDevice(an.Actor):
+    """Works on the device of its constructor's argument."""
+
+    def __init__(self, prefix: str = "", *, device: Any = None) -> None:
+        self.prefix, self.device = prefix, device
+        self.seen: list[Any] = []
+
+    def receive(self, message: Any) -> Any:
+        if message == "where":
+            return type(self.device).__name__, self.context.self_ref.path
+        if message == "seen":
+            return self.seen
+        if isinstance(message, tuple) and message[0] == "pool":
+            return [answer.result(30) for answer in [message[1].ask(each) for each in message[2]]]
+        self.seen.append(message)
+        return f"{self.prefix}{message}"
+
+
+class Batches(an.Actor):
+    """Answers each item of a list."""
+
+    def receive(self, message: list[int]) -> list[int]:
+        return [2 * each for each in message]
