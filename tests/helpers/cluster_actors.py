@@ -142,3 +142,23 @@ class Batches(an.Actor):
 
     def receive(self, message: list[int]) -> list[int]:
         return [2 * each for each in message]
+
+
+class Trains(an.Actor):
+    """Adds to a durable array, commits, and saves its group where it is told to."""
+
+    def __init__(self) -> None:
+        self.device = self.context.system.device("host")
+        self.group = self.device.durable_group({"w": self.device.zeros((4,), durable=True)})
+        self.group.commit(0).result(30)
+
+    def receive(self, message: Any) -> Any:
+        match message:
+            case "step":
+                self.group.members["w"][...] = self.group.members["w"] + 1
+                self.group.commit(self.group.tag + 1).result(30)
+            case ("save", where):
+                return self.group.save(where)
+            case ("load", saved):
+                self.group.load(saved)
+        return self.group.tag, self.group.members["w"].numpy().tolist()
