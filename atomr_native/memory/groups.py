@@ -210,7 +210,7 @@ class DurableGroup(ProcessBound):
             raise InvalidRequest(f"where={where!r}; allowed: the path of a file, a Device, a RemoteDevice")
         tag, blob = self._last_commit()
         members = {name: (tuple(ref.shape), ref.layout.dtype_name) for name, ref in self.members.items()}
-        saved = SavedGroup(tag, members, Path(), zlib.crc32(blob))
+        saved = SavedGroup(tag, members, Path(), zlib.crc32(blob.data))
         if isinstance(where, str | os.PathLike):
             return write_file(where, saved, blob)
         return replace(saved, data=where.put(blob))

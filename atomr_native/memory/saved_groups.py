@@ -47,6 +47,14 @@ class SavedGroup:
         Where the bytes are.  Those on a device are freed with the handle.
     checksum : int
         CRC-32 of the bytes.
+
+    Examples
+    --------
+    >>> group = device.durable_group({"w": device.put([1.0, 2.0], durable=True)})
+    >>> _ = group.commit(tag=7)
+    >>> saved: an.SavedGroup = group.save(device)
+    >>> saved.members
+    {'w': ((2,), 'float64')}
     """
 
     tag: int
@@ -67,7 +75,7 @@ class SavedGroup:
             If the file cannot be read.
         """
         blob = _blob_of(self.data) if isinstance(self.data, Path) else self.data.numpy()
-        if zlib.crc32(blob) != self.checksum:
+        if zlib.crc32(blob.data) != self.checksum:
             raise InvalidRequest(f"{self!r} is damaged: its bytes have another checksum")
         found, at = {}, 0
         for name, (shape, dtype) in self.members.items():

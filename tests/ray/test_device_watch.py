@@ -12,6 +12,7 @@ from cluster_actors import DeviceWatcher
 
 import atomr_native as an
 from atomr_native.ray import Cluster, RemoteDevice
+from atomr_native.ray.device_life import DeviceLife
 from atomr_native.ray.in_process import InProcess
 
 Make = Callable[..., tuple[Cluster, InProcess]]
@@ -113,6 +114,19 @@ def test_the_loss_of_the_node_is_the_end_of_its_devices(clusters: Make) -> None:
     assert isinstance(told.get(timeout=30), an.NodeLost)
     device.on_end(told.put)
     assert isinstance(told.get(timeout=30), an.NodeLost)
+
+
+def test_a_report_that_is_not_new_is_no_restart() -> None:
+    for began, reports, expected in (
+        (0, [(1, 1), (1, 1), (1, 2), (1, 1)], [2]), (1, [(1, 1), (2, 1), (2, 1), (1, 3)], [1]),
+        (1, [(2, 1), (2, 2)], [1, 2]), (0, [(2, 1)], []),
+    ):  # fmt: skip
+        told: list[int] = []
+        life = DeviceLife("node1/host", began, lambda action: action())
+        life.on_generation(told.append)
+        for number, generation in reports:
+            life.report(number, generation)
+        assert told == expected
 
 
 def test_the_end_of_a_device_is_told_once(clusters: Make) -> None:
