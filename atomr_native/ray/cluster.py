@@ -6,6 +6,7 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from .._lib.actor_cell import current_cell
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from ..actors.actor import Actor
     from ..runtime.dead_letters import DeadLetters
     from ..runtime.statistics import SystemStats
+    from .communicator import ClusterCommunicator
     from .pools import ClusterPool
 
 __all__ = ["Cluster"]
@@ -364,6 +366,38 @@ class Cluster:
             raise InvalidRequest(f"device {name!r}: {node} has {self._peer.nodes[node]} GPUs; see Cluster(gpus=)")
         return remote_device(self._peer, node, self._peer.link(node).control("device", address.name))
 
+    def communicator(
+        self, devices: Sequence[str | RemoteDevice], *, timeout: float | None = None
+    ) -> ClusterCommunicator:
+        """Make a communicator whose ranks are devices of nodes; see `ClusterCommunicator`.
+
+        Waits until the node of rank 0 has its meeting place.
+
+        Parameters
+        ----------
+        devices : sequence of str or RemoteDevice
+            At most 16, each once, such as ``["node0/host", "node1/cuda:0"]``; their places are the ranks.
+        timeout : float, optional
+            Seconds that a rank waits for the others; by default without a limit.
+
+        Raises
+        ------
+        InvalidRequest
+            For no device, a device twice, or one that does not exist.
+        NodeLost, ActorStopped
+            As `spawn`.
+        """
+        from .communicator import check_ranks, communicator
+        from .meeting import Meeting
+
+        self._check_open()
+        ranks = check_ranks(self._peer, devices)
+        seconds = None if timeout is None else seconds_of(timeout, limited=True)
+        node = ranks[0].partition("/")[0]
+        name = f"communicator-{os.urandom(6).hex()}"
+        ref = self.spawn(Meeting, ranks, seconds, node=node, name=name, mailbox=Mailbox(None))
+        return communicator(self._peer, ranks, ref)
+
     def stop(self, ref: ActorRef) -> None:
         """Stop an actor after the messages sent to it; as ``ref.stop()``."""
         if not isinstance(ref, ActorRef):
@@ -379,6 +413,11 @@ class Cluster:
                 found[node] = self._peer.link(node).control("stats") if state == "up" else None
             except NodeLost:
                 found[node] = None
+        return found
+
+    def lives(self) -> dict[str, tuple[str, int, int]]:
+        """Return the state of each node, the number of its lives, and its number of GPUs.  Internal."""
+        found: dict[str, tuple[str, int, int]] = self._directory("nodes")
         return found
 
     def close(self, timeout: float = 5.0) -> None:

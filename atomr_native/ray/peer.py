@@ -14,6 +14,7 @@ from ..errors import GpuRefStale, InvalidRequest
 from . import _peers
 from .arrays import Held, resolve_array
 from .cell import RemoteCell, resolve_actor
+from .communicator import Rank
 from .devices import resolve_device
 from .events import Events
 from .link import Link
@@ -54,6 +55,7 @@ class Peer:
         self._held: weakref.WeakValueDictionary[tuple[str, int, int], Held] = weakref.WeakValueDictionary()
         self.nodes: dict[str, int] = {}
         self.events = Events()
+        self._ranks: dict[tuple[str, int], Rank] = {}
         self.refresh()
         if host is not None:
             self.tree.naming = self._name
@@ -90,6 +92,14 @@ class Peer:
                 if node not in self.nodes:
                     raise InvalidRequest(f"node {node!r} does not exist; allowed: {', '.join(self.nodes)}")
                 found = self._links[node] = Link(self, node)
+            return found
+
+    def rank(self, name: tuple[str, int]) -> Rank:
+        """Return what this process knows of one of its ranks of a communicator."""
+        with self._lock:
+            found = self._ranks.get(name)
+            if found is None:
+                found = self._ranks[name] = Rank(self)
             return found
 
     def flush(self, deadline: float) -> None:

@@ -162,3 +162,32 @@ class Trains(an.Actor):
             case ("load", saved):
                 self.group.load(saved)
         return self.group.tag, self.group.members["w"].numpy().tolist()
+
+
+class Collective(an.Actor):
+    """A rank of a communicator; runs the calls that it is told to."""
+
+    def __init__(self, device: str, comm: Any) -> None:
+        self.device, self.comm = self.context.system.device(device), comm
+
+    def receive(self, message: Any) -> Any:
+        reply = self.context.reply_later()
+        try:
+            reply.reply(self.run(*message))
+        except an.AtomrError as error:
+            reply.fail(error)
+
+    def run(self, name: str, array: Any, options: dict[str, Any]) -> Any:
+        if name == "alive":
+            return name
+        if name == "stale":
+            freed = self.device.put(array)
+            freed.free()
+            return self.comm.all_reduce(freed)
+        given = () if array is None else (self.device.put(array),)
+        if options.pop("in_place", False):
+            options["out"] = given[0]
+        found = getattr(self.comm, name)(*given, **options)
+        if "out" in options:
+            assert found is given[0]
+        return found if found is None else found.numpy()
