@@ -158,6 +158,7 @@ if TYPE_CHECKING:
     from .libraries.tensor.reduction import TensorReduceRequest as TensorReduceRequest
     from .libraries.tensor.request import EinsumRequest as EinsumRequest
     from .memory.groups import DurableGroup as DurableGroup
+    from .memory.saved_groups import SavedGroup as SavedGroup
     from .plans.actor import Lane as Lane
     from .plans.plan import Plan as Plan
     from .plans.reply import Reply as Reply
@@ -220,6 +221,7 @@ _FACE = {
     "Replays": "recording.plan",
     "Reply": "plans.reply",
     "ReplyTo": "actors.answer",
+    "SavedGroup": "memory.saved_groups",
     "Supervision": "actors.supervision",
     "System": "system",
     "SystemStats": "runtime.statistics",

@@ -267,6 +267,6 @@ def _undecided(envelope: Envelope) -> None:
 def _device(target: object) -> Device:
     from ..device import Device
 
-    if not isinstance(target, Device):
+    if not isinstance(target, Device) and not getattr(type(target), "watchable", False):
         raise InvalidRequest(f"{target!r} cannot be watched; allowed: an ActorRef or a Device")
-    return target
+    return cast("Device", target)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import logging
+import os
 import weakref
+import zlib
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -22,6 +26,7 @@ from ..plans.signature import Signature
 from ..plans.spec import OVERWRITE, READ, WRITE, OperandSpec, PlanSpec
 from ..protocol.messages import GroupAnswer
 from ..protocol.typed import decode
+from .saved_groups import SavedGroup, read_file, write_file
 
 if TYPE_CHECKING:
     from ..device import Device
@@ -168,13 +173,108 @@ class DurableGroup(ProcessBound):
         self._owner.core.refuse_recording("a restore")
         if self.sequence == 0 and not self._open:
             raise InvalidRequest("nothing has been committed yet, so there is nothing to restore")
+        self._refuse_damaged()
+        return cast("Reply", self._restore.send(self._refs, (), True))
+
+    def save(self, where: str | os.PathLike[str] | Device) -> SavedGroup:
+        """Copy the last commit to a file, or to another device, and wait.  Later commits wait meanwhile.
+
+        Its bytes pass through memory of this process.  A file is replaced at once or not at all, and is on its disk
+        when the call returns.
+
+        Parameters
+        ----------
+        where : str, path or Device
+            A file; or a device of this System, or of another node (`RemoteDevice`), which holds the copy while the
+            result is held.
+
+        Raises
+        ------
+        InvalidRequest
+            If nothing has been committed, or `where` is none of these.
+        GpuRefStale
+            If the last commit is lost.
+        OSError
+            If the file cannot be written.
+
+        Examples
+        --------
+        >>> group = device.durable_group({"w": device.put([1.0, 2.0], durable=True)})
+        >>> _ = group.commit(tag=7)
+        >>> saved = group.save(device.system.device("host:1"))
+        >>> saved.tag, saved.arrays()
+        (7, {'w': array([1., 2.])})
+        """
+        self._owner.core.refuse_recording("a save")
+        if not isinstance(where, str | os.PathLike) and not callable(getattr(where, "put", None)):
+            raise InvalidRequest(f"where={where!r}; allowed: the path of a file, a Device, a RemoteDevice")
+        tag, blob = self._last_commit()
+        members = {name: (tuple(ref.shape), ref.layout.dtype_name) for name, ref in self.members.items()}
+        saved = SavedGroup(tag, members, Path(), zlib.crc32(blob.data))
+        if isinstance(where, str | os.PathLike):
+            return write_file(where, saved, blob)
+        return replace(saved, data=where.put(blob))
+
+    def _last_commit(self) -> tuple[int, np.ndarray[Any, Any]]:
+        """Return the tag of the last commit, and the bytes of the members one after the other."""
+        with self._sending:  # no commit begins
+            for _, _, reply in tuple(self._open):
+                reply.wait()
+            if self.sequence == 0:
+                raise InvalidRequest("nothing has been committed yet, so there is nothing to save")
+            self._refuse_damaged()
+            shadow = self._shadow.numpy()
+            tag = self.tag
+        parts = [shadow[at : at + ref.nbytes] for at, ref in zip(self._offsets, self.members.values(), strict=True)]
+        return tag, np.concatenate(parts)
+
+    def load(self, saved: str | os.PathLike[str] | SavedGroup) -> int:
+        """Write the members as they were saved, commit them with the saved tag, and wait; return the tag.
+
+        Parameters
+        ----------
+        saved : str, path or SavedGroup
+            What `save` of a group with the same members has written or returned.
+
+        Raises
+        ------
+        InvalidRequest
+            For other members, a file that is none of a group, or bytes that are damaged.
+        GpuRefStale
+            If the memory with the bytes is gone.
+        OSError
+            If the file cannot be read.
+
+        Examples
+        --------
+        >>> group = device.durable_group({"w": device.put([1.0, 2.0], durable=True)})
+        >>> _ = group.commit(tag=7)
+        >>> saved = group.save(device)
+        >>> again = device.durable_group({"w": device.zeros((2,), "float64", durable=True)})
+        >>> again.load(saved), again.members["w"].numpy()
+        (7, array([1., 2.]))
+        """
+        self._owner.core.refuse_recording("a load")
+        if isinstance(saved, str | os.PathLike):
+            saved = read_file(saved)
+        if not isinstance(saved, SavedGroup):
+            raise InvalidRequest(f"saved={saved!r}; allowed: the path of a file, or a SavedGroup")
+        saved.check(self.members)
+        arrays = saved.arrays()
+        if any(ref.allocation.status() == "rolled back" for ref in self.members.values()):
+            self.restore().result()  # acknowledges it; the members are overwritten now
+        for name, array in arrays.items():
+            self.device.put(array, out=self.members[name])
+        self.commit(saved.tag).result()
+        return saved.tag
+
+    def _refuse_damaged(self) -> None:
         if self._damaged and self.sequence <= self._damaged:
             raise GpuRefStale(
                 f"commit {self._damaged} of this group is lost: its shadow, or its header, was overwritten; "
                 f"write the members again, and commit",
                 "torn",
             )
-        return cast("Reply", self._restore.send(self._refs, (), True))
 
     def _settle(self) -> tuple[int, int]:
         return self._look() if self._open else self._done

@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from ..arrays.gpu_ref import GpuRef
     from ..device import Device
     from .link import Link
-    from .peer import Peer
 
-__all__ = ["Held", "RemoteDevice", "RemoteRef", "as_bytes", "from_bytes", "resolve_array"]
+__all__ = ["Held", "RemoteRef", "as_bytes", "from_bytes", "remote_ref", "resolve_array"]
 
 
 def as_bytes(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -197,97 +196,3 @@ def resolve_array(
     peer = _peers.current(cluster)
     found = peer.own_array(node, incarnation, ident)
     return remote_ref(peer.hold(node, incarnation, ident), device, shape, dtype) if found is None else found
-
-
-class RemoteDevice:
-    """A device of a node; made by `Cluster.device`.
-
-    Its calls wait for an answer of the node, and raise the errors of `Device`'s calls of the same names.
-
-    Attributes
-    ----------
-    node, name : str
-        Such as ``"node1"`` and ``"cuda:0"``.
-    """
-
-    __slots__ = ("_peer", "name", "node")
-    _peer: Peer
-    node: str
-    name: str
-
-    def __init__(self) -> None:
-        raise TypeError("a RemoteDevice is made by a cluster: cluster.device('node1/cuda:0')")
-
-    def put(self, array: object, dtype: object = None, *, durable: bool = False) -> RemoteRef:
-        """Copy an array to the device; see `Device.put`.  Waits until it is there.
-
-        A `RemoteRef` is fetched first.
-        """
-        found = np.asarray(array, None if dtype is None else as_dtype(dtype))
-        if found.dtype == object:
-            raise InvalidRequest(f"array of dtype object; {array!r} has no element type that a device can hold")
-        meta = (self.name, found.shape, dtype_name(found.dtype), bool(durable))
-        return self._made(self._link().control("put", *meta, blob=as_bytes(found)))
-
-    def empty(self, shape: int | tuple[int, ...], dtype: object = "float32", *, durable: bool = False) -> RemoteRef:
-        """Allocate an uninitialised array; see `Device.empty`."""
-        return self._made(self._link().control("make", self.name, "empty", (shape, as_dtype(dtype)), bool(durable)))
-
-    def full(
-        self, shape: int | tuple[int, ...], value: complex, dtype: object = "float32", *, durable: bool = False
-    ) -> RemoteRef:
-        """Allocate an array of one value; see `Device.full`."""
-        made = self._link().control("make", self.name, "full", (shape, value, as_dtype(dtype)), bool(durable))
-        return self._made(made)
-
-    def zeros(self, shape: int | tuple[int, ...], dtype: object = "float32", *, durable: bool = False) -> RemoteRef:
-        """Allocate an array of zeros; see `Device.zeros`."""
-        return self.full(shape, 0, dtype, durable=durable)
-
-    def get(self, ref: RemoteRef) -> np.ndarray[Any, Any]:
-        """Return a copy of an array of this device; see `RemoteRef.numpy`.
-
-        Raises
-        ------
-        InvalidRequest
-            If it is none of this device's arrays.
-        """
-        if not isinstance(ref, RemoteRef) or (ref.node, ref.device) != (self.node, self.name):
-            raise InvalidRequest(f"{ref!r} is not an array of {self.node}/{self.name}")
-        return ref.numpy()
-
-    def stats(self) -> dict[str, Any]:
-        """Return the device's counters; see `Device.stats`."""
-        found: dict[str, Any] = self._link().control("device_stats", self.name)
-        return found
-
-    def _link(self) -> Link:
-        return self._peer.link(self.node)
-
-    def _made(self, found: tuple[int, int, tuple[int, ...], str]) -> RemoteRef:
-        incarnation, ident, shape, dtype = found
-        return remote_ref(self._peer.held(self.node, incarnation, ident), self.name, shape, dtype)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return resolve_device, (self._peer.cluster, self.node, self.name)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, RemoteDevice) and self.__reduce__() == other.__reduce__()
-
-    def __hash__(self) -> int:
-        return hash((self._peer.cluster, self.node, self.name))
-
-    def __repr__(self) -> str:
-        return f"<RemoteDevice {self.node}/{self.name}>"
-
-
-def remote_device(peer: Peer, node: str, name: str) -> RemoteDevice:
-    """Return the face of a device."""
-    made = RemoteDevice.__new__(RemoteDevice)
-    made._peer, made.node, made.name = peer, node, name  # noqa: SLF001 - its constructor
-    return made
-
-
-def resolve_device(cluster: str, node: str, name: str) -> RemoteDevice:
-    """Return a device in this process."""
-    return remote_device(_peers.current(cluster), node, name)

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from .._lib.actor_cell import BOUNDED, PUT, CellBase, Envelope, current_cell
+from .._lib.actor_cell import BOUNDED, PUT, SHUT, CellBase, Envelope, current_cell
 from ..actors._refusal import Refusal
 from ..actors.answer import Answer, open_answer
 from ..actors.mailbox import Mailbox
@@ -59,6 +59,7 @@ class RemoteCell(Refusal, CellBase):
         self.rooms: deque[Callable[[], object]] = deque()
         self.held: deque[Envelope] = deque()
         self.retry_at = self.pause = 0.0
+        self.asked = 0  # asks that its node has
         self.stops = False  # it is to stop after the messages that are here
         self.watchers: dict[Any, None] = {}
         self.ended = open_answer(f"the end of {path}")
@@ -84,8 +85,8 @@ class RemoteCell(Refusal, CellBase):
 
     @property
     def load(self) -> int:
-        """Number of messages that wait in this process."""
-        return self.depth + len(self.held)
+        """Number of messages that wait in this process, and of asks without an answer."""
+        return self.depth + len(self.held) + self.asked
 
     def alive_here(self) -> None:
         """Raise `ActorStopped` in a forked child."""
@@ -94,11 +95,14 @@ class RemoteCell(Refusal, CellBase):
 
     def enqueue(self, envelope: Envelope, bound: int = BOUNDED) -> int:
         """Put a message, as bytes; the link sends it."""
-        if type(envelope.message) is not Packed:
-            envelope.message = pack(envelope.message, self.link.peer)
+        message = envelope.message
+        if type(message) is not Packed:
+            envelope.message = pack(message, self.link.peer)
         result = super().enqueue(envelope, bound)
         if result == PUT:
             self.link.notify(self)
+        elif result == SHUT:
+            envelope.message = message  # a pool chooses another actor by it
         return result
 
     def enqueue_system(self, message: tuple[Any, ...]) -> bool:

@@ -6,6 +6,7 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from .._lib.actor_cell import current_cell
@@ -20,8 +21,8 @@ from ..errors import ActorStopped, AtomrError, InvalidRequest, NodeLost, Unsuppo
 from ..runtime.addresses import address_of
 from ..system import System
 from . import _peers
-from .arrays import RemoteDevice, remote_device
 from .carrier import Carrier, NodeDied, NodeUnavailable, Place
+from .devices import RemoteDevice, remote_device
 from .keeper import Keeper
 from .peer import Peer
 from .wire import pack
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from ..actors.actor import Actor
     from ..runtime.dead_letters import DeadLetters
     from ..runtime.statistics import SystemStats
+    from .communicator import ClusterCommunicator
+    from .pools import ClusterPool
 
 __all__ = ["Cluster"]
 
@@ -287,6 +290,48 @@ class Cluster:
             raise
         return made
 
+    def pool(self, kind: type[Actor], *args: Any, size: int, **options: Any) -> ClusterPool:
+        """Start several actors of one kind behind one address, on several nodes; see `System.pool`.
+
+        Waits until the nodes have them.  Each goes to the node, or the device, with the fewest actors of the pool.
+
+        Parameters
+        ----------
+        kind, *args
+            As for `spawn`.
+        size : int
+            Number of actors.
+        nodes : sequence of int or str, optional
+            The nodes to choose from, by default all.
+        devices : sequence of str or RemoteDevice, optional
+            Instead of `nodes`: such as ``["node0/cuda:0", "node1/cuda:0"]``.  Each actor has one of them as its
+            constructor's argument ``device``: a `Device` of its own System.
+        **options
+            ``routing``, ``key``, ``name``, ``supervision``, ``mailbox`` as for `Pool`.
+
+        Raises
+        ------
+        InvalidRequest, NodeLost, ActorStopped
+            As `spawn`.
+
+        Examples
+        --------
+        >>> import atomr_native as an
+        >>> from atomr_native.ray import Cluster
+        >>> from atomr_native.ray.in_process import InProcess
+        >>> class Length(an.Actor):
+        ...     def receive(self, text):
+        ...         return len(text)
+        >>> with Cluster(nodes=2, carrier=InProcess()) as cluster:
+        ...     pool = cluster.pool(Length, size=4)
+        ...     [pool.ask("x" * n).result(30) for n in range(5)]
+        [0, 1, 2, 3, 4]
+        """
+        from .pools import ClusterPool
+
+        self._check_open()
+        return ClusterPool(self, self._peer, kind, args, size, options)
+
     def find(self, path: str) -> ActorRef | None:
         """Return the actor of a path such as ``"/node0/trainer/worker"``; None if there is none.  Waits."""
         self._check_open()
@@ -321,6 +366,38 @@ class Cluster:
             raise InvalidRequest(f"device {name!r}: {node} has {self._peer.nodes[node]} GPUs; see Cluster(gpus=)")
         return remote_device(self._peer, node, self._peer.link(node).control("device", address.name))
 
+    def communicator(
+        self, devices: Sequence[str | RemoteDevice], *, timeout: float | None = None
+    ) -> ClusterCommunicator:
+        """Make a communicator whose ranks are devices of nodes; see `ClusterCommunicator`.
+
+        Waits until the node of rank 0 has its meeting place.
+
+        Parameters
+        ----------
+        devices : sequence of str or RemoteDevice
+            At most 16, each once, such as ``["node0/host", "node1/cuda:0"]``; their places are the ranks.
+        timeout : float, optional
+            Seconds that a rank waits for the others; by default without a limit.
+
+        Raises
+        ------
+        InvalidRequest
+            For no device, a device twice, or one that does not exist.
+        NodeLost, ActorStopped
+            As `spawn`.
+        """
+        from .communicator import check_ranks, communicator
+        from .meeting import Meeting
+
+        self._check_open()
+        ranks = check_ranks(self._peer, devices)
+        seconds = None if timeout is None else seconds_of(timeout, limited=True)
+        node = ranks[0].partition("/")[0]
+        name = f"communicator-{os.urandom(6).hex()}"
+        ref = self.spawn(Meeting, ranks, seconds, node=node, name=name, mailbox=Mailbox(None))
+        return communicator(self._peer, ranks, ref)
+
     def stop(self, ref: ActorRef) -> None:
         """Stop an actor after the messages sent to it; as ``ref.stop()``."""
         if not isinstance(ref, ActorRef):
@@ -336,6 +413,11 @@ class Cluster:
                 found[node] = self._peer.link(node).control("stats") if state == "up" else None
             except NodeLost:
                 found[node] = None
+        return found
+
+    def lives(self) -> dict[str, tuple[str, int, int]]:
+        """Return the state of each node, the number of its lives, and its number of GPUs.  Internal."""
+        found: dict[str, tuple[str, int, int]] = self._directory("nodes")
         return found
 
     def close(self, timeout: float = 5.0) -> None:
@@ -406,13 +488,7 @@ class Cluster:
                 raise ActorStopped(f"cluster {self.name!r} has ended") from None
 
     def _node(self, node: int | str, *, turning: bool = False) -> str:
-        names = list(self._peer.nodes)
-        if is_integer(node):
-            number = int(node) % len(names) if turning else int(node)
-            node = f"node{number}" if number >= 0 else node
-        if node not in names:
-            raise InvalidRequest(f"node={node!r}; allowed: {', '.join(names)}, or their numbers")
-        return str(node)
+        return self._peer.node_name(int(node) % len(self._peer.nodes) if turning and is_integer(node) else node)
 
     def __repr__(self) -> str:
         return f"<Cluster {self.name!r} of {len(self._peer.nodes)} nodes{', closed' if self._closed else ''}>"

@@ -111,6 +111,7 @@ class Host:
                 for name, old in list(self._sessions.items()):
                     if now - old.seen > _SILENCE:
                         del self._sessions[name]
+                        old.close()
                         self.arrays.drop(name)
                 found = self._sessions[link] = Session(link)
             found.seen = time.monotonic()
@@ -209,6 +210,11 @@ class Host:
         if name == "release":
             self.arrays.release(subject, session.link)
             return
+        if name == "watch_device":
+            threading.Thread(
+                target=self._watch_device, args=(session, subject), name="atomr_native-watch", daemon=True
+            ).start()
+            return
         cell = self.cell(subject)
         if name == "watch":
             if subject not in session.watched:
@@ -224,6 +230,26 @@ class Host:
                 cell.begun.add_done_callback(lambda done: self._began(session, subject, done))
         elif cell is not None:
             cell.stop(drain=option)
+
+    def _watch_device(self, session: Session, name: str) -> None:
+        """Report the restarts and the end of a device, which starts first if it has not yet."""
+
+        def restarted(generation: int) -> None:
+            session.report("device", name, pack(generation, self.peer))
+
+        def ended(error: AtomrError) -> None:
+            if not self._closed:
+                session.report("device", name, pack_error(error, self.peer, name))
+
+        try:
+            device = self.system.device(name)
+            device.on_generation(restarted)
+            session.undo.append(lambda: device.forget(restarted))
+            restarted(device.generation)
+            device.on_end(ended)
+            session.undo.append(lambda: device.forget(ended))
+        except AtomrError as error:
+            ended(error)
 
     def _ended(self, session: Session, key: str, cell: Cell) -> None:
         error = cell.final_error

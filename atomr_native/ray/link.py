@@ -21,6 +21,7 @@ from .._lib.actor_cell import Envelope
 from ..actors.answer import bare
 from ..errors import AtomrError, InvalidRequest, LibraryError, NodeLost
 from .carrier import NodeDied, NodeUnavailable
+from .device_life import DeviceLife
 from .directory import LOST, UP
 from .wire import Packed, pack, unpack
 
@@ -63,6 +64,7 @@ class Link:
         self._ready: dict[RemoteCell, None] = {}
         self._posts: deque[tuple[Any, ...]] = deque()
         self._asks: dict[int, tuple[Any, RemoteCell, Packed]] = {}
+        self._devices: dict[str, DeviceLife] = {}  # those that are watched here
         self._numbers = itertools.count(1)
         self._last = 0
         self._events = threading.RLock()
@@ -93,6 +95,20 @@ class Link:
                     life.known.add(cell.key)
                 self._start()
                 self.change.notify_all()
+
+    def watch_device(self, name: str) -> DeviceLife:
+        """Return the callbacks of a device of the node, which reports its restarts from now on."""
+        with self.change:
+            found = self._devices.get(name)
+            if found is not None:
+                return found
+            found = self._devices[name] = DeviceLife(f"{self.node}/{name}", self._last, self.peer.events.post)
+            lost = self.lost
+        if lost is None:
+            self.post(("watch_device", name))
+        else:
+            found.ended(lost)
+        return found
 
     def post(self, operation: tuple[Any, ...]) -> None:
         """Have the node do something without a result."""
@@ -208,6 +224,8 @@ class Link:
                 if cell.state != "stopped":
                     life.known.add(key)
                     self._posts.append(("watch", key))
+            self._posts = deque(each for each in self._posts if each[0] != "watch_device")
+            self._posts.extend(("watch_device", name) for name in self._devices)
             self._start()
             self.change.notify_all()
 
@@ -218,6 +236,8 @@ class Link:
                 return
             self.life = None
             asks, self._asks = self._asks, {}
+            for _, cell, _ in asks.values():
+                cell.asked = 0
             self._posts = deque(each for each in self._posts if each[0] in ("stop", "begin") and each[1][0] == "a")
             gone = [cell for cell in self.cells.values() if not cell.durable]
             self.change.notify_all()
@@ -234,6 +254,7 @@ class Link:
             life, self.life = self.life, None
             asks, self._asks = self._asks, {}
             cells = {*self.cells.values(), *self._ready, *self._watched.values()}
+            devices = list(self._devices.values())
             self._ready.clear()
             self._posts.clear()
             self._watched.clear()
@@ -242,6 +263,8 @@ class Link:
             answer.fail(self._lost_error(life is not None))
         for cell in cells:
             cell.ends(self.lost)
+        for device in devices:
+            device.ended(self.lost)
 
     def _lost_error(self, may_have_run: bool, why: str = "") -> NodeLost:
         if self.lost is not None:
@@ -319,6 +342,7 @@ class Link:
                 with self.change:
                     number = next(self._numbers)
                     self._asks[number] = (envelope.answer, cell, packed)
+                    cell.asked += 1
             items.append((cell.key, packed.data, self.peer.address_of(envelope.sender), number))
         while True:
             try:
@@ -350,7 +374,8 @@ class Link:
         with self.change:
             for at in reversed(refused):
                 cell, envelope = batch[at]
-                self._asks.pop(items[at][3], None)
+                if self._asks.pop(items[at][3], None) is not None:
+                    cell.asked -= 1
                 cell.held.appendleft(envelope)
             full = {batch[at][0] for at in refused}
             for cell in {cell for cell, _ in batch} | {cell for cell in self._ready if cell.stops}:
@@ -399,12 +424,18 @@ class Link:
                     value = None if data is None else unpack(data, self.peer)
                 except AtomrError as error:  # of an answer that cannot be unpickled here
                     kind, value = ("failed" if kind == "answered" else kind), bare(error)
-                self._act(kind, name, value)
+                self._act(life, kind, name, value)
 
-    def _act(self, kind: str, name: Any, value: Any) -> None:
-        if kind in ("answered", "failed"):
+    def _act(self, life: Life, kind: str, name: Any, value: Any) -> None:
+        if kind == "device":
+            device = self._devices.get(name)
+            if device is not None:
+                device.report(life.incarnation, value)
+        elif kind in ("answered", "failed"):
             with self.change:
                 found = self._asks.pop(name, None)
+                if found is not None:
+                    found[1].asked -= 1
             if found is not None and kind == "answered":
                 found[0].resolve(value)
             elif found is not None:

@@ -6,6 +6,7 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from .._support.checks import is_integer
 from ..actors.mailbox import Mailbox
 from ..actors.ref import ActorRef
 from ..dtypes import dtype_name
@@ -13,12 +14,16 @@ from ..errors import GpuRefStale, InvalidRequest
 from . import _peers
 from .arrays import Held, resolve_array
 from .cell import RemoteCell, resolve_actor
+from .communicator import Rank
+from .devices import resolve_device
+from .events import Events
 from .link import Link
 
 if TYPE_CHECKING:
     from ..actors.cell import Cell
     from ..actors.tree import ActorTree
     from ..arrays.gpu_ref import GpuRef
+    from ..device import Device
     from ..system import System
     from .carrier import Carrier
     from .host import Host
@@ -49,6 +54,8 @@ class Peer:
         self._links: dict[str, Link] = {}
         self._held: weakref.WeakValueDictionary[tuple[str, int, int], Held] = weakref.WeakValueDictionary()
         self.nodes: dict[str, int] = {}
+        self.events = Events()
+        self._ranks: dict[tuple[str, int], Rank] = {}
         self.refresh()
         if host is not None:
             self.tree.naming = self._name
@@ -57,6 +64,19 @@ class Peer:
     def refresh(self) -> None:
         """Read the names of the nodes, and their numbers of GPUs."""
         self.nodes = {name: found[2] for name, found in self.carrier.directory("nodes").items()}
+
+    def node_name(self, node: int | str) -> str:
+        """Return the name of a node, given by number or name.
+
+        Raises
+        ------
+        InvalidRequest
+            If the cluster has no such node.
+        """
+        name = f"node{int(node)}" if is_integer(node) and int(node) >= 0 else node
+        if name not in self.nodes:
+            raise InvalidRequest(f"node={name!r}; allowed: {', '.join(self.nodes)}, or their numbers")
+        return str(name)
 
     def link(self, node: str) -> Link:
         """Return the link to a node.
@@ -72,6 +92,14 @@ class Peer:
                 if node not in self.nodes:
                     raise InvalidRequest(f"node {node!r} does not exist; allowed: {', '.join(self.nodes)}")
                 found = self._links[node] = Link(self, node)
+            return found
+
+    def rank(self, name: tuple[str, int]) -> Rank:
+        """Return what this process knows of one of its ranks of a communicator."""
+        with self._lock:
+            found = self._ranks.get(name)
+            if found is None:
+                found = self._ranks[name] = Rank(self)
             return found
 
     def flush(self, deadline: float) -> None:
@@ -91,6 +119,7 @@ class Peer:
             links = list(self._links.values())
         for link in links:
             link.close()
+        self.events.close()
 
     # ---- actors
 
@@ -166,6 +195,18 @@ class Peer:
         if incarnation != host.place.incarnation:
             raise GpuRefStale(f"the array was in the memory of {node}, which was lost", "node lost")
         return host.arrays.find(ident)
+
+    # ---- devices
+
+    def export_device(self, device: Device) -> tuple[Any, ...]:
+        """Return how a device of this node is pickled."""
+        host = self.host
+        if host is None or device.system is not host.system:
+            raise InvalidRequest(
+                f"{device!r} cannot be sent to another node: its System is not one of the cluster's nodes; take the "
+                f"device of cluster.device"
+            )
+        return resolve_device, (self.cluster, host.place.node, device.name)
 
     def hold(self, node: str, incarnation: int, ident: int) -> Held:
         """Return this process's hold of an array, taken from its node if it is new.  Waits."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
@@ -25,6 +26,7 @@ class Session:
         self.batch = 0
         self.refused: list[int] = []
         self.watched: set[str] = set()
+        self.undo: list[Callable[[], object]] = []  # ends of the watches of devices
         self._change = threading.Condition()
         self._reports: deque[tuple[int, str, Any, Packed | None]] = deque()
         self._last = 0
@@ -86,4 +88,7 @@ class Session:
         with self._change:
             self._closed = True
             self._reports.clear()
+            undo, self.undo = self.undo, []
             self._change.notify_all()
+        for each in undo:
+            each()

@@ -13,6 +13,7 @@ import cloudpickle
 from ..actors.answer import bare
 from ..actors.ref import ActorRef
 from ..arrays.gpu_ref import GpuRef
+from ..device import Device
 from ..errors import AtomrError, InvalidRequest, LibraryError
 from ._peers import acting_as
 
@@ -59,6 +60,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
             )
         if isinstance(obj, GpuRef):
             return self._peer.export(obj, self.holds)
+        if isinstance(obj, Device):
+            return self._peer.export_device(obj)
         held = getattr(obj, "_held", None) if type(obj).__name__ == "RemoteRef" else None
         if held is not None:
             self.holds.append(held)

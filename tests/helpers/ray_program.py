@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 import ray
-from cluster_actors import Arrays, Log, Watcher
+from cluster_actors import Arrays, Collective, DeviceWatcher, Log, Trains, Watcher
 from ray.cluster_utils import Cluster as Machines
 
 import atomr_native as an
-from atomr_native.ray import Cluster, RemoteRef
+from atomr_native.ray import Cluster, ClusterPool, RemoteRef
 
 KILLS = int(os.environ.get("ATOMR_NATIVE_RAY_KILLS", "6"))
 FOREVER = an.OneForOne(max_restarts=None, backoff=0.01, max_backoff=0.1)
@@ -76,6 +76,12 @@ def task(ref: an.ActorRef, array: RemoteRef, name: str) -> Any:
         return ref.ask("task").result(60), float(array.numpy().sum()), ref, spawned
 
 
+@ray.remote(num_cpus=0)
+def through_pool(pool: ClusterPool, name: str) -> Any:
+    with Cluster.join(name):
+        return [answer.result(60) for answer in [pool.ask("x") for _ in range(6)]]
+
+
 def check_messages(cluster: Cluster) -> None:
     refs = [cluster.spawn(Log, node=node) for node in range(3)]
     pids = {cluster.spawn(Process, node=node).ask("pid").result(60) for node in range(3)}
@@ -111,6 +117,39 @@ def check_arrays(cluster: Cluster) -> None:
             doubled = actors[target].ask(("double", array)).result(60)
             assert doubled.node == f"node{target}"
             assert (doubled.numpy() == 2 * data).all()
+
+
+def check_groups_of_nodes(cluster: Cluster) -> None:
+    pool = cluster.pool(Log, size=6)
+    assert [pool.ask("x").result(60) for _ in range(12)] == [1] * 6 + [2] * 6
+    copied = ray.get(through_pool.remote(pool, cluster.name))
+    assert copied == [3] * 6
+    ranks = [f"node{node}/host" for node in range(3)]
+    comm = cluster.communicator(ranks)
+    actors = [cluster.spawn(Collective, "host", comm, node=node) for node in range(3)]
+    for _ in range(3):
+        answers = [actor.ask(("all_reduce", [float(rank)], {})) for rank, actor in enumerate(actors)]
+        assert [answer.result(60).tolist() for answer in answers] == [[3.0]] * 3
+    waiting = [actor.ask(("all_reduce", [1.0], {})) for actor in actors[1:]]
+    assert refused(an.NodeLost, lambda: cluster.spawn(Process, node=0).ask("die").result(60)).may_have_run
+    for answer in waiting:
+        assert isinstance(refused(an.NodeLost, lambda answer=answer: answer.result(60)), an.NodeLost)
+    for actor in actors:
+        assert answered(actor, ("alive", None, {})) == "alive"
+    answers = [actor.ask(("all_reduce", [2.0], {})) for actor in actors]
+    assert [answer.result(60).tolist() for answer in answers] == [[6.0]] * 3
+
+
+def check_state(cluster: Cluster) -> None:
+    trainer, process = cluster.spawn(Trains, node=1), cluster.spawn(Process, node=1)
+    watcher = cluster.spawn(DeviceWatcher, cluster.device("node1/host"), node=2)
+    assert watcher.started.result(60) is None
+    trainer.ask("step").result(60)
+    saved = trainer.ask(("save", cluster.device("node0/host"))).result(60)
+    assert refused(an.NodeLost, lambda: process.ask("die").result(60)).may_have_run
+    assert answered(trainer, "state") == (0, [0.0] * 4)
+    assert answered(trainer, ("load", saved)) == (1, [1.0] * 4)
+    assert isinstance(watcher.ask(1).result(60)[0], an.DeviceRestarted)
 
 
 def check_death(cluster: Cluster) -> None:
@@ -170,7 +209,16 @@ def main() -> None:
     try:
         pids: list[int] = []
         with Cluster(nodes=3, strategy="STRICT_SPREAD", options=options, supervision=FOREVER) as cluster:
-            for check in (check_messages, check_tasks, check_arrays, check_death, check_chaos, check_bad_input):
+            for check in (
+                check_messages,
+                check_tasks,
+                check_arrays,
+                check_groups_of_nodes,
+                check_state,
+                check_death,
+                check_chaos,
+                check_bad_input,
+            ):
                 begun = time.monotonic()
                 check(cluster)
                 print(check.__name__, f"{time.monotonic() - begun:.1f} s", flush=True)  # noqa: T201

@@ -10,12 +10,13 @@ from example_programs import load
 
 from atomr_native.ray import cluster
 from atomr_native.ray.arrays import RemoteRef
+from atomr_native.ray.communicator import ClusterCommunicator
 from atomr_native.ray.in_process import InProcess
 
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
-@pytest.mark.parametrize("kind", [cluster.Cluster, RemoteRef, InProcess])
+@pytest.mark.parametrize("kind", [cluster.Cluster, ClusterCommunicator, RemoteRef, InProcess])
 def test_examples_do_what_they_say(kind: type) -> None:
     said: list[str] = []
     found = doctest.DocTestFinder(exclude_empty=True).find(kind, kind.__name__, globs={})
