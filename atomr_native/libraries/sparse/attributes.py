@@ -5,13 +5,28 @@ from typing import Annotated, TypeAlias
 from ...plans.spec import Attributes, DtypeName, Extent
 from ...protocol.typed import one_of
 
-__all__ = ["CombineAttributes", "FormatName", "ProductAttributes", "SemiringAttributes", "SolveAttributes"]
+__all__ = [
+    "BasisAttributes", "CombineAttributes", "FactorAttributes", "FormatName", "ProductAttributes", "SemiringAttributes",
+    "SolveAttributes",
+]  # fmt: skip
 
 FormatName = Annotated[str, one_of("csr", "csc", "coo", "bsr")]
 
 
 #: A node of `functions.Tree`.
 NodeParts: TypeAlias = tuple[str | int, ...]
+
+
+class BasisAttributes(Attributes, frozen=True, kw_only=True):
+    """Of ``sparse.basis`` and ``sparse.solution``.
+
+    Attributes
+    ----------
+    rounds : int
+        Rounds of GMRES until it begins anew.
+    """
+
+    rounds: Extent
 
 
 class CombineAttributes(Attributes, frozen=True, kw_only=True):
@@ -24,6 +39,21 @@ class CombineAttributes(Attributes, frozen=True, kw_only=True):
     """
 
     compute: DtypeName
+
+
+class FactorAttributes(Attributes, frozen=True, kw_only=True):
+    """Of ``sparse.ilu0`` and ``sparse.ic0``.
+
+    Attributes
+    ----------
+    n : int
+        Rows of the matrix.
+    dtype : str
+        Of values and factors.
+    """
+
+    n: Extent
+    dtype: DtypeName
 
 
 class ProductAttributes(Attributes, frozen=True, kw_only=True):

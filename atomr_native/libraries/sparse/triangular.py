@@ -21,9 +21,9 @@ from .spec import check_out
 if TYPE_CHECKING:
     from ...arrays.gpu_ref import GpuRef  # noqa: F401  (named by the base class)
 
-__all__ = ["SparseSolveRequest"]
+__all__ = ["DTYPES", "SparseSolveRequest"]
 
-_DTYPES: Final = ("float32", "float64", "complex64", "complex128")
+DTYPES: Final = ("float32", "float64", "complex64", "complex128")
 
 
 def _split(alpha: complex) -> tuple[float, float]:
@@ -102,8 +102,8 @@ class SparseSolveRequest(Request["GpuRef"]):
         if shape[0] != shape[1]:
             raise InvalidRequest(f"shape={shape}; a triangle is square")
         dtype = as_dtype(self.values.dtype)
-        if dtype_name(dtype) not in _DTYPES:
-            raise InvalidRequest(f"values has dtype {dtype_name(dtype)}; allowed: {', '.join(_DTYPES)}")
+        if dtype_name(dtype) not in DTYPES:
+            raise InvalidRequest(f"values has dtype {dtype_name(dtype)}; allowed: {', '.join(DTYPES)}")
         check_factor("alpha", self.alpha, imaginary=dtype.kind == "c")
         b = check_input("b", self.b)
         if len(b.shape) not in (1, 2) or b.shape[0] != shape[0]:
