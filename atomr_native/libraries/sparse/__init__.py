@@ -55,6 +55,13 @@ LIBRARY = Library(
             attributes="attributes:SemiringAttributes",
         ),
         Operation(
+            "sparse.semiring_compiled",
+            Aliasing.DISJOINT,
+            "host_compiled:build_compiled",
+            "cuda.compiled:build_compiled",
+            attributes="attributes:CompiledAttributes",
+        ),
+        Operation(
             "sparse.solve",
             Aliasing.DISJOINT,
             "host:build_solve",

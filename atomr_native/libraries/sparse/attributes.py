@@ -2,12 +2,13 @@
 
 from typing import Annotated, TypeAlias
 
-from ...plans.spec import Attributes, DtypeName, Extent
+from ...plans.spec import Attributes, DtypeName, Extent, ShippedAttributes
+from ...protocol.binaries import Binary
 from ...protocol.typed import one_of
 
 __all__ = [
-    "BasisAttributes", "CombineAttributes", "FactorAttributes", "FormatName", "ProductAttributes", "SemiringAttributes",
-    "SolveAttributes",
+    "BasisAttributes", "CombineAttributes", "CompiledAttributes", "FactorAttributes", "FormatName", "ProductAttributes",
+    "SemiringAttributes", "SolveAttributes",
 ]  # fmt: skip
 
 FormatName = Annotated[str, one_of("csr", "csc", "coo", "bsr")]
@@ -103,6 +104,23 @@ class SemiringAttributes(Attributes, frozen=True, kw_only=True):
     add: tuple[NodeParts, ...]
     on_sum: tuple[NodeParts, ...]
     start: str
+
+
+class CompiledAttributes(ShippedAttributes, frozen=True, kw_only=True):
+    """Of ``sparse.semiring_compiled``.
+
+    Attributes
+    ----------
+    shape, compute, start
+        As `SemiringAttributes` has them.
+    functions : tuple of (str, Binary)
+        ``"multiply"``, ``"add"`` and ``"on_sum"``, pickled, on the host device.
+    """
+
+    shape: tuple[Extent, Extent]
+    compute: DtypeName
+    start: str
+    functions: tuple[tuple[str, Binary], ...] = ()
 
 
 class SolveAttributes(Attributes, frozen=True, kw_only=True):
