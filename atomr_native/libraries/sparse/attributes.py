@@ -51,10 +51,13 @@ class FactorAttributes(Attributes, frozen=True, kw_only=True):
         Rows of the matrix.
     dtype : str
         Of values and factors.
+    batch : int or None
+        Matrices, if their values have an axis for them.
     """
 
     n: Extent
     dtype: DtypeName
+    batch: Extent | None = None
 
 
 class ProductAttributes(Attributes, frozen=True, kw_only=True):
@@ -71,6 +74,8 @@ class ProductAttributes(Attributes, frozen=True, kw_only=True):
         Whether beta is not 0.
     factors : bool
         Whether alpha and beta are operands.
+    batch : int or None
+        Matrices, if their values have an axis for them.
     """
 
     format: FormatName
@@ -81,6 +86,7 @@ class ProductAttributes(Attributes, frozen=True, kw_only=True):
     trans: bool
     conj: bool
     deterministic: bool
+    batch: Extent | None = None
 
 
 class SemiringAttributes(Attributes, frozen=True, kw_only=True):
@@ -133,6 +139,8 @@ class SolveAttributes(Attributes, frozen=True, kw_only=True):
         Rows of the matrix.
     dtype : str
         Of all arrays but indices.
+    batch : int or None
+        Matrices, if their values have an axis for them.
     """
 
     format: FormatName
@@ -142,3 +150,4 @@ class SolveAttributes(Attributes, frozen=True, kw_only=True):
     trans: bool
     conj: bool
     unit: bool
+    batch: Extent | None = None

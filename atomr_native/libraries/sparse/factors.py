@@ -37,7 +37,7 @@ class SparseFactorRequest(Request["GpuRef"]):
         has A's elements at A's places.  ``ic0``: L below and on the diagonal, and its conjugate transpose above; L
         times that has A's elements there.
     values, indices, offsets, shape
-        The arrays and the shape of A; values float32, float64, complex64 or complex128.
+        The arrays and the shape of A, or of a batch; values float32, float64, complex64 or complex128.
     out
         The values of the factors, in A's pattern; allocated if missing.
 
@@ -73,19 +73,19 @@ class SparseFactorRequest(Request["GpuRef"]):
     def lowering(self) -> Lowered:
         """Check the request and return its message."""
         check_choice("routine", self.routine, ROUTINES)
-        shape, count = check_parts("csr", self.shape, self.values, self.indices, self.offsets, None)
+        shape, count, batch = check_parts("csr", self.shape, self.values, self.indices, self.offsets, None)
         if shape[0] != shape[1]:
             raise InvalidRequest(f"shape={shape}; {self.routine} takes a square matrix")
         dtype = as_dtype(self.values.dtype)
         if dtype_name(dtype) not in DTYPES:
             raise InvalidRequest(f"values has dtype {dtype_name(dtype)}; allowed: {', '.join(DTYPES)}")
         names = ("values", "indices", "offsets")
-        out = check_out(self, (count,), [dtype], names)
+        out = check_out(self, (count,) if batch is None else (batch, count), [dtype], names)
         return Lowered(
             op=f"sparse.{self.routine}",
             operands=(*(read(name, getattr(self, name)) for name in names), written("out", self.out, out)),
             collect=itemgetter("out"),
-            attributes=FactorAttributes(n=shape[0], dtype=dtype_name(dtype)),
+            attributes=FactorAttributes(n=shape[0], dtype=dtype_name(dtype), batch=batch),
         )
 
 

@@ -11,9 +11,10 @@ from ...dtypes import as_dtype
 from ...errors import InvalidRequest
 from ...plans.spec import PlanSpec
 from .attributes import CombineAttributes, ProductAttributes, SemiringAttributes, SolveAttributes
+from .batches import carriers
 from .functions import evaluate
 
-__all__ = ["build_combine", "build_product", "build_semiring", "build_solve", "folded", "scipy_matrix"]
+__all__ = ["build_combine", "build_product", "build_semiring", "build_solve", "each", "folded", "scipy_matrix"]
 
 Array = np.ndarray[Any, Any]
 
@@ -87,7 +88,20 @@ def build_product(spec: PlanSpec[ProductAttributes], _context: HostContext) -> B
         result = alpha * result + beta * rest if beta != 0 else alpha * result
         out[...] = result.astype(out.dtype, copy=False)
 
-    return Built(run)
+    return Built(each(spec, run))
+
+
+def each(spec: PlanSpec[Any], run: Any) -> Any:
+    """Return a run for every matrix of a batch."""
+    if spec.attributes.batch is None:
+        return run
+    carries = carriers(spec)
+
+    def every(arrays: tuple[Array, ...], scalars: tuple[Any, ...]) -> None:
+        for i in range(spec.attributes.batch):
+            run(tuple(a[i, ...] if own else a for a, own in zip(arrays, carries, strict=True)), scalars)
+
+    return every
 
 
 def _sampled(pattern: Any, x: Array, y: Array) -> Array:
@@ -178,7 +192,7 @@ def build_solve(spec: PlanSpec[SolveAttributes], _context: HostContext) -> Built
         lower = how.lower != how.trans  # of op(A)
         _substitute(matrix, lower, how.unit, alpha * at["b"], at["out"])
 
-    return Built(run)
+    return Built(each(spec, run))
 
 
 def _substitute(a: Any, lower: bool, unit: bool, b: Array, out: Array) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from ...builders.context import Built, HostContext
 from ...plans.spec import PlanSpec
 from .attributes import FactorAttributes
-from .host import scipy_matrix
+from .host import each, scipy_matrix
 
 __all__ = ["build_factors"]
 
@@ -39,7 +39,7 @@ def build_factors(spec: PlanSpec[FactorAttributes], _context: HostContext) -> Bu
         made = [rows[i][c] for i in range(how.n) for c in matrix.indices[matrix.indptr[i] : matrix.indptr[i + 1]]]
         out[...] = np.array(made, values.dtype)
 
-    return Built(run)
+    return Built(each(spec, run))
 
 
 def _lower_upper(i: int, rows: list[Row], zero: Any) -> None:

@@ -11,6 +11,7 @@ from ..._support.public import public
 from ...arrays.operands import check_handle, check_input
 from ...dtypes import dtype_name
 from ...errors import InvalidRequest
+from .batches import refuse_batch
 from .krylov import Loop, conjugate_gradients, minimal_residuals, stabilized
 from .matrix import SparseMatrix
 from .preconditioners import PRECONDITIONERS, Preconditioner
@@ -82,6 +83,7 @@ class IterativeSolver:
     ) -> None:
         check_choice("method", method, _METHODS)
         check_choice("preconditioner", preconditioner, PRECONDITIONERS)
+        refuse_batch("a", a.batch, "a solver")
         if a.format != "csr" or a.shape[0] != a.shape[1] or not a.shape[0]:
             raise InvalidRequest(f"a is {a.format} of shape {a.shape}; a solver takes csr with as many rows as "
                                  f"columns, 1 or more")  # fmt: skip

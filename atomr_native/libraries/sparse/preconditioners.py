@@ -41,7 +41,7 @@ class Preconditioner:
                 raise InvalidRequest(f"factors with preconditioner={kind!r}; allowed: {', '.join(map(repr, ROUTINES))}")
             if not isinstance(factors, SparseMatrix):
                 raise InvalidRequest(f"factors is a {type(factors).__name__}; allowed: a SparseMatrix")
-            if (factors.format, factors.shape, factors.dtype) != (a.format, a.shape, a.dtype):
+            if (factors.format, factors.shape, factors.dtype, factors.batch) != (a.format, a.shape, a.dtype, None):
                 raise InvalidRequest(f"factors is {factors}; allowed: {a.format} {a.shape} {dtype_name(a.dtype)}, as a")
         self._actor, self._device, self._a, self._kind, self._factors = actor, actor.device, a, kind, factors
         self._inverse: GpuRef | None = None

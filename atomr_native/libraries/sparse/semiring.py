@@ -14,6 +14,7 @@ from ...dtypes import as_dtype, dtype_name
 from ...errors import InvalidRequest
 from ...plans.lowering import Lowered, Request, read, written
 from .attributes import CompiledAttributes, SemiringAttributes
+from .batches import refuse_batch
 from .compiled import CompiledCode, as_python
 from .functions import Untraceable, trace
 from .matrix import check_parts
@@ -86,7 +87,8 @@ class SparseSemiringRequest(Request["GpuRef"]):
 
     def lowering(self) -> Lowered:
         """Check the request and return its message."""
-        shape, _ = check_parts("csr", self.shape, self.values, self.indices, self.offsets, None)
+        shape, _, batch = check_parts("csr", self.shape, self.values, self.indices, self.offsets, None)
+        refuse_batch("a", batch, "semiring")
         dtype = as_dtype(self.values.dtype)
         if dtype_name(dtype) not in _DTYPES:
             raise InvalidRequest(f"values has dtype {dtype_name(dtype)}; allowed: {', '.join(_DTYPES)}")

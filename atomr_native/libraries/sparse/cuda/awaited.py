@@ -11,13 +11,11 @@ from typing import Final
 
 from .arithmetic import arithmetic
 
-__all__ = ["GROUP", "TAKEN_BLOCKS", "TURN_BYTES", "awaited"]
+__all__ = ["GROUP", "TAKEN_BLOCKS", "awaited", "turn_bytes"]
 
 #: Threads of a block, and blocks of a multiprocessor: as many threads as it holds.
 GROUP: Final = 64
 TAKEN_BLOCKS: Final = 32
-#: Bytes of the workspace, for the number of groups taken.
-TURN_BYTES: Final = 256
 
 _SOURCE: Final = Template("""\
 #if defined(__CUDA_ARCH__)
@@ -58,6 +56,11 @@ typedef u64 word;
 #define REAL(w) __longlong_as_double((long long)(w))
 """
 _PUT: Final = "const word w{i} = BITS({x}); p[{i}] = w{i} == ABSENT ? ABSENT + 1 : w{i};"
+
+
+def turn_bytes(batch: int) -> int:
+    """Return the bytes of the workspace, for the numbers of groups that are taken of each matrix of a batch."""
+    return -(-8 * batch // 256) * 256
 
 
 def awaited(dtype: str) -> str:

@@ -17,8 +17,9 @@ from ....builders.cuda.prelude import STORAGE
 from ....builders.cuda.target import Argument, Launch
 from ....plans.spec import PlanSpec
 from ..attributes import FactorAttributes
+from ..batches import split
 from .arithmetic import FUNCTIONS
-from .awaited import GROUP, TAKEN_BLOCKS, TURN_BYTES, awaited
+from .awaited import GROUP, TAKEN_BLOCKS, awaited, turn_bytes
 
 __all__ = ["build_factors"]
 
@@ -46,6 +47,8 @@ DEVICE long long place_of(const $I *indices, const $I *offsets, long long row, l
 }
 KERNEL blank(const $I *indices, const $I *offsets, elem *out, u64 *turn) {
   AWAIT_LAUNCH();
+  turn += blockIdx.y;
+  $out_advance
   if (thread_index() == 0) *turn = 0;
   for (u64 e = thread_index(); e < $nnz; e += thread_count()) {
     if ($cholesky && (long long)indices[e] > row_of(offsets, (long long)e)) out[e] = ZERO;
@@ -54,6 +57,8 @@ KERNEL blank(const $I *indices, const $I *offsets, elem *out, u64 *turn) {
 }
 KERNEL factor(const elem *values, const $I *indices, const $I *offsets, elem *out, u64 *turn) {
   AWAIT_LAUNCH();
+  turn += blockIdx.y;
+  $out_advance $advance
   SHARED u64 taken[1];
   for (;;) {
     if (threadIdx.x == 0) taken[0] = TAKE(turn);
@@ -117,8 +122,9 @@ _NAN: Final = {
 def build_factors(spec: PlanSpec[FactorAttributes], context: CudaContext) -> Built:
     """Build ``sparse.ilu0`` or ``sparse.ic0``: operands ``values, indices, offsets, out``.  Waits for the compiler."""
     how = spec.attributes
+    spec, batch = split(spec)
     nnz = spec.operands[0].shape[0]
-    if not nnz or not how.n:
+    if not nnz or not how.n or not batch.count:
         return Built("noop")
     cholesky, is_complex = spec.op == "sparse.ic0", how.dtype.startswith("complex")
     single = how.dtype in ("float32", "complex64")
@@ -129,7 +135,7 @@ def build_factors(spec: PlanSpec[FactorAttributes], context: CudaContext) -> Bui
     text = f"{awaited(how.dtype)}#define NOT_A_NUMBER {f'{make}({nan}, {nan})' if is_complex else nan}\n"
     text += _SOURCE.substitute(
         I=STORAGE[spec.operands[1].dtype], n=f"{how.n}ll", nnz=count, group=f"{GROUP}ull",
-        cholesky=int(cholesky),
+        cholesky=int(cholesky), advance=batch.advance(values="values"), out_advance=batch.advance(out="out"),
         partner=f"place_of(indices, offsets, {'column, k' if cholesky else 'k, column'}, e)",
         right="CONJ(u)" if cholesky else "u",
         mirror=Template(_MIRROR).substitute(nnz=count) if cholesky else "",
@@ -138,12 +144,13 @@ def build_factors(spec: PlanSpec[FactorAttributes], context: CudaContext) -> Bui
     blocks = context.target.sm_count * TAKEN_BLOCKS
     turn: Argument = ("workspace", 0)
     operands: list[Argument] = [("operand", i) for i in range(4)]
+    wide, narrow = (max(1, min(-(-nnz // threads), blocks)) for threads in (THREADS, GROUP))
     launches = [
-        Launch("blank", (max(1, min(-(-nnz // THREADS), blocks)), 1, 1), (THREADS, 1, 1), 0, (*operands[1:], turn)),
-        Launch("factor", (max(1, min(-(-nnz // GROUP), blocks)), 1, 1), (GROUP, 1, 1), 0, (*operands, turn)),
+        Launch("blank", (wide, batch.count, 1), (THREADS, 1, 1), 0, (*operands[1:], turn)),
+        Launch("factor", (narrow, batch.count, 1), (GROUP, 1, 1), 0, (*operands, turn)),
     ]
     made = kernels(
         text, launches, context.target, dtypes={o.dtype for o in spec.operands},
-        alignments=[alignment(o.dtype) for o in spec.operands], functions=FUNCTIONS, workspace=TURN_BYTES,
+        alignments=[alignment(o.dtype) for o in spec.operands], functions=FUNCTIONS, workspace=turn_bytes(batch.count),
     )  # fmt: skip
     return replace(made, notes=("factored by a kernel that needs no analysis of the pattern",))

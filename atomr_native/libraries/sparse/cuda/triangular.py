@@ -19,14 +19,17 @@ from ....builders.cuda.target import Argument, Launch
 from ....dtypes import as_dtype
 from ....plans.spec import PlanSpec
 from ..attributes import SolveAttributes
+from ..batches import split
 from .arithmetic import FUNCTIONS
-from .awaited import GROUP, TAKEN_BLOCKS, TURN_BYTES, awaited
+from .awaited import GROUP, TAKEN_BLOCKS, awaited, turn_bytes
 
 __all__ = ["build_solve"]
 
 _SOURCE: Final = Template("""\
 KERNEL blank(elem *out, u64 *turn) {
   AWAIT_LAUNCH();
+  turn += blockIdx.y;
+  $out_advance
   if (thread_index() == 0) *turn = 0;
   for (u64 t = thread_index(); t < $total; t += thread_count()) {
     clear(out + t / $k * $out_row + t % $k * $out_column);
@@ -34,6 +37,8 @@ KERNEL blank(elem *out, u64 *turn) {
 }
 KERNEL solve(const elem *values, const $I *indices, const $I *offsets, const elem *b, elem *out, u64 *turn, $scalars) {
   AWAIT_LAUNCH();
+  turn += blockIdx.y;
+  $out_advance $advance
   SHARED u64 taken[1];
   for (;;) {
     if (threadIdx.x == 0) taken[0] = TAKE(turn);
@@ -73,16 +78,18 @@ KERNEL solve(const elem *values, const $I *indices, const $I *offsets, const ele
 def build_solve(spec: PlanSpec[SolveAttributes], context: CudaContext) -> Built:
     """Build ``sparse.solve``: operands ``values, indices, offsets, b, out``.  Waits for the compiler."""
     how = spec.attributes
+    spec, batch = split(spec)
     values, indices, _, b, out = spec.operands
     columns = b.shape[1] if len(b.shape) == 2 else 1
     total = how.n * columns
-    if total == 0:
+    if total == 0 or batch.count == 0:
         return Built("noop")
     size = as_dtype(out.dtype).itemsize
     is_complex = how.dtype.startswith("complex")
     steps = [(o.strides[0] // size, o.strides[1] // size if len(o.shape) == 2 else 0) for o in (b, out)]
     text = awaited(how.dtype) + _SOURCE.substitute(
         I=STORAGE[indices.dtype],
+        advance=batch.advance(values="values", b="b"), out_advance=batch.advance(out="out"),
         n=f"{how.n}ll", nnz=f"{values.shape[0]}ll", k=f"{columns}ull", total=f"{total}ull", group=f"{GROUP}ull",
         forward=int(how.lower != how.trans),
         unit=int(how.unit),
@@ -94,14 +101,14 @@ def build_solve(spec: PlanSpec[SolveAttributes], context: CudaContext) -> Built:
     )  # fmt: skip
     blocks = context.target.sm_count * TAKEN_BLOCKS
     blank = Launch(
-        "blank", (max(1, min(-(-total // THREADS), blocks)), 1, 1), (THREADS, 1, 1), 0,
+        "blank", (max(1, min(-(-total // THREADS), blocks)), batch.count, 1), (THREADS, 1, 1), 0,
         (("operand", 4), ("workspace", 0)),
     )  # fmt: skip
     every: list[Argument] = [*(("operand", i) for i in range(5)), ("workspace", 0)]
     every += [("float64", j) for j in range(1 + is_complex)]
-    solve = Launch("solve", (max(1, min(-(-total // GROUP), blocks)), 1, 1), (GROUP, 1, 1), 0, tuple(every))
+    solve = Launch("solve", (max(1, min(-(-total // GROUP), blocks)), batch.count, 1), (GROUP, 1, 1), 0, tuple(every))
     made = kernels(
         text, [blank, solve], context.target, dtypes={how.dtype, indices.dtype},
-        alignments=[alignment(o.dtype) for o in spec.operands], functions=FUNCTIONS, workspace=TURN_BYTES,
+        alignments=[alignment(o.dtype) for o in spec.operands], functions=FUNCTIONS, workspace=turn_bytes(batch.count),
     )  # fmt: skip
     return replace(made, notes=("solved by a kernel that needs no analysis of the pattern",))
