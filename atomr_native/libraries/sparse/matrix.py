@@ -41,7 +41,7 @@ class Parts(NamedTuple):
     """Shape of a matrix, the number of its stored elements or blocks, and of the matrices if it is a batch."""
 
     shape: tuple[int, int]
-    count: int
+    stored: int
     batch: int | None
 
 
