@@ -113,6 +113,14 @@ def test_gmres_begins_anew(device: an.Device) -> None:
     np.testing.assert_array_equal(found.x.numpy(), np.eye(20)[3] / 4)
 
 
+def test_the_basis_of_gmres_stays_orthogonal(device: an.Device) -> None:
+    """A basis of which roundings took the angles leaves a residual of some 1e-14 here."""
+    q, _ = np.linalg.qr(np.random.default_rng(4).standard_normal((40, 40)))
+    a = q * np.logspace(0, 8, 40) @ q.T
+    solver = device.sparse.solver(device.sparse.matrix(a), method="gmres", preconditioner="none", restart=40, limit=40)
+    assert float(solver.tell(device.put(a @ np.ones(40)), tolerance=0.0).residual) < 5e-15
+
+
 def test_a_breakdown_ends_with_nan(device: an.Device) -> None:
     a = device.sparse.matrix(np.array([[0.0, 1.0], [-1.0, 0.0]]))  # p A p is 0
     found = device.sparse.solver(a, preconditioner="none").tell(device.ones(2, "float64"))

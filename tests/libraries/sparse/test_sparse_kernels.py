@@ -56,6 +56,19 @@ def requests(dtype: str) -> list[Any]:
     return found
 
 
+def test_each_matrix_of_a_batch_has_its_own_turn(compiler_cache: Path) -> None:
+    """Turns are numbers of 8 bytes in the workspace."""
+    for count, workspace in ((32, 256), (33, 512)):
+        batch = {"shape": (2, 2), "values": np.ones((count, 2)), "indices": INT[:2], "offsets": INT}
+        for request in (
+            an.SparseFactorRequest(routine="ilu0", **batch),
+            an.SparseSolveRequest(format="csr", b=np.ones((count, 2)), **batch),
+        ):
+            build = builder(request.lowered.op, "cuda")
+            assert build is not None
+            assert build(request.lowered.spec(), CudaContext(Target("sm_90a"))).workspace == workspace
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "complex64", "complex128"])
 def test_kernels_compile(compiler_cache: Path, dtype: str) -> None:
     context = CudaContext(Target("sm_90a"))
