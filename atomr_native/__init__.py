@@ -145,6 +145,7 @@ if TYPE_CHECKING:
     from .libraries.sparse.actor import Sparse as Sparse
     from .libraries.sparse.combine import SparsePattern as SparsePattern
     from .libraries.sparse.conversions import PatternFacts as PatternFacts
+    from .libraries.sparse.factors import SparseFactorRequest as SparseFactorRequest
     from .libraries.sparse.iterative import IterativeResult as IterativeResult
     from .libraries.sparse.iterative import IterativeSolver as IterativeSolver
     from .libraries.sparse.matrix import SparseMatrix as SparseMatrix

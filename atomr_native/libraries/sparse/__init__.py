@@ -27,12 +27,39 @@ LIBRARY = Library(
             )
             for routine in ("product", "sum")
         ),
+        *(
+            Operation(
+                f"sparse.{routine}",
+                Aliasing.DISJOINT,
+                "host_factors:build_factors",
+                "cuda.factors:build_factors",
+                attributes="attributes:FactorAttributes",
+            )
+            for routine in ("ilu0", "ic0")
+        ),
+        *(
+            Operation(
+                f"sparse.{routine}",
+                Aliasing.DISJOINT,
+                f"host_gmres:build_{routine}",
+                f"cuda.gmres:build_{routine}",
+                attributes="attributes:BasisAttributes",
+            )
+            for routine in ("basis", "solution")
+        ),
         Operation(
             "sparse.semiring",
             Aliasing.DISJOINT,
             "host:build_semiring",
             "cuda.rows:build_semiring",
             attributes="attributes:SemiringAttributes",
+        ),
+        Operation(
+            "sparse.semiring_compiled",
+            Aliasing.DISJOINT,
+            "host_compiled:build_compiled",
+            "cuda.compiled:build_compiled",
+            attributes="attributes:CompiledAttributes",
         ),
         Operation(
             "sparse.solve",
@@ -46,6 +73,7 @@ LIBRARY = Library(
         "IterativeResult": "iterative",
         "IterativeSolver": "iterative",
         "PatternFacts": "conversions",
+        "SparseFactorRequest": "factors",
         "SparseMatrix": "matrix",
         "SparsePattern": "combine",
         "SparseProductRequest": "request",

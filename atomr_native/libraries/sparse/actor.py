@@ -6,12 +6,14 @@ Requests and their rules are `SparseProductRequest` and `SparseSolveRequest`; on
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ..._support.public import public
 from ...errors import InvalidRequest
 from .combine import Combinations
-from .forms import FORMS, PRODUCT, SEMIRING, SOLVE
+from .factors import SparseFactorRequest
+from .forms import FACTOR, FORMS, PRODUCT, SEMIRING, SOLVE
 from .iterative import IterativeSolver
 from .makers import make_matrix
 from .request import SparseProductRequest
@@ -24,6 +26,23 @@ if TYPE_CHECKING:
     from .matrix import SparseMatrix
 
 __all__ = ["Sparse"]
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def _sibling(method: Method, name: str, doc: str) -> Method:
+    """Return a method that differs from another only in the routine that it names, and adds no frame to its calls."""
+    code = cast("FunctionType", method).__code__
+    constants = tuple(name if one == code.co_name else one for one in code.co_consts)
+    qualname = code.co_qualname.replace(code.co_name, name)
+    made = FunctionType(
+        code.replace(co_consts=constants, co_name=name, co_qualname=qualname),
+        method.__globals__,
+        name,
+    )
+    made.__kwdefaults__, made.__annotations__ = method.__kwdefaults__, method.__annotations__
+    made.__doc__, made.__module__, made.__qualname__ = doc, method.__module__, qualname
+    return cast("Method", made)
 
 
 @public
@@ -116,30 +135,11 @@ class Sparse(Combinations):
         )  # fmt: skip
         return made
 
-    def spmm(
-        self,
-        a: SparseMatrix,
-        x: GpuRef,
-        *,
-        alpha: complex = 1.0,
-        beta: complex = 0.0,
-        alpha_at: GpuRef | None = None,
-        beta_at: GpuRef | None = None,
-        trans: bool = False,
-        conj: bool = False,
-        deterministic: bool = False,
-        out: GpuRef | None = None,
-    ) -> GpuRef:
-        """Send ``alpha op(A) X + beta out`` of a dense matrix X.  Enqueues; see `SparseProductRequest`."""
-        made: GpuRef = self._calls.send(
-            self,
-            PRODUCT,
-            (
-                a.values, a.indices, a.offsets, a.rows, x, None, out, alpha_at, beta_at, "spmm", a.format, a.shape,
-                a.ordered, trans, conj, deterministic, alpha, beta,
-            ),
-        )  # fmt: skip
-        return made
+    spmm = _sibling(
+        spmv,
+        "spmm",
+        "Send ``alpha op(A) X + beta out`` of a dense matrix X.  Enqueues; see `SparseProductRequest`.",
+    )
 
     def sddmm(
         self,
@@ -217,8 +217,43 @@ class Sparse(Combinations):
         )
         return made
 
+    def ilu0(self, a: SparseMatrix, *, out: GpuRef | None = None) -> SparseMatrix:
+        """Send incomplete factors L and U in the pattern of a csr matrix, as one matrix.  Enqueues.
+
+        L is below the diagonal, with ones on it that are not stored.  See `SparseFactorRequest`; new values of A need
+        this message again, and nothing more.
+
+        Examples
+        --------
+        >>> a = device.sparse.matrix(np.array([[2.0, 4.0], [1.0, 5.0]]))
+        >>> factors = device.sparse.ilu0(a)
+        >>> y = device.sparse.solve_triangular(factors, device.put(np.array([6.0, 6.0])), unit=True)
+        >>> device.sparse.solve_triangular(factors, y, lower=False).numpy()
+        array([1., 1.])
+        """
+        return self._factored("ilu0", a, out)
+
+    def ic0(self, a: SparseMatrix, *, out: GpuRef | None = None) -> SparseMatrix:
+        """Send the incomplete factor L of a hermitian csr matrix, with its conjugate transpose above.  Enqueues.
+
+        See `SparseFactorRequest`.
+        """
+        return self._factored("ic0", a, out)
+
+    def _factored(self, routine: str, a: SparseMatrix, out: GpuRef | None) -> SparseMatrix:
+        if a.format != "csr":
+            raise InvalidRequest(f"a is {a.format}; {routine} takes csr, which device.sparse.convert makes")
+        return a.with_values(self._calls.send(self, FACTOR, (a.values, a.indices, a.offsets, out, routine, a.shape)))
+
     def solver(
-        self, a: SparseMatrix, *, method: str = "cg", preconditioner: str = "jacobi", limit: int = 1000
+        self,
+        a: SparseMatrix,
+        *,
+        method: str = "cg",
+        preconditioner: str = "jacobi",
+        limit: int = 1000,
+        restart: int | None = None,
+        factors: SparseMatrix | None = None,
     ) -> IterativeSolver:
         """Return an iterative solver of ``A x = b``, which is recorded for the arrays of A.
 
@@ -229,20 +264,29 @@ class Sparse(Combinations):
         a : SparseMatrix
             Square, csr, float32 or float64.
         method : str
-            ``"cg"``: conjugate gradients, of a symmetric positive definite A; ``"bicgstab"``, of any.
+            ``"cg"``: conjugate gradients, of a symmetric positive definite A; ``"bicgstab"`` and ``"gmres"``, of any.
         preconditioner : str
-            ``"jacobi"``: the diagonal, with ones for zeros; ``"none"``.
+            ``"jacobi"``: the diagonal, with ones for zeros; ``"ilu0"``; ``"ic0"``, of a symmetric positive definite A;
+            ``"none"``.  Each message computes the preconditioner from the values that A has then.
         limit : int
             Rounds after which a solver ends, solved or not.
+        restart : int, optional
+            Of ``"gmres"``: rounds after which it begins anew from the solution so far; it holds one vector more.  By
+            default 30, or the rows of A if these are fewer.
+        factors : SparseMatrix, optional
+            Of ``"ilu0"`` and ``"ic0"``: factors that messages take in place of computing them, as `ilu0` and `ic0` make
+            them; ``ilu0(a, out=factors.values)`` renews them.
 
         Raises
         ------
         InvalidRequest
             For other values.
         """
-        return IterativeSolver(self, a, method, preconditioner, limit)
+        return IterativeSolver(self, a, method, preconditioner, limit, restart, factors)
 
-    def plan(self, request: SparseProductRequest | SparseSemiringRequest | SparseSolveRequest) -> Plan:
+    def plan(
+        self, request: SparseFactorRequest | SparseProductRequest | SparseSemiringRequest | SparseSolveRequest
+    ) -> Plan:
         """Return the plan of a request, whose arrays lend their layouts: ``plan.tell(values, indices, ..., out=y)``.
 
         Does not wait for it to be built.

@@ -2,16 +2,32 @@
 
 from typing import Annotated, TypeAlias
 
-from ...plans.spec import Attributes, DtypeName, Extent
+from ...plans.spec import Attributes, DtypeName, Extent, ShippedAttributes
+from ...protocol.binaries import Binary
 from ...protocol.typed import one_of
 
-__all__ = ["CombineAttributes", "FormatName", "ProductAttributes", "SemiringAttributes", "SolveAttributes"]
+__all__ = [
+    "BasisAttributes", "CombineAttributes", "CompiledAttributes", "FactorAttributes", "FormatName", "ProductAttributes",
+    "SemiringAttributes", "SolveAttributes",
+]  # fmt: skip
 
 FormatName = Annotated[str, one_of("csr", "csc", "coo", "bsr")]
 
 
 #: A node of `functions.Tree`.
 NodeParts: TypeAlias = tuple[str | int, ...]
+
+
+class BasisAttributes(Attributes, frozen=True, kw_only=True):
+    """Of ``sparse.basis`` and ``sparse.solution``.
+
+    Attributes
+    ----------
+    rounds : int
+        Rounds of GMRES until it begins anew.
+    """
+
+    rounds: Extent
 
 
 class CombineAttributes(Attributes, frozen=True, kw_only=True):
@@ -24,6 +40,24 @@ class CombineAttributes(Attributes, frozen=True, kw_only=True):
     """
 
     compute: DtypeName
+
+
+class FactorAttributes(Attributes, frozen=True, kw_only=True):
+    """Of ``sparse.ilu0`` and ``sparse.ic0``.
+
+    Attributes
+    ----------
+    n : int
+        Rows of the matrix.
+    dtype : str
+        Of values and factors.
+    batch : int or None
+        Matrices, if their values have an axis for them.
+    """
+
+    n: Extent
+    dtype: DtypeName
+    batch: Extent | None = None
 
 
 class ProductAttributes(Attributes, frozen=True, kw_only=True):
@@ -40,6 +74,8 @@ class ProductAttributes(Attributes, frozen=True, kw_only=True):
         Whether beta is not 0.
     factors : bool
         Whether alpha and beta are operands.
+    batch : int or None
+        Matrices, if their values have an axis for them.
     """
 
     format: FormatName
@@ -50,6 +86,7 @@ class ProductAttributes(Attributes, frozen=True, kw_only=True):
     trans: bool
     conj: bool
     deterministic: bool
+    batch: Extent | None = None
 
 
 class SemiringAttributes(Attributes, frozen=True, kw_only=True):
@@ -75,6 +112,23 @@ class SemiringAttributes(Attributes, frozen=True, kw_only=True):
     start: str
 
 
+class CompiledAttributes(ShippedAttributes, frozen=True, kw_only=True):
+    """Of ``sparse.semiring_compiled``.
+
+    Attributes
+    ----------
+    shape, compute, start
+        As `SemiringAttributes` has them.
+    functions : tuple of (str, Binary)
+        ``"multiply"``, ``"add"`` and ``"on_sum"``, pickled, on the host device.
+    """
+
+    shape: tuple[Extent, Extent]
+    compute: DtypeName
+    start: str
+    functions: tuple[tuple[str, Binary], ...] = ()
+
+
 class SolveAttributes(Attributes, frozen=True, kw_only=True):
     """Of ``sparse.solve``; flags are those of `SparseSolveRequest`.
 
@@ -85,6 +139,8 @@ class SolveAttributes(Attributes, frozen=True, kw_only=True):
         Rows of the matrix.
     dtype : str
         Of all arrays but indices.
+    batch : int or None
+        Matrices, if their values have an axis for them.
     """
 
     format: FormatName
@@ -94,3 +150,4 @@ class SolveAttributes(Attributes, frozen=True, kw_only=True):
     trans: bool
     conj: bool
     unit: bool
+    batch: Extent | None = None

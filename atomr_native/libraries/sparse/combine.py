@@ -15,6 +15,7 @@ from ...plans.calls import form_of
 from ...plans.lowering import Lowered, Request, read, written
 from .._factors import FACTORS, factor_scalars, split_factors
 from .attributes import CombineAttributes
+from .batches import refuse_batch
 from .conversions import Conversions
 from .matrix import SparseMatrix
 from .places import Groups, group, key_of, offsets_of, places_of, ramp
@@ -165,6 +166,7 @@ class SparsePattern:
 
 def _check_pair(a: SparseMatrix, b: SparseMatrix, what: str) -> None:
     for name, one in (("a", a), ("b", b)):
+        refuse_batch(name, one.batch, what)
         if one.format != "csr":
             raise InvalidRequest(f"{name} is {one.format}; {what} takes csr, which device.sparse.convert makes")
     if a.dtype != b.dtype or dtype_name(a.dtype) not in _DTYPES:

@@ -10,8 +10,9 @@ from ...arrays.operands import check_input
 from ...dtypes import dtype_name
 from ...errors import InvalidRequest
 from ...plans.actor import LibraryActor
+from .batches import refuse_batch
 from .matrix import FORMATS, SparseMatrix
-from .places import Groups, Places, group, kept, key_of, offsets_of, ordered, places_of, ramp
+from .places import Groups, Places, group, kept, key_of, lines_of, offsets_of, ordered, places_of, ramp
 
 if TYPE_CHECKING:
     from ...arrays.gpu_ref import GpuRef
@@ -47,6 +48,17 @@ def _refuse(name: str, array: Any, bad: Any, allowed: str, xp: Any) -> None:
         raise InvalidRequest(f"{name}[{place}] is {int(array[place])}; allowed: {allowed}")
 
 
+def _refuse_falling(name: str, array: Any, why: str, xp: Any) -> None:
+    """Raise `InvalidRequest` for the first element that is less than the one before.  Waits."""
+    if array.size > 1 and bool(xp.any(bad := array[1:] < array[:-1])):
+        place = int(xp.argmax(xp.astype(bad, xp.int32))) + 1
+        raise InvalidRequest(f"{name}[{place}] is {int(array[place])}; allowed: {int(array[place - 1])} or more, {why}")
+
+
+def _places(extent: int) -> str:
+    return f"0 to {extent - 1}" if extent else "none, since the matrix is empty"
+
+
 class Conversions(LibraryActor):
     """Methods of the sparse actor that make other matrices of one."""
 
@@ -71,19 +83,17 @@ class Conversions(LibraryActor):
         xp, block = self._xp, a.block
         rows, columns = (n // block for n in a.shape)
         if a.format == "coo":
-            _refuse("rows", a.rows, (a.rows < 0) | (a.rows >= rows), f"0 to {rows - 1}", xp)
-            if a.ordered and a.rows.size > 1:
-                after = a.rows[1:]
-                _refuse("rows[1:]", after, after < a.rows[:-1], "ascending rows, since ordered=True", xp)
+            _refuse("rows", a.rows, (a.rows < 0) | (a.rows >= rows), _places(rows), xp)
+            if a.ordered:
+                _refuse_falling("rows", a.rows, "since ordered=True", xp)
         else:
             offsets, count = a.offsets, a.indices.size
             for place, wanted in ((0, 0), (offsets.size - 1, count)):
                 if (found := int(offsets[place])) != wanted:
                     raise InvalidRequest(f"offsets[{place}] is {found}; allowed: {wanted}")
-            after = offsets[1:]
-            _refuse("offsets[1:]", after, after < offsets[:-1], "at least the offset before", xp)
+            _refuse_falling("offsets", offsets, "the offset before", xp)
         extent = rows if a.format == "csc" else columns
-        _refuse("indices", a.indices, (a.indices < 0) | (a.indices >= extent), f"0 to {extent - 1}", xp)
+        _refuse("indices", a.indices, (a.indices < 0) | (a.indices >= extent), _places(extent), xp)
         if a.indices.size < 2:
             return PatternFacts(True, 0)
         key = self._keys(a)
@@ -145,8 +155,9 @@ class Conversions(LibraryActor):
             raise InvalidRequest(f"block={block!r} with format={format!r}; allowed: an edge for bsr, and for no other")
         xp = self._xp
         places = places_of(a, xp)
-        values = a.values.reshape(a.nnz)
+        values = a.values.reshape(*a.values.shape[: 0 if a.batch is None else 1], a.nnz)
         if format == "bsr":
+            refuse_batch("a", a.batch, "a conversion to bsr")
             return self._blocks(a, places, values, as_integer("block", block, 1, max(a.shape, default=1) or 1), kind)
         by_columns = format == "csc"
         first, second = places[::-1] if by_columns else places
@@ -165,7 +176,7 @@ class Conversions(LibraryActor):
         if form == "coo":
             return SparseMatrix("coo", shape, values, index, rows=xp.astype(first, getattr(xp, kind)), ordered=True)
         lines = shape[1] if form == "csc" else shape[0]
-        offsets = offsets_of(first, lines, xp) if values.size else self.device.zeros(lines + 1, "int64")
+        offsets = offsets_of(first, lines, xp) if second.size else self.device.zeros(lines + 1, "int64")
         return SparseMatrix(form, shape, values, index, xp.astype(offsets, getattr(xp, kind)))
 
     def _summed(self, values: GpuRef, groups: Groups, count: int) -> GpuRef:
@@ -202,6 +213,7 @@ class Conversions(LibraryActor):
         """
         if a.format == "bsr" or a.dtype.kind == "i":
             raise InvalidRequest(f"coalesce of {a.format} and {dtype_name(a.dtype)}; allowed: csr, csc, coo of floats")
+        refuse_batch("a", a.batch, "coalesce")
         xp, (rows, columns) = self._xp, a.shape
         groups = group(self._keys(a), xp)
         across = max(rows if a.format == "csc" else columns, 1)
@@ -213,12 +225,14 @@ class Conversions(LibraryActor):
     def prune(self, a: SparseMatrix, threshold: float = 0.0) -> SparseMatrix:
         """Send a copy without the elements of magnitude up to `threshold`; NaN stays.  Waits for their number.
 
-        Elements are in order; duplicates are looked at one by one.
+        Elements are in order; duplicates are looked at one by one.  Of ``bsr`` the blocks go whose elements all are
+        that small, and the others stay whole, in their order.
         """
-        if a.format == "bsr":
-            raise InvalidRequest("prune of bsr; allowed: csr, csc, coo")
+        refuse_batch("a", a.batch, "prune")
         if not is_real(threshold) or not threshold >= 0:
             raise InvalidRequest(f"threshold={threshold!r}; allowed: numbers of 0 or more")
+        if a.format == "bsr":
+            return self._pruned_blocks(a, float(threshold))
         xp, matrix = self._xp, self.sort(a)
         stay = kept(xp.logical_not(xp.abs(matrix.values) <= float(threshold)), xp) if a.nnz else ramp(self.device, 0)
         places = places_of(matrix, xp)
@@ -227,6 +241,20 @@ class Conversions(LibraryActor):
             a.format, a.shape, _taken(matrix.values, stay, xp), _taken(first, stay, xp), _taken(second, stay, xp),
             dtype_name(a.index_dtype),
         )  # fmt: skip
+
+    def _pruned_blocks(self, a: SparseMatrix, threshold: float) -> SparseMatrix:
+        xp, count = self._xp, a.indices.size
+        rows, index = a.shape[0] // a.block, getattr(self._xp, dtype_name(a.index_dtype))
+        stay = ramp(self.device, 0)
+        if count:
+            small = xp.astype(xp.abs(a.values).reshape(count, a.block**2) <= threshold, xp.int32)
+            stay = kept(xp.min(small, axis=1) == 0, xp)
+        if stay.size:
+            lines = xp.take(lines_of(a.offsets, count, xp), stay, axis=0)
+            offsets, values = offsets_of(lines, rows, xp), xp.take(a.values, stay, axis=0)
+        else:
+            offsets, values = self.device.zeros(rows + 1, "int64"), a.values[:0]
+        return SparseMatrix("bsr", a.shape, values, _taken(a.indices, stay, xp), xp.astype(offsets, index))
 
     def from_dense(self, x: GpuRef, *, format: str = "csr", index_dtype: str = "int32") -> SparseMatrix:
         """Send the nonzeros of a dense matrix of the device, NaN included.  Waits for their number."""
@@ -244,6 +272,7 @@ class Conversions(LibraryActor):
 
     def to_dense(self, a: SparseMatrix) -> GpuRef:
         """Send the dense matrix, in C order; duplicates add up.  Enqueues.  Values are floating or complex."""
+        refuse_batch("a", a.batch, "to_dense")
         rows, columns = a.shape
         total = rows * columns
         if a.dtype.kind == "i":
@@ -258,5 +287,5 @@ class Conversions(LibraryActor):
 
 
 def _taken(array: GpuRef, order: GpuRef, xp: Any) -> GpuRef:
-    made: GpuRef = xp.take(array, order, axis=0) if order.size else array[:0]
+    made: GpuRef = xp.take(array, order, axis=-1) if order.size else array[..., :0]
     return made

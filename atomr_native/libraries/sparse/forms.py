@@ -6,11 +6,13 @@ from typing import Final
 
 from ...plans.calls import Forms, form_of
 from .combine import COMBINE, CombineRequest
+from .factors import FACTOR, SparseFactorRequest
+from .gmres import BASIS, SOLUTION, BasisRequest, SolutionRequest
 from .request import SparseProductRequest
 from .semiring import SparseSemiringRequest
 from .triangular import SparseSolveRequest
 
-__all__ = ["FORMS", "PRODUCT", "SEMIRING", "SOLVE"]
+__all__ = ["FACTOR", "FORMS", "PRODUCT", "SEMIRING", "SOLVE"]
 
 PRODUCT: Final = form_of(
     SparseProductRequest,
@@ -26,8 +28,11 @@ SEMIRING: Final = form_of(SparseSemiringRequest, "values indices offsets x out",
 
 #: Request classes, and the forms of their calls.
 FORMS: Final[Forms] = {
+    BasisRequest: BASIS,
     CombineRequest: COMBINE,
+    SparseFactorRequest: FACTOR,
     SparseProductRequest: PRODUCT,
+    SolutionRequest: SOLUTION,
     SparseSolveRequest: SOLVE,
     SparseSemiringRequest: SEMIRING,
 }

@@ -1,7 +1,11 @@
-"""Python functions of numbers as expression trees: called once with symbols, which note the operations on them."""
+"""Python functions of numbers as expression trees: called once with symbols, which note the operations on them.
+
+Functions that branch, or need a number where a symbol is, have no tree; Numba compiles them (`compiled.py`).
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -9,7 +13,7 @@ import numpy as np
 
 from ...errors import InvalidRequest
 
-__all__ = ["BINARY", "UNARY", "Tree", "evaluate", "trace", "tree_source"]
+__all__ = ["BINARY", "UNARY", "Tree", "Untraceable", "evaluate", "trace", "tree_function", "tree_source"]
 
 #: Nodes in order: ``("input", name)``, ``("const", hexadecimal)``, or an operation and its arguments' numbers.
 Tree = tuple[tuple[str | int, ...], ...]
@@ -28,7 +32,20 @@ UNARY: Final = {
     "tanh": "tanh{f}({a})", "sin": "sin{f}({a})", "cos": "cos{f}({a})", "log1p": "log1p{f}({a})",
     "expm1": "expm1{f}({a})", "isnan": "(elem)({a} != {a})",
 }  # fmt: skip
+#: Those of both that Python spells otherwise; the rest are functions of `math`.
+_PYTHON: Final = {
+    "add": "{a} + {b}", "subtract": "{a} - {b}", "multiply": "{a} * {b}", "divide": "{a} / {b}",
+    "minimum": "{a} if {a} <= {b} or {a} != {a} else {b}", "maximum": "{a} if {a} >= {b} or {a} != {a} else {b}",
+    "less": "1.0 if {a} < {b} else 0.0", "less_equal": "1.0 if {a} <= {b} else 0.0",
+    "greater": "1.0 if {a} > {b} else 0.0", "greater_equal": "1.0 if {a} >= {b} else 0.0",
+    "equal": "1.0 if {a} == {b} else 0.0", "not_equal": "1.0 if {a} != {b} else 0.0", "power": "{a} ** {b}",
+    "negative": "-{a}", "absolute": "abs({a})", "isnan": "1.0 if {a} != {a} else 0.0",
+}  # fmt: skip
 _ALIASES: Final = {"true_divide": "divide", "abs": "absolute"}
+
+
+class Untraceable(TypeError):
+    """A function asked a symbol for its number."""
 
 
 class _Symbol:
@@ -63,7 +80,10 @@ class _Symbol:
         return self.of("where", *given)
 
     def __bool__(self) -> bool:
-        raise TypeError("a branch depends on a number; numpy.where(condition, a, b) is for that")
+        raise Untraceable("a branch depends on a number")
+
+    def __float__(self) -> float:
+        raise Untraceable("a function of the standard library takes a number")
 
     def __neg__(self) -> _Symbol:
         return self.of("negative", self)
@@ -92,6 +112,8 @@ def trace(name: str, function: Callable[..., Any], inputs: tuple[str, ...]) -> T
     ------
     InvalidRequest
         If it is no function, or does with its arguments what a tree does not have.
+    Untraceable
+        If it branches, or calls a function that takes numbers, of Numba or of the standard library.
     """
     if not callable(function):
         raise InvalidRequest(
@@ -99,14 +121,19 @@ def trace(name: str, function: Callable[..., Any], inputs: tuple[str, ...]) -> T
         )
     nodes: list[tuple[Any, ...]] = [("input", one) for one in inputs]
     symbols = [_Symbol(nodes, place) for place in range(len(inputs))]
+    python = getattr(function, "py_func", function)  # of what Numba's decorators made
     try:
-        result = function(*symbols)
+        result = python(*symbols)
         last = symbols[0].of("add", result, 0.0) if not isinstance(result, _Symbol) else result
+    except Untraceable:
+        raise
     except TypeError as error:
         raise InvalidRequest(
             f"{name}: {error}; allowed: a function of {', '.join(inputs)} of arithmetic, comparisons, numpy.where, and "
             f"numpy's {', '.join((*UNARY, *BINARY))}"
         ) from None
+    except Exception as error:
+        raise Untraceable(str(error)) from None  # of a function of Numba's that it calls
     return tuple(nodes[: last.place + 1])
 
 
@@ -127,6 +154,29 @@ def evaluate(tree: Tree, inputs: dict[str, Any]) -> Any:
             value = value.astype(kind, copy=False)
         found.append(value)
     return found[-1]
+
+
+def tree_function(name: str, tree: Tree) -> Any:
+    """Return the Python function of a tree, of scalars."""
+    inputs = [str(node[1]) for node in tree if node[0] == "input"]
+    lines = [f"def {name}({', '.join(inputs)}):"]
+    for place, (kind, *rest) in enumerate(tree):
+        if kind == "input":
+            text = str(rest[0])
+        elif kind == "const":
+            value = float.fromhex(str(rest[0]))
+            text = repr(value) if np.isfinite(value) else f"math.{'nan' if value != value else 'inf'}"
+            text = f"-{text}" if value == -np.inf else text
+        elif kind == "where":
+            text = "n{1} if n{0} != 0 else n{2}".format(*rest)
+        else:
+            names = [f"n{i}" for i in rest]
+            call = f"math.{kind}({', '.join(names)})"
+            text = _PYTHON.get(str(kind), call).format(a=names[0], b=names[-1])
+        lines.append(f"    n{place} = {text}")
+    scope: dict[str, Any] = {"math": math}
+    exec("\n".join([*lines, f"    return n{len(tree) - 1}"]), scope)  # noqa: S102 - of the pieces above
+    return scope[name]
 
 
 def tree_source(name: str, tree: Tree, dtype: str) -> str:

@@ -11,9 +11,10 @@ from ...dtypes import as_dtype
 from ...errors import InvalidRequest
 from ...plans.spec import PlanSpec
 from .attributes import CombineAttributes, ProductAttributes, SemiringAttributes, SolveAttributes
+from .batches import carriers
 from .functions import evaluate
 
-__all__ = ["build_combine", "build_product", "build_semiring", "build_solve", "scipy_matrix"]
+__all__ = ["build_combine", "build_product", "build_semiring", "build_solve", "each", "folded", "scipy_matrix"]
 
 Array = np.ndarray[Any, Any]
 
@@ -87,7 +88,20 @@ def build_product(spec: PlanSpec[ProductAttributes], _context: HostContext) -> B
         result = alpha * result + beta * rest if beta != 0 else alpha * result
         out[...] = result.astype(out.dtype, copy=False)
 
-    return Built(run)
+    return Built(each(spec, run))
+
+
+def each(spec: PlanSpec[Any], run: Any) -> Any:
+    """Return a run for every matrix of a batch."""
+    if spec.attributes.batch is None:
+        return run
+    carries = carriers(spec)
+
+    def every(arrays: tuple[Array, ...], scalars: tuple[Any, ...]) -> None:
+        for i in range(spec.attributes.batch):
+            run(tuple(a[i, ...] if own else a for a, own in zip(arrays, carries, strict=True)), scalars)
+
+    return every
 
 
 def _sampled(pattern: Any, x: Array, y: Array) -> Array:
@@ -124,27 +138,42 @@ def build_combine(spec: PlanSpec[CombineAttributes], _context: HostContext) -> B
     return Built(run)
 
 
+def folded(
+    shape: tuple[int, int], compute: np.dtype[Any], start: float, at: dict[str, Array], multiply: Any, add: Any,
+    on_sum: Any,
+) -> None:  # fmt: skip
+    """Compute a product over other operations: the first elements of all rows, then the second, ...
+
+    The functions take arrays of one shape.
+    """
+    matrix, x = scipy_matrix("csr", shape, at, compute), at["x"].astype(compute, copy=False)
+    x = x if x.ndim == 2 else x[:, None]
+    sums = np.full((shape[0], x.shape[1]), start, compute)
+    lengths = np.diff(matrix.indptr)
+    for k in range(lengths.max(initial=0)):
+        rows = np.flatnonzero(lengths > k)
+        places = matrix.indptr[rows] + k
+        a = np.broadcast_to(matrix.data[places, None], (len(rows), x.shape[1]))
+        term = multiply(a, x[matrix.indices[places]])
+        sums[rows] = add(sums[rows], np.broadcast_to(term, a.shape))
+    out = at["out"] if at["out"].ndim == 2 else at["out"][:, None]
+    out[...] = on_sum(sums).astype(out.dtype, copy=False)
+
+
 def build_semiring(spec: PlanSpec[SemiringAttributes], _context: HostContext) -> Built:
-    """Return ``run(arrays, scalars)`` for ``sparse.semiring``: the first elements of all rows, then the second, ..."""
+    """Return ``run(arrays, scalars)`` for ``sparse.semiring``."""
     how = spec.attributes
     names = [operand.name for operand in spec.operands]
     compute = as_dtype(how.compute)
 
     @np.errstate(all="ignore")
     def run(arrays: tuple[Array, ...], _scalars: tuple[Any, ...]) -> None:
-        at = dict(zip(names, arrays, strict=True))
-        matrix, x = scipy_matrix("csr", how.shape, at, compute), at["x"].astype(compute, copy=False)
-        x = x if x.ndim == 2 else x[:, None]
-        sums = np.full((how.shape[0], x.shape[1]), float.fromhex(how.start), compute)
-        lengths = np.diff(matrix.indptr)
-        for k in range(lengths.max(initial=0)):
-            rows = np.flatnonzero(lengths > k)
-            places = matrix.indptr[rows] + k
-            a = np.broadcast_to(matrix.data[places, None], (len(rows), x.shape[1]))
-            term = evaluate(how.multiply, {"a": a, "x": x[matrix.indices[places]]})
-            sums[rows] = evaluate(how.add, {"s": sums[rows], "t": np.broadcast_to(term, a.shape)})
-        out = at["out"] if at["out"].ndim == 2 else at["out"][:, None]
-        out[...] = evaluate(how.on_sum, {"s": sums}).astype(out.dtype, copy=False)
+        folded(
+            how.shape, compute, float.fromhex(how.start), dict(zip(names, arrays, strict=True)),
+            lambda a, x: evaluate(how.multiply, {"a": a, "x": x}),
+            lambda s, t: evaluate(how.add, {"s": s, "t": t}),
+            lambda s: evaluate(how.on_sum, {"s": s}),
+        )  # fmt: skip
 
     return Built(run)
 
@@ -163,7 +192,7 @@ def build_solve(spec: PlanSpec[SolveAttributes], _context: HostContext) -> Built
         lower = how.lower != how.trans  # of op(A)
         _substitute(matrix, lower, how.unit, alpha * at["b"], at["out"])
 
-    return Built(run)
+    return Built(each(spec, run))
 
 
 def _substitute(a: Any, lower: bool, unit: bool, b: Array, out: Array) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from ..._support.public import public
 from ...arrays.operands import check_input, is_contiguous
 from ...dtypes import as_dtype, dtype_name
 from ...errors import InvalidRequest
+from .batches import check_batch, refuse_batch
 
 __all__ = ["DTYPES_OF_VALUES", "FORMATS", "SparseMatrix"]
 
@@ -36,10 +37,16 @@ def _vector(name: str, array: Any, length: int | None, why: str) -> None:
         raise InvalidRequest(f"{name} has shape {shape}; allowed: {allowed}")
 
 
-def check_parts(
-    form: Any, shape: Any, values: Any, indices: Any, offsets: Any, rows: Any
-) -> tuple[tuple[int, int], int]:
-    """Check the arrays of a matrix; return its shape, and the number of stored elements or blocks.
+class Parts(NamedTuple):
+    """Shape of a matrix, the number of its stored elements or blocks, and of the matrices if it is a batch."""
+
+    shape: tuple[int, int]
+    stored: int
+    batch: int | None
+
+
+def check_parts(form: Any, shape: Any, values: Any, indices: Any, offsets: Any, rows: Any) -> Parts:
+    """Check the arrays of a matrix; return what follows from them.
 
     Raises
     ------
@@ -48,17 +55,20 @@ def check_parts(
     """
     check_choice("format", form, FORMATS)
     shape = _check_shape(shape)
-    block = 1
+    block, found = 1, tuple(check_input("values", values).shape)
     if form == "bsr":
-        blocks = tuple(check_input("values", values).shape)
-        if len(blocks) != 3 or blocks[1] != blocks[2] or blocks[1] == 0:
-            raise InvalidRequest(f"values has shape {blocks}; allowed: (blocks, b, b) for the format bsr")
-        block, count = blocks[1], blocks[0]
+        if len(found) not in (3, 4) or found[-2] != found[-1] or found[-1] == 0:
+            raise InvalidRequest(
+                f"values has shape {found}; allowed: (blocks, b, b) for the format bsr, or (batch, blocks, b, b)"
+            )
+        block, count = found[-1], found[-3]
         if shape[0] % block or shape[1] % block:
             raise InvalidRequest(f"shape={shape} with blocks of {block} x {block}; allowed: multiples of {block}")
     else:
-        _vector("values", values, None, "")
-        count = values.shape[0]
+        if len(found) not in (1, 2):
+            raise InvalidRequest(f"values has shape {found}; allowed: one axis, or (batch, stored elements)")
+        count = found[-1]
+    batch = check_batch(found[0] if len(found) in (2, 4) else None)
     lines = {"csr": shape[0], "csc": shape[1], "bsr": shape[0] // block, "coo": 0}[form]
     _vector("indices", indices, count, "one for each stored element")
     wanted, other = ("rows", "offsets") if form == "coo" else ("offsets", "rows")
@@ -82,7 +92,7 @@ def check_parts(
     for name, array in (("values", values), ("indices", indices), (wanted, second)):
         if not is_contiguous(array):
             raise InvalidRequest(f"{name} has strides {tuple(array.strides)}; allowed: C order")
-    return shape, count
+    return Parts(shape, count, batch)
 
 
 @public
@@ -102,6 +112,7 @@ class SparseMatrix:
         Rows and columns.
     values : GpuRef
         (nnz,) of int8, int32, float16, bfloat16, float32, float64, complex64 or complex128; (blocks, b, b) of ``bsr``.
+        Of a batch of matrices with one pattern (batch, nnz) or (batch, blocks, b, b).
     indices : GpuRef
         (nnz,) of int32 or int64: columns; rows of ``csc``; columns of blocks of ``bsr``.
     offsets : GpuRef, optional
@@ -115,7 +126,9 @@ class SparseMatrix:
     Attributes
     ----------
     nnz, dtype, index_dtype, block
-        Stored elements, dtype of values and of indices, and edge of a block (1 if there are none).
+        Stored elements of a matrix, dtype of values and of indices, and edge of a block (1 if there are none).
+    batch : int or None
+        Matrices of one pattern, if `values` has an axis more, in front: ``(batch, nnz)``.
     T : SparseMatrix
         The transpose of a matrix that is not ``bsr``, with the same arrays: ``csr`` becomes ``csc``.  Sends nothing.
 
@@ -143,13 +156,13 @@ class SparseMatrix:
 
     def __post_init__(self) -> None:
         check_flag("ordered", self.ordered)
-        shape, _ = check_parts(self.format, self.shape, self.values, self.indices, self.offsets, self.rows)
-        object.__setattr__(self, "shape", shape)
+        parts = check_parts(self.format, self.shape, self.values, self.indices, self.offsets, self.rows)
+        object.__setattr__(self, "shape", parts.shape)
 
     @property
     def nnz(self) -> int:
         """Stored elements, explicit zeros and duplicates included."""
-        return int(self.values.size)
+        return int(self.indices.size) * self.block**2
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -164,7 +177,12 @@ class SparseMatrix:
     @property
     def block(self) -> int:
         """Edge of a block; 1 for formats without blocks."""
-        return self.values.shape[1] if self.format == "bsr" else 1
+        return self.values.shape[-1] if self.format == "bsr" else 1
+
+    @property
+    def batch(self) -> int | None:
+        """Matrices of a batch; None for a single matrix."""
+        return self.values.shape[0] if len(self.values.shape) in (2, 4) else None
 
     @property
     def arrays(self) -> dict[str, Any]:
@@ -192,6 +210,7 @@ class SparseMatrix:
         """Return a copy as a sparse array of SciPy.  Waits for the device; 16-bit values become float32."""
         import scipy.sparse
 
+        refuse_batch("a", self.batch, "scipy")
         values = self.values.numpy()
         if dtype_name(self.dtype) in ("float16", "bfloat16"):
             values = values.astype(np.float32)
@@ -204,6 +223,7 @@ class SparseMatrix:
 
     def torch(self) -> Any:
         """Return a sparse tensor of PyTorch over the arrays, by DLPack: shared where the device allows it."""
+        refuse_batch("a", self.batch, "torch")
         torch = importlib.import_module("torch")
 
         parts = {name: torch.from_dlpack(array) for name, array in self.arrays.items()}
@@ -215,6 +235,7 @@ class SparseMatrix:
 
     def cupy(self) -> Any:
         """Return a sparse matrix of CuPy (csr, csc or coo) over the arrays, by DLPack."""
+        refuse_batch("a", self.batch, "cupy")
         cupy, theirs = importlib.import_module("cupy"), importlib.import_module("cupyx.scipy.sparse")
 
         if self.format == "bsr":
@@ -227,4 +248,5 @@ class SparseMatrix:
         return kind((parts["values"], parts["indices"], parts["offsets"]), shape=self.shape)
 
     def __repr__(self) -> str:
-        return f"<SparseMatrix {self.format} {self.shape} {dtype_name(self.dtype)}, {self.nnz} stored>"
+        batch = "" if self.batch is None else f", batch of {self.batch}"
+        return f"<SparseMatrix {self.format} {self.shape} {dtype_name(self.dtype)}, {self.nnz} stored{batch}>"

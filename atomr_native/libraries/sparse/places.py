@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ...errors import InvalidRequest
 from .matrix import SparseMatrix
 
-__all__ = ["Groups", "Places", "group", "key_of", "kept", "offsets_of", "ordered", "places_of", "ramp"]
+__all__ = ["Groups", "Places", "group", "key_of", "kept", "lines_of", "offsets_of", "ordered", "places_of", "ramp"]
 
 Array = Any
 

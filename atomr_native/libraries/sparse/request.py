@@ -36,7 +36,8 @@ class SparseProductRequest(Request["GpuRef"]):
         As `SparseMatrix` has them.
     x, y
         Dense operands of the dtype of `values`: a vector for ``spmv``, matrices else, with any strides of 0 or more.
-        `y` is for ``sddmm`` only.
+        `y` is for ``sddmm`` only.  With a batch of matrices they may have an axis of as many in front; without it they
+        are shared.  The result has it.
     out
         The result; allocated if missing.  Of float16 and bfloat16 it may be float32; of int8 it is int32.
     alpha, beta : number
@@ -109,6 +110,7 @@ class SparseProductRequest(Request["GpuRef"]):
                 trans=bool(self.trans),
                 conj=bool(self.conj),
                 deterministic=bool(self.deterministic),
+                batch=problem.batch,
             ),
             scalars=() if problem.factors else factor_scalars(self.alpha, self.beta, is_complex=is_complex),
             numbers=() if problem.factors else FACTORS,

@@ -13,8 +13,10 @@ from ...arrays.operands import check_input
 from ...dtypes import as_dtype, dtype_name
 from ...errors import InvalidRequest
 from ...plans.lowering import Lowered, Request, read, written
-from .attributes import SemiringAttributes
-from .functions import trace
+from .attributes import CompiledAttributes, SemiringAttributes
+from .batches import refuse_batch
+from .compiled import CompiledCode, as_python
+from .functions import Untraceable, trace
 from .matrix import check_parts
 from .spec import check_out, compute_dtype
 
@@ -55,8 +57,10 @@ class SparseSemiringRequest(Request["GpuRef"]):
 
     Notes
     -----
-    Functions are called once, when the request is made, with symbols for numbers: they consist of arithmetic,
-    comparisons, `numpy.where` and ufuncs, and branch on nothing.  They compute in float64, or in float32 for shorter
+    Functions are called once, when the request is made, with symbols for numbers, which note arithmetic, comparisons,
+    `numpy.where` and ufuncs.  If one branches, calls functions of `math`, or is Numba's (``numba.njit``,
+    ``cuda.jit(device=True)``), Numba compiles all of them when the plan is made, as it does kernels: this needs the
+    extra ``kernels``, and what they refer to travels by value.  They compute in float64, or in float32 for shorter
     dtypes.  Equal messages give equal bits on one device.
 
     Examples
@@ -83,7 +87,8 @@ class SparseSemiringRequest(Request["GpuRef"]):
 
     def lowering(self) -> Lowered:
         """Check the request and return its message."""
-        shape, _ = check_parts("csr", self.shape, self.values, self.indices, self.offsets, None)
+        shape, _, batch = check_parts("csr", self.shape, self.values, self.indices, self.offsets, None)
+        refuse_batch("a", batch, "semiring")
         dtype = as_dtype(self.values.dtype)
         if dtype_name(dtype) not in _DTYPES:
             raise InvalidRequest(f"values has dtype {dtype_name(dtype)}; allowed: {', '.join(_DTYPES)}")
@@ -97,16 +102,27 @@ class SparseSemiringRequest(Request["GpuRef"]):
         compute = compute_dtype(dtype)
         names = ("values", "indices", "offsets", "x")
         out = check_out(self, (shape[0], *x[1:]), list(dict.fromkeys((dtype, compute))), names)
+        operands = (*(read(name, getattr(self, name)) for name in names), written("out", self.out, out))
+        given: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
+            "multiply": (self.multiply, ("a", "x")),
+            "add": (self.add, ("s", "t")),
+            "on_sum": (self.on_sum or (lambda s: s), ("s",)),
+        }
+        start = float(self.start).hex()
+        try:
+            trees = {name: trace(name, function, inputs) for name, (function, inputs) in given.items()}
+        except Untraceable:
+            functions = tuple((name, as_python(name, *pair)) for name, pair in given.items())
+            return Lowered(
+                op="sparse.semiring_compiled",
+                operands=operands,
+                collect=itemgetter("out"),
+                attributes=CompiledAttributes(shape=shape, compute=dtype_name(compute), start=start),
+                code=CompiledCode(functions),
+            )
         return Lowered(
             op="sparse.semiring",
-            operands=(*(read(name, getattr(self, name)) for name in names), written("out", self.out, out)),
+            operands=operands,
             collect=itemgetter("out"),
-            attributes=SemiringAttributes(
-                shape=shape,
-                compute=dtype_name(compute),
-                multiply=trace("multiply", self.multiply, ("a", "x")),
-                add=trace("add", self.add, ("s", "t")),
-                on_sum=trace("on_sum", self.on_sum or (lambda s: s), ("s",)),
-                start=float(self.start).hex(),
-            ),
+            attributes=SemiringAttributes(shape=shape, compute=dtype_name(compute), start=start, **trees),
         )

@@ -42,18 +42,26 @@ class Problem:
         Whether alpha and beta are on the device.
     out : Fresh
         Shape and dtype of the result.
+    batch : int or None
+        Matrices of a batch.
     """
 
     shape: tuple[int, int]
     compute: np.dtype[Any]
     factors: bool
     out: Fresh
+    batch: int | None
 
 
-def _dense(name: str, array: Any, axes: int, routine: str, dtype: np.dtype[Any]) -> tuple[int, ...]:
+def _dense(name: str, array: Any, axes: int, routine: str, dtype: np.dtype[Any], batch: int | None) -> tuple[int, ...]:
+    """Check a vector or a matrix, of which a batch of matrices may have as many; return its shape for one of them."""
     if array is None:
         raise InvalidRequest(f"{routine} needs {name}")
     shape = tuple(check_input(name, array).shape)
+    if batch is not None and len(shape) == axes + 1:
+        if shape[0] != batch:
+            raise InvalidRequest(f"{name} has shape {shape}; allowed: {(batch, *shape[1:])}, since A is a batch")
+        shape = shape[1:]
     if len(shape) != axes:
         raise InvalidRequest(f"{name} has shape {shape}; {routine} takes {'a vector' if axes == 1 else 'a matrix'}")
     if as_dtype(array.dtype) != dtype:
@@ -113,7 +121,7 @@ def resolve(request: SparseProductRequest) -> Problem:
     check_choice("routine", r.routine, ROUTINES)
     for name in ("ordered", "trans", "conj", "deterministic"):
         check_flag(name, getattr(r, name), bool | np.bool)
-    shape, _ = check_parts(r.format, r.shape, r.values, r.indices, r.offsets, r.rows)
+    shape, _, batch = check_parts(r.format, r.shape, r.values, r.indices, r.offsets, r.rows)
     if r.format == "coo" and not r.ordered:
         raise InvalidRequest(
             "the rows of this coo matrix are not known to be in order, and products need that; device.sparse.sort(a) "
@@ -127,22 +135,24 @@ def resolve(request: SparseProductRequest) -> Problem:
     factors = _factors(r, compute)
     reads = ("values", "indices", "offsets", "rows", "x", "y", "alpha_at", "beta_at")
     if r.routine == "sddmm":
-        return _sampled(r, shape, dtype, compute, factors)
+        return _sampled(r, shape, dtype, compute, factors, batch)
     if r.y is not None:
         raise InvalidRequest(f"{r.routine} does not take y")
     rows, inner = shape[::-1] if r.trans else shape
-    x = _dense("x", r.x, 1 if r.routine == "spmv" else 2, r.routine, dtype)
+    x = _dense("x", r.x, 1 if r.routine == "spmv" else 2, r.routine, dtype, batch)
+    front = () if batch is None else (batch,)
     if x[0] != inner:
         raise InvalidRequest(f"x has shape {x}; allowed: {(inner, *x[1:])}, since op(A) is {(rows, inner)}")
     if r.beta != 0 and r.out is None:
         raise InvalidRequest(f"beta={r.beta}, and out is missing, which it is a factor of")
     outs = [compute] if dtype.kind == "i" else list(dict.fromkeys((dtype, compute)))
-    return Problem(shape, compute, factors, check_out(r, (rows, *x[1:]), outs, reads))
+    return Problem(shape, compute, factors, check_out(r, (*front, rows, *x[1:]), outs, reads), batch)
 
 
 def _sampled(
-    r: SparseProductRequest, shape: tuple[int, int], dtype: np.dtype[Any], compute: np.dtype[Any], factors: bool
-) -> Problem:
+    r: SparseProductRequest, shape: tuple[int, int], dtype: np.dtype[Any], compute: np.dtype[Any], factors: bool,
+    batch: int | None,
+) -> Problem:  # fmt: skip
     if r.trans or r.conj:
         raise InvalidRequest(f"sddmm does not take trans={r.trans!r}, conj={r.conj!r}; allowed: x.T, a view")
     if dtype.kind == "i":
@@ -150,8 +160,8 @@ def _sampled(
                              "complex128")  # fmt: skip
     if r.format == "bsr":
         raise InvalidRequest("format='bsr'; sddmm allows: csr, csc, coo")
-    x, y = _dense("x", r.x, 2, "sddmm", dtype), _dense("y", r.y, 2, "sddmm", dtype)
+    x, y = (_dense(name, array, 2, "sddmm", dtype, batch) for name, array in (("x", r.x), ("y", r.y)))
     if x[0] != shape[0] or y[1] != shape[1] or x[1] != y[0]:
         raise InvalidRequest(f"x {x} times y {y} for a matrix {shape}; allowed: ({shape[0]}, k) times (k, {shape[1]})")
     out = check_out(r, tuple(r.values.shape), [dtype], ("values", "indices", "offsets", "rows", "x", "y"))
-    return Problem(shape, compute, factors, out)
+    return Problem(shape, compute, factors, out, batch)

@@ -21,9 +21,9 @@ from .spec import check_out
 if TYPE_CHECKING:
     from ...arrays.gpu_ref import GpuRef  # noqa: F401  (named by the base class)
 
-__all__ = ["SparseSolveRequest"]
+__all__ = ["DTYPES", "SparseSolveRequest"]
 
-_DTYPES: Final = ("float32", "float64", "complex64", "complex128")
+DTYPES: Final = ("float32", "float64", "complex64", "complex128")
 
 
 def _split(alpha: complex) -> tuple[float, float]:
@@ -43,7 +43,7 @@ class SparseSolveRequest(Request["GpuRef"]):
         ``csr``, or ``csc`` with ``trans=True``: the rows of op(A) must lie together.  A is square.
     b
         A vector or a matrix of right sides, of the dtype of `values`: float32, float64, complex64 or complex128; with
-        any strides of 0 or more.
+        any strides of 0 or more.  Of a batch of matrices (batch, n) or (batch, n, any).
     out
         X, of b's shape; allocated if missing.
     lower : bool
@@ -98,16 +98,17 @@ class SparseSolveRequest(Request["GpuRef"]):
                 f"format={self.format!r} with trans={self.trans!r}; allowed: csr with False, csc with True; "
                 f"device.sparse.convert makes either"
             )
-        shape, _ = check_parts(self.format, self.shape, self.values, self.indices, self.offsets, None)
+        shape, _, batch = check_parts(self.format, self.shape, self.values, self.indices, self.offsets, None)
         if shape[0] != shape[1]:
             raise InvalidRequest(f"shape={shape}; a triangle is square")
         dtype = as_dtype(self.values.dtype)
-        if dtype_name(dtype) not in _DTYPES:
-            raise InvalidRequest(f"values has dtype {dtype_name(dtype)}; allowed: {', '.join(_DTYPES)}")
+        if dtype_name(dtype) not in DTYPES:
+            raise InvalidRequest(f"values has dtype {dtype_name(dtype)}; allowed: {', '.join(DTYPES)}")
         check_factor("alpha", self.alpha, imaginary=dtype.kind == "c")
         b = check_input("b", self.b)
-        if len(b.shape) not in (1, 2) or b.shape[0] != shape[0]:
-            raise InvalidRequest(f"b has shape {tuple(b.shape)}; allowed: ({shape[0]},) or ({shape[0]}, any)")
+        front = (shape[0],) if batch is None else (batch, shape[0])
+        if len(b.shape) not in (len(front), len(front) + 1) or tuple(b.shape[: len(front)]) != front:
+            raise InvalidRequest(f"b has shape {tuple(b.shape)}; allowed: {front} or {front} and an axis more")
         if as_dtype(b.dtype) != dtype:
             raise InvalidRequest(f"b has dtype {dtype_name(as_dtype(b.dtype))}; allowed: {dtype_name(dtype)}")
         out = check_out(self, tuple(b.shape), [dtype], ("values", "indices", "offsets", "b"))
@@ -130,6 +131,7 @@ class SparseSolveRequest(Request["GpuRef"]):
                 trans=bool(self.trans),
                 conj=bool(self.conj),
                 unit=bool(self.unit),
+                batch=batch,
             ),
             scalars=scalars,
             numbers=("alpha",),

@@ -13,6 +13,7 @@ from atomr_native.builders.cuda.context import CudaContext
 from atomr_native.builders.cuda.target import Target
 from atomr_native.libraries import builder
 from atomr_native.libraries.sparse.combine import CombineRequest
+from atomr_native.libraries.sparse.gmres import BasisRequest, SolutionRequest
 
 INT, PLACES = np.arange(3, dtype="i4"), np.zeros(2, "i8")
 
@@ -35,7 +36,17 @@ def requests(dtype: str) -> list[Any]:
     for routine in ("product", "sum"):
         found.append(CombineRequest(routine=routine, a=values, b=values, left=PLACES, right=PLACES, starts=PLACES))
     if dtype not in ("float16", "bfloat16"):
+        bare = {name: part for name, part in csr.items() if name != "format"}
+        found += [an.SparseFactorRequest(routine=routine, **bare) for routine in ("ilu0", "ic0")]
         found += [an.SparseSolveRequest(**csr, b=b, lower=lower) for b in (x, x[:, 0]) for lower in (True, False)]
+    if dtype in ("float32", "float64"):
+        one, three, row = np.ones((), dtype), np.ones((3, 2), dtype), np.ones(3, dtype)
+        square = {"triangle": three[:2].copy(), "rest": row, "place": np.zeros((), "i8")}
+        found += [
+            BasisRequest(**square, w=values, parts=row.copy(), norm=one, basis=three, v=x[0, :2].copy(),
+                         rotations=np.ones((2, 2), dtype), left=one.copy()),
+            SolutionRequest(**square, weights=row.copy()),
+        ]  # fmt: skip
     if not dtype.startswith("complex"):
         del csr["format"]
         found.append(an.SparseSemiringRequest(
@@ -43,6 +54,19 @@ def requests(dtype: str) -> list[Any]:
             multiply=lambda a, x: np.where(a > x, a**2, np.hypot(a, np.log1p(x))),
         ))  # fmt: skip
     return found
+
+
+def test_each_matrix_of_a_batch_has_its_own_turn(compiler_cache: Path) -> None:
+    """Turns are numbers of 8 bytes in the workspace."""
+    for count, workspace in ((32, 256), (33, 512)):
+        batch = {"shape": (2, 2), "values": np.ones((count, 2)), "indices": INT[:2], "offsets": INT}
+        for request in (
+            an.SparseFactorRequest(routine="ilu0", **batch),
+            an.SparseSolveRequest(format="csr", b=np.ones((count, 2)), **batch),
+        ):
+            build = builder(request.lowered.op, "cuda")
+            assert build is not None
+            assert build(request.lowered.spec(), CudaContext(Target("sm_90a"))).workspace == workspace
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "complex64", "complex128"])

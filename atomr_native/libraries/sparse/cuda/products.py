@@ -24,6 +24,7 @@ from ....dtypes import as_dtype
 from ....errors import Unsupported
 from ....plans.spec import OperandSpec, PlanSpec
 from ..attributes import ProductAttributes
+from ..batches import split
 from .native import SparseCall
 from .rows import build_rows, build_sampled
 from .scatter import build_scatter
@@ -138,17 +139,18 @@ def build_product(spec: PlanSpec[ProductAttributes], context: CudaContext) -> Bu
     """
     if context.deterministic:
         spec = replace(spec, attributes=replace(spec.attributes, deterministic=True))
-    how, routine = spec.attributes, spec.op.removeprefix("sparse.")
-    by_name = {operand.name: operand for operand in spec.operands}
-    out = by_name["out"]
-    if math.prod(out.shape) == 0:
+    if math.prod(spec.operands[-1].shape) == 0:
         return Built("noop")
+    single, batch = split(spec)
+    how, routine = spec.attributes, spec.op.removeprefix("sparse.")
+    by_name = {operand.name: operand for operand in single.operands}
+    out = by_name["out"]
     if routine == "sddmm":
-        call = sparse_call(spec) if by_name["x"].shape[1] else None
+        call = sparse_call(spec) if how.batch is None and by_name["x"].shape[1] else None
         dense = out.shape[0] < 2 or out.strides[0] == as_dtype(out.dtype).itemsize
-        return _native(spec, context, call) if call is not None and dense else build_sampled(spec, context)
+        return _native(spec, context, call) if call is not None and dense else build_sampled(single, context, batch)
     if 0 in by_name["values"].shape or by_name["x"].shape[0] == 0:
-        return build_rows(spec, context, empty=True)
+        return build_rows(single, context, empty=True, batch=batch)
     together = how.trans == (how.format == "csc")  # the elements of a row of op(A)
     if how.deterministic and not together:
         other = {"csr": "csc", "csc": "csr"}.get(how.format, "csr")
@@ -158,13 +160,13 @@ def build_product(spec: PlanSpec[ProductAttributes], context: CudaContext) -> Bu
             rule="sparse.deterministic",
             lifted_by=("format",),
         )
-    call = sparse_call(spec) if routine == "spmv" and not how.deterministic else None
+    call = sparse_call(spec) if routine == "spmv" and how.batch is None and not how.deterministic else None
     if call is not None:
         return _native(spec, context, call)
     if together:
-        return build_rows(spec, context, empty=False)
+        return build_rows(single, context, empty=False, batch=batch)
     if how.format != "bsr":
-        return build_scatter(spec, context)
+        return build_scatter(single, context, batch)
     raise Unsupported(
         f"{spec.op} of bsr with trans=True: convert A to csr", rule="sparse.layout", lifted_by=("format",)
     )

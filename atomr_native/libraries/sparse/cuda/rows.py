@@ -16,6 +16,7 @@ from ....builders.cuda.target import Argument, Launch
 from ....dtypes import as_dtype
 from ....plans.spec import OperandSpec, PlanSpec
 from ..attributes import ProductAttributes, SemiringAttributes
+from ..batches import SINGLE, Batch
 from ..functions import tree_source
 from .arithmetic import FUNCTIONS, arithmetic
 
@@ -67,6 +68,7 @@ DEVICE long long first_of(const $I *rows, u64 row) {
 }
 KERNEL rows(const $V *values, const $I *indices, const $I *offsets, const $X *x, $O *out$parameters) {
   AWAIT_LAUNCH();
+  $advance
   $shared
   const elem alpha = $alpha, beta = $beta;
   const u64 team = threadIdx.x / $team, teams = blockDim.x / $team;
@@ -137,7 +139,12 @@ def factors(spec: PlanSpec[ProductAttributes]) -> tuple[str, str, str, list[Argu
 
 
 def build_rows(
-    spec: PlanSpec[ProductAttributes], context: CudaContext, *, empty: bool, algebra: Algebra | None = None
+    spec: PlanSpec[ProductAttributes],
+    context: CudaContext,
+    *,
+    empty: bool,
+    algebra: Algebra | None = None,
+    batch: Batch = SINGLE,
 ) -> Built:
     """Build a product; the elements of a row of op(A) lie together, unless it is `empty`."""
     how = spec.attributes
@@ -162,7 +169,7 @@ def build_rows(
         V=STORAGE[values.dtype], I=STORAGE[by_name["indices"].dtype], X=STORAGE[x.dtype], O=STORAGE[out.dtype],
         term=algebra.term, join=algebra.join, start=algebra.start,
         old=convert(out.dtype, how.compute, "y"),
-        parameters=parameters, alpha=alpha, beta=beta,
+        parameters=parameters, alpha=alpha, beta=beta, advance=batch.advance(values="values", x="x", out="out"),
         shared=f"SHARED elem parts[{THREADS}];" if teams else "",
         loop=Template(_TEAM_LOOP if teams else _EACH_LOOP).substitute(marks),
         reduce=Template(_REDUCE).substitute(marks) if teams else "",
@@ -184,7 +191,7 @@ def build_rows(
         ("operand", at[name])
         for name in ("values", "indices", "rows" if how.format == "coo" else "offsets", "x", "out")
     ]
-    launch = Launch("rows", (grid, 1, 1), (THREADS, 1, 1), 0, (*pointers, *arguments))
+    launch = Launch("rows", (grid, batch.count, 1), (THREADS, 1, 1), 0, (*pointers, *arguments))
     made = kernels(
         arithmetic(how.compute) + text, [launch], context.target,
         dtypes={o.dtype for o in spec.operands} | {how.compute} | algebra.dtypes,
@@ -218,6 +225,7 @@ def build_semiring(spec: PlanSpec[SemiringAttributes], context: CudaContext) -> 
 _SAMPLED: Final = Template("""\
 KERNEL sampled(const $V *values, const $I *indices, const $I *second, const $V *x, const $V *y, $V *out$parameters) {
   AWAIT_LAUNCH();
+  $advance
   const elem alpha = $alpha, beta = $beta;
   for (u64 e = thread_index(); e < $nnz; e += thread_count()) {
     long long line = $coo ? second[e] : 0, across = indices[e];
@@ -247,7 +255,7 @@ KERNEL sampled(const $V *values, const $I *indices, const $I *second, const $V *
 """)
 
 
-def build_sampled(spec: PlanSpec[ProductAttributes], context: CudaContext) -> Built:
+def build_sampled(spec: PlanSpec[ProductAttributes], context: CudaContext, batch: Batch = SINGLE) -> Built:
     """Build ``sparse.sddmm``: a thread for each stored element."""
     how = spec.attributes
     at = {operand.name: i for i, operand in enumerate(spec.operands)}
@@ -258,6 +266,7 @@ def build_sampled(spec: PlanSpec[ProductAttributes], context: CudaContext) -> Bu
     second = "rows" if how.format == "coo" else "offsets"
     text = arithmetic(how.compute) + _SAMPLED.substitute(
         V=STORAGE[values.dtype], I=STORAGE[by_name["indices"].dtype], parameters=parameters, alpha=alpha, beta=beta,
+        advance=batch.advance(values="values", x="x", y="y", out="out"),
         nnz=f"{values.shape[0]}ull", coo=int(how.format == "coo"), flip=int(how.format == "csc"), lines=f"{lines}ll",
         rows=f"{how.shape[0]}ll", columns=f"{how.shape[1]}ll", depth=f"{x.shape[1]}ull", adds=int(how.adds),
         x_row=f"{steps(x)[0]}ll", x_column=f"{steps(x)[1]}ll",
@@ -268,7 +277,7 @@ def build_sampled(spec: PlanSpec[ProductAttributes], context: CudaContext) -> Bu
     )  # fmt: skip
     grid = max(1, min(-(-values.shape[0] // THREADS), context.target.sm_count * BLOCKS))
     pointers: list[Argument] = [("operand", at[name]) for name in ("values", "indices", second, "x", "y", "out")]
-    launch = Launch("sampled", (grid, 1, 1), (THREADS, 1, 1), 0, (*pointers, *arguments))
+    launch = Launch("sampled", (grid, batch.count, 1), (THREADS, 1, 1), 0, (*pointers, *arguments))
     made = kernels(
         text, [launch], context.target, dtypes={o.dtype for o in spec.operands} | {how.compute},
         alignments=[alignment(o.dtype) for o in spec.operands], functions=FUNCTIONS,

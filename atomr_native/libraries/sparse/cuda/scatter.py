@@ -20,6 +20,7 @@ from ....builders.cuda.workspace import beyond_limit
 from ....dtypes import as_dtype
 from ....plans.spec import PlanSpec
 from ..attributes import ProductAttributes
+from ..batches import SINGLE, Batch
 from .arithmetic import FUNCTIONS, arithmetic
 from .rows import BLOCKS, factors, steps
 
@@ -35,6 +36,7 @@ DEVICE elem old_of(const $O *out, u64 at) { const $O y = out[at]; return $old; }
 DEVICE void put(elem *at, elem s) { $plus }
 KERNEL begin(const $O *out, elem *sums$parameters) {
   AWAIT_LAUNCH();
+  $out_advance $sums_advance
   const elem beta = $beta;
   for (u64 t = thread_index(); t < $total; t += thread_count()) {
     const u64 row = t / $k, column = t % $k;
@@ -45,6 +47,7 @@ KERNEL begin(const $O *out, elem *sums$parameters) {
 }
 KERNEL scatter(const $V *values, const $I *indices, const $I *lines, const $X *x, elem *sums$parameters) {
   AWAIT_LAUNCH();
+  $advance $sums_advance
   const elem alpha = $alpha;
   for (u64 t = thread_index(); t < $terms; t += thread_count()) {
     const u64 e = t / $k, column = t % $k;
@@ -67,6 +70,7 @@ KERNEL scatter(const $V *values, const $I *indices, const $I *lines, const $X *x
 }
 KERNEL end(const elem *sums, $O *out) {
   AWAIT_LAUNCH();
+  $out_advance $sums_advance
   for (u64 t = thread_index(); t < $total; t += thread_count()) {
     const u64 row = t / $k, column = t % $k;
     const elem s = sums[row * $sum_row + column * $sum_column];
@@ -76,7 +80,7 @@ KERNEL end(const elem *sums, $O *out) {
 """)
 
 
-def build_scatter(spec: PlanSpec[ProductAttributes], context: CudaContext) -> Built:
+def build_scatter(spec: PlanSpec[ProductAttributes], context: CudaContext, batch: Batch = SINGLE) -> Built:
     """Build a product of CSR, CSC or COO whose terms are scattered to the output; waits for the compiler.
 
     Raises
@@ -91,11 +95,13 @@ def build_scatter(spec: PlanSpec[ProductAttributes], context: CudaContext) -> Bu
     rows, k = out.shape[0], out.shape[1] if len(out.shape) == 2 else 1
     total, terms = rows * k, values.shape[0] * k
     narrow = out.dtype != how.compute
-    workspace = -(-math.prod(out.shape) * as_dtype(how.compute).itemsize // 256) * 256 if narrow else 0
+    needed = math.prod(out.shape) * as_dtype(how.compute).itemsize * batch.count
+    workspace = -(-needed // 256) * 256 if narrow else 0
     if workspace > context.workspace_limit:
         raise beyond_limit(spec.op, spec.op, workspace, context.workspace_limit)
     parameters, alpha, beta, arguments = factors(spec)
     whole = not how.compute.startswith("complex")
+    apart = f"sums += (u64)blockIdx.y * {total}ull;"
     sum_steps = (k, 1) if narrow else steps(out)
     text = arithmetic(how.compute) + _SOURCE.substitute(
         V=STORAGE[values.dtype], I=STORAGE[by_name["indices"].dtype], X=STORAGE[x.dtype], O=STORAGE[out.dtype],
@@ -105,6 +111,8 @@ def build_scatter(spec: PlanSpec[ProductAttributes], context: CudaContext) -> Bu
         adds=int(how.adds), coo=int(how.format == "coo"), conj="CONJ" if how.conj else "",
         x_row=f"{steps(x)[0]}ll", x_column=f"{steps(x)[1]}ll",
         out_row=f"{steps(out)[0]}ull", out_column=f"{steps(out)[1]}ull",
+        advance=batch.advance(values="values", x="x"), out_advance=batch.advance(out="out"),
+        sums_advance=apart if narrow else batch.advance(sums="out"),
         sum_row=f"{sum_steps[0]}ull", sum_column=f"{sum_steps[1]}ull",
         load_v=convert(values.dtype, how.compute, "v"), load_x=convert(x.dtype, how.compute, "w"),
         store=convert(how.compute, out.dtype, "s"),
@@ -116,7 +124,7 @@ def build_scatter(spec: PlanSpec[ProductAttributes], context: CudaContext) -> Bu
 
     def launch(name: str, work: int, given: tuple[Argument, ...]) -> Launch:
         grid = max(1, min(-(-work // THREADS), context.target.sm_count * BLOCKS))
-        return Launch(name, (grid, 1, 1), (THREADS, 1, 1), 0, given)
+        return Launch(name, (grid, batch.count, 1), (THREADS, 1, 1), 0, given)
 
     launches = [
         launch("begin", total, (result, target, *arguments)),

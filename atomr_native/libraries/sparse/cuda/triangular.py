@@ -1,9 +1,8 @@
 """Solves with a sparse triangle as a CUDA kernel, without an analysis of the pattern.
 
-Each thread takes the next element of X, by rows, and waits for the elements that its row names.  These were taken
-before, by threads that run.  An element that is not there yet is a NaN with bits of its own, so the value itself tells.
-Nothing is kept of a pattern, so nothing can be stale, no lane waits, and new values cost nothing.  A row is added up in
-one order, so equal messages give equal bits.
+Each thread takes the next element of X, by rows, and waits for the elements that its row names (`awaited`).  Nothing
+is kept of a pattern, so nothing can be stale, no lane waits, and new values cost nothing.  A row is added up in one
+order, so equal messages give equal bits.
 """
 
 from __future__ import annotations
@@ -20,47 +19,26 @@ from ....builders.cuda.target import Argument, Launch
 from ....dtypes import as_dtype
 from ....plans.spec import PlanSpec
 from ..attributes import SolveAttributes
-from .arithmetic import FUNCTIONS, arithmetic
+from ..batches import split
+from .arithmetic import FUNCTIONS
+from .awaited import GROUP, TAKEN_BLOCKS, awaited, turn_bytes
 
 __all__ = ["build_solve"]
 
-#: Threads of a block, and blocks of a multiprocessor: as many threads as it holds.
-_GROUP: Final = 64
-_BLOCKS: Final = 32
-#: Bytes of the workspace.
-_WORKSPACE: Final = 256
-
 _SOURCE: Final = Template("""\
-#if defined(__CUDA_ARCH__)
-#define TAKE(p) atomicAdd(p, 1ull)
-#else
-#define TAKE(p) ((*(p))++) /* blocks run one after the other, and so do threads between two SYNC() */
-#endif
-$bits
-/* An element, if it is there. */
-DEVICE bool there(const elem *at, elem *x) {
-  const volatile word *const p = (const volatile word *)at;
-  const word first = p[0], second = p[$parts - 1];
-  if (first == ABSENT || second == ABSENT) return false;
-  $read
-  return true;
-}
-/* A result, whose bits are never those of an absent element. */
-DEVICE void put(elem *at, elem x) {
-  volatile word *const p = (volatile word *)at;
-  $write
-}
 KERNEL blank(elem *out, u64 *turn) {
   AWAIT_LAUNCH();
+  turn += blockIdx.y;
+  $out_advance
   if (thread_index() == 0) *turn = 0;
   for (u64 t = thread_index(); t < $total; t += thread_count()) {
-    word *const p = (word *)(out + t / $k * $out_row + t % $k * $out_column);
-    p[0] = ABSENT;
-    p[$parts - 1] = ABSENT;
+    clear(out + t / $k * $out_row + t % $k * $out_column);
   }
 }
 KERNEL solve(const elem *values, const $I *indices, const $I *offsets, const elem *b, elem *out, u64 *turn, $scalars) {
   AWAIT_LAUNCH();
+  turn += blockIdx.y;
+  $out_advance $advance
   SHARED u64 taken[1];
   for (;;) {
     if (threadIdx.x == 0) taken[0] = TAKE(turn);
@@ -95,40 +73,24 @@ KERNEL solve(const elem *values, const $I *indices, const $I *offsets, const ele
   }
 }
 """)
-_SINGLE: Final = """\
-typedef unsigned int word;
-#define ABSENT 0x7fdeadedu
-#define BITS(x) float_bits(x)
-#define REAL(w) bits_float(w)
-"""
-_DOUBLE: Final = """\
-typedef u64 word;
-#define ABSENT 0x7ffdeadeddeadeddull
-#define BITS(x) ((u64)__double_as_longlong(x))
-#define REAL(w) __longlong_as_double((long long)(w))
-"""
-_PUT: Final = "const word w{i} = BITS({x}); p[{i}] = w{i} == ABSENT ? ABSENT + 1 : w{i};"
 
 
 def build_solve(spec: PlanSpec[SolveAttributes], context: CudaContext) -> Built:
     """Build ``sparse.solve``: operands ``values, indices, offsets, b, out``.  Waits for the compiler."""
     how = spec.attributes
+    spec, batch = split(spec)
     values, indices, _, b, out = spec.operands
     columns = b.shape[1] if len(b.shape) == 2 else 1
     total = how.n * columns
-    if total == 0:
+    if total == 0 or batch.count == 0:
         return Built("noop")
     size = as_dtype(out.dtype).itemsize
     is_complex = how.dtype.startswith("complex")
     steps = [(o.strides[0] // size, o.strides[1] // size if len(o.shape) == 2 else 0) for o in (b, out)]
-    parts = ("x.re", "x.im") if is_complex else ("x",)
-    text = arithmetic(how.dtype) + _SOURCE.substitute(
-        bits=_SINGLE if how.dtype in ("float32", "complex64") else _DOUBLE,
-        parts=len(parts),
-        read="x->re = REAL(first); x->im = REAL(second);" if is_complex else "*x = REAL(first);",
-        write=" ".join(_PUT.format(i=i, x=part) for i, part in enumerate(parts)),
+    text = awaited(how.dtype) + _SOURCE.substitute(
         I=STORAGE[indices.dtype],
-        n=f"{how.n}ll", nnz=f"{values.shape[0]}ll", k=f"{columns}ull", total=f"{total}ull", group=f"{_GROUP}ull",
+        advance=batch.advance(values="values", b="b"), out_advance=batch.advance(out="out"),
+        n=f"{how.n}ll", nnz=f"{values.shape[0]}ll", k=f"{columns}ull", total=f"{total}ull", group=f"{GROUP}ull",
         forward=int(how.lower != how.trans),
         unit=int(how.unit),
         element="CONJ(values[e])" if how.conj else "values[e]",
@@ -137,16 +99,16 @@ def build_solve(spec: PlanSpec[SolveAttributes], context: CudaContext) -> Built:
         b_row=f"{steps[0][0]}ll", b_column=f"{steps[0][1]}ll",
         out_row=f"{steps[1][0]}ll", out_column=f"{steps[1][1]}ll",
     )  # fmt: skip
-    blocks = context.target.sm_count * _BLOCKS
+    blocks = context.target.sm_count * TAKEN_BLOCKS
     blank = Launch(
-        "blank", (max(1, min(-(-total // THREADS), blocks)), 1, 1), (THREADS, 1, 1), 0,
+        "blank", (max(1, min(-(-total // THREADS), blocks)), batch.count, 1), (THREADS, 1, 1), 0,
         (("operand", 4), ("workspace", 0)),
     )  # fmt: skip
     every: list[Argument] = [*(("operand", i) for i in range(5)), ("workspace", 0)]
     every += [("float64", j) for j in range(1 + is_complex)]
-    solve = Launch("solve", (max(1, min(-(-total // _GROUP), blocks)), 1, 1), (_GROUP, 1, 1), 0, tuple(every))
+    solve = Launch("solve", (max(1, min(-(-total // GROUP), blocks)), batch.count, 1), (GROUP, 1, 1), 0, tuple(every))
     made = kernels(
         text, [blank, solve], context.target, dtypes={how.dtype, indices.dtype},
-        alignments=[alignment(o.dtype) for o in spec.operands], functions=FUNCTIONS, workspace=_WORKSPACE,
+        alignments=[alignment(o.dtype) for o in spec.operands], functions=FUNCTIONS, workspace=turn_bytes(batch.count),
     )  # fmt: skip
     return replace(made, notes=("solved by a kernel that needs no analysis of the pattern",))

@@ -1,0 +1,172 @@
+"""Krylov methods as messages of a recorded program whose loops the device ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ...dtypes import dtype_name
+from .gmres import BasisRequest, SolutionRequest
+from .matrix import SparseMatrix
+from .preconditioners import Preconditioner
+
+if TYPE_CHECKING:
+    from ...arrays.gpu_ref import GpuRef
+
+__all__ = ["Loop", "conjugate_gradients", "minimal_residuals", "stabilized"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loop:
+    """What the methods share: the system, the flag of the loop, and the numbers that set it.
+
+    Attributes
+    ----------
+    recording
+        In which the messages are.
+    more : GpuRef
+        Whether another round is needed.
+    count, left : GpuRef
+        Rounds so far, and the relative norm of the residual.
+    scale : GpuRef
+        Norm of b.
+    restart : int
+        Of GMRES.
+    """
+
+    actor: Any
+    a: SparseMatrix
+    preconditioner: Preconditioner
+    recording: Any
+    more: GpuRef
+    count: GpuRef
+    left: GpuRef
+    scale: GpuRef
+    tolerance: Any
+    limit: int
+    restart: int
+
+    @property
+    def device(self) -> Any:
+        """The device."""
+        return self.actor.device
+
+    @property
+    def run(self) -> Any:
+        """Expressions of arrays."""
+        return self.device.elementwise.run
+
+    def zeros(self, *shape: int, dtype: str | None = None) -> GpuRef:
+        """Return an array of A's dtype."""
+        made: GpuRef = self.device.zeros(shape, dtype or dtype_name(self.a.dtype))
+        return made
+
+    def judge(self, square: Any) -> None:
+        """Decide whether to go on, by the squared norm of a residual; NaN ends it."""
+        self.run("out = sqrt(s) / where(b == 0, 1 + 0 * b, b)", s=square, b=self.scale, out=self.left)
+        self.run(f"out = (e > t) & (n < {self.limit})", e=self.left, t=self.tolerance, n=self.count, out=self.more)
+
+    @contextmanager
+    def rounds(self) -> Iterator[None]:
+        """Record the messages of a round."""
+        with self.recording.while_(self.more, limit=self.limit + 1):
+            self.run("out = n + 1", n=self.count, out=self.count)
+            yield
+
+
+def conjugate_gradients(loop: Loop, b: GpuRef, x: GpuRef) -> None:
+    """Record conjugate gradients from x = 0 on."""
+    n, run = loop.a.shape[0], loop.run
+    r, z, p, q = (loop.zeros(n) for _ in range(4))
+    before = loop.zeros()
+    loop.device.copy(b, out=r)
+    loop.preconditioner.apply(r, z)
+    loop.device.copy(z, out=p)
+    loop.device.copy((r * z).sum(), out=before)
+    loop.judge((r * r).sum())
+    with loop.rounds():
+        loop.actor.spmv(loop.a, p, out=q)
+        length = run("r / s", r=before, s=(p * q).sum())
+        run("out = x + a * p", x=x, a=length, p=p, out=x)
+        run("out = r - a * q", r=r, a=length, q=q, out=r)
+        loop.preconditioner.apply(r, z)
+        now = (r * z).sum()
+        run("out = z + s / t * p", z=z, s=now, t=before, p=p, out=p)
+        loop.device.copy(now, out=before)
+        loop.judge((r * r).sum())
+
+
+def stabilized(loop: Loop, b: GpuRef, x: GpuRef) -> None:
+    """Record stabilized biconjugate gradients from x = 0 on."""
+    n, run = loop.a.shape[0], loop.run
+    r, shadow, p, v, y, z, s, t = (loop.zeros(n) for _ in range(8))
+    before = loop.zeros()
+    for out in (r, shadow, p):
+        loop.device.copy(b, out=out)
+    loop.device.copy((r * shadow).sum(), out=before)
+    loop.judge((r * r).sum())
+    with loop.rounds():
+        loop.preconditioner.apply(p, y)
+        loop.actor.spmv(loop.a, y, out=v)
+        alpha = run("r / s", r=before, s=(shadow * v).sum())
+        run("out = r - a * v", r=r, a=alpha, v=v, out=s)
+        loop.preconditioner.apply(s, z)
+        loop.actor.spmv(loop.a, z, out=t)
+        square = (t * t).sum()  # 0 where s is 0: x + alpha y is the solution
+        omega = run("where(q == 0, q, p / where(q == 0, 1 + q, q))", q=square, p=(t * s).sum())
+        run("out = x + a * y + w * z", x=x, a=alpha, y=y, w=omega, z=z, out=x)
+        run("out = s - w * t", s=s, w=omega, t=t, out=r)
+        now = (r * shadow).sum()
+        run("out = r + n / b * a / w * (p - w * v)", r=r, n=now, b=before, a=alpha, w=omega, p=p, v=v, out=p)
+        loop.device.copy(now, out=before)
+        loop.judge((r * r).sum())
+
+
+def minimal_residuals(loop: Loop, b: GpuRef, x: GpuRef) -> None:
+    """Record GMRES, preconditioned from the right, from x = 0 on; a residual is computed whenever it begins anew.
+
+    Rows of the basis that are not there yet are zeros, so products with the whole basis need no number of its rows.
+    """
+    n, most, run, device = loop.a.shape[0], loop.restart, loop.run, loop.device
+    gemv = device.blas.gemv
+    basis, triangle, rotations = loop.zeros(most + 1, n), loop.zeros(most, most), loop.zeros(most, 2)
+    first, again, rest, weights = (loop.zeros(most + 1) for _ in range(4))
+    r, v, w, z = (loop.zeros(n) for _ in range(4))
+    place, inside, left = loop.zeros(dtype="int64"), loop.zeros(dtype="bool"), loop.zeros()
+    device.copy(b, out=r)
+    loop.judge((r * r).sum())
+    with loop.recording.while_(loop.more, limit=loop.limit + 1):
+        length = run("sqrt(s)", s=(r * r).sum())
+        run("out = r / s", r=r, s=length, out=v)
+        for array in (basis, rest, place):
+            array.fill(0)
+        device.copy(v, out=basis[0])
+        device.copy(length, out=rest[0])
+        inside.fill(1)
+        with loop.recording.while_(inside, limit=most + 1):
+            run("out = n + 1", n=loop.count, out=loop.count)
+            loop.preconditioner.apply(v, z)
+            loop.actor.spmv(loop.a, z, out=w)
+            for part in (first, again):  # twice: the second time takes away what roundings left
+                gemv(basis, w, out=part)
+                gemv(basis, part, trans=True, alpha=-1.0, beta=1.0, out=w)
+            run("out = h + g", h=first, g=again, out=first)
+            norm = run("sqrt(s)", s=(w * w).sum())
+            loop.actor.tell(BasisRequest(
+                w=w, parts=first, norm=norm, place=place, basis=basis, v=v, triangle=triangle, rotations=rotations,
+                rest=rest, left=left,
+            ))  # fmt: skip
+            run("out = n + 1", n=place, out=place)
+            run(
+                f"out = (abs(e) > t * s) & (n < {loop.limit}) & (k < {most})", e=left, s=loop.scale, t=loop.tolerance,
+                n=loop.count, k=place, out=inside,
+            )  # fmt: skip
+        loop.actor.tell(SolutionRequest(triangle=triangle, rest=rest, place=place, weights=weights))
+        gemv(basis, weights, trans=True, out=w)
+        loop.preconditioner.apply(w, z)
+        run("out = x + z", x=x, z=z, out=x)
+        loop.actor.spmv(loop.a, x, out=r)
+        run("out = b - r", b=b, r=r, out=r)
+        loop.judge((r * r).sum())
