@@ -28,6 +28,10 @@ LIBRARY = Library(
         "NormalizationRequest": "norms",
         "PoolingGradientRequest": "pooling",
         "PoolingRequest": "pooling",
+        "ResponseNormalizationGradientRequest": "response_norms",
+        "ResponseNormalizationRequest": "response_norms",
+        "SoftmaxGradientRequest": "softmax",
+        "SoftmaxRequest": "softmax",
     },
     native=(NativeLibrary("cudnn", "cuDNN", {"cu12": "nvidia-cudnn-cu12", "cu13": "nvidia-cudnn-cu13"}),),
 )

@@ -12,6 +12,8 @@ from .attention import AttentionGradientRequest, AttentionRequest
 from .convolution import ConvolutionDataGradientRequest, ConvolutionFilterGradientRequest, ConvolutionRequest
 from .norms import NormalizationGradientRequest, NormalizationRequest
 from .pooling import PoolingGradientRequest, PoolingRequest
+from .response_norms import ResponseNormalizationGradientRequest, ResponseNormalizationRequest
+from .softmax import SoftmaxGradientRequest, SoftmaxRequest
 
 __all__ = [
     "ACTIVATION",
@@ -26,11 +28,15 @@ __all__ = [
     "NORM_GRADIENT",
     "POOLING",
     "POOLING_GRADIENT",
+    "RESPONSE_NORM",
+    "RESPONSE_NORM_GRADIENT",
+    "SOFTMAX",
+    "SOFTMAX_GRADIENT",
     "real",
 ]
 
 #: Options that are real numbers.
-_REALS: Final = ("alpha", "beta", "epsilon", "momentum", "scale")
+_REALS: Final = ("alpha", "beta", "epsilon", "k", "momentum", "scale")
 
 
 class Real(str):
@@ -86,9 +92,17 @@ POOLING_GRADIENT: Final = form_of(
 ATTENTION: Final = _real_form(AttentionRequest, "q k v out", "mask window scale statistics layout")
 ATTENTION_GRADIENT: Final = _real_form(AttentionGradientRequest, "q k v y statistics dy", "mask window scale layout")
 NORM: Final = _real_form(
-    NormalizationRequest, "x scale bias running_mean running_var out", "kind training epsilon momentum channels_last"
+    NormalizationRequest,
+    "x scale bias running_mean running_var out",
+    "kind groups training epsilon momentum channels_last",
 )
-NORM_GRADIENT: Final = form_of(NormalizationGradientRequest, "dy x scale inverse mean out", "kind channels_last")
+NORM_GRADIENT: Final = form_of(NormalizationGradientRequest, "dy x scale inverse mean out", "kind groups channels_last")
+RESPONSE_NORM: Final = _real_form(ResponseNormalizationRequest, "x out", "size alpha beta k channels_last")
+RESPONSE_NORM_GRADIENT: Final = _real_form(
+    ResponseNormalizationGradientRequest, "x y dy out", "size alpha beta k channels_last"
+)
+SOFTMAX: Final = form_of(SoftmaxRequest, "x out", "axis log")
+SOFTMAX_GRADIENT: Final = form_of(SoftmaxGradientRequest, "dy y out", "axis log")
 
 #: Request classes, and the forms of their calls.
 FORMS: Final[Forms] = {
@@ -101,6 +115,10 @@ FORMS: Final[Forms] = {
     PoolingGradientRequest: POOLING_GRADIENT,
     NormalizationRequest: NORM,
     NormalizationGradientRequest: NORM_GRADIENT,
+    ResponseNormalizationRequest: RESPONSE_NORM,
+    ResponseNormalizationGradientRequest: RESPONSE_NORM_GRADIENT,
+    SoftmaxRequest: SOFTMAX,
+    SoftmaxGradientRequest: SOFTMAX_GRADIENT,
     AttentionRequest: ATTENTION,
     AttentionGradientRequest: ATTENTION_GRADIENT,
 }
