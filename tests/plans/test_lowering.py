@@ -24,6 +24,10 @@ def weighted(value: Any, _: Any, window: Any, gain: Any) -> Any:
     return value * window * gain
 
 
+def doubled(value: Any) -> Any:
+    return value * 2
+
+
 def floats(*shape: int) -> np.ndarray:
     return np.ones(shape, np.float32)
 
@@ -122,6 +126,7 @@ REQUESTS: dict[str, Callable[[], Request[Any]]] = {
     "groups' norm": lambda: an.NormalizationRequest(
         kind="group", groups=2, x=floats(1, 2, 4, 4), scale=floats(2), bias=floats(2)
     ),
+    "graph": lambda: an.GraphRequest(function=doubled, operands=(floats(2, 3),)),
     "softmax": lambda: an.SoftmaxRequest(x=floats(2, 3)),
     "gradient of softmax": lambda: an.SoftmaxGradientRequest(dy=floats(2, 3), y=floats(2, 3), log=True),
     "response norm": lambda: an.ResponseNormalizationRequest(x=floats(1, 2, 4)),

@@ -24,6 +24,8 @@ LIBRARY = Library(
         "ConvolutionFilterGradientRequest": "convolution",
         "ConvolutionRequest": "convolution",
         "Cudnn": "actor",
+        "GraphRequest": "graph",
+        "GraphTensor": "traced",
         "NormalizationGradientRequest": "norms",
         "NormalizationRequest": "norms",
         "PoolingGradientRequest": "pooling",

@@ -20,6 +20,7 @@ from .forms import (
     FILTER_GRADIENT,
     FORMS,
     FORWARD,
+    GRAPH,
     NORM,
     NORM_GRADIENT,
     POOLING,
@@ -32,6 +33,8 @@ from .forms import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ...arrays.gpu_ref import GpuRef
     from ...plans.lowering import Request
     from ...plans.plan import Plan
@@ -331,6 +334,17 @@ class Cudnn(LibraryActor):
         """
         made: GpuRef = self.device.fused.dropout(x, p, seed, offset, out=out)
         return made
+
+    def graph(
+        self,
+        function: Callable[..., Any],
+        *operands: GpuRef,
+        out: GpuRef | None = None,
+        tf32: bool = False,
+        deterministic: bool = False,
+    ) -> Any:
+        """Send a graph that a function of tensors describes, see `GraphRequest`; returns what the function returns."""
+        return self._calls.send(self, GRAPH, (out, function, tf32, deterministic, *operands))
 
     def attention(
         self,

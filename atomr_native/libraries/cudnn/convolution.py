@@ -23,6 +23,7 @@ from .spec import (
     check_vector,
     dense_order,
     dtype_of,
+    extents,
     flags,
     fresh_of,
     image_shape,
@@ -37,21 +38,6 @@ from .support import CONVOLUTION_DTYPES, GRADIENT_DTYPES
 __all__ = ["ConvolutionDataGradientRequest", "ConvolutionFilterGradientRequest", "ConvolutionRequest"]
 
 _MOST: Final = 2**31 - 1
-
-
-def _extents(size: Sequence[int], filters: Sequence[int], axes: Axes) -> tuple[int, ...]:
-    """Return the extents of the spatial axes after a convolution."""
-    made = []
-    for i, (n, k) in enumerate(zip(size, filters, strict=True)):
-        reach = axes.dilation[i] * (k - 1) + 1
-        padded = n + axes.before[i] + axes.after[i]
-        if reach > padded:
-            raise InvalidRequest(
-                f"the filter reaches over {reach} elements of spatial axis {i}, and x has {padded} with its padding; "
-                f"allowed: filters that fit"
-            )
-        made.append((padded - reach) // axes.stride[i] + 1)
-    return tuple(made)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +159,7 @@ class ConvolutionRequest(_Convolving):
         images, filters = self._image("x"), self._image("w")
         self._check_filters(images[1], filters)
         axes = self._axes(axes_count)
-        made = (images[0], filters[0], *_extents(images[2:], filters[2:], axes))
+        made = (images[0], filters[0], *extents(images[2:], filters[2:], axes))
         out_dtype = rules.outputs[0]
         if self.out is not None:
             out_dtype = dtype_of("out", self.out, rules.outputs)
@@ -355,7 +341,7 @@ class ConvolutionDataGradientRequest(_ConvolutionGradient):
         images = (grad[0], filters[1] * as_integer("groups", self.groups, 1, _MOST), *size)
         self._check_filters(images[1], filters)
         axes = self._axes(axes_count)
-        wanted = (images[0], filters[0], *_extents(size, filters[2:], axes))
+        wanted = (images[0], filters[0], *extents(size, filters[2:], axes))
         return self._lowered_as("convolution_backward_data", ("dy", "w"), "dx", wanted, images, axes)
 
 
@@ -401,5 +387,5 @@ class ConvolutionFilterGradientRequest(_ConvolutionGradient):
         filters = (grad[1], images[1] // groups, *per_axis("size", self.size, axes_count, 1))
         self._check_filters(images[1], filters)
         axes = self._axes(axes_count)
-        wanted = (images[0], filters[0], *_extents(images[2:], filters[2:], axes))
+        wanted = (images[0], filters[0], *extents(images[2:], filters[2:], axes))
         return self._lowered_as("convolution_backward_filter", ("x", "dy"), "dw", wanted, filters, axes)

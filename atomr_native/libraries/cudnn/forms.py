@@ -10,6 +10,7 @@ from ...plans.calls import CallForm, Forms, form_of
 from .activations import ActivationFunctionGradientRequest, ActivationFunctionRequest
 from .attention import AttentionGradientRequest, AttentionRequest
 from .convolution import ConvolutionDataGradientRequest, ConvolutionFilterGradientRequest, ConvolutionRequest
+from .graph import GraphRequest
 from .norms import NormalizationGradientRequest, NormalizationRequest
 from .pooling import PoolingGradientRequest, PoolingRequest
 from .response_norms import ResponseNormalizationGradientRequest, ResponseNormalizationRequest
@@ -24,6 +25,7 @@ __all__ = [
     "FILTER_GRADIENT",
     "FORMS",
     "FORWARD",
+    "GRAPH",
     "NORM",
     "NORM_GRADIENT",
     "POOLING",
@@ -104,6 +106,17 @@ RESPONSE_NORM_GRADIENT: Final = _real_form(
 SOFTMAX: Final = form_of(SoftmaxRequest, "x out", "axis log")
 SOFTMAX_GRADIENT: Final = form_of(SoftmaxGradientRequest, "dy y out", "axis log")
 
+GRAPH: Final = CallForm(
+    lambda values: GraphRequest(
+        out=values[0], function=values[1], tf32=values[2], deterministic=values[3], operands=values[4:]
+    ),
+    lambda request: (request.out, request.function, request.tf32, request.deterministic, *request.operands),
+    ("out", "function", "tf32", "deterministic"),
+    b"aooo",
+    (None, None, False, False),
+    b"a",
+)
+
 #: Request classes, and the forms of their calls.
 FORMS: Final[Forms] = {
     ConvolutionRequest: FORWARD,
@@ -119,6 +132,7 @@ FORMS: Final[Forms] = {
     ResponseNormalizationGradientRequest: RESPONSE_NORM_GRADIENT,
     SoftmaxRequest: SOFTMAX,
     SoftmaxGradientRequest: SOFTMAX_GRADIENT,
+    GraphRequest: GRAPH,
     AttentionRequest: ATTENTION,
     AttentionGradientRequest: ATTENTION_GRADIENT,
 }

@@ -22,6 +22,7 @@ __all__ = [
     "RULES",
     "ConvolutionDtypes",
     "Rule",
+    "is_fusion",
     "is_trusted",
 ]
 
@@ -151,3 +152,10 @@ def is_trusted(graph: GraphAttributes) -> bool:
         return True
     modes = [node.mode for node in graph.nodes if node.op == "pointwise"]
     return {*modes} <= {"add", "mul", "relu_fwd", "identity"} or (len(modes) <= 2 and modes[:-1] == ["add"])
+
+
+def is_fusion(graph: GraphAttributes) -> bool:
+    """Whether a user's graph has the form that cuDNN documents for one plan: a product, and pointwise operations."""
+    products = sum(node.op in ("matmul", "convolution_forward") for node in graph.nodes)
+    others = {node.op for node in graph.nodes} - {"matmul", "convolution_forward", "pointwise"}
+    return products == 1 and not others

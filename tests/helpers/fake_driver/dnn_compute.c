@@ -50,13 +50,14 @@ static void index_of(const dnn_tensor *t, int64_t i, int64_t *index) {
     for (int64_t axis = t->rank; axis-- > 0; i /= t->shape[axis]) index[axis] = i % t->shape[axis];
 }
 
-/* Where a tensor has the element that goes with one of another tensor: extents of 1 are repeated, and axis 1 by groups. */
+/* Where a tensor has the element that goes with one of another tensor: extents of 1 are repeated, and axis 1
+ * of four by groups. */
 static int64_t place(const dnn_tensor *t, const dnn_tensor *of, const int64_t *index) {
     int64_t at = 0;
     for (int64_t axis = 0; axis < t->rank; axis++) {
         int64_t own = index[axis];
         if (t->shape[axis] == 1) own = 0;
-        else if (axis == 1 && t->shape[1] != of->shape[1]) own = own * t->shape[1] / of->shape[1];
+        else if (axis == 1 && t->rank == 4 && t->shape[1] != of->shape[1]) own = own * t->shape[1] / of->shape[1];
         at = at * t->shape[axis] + own;
     }
     return at;

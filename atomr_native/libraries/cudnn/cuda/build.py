@@ -16,7 +16,7 @@ from ....dtypes import as_dtype
 from ....errors import Unsupported
 from ....plans.spec import PlanSpec
 from ..attributes import GraphAttributes
-from ..support import ATTENTION_VERSION, RULES, is_trusted
+from ..support import ATTENTION_VERSION, RULES, is_fusion, is_trusted
 from .descriptors import GraphDescription, data_type, describe_graph
 from .kernels import pointwise_kernel
 from .reduce import reduction_kernel
@@ -65,6 +65,8 @@ def build_graph(spec: PlanSpec[GraphAttributes], context: CudaContext) -> Built:
         reason = "kernels compute pointwise operations"
     elif (stepwise := next((node.op for node in graph.nodes if node.op in (*CALLS, "reshape")), None)) is not None:
         reason = f"graphs of cuDNN have no {stepwise.replace('_', ' ')}"
+    elif spec.op == "cudnn.graph" and not is_fusion(graph):
+        reason = "one plan of cuDNN is one product and pointwise operations"
     elif not is_trusted(graph):
         reason = "results of this fusion have not been compared"
     elif taken:
