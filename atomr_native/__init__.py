@@ -85,8 +85,8 @@ if TYPE_CHECKING:
     from .libraries.cudnn.norms import NormalizationRequest as NormalizationRequest
     from .libraries.cudnn.pooling import PoolingGradientRequest as PoolingGradientRequest
     from .libraries.cudnn.pooling import PoolingRequest as PoolingRequest
-    from .libraries.cudnn.response_norms import ResponseNormalizationGradientRequest as ResponseNormalizationGradientRequest
-    from .libraries.cudnn.response_norms import ResponseNormalizationRequest as ResponseNormalizationRequest
+    from .libraries.cudnn.response import ResponseNormalizationGradientRequest as ResponseNormalizationGradientRequest
+    from .libraries.cudnn.response import ResponseNormalizationRequest as ResponseNormalizationRequest
     from .libraries.cudnn.softmax import SoftmaxGradientRequest as SoftmaxGradientRequest
     from .libraries.cudnn.softmax import SoftmaxRequest as SoftmaxRequest
     from .libraries.cudnn.traced import GraphTensor as GraphTensor

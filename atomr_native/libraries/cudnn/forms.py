@@ -13,7 +13,7 @@ from .convolution import ConvolutionDataGradientRequest, ConvolutionFilterGradie
 from .graph import GraphRequest
 from .norms import NormalizationGradientRequest, NormalizationRequest
 from .pooling import PoolingGradientRequest, PoolingRequest
-from .response_norms import ResponseNormalizationGradientRequest, ResponseNormalizationRequest
+from .response import ResponseNormalizationGradientRequest, ResponseNormalizationRequest
 from .softmax import SoftmaxGradientRequest, SoftmaxRequest
 
 __all__ = [
