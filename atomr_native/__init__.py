@@ -80,10 +80,16 @@ if TYPE_CHECKING:
     from .libraries.cudnn.convolution import ConvolutionDataGradientRequest as ConvolutionDataGradientRequest
     from .libraries.cudnn.convolution import ConvolutionFilterGradientRequest as ConvolutionFilterGradientRequest
     from .libraries.cudnn.convolution import ConvolutionRequest as ConvolutionRequest
+    from .libraries.cudnn.graph import GraphRequest as GraphRequest
     from .libraries.cudnn.norms import NormalizationGradientRequest as NormalizationGradientRequest
     from .libraries.cudnn.norms import NormalizationRequest as NormalizationRequest
     from .libraries.cudnn.pooling import PoolingGradientRequest as PoolingGradientRequest
     from .libraries.cudnn.pooling import PoolingRequest as PoolingRequest
+    from .libraries.cudnn.response import ResponseNormalizationGradientRequest as ResponseNormalizationGradientRequest
+    from .libraries.cudnn.response import ResponseNormalizationRequest as ResponseNormalizationRequest
+    from .libraries.cudnn.softmax import SoftmaxGradientRequest as SoftmaxGradientRequest
+    from .libraries.cudnn.softmax import SoftmaxRequest as SoftmaxRequest
+    from .libraries.cudnn.traced import GraphTensor as GraphTensor
     from .libraries.elementwise.actor import ElementwiseActor as ElementwiseActor
     from .libraries.elementwise.request import ElementwiseRequest as ElementwiseRequest
     from .libraries.elementwise.request import ReduceRequest as ReduceRequest

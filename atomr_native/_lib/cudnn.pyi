@@ -2,6 +2,7 @@ from ..libraries.cudnn.cuda.descriptors import GraphDescription
 from .cuda import CudaBackend, NativeRun
 
 CONSTANTS: dict[str, int]
+CALLS: dict[str, int]
 
 def load(path: str = "") -> int: ...
 def plan_for(profile: str, description: GraphDescription) -> tuple[int, int]: ...
@@ -9,3 +10,17 @@ def plan_for(profile: str, description: GraphDescription) -> tuple[int, int]: ..
 class GraphPlan(NativeRun):
     engine: int
     def __init__(self, backend: CudaBackend, description: GraphDescription) -> None: ...
+
+class CallPlan(NativeRun):
+    def __init__(
+        self,
+        backend: CudaBackend,
+        kind: str,
+        dtype: int,
+        shape: tuple[int, int, int],
+        log: bool = False,
+        size: int = 1,
+        scale: float = 1,
+        power: float = 1,
+        k: float = 1,
+    ) -> None: ...

@@ -85,6 +85,7 @@ def send_everything(device: an.Device) -> None:
     device.fft.dct(x)
     signal = device.zeros(64, "float32")
     device.fft.istft(device.fft.stft(signal, 16), 16)
+    device.cudnn.softmax(x)
     device.cudnn.convolution(device.zeros((1, 2, 4, 4), "float32"), device.zeros((2, 2, 3, 3), "float32"), row[:2])
     square = device.put(np.eye(3))
     device.solver.solve(square, device.put(np.ones(3)))

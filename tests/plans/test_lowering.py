@@ -24,6 +24,10 @@ def weighted(value: Any, _: Any, window: Any, gain: Any) -> Any:
     return value * window * gain
 
 
+def doubled(value: Any) -> Any:
+    return value * 2
+
+
 def floats(*shape: int) -> np.ndarray:
     return np.ones(shape, np.float32)
 
@@ -118,6 +122,16 @@ REQUESTS: dict[str, Callable[[], Request[Any]]] = {
     "gradient of images' norm": lambda: an.NormalizationGradientRequest(
         kind="instance", dy=floats(1, 2, 4, 4), x=floats(1, 2, 4, 4), scale=floats(2), mean=floats(1, 2),
         inverse=floats(1, 2),
+    ),
+    "groups' norm": lambda: an.NormalizationRequest(
+        kind="group", groups=2, x=floats(1, 2, 4, 4), scale=floats(2), bias=floats(2)
+    ),
+    "graph": lambda: an.GraphRequest(function=doubled, operands=(floats(2, 3),)),
+    "softmax": lambda: an.SoftmaxRequest(x=floats(2, 3)),
+    "gradient of softmax": lambda: an.SoftmaxGradientRequest(dy=floats(2, 3), y=floats(2, 3), log=True),
+    "response norm": lambda: an.ResponseNormalizationRequest(x=floats(1, 2, 4)),
+    "gradient of a response norm": lambda: an.ResponseNormalizationGradientRequest(
+        x=floats(1, 2, 4), y=floats(1, 2, 4), dy=floats(1, 2, 4)
     ),
     "attention": lambda: an.AttentionRequest(q=half(1, 2, 4, 8), k=half(1, 2, 4, 8), v=half(1, 2, 4, 8)),
     "gradient of attention": lambda: an.AttentionGradientRequest(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..._support.public import public
 from ...plans.actor import LibraryActor
 from .attention import SCRATCH
-from .defaults import EPSILON, MOMENTUM, ONE, ZERO
+from .defaults import EPSILON, MOMENTUM, ONE, RESPONSE_POWER, RESPONSE_SCALE, ZERO
 from .forms import (
     ACTIVATION,
     ACTIVATION_GRADIENT,
@@ -20,14 +20,21 @@ from .forms import (
     FILTER_GRADIENT,
     FORMS,
     FORWARD,
+    GRAPH,
     NORM,
     NORM_GRADIENT,
     POOLING,
     POOLING_GRADIENT,
+    RESPONSE_NORM,
+    RESPONSE_NORM_GRADIENT,
+    SOFTMAX,
+    SOFTMAX_GRADIENT,
     real,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ...arrays.gpu_ref import GpuRef
     from ...plans.lowering import Request
     from ...plans.plan import Plan
@@ -112,21 +119,10 @@ class Cudnn(LibraryActor):
             self,
             DATA_GRADIENT,
             (
-                dy,
-                w,
-                out,
-                size,
-                stride,
-                padding,
-                dilation,
-                groups,
-                alpha if alpha is ONE else real(alpha),
-                beta if beta is ZERO else real(beta),
-                channels_last,
-                tf32,
-                deterministic,
+                dy, w, out, size, stride, padding, dilation, groups, alpha if alpha is ONE else real(alpha),
+                beta if beta is ZERO else real(beta), channels_last, tf32, deterministic,
             ),
-        )
+        )  # fmt: skip
         return made
 
     def convolution_backward_filter(
@@ -151,21 +147,10 @@ class Cudnn(LibraryActor):
             self,
             FILTER_GRADIENT,
             (
-                x,
-                dy,
-                out,
-                size,
-                stride,
-                padding,
-                dilation,
-                groups,
-                alpha if alpha is ONE else real(alpha),
-                beta if beta is ZERO else real(beta),
-                channels_last,
-                tf32,
-                deterministic,
+                x, dy, out, size, stride, padding, dilation, groups, alpha if alpha is ONE else real(alpha),
+                beta if beta is ZERO else real(beta), channels_last, tf32, deterministic,
             ),
-        )
+        )  # fmt: skip
         return made
 
     def activation(self, x: GpuRef, activation: str, *, out: GpuRef | None = None) -> GpuRef:
@@ -222,6 +207,7 @@ class Cudnn(LibraryActor):
         running_mean: GpuRef | None = None,
         running_var: GpuRef | None = None,
         out: GpuRef | None = None,
+        groups: int | None = None,
         training: bool = True,
         epsilon: float = EPSILON,
         momentum: float = MOMENTUM,
@@ -239,6 +225,7 @@ class Cudnn(LibraryActor):
                 running_var,
                 out,
                 kind,
+                groups,
                 training,
                 epsilon if epsilon is EPSILON else real(epsilon),
                 momentum if momentum is MOMENTUM else real(momentum),
@@ -256,10 +243,108 @@ class Cudnn(LibraryActor):
         mean: GpuRef | None = None,
         *,
         out: GpuRef | None = None,
+        groups: int | None = None,
         channels_last: bool = False,
     ) -> Any:
         """Send the gradients of a norm by x, scale and bias, see `NormalizationGradientRequest`."""
-        return self._calls.send(self, NORM_GRADIENT, (dy, x, scale, inverse, mean, out, kind, channels_last))
+        return self._calls.send(self, NORM_GRADIENT, (dy, x, scale, inverse, mean, out, kind, groups, channels_last))
+
+    def response_norm(
+        self,
+        x: GpuRef,
+        *,
+        size: int = 5,
+        alpha: float = RESPONSE_SCALE,
+        beta: float = RESPONSE_POWER,
+        k: float = ONE,
+        out: GpuRef | None = None,
+        channels_last: bool = False,
+    ) -> GpuRef:
+        """Send a local response norm across channels, see `ResponseNormalizationRequest`."""
+        made: GpuRef = self._calls.send(
+            self,
+            RESPONSE_NORM,
+            (
+                x, out, size, alpha if alpha is RESPONSE_SCALE else real(alpha),
+                beta if beta is RESPONSE_POWER else real(beta), k if k is ONE else real(k), channels_last,
+            ),
+        )  # fmt: skip
+        return made
+
+    def response_norm_backward(
+        self,
+        x: GpuRef,
+        y: GpuRef,
+        dy: GpuRef,
+        *,
+        size: int = 5,
+        alpha: float = RESPONSE_SCALE,
+        beta: float = RESPONSE_POWER,
+        k: float = ONE,
+        out: GpuRef | None = None,
+        channels_last: bool = False,
+    ) -> GpuRef:
+        """Send the gradient of a local response norm by x, see `ResponseNormalizationGradientRequest`."""
+        made: GpuRef = self._calls.send(
+            self,
+            RESPONSE_NORM_GRADIENT,
+            (
+                x, y, dy, out, size, alpha if alpha is RESPONSE_SCALE else real(alpha),
+                beta if beta is RESPONSE_POWER else real(beta), k if k is ONE else real(k), channels_last,
+            ),
+        )  # fmt: skip
+        return made
+
+    def softmax(
+        self, x: GpuRef, axis: int | tuple[int, ...] = -1, *, log: bool = False, out: GpuRef | None = None
+    ) -> GpuRef:
+        """Send a softmax along axes, or its logarithm, see `SoftmaxRequest`."""
+        made: GpuRef = self._calls.send(self, SOFTMAX, (x, out, axis, log))
+        return made
+
+    def softmax_backward(
+        self,
+        dy: GpuRef,
+        y: GpuRef,
+        axis: int | tuple[int, ...] = -1,
+        *,
+        log: bool = False,
+        out: GpuRef | None = None,
+    ) -> GpuRef:
+        """Send the gradient of a softmax by its input, see `SoftmaxGradientRequest`."""
+        made: GpuRef = self._calls.send(self, SOFTMAX_GRADIENT, (dy, y, out, axis, log))
+        return made
+
+    def dropout(self, x: GpuRef, p: float, seed: int, offset: int = 0, *, out: GpuRef | None = None) -> GpuRef:
+        """Send dropout, whose gradient is the same call on the gradient by its result.
+
+        A message of the fused actor: what is dropped depends on seed and offset only, on every kind of device, while
+        cuDNN's own generator needs a state in device memory.
+
+        Parameters
+        ----------
+        x, p, seed, offset, out
+            As of `Fused.dropout`.
+
+        Examples
+        --------
+        >>> x = device.put(np.ones((2, 4), "float32"))
+        >>> bool((device.cudnn.dropout(x, 0.5, seed=3) == device.cudnn.dropout(x, 0.5, seed=3)).numpy().all())
+        True
+        """
+        made: GpuRef = self.device.fused.dropout(x, p, seed, offset, out=out)
+        return made
+
+    def graph(
+        self,
+        function: Callable[..., Any],
+        *operands: GpuRef,
+        out: GpuRef | None = None,
+        tf32: bool = False,
+        deterministic: bool = False,
+    ) -> Any:
+        """Send a graph that a function of tensors describes, see `GraphRequest`; returns what the function returns."""
+        return self._calls.send(self, GRAPH, (out, function, tf32, deterministic, *operands))
 
     def attention(
         self,

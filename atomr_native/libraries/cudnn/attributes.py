@@ -27,6 +27,11 @@ OPERATIONS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     ),
     "norm_backward": (("dy", "x", "mean", "inv_variance", "scale"), ("dx", "dscale", "dbias")),
     "transpose": (("x",), ("y",)),
+    "reshape": (("x",), ("y",)),
+    "softmax_forward": (("x",), ("y",)),
+    "softmax_backward": (("y", "dy"), ("dx",)),
+    "lrn_forward": (("x",), ("y",)),
+    "lrn_backward": (("x", "y", "dy"), ("dx",)),
 }
 
 #: Modes of pointwise nodes, each with its number of inputs; the gradients read dy and x.

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any
+from typing import Any, Final
 
 from ..._support.checks import as_integer, check_factor
 from ..._support.public import public
 from ...arrays.operands import Fresh
-from ...dtypes import dtype_name
+from ...dtypes import as_dtype, dtype_name
 from ...errors import InvalidRequest
 from ...plans.lowering import Lowered, Request
 from .activations import activated, check_activation
@@ -23,6 +23,7 @@ from .spec import (
     check_vector,
     dense_order,
     dtype_of,
+    extents,
     flags,
     fresh_of,
     image_shape,
@@ -36,56 +37,64 @@ from .support import CONVOLUTION_DTYPES, GRADIENT_DTYPES
 
 __all__ = ["ConvolutionDataGradientRequest", "ConvolutionFilterGradientRequest", "ConvolutionRequest"]
 
-
-def _axes(request: Any, axes: int) -> Axes:
-    before, after = paddings_of(request.padding, axes)
-    return Axes(
-        before, after, per_axis("stride", request.stride, axes, 1), per_axis("dilation", request.dilation, axes, 1)
-    )
+_MOST: Final = 2**31 - 1
 
 
-def _factors(request: Any) -> tuple[float, float]:
-    for name in ("alpha", "beta"):
-        check_factor(name, getattr(request, name), imaginary=False)
-    return float(request.alpha), float(request.beta)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Convolving(Request[Any]):
+    """What all requests of convolutions have: the result and the options."""
 
+    out: Any = None
+    stride: int | tuple[int, ...] = 1
+    padding: Any = 0
+    dilation: int | tuple[int, ...] = 1
+    groups: int = 1
+    alpha: float = ONE
+    beta: float = ZERO
+    channels_last: bool = False
+    tf32: bool = False
+    deterministic: bool = False
 
-def _extents(size: Sequence[int], filters: Sequence[int], axes: Axes) -> tuple[int, ...]:
-    """Return the extents of the spatial axes after a convolution."""
-    made = []
-    for i, (n, k) in enumerate(zip(size, filters, strict=True)):
-        reach = axes.dilation[i] * (k - 1) + 1
-        padded = n + axes.before[i] + axes.after[i]
-        if reach > padded:
+    def _checked(self, first: str, second: str, dtypes: Iterable[str]) -> tuple[int, str]:
+        """Check the options and the two arrays that are multiplied; returns the number of axes and the dtype."""
+        flags(self, "channels_last", "tf32", "deterministic")
+        axes = spatial_axes(first, getattr(self, first))
+        dtype = dtype_of(first, getattr(self, first), dtypes)
+        dtype_of(second, getattr(self, second), (dtype,))
+        found = getattr(self, second).shape
+        if len(found) != axes + 2:
+            raise InvalidRequest(f"{second} has shape {tuple(found)}; allowed: {axes + 2} axes, as {first}")
+        return axes, dtype
+
+    def _image(self, name: str) -> tuple[int, ...]:
+        """Return the shape of an array, channels first."""
+        return image_shape(getattr(self, name).shape, channels_last=bool(self.channels_last))
+
+    def _axes(self, axes: int) -> Axes:
+        before, after = paddings_of(self.padding, axes)
+        stride, dilation = (per_axis(name, getattr(self, name), axes, 1) for name in ("stride", "dilation"))
+        return Axes(before, after, stride, dilation)
+
+    def _factors(self) -> tuple[float, float]:
+        for name in ("alpha", "beta"):
+            check_factor(name, getattr(self, name), imaginary=False)
+        return float(self.alpha), float(self.beta)
+
+    def _check_filters(self, channels: int, filters: Sequence[int]) -> None:
+        """Check the number of groups against the channels and the filters."""
+        groups = as_integer("groups", self.groups, 1, _MOST)
+        if filters[1] * groups != channels:
             raise InvalidRequest(
-                f"the filter reaches over {reach} elements of spatial axis {i}, and x has {padded} with its padding; "
-                f"allowed: filters that fit"
+                f"w has {filters[1]} channels in a filter, and x has {channels} in {groups} groups; allowed: "
+                f"{channels}/{groups} channels in a filter"
             )
-        made.append((padded - reach) // axes.stride[i] + 1)
-    return tuple(made)
-
-
-def _check_filters(request: Any, channels: int, filters: Sequence[int]) -> int:
-    """Return the number of groups, after a check of it and of the channels."""
-    groups = as_integer("groups", request.groups, 1, 2**31 - 1)
-    if filters[1] * groups != channels:
-        raise InvalidRequest(
-            f"w has {filters[1]} channels in a filter, and x has {channels} in {groups} groups; allowed: "
-            f"{channels}/{groups} channels in a filter"
-        )
-    if filters[0] % groups:
-        raise InvalidRequest(f"w has {filters[0]} filters for {groups} groups; allowed: a multiple of the groups")
-    return groups
-
-
-def _same_rank(name: str, array: Any, other: Any, axes: int) -> None:
-    if len(array.shape) != axes + 2:
-        raise InvalidRequest(f"{name} has shape {tuple(array.shape)}; allowed: {axes + 2} axes, as {other}")
+        if filters[0] % groups:
+            raise InvalidRequest(f"w has {filters[0]} filters for {groups} groups; allowed: a multiple of the groups")
 
 
 @public
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConvolutionRequest(Request[Any]):
+class ConvolutionRequest(_Convolving):
     """A convolution ``out = activation(alpha * (x ⋆ w) + beta * residual + bias)``, checked when it is made.
 
     As in PyTorch, ``⋆`` is a cross-correlation: filters are not turned round.
@@ -138,34 +147,19 @@ class ConvolutionRequest(Request[Any]):
     w: Any
     bias: Any = None
     residual: Any = None
-    out: Any = None
-    stride: int | tuple[int, ...] = 1
-    padding: Any = 0
-    dilation: int | tuple[int, ...] = 1
-    groups: int = 1
-    alpha: float = ONE
-    beta: float = ZERO
     activation: str | None = None
-    channels_last: bool = False
-    tf32: bool = False
-    deterministic: bool = False
 
     def lowering(self) -> Lowered:
         """Check the request and return its message."""
-        flags(self, "channels_last", "tf32", "deterministic")
         check_activation(self.activation)
-        alpha, beta = _factors(self)
-        axes_count = spatial_axes("x", self.x)
-        dtype = dtype_of("x", self.x, CONVOLUTION_DTYPES)
+        alpha, beta = self._factors()
+        axes_count, dtype = self._checked("x", "w", CONVOLUTION_DTYPES)
         rules = CONVOLUTION_DTYPES[dtype]
-        dtype_of("w", self.w, (dtype,))
-        _same_rank("w", self.w, "x", axes_count)
         last = bool(self.channels_last)
-        images = image_shape(self.x.shape, channels_last=last)
-        filters = image_shape(self.w.shape, channels_last=last)
-        _check_filters(self, images[1], filters)
-        axes = _axes(self, axes_count)
-        made = (images[0], filters[0], *_extents(images[2:], filters[2:], axes))
+        images, filters = self._image("x"), self._image("w")
+        self._check_filters(images[1], filters)
+        axes = self._axes(axes_count)
+        made = (images[0], filters[0], *extents(images[2:], filters[2:], axes))
         out_dtype = rules.outputs[0]
         if self.out is not None:
             out_dtype = dtype_of("out", self.out, rules.outputs)
@@ -259,9 +253,54 @@ def _forward(
             value = activated(draft, mode, value, to=to, compute=real)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ConvolutionGradient(_Convolving):
+    """What the gradients have in common: a message of one node."""
+
+    dy: Any
+    size: int | tuple[int, ...]
+
+    def _lowered_as(
+        self, op: str, names: tuple[str, str], port: str, wanted: tuple[int, ...], made: tuple[int, ...], axes: Axes
+    ) -> Lowered:
+        """Return the message, after a check of dy's shape; `made` is the shape of the gradient."""
+        last = bool(self.channels_last)
+        if self._image("dy") != wanted:
+            raise InvalidRequest(
+                f"dy has shape {tuple(self.dy.shape)}; allowed: {array_shape(wanted, channels_last=last)}, the shape "
+                f"of the convolution's result"
+            )
+        alpha, beta = self._factors()
+        if beta != 0 and self.out is None:
+            raise InvalidRequest(f"beta={beta} without out; allowed: 0, or an array out")
+        inputs = [(name, getattr(self, name)) for name in names]
+        dtype = dtype_name(as_dtype(inputs[0][1].dtype))
+        fresh = fresh_of(array_shape(made, channels_last=last), dtype)
+        check_given([("out", self.out, fresh)], inputs)
+        order = dense_order(inputs[0][1], channels_last=last)
+        draft = Draft()
+        ports = {
+            name: image_view(draft, draft.read(name, array), channels_last=last, prefer_last=order)
+            for name, array in inputs
+        }
+        strides = array_shape(packed(made, channels_last=order), channels_last=last)
+        target = draft.write("out", self.out, fresh, updated=beta != 0, strides=strides)
+        ports[port] = image_view(draft, target, channels_last=last, prefer_last=order)
+        draft.node(
+            op,
+            ports,
+            compute=GRADIENT_DTYPES[dtype],
+            integers=axes.integers(),
+            reals={"alpha": alpha, "beta": beta},
+        )
+        return draft.lowered(
+            f"cudnn.{op}", itemgetter("out"), tf32=bool(self.tf32), deterministic=bool(self.deterministic)
+        )
+
+
 @public
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConvolutionDataGradientRequest(Request[Any]):
+class ConvolutionDataGradientRequest(_ConvolutionGradient):
     """The gradient of a convolution by its input, ``dx = alpha * (dy by w) + beta * dx``, checked when it is made.
 
     It is also the transposed convolution of dy.
@@ -292,43 +331,23 @@ class ConvolutionDataGradientRequest(Request[Any]):
     array([[[ 1.,  1.,  0.,  0., -1., -1.]]], dtype=float32)
     """
 
-    dy: Any
     w: Any
-    size: int | tuple[int, ...]
-    out: Any = None
-    stride: int | tuple[int, ...] = 1
-    padding: Any = 0
-    dilation: int | tuple[int, ...] = 1
-    groups: int = 1
-    alpha: float = ONE
-    beta: float = ZERO
-    channels_last: bool = False
-    tf32: bool = False
-    deterministic: bool = False
 
     def lowering(self) -> Lowered:
         """Check the request and return its message."""
-        flags(self, "channels_last", "tf32", "deterministic")
-        last = bool(self.channels_last)
-        axes_count = spatial_axes("dy", self.dy)
-        dtype = dtype_of("dy", self.dy, GRADIENT_DTYPES)
-        dtype_of("w", self.w, (dtype,))
-        _same_rank("w", self.w, "dy", axes_count)
-        grad = image_shape(self.dy.shape, channels_last=last)
-        filters = image_shape(self.w.shape, channels_last=last)
-        groups = as_integer("groups", self.groups, 1, 2**31 - 1)
+        axes_count, _ = self._checked("dy", "w", GRADIENT_DTYPES)
+        grad, filters = self._image("dy"), self._image("w")
         size = per_axis("size", self.size, axes_count, 1)
-        images = (grad[0], filters[1] * groups, *size)
-        _check_filters(self, images[1], filters)
-        axes = _axes(self, axes_count)
-        _check_gradient(grad, (images[0], filters[0], *_extents(size, filters[2:], axes)), last)
-        fresh = fresh_of(array_shape(images, channels_last=last), dtype)
-        return _gradient(self, "convolution_backward_data", ("dy", "w"), "dx", fresh, images, axes, dtype)
+        images = (grad[0], filters[1] * as_integer("groups", self.groups, 1, _MOST), *size)
+        self._check_filters(images[1], filters)
+        axes = self._axes(axes_count)
+        wanted = (images[0], filters[0], *extents(size, filters[2:], axes))
+        return self._lowered_as("convolution_backward_data", ("dy", "w"), "dx", wanted, images, axes)
 
 
 @public
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConvolutionFilterGradientRequest(Request[Any]):
+class ConvolutionFilterGradientRequest(_ConvolutionGradient):
     """The gradient of a convolution by its filters, ``dw = alpha * (x by dy) + beta * dw``, checked when it is made.
 
     Parameters
@@ -357,79 +376,16 @@ class ConvolutionFilterGradientRequest(Request[Any]):
     """
 
     x: Any
-    dy: Any
-    size: int | tuple[int, ...]
-    out: Any = None
-    stride: int | tuple[int, ...] = 1
-    padding: Any = 0
-    dilation: int | tuple[int, ...] = 1
-    groups: int = 1
-    alpha: float = ONE
-    beta: float = ZERO
-    channels_last: bool = False
-    tf32: bool = False
-    deterministic: bool = False
 
     def lowering(self) -> Lowered:
         """Check the request and return its message."""
-        flags(self, "channels_last", "tf32", "deterministic")
-        last = bool(self.channels_last)
-        axes_count = spatial_axes("x", self.x)
-        dtype = dtype_of("x", self.x, GRADIENT_DTYPES)
-        dtype_of("dy", self.dy, (dtype,))
-        _same_rank("dy", self.dy, "x", axes_count)
-        images = image_shape(self.x.shape, channels_last=last)
-        grad = image_shape(self.dy.shape, channels_last=last)
-        groups = as_integer("groups", self.groups, 1, 2**31 - 1)
+        axes_count, _ = self._checked("x", "dy", GRADIENT_DTYPES)
+        images, grad = self._image("x"), self._image("dy")
+        groups = as_integer("groups", self.groups, 1, _MOST)
         if images[1] % groups:
             raise InvalidRequest(f"x has {images[1]} channels for {groups} groups; allowed: a multiple of the groups")
         filters = (grad[1], images[1] // groups, *per_axis("size", self.size, axes_count, 1))
-        _check_filters(self, images[1], filters)
-        axes = _axes(self, axes_count)
-        _check_gradient(grad, (images[0], filters[0], *_extents(images[2:], filters[2:], axes)), last)
-        fresh = fresh_of(array_shape(filters, channels_last=last), dtype)
-        return _gradient(self, "convolution_backward_filter", ("x", "dy"), "dw", fresh, filters, axes, dtype)
-
-
-def _check_gradient(found: tuple[int, ...], wanted: tuple[int, ...], last: bool) -> None:
-    if found != wanted:
-        shown = [array_shape(shape, channels_last=last) for shape in (found, wanted)]
-        raise InvalidRequest(f"dy has shape {shown[0]}; allowed: {shown[1]}, the shape of the convolution's result")
-
-
-def _gradient(
-    request: Any,
-    op: str,
-    names: tuple[str, str],
-    port: str,
-    fresh: Fresh,
-    shape: tuple[int, ...],
-    axes: Axes,
-    dtype: str,
-) -> Lowered:
-    """Return the message of a gradient: one node."""
-    alpha, beta = _factors(request)
-    if beta != 0 and request.out is None:
-        raise InvalidRequest(f"beta={beta} without out; allowed: 0, or an array out")
-    inputs = [(name, getattr(request, name)) for name in names]
-    check_given([("out", request.out, fresh)], inputs)
-    last = bool(request.channels_last)
-    order = dense_order(inputs[0][1], channels_last=last)
-    draft = Draft()
-    ports = {
-        name: image_view(draft, draft.read(name, array), channels_last=last, prefer_last=order)
-        for name, array in inputs
-    }
-    strides = array_shape(packed(shape, channels_last=order), channels_last=last)
-    target = draft.write("out", request.out, fresh, updated=beta != 0, strides=strides)
-    ports[port] = image_view(draft, target, channels_last=last, prefer_last=order)
-    draft.node(
-        op,
-        ports,
-        compute=GRADIENT_DTYPES[dtype],
-        integers=axes.integers(),
-        reals={"alpha": alpha, "beta": beta},
-    )
-    return draft.lowered(
-        f"cudnn.{op}", itemgetter("out"), tf32=bool(request.tf32), deterministic=bool(request.deterministic)
-    )
+        self._check_filters(images[1], filters)
+        axes = self._axes(axes_count)
+        wanted = (images[0], filters[0], *extents(images[2:], filters[2:], axes))
+        return self._lowered_as("convolution_backward_filter", ("x", "dy"), "dw", wanted, filters, axes)

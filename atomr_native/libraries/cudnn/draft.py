@@ -142,6 +142,42 @@ class Draft:
         self.node("pointwise", {"x": x, "b": b, "t": t, "y": y}, mode=mode, **options)
         return y
 
+    def _compute(self, x: int) -> str:
+        """Return the arithmetic in which a tensor is copied."""
+        return "float64" if self.tensors[x].dtype == "float64" else "float32"
+
+    def _copied(self, x: int, to: int) -> int:
+        """Add a copy of a tensor."""
+        return self.pointwise("identity", x, to=to, compute=self._compute(x))
+
+    def reshaped(self, x: int, shape: Sequence[int]) -> int:
+        """Add a tensor with the elements of a dense intermediate result, in the memory of which it is."""
+        y = self.result(shape, self.tensors[x].dtype)
+        self.node("reshape", {"x": x, "y": y}, compute=self._compute(x))
+        return y
+
+    def _is_packed(self, tensor: int) -> bool:
+        found = self.tensors[tensor]
+        dense = packed(found.shape)
+        return all(n == 1 or s == d for n, s, d in zip(found.shape, found.strides, dense, strict=True))
+
+    def regrouped(self, x: int, shape: Sequence[int]) -> int:
+        """Add a dense tensor of another shape with the elements of an operand's tensor in C order; may copy."""
+        found = self.tensors[x]
+        if self._is_packed(x):
+            return self.view(found.operand, shape, packed(shape))
+        return self.reshaped(self._copied(x, self.result(found.shape, found.dtype)), shape)
+
+    def target(self, y: int, shape: Sequence[int]) -> int:
+        """Add a dense tensor of another shape for the elements of an operand's tensor, which `deliver` brings there."""
+        found = self.tensors[y]
+        return self.view(found.operand, shape, packed(shape)) if self._is_packed(y) else self.result(shape, found.dtype)
+
+    def deliver(self, made: int, y: int) -> None:
+        """Bring what is in a `target` to the operand's tensor."""
+        if self.tensors[made].operand < 0:
+            self._copied(self.reshaped(made, self.tensors[y].shape), y)
+
     def lowered(
         self, op: str, collect: Callable[[Mapping[str, Any]], Any], *, tf32: bool = False, deterministic: bool = False
     ) -> Lowered:

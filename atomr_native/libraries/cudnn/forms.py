@@ -10,8 +10,11 @@ from ...plans.calls import CallForm, Forms, form_of
 from .activations import ActivationFunctionGradientRequest, ActivationFunctionRequest
 from .attention import AttentionGradientRequest, AttentionRequest
 from .convolution import ConvolutionDataGradientRequest, ConvolutionFilterGradientRequest, ConvolutionRequest
+from .graph import GraphRequest
 from .norms import NormalizationGradientRequest, NormalizationRequest
 from .pooling import PoolingGradientRequest, PoolingRequest
+from .response import ResponseNormalizationGradientRequest, ResponseNormalizationRequest
+from .softmax import SoftmaxGradientRequest, SoftmaxRequest
 
 __all__ = [
     "ACTIVATION",
@@ -22,15 +25,20 @@ __all__ = [
     "FILTER_GRADIENT",
     "FORMS",
     "FORWARD",
+    "GRAPH",
     "NORM",
     "NORM_GRADIENT",
     "POOLING",
     "POOLING_GRADIENT",
+    "RESPONSE_NORM",
+    "RESPONSE_NORM_GRADIENT",
+    "SOFTMAX",
+    "SOFTMAX_GRADIENT",
     "real",
 ]
 
 #: Options that are real numbers.
-_REALS: Final = ("alpha", "beta", "epsilon", "momentum", "scale")
+_REALS: Final = ("alpha", "beta", "epsilon", "k", "momentum", "scale")
 
 
 class Real(str):
@@ -86,9 +94,28 @@ POOLING_GRADIENT: Final = form_of(
 ATTENTION: Final = _real_form(AttentionRequest, "q k v out", "mask window scale statistics layout")
 ATTENTION_GRADIENT: Final = _real_form(AttentionGradientRequest, "q k v y statistics dy", "mask window scale layout")
 NORM: Final = _real_form(
-    NormalizationRequest, "x scale bias running_mean running_var out", "kind training epsilon momentum channels_last"
+    NormalizationRequest,
+    "x scale bias running_mean running_var out",
+    "kind groups training epsilon momentum channels_last",
 )
-NORM_GRADIENT: Final = form_of(NormalizationGradientRequest, "dy x scale inverse mean out", "kind channels_last")
+NORM_GRADIENT: Final = form_of(NormalizationGradientRequest, "dy x scale inverse mean out", "kind groups channels_last")
+RESPONSE_NORM: Final = _real_form(ResponseNormalizationRequest, "x out", "size alpha beta k channels_last")
+RESPONSE_NORM_GRADIENT: Final = _real_form(
+    ResponseNormalizationGradientRequest, "x y dy out", "size alpha beta k channels_last"
+)
+SOFTMAX: Final = form_of(SoftmaxRequest, "x out", "axis log")
+SOFTMAX_GRADIENT: Final = form_of(SoftmaxGradientRequest, "dy y out", "axis log")
+
+GRAPH: Final = CallForm(
+    lambda values: GraphRequest(
+        out=values[0], function=values[1], tf32=values[2], deterministic=values[3], operands=values[4:]
+    ),
+    lambda request: (request.out, request.function, request.tf32, request.deterministic, *request.operands),
+    ("out", "function", "tf32", "deterministic"),
+    b"aooo",
+    (None, None, False, False),
+    b"a",
+)
 
 #: Request classes, and the forms of their calls.
 FORMS: Final[Forms] = {
@@ -101,6 +128,11 @@ FORMS: Final[Forms] = {
     PoolingGradientRequest: POOLING_GRADIENT,
     NormalizationRequest: NORM,
     NormalizationGradientRequest: NORM_GRADIENT,
+    ResponseNormalizationRequest: RESPONSE_NORM,
+    ResponseNormalizationGradientRequest: RESPONSE_NORM_GRADIENT,
+    SoftmaxRequest: SOFTMAX,
+    SoftmaxGradientRequest: SOFTMAX_GRADIENT,
+    GraphRequest: GRAPH,
     AttentionRequest: ATTENTION,
     AttentionGradientRequest: ATTENTION_GRADIENT,
 }

@@ -1,4 +1,4 @@
-"""Requests of norms: batch, instance, layer and RMS norms, forward and backward."""
+"""Requests of norms: batch, instance, group, layer and RMS norms, forward and backward."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, Final
 
-from ..._support.checks import check_choice, is_real
+from ..._support.checks import check_choice, is_integer, is_real
 from ..._support.public import public
 from ...arrays.operands import Fresh, check_input, check_output
 from ...dtypes import as_dtype
@@ -16,6 +16,7 @@ from ...errors import InvalidRequest
 from ...plans.lowering import Lowered, Request
 from .defaults import EPSILON, MOMENTUM
 from .draft import Draft, packed
+from .group_norm import group_backward, group_forward
 from .spec import (
     array_shape,
     check_given,
@@ -33,7 +34,7 @@ from .support import NORM_DTYPES
 __all__ = ["KINDS", "NormalizationGradientRequest", "NormalizationRequest"]
 
 #: Kinds of norms.
-KINDS: Final = ("batch", "instance", "layer", "rms")
+KINDS: Final = ("batch", "instance", "group", "layer", "rms")
 
 
 def _check_epsilon(request: Any) -> None:
@@ -42,7 +43,21 @@ def _check_epsilon(request: Any) -> None:
 
 
 def _is_image(kind: str) -> bool:
-    return kind in ("batch", "instance")
+    return kind in ("batch", "instance", "group")
+
+
+def _groups(request: Any) -> int:
+    """Return the number of groups of channels of a group norm, else 1."""
+    if request.kind != "group":
+        if request.groups is not None:
+            raise InvalidRequest(f"groups={request.groups!r} with kind={request.kind!r}; allowed: with kind='group'")
+        return 1
+    channels = image_shape(request.x.shape, channels_last=bool(request.channels_last))[1]
+    if request.groups is None or not is_integer(request.groups) or not 0 < request.groups <= max(channels, 1):
+        raise InvalidRequest(f"groups={request.groups!r}; allowed: an integer from 1 to {channels}, the channels of x")
+    if channels % request.groups:
+        raise InvalidRequest(f"groups={request.groups} of {channels} channels; allowed: a divisor of the channels")
+    return int(request.groups)
 
 
 def _parameter_shape(kind: str, x: Any, scale: Any, *, last: bool) -> tuple[int, ...]:
@@ -59,9 +74,11 @@ def _parameter_shape(kind: str, x: Any, scale: Any, *, last: bool) -> tuple[int,
     return shape
 
 
-def _statistics_shape(kind: str, x: Any, scale: tuple[int, ...], *, last: bool) -> tuple[int, ...]:
+def _statistics_shape(kind: str, x: Any, scale: tuple[int, ...], groups: int, *, last: bool) -> tuple[int, ...]:
     if kind == "batch":
         return scale
+    if kind == "group":
+        return (x.shape[0], groups)
     if kind == "instance":
         return image_shape(x.shape, channels_last=last)[:2]
     return tuple(x.shape[: len(x.shape) - len(scale)])
@@ -114,7 +131,7 @@ class _Views:
         self._check_dense(operand)
         rank = len(self.draft.tensors[image].shape)
         shape = self.draft.operands[operand].spec.shape
-        if self.kind == "instance":
+        if self.kind in ("instance", "group"):
             whole = (*shape, *([1] * (rank - 2)))
             return self.draft.view(operand, whole, packed(whole, channels_last=True))
         rows = math.prod(shape)
@@ -148,11 +165,14 @@ class NormalizationRequest(Request[Any]):
     Parameters
     ----------
     kind : str
-        ``batch``: the statistics of each channel.  ``instance``: of each image and channel.  ``layer``: over the last
-        axes, which are those of scale.  ``rms``: as layer, without mean and bias: x is divided by its root mean square.
+        ``batch``: the statistics of each channel.  ``instance``: of each image and channel.  ``group``: of each image
+        and group of neighbouring channels.  ``layer``: over the last axes, which are those of scale.  ``rms``: as
+        layer, without mean and bias: x is divided by its root mean square.
     x : GpuRef
-        float16, bfloat16 or float32.  For ``batch`` and ``instance`` images, (N, C, ...) with 1 to 3 spatial axes, or
-        with `channels_last` (N, ..., C); else C-contiguous.
+        float16, bfloat16 or float32.  For ``batch``, ``instance`` and ``group`` images, (N, C, ...) with 1 to 3
+        spatial axes, or with `channels_last` (N, ..., C); else C-contiguous.
+    groups : int, optional
+        Of ``group``: groups of channels, a divisor of their number.
     scale, bias : GpuRef
         (C,), or of the last axes of x; float32 for images, else of x's dtype.  ``rms`` has no bias.
     running_mean, running_var : GpuRef, optional
@@ -193,6 +213,7 @@ class NormalizationRequest(Request[Any]):
     running_mean: Any = None
     running_var: Any = None
     out: Any = None
+    groups: int | None = None
     training: bool = True
     epsilon: float = EPSILON
     momentum: float = MOMENTUM
@@ -208,6 +229,7 @@ class NormalizationRequest(Request[Any]):
         dtype = dtype_of("x", self.x, NORM_DTYPES)
         last = bool(self.channels_last)
         shape = _parameter_shape(self.kind, self.x, self.scale, last=last)
+        groups = _groups(self)
         vector = "float32" if _is_image(self.kind) else dtype
         _check_parameter("scale", self.scale, shape, vector)
         self._check_bias(shape, vector)
@@ -227,7 +249,8 @@ class NormalizationRequest(Request[Any]):
         out = views.image(draft.write("out", self.out, fresh, strides=strides), "out")
         if not self.training:
             return self._inference(draft, views, (x, scale, bias, out))
-        return self._training(draft, views, (x, scale, bias, out), shape)
+        statistics = _statistics_shape(self.kind, self.x, shape, groups, last=last)
+        return self._training(draft, views, (x, scale, bias, out), statistics)
 
     def _check_bias(self, shape: tuple[int, ...], dtype: str) -> None:
         if (self.bias is None) != (self.kind == "rms"):
@@ -267,10 +290,13 @@ class NormalizationRequest(Request[Any]):
         rank = len(draft.tensors[x].shape)
         ports: dict[str, int | None] = {"x": x, "scale": scale, "bias": bias, "y": out}
         ports["epsilon"] = draft.constant(float(self.epsilon), rank)
-        statistics = fresh_of(_statistics_shape(self.kind, self.x, shape, last=views.last), "float32")
+        statistics = fresh_of(shape, "float32")
         names = ("inverse",) if self.kind == "rms" else ("mean", "inverse")
         for name, port in zip(names[::-1], ("inv_variance_out", "mean_out"), strict=False):
             ports[port] = views.statistic(draft.write(name, None, statistics), x)
+        if self.kind == "group":
+            group_forward(draft, {port: at for port, at in ports.items() if at is not None})
+            return draft.lowered("cudnn.norm", _collect(("out", *names)))
         if self.running_mean is not None:
             ports["momentum"] = draft.constant(float(self.momentum), rank)
             for name in ("running_mean", "running_var"):
@@ -290,7 +316,7 @@ class NormalizationGradientRequest(Request[Any]):
 
     Parameters
     ----------
-    kind, x, scale, channels_last
+    kind, x, scale, groups, channels_last
         As in `NormalizationRequest`.
     dy : GpuRef
         The gradient by the result, of x's shape and dtype.
@@ -326,6 +352,7 @@ class NormalizationGradientRequest(Request[Any]):
     inverse: Any
     mean: Any = None
     out: Any = None
+    groups: int | None = None
     channels_last: bool = False
 
     def lowering(self) -> Lowered:
@@ -338,7 +365,7 @@ class NormalizationGradientRequest(Request[Any]):
         vector = "float32" if _is_image(self.kind) else dtype
         _check_parameter("scale", self.scale, shape, vector)
         _check_parameter("dy", self.dy, tuple(self.x.shape), dtype)
-        statistics = _statistics_shape(self.kind, self.x, shape, last=last)
+        statistics = _statistics_shape(self.kind, self.x, shape, _groups(self), last=last)
         _check_parameter("inverse", self.inverse, statistics, "float32")
         if (self.mean is None) != (self.kind == "rms"):
             word = "do not take" if self.kind == "rms" else "need"
@@ -364,5 +391,8 @@ class NormalizationGradientRequest(Request[Any]):
         names = ("dscale",) if self.kind == "rms" else ("dscale", "dbias")
         for name in names:
             ports[name] = views.parameter(draft.write(name, None, fresh_of(shape, vector)), x)
-        draft.node("norm_backward", ports, mode=self.kind)
+        if self.kind == "group":
+            group_backward(draft, {port: at for port, at in ports.items() if at is not None})
+        else:
+            draft.node("norm_backward", ports, mode=self.kind)
         return draft.lowered("cudnn.norm_backward", _collect(("out", *names)))

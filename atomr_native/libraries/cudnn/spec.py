@@ -22,6 +22,7 @@ __all__ = [
     "dtype_of",
     "array_shape",
     "dense_order",
+    "extents",
     "flags",
     "fresh_of",
     "image_shape",
@@ -112,6 +113,21 @@ def paddings_of(value: object, axes: int) -> tuple[tuple[int, ...], tuple[int, .
         )
     both = per_axis("padding", value, axes, 0)
     return both, both
+
+
+def extents(size: Sequence[int], filters: Sequence[int], axes: Axes) -> tuple[int, ...]:
+    """Return the extents of the spatial axes after a convolution."""
+    made = []
+    for i, (n, k) in enumerate(zip(size, filters, strict=True)):
+        reach = axes.dilation[i] * (k - 1) + 1
+        padded = n + axes.before[i] + axes.after[i]
+        if reach > padded:
+            raise InvalidRequest(
+                f"the filter reaches over {reach} elements of spatial axis {i}, and x has {padded} with its padding; "
+                f"allowed: filters that fit"
+            )
+        made.append((padded - reach) // axes.stride[i] + 1)
+    return tuple(made)
 
 
 def image_shape(shape: Sequence[int], *, channels_last: bool) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -15,11 +16,18 @@ __all__ = [
     "HEAD_DIM",
     "NORM_DTYPES",
     "POOLING_DTYPES",
+    "RESPONSE_DTYPES",
+    "RESPONSE_LIMITS",
+    "RESPONSE_SIZE",
     "RULES",
     "ConvolutionDtypes",
     "Rule",
+    "is_fusion",
     "is_trusted",
 ]
+
+
+_MOST_ELEMENTS: Final = 2**31 - 1
 
 
 class ConvolutionDtypes(NamedTuple):
@@ -56,6 +64,11 @@ POOLING_DTYPES: Final = ("float16", "bfloat16", "float32")
 
 #: Dtypes of norms, for which cuDNN has engines.
 NORM_DTYPES: Final = ("float16", "bfloat16", "float32")
+
+#: Dtypes of local response norms, and the limits of their options: the most channels, and the least numbers.
+RESPONSE_DTYPES: Final = ("float16", "float32", "float64")
+RESPONSE_SIZE: Final = 16
+RESPONSE_LIMITS: Final = {"alpha": 0.0, "beta": 0.01, "k": 1e-5}
 
 #: Dtypes of attention, for which cuDNN has engines.
 ATTENTION_DTYPES: Final = ("float16", "bfloat16")
@@ -100,12 +113,25 @@ def _window(graph: GraphAttributes, node: NodeSpec) -> str | None:
     return f"{queries} queries and {keys} keys" if queries > keys else None
 
 
+def _elements(graph: GraphAttributes, node: NodeSpec) -> int | None:
+    if not node.op.startswith(("softmax", "lrn")):
+        return None
+    elements = math.prod(graph.tensors[node.writes[0]].shape)
+    return elements if elements > _MOST_ELEMENTS else None
+
+
 #: Rules of GPUs, tried in this order before cuDNN is asked.
 RULES: Final = (
     Rule(
         "batch_channels",
         _channels,
         "statistics of {value} channels; cuDNN has engines for batch norms of multiples of 8 channels",
+        ("shape", "device"),
+    ),
+    Rule(
+        "elements",
+        _elements,
+        f"{{value}} elements; cuDNN counts them in 32 bits: {_MOST_ELEMENTS} at most",
         ("shape", "device"),
     ),
     Rule(
@@ -126,3 +152,10 @@ def is_trusted(graph: GraphAttributes) -> bool:
         return True
     modes = [node.mode for node in graph.nodes if node.op == "pointwise"]
     return {*modes} <= {"add", "mul", "relu_fwd", "identity"} or (len(modes) <= 2 and modes[:-1] == ["add"])
+
+
+def is_fusion(graph: GraphAttributes) -> bool:
+    """Whether a user's graph has the form that cuDNN documents for one plan: a product, and pointwise operations."""
+    products = sum(node.op in ("matmul", "convolution_forward") for node in graph.nodes)
+    others = {node.op for node in graph.nodes} - {"matmul", "convolution_forward", "pointwise"}
+    return products == 1 and not others

@@ -34,3 +34,22 @@ cdef extern from "libraries/cudnn/plan.h" nogil:
     int64_t atomr_cudnn_engine(const atomr_cudnn_plan *)
     void atomr_cudnn_delete(atomr_cudnn_plan *)
     int atomr_cudnn_run(void *, const void *, void *) noexcept
+
+
+cdef extern from "libraries/cudnn/call.h" nogil:
+    ctypedef struct atomr_cudnn_call_info:
+        int kind, dtype
+        int shape[3]
+        int log
+        unsigned size
+        double scale, power, k
+    ctypedef struct atomr_cudnn_call:
+        pass
+    int atomr_cudnn_call_new(atomr_cuda *, const atomr_cudnn_call_info *, atomr_cudnn_call **, atomr_failure *)
+    void atomr_cudnn_call_delete(atomr_cudnn_call *)
+    int atomr_cudnn_call_run(void *, const void *, void *) noexcept
+    enum:
+        ATOMR_CUDNN_SOFTMAX_FORWARD
+        ATOMR_CUDNN_SOFTMAX_BACKWARD
+        ATOMR_CUDNN_LRN_FORWARD
+        ATOMR_CUDNN_LRN_BACKWARD

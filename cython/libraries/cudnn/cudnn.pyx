@@ -129,3 +129,58 @@ cdef class GraphPlan(NativeRun):
         if self.native != NULL:
             with nogil:
                 atomr_cudnn_delete(self.native)
+
+
+#: Operations that are calls of cuDNN, by their names in graphs.
+CALLS = {
+    "softmax_forward": ATOMR_CUDNN_SOFTMAX_FORWARD,
+    "softmax_backward": ATOMR_CUDNN_SOFTMAX_BACKWARD,
+    "lrn_forward": ATOMR_CUDNN_LRN_FORWARD,
+    "lrn_backward": ATOMR_CUDNN_LRN_BACKWARD,
+}
+
+
+@cython.no_gc_clear
+cdef class CallPlan(NativeRun):
+    """A call of cuDNN that is no operation graph.
+
+    Parameters
+    ----------
+    backend : CudaBackend
+    kind : str
+        A key of `CALLS`, whose operands are those of call.h.
+    dtype : int
+        Of all operands, a number of cuDNN's.
+    shape : (int, int, int)
+        Of all operands, which are dense; the second axis is that of the operation.
+    log : bool
+    size, scale, power, k
+        Of norms.
+
+    Raises
+    ------
+    LibraryError
+        If the library refuses.
+    """
+
+    cdef atomr_cudnn_call *native
+
+    def __cinit__(self, CudaBackend backend not None, str kind not None, int dtype, shape, bint log=False, unsigned size=1,
+                  double scale=1, double power=1, double k=1):
+        cdef atomr_failure failure
+        cdef atomr_cudnn_call_info info
+        cdef int code
+        memset(&failure, 0, sizeof(failure))
+        info.kind, info.dtype, info.log = CALLS[kind], dtype, log
+        info.shape[0], info.shape[1], info.shape[2] = shape
+        info.size, info.scale, info.power, info.k = size, scale, power, k
+        backend.enter()
+        code = atomr_cudnn_call_new(backend.cuda, &info, &self.native, &failure)
+        if code != ATOMR_OK:
+            raise_failure(code, &failure, "preparing a call of cuDNN")
+        self.backend = backend
+        self.function = <atomr_run>atomr_cudnn_call_run
+        self.context = self.native
+
+    def __dealloc__(self):
+        atomr_cudnn_call_delete(self.native)

@@ -1,4 +1,4 @@
-/* The parts of cudnn_graph.h that names.toml lists; written by `make tables`. */
+/* The parts of cudnn.h that names.toml lists; written by `make tables`. */
 #ifndef ATOMR_LIBRARIES_CUDNN_NAMES_H
 #define ATOMR_LIBRARIES_CUDNN_NAMES_H
 
@@ -11,6 +11,12 @@ typedef int cudnnBackendDescriptorType_t;
 typedef void *cudnnBackendDescriptor_t;
 typedef int cudnnBackendAttributeName_t;
 typedef int cudnnBackendAttributeType_t;
+typedef struct cudnnTensorStruct *cudnnTensorDescriptor_t;
+typedef int cudnnDataType_t;
+typedef int cudnnSoftmaxAlgorithm_t;
+typedef int cudnnSoftmaxMode_t;
+typedef struct cudnnLRNStruct *cudnnLRNDescriptor_t;
+typedef int cudnnLRNMode_t;
 
 #define ATOMR_CUDNN_CONSTANTS(C)                                                                                      \
     C(CUDNN_STATUS_SUCCESS, 0)                                                                                        \
@@ -271,6 +277,11 @@ typedef int cudnnBackendAttributeType_t;
     C(CUDNN_RMS_NORM, 4)                                                                                              \
     C(CUDNN_NORM_FWD_INFERENCE, 0)                                                                                    \
     C(CUDNN_NORM_FWD_TRAINING, 1)                                                                                     \
+    C(CUDNN_SOFTMAX_ACCURATE, 1)                                                                                      \
+    C(CUDNN_SOFTMAX_LOG, 2)                                                                                           \
+    C(CUDNN_SOFTMAX_MODE_INSTANCE, 0)                                                                                 \
+    C(CUDNN_SOFTMAX_MODE_CHANNEL, 1)                                                                                  \
+    C(CUDNN_LRN_CROSS_CHANNEL_DIM1, 0)                                                                                \
     C(CUDNN_NUMERICAL_NOTE_TENSOR_CORE, 0)                                                                            \
     C(CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS, 1)                                                                    \
     C(CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION, 2)                                                            \
@@ -297,6 +308,32 @@ enum { ATOMR_CUDNN_CONSTANTS(ATOMR_ENUMERATOR) };
        cudnnBackendAttributeType_t attributeType, int64_t requestedElementCount, int64_t *elementCount,               \
        void *arrayOfElements))                                                                                        \
     F(cudnnStatus_t, cudnnBackendExecute,                                                                             \
-      (cudnnHandle_t handle, cudnnBackendDescriptor_t executionPlan, cudnnBackendDescriptor_t variantPack))
+      (cudnnHandle_t handle, cudnnBackendDescriptor_t executionPlan, cudnnBackendDescriptor_t variantPack))           \
+    F(cudnnStatus_t, cudnnCreateTensorDescriptor, (cudnnTensorDescriptor_t *tensorDesc))                              \
+    F(cudnnStatus_t, cudnnSetTensorNdDescriptor,                                                                      \
+      (cudnnTensorDescriptor_t tensorDesc, cudnnDataType_t dataType, int nbDims, const int dimA[],                    \
+       const int strideA[]))                                                                                          \
+    F(cudnnStatus_t, cudnnDestroyTensorDescriptor, (cudnnTensorDescriptor_t tensorDesc))                              \
+    F(cudnnStatus_t, cudnnSoftmaxForward,                                                                             \
+      (cudnnHandle_t handle, cudnnSoftmaxAlgorithm_t algo, cudnnSoftmaxMode_t mode, const void *alpha,                \
+       const cudnnTensorDescriptor_t xDesc, const void *x, const void *beta, const cudnnTensorDescriptor_t yDesc,     \
+       void *y))                                                                                                      \
+    F(cudnnStatus_t, cudnnSoftmaxBackward,                                                                            \
+      (cudnnHandle_t handle, cudnnSoftmaxAlgorithm_t algo, cudnnSoftmaxMode_t mode, const void *alpha,                \
+       const cudnnTensorDescriptor_t yDesc, const void *y, const cudnnTensorDescriptor_t dyDesc, const void *dy,      \
+       const void *beta, const cudnnTensorDescriptor_t dxDesc, void *dx))                                             \
+    F(cudnnStatus_t, cudnnCreateLRNDescriptor, (cudnnLRNDescriptor_t *normDesc))                                      \
+    F(cudnnStatus_t, cudnnSetLRNDescriptor,                                                                           \
+      (cudnnLRNDescriptor_t normDesc, unsigned lrnN, double lrnAlpha, double lrnBeta, double lrnK))                   \
+    F(cudnnStatus_t, cudnnDestroyLRNDescriptor, (cudnnLRNDescriptor_t lrnDesc))                                       \
+    F(cudnnStatus_t, cudnnLRNCrossChannelForward,                                                                     \
+      (cudnnHandle_t handle, cudnnLRNDescriptor_t normDesc, cudnnLRNMode_t lrnMode, const void *alpha,                \
+       const cudnnTensorDescriptor_t xDesc, const void *x, const void *beta, const cudnnTensorDescriptor_t yDesc,     \
+       void *y))                                                                                                      \
+    F(cudnnStatus_t, cudnnLRNCrossChannelBackward,                                                                    \
+      (cudnnHandle_t handle, cudnnLRNDescriptor_t normDesc, cudnnLRNMode_t lrnMode, const void *alpha,                \
+       const cudnnTensorDescriptor_t yDesc, const void *y, const cudnnTensorDescriptor_t dyDesc, const void *dy,      \
+       const cudnnTensorDescriptor_t xDesc, const void *x, const void *beta, const cudnnTensorDescriptor_t dxDesc,    \
+       void *dx))
 
 #endif

@@ -7,7 +7,7 @@
 #include "fake_dnn.h"
 #include "fake_floats.h"
 
-static size_t size_of(int dtype) {
+size_t dnn_size_of(int dtype) {
     switch (dtype) {
     case CUDNN_DATA_DOUBLE:
     case CUDNN_DATA_INT64: return 8;
@@ -19,7 +19,7 @@ static size_t size_of(int dtype) {
     }
 }
 
-static double get(const void *p, int dtype) {
+double dnn_get(const void *p, int dtype) {
     switch (dtype) {
     case CUDNN_DATA_DOUBLE: return *(const double *)p;
     case CUDNN_DATA_FLOAT: return *(const float *)p;
@@ -32,7 +32,7 @@ static double get(const void *p, int dtype) {
     }
 }
 
-static void put(void *p, int dtype, double x) {
+void dnn_put(void *p, int dtype, double x) {
     switch (dtype) {
     case CUDNN_DATA_DOUBLE: *(double *)p = x; return;
     case CUDNN_DATA_FLOAT: *(float *)p = (float)x; return;
@@ -50,13 +50,14 @@ static void index_of(const dnn_tensor *t, int64_t i, int64_t *index) {
     for (int64_t axis = t->rank; axis-- > 0; i /= t->shape[axis]) index[axis] = i % t->shape[axis];
 }
 
-/* Where a tensor has the element that goes with one of another tensor: extents of 1 are repeated, and axis 1 by groups. */
+/* Where a tensor has the element that goes with one of another tensor: extents of 1 are repeated, and axis 1
+ * of four by groups. */
 static int64_t place(const dnn_tensor *t, const dnn_tensor *of, const int64_t *index) {
     int64_t at = 0;
     for (int64_t axis = 0; axis < t->rank; axis++) {
         int64_t own = index[axis];
         if (t->shape[axis] == 1) own = 0;
-        else if (axis == 1 && t->shape[1] != of->shape[1]) own = own * t->shape[1] / of->shape[1];
+        else if (axis == 1 && t->rank == 4 && t->shape[1] != of->shape[1]) own = own * t->shape[1] / of->shape[1];
         at = at * t->shape[axis] + own;
     }
     return at;
@@ -464,12 +465,12 @@ void dnn_compute(void *given) {
     if (run->workspace_bytes) memset(run->workspace, 0xa5, run->workspace_bytes);
     for (int t = 0; t < w.g->n_tensors; t++) {
         const dnn_tensor *const tensor = &w.g->tensors[t];
-        const size_t size = size_of(tensor->dtype);
+        const size_t size = dnn_size_of(tensor->dtype);
         w.values[t] = calloc((size_t)tensor->total, sizeof(double));
         if (!w.values[t]) fake_raise(ERROR_LAUNCH_FAILED);
         const char *const from = tensor->by_value ? (const char *)&run->values[t] : run->pointers[t];
         for (int64_t i = 0; !tensor->is_virtual && i < tensor->total; i++)
-            w.values[t][i] = get(from + (size_t)offset(tensor, i) * size, tensor->dtype);
+            w.values[t][i] = dnn_get(from + (size_t)offset(tensor, i) * size, tensor->dtype);
     }
     for (int i = 0; i < w.g->n_nodes; i++) {
         const dnn_node *const n = &w.g->nodes[i];
@@ -480,8 +481,8 @@ void dnn_compute(void *given) {
             const dnn_tensor *const tensor = &w.g->tensors[n->port_tensors[p]];
             for (int64_t j = 0; j < tensor->total; j++) {
                 char stored[8];
-                put(stored, tensor->dtype, w.values[n->port_tensors[p]][j]);
-                w.values[n->port_tensors[p]][j] = get(stored, tensor->dtype);
+                dnn_put(stored, tensor->dtype, w.values[n->port_tensors[p]][j]);
+                w.values[n->port_tensors[p]][j] = dnn_get(stored, tensor->dtype);
             }
         }
     }
@@ -489,7 +490,7 @@ void dnn_compute(void *given) {
         const dnn_tensor *const tensor = &w.g->tensors[t];
         char *const to = run->pointers[t];
         for (int64_t i = 0; outputs[t] && !tensor->is_virtual && i < tensor->total; i++)
-            put(to + (size_t)offset(tensor, i) * size_of(tensor->dtype), tensor->dtype, w.values[t][i]);
+            dnn_put(to + (size_t)offset(tensor, i) * dnn_size_of(tensor->dtype), tensor->dtype, w.values[t][i]);
         free(w.values[t]);
     }
 }

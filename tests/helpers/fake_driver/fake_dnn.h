@@ -44,4 +44,20 @@ typedef struct {
 } dnn_run;
 void dnn_compute(void *run);
 
+/* A call of the older interface in a stream's thread: softmax or a local response norm along axis 1 of dense tensors. */
+typedef struct {
+    int norm, backward, dtype, algorithm;
+    int64_t outer, channels, inner;
+    unsigned size;
+    double scale, power, k;
+    const void *x, *y, *dy;
+    void *to;
+} dnn_call;
+void dnn_compute_call(void *call);
+
+/* An element of a tensor, and how it is stored. */
+size_t dnn_size_of(int dtype);
+double dnn_get(const void *, int dtype);
+void dnn_put(void *, int dtype, double);
+
 #endif

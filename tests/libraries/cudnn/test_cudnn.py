@@ -46,7 +46,7 @@ def test_every_function_is_exported() -> None:
     if not found:
         pytest.skip("libcudnn not found; pip install nvidia-cudnn-cu13, or set ATOMR_NATIVE_CUDA_WHEELS")
     names = re.findall(r"\bF\([^,()]+, (cudnn\w+),", source("libraries/cudnn/names.h").read_text())
-    assert len(names) == 12
+    assert len(names) == 22
     for path in found:
         library = ctypes.CDLL(str(path))
         assert [name for name in names if not hasattr(library, name)] == []
@@ -243,7 +243,7 @@ def test_instance_norms_are_computed_with_channels_first() -> None:
 
 
 def test_rules_say_what_is_allowed() -> None:
-    assert {rule.name for rule in RULES} == {"batch_channels", "attention_window"}
+    assert {rule.name for rule in RULES} == {"batch_channels", "elements", "attention_window"}
     assert all("{value}" in rule.text and rule.lifted_by for rule in RULES)
 
 

@@ -12,12 +12,17 @@ import atomr_native as an
 
 RNG = np.random.default_rng(11)
 EPSILON = 1e-5
+#: Groups by the number of channels: some, as many as channels, and all channels in a group.
+GROUPS = {6: 3, 4: 4, 3: 1}
 
 #: Shapes, and the axes of the statistics with channels first.
 CASES: dict[str, tuple[str, tuple[int, ...], tuple[int, ...]]] = {
     "batch": ("batch", (3, 8, 5, 4), (0, 2, 3)),
     "batch, one axis": ("batch", (4, 16, 7), (0, 2)),
     "instance": ("instance", (2, 8, 5, 3), (2, 3)),
+    "group": ("group", (2, 6, 5, 3), (2, 3, 4)),
+    "group, one axis": ("group", (3, 4, 7), (2, 3)),
+    "group, three axes": ("group", (2, 3, 2, 3, 2), (2, 3, 4, 5)),
     "layer": ("layer", (3, 2, 40), (2,)),
     "layer, two axes": ("layer", (5, 3, 7), (1, 2)),
     "rms": ("rms", (3, 2, 40), (2,)),
@@ -27,8 +32,14 @@ CASES: dict[str, tuple[str, tuple[int, ...], tuple[int, ...]]] = {
 def formula(
     kind: str, x: np.ndarray[Any, Any], axes: tuple[int, ...], scale: np.ndarray[Any, Any], bias: np.ndarray[Any, Any]
 ) -> np.ndarray[Any, Any]:
+    made: np.ndarray[Any, Any]
+    if kind == "group":  # the axes are those of (N, groups, C / groups, ...)
+        shape = x.shape
+        x = x.reshape(shape[0], GROUPS[shape[1]], -1, *shape[2:])
+        made = (x - x.mean(axes, keepdims=True)) / np.sqrt(x.var(axes, keepdims=True) + EPSILON)
+        return made.reshape(shape) * scale + bias
     mean = 0 if kind == "rms" else x.mean(axes, keepdims=True)
-    made: np.ndarray[Any, Any] = (x - mean) / np.sqrt(((x - mean) ** 2).mean(axes, keepdims=True) + EPSILON)
+    made = (x - mean) / np.sqrt(((x - mean) ** 2).mean(axes, keepdims=True) + EPSILON)
     return made * scale + bias
 
 
@@ -36,7 +47,8 @@ def formula(
 @pytest.mark.parametrize("case", CASES)
 def test_norms_and_gradients(device: an.Device, case: str, channels_last: bool) -> None:
     kind, shape, axes = CASES[case]
-    image = kind in ("batch", "instance")
+    image = kind in ("batch", "instance", "group")
+    how: dict[str, Any] = {"groups": GROUPS[shape[1]]} if kind == "group" else {}
     if channels_last and not image:
         pytest.skip("the axes of this norm have no channels")
     x, dy = random_images(RNG, shape, "float32"), random_images(RNG, shape, "float32")
@@ -54,13 +66,15 @@ def test_norms_and_gradients(device: an.Device, case: str, channels_last: bool) 
 
     gx, gscale = turned(x), device.put(scale)
     last = None if kind == "rms" else device.put(bias)
-    y, *statistics = device.cudnn.norm(kind, gx, gscale, last, channels_last=channels_last)
+    y, *statistics = device.cudnn.norm(kind, gx, gscale, last, channels_last=channels_last, **how)
     assert_close(back(y), wanted, "float32", 4.0)
     mean = None if kind == "rms" else statistics[0]
     inverse = statistics[-1]
     if mean is not None:
-        assert_close(mean.numpy().ravel(), x.astype(np.float64).mean(axes).ravel(), "float32")
-    gradients = device.cudnn.norm_backward(kind, turned(dy), gx, gscale, inverse, mean, channels_last=channels_last)
+        grouped = x.reshape(shape[0], GROUPS[shape[1]], -1, *shape[2:]) if kind == "group" else x
+        assert_close(mean.numpy().ravel(), grouped.astype(np.float64).mean(axes).ravel(), "float32")
+    how["channels_last"] = channels_last
+    gradients = device.cudnn.norm_backward(kind, turned(dy), gx, gscale, inverse, mean, **how)
     sums = tuple(a for a in range(len(shape)) if a != 1) if image else tuple(range(len(shape) - len(own)))
     unit = formula(kind, x.astype(np.float64), axes, np.ones(1), np.zeros(1))
     assert_close(gradients[1].numpy(), (dy * unit).sum(sums), "float32", 8.0)
@@ -103,7 +117,10 @@ def test_a_rule_is_named(device: an.Device) -> None:
 def test_bad_input() -> None:
     x, v = np.zeros((2, 8, 3, 3), "float32"), np.zeros(8, "float32")
     for options, text in [
-        ({"kind": "group", "bias": v}, "kind='group'; allowed: 'batch', 'instance', 'layer', 'rms'"),
+        ({"kind": "power", "bias": v}, "kind='power'; allowed: 'batch', 'instance', 'group', 'layer', 'rms'"),
+        ({"kind": "group", "bias": v}, "groups=None; allowed: an integer from 1 to 8"),
+        ({"kind": "group", "bias": v, "groups": 3}, "groups=3 of 8 channels; allowed: a divisor"),
+        ({"kind": "batch", "bias": v, "groups": 2}, "groups=2 with kind='batch'; allowed: with kind='group'"),
         ({"kind": "batch"}, "batch norms need bias"),
         ({"kind": "rms", "bias": v}, "allowed for rms norms"),
         ({"kind": "instance", "bias": v, "running_mean": v, "running_var": v}, "do not take running_mean"),

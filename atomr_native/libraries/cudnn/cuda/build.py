@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from ...._lib import cudnn
-from ...._lib.cudnn import GraphPlan
+from ...._lib.cudnn import CALLS, CONSTANTS, CallPlan, GraphPlan
 from ....builders.context import Built
 from ....builders.cuda.context import CudaContext, library_file
 from ....builders.cuda.sequence import SequenceProgram, Source, Step
@@ -16,10 +16,11 @@ from ....dtypes import as_dtype
 from ....errors import Unsupported
 from ....plans.spec import PlanSpec
 from ..attributes import GraphAttributes
-from ..support import ATTENTION_VERSION, RULES, is_trusted
-from .descriptors import GraphDescription, describe_graph
+from ..support import ATTENTION_VERSION, RULES, is_fusion, is_trusted
+from .descriptors import GraphDescription, data_type, describe_graph
 from .kernels import pointwise_kernel
-from .steps import alone, densified, is_taken, parts_of
+from .reduce import reduction_kernel
+from .steps import Part, alone, densified, is_taken, parts_of, roots_of
 
 __all__ = ["build_graph"]
 
@@ -62,6 +63,10 @@ def build_graph(spec: PlanSpec[GraphAttributes], context: CudaContext) -> Built:
     reason = "cuDNN does not take the operands as they lie in memory"
     if all(node.op == "pointwise" for node in graph.nodes):
         reason = "kernels compute pointwise operations"
+    elif (stepwise := next((node.op for node in graph.nodes if node.op in (*CALLS, "reshape")), None)) is not None:
+        reason = f"graphs of cuDNN have no {stepwise.replace('_', ' ')}"
+    elif spec.op == "cudnn.graph" and not is_fusion(graph):
+        reason = "one plan of cuDNN is one product and pointwise operations"
     elif not is_trusted(graph):
         reason = "results of this fusion have not been compared"
     elif taken:
@@ -103,20 +108,17 @@ def _whole(spec: PlanSpec[Any], graph: GraphAttributes, context: CudaContext, ma
 def _stepwise(spec: PlanSpec[Any], graph: GraphAttributes, context: CudaContext, make: Maker, reason: str) -> Built:
     whole = densified(graph)
     parts = parts_of(whole)
+    roots = roots_of(whole)
     places: dict[int, int] = {}
     taken = 0
     for at, tensor in enumerate(whole.tensors):
-        if tensor.is_virtual and any(at in part.bound for part in parts):
+        if tensor.is_virtual and at not in roots and any(at in part.bound for part in parts):
             places[at] = taken
             taken += padded(math.prod(tensor.shape) * as_dtype(tensor.dtype).itemsize)
     # A plan of cuDNN works at the beginning of the lane's workspace, so intermediate results come after that.
     runs, most = [], 0
     for part in parts:
-        if part.is_pointwise:
-            runs.append(pointwise_kernel(whole, part.nodes, part.bound, context.target))
-            continue
-        room = max(context.workspace_limit - taken, 0)
-        run = make(describe_graph(alone(whole, part), len(part.bound), room))
+        run = _part(whole, part, context, make, max(context.workspace_limit - taken, 0))
         most = max(most, padded(run.workspace))
         runs.append(run)
     total = most + taken
@@ -125,8 +127,25 @@ def _stepwise(spec: PlanSpec[Any], graph: GraphAttributes, context: CudaContext,
 
     def source(at: int) -> Source:
         tensor = whole.tensors[at]
-        return ("operand", tensor.operand) if tensor.operand >= 0 else ("workspace", most + places[at])
+        return ("operand", tensor.operand) if tensor.operand >= 0 else ("workspace", most + places[roots.get(at, at)])
 
     steps = tuple(Step(run, tuple(source(at) for at in part.bound)) for run, part in zip(runs, parts, strict=True))
     notes = (f"{len(steps)} steps: {reason}",)
     return Built(SequenceProgram(steps, total, notes), total, notes)
+
+
+def _part(graph: GraphAttributes, part: Part, context: CudaContext, make: Maker, room: int) -> Any:
+    """Return the run of one step."""
+    node = part.nodes[0]
+    if part.is_pointwise:
+        return pointwise_kernel(graph, part.nodes, part.bound, context.target)
+    if node.op in CALLS:
+        first = graph.tensors[part.bound[0]]
+        outer, channels, *inner = first.shape
+        shape = (outer, channels, math.prod(inner))
+        options = (size for _, (size,) in node.integers), (value for _, value in node.reals)
+        dtype = CONSTANTS[data_type(first.dtype)]
+        return CallPlan(context.backend, node.op, dtype, shape, node.mode == "log", *options[0], *options[1])
+    if node.op == "reduction" and (kernel := reduction_kernel(graph, node, context.target)) is not None:
+        return kernel
+    return make(describe_graph(alone(graph, part), len(part.bound), room))

@@ -13,7 +13,7 @@ from ...._lib.cudnn import CONSTANTS
 from ....dtypes import DTYPES
 from ..attributes import GraphAttributes, NodeSpec, TensorSpec
 
-__all__ = ["GraphDescription", "describe_graph"]
+__all__ = ["GraphDescription", "data_type", "describe_graph"]
 
 _DATA: Final = {
     "float32": "FLOAT", "float64": "DOUBLE", "float16": "HALF", "bfloat16": "BFLOAT16", "int8": "INT8",
@@ -92,8 +92,13 @@ def _bits(value: float) -> int:
     return int(struct.unpack("<q", struct.pack("<d", value))[0])
 
 
+def data_type(dtype: str) -> str:
+    """Return the name of cuDNN's constant for a dtype."""
+    return f"CUDNN_DATA_{_DATA[dtype]}"
+
+
 def _data(dtype: str) -> int:
-    return CONSTANTS[f"CUDNN_DATA_{_DATA[dtype]}"]
+    return CONSTANTS[data_type(dtype)]
 
 
 class _Words:

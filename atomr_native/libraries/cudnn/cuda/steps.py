@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from ..attributes import GraphAttributes, NodeSpec, TensorSpec
 from ..draft import packed
 
-__all__ = ["Part", "alone", "densified", "is_taken", "parts_of"]
+__all__ = ["Part", "alone", "densified", "is_taken", "parts_of", "roots_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Part:
 
 def is_taken(node: NodeSpec, tensor: TensorSpec) -> bool:
     """Whether an operation of cuDNN takes a tensor as it lies in memory: dense, in an order of `_orders`."""
-    if node.op in ("pointwise", "transpose", "matmul", "reduction"):
+    if node.op in ("pointwise", "transpose", "matmul", "reduction", "reshape"):
         return True
     return any(
         all(n == 1 or s == d for n, s, d in zip(tensor.shape, tensor.strides, dense, strict=True))
@@ -82,7 +82,10 @@ def densified(graph: GraphAttributes) -> GraphAttributes:
 
 
 def parts_of(graph: GraphAttributes) -> list[Part]:
-    """Return the graph's nodes in steps: pointwise nodes that follow each other, of one shape, are one."""
+    """Return the graph's nodes in steps: pointwise nodes that follow each other, of one shape, are one.
+
+    Reshapes are no steps: their results are in the memory of what they reshape, see `roots_of`.
+    """
     runs: list[list[NodeSpec]] = []
     for node in graph.nodes:
         shape = graph.tensors[node.writes[0]].shape
@@ -92,12 +95,24 @@ def parts_of(graph: GraphAttributes) -> list[Part]:
                 runs[-1].append(node)
                 continue
         runs.append([node])
-    return [Part(tuple(run), _bound(graph, runs, place)) for place, run in enumerate(runs)]
+    return [Part(tuple(run), _bound(graph, runs, place)) for place, run in enumerate(runs) if run[0].op != "reshape"]
+
+
+def roots_of(graph: GraphAttributes) -> dict[int, int]:
+    """Return the tensors in whose memory reshaped ones are, by the numbers of these."""
+    roots: dict[int, int] = {}
+    for node in graph.nodes:
+        if node.op == "reshape":
+            (x,), (y,) = node.reads, node.writes
+            roots[y] = roots.get(x, x)
+    return roots
 
 
 def _bound(graph: GraphAttributes, runs: Sequence[Sequence[NodeSpec]], place: int) -> tuple[int, ...]:
     elsewhere = {at for i, run in enumerate(runs) if i != place for node in run for _, at in node.ports}
     own = dict.fromkeys(at for node in runs[place] for _, at in node.ports)
+    if runs[place][0].op != "pointwise":  # an operation of cuDNN writes all its results to memory, wanted or not
+        elsewhere |= set(own)
     return tuple(
         at for at in own if not graph.tensors[at].value and (graph.tensors[at].operand >= 0 or at in elsewhere)
     )

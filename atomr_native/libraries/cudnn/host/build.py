@@ -12,6 +12,7 @@ from ....builders.context import Built, HostContext
 from ....dtypes import DTYPES
 from ....plans.spec import PlanSpec
 from ..attributes import GraphAttributes, NodeSpec, TensorSpec
+from .channels import lrn_backward, lrn_forward, softmax_backward, softmax_forward
 from .convolution import backward_data, backward_filter, forward
 from .norms import norm_backward, norm_forward
 from .pointwise import pointwise
@@ -54,6 +55,10 @@ def _transpose(node: NodeSpec, given: dict[str, Array], _shapes: dict[str, tuple
     return {"y": given["x"].transpose(dict(node.integers)["axes"])}
 
 
+def _reshape(_node: NodeSpec, given: dict[str, Array], shapes: dict[str, tuple[int, ...]]) -> dict[str, Array]:
+    return {"y": given["x"].reshape(shapes["y"])}
+
+
 _FUNCTIONS: Final[dict[str, Function]] = {
     "convolution_forward": forward,
     "convolution_backward_data": backward_data,
@@ -62,6 +67,11 @@ _FUNCTIONS: Final[dict[str, Function]] = {
     "matmul": _matmul,
     "reduction": _reduction,
     "transpose": _transpose,
+    "reshape": _reshape,
+    "softmax_forward": softmax_forward,
+    "softmax_backward": softmax_backward,
+    "lrn_forward": lrn_forward,
+    "lrn_backward": lrn_backward,
     "resample_forward": resample_forward,
     "resample_backward": resample_backward,
     "norm_forward": norm_forward,
@@ -131,6 +141,6 @@ def build_graph(spec: PlanSpec[GraphAttributes], _context: HostContext) -> Built
                 if tensors[at].operand >= 0:
                     value(at)[...] = stored
                 else:
-                    values[at] = stored
+                    values[at] = np.broadcast_to(stored, tensors[at].shape)
 
     return Built(run)
