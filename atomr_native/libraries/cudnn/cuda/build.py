@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from ...._lib import cudnn
@@ -17,9 +17,10 @@ from ....errors import Unsupported
 from ....plans.spec import PlanSpec
 from ..attributes import GraphAttributes
 from ..support import ATTENTION_VERSION, RULES, is_trusted
+from .attention import around_kernels
 from .descriptors import GraphDescription, describe_graph
 from .kernels import pointwise_kernel
-from .steps import alone, densified, is_taken, parts_of
+from .steps import Part, alone, attention_parts, densified, is_taken, parts_of
 
 __all__ = ["build_graph"]
 
@@ -58,6 +59,12 @@ def build_graph(spec: PlanSpec[GraphAttributes], context: CudaContext) -> Built:
     def make(description: GraphDescription) -> Any:
         return GraphPlan(backend, description)
 
+    if _is_attention(spec.op):
+        # Attention is not cut: its results in steps have not been compared.
+        parts = attention_parts(graph)
+        if len(parts) == 1:
+            return _whole(spec, graph, context, make)
+        return _stepwise(spec, graph, parts, context, make, "kernels find the ends of sequences and clear what is not seen")
     taken = all(is_taken(node, graph.tensors[at]) for node in graph.nodes for _, at in node.ports)
     reason = "cuDNN does not take the operands as they lie in memory"
     if all(node.op == "pointwise" for node in graph.nodes):
@@ -68,13 +75,13 @@ def build_graph(spec: PlanSpec[GraphAttributes], context: CudaContext) -> Built:
         try:
             return _whole(spec, graph, context, make)
         except Unsupported as error:
-            # With more workspace the one plan may be possible; cut, a graph of one operation is the same.  Attention
-            # is not cut: its results in steps have not been compared.
-            if len(graph.nodes) == 1 or "workspace_limit" in error.lifted_by or _is_attention(spec.op):
+            # With more workspace the one plan may be possible; cut, a graph of one operation is the same.
+            if len(graph.nodes) == 1 or "workspace_limit" in error.lifted_by:
                 raise
             reason = error.message
     try:
-        return _stepwise(spec, graph, context, make, reason)
+        whole = densified(graph)
+        return _stepwise(spec, whole, parts_of(whole), context, make, reason)
     except Unsupported as error:
         message = f"{spec.op}: {error.message}; not in one plan, since {reason}"
         raise Unsupported(message, rule=error.rule, lifted_by=error.lifted_by) from None
@@ -100,9 +107,9 @@ def _whole(spec: PlanSpec[Any], graph: GraphAttributes, context: CudaContext, ma
     return Built(made, made.workspace)
 
 
-def _stepwise(spec: PlanSpec[Any], graph: GraphAttributes, context: CudaContext, make: Maker, reason: str) -> Built:
-    whole = densified(graph)
-    parts = parts_of(whole)
+def _stepwise(
+    spec: PlanSpec[Any], whole: GraphAttributes, parts: Sequence[Part], context: CudaContext, make: Maker, reason: str
+) -> Built:
     places: dict[int, int] = {}
     taken = 0
     for at, tensor in enumerate(whole.tensors):
@@ -114,6 +121,9 @@ def _stepwise(spec: PlanSpec[Any], graph: GraphAttributes, context: CudaContext,
     for part in parts:
         if part.is_pointwise:
             runs.append(pointwise_kernel(whole, part.nodes, part.bound, context.target))
+            continue
+        if part.is_around:
+            runs.append(around_kernels(whole, part, context.target))
             continue
         room = max(context.workspace_limit - taken, 0)
         run = make(describe_graph(alone(whole, part), len(part.bound), room))
