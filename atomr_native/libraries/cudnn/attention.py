@@ -30,7 +30,9 @@ def _gradients(arrays: Mapping[str, Any]) -> Any:
 
 
 #: Arrays that requests may have besides q, k and v.
-_OPTIONAL: Final = ("bias", "slopes", "sink", "q_lengths", "kv_lengths", "q_offsets", "kv_offsets", "k_pages", "v_pages")
+_OPTIONAL: Final = (
+    "bias", "slopes", "sink", "q_lengths", "kv_lengths", "q_offsets", "kv_offsets", "k_pages", "v_pages",
+)  # fmt: skip
 
 
 def _inputs(request: Any, *names: str) -> list[tuple[str, Any]]:
@@ -66,7 +68,8 @@ class AttentionRequest(Request[Any]):
         Added to the scaled scores: (B, Hq, Sq, Sk) with 1 for batches or heads that share it, of the dtype of q,
         C-contiguous.
     slopes : GpuRef, optional
-        Of ALiBi, with a causal mask: float32, (Hq,); ``slopes[h] * (j - i)`` is added to the score of query i and key j.
+        Of ALiBi, with a causal mask: float32, (Hq,); ``slopes[h] * (j - i)`` is added to the score of query i and
+        key j.
     sink : GpuRef, optional
         float32, (Hq,): the score of a further key of each head, whose value is 0.
     q_lengths, kv_lengths : GpuRef, optional
@@ -218,5 +221,5 @@ class AttentionGradientRequest(Request[Any]):
             raise InvalidRequest(f"statistics has shape {tuple(self.statistics.shape)}; allowed: {made[:3]}")
         build = Builder(self, sizes, dtype)
         backward(build)
-        options = {"deterministic": self.deterministic, "traits": build.traits()}
-        return build.draft.lowered("cudnn.attention_backward", _gradients, **options)
+        fixed, traits = bool(self.deterministic), build.traits()
+        return build.draft.lowered("cudnn.attention_backward", _gradients, deterministic=fixed, traits=traits)

@@ -47,8 +47,8 @@ class Builder:
             self.lengths = (made[0], made[1])
         elif request.q_lengths is not None:
             found = [draft.read(name, getattr(request, name)) for name in ("q_lengths", "kv_lengths")]
-            at = [draft.view(one, (batch, 1, 1, 1), (draft.dense_strides(one)[0],) * 4) for one in found]
-            self.lengths = (at[0], at[1])
+            ends = [draft.view(one, (batch, 1, 1, 1), (draft.dense_strides(one)[0],) * 4) for one in found]
+            self.lengths = (ends[0], ends[1])
 
     def _begins_of(self, name: str, step: int, tokens: int) -> int:
         """Return the tensor of the elements at which packed sequences begin, of an array with a step between tokens."""
@@ -100,8 +100,7 @@ class Builder:
 
     def paged(self, name: str, shape: tuple[int, ...], *, turned: bool) -> int:
         """Add the keys or values that are in pages, as sequences."""
-        draft, lengths = self.draft, self.lengths
-        assert lengths is not None
+        draft = self.draft
         at = draft.read(f"{name}_pages", getattr(self.request, f"{name}_pages"))
         n = draft.operands[at].spec.shape[1]
         step = draft.dense_strides(at)[0]
@@ -110,8 +109,10 @@ class Builder:
         places = _SWAPPED if turned else range(4)
         steps = packed(shape)
         made = draft.result([shape[p] for p in places], self.dtype, [steps[p] for p in places])
-        draft.node("pages", {"x": pages, "table": table, "lengths": lengths[1], "y": made},
-                   integers={"turned": (int(turned),)})
+        _, ends = self.lengths or (-1, -1)  # requests with pages have lengths
+        draft.node(
+            "pages", {"x": pages, "table": table, "lengths": ends, "y": made}, integers={"turned": (int(turned),)}
+        )
         return made
 
     def matmul(self, a: int, b: int, shape: tuple[int, ...], *, to: int | None = None, by: str = "") -> int:
@@ -280,8 +281,8 @@ def backward(build: Builder) -> None:
     ordered = request.deterministic or request.bias is not None
     wide = -1 if ordered else draft.write("wide", None, fresh_of(q_shape, "float32"))
     dq = build.written("dq", None, q_shape)
-    dk = build.written("dk", None, by_key[:1] + (sizes.groups,) + by_key[2:], keys=True)
-    dv = build.written("dv", None, by_value[:1] + (sizes.groups,) + by_value[2:], keys=True)
+    dk = build.written("dk", None, (*by_key[:1], sizes.groups, *by_key[2:]), keys=True)
+    dv = build.written("dv", None, (*by_value[:1], sizes.groups, *by_value[2:]), keys=True)
     products = draft.pointwise("mul", dy, y, to=draft.result(draft.tensors[dy].shape))
     total = build.reduction("add", products, build.rows)
     draft.pointwise("mul", total, draft.constant(1.0, 4), to=sums)

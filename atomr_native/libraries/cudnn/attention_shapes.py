@@ -115,7 +115,9 @@ def _check_packed(request: Any, sizes: Sizes) -> Sizes:
     for name in ("q_offsets", "kv_offsets"):
         array = getattr(request, name)
         if array is None:
-            raise InvalidRequest(f"{name}=None with layout='thd'; allowed: int32, (B + 1,), the first tokens and the end")
+            raise InvalidRequest(
+                f"{name}=None with layout='thd'; allowed: int32, (B + 1,), the first tokens and the end"
+            )
         dtype_of(name, array, ("int32",))
         shape = tuple(array.shape)
         if len(shape) != 1 or shape[0] < 2:
@@ -186,21 +188,29 @@ def _check_added(request: Any, sizes: Sizes) -> None:
         dtype_of("bias", request.bias, (str(as_dtype(request.q.dtype)),))
         shape = tuple(request.bias.shape)
         allowed = (sizes.batch, sizes.heads, sizes.queries, sizes.keys)
-        if len(shape) != 4 or shape[2:] != allowed[2:] or shape[0] not in (1, allowed[0]) or shape[1] not in (1, allowed[1]):
-            raise InvalidRequest(f"bias has shape {shape}; allowed: {allowed}, with 1 for batches or heads that share it")
-        check_strides_of_bias(request.bias)
+        if (
+            len(shape) != 4
+            or any(n not in (1, m) for n, m in zip(shape[:2], allowed, strict=False))
+            or (shape[2:] != allowed[2:])
+        ):
+            raise InvalidRequest(
+                f"bias has shape {shape}; allowed: {allowed}, with 1 for batches or heads that share it"
+            )
+        _check_dense(request.bias)
     for name in ("slopes", "sink"):
         array = getattr(request, name)
         if array is None:
             continue
         dtype_of(name, array, ("float32",))
         if tuple(array.shape) != (sizes.heads,):
-            raise InvalidRequest(f"{name} has shape {tuple(array.shape)}; allowed: ({sizes.heads},), a number for a head")
+            raise InvalidRequest(
+                f"{name} has shape {tuple(array.shape)}; allowed: ({sizes.heads},), a number for a head"
+            )
     if request.slopes is not None and request.mask == "none":
         raise InvalidRequest("slopes is given with mask='none'; allowed: with a causal mask")
 
 
-def check_strides_of_bias(array: Any) -> None:
+def _check_dense(array: Any) -> None:
     """Refuse a bias that is not dense."""
     size = as_dtype(array.dtype).itemsize
     for n, step in zip(reversed(array.shape), reversed(array.strides), strict=True):

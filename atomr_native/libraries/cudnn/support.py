@@ -132,6 +132,12 @@ RULES: Final = (
         ("shape", "device"),
     ),
     Rule(
+        "attention_packed_bias",
+        _attention("backward", "ragged", "bias"),
+        "the gradient by a bias of packed sequences, over {value}; allowed: sequences with lengths",
+        ("layout", "device"),
+    ),
+    Rule(
         "attention_one_token",
         _attention("backward", "one_query", "one_key"),
         "gradients over {value}; cuDNN has them for more queries or keys than one",

@@ -79,7 +79,7 @@ def _vacate(node: NodeSpec, y: TensorSpec, names: dict[str, str]) -> list[str]:
         f"const long long m = queries[b * {names['queries_step']}], n = keys[b * {names['keys_step']}];",
         *(line for line in vacant if line),
         f"if (vacant{inside}) {{",
-        f"{STORAGE[y.dtype]} *const to = {names['y']} + {begin} + (long long)h * {y.strides[1]} + row * {y.strides[2]} + "
+        f"{STORAGE[y.dtype]} *const to = y + {begin} + (long long)h * {y.strides[1]} + row * {y.strides[2]} + "
         f"part * {chunk};",
         f"for (int j = 0; j < {chunk}; j++) to[j] = {value};",
         "}",
@@ -92,7 +92,7 @@ def _sink_forward(node: NodeSpec, graph: GraphAttributes, names: dict[str, str])
     ports = dict(node.ports)
     y, s = graph.tensors[ports["y"]], graph.tensors[ports["statistics"]].strides
     batch, heads, rows, width = y.shape
-    begin = f"begins[b] + row * {y.strides[2]}" if "begins" in names else f"(long long)b * {y.strides[0]} + row * {y.strides[2]}"
+    begin = "begins[b]" if "begins" in names else f"(long long)b * {y.strides[0]}"
     inside = f"row * {y.strides[2]} < begins[b + 1] - begins[b]" if "begins" in names else "true"
     scaled = convert("float32", y.dtype, f"{convert(y.dtype, 'float32', 'to[j]')} * share")
     return [
@@ -103,7 +103,7 @@ def _sink_forward(node: NodeSpec, graph: GraphAttributes, names: dict[str, str])
         "const float own = *stored, other = sink[h], most = own > other ? own : other;",
         "const float share = 1.0f / (1.0f + expf(other - own));",
         f"if ({inside}) {{",
-        f"{STORAGE[y.dtype]} *const to = y + {begin} + (long long)h * {y.strides[1]};",
+        f"{STORAGE[y.dtype]} *const to = y + {begin} + (long long)h * {y.strides[1]} + row * {y.strides[2]};",
         f"for (unsigned j = threadIdx.x; j < {width}u; j += {THREADS}u) to[j] = {scaled};",
         "}",
         "SYNC();",
@@ -112,7 +112,7 @@ def _sink_forward(node: NodeSpec, graph: GraphAttributes, names: dict[str, str])
     ]
 
 
-def _sink_backward(node: NodeSpec, graph: GraphAttributes, names: dict[str, str]) -> list[str]:
+def _sink_backward(node: NodeSpec, graph: GraphAttributes) -> list[str]:
     """Return statements with which a block sums the gradient of a head's sink."""
     ports = dict(node.ports)
     statistics = graph.tensors[ports["statistics"]]
@@ -125,8 +125,8 @@ def _sink_backward(node: NodeSpec, graph: GraphAttributes, names: dict[str, str]
         "float sum = 0;",
         f"for (u64 i = threadIdx.x; i < {batch * rows}ull; i += {THREADS}u) {{",
         f"const u64 b = i / {rows}u, row = i % {rows}u;",
-        f"const float share = expf({names['sink']}[h] - {names['statistics']}[b * {s[0]} + h * {s[1]} + row * {s[2]}]);",
-        f"if (share > 0) sum -= share * {names['sums']}[b * {t[0]} + h * {t[1]} + row * {t[2]}];",
+        f"const float share = expf(sink[h] - statistics[b * {s[0]} + h * {s[1]} + row * {s[2]}]);",
+        f"if (share > 0) sum -= share * sums[b * {t[0]} + h * {t[1]} + row * {t[2]}];",
         "}",
         "partial[threadIdx.x] = sum;",
         "SYNC();",
@@ -134,7 +134,7 @@ def _sink_backward(node: NodeSpec, graph: GraphAttributes, names: dict[str, str]
         "if (threadIdx.x < n) partial[threadIdx.x] += partial[threadIdx.x + n];",
         "SYNC();",
         "}",
-        f"if (threadIdx.x == 0) {names['y']}[h] = partial[0];",
+        "if (threadIdx.x == 0) y[h] = partial[0];",
         "SYNC();",
         "}",
     ]
@@ -164,7 +164,7 @@ def around_source(graph: GraphAttributes, part: Part, target: Target) -> tuple[s
         elif node.op == "sink_forward":
             body, work = _sink_forward(node, graph, names), math.prod(y.shape[:3]) * THREADS
         elif node.op == "sink_backward":
-            body, work = _sink_backward(node, graph, names), y.shape[1] * THREADS
+            body, work = _sink_backward(node, graph), y.shape[1] * THREADS
         else:
             batch = y.shape[0] - (node.op == "offsets")
             body, work = _sequences(node, "x", "y", batch), y.shape[0]

@@ -64,7 +64,8 @@ def build_graph(spec: PlanSpec[GraphAttributes], context: CudaContext) -> Built:
         parts = attention_parts(graph)
         if len(parts) == 1:
             return _whole(spec, graph, context, make)
-        return _stepwise(spec, graph, parts, context, make, "kernels find the ends of sequences and clear what is not seen")
+        around = "kernels find the ends of sequences, and clear what is not seen"
+        return _stepwise(spec, graph, parts, context, make, around)
     taken = all(is_taken(node, graph.tensors[at]) for node in graph.nodes for _, at in node.ports)
     reason = "cuDNN does not take the operands as they lie in memory"
     if all(node.op == "pointwise" for node in graph.nodes):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,10 @@ import numpy as np
 from ....errors import InvalidRequest
 from ..attributes import NodeSpec, TensorSpec
 
-__all__ = ["gathered", "lengths", "offsets", "pages", "scattered", "shortened", "sink_backward", "sink_forward", "vacate"]
+__all__ = [
+    "gathered", "lengths", "offsets", "pages", "scattered", "shortened", "sink_backward", "sink_forward",
+    "vacate",
+]  # fmt: skip
 
 Array = np.ndarray[Any, Any]
 Given = dict[str, Array]
@@ -24,7 +28,7 @@ def _sequences(spec: TensorSpec, array: Array, begins: Array) -> list[Array]:
     if (np.diff(found) < 0).any() or found[0] < 0 or found[-1] > array.shape[0]:
         raise InvalidRequest(f"offsets {found.tolist()}; allowed: ascending numbers from 0 to {array.shape[0]}")
     made = []
-    for begin, end in zip(found[:-1], found[1:], strict=True):
+    for begin, end in pairwise(found):
         shape, strides = list(spec.shape[1:]), [s * array.itemsize for s in spec.strides[1:]]
         shape[token - 1] = min(int(end - begin), shape[token - 1])
         made.append(np.lib.stride_tricks.as_strided(array[begin:end], shape, strides))
