@@ -353,16 +353,32 @@ class Cudnn(LibraryActor):
         v: GpuRef,
         *,
         out: GpuRef | None = None,
+        bias: GpuRef | None = None,
+        slopes: GpuRef | None = None,
+        sink: GpuRef | None = None,
+        q_lengths: GpuRef | None = None,
+        kv_lengths: GpuRef | None = None,
+        q_offsets: GpuRef | None = None,
+        kv_offsets: GpuRef | None = None,
+        k_pages: GpuRef | None = None,
+        v_pages: GpuRef | None = None,
         mask: str = "none",
         window: int | None = None,
         scale: float | None = None,
         statistics: bool = False,
         layout: str = "bhsd",
+        max_queries: int | None = None,
+        max_keys: int | None = None,
     ) -> Any:
         """Send scaled dot-product attention, see `AttentionRequest`; with `statistics` also those for the gradients."""
         return self._calls.send(
-            self, ATTENTION, (q, k, v, out, mask, window, scale if scale is None else real(scale), statistics, layout)
-        )
+            self,
+            ATTENTION,
+            (
+                q, k, v, out, bias, slopes, sink, q_lengths, kv_lengths, q_offsets, kv_offsets, k_pages, v_pages, mask,
+                window, scale if scale is None else real(scale), statistics, layout, max_queries, max_keys,
+            ),
+        )  # fmt: skip
 
     def attention_backward(
         self,
@@ -373,17 +389,30 @@ class Cudnn(LibraryActor):
         statistics: GpuRef,
         dy: GpuRef,
         *,
+        bias: GpuRef | None = None,
+        slopes: GpuRef | None = None,
+        sink: GpuRef | None = None,
+        q_lengths: GpuRef | None = None,
+        kv_lengths: GpuRef | None = None,
+        q_offsets: GpuRef | None = None,
+        kv_offsets: GpuRef | None = None,
         mask: str = "none",
         window: int | None = None,
         scale: float | None = None,
         layout: str = "bhsd",
+        max_queries: int | None = None,
+        max_keys: int | None = None,
+        deterministic: bool = False,
     ) -> Any:
-        """Send the gradients of attention by q, k and v, see `AttentionGradientRequest`."""
+        """Send the gradients of attention by q, k, v, bias and sink, see `AttentionGradientRequest`."""
         return self._calls.send(
             self,
             ATTENTION_GRADIENT,
-            (q, k, v, y, statistics, dy, mask, window, scale if scale is None else real(scale), layout),
-        )
+            (
+                q, k, v, y, statistics, dy, bias, slopes, sink, q_lengths, kv_lengths, q_offsets, kv_offsets, mask,
+                window, scale if scale is None else real(scale), layout, max_queries, max_keys, deterministic,
+            ),
+        )  # fmt: skip
 
     def plan(self, request: Request[Any]) -> Plan:
         """Return the plan of a request: ``plan.tell(x, w, out=y)``.  Does not wait for the worker."""

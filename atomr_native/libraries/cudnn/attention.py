@@ -2,187 +2,42 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from ..._support.checks import as_integer, check_choice, is_real
 from ..._support.public import public
-from ...arrays.operands import check_input
-from ...dtypes import as_dtype
 from ...errors import InvalidRequest
 from ...plans.lowering import Lowered, Request
-from .draft import Draft, packed
+from .attention_graph import Builder, backward, forward
+from .attention_shapes import array_shape, check_attention, check_shape, check_strides
 from .spec import check_given, dtype_of, flags, fresh_of
-from .support import ATTENTION_DTYPES, HEAD_DIM
+from .support import ATTENTION_DTYPES
 
 __all__ = ["SCRATCH", "AttentionGradientRequest", "AttentionRequest"]
 
-#: Axes of arrays by layout, as places of (batch, head, token, element).
-LAYOUTS: Final = {"bhsd": (0, 1, 2, 3), "bshd": (0, 2, 1, 3), "sbhd": (1, 2, 0, 3)}
 #: Arrays that messages need besides those of their requests.
 SCRATCH: Final = ("sums", "wide", "log_sums")
-MASKS: Final = ("none", "causal", "causal_bottom_right")
-#: Bytes of which strides are multiples.
-_ALIGNED: Final = 16
-_SWAPPED: Final = (0, 1, 3, 2)
 
 
-class _Sizes(NamedTuple):
-    batch: int
-    heads: int
-    groups: int
-    queries: int
-    keys: int
-    head_dim: int
-    value_dim: int
+def _both(arrays: Mapping[str, Any]) -> Any:
+    return arrays["out"], arrays["statistics"]
 
 
-def _shape(name: str, array: Any, layout: str) -> tuple[int, ...]:
-    shape = tuple(check_input(name, array).shape)
-    if len(shape) != 4:
-        raise InvalidRequest(f"{name} has shape {shape}; allowed: 4 axes, {layout}")
-    _check_strides(name, array)
-    return tuple(shape[axis] for axis in LAYOUTS[layout])
+def _gradients(arrays: Mapping[str, Any]) -> Any:
+    return tuple(arrays[name] for name in ("dq", "dk", "dv", "dbias", "dsink") if name in arrays)
 
 
-def _check_strides(name: str, array: Any) -> None:
-    """Refuse strides that cuDNN does not check, and with which attention is wrong."""
-    *others, last = zip(array.shape, array.strides, strict=True)
-    if last[1] != as_dtype(array.dtype).itemsize or any(n > 1 and step % _ALIGNED for n, step in others):
-        raise InvalidRequest(
-            f"{name} has strides {tuple(array.strides)} bytes; allowed: elements of a head next to each other, and "
-            f"multiples of {_ALIGNED} for other axes, as device.copy(ref) makes them"
-        )
+#: Arrays that requests may have besides q, k and v.
+_OPTIONAL: Final = (
+    "bias", "slopes", "sink", "q_lengths", "kv_lengths", "q_offsets", "kv_offsets", "k_pages", "v_pages",
+)  # fmt: skip
 
 
-def _array_shape(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:
-    made = [0] * 4
-    for place, axis in enumerate(LAYOUTS[layout]):
-        made[axis] = shape[place]
-    return tuple(made)
-
-
-def _check_sizes(request: Any) -> _Sizes:
-    check_choice("layout", request.layout, LAYOUTS)
-    check_choice("mask", request.mask, MASKS)
-    q, k, v = (_shape(name, getattr(request, name), request.layout) for name in ("q", "k", "v"))
-    if k[0] != q[0] or v[0] != q[0] or v[1] != k[1] or v[2] != k[2] or k[3] != q[3]:
-        raise InvalidRequest(
-            f"q, k and v have shapes {tuple(request.q.shape)}, {tuple(request.k.shape)}, {tuple(request.v.shape)} as "
-            f"{request.layout}; allowed: one batch, the heads and tokens of k in v, the elements of q in k"
-        )
-    if not k[1] or q[1] % k[1]:
-        raise InvalidRequest(f"q has {q[1]} heads, and k has {k[1]}; allowed: a multiple of those of k")
-    for name, n in (("q", q[3]), ("v", v[3])):
-        if n % 8 or not 0 < n <= HEAD_DIM:
-            raise InvalidRequest(f"{name} has heads of {n} elements; allowed: multiples of 8 up to {HEAD_DIM}")
-    sizes = _Sizes(q[0], q[1], k[1], q[2], k[2], q[3], v[3])
-    _check_mask(request, sizes)
-    return sizes
-
-
-def _check_mask(request: Any, sizes: _Sizes) -> None:
-    if request.mask == "causal_bottom_right" and sizes.queries > sizes.keys:
-        raise InvalidRequest(
-            f"mask='causal_bottom_right' with {sizes.queries} queries and {sizes.keys} keys: the first queries see no "
-            f"key; allowed: at most as many queries as keys"
-        )
-    if request.window is None:
-        return
-    window = as_integer("window", request.window, 1, 2**31 - 1)
-    if request.mask == "none":
-        raise InvalidRequest(f"window={window} with mask='none'; allowed: with a causal mask")
-    if request.mask == "causal" and sizes.queries >= sizes.keys + window:
-        raise InvalidRequest(
-            f"window={window} with {sizes.queries} queries and {sizes.keys} keys: the last queries see no key; "
-            f"allowed: fewer queries than keys and window together"
-        )
-
-
-def _scale(request: Any, sizes: _Sizes) -> float:
-    if request.scale is None:
-        return 1 / math.sqrt(sizes.head_dim)
-    if not is_real(request.scale) or not math.isfinite(request.scale):
-        raise InvalidRequest(f"scale={request.scale!r}; allowed: a finite number")
-    return float(request.scale)
-
-
-class _Builder:
-    """Parts that both directions have."""
-
-    def __init__(self, request: Any, sizes: _Sizes, dtype: str) -> None:
-        self.draft = Draft()
-        self.request, self.sizes, self.dtype = request, sizes, dtype
-        self.scale = self.draft.constant(_scale(request, sizes), 4)
-        self.scores = (sizes.batch, sizes.heads, sizes.queries, sizes.keys)
-        self.rows = (sizes.batch, sizes.heads, sizes.queries, 1)
-
-    def view(self, operand: int, *, turned: bool = False) -> int:
-        """Add the tensor (batch, head, token, element) of an operand, or with the last two axes exchanged."""
-        spec, strides = self.draft.operands[operand].spec, self.draft.dense_strides(operand)
-        axes = [LAYOUTS[self.request.layout][place] for place in (_SWAPPED if turned else range(4))]
-        return self.draft.view(operand, [spec.shape[a] for a in axes], [strides[a] for a in axes])
-
-    def read(self, name: str, *, turned: bool = False) -> int:
-        """Add an operand that is read, and its tensor."""
-        return self.view(self.draft.read(name, getattr(self.request, name)), turned=turned)
-
-    def statistics(self, operand: int) -> int:
-        """Add the tensor (batch, head, token, 1) of an operand of 3 axes."""
-        strides = self.draft.dense_strides(operand)
-        return self.draft.view(operand, self.rows, (*strides, 1))
-
-    def matmul(self, a: int, b: int, shape: tuple[int, ...], *, to: int | None = None) -> int:
-        """Add a product."""
-        made = self.draft.result(shape) if to is None else to
-        self.draft.node("matmul", {"a": a, "b": b, "c": made})
-        return made
-
-    def reduction(self, mode: str, x: int, shape: tuple[int, ...], *, to: int | None = None) -> int:
-        """Add a reduction."""
-        made = self.draft.result(shape) if to is None else to
-        self.draft.node("reduction", {"x": x, "y": made}, mode=mode)
-        return made
-
-    def transposed(self, x: int, dtype: str) -> int:
-        """Add the exchange of the last two axes."""
-        found = self.draft.tensors[x]
-        shape, strides = ([values[axis] for axis in _SWAPPED] for values in (found.shape, found.strides))
-        made = self.draft.result(shape, dtype, strides)
-        self.draft.node("transpose", {"x": x, "y": made}, integers={"axes": _SWAPPED})
-        return made
-
-    def scaled(self, q: int, k: int) -> int:
-        """Add the scaled scores of queries and keys."""
-        return self.draft.pointwise("mul", self.matmul(q, k, self.scores), self.scale)
-
-    def masked(self, scores: int) -> int:
-        """Add scores with minus infinity where the mask hides a key.
-
-        cuDNN's engines take the mask from the form of these nodes, and are wrong for equivalent ones.
-        """
-        draft, request, sizes = self.draft, self.request, self.sizes
-        if request.mask == "none":
-            return scores
-        bottom_right = request.mask == "causal_bottom_right"
-        column, row = self._index(scores, 3), self._index(scores, 2)
-        if bottom_right:
-            for mode, n in (("add", sizes.keys), ("sub", sizes.queries)):
-                row = draft.pointwise(mode, row, draft.constant(n, 4, "int32"), dtype="int32", compute="int32")
-        seen = draft.pointwise("cmp_ge", row, column, dtype="bool", compute="bool")
-        scores = draft.pointwise("binary_select", scores, draft.constant(-math.inf, 4), seen)
-        if request.window is None:
-            return scores
-        left = int(request.window) + (sizes.queries - sizes.keys if bottom_right else 0)
-        last = draft.pointwise("add", self._index(scores, 3), draft.constant(left, 4))
-        near = draft.pointwise("cmp_gt", last, self._index(scores, 2), dtype="bool", compute="bool")
-        return draft.pointwise("binary_select", scores, draft.constant(-math.inf, 4), near)
-
-    def _index(self, scores: int, axis: int) -> int:
-        return self.draft.pointwise("gen_index", scores, dtype="int32", integers={"axis": (axis,)})
+def _inputs(request: Any, *names: str) -> list[tuple[str, Any]]:
+    given = [(name, getattr(request, name, None)) for name in (*names, *_OPTIONAL)]
+    return [(name, array) for name, array in given if array is not None]
 
 
 @public
@@ -205,14 +60,35 @@ class AttentionRequest(Request[Any]):
     statistics : bool
         Return also what the gradient needs.
     layout : str
-        ``bhsd``, ``bshd`` or ``sbhd``, of all four arrays.
+        ``bhsd``, ``bshd`` or ``sbhd``, of all four arrays; ``thd``: sequences one after the other, (tokens, heads,
+        elements).
     out : GpuRef, optional
         Where the result goes, (B, Hq, Sq, Dv) in this order.
+    bias : GpuRef, optional
+        Added to the scaled scores: (B, Hq, Sq, Sk) with 1 for batches or heads that share it, of the dtype of q,
+        C-contiguous.
+    slopes : GpuRef, optional
+        Of ALiBi, with a causal mask: float32, (Hq,); ``slopes[h] * (j - i)`` is added to the score of query i and
+        key j.
+    sink : GpuRef, optional
+        float32, (Hq,): the score of a further key of each head, whose value is 0.
+    q_lengths, kv_lengths : GpuRef, optional
+        int32, (B,): tokens of each sequence, from 0 to Sq and Sk.  Those after them are not seen, and the result there
+        is 0.  They are read on the device, and not checked.
+    q_offsets, kv_offsets : GpuRef, optional
+        With ``layout="thd"``: int32, (B + 1,), ascending: the token at which each sequence begins, and the end of the
+        last.  Tokens in no sequence are not written.
+    max_queries, max_keys : int, optional
+        With ``layout="thd"``: the tokens of the longest sequence, or more.  Those of longer ones are left out.
+    k_pages, v_pages : GpuRef, optional
+        int32, (B, pages): k and v are pages, (pages in all, Hk, tokens of a page, D) in the order of `layout`, and
+        sequence b consists of pages ``k_pages[b]``, up to ``kv_lengths[b]`` tokens.
 
     Returns
     -------
     GpuRef or tuple of GpuRef
-        The result; with `statistics` also the logarithms of the sums of exponentials, float32, (B, Hq, Sq).
+        The result; with `statistics` also the logarithms of the sums of exponentials, float32, (B, Hq, Sq).  Where
+        lengths or offsets are given, a query that sees no key has the result 0, and infinity as its statistics.
 
     Raises
     ------
@@ -230,11 +106,22 @@ class AttentionRequest(Request[Any]):
     k: Any
     v: Any
     out: Any = None
+    bias: Any = None
+    slopes: Any = None
+    sink: Any = None
+    q_lengths: Any = None
+    kv_lengths: Any = None
+    q_offsets: Any = None
+    kv_offsets: Any = None
+    k_pages: Any = None
+    v_pages: Any = None
     mask: str = "none"
     window: int | None = None
     scale: float | None = None
     statistics: bool = False
     layout: str = "bhsd"
+    max_queries: int | None = None
+    max_keys: int | None = None
 
     def lowering(self) -> Lowered:
         """Check the request and return its message."""
@@ -242,35 +129,16 @@ class AttentionRequest(Request[Any]):
         dtype = dtype_of("q", self.q, ATTENTION_DTYPES)
         for name in ("k", "v"):
             dtype_of(name, getattr(self, name), (dtype,))
-        sizes = _check_sizes(self)
+        sizes = check_attention(self)
         made = (sizes.batch, sizes.heads, sizes.queries, sizes.value_dim)
-        fresh = fresh_of(_array_shape(made, self.layout), dtype)
-        check_given([("out", self.out, fresh)], [(name, getattr(self, name)) for name in "qkv"])
+        fresh = fresh_of(array_shape(made, self.layout, self.q.shape[0]), dtype)
+        check_given([("out", self.out, fresh)], _inputs(self, "q", "k", "v"))
         if self.out is not None:
-            _check_strides("out", self.out)
-        build = _Builder(self, sizes, dtype)
-        draft = build.draft
-        q, k, v = build.read("q"), build.read("k", turned=True), build.read("v")
-        out = build.view(draft.write("out", self.out, fresh))
-        scores = build.masked(build.scaled(q, k))
-        largest = build.reduction("max", scores, build.rows)
-        exponentials = draft.pointwise("exp", draft.pointwise("sub", scores, largest))
-        total = build.reduction("add", exponentials, build.rows)
-        # cuDNN has no engine for the graph without them.
-        name = "statistics" if self.statistics else "log_sums"
-        stored = build.statistics(draft.write(name, None, fresh_of(build.rows[:3], "float32")))
-        draft.pointwise("add", largest, draft.pointwise("log", total), to=stored)
-        weights = draft.pointwise("div", exponentials, total, dtype=dtype)
-        build.matmul(weights, v, made, to=out)
-        return draft.lowered("cudnn.attention", _both if self.statistics else itemgetter("out"))
-
-
-def _both(arrays: Mapping[str, Any]) -> Any:
-    return arrays["out"], arrays["statistics"]
-
-
-def _gradients(arrays: Mapping[str, Any]) -> Any:
-    return arrays["dq"], arrays["dk"], arrays["dv"]
+            check_strides("out", self.out)
+        build = Builder(self, sizes, dtype)
+        forward(build)
+        collect = _both if self.statistics else itemgetter("out")
+        return build.draft.lowered("cudnn.attention", collect, traits=build.traits())
 
 
 @public
@@ -280,7 +148,9 @@ class AttentionGradientRequest(Request[Any]):
 
     Parameters
     ----------
-    q, k, v, mask, window, scale, layout
+    q, k, v, mask, window, scale, layout, max_queries, max_keys
+        As in `AttentionRequest`.
+    bias, slopes, sink, q_lengths, kv_lengths, q_offsets, kv_offsets
         As in `AttentionRequest`.
     y : GpuRef
         The result of attention.
@@ -288,12 +158,15 @@ class AttentionGradientRequest(Request[Any]):
         Its statistics, float32, (B, Hq, Sq).
     dy : GpuRef
         The gradient by the result.
+    deterministic : bool
+        Whether equal messages give equal bits, at the price of a workspace of ``2 * B * Hq * Sq * Sk`` bytes.
 
     Returns
     -------
     tuple of GpuRef
-        The gradients by q, k and v, of their shapes and dtype.  Sums of the gradient by q are in no fixed order, so
-        that equal messages may differ in the last places.
+        The gradients by q, k and v, of their shapes and dtype; then those by bias and sink, if these are given.  Unless
+        `deterministic`, sums of the gradient by q are in no fixed order, so that equal messages may differ in the last
+        places.
 
     Raises
     ------
@@ -315,65 +188,38 @@ class AttentionGradientRequest(Request[Any]):
     y: Any
     statistics: Any
     dy: Any
+    bias: Any = None
+    slopes: Any = None
+    sink: Any = None
+    q_lengths: Any = None
+    kv_lengths: Any = None
+    q_offsets: Any = None
+    kv_offsets: Any = None
     mask: str = "none"
     window: int | None = None
     scale: float | None = None
     layout: str = "bhsd"
+    max_queries: int | None = None
+    max_keys: int | None = None
+    deterministic: bool = False
 
     def lowering(self) -> Lowered:
         """Check the request and return its message."""
+        flags(self, "deterministic")
         dtype = dtype_of("q", self.q, ATTENTION_DTYPES)
         for name in ("k", "v", "y", "dy"):
             dtype_of(name, getattr(self, name), (dtype,))
-        sizes = _check_sizes(self)
+        sizes = check_attention(self)
         made = (sizes.batch, sizes.heads, sizes.queries, sizes.value_dim)
+        wanted = array_shape(made, self.layout, self.q.shape[0])
         for name in ("y", "dy"):
-            if _shape(name, getattr(self, name), self.layout) != made:
-                shape = tuple(getattr(self, name).shape)
-                raise InvalidRequest(f"{name} has shape {shape}; allowed: {_array_shape(made, self.layout)}")
+            check_shape(name, getattr(self, name), self.layout)
+            if tuple(getattr(self, name).shape) != wanted:
+                raise InvalidRequest(f"{name} has shape {tuple(getattr(self, name).shape)}; allowed: {wanted}")
         dtype_of("statistics", self.statistics, ("float32",))
         if tuple(self.statistics.shape) != made[:3]:
             raise InvalidRequest(f"statistics has shape {tuple(self.statistics.shape)}; allowed: {made[:3]}")
-        build = _Builder(self, sizes, dtype)
-        _backward(build, sizes)
-        return build.draft.lowered("cudnn.attention_backward", _gradients)
-
-
-def _backward(build: _Builder, sizes: _Sizes) -> None:
-    """Add the nodes of the gradients."""
-    draft, request, dtype = build.draft, build.request, build.dtype
-    q, dy, y = build.read("q"), build.read("dy"), build.read("y")
-    k_at, v_at = draft.read("k", request.k), draft.read("v", request.v)
-    k, v = build.view(k_at, turned=True), build.view(v_at, turned=True)
-    statistics = build.statistics(draft.read("statistics", request.statistics))
-    # Parts of the graph meet in memory here: the sums of dy * y, and the gradient by q before it is rounded.
-    sums = build.statistics(draft.write("sums", None, fresh_of(build.rows[:3], "float32")))
-    q_shape = (sizes.batch, sizes.heads, sizes.queries, sizes.head_dim)
-    wide = draft.write("wide", None, fresh_of(q_shape, "float32"))
-    dq, dk, dv = (
-        build.view(draft.write(f"d{name}", None, fresh_of(getattr(request, name).shape, dtype))) for name in "qkv"
-    )
-    products = draft.pointwise("mul", dy, y, to=draft.result(draft.tensors[dy].shape))
-    draft.pointwise("mul", build.reduction("add", products, build.rows), draft.constant(1.0, 4), to=sums)
-    # The engines for gradients expect the mask after the statistics are subtracted.
-    weights = draft.pointwise("exp", build.masked(draft.pointwise("sub", build.scaled(q, k), statistics)))
-    by_value = (sizes.batch, sizes.heads, sizes.keys, sizes.value_dim)
-    by_key = (sizes.batch, sizes.heads, sizes.keys, sizes.head_dim)
-    _shared(build, build.transposed(weights, dtype), dy, by_value, dv)
-    slopes = build.matmul(dy, v, build.scores)
-    slopes = draft.pointwise("mul", draft.pointwise("sub", slopes, sums), weights)
-    slopes = draft.pointwise("mul", slopes, build.scale)
-    _shared(build, build.transposed(slopes, dtype), q, by_key, dk)
-    keys = build.transposed(k, "float32")
-    accumulated = draft.view(wide, q_shape, packed(q_shape))
-    build.matmul(slopes, keys, q_shape, to=accumulated)
-    draft.pointwise("identity", accumulated, to=dq)
-
-
-def _shared(build: _Builder, a: int, b: int, shape: tuple[int, ...], to: int) -> None:
-    """Add a product, summed over the heads of a group."""
-    if build.sizes.heads == build.sizes.groups:
-        build.matmul(a, b, shape, to=to)
-        return
-    parts = build.draft.result(shape, build.dtype)
-    build.reduction("add", build.matmul(a, b, shape, to=parts), shape, to=to)
+        build = Builder(self, sizes, dtype)
+        backward(build)
+        fixed, traits = bool(self.deterministic), build.traits()
+        return build.draft.lowered("cudnn.attention_backward", _gradients, deterministic=fixed, traits=traits)

@@ -17,7 +17,7 @@ OPERATIONS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "convolution_backward_data": (("dy", "w"), ("dx",)),
     "convolution_backward_filter": (("x", "dy"), ("dw",)),
     "pointwise": (("x", "b", "t", "dy"), ("y", "dx")),
-    "matmul": (("a", "b"), ("c",)),
+    "matmul": (("a", "b", "m", "n", "k"), ("c",)),
     "reduction": (("x",), ("y",)),
     "resample_forward": (("x",), ("y", "index")),
     "resample_backward": (("dy", "index", "x", "y"), ("dx",)),
@@ -32,6 +32,12 @@ OPERATIONS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "softmax_backward": (("y", "dy"), ("dx",)),
     "lrn_forward": (("x",), ("y",)),
     "lrn_backward": (("x", "y", "dy"), ("dx",)),
+    "pages": (("x", "table", "lengths"), ("y",)),
+    "lengths": (("x",), ("y",)),
+    "offsets": (("x",), ("y",)),
+    "vacate": (("queries", "keys"), ("y",)),
+    "sink_forward": (("sink",), ("y", "statistics")),
+    "sink_backward": (("sink", "statistics", "sums"), ("y",)),
 }
 
 #: Modes of pointwise nodes, each with its number of inputs; the gradients read dy and x.
@@ -61,6 +67,8 @@ class TensorSpec(Struct, frozen=True, forbid_unknown_fields=True):
         The operand of the message in whose memory it is; -1 for an intermediate result and for a constant.
     value : str
         Of a constant, the number as `float.hex` writes it; else empty.
+    ragged : int
+        Of packed sequences, the tensor with the places at which each begins, in elements; else -1.
     """
 
     dtype: DtypeName
@@ -68,6 +76,7 @@ class TensorSpec(Struct, frozen=True, forbid_unknown_fields=True):
     strides: tuple[int, ...]
     operand: Annotated[int, Meta(ge=-1)] = -1
     value: str = ""
+    ragged: Annotated[int, Meta(ge=-1)] = -1
 
     @property
     def is_virtual(self) -> bool:
@@ -123,9 +132,12 @@ class GraphAttributes(Attributes, frozen=True, kw_only=True):
         Whether products of float32 may round their operands to TensorFloat-32.
     deterministic : bool
         Whether equal messages must give equal bits.
+    traits : tuple of str
+        Parts of attention, by which support rules know it.
     """
 
     tensors: tuple[TensorSpec, ...]
     nodes: tuple[NodeSpec, ...]
     tf32: bool = False
     deterministic: bool = False
+    traits: tuple[str, ...] = ()

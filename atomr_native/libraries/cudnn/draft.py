@@ -60,10 +60,13 @@ class Draft:
         self.tensors.append(spec)
         return len(self.tensors) - 1
 
-    def view(self, operand: int, shape: Sequence[int], strides: Sequence[int]) -> int:
-        """Add a tensor in the memory of an operand; strides in elements."""
+    def view(self, operand: int, shape: Sequence[int], strides: Sequence[int], *, ragged: int = -1) -> int:
+        """Add a tensor in the memory of an operand; strides in elements.
+
+        Of packed sequences, `ragged` is the tensor of the places at which they begin.
+        """
         dtype = self.operands[operand].spec.dtype
-        return self._tensor(TensorSpec(dtype, tuple(shape), tuple(strides), operand))
+        return self._tensor(TensorSpec(dtype, tuple(shape), tuple(strides), operand, ragged=ragged))
 
     def read(self, name: str, array: Any) -> int:
         """Add an operand that is read; returns the operand's number."""
@@ -179,11 +182,21 @@ class Draft:
             self._copied(self.reshaped(made, self.tensors[y].shape), y)
 
     def lowered(
-        self, op: str, collect: Callable[[Mapping[str, Any]], Any], *, tf32: bool = False, deterministic: bool = False
+        self,
+        op: str,
+        collect: Callable[[Mapping[str, Any]], Any],
+        *,
+        tf32: bool = False,
+        deterministic: bool = False,
+        traits: Sequence[str] = (),
     ) -> Lowered:
         """Return the message of the graph."""
         attributes = GraphAttributes(
-            tensors=tuple(self.tensors), nodes=tuple(self.nodes), tf32=tf32, deterministic=deterministic
+            tensors=tuple(self.tensors),
+            nodes=tuple(self.nodes),
+            tf32=tf32,
+            deterministic=deterministic,
+            traits=tuple(traits),
         )
         return Lowered(op=op, operands=tuple(self.operands), collect=collect, attributes=attributes)
 

@@ -91,8 +91,17 @@ POOLING: Final = form_of(PoolingRequest, "x out", "mode window stride padding in
 POOLING_GRADIENT: Final = form_of(
     PoolingGradientRequest, "dy index out", "size mode window stride padding channels_last"
 )
-ATTENTION: Final = _real_form(AttentionRequest, "q k v out", "mask window scale statistics layout")
-ATTENTION_GRADIENT: Final = _real_form(AttentionGradientRequest, "q k v y statistics dy", "mask window scale layout")
+_ADDED: Final = "bias slopes sink q_lengths kv_lengths q_offsets kv_offsets"
+ATTENTION: Final = _real_form(
+    AttentionRequest,
+    f"q k v out {_ADDED} k_pages v_pages",
+    "mask window scale statistics layout max_queries max_keys",
+)
+ATTENTION_GRADIENT: Final = _real_form(
+    AttentionGradientRequest,
+    f"q k v y statistics dy {_ADDED}",
+    "mask window scale layout max_queries max_keys deterministic",
+)
 NORM: Final = _real_form(
     NormalizationRequest,
     "x scale bias running_mean running_var out",

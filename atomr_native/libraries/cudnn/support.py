@@ -106,11 +106,16 @@ def _channels(graph: GraphAttributes, node: NodeSpec) -> int | None:
     return channels if channels % 8 else None
 
 
-def _window(graph: GraphAttributes, node: NodeSpec) -> str | None:
-    if node.mode != "cmp_gt" or not any(other.op == "matmul" for other in graph.nodes):
-        return None
-    *_, queries, keys = graph.tensors[node.writes[0]].shape
-    return f"{queries} queries and {keys} keys" if queries > keys else None
+def _attention(*traits: str) -> Callable[[GraphAttributes, NodeSpec], str | None]:
+    """Return a rule against attention that has all these traits; its value are the numbers of queries and keys."""
+
+    def refuses(graph: GraphAttributes, node: NodeSpec) -> str | None:
+        if node.mode != "exp" or not {*traits} <= {*graph.traits}:
+            return None
+        *_, queries, keys = graph.tensors[node.writes[0]].shape
+        return f"{queries} queries and {keys} keys"
+
+    return refuses
 
 
 def _elements(graph: GraphAttributes, node: NodeSpec) -> int | None:
@@ -136,8 +141,32 @@ RULES: Final = (
     ),
     Rule(
         "attention_window",
-        _window,
+        _attention("window", "more_queries"),
         "a window over {value}; cuDNN's engines are right for at most as many queries as keys",
+        ("shape", "device"),
+    ),
+    Rule(
+        "attention_bottom_right",
+        _attention("bottom_right", "bias"),
+        "mask='causal_bottom_right' with a bias, over {value}; cuDNN has bias with the other masks",
+        ("shape", "device"),
+    ),
+    Rule(
+        "attention_bottom_right",
+        _attention("bottom_right", "slopes"),
+        "mask='causal_bottom_right' with slopes, over {value}; cuDNN has slopes with mask='causal'",
+        ("shape", "device"),
+    ),
+    Rule(
+        "attention_packed_bias",
+        _attention("backward", "ragged", "bias"),
+        "the gradient by a bias of packed sequences, over {value}; allowed: sequences with lengths",
+        ("layout", "device"),
+    ),
+    Rule(
+        "attention_one_token",
+        _attention("backward", "one_query", "one_key"),
+        "gradients over {value}; cuDNN has them for more queries or keys than one",
         ("shape", "device"),
     ),
 )

@@ -143,6 +143,15 @@ typedef int cudnnLRNMode_t;
     C(CUDNN_ATTR_OPERATION_MATMUL_BDESC, 1521)                                                                        \
     C(CUDNN_ATTR_OPERATION_MATMUL_CDESC, 1522)                                                                        \
     C(CUDNN_ATTR_OPERATION_MATMUL_DESC, 1523)                                                                         \
+    C(CUDNN_ATTR_OPERATION_MATMUL_GEMM_M_OVERRIDE_DESC, 1525)                                                         \
+    C(CUDNN_ATTR_OPERATION_MATMUL_GEMM_N_OVERRIDE_DESC, 1526)                                                         \
+    C(CUDNN_ATTR_OPERATION_MATMUL_GEMM_K_OVERRIDE_DESC, 1527)                                                         \
+    C(CUDNN_ATTR_TENSOR_RAGGED_OFFSET_DESC, 913)                                                                      \
+    C(CUDNN_BACKEND_OPERATION_PAGED_CACHE_LOAD_DESCRIPTOR, 35)                                                        \
+    C(CUDNN_ATTR_OPERATION_PAGED_CACHE_LOAD_CONTAINER_DESC, 1950)                                                     \
+    C(CUDNN_ATTR_OPERATION_PAGED_CACHE_LOAD_YDESC, 1951)                                                              \
+    C(CUDNN_ATTR_OPERATION_PAGED_CACHE_LOAD_SEQUENCE_DESC, 1952)                                                      \
+    C(CUDNN_ATTR_OPERATION_PAGED_CACHE_LOAD_PAGE_TABLE_DESC, 1953)                                                    \
     C(CUDNN_ATTR_REDUCTION_OPERATOR, 1600)                                                                            \
     C(CUDNN_ATTR_REDUCTION_COMP_TYPE, 1601)                                                                           \
     C(CUDNN_ATTR_OPERATION_REDUCTION_XDESC, 1610)                                                                     \

@@ -159,7 +159,12 @@ static double real(const descriptor *d, int name, double otherwise) {
 }
 
 static int add_tensor(dnn_graph *g, const descriptor *d) {
-    dnn_tensor t = {.dtype = number(d, CUDNN_ATTR_TENSOR_DATA_TYPE, -1)};
+    dnn_tensor t = {.dtype = number(d, CUDNN_ATTR_TENSOR_DATA_TYPE, -1), .ragged = -1};
+    descriptor *const *const begins = found(d, CUDNN_ATTR_TENSOR_RAGGED_OFFSET_DESC, NULL);
+    if (begins) {
+        t.ragged = add_tensor(g, *begins);
+        if (t.ragged < 0) return -1;
+    }
     const int64_t *const uid = found(d, CUDNN_ATTR_TENSOR_UNIQUE_ID, NULL);
     const int64_t *const shape = found(d, CUDNN_ATTR_TENSOR_DIMENSIONS, &t.rank);
     int64_t rank = 0;

@@ -76,6 +76,20 @@ typedef struct {
     double *values[DNN_TENSORS]; /* in C order */
 } work;
 
+/* The place of an element in memory; -1: a packed sequence has ended before it. */
+static int64_t element(const work *w, const dnn_tensor *t, int64_t i) {
+    if (t->ragged < 0) return offset(t, i);
+    int64_t index[DNN_RANK];
+    index_of(t, i, index);
+    const int32_t *const begins = w->run->pointers[t->ragged];
+    const int64_t token = t->strides[3] == 1 ? 2 : 3, batch = index[0];
+    if (index[token] * t->strides[token] >= begins[batch + 1] - begins[batch]) return -1;
+    index[0] = 0;
+    int64_t at = begins[batch];
+    for (int64_t axis = 1; axis < t->rank; axis++) at += index[axis] * t->strides[axis];
+    return at;
+}
+
 static int port_tensor(const dnn_node *n, int port) {
     for (int i = 0; i < n->n_ports; i++)
         if (n->ports[i] == port) return n->port_tensors[i];
@@ -98,7 +112,8 @@ static bool is_written(int port) {
         CUDNN_ATTR_OPERATION_NORM_FWD_MEAN_DESC, CUDNN_ATTR_OPERATION_NORM_FWD_INV_VARIANCE_DESC,
         CUDNN_ATTR_OPERATION_NORM_FWD_OUTPUT_RUNNING_MEAN_DESC, CUDNN_ATTR_OPERATION_NORM_FWD_OUTPUT_RUNNING_VAR_DESC,
         CUDNN_ATTR_OPERATION_NORM_BWD_DXDESC, CUDNN_ATTR_OPERATION_NORM_BWD_DSCALE_DESC,
-        CUDNN_ATTR_OPERATION_NORM_BWD_DBIAS_DESC, CUDNN_ATTR_OPERATION_RESHAPE_YDESC};
+        CUDNN_ATTR_OPERATION_NORM_BWD_DBIAS_DESC, CUDNN_ATTR_OPERATION_RESHAPE_YDESC,
+        CUDNN_ATTR_OPERATION_PAGED_CACHE_LOAD_YDESC};
     for (unsigned i = 0; i < sizeof written / sizeof *written; i++)
         if (written[i] == port) return true;
     return false;
@@ -251,13 +266,21 @@ static void matmul(work *w, const dnn_node *n) {
     const double *const a = value_of(w, n, pa), *const b = value_of(w, n, pb);
     double *const c = value_of(w, n, pc);
     const int64_t last = tc->rank - 1, inner = ta->shape[last];
+    const double *const rows = value_of(w, n, CUDNN_ATTR_OPERATION_MATMUL_GEMM_M_OVERRIDE_DESC);
+    const double *const columns = value_of(w, n, CUDNN_ATTR_OPERATION_MATMUL_GEMM_N_OVERRIDE_DESC);
+    const double *const sums = value_of(w, n, CUDNN_ATTR_OPERATION_MATMUL_GEMM_K_OVERRIDE_DESC);
     for (int64_t i = 0; i < tc->total; i++) {
         int64_t at[DNN_RANK], left[DNN_RANK], right[DNN_RANK];
         index_of(tc, i, at);
         memcpy(left, at, sizeof at);
         memcpy(right, at, sizeof at);
         double sum = 0;
-        for (int64_t k = 0; k < inner; k++) {
+        /* Outside is the padding value, which is 0. */
+        if ((rows && at[last - 1] >= rows[at[0]]) || (columns && at[last] >= columns[at[0]])) {
+            c[i] = 0;
+            continue;
+        }
+        for (int64_t k = 0; k < inner && (!sums || k < sums[at[0]]); k++) {
             left[last] = right[last - 1] = k;
             sum += rounded(w, ta, a[place(ta, tc, left)]) * rounded(w, tb, b[place(tb, tc, right)]);
         }
@@ -444,6 +467,25 @@ static void reshape(work *w, const dnn_node *n) {
     free(memory);
 }
 
+/* Sequences of the pages that a table names for them; what is not there is no number. */
+static void pages(work *w, const dnn_node *n) {
+    const int px = CUDNN_ATTR_OPERATION_PAGED_CACHE_LOAD_CONTAINER_DESC, py = CUDNN_ATTR_OPERATION_PAGED_CACHE_LOAD_YDESC;
+    const int pt = CUDNN_ATTR_OPERATION_PAGED_CACHE_LOAD_PAGE_TABLE_DESC, ps = CUDNN_ATTR_OPERATION_PAGED_CACHE_LOAD_SEQUENCE_DESC;
+    const dnn_tensor *const tx = dnn_at(w->g, n, px), *const ty = dnn_at(w->g, n, py), *const tt = dnn_at(w->g, n, pt);
+    const double *const x = value_of(w, n, px), *const table = value_of(w, n, pt), *const lengths = value_of(w, n, ps);
+    double *const y = value_of(w, n, py);
+    const int64_t token = ty->strides[3] == 1 ? 2 : 3, page = tx->shape[2];
+    for (int64_t i = 0; i < ty->total; i++) {
+        int64_t at[DNN_RANK];
+        index_of(ty, i, at);
+        const int64_t place = at[token], element = at[5 - token];
+        y[i] = NAN;
+        if (place >= (int64_t)lengths[at[0]]) continue;
+        const int64_t from = (int64_t)table[at[0] * tt->shape[2] + place / page];
+        y[i] = x[((from * tx->shape[1] + at[1]) * page + place % page) * tx->shape[3] + element];
+    }
+}
+
 static void compute_node(work *w, const dnn_node *n) {
     switch (n->kind) {
     case CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR: return pointwise(w, n);
@@ -454,6 +496,7 @@ static void compute_node(work *w, const dnn_node *n) {
     case CUDNN_BACKEND_OPERATION_NORM_FORWARD_DESCRIPTOR: return norm_forward(w, n);
     case CUDNN_BACKEND_OPERATION_NORM_BACKWARD_DESCRIPTOR: return norm_backward(w, n);
     case CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR: return reshape(w, n);
+    case CUDNN_BACKEND_OPERATION_PAGED_CACHE_LOAD_DESCRIPTOR: return pages(w, n);
     default: return convolution(w, n);
     }
 }
@@ -469,8 +512,10 @@ void dnn_compute(void *given) {
         w.values[t] = calloc((size_t)tensor->total, sizeof(double));
         if (!w.values[t]) fake_raise(ERROR_LAUNCH_FAILED);
         const char *const from = tensor->by_value ? (const char *)&run->values[t] : run->pointers[t];
-        for (int64_t i = 0; !tensor->is_virtual && i < tensor->total; i++)
-            w.values[t][i] = dnn_get(from + (size_t)offset(tensor, i) * size, tensor->dtype);
+        for (int64_t i = 0; !tensor->is_virtual && i < tensor->total; i++) {
+            const int64_t at = element(&w, tensor, i);
+            w.values[t][i] = at < 0 ? NAN : dnn_get(from + (size_t)at * size, tensor->dtype);
+        }
     }
     for (int i = 0; i < w.g->n_nodes; i++) {
         const dnn_node *const n = &w.g->nodes[i];
@@ -489,8 +534,10 @@ void dnn_compute(void *given) {
     for (int t = 0; t < w.g->n_tensors; t++) {
         const dnn_tensor *const tensor = &w.g->tensors[t];
         char *const to = run->pointers[t];
-        for (int64_t i = 0; outputs[t] && !tensor->is_virtual && i < tensor->total; i++)
-            dnn_put(to + (size_t)offset(tensor, i) * dnn_size_of(tensor->dtype), tensor->dtype, w.values[t][i]);
+        for (int64_t i = 0; outputs[t] && !tensor->is_virtual && i < tensor->total; i++) {
+            const int64_t at = element(&w, tensor, i);
+            if (at >= 0) dnn_put(to + (size_t)at * dnn_size_of(tensor->dtype), tensor->dtype, w.values[t][i]);
+        }
         free(w.values[t]);
     }
 }

@@ -5,11 +5,12 @@
 #include "fake_driver.h"
 #include "libraries/cudnn/table.h"
 
-enum { DNN_RANK = 6, DNN_PORTS = 16, DNN_NUMBERS = 6, DNN_NODES = 40, DNN_TENSORS = 80 };
+enum { DNN_RANK = 6, DNN_PORTS = 16, DNN_NUMBERS = 6, DNN_NODES = 64, DNN_TENSORS = 120 };
 
 typedef struct {
     int64_t uid, rank, shape[DNN_RANK], strides[DNN_RANK], total;
     int dtype, is_virtual, by_value;
+    int ragged; /* of packed sequences, the tensor of the elements at which they begin; else -1 */
 } dnn_tensor;
 
 /* A node: its ports by the attributes that name them, the attributes of its own descriptor by name. */

@@ -243,7 +243,8 @@ def test_instance_norms_are_computed_with_channels_first() -> None:
 
 
 def test_rules_say_what_is_allowed() -> None:
-    assert {rule.name for rule in RULES} == {"batch_channels", "elements", "attention_window"}
+    attention = {"window", "bottom_right", "packed_bias", "one_token"}
+    assert {rule.name for rule in RULES} == {"batch_channels", "elements", *(f"attention_{name}" for name in attention)}
     assert all("{value}" in rule.text and rule.lifted_by for rule in RULES)
 
 

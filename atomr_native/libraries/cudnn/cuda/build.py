@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from ...._lib import cudnn
@@ -17,10 +17,11 @@ from ....errors import Unsupported
 from ....plans.spec import PlanSpec
 from ..attributes import GraphAttributes
 from ..support import ATTENTION_VERSION, RULES, is_fusion, is_trusted
+from .attention import around_kernels
 from .descriptors import GraphDescription, data_type, describe_graph
 from .kernels import pointwise_kernel
 from .reduce import reduction_kernel
-from .steps import Part, alone, densified, is_taken, parts_of, roots_of
+from .steps import Part, alone, attention_parts, densified, is_taken, parts_of, roots_of
 
 __all__ = ["build_graph"]
 
@@ -59,6 +60,13 @@ def build_graph(spec: PlanSpec[GraphAttributes], context: CudaContext) -> Built:
     def make(description: GraphDescription) -> Any:
         return GraphPlan(backend, description)
 
+    if _is_attention(spec.op):
+        # Attention is not cut: its results in steps have not been compared.
+        parts = attention_parts(graph)
+        if len(parts) == 1:
+            return _whole(spec, graph, context, make)
+        around = "kernels find the ends of sequences, and clear what is not seen"
+        return _stepwise(spec, graph, parts, context, make, around)
     taken = all(is_taken(node, graph.tensors[at]) for node in graph.nodes for _, at in node.ports)
     reason = "cuDNN does not take the operands as they lie in memory"
     if all(node.op == "pointwise" for node in graph.nodes):
@@ -73,13 +81,13 @@ def build_graph(spec: PlanSpec[GraphAttributes], context: CudaContext) -> Built:
         try:
             return _whole(spec, graph, context, make)
         except Unsupported as error:
-            # With more workspace the one plan may be possible; cut, a graph of one operation is the same.  Attention
-            # is not cut: its results in steps have not been compared.
-            if len(graph.nodes) == 1 or "workspace_limit" in error.lifted_by or _is_attention(spec.op):
+            # With more workspace the one plan may be possible; cut, a graph of one operation is the same.
+            if len(graph.nodes) == 1 or "workspace_limit" in error.lifted_by:
                 raise
             reason = error.message
     try:
-        return _stepwise(spec, graph, context, make, reason)
+        whole = densified(graph)
+        return _stepwise(spec, whole, parts_of(whole), context, make, reason)
     except Unsupported as error:
         message = f"{spec.op}: {error.message}; not in one plan, since {reason}"
         raise Unsupported(message, rule=error.rule, lifted_by=error.lifted_by) from None
@@ -105,9 +113,9 @@ def _whole(spec: PlanSpec[Any], graph: GraphAttributes, context: CudaContext, ma
     return Built(made, made.workspace)
 
 
-def _stepwise(spec: PlanSpec[Any], graph: GraphAttributes, context: CudaContext, make: Maker, reason: str) -> Built:
-    whole = densified(graph)
-    parts = parts_of(whole)
+def _stepwise(
+    spec: PlanSpec[Any], whole: GraphAttributes, parts: Sequence[Part], context: CudaContext, make: Maker, reason: str
+) -> Built:
     roots = roots_of(whole)
     places: dict[int, int] = {}
     taken = 0
@@ -139,6 +147,8 @@ def _part(graph: GraphAttributes, part: Part, context: CudaContext, make: Maker,
     node = part.nodes[0]
     if part.is_pointwise:
         return pointwise_kernel(graph, part.nodes, part.bound, context.target)
+    if part.is_around:
+        return around_kernels(graph, part, context.target)
     if node.op in CALLS:
         first = graph.tensors[part.bound[0]]
         outer, channels, *inner = first.shape

@@ -35,6 +35,8 @@ _POOLING: Final = {
 }
 #: Attributes of ports whose names differ from "<PORT>DESC".
 _PORTS: Final = {
+    "matmul": {"m": "GEMM_M_OVERRIDE_DESC", "n": "GEMM_N_OVERRIDE_DESC", "k": "GEMM_K_OVERRIDE_DESC"},
+    "pages": {"x": "CONTAINER_DESC", "table": "PAGE_TABLE_DESC", "lengths": "SEQUENCE_DESC"},
     "resample_forward": {"index": "IDXDESC"},
     "resample_backward": {"index": "IDXDESC"},
     "norm_forward": {
@@ -57,6 +59,7 @@ _DESCRIPTORS: Final = {
     "norm_forward": ("NORM_FORWARD", "NORM_FWD"),
     "norm_backward": ("NORM_BACKWARD", "NORM_BWD"),
     "transpose": ("RESHAPE", "RESHAPE"),
+    "pages": ("PAGED_CACHE_LOAD", "PAGED_CACHE_LOAD"),
     "pointwise": ("POINTWISE", "POINTWISE"),
 }
 
@@ -118,7 +121,7 @@ class _Words:
         return self._n - 1
 
 
-def _tensor(words: _Words, number: int, spec: TensorSpec) -> int:
+def _tensor(words: _Words, number: int, spec: TensorSpec, made: Sequence[int]) -> int:
     attributes: list[Attribute] = [
         ("TENSOR_DATA_TYPE", "DATA_TYPE", [_data(spec.dtype)]),
         ("TENSOR_DIMENSIONS", "INT64", spec.shape),
@@ -130,6 +133,8 @@ def _tensor(words: _Words, number: int, spec: TensorSpec) -> int:
         attributes.append(("TENSOR_IS_VIRTUAL", "BOOLEAN", [1]))
     if spec.value:
         attributes.append(("TENSOR_IS_BY_VALUE", "BOOLEAN", [1]))
+    if spec.ragged >= 0:
+        attributes.append(("TENSOR_RAGGED_OFFSET_DESC", "BACKEND_DESCRIPTOR", [made[spec.ragged]]))
     return words.add("TENSOR", *attributes)
 
 
@@ -251,7 +256,9 @@ def _banned(graph: GraphAttributes) -> int:
 def describe_graph(graph: GraphAttributes, n_operands: int, workspace_limit: int) -> GraphDescription:
     """Return a graph as the native builder takes it."""
     words = _Words()
-    tensors = [_tensor(words, number, spec) for number, spec in enumerate(graph.tensors)]
+    tensors: list[int] = []
+    for number, spec in enumerate(graph.tensors):
+        tensors.append(_tensor(words, number, spec, tensors))
     operations = [_operation(words, node, tensors) for node in graph.nodes]
     words.add("OPERATIONGRAPH", ("OPERATIONGRAPH_OPS", "BACKEND_DESCRIPTOR", operations))
     bound = [

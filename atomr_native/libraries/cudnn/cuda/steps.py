@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from msgspec.structs import replace
 
 from ..attributes import GraphAttributes, NodeSpec, TensorSpec
 from ..draft import packed
 
-__all__ = ["Part", "alone", "densified", "is_taken", "parts_of", "roots_of"]
+__all__ = ["Part", "alone", "attention_parts", "densified", "is_taken", "parts_of", "roots_of"]
+
+#: Operations that kernels compute, around the plan of attention.
+AROUND: Final = ("lengths", "offsets", "vacate", "sink_forward", "sink_backward")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,11 @@ class Part:
     def is_pointwise(self) -> bool:
         """Whether all of it is pointwise."""
         return all(node.op == "pointwise" for node in self.nodes)
+
+    @property
+    def is_around(self) -> bool:
+        """Whether it stands before or behind the plan of attention."""
+        return self.nodes[0].op in AROUND
 
 
 def is_taken(node: NodeSpec, tensor: TensorSpec) -> bool:
@@ -108,11 +117,26 @@ def roots_of(graph: GraphAttributes) -> dict[int, int]:
     return roots
 
 
+def attention_parts(graph: GraphAttributes) -> list[Part]:
+    """Return the nodes of attention in steps: the kernels before the plan of cuDNN, the plan, the kernels behind it."""
+    first = [node for node in graph.nodes if node.op in ("lengths", "offsets")]
+    last = [node for node in graph.nodes if node.op in AROUND and node not in first]
+    plan = [node for node in graph.nodes if node.op not in AROUND]
+    runs = [run for run in (first, plan, last) if run]
+    return [Part(tuple(run), _bound(graph, runs, place)) for place, run in enumerate(runs)]
+
+
+def _touched(graph: GraphAttributes, nodes: Sequence[NodeSpec]) -> list[int]:
+    """Return the tensors of nodes in their order, then those of the places at which packed sequences begin."""
+    found = dict.fromkeys(at for node in nodes for _, at in node.ports)
+    return list(found | dict.fromkeys(graph.tensors[at].ragged for at in found if graph.tensors[at].ragged >= 0))
+
+
 def _bound(graph: GraphAttributes, runs: Sequence[Sequence[NodeSpec]], place: int) -> tuple[int, ...]:
-    elsewhere = {at for i, run in enumerate(runs) if i != place for node in run for _, at in node.ports}
-    own = dict.fromkeys(at for node in runs[place] for _, at in node.ports)
-    if runs[place][0].op != "pointwise":  # an operation of cuDNN writes all its results to memory, wanted or not
-        elsewhere |= set(own)
+    elsewhere = {at for i, run in enumerate(runs) if i != place for at in _touched(graph, run)}
+    own = _touched(graph, runs[place])
+    if len(runs[place]) == 1 and runs[place][0].op not in ("pointwise", *AROUND):
+        elsewhere.update(own)  # an operation of cuDNN writes all its results to memory, wanted or not
     return tuple(
         at for at in own if not graph.tensors[at].value and (graph.tensors[at].operand >= 0 or at in elsewhere)
     )
@@ -120,10 +144,14 @@ def _bound(graph: GraphAttributes, runs: Sequence[Sequence[NodeSpec]], place: in
 
 def alone(graph: GraphAttributes, part: Part) -> GraphAttributes:
     """Return the graph of one part, whose operands are its bound tensors, in their order."""
-    numbers = list(dict.fromkeys(at for node in part.nodes for _, at in node.ports))
-    tensors = tuple(
-        replace(graph.tensors[at], operand=part.bound.index(at) if at in part.bound else -1) for at in numbers
-    )
+    numbers = sorted(_touched(graph, part.nodes))
+
+    def own(at: int) -> TensorSpec:
+        tensor = graph.tensors[at]
+        ragged = numbers.index(tensor.ragged) if tensor.ragged >= 0 else -1
+        return replace(tensor, operand=part.bound.index(at) if at in part.bound else -1, ragged=ragged)
+
+    tensors = tuple(own(at) for at in numbers)
     nodes = tuple(
         replace(node, ports=tuple((port, numbers.index(at)) for port, at in node.ports)) for node in part.nodes
     )

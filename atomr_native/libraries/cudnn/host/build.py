@@ -12,6 +12,7 @@ from ....builders.context import Built, HostContext
 from ....dtypes import DTYPES
 from ....plans.spec import PlanSpec
 from ..attributes import GraphAttributes, NodeSpec, TensorSpec
+from .attention import gathered, lengths, offsets, pages, scattered, shortened, sink_backward, sink_forward, vacate
 from .channels import lrn_backward, lrn_forward, softmax_backward, softmax_forward
 from .convolution import backward_data, backward_filter, forward
 from .norms import norm_backward, norm_forward
@@ -26,7 +27,7 @@ Function = Callable[[NodeSpec, dict[str, Array], dict[str, tuple[int, ...]]], di
 
 
 def _matmul(_node: NodeSpec, given: dict[str, Array], _shapes: dict[str, tuple[int, ...]]) -> dict[str, Array]:
-    a, b = given["a"], given["b"]
+    a, b = shortened(given)
     if a.ndim == 4 and a.shape[1] != b.shape[1]:  # groups of heads share one
         a, b = (np.repeat(t, max(a.shape[1], b.shape[1]) // t.shape[1], axis=1) for t in (a, b))
     return {"c": a @ b}
@@ -72,6 +73,12 @@ _FUNCTIONS: Final[dict[str, Function]] = {
     "softmax_backward": softmax_backward,
     "lrn_forward": lrn_forward,
     "lrn_backward": lrn_backward,
+    "pages": pages,
+    "lengths": lengths,
+    "offsets": offsets,
+    "vacate": vacate,
+    "sink_forward": sink_forward,
+    "sink_backward": sink_backward,
     "resample_forward": resample_forward,
     "resample_backward": resample_backward,
     "norm_forward": norm_forward,
@@ -121,13 +128,26 @@ def build_graph(spec: PlanSpec[GraphAttributes], _context: HostContext) -> Built
                 number = np.array(float.fromhex(tensor.value))
                 values[at] = number.astype(DTYPES[tensor.dtype]).reshape(tensor.shape)
             elif tensor.operand >= 0:
+                if tensor.ragged >= 0:
+                    return gathered(tensor, arrays[tensor.operand], value(tensor.ragged))
                 return _view(tensor, arrays[tensor.operand])
             return values[at]
+
+        def store(at: int, result: Array) -> None:
+            tensor = tensors[at]
+            if tensor.operand < 0:
+                values[at] = np.broadcast_to(result, tensor.shape)
+            elif tensor.ragged >= 0:
+                scattered(tensor, arrays[tensor.operand], value(tensor.ragged), result)
+            else:
+                value(at)[...] = result
 
         for node in graph.nodes:
             ports = dict(node.ports)
             written = [port for port, at in node.ports if at in node.writes]
             given = {port: _widened(value(at), node) for port, at in ports.items() if port not in written}
+            if node.op in ("vacate", "sink_forward"):  # in place
+                given.update({port: value(ports[port]) for port in written})
             factors = dict(node.reals)
             made = _FUNCTIONS[node.op](node, given, {port: tensors[ports[port]].shape for port in written})
             for port in written:
@@ -137,10 +157,6 @@ def build_graph(spec: PlanSpec[GraphAttributes], _context: HostContext) -> Built
                     result = result * result.dtype.type(factors["alpha"])
                 if factors.get("beta", 0.0) != 0:
                     result = result + result.dtype.type(factors["beta"]) * value(at).astype(result.dtype)
-                stored = _stored(result, tensors[at].dtype)
-                if tensors[at].operand >= 0:
-                    value(at)[...] = stored
-                else:
-                    values[at] = np.broadcast_to(stored, tensors[at].shape)
+                store(at, _stored(result, tensors[at].dtype))
 
     return Built(run)
