@@ -84,6 +84,11 @@ if TYPE_CHECKING:
     from .libraries.cudnn.norms import NormalizationRequest as NormalizationRequest
     from .libraries.cudnn.pooling import PoolingGradientRequest as PoolingGradientRequest
     from .libraries.cudnn.pooling import PoolingRequest as PoolingRequest
+    from .libraries.cutlass.actor import Cutlass as Cutlass
+    from .libraries.cutlass.bound import BoundGemm as BoundGemm
+    from .libraries.cutlass.config import GemmConfig as GemmConfig
+    from .libraries.cutlass.epilogue import EpilogueTree as EpilogueTree
+    from .libraries.cutlass.request import GemmRequest as GemmRequest
     from .libraries.elementwise.actor import ElementwiseActor as ElementwiseActor
     from .libraries.elementwise.request import ElementwiseRequest as ElementwiseRequest
     from .libraries.elementwise.request import ReduceRequest as ReduceRequest

@@ -44,8 +44,9 @@ cdef bytearray struct_of(bytes data, tuple places, list kept):
             raise InvalidRequest(f"a place of {size} bytes at byte {offset} of a struct; it has {len(data)}")
         place.offset, place.index, place.added = offset, index, added
         if kind == "tensor_map":
-            kept.append(tensor_map_of(map_[0], map_[1]))
-            place.map = <const atomr_tensor_map *>PyByteArray_AS_STRING(kept[-1])
+            encoded = tensor_map_of(map_[0], map_[1])
+            kept.append(encoded)
+            place.map = <const atomr_tensor_map *>PyByteArray_AS_STRING(encoded)
     made = <atomr_filled_struct *>PyByteArray_AS_STRING(described)
     made.size, made.n_places = len(data), len(places)
     made.bytes = <const unsigned char *><char *>data
