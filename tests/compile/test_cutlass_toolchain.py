@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import struct
 import threading
 from pathlib import Path
@@ -183,8 +184,25 @@ def test_errors_of_the_compiler_are_whole_and_nothing_is_cached(tmp_path: Path) 
 @pytest.mark.usefixtures("_cutlass")
 def test_a_compilation_can_be_cancelled(tmp_path: Path) -> None:
     cancel = threading.Event()
-    cancel.set()
-    with pytest.raises(processes.Cancelled):
-        compiler.compile_kernel(render(product("sm_90a")), cancel=cancel)
+
+    class Seen(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.getMessage().startswith("compiling "):
+                running.extend(processes.compilations())
+                cancel.set()
+
+    running: list[processes.Compilation] = []
+    log = logging.getLogger("atomr_native")
+    level, handler = log.level, Seen()
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        for _ in range(2):  # the second time before a process begins
+            with pytest.raises(processes.Cancelled):
+                compiler.compile_kernel(render(product("sm_90a")), cancel=cancel)
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
+    assert [one.label for one in running] == ["atomr_kernel for sm_90a"]
     assert processes.compilations() == ()
     assert not list(tmp_path.rglob("*.cutlass"))

@@ -65,9 +65,11 @@ def compilations() -> tuple[Compilation, ...]:
 
 @contextlib.contextmanager
 def _slot(cancel: threading.Event | None) -> Iterator[None]:
-    while not _slots.acquire(timeout=_LOOK_SECONDS):
+    while True:
         if cancel is not None and cancel.is_set():
             raise Cancelled
+        if _slots.acquire(timeout=_LOOK_SECONDS):
+            break
     try:
         yield
     finally:
@@ -99,12 +101,12 @@ def run(job: dict[str, Any], blobs: list[bytes], label: str, cancel: threading.E
     """
     library = "nvrtc" if job["kind"] == "compile" else "nvjitlink"
     command = [sys.executable, "-P", str(Path(helper.__file__).resolve())]
-    with _slot(cancel):
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        with _lock:
-            _running[process.pid] = label, time.monotonic()
-        _log.info("compiling %s", label)
+    pipe = subprocess.PIPE
+    with _slot(cancel), subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:
         began = time.monotonic()
+        with _lock:
+            _running[process.pid] = label, began
+        _log.info("compiling %s", label)
         try:
             answer, said = _answer(process, job, blobs, cancel)
         finally:
@@ -112,7 +114,6 @@ def run(job: dict[str, Any], blobs: list[bytes], label: str, cancel: threading.E
                 _running.pop(process.pid, None)
             if process.poll() is None:
                 process.kill()
-                process.communicate()
     if process.returncode or not answer:
         text = said.decode(errors="replace").strip()
         raise LibraryError(library, process.returncode, "ProcessDied", f"compiling {label}", text)
