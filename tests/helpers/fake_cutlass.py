@@ -20,8 +20,8 @@ from atomr_native.protocol.binaries import Binary
 
 __all__ = ["Seen", "install"]
 
-_C: dict[str, str] = {"float32": "float", "tfloat32": "float", "float64": "double", "int8": "signed char", "int32": "int",
-                      "int64": "long long"}  # fmt: skip
+_C: dict[str, str] = {"float32": "float", "tfloat32": "float", "float64": "double", "int8": "signed char",
+                      "int32": "int", "int64": "long long"}  # fmt: skip
 _FUNCTORS = {
     "add": "({} + {})", "sub": "({} - {})", "mul": "({} * {})", "div": "({} / {})", "neg": "(-{})",
     "relu": "({0} > 0 ? {0} : 0)", "max": "({0} > {1} ? {0} : {1})", "fma": "({} * {} + {})",
@@ -96,7 +96,8 @@ extern "C" __global__ void atomr_kernel(Params given) {{
   for (long long l = 0; l < p.batch; l++) for (long long i = 0; i < p.m; i++) for (long long j = 0; j < p.n; j++) {{
     {acc} acc = 0;
     for (long long q = 0; q < p.k; q++)
-      acc += ({acc})(({_C[kernel.a.dtype]} *)p.a)[l * p.batch_a + {a}] * ({acc})(({_C[kernel.b.dtype]} *)p.b)[l * p.batch_b + {b}];
+      acc += ({acc})(({_C[kernel.a.dtype]} *)p.a)[l * p.batch_a + {a}] *
+             ({acc})(({_C[kernel.b.dtype]} *)p.b)[l * p.batch_b + {b}];
     {" ".join(stores)}
     (({_C[kernel.d.dtype]} *)p.d)[l * p.batch_d + i * p.ldd + j] = good ? {value} : -12345;
   }}

@@ -86,7 +86,9 @@ def send_everything(device: an.Device) -> None:
     signal = device.zeros(64, "float32")
     device.fft.istft(device.fft.stft(signal, 16), 16)
     device.cudnn.convolution(device.zeros((1, 2, 4, 4), "float32"), device.zeros((2, 2, 3, 3), "float32"), row[:2])
-    device.cutlass.gemm(x, y, epilogue="pre = acc + row; out = relu(pre)", operands={"row": row}, outputs={"pre": "float32"})
+    device.cutlass.gemm(
+        x, y, epilogue="pre = acc + row; out = relu(pre)", operands={"row": row}, outputs={"pre": "float32"}
+    )
     square = device.put(np.eye(3))
     device.solver.solve(square, device.put(np.ones(3)))
     device.solver.qr(square)

@@ -78,8 +78,8 @@ class Cutlass(LibraryActor):
     def plan(self, a: GpuRef, b: GpuRef, **options: Unpack[GemmOptions]) -> Plan:
         """Return the plan of a product: arrays lend their layouts, numbers are defaults that each message may replace.
 
-        Waits for the compiler, if the kernel is new; not for the plan to be built.  ``plan.tell(a, b, ..., out=)`` takes
-        the epilogue's arrays in the order of their first use.
+        Waits for the compiler, if the kernel is new; not for the plan to be built.  ``plan.tell(a, b, ..., out=)``
+        takes the epilogue's arrays in the order of their first use.
         """
         check_options("a product", options, GemmOptions.__optional_keys__)
         return self._plan_of(GemmRequest(a=a, b=b, **options), handles=True)

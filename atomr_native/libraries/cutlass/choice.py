@@ -41,7 +41,7 @@ _PLAIN: Final = 6
 #: Tiles of sm_80, the largest first, by the operands' type.
 _SM80: Final = {
     "float64": (_Tile((64, 64, 16), (1, 1, 1), "multistage", 4),),
-    "float32": (_Tile((128, 128, 8), (1, 1, 1), "multistage", 4), _Tile((64, 64, 8), (1, 1, 1), "multistage", 4)),
+    "float32": (_Tile((128, 128, 16), (1, 1, 1), "multistage", 3), _Tile((64, 64, 16), (1, 1, 1), "multistage", 3)),
     "tfloat32": (_Tile((128, 128, 16), (1, 1, 1), "multistage", 4), _Tile((64, 64, 16), (1, 1, 1), "multistage", 4)),
     "float16": (_Tile((128, 128, 32), (1, 1, 1), "multistage", 4), _Tile((64, 64, 32), (1, 1, 1), "multistage", 4)),
     "int8": (_Tile((128, 128, 64), (1, 1, 1), "multistage", 3), _Tile((64, 64, 64), (1, 1, 1), "multistage", 4)),
@@ -63,7 +63,7 @@ class Chosen(NamedTuple):
     problem: Problem
 
 
-#: What a kernel calls a tree's arrays, scalars, constants and functions: by place, so that equal kernels have equal source.
+#: What a kernel calls a tree's arrays, scalars, constants and functions: by place, so that equal kernels are one source.
 NAMES: Final = {"array": "x", "scalar": "s", "number": "k", "function": "f"}
 
 
@@ -133,7 +133,7 @@ def _why_not_sm90(p: Problem, attributes: GemmAttributes, capability: tuple[int,
         if array.kind == "matrix" and array.nbytes != 16:
             return f"{name} is aligned to {array.nbytes} bytes; allowed: 16"
     if as_dtype(p.a.dtype).itemsize != 2 and (p.a.layout, p.b.layout) != ("row", "column"):
-        return f"a with contiguous {p.a.layout}s and b with contiguous {p.b.layout}s; allowed for {p.a.dtype}: both along K"
+        return f"a with contiguous {p.a.layout}s and b with contiguous {p.b.layout}s; allowed for {p.a.dtype}: along K"
     return ""
 
 

@@ -29,7 +29,16 @@ def field_values(
     """Return the numbers of a product by the names that builders of parameters have for them."""
     p = problem
     c = dict(p.arrays).get("c", p.d)
-    values = {"m": p.m, "n": p.n, "k": p.k, "batch": p.batch, "sm_count": sm_count, "swizzle": swizzle, "raster": 0, "splits": 1}
+    values = {
+        "m": p.m,
+        "n": p.n,
+        "k": p.k,
+        "batch": p.batch,
+        "sm_count": sm_count,
+        "swizzle": swizzle,
+        "raster": 0,
+        "splits": 1,
+    }
     for letter, array in (("a", p.a), ("b", p.b), ("c", c), ("d", p.d)):
         values[f"ld{letter}"], values[f"batch_{letter}"] = array.ld, array.batch
     for name, array in p.arrays:
@@ -68,9 +77,7 @@ def _places(
     for record in made.maps:
         rank = record.rank
         strides = (0, *record.strides)
-        axes = tuple(
-            (record.dims[i], strides[i], record.box[i], record.element_strides[i]) for i in range(rank)
-        )
+        axes = tuple((record.dims[i], strides[i], record.box[i], record.element_strides[i]) for i in range(rank))
         modes = (record.dtype, record.interleave, record.swizzle, record.l2_promotion, record.oob_fill)
         places.append(("tensor_map", record.offset, operands[record.pointer], record.addend, (axes, modes)))
     return bytes(data), tuple(places)
@@ -103,13 +110,15 @@ def build_gemm(spec: PlanSpec[GemmAttributes], context: CudaContext) -> Built:
     made = parameters(kernel.builder.data, kernel.fields, kernel.pointers, scalars=kernel.scalars, values=given)
     if not made.can_implement:
         raise Unsupported(
-            f"CUTLASS cannot compute M={problem.m}, N={problem.n}, K={problem.k}, batch {problem.batch} with this kernel",
+            f"CUTLASS cannot compute M={problem.m}, N={problem.n}, K={problem.k}, batch {problem.batch} so",
             rule="cutlass.kernel",
             lifted_by=("shape", "config"),
         )
     data, places = _places(made, problem, names, how.scalars)
     cluster = made.cluster if made.cluster != (1, 1, 1) else None
-    launch = Launch(kernel.entry, made.grid, made.block, made.shared_bytes, (("filled", (data, places)),), cluster=cluster)
+    launch = Launch(
+        kernel.entry, made.grid, made.block, made.shared_bytes, (("filled", (data, places)),), cluster=cluster
+    )
     alignments = [1] * len(spec.operands)
     for array in (problem.a, problem.b, problem.d, *(array for _, array in problem.arrays)):
         alignments[array.operand] = max(alignments[array.operand], array.nbytes)

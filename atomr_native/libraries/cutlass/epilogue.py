@@ -21,7 +21,9 @@ __all__ = ["CALLS", "MOST_NODES", "EpilogueTree", "flat", "names_of", "python_fu
 #: Functions of the language by the names that NumPy and PyTorch give them, each with its functor.
 CALLS: Final = {
     name: name
-    for name in ("abs", "sqrt", "exp", "relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh", "hardswish", "clamp", "fma")
+    for name in (
+        "abs", "sqrt", "exp", "relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh", "hardswish", "clamp", "fma"
+    )
 } | {"maximum": "max", "minimum": "min"}  # fmt: skip
 #: Most nodes of a tree, each counted as often as it is used: a kernel's registers are bounded.
 MOST_NODES: Final = 64
@@ -96,14 +98,14 @@ class EpilogueTree:
             if not isinstance(arg, EpilogueTree):
                 raise InvalidRequest(f"an argument of {self.what!r} is a {type(arg).__name__}; allowed: EpilogueTree")
         _check(self)
-        size = 1 + sum(arg._size for arg in self.args)
+        size = 1 + sum(arg._size for arg in self.args)  # noqa: SLF001 - of this class
         if size > MOST_NODES:
             raise InvalidRequest(
-                f"the tree has {size} nodes at its {self.op} {_label(self)}; allowed: {MOST_NODES}, each counted as often "
-                f"as it is used: a Python function can compute more in one node"
+                f"the tree has {size} nodes at its {self.op} {_label(self)}; allowed: {MOST_NODES}, each counted as "
+                f"often as it is used: a Python function can compute more in one node"
             )
         object.__setattr__(self, "_size", size)
-        object.__setattr__(self, "_hash", hash((self.op, self.what, *(arg._hash for arg in self.args))))
+        object.__setattr__(self, "_hash", hash((self.op, self.what, *map(hash, self.args))))
 
     def __hash__(self) -> int:
         return self._hash
@@ -115,7 +117,7 @@ class EpilogueTree:
 
     @classmethod
     def name(cls, name: str) -> EpilogueTree:
-        """Return an array or a number that the request gives: ``"alpha"``, ``"beta"``, ``"c"``, or one of its operands."""
+        """Return an array or a number of the request: ``"alpha"``, ``"beta"``, ``"c"``, or one of its operands."""
         return cls("name", (), name)
 
     @classmethod
@@ -208,7 +210,9 @@ def _tree(value: Any) -> EpilogueTree:
     if isinstance(value, EpilogueTree):
         return value
     if not is_real(value):
-        raise InvalidRequest(f"{value!r:.100} is a {type(value).__name__}; allowed in a tree: EpilogueTree, real numbers")
+        raise InvalidRequest(
+            f"{value!r:.100} is a {type(value).__name__}; allowed in a tree: EpilogueTree, real numbers"
+        )
     return EpilogueTree("number", (), float(value))
 
 

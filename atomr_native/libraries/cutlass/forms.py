@@ -31,7 +31,7 @@ def _names(operands: tuple[str, ...], outputs: tuple[tuple[str, Any], ...]) -> _
 
 
 def gemm_values(fields: tuple[Any, ...], operands: Any, outputs: Any) -> tuple[Any, ...]:
-    """Return the values of a call: fields, names, operands and given outputs; what is no mapping is left for the request."""
+    """Return the values of a call: fields, names, operands and given outputs; what is no mapping stays."""
     if not operands and not outputs:
         return (*fields, None)
     operands, outputs = operands or {}, outputs or {}

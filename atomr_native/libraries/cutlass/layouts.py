@@ -86,7 +86,7 @@ def broadcast_kind(shape: tuple[int, ...]) -> str:
 
 def _refusal(spec: OperandSpec, what: str) -> Unsupported:
     return Unsupported(
-        f"{spec.name} of shape {spec.shape} has strides {spec.strides}; {what}: device.copy({spec.name}) makes such an array",
+        f"{spec.name} of shape {spec.shape} has strides {spec.strides}; {what}: device.copy({spec.name}) is so",
         rule="cutlass.layout",
         lifted_by=("copy",),
     )

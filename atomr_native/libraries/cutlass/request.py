@@ -23,6 +23,9 @@ __all__ = ["OPERANDS_AT", "GemmOptions", "GemmRequest"]
 #: Where a call's values of operands and outputs begin, after its fields; see ``forms.py``.
 OPERANDS_AT: Final = 12
 
+#: Of the factors, in the plan of immediate calls with any.
+_DEFAULTS: Final = {"alpha": 1.0, "beta": 0.0}
+
 
 class GemmOptions(TypedDict, total=False):
     """Of `Cutlass.gemm`."""
@@ -139,7 +142,9 @@ class GemmRequest(Request[Any]):
                 compute=problem.compute,
                 choice=KernelChoice() if self.config is None else self.config.choice(),
             ),
-            scalars=tuple(Scalar(name, "float64", value, value) for name, value in problem.numbers.items()),
+            scalars=tuple(
+                Scalar(name, "float64", value, _DEFAULTS.get(name)) for name, value in problem.numbers.items()
+            ),
             numbers=tuple(
                 name if name in ("alpha", "beta") else OPERANDS_AT + names.index(name) for name in problem.numbers
             ),

@@ -177,7 +177,7 @@ def _check_array(name: str, array: Any, shape: tuple[int, ...], compute: str) ->
     fits = len(own) <= len(shape) and all(n in (1, m) for n, m in zip(own[::-1], shape[::-1], strict=False))
     if not fits:
         raise InvalidRequest(
-            f"{name} has shape {own}; allowed: what broadcasts to out's {shape}, as (N,) for a row or (M, 1) for a column"
+            f"{name} has shape {own}; allowed: what broadcasts to out's {shape}: (N,) is a row, (M, 1) a column"
         )
     if broadcast_kind(own) == "scalar":
         allowed: tuple[str, ...] = (compute,)
@@ -210,8 +210,8 @@ def _stores(request: GemmRequest, tree: EpilogueTree, out: Fresh, compute: str) 
     given, names = _mapping("outputs", request.outputs), stores_of(tree)
     if set(given) != set(names):
         raise InvalidRequest(
-            f"outputs are {', '.join(given) or 'none'}, but the epilogue stores {', '.join(names) or 'none'}; they must be "
-            f"the same"
+            f"outputs are {', '.join(given) or 'none'}, but the epilogue stores {', '.join(names) or 'none'}; they must "
+            f"be the same"
         )
     allowed = ("float64",) if compute == "float64" else _WIDE
     found = {}

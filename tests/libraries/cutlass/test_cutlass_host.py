@@ -77,7 +77,10 @@ PAIRS = [
 
 @pytest.mark.parametrize(("dtype", "out", "compute"), PAIRS)
 def test_types(device: an.Device, dtype: str, out: str, compute: str | None) -> None:
-    a, b = (device.put(values(*shape, dtype="int8" if dtype == "int8" else "float32"), dtype=dtype) for shape in ((9, 33), (33, 5)))
+    a, b = (
+        device.put(values(*shape, dtype="int8" if dtype == "int8" else "float32"), dtype=dtype)
+        for shape in ((9, 33), (33, 5))
+    )
     found = device.cutlass.gemm(a, b, alpha=0.5, out_dtype=out, compute=compute)
     assert found.dtype == an.dtypes.as_dtype(out)
     want = 0.5 * (a.numpy().astype("f8") @ b.numpy().astype("f8"))
@@ -191,7 +194,11 @@ def test_plans_take_part_in_recorded_programs(device: an.Device) -> None:
     a, b, out = device.put(values(4, 5)), device.put(values(5, 3)), device.zeros((4, 3), "float32")
     with device.record() as recording:
         device.cutlass.gemm(
-            recording.operand("a", a), b, out=out, epilogue="relu(acc) - shift", operands={"shift": recording.scalar("shift", 1.0)}
+            recording.operand("a", a),
+            b,
+            out=out,
+            epilogue="relu(acc) - shift",
+            operands={"shift": recording.scalar("shift", 1.0)},
         )
     for shift in (0.5, 2.0):
         other = device.put(values(4, 5))
@@ -221,7 +228,7 @@ def test_weights_are_refitted(device: an.Device) -> None:
 def test_refits_that_cannot_be(device: an.Device) -> None:
     a, b = device.put(values(4, 5)), device.put(values(5, 3))
     layer = device.cutlass.bind("down", a, b)
-    with pytest.raises(an.InvalidRequest, match="no product is bound as 'sideways'; bound: .*down"):
+    with pytest.raises(an.InvalidRequest, match=r"no product is bound as 'sideways'; bound: .*down"):
         device.cutlass.refit("sideways", b=b)
     with pytest.raises(an.InvalidRequest, match="operand 'bias' is not bound; bound: b"):
         layer.refit(bias=b)

@@ -1,4 +1,4 @@
-"""Products on the fake driver: what CUTLASS's kernels are given, through a kernel in C that reads the same parameters."""
+"""Products on the fake driver: what CUTLASS's kernels are given, by a kernel in C that reads the same parameters."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def seen(fake_environment: dict[str, str]) -> Iterator[fake_cutlass.Seen]:
 
 
 @pytest.fixture(scope="module")
-def device(seen: fake_cutlass.Seen) -> Iterator[an.Device]:  # noqa: ARG001
+def device(seen: fake_cutlass.Seen) -> Iterator[an.Device]:
     with an.System(allow_crash=True) as system:
         yield system.device("cuda:0")
 
