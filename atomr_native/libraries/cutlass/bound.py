@@ -65,7 +65,7 @@ class BoundGemm:
         self.plan.tell(*self._operands(a), out=made, **numbers)
         return made
 
-    def ask(self, a: GpuRef, *, out: GpuRef | None = None, **numbers: float) -> Reply:
+    def ask(self, a: GpuRef, *, out: GpuRef | None = None, **numbers: Any) -> Reply:
         """Send a product as `tell` does; returns its reply."""
         return self.plan.ask(*self._operands(a), out=self._allocate() if out is None else out, **numbers)
 

@@ -63,7 +63,7 @@ class Chosen(NamedTuple):
     problem: Problem
 
 
-#: What a kernel calls a tree's arrays, scalars, constants and functions: by place, so that equal kernels are one source.
+#: Names of a tree's arrays, scalars, constants and functions in kernels: by place, so equal kernels are one source.
 NAMES: Final = {"array": "x", "scalar": "s", "number": "k", "function": "f"}
 
 

@@ -14,7 +14,8 @@ Array = np.ndarray[Any, Any]
 
 
 def _sigmoid(x: Array) -> Array:
-    return x.dtype.type(1) / (x.dtype.type(1) + np.exp(-x))
+    made: Array = x.dtype.type(1) / (x.dtype.type(1) + np.exp(-x))
+    return made
 
 
 def _gelu(x: Array) -> Array:

@@ -38,11 +38,13 @@ def _product(a: Array, b: Array, mode: str) -> Array:
 
     Sums of int8 products are exact in float64, whose products BLAS makes; like a GPU's they wrap around in int32.
     """
+    made: Array
     if mode == "int32":
         wide: Array = np.matmul(a.astype(np.float64), b.astype(np.float64))
-        return wide.astype(np.int64).astype(np.int32)
+        made = wide.astype(np.int64).astype(np.int32)
+        return made
     acc = np.float64 if mode == "float64" else np.float32
-    made: Array = np.matmul(a.astype(acc, copy=False), b.astype(acc, copy=False))
+    made = np.matmul(a.astype(acc, copy=False), b.astype(acc, copy=False))
     return made
 
 

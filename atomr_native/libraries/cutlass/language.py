@@ -107,7 +107,7 @@ def parse(text: str, functions: Mapping[str, Any], outputs: tuple[str, ...] = ()
     except RecursionError:
         raise InvalidRequest(f"the epilogue {text!r:.200} is nested too deeply; allowed: statements") from None
     parser.unread.pop("out", None)
-    for name, at in parser.unread.items():
+    for name, place in parser.unread.items():
         more = "; a stored value must be used by out, too" if name in outputs else ""
-        parser.fail(f"{name!r} is assigned and not used{more}", at, "names that a later statement uses")
+        parser.fail(f"{name!r} is assigned and not used{more}", place, "names that a later statement uses")
     return parser.values["out"]

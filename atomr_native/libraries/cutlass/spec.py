@@ -161,7 +161,7 @@ def _mapping(option: str, value: object) -> dict[str, Any]:
     if value is None:
         return {}
     try:
-        found = dict(value)  # type: ignore[call-overload]
+        found: dict[str, Any] = dict(value)  # type: ignore[call-overload]
     except (TypeError, ValueError):
         raise InvalidRequest(f"{option} is {value!r:.100}; allowed: a mapping from names") from None
     for name in found:
@@ -210,8 +210,8 @@ def _stores(request: GemmRequest, tree: EpilogueTree, out: Fresh, compute: str) 
     given, names = _mapping("outputs", request.outputs), stores_of(tree)
     if set(given) != set(names):
         raise InvalidRequest(
-            f"outputs are {', '.join(given) or 'none'}, but the epilogue stores {', '.join(names) or 'none'}; they must "
-            f"be the same"
+            f"outputs are {', '.join(given) or 'none'}, but the epilogue stores {', '.join(names) or 'none'}; they "
+            f"must be the same"
         )
     allowed = ("float64",) if compute == "float64" else _WIDE
     found = {}
