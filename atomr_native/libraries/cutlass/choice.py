@@ -213,10 +213,14 @@ def kernel_of(spec: PlanSpec[GemmAttributes], capability: tuple[int, int]) -> Ch
     kernel = Kernel(
         family="gemm",
         arch=arch,
-        a=Operand(kind, p.a.layout, p.a.alignment),
-        b=Operand("tfloat32" if attributes.mode == "tf32" else p.b.dtype, p.b.layout, p.b.alignment),
+        a=Operand(kind, p.a.layout, 1 if kind == "float64" else p.a.alignment),  # tensor cores of float64 load singly
+        b=Operand(
+            "tfloat32" if attributes.mode == "tf32" else p.b.dtype,
+            p.b.layout,
+            1 if kind == "float64" else p.b.alignment,
+        ),
         c=Operand(arrays["c"].dtype, "row", arrays["c"].alignment) if source else None,
-        d=Operand(p.d.dtype, "row", p.d.alignment),
+        d=Operand(p.d.dtype, "row", min(p.d.alignment, 8) if arch == "sm_80" else p.d.alignment),
         accumulator={"tf32": "float32"}.get(attributes.mode, attributes.mode),
         tile=tile.tile,
         tree=tree,
