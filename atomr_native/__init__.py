@@ -90,6 +90,11 @@ if TYPE_CHECKING:
     from .libraries.cudnn.softmax import SoftmaxGradientRequest as SoftmaxGradientRequest
     from .libraries.cudnn.softmax import SoftmaxRequest as SoftmaxRequest
     from .libraries.cudnn.traced import GraphTensor as GraphTensor
+    from .libraries.cutlass.actor import Cutlass as Cutlass
+    from .libraries.cutlass.bound import BoundGemm as BoundGemm
+    from .libraries.cutlass.config import GemmConfig as GemmConfig
+    from .libraries.cutlass.epilogue import EpilogueTree as EpilogueTree
+    from .libraries.cutlass.request import GemmRequest as GemmRequest
     from .libraries.elementwise.actor import ElementwiseActor as ElementwiseActor
     from .libraries.elementwise.request import ElementwiseRequest as ElementwiseRequest
     from .libraries.elementwise.request import ReduceRequest as ReduceRequest

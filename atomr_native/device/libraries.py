@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ..libraries.blas.actor import Blas
     from ..libraries.blas_lt.actor import BlasLt
     from ..libraries.cudnn.actor import Cudnn
+    from ..libraries.cutlass.actor import Cutlass
     from ..libraries.elementwise.actor import ElementwiseActor
     from ..libraries.fft.actor import Fft
     from ..libraries.float8.actor import Float8
@@ -47,6 +48,12 @@ class DeviceLibraries:
     def cudnn(self) -> Cudnn:
         """Convolutions, and graphs of operations that cuDNN fuses.  Made at first use."""
         actor: Cudnn = self._library("cudnn")
+        return actor
+
+    @cached_property
+    def cutlass(self) -> Cutlass:
+        """Products by kernels of CUTLASS, with epilogues of one's own.  Made at first use."""
+        actor: Cutlass = self._library("cutlass")
         return actor
 
     @cached_property

@@ -36,6 +36,7 @@ _FOLDERS: Final = (
     "core", "memory", "blas_lt", "blas", "elementwise", "float8", "fused", "random", "fft", "solver", "sparse",
     "tensor",
     "cudnn",
+    "cutlass",
     "kernel",
     "collective",
     "program",

@@ -27,16 +27,17 @@ from .lanes cimport ATOMR_OK, Steps, atomr_call, atomr_failure, atomr_fetch, ato
 from .native cimport raise_failure
 from .runs cimport (
     ATOMR_ALWAYS, ATOMR_IF_ZERO, ATOMR_UNLESS_ZERO,
-    ATOMR_ARG_BYTES, ATOMR_ARG_CONSTANT, ATOMR_ARG_FLOAT16, ATOMR_ARG_FLOAT32, ATOMR_ARG_NARROW, ATOMR_ARG_OPERAND,
+    ATOMR_ARG_BYTES, ATOMR_ARG_CONSTANT, ATOMR_ARG_FILLED, ATOMR_ARG_FLOAT16, ATOMR_ARG_FLOAT32, ATOMR_ARG_NARROW,
+    ATOMR_ARG_OPERAND,
     ATOMR_ARG_SCALARS, ATOMR_ARG_TENSOR_MAP, ATOMR_ARG_WORD, ATOMR_ARG_WORKSPACE, ATOMR_INFO_IN_WORKSPACE,
-    ATOMR_MAX_ARGUMENTS, ATOMR_MAX_TENSOR_MAPS, ATOMR_FROM_MESSAGE, ATOMR_FROM_PLAN,
+    ATOMR_MAX_ARGUMENTS, ATOMR_MAX_STRUCT, ATOMR_MAX_TENSOR_MAPS, ATOMR_FROM_MESSAGE, ATOMR_FROM_PLAN,
     ATOMR_FROM_WORKSPACE, ATOMR_GRAPH_CAPTURED, ATOMR_GRAPH_LAUNCHED, ATOMR_GRAPH_MADE, ATOMR_GRAPH_PATCHED,
     ATOMR_GRAPH_STEPWISE,
     ATOMR_NO_INFO, ATOMR_STEP_OPERANDS, ATOMR_STEP_SCALARS, atomr_argument, atomr_cuda_launch,
     atomr_cuda_run_copy, atomr_cuda_run_kernels, atomr_cuda_run_transfer, atomr_graph_end, atomr_graph_fetch,
     atomr_graph_run,
     atomr_origin, atomr_sequence_run,
-    atomr_source, atomr_step, atomr_tensor_map, atomr_when)
+    atomr_filled_place, atomr_filled_struct, atomr_source, atomr_step, atomr_tensor_map, atomr_when)
 
 cimport cython
 

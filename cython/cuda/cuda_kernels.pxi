@@ -5,6 +5,12 @@ NARROW = {
     "uint8": (0, 2**8 - 1), "uint16": (0, 2**16 - 1), "uint32": (0, 2**32 - 1),
 }
 
+# Kinds of places in structs, and how many bytes each fills.
+PLACES = {
+    "operand": (ATOMR_ARG_OPERAND, 8), "workspace": (ATOMR_ARG_WORKSPACE, 8), "float64": (ATOMR_ARG_WORD, 8),
+    "float32": (ATOMR_ARG_FLOAT32, 4), "tensor_map": (ATOMR_ARG_TENSOR_MAP, 128),
+}
+
 cdef enum:
     PORTABLE_CLUSTER = 8  # blocks that every device with clusters takes
 
@@ -20,6 +26,32 @@ cdef bytearray tensor_map_of(tuple axes, tuple modes):
         if i:
             m.strides[i - 1] = stride
     return made
+
+
+cdef bytearray struct_of(bytes data, tuple places, list kept):
+    """Return what `ATOMR_ARG_FILLED` points to; appends to `kept` what it refers to."""
+    cdef atomr_filled_place *place
+    cdef atomr_filled_struct *made
+    cdef unsigned i
+    if len(data) > ATOMR_MAX_STRUCT:
+        raise Unsupported(f"a kernel with a struct of {len(data)} bytes; at most {ATOMR_MAX_STRUCT}")
+    listed, described = bytearray(len(places) * sizeof(atomr_filled_place)), bytearray(sizeof(atomr_filled_struct))
+    kept.extend((data, listed, described))
+    for i, (kind, offset, index, added, map_) in enumerate(places):
+        place = <atomr_filled_place *>PyByteArray_AS_STRING(listed) + i
+        place.kind, size = PLACES[kind]
+        if not 0 <= offset <= len(data) - size:
+            raise InvalidRequest(f"a place of {size} bytes at byte {offset} of a struct; it has {len(data)}")
+        place.offset, place.index, place.added = offset, index, added
+        if kind == "tensor_map":
+            encoded = tensor_map_of(map_[0], map_[1])
+            kept.append(encoded)
+            place.map = <const atomr_tensor_map *>PyByteArray_AS_STRING(encoded)
+    made = <atomr_filled_struct *>PyByteArray_AS_STRING(described)
+    made.size, made.n_places = len(data), len(places)
+    made.bytes = <const unsigned char *><char *>data
+    made.places = <const atomr_filled_place *>PyByteArray_AS_STRING(listed)
+    return described
 
 
 @cython.no_gc_clear
@@ -140,6 +172,12 @@ cdef class Kernels(NativeRun):
                     self.structs.append(made)
                     launch.arguments[j].kind = ATOMR_ARG_TENSOR_MAP
                     launch.arguments[j].index = value[0]
+                    launch.arguments[j].value = <uint64_t>PyByteArray_AS_STRING(made)
+                elif kind == "filled":
+                    if any(other == "filled" for other, _ in wanted.arguments[:j]):
+                        raise Unsupported("a kernel with two structs that messages fill; at most 1")
+                    made = struct_of(value[0], value[1], self.structs)
+                    launch.arguments[j].kind = ATOMR_ARG_FILLED
                     launch.arguments[j].value = <uint64_t>PyByteArray_AS_STRING(made)
                 elif kind == "scalars":
                     launch.arguments[j].kind = ATOMR_ARG_SCALARS

@@ -106,7 +106,38 @@ typedef struct {
     uint64_t values[ATOMR_MAX_ARGUMENTS];
     void *arguments[ATOMR_MAX_ARGUMENTS];
     CUtensorMap maps[ATOMR_MAX_TENSOR_MAPS];
+    _Alignas(128) unsigned char bytes[ATOMR_MAX_STRUCT]; /* of a struct; a launch has one at most */
 } filled;
+
+/* Write a struct as a message wants it. */
+static int fill_struct(const atomr_driver *d, const atomr_kernels *k, const atomr_filled_struct *s, const atomr_call *call,
+                       unsigned char *bytes, atomr_failure *failure) {
+    memcpy(bytes, s->bytes, s->size);
+    for (unsigned i = 0; i < s->n_places; i++) {
+        const atomr_filled_place *p = &s->places[i];
+        unsigned char *at = bytes + p->offset;
+        if (p->kind == ATOMR_ARG_WORD) {
+            memcpy(at, &call->scalars[p->index], sizeof call->scalars[0]);
+        } else if (p->kind == ATOMR_ARG_FLOAT32) {
+            double wide;
+            memcpy(&wide, &call->scalars[p->index], sizeof wide);
+            const float narrow = (float)wide;
+            memcpy(at, &narrow, sizeof narrow);
+        } else {
+            const char *base = p->kind == ATOMR_ARG_WORKSPACE ? call->workspace : call->pointers[p->index];
+            const uint64_t address = (uint64_t)(uintptr_t)base + p->added;
+            if (p->kind != ATOMR_ARG_TENSOR_MAP) {
+                memcpy(at, &address, sizeof address);
+                continue;
+            }
+            CUtensorMap map;
+            const CUresult r = encode(d, p->map, (void *)(uintptr_t)address, &map);
+            if (r != CUDA_SUCCESS) return atomr_cuda_fail(k->cuda, r, "cuTensorMapEncodeTiled", failure);
+            memcpy(at, &map, sizeof map);
+        }
+    }
+    return ATOMR_OK;
+}
 
 static int fill(const atomr_kernels *k, const atomr_launch *l, const atomr_call *call, filled *f, atomr_failure *failure) {
     const atomr_driver *d = atomr_cuda_driver(k->cuda);
@@ -143,6 +174,10 @@ static int fill(const atomr_kernels *k, const atomr_launch *l, const atomr_call 
                 encode(d, (const atomr_tensor_map *)(uintptr_t)a->value, call->pointers[a->index], map);
             if (r != CUDA_SUCCESS) return atomr_cuda_fail(k->cuda, r, "cuTensorMapEncodeTiled", failure);
             arguments[j] = map;
+        } else if (a->kind == ATOMR_ARG_FILLED) {
+            const int code = fill_struct(d, k, (const atomr_filled_struct *)(uintptr_t)a->value, call, f->bytes, failure);
+            if (code != ATOMR_OK) return code;
+            arguments[j] = f->bytes;
         } else if (a->kind == ATOMR_ARG_WORKSPACE) {
             values[j] = (uint64_t)(uintptr_t)call->workspace + a->value;
         } else {

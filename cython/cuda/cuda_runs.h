@@ -4,7 +4,7 @@
 
 #include "cuda/cuda_backend.h"
 
-enum { ATOMR_MAX_ARGUMENTS = 320, ATOMR_MAX_TENSOR_MAPS = 16, ATOMR_TENSOR_AXES = 5 };
+enum { ATOMR_MAX_ARGUMENTS = 320, ATOMR_MAX_TENSOR_MAPS = 16, ATOMR_TENSOR_AXES = 5, ATOMR_MAX_STRUCT = 4096 };
 
 typedef enum {
     ATOMR_ARG_OPERAND = 0,  /* address of operand `index` */
@@ -16,7 +16,8 @@ typedef enum {
     ATOMR_ARG_WORKSPACE = 6, /* address of byte `value` of the lane's workspace */
     ATOMR_ARG_TENSOR_MAP = 7, /* a CUtensorMap of operand `index`, described by the atomr_tensor_map that `value` points to */
     ATOMR_ARG_SCALARS = 8,    /* the bytes of the scalars from `index` on: a struct by value */
-    ATOMR_ARG_FLOAT16 = 9     /* scalar `index`, a float64, converted */
+    ATOMR_ARG_FLOAT16 = 9,    /* scalar `index`, a float64, converted */
+    ATOMR_ARG_FILLED = 10     /* a struct by value, described by the atomr_filled_struct that `value` points to */
 } atomr_argument_kind;
 
 /* What a tensor map says of an operand besides its address.  The innermost axis comes first; its stride is its type's. */
@@ -36,6 +37,20 @@ typedef struct {
     uint64_t value;
     int64_t least;
 } atomr_argument;
+
+/* A place of a struct that each message fills: with an address, a number or a tensor map. */
+typedef struct {
+    uint32_t kind, offset, index; /* ATOMR_ARG_OPERAND, _WORKSPACE, _WORD, _FLOAT32 or _TENSOR_MAP; of its first byte */
+    uint64_t added;               /* bytes, to addresses, also that of a map */
+    const atomr_tensor_map *map;
+} atomr_filled_place;
+
+/* A struct by value: its bytes, which belong to the plan, and its places.  Its size is at most ATOMR_MAX_STRUCT. */
+typedef struct {
+    uint32_t size, n_places;
+    const unsigned char *bytes;
+    const atomr_filled_place *places;
+} atomr_filled_struct;
 
 typedef struct {
     CUfunction function;

@@ -53,8 +53,10 @@ cdef extern from "cuda/cuda_runs.h" nogil:
         ATOMR_ARG_WORKSPACE
         ATOMR_ARG_TENSOR_MAP
         ATOMR_ARG_SCALARS
+        ATOMR_ARG_FILLED
         ATOMR_MAX_ARGUMENTS
         ATOMR_MAX_TENSOR_MAPS
+        ATOMR_MAX_STRUCT
     ctypedef struct atomr_tensor_map:
         int type
         int interleave
@@ -66,6 +68,17 @@ cdef extern from "cuda/cuda_runs.h" nogil:
         uint64_t strides[5]
         uint32_t box[5]
         uint32_t steps[5]
+    ctypedef struct atomr_filled_place:
+        uint32_t kind
+        uint32_t offset
+        uint32_t index
+        uint64_t added
+        const atomr_tensor_map *map
+    ctypedef struct atomr_filled_struct:
+        uint32_t size
+        uint32_t n_places
+        const unsigned char *bytes
+        const atomr_filled_place *places
     int atomr_cuda_launch(const atomr_kernels *, CUstream, const atomr_call *, atomr_failure *)
     int atomr_cuda_run_kernels(void *, const void *, void *) noexcept
     int atomr_cuda_run_copy(void *, const void *, void *)

@@ -17,7 +17,7 @@ from bench.harness.programs import PROGRAMS
 
 BENCH = ROOT / "bench"
 LIBRARIES = (
-    "blas", "blas_lt", "cudnn", "elementwise", "fft", "float8", "fused", "kernel", "random", "solver", "sparse",
+    "blas", "blas_lt", "cudnn", "cutlass", "elementwise", "fft", "float8", "fused", "kernel", "random", "solver", "sparse",
     "tensor",
 )  # fmt: skip
 

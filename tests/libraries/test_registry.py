@@ -115,6 +115,7 @@ def test_mailboxes_in_the_order_of_the_registry() -> None:
         "sparse",
         "tensor",
         "cudnn",
+        "cutlass",
         "collective",
         "program",
     )

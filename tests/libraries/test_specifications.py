@@ -90,6 +90,9 @@ def send_everything(device: an.Device) -> None:
     q, ends = device.zeros((1, 2, 4, 8), "float16"), device.put(np.array([3], "int32"))
     kept = device.cudnn.attention(q, q, q, statistics=True, q_lengths=ends, kv_lengths=ends)
     device.cudnn.attention_backward(q, q, q, *kept, q, q_lengths=ends, kv_lengths=ends)
+    device.cutlass.gemm(
+        x, y, epilogue="pre = acc + row; out = relu(pre)", operands={"row": row}, outputs={"pre": "float32"}
+    )
     square = device.put(np.eye(3))
     device.solver.solve(square, device.put(np.ones(3)))
     device.solver.qr(square)

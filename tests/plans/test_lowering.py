@@ -101,6 +101,10 @@ REQUESTS: dict[str, Callable[[], Request[Any]]] = {
     "tensor reduction": lambda: an.TensorReduceRequest(op="norm2", subscripts="ij->i", x=floats(4, 3)),
     "tensors": lambda: an.TensorElementwiseRequest(subscripts="ij,j->ji", operands=[floats(4, 3), floats(3)], beta=2.0),
     "sparse product": lambda: an.SparseProductRequest(**eye(), routine="spmv", x=floats(4), alpha=2.0),
+    "epilogue tree": lambda: an.GemmRequest(
+        a=floats(4, 4), b=floats(4, 4), epilogue="pre = acc + x * s; out = relu(pre)",
+        operands={"x": floats(4), "s": 2.0}, outputs={"pre": floats(4, 4)},
+    ),
     "semiring": lambda: an.SparseSemiringRequest(
         **{k: v for k, v in eye().items() if k != "format"}, x=floats(4), multiply=np.add, add=np.minimum, start=np.inf
     ),

@@ -22,8 +22,9 @@ from ..content import Digest, NoContent, known_by_name
 from ..link_parts import LinkPart
 from . import access, api, compiler
 from .compiler import Compiled
+from .single import in_dtype
 
-__all__ = ["ltoir", "read_only"]
+__all__ = ["device_ltoir", "ltoir", "read_only"]
 
 _log = logging.getLogger("atomr_native")
 _COMPILERS: Final = ("numba", "numba-cuda", "llvmlite", "numpy", "ml_dtypes")
@@ -46,6 +47,40 @@ def ltoir(
         _log.debug("kernel %s is compiled in every process: it refers to %s", function.__name__, reason)
         return make()
     return _loaded(cached(_KIND, (key,), lambda: _dumped(make())))
+
+
+def device_ltoir(function: FunctionType, arguments: Sequence[str], name: str, capability: tuple[int, int]) -> bytes:
+    """Return a function of scalars as LTO-IR with the C interface, from the disk cache or compiled now.
+
+    Its constants are as wide as its arguments; see `single.in_dtype`.
+
+    Parameters
+    ----------
+    function : FunctionType
+    arguments : sequence of str
+        ``"float32"`` or ``"float64"`` each; the result has the first one's dtype.
+    name : str
+        Symbol of the function.
+    capability : tuple of int
+
+    Raises
+    ------
+    LibraryError
+        With Numba's text, if it does not compile.
+    Unsupported
+        If NVVM is not installed.
+    """
+    signature = f"{arguments[0]}({', '.join(arguments)})"
+
+    def make() -> bytes:
+        return compiler.device_function(in_dtype(function, arguments[0]), signature, name, capability)
+
+    try:
+        key = _key(function, [api.scalar_type(one) for one in arguments], capability, compiler.OPTIONS)
+    except NoContent as reason:
+        _log.debug("function %s is compiled in every process: it refers to %s", function.__name__, reason)
+        return make()
+    return cached("ltoir", (b"device", name.encode(), key), make)
 
 
 def read_only(

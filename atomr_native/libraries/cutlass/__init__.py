@@ -1,0 +1,25 @@
+"""Products by kernels of CUTLASS, with epilogues of one's own: ``device.cutlass``."""
+
+from .._contract import Aliasing, Library, Operation
+
+LIBRARY = Library(
+    name="cutlass",
+    summary="Products by kernels of CUTLASS, with epilogues of one's own.",
+    actor="actor:Cutlass",
+    operations=(
+        Operation(
+            "cutlass.gemm",
+            Aliasing.DISJOINT,
+            "host:build_gemm",
+            "cuda:build_gemm",
+            attributes="attributes:GemmAttributes",
+        ),
+    ),
+    exports={
+        "BoundGemm": "bound",
+        "Cutlass": "actor",
+        "EpilogueTree": "epilogue",
+        "GemmConfig": "config",
+        "GemmRequest": "request",
+    },
+)

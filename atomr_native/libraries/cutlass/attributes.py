@@ -1,0 +1,83 @@
+"""Attributes of CUTLASS products in plan specifications."""
+
+from typing import Annotated, TypeAlias
+
+from msgspec import Meta, Struct
+
+from ...plans.spec import Attributes, DtypeName
+from ...protocol.binaries import Binary
+from ...protocol.typed import one_of
+
+__all__ = ["CompiledKernel", "GemmAttributes", "KernelChoice"]
+
+Extents: TypeAlias = tuple[Annotated[int, Meta(ge=1)], Annotated[int, Meta(ge=1)], Annotated[int, Meta(ge=1)]]
+Node: TypeAlias = tuple[str | int, ...]
+
+
+class KernelChoice(Struct, frozen=True, forbid_unknown_fields=True):
+    """What the user fixed of a kernel; see `GemmConfig`."""
+
+    arch: Annotated[str, one_of("", "sm_80", "sm_90a")] = ""
+    tile: Extents | None = None
+    cluster: Extents | None = None
+    schedule: Annotated[str, one_of("", "cooperative", "pingpong", "multistage")] = ""
+    stages: Annotated[int, Meta(ge=0, le=16)] = 0
+    swizzle: Annotated[int, Meta(ge=0, le=8)] = 0
+
+
+class CompiledKernel(Struct, frozen=True, forbid_unknown_fields=True):
+    """A kernel as the worker needs it.
+
+    Attributes
+    ----------
+    entry : str
+    code : Binary
+        The cubin.
+    builder : Binary
+        What fills the kernel's parameters, see ``compile/cutlass/parameters.py``.
+    fields : tuple of (str, str)
+        Numbers that the builder takes, each with its type.
+    pointers : tuple of str
+        Addresses that the builder takes.
+    scalars : tuple of str
+        Those of the fields that are places in the parameters, which messages or the tree's constants fill.
+    """
+
+    entry: str
+    code: Binary
+    builder: Binary
+    fields: tuple[tuple[str, str], ...]
+    pointers: tuple[str, ...]
+    scalars: tuple[str, ...]
+
+
+class GemmAttributes(Attributes, frozen=True, kw_only=True):
+    """Of ``cutlass.gemm``.
+
+    Attributes
+    ----------
+    nodes : tuple of tuple
+        The epilogue, as `epilogue.flat` returns it; names are those of operands and scalars.
+    scalars : tuple of str
+        Names of the message's numbers, in their order.
+    mode : str
+        How products are made: ``"float32"``, ``"tf32"``, ``"float64"`` or ``"int32"``.
+    in_place : bool
+        Whether the tree's ``"c"`` is what ``"out"`` holds.
+    fast_accum : bool
+    choice : KernelChoice
+    functions : tuple of Binary
+        The tree's Python functions, pickled, on the host device.
+    kernel : CompiledKernel or None
+        None on the host device.
+    """
+
+    nodes: tuple[Node, ...]
+    scalars: tuple[str, ...]
+    mode: Annotated[str, one_of("float32", "tf32", "float64", "int32")]
+    in_place: bool
+    fast_accum: bool
+    compute: DtypeName
+    choice: KernelChoice
+    functions: tuple[Binary, ...] = ()
+    kernel: CompiledKernel | None = None

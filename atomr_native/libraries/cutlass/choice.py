@@ -1,0 +1,233 @@
+"""Which kernel a product gets: the heuristic table, as data, and what the user fixed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ...dtypes import as_dtype
+from ...errors import Unsupported
+from .kernels.kernel import Kernel, Node, Operand
+from .layouts import Array, Problem, problem_of
+
+if TYPE_CHECKING:
+    from ...plans.spec import PlanSpec
+    from .attributes import GemmAttributes, KernelChoice
+
+__all__ = ["Chosen", "NAMES", "kernel_of", "node_names"]
+
+
+class _Tile(NamedTuple):
+    tile: tuple[int, int, int]
+    cluster: tuple[int, int, int]
+    schedule: str
+    stages: int = 0
+
+
+#: Multiprocessors whose work is counted in waves, where the table chooses: those of an H200.
+_MULTIPROCESSORS: Final = 132
+#: Bytes of K in a tile of sm_90a: a row of 128 bytes, the widest swizzle.
+_ROW: Final = 128
+#: Tiles of sm_90a, the largest first, in M and N; K is `_ROW`.  The first one that gives most multiprocessors a tile
+#: is taken.
+_SM90: Final = (
+    ((128, 256), (2, 1, 1), "cooperative"),
+    ((128, 128), (2, 1, 1), "cooperative"),
+    ((64, 128), (1, 1, 1), "pingpong"),
+)
+#: Most nodes of a tree for the largest tile, whose accumulators leave few registers.
+_PLAIN: Final = 6
+#: Tiles of sm_80, the largest first, by the operands' type.
+_SM80: Final = {
+    "float64": (_Tile((64, 64, 16), (1, 1, 1), "multistage", 4),),
+    "float32": (_Tile((128, 128, 16), (1, 1, 1), "multistage", 3), _Tile((64, 64, 16), (1, 1, 1), "multistage", 3)),
+    "tfloat32": (_Tile((128, 128, 16), (1, 1, 1), "multistage", 4), _Tile((64, 64, 16), (1, 1, 1), "multistage", 4)),
+    "float16": (_Tile((128, 128, 32), (1, 1, 1), "multistage", 4), _Tile((64, 64, 32), (1, 1, 1), "multistage", 4)),
+    "int8": (_Tile((128, 128, 64), (1, 1, 1), "multistage", 3), _Tile((64, 64, 64), (1, 1, 1), "multistage", 4)),
+}
+_SM80["bfloat16"] = _SM80["float16"]
+
+
+class Chosen(NamedTuple):
+    """A kernel for a plan.
+
+    Attributes
+    ----------
+    kernel : Kernel
+    problem : Problem
+        What it computes.
+    """
+
+    kernel: Kernel
+    problem: Problem
+
+
+#: Names of a tree's arrays, scalars, constants and functions in kernels: by place, so equal kernels are one source.
+NAMES: Final = {"array": "x", "scalar": "s", "number": "k", "function": "f"}
+
+
+def node_names(attributes: GemmAttributes) -> dict[tuple[str, str | int], str]:
+    """Return a kernel's name of each named thing in a tree: ``("name", "bias")`` is ``"x0"``."""
+    found: dict[tuple[str, str | int], str] = {}
+    counts = dict.fromkeys(NAMES, 0)
+
+    def add(kind: str, key: tuple[str, str | int]) -> None:
+        if key not in found:
+            found[key] = f"{NAMES[kind]}{counts[kind]}"
+            counts[kind] += 1
+
+    for op, *rest in attributes.nodes:
+        if op == "name":
+            add("scalar" if rest[0] in attributes.scalars else "array", ("name", rest[0]))
+        elif op == "store":
+            add("array", ("name", rest[0]))
+        elif op in ("number", "function"):
+            add(str(op), (str(op), rest[0]))
+    return found
+
+
+def _tree(attributes: GemmAttributes, arrays: Mapping[str, Array], source: str) -> Node:
+    """Return a plan's tree as a kernel has it; the array `source` is its C."""
+    names, nodes = node_names(attributes), attributes.nodes
+    stored: set[str] = set()
+
+    def made(place: int) -> Node:
+        op, *rest = nodes[place]
+        if op == "acc":
+            return Node("acc", dtype=attributes.compute)
+        if op == "number":
+            return Node("scalar", dtype=attributes.compute, name=names["number", rest[0]], value="host")
+        if op == "name":
+            name = str(rest[0])
+            if name in attributes.scalars:
+                return Node("scalar", dtype=attributes.compute, name=names["name", name], value="host")
+            array = arrays[name]
+            if name == source:
+                return Node("source", dtype=array.dtype)
+            if array.kind == "scalar":
+                return Node("scalar", dtype=array.dtype, name=names["name", name], value="pointer")
+            kind = "tensor" if array.kind == "matrix" else array.kind
+            return Node(kind, dtype=array.dtype, name=names["name", name], alignment=array.alignment)
+        args = tuple(made(int(one)) for one in rest[1:])
+        if op == "function":
+            return Node("function", args, attributes.compute, names["function", rest[0]])
+        if op == "store":
+            name = str(rest[0])
+            if name in stored:  # its value is used twice, and stored once
+                return args[0]
+            stored.add(name)
+            return Node("aux_store", args, arrays[name].dtype, names["name", name], alignment=arrays[name].alignment)
+        return Node(str(rest[0]), args, attributes.compute)
+
+    return made(len(nodes) - 1)
+
+
+def _why_not_sm90(p: Problem, attributes: GemmAttributes, capability: tuple[int, int]) -> str:
+    """Return why a product has no kernel of sm_90a, or nothing."""
+    if capability != (9, 0):
+        return f"compute capability {capability[0]}.{capability[1]}; allowed: 9.0"
+    if attributes.mode not in ("float32", "tf32", "int32") or (attributes.mode == "float32" and p.a.dtype == "float32"):
+        return f"products of {p.a.dtype} with compute={attributes.mode!r}; allowed: tensor cores of 32 bits and less"
+    for name, array in (("a", p.a), ("b", p.b), ("out", p.d), *p.arrays):
+        if array.kind == "matrix" and array.nbytes != 16:
+            return f"{name} is aligned to {array.nbytes} bytes; allowed: 16"
+    if as_dtype(p.a.dtype).itemsize != 2 and (p.a.layout, p.b.layout) != ("row", "column"):
+        return f"a with contiguous {p.a.layout}s and b with contiguous {p.b.layout}s; allowed for {p.a.dtype}: along K"
+    return ""
+
+
+def _why_not_sm80(p: Problem) -> str:
+    """Return why a product has no kernel of sm_80, or nothing."""
+    if p.a.dtype.startswith("float8"):
+        return f"products of {p.a.dtype}; allowed: compute capability 9.0"
+    if p.a.dtype == "int8" and (p.a.layout, p.b.layout) != ("row", "column"):
+        return f"a with contiguous {p.a.layout}s and b with contiguous {p.b.layout}s; allowed for int8: both along K"
+    return ""
+
+
+def _arch(p: Problem, attributes: GemmAttributes, capability: tuple[int, int]) -> str:
+    """Return the generation of a product's kernel."""
+    old, new = _why_not_sm80(p), _why_not_sm90(p, attributes, capability)
+    wanted = attributes.choice.arch
+    if wanted == "sm_90a" or not wanted:
+        if not new:
+            return "sm_90a"
+        if wanted or old:
+            raise _unsupported(old if old and not wanted else new, new)
+    if old:
+        raise _unsupported(old, old)
+    return "sm_80"
+
+
+def _unsupported(first: str, second: str) -> Unsupported:
+    reasons = first if first == second else f"{first}; and {second}"
+    return Unsupported(f"CUTLASS has no kernel for {reasons}", rule="cutlass.kernel", lifted_by=("layout", "dtype"))
+
+
+def _fill(p: Problem, tile: tuple[int, ...]) -> int:
+    return math.ceil(p.m / tile[0]) * math.ceil(p.n / tile[1]) * p.batch
+
+
+def _tile(p: Problem, arch: str, kind: str, tree: Node) -> _Tile:
+    """Return the table's tile: the largest that gives most multiprocessors one."""
+    if arch == "sm_80":
+        table = _SM80[kind]
+    else:
+        k = _ROW // as_dtype(p.a.dtype).itemsize
+        rows = _SM90 if _count(tree) <= _PLAIN else _SM90[1:]
+        table = tuple(_Tile((*tile, k), cluster, schedule) for tile, cluster, schedule in rows)
+    for one in table:
+        if _fill(p, one.tile) * 4 >= _MULTIPROCESSORS * 3:
+            return one
+    return table[-1]
+
+
+def _count(node: Node) -> int:
+    return 1 + sum(map(_count, node.args))
+
+
+def _changed(found: _Tile, choice: KernelChoice) -> _Tile:
+    return _Tile(
+        choice.tile or found.tile, choice.cluster or found.cluster, choice.schedule or found.schedule,
+        choice.stages or found.stages,
+    )  # fmt: skip
+
+
+def kernel_of(spec: PlanSpec[GemmAttributes], capability: tuple[int, int]) -> Chosen:
+    """Return the kernel of a plan.
+
+    Raises
+    ------
+    Unsupported
+        If no kernel computes it; the message names the operand or the option.
+    """
+    attributes = spec.attributes
+    p = problem_of(spec)
+    arch = _arch(p, attributes, capability)
+    arrays = dict(p.arrays)
+    source = "c" if "c" in arrays and arrays["c"].kind == "matrix" else ""
+    tree = _tree(attributes, arrays, source)
+    kind = "tfloat32" if attributes.mode == "tf32" else p.a.dtype
+    tile = _changed(_tile(p, arch, kind, tree), attributes.choice)
+    kernel = Kernel(
+        family="gemm",
+        arch=arch,
+        a=Operand(kind, p.a.layout, 1 if kind == "float64" else p.a.alignment),  # tensor cores of float64 load singly
+        b=Operand(
+            "tfloat32" if attributes.mode == "tf32" else p.b.dtype,
+            p.b.layout,
+            1 if kind == "float64" else p.b.alignment,
+        ),
+        c=Operand(arrays["c"].dtype, "row", arrays["c"].alignment) if source else None,
+        d=Operand(p.d.dtype, "row", min(p.d.alignment, 8) if arch == "sm_80" else p.d.alignment),
+        accumulator={"tf32": "float32"}.get(attributes.mode, attributes.mode),
+        tile=tile.tile,
+        tree=tree,
+        cluster=tile.cluster,
+        schedule=tile.schedule,
+        stages=tile.stages,
+        swizzle=attributes.choice.swizzle or 1,
+        fast_accumulation=attributes.fast_accum,
+    )
+    return Chosen(kernel, p)

@@ -1,0 +1,70 @@
+"""The machine code of a plan: the kernel that is chosen, rendered and compiled where the program runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import FunctionType
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from ...protocol.binaries import Binary
+from .attributes import CompiledKernel, GemmAttributes
+
+if TYPE_CHECKING:
+    from ...plans.lowering import Target
+    from ...plans.spec import PlanSpec
+
+__all__ = ["GemmCode", "compiled_kernel"]
+
+
+def compiled_kernel(
+    spec: PlanSpec[GemmAttributes], functions: tuple[FunctionType, ...], capability: tuple[int, int]
+) -> CompiledKernel:
+    """Return a plan's kernel as machine code.  Waits for the compiler, if no cache has it.
+
+    Raises
+    ------
+    Unsupported
+        If no kernel computes the plan, or a compiler is not installed.
+    LibraryError
+        If it does not compile, with the compiler's whole text.
+    """
+    from ...compile.nvrtc import arch_of
+    from .choice import kernel_of
+    from .kernels import check, compile_kernel, function_ltoir, render
+
+    kernel = kernel_of(spec, capability).kernel
+    check(kernel)
+    rendered = render(kernel)
+    arity = dict(rendered.functions)
+    parts = {
+        symbol: function_ltoir(function, arity[symbol], symbol, capability, kernel.compute)
+        for symbol, function in ((f"f{place}", function) for place, function in enumerate(functions))
+    }
+    made = compile_kernel(rendered, parts, arch_of(capability))
+    return CompiledKernel(
+        rendered.entry, Binary(made.cubin), Binary(made.builder), rendered.fields, rendered.pointers, rendered.scalars
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class GemmCode:
+    """The kernel of a product, and its epilogue's Python functions.
+
+    Attributes
+    ----------
+    functions : tuple of function
+    """
+
+    functions: tuple[FunctionType, ...]
+
+    def attributes(self, spec: PlanSpec[GemmAttributes], target: Target) -> GemmAttributes:
+        """Return the attributes with the kernel, or for the host device with the pickled functions."""
+        if target.capability is None:
+            if not self.functions:
+                return spec.attributes
+            from ...compile.linker import pickled
+
+            return replace(spec.attributes, functions=tuple(Binary(pickled(one)) for one in self.functions))
+        return replace(spec.attributes, kernel=compiled_kernel(spec, self.functions, target.capability))

@@ -1,0 +1,126 @@
+"""Products with epilogue trees on CUDA: one launch of a compiled kernel, whose parameters each message fills."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any, Final
+
+from ...builders.context import Built
+from ...builders.cuda.context import CudaContext
+from ...builders.cuda.target import KernelProgram, Launch
+from ...errors import InvalidRequest, Unsupported
+from ...plans.spec import PlanSpec
+from .attributes import GemmAttributes
+from .choice import node_names
+from .layouts import Problem, problem_of
+
+if TYPE_CHECKING:
+    from ...compile.cutlass.parameters import Built as Parameters
+
+__all__ = ["build_gemm", "field_values"]
+
+#: How a message's float64 is stored in a kernel's parameters.
+_FORMATS: Final = {"float32": "<f", "float64": "<d"}
+
+
+def field_values(
+    problem: Problem, names: dict[tuple[str, str | int], str], sm_count: int, swizzle: int
+) -> dict[str, int]:
+    """Return the numbers of a product by the names that builders of parameters have for them."""
+    p = problem
+    c = dict(p.arrays).get("c", p.d)
+    values = {
+        "m": p.m,
+        "n": p.n,
+        "k": p.k,
+        "batch": p.batch,
+        "sm_count": sm_count,
+        "swizzle": swizzle,
+        "raster": 0,
+        "splits": 1,
+    }
+    for letter, array in (("a", p.a), ("b", p.b), ("c", c), ("d", p.d)):
+        values[f"ld{letter}"], values[f"batch_{letter}"] = array.ld, array.batch
+    for name, array in p.arrays:
+        known = names.get(("name", name))
+        if known is not None:
+            values[f"ld_{known}"], values[f"batch_{known}"] = array.ld, array.batch
+    return values
+
+
+def _places(
+    made: Parameters, problem: Problem, names: dict[tuple[str, str | int], str], scalars: tuple[str, ...]
+) -> tuple[bytes, tuple[tuple[Any, ...], ...]]:
+    """Return the bytes of a kernel's parameters, with its constants, and the places that each message fills."""
+    arrays = dict(problem.arrays)
+    own = {"a": problem.a, "b": problem.b, "d": problem.d} | ({"c": arrays["c"]} if "c" in arrays else {})
+    operands = {name: array.operand for name, array in own.items()}
+    numbers: dict[str, int] = {}
+    constants: dict[str, float] = {}
+    for (kind, what), known in names.items():
+        if kind == "number":
+            constants[known] = float.fromhex(str(what))
+        elif kind == "name" and what in scalars:
+            numbers[known] = scalars.index(str(what))
+        elif kind == "name":
+            operands[known] = arrays[str(what)].operand
+    data = bytearray(made.data)
+    places: list[tuple[Any, ...]] = []
+    for offset, name, added in made.relocations:
+        kind = "workspace" if name == "workspace" else "operand"
+        places.append((kind, offset, operands.get(name, 0), added, None))
+    for offset, name, dtype in made.scalars:
+        if name in constants:
+            struct.pack_into(_FORMATS[dtype], data, offset, constants[name])
+        else:
+            places.append((dtype, offset, numbers[name], 0, None))
+    for record in made.maps:
+        rank = record.rank
+        strides = (0, *record.strides)
+        axes = tuple((record.dims[i], strides[i], record.box[i], record.element_strides[i]) for i in range(rank))
+        modes = (record.dtype, record.interleave, record.swizzle, record.l2_promotion, record.oob_fill)
+        places.append(("tensor_map", record.offset, operands[record.pointer], record.addend, (axes, modes)))
+    return bytes(data), tuple(places)
+
+
+def build_gemm(spec: PlanSpec[GemmAttributes], context: CudaContext) -> Built:
+    """Build ``cutlass.gemm``.
+
+    Raises
+    ------
+    InvalidRequest
+        If it comes without machine code.
+    Unsupported
+        If the kernel cannot compute the product.
+    """
+    how = spec.attributes
+    kernel = how.kernel
+    if kernel is None:
+        raise InvalidRequest(f"the specification of {spec.op!r} comes without machine code, which GPUs need")
+    if any(0 in operand.shape for operand in spec.operands if operand.name == "out"):
+        return Built("noop")
+    from ...compile.cutlass.parameters import parameters  # which no other plan needs
+
+    problem, names = problem_of(spec), node_names(how)
+    values = field_values(problem, names, context.target.sm_count, how.choice.swizzle or 1)
+    given = {name: values[name] for name, _ in kernel.fields if name in values}
+    missing = [name for name, _ in kernel.fields if name not in given and name not in kernel.scalars]
+    if missing:
+        raise InvalidRequest(f"the kernel of {spec.op!r} takes {', '.join(missing)}; allowed: {', '.join(values)}")
+    made = parameters(kernel.builder.data, kernel.fields, kernel.pointers, scalars=kernel.scalars, values=given)
+    if not made.can_implement:
+        raise Unsupported(
+            f"CUTLASS cannot compute M={problem.m}, N={problem.n}, K={problem.k}, batch {problem.batch} so",
+            rule="cutlass.kernel",
+            lifted_by=("shape", "config"),
+        )
+    data, places = _places(made, problem, names, how.scalars)
+    cluster = made.cluster if made.cluster != (1, 1, 1) else None
+    launch = Launch(
+        kernel.entry, made.grid, made.block, made.shared_bytes, (("filled", (data, places)),), cluster=cluster
+    )
+    alignments = [1] * len(spec.operands)
+    for array in (problem.a, problem.b, problem.d, *(array for _, array in problem.arrays)):
+        alignments[array.operand] = max(alignments[array.operand], array.nbytes)
+    program = KernelProgram(kernel.code.data, (launch,), workspace=made.workspace_bytes, alignments=tuple(alignments))
+    return Built(program, made.workspace_bytes)

@@ -1,0 +1,75 @@
+"""How the methods of the CUTLASS actor give values, and how these become requests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+from ...plans.calls import CallForm, Forms
+from .request import GemmRequest
+from .spec import is_array
+
+__all__ = ["FORMS", "GEMM", "gemm_values"]
+
+_ARRAYS: Final = ("a", "b", "c", "out")
+_OPTIONS: Final = ("epilogue", "out_dtype", "compute", "fast_accum", "config")
+_FACTORS: Final = ("alpha", "beta")
+_FIELDS: Final = (*_ARRAYS, *_OPTIONS, *_FACTORS)
+
+
+class _Names(NamedTuple):
+    """Names of operands, and of outputs, each with its dtype, or None for an array that follows."""
+
+    operands: tuple[str, ...]
+    outputs: tuple[tuple[str, Any], ...]
+
+
+@lru_cache(maxsize=1024, typed=True)
+def _names(operands: tuple[str, ...], outputs: tuple[tuple[str, Any], ...]) -> _Names:
+    return _Names(operands, outputs)
+
+
+def gemm_values(fields: tuple[Any, ...], operands: Any, outputs: Any) -> tuple[Any, ...]:
+    """Return the values of a call: fields, names, operands and given outputs; what is no mapping stays."""
+    if not operands and not outputs:
+        return (*fields, None)
+    operands, outputs = operands or {}, outputs or {}
+    if not isinstance(operands, Mapping) or not isinstance(outputs, Mapping):
+        return (*fields, (operands, outputs))
+    wanted = tuple((name, None if is_array(value) else value) for name, value in outputs.items())
+    try:
+        names = _names(tuple(operands), wanted)
+    except TypeError:  # a name or dtype that is not hashable
+        names = _Names(tuple(operands), wanted)
+    return (*fields, names, *operands.values(), *(value for value in outputs.values() if is_array(value)))
+
+
+def _unpack(values: tuple[Any, ...]) -> GemmRequest:
+    fields = dict(zip(_FIELDS, values, strict=False))
+    names, rest = values[len(_FIELDS)], values[len(_FIELDS) + 1 :]
+    if names is None:
+        return GemmRequest(**fields)
+    if not isinstance(names, _Names):
+        return GemmRequest(**fields, operands=names[0], outputs=names[1])
+    operands = dict(zip(names.operands, rest, strict=False))
+    arrays = iter(rest[len(names.operands) :])
+    outputs = {name: next(arrays) if dtype is None else dtype for name, dtype in names.outputs}
+    return GemmRequest(**fields, operands=operands, outputs=outputs)
+
+
+def _pack(r: GemmRequest) -> tuple[Any, ...]:
+    return gemm_values(tuple(getattr(r, name) for name in _FIELDS), r.operands, r.outputs)
+
+
+GEMM: Final = CallForm(
+    _unpack,
+    _pack,
+    (*_FIELDS, "names"),
+    b"a" * len(_ARRAYS) + b"o" * len(_OPTIONS) + b"n" * len(_FACTORS) + b"o",
+    (None, None, None, None, None, None, None, False, None, 1.0, 0.0, None),
+    b"n",
+)
+
+#: Request classes, and the forms of their calls.
+FORMS: Final[Forms] = {GemmRequest: GEMM}

@@ -1,0 +1,63 @@
+"""The functors of epilogues in NumPy, in the dtype of their arguments."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+
+__all__ = ["FUNCTIONS"]
+
+Array = np.ndarray[Any, Any]
+
+
+def _sigmoid(x: Array) -> Array:
+    made: Array = x.dtype.type(1) / (x.dtype.type(1) + np.exp(-x))
+    return made
+
+
+def _gelu(x: Array) -> Array:
+    from scipy.special import erf
+
+    kind = x.dtype.type
+    made: Array = kind(0.5) * x * (kind(1) + erf(x * kind(math.sqrt(0.5))))
+    return made
+
+
+def _gelu_tanh(x: Array) -> Array:
+    kind = x.dtype.type
+    inner = kind(math.sqrt(2 / math.pi)) * x * (kind(1) + kind(0.044715) * x * x)
+    made: Array = kind(0.5) * x * (kind(1) + np.tanh(inner))
+    return made
+
+
+def _hardswish(x: Array) -> Array:
+    kind = x.dtype.type
+    made: Array = x * np.clip(x + kind(3), kind(0), kind(6)) * kind(1 / 6)
+    return made
+
+
+#: By the names of `kernels.kernel.FUNCTORS`.
+FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
+    "neg": np.negative,
+    "abs": np.abs,
+    "sqrt": np.sqrt,
+    "exp": np.exp,
+    "relu": lambda x: np.maximum(x, x.dtype.type(0)),
+    "gelu": _gelu,
+    "gelu_tanh": _gelu_tanh,
+    "silu": lambda x: x * _sigmoid(x),
+    "sigmoid": _sigmoid,
+    "tanh": np.tanh,
+    "hardswish": _hardswish,
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "max": np.maximum,
+    "min": np.minimum,
+    "fma": lambda x, y, z: x * y + z,
+    "clamp": lambda x, low, high: np.minimum(np.maximum(x, low), high),
+}

@@ -1,0 +1,45 @@
+"""Scalar functions of an epilogue, in CUDA C++: NaN passes through each of them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["SOURCE", "call"]
+
+SOURCE: Final = r"""
+namespace atomr {
+template <class T> __device__ __forceinline__ T quotient(T x, T y) { return x / y; }
+template <> __device__ __forceinline__ float quotient(float x, float y) { return __fdividef(x, y); }
+template <class T> __device__ __forceinline__ T f_identity(T x) { return x; }
+template <class T> __device__ __forceinline__ T f_neg(T x) { return -x; }
+template <class T> __device__ __forceinline__ T f_abs(T x) { return ::fabs(x); }
+template <class T> __device__ __forceinline__ T f_sqrt(T x) { return ::sqrt(x); }
+template <class T> __device__ __forceinline__ T f_exp(T x) { return ::exp(x); }
+template <class T> __device__ __forceinline__ T f_tanh(T x) { return ::tanh(x); }
+template <class T> __device__ __forceinline__ T f_add(T x, T y) { return x + y; }
+template <class T> __device__ __forceinline__ T f_sub(T x, T y) { return x - y; }
+template <class T> __device__ __forceinline__ T f_mul(T x, T y) { return x * y; }
+template <class T> __device__ __forceinline__ T f_div(T x, T y) { return x / y; }
+template <class T> __device__ __forceinline__ T f_fma(T x, T y, T z) { return ::fma(x, y, z); }
+template <class T> __device__ __forceinline__ T f_max(T x, T y) { return x != x ? x : y != y ? y : x > y ? x : y; }
+template <class T> __device__ __forceinline__ T f_min(T x, T y) { return x != x ? x : y != y ? y : x < y ? x : y; }
+template <class T> __device__ __forceinline__ T f_clamp(T x, T low, T high) { return f_min(f_max(x, low), high); }
+template <class T> __device__ __forceinline__ T f_relu(T x) { return x < T(0) ? T(0) : x; }
+template <class T> __device__ __forceinline__ T f_sigmoid(T x) { return quotient(T(1), T(1) + ::exp(-x)); }
+template <class T> __device__ __forceinline__ T f_silu(T x) { return quotient(x, T(1) + ::exp(-x)); }
+template <class T> __device__ __forceinline__ T f_gelu(T x) {
+  return T(0.5) * x * (T(1) + ::erf(x * T(0.70710678118654752440)));
+}
+template <class T> __device__ __forceinline__ T f_gelu_tanh(T x) {
+  return T(0.5) * x * (T(1) + ::tanh(T(0.79788456080286535588) * (x + T(0.044715) * x * x * x)));
+}
+template <class T> __device__ __forceinline__ T f_hardswish(T x) {
+  return x * f_clamp(x + T(3), T(0), T(6)) * T(1.0 / 6.0);
+}
+}
+"""
+
+
+def call(name: str, arguments: list[str]) -> str:
+    """Return a call of a functor."""
+    return f"atomr::f_{name}({', '.join(arguments)})"

@@ -1,0 +1,193 @@
+"""Layouts of a product's operands, as a kernel sees them: majors, leading dimensions, batch strides, alignments."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from ...dtypes import as_dtype
+from ...errors import Unsupported
+
+if TYPE_CHECKING:
+    from ...plans.spec import OperandSpec, PlanSpec
+    from .attributes import GemmAttributes
+
+__all__ = ["Array", "Problem", "broadcast_kind", "problem_of"]
+
+#: Bytes that the widest access moves.
+_WIDEST: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """An operand as a kernel sees it.
+
+    Attributes
+    ----------
+    operand : int
+        Its place in the message.
+    dtype : str
+    kind : str
+        ``"matrix"``, ``"row"``, ``"column"`` or ``"scalar"``: how it is broadcast.
+    layout : {"row", "column"}
+        Of a matrix: its contiguous direction.
+    ld, batch : int
+        Elements from one row, or column, to the next, and from one matrix of the batch to the next.
+    alignment : int
+        Elements of which its address, ld, batch stride and contiguous extent are multiples; at most 16 bytes.
+    """
+
+    operand: int
+    dtype: str
+    kind: str
+    layout: str
+    ld: int
+    batch: int
+    alignment: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of `alignment`."""
+        return self.alignment * as_dtype(self.dtype).itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A product as a kernel sees it: D is M x N with contiguous rows.
+
+    Attributes
+    ----------
+    m, n, k, batch : int
+    a, b, d : Array
+    arrays : tuple of (str, Array)
+        The tree's arrays and outputs by name.
+    transposed : bool
+        Whether it is the product of the transposes, since D's columns are contiguous.
+    """
+
+    m: int
+    n: int
+    k: int
+    batch: int
+    a: Array
+    b: Array
+    d: Array
+    arrays: tuple[tuple[str, Array], ...]
+    transposed: bool
+
+
+def broadcast_kind(shape: tuple[int, ...]) -> str:
+    """Return how an array of this shape is broadcast over D."""
+    rows = shape[-2] if len(shape) > 1 else 1
+    columns = shape[-1] if shape else 1
+    return "matrix" if rows > 1 and columns > 1 else "row" if columns > 1 else "column" if rows > 1 else "scalar"
+
+
+def _refusal(spec: OperandSpec, what: str) -> Unsupported:
+    return Unsupported(
+        f"{spec.name} of shape {spec.shape} has strides {spec.strides}; {what}: device.copy({spec.name}) is so",
+        rule="cutlass.layout",
+        lifted_by=("copy",),
+    )
+
+
+def _batch_stride(spec: OperandSpec, batch: tuple[int, ...]) -> int:
+    """Return the stride over all batch axes as one, in elements; 0 where the array has none."""
+    shape, strides = spec.shape[:-2], spec.strides[:-2]
+    missing = len(batch) - len(shape)
+    padded = [(1, 0)] * missing + list(zip(shape, strides, strict=True))
+    steps = [0 if own == 1 else stride for own, stride in padded]
+    found = None
+    reach = 0
+    for extent, step in reversed(list(zip(batch, steps, strict=True))):
+        if extent == 1:
+            continue
+        if found is None:
+            found = step
+        elif step != reach:
+            raise _refusal(spec, f"a batch {batch} must be one stride")
+        reach = step * extent
+    return (found or 0) // as_dtype(spec.dtype).itemsize
+
+
+def _alignment(dtype: str, *extents: int) -> int:
+    return math.gcd(_WIDEST // as_dtype(dtype).itemsize, *extents)
+
+
+def _matrix(spec: OperandSpec, place: int, batch: tuple[int, ...], prefer: str = "row") -> Array:
+    """Return a matrix, one direction of which must be contiguous."""
+    itemsize = as_dtype(spec.dtype).itemsize
+    extents, strides = spec.shape[-2:], [stride // itemsize for stride in spec.strides[-2:]]
+    found = None
+    for layout, inner, outer in sorted((("row", 1, 0), ("column", 0, 1)), key=lambda one: one[0] != prefer):
+        if (strides[inner] == 1 or extents[inner] == 1) and (extents[outer] == 1 or strides[outer] >= extents[inner]):
+            found = (layout, inner, outer)
+            break
+    if found is None:
+        raise _refusal(spec, "rows or columns must be contiguous, and not overlap")
+    layout, inner, outer = found
+    widest = _WIDEST // itemsize
+    ld = strides[outer] if extents[outer] > 1 else -(-extents[inner] // widest) * widest
+    step = _batch_stride(spec, batch)
+    return Array(place, spec.dtype, "matrix", layout, ld, step, _alignment(spec.dtype, ld, step, extents[inner]))
+
+
+def _spread(spec: OperandSpec, place: int, batch: tuple[int, ...], shape: tuple[int, int], prefer: str) -> Array:
+    """Return an array that the tree reads."""
+    kind = broadcast_kind(spec.shape)
+    if spec.shape[-2:] == shape:  # a matrix, even of one row
+        return _matrix(spec, place, batch, prefer)
+    if len(spec.shape) < 2:
+        missing = 2 - len(spec.shape)
+        spec = _reshaped(spec, (1,) * missing + spec.shape, (0,) * missing + spec.strides)
+    itemsize, step = as_dtype(spec.dtype).itemsize, _batch_stride(spec, batch)
+    if kind in ("row", "column") and spec.strides[-1 if kind == "row" else -2] != itemsize:
+        raise _refusal(spec, "its elements must be contiguous")
+    extents = [e for e in spec.shape[-2:] if e > 1]
+    return Array(place, spec.dtype, kind, "row", 0, step, _alignment(spec.dtype, step, *extents) if extents else 1)
+
+
+def _reshaped(spec: OperandSpec, shape: tuple[int, ...], strides: tuple[int, ...]) -> OperandSpec:
+    from msgspec.structs import replace as changed
+
+    return changed(spec, shape=shape, strides=strides)
+
+
+def problem_of(spec: PlanSpec[GemmAttributes]) -> Problem:
+    """Return a plan's product as a kernel sees it.
+
+    Raises
+    ------
+    Unsupported
+        For layouts that no kernel reads; the message names the operand.
+    """
+    at = {operand.name: (operand, place) for place, operand in enumerate(spec.operands)}
+    out = at["out"][0]
+    *batch, m, n = out.shape
+    axes = tuple(batch)
+    a, b, d = (_matrix(*at[name], axes) for name in ("a", "b", "out"))
+    others = {name: one for name, one in at.items() if name not in ("a", "b", "out")}
+    arrays = {name: _spread(*one, axes, (m, n), d.layout) for name, one in others.items()}
+    if spec.attributes.in_place:
+        arrays["c"] = d
+    k = at["a"][0].shape[-1]
+    made = Problem(m, n, k, math.prod(batch), a, b, d, tuple(arrays.items()), transposed=False)
+    if d.layout == "column":
+        made = _transposed(made)
+    for name, array in made.arrays:
+        if array.kind == "matrix" and array.layout != "row":
+            raise _refusal(at[name][0], f"it must have the order of out, whose strides are {out.strides}")
+    return made
+
+
+def _swapped(array: Array) -> Array:
+    if array.kind == "matrix":
+        return replace(array, layout="row" if array.layout == "column" else "column")
+    return replace(array, kind={"row": "column", "column": "row"}.get(array.kind, array.kind))
+
+
+def _transposed(p: Problem) -> Problem:
+    """Return the product of the transposes: D^T = B^T A^T."""
+    arrays = tuple((name, _swapped(array)) for name, array in p.arrays)
+    return Problem(p.n, p.m, p.k, p.batch, _swapped(p.b), _swapped(p.a), _swapped(p.d), arrays, transposed=True)

@@ -1,0 +1,208 @@
+"""CUTLASS's headers are changed in memory, kernels compile in helper processes, and builders of parameters run here."""
+
+from __future__ import annotations
+
+import logging
+import struct
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from atomr_native.compile.cutlass import compiler, headers, overlay, processes
+from atomr_native.compile.cutlass.parameters import Built, parameters
+from atomr_native.compile.cutlass.ptx import Function
+from atomr_native.errors import InvalidRequest, LibraryError, Unsupported
+from atomr_native.libraries.cutlass.kernels import Kernel, Node, Operand, check, render
+
+WORD = st.integers(0, 2**64 - 1)
+ARITHMETIC = """
+.visible .entry f(
+\t.param .align 8 .b8 f_param_0[16],
+\t.param .u64 f_param_1
+)
+{
+\t.reg .pred %p<2>;
+\tld.param.v2.u32 {%r1, %r2}, [f_param_0];
+\tld.param.v2.u32 {%r3, %r4}, [f_param_0+8];
+\tld.param.u64 %rd1, [f_param_1];
+\tcvta.to.global.u64 %rd2, %rd1;
+\tadd.cc.u32 %r5, %r1, %r3;
+\taddc.u32 %r6, %r2, %r4;
+\tst.global.v2.u32 [%rd2], {%r5, %r6};
+\tsub.cc.u32 %r7, %r1, %r3;
+\tsubc.u32 %r8, %r2, %r4;
+\tst.global.v2.u32 [%rd2+8], {%r7, %r8};
+\tsetp.lt.s32 %p1, %r1, %r3;
+\tmov.u32 %r9, 1;
+\t@%p1 bra $L_END;
+\tmov.u32 %r9, 0;
+$L_END:
+\tst.global.u32 [%rd2+16], %r9;
+\tret;
+
+}
+"""
+
+
+@pytest.mark.plain
+@given(WORD, WORD)
+def test_scalar_ptx_carries_and_branches_as_a_gpu_does(a: int, b: int) -> None:
+    made = Function(ARITHMETIC, "f")(struct.pack("<QQ", a, b), 20)
+    total, difference, less = struct.unpack("<QQI", made)
+    mask = 2**64 - 1
+    low = [struct.unpack("<i", struct.pack("<I", value & 0xFFFFFFFF))[0] for value in (a, b)]
+    assert (total, difference, less) == (a + b & mask, a - b & mask, int(low[0] < low[1]))
+
+
+@pytest.mark.plain
+def test_a_builder_with_a_trap_is_refused() -> None:
+    with pytest.raises(Unsupported, match="brkpt"):
+        Function(ARITHMETIC.replace("\tret;", "\tbrkpt;"), "f")
+
+
+@pytest.mark.plain
+def test_headers_of_another_version_are_refused(tmp_path: Path) -> None:
+    change = overlay.Change("a.h", "old", "new")
+    for text in ("", "old old"):
+        (tmp_path / "a.h").write_text(text)
+        with pytest.raises(Unsupported, match=r"a\.h has [02] times"):
+            overlay.changed(tmp_path, [change])
+    (tmp_path / "a.h").write_text("one old text")
+    assert overlay.changed(tmp_path, [change])["a.h"] == "one new text"
+
+
+def product(arch: str, **more: object) -> Kernel:
+    """A bfloat16 product with a bias, an activation, and alpha."""
+    tree = Node("mul", (Node("scalar", dtype="float32", name="s0", value="host"), Node("acc")))
+    tree = Node("gelu", (Node("add", (tree, Node("row", dtype="float32", name="x0", alignment=4))),))
+    operand = Operand("bfloat16", "row", 8)
+    given_ = {"tile": (128, 128, 64), "cluster": (2, 1, 1)} if arch == "sm_90a" else {"tile": (64, 64, 32)}
+    schedule = "cooperative" if arch == "sm_90a" else "multistage"
+    b = Operand("bfloat16", "column", 8)
+    return Kernel(**{"family": "gemm", "arch": arch, "a": operand, "b": b, "c": None, "d": operand, "tree": tree,
+                     "accumulator": "float32", "schedule": schedule, **given_, **more})  # fmt: skip
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"family": "attention"}, "family='attention'"),
+        ({"tile": (96, 128, 64)}, r"tile\[0\]=96"),
+        ({"d": Operand("bfloat16", "row", 4)}, "d.alignment=4"),
+        ({"accumulator": "int32"}, "accumulator='int32'"),
+        ({"tree": Node("cube", (Node("acc"),))}, "node 'cube'"),
+        ({"tree": Node("add", (Node("acc"),))}, "has 1 arguments; allowed: 2"),
+        ({"tree": Node("source")}, "without the operand c"),
+    ],
+)
+def test_a_kernel_without_template_is_refused(change: dict[str, object], text: str) -> None:
+    with pytest.raises(Unsupported, match=text):
+        check(product("sm_90a", **change))
+
+
+@pytest.fixture
+def _cutlass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ATOMR_NATIVE_CACHE", str(tmp_path))
+    try:
+        headers.headers()
+    except Unsupported as missing:
+        pytest.skip(str(missing))
+
+
+VALUES = {
+    "m": 1000, "n": 776, "k": 520, "batch": 1, "lda": 520, "ldb": 520, "ldd": 776, "batch_a": 0, "batch_b": 0,
+    "batch_d": 0, "batch_x0": 0, "sm_count": 132, "swizzle": 1, "raster": 0,
+}  # fmt: skip
+
+
+def built(kernel: Kernel, **changed: int) -> Built:
+    rendered = render(kernel)
+    made = compiler.compile_kernel(rendered)
+    return parameters(made.builder, rendered.fields, rendered.pointers, rendered.scalars, VALUES | changed)
+
+
+@pytest.mark.usefixtures("_cutlass")
+def test_a_multistage_kernel_and_its_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = built(product("sm_80"))
+    assert found.can_implement
+    assert found.grid == (16, 13, 1)
+    assert {name for _, name, _ in found.relocations} == {"a", "b", "d", "x0"}
+    assert [scalar[1:] for scalar in found.scalars] == [("s0", "float32")]
+    monkeypatch.setattr(compiler, "run", None)  # a second time the cache has it
+    assert not built(product("sm_80"), k=519).can_implement
+    with pytest.raises(InvalidRequest, match="m="):
+        built(product("sm_80"), m=2**40)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_cutlass")
+def test_a_warp_specialised_kernel_and_its_parameters() -> None:
+    found = built(product("sm_90a"))
+    assert found.can_implement
+    assert found.cluster == (2, 1, 1)
+    assert [(one.pointer, one.rank, one.dims[:2]) for one in found.maps] == [
+        ("a", 3, (520, 1000)), ("b", 3, (520, 776)), ("d", 3, (776, 1000)),
+    ]  # fmt: skip
+    assert all(len(one.strides) == one.rank - 1 and not any(s % 16 for s in one.strides) for one in found.maps)
+
+
+def swish(x: float) -> float:
+    return x * (0.5 + 0.25 * x)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_cutlass")
+def test_a_python_function_is_inlined() -> None:
+    pytest.importorskip("numba_cuda")
+    kernel = product("sm_80", tree=Node("function", (Node("acc"),), name="users_function"))
+    code = compiler.function_ltoir(swish, 1, "users_function", (9, 0))
+    made = compiler.compile_kernel(render(kernel), {"users_function": code})
+    assert made.builder
+    assert b"users_function" not in made.cubin
+
+
+class Broken:
+    """A source that does not compile."""
+
+    source = "int broken = absent;\n" * 200
+    entry = builder = "broken"
+
+
+@pytest.mark.usefixtures("_cutlass")
+def test_errors_of_the_compiler_are_whole_and_nothing_is_cached(tmp_path: Path) -> None:
+    for _ in range(2):
+        with pytest.raises(LibraryError, match='identifier "absent" is undefined') as caught:
+            compiler.compile_kernel(Broken())
+        assert "(199)" in str(caught.value) or "(100)" in str(caught.value)
+    assert not list(tmp_path.rglob("*.cutlass"))
+
+
+@pytest.mark.usefixtures("_cutlass")
+def test_a_compilation_can_be_cancelled(tmp_path: Path) -> None:
+    cancel = threading.Event()
+
+    class Seen(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.getMessage().startswith("compiling "):
+                running.extend(processes.compilations())
+                cancel.set()
+
+    running: list[processes.Compilation] = []
+    log = logging.getLogger("atomr_native")
+    level, handler = log.level, Seen()
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        for _ in range(2):  # the second time before a process begins
+            with pytest.raises(processes.Cancelled):
+                compiler.compile_kernel(render(product("sm_90a")), cancel=cancel)
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
+    assert [one.label for one in running] == ["atomr_kernel for sm_90a"]
+    assert processes.compilations() == ()
+    assert not list(tmp_path.rglob("*.cutlass"))

@@ -1,0 +1,155 @@
+"""Kernels of CUTLASS on the fake driver: a loop in C that reads the parameters that CUTLASS's kernel would be given.
+
+All but the template is real: the choice of the kernel, the builder of parameters, which NVRTC compiles and the worker
+runs, and the launch, which fills addresses, numbers and a tensor map of A into the parameters.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import kernel_shim
+import pytest
+from cuda.bindings import nvrtc
+
+from atomr_native.libraries.cutlass import code
+from atomr_native.libraries.cutlass.attributes import CompiledKernel
+from atomr_native.libraries.cutlass.choice import kernel_of
+from atomr_native.libraries.cutlass.kernels.kernel import Node, walk
+from atomr_native.protocol.binaries import Binary
+
+__all__ = ["Seen", "install"]
+
+_C: dict[str, str] = {"float32": "float", "tfloat32": "float", "float64": "double", "int8": "signed char",
+                      "int32": "int", "int64": "long long"}  # fmt: skip
+_FUNCTORS = {
+    "add": "({} + {})", "sub": "({} - {})", "mul": "({} * {})", "div": "({} / {})", "neg": "(-{})",
+    "relu": "({0} > 0 ? {0} : 0)", "max": "({0} > {1} ? {0} : {1})", "fma": "({} * {} + {})",
+}  # fmt: skip
+_EXTENTS = ("m", "n", "k", "batch")
+#: Marks where a tensor map belongs; see ``compile/cutlass/parameters.py``.
+_MARK = 0x50414D524D4F5441
+
+
+class Seen(list[Any]):
+    """The kernels that were chosen, in order."""
+
+
+def _expression(node: Node, stores: list[str]) -> str:
+    """Return the C of a tree's value at row i and column j of matrix l."""
+    args = [_expression(arg, stores) for arg in node.args]
+    name = node.name
+    kind = _C.get(node.dtype, "float")
+    if node.op == "acc":
+        return "(acc)"
+    if node.op == "source":
+        return f"(({kind} *)p.c)[l * p.batch_c + i * p.ldc + j]"
+    if node.op == "scalar":
+        return f"p.{name}" if node.value == "host" else f"(({kind} *)p.{name})[0]"
+    if node.op in ("tensor", "aux_store"):
+        place = f"(({kind} *)p.{name})[l * p.batch_{name} + i * p.ld_{name} + j]"
+        if node.op == "tensor":
+            return place
+        stores.append(f"{place} = {args[0]};")
+        return args[0]
+    if node.op in ("row", "column"):
+        return f"(({kind} *)p.{name})[l * p.batch_{name} + {'j' if node.op == 'row' else 'i'}]"
+    return _FUNCTORS[node.op].format(*args)
+
+
+def _sources(kernel: Any) -> tuple[str, str, tuple[tuple[str, str], ...], tuple[str, ...], tuple[str, ...]]:
+    """Return the kernel in C, the builder in CUDA C++, its fields, pointers and scalars."""
+    pointers, wide, compute = ["a", "b", "d", "workspace"], [], kernel.compute
+    for letter in "abd":
+        wide += [f"ld{letter}", f"batch_{letter}"]
+    scalars: dict[str, None] = {}
+    for node in walk(kernel.tree):
+        if node.op == "source":
+            pointers, wide = [*pointers, "c"], [*wide, "ldc", "batch_c"]
+        elif node.op == "scalar" and node.value == "host":
+            scalars[node.name] = None
+        elif node.name:
+            pointers.append(node.name)
+            wide += [f"batch_{node.name}", *([f"ld_{node.name}"] if node.op in ("tensor", "aux_store") else [])]
+    pointers, wide = list(dict.fromkeys(pointers)), list(dict.fromkeys(wide))
+    fields = [(name, "int64") for name in wide]
+    numbers = [(name, compute) for name in scalars]
+    ints = [(name, "int32") for name in (*_EXTENTS, "sm_count")]
+    ordered = [*fields, *numbers, *ints] if compute == "float64" else [*fields, *ints, *numbers]
+    members = "".join(f"unsigned long long {name}; " for name in pointers)
+    members += "".join(f"{_C[dtype]} {name}; " for name, dtype in ordered)
+    given = f"typedef struct {{ {members}}} Given;\n"
+    size = sum(8 if _C[dtype] in ("double", "long long") else 4 for _, dtype in ordered) + 8 * len(pointers)
+    size = -(-size // 8) * 8
+    pad = f"unsigned char pad[{-size % 64}]; " if size % 64 else ""
+    params = f"typedef struct {{ Given g; {pad}unsigned long long map[16]; }} Params;\n"
+    stores: list[str] = []
+    value = _expression(kernel.tree, stores)
+    at = {name: (f"{index[0]} * p.ld{name} + {index[1]}", f"{index[1]} * p.ld{name} + {index[0]}")
+          for name, index in (("a", "iq"), ("b", "qj"))}  # fmt: skip
+    a, b = (at[name][one.layout == "column"] for name, one in (("a", kernel.a), ("b", kernel.b)))
+    acc = {"int32": "int"}.get(kernel.accumulator, _C[kernel.accumulator])
+    body = f"""{given}{params}
+extern "C" __global__ void atomr_kernel(Params given) {{
+  Given p = given.g;
+  const int good = given.map[0] == p.a;
+  for (long long l = 0; l < p.batch; l++) for (long long i = 0; i < p.m; i++) for (long long j = 0; j < p.n; j++) {{
+    {acc} acc = 0;
+    for (long long q = 0; q < p.k; q++)
+      acc += ({acc})(({_C[kernel.a.dtype]} *)p.a)[l * p.batch_a + {a}] *
+             ({acc})(({_C[kernel.b.dtype]} *)p.b)[l * p.batch_b + {b}];
+    {" ".join(stores)}
+    (({_C[kernel.d.dtype]} *)p.d)[l * p.batch_d + i * p.ldd + j] = good ? {value} : -12345;
+  }}
+}}
+"""
+    build = f"""{given}
+extern "C" __global__ void atomr_build(Given p, unsigned char *out) {{
+  const unsigned words = sizeof(Given) / 4, map = (sizeof(Given) + 63) / 64 * 64;
+  int *head = (int *)out;
+  head[0] = p.k % {kernel.a.alignment if kernel.a.layout == "row" else 1} == 0;
+  for (int i = 1; i < 10; i++) head[i] = 1;
+  head[10] = 1024; head[11] = map + 128;
+  *(unsigned long long *)(out + 48) = 512;
+  for (unsigned i = 0; i < words; i++) ((unsigned *)(out + 256))[i] = ((const unsigned *)&p)[i];
+  unsigned long long *record = (unsigned long long *)(out + 256 + map);
+  record[0] = {_MARK}ull; record[1] = p.a;
+  record[2] = 64; record[3] = 32; record[7] = 256;
+  unsigned *box = (unsigned *)(record + 11);
+  box[0] = 16; box[1] = 8;
+  unsigned char *rest = (unsigned char *)(box + 5);
+  rest[0] = rest[1] = 1; rest[5] = 7; rest[6] = 2; rest[7] = 2;
+}}
+"""
+    return body, build, tuple(ordered), tuple(pointers), tuple(scalars)
+
+
+def _ptx(source: str) -> bytes:
+    """Return the PTX of CUDA C++, of which the package needs none by itself."""
+    _, program = nvrtc.nvrtcCreateProgram(source.encode(), b"build.cu", 0, [], [])
+    (status,) = nvrtc.nvrtcCompileProgram(program, 1, [b"-arch=compute_90"])
+    _, size = nvrtc.nvrtcGetProgramLogSize(program)
+    log = bytes(size)
+    nvrtc.nvrtcGetProgramLog(program, log)
+    assert status == nvrtc.nvrtcResult.NVRTC_SUCCESS, log.decode()
+    _, size = nvrtc.nvrtcGetPTXSize(program)
+    text = bytes(size)
+    nvrtc.nvrtcGetPTX(program, text)
+    nvrtc.nvrtcDestroyProgram(program)
+    return text
+
+
+def install(patch: pytest.MonkeyPatch) -> Seen:
+    """Let plans of CUTLASS have these kernels."""
+    seen = Seen()
+
+    def compiled(spec: Any, _functions: object, capability: tuple[int, int]) -> CompiledKernel:
+        kernel = kernel_of(spec, capability).kernel
+        seen.append(kernel)
+        body, build, fields, pointers, scalars = _sources(kernel)
+        builder = _ptx(build)
+        cubin = kernel_shim.compile_module(body)
+        return CompiledKernel("atomr_kernel", Binary(cubin), Binary(builder), fields, pointers, scalars)
+
+    patch.setattr(code, "compiled_kernel", compiled)
+    return seen

@@ -1,0 +1,157 @@
+"""Products on the fake driver: what CUTLASS's kernels are given, by a kernel in C that reads the same parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import fake_cuda
+import fake_cutlass
+import numpy as np
+import pytest
+from actions import eventually
+
+import atomr_native as an
+
+pytest.importorskip("cuda.bindings.nvrtc", reason="cuda.bindings is not installed")
+RNG = np.random.default_rng(4)
+
+
+@pytest.fixture(scope="module")
+def seen(fake_environment: dict[str, str]) -> Iterator[fake_cutlass.Seen]:
+    with pytest.MonkeyPatch.context() as patch, fake_cuda.using(fake_environment):
+        yield fake_cutlass.install(patch)
+
+
+@pytest.fixture(scope="module")
+def device(seen: fake_cutlass.Seen) -> Iterator[an.Device]:
+    with an.System(allow_crash=True) as system:
+        yield system.device("cuda:0")
+
+
+def values(*shape: int, dtype: str = "float32") -> np.ndarray:
+    if dtype == "int8":
+        return RNG.integers(-100, 100, shape).astype(dtype)
+    return RNG.standard_normal(shape).astype(dtype)
+
+
+def columns(device: an.Device, array: np.ndarray) -> an.GpuRef:
+    """Return a matrix whose columns are contiguous."""
+    return device.put(np.ascontiguousarray(array.T)).T
+
+
+@pytest.mark.parametrize(
+    ("dtype", "order", "compute", "arch"),
+    [
+        ("float32", "CC", None, "sm_80"),
+        ("float32", "CF", "tf32", "sm_90a"),
+        ("float32", "CC", "tf32", "sm_80"),
+        ("float32", "FC", None, "sm_80"),
+        ("float64", "FF", None, "sm_80"),
+        ("int8", "CF", None, "sm_90a"),
+    ],
+)
+def test_products(
+    device: an.Device, seen: fake_cutlass.Seen, dtype: str, order: str, compute: str | None, arch: str
+) -> None:
+    a, b = values(6, 32, dtype=dtype), values(32, 16, dtype=dtype)
+    given = [columns(device, one) if how == "F" else device.put(one) for one, how in zip((a, b), order, strict=True)]
+    found = device.cutlass.gemm(*given, compute=compute, epilogue="acc" if dtype == "int8" else None)
+    np.testing.assert_allclose(found.numpy(), a.astype("f8") @ b.astype("f8"), rtol=1e-5, atol=1e-5)
+    kernel = seen[-1]
+    assert kernel.arch == arch
+    assert [kernel.a.layout, kernel.b.layout] == [{"C": "row", "F": "column"}[one] for one in order]
+    assert kernel.a.dtype == ("tfloat32" if compute else dtype)
+
+
+def test_a_tree_with_everything(device: an.Device, seen: fake_cutlass.Seen) -> None:
+    a, b, c, x = values(2, 8, 32), values(32, 16), values(2, 8, 16), values(2, 1, 16)
+    column, scale = values(8, 1), np.array([3.0], "f4")
+    options: dict[str, Any] = {
+        "epilogue": "pre = alpha * acc + x; out = relu(pre) * c + column * scale - 0.5 * shift", "c": device.put(c),
+        "operands": {"x": device.put(x), "column": device.put(column), "scale": device.put(scale), "shift": 2.0},
+    }  # fmt: skip
+    given = device.put(a), columns(device, b)
+    for alpha in (2.0, -1.0):
+        found, pre = device.cutlass.gemm(*given, alpha=alpha, outputs={"pre": "float32"}, compute="tf32", **options)
+        want = alpha * (a.astype("f8") @ b) + x
+        np.testing.assert_allclose(pre.numpy(), want, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(found.numpy(), np.maximum(want, 0) * c + column * 3 - 1, rtol=1e-4, atol=1e-4)
+    assert seen[-1].arch == "sm_90a"
+    host = device.system.device("host")
+    mirrored = options | {"c": host.put(c), "operands": {
+        name: one if isinstance(one, float) else host.put(one.numpy()) for name, one in options["operands"].items()
+    }}  # fmt: skip
+    expected, _ = host.cutlass.gemm(
+        host.put(a), host.put(b), alpha=-1.0, outputs={"pre": "float32"}, compute="tf32", **mirrored
+    )
+    np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-4, atol=1e-4)
+
+
+def test_columns_of_d_are_the_product_of_the_transposes(device: an.Device, seen: fake_cutlass.Seen) -> None:
+    a, b, row, column = values(6, 8), values(8, 4), values(4), values(6, 1)
+    out = columns(device, np.full((6, 4), np.nan, "f4"))
+    c = columns(device, values(6, 4))
+    operands = {"row": device.put(row), "column": device.put(column)}
+    device.cutlass.gemm(
+        device.put(a), device.put(b), out=out, c=c, epilogue="acc * row + column * c", operands=operands
+    )
+    np.testing.assert_allclose(out.numpy(), a.astype("f8") @ b * row + column * c.numpy(), rtol=1e-4, atol=1e-4)
+    assert [one.layout for one in (seen[-1].a, seen[-1].b, seen[-1].d)] == ["column", "column", "row"]
+    with pytest.raises(an.Unsupported, match=r"c of shape \(6, 4\) .*it must have the order of out"):
+        device.cutlass.gemm(device.put(a), device.put(b), c=c, beta=1.0)
+
+
+def test_d_is_added_to_in_place(device: an.Device) -> None:
+    a, b, c = values(6, 8), values(8, 4), values(6, 4)
+    out = device.put(c)
+    device.cutlass.gemm(device.put(a), device.put(b), c=out, out=out, beta=2.0)
+    np.testing.assert_allclose(out.numpy(), a.astype("f8") @ b + 2 * c, rtol=1e-4, atol=1e-4)
+
+
+def test_batches_of_one_stride(device: an.Device) -> None:
+    a, b = values(2, 3, 4, 8), values(3, 8, 4)
+    device_a = device.put(a)
+    with pytest.raises(an.Unsupported, match=r"b of shape \(3, 8, 4\) .*a batch \(2, 3\) must be one stride"):
+        device.cutlass.gemm(device_a, device.put(b))
+    found = device.cutlass.gemm(device_a, device.put(b[0]))
+    np.testing.assert_allclose(found.numpy(), a.astype("f8") @ b[0], rtol=1e-4, atol=1e-4)
+
+
+def test_views_at_addresses_that_the_kernel_cannot_read(device: an.Device) -> None:
+    x, b = device.put(values(4, 33)), device.put(values(32, 4))
+    assert device.cutlass.gemm(x[:, :32], b).shape == (4, 4)  # elements one by one
+    wide = device.put(values(4, 36))
+    device.cutlass.gemm(wide[:, :32], b).numpy()
+    with pytest.raises(an.Unsupported, match="no multiple of 16 bytes"):
+        device.cutlass.gemm(wide[:, 1:33], b).numpy()
+
+
+def test_a_problem_that_cutlass_refuses(device: an.Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = device.put(values(4, 30)), device.put(values(30, 4))
+    found = fake_cutlass._sources
+
+    def odd(one: Any) -> Any:
+        body, build, *rest = found(one)
+        return (body, build.replace("== 0;", "== 7;"), *rest)
+
+    monkeypatch.setattr(fake_cutlass, "_sources", odd)
+    with pytest.raises(an.Unsupported, match="CUTLASS cannot compute M=4, N=4, K=30") as caught:
+        device.cutlass.gemm(a, b).numpy()
+    assert caught.value.rule == "cutlass.kernel"
+
+
+def test_a_plan_outlives_a_restart(device: an.Device) -> None:
+    a, b = values(4, 8), values(8, 4)
+    layer = device.cutlass.bind("layer", device.put(a), device.put(b), epilogue="relu(acc)")
+    layer.tell(device.put(a)).numpy()
+    generation = device.generation
+    device.inject_fault("exit")
+    eventually(lambda: device.generation > generation)
+    device.wait_ready(60)
+    layer.refit(b=device.put(-b))
+    np.testing.assert_allclose(layer.tell(device.put(a)).numpy(), np.maximum(-(a @ b), 0), rtol=1e-4, atol=1e-4)
+
+
+def test_nothing_is_a_product_of_nothing(device: an.Device) -> None:
+    assert device.cutlass.gemm(device.zeros((0, 4), "float32"), device.zeros((4, 4), "float32")).numpy().shape == (0, 4)
