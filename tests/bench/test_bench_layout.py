@@ -17,8 +17,8 @@ from bench.harness.programs import PROGRAMS
 
 BENCH = ROOT / "bench"
 LIBRARIES = (
-    "blas", "blas_lt", "cudnn", "cutlass", "elementwise", "fft", "float8", "fused", "kernel", "random", "solver", "sparse",
-    "tensor",
+    "blas", "blas_lt", "cudnn", "cutlass", "elementwise", "fft", "float8", "fused", "kernel", "random", "solver",
+    "sparse", "tensor",
 )  # fmt: skip
 
 

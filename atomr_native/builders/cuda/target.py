@@ -13,9 +13,9 @@ __all__ = ["Argument", "KernelProgram", "Launch", "Target", "number_of"]
 #: message fails; ``("uint64", value)`` a constant; ``("workspace", offset)`` the address at that byte of the plan's
 #: workspace; ``("bytes", b)`` a struct; ``("scalars", j)`` a struct whose bytes are the scalars from j on;
 #: ``("tensor_map", (i, axes, modes))`` a tensor map of operand i, see `atomr_native.libraries.kernel.tensor_map`;
-#: ``("filled", (bytes, places))`` a struct, in which each message fills places ``(kind, offset, index, added, map)``: an
-#: ``"operand"`` or ``"workspace"`` address plus `added` bytes, scalar `index` as ``"float64"`` or ``"float32"``, or a
-#: ``"tensor_map"`` of operand `index`, with ``map`` as ``(axes, modes)``; at most one argument of a launch.
+#: ``("filled", (bytes, places))`` a struct, in which each message fills places ``(kind, offset, index, added, map)``:
+#: an ``"operand"`` or ``"workspace"`` address plus `added` bytes, scalar `index` as ``"float64"`` or ``"float32"``, or
+#: a ``"tensor_map"`` of operand `index`, with ``map`` as ``(axes, modes)``; at most one argument of a launch.
 Argument = tuple[
     Literal[
         "operand", "float64", "float32", "float16", "int64", "int32", "int16", "int8", "uint32", "uint16", "uint8",

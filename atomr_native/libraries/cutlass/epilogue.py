@@ -14,17 +14,12 @@ from typing import Any, Final
 from ..._support.checks import is_real
 from ..._support.public import public
 from ...errors import InvalidRequest
+from .functors import CALLS
 from .kernels.kernel import FUNCTORS
+from .language import parse
 
-__all__ = ["CALLS", "MOST_NODES", "EpilogueTree", "flat", "names_of", "python_function", "stores_of"]
+__all__ = ["MOST_NODES", "EpilogueTree", "flat", "names_of", "python_function", "stores_of"]
 
-#: Functions of the language by the names that NumPy and PyTorch give them, each with its functor.
-CALLS: Final = {
-    name: name
-    for name in (
-        "abs", "sqrt", "exp", "relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh", "hardswish", "clamp", "fma"
-    )
-} | {"maximum": "max", "minimum": "min"}  # fmt: skip
 #: Most nodes of a tree, each counted as often as it is used: a kernel's registers are bounded.
 MOST_NODES: Final = 64
 #: Names of a product's own operands, and of the accumulator.
@@ -151,9 +146,7 @@ class EpilogueTree:
         functions : mapping of str to function, optional
             Python functions that the text may call, by name.
         """
-        from .language import parse
-
-        return parse(text, dict(functions))
+        return parse(cls, text, dict(functions))
 
     def stored(self, name: str) -> EpilogueTree:
         """Return this value, which is also stored, in the request's output of this name.

@@ -1,4 +1,4 @@
-"""The functors of epilogues in NumPy, in the dtype of their arguments."""
+"""The functors of epilogues: their names, and each in NumPy, in the dtype of its arguments."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ from typing import Any, Final
 
 import numpy as np
 
-__all__ = ["FUNCTIONS"]
+__all__ = ["CALLS", "FUNCTIONS"]
+
+#: Functions of the language by the names that NumPy and PyTorch give them, each with its functor.
+CALLS: Final = {
+    name: name
+    for name in (
+        "abs", "sqrt", "exp", "relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh", "hardswish", "clamp", "fma"
+    )
+} | {"maximum": "max", "minimum": "min"}  # fmt: skip
 
 Array = np.ndarray[Any, Any]
 

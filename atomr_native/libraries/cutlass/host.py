@@ -54,7 +54,8 @@ def _narrowed(value: Array, dtype: np.dtype[Any]) -> Array:
         return value.astype(dtype, copy=False)
     info = np.iinfo(dtype)
     whole = np.nan_to_num(np.rint(value.astype(np.float64)), nan=0.0)
-    return np.clip(whole, info.min, info.max).astype(dtype)
+    made: Array = np.clip(whole, info.min, info.max).astype(dtype)
+    return made
 
 
 def build_gemm(spec: PlanSpec[GemmAttributes], _context: HostContext) -> Built:

@@ -8,10 +8,13 @@ from __future__ import annotations
 import ast
 import textwrap
 from collections.abc import Mapping
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from ...errors import InvalidRequest
-from .epilogue import CALLS, EpilogueTree
+from .functors import CALLS
+
+if TYPE_CHECKING:
+    from .epilogue import EpilogueTree
 
 __all__ = ["parse"]
 
@@ -21,8 +24,8 @@ _MOST: Final = 4096
 
 
 class _Parser:
-    def __init__(self, text: str, functions: Mapping[str, Any]) -> None:
-        self.text, self.functions = text, functions
+    def __init__(self, kind: type[EpilogueTree], text: str, functions: Mapping[str, Any]) -> None:
+        self.kind, self.text, self.functions = kind, text, functions
         self.values: dict[str, EpilogueTree] = {}
         self.unread: dict[str, ast.AST] = {}
 
@@ -30,32 +33,35 @@ class _Parser:
         where = f"line {getattr(at, 'lineno', 1)}, column {getattr(at, 'col_offset', 0) + 1}"
         raise InvalidRequest(f"{problem} at {where} of {self.text!r:.200}; allowed: {allowed}")
 
+    def number(self, value: float, at: ast.expr) -> EpilogueTree:
+        try:
+            return self.kind("number", (), float(value))
+        except OverflowError:
+            self.fail("a number that is too large", at, "numbers of float64")
+
     def tree(self, at: ast.expr) -> EpilogueTree:
         match at:
             case ast.Name(id=name):
                 self.unread.pop(name, None)
                 if name == "acc":
-                    return EpilogueTree.acc()
-                return self.values[name] if name in self.values else EpilogueTree.name(name)
+                    return self.kind.acc()
+                return self.values[name] if name in self.values else self.kind.name(name)
             case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
-                try:
-                    return EpilogueTree("number", (), float(value))
-                except OverflowError:
-                    self.fail("a number that is too large", at, "numbers of float64")
+                return self.number(value, at)
             case ast.BinOp(left=left, op=operator, right=right) if type(operator) in _BINARY:
                 first, second = self.tree(left), self.tree(right)
                 made: EpilogueTree = getattr(first, _BINARY[type(operator)])(second)
                 return made
             case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
-                return EpilogueTree("number", (), -float(value))
+                return self.number(-value, at)
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 return -self.tree(operand)
             case ast.Call(func=ast.Name(id=name), args=args, keywords=[]):
                 if name in self.functions:
-                    return EpilogueTree.call(self.functions[name], *map(self.tree, args))
+                    return self.kind.call(self.functions[name], *map(self.tree, args))
                 if name not in CALLS:
                     self.fail(f"unknown function {name!r}", at, ", ".join([*CALLS, *self.functions]))
-                return EpilogueTree.call(name, *map(self.tree, args))
+                return self.kind.call(name, *map(self.tree, args))
             case _:
                 known = ", ".join([*CALLS, *self.functions])
                 self.fail(f"{ast.unparse(at)!r:.100}", at, f"names, numbers, + - * /, {known}")
@@ -76,8 +82,10 @@ class _Parser:
                 )
 
 
-def parse(text: str, functions: Mapping[str, Any], outputs: tuple[str, ...] = ()) -> EpilogueTree:
-    """Return the tree of a text; results that `outputs` names are stored in outputs of these names.
+def parse(
+    kind: type[EpilogueTree], text: str, functions: Mapping[str, Any], outputs: tuple[str, ...] = ()
+) -> EpilogueTree:
+    """Return the tree, an object of `kind`, of a text; results that `outputs` names are stored in outputs of these names.
 
     Raises
     ------
@@ -98,7 +106,7 @@ def parse(text: str, functions: Mapping[str, Any], outputs: tuple[str, ...] = ()
         raise InvalidRequest(f"the epilogue {text!r:.200} cannot be parsed: {error}") from None
     if not body:
         raise InvalidRequest(f"the epilogue {text!r} is empty; allowed: an expression such as 'relu(acc + bias)'")
-    parser = _Parser(text, functions)
+    parser = _Parser(kind, text, functions)
     try:
         for at in body:
             name = parser.statement(at, last=at is body[-1])

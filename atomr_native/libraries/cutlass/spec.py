@@ -127,7 +127,7 @@ def _tree(request: GemmRequest) -> EpilogueTree:
     if isinstance(given, EpilogueTree):
         return given
     if isinstance(given, str):
-        return parse(given, {}, tuple(request.outputs or ()))
+        return parse(EpilogueTree, given, {}, tuple(request.outputs or ()))
     if callable(given):
         function = python_function(given)
         names = function.__code__.co_varnames[: function.__code__.co_argcount]
