@@ -74,7 +74,7 @@ def build(name: str) -> Path:
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         objects = list(pool.map(_compile, sources))
     binary = folder() / f"cuda-{name}"
-    _run([compiler(), *FLAGS, "-o", str(binary), *map(str, objects), "-ldl"], name)
+    _run([compiler(), *FLAGS, "-o", str(binary), *map(str, objects), "-ldl", "-lm"], name)
     return binary
 
 

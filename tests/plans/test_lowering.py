@@ -108,6 +108,9 @@ REQUESTS: dict[str, Callable[[], Request[Any]]] = {
     "semiring": lambda: an.SparseSemiringRequest(
         **{k: v for k, v in eye().items() if k != "format"}, x=floats(4), multiply=np.add, add=np.minimum, start=np.inf
     ),
+    "incomplete factors": lambda: an.SparseFactorRequest(
+        routine="ilu0", **{name: value for name, value in eye().items() if name != "format"}
+    ),
     "triangle": lambda: an.SparseSolveRequest(**eye(), b=floats(4, 2), unit=True),
     "convolution": lambda: an.ConvolutionRequest(x=floats(1, 2, 5, 5), w=floats(3, 2, 3, 3), bias=floats(3)),
     "gradient of images": lambda: an.ConvolutionDataGradientRequest(

@@ -121,6 +121,10 @@ def _x(dev: an.Device) -> an.GpuRef:
     return dev.put(np.ones((2, 2), np.float32))
 
 
+def _bound(d: an.Device) -> an.BoundGemm:
+    return d.cutlass.bind("layer", _x(d), _x(d), epilogue="acc + bias", operands={"bias": _x(d)})
+
+
 #: Calls that take further names: with the arguments that they cannot do without, and an option.
 OPEN: dict[str, tuple[Callable[[an.Device], Any], str]] = {
     **{
@@ -131,6 +135,14 @@ OPEN: dict[str, tuple[Callable[[an.Device], Any], str]] = {
     "BlasLt.grouped": (lambda d: lambda **o: d.blas_lt.grouped([_x(d)], [_x(d)], **o), "epilogue"),
     "BlasLt.grouped_plan": (lambda d: lambda **o: d.blas_lt.grouped_plan([_x(d)], [_x(d)], **o), "bias"),
     "BlasLt.plan": (lambda d: lambda **o: d.blas_lt.plan(_x(d), _x(d), **o), "progress"),
+    **{
+        f"BoundGemm.{name}": (lambda d, name=name: lambda **o: getattr(_bound(d), name)(_x(d), **o), "out")
+        for name in ("ask", "tell")
+    },
+    "BoundGemm.refit": (lambda d: lambda **o: _bound(d).refit(**o), "bias"),
+    "Cutlass.bind": (lambda d: lambda **o: d.cutlass.bind("layer", _x(d), _x(d), **o), "epilogue"),
+    "Cutlass.plan": (lambda d: lambda **o: d.cutlass.plan(_x(d), _x(d), **o), "epilogue"),
+    "Cutlass.refit": (lambda d: lambda **o: (_bound(d), d.cutlass.refit("layer", **o)), "bias"),
     "ElementwiseActor.run": (lambda d: lambda **o: d.elementwise.run("x", x=_x(d), **o), "out"),
     "ElementwiseActor.plan": (lambda d: lambda **o: d.elementwise.plan("x", x=_x(d), **o), "out"),
     "Float8.outputs": (lambda d: lambda **o: d.float8.outputs(_x(d), **o), "scaling"),

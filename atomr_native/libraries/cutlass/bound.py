@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from ..._lib.guard import Lock
+from ..._support.options import check_options
 from ..._support.public import public
 from ...arrays.operands import check_handle
 from ...dtypes import dtype_name
@@ -83,9 +84,8 @@ class BoundGemm:
         InvalidRequest
             For an operand that is not bound, or an array of another shape, dtype or strides; nothing is bound then.
         """
+        check_options("what is bound", operands, self._fixed)
         for name, array in operands.items():
-            if name not in self._fixed:
-                raise InvalidRequest(f"operand {name!r} is not bound; bound: {', '.join(self._fixed)}")
             check_handle(name, array)
             old = self._fixed[name]
             if array is None or array.layout != old.layout:

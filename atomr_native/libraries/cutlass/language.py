@@ -85,7 +85,7 @@ class _Parser:
 def parse(
     kind: type[EpilogueTree], text: str, functions: Mapping[str, Any], outputs: tuple[str, ...] = ()
 ) -> EpilogueTree:
-    """Return the tree, an object of `kind`, of a text; results that `outputs` names are stored in outputs of these names.
+    """Return the tree, of class `kind`, of a text; results that `outputs` names are stored in outputs of these names.
 
     Raises
     ------

@@ -9,7 +9,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { NAME = 160 };
@@ -57,23 +56,6 @@ static size_t available(unsigned device) {
     return used < options.memory ? options.memory - used : 0;
 }
 
-/* Whether there is room, by a look at most 0.2 s old while less than half was in use: a look goes through every
- * process. */
-static bool has_room(unsigned device, size_t size) {
-    static _Thread_local struct { struct timespec at; size_t used; } looked[MAX_DEVICES];
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    const double age = (double)(now.tv_sec - looked[device].at.tv_sec) +
-                       1e-9 * (double)(now.tv_nsec - looked[device].at.tv_nsec);
-    if (age > 0.2 || looked[device].used + size > options.memory / 2) {
-        looked[device].used = options.memory - available(device);
-        looked[device].at = now;
-    }
-    if (looked[device].used + size > options.memory) return false;
-    looked[device].used += size;
-    return true;
-}
-
 CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total) {
     CUcontext c;
     const CUresult r = fake_enter(&c);
@@ -99,7 +81,7 @@ void fake_drop(physical *p) {
 
 CUresult fake_make(size_t size, unsigned device, bool exportable, physical **made) {
     char name[NAME];
-    if (!has_room(device, size)) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (size > available(device)) return CUDA_ERROR_OUT_OF_MEMORY;
     name_of(device, name);
     const int fd = memfd_create(name, MFD_CLOEXEC);
     if (fd < 0) return CUDA_ERROR_OUT_OF_MEMORY;
