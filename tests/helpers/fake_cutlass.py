@@ -60,7 +60,7 @@ def _expression(node: Node, stores: list[str]) -> str:
 def _sources(kernel: Any) -> tuple[str, str, tuple[tuple[str, str], ...], tuple[str, ...], tuple[str, ...]]:
     """Return the kernel in C, the builder in CUDA C++, its fields, pointers and scalars."""
     pointers, wide, compute = ["a", "b", "d", "workspace"], [], kernel.compute
-    for letter in "abd":
+    for letter in ("a", "b", "d"):
         wide += [f"ld{letter}", f"batch_{letter}"]
     scalars: dict[str, None] = {}
     for node in walk(kernel.tree):

@@ -6,8 +6,7 @@ Requests and their rules are `SparseProductRequest` and `SparseSolveRequest`; on
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import FunctionType
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any
 
 from ..._support.public import public
 from ...errors import InvalidRequest
@@ -26,24 +25,6 @@ if TYPE_CHECKING:
     from .matrix import SparseMatrix
 
 __all__ = ["Sparse"]
-
-Method = TypeVar("Method", bound=Callable[..., Any])
-
-
-def _sibling(method: Method, name: str, doc: str) -> Method:
-    """Return a method that differs from another only in the routine that it names, and adds no frame to its calls."""
-    code = cast("FunctionType", method).__code__
-    constants = tuple(name if one == code.co_name else one for one in code.co_consts)
-    qualname = code.co_qualname.replace(code.co_name, name)
-    made = FunctionType(
-        code.replace(co_consts=constants, co_name=name, co_qualname=qualname),
-        method.__globals__,
-        name,
-    )
-    made.__kwdefaults__, made.__annotations__ = method.__kwdefaults__, method.__annotations__
-    made.__doc__, made.__module__, made.__qualname__ = doc, method.__module__, qualname
-    return cast("Method", made)
-
 
 @public
 class Sparse(Combinations):
@@ -135,11 +116,30 @@ class Sparse(Combinations):
         )  # fmt: skip
         return made
 
-    spmm = _sibling(
-        spmv,
-        "spmm",
-        "Send ``alpha op(A) X + beta out`` of a dense matrix X.  Enqueues; see `SparseProductRequest`.",
-    )
+    def spmm(
+        self,
+        a: SparseMatrix,
+        x: GpuRef,
+        *,
+        alpha: complex = 1.0,
+        beta: complex = 0.0,
+        alpha_at: GpuRef | None = None,
+        beta_at: GpuRef | None = None,
+        trans: bool = False,
+        conj: bool = False,
+        deterministic: bool = False,
+        out: GpuRef | None = None,
+    ) -> GpuRef:
+        """Send ``alpha op(A) X + beta out`` of a dense matrix X.  Enqueues; see `SparseProductRequest`."""
+        made: GpuRef = self._calls.send(
+            self,
+            PRODUCT,
+            (
+                a.values, a.indices, a.offsets, a.rows, x, None, out, alpha_at, beta_at, "spmm", a.format, a.shape,
+                a.ordered, trans, conj, deterministic, alpha, beta,
+            ),
+        )  # fmt: skip
+        return made
 
     def sddmm(
         self,
