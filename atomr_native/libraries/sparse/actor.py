@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Sparse"]
 
+
 @public
 class Sparse(Combinations):
     """Sparse matrices on one device; messages to it run in order.
