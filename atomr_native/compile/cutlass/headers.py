@@ -66,6 +66,12 @@ def _macros(path: Path) -> dict[str, int]:
     return {name: int(value) for name, value in _MACRO.findall(text)}
 
 
+def _with_parents(folders: tuple[str, ...]) -> tuple[str, ...]:
+    """Return folders of CUDA's headers, and those that CCCL lies in: CUTLASS includes ``cccl/cuda/std/...``."""
+    parents = [str(Path(folder).parent) for folder in folders if Path(folder).name == "cccl"]
+    return tuple(dict.fromkeys((*folders, *parents)))
+
+
 @functools.cache
 def headers() -> Headers:
     """Return the headers for NVRTC, CUTLASS's ones changed.
@@ -80,7 +86,7 @@ def headers() -> Headers:
     version = found.get("CUTLASS_MAJOR"), found.get("CUTLASS_MINOR")
     if version != VERSION:
         raise Unsupported(f"CUTLASS is {version[0]}.{version[1]}; allowed: {VERSION[0]}.{VERSION[1]}")
-    toolkit = nvrtc.toolkit_headers()
+    toolkit = _with_parents(nvrtc.toolkit_headers())
     versions: dict[str, int] = {}
     for place in toolkit:
         for name in _VERSIONED:

@@ -74,7 +74,8 @@ class AttentionRequest(Request[Any]):
         float32, (Hq,): the score of a further key of each head, whose value is 0.
     q_lengths, kv_lengths : GpuRef, optional
         int32, (B,): tokens of each sequence, from 0 to Sq and Sk.  Those after them are not seen, and the result there
-        is 0.  They are read on the device, and not checked.
+        is 0.  They are read on the device, and not checked.  No array may hold NaN or infinities there on a GPU: cuDNN
+        multiplies them by 0.
     q_offsets, kv_offsets : GpuRef, optional
         With ``layout="thd"``: int32, (B + 1,), ascending: the token at which each sequence begins, and the end of the
         last.  Tokens in no sequence are not written.

@@ -21,7 +21,7 @@ from .attention import around_kernels
 from .descriptors import GraphDescription, data_type, describe_graph
 from .kernels import pointwise_kernel
 from .reduce import reduction_kernel
-from .steps import Part, alone, attention_parts, densified, is_taken, parts_of, roots_of
+from .steps import Part, alone, are_alike, attention_parts, densified, is_taken, parts_of, roots_of
 
 __all__ = ["build_graph"]
 
@@ -67,7 +67,7 @@ def build_graph(spec: PlanSpec[GraphAttributes], context: CudaContext) -> Built:
             return _whole(spec, graph, context, make)
         around = "kernels find the ends of sequences, and clear what is not seen"
         return _stepwise(spec, graph, parts, context, make, around)
-    taken = all(is_taken(node, graph.tensors[at]) for node in graph.nodes for _, at in node.ports)
+    taken = are_alike(graph) and all(is_taken(node, graph.tensors[at]) for node in graph.nodes for _, at in node.ports)
     reason = "cuDNN does not take the operands as they lie in memory"
     if all(node.op == "pointwise" for node in graph.nodes):
         reason = "kernels compute pointwise operations"

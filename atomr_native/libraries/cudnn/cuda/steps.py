@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from ..attributes import GraphAttributes, NodeSpec, TensorSpec
 from ..draft import packed
 
-__all__ = ["Part", "alone", "attention_parts", "densified", "is_taken", "parts_of", "roots_of"]
+__all__ = ["Part", "alone", "are_alike", "attention_parts", "densified", "is_taken", "parts_of", "roots_of"]
 
 #: Operations that kernels compute, around the plan of attention.
 AROUND: Final = ("lengths", "offsets", "vacate", "sink_forward", "sink_backward")
@@ -46,10 +46,26 @@ def is_taken(node: NodeSpec, tensor: TensorSpec) -> bool:
     """Whether an operation of cuDNN takes a tensor as it lies in memory: dense, in an order of `_orders`."""
     if node.op in ("pointwise", "transpose", "matmul", "reduction", "reshape"):
         return True
-    return any(
-        all(n == 1 or s == d for n, s, d in zip(tensor.shape, tensor.strides, dense, strict=True))
-        for dense in (packed(tensor.shape, channels_last=last) for last in _orders(node))
-    )
+    return any(_is_dense(tensor, channels_last=last) for last in _orders(node))
+
+
+def are_alike(graph: GraphAttributes) -> bool:
+    """Whether cuDNN's fusion of a product with pointwise operations takes all arrays as they lie in memory.
+
+    All of a convolution are dense in one order.  The factors of a matmul lie anyhow, all else is dense.  On an H200 an
+    output with steps between its elements was written wrongly.
+    """
+    if len(graph.nodes) == 1 or not any(node.op == "pointwise" for node in graph.nodes):
+        return True
+    factors = {at for node in graph.nodes if node.op == "matmul" for at in node.reads}
+    arrays = [tensor for at, tensor in enumerate(graph.tensors) if tensor.operand >= 0 and at not in factors]
+    orders = (False,) if factors else (True, False)
+    return any(all(_is_dense(tensor, channels_last=last) for tensor in arrays) for last in orders)
+
+
+def _is_dense(tensor: TensorSpec, *, channels_last: bool) -> bool:
+    dense = packed(tensor.shape, channels_last=channels_last)
+    return all(n == 1 or s == d for n, s, d in zip(tensor.shape, tensor.strides, dense, strict=True))
 
 
 def _orders(node: NodeSpec) -> tuple[bool, ...]:
