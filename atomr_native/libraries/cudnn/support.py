@@ -22,6 +22,7 @@ __all__ = [
     "RULES",
     "ConvolutionDtypes",
     "Rule",
+    "is_exact_product",
     "is_fusion",
     "is_trusted",
 ]
@@ -72,8 +73,6 @@ RESPONSE_LIMITS: Final = {"alpha": 0.0, "beta": 0.01, "k": 1e-5}
 
 #: Dtypes of attention, for which cuDNN has engines.
 ATTENTION_DTYPES: Final = ("float16", "bfloat16")
-#: Pointwise operations that cuDNN's fusions compute as float32 does.
-_EXACT: Final = frozenset({"add", "mul", "relu_fwd", "identity"})
 #: Elements of the largest heads of attention on Hopper.
 HEAD_DIM: Final = 256
 #: Oldest cuDNN for attention: older ones have kernels that are known to be wrong, 9.15 for gradients of some lengths.
@@ -175,17 +174,22 @@ RULES: Final = (
 
 
 def is_trusted(graph: GraphAttributes) -> bool:
-    """Whether cuDNN's fusion of a product with what follows is one whose results were compared on an H200.
+    """Whether cuDNN's fusion of a convolution with what follows is one whose results were compared on an H200.
 
-    After a convolution these are any sums, factors and ReLU; and a bias with any activation.  After a matmul all are,
-    but in float32 only sums, factors and ReLU: its SiLU had an error of 5e-4.  Others are cut.
+    After a convolution these are any sums, factors and ReLU; and a bias with any activation.  Others are cut.
     """
     if not any(node.op == "convolution_forward" for node in graph.nodes):
-        exact = any(tensor.operand >= 0 and tensor.dtype == "float32" for tensor in graph.tensors) and not graph.tf32
-        matmul = any(node.op == "matmul" for node in graph.nodes)
-        return not (exact and matmul) or all(node.mode in _EXACT for node in graph.nodes if node.op == "pointwise")
+        return True
     modes = [node.mode for node in graph.nodes if node.op == "pointwise"]
-    return {*modes} <= _EXACT or (len(modes) <= 2 and modes[:-1] == ["add"])
+    return {*modes} <= {"add", "mul", "relu_fwd", "identity"} or (len(modes) <= 2 and modes[:-1] == ["add"])
+
+
+def is_exact_product(graph: GraphAttributes, node: NodeSpec) -> bool:
+    """Whether a node of a user's graph is a matmul of float32, whose factors cuDNN rounds to TF32 on an H200.
+
+    Its engines do so without a numerical note that tells it, so cuBLASLt computes these.
+    """
+    return node.op == "matmul" and not graph.tf32 and any(graph.tensors[at].dtype == "float32" for at in node.reads)
 
 
 def is_fusion(graph: GraphAttributes) -> bool:

@@ -134,7 +134,9 @@ class GraphTensor:
             raise InvalidRequest(
                 f"a product of shapes {self.shape} and {b.shape}; allowed: equal axes before the last two"
             )
-        made = _new(self, (*self.shape[:-1], b.shape[-1]))
+        shape = (*self.shape[:-1], b.shape[-1])
+        whole = (*([1] * (self._rank - len(shape))), *shape)
+        made = GraphTensor(self.draft, self.draft.result(whole, self.real, packed(whole)), shape, self.real)
         self.draft.node("matmul", {"a": self.at, "b": b.at, "c": made.at}, compute=self.real)
         return made
 

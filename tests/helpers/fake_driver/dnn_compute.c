@@ -259,6 +259,11 @@ static void pointwise(work *w, const dnn_node *n) {
     }
 }
 
+/* Of a matmul, which on an H200 rounds float32 in memory to TF32, though no note of its engines says so. */
+static double factor(const work *w, const dnn_tensor *t, double x) {
+    return t->dtype == CUDNN_DATA_FLOAT && !t->is_virtual ? tensor_float((float)x) : rounded(w, t, x);
+}
+
 static void matmul(work *w, const dnn_node *n) {
     const int pa = CUDNN_ATTR_OPERATION_MATMUL_ADESC, pb = CUDNN_ATTR_OPERATION_MATMUL_BDESC;
     const int pc = CUDNN_ATTR_OPERATION_MATMUL_CDESC;
@@ -282,7 +287,7 @@ static void matmul(work *w, const dnn_node *n) {
         }
         for (int64_t k = 0; k < inner && (!sums || k < sums[at[0]]); k++) {
             left[last] = right[last - 1] = k;
-            sum += rounded(w, ta, a[place(ta, tc, left)]) * rounded(w, tb, b[place(tb, tc, right)]);
+            sum += factor(w, ta, a[place(ta, tc, left)]) * factor(w, tb, b[place(tb, tc, right)]);
         }
         c[i] = sum;
     }
@@ -501,10 +506,29 @@ static void compute_node(work *w, const dnn_node *n) {
     }
 }
 
+/* Whether a graph is a product with pointwise operations, whose results the library writes as if they were dense. */
+static bool is_fusion(const dnn_graph *g) {
+    int products = 0, others = 0;
+    for (int i = 0; i < g->n_nodes; i++) {
+        const int kind = g->nodes[i].kind;
+        products += kind == CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR
+                    || kind == CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR;
+        others += kind != CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR;
+    }
+    return g->n_nodes > 1 && products == 1 && others == 1;
+}
+
+static bool has_gaps(const dnn_tensor *t) {
+    int64_t last = 0;
+    for (int64_t i = 0; i < t->rank; i++) last += (t->shape[i] - 1) * t->strides[i];
+    return last + 1 != t->total;
+}
+
 void dnn_compute(void *given) {
     const dnn_run *const run = given;
     work w = {.run = run, .g = run->graph};
     bool outputs[DNN_TENSORS] = {false};
+    const bool dense = is_fusion(w.g);
     if (run->workspace_bytes) memset(run->workspace, 0xa5, run->workspace_bytes);
     for (int t = 0; t < w.g->n_tensors; t++) {
         const dnn_tensor *const tensor = &w.g->tensors[t];
@@ -535,7 +559,7 @@ void dnn_compute(void *given) {
         const dnn_tensor *const tensor = &w.g->tensors[t];
         char *const to = run->pointers[t];
         for (int64_t i = 0; outputs[t] && !tensor->is_virtual && i < tensor->total; i++) {
-            const int64_t at = element(&w, tensor, i);
+            const int64_t at = dense && has_gaps(tensor) ? i : element(&w, tensor, i);
             if (at >= 0) dnn_put(to + (size_t)at * dnn_size_of(tensor->dtype), tensor->dtype, w.values[t][i]);
         }
         free(w.values[t]);

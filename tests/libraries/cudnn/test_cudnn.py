@@ -236,7 +236,7 @@ def test_instance_norms_are_computed_with_channels_first() -> None:
     for kind, taken in (("instance", False), ("batch", True)):
         request = an.NormalizationRequest(kind=kind, x=x, scale=v, bias=v, channels_last=True)
         graph = request.lowered.spec().attributes
-        assert all(is_taken(node, graph.tensors[at]) for node in graph.nodes for _, at in node.ports) is taken
+        assert all(is_taken(graph, node, at) for node in graph.nodes for _, at in node.ports) is taken
         (norm,) = [node for node in densified(graph).nodes if node.op == "norm_forward"]
         image = densified(graph).tensors[dict(norm.ports)["x"]]
         assert image.strides == packed(image.shape, channels_last=taken)

@@ -81,9 +81,32 @@ def test_layouts_and_outputs(device: an.Device) -> None:
     scale = device.put(np.float32([[[2.0]]]))
     residual = device.zeros((1, 8, 1, 1), "float32")
     how = {"stride": (2, 1), "padding": 1}
-    y = device.cudnn.graph(lambda a, b, s, r: a.convolve(b, **how) * s + r, gx, gw, scale, residual, out=out)
+
+    def function(a: Any, b: Any, s: Any, r: Any) -> Any:
+        return a.convolve(b, **how) * s + r
+
+    if device.kind != "host":
+        plan = device.cudnn.plan(an.GraphRequest(function=function, operands=(gx, gw, scale, residual), out=out))
+        assert plan.notes == ("2 steps: cuDNN does not take the operands as they lie in memory",)
+    y = device.cudnn.graph(function, gx, gw, scale, residual, out=out)
     assert y is out
     assert_close(y.numpy(), 2 * convolved(np.moveaxis(x, -1, 1), np.moveaxis(w, -1, 1), **how), "float32", 4.0)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_products_of_float32_are_exact(device: an.Device, turned: bool) -> None:
+    """Batches, factors that lie by columns, with steps between rows, and anyhow, in float32 and mixed with float16."""
+    for left, right in (("float32", "float32"), ("float32", "float16")):
+        a, b = random_images(RNG, (3, 2, 5, 40), left), random_images(RNG, (3, 2, 40, 6), right)
+        ga, gb = (device.put(x.swapaxes(-1, -2).copy() if turned else x) for x in (a, b))
+        ga, gb = (x.mT if turned else x for x in (ga, gb))
+        pairs = [(ga, gb, a, b), (ga[:, :, ::2], gb[..., ::2], a[:, :, ::2], b[..., ::2])]
+        for x, y, p, q in pairs:
+            found = device.cudnn.graph(lambda m, n: m @ n, x, y).numpy()
+            wanted = p.astype(float) @ q.astype(float)
+            assert_close(found, wanted, left, 8.0)
+        loose = device.cudnn.plan(an.GraphRequest(function=lambda m, n: m @ n, operands=(ga, gb)))
+        assert device.kind == "host" or "TF32" in loose.notes[0]
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,11 @@ from ....dtypes import as_dtype
 from ....errors import Unsupported
 from ....plans.spec import PlanSpec
 from ..attributes import GraphAttributes
-from ..support import ATTENTION_VERSION, RULES, is_fusion, is_trusted
+from ..support import ATTENTION_VERSION, RULES, is_exact_product, is_fusion, is_trusted
 from .attention import around_kernels
 from .descriptors import GraphDescription, data_type, describe_graph
 from .kernels import pointwise_kernel
+from .product import FACTORS, product_run
 from .reduce import reduction_kernel
 from .steps import Part, alone, are_alike, attention_parts, densified, is_taken, parts_of, roots_of
 
@@ -67,17 +68,8 @@ def build_graph(spec: PlanSpec[GraphAttributes], context: CudaContext) -> Built:
             return _whole(spec, graph, context, make)
         around = "kernels find the ends of sequences, and clear what is not seen"
         return _stepwise(spec, graph, parts, context, make, around)
-    taken = are_alike(graph) and all(is_taken(node, graph.tensors[at]) for node in graph.nodes for _, at in node.ports)
-    reason = "cuDNN does not take the operands as they lie in memory"
-    if all(node.op == "pointwise" for node in graph.nodes):
-        reason = "kernels compute pointwise operations"
-    elif (stepwise := next((node.op for node in graph.nodes if node.op in (*CALLS, "reshape")), None)) is not None:
-        reason = f"graphs of cuDNN have no {stepwise.replace('_', ' ')}"
-    elif spec.op == "cudnn.graph" and not is_fusion(graph):
-        reason = "one plan of cuDNN is one product and pointwise operations"
-    elif not is_trusted(graph):
-        reason = "results of this fusion have not been compared"
-    elif taken:
+    reason = _why_cut(spec.op, graph)
+    if not reason:
         try:
             return _whole(spec, graph, context, make)
         except Unsupported as error:
@@ -91,6 +83,24 @@ def build_graph(spec: PlanSpec[GraphAttributes], context: CudaContext) -> Built:
     except Unsupported as error:
         message = f"{spec.op}: {error.message}; not in one plan, since {reason}"
         raise Unsupported(message, rule=error.rule, lifted_by=error.lifted_by) from None
+
+
+def _why_cut(op: str, graph: GraphAttributes) -> str:
+    """Return why a graph is not given to cuDNN as a whole, or nothing."""
+    if all(node.op == "pointwise" for node in graph.nodes):
+        return "kernels compute pointwise operations"
+    stepwise = next((node.op for node in graph.nodes if node.op in (*CALLS, "reshape")), None)
+    if stepwise is not None:
+        return f"graphs of cuDNN have no {stepwise.replace('_', ' ')}"
+    if op == "cudnn.graph" and not is_fusion(graph):
+        return "one plan of cuDNN is one product and pointwise operations"
+    if any(is_exact_product(graph, node) for node in graph.nodes):
+        return "cuDNN rounds the factors of float32 products to TF32"
+    if not is_trusted(graph):
+        return "results of this fusion have not been compared"
+    if not are_alike(graph) or not all(is_taken(graph, node, at) for node in graph.nodes for _, at in node.ports):
+        return "cuDNN does not take the operands as they lie in memory"
+    return ""
 
 
 def _is_attention(op: str) -> bool:
@@ -137,7 +147,10 @@ def _stepwise(
         tensor = whole.tensors[at]
         return ("operand", tensor.operand) if tensor.operand >= 0 else ("workspace", most + places[roots.get(at, at)])
 
-    steps = tuple(Step(run, tuple(source(at) for at in part.bound)) for run, part in zip(runs, parts, strict=True))
+    steps = tuple(
+        Step(run, tuple(source(at) for at in part.bound), FACTORS if is_exact_product(whole, part.nodes[0]) else ())
+        for run, part in zip(runs, parts, strict=True)
+    )
     notes = (f"{len(steps)} steps: {reason}",)
     return Built(SequenceProgram(steps, total, notes), total, notes)
 
@@ -156,6 +169,8 @@ def _part(graph: GraphAttributes, part: Part, context: CudaContext, make: Maker,
         options = (size for _, (size,) in node.integers), (value for _, value in node.reals)
         dtype = CONSTANTS[data_type(first.dtype)]
         return CallPlan(context.backend, node.op, dtype, shape, node.mode == "log", *options[0], *options[1])
+    if len(part.nodes) == 1 and is_exact_product(graph, node):
+        return product_run(alone(graph, part), context.backend, room)
     if node.op == "reduction" and (kernel := reduction_kernel(graph, node, context.target)) is not None:
         return kernel
     return make(describe_graph(alone(graph, part), len(part.bound), room))

@@ -10,6 +10,8 @@ from msgspec.structs import replace
 
 from ..attributes import GraphAttributes, NodeSpec, TensorSpec
 from ..draft import packed
+from ..support import is_exact_product
+from .product import matrix_of
 
 __all__ = ["Part", "alone", "are_alike", "attention_parts", "densified", "is_taken", "parts_of", "roots_of"]
 
@@ -42,8 +44,11 @@ class Part:
         return self.nodes[0].op in AROUND
 
 
-def is_taken(node: NodeSpec, tensor: TensorSpec) -> bool:
-    """Whether an operation of cuDNN takes a tensor as it lies in memory: dense, in an order of `_orders`."""
+def is_taken(graph: GraphAttributes, node: NodeSpec, at: int) -> bool:
+    """Whether an operation takes a tensor as it lies in memory: dense, in an order of `_orders`."""
+    tensor = graph.tensors[at]
+    if is_exact_product(graph, node):
+        return tensor.dtype == "float32" and matrix_of(tensor) is not None
     if node.op in ("pointwise", "transpose", "matmul", "reduction", "reshape"):
         return True
     return any(_is_dense(tensor, channels_last=last) for last in _orders(node))
@@ -76,6 +81,8 @@ def _orders(node: NodeSpec) -> tuple[bool, ...]:
     """
     if node.op.startswith("resample"):
         return (True,)
+    if node.op == "matmul":
+        return (False,)
     return (False,) if node.op.startswith("norm") and node.mode == "instance" else (True, False)
 
 
@@ -84,10 +91,11 @@ def densified(graph: GraphAttributes) -> GraphAttributes:
     tensors, nodes = list(graph.tensors), []
     copies: dict[int, int] = {}
 
-    def copy_of(at: int, last: bool) -> int:
+    def copy_of(at: int, last: bool, exact: bool) -> int:
         if at not in copies:
             given = tensors[at]
-            tensors.append(TensorSpec(given.dtype, given.shape, packed(given.shape, channels_last=last)))
+            dtype = "float32" if exact else given.dtype
+            tensors.append(TensorSpec(dtype, given.shape, packed(given.shape, channels_last=last)))
             copies[at] = len(tensors) - 1
         return copies[at]
 
@@ -96,13 +104,14 @@ def densified(graph: GraphAttributes) -> GraphAttributes:
         return NodeSpec("pointwise", (("x", source), ("y", target)), "identity", compute)
 
     for node in graph.nodes:
-        last = _orders(node)[0]
-        awkward = {at for _, at in node.ports if tensors[at].operand >= 0 and not is_taken(node, tensors[at])}
+        exact = is_exact_product(graph, node)
+        own = (_orders(node)[0], exact)
+        awkward = {at for _, at in node.ports if (exact or tensors[at].operand >= 0) and not is_taken(graph, node, at)}
         reads_result = dict(node.reals).get("beta", 0.0) != 0
-        nodes += [move(at, copy_of(at, last)) for at in sorted(awkward) if at in node.reads or reads_result]
-        ports = tuple((port, copy_of(at, last) if at in awkward else at) for port, at in node.ports)
+        nodes += [move(at, copy_of(at, *own)) for at in sorted(awkward) if at in node.reads or reads_result]
+        ports = tuple((port, copy_of(at, *own) if at in awkward else at) for port, at in node.ports)
         nodes.append(replace(node, ports=ports))
-        nodes += [move(copy_of(at, last), at) for at in sorted(awkward) if at in node.writes]
+        nodes += [move(copy_of(at, *own), at) for at in sorted(awkward) if at in node.writes]
     return replace(graph, tensors=tuple(tensors), nodes=tuple(nodes))
 
 

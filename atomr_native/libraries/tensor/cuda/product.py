@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from ...._lib.cublaslt import CONSTANTS
+from ....builders.cuda.product import ProductDescription
 from ....dtypes import as_dtype
 from ..modes import Modes
 from ..products import Groups
 from .arrays import Array, folded
-from .native import ProductDescription
 
 __all__ = ["Product", "find_product", "product_outputs"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ....builders.cuda.native import NativeStruct
+from .native import NativeStruct
 
 __all__ = ["ProductDescription"]
 
