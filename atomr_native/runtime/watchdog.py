@@ -61,10 +61,14 @@ class Watchdog:
     def check(self, worker: Worker) -> str | None:
         """Check the worker; return the reason to end it, or None.  Never waits.
 
-        `culprit` is then the lane and ticket of the message, if it was one.
+        Calls within half a `tick` of the last check do nothing: each check asks the worker whether it answers, and its
+        answer wakes the caller.  `culprit` is the lane and ticket of the message that is the reason, if it is one.
         """
         now = time.monotonic()
-        passed, self._last = now - self._last, now
+        passed = now - self._last
+        if passed < self.tick / 2:
+            return None
+        self._last = now
         if _is_traced(worker.pid):
             return None
         busy = bool(self._core.control_busy)

@@ -34,6 +34,7 @@ class Worker:
         self.stats = {lane: {"completed": 0, "claimed": 0, "started_ns": 1} for lane in self.lane_names}
         self.waits_for: dict[int, list[tuple[int, int]]] = {}
         self.answers = True
+        self.asked = 0
         self.watchdog = watchdog.Watchdog("host", self, 2.0)  # type: ignore[arg-type]
 
     def watch(self) -> None:
@@ -47,6 +48,7 @@ class Worker:
 
     def submit(self, *_: Any, timeout: float) -> Any:
         assert timeout == 0.0
+        self.asked += 1
         return self
 
     def done(self) -> bool:
@@ -100,6 +102,13 @@ def test_control_work_stops_the_clock(worker: Worker) -> None:
     worker.control_busy = False
     assert worker.after(0.4) is None
     assert worker.after(1.0) == "message 1 of 'a' ran for more than 2 s"
+
+
+def test_answers_are_not_asked_for_at_once(worker: Worker) -> None:
+    """Each answer wakes the supervisor, which checks again."""
+    for _ in range(100):
+        worker.after(0.1)
+    assert 10 / worker.watchdog.tick <= worker.asked <= 10 / worker.watchdog.tick * 2
 
 
 @pytest.mark.parametrize("busy", [False, True])
