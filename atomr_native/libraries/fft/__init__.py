@@ -22,6 +22,13 @@ LIBRARY = Library(
             attributes="attributes:MappedAttributes",
         ),
         Operation(
+            "fft.half",
+            Aliasing.DISJOINT,
+            "host:build_half",
+            "cuda.half:build_half",
+            attributes="attributes:FftAttributes",
+        ),
+        Operation(
             "fft.cosine",
             Aliasing.SAME_VIEW,
             "host:build_cosine",
@@ -57,6 +64,7 @@ LIBRARY = Library(
         "FftLayout": "many",
         "FftRequest": "request",
         "FftShiftRequest": "shift",
+        "HalfFftRequest": "half",
         "IstftRequest": "frames",
         "StftRequest": "frames",
     },

@@ -12,11 +12,12 @@ from ...plans.actor import LibraryActor
 from .convolution import convolved
 from .cosine import DctRequest
 from .cosines import CosineMethods
-from .forms import FORMS, SHIFT, TRANSFORM, Mapped, alignment
+from .forms import FORMS, HALF, SHIFT, TRANSFORM, Mapped, alignment
 from .frames import IstftRequest, StftRequest
 from .framings import FramesMethods
 from .frequencies import all_frequencies, half_frequencies
 from .functions import as_function, plain
+from .half import HalfFftRequest
 from .request import FftRequest
 from .shift import FftShiftRequest
 
@@ -239,6 +240,32 @@ class Fft(CosineMethods, FramesMethods, LibraryActor):
 
     # ------------------------------------------------------------------------------------------ frequencies
 
+    def half(
+        self,
+        transform: str,
+        x: GpuRef,
+        s: Integers = None,
+        axes: Integers = None,
+        norm: str | None = None,
+        *,
+        hermitian: bool = False,
+        out: GpuRef | None = None,
+    ) -> GpuRef:
+        """Send a transform in float16 or bfloat16, whose complex arrays have a last axis of 2; see `HalfFftRequest`.
+
+        Examples
+        --------
+        >>> x = device.put(np.array([[1, 0], [0, 1]], "float16"))
+        >>> device.fft.half("ifft", x, norm="none").numpy().tolist()
+        [[1.0, 1.0], [1.0, -1.0]]
+        """
+        if type(s) is list:
+            s = tuple(s)
+        if type(axes) is list:
+            axes = tuple(axes)
+        made: GpuRef = self._calls.send(self, HALF, (x, out, transform, s, axes, norm, hermitian, alignment(x, out)))
+        return made
+
     def fftshift(self, x: GpuRef, axes: Integers = None, *, out: GpuRef | None = None) -> GpuRef:
         """Send a cyclic shift by ``n // 2`` along axes, by default all: frequency 0 goes to the middle.
 
@@ -358,13 +385,15 @@ class Fft(CosineMethods, FramesMethods, LibraryActor):
 
     # ------------------------------------------------------------------------------------------ messages
 
-    def plan(self, request: DctRequest | FftRequest | FftShiftRequest | IstftRequest | StftRequest) -> Plan:
+    def plan(
+        self, request: DctRequest | FftRequest | FftShiftRequest | HalfFftRequest | IstftRequest | StftRequest
+    ) -> Plan:
         """Return the plan of a request, whose arrays lend their layouts only: ``plan.tell(x, out=y)``.
 
         Does not wait for the worker.  Where a request's x and out start at multiples of a complex element, those of
         the plan's messages must, too, or a message fails with `Unsupported`.
         """
-        if not isinstance(request, DctRequest | FftRequest | FftShiftRequest | IstftRequest | StftRequest):
+        if not isinstance(request, tuple(FORMS)):
             raise self._refused(request)
         return self._plan_of(request)
 

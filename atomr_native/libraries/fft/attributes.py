@@ -14,7 +14,7 @@ __all__ = ["CosineAttributes", "FftAttributes", "FramesAttributes", "MappedAttri
 
 
 class FftAttributes(Attributes, frozen=True, kw_only=True):
-    """Of ``fft.transform``.
+    """Of ``fft.transform`` and ``fft.half``.
 
     Attributes
     ----------
@@ -29,7 +29,7 @@ class FftAttributes(Attributes, frozen=True, kw_only=True):
     overwrite, hermitian : bool
         As `FftRequest` has them.
     aligned : (bool, bool)
-        Whether x and out start at multiples of a complex element's size.
+        Whether x and out start at multiples of a complex element's size, of 16 bits each part in ``fft.half``.
     """
 
     transform: Annotated[str, one_of("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")]

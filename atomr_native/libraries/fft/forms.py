@@ -7,10 +7,11 @@ from typing import Any, Final, NamedTuple
 from ...plans.calls import CallForm, Forms, form_of
 from .cosine import DctRequest
 from .frames import IstftRequest, StftRequest
+from .half import HalfFftRequest
 from .request import TRANSFORM_VALUES, FftRequest
 from .shift import FftShiftRequest
 
-__all__ = ["COSINE", "FORMS", "ISTFT", "SHIFT", "STFT", "TRANSFORM", "Mapped", "alignment"]
+__all__ = ["COSINE", "FORMS", "HALF", "ISTFT", "SHIFT", "STFT", "TRANSFORM", "Mapped", "alignment"]
 
 _NAMES: Final = TRANSFORM_VALUES[:-1]
 
@@ -56,6 +57,21 @@ TRANSFORM: Final = CallForm(
     _unpack, _pack, TRANSFORM_VALUES, b"aaooooooo", (None, None, "fft", None, None, None, False, False, 0), b"n"
 )
 
+_HALF_NAMES: Final = ("x", "out", "transform", "s", "axes", "norm", "hermitian")
+
+
+def _half(r: HalfFftRequest) -> tuple[Any, ...]:
+    return (*(getattr(r, name) for name in _HALF_NAMES), alignment(r.x, r.out))
+
+
+HALF: Final = CallForm(
+    lambda values: HalfFftRequest(**dict(zip(_HALF_NAMES, values[:-1], strict=True))),
+    _half,
+    (*_HALF_NAMES, "alignment"),
+    b"aaoooooo",
+    (None, None, "fft", None, None, None, False, 0),
+)
+
 SHIFT: Final = form_of(FftShiftRequest, "x out", "axes inverse")
 
 COSINE: Final = form_of(DctRequest, "x out", "transform type s axes norm orthogonalize")
@@ -86,6 +102,7 @@ FORMS: Final[Forms] = {
     DctRequest: COSINE,
     FftRequest: TRANSFORM,
     FftShiftRequest: SHIFT,
+    HalfFftRequest: HALF,
     IstftRequest: ISTFT,
     StftRequest: STFT,
 }

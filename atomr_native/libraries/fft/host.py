@@ -18,9 +18,9 @@ from ...plans.spec import PlanSpec
 from .attributes import CosineAttributes, FftAttributes, FramesAttributes, MappedAttributes, ShiftAttributes
 from .frames import LEAST
 from .functions import function_parts
-from .spec import COMPUTED, FORWARD
+from .spec import COMPUTED, FORWARD, TRANSFORMS
 
-__all__ = ["build_cosine", "build_istft", "build_mapped", "build_shift", "build_stft", "build_transform"]
+__all__ = ["build_cosine", "build_half", "build_istft", "build_mapped", "build_shift", "build_stft", "build_transform"]
 
 #: Points below which one thread does a transform: several take longer to meet than to compute.
 _SMALL: Final = 1 << 16
@@ -59,6 +59,28 @@ def build_transform(spec: PlanSpec[FftAttributes], _context: HostContext) -> Bui
 
     def run(arrays: tuple[Array, ...], _scalars: tuple[Any, ...]) -> None:
         arrays[1][...] = transform(arrays[0])
+
+    return Built(run)
+
+
+def build_half(spec: PlanSpec[FftAttributes], _context: HostContext) -> Built:
+    """Build ``fft.half``, in float32: operands ``x, out``."""
+    out = spec.operands[1]
+    if math.prod(out.shape) == 0:
+        return Built("noop")
+    kind = TRANSFORMS[spec.attributes.transform]
+    shape = out.shape if kind == "c2r" else out.shape[:-1]
+    transform = _transform(spec.attributes, "float32" if kind == "r2c" else "complex64", shape)
+
+    @np.errstate(over="ignore")
+    def run(arrays: tuple[Array, ...], _scalars: tuple[Any, ...]) -> None:
+        value: Array = arrays[0].astype(np.float32, order="C")
+        if kind != "r2c":
+            value = value.view(np.complex64)[..., 0]
+        made = transform(value)
+        if kind != "c2r":
+            made = np.ascontiguousarray(made).view(np.float32).reshape(out.shape)
+        arrays[1][...] = made
 
     return Built(run)
 

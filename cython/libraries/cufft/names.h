@@ -27,8 +27,12 @@ typedef int cufftXtCallbackType;
     C(CUFFT_NOT_SUPPORTED, 16)                                                                                        \
     C(CUFFT_FORWARD, -1)                                                                                              \
     C(CUFFT_INVERSE, 1)                                                                                               \
+    C(CUDA_R_16F, 2)                                                                                                  \
+    C(CUDA_R_16BF, 14)                                                                                                \
     C(CUDA_R_32F, 0)                                                                                                  \
     C(CUDA_R_64F, 1)                                                                                                  \
+    C(CUDA_C_16F, 6)                                                                                                  \
+    C(CUDA_C_16BF, 15)                                                                                                \
     C(CUDA_C_32F, 4)                                                                                                  \
     C(CUDA_C_64F, 5)                                                                                                  \
     C(CUFFT_CB_LD_COMPLEX, 0)                                                                                         \

@@ -4,7 +4,7 @@
  * types of the plan; with them the output may be written before the last element is stored, as by plans of several
  * kernels.
  *
- * It follows the documented rules, the unpleasant ones, too: plans do not allocate where that is switched off, and then
+ * It follows the documented rules, the unpleasant ones, too: types of 16 bits have powers of two and dense real lines; plans do not allocate where that is switched off, and then
  * refuse to run without a work area; they write all over that area; C2R overwrites its input, and is wrong for imaginary
  * parts at the first and the middle element of 2^13 and 2^14; addresses are aligned to a complex element. */
 #include <complex.h>
@@ -40,9 +40,44 @@ static plan *plans[PLANS];
 /* Plans that are alive, for tests in this process. */
 _Atomic unsigned fake_fft_plans;
 
-static int is_complex(cudaDataType type) { return type == CUDA_C_32F || type == CUDA_C_64F; }
 static int is_double(cudaDataType type) { return type == CUDA_R_64F || type == CUDA_C_64F; }
-static size_t size_of(cudaDataType type) { return (is_double(type) ? 8u : 4u) * (is_complex(type) ? 2u : 1u); }
+static int is_half(cudaDataType type) { return type == CUDA_R_16F || type == CUDA_C_16F; }
+static int is_bfloat(cudaDataType type) { return type == CUDA_R_16BF || type == CUDA_C_16BF; }
+static int family(cudaDataType type) { return is_double(type) + 2 * is_half(type) + 3 * is_bfloat(type); }
+static int is_complex(cudaDataType type) {
+    return type == CUDA_C_32F || type == CUDA_C_64F || type == CUDA_C_16F || type == CUDA_C_16BF;
+}
+static size_t size_of(cudaDataType type) {
+    return (is_double(type) ? 8u : family(type) ? 2u : 4u) * (is_complex(type) ? 2u : 1u);
+}
+
+static double wide(uint16_t bits, cudaDataType type) {
+    const int exponent = bits >> 10 & 31, mantissa = bits & 1023;
+    if (is_bfloat(type)) {
+        const uint32_t word = (uint32_t)bits << 16;
+        float x;
+        memcpy(&x, &word, sizeof x);
+        return x;
+    }
+    const double x = exponent == 31 ? (mantissa ? NAN : INFINITY)
+                                    : exponent ? ldexp(1024 + mantissa, exponent - 25) : ldexp(mantissa, -24);
+    return bits >> 15 ? -x : x;
+}
+
+static uint16_t narrow(double x, cudaDataType type) {
+    if (is_bfloat(type)) {
+        const float value = (float)x;
+        uint32_t word;
+        memcpy(&word, &value, sizeof word);
+        return (uint16_t)((word + 0x7fff + (word >> 16 & 1)) >> 16);
+    }
+    const double size = fabs(x);
+    const unsigned sign = signbit(x) ? 0x8000u : 0;
+    if (isnan(x)) return 0x7e00;
+    if (size >= 65520) return (uint16_t)(sign | 0x7c00);
+    const int exponent = size < ldexp(1, -14) ? -14 : ilogb(size);
+    return (uint16_t)(sign | (unsigned)((exponent + 14) * 1024 + (int)lrint(ldexp(size, 10 - exponent))));
+}
 
 typedef struct {
     float x, y;
@@ -56,6 +91,9 @@ static number load(const plan *p, void *data, int64_t i);
 static void store(const plan *p, void *data, int64_t i, number x);
 
 static number get(const void *p, cudaDataType type, int64_t i) {
+    const uint16_t *const h = p;
+    if (family(type) > 1 && !is_complex(type)) return wide(h[i], type);
+    if (family(type) > 1) return CMPLX(wide(h[2 * i], type), wide(h[2 * i + 1], type));
     if (type == CUDA_R_32F) return ((const float *)p)[i];
     if (type == CUDA_R_64F) return ((const double *)p)[i];
     if (type == CUDA_C_32F) return CMPLX(((const float *)p)[2 * i], ((const float *)p)[2 * i + 1]);
@@ -64,7 +102,10 @@ static number get(const void *p, cudaDataType type, int64_t i) {
 
 static void put(void *p, cudaDataType type, int64_t i, number x) {
     const int k = is_complex(type);
-    if (is_double(type)) {
+    if (family(type) > 1) {
+        ((uint16_t *)p)[k ? 2 * i : i] = narrow(creal(x), type);
+        if (k) ((uint16_t *)p)[2 * i + 1] = narrow(cimag(x), type);
+    } else if (is_double(type)) {
         ((double *)p)[k ? 2 * i : i] = creal(x);
         if (k) ((double *)p)[2 * i + 1] = cimag(x);
     } else {
@@ -293,9 +334,12 @@ cufftResult cufftXtMakePlanMany(cufftHandle h, int rank, long long *n, long long
     if (p->allocates) return CUFFT_ALLOC_FAILED; /* this project brings the memory itself */
     const int in = is_complex(inputtype), out = is_complex(outputtype);
     if (rank < 1 || rank > AXES || batch < 1) return CUFFT_INVALID_SIZE;
-    if (is_double(inputtype) != is_double(outputtype) || !(in || out) || !is_complex(executiontype) ||
-        is_double(executiontype) != is_double(inputtype))
+    if (family(inputtype) != family(outputtype) || !(in || out) || !is_complex(executiontype) ||
+        family(executiontype) != family(inputtype))
         return CUFFT_INVALID_TYPE;
+    if (family(inputtype) > 1 && ((!in && istride != 1) || (!out && ostride != 1))) return CUFFT_NOT_SUPPORTED;
+    for (int i = 0; i < rank; i++)
+        if (family(inputtype) > 1 && n[i] & (n[i] - 1)) return CUFFT_NOT_SUPPORTED;
     if (istride < 1 || ostride < 1 || idist < 1 || odist < 1) return CUFFT_INVALID_VALUE;
     const cudaDataType sides[] = {inputtype, outputtype};
     for (int i = 0; i < 2; i++) {

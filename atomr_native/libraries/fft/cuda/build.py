@@ -34,6 +34,7 @@ __all__ = ["TransformDescription", "built_steps", "build_mapped", "build_transfo
 #: Bytes of a result from which on cuFFT's kernels multiply by the factor: linking them takes the time of many passes.
 _LEAST: Final = 1 << 20
 _COMPILERS: Final = ("nvrtc", "nvjitlink")
+_NARROW: Final = {"float16": "16F", "bfloat16": "16BF"}
 _TYPES: Final = {"float32": "R_32F", "float64": "R_64F", "complex64": "C_32F", "complex128": "C_64F"}
 
 
@@ -64,7 +65,9 @@ class TransformDescription(NativeStruct):
     scratch: int
 
 
-def _type(array: Array) -> int:
+def _type(array: Array, narrow: str) -> int:
+    if narrow:
+        return CONSTANTS[f"CUDA_{'R' if array.dtype == narrow else 'C'}_{_NARROW[narrow]}"]
     return CONSTANTS[f"CUDA_{_TYPES[array.dtype]}"]
 
 
@@ -72,7 +75,7 @@ def describe_call(call: Call, scratch: int) -> TransformDescription:
     """Return the plan of a call; its work area begins at byte `scratch` of the workspace."""
     layout = call.layout
     rank = len(layout.lengths)
-    whole = call.source if call.source.dtype.startswith("complex") else call.target
+    whole = call.target if call.narrow or not call.source.dtype.startswith("complex") else call.source
     loops = (*layout.loops, *([(1, 0, 0)] * (2 - len(layout.loops))))
 
     def three(values: tuple[int, ...]) -> tuple[int, ...]:
@@ -88,9 +91,9 @@ def describe_call(call: Call, scratch: int) -> TransformDescription:
         stride_out=layout.stride[1],
         dist_out=layout.dist[1],
         batch=layout.batch,
-        type_in=_type(call.source),
-        type_out=_type(call.target),
-        type_exec=_type(whole),
+        type_in=_type(call.source, call.narrow),
+        type_out=_type(call.target, call.narrow),
+        type_exec=_type(whole, call.narrow),
         direction=CONSTANTS["CUFFT_INVERSE" if call.inverse else "CUFFT_FORWARD"],
         loop=tuple(n for n, *_ in loops),
         step_in=tuple(step for _, step, _ in loops),

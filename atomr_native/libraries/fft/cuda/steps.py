@@ -94,6 +94,9 @@ class Call:
     scale : float
     conjugated : bool
         What cuFFT does to each element that it stores, by a function of its own.
+    narrow : str
+        ``"float16"`` or ``"bfloat16"`` if the arrays have numbers of 16 bits: real ones of that dtype, and complex ones
+        that are described as float32.
     """
 
     source: Array
@@ -103,6 +106,7 @@ class Call:
     callbacks: tuple[str, ...] = ()
     scale: float = 1.0
     conjugated: bool = False
+    narrow: str = ""
 
     @property
     def finishes(self) -> bool:
