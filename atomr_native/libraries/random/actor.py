@@ -56,6 +56,7 @@ class Random(LibraryActor):
     ``dtype`` is that of `out`, or by default float32 for real numbers, int64 for whole ones and bool for `bernoulli`.
     Real numbers are float64, float32, float16 or bfloat16; counts may be these or any integer, whose largest number
     stands for larger ones.  Parameters are numbers, or arrays of float32 or float64 that broadcast to the shape.
+    ``engine="curand_philox"`` gives the sequence of cuRAND's generator of that name (see `RandomRequest`).
 
     Numbers come from ``seed=``, ``stream=`` and ``offset=``, or from the next range of ``generator=``; without either
     from `generator` of this actor.  The same seed, stream and offset give the same bits on every device.
@@ -89,16 +90,26 @@ class Random(LibraryActor):
         dtype: object = None,
         low: Parameter = 0.0,
         high: Parameter = 1.0,
+        *,
+        engine: str = "philox",
         **source: Unpack[Source],
     ) -> GpuRef:
-        """Send real numbers from `low` to less than `high`, both rounded to `dtype`; equal bounds give that number."""
-        return self._fill("uniform", shape, dtype, (low, high, 0.0, 0.0), source)
+        """Send real numbers from `low` to less than `high`, both rounded to `dtype`; equal bounds give that number.
+
+        Of the engine ``"curand_philox"`` numbers are above `low` and may be `high`.
+        """
+        return self._fill("uniform", shape, dtype, (low, high, 0.0, 0.0), source, engine)
 
     def integers(
-        self, shape: Shape = None, dtype: object = None, low: int = 0, high: int = 2, **source: Unpack[Source]
-    ) -> GpuRef:
-        """Send integers from `low` to `high` - 1, each with the same probability."""
-        return self._fill("integers", shape, dtype, (low, high, 0.0, 0.0), source)
+        self, shape: Shape = None, dtype: object = None, low: int | GpuRef = 0, high: int | GpuRef = 2,
+        *, engine: str = "philox", **source: Unpack[Source],
+    ) -> GpuRef:  # fmt: skip
+        """Send integers from `low` to `high` - 1, each with the same probability.
+
+        Arrays of bounds are int32 or int64.  Of the engine ``"curand_philox"`` the numbers from 0 to 2**32 - 1 are the
+        words of cuRAND's sequence.
+        """
+        return self._fill("integers", shape, dtype, (low, high, 0.0, 0.0), source, engine)
 
     def bernoulli(
         self, shape: Shape = None, dtype: object = None, p: Parameter = 0.5, **source: Unpack[Source]
@@ -114,10 +125,12 @@ class Random(LibraryActor):
         dtype: object = None,
         mean: Parameter = 0.0,
         std: Parameter = 1.0,
+        *,
+        engine: str = "philox",
         **source: Unpack[Source],
     ) -> GpuRef:
         """Send numbers of the normal distribution with this mean and standard deviation."""
-        return self._fill("normal", shape, dtype, (mean, std, 0.0, 0.0), source)
+        return self._fill("normal", shape, dtype, (mean, std, 0.0, 0.0), source, engine)
 
     def lognormal(
         self,
@@ -125,10 +138,12 @@ class Random(LibraryActor):
         dtype: object = None,
         mean: Parameter = 0.0,
         sigma: Parameter = 1.0,
+        *,
+        engine: str = "philox",
         **source: Unpack[Source],
     ) -> GpuRef:
         """Send numbers whose logarithms have the normal distribution with this mean and standard deviation."""
-        return self._fill("lognormal", shape, dtype, (mean, sigma, 0.0, 0.0), source)
+        return self._fill("lognormal", shape, dtype, (mean, sigma, 0.0, 0.0), source, engine)
 
     def truncated_normal(
         self,
@@ -253,13 +268,17 @@ class Random(LibraryActor):
         ``plan.tell(out=x, seed=7, stream=0, offset=0, mean=0.0, std=1.0)``: arrays of parameters, in their order, and
         the array of the offset by position, numbers by name, with the request's values where a call has none, and not
         held against a request's limits.  Seed and offset are int64 there, of the same bits; integers have ``last``,
-        ``high - 1 - low``, in place of ``high``.  Waits for the compiler, not for the worker.
+        ``high - 1 - low``, in place of ``high``, or ``most``, ``high - 1``, where `low` is an array.  Waits for the
+        compiler, not for the worker.
         """
         if not isinstance(request, tuple(self._forms)):
             raise self._refused(request)
         return self._plan_of(request)
 
-    def _fill(self, distribution: str, shape: Any, dtype: Any, parameters: tuple[Any, ...], source: Source) -> GpuRef:
+    def _fill(
+        self, distribution: str, shape: Any, dtype: Any, parameters: tuple[Any, ...], source: Source,
+        engine: str = "philox",
+    ) -> GpuRef:  # fmt: skip
         if type(shape) is list:
             shape = tuple(shape)
         out = source.get("out")
@@ -269,7 +288,7 @@ class Random(LibraryActor):
         else:
             seed, stream, offset = self._range(distribution, source, 0)
         made: GpuRef = self._calls.send(
-            self, FILL, (out, distribution, shape, dtype, *parameters, seed, stream, offset)
+            self, FILL, (out, distribution, shape, dtype, engine, *parameters, seed, stream, offset)
         )
         return made
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from ...plans.spec import ShippedAttributes
 from ...protocol.typed import one_of
-from .kernels.positions import DISTRIBUTIONS
+from .kernels.positions import DISTRIBUTIONS, ENGINES
 
 __all__ = ["ChooseAttributes", "FillAttributes", "PermuteAttributes"]
 
@@ -28,11 +28,12 @@ class FillAttributes(ShippedAttributes, frozen=True, kw_only=True):
 
     Attributes
     ----------
-    distribution : str
-        As `RandomRequest` has it.
+    distribution, engine : str
+        As `RandomRequest` has them.
     """
 
     distribution: Annotated[str, one_of(*DISTRIBUTIONS)]
+    engine: Annotated[str, one_of(*ENGINES)] = "philox"
 
 
 class PermuteAttributes(ShippedAttributes, frozen=True, kw_only=True):

@@ -62,7 +62,7 @@ def build_fill(spec: PlanSpec[FillAttributes], context: CudaContext) -> Built:
     """Build ``random.fill``: arrays of parameters and of the offset, then out; scalars are those that are no arrays."""
     at = {operand.name: i for i, operand in enumerate(spec.operands)}
     distribution = spec.attributes.distribution
-    names = parameter_names(distribution)
+    names = parameter_names(distribution, at)
     out = spec.operands[at["out"]]
     count = math.prod(out.shape)
     if count == 0:
@@ -83,16 +83,20 @@ def build_fill(spec: PlanSpec[FillAttributes], context: CudaContext) -> Built:
 
     start: Argument = ("operand", at["offset"]) if given else result
     counters = (number("seed"), number("stream"), number("offset"), *numbers(count, *extents[1:], *steps[0]))
-    if whole:
+    if whole and arrays:
+        pointers: list[Argument] = [("operand", at[name]) if name in at else result for name in names]
+        places = [step for name in names for step in own.get(name, (0,) * _AXES)]
+        arguments = (result, *pointers, start, report, *map(number, names), *counters, *numbers(*places))
+    elif whole:
         arguments = (result, start, *map(number, names), *counters)
     else:
         padded = (*names, *("",) * (4 - len(names)))
-        pointers: list[Argument] = [("operand", at[name]) if name in at else result for name in padded]
+        pointers = [("operand", at[name]) if name in at else result for name in padded]
         places = [step for name in padded for step in own.get(name, (0,) * _AXES)]
         arguments = (result, *pointers, start, report, *map(number, padded), *counters, *numbers(*places))
     share = 4 if whole else per_counter(distribution, out.dtype)
     grid = _grid(count // share + 2 if share > 1 else count, context)
-    name = "integers" if whole else "fill" if share > 1 else "reject"
+    name = ("ranges" if arrays else "integers") if whole else "fill" if share > 1 else "reject"
     launches = [(name, grid, _THREADS, arguments)]
     if report is result:
         return program(spec, launches, context.target)

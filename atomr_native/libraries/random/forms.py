@@ -16,25 +16,26 @@ _MOST: Final = 4  # parameters
 
 
 def _unpack(values: tuple[Any, ...]) -> RandomRequest:
-    out, distribution, shape, dtype, *numbers = values
+    out, distribution, shape, dtype, engine, *numbers = values
     count = len(parameter_names(distribution))
     return RandomRequest(
         distribution=distribution, shape=shape, dtype=dtype, parameters=tuple(numbers[:count]), out=out,
+        engine=engine,
         **dict(zip(("seed", "stream", "offset"), numbers[_MOST:], strict=True)),
     )  # fmt: skip
 
 
 def _pack(r: RandomRequest) -> tuple[Any, ...]:
     missing = (0.0,) * (_MOST - len(r.parameters))
-    return (r.out, r.distribution, r.shape, r.dtype, *r.parameters, *missing, r.seed, r.stream, r.offset)
+    return (r.out, r.distribution, r.shape, r.dtype, r.engine, *r.parameters, *missing, r.seed, r.stream, r.offset)
 
 
 FILL: Final = CallForm(
     _unpack,
     _pack,
-    ("out", "distribution", "shape", "dtype", "p0", "p1", "p2", "p3", "seed", "stream", "offset"),
-    b"aooonnnnnnn",
-    (None, "uniform", None, None, *(0.0,) * 4, 0, 0, 0),
+    ("out", "distribution", "shape", "dtype", "engine", "p0", "p1", "p2", "p3", "seed", "stream", "offset"),
+    b"aoooonnnnnnn",
+    (None, "uniform", None, None, "philox", *(0.0,) * 4, 0, 0, 0),
 )
 CHOICE: Final = form_of(ChoiceRequest, "weights out", "shape dtype replace", "seed stream offset")
 PERMUTATION: Final = form_of(PermutationRequest, "out", "n dtype", "seed stream offset")

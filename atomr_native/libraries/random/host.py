@@ -12,7 +12,9 @@ from ...builders.context import Built, HostContext
 from ...dtypes import DTYPES
 from ...plans.spec import PlanSpec
 from .attributes import ChooseAttributes, FillAttributes, PermuteAttributes
-from .kernels.formulas import ATTEMPTS, DRAWS, FINISHES, allowed, below
+from .host_integers import integers, sound_ranges
+from .kernels import curand, formulas
+from .kernels.formulas import ATTEMPTS, DRAWS, allowed, below
 from .kernels.functions import Arithmetic
 from .kernels.permutation import FEW, ROUNDS, halves, round_function
 from .kernels.positions import (
@@ -72,9 +74,13 @@ ARITHMETIC: Final = {
 
 def _words(numbers: Array, kind: int, stream: int, seed: int) -> tuple[Array, ...]:
     """Return the four words of counters, as int64."""
-    low, high = (numbers & _WORD).astype(np.uint64), (numbers >> 32 & _WORD).astype(np.uint64)
-    zeros = np.zeros_like(low)
-    found = philox((low, high, zeros + np.uint64(stream), zeros + np.uint64(kind)), (seed & _WORD, seed >> 32 & _WORD))
+    zeros = np.zeros_like(numbers)
+    return _of_counters((numbers & _WORD, numbers >> 32 & _WORD, zeros + stream, zeros + kind), seed)
+
+
+def _of_counters(counters: tuple[Array, ...], seed: int) -> tuple[Array, ...]:
+    a, b, c, d = (word.astype(np.uint64) for word in counters)
+    found = philox((a, b, c, d), (seed & _WORD, seed >> 32 & _WORD))
     return tuple(word.astype(np.int64) for word in found)
 
 
@@ -87,17 +93,28 @@ class _Drawn:
         Position of the first; after the last one of 2**64 comes position 0.
     count : int
     stream, seed : int
+    engine : str
+        As `RandomRequest` has it.
     """
 
-    def __init__(self, start: int, count: int, stream: int, seed: int) -> None:
+    def __init__(self, start: int, count: int, stream: int, seed: int, engine: str = "philox") -> None:
         self.start, self.count, self.stream, self.seed = start % 2**64, count, stream, seed
+        self.engine = engine
+
+    def _words(self, numbers: Array, kind: int, share: int) -> tuple[Array, ...]:
+        if self.engine == "philox":
+            return _words(numbers, kind, self.stream, self.seed)
+        zeros, turns, sequence = np.zeros_like(numbers), numbers >> 16, numbers & 0xFFFF
+        if share == 2:  # each of the 65536 sequences has two counters for four elements
+            turns, sequence = numbers >> 17 << 1 | numbers & 1, numbers >> 1 & 0xFFFF
+        return _of_counters((turns & _WORD, numbers >> 48, sequence, zeros), self.seed)
 
     def shared(self, share: int, kind: int, draw: Callable[[Any], tuple[Array, ...]]) -> Array:
         """Return what `draw` makes of the words of counters that `share` elements have in common."""
         first, skip = divmod(self.start, share)
         groups = -(-(skip + self.count) // share)
         numbers = (np.uint64(first) + np.arange(groups, dtype=np.uint64)) & np.uint64((2**64 - 1) // share)
-        made = np.stack(draw(_words(numbers.view(np.int64), kind, self.stream, self.seed)), axis=-1)
+        made = np.stack(draw(self._words(numbers.view(np.int64), kind, share)), axis=-1)
         return made.reshape(-1)[skip : skip + self.count]
 
     def own(self, index: Array, call: int) -> tuple[Array, ...]:
@@ -120,11 +137,11 @@ def build_fill(spec: PlanSpec[FillAttributes], _context: HostContext) -> Built:
     """Return the run of ``random.fill``: operands and scalars as `RandomRequest` lowers to."""
     distribution, dtype = spec.attributes.distribution, spec.operands[-1].dtype
     at = {operand.name: i for i, operand in enumerate(spec.operands)}
-    names = parameter_names(distribution)
+    names, engine = parameter_names(distribution, at), spec.attributes.engine
     scalars_of = [name for name in (*names, "seed", "stream", "offset") if name not in at]
     checks = any(name in at for name in names)
-    fill = _integers(dtype) if distribution == "integers" else _filler(distribution, dtype)
-    sound = None if distribution == "integers" else allowed(ARITHMETIC[computed(distribution, dtype)], distribution)
+    fill = integers(dtype, names[1]) if distribution == "integers" else _filler(distribution, dtype, engine)
+    sound = _soundness(distribution, dtype, names)
 
     @np.errstate(all="ignore")
     def run(arrays: tuple[Array, ...], scalars: tuple[Any, ...]) -> None:
@@ -137,11 +154,11 @@ def build_fill(spec: PlanSpec[FillAttributes], _context: HostContext) -> Built:
         if count == 0:
             return
         values = [np.broadcast_to(given[name], out.shape).flat if name in at else given[name] for name in names]
-        if checks and not _sound(sound, values, count, computed(distribution, dtype)):
+        if checks and not sound(values, count):
             raise _failure("parameters beyond the limits of the distribution")
         for first in range(0, count, _BLOCK):
             part = slice(first, min(first + _BLOCK, count))
-            drawn = _Drawn(start + first, part.stop - first, stream, seed)
+            drawn = _Drawn(start + first, part.stop - first, stream, seed, engine)
             own = [value[part] if isinstance(value, np.flatiter) else value for value in values]
             out.flat[part] = fill(drawn, own)
 
@@ -154,6 +171,15 @@ def _parameters(values: list[Any], count: int, real: Any) -> tuple[Array, ...]:
     return tuple(np.broadcast_to(np.asarray(value).astype(real), (count,)) for value in padded)
 
 
+def _soundness(distribution: str, dtype: str, names: tuple[str, ...]) -> Callable[[list[Any], int], bool]:
+    """Return the function that says whether all parameters of a message are within their limits."""
+    if distribution == "integers":
+        return lambda values, _: sound_ranges(dtype, names[1], *values)
+    real = computed(distribution, dtype)
+    sound = allowed(ARITHMETIC[real], distribution)
+    return lambda values, count: _sound(sound, values, count, real)
+
+
 def _sound(sound: Any, values: list[Any], count: int, real: Any) -> bool:
     for first in range(0, count, _BLOCK):
         part = slice(first, min(first + _BLOCK, count))
@@ -163,7 +189,7 @@ def _sound(sound: Any, values: list[Any], count: int, real: Any) -> bool:
     return True
 
 
-def _filler(distribution: str, dtype: str) -> Callable[[_Drawn, list[Any]], Array]:
+def _filler(distribution: str, dtype: str, engine: str) -> Callable[[_Drawn, list[Any]], Array]:
     """Return the function from the block's counters and parameters to its elements."""
     real, share = computed(distribution, dtype), per_counter(distribution, dtype)
     o = ARITHMETIC[real]
@@ -187,11 +213,12 @@ def _filler(distribution: str, dtype: str) -> Callable[[_Drawn, list[Any]], Arra
 
         return rejected
     kind = QUADS if share == 4 else PAIRS
-    draw = DRAWS[distribution](o, BITS.get(dtype, 0))
+    methods = curand if engine == "curand_philox" else formulas
+    draw = methods.DRAWS[distribution](o, BITS.get(dtype, 0))
     if distribution == "uniform":
-        finish = FINISHES[distribution](o, lambda x: stored(x).astype(real), below(o, dtype))
+        finish = methods.FINISHES[distribution](o, lambda x: stored(x).astype(real), below(o, dtype))
     else:
-        finish = FINISHES[distribution](o, None, None)
+        finish = methods.FINISHES[distribution](o, None, None)
 
     def shared(drawn: _Drawn, values: list[Any]) -> Array:
         return stored(finish(drawn.shared(share, kind, draw), *_parameters(values, drawn.count, real)))
@@ -207,53 +234,6 @@ def _stored(dtype: str) -> Callable[[Array], Array]:
     if kind.itemsize == 2:
         return lambda x: x.astype(np.float32).astype(kind)
     return lambda x: x.astype(kind)
-
-
-def _integers(dtype: str) -> Callable[[_Drawn, list[Any]], Array]:
-    """Return the function from the block's counters, `low` and `last` to its elements."""
-    kind = DTYPES[dtype]
-
-    def again(drawn: _Drawn, left: Array, span: int, unfair: int, result: Array) -> None:
-        for count in range(MOST_ATTEMPTS):
-            if not left.size:
-                return
-            found = np.zeros(left.size, bool)
-            for word in drawn.own(left, count):
-                product = word.astype(np.uint64) * np.uint64(span)
-                result[left[~found]] = product[~found] >> np.uint64(32)
-                found |= (product & np.uint64(_WORD)) >= np.uint64(unfair)
-            left = left[~found]
-
-    def wide(drawn: _Drawn, last: int) -> Array:
-        mask = np.uint64((1 << last.bit_length()) - 1)
-        result = np.zeros(drawn.count, np.uint64)
-        left = np.arange(drawn.count)
-        for count in range(MOST_ATTEMPTS):
-            a, b, c, d = (word.astype(np.uint64) for word in drawn.own(left, count))
-            first, second = (a | b << np.uint64(32)) & mask, (c | d << np.uint64(32)) & mask
-            result[left] = np.where(first <= np.uint64(last), first, second)
-            left = left[result[left] > np.uint64(last)]
-            if not left.size:
-                break
-        return result
-
-    def fill(drawn: _Drawn, values: list[Any]) -> Array:
-        low, last = (np.uint64(int(value) % 2**64) for value in values)
-        if last >> np.uint64(32):
-            result = wide(drawn, int(last))
-        else:
-            words = drawn.shared(4, QUADS, _plain).astype(np.uint64)
-            span = int(last) + 1
-            if span == 2**32:
-                result = words
-            else:
-                product = words * np.uint64(span)
-                result = product >> np.uint64(32)
-                unfair = 2**32 % span
-                again(drawn, np.flatnonzero((product & np.uint64(_WORD)) < np.uint64(unfair)), span, unfair, result)
-        return (result + low).view(np.int64).astype(kind)
-
-    return fill
 
 
 def build_permute(spec: PlanSpec[PermuteAttributes], _context: HostContext) -> Built:

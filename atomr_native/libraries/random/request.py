@@ -16,7 +16,8 @@ from ...dtypes import DTYPES, as_dtype, dtype_name
 from ...errors import InvalidRequest
 from ...plans.lowering import Lowered, Operand, Request, Scalar, ShippedKernels, read, written
 from .attributes import FillAttributes
-from .kernels.positions import DISTRIBUTIONS
+from .generator import STREAMS
+from .kernels.positions import DISTRIBUTIONS, ENGINES
 from .spec import (
     as_shape,
     check_counters,
@@ -26,6 +27,7 @@ from .spec import (
     fill_kernels,
     is_array,
     parameter_names,
+    streams_of,
 )
 
 if TYPE_CHECKING:
@@ -52,14 +54,17 @@ class RandomRequest(Request["GpuRef"]):
     dtype : dtype, optional
         By default that of `out`; else float32, int64 for integers and counts, and bool for ``"bernoulli"``.
     parameters : tuple
-        In the order of the method of `Random`: numbers, or arrays of float32 or float64 that broadcast to the shape;
-        ``"integers"`` takes numbers only.
+        In the order of the method of `Random`: numbers, or arrays that broadcast to the shape, of float32 or float64,
+        and for ``"integers"`` of int32 or int64.
     seed : int
         From 0 to 2**64 - 1.
     stream : int
         From 0 to 2**32 - 1.
     offset : int or array
         Position of the first element, from 0 to 2**64 - 1; or an array of int64 or uint64 that has it.
+    engine : str
+        ``"philox"``, or ``"curand_philox"``: the sequence of cuRAND's generator ``CURAND_RNG_PSEUDO_PHILOX4_32_10``,
+        for uniform, normal and lognormal numbers of float32 and float64, and integers of uint32; `stream` is 0 there.
     out : array, optional
         Where the numbers go; allocated if missing.
 
@@ -83,39 +88,42 @@ class RandomRequest(Request["GpuRef"]):
     seed: int
     stream: int = 0
     offset: Any = 0
+    engine: str = "philox"
     out: Any = None
 
     def lowering(self) -> Lowered:
         """Check the request and return its message."""
         check_choice("distribution", self.distribution, DISTRIBUTIONS)
-        names = parameter_names(self.distribution)
-        shown = ("low", "high") if self.distribution == "integers" else names
-        if not isinstance(self.parameters, tuple) or len(self.parameters) != len(names):
+        check_choice("engine", self.engine, ENGINES)
+        whole = self.distribution == "integers"
+        shown = ("low", "high") if whole else parameter_names(self.distribution)
+        if not isinstance(self.parameters, tuple) or len(self.parameters) != len(shown):
             raise InvalidRequest(f"parameters={self.parameters!r}; allowed: a tuple of {', '.join(shown)}")
-        dtype = element_dtype(self.distribution, self._or_of_out("dtype"))
-        arrays = {name: value for name, value in zip(names, self.parameters, strict=True) if is_array(value)}
-        if self.distribution == "integers" and arrays:
-            raise InvalidRequest("low and high of integers are an array; allowed: integers")
+        dtype = element_dtype(self.distribution, self._or_of_out("dtype"), self.engine)
+        arrays = {name: value for name, value in zip(shown, self.parameters, strict=True) if is_array(value)}
+        names = parameter_names(self.distribution, arrays)
         shape = self._shape(dtype, arrays)
-        inputs = [_parameter(name, array) for name, array in arrays.items()]
-        counters, start = check_range(self.seed, self.stream, self.offset, math.prod(shape))
+        kinds = ("int32", "int64") if whole else ("float32", "float64")
+        inputs = [_parameter(name, array, kinds) for name, array in arrays.items()]
+        counters, start = check_range(self.seed, self.stream, self.offset, math.prod(shape), streams_of(self.engine))
         out = output(self.out, dtype, shape, [*inputs, *start])
         values = {name: value for name, value in zip(shown, self.parameters, strict=True) if not is_array(value)}
-        convert = converter(self.distribution, dtype, math.prod(shape), tuple(values))
+        convert = converter(self.distribution, dtype, math.prod(shape), tuple(values), streams_of(self.engine))
         travelling = [name for name in names if name not in arrays]
         scalars = zip((*travelling, *counters), convert(*values.values(), *counters.values()), strict=True)
-        floats = () if self.distribution == "integers" else travelling
+        floats = () if whole else travelling
         contiguous = self.out is None or is_contiguous(self.out)
         return Lowered(
             op="random.fill",
             operands=(*inputs, *start, out),
             collect=itemgetter("out"),
-            attributes=FillAttributes(distribution=self.distribution),
+            attributes=FillAttributes(distribution=self.distribution, engine=self.engine),
             scalars=tuple(Scalar(name, "float64" if name in floats else "int64", value) for name, value in scalars),
             numbers=(*(f"p{names.index(name)}" for name in travelling), *counters),
             convert=convert,
             code=ShippedKernels(
-                "random.fill", fill_kernels(self.distribution, dtype, contiguous, self.parameters, bool(start))
+                "random.fill",
+                fill_kernels(self.distribution, dtype, contiguous, self.parameters, bool(start), self.engine),
             ),
         )
 
@@ -139,14 +147,16 @@ class RandomRequest(Request["GpuRef"]):
         return as_shape(shape, dtype)
 
 
-def _parameter(name: str, array: Any) -> Operand:
+def _parameter(name: str, array: Any, allowed: tuple[str, ...]) -> Operand:
     found = dtype_name(as_dtype(array.dtype))
-    if found not in ("float32", "float64"):
-        raise InvalidRequest(f"{name} has dtype {found}; allowed: float32, float64")
+    if found not in allowed:
+        raise InvalidRequest(f"{name} has dtype {found}; allowed: {', '.join(allowed)}")
     return read(name, array)
 
 
-def check_range(seed: Any, stream: Any, offset: Any, count: int) -> tuple[dict[str, Any], list[Operand]]:
+def check_range(
+    seed: Any, stream: Any, offset: Any, count: int, streams: int = STREAMS
+) -> tuple[dict[str, Any], list[Operand]]:
     """Return those of seed, stream and offset that are numbers, and the offset as an operand if it is an array.
 
     Raises
@@ -156,9 +166,9 @@ def check_range(seed: Any, stream: Any, offset: Any, count: int) -> tuple[dict[s
     """
     if is_array(offset):
         check_offset(offset)
-        check_counters(count, seed, stream)
+        check_counters(count, seed, stream, streams=streams)
         return {"seed": seed, "stream": stream}, [read("offset", offset)]
-    check_counters(count, seed, stream, offset)
+    check_counters(count, seed, stream, offset, streams=streams)
     return {"seed": seed, "stream": stream, "offset": offset}, []
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
@@ -14,11 +14,12 @@ from ...compile.shipped import Part
 from ...dtypes import DTYPES, as_dtype, dtype_name
 from ...errors import InvalidRequest
 from .generator import POSITIONS, SEEDS, STREAMS
-from .kernels.positions import INTEGERS, REJECTING, computed
+from .kernels.positions import CURAND, INTEGERS, REJECTING, computed
 
 __all__ = [
     "DTYPES_OF", "PARAMETERS", "as_shape", "check_counters", "check_offset", "check_parameters", "converter",
     "element_dtype", "fill_kernels", "is_array", "parameter_names", "signed",
+    "streams_of",
 ]  # fmt: skip
 
 _FLOATS: Final = ("float32", "float16", "bfloat16", "float64")
@@ -70,23 +71,34 @@ def is_array(value: object) -> bool:
     return hasattr(value, "strides") and hasattr(value, "dtype") and not isinstance(value, np.generic)
 
 
-def parameter_names(distribution: str) -> tuple[str, ...]:
-    """Return the names of a distribution's parameters, as messages have them."""
-    return ("low", "last") if distribution == "integers" else tuple(PARAMETERS[distribution])
+def parameter_names(distribution: str, arrays: Container[str] = ()) -> tuple[str, ...]:
+    """Return the names of a distribution's parameters, as messages have them, with those that are `arrays`.
+
+    In place of a number `high`, integers have ``last``, the difference of the largest and the least number, or where
+    `low` is an array ``most``, the largest.
+    """
+    if distribution != "integers":
+        return tuple(PARAMETERS[distribution])
+    return "low", "high" if "high" in arrays else "most" if "low" in arrays else "last"
 
 
-def element_dtype(distribution: str, dtype: object) -> str:
+def element_dtype(distribution: str, dtype: object, engine: str = "philox") -> str:
     """Return the name of the elements' dtype; None stands for the default.
 
     Raises
     ------
     InvalidRequest
-        For a dtype that the distribution does not have.
+        For a dtype that the distribution does not have, and a distribution that the engine does not have.
     """
     allowed = DTYPES_OF[distribution]
+    if engine == "curand_philox":
+        if distribution not in CURAND:
+            raise InvalidRequest(f"engine={engine!r} of {distribution} numbers; allowed with it: {', '.join(CURAND)}")
+        allowed = CURAND[distribution]
     name = allowed[0] if dtype is None else dtype_name(as_dtype(dtype))
     if name not in allowed:
-        raise InvalidRequest(f"dtype {name} of {distribution} numbers; allowed: {', '.join(allowed)}")
+        by = "" if engine == "philox" else f" of engine {engine!r}"
+        raise InvalidRequest(f"dtype {name} of {distribution} numbers{by}; allowed: {', '.join(allowed)}")
     return name
 
 
@@ -146,11 +158,20 @@ def check_parameters(distribution: str, dtype: str, values: dict[str, Any]) -> t
     return tuple(found.values())
 
 
-def _check_integers(dtype: str, low: Any, high: Any) -> tuple[int, int]:
+def _check_integers(dtype: str, **given: Any) -> tuple[int, ...]:
     limits = np.iinfo(dtype)
-    for name, value in (("low", low), ("high", high)):
+    for name, value in given.items():
         if not is_integer(value):
-            raise InvalidRequest(f"{name}={value!r}; it must be an integer, not an array")
+            raise InvalidRequest(f"{name}={value!r}; it must be an integer, or an array of int32 or int64")
+    if len(given) < 2:  # the other one is an array
+        for name, value in given.items():
+            first = limits.min + (name == "high")
+            if not first <= value < first + 2 ** (8 * np.dtype(dtype).itemsize):
+                raise InvalidRequest(
+                    f"{name}={value!r}; allowed for {dtype}: integers from {first} to {limits.max + (name == 'high')}"
+                )
+        return tuple(signed(int(value) - (name == "high")) for name, value in given.items())
+    low, high = given["low"], given["high"]
     if not limits.min <= low < high <= limits.max + 1:
         raise InvalidRequest(
             f"low={low!r} and high={high!r}; allowed for {dtype}: integers low < high from {limits.min} to "
@@ -164,7 +185,12 @@ def signed(number: int) -> int:
     return number - 2**64 if number >= 2**63 else number
 
 
-def check_counters(count: int, seed: Any, stream: Any, *offset: Any) -> tuple[int, ...]:
+def streams_of(engine: str) -> int:
+    """Return how many streams a seed has."""
+    return 1 if engine == "curand_philox" else STREAMS
+
+
+def check_counters(count: int, seed: Any, stream: Any, *offset: Any, streams: int = STREAMS) -> tuple[int, ...]:
     """Return seed, stream, and the offset if it is a number, as int64 of the same bits.
 
     Raises
@@ -172,7 +198,7 @@ def check_counters(count: int, seed: Any, stream: Any, *offset: Any) -> tuple[in
     InvalidRequest
         For numbers beyond their limits, and `count` positions that end beyond 2**64.
     """
-    found = [signed(as_integer("seed", seed, 0, SEEDS - 1)), as_integer("stream", stream, 0, STREAMS - 1)]
+    found = [signed(as_integer("seed", seed, 0, SEEDS - 1)), as_integer("stream", stream, 0, streams - 1)]
     for start in offset:
         found.append(signed(as_integer("offset", start, 0, POSITIONS - 1)))
         if int(start) + count > POSITIONS:
@@ -181,7 +207,7 @@ def check_counters(count: int, seed: Any, stream: Any, *offset: Any) -> tuple[in
 
 
 def converter(
-    distribution: str, dtype: str, count: int, names: tuple[str, ...]
+    distribution: str, dtype: str, count: int, names: tuple[str, ...], streams: int = STREAMS
 ) -> Callable[..., tuple[float | int, ...]]:
     """Return the function from a call's numbers to a message's: parameters of these names, seed, stream and offset.
 
@@ -207,11 +233,11 @@ def converter(
             else:
                 seed, stream, start = (*values[n:], 0)[:3]
                 whole = type(seed) is int and type(stream) is int and type(start) is int
-                sound = whole and 0 <= seed < 2**63 and 0 <= stream < STREAMS and 0 <= start <= last
+                sound = whole and 0 <= seed < 2**63 and 0 <= stream < streams and 0 <= start <= last
                 if sound and (not ordered or (values[0] <= values[1] and values[1] - values[0] <= largest)):
                     return values
         own = dict(zip(names, values[:n], strict=True))
-        return (*check_parameters(distribution, dtype, own), *check_counters(count, *values[n:]))
+        return (*check_parameters(distribution, dtype, own), *check_counters(count, *values[n:], streams=streams))
 
     return convert
 
@@ -228,16 +254,21 @@ def check_offset(offset: Any) -> None:
 
 
 def fill_kernels(
-    distribution: str, dtype: str, contiguous: bool, parameters: tuple[Any, ...], given: bool
+    distribution: str, dtype: str, contiguous: bool, parameters: tuple[Any, ...], given: bool, engine: str
 ) -> tuple[Part, ...]:
     """Return the kernels of a fill, in launch order; `given`: whether the offset is in memory."""
     kinds = [dtype_name(as_dtype(p.dtype)) if is_array(p) else "number" for p in parameters]
     arrays = any(kind != "number" for kind in kinds)
     plain = contiguous and not arrays
     if distribution == "integers":
-        return (Part("integers", (("dtype", dtype), ("plain", plain), ("given", given))),)
+        own = (("dtype", dtype), ("given", given), ("engine", engine))
+        if not arrays:
+            return (Part("integers", (*own, ("plain", plain))),)
+        return Part("clear", ()), Part("ranges", (*own, ("kinds", tuple(kinds))))
     kinds += ["none"] * (4 - len(kinds))
     clear = (Part("clear", ()),) if arrays else ()
-    name = "reject" if distribution in REJECTING else "fill"
-    return (*clear, Part(name, (("distribution", distribution), ("dtype", dtype), ("kinds", tuple(kinds)),
-                                  ("plain", plain), ("given", given))))  # fmt: skip
+    options = (("distribution", distribution), ("dtype", dtype), ("kinds", tuple(kinds)), ("plain", plain),
+               ("given", given))  # fmt: skip
+    if distribution in REJECTING:
+        return (*clear, Part("reject", options))
+    return (*clear, Part("fill", (*options, ("engine", engine))))

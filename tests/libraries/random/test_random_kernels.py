@@ -95,6 +95,24 @@ LAYOUTS: dict[str, Callable[[], Any]] = {
         distribution="normal", shape=9, dtype="float64", parameters=(0.0, 1.0), seed=5,
         offset=np.array(2**64 - 4, np.uint64),
     ),
+    "bounds of arrays": lambda: an.RandomRequest(
+        distribution="integers", dtype="uint64", parameters=(np.array([[0], [7]]), np.array([2**40, 8, 3 * 2**30])),
+        seed=5, offset=2**64 - 7,
+    ),
+    "a bound of an array": lambda: an.RandomRequest(
+        distribution="integers", out=np.zeros((9, 4), "int16")[:, ::3], parameters=(np.arange(2, dtype="int32"), 2**15),
+        seed=5, offset=np.array(2**63 + 1, np.uint64),
+    ),
+    **{
+        f"cuRAND's {name}, {dtype}": lambda name=name, dtype=dtype, p=p: an.RandomRequest(
+            distribution=name, shape=9, dtype=dtype, parameters=p, seed=5, offset=2**64 - 10, engine="curand_philox"
+        )
+        for name, p in (("uniform", (0.0, 1.0)), ("lognormal", (0.5, 2.0)))
+        for dtype in ("float32", "float64")
+    },
+    "cuRAND's integers": lambda: an.RandomRequest(
+        distribution="integers", shape=9, parameters=(0, 2**32), seed=5, offset=262140, engine="curand_philox"
+    ),
     "few": lambda: an.PermutationRequest(n=50, dtype="uint8", **EDGE | {"offset": 3}),
     "many": lambda: an.PermutationRequest(n=1100, dtype="int16", seed=3, offset=np.array(9)),
     "few rows": lambda: an.ShuffleRequest(x=np.arange(60.0).astype("c16").reshape(20, 3), seed=3),
@@ -152,7 +170,18 @@ def test_nothing_is_contracted(tools: None, name: str, parameters: tuple[Any, ..
     assert ".local .align" not in ptx
 
 
-@pytest.mark.parametrize("name", ["rejection with arrays", "many rows", "few rows", "choices", "choices, once"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "rejection with arrays",
+        "bounds of arrays",
+        "cuRAND's lognormal, float64",
+        "many rows",
+        "few rows",
+        "choices",
+        "choices, once",
+    ],
+)
 def test_compilation_needs_no_gpu(tools: None, name: str) -> None:
     made: Any = LAYOUTS[name]().lowered.code
     code = shipped.machine_code(made.module, made.parts, HOPPER)

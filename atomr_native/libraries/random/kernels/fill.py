@@ -11,18 +11,20 @@ import numpy as np
 
 from ....compile.numba.api import cuda, inlined
 from ....compile.numba.device.elements import STORAGE, WRITERS, element
-from ....compile.numba.device.intrinsics import bits_of, float_of, product
+from ....compile.numba.device.intrinsics import bits_of, float_of
 from ....compile.numba.device.philox import philox
 from ....compile.numba.device.rounded import double_bits, double_of, floor, product_of, root_of
-from .formulas import ATTEMPTS, DRAWS, FINISHES, allowed, below
+from . import curand, formulas
+from .formulas import ATTEMPTS, allowed, below
 from .functions import Arithmetic
+from .integers import integers, ranges
+from .places import WORD, contiguous_place, shared_words, strided_place
 from .positions import BITS, LIMITS, MOST_ATTEMPTS, PAIRS, QUADS, SINGLES, STORED, computed, per_counter
 
-__all__ = ["DOUBLE", "clear", "fill", "integers", "reject"]
+__all__ = ["DOUBLE", "clear", "fill", "integers", "ranges", "reject"]
 
 Kernel = tuple[Any, tuple[str, ...]]
 
-_WORD: Final = 0xFFFFFFFF
 _TERMS: Final = 200
 
 
@@ -38,7 +40,7 @@ def _single_bits(value: Any) -> Any:
 
 @inlined
 def _single_of(bits: Any) -> Any:
-    return float_of(bits & _WORD)
+    return float_of(bits & WORD)
 
 
 @inlined
@@ -109,21 +111,6 @@ def clear() -> Kernel:
     return clear, ("*int32",)
 
 
-@inlined
-def _place(i: Any, n1: Any, n2: Any, n3: Any, s0: Any, s1: Any, s2: Any, s3: Any) -> Any:
-    """Return the place of an element in an array, of four axes with extents n and steps s."""
-    d, i = i % n3, i // n3
-    c, i = i % n2, i // n2
-    b, a = i % n1, i // n1
-    return a * s0 + b * s1 + c * s2 + d * s3
-
-
-@inlined
-def _at(i: Any, n1: Any, n2: Any, n3: Any, s0: Any, s1: Any, s2: Any, s3: Any) -> Any:
-    """Return the place of an element in a contiguous array."""
-    return i
-
-
 class _Common(NamedTuple):
     """Parts that kernels of distributions have in common.
 
@@ -154,7 +141,7 @@ def _common(distribution: str, dtype: str, kinds: tuple[str, ...], plain: bool, 
     read0, read1, read2, read3 = (_reader("number" if kind == "none" else kind, real) for kind in kinds)
     checks = any(kind.startswith("float") for kind in kinds)
     sound = allowed(o, distribution)
-    place = _at if plain else _place
+    place = contiguous_place if plain else strided_place
     types = (
         pointer,
         *("*float64" if kind == "float64" else "*float32" if kind == "float32" else pointer for kind in kinds),
@@ -180,7 +167,9 @@ def _common(distribution: str, dtype: str, kinds: tuple[str, ...], plain: bool, 
     return _Common(o, parameters, place, stored, sound, checks, types)
 
 
-def fill(distribution: str, dtype: str, kinds: tuple[str, ...], plain: bool, given: bool) -> Kernel:
+def fill(
+    distribution: str, dtype: str, kinds: tuple[str, ...], plain: bool, given: bool, engine: str = "philox"
+) -> Kernel:
     """Return the kernel of a distribution by inversion.
 
     Parameters
@@ -192,17 +181,19 @@ def fill(distribution: str, dtype: str, kinds: tuple[str, ...], plain: bool, giv
         Whether `out` is contiguous and no parameter an array, so that places need no division.
     given : bool
         Whether the offset is in memory.
+    engine : str
+        As `RandomRequest` has it.
     """
     o, parameters, place, stored, sound, checks, types = _common(distribution, dtype, kinds, plain, given)
-    share = per_counter(distribution, dtype)
+    share, methods = per_counter(distribution, dtype), curand if engine == "curand_philox" else formulas
     if distribution == "uniform":
         rounded = element(dtype).rounded if dtype in ("float16", "bfloat16") else inlined(lambda value: value)
-        finish = FINISHES[distribution](o, rounded, below(o, dtype))
+        finish = methods.FINISHES[distribution](o, rounded, below(o, dtype))
     else:
-        finish = FINISHES[distribution](o, None, None)
-    draw = DRAWS[distribution](o, BITS.get(dtype, 0))
+        finish = methods.FINISHES[distribution](o, None, None)
+    draw = methods.DRAWS[distribution](o, BITS.get(dtype, 0))
     kind, shift, inside = (QUADS, 2, share - 1) if share == 4 else (PAIRS, 1, share - 1)
-    four = share == 4
+    four, words = share == 4, shared_words(engine, kind, shift)
 
     @inlined
     def one(
@@ -228,11 +219,11 @@ def fill(distribution: str, dtype: str, kinds: tuple[str, ...], plain: bool, giv
     ) -> None:  # fmt: skip
         group = np.int64(cuda.blockIdx.x) * cuda.blockDim.x + cuda.threadIdx.x
         start = from_[0] if given else offset
-        low, high = seed & _WORD, seed >> 32 & _WORD
+        low, high = seed & WORD, seed >> 32 & WORD
         skip = start & inside
         while group << shift < n + skip:
             number = (start >> shift) + group
-            z = draw(philox(number & _WORD, number >> 32 & (_WORD >> shift), stream, kind, low, high))
+            z = draw(words(number, stream, low, high))
             for j in range(share):
                 if four:
                     value = z[0] if j == 0 else z[1] if j == 1 else z[2] if j == 2 else z[3]
@@ -255,7 +246,7 @@ def reject(distribution: str, dtype: str, kinds: tuple[str, ...], plain: bool, g
 
     @inlined
     def words(number: Any, count: Any, stream: Any, low: Any, high: Any) -> Any:
-        a, b, c = number & _WORD, number >> 32 & _WORD, SINGLES + count * calls
+        a, b, c = number & WORD, number >> 32 & WORD, SINGLES + count * calls
         first = philox(a, b, stream, c, low, high)
         if calls == 1:
             return first + first
@@ -271,7 +262,7 @@ def reject(distribution: str, dtype: str, kinds: tuple[str, ...], plain: bool, g
     ) -> None:  # fmt: skip
         i = np.int64(cuda.blockIdx.x) * cuda.blockDim.x + cuda.threadIdx.x
         start = from_[0] if given else offset
-        low, high = seed & _WORD, seed >> 32 & _WORD
+        low, high = seed & WORD, seed >> 32 & WORD
         while i < n:
             a, b, c, d = parameters(
                 p0, p1, p2, p3, v0, v1, v2, v3, i, n1, n2, n3,
@@ -287,88 +278,3 @@ def reject(distribution: str, dtype: str, kinds: tuple[str, ...], plain: bool, g
             i += np.int64(cuda.gridDim.x) * cuda.blockDim.x
 
     return reject, types
-
-
-def integers(dtype: str, plain: bool, given: bool) -> Kernel:
-    """Return the kernel of integers from `low` to `low` plus `last`; other parameters as of `fill`.
-
-    Ranges of up to 2**32 numbers are the upper halves of products (D. Lemire, "Fast random integer generation in an
-    interval", 2019); wider ones are words without the bits that no number of the range has.  A word that would bring a
-    bias makes the element draw from its own sequence.
-    """
-    place = _at if plain else _place
-    mask = (1 << 8 * np.dtype(dtype).itemsize) - 1
-    whole = np.dtype(dtype).itemsize == 8
-
-    @inlined
-    def again(number: Any, stream: Any, low: Any, high: Any, span: Any, least: Any) -> Any:
-        a, b, count, upper, lower = number & _WORD, number >> 32 & _WORD, 0, 0, 0
-        found = False
-        while not found and count < MOST_ATTEMPTS:
-            w = philox(a, b, stream, SINGLES + count, low, high)
-            for j in range(4):
-                if not found:
-                    lower, upper = product(w[0] if j == 0 else w[1] if j == 1 else w[2] if j == 2 else w[3], span)
-                    found = lower >= least
-            count += 1
-        return upper
-
-    @inlined
-    def wide(number: Any, stream: Any, low: Any, high: Any, last_low: Any, last_high: Any, mask_high: Any) -> Any:
-        a, b, count, lower, upper = number & _WORD, number >> 32 & _WORD, 0, 0, 0
-        found = False
-        while not found and count < MOST_ATTEMPTS:
-            w = philox(a, b, stream, SINGLES + count, low, high)
-            for j in range(2):
-                if not found:
-                    lower, upper = (w[0], w[1] & mask_high) if j == 0 else (w[2], w[3] & mask_high)
-                    found = upper < last_high or (upper == last_high and lower <= last_low)
-            count += 1
-        return lower, upper
-
-    @inlined
-    def put(out: Any, at: Any, least: Any, lower: Any, upper: Any) -> None:
-        both = (least & _WORD) + lower
-        top = (least >> 32 & _WORD) + upper + (both >> 32) & _WORD
-        if whole:
-            out[at] = ((top ^ 0x80000000) - 0x80000000 << 32) + (both & _WORD)
-        else:
-            out[at] = both & mask
-
-    def integers(
-        out: Any, from_: Any, least: Any, last: Any, seed: Any, stream: Any, offset: Any, n: Any,
-        n1: Any, n2: Any, n3: Any, o0: Any, o1: Any, o2: Any, o3: Any,
-    ) -> None:  # fmt: skip
-        group = np.int64(cuda.blockIdx.x) * cuda.blockDim.x + cuda.threadIdx.x
-        start = from_[0] if given else offset
-        low, high = seed & _WORD, seed >> 32 & _WORD
-        last_low, last_high = last & _WORD, last >> 32 & _WORD
-        if last_high != 0:
-            mask_high = last_high
-            for j in range(5):
-                mask_high |= mask_high >> (1 << j)
-            while group < n:
-                lower, upper = wide(start + group, stream, low, high, last_low, last_high, mask_high)
-                put(out, place(group, n1, n2, n3, o0, o1, o2, o3), least, lower, upper)
-                group += np.int64(cuda.gridDim.x) * cuda.blockDim.x
-        else:
-            skip = start & 3
-            span = last_low + 1
-            unfair = (1 << 32) % span
-            while group << 2 < n + skip:
-                number = (start >> 2) + group
-                w = philox(number & _WORD, number >> 32 & (_WORD >> 2), stream, QUADS, low, high)
-                for j in range(4):
-                    i = (group << 2) + j - skip
-                    if i >= 0 and i < n:
-                        upper = w[0] if j == 0 else w[1] if j == 1 else w[2] if j == 2 else w[3]
-                        if last_low != _WORD:
-                            lower, upper = product(upper, span)
-                            if lower < unfair:
-                                upper = again(start + i, stream, low, high, span, unfair)
-                        put(out, place(i, n1, n2, n3, o0, o1, o2, o3), least, upper, 0)
-                group += np.int64(cuda.gridDim.x) * cuda.blockDim.x
-
-    pointer = f"*{STORED[dtype]}"
-    types = (pointer, "*int64" if given else pointer, *("int64",) * 13)
-    return integers, types

@@ -7,8 +7,8 @@ from typing import Any, Final
 import numpy as np
 
 __all__ = [
-    "BITS", "CHUNK", "DISTRIBUTIONS", "INTEGERS", "LEAST_WEIGHT", "LIMITS", "MOST_ATTEMPTS", "MOST_ITEMS", "PAIRS",
-    "QUADS", "REJECTING", "SINGLES", "STORED", "computed", "per_counter",
+    "BITS", "CHUNK", "CURAND", "DISTRIBUTIONS", "ENGINES", "INTEGERS", "LEAST_WEIGHT", "LIMITS", "MOST_ATTEMPTS",
+    "MOST_ITEMS", "PAIRS", "QUADS", "REJECTING", "SINGLES", "STORED", "computed", "per_counter",
 ]  # fmt: skip
 
 #: The last word of counters: of four elements, of two, and of one, to which the number of the call is added.
@@ -42,6 +42,14 @@ REJECTING: Final = ("truncated_normal", "gamma", "beta", "poisson", "binomial")
 DISTRIBUTIONS: Final = (
     "uniform", "integers", "bernoulli", "normal", "lognormal", "exponential", "cauchy", "geometric", *REJECTING,
 )  # fmt: skip
+
+#: Whose counters and formulas: this library's, and those of cuRAND's generator of the same words; and of the latter the
+#: distributions, with the dtypes of their elements.
+ENGINES: Final = ("philox", "curand_philox")
+CURAND: Final = {
+    **dict.fromkeys(("uniform", "normal", "lognormal"), ("float32", "float64")),
+    "integers": ("uint32",),
+}
 
 
 def computed(distribution: str, dtype: str) -> Any:
