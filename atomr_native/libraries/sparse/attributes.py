@@ -11,7 +11,7 @@ __all__ = [
     "SemiringAttributes", "SolveAttributes",
 ]  # fmt: skip
 
-FormatName = Annotated[str, one_of("csr", "csc", "coo", "bsr")]
+FormatName = Annotated[str, one_of("csr", "csc", "coo", "bsr", "sliced_ell", "blocked_ell")]
 
 
 #: A node of `functions.Tree`.

@@ -12,6 +12,8 @@ from ...errors import InvalidRequest
 from ...plans.actor import LibraryActor
 from .batches import refuse_batch
 from .matrix import FORMATS, SparseMatrix
+from .padded import PADDED, refuse_padded
+from .padding import facts_of_padded, to_blocked_ell, to_sliced_ell, without_padding
 from .places import Groups, Places, group, kept, key_of, lines_of, offsets_of, ordered, places_of, ramp
 
 if TYPE_CHECKING:
@@ -80,6 +82,8 @@ class Conversions(LibraryActor):
             For the first index out of range, offsets that fall or do not end at the number of elements, and rows of coo
             that `ordered` promises to be in order and are not.
         """
+        if a.format in PADDED:
+            return self._validate_padded(a)
         xp, block = self._xp, a.block
         rows, columns = (n // block for n in a.shape)
         if a.format == "coo":
@@ -100,6 +104,20 @@ class Conversions(LibraryActor):
         in_order = bool(xp.all(key[1:] >= key[:-1]))
         return PatternFacts(in_order, a.indices.size - group(key, xp).number)
 
+    def _validate_padded(self, a: SparseMatrix) -> PatternFacts:
+        xp, extent = self._xp, a.shape[1] // a.block
+        if a.format == "sliced_ell":
+            offsets, size = a.offsets, a.indices.shape[1]
+            for place, wanted in ((0, 0), (offsets.size - 1, a.nnz)):
+                if (found := int(offsets[place])) != wanted:
+                    raise InvalidRequest(f"offsets[{place}] is {found}; allowed: {wanted}")
+            _refuse_falling("offsets", offsets, "the offset before", xp)
+            _refuse("offsets", offsets, offsets % size != 0, f"multiples of {size}, the rows of a slice", xp)
+        flat = a.indices.reshape(a.indices.size)
+        _refuse("indices", flat, (flat < -1) | (flat >= extent), f"-1, padding, and {_places(extent)}", xp)
+        in_order, key = facts_of_padded(a, xp)
+        return PatternFacts(in_order, (key.size - group(key, xp).number) // a.block**2)
+
     def _keys(self, a: SparseMatrix) -> GpuRef:
         """Return numbers in the order of the format, of elements, or of blocks."""
         pattern = a
@@ -115,6 +133,7 @@ class Conversions(LibraryActor):
         """Send a copy whose elements are in the order of the format; duplicates stay, in their order.  Enqueues."""
         if a.format == "bsr":
             raise InvalidRequest("sort of bsr; allowed: csr, csc, coo")
+        refuse_padded("a", a.format, "sort")
         return self.convert(a, a.format)
 
     def convert(
@@ -123,18 +142,22 @@ class Conversions(LibraryActor):
         format: str,
         *,
         block: int | None = None,
+        slice_size: int | None = None,
         index_dtype: str | None = None,
     ) -> SparseMatrix:
         """Send a copy in another format, or the same one, with its elements in order.
 
-        Enqueues, but for ``bsr``, which waits for the number of blocks, and in which duplicates add up.
+        Enqueues, but for ``bsr``, which waits for the number of blocks, and formats with padding, which wait for their
+        size.  In formats of blocks duplicates add up.
 
         Parameters
         ----------
         format : str
-            ``"csr"``, ``"csc"``, ``"coo"`` or ``"bsr"``.
+            ``"csr"``, ``"csc"``, ``"coo"``, ``"bsr"``, ``"sliced_ell"`` or ``"blocked_ell"``.
         block : int, optional
-            Edge of the blocks of ``bsr``; it divides both extents.
+            Edge of the blocks of ``bsr`` and ``blocked_ell``; it divides both extents.
+        slice_size : int, optional
+            Rows of a slice of ``sliced_ell``; by default 32.
         index_dtype : str, optional
             ``"int32"`` or ``"int64"``; by default that of `a`.
 
@@ -148,12 +171,24 @@ class Conversions(LibraryActor):
         >>> device.sparse.convert(device.sparse.matrix(np.eye(4)), "bsr", block=2)
         <SparseMatrix bsr (4, 4) float64, 8 stored>
         """
-        check_choice("format", format, FORMATS)
+        check_choice("format", format, (*FORMATS, *PADDED))
         kind = dtype_name(a.index_dtype) if index_dtype is None else index_dtype
         check_choice("index_dtype", kind, ("int32", "int64"))
-        if (block is None) != (format != "bsr"):
-            raise InvalidRequest(f"block={block!r} with format={format!r}; allowed: an edge for bsr, and for no other")
+        if (block is None) != (format not in ("bsr", "blocked_ell")):
+            raise InvalidRequest(
+                f"block={block!r} with format={format!r}; allowed: an edge for bsr and blocked_ell, and for no other"
+            )
+        if slice_size is not None and format != "sliced_ell":
+            raise InvalidRequest(f"slice_size={slice_size!r} with format={format!r}; allowed: for sliced_ell only")
         xp = self._xp
+        if a.format in PADDED:
+            a = without_padding(a, xp)
+        if format in PADDED:
+            refuse_batch("a", a.batch, f"a conversion to {format}")
+            if format == "blocked_ell":
+                return to_blocked_ell(self.convert(a, "bsr", block=block, index_dtype=kind), xp)
+            size = 32 if slice_size is None else as_integer("slice_size", slice_size, 1, 2**16)
+            return to_sliced_ell(self.convert(a, "csr", index_dtype=kind), size, xp)
         places = places_of(a, xp)
         values = a.values.reshape(*a.values.shape[: 0 if a.batch is None else 1], a.nnz)
         if format == "bsr":
@@ -214,6 +249,7 @@ class Conversions(LibraryActor):
         if a.format == "bsr" or a.dtype.kind == "i":
             raise InvalidRequest(f"coalesce of {a.format} and {dtype_name(a.dtype)}; allowed: csr, csc, coo of floats")
         refuse_batch("a", a.batch, "coalesce")
+        refuse_padded("a", a.format, "coalesce")
         xp, (rows, columns) = self._xp, a.shape
         groups = group(self._keys(a), xp)
         across = max(rows if a.format == "csc" else columns, 1)
@@ -229,6 +265,7 @@ class Conversions(LibraryActor):
         that small, and the others stay whole, in their order.
         """
         refuse_batch("a", a.batch, "prune")
+        refuse_padded("a", a.format, "prune")
         if not is_real(threshold) or not threshold >= 0:
             raise InvalidRequest(f"threshold={threshold!r}; allowed: numbers of 0 or more")
         if a.format == "bsr":
@@ -271,12 +308,17 @@ class Conversions(LibraryActor):
         )
 
     def to_dense(self, a: SparseMatrix) -> GpuRef:
-        """Send the dense matrix, in C order; duplicates add up.  Enqueues.  Values are floating or complex."""
+        """Send the dense matrix, in C order; duplicates add up.  Values are floating or complex.
+
+        Enqueues; formats with padding wait for the number of their elements.
+        """
         refuse_batch("a", a.batch, "to_dense")
         rows, columns = a.shape
         total = rows * columns
         if a.dtype.kind == "i":
             raise InvalidRequest(f"to_dense of {dtype_name(a.dtype)}; allowed: floating and complex dtypes")
+        if a.format in PADDED:
+            a = without_padding(a, self._xp)
         if not a.nnz or not total:
             return self.device.zeros(a.shape, dtype_name(a.dtype))
         xp = self._xp

@@ -13,6 +13,7 @@ from ...plans.spec import PlanSpec
 from .attributes import CombineAttributes, ProductAttributes, SemiringAttributes, SolveAttributes
 from .batches import carriers
 from .functions import evaluate
+from .padded import PADDED, padded_places
 
 __all__ = ["build_combine", "build_product", "build_semiring", "build_solve", "each", "folded", "scipy_matrix"]
 
@@ -42,6 +43,8 @@ def scipy_matrix(form: str, shape: tuple[int, int], at: dict[str, Array], dtype:
         _check_indices("rows", at["rows"], rows)
         _check_indices("indices", at["indices"], columns)
         return scipy.sparse.coo_array((values, (at["rows"], at["indices"])), shape=shape)
+    if form in PADDED:
+        return _from_padded(shape, values, at)
     block = values.shape[1] if form == "bsr" else 1
     offsets, indices = at["offsets"], at["indices"]
     if offsets[0] != 0 or offsets[-1] != len(indices) or (np.diff(offsets) < 0).any():
@@ -52,6 +55,22 @@ def scipy_matrix(form: str, shape: tuple[int, int], at: dict[str, Array], dtype:
     _check_indices("indices", indices, (rows if form == "csc" else columns) // block)
     kind = getattr(scipy.sparse, f"{form}_array")
     return kind((values, indices, offsets), shape=shape)
+
+
+def _from_padded(shape: tuple[int, int], values: Array, at: dict[str, Array]) -> Any:
+    import scipy.sparse
+
+    indices, offsets, block = at["indices"], at.get("offsets"), values.shape[1]
+    if offsets is not None:
+        steps = np.diff(offsets)
+        if offsets[0] != 0 or offsets[-1] != indices.size or (steps < 0).any() or (steps % block).any():
+            raise InvalidRequest(
+                f"offsets go from {offsets[0]} to {offsets[-1]}; allowed: from 0 to {indices.size} in multiples of "
+                f"{block} without falling; device.sparse.validate finds the place"
+            )
+    _check_indices("indices", indices[indices != -1], shape[1] if offsets is not None else shape[1] // block)
+    rows, columns, stored = padded_places(shape, indices, offsets, block)
+    return scipy.sparse.coo_array((values[stored], (rows[stored], columns[stored])), shape=shape)
 
 
 def _factor(scalars: tuple[Any, ...], at: dict[str, Array], which: int) -> Any:

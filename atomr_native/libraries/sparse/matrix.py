@@ -14,6 +14,7 @@ from ...arrays.operands import check_input, is_contiguous
 from ...dtypes import as_dtype, dtype_name
 from ...errors import InvalidRequest
 from .batches import check_batch, refuse_batch
+from .padded import PADDED, check_padded, padded_places, refuse_padded
 
 __all__ = ["DTYPES_OF_VALUES", "FORMATS", "SparseMatrix"]
 
@@ -45,16 +46,10 @@ class Parts(NamedTuple):
     batch: int | None
 
 
-def check_parts(form: Any, shape: Any, values: Any, indices: Any, offsets: Any, rows: Any) -> Parts:
-    """Check the arrays of a matrix; return what follows from them.
-
-    Raises
-    ------
-    InvalidRequest
-        As `SparseMatrix` says.
-    """
-    check_choice("format", form, FORMATS)
-    shape = _check_shape(shape)
+def _check_lines(
+    form: str, shape: tuple[int, int], values: Any, indices: Any, offsets: Any, rows: Any
+) -> tuple[int, int | None]:
+    """Check the shapes of the arrays of a matrix without padding; return its stored elements or blocks, and batch."""
     block, found = 1, tuple(check_input("values", values).shape)
     if form == "bsr":
         if len(found) not in (3, 4) or found[-2] != found[-1] or found[-1] == 0:
@@ -70,6 +65,11 @@ def check_parts(form: Any, shape: Any, values: Any, indices: Any, offsets: Any, 
         count = found[-1]
     batch = check_batch(found[0] if len(found) in (2, 4) else None)
     lines = {"csr": shape[0], "csc": shape[1], "bsr": shape[0] // block, "coo": 0}[form]
+    if batch is not None and len(check_input("indices", indices).shape) != 1:
+        raise InvalidRequest(
+            f"indices has shape {tuple(indices.shape)}; allowed: ({count},), since the matrices of a batch have one "
+            f"pattern; make a matrix for each other pattern"
+        )
     _vector("indices", indices, count, "one for each stored element")
     wanted, other = ("rows", "offsets") if form == "coo" else ("offsets", "rows")
     second, absent = (rows, offsets) if form == "coo" else (offsets, rows)
@@ -79,17 +79,38 @@ def check_parts(form: Any, shape: Any, values: Any, indices: Any, offsets: Any, 
         _vector("rows", rows, count, "one for each stored element")
     else:
         _vector("offsets", offsets, lines + 1, f"one more than the {lines} lines of the format")
+    return count, batch
+
+
+def check_parts(form: Any, shape: Any, values: Any, indices: Any, offsets: Any, rows: Any) -> Parts:
+    """Check the arrays of a matrix; return what follows from them.
+
+    Raises
+    ------
+    InvalidRequest
+        As `SparseMatrix` says.
+    """
+    check_choice("format", form, (*FORMATS, *PADDED))
+    shape = _check_shape(shape)
+    if form in PADDED:
+        count, batch = check_padded(form, shape, values, indices, offsets, rows), None
+    else:
+        count, batch = _check_lines(form, shape, values, indices, offsets, rows)
+    wanted, second = ("rows", rows) if form == "coo" else ("offsets", offsets)
     kind = dtype_name(as_dtype(values.dtype))
     if kind not in DTYPES_OF_VALUES:
         raise InvalidRequest(f"values has dtype {kind}; allowed: {', '.join(DTYPES_OF_VALUES)}")
-    kinds = [dtype_name(as_dtype(array.dtype)) for array in (indices, second)]
-    if kinds[0] != kinds[1] or kinds[0] not in _INDICES:
+    arrays = [("indices", indices), *([(wanted, second)] if second is not None else [])]
+    kinds = [dtype_name(as_dtype(array.dtype)) for _, array in arrays]
+    if len(set(kinds)) > 1 or kinds[0] not in _INDICES:
+        if second is None:
+            raise InvalidRequest(f"indices has dtype {kinds[0]}; allowed: {', '.join(_INDICES)}")
         raise InvalidRequest(
             f"indices has dtype {kinds[0]} and {wanted} {kinds[1]}; allowed: both int32, or both int64"
         )
     if kinds[0] == "int32" and max(*shape, count) > 2**31 - 1:
         raise InvalidRequest(f"shape={shape} with {count} stored elements and int32 indices; allowed: int64 indices")
-    for name, array in (("values", values), ("indices", indices), (wanted, second)):
+    for name, array in (("values", values), *arrays):
         if not is_contiguous(array):
             raise InvalidRequest(f"{name} has strides {tuple(array.strides)}; allowed: C order")
     return Parts(shape, count, batch)
@@ -107,17 +128,22 @@ class SparseMatrix:
     Parameters
     ----------
     format : str
-        ``"csr"``, ``"csc"``, ``"coo"``, or ``"bsr"`` with square blocks.
+        ``"csr"``, ``"csc"``, ``"coo"``, ``"bsr"`` with square blocks, or a format with padding: ``"sliced_ell"`` or
+        ``"blocked_ell"``.
     shape : tuple of int
         Rows and columns.
     values : GpuRef
         (nnz,) of int8, int32, float16, bfloat16, float32, float64, complex64 or complex128; (blocks, b, b) of ``bsr``.
-        Of a batch of matrices with one pattern (batch, nnz) or (batch, blocks, b, b).
+        Of a batch of matrices with one pattern (batch, nnz) or (batch, blocks, b, b).  Of ``sliced_ell`` (columns of
+        all slices, rows of a slice): a slice has as many columns as its longest row has elements.  Of ``blocked_ell``
+        (rows / b, b, blocks of a row, b): the memory of a dense matrix.
     indices : GpuRef
-        (nnz,) of int32 or int64: columns; rows of ``csc``; columns of blocks of ``bsr``.
+        (nnz,) of int32 or int64: columns; rows of ``csc``; columns of blocks of ``bsr``.  Of the shape of
+        `values` for ``sliced_ell``, (rows / b, blocks of a row) for ``blocked_ell``; -1 is padding.
     offsets : GpuRef, optional
         (lines + 1,) of the dtype of `indices`: where each row (column of ``csc``, row of blocks of ``bsr``) begins.
-        None for ``coo``.
+        Of ``sliced_ell`` (slices + 1,): where each slice begins in `values`, in elements.  None for ``coo`` and
+        ``blocked_ell``.
     rows : GpuRef, optional
         (nnz,), of ``coo`` only.
     ordered : bool
@@ -126,11 +152,12 @@ class SparseMatrix:
     Attributes
     ----------
     nnz, dtype, index_dtype, block
-        Stored elements of a matrix, dtype of values and of indices, and edge of a block (1 if there are none).
+        Stored elements of a matrix, padding included, dtype of values and of indices, and edge of a block (1 if there
+        are none).
     batch : int or None
         Matrices of one pattern, if `values` has an axis more, in front: ``(batch, nnz)``.
     T : SparseMatrix
-        The transpose of a matrix that is not ``bsr``, with the same arrays: ``csr`` becomes ``csc``.  Sends nothing.
+        The transpose of ``csr``, ``csc`` and ``coo``, with the same arrays: ``csr`` becomes ``csc``.  Sends nothing.
 
     Raises
     ------
@@ -161,7 +188,9 @@ class SparseMatrix:
 
     @property
     def nnz(self) -> int:
-        """Stored elements, explicit zeros and duplicates included."""
+        """Stored elements, explicit zeros, duplicates and padding included."""
+        if self.format in PADDED:
+            return int(self.values.size)
         return int(self.indices.size) * self.block**2
 
     @property
@@ -177,25 +206,30 @@ class SparseMatrix:
     @property
     def block(self) -> int:
         """Edge of a block; 1 for formats without blocks."""
-        return self.values.shape[-1] if self.format == "bsr" else 1
+        return self.values.shape[-1] if self.format in ("bsr", "blocked_ell") else 1
 
     @property
     def batch(self) -> int | None:
         """Matrices of a batch; None for a single matrix."""
+        if self.format in PADDED:
+            return None
         return self.values.shape[0] if len(self.values.shape) in (2, 4) else None
 
     @property
     def arrays(self) -> dict[str, Any]:
         """The arrays by name."""
         second = {"rows": self.rows} if self.format == "coo" else {"offsets": self.offsets}
+        if self.format == "blocked_ell":
+            second = {}
         return {"values": self.values, "indices": self.indices, **second}
 
     @property
     def T(self) -> SparseMatrix:  # noqa: N802  (NumPy's name)
         """The transpose, of the same arrays."""
-        if self.format == "bsr":
+        if self.format == "bsr" or self.format in PADDED:
             raise InvalidRequest(
-                "the transpose of bsr is no bsr of the same arrays; allowed: csr, csc, coo, by convert"
+                f"the transpose of {self.format} is no {self.format} of the same arrays; allowed: csr, csc, coo, by "
+                f"convert"
             )
         if self.format == "coo":
             return SparseMatrix("coo", self.shape[::-1], self.values, self.rows, rows=self.indices)
@@ -214,7 +248,12 @@ class SparseMatrix:
         values = self.values.numpy()
         if dtype_name(self.dtype) in ("float16", "bfloat16"):
             values = values.astype(np.float32)
-        if self.format == "coo":
+        if self.format in PADDED:
+            offsets = None if self.offsets is None else self.offsets.numpy()
+            at = padded_places(self.shape, self.indices.numpy(), offsets, self.block)
+            places = (at.rows[at.stored], at.columns[at.stored])
+            made = scipy.sparse.coo_array((values[at.stored], places), shape=self.shape)
+        elif self.format == "coo":
             made = scipy.sparse.coo_array((values, (self.rows.numpy(), self.indices.numpy())), shape=self.shape)
         else:
             kind = getattr(scipy.sparse, f"{self.format}_array")
@@ -224,6 +263,7 @@ class SparseMatrix:
     def torch(self) -> Any:
         """Return a sparse tensor of PyTorch over the arrays, by DLPack: shared where the device allows it."""
         refuse_batch("a", self.batch, "torch")
+        refuse_padded("a", self.format, "torch")
         torch = importlib.import_module("torch")
 
         parts = {name: torch.from_dlpack(array) for name, array in self.arrays.items()}
@@ -236,6 +276,7 @@ class SparseMatrix:
     def cupy(self) -> Any:
         """Return a sparse matrix of CuPy (csr, csc or coo) over the arrays, by DLPack."""
         refuse_batch("a", self.batch, "cupy")
+        refuse_padded("a", self.format, "cupy")
         cupy, theirs = importlib.import_module("cupy"), importlib.import_module("cupyx.scipy.sparse")
 
         if self.format == "bsr":

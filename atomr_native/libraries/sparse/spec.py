@@ -12,6 +12,7 @@ from ...arrays.operands import Fresh, check_disjoint, check_input, check_output
 from ...dtypes import DTYPES, as_dtype, dtype_name
 from ...errors import InvalidRequest
 from .matrix import check_parts
+from .padded import PADDED
 
 if TYPE_CHECKING:
     from .request import SparseProductRequest
@@ -127,6 +128,10 @@ def resolve(request: SparseProductRequest) -> Problem:
             "the rows of this coo matrix are not known to be in order, and products need that; device.sparse.sort(a) "
             "orders them, ordered=True promises it"
         )
+    if r.format in PADDED and r.trans:
+        raise InvalidRequest(
+            f"trans=True of {r.format}; allowed: False; device.sparse.convert makes csr, whose transpose is multiplied"
+        )
     dtype = as_dtype(r.values.dtype)
     if dtype_name(dtype) == "int32":
         raise InvalidRequest("values has dtype int32; products allow: int8, float16, bfloat16, float32, float64, "
@@ -158,8 +163,8 @@ def _sampled(
     if dtype.kind == "i":
         raise InvalidRequest("values has dtype int8; sddmm allows: float16, bfloat16, float32, float64, complex64, "
                              "complex128")  # fmt: skip
-    if r.format == "bsr":
-        raise InvalidRequest("format='bsr'; sddmm allows: csr, csc, coo")
+    if r.format == "bsr" or r.format in PADDED:
+        raise InvalidRequest(f"format={r.format!r}; sddmm allows: csr, csc, coo")
     x, y = (_dense(name, array, 2, "sddmm", dtype, batch) for name, array in (("x", r.x), ("y", r.y)))
     if x[0] != shape[0] or y[1] != shape[1] or x[1] != y[0]:
         raise InvalidRequest(f"x {x} times y {y} for a matrix {shape}; allowed: ({shape[0]}, k) times (k, {shape[1]})")

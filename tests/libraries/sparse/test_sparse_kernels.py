@@ -33,6 +33,14 @@ def requests(dtype: str) -> list[Any]:
             **{**csr, "format": "coo", "offsets": None, "rows": INT[:2], "ordered": True}, routine="sddmm", x=x, y=x.T
         ),
     ]
+    sliced = {**csr, "format": "sliced_ell", "values": values.reshape(1, 2), "indices": INT[:2].reshape(1, 2),
+              "offsets": 2 * INT[:2]}  # fmt: skip
+    blocked = {"format": "blocked_ell", "shape": (4, 4), "values": np.ones((2, 2, 1, 2), dtype),
+               "indices": INT[:2].reshape(2, 1)}  # fmt: skip
+    found += [
+        an.SparseProductRequest(**sliced, routine="spmm", x=x, conj=True, beta=1.0, out=x.copy()),
+        an.SparseProductRequest(**blocked, routine="spmv", x=np.ones(4, dtype)),
+    ]
     for routine in ("product", "sum"):
         found.append(CombineRequest(routine=routine, a=values, b=values, left=PLACES, right=PLACES, starts=PLACES))
     if dtype not in ("float16", "bfloat16"):

@@ -27,6 +27,7 @@ CSR: dict[str, Any] = {"format": "csr", "shape": (3, 3), "values": V, "indices":
         ({"shape": (4, 3)}, r"offsets has shape \(4,\); allowed: \(5,\), one more than the 4 lines"),
         ({"values": np.ones((3, 1, 1))}, r"values has shape \(3, 1, 1\); allowed: one axis"),
         ({"indices": I[:2]}, r"indices has shape \(2,\); allowed: \(3,\)"),
+        ({"values": np.stack((V, V)), "indices": np.stack((I, I))}, r"\(2, 3\); allowed: \(3,\), .* have one pattern"),
         ({"values": V.astype("u1")}, "values has dtype uint8; allowed: int8"),
         ({"indices": I.astype("i8")}, "indices has dtype int64 and offsets int32; allowed: both int32, or both int64"),
         ({"rows": I}, "the format csr takes offsets and no rows"),

@@ -25,7 +25,9 @@ from ....errors import Unsupported
 from ....plans.spec import OperandSpec, PlanSpec
 from ..attributes import ProductAttributes
 from ..batches import split
+from ..padded import PADDED
 from .native import SparseCall
+from .padded import build_padded
 from .rows import build_rows, build_sampled
 from .scatter import build_scatter
 
@@ -141,6 +143,8 @@ def build_product(spec: PlanSpec[ProductAttributes], context: CudaContext) -> Bu
         spec = replace(spec, attributes=replace(spec.attributes, deterministic=True))
     if math.prod(spec.operands[-1].shape) == 0:
         return Built("noop")
+    if spec.attributes.format in PADDED:
+        return build_padded(spec, context)
     single, batch = split(spec)
     how, routine = spec.attributes, spec.op.removeprefix("sparse.")
     by_name = {operand.name: operand for operand in single.operands}
