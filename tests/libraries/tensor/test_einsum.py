@@ -118,6 +118,19 @@ def test_families_of_contractions(cuda_system: an.System, family: str) -> None:
         verify(cuda_system.device("cuda:0"), f"{a},{b}->{result}", arrays, route="blas_lt")
 
 
+@pytest.mark.parametrize("path", ["left", "auto"])
+def test_a_chain_reuses_its_workspace(cuda_system: an.System, path: str) -> None:
+    """Of six intermediate results at most two exist at once, however long the chain is."""
+    device, side = cuda_system.device("cuda:0"), 16
+    matrices = [device.put(random((side, side), "float64")) for _ in range(8)]
+    subscripts = ",".join(f"{a}{b}" for a, b in zip("abcdefgh", "bcdefghi", strict=True)) + "->ai"
+    request = an.EinsumRequest(subscripts=subscripts, operands=matrices, optimize=path, route="kernel")
+    plan = device.tensor.plan(request).wait(60)
+    assert 0 < plan.record.workspace <= 2 * 8 * side**2
+    found = device.tensor.tell(request).numpy()
+    check(found, subscripts, [x.numpy() for x in matrices], steps=7)
+
+
 def test_modes_of_size_two(device: an.Device) -> None:
     """28 modes, of which neighbours merge to one matrix product."""
     n = 10
