@@ -27,7 +27,7 @@ from .._lib.guard import Lock
 from ..errors import InvalidRequest
 from .locks import exclusive
 
-__all__ = ["cache_directory", "cached", "size_limit", "write_whole"]
+__all__ = ["cache_directory", "cached", "discard", "size_limit", "write_whole"]
 
 _log = logging.getLogger("atomr_native")
 _MAGIC: Final = b"atomr-native cache 1\n"
@@ -224,6 +224,22 @@ def _account(root: Path, nbytes: int, limit: int) -> None:
         _record(path, b"%018d %018d\n" % recorded)
 
 
+def _path(root: Path, kind: str, digest: str) -> Path:
+    return root / kind / digest[:2] / f"{digest}.{kind}"
+
+
+def discard(kind: str, parts: tuple[bytes, ...]) -> None:
+    """Remove the value of a key, if there is one: its reader has no use for it.
+
+    Parameters
+    ----------
+    kind, parts
+        As in `cached`.
+    """
+    with contextlib.suppress(OSError):
+        _path(cache_directory(), kind, _digest(parts)).unlink()
+
+
 def cached(kind: str, parts: tuple[bytes, ...], make: Callable[[], bytes]) -> bytes:
     """Return the value of a key, from the disk or newly made and stored.
 
@@ -257,7 +273,7 @@ def cached(kind: str, parts: tuple[bytes, ...], make: Callable[[], bytes]) -> by
         return flight.result()
     try:
         root = cache_directory()
-        path = root / kind / key[1][:2] / f"{key[1]}.{kind}"
+        path = _path(root, *key)
         value = _load(path)
         if value is None:
             with exclusive(root / kind, key[1]) as contended:

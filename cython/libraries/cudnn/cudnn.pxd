@@ -25,13 +25,19 @@ cdef extern from "libraries/cudnn/plan.h" nogil:
     ctypedef struct atomr_cudnn_choice:
         uint64_t banned
         uint64_t workspace
+    ctypedef struct atomr_cudnn_saved:
+        const char *text
+        size_t n
+        int64_t engine
     ctypedef struct atomr_cudnn_plan:
         pass
     const atomr_constant *atomr_cudnn_constants
     int atomr_cudnn_new(atomr_cuda *, const char *, const atomr_cudnn_words *, const atomr_cudnn_choice *,
-                        const atomr_cudnn_tensor *, size_t, int64_t, atomr_cudnn_plan **, atomr_failure *)
+                        const atomr_cudnn_saved *, const atomr_cudnn_tensor *, size_t, int64_t, atomr_cudnn_plan **,
+                        atomr_failure *)
     uint64_t atomr_cudnn_workspace(const atomr_cudnn_plan *)
     int64_t atomr_cudnn_engine(const atomr_cudnn_plan *)
+    size_t atomr_cudnn_save(const atomr_cudnn_plan *, char *, size_t)
     void atomr_cudnn_delete(atomr_cudnn_plan *)
     int atomr_cudnn_run(void *, const void *, void *) noexcept
 

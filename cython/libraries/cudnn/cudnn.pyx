@@ -29,9 +29,11 @@ def load(str path=""):
     return load_library(&atomr_cudnn_library, path)
 
 
-cdef int build(atomr_cuda *cuda, const char *profile, description, atomr_cudnn_plan **made,
+cdef int build(atomr_cuda *cuda, const char *profile, description, bytes saved, int64_t engine, atomr_cudnn_plan **made,
                atomr_failure *failure) except -1:
-    """Build the plan of a description; returns an atomr_code."""
+    """Build the plan of a description, or take a saved one; returns an atomr_code."""
+    cdef atomr_cudnn_saved before
+    before.text, before.n, before.engine = saved, len(saved), engine
     cdef atomr_cudnn_words words
     cdef atomr_cudnn_choice choice
     cdef size_t i, n_tensors = len(description.tensors)
@@ -55,28 +57,44 @@ cdef int build(atomr_cuda *cuda, const char *profile, description, atomr_cudnn_p
             constant = bytes(value).ljust(8, b"\0")
             memcpy(&tensors[i].constant, <const char *>constant, 8)
         with nogil:
-            code = atomr_cudnn_new(cuda, profile, &words, &choice, tensors, n_tensors, n_operands, made, failure)
+            code = atomr_cudnn_new(cuda, profile, &words, &choice, &before, tensors, n_tensors, n_operands, made,
+                                   failure)
     finally:
         free(numbers)
         free(tensors)
     return code
 
 
-def plan_for(str profile not None, description):
-    """Build a plan for a device that is not here, described by JSON; its engine and its workspace in bytes.
+cdef bytes text_of(const atomr_cudnn_plan *plan):
+    """The text of a plan; empty if cuDNN has none."""
+    cdef size_t n
+    cdef char *into = NULL
+    try:
+        with nogil:
+            n = atomr_cudnn_save(plan, NULL, 0)
+            into = <char *>malloc(n + 1)
+            n = atomr_cudnn_save(plan, into, n) if n != 0 and into != NULL else 0
+        return into[:n] if n != 0 else b""
+    finally:
+        free(into)
 
-    Raises as `GraphPlan`.
+
+def plan_for(str profile not None, description, bytes saved not None=b"", engine=-1):
+    """Build a plan for a device that is not here, described by JSON; its engine, its workspace in bytes, and its text.
+
+    `saved` and `engine`, and errors, as for `GraphPlan`.
     """
     cdef atomr_failure failure
     cdef atomr_cudnn_plan *made = NULL
     cdef bytes text = profile.encode()
     memset(&failure, 0, sizeof(failure))
-    cdef int code = build(NULL, text, description, &made, &failure)
+    cdef int code = build(NULL, text, description, saved, engine, &made, &failure)
     if code != ATOMR_OK:
         raise_failure(code, &failure, "building a graph of cuDNN")
-    found = atomr_cudnn_engine(made), atomr_cudnn_workspace(made)
-    atomr_cudnn_delete(made)
-    return found
+    try:
+        return atomr_cudnn_engine(made), atomr_cudnn_workspace(made), text_of(made)
+    finally:
+        atomr_cudnn_delete(made)
 
 
 @cython.no_gc_clear
@@ -87,6 +105,10 @@ cdef class GraphPlan(NativeRun):
     ----------
     backend : CudaBackend
     description : GraphDescription
+    saved : bytes
+        What `save` returned for a plan of the same description, library and kind of device; empty: build a new plan.
+    engine : int
+        Of the saved plan.
 
     Attributes
     ----------
@@ -96,7 +118,7 @@ cdef class GraphPlan(NativeRun):
     Raises
     ------
     Unsupported
-        If the library is missing, or has no engine for the graph.
+        If the library is missing, has no engine for the graph, or refuses the saved plan.
     OutOfMemory
         If the device has no memory for it.
     LibraryError
@@ -107,12 +129,12 @@ cdef class GraphPlan(NativeRun):
 
     cdef atomr_cudnn_plan *native
 
-    def __cinit__(self, CudaBackend backend not None, description):
+    def __cinit__(self, CudaBackend backend not None, description, bytes saved not None=b"", engine=-1):
         cdef atomr_failure failure
         cdef int code
         memset(&failure, 0, sizeof(failure))
         backend.enter()
-        code = build(backend.cuda, NULL, description, &self.native, &failure)
+        code = build(backend.cuda, NULL, description, saved, engine, &self.native, &failure)
         if code != ATOMR_OK:
             backend.check_fault("building a graph of cuDNN")
             raise_failure(code, &failure, "building a graph of cuDNN")
@@ -124,6 +146,10 @@ cdef class GraphPlan(NativeRun):
     @property
     def engine(self):
         return atomr_cudnn_engine(self.native)
+
+    def save(self):
+        """The plan with its machine code as text, for `saved`; empty if cuDNN has none."""
+        return text_of(self.native)
 
     def __dealloc__(self):
         if self.native != NULL:

@@ -100,6 +100,7 @@ typedef int cudnnLRNMode_t;
     C(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, 400)                                                                          \
     C(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, 401)                                                                   \
     C(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, 402)                                                                  \
+    C(CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, 405)                                                             \
     C(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, 407)                                                                      \
     C(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA, 700)                                                            \
     C(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA, 701)                                                             \

@@ -160,8 +160,8 @@ static void note_refusal(building *b) {
     b->said[sizeof b->said - 1] = 0;
 }
 
-/* The plan of a configuration, and its workspace; NULL: the engine does not support the graph. */
-static descriptor finalized(building *b, descriptor config, int64_t *workspace) {
+/* The plan of a configuration or of a saved plan's text, and its workspace; NULL: cuDNN refuses. */
+static descriptor finalized(building *b, descriptor config, const atomr_cudnn_saved *saved, int64_t *workspace) {
     descriptor plan = NULL;
     const atomr_cudnn_table *const t = b->t;
     if (t->cudnnBackendCreateDescriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &plan) != CUDNN_STATUS_SUCCESS) return NULL;
@@ -169,7 +169,10 @@ static descriptor finalized(building *b, descriptor config, int64_t *workspace) 
         b->handle ? t->cudnnBackendSetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &b->handle)
                   : t->cudnnBackendSetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
                                                 &b->profile);
-    if (status == CUDNN_STATUS_SUCCESS)
+    if (status == CUDNN_STATUS_SUCCESS && saved)
+        status = t->cudnnBackendSetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+                                             (int64_t)saved->n, saved->text);
+    else if (status == CUDNN_STATUS_SUCCESS)
         status = t->cudnnBackendSetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
                                              &config);
     if (status == CUDNN_STATUS_SUCCESS) status = t->cudnnBackendFinalize(plan);
@@ -187,7 +190,7 @@ static descriptor finalized(building *b, descriptor config, int64_t *workspace) 
 static int consider(building *b, atomr_cudnn_plan *p, descriptor config, const atomr_cudnn_choice *choice) {
     int64_t engine = -1, workspace = 0;
     descriptor plan = NULL;
-    if (!is_banned(b, config, choice->banned, &engine)) plan = finalized(b, config, &workspace);
+    if (!is_banned(b, config, choice->banned, &engine)) plan = finalized(b, config, NULL, &workspace);
     if (!plan || (p->plan && workspace >= p->workspace)) { /* a better one is there already */
         if (plan) b->t->cudnnBackendDestroyDescriptor(plan);
         b->t->cudnnBackendDestroyDescriptor(config);
@@ -271,8 +274,8 @@ static int take_tensors(atomr_cudnn_plan *p, const atomr_cudnn_tensor *tensors, 
 }
 
 int atomr_cudnn_new(atomr_cuda *cuda, const char *profile, const atomr_cudnn_words *words,
-                    const atomr_cudnn_choice *choice, const atomr_cudnn_tensor *tensors, size_t n_tensors,
-                    int64_t n_operands, atomr_cudnn_plan **made, atomr_failure *failure) {
+                    const atomr_cudnn_choice *choice, const atomr_cudnn_saved *saved, const atomr_cudnn_tensor *tensors,
+                    size_t n_tensors, int64_t n_operands, atomr_cudnn_plan **made, atomr_failure *failure) {
     char why[sizeof failure->text];
     building b = {.t = atomr_cudnn_load(NULL, why, sizeof why)};
     if (!b.t) return atomr_refused(failure, ATOMR_UNSUPPORTED, "%s", why);
@@ -283,8 +286,15 @@ int atomr_cudnn_new(atomr_cuda *cuda, const char *profile, const atomr_cudnn_wor
     p->n_operands = n_operands;
     int code = take_tensors(p, tensors, n_tensors, failure);
     if (code == ATOMR_OK) code = begin(&b, cuda, profile, failure);
-    if (code == ATOMR_OK) code = make_graph(&b, p, words, failure);
-    if (code == ATOMR_OK) {
+    if (code == ATOMR_OK && saved->n) {
+        p->engine = saved->engine;
+        p->plan = finalized(&b, NULL, saved, &p->workspace);
+        if (!p->plan) code = atomr_unsupported(failure, "cudnn", "saved_plan", "cuDNN %zu refuses a saved plan: %s",
+                                               b.t->cudnnGetVersion(), b.said);
+    } else if (code == ATOMR_OK) {
+        code = make_graph(&b, p, words, failure);
+    }
+    if (code == ATOMR_OK && !p->plan) {
         if (!choose(&b, p, CUDNN_HEUR_MODE_A, choice)) choose(&b, p, CUDNN_HEUR_MODE_FALLBACK, choice);
         if (!p->plan)
             code = atomr_unsupported(failure, "cudnn", "engine", "cuDNN %zu has no engine for this graph: %s",
@@ -298,6 +308,14 @@ int atomr_cudnn_new(atomr_cuda *cuda, const char *profile, const atomr_cudnn_wor
 
 uint64_t atomr_cudnn_workspace(const atomr_cudnn_plan *p) { return (uint64_t)p->workspace; }
 int64_t atomr_cudnn_engine(const atomr_cudnn_plan *p) { return p->engine; }
+
+size_t atomr_cudnn_save(const atomr_cudnn_plan *p, char *into, size_t room) {
+    int64_t n = 0;
+    if (p->cuda && atomr_cuda_enter(p->cuda) != CUDA_SUCCESS) return 0;
+    const cudnnStatus_t status = p->t->cudnnBackendGetAttribute(p->plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION,
+                                                                CUDNN_TYPE_CHAR, (int64_t)room, &n, into);
+    return status == CUDNN_STATUS_SUCCESS && n > 0 ? (size_t)n : 0;
+}
 
 void atomr_cudnn_delete(atomr_cudnn_plan *p) {
     if (!p) return;

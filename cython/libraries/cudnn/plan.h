@@ -32,6 +32,13 @@ typedef struct {
     uint64_t workspace; /* bytes that it should do with */
 } atomr_cudnn_choice;
 
+/* A plan that was built before, as text, and its engine. */
+typedef struct {
+    const char *text;
+    size_t n;       /* 0: there is none */
+    int64_t engine;
+} atomr_cudnn_saved;
+
 typedef struct atomr_cudnn_plan atomr_cudnn_plan;
 
 /* The constants of names.h, by name. */
@@ -39,12 +46,15 @@ extern const atomr_constant atomr_cudnn_constants[];
 
 /* Build a plan.  cuDNN must be open.  With a device, whose context must be current in this thread, the plan can run; else
  * `profile` is JSON that describes a device.  If no engine does with the workspace, the plan has the engine that needs
- * least.  Returns an atomr_code. */
+ * least.  A saved plan is taken instead of the words and the choice; cuDNN refuses one of another version or device.
+ * Returns an atomr_code. */
 int atomr_cudnn_new(atomr_cuda *, const char *profile, const atomr_cudnn_words *, const atomr_cudnn_choice *,
-                    const atomr_cudnn_tensor *, size_t n_tensors, int64_t n_operands, atomr_cudnn_plan **made,
+                    const atomr_cudnn_saved *, const atomr_cudnn_tensor *, size_t n_tensors, int64_t n_operands, atomr_cudnn_plan **made,
                     atomr_failure *failure);
 uint64_t atomr_cudnn_workspace(const atomr_cudnn_plan *); /* bytes */
 int64_t atomr_cudnn_engine(const atomr_cudnn_plan *);     /* its number among those of such graphs */
+/* Write the plan as text of at most `room` bytes; their number, also where there is less room.  0: cuDNN refuses. */
+size_t atomr_cudnn_save(const atomr_cudnn_plan *, char *into, size_t room);
 void atomr_cudnn_delete(atomr_cudnn_plan *);              /* while no lane runs it; NULL passes */
 /* An atomr_run; context: atomr_cudnn_plan.  Enqueues on the lane's stream. */
 int atomr_cudnn_run(void *context, const atomr_call *call, atomr_failure *failure);

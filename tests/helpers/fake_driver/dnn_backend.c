@@ -13,7 +13,7 @@
 enum { ATTRIBUTES = 24, ENGINES = 2, EXACT_WORKSPACE = 4096 };
 
 typedef struct dnn_descriptor {
-    int type, finalized, n;
+    int type, finalized, owns_graph, n;
     struct {
         int name, type;
         int64_t count;
@@ -77,7 +77,7 @@ cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t type, cu
 cudnnStatus_t cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t which) {
     descriptor *const d = which;
     for (int i = 0; i < d->n; i++) free(d->attributes[i].data);
-    if (d->type == CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR) free(d->graph);
+    if (d->owns_graph) free(d->graph);
     free(d);
     fake_dnn_descriptors--;
     return CUDNN_STATUS_SUCCESS;
@@ -260,13 +260,51 @@ static cudnnStatus_t finalize_graph(descriptor *d) {
     int64_t n = 0;
     descriptor *const *const operations = found(d, CUDNN_ATTR_OPERATIONGRAPH_OPS, &n);
     d->graph = calloc(1, sizeof *d->graph);
+    d->owns_graph = 1;
     if (!operations || !d->graph) return say(CUDNN_STATUS_BAD_PARAM, "a graph without operations");
     for (int64_t i = 0; i < n; i++)
         if (!add_node(d->graph, operations[i])) return say(CUDNN_STATUS_BAD_PARAM, "a malformed operation");
     return CUDNN_STATUS_SUCCESS;
 }
 
+/* A plan as text: its engine, and the bytes of its graph in letters. */
+static const char saved_head[] = "{\"fake plan\": ";
+enum { SAVED_BYTES = sizeof saved_head + 1 + 2 * sizeof(dnn_graph) + 1 };
+/* Plans that were made from text, for tests in this process. */
+_Atomic unsigned fake_dnn_loaded;
+
+static void save_plan(const descriptor *d, char *into) {
+    const unsigned char *const bytes = (const unsigned char *)d->graph;
+    char *at = into + sprintf(into, "%s%d:", saved_head, d->engine);
+    for (size_t i = 0; i < sizeof *d->graph; i++) {
+        *at++ = (char)('a' + (bytes[i] >> 4));
+        *at++ = (char)('a' + (bytes[i] & 15));
+    }
+    *at = '}';
+}
+
+static cudnnStatus_t load_plan(descriptor *d, const char *text, int64_t n) {
+    const size_t head = sizeof saved_head - 1;
+    if (n != SAVED_BYTES || memcmp(text, saved_head, head) != 0) return say(CUDNN_STATUS_BAD_PARAM, "no text of a plan");
+    d->graph = calloc(1, sizeof *d->graph);
+    d->owns_graph = 1;
+    if (!d->graph) return say(CUDNN_STATUS_INTERNAL_ERROR, "no memory");
+    d->engine = text[head] - '0';
+    for (size_t i = 0; i < sizeof *d->graph; i++)
+        ((unsigned char *)d->graph)[i] =
+            (unsigned char)((text[head + 2 + 2 * i] - 'a') << 4 | (text[head + 3 + 2 * i] - 'a'));
+    fake_dnn_loaded++;
+    return CUDNN_STATUS_SUCCESS;
+}
+
 static cudnnStatus_t finalize_plan(descriptor *d) {
+    int64_t n = 0;
+    const char *const text = found(d, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, &n);
+    if (text && found(d, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, NULL)) {
+        const cudnnStatus_t status = load_plan(d, text, n);
+        d->workspace = d->graph && d->engine && dnn_has_float_products(d->graph) ? EXACT_WORKSPACE : 0;
+        return status;
+    }
     descriptor *const *const config = found(d, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, NULL);
     if (!config || !found(d, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, NULL))
         return say(CUDNN_STATUS_BAD_PARAM, "a plan without engine or handle");
@@ -319,6 +357,9 @@ cudnnStatus_t cudnnBackendGetAttribute(const cudnnBackendDescriptor_t which, cud
     } else if (name == CUDNN_ATTR_ENGINE_NUMERICAL_NOTE) {
         *count = d->engine == 0 && dnn_has_float_products(d->graph);
         if (*count) *(int *)into = CUDNN_NUMERICAL_NOTE_TENSOR_CORE;
+    } else if (name == CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION) {
+        *count = SAVED_BYTES;
+        if (wanted >= SAVED_BYTES) save_plan(d, into);
     } else if (name == CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE) {
         *(int64_t *)into = (int64_t)d->workspace;
     } else {

@@ -67,9 +67,12 @@ for name in ("libcublasLt.so.*", "libcublas.so.*"):
         ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
 cudnn.load(str(library))
 
-def build(request):
+def describe(request):
     spec = request.lowered.spec()
-    return cudnn.plan_for(profile, describe_graph(spec.attributes, len(spec.operands), 1 << 28))
+    return describe_graph(spec.attributes, len(spec.operands), 1 << 28)
+
+def build(request):
+    return cudnn.plan_for(profile, describe(request))
 
 for dtype in ("float16", "float32", "float64"):
     x, w, dy = (np.zeros(shape, dtype) for shape in ((2, 16, 9, 9), (24, 8, 3, 3), (2, 24, 9, 9)))
@@ -80,8 +83,16 @@ for dtype in ("float16", "float32", "float64"):
         an.ConvolutionDataGradientRequest(dy=dy, w=w, size=9, **how),
         an.ConvolutionFilterGradientRequest(x=x, dy=dy, size=3, **how),
     ):
-        engine, workspace = build(request)
+        engine, workspace, text = build(request)
         assert engine >= 0 and workspace <= 1 << 28
+        assert cudnn.plan_for(profile, describe(request), text, engine)[:2] == (engine, workspace)
+        for damaged in (text[: len(text) // 2], b"{}"):
+            try:
+                cudnn.plan_for(profile, describe(request), damaged, engine)
+            except an.Unsupported as error:
+                assert error.rule == "cudnn.saved_plan"
+            else:
+                raise AssertionError(damaged)
 try:
     build(an.ConvolutionRequest(x=np.zeros((1, 8, 4, 4), "float64"), w=np.zeros((8, 8, 1, 1)), activation="gelu"))
 except an.Unsupported as error:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from ...._lib import cudnn
-from ...._lib.cudnn import CALLS, CONSTANTS, CallPlan, GraphPlan
+from ...._lib.cudnn import CALLS, CONSTANTS, CallPlan
 from ....builders.context import Built
 from ....builders.cuda.context import CudaContext, library_file
 from ....builders.cuda.sequence import SequenceProgram, Source, Step
@@ -22,6 +22,7 @@ from .descriptors import GraphDescription, data_type, describe_graph
 from .kernels import pointwise_kernel
 from .product import FACTORS, product_run
 from .reduce import reduction_kernel
+from .saved_plans import saved_plan
 from .steps import Part, alone, are_alike, attention_parts, densified, is_taken, parts_of, roots_of
 
 __all__ = ["build_graph"]
@@ -59,7 +60,7 @@ def build_graph(spec: PlanSpec[GraphAttributes], context: CudaContext) -> Built:
     backend = context.backend
 
     def make(description: GraphDescription) -> Any:
-        return GraphPlan(backend, description)
+        return saved_plan(backend, description, version)
 
     if _is_attention(spec.op):
         # Attention is not cut: its results in steps have not been compared.
