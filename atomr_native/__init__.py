@@ -94,6 +94,7 @@ if TYPE_CHECKING:
     from .libraries.cutlass.bound import BoundGemm as BoundGemm
     from .libraries.cutlass.config import GemmConfig as GemmConfig
     from .libraries.cutlass.epilogue import EpilogueTree as EpilogueTree
+    from .libraries.cutlass.grouped import GroupedGemmRequest as GroupedGemmRequest
     from .libraries.cutlass.request import GemmRequest as GemmRequest
     from .libraries.elementwise.actor import ElementwiseActor as ElementwiseActor
     from .libraries.elementwise.request import ElementwiseRequest as ElementwiseRequest
@@ -104,6 +105,7 @@ if TYPE_CHECKING:
     from .libraries.fft.cosine import DctRequest as DctRequest
     from .libraries.fft.frames import IstftRequest as IstftRequest
     from .libraries.fft.frames import StftRequest as StftRequest
+    from .libraries.fft.half import HalfFftRequest as HalfFftRequest
     from .libraries.fft.many import FftLayout as FftLayout
     from .libraries.fft.request import FftRequest as FftRequest
     from .libraries.fft.shift import FftShiftRequest as FftShiftRequest

@@ -1,4 +1,4 @@
-"""Command line: ``python -m atomr_native doctor``, ``demo`` and ``top``."""
+"""Command line: ``python -m atomr_native doctor``, ``demo``, ``top`` and ``cutlass``."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ _COMMANDS = {
     "doctor": "check this machine",
     "demo": "train a network by messages, kill its worker half-way, continue from the last commit",
     "top": "show devices, actors, rates and memory of running programs",
+    "cutlass": "compile kernels of CUTLASS ahead of time",
 }
-_MODULES = {"doctor": "doctor", "demo": "demo.cli", "top": "observe.top"}
+_MODULES = {"doctor": "doctor", "demo": "demo.cli", "top": "observe.top", "cutlass": "libraries.cutlass.precompile"}
 _NO_OUTPUT = 74  # EX_IOERR of sysexits.h
 
 
@@ -45,7 +46,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"atomr_native {__version__}")
-    parser.add_argument("command", choices=_COMMANDS, metavar="command", help="doctor, demo or top; each has a --help")
+    parser.add_argument(
+        "command", choices=_COMMANDS, metavar="command", help="doctor, demo, top or cutlass; each has a --help"
+    )
     parser.parse_args(arguments)  # raises SystemExit: no command, an unknown one, --help or --version
     return 2
 

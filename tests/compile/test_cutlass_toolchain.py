@@ -150,6 +150,40 @@ def test_a_warp_specialised_kernel_and_its_parameters() -> None:
     assert all(len(one.strides) == one.rank - 1 and not any(s % 16 for s in one.strides) for one in found.maps)
 
 
+def grouped(arch: str, **more: object) -> Kernel:
+    """A grouped bfloat16 product with all that its epilogue may read."""
+    tree = Node("mul", (Node("scalar", dtype="float32", name="s0", value="host"), Node("acc")))
+    tree = Node("gelu", (Node("add", (tree, Node("row", dtype="float32", name="x0", alignment=4))),))
+    tree = Node("mul", (tree, Node("column", dtype="float32", name="x1")))
+    tree = Node("mul", (tree, Node("scalar", dtype="float32", name="x2", value="pointer")))
+    tree = Node("add", (tree, Node("source", dtype="bfloat16")))
+    return product(arch, family="grouped", tree=tree, c=Operand("bfloat16", "row", 8), **more)
+
+
+GROUPED = {"groups": 5, "ldc": 776, "batch_c": 0, "batch_x0": 776, "batch_x1": 0, "batch_x2": 1, "batch_b": 520 * 776}
+
+
+@pytest.mark.usefixtures("_cutlass")
+def test_a_grouped_multistage_kernel_finds_its_group_itself() -> None:
+    found = built(grouped("sm_80"), **GROUPED)
+    assert found.can_implement
+    assert found.grid == (1000 // 64 + 5, 13, 1)  # tiles of rows that 5 groups have at most
+    assert {name for _, name, _ in found.relocations} == {"a", "b", "c", "d", "offsets", "x0", "x1", "x2"}
+    assert found.workspace_bytes == 0
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_cutlass")
+@pytest.mark.parametrize("schedule", ["cooperative", "pingpong"])
+def test_a_grouped_warp_specialised_kernel_reads_arrays_of_the_workspace(schedule: str) -> None:
+    tile = (64 if schedule == "pingpong" else 128, 128, 64)
+    found = built(grouped("sm_90a", schedule=schedule, tile=tile, offsets="int64"), **GROUPED)
+    assert found.can_implement
+    assert {name for _, name, _ in found.relocations} == {"workspace", "x0", "x2"}
+    assert [one.pointer for one in found.maps] == ["workspace"] * 4  # which the kernel changes for each group
+    assert found.workspace_bytes > 512
+
+
 def swish(x: float) -> float:
     return x * (0.5 + 0.25 * x)
 
@@ -179,6 +213,12 @@ def test_errors_of_the_compiler_are_whole_and_nothing_is_cached(tmp_path: Path) 
             compiler.compile_kernel(Broken())
         assert "(199)" in str(caught.value) or "(100)" in str(caught.value)
     assert not list(tmp_path.rglob("*.cutlass"))
+
+
+def test_a_job_that_fills_a_pipe_ends_with_an_event_too() -> None:
+    job = {"kind": "compile", "source": "absent " * 4_000_000, "headers": {}, "flags": [], "outputs": []}
+    with pytest.raises((LibraryError, Unsupported)):  # for a missing compiler, Unsupported
+        processes.run(job, [], "much text", threading.Event())
 
 
 @pytest.mark.usefixtures("_cutlass")

@@ -45,7 +45,7 @@ def _expression(node: Node, stores: list[str]) -> str:
     if node.op == "source":
         return f"(({kind} *)p.c)[l * p.batch_c + i * p.ldc + j]"
     if node.op == "scalar":
-        return f"p.{name}" if node.value == "host" else f"(({kind} *)p.{name})[0]"
+        return f"p.{name}" if node.value == "host" else f"(({kind} *)p.{name})[l * p.batch_{name}]"
     if node.op in ("tensor", "aux_store"):
         place = f"(({kind} *)p.{name})[l * p.batch_{name} + i * p.ld_{name} + j]"
         if node.op == "tensor":
@@ -57,9 +57,11 @@ def _expression(node: Node, stores: list[str]) -> str:
     return _FUNCTORS[node.op].format(*args)
 
 
-def _sources(kernel: Any) -> tuple[str, str, tuple[tuple[str, str], ...], tuple[str, ...], tuple[str, ...]]:
-    """Return the kernel in C, the builder in CUDA C++, its fields, pointers and scalars."""
+def _sources(kernel: Any) -> tuple[Any, ...]:
+    """Return the kernel in C, the builder in CUDA C++, its fields, pointers, scalars, and the first kernel's."""
     pointers, wide, compute = ["a", "b", "d", "workspace"], [], kernel.compute
+    if kernel.family == "grouped" and kernel.arch == "sm_80":
+        pointers.append("offsets")
     for letter in ("a", "b", "d"):
         wide += [f"ld{letter}", f"batch_{letter}"]
     scalars: dict[str, None] = {}
@@ -89,18 +91,35 @@ def _sources(kernel: Any) -> tuple[str, str, tuple[tuple[str, str], ...], tuple[
           for name, index in (("a", "iq"), ("b", "qj"))}  # fmt: skip
     a, b = (at[name][one.layout == "column"] for name, one in (("a", kernel.a), ("b", kernel.b)))
     acc = {"int32": "int"}.get(kernel.accumulator, _C[kernel.accumulator])
-    body = f"""{given}{params}
+    grouped, modern = kernel.family == "grouped", kernel.arch == "sm_90a"
+    offset = _C[kernel.offsets]
+    ends, where = ("long long", "workspace") if modern else (offset, "offsets")
+    bounds = (
+        f"const {ends} *ends = (const {ends} *)p.{where}; long long first = l ? ends[l - 1] : 0, last = ends[l];\n"
+        "first = first < 0 ? 0 : first > p.m ? p.m : first; last = last > p.m ? p.m : last;"
+        if grouped
+        else "const long long first = 0, last = p.m;"
+    )
+    setup = ("offsets", "workspace", "groups") if grouped and modern else ()
+    kernels = f"""
+extern "C" __global__ void atomr_setup(unsigned long long from, unsigned long long to, unsigned long long groups) {{
+  const unsigned long long g = blockIdx.x * blockDim.x + threadIdx.x;
+  if (g < groups) ((long long *)to)[g] = ((const {offset} *)from)[g];
+}}
+"""
+    body = f"""{given}{params}{kernels if setup else ""}
 extern "C" __global__ void atomr_kernel(Params given) {{
   Given p = given.g;
   const int good = given.map[0] == p.a;
-  for (long long l = 0; l < p.batch; l++) for (long long i = 0; i < p.m; i++) for (long long j = 0; j < p.n; j++) {{
+  for (long long l = 0; l < p.batch; l++) {{ {bounds}
+  for (long long i = first; i < last; i++) for (long long j = 0; j < p.n; j++) {{
     {acc} acc = 0;
     for (long long q = 0; q < p.k; q++)
       acc += ({acc})(({_C[kernel.a.dtype]} *)p.a)[l * p.batch_a + {a}] *
              ({acc})(({_C[kernel.b.dtype]} *)p.b)[l * p.batch_b + {b}];
     {" ".join(stores)}
     (({_C[kernel.d.dtype]} *)p.d)[l * p.batch_d + i * p.ldd + j] = good ? {value} : -12345;
-  }}
+  }} }}
 }}
 """
     build = f"""{given}
@@ -113,7 +132,7 @@ extern "C" __global__ void atomr_build(Given p, unsigned char *out) {{
   *(unsigned long long *)(out + 48) = 512;
   for (unsigned i = 0; i < words; i++) ((unsigned *)(out + 256))[i] = ((const unsigned *)&p)[i];
   unsigned long long *record = (unsigned long long *)(out + 256 + map);
-  record[0] = {_MARK}ull; record[1] = p.a;
+  record[0] = {_MARK}ull; record[1] = p.{"workspace" if setup else "a"};
   record[2] = 64; record[3] = 32; record[7] = 256;
   unsigned *box = (unsigned *)(record + 11);
   box[0] = 16; box[1] = 8;
@@ -121,7 +140,7 @@ extern "C" __global__ void atomr_build(Given p, unsigned char *out) {{
   rest[0] = rest[1] = 1; rest[5] = 7; rest[6] = 2; rest[7] = 2;
 }}
 """
-    return body, build, tuple(ordered), tuple(pointers), tuple(scalars)
+    return body, build, tuple(ordered), tuple(pointers), tuple(scalars), setup
 
 
 def _ptx(source: str) -> bytes:
@@ -143,13 +162,13 @@ def install(patch: pytest.MonkeyPatch) -> Seen:
     """Let plans of CUTLASS have these kernels."""
     seen = Seen()
 
-    def compiled(spec: Any, _functions: object, capability: tuple[int, int]) -> CompiledKernel:
+    def compiled(spec: Any, _functions: object, capability: tuple[int, int], _cancel: object = None) -> CompiledKernel:
         kernel = kernel_of(spec, capability).kernel
         seen.append(kernel)
-        body, build, fields, pointers, scalars = _sources(kernel)
+        body, build, fields, pointers, scalars, setup = _sources(kernel)
         builder = _ptx(build)
         cubin = kernel_shim.compile_module(body)
-        return CompiledKernel("atomr_kernel", Binary(cubin), Binary(builder), fields, pointers, scalars)
+        return CompiledKernel("atomr_kernel", Binary(cubin), Binary(builder), fields, pointers, scalars, setup)
 
     patch.setattr(code, "compiled_kernel", compiled)
     return seen

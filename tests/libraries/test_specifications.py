@@ -72,6 +72,7 @@ def send_everything(device: an.Device) -> None:
     fused.adamw([row], [device.copy(row)], [m], [v], step=2)
     fused.sgd_momentum({"row": row}, {"row": device.copy(row)}, {"row": m})
     fused.rope(device.put(np.ones((1, 8, 2, 8), np.float32)), device.put(np.arange(8)))
+    device.fft.half("fft", device.zeros((8, 2), "float16"))
     device.random.normal(8, seed=1)
     device.random.permutation(8, seed=1)
     device.random.discrete([1.0, 2.0], 8, seed=1)
@@ -93,6 +94,7 @@ def send_everything(device: an.Device) -> None:
     device.cutlass.gemm(
         x, y, epilogue="pre = acc + row; out = relu(pre)", operands={"row": row}, outputs={"pre": "float32"}
     )
+    device.cutlass.grouped_gemm(x, device.zeros((2, x.shape[1], 2), x.dtype), device.put(np.array([1, 2], "int32")))
     square = device.put(np.eye(3))
     device.solver.solve(square, device.put(np.ones(3)))
     device.solver.qr(square)

@@ -88,6 +88,7 @@ REQUESTS: dict[str, Callable[[], Request[Any]]] = {
     "permutation": lambda: an.PermutationRequest(n=4, seed=1, out=np.zeros(4, np.int32)),
     "shuffle": lambda: an.ShuffleRequest(x=floats(4), seed=1),
     "transform": lambda: an.FftRequest(transform="rfft", x=floats(4, 4)),
+    "half transform": lambda: an.HalfFftRequest(transform="rfft", x=half(4, 4)),
     "mapped transform": lambda: an.FftRequest(
         transform="rfft", x=floats(4, 4), load=weighted, operands={"window": floats(4), "gain": 2.0}
     ),
@@ -104,6 +105,10 @@ REQUESTS: dict[str, Callable[[], Request[Any]]] = {
     "epilogue tree": lambda: an.GemmRequest(
         a=floats(4, 4), b=floats(4, 4), epilogue="pre = acc + x * s; out = relu(pre)",
         operands={"x": floats(4), "s": 2.0}, outputs={"pre": floats(4, 4)},
+    ),
+    "grouped product": lambda: an.GroupedGemmRequest(
+        a=floats(4, 4), b=floats(2, 4, 3), offsets=np.array([1, 4]), epilogue="acc * x + s",
+        operands={"x": floats(4, 1), "s": 2.0},
     ),
     "semiring": lambda: an.SparseSemiringRequest(
         **{k: v for k, v in eye().items() if k != "format"}, x=floats(4), multiply=np.add, add=np.minimum, start=np.inf

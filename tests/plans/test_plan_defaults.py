@@ -57,6 +57,10 @@ REQUESTS: list[Any] = [
     an.TensorReduceRequest(op="sum", subscripts="ij->i", x=F, alpha=2.5),
     an.TensorElementwiseRequest(subscripts="ij,j->ji", operands=[F, V], alpha=2.5, beta=-0.5),
     an.GemmRequest(a=F, b=F, c=F, alpha=2.5, beta=0.5, epilogue="alpha * acc + beta * c + s", operands={"s": 3.5}),
+    an.GroupedGemmRequest(
+        a=F, b=F[None], offsets=np.ones(1, "int32"), c=F, alpha=2.5, beta=0.5, epilogue="alpha * acc + beta * c + s",
+        operands={"s": 3.5},
+    ),
     an.SparseProductRequest(**CSR, values=V, routine="spmv", x=V, out=V.copy(), alpha=2.5, beta=-0.5),
     an.SparseProductRequest(**CSR, values=Z[0], routine="spmm", x=Z, alpha=2.5j),
     an.SparseSolveRequest(**CSR, values=V, b=V, alpha=2.5),

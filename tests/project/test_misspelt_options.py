@@ -142,6 +142,7 @@ OPEN: dict[str, tuple[Callable[[an.Device], Any], str]] = {
     "BoundGemm.refit": (lambda d: lambda **o: _bound(d).refit(**o), "bias"),
     "Cutlass.bind": (lambda d: lambda **o: d.cutlass.bind("layer", _x(d), _x(d), **o), "epilogue"),
     "Cutlass.plan": (lambda d: lambda **o: d.cutlass.plan(_x(d), _x(d), **o), "epilogue"),
+    "Cutlass.plan_grouped": (lambda d: lambda **o: d.cutlass.plan_grouped(_x(d), _x(d), _x(d), **o), "epilogue"),
     "Cutlass.refit": (lambda d: lambda **o: (_bound(d), d.cutlass.refit("layer", **o)), "bias"),
     "ElementwiseActor.run": (lambda d: lambda **o: d.elementwise.run("x", x=_x(d), **o), "out"),
     "ElementwiseActor.plan": (lambda d: lambda **o: d.elementwise.plan("x", x=_x(d), **o), "out"),

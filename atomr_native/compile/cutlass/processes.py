@@ -7,11 +7,12 @@ import logging
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, BinaryIO, Final, NamedTuple
 
 from ...errors import LibraryError, Unsupported
 from .. import INSTALL_HINT
@@ -102,13 +103,17 @@ def run(job: dict[str, Any], blobs: list[bytes], label: str, cancel: threading.E
     library = "nvrtc" if job["kind"] == "compile" else "nvjitlink"
     command = [sys.executable, "-P", str(Path(helper.__file__).resolve())]
     pipe = subprocess.PIPE
-    with _slot(cancel), subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+    with (
+        _slot(cancel),
+        _job_file(job, blobs) as file,
+        subprocess.Popen(command, stdin=file, stdout=pipe, stderr=pipe) as process,
+    ):
         began = time.monotonic()
         with _lock:
             _running[process.pid] = label, began
         _log.info("compiling %s", label)
         try:
-            answer, said = _answer(process, job, blobs, cancel)
+            answer, said = _answer(process, cancel)
         finally:
             with _lock:
                 _running.pop(process.pid, None)
@@ -130,30 +135,19 @@ def run(job: dict[str, Any], blobs: list[bytes], label: str, cancel: threading.E
     return made
 
 
-def _answer(
-    process: subprocess.Popen[bytes], job: dict[str, Any], blobs: list[bytes], cancel: threading.Event | None
-) -> tuple[bytes, bytes]:
-    """Send the job; return what the process writes."""
-    given = _Bytes()
-    helper.write(given, {**job, "path": sys.path}, blobs)  # type: ignore[arg-type]
-    data: bytes | None = b"".join(given.parts)
+def _job_file(job: dict[str, Any], blobs: list[bytes]) -> BinaryIO:
+    """Return a job as a file to read, since a pipe would have to be filled while the process is watched."""
+    file: BinaryIO = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
+    helper.write(file, {**job, "path": sys.path}, blobs)
+    file.seek(0)
+    return file
+
+
+def _answer(process: subprocess.Popen[bytes], cancel: threading.Event | None) -> tuple[bytes, bytes]:
+    """Return what the process writes."""
     while True:
         try:
-            return process.communicate(data, timeout=None if cancel is None else _LOOK_SECONDS)
+            return process.communicate(timeout=None if cancel is None else _LOOK_SECONDS)
         except subprocess.TimeoutExpired:
-            data = None
             if cancel is not None and cancel.is_set():
                 raise Cancelled from None
-
-
-class _Bytes:
-    """A file that keeps the pieces that are written."""
-
-    def __init__(self) -> None:
-        self.parts: list[bytes] = []
-
-    def write(self, data: bytes) -> None:
-        self.parts.append(data)
-
-    def flush(self) -> None:
-        """There is nothing to flush."""

@@ -14,6 +14,13 @@ LIBRARY = Library(
             "cuda:build_gemm",
             attributes="attributes:GemmAttributes",
         ),
+        Operation(
+            "cutlass.grouped_gemm",
+            Aliasing.DISJOINT,
+            "grouped_host:build_grouped_gemm",
+            "cuda:build_gemm",
+            attributes="attributes:GemmAttributes",
+        ),
     ),
     exports={
         "BoundGemm": "bound",
@@ -21,5 +28,6 @@ LIBRARY = Library(
         "EpilogueTree": "epilogue",
         "GemmConfig": "config",
         "GemmRequest": "request",
+        "GroupedGemmRequest": "grouped",
     },
 )

@@ -15,7 +15,8 @@ from ...plans.actor import LibraryActor
 from .bound import BoundGemm, BoundGemms
 from .config import GemmConfig
 from .epilogue import EpilogueTree
-from .forms import FORMS, GEMM, gemm_values
+from .forms import FORMS, GEMM, GROUPED, gemm_values
+from .grouped import GroupedGemmOptions, GroupedGemmRequest
 from .request import GemmOptions, GemmRequest
 from .spec import is_array
 
@@ -75,6 +76,40 @@ class Cutlass(LibraryActor):
         fields = (a, b, c, out, epilogue, out_dtype, compute, fast_accum, config, alpha, beta)
         return self._calls.send(self, GEMM, gemm_values(fields, operands, outputs))
 
+    def grouped_gemm(
+        self,
+        a: GpuRef,
+        b: GpuRef,
+        offsets: GpuRef,
+        *,
+        c: GpuRef | None = None,
+        out: GpuRef | None = None,
+        alpha: Any = 1.0,
+        beta: Any = 0.0,
+        epilogue: str | EpilogueTree | Callable[..., Any] | None = None,
+        operands: Any = None,
+        out_dtype: object = None,
+        compute: str | None = None,
+        fast_accum: bool = False,
+        config: GemmConfig | None = None,
+    ) -> Any:
+        """Send a product of each group of rows with a matrix of its own; see `GroupedGemmRequest`.
+
+        Returns
+        -------
+        GpuRef
+            D, (T, N).
+
+        Examples
+        --------
+        >>> tokens, experts = device.put(np.ones((3, 4), "float32")), device.put(np.ones((2, 4, 2), "float32"))
+        >>> ends = device.put(np.array([1, 3], "int32"))  # the first row, and the two others
+        >>> device.cutlass.grouped_gemm(tokens, experts, ends).numpy()[2]
+        array([4., 4.], dtype=float32)
+        """
+        fields = (a, b, offsets, c, out, epilogue, out_dtype, compute, fast_accum, config, alpha, beta)
+        return self._calls.send(self, GROUPED, gemm_values(fields, operands, None))
+
     def plan(self, a: GpuRef, b: GpuRef, **options: Unpack[GemmOptions]) -> Plan:
         """Return the plan of a product: arrays lend their layouts, numbers are defaults that each message may replace.
 
@@ -83,6 +118,11 @@ class Cutlass(LibraryActor):
         """
         check_options("a product", options, GemmOptions.__optional_keys__)
         return self._plan_of(GemmRequest(a=a, b=b, **options), handles=True)
+
+    def plan_grouped(self, a: GpuRef, b: GpuRef, offsets: GpuRef, **options: Unpack[GroupedGemmOptions]) -> Plan:
+        """Return the plan of a grouped product, as `plan` does; ``plan.tell(a, b, offsets, ..., out=)``."""
+        check_options("a grouped product", options, GroupedGemmOptions.__optional_keys__)
+        return self._plan_of(GroupedGemmRequest(a=a, b=b, offsets=offsets, **options), handles=True)
 
     def bind(self, name: str, a: GpuRef, b: GpuRef, **options: Unpack[GemmOptions]) -> BoundGemm:
         """Return the plan of a product with b and the epilogue's arrays bound to it, for products of many `a`.

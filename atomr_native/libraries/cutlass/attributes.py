@@ -41,6 +41,8 @@ class CompiledKernel(Struct, frozen=True, forbid_unknown_fields=True):
         Addresses that the builder takes.
     scalars : tuple of str
         Those of the fields that are places in the parameters, which messages or the tree's constants fill.
+    setup : tuple of str
+        What the kernel that runs first takes, see ``kernels/rendering.py``; empty without one.
     """
 
     entry: str
@@ -49,6 +51,7 @@ class CompiledKernel(Struct, frozen=True, forbid_unknown_fields=True):
     fields: tuple[tuple[str, str], ...]
     pointers: tuple[str, ...]
     scalars: tuple[str, ...]
+    setup: tuple[str, ...] = ()
 
 
 class GemmAttributes(Attributes, frozen=True, kw_only=True):

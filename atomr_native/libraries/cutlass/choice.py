@@ -166,7 +166,8 @@ def _unsupported(first: str, second: str) -> Unsupported:
 
 
 def _fill(p: Problem, tile: tuple[int, ...]) -> int:
-    return math.ceil(p.m / tile[0]) * math.ceil(p.n / tile[1]) * p.batch
+    rows = p.m / p.batch if p.offsets else p.m  # groups share the rows
+    return math.ceil(rows / tile[0]) * math.ceil(p.n / tile[1]) * p.batch
 
 
 def _tile(p: Problem, arch: str, kind: str, tree: Node) -> _Tile:
@@ -211,7 +212,7 @@ def kernel_of(spec: PlanSpec[GemmAttributes], capability: tuple[int, int]) -> Ch
     kind = "tfloat32" if attributes.mode == "tf32" else p.a.dtype
     tile = _changed(_tile(p, arch, kind, tree), attributes.choice)
     kernel = Kernel(
-        family="gemm",
+        family="grouped" if p.offsets else "gemm",
         arch=arch,
         a=Operand(kind, p.a.layout, 1 if kind == "float64" else p.a.alignment),  # tensor cores of float64 load singly
         b=Operand(
@@ -229,5 +230,6 @@ def kernel_of(spec: PlanSpec[GemmAttributes], capability: tuple[int, int]) -> Ch
         stages=tile.stages,
         swizzle=attributes.choice.swizzle or 1,
         fast_accumulation=attributes.fast_accum,
+        offsets=p.offsets.dtype if p.offsets else "int32",
     )
     return Chosen(kernel, p)

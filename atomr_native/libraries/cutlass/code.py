@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from types import FunctionType
 from typing import TYPE_CHECKING
@@ -19,9 +20,12 @@ __all__ = ["GemmCode", "compiled_kernel"]
 
 
 def compiled_kernel(
-    spec: PlanSpec[GemmAttributes], functions: tuple[FunctionType, ...], capability: tuple[int, int]
+    spec: PlanSpec[GemmAttributes],
+    functions: tuple[FunctionType, ...],
+    capability: tuple[int, int],
+    cancel: threading.Event | None = None,
 ) -> CompiledKernel:
-    """Return a plan's kernel as machine code.  Waits for the compiler, if no cache has it.
+    """Return a plan's kernel as machine code.  Waits for the compiler, if no cache has it; setting `cancel` ends that.
 
     Raises
     ------
@@ -33,18 +37,26 @@ def compiled_kernel(
     from ...compile.nvrtc import arch_of
     from .choice import kernel_of
     from .kernels import check, compile_kernel, function_ltoir, render
+    from .recording import record
 
     kernel = kernel_of(spec, capability).kernel
     check(kernel)
+    record(spec, functions)
     rendered = render(kernel)
     arity = dict(rendered.functions)
     parts = {
         symbol: function_ltoir(function, arity[symbol], symbol, capability, kernel.compute)
         for symbol, function in ((f"f{place}", function) for place, function in enumerate(functions))
     }
-    made = compile_kernel(rendered, parts, arch_of(capability))
+    made = compile_kernel(rendered, parts, arch_of(capability), cancel=cancel)
     return CompiledKernel(
-        rendered.entry, Binary(made.cubin), Binary(made.builder), rendered.fields, rendered.pointers, rendered.scalars
+        rendered.entry,
+        Binary(made.cubin),
+        Binary(made.builder),
+        rendered.fields,
+        rendered.pointers,
+        rendered.scalars,
+        rendered.setup,
     )
 
 

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...builders.context import Built
 from ...builders.cuda.context import CudaContext
-from ...builders.cuda.target import KernelProgram, Launch
+from ...builders.cuda.target import Argument, KernelProgram, Launch
 from ...errors import InvalidRequest, Unsupported
 from ...plans.spec import PlanSpec
-from .attributes import GemmAttributes
+from .attributes import CompiledKernel, GemmAttributes
 from .choice import node_names
+from .kernels.rendering import SETUP
 from .layouts import Problem, problem_of
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["build_gemm", "field_values"]
 
+#: Threads of a block of the kernel that describes groups, a thread for each.
+_SETUP_THREADS: Final = 128
 #: How a message's float64 is stored in a kernel's parameters.
 _FORMATS: Final = {"float32": "<f", "float64": "<d"}
 
@@ -38,6 +41,7 @@ def field_values(
         "swizzle": swizzle,
         "raster": 0,
         "splits": 1,
+        "groups": p.batch,
     }
     for letter, array in (("a", p.a), ("b", p.b), ("c", c), ("d", p.d)):
         values[f"ld{letter}"], values[f"batch_{letter}"] = array.ld, array.batch
@@ -54,6 +58,8 @@ def _places(
     """Return the bytes of a kernel's parameters, with its constants, and the places that each message fills."""
     arrays = dict(problem.arrays)
     own = {"a": problem.a, "b": problem.b, "d": problem.d} | ({"c": arrays["c"]} if "c" in arrays else {})
+    if problem.offsets is not None:
+        own["offsets"] = problem.offsets
     operands = {name: array.operand for name, array in own.items()}
     numbers: dict[str, int] = {}
     constants: dict[str, float] = {}
@@ -79,12 +85,38 @@ def _places(
         strides = (0, *record.strides)
         axes = tuple((record.dims[i], strides[i], record.box[i], record.element_strides[i]) for i in range(rank))
         modes = (record.dtype, record.interleave, record.swizzle, record.l2_promotion, record.oob_fill)
-        places.append(("tensor_map", record.offset, operands[record.pointer], record.addend, (axes, modes)))
+        if record.pointer == "workspace":  # of groups: the kernel replaces the address, which must only be valid
+            places.append(("tensor_map", record.offset, operands["a"], 0, (axes, modes)))
+        else:
+            places.append(("tensor_map", record.offset, operands[record.pointer], record.addend, (axes, modes)))
     return bytes(data), tuple(places)
 
 
+def _setup(
+    kernel: CompiledKernel, problem: Problem, names: dict[tuple[str, str | int], str], values: dict[str, int]
+) -> tuple[Launch, ...]:
+    """Return the launch that describes the groups to the kernel, if it needs one."""
+    if not kernel.setup:
+        return ()
+    arrays = dict(problem.arrays)
+    places = {"a": problem.a, "b": problem.b, "d": problem.d} | ({"c": arrays["c"]} if "c" in arrays else {})
+    places |= {known: arrays[str(what)] for (kind, what), known in names.items() if kind == "name" and what in arrays}
+    if problem.offsets is not None:
+        places["offsets"] = problem.offsets
+    arguments: list[Argument] = []
+    for name in kernel.setup:
+        if name == "workspace":
+            arguments.append(("workspace", 0))
+        elif name in places:
+            arguments.append(("operand", places[name].operand))
+        else:
+            arguments.append(("uint64", values[name]))
+    blocks = -(-values["groups"] // _SETUP_THREADS)
+    return (Launch(SETUP, (blocks, 1, 1), (_SETUP_THREADS, 1, 1), 0, tuple(arguments)),)
+
+
 def build_gemm(spec: PlanSpec[GemmAttributes], context: CudaContext) -> Built:
-    """Build ``cutlass.gemm``.
+    """Build ``cutlass.gemm`` or ``cutlass.grouped_gemm``.
 
     Raises
     ------
@@ -120,7 +152,13 @@ def build_gemm(spec: PlanSpec[GemmAttributes], context: CudaContext) -> Built:
         kernel.entry, made.grid, made.block, made.shared_bytes, (("filled", (data, places)),), cluster=cluster
     )
     alignments = [1] * len(spec.operands)
-    for array in (problem.a, problem.b, problem.d, *(array for _, array in problem.arrays)):
+    more = [array for _, array in problem.arrays] + ([problem.offsets] if problem.offsets is not None else [])
+    for array in (problem.a, problem.b, problem.d, *more):
         alignments[array.operand] = max(alignments[array.operand], array.nbytes)
-    program = KernelProgram(kernel.code.data, (launch,), workspace=made.workspace_bytes, alignments=tuple(alignments))
+    program = KernelProgram(
+        kernel.code.data,
+        (*_setup(kernel, problem, names, values), launch),
+        workspace=made.workspace_bytes,
+        alignments=tuple(alignments),
+    )
     return Built(program, made.workspace_bytes)

@@ -7,10 +7,11 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from ...plans.calls import CallForm, Forms
+from .grouped import GroupedGemmRequest
 from .request import GemmRequest
 from .spec import is_array
 
-__all__ = ["FORMS", "GEMM", "gemm_values"]
+__all__ = ["FORMS", "GEMM", "GROUPED", "gemm_values"]
 
 _ARRAYS: Final = ("a", "b", "c", "out")
 _OPTIONS: Final = ("epilogue", "out_dtype", "compute", "fast_accum", "config")
@@ -71,5 +72,32 @@ GEMM: Final = CallForm(
     b"n",
 )
 
+_GROUPED_ARRAYS: Final = ("a", "b", "offsets", "c", "out")
+_GROUPED_FIELDS: Final = (*_GROUPED_ARRAYS, *_OPTIONS, *_FACTORS)
+
+
+def _unpack_grouped(values: tuple[Any, ...]) -> GroupedGemmRequest:
+    fields = dict(zip(_GROUPED_FIELDS, values, strict=False))
+    names, rest = values[len(_GROUPED_FIELDS)], values[len(_GROUPED_FIELDS) + 1 :]
+    if names is None:
+        return GroupedGemmRequest(**fields)
+    if not isinstance(names, _Names):
+        return GroupedGemmRequest(**fields, operands=names[0])
+    return GroupedGemmRequest(**fields, operands=dict(zip(names.operands, rest, strict=False)))
+
+
+def _pack_grouped(r: GroupedGemmRequest) -> tuple[Any, ...]:
+    return gemm_values(tuple(getattr(r, name) for name in _GROUPED_FIELDS), r.operands, None)
+
+
+GROUPED: Final = CallForm(
+    _unpack_grouped,
+    _pack_grouped,
+    (*_GROUPED_FIELDS, "names"),
+    b"a" * len(_GROUPED_ARRAYS) + b"o" * len(_OPTIONS) + b"n" * len(_FACTORS) + b"o",
+    (None, None, None, None, None, None, None, None, False, None, 1.0, 0.0, None),
+    b"n",
+)
+
 #: Request classes, and the forms of their calls.
-FORMS: Final[Forms] = {GemmRequest: GEMM}
+FORMS: Final[Forms] = {GemmRequest: GEMM, GroupedGemmRequest: GROUPED}

@@ -17,7 +17,7 @@ from ...plans.spec import PlanSpec
 from .attributes import GemmAttributes
 from .functors import FUNCTIONS
 
-__all__ = ["build_gemm"]
+__all__ = ["build_gemm", "evaluation", "product_of"]
 
 Array = np.ndarray[Any, Any]
 
@@ -33,7 +33,7 @@ def _compiled(function: bytes, arguments: int, dtype: str) -> Callable[..., Any]
     return compiler.on_processor(python, (dtype,) * arguments, (dtype,))[0]
 
 
-def _product(a: Array, b: Array, mode: str) -> Array:
+def product_of(a: Array, b: Array, mode: str) -> Array:
     """Return the product in the accumulator's dtype.
 
     Sums of int8 products are exact in float64, whose products BLAS makes; like a GPU's they wrap around in int32.
@@ -67,8 +67,26 @@ def build_gemm(spec: PlanSpec[GemmAttributes], _context: HostContext) -> Built:
         If it comes without its Python functions.
     """
     how = spec.attributes
+    return evaluation(spec, lambda at: product_of(at["a"], at["b"], how.mode))
+
+
+def evaluation(spec: PlanSpec[GemmAttributes], product_in: Callable[[dict[str, Array]], Array]) -> Built:
+    """Return ``run(arrays, scalars)``, which evaluates a plan's tree.
+
+    Parameters
+    ----------
+    spec : PlanSpec
+    product_in : function
+        Returns the product in the accumulator's dtype, of the arrays by name, which it may replace by others; ``"out"``
+        has the shape of D.
+
+    Raises
+    ------
+    InvalidRequest
+        If it comes without its Python functions.
+    """
+    how = spec.attributes
     names = [operand.name for operand in spec.operands]
-    shape = next(operand.shape for operand in spec.operands if operand.name == "out")
     compute = as_dtype(how.compute)
     kind = compute.type
     if how.mode == "int32" and how.nodes == (("acc",),):
@@ -82,7 +100,9 @@ def build_gemm(spec: PlanSpec[GemmAttributes], _context: HostContext) -> Built:
     def run(arrays: tuple[Array, ...], scalars: tuple[Any, ...]) -> None:
         at = dict(zip(names, arrays, strict=True))
         numbers = dict(zip(how.scalars, map(kind, scalars), strict=True))
-        product = np.broadcast_to(_product(at["a"], at["b"], how.mode), shape)
+        made = product_in(at)
+        shape = at["out"].shape
+        product = np.broadcast_to(made, shape)
         at["c"] = at["out"] if how.in_place else at.get("c", product)
         spread = {
             node[1]: np.broadcast_to(at[str(node[1])], shape)

@@ -64,6 +64,8 @@ class Problem:
         The tree's arrays and outputs by name.
     transposed : bool
         Whether it is the product of the transposes, since D's columns are contiguous.
+    offsets : Array or None
+        Ends of groups of rows, for a grouped product, of which `batch` is the number of groups.
     """
 
     m: int
@@ -75,6 +77,7 @@ class Problem:
     d: Array
     arrays: tuple[tuple[str, Array], ...]
     transposed: bool
+    offsets: Array | None = None
 
 
 def broadcast_kind(shape: tuple[int, ...]) -> str:
@@ -163,6 +166,8 @@ def problem_of(spec: PlanSpec[GemmAttributes]) -> Problem:
         For layouts that no kernel reads; the message names the operand.
     """
     at = {operand.name: (operand, place) for place, operand in enumerate(spec.operands)}
+    if "offsets" in at:
+        return _grouped(at, spec.attributes)
     out = at["out"][0]
     *batch, m, n = out.shape
     axes = tuple(batch)
@@ -179,6 +184,32 @@ def problem_of(spec: PlanSpec[GemmAttributes]) -> Problem:
         if array.kind == "matrix" and array.layout != "row":
             raise _refusal(at[name][0], f"it must have the order of out, whose strides are {out.strides}")
     return made
+
+
+def _grouped(at: dict[str, tuple[OperandSpec, int]], attributes: GemmAttributes) -> Problem:
+    """Return a grouped product: rows of A, C and D are in the order of their groups, B is a matrix for each."""
+    m, n = at["out"][0].shape
+    groups, k, _ = at["b"][0].shape
+    matrices = {}
+    for name in ("a", "out", *(name for name, (one, _) in at.items() if name == "c" and one.shape == (m, n))):
+        matrices[name] = _matrix(*at[name], ())
+        if matrices[name].layout != "row":
+            raise _refusal(at[name][0], "rows must be contiguous, and not overlap")
+    arrays = {}
+    for name, (one, place) in at.items():
+        if name in ("a", "b", "out", "offsets"):
+            continue
+        # Two axes more keep an array of D's shape from being a matrix.
+        found = matrices.get(name) or _spread(one, place, (groups,), (-1, -1), "row")
+        arrays[name] = replace(found, alignment=1) if found.kind == "column" else found  # groups begin anywhere
+    if attributes.in_place:
+        arrays["c"] = matrices["out"]
+    ends, place = at["offsets"]
+    if ends.strides != (as_dtype(ends.dtype).itemsize,) and groups > 1:
+        raise _refusal(ends, "its elements must be contiguous")
+    offsets = Array(place, ends.dtype, "row", "row", 0, 0, 1)
+    b = _matrix(*at["b"], (groups,))
+    return Problem(m, n, k, groups, matrices["a"], b, matrices["out"], tuple(arrays.items()), False, offsets)
 
 
 def _swapped(array: Array) -> Array:

@@ -18,11 +18,15 @@ from .language import parse
 from .layouts import broadcast_kind
 
 if TYPE_CHECKING:
+    from .grouped import GroupedGemmRequest
     from .request import GemmRequest
 
-__all__ = ["RULES", "GemmProblem", "TypeRule", "is_array", "resolve_gemm"]
+__all__ = [
+    "RULES", "WIDE", "GemmProblem", "TypeRule", "epilogue_of", "given_of", "is_array", "out_of",
+    "resolve_gemm", "rule_of",
+]  # fmt: skip
 
-_WIDE: Final = ("float32", "bfloat16", "float16")
+WIDE: Final = ("float32", "bfloat16", "float16")
 _FLOAT8: Final = ("float8_e4m3fn", "float8_e5m2")
 
 
@@ -94,7 +98,8 @@ def is_array(value: object) -> bool:
     return hasattr(value, "shape") and hasattr(value, "strides") and not isinstance(value, np.generic)
 
 
-def _rule(a: str, b: str) -> TypeRule:
+def rule_of(a: str, b: str) -> TypeRule:
+    """Return the rule of a pair of dtypes."""
     found = RULES.get((a, b))
     if found is None:
         pairs = ", ".join(f"{x} by {y}" for x, y in RULES)
@@ -116,7 +121,7 @@ def _extents(request: GemmRequest) -> tuple[int, ...]:
     return (*batch, a[-2], b[-1])
 
 
-def _tree(request: GemmRequest) -> EpilogueTree:
+def epilogue_of(request: GemmRequest | GroupedGemmRequest) -> EpilogueTree:
     """Return the request's epilogue as a tree."""
     given = request.epilogue
     if given is None:
@@ -135,7 +140,7 @@ def _tree(request: GemmRequest) -> EpilogueTree:
     raise InvalidRequest(f"epilogue is a {type(given).__name__}; allowed: None, str, EpilogueTree, a Python function")
 
 
-def _given(request: GemmRequest, tree: EpilogueTree) -> dict[str, Any]:
+def given_of(request: GemmRequest | GroupedGemmRequest, tree: EpilogueTree) -> dict[str, Any]:
     """Return what the tree's names are; refuses names without a value, and values without a use."""
     operands = _mapping("operands", request.operands)
     known = {"alpha": request.alpha, "beta": request.beta, "c": request.c}
@@ -182,12 +187,12 @@ def _check_array(name: str, array: Any, shape: tuple[int, ...], compute: str) ->
     if broadcast_kind(own) == "scalar":
         allowed: tuple[str, ...] = (compute,)
     else:
-        allowed = ("float64",) if compute == "float64" else (*_WIDE, "int32", "int8") if name == "c" else _WIDE
+        allowed = ("float64",) if compute == "float64" else (*WIDE, "int32", "int8") if name == "c" else WIDE
     if dtype not in allowed:
         raise InvalidRequest(f"{name} has dtype {dtype}; allowed: {', '.join(allowed)}")
 
 
-def _out(request: GemmRequest, shape: tuple[int, ...], rule: TypeRule) -> Fresh:
+def out_of(request: GemmRequest | GroupedGemmRequest, shape: tuple[int, ...], rule: TypeRule) -> Fresh:
     """Return D's structure."""
     if request.out is None:
         name = rule.outputs[0] if request.out_dtype is None else dtype_name(as_dtype(request.out_dtype))
@@ -213,7 +218,7 @@ def _stores(request: GemmRequest, tree: EpilogueTree, out: Fresh, compute: str) 
             f"outputs are {', '.join(given) or 'none'}, but the epilogue stores {', '.join(names) or 'none'}; they "
             f"must be the same"
         )
-    allowed = ("float64",) if compute == "float64" else _WIDE
+    allowed = ("float64",) if compute == "float64" else WIDE
     found = {}
     for name in names:
         value = given[name]
@@ -237,16 +242,16 @@ def resolve_gemm(request: GemmRequest) -> GemmProblem:
         For shapes, dtypes, options and trees that cannot work.
     """
     shape = _extents(request)
-    rule = _rule(*(dtype_name(as_dtype(array.dtype)) for array in (request.a, request.b)))
+    rule = rule_of(*(dtype_name(as_dtype(array.dtype)) for array in (request.a, request.b)))
     mode = rule.modes[0] if request.compute is None else request.compute
     if not isinstance(mode, str) or mode not in rule.modes:
         raise InvalidRequest(f"compute={mode!r}; allowed for these operands: {', '.join(rule.modes)}")
     as_flag("fast_accum", request.fast_accum)
     if request.config is not None and not isinstance(request.config, GemmConfig):
         raise InvalidRequest(f"config is a {type(request.config).__name__}; allowed: None, GemmConfig")
-    out = _out(request, shape, rule)
-    tree = _tree(request)
-    given = _given(request, tree)
+    out = out_of(request, shape, rule)
+    tree = epilogue_of(request)
+    given = given_of(request, tree)
     arrays: dict[str, Any] = {}
     numbers: dict[str, float] = {}
     for name, value in given.items():

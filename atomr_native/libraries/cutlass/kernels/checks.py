@@ -10,7 +10,7 @@ from .types import BITS, CPP
 
 __all__ = ["check"]
 
-_FAMILIES: Final = ("gemm",)
+_FAMILIES: Final = ("gemm", "grouped")
 _INPUTS_90: Final = ("float16", "bfloat16", "tfloat32", "float8_e4m3fn", "float8_e5m2", "int8")
 _INPUTS_80: Final = ("float64", "float32", "tfloat32", "float16", "bfloat16", "int8")
 _ACCUMULATORS: Final = {
@@ -55,6 +55,8 @@ def check(kernel: Kernel) -> None:
     else:
         _check_sm80(kernel)
     _check_tree(kernel)
+    if kernel.family == "grouped":
+        _check_grouped(kernel)
 
 
 def _check_alignments(kernel: Kernel) -> None:
@@ -110,6 +112,18 @@ def _check_sm80(kernel: Kernel) -> None:
     _one_of("tile[0]", m, (32, 64, 128, 256))
     _one_of("tile[1]", n, (32, 64, 128, 256))
     _one_of("tile[2]", k, (8, 16, 32, 64, 128))
+
+
+def _check_grouped(kernel: Kernel) -> None:
+    """Refuse what groups of rows cannot have."""
+    _one_of("a.layout", kernel.a.layout, ("row",))
+    _one_of("decomposition", kernel.decomposition, ("tiles",))
+    _one_of("offsets", kernel.offsets, ("int32", "int64"))
+    for node in walk(kernel.tree):
+        if node.op == "tensor" or node.op in _STORES:
+            raise Unsupported(
+                f"node {node.op!r} named {node.name!r} of a grouped product's epilogue; allowed: 'source'"
+            )
 
 
 def _check_tree(kernel: Kernel) -> None:

@@ -9,9 +9,10 @@ from .kernel import Kernel, walk
 from .rendering import ENTRY, Rendered, source_of
 from .types import BITS, CPP, LAYOUTS
 
-__all__ = ["INSTRUCTIONS", "launch", "operation", "render", "vector", "warps"]
+__all__ = ["INCLUDES", "INSTRUCTIONS", "launch", "operation", "render", "vector", "warps"]
 
-_INCLUDES: Final = (
+#: Headers of CUTLASS.
+INCLUDES: Final = (
     "cutlass/cutlass.h",
     "cutlass/numeric_types.h",
     "cutlass/gemm/kernel/default_gemm_universal_with_visitor.h",
@@ -127,6 +128,4 @@ using Kernel = typename cutlass::gemm::kernel::DefaultGemmWithVisitor<
                     dim3(Kernel::kThreadCount, 1, 1), dim3(1, 1, 1), sizeof(typename Kernel::SharedStorage));
   out->workspace = params.get_workspace_size();"""
     scalars = [node.name for node in walk(kernel.tree) if node.op == "scalar" and node.value == "host"]
-    return source_of(
-        _INCLUDES, body, launch(), build, fields, pointers, written.declared, tuple(dict.fromkeys(scalars))
-    )
+    return source_of(INCLUDES, body, launch(), build, fields, pointers, written.declared, tuple(dict.fromkeys(scalars)))

@@ -9,7 +9,7 @@ from .kernel import Kernel, walk
 from .rendering import ENTRY, Rendered, source_of
 from .types import CPP, LAYOUTS
 
-__all__ = ["FIELDS", "INCLUDES", "POINTERS", "render"]
+__all__ = ["FIELDS", "HELPERS", "INCLUDES", "POINTERS", "collectives", "entry", "render"]
 
 INCLUDES: Final = (
     "cute/tensor.hpp",
@@ -30,13 +30,14 @@ FIELDS: Final = (
 POINTERS: Final = ("a", "b", "d", "workspace")
 _C_FIELDS: Final = (("ldc", "int64"), ("batch_c", "int64"))
 
-_HELPERS: Final = """
+#: Strides of CuTe, and the builder of parameters.
+HELPERS: Final = """
 namespace {
 template <class S> CUTE_DEVICE S strides_of(long long leading, long long batch) {
   S s{};
   if constexpr (cute::is_static<cute::remove_cvref_t<decltype(cute::get<0>(s))>>::value) cute::get<1>(s) = leading;
   else cute::get<0>(s) = leading;
-  cute::get<2>(s) = batch;
+  if constexpr (!cute::is_static<cute::remove_cvref_t<decltype(cute::get<2>(s))>>::value) cute::get<2>(s) = batch;
   return s;
 }
 template <class Kernel>
@@ -119,7 +120,7 @@ def render(kernel: Kernel) -> Rendered:
     body = f"""{written.text()}
 {collectives(kernel, False, written)}
 using Kernel = cutlass::gemm::kernel::GemmUniversal<cute::Shape<int, int, int, int>, MainLoop, Epilogue, {scheduler}>;
-{_HELPERS}"""
+{HELPERS}"""
     arguments = "\n  ".join(written.arguments)
     source = ""
     fields, pointers = [*FIELDS, *written.fields], [*POINTERS, *written.pointers]

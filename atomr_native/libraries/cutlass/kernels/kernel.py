@@ -110,6 +110,8 @@ class Kernel:
         Of a convolution.
     spatial : {2, 3}
         Dimensions of a convolution.
+    offsets : {"int32", "int64"}
+        Dtype of the ends of groups.
     """
 
     family: str
@@ -130,6 +132,7 @@ class Kernel:
     fast_accumulation: bool = False
     operation: str = "forward"
     spatial: int = 2
+    offsets: str = "int32"
 
     @property
     def compute(self) -> str:

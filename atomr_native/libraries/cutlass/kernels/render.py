@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from . import checks, gemm80, gemm90
+from . import checks, gemm80, gemm90, grouped80, grouped90
 from .kernel import Kernel
 from .rendering import Rendered
 
 __all__ = ["check", "render"]
 
 check = checks.check
-_FAMILIES = {("gemm", "sm_80"): gemm80.render, ("gemm", "sm_90a"): gemm90.render}
+_FAMILIES = {
+    ("gemm", "sm_80"): gemm80.render,
+    ("gemm", "sm_90a"): gemm90.render,
+    ("grouped", "sm_80"): grouped80.render,
+    ("grouped", "sm_90a"): grouped90.render,
+}
 
 
 def render(kernel: Kernel) -> Rendered:

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["BUILDER", "ENTRY", "Rendered", "source_of"]
+__all__ = ["BUILDER", "ENTRY", "SETUP", "Rendered", "source_of"]
 
-#: Names of the kernel, and of the function that builds its parameters.
+#: Names of the kernel, of the function that builds its parameters, and of a kernel that runs before it.
 ENTRY: Final = "atomr_kernel"
 BUILDER: Final = "atomr_build"
+SETUP: Final = "atomr_setup"
 _C_TYPES: Final = {"int32": "int", "int64": "long long", "float32": "float", "float64": "double"}
 
 
@@ -31,6 +32,9 @@ class Rendered:
         Device functions that the kernel calls: symbol and number of arguments.
     scalars : tuple of str
         Fields that a message decides: they are places in the parameters, and nothing else depends on them.
+    setup : tuple of str
+        What the kernel `SETUP` takes, which runs before the kernel with a thread for each group; empty without one:
+        8 bytes each, the address of an operand or of the workspace, or a number.
     """
 
     source: str
@@ -40,6 +44,7 @@ class Rendered:
     pointers: tuple[str, ...]
     functions: tuple[tuple[str, int], ...]
     scalars: tuple[str, ...]
+    setup: tuple[str, ...] = ()
 
 
 def source_of(
@@ -51,6 +56,7 @@ def source_of(
     pointers: Sequence[str],
     functions: Sequence[tuple[str, int]],
     scalars: Sequence[str],
+    setup: Sequence[str] = (),
 ) -> Rendered:
     """Return the source of a kernel.
 
@@ -64,7 +70,7 @@ def source_of(
         The kernel.
     build : str
         The body of the builder, a function of ``p``, the fields and pointers, and ``out``, an `atomr::Built`.
-    fields, pointers, functions, scalars
+    fields, pointers, functions, scalars, setup
         As in `Rendered`.
     """
     listed = tuple(dict.fromkeys(fields))
@@ -96,4 +102,6 @@ def source_of(
         "#endif",
         "",
     ]
-    return Rendered("\n".join(lines), ENTRY, BUILDER, ordered, addresses, tuple(functions), tuple(scalars))
+    return Rendered(
+        "\n".join(lines), ENTRY, BUILDER, ordered, addresses, tuple(functions), tuple(scalars), tuple(setup)
+    )

@@ -42,6 +42,8 @@ class Tree:
     pointers : list of str
     declared : list of (str, int)
         Functions that are linked: symbol and number of arguments.
+    columns : list of Node
+        Columns with an address for each group, an array in the workspace.
     """
 
     root: str = ""
@@ -54,6 +56,7 @@ class Tree:
     declared: list[tuple[str, int]] = field(default_factory=list)
     stored: set[str] = field(default_factory=set)
     leaves: dict[Node, tuple[str, str]] = field(default_factory=dict)
+    columns: list[Node] = field(default_factory=list)
 
     def text(self) -> str:
         """Return the functions, to stand before the types."""
@@ -215,6 +218,13 @@ class Sm90(Writer):
         element = CPP[node.dtype]
         if node.op in ("row", "column"):
             visitor, stride = ("Sm90RowBroadcast", _ROW) if node.op == "row" else ("Sm90ColBroadcast", _COLUMN)
+            if node.op == "column" and self.kernel.family == "grouped":  # an address for each group
+                self.tree.columns.append(node)
+                return self.add(
+                    f"{space}{visitor}<0, TileShape, {element}*, {self.compute}, cute::Stride<{stride}, int64_t>, 1, "
+                    f"false>",
+                    f"{{reinterpret_cast<{element} const* const*>(columns_{node.name}), {element}(0), {{}}}}",
+                )
             return self.add(
                 f"{space}{visitor}<0, TileShape, {element}, {self.compute}, cute::Stride<{stride}, int64_t>, "
                 f"{node.alignment}, false>",
