@@ -8,8 +8,7 @@ import pickle
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-import cloudpickle
-
+from .._support import by_value
 from ..actors.answer import bare
 from ..actors.ref import ActorRef
 from ..arrays.gpu_ref import GpuRef
@@ -46,7 +45,7 @@ class Packed:
         return f"<{self.kind}, {len(self.data)} bytes>"
 
 
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
+class _Pickler(by_value.Pickler):
     def __init__(self, file: io.BytesIO, peer: Peer) -> None:
         super().__init__(file, protocol=5)
         self._peer = peer

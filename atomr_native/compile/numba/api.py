@@ -33,7 +33,6 @@ __all__ = [
     "PassManager",
     "PreLowerStripPhis",
     "array_type",
-    "cloudpickle",
     "compiler",
     "core_templates",
     "cuda",
@@ -74,7 +73,6 @@ __all__ = [
 try:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        import cloudpickle
         import numba
         from numba import cuda, njit, vectorize
         from numba.core.registry import CPUDispatcher

@@ -16,8 +16,11 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any, Final
 
+import cloudpickle
+
+from ..._support import by_value
 from ..bytecode import all_names
-from .api import CPUDispatcher, CUDADispatcher, ExternFunction, FakeCUDAKernel, cloudpickle, cuda, random
+from .api import CPUDispatcher, CUDADispatcher, ExternFunction, FakeCUDAKernel, cuda, random
 from .simulated_cuda import SimulatedModule
 from .survey import is_recursive
 
@@ -153,7 +156,7 @@ def _is_users(module: object) -> bool:
 _pickling: Final = threading.Lock()  # the registry of modules pickled by value is global
 
 
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+class _Pickler(by_value.Pickler):
     """Pickles the program's own objects by value, kernels as functions, and of modules only the used attributes.
 
     Parameters

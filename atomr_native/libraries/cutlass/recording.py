@@ -23,12 +23,16 @@ def record(spec: PlanSpec[GemmAttributes], functions: tuple[FunctionType, ...]) 
     path = os.environ.get(VARIABLE)
     if not path:
         return
-    from ...compile.linker import pickled
-
-    codes = [base64.b64encode(pickled(function)).decode("ascii") for function in functions]
+    codes = [base64.b64encode(_pickled(function)).decode("ascii") for function in functions]
     line = json.dumps({"spec": spec.to_json(), "functions": codes}) + "\n"
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
     try:
         os.write(file, line.encode())  # at once: other threads and programs append, too
     finally:
         os.close(file)
+
+
+def _pickled(function: FunctionType) -> bytes:
+    from ...compile.linker import pickled  # needs Numba, which plans without functions do not
+
+    return pickled(function)
