@@ -85,6 +85,9 @@ if TYPE_CHECKING:
     from .libraries.cudnn.norms import NormalizationRequest as NormalizationRequest
     from .libraries.cudnn.pooling import PoolingGradientRequest as PoolingGradientRequest
     from .libraries.cudnn.pooling import PoolingRequest as PoolingRequest
+    from .libraries.cudnn.recurrent import RecurrentGradientRequest as RecurrentGradientRequest
+    from .libraries.cudnn.recurrent import RecurrentRequest as RecurrentRequest
+    from .libraries.cudnn.recurrent_shapes import RecurrentWeights as RecurrentWeights
     from .libraries.cudnn.response import ResponseNormalizationGradientRequest as ResponseNormalizationGradientRequest
     from .libraries.cudnn.response import ResponseNormalizationRequest as ResponseNormalizationRequest
     from .libraries.cudnn.softmax import SoftmaxGradientRequest as SoftmaxGradientRequest

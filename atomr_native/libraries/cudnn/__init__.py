@@ -1,4 +1,4 @@
-"""Convolutions and other graphs of cuDNN: ``device.cudnn``."""
+"""Convolutions, other graphs and recurrent networks of cuDNN: ``device.cudnn``."""
 
 from .._contract import Aliasing, Library, NativeLibrary, Operation
 
@@ -13,6 +13,16 @@ LIBRARY = Library(
             "host.build:build_graph",
             "cuda.build:build_graph",
             attributes="attributes:GraphAttributes",
+        ),
+        *(
+            Operation(
+                f"cudnn.{name}",
+                Aliasing.DISJOINT,
+                f"host.recurrent:build_{name}",
+                f"cuda.recurrent:build_{builder}",
+                attributes="recurrent_shapes:RecurrentAttributes",
+            )
+            for name, builder in (("rnn", "rnn"), ("rnn_backward", "rnn"), ("rnn_reserve", "rnn_reserve"))
         ),
     ),
     exports={
@@ -30,6 +40,9 @@ LIBRARY = Library(
         "NormalizationRequest": "norms",
         "PoolingGradientRequest": "pooling",
         "PoolingRequest": "pooling",
+        "RecurrentGradientRequest": "recurrent",
+        "RecurrentRequest": "recurrent",
+        "RecurrentWeights": "recurrent_shapes",
         "ResponseNormalizationGradientRequest": "response",
         "ResponseNormalizationRequest": "response",
         "SoftmaxGradientRequest": "softmax",
