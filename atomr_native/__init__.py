@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     from .libraries.cudnn.convolution import ConvolutionDataGradientRequest as ConvolutionDataGradientRequest
     from .libraries.cudnn.convolution import ConvolutionFilterGradientRequest as ConvolutionFilterGradientRequest
     from .libraries.cudnn.convolution import ConvolutionRequest as ConvolutionRequest
+    from .libraries.cudnn.ctc import CtcLossRequest as CtcLossRequest
     from .libraries.cudnn.graph import GraphRequest as GraphRequest
     from .libraries.cudnn.norms import NormalizationGradientRequest as NormalizationGradientRequest
     from .libraries.cudnn.norms import NormalizationRequest as NormalizationRequest

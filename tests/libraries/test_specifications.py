@@ -88,6 +88,8 @@ def send_everything(device: an.Device) -> None:
     device.fft.istft(device.fft.stft(signal, 16), 16)
     device.cudnn.softmax(x)
     steps, weights = device.zeros((2, 1, 1), "float32"), device.zeros((4,), "float32")
+    ones = device.put(np.ones(1, np.int32))
+    device.cudnn.ctc_loss(device.zeros((3, 1, 2), "float32"), ones.reshape(1, 1), ones, ones)
     network = device.cudnn.rnn("tanh", steps, weights, hidden=1, lengths=(2,), training=True)
     device.cudnn.rnn_backward("tanh", steps, weights, network[0], steps, network[2], hidden=1, lengths=(2,))
     device.cudnn.convolution(device.zeros((1, 2, 4, 4), "float32"), device.zeros((2, 2, 3, 3), "float32"), row[:2])

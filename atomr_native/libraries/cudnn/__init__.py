@@ -14,6 +14,13 @@ LIBRARY = Library(
             "cuda.build:build_graph",
             attributes="attributes:GraphAttributes",
         ),
+        Operation(
+            "cudnn.ctc_loss",
+            Aliasing.DISJOINT,
+            "host.ctc:build_ctc_loss",
+            "cuda.ctc:build_ctc_loss",
+            attributes="ctc:CtcAttributes",
+        ),
         *(
             Operation(
                 f"cudnn.{name}",
@@ -33,6 +40,7 @@ LIBRARY = Library(
         "ConvolutionDataGradientRequest": "convolution",
         "ConvolutionFilterGradientRequest": "convolution",
         "ConvolutionRequest": "convolution",
+        "CtcLossRequest": "ctc",
         "Cudnn": "actor",
         "GraphRequest": "graph",
         "GraphTensor": "traced",

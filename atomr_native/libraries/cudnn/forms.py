@@ -10,6 +10,7 @@ from ...plans.calls import CallForm, Forms, form_of
 from .activations import ActivationFunctionGradientRequest, ActivationFunctionRequest
 from .attention import AttentionGradientRequest, AttentionRequest
 from .convolution import ConvolutionDataGradientRequest, ConvolutionFilterGradientRequest, ConvolutionRequest
+from .ctc import CtcLossRequest
 from .graph import GraphRequest
 from .norms import NormalizationGradientRequest, NormalizationRequest
 from .pooling import PoolingGradientRequest, PoolingRequest
@@ -22,6 +23,7 @@ __all__ = [
     "ACTIVATION_GRADIENT",
     "ATTENTION",
     "ATTENTION_GRADIENT",
+    "CTC_LOSS",
     "DATA_GRADIENT",
     "FILTER_GRADIENT",
     "FORMS",
@@ -118,6 +120,7 @@ RESPONSE_NORM_GRADIENT: Final = _real_form(
 _NETWORK: Final = "kind hidden layers bidirectional bias lengths layout dropout tf32"
 RECURRENT: Final = _real_form(RecurrentRequest, "x weights hx cx reserve out", f"{_NETWORK} training", "seed offset")
 RECURRENT_GRADIENT: Final = _real_form(RecurrentGradientRequest, "x weights y dy reserve hx cx dhy dcy", _NETWORK)
+CTC_LOSS: Final = form_of(CtcLossRequest, "x labels input_lengths label_lengths", "blank layout gradient zero_infinity")
 SOFTMAX: Final = form_of(SoftmaxRequest, "x out", "axis log")
 SOFTMAX_GRADIENT: Final = form_of(SoftmaxGradientRequest, "dy y out", "axis log")
 
@@ -145,6 +148,7 @@ FORMS: Final[Forms] = {
     NormalizationGradientRequest: NORM_GRADIENT,
     ResponseNormalizationRequest: RESPONSE_NORM,
     ResponseNormalizationGradientRequest: RESPONSE_NORM_GRADIENT,
+    CtcLossRequest: CTC_LOSS,
     RecurrentRequest: RECURRENT,
     RecurrentGradientRequest: RECURRENT_GRADIENT,
     RecurrentReserveRequest: form_of(RecurrentReserveRequest, "", "attributes"),

@@ -1,4 +1,4 @@
-"""The methods of the cuDNN actor for sequences: recurrent networks."""
+"""The methods of the cuDNN actor for sequences: recurrent networks, and a loss for labels without alignment."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...plans.actor import LibraryActor
 from .defaults import ZERO
-from .forms import RECURRENT, RECURRENT_GRADIENT, real
+from .forms import CTC_LOSS, RECURRENT, RECURRENT_GRADIENT, real
 from .recurrent import RecurrentReserveRequest
 from .recurrent_shapes import RecurrentAttributes, check_network
 
@@ -158,3 +158,22 @@ class SequencesActor(LibraryActor):
         if not keep:
             reserve.free()
         return made
+
+    def ctc_loss(
+        self,
+        x: GpuRef,
+        labels: GpuRef,
+        input_lengths: GpuRef,
+        label_lengths: GpuRef,
+        *,
+        blank: int = 0,
+        layout: str = "tnc",
+        gradient: bool = False,
+        zero_infinity: bool = False,
+    ) -> Any:
+        """Send the loss of connectionist temporal classification, see `CtcLossRequest`; with `gradient` also that."""
+        return self._calls.send(
+            self,
+            CTC_LOSS,
+            (x, labels, input_lengths, label_lengths, blank, layout, gradient, zero_infinity),
+        )
