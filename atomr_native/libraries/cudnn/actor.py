@@ -369,6 +369,9 @@ class Cudnn(SequencesActor):
         layout: str = "bhsd",
         max_queries: int | None = None,
         max_keys: int | None = None,
+        dropout: float = ZERO,
+        seed: int = 0,
+        offset: int = 0,
     ) -> Any:
         """Send scaled dot-product attention, see `AttentionRequest`; with `statistics` also those for the gradients."""
         return self._calls.send(
@@ -377,6 +380,7 @@ class Cudnn(SequencesActor):
             (
                 q, k, v, out, bias, slopes, sink, q_lengths, kv_lengths, q_offsets, kv_offsets, k_pages, v_pages, mask,
                 window, scale if scale is None else real(scale), statistics, layout, max_queries, max_keys,
+                dropout if dropout is ZERO else real(dropout), seed, offset,
             ),
         )  # fmt: skip
 
@@ -403,6 +407,9 @@ class Cudnn(SequencesActor):
         max_queries: int | None = None,
         max_keys: int | None = None,
         deterministic: bool = False,
+        dropout: float = ZERO,
+        seed: int = 0,
+        offset: int = 0,
     ) -> Any:
         """Send the gradients of attention by q, k, v, bias and sink, see `AttentionGradientRequest`."""
         return self._calls.send(
@@ -411,6 +418,7 @@ class Cudnn(SequencesActor):
             (
                 q, k, v, y, statistics, dy, bias, slopes, sink, q_lengths, kv_lengths, q_offsets, kv_offsets, mask,
                 window, scale if scale is None else real(scale), layout, max_queries, max_keys, deterministic,
+                dropout if dropout is ZERO else real(dropout), seed, offset,
             ),
         )  # fmt: skip
 

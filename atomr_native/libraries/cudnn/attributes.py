@@ -35,6 +35,8 @@ OPERATIONS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "pages": (("x", "table", "lengths"), ("y",)),
     "lengths": (("x",), ("y",)),
     "offsets": (("x",), ("y",)),
+    "seeds": ((), ("seed", "offset")),
+    "rng": (("seed", "offset"), ("y",)),
     "vacate": (("queries", "keys"), ("y",)),
     "sink_forward": (("sink",), ("y", "statistics")),
     "sink_backward": (("sink", "statistics", "sums"), ("y",)),

@@ -100,12 +100,14 @@ _ADDED: Final = "bias slopes sink q_lengths kv_lengths q_offsets kv_offsets"
 ATTENTION: Final = _real_form(
     AttentionRequest,
     f"q k v out {_ADDED} k_pages v_pages",
-    "mask window scale statistics layout max_queries max_keys",
+    "mask window scale statistics layout max_queries max_keys dropout",
+    "seed offset",
 )
 ATTENTION_GRADIENT: Final = _real_form(
     AttentionGradientRequest,
     f"q k v y statistics dy {_ADDED}",
-    "mask window scale layout max_queries max_keys deterministic",
+    "mask window scale layout max_queries max_keys deterministic dropout",
+    "seed offset",
 )
 NORM: Final = _real_form(
     NormalizationRequest,

@@ -163,6 +163,12 @@ RULES: Final = (
         ("shape", "device"),
     ),
     Rule(
+        "attention_bottom_right",
+        _attention("bottom_right", "dropout"),
+        "mask='causal_bottom_right' with dropout, over {value}; cuDNN has dropout with the other masks",
+        ("shape", "device"),
+    ),
+    Rule(
         "attention_packed_bias",
         _attention("backward", "ragged", "bias"),
         "the gradient by a bias of packed sequences, over {value}; allowed: sequences with lengths",

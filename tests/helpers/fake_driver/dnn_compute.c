@@ -113,7 +113,7 @@ static bool is_written(int port) {
         CUDNN_ATTR_OPERATION_NORM_FWD_OUTPUT_RUNNING_MEAN_DESC, CUDNN_ATTR_OPERATION_NORM_FWD_OUTPUT_RUNNING_VAR_DESC,
         CUDNN_ATTR_OPERATION_NORM_BWD_DXDESC, CUDNN_ATTR_OPERATION_NORM_BWD_DSCALE_DESC,
         CUDNN_ATTR_OPERATION_NORM_BWD_DBIAS_DESC, CUDNN_ATTR_OPERATION_RESHAPE_YDESC,
-        CUDNN_ATTR_OPERATION_PAGED_CACHE_LOAD_YDESC};
+        CUDNN_ATTR_OPERATION_PAGED_CACHE_LOAD_YDESC, CUDNN_ATTR_OPERATION_RNG_YDESC};
     for (unsigned i = 0; i < sizeof written / sizeof *written; i++)
         if (written[i] == port) return true;
     return false;
@@ -491,6 +491,22 @@ static void pages(work *w, const dnn_node *n) {
     }
 }
 
+/* 1 with the probability of a node, else 0: by seed, offset and place. */
+static void rng(work *w, const dnn_node *n) {
+    const dnn_tensor *const ty = dnn_at(w->g, n, CUDNN_ATTR_OPERATION_RNG_YDESC);
+    const double *const seed = value_of(w, n, CUDNN_ATTR_OPERATION_RNG_SEED);
+    const double *const offset = value_of(w, n, CUDNN_ATTR_OPERATION_RNG_OFFSET_DESC);
+    double *const y = value_of(w, n, CUDNN_ATTR_OPERATION_RNG_YDESC);
+    if (!seed || !offset || n->number <= 0 || n->number > 1) fake_raise(ERROR_ILLEGAL_ADDRESS);
+    for (int64_t i = 0; i < ty->total; i++) {
+        uint64_t x = ((uint64_t)seed[0] * 0x9e3779b97f4a7c15u) ^ ((uint64_t)offset[0] * 0xd1342543de82ef95u);
+        x += 0x9e3779b97f4a7c15u * (uint64_t)(i + 1);
+        x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+        x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+        y[i] = (double)((x ^ x >> 31) >> 11) / 9007199254740992.0 < n->number;
+    }
+}
+
 static void compute_node(work *w, const dnn_node *n) {
     switch (n->kind) {
     case CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR: return pointwise(w, n);
@@ -502,6 +518,7 @@ static void compute_node(work *w, const dnn_node *n) {
     case CUDNN_BACKEND_OPERATION_NORM_BACKWARD_DESCRIPTOR: return norm_backward(w, n);
     case CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR: return reshape(w, n);
     case CUDNN_BACKEND_OPERATION_PAGED_CACHE_LOAD_DESCRIPTOR: return pages(w, n);
+    case CUDNN_BACKEND_OPERATION_RNG_DESCRIPTOR: return rng(w, n);
     default: return convolution(w, n);
     }
 }

@@ -12,7 +12,19 @@ from ....builders.context import Built, HostContext
 from ....dtypes import DTYPES
 from ....plans.spec import PlanSpec
 from ..attributes import GraphAttributes, NodeSpec, TensorSpec
-from .attention import gathered, lengths, offsets, pages, scattered, shortened, sink_backward, sink_forward, vacate
+from .attention import (
+    gathered,
+    lengths,
+    offsets,
+    pages,
+    rng,
+    scattered,
+    seeds,
+    shortened,
+    sink_backward,
+    sink_forward,
+    vacate,
+)
 from .channels import lrn_backward, lrn_forward, softmax_backward, softmax_forward
 from .convolution import backward_data, backward_filter, forward
 from .norms import norm_backward, norm_forward
@@ -76,6 +88,8 @@ _FUNCTIONS: Final[dict[str, Function]] = {
     "pages": pages,
     "lengths": lengths,
     "offsets": offsets,
+    "seeds": seeds,
+    "rng": rng,
     "vacate": vacate,
     "sink_forward": sink_forward,
     "sink_backward": sink_backward,
@@ -111,6 +125,16 @@ def _widened(value: Array, node: NodeSpec) -> Array:
     return value.astype(compute, copy=False)
 
 
+def _given(node: NodeSpec, value: Callable[[int], Array], scalars: tuple[Any, ...]) -> dict[str, Array]:
+    """Return what a node reads, by port."""
+    found = {port: _widened(value(at), node) for port, at in node.ports if at in node.reads and at not in node.writes}
+    if node.op == "seeds":
+        found["numbers"] = np.array(scalars, np.int64)
+    if node.op in ("vacate", "sink_forward"):  # in place
+        found |= {port: value(at) for port, at in node.ports if at in node.writes}
+    return found
+
+
 def build_graph(spec: PlanSpec[GraphAttributes], _context: HostContext) -> Built:
     """Return ``run(arrays, scalars)`` for a plan specification of ``cudnn.*``."""
     graph = spec.attributes
@@ -119,7 +143,7 @@ def build_graph(spec: PlanSpec[GraphAttributes], _context: HostContext) -> Built
         return Built("noop")
 
     @np.errstate(all="ignore")
-    def run(arrays: tuple[Array, ...], _scalars: tuple[Any, ...]) -> None:
+    def run(arrays: tuple[Array, ...], scalars: tuple[Any, ...]) -> None:
         values: dict[int, Array] = {}
 
         def value(at: int) -> Array:
@@ -145,9 +169,7 @@ def build_graph(spec: PlanSpec[GraphAttributes], _context: HostContext) -> Built
         for node in graph.nodes:
             ports = dict(node.ports)
             written = [port for port, at in node.ports if at in node.writes]
-            given = {port: _widened(value(at), node) for port, at in ports.items() if port not in written}
-            if node.op in ("vacate", "sink_forward"):  # in place
-                given.update({port: value(ports[port]) for port in written})
+            given = _given(node, value, scalars)
             factors = dict(node.reals)
             made = _FUNCTIONS[node.op](node, given, {port: tensors[ports[port]].shape for port in written})
             for port in written:
