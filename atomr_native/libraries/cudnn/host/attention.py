@@ -13,8 +13,8 @@ from ....errors import InvalidRequest
 from ..attributes import NodeSpec, TensorSpec
 
 __all__ = [
-    "gathered", "lengths", "offsets", "pages", "rng", "scattered", "seeds", "shortened", "sink_backward", "sink_forward",
-    "vacate",
+    "gathered", "lengths", "offsets", "pages", "rng", "scattered", "seeds", "shortened", "sink_backward",
+    "sink_forward", "vacate",
 ]  # fmt: skip
 
 Array = np.ndarray[Any, Any]
