@@ -35,6 +35,7 @@ OPERATIONS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "pages": (("x", "table", "lengths"), ("y",)),
     "lengths": (("x",), ("y",)),
     "offsets": (("x",), ("y",)),
+    "float8": (("x",), ("y", "first", "second")),
     "seeds": ((), ("seed", "offset")),
     "rng": (("seed", "offset"), ("y",)),
     "vacate": (("queries", "keys"), ("y",)),

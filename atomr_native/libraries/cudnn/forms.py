@@ -9,6 +9,7 @@ from ..._support.checks import is_real
 from ...plans.calls import CallForm, Forms, form_of
 from .activations import ActivationFunctionGradientRequest, ActivationFunctionRequest
 from .attention import AttentionGradientRequest, AttentionRequest
+from .attention_float8 import Float8AttentionRequest
 from .convolution import ConvolutionDataGradientRequest, ConvolutionFilterGradientRequest, ConvolutionRequest
 from .ctc import CtcLossRequest
 from .graph import GraphRequest
@@ -26,6 +27,7 @@ __all__ = [
     "CTC_LOSS",
     "DATA_GRADIENT",
     "FILTER_GRADIENT",
+    "FLOAT8_ATTENTION",
     "FORMS",
     "FORWARD",
     "GRAPH",
@@ -109,6 +111,11 @@ ATTENTION_GRADIENT: Final = _real_form(
     "mask window scale layout max_queries max_keys deterministic dropout",
     "seed offset",
 )
+FLOAT8_ATTENTION: Final = _real_form(
+    Float8AttentionRequest,
+    "q k v q_scale k_scale v_scale weights_scale out_scale out",
+    "mask scale statistics layout",
+)
 NORM: Final = _real_form(
     NormalizationRequest,
     "x scale bias running_mean running_var out",
@@ -159,4 +166,5 @@ FORMS: Final[Forms] = {
     GraphRequest: GRAPH,
     AttentionRequest: ATTENTION,
     AttentionGradientRequest: ATTENTION_GRADIENT,
+    Float8AttentionRequest: FLOAT8_ATTENTION,
 }

@@ -165,6 +165,8 @@ def around_source(graph: GraphAttributes, part: Part, target: Target) -> tuple[s
             parameters += ["long long first", "long long second"]
             arguments += [("int64", 0), ("int64", 1)]
             body, work = ["if (thread_index() == 0) { *seed = first; *offset = second; }"], 1
+        elif node.op == "float8":
+            body, work = ["if (thread_index() == 0) { *y = 1.0f / *x; *first = 0; *second = 0; }"], 1
         elif node.op == "vacate":
             for name in ("queries", "keys"):
                 names[f"{name}_step"] = str(graph.tensors[ports[name]].strides[0])

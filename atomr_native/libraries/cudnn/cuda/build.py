@@ -67,7 +67,7 @@ def build_graph(spec: PlanSpec[GraphAttributes], context: CudaContext) -> Built:
         parts = attention_parts(graph)
         if len(parts) == 1:
             return _whole(spec, graph, context, make)
-        around = "kernels find the ends of sequences, write seeds, and clear what is not seen"
+        around = "kernels find the ends of sequences, write seeds and scales, and clear what is not seen"
         return _stepwise(spec, graph, parts, context, make, around)
     reason = _why_cut(spec.op, graph)
     if not reason:
@@ -105,7 +105,7 @@ def _why_cut(op: str, graph: GraphAttributes) -> str:
 
 
 def _is_attention(op: str) -> bool:
-    return op in ("cudnn.attention", "cudnn.attention_backward")
+    return op in ("cudnn.attention", "cudnn.attention_backward", "cudnn.attention_float8")
 
 
 def _check(op: str, graph: GraphAttributes) -> None:

@@ -13,7 +13,7 @@ from ....errors import InvalidRequest
 from ..attributes import NodeSpec, TensorSpec
 
 __all__ = [
-    "gathered", "lengths", "offsets", "pages", "rng", "scattered", "seeds", "shortened", "sink_backward",
+    "float8", "gathered", "lengths", "offsets", "pages", "rng", "scattered", "seeds", "shortened", "sink_backward",
     "sink_forward", "vacate",
 ]  # fmt: skip
 
@@ -109,6 +109,12 @@ def vacate(node: NodeSpec, given: Given, _shapes: Shapes) -> Given:
         first = np.maximum(end - window + 1, 0) if window else 0
         vacant = (row >= queries) | (np.minimum(end, keys - 1) < first)
     return {"y": np.where(vacant, y.dtype.type(dict(node.reals)["value"]), y)}
+
+
+def float8(_node: NodeSpec, given: Given, _shapes: Shapes) -> Given:
+    """Return the inverse of a scale, and zeros for the largest magnitudes."""
+    zero = np.zeros((1, 1, 1, 1), np.float32)
+    return {"y": 1 / given["x"], "first": zero, "second": zero}
 
 
 def seeds(_node: NodeSpec, given: Given, _shapes: Shapes) -> Given:

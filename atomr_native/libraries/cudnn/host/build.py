@@ -13,6 +13,7 @@ from ....dtypes import DTYPES
 from ....plans.spec import PlanSpec
 from ..attributes import GraphAttributes, NodeSpec, TensorSpec
 from .attention import (
+    float8,
     gathered,
     lengths,
     offsets,
@@ -72,6 +73,8 @@ def _reshape(_node: NodeSpec, given: dict[str, Array], shapes: dict[str, tuple[i
     return {"y": given["x"].reshape(shapes["y"])}
 
 
+#: Their largest numbers.
+_FLOAT8: Final = {"float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}
 _FUNCTIONS: Final[dict[str, Function]] = {
     "convolution_forward": forward,
     "convolution_backward_data": backward_data,
@@ -88,6 +91,7 @@ _FUNCTIONS: Final[dict[str, Function]] = {
     "pages": pages,
     "lengths": lengths,
     "offsets": offsets,
+    "float8": float8,
     "seeds": seeds,
     "rng": rng,
     "vacate": vacate,
@@ -105,12 +109,17 @@ def _view(spec: TensorSpec, array: Array) -> Array:
     if math.prod(spec.shape) == 0:
         return np.empty(spec.shape, array.dtype)
     strides = tuple(s * array.itemsize for s in spec.strides)
+    if array.itemsize == 1:  # NumPy does not find float8_e5m2 by the text that names it
+        return np.lib.stride_tricks.as_strided(array.view(np.uint8), spec.shape, strides).view(array.dtype)
     return np.lib.stride_tricks.as_strided(array, spec.shape, strides)
 
 
 def _stored(value: Array, dtype: str) -> Array:
-    """Return a result in the dtype of its tensor; integers are rounded to nearest and saturated."""
+    """Return a result in the dtype of its tensor; integers are rounded to nearest, and they and float8 saturated."""
     target = DTYPES[dtype]
+    most = _FLOAT8.get(dtype)
+    if most is not None:
+        value = np.clip(value, -most, most)
     if target.kind in "iu" and value.dtype.kind == "f":
         info = np.iinfo(target)
         value = np.clip(np.rint(value), info.min, info.max)
