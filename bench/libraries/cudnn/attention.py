@@ -110,8 +110,8 @@ def _peer(kind: str, shape: tuple[int, ...], ordinal: int) -> gpu_peers.Calls:
 def gpu(setup: Setup) -> None:
     """Causal attention in bfloat16, forward and backward, in float8, and decoding from pages, on a GPU.
 
-    torch: ``scaled_dot_product_attention`` as it chooses, and its gradient by ``autograd``; for float8 in bfloat16, and for
-    decoding over arrays without pages.
+    torch: ``scaled_dot_product_attention`` as it chooses, and its gradient by ``autograd``; for float8 in bfloat16, and
+    for decoding over arrays without pages.
     """
     cases: list[tuple[str, str, tuple[int, ...], Callable[[Any], Operation]]] = []
     for shape in FORWARD:
