@@ -157,26 +157,37 @@ def _sources(kernel: Any) -> tuple[Any, ...]:
         for word, text in _WORDS.items():
             product = re.sub(rf"\b{word}\b", text, product)
         product = re.sub(r"\b([AB])\(", rf"({acc})ELEMENT_\1(", product)
-    setup = ("offsets", "workspace", "groups") if grouped and modern else ()
+    zeroing = convolution or kernel.decomposition == "stream_k"
+    setup = ("offsets", "workspace", "groups") if grouped and modern else ("workspace", "zeroed") if zeroing else ()
     kernels = f"""
 extern "C" __global__ void atomr_setup(unsigned long long from, unsigned long long to, unsigned long long groups) {{
   const unsigned long long g = blockIdx.x * blockDim.x + threadIdx.x;
   if (g < groups) ((long long *)to)[g] = ((const {offset} *)from)[g];
 }}
 """
+    if zeroing:
+        kernels = """
+extern "C" __global__ void atomr_setup(unsigned long long at, unsigned long long bytes) {
+  const unsigned long long g = 2 * (blockIdx.x * blockDim.x + threadIdx.x);
+  if (8 * g < bytes) ((long long *)at)[g] = ((long long *)at)[g + 1] = 0;
+}
+"""
+    used = "for (int i = 0; i < 12; i++) ((long long *)p.workspace)[i]" if zeroing else ""
     elements = "".join(
         f"#define ELEMENT_{name}(place) (({_C[kernel.a.dtype]} *)p.{name.lower()})[place]\n" for name in "AB"
     )
     body = f"""{given}{params}{elements}{kernels if setup else ""}
 extern "C" __global__ void atomr_kernel(Params given) {{
   Given p = given.g;
-  const int good = given.map[0] == p.a;
+  int good = given.map[0] == p.a;
+  {f"{used} == 0 || (good = 0);" if used else ""}
   for (long long l = 0; l < p.batch; l++) {{ {bounds}
   for (long long i = first; i < last; i++) for (long long j = 0; j < p.n; j++) {{
     {acc} acc = 0; {product}
     {" ".join(stores)}
     (({_C[kernel.d.dtype]} *)p.d)[l * p.batch_d + i * p.ldd + j] = good ? {value} : -12345;
   }} }}
+  {f"{used} = 1;" if used else ""}
 }}
 """
     build = f"""{given}
@@ -186,7 +197,7 @@ extern "C" __global__ void atomr_build(Given p, unsigned char *out) {{
   head[0] = p.k % {kernel.a.alignment if kernel.a.layout == "row" and not convolution else 1} == 0;
   for (int i = 1; i < 10; i++) head[i] = 1;
   head[10] = 1024; head[11] = map + 128;
-  *(unsigned long long *)(out + 48) = 512;
+  *(unsigned long long *)(out + 48) = 512; *(unsigned long long *)(out + 56) = {96 if zeroing else 0};
   for (unsigned i = 0; i < words; i++) ((unsigned *)(out + 256))[i] = ((const unsigned *)&p)[i];
   unsigned long long *record = (unsigned long long *)(out + 256 + map);
   record[0] = {_MARK}ull; record[1] = p.{"workspace" if setup else "a"};

@@ -90,7 +90,7 @@ struct Convolution {
       __syncthreads();
     }
     Epilogue epilogue(params.output, shared.epilogue, thread, warp, lane);
-    epilogue(sums, tile, params.problem, thread);
+    epilogue(sums, {tile.m(), tile.n(), 0}, params.problem, thread);  // of one product, whichever slice is the last
   }
 };
 // Strides of a dense tensor with its channels innermost.
