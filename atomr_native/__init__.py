@@ -97,6 +97,7 @@ if TYPE_CHECKING:
     from .libraries.cutlass.actor import Cutlass as Cutlass
     from .libraries.cutlass.bound import BoundGemm as BoundGemm
     from .libraries.cutlass.config import GemmConfig as GemmConfig
+    from .libraries.cutlass.convolution import FusedConvolutionRequest as FusedConvolutionRequest
     from .libraries.cutlass.epilogue import EpilogueTree as EpilogueTree
     from .libraries.cutlass.grouped import GroupedGemmRequest as GroupedGemmRequest
     from .libraries.cutlass.request import GemmRequest as GemmRequest
