@@ -169,6 +169,11 @@ if TYPE_CHECKING:
     from .libraries.sparse.matrix import SparseMatrix as SparseMatrix
     from .libraries.sparse.request import SparseProductRequest as SparseProductRequest
     from .libraries.sparse.semiring import SparseSemiringRequest as SparseSemiringRequest
+    from .libraries.sparse.structured.matrix import StructuredMatrix as StructuredMatrix
+    from .libraries.sparse.structured.request import StructuredCompressRequest as StructuredCompressRequest
+    from .libraries.sparse.structured.request import StructuredProductRequest as StructuredProductRequest
+    from .libraries.sparse.structured.request import StructuredPruneRequest as StructuredPruneRequest
+    from .libraries.sparse.structured.routes import StructuredRoute as StructuredRoute
     from .libraries.sparse.triangular import SparseSolveRequest as SparseSolveRequest
     from .libraries.tensor.actor import Tensor as Tensor
     from .libraries.tensor.elementwise import TensorElementwiseRequest as TensorElementwiseRequest

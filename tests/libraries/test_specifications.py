@@ -120,6 +120,8 @@ def send_everything(device: an.Device) -> None:
     device.sparse.add(triangle, triangle)
     device.sparse.ilu0(triangle)
     device.sparse.ic0(triangle)
+    structured = device.sparse.structured(device.zeros((32, 32), "float16"))
+    device.sparse.linear_24(device.sparse.prune_24(structured.dense), structured, activation="gelu", route="structured")
     device.sparse.solver(triangle, method="gmres", preconditioner="none", restart=2).tell(device.put(np.ones(3)))
     device.tensor.contract("ij,jk->ik", x, y, c=x, beta=2.0)
     device.tensor.einsum("ij,jk,kl->il", x, y, x, memory_limit=128)
