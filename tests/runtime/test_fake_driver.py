@@ -40,7 +40,10 @@ def test_every_function_of_the_tables_is_there(fake_environment: dict[str, str])
     names = []
     tables = (
         "cuda/driver_names.h",
-        *(f"libraries/{name}/names.h" for name in ("cublaslt", "cublas", "cufft", "cusolver", "cusparse", "cutensor")),
+        *(
+            f"libraries/{name}/names.h"
+            for name in ("cublaslt", "cublas", "cufft", "curand", "cusolver", "cusparse", "cutensor")
+        ),
     )
     for table in tables:
         names += re.findall(r"\bF\([^,()]+, (cu\w+),", (CYTHON / table).read_text(encoding="utf-8"))
