@@ -142,6 +142,7 @@ if TYPE_CHECKING:
     from .libraries.kernel.tensor_map import TensorMap as TensorMap
     from .libraries.random.actor import Random as Random
     from .libraries.random.choices import ChoiceRequest as ChoiceRequest
+    from .libraries.random.engines import CurandEngine as CurandEngine
     from .libraries.random.generator import Generator as Generator
     from .libraries.random.generator import RandomRange as RandomRange
     from .libraries.random.permutations import PermutationRequest as PermutationRequest

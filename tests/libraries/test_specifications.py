@@ -75,6 +75,7 @@ def send_everything(device: an.Device) -> None:
     device.fft.half("fft", device.zeros((8, 2), "float16"))
     device.random.normal(8, seed=1)
     device.random.permutation(8, seed=1)
+    device.random.uniform(8, engine="curand_sobol32")
     device.random.discrete([1.0, 2.0], 8, seed=1)
     xp = device.zeros(4).__array_namespace__()
     xp.sort(device.zeros(4))
