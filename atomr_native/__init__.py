@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from .arrays.gpu_ref import GpuRef as GpuRef
     from .communicators.communicator import Communicator as Communicator
     from .communicators.communicator import CommunicatorStats as CommunicatorStats
+    from .communicators.durable import CommunicatorGroup as CommunicatorGroup
     from .communicators.plan import CollectivePlan as CollectivePlan
     from .communicators.reply import CollectiveReply as CollectiveReply
     from .communicators.request import CollectiveRequest as CollectiveRequest
@@ -206,6 +207,7 @@ _FACE = {
     "CollectiveReply": "communicators.reply",
     "CollectiveRequest": "communicators.request",
     "Communicator": "communicators.communicator",
+    "CommunicatorGroup": "communicators.durable",
     "CommunicatorStats": "communicators.communicator",
     "Context": "actors.context",
     "DeadLetter": "runtime.dead_letters",

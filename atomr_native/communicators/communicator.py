@@ -7,7 +7,7 @@ import threading
 import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from .._lib.guard import TICK, Abandoned, Breakable, Last, Persisting, check, shielded
@@ -25,6 +25,7 @@ from ..libraries.collective.attributes import CollectiveAttributes, Step
 from ..plans.plan import Plan
 from ..plans.signature import signature_of
 from ..plans.spec import OVERWRITE, READ, WRITE, PlanSpec, describe
+from .durable import CommunicatorGroup
 from .group import Group, merged
 from .methods import CollectiveMethods
 from .plan import CollectivePlan
@@ -268,6 +269,32 @@ class Communicator(CollectiveMethods, ProcessBound):
     def _check_open(self) -> None:
         if self._closed:
             raise ActorStopped("this communicator is closed; make a new one with System.communicator")
+
+    def durable_group(
+        self, members: Sequence[Mapping[str, GpuRef]], *, checksum: bool = False, tag: int = 0
+    ) -> CommunicatorGroup:
+        """Group durable arrays of all ranks that are committed together: all ranks have a commit, or none has.
+
+        Commits their state, and waits for that: there is always a commit to return to.
+
+        Parameters
+        ----------
+        members : sequence of mapping of str to GpuRef
+            Of each rank, whole durable arrays of its device by name; shapes may differ between ranks.
+        checksum : bool
+            As `Device.durable_group` has it.
+        tag : int
+            That of the first commit.
+
+        Raises
+        ------
+        InvalidRequest
+            If the number of mappings, or their names, or arrays are not as above.
+        OutOfMemory
+            If a device has no room for two more times its members.
+        """
+        self._check_open()
+        return CommunicatorGroup(self.devices, members, checksum=checksum, tag=tag)
 
     def connect(self) -> None:
         """Wait until all ranks have come to a message, by which GPUs that have no connection make one.
