@@ -44,8 +44,12 @@ _GROUPS = {"deliver": 4, "collect": 64, "control": 16}  # threads of a node, by 
 class _NodeActor:
     """The process of a node: a `Host` that is made when Ray has set the environment."""
 
-    def __init__(self) -> None:
+    def __init__(self, node: str) -> None:
+        self._node = node
         self._host: Host | None = None
+
+    def __repr__(self) -> str:
+        return self._node  # Ray puts it in front of each line of the process's log
 
     def open(self, place: Place, version: str) -> AtomrError | None:
         """Make the System; return why it cannot be made."""
@@ -221,7 +225,7 @@ class OnRay(Carrier):
         handle = actor.options(
             num_cpus=self._cpus, num_gpus=self._gpus, memory=self._memory or None, max_restarts=0, max_task_retries=0,
             scheduling_strategy=strategy, namespace=NAMESPACE,
-        ).remote()  # fmt: skip
+        ).remote(place.node)  # fmt: skip
         try:
             error = ray.get(handle.open.remote(place, __version__), timeout=_START)
         except GetTimeoutError:
