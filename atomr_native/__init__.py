@@ -57,9 +57,10 @@ if TYPE_CHECKING:
     from .actors.supervision import OneForOne as OneForOne
     from .actors.supervision import Supervision as Supervision
     from .arrays.gpu_ref import GpuRef as GpuRef
-    from .communicators.communicator import CollectivePlan as CollectivePlan
     from .communicators.communicator import Communicator as Communicator
     from .communicators.communicator import CommunicatorStats as CommunicatorStats
+    from .communicators.durable import CommunicatorGroup as CommunicatorGroup
+    from .communicators.plan import CollectivePlan as CollectivePlan
     from .communicators.reply import CollectiveReply as CollectiveReply
     from .communicators.request import CollectiveRequest as CollectiveRequest
     from .device import Device as Device
@@ -213,10 +214,11 @@ _FACE = {
     "ActorRef": "actors.ref",
     "AllForOne": "actors.supervision",
     "Answer": "actors.answer",
-    "CollectivePlan": "communicators.communicator",
+    "CollectivePlan": "communicators.plan",
     "CollectiveReply": "communicators.reply",
     "CollectiveRequest": "communicators.request",
     "Communicator": "communicators.communicator",
+    "CommunicatorGroup": "communicators.durable",
     "CommunicatorStats": "communicators.communicator",
     "Context": "actors.context",
     "DeadLetter": "runtime.dead_letters",
