@@ -250,6 +250,27 @@ def test_recorded_plans_in_recordings(device: an.Device, placement: Placement) -
     _used_graph(outer, placement, 3)
 
 
+def test_results_of_a_recorded_plan_exist_from_the_first_message_of_one_that_holds_it(device: an.Device) -> None:
+    given, out = device.ones(4), device.zeros(4)
+    with device.record() as inner:
+        y = inner.operand("x", given) + 1
+    with pytest.raises(an.InvalidRequest, match="made inside a recording"), device.record():
+        device.copy(y, out=out)
+    with device.record() as outer:
+        inner.plan.tell(outer.operand("x", given))
+        device.copy(y * 3, out=out)
+        inner.plan.tell(out)
+    with device.record() as outermost:
+        outer.plan.tell(outermost.operand("x", given))
+    assert not y.valid
+    outermost.plan.tell(given)
+    assert out.numpy().tolist() == [6.0] * 4
+    assert y.numpy().tolist() == [7.0] * 4
+    for recording in (inner, outer):
+        recording.plan.tell(device.zeros(4))
+    assert y.numpy().tolist() == [4.0] * 4
+
+
 def test_the_steps_as_a_graph(device: an.Device) -> None:
     a, b = device.zeros(4), device.zeros(4)
     with device.record() as recording:
