@@ -157,7 +157,9 @@ def test_other_threads_are_not_recorded(device: an.Device) -> None:
     assert len(recording.plan.steps) == 1
 
 
-def test_many_replays_beside_another_thread(device: an.Device, placement: Placement) -> None:
+@pytest.mark.fake_only(replays=[300])
+@pytest.mark.parametrize("replays", [300, pytest.param(10_000, marks=pytest.mark.gpu)])
+def test_many_replays_beside_another_thread(device: an.Device, placement: Placement, replays: int) -> None:
     total = device.zeros(8)
     stop = threading.Event()
 
@@ -176,13 +178,13 @@ def test_many_replays_beside_another_thread(device: an.Device, placement: Placem
     thread = threading.Thread(target=busy)
     thread.start()
     try:
-        for _ in range(300):
+        for _ in range(replays):
             plan.tell(x)
-        assert set(total.numpy().tolist()) == {300.0}
+        assert set(total.numpy().tolist()) == {float(replays)}
     finally:
         stop.set()
         thread.join(60)
-    _used_graph(plan, placement, 300)
+    _used_graph(plan, placement, replays)
 
 
 def test_a_bound_array_is_replaced(device: an.Device) -> None:
