@@ -40,6 +40,8 @@ def _refined(a: Array, b: Array, how: RefinementAttributes) -> tuple[Array, int,
     """Return X, the corrections or a negative number, and info."""
     from scipy.linalg import get_lapack_funcs
 
+    if np.isnan(a).any():  # no matter what LAPACK makes of it
+        return np.full_like(b, np.nan), 0, 0
     n, narrow = len(a), NARROW[how.dtype]
     factor, apply = get_lapack_funcs(("getrf", "getrs"), dtype=np.dtype(narrow))
     low = rounded(a, how.factor)

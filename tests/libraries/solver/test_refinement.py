@@ -90,7 +90,8 @@ def test_layouts_batches_and_outputs_of_a_message(device: an.Device) -> None:
 
 
 def test_singular_and_empty_systems(device: an.Device) -> None:
-    a = np.stack([np.eye(3), np.diag([1.0, 0, 1]), np.full((3, 3), np.nan)])
+    a = np.stack([np.eye(3), np.diag([1.0, 0, 1]), np.eye(3)])
+    a[2, 0, 1] = np.nan  # over which a library's search for pivots may pass
     request = an.RefinementRequest(a=device.put(a), b=device.put(np.ones(3)), factor="bfloat16")
     with pytest.raises(an.SingularMatrix, match=r"solver\.solve_refined") as caught:
         device.solver.ask(request).result(60)
@@ -100,8 +101,8 @@ def test_singular_and_empty_systems(device: an.Device) -> None:
     )
     assert (x.numpy()[0] == 1).all()
     assert np.isnan(x.numpy()[1:]).all()
-    assert info.numpy()[:2].tolist() == [0, 2]
-    assert (taken.numpy()[1:] < 0).all()
+    assert info.numpy().tolist() == [0, 2, 0]
+    assert taken.numpy()[1] < 0
     for shape, columns in (((2, 0, 0), 2), ((0, 3, 3), 1), ((2, 3, 3), 0)):
         empty = device.zeros((*shape[:-1], columns), "float64")
         x, taken = device.solver.tell(an.RefinementRequest(a=device.zeros(shape, "float64"), b=empty))
