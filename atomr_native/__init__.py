@@ -157,9 +157,12 @@ if TYPE_CHECKING:
     from .libraries.solver.decomposition import QRFactors as QRFactors
     from .libraries.solver.decomposition import QRResult as QRResult
     from .libraries.solver.decomposition import SVDResult as SVDResult
+    from .libraries.solver.decomposition import TwoSidedEigResult as TwoSidedEigResult
     from .libraries.solver.functions import PolarResult as PolarResult
     from .libraries.solver.least_squares import LstsqResult as LstsqResult
     from .libraries.solver.refinement import RefinedResult as RefinedResult
+    from .libraries.solver.refinement_request import RefinementRequest as RefinementRequest
+    from .libraries.solver.request import LDLFactors as LDLFactors
     from .libraries.solver.request import LUFactors as LUFactors
     from .libraries.solver.request import SignLogDet as SignLogDet
     from .libraries.solver.request import SolverRequest as SolverRequest
