@@ -57,9 +57,10 @@ if TYPE_CHECKING:
     from .actors.supervision import OneForOne as OneForOne
     from .actors.supervision import Supervision as Supervision
     from .arrays.gpu_ref import GpuRef as GpuRef
-    from .communicators.communicator import CollectivePlan as CollectivePlan
     from .communicators.communicator import Communicator as Communicator
     from .communicators.communicator import CommunicatorStats as CommunicatorStats
+    from .communicators.durable import CommunicatorGroup as CommunicatorGroup
+    from .communicators.plan import CollectivePlan as CollectivePlan
     from .communicators.reply import CollectiveReply as CollectiveReply
     from .communicators.request import CollectiveRequest as CollectiveRequest
     from .device import Device as Device
@@ -80,11 +81,15 @@ if TYPE_CHECKING:
     from .libraries.cudnn.convolution import ConvolutionDataGradientRequest as ConvolutionDataGradientRequest
     from .libraries.cudnn.convolution import ConvolutionFilterGradientRequest as ConvolutionFilterGradientRequest
     from .libraries.cudnn.convolution import ConvolutionRequest as ConvolutionRequest
+    from .libraries.cudnn.ctc import CtcLossRequest as CtcLossRequest
     from .libraries.cudnn.graph import GraphRequest as GraphRequest
     from .libraries.cudnn.norms import NormalizationGradientRequest as NormalizationGradientRequest
     from .libraries.cudnn.norms import NormalizationRequest as NormalizationRequest
     from .libraries.cudnn.pooling import PoolingGradientRequest as PoolingGradientRequest
     from .libraries.cudnn.pooling import PoolingRequest as PoolingRequest
+    from .libraries.cudnn.recurrent import RecurrentGradientRequest as RecurrentGradientRequest
+    from .libraries.cudnn.recurrent import RecurrentRequest as RecurrentRequest
+    from .libraries.cudnn.recurrent_shapes import RecurrentWeights as RecurrentWeights
     from .libraries.cudnn.response import ResponseNormalizationGradientRequest as ResponseNormalizationGradientRequest
     from .libraries.cudnn.response import ResponseNormalizationRequest as ResponseNormalizationRequest
     from .libraries.cudnn.softmax import SoftmaxGradientRequest as SoftmaxGradientRequest
@@ -93,6 +98,7 @@ if TYPE_CHECKING:
     from .libraries.cutlass.actor import Cutlass as Cutlass
     from .libraries.cutlass.bound import BoundGemm as BoundGemm
     from .libraries.cutlass.config import GemmConfig as GemmConfig
+    from .libraries.cutlass.convolution import FusedConvolutionRequest as FusedConvolutionRequest
     from .libraries.cutlass.epilogue import EpilogueTree as EpilogueTree
     from .libraries.cutlass.grouped import GroupedGemmRequest as GroupedGemmRequest
     from .libraries.cutlass.request import GemmRequest as GemmRequest
@@ -137,6 +143,7 @@ if TYPE_CHECKING:
     from .libraries.kernel.tensor_map import TensorMap as TensorMap
     from .libraries.random.actor import Random as Random
     from .libraries.random.choices import ChoiceRequest as ChoiceRequest
+    from .libraries.random.engines import CurandEngine as CurandEngine
     from .libraries.random.generator import Generator as Generator
     from .libraries.random.generator import RandomRange as RandomRange
     from .libraries.random.permutations import PermutationRequest as PermutationRequest
@@ -208,10 +215,11 @@ _FACE = {
     "ActorRef": "actors.ref",
     "AllForOne": "actors.supervision",
     "Answer": "actors.answer",
-    "CollectivePlan": "communicators.communicator",
+    "CollectivePlan": "communicators.plan",
     "CollectiveReply": "communicators.reply",
     "CollectiveRequest": "communicators.request",
     "Communicator": "communicators.communicator",
+    "CommunicatorGroup": "communicators.durable",
     "CommunicatorStats": "communicators.communicator",
     "Context": "actors.context",
     "DeadLetter": "runtime.dead_letters",
