@@ -28,7 +28,7 @@ from atomr_native.libraries.fft.cuda.steps import plan_steps
 from atomr_native.libraries.fft.request import FftRequest
 from atomr_native.libraries.sparse.cuda.native import PatternCall, PhaseCall
 from atomr_native.libraries.sparse.cuda.products import sparse_call
-from atomr_native.libraries.sparse.cuda.structured import structured_call
+from atomr_native.libraries.sparse.cuda.structured import Fused, structured_call
 from atomr_native.libraries.sparse.request import SparseProductRequest
 from atomr_native.libraries.sparse.structured.matrix import compressed_bytes
 from atomr_native.libraries.sparse.structured.request import StructuredProductRequest
@@ -120,7 +120,7 @@ for wrong in ({"routine": 3}, {"format": 2}, {"values": 5}, {"x": -1}, {"y": -1}
 half = np.zeros((32, 32), np.float16)
 request = StructuredProductRequest(compressed=np.zeros(compressed_bytes((32, 32), "float16"), np.uint8),
                                    shape=(32, 32), dtype="float16", x=half)
-product = structured_call(request.lowered.spec(), (False, False), 1 << 20)
+product = structured_call(request.lowered.spec(), Fused(), 1 << 20)
 StructuredProduct(backend, Given(product))
 assert "missing ['turned_b']" in refused(StructuredProduct, Given(product, turned_b=None))
 for wrong in ({"routine": 2}, {"m": 0}, {"a": 3}, {"d": -1}, {"bias": 3}, {"alpha": 2}, {"scratch": 1},
