@@ -195,26 +195,27 @@ def test_a_restart_leaves_durable_solvers_usable(worker_process: Placement) -> N
             lost.solve(b)
 
 
-@pytest.mark.fake_only
-def test_memory_that_is_too_small_is_made_larger(cuda_system: an.System, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_that_is_too_small_is_made_larger(
+    fake_environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     from atomr_native.libraries.sparse.direct import solver as module
 
-    device = cuda_system.device("cuda:0")
-    a = matrix("float64")
-    monkeypatch.setattr(module, "_FIRST", 512)
-    monkeypatch.setattr(module, "_EACH", 0)
-    solver = device.sparse.direct(device.sparse.matrix(a))
-    solver.factor()
-    b = values_of(RNG, (30,), "float64")
-    near(a, solver.solve(device.put(b)).numpy(), b)
-    monkeypatch.setattr(module, "_SLACK", -(10**5))  # factors that need more than the library said
-    small = device.sparse.direct(device.sparse.matrix(matrix("float64", n=100)), columns=1)
-    small.factor()
-    with pytest.raises(an.OutOfMemory, match=r"factorization: cuDSS wants \d+ bytes more, and the solver has"):
-        small.solve(device.put(np.ones(100))).numpy()
+    with using(fake_environment), an.System() as system:
+        device = system.device("cuda:0")
+        a = matrix("float64")
+        monkeypatch.setattr(module, "_FIRST", 512)
+        monkeypatch.setattr(module, "_EACH", 0)
+        solver = device.sparse.direct(device.sparse.matrix(a))
+        solver.factor()
+        b = values_of(RNG, (30,), "float64")
+        near(a, solver.solve(device.put(b)).numpy(), b)
+        monkeypatch.setattr(module, "_SLACK", -(10**5))  # factors that need more than the library said
+        small = device.sparse.direct(device.sparse.matrix(matrix("float64", n=100)), columns=1)
+        small.factor()
+        with pytest.raises(an.OutOfMemory, match=r"factorization: cuDSS wants \d+ bytes more, and the solver has"):
+            small.solve(device.put(np.ones(100))).numpy()
 
 
-@pytest.mark.fake_only
 def test_without_the_library(fake_environment: dict[str, str]) -> None:
     with using({**fake_environment, "ATOMR_NATIVE_CUDSS": "/nowhere/libcudss.so.1"}), an.System() as system:
         device = system.device("cuda:0")

@@ -274,7 +274,6 @@ def test_tuning_is_on_scratch_and_kept(device: an.Device) -> None:
     assert notes == (() if device.kind == "host" else ("a kernel behind the product does GELU",))
 
 
-@pytest.mark.fake_only
 def test_without_the_library(fake_environment: dict[str, str]) -> None:
     with using({**fake_environment, "ATOMR_NATIVE_CUSPARSELT": "/nowhere/libcusparseLt.so.0"}), an.System() as system:
         device = system.device("cuda:0")
@@ -283,7 +282,6 @@ def test_without_the_library(fake_environment: dict[str, str]) -> None:
             device.sparse.compress_24(x).wait()
 
 
-@pytest.mark.fake_only
 def test_views_that_start_anywhere_are_refused(cuda_system: an.System) -> None:
     device = cuda_system.device("cuda:0")
     a = device.sparse.structured(device.put(np.eye(32, dtype="float16")), dense=False)
