@@ -169,6 +169,7 @@ if TYPE_CHECKING:
     from .libraries.sparse.actor import Sparse as Sparse
     from .libraries.sparse.combine import SparsePattern as SparsePattern
     from .libraries.sparse.conversions import PatternFacts as PatternFacts
+    from .libraries.sparse.direct.solver import DirectSolver as DirectSolver
     from .libraries.sparse.factors import SparseFactorRequest as SparseFactorRequest
     from .libraries.sparse.iterative import IterativeResult as IterativeResult
     from .libraries.sparse.iterative import IterativeSolver as IterativeSolver
