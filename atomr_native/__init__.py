@@ -57,9 +57,10 @@ if TYPE_CHECKING:
     from .actors.supervision import OneForOne as OneForOne
     from .actors.supervision import Supervision as Supervision
     from .arrays.gpu_ref import GpuRef as GpuRef
-    from .communicators.communicator import CollectivePlan as CollectivePlan
     from .communicators.communicator import Communicator as Communicator
     from .communicators.communicator import CommunicatorStats as CommunicatorStats
+    from .communicators.durable import CommunicatorGroup as CommunicatorGroup
+    from .communicators.plan import CollectivePlan as CollectivePlan
     from .communicators.reply import CollectiveReply as CollectiveReply
     from .communicators.request import CollectiveRequest as CollectiveRequest
     from .device import Device as Device
@@ -142,6 +143,7 @@ if TYPE_CHECKING:
     from .libraries.kernel.tensor_map import TensorMap as TensorMap
     from .libraries.random.actor import Random as Random
     from .libraries.random.choices import ChoiceRequest as ChoiceRequest
+    from .libraries.random.engines import CurandEngine as CurandEngine
     from .libraries.random.generator import Generator as Generator
     from .libraries.random.generator import RandomRange as RandomRange
     from .libraries.random.permutations import PermutationRequest as PermutationRequest
@@ -212,10 +214,11 @@ _FACE = {
     "ActorRef": "actors.ref",
     "AllForOne": "actors.supervision",
     "Answer": "actors.answer",
-    "CollectivePlan": "communicators.communicator",
+    "CollectivePlan": "communicators.plan",
     "CollectiveReply": "communicators.reply",
     "CollectiveRequest": "communicators.request",
     "Communicator": "communicators.communicator",
+    "CommunicatorGroup": "communicators.durable",
     "CommunicatorStats": "communicators.communicator",
     "Context": "actors.context",
     "DeadLetter": "runtime.dead_letters",

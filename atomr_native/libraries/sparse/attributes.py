@@ -14,7 +14,7 @@ __all__ = [
 FormatName = Annotated[str, one_of("csr", "csc", "coo", "bsr", "sliced_ell", "blocked_ell")]
 
 
-#: A node of `functions.Tree`.
+#: A node of `traced.Tree`.
 NodeParts: TypeAlias = tuple[str | int, ...]
 
 
@@ -110,7 +110,7 @@ class SemiringAttributes(Attributes, frozen=True, kw_only=True):
     compute : str
         Dtype in which the functions compute.
     multiply, add, on_sum : tuple of tuple
-        Functions, as `functions.Tree` has them.
+        Functions, as `traced.Tree` has them.
     start : str
         The sum of nothing, hexadecimal.
     """
