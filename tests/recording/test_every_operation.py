@@ -238,6 +238,9 @@ CASES: dict[str, Case] = {
     "convolution": case(lambda d, _, image, filters, row: d.cudnn.convolution(image, filters, row[:2]),
                         "image filters row"),
     "attention": case(_attention, "narrow", lambda d: d.put(np.array([3], "int32"))),
+    "attention dropout": case(
+        lambda d, _, q, seed, offset: d.cudnn.attention(q, q, q, dropout=0.25, seed=seed, offset=offset), "narrow", **SEED
+    ),
     "recurrent network": case(_recurrent, "steps weights", _reserve),
     "connectionist loss": case(_loss, "sounds", lambda d: d.put(np.ones(1, "int32"))),
     "structured product": case(_structured, "crowd crowd"),
