@@ -197,9 +197,9 @@ def _tile(p: Problem, arch: str, kind: str, tree: Node, choice: KernelChoice) ->
     else:
         k = _ROW // as_dtype(p.a.dtype).itemsize
         rows = _SM90 if _count(tree) <= _PLAIN else _SM90[1:]
-        fits = choice.schedule or (
-            "" if choice.tile is None else "pingpong" if choice.tile[0] < _TALL else "cooperative"
-        )
+        shares = choice.decomposition not in ("", "tiles")  # which pingpong kernels do not
+        low = choice.tile is not None and choice.tile[0] < _TALL
+        fits = choice.schedule or ("cooperative" if shares or (choice.tile and not low) else "pingpong" if low else "")
         named = [row for row in rows if row[2] == fits]
         table = tuple(_Tile((*tile, k), cluster, schedule) for tile, cluster, schedule in named or rows)
     for one in table:

@@ -119,22 +119,19 @@ def _alignment(dtype: str, *extents: int) -> int:
     return math.gcd(_WIDEST // as_dtype(dtype).itemsize, *extents)
 
 
-def _matrix(spec: OperandSpec, place: int, batch: tuple[int, ...], prefer: str = "row") -> Array:
-    """Return a matrix, one direction of which must be contiguous."""
+def _matrix(spec: OperandSpec, place: int, batch: tuple[int, ...], prefer: str = "") -> Array:
+    """Return a matrix, one direction of which must be contiguous; of both, `prefer` or else that of wider accesses."""
     itemsize = as_dtype(spec.dtype).itemsize
     extents, strides = spec.shape[-2:], [stride // itemsize for stride in spec.strides[-2:]]
-    found = None
-    for layout, inner, outer in sorted((("row", 1, 0), ("column", 0, 1)), key=lambda one: one[0] != prefer):
+    step, widest, found = _batch_stride(spec, batch), _WIDEST // itemsize, []
+    for layout, inner, outer in (("row", 1, 0), ("column", 0, 1)):
         if (strides[inner] == 1 or extents[inner] == 1) and (extents[outer] == 1 or strides[outer] >= extents[inner]):
-            found = (layout, inner, outer)
-            break
-    if found is None:
+            ld = strides[outer] if extents[outer] > 1 else -(-extents[inner] // widest) * widest
+            alignment = _alignment(spec.dtype, ld, step, extents[inner])
+            found.append(Array(place, spec.dtype, "matrix", layout, ld, step, alignment))
+    if not found:
         raise _refusal(spec, "rows or columns must be contiguous, and not overlap")
-    layout, inner, outer = found
-    widest = _WIDEST // itemsize
-    ld = strides[outer] if extents[outer] > 1 else -(-extents[inner] // widest) * widest
-    step = _batch_stride(spec, batch)
-    return Array(place, spec.dtype, "matrix", layout, ld, step, _alignment(spec.dtype, ld, step, extents[inner]))
+    return max(found, key=lambda one: (one.layout == prefer, one.alignment))  # the first one of equals: rows
 
 
 def _spread(spec: OperandSpec, place: int, batch: tuple[int, ...], shape: tuple[int, int], prefer: str) -> Array:
@@ -210,7 +207,7 @@ def _grouped(at: dict[str, tuple[OperandSpec, int]], attributes: GemmAttributes)
     groups, k, _ = at["b"][0].shape
     matrices = {}
     for name in ("a", "out", *(name for name, (one, _) in at.items() if name == "c" and one.shape == (m, n))):
-        matrices[name] = _matrix(*at[name], ())
+        matrices[name] = _matrix(*at[name], (), "row")
         if matrices[name].layout != "row":
             raise _refusal(at[name][0], "rows must be contiguous, and not overlap")
     arrays = {}
@@ -251,8 +248,8 @@ def _convolved(at: dict[str, tuple[OperandSpec, int]], attributes: ConvolutionAt
     d_spec = _flat(out, lead, rank)
     m, n = d_spec.shape
     # Channels are what their kernels load together.
-    a, b = (_matrix(_flat(at[name][0], rank - 1, rank), at[name][1], ()) for name in (first, second))
-    d = _matrix(d_spec, at["out"][1], ())
+    a, b = (_matrix(_flat(at[name][0], rank - 1, rank), at[name][1], (), "row") for name in (first, second))
+    d = _matrix(d_spec, at["out"][1], (), "row")
     others = {name: one for name, one in at.items() if name not in (first, second, "out")}
     arrays = {name: _spread(_flat(one, lead, rank), place, (), (m, n), "row") for name, (one, place) in others.items()}
     if attributes.in_place:

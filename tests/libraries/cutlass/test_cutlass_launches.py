@@ -185,6 +185,26 @@ def test_the_tile_follows_the_schedule(m: int, schedule: str, groups: bool) -> N
         assert kernel.schedule == wanted
 
 
+@pytest.mark.parametrize(("m", "n"), [(1, 1), (1, 264), (264, 1), (5, 3)])
+def test_directions_of_single_rows_and_columns(device: an.Device, m: int, n: int) -> None:
+    a, b = values(m, 8), values(8, n)
+    found = device.cutlass.gemm(device.put(a), columns(device, b))
+    np.testing.assert_allclose(found.numpy(), a.astype("f8") @ b, rtol=1e-4, atol=1e-4)
+    for dtype in ("f2", "f4"):  # K is contiguous in both, and the kernels read 16 bytes of it at once
+        request = an.GemmRequest(a=np.empty((m, 8), dtype), b=np.empty((n, 8), dtype).T)
+        kernel = kernel_of(request.lowered.spec(), (8, 0)).kernel
+        check(kernel)
+        assert {kernel.a.alignment, kernel.b.alignment} == {16 // np.dtype(dtype).itemsize}
+
+
+@pytest.mark.parametrize("how", [{"decomposition": "stream_k"}, {"splits": 4}])
+def test_blocks_of_any_product_can_share_sums(how: dict[str, Any]) -> None:
+    request = an.GemmRequest(a=np.empty((6, 64), "f2"), b=np.empty((64, 16), "f2"), config=an.GemmConfig(**how))
+    kernel = kernel_of(request.lowered.spec(), (9, 0)).kernel
+    check(kernel)
+    assert (kernel.arch, kernel.schedule, kernel.decomposition) == ("sm_90a", "cooperative", "stream_k")
+
+
 def test_few_tiles_of_long_sums_are_shared(device: an.Device) -> None:
     for k, arch, wanted in ((8192, None, "stream_k"), (1024, None, "tiles"), (8192, "sm_80", "tiles")):
         a, b = np.empty((128, k), "f2"), np.empty((k, 128), "f2")
