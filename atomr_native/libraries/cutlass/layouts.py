@@ -67,6 +67,9 @@ class Problem:
         Whether it is the product of the transposes, since D's columns are contiguous.
     offsets : Array or None
         Ends of groups of rows, for a grouped product, of which `batch` is the number of groups.
+    scale : Array or None
+        Factors for groups of `group` neighbours along K, of the operand that is converted.
+    group : int
     """
 
     m: int
@@ -79,6 +82,13 @@ class Problem:
     arrays: tuple[tuple[str, Array], ...]
     transposed: bool
     offsets: Array | None = None
+    scale: Array | None = None
+    group: int = 0
+
+    @property
+    def mixed(self) -> bool:
+        """Whether elements of the second operand are of 16 bits, and the first one's are converted to them."""
+        return as_dtype(self.a.dtype).itemsize < as_dtype(self.b.dtype).itemsize
 
 
 def broadcast_kind(shape: tuple[int, ...]) -> str:
@@ -183,7 +193,7 @@ def problem_of(spec: PlanSpec[GemmAttributes]) -> Problem:
     *batch, m, n = out.shape
     axes = tuple(batch)
     a, b, d = (_matrix(*at[name], axes) for name in ("a", "b", "out"))
-    others = {name: one for name, one in at.items() if name not in ("a", "b", "out")}
+    others = {name: one for name, one in at.items() if name not in ("a", "b", "b_scale", "out")}
     reduced = {str(node[1]): int(node[4]) for node in spec.attributes.nodes if node[0] == "reduce"}
     arrays = {
         name: _reduced(*one, reduced[name]) if name in reduced else _spread(*one, axes, (m, n), d.layout)
@@ -193,12 +203,27 @@ def problem_of(spec: PlanSpec[GemmAttributes]) -> Problem:
         arrays["c"] = d
     k = at["a"][0].shape[-1]
     made = Problem(m, n, k, math.prod(batch), a, b, d, tuple(arrays.items()), transposed=False)
-    if d.layout == "column":
+    if as_dtype(b.dtype).itemsize < as_dtype(a.dtype).itemsize:
+        made = _mixed(made, at, axes)
+    elif d.layout == "column":
         made = _transposed(made)
     for name, array in made.arrays:
-        if array.kind == "matrix" and array.layout != "row":
+        if array.kind == "matrix" and array.layout != made.d.layout:
             raise _refusal(at[name][0], f"it must have the order of out, whose strides are {out.strides}")
     return made
+
+
+def _mixed(p: Problem, at: dict[str, tuple[OperandSpec, int]], batch: tuple[int, ...]) -> Problem:
+    """Return the product of the transposes, in which the operand that is converted is the first."""
+    if p.d.layout != "row":
+        raise _refusal(at["out"][0], "rows must be contiguous, since b is converted")
+    scale, group = None, 0
+    if "b_scale" in at:
+        spec, place = at["b_scale"]
+        scale, group = _matrix(spec, place, batch), p.k // spec.shape[-2]
+        if scale.layout != "row":
+            raise _refusal(spec, "rows must be contiguous")
+    return replace(_transposed(p), scale=scale, group=group)
 
 
 def _grouped(at: dict[str, tuple[OperandSpec, int]], attributes: GemmAttributes) -> Problem:

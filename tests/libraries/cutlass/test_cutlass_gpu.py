@@ -174,6 +174,26 @@ def test_a_tree_with_everything(device: an.Device, arch: str) -> None:
         np.testing.assert_allclose(out.numpy(), want, rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "wide", "groups"),
+    [("int8", "float16", 4), ("int8", "bfloat16", 0), ("float8_e4m3fn", "bfloat16", 1), ("float8_e5m2", "float16", 8)],
+)
+def test_mixed_operands(device: an.Device, dtype: str, wide: str, groups: int) -> None:
+    scale = np.exp2(RNG.integers(-6, 2, (max(groups, 1), 264)))  # exact factors
+    for m in (1, 8, 200, 1000):
+        a, row = device.put(values(m, 512), dtype=wide), values(264)
+        b = placed(device, values(512, 264, dtype="int8" if dtype == "int8" else "float32"), dtype, "F")
+        out = device.put(np.full((m, 264), np.nan, "f4"))
+        device.cutlass.gemm(
+            a, b, out=out, epilogue="acc + row", operands={"row": device.put(row)},
+            b_scale=device.put(scale, dtype=wide) if groups else None,
+        )  # fmt: skip
+        w = b.numpy().astype("f8") * (np.repeat(scale, 512 // groups, axis=0) if groups else 1)
+        x = a.numpy().astype("f8")
+        error = np.abs(out.numpy() - (x @ w + row))
+        assert (error <= 2.0**-18 * (np.abs(x) @ np.abs(w)) + 1e-5).all(), error.max()
+
+
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize("batch", [(), (3,)], ids=["one", "batch"])
 def test_values_are_reduced(device: an.Device, arch: str, batch: tuple[int, ...]) -> None:
