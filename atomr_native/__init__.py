@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from .libraries.cudnn.actor import Cudnn as Cudnn
     from .libraries.cudnn.attention import AttentionGradientRequest as AttentionGradientRequest
     from .libraries.cudnn.attention import AttentionRequest as AttentionRequest
+    from .libraries.cudnn.attention_float8 import Float8AttentionRequest as Float8AttentionRequest
     from .libraries.cudnn.convolution import ConvolutionDataGradientRequest as ConvolutionDataGradientRequest
     from .libraries.cudnn.convolution import ConvolutionFilterGradientRequest as ConvolutionFilterGradientRequest
     from .libraries.cudnn.convolution import ConvolutionRequest as ConvolutionRequest
@@ -168,6 +169,7 @@ if TYPE_CHECKING:
     from .libraries.sparse.actor import Sparse as Sparse
     from .libraries.sparse.combine import SparsePattern as SparsePattern
     from .libraries.sparse.conversions import PatternFacts as PatternFacts
+    from .libraries.sparse.direct.solver import DirectSolver as DirectSolver
     from .libraries.sparse.factors import SparseFactorRequest as SparseFactorRequest
     from .libraries.sparse.iterative import IterativeResult as IterativeResult
     from .libraries.sparse.iterative import IterativeSolver as IterativeSolver
