@@ -56,6 +56,7 @@ _HEADERS = (
     _CYTHON / "libraries/cusolver/call.h",
     _CYTHON / "libraries/cusolver/decompose.h",
     _CYTHON / "libraries/cusolver/names.h",
+    _CYTHON / "libraries/cusolver/refine.h",
     _CYTHON / "libraries/cusolver/table.h",
     _CYTHON / "libraries/cusparse/call.h",
     _CYTHON / "libraries/cusparse/names.h",
