@@ -124,6 +124,24 @@ def test_batches(device: an.Device) -> None:
         solver.solve(device.put(np.zeros((3, 12, 3))))
 
 
+def test_programs(device: an.Device) -> None:
+    a = matrix("float64", "positive")
+    solver = device.sparse.direct(device.sparse.matrix(a), kind="positive", columns=1)
+    solver.factor()
+    b, values = device.put(values_of(RNG, (30,), "float64")), device.put(scipy.sparse.csr_array(a).data)
+    out = device.zeros((30,), "float64")
+
+    @device.graph
+    def step(values: an.GpuRef, b: an.GpuRef, out: an.GpuRef) -> None:
+        solver.factor(values, check=False)
+        solver.solve(b, out=out)
+
+    plan = step.plan(values, b, out)
+    for factor in (2.0, 4.0):
+        plan.tell(device.put(factor * values.numpy()), b, out=out)
+        near(factor * a, out.numpy(), b.numpy())
+
+
 def test_matrices_without_factors(device: an.Device) -> None:
     a = np.diag([1.0, 2.0, -3.0])
     solver = device.sparse.direct(device.sparse.matrix(a), kind="positive")

@@ -166,6 +166,29 @@ def test_layouts(device: an.Device, x_order: str, out_order: str) -> None:
     assert np.abs(wide(plain)).max() > 1
 
 
+def test_programs_and_repetitions_give_equal_bits(device: an.Device) -> None:
+    a = device.sparse.structured(device.put(random((64, 64), "float16")), prune="strip")
+    x, bias = device.put(random((16, 64), "float16")), device.put(random((64,), "float16"))
+    out = device.zeros((16, 64), "float16")
+
+    @device.graph
+    def step(x: an.GpuRef, out: an.GpuRef) -> None:
+        h = device.sparse.linear_24(x, a, bias=bias, activation="gelu", route="structured")
+        device.sparse.linear_24(h, a, activation="relu", route="structured", out=out)
+
+    step(x, out)
+    want = out.numpy()
+    plan = step.plan(x, out)
+    for _ in range(3):
+        out.fill(0)
+        plan.tell(x, out=out)
+        np.testing.assert_array_equal(out.numpy(), want)
+    actors = [an.Sparse(device, f"sparse-bits-{i}") for i in range(8)]
+    found = [actor.linear_24(x, a, bias=bias, route="structured") for actor in actors]
+    for one in found[1:]:
+        np.testing.assert_array_equal(one.numpy(), found[0].numpy())
+
+
 def test_zeros_and_what_is_not_stored(device: an.Device) -> None:
     a = np.zeros((32, 32), "float16")
     a[3, 5] = 2.0
