@@ -263,7 +263,7 @@ def test_routes(device: an.Device) -> None:
     bare = an.StructuredMatrix(kept.shape, kept.dtype, kept.compressed)
     x = device.put(random((16, 64), "float16"))
     small = device.sparse.route_24(kept, x)
-    assert small == ("dense", "64 rows of A; the compressed matrix is faster from 4096 on")
+    assert small == ("dense", "64 rows of A; the compressed matrix is taken from 4096 on")
     assert device.sparse.route_24(bare, x) == ("structured", "the dense matrix was not kept")
     row = device.put(np.ones(64, "float32"))
     assert device.sparse.route_24(kept, x, row_alpha=row) == ("structured", "row_alpha is given")
