@@ -15,6 +15,8 @@ from ...errors import InvalidRequest
 from ...plans.actor import LibraryActor
 from ...plans.lowering import Request
 from ...plans.tuning import as_progress
+from .block_request import BlockContractionRequest
+from .blocks import BlockTensor
 from .explain import EinsumPath, explain
 from .forms import EINSUM, ELEMENTWISE, FORMS, REDUCE
 from .gradient import gradient_of
@@ -170,6 +172,18 @@ class Tensor(LibraryActor):
             (out, given, ab, abc, operators, unary_ab, out_dtype, (), route, alpha, beta, gamma, a, b, c),
         )  # fmt: skip
         return made
+
+    def block_contract(
+        self, subscripts: Any, a: BlockTensor, b: BlockTensor, /, *, c: BlockTensor | None = None,
+        out: BlockTensor | None = None, blocks: Any = None, alpha: Any = 1, beta: Any = 0, conj: Any = False,
+        compute: str | None = None, route: str = "auto",
+    ) -> BlockTensor:  # fmt: skip
+        """Send a contraction of two tensors of blocks, and return the result's.  See `BlockContractionRequest`."""
+        request = BlockContractionRequest(
+            subscripts=subscripts, a=a, b=b, c=c, out=out, blocks=blocks, alpha=alpha, beta=beta, conj=conj,
+            compute=compute, route=route,
+        )  # fmt: skip
+        return request.result(self.tell(request))
 
     def plan(self, request: Request[GpuRef], *, progress: object = None) -> Plan:
         """Return the plan of a request, whose arrays lend their layouts: ``plan.tell(a, b, out=d)``.

@@ -8,7 +8,15 @@ from ...plans.spec import Attributes, DtypeName
 from ...protocol.typed import one_of
 from .operators import BINARY, REDUCTIONS, UNARY
 
-__all__ = ["ADDED", "OTHER_ROUTES", "ROUTES", "EinsumAttributes", "ElementwiseAttributes", "ReduceAttributes"]
+__all__ = [
+    "ADDED",
+    "OTHER_ROUTES",
+    "ROUTES",
+    "BlockAttributes",
+    "EinsumAttributes",
+    "ElementwiseAttributes",
+    "ReduceAttributes",
+]
 
 #: Ways to compute a step: the first leaves the choice to the library.
 ROUTES = ("auto", "kernel", "blas_lt", "cutensor")
@@ -70,6 +78,31 @@ class EinsumAttributes(Attributes, frozen=True, kw_only=True):
     tail: tuple[NodeParts, ...] = ()
     tune: Tuning = ""
     deterministic: bool = False
+
+
+class BlockAttributes(Attributes, frozen=True, kw_only=True):
+    """Of ``tensor.blocks``.
+
+    Attributes
+    ----------
+    inputs, output, conj, dtype, compute, route, added, zero
+        As of `EinsumAttributes`.
+    sections : tuple of tuple of int
+        Of each mode.
+    blocks : tuple of tuple of tuple of int
+        Coordinates of the blocks of A, B and the result.
+    """
+
+    inputs: tuple[tuple[Mode, ...], ...]
+    output: tuple[Mode, ...]
+    sections: tuple[tuple[Mode, ...], ...]
+    blocks: tuple[tuple[tuple[Mode, ...], ...], tuple[tuple[Mode, ...], ...], tuple[tuple[Mode, ...], ...]]
+    conj: tuple[bool, ...]
+    dtype: DtypeName
+    compute: str
+    route: Annotated[str, one_of(*ROUTES)]
+    added: Annotated[str, one_of(*ADDED)]
+    zero: bool
 
 
 class ReduceAttributes(Attributes, frozen=True, kw_only=True):

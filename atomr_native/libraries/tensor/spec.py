@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from .request import EinsumRequest
 
 __all__ = [
-    "EinsumProblem", "added_of", "check_result", "check_scale", "is_array", "is_zero", "overwrites", "resolve_einsum",
-    "resolve_operands",
+    "EinsumProblem", "added_of", "check_result", "check_scale", "conjugates", "is_array", "is_zero", "overwrites",
+    "resolve_einsum", "resolve_operands",
 ]  # fmt: skip
 
 #: Operands of an expression.
@@ -124,7 +124,8 @@ def overwrites(out: Any, operands: Sequence[Any]) -> bool:
     return out is not None and any(0 in (i, j) for i, j, _ in overlaps([out, *operands]))
 
 
-def _conj(given: Any, count: int) -> tuple[bool, ...]:
+def conjugates(given: Any, count: int) -> tuple[bool, ...]:
+    """Return which operands are conjugated."""
     flags = given if isinstance(given, tuple | list) else (given,) * count
     for flag in flags:
         check_flag("conj", flag, bool | np.bool)
@@ -209,6 +210,6 @@ def resolve_einsum(request: EinsumRequest) -> EinsumProblem:
         *(v for v in (request.alpha, request.beta) if is_array(v)),
     ]
     return EinsumProblem(
-        subscripts, extents, dtype, compute, path, fresh, _conj(request.conj, len(operands)), added,
+        subscripts, extents, dtype, compute, path, fresh, conjugates(request.conj, len(operands)), added,
         overwrites(request.out, others), scale, tail,
     )  # fmt: skip

@@ -159,7 +159,7 @@ class Einsum(Builder):
             self._alone(array, conj, modes, alone)
             for (array, conj), modes, alone in zip(operands, step.inputs, groups.alone, strict=True)
         )
-        given = into if finish.is_native or finish.epilogue else None
+        given = into if finish.is_native or finish.epilogue or finish.added else None
         product = find_product(groups, a, b, given, self.extents, conj=(conj_a, conj_b), dtype=self.dtype)
         copies_first = FIRST[any(product.copied)] == "cutensor" and self.route == "auto" and not self.how.deterministic
         if self.route == "cutensor" or self.how.compute in EMULATED or copies_first:
