@@ -57,9 +57,10 @@ if TYPE_CHECKING:
     from .actors.supervision import OneForOne as OneForOne
     from .actors.supervision import Supervision as Supervision
     from .arrays.gpu_ref import GpuRef as GpuRef
-    from .communicators.communicator import CollectivePlan as CollectivePlan
     from .communicators.communicator import Communicator as Communicator
     from .communicators.communicator import CommunicatorStats as CommunicatorStats
+    from .communicators.durable import CommunicatorGroup as CommunicatorGroup
+    from .communicators.plan import CollectivePlan as CollectivePlan
     from .communicators.reply import CollectiveReply as CollectiveReply
     from .communicators.request import CollectiveRequest as CollectiveRequest
     from .device import Device as Device
@@ -77,14 +78,19 @@ if TYPE_CHECKING:
     from .libraries.cudnn.actor import Cudnn as Cudnn
     from .libraries.cudnn.attention import AttentionGradientRequest as AttentionGradientRequest
     from .libraries.cudnn.attention import AttentionRequest as AttentionRequest
+    from .libraries.cudnn.attention_float8 import Float8AttentionRequest as Float8AttentionRequest
     from .libraries.cudnn.convolution import ConvolutionDataGradientRequest as ConvolutionDataGradientRequest
     from .libraries.cudnn.convolution import ConvolutionFilterGradientRequest as ConvolutionFilterGradientRequest
     from .libraries.cudnn.convolution import ConvolutionRequest as ConvolutionRequest
+    from .libraries.cudnn.ctc import CtcLossRequest as CtcLossRequest
     from .libraries.cudnn.graph import GraphRequest as GraphRequest
     from .libraries.cudnn.norms import NormalizationGradientRequest as NormalizationGradientRequest
     from .libraries.cudnn.norms import NormalizationRequest as NormalizationRequest
     from .libraries.cudnn.pooling import PoolingGradientRequest as PoolingGradientRequest
     from .libraries.cudnn.pooling import PoolingRequest as PoolingRequest
+    from .libraries.cudnn.recurrent import RecurrentGradientRequest as RecurrentGradientRequest
+    from .libraries.cudnn.recurrent import RecurrentRequest as RecurrentRequest
+    from .libraries.cudnn.recurrent_shapes import RecurrentWeights as RecurrentWeights
     from .libraries.cudnn.response import ResponseNormalizationGradientRequest as ResponseNormalizationGradientRequest
     from .libraries.cudnn.response import ResponseNormalizationRequest as ResponseNormalizationRequest
     from .libraries.cudnn.softmax import SoftmaxGradientRequest as SoftmaxGradientRequest
@@ -93,6 +99,7 @@ if TYPE_CHECKING:
     from .libraries.cutlass.actor import Cutlass as Cutlass
     from .libraries.cutlass.bound import BoundGemm as BoundGemm
     from .libraries.cutlass.config import GemmConfig as GemmConfig
+    from .libraries.cutlass.convolution import FusedConvolutionRequest as FusedConvolutionRequest
     from .libraries.cutlass.epilogue import EpilogueTree as EpilogueTree
     from .libraries.cutlass.grouped import GroupedGemmRequest as GroupedGemmRequest
     from .libraries.cutlass.request import GemmRequest as GemmRequest
@@ -137,6 +144,7 @@ if TYPE_CHECKING:
     from .libraries.kernel.tensor_map import TensorMap as TensorMap
     from .libraries.random.actor import Random as Random
     from .libraries.random.choices import ChoiceRequest as ChoiceRequest
+    from .libraries.random.engines import CurandEngine as CurandEngine
     from .libraries.random.generator import Generator as Generator
     from .libraries.random.generator import RandomRange as RandomRange
     from .libraries.random.permutations import PermutationRequest as PermutationRequest
@@ -149,21 +157,30 @@ if TYPE_CHECKING:
     from .libraries.solver.decomposition import QRFactors as QRFactors
     from .libraries.solver.decomposition import QRResult as QRResult
     from .libraries.solver.decomposition import SVDResult as SVDResult
+    from .libraries.solver.decomposition import TwoSidedEigResult as TwoSidedEigResult
     from .libraries.solver.functions import PolarResult as PolarResult
     from .libraries.solver.least_squares import LstsqResult as LstsqResult
     from .libraries.solver.refinement import RefinedResult as RefinedResult
+    from .libraries.solver.refinement_request import RefinementRequest as RefinementRequest
+    from .libraries.solver.request import LDLFactors as LDLFactors
     from .libraries.solver.request import LUFactors as LUFactors
     from .libraries.solver.request import SignLogDet as SignLogDet
     from .libraries.solver.request import SolverRequest as SolverRequest
     from .libraries.sparse.actor import Sparse as Sparse
     from .libraries.sparse.combine import SparsePattern as SparsePattern
     from .libraries.sparse.conversions import PatternFacts as PatternFacts
+    from .libraries.sparse.direct.solver import DirectSolver as DirectSolver
     from .libraries.sparse.factors import SparseFactorRequest as SparseFactorRequest
     from .libraries.sparse.iterative import IterativeResult as IterativeResult
     from .libraries.sparse.iterative import IterativeSolver as IterativeSolver
     from .libraries.sparse.matrix import SparseMatrix as SparseMatrix
     from .libraries.sparse.request import SparseProductRequest as SparseProductRequest
     from .libraries.sparse.semiring import SparseSemiringRequest as SparseSemiringRequest
+    from .libraries.sparse.structured.matrix import StructuredMatrix as StructuredMatrix
+    from .libraries.sparse.structured.request import StructuredCompressRequest as StructuredCompressRequest
+    from .libraries.sparse.structured.request import StructuredProductRequest as StructuredProductRequest
+    from .libraries.sparse.structured.request import StructuredPruneRequest as StructuredPruneRequest
+    from .libraries.sparse.structured.routes import StructuredRoute as StructuredRoute
     from .libraries.sparse.triangular import SparseSolveRequest as SparseSolveRequest
     from .libraries.tensor.actor import Tensor as Tensor
     from .libraries.tensor.block_request import BlockContractionRequest as BlockContractionRequest
@@ -204,10 +221,11 @@ _FACE = {
     "ActorRef": "actors.ref",
     "AllForOne": "actors.supervision",
     "Answer": "actors.answer",
-    "CollectivePlan": "communicators.communicator",
+    "CollectivePlan": "communicators.plan",
     "CollectiveReply": "communicators.reply",
     "CollectiveRequest": "communicators.request",
     "Communicator": "communicators.communicator",
+    "CommunicatorGroup": "communicators.durable",
     "CommunicatorStats": "communicators.communicator",
     "Context": "actors.context",
     "DeadLetter": "runtime.dead_letters",

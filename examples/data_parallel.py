@@ -1,8 +1,8 @@
 """Learn to read digits on several devices, lose one of them half-way, and get the curve of a single device.
 
 Each device trains a replica on its part of the batch, and a communicator averages the gradients.  Half-way the program
-kills the worker of the last device.  The replicas return to their last commits; those that are behind get the state
-of the newest, and training continues.
+kills the worker of the last device.  The replicas return to the last commit that all of them have, and training
+continues.
 
     pip install '.[demo]'
     python examples/data_parallel.py
@@ -34,7 +34,7 @@ def digits() -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
 
 
 class Replica:
-    """The network on one device; its weights and momentum are a durable group."""
+    """The network on one device, with its momentum, in durable memory."""
 
     def __init__(self, device: an.Device) -> None:
         self.device = device
@@ -44,8 +44,6 @@ class Replica:
         self.weights = {name: device.put(value, dtype="float32", durable=True) for name, value in made.items()}
         self.momentum = {name: device.zeros(shape, durable=True) for name, shape in shapes.items()}
         self.state = {**self.weights, **{f"momentum of {name}": ref for name, ref in self.momentum.items()}}
-        self.group = device.durable_group(self.state)
-        self.group.commit(tag=0).result()
 
     def gradients(self, images: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> tuple[an.GpuRef, dict[str, Any]]:
         """Send the forward and backward pass; return the loss, and the gradients by name."""
@@ -59,16 +57,17 @@ class Replica:
         found = {"b1": hidden.bias_grad, "w2": second.out, "b2": second.bias_grad}
         return loss, {"w1": dev.blas_lt.matmul(x, hidden.out, trans_a=True), **found}
 
-    def update(self, gradients: dict[str, an.GpuRef], step: int) -> an.Reply:
-        """Send the update of all parameters, and its commit."""
+    def update(self, gradients: dict[str, an.GpuRef]) -> None:
+        """Send the update of all parameters."""
         for name, ref in self.weights.items():
             self.device.elementwise.run(
                 f"v = 0.9 * v + g; w -= {RATE} * v", w=ref, v=self.momentum[name], g=gradients[name]
             )
-        return self.group.commit(tag=step)
 
 
-def one_step(comm: an.Communicator, replicas: Sequence[Replica], data: Any, step: int) -> float:
+def one_step(
+    comm: an.Communicator, replicas: Sequence[Replica], group: an.CommunicatorGroup, data: Any, step: int
+) -> float:
     """Make one step on all devices; return its loss when all have committed it."""
     images, labels = data
     chosen = np.random.default_rng(step).choice(len(images), BATCH, replace=False)
@@ -80,34 +79,22 @@ def one_step(comm: an.Communicator, replicas: Sequence[Replica], data: Any, step
         for name in replicas[0].weights:
             given = [of[name] for of in gradients]
             comm.all_reduce(given, op="avg", out=given)
-    for commit in [r.update(g, step) for r, g in zip(replicas, gradients, strict=True)]:
-        commit.result()
+    for replica, of in zip(replicas, gradients, strict=True):
+        replica.update(of)
+    group.commit(tag=step).result()
     return float(mean[0].item())
-
-
-def recover(comm: an.Communicator, replicas: Sequence[Replica]) -> int:
-    """Bring all replicas to the newest commit of any of them; return its step."""
-    for replica in replicas:
-        replica.device.wait_ready()
-        replica.group.restore().result()
-    step = max(replica.group.tag for replica in replicas)
-    newest = next(replica for replica in replicas if replica.group.tag == step)
-    for name, ref in newest.state.items():
-        comm.broadcast(ref, out=[replica.state[name] for replica in replicas])
-    for commit in [replica.group.commit(tag=step) for replica in replicas]:
-        commit.result()
-    return step
 
 
 def train(system: an.System, names: Sequence[str], steps: int, kill_at: int | None = None) -> list[float]:
     """Train on devices; return the loss of each step."""
     comm = system.communicator(names)
     replicas = [Replica(device) for device in comm.devices]
+    group = comm.durable_group([replica.state for replica in replicas])
     data, curve = digits(), [0.0] * steps
     step = 0
     while step < steps:
         try:
-            curve[step] = one_step(comm, replicas, data, step + 1)
+            curve[step] = one_step(comm, replicas, group, data, step + 1)
             step += 1
             if step == kill_at:
                 kill_at, pid = None, comm.devices[-1].worker_pid
@@ -116,7 +103,7 @@ def train(system: an.System, names: Sequence[str], steps: int, kill_at: int | No
                     os.kill(pid, signal.SIGKILL)
         except (an.DeviceFault, an.GpuRefStale, an.DependencyFailed) as error:
             print(f"step {step}: {type(error).__name__}")
-            step = recover(comm, replicas)
+            step = group.restore()
             print(f"back at step {step}, generation {comm.generation} of the communicator")
     comm.close()
     return curve

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from .._lib.guard import TICK, Abandoned, Breakable, Last, Persisting, check, shielded
@@ -25,8 +25,11 @@ from ..libraries.collective.attributes import CollectiveAttributes, Step
 from ..plans.plan import Plan
 from ..plans.signature import signature_of
 from ..plans.spec import OVERWRITE, READ, WRITE, PlanSpec, describe
+from .durable import CommunicatorGroup
 from .group import Group, merged
 from .methods import CollectiveMethods
+from .plan import CollectivePlan
+from .prepared import Prepared, structure_of
 from .reply import CollectiveReply
 from .request import CollectiveRequest, Lowered, Use, lower
 
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
     from ..device import Device
     from .registry import Communicators
 
-__all__ = ["CollectivePlan", "Communicator", "CommunicatorStats"]
+__all__ = ["Communicator", "CommunicatorStats"]
 
 _PLANS: Final = 256  # messages whose plans a communicator remembers
 
@@ -105,6 +108,8 @@ class Communicator(CollectiveMethods, ProcessBound):
         self._on_death = on_death
         self._count = Count()
         self._plans: OrderedDict[tuple[PlanSpec, ...], list[Plan]] = OrderedDict()
+        self._prepared: OrderedDict[object, Prepared] = OrderedDict()  # of methods, by structure
+        self._known: weakref.WeakSet[Prepared] = weakref.WeakSet()  # these, and those of plans
         self._lock = threading.Lock()
         self._sends: set[object] = set()  # those under way
         self._generation = 1
@@ -248,8 +253,10 @@ class Communicator(CollectiveMethods, ProcessBound):
             check()
             time.sleep(0.001)
         with self._lock:
-            plans = [plan for found in self._plans.values() for plan in found]
+            known = [*self._plans.values(), *(prepared.plans for prepared in self._known)]
+            plans = [plan for found in known for plan in found]
             self._plans.clear()
+            self._prepared.clear()
         for plan in plans:
             while not plan.core.wait_ticket(
                 plan.lane, plan.last_ticket, min(max(0.0, deadline - time.monotonic()), TICK)
@@ -262,6 +269,32 @@ class Communicator(CollectiveMethods, ProcessBound):
     def _check_open(self) -> None:
         if self._closed:
             raise ActorStopped("this communicator is closed; make a new one with System.communicator")
+
+    def durable_group(
+        self, members: Sequence[Mapping[str, GpuRef]], *, checksum: bool = False, tag: int = 0
+    ) -> CommunicatorGroup:
+        """Group durable arrays of all ranks that are committed together: all ranks have a commit, or none has.
+
+        Commits their state, and waits for that: there is always a commit to return to.
+
+        Parameters
+        ----------
+        members : sequence of mapping of str to GpuRef
+            Of each rank, whole durable arrays of its device by name; shapes may differ between ranks.
+        checksum : bool
+            As `Device.durable_group` has it.
+        tag : int
+            That of the first commit.
+
+        Raises
+        ------
+        InvalidRequest
+            If the number of mappings, or their names, or arrays are not as above.
+        OutOfMemory
+            If a device has no room for two more times its members.
+        """
+        self._check_open()
+        return CommunicatorGroup(self.devices, members, checksum=checksum, tag=tag)
 
     def connect(self) -> None:
         """Wait until all ranks have come to a message, by which GPUs that have no connection make one.
@@ -297,9 +330,10 @@ class Communicator(CollectiveMethods, ProcessBound):
     def plan(self, request: CollectiveRequest) -> CollectivePlan:
         """Return the plan of a request, whose arrays lend their layouts.  Waits until all workers have built it."""
         lowered = lower(request, self.devices)
-        for plan in self._plans_of(lowered):
+        prepared = self._prepare(lowered, request)
+        for plan in prepared.plans:
             plan.wait()
-        return CollectivePlan(self, request)
+        return CollectivePlan(self, request, prepared)
 
     @contextlib.contextmanager
     def group(self) -> Iterator[None]:
@@ -331,8 +365,14 @@ class Communicator(CollectiveMethods, ProcessBound):
 
     def _run(self, request: CollectiveRequest, *, want_reply: bool) -> Any:
         self._check_open()
-        lowered = lower(request, self.devices)
         group: Group | None = getattr(self._groups, "open", None)
+        key = structure_of(request) if group is None else None
+        prepared = self._prepared.get(key) if key is not None else None
+        if prepared is not None:
+            refs = prepared.operands(request.arrays, request.out)
+            if refs is not None:
+                return self._run_prepared(prepared, refs, want_reply=want_reply)
+        lowered = lower(request, self.devices)
         if group is not None and (want_reply or lowered.kind == "barrier"):
             raise InvalidRequest(f"{lowered.kind} with a reply inside of a group; allowed: methods that return handles")
         refs, outs = self._allocate(lowered)
@@ -341,7 +381,33 @@ class Communicator(CollectiveMethods, ProcessBound):
             group.add(lowered, refs)
             return result
         replies = self._send(lowered, refs, want_reply=want_reply, may_wait=True)
+        if key is not None and prepared is None:
+            self._remember(key, self._prepare(lowered, request))
         return CollectiveReply(replies, result) if want_reply else result
+
+    def run_prepared(self, prepared: Prepared, arrays: Any, out: Any, *, want_reply: bool) -> Any:
+        """Send a collective that is prepared; return None if `lower` has to check its arrays first."""
+        self._check_open()
+        if getattr(self._groups, "open", None) is not None:
+            return None
+        refs = prepared.operands(arrays, out)
+        return None if refs is None else self._run_prepared(prepared, refs, want_reply=want_reply)
+
+    def _run_prepared(self, prepared: Prepared, refs: list[tuple[GpuRef, ...]], *, want_reply: bool) -> Any:
+        replies = self._send(prepared, refs, want_reply=want_reply, may_wait=True)
+        result = prepared.result(refs)
+        return CollectiveReply(replies, result) if want_reply else result
+
+    def _prepare(self, lowered: Lowered, request: CollectiveRequest) -> Prepared:
+        made = Prepared(lowered, request, self._plans_of(lowered))
+        self._known.add(made)
+        return made
+
+    def _remember(self, key: object, prepared: Prepared) -> None:
+        with self._lock:
+            self._prepared[key] = prepared
+            while len(self._prepared) > _PLANS:
+                self._prepared.popitem(last=False)
 
     def _allocate(self, lowered: Lowered) -> tuple[list[tuple[GpuRef, ...]], list[GpuRef | None]]:
         """Return the operands of each rank, and its output."""
@@ -353,14 +419,16 @@ class Communicator(CollectiveMethods, ProcessBound):
             outs.append(next((ref for ref, use in zip(mine, uses, strict=True) if use.writes), None))
         return refs, outs
 
-    def _send(self, lowered: Lowered, refs: list[tuple[GpuRef, ...]], *, want_reply: bool, may_wait: bool) -> Any:
+    def _send(
+        self, message: Lowered | Prepared, refs: list[tuple[GpuRef, ...]], *, want_reply: bool, may_wait: bool
+    ) -> Any:
         sending = object()
         under_way = Last(self._sends.discard, sending)
         self._sends.add(sending)
         try:
             self._check_open()  # after `add`: `close` waits for this send, or this send finds it closed
-            plans = self._plans_of(lowered)
-            return send_ranks(self._count, self._number, plans, refs, lowered.numbers, want_reply, may_wait)
+            plans = message.plans if isinstance(message, Prepared) else self._plans_of(message)
+            return send_ranks(self._count, self._number, plans, refs, message.numbers, want_reply, may_wait)
         finally:
             del under_way
 
@@ -415,55 +483,3 @@ class _Layout:
 def _operand(use: Use, place: int) -> Any:
     layout: Any = _Layout(use) if use.ref is None else use.ref
     return describe(f"{use.name}{place}", layout, WRITE | OVERWRITE if use.writes else READ)
-
-
-@public
-class CollectivePlan(ProcessBound):
-    """A collective with everything fixed except addresses; made by `Communicator.plan`.
-
-    Examples
-    --------
-    >>> comm = device.system.communicator(["host"])
-    >>> x = device.put([1.0, 2.0])
-    >>> plan = comm.plan(an.CollectiveRequest("all_reduce", [x], out=[x]))
-    >>> plan.tell([x], out=[x])
-    >>> plan.ask([x], out=[x]).result(timeout=60)[0] is x
-    True
-    >>> comm.close()
-    """
-
-    def __init__(self, communicator: Communicator, request: CollectiveRequest) -> None:
-        self._communicator = communicator
-        self._request = request
-
-    @property
-    def request(self) -> CollectiveRequest:
-        """The request that it was made from."""
-        return self._request
-
-    def _with(self, arrays: Any, out: Any) -> CollectiveRequest:
-        return replace(self._request, arrays=arrays, out=out)
-
-    def tell(self, arrays: Any = (), *, out: Any = None) -> None:
-        """Send to all ranks, and keep no reply; arrays and outputs as the method takes them.
-
-        Raises
-        ------
-        InvalidRequest, GpuRefStale, MailboxFull, DeviceLost
-            Before anything is enqueued on any rank.
-        """
-        self._communicator.tell(self._with(arrays, out))
-
-    def ask(self, arrays: Any = (), *, out: Any = None) -> CollectiveReply:
-        """Send like `tell`, and return the reply."""
-        return self._communicator.ask(self._with(arrays, out))
-
-    def __await__(self) -> Generator[Any, None, CollectivePlan]:
-        """Return the plan, which is built already."""
-        return self._built().__await__()
-
-    async def _built(self) -> CollectivePlan:
-        return self
-
-    def __repr__(self) -> str:
-        return f"<CollectivePlan {self._request.kind} of {self._communicator!r}>"

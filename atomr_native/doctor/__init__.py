@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from .._support.console import console, reader_may_leave
 from ..errors import InvalidRequest
 from ..runtime.addresses import address_of
+from .clusters import ray_check
 from .driver import cuda_checks, find_driver
 from .libraries import find_libraries
 from .machine import machine_checks, versions
@@ -38,7 +39,7 @@ def collect(device: str = "host", isolation: str = "process") -> Report:
     driver = find_driver()
     address = address_of(device)
     ordinal = address.number if address.kind == "cuda" else 0
-    checks = [*kernel_checks(), *cuda_checks(driver, ordinal), *machine_checks()]
+    checks = [*kernel_checks(), *cuda_checks(driver, ordinal), *machine_checks(), ray_check()]
     trip = round_trip(device, isolation, driver, checks)
     libraries = find_libraries()
     return Report(

@@ -268,6 +268,20 @@ class DurableGroup(ProcessBound):
         self.commit(saved.tag).result()
         return saved.tag
 
+    def make_spare(self) -> GpuRef:
+        """Allocate memory for a commit before the last.  Internal."""
+        return self._owner.memory.new(self._shadow.layout, DURABLE)
+
+    def keep(self, spare: GpuRef) -> GpuRef:
+        """Send a copy of the last commit, while no other is sent.  Internal."""
+        return self._owner.memory.copy(self._shadow, spare, None, DURABLE)
+
+    def bring_back(self, spare: GpuRef, tag: int) -> Reply:
+        """Send messages that write the members as `keep` copied them, and commit them.  Internal."""
+        for at, ref in zip(self._offsets, self.members.values(), strict=True):
+            self._owner.memory.copy(spare.view_as(ref.layout, at), ref, None, DURABLE)
+        return self.commit(tag)
+
     def _refuse_damaged(self) -> None:
         if self._damaged and self.sequence <= self._damaged:
             raise GpuRefStale(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .._lib.guard import Lock
 from ..errors import ActorStopped, InvalidRequest, Unsupported
@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from ..runtime.statistics import SystemStats
     from ..system import System
 
-__all__ = ["MetricsServer", "SystemCollector", "serve_metrics"]
+__all__ = ["MetricsServer", "StatsCollector", "SystemCollector", "serve", "serve_metrics"]
+
+#: Values of labels, and the statistics that they belong to.
+Taken: TypeAlias = "tuple[tuple[str, ...], SystemStats]"
 
 _PREFIX = "atomr_native_"
 _DEVICE_STATES = ("open", "restarting", "lost", "closed")
@@ -64,7 +67,119 @@ _ACTOR_GAUGES = (
 )  # fmt: skip
 
 
-class SystemCollector:
+class StatsCollector:
+    """A collector of the statistics of Systems, told apart by labels of their own.
+
+    Parameters
+    ----------
+    labels : tuple of str
+        Names of labels that every sample has, such as ``("node",)``.
+    take : callable
+        Returns the values of these labels and the statistics of each System.
+
+    Raises
+    ------
+    Unsupported
+        If prometheus_client is not installed.
+    """
+
+    def __init__(self, labels: tuple[str, ...], take: Callable[[], Sequence[Taken]]) -> None:
+        self._names = labels
+        self._take = take
+        self._core = need("prometheus_client.core", "prometheus-client", "the Prometheus exporter")
+
+    def describe(self) -> Iterable[Any]:
+        """Return no names, so registering does not collect."""
+        return ()
+
+    def collect(self) -> Iterator[Any]:
+        """Yield the current metric families.  Called by the registry, in its thread."""
+        taken = self._take()
+        if not taken:
+            return
+        yield from self._devices(taken)
+        yield from self._lanes(taken)
+        yield from self._actors(taken)
+        letters = self._counter("dead_letters", "Messages that failed without a holder of their reply.", ())
+        for where, stats in taken:
+            letters.add_metric(where, stats["dead_letters"])
+        yield letters
+
+    def _gauge(self, name: str, text: str, labels: tuple[str, ...]) -> Any:
+        return self._core.GaugeMetricFamily(_PREFIX + name, text, labels=self._names + labels)
+
+    def _counter(self, name: str, text: str, labels: tuple[str, ...]) -> Any:
+        return self._core.CounterMetricFamily(_PREFIX + name, text, labels=self._names + labels)
+
+    def _devices(self, taken: Sequence[Taken]) -> Iterator[Any]:
+        devices = [((*where, name), device) for where, stats in taken for name, device in stats["devices"].items()]
+        labels = (*self._names, "device")
+        info = self._core.InfoMetricFamily(_PREFIX + "device", "Facts about a device.", labels=labels)
+        state = self._gauge("device_state", "1 for the state that a device is in, else 0.", ("device", "state"))
+        generation = self._gauge("device_generation", "Number of the serving worker, counted from 1.", ("device",))
+        restarts = self._counter("device_restarts", "Restarts of a device.", ("device",))
+        for where, device in devices:
+            hardware = device["hardware"]
+            info.add_metric(where, {"hardware": hardware["name"], "uuid": hardware["uuid"] or ""})
+            for each in _DEVICE_STATES:
+                state.add_metric((*where, each), float(device["state"] == each))
+            generation.add_metric(where, device["generation"])
+            restarts.add_metric(where, device["restarts"])
+        yield from (info, state, generation, restarts)
+        for what, text, key in _MEMORY:
+            family = self._gauge(f"device_memory_{what}_bytes", text, ("device",))
+            for where, device in devices:
+                value = device["memory"][key]  # type: ignore[literal-required]
+                if value is not None:
+                    family.add_metric(where, value)
+            yield family
+        for what, text, key in _POOL:
+            family = self._gauge(f"pool_{what}_bytes", text, ("device", "pool"))
+            for where, device in devices:
+                for pool, values in device["memory"]["pools"].items():
+                    family.add_metric((*where, pool), values[key])  # type: ignore[literal-required]
+            yield family
+
+    def _lanes(self, taken: Sequence[Taken]) -> Iterator[Any]:
+        lanes: list[tuple[tuple[str, ...], Any]] = [
+            ((*where, device, lane), values)
+            for where, stats in taken
+            for device, each in stats["devices"].items()
+            for lane, values in each["actors"].items()
+        ]
+        labels = ("device", "lane")
+        for name, text, key, factor in _LANE_COUNTERS:
+            family = self._counter(f"lane_{name}", text, labels)
+            for place, values in lanes:
+                family.add_metric(place, values[key] * factor)
+            yield family
+        for name, text, key in _LANE_GAUGES:
+            family = self._gauge(f"lane_{name}", text, labels)
+            for place, values in lanes:
+                family.add_metric(place, values[key])
+            yield family
+
+    def _actors(self, taken: Sequence[Taken]) -> Iterator[Any]:
+        actors = [((*where, path), values) for where, stats in taken for path, values in stats["actors"].items()]
+        state = self._gauge("actor_state", "1 for the state that an actor is in, else 0.", ("actor", "state"))
+        for place, values in actors:
+            for each in _ACTOR_STATES:
+                state.add_metric((*place, each), float(values["state"] == each))
+        yield state
+        for name, text, key in _ACTOR_COUNTERS:
+            family = self._counter(f"actor_{name}", text, ("actor",))
+            for place, values in actors:
+                family.add_metric(place, values[key])
+            yield family
+        for name, text, key in _ACTOR_GAUGES:
+            family = self._gauge(f"actor_{name}", text, ("actor",))
+            for place, values in actors:
+                if values[key] is not None:
+                    family.add_metric(place, values[key])
+            yield family
+
+
+class SystemCollector(StatsCollector):
     """A collector for a registry of prometheus_client: ``registry.register(SystemCollector(system))``.
 
     Holds no reference to the System; after its end there are no samples.
@@ -78,96 +193,13 @@ class SystemCollector:
     """
 
     def __init__(self, system: System) -> None:
-        self._system = weakref.ref(check_system(system))
-        self._core = need("prometheus_client.core", "prometheus-client", "the Prometheus exporter")
+        found = weakref.ref(check_system(system))
 
-    def describe(self) -> Iterable[Any]:
-        """Return no names, so registering does not collect."""
-        return ()
+        def take() -> list[Taken]:
+            system = found()
+            return [] if system is None or system.closed else [((), snapshot(system)["stats"])]
 
-    def collect(self) -> Iterator[Any]:
-        """Yield the current metric families; waits as `snapshot` does.  Called by the registry, in its thread."""
-        system = self._system()
-        if system is None or system.closed:
-            return
-        stats = snapshot(system)["stats"]
-        yield from self._devices(stats)
-        yield from self._lanes(stats)
-        yield from self._actors(stats)
-        letters = self._counter("dead_letters", "Messages that failed without a holder of their reply.", ())
-        letters.add_metric((), stats["dead_letters"])
-        yield letters
-
-    def _gauge(self, name: str, text: str, labels: tuple[str, ...]) -> Any:
-        return self._core.GaugeMetricFamily(_PREFIX + name, text, labels=labels)
-
-    def _counter(self, name: str, text: str, labels: tuple[str, ...]) -> Any:
-        return self._core.CounterMetricFamily(_PREFIX + name, text, labels=labels)
-
-    def _devices(self, stats: SystemStats) -> Iterator[Any]:
-        devices = stats["devices"].items()
-        info = self._core.InfoMetricFamily(_PREFIX + "device", "Facts about a device.", labels=("device",))
-        state = self._gauge("device_state", "1 for the state that a device is in, else 0.", ("device", "state"))
-        generation = self._gauge("device_generation", "Number of the serving worker, counted from 1.", ("device",))
-        restarts = self._counter("device_restarts", "Restarts of a device.", ("device",))
-        for name, device in devices:
-            hardware = device["hardware"]
-            info.add_metric((name,), {"hardware": hardware["name"], "uuid": hardware["uuid"] or ""})
-            for each in _DEVICE_STATES:
-                state.add_metric((name, each), float(device["state"] == each))
-            generation.add_metric((name,), device["generation"])
-            restarts.add_metric((name,), device["restarts"])
-        yield from (info, state, generation, restarts)
-        for what, text, key in _MEMORY:
-            family = self._gauge(f"device_memory_{what}_bytes", text, ("device",))
-            for name, device in devices:
-                value = device["memory"][key]  # type: ignore[literal-required]
-                if value is not None:
-                    family.add_metric((name,), value)
-            yield family
-        for what, text, key in _POOL:
-            family = self._gauge(f"pool_{what}_bytes", text, ("device", "pool"))
-            for name, device in devices:
-                for pool, values in device["memory"]["pools"].items():
-                    family.add_metric((name, pool), values[key])  # type: ignore[literal-required]
-            yield family
-
-    def _lanes(self, stats: SystemStats) -> Iterator[Any]:
-        lanes: list[tuple[tuple[str, str], Any]] = [
-            ((device, lane), values)
-            for device, each in stats["devices"].items()
-            for lane, values in each["actors"].items()
-        ]
-        labels = ("device", "lane")
-        for name, text, key, factor in _LANE_COUNTERS:
-            family = self._counter(f"lane_{name}", text, labels)
-            for where, values in lanes:
-                family.add_metric(where, values[key] * factor)
-            yield family
-        for name, text, key in _LANE_GAUGES:
-            family = self._gauge(f"lane_{name}", text, labels)
-            for where, values in lanes:
-                family.add_metric(where, values[key])
-            yield family
-
-    def _actors(self, stats: SystemStats) -> Iterator[Any]:
-        actors = stats["actors"].items()
-        state = self._gauge("actor_state", "1 for the state that an actor is in, else 0.", ("actor", "state"))
-        for path, values in actors:
-            for each in _ACTOR_STATES:
-                state.add_metric((path, each), float(values["state"] == each))
-        yield state
-        for name, text, key in _ACTOR_COUNTERS:
-            family = self._counter(f"actor_{name}", text, ("actor",))
-            for path, values in actors:
-                family.add_metric((path,), values[key])
-            yield family
-        for name, text, key in _ACTOR_GAUGES:
-            family = self._gauge(f"actor_{name}", text, ("actor",))
-            for path, values in actors:
-                if values[key] is not None:
-                    family.add_metric((path,), values[key])
-            yield family
+        super().__init__((), take)
 
 
 class MetricsServer:
@@ -224,22 +256,29 @@ def serve_metrics(system: System, port: int, *, address: str = "127.0.0.1") -> M
         If prometheus_client is not installed, or nothing can listen there.
     """
     check_system(system)
+    made = serve(lambda: SystemCollector(system), port, address, lambda: system.closed)
+    state_of(system).closers.append(made.close)
+    return made
+
+
+def serve(
+    collector: Callable[[], StatsCollector], port: int, address: str, is_closed: Callable[[], bool]
+) -> MetricsServer:
+    """Serve what a collector collects; see `serve_metrics`."""
     if type(port) is not int or not 0 <= port <= 65535:
         raise InvalidRequest(f"port={port!r}; it must be an integer from 0 to 65535")
     if not isinstance(address, str):
         raise InvalidRequest(f"address={address!r}; it must be a string such as '127.0.0.1'")
-    collector = SystemCollector(system)
-    if system.closed:
+    made = collector()
+    if is_closed():
         raise ActorStopped("this System is closed; make a new one")
     client = need("prometheus_client", "prometheus-client", "the Prometheus exporter")
     registry = client.CollectorRegistry()
-    registry.register(collector)
+    registry.register(made)
     try:
         server, thread = client.start_http_server(port, addr=address, registry=registry)
     except OSError as error:
         why = str(error)
     else:
-        made = MetricsServer(server, thread)
-        state_of(system).closers.append(made.close)
-        return made
+        return MetricsServer(server, thread)
     raise Unsupported(f"nothing can listen at port {port} of {address}: {why}")

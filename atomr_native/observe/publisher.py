@@ -11,12 +11,14 @@ import socket
 import struct
 import threading
 import weakref
+from collections.abc import Callable
 from types import TracebackType
+from typing import Any, Protocol
 
 from .._lib.guard import Lock
 from ..errors import ActorStopped
 from ..system import System, state_of
-from .snapshot import check_system, snapshot
+from .snapshot import Snapshot, check_system, snapshot
 from .sockets import listening
 
 __all__ = ["Publisher", "publish"]
@@ -25,6 +27,18 @@ _log = logging.getLogger("atomr_native.observe")
 _PATIENCE = 2.0  # timeout of a reader for each part, seconds
 _publishers: weakref.WeakKeyDictionary[System, Publisher] = weakref.WeakKeyDictionary()
 _lock = Lock()
+
+
+class Source(Protocol):
+    """A System, or an object with as much of it as a publisher uses."""
+
+    @property
+    def token(self) -> str:
+        """Identifies it; the socket's name begins with that."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether it has ended."""
 
 
 class Publisher:
@@ -38,8 +52,9 @@ class Publisher:
         The socket.
     """
 
-    def __init__(self, system: System) -> None:
+    def __init__(self, system: Source, take: Callable[[Any], Snapshot] = snapshot) -> None:
         self._system = weakref.ref(system)
+        self._take = take
         self._pid = os.getpid()
         self._socket, self.path = listening(f"{self._pid}-{system.token[:8]}.sock")
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -100,7 +115,7 @@ class Publisher:
             with connection:
                 connection.settimeout(_PATIENCE)
                 if _user_of(connection) in (os.getuid(), 0):
-                    connection.sendall(json.dumps(snapshot(system)).encode())
+                    connection.sendall(json.dumps(self._take(system)).encode())
         except OSError:  # the reader has disconnected, or does not read
             pass
         except Exception:

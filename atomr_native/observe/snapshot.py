@@ -12,7 +12,7 @@ from ..errors import InvalidRequest
 from ..runtime.statistics import SystemStats
 from ..system import System, state_of
 
-__all__ = ["VERSION", "Snapshot", "check_system", "snapshot"]
+__all__ = ["VERSION", "Snapshot", "check_system", "described", "snapshot"]
 
 #: Version of the snapshot's format; readers refuse other versions.
 VERSION = 1
@@ -63,11 +63,16 @@ def snapshot(system: System) -> Snapshot:
         "actors": {} if tree is None else tree.stats(),
         "dead_letters": system.dead_letters.total,
     }
+    return described(system.token[:8], stats)
+
+
+def described(name: str, stats: SystemStats) -> Snapshot:
+    """Return statistics as a snapshot of now."""
     return {
         "version": VERSION,
         "pid": os.getpid(),
         "program": Path(sys.argv[0]).name if sys.argv and sys.argv[0] else "python",
-        "system": system.token[:8],
+        "system": name,
         "time_ns": time.monotonic_ns(),
         "stats": stats,
     }

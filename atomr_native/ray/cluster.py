@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from .._lib.actor_cell import current_cell
@@ -20,7 +21,7 @@ from ..actors.supervision import OneForOne, Supervision
 from ..errors import ActorStopped, AtomrError, InvalidRequest, NodeLost, Unsupported
 from ..runtime.addresses import address_of
 from ..system import System
-from . import _peers
+from . import _peers, observe
 from .carrier import Carrier, NodeDied, NodeUnavailable, Place
 from .devices import RemoteDevice, remote_device
 from .keeper import Keeper
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from ..actors.actor import Actor
+    from ..observe import MetricsServer, Publisher
     from ..runtime.dead_letters import DeadLetters
     from ..runtime.statistics import SystemStats
     from .communicator import ClusterCommunicator
@@ -138,6 +140,7 @@ class Cluster:
         self.name = name or f"cluster-{os.urandom(6).hex()}"
         self._lock = threading.Lock()
         self._closed = False
+        self._closers: list[Callable[[], object]] = []
         self._keepers: dict[str, ActorRef] = {}
         names = {f"node{number}": gpus for number in range(count)}
         self._carrier = carrier if carrier is not None else _on_ray(self.name)
@@ -217,7 +220,7 @@ class Cluster:
 
     def _join(self, peer: Peer) -> None:
         self.name, self._system, self._peer, self._carrier = peer.cluster, peer.system, peer, peer.carrier
-        self._lock, self._closed, self._keepers = threading.Lock(), False, {}
+        self._lock, self._closed, self._keepers, self._closers = threading.Lock(), False, {}, []
 
     # ---- as a System
 
@@ -415,6 +418,34 @@ class Cluster:
                 found[node] = None
         return found
 
+    def serve_metrics(self, port: int, *, address: str = "127.0.0.1") -> MetricsServer:
+        """Serve the metrics of all nodes over HTTP for Prometheus, with a label ``node``, until the cluster is closed.
+
+        Parameters and errors are those of `atomr_native.observe.serve_metrics`.  A request waits for the nodes.
+        """
+        self._check_open()
+        made = observe.serve_metrics(self, port, address)
+        self._closers.append(made.close)
+        return made
+
+    def publish(self) -> Publisher:
+        """Let ``python -m atomr_native top`` on this machine show the devices and actors of all nodes; call it once.
+
+        Raises
+        ------
+        Unsupported
+            If there is no private folder of this user for the socket; see docs/observability.md.
+        """
+        self._check_open()
+        made = observe.publish(self)
+        self._closers.append(made.close)
+        return made
+
+    @property
+    def token(self) -> str:
+        """Identifies it among the programs that `publish`.  Internal."""
+        return hashlib.sha256(self.name.encode()).hexdigest()
+
     def lives(self) -> dict[str, tuple[str, int, int]]:
         """Return the state of each node, the number of its lives, and its number of GPUs.  Internal."""
         found: dict[str, tuple[str, int, int]] = self._directory("nodes")
@@ -430,6 +461,8 @@ class Cluster:
             if self._closed:
                 return
             self._closed = True
+        for end in self._closers:
+            end()
         peer: Peer | None = getattr(self, "_peer", None)
         deadline = time.monotonic() + timeout
         if peer is not None and (self._keepers or peer.host is None):

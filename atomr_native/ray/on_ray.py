@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -23,6 +22,7 @@ from ray.util.placement_group import PlacementGroup, placement_group, remove_pla
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from .. import __version__
+from .._support.ray_version import OLDEST_RAY, is_too_old
 from ..errors import AtomrError, InvalidRequest, Unsupported
 from . import _peers
 from .carrier import Carrier, NodeDied, NodeUnavailable, Place
@@ -36,7 +36,6 @@ __all__ = ["OnRay"]
 
 _log = logging.getLogger("atomr_native.ray")
 
-OLDEST = (2, 55)
 NAMESPACE = "atomr_native"
 _START = 60.0  # seconds for a node's process to start
 _GROUPS = {"deliver": 4, "collect": 64, "control": 16}  # threads of a node, by kind of call
@@ -45,8 +44,12 @@ _GROUPS = {"deliver": 4, "collect": 64, "control": 16}  # threads of a node, by 
 class _NodeActor:
     """The process of a node: a `Host` that is made when Ray has set the environment."""
 
-    def __init__(self) -> None:
+    def __init__(self, node: str) -> None:
+        self._node = node
         self._host: Host | None = None
+
+    def __repr__(self) -> str:
+        return self._node  # Ray puts it in front of each line of the process's log
 
     def open(self, place: Place, version: str) -> AtomrError | None:
         """Make the System; return why it cannot be made."""
@@ -107,10 +110,9 @@ def _grouped(cls: type) -> type:
 
 def check_ray() -> None:
     """Raise if Ray is too old, or used through Ray Client."""
-    found = tuple(int(part) for part in re.findall(r"\d+", ray.__version__)[:2])
-    if found < OLDEST:
+    if is_too_old(ray.__version__):
         raise Unsupported(
-            f"Ray {ray.__version__} is too old; allowed: {OLDEST[0]}.{OLDEST[1]} and later", rule="ray.oldest",
+            f"Ray {ray.__version__} is too old; allowed: {OLDEST_RAY[0]}.{OLDEST_RAY[1]} and later", rule="ray.oldest",
             lifted_by=("library",),
         )  # fmt: skip
     from ray.util.client import ray as client
@@ -223,7 +225,7 @@ class OnRay(Carrier):
         handle = actor.options(
             num_cpus=self._cpus, num_gpus=self._gpus, memory=self._memory or None, max_restarts=0, max_task_retries=0,
             scheduling_strategy=strategy, namespace=NAMESPACE,
-        ).remote()  # fmt: skip
+        ).remote(place.node)  # fmt: skip
         try:
             error = ray.get(handle.open.remote(place, __version__), timeout=_START)
         except GetTimeoutError:

@@ -1,8 +1,8 @@
 """Building the C programs that need a CUDA device, and talking to them while they run.
 
 ``loops`` holds plain C loops on the driver and on NVIDIA's libraries: each ``twin.c`` beside cases; ``lanes`` the
-core's lanes without Python.  Both stay alive for a case and answer one request a sample (see serve.h), so that a
-context is made once, and the order is the harness's.
+core's lanes without Python; ``ranks`` collectives of NCCL, with a process for each of two GPUs.  All stay alive for a
+case and answer one request a sample (see serve.h), so that a context is made once, and the order is the harness's.
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ NATIVE = ROOT / "cython"
 PROGRAMS = {
     "loops": ("harness/native/loops.c", "harness/native/serve.c", "cases/*/twin.c", "libraries/*/twin.c"),
     "lanes": ("cases/runtime/lanes.c", "harness/native/serve.c"),
+    "ranks": ("cases/communicators/ranks.c", "harness/native/serve.c"),
 }
 FLAGS = ("-O2", "-std=gnu11", "-Wall", "-Wextra", "-pthread")
 LIMIT_SECONDS = 45.0
 #: What programs load besides the driver, as cuda.pathfinder calls it.
-LIBRARIES = ("cublasLt", "cublas")
+LIBRARIES = ("cublasLt", "cublas", "nccl")
 
 
 def _compile(source: Path) -> Path:

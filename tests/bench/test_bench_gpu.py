@@ -117,7 +117,7 @@ def _python_on_the_fake(environment: dict[str, str], *words: str) -> subprocess.
     path = os.pathsep.join([environment["PYTHONPATH"], str(ROOT)])
     return subprocess.run(
         [sys.executable, *words],
-        env={**os.environ, **environment, "PYTHONPATH": path, "FAKE_CUDA_PROTECT": "0"},
+        env={**os.environ, **environment, "PYTHONPATH": path, "FAKE_CUDA_PROTECT": "0", "FAKE_CUDA_DEVICES": "2"},
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -170,7 +170,8 @@ with setup.stack, gpu.program_command(setup, "loops") as command:
     with programs.start([*command, f"arguments={listed}"]) as running:
         text = "".join(path.read_text() for path in Path("bench").glob("*/*/twin.c"))
         for name in re.findall(r'\\{"([a-z0-9-]+)", ', text):
-            if name == "allocate-free" or "-512-" in name:  # the fake has no pool; the code of small products, and slow
+            # The fake has no pool; the others have the code of small products, and are slow there.
+            if name == "allocate-free" or "-512-" in name or name.startswith("layer-"):
                 continue
             running.check(name)
             print(name, running.sample(name, 3) > 0.0)
@@ -191,6 +192,31 @@ def test_every_loop_of_the_twins_runs(fake_environment: dict[str, str]) -> None:
     assert {line.partition(" ")[2] for line in ran} == {"True"}
     names = {line.partition(" ")[0] for line in ran}
     assert names >= {"launch-overlapping", "matmul-four-threads", "saxpy-sustained", "arguments-0-overlapping"}
+
+
+#: Every work and way of the program with a process a GPU, once.
+RANKS = """
+from bench.harness import programs
+with programs.start([str(programs.build("ranks")), "0", "1"]) as running:
+    for work in ("all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all", "send", "copy"):
+        for way in ("caller", "sustained", "synchronize"):
+            running.check(f"{work}:4096:{way}")
+            print(work, way, running.sample(f"{work}:{8192 if way == 'caller' else 4096}:{way}", 3) > 0.0)
+    try:
+        running.check("all_reduce:4096:never")
+    except RuntimeError as error:
+        print(error)
+"""
+
+
+@pytest.mark.slow
+def test_every_work_of_the_ranks_runs(fake_environment: dict[str, str]) -> None:
+    done = _python_on_the_fake(fake_environment, "-c", RANKS)
+    assert done.returncode == 0, done.stderr
+    *ran, last = done.stdout.splitlines()
+    assert len(ran) == 24
+    assert all(line.endswith(" True") for line in ran)
+    assert "ended with 2: no such request: all_reduce:4096:never 0" in last
 
 
 def _bench_on_the_fake(environment: dict[str, str], target: Path, *words: str) -> dict[str, dict[str, object]]:

@@ -23,6 +23,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import cuda_wheels
 import kernel_shim
 
 __all__ = ["FORGOTTEN", "available", "build", "compiling_here", "environment", "using"]
@@ -42,17 +43,27 @@ _HEADERS = (
     _CYTHON / "libraries/cublas/call.h",
     _CYTHON / "libraries/cublas/names.h",
     _CYTHON / "libraries/cublas/table.h",
+    _CYTHON / "libraries/cudss/direct.h",
+    _CYTHON / "libraries/cudss/names.h",
+    _CYTHON / "libraries/cudss/region.h",
+    _CYTHON / "libraries/cudss/table.h",
     _CYTHON / "libraries/cudnn/names.h",
     _CYTHON / "libraries/cudnn/table.h",
     _CYTHON / "libraries/cufft/names.h",
     _CYTHON / "libraries/cufft/table.h",
+    _CYTHON / "libraries/curand/names.h",
+    _CYTHON / "libraries/curand/table.h",
     _CYTHON / "libraries/cusolver/call.h",
     _CYTHON / "libraries/cusolver/decompose.h",
     _CYTHON / "libraries/cusolver/names.h",
+    _CYTHON / "libraries/cusolver/refine.h",
     _CYTHON / "libraries/cusolver/table.h",
     _CYTHON / "libraries/cusparse/call.h",
     _CYTHON / "libraries/cusparse/names.h",
     _CYTHON / "libraries/cusparse/table.h",
+    _CYTHON / "libraries/cusparselt/names.h",
+    _CYTHON / "libraries/cusparselt/plan.h",
+    _CYTHON / "libraries/cusparselt/table.h",
     _CYTHON / "libraries/cutensor/names.h",
     _CYTHON / "libraries/cutensor/plan.h",
     _CYTHON / "libraries/cutensor/table.h",
@@ -113,13 +124,17 @@ def environment(folder: Path, **settings: object) -> dict[str, str]:
         "ATOMR_NATIVE_CUBLASLT": library,
         "ATOMR_NATIVE_CUBLAS": library,
         "ATOMR_NATIVE_CUDNN": library,
+        "ATOMR_NATIVE_CUDSS": library,
         "ATOMR_NATIVE_CUFFT": library,
+        "ATOMR_NATIVE_CURAND": library,
         "ATOMR_NATIVE_CUSOLVER": library,
         "ATOMR_NATIVE_CUSPARSE": library,
+        "ATOMR_NATIVE_CUSPARSELT": library,
         "ATOMR_NATIVE_CUTENSOR": library,
         "ATOMR_NATIVE_NCCL": library,
         "ATOMR_NATIVE_CACHE": str(kernels),
         kernel_shim.HEADERS: str(kernels),
+        "FAKE_CUDA_CURAND": str(next(iter(cuda_wheels.find("libcurand.so.10")), "")),
         "PYTHONPATH": os.pathsep.join(dict.fromkeys(path)),
         **{f"FAKE_CUDA_{name.upper()}": str(value) for name, value in settings.items()},
     }

@@ -14,8 +14,8 @@ import pytest
 
 from atomr_native import doctor
 from atomr_native.__main__ import main
+from atomr_native.doctor import clusters, libraries, machine, processes, purposes, subprocesses, verdict
 from atomr_native.doctor import driver as cuda
-from atomr_native.doctor import libraries, machine, processes, purposes, subprocesses, verdict
 from atomr_native.doctor.model import Check, Device, Driver, Library, Purpose, Report, Verdict
 from atomr_native.doctor.purposes import PURPOSES
 
@@ -70,7 +70,7 @@ def test_json_has_the_documented_keys(host_json):
     assert set(report["versions"]) == {"atomr_native", "python", "executable", "platform"}
     assert set(report["driver"]) == {"found", "file", "version", "error", "devices"}
     assert set(report["verdict"]) == {"ok", "reason"}
-    assert [check["name"] for check in report["checks"]] == [*KERNEL, *CUDA, *MACHINE, "round_trip"]
+    assert [check["name"] for check in report["checks"]] == [*KERNEL, *CUDA, *MACHINE, "ray", "round_trip"]
     for check in report["checks"]:
         assert set(check) == {"name", "title", "status", "detail"}
         assert check["status"] in STATUSES
@@ -321,10 +321,10 @@ class TestPurposes:
         packages = {"cu12": "a", "cu13": "b"}
         lacking = [
             Library(name, name == "nvJitLink", None, None, None, packages, None)
-            for name in ("cuBLASLt", "NVRTC", "cuFFT", "cuRAND", "nvJitLink")
+            for name in ("cuBLASLt", "NVRTC", "cuRAND", "cudart", "nvJitLink")
         ]
         use = purposes.find_purposes(NO_DRIVER, tuple(lacking))[-1]
-        assert use.missing == ("cuBLASLt", "NVRTC", "cuFFT")  # nothing here needs cuRAND
+        assert use.missing == ("cuBLASLt", "NVRTC", "cuRAND")  # nothing here needs cudart
         assert purposes.find_purposes(NO_DRIVER, ())[-1].install is None
 
 
@@ -409,3 +409,32 @@ class TestMachine:
         (tmp_path / "control").touch()
         mps = {check.name: check.detail for check in machine.machine_checks()}["mps"]
         assert mps == f"a control daemon's pipe is in {tmp_path}"
+
+
+@pytest.mark.parametrize(
+    ("version", "address", "status", "text"),
+    [
+        ("2.60.0", "", "ok", "2.60.0; RAY_ADDRESS is not set; "),
+        ("2.55.1", "10.0.0.1:6379", "ok", "2.55.1; RAY_ADDRESS is 10.0.0.1:6379; "),
+        ("2.60.0", "ray://10.0.0.1:10001", "failed", "Ray Client is not supported"),
+        ("2.52.0", "", "failed", "Ray 2.52.0 is too old; allowed: 2.55 and later"),
+        (None, "", "info", "pip install '.[ray]'"),
+    ],
+)
+def test_ray_is_looked_at(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str | None, address: str, status: str, text: str
+) -> None:
+    what = "raise ModuleNotFoundError('no ray', name='ray')" if version is None else f"__version__ = {version!r}"
+    (tmp_path / "ray.py").write_text(what)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    check = clusters.ray_check()
+    assert (check.name, check.status) == ("ray", status)
+    assert text in check.detail
+
+
+def test_a_ray_that_does_not_import_is_a_failure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "ray.py").write_text("raise OSError('a broken wheel')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    check = clusters.ray_check()
+    assert (check.status, "a broken wheel" in check.detail) == ("failed", True)

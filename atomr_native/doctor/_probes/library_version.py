@@ -89,6 +89,11 @@ def own(loaded: Loaded) -> int | None:
     return loaded.version[0]
 
 
+def untold(_loaded: Loaded) -> int | None:
+    """Return nothing: both CUDA majors have libraries of the same version and file name."""
+    return None
+
+
 def from_version(first_of_13: Version, first_of_12: Version) -> Callable[[Loaded], int | None]:
     """Derive CUDA's major from the library's version numbers."""
 
@@ -126,6 +131,7 @@ LIBRARIES = {
     "cublas": ("cublas", ("libcublas.so.13", "libcublas.so.12"), by_property("cublasGetProperty"), own),
     "cublaslt": ("cublasLt", ("libcublasLt.so.13", "libcublasLt.so.12"), by_number("cublasLtGetVersion"), own),
     "cudnn": ("cudnn", ("libcudnn.so.9",), by_number("cudnnGetVersion"), by_cudart("cudnnGetCudartVersion")),
+    "cudss": ("cudss", ("libcudss.so.1",), by_property("cudssGetProperty"), untold),
     "cufft": (
         "cufft", ("libcufft.so.12", "libcufft.so.11"), by_property("cufftGetProperty"), from_version((12,), (11,)),
     ),
@@ -136,6 +142,7 @@ LIBRARIES = {
     "cusparse": (
         "cusparse", ("libcusparse.so.12",), by_property("cusparseGetProperty"), from_version((12, 6), (12,)),
     ),
+    "cusparselt": ("cusparseLt", ("libcusparseLt.so.0",), by_property("cusparseLtGetProperty"), untold),
     "cutensor": (
         "cutensor", ("libcutensor.so.2",), by_number("cutensorGetVersion"), by_cudart("cutensorGetCudartVersion"),
     ),

@@ -9,10 +9,13 @@ from ..._support.checks import is_real
 from ...plans.calls import CallForm, Forms, form_of
 from .activations import ActivationFunctionGradientRequest, ActivationFunctionRequest
 from .attention import AttentionGradientRequest, AttentionRequest
+from .attention_float8 import Float8AttentionRequest
 from .convolution import ConvolutionDataGradientRequest, ConvolutionFilterGradientRequest, ConvolutionRequest
+from .ctc import CtcLossRequest
 from .graph import GraphRequest
 from .norms import NormalizationGradientRequest, NormalizationRequest
 from .pooling import PoolingGradientRequest, PoolingRequest
+from .recurrent import RecurrentGradientRequest, RecurrentRequest, RecurrentReserveRequest
 from .response import ResponseNormalizationGradientRequest, ResponseNormalizationRequest
 from .softmax import SoftmaxGradientRequest, SoftmaxRequest
 
@@ -21,8 +24,10 @@ __all__ = [
     "ACTIVATION_GRADIENT",
     "ATTENTION",
     "ATTENTION_GRADIENT",
+    "CTC_LOSS",
     "DATA_GRADIENT",
     "FILTER_GRADIENT",
+    "FLOAT8_ATTENTION",
     "FORMS",
     "FORWARD",
     "GRAPH",
@@ -30,6 +35,8 @@ __all__ = [
     "NORM_GRADIENT",
     "POOLING",
     "POOLING_GRADIENT",
+    "RECURRENT",
+    "RECURRENT_GRADIENT",
     "RESPONSE_NORM",
     "RESPONSE_NORM_GRADIENT",
     "SOFTMAX",
@@ -38,7 +45,7 @@ __all__ = [
 ]
 
 #: Options that are real numbers.
-_REALS: Final = ("alpha", "beta", "epsilon", "k", "momentum", "scale")
+_REALS: Final = ("alpha", "beta", "dropout", "epsilon", "k", "momentum", "scale")
 
 
 class Real(str):
@@ -52,9 +59,9 @@ def real(value: Any) -> Any:
     return Real(float(value).hex()) if is_real(value) else value
 
 
-def _real_form(request: Any, arrays: str, options: str) -> CallForm:
+def _real_form(request: Any, arrays: str, options: str, numbers: str = "") -> CallForm:
     """Return the form of a request class some of whose options are real numbers, which calls give by `real`."""
-    names = tuple(f"{arrays} {options}".split())
+    names = tuple(f"{arrays} {options} {numbers}".split())
     defaults: dict[str, Any] = {field.name: field.default for field in fields(request)}
     places = [names.index(name) for name in _REALS if name in options.split()]
 
@@ -72,8 +79,8 @@ def _real_form(request: Any, arrays: str, options: str) -> CallForm:
                 values[place] = real(values[place])
         return tuple(values)
 
-    kinds = b"a" * len(arrays.split()) + b"o" * len(options.split())
-    return CallForm(unpack, pack, names, kinds, tuple(defaults[n] if n in options.split() else None for n in names))
+    kinds = b"a" * len(arrays.split()) + b"o" * len(options.split()) + b"n" * len(numbers.split())
+    return CallForm(unpack, pack, names, kinds, tuple(None if n in arrays.split() else defaults[n] for n in names))
 
 
 _OPTIONS: Final = "size stride padding dilation groups alpha beta channels_last tf32 deterministic"
@@ -95,12 +102,19 @@ _ADDED: Final = "bias slopes sink q_lengths kv_lengths q_offsets kv_offsets"
 ATTENTION: Final = _real_form(
     AttentionRequest,
     f"q k v out {_ADDED} k_pages v_pages",
-    "mask window scale statistics layout max_queries max_keys",
+    "mask window scale statistics layout max_queries max_keys dropout",
+    "seed offset",
 )
 ATTENTION_GRADIENT: Final = _real_form(
     AttentionGradientRequest,
     f"q k v y statistics dy {_ADDED}",
-    "mask window scale layout max_queries max_keys deterministic",
+    "mask window scale layout max_queries max_keys deterministic dropout",
+    "seed offset",
+)
+FLOAT8_ATTENTION: Final = _real_form(
+    Float8AttentionRequest,
+    "q k v q_scale k_scale v_scale weights_scale out_scale out",
+    "mask scale statistics layout",
 )
 NORM: Final = _real_form(
     NormalizationRequest,
@@ -112,6 +126,10 @@ RESPONSE_NORM: Final = _real_form(ResponseNormalizationRequest, "x out", "size a
 RESPONSE_NORM_GRADIENT: Final = _real_form(
     ResponseNormalizationGradientRequest, "x y dy out", "size alpha beta k channels_last"
 )
+_NETWORK: Final = "kind hidden layers bidirectional bias lengths layout dropout tf32"
+RECURRENT: Final = _real_form(RecurrentRequest, "x weights hx cx reserve out", f"{_NETWORK} training", "seed offset")
+RECURRENT_GRADIENT: Final = _real_form(RecurrentGradientRequest, "x weights y dy reserve hx cx dhy dcy", _NETWORK)
+CTC_LOSS: Final = form_of(CtcLossRequest, "x labels input_lengths label_lengths", "blank layout gradient zero_infinity")
 SOFTMAX: Final = form_of(SoftmaxRequest, "x out", "axis log")
 SOFTMAX_GRADIENT: Final = form_of(SoftmaxGradientRequest, "dy y out", "axis log")
 
@@ -139,9 +157,14 @@ FORMS: Final[Forms] = {
     NormalizationGradientRequest: NORM_GRADIENT,
     ResponseNormalizationRequest: RESPONSE_NORM,
     ResponseNormalizationGradientRequest: RESPONSE_NORM_GRADIENT,
+    CtcLossRequest: CTC_LOSS,
+    RecurrentRequest: RECURRENT,
+    RecurrentGradientRequest: RECURRENT_GRADIENT,
+    RecurrentReserveRequest: form_of(RecurrentReserveRequest, "", "attributes"),
     SoftmaxRequest: SOFTMAX,
     SoftmaxGradientRequest: SOFTMAX_GRADIENT,
     GraphRequest: GRAPH,
     AttentionRequest: ATTENTION,
     AttentionGradientRequest: ATTENTION_GRADIENT,
+    Float8AttentionRequest: FLOAT8_ATTENTION,
 }

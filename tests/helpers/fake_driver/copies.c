@@ -63,6 +63,18 @@ CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t size, CUs
     return enqueue(to, from, size, stream, 0);
 }
 
+CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, size_t size,
+                           CUstream stream) {
+    CUcontext c;
+    const CUresult r = fake_enter(&c);
+    if (r || !size) return r;
+    if (!to_context || !from_context || where(to, size, to_context) == NOWHERE ||
+        where(from, size, from_context) == NOWHERE)
+        return ERROR_INVALID_VALUE;
+    const copy work = {(char *)(uintptr_t)to, (const char *)(uintptr_t)from, size, NULL};
+    return fake_enqueue(stream, run_copy, &work, sizeof work, FAKE_COPY);
+}
+
 CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t size) {
     return enqueue(to, (CUdeviceptr)(uintptr_t)from, size, NULL, FAKE_WAIT);
 }

@@ -261,6 +261,10 @@ CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer) {
     return CUDA_SUCCESS;
 }
 
+CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags) {
+    return peer && !flags && options.peer ? CUDA_SUCCESS : ERROR_INVALID_VALUE;
+}
+
 CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
     const CUresult r = check_device(device);
     if (r || !bytes) return r ? r : ERROR_INVALID_VALUE;

@@ -2,7 +2,7 @@
  * documentation.
  *
  * Calls enqueue work on the stream of a device and return ncclInProgress; the next question after them finds that they
- * have succeeded.  A kernel waits for those of the other ranks, without end: only ncclCommAbort ends it.  Breaches of the
+ * have succeeded.  Those of a communicator that blocks return when they have.  A kernel waits for those of the other ranks, without end: only ncclCommAbort ends it.  Breaches of the
  * rules end the process, with a word on standard error: a communicator, or communicators of one device, in two threads at
  * once; a call before the last one has succeeded; other operations on other ranks, or in another order; a group that
  * does not end in its thread; memory of a communicator that is used after its abort.
@@ -49,7 +49,7 @@ typedef struct {
 } room;
 
 struct ncclComm {
-    int rank, n, device;
+    int rank, n, device, blocking;
     room *room;
     size_t room_bytes;
     char path[64];
@@ -340,6 +340,7 @@ static ncclResult_t enqueue(struct ncclComm *c, CUstream stream, const task *tas
         free(l);
         return ncclUnhandledCudaError;
     }
+    if (c->blocking) return ncclSuccess;
     atomic_store(&c->in_progress, 1);
     return ncclInProgress;
 }
@@ -413,7 +414,7 @@ static size_t room_bytes(int n) { return sizeof(room) + (size_t)n * (size_t)n * 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int n, ncclUniqueId id, int rank, atomr_nccl_config *config) {
     *comm = NULL;
     if (fake_refusal(__func__)) return ncclSystemError;
-    if (config->magic != (unsigned)ATOMR_NCCL_MAGIC || config->size != sizeof *config || config->blocking != 0 ||
+    if (config->magic != (unsigned)ATOMR_NCCL_MAGIC || config->size != sizeof *config || (unsigned)config->blocking > 1 ||
         config->splitShare != NCCL_CONFIG_UNDEF_INT || rank < 0 || rank >= n || n > RANKS)
         return ncclInvalidArgument;
     CUcontext context;
@@ -437,13 +438,17 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int n, ncclUniqueId id, in
     c->rank = rank;
     c->n = n;
     c->device = context->device;
+    c->blocking = config->blocking;
     if (atomic_fetch_add(&c->room->joined, 1) + 1 == (unsigned)n) {
         unlink(c->path);
         atomic_store(&c->room->ready, 1);
     }
     atomic_store(&c->in_progress, 1);
     *comm = c;
-    return ncclInProgress;
+    if (!c->blocking) return ncclInProgress;
+    while (!atomic_load(&c->room->ready)) usleep(50);
+    atomic_store(&c->in_progress, 0);
+    return ncclSuccess;
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *status) {

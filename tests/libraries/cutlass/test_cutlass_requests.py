@@ -58,6 +58,25 @@ def plus(acc: float, bias: float) -> float:
         ({"epilogue": "acc + x", "operands": {"x": np.ones(4, "f4")}}, r"x has shape \(4,\); allowed: what broadcasts"),
         ({"epilogue": "acc + x", "operands": {"x": np.ones(6)}}, "x has dtype float64; allowed: float32, bfloat16"),
         ({"outputs": {"pre": "float32"}}, "outputs are pre, but the epilogue stores none"),
+        (
+            {"epilogue": "s = sum(acc, 2); out = acc", "outputs": {"s": "float32"}},
+            r"'sum\(acc, 2\)' at line 1, column 5 of .*; allowed: sum\(acc\), sum\(acc, 0\), sum\(acc, 1\)",
+        ),
+        ({"epilogue": "s = sum(acc); out = c", "c": C, "outputs": {"s": "float32"}}, "'acc' is assigned and not used"),
+        ({"epilogue": "s = sum(pre); out = acc", "outputs": {"s": "float32"}}, "'pre' at line 1.* a statement before"),
+        ({"epilogue": "s = sum(acc); out = acc"}, "unknown function 'sum'"),
+        (
+            {"epilogue": "s = sum(acc); out = acc", "outputs": {"s": "bfloat16"}},
+            "output s of a reduction has dtype bfloat16; allowed: float32",
+        ),
+        (
+            {"epilogue": "s = sum(acc, 0); out = acc", "outputs": {"s": C}},
+            r"output s has shape \(4, 6\); allowed: \(6,\)",
+        ),
+        (
+            {"epilogue": "s = sum(acc); out = acc", "outputs": {"s": "float32"}, "a": A[:0]},
+            r"output s is a reduction of no elements: out has shape \(0, 6\)",
+        ),
         ({"epilogue": "pre = acc; out = relu(pre)", "outputs": {"pre": "int8"}}, "output pre has dtype int8; allowed"),
         (
             {"epilogue": "pre = acc; out = relu(pre)", "outputs": {"pre": C[:2]}},
@@ -198,6 +217,10 @@ def test_results_by_type() -> None:
         ({"stages": 1}, "stages=1; allowed: None, 2, 3"),
         ({"swizzle": 3}, "swizzle=3; allowed: None, 1, 2, 4, 8"),
         ({"stages": True}, "stages=True"),
+        ({"decomposition": "slices"}, "decomposition='slices'; allowed: 'tiles', 'stream_k', 'split_k'"),
+        ({"splits": 0}, "splits=0"),
+        ({"splits": 2, "decomposition": "stream_k"}, "splits=2 with decomposition='stream_k'; allowed: 'split_k'"),
+        ({"decomposition": "split_k"}, "splits is None with decomposition='split_k'; allowed: 1 to 4096"),
     ],
 )
 def test_configurations_that_cannot_be(options: dict[str, Any], words: str) -> None:

@@ -1,0 +1,1 @@
+"""Cases of messages that several devices run together."""

@@ -1,0 +1,135 @@
+"""What the cases of communicators share: two devices, arrays on them, and the programs beside them."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from bench.harness import Setup, Unavailable
+from bench.harness.common import DEEP_MAILBOX, opened
+from bench.harness.gpu import ordinal
+from bench.harness.programs import Program, build, start
+
+__all__ = ["RANKS", "Ranks", "add_c", "add_torch", "of_system", "ranks"]
+
+RANKS = 2
+WARM = 5
+
+
+class Ranks:
+    """A communicator of two devices, and two arrays of bytes on each, which grow as cases need them."""
+
+    def __init__(self, system: Any, names: list[str]) -> None:
+        import atomr_native as an  # type: ignore[import-untyped,unused-ignore]
+
+        try:
+            self.comm = system.communicator(names)
+        except an.Unsupported as error:
+            raise Unavailable(str(error)) from error
+        self.request = an.CollectiveRequest
+        self._room = 0
+        self._arrays: list[list[Any]] = []
+
+    def arrays(self, nbytes: int) -> list[list[Any]]:
+        """Two arrays of float32 on each rank: an array, and another for its result."""
+        if nbytes > self._room:
+            self._arrays.clear()
+            self._arrays = [[device.zeros((nbytes // 4,)) for device in self.comm.devices] for _ in range(2)]
+            self._room = nbytes
+        return [[ref[: nbytes // 4] for ref in refs] for refs in self._arrays]
+
+    def collective(self, work: str, nbytes: int) -> tuple[Any, Any, Any]:
+        """The plan of a collective, whose larger array has so many bytes, its arrays, and its outputs."""
+        x, out = self.arrays(nbytes)
+        part = nbytes // 4 // RANKS
+        if work == "all_gather":
+            x = [ref[:part] for ref in x]
+        elif work == "reduce_scatter":
+            out = [ref[:part] for ref in out]
+        given: Any = x[0] if work in ("broadcast", "send") else x
+        into: Any = out[0] if work == "reduce" else out[1] if work == "send" else out
+        root = 1 if work == "send" else 0
+        plan = self.comm.plan(self.request(work, given, out=into, root=root))
+        return plan, given, into
+
+    def told(self, work: str, nbytes: int, count: int, *, sustained: bool) -> Callable[[], float]:
+        """Sample: microseconds of each of `count` tells, for the caller or until the last is done."""
+        plan, given, into = self.collective(work, nbytes)
+
+        def sample() -> float:
+            tell, x, out, clock = plan.tell, given, into, time.perf_counter_ns
+            for _ in range(WARM):
+                tell(x, out=out)
+            plan.ask(x, out=out).result()
+            start = clock()
+            for _ in range(count - 1):
+                tell(x, out=out)
+            if not sustained:
+                spent = clock() - start
+                plan.ask(x, out=out).result()
+                return spent / 1e3 / max(1, count - 1)
+            plan.ask(x, out=out).result()
+            return (clock() - start) / 1e3 / count
+
+        return sample
+
+    def asked(self, work: str, nbytes: int, count: int) -> Callable[[], float]:
+        """Sample: microseconds of an ask that is waited for, `count` times one after the other."""
+        plan, given, into = self.collective(work, nbytes)
+
+        def sample() -> float:
+            ask, x, out, clock = plan.ask, given, into, time.perf_counter_ns
+            for _ in range(WARM):
+                ask(x, out=out).result()
+            start = clock()
+            for _ in range(count):
+                ask(x, out=out).result()
+            return (clock() - start) / 1e3 / count
+
+        return sample
+
+
+@contextmanager
+def of_system(setup: Setup, **options: Any) -> Iterator[Ranks]:
+    """Ranks in a System of their own."""
+    kind, first = setup.device.partition(":")[0], ordinal(setup)
+    names = [f"{kind}:{first}", f"{kind}:{first + 1}"]
+    options.setdefault("mailbox_size", DEEP_MAILBOX)
+    with opened(names[0], "process", options) as (system, _):
+        made = Ranks(system, names)
+        try:
+            yield made
+        finally:
+            made.comm.close()
+
+
+def ranks(setup: Setup) -> Ranks:
+    """The case's ranks."""
+    return setup.shared("ranks", lambda: of_system(setup))
+
+
+@contextmanager
+def _program(setup: Setup, command: list[str]) -> Iterator[Program]:
+    first = ordinal(setup)
+    with start([*command, str(first), str(first + 1)]) as running:
+        yield running
+
+
+def _add(setup: Setup, name: str, command: Callable[[], list[str]], request: str, count: int, kind: Any) -> None:
+    with setup.attempt(name, kind=kind):
+        running = setup.shared((kind, "ranks"), lambda: _program(setup, command()))
+        running.check(request)
+        setup.add(name, lambda: running.sample(request, count))
+
+
+def add_c(setup: Setup, name: str, request: str, count: int) -> None:
+    """Add a contender of the C program with a process a GPU: ranks.c says how requests are named."""
+    _add(setup, name, lambda: [str(build("ranks"))], request, count, "twin")
+
+
+def add_torch(setup: Setup, name: str, request: str, count: int) -> None:
+    """Add torch.distributed, with a process a GPU: its requests are those of the C program."""
+    _add(setup, name, lambda: [sys.executable, "-m", "bench.cases.communicators._torch"], request, count, "peer")
