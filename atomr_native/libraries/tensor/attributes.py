@@ -115,6 +115,7 @@ class ReduceAttributes(Attributes, frozen=True, kw_only=True):
     added: Annotated[str, one_of(*ADDED)]
     zero: bool
     route: Annotated[str, one_of(*OTHER_ROUTES)]
+    tune: Tuning = ""
 
 
 class ElementwiseAttributes(Attributes, frozen=True, kw_only=True):
@@ -134,7 +135,7 @@ class ElementwiseAttributes(Attributes, frozen=True, kw_only=True):
         Whether the factor of an operand is 0: it is not read.
     padding : tuple of (int, int)
         Elements before and after the result along each mode of the output.
-    route : str
+    route, tune : str
     """
 
     inputs: tuple[tuple[Mode, ...], ...]
@@ -145,3 +146,4 @@ class ElementwiseAttributes(Attributes, frozen=True, kw_only=True):
     dtype: DtypeName
     padding: tuple[tuple[Mode, Mode], ...]
     route: Annotated[str, one_of(*OTHER_ROUTES)]
+    tune: Tuning = ""

@@ -65,9 +65,9 @@ def _einsum_form() -> CallForm:
 
 EINSUM: Final = _einsum_form()
 ELEMENTWISE: Final = _with_operands(
-    TensorElementwiseRequest, "out", "subscripts ab abc unary unary_ab out_dtype padding route", "alpha beta gamma"
+    TensorElementwiseRequest, "out", "subscripts ab abc unary unary_ab out_dtype padding route tune", "alpha beta gamma"
 )
-REDUCE: Final = form_of(TensorReduceRequest, "x c out", "op subscripts out_dtype route", "alpha beta")
+REDUCE: Final = form_of(TensorReduceRequest, "x c out", "op subscripts out_dtype route tune", "alpha beta")
 
 _BLOCK_VALUES: Final = (
     "a", "b", "c", "out", "subscripts", "structures", "blocks", "conj", "compute", "route", "alpha", "beta",

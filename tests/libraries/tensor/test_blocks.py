@@ -53,8 +53,11 @@ def close(found: np.ndarray, want: np.ndarray, size: np.ndarray, eps: float) -> 
     assert np.all(np.abs(wide(found) - want) <= 60 * eps * (size + np.abs(want)))
 
 
-@pytest.mark.parametrize("dtype", EPS)
-@pytest.mark.parametrize("text", ["ij,jk->ik", "jil,kjl->ki", "ij,jk->ijk", "i,j->ij", "ij,ij->"])
+@pytest.mark.parametrize(
+    ("text", "dtype"),
+    [*(("ij,jk->ik", dtype) for dtype in EPS), ("jil,kjl->ki", "float32"), ("ij,jk->ijk", "float64"),
+     ("i,j->ij", "complex64"), ("ij,ij->", "bfloat16")],
+)  # fmt: skip
 def test_products_of_blocks(device: an.Device, text: str, dtype: str) -> None:
     terms, output = text.split("->")
     names = terms.split(",")

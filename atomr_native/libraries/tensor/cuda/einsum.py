@@ -121,9 +121,10 @@ class Einsum(Builder):
             return None
         spec = step_spec(self, step, operands, into)
 
-        def trial(choice: Choice) -> tuple[SequenceProgram, str]:
+        def trial(choice: Choice) -> tuple[SequenceProgram, int, str]:
             made = _Trial(spec, self.context, choice)
-            return made.step(direct=into is not None), made.taken
+            program = made.step(direct=into is not None)
+            return program, program.workspace, made.taken
 
         tuner = StepTuner(self.context, spec, self.extents_of(step), trial, direct=into is not None)
         found = tuner.tuned(measure=how.tune == "measure")
