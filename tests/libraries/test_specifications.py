@@ -133,6 +133,8 @@ def send_everything(device: an.Device) -> None:
     device.tensor.einsum("ij,jk,kl->il", x, y, x, memory_limit=128)
     device.tensor.einsum("ij,jk->ik", square, square, out=square)
     device.tensor.einsum("ij,jk->ik", x, y, tune="known", tail=lambda result, t: result * t + 1, tail_operands={"t": x})
+    blocks = an.BlockTensor(device.put(np.ones(6)), [(1, 2), (2, 1)], [(0, 0), (1, 0)])
+    device.tensor.block_contract("ij,kj->ik", blocks, blocks)
     device.tensor.reduce("norm2", "ij->i", x)
     device.tensor.reduce("sum", "ij->i", x, route="cutensor")
     device.tensor.einsum("ij,kj->ik", x, y, route="cutensor", compute="3xtf32")
