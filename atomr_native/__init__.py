@@ -81,11 +81,15 @@ if TYPE_CHECKING:
     from .libraries.cudnn.convolution import ConvolutionDataGradientRequest as ConvolutionDataGradientRequest
     from .libraries.cudnn.convolution import ConvolutionFilterGradientRequest as ConvolutionFilterGradientRequest
     from .libraries.cudnn.convolution import ConvolutionRequest as ConvolutionRequest
+    from .libraries.cudnn.ctc import CtcLossRequest as CtcLossRequest
     from .libraries.cudnn.graph import GraphRequest as GraphRequest
     from .libraries.cudnn.norms import NormalizationGradientRequest as NormalizationGradientRequest
     from .libraries.cudnn.norms import NormalizationRequest as NormalizationRequest
     from .libraries.cudnn.pooling import PoolingGradientRequest as PoolingGradientRequest
     from .libraries.cudnn.pooling import PoolingRequest as PoolingRequest
+    from .libraries.cudnn.recurrent import RecurrentGradientRequest as RecurrentGradientRequest
+    from .libraries.cudnn.recurrent import RecurrentRequest as RecurrentRequest
+    from .libraries.cudnn.recurrent_shapes import RecurrentWeights as RecurrentWeights
     from .libraries.cudnn.response import ResponseNormalizationGradientRequest as ResponseNormalizationGradientRequest
     from .libraries.cudnn.response import ResponseNormalizationRequest as ResponseNormalizationRequest
     from .libraries.cudnn.softmax import SoftmaxGradientRequest as SoftmaxGradientRequest
@@ -94,6 +98,7 @@ if TYPE_CHECKING:
     from .libraries.cutlass.actor import Cutlass as Cutlass
     from .libraries.cutlass.bound import BoundGemm as BoundGemm
     from .libraries.cutlass.config import GemmConfig as GemmConfig
+    from .libraries.cutlass.convolution import FusedConvolutionRequest as FusedConvolutionRequest
     from .libraries.cutlass.epilogue import EpilogueTree as EpilogueTree
     from .libraries.cutlass.grouped import GroupedGemmRequest as GroupedGemmRequest
     from .libraries.cutlass.request import GemmRequest as GemmRequest
@@ -138,6 +143,7 @@ if TYPE_CHECKING:
     from .libraries.kernel.tensor_map import TensorMap as TensorMap
     from .libraries.random.actor import Random as Random
     from .libraries.random.choices import ChoiceRequest as ChoiceRequest
+    from .libraries.random.engines import CurandEngine as CurandEngine
     from .libraries.random.generator import Generator as Generator
     from .libraries.random.generator import RandomRange as RandomRange
     from .libraries.random.permutations import PermutationRequest as PermutationRequest
@@ -165,6 +171,11 @@ if TYPE_CHECKING:
     from .libraries.sparse.matrix import SparseMatrix as SparseMatrix
     from .libraries.sparse.request import SparseProductRequest as SparseProductRequest
     from .libraries.sparse.semiring import SparseSemiringRequest as SparseSemiringRequest
+    from .libraries.sparse.structured.matrix import StructuredMatrix as StructuredMatrix
+    from .libraries.sparse.structured.request import StructuredCompressRequest as StructuredCompressRequest
+    from .libraries.sparse.structured.request import StructuredProductRequest as StructuredProductRequest
+    from .libraries.sparse.structured.request import StructuredPruneRequest as StructuredPruneRequest
+    from .libraries.sparse.structured.routes import StructuredRoute as StructuredRoute
     from .libraries.sparse.triangular import SparseSolveRequest as SparseSolveRequest
     from .libraries.tensor.actor import Tensor as Tensor
     from .libraries.tensor.elementwise import TensorElementwiseRequest as TensorElementwiseRequest

@@ -1,4 +1,5 @@
 from ..libraries.cudnn.cuda.descriptors import GraphDescription
+from ..libraries.cudnn.cuda.recurrent import RecurrentCall
 from .cuda import CudaBackend, NativeRun
 
 CONSTANTS: dict[str, int]
@@ -29,3 +30,7 @@ class CallPlan(NativeRun):
         power: float = 1,
         k: float = 1,
     ) -> None: ...
+
+class RecurrentPlan(NativeRun):
+    reserve: int
+    def __init__(self, backend: CudaBackend, call: RecurrentCall) -> None: ...

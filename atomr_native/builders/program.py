@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-__all__ = ["Control", "ProgramRun", "ProgramStep", "late_failures", "sets_alone"]
+__all__ = ["Control", "ProgramRun", "ProgramStep", "captures", "late_failures", "sets_alone"]
+
+
+def captures(run: Any) -> bool:
+    """Return whether a CUDA graph may have the launches of a run of a GPU."""
+    if getattr(run, "kind", "") == "sequence":
+        return all(captures(step.run) for step in run.steps)
+    return bool(getattr(run, "captures", True))
 
 
 def late_failures(run: Any) -> int:

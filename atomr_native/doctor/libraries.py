@@ -17,7 +17,6 @@ _OTHERS: Final[dict[str, tuple[str, str, str]]] = {
     "cuDNN": ("cudnn", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13"),
     "cuSOLVER": ("cusolver", "nvidia-cusolver-cu12", "nvidia-cusolver"),
     "cuTENSOR": ("cutensor", "cutensor-cu12", "cutensor-cu13"),
-    "cuRAND": ("curand", "nvidia-curand-cu12", "nvidia-curand"),
     "NCCL": ("nccl", "nvidia-nccl-cu12", "nvidia-nccl-cu13"),
     "NVRTC": ("nvrtc", "nvidia-cuda-nvrtc-cu12", "nvidia-cuda-nvrtc"),
     "nvJitLink": ("nvjitlink", "nvidia-nvjitlink-cu12", "nvidia-nvjitlink"),

@@ -112,7 +112,8 @@ class Tuned:
     workspace : int
         Bytes of workspace that it needs.
     microseconds, heuristic_microseconds : float
-        Times of the fastest candidate, and of the heuristic's first choice.
+        Times of the fastest candidate, and of the heuristic's first choice: from memory, or the geometric mean of that
+        and the time from the cache where the operands fit into it.
     config : dict
         The choice in readable form.
     """

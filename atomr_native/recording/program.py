@@ -79,7 +79,8 @@ class Program:
     numbers : tuple of Number
         The scalars.
     results : tuple of Allocation
-        Arrays that were made inside and are still in use: they are bound, and exist from the first message on.
+        Arrays that were made inside, or by a recorded plan that was sent inside, and are still in use: they are bound,
+        and exist from the first message on.
     """
 
     spec: PlanSpec[ProgramAttributes]
@@ -167,7 +168,8 @@ def program_of(recorder: Recorder, given: dict[str, RecordedFloat | RecordedInt]
         tuple(number.kind for number in numbers),
         _attributes(steps, roots, places, dependencies(steps, packed.sharing)),
     )
-    return Program(spec, n_parameters, tuple(bound), block, numbers, tuple(recorder.made[root] for root in escaped))
+    results = (*(recorder.made[root] for root in escaped), *recorder.awaited)
+    return Program(spec, n_parameters, tuple(bound), block, numbers, results)
 
 
 @dataclass(frozen=True, slots=True)

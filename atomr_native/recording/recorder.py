@@ -128,6 +128,8 @@ class Recorder:
         self.made_in: dict[tuple[int, int], tuple[Body, ...]] = {}
         #: Allocations used, that were made outside.
         self.bound: dict[tuple[int, int], GpuRef] = {}
+        #: New results of recorded plans that were sent inside.
+        self.awaited: list[Allocation] = []
         self._pending: dict[int, tuple[RecordedFloat | RecordedInt, str]] = {}
         self._paused = False
         self._token: contextvars.Token[Recorder | None] | None = None
@@ -173,9 +175,16 @@ class Recorder:
         return not self._paused and _current.get() is self
 
     def owns(self, allocation: Allocation) -> bool:
-        """Return whether an allocation was made in this recording, or stands for its parameter."""
+        """Return whether messages of this recording may use an allocation that nobody else may use yet.
+
+        It was made in this recording, stands for its parameter, or is the result of a plan that was sent inside.
+        """
         name = (allocation.slot, allocation.generation)
-        return self.made.get(name) is allocation or any(given is allocation for _, _, given in self.parameters)
+        return (
+            self.made.get(name) is allocation
+            or any(given is allocation for _, _, given in self.parameters)
+            or any(one is allocation for one in self.awaited)
+        )
 
     def own(self, allocation: Allocation) -> None:
         """Note an allocation that was made inside; it keeps its memory until the recording ends."""
@@ -216,6 +225,7 @@ class Recorder:
             return
         _check_operation(plan, spec)
         if spec.op == "program.replay":
+            self.awaited.extend(ref.allocation for ref in refs if self._is_new_result(ref))
             self._take_steps(spec, self._with_own_block(plan, refs), words, numbers)
             return
         uses = tuple(
@@ -232,6 +242,10 @@ class Recorder:
         """Return the use of an array by control flow."""
         ref.allocation.refuse_gone()
         return self._use(ref, READ, "flag")
+
+    def _is_new_result(self, ref: GpuRef) -> bool:
+        """Return whether no message of the recorded plan that makes an array has been sent."""
+        return ref.allocation.status() == "recorded" and not self.owns(ref.allocation)
 
     def _with_own_block(self, plan: Any, refs: tuple[GpuRef, ...]) -> tuple[GpuRef, ...]:
         """Return the operands of a recorded plan with temporaries of this recording in place of the plan's."""
@@ -281,10 +295,11 @@ class Recorder:
             )
         key = (allocation.slot, allocation.generation)
         if key not in self.made:
-            if allocation.status():
+            status = allocation.status()
+            if status and not (status == "recorded" and self.owns(allocation)):
                 allocation.refuse_gone()
                 if access & READ or not access & OVERWRITE:
-                    raise self.core.stale(allocation, allocation.status())
+                    raise self.core.stale(allocation, status)
             self.bound.setdefault(key, ref)
         return Use(key, ref.layout, ref.offset, access, name)
 

@@ -34,6 +34,7 @@ __all__ = [
     "numba",
     "ordinal",
     "program_command",
+    "sends_of_product",
     "squares",
     "sustained",
 ]
@@ -104,6 +105,17 @@ def sends_of(plan: Any, x: Any) -> Sends:
             tell(a)
 
     return Sends(plan, (x,), tells, partial(plan.ask, x))
+
+
+def sends_of_product(plan: Any, x: Any, w: Any, out: Any) -> Sends:
+    """Messages of a plan that multiplies two arrays into a third."""
+
+    def tells(count: int) -> None:
+        tell, a, b, d = plan.tell, x, w, out
+        for _ in range(count):
+            tell(a, b, d)
+
+    return Sends(plan, (x, w, out), tells, partial(plan.ask, x, w, out))
 
 
 def numba(setup: Setup, place: str) -> tuple[Any, Sends]:

@@ -34,6 +34,7 @@ from .runs cimport (
     ATOMR_FROM_WORKSPACE, ATOMR_GRAPH_CAPTURED, ATOMR_GRAPH_LAUNCHED, ATOMR_GRAPH_MADE, ATOMR_GRAPH_PATCHED,
     ATOMR_GRAPH_STEPWISE,
     ATOMR_NO_INFO, ATOMR_STEP_OPERANDS, ATOMR_STEP_SCALARS, atomr_argument, atomr_cuda_launch,
+    atomr_cuda_measure, atomr_measured,
     atomr_cuda_run_copy, atomr_cuda_run_kernels, atomr_cuda_run_transfer, atomr_graph_end, atomr_graph_fetch,
     atomr_graph_run,
     atomr_origin, atomr_sequence_run,
@@ -42,6 +43,7 @@ from .runs cimport (
 cimport cython
 
 import os
+from array import array
 from uuid import UUID
 
 from ..errors import DeviceLost, InvalidRequest, LibraryError, OutOfMemory, Unsupported
@@ -415,6 +417,49 @@ cdef class CudaBackend(Backend):
         with nogil:
             r = atomr_cuda_driver(self.cuda).cuStreamSynchronize(atomr_cuda_control(self.cuda))
         self.check(r, "waiting for a kernel")
+
+    def prepare(self, program):
+        """What lanes run for a program of the builders."""
+        return self.prepared(program)
+
+    def measure(self, NativeRun run not None, list addresses, unsigned sets, unsigned launches, uint64_t workspace, uint64_t nbytes):
+        """Microseconds of one launch of what lanes run, over `launches` of them, back to back on a stream of its own.
+
+        Parameters
+        ----------
+        run : NativeRun
+            Of `prepare`, without scalars.
+        addresses : list of int
+            Those of all operands, set after set, which the launches take in turn.
+        sets, launches : int
+        workspace, nbytes : int
+            Its address, and its bytes.
+
+        Waits for the device.
+        """
+        cdef atomr_failure failure
+        cdef atomr_measured m
+        cdef float microseconds = 0
+        cdef int code
+        if sets == 0 or launches == 0 or len(addresses) % sets or len(addresses) // sets > ATOMR_STEP_OPERANDS:
+            raise InvalidRequest(f"{len(addresses)} addresses in {sets} sets, and {launches} launches; allowed: sets of "
+                                 f"equal length, and a launch at least")
+        at = array("Q", addresses)
+        cdef const uint64_t[:] view = at if addresses else array("Q", [0])
+        memset(&failure, 0, sizeof(failure))
+        m.addresses = &view[0]
+        m.n_operands = len(addresses) // sets
+        m.sets = sets
+        m.launches = launches
+        m.workspace = workspace
+        m.workspace_bytes = nbytes
+        self.enter()
+        with nogil:
+            code = atomr_cuda_measure(self.cuda, run.function, run.context, &m, &microseconds, &failure)
+        if code != ATOMR_OK:
+            self.check_fault("measuring a plan")
+            raise_failure(code, &failure, "measuring a plan")
+        return microseconds
 
     def beat(self):
         """Have the device write a sign of life into the worker's memory, as it writes completions, and wait for it."""

@@ -30,7 +30,7 @@ struct atomr_cuda {
     CUdeviceptr w_on_device;
     CUstream control;
     _Atomic uint64_t beats; /* signs of life asked for */
-    cuda_lane lanes[ATOMR_LANES + 1]; /* the last is ATOMR_CAPTURE_LANE */
+    cuda_lane lanes[ATOMR_ALL_LANES];
     pthread_mutex_t capturing;
     pthread_mutex_t shared_lock;
     atomr_handles shared;   /* of libraries whose handle serves all threads; made under `shared_lock` */
@@ -104,7 +104,7 @@ static const char *missing(const atomr_driver *d, CUdevice device) {
 }
 
 static atomr_cuda *discard(atomr_cuda *c) {
-    for (unsigned i = 0; i <= ATOMR_LANES; i++) pthread_mutex_destroy(&c->lanes[i].lock);
+    for (unsigned i = 0; i < ATOMR_ALL_LANES; i++) pthread_mutex_destroy(&c->lanes[i].lock);
     pthread_mutex_destroy(&c->shared_lock);
     pthread_mutex_destroy(&c->capturing);
     free(c);
@@ -123,7 +123,7 @@ atomr_cuda *atomr_cuda_open(int ordinal, CUresult *result, char *why, size_t siz
     memset(c, 0, sizeof *c);
     c->d = d;
     c->id = atomic_fetch_add(&devices, 1) + 1;
-    for (unsigned i = 0; i <= ATOMR_LANES; i++) pthread_mutex_init(&c->lanes[i].lock, NULL);
+    for (unsigned i = 0; i < ATOMR_ALL_LANES; i++) pthread_mutex_init(&c->lanes[i].lock, NULL);
     pthread_mutex_init(&c->shared_lock, NULL);
     pthread_mutex_init(&c->capturing, NULL);
     int n = 0;
@@ -166,7 +166,7 @@ static void close_lane(atomr_cuda *c, cuda_lane *l) {
 void atomr_cuda_close(atomr_cuda *c) {
     if (!c) return;
     if (enter(c) == CUDA_SUCCESS) {
-        for (unsigned i = 0; i <= ATOMR_LANES; i++) close_lane(c, &c->lanes[i]);
+        for (unsigned i = 0; i < ATOMR_ALL_LANES; i++) close_lane(c, &c->lanes[i]);
         atomr_handles_end(&c->shared);
         c->d->cuStreamDestroy_v2(c->control);
         c->d->cuDevicePrimaryCtxRelease_v2(c->device);
@@ -312,7 +312,7 @@ CUcontext atomr_cuda_context(const atomr_cuda *c) { return c->context; }
 
 unsigned atomr_cuda_handles(atomr_cuda *c, atomr_handle_count *counts) {
     unsigned n = atomr_handles_count(&c->shared, counts, 0);
-    for (unsigned i = 0; i <= ATOMR_LANES; i++) n = atomr_handles_count(&c->lanes[i].handles, counts, n);
+    for (unsigned i = 0; i < ATOMR_ALL_LANES; i++) n = atomr_handles_count(&c->lanes[i].handles, counts, n);
     return n;
 }
 

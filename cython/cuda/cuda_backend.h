@@ -28,16 +28,16 @@ CUresult atomr_cuda_unregister(atomr_cuda *);
 CUresult atomr_cuda_enter(atomr_cuda *);
 /* Make the stream of a lane and its events, before its thread starts.  Once it is there, again is no error. */
 CUresult atomr_cuda_open_lane(atomr_cuda *, unsigned lane);
-/* A lane without messages: its stream and its handles are for captures.  Another thread may query any lane's stream, or
+/* Lanes without messages.  One measures: see measure.h.  The other's stream and handles are for captures.  Another thread may query any lane's stream, or
  * mark it, which ends a capture; never this one's. */
-enum { ATOMR_CAPTURE_LANE = ATOMR_LANES };
+enum { ATOMR_CAPTURE_LANE = ATOMR_LANES, ATOMR_MEASURE_LANE, ATOMR_ALL_LANES };
 /* Take the capture lane for a program of `lane`, with a handle of each library that this lane has, since libraries
  * allocate memory when they make one.  One thread has it at a time, until the end.  Returns an atomr_code, with the
  * driver's or library's result in the failure; then there is nothing to end. */
 int atomr_cuda_begin_capture(atomr_cuda *, unsigned lane, CUstream *stream, atomr_failure *failure);
 void atomr_cuda_end_capture(atomr_cuda *);
 /* Lane numbers for captures of a lane's own runs: ATOMR_ASIDE + lane has a stream of its own and the lane's handles. */
-enum { ATOMR_ASIDE = ATOMR_LANES + 1 };
+enum { ATOMR_ASIDE = ATOMR_ALL_LANES };
 /* Have the lane's handles use its stream aside, and then its own one again; in the lane's thread.  Both return an
  * atomr_code.  After a failed one the handles use the lane's own stream, and some may have been destroyed, with memory
  * of theirs that captured work uses. */

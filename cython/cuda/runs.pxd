@@ -85,6 +85,17 @@ cdef extern from "cuda/cuda_runs.h" nogil:
     int atomr_cuda_run_transfer(void *, const void *, void *)
 
 
+cdef extern from "cuda/measure.h" nogil:
+    ctypedef struct atomr_measured:
+        const uint64_t *addresses
+        unsigned n_operands
+        unsigned sets
+        unsigned launches
+        uint64_t workspace
+        uint64_t workspace_bytes
+    int atomr_cuda_measure(atomr_cuda *, atomr_run, void *, const atomr_measured *, float *, atomr_failure *)
+
+
 cdef extern from "cuda/sequence.h" nogil:
     ctypedef enum atomr_origin:
         ATOMR_FROM_MESSAGE

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from codegen_engines import FLOATS, INTEGERS, Engine, engines, random, run_request
+from placements import GPU
 
 from atomr_native.dtypes import DTYPES
 from atomr_native.libraries.elementwise.cuda import scans
 from atomr_native.libraries.elementwise.ordering import ScanRequest, SearchRequest, SortRequest
 
 
-@pytest.fixture(scope="module", params=["cpu", pytest.param("gpu", marks=pytest.mark.gpu)])
+@pytest.fixture(scope="module", params=["cpu", *GPU])
 def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     """Lend each engine in turn."""
     with engines(request.param, tmp_path_factory) as found:

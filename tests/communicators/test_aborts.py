@@ -15,11 +15,12 @@ import numpy as np
 import pytest
 from actions import eventually, poison
 from communicator_kinds import made_of, names, using
+from placements import GPU
 
 import atomr_native as an
 
 
-@pytest.fixture(params=["fake", pytest.param("gpu", marks=pytest.mark.gpu)])
+@pytest.fixture(params=["fake", *GPU])
 def kind(request: pytest.FixtureRequest) -> str:
     found: str = request.param
     return found

@@ -15,6 +15,7 @@ from atomr_native.compile.cutlass import compiler, headers, overlay, processes
 from atomr_native.compile.cutlass.parameters import Built, parameters
 from atomr_native.compile.cutlass.ptx import Function
 from atomr_native.errors import InvalidRequest, LibraryError, Unsupported
+from atomr_native.libraries.cutlass.attributes import EXTENTS
 from atomr_native.libraries.cutlass.kernels import Kernel, Node, Operand, check, render
 
 WORD = st.integers(0, 2**64 - 1)
@@ -182,6 +183,78 @@ def test_a_grouped_warp_specialised_kernel_reads_arrays_of_the_workspace(schedul
     assert {name for _, name, _ in found.relocations} == {"workspace", "x0", "x2"}
     assert [one.pointer for one in found.maps] == ["workspace"] * 4  # which the kernel changes for each group
     assert found.workspace_bytes > 512
+
+
+def convolved(operation: str, spatial: int, dtype: str, **more: object) -> Kernel:
+    """A convolution with a bias and what is added to it."""
+    k = {"float16": (8, 32), "float32": (4, 16), "tfloat32": (4, 16), "float64": (1, 16), "int8": (16, 64)}[dtype]
+    a = Operand(dtype, "row", k[0])
+    b = Operand(dtype, "column" if dtype == "int8" else "row", k[0])
+    compute = "float64" if dtype == "float64" else "float32"
+    d = Operand({"float16": "float16", "float64": "float64"}.get(dtype, "float32"), "row", 2)
+    tree = Node("add", (Node("acc"), Node("row", dtype=compute, name="x0", alignment=2)))
+    tree = Node("add", (Node("relu", (tree,)), Node("source", dtype=d.dtype)))
+    accumulator = {"int8": "int32"}.get(dtype, compute)
+    return Kernel(**{"family": "convolution", "arch": "sm_80", "a": a, "b": b, "c": d, "d": d, "tree": tree,
+                     "accumulator": accumulator, "schedule": "multistage", "tile": (64, 64, k[1]),
+                     "operation": operation, "spatial": spatial, **more})  # fmt: skip
+
+
+#: Images of 2 x 14 x 12 with 64 channels, and 128 filters of 3 x 3.
+IMAGES = dict.fromkeys(EXTENTS, 1) | {
+    "images": 2, "height": 14, "width": 12, "channels": 64, "filters": 128, "filter_height": 3, "filter_width": 3,
+    "out_height": 14, "out_width": 12, "pad_height": 1, "pad_width": 1, "pad_depth": 0,
+    "ldd": 128, "batch_d": 0, "ldc": 128, "batch_c": 0, "batch_x0": 0, "splits": 1,
+}  # fmt: skip
+
+
+@pytest.mark.usefixtures("_cutlass")
+def test_a_convolution_and_its_parameters() -> None:
+    kernel = convolved("forward", 2, "float16")
+    found = built(kernel, **IMAGES)
+    assert found.can_implement
+    assert (found.grid, found.workspace_bytes, found.zeroed_bytes) == ((6, 2, 1), 0, 0)  # 336 pixels, 128 filters
+    assert {name for _, name, _ in found.relocations} == {"a", "b", "c", "d", "x0", "workspace"}
+    shared = built(kernel, **IMAGES | {"splits": 3})
+    assert (shared.grid, shared.zeroed_bytes) == ((6, 2, 3), 256)
+    assert shared.workspace_bytes == 256 + 12 * 64 * 64 * 4  # sums of 12 tiles
+    assert not built(kernel, **IMAGES | {"channels": 63}).can_implement
+
+
+OTHERS = [
+    ("data_gradient", 2, "float16", {}), ("data_gradient", 3, "float16", {"unit_strides": False}),
+    ("data_gradient", 3, "float32", {}), ("filter_gradient", 2, "float32", {}), ("filter_gradient", 3, "float16", {}),
+    ("forward", 3, "tfloat32", {}), ("forward", 2, "float64", {}), ("filter_gradient", 2, "float64", {}),
+    ("data_gradient", 3, "float64", {"unit_strides": False}),
+]  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_cutlass")
+@pytest.mark.parametrize(("operation", "spatial", "dtype", "more"), OTHERS)
+def test_other_convolutions(operation: str, spatial: int, dtype: str, more: dict[str, object]) -> None:
+    ld = {"ldd": 576, "ldc": 576} if operation == "filter_gradient" else {}
+    assert built(convolved(operation, spatial, dtype, **more), **IMAGES | ld).can_implement
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_cutlass")
+def test_a_convolution_of_int8() -> None:
+    kernel = convolved("forward", 2, "int8", tree=Node("acc"), c=None, d=Operand("int32", "row", 4))
+    assert built(kernel, **IMAGES).can_implement
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_cutlass")
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_blocks_that_share_a_product(arch: str) -> None:
+    few = {"m": 128, "n": 128, "k": 65536, "lda": 65536, "ldb": 65536, "ldd": 128}
+    found = built(product(arch, decomposition="stream_k"), **few, splits=1)
+    assert found.can_implement
+    assert found.grid[0] * found.grid[1] * found.grid[2] > 64  # many blocks for one or four tiles
+    assert 0 < found.zeroed_bytes <= found.workspace_bytes
+    even = built(product(arch, decomposition="stream_k"), **few, splits=4)
+    assert even.data != found.data
 
 
 def swish(x: float) -> float:

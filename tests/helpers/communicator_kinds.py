@@ -8,6 +8,7 @@ from typing import Any
 
 import fake_cuda
 import pytest
+from placements import GPU
 
 import atomr_native as an
 
@@ -15,7 +16,7 @@ __all__ = ["KINDS", "made_of", "names", "using"]
 
 #: Kinds of devices of a module's System; "thread": host devices in threads.  A fake driver in the tests' own process
 #: has the devices that the first module asked for.
-KINDS = ("host", "thread", "fake", pytest.param("gpu", marks=pytest.mark.gpu))
+KINDS = ("host", "thread", "fake", *GPU)
 
 
 @contextlib.contextmanager

@@ -23,6 +23,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import cuda_wheels
 import kernel_shim
 
 __all__ = ["FORGOTTEN", "available", "build", "compiling_here", "environment", "using"]
@@ -46,6 +47,8 @@ _HEADERS = (
     _CYTHON / "libraries/cudnn/table.h",
     _CYTHON / "libraries/cufft/names.h",
     _CYTHON / "libraries/cufft/table.h",
+    _CYTHON / "libraries/curand/names.h",
+    _CYTHON / "libraries/curand/table.h",
     _CYTHON / "libraries/cusolver/call.h",
     _CYTHON / "libraries/cusolver/decompose.h",
     _CYTHON / "libraries/cusolver/names.h",
@@ -53,6 +56,9 @@ _HEADERS = (
     _CYTHON / "libraries/cusparse/call.h",
     _CYTHON / "libraries/cusparse/names.h",
     _CYTHON / "libraries/cusparse/table.h",
+    _CYTHON / "libraries/cusparselt/names.h",
+    _CYTHON / "libraries/cusparselt/plan.h",
+    _CYTHON / "libraries/cusparselt/table.h",
     _CYTHON / "libraries/cutensor/names.h",
     _CYTHON / "libraries/cutensor/plan.h",
     _CYTHON / "libraries/cutensor/table.h",
@@ -114,12 +120,15 @@ def environment(folder: Path, **settings: object) -> dict[str, str]:
         "ATOMR_NATIVE_CUBLAS": library,
         "ATOMR_NATIVE_CUDNN": library,
         "ATOMR_NATIVE_CUFFT": library,
+        "ATOMR_NATIVE_CURAND": library,
         "ATOMR_NATIVE_CUSOLVER": library,
         "ATOMR_NATIVE_CUSPARSE": library,
+        "ATOMR_NATIVE_CUSPARSELT": library,
         "ATOMR_NATIVE_CUTENSOR": library,
         "ATOMR_NATIVE_NCCL": library,
         "ATOMR_NATIVE_CACHE": str(kernels),
         kernel_shim.HEADERS: str(kernels),
+        "FAKE_CUDA_CURAND": str(next(iter(cuda_wheels.find("libcurand.so.10")), "")),
         "PYTHONPATH": os.pathsep.join(dict.fromkeys(path)),
         **{f"FAKE_CUDA_{name.upper()}": str(value) for name, value in settings.items()},
     }

@@ -6,6 +6,7 @@ runs, and the launch, which fills addresses, numbers and a tensor map of A into 
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import kernel_shim
@@ -13,7 +14,7 @@ import pytest
 from cuda.bindings import nvrtc
 
 from atomr_native.libraries.cutlass import code
-from atomr_native.libraries.cutlass.attributes import CompiledKernel
+from atomr_native.libraries.cutlass.attributes import EXTENTS, CompiledKernel
 from atomr_native.libraries.cutlass.choice import kernel_of
 from atomr_native.libraries.cutlass.kernels.kernel import Node, walk
 from atomr_native.protocol.binaries import Binary
@@ -29,6 +30,52 @@ _FUNCTORS = {
 _EXTENTS = ("m", "n", "k", "batch")
 #: Marks where a tensor map belongs; see ``compile/cutlass/parameters.py``.
 _MARK = 0x50414D524D4F5441
+
+
+#: The sum of a convolution at row i and column j of D, by its operation.
+_CONVOLUTIONS = {
+    "forward": """
+      const long long q = i % p.out_width, o = i / p.out_width % p.out_height;
+      const long long z = i / p.out_width / p.out_height % p.out_depth;
+      const long long s = i / p.out_width / p.out_height / p.out_depth;
+      FOR_TAPS for (long long e = 0; e < p.channels; e++) {
+        const long long d = z * p.stride_depth + t * p.dilation_depth - p.pad_depth;
+        const long long h = o * p.stride_height + r * p.dilation_height - p.pad_height;
+        const long long w = q * p.stride_width + f * p.dilation_width - p.pad_width;
+        if (INSIDE) acc += A(PIXEL * p.channels + e) * B((j * TAPS + TAP) * p.channels + e);
+      }""",
+    "data_gradient": """
+      const long long w = i % p.width, h = i / p.width % p.height;
+      const long long d = i / p.width / p.height % p.depth, s = i / p.width / p.height / p.depth;
+      FOR_TAPS for (long long e = 0; e < p.filters; e++) {
+        const long long zz = d + p.pad_depth - t * p.dilation_depth, oo = h + p.pad_height - r * p.dilation_height;
+        const long long qq = w + p.pad_width - f * p.dilation_width;
+        if (zz % p.stride_depth || oo % p.stride_height || qq % p.stride_width) continue;
+        const long long z = zz / p.stride_depth, o = oo / p.stride_height, q = qq / p.stride_width;
+        if (zz >= 0 && oo >= 0 && qq >= 0 && z < p.out_depth && o < p.out_height && q < p.out_width)
+          acc += A(RESULT * p.filters + e) * B((e * TAPS + TAP) * p.channels + j);
+      }""",
+    "filter_gradient": """
+      const long long e = j % p.channels, f = j / p.channels % p.filter_width;
+      const long long r = j / p.channels / p.filter_width % p.filter_height;
+      const long long t = j / p.channels / p.filter_width / p.filter_height;
+      for (long long s = 0; s < p.images; s++) for (long long z = 0; z < p.out_depth; z++)
+      for (long long o = 0; o < p.out_height; o++) for (long long q = 0; q < p.out_width; q++) {
+        const long long d = z * p.stride_depth + t * p.dilation_depth - p.pad_depth;
+        const long long h = o * p.stride_height + r * p.dilation_height - p.pad_height;
+        const long long w = q * p.stride_width + f * p.dilation_width - p.pad_width;
+        if (INSIDE) acc += A(RESULT * p.filters + i) * B(PIXEL * p.channels + e);
+      }""",
+}
+_WORDS = {
+    "FOR_TAPS": "for (long long t = 0; t < p.filter_depth; t++) for (long long r = 0; r < p.filter_height; r++) "
+    "for (long long f = 0; f < p.filter_width; f++)",
+    "INSIDE": "d >= 0 && h >= 0 && w >= 0 && d < p.depth && h < p.height && w < p.width",
+    "PIXEL": "(((s * p.depth + d) * p.height + h) * p.width + w)",
+    "RESULT": "(((s * p.out_depth + z) * p.out_height + o) * p.out_width + q)",
+    "TAPS": "(p.filter_depth * p.filter_height * p.filter_width)",
+    "TAP": "((t * p.filter_height + r) * p.filter_width + f)",
+}
 
 
 class Seen(list[Any]):
@@ -76,7 +123,8 @@ def _sources(kernel: Any) -> tuple[Any, ...]:
     pointers, wide = list(dict.fromkeys(pointers)), list(dict.fromkeys(wide))
     fields = [(name, "int64") for name in wide]
     numbers = [(name, compute) for name in scalars]
-    ints = [(name, "int32") for name in (*_EXTENTS, "sm_count")]
+    convolution = kernel.family == "convolution"
+    ints = [(name, "int32") for name in (*_EXTENTS, "sm_count", *(EXTENTS if convolution else ()))]
     ordered = [*fields, *numbers, *ints] if compute == "float64" else [*fields, *ints, *numbers]
     members = "".join(f"unsigned long long {name}; " for name in pointers)
     members += "".join(f"{_C[dtype]} {name}; " for name, dtype in ordered)
@@ -100,36 +148,56 @@ def _sources(kernel: Any) -> tuple[Any, ...]:
         if grouped
         else "const long long first = 0, last = p.m;"
     )
-    setup = ("offsets", "workspace", "groups") if grouped and modern else ()
+    product = f"""
+    for (long long q = 0; q < p.k; q++)
+      acc += ({acc})(({_C[kernel.a.dtype]} *)p.a)[l * p.batch_a + {a}] *
+             ({acc})(({_C[kernel.b.dtype]} *)p.b)[l * p.batch_b + {b}];"""
+    if convolution:
+        product = _CONVOLUTIONS[kernel.operation]
+        for word, text in _WORDS.items():
+            product = re.sub(rf"\b{word}\b", text, product)
+        product = re.sub(r"\b([AB])\(", rf"({acc})ELEMENT_\1(", product)
+    zeroing = convolution or kernel.decomposition == "stream_k"
+    setup = ("offsets", "workspace", "groups") if grouped and modern else ("workspace", "zeroed") if zeroing else ()
     kernels = f"""
 extern "C" __global__ void atomr_setup(unsigned long long from, unsigned long long to, unsigned long long groups) {{
   const unsigned long long g = blockIdx.x * blockDim.x + threadIdx.x;
   if (g < groups) ((long long *)to)[g] = ((const {offset} *)from)[g];
 }}
 """
-    body = f"""{given}{params}{kernels if setup else ""}
+    if zeroing:
+        kernels = """
+extern "C" __global__ void atomr_setup(unsigned long long at, unsigned long long bytes) {
+  const unsigned long long g = 2 * (blockIdx.x * blockDim.x + threadIdx.x);
+  if (8 * g < bytes) ((long long *)at)[g] = ((long long *)at)[g + 1] = 0;
+}
+"""
+    used = "for (int i = 0; i < 12; i++) ((long long *)p.workspace)[i]" if zeroing else ""
+    elements = "".join(
+        f"#define ELEMENT_{name}(place) (({_C[kernel.a.dtype]} *)p.{name.lower()})[place]\n" for name in "AB"
+    )
+    body = f"""{given}{params}{elements}{kernels if setup else ""}
 extern "C" __global__ void atomr_kernel(Params given) {{
   Given p = given.g;
-  const int good = given.map[0] == p.a;
+  int good = given.map[0] == p.a;
+  {f"{used} == 0 || (good = 0);" if used else ""}
   for (long long l = 0; l < p.batch; l++) {{ {bounds}
   for (long long i = first; i < last; i++) for (long long j = 0; j < p.n; j++) {{
-    {acc} acc = 0;
-    for (long long q = 0; q < p.k; q++)
-      acc += ({acc})(({_C[kernel.a.dtype]} *)p.a)[l * p.batch_a + {a}] *
-             ({acc})(({_C[kernel.b.dtype]} *)p.b)[l * p.batch_b + {b}];
+    {acc} acc = 0; {product}
     {" ".join(stores)}
     (({_C[kernel.d.dtype]} *)p.d)[l * p.batch_d + i * p.ldd + j] = good ? {value} : -12345;
   }} }}
+  {f"{used} = 1;" if used else ""}
 }}
 """
     build = f"""{given}
 extern "C" __global__ void atomr_build(Given p, unsigned char *out) {{
   const unsigned words = sizeof(Given) / 4, map = (sizeof(Given) + 63) / 64 * 64;
   int *head = (int *)out;
-  head[0] = p.k % {kernel.a.alignment if kernel.a.layout == "row" else 1} == 0;
+  head[0] = p.k % {kernel.a.alignment if kernel.a.layout == "row" and not convolution else 1} == 0;
   for (int i = 1; i < 10; i++) head[i] = 1;
   head[10] = 1024; head[11] = map + 128;
-  *(unsigned long long *)(out + 48) = 512;
+  *(unsigned long long *)(out + 48) = 512; *(unsigned long long *)(out + 56) = {96 if zeroing else 0};
   for (unsigned i = 0; i < words; i++) ((unsigned *)(out + 256))[i] = ((const unsigned *)&p)[i];
   unsigned long long *record = (unsigned long long *)(out + 256 + map);
   record[0] = {_MARK}ull; record[1] = p.{"workspace" if setup else "a"};

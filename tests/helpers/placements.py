@@ -12,15 +12,30 @@ import fake_cuda
 import pytest
 
 import atomr_native as an
+from atomr_native.system import has_gpu
 
-__all__ = ["ALL", "ENGINES", "HOST", "HOSTS", "OPTIONS", "PROCESSES", "Placement", "program", "programs", "resolve"]
+__all__ = [
+    "ALL",
+    "ENGINES",
+    "GPU",
+    "HOST",
+    "HOSTS",
+    "OPTIONS",
+    "PROCESSES",
+    "Placement",
+    "program",
+    "programs",
+    "resolve",
+]
 
 
 #: Quick to start, with operations that wait and fail on demand.
 OPTIONS: dict[str, Any] = {"standby": "off", "allow_crash": True}
 
+#: The parameter of a GPU, where there is one: elsewhere its tests would be collected only to be left out.
+GPU = (pytest.param("gpu", marks=pytest.mark.gpu),) if has_gpu() else ()
 #: What a CUDA device is made of: the fake driver, or a GPU.
-ENGINES = ("fake", pytest.param("gpu", marks=pytest.mark.gpu))
+ENGINES = ("fake", *GPU)
 
 
 class _System(an.System):
@@ -94,7 +109,7 @@ def program(request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]:
 
 HOST = Placement("host", "process")
 #: Parameters of fixtures.  A GPU in a thread would take the tests' own process along when it faults.
-PROCESSES = ("host", "fake", pytest.param("gpu", marks=pytest.mark.gpu))
+PROCESSES = ("host", "fake", *GPU)
 HOSTS = ("process", "thread")
 ALL = (*HOSTS, *PROCESSES[1:])
 

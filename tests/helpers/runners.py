@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 import placements
 import pytest
+from placements import GPU
 from plan_builds import build_host
 
 import atomr_native as an
@@ -18,7 +19,7 @@ from atomr_native.plans.spec import WRITE, PlanSpec
 __all__ = ["ENGINES", "Runner", "make"]
 
 #: Parameters of a fixture that calls `make`.
-ENGINES = ("host", "fake", pytest.param("gpu", marks=pytest.mark.gpu))
+ENGINES = ("host", "fake", *GPU)
 
 #: Rules of addresses that libraries of CUDA devices do not read.
 _REFUSED = ("blas_lt.alignment",)

@@ -8,12 +8,13 @@ import pytest
 from codegen_engines import Engine, engines
 from group_memory import Group
 from msgspec.structs import replace
+from placements import GPU
 
 from atomr_native.errors import InvalidRequest
 from atomr_native.libraries.memory.cuda import groups
 
 
-@pytest.fixture(scope="module", params=["cpu", pytest.param("gpu", marks=pytest.mark.gpu)])
+@pytest.fixture(scope="module", params=["cpu", *GPU])
 def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     """Lend each engine in turn."""
     with engines(request.param, tmp_path_factory) as found:

@@ -321,10 +321,10 @@ class TestPurposes:
         packages = {"cu12": "a", "cu13": "b"}
         lacking = [
             Library(name, name == "nvJitLink", None, None, None, packages, None)
-            for name in ("cuBLASLt", "NVRTC", "cuFFT", "cuRAND", "nvJitLink")
+            for name in ("cuBLASLt", "NVRTC", "cuRAND", "cudart", "nvJitLink")
         ]
         use = purposes.find_purposes(NO_DRIVER, tuple(lacking))[-1]
-        assert use.missing == ("cuBLASLt", "NVRTC", "cuFFT")  # nothing here needs cuRAND
+        assert use.missing == ("cuBLASLt", "NVRTC", "cuRAND")  # nothing here needs cudart
         assert purposes.find_purposes(NO_DRIVER, ())[-1].install is None
 
 

@@ -156,7 +156,9 @@ def test_every_package_that_an_error_installs_is_in_an_extra() -> None:
         for command in re.findall(r"\bpip install ([a-z][\w-]+(?: \(CUDA 1[23]\) or [\w-]+)?)", text)
         for package in re.sub(r" \(CUDA 1[23]\) or", "", command).split()
     }
-    toolkit = {f"nvidia-{part}" for part in ("cublas", "cufft", "cusolver", "cusparse")}  # by cuda-toolkit's extras
+    toolkit = {
+        f"nvidia-{part}" for part in ("cublas", "cufft", "curand", "cusolver", "cusparse")
+    }  # by cuda-toolkit's extras
     assert "nvidia-cublas-cu12" in found
     assert found <= every | toolkit
 

@@ -157,7 +157,9 @@ def test_other_threads_are_not_recorded(device: an.Device) -> None:
     assert len(recording.plan.steps) == 1
 
 
-def test_many_replays_beside_another_thread(device: an.Device, placement: Placement) -> None:
+@pytest.mark.fake_only(replays=[300])
+@pytest.mark.parametrize("replays", [300, pytest.param(10_000, marks=pytest.mark.gpu)])
+def test_many_replays_beside_another_thread(device: an.Device, placement: Placement, replays: int) -> None:
     total = device.zeros(8)
     stop = threading.Event()
 
@@ -176,13 +178,13 @@ def test_many_replays_beside_another_thread(device: an.Device, placement: Placem
     thread = threading.Thread(target=busy)
     thread.start()
     try:
-        for _ in range(300):
+        for _ in range(replays):
             plan.tell(x)
-        assert set(total.numpy().tolist()) == {300.0}
+        assert set(total.numpy().tolist()) == {float(replays)}
     finally:
         stop.set()
         thread.join(60)
-    _used_graph(plan, placement, 300)
+    _used_graph(plan, placement, replays)
 
 
 def test_a_bound_array_is_replaced(device: an.Device) -> None:
@@ -248,6 +250,27 @@ def test_recorded_plans_in_recordings(device: an.Device, placement: Placement) -
         np.testing.assert_array_equal(out.numpy(), expected)
         np.testing.assert_array_equal(total.numpy(), sums)
     _used_graph(outer, placement, 3)
+
+
+def test_results_of_a_recorded_plan_exist_from_the_first_message_of_one_that_holds_it(device: an.Device) -> None:
+    given, out = device.ones(4), device.zeros(4)
+    with device.record() as inner:
+        y = inner.operand("x", given) + 1
+    with pytest.raises(an.InvalidRequest, match="made inside a recording"), device.record():
+        device.copy(y, out=out)
+    with device.record() as outer:
+        inner.plan.tell(outer.operand("x", given))
+        device.copy(y * 3, out=out)
+        inner.plan.tell(out)
+    with device.record() as outermost:
+        outer.plan.tell(outermost.operand("x", given))
+    assert not y.valid
+    outermost.plan.tell(given)
+    assert out.numpy().tolist() == [6.0] * 4
+    assert y.numpy().tolist() == [7.0] * 4
+    for recording in (inner, outer):
+        recording.plan.tell(device.zeros(4))
+    assert y.numpy().tolist() == [4.0] * 4
 
 
 def test_the_steps_as_a_graph(device: an.Device) -> None:

@@ -12,6 +12,7 @@ import fake_cuda
 import numpy as np
 import pytest
 from actions import eventually
+from placements import GPU
 
 import atomr_native as an
 
@@ -25,7 +26,7 @@ def two_fake_gpus(fake_environment: dict[str, str]) -> Iterator[None]:
         yield
 
 
-@pytest.fixture(params=["fake", pytest.param("gpu", marks=pytest.mark.gpu)])
+@pytest.fixture(params=["fake", *GPU])
 def two_gpus(request: pytest.FixtureRequest) -> str:
     """See to it that there are two GPUs."""
     engine: str = request.param

@@ -34,13 +34,17 @@ def run(fake_environment: dict[str, str]) -> Callable[..., str]:
     return program
 
 
+#: Libraries whose functions are all in the fake.
+TABLES = ("cublaslt", "cublas", "cufft", "curand", "cusolver", "cusparse", "cusparselt", "cutensor")
+
+
 def test_every_function_of_the_tables_is_there(fake_environment: dict[str, str]) -> None:
     """A function that is added to a table needs one in the fake: see tests/helpers/fake_driver."""
     library = ctypes.CDLL(fake_environment["ATOMR_NATIVE_CUDA"])
     names = []
     tables = (
         "cuda/driver_names.h",
-        *(f"libraries/{name}/names.h" for name in ("cublaslt", "cublas", "cufft", "cusolver", "cusparse", "cutensor")),
+        *(f"libraries/{name}/names.h" for name in TABLES),
     )
     for table in tables:
         names += re.findall(r"\bF\([^,()]+, (cu\w+),", (CYTHON / table).read_text(encoding="utf-8"))

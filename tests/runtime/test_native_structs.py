@@ -13,6 +13,7 @@ from atomr_native._lib.cublaslt import Matmul
 from atomr_native._lib.cusolver import Decomposition, Solver, Verdict
 from atomr_native._lib.cuda import CudaBackend
 from atomr_native._lib.cusparse import SparseProduct
+from atomr_native._lib.cusparselt import StructuredProduct
 from atomr_native._lib.cutensor import TensorOperation
 from atomr_native._lib.cufft import Transform
 from atomr_native.errors import InvalidRequest
@@ -25,7 +26,10 @@ from atomr_native.libraries.fft.cuda.build import describe_call
 from atomr_native.libraries.fft.cuda.steps import plan_steps
 from atomr_native.libraries.fft.request import FftRequest
 from atomr_native.libraries.sparse.cuda.products import sparse_call
+from atomr_native.libraries.sparse.cuda.structured import structured_call
 from atomr_native.libraries.sparse.request import SparseProductRequest
+from atomr_native.libraries.sparse.structured.matrix import compressed_bytes
+from atomr_native.libraries.sparse.structured.request import StructuredProductRequest
 from atomr_native.libraries.tensor.cuda import cutensor
 from atomr_native.libraries.tensor.cuda.arrays import Array
 from atomr_native.libraries.solver.cuda.native import DecompositionCall, SolverCall, SolverVerdict
@@ -111,6 +115,15 @@ assert "missing ['nnz']" in refused(SparseProduct, Given(product, nnz=None))
 for wrong in ({"routine": 3}, {"format": 2}, {"values": 5}, {"x": -1}, {"y": -1}, {"rows": 0}, {"scratch": 1},
               {"factor": (2, 1, -1, -1)}, {"factor_at": (0, -1)}):
     assert "malformed" in refused(SparseProduct, Given(product, **wrong)), wrong
+half = np.zeros((32, 32), np.float16)
+request = StructuredProductRequest(compressed=np.zeros(compressed_bytes((32, 32), "float16"), np.uint8),
+                                   shape=(32, 32), dtype="float16", x=half)
+product = structured_call(request.lowered.spec(), (False, False), 1 << 20)
+StructuredProduct(backend, Given(product))
+assert "missing ['turned_b']" in refused(StructuredProduct, Given(product, turned_b=None))
+for wrong in ({"routine": 2}, {"m": 0}, {"a": 3}, {"d": -1}, {"bias": 3}, {"alpha": 2}, {"scratch": 1},
+              {"compressed_bytes": 0}, {"configuration": -2}, {"workspace_bytes": -1}):
+    assert "malformed" in refused(StructuredProduct, Given(product, **wrong)), wrong
 
 class Misspelt:
     def fields(self):

@@ -1,8 +1,10 @@
 """Choosing among candidates by measuring them, on the device, on a stream of its own.
 
-Operands lie in sets that together are larger than the L2 cache and are taken in turn.  A first pass times every
-candidate a few times; a second one times the fastest and the heuristic's own in turn, round by round, and the least
-median wins.  Only a candidate that beats the heuristic's by more than a measurement errs is taken.
+Operands lie in sets that together are larger than the L2 cache and are taken in turn, as by a program whose operands
+come from memory.  Where one set fits into the cache, it is also taken again and again, as by a program that has just
+written them, and the geometric mean of both times counts.  A first pass times every candidate a few times; then the
+fastest and the heuristic's own are timed in turn, in blocks of rounds, until two blocks in a row have the same winner
+by their medians.  Only a candidate that beats the heuristic's by more than a measurement errs is taken.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import logging
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Protocol
 
@@ -24,14 +26,20 @@ __all__ = ["Backend", "Candidate", "Problem", "Progress", "Tuner"]
 _log = logging.getLogger("atomr_native.worker")
 
 _MOST: Final = 40
-_FINALISTS: Final = 6
-_ROUNDS: Final = 9
+_FINALISTS: Final = 8
+#: Rounds of a block, and the most blocks.
+_ROUNDS: Final = 5
+_BLOCKS: Final = 4
+#: Launches of the first pass.
+_ROUGH: Final = 10
 #: Minimum microseconds of one timing, and maximum number of its launches.
 _SPAN: Final = 300.0
 _LAUNCHES: Final = 200
 #: Minimum gain of a candidate over the heuristic's choice.
 _GAIN: Final = 0.99
 _CACHE: Final = 128 << 20
+#: Bytes of operands that stay in an L2 cache beside what else goes through it.
+_WARM: Final = 16 << 20
 _SETS: Final = 32
 _ALIGNMENT: Final = 256
 
@@ -193,35 +201,44 @@ class Tuner:
             base = address + -(-need // _ALIGNMENT) * _ALIGNMENT
             self._fill(problem, base, parts, sets)
             addresses = [base + i * sum(parts) + sum(parts[:j]) for i in range(sets) for j in range(len(parts))]
-            steps, done = len(candidates) + _ROUNDS, 0
+            steps = len(candidates) + _BLOCKS
 
-            def time(candidate: Candidate, launches: int) -> float:
+            def time(candidate: Candidate, launches: int, sets: int) -> float:
+                given = addresses[: sets * len(parts)]
                 try:
-                    return problem.time(candidate, addresses, sets, launches, address if need else 0)
+                    return problem.time(candidate, given, sets, launches, address if need else 0)
                 except (LibraryError, Unsupported) as error:
                     if isinstance(error, LibraryError) and error.lib == "cuda":
                         raise  # the device's own
                     return float("inf")
 
+            def both(candidate: Candidate, launches: int) -> float:
+                cold = time(candidate, launches, sets)
+                return math.sqrt(cold * time(candidate, launches, 1)) if sum(parts) <= _WARM else cold
+
             rough: dict[Candidate, float] = {}
-            for candidate in candidates:
-                rough[candidate] = time(candidate, 3)
-                done += 1
+            for done, candidate in enumerate(candidates, 1):
+                rough[candidate] = both(candidate, _ROUGH)
                 progress(done, steps, f"{rough[candidate]:.1f} us, {candidate.config}")
             ranked = sorted(rough, key=lambda candidate: rough[candidate])[:_FINALISTS]
             finalists = list(dict.fromkeys([first, *ranked]))
             span = max(min(rough.values()), 0.1)
             launches = int(max(3, min(_LAUNCHES, _SPAN / span)))
             rounds: dict[Candidate, list[float]] = {candidate: [] for candidate in finalists}
-            for _ in range(_ROUNDS):
-                for candidate in finalists:
-                    rounds[candidate].append(time(candidate, launches))
-                done += 1
-                progress(done, steps, f"{len(finalists)} finalists")
+            winners: list[Candidate] = []
+            for block in range(1, _BLOCKS + 1):
+                for _ in range(_ROUNDS):
+                    for candidate in finalists:
+                        rounds[candidate].append(both(candidate, launches))
+                winners.append(_least(finalists, {one: values[-_ROUNDS:] for one, values in rounds.items()}))
+                repeated = winners[-2:] == winners[-1:] * 2
+                progress(steps if repeated else len(candidates) + block, steps, f"{len(finalists)} finalists")
+                if repeated:
+                    break
         finally:
             self._backend.free(address, total)
         times = {candidate: statistics.median(values) for candidate, values in rounds.items()}
-        best = min(finalists, key=lambda candidate: times[candidate])
+        best = _least(finalists, rounds)
         return best if times[best] < _GAIN * times[first] else first, times
 
     def _fill(self, problem: Problem, base: int, parts: list[int], sets: int) -> None:
@@ -232,3 +249,8 @@ class Tuner:
                 for start in range(0, nbytes, tile.nbytes):
                     self._backend.copy_now(at + start, tile.ctypes.data, min(tile.nbytes, nbytes - start))
                 at += nbytes
+
+
+def _least(candidates: Sequence[Candidate], times: Mapping[Candidate, Sequence[float]]) -> Candidate:
+    """Return the candidate with the least median, the first of several."""
+    return min(candidates, key=lambda candidate: statistics.median(times[candidate]))

@@ -174,7 +174,7 @@ struct Built {
   int accepted;
   unsigned grid[3], block[3], cluster[3];
   unsigned shared, size;
-  unsigned long long workspace;
+  unsigned long long workspace, zeroed;
   alignas(256) unsigned char data[4096];
 };
 
@@ -184,6 +184,7 @@ template <class Params> __device__ void put(Built* out, Params const& params) {
   auto to = reinterpret_cast<unsigned*>(out->data);
   for (unsigned i = 0; i < sizeof(Params) / 4; ++i) to[i] = from[i];
   out->size = sizeof(Params);
+  out->zeroed = 0;
 }
 
 __device__ inline void put_launch(Built* out, dim3 grid, dim3 block, dim3 cluster, unsigned shared) {

@@ -16,7 +16,7 @@ from .ptx import Function
 
 __all__ = ["Built", "TensorMapRecord", "parameters"]
 
-_HEAD: Final = struct.Struct("<i9I2IQ")
+_HEAD: Final = struct.Struct("<i9I2I2Q")
 _DATA: Final = 256
 _SIZE: Final = _DATA + 4096
 _MAP: Final = struct.Struct("<QQ5Q4Q5I5B3B12x")
@@ -80,6 +80,8 @@ class Built(NamedTuple):
     maps : tuple of TensorMapRecord
     grid, block, cluster : tuple of int
     shared_bytes, workspace_bytes : int
+    zeroed_bytes : int
+        Of the workspace, from its start: they must be 0 when the kernel begins.
     """
 
     can_implement: bool
@@ -92,6 +94,7 @@ class Built(NamedTuple):
     cluster: tuple[int, int, int]
     shared_bytes: int
     workspace_bytes: int
+    zeroed_bytes: int = 0
 
 
 @functools.lru_cache(maxsize=64)
@@ -143,14 +146,14 @@ def parameters(
             given += struct.pack(f"<{_FORMATS[dtype]}", _checked(values, field, dtype))
     result = _function(builder, name)(bytes(given) + bytes(8), _SIZE)
     accepted, *head = _HEAD.unpack_from(result)
-    shared, size, workspace = head[9:]
+    shared, size, workspace, zeroed = head[9:]
     data = bytearray(result[_DATA : _DATA + size])
     maps = _take_maps(data, pointers)
     relocations = _take_addresses(data, pointers)
     places = [place for field in scalars for place in _take_scalar(data, field, decided[field], scalars.index(field))]
     return Built(
         bool(accepted), bytes(data), relocations, tuple(places), maps, tuple(head[0:3]), tuple(head[3:6]),
-        tuple(head[6:9]), shared, workspace,
+        tuple(head[6:9]), shared, workspace, zeroed,
     )  # fmt: skip
 
 

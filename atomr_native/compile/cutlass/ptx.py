@@ -40,6 +40,14 @@ def _pattern(value: float) -> int:
     return int(struct.unpack("<I", struct.pack("<f", value))[0])
 
 
+def _half(value: float) -> int:
+    """Return the bits of a number as float16."""
+    try:
+        return int.from_bytes(struct.pack("<e", value), "little")
+    except OverflowError:
+        return 0xFC00 if value < 0 else 0x7C00
+
+
 def _quotient(a: int, b: int) -> int:
     """Return a quotient that is rounded to zero."""
     return -(-a // b) if (a < 0) != (b < 0) and a % b else a // b
@@ -143,7 +151,7 @@ class Function:
     def _constant(self, text: str) -> int:
         if text == self._depot:
             return 0
-        if text in self._parameters[1:]:
+        if text in self._parameters:
             return 0
         if text[:2] in ("0f", "0d"):
             return int(text[2:], 16)
@@ -205,7 +213,7 @@ class Function:
                 layout.pack_into(memory[space], start + offset, *(one & mask for one in values))
 
             return store, [], [base, *members]
-        if space == "param":
+        if space == "param" and not base.startswith("%"):
             if base != self._parameters[0]:  # the address of the result
                 return _zero, members, []
 
@@ -376,7 +384,7 @@ def _floating(parts: tuple[str, ...]) -> Callable[..., int]:
 
 
 def _converted(parts: tuple[str, ...]) -> Callable[..., int]:
-    """Return the function of a conversion between integers, or between integers and float32."""
+    """Return the function of a conversion between integers, or between integers and floats."""
     to, kind = parts[-2], parts[-1]
     if "f" not in (to[0], kind[0]):
         bits, mask = int(kind[1:]), (1 << int(to[1:])) - 1
@@ -388,6 +396,9 @@ def _converted(parts: tuple[str, ...]) -> Callable[..., int]:
         if kind[0] == "s":
             return lambda _, a: _pattern(_signed(a & (1 << bits) - 1, bits))
         return lambda _, a: _pattern(a & (1 << bits) - 1)
+    if to == "f16" and kind in ("s32", "u32", "f32") and parts[1] == "rn":
+        read: Callable[[int], float] = _float if kind == "f32" else lambda a: _signed(a, 32) if kind == "s32" else a
+        return lambda _, a: _half(read(a & 0xFFFFFFFF))
     if kind == "f32" and to[0] in "su" and parts[1] == "rzi":
         bits = int(to[1:])
         low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if to[0] == "s" else (0, (1 << bits) - 1)

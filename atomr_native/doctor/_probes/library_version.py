@@ -89,6 +89,11 @@ def own(loaded: Loaded) -> int | None:
     return loaded.version[0]
 
 
+def untold(_loaded: Loaded) -> int | None:
+    """Return nothing: both CUDA majors have libraries of the same version and file name."""
+    return None
+
+
 def from_version(first_of_13: Version, first_of_12: Version) -> Callable[[Loaded], int | None]:
     """Derive CUDA's major from the library's version numbers."""
 
@@ -136,6 +141,7 @@ LIBRARIES = {
     "cusparse": (
         "cusparse", ("libcusparse.so.12",), by_property("cusparseGetProperty"), from_version((12, 6), (12,)),
     ),
+    "cusparselt": ("cusparseLt", ("libcusparseLt.so.0",), by_property("cusparseLtGetProperty"), untold),
     "cutensor": (
         "cutensor", ("libcutensor.so.2",), by_number("cutensorGetVersion"), by_cudart("cutensorGetCudartVersion"),
     ),

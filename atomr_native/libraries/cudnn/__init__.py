@@ -1,4 +1,4 @@
-"""Convolutions and other graphs of cuDNN: ``device.cudnn``."""
+"""Convolutions, other graphs and recurrent networks of cuDNN: ``device.cudnn``."""
 
 from .._contract import Aliasing, Library, NativeLibrary, Operation
 
@@ -14,6 +14,23 @@ LIBRARY = Library(
             "cuda.build:build_graph",
             attributes="attributes:GraphAttributes",
         ),
+        Operation(
+            "cudnn.ctc_loss",
+            Aliasing.DISJOINT,
+            "host.ctc:build_ctc_loss",
+            "cuda.ctc:build_ctc_loss",
+            attributes="ctc:CtcAttributes",
+        ),
+        *(
+            Operation(
+                f"cudnn.{name}",
+                Aliasing.DISJOINT,
+                f"host.recurrent:build_{name}",
+                f"cuda.recurrent:build_{builder}",
+                attributes="recurrent_shapes:RecurrentAttributes",
+            )
+            for name, builder in (("rnn", "rnn"), ("rnn_backward", "rnn"), ("rnn_reserve", "rnn_reserve"))
+        ),
     ),
     exports={
         "ActivationFunctionGradientRequest": "activations",
@@ -23,6 +40,7 @@ LIBRARY = Library(
         "ConvolutionDataGradientRequest": "convolution",
         "ConvolutionFilterGradientRequest": "convolution",
         "ConvolutionRequest": "convolution",
+        "CtcLossRequest": "ctc",
         "Cudnn": "actor",
         "GraphRequest": "graph",
         "GraphTensor": "traced",
@@ -30,6 +48,9 @@ LIBRARY = Library(
         "NormalizationRequest": "norms",
         "PoolingGradientRequest": "pooling",
         "PoolingRequest": "pooling",
+        "RecurrentGradientRequest": "recurrent",
+        "RecurrentRequest": "recurrent",
+        "RecurrentWeights": "recurrent_shapes",
         "ResponseNormalizationGradientRequest": "response",
         "ResponseNormalizationRequest": "response",
         "SoftmaxGradientRequest": "softmax",

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..._support.public import public
-from ...plans.actor import LibraryActor
 from .attention import SCRATCH
 from .defaults import EPSILON, MOMENTUM, ONE, RESPONSE_POWER, RESPONSE_SCALE, ZERO
 from .forms import (
@@ -31,6 +30,7 @@ from .forms import (
     SOFTMAX_GRADIENT,
     real,
 )
+from .sequences_actor import SequencesActor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,7 +43,7 @@ __all__ = ["Cudnn"]
 
 
 @public
-class Cudnn(LibraryActor):
+class Cudnn(SequencesActor):
     """Operations of neural networks on one device; messages to it run in order.
 
     Every method enqueues and returns its results at once: the arrays that were given as outputs, or new ones, which are

@@ -10,9 +10,11 @@ from ...plans.calls import CallForm, Forms, form_of
 from .activations import ActivationFunctionGradientRequest, ActivationFunctionRequest
 from .attention import AttentionGradientRequest, AttentionRequest
 from .convolution import ConvolutionDataGradientRequest, ConvolutionFilterGradientRequest, ConvolutionRequest
+from .ctc import CtcLossRequest
 from .graph import GraphRequest
 from .norms import NormalizationGradientRequest, NormalizationRequest
 from .pooling import PoolingGradientRequest, PoolingRequest
+from .recurrent import RecurrentGradientRequest, RecurrentRequest, RecurrentReserveRequest
 from .response import ResponseNormalizationGradientRequest, ResponseNormalizationRequest
 from .softmax import SoftmaxGradientRequest, SoftmaxRequest
 
@@ -21,6 +23,7 @@ __all__ = [
     "ACTIVATION_GRADIENT",
     "ATTENTION",
     "ATTENTION_GRADIENT",
+    "CTC_LOSS",
     "DATA_GRADIENT",
     "FILTER_GRADIENT",
     "FORMS",
@@ -30,6 +33,8 @@ __all__ = [
     "NORM_GRADIENT",
     "POOLING",
     "POOLING_GRADIENT",
+    "RECURRENT",
+    "RECURRENT_GRADIENT",
     "RESPONSE_NORM",
     "RESPONSE_NORM_GRADIENT",
     "SOFTMAX",
@@ -38,7 +43,7 @@ __all__ = [
 ]
 
 #: Options that are real numbers.
-_REALS: Final = ("alpha", "beta", "epsilon", "k", "momentum", "scale")
+_REALS: Final = ("alpha", "beta", "dropout", "epsilon", "k", "momentum", "scale")
 
 
 class Real(str):
@@ -52,9 +57,9 @@ def real(value: Any) -> Any:
     return Real(float(value).hex()) if is_real(value) else value
 
 
-def _real_form(request: Any, arrays: str, options: str) -> CallForm:
+def _real_form(request: Any, arrays: str, options: str, numbers: str = "") -> CallForm:
     """Return the form of a request class some of whose options are real numbers, which calls give by `real`."""
-    names = tuple(f"{arrays} {options}".split())
+    names = tuple(f"{arrays} {options} {numbers}".split())
     defaults: dict[str, Any] = {field.name: field.default for field in fields(request)}
     places = [names.index(name) for name in _REALS if name in options.split()]
 
@@ -72,8 +77,8 @@ def _real_form(request: Any, arrays: str, options: str) -> CallForm:
                 values[place] = real(values[place])
         return tuple(values)
 
-    kinds = b"a" * len(arrays.split()) + b"o" * len(options.split())
-    return CallForm(unpack, pack, names, kinds, tuple(defaults[n] if n in options.split() else None for n in names))
+    kinds = b"a" * len(arrays.split()) + b"o" * len(options.split()) + b"n" * len(numbers.split())
+    return CallForm(unpack, pack, names, kinds, tuple(None if n in arrays.split() else defaults[n] for n in names))
 
 
 _OPTIONS: Final = "size stride padding dilation groups alpha beta channels_last tf32 deterministic"
@@ -112,6 +117,10 @@ RESPONSE_NORM: Final = _real_form(ResponseNormalizationRequest, "x out", "size a
 RESPONSE_NORM_GRADIENT: Final = _real_form(
     ResponseNormalizationGradientRequest, "x y dy out", "size alpha beta k channels_last"
 )
+_NETWORK: Final = "kind hidden layers bidirectional bias lengths layout dropout tf32"
+RECURRENT: Final = _real_form(RecurrentRequest, "x weights hx cx reserve out", f"{_NETWORK} training", "seed offset")
+RECURRENT_GRADIENT: Final = _real_form(RecurrentGradientRequest, "x weights y dy reserve hx cx dhy dcy", _NETWORK)
+CTC_LOSS: Final = form_of(CtcLossRequest, "x labels input_lengths label_lengths", "blank layout gradient zero_infinity")
 SOFTMAX: Final = form_of(SoftmaxRequest, "x out", "axis log")
 SOFTMAX_GRADIENT: Final = form_of(SoftmaxGradientRequest, "dy y out", "axis log")
 
@@ -139,6 +148,10 @@ FORMS: Final[Forms] = {
     NormalizationGradientRequest: NORM_GRADIENT,
     ResponseNormalizationRequest: RESPONSE_NORM,
     ResponseNormalizationGradientRequest: RESPONSE_NORM_GRADIENT,
+    CtcLossRequest: CTC_LOSS,
+    RecurrentRequest: RECURRENT,
+    RecurrentGradientRequest: RECURRENT_GRADIENT,
+    RecurrentReserveRequest: form_of(RecurrentReserveRequest, "", "attributes"),
     SoftmaxRequest: SOFTMAX,
     SoftmaxGradientRequest: SOFTMAX_GRADIENT,
     GraphRequest: GRAPH,

@@ -16,6 +16,7 @@ __all__ = [
     "HEAD_DIM",
     "NORM_DTYPES",
     "POOLING_DTYPES",
+    "RECURRENT_DTYPES",
     "RESPONSE_DTYPES",
     "RESPONSE_LIMITS",
     "RESPONSE_SIZE",
@@ -70,6 +71,9 @@ NORM_DTYPES: Final = ("float16", "bfloat16", "float32")
 RESPONSE_DTYPES: Final = ("float16", "float32", "float64")
 RESPONSE_SIZE: Final = 16
 RESPONSE_LIMITS: Final = {"alpha": 0.0, "beta": 0.01, "k": 1e-5}
+
+#: Dtypes of recurrent networks.
+RECURRENT_DTYPES: Final = ("float16", "bfloat16", "float32", "float64")
 
 #: Dtypes of attention, for which cuDNN has engines.
 ATTENTION_DTYPES: Final = ("float16", "bfloat16")

@@ -14,8 +14,9 @@ from ...errors import InvalidRequest
 from ...plans.actor import LibraryActor
 from .bound import BoundGemm, BoundGemms
 from .config import GemmConfig
+from .convolution import FusedConvolutionRequest
 from .epilogue import EpilogueTree
-from .forms import FORMS, GEMM, GROUPED, gemm_values
+from .forms import CONVOLUTION, FORMS, GEMM, GROUPED, gemm_values
 from .grouped import GroupedGemmOptions, GroupedGemmRequest
 from .request import GemmOptions, GemmRequest
 from .spec import is_array
@@ -109,6 +110,101 @@ class Cutlass(LibraryActor):
         """
         fields = (a, b, offsets, c, out, epilogue, out_dtype, compute, fast_accum, config, alpha, beta)
         return self._calls.send(self, GROUPED, gemm_values(fields, operands, None))
+
+    def convolution(
+        self,
+        x: GpuRef,
+        w: GpuRef,
+        *,
+        c: GpuRef | None = None,
+        out: GpuRef | None = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        alpha: Any = 1.0,
+        beta: Any = 0.0,
+        epilogue: str | EpilogueTree | Callable[..., Any] | None = None,
+        operands: Any = None,
+        out_dtype: object = None,
+        compute: str | None = None,
+        config: GemmConfig | None = None,
+    ) -> Any:
+        """Send a convolution of images with filters, channels last, and an epilogue; see `FusedConvolutionRequest`.
+
+        Returns
+        -------
+        GpuRef
+            D, (N, P, Q, K) or (N, Z, P, Q, K).
+        """
+        fields = (x, w, c, out, "forward", None, stride, padding, dilation, epilogue, out_dtype, compute, config,
+                  alpha, beta)  # fmt: skip
+        return self._calls.send(self, CONVOLUTION, gemm_values(fields, operands, None))
+
+    def convolution_backward_data(
+        self,
+        dy: GpuRef,
+        w: GpuRef,
+        size: tuple[int, ...],
+        *,
+        c: GpuRef | None = None,
+        out: GpuRef | None = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        alpha: Any = 1.0,
+        beta: Any = 0.0,
+        epilogue: str | EpilogueTree | Callable[..., Any] | None = None,
+        operands: Any = None,
+        out_dtype: object = None,
+        compute: str | None = None,
+        config: GemmConfig | None = None,
+    ) -> Any:
+        """Send the gradient by images of spatial extents `size`; it is also the transposed convolution.
+
+        Returns
+        -------
+        GpuRef
+            D, (N, H, W, C) or (N, D, H, W, C).
+        """
+        fields = (dy, w, c, out, "data_gradient", size, stride, padding, dilation, epilogue, out_dtype, compute, config,
+                  alpha, beta)  # fmt: skip
+        return self._calls.send(self, CONVOLUTION, gemm_values(fields, operands, None))
+
+    def convolution_backward_filter(
+        self,
+        x: GpuRef,
+        dy: GpuRef,
+        size: tuple[int, ...],
+        *,
+        c: GpuRef | None = None,
+        out: GpuRef | None = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        alpha: Any = 1.0,
+        beta: Any = 0.0,
+        epilogue: str | EpilogueTree | Callable[..., Any] | None = None,
+        operands: Any = None,
+        out_dtype: object = None,
+        compute: str | None = None,
+        config: GemmConfig | None = None,
+    ) -> Any:
+        """Send the gradient by filters of spatial extents `size`; with ``c=dw, out=dw, beta=1.0`` it is added to dw.
+
+        Returns
+        -------
+        GpuRef
+            D, (K, R, S, C) or (K, T, R, S, C).
+        """
+        fields = (dy, x, c, out, "filter_gradient", size, stride, padding, dilation, epilogue, out_dtype, compute,
+                  config, alpha, beta)  # fmt: skip
+        return self._calls.send(self, CONVOLUTION, gemm_values(fields, operands, None))
+
+    def plan_convolution(self, request: FusedConvolutionRequest) -> Plan:
+        """Return the plan of a convolution or a gradient, as `plan` does; ``plan.tell(a, b, ..., out=)``."""
+        if not isinstance(request, FusedConvolutionRequest):
+            raise InvalidRequest(f"request is a {type(request).__name__}; allowed: FusedConvolutionRequest")
+        return self._plan_of(request, handles=True)
 
     def plan(self, a: GpuRef, b: GpuRef, **options: Unpack[GemmOptions]) -> Plan:
         """Return the plan of a product: arrays lend their layouts, numbers are defaults that each message may replace.

@@ -1,6 +1,6 @@
 """Attributes of CUTLASS products in plan specifications."""
 
-from typing import Annotated, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 from msgspec import Meta, Struct
 
@@ -8,10 +8,23 @@ from ...plans.spec import Attributes, DtypeName
 from ...protocol.binaries import Binary
 from ...protocol.typed import one_of
 
-__all__ = ["CompiledKernel", "GemmAttributes", "KernelChoice"]
+__all__ = ["EXTENTS", "OPERANDS", "CompiledKernel", "ConvolutionAttributes", "GemmAttributes", "KernelChoice"]
+
+#: The numbers of a convolution: extents of images, filters and results, then how they meet.
+EXTENTS: Final = (
+    "images", "depth", "height", "width", "channels",
+    "filters", "filter_depth", "filter_height", "filter_width",
+    "out_depth", "out_height", "out_width",
+    "pad_depth", "pad_height", "pad_width",
+    "stride_depth", "stride_height", "stride_width",
+    "dilation_depth", "dilation_height", "dilation_width",
+)  # fmt: skip
 
 Extents: TypeAlias = tuple[Annotated[int, Meta(ge=1)], Annotated[int, Meta(ge=1)], Annotated[int, Meta(ge=1)]]
 Node: TypeAlias = tuple[str | int, ...]
+
+#: Names of the two arrays of a convolution, in the order of the product's operands, by operation.
+OPERANDS: Final = {"forward": ("x", "w"), "data_gradient": ("dy", "w"), "filter_gradient": ("dy", "x")}
 
 
 class KernelChoice(Struct, frozen=True, forbid_unknown_fields=True):
@@ -23,6 +36,8 @@ class KernelChoice(Struct, frozen=True, forbid_unknown_fields=True):
     schedule: Annotated[str, one_of("", "cooperative", "pingpong", "multistage")] = ""
     stages: Annotated[int, Meta(ge=0, le=16)] = 0
     swizzle: Annotated[int, Meta(ge=0, le=8)] = 0
+    decomposition: Annotated[str, one_of("", "tiles", "stream_k", "split_k")] = ""
+    splits: Annotated[int, Meta(ge=0, le=4096)] = 0
 
 
 class CompiledKernel(Struct, frozen=True, forbid_unknown_fields=True):
@@ -43,6 +58,8 @@ class CompiledKernel(Struct, frozen=True, forbid_unknown_fields=True):
         Those of the fields that are places in the parameters, which messages or the tree's constants fill.
     setup : tuple of str
         What the kernel that runs first takes, see ``kernels/rendering.py``; empty without one.
+    splits : int
+        Blocks that share the sums of a tile.
     """
 
     entry: str
@@ -52,6 +69,7 @@ class CompiledKernel(Struct, frozen=True, forbid_unknown_fields=True):
     pointers: tuple[str, ...]
     scalars: tuple[str, ...]
     setup: tuple[str, ...] = ()
+    splits: Annotated[int, Meta(ge=1)] = 1
 
 
 class GemmAttributes(Attributes, frozen=True, kw_only=True):
@@ -84,3 +102,25 @@ class GemmAttributes(Attributes, frozen=True, kw_only=True):
     choice: KernelChoice
     functions: tuple[Binary, ...] = ()
     kernel: CompiledKernel | None = None
+
+
+class ConvolutionAttributes(GemmAttributes, frozen=True, kw_only=True):
+    """Of ``cutlass.convolution``.
+
+    Attributes
+    ----------
+    operation : {"forward", "data_gradient", "filter_gradient"}
+    spatial : {2, 3}
+        Spatial axes.
+    extents : tuple of int
+        A number for each of `EXTENTS`; those of a depth are as of 1 where there is none.
+    """
+
+    operation: Annotated[str, one_of("forward", "data_gradient", "filter_gradient")]
+    spatial: Annotated[int, Meta(ge=2, le=3)]
+    extents: Annotated[tuple[Annotated[int, Meta(ge=0)], ...], Meta(min_length=len(EXTENTS), max_length=len(EXTENTS))]
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """The extents by their names."""
+        return dict(zip(EXTENTS, self.extents, strict=True))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ...dtypes import as_dtype
 from ...errors import Unsupported
+from .attributes import OPERANDS, ConvolutionAttributes
 from .kernels.kernel import Kernel, Node, Operand
 from .layouts import Array, Problem, problem_of
 
@@ -49,6 +50,12 @@ _SM80: Final = {
 _SM80["bfloat16"] = _SM80["float16"]
 
 
+#: Tiles that are a part of the multiprocessors as small as this share a long sum: steps of K of a tile.
+_FEW, _LONG = 4, 32
+#: Fewest steps of K of a tile that a block sums, where blocks share the sums of a convolution.
+_SLICE: Final = 16
+
+
 class Chosen(NamedTuple):
     """A kernel for a plan.
 
@@ -57,10 +64,13 @@ class Chosen(NamedTuple):
     kernel : Kernel
     problem : Problem
         What it computes.
+    splits : int
+        Blocks that share the sums of a tile.
     """
 
     kernel: Kernel
     problem: Problem
+    splits: int = 1
 
 
 #: Names of a tree's arrays, scalars, constants and functions in kernels: by place, so equal kernels are one source.
@@ -205,12 +215,15 @@ def kernel_of(spec: PlanSpec[GemmAttributes], capability: tuple[int, int]) -> Ch
     """
     attributes = spec.attributes
     p = problem_of(spec)
+    if isinstance(attributes, ConvolutionAttributes):
+        return _convolution(p, attributes)
     arch = _arch(p, attributes, capability)
     arrays = dict(p.arrays)
     source = "c" if "c" in arrays and arrays["c"].kind == "matrix" else ""
     tree = _tree(attributes, arrays, source)
     kind = "tfloat32" if attributes.mode == "tf32" else p.a.dtype
     tile = _changed(_tile(p, arch, kind, tree), attributes.choice)
+    decomposition = _decomposition(p, attributes, tile, arch)
     kernel = Kernel(
         family="grouped" if p.offsets else "gemm",
         arch=arch,
@@ -231,5 +244,66 @@ def kernel_of(spec: PlanSpec[GemmAttributes], capability: tuple[int, int]) -> Ch
         swizzle=attributes.choice.swizzle or 1,
         fast_accumulation=attributes.fast_accum,
         offsets=p.offsets.dtype if p.offsets else "int32",
+        decomposition=decomposition,
     )
-    return Chosen(kernel, p)
+    return Chosen(kernel, p, attributes.choice.splits or 1)
+
+
+def _decomposition(p: Problem, attributes: GemmAttributes, tile: _Tile, arch: str) -> str:
+    """Return how blocks share a product: by tiles, but for the few tiles of a long sum."""
+    chosen = attributes.choice.decomposition
+    if chosen not in ("", "tiles") and arch == "sm_80" and p.batch > 1:
+        raise Unsupported(
+            f"CUTLASS has no kernel of sm_80 for decomposition={chosen!r} of {p.batch} products; allowed: 'tiles'",
+            rule="cutlass.kernel", lifted_by=("config",),
+        )  # fmt: skip
+    if chosen:
+        return "tiles" if chosen == "tiles" else "stream_k"  # which splits evenly, too
+    if arch == "sm_80" or p.batch > 1 or p.offsets or tile.schedule == "pingpong":
+        return "tiles"  # multistage kernels would share sums in no fixed order
+    few = _fill(p, tile.tile) * _FEW <= _MULTIPROCESSORS and p.k >= _LONG * tile.tile[2]
+    return "stream_k" if few else "tiles"
+
+
+def _convolution(p: Problem, attributes: ConvolutionAttributes) -> Chosen:
+    """Return the kernel of a convolution: multistage, on every GPU."""
+    unit = all(attributes.numbers[f"stride_{axis}"] == 1 for axis in ("depth", "height", "width"))
+    spatial = 3 if attributes.operation == "data_gradient" and not unit else attributes.spatial
+    choice, arrays = attributes.choice, dict(p.arrays)
+    if choice.arch == "sm_90a":
+        raise Unsupported(
+            "CUTLASS has no convolution of sm_90a; allowed: 'sm_80'", rule="cutlass.kernel", lifted_by=("config",)
+        )
+    kind = "tfloat32" if attributes.mode == "tf32" else p.a.dtype
+    for name, array in zip(OPERANDS[attributes.operation], (p.a, p.b), strict=True):
+        if array.nbytes < (16 if spatial == 3 and kind != "float64" else 4):
+            what = "with strides" if spatial != attributes.spatial else f"of {spatial} axes"
+            raise Unsupported(
+                f"CUTLASS has no kernel for a {attributes.operation} {what} whose channels of {name} are "
+                f"{array.nbytes} bytes; allowed: multiples of {16 if spatial == 3 else 4}",
+                rule="cutlass.kernel", lifted_by=("shape", "dtype"),
+            )  # fmt: skip
+    source = "c" if "c" in arrays and arrays["c"].kind == "matrix" else ""
+    tree = _tree(attributes, arrays, source)
+    tile = _changed(_tile(p, "sm_80", kind, tree), choice)
+    kernel = Kernel(
+        family="convolution",
+        arch="sm_80",
+        a=Operand(kind, "row", 1 if kind == "float64" else p.a.alignment),
+        b=Operand(kind, "column" if kind == "int8" else "row", 1 if kind == "float64" else p.b.alignment),
+        c=Operand(arrays["c"].dtype, "row", arrays["c"].alignment) if source else None,
+        d=Operand(p.d.dtype, "row", min(p.d.alignment, 8)),
+        accumulator={"tf32": "float32"}.get(attributes.mode, attributes.mode),
+        tile=tile.tile,
+        tree=tree,
+        schedule=tile.schedule,
+        stages=tile.stages,
+        swizzle=choice.swizzle or 1,
+        operation=attributes.operation,
+        spatial=spatial,
+        unit_strides=unit,
+    )
+    # Each slice should sum what fills its pipeline a few times.
+    most = max(1, min(_MULTIPROCESSORS // _fill(p, tile.tile), p.k // (_SLICE * tile.tile[2])))
+    automatic = most if attributes.operation == "filter_gradient" else 1
+    return Chosen(kernel, p, choice.splits or (1 if choice.decomposition == "tiles" else automatic))

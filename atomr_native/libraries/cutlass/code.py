@@ -39,7 +39,8 @@ def compiled_kernel(
     from .kernels import check, compile_kernel, function_ltoir, render
     from .recording import record
 
-    kernel = kernel_of(spec, capability).kernel
+    chosen = kernel_of(spec, capability)
+    kernel = chosen.kernel
     check(kernel)
     record(spec, functions)
     rendered = render(kernel)
@@ -57,6 +58,7 @@ def compiled_kernel(
         rendered.pointers,
         rendered.scalars,
         rendered.setup,
+        chosen.splits,
     )
 
 

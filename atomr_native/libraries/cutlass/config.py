@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..._support.checks import check_choice, is_integer
+from ..._support.checks import as_integer, check_choice, is_integer
 from ..._support.public import public
 from ...errors import InvalidRequest
 from .attributes import KernelChoice
 
 __all__ = ["GemmConfig"]
 
-_MOST_TILE, _MOST_CLUSTER, _MOST_STAGES, _MOST_SWIZZLE = 512, 4, 16, 8
+_MOST_TILE, _MOST_CLUSTER, _MOST_STAGES, _MOST_SWIZZLE, _MOST_SPLITS = 512, 4, 16, 8, 4096
 
 
 @public
@@ -35,6 +35,11 @@ class GemmConfig:
         Of the pipeline of loads.
     swizzle : int, optional
         1, 2, 4 or 8: how tiles follow each other, so that those at work together share operands in the cache.
+    decomposition : {None, "tiles", "stream_k", "split_k"}
+        Whether a block computes tiles alone; or all blocks get equal shares of the work, so that two or more may share
+        a tile's sums; or `splits` blocks share each tile.
+    splits : int, optional
+        Of ``"split_k"``, which it implies: 1 to 4096.  Blocks sum a part of K each, so the order of sums is another.
 
     Raises
     ------
@@ -57,6 +62,8 @@ class GemmConfig:
     schedule: str | None = None
     stages: int | None = None
     swizzle: int | None = None
+    decomposition: str | None = None
+    splits: int | None = None
 
     def __post_init__(self) -> None:
         if self.arch is not None:
@@ -70,6 +77,15 @@ class GemmConfig:
             if found[2] != 1 or 3 in found:
                 raise InvalidRequest(f"cluster is {self.cluster}; it must be (1, 2 or 4, 1, 2 or 4, 1)")
             object.__setattr__(self, "cluster", found)
+        if self.decomposition is not None:
+            check_choice("decomposition", self.decomposition, ("tiles", "stream_k", "split_k"))
+        if self.splits is not None:
+            object.__setattr__(self, "splits", as_integer("splits", self.splits, 1, _MOST_SPLITS))
+            if self.decomposition not in (None, "split_k"):
+                raise InvalidRequest(f"splits={self.splits} with decomposition={self.decomposition!r}; allowed: "
+                                     "'split_k'")  # fmt: skip
+        elif self.decomposition == "split_k":
+            raise InvalidRequest("splits is None with decomposition='split_k'; allowed: 1 to 4096")
         for name, allowed in (("stages", range(2, _MOST_STAGES + 1)), ("swizzle", (1, 2, 4, _MOST_SWIZZLE))):
             value = getattr(self, name)
             if value is not None and (not is_integer(value) or value not in allowed):
@@ -78,8 +94,9 @@ class GemmConfig:
     def choice(self) -> KernelChoice:
         """Return it as plans have it."""
         return KernelChoice(
-            self.arch or "", self.tile, self.cluster, self.schedule or "", self.stages or 0, self.swizzle or 0
-        )
+            self.arch or "", self.tile, self.cluster, self.schedule or "", self.stages or 0, self.swizzle or 0,
+            self.decomposition or ("split_k" if self.splits else ""), self.splits or 0,
+        )  # fmt: skip
 
 
 def _three(option: str, value: object, unit: int, most: int, allowed: str) -> tuple[int, int, int]:

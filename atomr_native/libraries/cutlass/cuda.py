@@ -10,7 +10,7 @@ from ...builders.cuda.context import CudaContext
 from ...builders.cuda.target import Argument, KernelProgram, Launch
 from ...errors import InvalidRequest, Unsupported
 from ...plans.spec import PlanSpec
-from .attributes import CompiledKernel, GemmAttributes
+from .attributes import CompiledKernel, ConvolutionAttributes, GemmAttributes
 from .choice import node_names
 from .kernels.rendering import SETUP
 from .layouts import Problem, problem_of
@@ -22,12 +22,14 @@ __all__ = ["build_gemm", "field_values"]
 
 #: Threads of a block of the kernel that describes groups, a thread for each.
 _SETUP_THREADS: Final = 128
+#: Bytes that a thread of the kernel sets to 0 that prepares a workspace.
+_ZEROED_BYTES: Final = 16
 #: How a message's float64 is stored in a kernel's parameters.
 _FORMATS: Final = {"float32": "<f", "float64": "<d"}
 
 
 def field_values(
-    problem: Problem, names: dict[tuple[str, str | int], str], sm_count: int, swizzle: int
+    problem: Problem, names: dict[tuple[str, str | int], str], sm_count: int, swizzle: int, splits: int = 1
 ) -> dict[str, int]:
     """Return the numbers of a product by the names that builders of parameters have for them."""
     p = problem
@@ -40,7 +42,7 @@ def field_values(
         "sm_count": sm_count,
         "swizzle": swizzle,
         "raster": 0,
-        "splits": 1,
+        "splits": splits,
         "groups": p.batch,
     }
     for letter, array in (("a", p.a), ("b", p.b), ("c", c), ("d", p.d)):
@@ -95,8 +97,9 @@ def _places(
 def _setup(
     kernel: CompiledKernel, problem: Problem, names: dict[tuple[str, str | int], str], values: dict[str, int]
 ) -> tuple[Launch, ...]:
-    """Return the launch that describes the groups to the kernel, if it needs one."""
-    if not kernel.setup:
+    """Return the launch that describes the groups to the kernel, or sets counters to 0, if it needs one."""
+    threads = -(-values["zeroed"] // _ZEROED_BYTES) if problem.offsets is None else values["groups"]
+    if not kernel.setup or not threads:
         return ()
     arrays = dict(problem.arrays)
     places = {"a": problem.a, "b": problem.b, "d": problem.d} | ({"c": arrays["c"]} if "c" in arrays else {})
@@ -111,12 +114,12 @@ def _setup(
             arguments.append(("operand", places[name].operand))
         else:
             arguments.append(("uint64", values[name]))
-    blocks = -(-values["groups"] // _SETUP_THREADS)
+    blocks = -(-threads // _SETUP_THREADS)
     return (Launch(SETUP, (blocks, 1, 1), (_SETUP_THREADS, 1, 1), 0, tuple(arguments)),)
 
 
 def build_gemm(spec: PlanSpec[GemmAttributes], context: CudaContext) -> Built:
-    """Build ``cutlass.gemm`` or ``cutlass.grouped_gemm``.
+    """Build ``cutlass.gemm``, ``cutlass.grouped_gemm`` or ``cutlass.convolution``.
 
     Raises
     ------
@@ -134,7 +137,9 @@ def build_gemm(spec: PlanSpec[GemmAttributes], context: CudaContext) -> Built:
     from ...compile.cutlass.parameters import parameters  # which no other plan needs
 
     problem, names = problem_of(spec), node_names(how)
-    values = field_values(problem, names, context.target.sm_count, how.choice.swizzle or 1)
+    values = field_values(problem, names, context.target.sm_count, how.choice.swizzle or 1, kernel.splits)
+    if isinstance(how, ConvolutionAttributes):
+        values |= how.numbers
     given = {name: values[name] for name, _ in kernel.fields if name in values}
     missing = [name for name, _ in kernel.fields if name not in given and name not in kernel.scalars]
     if missing:
@@ -146,6 +151,7 @@ def build_gemm(spec: PlanSpec[GemmAttributes], context: CudaContext) -> Built:
             rule="cutlass.kernel",
             lifted_by=("shape", "config"),
         )
+    values["zeroed"] = made.zeroed_bytes
     data, places = _places(made, problem, names, how.scalars)
     cluster = made.cluster if made.cluster != (1, 1, 1) else None
     launch = Launch(

@@ -7,11 +7,12 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from ...plans.calls import CallForm, Forms
+from .convolution import FusedConvolutionRequest
 from .grouped import GroupedGemmRequest
 from .request import GemmRequest
 from .spec import is_array
 
-__all__ = ["FORMS", "GEMM", "GROUPED", "gemm_values"]
+__all__ = ["CONVOLUTION", "FORMS", "GEMM", "GROUPED", "gemm_values"]
 
 _ARRAYS: Final = ("a", "b", "c", "out")
 _OPTIONS: Final = ("epilogue", "out_dtype", "compute", "fast_accum", "config")
@@ -99,5 +100,35 @@ GROUPED: Final = CallForm(
     b"n",
 )
 
+_CONVOLUTION_ARRAYS: Final = ("a", "b", "c", "out")
+_CONVOLUTION_OPTIONS: Final = (
+    "operation", "size", "stride", "padding", "dilation", "epilogue", "out_dtype", "compute", "config"
+)  # fmt: skip
+_CONVOLUTION_FIELDS: Final = (*_CONVOLUTION_ARRAYS, *_CONVOLUTION_OPTIONS, *_FACTORS)
+
+
+def _unpack_convolution(values: tuple[Any, ...]) -> FusedConvolutionRequest:
+    fields = dict(zip(_CONVOLUTION_FIELDS, values, strict=False))
+    names, rest = values[len(_CONVOLUTION_FIELDS)], values[len(_CONVOLUTION_FIELDS) + 1 :]
+    if names is None:
+        return FusedConvolutionRequest(**fields)
+    if not isinstance(names, _Names):
+        return FusedConvolutionRequest(**fields, operands=names[0])
+    return FusedConvolutionRequest(**fields, operands=dict(zip(names.operands, rest, strict=False)))
+
+
+def _pack_convolution(r: FusedConvolutionRequest) -> tuple[Any, ...]:
+    return gemm_values(tuple(getattr(r, name) for name in _CONVOLUTION_FIELDS), r.operands, None)
+
+
+CONVOLUTION: Final = CallForm(
+    _unpack_convolution,
+    _pack_convolution,
+    (*_CONVOLUTION_FIELDS, "names"),
+    b"a" * len(_CONVOLUTION_ARRAYS) + b"o" * len(_CONVOLUTION_OPTIONS) + b"n" * len(_FACTORS) + b"o",
+    (None, None, None, None, None, None, 1, 0, 1, None, None, None, None, 1.0, 0.0, None),
+    b"n",
+)
+
 #: Request classes, and the forms of their calls.
-FORMS: Final[Forms] = {GemmRequest: GEMM, GroupedGemmRequest: GROUPED}
+FORMS: Final[Forms] = {GemmRequest: GEMM, GroupedGemmRequest: GROUPED, FusedConvolutionRequest: CONVOLUTION}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from ...dtypes import as_dtype
 from ...errors import Unsupported
+from .attributes import OPERANDS, ConvolutionAttributes
 
 if TYPE_CHECKING:
     from ...plans.spec import OperandSpec, PlanSpec
@@ -168,6 +169,8 @@ def problem_of(spec: PlanSpec[GemmAttributes]) -> Problem:
     at = {operand.name: (operand, place) for place, operand in enumerate(spec.operands)}
     if "offsets" in at:
         return _grouped(at, spec.attributes)
+    if isinstance(spec.attributes, ConvolutionAttributes):
+        return _convolved(at, spec.attributes)
     out = at["out"][0]
     *batch, m, n = out.shape
     axes = tuple(batch)
@@ -210,6 +213,43 @@ def _grouped(at: dict[str, tuple[OperandSpec, int]], attributes: GemmAttributes)
     offsets = Array(place, ends.dtype, "row", "row", 0, 0, 1)
     b = _matrix(*at["b"], (groups,))
     return Problem(m, n, k, groups, matrices["a"], b, matrices["out"], tuple(arrays.items()), False, offsets)
+
+
+def _flat(spec: OperandSpec, lead: int, rank: int) -> OperandSpec:
+    """Return an array of images or filters as a matrix, whose rows are the elements of the first `lead` axes."""
+    expected = as_dtype(spec.dtype).itemsize
+    for extent, stride in zip(spec.shape[::-1], spec.strides[::-1], strict=True):
+        if extent > 1 and stride != expected:
+            raise _refusal(spec, "it must be dense, with its channels innermost")
+        expected *= extent
+    shape = (1,) * (rank - len(spec.shape)) + spec.shape
+    rows, columns = math.prod(shape[:lead]), math.prod(shape[lead:])
+    itemsize = as_dtype(spec.dtype).itemsize
+    return _reshaped(spec, (rows, columns), (columns * itemsize, itemsize))
+
+
+def _convolved(at: dict[str, tuple[OperandSpec, int]], attributes: ConvolutionAttributes) -> Problem:
+    """Return a convolution as a product: rows of D are pixels, or filters, and K counts what is summed."""
+    out, rank = at["out"][0], attributes.spatial + 2
+    lead = 1 if attributes.operation == "filter_gradient" else rank - 1
+    first, second = OPERANDS[attributes.operation]
+    d_spec = _flat(out, lead, rank)
+    m, n = d_spec.shape
+    # Channels are what their kernels load together.
+    a, b = (_matrix(_flat(at[name][0], rank - 1, rank), at[name][1], ()) for name in (first, second))
+    d = _matrix(d_spec, at["out"][1], ())
+    others = {name: one for name, one in at.items() if name not in (first, second, "out")}
+    arrays = {name: _spread(_flat(one, lead, rank), place, (), (m, n), "row") for name, (one, place) in others.items()}
+    if attributes.in_place:
+        arrays["c"] = d
+    numbers = attributes.numbers
+    taps = math.prod(numbers[f"filter_{axis}"] for axis in ("depth", "height", "width"))
+    k = {
+        "forward": taps * numbers["channels"],
+        "data_gradient": taps * numbers["filters"],
+        "filter_gradient": math.prod(at[first][0].shape[:-1]),
+    }[attributes.operation]
+    return Problem(m, n, k, 1, a, b, d, tuple(arrays.items()), transposed=False)
 
 
 def _swapped(array: Array) -> Array:

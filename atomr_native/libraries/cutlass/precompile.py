@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 
 from ...errors import AtomrError, InvalidRequest
 from ...plans.spec import PlanSpec
-from .attributes import GemmAttributes
+from .attributes import ConvolutionAttributes, GemmAttributes
 from .code import GemmCode, compiled_kernel
 from .recording import VARIABLE
 
@@ -60,7 +60,8 @@ def wanted_of(requests: Iterable[Any]) -> Iterator[Wanted]:
         code = getattr(lowered, "code", None)
         if not isinstance(code, GemmCode):
             raise InvalidRequest(
-                f"item {index} is a {type(request).__name__}; allowed: GemmRequest, GroupedGemmRequest"
+                f"item {index} is a {type(request).__name__}; allowed: GemmRequest, GroupedGemmRequest, "
+                "FusedConvolutionRequest"
             )
         yield Wanted(lowered.spec(), code.functions)
 
@@ -79,12 +80,17 @@ def read_recording(path: str) -> Iterator[Wanted]:
         for number, line in enumerate(dict.fromkeys(file), 1):
             try:
                 found = json.loads(line)
-                spec = PlanSpec.from_json(found["spec"], GemmAttributes)
+                spec = PlanSpec.from_json(found["spec"], _attributes(found["spec"]))
                 functions = tuple(pickle.loads(base64.b64decode(one)) for one in found["functions"])  # noqa: S301
             except (ValueError, LookupError, TypeError, pickle.UnpicklingError) as error:
                 raise InvalidRequest(f"line {number} of {path} is {line[:80]!r}: {error}; allowed: lines that "
                                      f"{VARIABLE} has recorded") from None  # fmt: skip
             yield Wanted(spec, functions)
+
+
+def _attributes(spec: Any) -> type[GemmAttributes]:
+    """Return the type of the attributes of a recorded specification."""
+    return ConvolutionAttributes if spec["op"] == "cutlass.convolution" else GemmAttributes
 
 
 def precompile(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
@@ -18,8 +18,11 @@ from .language import parse
 from .layouts import broadcast_kind
 
 if TYPE_CHECKING:
+    from .convolution import FusedConvolutionRequest
     from .grouped import GroupedGemmRequest
     from .request import GemmRequest
+
+    _Request: TypeAlias = GemmRequest | GroupedGemmRequest | FusedConvolutionRequest
 
 __all__ = [
     "RULES", "WIDE", "GemmProblem", "TypeRule", "epilogue_of", "given_of", "is_array", "out_of",
@@ -121,7 +124,7 @@ def _extents(request: GemmRequest) -> tuple[int, ...]:
     return (*batch, a[-2], b[-1])
 
 
-def epilogue_of(request: GemmRequest | GroupedGemmRequest) -> EpilogueTree:
+def epilogue_of(request: _Request) -> EpilogueTree:
     """Return the request's epilogue as a tree."""
     given = request.epilogue
     if given is None:
@@ -140,7 +143,7 @@ def epilogue_of(request: GemmRequest | GroupedGemmRequest) -> EpilogueTree:
     raise InvalidRequest(f"epilogue is a {type(given).__name__}; allowed: None, str, EpilogueTree, a Python function")
 
 
-def given_of(request: GemmRequest | GroupedGemmRequest, tree: EpilogueTree) -> dict[str, Any]:
+def given_of(request: _Request, tree: EpilogueTree) -> dict[str, Any]:
     """Return what the tree's names are; refuses names without a value, and values without a use."""
     operands = _mapping("operands", request.operands)
     known = {"alpha": request.alpha, "beta": request.beta, "c": request.c}
@@ -192,7 +195,7 @@ def _check_array(name: str, array: Any, shape: tuple[int, ...], compute: str) ->
         raise InvalidRequest(f"{name} has dtype {dtype}; allowed: {', '.join(allowed)}")
 
 
-def out_of(request: GemmRequest | GroupedGemmRequest, shape: tuple[int, ...], rule: TypeRule) -> Fresh:
+def out_of(request: _Request, shape: tuple[int, ...], rule: TypeRule) -> Fresh:
     """Return D's structure."""
     if request.out is None:
         name = rule.outputs[0] if request.out_dtype is None else dtype_name(as_dtype(request.out_dtype))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from ...builders.context import Built
-from ...builders.program import Control, ProgramRun, ProgramStep, late_failures, sets_alone
+from ...builders.program import Control, ProgramRun, ProgramStep, captures, late_failures, sets_alone
 from ...dtypes import as_dtype
 from ...errors import InvalidRequest, Unsupported
 from ...plans.spec import PlanSpec
@@ -29,6 +29,7 @@ _CONDITIONAL = (
 _ALIGNMENT = 256
 _LATE = 15  # ATOMR_INFO_STEPS
 _STEPWISE = "launched step by step, not as a CUDA graph: {} reports failures by a word that differs for each message"
+_NOT_CAPTURED = "launched step by step, not as a CUDA graph: {} changes a state of its library's on the host"
 
 
 def build_program(spec: PlanSpec[ProgramAttributes], context: Any) -> Built:
@@ -73,13 +74,18 @@ def build_program(spec: PlanSpec[ProgramAttributes], context: Any) -> Built:
     ]
     workspace = max((one.workspace for one in built), default=0) if not cuda else workspaces.nbytes
     conditions, loops_at = None, 0
+    alone = [step for step in steps if step.control is None and not captures(step.run)] if cuda else []
+    stepwise = bool(late or alone)
     if cuda:
-        notes.append(_STEPWISE.format(late[0].name) if late else _CONDITIONAL if controls else _GRAPH)
+        if alone:
+            notes.append(_NOT_CAPTURED.format(alone[0].name))
+        else:
+            notes.append(_STEPWISE.format(late[0].name) if late else _CONDITIONAL if controls else _GRAPH)
         again = dict.fromkeys(step.name for step in steps if step.control is None and not sets_alone(step.run))
-        if again and not (late or controls):
+        if again and not (stepwise or controls):
             notes.append(_AGAIN.format(", ".join(again)))
         branches = count_branches(attributes, workspaces.after)
-        if branches > 1 and not late:
+        if branches > 1 and not stepwise:
             notes.append(f"up to {branches} steps side by side")
         if controls:
             from ...builders.cuda.conditions import build_conditions
@@ -88,7 +94,7 @@ def build_program(spec: PlanSpec[ProgramAttributes], context: Any) -> Built:
             loops = sum(isinstance(step, ControlAttributes) and step.kind == "while" for step in attributes.steps)
             loops_at = -(-workspace // _ALIGNMENT) * _ALIGNMENT
             workspace = loops_at + 8 * (1 + loops) if loops else workspace
-    run = ProgramRun(tuple(steps), len(spec.operands), len(spec.scalars), workspace, not late, conditions, loops_at)
+    run = ProgramRun(tuple(steps), len(spec.operands), len(spec.scalars), workspace, not stepwise, conditions, loops_at)
     return Built(run, workspace, tuple(notes))
 
 

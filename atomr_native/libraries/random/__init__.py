@@ -1,6 +1,6 @@
 """Random numbers, the same on every device: ``device.random``."""
 
-from .._contract import Aliasing, Library, Operation
+from .._contract import Aliasing, Library, NativeLibrary, Operation
 
 LIBRARY = Library(
     name="random",
@@ -13,6 +13,13 @@ LIBRARY = Library(
             "host:build_fill",
             "cuda:build_fill",
             attributes="attributes:FillAttributes",
+        ),
+        Operation(
+            "random.draw",
+            Aliasing.DISJOINT,
+            "host_draws:build_draw",
+            "cuda_draws:build_draw",
+            attributes="attributes:DrawAttributes",
         ),
         Operation(
             "random.choose",
@@ -31,6 +38,7 @@ LIBRARY = Library(
     ),
     exports={
         "ChoiceRequest": "choices",
+        "CurandEngine": "engines",
         "Generator": "generator",
         "PermutationRequest": "permutations",
         "Random": "actor",
@@ -38,4 +46,5 @@ LIBRARY = Library(
         "RandomRequest": "request",
         "ShuffleRequest": "permutations",
     },
+    native=(NativeLibrary("curand", "cuRAND", {"cu12": "nvidia-curand-cu12", "cu13": "nvidia-curand"}),),
 )

@@ -17,6 +17,7 @@ from ...arrays.gpu_ref import GpuRef
 from ...errors import InvalidRequest
 from ...plans.actor import LibraryActor
 from .choices import checked_weights
+from .engines import CurandEngine, engine_of
 from .forms import CHOICE, FILL, FORMS, PERMUTATION, SHUFFLE
 from .generator import Generator
 from .spec import is_array
@@ -56,7 +57,8 @@ class Random(LibraryActor):
     ``dtype`` is that of `out`, or by default float32 for real numbers, int64 for whole ones and bool for `bernoulli`.
     Real numbers are float64, float32, float16 or bfloat16; counts may be these or any integer, whose largest number
     stands for larger ones.  Parameters are numbers, or arrays of float32 or float64 that broadcast to the shape.
-    ``engine="curand_philox"`` gives the sequence of cuRAND's generator of that name (see `RandomRequest`).
+    ``engine="curand_philox"`` gives the sequence of cuRAND's generator of that name, and a `CurandEngine` one of its
+    others, by cuRAND (see `RandomRequest`).
 
     Numbers come from ``seed=``, ``stream=`` and ``offset=``, or from the next range of ``generator=``; without either
     from `generator` of this actor.  The same seed, stream and offset give the same bits on every device.
@@ -91,7 +93,7 @@ class Random(LibraryActor):
         low: Parameter = 0.0,
         high: Parameter = 1.0,
         *,
-        engine: str = "philox",
+        engine: str | CurandEngine = "philox",
         **source: Unpack[Source],
     ) -> GpuRef:
         """Send real numbers from `low` to less than `high`, both rounded to `dtype`; equal bounds give that number.
@@ -102,7 +104,7 @@ class Random(LibraryActor):
 
     def integers(
         self, shape: Shape = None, dtype: object = None, low: int | GpuRef = 0, high: int | GpuRef = 2,
-        *, engine: str = "philox", **source: Unpack[Source],
+        *, engine: str | CurandEngine = "philox", **source: Unpack[Source],
     ) -> GpuRef:  # fmt: skip
         """Send integers from `low` to `high` - 1, each with the same probability.
 
@@ -126,7 +128,7 @@ class Random(LibraryActor):
         mean: Parameter = 0.0,
         std: Parameter = 1.0,
         *,
-        engine: str = "philox",
+        engine: str | CurandEngine = "philox",
         **source: Unpack[Source],
     ) -> GpuRef:
         """Send numbers of the normal distribution with this mean and standard deviation."""
@@ -139,7 +141,7 @@ class Random(LibraryActor):
         mean: Parameter = 0.0,
         sigma: Parameter = 1.0,
         *,
-        engine: str = "philox",
+        engine: str | CurandEngine = "philox",
         **source: Unpack[Source],
     ) -> GpuRef:
         """Send numbers whose logarithms have the normal distribution with this mean and standard deviation."""
@@ -205,10 +207,16 @@ class Random(LibraryActor):
         return self._fill("geometric", shape, dtype, (p, 0.0, 0.0, 0.0), source)
 
     def poisson(
-        self, shape: Shape = None, dtype: object = None, rate: Parameter = 1.0, **source: Unpack[Source]
+        self,
+        shape: Shape = None,
+        dtype: object = None,
+        rate: Parameter = 1.0,
+        *,
+        engine: str | CurandEngine = "philox",
+        **source: Unpack[Source],
     ) -> GpuRef:
-        """Send numbers of the Poisson distribution with the mean `rate`, up to 2**53."""
-        return self._fill("poisson", shape, dtype, (rate, 0.0, 0.0, 0.0), source)
+        """Send numbers of the Poisson distribution with the mean `rate`, up to 2**53, of cuRAND itself up to 2**31."""
+        return self._fill("poisson", shape, dtype, (rate, 0.0, 0.0, 0.0), source, engine)
 
     def binomial(
         self,
@@ -277,12 +285,14 @@ class Random(LibraryActor):
 
     def _fill(
         self, distribution: str, shape: Any, dtype: Any, parameters: tuple[Any, ...], source: Source,
-        engine: str = "philox",
+        engine: str | CurandEngine = "philox",
     ) -> GpuRef:  # fmt: skip
         if type(shape) is list:
             shape = tuple(shape)
         out = source.get("out")
-        if source.get("seed") is None:
+        if engine != "philox" and (own := engine_of(engine)) is not None:
+            seed, stream, offset = self._state(distribution, source, own)
+        elif source.get("seed") is None:
             count = _count(shape, out, parameters)
             seed, stream, offset = self._range(distribution, source, count)
         else:
@@ -291,6 +301,25 @@ class Random(LibraryActor):
             self, FILL, (out, distribution, shape, dtype, engine, *parameters, seed, stream, offset)
         )
         return made
+
+    def _state(self, method: str, source: Source, engine: CurandEngine) -> tuple[Any, Any, Any]:
+        """Return seed, stream and offset for a generator of cuRAND, whose offsets are no ranges of a `Generator`."""
+        if source.get("generator") is not None:
+            raise InvalidRequest(
+                f"generator={source['generator']!r} with cuRAND's {engine.name}; allowed: seed= and offset="
+            )
+        seed = source.get("seed")
+        if seed is None:
+            self._check_recorded()
+            source = {**source, "seed": 0 if engine.rules.quasi else Generator().seed}
+        return self._range(method, source, 0)
+
+    def _check_recorded(self) -> None:
+        if self.owner.core.recorders is not None and self.owner.core.recorder() is not None:
+            raise InvalidRequest(
+                "random numbers of a generator inside a recording: each replay would repeat them; allowed: seed= and "
+                "offset=, as recorded numbers that each message gives"
+            )
 
     def _range(self, method: str, source: Source, count: int) -> tuple[Any, Any, Any]:
         """Return seed, stream and offset: those that are given, or a range of a generator."""
@@ -306,11 +335,7 @@ class Random(LibraryActor):
                 f"generator={generator!r}, seed={seed!r}, stream={source.get('stream')!r} and "
                 f"offset={source.get('offset')!r}; allowed: a generator alone, or a seed with stream and offset"
             )
-        if self.owner.core.recorders is not None and self.owner.core.recorder() is not None:
-            raise InvalidRequest(
-                "random numbers of a generator inside a recording: each replay would repeat them; allowed: seed= and "
-                "offset=, as recorded numbers that each message gives"
-            )
+        self._check_recorded()
         if generator is None:
             generator = self.generator
         elif not isinstance(generator, Generator):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from ...plans.spec import ShippedAttributes
+from ...plans.spec import Attributes, ShippedAttributes
 from ...protocol.typed import one_of
+from .engines import DRAWN, ORDERINGS, RULES
 from .kernels.positions import DISTRIBUTIONS, ENGINES
 
-__all__ = ["ChooseAttributes", "FillAttributes", "PermuteAttributes"]
+__all__ = ["ChooseAttributes", "DrawAttributes", "FillAttributes", "PermuteAttributes"]
 
 
 class ChooseAttributes(ShippedAttributes, frozen=True, kw_only=True):
@@ -21,6 +22,28 @@ class ChooseAttributes(ShippedAttributes, frozen=True, kw_only=True):
     """
 
     replace: bool
+
+
+class DrawAttributes(Attributes, frozen=True, kw_only=True):
+    """Of ``random.draw``.
+
+    Attributes
+    ----------
+    distribution : str
+        As `RandomRequest` has it.
+    engine, ordering : str
+        Name and ordering of a `CurandEngine`.
+    dimensions : int
+        As there.
+    scaled : bool
+        Whether uniform numbers are brought between two bounds.
+    """
+
+    distribution: Annotated[str, one_of(*DRAWN)]
+    engine: Annotated[str, one_of(*RULES)]
+    dimensions: int
+    ordering: Annotated[str, one_of(*ORDERINGS)]
+    scaled: bool
 
 
 class FillAttributes(ShippedAttributes, frozen=True, kw_only=True):

@@ -19,7 +19,7 @@ from ...errors import InvalidRequest
 from ...plans.lowering import Lowered, Request, Scalar, ShippedKernels, read
 from .attributes import ChooseAttributes
 from .kernels.positions import INTEGERS, LEAST_WEIGHT, MOST_ITEMS
-from .request import check_range, output
+from .operands import check_range, output
 from .spec import as_shape, check_counters
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from ...plans.lowering import Lowered, Operand, Request, Scalar, ShippedKernels,
 from .attributes import PermuteAttributes
 from .kernels.permutation import FEW
 from .kernels.positions import INTEGERS
-from .request import check_range, output
+from .operands import check_range, output
 from .spec import check_counters
 
 if TYPE_CHECKING:

@@ -11,17 +11,17 @@ import numpy as np
 
 from ..._support.checks import check_choice
 from ..._support.public import public
-from ...arrays.operands import Fresh, check_disjoint, check_input, check_output, is_contiguous
-from ...dtypes import DTYPES, as_dtype, dtype_name
+from ...arrays.operands import check_input, is_contiguous
+from ...dtypes import as_dtype, dtype_name
 from ...errors import InvalidRequest
-from ...plans.lowering import Lowered, Operand, Request, Scalar, ShippedKernels, read, written
+from ...plans.lowering import Lowered, Operand, Request, Scalar, ShippedKernels, read
 from .attributes import FillAttributes
-from .generator import STREAMS
+from .draws import lower_draw
+from .engines import NAMES, engine_of
 from .kernels.positions import DISTRIBUTIONS, ENGINES
+from .operands import check_range, output
 from .spec import (
     as_shape,
-    check_counters,
-    check_offset,
     converter,
     element_dtype,
     fill_kernels,
@@ -32,8 +32,9 @@ from .spec import (
 
 if TYPE_CHECKING:
     from ...arrays.gpu_ref import GpuRef  # noqa: F401 - the result of requests
+    from .engines import CurandEngine
 
-__all__ = ["RandomRequest", "check_range", "output"]
+__all__ = ["RandomRequest"]
 
 
 @public
@@ -62,9 +63,12 @@ class RandomRequest(Request["GpuRef"]):
         From 0 to 2**32 - 1.
     offset : int or array
         Position of the first element, from 0 to 2**64 - 1; or an array of int64 or uint64 that has it.
-    engine : str
+    engine : str or CurandEngine
         ``"philox"``, or ``"curand_philox"``: the sequence of cuRAND's generator ``CURAND_RNG_PSEUDO_PHILOX4_32_10``,
         for uniform, normal and lognormal numbers of float32 and float64, and integers of uint32; `stream` is 0 there.
+        A `CurandEngine`, or for its defaults ``"curand_"`` and its name, draws by cuRAND itself: uniform, normal and
+        lognormal numbers of float32 and float64, ``"poisson"`` of uint32, and all words as ``"integers"``.  `offset` is
+        then that of ``curandSetGeneratorOffset``, a number; Sobol points have `seed` 0.
     out : array, optional
         Where the numbers go; allocated if missing.
 
@@ -88,27 +92,31 @@ class RandomRequest(Request["GpuRef"]):
     seed: int
     stream: int = 0
     offset: Any = 0
-    engine: str = "philox"
+    engine: str | CurandEngine = "philox"
     out: Any = None
 
     def lowering(self) -> Lowered:
         """Check the request and return its message."""
         check_choice("distribution", self.distribution, DISTRIBUTIONS)
-        check_choice("engine", self.engine, ENGINES)
+        native, engine = engine_of(self.engine), str(self.engine)
+        if native is None:
+            check_choice("engine", self.engine, (*ENGINES, *NAMES))
         whole = self.distribution == "integers"
         shown = ("low", "high") if whole else parameter_names(self.distribution)
         if not isinstance(self.parameters, tuple) or len(self.parameters) != len(shown):
             raise InvalidRequest(f"parameters={self.parameters!r}; allowed: a tuple of {', '.join(shown)}")
-        dtype = element_dtype(self.distribution, self._or_of_out("dtype"), self.engine)
+        if native is not None:
+            return lower_draw(self, native)
+        dtype = element_dtype(self.distribution, self._or_of_out("dtype"), engine)
         arrays = {name: value for name, value in zip(shown, self.parameters, strict=True) if is_array(value)}
         names = parameter_names(self.distribution, arrays)
         shape = self._shape(dtype, arrays)
         kinds = ("int32", "int64") if whole else ("float32", "float64")
         inputs = [_parameter(name, array, kinds) for name, array in arrays.items()]
-        counters, start = check_range(self.seed, self.stream, self.offset, math.prod(shape), streams_of(self.engine))
+        counters, start = check_range(self.seed, self.stream, self.offset, math.prod(shape), streams_of(engine))
         out = output(self.out, dtype, shape, [*inputs, *start])
         values = {name: value for name, value in zip(shown, self.parameters, strict=True) if not is_array(value)}
-        convert = converter(self.distribution, dtype, math.prod(shape), tuple(values), streams_of(self.engine))
+        convert = converter(self.distribution, dtype, math.prod(shape), tuple(values), streams_of(engine))
         travelling = [name for name in names if name not in arrays]
         scalars = zip((*travelling, *counters), convert(*values.values(), *counters.values()), strict=True)
         floats = () if whole else travelling
@@ -117,13 +125,13 @@ class RandomRequest(Request["GpuRef"]):
             op="random.fill",
             operands=(*inputs, *start, out),
             collect=itemgetter("out"),
-            attributes=FillAttributes(distribution=self.distribution, engine=self.engine),
+            attributes=FillAttributes(distribution=self.distribution, engine=engine),
             scalars=tuple(Scalar(name, "float64" if name in floats else "int64", value) for name, value in scalars),
             numbers=(*(f"p{names.index(name)}" for name in travelling), *counters),
             convert=convert,
             code=ShippedKernels(
                 "random.fill",
-                fill_kernels(self.distribution, dtype, contiguous, self.parameters, bool(start), self.engine),
+                fill_kernels(self.distribution, dtype, contiguous, self.parameters, bool(start), engine),
             ),
         )
 
@@ -152,34 +160,3 @@ def _parameter(name: str, array: Any, allowed: tuple[str, ...]) -> Operand:
     if found not in allowed:
         raise InvalidRequest(f"{name} has dtype {found}; allowed: {', '.join(allowed)}")
     return read(name, array)
-
-
-def check_range(
-    seed: Any, stream: Any, offset: Any, count: int, streams: int = STREAMS
-) -> tuple[dict[str, Any], list[Operand]]:
-    """Return those of seed, stream and offset that are numbers, and the offset as an operand if it is an array.
-
-    Raises
-    ------
-    InvalidRequest
-        For numbers beyond their limits, and an array that is no offset.
-    """
-    if is_array(offset):
-        check_offset(offset)
-        check_counters(count, seed, stream, streams=streams)
-        return {"seed": seed, "stream": stream}, [read("offset", offset)]
-    check_counters(count, seed, stream, offset, streams=streams)
-    return {"seed": seed, "stream": stream, "offset": offset}, []
-
-
-def output(out: Any, dtype: str, shape: tuple[int, ...], inputs: list[Operand]) -> Operand:
-    """Return the operand that is written: the given array, after checks, or a new one."""
-    if out is not None:
-        check_output("out", out)
-        found = dtype_name(as_dtype(out.dtype))
-        if found != dtype or tuple(out.shape) != shape:
-            raise InvalidRequest(
-                f"out has dtype {found} and shape {tuple(out.shape)}; allowed here: {dtype} of {shape}"
-            )
-        check_disjoint([("out", out)], [(o.name, o.given) for o in inputs])
-    return written("out", out, Fresh(shape, DTYPES[dtype]))

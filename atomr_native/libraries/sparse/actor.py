@@ -17,6 +17,8 @@ from .iterative import IterativeSolver
 from .makers import make_matrix
 from .request import SparseProductRequest
 from .semiring import SparseSemiringRequest
+from .structured.actor import Structures
+from .structured.request import StructuredCompressRequest, StructuredProductRequest, StructuredPruneRequest
 from .triangular import SparseSolveRequest
 
 if TYPE_CHECKING:
@@ -28,7 +30,7 @@ __all__ = ["Sparse"]
 
 
 @public
-class Sparse(Combinations):
+class Sparse(Combinations, Structures):
     """Sparse matrices on one device; messages to it run in order.
 
     Products and solves enqueue and return their results at once: new handles, which are their own futures, or those
@@ -286,7 +288,14 @@ class Sparse(Combinations):
         return IterativeSolver(self, a, method, preconditioner, limit, restart, factors)
 
     def plan(
-        self, request: SparseFactorRequest | SparseProductRequest | SparseSemiringRequest | SparseSolveRequest
+        self,
+        request: SparseFactorRequest
+        | SparseProductRequest
+        | SparseSemiringRequest
+        | SparseSolveRequest
+        | StructuredCompressRequest
+        | StructuredProductRequest
+        | StructuredPruneRequest,
     ) -> Plan:
         """Return the plan of a request, whose arrays lend their layouts: ``plan.tell(values, indices, ..., out=y)``.
 

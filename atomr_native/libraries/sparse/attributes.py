@@ -8,13 +8,13 @@ from ...protocol.typed import one_of
 
 __all__ = [
     "BasisAttributes", "CombineAttributes", "CompiledAttributes", "FactorAttributes", "FormatName", "ProductAttributes",
-    "SemiringAttributes", "SolveAttributes",
+    "PruneAttributes", "SemiringAttributes", "SolveAttributes", "StructuredAttributes",
 ]  # fmt: skip
 
 FormatName = Annotated[str, one_of("csr", "csc", "coo", "bsr", "sliced_ell", "blocked_ell")]
 
 
-#: A node of `functions.Tree`.
+#: A node of `traced.Tree`.
 NodeParts: TypeAlias = tuple[str | int, ...]
 
 
@@ -89,6 +89,17 @@ class ProductAttributes(Attributes, frozen=True, kw_only=True):
     batch: Extent | None = None
 
 
+class PruneAttributes(Attributes, frozen=True, kw_only=True):
+    """Of ``sparse.prune_24`` and ``sparse.broken_24``.
+
+    Attributes
+    ----------
+    method : str
+    """
+
+    method: Annotated[str, one_of("strip", "tile")]
+
+
 class SemiringAttributes(Attributes, frozen=True, kw_only=True):
     """Of ``sparse.semiring``.
 
@@ -99,7 +110,7 @@ class SemiringAttributes(Attributes, frozen=True, kw_only=True):
     compute : str
         Dtype in which the functions compute.
     multiply, add, on_sum : tuple of tuple
-        Functions, as `functions.Tree` has them.
+        Functions, as `traced.Tree` has them.
     start : str
         The sum of nothing, hexadecimal.
     """
@@ -151,3 +162,25 @@ class SolveAttributes(Attributes, frozen=True, kw_only=True):
     conj: bool
     unit: bool
     batch: Extent | None = None
+
+
+class StructuredAttributes(Attributes, frozen=True, kw_only=True):
+    """Of ``sparse.linear_24``.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Rows and columns of the compressed matrix.
+    dtype : str
+        Of its elements, and of x.
+    adds : bool
+        Whether beta is not 0.
+    activation : str
+    tune : str
+    """
+
+    shape: tuple[Extent, Extent]
+    dtype: DtypeName
+    adds: bool
+    activation: Annotated[str, one_of("none", "relu", "gelu")]
+    tune: Annotated[str, one_of("", "known", "measure")]

@@ -31,11 +31,15 @@ BEHAVIOUR: Final[dict[str, Behaviour]] = {
     **dict.fromkeys(
         (
             "sddmm", "semiring", "solve_triangular", "ilu0", "ic0", "tell", "sort", "convert", "to_dense",
+            "prune_24", "compress_24", "linear_24",
         ),
         Behaviour(),
     ),
     **dict.fromkeys(
-        ("validate", "coalesce", "prune", "from_dense", "matmul_pattern", "add_pattern", "matmul", "add"),
+        (
+            "validate", "coalesce", "prune", "from_dense", "matmul_pattern", "add_pattern", "matmul", "add", "check_24",
+            "structured",
+        ),
         Behaviour(waits=True, recorded=False),
     ),
 }  # fmt: skip

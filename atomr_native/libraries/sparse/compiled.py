@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from ..._support.traced import Untraceable, trace, tree_function
 from ...errors import InvalidRequest
 from ...plans.spec import PlanSpec, ShippedCode
 from ...protocol.binaries import Binary
 from .attributes import CompiledAttributes
-from .functions import Untraceable, trace, tree_function
 
 if TYPE_CHECKING:
     from ...compile.shipped import Part

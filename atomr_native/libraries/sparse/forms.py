@@ -10,6 +10,16 @@ from .factors import FACTOR, SparseFactorRequest
 from .gmres import BASIS, SOLUTION, BasisRequest, SolutionRequest
 from .request import SparseProductRequest
 from .semiring import SparseSemiringRequest
+from .structured.request import (
+    BROKEN,
+    COMPRESS,
+    LINEAR,
+    PRUNE,
+    BrokenGroupsRequest,
+    StructuredCompressRequest,
+    StructuredProductRequest,
+    StructuredPruneRequest,
+)
 from .triangular import SparseSolveRequest
 
 __all__ = ["FACTOR", "FORMS", "PRODUCT", "SEMIRING", "SOLVE"]
@@ -29,10 +39,14 @@ SEMIRING: Final = form_of(SparseSemiringRequest, "values indices offsets x out",
 #: Request classes, and the forms of their calls.
 FORMS: Final[Forms] = {
     BasisRequest: BASIS,
+    BrokenGroupsRequest: BROKEN,
     CombineRequest: COMBINE,
     SparseFactorRequest: FACTOR,
     SparseProductRequest: PRODUCT,
     SolutionRequest: SOLUTION,
     SparseSolveRequest: SOLVE,
     SparseSemiringRequest: SEMIRING,
+    StructuredCompressRequest: COMPRESS,
+    StructuredProductRequest: LINEAR,
+    StructuredPruneRequest: PRUNE,
 }

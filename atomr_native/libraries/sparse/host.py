@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from ..._support.traced import evaluate
 from ...builders.context import Built, HostContext
 from ...dtypes import as_dtype
 from ...errors import InvalidRequest
 from ...plans.spec import PlanSpec
 from .attributes import CombineAttributes, ProductAttributes, SemiringAttributes, SolveAttributes
 from .batches import carriers
-from .functions import evaluate
 from .padded import PADDED, padded_places
 
 __all__ = ["build_combine", "build_product", "build_semiring", "build_solve", "each", "folded", "scipy_matrix"]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..._support.checks import is_real
 from ..._support.public import public
+from ..._support.traced import Untraceable, trace
 from ...arrays.operands import check_input
 from ...dtypes import as_dtype, dtype_name
 from ...errors import InvalidRequest
@@ -16,7 +17,6 @@ from ...plans.lowering import Lowered, Request, read, written
 from .attributes import CompiledAttributes, SemiringAttributes
 from .batches import refuse_batch
 from .compiled import CompiledCode, as_python
-from .functions import Untraceable, trace
 from .matrix import check_parts
 from .spec import check_out, compute_dtype
 

@@ -6,7 +6,7 @@ docs/libraries/tensor.md has the methods.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..._support.options import check_options
@@ -14,6 +14,7 @@ from ..._support.public import public
 from ...errors import InvalidRequest
 from ...plans.actor import LibraryActor
 from ...plans.lowering import Request
+from ...plans.tuning import as_progress
 from .explain import EinsumPath, explain
 from .forms import EINSUM, ELEMENTWISE, FORMS, REDUCE
 from .gradient import gradient_of
@@ -37,6 +38,15 @@ def _given(subscripts: Any, operands: tuple[Any, ...]) -> tuple[Any, tuple[Any, 
             : len(values) // 2 * 2 : 2
         ]
     return frozen(subscripts), operands
+
+
+def _tail(given: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Return the names and the arrays of a tail's operands."""
+    if not given:
+        return (), ()
+    if not isinstance(given, Mapping):
+        raise InvalidRequest(f"tail_operands is a {type(given).__name__}; allowed: a mapping of names to arrays")
+    return tuple(given), tuple(given.values())
 
 
 @public
@@ -64,6 +74,8 @@ class Tensor(LibraryActor):
     def einsum(
         self, subscripts: Any, /, *operands: Any, out: GpuRef | None = None, out_dtype: Any = None,
         compute: str | None = None, optimize: Any = "auto", memory_limit: int | None = None, route: str = "auto",
+        tune: bool | str = False, deterministic: bool = False, tail: Callable[..., Any] | None = None,
+        tail_operands: Mapping[str, GpuRef] | None = None,
     ) -> GpuRef:  # fmt: skip
         """Send an expression of any number of tensors, as `numpy.einsum`, as one message.
 
@@ -73,24 +85,31 @@ class Tensor(LibraryActor):
         if subscripts.__class__ is not str:
             subscripts, operands = _given(subscripts, operands)
         path = optimize if optimize.__class__ is str else frozen(optimize)
+        names, more = _tail(tail_operands)
         made: GpuRef = self._calls.send(
-            self, EINSUM, (None, out, subscripts, False, out_dtype, compute, path, memory_limit, route, 1, 0, *operands)
-        )
+            self, EINSUM,
+            (None, out, subscripts, False, out_dtype, compute, path, memory_limit, route, tune, deterministic, tail,
+             names, 1, 0, *operands, *more),
+        )  # fmt: skip
         return made
 
     def contract(
         self, subscripts: Any, /, *operands: Any, c: GpuRef | None = None, out: GpuRef | None = None,
         alpha: Any = 1, beta: Any = 0, conj: Any = False, out_dtype: Any = None, compute: str | None = None,
-        optimize: Any = "auto", memory_limit: int | None = None, route: str = "auto",
+        optimize: Any = "auto", memory_limit: int | None = None, route: str = "auto", tune: bool | str = False,
+        deterministic: bool = False, tail: Callable[..., Any] | None = None,
+        tail_operands: Mapping[str, GpuRef] | None = None,
     ) -> GpuRef:  # fmt: skip
         """Send ``alpha * op(A) op(B) ... + beta * C``, of two tensors, three or more.  See `EinsumRequest`."""
         if subscripts.__class__ is not str:
             subscripts, operands = _given(subscripts, operands)
         path = optimize if optimize.__class__ is str else frozen(optimize)
         flags = conj if conj.__class__ is bool else frozen(conj)
+        names, more = _tail(tail_operands)
         made: GpuRef = self._calls.send(
             self, EINSUM,
-            (c, out, subscripts, flags, out_dtype, compute, path, memory_limit, route, alpha, beta, *operands),
+            (c, out, subscripts, flags, out_dtype, compute, path, memory_limit, route, tune, deterministic, tail, names,
+             alpha, beta, *operands, *more),
         )  # fmt: skip
         return made
 
@@ -152,16 +171,24 @@ class Tensor(LibraryActor):
         )  # fmt: skip
         return made
 
-    def plan(self, request: Request[GpuRef]) -> Plan:
+    def plan(self, request: Request[GpuRef], *, progress: object = None) -> Plan:
         """Return the plan of a request, whose arrays lend their layouts: ``plan.tell(a, b, out=d)``.
 
         Operands are called ``x0``, ``x1``, ..., and ``c``; numbers are defaults that each message may replace.  A plan
         for alpha=1 and beta=0 has no factors, and a plan for a factor of 0 stays one.  Does not wait for it to be
-        built.
+        built: ``plan.notes`` and ``plan.tuning`` do.
+
+        Parameters
+        ----------
+        request : EinsumRequest, TensorReduceRequest or TensorElementwiseRequest
+        progress : bool or callable
+            With ``tune=True``: how tuning gets on.  True draws a bar; a function is called with (done, total, what) in
+            the thread that reads from the worker, and must not wait for the device.
         """
         if not isinstance(request, tuple(FORMS)):
             raise self._refused(request)
-        return self._plan_of(request)
+        watcher = None if progress is None or progress is False else as_progress(progress, "tuning an expression")
+        return self._plan_of(request, watcher=watcher)
 
     def einsum_path(self, subscripts: Any, /, *operands: Any, **options: Any) -> EinsumPath:
         """Return the path of an expression: its steps, their routes, operations and bytes.  Sends nothing.

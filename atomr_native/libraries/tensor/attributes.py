@@ -1,6 +1,6 @@
 """Attributes of tensor operations in plan specifications."""
 
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 from msgspec import Meta
 
@@ -17,7 +17,11 @@ OTHER_ROUTES = ("auto", "kernel", "cutensor")
 #: Where the tensor that beta scales comes from.
 ADDED = ("none", "c", "out")
 
+#: Whether the fastest way of a step is measured.
+Tuning: TypeAlias = Annotated[str, one_of("", "known", "measure")]
 Mode = Annotated[int, Meta(ge=0)]
+#: A node of `traced.Tree`.
+NodeParts: TypeAlias = tuple[str | int, ...]
 
 
 class EinsumAttributes(Attributes, frozen=True, kw_only=True):
@@ -43,6 +47,14 @@ class EinsumAttributes(Attributes, frozen=True, kw_only=True):
         Where C is: nowhere, an operand of its own, or `out`.
     zero : bool
         Whether alpha is 0: operands are not read.
+    tail : tuple of tuple
+        The tree of a function of the result, see `atomr_native._support.traced`, whose inputs are `tail.RESULT` and
+        operands by name; without a function it is empty.
+    tune : str
+        Whether steps are as they were measured to be the fastest: ``""``, ``"known"``: if they were measured before, or
+        ``"measure"``.
+    deterministic : bool
+        Whether cuTENSOR is left out, and nothing is measured.
     """
 
     inputs: tuple[tuple[Mode, ...], ...]
@@ -55,6 +67,9 @@ class EinsumAttributes(Attributes, frozen=True, kw_only=True):
     route: Annotated[str, one_of(*ROUTES)]
     added: Annotated[str, one_of(*ADDED)]
     zero: bool
+    tail: tuple[NodeParts, ...] = ()
+    tune: Tuning = ""
+    deterministic: bool = False
 
 
 class ReduceAttributes(Attributes, frozen=True, kw_only=True):

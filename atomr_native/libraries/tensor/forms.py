@@ -32,9 +32,36 @@ def _with_operands(request: Any, arrays: str, options: str, numbers: str) -> Cal
     )
 
 
-EINSUM: Final = _with_operands(
-    EinsumRequest, "c out", "subscripts conj out_dtype compute optimize memory_limit route", "alpha beta"
-)
+_EINSUM_VALUES: Final = (
+    "c", "out", "subscripts", "conj", "out_dtype", "compute", "optimize", "memory_limit", "route", "tune",
+    "deterministic", "tail", "tail_names", "alpha", "beta",
+)  # fmt: skip
+
+
+def _einsum_form() -> CallForm:
+    """Return the form of expressions: operands come last, and after them those of the tail, whose names are a value."""
+    count, tail_names = len(_EINSUM_VALUES), _EINSUM_VALUES.index("tail_names")
+    own = tuple(name for name in _EINSUM_VALUES if name != "tail_names")
+    defaults = {f.name: f.default for f in fields(EinsumRequest)} | {"tail_names": ()}
+    before, after = attrgetter(*own[:tail_names]), attrgetter(*own[tail_names:])
+
+    def unpack(values: tuple[Any, ...]) -> EinsumRequest:
+        names, arrays = values[tail_names], values[count:]
+        operands = arrays[: len(arrays) - len(names)]
+        given = dict(zip(_EINSUM_VALUES, values, strict=False))
+        del given["tail_names"]
+        return EinsumRequest(
+            **given, operands=operands, tail_operands=dict(zip(names, arrays[len(operands) :], strict=True))
+        )
+
+    def pack(r: EinsumRequest) -> tuple[Any, ...]:
+        return (*before(r), tuple(r.tail_operands), *after(r), *r.operands, *r.tail_operands.values())
+
+    kinds = b"aa" + b"o" * (count - 4) + b"nn"
+    return CallForm(unpack, pack, _EINSUM_VALUES, kinds, tuple(defaults.get(n) for n in _EINSUM_VALUES), b"a")
+
+
+EINSUM: Final = _einsum_form()
 ELEMENTWISE: Final = _with_operands(
     TensorElementwiseRequest, "out", "subscripts ab abc unary unary_ab out_dtype padding route", "alpha beta gamma"
 )

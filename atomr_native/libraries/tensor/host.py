@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from ..._support.traced import evaluate
 from ...builders.context import Built, HostContext
 from ...dtypes import DTYPES
 from ...plans.spec import PlanSpec
@@ -16,6 +17,7 @@ from .attributes import EinsumAttributes, ElementwiseAttributes, ReduceAttribute
 from .modes import Modes, Subscripts, letters, text_of
 from .operators import unary_function
 from .path import Contraction, contractions
+from .tail import RESULT
 from .types import accumulator
 
 __all__ = ["build_einsum", "build_elementwise", "build_reduce"]
@@ -76,18 +78,27 @@ def _product(step: Contraction, arrays: Sequence[Array], extents: Sequence[int])
     return np.broadcast_to(_aligned(made, rest, step.output), [extents[m] for m in step.output])
 
 
-def _factors(arrays: Sequence[Array], scalars: Sequence[Any], first: int, kind: Any) -> tuple[Any, Any]:
-    """Return alpha and beta: from the message's scalars, or from arrays from `first` on, before out."""
+def _factors(
+    arrays: Sequence[Array], scalars: Sequence[Any], first: int, kind: Any, after: int = -1
+) -> tuple[Any, Any]:
+    """Return alpha and beta: from the message's scalars, or from arrays from `first` on, up to `after`."""
     if scalars:
         pair = (complex(scalars[0], scalars[2]), complex(scalars[1], scalars[3])) if len(scalars) == 4 else scalars
     else:
-        pair = tuple(x.reshape(())[()] for x in arrays[first:-1])
+        pair = tuple(x.reshape(())[()] for x in arrays[first:after])
     alpha, beta = (*pair, *(1, 0)[len(pair) :])[:2]
     return (int(alpha), int(beta)) if kind.kind in "iub" else (kind.type(alpha), kind.type(beta))
 
 
-def _store(out: Array, made: Any, c: Array | None, factors: tuple[Any, Any], kind: Any) -> None:
-    """Write ``alpha * made + beta * C``; what has a factor of 0 does not count."""
+def _store(
+    out: Array,
+    made: Any,
+    c: Array | None,
+    factors: tuple[Any, Any],
+    kind: Any,
+    tail: Callable[[Array], Any] | None = None,
+) -> None:
+    """Write ``alpha * made + beta * C``; what has a factor of 0 does not count.  A tail is applied to it."""
     alpha, beta = factors
     if kind.kind == "b":
         np.copyto(out, made if alpha else False, casting="unsafe")
@@ -97,6 +108,8 @@ def _store(out: Array, made: Any, c: Array | None, factors: tuple[Any, Any], kin
         value = made if alpha == 1 else np.multiply(made, alpha, dtype=kind)
     if c is not None and beta != 0:
         value = value + np.multiply(c.astype(kind), beta, dtype=kind)
+    if tail is not None:
+        value = tail(np.asarray(value, kind))
     if not np.iscomplexobj(out) and np.iscomplexobj(value):
         value = value.real
     np.copyto(out, value, casting="unsafe")
@@ -110,13 +123,18 @@ def _places(spec: PlanSpec[Any], inputs: int) -> tuple[int, int | None]:
 
 
 def build_einsum(spec: PlanSpec[EinsumAttributes], _context: HostContext) -> Built:
-    """Return the run of ``tensor.einsum``: operands, [c], [alpha], [beta], out."""
+    """Return the run of ``tensor.einsum``: operands, [c], [alpha], [beta], operands of the tail, out."""
     how, count = spec.attributes, len(spec.attributes.inputs)
     extents = _extents(how.inputs, [o.shape for o in spec.operands[:count]])
     steps = contractions(Subscripts(how.inputs, how.output, ()), how.steps)
     dtype = DTYPES[how.dtype]
     kind = DTYPES[accumulator(how.dtype)]
     first, c_at = _places(spec, count)
+    names = [str(node[1]) for node in how.tail if node[0] == "input"][1:]
+    after = len(spec.operands) - 1 - len(names)  # where operands of the tail begin
+
+    def tailed(value: Array, others: Sequence[Array]) -> Any:
+        return evaluate(how.tail, {RESULT: value, **{n: x.astype(kind) for n, x in zip(names, others, strict=True)}})
 
     def one(arrays: Sequence[Array]) -> Any:
         held = dict(enumerate(arrays))
@@ -135,7 +153,8 @@ def build_einsum(spec: PlanSpec[EinsumAttributes], _context: HostContext) -> Bui
             inputs = [x.conj() if conj else x for x, conj in zip(inputs, how.conj, strict=True)]
             made = one(inputs) if not how.slices else _sliced(one, inputs, how, extents, kind)
         c = None if c_at is None else arrays[c_at]
-        _store(arrays[-1], made, c, _factors(arrays, scalars, first, kind), kind)
+        tail = (lambda value: tailed(value, arrays[after:-1])) if how.tail else None
+        _store(arrays[-1], made, c, _factors(arrays, scalars, first, kind, after), kind, tail)
 
     note = ", ".join(text_of(step.inputs, step.output) for step in steps)
     return Built(run, notes=(f"numpy.einsum: {note}",))

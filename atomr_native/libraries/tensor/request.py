@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from ..._support.public import public
+from ...errors import InvalidRequest
 from ...plans.lowering import Lowered, Operand, Request, Scalar, read, written
 from .._factors import FACTORS, factor_scalars, split_factors
 from .attributes import EinsumAttributes
@@ -80,6 +81,19 @@ class EinsumRequest(Request["GpuRef"]):
     route : str
         ``"auto"``; ``"blas_lt"`` or ``"cutensor"``: products by that library where they are products; or ``"kernel"``:
         never by a library.
+    tune : bool or "known"
+        Whether each product is computed in the fastest way on this GPU: True measures routes and algorithms when the
+        plan is built, and keeps the results on disk; ``"known"`` takes what was measured before.  No effect on the host
+        device, on other steps and on slices.
+    deterministic : bool
+        Whether equal messages give equal bits in other processes, lanes and runs, too: nothing is measured, and
+        cuTENSOR is not called, whose documentation does not promise that.
+    tail : callable, optional
+        A Python function of the result's elements, ``f(result, ...)``, that is applied before they are stored, to
+        ``alpha * ... + beta * C`` in float32 or float64: arithmetic, comparisons, `numpy.where` and NumPy's ufuncs.
+        It is called once, with symbols.
+    tail_operands : mapping of str to GpuRef
+        Its further parameters, by name: real arrays that broadcast to the result.
 
     Raises
     ------
@@ -112,19 +126,29 @@ class EinsumRequest(Request["GpuRef"]):
     optimize: Any = "auto"
     memory_limit: int | None = None
     route: str = "auto"
+    tune: bool | str = False
+    deterministic: bool = False
+    tail: Callable[..., Any] | None = None
+    tail_operands: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("subscripts", "operands", "conj", "optimize"):
             object.__setattr__(self, name, frozen(getattr(self, name)))
+        if not isinstance(self.tail_operands, Mapping):
+            raise InvalidRequest(
+                f"tail_operands is a {type(self.tail_operands).__name__}; allowed: a mapping of names to arrays"
+            )
+        object.__setattr__(self, "tail_operands", dict(self.tail_operands))
         Request.__post_init__(self)
 
     def lowering(self) -> Lowered:
-        """Check the request and return its message: operands, [c], [alpha], [beta], out."""
+        """Check the request and return its message: operands, [c], [alpha], [beta], operands of the tail, out."""
         problem = resolve_einsum(self)
         operands = [read(f"x{i}", x) for i, x in enumerate(self.operands)]
         if problem.added == "c":
             operands.append(read("c", self.c))
         operands += factor_operands(self)
+        operands += [read(name, array) for name, array in self.tail_operands.items()]
         operands.append(written("out", self.out, problem.out, updated=problem.added == "out"))
         unread = (("c", self.c),) if self.c is not None and problem.added == "none" else ()
         return Lowered(
@@ -142,6 +166,9 @@ class EinsumRequest(Request["GpuRef"]):
                 route=self.route,
                 added=problem.added,
                 zero=is_zero(self.alpha),
+                tail=problem.tail,
+                tune="known" if self.tune == "known" else "measure" if self.tune else "",
+                deterministic=bool(self.deterministic),
             ),
             unread=unread,
             **factors_of(self, problem.scale),

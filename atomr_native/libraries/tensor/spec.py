@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from ..._support.checks import as_integer, check_choice, check_factor, check_flag
+from ..._support.traced import Tree
 from ...arrays.operands import Fresh, check_input, check_output, check_size, overlaps
 from ...dtypes import as_dtype, dtype_name
 from ...errors import InvalidRequest
 from .attributes import ROUTES
 from .modes import Subscripts, extents_of, parse
 from .path import Path, find_path
+from .tail import resolve_tail
 from .types import EMULATED, SCALE, accumulator, common_dtype, compute_mode, result_dtype
 
 if TYPE_CHECKING:
@@ -50,6 +52,8 @@ class EinsumProblem:
         Whether the result shares memory with an operand, so that it is made in scratch memory first.
     scale : str
         The dtype of alpha and beta.
+    tail : Tree
+        The function of the result, if it is not empty.
     """
 
     subscripts: Subscripts
@@ -62,6 +66,7 @@ class EinsumProblem:
     added: str
     over: bool
     scale: str
+    tail: Tree
 
 
 def is_array(value: object) -> bool:
@@ -151,6 +156,25 @@ def check_factors(request: Any, dtype: str) -> str:
     return kind
 
 
+def _check_choices(request: EinsumRequest, compute: str) -> None:
+    """Check how steps are chosen."""
+    check_choice("route", request.route, ROUTES)
+    if compute in EMULATED and request.route in ("blas_lt", "kernel"):
+        raise InvalidRequest(f"route={request.route!r} with compute={compute!r}; allowed: 'auto', 'cutensor'")
+    if not isinstance(request.tune, bool | np.bool) and not (isinstance(request.tune, str) and request.tune == "known"):
+        raise InvalidRequest(f"tune={request.tune!r}; allowed: False, True, 'known'")
+    check_flag("deterministic", request.deterministic, bool | np.bool)
+    if not request.deterministic:
+        return
+    if request.tune:
+        raise InvalidRequest(f"tune={request.tune!r} with deterministic=True; allowed: False, since timings differ")
+    if request.route == "cutensor" or compute in EMULATED:
+        raise InvalidRequest(
+            f"route={request.route!r}, compute={compute!r} with deterministic=True; allowed: routes 'auto', 'blas_lt' "
+            f"and 'kernel', and compute types but {', '.join(EMULATED)}, since cuTENSOR does not promise equal bits"
+        )
+
+
 def resolve_einsum(request: EinsumRequest) -> EinsumProblem:
     """Check an expression; return it with everything that follows from it.
 
@@ -171,20 +195,20 @@ def resolve_einsum(request: EinsumRequest) -> EinsumProblem:
     dtype = "float32" if common.startswith("float8") else common
     compute = compute_mode(request.compute, dtype)
     scale = check_factors(request, accumulator(dtype))
-    check_choice("route", request.route, ROUTES)
-    if compute in EMULATED and request.route in ("blas_lt", "kernel"):
-        raise InvalidRequest(f"route={request.route!r} with compute={compute!r}; allowed: 'auto', 'cutensor'")
+    _check_choices(request, compute)
     limit = request.memory_limit
     if limit is not None:
         limit = as_integer("memory_limit", limit, 0, 2**62) // as_dtype(dtype).itemsize
     path = find_path(subscripts, extents, request.optimize, limit)
     added = added_of(request, fresh)
+    tail = resolve_tail(request, fresh.shape, accumulator(dtype))
     others = [
         *operands,
+        *request.tail_operands.values(),
         *([request.c] if added == "c" else []),
         *(v for v in (request.alpha, request.beta) if is_array(v)),
     ]
     return EinsumProblem(
         subscripts, extents, dtype, compute, path, fresh, _conj(request.conj, len(operands)), added,
-        overwrites(request.out, others), scale,
+        overwrites(request.out, others), scale, tail,
     )  # fmt: skip

@@ -1,5 +1,5 @@
 /* cuLaunchKernel in a loop: alone, overlapping, with a synchronize each, from four threads, and on streams in turn; and
- * cuGraphLaunch of a graph of 100 kernels, with parameters that stay or change.
+ * cuGraphLaunch of a graph of 100 kernels, with parameters that stay or change, and of one with four chains of 25.
  *
  * Settings: kernel, a file of machine code; function, in it; block, its number of threads. */
 #include "loops.h"
@@ -82,53 +82,67 @@ static void hop(int n, int over) {
 static void two_streams(int n) { hop(n, 2); }
 static void three_streams(int n) { hop(n, 3); }
 
-/* ---- a graph of kernels, each of which depends on the last */
+/* ---- graphs of kernels, each of which depends on the last one that has the same array */
 
 enum { GRAPH_KERNELS = 100 };
 
-static CUgraph graph;
-static CUgraphExec instance;
-static CUgraphNode nodes[GRAPH_KERNELS];
+typedef struct {
+    const int chains;
+    CUgraph graph;
+    CUgraphExec instance;
+    CUgraphNode nodes[GRAPH_KERNELS];
+} program;
+static program chain = {.chains = 1}, branches = {.chains = THREADS};
 
-static const char *prepare_graph(void) {
+static const char *capture(program *p) {
     const char *why = prepare();
-    if (why || instance) return why;
+    if (why || p->instance) return why;
     if (!driver->cuStreamBeginCaptureToGraph || !driver->cuGraphExecKernelNodeSetParams_v2)
         return "the driver has no captures into graphs: CUDA 12.3";
-    ok(driver->cuGraphCreate(&graph, 0), "cuGraphCreate");
-    for (unsigned i = 0; i < GRAPH_KERNELS; i++) {
+    ok(driver->cuGraphCreate(&p->graph, 0), "cuGraphCreate");
+    for (int i = 0; i < GRAPH_KERNELS; i++) {
         CUstreamCaptureStatus status;
         const CUgraphNode *last;
         const CUgraphEdgeData *edges;
         CUgraph into;
         size_t n;
-        ok(driver->cuStreamBeginCaptureToGraph(streams[0], graph, i ? &nodes[i - 1] : NULL, NULL, i ? 1 : 0,
-                                               CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+        const int first = i < p->chains;
+        ok(driver->cuStreamBeginCaptureToGraph(streams[0], p->graph, first ? NULL : &p->nodes[i - p->chains], NULL,
+                                               first ? 0 : 1, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
            "cuStreamBeginCaptureToGraph");
-        launch(0, 0);
+        launch(0, i % p->chains);
         ok(driver->cuStreamGetCaptureInfo_v3(streams[0], &status, NULL, NULL, &last, &edges, &n),
            "cuStreamGetCaptureInfo");
-        nodes[i] = last[0];
+        p->nodes[i] = last[0];
         ok(driver->cuStreamEndCapture(streams[0], &into), "cuStreamEndCapture");
     }
-    ok(driver->cuGraphInstantiateWithFlags(&instance, graph, 0), "cuGraphInstantiate");
+    ok(driver->cuGraphInstantiateWithFlags(&p->instance, p->graph, 0), "cuGraphInstantiate");
     return NULL;
 }
 
-static void launch_graph(void) { ok(driver->cuGraphLaunch(instance, streams[0]), "cuGraphLaunch"); }
+static const char *prepare_graph(void) { return capture(&chain); }
+static const char *prepare_branches(void) { return capture(&branches); }
+
+static void launch_program(const program *p) { ok(driver->cuGraphLaunch(p->instance, streams[0]), "cuGraphLaunch"); }
+static void launch_graph(void) { launch_program(&chain); }
+
+static void programs_sustained(const program *p, int n) {
+    for (int i = 0; i < n; i++) launch_program(p);
+    ok(driver->cuStreamSynchronize(streams[0]), "cuStreamSynchronize");
+}
+
+static void programs_synchronized(const program *p, int n) {
+    for (int i = 0; i < n; i++) programs_sustained(p, 1);
+}
 
 static void graphs(int n) {
     for (int i = 0; i < n; i++) launch_graph();
 }
 
-static void graphs_sustained(int n) {
-    graphs(n);
-    ok(driver->cuStreamSynchronize(streams[0]), "cuStreamSynchronize");
-}
-
-static void graphs_synchronized(int n) {
-    for (int i = 0; i < n; i++) graphs_sustained(1);
-}
+static void graphs_sustained(int n) { programs_sustained(&chain, n); }
+static void graphs_synchronized(int n) { programs_synchronized(&chain, n); }
+static void branches_sustained(int n) { programs_sustained(&branches, n); }
+static void branches_synchronized(int n) { programs_synchronized(&branches, n); }
 
 static void set(int node, int array, double factor) {
     double zero = 0.0;
@@ -142,7 +156,7 @@ static void set(int node, int array, double factor) {
                                            .blockDimY = 1,
                                            .blockDimZ = 1,
                                            .kernelParams = arguments};
-    ok(driver->cuGraphExecKernelNodeSetParams_v2(instance, nodes[node], &given), "cuGraphExecKernelNodeSetParams");
+    ok(driver->cuGraphExecKernelNodeSetParams_v2(chain.instance, chain.nodes[node], &given), "cuGraphExecKernelNodeSetParams");
 }
 
 static void graphs_with_another_number(int n) {
@@ -174,6 +188,8 @@ static const contender loops[] = {
     {"graph-synchronize", prepare_graph, graphs_synchronized, synchronize},
     {"graph-set-one", prepare_graph, graphs_with_another_number, synchronize},
     {"graph-set-all", prepare_graph, graphs_with_another_array, synchronize},
+    {"branches-sustained", prepare_branches, branches_sustained, synchronize},
+    {"branches-synchronize", prepare_branches, branches_synchronized, synchronize},
     {0},
 };
 ADD_CONTENDERS(loops)

@@ -322,15 +322,23 @@ def add_torch(
         setup.add(name, _sample(setup, one, calls, [torch.cuda.synchronize], before), flops=one.flops)
 
 
-def add_torch_graph(setup: Setup, name: str, product: Product) -> None:
-    """Add torch's product in a CUDA graph of as many calls as a sample has, launched once: no host code in between."""
+def add_torch_graph(
+    setup: Setup,
+    name: str,
+    product: Product,
+    make: Callable[[Any, Product, Any, Any], Callable[[], object]] | None = None,
+) -> None:
+    """Add torch's product, or the call that `make` returns, in a CUDA graph of as many calls as a sample has.
+
+    It is launched once a sample: no host code is in between.
+    """
     with setup.attempt(name, kind="peer"):
         setup.need()
         torch = gpu_peers.torch(ordinal(setup))
         one = _small(setup, product)
         turns = _turns(setup, one)
         try:
-            calls = [_torch_call(torch, one, a, b) for a, b in _torch_operands(setup, torch, one)]
+            calls = [(make or _torch_call)(torch, one, a, b) for a, b in _torch_operands(setup, torch, one)]
             for call in calls:  # else their workspaces would be made while the graph is recorded
                 call()
             torch.cuda.synchronize()

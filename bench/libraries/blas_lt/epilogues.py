@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from bench.harness import Bar, Case, Setup
-from bench.libraries.blas_lt._gemm import Product, add_atomr, add_torch, on_atomr
+from bench.libraries.blas_lt._gemm import Product, add_atomr, add_torch, add_torch_graph, on_atomr
 
 __all__ = ["BARS", "CASES"]
 
@@ -80,7 +80,58 @@ def epilogues(setup: Setup) -> None:
                 setup.ratio(_name_of(epilogue, product), f"torch {how}, {product.label}")
 
 
+#: Layers of small training steps, and the epilogues that cost most there.
+STEPS = (Product(128, 512, 512, "bfloat16", turned=True), Product(512, 2048, 2048, "bfloat16", turned=True))
+GRADIENTS = ("dgelu", "dgelu_bgrad", "bgradb")
+
+
+def _separate(epilogue: str, torch: Any, product: Product, a: Any, b: Any) -> Callable[[], object]:
+    """Return a call of torch: the product, and kernels after it for what the epilogue does."""
+    aux = torch.full((product.m, product.n), 0.5, dtype=torch.bfloat16, device="cuda")
+    gelu = torch.ops.aten.gelu_backward
+
+    def after(grad: Any) -> object:
+        if epilogue == "bgradb":
+            return b.sum(0)
+        grad = gelu(grad, aux, approximate="tanh")
+        return grad.sum(0) if epilogue == "dgelu_bgrad" else grad
+
+    return lambda: after(torch.mm(a, b))
+
+
+def gradients(setup: Setup) -> None:
+    """Time per product of a small training step, with the part of a gradient that comes with it, bfloat16.
+
+    Counted as in bfloat16 products. *tuned*: ``tune=True``, which also measures the epilogue in the call and as a
+    kernel after it. torch: the product and its own kernels, eager, and in one CUDA graph.
+    """
+    for product in STEPS:
+        for epilogue in GRADIENTS:
+            ours = (_name_of(epilogue, product), f"{_name_of(epilogue, product)}, tuned")
+            for name, tune in zip(ours, (False, True), strict=True):
+                add_atomr(setup, name, product, partial(_operands, epilogue), tune=tune)
+            theirs = (f"torch {epilogue}, {product.label}", f"torch graph {epilogue}, {product.label}")
+            for name, add in zip(theirs, (add_torch, add_torch_graph), strict=True):
+                add(setup, name, product, partial(_separate, epilogue))
+            for one in ours:
+                for other in theirs:
+                    setup.ratio(one, other)
+
+
 BARS = (
+    *(
+        Bar(
+            "gradients of small steps over torch's graph",
+            "gpu_gradients",
+            _name_of(epilogue, product),
+            1.0,
+            "x",
+            f"torch graph {epilogue}, {product.label}",
+            part=f"{epilogue}, {product.label}",
+        )
+        for product in STEPS
+        for epilogue in GRADIENTS
+    ),
     *(
         Bar(
             f"epilogues over the plain product, {product.label}",
@@ -95,4 +146,8 @@ BARS = (
         for epilogue in EPILOGUES
     ),
 )
-CASES = (Case("gpu_gemm_epilogues", "Matrix products with epilogues", epilogues, devices=("cuda",)),)
+_ON = ("cuda",)
+CASES = (
+    Case("gpu_gemm_epilogues", "Matrix products with epilogues", epilogues, devices=_ON),
+    Case("gpu_gradients", "Small matrix products with parts of gradients", gradients, devices=_ON),
+)

@@ -156,6 +156,17 @@ BARS = (
         for kind in kinds
     ),
 )
+#: Means over torch's graphs, which wait for no host code.
+BARS += tuple(
+    Bar(f"products, {what} over torch's graph", f"gpu_gemm_{kind}", f"{who}, {mean}", limit, "x",
+        f"torch graph, {mean}", part=kind)
+    for what, who, mean, limit, kinds in (
+        ("mean of squares", "atomr", MEAN, 1.0, _KINDS),
+        ("tuned, mean of squares", "atomr tuned", MEAN, 0.971, _KINDS),
+        ("mean of layers of Llama-70B", "atomr", LAYERS_MEAN, 1.0, ("bfloat16", "float8")),
+    )
+    for kind in kinds
+)  # fmt: skip
 _ON = ("cuda",)
 CASES = (
     Case("gpu_gemm_bfloat16", "Matrix products in bfloat16", bfloat16, devices=_ON, share=2.0),

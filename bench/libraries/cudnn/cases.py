@@ -16,6 +16,10 @@ __all__ = ["CASES"]
 CONVOLUTIONS: tuple[tuple[int, int, int], ...] = ((4, 64, 14), (32, 256, 28))
 #: Batch, heads, tokens and elements of attention in bfloat16.
 ATTENTION: tuple[tuple[int, int, int, int], ...] = ((1, 8, 512, 128), (4, 16, 4096, 128))
+#: Steps, sequences, inputs and hidden elements of LSTMs of two layers in float16.
+NETWORKS: tuple[tuple[int, int, int, int], ...] = ((16, 8, 128, 128), (128, 64, 1024, 1024))
+#: Steps, sequences, classes and labels of CTC losses with gradients in float32.
+LOSSES: tuple[tuple[int, int, int, int], ...] = ((256, 32, 64, 40),)
 #: Calls of a peer between two waits.
 EVERY = 100
 
@@ -59,6 +63,41 @@ def _attention(b: int, h: int, s: int, d: int) -> Callable[[Any], Operation]:
     return make
 
 
+def _network(steps: int, batch: int, inputs: int, hidden: int) -> Callable[[Any], Operation]:
+    def make(dev: Any) -> Operation:
+        import atomr_native as an
+
+        x = dev.put(_numbers((steps, batch, inputs), "float16"))
+        weights = dev.put(_numbers((an.RecurrentWeights("lstm", inputs, hidden, layers=2).size,), "float16"))
+        out = dev.zeros((steps, batch, hidden), "float16")
+        hy, cy = (dev.zeros((2, batch, hidden), "float16") for _ in range(2))
+        request = an.RecurrentRequest(kind="lstm", x=x, weights=weights, hidden=hidden, layers=2, out=out)
+        operands = {"x": x, "weights": weights, "out": out, "hy": hy, "cy": cy}
+        call = partial(dev.cudnn.rnn, "lstm", x, weights, hidden=hidden, layers=2, out=out)
+        return Operation(dev.cudnn.plan(request), operands, call, out)
+
+    return make
+
+
+def _loss(steps: int, batch: int, classes: int, count: int) -> Callable[[Any], Operation]:
+    def make(dev: Any) -> Operation:
+        import numpy as np
+
+        import atomr_native as an
+
+        x = dev.put(_numbers((steps, batch, classes), "float32"))
+        labels = dev.put(np.random.default_rng(0).integers(1, classes, (batch, count)).astype("int32"))
+        lengths = [dev.put(np.full(batch, n, "int32")) for n in (steps, count)]
+        names = ("x", "labels", "input_lengths", "label_lengths")
+        given = dict(zip(names, (x, labels, *lengths), strict=True))
+        new = {"costs": dev.zeros((batch,), "float32"), "dx": dev.zeros((steps, batch, classes), "float32")}
+        request = an.CtcLossRequest(**given, gradient=True)
+        call = partial(dev.cudnn.ctc_loss, *given.values(), gradient=True)
+        return Operation(dev.cudnn.plan(request), {**given, **new}, call, new["dx"])
+
+    return make
+
+
 def _title(n: int, channels: int, rows: int) -> str:
     return f"convolution 3 x 3, {n} x {channels} x {rows} x {rows}, bias, ReLU"
 
@@ -76,6 +115,13 @@ def _peer(kind: str, shape: tuple[int, ...], ordinal: int) -> gpu_peers.Calls:
         return gpu_peers.Calls(
             {kind: partial(functional.scaled_dot_product_attention, q, q, q, is_causal=True)}, torch.cuda.synchronize
         )
+    if kind == "LSTM":
+        steps, batch, inputs, hidden = shape
+        network = torch.nn.LSTM(inputs, hidden, 2).to("cuda", torch.float16).requires_grad_(requires_grad=False)
+        sequences = torch.from_numpy(_numbers((steps, batch, inputs), "float16")).to("cuda")
+        return gpu_peers.Calls({kind: partial(network, sequences)}, torch.cuda.synchronize)
+    if kind == "CTC":
+        return gpu_peers.Calls({kind: _torch_loss(torch, shape)}, torch.cuda.synchronize)
     n, channels, rows = shape
     torch.backends.cudnn.benchmark = True
     layout = torch.channels_last
@@ -89,16 +135,36 @@ def _peer(kind: str, shape: tuple[int, ...], ordinal: int) -> gpu_peers.Calls:
     return gpu_peers.Calls({kind: call}, torch.cuda.synchronize)
 
 
-def gpu(setup: Setup) -> None:
-    """Convolutions in float16 with bias and ReLU, channels innermost, and causal attention in bfloat16, on a GPU.
+def _torch_loss(torch: Any, shape: tuple[int, ...]) -> Callable[[], Any]:
+    """Return the loss with its gradient by scores before the softmax."""
+    steps, batch, classes, count = shape
+    x = torch.from_numpy(_numbers((steps, batch, classes), "float32")).to("cuda").requires_grad_()
+    labels = torch.randint(1, classes, (batch, count), dtype=torch.int32, device="cuda")
+    lengths = [torch.full((batch,), n, dtype=torch.int32, device="cuda") for n in (steps, count)]
 
-    As on the host device. torch: ``conv2d`` with ``benchmark`` on, then ``relu_``; ``scaled_dot_product_attention``.
+    def call() -> Any:
+        logs = torch.log_softmax(x, 2)
+        loss = torch.nn.functional.ctc_loss(logs, labels, *lengths, reduction="sum")
+        return torch.autograd.grad(loss, x)
+
+    return call
+
+
+def gpu(setup: Setup) -> None:
+    """Convolutions in float16 with bias and ReLU, channels innermost, attention in bfloat16, LSTMs, CTC, on a GPU.
+
+    As on the host device. torch: ``conv2d`` with ``benchmark`` on, then ``relu_``; ``scaled_dot_product_attention``;
+    ``nn.LSTM``; ``log_softmax`` and ``ctc_loss`` with the gradient by ``autograd``.
     """
     for shape in CONVOLUTIONS:
         _beside_torch(setup, "convolution", _title(*shape), shape, _convolution(*shape, "float16", "relu"))
     for shape in ATTENTION:
         what = f"causal attention, {' x '.join(map(str, shape))}"
         _beside_torch(setup, "attention", what, shape, _attention(*shape))
+    for shape in NETWORKS:
+        _beside_torch(setup, "LSTM", f"LSTM of 2 layers, {' x '.join(map(str, shape))}", shape, _network(*shape))
+    for shape in LOSSES:
+        _beside_torch(setup, "CTC", f"CTC loss and gradient, {' x '.join(map(str, shape))}", shape, _loss(*shape))
 
 
 def _beside_torch(setup: Setup, kind: str, what: str, shape: tuple[int, ...], make: Callable[[Any], Operation]) -> None:

@@ -21,6 +21,10 @@ _LOSSES = {
 }
 #: Arrays of these are so many times as large, for there to be rows for each multiprocessor.
 _TIMES = 6
+#: Steps of AdamW on smaller arrays: one, and a list of as many bytes.
+_LIST = "atomr fused, adamw, a list of 16"
+_STEPS = ("atomr fused, adamw, 2048 x 2048", _LIST)
+_EXTENT, _PARTS = 2048, 16
 #: What is timed, with the bytes that it reads and writes for an element of x.
 KINDS = {
     "atomr fused, silu": 4.0,
@@ -34,6 +38,7 @@ KINDS = {
     "atomr fused, layer_norm": 4.0,
     "atomr fused, rms_norm backward": 6.0,
     "atomr fused, adamw, master weights": 28.0,
+    **dict.fromkeys(_STEPS, 28.0),
     "atomr fused, sgd with momentum, master weights": 20.0,
     "atomr fused, rope": 4.0,
     "atomr fused, dropout": 4.0,
@@ -67,7 +72,12 @@ def _request(dev: Any, name: str, shape: tuple[int, int]) -> Any:
         return an.NormRequest(x=x, weight=weight, layer=True, out=out)
     if name == "atomr fused, rms_norm backward":
         return an.NormGradientRequest(dy=x, x=y, weight=weight, out=out, weight_out=dev.zeros(shape[1:], "float32"))
-    if name == "atomr fused, adamw, master weights":
+    if name == _LIST:
+        rows = (shape[0] // _PARTS, shape[1])
+        param, grad = ([dev.full(rows, 0.5, "bfloat16") for _ in range(_PARTS)] for _ in range(2))
+        m, v, master = ([dev.zeros(rows, "float32") for _ in range(_PARTS)] for _ in range(3))
+        return an.AdamWListRequest(param=param, grad=grad, m=m, v=v, master=master, step=1)
+    if name == "atomr fused, adamw, master weights" or name in _STEPS:
         m, v, master = (dev.zeros(shape, "float32") for _ in range(3))
         return an.AdamWRequest(param=x, grad=y, m=m, v=v, master=master, step=1)
     if name == "atomr fused, sgd with momentum, master weights":
@@ -96,9 +106,8 @@ def _planned(dev: Any, request: Any) -> tuple[Callable[[], object], Callable[[],
     except Unsupported as error:
         raise Unavailable(str(error)) from error
     operands = {o.name: o.given for o in request.lowered.operands}
-    inputs = [operands[name] for name in plan.signature.inputs]
-    outputs = {name: operands[name] for name in plan.signature.outputs}
-    return partial(plan.tell, *inputs, **outputs), next(iter(outputs.values())).wait
+    written = operands[plan.signature.outputs[0]]
+    return partial(plan.tell, *(operands[name] for name in plan.signature.operands)), written.wait
 
 
 def _torch(torch: Any, name: str, shape: tuple[int, int]) -> Callable[[], object]:
@@ -117,9 +126,10 @@ def _torch(torch: Any, name: str, shape: tuple[int, int]) -> Callable[[], object
 def fused(setup: Setup) -> None:
     """Time in which 64 MiB are read or written, by fused operations on a 8192 x 4096 bfloat16 array.
 
-    Rows of vocabularies are of arrays six times as large, and their times divided by six.  200 planned messages, one
-    wait.  Counted is what one pass moves: gradients of weights read more than that.  Copies are `Device.copy`, and
-    `Tensor.copy_`.  torch: the same by its eager functions.
+    Rows of vocabularies are of arrays six times as large, and their times divided by six.  AdamW also of 2048 x 2048,
+    as one array and as a list of 16, with master weights.  200 planned messages, one wait.  Counted is what one pass
+    moves: gradients of weights read more than that.  Copies are `Device.copy`, and `Tensor.copy_`.  torch: the same by
+    its eager functions.
     """
     turns, shape = size(setup)
     elements = shape[0] * shape[1]
@@ -129,6 +139,8 @@ def fused(setup: Setup) -> None:
             dev = device(setup, "process")
             classes = _LOSSES.get(name, 0)
             wide = (max(1, _TIMES * elements // classes), classes) if classes else shape
+            if name in _STEPS:
+                wide = (min(_EXTENT, shape[0]), min(_EXTENT, shape[1]))
             tell, wait = _loss(dev, wide) if name in _LOSSES else _planned(dev, _request(dev, name, wide))
             setup.add(name, swept(tell, wait, turns, moved * wide[0] * wide[1]))
     compare_copies(setup, KINDS)
@@ -146,6 +158,11 @@ BARS = (
     *(
         Bar("fused operations, time of a copy", "gpu_fused", name, 1.176, "x", TORCH_COPY, name.partition(" ")[2])
         for name in KINDS
+        if name not in _STEPS
+    ),
+    *(
+        Bar("optimizer's step, time of a copy", "gpu_fused", name, 1.136, "x", TORCH_COPY, name.partition(", ")[2])
+        for name in _STEPS
     ),
 )
 CASES = (Case("gpu_fused", "Fused operations: time to move 64 MiB", fused, devices=("cuda",)),)

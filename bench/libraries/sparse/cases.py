@@ -10,6 +10,7 @@ from bench.harness import Case, Setup, gpu_peers
 from bench.harness.calls import Operation, add_calls
 from bench.harness.common import repeat, timed
 from bench.harness.gpu import add_peer
+from bench.libraries.sparse.layers import structured
 
 __all__ = ["CASES"]
 
@@ -106,4 +107,5 @@ def gpu(setup: Setup) -> None:
 CASES = (
     Case("sparse", "Sparse matrices", host),
     Case("gpu_sparse", "Sparse matrices on a GPU", gpu, devices=("cuda",)),
+    Case("gpu_structured", "Two numbers in each four on a GPU", structured, devices=("cuda",)),
 )

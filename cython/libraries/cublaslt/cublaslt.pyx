@@ -92,6 +92,8 @@ cdef class Matmul(NativeRun):
     def time(self, tuple algo, addresses, unsigned sets, unsigned launches, uint64_t workspace, uint64_t nbytes):
         """Microseconds of one launch with an algorithm, over `launches` of them, back to back on a stream of its own.
 
+        Several are captured and launched as one CUDA graph, so that the time is the device's, and not the host's.
+
         `addresses` are those of all operands, set after set, which the launches take in turn.  Waits for the device.
         """
         cdef atomr_failure failure

@@ -4,7 +4,7 @@
 from libc.stdint cimport int64_t, uint64_t
 
 from .backend cimport atomr_cuda
-from .fields cimport atomr_constant
+from .fields cimport atomr_constant, atomr_field
 from .lanes cimport atomr_failure
 from .native cimport atomr_library
 
@@ -59,3 +59,16 @@ cdef extern from "libraries/cudnn/call.h" nogil:
         ATOMR_CUDNN_SOFTMAX_BACKWARD
         ATOMR_CUDNN_LRN_FORWARD
         ATOMR_CUDNN_LRN_BACKWARD
+
+
+cdef extern from "libraries/cudnn/rnn.h" nogil:
+    ctypedef struct atomr_cudnn_rnn_spec:
+        pass
+    ctypedef struct atomr_cudnn_rnn:
+        atomr_cuda *cuda
+        atomr_cudnn_rnn_spec spec
+        uint64_t reserve
+    const atomr_field *atomr_cudnn_rnn_fields
+    int atomr_cudnn_rnn_prepare(atomr_cudnn_rnn *, atomr_failure *)
+    uint64_t atomr_cudnn_rnn_workspace(const atomr_cudnn_rnn *)
+    int atomr_cudnn_rnn_run(void *, const void *, void *) noexcept

@@ -11,9 +11,9 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
 from .backend cimport atomr_cuda
-from .cuda cimport CudaBackend, NativeRun
+from .cuda cimport NO_RECORDS, CudaBackend, NativeRun
 from .lanes cimport ATOMR_OK, atomr_failure, atomr_run
-from .native cimport constants_of, load_library, raise_failure
+from .native cimport constants_of, fill, load_library, raise_failure
 
 cimport cython
 
@@ -210,3 +210,53 @@ cdef class CallPlan(NativeRun):
 
     def __dealloc__(self):
         atomr_cudnn_call_delete(self.native)
+
+
+@cython.no_gc_clear
+cdef class RecurrentPlan(NativeRun):
+    """A recurrent network of cuDNN, or its gradient.
+
+    Parameters
+    ----------
+    backend : CudaBackend
+    call : RecurrentCall
+
+    Attributes
+    ----------
+    reserve : int
+        Bytes that training keeps for the gradient.
+
+    Raises
+    ------
+    Unsupported
+        If cuDNN refuses the network, or has its weights in another order.
+    LibraryError
+        If the library fails.
+    InvalidRequest
+        If the call has a member too few, or one that `atomr_cudnn_rnn_spec` does not have.
+    """
+
+    cdef atomr_cudnn_rnn native
+
+    def __cinit__(self, CudaBackend backend not None, call):
+        cdef atomr_failure failure
+        cdef int code
+        memset(&failure, 0, sizeof(failure))
+        fill("a recurrent network", atomr_cudnn_rnn_fields, &self.native.spec, call.fields())
+        self.backend = backend
+        self.native.cuda = backend.cuda
+        backend.enter()
+        with nogil:
+            code = atomr_cudnn_rnn_prepare(&self.native, &failure)
+        if code != ATOMR_OK:
+            backend.check_fault("preparing a recurrent network")
+            raise_failure(code, &failure, "preparing a recurrent network")
+        if not call.is_repeatable:
+            self.gain = NO_RECORDS  # lengths and seeds are copied from the call's own memory
+        self.function = <atomr_run>atomr_cudnn_rnn_run
+        self.context = &self.native
+        self.workspace = atomr_cudnn_rnn_workspace(&self.native)
+
+    @property
+    def reserve(self):
+        return self.native.reserve

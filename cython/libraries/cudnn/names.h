@@ -17,6 +17,18 @@ typedef int cudnnSoftmaxAlgorithm_t;
 typedef int cudnnSoftmaxMode_t;
 typedef struct cudnnLRNStruct *cudnnLRNDescriptor_t;
 typedef int cudnnLRNMode_t;
+typedef struct cudnnDropoutStruct *cudnnDropoutDescriptor_t;
+typedef struct cudnnRNNStruct *cudnnRNNDescriptor_t;
+typedef int cudnnRNNAlgo_t;
+typedef int cudnnRNNMode_t;
+typedef int cudnnRNNBiasMode_t;
+typedef int cudnnDirectionMode_t;
+typedef int cudnnRNNInputMode_t;
+typedef int cudnnMathType_t;
+typedef struct cudnnRNNDataStruct *cudnnRNNDataDescriptor_t;
+typedef int cudnnRNNDataLayout_t;
+typedef int cudnnForwardMode_t;
+typedef int cudnnWgradMode_t;
 
 #define ATOMR_CUDNN_CONSTANTS(C)                                                                                      \
     C(CUDNN_STATUS_SUCCESS, 0)                                                                                        \
@@ -292,6 +304,27 @@ typedef int cudnnLRNMode_t;
     C(CUDNN_SOFTMAX_MODE_INSTANCE, 0)                                                                                 \
     C(CUDNN_SOFTMAX_MODE_CHANNEL, 1)                                                                                  \
     C(CUDNN_LRN_CROSS_CHANNEL_DIM1, 0)                                                                                \
+    C(CUDNN_RNN_RELU, 0)                                                                                              \
+    C(CUDNN_RNN_TANH, 1)                                                                                              \
+    C(CUDNN_LSTM, 2)                                                                                                  \
+    C(CUDNN_GRU, 3)                                                                                                   \
+    C(CUDNN_RNN_ALGO_STANDARD, 0)                                                                                     \
+    C(CUDNN_RNN_NO_BIAS, 0)                                                                                           \
+    C(CUDNN_RNN_DOUBLE_BIAS, 2)                                                                                       \
+    C(CUDNN_UNIDIRECTIONAL, 0)                                                                                        \
+    C(CUDNN_BIDIRECTIONAL, 1)                                                                                         \
+    C(CUDNN_LINEAR_INPUT, 0)                                                                                          \
+    C(CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_UNPACKED, 0)                                                                    \
+    C(CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_PACKED, 1)                                                                      \
+    C(CUDNN_RNN_DATA_LAYOUT_BATCH_MAJOR_UNPACKED, 2)                                                                  \
+    C(CUDNN_RNN_PADDED_IO_DISABLED, 0)                                                                                \
+    C(CUDNN_RNN_PADDED_IO_ENABLED, 1)                                                                                 \
+    C(CUDNN_FWD_MODE_INFERENCE, 0)                                                                                    \
+    C(CUDNN_FWD_MODE_TRAINING, 1)                                                                                     \
+    C(CUDNN_WGRAD_MODE_ADD, 0)                                                                                        \
+    C(CUDNN_DEFAULT_MATH, 0)                                                                                          \
+    C(CUDNN_TENSOR_OP_MATH, 1)                                                                                        \
+    C(CUDNN_FMA_MATH, 3)                                                                                              \
     C(CUDNN_NUMERICAL_NOTE_TENSOR_CORE, 0)                                                                            \
     C(CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS, 1)                                                                    \
     C(CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION, 2)                                                            \
@@ -344,6 +377,53 @@ enum { ATOMR_CUDNN_CONSTANTS(ATOMR_ENUMERATOR) };
       (cudnnHandle_t handle, cudnnLRNDescriptor_t normDesc, cudnnLRNMode_t lrnMode, const void *alpha,                \
        const cudnnTensorDescriptor_t yDesc, const void *y, const cudnnTensorDescriptor_t dyDesc, const void *dy,      \
        const cudnnTensorDescriptor_t xDesc, const void *x, const void *beta, const cudnnTensorDescriptor_t dxDesc,    \
-       void *dx))
+       void *dx))                                                                                                     \
+    F(cudnnStatus_t, cudnnCreateDropoutDescriptor, (cudnnDropoutDescriptor_t *dropoutDesc))                           \
+    F(cudnnStatus_t, cudnnDestroyDropoutDescriptor, (cudnnDropoutDescriptor_t dropoutDesc))                           \
+    F(cudnnStatus_t, cudnnDropoutGetStatesSize, (cudnnHandle_t handle, size_t *sizeInBytes))                          \
+    F(cudnnStatus_t, cudnnSetDropoutDescriptor,                                                                       \
+      (cudnnDropoutDescriptor_t dropoutDesc, cudnnHandle_t handle, float dropout, void *states,                       \
+       size_t stateSizeInBytes, unsigned long long seed))                                                             \
+    F(cudnnStatus_t, cudnnRestoreDropoutDescriptor,                                                                   \
+      (cudnnDropoutDescriptor_t dropoutDesc, cudnnHandle_t handle, float dropout, void *states,                       \
+       size_t stateSizeInBytes, unsigned long long seed))                                                             \
+    F(cudnnStatus_t, cudnnCreateRNNDescriptor, (cudnnRNNDescriptor_t *rnnDesc))                                       \
+    F(cudnnStatus_t, cudnnDestroyRNNDescriptor, (cudnnRNNDescriptor_t rnnDesc))                                       \
+    F(cudnnStatus_t, cudnnSetRNNDescriptor_v8,                                                                        \
+      (cudnnRNNDescriptor_t rnnDesc, cudnnRNNAlgo_t algo, cudnnRNNMode_t cellMode, cudnnRNNBiasMode_t biasMode,       \
+       cudnnDirectionMode_t dirMode, cudnnRNNInputMode_t inputMode, cudnnDataType_t dataType,                         \
+       cudnnDataType_t mathPrec, cudnnMathType_t mathType, int32_t inputSize, int32_t hiddenSize, int32_t projSize,   \
+       int32_t numLayers, cudnnDropoutDescriptor_t dropoutDesc, uint32_t auxFlags))                                   \
+    F(cudnnStatus_t, cudnnCreateRNNDataDescriptor, (cudnnRNNDataDescriptor_t *rnnDataDesc))                           \
+    F(cudnnStatus_t, cudnnDestroyRNNDataDescriptor, (cudnnRNNDataDescriptor_t rnnDataDesc))                           \
+    F(cudnnStatus_t, cudnnSetRNNDataDescriptor,                                                                       \
+      (cudnnRNNDataDescriptor_t rnnDataDesc, cudnnDataType_t dataType, cudnnRNNDataLayout_t layout, int maxSeqLength, \
+       int batchSize, int vectorSize, const int seqLengthArray[], void *paddingFill))                                 \
+    F(cudnnStatus_t, cudnnGetRNNTempSpaceSizes,                                                                       \
+      (cudnnHandle_t handle, cudnnRNNDescriptor_t rnnDesc, cudnnForwardMode_t fwdMode,                                \
+       cudnnRNNDataDescriptor_t xDesc, size_t *workSpaceSize, size_t *reserveSpaceSize))                              \
+    F(cudnnStatus_t, cudnnGetRNNWeightSpaceSize,                                                                      \
+      (cudnnHandle_t handle, cudnnRNNDescriptor_t rnnDesc, size_t *weightSpaceSize))                                  \
+    F(cudnnStatus_t, cudnnGetRNNWeightParams,                                                                         \
+      (cudnnHandle_t handle, cudnnRNNDescriptor_t rnnDesc, int32_t pseudoLayer, size_t weightSpaceSize,               \
+       const void *weightSpace, int32_t linLayerID, cudnnTensorDescriptor_t mDesc, void **mAddr,                      \
+       cudnnTensorDescriptor_t bDesc, void **bAddr))                                                                  \
+    F(cudnnStatus_t, cudnnRNNForward,                                                                                 \
+      (cudnnHandle_t handle, cudnnRNNDescriptor_t rnnDesc, cudnnForwardMode_t fwdMode, const int32_t devSeqLengths[], \
+       cudnnRNNDataDescriptor_t xDesc, const void *x, cudnnRNNDataDescriptor_t yDesc, void *y,                        \
+       cudnnTensorDescriptor_t hDesc, const void *hx, void *hy, cudnnTensorDescriptor_t cDesc, const void *cx,        \
+       void *cy, size_t weightSpaceSize, const void *weightSpace, size_t workSpaceSize, void *workSpace,              \
+       size_t reserveSpaceSize, void *reserveSpace))                                                                  \
+    F(cudnnStatus_t, cudnnRNNBackwardData_v8,                                                                         \
+      (cudnnHandle_t handle, cudnnRNNDescriptor_t rnnDesc, const int32_t devSeqLengths[],                             \
+       cudnnRNNDataDescriptor_t yDesc, const void *y, const void *dy, cudnnRNNDataDescriptor_t xDesc, void *dx,       \
+       cudnnTensorDescriptor_t hDesc, const void *hx, const void *dhy, void *dhx, cudnnTensorDescriptor_t cDesc,      \
+       const void *cx, const void *dcy, void *dcx, size_t weightSpaceSize, const void *weightSpace,                   \
+       size_t workSpaceSize, void *workSpace, size_t reserveSpaceSize, void *reserveSpace))                           \
+    F(cudnnStatus_t, cudnnRNNBackwardWeights_v8,                                                                      \
+      (cudnnHandle_t handle, cudnnRNNDescriptor_t rnnDesc, cudnnWgradMode_t addGrad, const int32_t devSeqLengths[],   \
+       cudnnRNNDataDescriptor_t xDesc, const void *x, cudnnTensorDescriptor_t hDesc, const void *hx,                  \
+       cudnnRNNDataDescriptor_t yDesc, const void *y, size_t weightSpaceSize, void *dweightSpace,                     \
+       size_t workSpaceSize, void *workSpace, size_t reserveSpaceSize, void *reserveSpace))
 
 #endif

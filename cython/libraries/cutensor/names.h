@@ -15,6 +15,7 @@ typedef int cutensorOperationDescriptorAttribute_t;
 typedef struct cutensorPlanPreference *cutensorPlanPreference_t;
 typedef int cutensorAlgo_t;
 typedef int cutensorJitMode_t;
+typedef int cutensorPlanPreferenceAttribute_t;
 typedef int cutensorWorksizePreference_t;
 typedef struct cutensorPlan *cutensorPlan_t;
 typedef int cutensorPlanAttribute_t;
@@ -69,6 +70,11 @@ typedef struct CUstream_st *cudaStream_t;
     C(CUTENSOR_OP_MAX, 6)                                                                                             \
     C(CUTENSOR_OP_MIN, 7)                                                                                             \
     C(CUTENSOR_ALGO_DEFAULT, -1)                                                                                      \
+    C(CUTENSOR_ALGO_DEFAULT_PATIENT, -6)                                                                              \
+    C(CUTENSOR_ALGO_GETT, -4)                                                                                         \
+    C(CUTENSOR_ALGO_TGETT, -3)                                                                                        \
+    C(CUTENSOR_ALGO_TTGT, -2)                                                                                         \
+    C(CUTENSOR_PLAN_PREFERENCE_KERNEL_RANK, 4)                                                                        \
     C(CUTENSOR_WORKSPACE_DEFAULT, 2)                                                                                  \
     C(CUTENSOR_JIT_MODE_NONE, 0)                                                                                      \
     C(CUTENSOR_OPERATION_DESCRIPTOR_SCALAR_TYPE, 1)                                                                   \
@@ -130,6 +136,9 @@ enum { ATOMR_CUTENSOR_CONSTANTS(ATOMR_ENUMERATOR) };
       (const cutensorHandle_t handle, cutensorPlanPreference_t *pref, cutensorAlgo_t algo,                            \
        cutensorJitMode_t jitMode))                                                                                    \
     F(cutensorStatus_t, cutensorDestroyPlanPreference, (cutensorPlanPreference_t pref))                               \
+    F(cutensorStatus_t, cutensorPlanPreferenceSetAttribute,                                                           \
+      (const cutensorHandle_t handle, cutensorPlanPreference_t pref, cutensorPlanPreferenceAttribute_t attr,          \
+       const void *buf, size_t sizeInBytes))                                                                          \
     F(cutensorStatus_t, cutensorEstimateWorkspaceSize,                                                                \
       (const cutensorHandle_t handle, const cutensorOperationDescriptor_t desc,                                       \
        const cutensorPlanPreference_t planPref, const cutensorWorksizePreference_t workspacePref,                     \

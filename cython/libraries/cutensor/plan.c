@@ -96,7 +96,8 @@ static int tensors_of(int64_t operation) {
 static int malformed(const atomr_tensor_spec *s) {
     const int n = tensors_of(s->operation);
     int good = n > 0 && s->n_modes >= 0 && s->n_modes <= ATOMR_TENSOR_MODES && s->workspace_bytes >= 0;
-    good = good && s->compute >= ATOMR_TENSOR_16F && s->compute <= ATOMR_TENSOR_4X16F;
+    good = good && s->algo >= CUTENSOR_ALGO_DEFAULT_PATIENT && s->algo <= CUTENSOR_ALGO_DEFAULT && s->rank >= -1;
+    good = good && s->rank <= INT32_MAX && s->compute >= ATOMR_TENSOR_16F && s->compute <= ATOMR_TENSOR_4X16F;
     for (int t = 0; good && t < n; t++) {
         good = s->count[t] >= 0 && s->count[t] <= s->n_modes && s->operand[t] >= 0 && s->operand[t] < s->n_operands &&
                s->itemsize[t] >= 1 && s->offset[t] >= 0;
@@ -181,7 +182,14 @@ static int choose(atomr_tensor_plan *p, int i, uint64_t alignment, cutensorCompu
     }
     if (status == CUTENSOR_STATUS_SUCCESS) {
         what = "cutensorCreatePlanPreference";
-        status = t->cutensorCreatePlanPreference(p->handle, &preference, CUTENSOR_ALGO_DEFAULT, CUTENSOR_JIT_MODE_NONE);
+        status = t->cutensorCreatePlanPreference(p->handle, &preference, (cutensorAlgo_t)p->spec.algo,
+                                                 CUTENSOR_JIT_MODE_NONE);
+    }
+    if (status == CUTENSOR_STATUS_SUCCESS && p->spec.rank >= 0) {
+        const int32_t rank = (int32_t)p->spec.rank;
+        what = "choosing a kernel";
+        status = t->cutensorPlanPreferenceSetAttribute(p->handle, preference, CUTENSOR_PLAN_PREFERENCE_KERNEL_RANK, &rank,
+                                                       sizeof rank);
     }
     if (status == CUTENSOR_STATUS_SUCCESS) {
         what = "cutensorEstimateWorkspaceSize";

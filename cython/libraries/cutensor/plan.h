@@ -50,6 +50,7 @@ extern const atomr_constant atomr_tensor_constants[];
     A(binary, 2)                        /* of A and B, and that with C; of a reduction the first */                   \
     A(factor, 6)                        /* scalars: alpha, beta, gamma, and their imaginary parts; -1: as in */       \
     A(number, 3)                        /* these */                                                                   \
+    F(algo) F(rank)                     /* cutensorAlgo_t, and its kernel: the best is 0, and -1 leaves the choice */  \
     F(workspace_bytes)                  /* the most of the lane's workspace that a plan may want */                   \
     F(n_operands) F(n_scalars)
 

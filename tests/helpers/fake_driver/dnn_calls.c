@@ -38,10 +38,10 @@ cudnnStatus_t cudnnSetTensorNdDescriptor(cudnnTensorDescriptor_t t, cudnnDataTyp
                                          const int strides[]) {
     MAY_FAIL();
     int step = 1;
-    if (n != 4) return CUDNN_STATUS_BAD_PARAM;
+    if (n != 3 && n != 4) return CUDNN_STATUS_BAD_PARAM;
     for (int i = n; i-- > 0; step *= shape[i])
         if (shape[i] < 1 || strides[i] != step) return CUDNN_STATUS_NOT_SUPPORTED;
-    *t = (struct cudnnTensorStruct){dtype, shape[0], shape[1], (int64_t)shape[2] * shape[3]};
+    *t = (struct cudnnTensorStruct){dtype, shape[0], shape[1], (int64_t)shape[2] * (n == 4 ? shape[3] : 1)};
     return CUDNN_STATUS_SUCCESS;
 }
 

@@ -14,6 +14,7 @@
  *   FAKE_CUDA_PEER      0: no device reaches another one's memory (1)
  *   FAKE_CUDA_PROTECT   0: the processor may read and write device memory while no work runs (1: that is a segfault)
  *   FAKE_CUDA_MEET      so many threads set the stream of a cuBLAS handle before any of them goes on (1)
+ *   FAKE_CUDA_CURAND    the file of the real cuRAND, whose host generators give the numbers (none)
  *   FAKE_CUDA_REFUSE    a file with lines "function error times": calls that fail so often, in any process
  *   CUDA_VISIBLE_DEVICES  as the real one's: numbers or UUIDs
  *

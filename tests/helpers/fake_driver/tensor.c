@@ -14,7 +14,7 @@
 
 typedef double complex number;
 
-enum { MODES = ATOMR_TENSOR_MODES, TENSORS = ATOMR_TENSORS, LEAST = 256, USUAL = 1024 };
+enum { MODES = ATOMR_TENSOR_MODES, TENSORS = ATOMR_TENSORS, LEAST = 256, USUAL = 1024, KERNELS = 3 };
 
 typedef struct {
     int n;
@@ -41,6 +41,7 @@ struct cutensorOperationDescriptor {
 };
 struct cutensorPlanPreference {
     cutensorAlgo_t algo;
+    int32_t rank;
 };
 struct cutensorPlan {
     struct cutensorOperationDescriptor as;
@@ -414,6 +415,14 @@ cutensorStatus_t cutensorCreatePlanPreference(const cutensorHandle_t handle, cut
     *pref = malloc(sizeof **pref);
     if (!*pref) return CUTENSOR_STATUS_ALLOC_FAILED;
     (*pref)->algo = algo;
+    (*pref)->rank = 0;
+    return 0;
+}
+cutensorStatus_t cutensorPlanPreferenceSetAttribute(const cutensorHandle_t handle, cutensorPlanPreference_t pref,
+                                                    cutensorPlanPreferenceAttribute_t attr, const void *buf, size_t sizeInBytes) {
+    (void)handle;
+    if (attr != CUTENSOR_PLAN_PREFERENCE_KERNEL_RANK || sizeInBytes != sizeof pref->rank) return CUTENSOR_STATUS_INVALID_VALUE;
+    memcpy(&pref->rank, buf, sizeInBytes);
     return 0;
 }
 cutensorStatus_t cutensorDestroyPlanPreference(cutensorPlanPreference_t pref) {
@@ -434,9 +443,12 @@ cutensorStatus_t cutensorEstimateWorkspaceSize(const cutensorHandle_t handle, co
 cutensorStatus_t cutensorCreatePlan(const cutensorHandle_t handle, cutensorPlan_t *plan,
                                     const cutensorOperationDescriptor_t desc, const cutensorPlanPreference_t pref,
                                     uint64_t workspaceSizeLimit) {
-    (void)handle, (void)pref;
+    (void)handle;
     const CUresult refusal = fake_refusal(__func__);
     if (refusal) return (cutensorStatus_t)refusal;
+    const int is_product = desc->operation == ATOMR_TENSOR_CONTRACT;
+    if (pref->algo < CUTENSOR_ALGO_DEFAULT && (!is_product || pref->algo == CUTENSOR_ALGO_TGETT)) return CUTENSOR_STATUS_NOT_SUPPORTED;
+    if (pref->rank >= KERNELS) return CUTENSOR_STATUS_NOT_SUPPORTED; /* an algorithm has a few kernels */
     if (workspaceSizeLimit < wants(desc, LEAST)) return CUTENSOR_STATUS_INSUFFICIENT_WORKSPACE;
     *plan = malloc(sizeof **plan);
     if (!*plan) return CUTENSOR_STATUS_ALLOC_FAILED;

@@ -12,6 +12,7 @@ import pytest
 from actions import eventually
 
 import atomr_native as an
+from atomr_native.libraries.cutlass.choice import kernel_of
 
 pytest.importorskip("cuda.bindings.nvrtc", reason="cuda.bindings is not installed")
 RNG = np.random.default_rng(4)
@@ -125,6 +126,31 @@ def test_views_at_addresses_that_the_kernel_cannot_read(device: an.Device) -> No
     device.cutlass.gemm(wide[:, :32], b).numpy()
     with pytest.raises(an.Unsupported, match="no multiple of 16 bytes"):
         device.cutlass.gemm(wide[:, 1:33], b).numpy()
+
+
+@pytest.mark.parametrize(
+    ("config", "wanted"), [({"decomposition": "stream_k"}, "stream_k"), ({"splits": 3}, "stream_k"), ({}, "tiles")]
+)
+def test_counters_of_blocks_that_share_sums_are_zero(
+    device: an.Device, seen: fake_cutlass.Seen, config: dict[str, Any], wanted: str
+) -> None:
+    a, b = values(6, 64), values(64, 16)
+    for _ in range(2):  # the first message leaves its counters in the workspace
+        found = device.cutlass.gemm(device.put(a), device.put(b), config=an.GemmConfig(**config))
+        np.testing.assert_allclose(found.numpy(), a.astype("f8") @ b, rtol=1e-4, atol=1e-4)
+    assert seen[-1].decomposition == wanted
+    batch = device.zeros((2, 6, 64), "float32")
+    if config:
+        with pytest.raises(an.Unsupported, match="of 2 products; allowed: 'tiles'"):
+            device.cutlass.gemm(batch, device.put(b), config=an.GemmConfig(**config))
+
+
+def test_few_tiles_of_long_sums_are_shared(device: an.Device) -> None:
+    for k, arch, wanted in ((8192, None, "stream_k"), (1024, None, "tiles"), (8192, "sm_80", "tiles")):
+        a, b = np.empty((128, k), "f2"), np.empty((k, 128), "f2")
+        request = an.GemmRequest(a=a, b=b, config=an.GemmConfig(arch=arch, tile=None if arch else (128, 128, 64),
+                                                                schedule=None if arch else "cooperative"))  # fmt: skip
+        assert kernel_of(request.lowered.spec(), (9, 0)).kernel.decomposition == wanted
 
 
 def test_a_problem_that_cutlass_refuses(device: an.Device, monkeypatch: pytest.MonkeyPatch) -> None:

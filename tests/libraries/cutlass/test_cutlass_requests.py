@@ -198,6 +198,10 @@ def test_results_by_type() -> None:
         ({"stages": 1}, "stages=1; allowed: None, 2, 3"),
         ({"swizzle": 3}, "swizzle=3; allowed: None, 1, 2, 4, 8"),
         ({"stages": True}, "stages=True"),
+        ({"decomposition": "slices"}, "decomposition='slices'; allowed: 'tiles', 'stream_k', 'split_k'"),
+        ({"splits": 0}, "splits=0"),
+        ({"splits": 2, "decomposition": "stream_k"}, "splits=2 with decomposition='stream_k'; allowed: 'split_k'"),
+        ({"decomposition": "split_k"}, "splits is None with decomposition='split_k'; allowed: 1 to 4096"),
     ],
 )
 def test_configurations_that_cannot_be(options: dict[str, Any], words: str) -> None:

@@ -31,9 +31,11 @@ NODES = st.recursive(
 @st.composite
 def kernels(draw: st.DrawFn) -> Kernel:
     """Return a kernel that a template can compute."""
-    family, modern = draw(st.sampled_from(["gemm", "grouped"])), draw(st.booleans())
+    family = draw(st.sampled_from(["gemm", "grouped", "convolution"]))
+    modern = draw(st.booleans()) and family != "convolution"
     dtype, layouts = draw(st.sampled_from(["float16", "bfloat16"])), st.sampled_from(["row", "column"])
     schedule = draw(st.sampled_from(["cooperative", "pingpong"])) if modern else "multistage"
+    shares = family == "gemm" and schedule != "pingpong"
     heights = [128, 256] if schedule == "cooperative" else [64, 128]
     return Kernel(
         family=family,
@@ -49,11 +51,16 @@ def kernels(draw: st.DrawFn) -> Kernel:
         schedule=schedule,
         stages=draw(st.sampled_from([0, 3, 4])),
         offsets=draw(st.sampled_from(["int32", "int64"])),
+        decomposition=draw(st.sampled_from(["tiles", "stream_k"] if shares else ["tiles"])),
+        operation=draw(st.sampled_from(["forward", "data_gradient", "filter_gradient"])),
+        spatial=draw(st.sampled_from([2, 3])),
+        unit_strides=True,
     )
 
 
 #: Attributes that can be changed alone.
-FREE = ("a", "b", "d", "tile", "tree", "cluster", "schedule", "stages", "family", "offsets")
+FREE = ("a", "b", "d", "tile", "tree", "cluster", "schedule", "stages", "family", "offsets", "decomposition",
+        "operation", "spatial")  # fmt: skip
 
 
 def is_possible(kernel: Kernel) -> bool:
@@ -68,6 +75,14 @@ def essential(kernel: Kernel) -> Kernel:
     """Return a kernel without what its family has no use for."""
     if kernel.family != "grouped":
         kernel = dataclasses.replace(kernel, offsets="int32")
+    if kernel.family != "convolution":
+        kernel = dataclasses.replace(kernel, operation="forward", spatial=2, unit_strides=True)
+    elif kernel.operation != "data_gradient":
+        kernel = dataclasses.replace(kernel, unit_strides=True)
+    if kernel.family == "convolution":  # the layouts of its operands are those of images and filters
+        kernel = dataclasses.replace(
+            kernel, a=dataclasses.replace(kernel.a, layout="row"), b=dataclasses.replace(kernel.b, layout="row")
+        )
     return dataclasses.replace(kernel, stages=3) if kernel.arch == "sm_80" and not kernel.stages else kernel
 
 

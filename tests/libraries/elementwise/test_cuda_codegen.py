@@ -31,6 +31,7 @@ from codegen_engines import (
 from layouts import filled
 from lowered import lowered
 from msgspec.structs import replace
+from placements import GPU
 
 from atomr_native.builders.cuda.target import Target
 from atomr_native.dtypes import DTYPES
@@ -44,7 +45,7 @@ from atomr_native.libraries.memory.spec import copy_scalars, copy_spec, fill_sca
 from atomr_native.plans.spec import PlanSpec, QuarantinedAttributes
 
 
-@pytest.fixture(scope="module", params=["cpu", pytest.param("gpu", marks=pytest.mark.gpu)])
+@pytest.fixture(scope="module", params=["cpu", *GPU])
 def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     """Lend each engine in turn."""
     with engines(request.param, tmp_path_factory) as found:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from codegen_engines import Engine, engines, need_nvrtc, poison
 from lowered import lowered
+from placements import GPU
 
 from atomr_native.builders.cuda.target import Target
 from atomr_native.dtypes import DTYPES
@@ -18,7 +19,7 @@ from atomr_native.libraries.elementwise.request import SoftmaxCrossEntropyReques
 UNIT = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 
 
-@pytest.fixture(scope="module", params=["cpu", pytest.param("gpu", marks=pytest.mark.gpu)])
+@pytest.fixture(scope="module", params=["cpu", *GPU])
 def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     with engines(request.param, tmp_path_factory) as made:
         yield made

@@ -10,6 +10,7 @@ import pytest
 from codegen_engines import Engine, engines, need_nvrtc, poison
 from lowered import lowered
 from msgspec.structs import replace
+from placements import GPU
 
 from atomr_native.builders.cuda.sums import Reduction, build_drelu, build_sum
 from atomr_native.builders.cuda.target import KernelProgram, Target
@@ -20,7 +21,7 @@ from atomr_native.plans.spec import READ, WRITE, OperandSpec, PlanSpec
 UNIT = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 
 
-@pytest.fixture(scope="module", params=["cpu", pytest.param("gpu", marks=pytest.mark.gpu)])
+@pytest.fixture(scope="module", params=["cpu", *GPU])
 def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     with engines(request.param, tmp_path_factory) as made:
         yield made

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from codegen_engines import Engine, engines
+from placements import GPU
 from runners import HostRunner
 
 from atomr_native.dtypes import DTYPES
@@ -26,7 +27,7 @@ COMPARE = {
 NAMES = dict(zip(COMPARE, ("less", "less_equal", "greater", "greater_equal", "equal", "not_equal"), strict=True))
 
 
-@pytest.fixture(scope="module", params=["host", "cpu", pytest.param("gpu", marks=pytest.mark.gpu)])
+@pytest.fixture(scope="module", params=["host", "cpu", *GPU])
 def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     if request.param == "host":
         yield HostRunner()

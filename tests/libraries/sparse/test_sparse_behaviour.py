@@ -14,7 +14,7 @@ from atomr_native.libraries.sparse.behaviour import BEHAVIOUR
 pytestmark = pytest.mark.plain
 TEXT = (Path(__file__).resolve().parents[3] / "docs" / "libraries" / "sparse.md").read_text(encoding="utf-8")
 #: Methods that send nothing, or of which the documentation speaks elsewhere.
-OTHERS = {"matrix", "plan", "solver", "ask", "tell"}
+OTHERS = {"matrix", "plan", "solver", "ask", "tell", "route_24"}
 #: Methods that wait for formats of blocks or with padding only.
 CHANGED = {"convert", "to_dense"}
 
@@ -40,11 +40,14 @@ def test_programs_take_what_does_not_wait() -> None:
         sparse = device.sparse
         a = sparse.matrix(np.array([[4.0, 1.0], [1.0, 5.0]]))
         x, square = device.ones(2, "float64"), device.ones((2, 2), "float64")
+        even = device.zeros((32, 32), "float16")
+        structured = sparse.structured(even)
         pattern, sliced = sparse.matmul_pattern(a, a), sparse.convert(a, "sliced_ell")
         arguments = {
             "spmv": (a, x), "spmm": (a, square), "sddmm": (a, square, square), "solve_triangular": (a, x),
             "convert": (a, "csc"), "from_dense": (square,), "matmul_pattern": (a, a), "add_pattern": (a, a),
-            "matmul": (a, a), "add": (a, a),
+            "matmul": (a, a), "add": (a, a), "prune_24": (even,), "check_24": (even,), "compress_24": (even,),
+            "structured": (even,), "linear_24": (even, structured),
         }  # fmt: skip
 
         def send(name: str) -> None:

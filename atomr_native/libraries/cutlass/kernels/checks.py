@@ -10,7 +10,7 @@ from .types import BITS, CPP
 
 __all__ = ["check"]
 
-_FAMILIES: Final = ("gemm", "grouped")
+_FAMILIES: Final = ("gemm", "grouped", "convolution")
 _INPUTS_90: Final = ("float16", "bfloat16", "tfloat32", "float8_e4m3fn", "float8_e5m2", "int8")
 _INPUTS_80: Final = ("float64", "float32", "tfloat32", "float16", "bfloat16", "int8")
 _ACCUMULATORS: Final = {
@@ -57,6 +57,8 @@ def check(kernel: Kernel) -> None:
     _check_tree(kernel)
     if kernel.family == "grouped":
         _check_grouped(kernel)
+    if kernel.family == "convolution":
+        _check_convolution(kernel)
 
 
 def _check_alignments(kernel: Kernel) -> None:
@@ -99,7 +101,7 @@ def _check_sm90(kernel: Kernel) -> None:
 
 def _check_sm80(kernel: Kernel) -> None:
     _one_of("schedule", kernel.schedule, ("multistage",))
-    _one_of("decomposition", kernel.decomposition, ("tiles", "stream_k", "split_k"))
+    _one_of("decomposition", kernel.decomposition, ("tiles", "stream_k"))
     _one_of("cluster", kernel.cluster, ((1, 1, 1),))
     _one_of("swizzle", kernel.swizzle, (1, 2, 4, 8))
     _one_of("fast_accumulation", kernel.fast_accumulation, (False,))
@@ -124,6 +126,22 @@ def _check_grouped(kernel: Kernel) -> None:
             raise Unsupported(
                 f"node {node.op!r} named {node.name!r} of a grouped product's epilogue; allowed: 'source'"
             )
+
+
+def _check_convolution(kernel: Kernel) -> None:
+    """Refuse what convolutions cannot have."""
+    _one_of("arch", kernel.arch, ("sm_80",))
+    _one_of("operation", kernel.operation, ("forward", "data_gradient", "filter_gradient"))
+    _one_of("spatial", kernel.spatial, (2, 3))
+    _one_of("decomposition", kernel.decomposition, ("tiles",))
+    if kernel.operation == "data_gradient" and not kernel.unit_strides:
+        _one_of("spatial of a data gradient with strides", kernel.spatial, (3,))
+    if kernel.spatial == 3:
+        for name, operand in (("a", kernel.a), ("b", kernel.b)):
+            whole = 1 if operand.dtype == "float64" else 128 // BITS[operand.dtype]  # which is loaded singly
+            _one_of(f"{name}.alignment", operand.alignment, (whole,))
+    if kernel.a.dtype == "int8":
+        _one_of("operation", kernel.operation, ("forward",))
 
 
 def _check_tree(kernel: Kernel) -> None:

@@ -6,7 +6,7 @@ from typing import Final
 
 from . import tree
 from .kernel import Kernel, walk
-from .rendering import ENTRY, Rendered, source_of
+from .rendering import ENTRY, ZEROING, Rendered, source_of
 from .types import BITS, CPP, LAYOUTS
 
 __all__ = ["INCLUDES", "INSTRUCTIONS", "launch", "operation", "render", "vector", "warps"]
@@ -118,14 +118,30 @@ using Kernel = typename cutlass::gemm::kernel::DefaultGemmWithVisitor<
     unsigned long long partial_bytes() const { return this->get_partials_workspace_size(); }
   } params(given, p.sm_count, 1);
   char* workspace = reinterpret_cast<char*>(p.workspace);
-  params.partials_workspace = workspace;
-  params.barrier_workspace = workspace + params.partial_bytes();
+  unsigned long long barriers = params.get_workspace_size() - params.partial_bytes();
+  barriers = (barriers + 127) / 128 * 128;
+  params.barrier_workspace = workspace;
+  params.partials_workspace = workspace + barriers;
 """
     else:
         build += "  typename Kernel::Params params(given, p.sm_count, 1);\n"
     build += """  atomr::put(out, static_cast<typename Kernel::Params const&>(params));
   atomr::put_launch(out, params.get_grid_dims(),
                     dim3(Kernel::kThreadCount, 1, 1), dim3(1, 1, 1), sizeof(typename Kernel::SharedStorage));
-  out->workspace = params.get_workspace_size();"""
+"""
+    build += f"  out->workspace = {'barriers + params.partial_bytes()' if streams else '0'};\n"
+    if streams:
+        build += "  out->zeroed = barriers;\n"
+    zeroing, takes = ZEROING if streams else ("", ())
     scalars = [node.name for node in walk(kernel.tree) if node.op == "scalar" and node.value == "host"]
-    return source_of(INCLUDES, body, launch(), build, fields, pointers, written.declared, tuple(dict.fromkeys(scalars)))
+    return source_of(
+        INCLUDES,
+        body,
+        launch() + zeroing,
+        build,
+        fields,
+        pointers,
+        written.declared,
+        tuple(dict.fromkeys(scalars)),
+        takes,
+    )

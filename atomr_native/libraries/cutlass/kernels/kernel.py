@@ -96,8 +96,8 @@ class Kernel:
         The epilogue; its root's value becomes D.
     cluster : tuple of int
     schedule : {"cooperative", "pingpong", "multistage"}
-    decomposition : {"tiles", "stream_k", "split_k"}
-        How the blocks share the product.
+    decomposition : {"tiles", "stream_k"}
+        How the blocks share the product; the parameters say whether those of ``"stream_k"`` share each tile evenly.
     stages : int
         Of the pipeline; 0 for the most that fit.
     warps : tuple of int
@@ -110,6 +110,8 @@ class Kernel:
         Of a convolution.
     spatial : {2, 3}
         Dimensions of a convolution.
+    unit_strides : bool
+        Whether a convolution's strides are 1; only its data gradient differs by that.
     offsets : {"int32", "int64"}
         Dtype of the ends of groups.
     """
@@ -132,6 +134,7 @@ class Kernel:
     fast_accumulation: bool = False
     operation: str = "forward"
     spatial: int = 2
+    unit_strides: bool = True
     offsets: str = "int32"
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import checks, gemm80, gemm90, grouped80, grouped90
+from . import checks, convolution80, gemm80, gemm90, grouped80, grouped90
 from .kernel import Kernel
 from .rendering import Rendered
 
@@ -10,6 +10,7 @@ __all__ = ["check", "render"]
 
 check = checks.check
 _FAMILIES = {
+    ("convolution", "sm_80"): convolution80.render,
     ("gemm", "sm_80"): gemm80.render,
     ("gemm", "sm_90a"): gemm90.render,
     ("grouped", "sm_80"): grouped80.render,

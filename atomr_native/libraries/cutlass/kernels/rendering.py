@@ -6,12 +6,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["BUILDER", "ENTRY", "SETUP", "Rendered", "source_of"]
+__all__ = ["BUILDER", "ENTRY", "SETUP", "ZEROING", "Rendered", "source_of"]
 
 #: Names of the kernel, of the function that builds its parameters, and of a kernel that runs before it.
 ENTRY: Final = "atomr_kernel"
 BUILDER: Final = "atomr_build"
 SETUP: Final = "atomr_setup"
+#: A kernel that sets the start of the workspace to 0, with a thread for each 16 bytes, and what it takes.
+ZEROING: Final = (
+    f"""
+extern "C" __global__ void {SETUP}(unsigned long long workspace, unsigned long long zeroed) {{
+  unsigned long long place = (blockIdx.x * (unsigned long long)(blockDim.x) + threadIdx.x) * 16;
+  if (place < zeroed) *reinterpret_cast<uint4*>(workspace + place) = uint4{{0, 0, 0, 0}};
+}}
+""",
+    ("workspace", "zeroed"),
+)
 _C_TYPES: Final = {"int32": "int", "int64": "long long", "float32": "float", "float64": "double"}
 
 
@@ -33,8 +43,8 @@ class Rendered:
     scalars : tuple of str
         Fields that a message decides: they are places in the parameters, and nothing else depends on them.
     setup : tuple of str
-        What the kernel `SETUP` takes, which runs before the kernel with a thread for each group; empty without one:
-        8 bytes each, the address of an operand or of the workspace, or a number.
+        What the kernel `SETUP` takes, which runs before the kernel with a thread for each group, or for each 16 bytes
+        that it sets to 0; empty without one: 8 bytes each, the address of an operand or of the workspace, or a number.
     """
 
     source: str

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ....builders.cuda.native import NativeStruct
 
-__all__ = ["SparseCall"]
+__all__ = ["SparseCall", "StructuredCall"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,5 +38,38 @@ class SparseCall(NativeStruct):
     factor: tuple[int, ...]
     factor_at: tuple[int, int]
     scratch: int = 0
+    n_operands: int
+    n_scalars: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StructuredCall(NativeStruct):
+    """A call with the members of ``atomr_structured_spec``, of ``cython/libraries/cusparselt/``."""
+
+    routine: int
+    m: int
+    n: int
+    k: int
+    step_a: int
+    step_b: int
+    turned_b: int
+    step_d: int
+    order_d: int
+    type: int
+    type_d: int
+    compute: int
+    a: int
+    b: int
+    d: int
+    bias: int = -1
+    alpha_at: int = -1
+    beta_at: int = -1
+    alpha: int = -1
+    beta: int = -1
+    relu: int = 0
+    configuration: int = -1
+    compressed_bytes: int
+    scratch: int = 0
+    workspace_bytes: int
     n_operands: int
     n_scalars: int

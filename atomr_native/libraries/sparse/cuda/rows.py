@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 
+from ...._support.traced import tree_source
 from ....builders.context import Built
 from ....builders.cuda.codegen import THREADS, alignment, convert, kernels, next_power
 from ....builders.cuda.context import CudaContext
@@ -17,7 +18,6 @@ from ....dtypes import as_dtype
 from ....plans.spec import OperandSpec, PlanSpec
 from ..attributes import ProductAttributes, SemiringAttributes
 from ..batches import SINGLE, Batch
-from ..functions import tree_source
 from .arithmetic import FUNCTIONS, arithmetic
 
 __all__ = ["BLOCKS", "Algebra", "build_rows", "build_sampled", "build_semiring", "factors", "steps"]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ...._support.traced import Tree
 from ....builders.context import Built
 from ....builders.cuda.codegen import value_type
 from ....builders.cuda.context import CudaContext
@@ -15,6 +16,7 @@ from ....builders.cuda.target import KernelProgram
 from ....dtypes import as_dtype
 from ....plans.spec import PlanSpec
 from ..modes import Modes
+from ..tail import tail_modes
 from ..types import accumulator
 from .arrays import Array, dense, operand
 from .elements import constant, product_value
@@ -49,6 +51,7 @@ class Builder:
             ]
         self.scratch = Scratch(spec.op, context.workspace_limit)
         self.notes: list[str] = []
+        self.tuning: list[str] = []
         self.inputs = [
             operand(i, given, modes, self.extents)
             for i, (modes, given) in enumerate(zip(inputs, spec.operands, strict=False))
@@ -77,7 +80,13 @@ class Builder:
         ]
         updated = added == "out" and self.target is self.out
         c = None if added == "none" or updated else self._named(added, self.output)
-        return Finish(self.spec.scalars, factors[0], factors[1], c, updated, False, zero)
+        tail: Tree = getattr(self.spec.attributes, "tail", ())
+        names = [str(node[1]) for node in tail if node[0] == "input"][1:]
+        others = tuple(
+            (name, self._named(name, tail_modes(self.output, len(self.spec.operands[at[name]].shape))))
+            for name in names
+        )
+        return Finish(self.spec.scalars, factors[0], factors[1], c, updated, False, zero, tail, others)
 
     def run(self, task: Task) -> None:
         """Add a kernel."""
@@ -152,8 +161,8 @@ class Builder:
         only = program.steps[0]
         alone = len(program.steps) == 1 and not program.workspace and isinstance(only.run, KernelProgram)
         if alone and only.operands == tuple(("operand", i) for i in range(len(self.spec.operands))):
-            return Built(only.run, 0, program.notes)
-        return Built(program, program.workspace, program.notes)
+            return Built(only.run, 0, program.notes, "; ".join(self.tuning))
+        return Built(program, program.workspace, program.notes, "; ".join(self.tuning))
 
 
 def copied(dtype: str) -> str:

@@ -17,8 +17,8 @@ from .cutensor import TYPES, TensorCall, alike, compute_of, is_taken, open_libra
 from .finish import NOTHING, Finish
 
 if TYPE_CHECKING:
-    from .build import Einsum
     from .builder import Builder
+    from .einsum import Einsum
 
 __all__ = ["contract", "contract_three", "elementwise", "factors_of", "reduce"]
 
@@ -128,6 +128,7 @@ def contract(
     call = tensor_call(
         "CONTRACT", arrays, extents, compute=compute_of(builder.how.compute), limit=_limit(builder),
         unary=["conj" if conj and is_complex else "identity" for _, conj in held], factors=factors, scalars=scalars,
+        algo=builder.choice.algo if builder.choice is not None else (),
     )  # fmt: skip
     reason = builder.guarded(
         factors[:1],

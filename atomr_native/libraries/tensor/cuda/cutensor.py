@@ -54,6 +54,8 @@ class TensorCall(NativeStruct):
     workspace_bytes: int
     n_operands: int
     n_scalars: int
+    algo: int = CONSTANTS["CUTENSOR_ALGO_DEFAULT"]
+    rank: int = -1
 
 
 def open_library() -> None:
@@ -133,7 +135,7 @@ def merged(arrays: Sequence[Array], extents: Sequence[int]) -> tuple[list[int], 
 def tensor_call(
     operation: str, arrays: Sequence[Array], extents: Sequence[int], *, compute: int, limit: int,
     unary: Sequence[str] = (), binary: Sequence[str] = (), factors: Sequence[tuple[int, ...]] = (),
-    numbers: tuple[int, int, int] = (1, 0, 1), scalars: int = 0,
+    numbers: tuple[int, int, int] = (1, 0, 1), scalars: int = 0, algo: Sequence[int] = (),
 ) -> TensorCall | None:  # fmt: skip
     """Return a call, or None of more modes than cuTENSOR has.
 
@@ -157,6 +159,8 @@ def tensor_call(
         The factors where there are no scalars.
     scalars : int
         Of the message.
+    algo : tuple of (int, int)
+        An algorithm, ``CUTENSOR_ALGO_*``, and its kernel; empty: as the library chooses.
     """
     sizes, strides = merged(arrays, extents)
     if len(sizes) > _MODES:
@@ -187,4 +191,5 @@ def tensor_call(
         workspace_bytes=limit,
         n_operands=len(arrays),
         n_scalars=scalars,
+        **dict(zip(("algo", "rank"), algo, strict=False)),
     )

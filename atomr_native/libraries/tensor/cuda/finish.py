@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from ...._support.traced import Tree, tree_lines
 from ....builders.cuda.codegen import convert, value_type
+from ..tail import RESULT, pattern_of
 from .arrays import Array
 from .elements import constant, factored, loaded, multiplied, scaled
 
@@ -29,6 +31,10 @@ class Finish:
         Whether the value is added to the output, as it is.
     zero : bool
         Whether alpha is 0.
+    tail : Tree
+        A function of the value, applied last; without it empty.
+    others : tuple of (str, Array)
+        Its further inputs.
     """
 
     scalars: tuple[str, ...] = ()
@@ -38,16 +44,24 @@ class Finish:
     updated: bool = False
     added: bool = False
     zero: bool = False
+    tail: Tree = ()
+    others: tuple[tuple[str, Array], ...] = ()
 
     @property
     def is_native(self) -> bool:
         """Whether a product of cuBLASLt has it: its scalars, and C."""
-        return not (self.alpha or self.beta or self.added or self.zero)
+        return not (self.alpha or self.beta or self.added or self.zero or self.tail)
+
+    @property
+    def epilogue(self) -> tuple[str, str] | None:
+        """The epilogue of cuBLASLt that the tail is, and the name of its bias, if a product has the rest, too."""
+        return pattern_of(self.tail) if self.tail and replace(self, tail=(), others=()).is_native else None
 
     @property
     def finals(self) -> tuple[Array, ...]:
         """Arrays that it reads, in order."""
-        return tuple(array for array in (self.c, self.alpha, self.beta) if array is not None)
+        own = tuple(array for array in (self.c, self.alpha, self.beta) if array is not None)
+        return own + tuple(array for _, array in self.others)
 
     def statements(self, first: int, out: Array, dtype: str) -> tuple[str, ...]:
         """Return the C statements on `v`; finals are numbered from `first` on, and the output after them."""
@@ -75,6 +89,13 @@ class Finish:
             lines.append(loaded(c_at, c_dtype, dtype, "c"))
             lines.append(f"const {value_type(dtype)} beta = {beta};")
             lines.append(f"v = {multiplied(dtype, 'v', scaled(dtype, f'c{c_at}', 'beta'), 'add')};")
+        if self.tail:
+            inputs = {RESULT: "v"}
+            for name, array in self.others:
+                lines.append(loaded(numbers[id(array)], array.dtype, dtype, "t"))
+                inputs[name] = f"t{numbers[id(array)]}"
+            lines += tree_lines(self.tail, dtype, value_type(dtype), inputs)
+            lines.append(f"v = n{len(self.tail) - 1};")
         return tuple(lines)
 
 

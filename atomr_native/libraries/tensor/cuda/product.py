@@ -77,9 +77,10 @@ class Product:
 
     def describe(
         self, a: Array, b: Array, d: Array, c: Array | None, extents: Sequence[int], *,
-        conj: tuple[bool, bool], dtype: str, compute: str, limit: int,
+        conj: tuple[bool, bool], dtype: str, compute: str, limit: int, epilogue: str = "default",
+        bias: Array | None = None,
     ) -> tuple[ProductDescription, tuple[Array, ...]] | None:  # fmt: skip
-        """Return cuBLASLt's description and its operands in order, or None if it counts too far."""
+        """Return cuBLASLt's description and its operands in order; None if it counts too far, or has no such bias."""
         g = self.groups
         m, n, k, batch = (math.prod(extents[i] for i in modes) for modes in (g.m, g.n, g.k, g.batch))
         if max(m, n, k, batch) > _LARGEST:
@@ -109,6 +110,13 @@ class Product:
         (ld_d, ld_c) = lds
         is_complex = dtype.startswith("complex")
         scale = _SCALE.get(dtype, dtype)
+        more = () if c is None or c.source == d.source else (c,)
+        step_bias = 0
+        if bias is not None:
+            step = self._bias_step(bias, extents, by_rows=by_rows)
+            if step is None or bias.dtype != d.dtype:
+                return None
+            step_bias, more = step, (*more, bias)
         description = ProductDescription(
             m=n if by_rows else m,
             n=m if by_rows else n,
@@ -132,17 +140,28 @@ class Product:
             step_b=sides[1].batch,
             step_c=added.batch,
             step_d=result.batch,
-            epilogue=CONSTANTS["CUBLASLT_EPILOGUE_DEFAULT"],
+            epilogue=CONSTANTS[f"CUBLASLT_EPILOGUE_{epilogue.upper()}"],
+            bias=-1 if bias is None else 2 + len(more),
+            step_bias=step_bias,
             reduced_precision=int(d.dtype == scale),
             c=-1 if c is None else 2 if c.source == d.source else 3,
             alpha_imag=2 if is_complex else -1,
             beta_imag=3 if is_complex else -1,
-            n_operands=3 if c is None or c.source == d.source else 4,
+            n_operands=3 + len(more),
             n_scalars=4 if is_complex else 2,
             workspace_bytes=limit,
         )
-        more = () if c is None or c.source == d.source else (c,)
         return description, (first, second, d, *more)
+
+    def _bias_step(self, bias: Array, extents: Sequence[int], *, by_rows: bool) -> int | None:
+        """Return the elements between the biases of two products; None if they are no vectors along D's dense side."""
+        g = self.groups
+        dense, other = (g.n, g.m) if by_rows else (g.m, g.n)
+        steps = [folded(bias, modes, extents) for modes in (dense, other, g.batch)]
+        least = 1 if math.prod(extents[i] for i in dense) > 1 else 0
+        if steps[0] != least or steps[1] != 0 or steps[2] is None or steps[2] < 0 or bias.offset:
+            return None
+        return steps[2]
 
 
 def _side(array: Array, outer: Modes, inner: Modes, batch: Modes, extents: Sequence[int]) -> _Side | None:

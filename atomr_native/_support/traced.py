@@ -1,19 +1,19 @@
 """Python functions of numbers as expression trees: called once with symbols, which note the operations on them.
 
-Functions that branch, or need a number where a symbol is, have no tree; Numba compiles them (`compiled.py`).
+Functions that branch, or need a number where a symbol is, have no tree.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import numpy as np
 
-from ...errors import InvalidRequest
+from ..errors import InvalidRequest
 
-__all__ = ["BINARY", "UNARY", "Tree", "Untraceable", "evaluate", "trace", "tree_function", "tree_source"]
+__all__ = ["BINARY", "UNARY", "Tree", "Untraceable", "evaluate", "trace", "tree_function", "tree_lines", "tree_source"]
 
 #: Nodes in order: ``("input", name)``, ``("const", hexadecimal)``, or an operation and its arguments' numbers.
 Tree = tuple[tuple[str | int, ...], ...]
@@ -22,15 +22,15 @@ Tree = tuple[tuple[str | int, ...], ...]
 BINARY: Final = {
     "add": "{a} + {b}", "subtract": "{a} - {b}", "multiply": "{a} * {b}", "divide": "{a} / {b}",
     "minimum": "({a} <= {b} || {a} != {a} ? {a} : {b})", "maximum": "({a} >= {b} || {a} != {a} ? {a} : {b})",
-    "less": "(elem)({a} < {b})", "less_equal": "(elem)({a} <= {b})", "greater": "(elem)({a} > {b})",
-    "greater_equal": "(elem)({a} >= {b})", "equal": "(elem)({a} == {b})", "not_equal": "(elem)({a} != {b})",
+    "less": "({kind})({a} < {b})", "less_equal": "({kind})({a} <= {b})", "greater": "({kind})({a} > {b})",
+    "greater_equal": "({kind})({a} >= {b})", "equal": "({kind})({a} == {b})", "not_equal": "({kind})({a} != {b})",
     "power": "pow{f}({a}, {b})", "hypot": "hypot{f}({a}, {b})",
 }  # fmt: skip
 #: The same of one number.
 UNARY: Final = {
     "negative": "-{a}", "absolute": "fabs{f}({a})", "sqrt": "sqrt{f}({a})", "exp": "exp{f}({a})", "log": "log{f}({a})",
     "tanh": "tanh{f}({a})", "sin": "sin{f}({a})", "cos": "cos{f}({a})", "log1p": "log1p{f}({a})",
-    "expm1": "expm1{f}({a})", "isnan": "(elem)({a} != {a})",
+    "expm1": "expm1{f}({a})", "erf": "erf{f}({a})", "square": "{a} * {a}", "isnan": "({kind})({a} != {a})",
 }  # fmt: skip
 #: Those of both that Python spells otherwise; the rest are functions of `math`.
 _PYTHON: Final = {
@@ -39,7 +39,7 @@ _PYTHON: Final = {
     "less": "1.0 if {a} < {b} else 0.0", "less_equal": "1.0 if {a} <= {b} else 0.0",
     "greater": "1.0 if {a} > {b} else 0.0", "greater_equal": "1.0 if {a} >= {b} else 0.0",
     "equal": "1.0 if {a} == {b} else 0.0", "not_equal": "1.0 if {a} != {b} else 0.0", "power": "{a} ** {b}",
-    "negative": "-{a}", "absolute": "abs({a})", "isnan": "1.0 if {a} != {a} else 0.0",
+    "negative": "-{a}", "absolute": "abs({a})", "square": "{a} * {a}", "isnan": "1.0 if {a} != {a} else 0.0",
 }  # fmt: skip
 _ALIASES: Final = {"true_divide": "divide", "abs": "absolute"}
 
@@ -130,11 +130,19 @@ def trace(name: str, function: Callable[..., Any], inputs: tuple[str, ...]) -> T
     except TypeError as error:
         raise InvalidRequest(
             f"{name}: {error}; allowed: a function of {', '.join(inputs)} of arithmetic, comparisons, numpy.where, and "
-            f"numpy's {', '.join((*UNARY, *BINARY))}"
+            f"the ufuncs {', '.join((*UNARY, *BINARY))}"
         ) from None
     except Exception as error:
         raise Untraceable(str(error)) from None  # of a function of Numba's that it calls
     return tuple(nodes[: last.place + 1])
+
+
+def _ufunc(name: str) -> Any:
+    if name != "erf":
+        return getattr(np, name)
+    from scipy import special
+
+    return special.erf
 
 
 def evaluate(tree: Tree, inputs: dict[str, Any]) -> Any:
@@ -150,7 +158,7 @@ def evaluate(tree: Tree, inputs: dict[str, Any]) -> Any:
             condition, yes, no = (found[int(i)] for i in rest)
             value = np.where(condition != 0, yes, no)
         else:
-            value = getattr(np, str(name))(*(found[int(i)] for i in rest))
+            value = _ufunc(str(name))(*(found[int(i)] for i in rest))
             value = value.astype(kind, copy=False)
         found.append(value)
     return found[-1]
@@ -179,22 +187,41 @@ def tree_function(name: str, tree: Tree) -> Any:
     return scope[name]
 
 
-def tree_source(name: str, tree: Tree, dtype: str) -> str:
-    """Return the C function of a tree, whose parameters are its inputs; `dtype` is float32 or float64."""
-    inputs = [str(node[1]) for node in tree if node[0] == "input"]
+def tree_lines(tree: Tree, dtype: str, kind: str, inputs: Mapping[str, str]) -> list[str]:
+    """Return the C statements of a tree, which declare ``n0``, ``n1``, ..., a value of each node.
+
+    Parameters
+    ----------
+    tree : Tree
+    dtype : str
+        float32 or float64.
+    kind : str
+        The type of values in C.
+    inputs : mapping of str to str
+        Their C expressions.
+    """
     suffix = "f" if dtype == "float32" else ""
-    lines = [f"DEVICE elem {name}({', '.join(f'elem {one}' for one in inputs)}) {{"]
-    for place, (kind, *rest) in enumerate(tree):
-        if kind == "input":
-            text = str(rest[0])
-        elif kind == "const":
+    lines = []
+    for place, (operation, *rest) in enumerate(tree):
+        if operation == "input":
+            text = inputs[str(rest[0])]
+        elif operation == "const":
             value = float.fromhex(str(rest[0]))
-            text = f"(elem)__longlong_as_double((long long){int(np.float64(value).view(np.uint64))}ull)"
-        elif kind == "where":
+            text = f"({kind})__longlong_as_double((long long){int(np.float64(value).view(np.uint64))}ull)"
+        elif operation == "where":
             text = "(n{} != 0 ? n{} : n{})".format(*rest)
         else:
             names = [f"n{i}" for i in rest]
-            text = {**UNARY, **BINARY}[str(kind)].format(a=names[0], b=names[-1], f=suffix)
-        lines.append(f"const elem n{place} = {text};")
-    lines += [*(f"(void)n{place};" for place in range(len(tree) - 1)), f"return n{len(tree) - 1};", "}"]
-    return "\n".join(lines) + "\n"
+            text = {**UNARY, **BINARY}[str(operation)].format(a=names[0], b=names[-1], f=suffix, kind=kind)
+        lines.append(f"const {kind} n{place} = {text};")
+    return [*lines, *(f"(void)n{place};" for place in range(len(tree) - 1))]
+
+
+def tree_source(name: str, tree: Tree, dtype: str) -> str:
+    """Return the C function of a tree, whose parameters are its inputs; `dtype` is float32 or float64."""
+    inputs = [str(node[1]) for node in tree if node[0] == "input"]
+    lines = [
+        f"DEVICE elem {name}({', '.join(f'elem {one}' for one in inputs)}) {{",
+        *tree_lines(tree, dtype, "elem", {one: one for one in inputs}),
+    ]
+    return "\n".join([*lines, f"return n{len(tree) - 1};", "}"]) + "\n"

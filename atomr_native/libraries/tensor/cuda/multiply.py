@@ -1,0 +1,127 @@
+"""Steps that cuBLASLt computes: products, with copies before them, and an epilogue or a kernel after them."""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from ...._lib import cublaslt
+from ...._lib.cublaslt import Matmul
+from ....builders.cuda.context import library_file
+from ....builders.cuda.product import ProductDescription
+from ....builders.cuda.sequence import Source
+from ....errors import LibraryError, Unsupported
+from ....plans.spec import signed_word
+from ....plans.workspace_limits import PREFERRED_WORKSPACE
+from ..path import Contraction
+from .arrays import Array
+from .contract import factors_of
+from .finish import NOTHING, Finish
+from .product import Product, product_outputs
+
+if TYPE_CHECKING:
+    from .einsum import Einsum
+
+__all__ = ["multiply"]
+
+_log = logging.getLogger("atomr_native.worker")
+
+_ONE: Final = struct.unpack("<Q", struct.pack("<d", 1.0))[0]
+#: Dtypes of results that have epilogues.
+_WITH_EPILOGUE: Final = ("float32", "float16", "bfloat16")
+
+
+def multiply(
+    builder: Einsum, step: Contraction, product: Product, operands: Sequence[tuple[Array, bool]], into: Array | None,
+    finish: Finish,
+) -> Array | None:  # fmt: skip
+    """Add a product, and return its result; None if cuBLASLt does not take it.
+
+    A tail that cuBLASLt has as an epilogue is one, where the library computes it so; else a kernel applies it.
+    """
+    lies = into is not None and not product.copied[2]
+    lies = lies and (finish.c is None or product.lie_alike(into, finish.c, builder.extents))
+    begun = len(builder.scratch.steps)
+    ways: list[tuple[str, str] | None] = [None]
+    if lies and finish.epilogue and into is not None and into.dtype in _WITH_EPILOGUE:
+        ways.insert(0, finish.epilogue)
+    reason = ""
+    for epilogue in ways:
+        direct = lies and (epilogue is not None or finish.is_native)
+        result, reason = _attempt(builder, step, product, operands, into if direct else None, into, finish, epilogue)
+        if result is not None:
+            return result
+        del builder.scratch.steps[begun:]
+    builder.notes.append(f"cuBLASLt does not take {builder.text(step)}: {reason}")
+    return None
+
+
+def _prepared(builder: Einsum, description: ProductDescription) -> Matmul:
+    """Return the product, with the algorithm that was chosen if it has it."""
+    choice = builder.choice
+    if choice is not None and choice.route == "blas_lt" and choice.algo:
+        try:
+            chosen = replace(description, has_algo=1, algo=tuple(map(signed_word, choice.algo)))
+            return Matmul(builder.context.backend, chosen)
+        except (Unsupported, LibraryError) as error:  # of a product with an epilogue, for example
+            _log.info("a tuned algorithm does not fit this product, the heuristic's is taken: %s", error)
+    return Matmul(builder.context.backend, description)
+
+
+def _attempt(
+    builder: Einsum, step: Contraction, product: Product, operands: Sequence[tuple[Array, bool]],
+    direct: Array | None, into: Array | None, finish: Finish, epilogue: tuple[str, str] | None,
+) -> tuple[Array | None, str]:  # fmt: skip
+    """Add a product that writes to `direct`, else to the workspace; return its result, or None and the reason."""
+    dtype = builder.dtype
+    d = direct
+    if d is None:
+        d = builder.buffer(dtype if into is None else product_outputs(dtype)[-1], product.layout(2))
+    held, copies = [], []
+    for which, (array, conj) in enumerate(operands):
+        if product.copied[which]:
+            copies.append("AB"[which])
+            made = builder.buffer(dtype, product.layout(which))
+            builder.map(array, made, product.layout(which), builder.summed, NOTHING, conj=conj)
+            array, conj = made, False
+        held.append((array, conj))
+    is_complex = dtype.startswith("complex")
+    c = (into if finish.updated else finish.c) if direct is not None else None
+    kind, bias = epilogue or ("default", "")
+    described = product.describe(
+        held[0][0], held[1][0], d, c, builder.extents, conj=(held[0][1] and is_complex, held[1][1] and is_complex),
+        dtype=dtype, compute=builder.how.compute, limit=min(builder.context.workspace_limit, PREFERRED_WORKSPACE),
+        epilogue=kind, bias=dict(finish.others)[bias] if bias else None,
+    )  # fmt: skip
+    if described is None:
+        return None, "cuBLASLt counts in 32 bits"
+    try:
+        cublaslt.load(library_file("cublasLt"))
+        native_run = _prepared(builder, described[0])
+    except (Unsupported, LibraryError) as error:
+        return None, str(error)
+    count = described[0].n_scalars
+    scalars: tuple[Source, ...] = tuple(("constant", word) for word in (_ONE, 0, 0, 0)[:count])
+    if direct is not None and finish.scalars:
+        scalars = tuple(("scalar", j) for j in range(count))
+    sources = tuple(array.source for array in described[1])
+    factors = factors_of(finish.scalars, is_complex=is_complex)[:1] if direct is not None else ()
+
+    def add() -> str:
+        builder.scratch.add(native_run, sources, scalars, native_run.workspace)
+        return ""
+
+    builder.guarded(factors, add, lambda: builder.without_product(step.output, d, finish))
+    note = f"{builder.text(step)}: cuBLASLt"
+    if epilogue is not None:
+        note += f" with the epilogue {kind}"
+    if copies:
+        note += f", after copies of {' and '.join(copies)}"
+    if direct is None and into is not None:
+        note += ", and a kernel after it"
+        builder.map(d, into, step.output, builder.summed, finish)
+    builder.notes.append(note)
+    return d if into is None else into, ""

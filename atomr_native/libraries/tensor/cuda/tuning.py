@@ -1,0 +1,197 @@
+"""Steps of expressions as problems of the tuner: routes, algorithms of cuBLASLt, and kernels of cuTENSOR.
+
+Each candidate is the step as a sequence of its own, with the copies and kernels that this way needs.  It is measured on
+scratch memory, without factors and C.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+from msgspec import to_builtins
+
+from ...._lib import cublaslt, cutensor
+from ...._lib.cublaslt import Matmul
+from ...._lib.cutensor import CONSTANTS
+from ....builders.cuda.context import CudaContext, library_file
+from ....builders.cuda.sequence import SequenceProgram
+from ....builders.cuda.tuner import Candidate, Tuner
+from ....dtypes import DTYPES, as_dtype
+from ....errors import LibraryError, Unsupported
+from ....plans.spec import OperandSpec, PlanSpec
+from ....plans.tuning import TuningStore, spec_digest
+from ....plans.workspace_limits import PREFERRED_WORKSPACE
+from ..attributes import EinsumAttributes
+from ..types import EMULATED
+from .choice import Choice
+from .cutensor import open_library
+
+__all__ = ["StepTuner"]
+
+#: Changes with the kernels that this package generates.
+_FORMAT: Final = 1
+#: Multiplications above which a kernel of ours is not worth a measurement beside a product of a library.
+_MOST: Final = 1 << 34
+#: Algorithms of cuBLASLt, and kernels of cuTENSOR's algorithms, that are measured.
+_LISTED: Final = 8
+_KERNELS: Final = {"DEFAULT_PATIENT": 0, "GETT": 8, "TGETT": 2, "TTGT": 4}
+_TILE: Final = 4 << 20
+
+#: Makes the sequence of a choice, and says which route it takes.
+Trial = Callable[[Choice], tuple[SequenceProgram, str]]
+
+
+def _span(operand: OperandSpec) -> tuple[int, int]:
+    """Return the bytes before an operand's first element that it reaches over, and all of these."""
+    low = sum((n - 1) * -step for n, step in zip(operand.shape, operand.strides, strict=True) if step < 0)
+    high = sum((n - 1) * step for n, step in zip(operand.shape, operand.strides, strict=True) if step > 0)
+    return low, low + high + as_dtype(operand.dtype).itemsize
+
+
+class _Step:
+    """A step that is tuned."""
+
+    operation = "tensor.einsum"
+    title = "a step of an expression"
+
+    def __init__(
+        self, context: CudaContext, spec: PlanSpec[EinsumAttributes], digest: str, products: int, trial: Trial
+    ) -> None:
+        self._context, self._spec, self._products, self._trial = context, spec, products, trial
+        self.digest = digest
+        self._runs: dict[tuple[int, ...], Any] = {}
+
+    def accepts(self, choice: tuple[int, ...]) -> bool:
+        """Whether numbers are a choice."""
+        return Choice.of(choice) is not None
+
+    def candidates(self) -> list[Candidate]:
+        """Return what the plan would do by itself, and then the other ways."""
+        return list(self._candidates())
+
+    def _candidates(self) -> Iterator[Candidate]:
+        how = self._spec.attributes
+        first, _ = self._candidate(Choice(), {})
+        if first is None:
+            return
+        yield first
+        routes = (how.route,) if how.route != "auto" else ("kernel", "blas_lt", "cutensor")
+        for route in routes:
+            if how.compute in EMULATED and route != "cutensor":
+                continue
+            if route == "kernel":
+                if self._products <= _MOST:
+                    yield from self._taken(Choice("kernel"), {})
+            elif route == "blas_lt":
+                yield from self._algorithms()
+            elif not how.deterministic:
+                yield from self._kernels()
+
+    def _taken(self, choice: Choice, config: dict[str, Any]) -> Iterator[Candidate]:
+        made, _ = self._candidate(choice, config)
+        if made is not None:
+            yield made
+
+    def _algorithms(self) -> Iterator[Candidate]:
+        """Yield the algorithms that cuBLASLt lists for the product of this step."""
+        made, program = self._candidate(Choice("blas_lt"), {})
+        if made is None or program is None:
+            return
+        yield made
+        native = next(step.run for step in program.steps if isinstance(step.run, Matmul))
+        limit = min(self._context.workspace_limit, PREFERRED_WORKSPACE)
+        for words, _, config in native.candidates(limit, _LISTED):
+            yield from self._taken(Choice("blas_lt", words), config)
+
+    def _kernels(self) -> Iterator[Candidate]:
+        """Yield what cuTENSOR has: the choice of its model, a more patient one, and kernels of each algorithm."""
+        try:
+            open_library()
+        except Unsupported:
+            return
+        yield from self._taken(Choice("cutensor", (CONSTANTS["CUTENSOR_ALGO_DEFAULT"], -1)), {"algo": "default"})
+        for name, kernels in _KERNELS.items():
+            for rank in range(kernels) or (-1,):
+                choice = Choice("cutensor", (CONSTANTS[f"CUTENSOR_ALGO_{name}"], rank))
+                yield from self._taken(choice, {"algo": name.lower(), "kernel": rank})
+
+    def _candidate(self, choice: Choice, config: dict[str, Any]) -> tuple[Candidate | None, SequenceProgram | None]:
+        """Return a candidate that takes the route which it names, and its sequence; None where there is none."""
+        try:
+            program, taken = self._trial(choice)
+            run = self._context.backend.prepare(program)
+        except (Unsupported, LibraryError) as error:
+            if isinstance(error, LibraryError) and error.lib == "cuda":
+                raise  # the device's own
+            return None, None
+        if choice.route not in ("", taken):
+            return None, None
+        self._runs[choice.words] = run
+        return Candidate(choice.words, program.workspace, {"route": taken, **config}), program
+
+    def operand_bytes(self) -> list[int]:
+        """Return the bytes that each operand reaches over."""
+        return [_span(operand)[1] for operand in self._spec.operands]
+
+    def tiles(self) -> Sequence[np.ndarray[Any, Any]]:
+        """Return numbers of ordinary size, since the GPU's clock depends on them."""
+        rng = np.random.default_rng(0)
+        found = []
+        for operand in self._spec.operands:
+            dtype = DTYPES[operand.dtype]
+            count = _TILE // dtype.itemsize
+            values = rng.integers(0, 2, count) if dtype.kind in "biu" else rng.standard_normal(count)
+            found.append(values.astype(dtype).view(np.uint8))
+        return found
+
+    def time(self, candidate: Candidate, addresses: list[int], sets: int, launches: int, workspace: int) -> float:
+        """Return microseconds of a launch."""
+        lows = [_span(operand)[0] for operand in self._spec.operands]
+        places = [address + lows[i % len(lows)] for i, address in enumerate(addresses)]
+        run = self._runs[candidate.choice]
+        return self._context.backend.measure(run, places, sets, launches, workspace, candidate.workspace)
+
+
+class StepTuner:
+    """Chooses the way of a step by measuring all, or from what is known.
+
+    Parameters
+    ----------
+    context : CudaContext
+    spec : PlanSpec
+        The step, see `choice.step_spec`.
+    products : int
+        Its multiplications.
+    trial : callable
+        Makes the sequence of a choice.
+    direct : bool
+        Whether the step may write its result where the specification says, not to the workspace.
+    store : TuningStore, optional
+    """
+
+    def __init__(
+        self, context: CudaContext, spec: PlanSpec[EinsumAttributes], products: int, trial: Trial, *, direct: bool,
+        store: TuningStore | None = None,
+    ) -> None:  # fmt: skip
+        versions = [cublaslt.load(library_file("cublasLt")), 0]
+        try:
+            open_library()
+            versions[1] = cutensor.load()
+        except Unsupported:
+            pass  # the others compete without it
+        limit = min(context.workspace_limit, PREFERRED_WORKSPACE)
+        digest = spec_digest([_FORMAT, versions, limit, direct, to_builtins(spec)])
+        self._context = context
+        self._problem = _Step(context, spec, digest, products, trial)
+        self._tuner = Tuner(context.backend, "tensor", versions[0], dict(context.facts), store)
+
+    def tuned(self, *, measure: bool) -> tuple[Choice, str] | None:
+        """Return the fastest way, and a line about it; None if it is not known.  Measuring takes up to some seconds."""
+        if measure and not self._context.deterministic:
+            found = self._tuner.best(self._problem, self._context.progress)
+        else:
+            found = self._tuner.known(self._problem)
+        choice = None if found is None else Choice.of(found.choice)
+        return None if found is None or choice is None else (choice, str(found))

@@ -1,0 +1,233 @@
+"""Products with epilogues by the compiled kernels on a GPU, against float64."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import atomr_native as an
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(importlib.util.find_spec("cutlass_library") is None, reason="nvidia-cutlass is not installed"),
+]
+RNG = np.random.default_rng(14)
+Array = np.ndarray[Any, Any]
+#: Rows, columns and K that are awkward: single ones, no multiples of a tile, huge sums.
+SHAPES = [(1, 1, 8), (1, 264, 8), (264, 1, 40), (128, 128, 64), (129, 127, 72), (1000, 776, 520), (256, 256, 16384),
+          (8, 4096, 328)]  # fmt: skip
+#: Bits of a result that are exact, as a part of the sum of the products' magnitudes.
+BITS = {"float64": 48, "float32": 20, "float16": 9, "bfloat16": 6, "int32": 40}
+
+
+@pytest.fixture(scope="module")
+def device() -> Iterator[an.Device]:
+    with an.System() as system:
+        yield system.device("cuda:0")
+
+
+def values(*shape: int, dtype: str = "float32") -> Array:
+    if dtype == "int8":
+        return RNG.integers(-128, 128, shape).astype("i1")
+    return RNG.standard_normal(shape).astype("f8" if dtype == "float64" else "f4")
+
+
+def placed(device: an.Device, array: Array, dtype: str, order: str = "C") -> an.GpuRef:
+    """Return matrices whose rows (C) or columns (F) are contiguous."""
+    if order == "C":
+        return device.put(array, dtype=dtype)
+    return device.put(np.ascontiguousarray(array.swapaxes(-1, -2)), dtype=dtype).mT
+
+
+def compared(found: an.GpuRef, a: an.GpuRef, b: an.GpuRef, want: Array | None = None, tf32: bool = False) -> None:
+    """Compare with float64; no error is larger than roundings of D and of sums explain."""
+    wide_a, wide_b = (x.numpy().astype("f8") for x in (a, b))
+    want = wide_a @ wide_b if want is None else want
+    got = found.numpy().astype("f8")
+    assert not np.isnan(got).any()
+    most = np.abs(wide_a) @ np.abs(wide_b)
+    bits = 9 if tf32 else BITS[str(found.dtype)]
+    assert (np.abs(got - want) <= 2.0**-bits * np.maximum(np.abs(want), most * 2.0 ** -(20 - min(bits, 20)) + 1e-3) +
+            most * (2.0**-10 if tf32 else 2.0**-19 if bits < 40 else 2.0**-48)).all()  # fmt: skip
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_awkward_shapes(device: an.Device, shape: tuple[int, int, int], arch: str) -> None:
+    m, n, k = shape
+    if arch == "sm_90a" and n % 8:
+        pytest.skip("rows of D are no multiples of 16 bytes")
+    a = placed(device, values(m, k), "bfloat16")
+    b = placed(device, values(k, n), "bfloat16", "F")
+    out = device.put(np.full((m, n), np.nan, "f4"), dtype="bfloat16")
+    device.cutlass.gemm(a, b, out=out, config=an.GemmConfig(arch=arch))
+    compared(out, a, b)
+
+
+TYPES = [
+    ("float64", None, "float64", "CF"), ("float32", None, "float32", "CC"), ("float32", "tf32", "float32", "CF"),
+    ("float16", None, "float16", "FC"), ("float16", None, "float32", "CF"), ("bfloat16", None, "bfloat16", "CC"),
+    ("bfloat16", None, "bfloat16", "FF"), ("float8_e4m3fn", None, "bfloat16", "CF"),
+    ("float8_e5m2", None, "float16", "CF"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("dtype", "compute", "out", "order"), TYPES)
+def test_types_and_orders(device: an.Device, dtype: str, compute: str | None, out: str, order: str) -> None:
+    a = placed(device, values(200, 256, dtype=dtype), dtype, order[0])
+    b = placed(device, values(256, 144, dtype=dtype), dtype, order[1])
+    d = device.put(np.full((200, 144), np.nan), dtype=out)
+    device.cutlass.gemm(a, b, out=d, compute=compute, epilogue="acc")
+    compared(d, a, b, tf32=compute == "tf32")
+    if order == "CC":  # columns of D: the product of the transposes
+        d = device.put(np.full((144, 200), np.nan), dtype=out).T
+        device.cutlass.gemm(a, b, out=d, epilogue="acc")
+        compared(d, a, b)
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_products_of_int8_are_exact(device: an.Device, arch: str) -> None:
+    a, b = values(72, 320, dtype="int8"), values(320, 144, dtype="int8")
+    given_ = device.put(a), placed(device, b, "int8", "F")
+    found = device.cutlass.gemm(*given_, epilogue="acc", config=an.GemmConfig(arch=arch)).numpy()
+    np.testing.assert_array_equal(found, a.astype("i8") @ b.astype("i8"))
+    narrow = device.cutlass.gemm(*given_, alpha=2.0**-9, out_dtype="int8", config=an.GemmConfig(arch=arch)).numpy()
+    np.testing.assert_array_equal(narrow, np.clip(np.rint(a.astype("f8") @ b / 512), -128, 127))
+
+
+@pytest.mark.parametrize("alignment", [2, 4, 8])
+def test_alignments(device: an.Device, alignment: int) -> None:
+    wide = 64 + alignment
+    a = device.put(values(40, wide), dtype="float16")[:, :64]
+    b = device.put(values(64, 48 + alignment), dtype="float16")[:, :48]
+    found = device.cutlass.gemm(a, b, config=None if alignment == 8 else an.GemmConfig(arch="sm_80"))
+    compared(found, a, b)
+
+
+@given(
+    m=st.integers(1, 300), n=st.integers(1, 40), k=st.integers(1, 40), batch=st.sampled_from([(), (3,)]),
+    order=st.sampled_from(["CC", "FF"]), beta=st.sampled_from([0.0, -1.5]), kind=st.sampled_from("rs"),
+)  # fmt: skip
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_shapes(
+    device: an.Device, m: int, n: int, k: int, batch: tuple[int, ...], order: str, beta: float, kind: str
+) -> None:
+    n, k = n * 8, k * 8
+    m = -(-m // 8) * 8 if order[0] == "F" else m
+    a, b = (placed(device, values(*batch, *shape), "float16", how) for shape, how in
+            zip(((m, k), (k, n)), order, strict=True))  # fmt: skip
+    own = values(*{"r": (n,), "s": (1,)}[kind])
+    c = placed(device, values(*batch, m, n), "float16")
+    out = device.put(np.full((*batch, m, n), np.nan, "f4"), dtype="float16")
+    device.cutlass.gemm(
+        a, b, out=out, c=c, alpha=0.5, beta=beta, epilogue="alpha * acc + beta * c + more",
+        operands={"more": device.put(own)},
+    )  # fmt: skip
+    compared(out, a, b, 0.5 * (a.numpy().astype("f8") @ b.numpy().astype("f8")) + beta * c.numpy().astype("f8") + own)
+
+
+EPILOGUES: dict[str, Any] = {
+    "relu": lambda x: np.maximum(x, 0), "sigmoid": lambda x: 1 / (1 + np.exp(-x)), "tanh": np.tanh, "exp": np.exp,
+    "silu": lambda x: x / (1 + np.exp(-x)), "hardswish": lambda x: x * np.clip(x + 3, 0, 6) / 6, "abs": np.abs,
+    "gelu_tanh": lambda x: 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_all_functions_in_one_kernel(device: an.Device, arch: str) -> None:
+    a, b = (device.put(0.1 * values(*shape), dtype="float16") for shape in ((72, 64), (64, 128)))
+    text = " + ".join(f"{name}(acc)" for name in EPILOGUES)
+    found = device.cutlass.gemm(a, b, epilogue=text, out_dtype="float32", config=an.GemmConfig(arch=arch)).numpy()
+    x = a.numpy().astype("f8") @ b.numpy().astype("f8")
+    np.testing.assert_allclose(found, sum(function(x) for function in EPILOGUES.values()), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_a_tree_with_everything(device: an.Device, arch: str) -> None:
+    m, n, k = 200, 136, 64
+    a, b = placed(device, values(2, m, k), "float16"), placed(device, values(2, k, n), "float16")
+    c, gate = (device.put(values(2, m, n), dtype="float16") for _ in range(2))
+    row, column, scale = values(2, 1, n), values(m, 1), np.array([3.0], "f4")
+    operands = {
+        "row": device.put(row),
+        "column": device.put(column),
+        "scale": device.put(scale),
+        "gate": gate,
+        "s": 2.0,
+    }
+    x = a.numpy().astype("f8") @ b.numpy().astype("f8")
+    for alpha in (0.5, -1.0):
+        out, pre = device.cutlass.gemm(
+            a, b, c=c, alpha=alpha, operands=operands, outputs={"pre": "float32"}, out_dtype="float32",
+            epilogue="pre = alpha * acc + row; out = relu(pre) * gate + column * scale - s * c",
+            config=an.GemmConfig(arch=arch),
+        )  # fmt: skip
+        want = alpha * x + row
+        np.testing.assert_allclose(pre.numpy(), want, rtol=1e-4, atol=1e-3)
+        gates, sources = (one.numpy().astype("f8") for one in (gate, c))
+        want = np.maximum(want, 0) * gates + column * 3 - 2 * sources
+        np.testing.assert_allclose(out.numpy(), want, rtol=1e-4, atol=1e-3)
+
+
+def leaky(acc: float, slope: float) -> float:
+    return acc if acc > 0 else slope * acc
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_a_python_function(device: an.Device, arch: str) -> None:
+    a, b = placed(device, values(200, 64), "float16"), placed(device, values(64, 136), "float16")
+    found = device.cutlass.gemm(
+        a, b, epilogue=leaky, operands={"slope": 0.1}, out_dtype="float32", config=an.GemmConfig(arch=arch)
+    )
+    x = a.numpy().astype("f8") @ b.numpy().astype("f8")
+    np.testing.assert_allclose(found.numpy(), np.where(x > 0, x, 0.1 * x), rtol=1e-4, atol=1e-3)
+
+
+SHARES = [("sm_90a", {"decomposition": "stream_k"}), ("sm_90a", {"splits": 4}), ("sm_90a", {}),
+          ("sm_80", {"decomposition": "stream_k"}), ("sm_80", {"splits": 4})]  # fmt: skip
+
+
+@pytest.mark.parametrize(("arch", "how"), SHARES)
+def test_blocks_that_share_sums(device: an.Device, arch: str, how: dict[str, Any]) -> None:
+    config = an.GemmConfig(arch=arch, **how)
+    for m, n, k in ((128, 128, 8192), (200, 264, 4096), (1000, 520, 1032), (128, 128, 8192)):
+        a, b = placed(device, values(m, k), "bfloat16"), placed(device, values(k, n), "bfloat16", "F")
+        bias, out = values(n), device.put(np.full((m, n), np.nan, "f4"))
+        for _ in range(3):  # with a workspace that was used before
+            device.cutlass.gemm(
+                a, b, out=out, epilogue="acc + bias", operands={"bias": device.put(bias)}, config=config
+            )
+            compared(out, a, b, a.numpy().astype("f8") @ b.numpy().astype("f8") + bias)
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("how", [{}, {"splits": 2}], ids=["tiles", "splits"])
+def test_a_recorded_program_gives_the_same_bits(device: an.Device, arch: str, how: dict[str, Any]) -> None:
+    if arch == "sm_80" and how:
+        pytest.skip("sums of multistage kernels that share them have no fixed order")
+    a, b = placed(device, values(136, 512), "bfloat16"), placed(device, values(512, 264), "bfloat16")
+    out, config = device.zeros((136, 264), "bfloat16"), an.GemmConfig(arch=arch, **how)
+    with device.record() as recording:
+        device.cutlass.gemm(recording.operand("a", a), b, out=out, epilogue="gelu(acc)", config=config)
+    for _ in range(3):
+        other = placed(device, values(136, 512), "bfloat16")
+        recording.plan.tell(a=other)
+        expected = device.cutlass.gemm(other, b, epilogue="gelu(acc)", config=config).numpy()
+        np.testing.assert_array_equal(out.numpy().view("u2"), expected.view("u2"))
+
+
+def test_refits_while_messages_are_in_flight(device: an.Device) -> None:
+    x, eye = placed(device, values(512, 512), "bfloat16"), np.eye(512, dtype="f4")
+    layer = device.cutlass.bind("layer", x, device.put(eye, dtype="bfloat16"))
+    found = []
+    for factor in range(1, 9):
+        layer.refit(b=device.put(factor * eye, dtype="bfloat16"))
+        found.append(layer.tell(x))
+    for factor, one in enumerate(found, 1):
+        np.testing.assert_allclose(one.numpy().astype("f8"), factor * x.numpy().astype("f8"), rtol=2**-8)

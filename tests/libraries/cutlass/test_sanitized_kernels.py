@@ -1,0 +1,65 @@
+"""A kernel of each family under NVIDIA's compute-sanitizer: none touches memory that it was not given."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from sanitizer import compute_sanitizer
+from scripts import environment
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.slow,
+    pytest.mark.skipif(importlib.util.find_spec("cutlass_library") is None, reason="nvidia-cutlass is not installed"),
+]
+
+#: Runs with the device in this very process; extents are no multiples of a tile.
+PROGRAM = """
+import numpy as np
+import atomr_native as an
+
+rng = np.random.default_rng(0)
+
+with an.System(isolation="thread", memory_limit=1 << 30) as system:
+    device = system.device("cuda:0")
+    send, results = device.cutlass, []
+
+    def put(*shape, dtype="float16"):
+        return device.put(rng.standard_normal(shape).astype("f4"), dtype=dtype)
+
+    for arch in ("sm_80", "sm_90a"):
+        for how in ({}, {"splits": 3}):
+            config = an.GemmConfig(arch=arch, **how)
+            a, b, row = put(137, 328), put(328, 200), put(200, dtype="float32")
+            results.append(send.gemm(a, b, epilogue="relu(acc + row)", operands={"row": row}, config=config))
+        ends = device.put(np.array([0, 5, 5, 131, 137], "i4"))
+        results.append(send.grouped_gemm(put(137, 72), put(5, 72, 136), ends, config=an.GemmConfig(arch=arch)))
+    x, w = put(3, 13, 11, 24), put(40, 3, 3, 24)
+    for how in ({"padding": 1}, {"stride": 2}):
+        y = send.convolution(x, w, **how)
+        results += [y, send.convolution_backward_data(y, w, (13, 11), **how)]
+        results.append(send.convolution_backward_filter(x, y, (3, 3), config=an.GemmConfig(splits=3), **how))
+    for result in results:
+        result.wait()
+print("kernels:", len(results))
+"""
+
+
+def test_kernels_touch_nothing_else(tmp_path: Path) -> None:
+    sanitizer, script = compute_sanitizer(), tmp_path / "kernels.py"
+    script.write_text(PROGRAM)
+    libraries = Path(sanitizer).parents[1] / "lib"
+    options = ["--injection-path", str(libraries)] if (libraries / "libsanitizer-collection.so").exists() else []
+    options += ["--tool", "memcheck", "--report-api-errors", "no", "--error-exitcode", "9"]
+    done = subprocess.run(
+        [sanitizer, *options, sys.executable, str(script)],
+        env=environment(), capture_output=True, text=True, timeout=580, check=False,
+    )  # fmt: skip
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said[-4000:]
+    assert "kernels: 12" in said
+    assert "ERROR SUMMARY: 0 errors" in said

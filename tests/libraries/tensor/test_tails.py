@@ -1,0 +1,232 @@
+"""Functions after the last step of an expression, against NumPy in float64, on the host and on CUDA devices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import special
+
+import atomr_native as an
+from atomr_native._support.traced import trace
+from atomr_native.dtypes import as_dtype
+from atomr_native.libraries.tensor.tail import RESULT, pattern_of
+
+RNG = np.random.default_rng(8)
+EPS = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
+
+
+@pytest.fixture(scope="module", params=["cuda:0", "host"])
+def device(request: pytest.FixtureRequest, cuda_system: an.System) -> an.Device:
+    return cuda_system.device(request.param)
+
+
+def random(shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(as_dtype(dtype))
+
+
+def relu_bias(result: Any, bias: Any) -> Any:
+    return np.maximum(bias + result, 0)
+
+
+def add_bias(result: Any, bias: Any) -> Any:
+    return result + bias
+
+
+def relu(result: Any) -> Any:
+    return np.maximum(result, 0)
+
+
+def gelu(result: Any) -> Any:
+    return 0.5 * result * (1 + special.erf(result / np.sqrt(2)))
+
+
+def gated(result: Any, gate: Any, mask: Any) -> Any:
+    return np.where(mask != 0, result / (1 + np.exp(-gate)), -1.0)
+
+
+def close(found: np.ndarray, want: np.ndarray, size: float, eps: float) -> None:
+    assert found.shape == want.shape
+    assert np.all(np.abs(found.astype(float) - want) <= 60 * eps * (size + np.abs(want)))
+
+
+def notes(device: an.Device, request: an.EinsumRequest) -> str:
+    return " ".join(device.tensor.plan(request).notes)
+
+
+@pytest.mark.parametrize("dtype", EPS)
+@pytest.mark.parametrize(
+    ("subscripts", "shapes"), [("ij,jk->ik", ((24, 30), (30, 20))), ("bji,bjk->bik", ((3, 30, 24), (3, 30, 20)))]
+)
+def test_a_bias_and_relu_are_an_epilogue(
+    device: an.Device, dtype: str, subscripts: str, shapes: tuple[tuple[int, ...], ...]
+) -> None:
+    a, b = (random(shape, dtype) for shape in shapes)
+    bias = random((20,), dtype)
+    product = np.einsum(subscripts, a.astype(float), b.astype(float))
+    given = {"subscripts": subscripts, "operands": [device.put(x) for x in (a, b)]}
+    for tail, arrays, want in (
+        (relu_bias, {"bias": device.put(bias)}, np.maximum(product + bias.astype(float), 0)),
+        (add_bias, {"bias": device.put(bias)}, product + bias.astype(float)),
+        (relu, {}, np.maximum(product, 0)),
+    ):
+        request = an.EinsumRequest(**given, tail=tail, tail_operands=arrays)
+        close(device.tensor.tell(request).numpy(), want, 20, EPS[dtype])
+        if device.name.startswith("cuda"):
+            kind = {relu_bias: "relu_bias", add_bias: "bias", relu: "relu"}[tail]
+            fused = f"cuBLASLt with the epilogue {kind}"
+            assert (fused in notes(device, request)) == (dtype != "float64")
+            assert ("a kernel after it" in notes(device, request)) == (dtype == "float64")
+
+
+def test_a_nan_stays_one(device: an.Device) -> None:
+    a, b = np.full((20, 30), np.nan, "float32"), np.ones((30, 20), "float32")
+    found = device.tensor.einsum("ij,jk->ik", device.put(a), device.put(b), tail=relu)
+    assert np.isnan(found.numpy()).all()
+
+
+@pytest.mark.parametrize("route", ["auto", "kernel", "blas_lt"])
+def test_a_function_of_further_operands(device: an.Device, route: str) -> None:
+    a, b, gate = random((24, 30), "float32"), random((30, 20), "float32"), random((24, 1), "float32")
+    mask, c = RNG.integers(0, 2, (20,)).astype(bool), random((24, 20), "float32")
+    given = {"gate": device.put(gate), "mask": device.put(mask)}
+    found = device.tensor.contract(
+        "ij,jk->ik", device.put(a), device.put(b), c=device.put(c), alpha=2, beta=-1, route=route, tail=gated,
+        tail_operands=given,
+    )  # fmt: skip
+    want = gated(2.0 * a.astype(float) @ b.astype(float) - c, gate.astype(float), mask)
+    close(found.numpy(), want, 40, EPS["float32"])
+
+
+@pytest.mark.parametrize(
+    ("subscripts", "shapes"),
+    [("ij->ji", ((40, 50),)), ("ijk->j", ((7, 40, 90),)), ("ii->i", ((9, 9),)), ("i,j->ij", ((8,), (9,))),
+     ("ij,jk,kl->il", ((20, 30), (30, 25), (25, 4))), ("ij,jk->ik", ((5, 0), (0, 7)))],
+)  # fmt: skip
+def test_tails_of_all_steps(device: an.Device, subscripts: str, shapes: tuple[tuple[int, ...], ...]) -> None:
+    """Copies through tiles, sums, diagonals, outer products, chains, and sums of no elements."""
+    arrays = [random(shape, "float64") for shape in shapes]
+    found = device.tensor.einsum(subscripts, *map(device.put, arrays), tail=gelu)
+    want = np.asarray(gelu(np.einsum(subscripts, *arrays)))
+    close(found.numpy(), want, 200, EPS["float64"])
+
+
+def test_a_residual_may_be_the_result_itself(device: an.Device) -> None:
+    a, x = random((30, 30), "float64"), random((30, 30), "float64")
+    ref = device.put(x)
+    request = an.EinsumRequest(
+        subscripts="ij,jk->ik", operands=(device.put(a), ref), out=ref, tail=add_bias, tail_operands={"bias": ref.T}
+    )
+    device.tensor.tell(request)
+    close(ref.numpy(), a @ x + x.T, 30, EPS["float64"])
+
+
+def test_slices_and_factors_of_zero(device: an.Device) -> None:
+    arrays = [random(shape, "float32") for shape in ((4, 5), (5, 6), (6, 4))]
+    refs = list(map(device.put, arrays))
+    found = device.tensor.einsum("ij,jk,kl->il", *refs, optimize="left", memory_limit=32, tail=relu)
+    close(found.numpy(), np.maximum(np.linalg.multi_dot([x.astype(float) for x in arrays]), 0), 20, EPS["float32"])
+    a, b = device.full((20, 30), np.nan, "float32"), device.full((30, 20), 1, "float32")
+    one, bias = device.full((20, 30), 1, "float32"), device.full((20,), -2, "float32")
+    request = an.EinsumRequest(
+        subscripts="ij,jk->ik", operands=(one, b), alpha=2, tail=relu_bias, tail_operands={"bias": bias}
+    )
+    plan, out = device.tensor.plan(request), device.zeros((20, 20), "float32")
+    for _ in range(3):
+        plan.tell(a, b, bias, out=out, alpha=0)
+        assert (out.numpy() == 0).all()
+        plan.tell(one, b, bias, out=out, alpha=1)
+        assert (out.numpy() == 28).all()
+
+
+def test_biases_that_the_library_has_not_are_added_by_a_kernel(device: an.Device) -> None:
+    a, b = random((24, 30), "float32"), random((30, 20), "float32")
+    refs = [device.put(x) for x in (a, b)]
+    whole = device.put(random((24, 40), "float32"))
+    for bias in (
+        whole[:, :1],
+        whole[:, :20],
+        whole[0, ::2],
+        whole[0, 19::-1],
+        whole[0, 0],
+        whole[0].astype("float64")[:20],
+    ):
+        request = an.EinsumRequest(subscripts="ij,jk->ik", operands=refs, tail=add_bias, tail_operands={"bias": bias})
+        close(device.tensor.tell(request).numpy(), a.astype(float) @ b + bias.numpy(), 40, EPS["float32"])
+        if device.name.startswith("cuda"):
+            assert "a kernel after it" in notes(device, request)
+    turned = device.tensor.einsum(  # D is dense along its columns, which the bias does not follow
+        "ij,jk->ik",
+        *refs,
+        out=device.zeros((20, 24), "float32").T,
+        tail=add_bias,
+        tail_operands={"bias": whole[0, :20]},
+    )
+    close(turned.numpy(), a.astype(float) @ b + whole.numpy()[0, :20], 40, EPS["float32"])
+
+
+def test_equal_functions_share_a_plan_and_others_do_not() -> None:
+    a, bias = np.ones((4, 4)), np.ones(4)
+    make = lambda tail, **arrays: an.EinsumRequest(  # noqa: E731
+        subscripts="ij,jk->ik", operands=(a, a), tail=tail, tail_operands=arrays
+    )
+    specs = [
+        make(lambda r, bias: r + bias, bias=bias), make(add_bias, bias=bias), make(relu_bias, bias=bias),
+        make(lambda r, bias: r * bias, bias=bias), make(lambda r: r * 2.0), make(lambda r: r * 3.0),
+        an.EinsumRequest(subscripts="ij,jk->ik", operands=(a, a)),
+    ]  # fmt: skip
+    found = [request.lowered.spec() for request in specs]
+    assert found[0] == found[1]
+    assert len(set(found)) == len(found) - 1
+
+
+@pytest.mark.parametrize(
+    ("function", "names", "pattern"),
+    [
+        (relu_bias, ("bias",), ("relu_bias", "bias")),
+        (add_bias, ("b",), ("bias", "b")),
+        (relu, (), ("relu", "")),
+        (lambda r: np.maximum(0, r), (), ("relu", "")),
+        (lambda r: np.maximum(r, 1), (), None),
+        (lambda r: np.minimum(r, 0), (), None),
+        (lambda r, b: r - b, ("b",), None),
+        (lambda r, b: b + b, ("b",), None),
+        (lambda r, b: np.maximum(r, 0), ("b",), None),
+        (lambda r, b: np.maximum(r + b, b), ("b",), None),
+        (lambda r, b, c: np.maximum(r + b, 0), ("b", "c"), None),
+        (lambda r: np.maximum(r, 0) * 2, (), None),
+        (gelu, (), None),
+        (lambda r: r, (), None),
+    ],
+)
+def test_epilogues_are_known_by_their_trees(function: Any, names: tuple[str, ...], pattern: Any) -> None:
+    given = (lambda r, bias: relu_bias(r, bias)) if function is relu_bias else function
+    tree = trace("tail", lambda r, *others: given(r, *others), (RESULT, *names))
+    assert pattern_of(tree) == pattern
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "text"),
+    [
+        ({"tail": 3}, an.InvalidRequest, "tail is a int; allowed: a Python function of result"),
+        ({"tail": lambda r: np.arctan2(r, r)}, an.InvalidRequest, "numpy.arctan2 is not one of"),
+        ({"tail": lambda r: r if r > 0 else 0 * r}, an.Unsupported, "use numpy.where for branches"),
+        ({"tail": add_bias}, an.InvalidRequest, "missing 1 required positional argument: 'bias'"),
+        ({"tail": relu, "tail_operands": {"b": np.ones(4)}}, an.InvalidRequest, "unexpected keyword argument 'b'"),
+        ({"tail_operands": {"b": np.ones(4)}}, an.InvalidRequest, "tail_operands has b without a tail"),
+        ({"tail": add_bias, "tail_operands": {"bias": np.ones(3)}}, an.InvalidRequest,
+         r"bias has shape \[3\]; allowed: a shape that broadcasts to the result's, \[4, 4\]"),
+        ({"tail": add_bias, "tail_operands": {"bias": np.ones(4) * 1j}}, an.InvalidRequest,
+         "bias is complex128; allowed: .*float64"),
+        ({"tail": relu, "tail_operands": {"x0": np.ones(4)}}, an.InvalidRequest, "the name 'x0' of tail_operands"),
+        ({"tail": relu, "tail_operands": {"out": np.ones(4)}}, an.InvalidRequest, "the name 'out' of tail_operands"),
+        ({"tail": relu, "tail_operands": [np.ones(4)]}, an.InvalidRequest, "tail_operands is a list; allowed: a map"),
+        ({"tail": relu, "operands": (np.ones((4, 4), int),) * 2}, an.InvalidRequest, "a tail of int64 values; allowed"),
+        ({"tail": relu, "operands": (np.ones((4, 4)) * 1j,) * 2}, an.InvalidRequest, "a tail of complex128 values"),
+    ],
+)  # fmt: skip
+def test_refusals(given: dict[str, Any], error: type[Exception], text: str) -> None:
+    values = {"subscripts": "ij,jk->ik", "operands": (np.ones((4, 4)),) * 2, **given}
+    with pytest.raises(error, match=text):
+        an.EinsumRequest(**values)

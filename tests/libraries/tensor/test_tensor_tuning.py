@@ -1,0 +1,214 @@
+"""Tuning of expressions: which ways of a step compete, what is kept, and that all of them compute the same."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scripts
+from fake_cuda import using
+from hypothesis import given
+from hypothesis import strategies as st
+
+import atomr_native as an
+from atomr_native.libraries.tensor.cuda.choice import Choice
+
+RNG = np.random.default_rng(5)
+SHAPES = {"ijk,kjl->il": ((6, 5, 9), (9, 5, 7)), "bij,bjk->bik": ((3, 8, 9), (3, 9, 7))}
+
+
+def arrays(subscripts: str, dtype: str = "float32") -> list[np.ndarray]:
+    return [RNG.standard_normal(shape).astype(dtype) for shape in SHAPES[subscripts]]
+
+
+def close(found: np.ndarray, subscripts: str, given: list[np.ndarray]) -> None:
+    want = np.einsum(subscripts, *(x.astype(float) for x in given))
+    assert np.allclose(found, want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache in which nothing is known yet."""
+    monkeypatch.setenv("ATOMR_NATIVE_CACHE", str(tmp_path))
+    return tmp_path
+
+
+def entries(cache: Path) -> list[Path]:
+    return sorted((cache / "tuning").rglob("*.json"))
+
+
+@pytest.mark.parametrize("subscripts", SHAPES)
+def test_steps_are_measured_once_and_by_all_processes(
+    cuda_engine: str, make_system: Callable[..., an.System], cache: Path, subscripts: str
+) -> None:
+    device = make_system().device("cuda:0")
+    given = arrays(subscripts)
+    refs = [device.put(x) for x in given]
+    steps: list[str] = []
+    request = an.EinsumRequest(subscripts=subscripts, operands=refs, tune=True)
+    plan = device.tensor.plan(request, progress=lambda done, total, what: steps.append(what))
+    assert ": tuned: " in plan.tuning
+    close(device.tensor.tell(request).numpy(), subscripts, given)
+    if cuda_engine == "fake":  # progress is told without waiting, and may lack the last lines
+        assert {"kernel", "blas_lt", "cutensor"} <= {
+            r for r in ("kernel", "blas_lt", "cutensor") if f"'{r}'" in str(steps)
+        }
+    assert len(entries(cache)) == 1
+    known = {"subscripts": subscripts, "tune": "known"}
+    assert device.tensor.plan(an.EinsumRequest(operands=refs, **known)).tuning == plan.tuning
+    assert device.tensor.plan(an.EinsumRequest(subscripts=subscripts, operands=refs)).tuning == ""
+    other = make_system().device("cuda:0")
+    again = other.tensor.plan(an.EinsumRequest(operands=[other.put(x) for x in given], **known))
+    assert again.tuning == plan.tuning
+    wide = [other.put(x.astype("float64")) for x in given]
+    assert other.tensor.plan(an.EinsumRequest(operands=wide, **known)).tuning == ""
+    (entry,) = entries(cache)
+    entry.write_bytes(entry.read_bytes()[:-9])  # damaged
+    third = make_system().device("cuda:0")
+    refs = [third.put(x) for x in given]
+    assert third.tensor.plan(an.EinsumRequest(operands=refs, **known)).tuning == ""
+    assert third.tensor.plan(an.EinsumRequest(subscripts=subscripts, operands=refs, tune=True)).tuning
+
+
+def test_equal_steps_of_different_expressions_are_one(
+    cuda_engine: str, make_system: Callable[..., an.System], cache: Path
+) -> None:
+    device = make_system().device("cuda:0")
+    a, b, c = (device.put(RNG.standard_normal((20, 20)).astype("float32")) for _ in range(3))
+    chain = an.EinsumRequest(subscripts="ij,jk,kl->il", operands=(a, b, c), optimize=[(1, 2), (0, 1)], tune=True)
+    assert device.tensor.plan(chain).tuning.count("tuned: ") == 2
+    assert len(entries(cache)) == 2  # one leaves its result in the workspace, the other gives it
+    renamed = an.EinsumRequest(subscripts="zy,yx->zx", operands=(b, c), tune="known")
+    assert device.tensor.plan(renamed).tuning
+    turned = an.EinsumRequest(subscripts="zy,yx->xz", operands=(b, c), tune="known")
+    assert not device.tensor.plan(turned).tuning
+    close_to = device.tensor.tell(chain).numpy()
+    assert np.allclose(close_to, np.linalg.multi_dot([x.numpy().astype(float) for x in (a, b, c)]), atol=1e-3)
+
+
+def test_a_deterministic_system_measures_nothing(
+    cuda_engine: str, make_system: Callable[..., an.System], cache: Path
+) -> None:
+    device = make_system(deterministic=True).device("cuda:0")
+    refs = [device.put(x) for x in arrays("bij,bjk->bik")]
+    request = an.EinsumRequest(subscripts="bij,bjk->bik", operands=refs, tune=True)
+    assert device.tensor.plan(request).tuning == ""
+    assert entries(cache) == []
+
+
+def test_a_deterministic_plan_does_without_cutensor(cuda_system: an.System) -> None:
+    device = cuda_system.device("cuda:0")
+    a, b = (device.put(RNG.standard_normal(shape)) for shape in ((30, 20, 10), (10, 20, 40)))
+    request = an.EinsumRequest(subscripts="ijk,kjl->il", operands=(a, b), deterministic=True)
+    assert "cuBLASLt, after copies of" in device.tensor.plan(request).notes[0]
+    first = device.tensor.tell(request).numpy()
+    assert all(np.array_equal(device.tensor.tell(request).numpy(), first) for _ in range(3))
+
+
+#: Algorithms of cuTENSOR in the fake: -3, TGETT, and kernels from 3 on are refused.
+WAYS = [
+    (Choice("kernel"), "a kernel"), (Choice("blas_lt"), "cuBLASLt"), (Choice("cutensor", (-1, -1)), "cuTENSOR"),
+    (Choice("cutensor", (-4, 2)), "cuTENSOR"), (Choice("cutensor", (-2, 1)), "cuTENSOR"),
+    (Choice("cutensor", (-3, 0)), "cuBLASLt"), (Choice("cutensor", (-4, 5)), "cuBLASLt"), (Choice(), ""),
+]  # fmt: skip
+
+#: Builders are in a program whose device is in a thread of its own.
+PROGRAM = """
+import json, sys
+import numpy as np
+import atomr_native as an
+from atomr_native.libraries.tensor.cuda import einsum as built
+from atomr_native.libraries.tensor.cuda.choice import Choice
+
+subscripts, shapes, ways = json.loads(sys.argv[1])
+rng = np.random.default_rng(0)
+given = [rng.standard_normal(shape).astype("float32") for shape in shapes]
+want = np.einsum(subscripts, *(x.astype(float) for x in given))
+c = rng.standard_normal(want.shape).astype("float32")
+said, listed = [], []
+with an.System(isolation="thread", standby="off") as system:
+    refs = [system.device("cuda:0").put(x) for x in given]
+    for options in ({}, {"route": "blas_lt"}, {"route": "kernel"}, {"compute": "3xtf32"}):
+        built.StepTuner.tuned = lambda self, measure: listed.append(self._problem.candidates())
+        request = an.EinsumRequest(subscripts=subscripts, operands=refs, tune=True, **options)
+        system.device("cuda:0").tensor.plan(request).wait(60)
+for way in ways:
+    built.StepTuner.tuned = lambda self, measure: (Choice.of(tuple(way)), str(way))
+    with an.System(isolation="thread", standby="off") as system:
+        device = system.device("cuda:0")
+        refs = [device.put(x) for x in given]
+        request = an.EinsumRequest(subscripts=subscripts, operands=refs, tune="known")
+        plan = device.tensor.plan(request)
+        assert np.allclose(device.tensor.tell(request).numpy(), want, atol=1e-3), way
+        more = {"c": device.put(c), "alpha": 2, "beta": 3, "tail": lambda r: np.maximum(r, 0)}
+        found = device.tensor.contract(subscripts, *refs, **more, tune="known").numpy()
+        assert np.allclose(found, np.maximum(2 * want + 3 * c, 0), atol=1e-3), way
+        said.append((plan.notes[-1], plan.tuning))
+candidates = [[[one.choice, one.config] for one in found] for found in listed]
+print(json.dumps([said, candidates]))
+"""
+
+
+@pytest.mark.parametrize("subscripts", SHAPES)
+def test_all_ways_of_a_step_compute_it(fake_environment: dict[str, str], cache: Path, subscripts: str) -> None:
+    ways = [choice.words for choice, _ in WAYS]
+    with using({**fake_environment, "ATOMR_NATIVE_CACHE": str(cache)}):
+        said, candidates = json.loads(scripts.run(PROGRAM, json.dumps([subscripts, SHAPES[subscripts], ways])))
+    for (choice, route), (note, tuning) in zip(WAYS, said, strict=True):
+        assert route in note
+        assert tuning.endswith(f": {list(choice.words)}")
+    every, lt, kernel, emulated = (
+        [(Choice.of(tuple(words)), config) for words, config in found] for found in candidates
+    )
+    # The first is what a plan does by itself.
+    assert all(found[0][0] == Choice() for found in (every, lt, kernel, emulated))
+    assert {choice.route for choice, _ in every} == {"", "kernel", "blas_lt", "cutensor"}
+    assert {choice.route for choice, _ in lt[1:]} == {"blas_lt"}
+    assert len(lt) > 2
+    assert [choice.route for choice, _ in kernel[1:]] == ["kernel"]
+    assert {choice.route for choice, _ in emulated[1:]} == {"cutensor"}
+    # Its default, the patient one, three kernels of GETT and of TTGT.
+    assert sum(choice.route == "cutensor" for choice, _ in every) == 8
+    assert every[0][1] == {"route": "kernel"}  # of a small product
+    assert len({choice for choice, _ in every}) == len(every)
+
+
+@given(st.lists(st.integers(-(2**70), 2**70) | st.integers(-3, 5), max_size=10))
+def test_numbers_are_a_choice_or_none(words: list[int]) -> None:
+    found = Choice.of(tuple(words))
+    if found is not None:
+        assert found.words == tuple(words)
+
+
+@pytest.mark.parametrize("choice", [choice for choice, _ in WAYS] + [Choice("blas_lt", tuple(range(8)))])
+def test_choices_are_numbers(choice: Choice) -> None:
+    assert Choice.of(choice.words) == choice
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"tune": "always"}, "tune='always'; allowed: False, True, 'known'"),
+        ({"tune": 1}, "tune=1; allowed: False, True, 'known'"),
+        ({"deterministic": "yes"}, "deterministic='yes' must be True or False"),
+        ({"deterministic": True, "tune": True}, "tune=True with deterministic=True; allowed: False"),
+        ({"deterministic": True, "route": "cutensor"}, "route='cutensor', .* with deterministic=True; allowed: routes"),
+        ({"deterministic": True, "compute": "8xint8"}, "compute='8xint8' with deterministic=True"),
+    ],
+)
+def test_refusals(given: dict[str, Any], text: str) -> None:
+    x = np.ones((4, 4))
+    with pytest.raises(an.InvalidRequest, match=text):
+        an.EinsumRequest(subscripts="ij,jk->ik", operands=(x, x), **given)
+
+
+def test_the_host_has_nothing_to_measure() -> None:
+    with an.System(isolation="thread") as system:
+        device = system.device("host")
+        x = device.put(np.ones((4, 4)))
+        found = device.tensor.einsum("ij,jk->ik", x, x, tune=True, deterministic=False)
+        assert (found.numpy() == 4).all()
