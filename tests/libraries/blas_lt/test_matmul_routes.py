@@ -17,7 +17,12 @@ from atomr_native.builders.cuda.sequence import SequenceProgram
 from atomr_native.builders.cuda.target import Target
 from atomr_native.dtypes import DTYPES
 from atomr_native.libraries.blas_lt.cuda import program as module
-from atomr_native.libraries.blas_lt.cuda.gradient_epilogues import AFTER, faster_after, pass_microseconds
+from atomr_native.libraries.blas_lt.cuda.gradient_epilogues import (
+    AFTER,
+    apart_microseconds,
+    faster_after,
+    pass_microseconds,
+)
 from atomr_native.libraries.blas_lt.cuda.native import MatmulDescription
 from atomr_native.libraries.blas_lt.epilogue import Epilogue
 from atomr_native.libraries.blas_lt.request import MatmulRequest
@@ -212,3 +217,51 @@ def test_tuning_decides_where_it_has_measured_both(
     assert len(program.steps) == 1 + after
     if after and together is not None:
         assert "the call takes 20.0 us with all of it, 4.0 us without that, and the kernels" in program.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("together", "alone", "bare", "steps"),
+    [(20.0, 9.0, 4.0, 3), (20.0, 4.0, 9.0, 2), (5.0, 4.0, 4.0, 1), (20.0, None, 4.0, 1), (None, 4.0, 4.0, 1)],
+)
+def test_tuning_also_measures_products_in_float32(
+    rig: Rig, emulator: Emulator, together: float | None, alone: float | None, bare: float, steps: int
+) -> None:
+    """The derivative of GELU is multiplied before D is rounded; so it is apart only from a product that is not."""
+    rng = np.random.default_rng(6)
+    dgelu, float32 = CONSTANTS["CUBLASLT_EPILOGUE_DGELU"], CONSTANTS["CUDA_R_32F"]
+
+    def measured(description: MatmulDescription) -> float | None:
+        if description.epilogue == CONSTANTS["CUBLASLT_EPILOGUE_DEFAULT"]:
+            assert description.type_d == float32
+            return bare
+        return alone if description.epilogue == dgelu and "bgrad" in epilogue else together
+
+    for epilogue, wanted in (("dgelu_bgrad", steps), ("dgelu", 1 if together is None or together < 10 else 2)):
+        extra = epilogue_operands(rng, Epilogue(epilogue), (), 16, 32, ("bfloat16",) * 3)
+        a, b = random(rng, (16, 24), "bfloat16"), random(rng, (24, 32), "bfloat16")
+        request = MatmulRequest(a=a, b=b, tune=True, **extra)
+        program, arrays = run(rig, emulator, request, measured=measured)
+        if wanted != 2 or epilogue == "dgelu":  # whose sums are of D as it is stored
+            check(arrays, reference(request), 32)
+        assert len(program.steps) == wanted, (epilogue, program.notes)
+        if wanted == 3 or (wanted == 2 and epilogue == "dgelu"):
+            (note,) = program.notes
+            assert f"20.0 us with all of it, {bare:.1f} us without that, in float32, and the kernels about" in note
+
+
+def test_what_is_not_measured_apart() -> None:
+    small = (128, 512, 512)
+    aux = OperandSpec("aux", "bfloat16", small[:2], (512, 1), 1)
+
+    def time(dtype: str, epilogue: str, *more: OperandSpec, **changes: Any) -> float | None:
+        spec = spec_of(*small, dtype, epilogue)
+        operands = (*spec.operands, aux, *more)
+        return apart_microseconds(replace(spec, operands=operands, attributes=replace(spec.attributes, **changes)))
+
+    elements = 128 * 512
+    assert time("bfloat16", "dgelu") == 2 + 8 * elements / 3.5e6
+    assert time("bfloat16", "dgelu_bgrad") == 6 + 16 * elements / 3.5e6
+    assert time("bfloat16", "drelu") is None
+    assert time("float64", "dgelu", scale="float64") is None
+    for name in ("amax", "d_scale"):
+        assert time("bfloat16", "dgelu", OperandSpec(name, "float32", (1,), (1,), 1)) is None

@@ -6,9 +6,10 @@ algorithms of the heuristic and tuned ones alike) they took 1.28, 1.31 and 1.41 
 whatever K is.  Measured times of both products decide; without them, the figures of Hopper do.  Nothing is known about
 ``bgrada`` and ``bgradb`` in cuBLASLt's own layouts, so only tuning moves them out of the call.
 
-The other epilogues stay the library's.  ``dgelu`` (1.08 and 1.15) multiplies numbers that a pass over D
-would find rounded.  Those that write an aux (1.02 to 1.11) store as many bytes again as D, or bits of numbers before
-they are rounded; a separate pass would take as long as they lose.
+The other epilogues stay the library's.  ``dgelu`` (1.08 and 1.15) multiplies numbers that a pass over D would find
+rounded, so only a product in float32 can have it apart.  That takes more bytes, and may gain where launches are what
+costs, in small products: tuning measures it.  Those that write an aux (1.02 to 1.11) store as many bytes again as D, or
+bits of numbers before they are rounded; a separate pass would take as long as they lose.
 """
 
 from __future__ import annotations
@@ -20,12 +21,15 @@ from ....dtypes import as_dtype
 from ....plans.spec import PlanSpec
 from ..attributes import MatmulAttributes
 
-__all__ = ["AFTER", "after_note", "faster_after", "pass_microseconds"]
+__all__ = ["AFTER", "after_note", "apart_microseconds", "faster_after", "pass_microseconds"]
 
 #: Epilogues of which a part can follow the product, and the epilogue that is left to the library.
 AFTER: Final = {
     "drelu": "default", "drelu_bgrad": "default", "dgelu_bgrad": "dgelu", "bgrada": "default", "bgradb": "default",
 }  # fmt: skip
+
+#: Epilogues that tuning also measures apart from the product, which is then in float32.
+_APART: Final = ("dgelu", "dgelu_bgrad")
 
 #: Minimum cost of an epilogue, as a part of the plain product's time.
 _LOSS: Final = {"drelu": 0.28, "drelu_bgrad": 0.28, "dgelu_bgrad": 0.28}
@@ -57,6 +61,27 @@ def pass_microseconds(spec: PlanSpec[MatmulAttributes]) -> float:
     size: int = math.prod(array.shape) * as_dtype(array.dtype).itemsize
     launches = 1 if epilogue == "drelu" else 2
     return _LAUNCH * launches + (2 if epilogue.startswith("drelu") else 1) * size / _BYTES
+
+
+def apart_microseconds(spec: PlanSpec[MatmulAttributes]) -> float | None:
+    """Return the predicted time of the kernels that make all of an epilogue from a product in float32.
+
+    None where tuning does not consider that: for epilogues but those with the derivative of GELU, for products with
+    other factors than float32, and with scales.
+    """
+    how, operands = spec.attributes, {o.name: o for o in spec.operands}
+    if (
+        how.epilogue not in _APART
+        or how.scale != "float32"
+        or any(n == "amax" or n.endswith("_scale") for n in operands)
+    ):
+        return None
+    size: int = math.prod(operands["out"].shape)
+    moved = 4 + sum(as_dtype(operands[name].dtype).itemsize for name in ("out", "aux"))
+    launches = 1
+    if how.epilogue.endswith("_bgrad"):  # a copy in float32 is kept, and summed
+        moved, launches = moved + 8, 3
+    return _LAUNCH * launches + moved * size / _BYTES
 
 
 def faster_after(spec: PlanSpec[MatmulAttributes], arch: str) -> bool:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from operator import itemgetter
 from typing import Any, Final, Protocol
 
 from msgspec import structs
@@ -37,7 +38,7 @@ from ....plans.workspace_limits import PREFERRED_WORKSPACE
 from ..attributes import MatmulAttributes
 from ..types import FLOAT8
 from .description import UnevenBatch, matmul_description
-from .gradient_epilogues import AFTER, after_note, faster_after, pass_microseconds
+from .gradient_epilogues import AFTER, after_note, apart_microseconds, faster_after, pass_microseconds
 from .kernels import Place, amax_kernel, epilogue_kernel, pack_kernel
 from .native import MatmulDescription
 from .uneven import ADDRESSED, by_addresses
@@ -167,7 +168,7 @@ class _Program:
             after.append(Step(amax_kernel(kind, count, self.target), (kept, parts, self.sources["amax"])))
         if how.epilogue in ("bgrada", "bgradb"):
             after += self.sums_over_k()
-        note = f"everything but the product is computed by a kernel after the matmul, since {why}"
+        note = f"{_APART} since {why}"
         if "x" not in places:
             note = f"everything is computed by a kernel, since {why}"
         return self.layout.place([*self.before, *steps, *after], need, (*self.notes, note))
@@ -310,6 +311,8 @@ class _Program:
 
 
 _ONE: Final = 0x3FF0000000000000
+_SLOWER: Final = "the library's own epilogue is slower on this architecture"
+_APART: Final = "everything but the product is computed by a kernel after the matmul,"
 
 
 def _parts(given: OperandSpec) -> OperandSpec:
@@ -411,30 +414,57 @@ def _routes(fresh: Callable[[], _Program], measured: Measured) -> Iterator[Route
 
 def _fastest(make: Callable[[], _Program], measured: Measured) -> SequenceProgram:
     """Return one call, or one call and kernels for the gradient's part: the route that is known to be faster."""
-    whole, parts = make(), make()
-    spec = parts.given
-    if spec.attributes.epilogue not in AFTER:
+    whole = make()
+    spec = whole.given
+    if spec.attributes.tune:
+        return _measured(make, measured)
+    if spec.attributes.epilogue not in AFTER or not faster_after(spec, whole.target.arch):
         return whole.fused()
-    predicted = faster_after(spec, parts.target.arch)
-    why = "the library's own epilogue is slower on this architecture"
-    if not spec.attributes.tune:
-        return (_after(parts, why) if predicted else None) or whole.fused()
-    fused, after = whole.fused(), _after(parts, why)
-    alone, together = (None if p.description is None else measured(p.description) for p in (parts, whole))
-    if after is None or alone is None or together is None:
-        return after if after is not None and predicted else fused
-    kernels = pass_microseconds(spec)
-    why = (
-        f"the call takes {together:.1f} us with all of it, {alone:.1f} us without that, and the kernels about "
+    return _or_none(lambda: make().after(_SLOWER)) or whole.fused()
+
+
+def _measured(make: Callable[[], _Program], measured: Measured) -> SequenceProgram:
+    """Return the route of the least time, measured for calls of the library, and predicted for kernels after them.
+
+    Without both, what is predicted to be the faster one.
+    """
+    whole, parts, bare = make(), make(), make()
+    spec = whole.given
+    fused, epilogue, rest = whole.fused(), spec.attributes.epilogue, apart_microseconds(spec)
+    after = _or_none(lambda: parts.after(_SLOWER)) if epilogue in AFTER else None
+    if after is None and rest is None:
+        return fused
+    together, alone = _microseconds(whole, measured), _microseconds(parts, measured)
+    if together is None or (after is not None and alone is None):
+        return after if after is not None and faster_after(spec, whole.target.arch) else fused
+    routes = [(together, fused)]
+    if after is not None and alone is not None:
+        kernels = pass_microseconds(spec)
+        note = after_note(epilogue, _times(together, alone, kernels))
+        routes.append((alone + kernels, replace(after, notes=(note,))))
+    apart = None if rest is None else _or_none(lambda: bare.apart(""))
+    product = _microseconds(bare, measured)
+    if rest is not None and apart is not None and product is not None:
+        note = f"{_APART} since {_times(together, product, rest, ', in float32')}"
+        routes.append((product + rest, replace(apart, notes=(note,))))
+    return min(routes, key=itemgetter(0))[1]
+
+
+def _microseconds(program: _Program, measured: Measured) -> float | None:
+    return None if program.description is None else measured(program.description)
+
+
+def _times(together: float, alone: float, kernels: float, how: str = "") -> str:
+    return (
+        f"the call takes {together:.1f} us with all of it, {alone:.1f} us without that{how}, and the kernels about "
         f"{kernels:.1f} us"
     )
-    return replace(after, notes=(after_note(spec.attributes.epilogue, why),)) if alone + kernels < together else fused
 
 
-def _after(program: _Program, why: str) -> SequenceProgram | None:
+def _or_none(make: Callable[[], SequenceProgram]) -> SequenceProgram | None:
     try:
-        return program.after(why)
-    except Unsupported:  # whatever the reason, the call with all of it is the next to be tried
+        return make()
+    except Unsupported:  # whatever the reason, there is another route
         return None
 
 
