@@ -174,6 +174,9 @@ CASES: dict[str, Case] = {
     "normal": case(
         lambda d, _, row, seed, offset: d.random.normal(8, "float32", 0.5, row, seed=seed, offset=offset), "row", **SEED
     ),
+    "quasi-random": case(
+        lambda d, _, offset: d.random.uniform(8, engine="curand_sobol32", offset=offset), "", offset=(0, 8)
+    ),
     "permutation": case(lambda d, _, seed, offset: d.random.permutation(8, seed=seed, offset=offset), "", **SEED),
     "discrete": case(
         lambda d, _, row, seed, offset: d.random.discrete(row, 8, seed=seed, offset=offset), "row", **SEED
@@ -299,7 +302,7 @@ COMPILED = {
 
 
 #: Calls of libraries that may not be captured, as the fake's are not: their programs are launched step by step.
-STEPWISE = {"recurrent network"}
+STEPWISE = {"recurrent network", "quasi-random"}
 #: Where cuSOLVER has no such decomposition, as the fake has not, the call computes on the host, and waits.
 MARKS = {"eig": pytest.mark.host_only}
 
