@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from .libraries.cudnn.actor import Cudnn as Cudnn
     from .libraries.cudnn.attention import AttentionGradientRequest as AttentionGradientRequest
     from .libraries.cudnn.attention import AttentionRequest as AttentionRequest
+    from .libraries.cudnn.attention_float8 import Float8AttentionRequest as Float8AttentionRequest
     from .libraries.cudnn.convolution import ConvolutionDataGradientRequest as ConvolutionDataGradientRequest
     from .libraries.cudnn.convolution import ConvolutionFilterGradientRequest as ConvolutionFilterGradientRequest
     from .libraries.cudnn.convolution import ConvolutionRequest as ConvolutionRequest
@@ -156,15 +157,19 @@ if TYPE_CHECKING:
     from .libraries.solver.decomposition import QRFactors as QRFactors
     from .libraries.solver.decomposition import QRResult as QRResult
     from .libraries.solver.decomposition import SVDResult as SVDResult
+    from .libraries.solver.decomposition import TwoSidedEigResult as TwoSidedEigResult
     from .libraries.solver.functions import PolarResult as PolarResult
     from .libraries.solver.least_squares import LstsqResult as LstsqResult
     from .libraries.solver.refinement import RefinedResult as RefinedResult
+    from .libraries.solver.refinement_request import RefinementRequest as RefinementRequest
+    from .libraries.solver.request import LDLFactors as LDLFactors
     from .libraries.solver.request import LUFactors as LUFactors
     from .libraries.solver.request import SignLogDet as SignLogDet
     from .libraries.solver.request import SolverRequest as SolverRequest
     from .libraries.sparse.actor import Sparse as Sparse
     from .libraries.sparse.combine import SparsePattern as SparsePattern
     from .libraries.sparse.conversions import PatternFacts as PatternFacts
+    from .libraries.sparse.direct.solver import DirectSolver as DirectSolver
     from .libraries.sparse.factors import SparseFactorRequest as SparseFactorRequest
     from .libraries.sparse.iterative import IterativeResult as IterativeResult
     from .libraries.sparse.iterative import IterativeSolver as IterativeSolver

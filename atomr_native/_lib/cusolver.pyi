@@ -14,6 +14,10 @@ class Decomposition(NativeRun):
     scratch_bytes: int
     def __init__(self, backend: CudaBackend, call: NativeStruct) -> None: ...
 
+class Refinement(NativeRun):
+    scratch_bytes: int
+    def __init__(self, backend: CudaBackend, call: NativeStruct) -> None: ...
+
 class Verdict(NativeRun):
     late_failures: int
     def __init__(self, backend: CudaBackend, verdict: SolverVerdict) -> None: ...

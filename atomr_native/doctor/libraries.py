@@ -15,6 +15,7 @@ __all__ = ["PACKAGES", "find_libraries"]
 #: NVIDIA's libraries without an actor, and compilers: display name, key of the probe, packages.
 _OTHERS: Final[dict[str, tuple[str, str, str]]] = {
     "cuDNN": ("cudnn", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13"),
+    "cuDSS": ("cudss", "nvidia-cudss-cu12", "nvidia-cudss-cu13"),
     "cuSOLVER": ("cusolver", "nvidia-cusolver-cu12", "nvidia-cusolver"),
     "cuTENSOR": ("cutensor", "cutensor-cu12", "cutensor-cu13"),
     "NCCL": ("nccl", "nvidia-nccl-cu12", "nvidia-nccl-cu13"),

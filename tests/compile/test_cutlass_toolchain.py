@@ -257,6 +257,20 @@ def test_blocks_that_share_a_product(arch: str) -> None:
     assert even.data != found.data
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("_cutlass")
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_reductions_of_an_epilogue(arch: str) -> None:
+    tree = Node("reduce_row", (Node("acc"),), "float32", "x1", "add", 4)
+    tree = Node("reduce_column", (Node("relu", (tree,)),), "float32", "x2", "add", 4)
+    tree = Node("exp", (Node("reduce_scalar", (tree,), "float32", "x3", "max", 4),))
+    strides = {"batch_x1": 0, "batch_x2": 0, "batch_x3": 0}
+    found = built(product(arch, tree=tree), **strides)
+    assert found.can_implement
+    assert {"x1", "x2", "x3"} <= {name for _, name, _ in found.relocations}
+    assert render(product(arch, tree=tree)).setup == ("x1", "count_x1", "x2", "count_x2", "x3", "count_x3")
+
+
 def swish(x: float) -> float:
     return x * (0.5 + 0.25 * x)
 

@@ -99,6 +99,12 @@ def _expression(node: Node, stores: list[str]) -> str:
             return place
         stores.append(f"{place} = {args[0]};")
         return args[0]
+    if node.op.startswith("reduce_"):
+        place = {"row": "j", "column": "i", "scalar": "0"}[node.op.removeprefix("reduce_")]
+        place = f"(({kind} *)p.{name})[l * p.batch_{name} + {place}]"
+        stores.append(f"{place} += {args[0]};" if node.value == "add" else
+                      f"{place} = {place} > {args[0]} ? {place} : {args[0]};")  # fmt: skip
+        return args[0]
     if node.op in ("row", "column"):
         return f"(({kind} *)p.{name})[l * p.batch_{name} + {'j' if node.op == 'row' else 'i'}]"
     return _FUNCTORS[node.op].format(*args)
@@ -165,12 +171,20 @@ extern "C" __global__ void atomr_setup(unsigned long long from, unsigned long lo
   if (g < groups) ((long long *)to)[g] = ((const {offset} *)from)[g];
 }}
 """
-    if zeroing:
-        kernels = """
-extern "C" __global__ void atomr_setup(unsigned long long at, unsigned long long bytes) {
-  const unsigned long long g = 2 * (blockIdx.x * blockDim.x + threadIdx.x);
-  if (8 * g < bytes) ((long long *)at)[g] = ((long long *)at)[g + 1] = 0;
-}
+    reductions = {node.name: node for node in walk(kernel.tree) if node.op.startswith("reduce_")}
+    if zeroing or reductions:
+        for name in reductions:
+            setup = (*setup, name, f"count_{name}")
+        begins = "".join(
+            f"if (g < count_{name}) (({_C[node.dtype]} *){name})[g] = {'0' if node.value == 'add' else '-1e30'};\n"
+            for name, node in reductions.items()
+        )
+        kernels = f"""
+extern "C" __global__ void atomr_setup({", ".join(f"unsigned long long {name}" for name in setup)}) {{
+  const unsigned long long g = blockIdx.x * blockDim.x + threadIdx.x;
+  {"if (16 * g < zeroed) ((long long *)workspace)[2 * g] = ((long long *)workspace)[2 * g + 1] = 0;" if zeroing else ""}
+  {begins}
+}}
 """
     used = "for (int i = 0; i < 12; i++) ((long long *)p.workspace)[i]" if zeroing else ""
     elements = "".join(

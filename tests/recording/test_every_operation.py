@@ -188,6 +188,12 @@ CASES: dict[str, Case] = {
     "frames": case(lambda d, _, signal: d.fft.istft(d.fft.stft(signal, 16), 16), "signal"),
     "shift": case(lambda d, _, x: d.fft.fftshift(x), "x"),
     "solve": case(lambda d, _, wide, column: d.solver.solve(wide, column), "wide column"),
+    "solve, indefinite": case(
+        lambda d, _, wide, column: d.solver.solve(_symmetric(wide), column, assume="symmetric"), "wide column"
+    ),
+    "refined solve": case(
+        lambda d, _, wide, column: d.solver.tell(an.RefinementRequest(a=wide, b=column, factor="tf32")), "wide column"
+    ),
     "qr": case(lambda d, _, wide: d.solver.qr(wide), "wide"),
     "qr, factors": case(lambda d, _, a, b: d.solver.qr_multiply(*d.solver.qr_factor(a), b), "wide wide"),
     "svd": case(lambda d, _, wide: (d.solver.svd(wide), d.solver.svdvals(wide)), "wide"),
@@ -303,7 +309,7 @@ COMPILED = {
 
 #: Calls of libraries that may not be captured, as the fake's are not: their programs are launched step by step.
 STEPWISE = {"recurrent network", "quasi-random"}
-#: Where cuSOLVER has no such decomposition, as the fake has not, the call computes on the host, and waits.
+#: Of small matrices the call computes on the host, and waits.
 MARKS = {"eig": pytest.mark.host_only}
 
 

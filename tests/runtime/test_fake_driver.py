@@ -35,7 +35,9 @@ def run(fake_environment: dict[str, str]) -> Callable[..., str]:
 
 
 #: Libraries whose functions are all in the fake.
-TABLES = ("cublaslt", "cublas", "cufft", "curand", "cusolver", "cusparse", "cusparselt", "cutensor")
+TABLES = (
+    "cublaslt", "cublas", "cudss", "cufft", "curand", "cusolver", "cusparse", "cusparselt", "cutensor",
+)  # fmt: skip
 
 
 def test_every_function_of_the_tables_is_there(fake_environment: dict[str, str]) -> None:

@@ -12,6 +12,7 @@ from atomr_native._lib.cublas import Blas, Grouped
 from atomr_native._lib.cublaslt import Matmul
 from atomr_native._lib.cusolver import Decomposition, Solver, Verdict
 from atomr_native._lib.cuda import CudaBackend
+from atomr_native._lib.cudss import DirectPhase, DirectSolver
 from atomr_native._lib.cusparse import SparseProduct
 from atomr_native._lib.cusparselt import StructuredProduct
 from atomr_native._lib.cutensor import TensorOperation
@@ -25,8 +26,9 @@ from atomr_native.libraries.blas_lt.request import MatmulRequest
 from atomr_native.libraries.fft.cuda.build import describe_call
 from atomr_native.libraries.fft.cuda.steps import plan_steps
 from atomr_native.libraries.fft.request import FftRequest
+from atomr_native.libraries.sparse.cuda.native import PatternCall, PhaseCall
 from atomr_native.libraries.sparse.cuda.products import sparse_call
-from atomr_native.libraries.sparse.cuda.structured import structured_call
+from atomr_native.libraries.sparse.cuda.structured import Fused, structured_call
 from atomr_native.libraries.sparse.request import SparseProductRequest
 from atomr_native.libraries.sparse.structured.matrix import compressed_bytes
 from atomr_native.libraries.sparse.structured.request import StructuredProductRequest
@@ -118,12 +120,22 @@ for wrong in ({"routine": 3}, {"format": 2}, {"values": 5}, {"x": -1}, {"y": -1}
 half = np.zeros((32, 32), np.float16)
 request = StructuredProductRequest(compressed=np.zeros(compressed_bytes((32, 32), "float16"), np.uint8),
                                    shape=(32, 32), dtype="float16", x=half)
-product = structured_call(request.lowered.spec(), (False, False), 1 << 20)
+product = structured_call(request.lowered.spec(), Fused(), 1 << 20)
 StructuredProduct(backend, Given(product))
 assert "missing ['turned_b']" in refused(StructuredProduct, Given(product, turned_b=None))
 for wrong in ({"routine": 2}, {"m": 0}, {"a": 3}, {"d": -1}, {"bias": 3}, {"alpha": 2}, {"scratch": 1},
               {"compressed_bytes": 0}, {"configuration": -2}, {"workspace_bytes": -1}):
     assert "malformed" in refused(StructuredProduct, Given(product, **wrong)), wrong
+pattern = PatternCall(n=2, nnz=3, batch=1, value_type=0, index_type=10, kind=0, view=0, deterministic=0, columns=4)
+phase = PhaseCall(phase=3, columns=1, check=0, bytes=256, more=256)
+solver = DirectSolver(backend, Given(pattern))
+DirectPhase(backend, solver, Given(phase))
+assert "missing ['nnz']" in refused(DirectSolver, Given(pattern, nnz=None))
+assert "missing ['check']" in refused(DirectPhase, solver, Given(phase, check=None))
+for wrong in ({"n": 0}, {"batch": 0}, {"kind": 5}, {"view": -1}, {"columns": 0}):
+    assert "malformed" in refused(DirectSolver, Given(pattern, **wrong)), wrong
+for wrong in ({"phase": 4}, {"columns": 5}, {"columns": 0}, {"bytes": 0}, {"more": -1}):
+    assert "malformed" in refused(DirectPhase, solver, Given(phase, **wrong)), wrong
 
 class Misspelt:
     def fields(self):

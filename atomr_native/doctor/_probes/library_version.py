@@ -131,6 +131,7 @@ LIBRARIES = {
     "cublas": ("cublas", ("libcublas.so.13", "libcublas.so.12"), by_property("cublasGetProperty"), own),
     "cublaslt": ("cublasLt", ("libcublasLt.so.13", "libcublasLt.so.12"), by_number("cublasLtGetVersion"), own),
     "cudnn": ("cudnn", ("libcudnn.so.9",), by_number("cudnnGetVersion"), by_cudart("cudnnGetCudartVersion")),
+    "cudss": ("cudss", ("libcudss.so.1",), by_property("cudssGetProperty"), untold),
     "cufft": (
         "cufft", ("libcufft.so.12", "libcufft.so.11"), by_property("cufftGetProperty"), from_version((12,), (11,)),
     ),

@@ -17,6 +17,7 @@ from .forms import (
     ATTENTION_GRADIENT,
     DATA_GRADIENT,
     FILTER_GRADIENT,
+    FLOAT8_ATTENTION,
     FORMS,
     FORWARD,
     GRAPH,
@@ -369,6 +370,9 @@ class Cudnn(SequencesActor):
         layout: str = "bhsd",
         max_queries: int | None = None,
         max_keys: int | None = None,
+        dropout: float = ZERO,
+        seed: int = 0,
+        offset: int = 0,
     ) -> Any:
         """Send scaled dot-product attention, see `AttentionRequest`; with `statistics` also those for the gradients."""
         return self._calls.send(
@@ -377,6 +381,7 @@ class Cudnn(SequencesActor):
             (
                 q, k, v, out, bias, slopes, sink, q_lengths, kv_lengths, q_offsets, kv_offsets, k_pages, v_pages, mask,
                 window, scale if scale is None else real(scale), statistics, layout, max_queries, max_keys,
+                dropout if dropout is ZERO else real(dropout), seed, offset,
             ),
         )  # fmt: skip
 
@@ -403,6 +408,9 @@ class Cudnn(SequencesActor):
         max_queries: int | None = None,
         max_keys: int | None = None,
         deterministic: bool = False,
+        dropout: float = ZERO,
+        seed: int = 0,
+        offset: int = 0,
     ) -> Any:
         """Send the gradients of attention by q, k, v, bias and sink, see `AttentionGradientRequest`."""
         return self._calls.send(
@@ -411,6 +419,34 @@ class Cudnn(SequencesActor):
             (
                 q, k, v, y, statistics, dy, bias, slopes, sink, q_lengths, kv_lengths, q_offsets, kv_offsets, mask,
                 window, scale if scale is None else real(scale), layout, max_queries, max_keys, deterministic,
+                dropout if dropout is ZERO else real(dropout), seed, offset,
+            ),
+        )  # fmt: skip
+
+    def attention_float8(
+        self,
+        q: GpuRef,
+        k: GpuRef,
+        v: GpuRef,
+        *,
+        q_scale: GpuRef,
+        k_scale: GpuRef,
+        v_scale: GpuRef,
+        weights_scale: GpuRef,
+        out_scale: GpuRef,
+        out: GpuRef | None = None,
+        mask: str = "none",
+        scale: float | None = None,
+        statistics: bool = False,
+        layout: str = "bhsd",
+    ) -> Any:
+        """Send attention of float8 arrays, see `Float8AttentionRequest`: the result and two largest magnitudes."""
+        return self._calls.send(
+            self,
+            FLOAT8_ATTENTION,
+            (
+                q, k, v, q_scale, k_scale, v_scale, weights_scale, out_scale, out, mask,
+                scale if scale is None else real(scale), statistics, layout,
             ),
         )  # fmt: skip
 

@@ -12,6 +12,7 @@ from ...errors import InvalidRequest
 from ...plans.lowering import Lowered, Request
 from .attention_graph import Builder, backward, forward
 from .attention_shapes import array_shape, check_attention, check_shape, check_strides
+from .defaults import ZERO
 from .spec import check_given, dtype_of, flags, fresh_of
 from .support import ATTENTION_DTYPES
 
@@ -84,6 +85,11 @@ class AttentionRequest(Request[Any]):
     k_pages, v_pages : GpuRef, optional
         int32, (B, pages): k and v are pages, (pages in all, Hk, tokens of a page, D) in the order of `layout`, and
         sequence b consists of pages ``k_pages[b]``, up to ``kv_lengths[b]`` tokens.
+    dropout : float
+        The probability, from 0 to less than 1, with which a weight becomes 0; the others are divided by
+        ``1 - dropout``.  Not with pages.
+    seed, offset : int
+        With dropout: what is dropped depends on them and on the place of the weight only, on one kind of device.
 
     Returns
     -------
@@ -123,6 +129,9 @@ class AttentionRequest(Request[Any]):
     layout: str = "bhsd"
     max_queries: int | None = None
     max_keys: int | None = None
+    dropout: float = ZERO
+    seed: int = 0
+    offset: int = 0
 
     def lowering(self) -> Lowered:
         """Check the request and return its message."""
@@ -159,6 +168,8 @@ class AttentionGradientRequest(Request[Any]):
         Its statistics, float32, (B, Hq, Sq).
     dy : GpuRef
         The gradient by the result.
+    dropout, seed, offset
+        As in `AttentionRequest`: the same numbers drop the same weights.
     deterministic : bool
         Whether equal messages give equal bits, at the price of a workspace of ``2 * B * Hq * Sq * Sk`` bytes.
 
@@ -203,6 +214,9 @@ class AttentionGradientRequest(Request[Any]):
     max_queries: int | None = None
     max_keys: int | None = None
     deterministic: bool = False
+    dropout: float = ZERO
+    seed: int = 0
+    offset: int = 0
 
     def lowering(self) -> Lowered:
         """Check the request and return its message."""

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from ...plans.lowering import Scalar
 from .attention_shapes import LAYOUTS, Sizes, array_shape, scale_of
 from .draft import Draft, packed
 from .spec import fresh_of
@@ -31,7 +32,10 @@ class Builder:
         #: Tensors of the lengths of queries and keys; None: all are as long as the arrays.
         self.lengths: tuple[int, int] | None = None
         self._offsets: dict[str, int] = {}
+        #: The share of weights that are kept, and for each 1 or 0: whether it is.
+        self.kept = 1.0 - float(request.dropout)
         self._add_lengths()
+        self.mask = self._drawn() if request.dropout else None
         self.scale = self.draft.constant(scale_of(request, sizes), 4)
 
     def _add_lengths(self) -> None:
@@ -49,6 +53,24 @@ class Builder:
             found = [draft.read(name, getattr(request, name)) for name in ("q_lengths", "kv_lengths")]
             ends = [draft.view(one, (batch, 1, 1, 1), (draft.dense_strides(one)[0],) * 4) for one in found]
             self.lengths = (ends[0], ends[1])
+
+    def _drawn(self) -> int:
+        """Add random numbers of seed and offset."""
+        draft = self.draft
+        draft.scalars += [Scalar(name, "int64", int(getattr(self.request, name))) for name in ("seed", "offset")]
+        ports = {name: draft.result((1, 1, 1, 1), "int64", (1, 1, 1, 1)) for name in ("seed", "offset")}
+        draft.node("seeds", ports, compute="int64")
+        made = draft.result(self.scores)
+        draft.node("rng", {**ports, "y": made}, reals={"kept": self.kept})
+        return made
+
+    def dropped(self, weights: int, *, dtype: str = "float32") -> int:
+        """Add weights without those that are dropped, in this dtype."""
+        if self.mask is None:
+            return weights
+        draft = self.draft
+        made = draft.pointwise("mul", weights, self.mask)
+        return draft.pointwise("mul", made, draft.constant(1 / self.kept, 4), dtype=dtype)
 
     def _begins_of(self, name: str, step: int, tokens: int) -> int:
         """Return the tensor of the elements at which packed sequences begin, of an array with a step between tokens."""
@@ -223,6 +245,7 @@ class Builder:
             "bias": request.bias is not None,
             "slopes": request.slopes is not None,
             "sink": request.sink is not None,
+            "dropout": bool(request.dropout),
             "ragged": self.packed,
             "padding": self.lengths is not None,
             "paged": getattr(request, "k_pages", None) is not None,
@@ -253,7 +276,8 @@ def forward(build: Builder) -> None:
     name = "statistics" if request.statistics else "log_sums"
     stored = build.statistics(draft.write(name, None, fresh_of(build.rows[:3], "float32")))
     draft.pointwise("add", largest, draft.pointwise("log", total), to=stored)
-    weights = draft.pointwise("div", exponentials, total, dtype=dtype)
+    weights = draft.pointwise("div", exponentials, total, dtype=dtype if build.mask is None else "float32")
+    weights = build.dropped(weights, dtype=dtype)
     if request.k_pages is not None:
         v = build.paged("v", (sizes.batch, sizes.groups, sizes.keys, sizes.value_dim), turned=False)
     build.matmul(weights, v, made, to=out, by="mk")
@@ -285,12 +309,16 @@ def backward(build: Builder) -> None:
     dv = build.written("dv", None, (*by_value[:1], sizes.groups, *by_value[2:]), keys=True)
     products = draft.pointwise("mul", dy, y, to=draft.result(draft.tensors[dy].shape))
     total = build.reduction("add", products, build.rows)
-    draft.pointwise("mul", total, draft.constant(1.0, 4), to=sums)
+    draft.pointwise("mul", total, draft.constant(build.kept, 4), to=sums)
     # The engines for gradients expect the mask after the statistics are subtracted.
     weights = draft.pointwise("exp", build.masked(draft.pointwise("sub", build.scaled(q, k), statistics)))
-    _shared(build, build.transposed(weights, dtype), dy, by_value, dv)
+    _shared(build, build.transposed(build.dropped(weights), dtype), dy, by_value, dv)
     slopes = build.matmul(dy, v, build.scores, by="mn")
+    if build.mask is not None:
+        slopes = draft.pointwise("mul", slopes, build.mask)
     slopes = draft.pointwise("mul", draft.pointwise("sub", slopes, sums), weights)
+    if build.mask is not None:
+        slopes = draft.pointwise("mul", slopes, draft.constant(1 / build.kept, 4))
     if request.bias is not None:
         shape = tuple(request.bias.shape)
         dbias = draft.whole(draft.write("dbias", None, fresh_of(shape, dtype)))
@@ -308,7 +336,8 @@ def backward(build: Builder) -> None:
     if sink is not None:
         at = draft.write("dsink", None, fresh_of((sizes.heads,), "float32"))
         dsink = draft.view(at, (1, sizes.heads, 1, 1), (sizes.heads, 1, 1, 1))
-        draft.node("sink_backward", {"sink": sink, "statistics": statistics, "sums": sums, "y": dsink})
+        ports = {"sink": sink, "statistics": statistics, "sums": sums, "y": dsink}
+        draft.node("sink_backward", ports, reals={"factor": 1 / build.kept})
     build.vacate(dq)
     build.vacate(dk, keys=True)
     build.vacate(dv, keys=True)

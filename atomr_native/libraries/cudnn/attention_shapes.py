@@ -20,6 +20,7 @@ _MASKS: Final = ("none", "causal", "causal_bottom_right")
 #: Bytes of which strides are multiples.
 _ALIGNED: Final = 16
 _MOST: Final = 2**31 - 1
+_MOST_SEED: Final = 2**63 - 1
 
 
 class Sizes(NamedTuple):
@@ -102,6 +103,7 @@ def check_attention(request: Any) -> Sizes:
         _check_lengths(request, sizes)
     _check_mask(request, sizes)
     _check_added(request, sizes)
+    _check_dropout(request, paged=paged)
     return sizes
 
 
@@ -208,6 +210,15 @@ def _check_added(request: Any, sizes: Sizes) -> None:
             )
     if request.slopes is not None and request.mask == "none":
         raise InvalidRequest("slopes is given with mask='none'; allowed: with a causal mask")
+
+
+def _check_dropout(request: Any, *, paged: bool) -> None:
+    if not is_real(request.dropout) or not 0 <= request.dropout < 1:
+        raise InvalidRequest(f"dropout={request.dropout!r}; allowed: numbers from 0 to less than 1")
+    for name in ("seed", "offset"):
+        as_integer(name, getattr(request, name), 0, _MOST_SEED)
+    if request.dropout and paged:
+        raise InvalidRequest(f"dropout={request.dropout} with k_pages; allowed: without pages")
 
 
 def _check_dense(array: Any) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...arrays.operands import Fresh
 from ...dtypes import as_dtype, dtype_name
-from ...plans.lowering import Lowered, Operand, read
+from ...plans.lowering import Lowered, Operand, Scalar, read
 from ...plans.spec import OVERWRITE, READ, WRITE, OperandSpec, describe
 from .attributes import GraphAttributes, NodeSpec, TensorSpec
 
@@ -49,12 +49,15 @@ class Draft:
         Of the message.
     tensors : list of TensorSpec
     nodes : list of NodeSpec
+    scalars : list of Scalar
+        Of the message.
     """
 
     def __init__(self) -> None:
         self.operands: list[Operand] = []
         self.tensors: list[TensorSpec] = []
         self.nodes: list[NodeSpec] = []
+        self.scalars: list[Scalar] = []
 
     def _tensor(self, spec: TensorSpec) -> int:
         self.tensors.append(spec)
@@ -198,7 +201,13 @@ class Draft:
             deterministic=deterministic,
             traits=tuple(traits),
         )
-        return Lowered(op=op, operands=tuple(self.operands), collect=collect, attributes=attributes)
+        return Lowered(
+            op=op,
+            operands=tuple(self.operands),
+            collect=collect,
+            attributes=attributes,
+            scalars=tuple(self.scalars),
+        )
 
 
 def as_name(dtype: object) -> str:

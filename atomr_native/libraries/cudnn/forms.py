@@ -9,6 +9,7 @@ from ..._support.checks import is_real
 from ...plans.calls import CallForm, Forms, form_of
 from .activations import ActivationFunctionGradientRequest, ActivationFunctionRequest
 from .attention import AttentionGradientRequest, AttentionRequest
+from .attention_float8 import Float8AttentionRequest
 from .convolution import ConvolutionDataGradientRequest, ConvolutionFilterGradientRequest, ConvolutionRequest
 from .ctc import CtcLossRequest
 from .graph import GraphRequest
@@ -26,6 +27,7 @@ __all__ = [
     "CTC_LOSS",
     "DATA_GRADIENT",
     "FILTER_GRADIENT",
+    "FLOAT8_ATTENTION",
     "FORMS",
     "FORWARD",
     "GRAPH",
@@ -100,12 +102,19 @@ _ADDED: Final = "bias slopes sink q_lengths kv_lengths q_offsets kv_offsets"
 ATTENTION: Final = _real_form(
     AttentionRequest,
     f"q k v out {_ADDED} k_pages v_pages",
-    "mask window scale statistics layout max_queries max_keys",
+    "mask window scale statistics layout max_queries max_keys dropout",
+    "seed offset",
 )
 ATTENTION_GRADIENT: Final = _real_form(
     AttentionGradientRequest,
     f"q k v y statistics dy {_ADDED}",
-    "mask window scale layout max_queries max_keys deterministic",
+    "mask window scale layout max_queries max_keys deterministic dropout",
+    "seed offset",
+)
+FLOAT8_ATTENTION: Final = _real_form(
+    Float8AttentionRequest,
+    "q k v q_scale k_scale v_scale weights_scale out_scale out",
+    "mask scale statistics layout",
 )
 NORM: Final = _real_form(
     NormalizationRequest,
@@ -157,4 +166,5 @@ FORMS: Final[Forms] = {
     GraphRequest: GRAPH,
     AttentionRequest: ATTENTION,
     AttentionGradientRequest: ATTENTION_GRADIENT,
+    Float8AttentionRequest: FLOAT8_ATTENTION,
 }

@@ -12,6 +12,10 @@ __all__ = [
     "ATTENTION_DTYPES",
     "ATTENTION_VERSION",
     "CONVOLUTION_DTYPES",
+    "FLOAT8_DTYPES",
+    "FLOAT8_LAYOUTS",
+    "FLOAT8_MASKS",
+    "FLOAT8_MULTIPLE",
     "GRADIENT_DTYPES",
     "HEAD_DIM",
     "NORM_DTYPES",
@@ -77,6 +81,11 @@ RECURRENT_DTYPES: Final = ("float16", "bfloat16", "float32", "float64")
 
 #: Dtypes of attention, for which cuDNN has engines.
 ATTENTION_DTYPES: Final = ("float16", "bfloat16")
+#: Dtypes, masks and layouts of attention over float8, and of what heads have multiples.
+FLOAT8_DTYPES: Final = ("float8_e4m3fn", "float8_e5m2")
+FLOAT8_MASKS: Final = ("none", "causal")
+FLOAT8_LAYOUTS: Final = ("bhsd", "bshd", "sbhd")
+FLOAT8_MULTIPLE: Final = 16
 #: Elements of the largest heads of attention on Hopper.
 HEAD_DIM: Final = 256
 #: Oldest cuDNN for attention: older ones have kernels that are known to be wrong, 9.15 for gradients of some lengths.
@@ -160,6 +169,12 @@ RULES: Final = (
         "attention_bottom_right",
         _attention("bottom_right", "slopes"),
         "mask='causal_bottom_right' with slopes, over {value}; cuDNN has slopes with mask='causal'",
+        ("shape", "device"),
+    ),
+    Rule(
+        "attention_bottom_right",
+        _attention("bottom_right", "dropout"),
+        "mask='causal_bottom_right' with dropout, over {value}; cuDNN has dropout with the other masks",
         ("shape", "device"),
     ),
     Rule(

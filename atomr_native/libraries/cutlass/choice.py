@@ -37,6 +37,8 @@ _SM90: Final = (
     ((128, 128), (2, 1, 1), "cooperative"),
     ((64, 128), (1, 1, 1), "pingpong"),
 )
+#: Fewest rows of a tile whose two groups of warps share it.
+_TALL: Final = 128
 #: Most nodes of a tree for the largest tile, whose accumulators leave few registers.
 _PLAIN: Final = 6
 #: Tiles of sm_80, the largest first, by the operands' type.
@@ -90,7 +92,7 @@ def node_names(attributes: GemmAttributes) -> dict[tuple[str, str | int], str]:
     for op, *rest in attributes.nodes:
         if op == "name":
             add("scalar" if rest[0] in attributes.scalars else "array", ("name", rest[0]))
-        elif op == "store":
+        elif op in ("store", "reduce"):
             add("array", ("name", rest[0]))
         elif op in ("number", "function"):
             add(str(op), (str(op), rest[0]))
@@ -119,6 +121,14 @@ def _tree(attributes: GemmAttributes, arrays: Mapping[str, Array], source: str) 
                 return Node("scalar", dtype=array.dtype, name=names["name", name], value="pointer")
             kind = "tensor" if array.kind == "matrix" else array.kind
             return Node(kind, dtype=array.dtype, name=names["name", name], alignment=array.alignment)
+        if op == "reduce":
+            name, argument, how, _ = (str(one) for one in rest)
+            value = made(int(argument))
+            if name in stored:
+                return value
+            stored.add(name)
+            known, kind = names["name", name], arrays[name].kind
+            return Node(f"reduce_{kind}", (value,), attributes.compute, known, {"sum": "add"}.get(how, how))
         args = tuple(made(int(one)) for one in rest[1:])
         if op == "function":
             return Node("function", args, attributes.compute, names["function", rest[0]])
@@ -180,14 +190,18 @@ def _fill(p: Problem, tile: tuple[int, ...]) -> int:
     return math.ceil(rows / tile[0]) * math.ceil(p.n / tile[1]) * p.batch
 
 
-def _tile(p: Problem, arch: str, kind: str, tree: Node) -> _Tile:
-    """Return the table's tile: the largest that gives most multiprocessors one."""
+def _tile(p: Problem, arch: str, kind: str, tree: Node, choice: KernelChoice) -> _Tile:
+    """Return the table's tile: the largest of the user's schedule that gives most multiprocessors one."""
     if arch == "sm_80":
         table = _SM80[kind]
     else:
         k = _ROW // as_dtype(p.a.dtype).itemsize
         rows = _SM90 if _count(tree) <= _PLAIN else _SM90[1:]
-        table = tuple(_Tile((*tile, k), cluster, schedule) for tile, cluster, schedule in rows)
+        fits = choice.schedule or (
+            "" if choice.tile is None else "pingpong" if choice.tile[0] < _TALL else "cooperative"
+        )
+        named = [row for row in rows if row[2] == fits]
+        table = tuple(_Tile((*tile, k), cluster, schedule) for tile, cluster, schedule in named or rows)
     for one in table:
         if _fill(p, one.tile) * 4 >= _MULTIPROCESSORS * 3:
             return one
@@ -222,7 +236,7 @@ def kernel_of(spec: PlanSpec[GemmAttributes], capability: tuple[int, int]) -> Ch
     source = "c" if "c" in arrays and arrays["c"].kind == "matrix" else ""
     tree = _tree(attributes, arrays, source)
     kind = "tfloat32" if attributes.mode == "tf32" else p.a.dtype
-    tile = _changed(_tile(p, arch, kind, tree), attributes.choice)
+    tile = _changed(_tile(p, arch, kind, tree, attributes.choice), attributes.choice)
     decomposition = _decomposition(p, attributes, tile, arch)
     kernel = Kernel(
         family="grouped" if p.offsets else "gemm",
@@ -285,7 +299,7 @@ def _convolution(p: Problem, attributes: ConvolutionAttributes) -> Chosen:
             )  # fmt: skip
     source = "c" if "c" in arrays and arrays["c"].kind == "matrix" else ""
     tree = _tree(attributes, arrays, source)
-    tile = _changed(_tile(p, "sm_80", kind, tree), choice)
+    tile = _changed(_tile(p, "sm_80", kind, tree, choice), choice)
     kernel = Kernel(
         family="convolution",
         arch="sm_80",

@@ -273,7 +273,7 @@ def _resolved(request: FusedConvolutionRequest) -> tuple[GemmProblem, tuple[int,
     out: Fresh = out_of(request, shape, rule)
     tree = epilogue_of(request)
     nodes, functions = flat(tree)
-    stored = [node[1] for node in nodes if node[0] == "store"]
+    stored = [node[1] for node in nodes if node[0] in ("store", "reduce")]
     if stored:
         raise InvalidRequest(f"the epilogue stores {', '.join(map(str, stored))}; allowed: nothing beside out")
     names = OPERANDS[request.operation]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from typing import TYPE_CHECKING, Any, Final
 
@@ -97,8 +98,9 @@ def _places(
 def _setup(
     kernel: CompiledKernel, problem: Problem, names: dict[tuple[str, str | int], str], values: dict[str, int]
 ) -> tuple[Launch, ...]:
-    """Return the launch that describes the groups to the kernel, or sets counters to 0, if it needs one."""
-    threads = -(-values["zeroed"] // _ZEROED_BYTES) if problem.offsets is None else values["groups"]
+    """Return the launch that describes the groups to the kernel, or prepares counters and sums, if it needs one."""
+    counts = [value for name, value in values.items() if name.startswith("count_")]
+    threads = max(-(-values["zeroed"] // _ZEROED_BYTES), *counts, 0) if problem.offsets is None else values["groups"]
     if not kernel.setup or not threads:
         return ()
     arrays = dict(problem.arrays)
@@ -152,6 +154,9 @@ def build_gemm(spec: PlanSpec[GemmAttributes], context: CudaContext) -> Built:
             lifted_by=("shape", "config"),
         )
     values["zeroed"] = made.zeroed_bytes
+    for name in (str(node[1]) for node in how.nodes if node[0] == "reduce"):
+        operand = spec.operands[dict(problem.arrays)[name].operand]
+        values[f"count_{names['name', name]}"] = math.prod(operand.shape)
     data, places = _places(made, problem, names, how.scalars)
     cluster = made.cluster if made.cluster != (1, 1, 1) else None
     launch = Launch(

@@ -59,10 +59,10 @@ class EpilogueTree:
     Attributes
     ----------
     op : str
-        ``"acc"``, ``"name"``, ``"number"``, ``"call"``, ``"function"`` or ``"store"``.
+        ``"acc"``, ``"name"``, ``"number"``, ``"call"``, ``"function"``, ``"store"`` or ``"reduce"``.
     args : tuple of EpilogueTree
-    what : str, float or function
-        The name, the number, the functor, or the Python function.
+    what : str, float, function or tuple
+        The name, the number, the functor, or the Python function; of ``"reduce"`` the reduction, the axis and the name.
 
     Raises
     ------
@@ -155,6 +155,18 @@ class EpilogueTree:
         """
         return EpilogueTree("store", (self,), name)
 
+    def reduced(self, reduction: str, name: str, axis: int | None = None) -> EpilogueTree:
+        """Return this value, which is also reduced, to the request's output of this name.
+
+        Parameters
+        ----------
+        reduction : {"sum", "max"}
+        name : str
+        axis : {0, 1, None}
+            0 reduces rows, to (N,); 1 reduces columns, to (M,); None reduces all to (1,).
+        """
+        return EpilogueTree("reduce", (self,), (reduction, -1 if axis is None else axis, name))
+
     def __add__(self, other: Any) -> EpilogueTree:
         return EpilogueTree("call", (self, _tree(other)), "add")
 
@@ -196,6 +208,8 @@ def _label(tree: EpilogueTree) -> str:
         return "acc"
     if tree.op == "store":
         return f"store {tree.what}"
+    if tree.op == "reduce":
+        return f"{tree.what[0]} to {tree.what[2]}"
     return str(getattr(tree.what, "__name__", tree.what))
 
 
@@ -225,10 +239,20 @@ def _check(tree: EpilogueTree) -> None:
             if tree.what not in FUNCTORS:
                 raise InvalidRequest(f"unknown functor in {tree}; allowed: {', '.join(FUNCTORS)}")
             wanted = FUNCTORS[tree.what]
+        case "reduce":
+            wanted = 1
+            reduction, axis, name = tree.what
+            if reduction not in ("sum", "max"):
+                raise InvalidRequest(f"unknown reduction {reduction!r}; allowed: sum, max")
+            if axis not in (-1, 0, 1):
+                raise InvalidRequest(f"axis={axis!r} of a reduction; allowed: 0, 1, None")
+            if not isinstance(name, str) or not name.isidentifier() or name in _TAKEN:
+                raise InvalidRequest(f"{name!r} is no name of an output; allowed: identifiers but "
+                                     f"{', '.join(sorted(_TAKEN))}")  # fmt: skip
         case "function":
             wanted = len(inspect.signature(python_function(tree.what)).parameters)
         case _:
-            raise InvalidRequest(f"op={tree.op!r}; allowed: acc, name, number, call, function, store")
+            raise InvalidRequest(f"op={tree.op!r}; allowed: acc, name, number, call, function, store, reduce")
     if found != wanted or (tree.op == "function" and not found):
         raise InvalidRequest(f"{tree} has {found} arguments; {_label(tree)} takes {wanted or 'at least 1'}")
 
@@ -244,8 +268,8 @@ def names_of(tree: EpilogueTree) -> tuple[str, ...]:
     return tuple(dict.fromkeys(one.what for one in _walk(tree) if one.op == "name"))
 
 
-def stores_of(tree: EpilogueTree) -> tuple[str, ...]:
-    """Return the names of the outputs that a tree stores.
+def stores_of(tree: EpilogueTree) -> dict[str, int | None]:
+    """Return the names of the outputs that a tree stores, each with the axis of a reduction, or None.
 
     Raises
     ------
@@ -254,13 +278,16 @@ def stores_of(tree: EpilogueTree) -> tuple[str, ...]:
     """
     found: dict[str, EpilogueTree] = {}
     for one in _walk(tree):
-        if one.op == "store" and found.setdefault(one.what, one) != one:
-            raise InvalidRequest(f"two values are stored in {one.what!r}: {found[one.what]} and {one}; allowed: one")
-    return tuple(found)
+        if one.op in ("store", "reduce"):
+            name = one.what if one.op == "store" else one.what[2]
+            if found.setdefault(name, one) != one:
+                raise InvalidRequest(f"two values are stored in {name!r}: {found[name]} and {one}; allowed: one")
+    return {name: one.what[1] if one.op == "reduce" else None for name, one in found.items()}
 
 
 #: The nodes of a tree in order, as plans have them: ``("acc",)``, ``("name", name)``, ``("number", hexadecimal)``,
-#: ``("call", functor, node, ...)``, ``("function", place, node, ...)`` and ``("store", name, node)``.
+#: ``("call", functor, node, ...)``, ``("function", place, node, ...)``, ``("store", name, node)`` and
+#: ``("reduce", name, node, reduction, axis)``.
 Nodes = tuple[tuple[str | int, ...], ...]
 
 
@@ -277,6 +304,8 @@ def flat(tree: EpilogueTree) -> tuple[Nodes, tuple[FunctionType, ...]]:
                 node = ("acc",)
             case "number":
                 node = ("number", one.what.hex())
+            case "reduce":
+                node = ("reduce", one.what[2], *args, *one.what[:2])
             case "function":
                 node = ("function", functions.setdefault(one.what, len(functions)), *args)
             case _:

@@ -207,7 +207,7 @@ def _resolved(request: GroupedGemmRequest) -> GemmProblem:
     out: Fresh = out_of(request, (t, n), rule)
     tree = epilogue_of(request)
     nodes, functions = flat(tree)
-    stored = [node[1] for node in nodes if node[0] == "store"]
+    stored = [node[1] for node in nodes if node[0] in ("store", "reduce")]
     if stored:
         raise InvalidRequest(f"the epilogue stores {', '.join(map(str, stored))}; allowed: nothing beside out")
     arrays: dict[str, Any] = {}

@@ -109,6 +109,7 @@ def evaluation(spec: PlanSpec[GemmAttributes], product_in: Callable[[dict[str, A
             for node in how.nodes
             if node[0] == "name" and node[1] not in numbers
         }
+        whole = {str(node[1]): np.empty(shape, compute) for node in how.nodes if node[0] == "reduce"}
         for index in blocks(shape[:-1], max(1, _BLOCK // max(shape[-1], 1))):
             values: list[Any] = []
             for op, *rest in how.nodes:
@@ -119,6 +120,9 @@ def evaluation(spec: PlanSpec[GemmAttributes], product_in: Callable[[dict[str, A
                 elif op == "name":
                     found = numbers.get(str(rest[0]))
                     value = spread[rest[0]][index].astype(compute) if found is None else found
+                elif op == "reduce":
+                    value = values[int(rest[1])]
+                    whole[str(rest[0])][index] = value
                 elif op == "store":
                     value = values[int(rest[1])]
                     at[str(rest[0])][index] = _narrowed(np.asarray(value), at[str(rest[0])].dtype)
@@ -127,5 +131,12 @@ def evaluation(spec: PlanSpec[GemmAttributes], product_in: Callable[[dict[str, A
                     value = function(*(values[int(one)] for one in rest[1:]))
                 values.append(value)
             at["out"][index] = _narrowed(np.asarray(values[-1]), at["out"].dtype)
+        for _, name, _, reduction, axis in (node for node in how.nodes if node[0] == "reduce"):
+            axes = {0: -2, 1: -1}.get(int(axis), (-2, -1))
+            value = whole[str(name)]
+            if reduction == "sum":
+                at[str(name)][...] = value.sum(axes, dtype=np.float64).reshape(at[str(name)].shape)
+            else:
+                at[str(name)][...] = value.max(axes, initial=-np.inf).reshape(at[str(name)].shape)
 
     return Built(run)

@@ -24,10 +24,13 @@ _MOST: Final = 4096
 
 
 class _Parser:
-    def __init__(self, kind: type[EpilogueTree], text: str, functions: Mapping[str, Any]) -> None:
-        self.kind, self.text, self.functions = kind, text, functions
+    def __init__(
+        self, kind: type[EpilogueTree], text: str, functions: Mapping[str, Any], outputs: tuple[str, ...]
+    ) -> None:
+        self.kind, self.text, self.functions, self.outputs = kind, text, functions, outputs
         self.values: dict[str, EpilogueTree] = {}
         self.unread: dict[str, ast.AST] = {}
+        self.acc = kind.acc()
 
     def fail(self, problem: str, at: ast.AST, allowed: str) -> NoReturn:
         where = f"line {getattr(at, 'lineno', 1)}, column {getattr(at, 'col_offset', 0) + 1}"
@@ -44,7 +47,7 @@ class _Parser:
             case ast.Name(id=name):
                 self.unread.pop(name, None)
                 if name == "acc":
-                    return self.kind.acc()
+                    return self.acc
                 return self.values[name] if name in self.values else self.kind.name(name)
             case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
                 return self.number(value, at)
@@ -66,12 +69,39 @@ class _Parser:
                 known = ", ".join([*CALLS, *self.functions])
                 self.fail(f"{ast.unparse(at)!r:.100}", at, f"names, numbers, + - * /, {known}")
 
+    def reduction(self, name: str, at: ast.expr) -> bool:
+        """Reduce a value to the output `name`, if a statement says so: ``name = sum(value, axis)``."""
+        match at:
+            case ast.Call(func=ast.Name(id="sum" | "max" as how), args=[ast.Name(id=of), *axes], keywords=[]):
+                pass
+            case _:
+                return False
+        axis: Any = -1
+        if axes:
+            axis = axes[0].value if len(axes) == 1 and isinstance(axes[0], ast.Constant) else None
+        if axis not in (-1, 0, 1) or isinstance(axis, bool):
+            self.fail(f"{ast.unparse(at)!r:.100}", at, f"{how}({of}), {how}({of}, 0), {how}({of}, 1)")
+        if of != "acc" and of not in self.values:
+            self.fail(f"{of!r}", at, "acc, and names that a statement before has assigned")
+        value = self.acc if of == "acc" else self.values[of]
+        made = value.reduced(how, name, None if axis == -1 else axis)
+        if of == "acc":
+            self.acc = made
+        else:
+            self.values[of] = made
+        self.unread[of] = at  # what follows must use it, or it is not computed
+        return True
+
     def statement(self, at: ast.stmt, *, last: bool) -> str:
         """Assign a value to a name, which is returned."""
         match at:
             case ast.Expr(value=value) if last:
                 self.values["out"] = self.tree(value)
                 return "out"
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if (
+                name in self.outputs and not last and self.reduction(name, value)
+            ):
+                return ""
             case ast.Assign(targets=[ast.Name(id=name)], value=value) if name != "acc" and (name == "out") == last:
                 self.values[name] = self.tree(value)
                 self.unread[name] = at
@@ -106,7 +136,7 @@ def parse(
         raise InvalidRequest(f"the epilogue {text!r:.200} cannot be parsed: {error}") from None
     if not body:
         raise InvalidRequest(f"the epilogue {text!r} is empty; allowed: an expression such as 'relu(acc + bias)'")
-    parser = _Parser(kind, text, functions)
+    parser = _Parser(kind, text, functions, outputs)
     try:
         for at in body:
             name = parser.statement(at, last=at is body[-1])

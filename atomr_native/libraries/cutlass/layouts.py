@@ -152,6 +152,17 @@ def _spread(spec: OperandSpec, place: int, batch: tuple[int, ...], shape: tuple[
     return Array(place, spec.dtype, kind, "row", 0, step, _alignment(spec.dtype, step, *extents) if extents else 1)
 
 
+def _reduced(spec: OperandSpec, place: int, axis: int) -> Array:
+    """Return an output of a reduction, with its extent for each matrix of the batch."""
+    expected = itemsize = as_dtype(spec.dtype).itemsize
+    for extent, stride in zip(spec.shape[::-1], spec.strides[::-1], strict=True):
+        if extent > 1 and stride != expected:
+            raise _refusal(spec, "it must be dense")
+        expected *= extent
+    kind = {0: "row", 1: "column"}.get(axis, "scalar")
+    return Array(place, spec.dtype, kind, "row", 0, spec.shape[-1] if len(spec.shape) > 1 else 0, 16 // itemsize)
+
+
 def _reshaped(spec: OperandSpec, shape: tuple[int, ...], strides: tuple[int, ...]) -> OperandSpec:
     from msgspec.structs import replace as changed
 
@@ -176,7 +187,11 @@ def problem_of(spec: PlanSpec[GemmAttributes]) -> Problem:
     axes = tuple(batch)
     a, b, d = (_matrix(*at[name], axes) for name in ("a", "b", "out"))
     others = {name: one for name, one in at.items() if name not in ("a", "b", "out")}
-    arrays = {name: _spread(*one, axes, (m, n), d.layout) for name, one in others.items()}
+    reduced = {str(node[1]): int(node[4]) for node in spec.attributes.nodes if node[0] == "reduce"}
+    arrays = {
+        name: _reduced(*one, reduced[name]) if name in reduced else _spread(*one, axes, (m, n), d.layout)
+        for name, one in others.items()
+    }
     if spec.attributes.in_place:
         arrays["c"] = d
     k = at["a"][0].shape[-1]

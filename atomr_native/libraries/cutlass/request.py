@@ -71,7 +71,8 @@ class GemmRequest(Request[Any]):
         element a scalar, each with or without axes of batches.
     outputs : mapping of str to dtype or array, optional
         Intermediate results to store: those that the text assigns under this name, or that `EpilogueTree.stored` names.
-        Each has D's shape.
+        Each has D's shape.  ``name = sum(value, axis)`` or ``max(value, axis)`` in the text, or `EpilogueTree.reduced`,
+        store a reduction, of float32 (float64): (..., N) for axis 0, (..., M) for axis 1, (..., 1) without an axis.
     out_dtype
         Of D, if it is allocated: by default that of the operands, int32 for int8, bfloat16 for float8.
     compute : {None, "float32", "tf32", "float64", "int32"}

@@ -230,9 +230,18 @@ def _stores(request: GemmRequest, tree: EpilogueTree, out: Fresh, compute: str) 
         dtype = dtype_name(as_dtype(check_output(name, value).dtype if is_array(value) else value))
         if dtype not in allowed:
             raise InvalidRequest(f"output {name} has dtype {dtype}; allowed: {', '.join(allowed)}")
-        if is_array(value) and tuple(value.shape) != out.shape:
-            raise InvalidRequest(f"output {name} has shape {tuple(value.shape)}; allowed: {out.shape}")
-        found[name] = Fresh(out.shape, DTYPES[dtype])
+        axis = names[name]
+        *batch, m, n = out.shape
+        shape = out.shape if axis is None else (*batch, {0: n, 1: m}.get(axis, 1))
+        if axis is not None and 0 in out.shape:
+            raise InvalidRequest(
+                f"output {name} is a reduction of no elements: out has shape {out.shape}; allowed: 1 or more"
+            )
+        if axis is not None and dtype != compute:
+            raise InvalidRequest(f"output {name} of a reduction has dtype {dtype}; allowed: {compute}")
+        if is_array(value) and tuple(value.shape) != shape:
+            raise InvalidRequest(f"output {name} has shape {tuple(value.shape)}; allowed: {shape}")
+        found[name] = Fresh(shape, DTYPES[dtype])
     return found
 
 

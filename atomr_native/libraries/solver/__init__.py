@@ -20,6 +20,13 @@ LIBRARY = Library(
             for routine in _DECOMPOSITIONS
         ),
         Operation(
+            "solver.solve_refined",
+            Aliasing.DISJOINT,
+            "refinement_host:build_refinement",
+            "cuda.refinement:build_refinement",
+            attributes="attributes:RefinementAttributes",
+        ),
+        Operation(
             "solver.*",
             Aliasing.DISJOINT,
             "host:build_solver",
@@ -32,15 +39,18 @@ LIBRARY = Library(
         "EigResult": "decomposition",
         "EighResult": "decomposition",
         "LstsqResult": "least_squares",
+        "LDLFactors": "request",
         "LUFactors": "request",
         "PolarResult": "functions",
         "QRFactors": "decomposition",
         "QRResult": "decomposition",
         "RefinedResult": "refinement",
+        "RefinementRequest": "refinement_request",
         "SVDResult": "decomposition",
         "SignLogDet": "request",
         "Solver": "actor",
         "SolverRequest": "request",
+        "TwoSidedEigResult": "decomposition",
     },
     native=(NativeLibrary("cusolver", "cuSOLVER", {"cu12": "nvidia-cusolver-cu12", "cu13": "nvidia-cusolver"}),),
 )

@@ -12,8 +12,10 @@ from .decomposition import WORK, DecompositionRequest
 from .forms import FORMS, ROUTINE
 from .functions import matrix_function, polar
 from .least_squares import LeastSquares
+from .low_rank import svd_low_rank
 from .refinement import RefinedResult, solve_refined
-from .request import SCRATCH, LUFactors, SignLogDet, SolverRequest
+from .refinement_request import RefinementRequest
+from .request import SCRATCH, LDLFactors, LUFactors, SignLogDet, SolverRequest
 
 if TYPE_CHECKING:
     from ...arrays.gpu_ref import GpuRef
@@ -119,6 +121,43 @@ class Solver(LeastSquares):
         )
         return made
 
+    def ldl_factor(
+        self,
+        a: GpuRef,
+        *,
+        assume: str = "hermitian",
+        lower: bool = True,
+        check: bool = True,
+        out: GpuRef | None = None,
+        pivots_out: GpuRef | None = None,
+        info: GpuRef | None = None,
+    ) -> LDLFactors:
+        """Send the factors of ``P^T A P = L D L^H``, of a Hermitian A that need not be definite.
+
+        ``assume="symmetric"``: of ``L D L^T``.  Reads the triangle that `lower` names; the factors are those of a
+        lower one.
+        """
+        made = self._calls.send(
+            self,
+            ROUTINE,
+            (a, None, None, out, pivots_out, None, info, "ldl_factor", assume, lower, False, False, False, check, None),
+        )
+        return cast("LDLFactors", made)
+
+    def ldl_solve(
+        self, ldl: GpuRef, pivots: GpuRef, b: GpuRef, *, assume: str = "hermitian", out: GpuRef | None = None
+    ) -> GpuRef:
+        """Send X of ``A X = B`` by the factors of `ldl_factor` with the same `assume`.
+
+        A block of D that is 0 gives infinities or NaN.
+        """
+        made: GpuRef = self._calls.send(
+            self,
+            ROUTINE,
+            (ldl, b, pivots, out, None, None, None, "ldl_solve", assume, True, False, False, False, True, None),
+        )
+        return made
+
     def solve(
         self,
         a: GpuRef,
@@ -130,7 +169,10 @@ class Solver(LeastSquares):
         out: GpuRef | None = None,
         info: GpuRef | None = None,
     ) -> Any:
-        """Send X of ``A X = B``: by LU, or with ``assume="positive_definite"`` by Cholesky of one triangle of A."""
+        """Send X of ``A X = B``: by LU, or with ``assume="positive_definite"`` by Cholesky of one triangle of A.
+
+        ``assume="hermitian"`` and ``"symmetric"``: by `ldl_factor`.
+        """
         return self._calls.send(
             self,
             ROUTINE,
@@ -231,22 +273,62 @@ class Solver(LeastSquares):
             (a, None, None, out, None, None, info, "inv_triangular", "general", lower, False, False, unit, check, None),
         )
 
-    def solve_refined(self, a: GpuRef, b: GpuRef, *, iterations: int = 30) -> RefinedResult:
-        """Solve ``A X = B`` in float64 or complex128 by LU factors of half the precision, refined by residuals.
+    def solve_refined(self, a: GpuRef, b: GpuRef, *, iterations: int = 30, factor: str = "float32") -> RefinedResult:
+        """Solve ``A X = B`` in float64 or complex128 by LU factors of less precision, refined by residuals.
 
-        Waits for the residual of each correction, in the caller; no lane waits.  It ends when the residual of each
+        ``factor="float32"`` waits for the residual of each correction, in the caller; no lane waits.  ``"tf32"``,
+        ``"bfloat16"`` and ``"float16"``, which tensor cores compute, are one `RefinementRequest`, for which its lane
+        waits, and the caller for the number of iterations.  Either ends when the residual of each
         column is within ``eps sqrt(n)`` of the norms of A and X, as LAPACK's ``dsgesv``; for a batch when all are.
         After `iterations` corrections, 0 to 1000, X is that of `solve`: the result says so.  That suits large
-        matrices that are not too ill-conditioned for the factor, below about 1e7.
+        matrices that are not too ill-conditioned for the factor: below about 1e7 for float32, 1e3 for 16 bits.
 
         Raises
         ------
         InvalidRequest
             For other shapes, dtypes and numbers, before anything is sent.
         SingularMatrix
-            At the read of X, if A is singular.
+            At the read of X, if A is singular; of factors of less than float32 at once.
         """
-        return solve_refined(self, a, b, iterations)
+        return solve_refined(self, a, b, iterations, factor)
+
+    def svd_low_rank(
+        self,
+        a: GpuRef,
+        rank: int,
+        *,
+        oversampling: int = 8,
+        iterations: int = 2,
+        seed: int = 0,
+        check: bool = True,
+    ) -> Any:
+        """Send the `rank` largest singular values of A and their vectors, nearly: an `SVDResult`.
+
+        Random vectors, ``rank + oversampling`` of them, find the part of the range of A that `iterations` of subspace
+        iteration enlarge; the singular values of A's projection there are computed in full.  Of a matrix whose singular
+        values fall from the ``rank``-th on, they are as exact as those of `svd`, with much less work.  Equal seeds
+        give the same random vectors on every device.  Six messages, and four more for each iteration; of complex
+        matrices more.
+
+        Parameters
+        ----------
+        a : GpuRef
+            (..., m, n), not empty.
+        rank : int
+            1 to min(m, n).
+        oversampling, iterations : int
+            0 or more.
+        seed : int
+            Of `Random`.
+        check : bool
+            As in `svd`, of the projection.
+
+        Raises
+        ------
+        InvalidRequest
+            For other shapes, dtypes and numbers, before anything is sent.
+        """
+        return svd_low_rank(self, a, rank, oversampling, iterations, seed, check)
 
     def polar(self, a: GpuRef, *, side: str = "right", check: bool = True) -> Any:
         """Send ``A = U P`` of any matrix, or with ``side="left"`` ``A = P U``: a `PolarResult`.
@@ -277,14 +359,14 @@ class Solver(LeastSquares):
         """Return the principal square root of a square A; as `logm`."""
         return matrix_function(self, "sqrtm", a, assume, lower)
 
-    def plan(self, request: SolverRequest | DecompositionRequest) -> Plan:
+    def plan(self, request: SolverRequest | DecompositionRequest | RefinementRequest) -> Plan:
         """Return the plan of a request, whose arrays lend their layouts: ``plan.tell(a, b, out=x, **scratch)``.
 
         Its messages take all outputs, and the arrays of `scratch`.
         """
         return self._plan_of(request, handles=True)
 
-    def scratch(self, request: SolverRequest | DecompositionRequest) -> dict[str, GpuRef]:
+    def scratch(self, request: SolverRequest | DecompositionRequest | RefinementRequest) -> dict[str, GpuRef]:
         """Allocate the arrays that messages of a request's plan need besides the request's own, by name.
 
         ``factor`` is the copy of A that is factored, and ``work``, or ``q_work``, ... of a decomposition, the place of

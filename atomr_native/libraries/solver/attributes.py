@@ -5,7 +5,7 @@ from typing import Annotated
 from ...plans.spec import Attributes, Extent
 from ...protocol.typed import one_of
 
-__all__ = ["DecompositionAttributes", "SolverAttributes"]
+__all__ = ["DecompositionAttributes", "RefinementAttributes", "SolverAttributes"]
 
 #: One kernel for all matrices, calls of the library for many, or one for each.
 Route = Annotated[str, one_of("kernel", "batched", "loop")]
@@ -27,7 +27,7 @@ class SolverAttributes(Attributes, frozen=True, kw_only=True):
     dtype: Annotated[str, one_of("float32", "float64", "complex64", "complex128")]
     batch: tuple[Extent, ...]
     vector: bool
-    assume: Annotated[str, one_of("general", "positive_definite")]
+    assume: Annotated[str, one_of("general", "positive_definite", "symmetric", "hermitian")]
     lower: bool
     trans: bool
     conj: bool
@@ -55,3 +55,26 @@ class DecompositionAttributes(Attributes, frozen=True, kw_only=True):
     adjoint: bool
     check: bool
     route: Route
+    algorithm: Annotated[str, one_of("auto", "qr", "divide", "jacobi", "polar", "approximate")]
+    left: bool
+
+
+class RefinementAttributes(Attributes, frozen=True, kw_only=True):
+    """Of ``solver.solve_refined``; options are those of `RefinementRequest`.
+
+    Attributes
+    ----------
+    dtype : str
+        Of the matrices.
+    batch : tuple of int
+        Extents of the batch.
+    vector : bool
+        Whether B and X are vectors.
+    """
+
+    dtype: Annotated[str, one_of("float64", "complex128")]
+    batch: tuple[Extent, ...]
+    vector: bool
+    factor: Annotated[str, one_of("float32", "tf32", "bfloat16", "float16")]
+    iterations: Extent
+    check: bool

@@ -13,15 +13,18 @@ class Behaviour(NamedTuple):
     Attributes
     ----------
     waits : bool
-        Whether its caller waits for the device, in the most general case.  No lane does.
+        Whether its caller waits for the device, in the most general case.
+    lane_waits : bool
+        Whether its lane does, with some of its options; others never wait for it.
     captured : bool
         Whether a recorded program has it in its graph, by a route at least.  Failures of the others arrive late.
     deterministic : bool
-        Whether it gives equal bits in each run, on one GPU and by one version of the libraries.  All do, so
-        ``System(deterministic=True)`` refuses none.
+        Whether it gives equal bits in each run, on one GPU and by one version of the libraries, unless
+        ``System(deterministic=True)`` refuses it.
     """
 
     waits: bool = False
+    lane_waits: bool = False
     captured: bool = False
     deterministic: bool = True
 
@@ -29,11 +32,13 @@ class Behaviour(NamedTuple):
 BEHAVIOUR: Final[dict[str, Behaviour]] = {
     **dict.fromkeys(
         (
-            "cholesky", "lu_factor", "solve", "inv", "det", "slogdet", "solve_triangular", "inv_triangular", "svd",
-            "svdvals", "eigh", "eigvalsh", "qr_multiply", "lstsq", "pinv", "matrix_rank", "polar",
+            "cholesky", "lu_factor", "solve", "inv", "det", "slogdet", "solve_triangular", "inv_triangular",
+            "qr_multiply", "lstsq", "pinv", "matrix_rank", "polar", "ldl_factor", "ldl_solve", "svd_low_rank",
         ),
         Behaviour(),
     ),
     **dict.fromkeys(("cholesky_solve", "lu_solve", "qr", "qr_factor"), Behaviour(captured=True)),
-    **dict.fromkeys(("eig", "eigvals", "logm", "sqrtm", "expm", "solve_refined"), Behaviour(waits=True)),
+    **dict.fromkeys(("svd", "svdvals", "eigh", "eigvalsh"), Behaviour(lane_waits=True)),
+    **dict.fromkeys(("eig", "eigvals", "solve_refined"), Behaviour(waits=True, lane_waits=True)),
+    **dict.fromkeys(("logm", "sqrtm", "expm"), Behaviour(waits=True)),
 }  # fmt: skip

@@ -12,6 +12,7 @@ from ..._support.public import public
 from ...arrays.operands import Fresh
 from ...dtypes import dtype_name
 from ...plans.lowering import Lowered, Operand, Request, read, written
+from .algorithms import AUTO, call_of
 from .attributes import DecompositionAttributes
 from .decomposition_rules import DECOMPOSITIONS, Parts, resolve
 from .layouts import layout_in_batch, new_matrix
@@ -21,7 +22,16 @@ from .spec import column_major
 if TYPE_CHECKING:
     from ...arrays.gpu_ref import GpuRef
 
-__all__ = ["WORK", "DecompositionRequest", "EigResult", "EighResult", "QRFactors", "QRResult", "SVDResult"]
+__all__ = [
+    "WORK",
+    "DecompositionRequest",
+    "EigResult",
+    "EighResult",
+    "QRFactors",
+    "QRResult",
+    "SVDResult",
+    "TwoSidedEigResult",
+]
 
 #: Arrays that a message may need besides those of its request: a copy of A, and the places of outputs in which the
 #: library cannot work.
@@ -142,6 +152,31 @@ class EigResult(NamedTuple):
     eigenvectors: GpuRef
 
 
+@public
+class TwoSidedEigResult(NamedTuple):
+    """Eigenvalues of a matrix with its eigenvectors of both sides.
+
+    Attributes
+    ----------
+    eigenvalues : GpuRef
+        In LAPACK's order.
+    eigenvectors : GpuRef
+        Columns v of norm 1, ``A v = w v``.
+    left_eigenvectors : GpuRef
+        Columns u of norm 1, ``u^H A = w u^H``.
+
+    Examples
+    --------
+    >>> found = device.solver.eig(device.put(np.array([[1.0, 2.0], [0.0, 3.0]])), left=True)
+    >>> abs(found.left_eigenvectors.numpy()[:, 0] @ np.array([[1.0, 2.0], [0.0, 3.0]])).round(3)
+    array([0.707, 0.707])
+    """
+
+    eigenvalues: GpuRef
+    eigenvectors: GpuRef
+    left_eigenvectors: GpuRef
+
+
 _RESULTS: Final[dict[str, Any]] = {
     "qr": QRResult, "qr_factor": QRFactors, "svd": SVDResult, "eigh": EighResult, "eig": EigResult,
 }  # fmt: skip
@@ -152,6 +187,8 @@ def _collect(routine: str, names: tuple[str, ...], arrays: Mapping[str, Any]) ->
     found = [arrays[name] for name in names]
     if "info" in names:
         return tuple(found)
+    if "vl" in names:
+        return TwoSidedEigResult(*found)
     return found[0] if len(found) == 1 else _RESULTS[routine](*found)
 
 
@@ -166,12 +203,12 @@ class DecompositionRequest(Request[Any]):
         ``qr`` ``A = Q R``; ``qr_factor``, the same as reflectors; ``qr_multiply``, the product of Q or its adjoint, by
         these reflectors, and C; ``svd`` ``A = U diag(S) Vh``; ``svdvals``, S alone; ``eigh``
         ``A = V diag(w) V^H`` of a Hermitian A; ``eigvalsh``, w alone; ``eig`` and ``eigvals`` the same of any square A,
-        complex, on the host device only.
+        complex.
     a, tau, c
         Operands of one dtype: float32, float64, complex64 or complex128.  Matrices with any strides of 0 or more, and
         of any shape; of eigenproblems square.  Axes in front are batches, equal, or broadcast where an
         operand lacks them or has 1.  None is written.
-    q, r, packed, tau_out, out, u, s, vh, w, v, info
+    q, r, packed, tau_out, out, u, s, vh, w, v, vl, info
         Outputs, with all axes of batches and any strides; allocated where missing.
     mode : str
         Of ``qr`` and ``svd``: ``"reduced"``, with min(m, n) columns of Q and U and rows of Vh, or ``"complete"``, with
@@ -180,11 +217,16 @@ class DecompositionRequest(Request[Any]):
         Which triangle of a Hermitian A is read.
     right, adjoint : bool
         Of ``qr_multiply``: ``C Q`` instead of ``Q C``; the adjoint of Q instead of Q.
+    algorithm : str
+        Of singular values ``"qr"``, ``"jacobi"``, ``"polar"``, and for vectors ``"approximate"``; of Hermitian
+        eigenvalues ``"divide"`` and ``"jacobi"``.  ``"auto"``: that of the route.  The host has ``"qr"`` of singular
+        values, and divide and conquer for all others.
+    left : bool
+        Of ``eig``: left eigenvectors, too; on the host only.
     check : bool
         True: an iteration that does not converge raises `NotConverged` at the reply, or where an output is read.
         False: info, an int32 array of the batch's shape, is the last result: ``u, s, vh, info``.  Either way
         the results of such a matrix are NaN.  ``qr`` and what belongs to it cannot fail.
-
     route : str, optional
         As in `SolverRequest`.  ``qr`` and singular values of a batch have no ``"batched"``.
 
@@ -218,6 +260,7 @@ class DecompositionRequest(Request[Any]):
     vh: Any = None
     w: Any = None
     v: Any = None
+    vl: Any = None
     info: Any = None
     mode: str = "reduced"
     lower: bool = True
@@ -225,6 +268,8 @@ class DecompositionRequest(Request[Any]):
     adjoint: bool = False
     check: bool = True
     route: str | None = None
+    algorithm: str = AUTO
+    left: bool = False
 
     def lowering(self) -> Lowered:
         """Check the request and return its message."""
@@ -253,6 +298,8 @@ class DecompositionRequest(Request[Any]):
                 adjoint=bool(self.adjoint),
                 check=bool(self.check),
                 route=route,
+                algorithm=self.algorithm,
+                left=bool(self.left),
             ),
         )
 
@@ -267,19 +314,36 @@ def _new(request: DecompositionRequest, parts: Parts, name: str, fresh: Fresh) -
     return written(name, None, fresh) if _turned(request, parts) else new_matrix(name, fresh)
 
 
+def _made_elsewhere(request: DecompositionRequest, parts: Parts) -> dict[str, Fresh]:
+    """Return the outputs that the library makes in another form, and the arrays for that form."""
+    rows, columns = parts.size
+    if request.routine == "eig" and parts.dtype.kind != "c":  # pairs of real columns
+        return {"v": Fresh((*parts.batch, rows, rows), parts.dtype)}
+    if request.routine == "svd" and call_of("svd", request.algorithm) != "gesvd":  # V, and not its adjoint
+        least = min(rows, columns)
+        return {"u" if _turned(request, parts) else "vh": Fresh((*parts.batch, least, least), parts.dtype)}
+    return {}
+
+
 def _scratch(request: DecompositionRequest, parts: Parts, operands: list[Operand]) -> list[Operand]:
     """Return the arrays of `WORK` that a message needs."""
     named = {operand.name: operand for operand in operands}
     turned = _turned(request, parts)
     found = []
     rows, columns = parts.size[::-1] if turned else parts.size
-    copies = request.routine in ("qr", "svd", "svdvals", "eigvalsh")
+    copies = request.routine in ("qr", "svd", "svdvals", "eigvalsh", "eig", "eigvals")
     if request.routine == "qr_multiply":
         copies = not column_major(layout_in_batch(named["a"], parts.batch, parts.dtype))
     if copies:
         found.append(new_matrix("factor", Fresh((*parts.batch, rows, columns), parts.dtype)))
+    made = _made_elsewhere(request, parts)
+    found += [new_matrix(f"{name}_work", fresh) for name, fresh in made.items()]
     for name in ("q", "packed", "out", "u", "vh", "v"):
-        if name in named and not column_major(layout_in_batch(named[name], parts.batch, parts.dtype), turned=turned):
+        if (
+            name in named
+            and name not in made
+            and not column_major(layout_in_batch(named[name], parts.batch, parts.dtype), turned=turned)
+        ):
             *batch, m, n = named[name].spec.shape
             shape = (*batch, n, m) if turned else (*batch, m, n)
             found.append(new_matrix(f"{name}_work", Fresh(shape, parts.dtype)))

@@ -10,6 +10,7 @@ import numpy as np
 from ...arrays.operands import Fresh, broadcast_shapes, check_input
 from ...dtypes import DTYPES, as_dtype, dtype_name
 from ...errors import InvalidRequest
+from .algorithms import ALGORITHMS, AUTO, algorithms_of
 from .checks import check_operands, check_options, check_outputs, check_size, matrix_dtype
 from .spec import complex_of, real_of
 
@@ -42,17 +43,19 @@ DECOMPOSITIONS: Final[dict[str, Decomposition]] = {
     "qr": Decomposition(("a",), ("q", "r"), ("mode",)),
     "qr_factor": Decomposition(("a",), ("packed", "tau_out")),
     "qr_multiply": Decomposition(("a", "tau", "c"), ("out",), ("right", "adjoint")),
-    "svd": Decomposition(("a",), ("u", "s", "vh"), ("mode", "check")),
-    "svdvals": Decomposition(("a",), ("s",), ("check",)),
-    "eigh": Decomposition(("a",), ("w", "v"), ("lower", "check")),
-    "eigvalsh": Decomposition(("a",), ("w",), ("lower", "check")),
-    "eig": Decomposition(("a",), ("w", "v"), ("check",)),
+    "svd": Decomposition(("a",), ("u", "s", "vh"), ("mode", "algorithm", "check")),
+    "svdvals": Decomposition(("a",), ("s",), ("algorithm", "check")),
+    "eigh": Decomposition(("a",), ("w", "v"), ("lower", "algorithm", "check")),
+    "eigvalsh": Decomposition(("a",), ("w",), ("lower", "algorithm", "check")),
+    "eig": Decomposition(("a",), ("w", "v", "vl"), ("left", "check")),
     "eigvals": Decomposition(("a",), ("w",), ("check",)),
 }
 INPUTS: Final = ("a", "tau", "c")
-OUTPUTS: Final = ("q", "r", "packed", "tau_out", "out", "u", "s", "vh", "w", "v", "info")
+OUTPUTS: Final = ("q", "r", "packed", "tau_out", "out", "u", "s", "vh", "w", "v", "vl", "info")
 MODES: Final = ("reduced", "complete", "r")
-_DEFAULTS: Final = {"mode": "reduced", "lower": True, "right": False, "adjoint": False, "check": True}
+_DEFAULTS: Final = {
+    "mode": "reduced", "lower": True, "right": False, "adjoint": False, "check": True, "algorithm": AUTO, "left": False,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +80,30 @@ class Parts:
     fresh: dict[str, Fresh]
 
 
+def _written(request: DecompositionRequest, rules: Decomposition) -> tuple[str, ...]:
+    """Return the outputs besides info that a request with these options has."""
+    without = {"q"} if request.mode == "r" else set() if request.left else {"vl"}
+    return tuple(name for name in rules.writes if name not in without)
+
+
 def _need(request: DecompositionRequest) -> Decomposition:
     if not isinstance(request.routine, str) or request.routine not in DECOMPOSITIONS:
         raise InvalidRequest(f"unknown decomposition {request.routine!r}; allowed: {', '.join(DECOMPOSITIONS)}")
     rules = DECOMPOSITIONS[request.routine]
     check_operands(request, INPUTS, rules.reads)
-    check_options(request, _DEFAULTS, {"mode": MODES if request.routine == "qr" else MODES[:2]}, rules.options)
-    writes = [name for name in rules.writes if request.mode != "r" or name != "q"]
+    choices = {
+        "mode": MODES if request.routine == "qr" else MODES[:2],
+        "algorithm": (AUTO, *(algorithms_of(request.routine) or ALGORITHMS)),
+    }
+    check_options(request, _DEFAULTS, choices, rules.options)
+    named = ALGORITHMS.get(request.algorithm)
+    if named is not None and request.mode == "complete" and not named.complete:
+        able = [name for name in algorithms_of(request.routine) if ALGORITHMS[name].complete]
+        raise InvalidRequest(
+            f"{request.routine} with algorithm={request.algorithm!r} does not take mode='complete', which is made by "
+            f"{', '.join(map(repr, able))}; allowed: mode='reduced'"
+        )
+    writes = _written(request, rules)
     for name in OUTPUTS:
         if getattr(request, name) is None:
             continue
@@ -119,7 +139,7 @@ def _shapes(request: DecompositionRequest, size: tuple[int, int]) -> dict[str, t
     q = rows if complete else least
     shapes: dict[str, tuple[int, ...]] = {
         "q": (rows, q), "r": (q, columns), "packed": size, "tau_out": (least,), "u": (rows, q), "s": (least,),
-        "vh": (columns if complete else least, columns), "w": (rows,), "v": size,
+        "vh": (columns if complete else least, columns), "w": (rows,), "v": size, "vl": size,
     }  # fmt: skip
     if request.routine == "qr_multiply":
         shapes["out"] = tuple(request.c.shape[-2:])
@@ -154,8 +174,7 @@ def resolve(request: DecompositionRequest) -> Parts:
     of_matrices = complex_of(dtype) if request.routine == "eig" else dtype
     fresh = {
         name: Fresh((*batch, *shapes[name]), of_values if name in ("s", "w") else of_matrices)
-        for name in rules.writes
-        if request.mode != "r" or name != "q"
+        for name in _written(request, rules)
     }
     if not request.check:
         fresh["info"] = Fresh(batch, DTYPES["int32"])

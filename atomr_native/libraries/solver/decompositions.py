@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from ..._support.checks import check_flag
+from ..._support.checks import check_choice, check_flag
 from ...errors import InvalidRequest
 from ...plans.actor import LibraryActor
+from .algorithms import GENERAL_ON_HOST
 from .decomposition import DecompositionRequest, QRFactors
 from .forms import DECOMPOSITION
 
@@ -31,8 +32,8 @@ class Decompositions(LibraryActor):
             self,
             DECOMPOSITION,
             (
-                a, None, None, q, r, None, None, None, None, None, None, None, None, None, "qr", mode, True, False,
-                False, True, None,
+                a, None, None, q, r, None, None, None, None, None, None, None, None, None, None, "qr", mode, True,
+                False, False, True, None, "auto", False,
             ),
         )  # fmt: skip
 
@@ -42,8 +43,8 @@ class Decompositions(LibraryActor):
             self,
             DECOMPOSITION,
             (
-                a, None, None, None, None, packed, tau, None, None, None, None, None, None, None, "qr_factor",
-                "reduced", True, False, False, True, None,
+                a, None, None, None, None, packed, tau, None, None, None, None, None, None, None, None, "qr_factor",
+                "reduced", True, False, False, True, None, "auto", False,
             ),
         )  # fmt: skip
         return cast("QRFactors", made)
@@ -66,8 +67,8 @@ class Decompositions(LibraryActor):
             self,
             DECOMPOSITION,
             (
-                packed, tau, c, None, None, None, None, out, None, None, None, None, None, None, "qr_multiply",
-                "reduced", True, right, adjoint, True, None,
+                packed, tau, c, None, None, None, None, out, None, None, None, None, None, None, None, "qr_multiply",
+                "reduced", True, right, adjoint, True, None, "auto", False,
             ),
         )  # fmt: skip
         return made
@@ -77,6 +78,7 @@ class Decompositions(LibraryActor):
         a: GpuRef,
         *,
         mode: str = "reduced",
+        algorithm: str = "auto",
         check: bool = True,
         u: GpuRef | None = None,
         s: GpuRef | None = None,
@@ -85,25 +87,35 @@ class Decompositions(LibraryActor):
     ) -> Any:
         """Send ``A = U diag(S) Vh`` of any matrix: an `SVDResult`.
 
-        ``mode="reduced"``: min(m, n) columns of U and rows of Vh; ``"complete"``: m columns and n rows.
+        ``mode="reduced"``: min(m, n) columns of U and rows of Vh; ``"complete"``: m columns and n rows.  `algorithm` as
+        in `DecompositionRequest`.  On a GPU the lane waits for ``"jacobi"``, ``"polar"`` and ``"approximate"``; the
+        last has half of the digits of small singular values, and pays for many tall matrices.
         """
         return self._calls.send(
             self,
             DECOMPOSITION,
             (
-                a, None, None, None, None, None, None, None, u, s, vh, None, None, info, "svd", mode, True, False,
-                False, check, None,
+                a, None, None, None, None, None, None, None, u, s, vh, None, None, None, info, "svd", mode, True,
+                False, False, check, None, algorithm, False,
             ),
         )  # fmt: skip
 
-    def svdvals(self, a: GpuRef, *, check: bool = True, s: GpuRef | None = None, info: GpuRef | None = None) -> Any:
-        """Send the singular values of A, in descending order."""
+    def svdvals(
+        self,
+        a: GpuRef,
+        *,
+        algorithm: str = "auto",
+        check: bool = True,
+        s: GpuRef | None = None,
+        info: GpuRef | None = None,
+    ) -> Any:
+        """Send the singular values of A, in descending order; `algorithm` as in `svd`."""
         return self._calls.send(
             self,
             DECOMPOSITION,
             (
-                a, None, None, None, None, None, None, None, None, s, None, None, None, info, "svdvals", "reduced",
-                True, False, False, check, None,
+                a, None, None, None, None, None, None, None, None, s, None, None, None, None, info, "svdvals",
+                "reduced", True, False, False, check, None, algorithm, False,
             ),
         )  # fmt: skip
 
@@ -112,42 +124,69 @@ class Decompositions(LibraryActor):
         a: GpuRef,
         *,
         lower: bool = True,
+        algorithm: str = "auto",
         check: bool = True,
         w: GpuRef | None = None,
         info: GpuRef | None = None,
     ) -> Any:
-        """Send the eigenvalues of a Hermitian A, of which one triangle is read, in ascending order."""
+        """Send the eigenvalues of a Hermitian A, of which one triangle is read, in ascending order.
+
+        `algorithm`: as in `DecompositionRequest`.
+        """
         return self._calls.send(
             self,
             DECOMPOSITION,
             (
-                a, None, None, None, None, None, None, None, None, None, None, w, None, info, "eigvalsh", "reduced",
-                lower, False, False, check, None,
+                a, None, None, None, None, None, None, None, None, None, None, w, None, None, info, "eigvalsh",
+                "reduced", lower, False, False, check, None, algorithm, False,
             ),
         )  # fmt: skip
 
-    def eig(self, a: GpuRef, *, check: bool = True) -> Any:
-        """Send eigenvalues and eigenvectors of a square A, both complex: an `EigResult`.
+    def eig(self, a: GpuRef, *, left: bool = False, check: bool = True, where: str | None = None) -> Any:
+        """Send eigenvalues and eigenvectors of a square A, complex: an `EigResult`, or a `TwoSidedEigResult`.
 
-        The host solves the problem.  So on a GPU this waits: A is copied to the host device, and the results are copied
-        back; no other lane waits.  Left eigenvectors are those of the adjoint.
+        Parameters
+        ----------
+        a : GpuRef
+        left : bool
+            Whether left eigenvectors are made, too.
+        check : bool
+            As in `DecompositionRequest`.
+        where : str, optional
+            On a GPU ``"host"`` or ``"device"``; by default the host for matrices of up to 1024 rows, and for left
+            eigenvectors, which cuSOLVER does not have.  On the host this waits: A is copied there, and the results are
+            copied back; no lane waits.  On the device it is a message, for which its lane waits, and no other.
+
+        Raises
+        ------
+        InvalidRequest
+            For other shapes, dtypes and options, before anything is sent.
         """
-        return self._general("eig", a, check)
+        return self._general("eig", a, left, check, where)
 
-    def eigvals(self, a: GpuRef, *, check: bool = True) -> Any:
-        """Send the eigenvalues of a square A, complex; on a GPU this waits, as `eig`."""
-        return self._general("eigvals", a, check)
+    def eigvals(self, a: GpuRef, *, check: bool = True, where: str | None = None) -> Any:
+        """Send the eigenvalues of a square A, complex; `where` as in `eig`."""
+        return self._general("eigvals", a, False, check, where)
 
-    def _general(self, routine: str, a: GpuRef, check: bool) -> Any:
+    def _general(self, routine: str, a: GpuRef, left: bool, check: bool, where: str | None) -> Any:
+        if where is not None:
+            check_choice("where", where, ("host", "device"))
+        if where == "device" and left:
+            raise InvalidRequest(f"{routine} with left=True does not take where='device', which has right eigenvectors")
         values = (
-            a, None, None, None, None, None, None, None, None, None, None, None, None, None, routine, "reduced", True,
-            False, False, check, None,
+            a, None, None, None, None, None, None, None, None, None, None, None, None, None, None, routine, "reduced",
+            True, False, False, check, None, "auto", left,
         )  # fmt: skip
         if self.device.kind == "host":
             return self._calls.send(self, DECOMPOSITION, values)
+        request = DecompositionRequest(routine=routine, a=a, check=check, left=left)
+        if where is None:
+            where = "host" if left or a.shape[-1] <= GENERAL_ON_HOST else "device"
+        if where == "device":
+            return self._calls.send(self, DECOMPOSITION, values)
         from .lapack import general
 
-        return general(self.device, DecompositionRequest(routine=routine, a=a, check=check))
+        return general(self.device, request)
 
     def eigh(
         self,
@@ -156,6 +195,7 @@ class Decompositions(LibraryActor):
         *,
         type: int = 1,
         lower: bool = True,
+        algorithm: str = "auto",
         check: bool = True,
         subset_by_index: tuple[int, int] | None = None,
         subset_by_value: tuple[float, float] | None = None,
@@ -177,6 +217,8 @@ class Decompositions(LibraryActor):
             1, 2 or 3.
         lower : bool
             Which triangle of A and B is read.
+        algorithm : str
+            As in `DecompositionRequest`.
         check : bool
             As in `DecompositionRequest`; with `b`, info is n + i where the leading minor of order i of B is not
             positive, as LAPACK has it.
@@ -195,14 +237,17 @@ class Decompositions(LibraryActor):
         """
         subset = subset_by_index is not None or subset_by_value is not None
         if b is None and not subset and type == 1:
-            return self._eigh(a, lower, check, w, v, info)
+            return self._eigh(a, lower, check, algorithm, w, v, info)
         from .ranges import check_ranges, generalised, within
 
         check_ranges(a, b, type, subset_by_index, subset_by_value)
         if w is not None or v is not None or info is not None:
             raise InvalidRequest("w, v and info are outputs of a plain call; omit them with b and with subsets")
         check_flag("check", check, bool | np.bool)
-        found = self._eigh(a, lower, check) if b is None else generalised(self, a, b, type, lower, check)
+        if b is None:
+            found = self._eigh(a, lower, check, algorithm)
+        else:
+            found = generalised(self, a, b, type, lower, check, algorithm)
         return within(found, subset_by_index, subset_by_value)
 
     def _eigh(
@@ -210,6 +255,7 @@ class Decompositions(LibraryActor):
         a: GpuRef,
         lower: bool,
         check: bool,
+        algorithm: str,
         w: GpuRef | None = None,
         v: GpuRef | None = None,
         info: GpuRef | None = None,
@@ -218,7 +264,7 @@ class Decompositions(LibraryActor):
             self,
             DECOMPOSITION,
             (
-                a, None, None, None, None, None, None, None, None, None, None, w, v, info, "eigh", "reduced", lower,
-                False, False, check, None,
+                a, None, None, None, None, None, None, None, None, None, None, w, v, None, info, "eigh", "reduced",
+                lower, False, False, check, None, algorithm, False,
             ),
         )  # fmt: skip

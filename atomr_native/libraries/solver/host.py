@@ -11,8 +11,9 @@ import numpy as np
 from ...builders.context import Built, HostContext
 from ...errors import FactorizationError, NotPositiveDefinite, SingularMatrix
 from ...plans.spec import PlanSpec
+from . import host_indefinite as indefinite
 from .attributes import SolverAttributes
-from .spec import ROUTINES
+from .spec import INDEFINITE, ROUTINES
 
 __all__ = ["build_solver", "scaled_product"]
 
@@ -100,7 +101,30 @@ class _Matrix:
         found, pivots, info = self._call("getrf", a)
         return found, pivots, int(info)
 
+    @property
+    def _hermitian(self) -> bool:
+        return self.how.assume == "hermitian"
+
+    def ldl_factor(self, at: dict[str, Array]) -> int:
+        found, pivots, info = indefinite.factor(at["a"], hermitian=self._hermitian, lower=self.how.lower)
+        at["out"][...] = np.nan if info and self.how.check else found
+        at["pivots_out"][...] = pivots
+        return info
+
+    def ldl_solve(self, at: dict[str, Array]) -> int:
+        pivots = indefinite.safe_pivots(at["pivots"])
+        at["out"][...] = indefinite.solve(np.tril(at["a"]), pivots, at["b"], hermitian=self._hermitian)
+        return 0
+
+    def _solve_indefinite(self, at: dict[str, Array]) -> int:
+        ldl, pivots, info = indefinite.factor(at["a"], hermitian=self._hermitian, lower=self.how.lower)
+        found = np.nan if info else indefinite.solve(ldl, pivots, at["b"], hermitian=self._hermitian)
+        at["out"][...] = found
+        return info
+
     def solve(self, at: dict[str, Array]) -> int:
+        if self.how.assume in INDEFINITE:
+            return self._solve_indefinite(at)
         factor, pivots, info = self._factor(at["a"])
         if info:
             at["out"][...] = np.nan
@@ -113,7 +137,26 @@ class _Matrix:
     def inv(self, at: dict[str, Array]) -> int:
         return self.solve(at | {"b": np.eye(at["a"].shape[0], dtype=self.how.dtype)})
 
+    def _indefinite_determinant(self, a: Array) -> tuple[complex, int, int]:
+        ldl, pivots, _ = indefinite.factor(a, hermitian=self._hermitian, lower=self.how.lower)
+        values, powers = [], 0
+        for at, rows, _row in indefinite.blocks(pivots):
+            block = ldl[at : at + rows, at : at + rows].astype(np.complex128)
+            if rows == 1:
+                values.append(block[0, 0].real if self._hermitian else block[0, 0])
+                continue
+            power = int(np.frexp(max(abs(block[1, 0].real), abs(block[1, 0].imag)))[1])
+            block = np.ldexp(block.real, -power) + 1j * np.ldexp(block.imag, -power)
+            (d, _), (e, f) = block
+            values.append(d.real * f.real - abs(e) ** 2 if self._hermitian else d * f - e * e)
+            powers += 2 * power
+        found = np.array(values, np.complex128)
+        value, exponent = scaled_product(found if self.how.dtype.startswith("complex") else found.real)
+        return value, exponent + powers, 0
+
     def _determinant(self, at: dict[str, Array]) -> tuple[complex, int, int]:
+        if self.how.assume in INDEFINITE and at["a"].size:
+            return self._indefinite_determinant(at["a"])
         factor, pivots, info = self._factor(at["a"]) if at["a"].size else (at["a"], None, 0)
         positive = self.how.assume == "positive_definite"
         if info and positive:

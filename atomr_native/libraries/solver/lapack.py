@@ -72,10 +72,12 @@ def _svd(how: DecompositionAttributes, at: dict[str, Array]) -> int:
             at["u"][...], at["vh"][...] = np.eye(*at["u"].shape), np.eye(*at["vh"].shape)
         return 0
     if "u" not in at:
-        at["s"][...] = scipy.linalg.svd(a, compute_uv=False, check_finite=False)
+        at["s"][...] = scipy.linalg.svd(a, compute_uv=False, check_finite=False)  # by QR
         return 0
-    full = how.mode == "complete"
-    at["u"][...], at["s"][...], at["vh"][...] = scipy.linalg.svd(a, full_matrices=full, check_finite=False)
+    driver = "gesvd" if how.algorithm == "qr" else "gesdd"
+    at["u"][...], at["s"][...], at["vh"][...] = scipy.linalg.svd(
+        a, full_matrices=how.mode == "complete", check_finite=False, lapack_driver=driver
+    )
     return 0
 
 
@@ -97,7 +99,9 @@ def _eig(_how: DecompositionAttributes, at: dict[str, Array]) -> int:
 
     if not at["a"].size:
         return 0
-    if "v" in at:
+    if "vl" in at:
+        at["w"][...], at["vl"][...], at["v"][...] = scipy.linalg.eig(at["a"], left=True, check_finite=False)
+    elif "v" in at:
         at["w"][...], at["v"][...] = scipy.linalg.eig(at["a"], check_finite=False)
     else:
         at["w"][...] = scipy.linalg.eigvals(at["a"], check_finite=False)
@@ -158,7 +162,7 @@ def decompose(op: str, how: DecompositionAttributes, given: dict[str, Array]) ->
 def general(device: Any, request: DecompositionRequest) -> Any:
     """Solve a general eigenproblem of another device's matrices here, and put the results there."""
     lowered = request.lowered
-    arrays = {o.name: np.empty(o.spec.shape, o.spec.dtype) for o in lowered.operands[1:]}
+    arrays = {o.name: np.empty(o.spec.shape, o.spec.dtype) for o in lowered.operands if o.name in OUTPUTS}
     decompose(lowered.op, cast("DecompositionAttributes", lowered.attributes), {"a": request.a.numpy(), **arrays})
     return lowered.collect({name: device.put(array) for name, array in arrays.items()})
 

@@ -55,10 +55,10 @@ def check_ranges(a: GpuRef, b: GpuRef | None, kind: Any, by_index: Any, by_value
         )
 
 
-def generalised(solver: Any, a: GpuRef, b: GpuRef, kind: int, lower: bool, check: bool) -> Any:
+def generalised(solver: Any, a: GpuRef, b: GpuRef, kind: int, lower: bool, check: bool, algorithm: str) -> Any:
     """Send a generalised eigenproblem, reduced by the Cholesky factor L of B."""
     if not a.size:
-        return solver._eigh(a, lower, check)  # noqa: SLF001
+        return solver._eigh(a, lower, check, algorithm)  # noqa: SLF001
     factor, *of_b = (solver.cholesky(b, lower=lower),) if check else solver.cholesky(b, lower=lower, check=False)
     product = a.device.blas_lt.matmul
     inverse = {"lower": lower, "trans": not lower, "conj": not lower}
@@ -69,7 +69,7 @@ def generalised(solver: Any, a: GpuRef, b: GpuRef, kind: int, lower: bool, check
     else:  # C = L^H A L
         left = factor if lower else adjoint(factor)
         reduced = product(adjoint(left), product(a, left))
-    w, y, *of_a = solver._eigh(reduced, True, check)  # noqa: SLF001
+    w, y, *of_a = solver._eigh(reduced, True, check, algorithm)  # noqa: SLF001
     found = EighResult(w, product(left, y) if kind == 3 else solver.solve_triangular(factor, y, **back))
     if check:
         return found

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..._support.checks import as_integer
+from ..._support.checks import as_integer, check_choice
 from ..._support.public import public
 from ...errors import InvalidRequest
+from .refinement_request import FACTORS, MOST_ITERATIONS, NARROW, RefinementRequest
 from .request import SolverRequest
 from .spec import real_of
 
@@ -16,10 +17,6 @@ if TYPE_CHECKING:
     from ...arrays.gpu_ref import GpuRef
 
 __all__ = ["RefinedResult", "solve_refined"]
-
-#: The dtype of the factor, by that of the matrices.
-_NARROW: Final = {"float64": "float32", "complex128": "complex64"}
-_MOST: Final = 1000
 
 
 @public
@@ -31,7 +28,7 @@ class RefinedResult(NamedTuple):
     x : GpuRef
         Of the precision of A and B.
     iterations : int
-        Corrections that were added.
+        Corrections that were added; of a batch, the most.
     fell_back : bool
         Whether these did not suffice, so that X is that of a factor in full precision.
 
@@ -48,13 +45,25 @@ class RefinedResult(NamedTuple):
     fell_back: bool
 
 
-def solve_refined(solver: Any, a: GpuRef, b: GpuRef, iterations: int) -> RefinedResult:
+def _in_one_message(solver: Any, a: GpuRef, b: GpuRef, iterations: int, factor: str) -> RefinedResult:
+    """Solve by factors of less than half the precision, and wait for the numbers of iterations."""
+    most = as_integer("iterations", iterations, 1, MOST_ITERATIONS)
+    x, taken = solver.tell(RefinementRequest(a=a, b=b, factor=factor, iterations=most))
+    counts = taken.numpy()
+    fell_back = bool((counts < 0).any())
+    return RefinedResult(x, most if fell_back else int(counts.max(initial=0)), fell_back)
+
+
+def solve_refined(solver: Any, a: GpuRef, b: GpuRef, iterations: int, factor: str) -> RefinedResult:
     """Solve, and wait for each residual."""
+    check_choice("factor", factor, FACTORS)
     SolverRequest(routine="solve", a=a, b=b).lowering()  # refuses what `solve` does
-    most = as_integer("iterations", iterations, 0, _MOST)
-    if str(a.dtype) not in _NARROW:
-        raise InvalidRequest(f"a has dtype {a.dtype}; solve_refined takes {', '.join(_NARROW)}: others have no half")
-    device, narrow, vector = solver.device, _NARROW[str(a.dtype)], b.ndim == 1
+    most = as_integer("iterations", iterations, 0, MOST_ITERATIONS)
+    if str(a.dtype) not in NARROW:
+        raise InvalidRequest(f"a has dtype {a.dtype}; solve_refined takes {', '.join(NARROW)}: others have no half")
+    if factor != "float32":
+        return _in_one_message(solver, a, b, iterations, factor)
+    device, narrow, vector = solver.device, NARROW[str(a.dtype)], b.ndim == 1
     if not a.size or not b.size:
         return RefinedResult(solver.solve(a, b), 0, False)
     run, reduce = device.elementwise.run, device.elementwise.reduce

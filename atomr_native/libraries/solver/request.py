@@ -15,12 +15,12 @@ from ...plans.lowering import Lowered, Operand, Request, read, written
 from .attributes import SolverAttributes
 from .layouts import layout_in_batch, new_matrix
 from .routes import choose_route
-from .spec import ROUTINES, Problem, column_major, resolve
+from .spec import INDEFINITE, ROUTINES, Problem, column_major, resolve
 
 if TYPE_CHECKING:
     from ...arrays.gpu_ref import GpuRef
 
-__all__ = ["SCRATCH", "LUFactors", "SignLogDet", "SolverRequest"]
+__all__ = ["SCRATCH", "LDLFactors", "LUFactors", "SignLogDet", "SolverRequest"]
 
 #: Arrays that a message may need besides those of its request.
 SCRATCH: Final = ("factor", "work")
@@ -48,6 +48,34 @@ class LUFactors(NamedTuple):
     """
 
     lu: GpuRef
+    pivots: GpuRef
+    info: GpuRef | None = None
+
+
+@public
+class LDLFactors(NamedTuple):
+    """A factorisation of a symmetric or Hermitian matrix that need not be definite, as LAPACK's ``sytrf`` has it.
+
+    Attributes
+    ----------
+    ldl : GpuRef
+        L below the diagonal, whose diagonal is ones, and the blocks of D, which have one row or two: the second element
+        of a block of two is below the diagonal.  Zeros above.  Column-major where it is new.
+    pivots : GpuRef
+        int32, (..., n), LAPACK's, from 1: row i was exchanged with row ``pivots[i]``; of a block of two rows both are
+        the negative of the number of the row with which its second was exchanged.
+    info : GpuRef or None
+        int32, of the batch's shape, with ``check=False``: 0, or the place, from 1, of the first block of D that is 0.
+
+    Examples
+    --------
+    >>> factors = device.solver.ldl_factor(device.put(np.array([[0.0, 2.0], [2.0, 0.0]])))
+    >>> factors.ldl.numpy(), factors.pivots.numpy()
+    (array([[0., 0.],
+           [2., 0.]]), array([-2, -2], dtype=int32))
+    """
+
+    ldl: GpuRef
     pivots: GpuRef
     info: GpuRef | None = None
 
@@ -82,6 +110,8 @@ def _collect(routine: str, checked: bool, arrays: Mapping[str, Any]) -> Any:
     found = [arrays[name] for name in names]
     if routine == "lu_factor":
         return LUFactors(*found)
+    if routine == "ldl_factor":
+        return LDLFactors(*found)
     if routine == "slogdet":
         return SignLogDet(*found)
     return found[0] if len(found) == 1 else tuple(found)
@@ -96,7 +126,8 @@ class SolverRequest(Request[Any]):
     ----------
     routine : str
         ``cholesky`` ``A = L L^H``, or with ``lower=False`` ``U^H U``; ``cholesky_solve`` of its factor; ``lu_factor``;
-        ``lu_solve`` of its factors, ``op(A) X = B``; ``solve`` ``A X = B``; ``inv``; ``det``; ``slogdet``;
+        ``lu_solve`` of its factors, ``op(A) X = B``; ``ldl_factor`` of a symmetric or Hermitian A, ``ldl_solve`` of its
+        factors; ``solve`` ``A X = B``; ``inv``; ``det``; ``slogdet``;
         ``solve_triangular`` ``op(A) X = B``; ``inv_triangular``.
     a, b, pivots
         Operands, of one dtype: float32, float64, complex64 or complex128; `pivots` int32.  Matrices with any strides of
@@ -106,6 +137,8 @@ class SolverRequest(Request[Any]):
         Outputs, with all axes of batches and any strides; allocated where missing.
     assume : str
         ``"general"``: by LU.  ``"positive_definite"``: Hermitian, by Cholesky, which reads one triangle.
+        ``"symmetric"`` and ``"hermitian"``: by LDL^T or LDL^H with pivots, which read one triangle, too; ``ldl_factor``
+        and ``ldl_solve`` take these alone.
     lower : bool
         Which triangle of A is read; of ``cholesky``, also which factor is made: the other triangle is zeros.
     trans, conj : bool
@@ -161,7 +194,7 @@ class SolverRequest(Request[Any]):
                 operands.append(written(name, None, fresh) if problem.vector else new_matrix(name, fresh))
             else:
                 operands.append(written(name, given, fresh))
-        if route != "kernel":
+        if route != "kernel" or self.assume in INDEFINITE:
             operands += _scratch(self, problem, operands)
         return Lowered(
             op=f"solver.{self.routine}",
@@ -186,12 +219,12 @@ def _scratch(request: SolverRequest, problem: Problem, operands: list[Operand]) 
     """Return the arrays of `SCRATCH` that a message needs: a copy of A to factor, and a place for X to work in."""
     named = {operand.name: operand for operand in operands}
     found = []
-    factors = request.routine in ("cholesky_solve", "lu_solve", "solve_triangular", "inv_triangular")
+    factors = request.routine in ("cholesky_solve", "lu_solve", "ldl_solve", "solve_triangular", "inv_triangular")
     if request.routine in ("solve", "inv", "det", "slogdet"):
         copies = True
     elif factors:
         a = layout_in_batch(named["a"], problem.batch, problem.dtype)
-        turns = request.routine != "lu_solve"
+        turns = request.routine not in ("lu_solve", "ldl_solve")
         copies = not (column_major(a) or (turns and column_major(a, turned=True)))
     else:
         copies = False

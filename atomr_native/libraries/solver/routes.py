@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 from ...errors import InvalidRequest
+from .algorithms import ALGORITHMS, AUTO
+from .spec import INDEFINITE
 
 __all__ = ["KNOWN_WRONG", "POSITIVE", "ROUTES", "Limits", "choose_route", "kind_of_failure"]
 
@@ -13,6 +15,10 @@ POSITIVE: Final = "positive_definite"
 _SMALL: Final = 32
 #: Rows of the largest matrices of a batch that go to the libraries' kernels for batches, which are made for small ones.
 _MANY: Final = 256
+
+
+#: Rows of the largest symmetric matrices of a batch that a block of threads factors, in one kernel; not measured.
+_BLOCK: Final = 512
 
 
 class Limits(NamedTuple):
@@ -36,6 +42,8 @@ ROUTES: Final[dict[str, Limits]] = {
     "cholesky_solve": Limits(0, _MANY),
     "lu_factor": Limits(_SMALL, _MANY),
     "lu_solve": Limits(0, _MANY),
+    "ldl_factor": Limits(_BLOCK),
+    "ldl_solve": Limits(_BLOCK),
     "solve": Limits(_SMALL, _MANY),
     "inv": Limits(_SMALL, _MANY),
     "det": Limits(0, _MANY),
@@ -59,10 +67,34 @@ KNOWN_WRONG: Final[dict[tuple[str, str, str], str]] = {
 _NAMES: Final = ("kernel", "batched", "loop")
 
 
-def _reasons(routine: str, dtype: str, size: tuple[int, int], mode: str) -> dict[str, str]:
+def _unable(routine: str, assume: str, dtype: str) -> str:
+    """Return why cuSOLVER does not factor such a matrix, or nothing."""
+    symmetric = assume == "symmetric" or not dtype.startswith("complex")
+    return "" if symmetric else f"cuSOLVER 12.0 factors symmetric matrices, and {routine} is for assume={assume!r}"
+
+
+def _indefinite(routine: str, assume: str, dtype: str, rows: int) -> dict[str, str]:
+    """Return the routes of a matrix that may be indefinite."""
+    limit = ROUTES["ldl_factor"].kernel
+    found = {"batched": f"{routine} with assume={assume!r} has no such route"}
+    if why := _unable(routine, assume, dtype):
+        found["loop"] = why
+    elif rows > limit:
+        found["kernel"] = f"its matrices have at most {limit} rows and columns, and A has {rows}"
+    return found
+
+
+def _reasons(routine: str, dtype: str, size: tuple[int, int], mode: str, algorithm: str) -> dict[str, str]:
     """Return the routes that a matrix cannot take, and why."""
     limits, largest, found = ROUTES[routine], max(size), {}
+    if algorithm != AUTO:
+        routes = ALGORITHMS[algorithm].routes
+        found = {name: f"algorithm={algorithm!r} has no such route" for name in _NAMES if name not in routes}
+        if "batched" in routes and not limits.batched:  # it has a function for batches that others have not
+            return found
     for name, limit in zip(_NAMES, limits, strict=False):
+        if name in found:
+            continue
         if not limit:
             found[name] = f"{routine} has no such route"
         elif largest > limit:
@@ -91,17 +123,22 @@ def choose_route(request: Any, dtype: str, size: tuple[int, int], count: int) ->
         if asked is not None:
             raise InvalidRequest(f"{routine} does not take route={asked!r}; it has one way: omit it")
         return "loop"
-    reasons = _reasons(routine, dtype, size, getattr(request, "mode", ""))
+    assume = getattr(request, "assume", "")
+    if assume in INDEFINITE:
+        reasons = _indefinite(routine, assume, dtype, size[0])
+    else:
+        reasons = _reasons(routine, dtype, size, getattr(request, "mode", ""), getattr(request, "algorithm", AUTO))
     if asked in reasons:
         allowed = ", ".join(name for name in _NAMES if name not in reasons)
         raise InvalidRequest(f"route={asked!r} of {routine} in {dtype}: {reasons[asked]}; allowed: {allowed}")
     if asked is not None:
         return str(asked)
-    return "loop" if count < 2 else next(name for name in _NAMES if name not in reasons)
+    able = [name for name in _NAMES if name not in reasons]
+    return "loop" if count < 2 and "loop" in able else able[0]
 
 
 def kind_of_failure(routine: str, assume: str) -> str:
     """Return what an info number of a routine that is not 0 means, by the name of its constant."""
-    if routine in ("svd", "svdvals", "eigh", "eigvalsh"):
+    if routine in ("svd", "svdvals", "eigh", "eigvalsh", "eig", "eigvals"):
         return "UNCONVERGED"
     return "INDEFINITE" if routine == "cholesky" or assume == POSITIVE else "SINGULAR"

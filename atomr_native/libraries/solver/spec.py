@@ -16,10 +16,12 @@ from .checks import check_operands, check_options, check_outputs, check_size, ma
 if TYPE_CHECKING:
     from .request import SolverRequest
 
-__all__ = ["ROUTINES", "Problem", "Routine", "column_major", "complex_of", "real_of", "resolve"]
+__all__ = ["INDEFINITE", "ROUTINES", "Problem", "Routine", "column_major", "complex_of", "real_of", "resolve"]
 
 #: Ways to factor a matrix.
-ASSUME: Final = ("general", "positive_definite")
+ASSUME: Final = ("general", "positive_definite", "symmetric", "hermitian")
+#: Of matrices that are not definite, which are factored by Bunch and Kaufman's pivots.
+INDEFINITE: Final = ASSUME[2:]
 
 
 class Routine(NamedTuple):
@@ -48,6 +50,8 @@ ROUTINES: Final[dict[str, Routine]] = {
     "cholesky_solve": Routine(("a", "b"), ("out",), ("lower",)),
     "lu_factor": Routine(("a",), ("out", "pivots_out"), (), True),
     "lu_solve": Routine(("a", "pivots", "b"), ("out",), ("trans", "conj")),
+    "ldl_factor": Routine(("a",), ("out", "pivots_out"), ("assume", "lower"), True),
+    "ldl_solve": Routine(("a", "pivots", "b"), ("out",), ("assume",)),
     "solve": Routine(("a", "b"), ("out",), ("assume", "lower"), True),
     "inv": Routine(("a",), ("out",), ("assume", "lower"), True),
     "det": Routine(("a",), ("out",), ("assume", "lower"), True),
@@ -120,11 +124,11 @@ def _need(request: SolverRequest) -> Routine:
         if getattr(request, name) is not None and name not in routine.writes:
             raise InvalidRequest(f"{request.routine} does not take {name}; its outputs: {', '.join(routine.writes)}")
     flags = (*routine.flags, *(("check",) if routine.checks else ()))
-    check_options(request, _DEFAULTS, {"assume": ASSUME}, flags)
-    if request.routine in ("det", "slogdet") and request.assume == "general" and not request.check:
+    check_options(request, _DEFAULTS, {"assume": INDEFINITE if request.routine.startswith("ldl") else ASSUME}, flags)
+    if request.routine in ("det", "slogdet") and request.assume != "positive_definite" and not request.check:
         raise InvalidRequest(
-            f"{request.routine} does not take check=False with assume='general'; the determinant of a singular matrix "
-            f"is 0, so nothing fails: allowed: check=True"
+            f"{request.routine} does not take check=False with assume={request.assume!r}; the determinant of a "
+            f"singular matrix is 0, so nothing fails: allowed: check=True"
         )
     if request.info is not None and request.check:
         raise InvalidRequest("info is given, and check=True raises errors instead; allowed: check=False")

@@ -62,6 +62,13 @@ LIBRARY = Library(
             attributes="attributes:CompiledAttributes",
         ),
         Operation(
+            "sparse.direct",
+            Aliasing.DISJOINT,
+            "direct.host:build_direct",
+            "cuda.direct:build_direct",
+            attributes="attributes:DirectAttributes",
+        ),
+        Operation(
             "sparse.prune_24",
             Aliasing.DISJOINT,
             "structured.host:build_prune",
@@ -97,6 +104,7 @@ LIBRARY = Library(
         ),
     ),
     exports={
+        "DirectSolver": "direct.solver",
         "IterativeResult": "iterative",
         "IterativeSolver": "iterative",
         "PatternFacts": "conversions",

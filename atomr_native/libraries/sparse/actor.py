@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..._support.public import public
 from ...errors import InvalidRequest
 from .combine import Combinations
+from .direct.solver import DirectSolver
 from .factors import SparseFactorRequest
 from .forms import FACTOR, FORMS, PRODUCT, SEMIRING, SOLVE
 from .iterative import IterativeSolver
@@ -247,6 +248,54 @@ class Sparse(Combinations, Structures):
         if a.format != "csr":
             raise InvalidRequest(f"a is {a.format}; {routine} takes csr, which device.sparse.convert makes")
         return a.with_values(self._calls.send(self, FACTOR, (a.values, a.indices, a.offsets, out, routine, a.shape)))
+
+    def direct(
+        self,
+        a: SparseMatrix,
+        *,
+        kind: str = "general",
+        triangle: str = "full",
+        columns: int = 16,
+        deterministic: bool = False,
+        durable: bool = False,
+    ) -> DirectSolver:
+        """Return a direct solver of ``A X = B`` for the pattern of a matrix; `DirectSolver.factor` comes next.
+
+        Waits for the analysis, which orders the unknowns, and for a check of the pattern.
+
+        Parameters
+        ----------
+        a : SparseMatrix
+            Square, csr, with rows in order and without duplicates, of float32 to complex128; a batch, too.
+        kind : str
+            ``"general"``, ``"symmetric"``, ``"hermitian"`` or ``"positive"``: symmetric or Hermitian, and positive
+            definite.
+        triangle : str
+            What is read of a matrix that is not general: ``"full"``, ``"lower"`` or ``"upper"``.
+        columns : int
+            Right sides of a solve that the solver has room for.
+        deterministic : bool
+            Whether equal messages must give equal bits.
+        durable : bool
+            Whether its arrays survive a restart of the device.  Then its next message analyses and factors A anew.
+
+        Raises
+        ------
+        InvalidRequest
+            For other values, and for a pattern that is not valid.
+        Unsupported
+            On a GPU without cuDSS, which the extras ``cudss-cu13`` and ``cudss-cu12`` bring.
+        OutOfMemory
+            If the device has not the memory that it needs.
+
+        Examples
+        --------
+        >>> solver = device.sparse.direct(device.sparse.matrix(np.array([[0.0, 2.0], [4.0, 1.0]])))
+        >>> solver.factor()
+        >>> solver.solve(device.put(np.array([2.0, 5.0]))).numpy()
+        array([1., 1.])
+        """
+        return DirectSolver(self, a, kind, triangle, columns, deterministic, durable)
 
     def solver(
         self,

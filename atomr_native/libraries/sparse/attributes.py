@@ -7,8 +7,8 @@ from ...protocol.binaries import Binary
 from ...protocol.typed import one_of
 
 __all__ = [
-    "BasisAttributes", "CombineAttributes", "CompiledAttributes", "FactorAttributes", "FormatName", "ProductAttributes",
-    "PruneAttributes", "SemiringAttributes", "SolveAttributes", "StructuredAttributes",
+    "BasisAttributes", "CombineAttributes", "CompiledAttributes", "DirectAttributes", "FactorAttributes", "FormatName",
+    "ProductAttributes", "PruneAttributes", "SemiringAttributes", "SolveAttributes", "StructuredAttributes",
 ]  # fmt: skip
 
 FormatName = Annotated[str, one_of("csr", "csc", "coo", "bsr", "sliced_ell", "blocked_ell")]
@@ -40,6 +40,38 @@ class CombineAttributes(Attributes, frozen=True, kw_only=True):
     """
 
     compute: DtypeName
+
+
+class DirectAttributes(Attributes, frozen=True, kw_only=True):
+    """Of ``sparse.direct``.
+
+    Attributes
+    ----------
+    number : int
+        Of the solver.
+    phase : str
+    n : int
+        Rows of the matrix.
+    batch : int or None
+        Matrices, if their values have an axis for them.
+    dtype : str
+    kind, triangle : str
+        As `Sparse.direct` has them.
+    room : int
+        Right sides that the analysis makes room for.
+    check, deterministic : bool
+    """
+
+    number: Extent
+    phase: Annotated[str, one_of("analyse", "factor", "refactor", "solve")]
+    n: Extent
+    batch: Extent | None
+    dtype: DtypeName
+    kind: Annotated[str, one_of("general", "symmetric", "hermitian", "positive")]
+    triangle: Annotated[str, one_of("full", "lower", "upper")]
+    room: Extent
+    check: bool
+    deterministic: bool
 
 
 class FactorAttributes(Attributes, frozen=True, kw_only=True):

@@ -42,4 +42,5 @@ BEHAVIOUR: Final[dict[str, Behaviour]] = {
         ),
         Behaviour(waits=True, recorded=False),
     ),
+    "direct": Behaviour(waits=True, recorded=False, deterministic="asked"),
 }  # fmt: skip

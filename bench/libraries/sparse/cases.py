@@ -10,7 +10,9 @@ from bench.harness import Case, Setup, gpu_peers
 from bench.harness.calls import Operation, add_calls
 from bench.harness.common import repeat, timed
 from bench.harness.gpu import add_peer
+from bench.libraries.sparse.factors import direct
 from bench.libraries.sparse.layers import structured
+from bench.libraries.sparse.matrices import stencil
 
 __all__ = ["CASES"]
 
@@ -24,23 +26,11 @@ EVERY = 100
 ROUTINES = ("spmv", "spmm")
 
 
-def _stencil(side: int) -> Any:
-    """Return the matrix of the 7-point stencil of a cube, float32 CSR."""
-    import numpy as np
-    import scipy.sparse
-
-    line = scipy.sparse.diags_array([np.full(side - 1, -1.0), np.full(side, 2.0), np.full(side - 1, -1.0)],
-                                    offsets=[-1, 0, 1])  # fmt: skip
-    one = scipy.sparse.eye_array(side)
-    kron = scipy.sparse.kron
-    return (kron(kron(line, one), one) + kron(kron(one, line), one) + kron(kron(one, one), line)).tocsr().astype("f4")
-
-
 def _operation(routine: str, side: int) -> Callable[[Any], Operation]:
     def make(dev: Any) -> Operation:
         import atomr_native as an
 
-        a = dev.sparse.matrix(_stencil(side))
+        a = dev.sparse.matrix(stencil(side))
         n = a.shape[0]
         shape = (n,) if routine == "spmv" else (n, COLUMNS)
         x, out = dev.ones(shape), dev.zeros(shape)
@@ -66,13 +56,13 @@ def host(setup: Setup) -> None:
         with setup.attempt(peer := f"SciPy {_title(routine, HOST_SIDE)}", kind="peer"):
             import numpy as np
 
-            a = _stencil(HOST_SIDE)
+            a = stencil(HOST_SIDE)
             x = np.ones(a.shape[1] if routine == "spmv" else (a.shape[1], COLUMNS), np.float32)
             setup.add(peer, timed(repeat(partial(a.__matmul__, x)), setup.count(500)))
 
 
 def _peer(library: str, side: int, ordinal: int) -> gpu_peers.Calls:
-    a = _stencil(side)
+    a = stencil(side)
     if library == "torch":
         torch = gpu_peers.torch(ordinal)
         parts = [torch.from_numpy(part).to("cuda") for part in (a.indptr, a.indices, a.data)]
@@ -107,5 +97,6 @@ def gpu(setup: Setup) -> None:
 CASES = (
     Case("sparse", "Sparse matrices", host),
     Case("gpu_sparse", "Sparse matrices on a GPU", gpu, devices=("cuda",)),
+    Case("gpu_direct", "Direct solves of sparse systems on a GPU", direct, devices=("cuda",)),
     Case("gpu_structured", "Two numbers in each four on a GPU", structured, devices=("cuda",)),
 )

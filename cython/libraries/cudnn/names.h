@@ -304,6 +304,16 @@ typedef int cudnnWgradMode_t;
     C(CUDNN_SOFTMAX_MODE_INSTANCE, 0)                                                                                 \
     C(CUDNN_SOFTMAX_MODE_CHANNEL, 1)                                                                                  \
     C(CUDNN_LRN_CROSS_CHANNEL_DIM1, 0)                                                                                \
+    C(CUDNN_TYPE_RNG_DISTRIBUTION, 29)                                                                                \
+    C(CUDNN_BACKEND_RNG_DESCRIPTOR, 32)                                                                               \
+    C(CUDNN_BACKEND_OPERATION_RNG_DESCRIPTOR, 33)                                                                     \
+    C(CUDNN_ATTR_RNG_DISTRIBUTION, 2300)                                                                              \
+    C(CUDNN_ATTR_RNG_BERNOULLI_DIST_PROBABILITY, 2305)                                                                \
+    C(CUDNN_ATTR_OPERATION_RNG_YDESC, 2310)                                                                           \
+    C(CUDNN_ATTR_OPERATION_RNG_SEED, 2311)                                                                            \
+    C(CUDNN_ATTR_OPERATION_RNG_DESC, 2312)                                                                            \
+    C(CUDNN_ATTR_OPERATION_RNG_OFFSET_DESC, 2313)                                                                     \
+    C(CUDNN_RNG_DISTRIBUTION_BERNOULLI, 0)                                                                            \
     C(CUDNN_RNN_RELU, 0)                                                                                              \
     C(CUDNN_RNN_TANH, 1)                                                                                              \
     C(CUDNN_LSTM, 2)                                                                                                  \

@@ -6,43 +6,88 @@ const atomr_field atomr_solver_fields[] = {
 
 const atomr_constant atomr_solver_constants[] = {
     ATOMR_CUBLAS_SHARED_CONSTANTS(ATOMR_CONSTANT) ATOMR_CUBLAS_CONSTANTS(ATOMR_CONSTANT)
-    ATOMR_BLAS_CONSTANTS(ATOMR_CONSTANT) ATOMR_SOLVER_CONSTANTS(ATOMR_CONSTANT) ATOMR_LAST_CONSTANT};
+    ATOMR_BLAS_CONSTANTS(ATOMR_CONSTANT) ATOMR_SOLVER_CONSTANTS(ATOMR_CONSTANT)
+    ATOMR_CUSOLVER_CONSTANTS(ATOMR_CONSTANT) ATOMR_LAST_CONSTANT};
 
 static cudaDataType type_of(const atomr_solver_spec *s) {
     static const cudaDataType types[] = {CUDA_R_32F, CUDA_R_64F, CUDA_C_32F, CUDA_C_64F};
     return types[s->type];
 }
 
+static size_t element(const atomr_solver_spec *s) {
+    return s->type == ATOMR_SOLVER_FLOAT ? 4 : s->type == ATOMR_SOLVER_DOUBLE_COMPLEX ? 16 : 8;
+}
+
 static int check(const atomr_solver_spec *s, atomr_failure *failure) {
     const int64_t operands[] = {s->a, s->b, s->pivots, s->info, s->scratch, s->pointers};
     const int64_t extents[] = {s->m, s->n, s->k, s->step[0], s->step[1], s->jump[0], s->jump[1]};
     const int many = s->pointers >= 0, pivoted = s->routine >= ATOMR_SOLVER_GETRF;
-    int good = s->routine >= 0 && s->routine <= ATOMR_SOLVER_GETRS && s->type >= 0 && s->type <= 3;
+    int good = s->routine >= 0 && s->routine <= ATOMR_SOLVER_SYTRS && s->type >= 0 && s->type <= 3;
     for (unsigned i = 0; i < 6; i++) good = good && operands[i] >= -1 && operands[i] < s->n_operands;
     for (unsigned i = 0; i < 7; i++) good = good && extents[i] >= 0;
     good = good && s->batch >= 1 && s->info >= 0 && (many || s->a >= 0) && (!pivoted || s->pivots >= 0);
     if (many) /* these count in 32 bits; of positive definite systems cuBLAS's triangles solve a batch */
-        good = good && s->routine != ATOMR_SOLVER_POTRS && s->batch <= INT32_MAX && s->m == s->n &&
-               s->n <= INT32_MAX && s->k <= INT32_MAX && s->step[0] <= INT32_MAX && s->step[1] <= INT32_MAX;
+        good = good && s->routine != ATOMR_SOLVER_POTRS && s->routine < ATOMR_SOLVER_SYTRF &&
+               s->batch <= INT32_MAX && s->m == s->n && s->n <= INT32_MAX && s->k <= INT32_MAX &&
+               s->step[0] <= INT32_MAX && s->step[1] <= INT32_MAX;
+    if (s->routine == ATOMR_SOLVER_SYTRF) good = good && s->n <= INT32_MAX && s->step[0] <= INT32_MAX;
+    if (s->routine >= ATOMR_SOLVER_SYTRF) good = good && s->scratch >= 0 && s->m == s->n;
     return good ? ATOMR_OK : atomr_refused(failure, ATOMR_INVALID_REQUEST, "malformed specification of a solver");
+}
+
+/* Symmetric matrices; `work` is NULL to ask for its size, in elements. */
+#define SYMMETRIC(p, T)                                                                                               \
+    static cusolverStatus_t symmetric_##p(const atomr_solver *o, const atomr_solver_spec *s, void *a, int *pivots,     \
+                                          void *work, int *size, int *info) {                                         \
+        const int n = (int)s->n, lda = (int)s->step[0];                                                               \
+        return work ? o->t->cusolverDn##p##sytrf(o->handle, (int)s->uplo, n, a, lda, pivots, work, *size, info)        \
+                    : o->t->cusolverDn##p##sytrf_bufferSize(o->handle, n, a, lda, size);                              \
+    }
+
+SYMMETRIC(S, float)
+SYMMETRIC(D, double)
+SYMMETRIC(C, cuComplex)
+SYMMETRIC(Z, cuDoubleComplex)
+
+static cusolverStatus_t symmetric(const atomr_solver *o, const atomr_solver_spec *s, void *a, void *pivots, void *work,
+                                  int *size, int *info) {
+    typedef cusolverStatus_t (*function)(const atomr_solver *, const atomr_solver_spec *, void *, int *, void *, int *,
+                                         int *);
+    static const function functions[] = {symmetric_S, symmetric_D, symmetric_C, symmetric_Z};
+    return functions[s->type](o, s, a, pivots, work, size, info);
+}
+
+static cusolverStatus_t ask(const atomr_solver *o, const atomr_solver_spec *s, size_t *device, size_t *host) {
+    const cudaDataType type = type_of(s);
+    int size = 0;
+    cusolverStatus_t status;
+    switch (s->routine) {
+    case ATOMR_SOLVER_POTRF:
+        return o->t->cusolverDnXpotrf_bufferSize(o->handle, o->params, (int)s->uplo, s->n, type, NULL, s->step[0], type,
+                                                 device, host);
+    case ATOMR_SOLVER_GETRF:
+        return o->t->cusolverDnXgetrf_bufferSize(o->handle, o->params, s->m, s->n, type, NULL, s->step[0], type, device,
+                                                 host);
+    case ATOMR_SOLVER_SYTRF:
+        status = symmetric(o, s, NULL, NULL, NULL, &size, NULL);
+        *device = (size_t)(size < 1 ? 1 : size) * element(s);
+        return status;
+    default: /* no pivots would mean that there are none */
+        return o->t->cusolverDnXsytrs_bufferSize(o->handle, (int)s->uplo, s->n, s->k, type, NULL, s->step[0],
+                                                 (const int64_t *)(uintptr_t)256, type, NULL, s->step[1], device, host);
+    }
 }
 
 int atomr_solver_prepare(atomr_solver_call *c, atomr_failure *failure) {
     const atomr_solver_spec *s = &c->spec;
     int code = check(s, failure);
     if (code != ATOMR_OK) return code;
-    if (s->pointers >= 0 || (s->routine != ATOMR_SOLVER_POTRF && s->routine != ATOMR_SOLVER_GETRF)) return ATOMR_OK;
+    if (s->pointers >= 0 || s->routine == ATOMR_SOLVER_POTRS || s->routine == ATOMR_SOLVER_GETRS) return ATOMR_OK;
     atomr_solver *o = NULL;
     code = atomr_solver_ask(c->cuda, &o, failure);
     if (code != ATOMR_OK) return code;
     size_t device = 0, host = 0;
-    const cudaDataType type = type_of(s);
-    const cusolverStatus_t status =
-        s->routine == ATOMR_SOLVER_POTRF
-            ? o->t->cusolverDnXpotrf_bufferSize(o->handle, o->params, (int)s->uplo, s->n, type, NULL, s->step[0], type,
-                                                &device, &host)
-            : o->t->cusolverDnXgetrf_bufferSize(o->handle, o->params, s->m, s->n, type, NULL, s->step[0], type,
-                                                &device, &host);
+    const cusolverStatus_t status = ask(o, s, &device, &host);
     if (status != 0) return atomr_solver_fail(status, "asking for the size of a workspace", failure);
     c->scratch_bytes = device;
     return atomr_host_memory_make(&c->memory, c->cuda, host, s->batch, failure);
@@ -106,11 +151,13 @@ int atomr_solver_run(void *context, const atomr_call *call, atomr_failure *failu
     if (code != ATOMR_OK) return code;
     const cudaDataType type = type_of(s);
     char *a = call->pointers[s->a], *b = s->b >= 0 ? call->pointers[s->b] : NULL;
-    int64_t *pivots = s->pivots >= 0 ? call->pointers[s->pivots] : NULL;
+    char *pivots = s->pivots >= 0 ? call->pointers[s->pivots] : NULL;
     int *info = call->pointers[s->info];
     void *const scratch = s->scratch >= 0 ? call->pointers[s->scratch] : NULL;
     char *host = atomr_host_memory_next(&c->memory);
     const int64_t least = s->m < s->n ? s->m : s->n;
+    const int64_t to_pivots = least * (int64_t)(s->routine == ATOMR_SOLVER_SYTRF ? sizeof(int32_t) : sizeof(int64_t));
+    int size = (int)(c->scratch_bytes / element(s));
     cusolverStatus_t status = 0;
     for (int64_t i = 0; i < s->batch && status == 0; i++) {
         switch (s->routine) {
@@ -123,16 +170,25 @@ int atomr_solver_run(void *context, const atomr_call *call, atomr_failure *failu
                                             b, s->step[1], info);
             break;
         case ATOMR_SOLVER_GETRF:
-            status = o->t->cusolverDnXgetrf(o->handle, o->params, s->m, s->n, type, a, s->step[0], pivots, type,
-                                            scratch, c->scratch_bytes, host, c->memory.step, info);
+            status = o->t->cusolverDnXgetrf(o->handle, o->params, s->m, s->n, type, a, s->step[0],
+                                            (int64_t *)(void *)pivots, type, scratch, c->scratch_bytes, host,
+                                            c->memory.step, info);
+            break;
+        case ATOMR_SOLVER_SYTRF:
+            status = symmetric(o, s, a, pivots, scratch, &size, info);
+            break;
+        case ATOMR_SOLVER_SYTRS:
+            status = o->t->cusolverDnXsytrs(o->handle, (int)s->uplo, s->n, s->k, type, a, s->step[0],
+                                            (int64_t *)(void *)pivots, type, b, s->step[1], scratch, c->scratch_bytes,
+                                            host, c->memory.step, info);
             break;
         default:
             status = o->t->cusolverDnXgetrs(o->handle, o->params, (int)s->trans, s->n, s->k, type, a, s->step[0],
-                                            pivots, type, b, s->step[1], info);
+                                            (int64_t *)(void *)pivots, type, b, s->step[1], info);
         }
         a += s->jump[0];
         if (b) b += s->jump[1];
-        if (pivots) pivots += least;
+        if (pivots) pivots += to_pivots;
         if (host) host += c->memory.step;
         info++;
     }

@@ -48,3 +48,16 @@ cdef extern from "libraries/cusolver/decompose.h" nogil:
     int atomr_decomposition_prepare(atomr_decomposition *, atomr_failure *)
     void atomr_decomposition_release(atomr_decomposition *)
     int atomr_decomposition_run(void *, const void *, void *) noexcept
+
+
+cdef extern from "libraries/cusolver/refine.h" nogil:
+    ctypedef struct atomr_refinement_spec:
+        pass
+    ctypedef struct atomr_refinement:
+        atomr_cuda *cuda
+        atomr_refinement_spec spec
+        uint64_t scratch_bytes
+    const atomr_field *atomr_refinement_fields
+    int atomr_refinement_prepare(atomr_refinement *, atomr_failure *)
+    void atomr_refinement_release(atomr_refinement *)
+    int atomr_refinement_run(void *, const void *, void *) noexcept

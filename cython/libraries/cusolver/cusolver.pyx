@@ -121,6 +121,53 @@ cdef class Decomposition(NativeRun):
 
 
 @cython.no_gc_clear
+cdef class Refinement(NativeRun):
+    """A prepared solve by factors of less precision.
+
+    Parameters
+    ----------
+    backend : CudaBackend
+    call : RefinementCall
+
+    Attributes
+    ----------
+    scratch_bytes : int
+        Bytes of device memory that the operand `scratch` must have.
+
+    Raises
+    ------
+    InvalidRequest
+        If the call has a member too few, one that `atomr_refinement_spec` does not have, or one out of range.
+    LibraryError
+        If the library does not say how much memory it needs.
+    """
+
+    cdef atomr_refinement native
+
+    def __cinit__(self, CudaBackend backend not None, call):
+        cdef atomr_failure failure
+        cdef int code
+        memset(&failure, 0, sizeof(failure))
+        fill("a refined solve of cuSOLVER", atomr_refinement_fields, &self.native.spec, call.fields())
+        self.backend = backend
+        self.native.cuda = backend.cuda
+        with nogil:
+            code = atomr_refinement_prepare(&self.native, &failure)
+        if code != ATOMR_OK:
+            raise_failure(code, &failure, "planning a refined solve of cuSOLVER")
+        self.gain = NO_RECORDS  # it waits for the device
+        self.function = <atomr_run>atomr_refinement_run
+        self.context = &self.native
+
+    @property
+    def scratch_bytes(self):
+        return self.native.scratch_bytes
+
+    def __dealloc__(self):
+        atomr_refinement_release(&self.native)
+
+
+@cython.no_gc_clear
 cdef class Verdict(NativeRun):
     """The last step of a factorisation: the message fails late if an info number says so.
 

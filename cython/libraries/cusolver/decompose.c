@@ -13,31 +13,63 @@ static cudaDataType type_of(const atomr_decomposition_spec *s) {
     return types[s->type];
 }
 
+static cudaDataType complex_of(const atomr_decomposition_spec *s) { return s->type % 2 ? CUDA_C_64F : CUDA_C_32F; }
+
 static cudaDataType real_of(const atomr_decomposition_spec *s) { return s->type % 2 ? CUDA_R_64F : CUDA_R_32F; }
 
 static int check(const atomr_decomposition_spec *s, atomr_failure *failure) {
     const int64_t operands[] = {s->a, s->values, s->b, s->c, s->info, s->scratch};
     const int64_t extents[] = {s->m,       s->n,       s->k,       s->step[0], s->step[1],
                                s->step[2], s->jump[0], s->jump[1], s->jump[2], s->jump[3]};
-    int good = s->routine >= 0 && s->routine <= ATOMR_DECOMPOSE_SYEV_BATCHED && s->type >= 0 && s->type <= 3;
+    const int together = s->routine == ATOMR_DECOMPOSE_SYEV_BATCHED || s->routine == ATOMR_DECOMPOSE_GESVDA;
+    const int tall = s->routine == ATOMR_DECOMPOSE_GESVDJ || s->routine == ATOMR_DECOMPOSE_GESVDP ||
+                     s->routine == ATOMR_DECOMPOSE_GESVDA;
+    int good = s->routine >= 0 && s->routine <= ATOMR_DECOMPOSE_GEEV && s->type >= 0 && s->type <= 3;
     for (unsigned i = 0; i < 6; i++) good = good && operands[i] >= -1 && operands[i] < s->n_operands;
     for (unsigned i = 0; i < 10; i++) good = good && extents[i] >= 0;
-    good = good && s->group >= 1 && (s->group == 1 || s->routine == ATOMR_DECOMPOSE_SYEV_BATCHED);
+    good = good && s->group >= 1 && (s->group == 1 || together);
     good = good && s->batch >= 1 && s->a >= 0 && s->values >= 0 && s->info >= 0 && s->scratch >= 0;
     if (s->routine == ATOMR_DECOMPOSE_ORGQR || s->routine == ATOMR_DECOMPOSE_ORMQR) /* these count in 32 bits */
         good = good && s->m <= INT32_MAX && s->n <= INT32_MAX && s->k <= INT32_MAX && s->step[0] <= INT32_MAX &&
                s->step[1] <= INT32_MAX && (s->routine == ATOMR_DECOMPOSE_ORGQR || s->b >= 0);
+    if (s->routine == ATOMR_DECOMPOSE_GESVDJ || s->routine == ATOMR_DECOMPOSE_GESVDA ||
+        s->routine == ATOMR_DECOMPOSE_SYEVJ) /* and these */
+        good = good && s->m <= INT32_MAX && s->n <= INT32_MAX && s->step[0] <= INT32_MAX && s->step[1] <= INT32_MAX &&
+               s->step[2] <= INT32_MAX && s->group <= INT32_MAX;
+    if (tall) good = good && s->m >= s->n && (!s->job || (s->b >= 0 && s->c >= 0));
+    if (s->routine == ATOMR_DECOMPOSE_GESVDA) good = good && s->job && s->group == s->batch;
+    if (s->routine == ATOMR_DECOMPOSE_GEEV) good = good && s->m == s->n && (!s->job || s->b >= 0);
     if (s->routine == ATOMR_DECOMPOSE_GESVD)
         good = good && s->m >= s->n && (s->job == ATOMR_DECOMPOSE_NOTHING || (s->b >= 0 && s->c >= 0));
     return good ? ATOMR_OK : atomr_refused(failure, ATOMR_INVALID_REQUEST, "malformed specification of a decomposition");
 }
 
-/* The calls that are typed by their names; `work` is NULL to ask for its size, in elements. */
-#define TYPED(p, form, multiply, T)                                                                                   \
+/* The calls that are typed by their names; `work` is NULL to ask for its size, in elements.  `b` and `c`: the vectors. */
+#define TYPED(p, form, multiply, eigen, T, R)                                                                                   \
     static cusolverStatus_t q_##p(const atomr_solver *o, const atomr_decomposition_spec *s, void *a, void *tau,        \
-                                  void *b, void *work, int *size, int *info) {                                        \
+                                  void *b, void *c, void *work, int *size, int *info) {                               \
         const int m = (int)s->m, n = (int)s->n, k = (int)s->k, lda = (int)s->step[0], ldb = (int)s->step[1];           \
-        const int side = (int)s->side, trans = (int)s->trans;                                                         \
+        const int side = (int)s->side, trans = (int)s->trans, job = (int)s->job, ldc = (int)s->step[2];                \
+        const int uplo = (int)s->uplo, batch = (int)s->batch;                                                         \
+        const long long to_a = s->jump[0] / (int64_t)sizeof(T), to_values = s->jump[1] / (int64_t)sizeof(R);           \
+        const long long to_b = s->jump[2] / (int64_t)sizeof(T), to_c = s->jump[3] / (int64_t)sizeof(T);                \
+        if (s->routine == ATOMR_DECOMPOSE_GESVDJ)                                                                     \
+            return work ? o->t->cusolverDn##p##gesvdj(o->handle, job, 1, m, n, a, lda, tau, b, ldb, c, ldc, work,      \
+                                                      *size, info, o->jacobi)                                         \
+                        : o->t->cusolverDn##p##gesvdj_bufferSize(o->handle, job, 1, m, n, a, lda, tau, b, ldb, c, ldc, \
+                                                                 size, o->jacobi);                                    \
+        if (s->routine == ATOMR_DECOMPOSE_GESVDA) /* no norms of residuals, which the host would wait for */           \
+            return work ? o->t->cusolverDn##p##gesvdaStridedBatched(o->handle, job, n, m, n, a, lda, to_a, tau,        \
+                                                                    to_values, b, ldb, to_b, c, ldc, to_c, work,       \
+                                                                    *size, info, NULL, batch)                         \
+                        : o->t->cusolverDn##p##gesvdaStridedBatched_bufferSize(o->handle, job, n, m, n, a, lda, to_a,  \
+                                                                               tau, to_values, b, ldb, to_b, c, ldc,   \
+                                                                               to_c, size, batch);                    \
+        if (s->routine == ATOMR_DECOMPOSE_SYEVJ)                                                                      \
+            return work ? o->t->cusolverDn##p##eigen(o->handle, job, uplo, n, a, lda, tau, work, *size, info,          \
+                                                     o->jacobi_eigen)                                                 \
+                        : o->t->cusolverDn##p##eigen##_bufferSize(o->handle, job, uplo, n, a, lda, tau, size,          \
+                                                                  o->jacobi_eigen);                                   \
         if (s->routine == ATOMR_DECOMPOSE_ORGQR)                                                                      \
             return work ? o->t->cusolverDn##p##form(o->handle, m, n, k, a, lda, tau, work, *size, info)               \
                         : o->t->cusolverDn##p##form##_bufferSize(o->handle, m, n, k, a, lda, tau, size);              \
@@ -47,17 +79,17 @@ static int check(const atomr_decomposition_spec *s, atomr_failure *failure) {
                                                                  size);                                               \
     }
 
-TYPED(S, orgqr, ormqr, float)
-TYPED(D, orgqr, ormqr, double)
-TYPED(C, ungqr, unmqr, cuComplex)
-TYPED(Z, ungqr, unmqr, cuDoubleComplex)
+TYPED(S, orgqr, ormqr, syevj, float, float)
+TYPED(D, orgqr, ormqr, syevj, double, double)
+TYPED(C, ungqr, unmqr, heevj, cuComplex, float)
+TYPED(Z, ungqr, unmqr, heevj, cuDoubleComplex, double)
 
-static cusolverStatus_t orthogonal(const atomr_solver *o, const atomr_decomposition_spec *s, void *a, void *tau, void *b,
-                                   void *work, int *size, int *info) {
+static cusolverStatus_t typed(const atomr_solver *o, const atomr_decomposition_spec *s, void *a, void *values, void *b,
+                              void *c, void *work, int *size, int *info) {
     typedef cusolverStatus_t (*function)(const atomr_solver *, const atomr_decomposition_spec *, void *, void *, void *,
-                                         void *, int *, int *);
+                                         void *, void *, int *, int *);
     static const function functions[] = {q_S, q_D, q_C, q_Z};
-    return functions[s->type](o, s, a, tau, b, work, size, info);
+    return functions[s->type](o, s, a, values, b, c, work, size, info);
 }
 
 static size_t element(const atomr_decomposition_spec *s) { return s->type == 0 ? 4 : s->type == 3 ? 16 : 8; }
@@ -82,8 +114,16 @@ static cusolverStatus_t ask(const atomr_solver *o, const atomr_decomposition_spe
     case ATOMR_DECOMPOSE_SYEV_BATCHED:
         return o->t->cusolverDnXsyevBatched_bufferSize(o->handle, o->params, mode, uplo, s->n, type, NULL, s->step[0],
                                                        real, NULL, type, device, host, s->group);
+    case ATOMR_DECOMPOSE_GESVDP:
+        return o->t->cusolverDnXgesvdp_bufferSize(o->handle, o->params, mode, 1, s->m, s->n, type, NULL, s->step[0], real,
+                                                  NULL, type, NULL, s->step[1], type, NULL, s->step[2], type, device,
+                                                  host);
+    case ATOMR_DECOMPOSE_GEEV:
+        return o->t->cusolverDnXgeev_bufferSize(o->handle, o->params, 0, mode, s->n, type, NULL, s->step[0],
+                                                complex_of(s), NULL, type, NULL, s->n, type, NULL, s->step[1], type,
+                                                device, host);
     default:
-        status = orthogonal(o, s, NULL, NULL, NULL, NULL, &size, NULL);
+        status = typed(o, s, NULL, NULL, NULL, NULL, NULL, &size, NULL);
         *device = (size_t)size * element(s);
         return status;
     }
@@ -121,6 +161,7 @@ int atomr_decomposition_run(void *context, const atomr_call *call, atomr_failure
     void *const work = call->pointers[s->scratch];
     const size_t bytes = c->scratch_bytes, host_bytes = c->memory.step;
     int size = (int)(bytes / element(s));
+    double error = 0; /* of the singular values, by the polar decomposition */
     char *host = atomr_host_memory_next(&c->memory);
     cusolverStatus_t status = 0;
     for (int64_t left = s->batch; left > 0 && status == 0; left -= s->group) {
@@ -142,8 +183,18 @@ int atomr_decomposition_run(void *context, const atomr_call *call, atomr_failure
             status = o->t->cusolverDnXsyevBatched(o->handle, o->params, mode, uplo, s->n, type, a, s->step[0], real,
                                                   values, type, work, bytes, host, host_bytes, info, left < s->group ? left : s->group);
             break;
+        case ATOMR_DECOMPOSE_GESVDP:
+            status = o->t->cusolverDnXgesvdp(o->handle, o->params, mode, 1, s->m, s->n, type, a, s->step[0], real, values,
+                                             type, b, s->step[1], type, vh, s->step[2], type, work, bytes, host,
+                                             host_bytes, info, &error);
+            break;
+        case ATOMR_DECOMPOSE_GEEV:
+            status = o->t->cusolverDnXgeev(o->handle, o->params, 0, mode, s->n, type, a, s->step[0], complex_of(s),
+                                           values, type, NULL, s->n, type, b, s->step[1], type, work, bytes, host,
+                                           host_bytes, info);
+            break;
         default:
-            status = orthogonal(o, s, a, values, b, work, &size, info);
+            status = typed(o, s, a, values, b, vh, work, &size, info);
         }
         a += s->jump[0] * s->group;
         values += s->jump[1] * s->group;

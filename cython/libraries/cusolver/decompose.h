@@ -12,6 +12,11 @@
     C(ATOMR_DECOMPOSE_GESVD, 3)       /* A = B diag(values) C, m >= n; A is destroyed */                              \
     C(ATOMR_DECOMPOSE_SYEVD, 4)       /* A becomes its eigenvectors, values: eigenvalues */                           \
     C(ATOMR_DECOMPOSE_SYEV_BATCHED, 5) /* the same, of `group` matrices in a call */                                  \
+    C(ATOMR_DECOMPOSE_GESVDJ, 6)      /* as GESVD by Jacobi's rotations, but C is the adjoint of Vh: V; */             \
+    C(ATOMR_DECOMPOSE_GESVDP, 7)      /* by a polar decomposition, the same; it waits */                              \
+    C(ATOMR_DECOMPOSE_GESVDA, 8)      /* approximately, of tall matrices, all of a batch in a call */                 \
+    C(ATOMR_DECOMPOSE_SYEVJ, 9)       /* as SYEVD by Jacobi's rotations */                                            \
+    C(ATOMR_DECOMPOSE_GEEV, 10)       /* complex values; B becomes right vectors, of a real A in LAPACK's form */     \
     C(ATOMR_DECOMPOSE_NOTHING, 78)    /* jobs of gesvd: no vectors, */                                                \
     C(ATOMR_DECOMPOSE_REDUCED, 83)    /* as many as singular values, */                                               \
     C(ATOMR_DECOMPOSE_ALL, 65)        /* all */
@@ -24,13 +29,13 @@ extern const atomr_constant atomr_decomposition_constants[];
 /* A call, or one for each matrix or group of a batch.  Operands: addresses; -1: none. */
 #define ATOMR_DECOMPOSITION_FIELDS(F, A)                                                                              \
     F(routine) F(type)                          /* ATOMR_DECOMPOSE_*, ATOMR_SOLVER_FLOAT, ... */                      \
-    F(job)                                      /* of gesvd; of eigenvalues 1: vectors, too */                        \
+    F(job)                                      /* of GESVD; of others 1: vectors, too */                             \
     F(uplo) F(side) F(trans)                    /* of the libraries */                                                \
     F(m) F(n) F(k)                              /* rows and columns of A, of B for ormqr; reflectors */               \
     F(a) F(values) F(b) F(c) F(info) F(scratch) /* operands */                                                        \
     A(step, 3)                                  /* leading dimensions of A, B and C, in elements */                   \
     F(batch) A(jump, 4)                         /* how many matrices; bytes to the next A, values, B and C */         \
-    F(group)                                    /* matrices in a call; 1, but for SYEV_BATCHED */                     \
+    F(group)                                    /* matrices in a call; 1, but for SYEV_BATCHED and GESVDA */          \
     F(n_operands)
 
 typedef struct {

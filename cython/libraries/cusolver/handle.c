@@ -19,6 +19,8 @@ int atomr_solver_fail(cusolverStatus_t status, const char *what, atomr_failure *
 
 static void destroy(void *handle) {
     atomr_solver *const s = handle;
+    if (s->jacobi_eigen) s->t->cusolverDnDestroySyevjInfo(s->jacobi_eigen);
+    if (s->jacobi) s->t->cusolverDnDestroyGesvdjInfo(s->jacobi);
     if (s->params) s->t->cusolverDnDestroyParams(s->params);
     s->t->cusolverDnDestroy(s->handle);
     free(s);
@@ -38,10 +40,11 @@ static int create(atomr_cuda *cuda, void **handle, atomr_failure *failure) {
         return atomr_solver_fail(status, "cusolverDnCreate", failure);
     }
     status = t->cusolverDnCreateParams(&s->params);
+    if (status == 0) status = t->cusolverDnCreateGesvdjInfo(&s->jacobi);
+    if (status == 0) status = t->cusolverDnCreateSyevjInfo(&s->jacobi_eigen);
     if (status != 0) {
-        s->params = NULL;
         destroy(s);
-        return atomr_solver_fail(status, "cusolverDnCreateParams", failure);
+        return atomr_solver_fail(status, "making the parameters of a cuSOLVER handle", failure);
     }
     *handle = s;
     return ATOMR_OK;

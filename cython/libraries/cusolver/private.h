@@ -9,6 +9,8 @@ typedef struct {
     const atomr_cusolver_table *t;
     cusolverDnHandle_t handle;
     cusolverDnParams_t params;
+    gesvdjInfo_t jacobi;       /* tolerance and sweeps are the library's own: those of the dtype's precision */
+    syevjInfo_t jacobi_eigen;
 } atomr_solver;
 
 /* The lane's handle.  Returns an atomr_code. */

@@ -14,7 +14,7 @@
 static const double STUBBORN = 12345678.0;
 
 typedef struct {
-    int routine, job, uplo, side, trans, host_mark;
+    int routine, job, uplo, side, trans, host_mark, adjoint; /* `adjoint`: C is V, and not its adjoint */
     cudaDataType type;
     int64_t m, n, k, lda, ldb, ldc;
     void *a, *values, *b, *c, *work;
@@ -181,7 +181,11 @@ static void gesvd(const noted *c) {
         for (int64_t j = 0; j < columns; j++)
             for (int64_t i = 0; i < m; i++) set_element(c->type, c->b, j * c->ldb + i, u[j * m + i]);
         for (int64_t j = 0; j < n; j++)
-            for (int64_t i = 0; i < n; i++) set_element(c->type, c->c, i * c->ldc + j, conj(v[order[j] * n + i]));
+            for (int64_t i = 0; i < n; i++) {
+                const number x = v[order[j] * n + i];
+                if (c->adjoint) set_element(c->type, c->c, j * c->ldc + i, x);
+                else set_element(c->type, c->c, i * c->ldc + j, conj(x));
+            }
     }
     for (int64_t j = 0; j < n; j++)
         for (int64_t i = 0; i < m; i++) set(c, i, j, -777);
@@ -236,6 +240,141 @@ static void syevd(const noted *c) {
     free(a), free(v), free(order);
 }
 
+/* Rows i and i + 1 of x are turned so that x[i + 1, at] is 0; returns whether they were. */
+static int zeroing(const number *x, int64_t n, int64_t i, int64_t at, double *cosine, number *sine) {
+    const number a = x[at * n + i], b = x[at * n + i + 1];
+    const double size = sqrt(creal(a * conj(a)) + creal(b * conj(b)));
+    if (cabs(b) == 0) return 0;
+    *cosine = cabs(a) / size;
+    *sine = cabs(a) == 0 ? conj(b) / size : a / cabs(a) * conj(b) / size;
+    return 1;
+}
+
+static void turn_rows(number *x, int64_t n, int64_t i, int64_t from, double cosine, number sine) {
+    for (int64_t j = from; j < n; j++) {
+        const number one = x[j * n + i], other = x[j * n + i + 1];
+        x[j * n + i] = cosine * one + sine * other;
+        x[j * n + i + 1] = cosine * other - conj(sine) * one;
+    }
+}
+
+static void turn_columns(number *x, int64_t n, int64_t i, int64_t to, double cosine, number sine) {
+    for (int64_t j = 0; j < to; j++) {
+        const number one = x[i * n + j], other = x[(i + 1) * n + j];
+        x[i * n + j] = cosine * one + conj(sine) * other;
+        x[(i + 1) * n + j] = cosine * other - sine * one;
+    }
+}
+
+/* Complex eigenvalues w, and eigenvectors v of norm 1, of a, which is destroyed: QR with Wilkinson's shifts. */
+static void schur(number *a, number *z, number *v, number *w, int64_t n) {
+    double scale = 0;
+    for (int64_t i = 0; i < n * n; i++) scale += creal(a[i] * conj(a[i]));
+    scale = sqrt(scale);
+    for (int64_t j = 0; j < n; j++) z[j * n + j] = 1;
+    for (int64_t j = 0; j + 2 < n; j++) /* to Hessenberg's form */
+        for (int64_t i = n - 2; i > j; i--) {
+            double cosine;
+            number sine;
+            if (!zeroing(a, n, i, j, &cosine, &sine)) continue;
+            turn_rows(a, n, i, 0, cosine, sine);
+            turn_columns(a, n, i, n, cosine, sine);
+            turn_columns(z, n, i, n, cosine, sine);
+        }
+    double *const cosines = calloc((size_t)n + 1, sizeof *cosines);
+    number *const sines = calloc((size_t)n + 1, sizeof *sines);
+    for (int64_t last = n - 1, turns = 0; last > 0 && turns < 200 * n; turns++) {
+        int64_t first = last;
+        while (first > 0 && cabs(a[(first - 1) * n + first]) > 1e-16 * scale) first--;
+        if (first > 0) a[(first - 1) * n + first] = 0;
+        if (first == last) {
+            last--;
+            continue;
+        }
+        const number p = a[(last - 1) * n + last - 1], q = a[last * n + last];
+        const number r = a[last * n + last - 1] * a[(last - 1) * n + last], half = (p - q) / 2;
+        const number root = csqrt(half * half + r);
+        number shift = q + half + (cabs(half + root) > cabs(half - root) ? -root : root);
+        if (turns % 11 == 10) shift += cabs(a[(last - 1) * n + last]); /* it may turn in a circle */
+        for (int64_t i = first; i <= last; i++) a[i * n + i] -= shift;
+        for (int64_t i = first; i < last; i++) {
+            cosines[i] = 1, sines[i] = 0;
+            if (zeroing(a, n, i, i, &cosines[i], &sines[i])) turn_rows(a, n, i, 0, cosines[i], sines[i]);
+        }
+        for (int64_t i = first; i < last; i++) {
+            turn_columns(a, n, i, n, cosines[i], sines[i]);
+            turn_columns(z, n, i, n, cosines[i], sines[i]);
+        }
+        for (int64_t i = first; i <= last; i++) a[i * n + i] += shift;
+    }
+    for (int64_t k = 0; k < n; k++) { /* of the triangle, and back */
+        number *const x = v + k * n, *const y = calloc((size_t)n + 1, sizeof *y);
+        w[k] = a[k * n + k];
+        y[k] = 1;
+        for (int64_t i = k; i-- > 0;) {
+            number sum = 0, gap = w[k] - a[i * n + i];
+            for (int64_t j = i + 1; j <= k; j++) sum += a[j * n + i] * y[j];
+            if (cabs(gap) < 1e-16 * scale) gap = 1e-16 * scale;
+            y[i] = sum / gap;
+        }
+        double norm = 0;
+        for (int64_t i = 0; i < n; i++) {
+            for (int64_t j = 0; j <= k; j++) x[i] += z[j * n + i] * y[j];
+            norm += creal(x[i] * conj(x[i]));
+        }
+        for (int64_t i = 0; i < n; i++) x[i] /= sqrt(norm);
+        free(y);
+    }
+    free(cosines), free(sines);
+}
+
+/* As documented, vectors of a real A are pairs of real columns, and a pair's first value has the positive part. */
+static void geev(const noted *c) {
+    const int64_t n = c->n;
+    const cudaDataType complex_type = c->type == CUDA_R_32F || c->type == CUDA_C_32F ? CUDA_C_32F : CUDA_C_64F;
+    const int is_real = c->type == CUDA_R_32F || c->type == CUDA_R_64F;
+    number *const a = calloc((size_t)(n * n + 1), sizeof *a), *const z = calloc((size_t)(n * n + 1), sizeof *z);
+    number *const v = calloc((size_t)(n * n + 1), sizeof *v), *const w = calloc((size_t)n + 1, sizeof *w);
+    double scale = 0;
+    for (int64_t j = 0; j < n; j++)
+        for (int64_t i = 0; i < n; i++) {
+            a[j * n + i] = at(c, i, j);
+            scale += cabs(a[j * n + i]);
+        }
+    schur(a, z, v, w, n);
+    int *const used = calloc((size_t)n + 1, sizeof *used);
+    for (int64_t k = 0, put = 0; k < n; k++) {
+        if (used[k]) continue;
+        used[k] = 1;
+        const int alone = !is_real || fabs(cimag(w[k])) <= 1e-7 * scale; /* those of defective matrices are split */
+        number value = alone && is_real ? creal(w[k]) : w[k];
+        number phase = 1;
+        if (is_real && alone) { /* its largest element is real */
+            double most = 0;
+            for (int64_t i = 0; i < n; i++)
+                if (cabs(v[k * n + i]) > most) most = cabs(v[k * n + i]), phase = conj(v[k * n + i]) / most;
+        }
+        const int flips = is_real && !alone && cimag(value) < 0;
+        if (flips) value = conj(value);
+        set_element(complex_type, c->values, put, value);
+        for (int64_t i = 0; i < n && c->job; i++) {
+            const number x = flips ? conj(v[k * n + i]) : phase * v[k * n + i];
+            set_element(c->type, c->b, put * c->ldb + i, is_real ? creal(x) : x);
+            if (is_real && !alone) set_element(c->type, c->b, (put + 1) * c->ldb + i, cimag(x));
+        }
+        put++;
+        if (!is_real || alone) continue;
+        int64_t partner = -1;
+        for (int64_t q = 0; q < n; q++)
+            if (!used[q] && (partner < 0 || cabs(w[q] - conj(w[k])) < cabs(w[partner] - conj(w[k])))) partner = q;
+        if (partner >= 0) used[partner] = 1;
+        set_element(complex_type, c->values, put++, conj(value));
+    }
+    for (int64_t j = 0; j < n; j++)
+        for (int64_t i = 0; i < n; i++) set(c, i, j, -777);
+    free(a), free(z), free(v), free(w), free(used);
+}
+
 static void run(void *argument) {
     const noted *const c = argument;
     for (int i = 0; c->host && i < HOST_BYTES; i++) /* it was changed, or given to another call */
@@ -247,6 +386,7 @@ static void run(void *argument) {
     case ATOMR_DECOMPOSE_ORGQR: orgqr(c); break;
     case ATOMR_DECOMPOSE_ORMQR: ormqr(c); break;
     case ATOMR_DECOMPOSE_GESVD: gesvd(c); break;
+    case ATOMR_DECOMPOSE_GEEV: geev(c); break;
     default: syevd(c);
     }
 }
@@ -382,7 +522,99 @@ cusolverStatus_t cusolverDnXsyevBatched(cusolverDnHandle_t handle, cusolverDnPar
     return 0;
 }
 
-#define TYPED(p, form, multiply, T, data_type, adjoint)                                                               \
+struct gesvdjInfo {
+    int alive;
+};
+struct syevjInfo {
+    int alive;
+};
+cusolverStatus_t cusolverDnCreateGesvdjInfo(gesvdjInfo_t *info) {
+    *info = calloc(1, sizeof **info);
+    return *info ? 0 : CUSOLVER_STATUS_ALLOC_FAILED;
+}
+cusolverStatus_t cusolverDnDestroyGesvdjInfo(gesvdjInfo_t info) {
+    free(info);
+    return 0;
+}
+cusolverStatus_t cusolverDnCreateSyevjInfo(syevjInfo_t *info) {
+    *info = calloc(1, sizeof **info);
+    return *info ? 0 : CUSOLVER_STATUS_ALLOC_FAILED;
+}
+cusolverStatus_t cusolverDnDestroySyevjInfo(syevjInfo_t info) {
+    free(info);
+    return 0;
+}
+
+/* Singular values of which C is V.  Only without vectors may they be missing. */
+static cusolverStatus_t with_v(cusolverDnHandle_t handle, noted c, size_t device, size_t host_bytes) {
+    if (c.job && (!c.b || !c.c)) return CUSOLVER_STATUS_INVALID_VALUE;
+    c.routine = ATOMR_DECOMPOSE_GESVD;
+    c.job = c.job ? ATOMR_DECOMPOSE_REDUCED : ATOMR_DECOMPOSE_NOTHING;
+    c.adjoint = 1;
+    return enqueue(handle, c, device, host_bytes);
+}
+cusolverStatus_t cusolverDnXgesvdp_bufferSize(cusolverDnHandle_t handle, cusolverDnParams_t params,
+                                              cusolverEigMode_t jobz, int econ, int64_t m, int64_t n,
+                                              cudaDataType dataTypeA, const void *A, int64_t lda,
+                                              cudaDataType dataTypeS, const void *S, cudaDataType dataTypeU,
+                                              const void *U, int64_t ldu, cudaDataType dataTypeV, const void *V,
+                                              int64_t ldv, cudaDataType computeType, size_t *device, size_t *host) {
+    (void)handle, (void)params, (void)jobz, (void)A, (void)S, (void)U, (void)V;
+    if (m < n || !econ || dataTypeU != dataTypeA || dataTypeV != dataTypeA || computeType != dataTypeA || ldu < m ||
+        ldv < n)
+        return CUSOLVER_STATUS_INVALID_VALUE;
+    return sizes(dataTypeA, dataTypeS, m, n, lda, device, host);
+}
+cusolverStatus_t cusolverDnXgesvdp(cusolverDnHandle_t handle, cusolverDnParams_t params, cusolverEigMode_t jobz,
+                                   int econ, int64_t m, int64_t n, cudaDataType dataTypeA, void *A, int64_t lda,
+                                   cudaDataType dataTypeS, void *S, cudaDataType dataTypeU, void *U, int64_t ldu,
+                                   cudaDataType dataTypeV, void *V, int64_t ldv, cudaDataType computeType,
+                                   void *bufferOnDevice, size_t workspaceInBytesOnDevice, void *bufferOnHost,
+                                   size_t workspaceInBytesOnHost, int *d_info, double *h_err_sigma) {
+    size_t device, host;
+    const cusolverStatus_t status =
+        cusolverDnXgesvdp_bufferSize(handle, params, jobz, econ, m, n, dataTypeA, A, lda, dataTypeS, S, dataTypeU, U,
+                                     ldu, dataTypeV, V, ldv, computeType, &device, &host);
+    if (status || !h_err_sigma) return CUSOLVER_STATUS_INVALID_VALUE;
+    *h_err_sigma = 1e-14;
+    const noted c = {.job = jobz, .type = dataTypeA, .m = m, .n = n, .lda = lda, .a = A, .values = S, .b = U,
+                     .ldb = ldu, .c = V, .ldc = ldv, .work = bufferOnDevice,
+                     .work_bytes = workspaceInBytesOnDevice, .host = bufferOnHost, .info = d_info};
+    return with_v(handle, c, device, workspaceInBytesOnHost);
+}
+cusolverStatus_t cusolverDnXgeev_bufferSize(cusolverDnHandle_t handle, cusolverDnParams_t params,
+                                            cusolverEigMode_t jobvl, cusolverEigMode_t jobvr, int64_t n,
+                                            cudaDataType dataTypeA, const void *A, int64_t lda, cudaDataType dataTypeW,
+                                            const void *W, cudaDataType dataTypeVL, const void *VL, int64_t ldvl,
+                                            cudaDataType dataTypeVR, const void *VR, int64_t ldvr,
+                                            cudaDataType computeType, size_t *device, size_t *host) {
+    (void)handle, (void)params, (void)A, (void)W, (void)VL, (void)VR;
+    const int is_double = dataTypeA == CUDA_R_64F || dataTypeA == CUDA_C_64F;
+    if (jobvl || (jobvr && ldvr < n) || ldvl < 1 || n < 1 || lda < n || dataTypeVL != dataTypeA ||
+        dataTypeVR != dataTypeA || computeType != dataTypeA || dataTypeW != (is_double ? CUDA_C_64F : CUDA_C_32F))
+        return CUSOLVER_STATUS_INVALID_VALUE;
+    *device = size_of(dataTypeA) * (size_t)n + 8;
+    *host = HOST_BYTES;
+    return 0;
+}
+cusolverStatus_t cusolverDnXgeev(cusolverDnHandle_t handle, cusolverDnParams_t params, cusolverEigMode_t jobvl,
+                                 cusolverEigMode_t jobvr, int64_t n, cudaDataType dataTypeA, void *A, int64_t lda,
+                                 cudaDataType dataTypeW, void *W, cudaDataType dataTypeVL, void *VL, int64_t ldvl,
+                                 cudaDataType dataTypeVR, void *VR, int64_t ldvr, cudaDataType computeType,
+                                 void *bufferOnDevice, size_t workspaceInBytesOnDevice, void *bufferOnHost,
+                                 size_t workspaceInBytesOnHost, int *info) {
+    size_t device, host;
+    const cusolverStatus_t status =
+        cusolverDnXgeev_bufferSize(handle, params, jobvl, jobvr, n, dataTypeA, A, lda, dataTypeW, W, dataTypeVL, VL,
+                                   ldvl, dataTypeVR, VR, ldvr, computeType, &device, &host);
+    if (status || (jobvr && !VR)) return CUSOLVER_STATUS_INVALID_VALUE;
+    const noted c = {.routine = ATOMR_DECOMPOSE_GEEV, .job = jobvr, .type = dataTypeA, .m = n, .n = n, .lda = lda,
+                     .a = A, .values = W, .b = VR, .ldb = ldvr, .work = bufferOnDevice,
+                     .work_bytes = workspaceInBytesOnDevice, .host = bufferOnHost, .info = info};
+    return enqueue(handle, c, device, workspaceInBytesOnHost);
+}
+
+#define TYPED(p, form, multiply, eigen, T, R, data_type, adjoint)                                                               \
     cusolverStatus_t cusolverDn##p##form##_bufferSize(cusolverDnHandle_t handle, int m, int n, int k, const T *A,      \
                                                       int lda, const T *tau, int *lwork) {                            \
         (void)handle, (void)A, (void)tau;                                                                             \
@@ -421,9 +653,78 @@ cusolverStatus_t cusolverDnXsyevBatched(cusolverDnHandle_t handle, cusolverDnPar
                          .n = n, .k = k, .lda = lda, .a = (void *)A, .values = (void *)tau, .b = C, .ldb = ldc,       \
                          .work = work, .work_bytes = (size_t)lwork * sizeof(T), .info = devInfo};                     \
         return enqueue(handle, c, (size_t)size * sizeof(T), 0);                                                       \
+    }                                                                                                                 \
+    cusolverStatus_t cusolverDn##p##gesvdj_bufferSize(cusolverDnHandle_t handle, cusolverEigMode_t jobz, int econ,    \
+                                                      int m, int n, const T *A, int lda, const R *Sigma, const T *U,  \
+                                                      int ldu, const T *V, int ldv, int *lwork, gesvdjInfo_t params) {\
+        (void)handle, (void)jobz, (void)A, (void)Sigma, (void)U, (void)V;                                             \
+        if (m < n || n < 1 || !econ || lda < m || ldu < m || ldv < n || !params) return CUSOLVER_STATUS_INVALID_VALUE;\
+        *lwork = n + 7;                                                                                               \
+        return 0;                                                                                                     \
+    }                                                                                                                 \
+    cusolverStatus_t cusolverDn##p##gesvdj(cusolverDnHandle_t handle, cusolverEigMode_t jobz, int econ, int m, int n, \
+                                           T *A, int lda, R *Sigma, T *U, int ldu, T *V, int ldv, T *work, int lwork, \
+                                           int *info, gesvdjInfo_t params) {                                          \
+        int size;                                                                                                     \
+        const cusolverStatus_t status = cusolverDn##p##gesvdj_bufferSize(handle, jobz, econ, m, n, A, lda, Sigma, U,  \
+                                                                         ldu, V, ldv, &size, params);                 \
+        if (status) return status;                                                                                    \
+        const noted c = {.job = jobz, .type = data_type, .m = m, .n = n, .lda = lda, .a = A, .values = Sigma, .b = U, \
+                         .ldb = ldu, .c = V, .ldc = ldv, .work = work, .work_bytes = (size_t)lwork * sizeof(T),       \
+                         .info = info};                                                                               \
+        return with_v(handle, c, (size_t)size * sizeof(T), 0);                                                        \
+    }                                                                                                                 \
+    cusolverStatus_t cusolverDn##p##gesvdaStridedBatched_bufferSize(                                                  \
+        cusolverDnHandle_t handle, cusolverEigMode_t jobz, int rank, int m, int n, const T *A, int lda,               \
+        long long int strideA, const R *Sigma, long long int strideS, const T *U, int ldu, long long int strideU,     \
+        const T *V, int ldv, long long int strideV, int *lwork, int batchSize) {                                      \
+        (void)handle, (void)jobz, (void)A, (void)Sigma, (void)U, (void)V;                                             \
+        const int gaps = batchSize > 1 && (strideA < (long long)lda * n || strideS < rank ||                          \
+                                           strideU < (long long)ldu * rank || strideV < (long long)ldv * rank);       \
+        if (m < n || n < 1 || rank != n || lda < m || ldu < m || ldv < n || gaps) return CUSOLVER_STATUS_INVALID_VALUE;\
+        *lwork = n + 9;                                                                                               \
+        return 0;                                                                                                     \
+    }                                                                                                                 \
+    cusolverStatus_t cusolverDn##p##gesvdaStridedBatched(                                                             \
+        cusolverDnHandle_t handle, cusolverEigMode_t jobz, int rank, int m, int n, const T *A, int lda,               \
+        long long int strideA, R *Sigma, long long int strideS, T *U, int ldu, long long int strideU, T *V, int ldv,  \
+        long long int strideV, T *work, int lwork, int *info, double *norms, int batchSize) {                         \
+        int size;                                                                                                     \
+        const cusolverStatus_t status = cusolverDn##p##gesvdaStridedBatched_bufferSize(                               \
+            handle, jobz, rank, m, n, A, lda, strideA, Sigma, strideS, U, ldu, strideU, V, ldv, strideV, &size,       \
+            batchSize);                                                                                               \
+        if (status || norms) return CUSOLVER_STATUS_INVALID_VALUE;                                                    \
+        for (int i = 0; i < batchSize; i++) {                                                                         \
+            const noted c = {.job = jobz, .type = data_type, .m = m, .n = n, .lda = lda, .a = (T *)A + i * strideA,   \
+                             .values = Sigma + i * strideS, .b = U + i * strideU, .ldb = ldu, .c = V + i * strideV,   \
+                             .ldc = ldv, .work = work, .work_bytes = (size_t)lwork * sizeof(T), .info = info + i};    \
+            const cusolverStatus_t one = with_v(handle, c, (size_t)size * sizeof(T), 0);                              \
+            if (one) return one;                                                                                      \
+        }                                                                                                             \
+        return 0;                                                                                                     \
+    }                                                                                                                 \
+    cusolverStatus_t cusolverDn##p##eigen##_bufferSize(cusolverDnHandle_t handle, cusolverEigMode_t jobz,             \
+                                                       cublasFillMode_t uplo, int n, const T *A, int lda, const R *W, \
+                                                       int *lwork, syevjInfo_t params) {                              \
+        (void)handle, (void)jobz, (void)uplo, (void)A, (void)W;                                                       \
+        if (n < 1 || lda < n || !params) return CUSOLVER_STATUS_INVALID_VALUE;                                        \
+        *lwork = n + 11;                                                                                              \
+        return 0;                                                                                                     \
+    }                                                                                                                 \
+    cusolverStatus_t cusolverDn##p##eigen(cusolverDnHandle_t handle, cusolverEigMode_t jobz, cublasFillMode_t uplo,   \
+                                          int n, T *A, int lda, R *W, T *work, int lwork, int *info,                  \
+                                          syevjInfo_t params) {                                                       \
+        int size;                                                                                                     \
+        const cusolverStatus_t status =                                                                               \
+            cusolverDn##p##eigen##_bufferSize(handle, jobz, uplo, n, A, lda, W, &size, params);                       \
+        if (status) return status;                                                                                    \
+        const noted c = {.routine = ATOMR_DECOMPOSE_SYEVJ, .job = jobz, .uplo = uplo, .type = data_type, .m = n,      \
+                         .n = n, .lda = lda, .a = A, .values = W, .work = work,                                       \
+                         .work_bytes = (size_t)lwork * sizeof(T), .info = info};                                      \
+        return enqueue(handle, c, (size_t)size * sizeof(T), 0);                                                       \
     }
 
-TYPED(S, orgqr, ormqr, float, CUDA_R_32F, CUBLAS_OP_T)
-TYPED(D, orgqr, ormqr, double, CUDA_R_64F, CUBLAS_OP_T)
-TYPED(C, ungqr, unmqr, cuComplex, CUDA_C_32F, CUBLAS_OP_C)
-TYPED(Z, ungqr, unmqr, cuDoubleComplex, CUDA_C_64F, CUBLAS_OP_C)
+TYPED(S, orgqr, ormqr, syevj, float, float, CUDA_R_32F, CUBLAS_OP_T)
+TYPED(D, orgqr, ormqr, syevj, double, double, CUDA_R_64F, CUBLAS_OP_T)
+TYPED(C, ungqr, unmqr, heevj, cuComplex, float, CUDA_C_32F, CUBLAS_OP_C)
+TYPED(Z, ungqr, unmqr, heevj, cuDoubleComplex, double, CUDA_C_64F, CUBLAS_OP_C)

@@ -209,6 +209,10 @@ static void take_parameters(dnn_node *node, const descriptor *d) {
         node->compute = number(d, CUDNN_ATTR_REDUCTION_COMP_TYPE, -1);
         node->mode = number(d, CUDNN_ATTR_REDUCTION_OPERATOR, -1);
         return;
+    case CUDNN_BACKEND_RNG_DESCRIPTOR:
+        node->mode = number(d, CUDNN_ATTR_RNG_DISTRIBUTION, -1);
+        node->number = real(d, CUDNN_ATTR_RNG_BERNOULLI_DIST_PROBABILITY, -1);
+        return;
     case CUDNN_BACKEND_RESAMPLE_DESCRIPTOR:
         node->compute = number(d, CUDNN_ATTR_RESAMPLE_COMP_TYPE, -1);
         node->mode = number(d, CUDNN_ATTR_RESAMPLE_MODE, -1);

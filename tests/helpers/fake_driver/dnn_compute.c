@@ -19,6 +19,26 @@ size_t dnn_size_of(int dtype) {
     }
 }
 
+/* The magnitude of a float8's lower seven bits; beyond the largest number it is NaN. */
+static double float8_of(int code, int dtype) {
+    const int bits = dtype == CUDNN_DATA_FP8_E4M3 ? 3 : 2, bias = dtype == CUDNN_DATA_FP8_E4M3 ? 7 : 15;
+    const int exponent = code >> bits, mantissa = code & ((1 << bits) - 1);
+    if (code > (dtype == CUDNN_DATA_FP8_E4M3 ? 0x7e : 0x7b)) return NAN;
+    return exponent ? ldexp(1 + ldexp(mantissa, -bits), exponent - bias) : ldexp(mantissa, 1 - bias - bits);
+}
+
+/* The nearest float8, of two the even one; what is too large is the largest. */
+static uint8_t float8_from(double x, int dtype) {
+    const int most = dtype == CUDNN_DATA_FP8_E4M3 ? 0x7e : 0x7b;
+    int best = 0;
+    if (x != x) return 0x7f;
+    for (int code = 1; code <= most; code++) {
+        const double own = fabs(float8_of(code, dtype) - fabs(x)), other = fabs(float8_of(best, dtype) - fabs(x));
+        if (own < other || (own == other && !(code & 1))) best = code;
+    }
+    return (uint8_t)(best | (signbit(x) ? 0x80 : 0));
+}
+
 double dnn_get(const void *p, int dtype) {
     switch (dtype) {
     case CUDNN_DATA_DOUBLE: return *(const double *)p;
@@ -28,6 +48,11 @@ double dnn_get(const void *p, int dtype) {
     case CUDNN_DATA_INT32: return *(const int32_t *)p;
     case CUDNN_DATA_INT64: return (double)*(const int64_t *)p;
     case CUDNN_DATA_INT8: return *(const int8_t *)p;
+    case CUDNN_DATA_FP8_E4M3:
+    case CUDNN_DATA_FP8_E5M2: {
+        const uint8_t code = *(const uint8_t *)p;
+        return code & 0x80 ? -float8_of(code & 0x7f, dtype) : float8_of(code, dtype);
+    }
     default: return *(const uint8_t *)p;
     }
 }
@@ -41,6 +66,8 @@ void dnn_put(void *p, int dtype, double x) {
     case CUDNN_DATA_INT32: *(int32_t *)p = (int32_t)x; return;
     case CUDNN_DATA_INT64: *(int64_t *)p = (int64_t)x; return;
     case CUDNN_DATA_INT8: *(int8_t *)p = (int8_t)fmax(-128, fmin(127, nearbyint(x))); return;
+    case CUDNN_DATA_FP8_E4M3:
+    case CUDNN_DATA_FP8_E5M2: *(uint8_t *)p = float8_from(x, dtype); return;
     default: *(uint8_t *)p = (uint8_t)(x != 0); return;
     }
 }
@@ -113,7 +140,7 @@ static bool is_written(int port) {
         CUDNN_ATTR_OPERATION_NORM_FWD_OUTPUT_RUNNING_MEAN_DESC, CUDNN_ATTR_OPERATION_NORM_FWD_OUTPUT_RUNNING_VAR_DESC,
         CUDNN_ATTR_OPERATION_NORM_BWD_DXDESC, CUDNN_ATTR_OPERATION_NORM_BWD_DSCALE_DESC,
         CUDNN_ATTR_OPERATION_NORM_BWD_DBIAS_DESC, CUDNN_ATTR_OPERATION_RESHAPE_YDESC,
-        CUDNN_ATTR_OPERATION_PAGED_CACHE_LOAD_YDESC};
+        CUDNN_ATTR_OPERATION_PAGED_CACHE_LOAD_YDESC, CUDNN_ATTR_OPERATION_RNG_YDESC};
     for (unsigned i = 0; i < sizeof written / sizeof *written; i++)
         if (written[i] == port) return true;
     return false;
@@ -491,6 +518,22 @@ static void pages(work *w, const dnn_node *n) {
     }
 }
 
+/* 1 with the probability of a node, else 0: by seed, offset and place. */
+static void rng(work *w, const dnn_node *n) {
+    const dnn_tensor *const ty = dnn_at(w->g, n, CUDNN_ATTR_OPERATION_RNG_YDESC);
+    const double *const seed = value_of(w, n, CUDNN_ATTR_OPERATION_RNG_SEED);
+    const double *const offset = value_of(w, n, CUDNN_ATTR_OPERATION_RNG_OFFSET_DESC);
+    double *const y = value_of(w, n, CUDNN_ATTR_OPERATION_RNG_YDESC);
+    if (!seed || !offset || n->number <= 0 || n->number > 1) fake_raise(ERROR_ILLEGAL_ADDRESS);
+    for (int64_t i = 0; i < ty->total; i++) {
+        uint64_t x = ((uint64_t)seed[0] * 0x9e3779b97f4a7c15u) ^ ((uint64_t)offset[0] * 0xd1342543de82ef95u);
+        x += 0x9e3779b97f4a7c15u * (uint64_t)(i + 1);
+        x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+        x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+        y[i] = (double)((x ^ x >> 31) >> 11) / 9007199254740992.0 < n->number;
+    }
+}
+
 static void compute_node(work *w, const dnn_node *n) {
     switch (n->kind) {
     case CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR: return pointwise(w, n);
@@ -502,6 +545,7 @@ static void compute_node(work *w, const dnn_node *n) {
     case CUDNN_BACKEND_OPERATION_NORM_BACKWARD_DESCRIPTOR: return norm_backward(w, n);
     case CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR: return reshape(w, n);
     case CUDNN_BACKEND_OPERATION_PAGED_CACHE_LOAD_DESCRIPTOR: return pages(w, n);
+    case CUDNN_BACKEND_OPERATION_RNG_DESCRIPTOR: return rng(w, n);
     default: return convolution(w, n);
     }
 }

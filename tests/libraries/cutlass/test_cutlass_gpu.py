@@ -175,6 +175,24 @@ def test_a_tree_with_everything(device: an.Device, arch: str) -> None:
         np.testing.assert_allclose(out.numpy(), want, rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("batch", [(), (3,)], ids=["one", "batch"])
+def test_values_are_reduced(device: an.Device, arch: str, batch: tuple[int, ...]) -> None:
+    a, b = placed(device, values(*batch, 200, 64), "float16"), placed(device, values(64, 136), "float16")
+    x = a.numpy().astype("f8") @ b.numpy().astype("f8")
+    for alpha in (0.5, -1.0):
+        out, rows, most, columns = device.cutlass.gemm(
+            a, b, alpha=alpha, outputs=dict.fromkeys(("rows", "most", "columns"), "float32"), out_dtype="float32",
+            epilogue="pre = alpha * acc; rows = sum(pre, 0); most = max(pre); columns = sum(acc, 1);"
+            "out = relu(pre) + acc", config=an.GemmConfig(arch=arch),
+        )  # fmt: skip
+        pre = alpha * x
+        np.testing.assert_allclose(out.numpy(), np.maximum(pre, 0) + x, rtol=1e-4, atol=1e-3)
+        np.testing.assert_allclose(rows.numpy(), pre.sum(-2), rtol=1e-4, atol=1e-2)
+        np.testing.assert_allclose(columns.numpy(), x.sum(-1), rtol=1e-4, atol=1e-2)
+        np.testing.assert_allclose(most.numpy(), pre.max((-2, -1))[..., None], rtol=1e-4)
+
+
 def leaky(acc: float, slope: float) -> float:
     return acc if acc > 0 else slope * acc
 

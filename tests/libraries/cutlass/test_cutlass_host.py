@@ -150,6 +150,27 @@ def test_intermediate_results_are_stored(device: an.Device) -> None:
     np.testing.assert_allclose(out.numpy(), x / (1 + np.exp(-x)), rtol=1e-5, atol=1e-6)  # of the unrounded value
 
 
+def test_values_are_reduced(device: an.Device) -> None:
+    a, b, bias = values(2, 40, 50), values(50, 30), values(30)
+    given = device.put(np.full((2, 30), np.nan, "f4"))
+    out, rows, most, columns_ = device.cutlass.gemm(
+        device.put(a), device.put(b), operands={"bias": device.put(bias)}, out_dtype="float32",
+        outputs={"columns": "float32", "rows": given, "most": "float32"},
+        epilogue="pre = acc + bias; rows = sum(pre, 0); most = max(pre); columns = sum(acc, 1); out = relu(pre) - acc",
+    )  # fmt: skip
+    x = a.astype("f8") @ b
+    assert rows is given
+    np.testing.assert_allclose(rows.numpy(), (x + bias).sum(1), rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(most.numpy(), (x + bias).max((1, 2)).reshape(2, 1), rtol=1e-5)
+    np.testing.assert_allclose(columns_.numpy(), x.sum(2), rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(out.numpy(), np.maximum(x + bias, 0) - x, rtol=1e-4, atol=1e-4)
+    tree = an.EpilogueTree.acc().reduced("max", "most", 1)
+    out, most = device.cutlass.gemm(device.put(a[0]), device.put(b), epilogue=tree, outputs={"most": "float32"})
+    np.testing.assert_allclose(most.numpy(), x[0].max(1), rtol=1e-5)
+    same = an.EpilogueTree.parse("acc")
+    assert same != tree
+
+
 def test_factors_of_the_message_and_of_the_device(device: an.Device) -> None:
     a, b, c = values(4, 5), values(5, 3), values(4, 3)
     x, given = a.astype("f8") @ b, (device.put(a), device.put(b))

@@ -13,6 +13,7 @@ from actions import eventually
 
 import atomr_native as an
 from atomr_native.libraries.cutlass.choice import kernel_of
+from atomr_native.libraries.cutlass.kernels import check, walk
 
 pytest.importorskip("cuda.bindings.nvrtc", reason="cuda.bindings is not installed")
 RNG = np.random.default_rng(4)
@@ -89,6 +90,25 @@ def test_a_tree_with_everything(device: an.Device, seen: fake_cutlass.Seen) -> N
     np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_reductions_begin_anew_with_each_message(device: an.Device, seen: fake_cutlass.Seen, order: str) -> None:
+    batch = (2,) if order == "C" else ()
+    a, b = values(*batch, 6, 64), values(64, 16)
+    out = device.put(np.zeros((*batch, 6, 16), "f4")) if order == "C" else columns(device, np.zeros((6, 16), "f4"))
+    for alpha in (1.0, -2.0):
+        found = device.cutlass.gemm(
+            device.put(a), device.put(b), out=out, outputs=dict.fromkeys(("rows", "most", "columns"), "float32"),
+            epilogue="mid = alpha * acc; rows = sum(mid, 0); most = max(mid); columns = sum(acc, 1); out = mid + acc",
+            alpha=alpha,
+        )  # fmt: skip
+        x = a.astype("f8") @ b
+        wanted = (alpha + 1) * x, alpha * x.sum(-2), (alpha * x).max((-2, -1))[..., None], x.sum(-1)
+        for one, want in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(one.numpy(), want, rtol=1e-4, atol=1e-4)
+    names = {node.op for node in walk(seen[-1].tree) if node.op.startswith("reduce")}
+    assert names == {"reduce_row", "reduce_column", "reduce_scalar"}
+
+
 def test_columns_of_d_are_the_product_of_the_transposes(device: an.Device, seen: fake_cutlass.Seen) -> None:
     a, b, row, column = values(6, 8), values(8, 4), values(4), values(6, 1)
     out = columns(device, np.full((6, 4), np.nan, "f4"))
@@ -143,6 +163,26 @@ def test_counters_of_blocks_that_share_sums_are_zero(
     if config:
         with pytest.raises(an.Unsupported, match="of 2 products; allowed: 'tiles'"):
             device.cutlass.gemm(batch, device.put(b), config=an.GemmConfig(**config))
+
+
+@pytest.mark.parametrize("m", [16, 512, 8192])
+@pytest.mark.parametrize("schedule", ["cooperative", "pingpong"])
+@pytest.mark.parametrize("groups", [False, True])
+def test_the_tile_follows_the_schedule(m: int, schedule: str, groups: bool) -> None:
+    a, config = np.empty((m, 64), "f2"), an.GemmConfig(schedule=schedule)
+    if groups:
+        b, ends = np.empty((4, 64, 128), "f2"), np.empty(4, "i4")
+        request: Any = an.GroupedGemmRequest(a=a, b=b, offsets=ends, config=config)
+    else:
+        request = an.GemmRequest(a=a, b=np.empty((64, 128), "f2"), config=config)
+    kernel = kernel_of(request.lowered.spec(), (9, 0)).kernel
+    check(kernel)
+    assert kernel.schedule == schedule
+    for rows, wanted in ((64, "pingpong"), (256, "cooperative")):  # and the schedule follows the tile
+        tall = an.GemmRequest(a=a, b=np.empty((64, 128), "f2"), config=an.GemmConfig(tile=(rows, 128, 64)))
+        kernel = kernel_of(tall.lowered.spec(), (9, 0)).kernel
+        check(kernel)
+        assert kernel.schedule == wanted
 
 
 def test_few_tiles_of_long_sums_are_shared(device: an.Device) -> None:

@@ -58,6 +58,25 @@ def plus(acc: float, bias: float) -> float:
         ({"epilogue": "acc + x", "operands": {"x": np.ones(4, "f4")}}, r"x has shape \(4,\); allowed: what broadcasts"),
         ({"epilogue": "acc + x", "operands": {"x": np.ones(6)}}, "x has dtype float64; allowed: float32, bfloat16"),
         ({"outputs": {"pre": "float32"}}, "outputs are pre, but the epilogue stores none"),
+        (
+            {"epilogue": "s = sum(acc, 2); out = acc", "outputs": {"s": "float32"}},
+            r"'sum\(acc, 2\)' at line 1, column 5 of .*; allowed: sum\(acc\), sum\(acc, 0\), sum\(acc, 1\)",
+        ),
+        ({"epilogue": "s = sum(acc); out = c", "c": C, "outputs": {"s": "float32"}}, "'acc' is assigned and not used"),
+        ({"epilogue": "s = sum(pre); out = acc", "outputs": {"s": "float32"}}, "'pre' at line 1.* a statement before"),
+        ({"epilogue": "s = sum(acc); out = acc"}, "unknown function 'sum'"),
+        (
+            {"epilogue": "s = sum(acc); out = acc", "outputs": {"s": "bfloat16"}},
+            "output s of a reduction has dtype bfloat16; allowed: float32",
+        ),
+        (
+            {"epilogue": "s = sum(acc, 0); out = acc", "outputs": {"s": C}},
+            r"output s has shape \(4, 6\); allowed: \(6,\)",
+        ),
+        (
+            {"epilogue": "s = sum(acc); out = acc", "outputs": {"s": "float32"}, "a": A[:0]},
+            r"output s is a reduction of no elements: out has shape \(0, 6\)",
+        ),
         ({"epilogue": "pre = acc; out = relu(pre)", "outputs": {"pre": "int8"}}, "output pre has dtype int8; allowed"),
         (
             {"epilogue": "pre = acc; out = relu(pre)", "outputs": {"pre": C[:2]}},

@@ -259,33 +259,3 @@ def test_outputs_plans_and_replies(device: an.Device) -> None:
     device.solver.plan(request).ask(device.put(2 * a), s=s, **scratch).result(30)
     np.testing.assert_allclose(s.numpy(), 2 * np.linalg.svd(a, compute_uv=False), rtol=1e-12)
     assert isinstance(device.solver.ask(an.DecompositionRequest(routine="qr", a=ref)).result(30), an.QRResult)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_general_eigenproblems(device: an.Device, dtype: str) -> None:
-    """On a GPU the host solves them, in between."""
-    a = matrices(np.random.default_rng(6), (2, 5, 5), dtype)
-    a[1] = np.triu(np.ones((5, 5)))  # defective
-    for layout in ("rows", "apart"):
-        w, v = device.solver.eig(put(device, a, layout))
-        assert w.dtype == v.dtype == np.result_type(dtype, np.complex64)
-        w, v = w.numpy(), wide(v.numpy())
-        check(wide(a) @ v - v * w[:, None], size(wide(a)) * size(v), dtype)
-        values, info = device.solver.eigvals(put(device, a, layout), check=False)
-        np.testing.assert_allclose(np.sort_complex(values.numpy()[0]), np.sort_complex(w[0]), rtol=1e-3)
-        assert info.numpy().tolist() == [0, 0]
-    a[0, 0, 0] = np.nan
-    w = device.solver.eigvals(device.put(a)).numpy()
-    assert np.isnan(w[0]).all()
-    assert np.isfinite(w[1]).all()
-    assert device.solver.eig(device.zeros((0, 3, 3))).eigenvalues.shape == (0, 3)
-    with pytest.raises(an.InvalidRequest, match="square"):
-        device.solver.eig(device.zeros((2, 3)))
-
-
-def test_general_eigenproblems_are_no_messages_to_gpus(fake_device: an.Device) -> None:
-    a = fake_device.put(np.eye(3))
-    with pytest.raises(an.Unsupported, match="general eigenproblems are solved on the host"):
-        fake_device.solver.tell(an.DecompositionRequest(routine="eig", a=a)).wait()
-    with pytest.raises(an.InvalidRequest), fake_device.record():
-        fake_device.solver.eig(fake_device.blas_lt.matmul(a, a))

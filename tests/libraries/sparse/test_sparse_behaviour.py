@@ -47,7 +47,7 @@ def test_programs_take_what_does_not_wait() -> None:
             "spmv": (a, x), "spmm": (a, square), "sddmm": (a, square, square), "solve_triangular": (a, x),
             "convert": (a, "csc"), "from_dense": (square,), "matmul_pattern": (a, a), "add_pattern": (a, a),
             "matmul": (a, a), "add": (a, a), "prune_24": (even,), "check_24": (even,), "compress_24": (even,),
-            "structured": (even,), "linear_24": (even, structured),
+            "structured": (even,), "direct": (a,), "linear_24": (even, structured),
         }  # fmt: skip
 
         def send(name: str) -> None:

@@ -104,10 +104,10 @@ def test_a_check_names_the_first(device: an.Device) -> None:
 def bound(
     x: np.ndarray[Any, Any], a: np.ndarray[Any, Any], want: np.ndarray[Any, Any], out: str
 ) -> np.ndarray[Any, Any]:
-    """Roundings of the result, and of sums in float32."""
+    """Roundings of the result, and of sums: float32, of which Hopper keeps about 14 bits for 8-bit floats."""
     sums = np.abs(wide(x)) @ np.abs(wide(a)).T
     rounding = EPS[out] * (np.abs(want) if out not in ("int8", "int32") else 1)
-    return 2.1 * rounding + sums * 2.0**-20 + 1e-6
+    return 2.1 * rounding + sums * (2.0**-12 if "float8" in str(a.dtype) else 2.0**-20) + 1e-6
 
 
 @pytest.mark.parametrize(
@@ -129,6 +129,10 @@ def test_products(device: an.Device, dtype: str, out: str) -> None:
     assert (np.abs(wide(found.numpy()) - want) <= bound(x, pruned, want, out)).all()
     bias = np.arange(64).astype(DTYPES["float32" if dtype == "int8" else out]) / 4
     old = random((48, 64), "int8" if out.startswith("int") else out).astype(DTYPES[out])
+    if out == "int8" and device.kind != "host":
+        with pytest.raises(an.Unsupported, match=r"to int8 with the bias, .*allowed: out_dtype int32, float16"):
+            device.sparse.linear_24(given, a, bias=device.put(bias), out_dtype=out, route="structured").wait()
+        return
     for activation in ("none", "relu", "gelu") if not out.startswith("int") else ("none", "relu"):
         made = device.sparse.linear_24(
             given, a, bias=device.put(bias), activation=activation, alpha=0.125, beta=2.0, out=device.put(old),
@@ -267,10 +271,9 @@ def test_tuning_is_on_scratch_and_kept(device: an.Device) -> None:
         compressed=a.compressed, shape=a.shape, dtype=a.dtype, x=x, tune="known", activation="gelu"
     )
     notes = device.sparse.plan(request).notes
-    assert notes == (() if device.kind == "host" else ("GELU is a kernel behind the product",))
+    assert notes == (() if device.kind == "host" else ("a kernel behind the product does GELU",))
 
 
-@pytest.mark.fake_only
 def test_without_the_library(fake_environment: dict[str, str]) -> None:
     with using({**fake_environment, "ATOMR_NATIVE_CUSPARSELT": "/nowhere/libcusparseLt.so.0"}), an.System() as system:
         device = system.device("cuda:0")
@@ -279,7 +282,6 @@ def test_without_the_library(fake_environment: dict[str, str]) -> None:
             device.sparse.compress_24(x).wait()
 
 
-@pytest.mark.fake_only
 def test_views_that_start_anywhere_are_refused(cuda_system: an.System) -> None:
     device = cuda_system.device("cuda:0")
     a = device.sparse.structured(device.put(np.eye(32, dtype="float16")), dense=False)

@@ -30,6 +30,10 @@ def _bits(value: float, dtype: str) -> str:
     return f"({STORAGE[dtype]}){int(number.view(np.uint16))}u"
 
 
+def _literal(value: float) -> str:
+    return f"bits_float({int(np.float32(value).view(np.uint32))}u)"
+
+
 def _sequences(node: NodeSpec, x: str, y: str, batch: int) -> list[str]:
     """Return statements that compute lengths or places of packed sequences."""
     how = dict(node.integers)
@@ -134,7 +138,7 @@ def _sink_backward(node: NodeSpec, graph: GraphAttributes) -> list[str]:
         "if (threadIdx.x < n) partial[threadIdx.x] += partial[threadIdx.x + n];",
         "SYNC();",
         "}",
-        "if (threadIdx.x == 0) y[h] = partial[0];",
+        f"if (threadIdx.x == 0) y[h] = partial[0] * {_literal(dict(node.reals)['factor'])};",
         "SYNC();",
         "}",
     ]
@@ -146,7 +150,7 @@ def around_source(graph: GraphAttributes, part: Part, target: Target) -> tuple[s
     launches: list[Launch] = []
     for place, node in enumerate(part.nodes):
         ports = dict(node.ports)
-        y = graph.tensors[ports["y"]]
+        y = graph.tensors[node.writes[0]]
         if y.ragged >= 0:
             ports["begins"] = y.ragged
         parameters: list[str] = []
@@ -157,7 +161,13 @@ def around_source(graph: GraphAttributes, part: Part, target: Target) -> tuple[s
             parameters.append(f"{kind} *__restrict__ {name}" if at in node.writes else f"const {kind} *{name}")
             arguments.append(("operand", part.bound.index(at)))
             names[name] = name
-        if node.op == "vacate":
+        if node.op == "seeds":
+            parameters += ["long long first", "long long second"]
+            arguments += [("int64", 0), ("int64", 1)]
+            body, work = ["if (thread_index() == 0) { *seed = first; *offset = second; }"], 1
+        elif node.op == "float8":
+            body, work = ["if (thread_index() == 0) { *y = 1.0f / *x; *first = 0; *second = 0; }"], 1
+        elif node.op == "vacate":
             for name in ("queries", "keys"):
                 names[f"{name}_step"] = str(graph.tensors[ports[name]].strides[0])
             body, work = _vacate(node, y, names), math.prod(y.shape) // math.gcd(y.shape[3], _CHUNK)

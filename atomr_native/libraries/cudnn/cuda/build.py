@@ -67,7 +67,7 @@ def build_graph(spec: PlanSpec[GraphAttributes], context: CudaContext) -> Built:
         parts = attention_parts(graph)
         if len(parts) == 1:
             return _whole(spec, graph, context, make)
-        around = "kernels find the ends of sequences, and clear what is not seen"
+        around = "kernels find the ends of sequences, write seeds and scales, and clear what is not seen"
         return _stepwise(spec, graph, parts, context, make, around)
     reason = _why_cut(spec.op, graph)
     if not reason:
@@ -105,7 +105,7 @@ def _why_cut(op: str, graph: GraphAttributes) -> str:
 
 
 def _is_attention(op: str) -> bool:
-    return op in ("cudnn.attention", "cudnn.attention_backward")
+    return op in ("cudnn.attention", "cudnn.attention_backward", "cudnn.attention_float8")
 
 
 def _check(op: str, graph: GraphAttributes) -> None:
@@ -149,11 +149,19 @@ def _stepwise(
         return ("operand", tensor.operand) if tensor.operand >= 0 else ("workspace", most + places[roots.get(at, at)])
 
     steps = tuple(
-        Step(run, tuple(source(at) for at in part.bound), FACTORS if is_exact_product(whole, part.nodes[0]) else ())
+        Step(run, tuple(source(at) for at in part.bound), _scalars(whole, part))
         for run, part in zip(runs, parts, strict=True)
     )
     notes = (f"{len(steps)} steps: {reason}",)
     return Built(SequenceProgram(steps, total, notes), total, notes)
+
+
+def _scalars(graph: GraphAttributes, part: Part) -> tuple[Source, ...]:
+    """Return where the scalars of a step come from."""
+    if is_exact_product(graph, part.nodes[0]):
+        return FACTORS
+    drawn = any(node.op == "seeds" for node in part.nodes)
+    return (("scalar", 0), ("scalar", 1)) if drawn else ()
 
 
 def _part(graph: GraphAttributes, part: Part, context: CudaContext, make: Maker, room: int) -> Any:

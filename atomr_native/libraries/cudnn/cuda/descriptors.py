@@ -37,6 +37,7 @@ _POOLING: Final = {
 _PORTS: Final = {
     "matmul": {"m": "GEMM_M_OVERRIDE_DESC", "n": "GEMM_N_OVERRIDE_DESC", "k": "GEMM_K_OVERRIDE_DESC"},
     "pages": {"x": "CONTAINER_DESC", "table": "PAGE_TABLE_DESC", "lengths": "SEQUENCE_DESC"},
+    "rng": {"seed": "SEED", "offset": "OFFSET_DESC"},
     "resample_forward": {"index": "IDXDESC"},
     "resample_backward": {"index": "IDXDESC"},
     "norm_forward": {
@@ -59,6 +60,7 @@ _DESCRIPTORS: Final = {
     "norm_forward": ("NORM_FORWARD", "NORM_FWD"),
     "norm_backward": ("NORM_BACKWARD", "NORM_BWD"),
     "transpose": ("RESHAPE", "RESHAPE"),
+    "rng": ("RNG", "RNG"),
     "pages": ("PAGED_CACHE_LOAD", "PAGED_CACHE_LOAD"),
     "pointwise": ("POINTWISE", "POINTWISE"),
 }
@@ -213,6 +215,13 @@ def _parameters(words: _Words, node: NodeSpec, prefix: str) -> list[Attribute]:
             ("REDUCTION_COMP_TYPE", "DATA_TYPE", [_data(node.compute)]),
         )
         return [("OPERATION_REDUCTION_DESC", "BACKEND_DESCRIPTOR", [made])]
+    if node.op == "rng":
+        made = words.add(
+            "RNG",
+            ("RNG_DISTRIBUTION", "RNG_DISTRIBUTION", [CONSTANTS["CUDNN_RNG_DISTRIBUTION_BERNOULLI"]]),
+            ("RNG_BERNOULLI_DIST_PROBABILITY", "DOUBLE", [dict(node.reals)["kept"]]),
+        )
+        return [("OPERATION_RNG_DESC", "BACKEND_DESCRIPTOR", [made])]
     if node.op.startswith("resample"):
         return [_resample(words, node, prefix)]
     if node.op.startswith("norm"):

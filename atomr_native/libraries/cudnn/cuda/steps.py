@@ -16,7 +16,7 @@ from .product import matrix_of
 __all__ = ["Part", "alone", "are_alike", "attention_parts", "densified", "is_taken", "parts_of", "roots_of"]
 
 #: Operations that kernels compute, around the plan of attention.
-AROUND: Final = ("lengths", "offsets", "vacate", "sink_forward", "sink_backward")
+AROUND: Final = ("lengths", "offsets", "seeds", "float8", "vacate", "sink_forward", "sink_backward")
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ def roots_of(graph: GraphAttributes) -> dict[int, int]:
 
 def attention_parts(graph: GraphAttributes) -> list[Part]:
     """Return the nodes of attention in steps: the kernels before the plan of cuDNN, the plan, the kernels behind it."""
-    first = [node for node in graph.nodes if node.op in ("lengths", "offsets")]
+    first = [node for node in graph.nodes if node.op in ("lengths", "offsets", "seeds", "float8")]
     last = [node for node in graph.nodes if node.op in AROUND and node not in first]
     plan = [node for node in graph.nodes if node.op not in AROUND]
     runs = [run for run in (first, plan, last) if run]

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
+from ...._support.philox import philox
 from ....errors import InvalidRequest
 from ..attributes import NodeSpec, TensorSpec
 
 __all__ = [
-    "gathered", "lengths", "offsets", "pages", "scattered", "shortened", "sink_backward", "sink_forward",
-    "vacate",
+    "float8", "gathered", "lengths", "offsets", "pages", "rng", "scattered", "seeds", "shortened", "sink_backward",
+    "sink_forward", "vacate",
 ]  # fmt: skip
 
 Array = np.ndarray[Any, Any]
@@ -109,6 +111,29 @@ def vacate(node: NodeSpec, given: Given, _shapes: Shapes) -> Given:
     return {"y": np.where(vacant, y.dtype.type(dict(node.reals)["value"]), y)}
 
 
+def float8(_node: NodeSpec, given: Given, _shapes: Shapes) -> Given:
+    """Return the inverse of a scale, and zeros for the largest magnitudes."""
+    zero = np.zeros((1, 1, 1, 1), np.float32)
+    return {"y": 1 / given["x"], "first": zero, "second": zero}
+
+
+def seeds(_node: NodeSpec, given: Given, _shapes: Shapes) -> Given:
+    """Return the numbers of the message as tensors."""
+    return {
+        name: np.full((1, 1, 1, 1), value) for name, value in zip(("seed", "offset"), given["numbers"], strict=True)
+    }
+
+
+def rng(node: NodeSpec, given: Given, shapes: Shapes) -> Given:
+    """Return 1 for each weight that is kept, else 0."""
+    seed, offset = (int(given[name].reshape(-1)[0]) for name in ("seed", "offset"))
+    place: Array = np.arange(math.prod(shapes["y"]), dtype=np.uint64)
+    low, high, half = (np.array(word, np.uint64) for word in (offset & 0xFFFFFFFF, offset >> 32, 32))
+    word = philox((place & np.uint64(0xFFFFFFFF), place >> half, low, high), (seed & 0xFFFFFFFF, seed >> 32))[0]
+    kept = word >= np.uint64(round((1 - dict(node.reals)["kept"]) * 2**32))
+    return {"y": kept.astype(np.float32).reshape(shapes["y"])}
+
+
 def sink_forward(_node: NodeSpec, given: Given, _shapes: Shapes) -> Given:
     """Return results and statistics of attention with sinks, of those without."""
     sink, statistics = given["sink"], given["statistics"]
@@ -116,8 +141,8 @@ def sink_forward(_node: NodeSpec, given: Given, _shapes: Shapes) -> Given:
     return {"y": given["y"].astype(np.float32) * share, "statistics": np.logaddexp(statistics, sink)}
 
 
-def sink_backward(_node: NodeSpec, given: Given, shapes: Shapes) -> Given:
+def sink_backward(node: NodeSpec, given: Given, shapes: Shapes) -> Given:
     """Return the gradient by the sinks."""
     share = np.exp(given["sink"] - given["statistics"])
-    made = -np.where(share > 0, share * given["sums"], 0).sum((0, 2, 3))
+    made = -np.where(share > 0, share * given["sums"], 0).sum((0, 2, 3)) * dict(node.reals)["factor"]
     return {"y": made.reshape(shapes["y"])}

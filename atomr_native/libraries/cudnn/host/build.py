@@ -12,7 +12,20 @@ from ....builders.context import Built, HostContext
 from ....dtypes import DTYPES
 from ....plans.spec import PlanSpec
 from ..attributes import GraphAttributes, NodeSpec, TensorSpec
-from .attention import gathered, lengths, offsets, pages, scattered, shortened, sink_backward, sink_forward, vacate
+from .attention import (
+    float8,
+    gathered,
+    lengths,
+    offsets,
+    pages,
+    rng,
+    scattered,
+    seeds,
+    shortened,
+    sink_backward,
+    sink_forward,
+    vacate,
+)
 from .channels import lrn_backward, lrn_forward, softmax_backward, softmax_forward
 from .convolution import backward_data, backward_filter, forward
 from .norms import norm_backward, norm_forward
@@ -60,6 +73,8 @@ def _reshape(_node: NodeSpec, given: dict[str, Array], shapes: dict[str, tuple[i
     return {"y": given["x"].reshape(shapes["y"])}
 
 
+#: Their largest numbers.
+_FLOAT8: Final = {"float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}
 _FUNCTIONS: Final[dict[str, Function]] = {
     "convolution_forward": forward,
     "convolution_backward_data": backward_data,
@@ -76,6 +91,9 @@ _FUNCTIONS: Final[dict[str, Function]] = {
     "pages": pages,
     "lengths": lengths,
     "offsets": offsets,
+    "float8": float8,
+    "seeds": seeds,
+    "rng": rng,
     "vacate": vacate,
     "sink_forward": sink_forward,
     "sink_backward": sink_backward,
@@ -91,12 +109,17 @@ def _view(spec: TensorSpec, array: Array) -> Array:
     if math.prod(spec.shape) == 0:
         return np.empty(spec.shape, array.dtype)
     strides = tuple(s * array.itemsize for s in spec.strides)
+    if array.itemsize == 1:  # NumPy does not find float8_e5m2 by the text that names it
+        return np.lib.stride_tricks.as_strided(array.view(np.uint8), spec.shape, strides).view(array.dtype)
     return np.lib.stride_tricks.as_strided(array, spec.shape, strides)
 
 
 def _stored(value: Array, dtype: str) -> Array:
-    """Return a result in the dtype of its tensor; integers are rounded to nearest and saturated."""
+    """Return a result in the dtype of its tensor; integers are rounded to nearest, and they and float8 saturated."""
     target = DTYPES[dtype]
+    most = _FLOAT8.get(dtype)
+    if most is not None:
+        value = np.clip(value, -most, most)
     if target.kind in "iu" and value.dtype.kind == "f":
         info = np.iinfo(target)
         value = np.clip(np.rint(value), info.min, info.max)
@@ -111,6 +134,16 @@ def _widened(value: Array, node: NodeSpec) -> Array:
     return value.astype(compute, copy=False)
 
 
+def _given(node: NodeSpec, value: Callable[[int], Array], scalars: tuple[Any, ...]) -> dict[str, Array]:
+    """Return what a node reads, by port."""
+    found = {port: _widened(value(at), node) for port, at in node.ports if at in node.reads and at not in node.writes}
+    if node.op == "seeds":
+        found["numbers"] = np.array(scalars, np.int64)
+    if node.op in ("vacate", "sink_forward"):  # in place
+        found |= {port: value(at) for port, at in node.ports if at in node.writes}
+    return found
+
+
 def build_graph(spec: PlanSpec[GraphAttributes], _context: HostContext) -> Built:
     """Return ``run(arrays, scalars)`` for a plan specification of ``cudnn.*``."""
     graph = spec.attributes
@@ -119,7 +152,7 @@ def build_graph(spec: PlanSpec[GraphAttributes], _context: HostContext) -> Built
         return Built("noop")
 
     @np.errstate(all="ignore")
-    def run(arrays: tuple[Array, ...], _scalars: tuple[Any, ...]) -> None:
+    def run(arrays: tuple[Array, ...], scalars: tuple[Any, ...]) -> None:
         values: dict[int, Array] = {}
 
         def value(at: int) -> Array:
@@ -145,9 +178,7 @@ def build_graph(spec: PlanSpec[GraphAttributes], _context: HostContext) -> Built
         for node in graph.nodes:
             ports = dict(node.ports)
             written = [port for port, at in node.ports if at in node.writes]
-            given = {port: _widened(value(at), node) for port, at in ports.items() if port not in written}
-            if node.op in ("vacate", "sink_forward"):  # in place
-                given.update({port: value(ports[port]) for port in written})
+            given = _given(node, value, scalars)
             factors = dict(node.reals)
             made = _FUNCTIONS[node.op](node, given, {port: tensors[ports[port]].shape for port in written})
             for port in written:

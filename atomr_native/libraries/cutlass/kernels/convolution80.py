@@ -12,7 +12,7 @@ from ..attributes import EXTENTS
 from . import tree
 from .gemm80 import INSTRUCTIONS, operation, shape, vector, warps
 from .kernel import Kernel, walk
-from .rendering import ENTRY, ZEROING, Rendered, source_of
+from .rendering import ENTRY, Rendered, preparation, source_of
 from .types import CPP
 
 __all__ = ["render"]
@@ -199,7 +199,7 @@ using ThreadMap = cutlass::epilogue::threadblock::OutputTileThreadLayout<Block, 
         fields += [("ldc", "int64"), ("batch_c", "int64")]
         pointers.append("c")
     scalars = [node.name for node in walk(kernel.tree) if node.op == "scalar" and node.value == "host"]
-    zeroing, takes = ZEROING
+    zeroing, takes = preparation(kernel, zeroes=True)
     header = f"cutlass/conv/kernel/default_conv{kernel.spatial}d_{_OPERATIONS[kernel.operation].lower()}.h"
     return source_of(
         [header, *_INCLUDES], body, _launch() + zeroing, build, fields, pointers, written.declared,

@@ -6,7 +6,7 @@ from typing import Final
 
 from . import tree
 from .kernel import Kernel, walk
-from .rendering import ENTRY, ZEROING, Rendered, source_of
+from .rendering import ENTRY, Rendered, preparation, source_of
 from .types import BITS, CPP, LAYOUTS
 
 __all__ = ["INCLUDES", "INSTRUCTIONS", "launch", "operation", "render", "vector", "warps"]
@@ -132,7 +132,7 @@ using Kernel = typename cutlass::gemm::kernel::DefaultGemmWithVisitor<
     build += f"  out->workspace = {'barriers + params.partial_bytes()' if streams else '0'};\n"
     if streams:
         build += "  out->zeroed = barriers;\n"
-    zeroing, takes = ZEROING if streams else ("", ())
+    zeroing, takes = preparation(kernel, zeroes=streams)
     scalars = [node.name for node in walk(kernel.tree) if node.op == "scalar" and node.value == "host"]
     return source_of(
         INCLUDES,

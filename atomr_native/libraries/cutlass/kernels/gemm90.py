@@ -6,7 +6,7 @@ from typing import Final
 
 from . import tree
 from .kernel import Kernel, walk
-from .rendering import ENTRY, ZEROING, Rendered, source_of
+from .rendering import ENTRY, Rendered, preparation, source_of
 from .types import CPP, LAYOUTS
 
 __all__ = ["FIELDS", "HELPERS", "INCLUDES", "POINTERS", "collectives", "entry", "render"]
@@ -152,11 +152,9 @@ using Kernel = cutlass::gemm::kernel::GemmUniversal<cute::Shape<int, int, int, i
   given.scheduler.decomposition_mode = p.splits > 1 ? Params::DecompositionMode::SplitK
                                                     : Params::DecompositionMode::StreamK;"""
     build += "\n  build<Kernel>(out, given, reinterpret_cast<void*>(p.workspace));"
-    zeroing: str = ""
-    takes: tuple[str, ...] = ()
     if kernel.decomposition == "stream_k":
         build += "\n  out->zeroed = out->workspace;"
-        zeroing, takes = ZEROING
+    zeroing, takes = preparation(kernel, zeroes=kernel.decomposition == "stream_k")
     scalars = [node.name for node in walk(kernel.tree) if node.op == "scalar" and node.value == "host"]
     return source_of(
         INCLUDES,

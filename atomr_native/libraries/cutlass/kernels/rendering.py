@@ -6,23 +6,49 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["BUILDER", "ENTRY", "SETUP", "ZEROING", "Rendered", "source_of"]
+from .kernel import Kernel, walk
+
+__all__ = ["BUILDER", "ENTRY", "SETUP", "Rendered", "preparation", "source_of"]
 
 #: Names of the kernel, of the function that builds its parameters, and of a kernel that runs before it.
 ENTRY: Final = "atomr_kernel"
 BUILDER: Final = "atomr_build"
 SETUP: Final = "atomr_setup"
-#: A kernel that sets the start of the workspace to 0, with a thread for each 16 bytes, and what it takes.
-ZEROING: Final = (
-    f"""
-extern "C" __global__ void {SETUP}(unsigned long long workspace, unsigned long long zeroed) {{
-  unsigned long long place = (blockIdx.x * (unsigned long long)(blockDim.x) + threadIdx.x) * 16;
-  if (place < zeroed) *reinterpret_cast<uint4*>(workspace + place) = uint4{{0, 0, 0, 0}};
+#: What elements of a reduction begin with.
+_BEGINNINGS: Final = {"add": "0", "max": "-cutlass::platform::numeric_limits<{0}>::infinity()"}
+_C_TYPES: Final = {"int32": "int", "int64": "long long", "float32": "float", "float64": "double"}
+
+
+def preparation(kernel: Kernel, *, zeroes: bool) -> tuple[str, tuple[str, ...]]:
+    """Return a kernel that runs first, and what it takes; nothing where none is needed.
+
+    Its threads set the start of the workspace to 0, 16 bytes each, and elements of reductions to their first values.
+    """
+    takes: dict[str, None] = dict.fromkeys(("workspace", "zeroed")) if zeroes else {}
+    lines = []
+    if zeroes:
+        lines.append("if (place * 16 < zeroed) reinterpret_cast<uint4*>(workspace)[place] = uint4{0, 0, 0, 0};")
+    for node in walk(kernel.tree):
+        if node.op.startswith("reduce_"):
+            takes |= dict.fromkeys((node.name, f"count_{node.name}"))
+            type_ = _C_TYPES[node.dtype]
+            first = _BEGINNINGS[node.value].format(type_)
+            lines.append(
+                f"if (place < count_{node.name}) reinterpret_cast<{type_}*>({node.name})[place] = {type_}({first});"
+            )
+    if not lines:
+        return "", ()
+    given = ", ".join(f"unsigned long long {name}" for name in takes)
+    text = "\n  ".join(dict.fromkeys(lines))
+    return (
+        f"""
+extern "C" __global__ void {SETUP}({given}) {{
+  unsigned long long place = blockIdx.x * (unsigned long long)(blockDim.x) + threadIdx.x;
+  {text}
 }}
 """,
-    ("workspace", "zeroed"),
-)
-_C_TYPES: Final = {"int32": "int", "int64": "long long", "float32": "float", "float64": "double"}
+        tuple(takes),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +69,8 @@ class Rendered:
     scalars : tuple of str
         Fields that a message decides: they are places in the parameters, and nothing else depends on them.
     setup : tuple of str
-        What the kernel `SETUP` takes, which runs before the kernel with a thread for each group, or for each 16 bytes
-        that it sets to 0; empty without one: 8 bytes each, the address of an operand or of the workspace, or a number.
+        What the kernel `SETUP` takes, which runs before the kernel, see `preparation` and grouped90.py; empty without one:
+        8 bytes each, the address of an operand or of the workspace, or a number.
     """
 
     source: str

@@ -15,10 +15,12 @@ from ...._lib import cublas, cusolver
 from ...._lib.cusolver import CONSTANTS, Solver
 from ....builders.context import Built
 from ....builders.cuda.context import CudaContext, library_file
+from ....builders.cuda.sequence import Source
 from ....plans.spec import PlanSpec
 from ..attributes import SolverAttributes
 from ..routes import POSITIVE, kind_of_failure
-from ..spec import ROUTINES
+from ..spec import INDEFINITE, ROUTINES
+from . import indefinite
 from .native import SolverCall, TriangleCall
 from .small.build import build_small
 from .steps import Matrix, Steps
@@ -35,7 +37,11 @@ def build_solver(spec: PlanSpec[SolverAttributes], context: CudaContext) -> Buil
     how = spec.attributes
     if 0 in how.batch:
         return Built("noop")
-    if how.route == "kernel" and all(0 not in operand.shape for operand in spec.operands):
+    if (
+        how.route == "kernel"
+        and how.assume not in INDEFINITE
+        and all(0 not in operand.shape for operand in spec.operands)
+    ):
         return build_small(spec, context)
     return _Builder(spec, context).build()
 
@@ -49,6 +55,8 @@ class _Builder(Steps):
         super().__init__(spec, context)
         self.routine = spec.op.removeprefix("solver.")
         self.positive = self.routine == "cholesky" or self.how.assume == POSITIVE
+        self.indefinite = self.how.assume in INDEFINITE
+        self.hermitian = self.how.assume == "hermitian" and self.how.dtype.startswith("complex")
         self.type = CONSTANTS[f"ATOMR_SOLVER_{_TYPES[self.how.dtype]}"]
         self.is_complex = self.how.dtype.startswith("complex")
 
@@ -74,6 +82,10 @@ class _Builder(Steps):
             self._cholesky(a)
         elif self.routine == "lu_factor":
             self._lu_factor(a)
+        elif self.routine == "ldl_factor":
+            self._ldl_factor(a)
+        elif self.routine == "ldl_solve":
+            self._ldl_solve(a)
         elif self.routine in ("solve", "inv"):
             self._solve(a)
         elif determinant:
@@ -155,7 +167,7 @@ class _Builder(Steps):
 
         if b is not None:
             add("b", b.source)
-        if routine.startswith("GET"):
+        if routine.startswith(("GET", "SYT")):
             add("pivots", self.pivots)
         other = a if b is None else b
         if many:
@@ -163,8 +175,8 @@ class _Builder(Steps):
             self.note(f"{self.count} matrices in one call of {routine.lower()}Batched")
         elif self.count > 1:
             self.note(f"{self.count} calls of {routine.lower()}, one after the other")
-        factors = routine.endswith("F") and not many
-        if factors:
+        has_scratch = (routine.endswith("F") or routine == "SYTRS") and not many
+        if has_scratch:
             where["scratch"] = len(operands)
         call = SolverCall(
             routine=CONSTANTS[f"ATOMR_SOLVER_{routine}"],
@@ -178,10 +190,10 @@ class _Builder(Steps):
             step=(a.ld, other.ld),
             batch=self.count,
             jump=(a.jump, other.jump),
-            n_operands=len(operands) + factors,
+            n_operands=len(operands) + has_scratch,
         )
         native = Solver(self.context.backend, call)
-        if factors:
+        if has_scratch:
             operands.append(self.take(native.scratch_bytes))
         self.native(native, tuple(operands))
 
@@ -227,6 +239,9 @@ class _Builder(Steps):
     def _factor(self, a: Matrix) -> Matrix:
         """Copy A and factor it."""
         factor = self.matrix("factor")
+        if self.indefinite:
+            self._ldl(factor, a)
+            return factor
         if not self.positive:
             self._copy(factor, a)
             self.wide = self._getrf(factor)
@@ -239,11 +254,85 @@ class _Builder(Steps):
         factor = self._factor(a)
         place = self._right_side()
         info = self.info
-        if self.positive:
+        if self.indefinite:
+            self._ldl_apply(factor, place)
+        elif self.positive:
             self._potrs(factor, place, lower=self.how.lower)
         else:
             self._getrs(factor, place, _N)
         self.info = info
+        self._finish(place)
+
+    # Matrices that may be indefinite: the factor is that of a lower triangle, whichever was read.
+
+    def _ldl(self, place: Matrix, a: Matrix) -> None:
+        """Copy A and factor it in place; `self.pivots` are of 32 bits, and the library's."""
+        if self.how.lower:
+            self._copy(place, a, "lower")
+        else:
+            self._copy(place, a.turned(), "lower", *(("conj",) if self.hermitian else ()))
+        self.wide = False
+        self.pivots = self.take(4 * self.count * a.rows)
+        if self.how.route == "loop":
+            self._call("SYTRF", place, None, many=False)
+            return
+        self.note(f"{self.count} matrices in one kernel, a block of threads each")
+        numbers = (a.rows, place.ld, place.jump // place.itemsize, self.count, int(self.hermitian))
+        self.launch(
+            "ldl", (place.source, self.pivots, self.new_info()), numbers, 0, grid=min(self.count, 65535),
+            module=indefinite.source,
+        )  # fmt: skip
+
+    def _ldl_apply(self, factor: Matrix, place: Matrix) -> None:
+        """Solve in place of B, by `self.pivots`: on the way of the library they have 64 bits."""
+        if self.how.route == "loop":
+            if not self.wide:
+                self._take_pivots(self.pivots, factor.rows, 1, self._gapless(factor.rows))
+            self.info = None  # the numbers of the factorisation stay
+            self._call("SYTRS", factor, place, many=False)
+            return
+        numbers = (
+            factor.rows, factor.ld, factor.jump // factor.itemsize, place.columns, place.ld,
+            place.jump // place.itemsize, self.count, int(self.hermitian),
+        )  # fmt: skip
+        self.launch(
+            "ldl_solve", (factor.source, self.pivots, place.source), numbers, 0, grid=min(self.count, 65535),
+            module=indefinite.source,
+        )  # fmt: skip
+
+    def _gapless(self, n: int) -> tuple[int, ...]:
+        return (self.extents[0] * self.extents[1] * n, self.extents[1] * n, n)
+
+    def _take_pivots(self, given: Source, n: int, step: int, leads: tuple[int, ...]) -> None:
+        """Copy pivots to where the route wants them."""
+        self.wide = self.how.route == "loop"
+        self.pivots = self.take((8 if self.wide else 4) * n * self.count)
+        self.launch(
+            "ldl_pivots_in", (self.pivots, given), (int(self.wide), n, self.count, *self.extents, step, *leads),
+            n * self.count, module=indefinite.source,
+        )  # fmt: skip
+
+    def _ldl_factor(self, a: Matrix) -> None:
+        place = self._place()
+        self._ldl(place, a)
+        self._finish(place, "lower", guard=self.how.check)
+        out = self.spec.operands[self.at["pivots_out"]]
+        step = out.strides[-1] // 4
+        self.launch(
+            "ldl_pivots",
+            (self.operand("pivots_out"), self.pivots),
+            (a.rows, self.count, *self.extents, step, *self.leads["pivots_out"]),
+            a.rows * self.count,
+            module=indefinite.source,
+        )
+
+    def _ldl_solve(self, a: Matrix) -> None:
+        factor = self._given_factor(a, turns=False)
+        given = self.spec.operands[self.at["pivots"]]
+        self._take_pivots(self.operand("pivots"), a.rows, given.strides[-1] // 4, self.leads["pivots"])
+        place = self._right_side()
+        self._ldl_apply(factor, place)
+        self.info = None  # that of a solve says nothing
         self._finish(place)
 
     def _potrs(self, factor: Matrix, place: Matrix, *, lower: bool) -> None:
@@ -266,6 +355,7 @@ class _Builder(Steps):
         else:
             self.launch("zeros", (factor.source, self.new_info()), (0, self.count, *self.extents, 0, 0, 0, 0), 1)
         mode = (1 if self.positive else 0) + (2 if "log_out" in self.at else 0) + (4 if self.notes else 0)
+        mode += (8 if self.indefinite and a.rows else 0) + (16 if self.hermitian else 0)
         logs = "log_out" if "log_out" in self.at else "out"
         self.launch(
             "determinant",

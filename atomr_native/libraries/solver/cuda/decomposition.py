@@ -18,6 +18,7 @@ from ....builders.cuda.sequence import Source
 from ....dtypes import as_dtype
 from ....errors import Unsupported
 from ....plans.spec import PlanSpec
+from ..algorithms import AUTO, call_of
 from ..attributes import DecompositionAttributes
 from .native import DecompositionCall
 from .small.build import build_small
@@ -30,16 +31,20 @@ _BATCHED_ELEMENTS: Final = 2**31 - 1
 #: Bytes of the workspace for what follows a group: the summary of info numbers.
 _SPARE: Final = 4096
 _TYPES: Final = {"float32": "FLOAT", "float64": "DOUBLE", "complex64": "COMPLEX", "complex128": "DOUBLE_COMPLEX"}
+_STEPS: Final = {"svdvals": "_svd", "eigvalsh": "_eigh", "eig": "_general", "eigvals": "_general"}
+#: Calls whose values are real numbers, and those that take a batch, or a group of it.
+_REAL: Final = ("GESVD", "GESVDJ", "GESVDP", "GESVDA", "SYEVD", "SYEV_BATCHED", "SYEVJ")
+_TOGETHER: Final = ("SYEV_BATCHED", "GESVDA")
 _N, _T, _C = (CONSTANTS[f"CUBLAS_OP_{op}"] for op in "NTC")
 
 
 def build_decomposition(spec: PlanSpec[DecompositionAttributes], context: CudaContext) -> Built:
     """Build a decomposition: operands in the order of the request's lowering."""
-    if spec.op in ("solver.eig", "solver.eigvals"):
+    if spec.attributes.left:
         raise Unsupported(
-            f"{spec.op} as a message to a GPU: general eigenproblems are solved on the host; allowed: the method "
-            f"device.{spec.op}, which copies A there, and waits",
-            rule="solver.general_eigenproblems",
+            f"{spec.op} with left=True as a message to a GPU: cuSOLVER has right eigenvectors only; allowed: the "
+            f"method device.{spec.op}, which copies A to the host, and waits",
+            rule="solver.left_eigenvectors",
         )
     if 0 in spec.attributes.batch:
         return Built("noop")
@@ -57,7 +62,8 @@ class _Builder(Steps):
         super().__init__(spec, context)
         self.routine = spec.op.removeprefix("solver.")
         self.itemsize = as_dtype(self.how.dtype).itemsize
-        self.real_size = self.itemsize // 2 if self.how.dtype.startswith("complex") else self.itemsize
+        self.is_complex = self.how.dtype.startswith("complex")
+        self.real_size = self.itemsize // 2 if self.is_complex else self.itemsize
 
     def own_axes(self, name: str) -> int:
         """Return how many axes of an operand are not those of batches."""
@@ -69,9 +75,7 @@ class _Builder(Steps):
         if 0 in (a.rows, a.columns) or (self.routine == "qr_multiply" and self._is_empty("out")):
             return self._without_work()
         cusolver.load(library_file("cusolver"))
-        getattr(self, f"_{'svd' if self.routine == 'svdvals' else 'eigh' if 'eig' in self.routine else self.routine}")(
-            a
-        )
+        getattr(self, _STEPS.get(self.routine, f"_{self.routine}"))(a)
         self.give_info()
         self.judge("UNCONVERGED" if self.how.check and "qr" not in self.routine else "ANY")
         return self.built()
@@ -149,7 +153,9 @@ class _Builder(Steps):
             if matrix is not None:
                 where[name] = len(operands)
                 operands.append(matrix.source)
-        real = routine in ("GESVD", "SYEVD", "SYEV_BATCHED")
+        size_of_value = self.real_size if routine in _REAL else self.itemsize
+        if routine == "GEEV":  # complex ones
+            size_of_value = 2 * self.real_size
         call = DecompositionCall(
             routine=CONSTANTS[f"ATOMR_DECOMPOSE_{routine}"],
             type=CONSTANTS[f"ATOMR_SOLVER_{_TYPES[self.how.dtype]}"],
@@ -164,9 +170,9 @@ class _Builder(Steps):
             step=(a.ld, b.ld if b else max(size), c.ld if c else max(size)),
             batch=self.count,
             jump=(
-                a.jump, n_values * (self.real_size if real else self.itemsize), b.jump if b else 0, c.jump if c else 0,
+                a.jump, n_values * size_of_value, b.jump if b else 0, c.jump if c else 0,
             ),
-            group=self.count if routine == "SYEV_BATCHED" else 1,
+            group=self.count if routine in _TOGETHER else 1,
             n_operands=len(operands) + 1,
             **options,
         )  # fmt: skip
@@ -176,9 +182,12 @@ class _Builder(Steps):
             routine = routine if call.group > 1 else "SYEVD"
         if call.group > 1:
             calls = -(-self.count // call.group)
-            self.note(f"{self.count} matrices in {calls} call{'s' if calls > 1 else ''} of syevBatched")
+            name = "syevBatched" if routine == "SYEV_BATCHED" else "gesvdaStridedBatched"
+            self.note(f"{self.count} matrices in {calls} call{'s' if calls > 1 else ''} of {name}")
         elif self.count > 1:
             self.note(f"{self.count} calls of {routine.lower()}, one after the other")
+        elif self.how.algorithm != AUTO:
+            self.note(f"by {routine.lower()}")
         self.native(native, (*operands, self.take(native.scratch_bytes)))
 
     def _grouped(self, call: DecompositionCall, native: Decomposition) -> tuple[DecompositionCall, Decomposition]:
@@ -248,11 +257,19 @@ class _Builder(Steps):
         self._take_in(factor, a.turned() if turned else a)
         values = self.take(self.real_size * self.count * n)
         size = (factor.rows, factor.columns)
-        if "u" not in self.at:
-            self._call("GESVD", factor, values, n, size=size, job=CONSTANTS["ATOMR_DECOMPOSE_NOTHING"])
+        routine = call_of(self.routine, self.how.algorithm).upper()
+        left, right = ("vh", "u") if turned else ("u", "vh")
+        if routine != "GESVD" and "u" in self.at:
+            places = self._place(left, turned=turned), self.matrix(f"{right}_work")
+            self._call(routine, factor, values, n, *places, size=size, job=1)
+            self._finish(left, places[0], turned=turned)
+            adjoint = places[1] if turned else places[1].turned()
+            self.move(self.matrix(right), adjoint, *(("conj",) if self.is_complex else ()), "guard", "noted")
+        elif "u" not in self.at:
+            job = CONSTANTS["ATOMR_DECOMPOSE_NOTHING"] if routine == "GESVD" else 0
+            self._call(routine, factor, values, n, size=size, job=job)
         else:
             job = CONSTANTS[f"ATOMR_DECOMPOSE_{'ALL' if self.how.mode == 'complete' else 'REDUCED'}"]
-            left, right = ("vh", "u") if turned else ("u", "vh")
             places = self._place(left, turned=turned), self._place(right, turned=turned)
             self._call("GESVD", factor, values, n, *places, size=size, job=job)
             self._finish(left, places[0], turned=turned)
@@ -267,8 +284,42 @@ class _Builder(Steps):
         values = self.take(self.real_size * self.count * n)
         gapless = place.ld == n and place.jump == n * n * self.itemsize
         at_once = self.count > 1 and gapless and n * n * self.count <= _BATCHED_ELEMENTS
-        routine = "SYEV_BATCHED" if at_once and self.how.route == "batched" else "SYEVD"
+        routine = call_of(self.routine, self.how.algorithm).upper()
+        if at_once and self.how.route == "batched":
+            routine = "SYEV_BATCHED"
         self._call(routine, place, values, n, size=(n, n), uplo=int(not self.how.lower), job=int("v" in self.at))
         if "v" in self.at:
             self._finish("v", place)
         self._values("w", values, n)
+
+    def _general(self, a: Matrix) -> None:
+        factor, n = self.matrix("factor"), a.rows
+        self._take_in(factor, a)
+        values = self.take(2 * self.real_size * self.count * n)
+        vectors = "v" in self.at
+        place = self._place("v") if vectors else None
+        self._call("GEEV", factor, values, n, place, size=(n, n), job=int(vectors))
+        self.note("cuSOLVER's geev works on the host, too: this lane waits for it")
+        infos = (self.info or values, self.notes or values)
+        w = self.spec.operands[self.at["w"]]
+        step = w.strides[-1] // (2 * self.real_size)
+        self.launch(
+            "pairs",
+            (self.operand("w"), values, *infos),
+            (n, self.count, *self.extents, step, *self.leads["w"]),
+            2 * n * self.count,
+        )
+        if place is None:
+            return
+        if self.is_complex:
+            self._finish("v", place)
+            return
+        out = self.matrix("v")
+        self.launch(
+            "vectors",
+            (out.source, place.source, values, *infos),
+            (
+                n, self.count, *self.extents, out.row, out.column, *out.leads, place.ld, place.jump // self.itemsize,
+            ),
+            n * n * self.count,
+        )  # fmt: skip

@@ -8,7 +8,7 @@ from __future__ import annotations
 from string import Template
 from typing import Final
 
-__all__ = ["AXES", "MODES", "THREADS", "source"]
+__all__ = ["AXES", "MODES", "THREADS", "preamble", "source"]
 
 #: Axes of a batch that kernels step along.
 AXES: Final = 3
@@ -22,7 +22,7 @@ MODES: Final = {
     "blank": 512, "only_note": 1024,
 }  # fmt: skip
 
-_SOURCE: Final = Template("""\
+_PREAMBLE: Final = Template("""\
 typedef $T elem;
 typedef $R real;
 #define NOT_A_NUMBER ((real)bits_float(0x7fc00000u))
@@ -30,6 +30,8 @@ $complex
 DEVICE u64 place(u64 b, u64 e1, u64 e2, u64 s0, u64 s1, u64 s2) {
   return b / (e1 * e2) * s0 + b / e2 % e1 * s1 + b % e2 * s2;
 }
+""")
+_SOURCE: Final = Template("""\
 /* out[b, i, j] = in[b, i, j]; strides are in elements, i is the axis along which threads go first. */
 KERNEL move(elem *out, const elem *in, const int *info, int *notes, u64 rows, u64 columns, u64 count, u64 e1, u64 e2,
             u64 o_row, u64 o_column, u64 o0, u64 o1, u64 o2,
@@ -112,6 +114,32 @@ KERNEL reals(real *out, const real *from, const int *info, const int *notes, u64
     out[place(b, e1, e2, o0, o1, o2) + t % n * step] = bad ? NOT_A_NUMBER : from[t];
   }
 }
+/* Complex numbers of the library to where they are wanted, as pairs of reals. */
+KERNEL pairs(real *out, const real *from, const int *info, const int *notes, u64 n, u64 count, u64 e1, u64 e2,
+             u64 step, u64 o0, u64 o1, u64 o2) {
+  AWAIT_LAUNCH();
+  for (u64 t = thread_index(); t < 2 * n * count; t += thread_count()) {
+    const u64 b = t / (2 * n), at = t % (2 * n);
+    const bool bad = info[b] != 0 || notes[b] != 0;
+    out[2 * (place(b, e1, e2, o0, o1, o2) + at / 2 * step) + at % 2] = bad ? NOT_A_NUMBER : from[t];
+  }
+}
+/* Complex eigenvectors of a real matrix from LAPACK's columns: of a pair of values, the real and the imaginary part. */
+KERNEL vectors(real *out, const real *in, const real *values, const int *info, const int *notes, u64 n, u64 count,
+               u64 e1, u64 e2, u64 row, u64 column, u64 o0, u64 o1, u64 o2, u64 s_column, u64 jump) {
+  AWAIT_LAUNCH();
+  for (u64 t = thread_index(); t < n * n * count; t += thread_count()) {
+    const u64 b = t / (n * n), rest = t % (n * n), j = rest / n, i = rest % n;
+    const bool bad = info[b] != 0 || notes[b] != 0;
+    const real imaginary = values[2 * (b * n + j) + 1], *x = in + b * jump + i;
+    const u64 at = 2 * (place(b, e1, e2, o0, o1, o2) + i * row + j * column);
+    real re = x[j * s_column], im = 0;
+    if (imaginary > 0 && j + 1 < n) im = x[(j + 1) * s_column];
+    else if (imaginary < 0 && j > 0) re = x[(j - 1) * s_column], im = -x[j * s_column];
+    out[at] = bad ? NOT_A_NUMBER : re;
+    out[at + 1] = bad ? NOT_A_NUMBER : im;
+  }
+}
 /* In one block: whether any info is not 0, the first of them, its number, and how many there are. */
 KERNEL summary(int *words, const int *info, u64 count) {
   AWAIT_LAUNCH();
@@ -154,7 +182,27 @@ DEVICE scaled times(scaled x, scaled y) {
   z.power = x.power + y.power;
   return normalised(z);
 }
-/* Determinants from factors; mode 1: squared, of Cholesky; 2: sign and logarithm; 4: there are notes. */
+/* Whether column i is the first of a block of two rows of D, whose pivots are negative. */
+DEVICE bool begins_block(const int *pivots, u64 i) {
+  u64 before = 0;
+  while (before < i && pivots[i - 1 - before] < 0) before++;
+  return before % 2 == 0;
+}
+/* The determinant of the block [d, e^H; e, f], or with `turns` [d, e; e, f]. */
+DEVICE scaled block_of(elem d, elem e, elem f, bool turns) {
+  scaled by = {RE(e), IM(e), 0};
+  by = normalised(by);
+  const int power = by.power > 3000 ? 3000 : by.power < -3000 ? -3000 : (int)by.power;
+  const double dr = ldexp((double)RE(d), -power), di = turns ? 0 : ldexp((double)IM(d), -power);
+  const double fr = ldexp((double)RE(f), -power), fi = turns ? 0 : ldexp((double)IM(f), -power);
+  scaled made;
+  made.re = dr * fr - di * fi - (turns ? by.re * by.re + by.im * by.im : by.re * by.re - by.im * by.im);
+  made.im = dr * fi + di * fr - (turns ? 0 : 2 * by.re * by.im);
+  made.power = 2 * by.power;
+  return normalised(made);
+}
+/* Determinants from factors; mode 1: squared, of Cholesky; 2: sign and logarithm; 4: there are notes; 8: of blocks,
+ * whose pivots have 32 bits; 16: of Hermitian ones. */
 KERNEL determinant(elem *out, real *logs, const elem *in, const void *pivots, const int *info, const int *notes,
                    u64 wide, u64 n, u64 count, u64 e1, u64 e2, u64 o0, u64 o1, u64 o2, u64 l0, u64 l1, u64 l2, u64 step,
                    u64 jump, u64 mode) {
@@ -167,9 +215,15 @@ KERNEL determinant(elem *out, real *logs, const elem *in, const void *pivots, co
     for (u64 i = threadIdx.x; i < n; i += blockDim.x) {
       const elem x = in[b * jump + i * step];
       scaled y = {RE(x), IM(x), 0};
-      if (mode & 1u) y.im = 0;
+      if (mode & 17u) y.im = 0;
+      if ((mode & 8u) && ((const int *)pivots)[b * n + i] < 0) {
+        if (!begins_block((const int *)pivots + b * n, i)) continue;
+        const elem *const block = in + b * jump + i * step;
+        mine = times(mine, block_of(x, block[1], block[step], (mode & 16u) != 0));
+        continue;
+      }
       mine = times(mine, normalised(y));
-      if (!(mode & 1u))
+      if (!(mode & 9u))
         odd += (u64)(wide ? ((const long long *)pivots)[b * n + i] : ((const int *)pivots)[b * n + i]) != i + 1;
     }
     parts[threadIdx.x] = mine;
@@ -211,12 +265,17 @@ DEVICE elem make_elem(real re, real im) { (void)im; return re; }
 """
 
 
-def source(dtype: str) -> str:
-    """Return the kernels for matrices of a dtype, without their prelude."""
+def preamble(dtype: str) -> str:
+    """Return what kernels for matrices of a dtype share: elements, and places in a batch."""
     types = {
         "float32": ("float", "float"), "float64": ("double", "double"), "complex64": ("c64", "float"),
         "complex128": ("c128", "double"),
     }  # fmt: skip
     element, real = types[dtype]
     is_complex = dtype.startswith("complex")
-    return _SOURCE.substitute(T=element, R=real, complex=_COMPLEX if is_complex else _REAL, threads=THREADS)
+    return _PREAMBLE.substitute(T=element, R=real, complex=_COMPLEX if is_complex else _REAL)
+
+
+def source(dtype: str) -> str:
+    """Return the kernels for matrices of a dtype, without their prelude."""
+    return preamble(dtype) + _SOURCE.substitute(threads=THREADS)

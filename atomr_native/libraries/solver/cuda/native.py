@@ -7,7 +7,7 @@ from typing import Any
 
 from ....builders.cuda.native import NativeStruct
 
-__all__ = ["DecompositionCall", "SolverCall", "SolverVerdict", "TriangleCall"]
+__all__ = ["DecompositionCall", "RefinementCall", "SolverCall", "SolverVerdict", "TriangleCall"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +56,28 @@ class DecompositionCall(NativeStruct):
     batch: int
     jump: tuple[int, int, int, int]
     group: int = 1
+    n_operands: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefinementCall(NativeStruct):
+    """A call with the members of ``atomr_refinement_spec``."""
+
+    main: int
+    lowest: int
+    solver: int
+    most: int
+    n: int
+    k: int
+    a: int
+    b: int
+    x: int
+    iterations: int
+    info: int
+    scratch: int
+    step: tuple[int, int, int]
+    batch: int
+    jump: tuple[int, int, int]
     n_operands: int
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
@@ -19,7 +20,7 @@ from ....builders.cuda.workspace import beyond_limit, padded
 from ....dtypes import as_dtype
 from ....errors import Unsupported
 from ....plans.spec import PlanSpec
-from ..attributes import DecompositionAttributes, SolverAttributes
+from ..attributes import DecompositionAttributes, RefinementAttributes, SolverAttributes
 from .kernels import AXES, MODES, THREADS, source
 from .native import SolverVerdict
 
@@ -99,7 +100,7 @@ class Steps(ABC):
 
     def __init__(self, spec: PlanSpec[Any], context: CudaContext) -> None:
         self.spec, self.context = spec, context
-        self.how: SolverAttributes | DecompositionAttributes = spec.attributes
+        self.how: SolverAttributes | DecompositionAttributes | RefinementAttributes = spec.attributes
         self.at = {operand.name: i for i, operand in enumerate(spec.operands)}
         self.count = math.prod(self.how.batch)
         self.extents, self.leads = self._fold()
@@ -110,7 +111,7 @@ class Steps(ABC):
         self._steps: list[Step] = []
         self._texts: list[str] = []
         self._taken = 0
-        self._program: KernelProgram | None = None
+        self._programs: dict[Callable[[str], str], KernelProgram] = {}
 
     @abstractmethod
     def own_axes(self, name: str) -> int:
@@ -191,13 +192,23 @@ class Steps(ABC):
         self._steps.append(Step(run, operands, scalars))
 
     def launch(
-        self, name: str, operands: tuple[Source, ...], numbers: tuple[int, ...], total: int, *, grid: int = 0
+        self,
+        name: str,
+        operands: tuple[Source, ...],
+        numbers: tuple[int, ...],
+        total: int,
+        *,
+        grid: int = 0,
+        module: Callable[[str], str] = source,
     ) -> None:
-        """Add a kernel: pointers, then numbers; its grid is for `total` threads, unless `grid` blocks are given."""
+        """Add a kernel: pointers, then numbers; its grid is for `total` threads, unless `grid` blocks are given.
+
+        `module` is the function that returns the kernels of a dtype.
+        """
         target = self.context.target
-        if self._program is None:
-            built = kernels(source(self.how.dtype), [], target, dtypes=(self.how.dtype,), alignments=())
-            self._program = cast("KernelProgram", built.run)
+        if module not in self._programs:
+            built = kernels(module(self.how.dtype), [], target, dtypes=(self.how.dtype,), alignments=())
+            self._programs[module] = cast("KernelProgram", built.run)
         blocks = grid or max(1, min(-(-total // THREADS), target.sm_count * _BLOCKS))
         arguments: tuple[Argument, ...] = (
             *(("operand", i) for i in range(len(operands))),
@@ -205,7 +216,7 @@ class Steps(ABC):
         )
         aligned = tuple(alignment(self.spec.operands[at].dtype) if kind == "operand" else 4 for kind, at in operands)
         made = Launch(name, (blocks, 1, 1), (THREADS, 1, 1), 0, arguments, overlaps=target.overlaps)
-        self._steps.append(Step(replace(self._program, launches=(made,), alignments=aligned), operands))
+        self._steps.append(Step(replace(self._programs[module], launches=(made,), alignments=aligned), operands))
 
     def move(self, to: Matrix, of: Matrix, *modes: str) -> None:
         """Add a copy of matrices, changed as `modes` say."""

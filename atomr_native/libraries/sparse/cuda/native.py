@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ....builders.cuda.native import NativeStruct
 
-__all__ = ["SparseCall", "StructuredCall"]
+__all__ = ["PatternCall", "PhaseCall", "SparseCall", "StructuredCall"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,3 +73,29 @@ class StructuredCall(NativeStruct):
     workspace_bytes: int
     n_operands: int
     n_scalars: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PatternCall(NativeStruct):
+    """A direct solver with the members of ``atomr_pattern_spec``, of ``cython/libraries/cudss/``."""
+
+    n: int
+    nnz: int
+    batch: int
+    value_type: int
+    index_type: int
+    kind: int
+    view: int
+    deterministic: int
+    columns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseCall(NativeStruct):
+    """A phase with the members of ``atomr_phase_spec``."""
+
+    phase: int
+    columns: int
+    check: int
+    bytes: int
+    more: int

@@ -1,7 +1,8 @@
 """Products with compressed matrices, and compressions, by cuSPARSELt.
 
-The library reads a factor for each row of A from one array, so a kernel multiplies the factors of a message in front of
-the product where there are several.  GELU is a kernel behind it, since the library has it for int8 alone.
+What the library does not do with a product is a kernel behind it: GELU; factors of rows, but for int8; and the bias,
+where the library is not known to take it (`FUSED_BIAS`).  It reads a factor for each row of an int8 A from one array,
+so a kernel multiplies the factors of a message in front of the product where there are several.
 """
 
 from __future__ import annotations
@@ -10,28 +11,29 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from string import Template
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from ...._lib import cusparselt
 from ...._lib.cusparselt import CONSTANTS, StructuredProduct
 from ....builders.context import Built
-from ....builders.cuda.codegen import THREADS, MapOperand, alignment, convert, kernels, map_kernel
+from ....builders.cuda.codegen import THREADS, alignment, convert, kernels
 from ....builders.cuda.context import CudaContext, library_file
+from ....builders.cuda.prelude import STORAGE
 from ....builders.cuda.sequence import SequenceProgram, Source, Step
 from ....builders.cuda.target import Argument, Launch
 from ....builders.cuda.tuner import Candidate, Tuner
 from ....builders.cuda.workspace import beyond_limit, padded
 from ....dtypes import DTYPES, as_dtype
 from ....errors import LibraryError, Unsupported
-from ....plans.spec import OperandSpec, PlanSpec
+from ....plans.spec import PlanSpec
 from ....plans.tuning import spec_digest
 from ..attributes import StructuredAttributes
 from ..structured.matrix import compressed_bytes
 from ..structured.spec import bias_dtype
 from .native import StructuredCall
-from .rows import steps
+from .rows import BLOCKS, steps
 
 __all__ = ["build_compress", "build_linear", "structured_call"]
 
@@ -52,57 +54,111 @@ KERNEL factors($parameters) {
   }
 }
 """)
-_GELU: Final = """\
+_EPILOGUE: Final = Template("""\
 DEVICE float gelu_of(float x) {
   const float inner = 0.7978845608028654f * (x + 0.044715f * x * x * x);
   return 0.5f * x * (1.0f + tanhf(inner));
 }
-"""
+KERNEL epilogue($parameters) {
+  AWAIT_LAUNCH();
+  for (u64 t = thread_index(); t < $total; t += thread_count()) {
+    const u64 line = t / $across, i = $i, j = $j;
+    const $T product = $source;
+    float x = $factor$wide;
+    $old
+    $bias
+    $activation
+    out[i * $row + j * $column] = $stored;
+  }
+}
+""")
+#: The nearest int32, as the library has it.
+_WHOLE: Final = "x != x ? 0 : x >= 2147483648.0f ? 2147483647 : x < -2147483648.0f ? -2147483647 - 1 : (int)rintf(x)"
+#: Versions of cuSPARSELt that are known to take the address of a bias, from the first on.  0.8.0 ends the process.
+FUSED_BIAS: Final = 1 << 30
+#: Dtypes of A whose rows the library multiplies by factors of their own.
+FUSED_FACTORS: Final = ("int8",)
 
 
 def _type(dtype: str) -> int:
     return CONSTANTS[f"CUDA_{_TYPES[dtype]}"]
 
 
-def structured_call(spec: PlanSpec[StructuredAttributes], vectors: tuple[bool, bool], limit: int) -> StructuredCall:
-    """Return the call of cuSPARSELt for a product.
+class Fused(NamedTuple):
+    """What of a message the library does with the product; kernels do the rest.
 
-    Its operands are the compressed A, x, out, then the bias, and factors for each row of A, alpha's and beta's, where
-    there are any.
-
-    Parameters
+    Attributes
     ----------
-    vectors
-        Whether alpha and beta are such factors.
-    limit
-        Bytes of workspace that it may have.
+    alphas, betas : bool
+        Whether alpha and beta are factors for each row of A.
+    factor, adds : bool
+        Whether it multiplies by alpha, and adds what out was, with beta.
+    bias, relu : bool
+    apart : bool
+        Whether the result goes to the workspace, and not to out.
+    """
+
+    alphas: bool = False
+    betas: bool = False
+    factor: bool = True
+    adds: bool = False
+    bias: bool = False
+    relu: bool = False
+    apart: bool = False
+
+
+def _by_rows(spec: PlanSpec[StructuredAttributes]) -> bool:
+    """Whether the rows of out are without gaps, not its columns."""
+    row, column = steps(spec.operands[-1])
+    return column == 1 and row >= spec.attributes.shape[0]
+
+
+def fused(spec: PlanSpec[StructuredAttributes], version: int) -> Fused:
+    """Return what a version of the library does with a product."""
+    how = spec.attributes
+    names = {operand.name for operand in spec.operands}
+    scaled = bool(names & {"row_alpha", "row_beta", "scale_a", "scale_x"})
+    by_library = not scaled or how.dtype in FUSED_FACTORS
+    bias = "bias" in names and by_library and version >= FUSED_BIAS
+    rest = not by_library or ("bias" in names and not bias) or how.activation == "gelu"
+    return Fused(
+        alphas=scaled and by_library, betas=scaled and by_library and how.adds, factor=by_library,
+        adds=how.adds and by_library, bias=bias, relu=how.activation == "relu" and not rest,
+        apart=how.adds and not by_library,
+    )  # fmt: skip
+
+
+def structured_call(spec: PlanSpec[StructuredAttributes], part: Fused, limit: int) -> StructuredCall:
+    """Return the call of cuSPARSELt for a product, which may take `limit` bytes of workspace.
+
+    Its operands are the compressed A, x, the result, then the bias, and factors for each row of A, alpha's and beta's,
+    where there are any.
     """
     how = spec.attributes
     given = {operand.name: operand for operand in spec.operands}
     x, out = given["x"], given["out"]
     (m, k), n = how.shape, x.shape[0]
     x_row, x_column = steps(x)
-    out_row, out_column = steps(out)
-    by_rows = x_column == 1 and x_row >= k
-    out_by_rows = out_column == 1 and out_row >= m
+    by_rows, out_by_rows = x_column == 1 and x_row >= k, _by_rows(spec)
+    apart = m if out_by_rows else n
     places = iter(range(3, 6))
-    bias = next(places) if "bias" in given else -1
-    alpha_at = next(places) if vectors[0] else -1
-    beta_at = next(places) if vectors[1] else -1
+    bias = next(places) if part.bias else -1
+    alpha_at = next(places) if part.alphas else -1
+    beta_at = next(places) if part.betas else -1
     return StructuredCall(
         routine=CONSTANTS["ATOMR_STRUCTURED_MATMUL"],
         m=m, n=n, k=k, step_a=k,
         step_b=x_row if by_rows else x_column, turned_b=int(by_rows),
-        step_d=out_row if out_by_rows else out_column,
+        step_d=apart if part.apart else steps(out)[0 if out_by_rows else 1],
         order_d=CONSTANTS["CUSPARSE_ORDER_COL" if out_by_rows else "CUSPARSE_ORDER_ROW"],
         type=_type(how.dtype), type_d=_type(out.dtype),
         compute=CONSTANTS["CUSPARSE_COMPUTE_32I" if how.dtype == "int8" else "CUSPARSE_COMPUTE_32F"],
         a=0, b=1, d=2, bias=bias, alpha_at=alpha_at, beta_at=beta_at,
-        alpha=-1 if vectors[0] else 0, beta=-1 if vectors[1] or not how.adds else 1,
-        relu=int(how.activation == "relu"),
+        alpha=0 if part.factor and not part.alphas else -1, beta=1 if part.adds and not part.betas else -1,
+        relu=int(part.relu),
         compressed_bytes=compressed_bytes(how.shape, how.dtype),
         workspace_bytes=limit,
-        n_operands=3 + (bias >= 0) + vectors[0] + vectors[1], n_scalars=2,
+        n_operands=3 + part.bias + part.alphas + part.betas, n_scalars=2,
     )  # fmt: skip
 
 
@@ -174,12 +230,13 @@ class _Product:
 
 
 def _prepare(
-    spec: PlanSpec[StructuredAttributes], context: CudaContext, vectors: tuple[bool, bool], first: int
+    spec: PlanSpec[StructuredAttributes], context: CudaContext, part: Fused, version: int, first: int
 ) -> tuple[StructuredProduct, str]:
     """Return the product, with its part of the workspace from byte `first` on, and a line about its tuning."""
     how = spec.attributes
-    version = cusparselt.load(library_file("cusparseLt"))
-    call = structured_call(spec, vectors, max(0, context.workspace_limit - first))
+    if first > context.workspace_limit:
+        raise beyond_limit(spec.op, spec.op, first, context.workspace_limit)
+    call = structured_call(spec, part, context.workspace_limit - first)
     made = StructuredProduct(context.backend, replace(call, scratch=first))
     if not how.tune:
         return made, ""
@@ -192,80 +249,119 @@ def _prepare(
     return StructuredProduct(context.backend, replace(call, configuration=found.choice[0], scratch=first)), str(found)
 
 
-def _factors(spec: PlanSpec[StructuredAttributes], context: CudaContext, betas: bool) -> tuple[Any, tuple[str, ...]]:
-    """Return the kernel that multiplies the factors of each row, and the operands that it reads, by name."""
+_NAMES: Final = ("row_alpha", "scale_a", "scale_x", "row_beta")
+
+
+def _terms(spec: PlanSpec[StructuredAttributes], index: str) -> tuple[tuple[str, ...], str, str]:
+    """Return the factors of rows that a message has, by name, and the expressions of alpha and beta of a row."""
     given = {operand.name: operand for operand in spec.operands}
     m = spec.attributes.shape[0]
-    names = tuple(name for name in ("row_alpha", "scale_a", "scale_x", "row_beta") if name in given)
-    terms = ["(float)alpha"]
+    names = tuple(name for name in _NAMES if name in given)
+    alpha = ["(float)alpha"]
     for name in names:
         if name != "row_beta":
             several = name == "row_alpha" or (name == "scale_a" and given[name].shape == (m,) and m > 1)
-            terms.append(f"{name}[{'i' if several else 0}]")
+            alpha.append(f"{name}[{index if several else 0}]")
+    return names, " * ".join(alpha), f"(float)beta{f' * row_beta[{index}]' if 'row_beta' in names else ''}"
+
+
+def _factors(spec: PlanSpec[StructuredAttributes], context: CudaContext, betas: bool) -> tuple[Any, tuple[str, ...]]:
+    """Return the kernel that multiplies the factors of each row, and the operands that it reads, by name."""
+    m = spec.attributes.shape[0]
+    names, alpha, beta = _terms(spec, "i")
     parameters = [f"const float *{name}" for name in names] + ["float *alphas"] + (["float *betas"] if betas else [])
     text = _FACTORS.substitute(
-        parameters=", ".join([*parameters, "double alpha", "double beta"]), m=f"{m}ull", alpha=" * ".join(terms),
-        betas=f"betas[i] = (float)beta{' * row_beta[i]' if 'row_beta' in names else ''};" if betas else "",
+        parameters=", ".join([*parameters, "double alpha", "double beta"]), m=f"{m}ull", alpha=alpha,
+        betas=f"betas[i] = {beta};" if betas else "",
     )  # fmt: skip
     count = len(parameters)
-    arguments: tuple[Argument, ...] = (
-        *(("operand", i) for i in range(count)), ("float64", 0), ("float64", 1),
-    )  # fmt: skip
+    arguments: tuple[Argument, ...] = (*(("operand", i) for i in range(count)), ("float64", 0), ("float64", 1))
     launch = Launch("factors", (max(1, -(-m // THREADS)), 1, 1), (THREADS, 1, 1), 0, arguments)
     built = kernels(text, [launch], context.target, dtypes={"float32"}, alignments=[alignment("float32")] * count)
     return built.run, names
 
 
-def _gelu(out: OperandSpec, context: CudaContext) -> Any:
-    size = as_dtype(out.dtype).itemsize
-    operand = MapOperand(0, out.dtype, tuple(step // size for step in out.strides), reads=True, writes=True)
-    value = f"gelu_of({convert(out.dtype, 'float32', 'x0')})"
-    body = (f"const float made = {value};", f"y0 = {convert('float32', out.dtype, 'made')};")
-    text, launch = map_kernel(out.shape, [operand], (), (), body, context.target)
-    return kernels(
-        _GELU + text, [launch], context.target, dtypes={out.dtype, "float32"}, alignments=[alignment(out.dtype)]
-    ).run
+def _epilogue(spec: PlanSpec[StructuredAttributes], context: CudaContext, part: Fused) -> tuple[Any, tuple[str, ...]]:
+    """Return the kernel behind the product, and the operands that it reads after out and the product, by name."""
+    how, out = spec.attributes, spec.operands[-1]
+    given = {operand.name: operand for operand in spec.operands}
+    (n, m), (row, column) = out.shape, steps(out)
+    by_rows = _by_rows(spec)
+    names, alpha, beta = ((), "", "") if part.factor else _terms(spec, "j")
+    bias = "bias" in given and not part.bias
+    kind = STORAGE[out.dtype]
+    names = (*names, "bias") if bias else names
+    parameters = [f"{kind} *out", *([f"const {kind} *made"] if part.apart else [])]
+    parameters += [f"const {STORAGE[given[name].dtype]} *{name}" for name in names]
+    old = f"const {kind} before = out[i * {row}ull + j * {column}ull];"
+    wide = convert(out.dtype, "float32", "before")
+    activation = {"none": "", "relu": "x = x > 0 ? x : 0;", "gelu": "x = gelu_of(x);"}[how.activation]
+    text = _EPILOGUE.substitute(
+        parameters=", ".join([*parameters, "double alpha", "double beta"]), total=f"{n * m}ull",
+        across=f"{m if by_rows else n}ull", i="line" if by_rows else f"t % {n}ull",
+        j=f"t % {m}ull" if by_rows else "line", T=kind,
+        source="made[t]" if part.apart else f"out[i * {row}ull + j * {column}ull]",
+        factor="" if part.factor else f"{alpha} * ", wide=convert(out.dtype, "float32", "product"),
+        old=f"{old} x += {beta} * {wide};" if part.apart else "",
+        bias=f"const {STORAGE[given['bias'].dtype]} more = bias[j]; x += "
+             f"{convert(given['bias'].dtype, 'float32', 'more')};" if bias else "",
+        activation=activation, row=f"{row}ull", column=f"{column}ull",
+        stored=_WHOLE if out.dtype == "int32" else convert("float32", out.dtype, "x"),
+    )  # fmt: skip
+    count = len(parameters)
+    arguments: tuple[Argument, ...] = (*(("operand", i) for i in range(count)), ("float64", 0), ("float64", 1))
+    grid = max(1, min(-(-n * m // THREADS), context.target.sm_count * BLOCKS))
+    launch = Launch("epilogue", (grid, 1, 1), (THREADS, 1, 1), 0, arguments)
+    dtypes = {out.dtype, "float32", *(given[name].dtype for name in names)}
+    aligned = [alignment(out.dtype)] * (2 if part.apart else 1) + [alignment(given[name].dtype) for name in names]
+    return kernels(text, [launch], context.target, dtypes=dtypes, alignments=aligned).run, names
 
 
 def build_linear(spec: PlanSpec[StructuredAttributes], context: CudaContext) -> Built:
-    """Build ``sparse.linear_24``.  Waits for the compiler where there are factors of rows, or GELU.
+    """Build ``sparse.linear_24``.  Waits for the compiler where a part of it is a kernel.
 
     Raises
     ------
     Unsupported
         Without cuSPARSELt, for what it does not compute on this device, and for more workspace than the limit.
     """
-    how = spec.attributes
-    at = {operand.name: i for i, operand in enumerate(spec.operands)}
-    out = spec.operands[-1]
+    how, out = spec.attributes, spec.operands[-1]
     if 0 in out.shape:
         return Built("noop")
-    scaled = any(name in at for name in ("row_alpha", "row_beta", "scale_a", "scale_x"))
-    vectors = (scaled, scaled and how.adds)
-    part = padded(4 * how.shape[0])
-    first = part * sum(vectors)
-    if first > context.workspace_limit:
-        raise beyond_limit(spec.op, spec.op, first, context.workspace_limit)
-    product, tuning = _prepare(spec, context, vectors, first)
-    both: list[Source] = [("workspace", 0), ("workspace", part)]
-    rows = both[: sum(vectors)]
-    before, after = [], []
+    at = {operand.name: i for i, operand in enumerate(spec.operands)}
+    version = cusparselt.load(library_file("cusparseLt"))
+    part = fused(spec, version)
+    behind = ["factors of rows"] if not part.factor else []
+    behind += ["the bias"] if "bias" in at and not part.bias else []
+    behind += ["GELU"] if how.activation == "gelu" else []
+    if behind and out.dtype == "int8":
+        raise Unsupported(
+            f"{spec.op} to int8 with {behind[0]}, which cuSPARSELt is not known to add before it rounds; allowed: "
+            f"out_dtype int32, float16 or bfloat16",
+            rule="sparse.cusparselt", lifted_by=("out_dtype",),
+        )  # fmt: skip
+    vector = padded(4 * how.shape[0])
+    reserved = padded(out.shape[0] * out.shape[1] * as_dtype(out.dtype).itemsize) if part.apart else 0
+    first = reserved + vector * (part.alphas + part.betas)
+    product, tuning = _prepare(spec, context, part, version, first)
+    both: list[Source] = [("workspace", 0), ("workspace", vector)]
+    rows = both[: part.alphas + part.betas]
     scalars: tuple[Source, ...] = (("scalar", 0), ("scalar", 1))
-    if scaled:
-        run, names = _factors(spec, context, vectors[1])
-        before.append(Step(run, (*(("operand", at[name]) for name in names), *rows), scalars))
-    operands: list[Source] = [("operand", at[name]) for name in ("compressed", "x", "out")]
-    operands += [("operand", at["bias"])] if "bias" in at else []
-    if how.activation == "gelu":
-        after.append(Step(_gelu(out, context), (("operand", at["out"]),)))
-    every = Step(product, (*operands, *rows), scalars)
-    workspace = max(product.workspace, first)
-    notes = []
-    if scaled:
+    result: Source = ("workspace", 0) if part.apart else ("operand", at["out"])
+    taken: list[Source] = [("operand", at["compressed"]), ("operand", at["x"]), result]
+    taken += [("operand", at["bias"])] if part.bias else []
+    sequence, notes = [Step(product, (*taken, *rows), scalars)], []
+    if part.alphas:
+        run, names = _factors(spec, context, part.betas)
+        sequence.insert(0, Step(run, (*(("operand", at[name]) for name in names), *rows), scalars))
         notes.append("the factors of each row of A are multiplied by a kernel in front")
-    if after:
-        notes.append("GELU is a kernel behind the product")
-    program = SequenceProgram((*before, every, *after), workspace, tuple(notes))
+    if behind:
+        run, names = _epilogue(spec, context, part)
+        made: tuple[Source, ...] = (("operand", at["out"]), *((result,) if part.apart else ()))
+        sequence.append(Step(run, (*made, *(("operand", at[name]) for name in names)), scalars))
+        notes.append(f"a kernel behind the product does {', '.join(behind)}")
+    workspace = max(product.workspace, first)
+    program = SequenceProgram(tuple(sequence), workspace, tuple(notes))
     return Built(program, workspace, tuple(notes), tuning)
 
 

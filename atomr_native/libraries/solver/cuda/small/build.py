@@ -18,6 +18,7 @@ from .....builders.cuda.sequence import Source, Step
 from .....builders.cuda.target import Argument, KernelProgram, Launch
 from .....dtypes import as_dtype
 from .....plans.spec import PlanSpec
+from ...attributes import DecompositionAttributes, SolverAttributes
 from ...routes import POSITIVE, kind_of_failure
 from ..steps import Steps
 from . import factors, jacobi, orthogonal
@@ -37,6 +38,8 @@ def build_small(spec: PlanSpec[Any], context: CudaContext) -> Built:
 
 
 class _Builder(Steps):
+    how: SolverAttributes | DecompositionAttributes
+
     def __init__(self, spec: PlanSpec[Any], context: CudaContext) -> None:
         super().__init__(spec, context)
         self.routine = spec.op.removeprefix("solver.")

@@ -1,0 +1,1 @@
+"""Direct solvers of sparse systems: analysis, factorization, solves."""

@@ -1,0 +1,254 @@
+"""A direct solver: its arrays, and the messages of its phases."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any, Final
+
+from ...._support.checks import as_integer, check_choice, check_flag
+from ...._support.public import public
+from ....arrays.operands import check_handle, check_input, check_output, is_contiguous
+from ....dtypes import as_dtype, dtype_name
+from ....errors import InvalidRequest, OutOfMemory
+from ..matrix import SparseMatrix
+from .request import DirectRequest
+
+if TYPE_CHECKING:
+    from ....arrays.gpu_ref import GpuRef
+
+__all__ = ["KINDS", "TRIANGLES", "DirectSolver"]
+
+KINDS: Final = ("general", "symmetric", "hermitian", "positive")
+TRIANGLES: Final = ("full", "lower", "upper")
+_DTYPES: Final = ("float32", "float64", "complex64", "complex128")
+#: Bytes for an analysis: at first, for each stored element, and by which factor more where it is not enough.
+_FIRST: Final = 4 << 20
+_EACH: Final = 64
+_MORE: Final = 4
+#: Bytes for factors beyond the library's estimate.
+_SLACK: Final = 4 << 20
+_numbers = itertools.count(1)
+
+
+@public
+class DirectSolver:
+    """A solver of ``A X = B`` by factors of a sparse A, for one pattern; `Sparse.direct` makes it.
+
+    It has copies of A's arrays, so what happens to these later is no matter: an analysis is never stale.  Its memory is
+    an array like others, and freed with it.
+
+    Attributes
+    ----------
+    shape, dtype, batch
+        As of A.
+    nbytes : int
+        Bytes of device memory that it holds.
+
+    Examples
+    --------
+    >>> a = device.sparse.matrix(np.array([[4.0, 1.0], [1.0, 3.0]]))
+    >>> solver = device.sparse.direct(a, kind="positive")
+    >>> solver.factor()
+    >>> solver.solve(device.put(np.array([1.0, 2.0]))).numpy().round(4)
+    array([0.0909, 0.6364])
+    >>> solver.refactor(device.put(np.array([2.0, 0.0, 0.0, 2.0])))
+    >>> solver.solve(device.put(np.array([1.0, 2.0]))).numpy()
+    array([0.5, 1. ])
+    """
+
+    def __init__(
+        self, actor: Any, a: SparseMatrix, kind: str, triangle: str, columns: int, deterministic: bool, durable: bool
+    ) -> None:
+        self._actor, self._device = actor, actor.device
+        self._number = next(_numbers)
+        self._room = as_integer("columns", columns, 1, 2**31 - 1)
+        check_choice("kind", kind, KINDS)
+        check_choice("triangle", triangle, TRIANGLES)
+        check_flag("deterministic", deterministic)
+        check_flag("durable", durable)
+        if not isinstance(a, SparseMatrix) or a.format != "csr":
+            found = a.format if isinstance(a, SparseMatrix) else repr(a)
+            raise InvalidRequest(f"a is {found}; direct takes csr, which device.sparse.convert makes")
+        if a.shape[0] != a.shape[1] or a.shape[0] < 1 or a.nnz < 1:
+            raise InvalidRequest(
+                f"shape={a.shape} with {a.nnz} stored elements; direct takes a square matrix with some"
+            )
+        if dtype_name(a.dtype) not in _DTYPES:
+            raise InvalidRequest(f"values has dtype {dtype_name(a.dtype)}; direct allows: {', '.join(_DTYPES)}")
+        if triangle != "full" and kind == "general":
+            raise InvalidRequest(f"triangle={triangle!r} of kind='general'; allowed: 'full'")
+        facts = actor.validate(a)
+        if not facts.sorted or facts.duplicates:
+            raise InvalidRequest(
+                f"a has rows that are not in order, or {facts.duplicates} duplicates; device.sparse.coalesce removes "
+                f"both"
+            )
+        self.shape, self.dtype, self.batch = a.shape, a.dtype, a.batch
+        self._how: dict[str, Any] = {
+            "number": self._number, "n": a.shape[0], "kind": kind, "triangle": triangle, "room": self._room,
+            "deterministic": deterministic,
+        }  # fmt: skip
+        self._durable = durable
+        copy = self._device.copy
+        self._arrays = {name: copy(array, durable=durable) for name, array in a.arrays.items()}
+        self._values = self._arrays["values"]
+        self._factored = False
+        self._plans: dict[tuple[Any, ...], Any] = {}
+        self._analyse()
+
+    def _fixed(self) -> dict[str, Any]:
+        return {name: self._arrays[name] for name in ("offsets", "indices", "values")}
+
+    def _request(self, phase: str, *, check: bool = False, **arrays: Any) -> DirectRequest:
+        return DirectRequest(phase=phase, check=check, **self._how, **self._fixed(), memory=self._memory, **arrays)
+
+    def _analyse(self) -> None:
+        device, n = self._device, self.shape[0]
+        nbytes = _FIRST + _EACH * int(self._arrays["indices"].size)
+        while True:
+            self._memory = device.empty((nbytes,), "uint8", durable=self._durable)
+            sizes = device.empty((3,), "int64")
+            plan = self._actor.plan(self._request("analyse", sizes=sizes))
+            try:
+                plan.ask(*self._fixed().values(), self._memory, sizes).result()
+                self._plans["analyse", False] = plan  # the worker keeps the analysis as long as a plan
+                break
+            except OutOfMemory:
+                if device.kind == "host" or nbytes > 2**40:
+                    raise
+                nbytes *= _MORE
+        _, permanent, peak = (int(size) for size in sizes.numpy())
+        solves = 2 * n * self._room * (self.batch or 1) * self.dtype.itemsize
+        more = 256 if device.kind == "host" else max(permanent, peak) + solves + _SLACK
+        self._factors = device.empty((more,), "uint8", durable=self._durable)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of device memory that it holds."""
+        return sum(int(array.nbytes) for array in (*self._arrays.values(), self._memory, self._factors))
+
+    def __repr__(self) -> str:
+        batch = "" if self.batch is None else f", batch of {self.batch}"
+        return f"<DirectSolver {self._how['kind']} {self.shape} {dtype_name(self.dtype)}{batch}>"
+
+    def _factor(self, phase: str, values: GpuRef | None, check: bool) -> None:
+        check_flag("check", check)
+        if values is not None:
+            check_handle("values", values)
+            given, wanted = check_input("values", values), tuple(self._values.shape)
+            if tuple(given.shape) != wanted or as_dtype(given.dtype) != self.dtype:
+                raise InvalidRequest(
+                    f"values has shape {tuple(given.shape)} and dtype {dtype_name(as_dtype(given.dtype))}; allowed: "
+                    f"{wanted} of {dtype_name(self.dtype)}"
+                )
+            self._device.copy(values, out=self._values)
+        key = (phase, check)
+        if key not in self._plans:
+            self._plans[key] = self._actor.plan(self._request(phase, check=check, factors=self._factors))
+        self._plans[key].tell(*self._fixed().values(), self._memory, self._factors)
+        self._factored = True
+
+    def factor(self, values: GpuRef | None = None, *, check: bool = True) -> None:
+        """Send a factorization of A.  Enqueues.
+
+        Parameters
+        ----------
+        values : GpuRef, optional
+            New values of A, as the pattern has them, which are copied; (nnz,), or (batch, nnz).
+        check : bool
+            Whether the lane waits for the outcome on a GPU; other lanes go on.  Without it, a matrix that has no
+            factors gives infinities, NaN or nothing useful, and no error.
+
+        Raises
+        ------
+        InvalidRequest
+            For other shapes or dtypes.
+
+        Notes
+        -----
+        What is solved with a matrix that has no factors raises `NotPositiveDefinite` or `SingularMatrix` when it is
+        read; another `factor` ends that.
+        """
+        self._factor("factor", values, check)
+
+    def refactor(self, values: GpuRef | None = None, *, check: bool = True) -> None:
+        """Send a factorization with the pivots of the last one: faster, for values that differ little.  Enqueues.
+
+        Parameters are those of `factor`, which is sent where there was none.
+        """
+        self._factor("refactor" if self._factored else "factor", values, check)
+
+    def solve(self, b: GpuRef, *, out: GpuRef | None = None) -> GpuRef:
+        """Send X of ``A X = B``, by the last factorization.  Enqueues.
+
+        Parameters
+        ----------
+        b : GpuRef
+            (n,) or (n, any), of A's dtype; of a batch with an axis more, in front.  Columns that do not follow each
+            other in memory are copied.  More columns than the solver has room for are several messages.
+        out : GpuRef, optional
+            X, of b's shape; by default a new array, whose columns follow each other in memory.
+
+        Raises
+        ------
+        InvalidRequest
+            For other shapes or dtypes, and before the first factorization.
+        """
+        if not self._factored:
+            raise InvalidRequest("the solver has no factors; send factor() first")
+        front = () if self.batch is None else (self.batch,)
+        lead = (*front, self.shape[0])
+        check_handle("b", b)
+        given = check_input("b", b)
+        shape = tuple(given.shape)
+        if shape[: len(lead)] != lead or len(shape) not in (len(lead), len(lead) + 1):
+            raise InvalidRequest(f"b has shape {shape}; allowed: {lead} or {lead} and an axis more")
+        if as_dtype(given.dtype) != self.dtype:
+            raise InvalidRequest(f"b has dtype {dtype_name(as_dtype(given.dtype))}; allowed: {dtype_name(self.dtype)}")
+        if out is not None:
+            check_handle("out", out)
+            check_output("out", out)
+            if tuple(out.shape) != shape or as_dtype(out.dtype) != self.dtype:
+                raise InvalidRequest(
+                    f"out has shape {tuple(out.shape)} and dtype {dtype_name(as_dtype(out.dtype))}; allowed: {shape} "
+                    f"of {dtype_name(self.dtype)}"
+                )
+        vector = len(shape) == len(lead)
+        columns = 1 if vector else shape[-1]
+        if self.batch is not None and columns > self._room:
+            raise InvalidRequest(f"b has {columns} columns; the solver of a batch has room for {self._room}: columns=")
+        turned = (*front, columns, self.shape[0])
+        source = self._columns(b, vector, turned)
+        made = self._device.empty(turned, dtype_name(self.dtype))
+        if 0 not in turned:
+            step = self._room if self.batch is None else columns
+            for first in range(0, columns, step):
+                part = slice(first, first + step)
+                self._send(source if columns <= step else source[part], made if columns <= step else made[part])
+        found: GpuRef = (
+            made.reshape(shape) if vector else made.transpose(*range(len(front)), len(front) + 1, len(front))
+        )
+        if out is None:
+            return found
+        self._device.copy(found, out=out)
+        return out
+
+    def _columns(self, b: GpuRef, vector: bool, turned: tuple[int, ...]) -> GpuRef:
+        """Return the right sides with columns one after the other: b itself, or a copy."""
+        if vector:
+            dense: GpuRef = b if is_contiguous(b) else self._device.copy(b, out=self._device.empty(b.shape, b.dtype))
+            return dense.reshape(turned)
+        axes = len(turned)
+        view = b.transpose(*range(axes - 2), axes - 1, axes - 2)
+        if not is_contiguous(view):
+            copied: GpuRef = self._device.copy(view, out=self._device.empty(turned, b.dtype))
+            return copied
+        return view.reshape(view.size).reshape(turned)  # with the strides that a plan knows for axes of one element
+
+    def _send(self, b: GpuRef, x: GpuRef) -> None:
+        columns = int(b.shape[-2])
+        plan = self._plans.get(("solve", columns))
+        if plan is None:
+            plan = self._actor.plan(self._request("solve", factors=self._factors, b=b, x=x))
+            self._plans["solve", columns] = plan
+        plan.tell(*self._fixed().values(), self._memory, self._factors, b, x)

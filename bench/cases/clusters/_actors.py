@@ -1,0 +1,68 @@
+"""Actors of the cases, in a module that the nodes can import."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import Any
+
+import atomr_native as an
+
+__all__ = ["Asker", "Bare", "Idle", "Keeper"]
+
+
+class Idle(an.Actor):
+    """Does nothing."""
+
+    def receive(self, message: object) -> object:
+        """Return nothing, or die."""
+        if message == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return None
+
+
+class Asker(an.Actor):
+    """Asks a child, and says how long that takes."""
+
+    def __init__(self) -> None:
+        self.child = self.context.spawn(Idle)
+
+    def receive(self, count: int) -> float:
+        """Return microseconds of each of `count` asks."""
+        ask, clock = self.child.ask, time.perf_counter_ns
+        for _ in range(20):
+            ask("ask").result()
+        start = clock()
+        for _ in range(count):
+            ask("ask").result()
+        return (clock() - start) / 1e3 / count
+
+
+class Keeper(an.Actor):
+    """Copies an array of another node to its own host device, and waits."""
+
+    def receive(self, ref: Any) -> float:
+        """Return microseconds of the copy."""
+        device = self.context.system.device("host")
+        start = time.perf_counter_ns()
+        ref.to_device(device).wait()
+        return (time.perf_counter_ns() - start) / 1e3
+
+
+class Bare:
+    """The same by Ray alone: its actor."""
+
+    def noop(self, message: object = None) -> None:
+        """Do nothing, or die."""
+        if message == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def get(self, references: list[Any]) -> float:
+        """Return microseconds of getting a NumPy array from the object store and copying it."""
+        import numpy as np
+        import ray  # type: ignore[import-not-found,unused-ignore]
+
+        start = time.perf_counter_ns()
+        np.copy(ray.get(references[0]))
+        return (time.perf_counter_ns() - start) / 1e3

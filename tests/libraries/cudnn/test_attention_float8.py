@@ -1,0 +1,118 @@
+"""Attention over float8 against formulas in float64 of the values of its codes, on every kind of device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import atomr_native as an
+from atomr_native.dtypes import DTYPES
+
+RNG = np.random.default_rng(15)
+Array = np.ndarray[Any, Any]
+
+#: Batch, heads, heads of keys, queries, keys, elements; options.
+CASES: dict[str, tuple[tuple[int, int, int, int, int, int], dict[str, Any]]] = {
+    "plain": ((2, 2, 2, 9, 16, 16), {}),
+    "causal, groups": ((1, 4, 2, 24, 24, 32), {"mask": "causal", "layout": "bshd", "scale": 0.3}),
+}
+ORDERS = {"bhsd": (0, 1, 2, 3), "bshd": (0, 2, 1, 3)}
+#: The half of the distance of neighbours, as a part of their magnitude.
+ROUNDING = {"float8_e4m3fn": 2**-4, "float8_e5m2": 2**-3}
+
+
+def codes(shape: tuple[int, ...], dtype: str, scale: float) -> tuple[Array, Array]:
+    """Return codes, and their values."""
+    made = (RNG.standard_normal(shape) / scale).astype(DTYPES[dtype])
+    return made, made.astype(np.float64) * scale
+
+
+def weights_of(q: Array, k: Array, how: dict[str, Any]) -> Array:
+    scores = (q @ np.swapaxes(k, -1, -2)) * how.get("scale", q.shape[-1] ** -0.5)
+    rows, columns = np.indices(scores.shape[-2:])
+    scores = np.where((rows >= columns) | ("mask" not in how), scores, -np.inf)
+    made = np.exp(scores - scores.max(-1, keepdims=True))
+    return made / made.sum(-1, keepdims=True), scores
+
+
+@pytest.mark.parametrize("dtype", ROUNDING)
+@pytest.mark.parametrize("case", CASES)
+def test_results(device: an.Device, case: str, dtype: str) -> None:
+    (b, h, g, s, t, d), how = CASES[case]
+    scales = {"q": 0.05, "k": 0.02, "v": 0.03}
+    order = ORDERS[how.get("layout", "bhsd")]
+    made = {
+        name: codes((b, h if name == "q" else g, s if name == "q" else t, d), dtype, scales[name]) for name in scales
+    }
+    arrays = [device.put(np.ascontiguousarray(made[name][0].transpose(order))) for name in scales]
+    factors = {f"{name}_scale": scale for name, scale in scales.items()} | {"weights_scale": 200.0, "out_scale": 40.0}
+    given = {name: device.put(np.array([value], "float32")) for name, value in factors.items()}
+    y, weights_amax, out_amax, statistics = device.cudnn.attention_float8(*arrays, **given, statistics=True, **how)
+    q, k, v = (made[name][1] for name in scales)
+    k, v = (np.repeat(a, h // g, 1) for a in (k, v))
+    p, scores = weights_of(q, k, how)
+    wanted = p @ v
+    assert y.dtype == DTYPES[dtype]
+    found = y.numpy().transpose(np.argsort(order)).astype(np.float64) / 40.0
+    # Of the result, and of the weights: cuDNN rounds them before it divides by their sum.
+    bound = ROUNDING[dtype] * (abs(wanted) + p @ abs(v)) + 2e-3
+    assert (abs(found - wanted) <= bound).all()
+    assert abs(found - wanted).mean() < ROUNDING[dtype] * abs(wanted).mean()
+    np.testing.assert_allclose(weights_amax.numpy(), [p.max()], rtol=0.02)
+    np.testing.assert_allclose(out_amax.numpy(), [abs(wanted).max()], rtol=2 * ROUNDING[dtype])
+    sums = np.log(np.exp(scores - scores.max(-1, keepdims=True)).sum(-1)) + scores.max(-1)
+    np.testing.assert_allclose(statistics.numpy(), sums, rtol=0, atol=5e-3)
+    again = device.cudnn.attention_float8(*arrays, **given, **how)
+    assert len(again) == 3
+    np.testing.assert_array_equal(again[0].numpy(), y.numpy())
+
+
+def test_too_large_results_are_the_largest_number(device: an.Device) -> None:
+    """Magnitudes are those of this message, not of an earlier one."""
+    one = device.put(np.ones(1, "float32"))
+    q = device.put(np.ones((1, 1, 8, 16), DTYPES["float8_e4m3fn"]))
+    given = {"q_scale": one, "k_scale": one, "weights_scale": one}
+    for factor, wanted in ((1000.0, 448.0), (1.0, 1.0)):
+        scale = device.put(np.array([factor], "float32"))
+        y, _, out_amax = device.cudnn.attention_float8(q, q, q, v_scale=one, out_scale=scale, **given)
+        assert (y.numpy().astype(float) == wanted).all()
+        np.testing.assert_allclose(out_amax.numpy(), [1.0])
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"q": np.zeros((1, 2, 4, 16), "float16")}, "q has dtype float16; allowed: float8_e4m3fn, float8_e5m2"),
+        ({"k": np.zeros((1, 2, 4, 16), DTYPES["float8_e5m2"])}, "k has dtype float8_e5m2; allowed: float8_e4m3fn"),
+        ({"mask": "causal_bottom_right"}, "mask='causal_bottom_right'; allowed: 'none', 'causal'"),
+        ({"layout": "thd"}, "layout='thd'; allowed: 'bhsd', 'bshd', 'sbhd'"),
+        ({"v_scale": np.zeros(2, "float32")}, r"v_scale has shape \(2,\); allowed: one element"),
+        ({"out_scale": np.zeros(1)}, "out_scale has dtype float64; allowed: float32"),
+        ({"statistics": 1}, "statistics=1 must be True or False"),
+    ],
+)
+def test_bad_input(options: dict[str, Any], text: str) -> None:
+    q, one = np.zeros((1, 2, 4, 16), DTYPES["float8_e4m3fn"]), np.ones(1, "float32")
+    given = {
+        "q": q,
+        "k": q,
+        "v": q,
+        "q_scale": one,
+        "k_scale": one,
+        "v_scale": one,
+        "weights_scale": one,
+        "out_scale": one,
+    }
+    with pytest.raises(an.InvalidRequest, match=text):
+        an.Float8AttentionRequest(**{**given, **options})
+
+
+@pytest.mark.plain
+def test_heads_are_multiples_of_16() -> None:
+    q, one = np.zeros((1, 2, 4, 24), DTYPES["float8_e4m3fn"]), np.ones(1, "float32")
+    scales = dict.fromkeys(("q_scale", "k_scale", "v_scale", "weights_scale", "out_scale"), one)
+    with pytest.raises(an.InvalidRequest, match=r"q has strides .* multiples of 16"):
+        an.Float8AttentionRequest(q=q, k=q, v=q, **scales)
