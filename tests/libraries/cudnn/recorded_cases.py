@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from recorded_cases import ARRAYS, Case, case
+from recorded_cases import ARRAYS, SEED, Case, case
 
 import atomr_native as an
 
@@ -36,7 +36,8 @@ CASES: dict[str, Case] = {
                         "image filters row"),
     "attention": case(_attention, "narrow", lambda d: d.put(np.array([3], "int32"))),
     "attention dropout": case(
-        lambda d, _, q, seed, offset: d.cudnn.attention(q, q, q, dropout=0.25, seed=seed, offset=offset), "narrow", **SEED
+        lambda d, _, q, seed, offset: d.cudnn.attention(q, q, q, dropout=0.25, seed=seed, offset=offset),
+        "narrow", **SEED,
     ),
     "recurrent network": case(_recurrent, "steps weights", _reserve),
     "connectionist loss": case(_loss, "sounds", lambda d: d.put(np.ones(1, "int32"))),
