@@ -122,8 +122,9 @@ class EpilogueTree:
         Parameters
         ----------
         function : str or function
-            Functors: `abs`, `sqrt`, `exp`, `relu`, `gelu`, `gelu_tanh`, `silu`, `sigmoid`, `tanh`, `hardswish`,
-            ``clamp(x, low, high)``, ``fma(x, y, z)``, `maximum` and `minimum`.  A Python function is compiled by Numba.
+            Functors: `abs`, `sqrt`, `exp`, `relu`, `gelu`, `gelu_tanh`, `silu`, `sigmoid`, `tanh`, `hardswish`, `log`,
+            `rsqrt`, `erf`, `softplus`, ``leaky_relu(x, slope)``, ``clamp(x, low, high)``, ``fma(x, y, z)``, `maximum`
+            and `minimum`.  A Python function is compiled by Numba.
         *args : EpilogueTree or float
         """
         given = tuple(map(_tree, args))

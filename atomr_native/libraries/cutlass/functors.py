@@ -14,7 +14,8 @@ __all__ = ["CALLS", "FUNCTIONS"]
 CALLS: Final = {
     name: name
     for name in (
-        "abs", "sqrt", "exp", "relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh", "hardswish", "clamp", "fma"
+        "abs", "sqrt", "exp", "relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh", "hardswish", "log", "rsqrt",
+        "erf", "softplus", "leaky_relu", "clamp", "fma"
     )
 } | {"maximum": "max", "minimum": "min"}  # fmt: skip
 
@@ -47,6 +48,18 @@ def _hardswish(x: Array) -> Array:
     return made
 
 
+def _erf(x: Array) -> Array:
+    from scipy.special import erf
+
+    made: Array = erf(x)
+    return made
+
+
+def _softplus(x: Array) -> Array:
+    made: Array = np.maximum(x, x.dtype.type(0)) + np.log1p(np.exp(-np.abs(x)))
+    return made
+
+
 #: By the names of `kernels.kernel.FUNCTORS`.
 FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "neg": np.negative,
@@ -60,6 +73,11 @@ FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "sigmoid": _sigmoid,
     "tanh": np.tanh,
     "hardswish": _hardswish,
+    "log": np.log,
+    "rsqrt": lambda x: x.dtype.type(1) / np.sqrt(x),
+    "erf": _erf,
+    "softplus": _softplus,
+    "leaky_relu": lambda x, slope: np.where(x < 0, slope * x, x),
     "add": np.add,
     "sub": np.subtract,
     "mul": np.multiply,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -134,6 +135,7 @@ def test_shapes(device: an.Device, m: int, n: int, k: int, batch: tuple[int, ...
 EPILOGUES: dict[str, Any] = {
     "relu": lambda x: np.maximum(x, 0), "sigmoid": lambda x: 1 / (1 + np.exp(-x)), "tanh": np.tanh, "exp": np.exp,
     "silu": lambda x: x / (1 + np.exp(-x)), "hardswish": lambda x: x * np.clip(x + 3, 0, 6) / 6, "abs": np.abs,
+    "softplus": lambda x: np.log1p(np.exp(x)), "erf": np.vectorize(math.erf),
     "gelu_tanh": lambda x: 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
 }  # fmt: skip
 
@@ -141,10 +143,15 @@ EPILOGUES: dict[str, Any] = {
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 def test_all_functions_in_one_kernel(device: an.Device, arch: str) -> None:
     a, b = (device.put(0.1 * values(*shape), dtype="float16") for shape in ((72, 64), (64, 128)))
-    text = " + ".join(f"{name}(acc)" for name in EPILOGUES)
+    text = " + ".join(f"{name}(acc)" for name in EPILOGUES) + " + leaky_relu(acc, 0.125) + log(rsqrt(acc * acc + 1))"
     found = device.cutlass.gemm(a, b, epilogue=text, out_dtype="float32", config=an.GemmConfig(arch=arch)).numpy()
     x = a.numpy().astype("f8") @ b.numpy().astype("f8")
-    np.testing.assert_allclose(found, sum(function(x) for function in EPILOGUES.values()), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        found,
+        sum(function(x) for function in EPILOGUES.values()) + np.where(x < 0, x / 8, x) - 0.5 * np.log(x * x + 1),
+        rtol=1e-4,
+        atol=1e-4,
+    )
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])

@@ -40,6 +40,8 @@ WANTED: dict[str, Any] = {
     "tanh": np.tanh,
     "hardswish": lambda x: x * np.clip(x + 3, 0, 6) / 6,
     "exp": np.exp,
+    "erf": np.vectorize(math.erf),
+    "softplus": lambda x: np.log1p(np.exp(x)),
     "abs": np.abs,
     "-": np.negative,
 }
@@ -61,6 +63,8 @@ def test_functions_of_several_numbers(device: an.Device) -> None:
         "fma(acc, row, 3) / 2": (x * row + 3) / 2,
         "sqrt(abs(acc)) * -row": np.sqrt(np.abs(x)) * -row,
         "1 - acc": 1 - x,
+        "leaky_relu(acc, 0.125)": np.where(x < 0, x / 8, x),
+        "log(abs(acc) + 1) + rsqrt(acc * acc + 1)": np.log(np.abs(x) + 1) + 1 / np.sqrt(x * x + 1),
     }.items():
         found = device.cutlass.gemm(
             device.put(a), device.put(b), epilogue=text, operands={"row": device.put(row)} if "row" in text else None
@@ -212,7 +216,14 @@ def test_factors_of_the_message_and_of_the_device(device: an.Device) -> None:
 
 def test_nan_passes_through_functions(device: an.Device) -> None:
     a, b = np.array([[np.nan], [1.0]], "f4"), np.ones((1, 1), "f4")
-    for text in ("relu(acc)", "maximum(acc, 0)", "clamp(acc, 0, 1)", "gelu(acc)"):
+    for text in (
+        "relu(acc)",
+        "maximum(acc, 0)",
+        "clamp(acc, 0, 1)",
+        "gelu(acc)",
+        "softplus(acc)",
+        "leaky_relu(acc, 0.5)",
+    ):
         found = device.cutlass.gemm(device.put(a), device.put(b), epilogue=text).numpy()
         assert np.isnan(found).tolist() == [[True], [False]]
 

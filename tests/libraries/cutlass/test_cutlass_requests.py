@@ -120,7 +120,7 @@ def test_outputs_share_no_memory() -> None:
         ("acc +", "cannot be parsed"),
         ("acc ** 2", r"'acc \*\* 2' at line 1, column 1 of 'acc \*\* 2'; allowed: names, numbers"),
         ("acc.T", "'acc.T' at line 1, column 1"),
-        ("acc + softplus(acc)", "unknown function 'softplus' at line 1, column 7 .*; allowed: abs, sqrt"),
+        ("acc + softmax(acc)", "unknown function 'softmax' at line 1, column 7 .*; allowed: abs, sqrt"),
         ("relu(acc, 2)", r"relu\(acc, 2.0\) has 2 arguments; relu takes 1"),
         ("clamp(acc, 0)", r"clamp\(acc, 0.0\) has 2 arguments; clamp takes 3"),
         ("relu(x=acc)", "'relu\\(x=acc\\)' at line 1"),
@@ -144,7 +144,7 @@ def test_texts_that_cannot_be(text: str, words: str) -> None:
 
 def test_trees_that_cannot_be() -> None:
     for make, words in (
-        (lambda: Tree.call("softplus", Tree.acc()), r"unknown functor in softplus\(acc\); allowed: abs"),
+        (lambda: Tree.call("softmax", Tree.acc()), r"unknown functor in softmax\(acc\); allowed: abs"),
         (lambda: Tree.call(twice, Tree.acc(), 1), r"twice\(acc, 1.0\) has 2 arguments; twice takes 1"),
         (lambda: Tree.acc() + "1", "'1' is a str; allowed in a tree: EpilogueTree, real numbers"),
         (lambda: Tree.call("relu", None), "None is a NoneType"),

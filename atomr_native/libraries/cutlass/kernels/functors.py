@@ -33,6 +33,11 @@ template <class T> __device__ __forceinline__ T f_gelu(T x) {
 template <class T> __device__ __forceinline__ T f_gelu_tanh(T x) {
   return T(0.5) * x * (T(1) + ::tanh(T(0.79788456080286535588) * (x + T(0.044715) * x * x * x)));
 }
+template <class T> __device__ __forceinline__ T f_log(T x) { return ::log(x); }
+template <class T> __device__ __forceinline__ T f_rsqrt(T x) { return ::rsqrt(x); }
+template <class T> __device__ __forceinline__ T f_erf(T x) { return ::erf(x); }
+template <class T> __device__ __forceinline__ T f_softplus(T x) { return f_max(x, T(0)) + ::log1p(::exp(-::fabs(x))); }
+template <class T> __device__ __forceinline__ T f_leaky_relu(T x, T slope) { return x < T(0) ? slope * x : x; }
 template <class T> __device__ __forceinline__ T f_hardswish(T x) {
   return x * f_clamp(x + T(3), T(0), T(6)) * T(1.0 / 6.0);
 }

@@ -13,8 +13,8 @@ __all__ = ["FUNCTORS", "REDUCTIONS", "Kernel", "Node", "Operand", "walk"]
 #: Functors of an epilogue, by name: the number of their arguments.
 FUNCTORS: Final = {
     "identity": 1, "neg": 1, "abs": 1, "sqrt": 1, "exp": 1, "relu": 1, "gelu": 1, "gelu_tanh": 1, "silu": 1,
-    "sigmoid": 1, "tanh": 1, "hardswish": 1,
-    "add": 2, "sub": 2, "mul": 2, "div": 2, "max": 2, "min": 2,
+    "sigmoid": 1, "tanh": 1, "hardswish": 1, "log": 1, "rsqrt": 1, "erf": 1, "softplus": 1,
+    "add": 2, "sub": 2, "mul": 2, "div": 2, "max": 2, "min": 2, "leaky_relu": 2,
     "fma": 3, "clamp": 3,
 }  # fmt: skip
 #: Reductions of an epilogue, by name.
