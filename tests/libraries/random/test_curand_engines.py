@@ -139,7 +139,7 @@ def test_seeds_of_entropy(device: an.Device) -> None:
 
 
 def test_lanes_give_the_same_bits(device: an.Device) -> None:
-    lanes = [device.random, *(an.Random(device, f"random {i}") for i in range(3))]
+    lanes = [device.random, *(an.Random(device, f"random {i}") for i in range(7))]
     made = [lane.normal(500, engine="curand_xorwow", seed=s) for s in (1, 2) for lane in lanes]
     for i, array in enumerate(made):
         np.testing.assert_array_equal(array.numpy(), made[i // len(lanes) * len(lanes)].numpy())
