@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from cuda_wheels import find
+from scripts import environment
 
-__all__ = ["compute_sanitizer"]
+__all__ = ["compute_sanitizer", "run_sanitized"]
 
 
 def compute_sanitizer() -> str:
@@ -17,3 +21,20 @@ def compute_sanitizer() -> str:
     if found is None and not wheels:
         pytest.skip("compute-sanitizer is not installed; pip install nvidia-cuda-sanitizer-api")
     return found or str(wheels[0])
+
+
+def run_sanitized(program: str, folder: Path) -> str:
+    """Run a Python program under the sanitizer's memory checks; what it wrote.  Skips the test where there is none."""
+    sanitizer, script = compute_sanitizer(), folder / "program.py"
+    script.write_text(program)
+    libraries = Path(sanitizer).parents[1] / "lib"
+    options = ["--injection-path", str(libraries)] if (libraries / "libsanitizer-collection.so").exists() else []
+    options += ["--tool", "memcheck", "--report-api-errors", "no", "--error-exitcode", "9"]
+    done = subprocess.run(
+        [sanitizer, *options, sys.executable, str(script)],
+        env=environment(), capture_output=True, text=True, timeout=280, check=False,
+    )  # fmt: skip
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said[-4000:]
+    assert "ERROR SUMMARY: 0 errors" in said
+    return said

@@ -62,8 +62,8 @@ class HalfFftRequest(Request["GpuRef"]):
     InvalidRequest
         For invalid values; the message names the value and the allowed ones.
     Unsupported
-        With ``convert=False``, with the rule ``fft.half``: for what cuFFT does not compute in 16 bits.  Rules of strides
-        and of the GPU are held when the plan is built.
+        With ``convert=False``, with the rule ``fft.half``: for what cuFFT does not compute in 16 bits.  Strides and the
+        GPU are looked at when the plan is built.
 
     Examples
     --------

@@ -59,6 +59,40 @@ static int malformed(const atomr_draw_spec *s) {
     return !good || s->n_parameters != needed;
 }
 
+static void destroy(atomr_generator *g) {
+    if (g->state) g->t->curandDestroyGenerator(g->state);
+    g->state = NULL;
+}
+
+/* Make the library's generator, in the place of one that may be there. */
+static curandStatus_t renew(atomr_generator *g, const char **function) {
+    const atomr_draw_spec *const s = &g->spec;
+    const atomr_curand_table *const t = g->t;
+    destroy(g);
+    g->seeded = g->placed = 0;
+    *function = g->cuda ? "curandCreateGenerator" : "curandCreateGeneratorHost";
+    curandStatus_t status =
+        (g->cuda ? t->curandCreateGenerator : t->curandCreateGeneratorHost)(&g->state, (curandRngType_t)s->kind);
+    if (status != CURAND_STATUS_SUCCESS) {
+        g->state = NULL;
+        return status;
+    }
+    if (s->ordering) {
+        *function = "curandSetGeneratorOrdering";
+        status = t->curandSetGeneratorOrdering(g->state, (curandOrdering_t)s->ordering);
+    }
+    if (status == CURAND_STATUS_SUCCESS && s->dimensions) {
+        *function = "curandSetQuasiRandomGeneratorDimensions";
+        status = t->curandSetQuasiRandomGeneratorDimensions(g->state, (unsigned)s->dimensions);
+    }
+    if (status == CURAND_STATUS_SUCCESS && g->stream) {
+        *function = "curandSetStream";
+        status = t->curandSetStream(g->state, g->stream);
+    }
+    if (status != CURAND_STATUS_SUCCESS) destroy(g);
+    return status;
+}
+
 int atomr_generator_new(atomr_cuda *cuda, const atomr_draw_spec *s, atomr_generator **made, atomr_failure *failure) {
     char why[sizeof failure->text];
     if (malformed(s)) return atomr_refused(failure, ATOMR_INVALID_REQUEST, "malformed specification of random numbers");
@@ -69,23 +103,10 @@ int atomr_generator_new(atomr_cuda *cuda, const atomr_draw_spec *s, atomr_genera
     g->cuda = cuda;
     g->t = t;
     g->spec = *s;
-    const char *function = cuda ? "curandCreateGenerator" : "curandCreateGeneratorHost";
-    curandStatus_t status = (cuda ? t->curandCreateGenerator : t->curandCreateGeneratorHost)(&g->state, (curandRngType_t)s->kind);
+    const char *function = "";
+    const curandStatus_t status = renew(g, &function);
     if (status != CURAND_STATUS_SUCCESS) {
-        free(g);
-        return fail(s, status, function, failure);
-    }
-    if (s->ordering) {
-        function = "curandSetGeneratorOrdering";
-        status = t->curandSetGeneratorOrdering(g->state, (curandOrdering_t)s->ordering);
-    }
-    if (status == CURAND_STATUS_SUCCESS && s->dimensions) {
-        function = "curandSetQuasiRandomGeneratorDimensions";
-        status = t->curandSetQuasiRandomGeneratorDimensions(g->state, (unsigned)s->dimensions);
-    }
-    if (status != CURAND_STATUS_SUCCESS) {
-        t->curandDestroyGenerator(g->state);
-        free(g);
+        atomr_generator_delete(g);
         return fail(s, status, function, failure);
     }
     *made = g;
@@ -94,18 +115,19 @@ int atomr_generator_new(atomr_cuda *cuda, const atomr_draw_spec *s, atomr_genera
 
 void atomr_generator_delete(atomr_generator *g) {
     if (!g) return;
-    if (!g->cuda || atomr_cuda_enter(g->cuda) == CUDA_SUCCESS) g->t->curandDestroyGenerator(g->state);
+    if (!g->cuda || atomr_cuda_enter(g->cuda) == CUDA_SUCCESS) destroy(g);
     free(g);
 }
 
-/* Set seed and offset, unless the state is there.  The library takes a seed that it has already for no change. */
+/* Set seed and offset, unless the state is there.  The library takes a seed that it has already for no change, so that only
+ * a new generator begins again where there are no offsets. */
 static curandStatus_t place(atomr_generator *g, uint64_t seed, uint64_t offset, const char **function) {
     const atomr_draw_spec *const s = &g->spec;
     curandStatus_t status = CURAND_STATUS_SUCCESS;
-    if (!is_quasi(s) && !(g->seeded && g->seed == seed && has_offsets(s))) {
+    if (!g->state || (g->used && !has_offsets(s))) status = renew(g, function);
+    if (status == CURAND_STATUS_SUCCESS && !is_quasi(s) && !(g->seeded && g->seed == seed)) {
         *function = "curandSetPseudoRandomGeneratorSeed";
-        if (g->used && !has_offsets(s)) status = g->t->curandSetPseudoRandomGeneratorSeed(g->state, ~seed);
-        if (status == CURAND_STATUS_SUCCESS) status = g->t->curandSetPseudoRandomGeneratorSeed(g->state, seed);
+        status = g->t->curandSetPseudoRandomGeneratorSeed(g->state, seed);
         g->placed = 0;
     }
     g->used = 1;
@@ -173,7 +195,7 @@ int atomr_generator_run(void *context, const atomr_call *call, atomr_failure *fa
     if (!stream) /* NULL would be the default stream, which orders with nothing of ours */
         return atomr_failed(failure, ATOMR_LIBRARY_ERROR, "cuda", atomr_cuda_error(g->cuda), "", "the lane has no stream");
     if (stream != g->stream) {
-        const curandStatus_t status = g->t->curandSetStream(g->state, stream);
+        const curandStatus_t status = g->state ? g->t->curandSetStream(g->state, stream) : CURAND_STATUS_SUCCESS;
         if (status != CURAND_STATUS_SUCCESS) return fail(&g->spec, status, "curandSetStream", failure);
         g->stream = stream;
     }

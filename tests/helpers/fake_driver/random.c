@@ -17,6 +17,7 @@ struct curandGenerator_st {
     curandRngType_t kind;
     int host;
     CUstream stream;
+    unsigned long long seed, wanted; /* of a Mersenne Twister on a device, which looks at its seed when it draws */
 };
 
 static atomr_curand_table real;
@@ -96,6 +97,10 @@ curandStatus_t curandSetStream(curandGenerator_t g, cudaStream_t stream) {
 curandStatus_t curandSetPseudoRandomGeneratorSeed(curandGenerator_t g, unsigned long long seed) {
     MAY_FAIL();
     fake_generator_states++;
+    g->wanted = seed;
+    if (!g->host && (g->kind == CURAND_RNG_PSEUDO_MTGP32 || g->kind == CURAND_RNG_PSEUDO_MT19937))
+        return CURAND_STATUS_SUCCESS;
+    g->seed = seed;
     return real.curandSetPseudoRandomGeneratorSeed(g->real, seed);
 }
 curandStatus_t curandSetGeneratorOffset(curandGenerator_t g, unsigned long long offset) {
@@ -130,6 +135,11 @@ static curandStatus_t begin(curandGenerator_t g, void *out, size_t nbytes, void 
     if (g->host) return CURAND_STATUS_SUCCESS;
     if (!g->stream) return CURAND_STATUS_LAUNCH_FAILURE; /* this project has streams of its own */
     if (fake_unsafe()) return CURAND_STATUS_LAUNCH_FAILURE;
+    if (g->seed != g->wanted) {
+        g->seed = g->wanted;
+        const curandStatus_t status = real.curandSetPseudoRandomGeneratorSeed(g->real, g->seed);
+        if (status) return status;
+    }
     *into = malloc(nbytes ? nbytes : 1);
     return *into ? CURAND_STATUS_SUCCESS : CURAND_STATUS_ALLOCATION_FAILED;
 }

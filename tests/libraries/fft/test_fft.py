@@ -365,8 +365,8 @@ def test_an_input_may_be_given_up(device: an.Device, transform: str, hermitian: 
 def test_lanes_give_the_same_bits(device: an.Device) -> None:
     """Also a lane that has a plan, a stream and a work area of its own."""
     x = device.put(random_array(RNG, (7, 30), "complex64"))
-    lanes = [device.fft, *(an.Fft(device, f"fft {i}") for i in range(3))]
-    made = [lane.fft(x) for lane in lanes for _ in range(4)]
+    lanes = [device.fft, *(an.Fft(device, f"fft {i}") for i in range(7))]
+    made = [lane.fft(x) for lane in lanes for _ in range(3)]
     first = made[0].numpy()
     for other in made:
         np.testing.assert_array_equal(other.numpy(), first)

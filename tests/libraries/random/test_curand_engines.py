@@ -64,7 +64,9 @@ def check_engine(device: an.Device, engine: str, kinds: Any, **source_: Any) -> 
         if exact:
             np.testing.assert_array_equal(got, want, err_msg=kind)
         else:
-            np.testing.assert_allclose(got, want, CLOSE[dtype], CLOSE[dtype], err_msg=kind)
+            # On a GPU normal float64 numbers of MTGP32 have no more digits than those of float32.
+            close = CLOSE["float32" if engine == "mtgp32" else dtype]
+            np.testing.assert_allclose(got, want, close, close, err_msg=kind)
 
 
 @pytest.mark.parametrize("engine", QUICK)
@@ -139,7 +141,7 @@ def test_seeds_of_entropy(device: an.Device) -> None:
 
 
 def test_lanes_give_the_same_bits(device: an.Device) -> None:
-    lanes = [device.random, *(an.Random(device, f"random {i}") for i in range(3))]
+    lanes = [device.random, *(an.Random(device, f"random {i}") for i in range(7))]
     made = [lane.normal(500, engine="curand_xorwow", seed=s) for s in (1, 2) for lane in lanes]
     for i, array in enumerate(made):
         np.testing.assert_array_equal(array.numpy(), made[i // len(lanes) * len(lanes)].numpy())

@@ -69,6 +69,13 @@ def test_a_fill_in_parts_is_the_whole(device: an.Device, name: str, parameters: 
         assert bits(method((7, 11), dtype, **parameters, **other).numpy()) != bits(whole)
 
 
+def test_lanes_give_the_same_bits(device: an.Device) -> None:
+    lanes = [device.random, *(an.Random(device, f"random {i}") for i in range(7))]
+    made = [lane.gamma(500, alpha=0.7, seed=3) for _ in range(3) for lane in lanes]
+    for array in made:
+        assert bits(array.numpy()) == bits(made[0].numpy())
+
+
 def test_parameters_of_arrays_are_those_of_elements(device: an.Device) -> None:
     mean, std = np.array([[0.0], [10.0]]), np.array([1.0, 2.0, 0.0], np.float32)
     got = device.random.normal(None, "float64", device.put(mean), device.put(std), seed=3).numpy()
