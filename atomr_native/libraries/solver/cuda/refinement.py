@@ -62,6 +62,7 @@ class _Builder(Steps):
         place = self.matrix("work" if "work" in self.at else "out")
         right = self._right_side(place.columns)
         self._call(factor, right, place, iterations)
+        self._look_for_failures(place, right)
         guards = ("guard", "noted")
         if "work" in self.at:
             self.move(self.matrix("out"), place, *guards)
@@ -111,6 +112,17 @@ class _Builder(Steps):
         if self.count > 1:
             self.note(f"{self.count} refined solves, one after the other")
         self.native(native, (*operands, self.take(native.scratch_bytes)))
+
+    def _look_for_failures(self, x: Matrix, b: Matrix) -> None:
+        """Take an X that is not finite, of an A and a B that are, as that of a singular A: info numbers say nothing."""
+        of_a, info = self.notes, self.info
+        notes = []
+        for matrix in (b, x):
+            self.new_notes()
+            self.move(matrix, matrix, "note", "infinite", "only_note")
+            notes.append(self.notes)
+        self.notes = of_a
+        self.launch("unfinite", (info, of_a, *notes), (x.rows, self.count), self.count)  # type: ignore[arg-type]
 
     def _counts(self, iterations: Source) -> None:
         numbers = (self.count, *self.extents, *self.leads["iterations_out"])
