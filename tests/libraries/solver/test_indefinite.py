@@ -126,6 +126,20 @@ def test_solves(device: an.Device, problem: tuple[Any, ...]) -> None:
         check(wide(a) @ x - wide(b), size(wide(a)) * size(x) + size(wide(b)), dtype)
 
 
+def test_solves_have_equal_bits_each_time(device: an.Device) -> None:
+    """By each route, with other messages in between: what a workspace held before does not matter."""
+    rng = np.random.default_rng(7)
+    a, b = problem(rng, (3, 12, 12), "float64", "symmetric"), rng.standard_normal((3, 12, 2))
+    refs = device.put(a), device.put(b)
+    for route in ("kernel", "loop"):
+        request = an.SolverRequest(routine="solve", a=refs[0], b=refs[1], assume="symmetric", route=route)
+        first = device.solver.tell(request).numpy()
+        check(a @ first - b, size(a) * size(first), "float64")
+        for _ in range(10):
+            device.solver.inv(refs[0])
+            np.testing.assert_array_equal(device.solver.tell(request).numpy(), first)
+
+
 def test_singular_matrices_are_errors(device: an.Device) -> None:
     solver = device.solver
     a = np.stack([np.eye(3), np.diag([1.0, 0, 2]), np.array([[0, 1, 0], [1, 0, 0], [0, 0, 1.0]])])
