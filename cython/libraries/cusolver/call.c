@@ -22,16 +22,16 @@ static int check(const atomr_solver_spec *s, atomr_failure *failure) {
     const int64_t operands[] = {s->a, s->b, s->pivots, s->info, s->scratch, s->pointers};
     const int64_t extents[] = {s->m, s->n, s->k, s->step[0], s->step[1], s->jump[0], s->jump[1]};
     const int many = s->pointers >= 0, pivoted = s->routine >= ATOMR_SOLVER_GETRF;
-    int good = s->routine >= 0 && s->routine <= ATOMR_SOLVER_SYTRS && s->type >= 0 && s->type <= 3;
+    int good = s->routine >= 0 && s->routine <= ATOMR_SOLVER_SYTRF && s->type >= 0 && s->type <= 3;
     for (unsigned i = 0; i < 6; i++) good = good && operands[i] >= -1 && operands[i] < s->n_operands;
     for (unsigned i = 0; i < 7; i++) good = good && extents[i] >= 0;
     good = good && s->batch >= 1 && s->info >= 0 && (many || s->a >= 0) && (!pivoted || s->pivots >= 0);
     if (many) /* these count in 32 bits; of positive definite systems cuBLAS's triangles solve a batch */
-        good = good && s->routine != ATOMR_SOLVER_POTRS && s->routine < ATOMR_SOLVER_SYTRF &&
+        good = good && s->routine != ATOMR_SOLVER_POTRS && s->routine != ATOMR_SOLVER_SYTRF &&
                s->batch <= INT32_MAX && s->m == s->n && s->n <= INT32_MAX && s->k <= INT32_MAX &&
                s->step[0] <= INT32_MAX && s->step[1] <= INT32_MAX;
-    if (s->routine == ATOMR_SOLVER_SYTRF) good = good && s->n <= INT32_MAX && s->step[0] <= INT32_MAX;
-    if (s->routine >= ATOMR_SOLVER_SYTRF) good = good && s->scratch >= 0 && s->m == s->n;
+    if (s->routine == ATOMR_SOLVER_SYTRF)
+        good = good && s->n <= INT32_MAX && s->step[0] <= INT32_MAX && s->scratch >= 0 && s->m == s->n;
     return good ? ATOMR_OK : atomr_refused(failure, ATOMR_INVALID_REQUEST, "malformed specification of a solver");
 }
 
@@ -68,13 +68,10 @@ static cusolverStatus_t ask(const atomr_solver *o, const atomr_solver_spec *s, s
     case ATOMR_SOLVER_GETRF:
         return o->t->cusolverDnXgetrf_bufferSize(o->handle, o->params, s->m, s->n, type, NULL, s->step[0], type, device,
                                                  host);
-    case ATOMR_SOLVER_SYTRF:
+    default:
         status = symmetric(o, s, NULL, NULL, NULL, &size, NULL);
         *device = (size_t)(size < 1 ? 1 : size) * element(s);
         return status;
-    default: /* no pivots would mean that there are none */
-        return o->t->cusolverDnXsytrs_bufferSize(o->handle, (int)s->uplo, s->n, s->k, type, NULL, s->step[0],
-                                                 (const int64_t *)(uintptr_t)256, type, NULL, s->step[1], device, host);
     }
 }
 
@@ -176,11 +173,6 @@ int atomr_solver_run(void *context, const atomr_call *call, atomr_failure *failu
             break;
         case ATOMR_SOLVER_SYTRF:
             status = symmetric(o, s, a, pivots, scratch, &size, info);
-            break;
-        case ATOMR_SOLVER_SYTRS:
-            status = o->t->cusolverDnXsytrs(o->handle, (int)s->uplo, s->n, s->k, type, a, s->step[0],
-                                            (int64_t *)(void *)pivots, type, b, s->step[1], scratch, c->scratch_bytes,
-                                            host, c->memory.step, info);
             break;
         default:
             status = o->t->cusolverDnXgetrs(o->handle, o->params, (int)s->trans, s->n, s->k, type, a, s->step[0],

@@ -13,7 +13,6 @@
     C(ATOMR_SOLVER_GETRF, 2)                                                                                          \
     C(ATOMR_SOLVER_GETRS, 3)                                                                                          \
     C(ATOMR_SOLVER_SYTRF, 4) /* pivots are int32 */                                                                   \
-    C(ATOMR_SOLVER_SYTRS, 5)                                                                                          \
     /* types of elements */                                                                                           \
     C(ATOMR_SOLVER_FLOAT, 0)                                                                                          \
     C(ATOMR_SOLVER_DOUBLE, 1)                                                                                         \

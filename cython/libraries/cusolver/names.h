@@ -325,15 +325,6 @@ enum { ATOMR_CUSOLVER_CONSTANTS(ATOMR_ENUMERATOR) };
     F(cusolverStatus_t, cusolverDnZsytrf,                                                                             \
       (cusolverDnHandle_t handle, cublasFillMode_t uplo, int n, cuDoubleComplex *A, int lda, int *ipiv,               \
        cuDoubleComplex *work, int lwork, int *info))                                                                  \
-    F(cusolverStatus_t, cusolverDnXsytrs_bufferSize,                                                                  \
-      (cusolverDnHandle_t handle, cublasFillMode_t uplo, int64_t n, int64_t nrhs, cudaDataType dataTypeA,             \
-       const void *A, int64_t lda, const int64_t *ipiv, cudaDataType dataTypeB, void *B, int64_t ldb,                 \
-       size_t *workspaceInBytesOnDevice, size_t *workspaceInBytesOnHost))                                             \
-    F(cusolverStatus_t, cusolverDnXsytrs,                                                                             \
-      (cusolverDnHandle_t handle, cublasFillMode_t uplo, int64_t n, int64_t nrhs, cudaDataType dataTypeA,             \
-       const void *A, int64_t lda, const int64_t *ipiv, cudaDataType dataTypeB, void *B, int64_t ldb,                 \
-       void *bufferOnDevice, size_t workspaceInBytesOnDevice, void *bufferOnHost, size_t workspaceInBytesOnHost,      \
-       int *info))                                                                                                    \
     F(cusolverStatus_t, cusolverDnIRSParamsCreate, (cusolverDnIRSParams_t *params_ptr))                               \
     F(cusolverStatus_t, cusolverDnIRSParamsDestroy, (cusolverDnIRSParams_t params))                                   \
     F(cusolverStatus_t, cusolverDnIRSParamsSetRefinementSolver,                                                       \

@@ -1,7 +1,7 @@
-/* Bunch and Kaufman's factorisation of the fake cuSOLVER, and solves by it, in plain loops in the order of their stream.
+/* Bunch and Kaufman's factorisation of the fake cuSOLVER, in plain loops in the order of its stream.
  *
- * As documented: symmetric matrices, not Hermitian ones; 32-bit pivots of the factorisation, 64-bit ones of the solve, as
- * LAPACK has them; what is in the other triangle means nothing afterwards. */
+ * As documented: symmetric matrices, not Hermitian ones; 32-bit pivots as LAPACK has them; what is in the other triangle
+ * means nothing afterwards. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,11 +9,10 @@
 #include "fake_solver.h"
 
 typedef struct {
-    int uplo, solves, host_mark;
+    int uplo;
     cudaDataType type;
-    int64_t n, k, lda, ldb;
-    void *a, *b, *work, *pivots;
-    unsigned char *host;
+    int64_t n, lda;
+    void *a, *work, *pivots;
     size_t work_bytes;
     int *info;
 } noted;
@@ -92,62 +91,10 @@ static void sytrf(const noted *c) {
         for (int64_t i = 0; i < j; i++) set(c, i, j, -777);
 }
 
-static void turn(const noted *c, int64_t q, int64_t i, int64_t j) {
-    const number x = element(c->type, c->b, q * c->ldb + place(c, i));
-    set_element(c->type, c->b, q * c->ldb + place(c, i), element(c->type, c->b, q * c->ldb + place(c, j)));
-    set_element(c->type, c->b, q * c->ldb + place(c, j), x);
-}
-
-static number b_at(const noted *c, int64_t i, int64_t q) {
-    return element(c->type, c->b, q * c->ldb + place(c, i));
-}
-
-static void set_b(const noted *c, int64_t i, int64_t q, number x) {
-    set_element(c->type, c->b, q * c->ldb + place(c, i), x);
-}
-
-static void sytrs(const noted *c) {
-    const int64_t n = c->n, *const pivots = c->pivots;
-    *c->info = 0;
-    for (int64_t i = 0; i < n; i++)
-        if (!pivots[i] || pivots[i] > n || pivots[i] < -n) fake_raise(ERROR_ILLEGAL_ADDRESS);
-    for (int64_t q = 0; q < c->k; q++) {
-        for (int64_t k = 0, step; k < n; k += step) {
-            const int64_t pivot = pivots[place(c, k)], p = place(c, (pivot < 0 ? -pivot : pivot) - 1);
-            step = pivot < 0 ? 2 : 1;
-            if (k + step > n) {
-                fake_raise(ERROR_ILLEGAL_ADDRESS);
-                return;
-            }
-            turn(c, q, k + step - 1, p);
-            for (int64_t i = k + step; i < n; i++)
-                for (int64_t j = k; j < k + step; j++) set_b(c, i, q, b_at(c, i, q) - at(c, i, j) * b_at(c, j, q));
-            if (step == 1) {
-                set_b(c, k, q, b_at(c, k, q) / at(c, k, k));
-                continue;
-            }
-            const number d = at(c, k + 1, k), one = at(c, k, k), two = at(c, k + 1, k + 1), rest = one * two - d * d;
-            const number x = b_at(c, k, q), y = b_at(c, k + 1, q);
-            set_b(c, k, q, (two * x - d * y) / rest);
-            set_b(c, k + 1, q, (one * y - d * x) / rest);
-        }
-        for (int64_t k = n; k-- > 0;) {
-            const int64_t pivot = pivots[place(c, k)], p = place(c, (pivot < 0 ? -pivot : pivot) - 1);
-            for (int64_t j = k; j > k - (pivot < 0 ? 2 : 1); j--)
-                for (int64_t i = k + 1; i < n; i++) set_b(c, j, q, b_at(c, j, q) - at(c, i, j) * b_at(c, i, q));
-            turn(c, q, k, p);
-            if (pivot < 0) k--;
-        }
-    }
-}
-
 static void run(void *argument) {
     const noted *const c = argument;
-    for (int i = 0; c->host && i < HOST_BYTES; i++) /* it was changed, or given to another call */
-        if (c->host[i] != c->host_mark) fake_raise(ERROR_LAUNCH_FAILED);
     memset(c->work, 0xff, c->work_bytes);
-    if (c->solves) sytrs(c);
-    else sytrf(c);
+    sytrf(c);
 }
 
 #define TYPED(p, T, data_type)                                                                                        \
@@ -170,32 +117,3 @@ TYPED(S, float, CUDA_R_32F)
 TYPED(D, double, CUDA_R_64F)
 TYPED(C, cuComplex, CUDA_C_32F)
 TYPED(Z, cuDoubleComplex, CUDA_C_64F)
-
-cusolverStatus_t cusolverDnXsytrs_bufferSize(cusolverDnHandle_t handle, cublasFillMode_t uplo, int64_t n, int64_t nrhs,
-                                             cudaDataType dataTypeA, const void *A, int64_t lda, const int64_t *ipiv,
-                                             cudaDataType dataTypeB, void *B, int64_t ldb, size_t *device,
-                                             size_t *host) {
-    (void)handle, (void)uplo, (void)A, (void)B;
-    if (n < 1 || nrhs < 1 || lda < n || ldb < n || dataTypeA != dataTypeB || !ipiv) return CUSOLVER_STATUS_INVALID_VALUE;
-    *device = 64;
-    *host = HOST_BYTES;
-    return 0;
-}
-cusolverStatus_t cusolverDnXsytrs(cusolverDnHandle_t handle, cublasFillMode_t uplo, int64_t n, int64_t nrhs,
-                                  cudaDataType dataTypeA, const void *A, int64_t lda, const int64_t *ipiv,
-                                  cudaDataType dataTypeB, void *B, int64_t ldb, void *bufferOnDevice,
-                                  size_t workspaceInBytesOnDevice, void *bufferOnHost, size_t workspaceInBytesOnHost,
-                                  int *info) {
-    static _Atomic unsigned char marks;
-    size_t device, host;
-    const cusolverStatus_t status = cusolverDnXsytrs_bufferSize(handle, uplo, n, nrhs, dataTypeA, A, lda, ipiv,
-                                                                dataTypeB, B, ldb, &device, &host);
-    if (status || !handle->stream || workspaceInBytesOnDevice < device || workspaceInBytesOnHost < host || !bufferOnHost ||
-        !info)
-        return CUSOLVER_STATUS_INVALID_VALUE;
-    noted c = {.uplo = uplo, .solves = 1, .host_mark = ++marks, .type = dataTypeA, .n = n, .k = nrhs, .lda = lda,
-               .ldb = ldb, .a = (void *)A, .b = B, .work = bufferOnDevice, .pivots = (void *)ipiv,
-               .host = bufferOnHost, .work_bytes = workspaceInBytesOnDevice, .info = info};
-    memset(c.host, c.host_mark, HOST_BYTES);
-    return fake_enqueue(handle->stream, run, &c, sizeof c, 0) ? CUSOLVER_STATUS_EXECUTION_FAILED : 0;
-}

@@ -31,9 +31,12 @@ def device(request: pytest.FixtureRequest, cuda_system: an.System) -> an.Device:
 
 
 def tolerance(name: str, dtype: str) -> float:
-    """Approximate singular values come from a product of A with itself, so half of the digits may be lost."""
+    """Approximate singular values come from a product of A with itself, so half of the digits may be lost.
+
+    A polar decomposition changes singular matrices a little: by 1000 units in the last place on an H100.
+    """
     eps = float(np.finfo(dtype).eps)
-    return 0.5 * eps**0.5 if name == "approximate" else 64 * eps
+    return 0.5 * eps**0.5 if name == "approximate" else (4096 if name == "polar" else 64) * eps
 
 
 def verify(

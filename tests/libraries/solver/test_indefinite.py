@@ -122,9 +122,22 @@ def test_solves(device: an.Device, problem: tuple[Any, ...]) -> None:
     x, info = wide(found[0].numpy()), found[1].numpy()
     good = info == 0  # n = 1 has a zero on the diagonal
     assert np.isnan(x[~good]).all()
-    residual = wide(a) @ x - wide(b)
     if good.all():
-        check(residual, size(wide(a)) * size(x) + size(wide(b)), dtype)
+        check(wide(a) @ x - wide(b), size(wide(a)) * size(x) + size(wide(b)), dtype)
+
+
+def test_solves_have_equal_bits_each_time(device: an.Device) -> None:
+    """By each route, with other messages in between: what a workspace held before does not matter."""
+    rng = np.random.default_rng(7)
+    a, b = problem(rng, (3, 12, 12), "float64", "symmetric"), rng.standard_normal((3, 12, 2))
+    refs = device.put(a), device.put(b)
+    for route in ("kernel", "loop"):
+        request = an.SolverRequest(routine="solve", a=refs[0], b=refs[1], assume="symmetric", route=route)
+        first = device.solver.tell(request).numpy()
+        check(a @ first - b, size(a) * size(first), "float64")
+        for _ in range(10):
+            device.solver.inv(refs[0])
+            np.testing.assert_array_equal(device.solver.tell(request).numpy(), first)
 
 
 def test_singular_matrices_are_errors(device: an.Device) -> None:

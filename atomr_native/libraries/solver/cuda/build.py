@@ -175,7 +175,7 @@ class _Builder(Steps):
             self.note(f"{self.count} matrices in one call of {routine.lower()}Batched")
         elif self.count > 1:
             self.note(f"{self.count} calls of {routine.lower()}, one after the other")
-        has_scratch = (routine.endswith("F") or routine == "SYTRS") and not many
+        has_scratch = routine.endswith("F") and not many
         if has_scratch:
             where["scratch"] = len(operands)
         call = SolverCall(
@@ -284,13 +284,7 @@ class _Builder(Steps):
         )  # fmt: skip
 
     def _ldl_apply(self, factor: Matrix, place: Matrix) -> None:
-        """Solve in place of B, by `self.pivots`: on the way of the library they have 64 bits."""
-        if self.how.route == "loop":
-            if not self.wide:
-                self._take_pivots(self.pivots, factor.rows, 1, self._gapless(factor.rows))
-            self.info = None  # the numbers of the factorisation stay
-            self._call("SYTRS", factor, place, many=False)
-            return
+        """Solve in place of B, by `self.pivots`, in a kernel: a solve of ``Xsytrs`` was wrong on an H100."""
         numbers = (
             factor.rows, factor.ld, factor.jump // factor.itemsize, place.columns, place.ld,
             place.jump // place.itemsize, self.count, int(self.hermitian),
@@ -300,16 +294,13 @@ class _Builder(Steps):
             module=indefinite.source,
         )  # fmt: skip
 
-    def _gapless(self, n: int) -> tuple[int, ...]:
-        return (self.extents[0] * self.extents[1] * n, self.extents[1] * n, n)
-
     def _take_pivots(self, given: Source, n: int, step: int, leads: tuple[int, ...]) -> None:
-        """Copy pivots to where the route wants them."""
-        self.wide = self.how.route == "loop"
-        self.pivots = self.take((8 if self.wide else 4) * n * self.count)
+        """Copy pivots to where the kernel wants them."""
+        self.wide = False
+        self.pivots = self.take(4 * n * self.count)
         self.launch(
-            "ldl_pivots_in", (self.pivots, given), (int(self.wide), n, self.count, *self.extents, step, *leads),
-            n * self.count, module=indefinite.source,
+            "ldl_pivots_in", (self.pivots, given), (n, self.count, *self.extents, step, *leads), n * self.count,
+            module=indefinite.source,
         )  # fmt: skip
 
     def _ldl_factor(self, a: Matrix) -> None:

@@ -53,11 +53,6 @@ def build_decomposition(spec: PlanSpec[DecompositionAttributes], context: CudaCo
     return _Builder(spec, context).build()
 
 
-def _step(matrix: Matrix) -> int:
-    """Return the bytes to the next matrix, also of a single one: calls for batches take no steps into the matrix."""
-    return matrix.jump or matrix.ld * max(matrix.columns, 1) * matrix.itemsize
-
-
 class _Builder(Steps):
     """The steps of one plan."""
 
@@ -138,6 +133,17 @@ class _Builder(Steps):
 
     # The library's calls.
 
+    def _step(self, matrix: Matrix) -> int:
+        """Return the bytes to the next matrix; of a single one those that a call for batches takes."""
+        return matrix.jump if self.count > 1 else matrix.ld * max(matrix.columns, 1) * matrix.itemsize
+
+    def _new_vectors(self, rows: int, columns: int) -> Matrix:
+        """Return room for vectors in the workspace."""
+        each = rows * columns
+        lead = (self.extents[0] * self.extents[1] * each, self.extents[1] * each, each)
+        source = self.take(self.itemsize * self.count * each)
+        return Matrix(source, rows, columns, 1, rows, lead, each * self.itemsize, self.itemsize)
+
     def _call(
         self,
         routine: str,
@@ -175,7 +181,7 @@ class _Builder(Steps):
             step=(a.ld, b.ld if b else max(size), c.ld if c else max(size)),
             batch=self.count,
             jump=(
-                _step(a), n_values * size_of_value, _step(b) if b else 0, _step(c) if c else 0,
+                self._step(a), n_values * size_of_value, self._step(b) if b else 0, self._step(c) if c else 0,
             ),
             group=self.count if routine in _TOGETHER else 1,
             n_operands=len(operands) + 1,
@@ -270,9 +276,11 @@ class _Builder(Steps):
             self._finish(left, places[0], turned=turned)
             adjoint = places[1] if turned else places[1].turned()
             self.move(self.matrix(right), adjoint, *(("conj",) if self.is_complex else ()), "guard", "noted")
+        elif routine != "GESVD":  # without vectors cuSOLVER 12.0 reads at the addresses of U and V all the same
+            places = self._new_vectors(factor.rows, n), self._new_vectors(n, n)
+            self._call(routine, factor, values, n, *places, size=size, job=1)
         elif "u" not in self.at:
-            job = CONSTANTS["ATOMR_DECOMPOSE_NOTHING"] if routine == "GESVD" else 0
-            self._call(routine, factor, values, n, size=size, job=job)
+            self._call(routine, factor, values, n, size=size, job=CONSTANTS["ATOMR_DECOMPOSE_NOTHING"])
         else:
             job = CONSTANTS[f"ATOMR_DECOMPOSE_{'ALL' if self.how.mode == 'complete' else 'REDUCED'}"]
             places = self._place(left, turned=turned), self._place(right, turned=turned)

@@ -235,10 +235,9 @@ KERNEL ldl_pivots(int *out, const int *from, u64 n, u64 count, u64 e1, u64 e2, u
   for (u64 t = thread_index(); t < n * count; t += thread_count())
     out[place(t / n, e1, e2, o0, o1, o2) + t %% n * step] = from[t];
 }
-/* The message's pivots, without gaps; `wide`: with 64 bits.  What is none becomes its own row, so that a solve touches
- * no other memory: no row of the matrix, and a negative number without another of its block. */
-KERNEL ldl_pivots_in(void *to, const int *from, u64 wide, u64 n, u64 count, u64 e1, u64 e2, u64 step, u64 s0, u64 s1,
-                     u64 s2) {
+/* The message's pivots, without gaps.  What is none becomes its own row, so that a solve touches no
+ * other memory: no row of the matrix, and a negative number without another of its block. */
+KERNEL ldl_pivots_in(int *to, const int *from, u64 n, u64 count, u64 e1, u64 e2, u64 step, u64 s0, u64 s1, u64 s2) {
   AWAIT_LAUNCH();
   for (u64 t = thread_index(); t < n * count; t += thread_count()) {
     const int *const x = from + place(t / n, e1, e2, s0, s1, s2);
@@ -251,8 +250,7 @@ KERNEL ldl_pivots_in(void *to, const int *from, u64 wide, u64 n, u64 count, u64 
       while (before < i && IS_BLOCK(i - 1 - before)) before++;
       if (before %% 2 == 0 && !(i + 1 < n && IS_BLOCK(i + 1))) found = (long long)i + 1;
     }
-    if (wide) ((long long *)to)[t] = found;
-    else ((int *)to)[t] = (int)found;
+    to[t] = (int)found;
   }
 }
 """

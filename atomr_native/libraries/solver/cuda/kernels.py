@@ -114,6 +114,17 @@ KERNEL reals(real *out, const real *from, const int *info, const int *notes, u64
     out[place(b, e1, e2, o0, o1, o2) + t % n * step] = bad ? NOT_A_NUMBER : from[t];
   }
 }
+/* Info of refined solves: the place of a zero on the diagonal of factors in full precision, which those with less than
+ * 0 iterations have; n where X is not finite although A, whose notes are of NaN, and B are. */
+KERNEL refined_infos(int *info, const int *iterations, const int *zero, const int *of_a, const int *of_b,
+                     const int *of_x, u64 n, u64 count) {
+  AWAIT_LAUNCH();
+  for (u64 b = thread_index(); b < count; b += thread_count()) {
+    if (info[b] != 0 || of_a[b] != 0) continue;
+    if (iterations[b] < 0 && zero[b] != 0) info[b] = zero[b];
+    else if (of_x[b] != 0 && of_b[b] == 0) info[b] = (int)n;
+  }
+}
 /* Complex numbers of the library to where they are wanted, as pairs of reals. */
 KERNEL pairs(real *out, const real *from, const int *info, const int *notes, u64 n, u64 count, u64 e1, u64 e2,
              u64 step, u64 o0, u64 o1, u64 o2) {

@@ -62,6 +62,7 @@ class _Builder(Steps):
         place = self.matrix("work" if "work" in self.at else "out")
         right = self._right_side(place.columns)
         self._call(factor, right, place, iterations)
+        self._look_for_failures(factor, place, right, iterations)
         guards = ("guard", "noted")
         if "work" in self.at:
             self.move(self.matrix("out"), place, *guards)
@@ -111,6 +112,24 @@ class _Builder(Steps):
         if self.count > 1:
             self.note(f"{self.count} refined solves, one after the other")
         self.native(native, (*operands, self.take(native.scratch_bytes)))
+
+    def _look_for_failures(self, a: Matrix, x: Matrix, b: Matrix, iterations: Source) -> None:
+        """Make the info numbers of singular matrices, of which cuSOLVER 12.0 says nothing.
+
+        A solve that fell back has left its LU factors in A.  One that did not has a small residual.
+        """
+        zero = self.take(4 * self.count)
+        numbers = (a.rows, self.count, *self.extents, a.ld + 1, *a.leads)
+        self.launch("zeros", (a.source, zero), numbers, self.count, grid=min(self.count, 65535))
+        of_a, info = self.notes, self.info
+        notes = []
+        for matrix in (b, x):
+            self.new_notes()
+            self.move(matrix, matrix, "note", "infinite", "only_note")
+            notes.append(self.notes)
+        self.notes = of_a
+        sources = (info, iterations, zero, of_a, *notes)
+        self.launch("refined_infos", sources, (x.rows, self.count), self.count)  # type: ignore[arg-type]
 
     def _counts(self, iterations: Source) -> None:
         numbers = (self.count, *self.extents, *self.leads["iterations_out"])
