@@ -103,7 +103,7 @@ svd = DecompositionCall(routine=3, type=1, job=83, m=4, n=3, a=0, values=1, b=2,
                         batch=1, jump=(0,) * 4, n_operands=6)
 Decomposition(backend, Given(svd))
 assert "missing ['values']" in refused(Decomposition, Given(svd, values=None))
-for wrong in ({"routine": 6}, {"type": 4}, {"a": 6}, {"b": -1}, {"scratch": -1}, {"n": 5}, {"batch": 0}, {"m": -1},
+for wrong in ({"routine": 11}, {"type": 4}, {"a": 6}, {"b": -1}, {"scratch": -1}, {"n": 5}, {"batch": 0}, {"m": -1},
               {"group": 0}, {"group": 2}):
     assert "malformed" in refused(Decomposition, Given(svd, **wrong)), wrong
 assert "malformed" in refused(Decomposition, Given(svd, routine=1, m=2**31)), wrong

@@ -62,7 +62,7 @@ cdef class StructuredProduct(NativeRun):
             backend.check_fault("planning a call of cuSPARSELt")
             raise_failure(code, &failure, "planning a call of cuSPARSELt")
         self.backend = backend
-        self.gain = NO_RECORDS  # another bias changes the library's plan
+        self.gain = NO_RECORDS  # another bias changes the library's descriptor
         self.function = <atomr_run>atomr_structured_run
         self.context = self.native
         self.workspace = atomr_structured_workspace(self.native)

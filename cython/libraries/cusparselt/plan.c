@@ -96,17 +96,6 @@ static int malformed(const atomr_structured_spec *s) {
     return !good || s->workspace_bytes < 0 || s->configuration < -1 || s->configuration > INT32_MAX;
 }
 
-/* Make the library's plan for the descriptor as it is. */
-static cusparseStatus_t plan_anew(atomr_structured *p) {
-    const atomr_cusparselt_table *const t = p->owner->t;
-    if (p->has_plan) t->cusparseLtMatmulPlanDestroy(&p->plan);
-    memset(&p->plan, 0, sizeof p->plan);
-    const cusparseStatus_t status =
-        t->cusparseLtMatmulPlanInit(&p->owner->handle, &p->plan, &p->product, &p->selection);
-    p->has_plan = status == CUSPARSE_STATUS_SUCCESS;
-    return status;
-}
-
 static cusparseStatus_t set(const atomr_structured *p, cusparseLtMatmulDescAttribute_t attribute, const void *data,
                             size_t size) {
     return p->owner->t->cusparseLtMatmulDescSetAttribute(&p->owner->handle, (cusparseLtMatmulDescriptor_t *)&p->product,
@@ -156,8 +145,9 @@ static cusparseStatus_t describe_product(atomr_structured *p, const char **what)
                                                     sizeof wanted);
     if (status) return status;
     *what = "cusparseLtMatmulPlanInit";
-    status = plan_anew(p);
+    status = t->cusparseLtMatmulPlanInit(h, &p->plan, &p->product, &p->selection);
     if (status) return status;
+    p->has_plan = 1;
     *what = "cusparseLtMatmulGetWorkspace";
     size_t size = 0;
     status = t->cusparseLtMatmulGetWorkspace(h, &p->plan, &size);
@@ -250,14 +240,10 @@ static int launch(atomr_structured *p, void *const *at, const float *alpha, cons
             h, &p->a, 1, CUSPARSE_OPERATION_NON_TRANSPOSE, at[s->b], at[s->a], workspace, stream);
         return status ? fail(status, "cusparseLtSpMMACompress2", failure) : ATOMR_OK;
     }
-    if (s->bias >= 0 && (at[s->bias] != p->bias || !p->has_plan)) {
+    if (s->bias >= 0 && at[s->bias] != p->bias) { /* the plan follows its descriptor; it cannot be made twice */
         const void *const bias = at[s->bias];
-        cusparseStatus_t status = set(p, CUSPARSELT_MATMUL_BIAS_POINTER, &bias, sizeof bias);
-        if (!status) status = plan_anew(p);
-        if (status) {
-            p->bias = NULL;
-            return fail(status, "another bias for a plan", failure);
-        }
+        const cusparseStatus_t status = set(p, CUSPARSELT_MATMUL_BIAS_POINTER, &bias, sizeof bias);
+        if (status) return fail(status, "another bias for a plan", failure);
         p->bias = bias;
     }
     cudaStream_t streams[] = {stream};

@@ -1,8 +1,8 @@
 /* Calls of cuSPARSELt, prepared once and run without the GIL: D = act(alpha A B + beta D + bias), where A has two numbers
  * in each four along its rows and is compressed, and the compression of such an A.
  *
- * A device has one handle, which all lanes use at once.  The address of a bias is part of the library's descriptor, so a
- * message with another one has the library's plan made anew; lanes take turns at such a plan. */
+ * A device has one handle, which all lanes use at once.  The address of a bias is part of the library's descriptor, which
+ * a message with another one changes; lanes take turns at a plan. */
 #ifndef ATOMR_STRUCTURED_PLAN_H
 #define ATOMR_STRUCTURED_PLAN_H
 

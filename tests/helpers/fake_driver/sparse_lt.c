@@ -2,8 +2,8 @@
  *
  * As documented and measured: extents and steps are multiples of 16 bytes, of 32 for the sparse matrix; 8-bit operands lie
  * with the summed axis dense; C has D's descriptor; factors for each row are read on the device, and beta is not applied if
- * only alpha is such a vector; a plan has what its descriptor said when it was made.  Objects belong to the address at which
- * they were made.  The layout of the compressed matrix is this library's own: two of each four numbers, then a byte for each
+ * only alpha is such a vector; a plan follows its descriptor, and a second one of that descriptor ends the process, as in
+ * 0.8.0.  Objects belong to the address at which they were made.  The layout of the compressed matrix is this library's own: two of each four numbers, then a byte for each
  * four that says which. */
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +22,7 @@ typedef struct {
     cusparseOrder_t order;
 } matrix;
 typedef struct {
-    int magic, turned, relu, alphas, betas;
+    int magic, turned, relu, alphas, betas, planned;
     const void *self, *bias;
     cusparseComputeType compute;
     matrix a, b, d;
@@ -34,7 +34,7 @@ typedef struct {
 typedef struct {
     int magic, configuration;
     const void *self;
-    product what;
+    const product *what;
 } plan;
 
 typedef struct {
@@ -49,8 +49,8 @@ typedef struct {
     void *compressed, *buffer;
 } noted_compression;
 
-/* Handles, and other objects, that are alive, for tests in this process; plans that were made. */
-_Atomic unsigned fake_structured_handles, fake_structured_objects, fake_structured_plans;
+/* Handles, and other objects, that are alive, for tests in this process. */
+_Atomic unsigned fake_structured_handles, fake_structured_objects;
 
 static int size_of(cudaDataType type) {
     return type == CUDA_R_32F || type == CUDA_R_32I ? 4 : type == CUDA_R_16F || type == CUDA_R_16BF ? 2 : 1;
@@ -294,12 +294,12 @@ cusparseStatus_t cusparseLtMatmulAlgGetAttribute(const cusparseLtHandle_t *handl
 cusparseStatus_t cusparseLtMatmulPlanInit(const cusparseLtHandle_t *handle, cusparseLtMatmulPlan_t *made,
                                           const cusparseLtMatmulDescriptor_t *matmulDescr,
                                           const cusparseLtMatmulAlgSelection_t *algSelection) {
-    const product *const p = AS(product, matmulDescr);
+    product *const p = AS(product, matmulDescr);
     const selection *const chosen = AS(selection, algSelection);
     if (!valid(handle) || p->self != matmulDescr || chosen->self != algSelection) return CUSPARSE_STATUS_INVALID_VALUE;
-    *AS(plan, made) = (plan){.magic = PLAN, .configuration = chosen->configuration, .self = made, .what = *p};
+    if (p->planned++) abort();
+    *AS(plan, made) = (plan){.magic = PLAN, .configuration = chosen->configuration, .self = made, .what = p};
     fake_structured_objects++;
-    fake_structured_plans++;
     return 0;
 }
 cusparseStatus_t cusparseLtMatmulPlanDestroy(const cusparseLtMatmulPlan_t *made) {
@@ -320,9 +320,9 @@ cusparseStatus_t cusparseLtMatmul(const cusparseLtHandle_t *handle, const cuspar
     const plan *const p = AS(plan, made);
     if (!valid(handle) || p->magic != PLAN || p->self != made || !workspace || numStreams != 1 || !streams[0] || d_C != d_D)
         return CUSPARSE_STATUS_INVALID_VALUE;
-    noted c = {.what = p->what, .a = d_A, .b = d_B, .d = d_D, .workspace = workspace, .alphas = alpha, .betas = beta};
-    if (!p->what.alphas) memcpy(&c.alpha, alpha, sizeof c.alpha);
-    if (!p->what.betas) memcpy(&c.beta, beta, sizeof c.beta);
+    noted c = {.what = *p->what, .a = d_A, .b = d_B, .d = d_D, .workspace = workspace, .alphas = alpha, .betas = beta};
+    if (!c.what.alphas) memcpy(&c.alpha, alpha, sizeof c.alpha);
+    if (!c.what.betas) memcpy(&c.beta, beta, sizeof c.beta);
     return fake_enqueue(streams[0], multiply, &c, sizeof c, 0) ? CUSPARSE_STATUS_EXECUTION_FAILED : 0;
 }
 

@@ -302,14 +302,14 @@ def test_tuning_is_on_scratch_and_kept(device: an.Device) -> None:
 
 
 def test_a_version_that_takes_a_bias(fake_environment: dict[str, str]) -> None:
-    """The bias belongs to the library's plan there, which is made anew for another one."""
+    """The bias belongs to the library's descriptor there."""
     with using(fake_environment):
         scripts.run("""
 import numpy as np
 import atomr_native as an
 from atomr_native.libraries.sparse.cuda import structured
 
-structured.FUSED_BIAS = 0
+structured.FUSED_BIAS[("int8", "int8")] = (1000,)
 with an.System(standby="off", isolation="thread") as system:
     device = system.device("cuda:0")
     a = device.sparse.structured(device.put(np.eye(32, dtype="int8")))

@@ -74,8 +74,8 @@ KERNEL epilogue($parameters) {
 """)
 #: The nearest int32, as the library has it.
 _WHOLE: Final = "x != x ? 0 : x >= 2147483648.0f ? 2147483647 : x < -2147483648.0f ? -2147483647 - 1 : (int)rintf(x)"
-#: Versions of cuSPARSELt that are known to take the address of a bias, from the first on.  0.8.0 ends the process.
-FUSED_BIAS: Final = 1 << 30
+#: Versions of cuSPARSELt whose plans are known to take another bias, by the dtypes of A and out.
+FUSED_BIAS: Final[dict[tuple[str, str], tuple[int, ...]]] = {("float16", "float16"): (800,)}
 #: Dtypes of A whose rows the library multiplies by factors of their own.
 FUSED_FACTORS: Final = ("int8",)
 
@@ -119,7 +119,8 @@ def fused(spec: PlanSpec[StructuredAttributes], version: int) -> Fused:
     names = {operand.name for operand in spec.operands}
     scaled = bool(names & {"row_alpha", "row_beta", "scale_a", "scale_x"})
     by_library = not scaled or how.dtype in FUSED_FACTORS
-    bias = "bias" in names and by_library and version >= FUSED_BIAS
+    known = FUSED_BIAS.get((how.dtype, spec.operands[-1].dtype), ())
+    bias = "bias" in names and by_library and version in known
     rest = not by_library or ("bias" in names and not bias) or how.activation == "gelu"
     return Fused(
         alphas=scaled and by_library, betas=scaled and by_library and how.adds, factor=by_library,
@@ -215,10 +216,15 @@ class _Product:
         return [call.compressed_bytes, lines, made, *rest]
 
     def tiles(self) -> Sequence[np.ndarray[Any, Any]]:
-        """Return numbers of ordinary size, since the GPU's clock depends on them."""
+        """Return numbers of ordinary size, since the GPU's clock depends on them.
+
+        Each half of a byte of the compressed matrix names two different places of a four: others are illegal
+        instructions.
+        """
         rng = np.random.default_rng(0)
-        made = []
-        for dtype in (DTYPES[name] for name in self._dtypes()):
+        pairs = np.array([i | j << 2 for i in range(4) for j in range(i + 1, 4)], np.uint8)
+        made: list[np.ndarray[Any, Any]] = [pairs[0] << 4 | rng.choice(pairs, _TILE)]
+        for dtype in (DTYPES[name] for name in self._dtypes()[1:]):
             count = _TILE // dtype.itemsize
             wide = rng.integers(-8, 8, count) if dtype.kind == "i" else rng.standard_normal(count)
             made.append(wide.astype(dtype).view(np.uint8))

@@ -1,0 +1,72 @@
+"""Sparse routines under NVIDIA's compute-sanitizer: no kernel, a library's or ours, touches memory of others.
+
+cuSPARSE documents false reports of the tool racecheck for SpMV and SpMM; memcheck has none.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import scripts
+from sanitizer import compute_sanitizer
+from scripts import environment
+
+#: Runs with the device in this very process, on the kind of device that it is told.
+PROGRAM = """
+import sys
+import numpy as np
+import atomr_native as an
+from sparse_checks import dense, patterns
+
+rng = np.random.default_rng(0)
+with an.System(isolation="thread", standby="off", memory_limit=1 << 30) as system:
+    device = system.device(sys.argv[1])
+    sparse, results = device.sparse, []
+    for pattern in patterns(rng):
+        for dtype, index in (("float32", "int32"), ("complex128", "int64"), ("int8", "int32")):
+            given = dense(rng, pattern, dtype)
+            rows, columns = given.shape
+            x, wide = (device.put(dense(rng, np.ones(n, bool), dtype)) for n in ((columns,), (columns, 3)))
+            a = sparse.matrix(given, index_dtype=index)
+            for form in ("csr", "csc", "coo"):
+                results += [sparse.spmm(sparse.convert(a, form), wide), sparse.spmv(sparse.convert(a, form), x)]
+            results.append(sparse.spmv(a, device.put(dense(rng, np.ones(rows, bool), dtype)), trans=True))
+            if dtype != "int8" and 0 not in given.shape:
+                results.append(sparse.sddmm(a, device.put(dense(rng, np.ones((rows, 5), bool), dtype)),
+                                            device.put(dense(rng, np.ones((5, columns), bool), dtype))))
+                results.append(sparse.matmul(a, sparse.convert(a.T, "csr")).values)
+                results.append(sparse.spmv(sparse.convert(a, "sliced_ell", slice_size=4), x))
+    full = sparse.matrix(np.tril(rng.uniform(0.5, 1, (33, 33))) + 9 * np.eye(33))
+    results += [sparse.solve_triangular(full, device.ones((33, 2), "float64")), sparse.ilu0(full).values,
+                sparse.ic0(full).values]
+    results.append(sparse.prune_24(device.put(rng.standard_normal((12, 20)).astype("f2")), method="tile"))
+    for result in results:
+        result.wait()
+print("results:", len(results))
+"""
+
+
+def test_the_program() -> None:
+    """It runs, and counts what it does."""
+    assert "results: 235" in scripts.run(PROGRAM, "host")
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+def test_routines_touch_nothing_else(tmp_path: Path) -> None:
+    sanitizer, script = compute_sanitizer(), tmp_path / "routines.py"
+    script.write_text(PROGRAM)
+    libraries = Path(sanitizer).parents[1] / "lib"
+    options = ["--injection-path", str(libraries)] if (libraries / "libsanitizer-collection.so").exists() else []
+    options += ["--tool", "memcheck", "--report-api-errors", "no", "--error-exitcode", "9"]
+    done = subprocess.run(
+        [sanitizer, *options, sys.executable, str(script), "cuda:0"],
+        env=environment(), capture_output=True, text=True, timeout=280, check=False,
+    )  # fmt: skip
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said[-4000:]
+    assert "results: 235" in said
+    assert "ERROR SUMMARY: 0 errors" in said
