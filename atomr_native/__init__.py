@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from .communicators.reply import CollectiveReply as CollectiveReply
     from .communicators.request import CollectiveRequest as CollectiveRequest
     from .device import Device as Device
+    from .interop.shared import SharedArray as SharedArray
     from .libraries.blas.actor import Blas as Blas
     from .libraries.blas.request import BlasRequest as BlasRequest
     from .libraries.blas_lt import epilogues as epilogues
@@ -226,6 +227,7 @@ _FACE = {
     "CollectiveRequest": "communicators.request",
     "Communicator": "communicators.communicator",
     "CommunicatorGroup": "communicators.durable",
+    "SharedArray": "interop.shared",
     "CommunicatorStats": "communicators.communicator",
     "Context": "actors.context",
     "DeadLetter": "runtime.dead_letters",
