@@ -9,7 +9,7 @@ from ...arrays.operands import check_input
 from ...dtypes import DTYPES, as_dtype, dtype_name
 from ...errors import InvalidRequest, Unsupported
 
-__all__ = ["RESULT", "pattern_of", "resolve_tail", "tail_modes"]
+__all__ = ["RESULT", "bias_of", "resolve_tail", "tail_modes"]
 
 #: The name of the result in a tree.
 RESULT: Final = "result"
@@ -99,26 +99,11 @@ def tail_modes(output: tuple[int, ...], axes: int) -> tuple[int, ...]:
     return output[len(output) - axes :]
 
 
-def pattern_of(tree: Tree) -> tuple[str, str] | None:
-    """Return the epilogue of cuBLASLt that a tree is, and the operand that it adds; None of other trees.
+def bias_of(tree: Tree) -> str:
+    """Return the operand that a tree adds to the result, if it does nothing else, as an epilogue of cuBLASLt; else "".
 
-    Epilogues are ``"bias"``, ``"relu"`` and ``"relu_bias"``.
+    A ReLU is none of these, since the library does not document what it makes of NaN.
     """
-    nodes = [node for node in tree if node[0] != "input"]
     names = [str(node[1]) for node in tree if node[0] == "input"]
-    at = len(names)  # of the first node that is no input
-    if len(names) > 2:
-        return None
-    bias = names[1] if len(names) == 2 else ""
-    total = 0
-    kind = ""
-    if bias:
-        if not nodes or nodes[0][0] != "add" or set(nodes[0][1:]) != {0, 1}:
-            return None
-        total, nodes, at, kind = at, nodes[1:], at + 1, "bias"
-    if nodes:
-        zero = ("const", (0.0).hex())
-        if len(nodes) != 2 or nodes[0] != zero or nodes[1][0] != "maximum" or set(nodes[1][1:]) != {total, at}:
-            return None
-        kind = "relu_bias" if bias else "relu"
-    return (kind, bias) if kind else None
+    last = tree[-1]
+    return names[1] if len(names) == 2 and len(tree) == 3 and last[0] == "add" and set(last[1:]) == {0, 1} else ""

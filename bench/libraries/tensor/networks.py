@@ -95,6 +95,10 @@ def networks(setup: Setup) -> None:
         setup.ratio(f"{ours}, memory", theirs)
 
 
+def _bias(result: Any, bias: Any) -> Any:
+    return result + bias
+
+
 def _relu_bias(result: Any, bias: Any) -> Any:
     import numpy as np
 
@@ -108,17 +112,18 @@ def _gate(result: Any, gate: Any) -> Any:
 
 
 def tails(setup: Setup) -> None:
-    """Functions after a product of bfloat16 matrices, beside the bare product: an epilogue, and a kernel after it."""
+    """Functions after a product of bfloat16 matrices, beside the bare product: an epilogue, and kernels after it."""
     turns = setup.count(TURNS)
     for n in (2048, 4096, 8192) if turns == TURNS else (16,):
         bare = f"atomr bare, {n}"
-        for name, tail in ((bare, None), (f"atomr relu of bias, {n}", _relu_bias), (f"atomr gate, {n}", _gate)):
+        tails = {f"bias, {n}": _bias, f"relu of bias, {n}": _relu_bias, f"gate, {n}": _gate}
+        for name, tail in ((bare, None), *((f"atomr {what}", one) for what, one in tails.items())):
             with setup.attempt(name):
                 import atomr_native as an
 
                 dev = device(setup, "process")
                 a, b, out = (dev.zeros((n, n), "bfloat16") for _ in range(3))
-                more = {} if tail is None else {"bias" if tail is _relu_bias else "gate": dev.zeros((n,), "bfloat16")}
+                more = {} if tail is None else {"bias": dev.zeros((n,), "bfloat16")}
                 if tail is _gate:
                     more = {"gate": dev.zeros((n, n), "bfloat16")}
                 request = an.EinsumRequest(

@@ -117,6 +117,7 @@ def test_reductions_and_elementwise_operations_are_measured(
     for request, want in (
         (an.TensorReduceRequest(**reduce), x.sum(0).T),
         (an.TensorReduceRequest(**reduce, c=nan, alpha=3, beta=0), 3 * x.sum(0).T),
+        (an.TensorReduceRequest(**reduce, c=ry[:, 0], alpha=3, beta=2), 3 * x.sum(0).T + 2 * y[:, 0]),
         (an.TensorElementwiseRequest(**turn), -2 * x.transpose(2, 0, 1)),
         (an.TensorElementwiseRequest(**both), np.tanh(x).transpose(2, 0, 1) * 3 * y),
     ):
@@ -220,6 +221,11 @@ def test_all_ways_of_a_step_compute_it(fake_environment: dict[str, str], cache: 
     assert sum(choice.route == "cutensor" for choice, _ in every) == 8
     assert every[0][1] == {"route": "kernel"}  # of a small product
     assert len({choice for choice, _ in every}) == len(every)
+
+
+@pytest.mark.parametrize("words", [(), (4,), (-1,), (3,), (3, -1), (1, 0), (2, *range(7)), (3, -4, 2**64)])
+def test_other_numbers_are_no_choice(words: tuple[int, ...]) -> None:
+    assert Choice.of(words) is None
 
 
 @given(st.lists(st.integers(-(2**70), 2**70) | st.integers(-3, 5), max_size=10))

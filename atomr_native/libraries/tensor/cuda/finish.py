@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from ...._support.traced import Tree, tree_lines
 from ....builders.cuda.codegen import convert, value_type
-from ..tail import RESULT, pattern_of
+from ..tail import RESULT, bias_of
 from .arrays import Array
 from .elements import constant, factored, loaded, multiplied, scaled
 
@@ -53,9 +53,9 @@ class Finish:
         return not (self.alpha or self.beta or self.added or self.zero or self.tail)
 
     @property
-    def epilogue(self) -> tuple[str, str] | None:
-        """The epilogue of cuBLASLt that the tail is, and the name of its bias, if a product has the rest, too."""
-        return pattern_of(self.tail) if self.tail and replace(self, tail=(), others=()).is_native else None
+    def bias(self) -> str:
+        """The name of the tail's operand, if the tail adds it, and a product of cuBLASLt has the rest; else ""."""
+        return bias_of(self.tail) if self.tail and replace(self, tail=(), others=()).is_native else ""
 
     @property
     def finals(self) -> tuple[Array, ...]:

@@ -30,8 +30,8 @@ __all__ = ["multiply"]
 _log = logging.getLogger("atomr_native.worker")
 
 _ONE: Final = struct.unpack("<Q", struct.pack("<d", 1.0))[0]
-#: Dtypes of results that have epilogues.
-_WITH_EPILOGUE: Final = ("float32", "float16", "bfloat16")
+#: Dtypes of results to which it adds a bias.
+_WITH_BIAS: Final = ("float32", "float16", "bfloat16")
 
 
 def multiply(
@@ -40,18 +40,18 @@ def multiply(
 ) -> Array | None:  # fmt: skip
     """Add a product, and return its result; None if cuBLASLt does not take it.
 
-    A tail that cuBLASLt has as an epilogue is one, where the library computes it so; else a kernel applies it.
+    A tail that adds a bias is an epilogue, where the library computes it so; a kernel applies any other.
     """
     lies = into is not None and not product.copied[2]
     lies = lies and (finish.c is None or product.lie_alike(into, finish.c, builder.extents))
     begun = len(builder.scratch.steps)
-    ways: list[tuple[str, str] | None] = [None]
-    if lies and finish.epilogue and into is not None and into.dtype in _WITH_EPILOGUE:
-        ways.insert(0, finish.epilogue)
+    ways = [""]
+    if lies and finish.bias and into is not None and into.dtype in _WITH_BIAS:
+        ways.insert(0, finish.bias)
     reason = ""
-    for epilogue in ways:
-        direct = lies and (epilogue is not None or finish.is_native or finish.added)
-        result, reason = _attempt(builder, step, product, operands, into if direct else None, into, finish, epilogue)
+    for bias in ways:
+        direct = lies and (bias != "" or finish.is_native or finish.added)
+        result, reason = _attempt(builder, step, product, operands, into if direct else None, into, finish, bias)
         if result is not None:
             return result
         del builder.scratch.steps[begun:]
@@ -73,7 +73,7 @@ def _prepared(builder: Einsum, description: ProductDescription) -> Matmul:
 
 def _attempt(
     builder: Einsum, step: Contraction, product: Product, operands: Sequence[tuple[Array, bool]],
-    direct: Array | None, into: Array | None, finish: Finish, epilogue: tuple[str, str] | None,
+    direct: Array | None, into: Array | None, finish: Finish, bias: str,
 ) -> tuple[Array | None, str]:  # fmt: skip
     """Add a product that writes to `direct`, else to the workspace; return its result, or None and the reason."""
     dtype = builder.dtype
@@ -90,11 +90,10 @@ def _attempt(
         held.append((array, conj))
     is_complex = dtype.startswith("complex")
     c = (into if finish.updated or finish.added else finish.c) if direct is not None else None
-    kind, bias = epilogue or ("default", "")
     described = product.describe(
         held[0][0], held[1][0], d, c, builder.extents, conj=(held[0][1] and is_complex, held[1][1] and is_complex),
         dtype=dtype, compute=builder.how.compute, limit=min(builder.context.workspace_limit, PREFERRED_WORKSPACE),
-        epilogue=kind, bias=dict(finish.others)[bias] if bias else None,
+        epilogue="bias" if bias else "default", bias=dict(finish.others)[bias] if bias else None,
     )  # fmt: skip
     if described is None:
         return None, "cuBLASLt counts in 32 bits"
@@ -117,8 +116,8 @@ def _attempt(
 
     builder.guarded(factors, add, lambda: builder.without_product(step.output, d, finish))
     note = f"{builder.text(step)}: cuBLASLt"
-    if epilogue is not None:
-        note += f" with the epilogue {kind}"
+    if bias:
+        note += " with a bias"
     if copies:
         note += f", after copies of {' and '.join(copies)}"
     if direct is None and into is not None:
