@@ -184,6 +184,8 @@ if TYPE_CHECKING:
     from .libraries.sparse.structured.routes import StructuredRoute as StructuredRoute
     from .libraries.sparse.triangular import SparseSolveRequest as SparseSolveRequest
     from .libraries.tensor.actor import Tensor as Tensor
+    from .libraries.tensor.block_request import BlockContractionRequest as BlockContractionRequest
+    from .libraries.tensor.blocks import BlockTensor as BlockTensor
     from .libraries.tensor.elementwise import TensorElementwiseRequest as TensorElementwiseRequest
     from .libraries.tensor.explain import EinsumPath as EinsumPath
     from .libraries.tensor.explain import EinsumStep as EinsumStep

@@ -100,7 +100,9 @@ def send_everything(device: an.Device) -> None:
     device.cutlass.gemm(
         x, y, epilogue="pre = acc + row; out = relu(pre)", operands={"row": row}, outputs={"pre": "float32"}
     )
+    device.cutlass.convolution(device.zeros((1, 4, 4, 8), "float32"), device.zeros((2, 3, 3, 8), "float32"))
     device.cutlass.grouped_gemm(x, device.zeros((2, x.shape[1], 2), x.dtype), device.put(np.array([1, 2], "int32")))
+    device.cutlass.convolution(device.zeros((1, 4, 4, 2), "float32"), device.zeros((2, 3, 3, 2), "float32"))
     square = device.put(np.eye(3))
     device.solver.solve(square, device.put(np.ones(3)))
     device.solver.qr(square)
@@ -132,6 +134,8 @@ def send_everything(device: an.Device) -> None:
     device.tensor.einsum("ij,jk,kl->il", x, y, x, memory_limit=128)
     device.tensor.einsum("ij,jk->ik", square, square, out=square)
     device.tensor.einsum("ij,jk->ik", x, y, tune="known", tail=lambda result, t: result * t + 1, tail_operands={"t": x})
+    blocks = an.BlockTensor(device.put(np.ones(6)), [(1, 2), (2, 1)], [(0, 0), (1, 0)])
+    device.tensor.block_contract("ij,kj->ik", blocks, blocks)
     device.tensor.reduce("norm2", "ij->i", x)
     device.tensor.reduce("sum", "ij->i", x, route="cutensor")
     device.tensor.einsum("ij,kj->ik", x, y, route="cutensor", compute="3xtf32")

@@ -69,6 +69,23 @@ def run(root: Path, program: str) -> str:
     return made.stdout
 
 
+def test_its_messages_are_among_those_that_are_recorded(project: Path) -> None:
+    said = run(
+        project,
+        "import atomr_native as an, numpy as np\n"
+        "from recorded_cases import of_libraries, values\n"
+        "mix = of_libraries()['blend'].CASES['mix']\n"
+        "with an.System(isolation='thread') as system:\n"
+        "    device = system.device('host')\n"
+        "    x, y = (device.put(values(name, 0)) for name in mix.arrays.split())\n"
+        "    with device.record() as g:\n"
+        "        z = mix.call(device, None, g.operand('x', x), y, weight=g.scalar('weight', 0.25))\n"
+        "    g.plan.tell(x, weight=1.0)\n"
+        "    print((z.numpy() == x.numpy()).all())\n",
+    )
+    assert said.strip() == "True"
+
+
 def test_the_library_is_there(project: Path) -> None:
     said = run(
         project,
