@@ -39,6 +39,7 @@ def test_there_is_a_page_for_each_machine_and_no_other() -> None:
 
 HOST = documents.load(documents.RESULTS / "2026-11-22-2-core-host.json")
 GPU = documents.load(documents.RESULTS / "2026-11-23-nvidia-h200.json")
+PAIR = documents.load(documents.RESULTS / "2026-11-25-nvidia-h100-x2.json")
 FLOOR, ROW_FLOOR = "C: cuMemcpyAsync, pinned, and synchronize", "C: 8 x cuMemcpyAsync, pinned, and synchronize"
 MEAN = "mean of squares from 2048"
 CCCL = "CUDA C++ with CCCL, 1st, from the cache"
@@ -62,6 +63,15 @@ def host(case: str, series: str, under: str = "", field: str = "median") -> str:
 
 def gpu(case: str, series: str, under: str = "") -> str:
     return report.number(_figure(GPU, case, series, under))
+
+
+def pair(case: str, series: str, under: str = "") -> str:
+    return report.number(_figure(PAIR, case, series, under))
+
+
+def reduced(size: str) -> str:
+    """The ratio of a large all-reduce over C's."""
+    return pair("gpu_collectives", f"atomr all_reduce, {size}", f"C all_reduce, {size}")
 
 
 def among(*figures: tuple[str, str, str]) -> str:
@@ -103,6 +113,7 @@ def _claims() -> list[tuple[Any, ...]]:
     narrow = [f"float8 16 x {n} x {k}" for n, k in ((28672, 8192), (8192, 28672), (8192, 8192))]
     spin, tell = "C processes, spin", "atomr process, lane awake"
     records = "atomr process, records, {}, sustained"
+    ranks, tiny = "gpu_collectives_small", "atomr all_reduce, 8 B"
     stream, matmul, mib = "atomr process, 1 lane", "C cublasLtMatmul", "atomr empty + del, 1 MiB, process"
     to_device, to_host = "copies, {} to the device", "copies, {} to the host"
     return [
@@ -241,6 +252,25 @@ def _claims() -> list[tuple[Any, ...]]:
                 gpu("gpu_compile", f"atomr: Numba kernel, {how}", f"Numba: Numba kernel, {how}")
                 for how in ("compiled", "from the cache")
             ),
+        ),
+        (
+            "an all-reduce of 8 B takes {} us sustained, which is {} of NCCL's own call from C and {} of torch's; "
+            "asked, {} us",
+            pair(ranks, f"{tiny}, sustained"),
+            *(pair(ranks, f"{tiny}, sustained", f"{who} all_reduce, 8 B, sustained") for who in ("C", "torch")),
+            pair(ranks, f"{tiny}, asked"),
+        ),
+        (
+            "An all-reduce of 1 MiB takes {} of C's time for that reason, and of 16 MiB {}. From 256 MiB on it is {}",
+            reduced("1 MiB"), reduced("16 MiB"), reduced("256 MiB"),
+        ),
+        (
+            "{} us for a message of 8 B to both ranks, and {} for one of 4 KiB. C's calls take {} and {}",
+            *(pair(ranks, f"{who} all_reduce, {n}, told") for who in ("atomr", "C") for n in ("8 B", "4 KiB")),
+        ),
+        (
+            "they take {} of `cuMemcpyPeerAsync` at 1 MiB, and {} at 256 MiB",
+            *(pair("gpu_peer_copies", f"atomr copy, {n}", f"C copy, {n}") for n in ("1 MiB", "256 MiB")),
         ),
     ]  # fmt: skip
 

@@ -41,9 +41,12 @@ def test_declarations_are_those_of_each_header() -> None:
     table = (CYTHON / "libraries/nccl/table.h").read_text(encoding="utf-8")
     config = re.search(r"typedef struct \{\n    size_t size;.*?\} atomr_nccl_config;", table, re.S)
     assert config is not None
-    runtime = [path.parent for path in find("cuda_runtime.h")]
-    if not runtime:
-        pytest.skip("cuda_runtime.h, which nccl.h includes, is in no wheel of nvidia-cuda-runtime")
+    runtime = []
+    for name, wheel in (("cuda_runtime.h", "nvidia-cuda-runtime"), ("crt/host_defines.h", "nvidia-cuda-crt")):
+        paths = find(name)
+        if not paths:
+            pytest.skip(f"{name}, which nccl.h includes, is in no wheel of {wheel}")
+        runtime += [Path(str(path).removesuffix(name)) for path in paths]
     for header in found("nccl.h"):
         given = header.read_text(encoding="utf-8")
         body = "".join(line for line in text.splitlines(True) if not line.startswith(("typedef", "enum")))
