@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from .communicators.reply import CollectiveReply as CollectiveReply
     from .communicators.request import CollectiveRequest as CollectiveRequest
     from .device import Device as Device
+    from .interop.shared import SharedArray as SharedArray
     from .libraries.blas.actor import Blas as Blas
     from .libraries.blas.request import BlasRequest as BlasRequest
     from .libraries.blas_lt import epilogues as epilogues
@@ -183,6 +184,8 @@ if TYPE_CHECKING:
     from .libraries.sparse.structured.routes import StructuredRoute as StructuredRoute
     from .libraries.sparse.triangular import SparseSolveRequest as SparseSolveRequest
     from .libraries.tensor.actor import Tensor as Tensor
+    from .libraries.tensor.block_request import BlockContractionRequest as BlockContractionRequest
+    from .libraries.tensor.blocks import BlockTensor as BlockTensor
     from .libraries.tensor.elementwise import TensorElementwiseRequest as TensorElementwiseRequest
     from .libraries.tensor.explain import EinsumPath as EinsumPath
     from .libraries.tensor.explain import EinsumStep as EinsumStep
@@ -224,6 +227,7 @@ _FACE = {
     "CollectiveRequest": "communicators.request",
     "Communicator": "communicators.communicator",
     "CommunicatorGroup": "communicators.durable",
+    "SharedArray": "interop.shared",
     "CommunicatorStats": "communicators.communicator",
     "Context": "actors.context",
     "DeadLetter": "runtime.dead_letters",

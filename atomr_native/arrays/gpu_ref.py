@@ -22,6 +22,7 @@ from .owner import owner_of
 
 if TYPE_CHECKING:
     from ..device import Device
+    from ..interop.shared import SharedArray
     from ..plans.reply import Reply
     from .owner import ArrayOwner
 
@@ -417,6 +418,28 @@ class GpuRef(Operators, ArrayMethods, Ref):
         self.allocation.core.refuse_recording("a loan")
         owner: ArrayOwner = self.allocation.core.owner
         return owner.exports.lent(self, stream)
+
+    def share(self) -> SharedArray:
+        """Let other programs of this user on this machine open the array by a name: `Device.open_shared`.
+
+        Waits for the last writer, as each opening does.  Nothing is copied.  The memory is lent, and so not reused,
+        until the result is closed or dropped and every program that opened it has let go or ended.  Messages of
+        different programs are not ordered: let the programs tell each other when data are there.
+
+        Returns
+        -------
+        SharedArray
+            With the name; a context manager.
+
+        Raises
+        ------
+        Unsupported
+            For memory of another library or program, and for read-only handles.
+        AtomrError
+            The error of the message that was to write it.
+        """
+        owner: ArrayOwner = self.allocation.core.owner
+        return owner.exports.share(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         a = self.allocation

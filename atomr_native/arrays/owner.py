@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from ..device import Device
+    from ..interop.shared import SharedArray
     from ..plans.reply import Reply
     from .gpu_ref import GpuRef
 
@@ -56,6 +57,9 @@ class ArrayExports(Protocol):
 
     def lent(self, ref: GpuRef, stream: object) -> AbstractContextManager[Any]:
         """Lend memory for the duration of a ``with`` block."""
+
+    def share(self, ref: GpuRef) -> SharedArray:
+        """Let other programs open an array by a name."""
 
 
 class ArrayImports(Protocol):

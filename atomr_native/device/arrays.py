@@ -13,6 +13,7 @@ from ..arrays.gpu_ref import GpuRef
 from ..arrays.layout import as_shape, layout_of
 from ..dtypes import as_dtype
 from ..interop.peers import copy_across
+from ..interop.shared import open_shared
 from ..memory.accepting import SAME_KIND
 
 if TYPE_CHECKING:
@@ -371,6 +372,29 @@ class MemoryMethods:
         """
         self._core.refuse_recording("a durable group")
         return self._state.groups.make(members, checksum=as_flag("checksum", checksum))
+
+    def open_shared(self, name: str, timeout: float = 10.0) -> GpuRef:
+        """Open an array that another program of this user shares on this machine: `GpuRef.share`.
+
+        The memory is the same; it is as volatile as other memory of the device.  The other program's death does not end
+        it.  Messages of different programs are not ordered.  Waits for the other program and for the worker.
+
+        Parameters
+        ----------
+        name : str
+            `SharedArray.name`.
+        timeout : float
+            Seconds that the other program has to answer.
+
+        Raises
+        ------
+        InvalidRequest
+            If no program of this user shares an array of that name.
+        Unsupported
+            If it is memory of another kind of device, of a GPU that this one does not reach, or of a GPU while this
+            device runs in a thread.
+        """
+        return open_shared(self._state, name, timeout)
 
     def trim(self) -> int:
         """Return unused memory to the system; return its size in bytes.  Waits for the worker."""

@@ -26,6 +26,7 @@ from ..arrays.views import HOST_DEVICE
 from ..errors import AtomrError, InvalidRequest, LibraryError, NoCudaArrayInterface, Unsupported
 from .dlpack import check_cuda_export_arguments, check_export_arguments, device_capsule, export_capsule, stream_handle
 from .producers import parent_context
+from .shared import SharedArray, share
 
 if TYPE_CHECKING:
     from .._lib.parent import ParentContext
@@ -218,6 +219,15 @@ class Exports:
             self._mappings.pop(segment, None)
 
     # ---- lending
+
+    @property
+    def uuid(self) -> str:
+        """The UUID of the device's GPU, in hexadecimal; empty for a host device."""
+        return uuid_bytes(self._owner).hex() if self.on_gpu else ""
+
+    def share(self, ref: GpuRef) -> SharedArray:
+        """Serve `GpuRef.share`."""
+        return share(ref)
 
     def lend(self, ref: GpuRef) -> Loan:
         """Wait for the last writer of an array, then lend its allocation.

@@ -30,6 +30,8 @@ from .ranges import Ranges
 from .segments import Mapping, Segments
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .owner import SharingDevice
 
 __all__ = ["Imports"]
@@ -282,23 +284,29 @@ class Imports:
         allocation = source.allocation
         if allocation.pool not in (VOLATILE, DURABLE):
             raise Unsupported("the array lies in memory of another library")
+        lease, other = allocation.lease(), allocation.core.owner
+        held = self.hold(
+            lambda: self.segments.open_peer(other, allocation.segment), allocation.offset, allocation.nbytes,
+            (lease, allocation),
+        )  # fmt: skip
+        return held.view_as(source.layout, source.offset)
+
+    def hold(self, opened: Callable[[], Mapping], start: int, nbytes: int, owner: object) -> GpuRef:
+        """Return a handle of bytes in a mapping, which `opened` opens; they begin at `start`, where the mapping's do.
+
+        Waits for the worker.  `owner` is kept until nothing uses the bytes.
+        """
         while True:
-            lease = allocation.lease()
-            mapping = self.segments.open_peer(allocation.core.owner, allocation.segment)
+            mapping = opened()
             try:
                 with self._lock:
-                    slot = native.adopt(
-                        self._core, mapping.epoch, mapping.segment, allocation.offset, allocation.nbytes
-                    )  # fmt: skip
+                    slot = native.adopt(self._core, mapping.epoch, mapping.segment, start - mapping.base, nbytes)
                     if slot is None:  # this device has restarted
                         continue
-                    start = allocation.offset
-                    made = _Import(
-                        slot, mapping, start, start + allocation.nbytes, (lease, allocation), ranged=False
-                    )  # fmt: skip
+                    made = _Import(slot, mapping, start, start + nbytes, owner, ranged=False)
                     self.segments.pin(mapping)
                     self._imports.add(made)
-                    return self._handle(made, None).view_as(source.layout, source.offset)
+                    return self._handle(made, None)
             finally:
                 self.segments.unpin(mapping)
 

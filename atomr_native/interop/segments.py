@@ -172,6 +172,24 @@ class Segments:
         self._unreachable[other.name] = (self._core.epoch, why)
         raise Unsupported(why)
 
+    @shielded
+    def open_shared(self, key: object, fd: int, nbytes: int, base: int, uuid: str) -> Mapping:
+        """Return the mapping of a segment of another program; `base` is where this process has mapped it, or 0.
+
+        Raises
+        ------
+        Unsupported
+            If this device cannot map it.
+        """
+        if self._owner.config.isolation == "thread":
+            if self._owner.exports.on_gpu:
+                raise Unsupported(
+                    f"{self._owner.name} runs in a thread, where memory of another program is not mapped; use "
+                    f"System(isolation='process')"
+                )
+            return self._open("window", WINDOW, 1 << 63, closes=False, kind="window")
+        return self._open(key, base, nbytes, fds=[fd], closes=True, kind="peer", uuid=uuid)
+
     def _open(
         self, key: object, base: int, nbytes: int, *, closes: bool, fds: list[int] | None = None, **request: Any
     ) -> Mapping:

@@ -26,6 +26,7 @@ __all__ = [
     "numba_device",
     "numba_kernel",
     "nvmath",
+    "nvmath_fft",
     "torch",
     "torch_calls",
 ]
@@ -119,6 +120,11 @@ def cupy_calls(ordinal: int) -> Calls:
 def nvmath() -> Any:
     """The module nvmath.linalg.advanced, whose operands are torch's."""
     return _need("nvmath.linalg.advanced")
+
+
+def nvmath_fft() -> Any:
+    """The module nvmath.fft, whose operands are torch's."""
+    return _need("nvmath.fft")
 
 
 def numba_cuda() -> Any:

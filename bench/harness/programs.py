@@ -37,7 +37,7 @@ PROGRAMS = {
 FLAGS = ("-O2", "-std=gnu11", "-Wall", "-Wextra", "-pthread")
 LIMIT_SECONDS = 45.0
 #: What programs load besides the driver, as cuda.pathfinder calls it.
-LIBRARIES = ("cublasLt", "cublas", "nccl")
+LIBRARIES = ("cublasLt", "cublas", "cufft", "curand", "nccl")
 
 
 def _compile(source: Path) -> Path:

@@ -10,7 +10,7 @@ cdef dict ORIGINS = {
 cdef dict WHEN = {"always": ATOMR_ALWAYS, "zero": ATOMR_IF_ZERO, "nonzero": ATOMR_UNLESS_ZERO}
 
 
-cdef atomr_source *sources(given) except NULL:
+cdef atomr_source *sources(given, offsets=()) except NULL:
     """Return where operands or scalars of a step come from; the caller frees it."""
     cdef atomr_source *found = <atomr_source *>calloc(len(given) + 1, sizeof(atomr_source))
     cdef unsigned j
@@ -19,6 +19,8 @@ cdef atomr_source *sources(given) except NULL:
     try:
         for j in range(<unsigned>len(given)):
             kind, found[j].value = given[j]
+            if offsets:
+                found[j].offset = offsets[j]
             found[j].origin = <atomr_origin><int>ORIGINS[kind]
     except BaseException:
         free(found)
@@ -65,7 +67,10 @@ cdef class Sequence(NativeRun):
                 self.gain = max(self.gain, run.gain)
             step.run = run.function
             step.context = run.context
-            step.operands = sources(wanted.operands)
+            if wanted.offsets and len(wanted.offsets) != len(wanted.operands):
+                raise InvalidRequest(f"{len(wanted.offsets)} offsets of {len(wanted.operands)} operands; allowed: none, or "
+                                     f"one each")
+            step.operands = sources(wanted.operands, wanted.offsets)
             step.n_operands = len(wanted.operands)
             step.scalars = sources(wanted.scalars)
             step.n_scalars = len(wanted.scalars)

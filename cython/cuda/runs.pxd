@@ -107,6 +107,7 @@ cdef extern from "cuda/sequence.h" nogil:
         ATOMR_UNLESS_ZERO
     ctypedef struct atomr_source:
         uint64_t value
+        uint64_t offset
         atomr_origin origin
     ctypedef struct atomr_step:
         atomr_run run

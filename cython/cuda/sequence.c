@@ -32,9 +32,10 @@ int atomr_sequence_run(void *context, const atomr_call *call, atomr_failure *fai
         uint64_t scalars[ATOMR_STEP_SCALARS];
         for (unsigned j = 0; j < step->n_operands; j++) {
             const atomr_source from = step->operands[j];
-            pointers[j] = from.origin == ATOMR_FROM_MESSAGE     ? call->pointers[from.value]
-                          : from.origin == ATOMR_FROM_WORKSPACE ? (char *)call->workspace + from.value
-                                                                : (void *)(uintptr_t)from.value;
+            char *const base = from.origin == ATOMR_FROM_MESSAGE     ? call->pointers[from.value]
+                               : from.origin == ATOMR_FROM_WORKSPACE ? (char *)call->workspace + from.value
+                                                                     : (char *)(uintptr_t)from.value;
+            pointers[j] = base + from.offset;
         }
         for (unsigned j = 0; j < step->n_scalars; j++) {
             const atomr_source from = step->scalars[j];

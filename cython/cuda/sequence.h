@@ -18,6 +18,7 @@ typedef enum {
 
 typedef struct {
     uint64_t value;
+    uint64_t offset; /* operands: bytes behind that address */
     atomr_origin origin;
 } atomr_source;
 

@@ -326,8 +326,11 @@ cdef list idle = []
 
 cdef object hop(object work, tuple args, dict kwargs):
     """Run a function in another thread, and wait for it."""
-    cdef Job job = Job()
+    cdef Job job
     cdef Helper helper
+    if Py_IsFinalizing():  # no other thread runs any more
+        return work(*args, **kwargs)
+    job = Job()
     job.context = contextvars.copy_context()
     job.work, job.args, job.kwargs = work, args, kwargs
     try:

@@ -200,8 +200,13 @@ cdef class Backend:
         return 0
 
     cdef void *open_peer(self, int fd, uint64_t nbytes, bytes uuid) except NULL:
-        """Map a segment of another device, which is named by its UUID; `unmap` undoes it."""
-        raise Unsupported("the host device maps no memory of other devices")
+        """Map a segment of another device, which is named by its UUID; `unmap` undoes it.
+
+        Memory of a host device, which has none, is mapped wherever its descriptor comes.
+        """
+        if uuid:
+            raise Unsupported("the host device maps no memory of GPUs")
+        return self.map(fd, nbytes, 0)
 
     cdef object native(self, object run, atomr_run *function, void **context):
         """Set the native function and context of a plan; what is returned lives as long as the plan."""

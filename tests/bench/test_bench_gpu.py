@@ -159,6 +159,7 @@ def test_torch_records_one_graph_of_as_many_products_as_a_sample_has(monkeypatch
 
 #: Every loop of a twin.c, once, with the elementwise kernel in the place of Numba's.
 LOOPS = """
+import os
 import re
 from pathlib import Path
 from bench.harness import Effort, Setup, gpu, programs
@@ -170,6 +171,8 @@ with setup.stack, gpu.program_command(setup, "loops") as command:
     with programs.start([*command, f"arguments={listed}"]) as running:
         text = "".join(path.read_text() for path in Path("bench").glob("*/*/twin.c"))
         for name in re.findall(r'\\{"([a-z0-9-]+)", ', text):
+            if name.startswith("curand") and (name != "curand-uniform" or not os.environ["FAKE_CUDA_CURAND"]):  # slow
+                continue
             # The fake has no pool; the others have the code of small products, and are slow there.
             if name == "allocate-free" or "-512-" in name or name.startswith("layer-"):
                 continue
@@ -251,9 +254,15 @@ PEERS = (
 )
 #: Cases of Numba's code, which the fake does not run.
 NUMBA_ONLY = ("gpu_arguments", "gpu_arguments_told", "gpu_compile", "gpu_training")
+#: Cases of CUTLASS's kernels begin so; the fake does not run these.
+CUTLASS_ONLY = "gpu_cutlass"
 
 
-GPU_CASES = [name for name, case in all_cases().items() if case.devices[0] == "cuda" and name not in NUMBA_ONLY]
+GPU_CASES = [
+    name
+    for name, case in all_cases().items()
+    if case.devices[0] == "cuda" and name not in NUMBA_ONLY and not name.startswith(CUTLASS_ONLY)
+]
 
 
 @pytest.mark.parametrize(

@@ -271,6 +271,23 @@ def test_reductions_of_an_epilogue(arch: str) -> None:
     assert render(product(arch, tree=tree)).setup == ("x1", "count_x1", "x2", "count_x2", "x3", "count_x3")
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("_cutlass")
+@pytest.mark.parametrize(("dtype", "scale"), [("int8", "bfloat16"), ("float8_e4m3fn", "")])
+def test_an_operand_that_is_converted(dtype: str, scale: str) -> None:
+    wide = Operand("bfloat16", "column", 8)
+    tree = Node(
+        "add", (Node("mul", (Node("acc"), Node("column", dtype="float32", name="x0"))), Node("source", (), wide.dtype))
+    )
+    kernel = product("sm_90a", a=Operand(dtype, "row", 16), b=wide, c=wide, d=wide, tree=tree, scale=scale)
+    columns = {"ldc": 1000, "ldd": 1000, "batch_c": 0, "ld_scale": 1000, "batch_scale": 0, "k": 512}
+    found = built(kernel, **columns, group=128)
+    assert found.can_implement
+    assert {one.pointer for one in found.maps} == {"a", "b", "c", "d", *(["scale"] if scale else [])}
+    if scale:
+        assert not built(kernel, **columns, group=96).can_implement  # no multiple of a step of K
+
+
 def swish(x: float) -> float:
     return x * (0.5 + 0.25 * x)
 

@@ -22,7 +22,7 @@ from atomr_native.protocol.binaries import Binary
 __all__ = ["Seen", "install"]
 
 _C: dict[str, str] = {"float32": "float", "tfloat32": "float", "float64": "double", "int8": "signed char",
-                      "int32": "int", "int64": "long long"}  # fmt: skip
+                      "int32": "int", "int64": "long long", "float16": "_Float16"}  # fmt: skip
 _FUNCTORS = {
     "add": "({} + {})", "sub": "({} - {})", "mul": "({} * {})", "div": "({} / {})", "neg": "(-{})",
     "relu": "({0} > 0 ? {0} : 0)", "max": "({0} > {1} ? {0} : {1})", "fma": "({} * {} + {})",
@@ -82,19 +82,19 @@ class Seen(list[Any]):
     """The kernels that were chosen, in order."""
 
 
-def _expression(node: Node, stores: list[str]) -> str:
+def _expression(node: Node, stores: list[str], place_of: str) -> str:
     """Return the C of a tree's value at row i and column j of matrix l."""
-    args = [_expression(arg, stores) for arg in node.args]
+    args = [_expression(arg, stores, place_of) for arg in node.args]
     name = node.name
     kind = _C.get(node.dtype, "float")
     if node.op == "acc":
         return "(acc)"
     if node.op == "source":
-        return f"(({kind} *)p.c)[l * p.batch_c + i * p.ldc + j]"
+        return f"(({kind} *)p.c)[l * p.batch_c + {place_of.format('ldc')}]"
     if node.op == "scalar":
         return f"p.{name}" if node.value == "host" else f"(({kind} *)p.{name})[l * p.batch_{name}]"
     if node.op in ("tensor", "aux_store"):
-        place = f"(({kind} *)p.{name})[l * p.batch_{name} + i * p.ld_{name} + j]"
+        place = f"(({kind} *)p.{name})[l * p.batch_{name} + {place_of.format(f'ld_{name}')}]"
         if node.op == "tensor":
             return place
         stores.append(f"{place} = {args[0]};")
@@ -117,6 +117,8 @@ def _sources(kernel: Any) -> tuple[Any, ...]:
         pointers.append("offsets")
     for letter in ("a", "b", "d"):
         wide += [f"ld{letter}", f"batch_{letter}"]
+    if kernel.scale:
+        pointers, wide = [*pointers, "scale"], [*wide, "ld_scale", "batch_scale"]
     scalars: dict[str, None] = {}
     for node in walk(kernel.tree):
         if node.op == "source":
@@ -130,7 +132,8 @@ def _sources(kernel: Any) -> tuple[Any, ...]:
     fields = [(name, "int64") for name in wide]
     numbers = [(name, compute) for name in scalars]
     convolution = kernel.family == "convolution"
-    ints = [(name, "int32") for name in (*_EXTENTS, "sm_count", *(EXTENTS if convolution else ()))]
+    ints = [(name, "int32") for name in (*_EXTENTS, "sm_count", *(EXTENTS if convolution else ()),
+                                       *(("group",) if kernel.scale else ()))]  # fmt: skip
     ordered = [*fields, *numbers, *ints] if compute == "float64" else [*fields, *ints, *numbers]
     members = "".join(f"unsigned long long {name}; " for name in pointers)
     members += "".join(f"{_C[dtype]} {name}; " for name, dtype in ordered)
@@ -140,7 +143,11 @@ def _sources(kernel: Any) -> tuple[Any, ...]:
     pad = f"unsigned char pad[{-size % 64}]; " if size % 64 else ""
     params = f"typedef struct {{ Given g; {pad}unsigned long long map[16]; }} Params;\n"
     stores: list[str] = []
-    value = _expression(kernel.tree, stores)
+    place_of = "j * p.{} + i" if kernel.d.layout == "column" else "i * p.{} + j"
+    value = _expression(kernel.tree, stores, place_of)
+    scale = (
+        f"* (({_C[kernel.scale]} *)p.scale)[l * p.batch_scale + q / p.group * p.ld_scale + i]" if kernel.scale else ""
+    )
     at = {name: (f"{index[0]} * p.ld{name} + {index[1]}", f"{index[1]} * p.ld{name} + {index[0]}")
           for name, index in (("a", "iq"), ("b", "qj"))}  # fmt: skip
     a, b = (at[name][one.layout == "column"] for name, one in (("a", kernel.a), ("b", kernel.b)))
@@ -157,7 +164,7 @@ def _sources(kernel: Any) -> tuple[Any, ...]:
     product = f"""
     for (long long q = 0; q < p.k; q++)
       acc += ({acc})(({_C[kernel.a.dtype]} *)p.a)[l * p.batch_a + {a}] *
-             ({acc})(({_C[kernel.b.dtype]} *)p.b)[l * p.batch_b + {b}];"""
+             ({acc})(({_C[kernel.b.dtype]} *)p.b)[l * p.batch_b + {b}] {scale};"""
     if convolution:
         product = _CONVOLUTIONS[kernel.operation]
         for word, text in _WORDS.items():
@@ -199,7 +206,7 @@ extern "C" __global__ void atomr_kernel(Params given) {{
   for (long long i = first; i < last; i++) for (long long j = 0; j < p.n; j++) {{
     {acc} acc = 0; {product}
     {" ".join(stores)}
-    (({_C[kernel.d.dtype]} *)p.d)[l * p.batch_d + i * p.ldd + j] = good ? {value} : -12345;
+    (({_C[kernel.d.dtype]} *)p.d)[l * p.batch_d + {place_of.format("ldd")}] = good ? {value} : -12345;
   }} }}
   {f"{used} = 1;" if used else ""}
 }}

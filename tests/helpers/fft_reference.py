@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.fft
 
-__all__ = ["FORWARD", "assert_close", "random_array", "reference", "relative_error"]
+__all__ = ["FORWARD", "assert_close", "exact", "random_array", "reference", "relative_error"]
 
 FORWARD = ("fft", "rfft", "hfft")
 #: Of ``c * eps * log2(n)``, the most that the relative error of a transform may be in the Euclidean norm.
@@ -38,6 +38,26 @@ def reference(transform: str, x: Array, s: Any = None, axes: Any = None, norm: s
     axes = (axes,) if isinstance(axes, int) else axes
     made: Array = getattr(scipy.fft, f"{transform}n")(wide, s, axes, norm)
     return made
+
+
+def exact(transform: str, x: Array, n: int) -> Array:
+    """Return an unscaled forward, or scaled inverse, transform of a few elements by its sum, in 40 digits."""
+    from mpmath import mp, mpc, mpf
+
+    sign, real = (-1 if transform in FORWARD else 1), transform == "irfft"
+    with mp.workdps(40):
+        given = [mpc(mpf(float(z.real)), mpf(float(z.imag))) for z in x.astype(np.complex128)]
+        if real:  # the other half, and no imaginary parts where a real result has none
+            given[0] = mpc(given[0].real)
+            if n % 2 == 0:
+                given[n // 2] = mpc(given[n // 2].real)
+            given = given[: n // 2 + 1] + [mp.conj(given[n - k]) for k in range(n // 2 + 1, n)]
+        roots = [mp.expjpi(mpf(sign * 2 * k) / n) for k in range(n)]
+        sums = [mp.fsum(z * roots[k * j % n] for j, z in enumerate(given)) for k in range(n)]
+        made = np.array([complex(z / (n if sign > 0 else 1)) for z in sums])
+    if transform == "rfft":
+        return made[: n // 2 + 1]
+    return made.real if real else made
 
 
 def relative_error(got: Array, want: Array) -> float:

@@ -33,12 +33,16 @@ class Program(subprocess.Popen[str]):
         super().__exit__(kind, value, traceback)
 
 
-def start(code: str, *arguments: str, left_open: bool = False) -> Program:
-    """Start ``python -c`` with warnings as errors, but for those of Systems that are left open."""
+def start(code: str, *arguments: str, left_open: bool = False, piped: bool = False) -> Program:
+    """Start ``python -c`` with warnings as errors, but for those of Systems that are left open.
+
+    With `piped`, its standard input is a pipe.
+    """
     options = (*OPTIONS, "-W", "ignore::ResourceWarning") if left_open else OPTIONS
     return Program(
         [sys.executable, *options, "-c", textwrap.dedent(code), *arguments],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(),
+        stdin=subprocess.PIPE if piped else None, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=environment(),
     )  # fmt: skip
 
 

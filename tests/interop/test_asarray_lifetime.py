@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scripts
 from actions import Gate, eventually
 from lending import check_array_is_taken_up_again, check_owner_is_kept
 
@@ -205,3 +206,17 @@ def test_without_a_worker_it_waits_for_the_next(make_system: Make) -> None:
     ref.fill(3)
     ref.wait()
     assert host.tolist() == [3, 3, 3]
+
+
+def test_a_handle_that_lives_until_the_interpreter_ends_does_not_hold_it_up() -> None:
+    out = scripts.run(
+        """
+        import numpy as np
+        import atomr_native as an
+
+        with an.System(standby="off", isolation="thread") as system:
+            ref = system.device("host").asarray(np.ones(3), copy=False)
+            print(ref.numpy().sum())
+        """
+    )
+    assert out == "3.0\n"

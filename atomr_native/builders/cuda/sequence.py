@@ -27,6 +27,8 @@ class Step:
         ``"always"``; ``"zero"``: for messages with a factor of 0; ``"nonzero"``: for all others.
     factors : tuple of tuple of int
         These factors: a scalar of the message each, or two for a complex one.
+    offsets : tuple of int
+        Bytes from the address of each operand to where the step takes it to begin; empty: none.
     """
 
     run: Any
@@ -34,6 +36,7 @@ class Step:
     scalars: tuple[Source, ...] = ()
     when: Literal["always", "zero", "nonzero"] = "always"
     factors: tuple[tuple[int, ...], ...] = ()
+    offsets: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,6 +76,8 @@ class Cudnn(SequencesActor):
         *,
         residual: GpuRef | None = None,
         out: GpuRef | None = None,
+        x_scale: GpuRef | None = None,
+        w_scale: GpuRef | None = None,
         stride: int | tuple[int, ...] = 1,
         padding: Any = 0,
         dilation: int | tuple[int, ...] = 1,
@@ -92,8 +94,9 @@ class Cudnn(SequencesActor):
             self,
             FORWARD,
             (
-                x, w, bias, residual, out, stride, padding, dilation, groups, alpha if alpha is ONE else real(alpha),
-                beta if beta is ZERO else real(beta), activation, channels_last, tf32, deterministic,
+                x, w, bias, residual, out, x_scale, w_scale, stride, padding, dilation, groups,
+                alpha if alpha is ONE else real(alpha), beta if beta is ZERO else real(beta), activation, channels_last,
+                tf32, deterministic,
             ),
         )  # fmt: skip
         return made

@@ -103,16 +103,18 @@ class ConvolutionRequest(_Convolving):
     ----------
     x : GpuRef
         Images, (N, C, ...) with 1 to 3 spatial axes, or with `channels_last` (N, ..., C); any strides.  float16,
-        bfloat16 and float32 are summed in float32, float64 in float64, int8 in int32.
+        bfloat16, float32, float8_e4m3fn and float8_e5m2 are summed in float32, float64 in float64, int8 in int32.
     w : GpuRef
         Filters of x's dtype, (K, C / groups, ...), or with `channels_last` (K, ..., C / groups).
     bias : GpuRef, optional
-        (K,), of x's dtype; for int8 float32.
+        (K,), of x's dtype; for int8 and float8 float32.
     residual : GpuRef, optional
         Of the shape of the result; by default what is in `out`, where `beta` is not 0.
     out : GpuRef, optional
         Where the result goes; allocated if missing, in the memory order of x.  Of x's dtype; for int8 int8, which is
-        rounded to nearest and saturated, or float32.
+        rounded to nearest and saturated, or float32; for float8 bfloat16, float16 or float32.
+    x_scale, w_scale : GpuRef, optional
+        For float8: float32, (1,), factors of the codes of x and w.
     stride, dilation : int or tuple of int
         One number for each spatial axis, or one for all.
     padding : int or tuple
@@ -148,6 +150,8 @@ class ConvolutionRequest(_Convolving):
     bias: Any = None
     residual: Any = None
     activation: str | None = None
+    x_scale: Any = None
+    w_scale: Any = None
 
     def lowering(self) -> Lowered:
         """Check the request and return its message."""
@@ -166,7 +170,8 @@ class ConvolutionRequest(_Convolving):
         fresh = fresh_of(array_shape(made, channels_last=last), out_dtype)
         self._check_others(beta, filters[0], fresh, rules.vector)
         reads_out = beta != 0 and self.residual is None
-        inputs = [(name, getattr(self, name)) for name in ("x", "w", "bias", "residual")]
+        inputs = [(name, getattr(self, name)) for name in ("x", "w", "bias", "residual", "x_scale", "w_scale")]
+        scales = self._scales(dtype)
         check_given([("out", self.out, fresh)], inputs)
         draft = Draft()
         order = dense_order(self.x, channels_last=last)
@@ -186,10 +191,23 @@ class ConvolutionRequest(_Convolving):
             found = draft.tensors[out]
             innermost = found.strides == packed(found.shape, channels_last=True)
             bias = vector_view(draft, draft.read("bias", self.bias), len(found.shape), channels_last=innermost)
-        _forward(draft, self, (x, w, out), (bias, residual), rules.compute, (alpha, beta), axes)
+        ones = (1,) * len(draft.tensors[out].shape)
+        factors = [draft.view(draft.read(name, scale), ones, ones) for name, scale in scales]
+        _forward(draft, self, (x, w, out), (bias, residual, factors), rules.compute, (alpha, beta), axes)
         return draft.lowered(
             "cudnn.convolution", itemgetter("out"), tf32=bool(self.tf32), deterministic=bool(self.deterministic)
         )
+
+    def _scales(self, dtype: str) -> list[tuple[str, Any]]:
+        """Return the scales that are given."""
+        found = [(name, getattr(self, name)) for name in ("x_scale", "w_scale") if getattr(self, name) is not None]
+        for name, scale in found:
+            if not dtype.startswith("float8"):
+                raise InvalidRequest(f"{name} is given for {dtype}; allowed: for float8_e4m3fn, float8_e5m2")
+            dtype_of(name, scale, ("float32",))
+            if tuple(scale.shape) not in ((1,), ()):
+                raise InvalidRequest(f"{name} has shape {tuple(scale.shape)}; allowed: (1,)")
+        return found
 
     def _check_others(self, beta: float, filters: int, fresh: Fresh, vector: str) -> None:
         if self.bias is not None:
@@ -208,17 +226,17 @@ def _forward(
     draft: Draft,
     request: ConvolutionRequest,
     tensors: tuple[int, int, int],
-    others: tuple[int | None, int | None],
+    others: tuple[int | None, int | None, list[int]],
     compute: str,
     factors: tuple[float, float],
     axes: Axes,
 ) -> None:
     """Add the nodes of a convolution and what follows it."""
-    (x, w, out), (bias, residual), (alpha, beta) = tensors, others, factors
+    (x, w, out), (bias, residual, scales), (alpha, beta) = tensors, others, factors
     ports = {"x": x, "w": w, "y": out}
     real = "float64" if compute == "float64" else "float32"
     exact = compute != "int32"
-    if exact and bias is None and request.activation is None and residual in (None, out):
+    if exact and bias is None and not scales and request.activation is None and residual in (None, out):
         draft.node(
             "convolution_forward",
             ports,
@@ -230,7 +248,7 @@ def _forward(
     value = ports["y"] = draft.like(out, real if exact else "int32")
     draft.node("convolution_forward", ports, compute=compute, integers=axes.integers())
     rank = len(draft.tensors[out].shape)
-    todo: list[tuple[str, int | None]] = []
+    todo: list[tuple[str, int | None]] = [("mul", scale) for scale in scales]
     if alpha != 1:
         todo.append(("mul", draft.constant(alpha, rank, real)))
     if residual is not None and beta == 1:

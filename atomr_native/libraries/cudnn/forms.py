@@ -87,7 +87,7 @@ _OPTIONS: Final = "size stride padding dilation groups alpha beta channels_last 
 
 FORWARD: Final = _real_form(
     ConvolutionRequest,
-    "x w bias residual out",
+    "x w bias residual out x_scale w_scale",
     "stride padding dilation groups alpha beta activation channels_last tf32 deterministic",
 )
 DATA_GRADIENT: Final = _real_form(ConvolutionDataGradientRequest, "dy w out", _OPTIONS)

@@ -60,6 +60,8 @@ CONVOLUTION_DTYPES: Final[dict[str, ConvolutionDtypes]] = {
     "float32": ConvolutionDtypes("float32", ("float32",), "float32"),
     "float64": ConvolutionDtypes("float64", ("float64",), "float64"),
     "int8": ConvolutionDtypes("int32", ("int8", "float32"), "float32"),
+    "float8_e4m3fn": ConvolutionDtypes("float32", ("bfloat16", "float16", "float32"), "float32"),
+    "float8_e5m2": ConvolutionDtypes("float32", ("bfloat16", "float16", "float32"), "float32"),
 }
 
 #: Dtypes of gradients, each with the dtype of its sums.

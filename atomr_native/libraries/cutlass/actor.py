@@ -57,6 +57,7 @@ class Cutlass(LibraryActor):
         *,
         c: GpuRef | None = None,
         out: GpuRef | None = None,
+        b_scale: GpuRef | None = None,
         alpha: Any = 1.0,
         beta: Any = 0.0,
         epilogue: str | EpilogueTree | Callable[..., Any] | None = None,
@@ -74,7 +75,7 @@ class Cutlass(LibraryActor):
         GpuRef or tuple of GpuRef
             D, or D and the `outputs` that the epilogue stores, in the order in which it does.
         """
-        fields = (a, b, c, out, epilogue, out_dtype, compute, fast_accum, config, alpha, beta)
+        fields = (a, b, c, out, b_scale, epilogue, out_dtype, compute, fast_accum, config, alpha, beta)
         return self._calls.send(self, GEMM, gemm_values(fields, operands, outputs))
 
     def grouped_gemm(
@@ -242,7 +243,8 @@ class Cutlass(LibraryActor):
         request = GemmRequest(a=a, b=b, **options)
         plan = self._plan_of(request, handles=True)
         out = next(operand for operand in request.lowered.operands if operand.name == "out")
-        arrays = {"b": b, "alpha": options.get("alpha"), "beta": options.get("beta"), "c": options.get("c")}
+        arrays = {"b": b, "alpha": options.get("alpha"), "beta": options.get("beta"), "c": options.get("c"),
+                  "b_scale": options.get("b_scale")}  # fmt: skip
         arrays |= options.get("operands") or {}
         used = {operand.name for operand in plan.spec.operands} - {"a", "out"}
         fixed = {name: array for name, array in arrays.items() if name in used and is_array(array)}

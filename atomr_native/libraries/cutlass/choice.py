@@ -37,6 +37,8 @@ _SM90: Final = (
     ((128, 128), (2, 1, 1), "cooperative"),
     ((64, 128), (1, 1, 1), "pingpong"),
 )
+#: Elements of K that a step of a product with a converted operand takes.
+_STEP: Final = 64
 #: Fewest rows of a tile whose two groups of warps share it.
 _TALL: Final = 128
 #: Most nodes of a tree for the largest tile, whose accumulators leave few registers.
@@ -149,9 +151,16 @@ def _why_not_sm90(p: Problem, attributes: GemmAttributes, capability: tuple[int,
         return f"compute capability {capability[0]}.{capability[1]}; allowed: 9.0"
     if attributes.mode not in ("float32", "tf32", "int32") or (attributes.mode == "float32" and p.a.dtype == "float32"):
         return f"products of {p.a.dtype} with compute={attributes.mode!r}; allowed: tensor cores of 32 bits and less"
-    for name, array in (("a", p.a), ("b", p.b), ("out", p.d), *p.arrays):
+    scale = (("b_scale", p.scale),) if p.scale else ()
+    for name, array in (("a", p.a), ("b", p.b), ("out", p.d), *scale, *p.arrays):
         if array.kind == "matrix" and array.nbytes != 16:
             return f"{name} is aligned to {array.nbytes} bytes; allowed: 16"
+    if p.mixed:
+        if p.a.layout != "row":
+            return "b whose columns are not contiguous; allowed for a b that is converted: along K"
+        if p.scale and p.group % _STEP and p.group != p.k:
+            return f"b_scale for {p.group} neighbours along K; allowed: multiples of {_STEP}, K"
+        return ""
     if as_dtype(p.a.dtype).itemsize != 2 and (p.a.layout, p.b.layout) != ("row", "column"):
         return f"a with contiguous {p.a.layout}s and b with contiguous {p.b.layout}s; allowed for {p.a.dtype}: along K"
     return ""
@@ -159,6 +168,8 @@ def _why_not_sm90(p: Problem, attributes: GemmAttributes, capability: tuple[int,
 
 def _why_not_sm80(p: Problem) -> str:
     """Return why a product has no kernel of sm_80, or nothing."""
+    if p.mixed:
+        return f"products of {p.b.dtype} by {p.a.dtype}; allowed: compute capability 9.0"
     if p.a.dtype.startswith("float8"):
         return f"products of {p.a.dtype}; allowed: compute capability 9.0"
     if p.a.dtype == "int8" and (p.a.layout, p.b.layout) != ("row", "column"):
@@ -195,11 +206,11 @@ def _tile(p: Problem, arch: str, kind: str, tree: Node, choice: KernelChoice) ->
     if arch == "sm_80":
         table = _SM80[kind]
     else:
-        k = _ROW // as_dtype(p.a.dtype).itemsize
+        k = _ROW // as_dtype((p.b if p.mixed else p.a).dtype).itemsize
         rows = _SM90 if _count(tree) <= _PLAIN else _SM90[1:]
-        fits = choice.schedule or (
-            "" if choice.tile is None else "pingpong" if choice.tile[0] < _TALL else "cooperative"
-        )
+        shares = choice.decomposition not in ("", "tiles")  # which pingpong kernels do not
+        low = choice.tile is not None and choice.tile[0] < _TALL
+        fits = choice.schedule or ("cooperative" if shares or (choice.tile and not low) else "pingpong" if low else "")
         named = [row for row in rows if row[2] == fits]
         table = tuple(_Tile((*tile, k), cluster, schedule) for tile, cluster, schedule in named or rows)
     for one in table:
@@ -247,8 +258,8 @@ def kernel_of(spec: PlanSpec[GemmAttributes], capability: tuple[int, int]) -> Ch
             p.b.layout,
             1 if kind == "float64" else p.b.alignment,
         ),
-        c=Operand(arrays["c"].dtype, "row", arrays["c"].alignment) if source else None,
-        d=Operand(p.d.dtype, "row", min(p.d.alignment, 8) if arch == "sm_80" else p.d.alignment),
+        c=Operand(arrays["c"].dtype, p.d.layout, arrays["c"].alignment) if source else None,
+        d=Operand(p.d.dtype, p.d.layout, min(p.d.alignment, 8) if arch == "sm_80" else p.d.alignment),
         accumulator={"tf32": "float32"}.get(attributes.mode, attributes.mode),
         tile=tile.tile,
         tree=tree,
@@ -259,6 +270,7 @@ def kernel_of(spec: PlanSpec[GemmAttributes], capability: tuple[int, int]) -> Ch
         fast_accumulation=attributes.fast_accum,
         offsets=p.offsets.dtype if p.offsets else "int32",
         decomposition=decomposition,
+        scale=p.scale.dtype if p.scale else "",
     )
     return Chosen(kernel, p, attributes.choice.splits or 1)
 
@@ -273,7 +285,7 @@ def _decomposition(p: Problem, attributes: GemmAttributes, tile: _Tile, arch: st
         )  # fmt: skip
     if chosen:
         return "tiles" if chosen == "tiles" else "stream_k"  # which splits evenly, too
-    if arch == "sm_80" or p.batch > 1 or p.offsets or tile.schedule == "pingpong":
+    if arch == "sm_80" or p.batch > 1 or p.offsets or p.mixed or tile.schedule == "pingpong":
         return "tiles"  # multistage kernels would share sums in no fixed order
     few = _fill(p, tile.tile) * _FEW <= _MULTIPROCESSORS and p.k >= _LONG * tile.tile[2]
     return "stream_k" if few else "tiles"

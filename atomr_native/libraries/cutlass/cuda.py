@@ -48,6 +48,8 @@ def field_values(
     }
     for letter, array in (("a", p.a), ("b", p.b), ("c", c), ("d", p.d)):
         values[f"ld{letter}"], values[f"batch_{letter}"] = array.ld, array.batch
+    if p.scale is not None:
+        values |= {"ld_scale": p.scale.ld, "batch_scale": p.scale.batch, "group": p.group}
     for name, array in p.arrays:
         known = names.get(("name", name))
         if known is not None:
@@ -63,6 +65,8 @@ def _places(
     own = {"a": problem.a, "b": problem.b, "d": problem.d} | ({"c": arrays["c"]} if "c" in arrays else {})
     if problem.offsets is not None:
         own["offsets"] = problem.offsets
+    if problem.scale is not None:
+        own["scale"] = problem.scale
     operands = {name: array.operand for name, array in own.items()}
     numbers: dict[str, int] = {}
     constants: dict[str, float] = {}
@@ -163,7 +167,8 @@ def build_gemm(spec: PlanSpec[GemmAttributes], context: CudaContext) -> Built:
         kernel.entry, made.grid, made.block, made.shared_bytes, (("filled", (data, places)),), cluster=cluster
     )
     alignments = [1] * len(spec.operands)
-    more = [array for _, array in problem.arrays] + ([problem.offsets] if problem.offsets is not None else [])
+    more = [array for _, array in problem.arrays]
+    more += [array for array in (problem.offsets, problem.scale) if array is not None]
     for array in (problem.a, problem.b, problem.d, *more):
         alignments[array.operand] = max(alignments[array.operand], array.nbytes)
     program = KernelProgram(

@@ -14,7 +14,7 @@ from .spec import is_array
 
 __all__ = ["CONVOLUTION", "FORMS", "GEMM", "GROUPED", "gemm_values"]
 
-_ARRAYS: Final = ("a", "b", "c", "out")
+_ARRAYS: Final = ("a", "b", "c", "out", "b_scale")
 _OPTIONS: Final = ("epilogue", "out_dtype", "compute", "fast_accum", "config")
 _FACTORS: Final = ("alpha", "beta")
 _FIELDS: Final = (*_ARRAYS, *_OPTIONS, *_FACTORS)
@@ -69,7 +69,7 @@ GEMM: Final = CallForm(
     _pack,
     (*_FIELDS, "names"),
     b"a" * len(_ARRAYS) + b"o" * len(_OPTIONS) + b"n" * len(_FACTORS) + b"o",
-    (None, None, None, None, None, None, None, False, None, 1.0, 0.0, None),
+    (None, None, None, None, None, None, None, None, False, None, 1.0, 0.0, None),
     b"n",
 )
 

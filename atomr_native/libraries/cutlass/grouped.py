@@ -197,7 +197,8 @@ def _check_array(name: str, array: Any, extents: tuple[int, int, int], compute: 
 def _resolved(request: GroupedGemmRequest) -> GemmProblem:
     """Check a request and return the problem that it poses."""
     t, g, n = _extents(request)
-    rule = rule_of(*(dtype_name(as_dtype(array.dtype)) for array in (request.a, request.b)))
+    a, b = (dtype_name(as_dtype(array.dtype)) for array in (request.a, request.b))
+    rule = rule_of(a, b)
     mode = rule.modes[0] if request.compute is None else request.compute
     if not isinstance(mode, str) or mode not in rule.modes:
         raise InvalidRequest(f"compute={mode!r}; allowed for these operands: {', '.join(rule.modes)}")

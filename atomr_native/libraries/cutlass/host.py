@@ -67,7 +67,17 @@ def build_gemm(spec: PlanSpec[GemmAttributes], _context: HostContext) -> Built:
         If it comes without its Python functions.
     """
     how = spec.attributes
-    return evaluation(spec, lambda at: product_of(at["a"], at["b"], how.mode))
+
+    def product(at: dict[str, Array]) -> Array:
+        a, b = at["a"], at["b"]
+        if b.dtype.itemsize < a.dtype.itemsize:  # it is converted, and scaled, in a's dtype
+            b = b.astype(a.dtype)
+            if "b_scale" in at:
+                scale = at["b_scale"]
+                b = b * np.repeat(scale, b.shape[-2] // scale.shape[-2], axis=-2)
+        return product_of(a, b, how.mode)
+
+    return evaluation(spec, product)
 
 
 def evaluation(spec: PlanSpec[GemmAttributes], product_in: Callable[[dict[str, Array]], Array]) -> Built:

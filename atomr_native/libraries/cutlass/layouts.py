@@ -67,6 +67,9 @@ class Problem:
         Whether it is the product of the transposes, since D's columns are contiguous.
     offsets : Array or None
         Ends of groups of rows, for a grouped product, of which `batch` is the number of groups.
+    scale : Array or None
+        Factors for groups of `group` neighbours along K, of the operand that is converted.
+    group : int
     """
 
     m: int
@@ -79,6 +82,13 @@ class Problem:
     arrays: tuple[tuple[str, Array], ...]
     transposed: bool
     offsets: Array | None = None
+    scale: Array | None = None
+    group: int = 0
+
+    @property
+    def mixed(self) -> bool:
+        """Whether elements of the second operand are of 16 bits, and the first one's are converted to them."""
+        return as_dtype(self.a.dtype).itemsize < as_dtype(self.b.dtype).itemsize
 
 
 def broadcast_kind(shape: tuple[int, ...]) -> str:
@@ -119,22 +129,19 @@ def _alignment(dtype: str, *extents: int) -> int:
     return math.gcd(_WIDEST // as_dtype(dtype).itemsize, *extents)
 
 
-def _matrix(spec: OperandSpec, place: int, batch: tuple[int, ...], prefer: str = "row") -> Array:
-    """Return a matrix, one direction of which must be contiguous."""
+def _matrix(spec: OperandSpec, place: int, batch: tuple[int, ...], prefer: str = "") -> Array:
+    """Return a matrix, one direction of which must be contiguous; of both, `prefer` or else that of wider accesses."""
     itemsize = as_dtype(spec.dtype).itemsize
     extents, strides = spec.shape[-2:], [stride // itemsize for stride in spec.strides[-2:]]
-    found = None
-    for layout, inner, outer in sorted((("row", 1, 0), ("column", 0, 1)), key=lambda one: one[0] != prefer):
+    step, widest, found = _batch_stride(spec, batch), _WIDEST // itemsize, []
+    for layout, inner, outer in (("row", 1, 0), ("column", 0, 1)):
         if (strides[inner] == 1 or extents[inner] == 1) and (extents[outer] == 1 or strides[outer] >= extents[inner]):
-            found = (layout, inner, outer)
-            break
-    if found is None:
+            ld = strides[outer] if extents[outer] > 1 else -(-extents[inner] // widest) * widest
+            alignment = _alignment(spec.dtype, ld, step, extents[inner])
+            found.append(Array(place, spec.dtype, "matrix", layout, ld, step, alignment))
+    if not found:
         raise _refusal(spec, "rows or columns must be contiguous, and not overlap")
-    layout, inner, outer = found
-    widest = _WIDEST // itemsize
-    ld = strides[outer] if extents[outer] > 1 else -(-extents[inner] // widest) * widest
-    step = _batch_stride(spec, batch)
-    return Array(place, spec.dtype, "matrix", layout, ld, step, _alignment(spec.dtype, ld, step, extents[inner]))
+    return max(found, key=lambda one: (one.layout == prefer, one.alignment))  # the first one of equals: rows
 
 
 def _spread(spec: OperandSpec, place: int, batch: tuple[int, ...], shape: tuple[int, int], prefer: str) -> Array:
@@ -186,7 +193,7 @@ def problem_of(spec: PlanSpec[GemmAttributes]) -> Problem:
     *batch, m, n = out.shape
     axes = tuple(batch)
     a, b, d = (_matrix(*at[name], axes) for name in ("a", "b", "out"))
-    others = {name: one for name, one in at.items() if name not in ("a", "b", "out")}
+    others = {name: one for name, one in at.items() if name not in ("a", "b", "b_scale", "out")}
     reduced = {str(node[1]): int(node[4]) for node in spec.attributes.nodes if node[0] == "reduce"}
     arrays = {
         name: _reduced(*one, reduced[name]) if name in reduced else _spread(*one, axes, (m, n), d.layout)
@@ -196,12 +203,27 @@ def problem_of(spec: PlanSpec[GemmAttributes]) -> Problem:
         arrays["c"] = d
     k = at["a"][0].shape[-1]
     made = Problem(m, n, k, math.prod(batch), a, b, d, tuple(arrays.items()), transposed=False)
-    if d.layout == "column":
+    if as_dtype(b.dtype).itemsize < as_dtype(a.dtype).itemsize:
+        made = _mixed(made, at, axes)
+    elif d.layout == "column":
         made = _transposed(made)
     for name, array in made.arrays:
-        if array.kind == "matrix" and array.layout != "row":
+        if array.kind == "matrix" and array.layout != made.d.layout:
             raise _refusal(at[name][0], f"it must have the order of out, whose strides are {out.strides}")
     return made
+
+
+def _mixed(p: Problem, at: dict[str, tuple[OperandSpec, int]], batch: tuple[int, ...]) -> Problem:
+    """Return the product of the transposes, in which the operand that is converted is the first."""
+    if p.d.layout != "row":
+        raise _refusal(at["out"][0], "rows must be contiguous, since b is converted")
+    scale, group = None, 0
+    if "b_scale" in at:
+        spec, place = at["b_scale"]
+        scale, group = _matrix(spec, place, batch), p.k // spec.shape[-2]
+        if scale.layout != "row":
+            raise _refusal(spec, "rows must be contiguous")
+    return replace(_transposed(p), scale=scale, group=group)
 
 
 def _grouped(at: dict[str, tuple[OperandSpec, int]], attributes: GemmAttributes) -> Problem:
@@ -210,7 +232,7 @@ def _grouped(at: dict[str, tuple[OperandSpec, int]], attributes: GemmAttributes)
     groups, k, _ = at["b"][0].shape
     matrices = {}
     for name in ("a", "out", *(name for name, (one, _) in at.items() if name == "c" and one.shape == (m, n))):
-        matrices[name] = _matrix(*at[name], ())
+        matrices[name] = _matrix(*at[name], (), "row")
         if matrices[name].layout != "row":
             raise _refusal(at[name][0], "rows must be contiguous, and not overlap")
     arrays = {}
@@ -251,8 +273,8 @@ def _convolved(at: dict[str, tuple[OperandSpec, int]], attributes: ConvolutionAt
     d_spec = _flat(out, lead, rank)
     m, n = d_spec.shape
     # Channels are what their kernels load together.
-    a, b = (_matrix(_flat(at[name][0], rank - 1, rank), at[name][1], ()) for name in (first, second))
-    d = _matrix(d_spec, at["out"][1], ())
+    a, b = (_matrix(_flat(at[name][0], rank - 1, rank), at[name][1], (), "row") for name in (first, second))
+    d = _matrix(d_spec, at["out"][1], (), "row")
     others = {name: one for name, one in at.items() if name not in (first, second, "out")}
     arrays = {name: _spread(_flat(one, lead, rank), place, (), (m, n), "row") for name, (one, place) in others.items()}
     if attributes.in_place:

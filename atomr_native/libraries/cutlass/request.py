@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["OPERANDS_AT", "GemmOptions", "GemmRequest"]
 
 #: Where a call's values of operands and outputs begin, after its fields; see ``forms.py``.
-OPERANDS_AT: Final = 12
+OPERANDS_AT: Final = 13
 
 #: Of the factors, in the plan of immediate calls with any.
 _DEFAULTS: Final = {"alpha": 1.0, "beta": 0.0}
@@ -32,6 +32,7 @@ class GemmOptions(TypedDict, total=False):
 
     c: GpuRef | None
     out: GpuRef | None
+    b_scale: GpuRef | None
     alpha: float | GpuRef
     beta: float | GpuRef
     epilogue: str | EpilogueTree | Callable[..., Any] | None
@@ -55,7 +56,10 @@ class GemmRequest(Request[Any]):
     ----------
     a, b
         (..., M, K) and (..., K, N), with contiguous rows or columns: float64, float32, float16, bfloat16, int8 or
-        float8, of one dtype, but float8 may be mixed.
+        float8, of one dtype, but float8 may be mixed; and `b` may be int8 or float8 with an `a` of 16 bits, to which it
+        is converted.
+    b_scale
+        Factors of such a `b`, of a's dtype: (..., G, N), a row for each of G equal parts of K.
     c
         An array for the epilogue's name ``c``: (..., M, N), or whatever broadcasts to it.  It may be `out`.
     out
@@ -113,15 +117,17 @@ class GemmRequest(Request[Any]):
     outputs: Any = None
     alpha: Any = 1.0
     beta: Any = 0.0
+    b_scale: Any = None
 
     def lowering(self) -> Lowered:
         """Check the request and return its message.
 
-        Operands in message order: ``a, b``, arrays of the epilogue in the order of their first use, ``out``, and what
-        else is stored.
+        Operands in message order: ``a, b``, ``b_scale`` if given, arrays of the epilogue in the order of their first
+        use, ``out``, and what else is stored.
         """
         problem = resolve_gemm(self)
-        inputs = {"a": self.a, "b": self.b} | problem.arrays
+        scale = {} if self.b_scale is None else {"b_scale": self.b_scale}
+        inputs = {"a": self.a, "b": self.b} | scale | problem.arrays
         if problem.in_place:
             del inputs["c"]
         given = dict(self.outputs or {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     _Request: TypeAlias = GemmRequest | GroupedGemmRequest | FusedConvolutionRequest
 
 __all__ = [
-    "RULES", "WIDE", "GemmProblem", "TypeRule", "epilogue_of", "given_of", "is_array", "out_of",
+    "MIXED", "RULES", "WIDE", "GemmProblem", "TypeRule", "epilogue_of", "given_of", "is_array", "out_of",
     "resolve_gemm", "rule_of",
 ]  # fmt: skip
 
@@ -61,6 +62,10 @@ RULES: Final = {
     ("bfloat16", "bfloat16"): TypeRule(("float32",), ("bfloat16", "float32")),
     ("int8", "int8"): TypeRule(("int32",), ("int32", "int8", "float32")),
     **{(a, b): TypeRule(("float32",), ("bfloat16", "float16", "float32")) for a in _FLOAT8 for b in _FLOAT8},
+}
+#: Of products whose B is converted to A's dtype on its way, where a dtype of D follows A's.
+MIXED: Final = {
+    (a, b): TypeRule(("float32",), (a, "float32")) for a in ("float16", "bfloat16") for b in ("int8", *_FLOAT8)
 }
 
 
@@ -101,11 +106,11 @@ def is_array(value: object) -> bool:
     return hasattr(value, "shape") and hasattr(value, "strides") and not isinstance(value, np.generic)
 
 
-def rule_of(a: str, b: str) -> TypeRule:
+def rule_of(a: str, b: str, rules: Mapping[tuple[str, str], TypeRule] = RULES) -> TypeRule:
     """Return the rule of a pair of dtypes."""
-    found = RULES.get((a, b))
+    found = rules.get((a, b))
     if found is None:
-        pairs = ", ".join(f"{x} by {y}" for x, y in RULES)
+        pairs = ", ".join(f"{x} by {y}" for x, y in rules)
         raise InvalidRequest(f"a has dtype {a} and b has dtype {b}; allowed: {pairs}")
     return found
 
@@ -148,7 +153,7 @@ def given_of(request: _Request, tree: EpilogueTree) -> dict[str, Any]:
     operands = _mapping("operands", request.operands)
     known = {"alpha": request.alpha, "beta": request.beta, "c": request.c}
     for name in operands:
-        if name in (*known, "a", "b", "out", "acc"):
+        if name in (*known, "a", "b", "b_scale", "out", "acc"):
             raise InvalidRequest(f"operand {name!r} is a product's own; allowed: other names")
     known |= operands
     used = names_of(tree)
@@ -245,6 +250,23 @@ def _stores(request: GemmRequest, tree: EpilogueTree, out: Fresh, compute: str) 
     return found
 
 
+def _check_scale(request: GemmRequest, shape: tuple[int, ...]) -> None:
+    """Check the factors of B's groups."""
+    if request.b_scale is None:
+        return
+    a, b = (dtype_name(as_dtype(array.dtype)) for array in (request.a, request.b))
+    if (a, b) not in MIXED:
+        pairs = ", ".join(f"{x} by {y}" for x, y in MIXED)
+        raise InvalidRequest(f"b_scale is given for {a} by {b}; allowed for: {pairs}")
+    own, k = tuple(check_input("b_scale", request.b_scale).shape), request.b.shape[-2]
+    if len(own) < 2 or own[-1] != shape[-1] or k % max(own[-2], 1) or not own[-2] or own[:-2] != request.b.shape[:-2]:
+        allowed = ", ".join(map(str, (*request.b.shape[:-2], "G", shape[-1])))
+        raise InvalidRequest(f"b_scale has shape {own}; allowed: ({allowed}), a row for each of G equal parts of K={k}")
+    dtype = dtype_name(as_dtype(request.b_scale.dtype))
+    if dtype != a:
+        raise InvalidRequest(f"b_scale has dtype {dtype}; allowed: {a}, as a")
+
+
 def resolve_gemm(request: GemmRequest) -> GemmProblem:
     """Check a request and return the problem that it poses.
 
@@ -254,7 +276,9 @@ def resolve_gemm(request: GemmRequest) -> GemmProblem:
         For shapes, dtypes, options and trees that cannot work.
     """
     shape = _extents(request)
-    rule = rule_of(*(dtype_name(as_dtype(array.dtype)) for array in (request.a, request.b)))
+    a, b = (dtype_name(as_dtype(array.dtype)) for array in (request.a, request.b))
+    rule = rule_of(a, b, RULES | MIXED)
+    _check_scale(request, shape)
     mode = rule.modes[0] if request.compute is None else request.compute
     if not isinstance(mode, str) or mode not in rule.modes:
         raise InvalidRequest(f"compute={mode!r}; allowed for these operands: {', '.join(rule.modes)}")
@@ -278,6 +302,8 @@ def resolve_gemm(request: GemmRequest) -> GemmProblem:
     if in_place and tuple(request.c.shape) != shape:
         raise InvalidRequest(f"c is out, of shape {tuple(request.c.shape)}; allowed: {shape}")
     inputs = [("a", request.a), ("b", request.b)]
+    if request.b_scale is not None:
+        inputs.append(("b_scale", request.b_scale))
     inputs += [(name, array) for name, array in arrays.items() if not (in_place and name == "c")]
     outputs = [] if request.out is None else [("out", request.out)]
     outputs += [(name, value) for name, value in _mapping("outputs", request.outputs).items() if is_array(value)]

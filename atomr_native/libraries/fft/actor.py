@@ -249,6 +249,7 @@ class Fft(CosineMethods, FramesMethods, LibraryActor):
         norm: str | None = None,
         *,
         hermitian: bool = False,
+        convert: bool = True,
         out: GpuRef | None = None,
     ) -> GpuRef:
         """Send a transform in float16 or bfloat16, whose complex arrays have a last axis of 2; see `HalfFftRequest`.
@@ -263,7 +264,9 @@ class Fft(CosineMethods, FramesMethods, LibraryActor):
             s = tuple(s)
         if type(axes) is list:
             axes = tuple(axes)
-        made: GpuRef = self._calls.send(self, HALF, (x, out, transform, s, axes, norm, hermitian, alignment(x, out)))
+        made: GpuRef = self._calls.send(
+            self, HALF, (x, out, transform, s, axes, norm, hermitian, convert, alignment(x, out))
+        )
         return made
 
     def fftshift(self, x: GpuRef, axes: Integers = None, *, out: GpuRef | None = None) -> GpuRef:

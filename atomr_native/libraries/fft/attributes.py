@@ -30,6 +30,8 @@ class FftAttributes(Attributes, frozen=True, kw_only=True):
         As `FftRequest` has them.
     aligned : (bool, bool)
         Whether x and out start at multiples of a complex element's size, of 16 bits each part in ``fft.half``.
+    converts : bool
+        Of ``fft.half``, `HalfFftRequest.convert`.
     """
 
     transform: Annotated[str, one_of("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")]
@@ -39,6 +41,7 @@ class FftAttributes(Attributes, frozen=True, kw_only=True):
     overwrite: bool = False
     hermitian: bool = False
     aligned: tuple[bool, bool] = (True, True)
+    converts: bool = True
 
 
 class MappedAttributes(FftAttributes, frozen=True, kw_only=True):

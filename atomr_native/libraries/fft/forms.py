@@ -57,7 +57,7 @@ TRANSFORM: Final = CallForm(
     _unpack, _pack, TRANSFORM_VALUES, b"aaooooooo", (None, None, "fft", None, None, None, False, False, 0), b"n"
 )
 
-_HALF_NAMES: Final = ("x", "out", "transform", "s", "axes", "norm", "hermitian")
+_HALF_NAMES: Final = ("x", "out", "transform", "s", "axes", "norm", "hermitian", "convert")
 
 
 def _half(r: HalfFftRequest) -> tuple[Any, ...]:
@@ -68,8 +68,8 @@ HALF: Final = CallForm(
     lambda values: HalfFftRequest(**dict(zip(_HALF_NAMES, values[:-1], strict=True))),
     _half,
     (*_HALF_NAMES, "alignment"),
-    b"aaoooooo",
-    (None, None, "fft", None, None, None, False, 0),
+    b"aaooooooo",
+    (None, None, "fft", None, None, None, False, True, 0),
 )
 
 SHIFT: Final = form_of(FftShiftRequest, "x out", "axes inverse")

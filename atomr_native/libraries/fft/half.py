@@ -12,7 +12,7 @@ from ..._support.checks import check_choice, check_flag
 from ..._support.public import public
 from ...arrays.operands import Fresh, check_disjoint, check_input, check_size
 from ...dtypes import DTYPES, as_dtype, dtype_name
-from ...errors import InvalidRequest
+from ...errors import InvalidRequest, Unsupported
 from ...plans.lowering import Lowered, Request, read, written
 from .attributes import FftAttributes
 from .spec import NORMS, TRANSFORMS, axes_of, check_result, factor, is_aligned, lengths_of, numbers_of, with_tuples
@@ -20,7 +20,7 @@ from .spec import NORMS, TRANSFORMS, axes_of, check_result, factor, is_aligned, 
 if TYPE_CHECKING:
     from ...arrays.gpu_ref import GpuRef
 
-__all__ = ["HALF_ARCHITECTURES", "HALF_TRANSFORMS", "HalfFftRequest", "why_wide"]
+__all__ = ["HALF_ARCHITECTURES", "HALF_TRANSFORMS", "HalfFftRequest", "refused", "why_wide"]
 
 #: Transforms of 16 bits; of each dtype, the first architecture that cuFFT computes it on.
 HALF_TRANSFORMS: Final = ("fft", "ifft", "rfft", "irfft")
@@ -29,6 +29,7 @@ HALF_ARCHITECTURES: Final = {"float16": 53, "bfloat16": 80}
 _MOST_ELEMENTS: Final = 4_000_000_000
 _MOST_AXES: Final = 3
 _PAIR: Final = 4
+_NEWEST: Final = 1000
 
 
 @public
@@ -50,6 +51,9 @@ class HalfFftRequest(Request["GpuRef"]):
         As `FftRequest` has it.
     hermitian : bool
         Of ``"irfft"``, as `FftRequest` has it.
+    convert : bool
+        Whether it may be computed in float32 where cuFFT does not compute it in 16 bits.  With False that is refused,
+        also for the host device, which computes in float32.
     out : GpuRef, optional
         Where the result goes: of the dtype of x; shares no memory with it.
 
@@ -57,6 +61,9 @@ class HalfFftRequest(Request["GpuRef"]):
     ------
     InvalidRequest
         For invalid values; the message names the value and the allowed ones.
+    Unsupported
+        With ``convert=False``, with the rule ``fft.half``: for what cuFFT does not compute in 16 bits.  Rules of strides
+        and of the GPU are held when the plan is built.
 
     Examples
     --------
@@ -71,6 +78,7 @@ class HalfFftRequest(Request["GpuRef"]):
     axes: Any = None
     norm: str | None = None
     hermitian: bool = False
+    convert: bool = True
     out: GpuRef | None = None
 
     def __post_init__(self) -> None:
@@ -83,6 +91,7 @@ class HalfFftRequest(Request["GpuRef"]):
         kind, norm = TRANSFORMS[self.transform], "backward" if self.norm is None else self.norm
         check_choice("norm", norm, NORMS)
         check_flag("hermitian", self.hermitian, bool | np.bool)
+        check_flag("convert", self.convert, bool | np.bool)
         if self.hermitian and kind != "c2r":
             raise InvalidRequest(f"hermitian=True of {self.transform}; allowed: False, and True for irfft")
         x = check_input("x", self.x, backwards=True)
@@ -109,7 +118,10 @@ class HalfFftRequest(Request["GpuRef"]):
         attributes = FftAttributes(
             transform=self.transform, axes=axes, lengths=lengths, norm=norm, hermitian=bool(self.hermitian),
             aligned=(is_aligned(self.x, _PAIR), self.out is None or is_aligned(self.out, _PAIR)),
+            converts=bool(self.convert),
         )  # fmt: skip
+        if not self.convert and (why := why_wide(attributes, dtype, tuple(x.shape))):
+            raise refused(attributes, dtype, tuple(x.shape), why)
         return Lowered(
             op="fft.half",
             operands=(read("x", self.x), written("out", self.out, fresh)),
@@ -118,8 +130,20 @@ class HalfFftRequest(Request["GpuRef"]):
         )
 
 
-def why_wide(how: FftAttributes, dtype: str, shape: tuple[int, ...], architecture: int) -> str:
-    """Return why a transform is not computed in 16 bits, or nothing; `shape` is that of x, with its pairs."""
+def refused(how: FftAttributes, dtype: str, shape: tuple[int, ...], why: str) -> Unsupported:
+    """Return the error for a transform that is not computed in 16 bits, and must not be converted."""
+    return Unsupported(
+        f"{how.transform} of {dtype} with shape {shape} along {how.axes}, in 16 bits: {why}; convert=True computes it "
+        f"in float32",
+        rule="fft.half",
+    )
+
+
+def why_wide(how: FftAttributes, dtype: str, shape: tuple[int, ...], architecture: int = _NEWEST) -> str:
+    """Return why a transform is not computed in 16 bits, or nothing; `shape` is that of x, with its pairs.
+
+    Without an `architecture`, it may be any that cuFFT supports.
+    """
     kind = TRANSFORMS[how.transform]
     extents = shape if kind == "r2c" else shape[:-1]
     if kind == "c2r":

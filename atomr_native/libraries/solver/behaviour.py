@@ -33,11 +33,11 @@ BEHAVIOUR: Final[dict[str, Behaviour]] = {
     **dict.fromkeys(
         (
             "cholesky", "lu_factor", "solve", "inv", "det", "slogdet", "solve_triangular", "inv_triangular",
-            "qr_multiply", "lstsq", "pinv", "matrix_rank", "polar", "ldl_factor", "ldl_solve", "svd_low_rank",
+            "qr_multiply", "lstsq", "pinv", "matrix_rank", "polar", "ldl_factor", "svd_low_rank",
         ),
         Behaviour(),
     ),
-    **dict.fromkeys(("cholesky_solve", "lu_solve", "qr", "qr_factor"), Behaviour(captured=True)),
+    **dict.fromkeys(("cholesky_solve", "lu_solve", "ldl_solve", "qr", "qr_factor"), Behaviour(captured=True)),
     **dict.fromkeys(("svd", "svdvals", "eigh", "eigvalsh"), Behaviour(lane_waits=True)),
     **dict.fromkeys(("eig", "eigvals", "solve_refined"), Behaviour(waits=True, lane_waits=True)),
     **dict.fromkeys(("logm", "sqrtm", "expm"), Behaviour(waits=True)),

@@ -15,6 +15,8 @@ from ...errors import InvalidRequest
 from ...plans.actor import LibraryActor
 from ...plans.lowering import Request
 from ...plans.tuning import as_progress
+from .block_request import BlockContractionRequest
+from .blocks import BlockTensor
 from .explain import EinsumPath, explain
 from .forms import EINSUM, ELEMENTWISE, FORMS, REDUCE
 from .gradient import gradient_of
@@ -115,16 +117,16 @@ class Tensor(LibraryActor):
 
     def reduce(
         self, op: str, subscripts: Any, x: GpuRef, /, *, c: GpuRef | None = None, out: GpuRef | None = None,
-        alpha: Any = 1, beta: Any = 0, out_dtype: Any = None, route: str = "auto",
+        alpha: Any = 1, beta: Any = 0, out_dtype: Any = None, route: str = "auto", tune: bool | str = False,
     ) -> GpuRef:  # fmt: skip
         """Send a reduction over modes: ``reduce("sum", "ijk->ik", x)``.  See `TensorReduceRequest`."""
         given = subscripts if subscripts.__class__ is str else frozen(subscripts)
-        made: GpuRef = self._calls.send(self, REDUCE, (x, c, out, op, given, out_dtype, route, alpha, beta))
+        made: GpuRef = self._calls.send(self, REDUCE, (x, c, out, op, given, out_dtype, route, tune, alpha, beta))
         return made
 
     def permute(
         self, subscripts: Any, x: GpuRef, /, *, alpha: Any = 1, unary: str = "identity", out: GpuRef | None = None,
-        out_dtype: Any = None, padding: Any = (), route: str = "auto",
+        out_dtype: Any = None, padding: Any = (), route: str = "auto", tune: bool | str = False,
     ) -> GpuRef:  # fmt: skip
         """Send a permutation, ``permute("ijk->kij", x)``, with a factor, an operator, a dtype, or zeros around it.
 
@@ -134,13 +136,13 @@ class Tensor(LibraryActor):
         padded = padding if padding.__class__ is tuple else frozen(padding)
         made: GpuRef = self._calls.send(
             self, ELEMENTWISE,
-            (out, given, "add", "add", (unary,), "identity", out_dtype, padded, route, alpha, 1, 1, x),
+            (out, given, "add", "add", (unary,), "identity", out_dtype, padded, route, tune, alpha, 1, 1, x),
         )  # fmt: skip
         return made
 
     def binary(
         self, subscripts: Any, a: GpuRef, b: GpuRef, /, *, ab: str = "add", unary: Any = (), alpha: Any = 1,
-        beta: Any = 1, out: GpuRef | None = None, out_dtype: Any = None, route: str = "auto",
+        beta: Any = 1, out: GpuRef | None = None, out_dtype: Any = None, route: str = "auto", tune: bool | str = False,
     ) -> GpuRef:  # fmt: skip
         """Send an elementwise operation on two tensors: ``binary("ij,j->ij", a, b, ab="mul")``.
 
@@ -150,14 +152,14 @@ class Tensor(LibraryActor):
         operators = unary if unary.__class__ is tuple else frozen(unary)
         made: GpuRef = self._calls.send(
             self, ELEMENTWISE,
-            (out, given, ab, "add", operators, "identity", out_dtype, (), route, alpha, beta, 1, a, b),
+            (out, given, ab, "add", operators, "identity", out_dtype, (), route, tune, alpha, beta, 1, a, b),
         )  # fmt: skip
         return made
 
     def trinary(
         self, subscripts: Any, a: GpuRef, b: GpuRef, c: GpuRef, /, *, ab: str = "add", abc: str = "add",
         unary: Any = (), unary_ab: str = "identity", alpha: Any = 1, beta: Any = 1, gamma: Any = 1,
-        out: GpuRef | None = None, out_dtype: Any = None, route: str = "auto",
+        out: GpuRef | None = None, out_dtype: Any = None, route: str = "auto", tune: bool | str = False,
     ) -> GpuRef:  # fmt: skip
         """Send an elementwise operation on three tensors: ``trinary("ij,j,i->ij", a, b, c, ab="mul")``.
 
@@ -167,9 +169,21 @@ class Tensor(LibraryActor):
         operators = unary if unary.__class__ is tuple else frozen(unary)
         made: GpuRef = self._calls.send(
             self, ELEMENTWISE,
-            (out, given, ab, abc, operators, unary_ab, out_dtype, (), route, alpha, beta, gamma, a, b, c),
+            (out, given, ab, abc, operators, unary_ab, out_dtype, (), route, tune, alpha, beta, gamma, a, b, c),
         )  # fmt: skip
         return made
+
+    def block_contract(
+        self, subscripts: Any, a: BlockTensor, b: BlockTensor, /, *, c: BlockTensor | None = None,
+        out: BlockTensor | None = None, blocks: Any = None, alpha: Any = 1, beta: Any = 0, conj: Any = False,
+        compute: str | None = None, route: str = "auto",
+    ) -> BlockTensor:  # fmt: skip
+        """Send a contraction of two tensors of blocks, and return the result's.  See `BlockContractionRequest`."""
+        request = BlockContractionRequest(
+            subscripts=subscripts, a=a, b=b, c=c, out=out, blocks=blocks, alpha=alpha, beta=beta, conj=conj,
+            compute=compute, route=route,
+        )  # fmt: skip
+        return request.result(self.tell(request))
 
     def plan(self, request: Request[GpuRef], *, progress: object = None) -> Plan:
         """Return the plan of a request, whose arrays lend their layouts: ``plan.tell(a, b, out=d)``.

@@ -8,7 +8,15 @@ from ...plans.spec import Attributes, DtypeName
 from ...protocol.typed import one_of
 from .operators import BINARY, REDUCTIONS, UNARY
 
-__all__ = ["ADDED", "OTHER_ROUTES", "ROUTES", "EinsumAttributes", "ElementwiseAttributes", "ReduceAttributes"]
+__all__ = [
+    "ADDED",
+    "OTHER_ROUTES",
+    "ROUTES",
+    "BlockAttributes",
+    "EinsumAttributes",
+    "ElementwiseAttributes",
+    "ReduceAttributes",
+]
 
 #: Ways to compute a step: the first leaves the choice to the library.
 ROUTES = ("auto", "kernel", "blas_lt", "cutensor")
@@ -72,6 +80,31 @@ class EinsumAttributes(Attributes, frozen=True, kw_only=True):
     deterministic: bool = False
 
 
+class BlockAttributes(Attributes, frozen=True, kw_only=True):
+    """Of ``tensor.blocks``.
+
+    Attributes
+    ----------
+    inputs, output, conj, dtype, compute, route, added, zero
+        As of `EinsumAttributes`.
+    sections : tuple of tuple of int
+        Of each mode.
+    blocks : tuple of tuple of tuple of int
+        Coordinates of the blocks of A, B and the result.
+    """
+
+    inputs: tuple[tuple[Mode, ...], ...]
+    output: tuple[Mode, ...]
+    sections: tuple[tuple[Mode, ...], ...]
+    blocks: tuple[tuple[tuple[Mode, ...], ...], tuple[tuple[Mode, ...], ...], tuple[tuple[Mode, ...], ...]]
+    conj: tuple[bool, ...]
+    dtype: DtypeName
+    compute: str
+    route: Annotated[str, one_of(*ROUTES)]
+    added: Annotated[str, one_of(*ADDED)]
+    zero: bool
+
+
 class ReduceAttributes(Attributes, frozen=True, kw_only=True):
     """Of ``tensor.reduce``: modes of x and of the result, and as `EinsumAttributes`."""
 
@@ -82,6 +115,7 @@ class ReduceAttributes(Attributes, frozen=True, kw_only=True):
     added: Annotated[str, one_of(*ADDED)]
     zero: bool
     route: Annotated[str, one_of(*OTHER_ROUTES)]
+    tune: Tuning = ""
 
 
 class ElementwiseAttributes(Attributes, frozen=True, kw_only=True):
@@ -101,7 +135,7 @@ class ElementwiseAttributes(Attributes, frozen=True, kw_only=True):
         Whether the factor of an operand is 0: it is not read.
     padding : tuple of (int, int)
         Elements before and after the result along each mode of the output.
-    route : str
+    route, tune : str
     """
 
     inputs: tuple[tuple[Mode, ...], ...]
@@ -112,3 +146,4 @@ class ElementwiseAttributes(Attributes, frozen=True, kw_only=True):
     dtype: DtypeName
     padding: tuple[tuple[Mode, Mode], ...]
     route: Annotated[str, one_of(*OTHER_ROUTES)]
+    tune: Tuning = ""

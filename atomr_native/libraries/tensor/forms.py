@@ -7,11 +7,13 @@ from operator import attrgetter
 from typing import Any, Final
 
 from ...plans.calls import CallForm, Forms, form_of
+from .block_request import BlockContractionRequest
+from .blocks import BlockTensor
 from .elementwise import TensorElementwiseRequest
 from .reduction import TensorReduceRequest
 from .request import EinsumRequest
 
-__all__ = ["EINSUM", "ELEMENTWISE", "FORMS", "REDUCE"]
+__all__ = ["BLOCKS", "EINSUM", "ELEMENTWISE", "FORMS", "REDUCE"]
 
 
 def _with_operands(request: Any, arrays: str, options: str, numbers: str) -> CallForm:
@@ -63,12 +65,42 @@ def _einsum_form() -> CallForm:
 
 EINSUM: Final = _einsum_form()
 ELEMENTWISE: Final = _with_operands(
-    TensorElementwiseRequest, "out", "subscripts ab abc unary unary_ab out_dtype padding route", "alpha beta gamma"
+    TensorElementwiseRequest, "out", "subscripts ab abc unary unary_ab out_dtype padding route tune", "alpha beta gamma"
 )
-REDUCE: Final = form_of(TensorReduceRequest, "x c out", "op subscripts out_dtype route", "alpha beta")
+REDUCE: Final = form_of(TensorReduceRequest, "x c out", "op subscripts out_dtype route tune", "alpha beta")
+
+_BLOCK_VALUES: Final = (
+    "a", "b", "c", "out", "subscripts", "structures", "blocks", "conj", "compute", "route", "alpha", "beta",
+)  # fmt: skip
+
+
+def _block_form() -> CallForm:
+    """Return the form of contractions of blocks, whose arrays are values; `structures` are the sections and blocks."""
+    names = _BLOCK_VALUES[:4]
+    others = attrgetter(*_BLOCK_VALUES[6:])
+
+    def unpack(values: tuple[Any, ...]) -> BlockContractionRequest:
+        given = dict(zip(_BLOCK_VALUES, values, strict=True))
+        for name, structure in zip(names, given.pop("structures"), strict=True):
+            if structure is not None:
+                given[name] = BlockTensor(given[name], *structure)
+        return BlockContractionRequest(**given)
+
+    def pack(r: BlockContractionRequest) -> tuple[Any, ...]:
+        tensors = [getattr(r, name) for name in names]
+        values = [None if x is None else x.values for x in tensors]
+        structures = tuple(None if x is None else (x.sections, x.blocks) for x in tensors)
+        return (*values, r.subscripts, structures, *others(r))
+
+    defaults = (None, None, None, None, None, None, None, False, None, "auto", 1, 0)
+    return CallForm(unpack, pack, _BLOCK_VALUES, b"aaaaoooooonn", defaults)
+
+
+BLOCKS: Final = _block_form()
 
 #: Request classes, and the forms of their calls.
 FORMS: Final[Forms] = {
+    BlockContractionRequest: BLOCKS,
     EinsumRequest: EINSUM,
     TensorElementwiseRequest: ELEMENTWISE,
     TensorReduceRequest: REDUCE,

@@ -20,7 +20,7 @@ from .path import Contraction, contractions
 from .tail import RESULT
 from .types import accumulator
 
-__all__ = ["build_einsum", "build_elementwise", "build_reduce"]
+__all__ = ["build_einsum", "build_elementwise", "build_reduce", "factors_of_call", "store"]
 
 Array = np.ndarray[Any, Any]
 #: What NumPy's `einsum` takes as letters.
@@ -78,7 +78,7 @@ def _product(step: Contraction, arrays: Sequence[Array], extents: Sequence[int])
     return np.broadcast_to(_aligned(made, rest, step.output), [extents[m] for m in step.output])
 
 
-def _factors(
+def factors_of_call(
     arrays: Sequence[Array], scalars: Sequence[Any], first: int, kind: Any, after: int = -1
 ) -> tuple[Any, Any]:
     """Return alpha and beta: from the message's scalars, or from arrays from `first` on, up to `after`."""
@@ -90,7 +90,7 @@ def _factors(
     return (int(alpha), int(beta)) if kind.kind in "iub" else (kind.type(alpha), kind.type(beta))
 
 
-def _store(
+def store(
     out: Array,
     made: Any,
     c: Array | None,
@@ -154,7 +154,7 @@ def build_einsum(spec: PlanSpec[EinsumAttributes], _context: HostContext) -> Bui
             made = one(inputs) if not how.slices else _sliced(one, inputs, how, extents, kind)
         c = None if c_at is None else arrays[c_at]
         tail = (lambda value: tailed(value, arrays[after:-1])) if how.tail else None
-        _store(arrays[-1], made, c, _factors(arrays, scalars, first, kind, after), kind, tail)
+        store(arrays[-1], made, c, factors_of_call(arrays, scalars, first, kind, after), kind, tail)
 
     note = ", ".join(text_of(step.inputs, step.output) for step in steps)
     return Built(run, notes=(f"numpy.einsum: {note}",))
@@ -214,7 +214,7 @@ def build_reduce(spec: PlanSpec[ReduceAttributes], _context: HostContext) -> Bui
             np.copyto(arrays[-1], made, casting="unsafe")
             return
         c = None if c_at is None else arrays[c_at]
-        _store(arrays[-1], made, c, _factors(arrays, scalars, first, kind), kind)
+        store(arrays[-1], made, c, factors_of_call(arrays, scalars, first, kind), kind)
 
     return Built(run)
 

@@ -16,7 +16,7 @@ from ...plans.lowering import Lowered, Request, read, written
 from .attributes import OTHER_ROUTES, ReduceAttributes
 from .operators import REDUCTIONS
 from .request import factor_operands, factors_of, frozen
-from .spec import added_of, check_factors, check_result, is_array, is_zero, overwrites, resolve_operands
+from .spec import added_of, check_factors, check_result, is_array, is_zero, overwrites, resolve_operands, tuning_of
 from .types import accumulator
 
 if TYPE_CHECKING:
@@ -68,6 +68,9 @@ class TensorReduceRequest(Request["GpuRef"]):
         products and float64 for means and norms; bool for ``any`` and ``all``.
     route : str
         On a GPU ``"kernel"``, or ``"cutensor"`` where the library has the reduction; ``"auto"`` takes a kernel.
+    tune : bool or "known"
+        Whether the faster of both is taken: True measures them when the plan is built, and keeps the result on disk;
+        ``"known"`` takes what was measured before.  No effect on the host device, and with another `route`.
 
     Raises
     ------
@@ -90,6 +93,7 @@ class TensorReduceRequest(Request["GpuRef"]):
     beta: Any = 0
     out_dtype: Any = None
     route: str = "auto"
+    tune: bool | str = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "subscripts", frozen(self.subscripts))
@@ -143,6 +147,7 @@ class TensorReduceRequest(Request["GpuRef"]):
                 added=added,
                 zero=is_zero(self.alpha),
                 route=self.route,
+                tune=tuning_of(self),
             ),
             unread=unread,
             **factors_of(self, scale),

@@ -12,7 +12,7 @@ from ...errors import InvalidRequest
 from ...plans.lowering import Lowered, Operand, Request, Scalar, read, written
 from .._factors import FACTORS, factor_scalars, split_factors
 from .attributes import EinsumAttributes
-from .spec import is_array, is_zero, resolve_einsum
+from .spec import is_array, is_zero, resolve_einsum, tuning_of
 
 if TYPE_CHECKING:
     from ...arrays.gpu_ref import GpuRef
@@ -91,7 +91,7 @@ class EinsumRequest(Request["GpuRef"]):
     tail : callable, optional
         A Python function of the result's elements, ``f(result, ...)``, that is applied before they are stored, to
         ``alpha * ... + beta * C`` in float32 or float64: arithmetic, comparisons, `numpy.where` and NumPy's ufuncs.
-        It is called once, with symbols.
+        It is called once, with symbols; numbers that it captures belong to the plan.
     tail_operands : mapping of str to GpuRef
         Its further parameters, by name: real arrays that broadcast to the result.
 
@@ -167,7 +167,7 @@ class EinsumRequest(Request["GpuRef"]):
                 added=problem.added,
                 zero=is_zero(self.alpha),
                 tail=problem.tail,
-                tune="known" if self.tune == "known" else "measure" if self.tune else "",
+                tune=tuning_of(self),
                 deterministic=bool(self.deterministic),
             ),
             unread=unread,

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from .request import EinsumRequest
 
 __all__ = [
-    "EinsumProblem", "added_of", "check_result", "check_scale", "is_array", "is_zero", "overwrites", "resolve_einsum",
-    "resolve_operands",
+    "EinsumProblem", "added_of", "check_result", "check_scale", "conjugates", "is_array", "is_zero", "overwrites",
+    "resolve_einsum", "resolve_operands", "tuning_of",
 ]  # fmt: skip
 
 #: Operands of an expression.
@@ -124,7 +124,8 @@ def overwrites(out: Any, operands: Sequence[Any]) -> bool:
     return out is not None and any(0 in (i, j) for i, j, _ in overlaps([out, *operands]))
 
 
-def _conj(given: Any, count: int) -> tuple[bool, ...]:
+def conjugates(given: Any, count: int) -> tuple[bool, ...]:
+    """Return which operands are conjugated."""
     flags = given if isinstance(given, tuple | list) else (given,) * count
     for flag in flags:
         check_flag("conj", flag, bool | np.bool)
@@ -156,13 +157,20 @@ def check_factors(request: Any, dtype: str) -> str:
     return kind
 
 
+def tuning_of(request: Any) -> str:
+    """Check whether a request's plan is tuned; return it as specifications have it."""
+    given = request.tune
+    if not isinstance(given, bool | np.bool) and not (isinstance(given, str) and given == "known"):
+        raise InvalidRequest(f"tune={given!r}; allowed: False, True, 'known'")
+    return "known" if isinstance(given, str) else "measure" if given else ""
+
+
 def _check_choices(request: EinsumRequest, compute: str) -> None:
     """Check how steps are chosen."""
     check_choice("route", request.route, ROUTES)
     if compute in EMULATED and request.route in ("blas_lt", "kernel"):
         raise InvalidRequest(f"route={request.route!r} with compute={compute!r}; allowed: 'auto', 'cutensor'")
-    if not isinstance(request.tune, bool | np.bool) and not (isinstance(request.tune, str) and request.tune == "known"):
-        raise InvalidRequest(f"tune={request.tune!r}; allowed: False, True, 'known'")
+    tuning_of(request)
     check_flag("deterministic", request.deterministic, bool | np.bool)
     if not request.deterministic:
         return
@@ -209,6 +217,6 @@ def resolve_einsum(request: EinsumRequest) -> EinsumProblem:
         *(v for v in (request.alpha, request.beta) if is_array(v)),
     ]
     return EinsumProblem(
-        subscripts, extents, dtype, compute, path, fresh, _conj(request.conj, len(operands)), added,
+        subscripts, extents, dtype, compute, path, fresh, conjugates(request.conj, len(operands)), added,
         overwrites(request.out, others), scale, tail,
     )  # fmt: skip

@@ -8,22 +8,28 @@ from typing import Any
 from bench.harness import Case, Setup, Unavailable, gpu_peers
 from bench.harness.calls import Operation, add_calls
 from bench.harness.common import PLACES, device, repeat, timed
-from bench.harness.gpu import add_peer, waited
+from bench.harness.gpu import add_loop, add_peer, waited
 
 __all__ = ["CASES"]
 
 POINTS = 256
 #: Calls between two waits, and calls of a sample.
 EVERY, TURNS = 20, 100
+#: What nvmath-python calls transforms.
+_KINDS = {"fft": "C2C", "ifft": "C2C", "rfft": "R2C", "irfft": "C2R"}
 #: What is timed on a GPU: name, transform, dtype of x, shape of x, axes; and the shape in a quick run.
 SIZES: tuple[tuple[str, str, str, tuple[int, ...], tuple[int, ...], tuple[int, ...]], ...] = (
     ("fft, 16384 x 1024", "fft", "complex64", (16384, 1024), (-1,), (4, 16)),
+    ("fft, 1024 x 16384", "fft", "complex64", (1024, 16384), (-1,), (2, 32)),
     ("fft, 16 x 2^20", "fft", "complex64", (16, 1 << 20), (-1,), (2, 32)),
+    ("fft, 2^24", "fft", "complex64", (1 << 24,), (-1,), (64,)),
     ("fft, 2^28", "fft", "complex64", (1 << 28,), (-1,), (64,)),
     ("fft, 4096 x 4096", "fft", "complex64", (4096, 4096), (-2, -1), (8, 8)),
     ("fft, 256^3", "fft", "complex64", (256,) * 3, (-3, -2, -1), (4, 4, 4)),
     ("fft, 512^3", "fft", "complex64", (512,) * 3, (-3, -2, -1), (4, 4, 4)),
     ("fft of columns, 4096 x 4096", "fft", "complex64", (4096, 4096), (0,), (8, 8)),
+    ("fft of middle axes, 64 x 1024 x 256", "fft", "complex64", (64, 1024, 256), (1,), (2, 8, 4)),
+    ("fft, 16 x 1000003", "fft", "complex64", (16, 1000003), (-1,), (2, 11)),
     ("fft, 256 x 65537", "fft", "complex64", (256, 65537), (-1,), (2, 17)),
     ("ifft, 16384 x 1024", "ifft", "complex64", (16384, 1024), (-1,), (4, 16)),
     ("rfft, 16384 x 1024", "rfft", "float32", (16384, 1024), (-1,), (4, 16)),
@@ -70,6 +76,16 @@ def _cupy(transform: str, dtype: str, shape: tuple[int, ...], axes: tuple[int, .
     cupy = gpu_peers.cupy(index)
     run = partial(getattr(cupy.fft, f"{transform}n"), cupy.zeros(shape, dtype), axes=axes)
     return gpu_peers.Calls({"run": run}, cupy.cuda.Device(index).synchronize)
+
+
+def _nvmath(transform: str, dtype: str, shape: tuple[int, ...], axes: tuple[int, ...], index: int) -> gpu_peers.Calls:
+    """nvmath-python's planned transform, which writes to an array of its own."""
+    torch = gpu_peers.torch(index)
+    library = gpu_peers.nvmath_fft()
+    x = torch.zeros(shape, dtype=getattr(torch, dtype), device="cuda")
+    plan = library.FFT(x, axes=axes, options={"blocking": "auto", "fft_type": _KINDS[transform]})
+    plan.plan(direction=library.FFTDirection.INVERSE if transform[0] == "i" else library.FFTDirection.FORWARD)
+    return gpu_peers.Calls({"run": plan.execute}, torch.cuda.synchronize)
 
 
 def _windowed(value: Any, _: Any, window: Any, gain: Any) -> Any:
@@ -176,6 +192,14 @@ NARROW_SHAPES: tuple[tuple[str, tuple[int, int], tuple[int, int]], ...] = (
 )
 
 
+#: Rows of transforms in 16 bits, and in a quick run: powers of two, and another length.
+HALVES: tuple[tuple[str, tuple[int, int], tuple[int, int]], ...] = (
+    ("16384 x 1024", (16384, 1024), (4, 16)),
+    ("256 x 65536", (256, 65536), (2, 32)),
+    ("16384 x 1000", (16384, 1000), (4, 10)),
+)
+
+
 def _planned(setup: Setup, what: str, request: Any, turns: int) -> str:
     """Add the time of planned messages; `request` makes a request of a device, without `out`; return the row's name."""
     from dataclasses import replace
@@ -187,6 +211,40 @@ def _planned(setup: Setup, what: str, request: Any, turns: int) -> str:
         plan = dev.fft.plan(replace(wanted, out=out)).wait(60.0)
         setup.add(name, waited(partial(plan.tell, wanted.x, out=out), out.wait, turns, min(EVERY, turns)))
     return name
+
+
+def halves(setup: Setup) -> None:
+    """Transforms in 16 bits beside those of float32, and batches of one pass beside a copy of as many bytes.
+
+    As in `gpu`; complex arrays of 16 bits are pairs.
+    """
+    import atomr_native as an
+
+    turns = setup.count(TURNS)
+    for label, full, quick in HALVES:
+        rows, points = _shape(setup, full, quick)
+
+        def wide(transform: str, rows: int = rows, points: int = points) -> Any:
+            dtype = "complex64" if transform == "fft" else "float32"
+            return lambda dev: an.FftRequest(transform=transform, x=dev.zeros((rows, points), dtype), axes=-1)
+
+        def narrow(transform: str, dtype: str, rows: int = rows, points: int = points) -> Any:
+            pair = (2,) if transform == "fft" else ()
+            return lambda dev: an.HalfFftRequest(
+                transform=transform, x=dev.zeros((rows, points, *pair), dtype), axes=-1, norm="none"
+            )
+
+        for transform in ("fft", "rfft"):
+            plain = _planned(setup, f"{transform}, {label}, float32", wide(transform), turns)
+            for dtype in ("bfloat16", "float16"):
+                setup.ratio(
+                    _planned(setup, f"{transform}, {label}, in {dtype}", narrow(transform, dtype), turns), plain
+                )
+    with setup.attempt(copies := "atomr copy of complex64, 16384 x 1024"):
+        dev = device(setup, "process")
+        source, out = (dev.zeros(_shape(setup, (16384, 1024), (4, 16)), "complex64") for _ in range(2))
+        setup.add(copies, waited(partial(dev.copy, source, out=out), out.wait, turns, min(EVERY, turns)))
+    setup.ratio("atomr fft, 16384 x 1024, float32", copies)
 
 
 def factors(setup: Setup) -> None:
@@ -220,11 +278,17 @@ def factors(setup: Setup) -> None:
 def gpu(setup: Setup) -> None:
     """Time of a transform, of 100 planned messages with a wait after each 20, and of `rfft` of 256 float32.
 
-    torch and CuPy transform the same zeros, and allocate each result.
+    torch and CuPy transform the same zeros, and allocate each result; nvmath plans, too. C: `cufftXtExec` in a loop, of
+    a plan that is made once.
     """
     import atomr_native as an
 
-    add_calls(setup, f"rfft, {POINTS}", _rfft)
+    add_calls(setup, what := f"rfft, {POINTS}", _rfft)
+    add_loop(setup, "C cufftXtExec, sustained", "rfft-sustained", setup.count(2000))
+    add_loop(setup, "C cufftXtExec, synchronize", "rfft-synchronize", setup.count(500))
+    for place in PLACES:
+        setup.ratio(f"atomr {what}, sustained, {place}", "C cufftXtExec, sustained")
+        setup.ratio(f"atomr {what}, asked, {place}", "C cufftXtExec, synchronize")
     turns = setup.count(TURNS)
     for name, transform, dtype, full, axes, quick in SIZES:
         shape = _shape(setup, full, quick)
@@ -235,7 +299,7 @@ def gpu(setup: Setup) -> None:
             plan = dev.fft.plan(an.FftRequest(transform=transform, x=x, axes=axes, out=out)).wait(60.0)
 
             setup.add(ours, waited(partial(plan.tell, x, out=out), out.wait, turns, min(EVERY, turns)))
-        for library, peer in (("torch", _torch), ("CuPy", _cupy)):
+        for library, peer in (("torch", _torch), ("CuPy", _cupy), ("nvmath", _nvmath)):
             add_peer(
                 setup, f"{library} {name}", partial(peer, transform, dtype, shape, axes), "run", turns, every=EVERY
             )
@@ -246,6 +310,7 @@ CASES = (
     Case("fft", "Fourier transforms", host),
     Case("gpu_fft", "Fourier transforms on a GPU", gpu, devices=("cuda",)),
     Case("gpu_fft_factors", "Factors and narrow types in Fourier transforms on a GPU", factors, devices=("cuda",)),
+    Case("gpu_fft_halves", "Fourier transforms in 16 bits on a GPU", halves, devices=("cuda",)),
     Case("gpu_fft_signals", "Short-time and cosine transforms on a GPU", signals, devices=("cuda",)),
     Case("gpu_fft_functions", "Fourier transforms with functions on a GPU", functions, devices=("cuda",)),
 )

@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from bench.harness import Case, Setup, Unavailable, gpu_peers
+from bench.harness import Case, Effort, Setup, Unavailable, gpu_peers
 from bench.harness.bandwidth import add_copies, size, swept
 from bench.harness.calls import Operation, add_calls
-from bench.harness.common import device, repeat, timed
-from bench.harness.gpu import ordinal
+from bench.harness.common import PLACES, device, repeat, timed
+from bench.harness.gpu import add_loop, ordinal
 
 __all__ = ["CASES"]
 
@@ -23,6 +23,22 @@ KINDS: tuple[tuple[str, str, tuple[float, ...]], ...] = (
     ("integers", "int32", (0, 1000)),
     ("gamma", "float32", (2.0, 1.0)),
     ("poisson", "int32", (20.0,)),
+)
+#: The same of cuRAND's own generators: row, engine, distribution.
+ENGINES: tuple[tuple[str, str, str], ...] = (
+    ("atomr random, XORWOW, uniform", "curand_xorwow", "uniform"),
+    ("atomr random, MTGP32, uniform", "curand_mtgp32", "uniform"),
+    ("atomr random, Sobol, uniform", "curand_sobol32", "uniform"),
+)
+#: C loops of cuRAND's Philox, and the rows beside which they stand.
+CURAND: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    (
+        "C curandGenerateUniform",
+        "curand-uniform",
+        ("atomr random, uniform, float32", "atomr random, uniform, bfloat16"),
+    ),
+    ("C curandGenerateNormal", "curand-normal", ("atomr random, normal, float32",)),
+    ("C curandGenerateNormalDouble", "curand-normal64", ("atomr random, normal, float64",)),
 )
 #: torch's methods of the same distributions, and the rows beside which they stand.
 TORCH: tuple[tuple[str, str, str, str], ...] = (
@@ -58,7 +74,8 @@ def gpu(setup: Setup) -> None:
     """Time in which 64 MiB are written, by messages that fill 8192 x 4096 random numbers.
 
     200 planned messages, one wait. The copies move 128 MiB each: `Device.copy`, and `Tensor.copy_`. torch:
-    `Tensor.normal_` and `Tensor.uniform_`.
+    `Tensor.normal_` and `Tensor.uniform_`. C: cuRAND's Philox in a loop. XORWOW, MTGP32 and Sobol: by cuRAND,
+    whose state each message sets.
     """
     import atomr_native as an
 
@@ -85,9 +102,36 @@ def gpu(setup: Setup) -> None:
                 peer, swept(getattr(y, method), torch.cuda.synchronize, turns, float(y.element_size()) * elements)
             )
         setup.ratio(f"atomr random, {distribution}, {dtype}", peer)
+    full = setup.effort is Effort.FULL  # the fake driver's cuRAND is that of the host, which is slow
+    for name, engine, distribution in ENGINES if full else ENGINES[1:]:
+        with setup.attempt(name):
+            dev = device(setup, "process")
+            out = dev.zeros((rows, columns), "float32")
+            request = an.RandomRequest(distribution=distribution, parameters=(0.0, 1.0), seed=0, out=out, engine=engine)
+            try:
+                plan = dev.random.plan(request).wait(60.0)
+            except (an.Unsupported, an.LibraryError) as error:  # no cuRAND
+                raise Unavailable(str(error)) from error
+            setup.add(name, swept(partial(plan.tell, out=out), out.wait, setup.count(20), 4.0 * elements))
+    for name, request_name, beside in CURAND if full else ():
+        add_loop(setup, name, request_name, setup.count(50))
+        for row in beside:
+            setup.ratio(row, name)
+
+
+def launches(setup: Setup) -> None:
+    """64 float32 of the normal distribution on a GPU, as on the host device. C: a loop of `cuLaunchKernel`."""
+    add_calls(setup, what := "normal, 64", _normal)
+    count, few = setup.count(2000), setup.count(500)
+    add_loop(setup, "C cuLaunchKernel, sustained", "launch-sustained", count)
+    add_loop(setup, "C cuLaunchKernel, synchronize", "launch-synchronize", few)
+    for place in PLACES:
+        setup.ratio(f"atomr {what}, sustained, {place}", "C cuLaunchKernel, sustained")
+        setup.ratio(f"atomr {what}, asked, {place}", "C cuLaunchKernel, synchronize")
 
 
 CASES = (
     Case("random", "Random numbers", host),
     Case("gpu_random", "Random numbers: time to write an array", gpu, devices=("cuda",)),
+    Case("gpu_random_launches", "Random numbers: cost of a message on a GPU", launches, devices=("cuda",)),
 )

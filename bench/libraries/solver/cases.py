@@ -12,7 +12,7 @@ from bench.harness import Case, Effort, Setup, Unavailable, gpu_peers
 from bench.harness.calls import Operation, add_calls
 from bench.harness.common import device, repeat, timed
 from bench.harness.gpu import add_peer, ordinal
-from bench.libraries.solver.library import Library
+from bench.libraries.solver._library import Library
 
 __all__ = ["CASES"]
 

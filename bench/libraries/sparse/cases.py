@@ -10,9 +10,7 @@ from bench.harness import Case, Setup, gpu_peers
 from bench.harness.calls import Operation, add_calls
 from bench.harness.common import repeat, timed
 from bench.harness.gpu import add_peer
-from bench.libraries.sparse.factors import direct
-from bench.libraries.sparse.layers import structured
-from bench.libraries.sparse.matrices import stencil
+from bench.libraries.sparse._matrices import stencil
 
 __all__ = ["CASES"]
 
@@ -97,6 +95,4 @@ def gpu(setup: Setup) -> None:
 CASES = (
     Case("sparse", "Sparse matrices", host),
     Case("gpu_sparse", "Sparse matrices on a GPU", gpu, devices=("cuda",)),
-    Case("gpu_direct", "Direct solves of sparse systems on a GPU", direct, devices=("cuda",)),
-    Case("gpu_structured", "Two numbers in each four on a GPU", structured, devices=("cuda",)),
 )

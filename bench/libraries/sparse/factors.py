@@ -6,12 +6,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from bench.harness import Setup, gpu_peers
+from bench.harness import Case, Setup, gpu_peers
 from bench.harness.common import device, repeat, timed
 from bench.harness.gpu import add_peer
-from bench.libraries.sparse.matrices import stencil
+from bench.libraries.sparse._matrices import stencil
 
-__all__ = ["direct"]
+__all__ = ["CASES"]
 
 #: Points along each side of the cube of the stencil.
 SIDE = 40
@@ -61,3 +61,6 @@ def direct(setup: Setup) -> None:
             setup.add(name, timed(repeat(_steps(device(setup, "process"))[step]), setup.count(20)))
         add_peer(setup, peer, _peer, step, setup.count(5), every=1)
         setup.ratio(name, peer)
+
+
+CASES = (Case("gpu_direct", "Direct solves of sparse systems on a GPU", direct, devices=("cuda",)),)

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from bench.harness import Setup, gpu_peers
+from bench.harness import Case, Setup, gpu_peers
 from bench.harness.calls import Operation, add_calls
 from bench.harness.gpu import add_peer
 
-__all__ = ["structured"]
+__all__ = ["CASES"]
 
 #: Layers of language models: outputs, inputs and tokens.
 LAYERS = (
@@ -81,3 +81,6 @@ def structured(setup: Setup) -> None:
                     add_peer(setup, peer, partial(_torch, extents), route, setup.count(100), every=20)
                     setup.ratio(rows[route], peer)
             setup.ratio(rows["structured"], rows["dense"])
+
+
+CASES = (Case("gpu_structured", "Two numbers in each four on a GPU", structured, devices=("cuda",)),)

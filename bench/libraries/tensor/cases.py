@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from bench.harness import Case, Setup, gpu_peers
+from bench.harness import Case, Setup
 from bench.harness.calls import Operation, add_calls
-from bench.harness.common import device
-from bench.harness.gpu import add_peer, waited
+from bench.harness.common import PLACES, device
+from bench.harness.gpu import add_loop, waited
+from bench.libraries.tensor._expressions import EVERY, TURNS, add_expressions, name_cutensor
 
 __all__ = ["CASES", "CONTRACTIONS"]
 
-#: Calls between two waits, and calls of a sample.
-EVERY, TURNS = 20, 100
+#: Extents of the matrices of a chain, as in twin.c.
+CHAIN = 64
 #: What is timed on a GPU: name, subscripts, dtype, extents of the modes, and extents in a quick run.
 SIZES: tuple[tuple[str, str, str, dict[str, int]], ...] = (
     ("product, 2048", "ij,jk->ik", "float32", dict.fromkeys("ijk", 2048)),
@@ -55,12 +55,12 @@ CONTRACTIONS: tuple[str, ...] = (
 )  # fmt: skip
 
 
-def _product(dev: Any) -> Operation:
+def _product(dev: Any, **options: Any) -> Operation:
     import atomr_native as an
 
     a, b, out = (dev.zeros((32, 32), "float32") for _ in range(3))
-    plan = dev.tensor.plan(an.EinsumRequest(subscripts="ij,jk->ik", operands=(a, b), out=out))
-    call = partial(dev.tensor.einsum, "ij,jk->ik", a, b, out=out)
+    plan = dev.tensor.plan(an.EinsumRequest(subscripts="ij,jk->ik", operands=(a, b), out=out, **options))
+    call = partial(dev.tensor.einsum, "ij,jk->ik", a, b, out=out, **options)
     return Operation(plan, {"x0": a, "x1": b, "out": out}, call, out)
 
 
@@ -69,37 +69,19 @@ def host(setup: Setup) -> None:
     add_calls(setup, "ij,jk->ik, 32", _product)
 
 
-def _shapes(setup: Setup, subscripts: str, extents: dict[str, int]) -> list[tuple[int, ...]]:
-    quick = setup.count(TURNS) != TURNS
-    terms = subscripts.partition("->")[0].split(",")
-    return [tuple(min(extents[m], 3) if quick else extents[m] for m in term) for term in terms]
+def _by_cutensor(dev: Any) -> Operation:
+    return _product(dev, route="cutensor")
 
 
-def _torch(subscripts: str, dtype: str, shapes: list[tuple[int, ...]], index: int) -> gpu_peers.Calls:
-    torch = gpu_peers.torch(index)
-    operands = [torch.zeros(shape, dtype=getattr(torch, dtype), device="cuda") for shape in shapes]
-
-    def run() -> Any:
-        return torch.einsum(subscripts, *operands).contiguous()
-
-    return gpu_peers.Calls({"run": run}, torch.cuda.synchronize)
-
-
-def _add(setup: Setup, sizes: Sequence[tuple[str, str, str, dict[str, int]]], turns: int) -> None:
-    """Add expressions: ours, those of torch, and their ratios."""
+def _chain(dev: Any) -> Operation:
     import atomr_native as an
 
-    for name, subscripts, dtype, extents in sizes:
-        shapes = _shapes(setup, subscripts, extents)
-        with setup.attempt(ours := f"atomr {name}"):
-            dev = device(setup, "process")
-            operands = [dev.zeros(shape, dtype) for shape in shapes]
-            out = dev.tensor.einsum(subscripts, *operands).wait()
-            request = an.EinsumRequest(subscripts=subscripts, operands=operands, out=out)
-            plan = dev.tensor.plan(request).wait(60.0)
-            setup.add(ours, waited(partial(plan.tell, *operands, out=out), out.wait, turns, min(EVERY, turns)))
-        add_peer(setup, peer := f"torch {name}", partial(_torch, subscripts, dtype, shapes), "run", turns, every=EVERY)
-        setup.ratio(ours, peer)
+    operands = [dev.zeros((CHAIN, CHAIN), "float32") for _ in range(5)]
+    out = dev.zeros((CHAIN, CHAIN), "float32")
+    given = {"optimize": "left", "route": "cutensor"}
+    request = an.EinsumRequest(subscripts="ab,bc,cd,de,ef->af", operands=operands, out=out, **given)
+    call = partial(dev.tensor.einsum, "ab,bc,cd,de,ef->af", *operands, out=out, **given)
+    return Operation(dev.tensor.plan(request), {**{f"x{i}": x for i, x in enumerate(operands)}, "out": out}, call, out)
 
 
 def gpu(setup: Setup) -> None:
@@ -108,25 +90,53 @@ def gpu(setup: Setup) -> None:
     torch computes the same of zeros by `torch.einsum`, and allocates each result; permutations are made contiguous.
     """
     add_calls(setup, "ij,jk->ik, 32", _product)
-    _add(setup, SIZES, setup.count(TURNS))
+    add_expressions(setup, SIZES, setup.count(TURNS))
 
 
-def tccg(setup: Setup) -> None:
-    """The 48 contractions of TCCG in float32, with 64 MiB in the largest tensor; `torch.einsum` beside them."""
+def lanes(setup: Setup) -> None:
+    """What messages cost in the lane: a product of 32 x 32 by cuTENSOR, and a chain of five of 64 x 64 as one message.
+
+    C: `cutensorContract` in a loop, and the four of the chain, with plans that exist.  *sustained*: until the last is
+    done.  *synchronize*: each is waited for.
+    """
+    count = setup.count(2000)
+    with setup.attempt("C prepared", kind="twin"):
+        name_cutensor(setup)
+    for what, call, make in (("ij,jk->ik, 32", "contract", _by_cutensor), (f"chain of five, {CHAIN}", "chain", _chain)):
+        add_calls(setup, what, make)
+        add_loop(setup, f"C {what}, caller", call, count)
+        add_loop(setup, f"C {what}, sustained", f"{call}-sustained", count)
+        add_loop(setup, f"C {what}, synchronize", f"{call}-synchronize", setup.count(500))
+        for place in PLACES:
+            setup.ratio(f"atomr {what}, sustained, {place}", f"C {what}, sustained")
+            setup.ratio(f"atomr {what}, asked, {place}", f"C {what}, synchronize")
+
+
+def products(setup: Setup) -> None:
+    """Contractions that are products of matrices, beside the same products by `device.blas_lt`."""
     turns = setup.count(TURNS)
-    _add(setup, [_contraction(text) for text in CONTRACTIONS[:: 1 if turns == TURNS else 12]], turns)
+    for dtype in ("bfloat16", "float32"):
+        for n in (1024, 2048, 4096) if turns == TURNS else (16,):
+            names = [f"atomr {kind}, {n}, {dtype}" for kind in ("tensor", "blas_lt")]
+            for name in names:
+                with setup.attempt(name):
+                    dev = device(setup, "process")
+                    a, b, out = (dev.zeros((n, n), dtype) for _ in range(3))
+                    if "tensor" in name:
+                        import atomr_native as an
 
-
-def _contraction(text: str) -> tuple[str, str, str, dict[str, int]]:
-    """Return a contraction with equal extents of all its modes, multiples of 4 where they are 16 or more."""
-    result, a, b = text.split("-")
-    extent = round((1 << 24) ** (1 / max(map(len, (result, a, b)))))
-    extent -= extent % 4 if extent >= 16 else 0
-    return f"TCCG {text}", f"{a},{b}->{result}", "float32", dict.fromkeys({*a, *b}, extent)
+                        plan = dev.tensor.plan(an.EinsumRequest(subscripts="ij,jk->ik", operands=(a, b), out=out))
+                    else:
+                        plan = dev.blas_lt.plan(a, b, out=out)
+                    plan.wait(60.0)
+                    sample = waited(partial(plan.tell, a, b, out=out), out.wait, turns, min(EVERY, turns))
+                    setup.add(name, sample, flops=2.0 * n**3)
+            setup.ratio(*names)
 
 
 CASES = (
     Case("tensor", "Expressions over tensors", host),
     Case("gpu_tensor", "Expressions over tensors on a GPU", gpu, devices=("cuda",)),
-    Case("gpu_tccg", "Contractions of TCCG on a GPU", tccg, devices=("cuda",)),
+    Case("gpu_tensor_lane", "Messages with tensors beside C", lanes, devices=("cuda",)),
+    Case("gpu_tensor_products", "Contractions that are products", products, devices=("cuda",)),
 )

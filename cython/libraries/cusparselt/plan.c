@@ -13,7 +13,7 @@ const atomr_field atomr_structured_fields[] = {
 const atomr_constant atomr_structured_constants[] = {
     ATOMR_CUSPARSELT_CONSTANTS(ATOMR_CONSTANT) ATOMR_STRUCTURED_CONSTANTS(ATOMR_CONSTANT) ATOMR_LAST_CONSTANT};
 
-enum { ALIGNMENT = 16, NOWHERE = 4096 };
+enum { ALIGNMENT = 16 };
 
 typedef struct {
     const atomr_cusparselt_table *t;
@@ -92,6 +92,7 @@ static int malformed(const atomr_structured_spec *s) {
     for (int i = 0; i < 3; i++) good = good && needed[i] >= 0 && needed[i] < s->n_operands;
     for (int i = 0; i < 3; i++) good = good && others[i] >= -1 && others[i] < s->n_operands;
     good = good && s->alpha >= -1 && s->alpha < s->n_scalars && s->beta >= -1 && s->beta < s->n_scalars;
+    good = good && (s->bias < 0 || s->nowhere > 0);
     return !good || s->workspace_bytes < 0 || s->configuration < -1 || s->configuration > INT32_MAX;
 }
 
@@ -138,7 +139,7 @@ static cusparseStatus_t describe_product(atomr_structured *p, const char **what)
     if (!status && s->alpha_at >= 0) status = set(p, CUSPARSELT_MATMUL_ALPHA_VECTOR_SCALING, &yes, sizeof yes);
     if (!status && s->beta_at >= 0) status = set(p, CUSPARSELT_MATMUL_BETA_VECTOR_SCALING, &yes, sizeof yes);
     if (!status && s->bias >= 0) {
-        p->bias = (const void *)(uintptr_t)NOWHERE; /* until a message brings its own */
+        p->bias = (const void *)(uintptr_t)s->nowhere; /* the library looks whose memory it is */
         status = set(p, CUSPARSELT_MATMUL_BIAS_POINTER, &p->bias, sizeof p->bias);
     }
     if (status) return status;

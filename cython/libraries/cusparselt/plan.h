@@ -30,6 +30,7 @@ extern const atomr_constant atomr_structured_constants[];
     F(alpha_at) F(beta_at)                 /* operands: float32 for each row of D */                                  \
     F(alpha) F(beta)                       /* scalars, where there are no such operands; -1: 1 and 0 */               \
     F(relu)                                                                                                           \
+    F(nowhere)                             /* an address of the device's: the bias before the first message */        \
     F(configuration)                       /* number of an algorithm; -1: the library's choice */                     \
     F(compressed_bytes)                    /* of the compressed A */                                                  \
     F(scratch) F(workspace_bytes)          /* where the call's part of the lane's workspace is; the most it may take */ \

@@ -679,9 +679,9 @@ cusolverStatus_t cusolverDnXgeev(cusolverDnHandle_t handle, cusolverDnParams_t p
         long long int strideA, const R *Sigma, long long int strideS, const T *U, int ldu, long long int strideU,     \
         const T *V, int ldv, long long int strideV, int *lwork, int batchSize) {                                      \
         (void)handle, (void)jobz, (void)A, (void)Sigma, (void)U, (void)V;                                             \
-        const int gaps = batchSize > 1 && (strideA < (long long)lda * n || strideS < rank ||                          \
-                                           strideU < (long long)ldu * rank || strideV < (long long)ldv * rank);       \
-        if (m < n || n < 1 || rank != n || lda < m || ldu < m || ldv < n || gaps) return CUSOLVER_STATUS_INVALID_VALUE;\
+        const int bad = strideA < (long long)lda * n || strideS < rank || strideU < (long long)ldu * rank ||          \
+                        strideV < (long long)ldv * rank || batchSize < 1;                                             \
+        if (m < n || n < 1 || rank != n || lda < m || ldu < m || ldv < n || bad) return CUSOLVER_STATUS_INVALID_VALUE;\
         *lwork = n + 9;                                                                                               \
         return 0;                                                                                                     \
     }                                                                                                                 \

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
 import re
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +19,7 @@ from actions import eventually
 from cuda_wheels import find
 from fake_cuda import using
 from lt_emulator import source
+from stub_driver import stub_driver
 
 import atomr_native as an
 from atomr_native._lib.cudnn import CONSTANTS
@@ -108,6 +111,54 @@ def test_the_real_library_has_engines_for_an_h200_that_is_not_here() -> None:
     if not found:
         pytest.skip("libcudnn not found; pip install nvidia-cudnn-cu13, or set ATOMR_NATIVE_CUDA_WHEELS")
     assert scripts.run(ENGINES, str(found[-1]), str(PROFILE)).strip() == "cudnn.engine"
+
+
+COMPILED = """
+import ctypes, sys
+from pathlib import Path
+import numpy as np
+import atomr_native as an
+from atomr_native._lib import cudnn
+from atomr_native.dtypes import DTYPES
+from atomr_native.libraries.cudnn.cuda.descriptors import describe_graph
+from atomr_native.libraries.cudnn.cuda.steps import alone, attention_parts
+
+library, profile = Path(sys.argv[1]), Path(sys.argv[2]).read_text()
+for name in ("libcublasLt.so.*", "libcublas.so.*", "libnvrtc.so.*"):
+    for path in library.parents[2].glob(f"*/lib/{name}"):
+        ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+cudnn.load(str(library))
+q, rows, one = np.zeros((1, 2, 128, 64), "float16"), np.zeros((1, 2, 128), "float32"), np.ones(1, "float32")
+codes, image = (np.zeros(shape, DTYPES["float8_e4m3fn"]) for shape in ((1, 2, 128, 64), (2, 6, 6, 32)))
+scales = {f"{name}_scale": one.copy() for name in ("q", "k", "v", "weights", "out")}
+filters = np.zeros((16, 3, 3, 32), image.dtype)
+for request in (
+    an.AttentionRequest(q=q, k=q, v=q, statistics=True, mask="causal", dropout=0.1),
+    an.AttentionGradientRequest(q=q, k=q, v=q, y=q, dy=q, statistics=rows, dropout=0.1),
+    an.Float8AttentionRequest(q=codes, k=codes, v=codes, mask="causal", **scales),
+    an.ConvolutionRequest(x=image, w=filters, channels_last=True, x_scale=one, w_scale=one.copy(), activation="relu"),
+):
+    spec = request.lowered.spec()
+    graph, n = spec.attributes, len(spec.operands)
+    if "attention" in spec.op:
+        (part,) = (part for part in attention_parts(graph) if not part.is_around)
+        graph, n = alone(graph, part), len(part.bound)
+    engine, workspace, text = cudnn.plan_for(profile, describe_graph(graph, n, 1 << 28))
+    assert engine >= 0 and len(text) > 10000, request
+print("built")
+"""
+
+
+@pytest.mark.abi
+def test_the_real_library_compiles_attention_for_an_h200_that_is_not_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Graphs with dropout and of float8 have engines, by a driver that has no device."""
+    found, compilers = find("libcudnn.so.9"), find("libnvrtc-builtins.so.*")
+    if not found or not compilers or shutil.which("gcc") is None or stub_driver(tmp_path) is None:
+        pytest.skip("libcudnn, NVRTC, cuda.h or gcc not found; pip install -e '.[test-cuda]'")
+    monkeypatch.setenv("LD_LIBRARY_PATH", os.pathsep.join((str(tmp_path), *(str(path.parent) for path in compilers))))
+    assert scripts.run(COMPILED, str(found[-1]), str(PROFILE)).strip() == "built"
 
 
 @pytest.mark.parametrize(

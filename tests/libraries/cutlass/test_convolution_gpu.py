@@ -71,8 +71,7 @@ def test_convolutions_of_float16(device: an.Device, name: str) -> None:
     compared(device, name, "float16")
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
-@pytest.mark.parametrize("name", ["strides", "volume"])
+@pytest.mark.parametrize(("dtype", "name"), [("bfloat16", "plain"), ("float32", "strides"), ("float64", "volume")])
 def test_convolutions_of_other_types(device: an.Device, dtype: str, name: str) -> None:
     compared(device, name, dtype)
 

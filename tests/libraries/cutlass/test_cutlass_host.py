@@ -150,6 +150,26 @@ def test_intermediate_results_are_stored(device: an.Device) -> None:
     np.testing.assert_allclose(out.numpy(), x / (1 + np.exp(-x)), rtol=1e-5, atol=1e-6)  # of the unrounded value
 
 
+@pytest.mark.parametrize("dtype", ["int8", "float8_e4m3fn", "float8_e5m2"])
+@pytest.mark.parametrize("wide", ["float16", "bfloat16"])
+def test_operands_that_are_converted(device: an.Device, dtype: str, wide: str) -> None:
+    a, bias = device.put(values(2, 5, 12), dtype=wide), values(7)
+    b = device.put(values(12, 7, dtype="int8" if dtype == "int8" else "float32"), dtype=dtype)
+    scale = device.put(np.exp2(RNG.integers(-8, 0, (3, 7))).astype("f4"), dtype=wide)  # exact factors
+    x, w = a.numpy().astype("f8"), b.numpy().astype("f8")
+    for factors in (None, scale):
+        wanted = x @ (w if factors is None else w * np.repeat(factors.numpy().astype("f8"), 4, axis=0)) + bias
+        found = device.cutlass.gemm(
+            a, b, b_scale=factors, epilogue="acc + bias", operands={"bias": device.put(bias)}, out_dtype="float32"
+        )
+        np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-4, atol=1e-4 * np.abs(wanted).max())
+    assert str(device.cutlass.gemm(a, b).dtype) == wide
+    layer = device.cutlass.bind("converted", a, b, b_scale=scale)
+    assert set(layer.operands) == {"b", "b_scale"}
+    layer.refit(b_scale=device.zeros(scale.shape, wide))
+    assert not layer.tell(a).numpy().astype("f8").any()
+
+
 def test_values_are_reduced(device: an.Device) -> None:
     a, b, bias = values(2, 40, 50), values(50, 30), values(30)
     given = device.put(np.full((2, 30), np.nan, "f4"))

@@ -109,6 +109,42 @@ def test_reductions_begin_anew_with_each_message(device: an.Device, seen: fake_c
     assert names == {"reduce_row", "reduce_column", "reduce_scalar"}
 
 
+@pytest.mark.parametrize("groups", [1, 4, 0])
+def test_a_converted_operand_with_factors_of_its_groups(
+    device: an.Device, seen: fake_cutlass.Seen, groups: int
+) -> None:
+    a, b = values(2, 6, 256).astype("f2"), values(256, 16, dtype="int8")
+    scale = np.exp2(RNG.integers(-9, -6, (groups, 16))).astype("f2") if groups else None
+    row, column, c = values(16), values(6, 1), values(2, 6, 16).astype("f2")
+    weights = device.put(np.ascontiguousarray(b.T)).T
+    found = device.cutlass.gemm(
+        device.put(a), weights, b_scale=None if scale is None else device.put(scale), c=device.put(c),
+        epilogue="pre = acc * column + row; out = pre + c", outputs={"pre": "float32"}, out_dtype="float32",
+        operands={"row": device.put(row), "column": device.put(column)},
+    )  # fmt: skip
+    wide = b.astype("f8") * (1 if scale is None else np.repeat(scale.astype("f8"), 256 // groups, axis=0))
+    want = a.astype("f8") @ wide * column + row
+    np.testing.assert_allclose(found[1].numpy(), want, rtol=2e-3, atol=2e-3 * np.abs(want).max())
+    np.testing.assert_allclose(found[0].numpy(), want + c, rtol=2e-3, atol=2e-3 * np.abs(want).max())
+    kernel = seen[-1]
+    check(kernel)
+    assert (kernel.a.dtype, kernel.b.dtype, kernel.d.layout) == ("int8", "float16", "column")
+    assert kernel.scale == ("float16" if groups else "")
+
+
+def test_converted_operands_that_no_kernel_reads(device: an.Device) -> None:
+    a, b = device.zeros((8, 256), "float16"), device.zeros((256, 16), "int8")
+    with pytest.raises(an.Unsupported, match=r"b whose columns are not contiguous; .* along K"):
+        device.cutlass.gemm(a, b)
+    weights, scale = device.zeros((16, 256), "int8").T, device.zeros((8, 16), "float16")
+    with pytest.raises(an.Unsupported, match="b_scale for 32 neighbours along K; allowed: multiples of 64, K"):
+        device.cutlass.gemm(a, weights, b_scale=scale)
+    with pytest.raises(an.Unsupported, match="rows must be contiguous, since b is converted"):
+        device.cutlass.gemm(a, weights, out=device.zeros((16, 8), "float16").T)
+    with pytest.raises(an.Unsupported, match=r"products of float16 by int8; allowed: compute capability 9\.0"):
+        device.cutlass.gemm(a, weights, config=an.GemmConfig(arch="sm_80"))
+
+
 def test_columns_of_d_are_the_product_of_the_transposes(device: an.Device, seen: fake_cutlass.Seen) -> None:
     a, b, row, column = values(6, 8), values(8, 4), values(4), values(6, 1)
     out = columns(device, np.full((6, 4), np.nan, "f4"))
@@ -183,6 +219,26 @@ def test_the_tile_follows_the_schedule(m: int, schedule: str, groups: bool) -> N
         kernel = kernel_of(tall.lowered.spec(), (9, 0)).kernel
         check(kernel)
         assert kernel.schedule == wanted
+
+
+@pytest.mark.parametrize(("m", "n"), [(1, 1), (1, 264), (264, 1), (5, 3)])
+def test_directions_of_single_rows_and_columns(device: an.Device, m: int, n: int) -> None:
+    a, b = values(m, 8), values(8, n)
+    found = device.cutlass.gemm(device.put(a), columns(device, b))
+    np.testing.assert_allclose(found.numpy(), a.astype("f8") @ b, rtol=1e-4, atol=1e-4)
+    for dtype in ("f2", "f4"):  # K is contiguous in both, and the kernels read 16 bytes of it at once
+        request = an.GemmRequest(a=np.empty((m, 8), dtype), b=np.empty((n, 8), dtype).T)
+        kernel = kernel_of(request.lowered.spec(), (8, 0)).kernel
+        check(kernel)
+        assert {kernel.a.alignment, kernel.b.alignment} == {16 // np.dtype(dtype).itemsize}
+
+
+@pytest.mark.parametrize("how", [{"decomposition": "stream_k"}, {"splits": 4}])
+def test_blocks_of_any_product_can_share_sums(how: dict[str, Any]) -> None:
+    request = an.GemmRequest(a=np.empty((6, 64), "f2"), b=np.empty((64, 16), "f2"), config=an.GemmConfig(**how))
+    kernel = kernel_of(request.lowered.spec(), (9, 0)).kernel
+    check(kernel)
+    assert (kernel.arch, kernel.schedule, kernel.decomposition) == ("sm_90a", "cooperative", "stream_k")
 
 
 def test_few_tiles_of_long_sums_are_shared(device: an.Device) -> None:

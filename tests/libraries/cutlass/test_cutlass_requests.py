@@ -39,6 +39,16 @@ def plus(acc: float, bias: float) -> float:
         ({"out_dtype": "float16"}, "out has dtype float16; allowed for operands of float32: float32"),
         ({"out": C[:3]}, r"out has shape \(3, 6\); allowed: \(4, 6\)"),
         ({"out": C.copy(), "out_dtype": "float64"}, "out has dtype float32, but out_dtype is 'float64'"),
+        ({"b_scale": np.ones((1, 6), "f4")}, "b_scale is given for float32 by float32; allowed for: float16 by int8"),
+        (
+            {"a": A.astype("f2"), "b": B.astype("i1"), "b_scale": np.ones((3, 6), "f2")},
+            r"b_scale has shape \(3, 6\); allowed: \(G, 6\), a row for each of G equal parts of K=8",
+        ),
+        (
+            {"a": A.astype("f2"), "b": B.astype("i1"), "b_scale": np.ones((2, 6), "f4")},
+            "b_scale has dtype float32; allowed: float16, as a",
+        ),
+        ({"a": A.astype("i1"), "b": B.astype("f2")}, "a has dtype int8 and b has dtype float16; allowed"),
         ({"alpha": "2"}, "alpha='2' is a str; it must be a real number, or an array"),
         ({"alpha": 1j}, "must be a real number"),
         ({"alpha": np.ones(1)}, "alpha has dtype float64; allowed: float32"),

@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import scipy.fft
-from fft_reference import assert_close, random_array, reference, relative_error
+from fft_reference import assert_close, exact, random_array, reference, relative_error
 
 import atomr_native as an
 
@@ -55,6 +55,18 @@ def test_transforms_along_one_axis(device: an.Device, transform: str, dtype: str
     if norm == "backward":
         plain = getattr(np.fft, transform)(x)
         np.testing.assert_allclose(got, plain, atol=1e-12 if wide else 1e-4)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 8, 13, 30, 37])
+@pytest.mark.parametrize("transform", ["fft", "ifft", "rfft", "irfft"])
+def test_sums_of_forty_digits(device: an.Device, transform: str, n: int) -> None:
+    """A definition that shares no code with any library: float64, and the same numbers in float32."""
+    count = n // 2 + 1 if transform == "irfft" else n
+    x = random_array(RNG, (count,), "float32" if transform == "rfft" else "complex64")
+    want = exact(transform, x, n)
+    for dtype in (x.dtype, np.result_type(x.dtype, np.float64)):
+        got = getattr(device.fft, transform)(device.put(x.astype(dtype)), n=n).numpy()
+        assert_close(got, want, max(2, n))
 
 
 @pytest.mark.fake_only(axes=[(0, 1), (2, 0), (0, 1, 2, 3)])

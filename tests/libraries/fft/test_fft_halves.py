@@ -98,6 +98,26 @@ def test_strides_and_factors(device: an.Device, dtype: str, norm: str) -> None:
     check(case, dtype, given, out.numpy())
 
 
+@pytest.mark.parametrize(("case", "dtype"), BOTH, ids=str)
+def test_conversion_is_switched_off(device: an.Device, case: tuple[Any, ...], dtype: str) -> None:
+    """What cuFFT does not compute in 16 bits is refused with the rule; the rest has the same results."""
+    transform, _, s, axes, norm, why = case
+    given = made_of(case, dtype)
+    x = device.put(given)
+    if why and (device.kind == "cuda" or "strides" not in why):
+        with pytest.raises(an.Unsupported, match=re.escape(why)) as caught:
+            device.fft.half(transform, x, s, axes, norm, convert=False)
+        assert caught.value.rule == "fft.half"
+    else:
+        check(case, dtype, given, device.fft.half(transform, x, s, axes, norm, convert=False).numpy())
+
+
+def test_layouts_are_refused_by_the_plan(cuda: an.Device) -> None:
+    x = cuda.zeros((8, 32), "float16")[:, ::2]
+    with pytest.raises(an.Unsupported, match=r"cuFFT does not take strides .*; convert=True computes it in float32"):
+        cuda.fft.half("rfft", x, convert=False).numpy()
+
+
 @pytest.mark.plain
 def test_rules_of_the_library() -> None:
     def reason(dtype: str, architecture: int = 90, **options: Any) -> str:
@@ -119,6 +139,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"axes": 1}, "axes=1 of an x of shape (4,)"),
     ({"hermitian": True}, "hermitian=True of fft; allowed: False, and True for irfft"),
     ({"norm": "both"}, "norm='both'"),
+    ({"convert": 0}, "convert=0 must be True or False"),
     ({"out": np.zeros((4, 2), "float32")}, "out is float32[4, 2]; allowed: float16[4, 2]"),
 ]
 

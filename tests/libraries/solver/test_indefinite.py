@@ -230,6 +230,6 @@ def test_what_cannot_work_is_refused(options: dict[str, Any], words: str) -> Non
         _ = an.SolverRequest(**options).lowered
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", ["float32", "complex128"])
 def test_kernels_compile(compiler_cache: Any, dtype: str) -> None:
     assert compile_cubin(prelude((dtype,), ()) + source(dtype), "sm_90a")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import re
 import subprocess
 from typing import Any
@@ -11,7 +13,7 @@ import pytest
 import scipy.sparse
 from actions import eventually
 from cuda_wheels import find
-from fake_cuda import using
+from fake_cuda import compiling_here, using
 from lt_emulator import source
 from placements import Placement
 from sparse_checks import tolerance, values_of
@@ -124,6 +126,24 @@ def test_batches(device: an.Device) -> None:
         solver.solve(device.put(np.zeros((3, 12, 3))))
 
 
+def test_programs(device: an.Device) -> None:
+    a = matrix("float64", "positive")
+    solver = device.sparse.direct(device.sparse.matrix(a), kind="positive", columns=1)
+    solver.factor()
+    b, values = device.put(values_of(RNG, (30,), "float64")), device.put(scipy.sparse.csr_array(a).data)
+    out = device.zeros((30,), "float64")
+
+    @device.graph
+    def step(values: an.GpuRef, b: an.GpuRef, out: an.GpuRef) -> None:
+        solver.factor(values, check=False)
+        solver.solve(b, out=out)
+
+    plan = step.plan(values, b, out)
+    for factor in (2.0, 4.0):
+        plan.tell(device.put(factor * values.numpy()), b, out=out)
+        near(factor * a, out.numpy(), b.numpy())
+
+
 def test_matrices_without_factors(device: an.Device) -> None:
     a = np.diag([1.0, 2.0, -3.0])
     solver = device.sparse.direct(device.sparse.matrix(a), kind="positive")
@@ -214,6 +234,23 @@ def test_memory_that_is_too_small_is_made_larger(
         small.factor()
         with pytest.raises(an.OutOfMemory, match=r"factorization: cuDSS wants \d+ bytes more, and the solver has"):
             small.solve(device.put(np.ones(100))).numpy()
+
+
+def test_solvers_end_with_their_plans(fake_environment: dict[str, str]) -> None:
+    """In this process: what cuDSS keeps ends with the last plan of a solver, and one analysis serves all phases."""
+    library = ctypes.CDLL(fake_environment["ATOMR_NATIVE_CUDSS"])
+    alive, analyses = (ctypes.c_uint.in_dll(library, f"fake_direct_{name}") for name in ("objects", "analyses"))
+    before = alive.value, analyses.value
+    with using(fake_environment), compiling_here(), an.System(isolation="thread", standby="off") as system:
+        device = system.device("cuda:0")
+        solver = device.sparse.direct(device.sparse.matrix(np.eye(3)))
+        for send in (solver.factor, solver.refactor):
+            send()
+            assert solver.solve(device.put(np.ones((3, 2)))).numpy().tolist() == [[1.0, 1.0]] * 3
+        assert (alive.value, analyses.value) == (before[0] + 3, before[1] + 1)
+    del solver, send
+    gc.collect()
+    eventually(lambda: alive.value == before[0])
 
 
 def test_without_the_library(fake_environment: dict[str, str]) -> None:

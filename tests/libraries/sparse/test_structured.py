@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import itertools
 import threading
 from typing import Any
 
 import numpy as np
 import pytest
+import scripts
+from actions import eventually
 from fake_cuda import using
 
 import atomr_native as an
@@ -166,6 +170,29 @@ def test_layouts(device: an.Device, x_order: str, out_order: str) -> None:
     assert np.abs(wide(plain)).max() > 1
 
 
+def test_programs_and_repetitions_give_equal_bits(device: an.Device) -> None:
+    a = device.sparse.structured(device.put(random((64, 64), "float16")), prune="strip")
+    x, bias = device.put(random((16, 64), "float16")), device.put(random((64,), "float16"))
+    out = device.zeros((16, 64), "float16")
+
+    @device.graph
+    def step(x: an.GpuRef, out: an.GpuRef) -> None:
+        h = device.sparse.linear_24(x, a, bias=bias, activation="gelu", route="structured")
+        device.sparse.linear_24(h, a, activation="relu", route="structured", out=out)
+
+    step(x, out)
+    want = out.numpy()
+    plan = step.plan(x, out)
+    for _ in range(3):
+        out.fill(0)
+        plan.tell(x, out=out)
+        np.testing.assert_array_equal(out.numpy(), want)
+    actors = [an.Sparse(device, f"sparse-bits-{i}") for i in range(8)]
+    found = [actor.linear_24(x, a, bias=bias, route="structured") for actor in actors]
+    for one in found[1:]:
+        np.testing.assert_array_equal(one.numpy(), found[0].numpy())
+
+
 def test_zeros_and_what_is_not_stored(device: an.Device) -> None:
     a = np.zeros((32, 32), "float16")
     a[3, 5] = 2.0
@@ -240,7 +267,7 @@ def test_routes(device: an.Device) -> None:
     bare = an.StructuredMatrix(kept.shape, kept.dtype, kept.compressed)
     x = device.put(random((16, 64), "float16"))
     small = device.sparse.route_24(kept, x)
-    assert small == ("dense", "64 rows of A; the compressed matrix is faster from 4096 on")
+    assert small == ("dense", "64 rows of A; the compressed matrix is taken from 4096 on")
     assert device.sparse.route_24(bare, x) == ("structured", "the dense matrix was not kept")
     row = device.put(np.ones(64, "float32"))
     assert device.sparse.route_24(kept, x, row_alpha=row) == ("structured", "row_alpha is given")
@@ -272,6 +299,44 @@ def test_tuning_is_on_scratch_and_kept(device: an.Device) -> None:
     )
     notes = device.sparse.plan(request).notes
     assert notes == (() if device.kind == "host" else ("a kernel behind the product does GELU",))
+
+
+def test_a_version_that_takes_a_bias(fake_environment: dict[str, str]) -> None:
+    """The bias belongs to the library's plan there, which is made anew for another one."""
+    with using(fake_environment):
+        scripts.run("""
+import numpy as np
+import atomr_native as an
+from atomr_native.libraries.sparse.cuda import structured
+
+structured.FUSED_BIAS = 0
+with an.System(standby="off", isolation="thread") as system:
+    device = system.device("cuda:0")
+    a = device.sparse.structured(device.put(np.eye(32, dtype="int8")))
+    x = device.put(np.full((16, 32), -3, "int8"))
+    biases = [device.put(np.full(32, value, "float32")) for value in (2, 5, 400)]
+    for i in (0, 1, 1, 2, 0):
+        out = device.sparse.linear_24(x, a, bias=biases[i], activation="relu", out_dtype="int8", route="structured")
+        assert (out.numpy() == min(max(0, (2, 5, 400)[i] - 3), 127)).all(), i
+    request = an.StructuredProductRequest(
+        compressed=a.compressed, shape=a.shape, dtype=a.dtype, x=x, bias=biases[0], out_dtype="int8"
+    )
+    assert device.sparse.plan(request).notes == ()
+""")
+
+
+def test_plans_and_the_handle_end_with_their_device(fake_environment: dict[str, str]) -> None:
+    """In this process: the worker of a thread leaves nothing behind."""
+    library = ctypes.CDLL(fake_environment["ATOMR_NATIVE_CUSPARSELT"])
+    alive = [ctypes.c_uint.in_dll(library, f"fake_structured_{name}") for name in ("handles", "objects")]
+    before = [count.value for count in alive]
+    with using(fake_environment), an.System(isolation="thread", standby="off") as system:
+        device = system.device("cuda:0")
+        a = device.sparse.structured(device.zeros((32, 32), "float16"), check=False)
+        assert device.sparse.linear_24(device.zeros((8, 32), "float16"), a, route="structured").numpy().any() == 0
+        assert [count.value for count in alive] == [before[0] + 1, before[1] + 6]
+    gc.collect()
+    eventually(lambda: [count.value for count in alive] == before)
 
 
 def test_without_the_library(fake_environment: dict[str, str]) -> None:

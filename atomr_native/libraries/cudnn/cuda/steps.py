@@ -51,7 +51,10 @@ def is_taken(graph: GraphAttributes, node: NodeSpec, at: int) -> bool:
         return tensor.dtype == "float32" and matrix_of(tensor) is not None
     if node.op in ("pointwise", "transpose", "matmul", "reduction", "reshape"):
         return True
-    return any(_is_dense(tensor, channels_last=last) for last in _orders(node))
+    orders = _orders(node)
+    if node.op == "convolution_forward" and graph.tensors[dict(node.ports)["x"]].dtype.startswith("float8"):
+        orders = (True,)  # cuDNN has no other engines
+    return any(_is_dense(tensor, channels_last=last) for last in orders)
 
 
 def are_alike(graph: GraphAttributes) -> bool:

@@ -40,15 +40,17 @@ def check(kernel: Kernel) -> None:
     for name, operand in (("a", kernel.a), ("b", kernel.b)):
         _one_of(f"{name}.dtype", operand.dtype, _INPUTS_90 if modern else _INPUTS_80)
         _one_of(f"{name}.layout", operand.layout, ("row", "column"))
-    if not modern or BITS[kernel.a.dtype] != 8 or kernel.a.dtype == "int8":
+    if kernel.mixed:
+        _check_mixed(kernel)
+    elif not modern or BITS[kernel.a.dtype] != 8 or kernel.a.dtype == "int8":
         _one_of("b.dtype", kernel.b.dtype, (kernel.a.dtype,))
     elif kernel.b.dtype == "int8":
         _one_of("b.dtype", kernel.b.dtype, ("float8_e4m3fn", "float8_e5m2"))
-    _one_of("accumulator", kernel.accumulator, _ACCUMULATORS[kernel.a.dtype])
+    _one_of("accumulator", kernel.accumulator, _ACCUMULATORS[(kernel.b if kernel.mixed else kernel.a).dtype])
     for name, result in (("c", kernel.c), ("d", kernel.d)):
         if result is not None:
             _one_of(f"{name}.dtype", result.dtype, tuple(CPP.keys() - {"tfloat32", "uint8"}))
-            _one_of(f"{name}.layout", result.layout, ("row",))
+            _one_of(f"{name}.layout", result.layout, ("column",) if kernel.mixed else ("row",))
     _check_alignments(kernel)
     if modern:
         _check_sm90(kernel)
@@ -59,6 +61,15 @@ def check(kernel: Kernel) -> None:
         _check_grouped(kernel)
     if kernel.family == "convolution":
         _check_convolution(kernel)
+
+
+def _check_mixed(kernel: Kernel) -> None:
+    """Refuse operands that are not converted to each other."""
+    _one_of("family", kernel.family, ("gemm",))
+    _one_of("a.dtype", kernel.a.dtype, ("int8", "float8_e4m3fn", "float8_e5m2"))
+    _one_of("b.dtype", kernel.b.dtype, ("float16", "bfloat16"))
+    _one_of("a.layout", kernel.a.layout, ("row",))
+    _one_of("scale", kernel.scale, ("", kernel.b.dtype))
 
 
 def _check_alignments(kernel: Kernel) -> None:
@@ -89,10 +100,10 @@ def _check_sm90(kernel: Kernel) -> None:
     m, n, k = kernel.tile
     _one_of("tile[0]", m, (128, 256) if kernel.schedule == "cooperative" else (64, 128))
     _one_of("tile[1]", n, (16, 32, 64, 128, 256))
-    line = 1024 // BITS[kernel.a.dtype]
+    line = 1024 // BITS[(kernel.b if kernel.mixed else kernel.a).dtype]
     _one_of("tile[2]", k, (line // 2, line, 2 * line))
     _one_of("cluster", kernel.cluster, ((1, 1, 1), (2, 1, 1), (1, 2, 1), (2, 2, 1), (4, 1, 1), (1, 4, 1)))
-    if BITS[kernel.a.dtype] != 16:  # other types have no transposed form of wgmma
+    if BITS[kernel.a.dtype] != 16 and not kernel.mixed:  # other types have no transposed form of wgmma
         _one_of("a.layout", kernel.a.layout, ("row",))
         _one_of("b.layout", kernel.b.layout, ("column",))
     if kernel.fast_accumulation and not kernel.a.dtype.startswith("float8"):

@@ -32,7 +32,14 @@ namespace {
 // The kernel of a convolution of CUTLASS, with visitors as its epilogue.
 template <class Default, class Callbacks, class Size, class Swizzle>
 struct Convolution {
-  using Mma = typename Default::Mma;
+  using Given = typename Default::Mma;
+  // The caches of multiprocessors are passed by only in pieces of 16 bytes, which float64 is not loaded in.
+  static cutlass::arch::CacheOperation::Kind const kCacheB = sizeof(typename Given::IteratorB::Element) == 8
+      ? cutlass::arch::CacheOperation::Always : Given::kCacheOpB;
+  using Mma = cutlass::conv::threadblock::ImplicitGemmMultistage<
+      typename Given::Shape, typename Given::IteratorA, typename Given::SmemIteratorA,
+      sizeof(typename Given::IteratorA::Element) == 8 ? cutlass::arch::CacheOperation::Always : Given::kCacheOpA,
+      typename Given::IteratorB, typename Given::SmemIteratorB, kCacheB, typename Given::Policy, Given::Base::kStages>;
   using Epilogue = cutlass::epilogue::threadblock::EpilogueWithVisitorCallbacks<
       typename Default::Epilogue, Callbacks, 1>;
   using Sums = typename Mma::FragmentC;

@@ -81,6 +81,8 @@ def collectives(kernel: Kernel, grouped: bool, written: tree.Tree) -> str:
     a, b = kernel.a, kernel.b
     # Four bytes of float32 are read as TF32.
     element_a, element_b = (CPP["float32" if x.dtype == "tfloat32" else x.dtype] for x in (a, b))
+    if kernel.scale:
+        element_a = f"cute::tuple<{element_a}, {CPP[kernel.scale]}>"
     types = "\n".join(written.types)
     return f"""
 using TileShape = {shape(kernel.tile)};
@@ -92,7 +94,7 @@ using Descriptor = cutlass::epilogue::collective::detail::EpilogueDescriptor<Til
 using Epilogue = typename cutlass::epilogue::collective::CollectiveBuilder<
     cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, TileShape, ClusterShape,
     cutlass::epilogue::collective::EpilogueTileAuto, {CPP[kernel.accumulator]}, {CPP[kernel.compute]},
-    {element_c}, cutlass::layout::RowMajor{star}, {c.alignment}, {CPP[d.dtype]}, cutlass::layout::RowMajor{star},
+    {element_c}, {LAYOUTS[d.layout]}{star}, {c.alignment}, {CPP[d.dtype]}, {LAYOUTS[d.layout]}{star},
     {d.alignment}, EpilogueSchedule, {written.root}>::CollectiveOp;
 using MainLoop = typename cutlass::gemm::collective::CollectiveBuilder<
     cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, {element_a}, {LAYOUTS[a.layout]}{star}, {a.alignment},
@@ -144,6 +146,13 @@ using Kernel = cutlass::gemm::kernel::GemmUniversal<cute::Shape<int, int, int, i
   given.hw_info.sm_count = p.sm_count;
   given.scheduler.max_swizzle_size = p.swizzle;
   given.scheduler.raster_order = static_cast<decltype(given.scheduler.raster_order)>(p.raster);"""
+    if kernel.scale:
+        fields += [("ld_scale", "int64"), ("batch_scale", "int64"), ("group", "int32")]
+        pointers.append("scale")
+        build += f"""
+  given.mainloop.ptr_S = reinterpret_cast<{CPP[kernel.scale]} const*>(p.scale);
+  given.mainloop.dS = {{{{}}, p.ld_scale, p.batch_scale}};
+  given.mainloop.group_size = p.group;"""
     if kernel.decomposition == "stream_k":
         fields.append(("splits", "int32"))
         build += "\n  given.scheduler.splits = p.splits;"

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from .types import BITS
+
 __all__ = ["FUNCTORS", "REDUCTIONS", "Kernel", "Node", "Operand", "walk"]
 
 #: Functors of an epilogue, by name: the number of their arguments.
@@ -86,7 +88,8 @@ class Kernel:
     arch : {"sm_80", "sm_90a"}
         Generation of its templates: multistage pipelines of ``cp.async``, or warp-specialised ones of TMA.
     a, b, d : Operand
-        A is M x K, B is K x N, and D is M x N, along rows.
+        A is M x K, B is K x N, and D is M x N, along rows.  A may have smaller elements than B, of 16 bits, to which
+        they are converted: then D, and all other M x N matrices, lie along columns.
     c : Operand or None
         The matrix of the tree's node ``"source"``.
     accumulator : str
@@ -97,7 +100,7 @@ class Kernel:
     cluster : tuple of int
     schedule : {"cooperative", "pingpong", "multistage"}
     decomposition : {"tiles", "stream_k"}
-        How the blocks share the product; the parameters say whether those of ``"stream_k"`` share each tile evenly.
+        How the blocks share the product; parameters say whether those of ``"stream_k"`` share each tile evenly.
     stages : int
         Of the pipeline; 0 for the most that fit.
     warps : tuple of int
@@ -114,6 +117,9 @@ class Kernel:
         Whether a convolution's strides are 1; only its data gradient differs by that.
     offsets : {"int32", "int64"}
         Dtype of the ends of groups.
+    scale : str
+        Dtype of factors for groups of K neighbours in the rows of A, a matrix of M by groups along columns; empty
+        without them.
     """
 
     family: str
@@ -136,8 +142,14 @@ class Kernel:
     spatial: int = 2
     unit_strides: bool = True
     offsets: str = "int32"
+    scale: str = ""
 
     @property
     def compute(self) -> str:
         """Type of the epilogue's arithmetic."""
         return "float64" if self.accumulator == "float64" else "float32"
+
+    @property
+    def mixed(self) -> bool:
+        """Whether elements of A are converted to those of B."""
+        return self.arch == "sm_90a" and BITS[self.a.dtype] < BITS[self.b.dtype]

@@ -69,8 +69,8 @@ class Rendered:
     scalars : tuple of str
         Fields that a message decides: they are places in the parameters, and nothing else depends on them.
     setup : tuple of str
-        What the kernel `SETUP` takes, which runs before the kernel, see `preparation` and grouped90.py; empty without one:
-        8 bytes each, the address of an operand or of the workspace, or a number.
+        What the kernel `SETUP` takes, which runs first, see `preparation` and grouped90.py; empty without one: 8 bytes
+        each, the address of an operand or of the workspace, or a number.
     """
 
     source: str

@@ -172,7 +172,8 @@ class Writer:
     def matrix(self, node: Node, const: str = " const") -> tuple[str, str]:
         """Return the expressions of address and strides of a further matrix."""
         self.tree.fields.append((f"ld_{node.name}", "int64"))
-        return self.pointer(node, const), f"{{p.ld_{node.name}, {{}}, {self.batch(node)}}}"
+        steps = "{}, p.ld_{}" if self.kernel.d.layout == "column" else "p.ld_{1}, {0}"
+        return self.pointer(node, const), f"{{{steps.format('{}', node.name)}, {self.batch(node)}}}"
 
     def scalar(self, node: Node, template: str) -> tuple[str, str]:
         """Return the visitor of a scalar."""
@@ -236,7 +237,8 @@ class Sm90(Writer):
     def auxiliary(self, kind: str, copy: str, element: str, node: Node) -> str:
         """Return the visitor of a further matrix: by TMA if its alignment allows, else by the threads themselves."""
         rounding = f"{_RN}, " if kind == "Store" else ""
-        stride = "cute::Stride<int64_t, cute::_1, int64_t>"
+        steps = "cute::_1, int64_t" if self.kernel.d.layout == "column" else "int64_t, cute::_1"
+        stride = f"cute::Stride<{steps}, int64_t>"
         if node.alignment * BITS[node.dtype] % 128:
             return (f"cutlass::epilogue::fusion::Sm90Aux{kind}<0, void, {element}, {rounding}{stride}, void, void, "
                     f"{node.alignment}, false>")  # fmt: skip

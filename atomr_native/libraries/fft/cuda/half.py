@@ -12,7 +12,7 @@ from ....builders.cuda.workspace import padded
 from ....errors import Unsupported
 from ....plans.spec import PlanSpec
 from ..attributes import FftAttributes
-from ..half import why_wide
+from ..half import refused, why_wide
 from ..spec import TRANSFORMS, factor
 from .build import built_steps
 from .layouts import match
@@ -102,5 +102,7 @@ def build_half(spec: PlanSpec[FftAttributes], context: CudaContext) -> Built:
                 if error.rule != "fft.library":
                     raise
                 reason = error.message.splitlines()[0]
+    if not spec.attributes.converts:
+        raise refused(spec.attributes, x.dtype, x.shape, reason)
     built = built_steps(spec, wide_steps(spec), context)
     return replace(built, notes=(f"computed in float32: {reason}", *built.notes))

@@ -53,6 +53,11 @@ def build_decomposition(spec: PlanSpec[DecompositionAttributes], context: CudaCo
     return _Builder(spec, context).build()
 
 
+def _step(matrix: Matrix) -> int:
+    """Return the bytes to the next matrix, also of a single one: calls for batches take no steps into the matrix."""
+    return matrix.jump or matrix.ld * max(matrix.columns, 1) * matrix.itemsize
+
+
 class _Builder(Steps):
     """The steps of one plan."""
 
@@ -170,7 +175,7 @@ class _Builder(Steps):
             step=(a.ld, b.ld if b else max(size), c.ld if c else max(size)),
             batch=self.count,
             jump=(
-                a.jump, n_values * size_of_value, b.jump if b else 0, c.jump if c else 0,
+                _step(a), n_values * size_of_value, _step(b) if b else 0, _step(c) if c else 0,
             ),
             group=self.count if routine in _TOGETHER else 1,
             n_operands=len(operands) + 1,

@@ -67,6 +67,7 @@ class StructuredCall(NativeStruct):
     alpha: int = -1
     beta: int = -1
     relu: int = 0
+    nowhere: int = 0
     configuration: int = -1
     compressed_bytes: int
     scratch: int = 0

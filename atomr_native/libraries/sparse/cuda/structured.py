@@ -175,7 +175,7 @@ class _Product:
     @property
     def digest(self) -> str:
         """Digest of everything that decides the time of an algorithm."""
-        call = replace(self._call, configuration=-1, scratch=0, workspace_bytes=0)
+        call = replace(self._call, configuration=-1, scratch=0, workspace_bytes=0, nowhere=0)
         return spec_digest([int(number) for number in call.fields().values()])
 
     def accepts(self, choice: tuple[int, ...]) -> bool:
@@ -237,6 +237,8 @@ def _prepare(
     if first > context.workspace_limit:
         raise beyond_limit(spec.op, spec.op, first, context.workspace_limit)
     call = structured_call(spec, part, context.workspace_limit - first)
+    if part.bias:
+        call = replace(call, nowhere=context.backend.zeros())
     made = StructuredProduct(context.backend, replace(call, scratch=first))
     if not how.tune:
         return made, ""

@@ -71,7 +71,7 @@ class Structures(Conversions):
             ``"strip"`` or ``"tile"``: x is pruned first, see `StructuredPruneRequest`; else it has two numbers in each
             four.
         dense : bool
-            Whether the dense matrix is kept, so that products may choose the faster of both; without it the matrix
+            Whether the dense matrix is kept, so that products may take either; without it the matrix
             takes 5/8 of its memory, of 8-bit dtypes 3/4.
         check : bool
             Whether x is checked where it is not pruned.
@@ -123,7 +123,7 @@ class Structures(Conversions):
             As `StructuredProductRequest` has them.
         a : StructuredMatrix
         route : str
-            ``"auto"``: by sparse tensor cores, or, where A has kept its dense matrix and that is known to be faster, by
+            ``"auto"``: by sparse tensor cores, or, where A has kept its dense matrix and extents are small, by
             `BlasLt.matmul`; `route_24` says which, and why.  ``"structured"`` and ``"dense"`` decide.
 
         Raises

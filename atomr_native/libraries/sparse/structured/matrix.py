@@ -70,7 +70,7 @@ class StructuredMatrix:
     compressed : GpuRef
         uint8, as long as `Sparse.structured` makes it.
     dense : GpuRef, optional
-        The same matrix with its zeros, where products may choose the faster of both.
+        The same matrix with its zeros, where products may take either.
 
     Raises
     ------

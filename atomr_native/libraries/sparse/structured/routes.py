@@ -17,7 +17,7 @@ __all__ = ["LEAST", "ROUTES", "StructuredRoute", "choose"]
 ROUTES: Final = ("auto", "structured", "dense")
 
 #: Rows of A, columns of A, and rows of x from which on the compressed matrix is taken by itself, by the bytes of an
-#: element.
+#: element.  Not measured yet: `bench/libraries/sparse/layers.py` does that.
 LEAST: Final[dict[int, tuple[int, int, int]]] = {2: (4096, 4096, 2048), 1: (4096, 4096, 2048)}
 
 
@@ -83,5 +83,5 @@ def choose(a: StructuredMatrix, x: GpuRef, route: str, options: dict[str, Any]) 
     least, found = LEAST[a.dtype.itemsize], (*a.shape, int(x.shape[0]))
     for name, extent, enough in zip(("rows of A", "columns of A", "rows of x"), found, least, strict=True):
         if extent < enough:
-            return StructuredRoute("dense", f"{extent} {name}; the compressed matrix is faster from {enough} on")
+            return StructuredRoute("dense", f"{extent} {name}; the compressed matrix is taken from {enough} on")
     return StructuredRoute("structured", "the matrices are large")

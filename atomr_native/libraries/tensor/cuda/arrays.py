@@ -37,6 +37,11 @@ class Array:
     strides: tuple[int, ...]
     offset: int = 0
 
+    @property
+    def place(self) -> tuple[Source, int]:
+        """Where its first element is: so many bytes behind its source, modulo 2**64, since it may lie before it."""
+        return self.source, self.offset * as_dtype(self.dtype).itemsize % 2**64
+
     def stride(self, mode: int) -> int:
         """Return the elements from one index of a mode to the next; 0 where it is broadcast."""
         return self.strides[self.modes.index(mode)] if mode in self.modes else 0

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
+
+from msgspec import structs
 
 from ....builders.context import Built
 from ....builders.cuda.codegen import value_type
@@ -19,6 +21,7 @@ from .elements import constant, factored, loaded, multiplied, operated, scaled
 from .finish import Finish
 from .plain import plain_reduction
 from .task import Task
+from .whole import tuned_route
 
 __all__ = ["build_einsum", "build_elementwise", "build_reduce"]
 
@@ -28,9 +31,18 @@ _REDUCED: Final = {"mean": ("", "sum"), "norm1": ("abs", "sum"), "norm2": ("squa
 
 def build_reduce(spec: PlanSpec[ReduceAttributes], context: CudaContext) -> Built:
     """Build ``tensor.reduce``.  Waits for the compiler."""
-    how = spec.attributes
     if math.prod(spec.operands[-1].shape) == 0:
         return Built("noop")
+    route, line = tuned_route(spec, context, build_reduce)
+    return replace(_reduced(_routed(spec, route), context), tuning=line)
+
+
+def _routed(spec: PlanSpec[Any], route: str) -> PlanSpec[Any]:
+    return structs.replace(spec, attributes=structs.replace(spec.attributes, route=route))
+
+
+def _reduced(spec: PlanSpec[ReduceAttributes], context: CudaContext) -> Built:
+    how = spec.attributes
     builder = Builder(spec, context, how.inputs, how.output)
     reduced = tuple(m for m in dict.fromkeys(how.inputs[0]) if m not in how.output)
     dtype = "bool" if how.reduction in ("any", "all") else how.dtype
@@ -78,9 +90,14 @@ def build_reduce(spec: PlanSpec[ReduceAttributes], context: CudaContext) -> Buil
 
 def build_elementwise(spec: PlanSpec[ElementwiseAttributes], context: CudaContext) -> Built:
     """Build ``tensor.elementwise``: one kernel, and another for zeros around the result.  Waits for the compiler."""
-    how = spec.attributes
     if math.prod(spec.operands[-1].shape) == 0:
         return Built("noop")
+    route, line = tuned_route(spec, context, build_elementwise)
+    return replace(_elementwise(_routed(spec, route), context), tuning=line)
+
+
+def _elementwise(spec: PlanSpec[ElementwiseAttributes], context: CudaContext) -> Built:
+    how = spec.attributes
     builder = Builder(spec, context, how.inputs, how.output, how.padding)
     whole = builder.target
     inside = whole
@@ -111,6 +128,10 @@ def _elementwise_task(builder: Builder, how: ElementwiseAttributes, inside: Arra
             values.append(constant(dtype, 0))
             continue
         lines.append(loaded(number, inputs[number].dtype, dtype))
+        if not builder.spec.scalars:  # of a plan that is measured
+            values.append(f"({operated(how.unary[i], dtype, f'v{number}')})")
+            number += 1
+            continue
         factor = factored(dtype, i * parts, i * parts + 1)
         lines.append(f"const {value_type(dtype)} f{number} = {factor};")
         made = scaled(dtype, operated(how.unary[i], dtype, f"v{number}"), f"f{number}")

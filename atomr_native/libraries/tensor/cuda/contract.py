@@ -240,7 +240,8 @@ def elementwise(builder: Builder, how: ElementwiseAttributes, into: Array, by_ke
     call = tensor_call(
         ("PERMUTE", "BINARY", "TRINARY")[count - 1], (*inputs, into), extents,
         compute=compute_of("float64" if wide else "float32"), limit=0, unary=[how.unary[i] for i in order],
-        binary=how.binary, factors=[factors[i] for i in order], scalars=len(builder.spec.scalars),
+        binary=how.binary, factors=[factors[i] for i in order] if factors else (), numbers=(1, 1, 1),
+        scalars=len(builder.spec.scalars),
     )  # fmt: skip
     reason = builder.guarded(
         factors, lambda: _add(builder, call, (*inputs, into), scalars=len(builder.spec.scalars)), by_kernel

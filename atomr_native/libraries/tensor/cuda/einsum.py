@@ -121,9 +121,10 @@ class Einsum(Builder):
             return None
         spec = step_spec(self, step, operands, into)
 
-        def trial(choice: Choice) -> tuple[SequenceProgram, str]:
+        def trial(choice: Choice) -> tuple[SequenceProgram, int, str]:
             made = _Trial(spec, self.context, choice)
-            return made.step(direct=into is not None), made.taken
+            program = made.step(direct=into is not None)
+            return program, program.workspace, made.taken
 
         tuner = StepTuner(self.context, spec, self.extents_of(step), trial, direct=into is not None)
         found = tuner.tuned(measure=how.tune == "measure")
@@ -159,7 +160,7 @@ class Einsum(Builder):
             self._alone(array, conj, modes, alone)
             for (array, conj), modes, alone in zip(operands, step.inputs, groups.alone, strict=True)
         )
-        given = into if finish.is_native or finish.epilogue else None
+        given = into if finish.is_native or finish.epilogue or finish.added else None
         product = find_product(groups, a, b, given, self.extents, conj=(conj_a, conj_b), dtype=self.dtype)
         copies_first = FIRST[any(product.copied)] == "cutensor" and self.route == "auto" and not self.how.deterministic
         if self.route == "cutensor" or self.how.compute in EMULATED or copies_first:

@@ -50,7 +50,7 @@ def multiply(
         ways.insert(0, finish.epilogue)
     reason = ""
     for epilogue in ways:
-        direct = lies and (epilogue is not None or finish.is_native)
+        direct = lies and (epilogue is not None or finish.is_native or finish.added)
         result, reason = _attempt(builder, step, product, operands, into if direct else None, into, finish, epilogue)
         if result is not None:
             return result
@@ -89,7 +89,7 @@ def _attempt(
             array, conj = made, False
         held.append((array, conj))
     is_complex = dtype.startswith("complex")
-    c = (into if finish.updated else finish.c) if direct is not None else None
+    c = (into if finish.updated or finish.added else finish.c) if direct is not None else None
     kind, bias = epilogue or ("default", "")
     described = product.describe(
         held[0][0], held[1][0], d, c, builder.extents, conj=(held[0][1] and is_complex, held[1][1] and is_complex),
@@ -104,14 +104,15 @@ def _attempt(
     except (Unsupported, LibraryError) as error:
         return None, str(error)
     count = described[0].n_scalars
-    scalars: tuple[Source, ...] = tuple(("constant", word) for word in (_ONE, 0, 0, 0)[:count])
+    adds = _ONE if direct is not None and finish.added else 0
+    scalars: tuple[Source, ...] = tuple(("constant", word) for word in (_ONE, adds, 0, 0)[:count])
     if direct is not None and finish.scalars:
         scalars = tuple(("scalar", j) for j in range(count))
-    sources = tuple(array.source for array in described[1])
+    sources, offsets = zip(*(array.place for array in described[1]), strict=True)
     factors = factors_of(finish.scalars, is_complex=is_complex)[:1] if direct is not None else ()
 
     def add() -> str:
-        builder.scratch.add(native_run, sources, scalars, native_run.workspace)
+        builder.scratch.add(native_run, sources, scalars, native_run.workspace, offsets)
         return ""
 
     builder.guarded(factors, add, lambda: builder.without_product(step.output, d, finish))

@@ -110,7 +110,7 @@ class Product:
         (ld_d, ld_c) = lds
         is_complex = dtype.startswith("complex")
         scale = _SCALE.get(dtype, dtype)
-        more = () if c is None or c.source == d.source else (c,)
+        more = () if c is None or c.place == d.place else (c,)
         step_bias = 0
         if bias is not None:
             step = self._bias_step(bias, extents, by_rows=by_rows)
@@ -144,7 +144,7 @@ class Product:
             bias=-1 if bias is None else 2 + len(more),
             step_bias=step_bias,
             reduced_precision=int(d.dtype == scale),
-            c=-1 if c is None else 2 if c.source == d.source else 3,
+            c=-1 if c is None else 2 if c.place == d.place else 3,
             alpha_imag=2 if is_complex else -1,
             beta_imag=3 if is_complex else -1,
             n_operands=3 + len(more),
@@ -159,7 +159,7 @@ class Product:
         dense, other = (g.n, g.m) if by_rows else (g.m, g.n)
         steps = [folded(bias, modes, extents) for modes in (dense, other, g.batch)]
         least = 1 if math.prod(extents[i] for i in dense) > 1 else 0
-        if steps[0] != least or steps[1] != 0 or steps[2] is None or steps[2] < 0 or bias.offset:
+        if steps[0] != least or steps[1] != 0 or steps[2] is None or steps[2] < 0:
             return None
         return steps[2]
 
@@ -248,7 +248,7 @@ def find_product(
         lies = True
         if d is not None:
             side = _side(d, order.m, order.n, order.batch, extents)
-            lies = side is not None and d.dtype in product_outputs(dtype) and not d.offset
+            lies = side is not None and d.dtype in product_outputs(dtype)
             if side is not None and lies:
                 by_rows = _leading(side, m, n, rows=True) is not None
                 lies = by_rows or _leading(side, m, n, rows=False) is not None
@@ -256,7 +256,7 @@ def find_product(
             by_rows = by_rows or not lies
         for array, outer, count, is_a, flag in ((a, order.m, m, True, conj[0]), (b, order.n, n, False, conj[1])):
             side = _side(array, outer, order.k, order.batch, extents)
-            copy = array.dtype != dtype or bool(array.offset) or side is None or side.batch < 0
+            copy = array.dtype != dtype or side is None or side.batch < 0
             if side is not None and not copy:
                 copy = _input(side, count, k, is_a != by_rows, flag and dtype.startswith("complex")) is None
             copies.append(copy)

@@ -43,15 +43,18 @@ class Scratch:
         self._buffers.append(_Buffer(padded(max(nbytes, 1))))
         return len(self._buffers) - 1
 
-    def add(self, run: object, operands: tuple[Source, ...], scalars: tuple[Source, ...] = (), own: int = 0) -> None:
-        """Add a step; buffers among its operands are numbers yet."""
+    def add(
+        self, run: object, operands: tuple[Source, ...], scalars: tuple[Source, ...] = (), own: int = 0,
+        offsets: tuple[int, ...] = (),
+    ) -> None:  # fmt: skip
+        """Add a step; buffers among its operands are numbers yet.  Its operands begin `offsets` bytes behind these."""
         for kind, number in operands:
             if kind == "workspace":
                 buffer = self._buffers[number]
                 buffer.first = len(self.steps) if buffer.first < 0 else buffer.first
                 buffer.last = len(self.steps)
         self.own = max(self.own, own)
-        self.steps.append(Step(run, operands, scalars, *self._when))
+        self.steps.append(Step(run, operands, scalars, *self._when, offsets=offsets))
 
     @contextmanager
     def only(self, when: Literal["zero", "nonzero"], factors: tuple[tuple[int, ...], ...]) -> Iterator[None]:

@@ -16,7 +16,6 @@ from ...._lib import cublaslt, cutensor
 from ...._lib.cublaslt import Matmul
 from ...._lib.cutensor import CONSTANTS
 from ....builders.cuda.context import CudaContext, library_file
-from ....builders.cuda.sequence import SequenceProgram
 from ....builders.cuda.tuner import Candidate, Tuner
 from ....dtypes import DTYPES, as_dtype
 from ....errors import LibraryError, Unsupported
@@ -39,8 +38,8 @@ _LISTED: Final = 8
 _KERNELS: Final = {"DEFAULT_PATIENT": 0, "GETT": 8, "TGETT": 2, "TTGT": 4}
 _TILE: Final = 4 << 20
 
-#: Makes the sequence of a choice, and says which route it takes.
-Trial = Callable[[Choice], tuple[SequenceProgram, str]]
+#: Makes the program of a choice, with its bytes of workspace, and says which route it takes.
+Trial = Callable[[Choice], tuple[Any, int, str]]
 
 
 def _span(operand: OperandSpec) -> tuple[int, int]:
@@ -53,13 +52,11 @@ def _span(operand: OperandSpec) -> tuple[int, int]:
 class _Step:
     """A step that is tuned."""
 
-    operation = "tensor.einsum"
-    title = "a step of an expression"
+    title = "an operation on tensors"
 
-    def __init__(
-        self, context: CudaContext, spec: PlanSpec[EinsumAttributes], digest: str, products: int, trial: Trial
-    ) -> None:
+    def __init__(self, context: CudaContext, spec: PlanSpec[Any], digest: str, products: int, trial: Trial) -> None:
         self._context, self._spec, self._products, self._trial = context, spec, products, trial
+        self.operation = spec.op
         self.digest = digest
         self._runs: dict[tuple[int, ...], Any] = {}
 
@@ -77,6 +74,10 @@ class _Step:
         if first is None:
             return
         yield first
+        if not isinstance(how, EinsumAttributes):
+            yield from self._taken(Choice("kernel"), {})
+            yield from self._taken(Choice("cutensor", (CONSTANTS["CUTENSOR_ALGO_DEFAULT"], -1)), {})
+            return
         routes = (how.route,) if how.route != "auto" else ("kernel", "blas_lt", "cutensor")
         for route in routes:
             if how.compute in EMULATED and route != "cutensor":
@@ -117,10 +118,10 @@ class _Step:
                 choice = Choice("cutensor", (CONSTANTS[f"CUTENSOR_ALGO_{name}"], rank))
                 yield from self._taken(choice, {"algo": name.lower(), "kernel": rank})
 
-    def _candidate(self, choice: Choice, config: dict[str, Any]) -> tuple[Candidate | None, SequenceProgram | None]:
-        """Return a candidate that takes the route which it names, and its sequence; None where there is none."""
+    def _candidate(self, choice: Choice, config: dict[str, Any]) -> tuple[Candidate | None, Any]:
+        """Return a candidate that takes the route which it names, and its program; None where there is none."""
         try:
-            program, taken = self._trial(choice)
+            program, workspace, taken = self._trial(choice)
             run = self._context.backend.prepare(program)
         except (Unsupported, LibraryError) as error:
             if isinstance(error, LibraryError) and error.lib == "cuda":
@@ -129,7 +130,7 @@ class _Step:
         if choice.route not in ("", taken):
             return None, None
         self._runs[choice.words] = run
-        return Candidate(choice.words, program.workspace, {"route": taken, **config}), program
+        return Candidate(choice.words, workspace, {"route": taken, **config}), program
 
     def operand_bytes(self) -> list[int]:
         """Return the bytes that each operand reaches over."""
@@ -161,18 +162,18 @@ class StepTuner:
     ----------
     context : CudaContext
     spec : PlanSpec
-        The step, see `choice.step_spec`.
+        The step, see `choice.step_spec`; or another operation, without factors.
     products : int
         Its multiplications.
     trial : callable
-        Makes the sequence of a choice.
+        Makes the program of a choice.
     direct : bool
         Whether the step may write its result where the specification says, not to the workspace.
     store : TuningStore, optional
     """
 
     def __init__(
-        self, context: CudaContext, spec: PlanSpec[EinsumAttributes], products: int, trial: Trial, *, direct: bool,
+        self, context: CudaContext, spec: PlanSpec[Any], products: int, trial: Trial, *, direct: bool,
         store: TuningStore | None = None,
     ) -> None:  # fmt: skip
         versions = [cublaslt.load(library_file("cublasLt")), 0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["stencil"]
+__all__ = ["power_law", "stencil"]
 
 
 def stencil(side: int) -> Any:
@@ -17,3 +17,17 @@ def stencil(side: int) -> Any:
     one = scipy.sparse.eye_array(side)
     kron = scipy.sparse.kron
     return (kron(kron(line, one), one) + kron(kron(one, line), one) + kron(kron(one, one), line)).tocsr().astype("f4")
+
+
+def power_law(n: int, mean: int = 16) -> Any:
+    """Return a matrix whose rows and columns have lengths by a power law, float32 CSR without duplicates."""
+    import numpy as np
+    import scipy.sparse
+
+    rng = np.random.default_rng(0)
+    weights = 1.0 / np.arange(1, n + 1) ** 0.7
+    ends = [rng.permutation(n)[rng.choice(n, n * mean, p=weights / weights.sum())] for _ in range(2)]
+    made = scipy.sparse.coo_array((np.ones(n * mean, "f4"), tuple(ends)), shape=(n, n)).tocsr()
+    made.sum_duplicates()
+    made.data[:] = rng.uniform(0.5, 1.5, made.nnz)
+    return made

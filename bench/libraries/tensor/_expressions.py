@@ -1,0 +1,102 @@
+"""Expressions as contenders: ours, and those of torch, CuPy and nvmath, of zeros."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from bench.harness import Setup, gpu_peers
+from bench.harness.common import device
+from bench.harness.gpu import add_peer, waited
+
+__all__ = ["EVERY", "PEERS", "TURNS", "Expression", "add_expressions", "add_ours", "name_cutensor", "shapes_of"]
+
+#: Calls between two waits, and calls of a sample.
+EVERY, TURNS = 20, 100
+#: Name, subscripts, dtype, and extents of the modes.
+Expression = tuple[str, str, str, Mapping[str, int]]
+
+
+def shapes_of(setup: Setup, subscripts: str, extents: Mapping[str, int]) -> list[tuple[int, ...]]:
+    """Return the shapes of the operands, small ones in a quick run."""
+    quick = setup.count(TURNS) != TURNS
+    terms = subscripts.partition("->")[0].split(",")
+    return [tuple(min(extents[m], 3) if quick else extents[m] for m in term) for term in terms]
+
+
+def name_cutensor(setup: Setup) -> None:
+    """Tell the C program and CuPy where the library is that the messages call."""
+    setup.need()
+    from atomr_native.builders.cuda.context import library_file  # type: ignore[import-untyped,unused-ignore]
+
+    if found := library_file("cutensor"):
+        os.environ.setdefault("ATOMR_NATIVE_CUTENSOR", found)
+
+
+def torch_einsum(subscripts: str, dtype: str, shapes: list[tuple[int, ...]], index: int) -> gpu_peers.Calls:
+    """``torch.einsum``, which allocates its result; it is made contiguous."""
+    torch = gpu_peers.torch(index)
+    operands = [torch.zeros(shape, dtype=getattr(torch, dtype), device="cuda") for shape in shapes]
+
+    def run() -> Any:
+        return torch.einsum(subscripts, *operands).contiguous()
+
+    return gpu_peers.Calls({"run": run}, torch.cuda.synchronize)
+
+
+def cupy_contraction(subscripts: str, dtype: str, shapes: list[tuple[int, ...]], index: int) -> gpu_peers.Calls:
+    """``cupyx.cutensor.contraction`` of two tensors into an array."""
+    cupy = gpu_peers.cupy(index)
+    from cupyx import cutensor  # type: ignore[import-not-found,import-untyped,unused-ignore]
+
+    inputs, output = subscripts.split("->")
+    modes = inputs.split(",")
+    a, b = (cupy.zeros(shape, dtype) for shape in shapes)
+    extents = {m: n for term, shape in zip(modes, shapes, strict=True) for m, n in zip(term, shape, strict=True)}
+    out = cupy.zeros([extents[m] for m in output], dtype)
+    run = partial(cutensor.contraction, 1.0, a, tuple(modes[0]), b, tuple(modes[1]), 0.0, out, tuple(output))
+    return gpu_peers.Calls({"run": run}, cupy.cuda.Device(index).synchronize)
+
+
+def nvmath_contraction(subscripts: str, dtype: str, shapes: list[tuple[int, ...]], index: int) -> gpu_peers.Calls:
+    """A planned contraction of nvmath-python, executed again and again."""
+    torch = gpu_peers.torch(index)
+    from nvmath import tensor  # type: ignore[import-not-found,import-untyped,unused-ignore]
+
+    a, b = (torch.zeros(shape, dtype=getattr(torch, dtype), device="cuda") for shape in shapes)
+    planned = tensor.BinaryContraction(subscripts, a, b)
+    planned.plan()
+    return gpu_peers.Calls({"run": planned.execute}, torch.cuda.synchronize)
+
+
+#: Peers by name.
+PEERS: Mapping[str, Callable[[str, str, list[tuple[int, ...]], int], gpu_peers.Calls]] = {
+    "torch": torch_einsum, "CuPy": cupy_contraction, "nvmath": nvmath_contraction,
+}  # fmt: skip
+
+
+def add_ours(setup: Setup, name: str, expression: Expression, turns: int, **options: Any) -> None:
+    """Add an expression of ours, planned, with its result in an array that exists."""
+    import atomr_native as an
+
+    _, subscripts, dtype, extents = expression
+    with setup.attempt(name):
+        dev = device(setup, "process")
+        operands = [dev.zeros(shape, dtype) for shape in shapes_of(setup, subscripts, extents)]
+        out = dev.tensor.einsum(subscripts, *operands).wait()
+        request = an.EinsumRequest(subscripts=subscripts, operands=operands, out=out, **options)
+        plan = dev.tensor.plan(request).wait(120.0)
+        setup.add(name, waited(partial(plan.tell, *operands, out=out), out.wait, turns, min(EVERY, turns)))
+
+
+def add_expressions(setup: Setup, expressions: Sequence[Expression], turns: int) -> None:
+    """Add expressions: ours, those of torch, and their ratios."""
+    for expression in expressions:
+        name, subscripts, dtype, extents = expression
+        add_ours(setup, ours := f"atomr {name}", expression, turns)
+        shapes = shapes_of(setup, subscripts, extents)
+        make = partial(torch_einsum, subscripts, dtype, shapes)
+        add_peer(setup, peer := f"torch {name}", make, "run", turns, every=EVERY)
+        setup.ratio(ours, peer)

@@ -1,0 +1,240 @@
+"""Networks of many tensors, functions after a contraction, and what plans cost: cold, warm and from disk."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from os import environ
+from typing import Any
+
+from bench.harness import Case, Setup, gpu_peers
+from bench.harness.common import device
+from bench.harness.gpu import add_peer, ordinal, waited
+from bench.harness.unavailable import Unavailable
+from bench.libraries.tensor._expressions import EVERY, TURNS
+
+__all__ = ["CASES"]
+
+#: Operands of a network, and the extent of its bonds.
+NETWORKS = ((4, 64), (6, 32), (8, 32), (12, 16), (16, 12), (24, 8), (30, 8))
+
+
+def network(count: int, extent: int) -> tuple[list[list[int]], list[tuple[int, ...]]]:
+    """Return the modes of a ring of tensors with some chords, of which two bonds stay open, and the shapes."""
+    rng = random.Random(count)
+    modes: list[list[int]] = [[] for _ in range(count)]
+    pairs = [(i, (i + 1) % count) for i in range(count)]
+    pairs += [tuple(rng.sample(range(count), 2)) for _ in range(count // 3)]  # type: ignore[misc]
+    for bond, (i, j) in enumerate(pairs):
+        modes[i].append(bond)
+        modes[j].append(bond)
+    free = [len(pairs), len(pairs) + 1]
+    modes[0].append(free[0])
+    modes[count // 2].append(free[1])
+    return [*modes, free], [(extent,) * len(own) for own in modes]
+
+
+def _torch(count: int, extent: int, index: int) -> gpu_peers.Calls:
+    torch = gpu_peers.torch(index)
+    try:
+        import opt_einsum
+    except ImportError as error:
+        raise Unavailable(f"opt_einsum does not import: {error}") from error
+    modes, shapes = network(count, extent)
+    operands = [torch.ones(shape, device="cuda") for shape in shapes]
+    text = ",".join("".join(opt_einsum.get_symbol(m) for m in own) for own in modes[:-1])
+    text += "->" + "".join(opt_einsum.get_symbol(m) for m in modes[-1])
+    made = opt_einsum.contract_expression(text, *shapes)
+    run = partial(made, *operands, backend="torch")
+    return gpu_peers.Calls({"run": run}, torch.cuda.synchronize)
+
+
+def _torch_peak(count: int, extent: int, index: int) -> float:
+    """MiB that torch allocates for one contraction at most, besides what is there."""
+    calls = _torch(count, extent, index)
+    torch = gpu_peers.torch(index)
+    calls.wait()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    calls.calls["run"]()
+    calls.wait()
+    return float(torch.cuda.max_memory_allocated() - before) / 2**20
+
+
+def networks(setup: Setup) -> None:
+    """Networks of 4 to 30 float32 tensors of ones, planned; `opt_einsum` with torch beside them.
+
+    *memory*: MiB at once besides the operands, of the plan's workspace and its result, and what torch has allocated.
+    """
+    turns = setup.count(TURNS)
+    for count, extent in NETWORKS if turns == TURNS else NETWORKS[:2]:
+        side = extent if turns == TURNS else 2
+        what = f"{count} tensors, {extent}"
+        with setup.attempt(ours := f"atomr {what}"):
+            import atomr_native as an
+
+            dev = device(setup, "process")
+            modes, shapes = network(count, side)
+            operands = [dev.full(shape, 1, "float32") for shape in shapes]
+            out = dev.tensor.einsum(modes, *operands).wait()
+            request = an.EinsumRequest(subscripts=modes, operands=operands, out=out)
+            plan = dev.tensor.plan(request).wait(60.0)
+            setup.add(ours, waited(partial(plan.tell, *operands, out=out), out.wait, turns, min(EVERY, turns)))
+            with setup.attempt(peak := f"atomr {what}, memory"):
+                mib = (plan.record.workspace + out.nbytes) / 2**20
+                setup.add(peak, partial(float, mib), remark="MiB")
+        add_peer(setup, peer := f"opt_einsum {what}", partial(_torch, count, side), "run", turns, every=EVERY)
+        with setup.attempt(theirs := f"opt_einsum {what}, memory", kind="peer"):
+            setup.need()
+            setup.add(theirs, partial(float, _torch_peak(count, side, ordinal(setup))), remark="MiB")
+        setup.ratio(ours, peer)
+        setup.ratio(f"{ours}, memory", theirs)
+
+
+def _relu_bias(result: Any, bias: Any) -> Any:
+    import numpy as np
+
+    return np.maximum(result + bias, 0)
+
+
+def _gate(result: Any, gate: Any) -> Any:
+    import numpy as np
+
+    return result / (1 + np.exp(-gate))
+
+
+def tails(setup: Setup) -> None:
+    """Functions after a product of bfloat16 matrices, beside the bare product: an epilogue, and a kernel after it."""
+    turns = setup.count(TURNS)
+    for n in (2048, 4096, 8192) if turns == TURNS else (16,):
+        bare = f"atomr bare, {n}"
+        for name, tail in ((bare, None), (f"atomr relu of bias, {n}", _relu_bias), (f"atomr gate, {n}", _gate)):
+            with setup.attempt(name):
+                import atomr_native as an
+
+                dev = device(setup, "process")
+                a, b, out = (dev.zeros((n, n), "bfloat16") for _ in range(3))
+                more = {} if tail is None else {"bias" if tail is _relu_bias else "gate": dev.zeros((n,), "bfloat16")}
+                if tail is _gate:
+                    more = {"gate": dev.zeros((n, n), "bfloat16")}
+                request = an.EinsumRequest(
+                    subscripts="ij,jk->ik", operands=(a, b), out=out, tail=tail, tail_operands=more
+                )
+                plan = dev.tensor.plan(request).wait(60.0)
+                run = partial(plan.tell, a, b, *more.values(), out=out)
+                setup.add(name, waited(run, out.wait, turns, min(EVERY, turns)), flops=2.0 * n**3)
+            if name != bare:
+                setup.ratio(name, bare)
+
+
+def blocks(setup: Setup) -> None:
+    """A product of 4096 x 4096 float32 in blocks of 512, of which every other is stored; the dense one beside it."""
+    turns = setup.count(TURNS)
+    n, side = (8, 512) if turns == TURNS else (4, 8)
+    with setup.attempt(ours := f"atomr blocks, {n * side}, {side}"):
+        import numpy as np
+
+        import atomr_native as an
+
+        dev = device(setup, "process")
+        chosen = [(i, j) for i in range(n) for j in range(n) if (i + j) % 2 == 0]
+        values = dev.put(np.ones(len(chosen) * side * side, "float32"))
+        a = an.BlockTensor(values, [(side,) * n] * 2, chosen)
+        out = dev.tensor.block_contract("ij,jk->ik", a, a)
+        request = an.BlockContractionRequest(subscripts="ij,jk->ik", a=a, b=a, out=out)
+        plan = dev.tensor.plan(request).wait(60.0)
+        run = partial(plan.tell, values, values, out=out.values)
+        setup.add(ours, waited(run, out.values.wait, turns, min(EVERY, turns)))
+    with setup.attempt(dense := f"atomr dense, {n * side}"):
+        import atomr_native as an
+
+        dev = device(setup, "process")
+        x, y = (dev.zeros((n * side, n * side), "float32") for _ in range(2))
+        plan = dev.tensor.plan(an.EinsumRequest(subscripts="ij,jk->ik", operands=(x, x), out=y)).wait(60.0)
+        setup.add(dense, waited(partial(plan.tell, x, x, out=y), y.wait, turns, min(EVERY, turns)))
+    setup.ratio(ours, dense)
+
+
+@contextmanager
+def _cache() -> Iterator[str]:
+    """A folder in which caches are, and nothing yet."""
+    before = environ.get("ATOMR_NATIVE_CACHE")
+    with tempfile.TemporaryDirectory() as folder:
+        environ["ATOMR_NATIVE_CACHE"] = folder
+        try:
+            yield folder
+        finally:
+            if before is None:
+                del environ["ATOMR_NATIVE_CACHE"]
+            else:
+                environ["ATOMR_NATIVE_CACHE"] = before
+
+
+def _planned(setup: Setup, **options: Any) -> float:
+    """Milliseconds until a plan of a step is there, in a worker that has none."""
+    import atomr_native as an
+
+    with an.System(standby="off") as system:
+        dev = system.device(setup.device)
+        operands = [dev.zeros((24, 16, 48), "float32"), dev.zeros((48, 16, 24), "float32")]
+        dev.tensor.einsum("ijk,kjl->il", operands[0][:8], operands[1]).wait()  # libraries are open
+        request = an.EinsumRequest(subscripts="ijk,kjl->il", operands=operands, **options)
+        start = time.perf_counter_ns()
+        dev.tensor.plan(request).wait(120.0)
+        return (time.perf_counter_ns() - start) / 1e6
+
+
+def plans(setup: Setup) -> None:
+    """Milliseconds until a plan is there: without and with caches on disk, tuned, and tuned by another process before.
+
+    Each sample starts a worker, which has opened the libraries.
+    """
+
+    def empty(**options: Any) -> Callable[[], float]:
+        def sample() -> float:
+            with _cache():
+                return _planned(setup, **options)
+
+        return sample
+
+    for name, options in (("atomr cold", {}), ("atomr cold, tuned", {"tune": True})):
+        with setup.attempt(name):
+            setup.need()
+            setup.add(name, empty(**options))
+    for name, options in (("atomr from disk", {}), ("atomr from disk, tuned", {"tune": True})):
+        with setup.attempt(name):
+            setup.need()
+            folder = setup.shared(("cache", name), _cache)
+            _planned(setup, **options)
+
+            def sample(folder: str = folder, options: dict[str, Any] = options) -> float:
+                environ["ATOMR_NATIVE_CACHE"] = folder
+                return _planned(setup, **options)
+
+            setup.add(name, sample)
+    with setup.attempt(name := "atomr warm"):
+        import atomr_native as an
+
+        dev = device(setup, "process")
+        x = dev.zeros((24, 24), "float32")
+        request = an.EinsumRequest(subscripts="ij,jk->ik", operands=(x, x))
+        dev.tensor.plan(request).wait(60.0)
+
+        def warm() -> float:
+            start = time.perf_counter_ns()
+            dev.tensor.plan(request).wait(60.0)
+            return (time.perf_counter_ns() - start) / 1e6
+
+        setup.add(name, warm)
+
+
+CASES = (
+    Case("gpu_tensor_networks", "Networks of tensors on a GPU", networks, devices=("cuda",)),
+    Case("gpu_tensor_tails", "Functions after a contraction", tails, devices=("cuda",)),
+    Case("gpu_tensor_blocks", "Tensors of blocks on a GPU", blocks, devices=("cuda",)),
+    Case("gpu_tensor_plans", "Plans of contractions", plans, unit="ms", devices=("cuda",)),
+)

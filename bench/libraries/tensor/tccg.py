@@ -1,0 +1,58 @@
+"""The contractions of TCCG, in three types, beside torch, CuPy and nvmath."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from bench.harness import Case, Setup
+from bench.harness.gpu import add_peer
+from bench.libraries.tensor._expressions import EVERY, PEERS, Expression, add_ours, name_cutensor, shapes_of
+from bench.libraries.tensor.cases import CONTRACTIONS
+
+__all__ = ["CASES"]
+
+#: Calls of a sample, since each takes up to some milliseconds.
+CALLS = 20
+
+
+def _contraction(text: str, dtype: str) -> Expression:
+    """Return a contraction with equal extents of all its modes, multiples of 4 where they are 16 or more."""
+    result, a, b = text.split("-")
+    extent = round((1 << 24) ** (1 / max(map(len, (result, a, b)))))
+    extent -= extent % 4 if extent >= 16 else 0
+    return f"{text}", f"{a},{b}->{result}", dtype, dict.fromkeys({*a, *b}, extent)
+
+
+def tccg(setup: Setup, dtype: str) -> None:
+    """The 48 contractions of TCCG, with 2^24 elements in the largest tensor: as planned, tuned, and by the peers.
+
+    The means are geometric, over all contractions.
+    """
+    turns = setup.count(CALLS)
+    chosen = CONTRACTIONS[:: 1 if turns == CALLS else 12]
+    with setup.attempt("cuTENSOR found", kind="peer"):
+        name_cutensor(setup)
+    names: dict[str, list[str]] = {}
+    for text in chosen:
+        expression = _contraction(text, dtype)
+        _, subscripts, _, extents = expression
+        for kind, options in (("atomr", {}), ("atomr tuned", {"tune": True})):
+            add_ours(setup, name := f"{kind} {text}", expression, turns, **options)
+            names.setdefault(kind, []).append(name)
+        shapes = shapes_of(setup, subscripts, extents)
+        for peer, make in PEERS.items():
+            made = partial(make, subscripts, dtype, shapes)
+            add_peer(setup, name := f"{peer} {text}", made, "run", turns, every=min(EVERY, turns))
+            names.setdefault(peer, []).append(name)
+            setup.ratio(f"atomr {text}", name)
+    for kind, members in names.items():
+        setup.mean(f"{kind}, mean", members, "atomr" if kind.startswith("atomr") else "peer")
+    for peer in PEERS:
+        setup.ratio("atomr, mean", f"{peer}, mean")
+        setup.ratio("atomr tuned, mean", f"{peer}, mean")
+
+
+CASES = tuple(
+    Case(f"gpu_tccg{suffix}", f"Contractions of TCCG on a GPU, {dtype}", partial(tccg, dtype=dtype), devices=("cuda",))
+    for dtype, suffix in (("float32", ""), ("float64", "_float64"), ("bfloat16", "_bfloat16"))
+)
