@@ -282,6 +282,11 @@ def test_the_steps_as_a_graph(device: an.Device) -> None:
         device.copy(x + y, out=x)
     assert [step.after for step in recording.plan.steps] == [(), (), (0, 1), (0, 2)]
     assert recording.plan.steps[0].operands == ("x",)
+    with device.record() as later:
+        x = later.operand("x", a)
+        device.copy(x, out=b)
+        x.fill(3)  # when it has been read
+    assert [step.after for step in later.plan.steps] == [(), (0,)]
     assert recording.plan.dot().splitlines()[0] == "digraph program {"
     assert "  step2 -> step3;" in recording.plan.dot()
 

@@ -97,9 +97,14 @@ def test_a_replay_that_reads_poison_is_not_run(device: an.Device) -> None:
     poison(device.lane("p"), out)
     plan.tell(source)
     assert out.numpy().tolist() == [7.0] * 4
+    with device.record() as part:
+        kept[:2].fill(1)  # which leaves the rest of it as it was
+        device.copy(part.operand("x", source) + kept, out=out)
+    part.plan.wait()
     poison(device.lane("p"), kept, text="the first cause")
-    with pytest.raises(an.DependencyFailed, match="the first cause"):
-        plan.ask(source).result(60)
+    for one in (plan, part.plan):
+        with pytest.raises(an.DependencyFailed, match="the first cause"):
+            one.ask(source).result(60)
 
 
 def test_a_program_that_kills_two_workers_is_quarantined(make_system: Make, worker_process: Placement) -> None:
