@@ -18,11 +18,12 @@ def ray_check() -> Check:
     """Look for Ray in a separate process, which imports it and starts nothing."""
     name, title = "ray", "Ray, for clusters"
     try:
-        version = run_probe("ray_version")["version"]
+        found = run_probe("ray_version")
     except ProbeError as error:
         return Check(name, title, "failed", str(error))
+    version = found["version"]
     if version is None:
-        return Check(name, title, "info", "not installed; pip install '.[ray]'")
+        return Check(name, title, "info", f"not installed; {found['install']}")
     oldest = ".".join(map(str, OLDEST_RAY))
     if is_too_old(version):
         return Check(name, title, "failed", f"Ray {version} is too old; allowed: {oldest} and later")

@@ -100,6 +100,7 @@ def send_everything(device: an.Device) -> None:
     device.cutlass.gemm(
         x, y, epilogue="pre = acc + row; out = relu(pre)", operands={"row": row}, outputs={"pre": "float32"}
     )
+    device.cutlass.convolution(device.zeros((1, 4, 4, 8), "float32"), device.zeros((8, 3, 3, 8), "float32"))
     device.cutlass.grouped_gemm(x, device.zeros((2, x.shape[1], 2), x.dtype), device.put(np.array([1, 2], "int32")))
     square = device.put(np.eye(3))
     device.solver.solve(square, device.put(np.ones(3)))

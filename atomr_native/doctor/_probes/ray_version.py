@@ -7,13 +7,13 @@ import sys
 
 
 def main() -> None:
-    """Write ``{"version": text}``, with null if Ray is not installed."""
+    """Write ``{"version": text}``; if Ray is not installed, with null, and how to install it."""
     try:
         import ray
     except ModuleNotFoundError as error:
         if error.name != "ray":
             raise
-        version = None
+        found = {"version": None, "install": "pip install '.[ray]'"}
     else:
-        version = ray.__version__
-    sys.stdout.write(json.dumps({"version": version}) + "\n")
+        found = {"version": ray.__version__}
+    sys.stdout.write(json.dumps(found) + "\n")
