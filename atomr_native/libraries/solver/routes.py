@@ -79,6 +79,8 @@ def _indefinite(routine: str, assume: str, dtype: str, rows: int) -> dict[str, s
     found = {"batched": f"{routine} with assume={assume!r} has no such route"}
     if why := _unable(routine, assume, dtype):
         found["loop"] = why
+    elif rows < 2:
+        found["loop"] = "cuSOLVER took a matrix of one row that is 0 for regular"  # 12.0, on an H100
     elif rows > limit:
         found["kernel"] = f"its matrices have at most {limit} rows and columns, and A has {rows}"
     return found
@@ -134,7 +136,8 @@ def choose_route(request: Any, dtype: str, size: tuple[int, int], count: int) ->
     if asked is not None:
         return str(asked)
     able = [name for name in _NAMES if name not in reasons]
-    return "loop" if count < 2 and "loop" in able else able[0]
+    single = count < 2 and not (assume in INDEFINITE and size[0] <= _SMALL)
+    return "loop" if single and "loop" in able else able[0]
 
 
 def kind_of_failure(routine: str, assume: str) -> str:

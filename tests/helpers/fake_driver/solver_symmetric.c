@@ -49,7 +49,8 @@ static void sytrf(const noted *c) {
         for (int64_t i = k + 1; i < n; i++)
             if (size(at(c, i, k)) > most) most = size(at(c, i, k)), best = i;
         if (own == 0 && most == 0) {
-            if (!*c->info) *c->info = (int)place(c, k) + 1;
+            /* On an H100 one row that is 0 has info 0; here the last one of any matrix. */
+            if (!*c->info && k + 1 < n) *c->info = (int)place(c, k) + 1;
             pivots[place(c, k)] = (int)place(c, k) + 1;
             continue;
         }

@@ -11,6 +11,7 @@ pytest.importorskip("numba")
 GPU = pytest.param("cuda:0", marks=pytest.mark.gpu)
 
 
+@pytest.mark.filterwarnings("ignore:`torch:DeprecationWarning")  # which torch.compile meets in PyTorch itself
 @pytest.mark.parametrize("name", ["host", GPU])
 def test_it_runs_as_a_program(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     program = load("epilogue_in_python")

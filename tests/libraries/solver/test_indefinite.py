@@ -167,6 +167,21 @@ def test_singular_matrices_are_errors(device: an.Device) -> None:
     assert np.isfinite(x.numpy()[2]).all()
 
 
+@pytest.mark.parametrize(("n", "zero", "route"), [(1, 0, None), (3, 2, "loop"), (3, 1, "loop"), (40, 39, None)])
+def test_one_singular_matrix(device: an.Device, n: int, zero: int, route: str | None) -> None:
+    """Also where the library finds nothing wrong with it."""
+    a = np.diag(np.arange(1.0, n + 1))
+    a[zero, zero] = 0
+    for dtype in ("float32", "float64"):
+        request = an.SolverRequest(
+            routine="solve", a=device.put(a.astype(dtype)), b=device.put(np.ones((n, 1), dtype)), assume="symmetric",
+            route=route,
+        )  # fmt: skip
+        with pytest.raises(an.SingularMatrix) as caught:
+            device.solver.tell(request).numpy()
+        assert caught.value.info == zero + 1
+
+
 def test_determinants_do_not_overflow_on_the_way(device: an.Device) -> None:
     a = np.array([[0, 1e200, 0, 0], [1e200, 0, 0, 0], [0, 0, 0, 1e-180], [0, 0, 1e-180, 0]])
     for dtype in ("float64", "complex128"):
@@ -216,7 +231,7 @@ def test_routes_by_type(cuda_system: an.System) -> None:
         ("float64", "hermitian", None),
         ("complex64", "symmetric", None),
     ):
-        a = cuda_system.device("cuda:0").put(np.eye(4, dtype=dtype))
+        a = cuda_system.device("cuda:0").put(np.eye(40, dtype=dtype))  # more rows than those of small matrices
         notes = solver.plan(an.SolverRequest(routine="inv", a=a, assume=assume)).wait(60).notes
         assert [note for note in notes if "one kernel" in note] == (
             [f"{words}, a block of threads each"] if words else []

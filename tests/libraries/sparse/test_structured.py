@@ -290,6 +290,12 @@ def test_tuning_is_on_scratch_and_kept(device: an.Device) -> None:
     want = device.sparse.linear_24(x, a, route="structured").numpy()
     before = [array.numpy().tobytes() for array in (x, a.compressed)]
     bias = device.put(np.zeros(32, "float16"))
+    try:
+        device.sparse.linear_24(x, a, tune=True, route="structured")
+    except an.Unsupported as error:
+        if (error.rule, device.kind) != ("sparse.structured_tuning", "cuda"):
+            raise
+        pytest.skip(str(error))
     for extra in ({}, {"bias": bias}):
         found = device.sparse.linear_24(x, a, tune=True, route="structured", **extra)
         np.testing.assert_allclose(wide(found.numpy()), wide(want), atol=2e-2)
@@ -299,6 +305,29 @@ def test_tuning_is_on_scratch_and_kept(device: an.Device) -> None:
     )
     notes = device.sparse.plan(request).notes
     assert notes == (() if device.kind == "host" else ("a kernel behind the product does GELU",))
+
+
+def test_a_version_that_cannot_be_measured(fake_environment: dict[str, str]) -> None:
+    with using(fake_environment):
+        scripts.run("""
+import numpy as np
+import atomr_native as an
+from atomr_native.libraries.sparse.cuda import structured
+
+structured.UNMEASURED = (1000,)
+with an.System(standby="off", isolation="thread") as system:
+    device = system.device("cuda:0")
+    a = device.sparse.structured(device.put(np.eye(32, dtype="float16")))
+    x = device.put(np.ones((16, 32), "float16"))
+    try:
+        device.sparse.linear_24(x, a, tune=True, route="structured")
+    except an.Unsupported as error:
+        assert error.rule == "sparse.structured_tuning"
+        assert "cuSPARSELt 0.10.0 ends the worker" in str(error)
+    else:
+        raise AssertionError
+    assert (device.sparse.linear_24(x, a, tune="known", route="structured").numpy() == 1).all()
+""")
 
 
 def test_a_version_that_takes_a_bias(fake_environment: dict[str, str]) -> None:

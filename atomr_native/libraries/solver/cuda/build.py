@@ -273,13 +273,17 @@ class _Builder(Steps):
             self._copy(place, a.turned(), "lower", *(("conj",) if self.hermitian else ()))
         self.wide = False
         self.pivots = self.take(4 * self.count * a.rows)
+        numbers: tuple[int, ...] = (a.rows, place.ld, place.jump // place.itemsize, self.count)
         if self.how.route == "loop":
             self._call("SYTRF", place, None, many=False)
-            return
-        self.note(f"{self.count} matrices in one kernel, a block of threads each")
-        numbers = (a.rows, place.ld, place.jump // place.itemsize, self.count, int(self.hermitian))
+            kernel = "ldl_info"
+        else:
+            self.note(f"{self.count} matrices in one kernel, a block of threads each")
+            self.new_info()
+            kernel = "ldl"
+            numbers += (int(self.hermitian),)
         self.launch(
-            "ldl", (place.source, self.pivots, self.new_info()), numbers, 0, grid=min(self.count, 65535),
+            kernel, (place.source, self.pivots, self.info or place.source), numbers, 0, grid=min(self.count, 65535),
             module=indefinite.source,
         )  # fmt: skip
 

@@ -166,6 +166,22 @@ KERNEL ldl(elem *all, int *all_pivots, int *info, u64 n_, u64 ld, u64 jump, u64 
     SYNC();
   }
 }
+/* The same numbers behind a factorisation of the library's, where it has left 0. */
+KERNEL ldl_info(const elem *all, const int *all_pivots, int *info, u64 n_, u64 ld, u64 jump, u64 count) {
+  SHARED real sizes[WIDE];
+  SHARED int places[WIDE];
+  AWAIT_LAUNCH();
+  const int n = (int)n_;
+  for (u64 b = blockIdx.x; b < count; b += gridDim.x) {
+    const elem *const a = all + b * jump;
+    int zero = n;
+    for (int k = (int)threadIdx.x; k < n && zero == n; k += WIDE)
+      if (all_pivots[b * n_ + (u64)k] > 0 && RE(AT(k, k)) == 0 && IM(AT(k, k)) == 0) zero = k;
+    find_largest(sizes, places, zero < n ? 1 : 0, zero);
+    if (threadIdx.x == 0 && info[b] == 0 && places[0] < n) info[b] = places[0] + 1;
+    SYNC();
+  }
+}
 #define B(i, q) b[(u64)(q) * ldb + (u64)(i)]
 /* X of A X = B, in place of B, by the factors of `ldl`. */
 KERNEL ldl_solve(const elem *all, const int *all_pivots, elem *all_b, u64 n_, u64 ld, u64 jump, u64 columns, u64 ldb,

@@ -78,6 +78,8 @@ _WHOLE: Final = "x != x ? 0 : x >= 2147483648.0f ? 2147483647 : x < -2147483648.
 FUSED_BIAS: Final[dict[tuple[str, str], tuple[int, ...]]] = {("float16", "float16"): (800,)}
 #: Dtypes of A whose rows the library multiplies by factors of their own.
 FUSED_FACTORS: Final = ("int8",)
+#: Versions whose algorithms end the worker while they are measured, with an illegal instruction (seen on an H100).
+UNMEASURED: Final = (800,)
 
 
 def _type(dtype: str) -> int:
@@ -251,6 +253,13 @@ def _prepare(
     tuner = Tuner(context.backend, "cusparselt", version, dict(context.facts))
     problem = _Product(context, call, StructuredProduct(context.backend, call), spec.operands[-1].dtype)
     measure = how.tune == "measure" and not context.deterministic
+    if measure and version in UNMEASURED:
+        name = f"{version // 10000}.{version // 100 % 100}.{version % 100}"
+        raise Unsupported(
+            f"tune=True of {spec.op}: measuring the algorithms of cuSPARSELt {name} ends the worker; "
+            f"allowed: False, 'known', or a later version",
+            rule="sparse.structured_tuning", lifted_by=("tune", "library"),
+        )  # fmt: skip
     found = tuner.best(problem, context.progress) if measure else tuner.known(problem)
     if found is None:
         return made, ""
