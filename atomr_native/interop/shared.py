@@ -19,6 +19,7 @@ import secrets
 import socket
 import struct
 import threading
+import time
 import weakref
 from typing import TYPE_CHECKING, Any, Final
 
@@ -42,6 +43,7 @@ __all__ = ["SharedArray", "open_shared", "share"]
 
 _NAME: Final = re.compile(r"([0-9a-f]{32})-(\d{1,18})")
 _PATIENCE: Final = 10.0  # seconds for each part of a conversation
+_PAUSE: Final = 0.1  # seconds, where the process is out of descriptors or threads
 _MOST: Final = 1 << 16  # bytes of an answer
 
 
@@ -143,8 +145,11 @@ class _Server:
 
     def _accept(self) -> None:
         while True:
-            connection, _ = self._socket.accept()
-            threading.Thread(target=self._talk, args=(connection,), name="atomr_native-share", daemon=True).start()
+            try:
+                connection, _ = self._socket.accept()
+                threading.Thread(target=self._talk, args=(connection,), name="atomr_native-share", daemon=True).start()
+            except (OSError, RuntimeError):  # no descriptors, or no threads; whoever waits is served later, or told
+                time.sleep(_PAUSE)
 
     def _talk(self, connection: socket.socket) -> None:
         """Answer one program, and hold the lease while it is connected."""
