@@ -15,7 +15,6 @@ import json
 import mmap
 import os
 import re
-import secrets
 import socket
 import struct
 import threading
@@ -122,7 +121,7 @@ class _Server:
 
     def __init__(self) -> None:
         self.pid = os.getpid()
-        self.token = secrets.token_hex(16)
+        self.token = os.urandom(16).hex()
         self._lock = threading.Lock()
         self._shared: weakref.WeakValueDictionary[str, SharedArray] = weakref.WeakValueDictionary()
         self._count = 0

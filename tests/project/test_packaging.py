@@ -89,7 +89,7 @@ class TestMetadata:
 
     @pytest.mark.parametrize("extra", ["cu12", "cu13"])
     def test_the_extras_bring_every_library_that_the_doctor_asks_for(self, extra):
-        brought = names(EXTRAS[extra])
+        brought = names(EXTRAS[extra]) | names(EXTRAS[f"cudss-{extra}"])
         toolkit = next((text for text in EXTRAS[extra] if text.startswith("cuda-toolkit[")), "")
         # cuda-toolkit's extras are the names of NVIDIA's packages without their first part.
         parts = toolkit.partition("[")[2].partition("]")[0].split(",")

@@ -11,10 +11,11 @@ import pytest
 import atomr_native as an
 from atomr_native.libraries.fft.behaviour import BEHAVIOUR
 
-pytestmark = [pytest.mark.plain, pytest.mark.alike]
 TEXT = (Path(__file__).resolve().parents[3] / "docs" / "libraries" / "fft.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.plain
+@pytest.mark.alike
 def test_the_documentation_has_the_table() -> None:
     section = TEXT.partition("## What messages do")[2]
     rows = [[cell.strip() for cell in line.split("|")] for line in section.splitlines() if line.startswith("| ")][2:]
@@ -28,6 +29,8 @@ def test_the_documentation_has_the_table() -> None:
     assert named == set(BEHAVIOUR)
 
 
+@pytest.mark.plain
+@pytest.mark.alike
 def test_every_method_has_a_row() -> None:
     public = {name for name in dir(an.Fft) if not name.startswith("_")}
     assert public - {"ask", "plan", "tell"} == set(BEHAVIOUR)
@@ -54,6 +57,7 @@ def send(fft: an.Fft, name: str, x: an.GpuRef, z: an.GpuRef) -> None:
 
 @pytest.mark.parametrize("place", ["host", pytest.param("cuda:0", marks=pytest.mark.gpu)])
 def test_programs_have_every_method_in_their_graph(place: str) -> None:
+    pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
     with an.System(standby="off") as system:
         device = system.device(place)
         x, z = device.put(np.ones((8, 8), np.float32)), device.put(np.ones((8, 8), np.complex64))
