@@ -48,7 +48,7 @@ class CommunicatorGroup(ProcessBound):
     >>> _ = [ref["w"].device.elementwise.run("w = w + 1", w=ref["w"]) for ref in weights]
     >>> group.commit(tag=7).result(timeout=60)
     1
-    >>> weights[1]["w"].fill(0)
+    >>> _ = weights[1]["w"].fill(0)
     >>> group.restore(), weights[1]["w"].numpy()
     (7, array([2., 3.]))
     >>> comm.close()

@@ -69,8 +69,7 @@ class SharedArray(ProcessBound):
     >>> x = device.put([1.0, 2.0])
     >>> with x.share() as shared:
     ...     same = device.open_shared(shared.name)  # in another program, say
-    ...     x.fill(3)
-    ...     _ = x.wait()
+    ...     _ = x.fill(3).wait()
     ...     same.numpy()
     array([3., 3.])
     """

@@ -17,6 +17,7 @@ import atomr_native as an
 from atomr_native.dtypes import DTYPES
 from atomr_native.libraries.blas_lt import request as blas_lt
 from atomr_native.libraries.elementwise.request import ElementwiseRequest, ReduceRequest, SoftmaxCrossEntropyRequest
+from atomr_native.libraries.sparse.structured.matrix import compressed_bytes
 from atomr_native.plans.lowering import Lowered, Request
 
 
@@ -46,6 +47,10 @@ def eye() -> dict[str, Any]:
 
 def codes(*shape: int) -> np.ndarray:
     return np.ones(shape, DTYPES["float8_e4m3fn"])
+
+
+def blocks() -> an.BlockTensor:
+    return an.BlockTensor.of(floats(4, 4), [(2, 2), (2, 2)])
 
 
 def state() -> an.DelayedScaling:
@@ -150,6 +155,30 @@ REQUESTS: dict[str, Callable[[], Request[Any]]] = {
         q=half(1, 2, 4, 8), k=half(1, 2, 4, 8), v=half(1, 2, 4, 8), y=half(1, 2, 4, 8), dy=half(1, 2, 4, 8),
         statistics=floats(1, 2, 4),
     ),
+    "float8 attention": lambda: an.Float8AttentionRequest(
+        q=codes(1, 2, 4, 16), k=codes(1, 2, 4, 16), v=codes(1, 2, 4, 16), q_scale=floats(1), k_scale=floats(1),
+        v_scale=floats(1), weights_scale=floats(1), out_scale=floats(1),
+    ),
+    "recurrent network": lambda: an.RecurrentRequest(kind="tanh", x=floats(3, 2, 4), weights=floats(55), hidden=5),
+    "gradient of a recurrent network": lambda: an.RecurrentGradientRequest(
+        kind="tanh", x=floats(3, 2, 4), weights=floats(55), hidden=5, y=floats(3, 2, 5), dy=floats(3, 2, 5),
+        reserve=np.zeros(64, np.uint8),
+    ),
+    "loss of sequences": lambda: an.CtcLossRequest(
+        x=floats(4, 1, 3), labels=np.ones((1, 2), np.int32), input_lengths=np.full(1, 4, np.int32),
+        label_lengths=np.full(1, 2, np.int32),
+    ),
+    "convolution with an epilogue": lambda: an.FusedConvolutionRequest(
+        operation="forward", a=floats(1, 4, 4, 4), b=floats(4, 3, 3, 4), epilogue="relu(acc)"
+    ),
+    "pruning of fours": lambda: an.StructuredPruneRequest(x=half(32, 32)),
+    "compression": lambda: an.StructuredCompressRequest(x=half(32, 32)),
+    "structured product": lambda: an.StructuredProductRequest(
+        compressed=np.zeros(compressed_bytes((32, 32), "float16"), np.uint8), shape=(32, 32), dtype="float16",
+        x=half(16, 32),
+    ),
+    "refined solve": lambda: an.RefinementRequest(a=np.eye(3), b=np.ones(3)),
+    "product of blocks": lambda: an.BlockContractionRequest(subscripts="ij,jk->ik", a=blocks(), b=blocks()),
     "curve": lambda: an.ActivationFunctionRequest(x=floats(1, 2, 4, 4), activation="relu"),
     "gradient of a curve": lambda: an.ActivationFunctionGradientRequest(
         dy=floats(1, 2, 4, 4), x=floats(1, 2, 4, 4), activation="relu"

@@ -11,10 +11,13 @@ import atomr_native as an
 from atomr_native.libraries import LIBRARIES, load_actor
 from atomr_native.libraries.elementwise.request import ElementwiseRequest
 from atomr_native.libraries.sparse.combine import CombineRequest
+from atomr_native.libraries.sparse.structured.matrix import compressed_bytes
 
 F = np.ones((4, 4), np.float32)
 Z = np.ones((4, 4), np.complex64)
 V = np.ones(4, np.float32)
+Q = np.ones((1, 2, 4, 8), np.float16)
+BLOCKS = an.BlockTensor.of(F, [(2, 2), (2, 2)])
 #: The unit matrix of four rows, but for its values.
 CSR: Any = {
     "format": "csr", "shape": (4, 4), "indices": np.arange(4, dtype="i4"), "offsets": np.arange(5, dtype="i4"),
@@ -60,6 +63,23 @@ REQUESTS: list[Any] = [
     an.GroupedGemmRequest(
         a=F, b=F[None], offsets=np.ones(1, "int32"), c=F, alpha=2.5, beta=0.5, epilogue="alpha * acc + beta * c + s",
         operands={"s": 3.5},
+    ),
+    an.FusedConvolutionRequest(
+        operation="forward", a=F.reshape(1, 1, 4, 4), b=F.reshape(4, 1, 1, 4), c=np.ones((1, 1, 4, 4), np.float32),
+        alpha=2.5, beta=0.5, epilogue="alpha * acc + beta * c + s", operands={"s": 3.5},
+    ),
+    an.BlockContractionRequest(subscripts="ij,jk->ik", a=BLOCKS, b=BLOCKS, c=BLOCKS, alpha=2.5, beta=-0.5),
+    an.AttentionRequest(q=Q, k=Q, v=Q, dropout=0.25, seed=5, offset=9),
+    an.AttentionGradientRequest(
+        q=Q, k=Q, v=Q, y=Q, dy=Q, statistics=np.ones((1, 2, 4), np.float32), dropout=0.25, seed=5, offset=9
+    ),
+    an.RecurrentRequest(
+        kind="tanh", x=np.ones((3, 2, 4), np.float32), weights=np.ones(115, np.float32), hidden=5, layers=2,
+        dropout=0.25, seed=5, offset=9, training=True, reserve=np.zeros(64, np.uint8),
+    ),
+    an.StructuredProductRequest(
+        compressed=np.zeros(compressed_bytes((32, 32), "float16"), np.uint8), shape=(32, 32), dtype="float16",
+        x=np.ones((16, 32), np.float16), out=np.ones((16, 32), np.float16), alpha=2.5, beta=0.5,
     ),
     an.SparseProductRequest(**CSR, values=V, routine="spmv", x=V, out=V.copy(), alpha=2.5, beta=-0.5),
     an.SparseProductRequest(**CSR, values=Z[0], routine="spmm", x=Z, alpha=2.5j),

@@ -84,15 +84,16 @@ def networks(setup: Setup) -> None:
             request = an.EinsumRequest(subscripts=modes, operands=operands, out=out)
             plan = dev.tensor.plan(request).wait(60.0)
             setup.add(ours, waited(partial(plan.tell, *operands, out=out), out.wait, turns, min(EVERY, turns)))
-            with setup.attempt(peak := f"atomr {what}, memory"):
-                mib = (plan.record.workspace + out.nbytes) / 2**20
-                setup.add(peak, partial(float, mib), remark="MiB")
+        with setup.attempt(peak := f"atomr {what}, memory"):
+            setup.need()
+            mib = (plan.record.workspace + out.nbytes) / 2**20
+            setup.add(peak, partial(float, mib), remark="MiB")
         add_peer(setup, peer := f"opt_einsum {what}", partial(_torch, count, side), "run", turns, every=EVERY)
         with setup.attempt(theirs := f"opt_einsum {what}, memory", kind="peer"):
             setup.need()
             setup.add(theirs, partial(float, _torch_peak(count, side, ordinal(setup))), remark="MiB")
         setup.ratio(ours, peer)
-        setup.ratio(f"{ours}, memory", theirs)
+        setup.ratio(peak, theirs)
 
 
 def _bias(result: Any, bias: Any) -> Any:

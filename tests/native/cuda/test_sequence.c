@@ -37,12 +37,14 @@ static atomr_call message(void) {
 
 static void test_sources(void) {
     record r = {0};
-    atomr_source operands[] = {{1, ATOMR_FROM_MESSAGE},
-                               {16, ATOMR_FROM_WORKSPACE},
-                               {(uint64_t)(uintptr_t)&constant, ATOMR_FROM_PLAN},
-                               {0, ATOMR_FROM_MESSAGE}};
+    atomr_source operands[] = {{.value = 1, .origin = ATOMR_FROM_MESSAGE},
+                               {.value = 16, .origin = ATOMR_FROM_WORKSPACE},
+                               {.value = (uint64_t)(uintptr_t)&constant, .origin = ATOMR_FROM_PLAN},
+                               {.value = 0, .offset = 3, .origin = ATOMR_FROM_MESSAGE}};
     atomr_source scalars[MOST];
-    for (unsigned i = 0; i < MOST; i++) scalars[i] = (atomr_source){i, i % 2 ? ATOMR_FROM_PLAN : ATOMR_FROM_MESSAGE};
+    for (unsigned i = 0; i < MOST; i++) {
+        scalars[i] = (atomr_source){.value = i, .origin = i % 2 ? ATOMR_FROM_PLAN : ATOMR_FROM_MESSAGE};
+    }
     atomr_step steps[] = {{.run = run_recorded, .context = &r, .n_operands = 4, .n_scalars = MOST, .operands = operands, .scalars = scalars},
                           {.run = run_recorded, .context = &r, .n_operands = 1, .operands = operands}};
     const atomr_sequence s = {sizeof workspace, 2, steps};
@@ -51,7 +53,7 @@ static void test_sources(void) {
     CHECK_EQ(atomr_sequence_run((void *)&s, &call, &failure), ATOMR_OK);
     CHECK_EQ(r.n, 2);
     CHECK(r.pointers[0][0] == &arrays[1] && r.pointers[0][1] == workspace + 16);
-    CHECK(r.pointers[0][2] == &constant && r.pointers[0][3] == &arrays[0]);
+    CHECK(r.pointers[0][2] == &constant && r.pointers[0][3] == (char *)&arrays[0] + 3);
     for (unsigned i = 0; i < MOST; i++) CHECK_EQ(r.scalars[0][i], i % 2 ? i : 100 + i);
     CHECK_EQ(r.calls[0].lane, 3);
     CHECK_EQ(r.calls[1].n_operands, 1);
