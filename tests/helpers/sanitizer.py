@@ -23,16 +23,16 @@ def compute_sanitizer() -> str:
     return found or str(wheels[0])
 
 
-def run_sanitized(program: str, folder: Path) -> str:
+def run_sanitized(program: str, folder: Path, *arguments: str, timeout: float = 280) -> str:
     """Run a Python program under the sanitizer's memory checks; what it wrote.  Skips the test where there is none."""
     sanitizer, script = compute_sanitizer(), folder / "program.py"
-    script.write_text(program)
+    script.write_text(program, encoding="utf-8")
     libraries = Path(sanitizer).parents[1] / "lib"
     options = ["--injection-path", str(libraries)] if (libraries / "libsanitizer-collection.so").exists() else []
     options += ["--tool", "memcheck", "--report-api-errors", "no", "--error-exitcode", "9"]
     done = subprocess.run(
-        [sanitizer, *options, sys.executable, str(script)],
-        env=environment(), capture_output=True, text=True, timeout=280, check=False,
+        [sanitizer, *options, sys.executable, str(script), *arguments],
+        env=environment(), capture_output=True, text=True, timeout=timeout, check=False,
     )  # fmt: skip
     said = done.stdout + done.stderr
     assert done.returncode == 0, said[-4000:]

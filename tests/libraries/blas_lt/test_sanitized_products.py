@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from sanitizer import compute_sanitizer
-from scripts import environment
+from sanitizer import run_sanitized
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 
@@ -57,16 +54,4 @@ print("products:", len(results))
 
 
 def test_products_touch_nothing_else(tmp_path: Path) -> None:
-    sanitizer, script = compute_sanitizer(), tmp_path / "products.py"
-    script.write_text(PROGRAM)
-    libraries = Path(sanitizer).parents[1] / "lib"
-    options = ["--injection-path", str(libraries)] if (libraries / "libsanitizer-collection.so").exists() else []
-    options += ["--tool", "memcheck", "--report-api-errors", "no", "--error-exitcode", "9"]
-    done = subprocess.run(
-        [sanitizer, *options, sys.executable, str(script)],
-        env=environment(), capture_output=True, text=True, timeout=280, check=False,
-    )  # fmt: skip
-    said = done.stdout + done.stderr
-    assert done.returncode == 0, said[-4000:]
-    assert "products: 22" in said
-    assert "ERROR SUMMARY: 0 errors" in said
+    assert "products: 22" in run_sanitized(PROGRAM, tmp_path)

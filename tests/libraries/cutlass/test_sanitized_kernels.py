@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from sanitizer import compute_sanitizer
-from scripts import environment
+from sanitizer import run_sanitized
 
 pytestmark = [
     pytest.mark.gpu,
@@ -50,16 +47,4 @@ print("kernels:", len(results))
 
 
 def test_kernels_touch_nothing_else(tmp_path: Path) -> None:
-    sanitizer, script = compute_sanitizer(), tmp_path / "kernels.py"
-    script.write_text(PROGRAM)
-    libraries = Path(sanitizer).parents[1] / "lib"
-    options = ["--injection-path", str(libraries)] if (libraries / "libsanitizer-collection.so").exists() else []
-    options += ["--tool", "memcheck", "--report-api-errors", "no", "--error-exitcode", "9"]
-    done = subprocess.run(
-        [sanitizer, *options, sys.executable, str(script)],
-        env=environment(), capture_output=True, text=True, timeout=580, check=False,
-    )  # fmt: skip
-    said = done.stdout + done.stderr
-    assert done.returncode == 0, said[-4000:]
-    assert "kernels: 12" in said
-    assert "ERROR SUMMARY: 0 errors" in said
+    assert "kernels: 12" in run_sanitized(PROGRAM, tmp_path, timeout=580)

@@ -5,14 +5,11 @@ cuSPARSE documents false reports of the tool racecheck for SpMV and SpMM; memche
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import scripts
-from sanitizer import compute_sanitizer
-from scripts import environment
+from sanitizer import run_sanitized
 
 #: Runs with the device in this very process, on the kind of device that it is told.
 PROGRAM = """
@@ -57,16 +54,4 @@ def test_the_program() -> None:
 @pytest.mark.gpu
 @pytest.mark.slow
 def test_routines_touch_nothing_else(tmp_path: Path) -> None:
-    sanitizer, script = compute_sanitizer(), tmp_path / "routines.py"
-    script.write_text(PROGRAM)
-    libraries = Path(sanitizer).parents[1] / "lib"
-    options = ["--injection-path", str(libraries)] if (libraries / "libsanitizer-collection.so").exists() else []
-    options += ["--tool", "memcheck", "--report-api-errors", "no", "--error-exitcode", "9"]
-    done = subprocess.run(
-        [sanitizer, *options, sys.executable, str(script), "cuda:0"],
-        env=environment(), capture_output=True, text=True, timeout=280, check=False,
-    )  # fmt: skip
-    said = done.stdout + done.stderr
-    assert done.returncode == 0, said[-4000:]
-    assert "results: 235" in said
-    assert "ERROR SUMMARY: 0 errors" in said
+    assert "results: 235" in run_sanitized(PROGRAM, tmp_path, "cuda:0")
