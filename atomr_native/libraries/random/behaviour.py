@@ -8,7 +8,8 @@ __all__ = ["BEHAVIOUR", "ENGINE", "Behaviour"]
 
 
 class Behaviour(NamedTuple):
-    """The behaviour of a method.  None waits for the device, and each gives equal bits in each run.
+    """The behaviour of a method.  None waits for the device, apart from the Mersenne Twisters of cuRAND, and each gives
+    equal bits in each run.
 
     Attributes
     ----------

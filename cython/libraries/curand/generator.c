@@ -64,6 +64,15 @@ static void destroy(atomr_generator *g) {
     g->state = NULL;
 }
 
+/* Wait for what the lane has enqueued, and for the library's copies of states, which may be on the default stream. */
+static curandStatus_t settle(const atomr_generator *g) {
+    if (!g->cuda) return CURAND_STATUS_SUCCESS;
+    const atomr_driver *const d = atomr_cuda_driver(g->cuda);
+    CUresult r = g->stream ? d->cuStreamSynchronize(g->stream) : CUDA_SUCCESS;
+    if (r == CUDA_SUCCESS) r = d->cuStreamSynchronize(NULL);
+    return r == CUDA_SUCCESS ? CURAND_STATUS_SUCCESS : CURAND_STATUS_PREEXISTING_FAILURE;
+}
+
 /* Make the library's generator, in the place of one that may be there. */
 static curandStatus_t renew(atomr_generator *g, const char **function) {
     const atomr_draw_spec *const s = &g->spec;
@@ -124,11 +133,21 @@ void atomr_generator_delete(atomr_generator *g) {
 static curandStatus_t place(atomr_generator *g, uint64_t seed, uint64_t offset, const char **function) {
     const atomr_draw_spec *const s = &g->spec;
     curandStatus_t status = CURAND_STATUS_SUCCESS;
-    if (!g->state || (g->used && !has_offsets(s))) status = renew(g, function);
+    if (g->state && g->used && !has_offsets(s)) {
+        *function = "cuStreamSynchronize";
+        status = settle(g); /* kernels that run read the state, which is freed with its generator */
+        if (status == CURAND_STATUS_SUCCESS) destroy(g);
+    }
+    if (status == CURAND_STATUS_SUCCESS && !g->state) status = renew(g, function);
     if (status == CURAND_STATUS_SUCCESS && !is_quasi(s) && !(g->seeded && g->seed == seed)) {
         *function = "curandSetPseudoRandomGeneratorSeed";
         status = g->t->curandSetPseudoRandomGeneratorSeed(g->state, seed);
         g->placed = 0;
+        if (status == CURAND_STATUS_SUCCESS && !has_offsets(s)) { /* tables are copied from the host */
+            *function = "curandGenerateSeeds";
+            status = g->t->curandGenerateSeeds(g->state);
+            if (status == CURAND_STATUS_SUCCESS) status = settle(g);
+        }
     }
     g->used = 1;
     if (status == CURAND_STATUS_SUCCESS && has_offsets(s) && !(g->placed && g->next == offset)) {

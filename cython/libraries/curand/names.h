@@ -56,6 +56,7 @@ enum { ATOMR_CURAND_CONSTANTS(ATOMR_ENUMERATOR) };
     F(curandStatus_t, curandSetQuasiRandomGeneratorDimensions,                                                        \
       (curandGenerator_t generator, unsigned int num_dimensions))                                                     \
     F(curandStatus_t, curandGenerate, (curandGenerator_t generator, unsigned int *outputPtr, size_t num))             \
+    F(curandStatus_t, curandGenerateSeeds, (curandGenerator_t generator))                                             \
     F(curandStatus_t, curandGenerateLongLong,                                                                         \
       (curandGenerator_t generator, unsigned long long *outputPtr, size_t num))                                       \
     F(curandStatus_t, curandGenerateUniform, (curandGenerator_t generator, float *outputPtr, size_t num))             \

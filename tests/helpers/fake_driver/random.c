@@ -3,7 +3,8 @@
  * made.
  *
  * It follows the documented rules, the unpleasant ones, too: a generator has a stream of its own to set, pseudo-random
- * ones make normal numbers in pairs, and nothing is drawn while the thread captures. */
+ * ones make normal numbers in pairs, nothing is drawn while the thread captures, and a generator that is destroyed takes
+ * the state away that its calls in the stream read: they fault. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +19,18 @@ struct curandGenerator_st {
     int host;
     CUstream stream;
     unsigned long long seed, wanted; /* of a Mersenne Twister on a device, which looks at its seed when it draws */
+    struct memory *memory;
 };
+
+/* The state in device memory, which its calls in the stream hold, too. */
+struct memory {
+    _Atomic unsigned holders;
+    _Atomic int freed;
+};
+
+static void let_go(struct memory *memory) {
+    if (memory && --memory->holders == 0) free(memory);
+}
 
 static atomr_curand_table real;
 /* Generators of devices that are alive, and calls that set a state: for tests in this process. */
@@ -59,12 +71,16 @@ static curandStatus_t create(curandGenerator_t *made, curandRngType_t kind, int 
     pthread_mutex_unlock(&fake_lock);
     if (!real.curandCreateGeneratorHost) return CURAND_STATUS_INITIALIZATION_FAILED;
     struct curandGenerator_st *const g = calloc(1, sizeof *g);
-    if (!g) return CURAND_STATUS_ALLOCATION_FAILED;
-    const curandStatus_t status = real.curandCreateGeneratorHost(&g->real, kind);
+    struct memory *const memory = calloc(1, sizeof *memory);
+    const curandStatus_t status =
+        g && memory ? real.curandCreateGeneratorHost(&g->real, kind) : CURAND_STATUS_ALLOCATION_FAILED;
     if (status) {
+        free(memory);
         free(g);
         return status;
     }
+    memory->holders = 1;
+    g->memory = memory;
     g->kind = kind;
     g->host = host;
     fake_generators += !host;
@@ -86,6 +102,8 @@ curandStatus_t curandDestroyGenerator(curandGenerator_t g) {
     if (!g) return CURAND_STATUS_NOT_INITIALIZED;
     fake_generators -= !g->host;
     real.curandDestroyGenerator(g->real);
+    g->memory->freed = 1;
+    let_go(g->memory);
     free(g);
     return CURAND_STATUS_SUCCESS;
 }
@@ -118,15 +136,24 @@ curandStatus_t curandSetQuasiRandomGeneratorDimensions(curandGenerator_t g, unsi
     return real.curandSetQuasiRandomGeneratorDimensions(g->real, n);
 }
 
+curandStatus_t curandGenerateSeeds(curandGenerator_t g) {
+    MAY_FAIL();
+    return g->host || g->stream ? CURAND_STATUS_SUCCESS : CURAND_STATUS_LAUNCH_FAILURE;
+}
+
 typedef struct {
     void *from, *to;
     size_t nbytes;
+    struct memory *memory;
 } delivery;
 
 static void deliver(void *argument) {
     const delivery *const d = argument;
-    memcpy(d->to, d->from, d->nbytes);
+    const int freed = d->memory->freed;
+    let_go(d->memory);
+    if (!freed) memcpy(d->to, d->from, d->nbytes);
     free(d->from);
+    if (freed) fake_raise(ERROR_ILLEGAL_ADDRESS);
 }
 
 /* Where numbers are drawn to: the host's array, or memory that is delivered later. */
@@ -146,8 +173,10 @@ static curandStatus_t begin(curandGenerator_t g, void *out, size_t nbytes, void 
 
 static curandStatus_t end(curandGenerator_t g, curandStatus_t status, void *out, size_t nbytes, void *from) {
     if (g->host) return status;
-    const delivery d = {from, out, nbytes};
+    const delivery d = {from, out, nbytes, g->memory};
+    g->memory->holders++;
     if (status == CURAND_STATUS_SUCCESS && fake_enqueue(g->stream, deliver, &d, sizeof d, 0) == 0) return status;
+    let_go(g->memory);
     free(from);
     return status ? status : CURAND_STATUS_LAUNCH_FAILURE;
 }
