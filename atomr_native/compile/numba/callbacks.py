@@ -20,7 +20,6 @@ from .compiler import OPTIONS, compiling_for, failure, link_part, renewed
 __all__ = ["callback"]
 
 _STRUCTS: Final = {"float32": "struct.float2", "float64": "struct.double2"}
-_DEVICE: Final = 1  # address space of device memory
 
 
 def callback(
@@ -94,13 +93,15 @@ def _wrap(module: Any, body: Any, words: Sequence[int], real: str, parts: int, s
     made = llvm.Function(module, llvm.FunctionType(llvm.VoidType() if stores else element, given), mangled)
     builder = llvm.IRBuilder(made.append_basic_block())
     place, block = made.args[1], made.args[-2]
-    address = builder.inttoptr(builder.ptrtoint(block, word), llvm.PointerType(word, _DEVICE))
+    # Without an address space: from a pointer of device memory the linker does not learn that those in it are, too, and
+    # accesses that might be of shared memory wait for cuFFT's exchanges there.
+    address = builder.bitcast(block, word.as_pointer())
 
     def argument(at: int, kind: Any) -> Any:
         found = builder.load(builder.gep(address, [llvm.Constant(word, at)]), align=8)
         found.set_metadata("invariant.load", module.add_metadata([]))
         if isinstance(kind, llvm.PointerType):
-            return builder.inttoptr(found, kind)  # nvJitLink 13.0 does not end on casts from another address space
+            return builder.inttoptr(found, kind)
         return builder.bitcast(found, kind) if kind != word else found
 
     wanted = body.ftype.args

@@ -36,6 +36,8 @@ HOPPER = (9, 0)
 RNG = np.random.default_rng(31)
 FACTOR = "cuFFT's kernels multiply by the factor"
 CALLED = "cuFFT's kernels call the function "
+#: Accesses in PTX without the kind of memory.
+GENERIC = r"\b(?:ld|st)\.(?:v\d\.)?[fsub]\d+"
 
 
 def weighted(value: Any, offset: Any, window: Any, gain: Any, first: Any) -> Any:
@@ -98,7 +100,7 @@ def linked(functions: dict[str, tuple[str, str, bytes]]) -> str:
      ("rfft", "float32", ("float", "float2")), ("rfft", "bfloat16", ("float", "float2"))],
 )  # fmt: skip
 def test_the_linker_inlines_functions(tools: None, transform: str, dtype: str, elements: tuple[str, str]) -> None:
-    """C++ that calls them as cuFFT's kernels do has no call left."""
+    """C++ that calls them as cuFFT's kernels do has no call left, and no access that may be of shared memory."""
     from atomr_native.dtypes import as_dtype
 
     x = np.zeros((4, 16), as_dtype(dtype))
@@ -108,7 +110,9 @@ def test_the_linker_inlines_functions(tools: None, transform: str, dtype: str, e
     made, why = callbacks_of(spec, parts, HOPPER)
     assert not why
     functions = {w: (f"atomr_fft_{w}", e, c.data) for (w, c), e in zip(made, elements, strict=True)}
-    assert "call" not in linked(functions)
+    text = linked(functions)
+    assert "call" not in text
+    assert not re.findall(GENERIC, text)
 
 
 # ------------------------------------------------------------------------------------------------ elements
@@ -441,7 +445,9 @@ def test_cuda_cpp_is_inlined_beside_itself(tools: None) -> None:
         which: nvrtc.compile_program(callback_source(spec, which), "sm_90", output="ltoir").code
         for which in ("load", "store")
     }
-    assert "call" not in linked({which: (f"atomr_fft_{which}", "float2", code) for which, code in made.items()})
+    text = linked({which: (f"atomr_fft_{which}", "float2", code) for which, code in made.items()})
+    assert "call" not in text
+    assert not re.findall(GENERIC, text)
 
 
 def test_cuda_cpp_that_compiles_only_apart(cuda_engine: str) -> None:
