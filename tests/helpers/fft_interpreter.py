@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -59,9 +60,40 @@ def line(view: np.ndarray, layout: Any, side: int, shift: int, half: bool, kept:
     return np.ndarray(shape, view.dtype, raw, shift, strides)
 
 
-def perform(call: Call, memory: Memory) -> None:
+def scratch(array: Array) -> np.ndarray:
+    """An array of that layout which holds nothing."""
+    reach = 1 + sum((n - 1) * step for n, step in zip(array.shape, array.strides, strict=True))
+    dtype = np.dtype(array.dtype)
+    made = np.full(reach * dtype.itemsize, 0x5A, np.uint8).view(dtype)
+    return np.lib.stride_tricks.as_strided(made, array.shape, [step * dtype.itemsize for step in array.strides])
+
+
+def in_parts(view: np.ndarray, other: Array) -> np.ndarray:
+    """Complex numbers as an array with the other's axes: by their parts if it has one more."""
+    if len(other.shape) == view.ndim:
+        return view
+    real = view.real.dtype
+    return np.lib.stride_tricks.as_strided(view.view(), view.shape, view.strides).view(real).reshape(*view.shape, 2)
+
+
+def perform_linked(call: Call, memory: Memory) -> None:
+    """A call whose functions stand for copies: cuFFT sees arrays that nobody has written, and writes others."""
+    functions = {function.which: function.move for function in call.linked}
+    source, target = (functions.get(which) for which in ("load", "store"))
+    loads = scratch(call.source) if source else memory.view(call.source)
+    stores = scratch(call.target) if target else memory.view(call.target)
+    if source:
+        place = source.source.source if source.source.source[0] == "operand" else call.source.source
+        copy(source, memory.view(replace(source.source, source=place)), in_parts(loads, source.target))
+    perform(call, loads, stores)
+    if call.finishes:
+        stores[...] = (stores.conj() if call.conjugated else stores) * call.scale
+    if target:
+        copy(target, in_parts(stores, target.source), memory.view(target.target))
+
+
+def perform(call: Call, source: np.ndarray, target: np.ndarray) -> None:
     layout, rank = call.layout, len(call.layout.lengths)
-    source, target = memory.view(call.source), memory.view(call.target)
     assert 1 <= rank <= 3
     assert math.prod(n for n, *_ in layout.loops) <= MOST_CALLS
     loops = [*layout.loops, *([(1, 0, 0)] * (2 - len(layout.loops)))]
@@ -100,8 +132,7 @@ def compute(kind: str, inverse: bool, x: np.ndarray, out: np.ndarray, lengths: t
         x[...] = -77 + 77j
 
 
-def move(step: Move, memory: Memory) -> None:
-    source, target = memory.view(step.source), memory.view(step.target)
+def copy(step: Move, source: np.ndarray, target: np.ndarray) -> None:
     held = np.zeros(target.shape, np.clongdouble)
     inside = tuple(slice(0, n) for n in source.shape)
     held[inside] = source
@@ -124,9 +155,9 @@ def run_steps(steps: Steps, memory: Memory, aligned: Any, apply: Callable[[Apply
             assert apply is not None
             apply(step)
         elif isinstance(step, Move):
-            move(step, memory)
+            copy(step, memory.view(step.source), memory.view(step.target))
         else:
             for array in (step.source, step.target):
                 if array.source[0] == "operand":
                     assert aligned[array.source[1]]
-            perform(step, memory)
+            perform_linked(step, memory)

@@ -17,7 +17,10 @@ from ...plans.spec import OperandSpec, PlanSpec
 from .attributes import MappedAttributes
 from .spec import COMPLEX_OF, COMPUTED, TRANSFORMS, factor, whole_shape
 
-__all__ = ["Elements", "dense_dtype", "dense_order", "elements_of", "is_dense", "scale_of", "word_of", "wrong_callback"]
+__all__ = [
+    "Elements", "dense_dtype", "dense_order", "elements_of", "folded", "is_dense", "scale_of", "word_of",
+    "wrong_callback",
+]  # fmt: skip
 
 Axes = tuple[int, ...]
 
@@ -96,11 +99,11 @@ def elements_of(spec: PlanSpec[MappedAttributes], which: str) -> Elements:
         steps.append((*([0] * missing), *(0 if n == 1 else step for n, step in own_steps)))
     order = dense_order(spec)
     extents, bounds = [shape[a] for a in order], [inside[a] for a in order]
-    flat, at, *others = _folded(extents, bounds, [[step[a] for a in order] for step in steps])
+    flat, at, *others = folded(extents, bounds, [[step[a] for a in order] for step in steps])
     return Elements(tuple(extents), tuple(bounds), flat, at, tuple(others))
 
 
-def _folded(extents: list[int], bounds: list[int], steps: list[list[int]]) -> list[Axes]:
+def folded(extents: list[int], bounds: list[int], steps: list[list[int]]) -> list[Axes]:
     """Join axes that all arrays step through together, in place; return the steps."""
     i = len(extents) - 1
     while i > 0:

@@ -10,6 +10,7 @@ from typing import Any
 import kernel_shim
 import numpy as np
 import pytest
+from fft_linker import GENERIC, HOPPER, linked
 from fft_reference import assert_close, random_array, reference
 from msgspec.structs import replace
 
@@ -27,17 +28,13 @@ pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 pytest.importorskip("cuda.bindings.nvjitlink", reason="cuda.bindings is not installed")
 
 from numba import cuda
-from shipped_kernels import ptx_of
 
 from atomr_native.compile import linker, nvrtc
 from atomr_native.compile.numba import simulator
 
-HOPPER = (9, 0)
 RNG = np.random.default_rng(31)
 FACTOR = "cuFFT's kernels multiply by the factor"
 CALLED = "cuFFT's kernels call the function "
-#: Accesses in PTX without the kind of memory.
-GENERIC = r"\b(?:ld|st)\.(?:v\d\.)?[fsub]\d+"
 
 
 def weighted(value: Any, offset: Any, window: Any, gain: Any, first: Any) -> Any:
@@ -59,40 +56,6 @@ def parts_of(request: an.FftRequest) -> tuple[PlanSpec, Any]:
 
 
 # ------------------------------------------------------------------------------------------------ linking
-
-#: As cuFFT writes them: it declares the function in C++, and calls it from another that its kernels call.
-_CALLER = {
-    "load": """extern __device__ {element} {name}(void *, unsigned long long, void *, void *);
-__device__ {element} inner_load(void *a, unsigned long long i, void *info, void *s) {{ return {name}(a, i, info, s); }}
-extern "C" __global__ void user_load({element} *p, void *info) {{
-  unsigned long long i = blockIdx.x * 64ull + threadIdx.x;
-  p[i] = inner_load(p, i, info, 0);
-}}""",
-    "store": """extern __device__ void {name}(void *, unsigned long long, {element}, void *, void *);
-__device__ void inner_store(void *a, unsigned long long i, {element} v, void *info, void *s) {{
-  {name}(a, i, v, info, s);
-}}
-extern "C" __global__ void user_store({element} *p, void *info) {{
-  unsigned long long i = blockIdx.x * 64ull + threadIdx.x;
-  inner_store(p, i, p[i], info, 0);
-}}""",
-}
-
-
-def linked(functions: dict[str, tuple[str, str, bytes]]) -> str:
-    """Return the PTX of kernels that call functions: of each its C++ name, its element and its LTO-IR."""
-    codes = []
-    for which, (name, element, code) in functions.items():
-        source = _CALLER[which].format(name=name, element=element)
-        options = ("--relocatable-device-code=true", "-minimal")
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(nvrtc, "_OWN", ())
-            caller = nvrtc.compile_program(source, "compute_75", options=options, output="ltoir").code
-        codes += [caller, code]
-    text = ptx_of(codes, HOPPER)
-    assert all(f"user_{which}" in text for which in functions)
-    return text
-
 
 @pytest.mark.parametrize(
     ("transform", "dtype", "elements"),

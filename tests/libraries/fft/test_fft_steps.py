@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import atomr_native as an
+from atomr_native.libraries.fft.cuda.linked import plan_linked
 from atomr_native.libraries.fft.cuda.steps import Call, Steps, plan_steps
 from atomr_native.plans.spec import READ, WRITE
 
@@ -21,10 +23,10 @@ pytestmark = pytest.mark.plain
 TRANSFORMS = ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")
 
 
-def interpret(request: an.FftRequest) -> Steps:
-    """Check the steps of a request with arrays of NumPy: out gets the result, and x stays as it is."""
+def interpret(request: an.FftRequest, plan: Callable[[Any], Steps] = plan_steps) -> Steps:
+    """Run the steps of a request with arrays of NumPy: out gets the result, and x stays as it is."""
     spec = request.lowered.spec()
-    steps = plan_steps(spec)
+    steps = plan(spec)
     run_steps(steps, Memory((request.x, request.out), steps.nbytes), spec.attributes.aligned)
     return steps
 
@@ -74,12 +76,15 @@ def requests(draw: st.DrawFn) -> an.FftRequest:
 @settings(max_examples=250, suppress_health_check=list(HealthCheck))
 @given(requests())
 def test_steps_of_any_layout(request: an.FftRequest) -> None:
+    """With copies, and with functions of cuFFT's kernels in their place."""
     before = request.x.copy()
-    interpret(request)
     want = reference(request.transform, before, request.s, request.axes, request.norm)
     points = math.prod(want.shape) * 2
-    assert_close(request.out, want, points)
-    np.testing.assert_array_equal(request.x, before)
+    for plan in (plan_steps, plan_linked):
+        request.out[...] = np.nan
+        interpret(request, plan)
+        assert_close(request.out, want, points)
+        np.testing.assert_array_equal(request.x, before)
 
 
 def steps_of(transform: str, shape: tuple[int, ...], dtype: str, **options: Any) -> Steps:

@@ -24,12 +24,15 @@ from ....plans.spec import PlanSpec
 from ..attributes import FftAttributes, MappedAttributes
 from .callbacks import callbacks_of, parameter_step
 from .functions import apply_step
+from .linked import plan_linked
 from .mapped import plan_mapped, ways
 from .moves import move_kernel
 from .sources import source_step
 from .steps import Apply, Array, Call, Custom, Move, Steps, plan_steps
 
-__all__ = ["TransformDescription", "built_steps", "build_mapped", "build_transform", "describe_call"]
+__all__ = [
+    "TransformDescription", "build_mapped", "build_transform", "built_steps", "describe_call", "first_built",
+]  # fmt: skip
 
 #: Bytes of a result from which on cuFFT's kernels multiply by the factor: linking them takes the time of many passes.
 _LEAST: Final = 1 << 20
@@ -119,7 +122,7 @@ def _program(steps: Steps, spec: PlanSpec[Any], context: CudaContext) -> Sequenc
             description = describe_call(step, padded(steps.nbytes))
             run = Transform(context.backend, description, callbacks_of(step, spec, target))
             most = max(most, run.workspace)
-            if step.callbacks:
+            if step.callbacks or any(function.block for function in step.linked):
                 made.append(parameter_step(spec, run.parameters, target))
         else:
             run = _kernel(step, target)
@@ -141,12 +144,21 @@ def build_transform(spec: PlanSpec[FftAttributes], context: CudaContext) -> Buil
     """
     if math.prod(spec.operands[1].shape) == 0:
         return Built("noop")
-    apart = plan_steps(spec)
-    out = spec.operands[1]
-    fused = plan_steps(spec, fused=True)
-    if not fused.finished or math.prod(out.shape) * as_dtype(out.dtype).itemsize < _LEAST:
+    return first_built([("functions of copies and factors", plan_linked(spec))], plan_steps(spec), spec, context)
+
+
+def first_built(
+    linked: Sequence[tuple[str, Steps]], apart: Steps, spec: PlanSpec[Any], context: CudaContext
+) -> Built:
+    """Build by the first steps of which cuFFT takes the functions, or by the last, without any; errors are of these.
+
+    So are plans of small results, which linking would hold up for longer than it saves.
+    """
+    out = spec.operands[-1]
+    if math.prod(out.shape) * as_dtype(out.dtype).itemsize < _LEAST:
         return built_steps(spec, apart, context)
-    return _first([("a factor inside cuFFT", lambda: fused), ("a pass", lambda: apart)], spec, context)
+    ways = [(name, lambda steps=steps: steps) for name, steps in linked if steps.calls]
+    return _first([*ways, ("copies", lambda: apart)], spec, context)
 
 
 def build_mapped(spec: PlanSpec[MappedAttributes], context: CudaContext) -> Built:

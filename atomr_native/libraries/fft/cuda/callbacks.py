@@ -16,6 +16,7 @@ from ....compile.nvrtc import compile_program
 from ....dtypes import as_dtype
 from ....plans.spec import PlanSpec
 from ..callbacks import symbol_of
+from .linked import linked_symbol
 from .sources import callback_source
 from .steps import Call
 
@@ -31,15 +32,19 @@ _WARP: Final = 32
 
 def callbacks_of(step: Call, spec: PlanSpec[Any], target: Target) -> tuple[Callback, ...]:
     """Return the functions that cuFFT calls in a step.  Waits for the compiler where it has a factor."""
-    if not (step.callbacks or step.finishes):
+    if not (step.callbacks or step.finishes or step.linked):
         return ()
     _linker()
     found = []
     for which in step.callbacks:
-        dtype = step.source.dtype if which == "load" else step.target.dtype
+        dtype = step.dense(which)
         numba = dict(spec.attributes.callbacks).get(which)
         code = _compiled(callback_source(spec, which), target) if numba is None else numba.data
         found.append((_kind(which, dtype), symbol_of(which).encode(), code))
+    for function in step.linked:
+        dtype = step.dense(function.which)
+        symbol = linked_symbol(function.which).encode()
+        found.append((_kind(function.which, dtype), symbol, _compiled(function.code, target)))
     if step.finishes:
         found.append((_kind("store", step.target.dtype), b"atomr_fft_finish", _compiled(finish_source(step), target)))
     return tuple(found)

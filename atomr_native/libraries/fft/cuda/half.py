@@ -14,8 +14,9 @@ from ....plans.spec import PlanSpec
 from ..attributes import FftAttributes
 from ..half import refused, why_wide
 from ..spec import TRANSFORMS, factor
-from .build import built_steps
+from .build import built_steps, first_built
 from .layouts import match
+from .linked import link, parts
 from .steps import Array, Call, Move, Steps, in_order, operand, plan_arrays
 
 __all__ = ["build_half", "native_steps", "wide_steps"]
@@ -60,29 +61,24 @@ def wide_steps(spec: PlanSpec[FftAttributes]) -> Steps:
             ("workspace", nbytes), "complex64", x.shape[:-1], in_order(x.shape[:-1], range(len(x.shape) - 1))
         )
         nbytes += padded(source.nbytes)
-        first.append(Move(x, _parts(source), f"x is converted from {x.dtype} to complex64"))
+        first.append(Move(x, parts(source), f"x is converted from {x.dtype} to complex64"))
     if kind != "c2r":
         shape = out.shape[:-1]
         target = Array(("workspace", nbytes), "complex64", shape, in_order(shape, range(len(shape))))
         nbytes += padded(target.nbytes)
-        last.append(Move(_parts(target), out, f"the result is rounded to {out.dtype}"))
+        scale = factor(how.transform, how.norm, how.lengths)
+        last.append(Move(parts(target), out, f"the result is rounded to {out.dtype}", scale))
     inner = FftAttributes(
         transform=how.transform,
         axes=how.axes,
         lengths=how.lengths,
-        norm=how.norm,
+        norm="none" if last else how.norm,
         overwrite=kind == "c2r",
         hermitian=how.hermitian,
         aligned=(kind != "r2c", kind != "c2r"),
     )
     planned = plan_arrays(inner, source, target, nbytes)
     return Steps((*first, *planned.steps, *last), planned.nbytes)
-
-
-def _parts(array: Array) -> Array:
-    """Return a dense array of complex64 as one of float32 with pairs."""
-    shape = (*array.shape, 2)
-    return Array(array.source, "float32", shape, in_order(shape, range(len(shape))))
 
 
 def build_half(spec: PlanSpec[FftAttributes], context: CudaContext) -> Built:
@@ -104,5 +100,7 @@ def build_half(spec: PlanSpec[FftAttributes], context: CudaContext) -> Built:
                 reason = error.message.splitlines()[0]
     if not spec.attributes.converts:
         raise refused(spec.attributes, x.dtype, x.shape, reason)
-    built = built_steps(spec, wide_steps(spec), context)
+    steps = wide_steps(spec)
+    linked = link(steps, spec.attributes.aligned, direct=False)
+    built = first_built([("functions that convert", linked)], steps, spec, context)
     return replace(built, notes=(f"computed in float32: {reason}", *built.notes))

@@ -21,14 +21,14 @@ from ....builders.cuda.prelude import STORAGE
 from ....builders.cuda.target import Argument, Launch, Target
 from .steps import Move
 
-__all__ = ["move_kernel", "move_source"]
+__all__ = ["move_kernel", "move_source", "stored"]
 
 _BLOCKS: Final = 32  # for each multiprocessor
 _REALS: Final = {"complex64": "float32", "complex128": "float64"}
 _MAKE: Final = {"complex64": "make_c64", "complex128": "make_c128"}
 
 
-def _stored(source: str, move: Move, name: str) -> list[str]:
+def stored(source: str, move: Move, name: str) -> list[str]:
     """Return statements that declare `made`, what is stored for the element `name` of dtype `source`."""
     target = move.target.dtype
     real = _REALS.get(target, "float32" if target in NARROW else target)
@@ -85,7 +85,7 @@ def _gather(move: Move, target: Target) -> tuple[str, Launch]:
             f"x = {_MAKE[held]}({half} * x.re + {half} * y.re, {half} * x.im - {half} * y.im);",
             "}",
         ]
-    lines += [*_stored(held, move, "x"), f"q[{_place(into.strides, index)}] = made;", "}", "}"]
+    lines += [*stored(held, move, "x"), f"q[{_place(into.strides, index)}] = made;", "}", "}"]
     grid = max(1, min(-(-total // THREADS), target.sm_count * _BLOCKS))
     arguments: tuple[Argument, ...] = (("operand", 0), ("operand", 1))
     return "\n".join(lines) + "\n", Launch("move", (grid, 1, 1), (THREADS, 1, 1), 0, arguments)
@@ -105,14 +105,14 @@ def move_source(move: Move, target: Target) -> tuple[str, Launch]:
     source, into = move.source, move.target
     if source == into:
         mapped = [MapOperand(0, source.dtype, source.strides, True, True)]
-        return map_kernel(into.shape, mapped, (), (), [*_stored(source.dtype, move, "x0"), "y0 = made;"], target)
+        return map_kernel(into.shape, mapped, (), (), [*stored(source.dtype, move, "x0"), "y0 = made;"], target)
     if move.symmetric or source.shape != into.shape:
         return _gather(move, target)
     mapped = [
         MapOperand(0, source.dtype, source.strides, True, False),
         MapOperand(1, into.dtype, into.strides, False, True),
     ]
-    return map_kernel(into.shape, mapped, (), (), [*_stored(source.dtype, move, "x0"), "y1 = made;"], target)
+    return map_kernel(into.shape, mapped, (), (), [*stored(source.dtype, move, "x0"), "y1 = made;"], target)
 
 
 def move_kernel(move: Move, target: Target) -> Any:

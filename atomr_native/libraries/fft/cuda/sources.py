@@ -6,6 +6,7 @@ The text is also C, for tests, apart from what the user wrote.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -21,10 +22,10 @@ from ..callbacks import symbol_of
 from ..fusion import dense_dtype, elements_of, scale_of, word_of
 from .steps import Apply
 
-__all__ = ["callback_source", "source_step"]
+__all__ = ["C_TYPES", "callback_source", "source_step", "walk"]
 
 _BLOCKS: Final = 32  # for each multiprocessor
-_C: Final = {"complex64": "float2", "complex128": "double2", "float32": "float", "float64": "double"}
+C_TYPES: Final = {"complex64": "float2", "complex128": "double2", "float32": "float", "float64": "double"}
 _REAL: Final = {"complex64": "float32", "complex128": "float64", "float32": "float32", "float64": "float64"}
 
 
@@ -57,6 +58,28 @@ def _read(dtype: str, real: str, pointer: str, at: str) -> str:
     return convert(dtype, real, f"{pointer}[{at}]")
 
 
+def walk(
+    extents: Sequence[int], bounds: Sequence[int], steps: Mapping[str, Sequence[int]]
+) -> tuple[list[str], str]:
+    """Return statements that declare offsets of the element at ``place`` of a dense array, by names and steps.
+
+    Also the condition that no index is beyond its bound, or nothing.
+    """
+    index = "unsigned int" if math.prod(extents) < 2**32 else "u64"
+    lines, inside = [f"{index} rest = ({index})place;"], []
+    terms: dict[str, list[str]] = {name: [] for name in steps}
+    for axis in range(len(extents) - 1, -1, -1):
+        n = extents[axis]
+        lines.append(f"const long long i{axis} = (long long)({f'rest % {n}u' if axis else 'rest'});")
+        lines += [f"rest = rest / {n}u;"] if axis else []
+        if bounds[axis] < n:
+            inside.append(f"i{axis} < {bounds[axis]}")
+        for name, step in steps.items():
+            terms[name] += [f"i{axis} * {step[axis]}ll"] if step[axis] else []
+    lines += [f"const long long {name} = {' + '.join(found) or '0'};" for name, found in terms.items()]
+    return lines, " && ".join(inside)
+
+
 def _element(spec: PlanSpec[MappedAttributes], which: str, source: str, name: str) -> str:
     """Return the text up to ``element(place, ...)``, which loads or stores one element of the dense array."""
     elements, scale, loads = elements_of(spec, which), scale_of(spec, which), which == "load"
@@ -65,31 +88,17 @@ def _element(spec: PlanSpec[MappedAttributes], which: str, source: str, name: st
     real, own = _REAL[dense], dtypes[arrays[0]]
     parameters = [f"{_pointer(dtypes[n], i == 0 and not loads)}p{i}" for i, n in enumerate(arrays)]
     parameters += [f"{kind} v{j}" for j, kind in enumerate(_kinds(spec, numbers))]
-    head = ["u64 place", *([] if loads else [f"{_C[dense]} value"]), *parameters]
-    small = math.prod(elements.extents) < 2**32
-    index = "unsigned int" if small else "u64"
+    head = ["u64 place", *([] if loads else [f"{C_TYPES[dense]} value"]), *parameters]
     lines = [
         "DEVICE float2 pair(float x, float y) { float2 made; made.x = x; made.y = y; return made; }",
         "DEVICE double2 pair2(double x, double y) { double2 made; made.x = x; made.y = y; return made; }",
         f"#ifdef __cplusplus\nnamespace {{\n#endif\n{source}\n#ifdef __cplusplus\n}}\n#endif",  # both may be linked
-        f"DEVICE {_C[dense] if loads else 'void'} element({', '.join(head)}) {{",
-        f"{index} rest = ({index})place;",
+        f"DEVICE {C_TYPES[dense] if loads else 'void'} element({', '.join(head)}) {{",
     ]
-    steps = (elements.flat, elements.own, *elements.others)
-    terms: list[list[str]] = [[] for _ in steps]
-    inside = []
-    for axis in range(len(elements.extents) - 1, -1, -1):
-        n = elements.extents[axis]
-        lines.append(f"const long long i{axis} = (long long)({f'rest % {n}u' if axis else 'rest'});")
-        lines += [f"rest = rest / {n}u;"] if axis else []
-        if elements.bounds[axis] < n:
-            inside.append(f"i{axis} < {elements.bounds[axis]}")
-        for found, step in zip(terms, steps, strict=True):
-            found += [f"i{axis} * {step[axis]}ll"] if step[axis] else []
-    lines += [
-        f"const long long {f'o{i - 1}' if i else 'offset'} = {' + '.join(found) or '0'};"
-        for i, found in enumerate(terms)
-    ]
+    steps = {"offset": elements.flat, "o0": elements.own}
+    steps |= {f"o{i}": step for i, step in enumerate(elements.others, 1)}
+    found, inside = walk(elements.extents, elements.bounds, steps)
+    lines += found
     factor = f" * {np.float32(scale).item()!r}f" if real == "float32" else f" * {scale!r}"
     factor = factor if scale != 1 else ""
 
@@ -101,17 +110,17 @@ def _element(spec: PlanSpec[MappedAttributes], which: str, source: str, name: st
     given = [own_kind or _read(own, real, "p0", "o0"), "offset"]
     made = {n: _read(dtypes[n], real, f"p{i}", f"o{i}") for i, n in enumerate(arrays) if i}
     kinds = _kinds(spec, numbers)
-    made |= {n: f"v{j}" if kinds[j] == "long long" else f"({_C[real]})v{j}" for j, n in enumerate(numbers)}
+    made |= {n: f"v{j}" if kinds[j] == "long long" else f"({C_TYPES[real]})v{j}" for j, n in enumerate(numbers)}
     call = f"{name}({', '.join([*given, *(made[n] for n in getattr(spec.attributes, which))])})"
     if loads:
         zero = f"{'pair' if real == 'float32' else 'pair2'}(0, 0)" if dense.startswith("complex") else "0"
-        lines += [f"{_C[dense]} made = {zero};", f"if ({' && '.join(inside) or '1'}) made = {call};"]
+        lines += [f"{C_TYPES[dense]} made = {zero};", f"if ({inside or '1'}) made = {call};"]
         return "\n".join([*lines, *scaled("made", dense), "return made;", "}"]) + "\n"
     lines += scaled("value", dense)
     if own.startswith("complex"):
-        lines += [f"const {_C[own]} made = {call};", "p0[2 * o0] = made.x;", "p0[2 * o0 + 1] = made.y;"]
+        lines += [f"const {C_TYPES[own]} made = {call};", "p0[2 * o0] = made.x;", "p0[2 * o0 + 1] = made.y;"]
     else:
-        lines += [f"const {_C[real]} made = {call};", f"p0[o0] = {convert(real, own, 'made')};"]
+        lines += [f"const {C_TYPES[real]} made = {call};", f"p0[o0] = {convert(real, own, 'made')};"]
     return "\n".join([*lines, "}"]) + "\n"
 
 
@@ -129,7 +138,7 @@ def callback_source(spec: PlanSpec[MappedAttributes], which: str) -> str:
     given += [
         f"((const {kind} *)words)[{word_of(spec, n)}]" for n, kind in zip(numbers, _kinds(spec, numbers), strict=True)
     ]
-    kind, value = (_C[dense], "") if loads else ("void", f"{_C[dense]} value, ")
+    kind, value = (C_TYPES[dense], "") if loads else ("void", f"{C_TYPES[dense]} value, ")
     return (
         prelude({*(dtypes[n] for n in arrays), dense})
         + _element(spec, which, *_text(spec, which))
@@ -151,7 +160,7 @@ def source_step(apply: Apply, spec: PlanSpec[MappedAttributes], target: Target) 
     total = math.prod(array.shape)
     body = f"q[i] = element({', '.join(['i', *given])});" if loads else f"element({', '.join(['i', 'q[i]', *given])});"
     source = _element(spec, which, *_text(spec, which)) + "\n".join([
-        f"KERNEL apply({', '.join([f'{_C[dense]} *q', *parameters])}) {{",
+        f"KERNEL apply({', '.join([f'{C_TYPES[dense]} *q', *parameters])}) {{",
         "AWAIT_LAUNCH();",
         f"for (u64 i = thread_index(); i < {total}u; i += thread_count()) {body}",
         "}",

@@ -23,7 +23,8 @@ from ..spec import COMPUTED, TRANSFORMS, factor, whole_shape
 from .layouts import MOST_AXES, Layout, Side, match
 
 __all__ = [
-    "Apply", "Array", "Call", "Custom", "Move", "Steps", "in_order", "operand", "order_of", "plan_arrays", "plan_steps",
+    "Apply", "Array", "Call", "Custom", "Linked", "Move", "Steps", "in_order", "operand", "order_of", "plan_arrays",
+    "plan_steps", "plans",
 ]  # fmt: skip
 
 _COMPLEX: Final = {"float32": "complex64", "float64": "complex128"}
@@ -84,6 +85,31 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
+class Linked:
+    """A function of this library that cuFFT calls for each element that it loads, or stores.
+
+    Attributes
+    ----------
+    which : str
+        ``"load"`` or ``"store"``.
+    code : str
+        CUDA C++, and C for tests.
+    note : str
+        Its part of the plan's notes.
+    block : bool
+        Whether it takes addresses of operands from the block of the message's parameters.
+    move : Move or None
+        The copy in whose place it is.
+    """
+
+    which: str
+    code: str
+    note: str
+    block: bool
+    move: Move | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
     """Calls of one plan of cuFFT.
 
@@ -94,6 +120,8 @@ class Call:
     scale : float
     conjugated : bool
         What cuFFT does to each element that it stores, by a function of its own.
+    linked : tuple of Linked
+        One for loads at most, and one for stores, where there is none of the user's.
     narrow : str
         ``"float16"`` or ``"bfloat16"`` if the arrays have numbers of 16 bits: real ones of that dtype, and complex ones
         that are described as float32.
@@ -106,7 +134,12 @@ class Call:
     callbacks: tuple[str, ...] = ()
     scale: float = 1.0
     conjugated: bool = False
+    linked: tuple[Linked, ...] = ()
     narrow: str = ""
+
+    def dense(self, which: str) -> str:
+        """Return the dtype of what cuFFT loads or stores."""
+        return self.source.dtype if which == "load" else self.target.dtype
 
     @property
     def finishes(self) -> bool:
@@ -178,9 +211,14 @@ class Steps:
     nbytes: int
 
     @property
-    def finished(self) -> bool:
-        """Whether cuFFT changes the elements that it stores."""
-        return any(isinstance(step, Call) and step.finishes for step in self.steps)
+    def linked(self) -> int:
+        """How many functions of cuFFT's kernels are in the place of copies."""
+        return sum(len(step.linked) for step in self.steps if isinstance(step, Call))
+
+    @property
+    def calls(self) -> bool:
+        """Whether cuFFT calls functions of this library."""
+        return self.linked > 0 or any(isinstance(step, Call) and step.finishes for step in self.steps)
 
     @property
     def cost(self) -> tuple[int, int]:
@@ -199,6 +237,7 @@ class Steps:
             if step.layout.loops:
                 found.append(f"{math.prod(n for n, *_ in step.layout.loops)} calls of cuFFT, since the batch is uneven")
             found += [f"cuFFT's kernels call the function {which}" for which in step.callbacks]
+            found += [function.note for function in step.linked]
             if step.finishes:
                 found.append(f"cuFFT's kernels {'conjugate' if step.conjugated else 'multiply by the factor'}")
         return tuple(found)
@@ -226,9 +265,11 @@ def order_of(array: Array) -> list[int]:
 class _Planner:
     """Plans one transform with its axes in given groups."""
 
-    def __init__(self, how: FftAttributes, x: Array, out: Array, nbytes: int = 0, fused: bool = False) -> None:
+    def __init__(
+        self, how: FftAttributes, x: Array, out: Array, nbytes: int = 0, *, fused: bool = False, outer: bool = False
+    ) -> None:
         self.how = how
-        self.fused = fused
+        self.fused, self.outer = fused, outer
         self.kind = TRANSFORMS[how.transform]
         self.inverse = how.transform == "ifft" or self.kind == "c2r"
         self.axes = how.axes
@@ -310,8 +351,11 @@ class _Planner:
         return whole_shape(self.kind, self.x.shape, self.axes, self.how.lengths)
 
     def canonical(self, dtype: str, shape: Axes, axes: Axes) -> Array:
-        """Return a draft with `axes` innermost, a layout that cuFFT always takes."""
-        return self.draft(dtype, shape, [*(a for a in range(len(shape)) if a not in axes), *axes])
+        """Return a draft with `axes` innermost, or outermost, a layout that cuFFT always takes."""
+        others = [a for a in range(len(shape)) if a not in axes]
+        if self.outer:  # and the others as those of x lie in memory
+            return self.draft(dtype, shape, [*axes, *(a for a in order_of(self.x) if a in others)])
+        return self.draft(dtype, shape, [*others, *axes])
 
     def why_loaded(self, dtype: str, crop: Array) -> str:
         """Return why x must be copied before any layout is looked at, or nothing."""
@@ -443,5 +487,11 @@ def plan_steps(spec: PlanSpec[FftAttributes], fused: bool = False) -> Steps:
 
 def plan_arrays(how: FftAttributes, x: Array, out: Array, nbytes: int = 0, *, fused: bool = False) -> Steps:
     """Return the steps of a transform from an array to another; the first bytes of the workspace are taken."""
-    made = [_Planner(how, x, out, nbytes, fused).run(groups) for groups in _groupings(how.axes)]
-    return min(made, key=lambda steps: steps.cost)
+    return min(plans(how, x, out, nbytes, fused=fused), key=lambda steps: steps.cost)
+
+
+def plans(
+    how: FftAttributes, x: Array, out: Array, nbytes: int = 0, *, fused: bool = False, outer: bool = False
+) -> list[Steps]:
+    """Return the steps of a transform with its axes grouped in each way; with those of buffers innermost or `outer`."""
+    return [_Planner(how, x, out, nbytes, fused=fused, outer=outer).run(groups) for groups in _groupings(how.axes)]
