@@ -8,8 +8,9 @@ __all__ = ["BEHAVIOUR", "ENGINE", "Behaviour"]
 
 
 class Behaviour(NamedTuple):
-    """The behaviour of a method.  None waits for the device, apart from the Mersenne Twisters of cuRAND, and each gives
-    equal bits in each run.
+    """The behaviour of a method, which gives equal bits in each run.
+
+    None waits for the device, apart from the Mersenne Twisters of cuRAND.
 
     Attributes
     ----------

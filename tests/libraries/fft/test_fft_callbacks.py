@@ -57,6 +57,7 @@ def parts_of(request: an.FftRequest) -> tuple[PlanSpec, Any]:
 
 # ------------------------------------------------------------------------------------------------ linking
 
+
 @pytest.mark.parametrize(
     ("transform", "dtype", "elements"),
     [("fft", "complex64", ("float2", "float2")), ("irfft", "complex128", ("double2", "double")),

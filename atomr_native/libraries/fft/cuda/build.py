@@ -147,9 +147,7 @@ def build_transform(spec: PlanSpec[FftAttributes], context: CudaContext) -> Buil
     return first_built([("functions of copies and factors", plan_linked(spec))], plan_steps(spec), spec, context)
 
 
-def first_built(
-    linked: Sequence[tuple[str, Steps]], apart: Steps, spec: PlanSpec[Any], context: CudaContext
-) -> Built:
+def first_built(linked: Sequence[tuple[str, Steps]], apart: Steps, spec: PlanSpec[Any], context: CudaContext) -> Built:
     """Build by the first steps of which cuFFT takes the functions, or by the last, without any; errors are of these.
 
     So are plans of small results, which linking would hold up for longer than it saves.

@@ -58,9 +58,7 @@ def _read(dtype: str, real: str, pointer: str, at: str) -> str:
     return convert(dtype, real, f"{pointer}[{at}]")
 
 
-def walk(
-    extents: Sequence[int], bounds: Sequence[int], steps: Mapping[str, Sequence[int]]
-) -> tuple[list[str], str]:
+def walk(extents: Sequence[int], bounds: Sequence[int], steps: Mapping[str, Sequence[int]]) -> tuple[list[str], str]:
     """Return statements that declare offsets of the element at ``place`` of a dense array, by names and steps.
 
     Also the condition that no index is beyond its bound, or nothing.
