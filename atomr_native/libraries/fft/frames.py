@@ -8,13 +8,14 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from msgspec.structs import replace
 
 from ..._support.checks import as_integer, check_choice, check_flag
 from ..._support.public import public
 from ...arrays.operands import Fresh, check_disjoint, check_input, check_size
 from ...dtypes import DTYPES, as_dtype, dtype_name
 from ...errors import InvalidRequest
-from ...plans.lowering import Lowered, Request, read, written
+from ...plans.lowering import Lowered, Operand, Request, read, written
 from .attributes import FramesAttributes
 from .spec import COMPLEX_OF, COMPUTED, STORED, check_result, is_aligned
 
@@ -63,7 +64,7 @@ class StftRequest(Request["GpuRef"]):
     Returns
     -------
     GpuRef
-        Complex, (..., frequencies, frames).
+        Complex, (..., frequencies, frames); a new array is a view of one with its last axes exchanged, as torch's.
 
     Raises
     ------
@@ -220,12 +221,18 @@ def _lowered(
 ) -> Lowered:  # fmt: skip
     n, hop, width = lengths
     inputs = [("x", request.x), *([("window", request.window)] if request.window is not None else [])]
+    out = written("out", request.out, fresh)
     if request.out is not None:
         check_disjoint([("out", request.out)], inputs)
+    elif op == "fft.stft":  # a new array has frames outside, as the transforms write them
+        *rest, bins, frames = fresh.shape
+        *strides, _, _ = out.spec.strides
+        spec = replace(out.spec, strides=(*strides, fresh.dtype.itemsize, bins * fresh.dtype.itemsize))
+        out = Operand(spec, None, (*rest, frames, bins))
     size = made.itemsize * (1 if made.kind == "c" else 2)
     return Lowered(
         op=op,
-        operands=(*(read(name, array) for name, array in inputs), written("out", request.out, fresh)),
+        operands=(*(read(name, array) for name, array in inputs), out),
         collect=itemgetter("out"),
         attributes=FramesAttributes(
             n_fft=n,

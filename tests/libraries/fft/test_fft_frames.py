@@ -67,6 +67,36 @@ def test_frames_without_a_window_are_one_plan(device: an.Device) -> None:
     assert plan.notes == ()
 
 
+@pytest.mark.parametrize(
+    ("dtype", "width", "center", "pad"),
+    [("float32", 64, True, "reflect"), ("int16", 50, True, "constant"), ("complex64", 50, False, "reflect"),
+     ("float32", 0, False, "reflect")],
+)  # fmt: skip
+def test_large_spectra(device: an.Device, dtype: str, width: int, center: bool, pad: str) -> None:
+    """On a GPU the frames are no array; a result with frames outside, as the method makes it, takes no copy either."""
+    x = random_array(RNG, (3, 4, 8192), "int8" if dtype == "int16" else dtype).astype(as_dtype(dtype))
+    whole = device.put(np.concatenate([x, x], -1))
+    given = whole[..., :8192]
+    window = random_array(RNG, (width,), "float32") if width else np.ones(64, np.float32)
+    placed = device.put(window) if width else None
+    want = spectra_of(x, 64, 16, window, center, pad)
+    made = device.fft.stft(given, 64, 16, width or None, placed, center=center, pad_mode=pad)
+    assert_close(made.numpy(), want, 8 * 64)
+    for out, copies in ((made, 0), (device.zeros(want.shape, "complex64"), 1)):
+        request = an.StftRequest(
+            x=given, n_fft=64, hop_length=16, win_length=width or None, window=placed, center=center, pad_mode=pad,
+            out=out,
+        )  # fmt: skip
+        plan = device.fft.plan(request)
+        for _ in range(3):
+            plan.ask(given, *([placed] if width else []), out=out).result(60)
+            assert_close(out.numpy(), want, 8 * 64)
+        if device.kind == "cuda" and width:
+            assert plan.notes[0].startswith("cuFFT's kernels load frames of x without a copy"), plan.notes
+            assert sum("are copied" in note for note in plan.notes) == copies
+    np.testing.assert_array_equal(given.numpy(), x)
+
+
 def test_layouts(device: an.Device) -> None:
     """Any strides of signals, window and result; both sides of a real signal's spectrum."""
     whole, window = random_array(RNG, (40, 3, 2), "float64"), random_array(RNG, (20,), "float64")

@@ -13,8 +13,10 @@ import pytest
 from fft_reference import assert_close, random_array, reference
 
 import atomr_native as an
+from atomr_native.builders.cuda.target import Target
 from atomr_native.compile import nvrtc
 from atomr_native.dtypes import as_dtype
+from atomr_native.libraries.fft.cuda.frames import link_stft, plan_stft
 from atomr_native.libraries.fft.cuda.half import wide_steps
 from atomr_native.libraries.fft.cuda.linked import link, linked_symbol, plan_linked
 from atomr_native.libraries.fft.cuda.steps import Call, Steps
@@ -196,3 +198,18 @@ def test_functions_of_copies_are_inlined(tools: None) -> None:
         text = linked(codes)
         assert "call" not in text
         assert not re.findall(GENERIC, text)
+
+
+def test_frames_are_inlined(tools: None) -> None:
+    pytest.importorskip("cuda.bindings.nvjitlink", reason="cuda.bindings is not installed")
+    from fft_linker import GENERIC, linked
+
+    x, window = np.zeros((3, 5, 400), np.float32)[:, ::2], np.zeros(30, np.float16)
+    request = an.StftRequest(x=x, n_fft=32, win_length=30, window=window, normalized=True)
+    spec = request.lowered.spec()
+    call = only(link_stft(spec, plan_stft(spec, Target("sm_90"))))
+    (function,) = call.linked
+    code = nvrtc.compile_program(function.code, "sm_90", output="ltoir").code
+    text = linked({"load": (linked_symbol("load"), "float", code)})
+    assert "call" not in text
+    assert not re.findall(GENERIC, text)

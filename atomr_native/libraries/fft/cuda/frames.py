@@ -6,6 +6,8 @@ import math
 from dataclasses import replace
 from typing import Final
 
+from msgspec.structs import replace as changed
+
 from ....builders.context import Built
 from ....builders.cuda.codegen import THREADS, convert, value_type
 from ....builders.cuda.context import CudaContext
@@ -15,11 +17,13 @@ from ....builders.cuda.workspace import padded
 from ....plans.spec import PlanSpec
 from ..attributes import FftAttributes, FramesAttributes
 from ..frames import LEAST, scale_of
+from ..fusion import wrong_callback
 from ..spec import COMPLEX_OF, COMPUTED
-from .build import built_steps
-from .steps import Array, Custom, Steps, operand, plan_arrays
+from .build import built_steps, first_built
+from .linked import function_of, link, pointer
+from .steps import Array, Call, Custom, Linked, Steps, operand, plan_arrays
 
-__all__ = ["build_istft", "build_stft", "plan_istft", "plan_stft"]
+__all__ = ["build_istft", "build_stft", "link_stft", "plan_istft", "plan_stft"]
 
 _BLOCKS: Final = 32  # for each multiprocessor
 
@@ -38,11 +42,12 @@ def _dense(dtype: str, shape: Axes) -> Array:
     return Array(("workspace", 0), dtype, shape, tuple(math.prod(shape[a + 1 :]) for a in range(len(shape))))
 
 
-def _place(shape: Axes, strides: Axes, row: str, name: str) -> list[str]:
-    """Return statements that declare `name`, the offset of a row in an array of these axes."""
-    lines = [f"long long {name} = 0, {name}_rest = {row};"]
+def _place(shape: Axes, strides: Axes, row: str, name: str, index: str = "u64") -> list[str]:
+    """Return statements that declare `name`, the offset of a row in an array of these axes, counted by `index`."""
+    lines = [f"long long {name} = 0; {index} {name}_rest = ({index}){row}; (void){name}_rest;"]
     for a in range(len(shape) - 1, -1, -1):
-        lines.append(f"{name} += {name}_rest % {shape[a]} * {strides[a]}ll; {name}_rest /= {shape[a]};")
+        rest = f"{name}_rest % {shape[a]}u" if a else f"{name}_rest"
+        lines.append(f"{name} += (long long)({rest}) * {strides[a]}ll; {name}_rest /= {shape[a]}u;")
     return lines
 
 
@@ -78,36 +83,53 @@ def _kernel(name: str, text: list[str], source: Array, into: Array, window: Arra
     return Custom(source, into, "\n".join(text) + "\n}\n}\n", launch, note, others)
 
 
+def _element(how: FramesAttributes, x: Array, dtype: str, frames: int, place: str) -> list[str]:
+    """Return statements that declare `made`, point `m` of frame `t` of a signal, continued on both sides.
+
+    `place` is the name of the element's place in a dense array of frames.
+    """
+    n, samples, real = how.n_fft, x.shape[-1], COMPUTED[x.dtype]
+    pad, step, scale = n // 2 if how.center else 0, x.strides[-1], scale_of(how)
+    index = "unsigned int" if math.prod(x.shape[:-1]) * frames * n < 2**32 else "u64"
+    by = "weight(m)" if scale == 1 else f"(({STORAGE[real]}){scale!r} * weight(m))"
+    made, zero = f"x * {by}", "0"
+    if dtype.startswith("complex"):
+        make = f"make_{'c64' if dtype == 'complex64' else 'c128'}"
+        made, zero = f"{make}(x.re * {by}, x.im * {by})", f"{make}(0, 0)"
+    kind = value_type(dtype)
+    return [
+        f"const {index} in_all = ({index}){place} / {n}u;",
+        f"const long long m = (long long)(({index}){place} % {n}u), t = (long long)(in_all % {frames}u);",
+        *_place(x.shape[:-1], x.strides[:-1], f"(in_all / {frames}u)", "at", index),
+        f"long long j = t * {how.hop}ll + m - {pad};",
+        *([f"j = j < 0 ? -j : j >= {samples} ? {2 * samples - 2} - j : j;"] if how.pad == "reflect" and pad else []),
+        f"{kind} x = {zero};",
+        f"if (j >= 0 && j < {samples}) x = {convert(x.dtype, dtype, f'p[at + j * {step}ll]')};",
+        f"const {kind} made = {made};",
+    ]
+
+
+def _why(how: FramesAttributes) -> str:
+    return "x is continued, and multiplied by the window" if how.center else "x is multiplied by the window"
+
+
 def _frames(how: FramesAttributes, x: Array, window: Array | None, into: Array, target: Target) -> Custom:
     """Return the kernel that makes windowed frames of a signal, continued on both sides."""
-    n, samples = how.n_fft, x.shape[-1]
-    real = COMPUTED[x.dtype]
-    frames, pad = into.shape[-2], n // 2 if how.center else 0
-    step = x.strides[-1]
-    kind = value_type(into.dtype)
-    scale = scale_of(how)
-    by = "weight(m)" if scale == 1 else f"(({STORAGE[real]}){scale!r} * weight(m))"
-    value = convert(x.dtype, into.dtype, f"p[at + j * {step}ll]")
-    made = f"x * {by}"
-    if into.dtype.startswith("complex"):
-        made = f"make_{'c64' if into.dtype == 'complex64' else 'c128'}(x.re * {by}, x.im * {by})"
-    reflect = how.pad == "reflect"
-    zero = f"make_{'c64' if into.dtype == 'complex64' else 'c128'}(0, 0)" if into.dtype.startswith("complex") else "0"
-    text = [
-        *_weight(how, window, real),
-        "@",
-        f"const long long m = (long long)(i % {n}ull), t = (long long)(i / {n}ull % {frames}ull);",
-        f"const long long row = (long long)(i / {n * frames}ull);",
-        *_place(x.shape[:-1], x.strides[:-1], "row", "at"),
-        f"long long j = t * {how.hop}ll + m - {pad};",
-        *([f"j = j < 0 ? -j : j >= {samples} ? {2 * samples - 2} - j : j;"] if reflect and pad else []),
-        f"{kind} x = {zero};",
-        f"if (j >= 0 && j < {samples}) x = {value};",
-        f"q[i] = {made};",
-    ]
-    reason = "x is continued, and multiplied by the window" if how.center else "x is multiplied by the window"
-    note = f"{into.nbytes} bytes are copied to the workspace: frames of x, since {reason}"
+    body = _element(how, x, into.dtype, into.shape[-2], "i")
+    text = [*_weight(how, window, COMPUTED[x.dtype]), "@", *body, "q[i] = made;"]
+    note = f"{into.nbytes} bytes are copied to the workspace: frames of x, since {_why(how)}"
     return _kernel("frames", text, x, into, window, target, note)
+
+
+def _linked(how: FramesAttributes, x: Array, window: Array | None, into: Array) -> Linked:
+    """Return the function that loads windowed frames of a signal, continued on both sides, inside cuFFT's kernels."""
+    real = COMPUTED[x.dtype]
+    body = [pointer("p", STORAGE[x.dtype], x.source)]
+    body += [] if window is None else [pointer("w", STORAGE[window.dtype], window.source)]
+    body += _element(how, x, into.dtype, into.shape[-2], "place")
+    dtypes = {x.dtype, real, *([] if window is None else [window.dtype])}
+    code = function_of("load", into.dtype, dtypes, body, _weight(how, window, real))
+    return Linked("load", code, f"cuFFT's kernels load frames of x without a copy: {_why(how)}", True)
 
 
 def plan_stft(spec: PlanSpec[FramesAttributes], target: Target) -> Steps:
@@ -127,13 +149,32 @@ def plan_stft(spec: PlanSpec[FramesAttributes], target: Target) -> Steps:
     if window is None and not how.center and how.width == how.n_fft:
         *strides, step = x.strides
         return plan_arrays(inner, replace(x, shape=shape, strides=(*strides, how.hop * step, step)), out)
-    real = COMPUTED[x.dtype]
-    made = _dense(real if how.onesided else COMPLEX_OF[real], shape)
-    inner = FftAttributes(
-        transform=inner.transform, axes=inner.axes, lengths=inner.lengths, norm="none", aligned=(True, how.aligned[1])
-    )
+    inner = changed(inner, norm="none", aligned=(True, how.aligned[1]))
+    made = _made(how, x, shape)
     steps = plan_arrays(inner, made, out, padded(made.nbytes))
     return Steps((_frames(how, x, window, made, target), *steps.steps), steps.nbytes)
+
+
+def _made(how: FramesAttributes, x: Array, shape: Axes) -> Array:
+    """Return the buffer of frames."""
+    real = COMPUTED[x.dtype]
+    return _dense(real if how.onesided else COMPLEX_OF[real], shape)
+
+
+def link_stft(spec: PlanSpec[FramesAttributes], steps: Steps) -> Steps:
+    """Return the steps of `plan_stft` with frames that cuFFT's kernels make as they load, where they can."""
+    how = spec.attributes
+    first, *rest = steps.steps
+    call = rest[0] if isinstance(first, Custom) else None
+    if not isinstance(first, Custom) or not isinstance(call, Call) or call.layout.loops or call.source != first.target:
+        return link(steps, how.aligned)
+    x, window = first.source, first.others[0] if first.others else None
+    if wrong_callback("load", first.target.dtype, call.layout.lengths):
+        return link(steps, how.aligned)
+    # The address that cuFFT gets stands for no array: that of x, if it is one of complex elements.
+    source = replace(first.target, source=x.source) if how.aligned[0] else first.target
+    loaded = replace(call, source=source, linked=(_linked(how, x, window, first.target),))
+    return link(Steps((loaded, *rest[1:]), steps.nbytes), how.aligned)
 
 
 def _sums(how: FramesAttributes, made: Array, window: Array | None, out: Array, target: Target) -> Custom:
@@ -191,7 +232,8 @@ def build_stft(spec: PlanSpec[FramesAttributes], context: CudaContext) -> Built:
     """Build ``fft.stft``: operands x, window if there is one, and out; errors as `build_transform`."""
     if math.prod(spec.operands[-1].shape) == 0:
         return Built("noop")
-    return built_steps(spec, plan_stft(spec, context.target), context)
+    steps = plan_stft(spec, context.target)
+    return first_built([("frames inside cuFFT", link_stft(spec, steps))], steps, spec, context)
 
 
 def build_istft(spec: PlanSpec[FramesAttributes], context: CudaContext) -> Built:

@@ -22,7 +22,7 @@ from .moves import stored
 from .sources import C_TYPES, walk
 from .steps import Apply, Array, Call, Custom, Linked, Move, Steps, in_order, operand, order_of, plans
 
-__all__ = ["function_of", "link", "linked_symbol", "packed", "parts", "plan_linked"]
+__all__ = ["function_of", "link", "linked_symbol", "packed", "parts", "plan_linked", "pointer"]
 
 _MAKE: Final = {"complex64": "make_c64", "complex128": "make_c128"}
 _REALS: Final = {"complex64": "float32", "complex128": "float64"}
