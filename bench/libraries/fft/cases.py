@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -83,9 +84,19 @@ def _nvmath(transform: str, dtype: str, shape: tuple[int, ...], axes: tuple[int,
     torch = gpu_peers.torch(index)
     library = gpu_peers.nvmath_fft()
     x = torch.zeros(shape, dtype=getattr(torch, dtype), device="cuda")
-    plan = library.FFT(x, axes=axes, options={"blocking": "auto", "fft_type": _KINDS[transform]})
+    try:
+        plan = library.FFT(x, axes=axes, options={"blocking": "auto", "fft_type": _KINDS[transform]})
+    except ValueError as error:  # it takes no axes between others
+        raise Unavailable(f"nvmath refuses the axes: {error}") from error
     plan.plan(direction=library.FFTDirection.INVERSE if transform[0] == "i" else library.FFTDirection.FORWARD)
-    return gpu_peers.Calls({"run": plan.execute}, torch.cuda.synchronize)
+    if _KINDS[transform] != "C2R":
+        return gpu_peers.Calls({"run": plan.execute}, torch.cuda.synchronize)
+
+    def run() -> Any:  # which overwrites its operand
+        plan.reset_operand(x)
+        return plan.execute()
+
+    return gpu_peers.Calls({"run": run}, torch.cuda.synchronize)
 
 
 def _windowed(value: Any, _: Any, window: Any, gain: Any) -> Any:
@@ -107,6 +118,23 @@ def _torch_chain(shape: tuple[int, ...], index: int) -> gpu_peers.Calls:
     return gpu_peers.Calls({"run": run}, torch.cuda.synchronize)
 
 
+def _mapped(dev: Any, shape: tuple[int, ...], which: tuple[str, ...], turns: int) -> Callable[[], float]:
+    """Sample: microseconds of a transform with these functions."""
+    import atomr_native as an
+
+    x, window = dev.zeros(shape, "float32"), dev.zeros(shape[-1:], "float32")
+    out = dev.zeros((*shape[:-1], shape[-1] // 2 + 1), "float32" if "store" in which else "complex64")
+    loads = {"load": _windowed, "operands": {"window": window, "gain": 0.5}} if "load" in which else {}
+    stores = {"store": _power} if "store" in which else {}
+    request = an.FftRequest(transform="rfft", x=x, axes=-1, out=out, **loads, **stores)
+    try:
+        plan = dev.fft.plan(request).wait(60.0)
+    except an.Unsupported as error:
+        raise Unavailable(str(error)) from error
+    tell = partial(plan.tell, x, window, out=out, gain=0.5) if loads else partial(plan.tell, x, out=out)
+    return waited(tell, out.wait, turns, min(EVERY, turns))
+
+
 def functions(setup: Setup) -> None:
     """A windowed power spectrum by functions on load and store, beside the plain transform and torch's operations."""
     import atomr_native as an
@@ -115,25 +143,19 @@ def functions(setup: Setup) -> None:
     shape = _shape(setup, (16384, 1024), (4, 16))
     with setup.attempt(plain := f"atomr {what}"):
         dev = device(setup, "process")
-        x, window = dev.zeros(shape, "float32"), dev.zeros(shape[-1:], "float32")
+        x = dev.zeros(shape, "float32")
         out = dev.fft.rfft(x).wait()
         plan = dev.fft.plan(an.FftRequest(transform="rfft", x=x, axes=-1, out=out)).wait(60.0)
         setup.add(plain, waited(partial(plan.tell, x, out=out), out.wait, turns, min(EVERY, turns)))
-    with setup.attempt(ours := f"atomr Numba functions in {what}"):
-        dev = device(setup, "process")
-        x, window = dev.zeros(shape, "float32"), dev.zeros(shape[-1:], "float32")
-        power = dev.zeros((*shape[:-1], shape[-1] // 2 + 1), "float32")
-        operands = {"window": window, "gain": 0.5}
-        request = an.FftRequest(
-            transform="rfft", x=x, axes=-1, load=_windowed, store=_power, operands=operands, out=power
-        )
-        try:
-            mapped = dev.fft.plan(request).wait(60.0)
-        except an.Unsupported as error:
-            raise Unavailable(str(error)) from error
-        tell = partial(mapped.tell, x, window, out=power, gain=0.5)
-        setup.add(ours, waited(tell, power.wait, turns, min(EVERY, turns)))
-    setup.ratio(ours, plain)
+    ours = f"atomr Numba functions in {what}"
+    for name, which in (
+        (f"atomr Numba function on load in {what}", ("load",)),
+        (f"atomr Numba function on store in {what}", ("store",)),
+        (ours, ("load", "store")),
+    ):
+        with setup.attempt(name):
+            setup.add(name, _mapped(device(setup, "process"), shape, which, turns))
+        setup.ratio(name, plain)
     chain = f"torch {what}, window and power by operations"
     add_peer(setup, chain, partial(_torch_chain, shape), "run", turns, every=EVERY)
     setup.ratio(ours, chain)

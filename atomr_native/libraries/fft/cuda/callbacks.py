@@ -17,7 +17,7 @@ from ....dtypes import as_dtype
 from ....plans.spec import PlanSpec
 from ..callbacks import symbol_of
 from .linked import linked_symbol
-from .sources import callback_source
+from .sources import GLOBAL, callback_source
 from .steps import Call
 
 __all__ = ["Callback", "callbacks_of", "finish_source", "parameter_step"]
@@ -80,10 +80,12 @@ def finish_source(step: Call) -> str:
     change = f"value.x = value.x{factor}; value.y = {sign}value.y{factor};"
     change = change if dtype.startswith("complex") else f"value = value{factor};"
     return (
+        f"{GLOBAL}\n"
         f"__device__ void atomr_fft_finish(void *data, unsigned long long at, {kind} value, void *info,\n"
         f"                                 void *shared) {{\n"
         f"{change}\n"
-        f"(({kind} *)data)[at] = value;\n"
+        f"{kind} *const out = ({kind} *)data; IN_GLOBAL(out);\n"
+        f"out[at] = value;\n"
         f"}}\n"
     )
 

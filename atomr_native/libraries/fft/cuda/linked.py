@@ -19,20 +19,13 @@ from ....plans.spec import PlanSpec
 from ..attributes import FftAttributes
 from ..fusion import folded, wrong_callback
 from .moves import stored
-from .sources import C_TYPES, walk
+from .sources import C_TYPES, GLOBAL, walk
 from .steps import Apply, Array, Call, Custom, Linked, Move, Steps, in_order, operand, order_of, plans
 
 __all__ = ["function_of", "link", "linked_symbol", "packed", "parts", "plan_linked", "pointer"]
 
 _MAKE: Final = {"complex64": "make_c64", "complex128": "make_c128"}
 _REALS: Final = {"complex64": "float32", "complex128": "float64"}
-#: Says that a pointer is of device memory: else accesses wait for cuFFT's exchanges in shared memory.
-_GLOBAL: Final = """\
-#ifdef __CUDA_ARCH__
-#define IN_GLOBAL(p) __builtin_assume(__isGlobal(p))
-#else
-#define IN_GLOBAL(p)
-#endif"""
 
 
 def parts(array: Array) -> Array:
@@ -64,7 +57,7 @@ def function_of(which: str, dense: str, dtypes: set[str], body: Sequence[str], b
     loads, kind, whole = which == "load", C_TYPES[dense], dense in _MAKE
     value = "" if loads else f"{kind} given, "
     lines = [
-        _GLOBAL,
+        GLOBAL,
         *before,
         f"__device__ {kind if loads else 'void'} {linked_symbol(which)}(void *data, unsigned long long place, {value}"
         "void *info, void *shared) {",

@@ -22,11 +22,19 @@ from ..callbacks import symbol_of
 from ..fusion import dense_dtype, elements_of, scale_of, word_of
 from .steps import Apply
 
-__all__ = ["C_TYPES", "callback_source", "source_step", "walk"]
+__all__ = ["C_TYPES", "GLOBAL", "callback_source", "source_step", "walk"]
 
 _BLOCKS: Final = 32  # for each multiprocessor
 C_TYPES: Final = {"complex64": "float2", "complex128": "double2", "float32": "float", "float64": "double"}
 _REAL: Final = {"complex64": "float32", "complex128": "float64", "float32": "float32", "float64": "float64"}
+
+#: Says that a pointer is of device memory: else accesses wait for cuFFT's exchanges in shared memory.
+GLOBAL: Final = """\
+#ifdef __CUDA_ARCH__
+#define IN_GLOBAL(p) __builtin_assume(__isGlobal(p))
+#else
+#define IN_GLOBAL(p)
+#endif"""
 
 
 def _arrays(spec: PlanSpec[MappedAttributes], which: str) -> tuple[list[str], list[str], dict[str, str]]:
@@ -88,6 +96,7 @@ def _element(spec: PlanSpec[MappedAttributes], which: str, source: str, name: st
     parameters += [f"{kind} v{j}" for j, kind in enumerate(_kinds(spec, numbers))]
     head = ["u64 place", *([] if loads else [f"{C_TYPES[dense]} value"]), *parameters]
     lines = [
+        GLOBAL,
         "DEVICE float2 pair(float x, float y) { float2 made; made.x = x; made.y = y; return made; }",
         "DEVICE double2 pair2(double x, double y) { double2 made; made.x = x; made.y = y; return made; }",
         f"#ifdef __cplusplus\nnamespace {{\n#endif\n{source}\n#ifdef __cplusplus\n}}\n#endif",  # both may be linked
@@ -96,7 +105,7 @@ def _element(spec: PlanSpec[MappedAttributes], which: str, source: str, name: st
     steps = {"offset": elements.flat, "o0": elements.own}
     steps |= {f"o{i}": step for i, step in enumerate(elements.others, 1)}
     found, inside = walk(elements.extents, elements.bounds, steps)
-    lines += found
+    lines += [*(f"IN_GLOBAL(p{i});" for i in range(len(arrays))), *found]
     factor = f" * {np.float32(scale).item()!r}f" if real == "float32" else f" * {scale!r}"
     factor = factor if scale != 1 else ""
 
