@@ -120,6 +120,32 @@ def test_tails_of_the_normal_distribution(dtype: str) -> None:
     assert got.max() < 6
 
 
+TAILS = [case for case in REAL if case[0] in ("uniform", "lognormal", "exponential", "cauchy", "gamma", "beta")]
+
+
+@pytest.mark.parametrize(("name", "parameters", "want"), TAILS, ids=[f"{n} {p}" for n, p, _ in TAILS])
+def test_tails(name: str, parameters: tuple[float, ...], want: Any) -> None:
+    """As many numbers as there must be beyond the outermost thousandth, and ten-thousandth, on both sides."""
+    count = 200_000
+    got = draw(name, parameters, "float64", count, seed=19)
+    for part in (1e-3, 1e-4):
+        for beyond in (got < want.ppf(part), got > want.isf(part)):
+            assert stats.binomtest(int(beyond.sum()), count, part).pvalue > LEAST / 10
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("name", ["uniform", "normal", "exponential"])
+def test_numbers_of_a_stream_are_not_correlated(name: str, dtype: str) -> None:
+    """With those behind them, at distances up to 64 and at powers of two; nor are their squares."""
+    count = 1 << 16
+    got = draw(name, (1.0,) if name == "exponential" else (0.0, 1.0), dtype, count).astype(np.float64)
+    for values in (got, (got - got.mean()) ** 2):
+        score = (values - values.mean()) / values.std()
+        for lag in (*range(1, 65), *(1 << k for k in range(7, 15))):
+            correlation = np.mean(score[:-lag] * score[lag:]) * np.sqrt(count - lag)
+            assert abs(correlation) < 4.5, lag  # with a chance of 7e-6 for each
+
+
 def test_streams_and_seeds_are_not_correlated() -> None:
     drawn = [
         draw("normal", (0.0, 1.0), "float64", **source)
