@@ -33,7 +33,7 @@ def test_modes(device: an.Device, name: str, mode: str, dtypes: tuple[str, str])
     for shape, other in [((17,), (6,)), ((5,), (12,)), ((7,), (7,)), ((1,), (4,)), ((6, 9), (3, 4)), ((4, 1), (3, 1))]:
         x, y = random_array(RNG, shape, dtypes[0]), random_array(RNG, other, dtypes[1])
         given = device.put(x), device.put(y)
-        got = getattr(device.fft, name)(*given, mode)
+        got = [getattr(device.fft, name)(*given, mode) for _ in range(3)][2]  # of the same plans
         want = direct(name, x, y, mode)
         wide = any(dtype in ("float64", "complex128") for dtype in dtypes)
         assert got.dtype == want.astype(want.dtype if wide else np.float32).dtype

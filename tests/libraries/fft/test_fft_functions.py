@@ -87,7 +87,7 @@ def test_functions_before_and_after(device: an.Device, transform: str, dtype: st
     x = (base * 8 if dtype == "int16" else base).astype(kind)
     window = random_array(RNG, (m,), "float32")
     given, placed = device.put(x), device.put(window)
-    for gain, first in ((1.5, 0), (-2.0, 4)):
+    for gain, first in ((1.5, 0), (-2.0, 4), (0.5, 2)):
         made = loaded(x, window, gain, first)
         made = made if np.iscomplexobj(x) else made.real
         want = reference(transform, made, n, -1, norm)

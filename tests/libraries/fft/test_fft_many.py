@@ -42,7 +42,9 @@ def test_layouts(device: an.Device, transform: str, layout: dict[str, Any]) -> N
     kinds = ("float32" if transform == "rfft" else "complex64", "float32" if transform == "irfft" else "complex64")
     x, before = random_array(RNG, (160,), kinds[0]), random_array(RNG, (160,), kinds[1])
     buffer, out = device.put(x), device.put(before)
-    assert device.fft.many(transform, given, buffer, out) is out
+    for _ in range(3):
+        assert device.fft.many(transform, given, buffer, out) is out
+    np.testing.assert_array_equal(buffer.numpy(), x)
     got = out.numpy()
     own = []
     for side, extents, embed, stride, dist in (
