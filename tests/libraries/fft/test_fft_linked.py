@@ -84,6 +84,57 @@ def want_dtype(transform: str, dtype: str) -> np.dtype:
     return np.dtype(np.complex128 if as_dtype(dtype).itemsize > 4 and dtype in ("float64", "complex128") else "c8")
 
 
+def test_middle_axes_in_place(cuda_engine: str) -> None:
+    """Each transform is loaded before it is stored, and an array told later may be another."""
+    x = random_array(RNG, (20, 130, 60), "complex64")
+    want = reference("fft", x, axes=1)
+    with an.System(watchdog=60.0, standby="off") as system:
+        device = system.device("cuda:0")
+        given = device.put(x)
+        plan = device.fft.plan(an.FftRequest(transform="fft", x=given, axes=1, out=given)).wait(60)
+        assert "are copied" not in " ".join(plan.notes)
+        for _ in range(3):
+            placed = device.put(x)
+            plan.ask(placed, out=placed).result(60)
+            assert_close(placed.numpy(), want, x.size)
+
+
+#: Plans of one kernel and of several, of Bluestein's algorithm, and of three axes.
+LARGE: list[tuple[str, str, tuple[int, ...], Any, Any]] = [
+    ("fft", "int16", (3, 1 << 20), None, -1),
+    ("rfft", "int8", (5, 1000003), None, -1),
+    ("fft", "complex64", (7, 65537), 70000, -1),
+    ("rfft", "float16", (2048, 1000), 1001, -1),
+    ("fft", "complex64", (64, 1024, 256), None, 1),
+    ("ifft", "complex64", (12, 100000, 6), None, 1),
+    ("rfft", "float64", (40, 1000, 60), None, 1),
+    ("fft", "complex64", (12, 48, 50, 60), None, (1, 2)),
+    ("fft", "int8", (128, 128, 130), None, (0, 1, 2)),
+]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", LARGE, ids=lambda case: "-".join(map(str, case)))
+def test_large_plans(case: tuple[Any, ...]) -> None:
+    """Three messages, against SciPy in float64."""
+    import scipy.fft
+
+    transform, dtype, shape, n, axes = case
+    x = random_array(RNG, shape, dtype if dtype.startswith(("complex", "int")) else "float32").astype(as_dtype(dtype))
+    wide = x.astype(np.complex128 if np.iscomplexobj(x) else np.float64)
+    along = axes if isinstance(axes, tuple) else (axes,)
+    want = getattr(scipy.fft, f"{transform}n")(wide, None if n is None else (n,), along)
+    with an.System(watchdog=120.0, standby="off") as system:
+        device = system.device("cuda:0")
+        given = device.put(x)
+        plan = device.fft.plan(an.FftRequest(transform=transform, x=given, s=n, axes=axes)).wait(60)
+        assert any(note.startswith((LOADS, STORES)) for note in plan.notes), plan.notes
+        for _ in range(3):
+            out = device.zeros(want.shape, str(want_dtype(transform, dtype)))
+            plan.ask(given, out=out).result(60)
+            assert_close(out.numpy(), want, math.prod(want.shape))
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("transform", ["fft", "rfft", "ifft"])
 def test_16_bits_of_any_length(cuda_engine: str, transform: str, dtype: str) -> None:
