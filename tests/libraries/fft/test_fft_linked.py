@@ -207,8 +207,9 @@ def test_what_is_linked() -> None:
     assert (call.layout.batch, call.layout.stride, call.layout.dist) == (120, (120, 120), (1, 1))
     turned = linked_of("fft", np.zeros((6, 4, 20), np.int8).transpose(2, 1, 0), axes=-1)
     assert turned.cost[0] <= 1
-    kept = linked_of("irfft", np.zeros((4, 6), np.complex64), axes=-1)
-    assert not only_calls(kept)[0].linked
+    for hermitian in (False, True):  # cuFFT overwrites what it transforms
+        kept = linked_of("irfft", np.zeros((4, 6), np.complex64), axes=-1, hermitian=hermitian)
+        assert not only_calls(kept)[0].linked
     odd = np.zeros((4, 131 * 64), np.int8)  # which cuFFT gets wrong
     assert not only_calls(linked_of("rfft", odd, axes=-1))[0].linked
     memory = np.zeros(4 * 6 * 8 + 4, np.uint8)
