@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 __all__ = ["power_law", "stencil"]
 
 
+@cache
 def stencil(side: int) -> Any:
-    """Return the matrix of the 7-point stencil of a cube, float32 CSR."""
+    """Return the matrix of the 7-point stencil of a cube, float32 CSR; not to be written."""
     import numpy as np
     import scipy.sparse
 
@@ -19,6 +21,7 @@ def stencil(side: int) -> Any:
     return (kron(kron(line, one), one) + kron(kron(one, line), one) + kron(kron(one, one), line)).tocsr().astype("f4")
 
 
+@cache
 def power_law(n: int, mean: int = 16) -> Any:
     """Return a matrix whose rows and columns have lengths by a power law, float32 CSR without duplicates."""
     import numpy as np
