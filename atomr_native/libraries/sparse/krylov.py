@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ...dtypes import dtype_name
 from .gmres import BasisRequest, SolutionRequest
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from ...arrays.gpu_ref import GpuRef
 
 __all__ = ["Loop", "conjugate_gradients", "minimal_residuals", "stabilized"]
+
+#: The statement with which a round ends.
+_COUNTED: Final = "n = n + 1; "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,39 +66,43 @@ class Loop:
         made: GpuRef = self.device.zeros(shape, dtype or dtype_name(self.a.dtype))
         return made
 
-    def judge(self, square: Any) -> None:
-        """Decide whether to go on, by the squared norm of a residual; NaN ends it."""
-        self.run("out = sqrt(s) / where(b == 0, 1 + 0 * b, b)", s=square, b=self.scale, out=self.left)
-        self.run(f"out = (e > t) & (n < {self.limit})", e=self.left, t=self.tolerance, n=self.count, out=self.more)
+    def judge(self, square: Any, before: str = "", **more: Any) -> None:
+        """Decide whether to go on, by the squared norm of a residual; NaN ends it.
+
+        Statements `before` that, with arrays of their own, are of the same message.
+        """
+        self.run(
+            f"{before}e = sqrt(s) / where(b == 0, 1 + 0 * b, b); more = (e > t) & (n < {self.limit})", s=square,
+            b=self.scale, e=self.left, t=self.tolerance, n=self.count, more=self.more, **more,
+        )  # fmt: skip
 
     @contextmanager
     def rounds(self) -> Iterator[None]:
-        """Record the messages of a round."""
+        """Record the messages of a round, which ends with `judge` and `_COUNTED`."""
         with self.recording.while_(self.more, limit=self.limit + 1):
-            self.run("out = n + 1", n=self.count, out=self.count)
             yield
 
 
 def conjugate_gradients(loop: Loop, b: GpuRef, x: GpuRef) -> None:
     """Record conjugate gradients from x = 0 on."""
-    n, run = loop.a.shape[0], loop.run
-    r, z, p, q = (loop.zeros(n) for _ in range(4))
+    n, run, plain = loop.a.shape[0], loop.run, loop.preconditioner.plain
+    r, p, q = (loop.zeros(n) for _ in range(3))
+    z = r if plain else loop.zeros(n)
     before = loop.zeros()
     loop.device.copy(b, out=r)
-    loop.preconditioner.apply(r, z)
+    if not plain:
+        loop.preconditioner.apply(r, z)
     loop.device.copy(z, out=p)
     loop.device.copy((r * z).sum(), out=before)
     loop.judge((r * r).sum())
     with loop.rounds():
         loop.actor.spmv(loop.a, p, out=q)
-        length = run("r / s", r=before, s=(p * q).sum())
-        run("out = x + a * p", x=x, a=length, p=p, out=x)
-        run("out = r - a * q", r=r, a=length, q=q, out=r)
-        loop.preconditioner.apply(r, z)
+        run("a = b / s; x = x + a * p; r = r - a * q", b=before, s=(p * q).sum(), x=x, p=p, r=r, q=q)
+        if not plain:
+            loop.preconditioner.apply(r, z)
         now = (r * z).sum()
-        run("out = z + s / t * p", z=z, s=now, t=before, p=p, out=p)
-        loop.device.copy(now, out=before)
-        loop.judge((r * r).sum())
+        run("p = z + s / t * p", z=z, s=now, t=before, p=p)
+        loop.judge(now if plain else (r * r).sum(), f"{_COUNTED}old = now; ", old=before, now=now)
 
 
 def stabilized(loop: Loop, b: GpuRef, x: GpuRef) -> None:
@@ -120,8 +127,7 @@ def stabilized(loop: Loop, b: GpuRef, x: GpuRef) -> None:
         run("out = s - w * t", s=s, w=omega, t=t, out=r)
         now = (r * shadow).sum()
         run("out = r + n / b * a / w * (p - w * v)", r=r, n=now, b=before, a=alpha, w=omega, p=p, v=v, out=p)
-        loop.device.copy(now, out=before)
-        loop.judge((r * r).sum())
+        loop.judge((r * r).sum(), f"{_COUNTED}old = now; ", old=before, now=now)
 
 
 def minimal_residuals(loop: Loop, b: GpuRef, x: GpuRef) -> None:
