@@ -10,6 +10,7 @@ from typing import Any
 from bench.harness import Case, Setup, gpu_peers
 from bench.harness.common import device, repeat, timed
 from bench.harness.gpu import add_peer
+from bench.harness.unavailable import Unavailable, describe
 from bench.libraries.sparse._calls import add_call
 from bench.libraries.sparse._library import Call, Library
 from bench.libraries.sparse._matrices import stencil
@@ -18,7 +19,9 @@ __all__ = ["CASES"]
 
 #: Points along each side of the cube of the stencil.
 SIDE = 40
-STEPS = ("refactor and solve", "solve")
+#: Steps, and how often a sample takes them.
+STEPS = {"refactor and solve": 5, "solve": 20}
+AGAIN = "refactor and solve"
 
 
 @cache
@@ -39,17 +42,17 @@ def _steps(dev: Any) -> dict[str, Callable[[], Any]]:
         solver.refactor(values)
         solver.solve(b, out=out).wait()
 
-    return {STEPS[0]: again, STEPS[1]: lambda: solver.solve(b, out=out).wait()}
+    return {AGAIN: again, "solve": lambda: solver.solve(b, out=out).wait()}
 
 
-def _called(step: str, library: Library) -> Call:
-    calls = library.direct(_system())
+def _called(setup: Setup, step: str, library: Library) -> Call:
+    calls = setup.shared(Library.direct, lambda: nullcontext(library.direct(_system())))
 
     def again() -> None:
         calls["refactor"]()
         calls["solve"]()
 
-    return again if step == STEPS[0] else calls["solve"]
+    return again if step == AGAIN else calls["solve"]
 
 
 def _nvmath(ordinal: int) -> gpu_peers.Calls:
@@ -58,15 +61,18 @@ def _nvmath(ordinal: int) -> gpu_peers.Calls:
 
     advanced = gpu_peers.nvmath_sparse()
     b = cupy.ones(SIDE**3)
-    solver = advanced.DirectSolver(cupyx.scipy.sparse.csr_matrix(_system()), b)
-    solver.plan()
+    try:
+        solver = advanced.DirectSolver(cupyx.scipy.sparse.csr_matrix(_system()), b)
+        solver.plan()
+    except Exception as error:  # it takes one version of cuDSS
+        raise Unavailable(f"nvmath-python and cuDSS: {describe(error)}") from error
     solver.factorize()
 
     def again() -> None:
         solver.factorize()
         solver.solve()
 
-    return gpu_peers.Calls({STEPS[0]: again, STEPS[1]: solver.solve}, cupy.cuda.Device(ordinal).synchronize)
+    return gpu_peers.Calls({AGAIN: again, "solve": solver.solve}, cupy.cuda.Device(ordinal).synchronize)
 
 
 def direct(setup: Setup) -> None:
@@ -74,13 +80,13 @@ def direct(setup: Setup) -> None:
 
     C calls: cuDSS's refactorization and solve, which allocate by themselves.  nvmath-python: factorization and solve.
     """
-    for step in STEPS:
+    for step, count in STEPS.items():
         name, call, peer = (f"{whose} {step}, 7-point stencil of {SIDE}^3" for whose in ("atomr", "C calls", "nvmath"))
         with setup.attempt(name):
             steps = setup.shared(_steps, lambda: nullcontext(_steps(device(setup, "process"))))
-            setup.add(name, timed(repeat(steps[step]), setup.count(20)))
-        add_call(setup, call, partial(_called, step), setup.count(20), every=1, of=name)
-        add_peer(setup, peer, _nvmath, step, setup.count(20), every=1)
+            setup.add(name, timed(repeat(steps[step]), setup.count(count)))
+        add_call(setup, call, partial(_called, setup, step), setup.count(count), every=1, of=name)
+        add_peer(setup, peer, _nvmath, step, setup.count(count), every=1)
         setup.ratio(name, peer)
 
 

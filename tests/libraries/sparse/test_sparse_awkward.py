@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -89,7 +90,7 @@ def test_a_semiring_joins_duplicates(device: an.Device) -> None:
     ends = matrix.offsets.numpy()
     want = [
         max([values[e] * x[places[e]] for e in range(first, end)], default=-np.inf)
-        for first, end in zip(ends[:-1], ends[1:], strict=True)
+        for first, end in itertools.pairwise(ends)
     ]
     assert found.numpy().tolist() == want
 
