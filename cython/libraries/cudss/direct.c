@@ -31,6 +31,7 @@ struct atomr_direct {
     cudssConfig_t config;
     cudssData_t data;
     int analysed, factored;
+    int doubtful; /* whether the library may know of a bad factorization */
     uint64_t memory, more; /* addresses of the arrays; 0: not known yet */
     uint64_t bytes;        /* of both */
     uint64_t refused;      /* bytes of the allocation that found no room */
@@ -100,7 +101,7 @@ static void reset(atomr_direct *s) {
     s->data = NULL;
     s->config = NULL;
     s->handle = NULL;
-    s->analysed = s->factored = 0;
+    s->analysed = s->factored = s->doubtful = 0;
     s->memory = s->more = s->bytes = 0;
     atomr_region_clear(&s->region);
 }
@@ -215,6 +216,13 @@ static int execute(atomr_direct *s, int phase, const matrices *m, const char *wh
     return ATOMR_OK;
 }
 
+/* Forget the outcome of earlier factorizations: the library keeps the first one that was bad. */
+static int forgive(atomr_direct *s, atomr_failure *failure) {
+    const int none = 0;
+    const cudssStatus_t status = s->t->cudssDataSet(s->handle, s->data, CUDSS_DATA_INFO, &none, sizeof none);
+    return status ? fail(s, status, "cudssDataSet of the outcome", failure) : ATOMR_OK;
+}
+
 /* What the phase needs but solves: an analysis, and a factorization. */
 static int prepare(atomr_direct *s, const atomr_phase_spec *how, const matrices *m, atomr_failure *failure) {
     int code = ATOMR_OK;
@@ -226,9 +234,14 @@ static int prepare(atomr_direct *s, const atomr_phase_spec *how, const matrices 
         return code;
     const int again = how->phase == ATOMR_DIRECT_REFACTOR && s->factored;
     s->factored = 0;
+    if (how->check && s->doubtful && (code = forgive(s, failure)) != ATOMR_OK) return code;
+    s->doubtful = 1;
     code = again ? execute(s, CUDSS_PHASE_REFACTORIZATION, m, "refactorization", failure)
                  : execute(s, CUDSS_PHASE_FACTORIZATION, m, "factorization", failure);
-    if (code == ATOMR_OK && how->check) code = judge(s, failure);
+    if (code == ATOMR_OK && how->check) {
+        code = judge(s, failure);
+        s->doubtful = code != ATOMR_OK;
+    }
     s->factored = code == ATOMR_OK;
     return code;
 }

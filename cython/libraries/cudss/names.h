@@ -77,6 +77,8 @@ enum { ATOMR_CUDSS_CONSTANTS(ATOMR_ENUMERATOR) };
     F(cudssStatus_t, cudssDataGet,                                                                                    \
       (const cudssHandle_t handle, const cudssData_t data, cudssDataParam_t param, void *value, size_t sizeInBytes,   \
        size_t *sizeWritten))                                                                                          \
+    F(cudssStatus_t, cudssDataSet,                                                                                    \
+      (const cudssHandle_t handle, cudssData_t data, cudssDataParam_t param, const void *value, size_t sizeInBytes))  \
     F(cudssStatus_t, cudssMatrixCreateCsr,                                                                            \
       (cudssMatrix_t *matrix, int64_t nrows, int64_t ncols, int64_t nnz, const void *rowStart, const void *rowEnd,    \
        const void *colIndices, const void *values, cudaDataType_t offsetType, cudaDataType_t indexType,               \

