@@ -108,7 +108,9 @@ static void reset(atomr_direct *s) {
 
 void atomr_direct_delete(atomr_direct *s) {
     if (!s) return;
-    reset(s);
+    if (atomr_cuda_enter(s->cuda) == CUDA_SUCCESS) /* else the library is not called any more */
+        reset(s);
+    atomr_region_clear(&s->region);
     pthread_mutex_destroy(&s->lock);
     free(s);
 }

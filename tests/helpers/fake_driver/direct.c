@@ -174,7 +174,13 @@ cudssStatus_t cudssCreate(cudssHandle_t *handle) {
     if (refusal) return complain((cudssStatus_t)refusal, __func__, "cublasCreate failed");
     return *handle ? 0 : CUDSS_STATUS_ALLOC_FAILED;
 }
+CUresult cuCtxGetCurrent(CUcontext *context);
+static int entered(void) {
+    CUcontext found = NULL;
+    return cuCtxGetCurrent(&found) == CUDA_SUCCESS && found;
+}
 cudssStatus_t cudssDestroy(cudssHandle_t handle) {
+    if (!entered()) return complain(CUDSS_STATUS_EXECUTION_FAILED, __func__, "the thread has no context");
     if (handle->own) handle->memory.device_free(handle->memory.ctx, handle->own, OWN, handle->stream);
     fake_direct_objects--;
     free(handle);
@@ -218,6 +224,7 @@ cudssStatus_t cudssDataCreate(const cudssHandle_t handle, cudssData_t *data) {
     return (*data)->info ? 0 : CUDSS_STATUS_ALLOC_FAILED;
 }
 cudssStatus_t cudssDataDestroy(cudssHandle_t handle, cudssData_t data) {
+    if (!entered()) return complain(CUDSS_STATUS_EXECUTION_FAILED, __func__, "the thread has no context");
     if (handle->stream) cuStreamSynchronize(handle->stream);
     void *const parts[] = {data->analysis, data->factors};
     for (int i = 0; i < 2; i++)
