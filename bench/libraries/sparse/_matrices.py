@@ -2,10 +2,34 @@
 
 from __future__ import annotations
 
-from functools import cache
+import os
+from collections.abc import Callable
+from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
-__all__ = ["power_law", "stencil"]
+__all__ = ["from_files", "power_law", "stencil"]
+
+#: The folder of matrices of one's own, which the environment names.
+FOLDER = "ATOMR_BENCH_MATRICES"
+
+
+@cache
+def _read(path: Path) -> Any:
+    import scipy.io
+
+    made = scipy.io.mmread(path, spmatrix=False).tocsr().astype("f4")
+    if made.shape[0] != made.shape[1]:
+        raise ValueError(f"{path} has shape {made.shape}; allowed: square matrices")
+    made.sum_duplicates()
+    return made
+
+
+def from_files() -> dict[str, Callable[[], Any]]:
+    """Return square matrices in Matrix Market files, by name: those of the folder that the environment names."""
+    folder = os.environ.get(FOLDER)
+    found = sorted(Path(folder).glob("*.mtx*")) if folder else []
+    return {path.name.partition(".mtx")[0]: partial(_read, path) for path in found}
 
 
 @cache

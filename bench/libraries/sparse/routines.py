@@ -12,7 +12,7 @@ from bench.harness.common import burst, device, repeat
 from bench.harness.gpu import add_peer
 from bench.libraries.sparse._calls import add_call
 from bench.libraries.sparse._library import Call, Library
-from bench.libraries.sparse._matrices import power_law, stencil
+from bench.libraries.sparse._matrices import from_files, power_law, stencil
 
 __all__ = ["CASES"]
 
@@ -20,6 +20,7 @@ __all__ = ["CASES"]
 MATRICES: Mapping[str, Callable[[], Any]] = {
     "7-point stencil of 64^3": partial(stencil, 64),
     "power law of 2^17 rows": partial(power_law, 1 << 17),
+    **from_files(),
 }
 #: Columns of sampled products.
 INNER = 32
@@ -106,7 +107,8 @@ def routines(setup: Setup) -> None:
     """Sampled products, triangular solves and products of two sparse matrices on a GPU, in float32.
 
     The values of A A are those of a pattern that is there; torch and CuPy find the pattern each time.  Their triangular
-    solves analyse the pattern each time, which atomr's do not need.  C calls: cuSPARSE's, through ctypes.
+    solves analyse the pattern each time, which atomr's do not need.  C calls: cuSPARSE's, through ctypes.  The variable
+    ATOMR_BENCH_MATRICES names a folder of Matrix Market files, whose matrices are measured, too.
     """
     for name in MATRICES:
         makers = {"torch": partial(_torch, name), "CuPy": partial(_cupy, name)}
