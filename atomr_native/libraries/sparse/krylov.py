@@ -85,7 +85,7 @@ class Loop:
 
 def conjugate_gradients(loop: Loop, b: GpuRef, x: GpuRef) -> None:
     """Record conjugate gradients from x = 0 on."""
-    n, run, plain = loop.a.shape[0], loop.run, loop.preconditioner.plain
+    n, run, plain, dot = loop.a.shape[0], loop.run, loop.preconditioner.plain, loop.device.blas.dot
     r, p, q = (loop.zeros(n) for _ in range(3))
     z = r if plain else loop.zeros(n)
     before = loop.zeros()
@@ -93,41 +93,43 @@ def conjugate_gradients(loop: Loop, b: GpuRef, x: GpuRef) -> None:
     if not plain:
         loop.preconditioner.apply(r, z)
     loop.device.copy(z, out=p)
-    loop.device.copy((r * z).sum(), out=before)
-    loop.judge((r * r).sum())
+    dot(r, z, out=before)
+    loop.judge(before if plain else dot(r, r))
     with loop.rounds():
         loop.actor.spmv(loop.a, p, out=q)
-        run("a = b / s; x = x + a * p; r = r - a * q", b=before, s=(p * q).sum(), x=x, p=p, r=r, q=q)
+        run("a = b / s; x = x + a * p; r = r - a * q", b=before, s=dot(p, q), x=x, p=p, r=r, q=q)
         if not plain:
             loop.preconditioner.apply(r, z)
-        now = (r * z).sum()
+        now = dot(r, z)
         run("p = z + s / t * p", z=z, s=now, t=before, p=p)
-        loop.judge(now if plain else (r * r).sum(), f"{_COUNTED}old = now; ", old=before, now=now)
+        loop.judge(now if plain else dot(r, r), f"{_COUNTED}old = now; ", old=before, now=now)
 
 
 def stabilized(loop: Loop, b: GpuRef, x: GpuRef) -> None:
     """Record stabilized biconjugate gradients from x = 0 on."""
-    n, run = loop.a.shape[0], loop.run
-    r, shadow, p, v, y, z, s, t = (loop.zeros(n) for _ in range(8))
+    n, run, plain, dot = loop.a.shape[0], loop.run, loop.preconditioner.plain, loop.device.blas.dot
+    r, shadow, p, v, s, t = (loop.zeros(n) for _ in range(6))
+    y, z = (p, s) if plain else (loop.zeros(n), loop.zeros(n))
     before = loop.zeros()
     for out in (r, shadow, p):
         loop.device.copy(b, out=out)
-    loop.device.copy((r * shadow).sum(), out=before)
-    loop.judge((r * r).sum())
+    dot(r, shadow, out=before)
+    loop.judge(before)
     with loop.rounds():
-        loop.preconditioner.apply(p, y)
+        if not plain:
+            loop.preconditioner.apply(p, y)
         loop.actor.spmv(loop.a, y, out=v)
-        alpha = run("r / s", r=before, s=(shadow * v).sum())
+        alpha = run("r / s", r=before, s=dot(shadow, v))
         run("out = r - a * v", r=r, a=alpha, v=v, out=s)
-        loop.preconditioner.apply(s, z)
+        if not plain:
+            loop.preconditioner.apply(s, z)
         loop.actor.spmv(loop.a, z, out=t)
-        square = (t * t).sum()  # 0 where s is 0: x + alpha y is the solution
-        omega = run("where(q == 0, q, p / where(q == 0, 1 + q, q))", q=square, p=(t * s).sum())
-        run("out = x + a * y + w * z", x=x, a=alpha, y=y, w=omega, z=z, out=x)
-        run("out = s - w * t", s=s, w=omega, t=t, out=r)
-        now = (r * shadow).sum()
-        run("out = r + n / b * a / w * (p - w * v)", r=r, n=now, b=before, a=alpha, w=omega, p=p, v=v, out=p)
-        loop.judge((r * r).sum(), f"{_COUNTED}old = now; ", old=before, now=now)
+        square = dot(t, t)  # 0 where s is 0: x + alpha y is the solution
+        omega = run("where(q == 0, q, p / where(q == 0, 1 + q, q))", q=square, p=dot(t, s))
+        run("x = x + a * y + w * z; r = s - w * t", x=x, r=r, a=alpha, y=y, w=omega, z=z, s=s, t=t)
+        now = dot(r, shadow)
+        run("p = r + n / b * a / w * (p - w * v)", r=r, n=now, b=before, a=alpha, w=omega, p=p, v=v)
+        loop.judge(dot(r, r), f"{_COUNTED}old = now; ", old=before, now=now)
 
 
 def minimal_residuals(loop: Loop, b: GpuRef, x: GpuRef) -> None:
