@@ -138,15 +138,15 @@ def minimal_residuals(loop: Loop, b: GpuRef, x: GpuRef) -> None:
     Rows of the basis that are not there yet are zeros, so products with the whole basis need no number of its rows.
     """
     n, most, run, device = loop.a.shape[0], loop.restart, loop.run, loop.device
-    gemv = device.blas.gemv
+    gemv, dot = device.blas.gemv, device.blas.dot
     basis, triangle, rotations = loop.zeros(most + 1, n), loop.zeros(most, most), loop.zeros(most, 2)
     first, again, rest, weights = (loop.zeros(most + 1) for _ in range(4))
     r, v, w, z = (loop.zeros(n) for _ in range(4))
     place, inside, left = loop.zeros(dtype="int64"), loop.zeros(dtype="bool"), loop.zeros()
     device.copy(b, out=r)
-    loop.judge((r * r).sum())
+    loop.judge(dot(r, r))
     with loop.recording.while_(loop.more, limit=loop.limit + 1):
-        length = run("sqrt(s)", s=(r * r).sum())
+        length = run("sqrt(s)", s=dot(r, r))
         run("out = r / s", r=r, s=length, out=v)
         for array in (basis, rest, place):
             array.fill(0)
@@ -161,7 +161,7 @@ def minimal_residuals(loop: Loop, b: GpuRef, x: GpuRef) -> None:
                 gemv(basis, w, out=part)
                 gemv(basis, part, trans=True, alpha=-1.0, beta=1.0, out=w)
             run("out = h + g", h=first, g=again, out=first)
-            norm = run("sqrt(s)", s=(w * w).sum())
+            norm = run("sqrt(s)", s=dot(w, w))
             loop.actor.tell(BasisRequest(
                 w=w, parts=first, norm=norm, place=place, basis=basis, v=v, triangle=triangle, rotations=rotations,
                 rest=rest, left=left,
@@ -177,4 +177,4 @@ def minimal_residuals(loop: Loop, b: GpuRef, x: GpuRef) -> None:
         run("out = x + z", x=x, z=z, out=x)
         loop.actor.spmv(loop.a, x, out=r)
         run("out = b - r", b=b, r=r, out=r)
-        loop.judge((r * r).sum())
+        loop.judge(dot(r, r))
