@@ -60,6 +60,8 @@ class CompiledKernel(Struct, frozen=True, forbid_unknown_fields=True):
         What the kernel that runs first takes, see ``kernels/rendering.py``; empty without one.
     splits : int
         Blocks that share the sums of a tile.
+    swizzle : int
+        Neighbouring rows of tiles that are at work together.
     """
 
     entry: str
@@ -70,6 +72,7 @@ class CompiledKernel(Struct, frozen=True, forbid_unknown_fields=True):
     scalars: tuple[str, ...]
     setup: tuple[str, ...] = ()
     splits: Annotated[int, Meta(ge=1)] = 1
+    swizzle: Annotated[int, Meta(ge=1, le=8)] = 1
 
 
 class GemmAttributes(Attributes, frozen=True, kw_only=True):

@@ -59,6 +59,7 @@ def compiled_kernel(
         rendered.scalars,
         rendered.setup,
         chosen.splits,
+        chosen.swizzle,
     )
 
 

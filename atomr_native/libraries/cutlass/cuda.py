@@ -143,7 +143,7 @@ def build_gemm(spec: PlanSpec[GemmAttributes], context: CudaContext) -> Built:
     from ...compile.cutlass.parameters import parameters  # which no other plan needs
 
     problem, names = problem_of(spec), node_names(how)
-    values = field_values(problem, names, context.target.sm_count, how.choice.swizzle or 1, kernel.splits)
+    values = field_values(problem, names, context.target.sm_count, kernel.swizzle, kernel.splits)
     if isinstance(how, ConvolutionAttributes):
         values |= how.numbers
     given = {name: values[name] for name, _ in kernel.fields if name in values}
