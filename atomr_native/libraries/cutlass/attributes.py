@@ -62,6 +62,8 @@ class CompiledKernel(Struct, frozen=True, forbid_unknown_fields=True):
         Blocks that share the sums of a tile.
     swizzle : int
         Neighbouring rows of tiles that are at work together.
+    title : str
+        Its form, for people.
     """
 
     entry: str
@@ -73,6 +75,7 @@ class CompiledKernel(Struct, frozen=True, forbid_unknown_fields=True):
     setup: tuple[str, ...] = ()
     splits: Annotated[int, Meta(ge=1)] = 1
     swizzle: Annotated[int, Meta(ge=1, le=8)] = 1
+    title: str = ""
 
 
 class GemmAttributes(Attributes, frozen=True, kw_only=True):
@@ -94,6 +97,10 @@ class GemmAttributes(Attributes, frozen=True, kw_only=True):
         The tree's Python functions, pickled, on the host device.
     kernel : CompiledKernel or None
         None on the host device.
+    tune : bool
+        Whether the plan has the fastest of its candidates.
+    candidates : tuple of CompiledKernel
+        Other kernels that compute it, if it is tuned.
     """
 
     nodes: tuple[Node, ...]
@@ -105,6 +112,8 @@ class GemmAttributes(Attributes, frozen=True, kw_only=True):
     choice: KernelChoice
     functions: tuple[Binary, ...] = ()
     kernel: CompiledKernel | None = None
+    tune: bool = False
+    candidates: tuple[CompiledKernel, ...] = ()
 
 
 class ConvolutionAttributes(GemmAttributes, frozen=True, kw_only=True):

@@ -88,6 +88,19 @@ class Chosen(NamedTuple):
     splits: int = 1
     swizzle: int = 1
 
+    @property
+    def title(self) -> str:
+        """The kernel's form, for people."""
+        one = self.kernel
+        words = [f"{'x'.join(map(str, one.tile))} {one.schedule}"]
+        if one.cluster != (1, 1, 1):
+            words.append(f"clusters of {one.cluster[0]}x{one.cluster[1]}")
+        if one.decomposition != "tiles":
+            words.append(f"splits {self.splits}" if self.splits > 1 else "stream-K")
+        if self.swizzle > 1:
+            words.append(f"swizzle {self.swizzle}")
+        return ", ".join(words)
+
 
 #: Names of a tree's arrays, scalars, constants and functions in kernels: by place, so equal kernels are one source.
 NAMES: Final = {"array": "x", "scalar": "s", "number": "k", "function": "f"}
@@ -311,7 +324,7 @@ def kernel_of(spec: PlanSpec[GemmAttributes], capability: tuple[int, int]) -> Ch
         cluster=tile.cluster,
         schedule=tile.schedule,
         stages=tile.stages,
-        swizzle=attributes.choice.swizzle or 1,
+        swizzle=(attributes.choice.swizzle or 1) if arch == "sm_80" else 1,  # of others, a message's parameters say it
         fast_accumulation=attributes.fast_accum,
         offsets=p.offsets.dtype if p.offsets else "int32",
         decomposition=decomposition,
