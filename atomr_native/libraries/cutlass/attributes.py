@@ -101,6 +101,10 @@ class GemmAttributes(Attributes, frozen=True, kw_only=True):
         Whether the plan has the fastest of its candidates.
     candidates : tuple of CompiledKernel
         Other kernels that compute it, if it is tuned.
+    transposed : tuple of str
+        Operands that the message gives as the transposes of what is multiplied.
+    notes : tuple of str
+        Of the plan.
     """
 
     nodes: tuple[Node, ...]
@@ -114,6 +118,8 @@ class GemmAttributes(Attributes, frozen=True, kw_only=True):
     kernel: CompiledKernel | None = None
     tune: bool = False
     candidates: tuple[CompiledKernel, ...] = ()
+    transposed: tuple[Annotated[str, one_of("a", "b")], ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 class ConvolutionAttributes(GemmAttributes, frozen=True, kw_only=True):

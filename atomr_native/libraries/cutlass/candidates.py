@@ -11,6 +11,7 @@ from ...errors import Unsupported
 from .attributes import KernelChoice
 from .choice import Chosen, kernel_of
 from .kernels import check
+from .kernels.kernel import Kernel
 
 if TYPE_CHECKING:
     from ...plans.spec import PlanSpec
@@ -71,7 +72,7 @@ def candidates(spec: PlanSpec[GemmAttributes], capability: tuple[int, int]) -> t
     """
     fixed = spec.attributes.choice
     first = kernel_of(spec, capability)
-    found = {first._replace(problem=None): fixed}  # type: ignore[arg-type] - it is the same of all
+    found = {_key(first): fixed}
     for one in _options(first):
         if not _agrees(one, fixed):
             continue
@@ -80,11 +81,14 @@ def candidates(spec: PlanSpec[GemmAttributes], capability: tuple[int, int]) -> t
             check(made.kernel)
         except Unsupported:
             continue
-        if _spills(made):
-            continue
-        if made.kernel in (known.kernel for known in found) or len({known.kernel for known in found}) < MOST:
-            found.setdefault(made._replace(problem=None), one)  # type: ignore[arg-type]
+        kernels = {kernel for kernel, *_ in found}
+        if not _spills(made) and (made.kernel in kernels or len(kernels) < MOST):
+            found.setdefault(_key(made), one)
     return tuple(found.values())
+
+
+def _key(one: Chosen) -> tuple[Kernel, int, int]:
+    return one.kernel, one.splits, one.swizzle
 
 
 def _spills(one: Chosen) -> bool:

@@ -150,7 +150,7 @@ def build_gemm(spec: PlanSpec[GemmAttributes], context: CudaContext) -> Built:
         kernels = (kernel, *how.candidates)
         kernel, line = fastest(context, spec, kernels, lambda one: _program(spec, context, one, bare=True))
     program = _program(spec, context, kernel)
-    return Built(program, program.workspace, tuning=line)
+    return Built(program, program.workspace, how.notes, line)
 
 
 def _program(
