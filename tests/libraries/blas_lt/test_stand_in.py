@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 from collections.abc import Iterator
 from typing import Any
 
@@ -152,3 +153,25 @@ def test_the_host_device_and_empty_results_have_no_routes(device: an.Device) -> 
     np.testing.assert_array_equal(host.blas_lt.matmul(x, x, route="cutlass").numpy(), host.blas_lt.matmul(x, x).numpy())
     empty = device.blas_lt.matmul(device.zeros((0, 4), "float32"), device.zeros((4, 4), "float32"), route="cutlass")
     assert empty.numpy().shape == (0, 4)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(importlib.util.find_spec("cutlass_library") is None, reason="nvidia-cutlass is not installed")
+@pytest.mark.parametrize(
+    ("m", "n", "k", "epilogue"), [(255, 129, 127, "bias"), (512, 256, 512, "gelu_aux_bias"), (512, 256, 512, "dgelu")]
+)
+def test_stand_ins_on_a_gpu(m: int, n: int, k: int, epilogue: str) -> None:
+    with an.System() as system:
+        gpu, host = system.device("cuda:0"), system.device("host")
+        given = {"a": values(m, k), "b": values(n, k), "bias": values(n), "aux": values(m, n)}
+        used = ("a", "b", "aux") if epilogue == "dgelu" else ("a", "b", "bias")
+        arrays = {name: host.put(given[name], dtype="bfloat16") for name in used}
+        how: dict[str, Any] = {"trans_b": True, "epilogue": epilogue, "alpha": 0.5}
+        expected = host.blas_lt.matmul(**arrays, **how)
+        refs = {name: gpu.put(one.numpy()) for name, one in arrays.items()}
+        assert gpu.blas_lt.plan(**refs, route="cutlass", **how).notes == BY_REQUEST
+        found = gpu.blas_lt.matmul(**refs, route="cutlass", **how)
+        pairs = [(found, expected)] if epilogue != "gelu_aux_bias" else [(found[i], expected[i]) for i in (0, 1)]
+        for one, other in pairs:
+            x, y = (array.numpy().astype("f8") for array in (one, other))
+            np.testing.assert_allclose(x, y, rtol=2.0**-6, atol=2.0**-7 * np.abs(y).max())

@@ -59,6 +59,9 @@ def test_candidates_are_different_kernels_or_orders(
     for one in made:
         check(one.kernel)
         render(one.kernel)
+        if dtype is ml_dtypes.float8_e4m3fn:  # whose exact sums are in twice as many registers
+            threads = 256 if one.kernel.schedule == "cooperative" else 128
+            assert one.kernel.tile[0] * one.kernel.tile[1] // threads <= 64
 
 
 @pytest.mark.plain
@@ -107,7 +110,11 @@ class Backend:
 
 
 def kernels(*codes: bytes) -> tuple[CompiledKernel, ...]:
-    return tuple(CompiledKernel("entry", Binary(one), Binary(b""), (), (), (), title=one.decode()) for one in codes)
+    """Return kernels whose titles are their codes' up to a dot."""
+    return tuple(
+        CompiledKernel("entry", Binary(one), Binary(b""), (), (), (), title=one.decode().partition(".")[0])
+        for one in codes
+    )
 
 
 @pytest.mark.plain
@@ -134,7 +141,8 @@ def test_the_fastest_kernel_is_taken_and_kept(tmp_path: Path) -> None:
     assert not again.measured
     assert chosen(again, b"first", b"other", deterministic=True) == ("first", "")
     assert not again.measured
-    assert chosen(again, b"first", b"other")[0] == "other"  # other code is another problem
+    times[b"best.2"] = 70
+    assert chosen(again, b"first", b"refused", b"best.2", b"slow")[0] == "first"  # other code is another problem
     assert again.measured
 
 
