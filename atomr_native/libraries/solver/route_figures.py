@@ -1,4 +1,4 @@
-"""How long messages with batches took by each route, written by `python -m bench.libraries.solver.write_routes`."""
+"""How long messages with batches took by each route, written by `python -m bench.libraries.solver._write_routes`."""
 
 from __future__ import annotations
 

@@ -9,12 +9,13 @@ from functools import lru_cache, partial
 from typing import Any
 
 from bench.harness import Case, Effort, Setup, gpu_peers
+from bench.harness.bars import Bar
 from bench.harness.calls import Operation, add_calls
 from bench.harness.common import device, repeat, timed
 from bench.harness.gpu import add_peer, ordinal, waited
 from bench.libraries.solver._library import Library
 
-__all__ = ["CASES"]
+__all__ = ["BARS", "CASES"]
 
 #: Rows of the matrices of the host's case.
 ROWS = 32
@@ -254,7 +255,7 @@ def _batches(routine: str) -> Iterator[tuple[int, int, tuple[str, ...]]]:
 def gpu_routes(setup: Setup) -> None:
     """Every route of batches of float32 matrices on a GPU: the table of routes takes the fastest.
 
-    A message with new outputs, waited for.  ``python -m bench.libraries.solver.write_routes`` makes the table.
+    A message with new outputs, waited for.  ``python -m bench.libraries.solver._write_routes`` makes the table.
     """
     import numpy as np
 
@@ -319,7 +320,7 @@ def _refined(setup: Setup, rows: int) -> None:
                 return int(found.iterations)
 
             setup.add(name, partial(sample, refined), remark=f"{refined()} corrections")
-        setup.ratio(plain, name)
+        setup.ratio(name, plain)
     for factor, way in REFINED_IN_C:
         with setup.attempt(name := f"C cusolverDnIRSXgesv by {factor}, {way}, {what}", kind="twin"):
             library = setup.shared("cusolver", lambda: nullcontext(Library(ordinal(setup))))
@@ -328,17 +329,24 @@ def _refined(setup: Setup, rows: int) -> None:
         setup.ratio(f"atomr solve_refined by {factor}, {what}, process", name)
 
 
+def _small(many: int) -> Iterator[tuple[str, int, int]]:
+    """Routines of small matrices, how many there are, and their rows."""
+    for rows in SMALL:
+        for routine in ROUTINES:
+            if routine not in SLOW:
+                yield routine, many, rows
+            elif rows == SMALL[1]:
+                yield routine, many // 10, rows
+
+
 def gpu_small(setup: Setup) -> None:
     """Factorisations of many small float32 matrices in one message, beside one call of torch and of CuPy.
 
     Of QR and eigenvectors a tenth as many, since the peers compute one matrix after the other, or nearly so.
     """
     many = MANY if setup.effort is Effort.FULL or setup.dry else 200
-    for rows in SMALL:
-        for routine in ROUTINES:
-            slow = routine in SLOW
-            if not slow or rows == SMALL[1]:
-                _beside_peers(setup, routine, many // 10 if slow else many, rows, 1 if slow else 4)
+    for routine, count, rows in _small(many):
+        _beside_peers(setup, routine, count, rows, 1 if routine in SLOW else 4)
 
 
 CASES = (
@@ -349,3 +357,31 @@ CASES = (
     Case("gpu_solver_routes", "Routes of batches of matrices on a GPU", gpu_routes, rounds=3, devices=("cuda",)),
     Case("gpu_solver_small", "Many small matrices on a GPU", gpu_small, rounds=5, devices=("cuda",)),
 )
+#: One matrix costs as much as the C calls, and as the best of the peers; small ones a third; a refined solve two thirds
+#: of one in float64.
+BARS = (
+    *(
+        Bar(
+            "a large matrix", "gpu_solver", f"atomr {_title(routine, 1, rows)}, sustained, process", limit, "x",
+            f"{who} {_title(routine, 1, rows)}, sustained", f"{_title(routine, 1, rows)}, beside {who}",
+        )
+        for routine, rows, _ in LARGE
+        for who, limit in (("C call", 1.02), ("torch", 1.0), ("CuPy", 1.0))
+    ),
+    *(
+        Bar(
+            "small matrices", "gpu_solver_small", f"atomr {what}, sustained, process", 1 / 3, "x",
+            f"{who} {what}, sustained", f"{what}, beside {who}",
+        )
+        for what in (_title(routine, count, rows) for routine, count, rows in _small(MANY))
+        for who in ("torch", "CuPy")
+    ),
+    *(
+        Bar(
+            "refined solves", "gpu_solver_refined", f"atomr solve_refined by {factor}, {rows} x {rows}, process", 2 / 3,
+            "x", f"atomr solve, {rows} x {rows} float64, process", f"{rows} rows by {factor}",
+        )
+        for rows in REFINED_ROWS
+        for factor in REFINED
+    ),
+)  # fmt: skip

@@ -12,7 +12,7 @@ import pytest
 import atomr_native as an
 from atomr_native.libraries.solver.route_figures import FIGURES, Point
 from atomr_native.libraries.solver.routes import KNOWN_WRONG, ROUTES, fastest
-from bench.libraries.solver import write_routes
+from bench.libraries.solver import _write_routes as write_routes
 
 pytestmark = pytest.mark.plain
 

@@ -1,6 +1,6 @@
 """Write the figures of `gpu_solver_routes` to where routes of batches are chosen by them, and their table in the docs.
 
-``python -m bench.libraries.solver.write_routes RESULT.json`` takes the medians of a result of that case.
+``python -m bench.libraries.solver._write_routes RESULT.json`` takes the medians of a result of that case.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ROUTES = ("kernel", "batched", "loop")
 KINDS = {"one matrix": (1, 1), "2 to 15": (2, 15), "16 and more": (16, 2**63)}
 _NAME = re.compile(r"atomr (\w+), (?:(\d+) of )?(\d+) x \d+ by (\w+), process")
 _MODULE = '''\
-"""How long messages with batches took by each route, written by `python -m bench.libraries.solver.write_routes`."""
+"""How long messages with batches took by each route, written by `python -m bench.libraries.solver._write_routes`."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def _ranges(points: list[Any]) -> str:
 def main(arguments: list[str]) -> int:
     """Write both."""
     if len(arguments) != 1:
-        print("usage: python -m bench.libraries.solver.write_routes RESULT.json", file=sys.stderr)
+        print("usage: python -m bench.libraries.solver._write_routes RESULT.json", file=sys.stderr)
         return 2
     text = module(json.loads(Path(arguments[0]).read_text(encoding="utf-8")))
     FIGURES.write_text(text, encoding="utf-8")
