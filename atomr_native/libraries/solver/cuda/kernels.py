@@ -125,13 +125,33 @@ KERNEL infos(int *out, const int *from, u64 count, u64 e1, u64 e2, u64 o0, u64 o
   for (u64 b = thread_index(); b < count; b += thread_count()) out[place(b, e1, e2, o0, o1, o2)] = from[b];
 }
 /* Real vectors of the library to where they are wanted; mode as `move`'s. */
-KERNEL reals(real *out, const real *from, const int *info, const int *notes, u64 n, u64 count, u64 e1, u64 e2, u64 step,
-             u64 o0, u64 o1, u64 o2, u64 mode) {
+KERNEL reals(real *out, const real *from, const int *info, const int *notes, u64 n, u64 count, u64 e1, u64 e2,
+             u64 step, u64 o0, u64 o1, u64 o2, u64 jump, u64 mode) {
   AWAIT_LAUNCH();
   for (u64 t = thread_index(); t < n * count; t += thread_count()) {
     const u64 b = t / n;
     const bool bad = ((mode & 16u) && info[b] != 0) || ((mode & 128u) && notes[b] != 0);
-    out[place(b, e1, e2, o0, o1, o2) + t % n * step] = bad ? NOT_A_NUMBER : from[t];
+    out[place(b, e1, e2, o0, o1, o2) + t % n * step] = bad ? NOT_A_NUMBER : from[b * jump + t % n];
+  }
+}
+/* How many eigenvalues of a range were found, and none of matrices that failed. */
+KERNEL counts(int *out, const int *found, const int *info, const int *notes, u64 count, u64 e1, u64 e2, u64 o0, u64 o1,
+              u64 o2) {
+  AWAIT_LAUNCH();
+  for (u64 b = thread_index(); b < count; b += thread_count())
+    out[place(b, e1, e2, o0, o1, o2)] = info[b] != 0 || notes[b] != 0 ? 0 : found[b];
+}
+/* NaN after the last that was found, in n values, and in as many columns of `rows`. */
+KERNEL beyond(real *w, elem *v, const int *found, u64 n, u64 rows, u64 count, u64 e1, u64 e2, u64 w_step, u64 w0,
+              u64 w1, u64 w2, u64 row, u64 column, u64 v0, u64 v1, u64 v2) {
+  AWAIT_LAUNCH();
+  const u64 high = rows ? rows : 1;
+  for (u64 t = thread_index(); t < n * high * count; t += thread_count()) {
+    const u64 b = t / (n * high), j = t / high % n, i = t % high;
+    if ((long long)j < found[b]) continue;
+    if (i == 0) w[place(b, e1, e2, w0, w1, w2) + j * w_step] = NOT_A_NUMBER;
+    if (rows)
+      v[place(b, e1, e2, v0, v1, v2) + i * row + j * column] = make_elem(NOT_A_NUMBER, IS_COMPLEX ? NOT_A_NUMBER : 0);
   }
 }
 /* Info of refined solves: the place of a zero on the diagonal of factors in full precision, which those with less than

@@ -20,7 +20,7 @@ from ....builders.cuda.workspace import beyond_limit, padded
 from ....dtypes import as_dtype
 from ....errors import Unsupported
 from ....plans.spec import PlanSpec
-from ..attributes import DecompositionAttributes, RefinementAttributes, SolverAttributes
+from ..attributes import DecompositionAttributes, EigenRangeAttributes, RefinementAttributes, SolverAttributes
 from .kernels import AXES, MODES, THREADS, source
 from .native import SolverVerdict
 
@@ -100,7 +100,8 @@ class Steps(ABC):
 
     def __init__(self, spec: PlanSpec[Any], context: CudaContext) -> None:
         self.spec, self.context = spec, context
-        self.how: SolverAttributes | DecompositionAttributes | RefinementAttributes = spec.attributes
+        self.how: SolverAttributes | DecompositionAttributes | EigenRangeAttributes | RefinementAttributes
+        self.how = spec.attributes
         self.at = {operand.name: i for i, operand in enumerate(spec.operands)}
         self.count = math.prod(self.how.batch)
         self.extents, self.leads = self._fold()
