@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache, partial
 from typing import Any
 
-from bench.harness import Case, Effort, Setup, gpu_peers
+from bench.harness import Case, Effort, Setup, Unavailable, gpu_peers
 from bench.harness.bars import Bar
 from bench.harness.calls import Operation, add_calls
 from bench.harness.common import device, repeat, timed
@@ -40,7 +40,6 @@ ROUTED = ("cholesky", "lu_factor", "solve", "inv", "solve_triangular", "qr", "sv
 ROUTED_ROWS = (8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024)
 ROUTED_COUNTS = (1, 4, 32, 0)
 ROUTED_ELEMENTS = 2**22
-ROUTED_SLOW = ("qr", "svd", "eigh")
 ONE_BY_ONE = 64
 ROUTED_WORK = 2**30
 #: Microseconds of a message of which a sample sends a few more, and how many.
@@ -48,13 +47,14 @@ SHORT_US = 2000.0
 FEW = 6
 #: Rows of refined solves in float64.
 REFINED_ROWS = (8192, 16384)
-REFINED = ("tf32", "bfloat16", "float16")
+REFINED = ("float32", "tf32", "bfloat16", "float16")
 #: Those that are called in C, too: a factor, and how it is refined.
 REFINED_IN_C = (("tf32", "GMRES"), ("tf32", "CLASSICAL"))
 #: Batches of matrices that are small, and their rows; a peer that computes one matrix after the other has a tenth.
 MANY = 100_000
 SMALL = (4, 16, 32)
-SLOW = ("qr", "eigh")
+MANY_ROUTINES = ("cholesky", "lu_factor", "solve", "inv", "qr", "eigh", "svd")
+SLOW = ("qr", "eigh", "svd")
 
 
 @lru_cache(maxsize=2)  # contenders of a row follow each other
@@ -74,17 +74,21 @@ def _operation(routine: str, count: int, rows: int) -> Callable[[Any], Operation
         import atomr_native as an
 
         a = dev.put(_matrices(count, rows))
-        if routine in ("qr", "eigh"):
+        if routine in SLOW:
             return _decomposition(dev, routine, a)
         if routine != "cholesky":
             a = a.mT  # column by column, as the libraries have it
         out = dev.zeros(a.shape, "float32") if routine == "cholesky" else dev.zeros(a.shape, "float32").mT
+        given = {}
+        if routine == "solve":
+            given["b"], out = dev.ones((*a.shape[:-1], 1), "float32"), dev.zeros((*a.shape[:-1], 1), "float32")
         outputs = {"out": out}
         if routine == "lu_factor":
             outputs["pivots_out"] = dev.zeros(a.shape[:-1], "int32")
-        request = an.SolverRequest(routine=routine, a=a, **outputs)
-        operands = {"a": a, **outputs, **dev.solver.scratch(request)}
-        return Operation(dev.solver.plan(request), operands, partial(getattr(dev.solver, routine), a, **outputs), out)
+        request = an.SolverRequest(routine=routine, a=a, **given, **outputs)
+        operands = {"a": a, **given, **outputs, **dev.solver.scratch(request)}
+        call = partial(getattr(dev.solver, routine), a, *given.values(), **outputs)
+        return Operation(dev.solver.plan(request), operands, call, out)
 
     return make
 
@@ -92,11 +96,12 @@ def _operation(routine: str, count: int, rows: int) -> Callable[[Any], Operation
 def _decomposition(dev: Any, routine: str, a: Any) -> Operation:
     import atomr_native as an
 
-    values = {"w": dev.zeros(a.shape[:-1], "float32")} if routine == "eigh" else {"r": dev.zeros(a.shape, "float32")}
-    outputs = {**values, "v" if routine == "eigh" else "q": dev.zeros(a.shape, "float32").mT}
+    vectors, values = {"qr": (["q"], "r"), "eigh": (["v"], "w"), "svd": (["u", "vh"], "s")}[routine]
+    outputs = {values: dev.zeros(a.shape if values == "r" else a.shape[:-1], "float32")}
+    outputs |= {name: dev.zeros(a.shape, "float32").mT for name in vectors}
     request = an.DecompositionRequest(routine=routine, a=a, **outputs)
     operands = {"a": a, **outputs, **dev.solver.scratch(request)}
-    out = outputs["v" if routine == "eigh" else "q"]
+    out = outputs[vectors[0]]
     return Operation(dev.solver.plan(request), operands, partial(getattr(dev.solver, routine), a, **outputs), out)
 
 
@@ -128,11 +133,15 @@ def _peer(library: str, count: int, rows: int, ordinal: int) -> gpu_peers.Calls:
             "cholesky": partial(torch.linalg.cholesky_ex, a), "inv": partial(torch.linalg.inv_ex, a),
             "qr": partial(torch.linalg.qr, a), "eigh": partial(torch.linalg.eigh, a),
             "lu_factor": partial(torch.linalg.lu_factor_ex, a),
+            "svd": partial(torch.linalg.svd, a, full_matrices=False),
+            "solve": partial(torch.linalg.solve_ex, a, torch.ones(*a.shape[:-1], 1, device="cuda")),
         }  # fmt: skip
         return gpu_peers.Calls(calls, torch.cuda.synchronize)
     cupy = gpu_peers.cupy(ordinal)
     a = cupy.asarray(_matrices(count, rows))
     calls = {routine: partial(getattr(cupy.linalg, routine), a) for routine in ROUTINES}
+    calls |= {"svd": partial(cupy.linalg.svd, a, full_matrices=False)}
+    calls |= {"solve": partial(cupy.linalg.solve, a, cupy.ones((*a.shape[:-1], 1), cupy.float32))}
     if count == 1:
 
         def lu_factor() -> Any:
@@ -174,6 +183,8 @@ def _beside_peers(setup: Setup, routine: str, count: int, rows: int, calls: int)
         name = f"{library} {what}, sustained"
         with setup.attempt(name, kind="peer"):
             peer = setup.shared((library, count, rows), partial(_opened, library, count, rows, ordinal(setup)))
+            if routine not in peer.calls:
+                raise Unavailable(f"{library} has no {routine} of batches")
             setup.add(name, waited(peer.calls[routine], peer.wait, calls, calls, warm=1))
         setup.ratio(ours, name)
 
@@ -238,7 +249,7 @@ def _batches(routine: str) -> Iterator[tuple[int, int, tuple[str, ...]]]:
     """Rows, count and routes of batches for which there is more than one route."""
     from atomr_native.libraries.solver.routes import ROUTES  # type: ignore[import-untyped,unused-ignore]
 
-    slow = routine in ROUTED_SLOW
+    slow = routine in SLOW
     for rows in ROUTED_ROWS:
         able = (*(n for n, limit in zip(("kernel", "batched"), ROUTES[routine], strict=True) if rows <= limit), "loop")
         most = max(8, ROUTED_ELEMENTS // (4 if slow else 1) // rows**2)
@@ -275,7 +286,7 @@ def gpu_routes(setup: Setup) -> None:
 
                     a, b = setup.shared((count, rows), operands)
                     given = {"b": b} if routine.startswith("solve") else {}
-                    kind = an.DecompositionRequest if routine in ROUTED_SLOW else an.SolverRequest
+                    kind = an.DecompositionRequest if routine in SLOW else an.SolverRequest
                     setup.add(name, _routed(dev, kind(routine=routine, a=a, route=route, **given)))
 
 
@@ -332,7 +343,7 @@ def _refined(setup: Setup, rows: int) -> None:
 def _small(many: int) -> Iterator[tuple[str, int, int]]:
     """Routines of small matrices, how many there are, and their rows."""
     for rows in SMALL:
-        for routine in ROUTINES:
+        for routine in MANY_ROUTINES:
             if routine not in SLOW:
                 yield routine, many, rows
             elif rows == SMALL[1]:
@@ -342,7 +353,8 @@ def _small(many: int) -> Iterator[tuple[str, int, int]]:
 def gpu_small(setup: Setup) -> None:
     """Factorisations of many small float32 matrices in one message, beside one call of torch and of CuPy.
 
-    Of QR and eigenvectors a tenth as many, since the peers compute one matrix after the other, or nearly so.
+    Of QR, eigenvectors and singular vectors a tenth as many, since the peers compute one matrix after the other, or
+    nearly so.
     """
     many = MANY if setup.effort is Effort.FULL or setup.dry else 200
     for routine, count, rows in _small(many):
