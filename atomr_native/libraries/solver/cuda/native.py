@@ -127,8 +127,9 @@ class SolverVerdict(NativeStruct):
     kind: int
     axes: int
     extents: tuple[int, ...]
+    single: int
     operation: str
 
     def fields(self) -> dict[str, Any]:
         """Return the members by name."""
-        return {"kind": self.kind, "axes": self.axes, "extents": self.extents}
+        return {"kind": self.kind, "axes": self.axes, "extents": self.extents, "single": self.single}

@@ -272,17 +272,20 @@ class Steps(ABC):
         """Have the info numbers judged; a plan whose routine has none has no such step."""
         if self.info is None:
             return
-        words = self.take(16)
-        self.launch("summary", (words, self.info), (self.count,), 1, grid=1)
-        self.native(Verdict(self.context.backend, self.verdict_of(kind)), (words,))
+        words, single = self.info, self.count == 1
+        if not single:
+            words = self.take(16)
+            self.launch("summary", (words, self.info), (self.count,), 1, grid=1)
+        self.native(Verdict(self.context.backend, self.verdict_of(kind, single=single)), (words,))
 
-    def verdict_of(self, kind: str) -> SolverVerdict:
-        """Return what info numbers mean, by the name of its constant."""
+    def verdict_of(self, kind: str, *, single: bool = False) -> SolverVerdict:
+        """Return what info numbers mean, by the name of its constant; `single`: there is one, and no summary."""
         batch = self.how.batch if len(self.how.batch) <= _BATCH_AXES else (self.count,)
         return SolverVerdict(
             kind=CONSTANTS[f"ATOMR_SOLVER_{kind}"],
             axes=len(batch),
             extents=(*batch, *([1] * (_BATCH_AXES - len(batch)))),
+            single=int(single),
             operation=self.spec.op,
         )
 
