@@ -251,8 +251,6 @@ PEERS = (
     "atomr fused",
     "atomr random",
     "C cuMemAllocAsync",
-    "C call",  # of cuSOLVER
-    "C cusolverDnIRSXgesv",
 )
 #: Cases of Numba's code, which the fake does not run.
 NUMBA_ONLY = ("gpu_arguments", "gpu_arguments_told", "gpu_compile", "gpu_training")

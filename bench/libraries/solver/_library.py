@@ -1,10 +1,12 @@
-"""cuSOLVER without this package: its C functions through ctypes, on memory of the driver's, in the default stream."""
+"""cuSOLVER without this package: its C functions through ctypes, on memory of the driver's, in a stream."""
 
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Callable
 from functools import partial
+from itertools import cycle
 from typing import Any
 
 from bench.harness.unavailable import Unavailable
@@ -15,6 +17,8 @@ _FLOAT = 0  # CUDA_R_32F
 _DOUBLE = 1203  # CUSOLVER_R_64F
 _FACTORS = {"tf32": 1207, "bfloat16": 1206, "float16": 1205}  # CUSOLVER_R_TF32 and others
 _WAYS = {"CLASSICAL": 1102, "GMRES": 1104}
+#: Calls that may be under way at once, if they need little host memory: each has its own, as long as it runs.
+_PARTS = 64
 Call = Callable[[], object]
 _SIZE, _INT64, _POINTER = ctypes.c_size_t, ctypes.c_int64, ctypes.c_void_p
 
@@ -36,11 +40,11 @@ class Library:
         try:
             from cuda.pathfinder import load_nvidia_dynamic_lib
 
-            self._driver = ctypes.CDLL("libcuda.so.1")
-            self._solver = ctypes.CDLL(str(load_nvidia_dynamic_lib("cusolver").abs_path))
+            self._driver = ctypes.CDLL(os.environ.get("ATOMR_NATIVE_CUDA", "libcuda.so.1"))
+            given = os.environ.get("ATOMR_NATIVE_CUSOLVER")
+            self._solver = ctypes.CDLL(given or str(load_nvidia_dynamic_lib("cusolver").abs_path))
         except (ImportError, OSError, RuntimeError) as error:
             raise Unavailable(f"cuSOLVER does not load: {error}") from error
-        self._kept: list[Any] = []
         device, context = ctypes.c_int(), _POINTER()
         self._drive("cuInit", 0)
         self._drive("cuDeviceGet", ctypes.byref(device), ordinal)
@@ -49,6 +53,9 @@ class Library:
         self._handle, self._params = _POINTER(), _POINTER()
         self._call("cusolverDnCreate", ctypes.byref(self._handle))
         self._call("cusolverDnCreateParams", ctypes.byref(self._params))
+        self._stream = _POINTER()
+        self._drive("cuStreamCreate", ctypes.byref(self._stream), 1)  # one that waits for no other
+        self._call("cusolverDnSetStream", self._handle, self._stream)
 
     def _drive(self, name: str, *arguments: Any) -> None:
         status = getattr(self._driver, name)(*arguments)
@@ -79,11 +86,11 @@ class Library:
         device, host = _SIZE(), _SIZE()
         sizes = (ctypes.byref(device), ctypes.byref(host))
         self._call(f"{name}_bufferSize", self._handle, self._params, *(before if asked is None else asked), *sizes)
-        scratch, kept = self._memory(device.value), ctypes.create_string_buffer(max(host.value, 1))
-        self._kept.append(kept)
-        arguments = (self._handle, self._params, *before, scratch, device, kept, host, *after)
-        function = getattr(self._solver, name)
-        return partial(function, *arguments)
+        scratch = self._memory(device.value)
+        number = max(8, min(_PARTS, 2**26 // max(host.value, 1)))
+        parts = cycle([ctypes.create_string_buffer(max(host.value, 1)) for _ in range(number)])
+        function, first = getattr(self._solver, name), (self._handle, self._params, *before, scratch, device)
+        return lambda: function(*first, next(parts), host, *after)
 
     def routine(self, name: str, a: Any) -> Call:
         """Return a call that copies a square, symmetric float32 matrix, and does the work of a routine in place.
@@ -117,11 +124,11 @@ class Library:
                 copies.append((made, ones))
                 solve = (self._handle, self._params, 0, rows, rows, _FLOAT, work, lda, more, _FLOAT, made, lda, info)
                 calls.append(partial(self._solver.cusolverDnXgetrs, *solve))
-        copy, size_of = self._driver.cuMemcpyDtoDAsync_v2, _SIZE(nbytes)
+        copy, size_of, stream = self._driver.cuMemcpyDtoDAsync_v2, _SIZE(nbytes), self._stream
 
         def call() -> None:
             for to, of in copies:
-                copy(to, of, size_of, None)
+                copy(to, of, size_of, stream)
             for each in calls:
                 each()
 
@@ -145,13 +152,13 @@ class Library:
         self._call("cusolverDnIRSInfosCreate", ctypes.byref(infos))
         self._call("cusolverDnIRSXgesv_bufferSize", self._handle, params, n, 1, ctypes.byref(size))
         scratch = self._memory(size.value)
-        copy, solve = self._driver.cuMemcpyDtoDAsync_v2, self._solver.cusolverDnIRSXgesv
+        copy, solve, stream = self._driver.cuMemcpyDtoDAsync_v2, self._solver.cusolverDnIRSXgesv, self._stream
         arrays = (work, n, right, n, x, n, scratch, size, ctypes.byref(taken), info)
         operands = (self._handle, params, infos, n, 1, *arrays)
 
         def call() -> None:
-            copy(work, given, _SIZE(a.nbytes), None)
-            copy(right, ones, _SIZE(8 * n), None)
+            copy(work, given, _SIZE(a.nbytes), stream)
+            copy(right, ones, _SIZE(8 * n), stream)
             solve(*operands)
 
         return call
