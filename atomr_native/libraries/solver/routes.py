@@ -71,6 +71,7 @@ _NAMES: Final = ("kernel", "batched", "loop")
 #: Routines that have no figures of their own, and whose they take: those of their factorisation, or of the same calls.
 _LIKE: Final = {
     "det": "lu_factor", "slogdet": "lu_factor", "qr_factor": "qr", "svdvals": "svd", "eigvalsh": "eigh",
+    **dict.fromkeys(("inv_triangular", "cholesky_solve", "lu_solve"), "solve_triangular"),
 }  # fmt: skip
 
 

@@ -64,12 +64,14 @@ def test_matrices_take_only_what_they_can(monkeypatch: pytest.MonkeyPatch) -> No
     assert route_of("eigh", 8, 10, route="kernel") == "kernel"
 
 
-def test_without_figures_large_matrices_are_factored_one_by_one() -> None:
-    assert {"lu_solve", "cholesky_solve", "inv_triangular"} & set(FIGURES) == set()
+def test_without_figures_large_matrices_go_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(FIGURES, "solve_triangular", raising=False)
     for rows, want in ((256, "batched"), (257, "loop")):
         assert route_of("inv_triangular", rows, 5) == want
     assert route_of("inv_triangular", 8, 1) == "loop"
     assert route_of("inv_triangular", 600, 5, route="batched") == "batched"
+    monkeypatch.setitem(FIGURES, "solve_triangular", (Point(300, 5, 0, 1, 2),))
+    assert route_of("inv_triangular", 257, 5) == "batched"
 
 
 def test_a_larger_matrix_takes_longer_by_each_route() -> None:

@@ -201,7 +201,7 @@ def test_matrices_of_a_batch_go_together_or_one_by_one(cuda_system: an.System) -
     cuda = cuda_system.device("cuda:0")
     rng = np.random.default_rng(2)
     for n, route, words in (
-        (33, None, "2 matrices in one call of getrfBatched"), (260, "loop", "2 calls of getrf"),
+        (33, "batched", "2 matrices in one call of getrfBatched"), (260, "loop", "2 calls of getrf"),
         (260, "batched", "2 matrices in one call of getrfBatched"),
     ):  # fmt: skip
         a, b = well_conditioned(rng, (2, n, n), "float64"), rng.standard_normal((2, n, 2))
