@@ -37,6 +37,7 @@ __all__ = [
     "sends_of_product",
     "squares",
     "sustained",
+    "waited",
 ]
 
 KERNEL = "x = x * m + a"

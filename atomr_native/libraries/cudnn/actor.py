@@ -397,6 +397,9 @@ class Cudnn(SequencesActor):
         statistics: GpuRef,
         dy: GpuRef,
         *,
+        dq: GpuRef | None = None,
+        dk: GpuRef | None = None,
+        dv: GpuRef | None = None,
         bias: GpuRef | None = None,
         slopes: GpuRef | None = None,
         sink: GpuRef | None = None,
@@ -420,9 +423,9 @@ class Cudnn(SequencesActor):
             self,
             ATTENTION_GRADIENT,
             (
-                q, k, v, y, statistics, dy, bias, slopes, sink, q_lengths, kv_lengths, q_offsets, kv_offsets, mask,
-                window, scale if scale is None else real(scale), layout, max_queries, max_keys, deterministic,
-                dropout if dropout is ZERO else real(dropout), seed, offset,
+                q, k, v, y, statistics, dy, dq, dk, dv, bias, slopes, sink, q_lengths, kv_lengths, q_offsets,
+                kv_offsets, mask, window, scale if scale is None else real(scale), layout, max_queries, max_keys,
+                deterministic, dropout if dropout is ZERO else real(dropout), seed, offset,
             ),
         )  # fmt: skip
 

@@ -172,6 +172,8 @@ class AttentionGradientRequest(Request[Any]):
         As in `AttentionRequest`: the same numbers drop the same weights.
     deterministic : bool
         Whether equal messages give equal bits, at the price of a workspace of ``2 * B * Hq * Sq * Sk`` bytes.
+    dq, dk, dv : GpuRef, optional
+        Where the gradients go, of the shapes and dtype of q, k and v, with strides as theirs.
 
     Returns
     -------
@@ -200,6 +202,9 @@ class AttentionGradientRequest(Request[Any]):
     y: Any
     statistics: Any
     dy: Any
+    dq: Any = None
+    dk: Any = None
+    dv: Any = None
     bias: Any = None
     slopes: Any = None
     sink: Any = None
@@ -234,6 +239,11 @@ class AttentionGradientRequest(Request[Any]):
         dtype_of("statistics", self.statistics, ("float32",))
         if tuple(self.statistics.shape) != made[:3]:
             raise InvalidRequest(f"statistics has shape {tuple(self.statistics.shape)}; allowed: {made[:3]}")
+        outputs = [(f"d{n}", getattr(self, f"d{n}"), fresh_of(tuple(getattr(self, n).shape), dtype)) for n in "qkv"]
+        check_given(outputs, _inputs(self, "q", "k", "v", "y", "statistics", "dy"))
+        for name, given, _ in outputs:
+            if given is not None:
+                check_strides(name, given)
         build = Builder(self, sizes, dtype)
         backward(build)
         fixed, traits = bool(self.deterministic), build.traits()

@@ -107,7 +107,7 @@ ATTENTION: Final = _real_form(
 )
 ATTENTION_GRADIENT: Final = _real_form(
     AttentionGradientRequest,
-    f"q k v y statistics dy {_ADDED}",
+    f"q k v y statistics dy dq dk dv {_ADDED}",
     "mask window scale layout max_queries max_keys deterministic dropout",
     "seed offset",
 )

@@ -81,6 +81,27 @@ def test_attention_and_gradients(device: an.Device, case: str) -> None:
         assert_close(back(slope), wanted, dtype, 2.0)
 
 
+def test_gradients_of_parts_of_one_array_go_where_the_caller_says(device: an.Device) -> None:
+    """(batch, token, heads of q, k and v, element), and nothing is copied; gradients have their heads outermost."""
+    qkv, dy = random_images(RNG, (2, 9, 8, 16), "float16"), random_images(RNG, (2, 9, 4, 16), "float16")
+    parts = (slice(4), slice(4, 6), slice(6, 8))
+    q, k, v = (qkv[:, :, part].transpose(0, 2, 1, 3).astype(np.float64) for part in parts)
+    _, _, *wanted = reference(q, k, v, dy.transpose(0, 2, 1, 3).astype(np.float64), {"mask": "causal"})
+    given, made = device.put(qkv), device.zeros((8, 2, 9, 16), "float16")
+    arrays = [given[:, :, part] for part in parts]
+    how: dict[str, Any] = {"mask": "causal", "layout": "bshd"}
+    found, statistics = device.cudnn.attention(*arrays, statistics=True, **how)
+    outs = dict(zip(("dq", "dk", "dv"), (made[part].transpose(1, 2, 0, 3) for part in parts), strict=True))
+    slopes = device.cudnn.attention_backward(*arrays, found, statistics, device.put(dy), **outs, **how)
+    assert [slope.shape for slope in slopes] == [(2, 9, 4, 16), (2, 9, 2, 16), (2, 9, 2, 16)]
+    for part, slope in zip(parts, wanted, strict=True):
+        assert_close(made.numpy()[part].transpose(1, 0, 2, 3), slope, "float16", 2.0)
+    with pytest.raises(an.InvalidRequest, match=r"dq is float16\[2, 9, 2, 16\]; allowed: float16\[2, 9, 4, 16\]"):
+        device.cudnn.attention_backward(*arrays, found, statistics, found, dq=outs["dk"], **how)
+    with pytest.raises(an.InvalidRequest, match="dk"):
+        device.cudnn.attention_backward(*arrays, found, statistics, found, dk=arrays[1], **how)
+
+
 def test_a_rule_is_named(device: an.Device) -> None:
     """A window over more queries than keys: the host device computes it, a GPU says why not."""
     how: dict[str, Any] = {"mask": "causal", "window": 3}
