@@ -17,7 +17,6 @@ from .forms import (
     ATTENTION_GRADIENT,
     DATA_GRADIENT,
     FILTER_GRADIENT,
-    FLOAT8_ATTENTION,
     FORMS,
     FORWARD,
     GRAPH,
@@ -432,33 +431,6 @@ class Cudnn(SequencesActor):
                 q, k, v, y, statistics, dy, dq, dk, dv, bias, slopes, sink, q_lengths, kv_lengths, q_offsets,
                 kv_offsets, mask, window, scale if scale is None else real(scale), layout, max_queries, max_keys,
                 deterministic, dropout if dropout is ZERO else real(dropout), tune, seed, offset,
-            ),
-        )  # fmt: skip
-
-    def attention_float8(
-        self,
-        q: GpuRef,
-        k: GpuRef,
-        v: GpuRef,
-        *,
-        q_scale: GpuRef,
-        k_scale: GpuRef,
-        v_scale: GpuRef,
-        weights_scale: GpuRef,
-        out_scale: GpuRef,
-        out: GpuRef | None = None,
-        mask: str = "none",
-        scale: float | None = None,
-        statistics: bool = False,
-        layout: str = "bhsd",
-    ) -> Any:
-        """Send attention of float8 arrays, see `Float8AttentionRequest`: the result and two largest magnitudes."""
-        return self._calls.send(
-            self,
-            FLOAT8_ATTENTION,
-            (
-                q, k, v, q_scale, k_scale, v_scale, weights_scale, out_scale, out, mask,
-                scale if scale is None else real(scale), statistics, layout,
             ),
         )  # fmt: skip
 

@@ -9,7 +9,7 @@ from ..._support.checks import is_real
 from ...plans.calls import CallForm, Forms, form_of
 from .activations import ActivationFunctionGradientRequest, ActivationFunctionRequest
 from .attention import AttentionGradientRequest, AttentionRequest
-from .attention_float8 import Float8AttentionRequest
+from .attention_float8 import Float8AttentionGradientRequest, Float8AttentionRequest
 from .convolution import ConvolutionDataGradientRequest, ConvolutionFilterGradientRequest, ConvolutionRequest
 from .ctc import CtcLossRequest
 from .graph import GraphRequest
@@ -28,6 +28,7 @@ __all__ = [
     "DATA_GRADIENT",
     "FILTER_GRADIENT",
     "FLOAT8_ATTENTION",
+    "FLOAT8_ATTENTION_GRADIENT",
     "FORMS",
     "FORWARD",
     "GRAPH",
@@ -116,6 +117,12 @@ FLOAT8_ATTENTION: Final = _real_form(
     "q k v q_scale k_scale v_scale weights_scale out_scale out",
     "mask scale statistics layout",
 )
+FLOAT8_ATTENTION_GRADIENT: Final = _real_form(
+    Float8AttentionGradientRequest,
+    "q k v y statistics dy q_scale k_scale v_scale y_scale dy_scale weights_scale slopes_scale "
+    "dq_scale dk_scale dv_scale",
+    "mask scale layout",
+)
 NORM: Final = _real_form(
     NormalizationRequest,
     "x scale bias running_mean running_var out",
@@ -174,4 +181,5 @@ FORMS: Final[Forms] = {
     AttentionRequest: ATTENTION,
     AttentionGradientRequest: ATTENTION_GRADIENT,
     Float8AttentionRequest: FLOAT8_ATTENTION,
+    Float8AttentionGradientRequest: FLOAT8_ATTENTION_GRADIENT,
 }

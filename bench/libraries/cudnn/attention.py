@@ -49,6 +49,7 @@ FORWARD = (
 BACKWARD = (Shape(4, 16, 16, 512, 64), Shape(2, 16, 4, 4096, 128), Shape(1, 8, 8, 4096, 256))
 FLOAT8 = Shape(2, 16, 16, 4096, 128, is_causal=False)
 _SMALL = Shape(1, 4, 2, 64, 32)
+_SMALL_FLOAT8 = Shape(1, 2, 2, 16, 128)
 #: Batches that decode a token each, over 4096 keys in pages of 64, with 32 heads of queries and 8 of keys.
 DECODE = (1, 16, 64)
 KEYS, PAGE, HEADS, GROUPS, ELEMENTS = 4096, 64, 32, 8, 128
@@ -91,6 +92,19 @@ def _float8(shape: Shape, dev: Any) -> Operation:
     scales = {name: dev.put(np.ones(1, "float32")) for name in names}
     given = _given(dev, shape, "float8_e4m3fn")
     return operation(dev, an.Float8AttentionRequest(**given, **scales, **_mask(shape)), "out")
+
+
+def _float8_backward(shape: Shape, dev: Any) -> Operation:
+    import numpy as np
+
+    import atomr_native as an
+
+    names = "q k v y dy weights slopes dq dk dv"
+    scales = {f"{name}_scale": dev.put(np.ones(1, "float32")) for name in names.split()}
+    given = _given(dev, shape, "float8_e4m3fn")
+    statistics = dev.full(given["q"].shape[:3], 8.0, "float32")
+    given |= {"y": given["q"], "dy": given["q"], "statistics": statistics}
+    return operation(dev, an.Float8AttentionGradientRequest(**given, **scales, **_mask(shape)), "dv")
 
 
 def _decode(shape: Shape, dev: Any) -> Operation:
@@ -153,6 +167,11 @@ def gpu(setup: Setup) -> None:
     name = f"atomr {FLOAT8.title}, float8"
     add_ours(setup, name, partial(_float8, at_most(setup, FLOAT8, _SMALL)), calls_of(FLOAT8.flops), flops=FLOAT8.flops)
     setup.ratio(name, f"atomr {FLOAT8.title}")
+    name, plain = f"atomr gradients of {FLOAT8.title}, float8", f"atomr gradients of {FLOAT8.title}"
+    for title, make in ((name, _float8_backward), (plain, _backward)):
+        run = at_most(setup, FLOAT8, _SMALL_FLOAT8)
+        add_ours(setup, title, partial(make, run), calls_of(2.5 * FLOAT8.flops), flops=2.5 * FLOAT8.flops)
+    setup.ratio(name, plain)
     for batch in DECODE:
         run = at_most(setup, Shape(batch, HEADS, GROUPS, KEYS, ELEMENTS, is_causal=False), _SMALL)
         # Memory bounds it: a token's keys and values are read for two operations each of 4 heads.

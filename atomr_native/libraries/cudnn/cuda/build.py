@@ -119,7 +119,7 @@ def _why_cut(op: str, graph: GraphAttributes) -> str:
 
 
 def _is_attention(op: str) -> bool:
-    return op in ("cudnn.attention", "cudnn.attention_backward", "cudnn.attention_float8")
+    return op.startswith("cudnn.attention")
 
 
 def _check(op: str, graph: GraphAttributes) -> None:
