@@ -76,7 +76,7 @@ def tensor(torch: Any, shape: tuple[int, ...], dtype: str, scale: float = 0.1) -
 
 
 def captured(torch: Any, call: Callable[[], object]) -> Callable[[], object]:
-    """Return a call as the launch of a CUDA graph, whose results live as long as it."""
+    """Return a call as the launch of a CUDA graph, whose operands and results live as long as it."""
     aside = torch.cuda.Stream()
     with torch.cuda.stream(aside):
         for _ in range(_WARM):
@@ -86,7 +86,7 @@ def captured(torch: Any, call: Callable[[], object]) -> Callable[[], object]:
     with torch.cuda.graph(graph):
         kept = call()
 
-    def replay(_kept: object = kept) -> object:
+    def replay(_kept: object = (call, kept)) -> object:  # the graph names the memory of both
         return graph.replay()
 
     return replay
