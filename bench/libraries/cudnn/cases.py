@@ -137,9 +137,9 @@ def gpu(setup: Setup) -> None:
     gradient by ``autograd``.
     """
     quick = setup.effort is not Effort.FULL
-    attention = (1, 2, 16, 16) if quick else ATTENTION
+    images, attention = ((1, 8, 4), (1, 2, 16, 16)) if quick else (CONVOLUTION, ATTENTION)
     small: tuple[tuple[str, Callable[[Any], Operation], Callable[[Any], Callable[[], object]]], ...] = (
-        (_title(*CONVOLUTION), _convolution(*CONVOLUTION, "float16"), _torch_convolution),
+        (_title(*CONVOLUTION), _convolution(*images, "float16"), _torch_convolution),
         (f"causal attention, {' x '.join(map(str, ATTENTION))}", _attention(*attention), _torch_attention),
     )
     for what, make, peer in small:
