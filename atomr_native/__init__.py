@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     from .libraries.cudnn.actor import Cudnn as Cudnn
     from .libraries.cudnn.attention import AttentionGradientRequest as AttentionGradientRequest
     from .libraries.cudnn.attention import AttentionRequest as AttentionRequest
+    from .libraries.cudnn.attention_float8 import Float8AttentionGradientRequest as Float8AttentionGradientRequest
     from .libraries.cudnn.attention_float8 import Float8AttentionRequest as Float8AttentionRequest
     from .libraries.cudnn.convolution import ConvolutionDataGradientRequest as ConvolutionDataGradientRequest
     from .libraries.cudnn.convolution import ConvolutionFilterGradientRequest as ConvolutionFilterGradientRequest
@@ -159,6 +160,8 @@ if TYPE_CHECKING:
     from .libraries.solver.decomposition import QRResult as QRResult
     from .libraries.solver.decomposition import SVDResult as SVDResult
     from .libraries.solver.decomposition import TwoSidedEigResult as TwoSidedEigResult
+    from .libraries.solver.eigen_range_request import EigenRangeRequest as EigenRangeRequest
+    from .libraries.solver.eigen_range_request import EighRangeResult as EighRangeResult
     from .libraries.solver.functions import PolarResult as PolarResult
     from .libraries.solver.least_squares import LstsqResult as LstsqResult
     from .libraries.solver.refinement import RefinedResult as RefinedResult
