@@ -145,11 +145,11 @@ class CudaDevice:
     def _build_within(self, limit: int, spec: PlanSpec, plan: int) -> Built:
         context = CudaContext(
             self.target, limit, self.facts, self.notify, self.backend, plan, self._deterministic, self.special,
-            self._meetings,
+            self._meetings, self._limits.most,
         )  # fmt: skip
         built = build(spec, context)
-        if built.workspace > limit:
-            raise beyond_limit(spec.op, f"{spec.op} of these shapes", built.workspace, limit)
+        if built.workspace > context.most:
+            raise beyond_limit(spec.op, f"{spec.op} of these shapes", built.workspace, context.most)
         return built
 
     def _fault(self, spec: PlanSpec[FreeAttributes]) -> Built:

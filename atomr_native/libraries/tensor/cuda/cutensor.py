@@ -15,7 +15,7 @@ from ....dtypes import as_dtype
 from ....errors import Unsupported
 from .arrays import Array
 
-__all__ = ["TYPES", "TensorCall", "alike", "compute_of", "is_taken", "open_library", "tensor_call"]
+__all__ = ["BEST", "TYPES", "TensorCall", "alike", "compute_of", "is_taken", "open_library", "tensor_call"]
 
 #: Dtypes of tensors.
 TYPES: Final = {
@@ -28,6 +28,9 @@ _COMPUTE: Final = {
 }  # fmt: skip
 _MODES: Final = 64
 _TENSORS: Final = 5
+#: An algorithm and its kernel: the best of all, by the library's model.  Without the kernel's rank, contractions get
+#: slow ones: nvmath-python sets it, too, and names that a bug of cuTENSOR.
+BEST: Final = (CONSTANTS["CUTENSOR_ALGO_DEFAULT"], 0)
 #: The version that the extras ask for at least.
 _OLDEST: Final = 20200
 
@@ -55,7 +58,7 @@ class TensorCall(NativeStruct):
     n_operands: int
     n_scalars: int
     algo: int = CONSTANTS["CUTENSOR_ALGO_DEFAULT"]
-    rank: int = -1
+    rank: int = -1  # see `BEST`
 
 
 def open_library() -> None:

@@ -92,7 +92,8 @@ def _attempt(
     c = (into if finish.updated or finish.added else finish.c) if direct is not None else None
     described = product.describe(
         held[0][0], held[1][0], d, c, builder.extents, conj=(held[0][1] and is_complex, held[1][1] and is_complex),
-        dtype=dtype, compute=builder.how.compute, limit=min(builder.context.workspace_limit, PREFERRED_WORKSPACE),
+        dtype=dtype, compute=builder.how.compute,
+        limit=builder.library_limit((held[0][0], held[1][0], d), PREFERRED_WORKSPACE),
         epilogue="bias" if bias else "default", bias=dict(finish.others)[bias] if bias else None,
     )  # fmt: skip
     if described is None:
