@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import math
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +15,7 @@ from atomr_native.libraries.tensor.cuda.arrays import Array, dense, folded
 from atomr_native.libraries.tensor.cuda.product import find_product
 from atomr_native.libraries.tensor.cuda.scratch import Scratch
 from atomr_native.libraries.tensor.cuda.task import Task
-from atomr_native.libraries.tensor.cuda.tiles import tiled_kernel
+from atomr_native.libraries.tensor.cuda.tiles import sides_of, tiled_kernel
 from atomr_native.libraries.tensor.path import Contraction
 from atomr_native.libraries.tensor.products import groups_of, route_of
 
@@ -31,6 +33,23 @@ def test_tensors_that_are_dense_along_another_mode_turn_by_tiles(
     source, target = dense(0, "float32", tuple(range(len(extents))), extents), dense(1, "float32", modes, extents)
     task = Task((source,), (), target, modes, (), "float32", ("float v = x0;",))
     assert (tiled_kernel(task, extents, TARGET) is not None) == turns
+
+
+@pytest.mark.parametrize(
+    ("shape", "order"),
+    [((8192, 4096), (1, 0)), ((64, 96, 64, 96), (3, 2, 1, 0)), ((32,) * 5, (4, 2, 0, 3, 1)),
+     ((2,) * 20, tuple(range(19, -1, -1))), ((16, 16, 16, 16, 24, 24), (5, 4, 3, 2, 1, 0)),
+     ((7, 3, 5, 24, 11), (4, 2, 1, 0, 3))],
+)  # fmt: skip
+def test_tiles_are_full(shape: tuple[int, ...], order: Sequence[int]) -> None:
+    """Their sides have enough axes, each once, and begin where the input and the output are dense."""
+    steps = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    into = [math.prod(shape[i] for i in order[order.index(axis) + 1 :]) for axis in range(len(shape))]
+    sides = sides_of(shape, steps, into, 64)
+    assert (sides[0][0], sides[1][0]) == (len(shape) - 1, order[-1])
+    assert len({*sides[0], *sides[1]}) == len(sides[0]) + len(sides[1])
+    sizes = [math.prod(shape[axis] for axis in side) for side in sides]
+    assert math.prod(n / (-(-n // 64) * 64) for n in sizes) > 0.75
 
 
 @pytest.mark.parametrize(
