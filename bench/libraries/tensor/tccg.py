@@ -5,14 +5,23 @@ from __future__ import annotations
 from functools import partial
 
 from bench.harness import Case, Setup
-from bench.harness.gpu import add_peer
-from bench.libraries.tensor._expressions import EVERY, PEERS, Expression, add_ours, name_cutensor, shapes_of
+from bench.harness.gpu import add_peer, ordinal
+from bench.harness.unavailable import Unavailable
+from bench.libraries.tensor._expressions import (
+    EVERY,
+    PEERS,
+    Expression,
+    add_ours,
+    cupy_cutensor,
+    name_cutensor,
+    shapes_of,
+)
 from bench.libraries.tensor.cases import CONTRACTIONS
 
 __all__ = ["CASES"]
 
 #: Calls of a sample, since each takes up to some milliseconds.
-CALLS = 20
+CALLS = 10
 
 
 def _contraction(text: str, dtype: str) -> Expression:
@@ -32,6 +41,14 @@ def tccg(setup: Setup, dtype: str) -> None:
     chosen = CONTRACTIONS[:: 1 if turns == CALLS else 12]
     with setup.attempt("cuTENSOR found", kind="peer"):
         name_cutensor(setup)
+    peers = dict(PEERS)
+    with setup.attempt("CuPy found", kind="peer"):  # once, since it may take long to fail
+        setup.need()
+        try:
+            cupy_cutensor(ordinal(setup))
+        except Unavailable:
+            peers.pop("CuPy")
+            raise
     names: dict[str, list[str]] = {}
     for text in chosen:
         expression = _contraction(text, dtype)
@@ -40,14 +57,14 @@ def tccg(setup: Setup, dtype: str) -> None:
             add_ours(setup, name := f"{kind} {text}", expression, turns, **options)
             names.setdefault(kind, []).append(name)
         shapes = shapes_of(setup, subscripts, extents)
-        for peer, make in PEERS.items():
+        for peer, make in peers.items():
             made = partial(make, subscripts, dtype, shapes)
             add_peer(setup, name := f"{peer} {text}", made, "run", turns, every=min(EVERY, turns))
             names.setdefault(peer, []).append(name)
             setup.ratio(f"atomr {text}", name)
     for kind, members in names.items():
         setup.mean(f"{kind}, mean", members, "atomr" if kind.startswith("atomr") else "peer")
-    for peer in PEERS:
+    for peer in peers:
         setup.ratio("atomr, mean", f"{peer}, mean")
         setup.ratio("atomr tuned, mean", f"{peer}, mean")
 

@@ -163,6 +163,16 @@ def test_measurements_go_on_until_they_repeat(tmp_path: Path) -> None:
     assert len(steady.calls) == 3 * (1 + 2 * 5)
 
 
+def test_what_is_far_from_the_fastest_is_not_timed_again(tmp_path: Path) -> None:
+    """And what takes long is launched less often."""
+    times = Moods({1: [9000.0], 2: [3000.0], 3: [4000.0], 4: [6000.0]})
+    best, _ = Tuner(Memory(), 1, FACTS, TuningStore(tmp_path)).tuned(description(1 << 16), times, measure=True)
+    assert best.algo[0] == 2
+    timed = [algo for algo, _, _ in times.calls]
+    assert [timed.count(algo) for algo in (1, 2, 3, 4)] == [1 + 2 * 5, 1 + 2 * 5, 1 + 2 * 5, 1]
+    assert [launches for _, _, launches in times.calls[:4]] == [10, 3, 3, 3]
+
+
 def test_little_memory_means_fewer_sets_or_no_tuning(tmp_path: Path) -> None:
     one = sum(operand_bytes(description()))
     memory = Memory(2 * one + 4096)
