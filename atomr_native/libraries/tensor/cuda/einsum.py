@@ -93,7 +93,8 @@ class Einsum(Builder):
 
     def _step(self, step: Contraction, operands: list[tuple[Array, bool]], into: Array | None, finish: Finish) -> Array:
         """Add a step; return where its result is."""
-        self.choice = self.choose(step, operands, into if finish.is_native or finish.bias else None)
+        native = finish.is_native or finish.bias or finish.rounded is not None
+        self.choice = self.choose(step, operands, into if native else None)
         route = route_of(step, self.extents, self.dtype, self.route, self.how.compute)
         groups = groups_of(step)
         text = self.text(step)
@@ -161,7 +162,8 @@ class Einsum(Builder):
             self._alone(array, conj, modes, alone)
             for (array, conj), modes, alone in zip(operands, step.inputs, groups.alone, strict=True)
         )
-        given = into if finish.is_native or finish.bias or finish.added else None
+        native = finish.is_native or finish.bias or finish.added or finish.rounded is not None
+        given = into if native else None
         product = find_product(groups, a, b, given, self.extents, conj=(conj_a, conj_b), dtype=self.dtype)
         copies_first = FIRST[any(product.copied)] == "cutensor" and self.route == "auto" and not self.how.deterministic
         if self.route == "cutensor" or self.how.compute in EMULATED or copies_first:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from ...._lib import cublaslt
 from ...._lib.cublaslt import Matmul
+from ....builders.cuda.codegen import value_type
 from ....builders.cuda.context import library_file
 from ....builders.cuda.product import ProductDescription
 from ....builders.cuda.sequence import Source
@@ -19,8 +20,10 @@ from ....plans.workspace_limits import PREFERRED_WORKSPACE
 from ..path import Contraction
 from .arrays import Array
 from .contract import factors_of
+from .elements import loaded
 from .finish import NOTHING, Finish
 from .product import Product, product_outputs
+from .task import Task
 
 if TYPE_CHECKING:
     from .einsum import Einsum
@@ -40,23 +43,36 @@ def multiply(
 ) -> Array | None:  # fmt: skip
     """Add a product, and return its result; None if cuBLASLt does not take it.
 
-    A tail that adds a bias is an epilogue, where the library computes it so; a kernel applies any other.
+    A tail that adds a bias is an epilogue, where the library computes it so; a kernel applies any other.  A ReLU is
+    applied to the stored result.
     """
+    rounded = finish.rounded
     lies = into is not None and not product.copied[2]
     lies = lies and (finish.c is None or product.lie_alike(into, finish.c, builder.extents))
     begun = len(builder.scratch.steps)
-    ways = [""]
-    if lies and finish.bias and into is not None and into.dtype in _WITH_BIAS:
-        ways.insert(0, finish.bias)
+    ways = [(finish, "")]
+    for before in (finish,) if rounded is None else (rounded,):
+        if lies and into is not None and (not before.bias or into.dtype in _WITH_BIAS):
+            ways.insert(0, (before, before.bias))
     reason = ""
-    for bias in ways:
-        direct = lies and (bias != "" or finish.is_native or finish.added)
-        result, reason = _attempt(builder, step, product, operands, into if direct else None, into, finish, bias)
+    for before, bias in ways:
+        direct = lies and (bias != "" or before.is_native or before.added)
+        result, reason = _attempt(builder, step, product, operands, into if direct else None, into, before, bias)
         if result is not None:
+            if before is rounded:
+                _rectify(builder, step, result)
             return result
         del builder.scratch.steps[begun:]
     builder.notes.append(f"cuBLASLt does not take {builder.text(step)}: {reason}")
     return None
+
+
+def _rectify(builder: Einsum, step: Contraction, array: Array) -> None:
+    """Add a kernel that takes the maximum with 0 in place; NaN stays NaN."""
+    dtype = builder.summed
+    value = (loaded(0, array.dtype, dtype), f"const {value_type(dtype)} v = v0 >= 0 || v0 != v0 ? v0 : 0;")
+    builder.run(Task((), (), array, step.output, (), dtype, value, updated=True))
+    builder.notes[-1] += ", and a ReLU in place"
 
 
 def _prepared(builder: Einsum, description: ProductDescription) -> Matmul:
