@@ -387,6 +387,27 @@ def test_a_contraction_may_have_copies_of_its_tensors(fake_environment: dict[str
         assert device.tensor.plan(chain).wait(60).record.workspace <= 5 * 512
 
 
+def test_a_plan_is_built_with_less_where_memory_is_short(fake_environment: dict[str, str]) -> None:
+    """The library does with another kernel; what needs copies of ours is refused for want of memory, and then built."""
+    x, y = random((96, 32, 64)), random((96, 64, 3))
+    want = np.einsum("abc,acd->db", x, y)
+    with using(fake_environment), an.System(standby="off", memory_limit=6 << 20) as system:
+        device = system.device("cuda:0")
+        refs = [device.put(x), device.put(y)]
+        rest = device.zeros((7 << 19,), "uint8")
+        given = {"subscripts": "abc,acd->db", "operands": refs}
+        plan = device.tensor.plan(an.EinsumRequest(**given, route="cutensor")).wait(60)
+        assert plan.record.workspace == 1024
+        assert np.allclose(told(plan, *refs, out=device.zeros((3, 32), "float64")), want)
+        copied = an.EinsumRequest(**given, route="blas_lt")
+        for _ in range(2):
+            with pytest.raises(an.OutOfMemory) as caught:
+                device.tensor.tell(copied)
+            assert caught.value.limit == 6 << 20
+        del rest
+        assert np.allclose(device.tensor.tell(copied).numpy(), want)
+
+
 @pytest.mark.parametrize(
     ("cuda", "version", "text"), [(12000, 20300, "for CUDA 12, .* cutensor-cu13"), (13000, 20100, "2.2 or later")]
 )
