@@ -75,6 +75,7 @@ typedef struct CUstream_st *cudaStream_t;
     C(CUTENSOR_ALGO_TTGT, -2)                                                                                         \
     C(CUTENSOR_PLAN_PREFERENCE_KERNEL_RANK, 4)                                                                        \
     C(CUTENSOR_JIT_MODE_NONE, 0)                                                                                      \
+    C(CUTENSOR_JIT_MODE_DEFAULT, 1)                                                                                   \
     C(CUTENSOR_OPERATION_DESCRIPTOR_SCALAR_TYPE, 1)                                                                   \
     C(CUTENSOR_PLAN_REQUIRED_WORKSPACE, 0)                                                                            \
     C(CUDA_R_16F, 2)                                                                                                  \
@@ -144,6 +145,8 @@ enum { ATOMR_CUTENSOR_CONSTANTS(ATOMR_ENUMERATOR) };
     F(cutensorStatus_t, cutensorPlanGetAttribute,                                                                     \
       (const cutensorHandle_t handle, const cutensorPlan_t plan, cutensorPlanAttribute_t attr, void *buf,             \
        size_t sizeInBytes))                                                                                           \
+    F(cutensorStatus_t, cutensorWriteKernelCacheToFile, (const cutensorHandle_t handle, const char filename[]))       \
+    F(cutensorStatus_t, cutensorReadKernelCacheFromFile, (cutensorHandle_t handle, const char filename[]))            \
     F(cutensorStatus_t, cutensorContract,                                                                             \
       (const cutensorHandle_t handle, const cutensorPlan_t plan, const void *alpha, const void *A, const void *B,     \
        const void *beta, const void *C, void *D, void *workspace, uint64_t workspaceSize, cudaStream_t stream))       \

@@ -100,6 +100,7 @@ static int malformed(const atomr_tensor_spec *s) {
     const int n = tensors_of(s->operation);
     int good = n > 0 && s->n_modes >= 0 && s->n_modes <= ATOMR_TENSOR_MODES && s->workspace_bytes >= 0;
     good = good && s->algo >= CUTENSOR_ALGO_DEFAULT_PATIENT && s->algo <= CUTENSOR_ALGO_DEFAULT && s->rank >= -1;
+    good = good && (s->jit == 0 || s->jit == 1);
     good = good && s->rank <= INT32_MAX && s->compute >= ATOMR_TENSOR_16F && s->compute <= ATOMR_TENSOR_4X16F;
     for (int t = 0; good && t < n; t++) {
         good = s->count[t] >= 0 && s->count[t] <= s->n_modes && s->operand[t] >= 0 && s->operand[t] < s->n_operands &&
@@ -185,7 +186,8 @@ static int choose(atomr_tensor_plan *p, int i, uint64_t alignment, cutensorCompu
     if (status == CUTENSOR_STATUS_SUCCESS) {
         what = "cutensorCreatePlanPreference";
         status = t->cutensorCreatePlanPreference(p->handle, &preference, (cutensorAlgo_t)p->spec.algo,
-                                                 CUTENSOR_JIT_MODE_NONE);
+                                                 p->spec.jit && i == 0 ? CUTENSOR_JIT_MODE_DEFAULT
+                                                                       : CUTENSOR_JIT_MODE_NONE);
     }
     if (status == CUTENSOR_STATUS_SUCCESS && p->spec.rank >= 0) {
         const int32_t rank = (int32_t)p->spec.rank;
@@ -249,6 +251,22 @@ void atomr_tensor_delete(atomr_tensor_plan *p) {
         for (int i = 0; i < ALIGNMENTS; i++)
             if (p->choices[i].plan) p->t->cutensorDestroyPlan(p->choices[i].plan);
     free(p);
+}
+
+/* ---- Kernels that were compiled for plans; they belong to the library, whatever the handle. */
+
+int atomr_tensor_kernels(atomr_cuda *cuda, const char *path, int write, atomr_failure *failure) {
+    void *handle = NULL;
+    const int code = atomr_device_handle(cuda, &of_device, &handle, failure);
+    if (code != ATOMR_OK) return code;
+    const owner *const o = handle;
+    const cutensorStatus_t status = write ? o->t->cutensorWriteKernelCacheToFile(o->handle, path)
+                                          : o->t->cutensorReadKernelCacheFromFile(o->handle, path);
+    if (status == CUTENSOR_STATUS_SUCCESS) return ATOMR_OK;
+    if (status == CUTENSOR_STATUS_IO_ERROR || status == CUTENSOR_STATUS_INVALID_VALUE)
+        return atomr_unsupported(failure, "tensor", "kernels", "cuTENSOR does not %s compiled kernels: %s",
+                                 write ? "write" : "read", name_of(status));
+    return fail(status, write ? "cutensorWriteKernelCacheToFile" : "cutensorReadKernelCacheFromFile", failure);
 }
 
 /* ---- Running them. */

@@ -155,10 +155,11 @@ def test_a_deterministic_plan_does_without_cutensor(cuda_system: an.System) -> N
     assert all(np.array_equal(device.tensor.tell(request).numpy(), first) for _ in range(3))
 
 
-#: Algorithms of cuTENSOR in the fake: -3, TGETT, and kernels from 3 on are refused.
+#: Algorithms of cuTENSOR in the fake: -3, TGETT, and kernels from 3 on are refused, and compiled ones but of -1.
 WAYS = [
     (Choice("kernel"), "a kernel"), (Choice("blas_lt"), "cuBLASLt"), (Choice("cutensor", (-1, -1)), "cuTENSOR"),
     (Choice("cutensor", (-4, 2)), "cuTENSOR"), (Choice("cutensor", (-2, 1)), "cuTENSOR"),
+    (Choice("cutensor", (-1, 0, 1)), "cuTENSOR"), (Choice("cutensor", (-4, 0, 1)), "cuBLASLt"),
     (Choice("cutensor", (-3, 0)), "cuBLASLt"), (Choice("cutensor", (-4, 5)), "cuBLASLt"), (Choice(), ""),
 ]  # fmt: skip
 
@@ -217,8 +218,8 @@ def test_all_ways_of_a_step_compute_it(fake_environment: dict[str, str], cache: 
     assert len(lt) > 2
     assert [choice.route for choice, _ in kernel[1:]] == ["kernel"]
     assert {choice.route for choice, _ in emulated[1:]} == {"cutensor"}
-    # Three kernels of its model, one of the patient one, three of GETT, and two of TTGT.
-    assert sum(choice.route == "cutensor" for choice, _ in every) == 9
+    # Three kernels of its model, one of the patient one, three of GETT, two of TTGT, and one that is compiled.
+    assert sum(choice.route == "cutensor" for choice, _ in every) == 10
     assert every[0][1] == {"route": "kernel"}  # of a small product
     assert len({choice for choice, _ in every}) == len(every)
 

@@ -12,6 +12,7 @@ from ..path import Contraction
 from ..products import Groups
 from ..types import EMULATED, NARROW
 from .arrays import Array
+from .compiled import compiled_operation
 from .cutensor import BEST, TYPES, TensorCall, alike, compute_of, is_taken, open_library, tensor_call
 from .finish import NOTHING, Finish
 
@@ -61,7 +62,7 @@ def _add(
         return "it has more than 64 modes"
     try:
         open_library()
-        run = TensorOperation(builder.context.backend, call)
+        run = compiled_operation(builder.context, call) if call.jit else TensorOperation(builder.context.backend, call)
     except (Unsupported, LibraryError) as error:
         if force:
             raise

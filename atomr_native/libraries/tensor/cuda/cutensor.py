@@ -59,6 +59,7 @@ class TensorCall(NativeStruct):
     n_scalars: int
     algo: int = CONSTANTS["CUTENSOR_ALGO_DEFAULT"]
     rank: int = -1  # see `BEST`
+    jit: int = 0
 
 
 def open_library() -> None:
@@ -162,8 +163,8 @@ def tensor_call(
         The factors where there are no scalars.
     scalars : int
         Of the message.
-    algo : tuple of (int, int)
-        An algorithm, ``CUTENSOR_ALGO_*``, and its kernel; empty: as the library chooses.
+    algo : tuple of int
+        An algorithm, ``CUTENSOR_ALGO_*``, its kernel, and 1 if one may be compiled; empty: as the library chooses.
     """
     sizes, strides = merged(arrays, extents)
     if len(sizes) > _MODES:
@@ -194,5 +195,5 @@ def tensor_call(
         workspace_bytes=limit,
         n_operands=len(arrays),
         n_scalars=scalars,
-        **dict(zip(("algo", "rank"), algo, strict=False)),
+        **dict(zip(("algo", "rank", "jit"), algo, strict=False)),
     )

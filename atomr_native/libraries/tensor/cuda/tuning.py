@@ -25,7 +25,7 @@ from ....plans.workspace_limits import PREFERRED_WORKSPACE
 from ..attributes import EinsumAttributes
 from ..types import EMULATED
 from .choice import Choice
-from .cutensor import open_library
+from .cutensor import BEST, open_library
 
 __all__ = ["StepTuner"]
 
@@ -107,7 +107,10 @@ class _Step:
             yield from self._taken(Choice("blas_lt", words), config)
 
     def _kernels(self) -> Iterator[Candidate]:
-        """Yield what cuTENSOR has: the best kernels of its model, of a more patient one, and of each algorithm."""
+        """Yield what cuTENSOR has: the best kernels of its model, of a more patient one, and of each algorithm.
+
+        And the kernel that it compiles for the step, which takes seconds.
+        """
         try:
             open_library()
         except Unsupported:
@@ -116,6 +119,7 @@ class _Step:
             for rank in range(kernels):
                 choice = Choice("cutensor", (CONSTANTS[f"CUTENSOR_ALGO_{name}"], rank))
                 yield from self._taken(choice, {"algo": name.lower(), "kernel": rank})
+        yield from self._taken(Choice("cutensor", (*BEST, 1)), {"algo": "default", "kernel": "compiled"})
 
     def _candidate(self, choice: Choice, config: dict[str, Any]) -> tuple[Candidate | None, Any]:
         """Return a candidate that takes the route which it names, and its program; None where there is none."""
