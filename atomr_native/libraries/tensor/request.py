@@ -71,7 +71,8 @@ class EinsumRequest(Request["GpuRef"]):
         How products of float32 are computed: ``"float32"`` (the default), ``"tf32"``, ``"bfloat16"`` or ``"float16"``:
         operands are rounded to that type on their way into tensor cores.  For complex64 ``"complex64"`` or ``"tf32"``.
         cuTENSOR also emulates float32 and complex64 by ``"3xtf32"`` and ``"9xbf16"``, and float64 and complex128 by
-        ``"8xint8"``, in products.  Narrow floats are summed in float32.
+        ``"8xint8"``, in products.  Narrow floats are summed in float32; two tensors of float8 also in ``"float8"``, by
+        its tensor cores, with fewer bits.
     optimize : str or sequence
         The order of contractions: ``"auto"``: the cheapest for up to 8 operands, beyond that ``opt_einsum``'s where it
         is installed, else a greedy one; ``"optimal"``, ``"greedy"``, ``"left"``; or a path as `numpy.einsum_path`

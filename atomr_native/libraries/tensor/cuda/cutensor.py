@@ -13,6 +13,7 @@ from ....builders.cuda.context import library_file
 from ....builders.cuda.native import NativeStruct
 from ....dtypes import as_dtype
 from ....errors import Unsupported
+from ..types import EIGHT
 from .arrays import Array
 
 __all__ = ["BEST", "TYPES", "TensorCall", "alike", "compute_of", "is_taken", "open_library", "tensor_call"]
@@ -24,7 +25,7 @@ TYPES: Final = {
 }  # fmt: skip
 _COMPUTE: Final = {
     "float64": "64F", "float32": "32F", "tf32": "TF32", "bfloat16": "16BF", "float16": "16F", "complex64": "32F",
-    "complex128": "64F", "3xtf32": "3XTF32", "9xbf16": "9X16BF", "8xint8": "8XINT8",
+    "complex128": "64F", EIGHT: "32F", "3xtf32": "3XTF32", "9xbf16": "9X16BF", "8xint8": "8XINT8",
 }  # fmt: skip
 _MODES: Final = 64
 _TENSORS: Final = 5

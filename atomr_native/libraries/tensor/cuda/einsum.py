@@ -20,7 +20,7 @@ from ..attributes import EinsumAttributes
 from ..modes import Modes, Subscripts, text_of
 from ..path import Contraction, contractions
 from ..products import FIRST, Groups, groups_of, route_of
-from ..types import EMULATED, accumulator
+from ..types import EIGHT, EMULATED, accumulator
 from .arrays import Array
 from .builder import Builder
 from .choice import Choice, step_spec
@@ -164,6 +164,12 @@ class Einsum(Builder):
         )
         native = finish.is_native or finish.bias or finish.added or finish.rounded is not None
         given = into if native else None
+        if self.how.compute == EIGHT and all(array.dtype.startswith(EIGHT) for array in (a, b)):
+            eight = find_product(groups, a, b, given, self.extents, conj=(False, False), dtype=EIGHT)
+            result = multiply(self, step, eight, ((a, False), (b, False)), into, finish, EIGHT)
+            if result is not None:
+                self.taken = "blas_lt"
+                return result
         product = find_product(groups, a, b, given, self.extents, conj=(conj_a, conj_b), dtype=self.dtype)
         copies_first = FIRST[any(product.copied)] == "cutensor" and self.route == "auto" and not self.how.deterministic
         if self.route == "cutensor" or self.how.compute in EMULATED or copies_first:
@@ -172,7 +178,7 @@ class Einsum(Builder):
             if made is not None:
                 self.taken = "cutensor"
                 return made
-        result = multiply(self, step, product, ((a, conj_a), (b, conj_b)), into, finish)
+        result = multiply(self, step, product, ((a, conj_a), (b, conj_b)), into, finish, self.dtype)
         if result is None:
             del self.scratch.steps[begun:]
         else:

@@ -18,6 +18,7 @@ from ....errors import LibraryError, Unsupported
 from ....plans.spec import signed_word
 from ....plans.workspace_limits import PREFERRED_WORKSPACE
 from ..path import Contraction
+from ..types import EIGHT
 from .arrays import Array
 from .contract import factors_of
 from .elements import loaded
@@ -39,9 +40,9 @@ _WITH_BIAS: Final = ("float32", "float16", "bfloat16")
 
 def multiply(
     builder: Einsum, step: Contraction, product: Product, operands: Sequence[tuple[Array, bool]], into: Array | None,
-    finish: Finish,
+    finish: Finish, dtype: str,
 ) -> Array | None:  # fmt: skip
-    """Add a product, and return its result; None if cuBLASLt does not take it.
+    """Add a product of a dtype, or of float8, and return its result; None if cuBLASLt does not take it.
 
     A tail that adds a bias is an epilogue, where the library computes it so; a kernel applies any other.  A ReLU is
     applied to the stored result.
@@ -57,7 +58,7 @@ def multiply(
     reason = ""
     for before, bias in ways:
         direct = lies and (bias != "" or before.is_native or before.added)
-        result, reason = _attempt(builder, step, product, operands, into if direct else None, into, before, bias)
+        result, reason = _attempt(builder, step, product, operands, into if direct else None, into, before, bias, dtype)
         if result is not None:
             if before is rounded:
                 _rectify(builder, step, result)
@@ -89,18 +90,17 @@ def _prepared(builder: Einsum, description: ProductDescription) -> Matmul:
 
 def _attempt(
     builder: Einsum, step: Contraction, product: Product, operands: Sequence[tuple[Array, bool]],
-    direct: Array | None, into: Array | None, finish: Finish, bias: str,
+    direct: Array | None, into: Array | None, finish: Finish, bias: str, dtype: str,
 ) -> tuple[Array | None, str]:  # fmt: skip
     """Add a product that writes to `direct`, else to the workspace; return its result, or None and the reason."""
-    dtype = builder.dtype
     d = direct
     if d is None:
-        d = builder.buffer(dtype if into is None else product_outputs(dtype)[-1], product.layout(2))
+        d = builder.buffer(builder.dtype if into is None else product_outputs(dtype)[-1], product.layout(2))
     held, copies = [], []
     for which, (array, conj) in enumerate(operands):
         if product.copied[which]:
             copies.append("AB"[which])
-            made = builder.buffer(dtype, product.layout(which))
+            made = builder.buffer(array.dtype if dtype == EIGHT else dtype, product.layout(which))
             builder.map(array, made, product.layout(which), builder.summed, NOTHING, conj=conj)
             array, conj = made, False
         held.append((array, conj))
@@ -132,7 +132,7 @@ def _attempt(
         return ""
 
     builder.guarded(factors, add, lambda: builder.without_product(step.output, d, finish))
-    note = f"{builder.text(step)}: cuBLASLt"
+    note = f"{builder.text(step)}: cuBLASLt{' in float8' if dtype == EIGHT else ''}"
     if bias:
         note += " with a bias"
     if copies:
