@@ -82,10 +82,11 @@ class EinsumRequest(Request["GpuRef"]):
     route : str
         ``"auto"``; ``"blas_lt"`` or ``"cutensor"``: products by that library where they are products; or ``"kernel"``:
         never by a library.
-    tune : bool or "known"
+    tune : bool, "known" or "later"
         Whether each product is computed in the fastest way on this GPU: True measures routes and algorithms when the
-        plan is built, and keeps the results on disk; ``"known"`` takes what was measured before.  No effect on the host
-        device, on other steps and on slices.
+        plan is built, and keeps the results on disk; ``"known"`` takes what was measured before; ``"later"`` does that
+        for the first messages, while the tuned plan is built.  No effect on the host device, on other steps and on
+        slices.
     deterministic : bool
         Whether equal messages give equal bits in other processes, lanes and runs, too: nothing is measured, and
         cuTENSOR is not called, whose documentation does not promise that.

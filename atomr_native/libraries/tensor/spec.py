@@ -160,9 +160,9 @@ def check_factors(request: Any, dtype: str) -> str:
 def tuning_of(request: Any) -> str:
     """Check whether a request's plan is tuned; return it as specifications have it."""
     given = request.tune
-    if not isinstance(given, bool | np.bool) and not (isinstance(given, str) and given == "known"):
-        raise InvalidRequest(f"tune={given!r}; allowed: False, True, 'known'")
-    return "known" if isinstance(given, str) else "measure" if given else ""
+    if not isinstance(given, bool | np.bool) and not (isinstance(given, str) and given in ("known", "later")):
+        raise InvalidRequest(f"tune={given!r}; allowed: False, True, 'known', 'later'")
+    return str(given) if isinstance(given, str) else "measure" if given else ""
 
 
 def _check_choices(request: EinsumRequest, compute: str) -> None:
