@@ -34,6 +34,14 @@ call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
 """
 
 
+def visible() -> int:
+    """Count the GPUs that this process may see."""
+    driver, count = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
+    assert driver.cuInit(0) == 0
+    assert driver.cuDeviceGetCount(ctypes.byref(count)) == 0
+    return count.value
+
+
 @functools.cache
 def open_driver(*, context: bool) -> None:
     """Have what the driver keeps in this process until its end (pipes, sockets) there before anybody counts."""

@@ -6,9 +6,9 @@ import os
 import re
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 import fake_cuda
+import gpu
 import numpy as np
 import pytest
 from actions import eventually
@@ -32,8 +32,8 @@ def two_gpus(request: pytest.FixtureRequest) -> str:
     engine: str = request.param
     if engine == "fake":
         request.getfixturevalue("two_fake_gpus")
-    elif (count := len(list(Path("/proc/driver/nvidia/gpus").glob("*")))) < 2:
-        pytest.skip(f"{count} NVIDIA GPU on this machine; this needs two")
+    elif (count := gpu.visible()) < 2:
+        pytest.skip(f"{count} NVIDIA GPU to be seen here; this needs two")
     return engine
 
 

@@ -154,17 +154,17 @@ def _torch_loops(made: dict[str, Any], *, graph: bool) -> dict[str, Callable[[in
         captured = module.cuda.CUDAGraph()
         with module.cuda.graph(captured):
             kept = step()
-        made["kept"] = kept  # its memory is the graph's
-        step = captured.replay
+        made["kept"] = kept
+        made["eager"], step = step, captured.replay  # the graph holds addresses only: the loops keep the tensors
     wait = module.cuda.synchronize
 
-    def sustained(count: int) -> None:
+    def sustained(count: int, _kept: object = made) -> None:
         local = step
         for _ in range(count):
             local()
         wait()
 
-    def asked(count: int) -> None:
+    def asked(count: int, _kept: object = made) -> None:
         local, done = step, wait
         for _ in range(count):
             local()

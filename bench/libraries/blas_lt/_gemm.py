@@ -22,6 +22,7 @@ from bench.harness.gpu import ordinal
 __all__ = [
     "Product",
     "add_atomr",
+    "add_atomr_recorded",
     "add_cupy",
     "add_nvmath",
     "add_torch",
@@ -239,6 +240,31 @@ def add_atomr(
             given.setdefault("b_scale", dev.full((), 1.0))
         calls, waits, remark = _planned(dev, _atomr_operands(setup, one), given)
         setup.add(name, _sample(setup, one, calls, waits, _nothing), flops=one.flops, remark=remark)
+
+
+def add_atomr_recorded(setup: Setup, name: str, product: Product, *, tune: bool = False) -> None:
+    """Add the library's product, in a recorded plan of as many as a sample has.
+
+    The products share an output, so that they run one after the other, as those in torch's graph do.
+    """
+    with setup.attempt(name):
+        dev = device(setup, "process")
+        one = _small(setup, product)
+        operands, turns = _atomr_operands(setup, one), _turns(setup, one)
+        out = dev.empty((one.m, one.n), one.out)
+        with dev.record() as g:
+            for a, b in islice(cycle(operands), turns):
+                dev.blas_lt.matmul(a, b, trans_b=one.turned, out=out, tune=tune)
+        plan = g.plan
+        plan.ask().result(_BUILD_SECONDS)
+
+        def sample() -> float:
+            plan.ask().result()
+            start = time.perf_counter_ns()
+            plan.ask().result()
+            return (time.perf_counter_ns() - start) / 1e3 / turns
+
+        setup.add(name, sample, flops=one.flops)
 
 
 # ---------------------------------------------------------------------------------------------- peers

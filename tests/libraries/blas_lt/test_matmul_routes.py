@@ -183,6 +183,9 @@ def test_what_is_predicted() -> None:
             assert not faster_after(spec_of(4096, 4096, 128, dtype, epilogue), "sm_90a")
         assert not faster_after(spec_of(*layer, "float32", epilogue), "sm_90a")
         assert not faster_after(spec_of(*layer, "bfloat16", epilogue, out_dtype="float32"), "sm_90a")
+    for step in ((128, 512, 512), (512, 2048, 2048)):  # of training small networks
+        assert faster_after(spec_of(*step, "bfloat16", "dgelu_bgrad"), "sm_90a")
+        assert not faster_after(spec_of(*step, "bfloat16", "drelu_bgrad"), "sm_90a")
     assert not faster_after(spec_of(*large, "bfloat16", "bgrada"), "sm_90a")
     assert pass_microseconds(spec_of(*large, "bfloat16", "bgradb")) == 4 + 2 * 8192 * 8192 / 3.5e6
     nbytes = 2 * 4096 * 8192
