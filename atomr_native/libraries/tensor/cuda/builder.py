@@ -32,6 +32,9 @@ __all__ = ["Builder", "copied"]
 class Builder:
     """The steps of one plan: inputs, [c], [alpha], [beta], out are its operands."""
 
+    #: Whether scratch memory of libraries stays below what their operands take, since more steps share it.
+    is_frugal = False
+
     def __init__(
         self, spec: PlanSpec[Any], context: CudaContext, inputs: Sequence[Modes], output: Modes,
         padding: Sequence[tuple[int, int]] = (),
@@ -51,8 +54,6 @@ class Builder:
                 *(self.extents[m] + sum(pad) for m, pad in zip(inside, padding, strict=True)),
             ]
         self.scratch = Scratch(spec.op, context.most)
-        #: Whether scratch memory of libraries stays below what their operands take, since more steps share it.
-        self.is_frugal = False
         self.notes: list[str] = []
         self.tuning: list[str] = []
         self.inputs = [

@@ -42,7 +42,7 @@ class Einsum(Builder):
         super().__init__(spec, context, self.how.inputs, self.how.output)
         self.dtype, self.summed = self.how.dtype, accumulator(self.how.dtype)
         self.path = contractions(Subscripts(self.how.inputs, self.how.output, ()), self.how.steps)
-        self.is_frugal = len(self.path) > 1
+        self.is_frugal = len(self.path) > 1 or bool(self.how.slices)
         #: How the step that is being added is computed, if that was measured; and the route of the last one.
         self.choice: Choice | None = None
         self.taken = ""
