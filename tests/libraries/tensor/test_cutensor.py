@@ -6,6 +6,7 @@ import math
 import re
 import subprocess
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +158,25 @@ def test_layouts(device: an.Device) -> None:
     device.tensor.einsum("ij,jk->ik", ref_a, ref_b, out=wide_out[:, 1], route="cutensor")
     assert np.allclose(wide_out.numpy()[:, 1], a @ b, atol=1e-4)
     assert not wide_out.numpy()[:, 0].any()
+
+
+def test_eight_actors_have_the_bits_of_one(device: an.Device) -> None:
+    """They have one handle of the library, and its plans at the same time; from threads of their own."""
+    arrays = [random(shape, "float32") for shape in ((6, 50, 9), (9, 50, 7), (7, 5))]
+    refs = [device.put(x) for x in arrays]
+    given = {"subscripts": "ijk,kjl,lm->im", "operands": refs, "optimize": "left"}
+    requests = [an.EinsumRequest(**given, route=route) for route in ("auto", "cutensor", "blas_lt", "kernel")]
+    requests.append(an.TensorReduceRequest(op="max", subscripts="ijk->k", x=refs[0]))
+    want = [device.tensor.tell(request).numpy().tobytes() for request in requests]
+    actors = [an.Tensor(device, f"tensor {i}") for i in range(8)]
+
+    def send(actor: an.Tensor) -> list[bytes]:
+        results = [actor.tell(request) for _ in range(3) for request in requests]
+        return [made.numpy().tobytes() for made in results]
+
+    with ThreadPoolExecutor(len(actors)) as pool:
+        for found in pool.map(send, actors):
+            assert found == want * 3
 
 
 def test_three_tensors_are_one_call(device: an.Device) -> None:
