@@ -5,13 +5,18 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import atomr_native as an
+from atomr_native.builders.cuda.context import CudaContext
 from atomr_native.builders.cuda.target import Target
 from atomr_native.libraries.tensor.cuda.arrays import Array, dense, folded
+from atomr_native.libraries.tensor.cuda.einsum import Einsum
 from atomr_native.libraries.tensor.cuda.product import find_product
 from atomr_native.libraries.tensor.cuda.scratch import Scratch
 from atomr_native.libraries.tensor.cuda.task import Task
@@ -121,3 +126,20 @@ def test_buffers_that_are_used_together_lie_apart(buffers: list[tuple[int, int, 
         assert all(end <= start for (_, end), (start, _) in itertools.pairwise(spans))
         assert all(start >= 256 and start % 256 == 0 and end <= program.workspace for start, end in spans)
     assert program.workspace <= 256 + sum(-(-nbytes // 256) * 256 for nbytes, *_ in buffers)
+
+
+@pytest.mark.parametrize(
+    ("subscripts", "options", "more"),
+    [("ij,jk->ik", {}, 32 << 20), ("ij,jk,kl->il", {}, 0), ("ij,jk->ik", {"memory_limit": 8 * 8 * 4}, 32 << 20),
+     ("ij,jk,kl->il", {"memory_limit": 8 * 4, "optimize": "left"}, 0)],
+)  # fmt: skip
+def test_workspaces_of_libraries_hold_copies_of_tensors(subscripts: str, options: dict[str, Any], more: int) -> None:
+    """And 32 MiB besides, where no other step shares the workspace."""
+    operands = [np.ones((8, 8), "float32") for _ in subscripts.split(",")]
+    spec = an.EinsumRequest(subscripts=subscripts, operands=operands, **options).lowered.spec()
+    for most in (1 << 40, 1 << 16):
+        builder = Einsum(spec, CudaContext(TARGET, 1 << 10, most_workspace=most))
+        nbytes = 2 * 8 * 8 * 4
+        assert builder.library_limit(builder.inputs[:2]) == min(nbytes + more, most)
+        assert builder.library_limit(builder.inputs[:2], 100) == 100
+    assert Einsum(spec, CudaContext(TARGET, 64)).library_limit(builder.inputs[:2]) == 64
