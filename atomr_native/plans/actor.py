@@ -87,6 +87,13 @@ class PlanActor(ProcessBound):
         key = min(self._plans, key=lambda key: self._plans[key].last_ticket)
         self._drop(self._plans.pop(key))
 
+    @shielded
+    def forget(self, chosen: Callable[[PlanSpec], bool]) -> None:
+        """Let go of the plans of chosen specifications; their holders may keep using them."""
+        with self._plans_lock:
+            for key in [key for key in self._plans if chosen(key[0])]:
+                self._drop(self._plans.pop(key))
+
     def _drop(self, plan: Plan) -> None:
         """Drop other references to a plan; the caller holds the plans' lock."""
 

@@ -16,6 +16,7 @@ from cuda_wheels import find
 from fake_cuda import compiling_here, using
 from lt_emulator import source
 from placements import Placement
+from scripts import run as run_program
 from sparse_checks import tolerance, values_of
 
 import atomr_native as an
@@ -163,6 +164,36 @@ def test_singular_matrices_on_the_host(cuda_system: an.System) -> None:
     with pytest.raises(an.SingularMatrix) as caught:
         solver.solve(device.put(np.ones(2))).numpy()
     assert caught.value.info == 2
+
+
+def test_factors_leave_their_memory_on_the_host() -> None:
+    """SciPy frees it only in the thread that made them; see ``direct/host.py``."""
+    run_program("""
+        import os
+        import numpy as np
+        import scipy.sparse
+        import atomr_native as an
+
+        def resident():
+            with open("/proc/self/statm") as file:
+                return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+        line = scipy.sparse.diags_array([-1.0, 4.0, -1.0], offsets=[-1, 0, 1], shape=(90, 90))
+        plane = scipy.sparse.kronsum(line, line, "csr")
+        with an.System(isolation="thread", allow_crash=True) as system:
+            device = system.device("host")
+            b = device.put(np.ones(plane.shape[0]))
+            matrix = device.sparse.matrix(plane)
+            for i in range(45):
+                if i == 5:
+                    before = resident()
+                solver = device.sparse.direct(matrix)
+                solver.factor()
+                solver.solve(b).wait()
+                del solver
+            grown = resident() - before
+        assert grown < 40 * 2**20, f"{grown >> 20} MiB are left of 40 solvers"
+    """)
 
 
 def test_what_cannot_be(device: an.Device) -> None:

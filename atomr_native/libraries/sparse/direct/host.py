@@ -1,8 +1,14 @@
-"""Direct solvers on the host device: SuperLU, by SciPy."""
+"""Direct solvers on the host device: SuperLU, by SciPy.
+
+SciPy frees the memory of factors only in the thread that made them (its ``SuperLUGlobal`` keeps a table a thread):
+elsewhere their last reference leaks them.  So one thread makes factors, solves by them and drops them.
+"""
 
 from __future__ import annotations
 
 import weakref
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -24,6 +30,16 @@ class _Solver:
 
     def __init__(self) -> None:
         self.factors: list[Any] = []
+        weakref.finalize(self, _drop, self.factors).atexit = False
+
+
+@cache
+def _thread() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, "superlu")
+
+
+def _drop(factors: list[Any]) -> None:
+    _thread().submit(factors.clear)
 
 
 _solvers: weakref.WeakValueDictionary[int, _Solver] = weakref.WeakValueDictionary()
@@ -63,8 +79,9 @@ def _factored(how: DirectAttributes, matrix: Any, index: tuple[int, ...]) -> Any
         error = NotPositiveDefinite if positive else SingularMatrix
         raise error("sparse.direct", index, _zero_pivot(matrix), 1) from None
     if positive and how.check:
-        bad = np.flatnonzero(~(found.U.diagonal().real > 0))
-        if bad.size or (found.perm_r != found.perm_c).any():
+        bad, moved = np.flatnonzero(~(found.U.diagonal().real > 0)), (found.perm_r != found.perm_c).any()
+        if bad.size or moved:
+            del found  # the error is looked at in other threads
             raise NotPositiveDefinite("sparse.direct", index, int(bad[0]) + 1 if bad.size else how.n, 1)
     return found
 
@@ -77,18 +94,14 @@ def build_direct(spec: PlanSpec[DirectAttributes], _context: HostContext) -> Bui
         solver = _solvers[how.number] = _Solver()
 
     def factor(offsets: Array, indices: Array, values: Array) -> None:
-        solver.factors = []
+        solver.factors.clear()
         each = values if how.batch is not None else values[None]
-        indexes: list[tuple[int, ...]] = [(i,) for i in range(len(each))] if how.batch is not None else [()]
-        solver.factors = [
-            _factored(how, _matrix(how, offsets, indices, one), index) for one, index in zip(each, indexes, strict=True)
-        ]
+        for i, one in enumerate(each):
+            index = (i,) if how.batch is not None else ()
+            solver.factors.append(_factored(how, _matrix(how, offsets, indices, one), index))
 
     @np.errstate(all="ignore")
-    def run(arrays: tuple[Array, ...], _scalars: tuple[Any, ...]) -> None:
-        if how.phase == "analyse":
-            arrays[-1][...] = 0
-            return
+    def solve(arrays: tuple[Array, ...]) -> None:
         if how.phase != "solve" or not solver.factors:  # a new worker has none
             factor(*arrays[:3])
         if how.phase == "solve":
@@ -98,5 +111,11 @@ def build_direct(spec: PlanSpec[DirectAttributes], _context: HostContext) -> Bui
                 [lu.solve(np.asfortranarray(side.T)).T for lu, side in zip(solver.factors, sides, strict=True)]
             )
             x[...] = made if how.batch is not None else made[0]
+
+    def run(arrays: tuple[Array, ...], _scalars: tuple[Any, ...]) -> None:
+        if how.phase == "analyse":
+            arrays[-1][...] = 0
+            return
+        _thread().submit(solve, arrays).result()
 
     return Built(run)

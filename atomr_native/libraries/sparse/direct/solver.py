@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import weakref
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from ...._lib.guard import finish
 from ...._support.checks import as_integer, check_choice, check_flag
 from ...._support.public import public
 from ....arrays.operands import check_handle, check_input, check_output, is_contiguous
 from ....dtypes import as_dtype, dtype_name
 from ....errors import InvalidRequest, OutOfMemory
+from ....plans.spec import PlanSpec
 from ..matrix import SparseMatrix
 from .request import DirectRequest
 
@@ -28,6 +32,15 @@ _MORE: Final = 4
 #: Bytes for factors beyond the library's estimate.
 _SLACK: Final = 4 << 20
 _numbers = itertools.count(1)
+
+
+def _end(actor: Any, number: int) -> None:
+    """Have the worker drop what a solver has analysed and factored: its actor would remember the plans."""
+
+    def own(spec: PlanSpec[Any]) -> bool:
+        return spec.op == "sparse.direct" and spec.attributes.number == number
+
+    finish(partial(actor.forget, own))
 
 
 @public
@@ -93,6 +106,7 @@ class DirectSolver:
         self._arrays = {name: copy(array, durable=durable) for name, array in a.arrays.items()}
         self._values = self._arrays["values"]
         self._factored = False
+        weakref.finalize(self, _end, actor, self._number).atexit = False
         self._plans: dict[tuple[Any, ...], Any] = {}
         self._analyse()
 
