@@ -11,7 +11,7 @@ from bench.harness.common import PLACES, asks, burst, device, repeat, timed
 from bench.harness.gpu import Sends, sustained
 from bench.harness.harness import Setup
 
-__all__ = ["Operation", "add_calls"]
+__all__ = ["Operation", "add_calls", "add_sustained"]
 
 
 @dataclass(frozen=True)
@@ -60,3 +60,12 @@ def add_calls(setup: Setup, what: str, make: Callable[[Any], Operation], *, many
             setup.add(name, timed(asks(operation().sends().ask), few))
         with setup.attempt(name := f"atomr {what}, sustained, {place}"):
             setup.add(name, sustained([operation().sends()], many))
+
+
+def add_sustained(setup: Setup, what: str, make: Callable[[Any], Operation], *, many: int = 2000) -> str:
+    """Add the one row of `add_calls` that says what the device does, in a process; returns its name."""
+    with setup.attempt(name := f"atomr {what}, sustained, process"):
+        made = make(device(setup, "process"))
+        made.plan.wait(60.0)
+        setup.add(name, sustained([made.sends()], setup.count(many)))
+    return name

@@ -27,6 +27,7 @@ __all__ = [
     "numba_kernel",
     "nvmath",
     "nvmath_fft",
+    "nvmath_sparse",
     "torch",
     "torch_calls",
 ]
@@ -125,6 +126,11 @@ def nvmath() -> Any:
 def nvmath_fft() -> Any:
     """The module nvmath.fft, whose operands are torch's."""
     return _need("nvmath.fft")
+
+
+def nvmath_sparse() -> Any:
+    """The module nvmath.sparse.advanced, whose operands are CuPy's."""
+    return _need("nvmath.sparse.advanced")
 
 
 def numba_cuda() -> Any:

@@ -275,7 +275,7 @@ class Sparse(Combinations, Structures):
         columns : int
             Right sides of a solve that the solver has room for.
         deterministic : bool
-            Whether equal messages must give equal bits.
+            Whether equal messages must give equal bits.  Then a GPU solves for one column at a time, and no batch.
         durable : bool
             Whether its arrays survive a restart of the device.  Then its next message analyses and factors A anew.
 
@@ -284,9 +284,12 @@ class Sparse(Combinations, Structures):
         InvalidRequest
             For other values, and for a pattern that is not valid.
         Unsupported
-            On a GPU without cuDSS, which the extras ``cudss-cu13`` and ``cudss-cu12`` bring.
+            On a GPU without cuDSS, which the extras ``cudss-cu13`` and ``cudss-cu12`` bring, and there for a batch that
+            is to be deterministic.
         OutOfMemory
-            If the device has not the memory that it needs.
+            If the device has not the memory that the analysis asks for.
+        LibraryError
+            If cuDSS fails for another reason, with its message.
 
         Examples
         --------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ...dtypes import dtype_name
 from .gmres import BasisRequest, SolutionRequest
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from ...arrays.gpu_ref import GpuRef
 
 __all__ = ["Loop", "conjugate_gradients", "minimal_residuals", "stabilized"]
+
+#: The statement with which a round ends.
+_COUNTED: Final = "n = n + 1; "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,65 +66,70 @@ class Loop:
         made: GpuRef = self.device.zeros(shape, dtype or dtype_name(self.a.dtype))
         return made
 
-    def judge(self, square: Any) -> None:
-        """Decide whether to go on, by the squared norm of a residual; NaN ends it."""
-        self.run("out = sqrt(s) / where(b == 0, 1 + 0 * b, b)", s=square, b=self.scale, out=self.left)
-        self.run(f"out = (e > t) & (n < {self.limit})", e=self.left, t=self.tolerance, n=self.count, out=self.more)
+    def judge(self, square: Any, before: str = "", **more: Any) -> None:
+        """Decide whether to go on, by the squared norm of a residual; NaN ends it.
+
+        Statements `before` that, with arrays of their own, are of the same message.
+        """
+        self.run(
+            f"{before}e = sqrt(s) / where(b == 0, 1 + 0 * b, b); more = (e > t) & (n < {self.limit})", s=square,
+            b=self.scale, e=self.left, t=self.tolerance, n=self.count, more=self.more, **more,
+        )  # fmt: skip
 
     @contextmanager
     def rounds(self) -> Iterator[None]:
-        """Record the messages of a round."""
+        """Record the messages of a round, which ends with `judge` and `_COUNTED`."""
         with self.recording.while_(self.more, limit=self.limit + 1):
-            self.run("out = n + 1", n=self.count, out=self.count)
             yield
 
 
 def conjugate_gradients(loop: Loop, b: GpuRef, x: GpuRef) -> None:
     """Record conjugate gradients from x = 0 on."""
-    n, run = loop.a.shape[0], loop.run
-    r, z, p, q = (loop.zeros(n) for _ in range(4))
+    n, run, plain, dot = loop.a.shape[0], loop.run, loop.preconditioner.plain, loop.device.blas.dot
+    r, p, q = (loop.zeros(n) for _ in range(3))
+    z = r if plain else loop.zeros(n)
     before = loop.zeros()
     loop.device.copy(b, out=r)
-    loop.preconditioner.apply(r, z)
+    if not plain:
+        loop.preconditioner.apply(r, z)
     loop.device.copy(z, out=p)
-    loop.device.copy((r * z).sum(), out=before)
-    loop.judge((r * r).sum())
+    dot(r, z, out=before)
+    loop.judge(before if plain else dot(r, r))
     with loop.rounds():
         loop.actor.spmv(loop.a, p, out=q)
-        length = run("r / s", r=before, s=(p * q).sum())
-        run("out = x + a * p", x=x, a=length, p=p, out=x)
-        run("out = r - a * q", r=r, a=length, q=q, out=r)
-        loop.preconditioner.apply(r, z)
-        now = (r * z).sum()
-        run("out = z + s / t * p", z=z, s=now, t=before, p=p, out=p)
-        loop.device.copy(now, out=before)
-        loop.judge((r * r).sum())
+        run("a = b / s; x = x + a * p; r = r - a * q", b=before, s=dot(p, q), x=x, p=p, r=r, q=q)
+        if not plain:
+            loop.preconditioner.apply(r, z)
+        now = dot(r, z)
+        run("p = z + s / t * p", z=z, s=now, t=before, p=p)
+        loop.judge(now if plain else dot(r, r), f"{_COUNTED}old = now; ", old=before, now=now)
 
 
 def stabilized(loop: Loop, b: GpuRef, x: GpuRef) -> None:
     """Record stabilized biconjugate gradients from x = 0 on."""
-    n, run = loop.a.shape[0], loop.run
-    r, shadow, p, v, y, z, s, t = (loop.zeros(n) for _ in range(8))
+    n, run, plain, dot = loop.a.shape[0], loop.run, loop.preconditioner.plain, loop.device.blas.dot
+    r, shadow, p, v, s, t = (loop.zeros(n) for _ in range(6))
+    y, z = (p, s) if plain else (loop.zeros(n), loop.zeros(n))
     before = loop.zeros()
     for out in (r, shadow, p):
         loop.device.copy(b, out=out)
-    loop.device.copy((r * shadow).sum(), out=before)
-    loop.judge((r * r).sum())
+    dot(r, shadow, out=before)
+    loop.judge(before)
     with loop.rounds():
-        loop.preconditioner.apply(p, y)
+        if not plain:
+            loop.preconditioner.apply(p, y)
         loop.actor.spmv(loop.a, y, out=v)
-        alpha = run("r / s", r=before, s=(shadow * v).sum())
+        alpha = run("r / s", r=before, s=dot(shadow, v))
         run("out = r - a * v", r=r, a=alpha, v=v, out=s)
-        loop.preconditioner.apply(s, z)
+        if not plain:
+            loop.preconditioner.apply(s, z)
         loop.actor.spmv(loop.a, z, out=t)
-        square = (t * t).sum()  # 0 where s is 0: x + alpha y is the solution
-        omega = run("where(q == 0, q, p / where(q == 0, 1 + q, q))", q=square, p=(t * s).sum())
-        run("out = x + a * y + w * z", x=x, a=alpha, y=y, w=omega, z=z, out=x)
-        run("out = s - w * t", s=s, w=omega, t=t, out=r)
-        now = (r * shadow).sum()
-        run("out = r + n / b * a / w * (p - w * v)", r=r, n=now, b=before, a=alpha, w=omega, p=p, v=v, out=p)
-        loop.device.copy(now, out=before)
-        loop.judge((r * r).sum())
+        square = dot(t, t)  # 0 where s is 0: x + alpha y is the solution
+        omega = run("where(q == 0, q, p / where(q == 0, 1 + q, q))", q=square, p=dot(t, s))
+        run("x = x + a * y + w * z; r = s - w * t", x=x, r=r, a=alpha, y=y, w=omega, z=z, s=s, t=t)
+        now = dot(r, shadow)
+        run("p = r + n / b * a / w * (p - w * v)", r=r, n=now, b=before, a=alpha, w=omega, p=p, v=v)
+        loop.judge(dot(r, r), f"{_COUNTED}old = now; ", old=before, now=now)
 
 
 def minimal_residuals(loop: Loop, b: GpuRef, x: GpuRef) -> None:
@@ -130,15 +138,15 @@ def minimal_residuals(loop: Loop, b: GpuRef, x: GpuRef) -> None:
     Rows of the basis that are not there yet are zeros, so products with the whole basis need no number of its rows.
     """
     n, most, run, device = loop.a.shape[0], loop.restart, loop.run, loop.device
-    gemv = device.blas.gemv
+    gemv, dot = device.blas.gemv, device.blas.dot
     basis, triangle, rotations = loop.zeros(most + 1, n), loop.zeros(most, most), loop.zeros(most, 2)
     first, again, rest, weights = (loop.zeros(most + 1) for _ in range(4))
     r, v, w, z = (loop.zeros(n) for _ in range(4))
     place, inside, left = loop.zeros(dtype="int64"), loop.zeros(dtype="bool"), loop.zeros()
     device.copy(b, out=r)
-    loop.judge((r * r).sum())
+    loop.judge(dot(r, r))
     with loop.recording.while_(loop.more, limit=loop.limit + 1):
-        length = run("sqrt(s)", s=(r * r).sum())
+        length = run("sqrt(s)", s=dot(r, r))
         run("out = r / s", r=r, s=length, out=v)
         for array in (basis, rest, place):
             array.fill(0)
@@ -153,7 +161,7 @@ def minimal_residuals(loop: Loop, b: GpuRef, x: GpuRef) -> None:
                 gemv(basis, w, out=part)
                 gemv(basis, part, trans=True, alpha=-1.0, beta=1.0, out=w)
             run("out = h + g", h=first, g=again, out=first)
-            norm = run("sqrt(s)", s=(w * w).sum())
+            norm = run("sqrt(s)", s=dot(w, w))
             loop.actor.tell(BasisRequest(
                 w=w, parts=first, norm=norm, place=place, basis=basis, v=v, triangle=triangle, rotations=rotations,
                 rest=rest, left=left,
@@ -169,4 +177,4 @@ def minimal_residuals(loop: Loop, b: GpuRef, x: GpuRef) -> None:
         run("out = x + z", x=x, z=z, out=x)
         loop.actor.spmv(loop.a, x, out=r)
         run("out = b - r", b=b, r=r, out=r)
-        loop.judge((r * r).sum())
+        loop.judge(dot(r, r))

@@ -64,6 +64,11 @@ class Preconditioner:
         made: GpuRef = run("1 / where(d == 0, 1 + 0 * d, d)", d=found)
         return made
 
+    @property
+    def plain(self) -> bool:
+        """Whether there is none, so that vectors stay as they are; known after `prepare`."""
+        return self._factors is None and self._inverse is None
+
     def apply(self, r: GpuRef, out: GpuRef) -> None:
         """Record the product of the approximate inverse and a vector."""
         if self._factors is not None:

@@ -7,9 +7,10 @@ from functools import partial
 from typing import Any
 
 from bench.harness import Case, Setup, gpu_peers
-from bench.harness.calls import Operation, add_calls
+from bench.harness.calls import Operation, add_calls, add_sustained
 from bench.harness.common import repeat, timed
 from bench.harness.gpu import add_peer
+from bench.libraries.sparse._calls import add_call
 from bench.libraries.sparse._matrices import stencil
 
 __all__ = ["CASES"]
@@ -77,19 +78,36 @@ def _peer(library: str, side: int, ordinal: int) -> gpu_peers.Calls:
     return gpu_peers.Calls(calls, cupy.cuda.Device(ordinal).synchronize)
 
 
+def _bytes(side: int) -> int:
+    """Return what a product with a vector reads and writes at least."""
+    a = stencil(side)
+    return int(8 * a.nnz + 12 * a.shape[0])
+
+
 def gpu(setup: Setup) -> None:
     """Products of 7-point stencils on a GPU, float32 CSR.
 
-    As on the host device. torch and CuPy: their products, which call cuSPARSE and allocate results.
+    The smaller as on the host device. torch and CuPy: their products, which call cuSPARSE and allocate results. C call:
+    ``cusparseSpMV`` through ctypes.  A copy moves as many bytes as the product with a vector must.
     """
     for side in SIDES:
         makers = {library: partial(_peer, library, side) for library in ("torch", "CuPy")}
         for routine in ROUTINES:
             what = _title(routine, side)
-            add_calls(setup, what, _operation(routine, side))
+            ours = f"atomr {what}, sustained, process"
+            if side == min(SIDES):
+                add_calls(setup, what, _operation(routine, side), many=500, few=100)
+            else:
+                add_sustained(setup, what, _operation(routine, side), many=200)
             for library, make in makers.items():
                 add_peer(setup, f"{library} {what}, sustained", make, routine, setup.count(200), every=EVERY)
-                setup.ratio(f"atomr {what}, sustained, process", f"{library} {what}, sustained")
+                setup.ratio(ours, f"{library} {what}, sustained")
+            if routine == "spmv":
+                count = setup.count(500)
+                add_call(setup, f"C call {what}", lambda library, n=side: library.spmv(stencil(n)), count, of=ours)
+                if side == max(SIDES):
+                    copy = f"copy of the bytes of {what}"
+                    add_call(setup, copy, lambda library, n=side: library.copy(_bytes(n)), count, of=ours)
 
 
 CASES = (

@@ -1,23 +1,30 @@
-"""Direct solves of sparse systems beside CuPy's."""
+"""Direct solves of sparse systems beside cuDSS itself, and nvmath-python's."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from contextlib import nullcontext
+from functools import cache, partial
 from typing import Any
 
 from bench.harness import Case, Setup, gpu_peers
 from bench.harness.common import device, repeat, timed
 from bench.harness.gpu import add_peer
+from bench.harness.unavailable import Unavailable, describe
+from bench.libraries.sparse._calls import add_call
+from bench.libraries.sparse._library import Call, Library
 from bench.libraries.sparse._matrices import stencil
 
 __all__ = ["CASES"]
 
 #: Points along each side of the cube of the stencil.
 SIDE = 40
-STEPS = ("refactor and solve", "solve")
+#: Steps, and how often a sample takes them.
+STEPS = {"refactor and solve": 5, "solve": 20}
+AGAIN = "refactor and solve"
 
 
+@cache
 def _system() -> Any:
     """Return the stencil in float64, with a part that is not symmetric."""
     import scipy.sparse
@@ -29,37 +36,57 @@ def _steps(dev: Any) -> dict[str, Callable[[], Any]]:
     a = _system()
     solver = dev.sparse.direct(dev.sparse.matrix(a), columns=1)
     solver.factor()
-    b, values = dev.ones(a.shape[0], "float64"), dev.put(a.data)
+    b, out, values = dev.ones(a.shape[0], "float64"), dev.zeros(a.shape[0], "float64"), dev.put(a.data)
 
     def again() -> None:
         solver.refactor(values)
-        solver.solve(b).wait()
+        solver.solve(b, out=out).wait()
 
-    return {STEPS[0]: again, STEPS[1]: lambda: solver.solve(b).wait()}
+    return {AGAIN: again, "solve": lambda: solver.solve(b, out=out).wait()}
 
 
-def _peer(ordinal: int) -> gpu_peers.Calls:
+def _called(setup: Setup, step: str, library: Library) -> Call:
+    calls = setup.shared(Library.direct, lambda: nullcontext(library.direct(_system())))
+
+    def again() -> None:
+        calls["refactor"]()
+        calls["solve"]()
+
+    return again if step == AGAIN else calls["solve"]
+
+
+def _nvmath(ordinal: int) -> gpu_peers.Calls:
     cupy = gpu_peers.cupy(ordinal)
     import cupyx.scipy.sparse
-    from cupyx.scipy.sparse.linalg import splu
 
-    theirs = cupyx.scipy.sparse.csc_matrix(_system().tocsc())
-    b = cupy.ones(theirs.shape[0])
-    factors = splu(theirs)
-    calls = {STEPS[0]: lambda: splu(theirs).solve(b), STEPS[1]: partial(factors.solve, b)}
-    return gpu_peers.Calls(calls, cupy.cuda.Device(ordinal).synchronize)
+    advanced = gpu_peers.nvmath_sparse()
+    b = cupy.ones(SIDE**3)
+    try:
+        solver = advanced.DirectSolver(cupyx.scipy.sparse.csr_matrix(_system()), b)
+        solver.plan()
+    except Exception as error:  # it takes one version of cuDSS
+        raise Unavailable(f"nvmath-python and cuDSS: {describe(error)}") from error
+    solver.factorize()
+
+    def again() -> None:
+        solver.factorize()
+        solver.solve()
+
+    return gpu_peers.Calls({AGAIN: again, "solve": solver.solve}, cupy.cuda.Device(ordinal).synchronize)
 
 
 def direct(setup: Setup) -> None:
     """Factorizations of new values, and solves, of a 7-point stencil on a GPU in float64, by cuDSS: each is waited for.
 
-    CuPy: SuperLU on the host, and solves with its factors on the GPU.
+    C calls: cuDSS's refactorization and solve, which allocate by themselves.  nvmath-python: factorization and solve.
     """
-    for step in STEPS:
-        name, peer = (f"{whose} {step}, 7-point stencil of {SIDE}^3" for whose in ("atomr", "CuPy"))
+    for step, count in STEPS.items():
+        name, call, peer = (f"{whose} {step}, 7-point stencil of {SIDE}^3" for whose in ("atomr", "C calls", "nvmath"))
         with setup.attempt(name):
-            setup.add(name, timed(repeat(_steps(device(setup, "process"))[step]), setup.count(20)))
-        add_peer(setup, peer, _peer, step, setup.count(5), every=1)
+            steps = setup.shared(_steps, lambda: nullcontext(_steps(device(setup, "process"))))
+            setup.add(name, timed(repeat(steps[step]), setup.count(count)))
+        add_call(setup, call, partial(_called, setup, step), setup.count(count), every=1, of=name)
+        add_peer(setup, peer, _nvmath, step, setup.count(count), every=1)
         setup.ratio(name, peer)
 
 

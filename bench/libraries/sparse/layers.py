@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from bench.harness import Case, Setup, gpu_peers
-from bench.harness.calls import Operation, add_calls
+from bench.harness.calls import Operation, add_sustained
+from bench.harness.common import device
 from bench.harness.gpu import add_peer
 
 __all__ = ["CASES"]
@@ -17,35 +19,52 @@ LAYERS = (
     (4096, 4096, 256), (4096, 4096, 2048), (14336, 4096, 2048), (4096, 14336, 2048), (8192, 8192, 8192),
     (28672, 8192, 8192),
 )  # fmt: skip
-DTYPES = ("float16", "int8", "float8_e4m3fn")
+#: Cases by the dtype of the operands, and the dtype of the results.
+RESULTS = {"float16": "float16", "int8": "int32", "float8_e4m3fn": "bfloat16"}
 _TILE = 256
+#: Multiplications and additions of a sample, about, and its most messages.
+_WORK, _MOST = 4e13, 200
 
 
-def _layer(extents: tuple[int, int, int], dtype: str, route: str) -> Callable[[Any], Operation]:
+@dataclass(frozen=True)
+class _Layer:
+    """Operands of a layer on a device: the matrix, in both forms, and x."""
+
+    a: Any
+    x: Any
+
+
+def _layer(dev: Any, extents: tuple[int, int, int], dtype: str) -> _Layer:
+    import ml_dtypes
+    import numpy as np
+
     m, k, n = extents
+    rng = np.random.default_rng(0)
+    kind = np.dtype(getattr(ml_dtypes, dtype, dtype))
+    numbers = rng.integers(-8, 8, (_TILE, k)) if dtype == "int8" else rng.standard_normal((_TILE, k), np.float32)
+    tile = dev.put(numbers.astype(kind))
 
-    def make(dev: Any) -> Operation:
-        import ml_dtypes
-        import numpy as np
+    def repeated(rows: int) -> Any:
+        made = dev.empty((rows, k), dtype)
+        for first in range(0, rows, _TILE):
+            dev.copy(tile, out=made[first : first + _TILE])
+        return made
 
-        import atomr_native as an
+    return _Layer(dev.sparse.structured(repeated(m), prune="strip"), repeated(n))
 
-        rng = np.random.default_rng(0)
-        kind = np.dtype(getattr(ml_dtypes, dtype, dtype))
-        tile = rng.integers(-8, 8, (_TILE, _TILE)) if dtype == "int8" else rng.standard_normal((_TILE, _TILE))
-        w, x = (dev.put(np.tile(tile.astype(kind), (rows // _TILE, k // _TILE))) for rows in (m, n))
-        a = dev.sparse.structured(w, prune="strip")
-        out = dev.sparse.linear_24(x, a, route=route)
-        call = partial(dev.sparse.linear_24, x, a, route=route, tune=True, out=out)
-        if route == "dense":
-            plan = dev.blas_lt.plan(x, a.dense, trans_b=True, out=out, tune=True)
-            return Operation(plan, {"a": x, "b": a.dense, "out": out}, call, out)
-        request = an.StructuredProductRequest(
-            compressed=a.compressed, shape=a.shape, dtype=a.dtype, x=x, out=out, tune=True
-        )
-        return Operation(dev.sparse.plan(request), {"compressed": a.compressed, "x": x, "out": out}, call, out)
 
-    return make
+def _operation(setup: Setup, extents: tuple[int, int, int], dtype: str, route: str, dev: Any) -> Operation:
+    import atomr_native as an
+
+    given: _Layer = setup.shared((extents, dtype), lambda: nullcontext(_layer(dev, extents, dtype)))
+    a, x = given.a, given.x
+    out = dev.empty((extents[2], extents[0]), RESULTS[dtype])
+    call = partial(dev.sparse.linear_24, x, a, route=route, out=out)
+    if route == "dense":
+        plan = dev.blas_lt.plan(x, a.dense, trans_b=True, out=out)
+        return Operation(plan, {"a": x, "b": a.dense, "out": out}, call, out)
+    request = an.StructuredProductRequest(compressed=a.compressed, shape=a.shape, dtype=a.dtype, x=x, out=out)
+    return Operation(dev.sparse.plan(request), {"compressed": a.compressed, "x": x, "out": out}, call, out)
 
 
 def _torch(extents: tuple[int, int, int], ordinal: int) -> gpu_peers.Calls:
@@ -63,24 +82,44 @@ def _torch(extents: tuple[int, int, int], ordinal: int) -> gpu_peers.Calls:
     )
 
 
+def _build(setup: Setup, dtype: str) -> None:
+    if not setup.dry:
+        device(setup, "process")
+    for extents in LAYERS:
+        size = " x ".join(map(str, extents))
+        count = max(10, min(_MOST, int(_WORK / (2.0 * extents[0] * extents[1] * extents[2]))))
+        rows = {}
+        for route in ("structured", "dense"):
+            what = f"{route} layer {size}, {dtype}"
+            rows[route] = add_sustained(setup, what, partial(_operation, setup, extents, dtype, route), many=count)
+            if dtype == "float16":
+                peer = f"torch {what}, sustained"
+                add_peer(setup, peer, partial(_torch, extents), route, setup.count(count), every=count)
+                setup.ratio(rows[route], peer)
+        setup.ratio(rows["structured"], rows["dense"])
+
+
 def structured(setup: Setup) -> None:
     """Linear layers of language models on a GPU, with two numbers in each four and dense: outputs x inputs x tokens.
 
-    Algorithms of both are tuned.  torch: its semi-structured matrices, and its dense product, in float16.
+    float16, with the algorithms that the libraries take by themselves.  torch: its semi-structured matrices, and its
+    dense product.
     """
-    for dtype in DTYPES:
-        for extents in LAYERS:
-            size = " x ".join(map(str, extents))
-            rows = {}
-            for route in ("structured", "dense"):
-                what = f"{route} layer {size}, {dtype}"
-                rows[route] = f"atomr {what}, sustained, process"
-                add_calls(setup, what, _layer(extents, dtype, route), many=200, few=50)
-                if dtype == "float16":
-                    peer = f"torch {what}, sustained"
-                    add_peer(setup, peer, partial(_torch, extents), route, setup.count(100), every=20)
-                    setup.ratio(rows[route], peer)
-            setup.ratio(rows["structured"], rows["dense"])
+    _build(setup, "float16")
 
 
-CASES = (Case("gpu_structured", "Two numbers in each four on a GPU", structured, devices=("cuda",)),)
+def integers(setup: Setup) -> None:
+    """The layers in int8, whose results are int32."""
+    _build(setup, "int8")
+
+
+def float8(setup: Setup) -> None:
+    """The layers in float8_e4m3fn, whose results are bfloat16."""
+    _build(setup, "float8_e4m3fn")
+
+
+CASES = (
+    Case("gpu_structured", "Two numbers in each four on a GPU", structured, devices=("cuda",)),
+    Case("gpu_structured_int8", "Two numbers in each four on a GPU, int8", integers, devices=("cuda",)),
+    Case("gpu_structured_float8", "Two numbers in each four on a GPU, float8", float8, devices=("cuda",)),
+)

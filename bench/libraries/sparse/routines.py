@@ -7,10 +7,12 @@ from functools import partial
 from typing import Any
 
 from bench.harness import Case, Setup, gpu_peers
-from bench.harness.calls import Operation, add_calls
+from bench.harness.calls import Operation, add_sustained
 from bench.harness.common import burst, device, repeat
 from bench.harness.gpu import add_peer
-from bench.libraries.sparse._matrices import power_law, stencil
+from bench.libraries.sparse._calls import add_call
+from bench.libraries.sparse._library import Call, Library
+from bench.libraries.sparse._matrices import from_files, power_law, stencil
 
 __all__ = ["CASES"]
 
@@ -18,10 +20,13 @@ __all__ = ["CASES"]
 MATRICES: Mapping[str, Callable[[], Any]] = {
     "7-point stencil of 64^3": partial(stencil, 64),
     "power law of 2^17 rows": partial(power_law, 1 << 17),
+    **from_files(),
 }
 #: Columns of sampled products.
 INNER = 32
 ROUTINES = ("spmv", "sddmm", "solve", "values of A A")
+#: Of which cuSPARSE's function is called from C, too.
+CALLS = ("spmv", "sddmm")
 
 
 def _triangle(a: Any) -> Any:
@@ -93,11 +98,17 @@ def _cupy(name: str, ordinal: int) -> gpu_peers.Calls:
     return gpu_peers.Calls(calls, cupy.cuda.Device(ordinal).synchronize)
 
 
+def _called(name: str, routine: str, library: Library) -> Call:
+    a = MATRICES[name]()
+    return library.spmv(a) if routine == "spmv" else library.sddmm(a, INNER)
+
+
 def routines(setup: Setup) -> None:
     """Sampled products, triangular solves and products of two sparse matrices on a GPU, in float32.
 
     The values of A A are those of a pattern that is there; torch and CuPy find the pattern each time.  Their triangular
-    solves analyse the pattern each time, which atomr's do not need.
+    solves analyse the pattern each time, which atomr's do not need.  C calls: cuSPARSE's, through ctypes.  The variable
+    ATOMR_BENCH_MATRICES names a folder of Matrix Market files, whose matrices are measured, too.
     """
     for name in MATRICES:
         makers = {"torch": partial(_torch, name), "CuPy": partial(_cupy, name)}
@@ -113,13 +124,15 @@ def routines(setup: Setup) -> None:
                     call = partial(pattern.tell, a.values, a.values, out=out)
                     setup.add(row, burst(repeat(call), out.wait, setup.count(20)))
             else:
-                add_calls(setup, what, _operation(name, routine), many=200, few=50)
+                add_sustained(setup, what, _operation(name, routine), many=200)
             for library, make in makers.items():
                 if library == "CuPy" and routine == "sddmm":
                     continue  # it has none
                 peer = f"{library} {what}, sustained"
                 add_peer(setup, peer, make, routine, setup.count(20), every=10)
                 setup.ratio(row, peer)
+            if routine in CALLS:
+                add_call(setup, f"C call {what}", partial(_called, name, routine), setup.count(200), of=row)
 
 
 CASES = (Case("gpu_sparse_routines", "Routines with sparse matrices on a GPU", routines, devices=("cuda",)),)

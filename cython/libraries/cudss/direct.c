@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cuda/cuda_runs.h"
+#include "libraries/cudss/messages.h"
 #include "runtime/failure.h"
 
 const atomr_field atomr_pattern_fields[] = {
@@ -17,6 +18,9 @@ const atomr_constant atomr_direct_constants[] = {
 /* Places of operands. */
 enum { OFFSETS, INDICES, VALUES, MEMORY, MORE, B, X, SIZES = MORE };
 enum { ESTIMATES = 16, PERMANENT = 0, PEAK = 1 };
+/* What an analysis writes: bytes that it takes at most, that the solver takes in the end and at most, and the size of the
+ * part for which there was no room, or 0. */
+enum { FOUND = 4 };
 
 struct atomr_direct {
     const atomr_cudss_table *t;
@@ -27,6 +31,7 @@ struct atomr_direct {
     cudssConfig_t config;
     cudssData_t data;
     int analysed, factored;
+    int doubtful; /* whether the library may know of a bad factorization */
     uint64_t memory, more; /* addresses of the arrays; 0: not known yet */
     uint64_t bytes;        /* of both */
     uint64_t refused;      /* bytes of the allocation that found no room */
@@ -41,14 +46,15 @@ static const char *name_of(cudssStatus_t status) {
 }
 
 static int fail(atomr_direct *s, cudssStatus_t status, const char *what, atomr_failure *failure) {
-    if (s->refused || status == CUDSS_STATUS_ALLOC_FAILED)
+    if (status == CUDSS_STATUS_ALLOC_FAILED && s->refused)
         return atomr_refused(failure, ATOMR_OUT_OF_MEMORY,
                              "%s: cuDSS wants %llu bytes more, and the solver has %llu, of which %llu are taken", what,
                              (unsigned long long)s->refused, (unsigned long long)s->bytes,
                              (unsigned long long)s->region.used);
+    const char *const why = atomr_cudss_heard(), *const colon = *why ? ": " : "";
     if (status == CUDSS_STATUS_NOT_SUPPORTED)
-        return atomr_unsupported(failure, "sparse", "cudss", "cuDSS does not compute this: %s", what);
-    return atomr_failed(failure, ATOMR_LIBRARY_ERROR, "cudss", status, name_of(status), "%s", what);
+        return atomr_unsupported(failure, "sparse", "cudss", "cuDSS does not compute this: %s%s%s", what, colon, why);
+    return atomr_failed(failure, ATOMR_LIBRARY_ERROR, "cudss", status, name_of(status), "%s%s%s", what, colon, why);
 }
 
 /* ---- The library's memory. */
@@ -57,7 +63,7 @@ static int take(void *context, void **at, size_t size, cudaStream_t stream) {
     (void)stream;
     atomr_direct *const s = context;
     *at = (void *)(uintptr_t)atomr_region_take(&s->region, size);
-    if (!*at) s->refused = size;
+    s->refused = *at ? 0 : size; /* the library may go on with a smaller part, and fail for another reason */
     return *at ? 0 : 1;
 }
 
@@ -76,6 +82,7 @@ int atomr_direct_new(atomr_cuda *cuda, const atomr_pattern_spec *spec, atomr_dir
     char why[sizeof failure->text];
     const atomr_cudss_table *const t = atomr_cudss_load(NULL, why, sizeof why);
     if (!t) return atomr_refused(failure, ATOMR_UNSUPPORTED, "%s", why);
+    atomr_cudss_listen(t);
     atomr_direct *const s = calloc(1, sizeof *s);
     if (!s) return atomr_refused(failure, ATOMR_OUT_OF_MEMORY, "no host memory for a direct solver");
     s->t = t;
@@ -94,48 +101,54 @@ static void reset(atomr_direct *s) {
     s->data = NULL;
     s->config = NULL;
     s->handle = NULL;
-    s->analysed = s->factored = 0;
+    s->analysed = s->factored = s->doubtful = 0;
     s->memory = s->more = s->bytes = 0;
     atomr_region_clear(&s->region);
 }
 
 void atomr_direct_delete(atomr_direct *s) {
     if (!s) return;
-    reset(s);
+    if (atomr_cuda_enter(s->cuda) == CUDA_SUCCESS) /* else the library is not called any more */
+        reset(s);
+    atomr_region_clear(&s->region);
     pthread_mutex_destroy(&s->lock);
     free(s);
 }
 
-/* Have a handle that uses this stream and this memory. */
+/* Have a handle that uses this stream and this memory, of which calls may take parts at once. */
 static int open(atomr_direct *s, const atomr_phase_spec *how, uint64_t memory, uint64_t more, CUstream stream,
                 atomr_failure *failure) {
     const atomr_cudss_table *const t = s->t;
     if (s->handle && (s->memory != memory || (s->more && more && s->more != more))) reset(s);
     s->refused = 0;
-    const char *what = "cudssCreate";
-    cudssStatus_t status = 0;
-    if (!s->handle) {
-        status = t->cudssCreate(&s->handle);
-        if (status) s->handle = NULL;
-        const cudssDeviceMemHandler_t handler = {s, take, give, "atomr_native"};
-        if (!status) what = "cudssSetDeviceMemHandler", status = t->cudssSetDeviceMemHandler(s->handle, &handler);
-        if (!status) what = "cudssConfigCreate", status = t->cudssConfigCreate(&s->config);
-        const int batch = (int)s->spec.batch, yes = 1;
-        what = status ? what : "cudssConfigSet";
-        if (!status && batch > 1)
-            status = t->cudssConfigSet(s->config, CUDSS_CONFIG_UBATCH_SIZE, &batch, sizeof batch);
-        if (!status && s->spec.deterministic)
-            status = t->cudssConfigSet(s->config, CUDSS_CONFIG_DETERMINISTIC_MODE, &yes, sizeof yes);
-        if (!status && atomr_region_add(&s->region, memory, (uint64_t)how->bytes) != 0) status = CUDSS_STATUS_ALLOC_FAILED;
+    atomr_cudss_forget();
+    int room = 0;
+    if (!s->memory) {
+        room = atomr_region_add(&s->region, memory, (uint64_t)how->bytes);
         s->memory = memory;
         s->bytes = (uint64_t)how->bytes;
     }
-    if (!status && more && !s->more) {
-        if (atomr_region_add(&s->region, more, (uint64_t)how->more) != 0) status = CUDSS_STATUS_ALLOC_FAILED;
+    if (!room && more && !s->more) {
+        room = atomr_region_add(&s->region, more, (uint64_t)how->more);
         s->more = more;
         s->bytes += (uint64_t)how->more;
     }
+    if (room) {
+        reset(s);
+        return atomr_refused(failure, ATOMR_OUT_OF_MEMORY, "no host memory for the parts of a direct solver");
+    }
+    const int fresh = !s->handle, batch = (int)s->spec.batch, yes = 1;
+    const cudssDeviceMemHandler_t handler = {s, take, give, "atomr_native"};
+    const char *what = "cudssCreate";
+    cudssStatus_t status = fresh ? t->cudssCreate(&s->handle) : CUDSS_STATUS_SUCCESS; /* a handle may come with an error */
     if (!status) what = "cudssSetStream", status = t->cudssSetStream(s->handle, stream);
+    if (!status && fresh) what = "cudssSetDeviceMemHandler", status = t->cudssSetDeviceMemHandler(s->handle, &handler);
+    if (!status && fresh) what = "cudssConfigCreate", status = t->cudssConfigCreate(&s->config);
+    if (!status && fresh && batch > 1)
+        what = "cudssConfigSet of the batch", status = t->cudssConfigSet(s->config, CUDSS_CONFIG_UBATCH_SIZE, &batch, sizeof batch);
+    if (!status && fresh && s->spec.deterministic)
+        what = "cudssConfigSet of determinism",
+        status = t->cudssConfigSet(s->config, CUDSS_CONFIG_DETERMINISTIC_MODE, &yes, sizeof yes);
     if (!status && !s->data) what = "cudssDataCreate", status = t->cudssDataCreate(s->handle, &s->data);
     if (!status) return ATOMR_OK;
     const int code = fail(s, status, what, failure);
@@ -153,13 +166,15 @@ static void drop(const atomr_direct *s, matrices *m) {
     if (m->x) s->t->cudssMatrixDestroy(m->x);
 }
 
-static cudssStatus_t describe(const atomr_direct *s, const atomr_call *call, const atomr_phase_spec *how, matrices *m) {
+/* Describe A, and the `columns` right sides from the one at `first` on.  Phases before the solve look at the extents of B
+ * and X alone. */
+static cudssStatus_t describe(const atomr_direct *s, const atomr_call *call, int solving, int64_t first, int64_t columns,
+                              matrices *m) {
     const atomr_pattern_spec *const p = &s->spec;
-    const int64_t columns = how->phase == ATOMR_DIRECT_SOLVE ? how->columns : p->columns;
-    /* Phases before the solve look at the extents of B and X alone. */
-    void *const b = call->pointers[how->phase == ATOMR_DIRECT_SOLVE ? B : MEMORY];
-    void *const x = call->pointers[how->phase == ATOMR_DIRECT_SOLVE ? X : MEMORY];
     const cudaDataType_t type = (cudaDataType_t)p->value_type, index = (cudaDataType_t)p->index_type;
+    const int64_t size = type == CUDA_R_32F ? 4 : type == CUDA_C_64F ? 16 : 8;
+    char *const b = (char *)call->pointers[solving ? B : MEMORY] + (solving ? first * p->n * size : 0);
+    char *const x = (char *)call->pointers[solving ? X : MEMORY] + (solving ? first * p->n * size : 0);
     cudssStatus_t status = s->t->cudssMatrixCreateCsr(
         &m->a, p->n, p->n, p->nnz, call->pointers[OFFSETS], NULL, call->pointers[INDICES], call->pointers[VALUES], index,
         index, type, (cudssMatrixType_t)p->kind, (cudssMatrixViewType_t)p->view, CUDSS_BASE_ZERO);
@@ -179,14 +194,15 @@ static int judge(atomr_direct *s, atomr_failure *failure) {
                         "%s\n%s\n%d", "sparse.direct", "", 1);
 }
 
-/* Write what the analysis found to three int64 on the device. */
+/* Write what the analysis found to the device. */
 static int tell(atomr_direct *s, CUdeviceptr to, CUstream stream, atomr_failure *failure) {
     int64_t found[ESTIMATES] = {0};
     size_t written = 0;
     const cudssStatus_t status =
-        s->t->cudssDataGet(s->handle, s->data, CUDSS_DATA_MEMORY_ESTIMATES, found, sizeof found, &written);
+        s->refused ? CUDSS_STATUS_SUCCESS
+                   : s->t->cudssDataGet(s->handle, s->data, CUDSS_DATA_MEMORY_ESTIMATES, found, sizeof found, &written);
     if (status) return fail(s, status, "cudssDataGet of the memory that it needs", failure);
-    const int64_t words[3] = {(int64_t)s->region.used, found[PERMANENT], found[PEAK]};
+    const int64_t words[FOUND] = {(int64_t)s->region.most, found[PERMANENT], found[PEAK], (int64_t)s->refused};
     unsigned char bytes[sizeof words];
     memcpy(bytes, words, sizeof words);
     CUresult r = CUDA_SUCCESS;
@@ -197,37 +213,61 @@ static int tell(atomr_direct *s, CUdeviceptr to, CUstream stream, atomr_failure 
 
 static int execute(atomr_direct *s, int phase, const matrices *m, const char *what, atomr_failure *failure) {
     const cudssStatus_t status = s->t->cudssExecute(s->handle, phase, s->config, s->data, m->a, m->x, m->b);
-    return status ? fail(s, status, what, failure) : ATOMR_OK;
+    if (status) return fail(s, status, what, failure);
+    s->refused = 0; /* it went on with less */
+    return ATOMR_OK;
+}
+
+/* Forget the outcome of earlier factorizations: the library keeps the first one that was bad. */
+static int forgive(atomr_direct *s, atomr_failure *failure) {
+    const int none = 0;
+    const cudssStatus_t status = s->t->cudssDataSet(s->handle, s->data, CUDSS_DATA_INFO, &none, sizeof none);
+    return status ? fail(s, status, "cudssDataSet of the outcome", failure) : ATOMR_OK;
+}
+
+/* What the phase needs but solves: an analysis, and a factorization. */
+static int prepare(atomr_direct *s, const atomr_phase_spec *how, const matrices *m, atomr_failure *failure) {
+    int code = ATOMR_OK;
+    if (!s->analysed) {
+        code = execute(s, CUDSS_PHASE_ANALYSIS, m, "analysis", failure);
+        s->analysed = code == ATOMR_OK;
+    }
+    if (code != ATOMR_OK || how->phase == ATOMR_DIRECT_ANALYSE || (how->phase == ATOMR_DIRECT_SOLVE && s->factored))
+        return code;
+    const int again = how->phase == ATOMR_DIRECT_REFACTOR && s->factored;
+    s->factored = 0;
+    if (how->check && s->doubtful && (code = forgive(s, failure)) != ATOMR_OK) return code;
+    s->doubtful = 1;
+    code = again ? execute(s, CUDSS_PHASE_REFACTORIZATION, m, "refactorization", failure)
+                 : execute(s, CUDSS_PHASE_FACTORIZATION, m, "factorization", failure);
+    if (code == ATOMR_OK && how->check) {
+        code = judge(s, failure);
+        s->doubtful = code != ATOMR_OK;
+    }
+    s->factored = code == ATOMR_OK;
+    return code;
 }
 
 /* With the lock held. */
 static int run(atomr_direct *s, const atomr_phase_spec *how, const atomr_call *call, CUstream stream,
                atomr_failure *failure) {
-    const int64_t phase = how->phase;
-    const int first = phase == ATOMR_DIRECT_ANALYSE;
+    const int first = how->phase == ATOMR_DIRECT_ANALYSE, solving = how->phase == ATOMR_DIRECT_SOLVE;
+    /* The deterministic mode solves for one column at a time. */
+    const int64_t columns = solving ? how->columns : s->spec.columns, each = s->spec.deterministic ? 1 : columns;
     if (first) reset(s);
     int code = open(s, how, (uint64_t)(uintptr_t)call->pointers[MEMORY],
                     first ? 0 : (uint64_t)(uintptr_t)call->pointers[MORE], stream, failure);
-    if (code != ATOMR_OK) return code;
-    matrices m = {0};
-    const cudssStatus_t status = describe(s, call, how, &m);
-    if (status) code = fail(s, status, "describing the matrices of a direct solver", failure);
-    if (code == ATOMR_OK && !s->analysed) {
-        code = execute(s, CUDSS_PHASE_ANALYSIS, &m, "analysis", failure);
-        s->analysed = code == ATOMR_OK;
+    for (int64_t at = 0; code == ATOMR_OK && at < (solving ? columns : each); at += each) {
+        matrices m = {0};
+        const cudssStatus_t status = describe(s, call, solving, at, each, &m);
+        code = status ? fail(s, status, "describing the matrices of a direct solver", failure)
+                      : prepare(s, how, &m, failure);
+        if (code == ATOMR_OK && solving) code = execute(s, CUDSS_PHASE_SOLVE, &m, "solve", failure);
+        drop(s, &m);
     }
-    if (code == ATOMR_OK && first) code = tell(s, (CUdeviceptr)(uintptr_t)call->pointers[SIZES], stream, failure);
-    if (code == ATOMR_OK && !first && (phase != ATOMR_DIRECT_SOLVE || !s->factored)) {
-        const int again = phase == ATOMR_DIRECT_REFACTOR && s->factored;
-        s->factored = 0;
-        code = again ? execute(s, CUDSS_PHASE_REFACTORIZATION, &m, "refactorization", failure)
-                     : execute(s, CUDSS_PHASE_FACTORIZATION, &m, "factorization", failure);
-        if (code == ATOMR_OK && how->check) code = judge(s, failure);
-        s->factored = code == ATOMR_OK;
-    }
-    if (code == ATOMR_OK && phase == ATOMR_DIRECT_SOLVE) code = execute(s, CUDSS_PHASE_SOLVE, &m, "solve", failure);
-    drop(s, &m);
-    if (code != ATOMR_OK && !s->factored && (s->refused || !s->analysed)) reset(s); /* nothing of it is usable */
+    const int small = first && code == ATOMR_OUT_OF_MEMORY && s->refused;
+    if (first && (code == ATOMR_OK || small)) code = tell(s, (CUdeviceptr)(uintptr_t)call->pointers[SIZES], stream, failure);
+    if (small || (code != ATOMR_OK && !s->factored && (s->refused || !s->analysed))) reset(s); /* nothing is usable */
     return code;
 }
 

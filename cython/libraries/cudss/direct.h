@@ -37,7 +37,7 @@ typedef struct {
 extern const atomr_field atomr_pattern_fields[];
 
 /* A message.  Operands: offsets, indices, values, memory for analyses, memory for factors (all phases but the analysis);
- * then of an analysis three int64 that it writes, and of a solve B and X, whose columns follow each other. */
+ * then of an analysis four int64 that it writes (direct.c), and of a solve B and X, whose columns follow each other. */
 #define ATOMR_PHASE_FIELDS(F, A)                                                                                      \
     F(phase)     /* ATOMR_DIRECT_* */                                                                                 \
     F(columns)   /* right sides of a solve */                                                                         \
@@ -61,7 +61,8 @@ typedef struct {
 } atomr_direct_call;
 
 int atomr_direct_check(const atomr_direct_call *, atomr_failure *); /* returns an atomr_code */
-/* An atomr_run; context: atomr_direct_call.  Analyses and checked factorizations wait for the device. */
+/* An atomr_run; context: atomr_direct_call.  Analyses and checked factorizations wait for the device.  An analysis that finds
+ * no room in its memory writes how much it wants, and is no failure. */
 int atomr_direct_run(void *context, const atomr_call *call, atomr_failure *failure);
 
 #endif

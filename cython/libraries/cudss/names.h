@@ -18,6 +18,7 @@ typedef int cudssMatrixType_t;
 typedef int cudssMatrixViewType_t;
 typedef int cudssIndexBase_t;
 typedef int cudssLayout_t;
+typedef void (*cudssLoggerCallback_t)(int logLevel, const char *functionName, const char *message);
 
 #define ATOMR_CUDSS_CONSTANTS(C)                                                                                      \
     C(CUDSS_STATUS_SUCCESS, 0)                                                                                        \
@@ -76,6 +77,8 @@ enum { ATOMR_CUDSS_CONSTANTS(ATOMR_ENUMERATOR) };
     F(cudssStatus_t, cudssDataGet,                                                                                    \
       (const cudssHandle_t handle, const cudssData_t data, cudssDataParam_t param, void *value, size_t sizeInBytes,   \
        size_t *sizeWritten))                                                                                          \
+    F(cudssStatus_t, cudssDataSet,                                                                                    \
+      (const cudssHandle_t handle, cudssData_t data, cudssDataParam_t param, const void *value, size_t sizeInBytes))  \
     F(cudssStatus_t, cudssMatrixCreateCsr,                                                                            \
       (cudssMatrix_t *matrix, int64_t nrows, int64_t ncols, int64_t nnz, const void *rowStart, const void *rowEnd,    \
        const void *colIndices, const void *values, cudaDataType_t offsetType, cudaDataType_t indexType,               \
@@ -86,6 +89,9 @@ enum { ATOMR_CUDSS_CONSTANTS(ATOMR_ENUMERATOR) };
     F(cudssStatus_t, cudssMatrixDestroy, (cudssMatrix_t matrix))                                                      \
     F(cudssStatus_t, cudssExecute,                                                                                    \
       (cudssHandle_t handle, int phase, const cudssConfig_t config, cudssData_t data,                                 \
-       const cudssMatrix_t inputMatrix, cudssMatrix_t solution, const cudssMatrix_t rhs))
+       const cudssMatrix_t inputMatrix, cudssMatrix_t solution, const cudssMatrix_t rhs))                             \
+    F(cudssStatus_t, cudssLoggerSetCallback, (cudssLoggerCallback_t callback))                                        \
+    F(cudssStatus_t, cudssLoggerSetLevel, (int level))                                                                \
+    F(cudssStatus_t, cudssLoggerOpenFile, (const char *logFile))
 
 #endif

@@ -1,9 +1,12 @@
 /* A cuDSS without a GPU: each call is noted, and computed in plain loops in the order of its stream.
  *
- * As documented: device memory comes from the handler; phases follow each other; a refactorization needs a factorization;
- * matrices of a uniform batch lie one after the other; B and X have their columns one after the other; queries of the
- * outcome wait.  Factors are dense here, with pivots for all kinds but the positive definite. */
+ * As documented: device memory comes from the handler from the moment on that it is set, and the library goes on with less
+ * where it is refused more than it must have; a handle that comes with an error is destroyed; phases follow each other; a
+ * refactorization needs a factorization; matrices of a uniform batch lie one after the other; B and X have their columns one
+ * after the other; the deterministic mode knows neither batches nor several columns; queries of the outcome wait, and a bad
+ * one stays until it is reset; errors go to the log.  Factors are dense here, with pivots for all kinds but the positive definite. */
 #include <complex.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,6 +18,7 @@ typedef double complex number;
 struct cudssContext {
     CUstream stream;
     cudssDeviceMemHandler_t memory;
+    void *own; /* a part that it takes as soon as it can */
 };
 struct cudssConfig {
     int batch, deterministic;
@@ -71,7 +75,6 @@ static void factor(void *argument) {
     const noted *const c = argument;
     const int64_t n = c->a.rows;
     const int positive = c->a.kind == CUDSS_MTYPE_SPD || c->a.kind == CUDSS_MTYPE_HPD;
-    *c->info = 0;
     for (int64_t m = 0; m < c->batch; m++) {
         number *const f = (number *)((char *)c->factors + (size_t)m * bytes_of_factors(n));
         int64_t *const pivot = (int64_t *)(f + n * n);
@@ -131,7 +134,32 @@ static void solve(void *argument) {
     free(y);
 }
 
+/* ---- The log. */
+
+static cudssLoggerCallback_t listener;
+static int level, printed = 1;
+
+cudssStatus_t cudssLoggerSetCallback(cudssLoggerCallback_t callback) {
+    listener = callback;
+    return 0;
+}
+cudssStatus_t cudssLoggerSetLevel(int to) {
+    level = to;
+    return 0;
+}
+cudssStatus_t cudssLoggerOpenFile(const char *logFile) {
+    printed = !logFile;
+    return logFile ? 0 : CUDSS_STATUS_INVALID_VALUE;
+}
+static cudssStatus_t complain(cudssStatus_t status, const char *function, const char *text) {
+    if (level >= 1 && listener) listener(1, function, text);
+    if (level >= 1 && printed) printf("[CUDSS][Error][%s] %s\n", function, text);
+    return status;
+}
+
 /* ---- Calls. */
+
+enum { OWN = 512 };
 
 cudssStatus_t cudssGetProperty(libraryPropertyType propertyType, int *value) {
     static const int parts[] = {1, 0, 0};
@@ -141,12 +169,19 @@ cudssStatus_t cudssGetProperty(libraryPropertyType propertyType, int *value) {
 }
 cudssStatus_t cudssCreate(cudssHandle_t *handle) {
     const CUresult refusal = fake_refusal(__func__);
-    if (refusal) return (cudssStatus_t)refusal;
     *handle = calloc(1, sizeof **handle);
-    fake_direct_objects++;
+    fake_direct_objects += *handle != NULL;
+    if (refusal) return complain((cudssStatus_t)refusal, __func__, "cublasCreate failed");
     return *handle ? 0 : CUDSS_STATUS_ALLOC_FAILED;
 }
+CUresult cuCtxGetCurrent(CUcontext *context);
+static int entered(void) {
+    CUcontext found = NULL;
+    return cuCtxGetCurrent(&found) == CUDA_SUCCESS && found;
+}
 cudssStatus_t cudssDestroy(cudssHandle_t handle) {
+    if (!entered()) return complain(CUDSS_STATUS_EXECUTION_FAILED, __func__, "the thread has no context");
+    if (handle->own) handle->memory.device_free(handle->memory.ctx, handle->own, OWN, handle->stream);
     fake_direct_objects--;
     free(handle);
     return 0;
@@ -157,6 +192,8 @@ cudssStatus_t cudssSetStream(cudssHandle_t handle, cudaStream_t stream) {
 }
 cudssStatus_t cudssSetDeviceMemHandler(cudssHandle_t handle, const cudssDeviceMemHandler_t *handler) {
     handle->memory = *handler;
+    if (handler->device_alloc(handler->ctx, &handle->own, OWN, handle->stream))
+        return complain(CUDSS_STATUS_ALLOC_FAILED, __func__, "Failed at the memory allocation");
     return 0;
 }
 cudssStatus_t cudssConfigCreate(cudssConfig_t *config) {
@@ -187,6 +224,7 @@ cudssStatus_t cudssDataCreate(const cudssHandle_t handle, cudssData_t *data) {
     return (*data)->info ? 0 : CUDSS_STATUS_ALLOC_FAILED;
 }
 cudssStatus_t cudssDataDestroy(cudssHandle_t handle, cudssData_t data) {
+    if (!entered()) return complain(CUDSS_STATUS_EXECUTION_FAILED, __func__, "the thread has no context");
     if (handle->stream) cuStreamSynchronize(handle->stream);
     void *const parts[] = {data->analysis, data->factors};
     for (int i = 0; i < 2; i++)
@@ -194,6 +232,13 @@ cudssStatus_t cudssDataDestroy(cudssHandle_t handle, cudssData_t data) {
     free((void *)data->info);
     free(data);
     fake_direct_objects--;
+    return 0;
+}
+cudssStatus_t cudssDataSet(const cudssHandle_t handle, cudssData_t data, cudssDataParam_t param, const void *value,
+                           size_t sizeInBytes) {
+    if (param != CUDSS_DATA_INFO || sizeInBytes != sizeof(int)) return CUDSS_STATUS_INVALID_VALUE;
+    cuStreamSynchronize(handle->stream);
+    *data->info = *(const int *)value;
     return 0;
 }
 cudssStatus_t cudssDataGet(const cudssHandle_t handle, const cudssData_t data, cudssDataParam_t param, void *value,
@@ -242,6 +287,8 @@ cudssStatus_t cudssMatrixDestroy(cudssMatrix_t matrix) {
     return 0;
 }
 
+static const size_t MUCH = (size_t)1 << 40; /* that an analysis would like, and does without */
+
 static int take(cudssHandle_t handle, size_t size, void **made) {
     return handle->memory.device_alloc(handle->memory.ctx, made, size, handle->stream);
 }
@@ -250,10 +297,18 @@ cudssStatus_t cudssExecute(cudssHandle_t handle, int phase, const cudssConfig_t 
                            const cudssMatrix_t inputMatrix, cudssMatrix_t solution, const cudssMatrix_t rhs) {
     const struct cudssMatrix *const a = inputMatrix;
     if (!handle->stream || a->rows != rhs->rows || solution->columns != rhs->columns) return CUDSS_STATUS_INVALID_VALUE;
+    if (config->deterministic && rhs->columns > 1)
+        return complain(CUDSS_STATUS_NOT_SUPPORTED, __func__, "the deterministic mode is not compatible with nrhs > 1");
+    if (config->deterministic && config->batch > 1)
+        return complain(CUDSS_STATUS_NOT_SUPPORTED, __func__, "the deterministic mode is not supported for uniform batches");
     if (phase == CUDSS_PHASE_ANALYSIS) {
         if (data->phase) return CUDSS_STATUS_INVALID_VALUE;
+        void *much;
+        if (take(handle, MUCH, &much) == 0) handle->memory.device_free(handle->memory.ctx, much, MUCH, handle->stream);
         data->bytes[0] = (size_t)a->nnz * 16;
         if (take(handle, data->bytes[0], &data->analysis)) return CUDSS_STATUS_ALLOC_FAILED;
+        const CUresult refusal = fake_refusal(__func__);
+        if (refusal) return complain((cudssStatus_t)refusal, __func__, "Device allocation observed prior CUDA error 36");
         cuStreamSynchronize(handle->stream); /* it orders on the host */
         data->n = a->rows, data->nnz = a->nnz, data->columns = rhs->columns, data->batch = config->batch;
         data->phase = phase;

@@ -233,6 +233,30 @@ def test_equal_bits_where_they_are_asked_for(device: an.Device) -> None:
         assert caught.value.rule == "sparse.deterministic"
 
 
+def test_eight_actors_give_equal_bits(device: an.Device) -> None:
+    """Eight lanes at once, whose messages nothing orders."""
+    rng = np.random.default_rng(5)
+    n = 96
+    a = np.where(rng.random((n, n)) < 0.2, rng.standard_normal((n, n)), 0) + 4 * np.eye(n)
+    matrix, other = device.sparse.matrix(a), device.sparse.matrix(a + a.T)
+    x, wide = device.put(rng.standard_normal(n)), device.put(rng.standard_normal((n, 5)))
+    pattern = device.sparse.matmul_pattern(matrix, other)
+    sends = [
+        lambda actor: actor.spmv(matrix, x, deterministic=True),
+        lambda actor: actor.spmm(matrix, wide, deterministic=True),
+        lambda actor: actor.sddmm(matrix, wide, wide.T),
+        lambda actor: actor.semiring(matrix, x, multiply=np.multiply, add=np.add, start=0.0),
+        lambda actor: actor.solve_triangular(matrix, x),
+        lambda actor: actor.ilu0(matrix).values,
+        lambda _actor: pattern.tell(matrix.values, other.values).values,
+    ]
+    actors = [an.Sparse(device, f"eight-{i}") for i in range(8)]
+    for send in sends:
+        found = [send(actor) for _ in range(2) for actor in actors]
+        for one in found[1:]:
+            np.testing.assert_array_equal(one.numpy(), found[0].numpy())
+
+
 def test_a_deterministic_system_chooses_so_for_all(fake_environment: dict[str, str]) -> None:
     with using(fake_environment), an.System(deterministic=True) as system:
         device = system.device("cuda:0")

@@ -51,9 +51,14 @@ def build_direct(spec: PlanSpec[DirectAttributes], context: CudaContext) -> Buil
     Raises
     ------
     Unsupported
-        Without cuDSS, and with a version before 1.0.
+        Without cuDSS, with a version before 1.0, and for a batch that is to be deterministic.
     """
     how = spec.attributes
+    if how.batch is not None and how.batch > 1 and (how.deterministic or context.deterministic):
+        raise Unsupported(
+            f"a batch of {how.batch} matrices: cuDSS is deterministic for a single one, a.with_values(a.values[i])",
+            rule="sparse.deterministic", lifted_by=("batch", "deterministic"),
+        )  # fmt: skip
     library_file("cublas")  # cuDSS needs it, and it may be in another package
     version = cudss.load(library_file("cudss"))
     if version < _OLDEST:

@@ -32,8 +32,9 @@ class DirectRequest(Request[Any]):
         A, in csr; values (nnz,) or (batch, nnz).
     memory, factors
         uint8: device memory for analyses, and for factors.  An analysis has no `factors`.
-    sizes : (3,) int64
-        Of an analysis: bytes that it takes, and bytes that the solver takes in the end and at most.
+    sizes : (4,) int64
+        Of an analysis: bytes that it takes, bytes that the solver takes in the end and at most, and bytes for which
+        there was no room, or 0.
     b, x
         Of a solve: (columns, n) or (batch, columns, n).
     """

@@ -12,7 +12,7 @@ from ...._support.checks import as_integer, check_choice, check_flag
 from ...._support.public import public
 from ....arrays.operands import check_handle, check_input, check_output, is_contiguous
 from ....dtypes import as_dtype, dtype_name
-from ....errors import InvalidRequest, OutOfMemory
+from ....errors import InvalidRequest
 from ....plans.spec import PlanSpec
 from ..matrix import SparseMatrix
 from .request import DirectRequest
@@ -25,12 +25,12 @@ __all__ = ["KINDS", "TRIANGLES", "DirectSolver"]
 KINDS: Final = ("general", "symmetric", "hermitian", "positive")
 TRIANGLES: Final = ("full", "lower", "upper")
 _DTYPES: Final = ("float32", "float64", "complex64", "complex128")
-#: Bytes for an analysis: at first, for each stored element, and by which factor more where it is not enough.
-_FIRST: Final = 4 << 20
+#: Bytes for an analysis: at first, and for each stored element.
+_FIRST: Final = 16 << 20
 _EACH: Final = 64
-_MORE: Final = 4
-#: Bytes for factors beyond the library's estimate.
-_SLACK: Final = 4 << 20
+#: Bytes for factors beyond the library's estimate, and the factor for parts that leave gaps.
+_SLACK: Final = 16 << 20
+_GAPS: Final = 1.25
 _numbers = itertools.count(1)
 
 
@@ -108,6 +108,7 @@ class DirectSolver:
         self._factored = False
         weakref.finalize(self, _end, actor, self._number).atexit = False
         self._plans: dict[tuple[Any, ...], Any] = {}
+        self._memory: Any = None
         self._analyse()
 
     def _fixed(self) -> dict[str, Any]:
@@ -118,22 +119,18 @@ class DirectSolver:
 
     def _analyse(self) -> None:
         device, n = self._device, self.shape[0]
-        nbytes = _FIRST + _EACH * int(self._arrays["indices"].size)
-        while True:
+        nbytes, wanted = _FIRST + _EACH * int(self._arrays["indices"].size), 1
+        while wanted:
+            self._memory = plan = None  # before there is more of it
             self._memory = device.empty((nbytes,), "uint8", durable=self._durable)
-            sizes = device.empty((3,), "int64")
+            sizes = device.empty((4,), "int64")
             plan = self._actor.plan(self._request("analyse", sizes=sizes))
-            try:
-                plan.ask(*self._fixed().values(), self._memory, sizes).result()
-                self._plans["analyse", False] = plan  # the worker keeps the analysis as long as a plan
-                break
-            except OutOfMemory:
-                if device.kind == "host" or nbytes > 2**40:
-                    raise
-                nbytes *= _MORE
-        _, permanent, peak = (int(size) for size in sizes.numpy())
+            plan.ask(*self._fixed().values(), self._memory, sizes).result()
+            taken, permanent, peak, wanted = (int(size) for size in sizes.numpy())
+            nbytes = max(2 * nbytes, taken + wanted + _FIRST)
+        self._plans["analyse", False] = plan  # the worker keeps the analysis as long as a plan
         solves = 2 * n * self._room * (self.batch or 1) * self.dtype.itemsize
-        more = 256 if device.kind == "host" else max(permanent, peak) + solves + _SLACK
+        more = 256 if device.kind == "host" else int(max(permanent, peak) * _GAPS) + solves + _SLACK
         self._factors = device.empty((more,), "uint8", durable=self._durable)
 
     @property
