@@ -159,6 +159,8 @@ if TYPE_CHECKING:
     from .libraries.solver.decomposition import QRResult as QRResult
     from .libraries.solver.decomposition import SVDResult as SVDResult
     from .libraries.solver.decomposition import TwoSidedEigResult as TwoSidedEigResult
+    from .libraries.solver.eigen_range_request import EigenRangeRequest as EigenRangeRequest
+    from .libraries.solver.eigen_range_request import EighRangeResult as EighRangeResult
     from .libraries.solver.functions import PolarResult as PolarResult
     from .libraries.solver.least_squares import LstsqResult as LstsqResult
     from .libraries.solver.refinement import RefinedResult as RefinedResult

@@ -37,6 +37,7 @@ __all__ = [
     "sends_of_product",
     "squares",
     "sustained",
+    "waited",
 ]
 
 KERNEL = "x = x * m + a"
@@ -199,12 +200,14 @@ def asked(call: Callable[[], Any], count: int) -> Callable[[], float]:
     return sample
 
 
-def waited(call: Callable[[], object], wait: Callable[[], object], count: int, every: int) -> Callable[[], float]:
-    """Sample of a peer: `count` calls, the device waited for after `every` of them and at the end."""
+def waited(
+    call: Callable[[], object], wait: Callable[[], object], count: int, every: int, *, warm: int = WARM
+) -> Callable[[], float]:
+    """Sample of a peer: `count` calls, the device waited for after `every` of them and at the end; `warm` before."""
 
     def sample() -> float:
         local, clock = call, time.perf_counter_ns
-        for _ in range(min(WARM, count)):
+        for _ in range(min(warm, count)):
             local()
         wait()
         start = clock()

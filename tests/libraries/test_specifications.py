@@ -112,6 +112,7 @@ def send_everything(device: an.Device) -> None:
     device.solver.eigvalsh(square)
     device.solver.eig(square)
     device.solver.eigvals(square)
+    device.solver.tell(an.EigenRangeRequest(a=square, subset_by_value=(0.0, 2.0)))
     device.solver.solve_refined(square, device.put(np.ones(3)), factor="tf32")
     triangle = device.sparse.matrix(np.tril(np.ones((3, 3))))
     device.sparse.spmv(triangle, device.put(np.ones(3)))

@@ -177,6 +177,7 @@ REQUESTS: dict[str, Callable[[], Request[Any]]] = {
         compressed=np.zeros(compressed_bytes((32, 32), "float16"), np.uint8), shape=(32, 32), dtype="float16",
         x=half(16, 32),
     ),
+    "range of eigenvalues": lambda: an.EigenRangeRequest(a=np.eye(3), subset_by_index=(0, 1)),
     "refined solve": lambda: an.RefinementRequest(a=np.eye(3), b=np.ones(3)),
     "product of blocks": lambda: an.BlockContractionRequest(subscripts="ij,jk->ik", a=blocks(), b=blocks()),
     "curve": lambda: an.ActivationFunctionRequest(x=floats(1, 2, 4, 4), activation="relu"),

@@ -20,6 +20,13 @@ LIBRARY = Library(
             for routine in _DECOMPOSITIONS
         ),
         Operation(
+            "solver.eigh_range",
+            Aliasing.DISJOINT,
+            "eigen_range_host:build_eigen_range",
+            "cuda.eigen_range:build_eigen_range",
+            attributes="attributes:EigenRangeAttributes",
+        ),
+        Operation(
             "solver.solve_refined",
             Aliasing.DISJOINT,
             "refinement_host:build_refinement",
@@ -37,6 +44,8 @@ LIBRARY = Library(
     exports={
         "DecompositionRequest": "decomposition",
         "EigResult": "decomposition",
+        "EigenRangeRequest": "eigen_range_request",
+        "EighRangeResult": "eigen_range_request",
         "EighResult": "decomposition",
         "LstsqResult": "least_squares",
         "LDLFactors": "request",

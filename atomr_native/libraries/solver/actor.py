@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ..._support.public import public
 from .decomposition import WORK, DecompositionRequest
+from .eigen_range_request import EigenRangeRequest
 from .forms import FORMS, ROUTINE
 from .functions import matrix_function, polar
 from .least_squares import LeastSquares
@@ -359,14 +360,16 @@ class Solver(LeastSquares):
         """Return the principal square root of a square A; as `logm`."""
         return matrix_function(self, "sqrtm", a, assume, lower)
 
-    def plan(self, request: SolverRequest | DecompositionRequest | RefinementRequest) -> Plan:
+    def plan(self, request: SolverRequest | DecompositionRequest | EigenRangeRequest | RefinementRequest) -> Plan:
         """Return the plan of a request, whose arrays lend their layouts: ``plan.tell(a, b, out=x, **scratch)``.
 
         Its messages take all outputs, and the arrays of `scratch`.
         """
         return self._plan_of(request, handles=True)
 
-    def scratch(self, request: SolverRequest | DecompositionRequest | RefinementRequest) -> dict[str, GpuRef]:
+    def scratch(
+        self, request: SolverRequest | DecompositionRequest | EigenRangeRequest | RefinementRequest
+    ) -> dict[str, GpuRef]:
         """Allocate the arrays that messages of a request's plan need besides the request's own, by name.
 
         ``factor`` is the copy of A that is factored, and ``work``, or ``q_work``, ... of a decomposition, the place of

@@ -5,7 +5,7 @@ from typing import Annotated
 from ...plans.spec import Attributes, Extent
 from ...protocol.typed import one_of
 
-__all__ = ["DecompositionAttributes", "RefinementAttributes", "SolverAttributes"]
+__all__ = ["DecompositionAttributes", "EigenRangeAttributes", "RefinementAttributes", "SolverAttributes"]
 
 #: One kernel for all matrices, calls of the library for many, or one for each.
 Route = Annotated[str, one_of("kernel", "batched", "loop")]
@@ -57,6 +57,30 @@ class DecompositionAttributes(Attributes, frozen=True, kw_only=True):
     route: Route
     algorithm: Annotated[str, one_of("auto", "qr", "divide", "jacobi", "polar", "approximate")]
     left: bool
+
+
+class EigenRangeAttributes(Attributes, frozen=True, kw_only=True):
+    """Of ``solver.eigh_range``; options are those of `EigenRangeRequest`.
+
+    Attributes
+    ----------
+    dtype : str
+        Of the matrices.
+    batch : tuple of int
+        Extents of the batch.
+    by : str
+        Whether `first` and `last`, or `above` and `up_to`, are the range.
+    """
+
+    dtype: Annotated[str, one_of("float32", "float64", "complex64", "complex128")]
+    batch: tuple[Extent, ...]
+    lower: bool
+    check: bool
+    by: Annotated[str, one_of("index", "value")]
+    first: Extent
+    last: Extent
+    above: float
+    up_to: float
 
 
 class RefinementAttributes(Attributes, frozen=True, kw_only=True):

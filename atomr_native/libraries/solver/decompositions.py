@@ -10,7 +10,7 @@ from ..._support.checks import check_choice, check_flag
 from ...errors import InvalidRequest
 from ...plans.actor import LibraryActor
 from .algorithms import GENERAL_ON_HOST
-from .decomposition import DecompositionRequest, QRFactors
+from .decomposition import DecompositionRequest, EighResult, QRFactors
 from .forms import DECOMPOSITION
 
 if TYPE_CHECKING:
@@ -126,13 +126,28 @@ class Decompositions(LibraryActor):
         lower: bool = True,
         algorithm: str = "auto",
         check: bool = True,
+        subset_by_index: tuple[int, int] | None = None,
+        subset_by_value: tuple[float, float] | None = None,
         w: GpuRef | None = None,
         info: GpuRef | None = None,
     ) -> Any:
         """Send the eigenvalues of a Hermitian A, of which one triangle is read, in ascending order.
 
-        `algorithm`: as in `DecompositionRequest`.
+        `algorithm`: as in `DecompositionRequest`.  Subsets are those of `eigh`.
         """
+        if subset_by_index is not None or subset_by_value is not None:
+            from .ranges import check_ranges, is_partial, partial_range, within
+
+            check_ranges(a, None, 1, subset_by_index, subset_by_value)
+            if w is not None or info is not None:
+                raise InvalidRequest("w and info are outputs of a plain call; omit them with subsets")
+            if is_partial(a, None, algorithm):
+                found = partial_range(self, a, False, lower, check, subset_by_index, subset_by_value)
+            else:
+                whole = self.eigvalsh(a, lower=lower, algorithm=algorithm, check=check)
+                whole = whole if isinstance(whole, tuple) else (whole,)
+                found = within(whole, False, subset_by_index, subset_by_value)
+            return found[0] if len(found) == 1 else found
         return self._calls.send(
             self,
             DECOMPOSITION,
@@ -223,10 +238,12 @@ class Decompositions(LibraryActor):
             As in `DecompositionRequest`; with `b`, info is n + i where the leading minor of order i of B is not
             positive, as LAPACK has it.
         subset_by_index : (int, int), optional
-            The first and the last eigenvalue that are returned, counted from 0: views of all, which are computed.
+            The first and the last eigenvalue that are returned, counted from 0.  Of more than 512 rows, without `b`,
+            the others are not computed to the end (`EigenRangeRequest`), for which the lane waits on a GPU; else the
+            result is a view of all.
         subset_by_value : (float, float), optional
-            Eigenvalues above the first and up to the second number.  Waits for the eigenvalues, since the shape of the
-            result depends on them; of one matrix only.
+            Eigenvalues above the first and up to the second number, computed as those by index.  Waits for their
+            number, since the shape of the result depends on it; of one matrix only.
         w, v, info : GpuRef, optional
             Outputs of a call without `b` and subsets; `info` with ``check=False``.
 
@@ -238,17 +255,21 @@ class Decompositions(LibraryActor):
         subset = subset_by_index is not None or subset_by_value is not None
         if b is None and not subset and type == 1:
             return self._eigh(a, lower, check, algorithm, w, v, info)
-        from .ranges import check_ranges, generalised, within
+        from .ranges import check_ranges, generalised, is_partial, partial_range, within
 
         check_ranges(a, b, type, subset_by_index, subset_by_value)
         if w is not None or v is not None or info is not None:
             raise InvalidRequest("w, v and info are outputs of a plain call; omit them with b and with subsets")
         check_flag("check", check, bool | np.bool)
-        if b is None:
-            found = self._eigh(a, lower, check, algorithm)
+        if is_partial(a, b, algorithm):
+            found = partial_range(self, a, True, lower, check, subset_by_index, subset_by_value)
         else:
-            found = generalised(self, a, b, type, lower, check, algorithm)
-        return within(found, subset_by_index, subset_by_value)
+            if b is None:
+                whole = self._eigh(a, lower, check, algorithm)
+            else:
+                whole = generalised(self, a, b, type, lower, check, algorithm)
+            found = within(whole, True, subset_by_index, subset_by_value)
+        return EighResult(*found) if check else found
 
     def _eigh(
         self,

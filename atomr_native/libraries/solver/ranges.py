@@ -1,22 +1,25 @@
-"""Generalised eigenproblems and ranges of eigenvalues, as messages around `Solver.eigh`."""
+"""Generalised eigenproblems, as messages around `Solver.eigh`, and ranges of eigenvalues."""
 
 from __future__ import annotations
 
-import numbers
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from ...arrays.operands import check_input
 from ...errors import InvalidRequest
+from .algorithms import AUTO
 from .decomposition import EighResult
+from .eigen_range_request import EigenRangeRequest, check_range
 
 if TYPE_CHECKING:
     from ...arrays.gpu_ref import GpuRef
 
-__all__ = ["adjoint", "check_ranges", "generalised", "within"]
+__all__ = ["WHOLE", "adjoint", "check_ranges", "generalised", "is_partial", "partial_range", "within"]
 
 _TYPES = (1, 2, 3)
+#: Rows of the largest matrices of which all eigenvalues are computed for a range of them.  Not measured.
+WHOLE: Final = 512
 
 
 def adjoint(x: GpuRef) -> GpuRef:
@@ -35,19 +38,7 @@ def check_ranges(a: GpuRef, b: GpuRef | None, kind: Any, by_index: Any, by_value
         raise InvalidRequest(f"a has shape {shape}; eigh takes square matrices")
     if b is not None and (tuple(check_input("b", b).shape) != shape or b.dtype != a.dtype):
         raise InvalidRequest(f"b has shape {tuple(b.shape)} and dtype {b.dtype}; allowed: {shape} and {a.dtype}")
-    if by_index is not None and by_value is not None:
-        raise InvalidRequest("subset_by_index and subset_by_value are given; allowed: one of them")
-    for name, subset, wanted in (
-        ("subset_by_index", by_index, numbers.Integral), ("subset_by_value", by_value, numbers.Real),
-    ):  # fmt: skip
-        if subset is not None and not (
-            isinstance(subset, tuple | list) and len(subset) == 2 and all(isinstance(x, wanted) for x in subset)
-        ):
-            raise InvalidRequest(f"{name}={subset!r}; allowed: a pair of numbers")
-    if by_index is not None and not 0 <= by_index[0] <= by_index[1] < shape[-1]:
-        raise InvalidRequest(f"subset_by_index={by_index!r}; allowed: 0 <= first <= last < {shape[-1]}")
-    if by_value is not None and not by_value[0] < by_value[1]:
-        raise InvalidRequest(f"subset_by_value={by_value!r}; allowed: the first below the second")
+    check_range(by_index, by_value, shape[-1])
     if by_value is not None and len(shape) > 2:
         raise InvalidRequest(
             f"subset_by_value of a with shape {shape}; allowed: one matrix, since those of a batch may have different "
@@ -77,9 +68,37 @@ def generalised(solver: Any, a: GpuRef, b: GpuRef, kind: int, lower: bool, check
     return (*found, info)
 
 
-def within(found: Any, by_index: Any, by_value: Any) -> Any:
-    """Return a range of eigenvalues as views; waits for them if it is given by value."""
-    w, v, *info = found
+def is_partial(a: GpuRef, b: GpuRef | None, algorithm: str) -> bool:
+    """Whether a range of eigenvalues is found without the others."""
+    return b is None and a.shape[-1] > WHOLE and algorithm in (AUTO, "divide")
+
+
+def partial_range(
+    solver: Any, a: GpuRef, vectors: bool, lower: bool, check: bool, by_index: Any, by_value: Any
+) -> tuple[Any, ...]:
+    """Send a range of eigenvalues as one message: values, vectors if they are wanted, and info if it is not checked.
+
+    Waits for the number of eigenvalues if it is given by value.
+    """
+    index = None if by_index is None else (int(by_index[0]), int(by_index[1]))
+    value = None if by_value is None else (float(by_value[0]), float(by_value[1]))
+    request = EigenRangeRequest(
+        a=a, vectors=vectors, lower=lower, check=check, subset_by_index=index, subset_by_value=value
+    )  # fmt: skip
+    made = solver.tell(request)
+    found = made if isinstance(made, tuple) else (made,)
+    if value is None:
+        return found
+    w, *v = found[: 1 + vectors]
+    count, *info = found[1 + vectors :]
+    taken = int(count.numpy())
+    return (w[..., :taken], *(x[..., :taken] for x in v), *info)
+
+
+def within(found: tuple[Any, ...], vectors: bool, by_index: Any, by_value: Any) -> tuple[Any, ...]:
+    """Return a range of all eigenvalues as views; waits for them if it is given by value."""
+    w, *rest = found
+    v, info = rest[:vectors], rest[vectors:]
     if by_index is not None:
         first, last = int(by_index[0]), int(by_index[1]) + 1
     elif by_value is not None:
@@ -87,5 +106,4 @@ def within(found: Any, by_index: Any, by_value: Any) -> Any:
         first, last = (int(np.searchsorted(values, x, side="right")) for x in by_value)
     else:
         return found
-    part = EighResult(w[..., first:last], v[..., first:last])
-    return (*part, *info) if info else part
+    return (w[..., first:last], *(x[..., first:last] for x in v), *info)

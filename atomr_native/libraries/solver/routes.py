@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Collection
 from typing import Any, Final, NamedTuple
 
 from ...errors import InvalidRequest
 from .algorithms import ALGORITHMS, AUTO
+from .route_figures import FIGURES
 from .spec import INDEFINITE
 
-__all__ = ["KNOWN_WRONG", "POSITIVE", "ROUTES", "Limits", "choose_route", "kind_of_failure"]
+__all__ = ["KNOWN_WRONG", "POSITIVE", "ROUTES", "Limits", "able_routes", "choose_route", "fastest", "kind_of_failure"]
 
 POSITIVE: Final = "positive_definite"
 #: Rows and columns of the largest matrix of the kernels for small ones.
 _SMALL: Final = 32
-#: Rows of the largest matrices of a batch that go to the libraries' kernels for batches, which are made for small ones.
+#: No limit but that of the libraries' integers.
+_ANY: Final = 2**31
+#: Rows of the largest matrices that go to the libraries' kernels for batches where no figures say what is faster.
 _MANY: Final = 256
-
-
 #: Rows of the largest symmetric matrices of a batch that a block of threads factors, in one kernel; not measured.
 _BLOCK: Final = 512
 
@@ -38,25 +41,25 @@ class Limits(NamedTuple):
 
 #: By routine.  The third route, ``loop``, calls the library for each matrix, in one message.
 ROUTES: Final[dict[str, Limits]] = {
-    "cholesky": Limits(_SMALL, _MANY),
-    "cholesky_solve": Limits(0, _MANY),
-    "lu_factor": Limits(_SMALL, _MANY),
-    "lu_solve": Limits(0, _MANY),
+    "cholesky": Limits(_SMALL, _ANY),
+    "cholesky_solve": Limits(0, _ANY),
+    "lu_factor": Limits(_SMALL, _ANY),
+    "lu_solve": Limits(0, _ANY),
     "ldl_factor": Limits(_BLOCK),
     "ldl_solve": Limits(_BLOCK),
-    "solve": Limits(_SMALL, _MANY),
-    "inv": Limits(_SMALL, _MANY),
-    "det": Limits(0, _MANY),
-    "slogdet": Limits(0, _MANY),
-    "solve_triangular": Limits(0, _MANY),
-    "inv_triangular": Limits(0, _MANY),
+    "solve": Limits(_SMALL, _ANY),
+    "inv": Limits(_SMALL, _ANY),
+    "det": Limits(0, _ANY),
+    "slogdet": Limits(0, _ANY),
+    "solve_triangular": Limits(0, _ANY),
+    "inv_triangular": Limits(0, _ANY),
     "qr": Limits(_SMALL),
     "qr_factor": Limits(_SMALL),
     "qr_multiply": Limits(),
     "svd": Limits(_SMALL),
     "svdvals": Limits(_SMALL),
-    "eigh": Limits(_SMALL, 2**31),
-    "eigvalsh": Limits(_SMALL, 2**31),
+    "eigh": Limits(_SMALL, _ANY),
+    "eigvalsh": Limits(_SMALL, _ANY),
 }
 #: Routine, dtype and route of results that were wrong, and where that is reported; such a batch takes another route.
 KNOWN_WRONG: Final[dict[tuple[str, str, str], str]] = {
@@ -65,6 +68,11 @@ KNOWN_WRONG: Final[dict[tuple[str, str, str], str]] = {
     for routine in ("eigh", "eigvalsh")
 }
 _NAMES: Final = ("kernel", "batched", "loop")
+#: Routines that have no figures of their own, and whose they take: those of their factorisation, or of the same calls.
+_LIKE: Final = {
+    "det": "lu_factor", "slogdet": "lu_factor", "qr_factor": "qr", "svdvals": "svd", "eigvalsh": "eigh",
+    **dict.fromkeys(("inv_triangular", "cholesky_solve", "lu_solve"), "solve_triangular"),
+}  # fmt: skip
 
 
 def _unable(routine: str, assume: str, dtype: str) -> str:
@@ -110,6 +118,41 @@ def _reasons(routine: str, dtype: str, size: tuple[int, int], mode: str, algorit
     return found
 
 
+def able_routes(request: Any, dtype: str, size: tuple[int, int]) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Return why a matrix cannot take some routes, and the routes that it can take."""
+    assume = getattr(request, "assume", "")
+    if assume in INDEFINITE:
+        reasons = _indefinite(request.routine, assume, dtype, size[0])
+    else:
+        mode, algorithm = getattr(request, "mode", ""), getattr(request, "algorithm", AUTO)
+        reasons = _reasons(request.routine, dtype, size, mode, algorithm)
+    return reasons, tuple(name for name in _NAMES if name not in reasons)
+
+
+def fastest(routine: str, rows: int, count: int, able: Collection[str]) -> str | None:
+    """Return the route that took the least time for the batch that was measured nearest to this one.
+
+    None, if fewer than two of these routes were measured there.  One matrix has figures of its own only.
+    """
+    points = [point for point in FIGURES.get(_LIKE.get(routine, routine), ()) if (point.matrices == 1) == (count == 1)]
+    if not points:
+        return None
+
+    def distance(measured: int, found: int) -> float:
+        return abs(math.log2(measured / max(found, 1)))
+
+    nearest = min(points, key=lambda point: (distance(point.rows, rows), distance(point.matrices, count)))
+    times = {name: getattr(nearest, name) for name in able if getattr(nearest, name)}
+    return min(times, key=times.__getitem__) if len(times) > 1 else None
+
+
+def _by_default(able: tuple[str, ...], rows: int) -> str:
+    """Return the route of a batch of which there are no figures."""
+    if able[0] == "batched" and rows > _MANY and "loop" in able:
+        return "loop"
+    return able[0]
+
+
 def choose_route(request: Any, dtype: str, size: tuple[int, int], count: int) -> str:
     """Return the route of a request for `count` matrices: the one that it names, or that of the table.
 
@@ -125,19 +168,22 @@ def choose_route(request: Any, dtype: str, size: tuple[int, int], count: int) ->
         if asked is not None:
             raise InvalidRequest(f"{routine} does not take route={asked!r}; it has one way: omit it")
         return "loop"
-    assume = getattr(request, "assume", "")
-    if assume in INDEFINITE:
-        reasons = _indefinite(routine, assume, dtype, size[0])
-    else:
-        reasons = _reasons(routine, dtype, size, getattr(request, "mode", ""), getattr(request, "algorithm", AUTO))
+    reasons, able = able_routes(request, dtype, size)
     if asked in reasons:
-        allowed = ", ".join(name for name in _NAMES if name not in reasons)
-        raise InvalidRequest(f"route={asked!r} of {routine} in {dtype}: {reasons[asked]}; allowed: {allowed}")
+        raise InvalidRequest(
+            f"route={asked!r} of {routine} in {dtype}: {reasons[asked]}; allowed: {', '.join(able)}"
+        )  # fmt: skip
     if asked is not None:
         return str(asked)
-    able = [name for name in _NAMES if name not in reasons]
-    single = count < 2 and not (assume in INDEFINITE and size[0] <= _SMALL)
-    return "loop" if single and "loop" in able else able[0]
+    assume, rows = getattr(request, "assume", ""), max(size)
+    if assume in INDEFINITE:
+        return "loop" if count < 2 and rows > _SMALL and "loop" in able else able[0]
+    if assume == POSITIVE and routine in ("det", "slogdet"):
+        routine = "cholesky"
+    found = fastest(routine, rows, count, able)
+    if found is not None:
+        return found
+    return "loop" if count < 2 and "loop" in able else _by_default(able, rows)
 
 
 def kind_of_failure(routine: str, assume: str) -> str:

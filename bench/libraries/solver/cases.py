@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache, partial
 from typing import Any
 
 from bench.harness import Case, Effort, Setup, Unavailable, gpu_peers
+from bench.harness.bars import Bar
 from bench.harness.calls import Operation, add_calls
 from bench.harness.common import device, repeat, timed
-from bench.harness.gpu import add_peer, ordinal
+from bench.harness.gpu import add_peer, ordinal, waited
 from bench.libraries.solver._library import Library
 
-__all__ = ["CASES"]
+__all__ = ["BARS", "CASES"]
 
 #: Rows of the matrices of the host's case.
 ROWS = 32
@@ -24,25 +25,36 @@ SHORT = 64
 #: On a GPU, routines with the rows of one matrix, and how many calls are waited for at once: short ones, and long ones.
 ALONE: tuple[tuple[str, int, int], ...] = (("qr", SHORT, 10), ("eigh", SHORT, 4))
 LARGE: tuple[tuple[str, int, int], ...] = (
-    ("cholesky", 512, 10), ("lu_factor", 512, 10), ("inv", 512, 4), ("cholesky", 4096, 2), ("lu_factor", 4096, 2),
-    ("inv", 4096, 1), ("eigh", 2048, 1), ("cholesky", 16384, 1), ("lu_factor", 16384, 1),
+    ("cholesky", 512, 20), ("lu_factor", 512, 10), ("inv", 512, 10), ("qr", 512, 10), ("eigh", 512, 4),
+    ("cholesky", 2048, 4), ("lu_factor", 2048, 4), ("inv", 2048, 2), ("qr", 2048, 2), ("eigh", 2048, 1),
+    ("cholesky", 16384, 1), ("lu_factor", 16384, 1),
 )  # fmt: skip
 #: Seconds until a message whose reply does not come is a failure of its row, and not of the whole case.
 WAIT = 20.0
-#: Routes of batches: routines, rows, the elements of a batch, of slow routines a quarter of them, and matrices of the
-#: largest batch that is computed one by one.
-ROUTED = ("cholesky", "lu_factor", "solve", "inv", "qr", "svd", "eigh")
-ROUTED_ROWS = (8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+#: Bytes of scratch memory for large matrices.
+SCRATCH = 8 << 30
+#: Routes of batches: routines, rows, how many matrices, 0 being as many as the elements of a batch allow, of slow
+#: routines a quarter of them; matrices of the largest batch that is computed one by one, and rows cubed times matrices
+#: of the largest of slow ones.
+ROUTED = ("cholesky", "lu_factor", "solve", "inv", "solve_triangular", "qr", "svd", "eigh")
+ROUTED_ROWS = (8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024)
+ROUTED_COUNTS = (1, 4, 32, 0)
 ROUTED_ELEMENTS = 2**22
-ROUTED_SLOW = ("qr", "svd", "eigh")
-ONE_BY_ONE = 4096
-#: Rows of a refined solve in float64.
-REFINED_ROWS = 8192
-REFINED = ("tf32", "bfloat16", "float16")
+ONE_BY_ONE = 64
+ROUTED_WORK = 2**30
+#: Microseconds of a message of which a sample sends a few more, and how many.
+SHORT_US = 2000.0
+FEW = 6
+#: Rows of refined solves in float64.
+REFINED_ROWS = (8192, 16384)
+REFINED = ("float32", "tf32", "bfloat16", "float16")
+#: Those that are called in C, too: a factor, and how it is refined.
+REFINED_IN_C = (("tf32", "GMRES"), ("tf32", "CLASSICAL"))
 #: Batches of matrices that are small, and their rows; a peer that computes one matrix after the other has a tenth.
 MANY = 100_000
 SMALL = (4, 16, 32)
-SLOW = ("qr", "eigh")
+MANY_ROUTINES = ("cholesky", "lu_factor", "solve", "inv", "qr", "eigh", "svd")
+SLOW = ("qr", "eigh", "svd")
 
 
 @lru_cache(maxsize=2)  # contenders of a row follow each other
@@ -50,9 +62,9 @@ def _matrices(count: int, rows: int) -> Any:
     """Return diagonally dominant, symmetric matrices."""
     import numpy as np
 
-    few = min(count, 1000)
-    a = np.random.default_rng(0).standard_normal((few, rows, rows), np.float32)
-    a = a + a.swapaxes(1, 2)
+    few, block = min(count, 1000), min(rows, 512)
+    a = np.random.default_rng(0).standard_normal((few, block, block), np.float32)
+    a = np.tile(a + a.swapaxes(1, 2), (1, rows // block, rows // block))  # a large one repeats a block
     a[:, range(rows), range(rows)] += 4 * rows
     return a[0] if count == 1 else np.resize(a, (count, rows, rows))  # the same ones again
 
@@ -62,15 +74,21 @@ def _operation(routine: str, count: int, rows: int) -> Callable[[Any], Operation
         import atomr_native as an
 
         a = dev.put(_matrices(count, rows))
-        if routine in ("qr", "eigh"):
+        if routine in SLOW:
             return _decomposition(dev, routine, a)
+        if routine != "cholesky":
+            a = a.mT  # column by column, as the libraries have it
         out = dev.zeros(a.shape, "float32") if routine == "cholesky" else dev.zeros(a.shape, "float32").mT
+        given = {}
+        if routine == "solve":
+            given["b"], out = dev.ones((*a.shape[:-1], 1), "float32"), dev.zeros((*a.shape[:-1], 1), "float32")
         outputs = {"out": out}
         if routine == "lu_factor":
             outputs["pivots_out"] = dev.zeros(a.shape[:-1], "int32")
-        request = an.SolverRequest(routine=routine, a=a, **outputs)
-        operands = {"a": a, **outputs, **dev.solver.scratch(request)}
-        return Operation(dev.solver.plan(request), operands, partial(getattr(dev.solver, routine), a, **outputs), out)
+        request = an.SolverRequest(routine=routine, a=a, **given, **outputs)
+        operands = {"a": a, **given, **outputs, **dev.solver.scratch(request)}
+        call = partial(getattr(dev.solver, routine), a, *given.values(), **outputs)
+        return Operation(dev.solver.plan(request), operands, call, out)
 
     return make
 
@@ -78,11 +96,12 @@ def _operation(routine: str, count: int, rows: int) -> Callable[[Any], Operation
 def _decomposition(dev: Any, routine: str, a: Any) -> Operation:
     import atomr_native as an
 
-    values = {"w": dev.zeros(a.shape[:-1], "float32")} if routine == "eigh" else {"r": dev.zeros(a.shape, "float32")}
-    outputs = {**values, "v" if routine == "eigh" else "q": dev.zeros(a.shape, "float32").mT}
+    vectors, values = {"qr": (["q"], "r"), "eigh": (["v"], "w"), "svd": (["u", "vh"], "s")}[routine]
+    outputs = {values: dev.zeros(a.shape if values == "r" else a.shape[:-1], "float32")}
+    outputs |= {name: dev.zeros(a.shape, "float32").mT for name in vectors}
     request = an.DecompositionRequest(routine=routine, a=a, **outputs)
     operands = {"a": a, **outputs, **dev.solver.scratch(request)}
-    out = outputs["v" if routine == "eigh" else "q"]
+    out = outputs[vectors[0]]
     return Operation(dev.solver.plan(request), operands, partial(getattr(dev.solver, routine), a, **outputs), out)
 
 
@@ -114,11 +133,15 @@ def _peer(library: str, count: int, rows: int, ordinal: int) -> gpu_peers.Calls:
             "cholesky": partial(torch.linalg.cholesky_ex, a), "inv": partial(torch.linalg.inv_ex, a),
             "qr": partial(torch.linalg.qr, a), "eigh": partial(torch.linalg.eigh, a),
             "lu_factor": partial(torch.linalg.lu_factor_ex, a),
+            "svd": partial(torch.linalg.svd, a, full_matrices=False),
+            "solve": partial(torch.linalg.solve_ex, a, torch.ones(*a.shape[:-1], 1, device="cuda")),
         }  # fmt: skip
         return gpu_peers.Calls(calls, torch.cuda.synchronize)
     cupy = gpu_peers.cupy(ordinal)
     a = cupy.asarray(_matrices(count, rows))
     calls = {routine: partial(getattr(cupy.linalg, routine), a) for routine in ROUTINES}
+    calls |= {"svd": partial(cupy.linalg.svd, a, full_matrices=False)}
+    calls |= {"solve": partial(cupy.linalg.solve, a, cupy.ones((*a.shape[:-1], 1), cupy.float32))}
     if count == 1:
 
         def lu_factor() -> Any:
@@ -128,6 +151,10 @@ def _peer(library: str, count: int, rows: int, ordinal: int) -> gpu_peers.Calls:
 
         calls["lu_factor"] = lu_factor
     return gpu_peers.Calls(calls, cupy.cuda.Device(ordinal).synchronize)
+
+
+def _opened(library: str, count: int, rows: int, ordinal: int) -> AbstractContextManager[gpu_peers.Calls]:
+    return nullcontext(_peer(library, count, rows, ordinal))
 
 
 def _sustained(operation: Operation, calls: int) -> Callable[[], float]:
@@ -149,14 +176,17 @@ def _beside_peers(setup: Setup, routine: str, count: int, rows: int, calls: int)
     what = _title(routine, count, rows)
     calls = setup.count(calls)
     with setup.attempt(ours := f"atomr {what}, sustained, process"):
-        made = _operation(routine, count, rows)(device(setup, "process"))
+        made = _operation(routine, count, rows)(device(setup, "process", workspace_limit=SCRATCH))
         made.plan.wait(60.0)
         setup.add(ours, _sustained(made, calls))
     for library in ("torch", "CuPy"):
-        add_peer(
-            setup, f"{library} {what}, sustained", partial(_peer, library, count, rows), routine, calls, every=calls
-        )
-        setup.ratio(ours, f"{library} {what}, sustained")
+        name = f"{library} {what}, sustained"
+        with setup.attempt(name, kind="peer"):
+            peer = setup.shared((library, count, rows), partial(_opened, library, count, rows, ordinal(setup)))
+            if routine not in peer.calls:
+                raise Unavailable(f"{library} has no {routine} of batches")
+            setup.add(name, waited(peer.calls[routine], peer.wait, calls, calls, warm=1))
+        setup.ratio(ours, name)
 
 
 def gpu(setup: Setup) -> None:
@@ -177,89 +207,108 @@ def gpu(setup: Setup) -> None:
 
 
 def _c_call(setup: Setup, routine: str, rows: int, calls: int) -> None:
-    """Add the C function that a routine calls, after a copy of A."""
+    """Add the C functions that a routine calls, after a copy of A."""
     what = f"C call {_title(routine, 1, rows)}, sustained"
-
-    def sample(call: Callable[[], None], wait: Callable[[], None]) -> float:
-        call()
-        wait()
-        start = time.perf_counter_ns()
-        for _ in range(calls):
-            call()
-        wait()
-        return (time.perf_counter_ns() - start) / 1e3 / calls
-
     with setup.attempt(what, kind="twin"):
         library = setup.shared("cusolver", lambda: nullcontext(Library(ordinal(setup))))
-        setup.add(what, partial(sample, library.factor(routine, _matrices(1, rows)), library.wait))
+        call = library.routine(routine, _matrices(1, rows))
+        setup.add(what, waited(call, library.wait, calls, calls, warm=1))
     setup.ratio(f"atomr {_title(routine, 1, rows)}, sustained, process", what)
 
 
 def gpu_large(setup: Setup) -> None:
-    """Factorisations of one float32 matrix of 512 to 16384 rows on a GPU, and eigenvectors.
+    """Factorisations of one float32 matrix of 512 to 16384 rows on a GPU, inverses, QR and eigenvectors.
 
-    Beside torch, CuPy, and the C functions ``cusolverDnXpotrf`` and ``Xgetrf`` after a copy of A, through ctypes.
+    Beside torch, CuPy, and the C functions of cuSOLVER that the routine calls, after a copy of A, through ctypes.
     """
     for routine, rows, calls in LARGE:
-        if rows > 512 and setup.effort is not Effort.FULL and not setup.dry:  # no figure is wanted
-            continue
+        if setup.effort is not Effort.FULL and not setup.dry:  # no figure is wanted
+            if rows > 512:
+                continue
+            rows = SHORT
         _beside_peers(setup, routine, 1, rows, calls)
-        if routine in ("cholesky", "lu_factor"):
-            _c_call(setup, routine, rows, setup.count(calls))
+        _c_call(setup, routine, rows, setup.count(calls))
 
 
-def _routed(dev: Any, routine: str, route: str, count: int, rows: int) -> Callable[[], float] | None:
-    """Sample of a batch by a route; None where it has none.  The first message builds the plan."""
-    import numpy as np
+def _routed(dev: Any, request: Any) -> Callable[[], float]:
+    """Sample of a message with a batch: the shortest of a few, if they are short.  The first one builds the plan."""
 
-    import atomr_native as an
-
-    a = dev.put(_matrices(count, rows))
-    given = {"b": dev.put(np.ones((count, rows, 1), np.float32))} if routine == "solve" else {}
-    kind = an.DecompositionRequest if routine in ("qr", "svd", "eigh") else an.SolverRequest
-    request = kind(routine=routine, a=a, route=route, **given)
-    try:
-        _ = request.lowered
-    except an.InvalidRequest:
-        return None
-
-    def sample() -> float:
+    def once() -> float:
         start = time.perf_counter_ns()
         dev.solver.ask(request).result(WAIT)
         return (time.perf_counter_ns() - start) / 1e3
 
+    def sample() -> float:
+        first = once()
+        return first if first > SHORT_US else min(first, *(once() for _ in range(FEW)))
+
     return sample
+
+
+def _batches(routine: str) -> Iterator[tuple[int, int, tuple[str, ...]]]:
+    """Rows, count and routes of batches for which there is more than one route."""
+    from atomr_native.libraries.solver.routes import ROUTES  # type: ignore[import-untyped,unused-ignore]
+
+    slow = routine in SLOW
+    for rows in ROUTED_ROWS:
+        able = (*(n for n, limit in zip(("kernel", "batched"), ROUTES[routine], strict=True) if rows <= limit), "loop")
+        most = max(8, ROUTED_ELEMENTS // (4 if slow else 1) // rows**2)
+        for count in sorted({count or most for count in ROUTED_COUNTS if count <= most}):
+            if slow and rows**3 * count > ROUTED_WORK:
+                continue
+            single = "batched" if count == 1 and routine == "eigh" else ""  # which is the loop
+            one_by_one = count <= ONE_BY_ONE // (4 if slow else 1)
+            routes = tuple(name for name in able if name != single and (name != "loop" or one_by_one))
+            if len(routes) > 1:
+                yield rows, count, routes
 
 
 def gpu_routes(setup: Setup) -> None:
     """Every route of batches of float32 matrices on a GPU: the table of routes takes the fastest.
 
-    A message with new outputs, waited for; a batch has four million elements, of slow routines one million.
+    A message with new outputs, waited for.  ``python -m bench.libraries.solver._write_routes`` makes the table.
     """
+    import numpy as np
+
+    import atomr_native as an  # type: ignore[import-untyped,unused-ignore]
+
     for routine in ROUTED:
-        for rows in ROUTED_ROWS:
-            parts = 4 if routine in ROUTED_SLOW else 1
-            count = max(8, ROUTED_ELEMENTS // parts // rows**2)
-            for route in ("kernel", "batched", "loop"):
-                if route == "loop" and count > ONE_BY_ONE // parts**2:  # minutes
-                    continue
+        for rows, count, routes in _batches(routine):
+            if (rows > 32 or count > 4) and setup.effort is not Effort.FULL and not setup.dry:  # no figure is wanted
+                continue
+            for route in routes:
                 with setup.attempt(name := f"atomr {_title(routine, count, rows)} by {route}, process"):
-                    sample = _routed(device(setup, "process"), routine, route, count, rows)
-                    if sample is None:
-                        raise Unavailable("no such route")
-                    setup.add(name, sample)
+                    dev = device(setup, "process", workspace_limit=SCRATCH)
+
+                    def operands(dev: Any = dev, count: int = count, rows: int = rows) -> Any:
+                        a = dev.put(_matrices(count, rows).reshape(count, rows, rows))
+                        return nullcontext((a, dev.put(np.ones((count, rows, 1), np.float32))))
+
+                    a, b = setup.shared((count, rows), operands)
+                    given = {"b": b} if routine.startswith("solve") else {}
+                    kind = an.DecompositionRequest if routine in SLOW else an.SolverRequest
+                    setup.add(name, _routed(dev, kind(routine=routine, a=a, route=route, **given)))
 
 
 def gpu_refined(setup: Setup) -> None:
-    """One right side in float64 on a GPU: by LU, and by factors of less precision that are refined, in 8192 rows."""
+    """One right side in float64 on a GPU: by LU, and by factors of less precision that are refined.
+
+    Matrices of 8192 and 16384 rows whose diagonal dominates, so that few corrections do; their number is beside the
+    figures.  In C: ``cusolverDnIRSXgesv`` after a copy of A and B, through ctypes, with both of its ways to refine.
+    """
+    for rows in REFINED_ROWS if setup.effort is Effort.FULL or setup.dry else (256,):
+        _refined(setup, rows)
+
+
+def _refined(setup: Setup, rows: int) -> None:
     import numpy as np
 
-    rows = REFINED_ROWS if setup.effort is Effort.FULL or setup.dry else 256
-    plain = f"atomr solve, {rows} x {rows} float64, process"
+    what = f"{rows} x {rows}"
+    plain = f"atomr solve, {what} float64, process"
 
     def operands() -> tuple[Any, Any, Any]:
-        dev = device(setup, "process")
-        a = dev.put(np.asarray(_matrices(1, rows), np.float64))
+        dev = device(setup, "process", workspace_limit=SCRATCH)
+        a = dev.put(np.asarray(_matrices(1, rows), np.float64)).mT
         return dev, a, dev.put(np.ones(rows))
 
     def sample(send: Callable[[], Any]) -> float:
@@ -268,40 +317,83 @@ def gpu_refined(setup: Setup) -> None:
         return (time.perf_counter_ns() - start) / 1e3
 
     with setup.attempt(plain):
-        dev, a, b = setup.shared("operands", lambda: nullcontext(operands()))
+        dev, a, b = setup.shared(("operands", rows), lambda: nullcontext(operands()))
         setup.add(plain, partial(sample, lambda: dev.solver.solve(a, b).wait(WAIT)))
     for factor in REFINED:
-        with setup.attempt(name := f"atomr solve_refined by {factor}, {rows} x {rows}, process"):
-            dev, a, b = setup.shared("operands", lambda: nullcontext(operands()))
+        with setup.attempt(name := f"atomr solve_refined by {factor}, {what}, process"):
+            dev, a, b = setup.shared(("operands", rows), lambda: nullcontext(operands()))
 
-            def refined(dev: Any = dev, a: Any = a, b: Any = b, factor: str = factor) -> None:
+            def refined(dev: Any = dev, a: Any = a, b: Any = b, factor: str = factor) -> int:
                 found = dev.solver.solve_refined(a, b, factor=factor)
                 found.x.wait(WAIT)
                 if found.fell_back:
                     raise AssertionError(f"{factor} did not suffice")
+                return int(found.iterations)
 
-            setup.add(name, partial(sample, refined))
-        setup.ratio(plain, name)
+            setup.add(name, partial(sample, refined), remark=f"{refined()} corrections")
+        setup.ratio(name, plain)
+    for factor, way in REFINED_IN_C:
+        with setup.attempt(name := f"C cusolverDnIRSXgesv by {factor}, {way}, {what}", kind="twin"):
+            library = setup.shared("cusolver", lambda: nullcontext(Library(ordinal(setup))))
+            call = library.refined(np.asarray(_matrices(1, rows), np.float64), factor, way)
+            setup.add(name, waited(call, library.wait, 1, 1, warm=0))
+        setup.ratio(f"atomr solve_refined by {factor}, {what}, process", name)
+
+
+def _small(many: int) -> Iterator[tuple[str, int, int]]:
+    """Routines of small matrices, how many there are, and their rows."""
+    for rows in SMALL:
+        for routine in MANY_ROUTINES:
+            if routine not in SLOW:
+                yield routine, many, rows
+            elif rows == SMALL[1]:
+                yield routine, many // 10, rows
 
 
 def gpu_small(setup: Setup) -> None:
     """Factorisations of many small float32 matrices in one message, beside one call of torch and of CuPy.
 
-    Of QR and eigenvectors a tenth as many, since the peers compute one matrix after the other, or nearly so.
+    Of QR, eigenvectors and singular vectors a tenth as many, since the peers compute one matrix after the other, or
+    nearly so.
     """
     many = MANY if setup.effort is Effort.FULL or setup.dry else 200
-    for rows in SMALL:
-        for routine in ROUTINES:
-            slow = routine in SLOW
-            if not slow or rows == SMALL[1]:
-                _beside_peers(setup, routine, many // 10 if slow else many, rows, 1 if slow else 4)
+    for routine, count, rows in _small(many):
+        _beside_peers(setup, routine, count, rows, 1 if routine in SLOW else 4)
 
 
 CASES = (
     Case("solver", "Dense linear algebra", host),
-    Case("gpu_solver", "Dense linear algebra on a GPU", gpu, rounds=15, devices=("cuda",)),
-    Case("gpu_solver_large", "Large matrices on a GPU", gpu_large, rounds=5, devices=("cuda",)),
-    Case("gpu_solver_refined", "Refined solves on a GPU", gpu_refined, rounds=7, devices=("cuda",)),
+    Case("gpu_solver", "Dense linear algebra on a GPU", gpu_large, rounds=5, devices=("cuda",)),
+    Case("gpu_solver_messages", "Messages of dense linear algebra on a GPU", gpu, rounds=15, devices=("cuda",)),
+    Case("gpu_solver_refined", "Refined solves on a GPU", gpu_refined, rounds=5, devices=("cuda",)),
     Case("gpu_solver_routes", "Routes of batches of matrices on a GPU", gpu_routes, rounds=3, devices=("cuda",)),
-    Case("gpu_solver_small", "Many small matrices on a GPU", gpu_small, rounds=7, devices=("cuda",)),
+    Case("gpu_solver_small", "Many small matrices on a GPU", gpu_small, rounds=5, devices=("cuda",)),
 )
+#: One matrix costs as much as the C calls, and as the best of the peers; small ones a third; a refined solve two thirds
+#: of one in float64.
+BARS = (
+    *(
+        Bar(
+            "a large matrix", "gpu_solver", f"atomr {_title(routine, 1, rows)}, sustained, process", limit, "x",
+            f"{who} {_title(routine, 1, rows)}, sustained", f"{_title(routine, 1, rows)}, beside {who}",
+        )
+        for routine, rows, _ in LARGE
+        for who, limit in (("C call", 1.02), ("torch", 1.0), ("CuPy", 1.0))
+    ),
+    *(
+        Bar(
+            "small matrices", "gpu_solver_small", f"atomr {what}, sustained, process", 1 / 3, "x",
+            f"{who} {what}, sustained", f"{what}, beside {who}",
+        )
+        for what in (_title(routine, count, rows) for routine, count, rows in _small(MANY))
+        for who in ("torch", "CuPy")
+    ),
+    *(
+        Bar(
+            "refined solves", "gpu_solver_refined", f"atomr solve_refined by {factor}, {rows} x {rows}, process", 2 / 3,
+            "x", f"atomr solve, {rows} x {rows} float64, process", f"{rows} rows by {factor}",
+        )
+        for rows in REFINED_ROWS
+        for factor in REFINED
+    ),
+)  # fmt: skip

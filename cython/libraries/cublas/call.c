@@ -51,8 +51,9 @@ double atomr_blas_scalar(const atomr_call *call, int64_t index) {
         case ATOMR_BLAS_SYRK: return t->cublas##p##syrk_v2(h, uplo, ta, n, k, alpha, at[0], a, beta, at[1], b);       \
         case ATOMR_BLAS_TRMM:                                                                                         \
             return t->cublas##p##trmm_v2(h, side, uplo, ta, diag, m, n, alpha, at[0], a, at[1], b, at[2], c);         \
-        case ATOMR_BLAS_TRSM: /* of a batch, `at` are arrays of addresses */                                           \
-            if (count == 1) return t->cublas##p##trsm_v2(h, side, uplo, ta, diag, m, n, alpha, at[0], a, at[1], b);   \
+        case ATOMR_BLAS_TRSM: /* with addresses of a batch in `at`, or of one matrix */                                \
+            if (s->pointers < 0)                                                                                      \
+                return t->cublas##p##trsm_v2(h, side, uplo, ta, diag, m, n, alpha, at[0], a, at[1], b);               \
             return t->cublas##p##trsmBatched(h, side, uplo, ta, diag, m, n, alpha, at[0], a, at[1], b, count);        \
         default: return t->cublas##p##geam(h, ta, tb, m, n, alpha, at[0], a, beta, at[1], b, at[2], c);               \
         }                                                                                                             \

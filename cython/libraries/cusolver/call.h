@@ -78,7 +78,8 @@ int atomr_solver_run(void *context, const atomr_call *call, atomr_failure *);
 /* What is made of the info numbers of a message's matrices, once its work is done. */
 #define ATOMR_VERDICT_FIELDS(F, A)                                                                                    \
     F(kind)              /* ATOMR_SOLVER_ANY, ... */                                                                  \
-    F(axes) A(extents, 8) /* of the batch; what has more axes counts as one */
+    F(axes) A(extents, 8) /* of the batch; what has more axes counts as one */                                         \
+    F(single)             /* 1: there is one matrix, and its info number is all that there is to know */
 
 typedef struct {
     ATOMR_VERDICT_FIELDS(ATOMR_MEMBER, ATOMR_ARRAY)
@@ -92,7 +93,8 @@ typedef struct {
 } atomr_verdict;
 
 int atomr_verdict_check(const atomr_verdict_spec *, atomr_failure *);
-/* An atomr_run; operand 0: four int32 on the device: whether any info is not 0, which is the first, its info, how many.
+/* An atomr_run; operand 0: four int32 on the device: whether any info is not 0, which is the first, its info, how many;
+ * of a single matrix its info alone.
  * The message fails late by them, as library "solver"; its text is read by `plans/failures.py`. */
 int atomr_verdict_run(void *context, const atomr_call *call, atomr_failure *);
 

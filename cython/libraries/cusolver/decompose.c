@@ -1,3 +1,5 @@
+#include <string.h>
+
 #include "libraries/cusolver/decompose.h"
 #include "libraries/cusolver/private.h"
 
@@ -18,14 +20,14 @@ static cudaDataType complex_of(const atomr_decomposition_spec *s) { return s->ty
 static cudaDataType real_of(const atomr_decomposition_spec *s) { return s->type % 2 ? CUDA_R_64F : CUDA_R_32F; }
 
 static int check(const atomr_decomposition_spec *s, atomr_failure *failure) {
-    const int64_t operands[] = {s->a, s->values, s->b, s->c, s->info, s->scratch};
+    const int64_t operands[] = {s->a, s->values, s->b, s->c, s->info, s->scratch, s->found};
     const int64_t extents[] = {s->m,       s->n,       s->k,       s->step[0], s->step[1],
                                s->step[2], s->jump[0], s->jump[1], s->jump[2], s->jump[3]};
     const int together = s->routine == ATOMR_DECOMPOSE_SYEV_BATCHED || s->routine == ATOMR_DECOMPOSE_GESVDA;
     const int tall = s->routine == ATOMR_DECOMPOSE_GESVDJ || s->routine == ATOMR_DECOMPOSE_GESVDP ||
                      s->routine == ATOMR_DECOMPOSE_GESVDA;
-    int good = s->routine >= 0 && s->routine <= ATOMR_DECOMPOSE_GEEV && s->type >= 0 && s->type <= 3;
-    for (unsigned i = 0; i < 6; i++) good = good && operands[i] >= -1 && operands[i] < s->n_operands;
+    int good = s->routine >= 0 && s->routine <= ATOMR_DECOMPOSE_SYEVDX && s->type >= 0 && s->type <= 3;
+    for (unsigned i = 0; i < 7; i++) good = good && operands[i] >= -1 && operands[i] < s->n_operands;
     for (unsigned i = 0; i < 10; i++) good = good && extents[i] >= 0;
     good = good && s->group >= 1 && (s->group == 1 || together);
     good = good && s->batch >= 1 && s->a >= 0 && s->values >= 0 && s->info >= 0 && s->scratch >= 0;
@@ -38,6 +40,10 @@ static int check(const atomr_decomposition_spec *s, atomr_failure *failure) {
                s->step[2] <= INT32_MAX && s->group <= INT32_MAX;
     if (tall) good = good && s->m >= s->n && (!s->job || (s->b >= 0 && s->c >= 0));
     if (s->routine == ATOMR_DECOMPOSE_GESVDA) good = good && s->job && s->group == s->batch;
+    if (s->routine == ATOMR_DECOMPOSE_SYEVDX)
+        good = good && s->m == s->n && s->found >= 0 &&
+               (s->range == CUSOLVER_EIG_RANGE_V ||
+                (s->range == CUSOLVER_EIG_RANGE_I && s->first >= 1 && s->first <= s->last && s->last <= s->n));
     if (s->routine == ATOMR_DECOMPOSE_GEEV) good = good && s->m == s->n && (!s->job || s->b >= 0);
     if (s->routine == ATOMR_DECOMPOSE_GESVD)
         good = good && s->m >= s->n && (s->job == ATOMR_DECOMPOSE_NOTHING || (s->b >= 0 && s->c >= 0));
@@ -92,6 +98,24 @@ static cusolverStatus_t typed(const atomr_solver *o, const atomr_decomposition_s
     return functions[s->type](o, s, a, values, b, c, work, size, info);
 }
 
+/* The bounds of a range of values, as the library takes them: numbers of the eigenvalues' type. */
+typedef union {
+    float narrow;
+    double wide;
+} bound;
+
+static bound bound_of(const atomr_decomposition_spec *s, int64_t bits) {
+    bound found;
+    double value;
+    memcpy(&value, &bits, sizeof value);
+    if (real_of(s) == CUDA_R_32F) found.narrow = (float)value;
+    else found.wide = value;
+    return found;
+}
+
+/* Bytes of host memory before the library's: for how many eigenvalues it found. */
+static size_t before_host(const atomr_decomposition_spec *s) { return s->routine == ATOMR_DECOMPOSE_SYEVDX ? 256 : 0; }
+
 static size_t element(const atomr_decomposition_spec *s) { return s->type == 0 ? 4 : s->type == 3 ? 16 : 8; }
 
 static cusolverStatus_t ask(const atomr_solver *o, const atomr_decomposition_spec *s, size_t *device, size_t *host) {
@@ -99,8 +123,14 @@ static cusolverStatus_t ask(const atomr_solver *o, const atomr_decomposition_spe
     const signed char job = (signed char)s->job;
     const int mode = (int)s->job, uplo = (int)s->uplo;
     int size = 0;
+    int64_t found = 0;
+    bound above = bound_of(s, s->above), up_to = bound_of(s, s->up_to);
     cusolverStatus_t status;
     switch (s->routine) {
+    case ATOMR_DECOMPOSE_SYEVDX:
+        return o->t->cusolverDnXsyevdx_bufferSize(o->handle, o->params, mode, (int)s->range, uplo, s->n, type, NULL,
+                                                  s->step[0], &above, &up_to, s->first, s->last, &found, real, NULL,
+                                                  type, device, host);
     case ATOMR_DECOMPOSE_GEQRF:
         return o->t->cusolverDnXgeqrf_bufferSize(o->handle, o->params, s->m, s->n, type, NULL, s->step[0], type, NULL,
                                                  type, device, host);
@@ -141,10 +171,20 @@ int atomr_decomposition_prepare(atomr_decomposition *c, atomr_failure *failure) 
     if (status != 0) return atomr_solver_fail(status, "asking for the size of a workspace", failure);
     c->scratch_bytes = device < element(s) ? element(s) : device;
     const int64_t calls = (s->batch - 1) / s->group + 1;
-    return atomr_host_memory_make(&c->memory, c->cuda, host, calls, failure);
+    return atomr_host_memory_make(&c->memory, c->cuda, before_host(s) + host, calls, failure);
 }
 
 void atomr_decomposition_release(atomr_decomposition *c) { atomr_host_memory_release(&c->memory, c->cuda); }
+
+/* Copy how many eigenvalues were found, in pinned memory, to the device. */
+static int note_found(const atomr_decomposition *c, const atomr_call *call, int32_t *to, const char *host,
+                      atomr_failure *failure) {
+    const CUresult r = atomr_cuda_driver(c->cuda)->cuMemcpyAsync(
+        (CUdeviceptr)(uintptr_t)to, (CUdeviceptr)(uintptr_t)host, sizeof *to, atomr_cuda_stream(c->cuda, call->lane));
+    return r == CUDA_SUCCESS ? ATOMR_OK
+                             : atomr_failed(failure, ATOMR_LIBRARY_ERROR, "cuda", r, "cuMemcpyAsync",
+                                            "copying a number of eigenvalues");
+}
 
 int atomr_decomposition_run(void *context, const atomr_call *call, atomr_failure *failure) {
     atomr_decomposition *c = context;
@@ -162,6 +202,8 @@ int atomr_decomposition_run(void *context, const atomr_call *call, atomr_failure
     const size_t bytes = c->scratch_bytes, host_bytes = c->memory.step;
     int size = (int)(bytes / element(s));
     double error = 0; /* of the singular values, by the polar decomposition */
+    bound above = bound_of(s, s->above), up_to = bound_of(s, s->up_to);
+    int32_t *found = s->found >= 0 ? call->pointers[s->found] : NULL;
     char *host = atomr_host_memory_next(&c->memory);
     cusolverStatus_t status = 0;
     for (int64_t left = s->batch; left > 0 && status == 0; left -= s->group) {
@@ -178,6 +220,16 @@ int atomr_decomposition_run(void *context, const atomr_call *call, atomr_failure
         case ATOMR_DECOMPOSE_SYEVD:
             status = o->t->cusolverDnXsyevd(o->handle, o->params, mode, uplo, s->n, type, a, s->step[0], real, values,
                                             type, work, bytes, host, host_bytes, info);
+            break;
+        case ATOMR_DECOMPOSE_SYEVDX:
+            status = o->t->cusolverDnXsyevdx(o->handle, o->params, mode, (int)s->range, uplo, s->n, type, a, s->step[0],
+                                             &above, &up_to, s->first, s->last, (int64_t *)(void *)host, real, values,
+                                             type, work, bytes, host + before_host(s), host_bytes - before_host(s),
+                                             info);
+            if (status == 0) {
+                const int code = note_found(c, call, found++, host, failure);
+                if (code != ATOMR_OK) return code;
+            }
             break;
         case ATOMR_DECOMPOSE_SYEV_BATCHED:
             status = o->t->cusolverDnXsyevBatched(o->handle, o->params, mode, uplo, s->n, type, a, s->step[0], real,

@@ -17,6 +17,7 @@
     C(ATOMR_DECOMPOSE_GESVDA, 8)      /* approximately, of tall matrices, all of a batch in a call */                 \
     C(ATOMR_DECOMPOSE_SYEVJ, 9)       /* as SYEVD by Jacobi's rotations */                                            \
     C(ATOMR_DECOMPOSE_GEEV, 10)       /* complex values; B becomes right vectors, of a real A in LAPACK's form */     \
+    C(ATOMR_DECOMPOSE_SYEVDX, 11)     /* as SYEVD, of a range; `found` says how many there are; it waits */             \
     C(ATOMR_DECOMPOSE_NOTHING, 78)    /* jobs of gesvd: no vectors, */                                                \
     C(ATOMR_DECOMPOSE_REDUCED, 83)    /* as many as singular values, */                                               \
     C(ATOMR_DECOMPOSE_ALL, 65)        /* all */
@@ -36,6 +37,9 @@ extern const atomr_constant atomr_decomposition_constants[];
     A(step, 3)                                  /* leading dimensions of A, B and C, in elements */                   \
     F(batch) A(jump, 4)                         /* how many matrices; bytes to the next A, values, B and C */         \
     F(group)                                    /* matrices in a call; 1, but for SYEV_BATCHED and GESVDA */          \
+    F(range) F(first) F(last)                   /* of SYEVDX: of the library; from 1 */                               \
+    F(above) F(up_to)                           /* the bits of float64 */                                             \
+    F(found)                                    /* operand: int32 for each matrix */                                  \
     F(n_operands)
 
 typedef struct {

@@ -14,6 +14,7 @@ typedef int cudaDataType;
 typedef int cublasOperation_t;
 typedef int cublasSideMode_t;
 typedef int cusolverEigMode_t;
+typedef int cusolverEigRange_t;
 typedef struct gesvdjInfo *gesvdjInfo_t;
 typedef struct syevjInfo *syevjInfo_t;
 typedef struct cusolverDnIRSParams *cusolverDnIRSParams_t;
@@ -46,6 +47,8 @@ typedef struct cusolverDnIRSInfos *cusolverDnIRSInfos_t;
     C(CUSOLVER_STATUS_IRS_NRHS_NOT_SUPPORTED_FOR_REFINE_GMRES, 23)                                                    \
     C(CUSOLVER_STATUS_IRS_INFOS_NOT_INITIALIZED, 25)                                                                  \
     C(CUSOLVER_STATUS_IRS_MATRIX_SINGULAR, 30)                                                                        \
+    C(CUSOLVER_EIG_RANGE_I, 1002)                                                                                     \
+    C(CUSOLVER_EIG_RANGE_V, 1003)                                                                                     \
     C(CUSOLVER_IRS_REFINE_CLASSICAL, 1102)                                                                            \
     C(CUSOLVER_IRS_REFINE_GMRES, 1104)                                                                                \
     C(CUSOLVER_R_64F, 1203)                                                                                           \
@@ -183,6 +186,17 @@ enum { ATOMR_CUSOLVER_CONSTANTS(ATOMR_ENUMERATOR) };
        int64_t n, cudaDataType dataTypeA, void *A, int64_t lda, cudaDataType dataTypeW, void *W,                      \
        cudaDataType computeType, void *bufferOnDevice, size_t workspaceInBytesOnDevice, void *bufferOnHost,           \
        size_t workspaceInBytesOnHost, int *info))                                                                     \
+    F(cusolverStatus_t, cusolverDnXsyevdx_bufferSize,                                                                 \
+      (cusolverDnHandle_t handle, cusolverDnParams_t params, cusolverEigMode_t jobz, cusolverEigRange_t range,        \
+       cublasFillMode_t uplo, int64_t n, cudaDataType dataTypeA, const void *A, int64_t lda, void *vl, void *vu,      \
+       int64_t il, int64_t iu, int64_t *h_meig, cudaDataType dataTypeW, const void *W, cudaDataType computeType,      \
+       size_t *workspaceInBytesOnDevice, size_t *workspaceInBytesOnHost))                                             \
+    F(cusolverStatus_t, cusolverDnXsyevdx,                                                                            \
+      (cusolverDnHandle_t handle, cusolverDnParams_t params, cusolverEigMode_t jobz, cusolverEigRange_t range,        \
+       cublasFillMode_t uplo, int64_t n, cudaDataType dataTypeA, void *A, int64_t lda, void *vl, void *vu,            \
+       int64_t il, int64_t iu, int64_t *meig64, cudaDataType dataTypeW, void *W, cudaDataType computeType,            \
+       void *bufferOnDevice, size_t workspaceInBytesOnDevice, void *bufferOnHost, size_t workspaceInBytesOnHost,      \
+       int *info))                                                                                                    \
     F(cusolverStatus_t, cusolverDnXsyevBatched_bufferSize,                                                            \
       (cusolverDnHandle_t handle, cusolverDnParams_t params, cusolverEigMode_t jobz, cublasFillMode_t uplo,           \
        int64_t n, cudaDataType dataTypeA, const void *A, int64_t lda, cudaDataType dataTypeW, const void *W,          \

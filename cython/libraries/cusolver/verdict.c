@@ -10,7 +10,8 @@ enum { AXES = 8, ANY_WORD = 0, FIRST_WORD, INFO_WORD, COUNT_WORD, WORDS };
 _Static_assert(WORDS <= ATOMR_INFO_WORDS, "the info words of a message");
 
 int atomr_verdict_check(const atomr_verdict_spec *s, atomr_failure *failure) {
-    int good = s->kind >= ATOMR_SOLVER_ANY && s->kind <= ATOMR_SOLVER_UNCONVERGED && s->axes >= 0 && s->axes <= AXES;
+    int good = s->kind >= ATOMR_SOLVER_ANY && s->kind <= ATOMR_SOLVER_UNCONVERGED && s->axes >= 0 && s->axes <= AXES &&
+               (s->single == 0 || s->single == 1);
     for (int64_t i = 0; good && i < s->axes; i++) good = s->extents[i] > 0;
     return good ? ATOMR_OK : atomr_refused(failure, ATOMR_INVALID_REQUEST, "malformed verdict of a solver");
 }
@@ -18,7 +19,12 @@ int atomr_verdict_check(const atomr_verdict_spec *s, atomr_failure *failure) {
 static int judge(void *context, const _Atomic int32_t *words, atomr_failure *failure) {
     const atomr_verdict *v = context;
     int32_t said[WORDS];
-    for (unsigned i = 0; i < WORDS; i++) said[i] = atomic_load_explicit(&words[i], memory_order_acquire);
+    if (v->spec.single) {
+        said[INFO_WORD] = atomic_load_explicit(words, memory_order_acquire);
+        said[ANY_WORD] = said[COUNT_WORD] = said[INFO_WORD] != 0;
+        said[FIRST_WORD] = 0;
+    } else
+        for (unsigned i = 0; i < WORDS; i++) said[i] = atomic_load_explicit(&words[i], memory_order_acquire);
     const int32_t info = said[INFO_WORD];
     if (!said[ANY_WORD]) return ATOMR_OK;
     if (info < 0) /* LAPACK's sign of a bad argument: ours, or a broken library's */
@@ -40,6 +46,6 @@ static int judge(void *context, const _Atomic int32_t *words, atomr_failure *fai
 
 int atomr_verdict_run(void *context, const atomr_call *call, atomr_failure *failure) {
     atomr_verdict *v = context;
-    return atomr_cuda_judge_late(v->cuda, call, (CUdeviceptr)(uintptr_t)call->pointers[0], WORDS,
+    return atomr_cuda_judge_late(v->cuda, call, (CUdeviceptr)(uintptr_t)call->pointers[0], v->spec.single ? 1 : WORDS,
                                  (atomr_late){judge, v}, failure);
 }

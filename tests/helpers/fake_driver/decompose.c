@@ -21,6 +21,9 @@ typedef struct {
     unsigned char *host;
     size_t work_bytes;
     int *info;
+    int64_t first, last; /* of the eigenvalues that stay, from 0 */
+    double above, up_to; /* or these bounds */
+    int64_t *found;
 } noted;
 
 static number at(const noted *c, int64_t i, int64_t j) { return element(c->type, c->a, j * c->lda + i); }
@@ -240,6 +243,25 @@ static void syevd(const noted *c) {
     free(a), free(v), free(order);
 }
 
+/* All eigenvalues, and those of the range in front; what is behind them means nothing. */
+static void syevdx(const noted *c) {
+    syevd(c);
+    const cudaDataType real = size_of(c->type) == 4 || c->type == CUDA_C_32F ? CUDA_R_32F : CUDA_R_64F;
+    int64_t put = 0;
+    for (int64_t j = 0; j < c->n; j++) {
+        const double value = creal(element(real, c->values, j));
+        if (c->last < 0 ? value <= c->above || value > c->up_to : j < c->first || j > c->last) continue;
+        set_value(c, put, value);
+        for (int64_t i = 0; i < c->n; i++) set(c, i, put, at(c, i, j));
+        put++;
+    }
+    *c->found = put;
+    for (int64_t j = put; j < c->n; j++) {
+        set_value(c, j, -777);
+        for (int64_t i = 0; i < c->n; i++) set(c, i, j, -777);
+    }
+}
+
 /* Rows i and i + 1 of x are turned so that x[i + 1, at] is 0; returns whether they were. */
 static int zeroing(const number *x, int64_t n, int64_t i, int64_t at, double *cosine, number *sine) {
     const number a = x[at * n + i], b = x[at * n + i + 1];
@@ -387,6 +409,7 @@ static void run(void *argument) {
     case ATOMR_DECOMPOSE_ORMQR: ormqr(c); break;
     case ATOMR_DECOMPOSE_GESVD: gesvd(c); break;
     case ATOMR_DECOMPOSE_GEEV: geev(c); break;
+    case ATOMR_DECOMPOSE_SYEVDX: syevdx(c); break;
     default: syevd(c);
     }
 }
@@ -489,6 +512,40 @@ cusolverStatus_t cusolverDnXsyevd(cusolverDnHandle_t handle, cusolverDnParams_t 
                      .lda = lda, .a = A, .values = W, .work = bufferOnDevice, .work_bytes = workspaceInBytesOnDevice,
                      .host = bufferOnHost, .info = info};
     return enqueue(handle, c, device, workspaceInBytesOnHost);
+}
+
+cusolverStatus_t cusolverDnXsyevdx_bufferSize(cusolverDnHandle_t handle, cusolverDnParams_t params,
+                                              cusolverEigMode_t jobz, cusolverEigRange_t range, cublasFillMode_t uplo,
+                                              int64_t n, cudaDataType dataTypeA, const void *A, int64_t lda, void *vl,
+                                              void *vu, int64_t il, int64_t iu, int64_t *h_meig, cudaDataType dataTypeW,
+                                              const void *W, cudaDataType computeType, size_t *device, size_t *host) {
+    const int by_index = range == CUSOLVER_EIG_RANGE_I;
+    if (!h_meig || !vl || !vu || (!by_index && range != CUSOLVER_EIG_RANGE_V) ||
+        (by_index && (il < 1 || il > iu || iu > n)))
+        return CUSOLVER_STATUS_INVALID_VALUE;
+    return cusolverDnXsyevd_bufferSize(handle, params, jobz, uplo, n, dataTypeA, A, lda, dataTypeW, W, computeType,
+                                       device, host);
+}
+cusolverStatus_t cusolverDnXsyevdx(cusolverDnHandle_t handle, cusolverDnParams_t params, cusolverEigMode_t jobz,
+                                   cusolverEigRange_t range, cublasFillMode_t uplo, int64_t n, cudaDataType dataTypeA,
+                                   void *A, int64_t lda, void *vl, void *vu, int64_t il, int64_t iu, int64_t *meig64,
+                                   cudaDataType dataTypeW, void *W, cudaDataType computeType, void *bufferOnDevice,
+                                   size_t workspaceInBytesOnDevice, void *bufferOnHost, size_t workspaceInBytesOnHost,
+                                   int *info) {
+    size_t device, host;
+    const cusolverStatus_t status =
+        cusolverDnXsyevdx_bufferSize(handle, params, jobz, range, uplo, n, dataTypeA, A, lda, vl, vu, il, iu, meig64,
+                                     dataTypeW, W, computeType, &device, &host);
+    if (status) return status;
+    const int narrow = dataTypeW == CUDA_R_32F, by_index = range == CUSOLVER_EIG_RANGE_I;
+    const noted c = {.routine = ATOMR_DECOMPOSE_SYEVDX, .job = jobz, .uplo = uplo, .type = dataTypeA, .m = n, .n = n,
+                     .lda = lda, .a = A, .values = W, .work = bufferOnDevice, .work_bytes = workspaceInBytesOnDevice,
+                     .host = bufferOnHost, .info = info, .first = il - 1, .last = by_index ? iu - 1 : -1,
+                     .above = narrow ? *(float *)vl : *(double *)vl, .up_to = narrow ? *(float *)vu : *(double *)vu,
+                     .found = meig64};
+    const cusolverStatus_t enqueued = enqueue(handle, c, device, workspaceInBytesOnHost);
+    if (enqueued) return enqueued;
+    return cuStreamSynchronize(handle->stream) ? CUSOLVER_STATUS_EXECUTION_FAILED : 0;
 }
 
 cusolverStatus_t cusolverDnXsyevBatched_bufferSize(cusolverDnHandle_t handle, cusolverDnParams_t params,

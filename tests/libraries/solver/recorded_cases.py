@@ -26,6 +26,9 @@ CASES: dict[str, Case] = {
     "eigh": case(
         lambda d, _, wide: (d.solver.eigh(_symmetric(wide)), d.solver.eigvalsh(_symmetric(wide))), "wide"
     ),
+    "eigh, ranges": case(
+        lambda d, _, wide: d.solver.tell(an.EigenRangeRequest(a=_symmetric(wide), subset_by_index=(0, 1))), "wide"
+    ),
     "eig": case(lambda d, _, wide: (d.solver.eig(wide), d.solver.eigvals(wide)), "wide"),
 }  # fmt: skip
 #: Of small matrices the call computes on the host, and waits.

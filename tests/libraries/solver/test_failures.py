@@ -39,6 +39,18 @@ def test_indefinite_at_the_last_pivot(device: an.Device, dtype: str, n: int) -> 
     assert np.isnan(factor.numpy()).all()
 
 
+def test_a_batch_of_one_has_its_index(device: an.Device) -> None:
+    """Its info number is judged without a summary, and a message behind it has nothing of its failure."""
+    solver = device.solver
+    factor = solver.cholesky(device.put(np.array([[[[1.0, 2.0], [2.0, 1.0]]]])))
+    with pytest.raises(an.NotPositiveDefinite) as caught:
+        factor.numpy()
+    assert (caught.value.index, caught.value.info, caught.value.count) == ((0, 0), 2, 1)
+    factor.clear_error()
+    assert np.isnan(factor.numpy()).all()
+    np.testing.assert_array_equal(solver.cholesky(device.put(4 * np.eye(2))).numpy(), 2 * np.eye(2))
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_singular_at_the_last_pivot(device: an.Device, dtype: str) -> None:
     a = np.triu(np.ones((4, 4))).astype(dtype)

@@ -30,6 +30,10 @@ with an.System(isolation="thread", memory_limit=1 << 30) as system:
             results += [*solver.qr(a[..., :5]), *solver.svd(a[..., :5]), *solver.eigh(spd), solver.inv_triangular(a)]
             results += [*solver.svd(a, algorithm="jacobi"), *solver.eigh(spd, algorithm="jacobi")]
             results += [*solver.svd(a, algorithm="polar"), *solver.eig(a, where="device")]
+            results += solver.tell(an.EigenRangeRequest(a=spd, subset_by_value=(0.0, 50.0)))
+            for route in ("loop", "batched"):
+                request = an.SolverRequest(routine="solve_triangular", a=a, b=b, route=route)
+                results.append(solver.tell(request))
     wide = device.put(matrices(rng, (20, 20), "float64") + 9 * np.eye(20))
     results.append(solver.solve_refined(wide, device.ones((20,), "float64"), factor="tf32").x)
     for one in results:
@@ -39,4 +43,4 @@ print("results:", len(results))
 
 
 def test_the_solver_touches_nothing_else(tmp_path: Path) -> None:
-    assert "results: 101" in run_sanitized(PROGRAM, tmp_path)
+    assert "results: 121" in run_sanitized(PROGRAM, tmp_path)

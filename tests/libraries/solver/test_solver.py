@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from solver_checks import DTYPES, LAYOUTS, check, hermitian, lent, library_route, matrices, op, put, size, wide
 
 import atomr_native as an
-from atomr_native.libraries.solver.routes import ROUTES as LIMITS
 from atomr_native.libraries.solver.spec import ROUTINES
 
 #: Those of indefinite matrices have tests of their own, test_indefinite.py.
@@ -45,7 +44,15 @@ def unpacked(lu: np.ndarray, pivots: np.ndarray) -> np.ndarray:
     return product
 
 
-def verify(device: an.Device, routine: str, a: np.ndarray, b: Any, options: dict[str, Any], layouts: Any) -> None:
+def verify(
+    device: an.Device,
+    routine: str,
+    a: np.ndarray,
+    b: Any,
+    options: dict[str, Any],
+    layouts: Any,
+    route: str | None = None,
+) -> None:
     """Send a routine and hold its result against its definition; a and b are NumPy's."""
     dtype = str(a.dtype)
     solver, (of_a, of_b, of_out) = device.solver, layouts
@@ -64,7 +71,8 @@ def verify(device: an.Device, routine: str, a: np.ndarray, b: Any, options: dict
     if of_out is not None and routine not in ("det", "slogdet"):
         shape = a.shape if b is None or "b" not in refs else (*batch, n, *b.shape[-1:]) if b.ndim > 1 else a.shape[:-1]
         refs["out"] = lent(device, shape, dtype, of_out)
-    found = solver.tell(an.SolverRequest(routine=routine, route=library_route(routine, a), **refs, **options))
+    route = route or library_route(routine, a)
+    found = solver.tell(an.SolverRequest(routine=routine, route=route, **refs, **options))
     if routine == "lu_factor":
         lu, pivots = wide(found.lu.numpy()), found.pivots.numpy()
         for index in np.ndindex(*batch):
@@ -172,15 +180,35 @@ def test_batches_that_broadcast(device: an.Device) -> None:
     solved(np.broadcast_to(spd, (3, 2, 4, 4)), x.numpy(), b, "float64")
 
 
-def test_matrices_of_a_batch_above_the_limit_go_one_by_one(cuda_system: an.System) -> None:
+@pytest.mark.parametrize("routine", OTHERS)
+def test_each_route_of_the_libraries(device: an.Device, routine: str) -> None:
+    """A batch one by one and in one call, and one matrix in a call for batches."""
+    rng = np.random.default_rng(7)
+    flags = {flag: False for flag in ROUTINES[routine].flags if flag != "assume"}
+    for assume in ("general", "positive_definite") if "assume" in ROUTINES[routine].flags else ("",):
+        options = flags | ({"assume": assume} if assume else {})
+        options |= {"lower": True} if assume == "general" and "lower" in flags else {}
+        for batch in ((3,), ()):
+            a = well_conditioned(rng, (*batch, 6, 6), "float64")
+            if assume == "positive_definite" or routine.startswith("cholesky"):
+                a = hermitian(a)
+            for route in ("loop", "batched"):
+                for layouts in (("rows", "columns", None), ("columns", "rows", "rows")):
+                    verify(device, routine, a, rng.standard_normal((*batch, 6, 2)), options, layouts, route)
+
+
+def test_matrices_of_a_batch_go_together_or_one_by_one(cuda_system: an.System) -> None:
     cuda = cuda_system.device("cuda:0")
     rng = np.random.default_rng(2)
-    limit = LIMITS["solve"].batched
-    for n, words in ((33, "2 matrices in one call of getrfBatched"), (limit + 1, "2 calls of getrf")):
+    for n, route, words in (
+        (33, "batched", "2 matrices in one call of getrfBatched"), (260, "loop", "2 calls of getrf"),
+        (260, "batched", "2 matrices in one call of getrfBatched"),
+    ):  # fmt: skip
         a, b = well_conditioned(rng, (2, n, n), "float64"), rng.standard_normal((2, n, 2))
         refs = cuda.put(a), cuda.put(b)
-        assert words in cuda.solver.plan(an.SolverRequest(routine="solve", a=refs[0], b=refs[1])).notes[0]
-        solved(a, cuda.solver.solve(*refs).numpy(), b, "float64")
+        request = an.SolverRequest(routine="solve", a=refs[0], b=refs[1], route=route)
+        assert words in cuda.solver.plan(request).notes[0]
+        solved(a, cuda.solver.tell(request).numpy(), b, "float64")
         spd = hermitian(a)
         factor = cuda.solver.cholesky(cuda.put(spd))
         solved(spd, cuda.solver.cholesky_solve(factor, refs[1]).numpy(), b, "float64")

@@ -144,7 +144,7 @@ class _Builder(Steps):
     # The libraries' calls.
 
     def _many(self, square: bool = True) -> bool:
-        return self.count > 1 and self.how.route == "batched" and square
+        return self.how.route == "batched" and square
 
     def _potrf(self, a: Matrix, *, lower: bool) -> None:
         self._call("POTRF", a, None, uplo=0 if lower else 1, many=self._many())
@@ -172,7 +172,7 @@ class _Builder(Steps):
         other = a if b is None else b
         if many:
             add("pointers", self.addresses(a, other))
-            self.note(f"{self.count} matrices in one call of {routine.lower()}Batched")
+            self.note(f"{self.count} matri{'ces' if self.count > 1 else 'x'} in one call of {routine.lower()}Batched")
         elif self.count > 1:
             self.note(f"{self.count} calls of {routine.lower()}, one after the other")
         has_scratch = routine.endswith("F") and not many

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from ...._lib import cusolver
 from ...._lib.cusolver import CONSTANTS, Decomposition
@@ -19,12 +19,12 @@ from ....dtypes import as_dtype
 from ....errors import Unsupported
 from ....plans.spec import PlanSpec
 from ..algorithms import AUTO, call_of
-from ..attributes import DecompositionAttributes
+from ..attributes import DecompositionAttributes, EigenRangeAttributes
 from .native import DecompositionCall
 from .small.build import build_small
 from .steps import Matrix, Steps
 
-__all__ = ["build_decomposition"]
+__all__ = ["DecompositionSteps", "build_decomposition"]
 
 #: Elements of the largest batch in one call, by the library's documentation.
 _BATCHED_ELEMENTS: Final = 2**31 - 1
@@ -33,7 +33,7 @@ _SPARE: Final = 4096
 _TYPES: Final = {"float32": "FLOAT", "float64": "DOUBLE", "complex64": "COMPLEX", "complex128": "DOUBLE_COMPLEX"}
 _STEPS: Final = {"svdvals": "_svd", "eigvalsh": "_eigh", "eig": "_general", "eigvals": "_general"}
 #: Calls whose values are real numbers, and those that take a batch, or a group of it.
-_REAL: Final = ("GESVD", "GESVDJ", "GESVDP", "GESVDA", "SYEVD", "SYEV_BATCHED", "SYEVJ")
+_REAL: Final = ("GESVD", "GESVDJ", "GESVDP", "GESVDA", "SYEVD", "SYEV_BATCHED", "SYEVJ", "SYEVDX")
 _TOGETHER: Final = ("SYEV_BATCHED", "GESVDA")
 _N, _T, _C = (CONSTANTS[f"CUBLAS_OP_{op}"] for op in "NTC")
 
@@ -53,47 +53,17 @@ def build_decomposition(spec: PlanSpec[DecompositionAttributes], context: CudaCo
     return _Builder(spec, context).build()
 
 
-class _Builder(Steps):
-    """The steps of one plan."""
+class DecompositionSteps(Steps):
+    """The parts of a decomposition's sequence."""
 
-    how: DecompositionAttributes
+    how: DecompositionAttributes | EigenRangeAttributes
 
-    def __init__(self, spec: PlanSpec[DecompositionAttributes], context: CudaContext) -> None:
+    def __init__(self, spec: PlanSpec[Any], context: CudaContext) -> None:
         super().__init__(spec, context)
         self.routine = spec.op.removeprefix("solver.")
         self.itemsize = as_dtype(self.how.dtype).itemsize
         self.is_complex = self.how.dtype.startswith("complex")
         self.real_size = self.itemsize // 2 if self.is_complex else self.itemsize
-
-    def own_axes(self, name: str) -> int:
-        """Return how many axes of an operand are not those of batches."""
-        return 0 if name == "info" else 1 if name in ("tau", "tau_out", "s", "w") else 2
-
-    def build(self) -> Built:
-        """Return the plan."""
-        a = self.matrix("a")
-        if 0 in (a.rows, a.columns) or (self.routine == "qr_multiply" and self._is_empty("out")):
-            return self._without_work()
-        cusolver.load(library_file("cusolver"))
-        getattr(self, _STEPS.get(self.routine, f"_{self.routine}"))(a)
-        self.give_info()
-        self.judge("UNCONVERGED" if self.how.check and "qr" not in self.routine else "ANY")
-        return self.built()
-
-    def _is_empty(self, name: str) -> bool:
-        return math.prod(self.spec.operands[self.at[name]].shape) == 0
-
-    def _without_work(self) -> Built:
-        """Return the plan for an empty A: bases are identities, and a product with no reflector is C."""
-        for name in ("q", "u", "vh"):
-            if name in self.at and not self._is_empty(name):
-                self.move(self.matrix(name), self.matrix(name), "eye")
-        if "out" in self.at and not self._is_empty("out"):
-            self.move(self.matrix("out"), self.matrix("c"))
-        if "info" in self.at:
-            self.launch("clear", (self.new_info(),), (self.count,), self.count)
-            self.give_info()
-        return self.built() if self.has_steps else Built("noop")
 
     # Copies before and after the library's work.
 
@@ -116,13 +86,13 @@ class _Builder(Steps):
         elif guards:
             self.move(place, place, *guards, "only_bad")
 
-    def _values(self, name: str, found: Source, n: int) -> None:
-        """Copy real values to an output."""
+    def _values(self, name: str, found: Source, n: int, *, jump: int = 0) -> None:
+        """Copy n real values of each matrix to an output; from those of one to the next are `jump`, or n."""
         out = self.spec.operands[self.at[name]]
         self.launch(
             "reals",
             (self.operand(name), found, self.info or found, self.notes or found),
-            (n, self.count, *self.extents, out.strides[-1] // self.real_size, *self.leads[name], 16 + 128),
+            (n, self.count, *self.extents, out.strides[-1] // self.real_size, *self.leads[name], jump or n, 16 + 128),
             n * self.count,
         )
 
@@ -153,13 +123,20 @@ class _Builder(Steps):
         b: Matrix | None = None,
         c: Matrix | None = None,
         *,
+        found: Source | None = None,
         size: tuple[int, int],
         k: int = 0,
         **options: int,
     ) -> None:
-        """Add a call: operands A, values, info, and where they are needed B and C, then the library's memory."""
+        """Add a call: operands A, values, info, and where they are needed B and C, then the library's memory.
+
+        `found`: where it says how many values there are.
+        """
         operands = [a.source, values, self.new_info()]
         where = {}
+        if found is not None:
+            where["found"] = len(operands)
+            operands.append(found)
         for name, matrix in (("b", b), ("c", c)):
             if matrix is not None:
                 where[name] = len(operands)
@@ -197,7 +174,7 @@ class _Builder(Steps):
             self.note(f"{self.count} matrices in {calls} call{'s' if calls > 1 else ''} of {name}")
         elif self.count > 1:
             self.note(f"{self.count} calls of {routine.lower()}, one after the other")
-        elif self.how.algorithm != AUTO:
+        elif getattr(self.how, "algorithm", routine) != AUTO:
             self.note(f"by {routine.lower()}")
         self.native(native, (*operands, self.take(native.scratch_bytes)))
 
@@ -214,6 +191,42 @@ class _Builder(Steps):
             call = replace(call, group=1, routine=single)
             native = Decomposition(self.context.backend, call)
         return call, native
+
+
+class _Builder(DecompositionSteps):
+    """The steps of one plan."""
+
+    how: DecompositionAttributes
+
+    def own_axes(self, name: str) -> int:
+        """Return how many axes of an operand are not those of batches."""
+        return 0 if name == "info" else 1 if name in ("tau", "tau_out", "s", "w") else 2
+
+    def build(self) -> Built:
+        """Return the plan."""
+        a = self.matrix("a")
+        if 0 in (a.rows, a.columns) or (self.routine == "qr_multiply" and self._is_empty("out")):
+            return self._without_work()
+        cusolver.load(library_file("cusolver"))
+        getattr(self, _STEPS.get(self.routine, f"_{self.routine}"))(a)
+        self.give_info()
+        self.judge("UNCONVERGED" if self.how.check and "qr" not in self.routine else "ANY")
+        return self.built()
+
+    def _is_empty(self, name: str) -> bool:
+        return math.prod(self.spec.operands[self.at[name]].shape) == 0
+
+    def _without_work(self) -> Built:
+        """Return the plan for an empty A: bases are identities, and a product with no reflector is C."""
+        for name in ("q", "u", "vh"):
+            if name in self.at and not self._is_empty(name):
+                self.move(self.matrix(name), self.matrix(name), "eye")
+        if "out" in self.at and not self._is_empty("out"):
+            self.move(self.matrix("out"), self.matrix("c"))
+        if "info" in self.at:
+            self.launch("clear", (self.new_info(),), (self.count,), self.count)
+            self.give_info()
+        return self.built() if self.has_steps else Built("noop")
 
     def _geqrf(self, a: Matrix) -> Source:
         """Factor in place; return the factors of the reflectors."""

@@ -37,23 +37,43 @@ KERNEL move(elem *out, const elem *in, const int *info, int *notes, u64 rows, u6
             u64 o_row, u64 o_column, u64 o0, u64 o1, u64 o2,
             u64 s_row, u64 s_column, u64 s0, u64 s1, u64 s2, u64 mode) {
   AWAIT_LAUNCH();
-  const u64 each = rows * columns, total = each * count;
-  for (u64 t = thread_index(); t < total; t += thread_count()) {
-    const u64 b = t / each, rest = t % each, j = rest / rows, i = rest % rows;
+  const u64 each = rows * columns, total = each * count, step = thread_count();
+  u64 t = thread_index();
+  if (t >= total) return;
+  /* An index is divided once; from one element to the next of a thread it is carried. */
+  u64 b = t / each, j = t % each / rows, i = t % each % rows;
+  const u64 b_step = step / each, j_step = step % each / rows, i_step = step % each % rows;
+  for (;;) {
     const bool bad = ((mode & 16u) && info[b] != 0) || ((mode & 128u) && notes[b] != 0);
-    if ((mode & 32u) && !bad) continue;
-    elem x = make_elem(0, 0);
-    if (bad) x = make_elem(NOT_A_NUMBER, IS_COMPLEX ? NOT_A_NUMBER : 0);
-    else if ((mode & 8u) || ((mode & 512u) && notes[b] != 0)) x = make_elem(i == j ? 1 : 0, 0);
-    else if (!((mode & 2u) && i < j) && !((mode & 4u) && i > j)) {
-      x = in[place(b, e1, e2, s0, s1, s2) + i * s_row + j * s_column];
-      if (mode & 64u) {
-        const bool odd = (mode & 256u) ? RE(x) * 0 != 0 || IM(x) * 0 != 0 : RE(x) != RE(x) || IM(x) != IM(x);
-        if (odd) notes[b] = 1; /* by any thread, the same */
+    const bool leaves_alone = (mode & 32u) && !bad;
+    if (leaves_alone && count == 1) return;
+    const elem *const from = in + place(b, e1, e2, s0, s1, s2);
+    elem *const to = out + place(b, e1, e2, o0, o1, o2);
+    u64 ahead = 0;
+    do {
+      if (!leaves_alone) {
+        elem x = make_elem(0, 0);
+        if (bad) x = make_elem(NOT_A_NUMBER, IS_COMPLEX ? NOT_A_NUMBER : 0);
+        else if ((mode & 8u) || ((mode & 512u) && notes[b] != 0)) x = make_elem(i == j ? 1 : 0, 0);
+        else if (!((mode & 2u) && i < j) && !((mode & 4u) && i > j)) {
+          x = from[i * s_row + j * s_column];
+          if (mode & 64u) {
+            const bool odd = (mode & 256u) ? RE(x) * 0 != 0 || IM(x) * 0 != 0 : RE(x) != RE(x) || IM(x) != IM(x);
+            if (odd) notes[b] = 1; /* by any thread, the same */
+          }
+          if (mode & 1u) x = make_elem(RE(x), -IM(x));
+        }
+        if (!(mode & 1024u)) to[i * o_row + j * o_column] = x;
       }
-      if (mode & 1u) x = make_elem(RE(x), -IM(x));
-    }
-    if (!(mode & 1024u)) out[place(b, e1, e2, o0, o1, o2) + i * o_row + j * o_column] = x;
+      t += step;
+      if (t >= total) return;
+      i += i_step;
+      j += j_step + (i >= rows);
+      if (i >= rows) i -= rows;
+      ahead = b_step + (j >= columns);
+      if (j >= columns) j -= columns;
+    } while (!ahead);
+    b += ahead;
   }
 }
 /* Zeros, before `move` makes notes. */
@@ -93,7 +113,7 @@ KERNEL zeros(const elem *in, int *info, u64 n, u64 count, u64 e1, u64 e2, u64 st
     first[threadIdx.x] = mine;
     SYNC();
     if (threadIdx.x == 0) {
-      for (unsigned int t = 1; t < blockDim.x; t++) mine = first[t] < mine ? first[t] : mine;
+      for (unsigned int t = 1; t < blockDim.x && t < n; t++) mine = first[t] < mine ? first[t] : mine;
       info[b] = mine == 0xffffffffu ? 0 : (int)mine + 1;
     }
     SYNC();
@@ -105,13 +125,33 @@ KERNEL infos(int *out, const int *from, u64 count, u64 e1, u64 e2, u64 o0, u64 o
   for (u64 b = thread_index(); b < count; b += thread_count()) out[place(b, e1, e2, o0, o1, o2)] = from[b];
 }
 /* Real vectors of the library to where they are wanted; mode as `move`'s. */
-KERNEL reals(real *out, const real *from, const int *info, const int *notes, u64 n, u64 count, u64 e1, u64 e2, u64 step,
-             u64 o0, u64 o1, u64 o2, u64 mode) {
+KERNEL reals(real *out, const real *from, const int *info, const int *notes, u64 n, u64 count, u64 e1, u64 e2,
+             u64 step, u64 o0, u64 o1, u64 o2, u64 jump, u64 mode) {
   AWAIT_LAUNCH();
   for (u64 t = thread_index(); t < n * count; t += thread_count()) {
     const u64 b = t / n;
     const bool bad = ((mode & 16u) && info[b] != 0) || ((mode & 128u) && notes[b] != 0);
-    out[place(b, e1, e2, o0, o1, o2) + t % n * step] = bad ? NOT_A_NUMBER : from[t];
+    out[place(b, e1, e2, o0, o1, o2) + t % n * step] = bad ? NOT_A_NUMBER : from[b * jump + t % n];
+  }
+}
+/* How many eigenvalues of a range were found, and none of matrices that failed. */
+KERNEL counts(int *out, const int *found, const int *info, const int *notes, u64 count, u64 e1, u64 e2, u64 o0, u64 o1,
+              u64 o2) {
+  AWAIT_LAUNCH();
+  for (u64 b = thread_index(); b < count; b += thread_count())
+    out[place(b, e1, e2, o0, o1, o2)] = info[b] != 0 || notes[b] != 0 ? 0 : found[b];
+}
+/* NaN after the last that was found, in n values, and in as many columns of `rows`. */
+KERNEL beyond(real *w, elem *v, const int *found, u64 n, u64 rows, u64 count, u64 e1, u64 e2, u64 w_step, u64 w0,
+              u64 w1, u64 w2, u64 row, u64 column, u64 v0, u64 v1, u64 v2) {
+  AWAIT_LAUNCH();
+  const u64 high = rows ? rows : 1;
+  for (u64 t = thread_index(); t < n * high * count; t += thread_count()) {
+    const u64 b = t / (n * high), j = t / high % n, i = t % high;
+    if ((long long)j < found[b]) continue;
+    if (i == 0) w[place(b, e1, e2, w0, w1, w2) + j * w_step] = NOT_A_NUMBER;
+    if (rows)
+      v[place(b, e1, e2, v0, v1, v2) + i * row + j * column] = make_elem(NOT_A_NUMBER, IS_COMPLEX ? NOT_A_NUMBER : 0);
   }
 }
 /* Info of refined solves: the place of a zero on the diagonal of factors in full precision, which those with less than
@@ -165,7 +205,7 @@ KERNEL summary(int *words, const int *info, u64 count) {
   bad[threadIdx.x] = found;
   SYNC();
   if (threadIdx.x != 0) return;
-  for (unsigned int t = 1; t < blockDim.x; t++) {
+  for (unsigned int t = 1; t < blockDim.x && t < count; t++) { /* the other threads have seen no matrix */
     mine = first[t] < mine ? first[t] : mine;
     found += bad[t];
   }
@@ -241,7 +281,7 @@ KERNEL determinant(elem *out, real *logs, const elem *in, const void *pivots, co
     exchanges[threadIdx.x] = odd;
     SYNC();
     if (threadIdx.x == 0) {
-      for (unsigned int t = 1; t < blockDim.x; t++) {
+      for (unsigned int t = 1; t < blockDim.x && t < n; t++) {
         mine = times(mine, parts[t]);
         odd += exchanges[t];
       }

@@ -56,6 +56,12 @@ class DecompositionCall(NativeStruct):
     batch: int
     jump: tuple[int, int, int, int]
     group: int = 1
+    range: int = 0
+    first: int = 0
+    last: int = 0
+    above: int = 0
+    up_to: int = 0
+    found: int = -1
     n_operands: int
 
 
@@ -121,8 +127,9 @@ class SolverVerdict(NativeStruct):
     kind: int
     axes: int
     extents: tuple[int, ...]
+    single: int
     operation: str
 
     def fields(self) -> dict[str, Any]:
         """Return the members by name."""
-        return {"kind": self.kind, "axes": self.axes, "extents": self.extents}
+        return {"kind": self.kind, "axes": self.axes, "extents": self.extents, "single": self.single}

@@ -20,7 +20,7 @@ from ....builders.cuda.workspace import beyond_limit, padded
 from ....dtypes import as_dtype
 from ....errors import Unsupported
 from ....plans.spec import PlanSpec
-from ..attributes import DecompositionAttributes, RefinementAttributes, SolverAttributes
+from ..attributes import DecompositionAttributes, EigenRangeAttributes, RefinementAttributes, SolverAttributes
 from .kernels import AXES, MODES, THREADS, source
 from .native import SolverVerdict
 
@@ -100,7 +100,8 @@ class Steps(ABC):
 
     def __init__(self, spec: PlanSpec[Any], context: CudaContext) -> None:
         self.spec, self.context = spec, context
-        self.how: SolverAttributes | DecompositionAttributes | RefinementAttributes = spec.attributes
+        self.how: SolverAttributes | DecompositionAttributes | EigenRangeAttributes | RefinementAttributes
+        self.how = spec.attributes
         self.at = {operand.name: i for i, operand in enumerate(spec.operands)}
         self.count = math.prod(self.how.batch)
         self.extents, self.leads = self._fold()
@@ -271,17 +272,20 @@ class Steps(ABC):
         """Have the info numbers judged; a plan whose routine has none has no such step."""
         if self.info is None:
             return
-        words = self.take(16)
-        self.launch("summary", (words, self.info), (self.count,), 1, grid=1)
-        self.native(Verdict(self.context.backend, self.verdict_of(kind)), (words,))
+        words, single = self.info, self.count == 1
+        if not single:
+            words = self.take(16)
+            self.launch("summary", (words, self.info), (self.count,), 1, grid=1)
+        self.native(Verdict(self.context.backend, self.verdict_of(kind, single=single)), (words,))
 
-    def verdict_of(self, kind: str) -> SolverVerdict:
-        """Return what info numbers mean, by the name of its constant."""
+    def verdict_of(self, kind: str, *, single: bool = False) -> SolverVerdict:
+        """Return what info numbers mean, by the name of its constant; `single`: there is one, and no summary."""
         batch = self.how.batch if len(self.how.batch) <= _BATCH_AXES else (self.count,)
         return SolverVerdict(
             kind=CONSTANTS[f"ATOMR_SOLVER_{kind}"],
             axes=len(batch),
             extents=(*batch, *([1] * (_BATCH_AXES - len(batch)))),
+            single=int(single),
             operation=self.spec.op,
         )
 

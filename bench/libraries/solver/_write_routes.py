@@ -1,0 +1,133 @@
+"""Write the figures of `gpu_solver_routes` to where routes of batches are chosen by them, and their table in the docs.
+
+``python -m bench.libraries.solver._write_routes RESULT.json`` takes the medians of a result of that case.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+__all__ = ["main", "module", "table"]
+
+ROOT = Path(__file__).resolve().parents[3]
+FIGURES = ROOT / "atomr_native" / "libraries" / "solver" / "route_figures.py"
+PAGE = ROOT / "docs" / "libraries" / "solver.md"
+#: Around the table in the docs.
+BEGIN, END = "<!-- routes: begin -->\n", "<!-- routes: end -->\n"
+ROUTES = ("kernel", "batched", "loop")
+#: Columns of that table: the least and the largest number of matrices.
+KINDS = {"one matrix": (1, 1), "2 to 15": (2, 15), "16 and more": (16, 2**63)}
+_NAME = re.compile(r"atomr (\w+), (?:(\d+) of )?(\d+) x \d+ by (\w+), process")
+_MODULE = '''\
+"""How long messages with batches took by each route, written by `python -m bench.libraries.solver._write_routes`."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+__all__ = ["FIGURES", "MEASURED_ON", "Point"]
+
+
+class Point(NamedTuple):
+    """A batch of float32 matrices that was measured.
+
+    Attributes
+    ----------
+    rows, matrices : int
+        Of square matrices, and how many there are.
+    kernel, batched, loop : float
+        Microseconds until the reply, by route; 0: it was not measured, or there is no such route.
+    """
+
+    rows: int
+    matrices: int
+    kernel: float
+    batched: float
+    loop: float
+
+
+MEASURED_ON: Final = "{where}"
+#: By routine.
+FIGURES: Final[dict[str, tuple[Point, ...]]] = {{
+{entries}}}
+'''
+
+Points = dict[str, dict[tuple[int, int], dict[str, float]]]
+
+
+def _points(document: Mapping[str, Any]) -> tuple[Points, str]:
+    """Return microseconds by routine, rows and count, and route; and where and when they were measured."""
+    (case,) = (case for case in document["cases"] if case["name"] == "gpu_solver_routes")
+    found: Points = {}
+    for contender in case["contenders"]:
+        match = _NAME.fullmatch(contender["name"])
+        if match is None or contender["status"] != "ok" or not contender["summary"]:
+            continue
+        routine, count, rows, route = match.groups()
+        points = found.setdefault(routine, {})
+        points.setdefault((int(rows), int(count or 1)), {})[route] = contender["summary"]["median"]
+    return found, f"{document['machine']['device']['gpu']}, {case['measured']['date'][:10]}"
+
+
+def module(document: Mapping[str, Any]) -> str:
+    """Return the text of the module of figures."""
+    found, where = _points(document)
+    entries = ""
+    for routine, points in found.items():
+        entries += f'    "{routine}": (\n'
+        for (rows, count), times in sorted(points.items()):
+            figures = ", ".join(f"{float(f'{times.get(route, 0):.4g}')!r}" for route in ROUTES)
+            entries += f"        Point({rows}, {count}, {figures}),\n"
+        entries += "    ),\n"
+    return _MODULE.format(where=where, entries=entries)
+
+
+def table(text: str) -> str:
+    """Return the table of the docs, from the text of that module: the fastest routes by rows and matrices."""
+    names: dict[str, Any] = {"__name__": "figures"}
+    exec(compile(text, "figures", "exec"), names)
+    lines = [f"| routine | {' | '.join(KINDS)} |\n", f"| --- |{' --- |' * len(KINDS)}\n"]
+    for routine, points in names["FIGURES"].items():
+        cells = [
+            _ranges([point for point in points if least <= point.matrices <= most]) for least, most in KINDS.values()
+        ]  # fmt: skip
+        if any(cells):
+            lines.append(f"| `{routine}` | {' | '.join(cells)} |\n".replace("|  |", "| |").replace("|  |", "| |"))
+    return "".join(lines)
+
+
+def _ranges(points: list[Any]) -> str:
+    """Return which route was the fastest of several for which rows."""
+    found: list[tuple[str, int, int]] = []
+    for point in points:
+        times = sorted((time, route) for route, time in zip(ROUTES, point[2:], strict=True) if time)
+        if len(times) < 2:
+            continue
+        fastest = times[0][1]
+        if found and found[-1][0] == fastest:
+            found[-1] = (fastest, found[-1][1], point.rows)
+        else:
+            found.append((fastest, point.rows, point.rows))
+    return ", ".join(f"`{route}` {first}{f' to {last}' if last > first else ''}" for route, first, last in found)
+
+
+def main(arguments: list[str]) -> int:
+    """Write both."""
+    if len(arguments) != 1:
+        print("usage: python -m bench.libraries.solver._write_routes RESULT.json", file=sys.stderr)
+        return 2
+    text = module(json.loads(Path(arguments[0]).read_text(encoding="utf-8")))
+    FIGURES.write_text(text, encoding="utf-8")
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+    _, _, after = rest.partition(END)
+    PAGE.write_text(f"{before}{BEGIN}{table(text)}{END}{after}", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
