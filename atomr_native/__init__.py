@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     from .libraries.cudnn.actor import Cudnn as Cudnn
     from .libraries.cudnn.attention import AttentionGradientRequest as AttentionGradientRequest
     from .libraries.cudnn.attention import AttentionRequest as AttentionRequest
+    from .libraries.cudnn.attention_float8 import Float8AttentionGradientRequest as Float8AttentionGradientRequest
     from .libraries.cudnn.attention_float8 import Float8AttentionRequest as Float8AttentionRequest
     from .libraries.cudnn.convolution import ConvolutionDataGradientRequest as ConvolutionDataGradientRequest
     from .libraries.cudnn.convolution import ConvolutionFilterGradientRequest as ConvolutionFilterGradientRequest

@@ -155,6 +155,14 @@ REQUESTS: dict[str, Callable[[], Request[Any]]] = {
         q=half(1, 2, 4, 8), k=half(1, 2, 4, 8), v=half(1, 2, 4, 8), y=half(1, 2, 4, 8), dy=half(1, 2, 4, 8),
         statistics=floats(1, 2, 4),
     ),
+    "gradients of float8 attention": lambda: an.Float8AttentionGradientRequest(
+        **{name: codes(1, 1, 2, 16) for name in ("q", "k", "v", "y", "dy")},
+        statistics=floats(1, 1, 2),
+        **{
+            f"{name}_scale": floats(1)
+            for name in ("q", "k", "v", "y", "dy", "weights", "slopes", "dq", "dk", "dv")
+        },
+    ),
     "float8 attention": lambda: an.Float8AttentionRequest(
         q=codes(1, 2, 4, 16), k=codes(1, 2, 4, 16), v=codes(1, 2, 4, 16), q_scale=floats(1), k_scale=floats(1),
         v_scale=floats(1), weights_scale=floats(1), out_scale=floats(1),

@@ -42,6 +42,7 @@ LIBRARY = Library(
         "ConvolutionRequest": "convolution",
         "CtcLossRequest": "ctc",
         "Cudnn": "actor",
+        "Float8AttentionGradientRequest": "attention_float8",
         "Float8AttentionRequest": "attention_float8",
         "GraphRequest": "graph",
         "GraphTensor": "traced",

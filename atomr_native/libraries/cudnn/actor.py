@@ -17,7 +17,6 @@ from .forms import (
     ATTENTION_GRADIENT,
     DATA_GRADIENT,
     FILTER_GRADIENT,
-    FLOAT8_ATTENTION,
     FORMS,
     FORWARD,
     GRAPH,
@@ -88,6 +87,7 @@ class Cudnn(SequencesActor):
         channels_last: bool = False,
         tf32: bool = False,
         deterministic: bool = False,
+        tune: bool | str = False,
     ) -> GpuRef:
         """Send a convolution, see `ConvolutionRequest`."""
         made: GpuRef = self._calls.send(
@@ -96,7 +96,7 @@ class Cudnn(SequencesActor):
             (
                 x, w, bias, residual, out, x_scale, w_scale, stride, padding, dilation, groups,
                 alpha if alpha is ONE else real(alpha), beta if beta is ZERO else real(beta), activation, channels_last,
-                tf32, deterministic,
+                tf32, deterministic, tune,
             ),
         )  # fmt: skip
         return made
@@ -117,6 +117,7 @@ class Cudnn(SequencesActor):
         channels_last: bool = False,
         tf32: bool = False,
         deterministic: bool = False,
+        tune: bool | str = False,
     ) -> GpuRef:
         """Send the gradient of a convolution by its input, see `ConvolutionDataGradientRequest`."""
         made: GpuRef = self._calls.send(
@@ -124,7 +125,7 @@ class Cudnn(SequencesActor):
             DATA_GRADIENT,
             (
                 dy, w, out, size, stride, padding, dilation, groups, alpha if alpha is ONE else real(alpha),
-                beta if beta is ZERO else real(beta), channels_last, tf32, deterministic,
+                beta if beta is ZERO else real(beta), channels_last, tf32, deterministic, tune,
             ),
         )  # fmt: skip
         return made
@@ -145,6 +146,7 @@ class Cudnn(SequencesActor):
         channels_last: bool = False,
         tf32: bool = False,
         deterministic: bool = False,
+        tune: bool | str = False,
     ) -> GpuRef:
         """Send the gradient of a convolution by its filters, see `ConvolutionFilterGradientRequest`."""
         made: GpuRef = self._calls.send(
@@ -152,7 +154,7 @@ class Cudnn(SequencesActor):
             FILTER_GRADIENT,
             (
                 x, dy, out, size, stride, padding, dilation, groups, alpha if alpha is ONE else real(alpha),
-                beta if beta is ZERO else real(beta), channels_last, tf32, deterministic,
+                beta if beta is ZERO else real(beta), channels_last, tf32, deterministic, tune,
             ),
         )  # fmt: skip
         return made
@@ -346,9 +348,10 @@ class Cudnn(SequencesActor):
         out: GpuRef | None = None,
         tf32: bool = False,
         deterministic: bool = False,
+        tune: bool | str = False,
     ) -> Any:
         """Send a graph that a function of tensors describes, see `GraphRequest`; returns what the function returns."""
-        return self._calls.send(self, GRAPH, (out, function, tf32, deterministic, *operands))
+        return self._calls.send(self, GRAPH, (out, function, tf32, deterministic, tune, *operands))
 
     def attention(
         self,
@@ -376,6 +379,7 @@ class Cudnn(SequencesActor):
         dropout: float = ZERO,
         seed: int = 0,
         offset: int = 0,
+        tune: bool | str = False,
     ) -> Any:
         """Send scaled dot-product attention, see `AttentionRequest`; with `statistics` also those for the gradients."""
         return self._calls.send(
@@ -384,7 +388,7 @@ class Cudnn(SequencesActor):
             (
                 q, k, v, out, bias, slopes, sink, q_lengths, kv_lengths, q_offsets, kv_offsets, k_pages, v_pages, mask,
                 window, scale if scale is None else real(scale), statistics, layout, max_queries, max_keys,
-                dropout if dropout is ZERO else real(dropout), seed, offset,
+                dropout if dropout is ZERO else real(dropout), tune, seed, offset,
             ),
         )  # fmt: skip
 
@@ -397,6 +401,9 @@ class Cudnn(SequencesActor):
         statistics: GpuRef,
         dy: GpuRef,
         *,
+        dq: GpuRef | None = None,
+        dk: GpuRef | None = None,
+        dv: GpuRef | None = None,
         bias: GpuRef | None = None,
         slopes: GpuRef | None = None,
         sink: GpuRef | None = None,
@@ -414,42 +421,16 @@ class Cudnn(SequencesActor):
         dropout: float = ZERO,
         seed: int = 0,
         offset: int = 0,
+        tune: bool | str = False,
     ) -> Any:
         """Send the gradients of attention by q, k, v, bias and sink, see `AttentionGradientRequest`."""
         return self._calls.send(
             self,
             ATTENTION_GRADIENT,
             (
-                q, k, v, y, statistics, dy, bias, slopes, sink, q_lengths, kv_lengths, q_offsets, kv_offsets, mask,
-                window, scale if scale is None else real(scale), layout, max_queries, max_keys, deterministic,
-                dropout if dropout is ZERO else real(dropout), seed, offset,
-            ),
-        )  # fmt: skip
-
-    def attention_float8(
-        self,
-        q: GpuRef,
-        k: GpuRef,
-        v: GpuRef,
-        *,
-        q_scale: GpuRef,
-        k_scale: GpuRef,
-        v_scale: GpuRef,
-        weights_scale: GpuRef,
-        out_scale: GpuRef,
-        out: GpuRef | None = None,
-        mask: str = "none",
-        scale: float | None = None,
-        statistics: bool = False,
-        layout: str = "bhsd",
-    ) -> Any:
-        """Send attention of float8 arrays, see `Float8AttentionRequest`: the result and two largest magnitudes."""
-        return self._calls.send(
-            self,
-            FLOAT8_ATTENTION,
-            (
-                q, k, v, q_scale, k_scale, v_scale, weights_scale, out_scale, out, mask,
-                scale if scale is None else real(scale), statistics, layout,
+                q, k, v, y, statistics, dy, dq, dk, dv, bias, slopes, sink, q_lengths, kv_lengths, q_offsets,
+                kv_offsets, mask, window, scale if scale is None else real(scale), layout, max_queries, max_keys,
+                deterministic, dropout if dropout is ZERO else real(dropout), tune, seed, offset,
             ),
         )  # fmt: skip
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 from ..._support.public import public
 from ...errors import InvalidRequest
 from ...plans.lowering import Lowered, Request
+from .._tuning import tuning_of
 from .attention_graph import Builder, backward, forward
 from .attention_shapes import array_shape, check_attention, check_shape, check_strides
 from .defaults import ZERO
@@ -90,6 +91,8 @@ class AttentionRequest(Request[Any]):
         ``1 - dropout``.  Not with pages.
     seed, offset : int
         With dropout: what is dropped depends on them and on the place of the weight only, on one kind of device.
+    tune : bool or "known"
+        As of `ConvolutionRequest`; no effect with lengths, offsets or pages.
 
     Returns
     -------
@@ -132,6 +135,7 @@ class AttentionRequest(Request[Any]):
     dropout: float = ZERO
     seed: int = 0
     offset: int = 0
+    tune: bool | str = False
 
     def lowering(self) -> Lowered:
         """Check the request and return its message."""
@@ -148,7 +152,7 @@ class AttentionRequest(Request[Any]):
         build = Builder(self, sizes, dtype)
         forward(build)
         collect = _both if self.statistics else itemgetter("out")
-        return build.draft.lowered("cudnn.attention", collect, traits=build.traits())
+        return build.draft.lowered("cudnn.attention", collect, traits=build.traits(), tune=tuning_of(self))
 
 
 @public
@@ -168,10 +172,12 @@ class AttentionGradientRequest(Request[Any]):
         Its statistics, float32, (B, Hq, Sq).
     dy : GpuRef
         The gradient by the result.
-    dropout, seed, offset
+    dropout, seed, offset, tune
         As in `AttentionRequest`: the same numbers drop the same weights.
     deterministic : bool
         Whether equal messages give equal bits, at the price of a workspace of ``2 * B * Hq * Sq * Sk`` bytes.
+    dq, dk, dv : GpuRef, optional
+        Where the gradients go, of the shapes and dtype of q, k and v, with strides as theirs.
 
     Returns
     -------
@@ -200,6 +206,9 @@ class AttentionGradientRequest(Request[Any]):
     y: Any
     statistics: Any
     dy: Any
+    dq: Any = None
+    dk: Any = None
+    dv: Any = None
     bias: Any = None
     slopes: Any = None
     sink: Any = None
@@ -217,6 +226,7 @@ class AttentionGradientRequest(Request[Any]):
     dropout: float = ZERO
     seed: int = 0
     offset: int = 0
+    tune: bool | str = False
 
     def lowering(self) -> Lowered:
         """Check the request and return its message."""
@@ -234,7 +244,14 @@ class AttentionGradientRequest(Request[Any]):
         dtype_of("statistics", self.statistics, ("float32",))
         if tuple(self.statistics.shape) != made[:3]:
             raise InvalidRequest(f"statistics has shape {tuple(self.statistics.shape)}; allowed: {made[:3]}")
+        outputs = [(f"d{n}", getattr(self, f"d{n}"), fresh_of(tuple(getattr(self, n).shape), dtype)) for n in "qkv"]
+        check_given(outputs, _inputs(self, "q", "k", "v", "y", "statistics", "dy"))
+        for name, given, _ in outputs:
+            if given is not None:
+                check_strides(name, given)
         build = Builder(self, sizes, dtype)
         backward(build)
         fixed, traits = bool(self.deterministic), build.traits()
-        return build.draft.lowered("cudnn.attention_backward", _gradients, deterministic=fixed, traits=traits)
+        return build.draft.lowered(
+            "cudnn.attention_backward", _gradients, deterministic=fixed, traits=traits, tune=tuning_of(self)
+        )

@@ -304,9 +304,9 @@ def backward(build: Builder) -> None:
     # In a fixed order, the sums are of rounded products in cuDNN's workspace.
     ordered = request.deterministic or request.bias is not None
     wide = -1 if ordered else draft.write("wide", None, fresh_of(q_shape, "float32"))
-    dq = build.written("dq", None, q_shape)
-    dk = build.written("dk", None, (*by_key[:1], sizes.groups, *by_key[2:]), keys=True)
-    dv = build.written("dv", None, (*by_value[:1], sizes.groups, *by_value[2:]), keys=True)
+    dq = build.written("dq", request.dq, q_shape)
+    dk = build.written("dk", request.dk, (*by_key[:1], sizes.groups, *by_key[2:]), keys=True)
+    dv = build.written("dv", request.dv, (*by_value[:1], sizes.groups, *by_value[2:]), keys=True)
     products = draft.pointwise("mul", dy, y, to=draft.result(draft.tensors[dy].shape))
     total = build.reduction("add", products, build.rows)
     draft.pointwise("mul", total, draft.constant(build.kept, 4), to=sums)

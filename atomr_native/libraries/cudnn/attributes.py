@@ -137,6 +137,8 @@ class GraphAttributes(Attributes, frozen=True, kw_only=True):
         Whether equal messages must give equal bits.
     traits : tuple of str
         Parts of attention, by which support rules know it.
+    tune : str
+        Whether engines are chosen by measurements: ``measure``, ``known``, or empty.
     """
 
     tensors: tuple[TensorSpec, ...]
@@ -144,3 +146,4 @@ class GraphAttributes(Attributes, frozen=True, kw_only=True):
     tf32: bool = False
     deterministic: bool = False
     traits: tuple[str, ...] = ()
+    tune: Annotated[str, one_of("", "known", "measure")] = ""

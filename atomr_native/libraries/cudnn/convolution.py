@@ -13,6 +13,7 @@ from ...arrays.operands import Fresh
 from ...dtypes import as_dtype, dtype_name
 from ...errors import InvalidRequest
 from ...plans.lowering import Lowered, Request
+from .._tuning import tuning_of
 from .activations import activated, check_activation
 from .defaults import ONE, ZERO
 from .draft import Draft, packed
@@ -54,6 +55,7 @@ class _Convolving(Request[Any]):
     channels_last: bool = False
     tf32: bool = False
     deterministic: bool = False
+    tune: bool | str = False
 
     def _checked(self, first: str, second: str, dtypes: Iterable[str]) -> tuple[int, str]:
         """Check the options and the two arrays that are multiplied; returns the number of axes and the dtype."""
@@ -131,6 +133,10 @@ class ConvolutionRequest(_Convolving):
         Whether products of float32 may round their operands to TensorFloat-32.
     deterministic : bool
         Whether equal messages must give equal bits.
+    tune : bool or "known"
+        Whether engines are chosen by their times: True measures those that cuDNN's heuristics name when the plan is
+        built, and keeps the results on disk; ``"known"`` takes what was measured before.  No effect on the host device
+        and with `deterministic`.
 
     Raises
     ------
@@ -195,7 +201,11 @@ class ConvolutionRequest(_Convolving):
         factors = [draft.view(draft.read(name, scale), ones, ones) for name, scale in scales]
         _forward(draft, self, (x, w, out), (bias, residual, factors), rules.compute, (alpha, beta), axes)
         return draft.lowered(
-            "cudnn.convolution", itemgetter("out"), tf32=bool(self.tf32), deterministic=bool(self.deterministic)
+            "cudnn.convolution",
+            itemgetter("out"),
+            tf32=bool(self.tf32),
+            deterministic=bool(self.deterministic),
+            tune=tuning_of(self),
         )
 
     def _scales(self, dtype: str) -> list[tuple[str, Any]]:
@@ -312,7 +322,11 @@ class _ConvolutionGradient(_Convolving):
             reals={"alpha": alpha, "beta": beta},
         )
         return draft.lowered(
-            f"cudnn.{op}", itemgetter("out"), tf32=bool(self.tf32), deterministic=bool(self.deterministic)
+            f"cudnn.{op}",
+            itemgetter("out"),
+            tf32=bool(self.tf32),
+            deterministic=bool(self.deterministic),
+            tune=tuning_of(self),
         )
 
 
@@ -333,7 +347,7 @@ class ConvolutionDataGradientRequest(_ConvolutionGradient):
         Extents of the spatial axes of x, which dy does not tell where the stride is not 1.
     out : GpuRef, optional
         Where dx goes.
-    stride, padding, dilation, groups, alpha, beta, channels_last, tf32, deterministic
+    stride, padding, dilation, groups, alpha, beta, channels_last, tf32, deterministic, tune
         As in `ConvolutionRequest`.
 
     Raises
@@ -378,7 +392,7 @@ class ConvolutionFilterGradientRequest(_ConvolutionGradient):
         Extents of the filters' spatial axes.
     out : GpuRef, optional
         Where dw goes: (K, C / groups, ...), or with `channels_last` (K, ..., C / groups).
-    stride, padding, dilation, groups, alpha, beta, channels_last, tf32, deterministic
+    stride, padding, dilation, groups, alpha, beta, channels_last, tf32, deterministic, tune
         As in `ConvolutionRequest`.
 
     Raises

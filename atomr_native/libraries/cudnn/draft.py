@@ -192,6 +192,7 @@ class Draft:
         tf32: bool = False,
         deterministic: bool = False,
         traits: Sequence[str] = (),
+        tune: str = "",
     ) -> Lowered:
         """Return the message of the graph."""
         attributes = GraphAttributes(
@@ -200,6 +201,7 @@ class Draft:
             tf32=tf32,
             deterministic=deterministic,
             traits=tuple(traits),
+            tune=tune,
         )
         return Lowered(
             op=op,

@@ -9,7 +9,7 @@ from ..._support.checks import is_real
 from ...plans.calls import CallForm, Forms, form_of
 from .activations import ActivationFunctionGradientRequest, ActivationFunctionRequest
 from .attention import AttentionGradientRequest, AttentionRequest
-from .attention_float8 import Float8AttentionRequest
+from .attention_float8 import Float8AttentionGradientRequest, Float8AttentionRequest
 from .convolution import ConvolutionDataGradientRequest, ConvolutionFilterGradientRequest, ConvolutionRequest
 from .ctc import CtcLossRequest
 from .graph import GraphRequest
@@ -28,6 +28,7 @@ __all__ = [
     "DATA_GRADIENT",
     "FILTER_GRADIENT",
     "FLOAT8_ATTENTION",
+    "FLOAT8_ATTENTION_GRADIENT",
     "FORMS",
     "FORWARD",
     "GRAPH",
@@ -83,12 +84,12 @@ def _real_form(request: Any, arrays: str, options: str, numbers: str = "") -> Ca
     return CallForm(unpack, pack, names, kinds, tuple(None if n in arrays.split() else defaults[n] for n in names))
 
 
-_OPTIONS: Final = "size stride padding dilation groups alpha beta channels_last tf32 deterministic"
+_OPTIONS: Final = "size stride padding dilation groups alpha beta channels_last tf32 deterministic tune"
 
 FORWARD: Final = _real_form(
     ConvolutionRequest,
     "x w bias residual out x_scale w_scale",
-    "stride padding dilation groups alpha beta activation channels_last tf32 deterministic",
+    "stride padding dilation groups alpha beta activation channels_last tf32 deterministic tune",
 )
 DATA_GRADIENT: Final = _real_form(ConvolutionDataGradientRequest, "dy w out", _OPTIONS)
 FILTER_GRADIENT: Final = _real_form(ConvolutionFilterGradientRequest, "x dy out", _OPTIONS)
@@ -102,19 +103,25 @@ _ADDED: Final = "bias slopes sink q_lengths kv_lengths q_offsets kv_offsets"
 ATTENTION: Final = _real_form(
     AttentionRequest,
     f"q k v out {_ADDED} k_pages v_pages",
-    "mask window scale statistics layout max_queries max_keys dropout",
+    "mask window scale statistics layout max_queries max_keys dropout tune",
     "seed offset",
 )
 ATTENTION_GRADIENT: Final = _real_form(
     AttentionGradientRequest,
-    f"q k v y statistics dy {_ADDED}",
-    "mask window scale layout max_queries max_keys deterministic dropout",
+    f"q k v y statistics dy dq dk dv {_ADDED}",
+    "mask window scale layout max_queries max_keys deterministic dropout tune",
     "seed offset",
 )
 FLOAT8_ATTENTION: Final = _real_form(
     Float8AttentionRequest,
     "q k v q_scale k_scale v_scale weights_scale out_scale out",
     "mask scale statistics layout",
+)
+FLOAT8_ATTENTION_GRADIENT: Final = _real_form(
+    Float8AttentionGradientRequest,
+    "q k v y statistics dy q_scale k_scale v_scale y_scale dy_scale weights_scale slopes_scale "
+    "dq_scale dk_scale dv_scale",
+    "mask scale layout",
 )
 NORM: Final = _real_form(
     NormalizationRequest,
@@ -135,12 +142,19 @@ SOFTMAX_GRADIENT: Final = form_of(SoftmaxGradientRequest, "dy y out", "axis log"
 
 GRAPH: Final = CallForm(
     lambda values: GraphRequest(
-        out=values[0], function=values[1], tf32=values[2], deterministic=values[3], operands=values[4:]
+        out=values[0], function=values[1], tf32=values[2], deterministic=values[3], tune=values[4], operands=values[5:]
     ),
-    lambda request: (request.out, request.function, request.tf32, request.deterministic, *request.operands),
-    ("out", "function", "tf32", "deterministic"),
-    b"aooo",
-    (None, None, False, False),
+    lambda request: (
+        request.out,
+        request.function,
+        request.tf32,
+        request.deterministic,
+        request.tune,
+        *request.operands,
+    ),
+    ("out", "function", "tf32", "deterministic", "tune"),
+    b"aoooo",
+    (None, None, False, False, False),
     b"a",
 )
 
@@ -167,4 +181,5 @@ FORMS: Final[Forms] = {
     AttentionRequest: ATTENTION,
     AttentionGradientRequest: ATTENTION_GRADIENT,
     Float8AttentionRequest: FLOAT8_ATTENTION,
+    Float8AttentionGradientRequest: FLOAT8_ATTENTION_GRADIENT,
 }

@@ -11,6 +11,7 @@ from ...arrays.operands import check_input
 from ...dtypes import as_dtype, dtype_name
 from ...errors import InvalidRequest
 from ...plans.lowering import Lowered, Request
+from .._tuning import tuning_of
 from .draft import Draft
 from .spec import FLOATS, check_given, dtype_of, flags, fresh_of
 from .traced import GraphTensor
@@ -47,7 +48,7 @@ class GraphRequest(Request[Any]):
         Up to 5 axes; all float64, or each float16, bfloat16 or float32, which are computed in float32.
     out : GpuRef, optional
         Where the result goes, if there is only one; else results are new arrays of the first operand's dtype.
-    tf32, deterministic
+    tf32, deterministic, tune
         As in `ConvolutionRequest`.
 
     Returns
@@ -72,6 +73,7 @@ class GraphRequest(Request[Any]):
     out: Any = None
     tf32: bool = False
     deterministic: bool = False
+    tune: bool | str = False
 
     def lowering(self) -> Lowered:
         """Check the request, call the function and return the message."""
@@ -97,7 +99,9 @@ class GraphRequest(Request[Any]):
         def collect(arrays: Any) -> Any:
             return tuple(arrays[name] for name in names) if several else arrays[names[0]]
 
-        return draft.lowered("cudnn.graph", collect, tf32=bool(self.tf32), deterministic=bool(self.deterministic))
+        return draft.lowered(
+            "cudnn.graph", collect, tf32=bool(self.tf32), deterministic=bool(self.deterministic), tune=tuning_of(self)
+        )
 
     def _tensors(self, draft: Draft) -> list[GraphTensor]:
         """Add the operands, all with as many axes."""

@@ -1,4 +1,4 @@
-"""The methods of the cuDNN actor for sequences: recurrent networks, and a loss for labels without alignment."""
+"""Methods of the cuDNN actor for sequences: recurrent networks, a loss without alignment, attention over float8."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...plans.actor import LibraryActor
 from .defaults import ZERO
-from .forms import CTC_LOSS, RECURRENT, RECURRENT_GRADIENT, real
+from .forms import CTC_LOSS, FLOAT8_ATTENTION, FLOAT8_ATTENTION_GRADIENT, RECURRENT, RECURRENT_GRADIENT, real
 from .recurrent import RecurrentReserveRequest
 from .recurrent_shapes import RecurrentAttributes, check_network
 
@@ -177,3 +177,66 @@ class SequencesActor(LibraryActor):
             CTC_LOSS,
             (x, labels, input_lengths, label_lengths, blank, layout, gradient, zero_infinity),
         )
+
+    def attention_float8(
+        self,
+        q: GpuRef,
+        k: GpuRef,
+        v: GpuRef,
+        *,
+        q_scale: GpuRef,
+        k_scale: GpuRef,
+        v_scale: GpuRef,
+        weights_scale: GpuRef,
+        out_scale: GpuRef,
+        out: GpuRef | None = None,
+        mask: str = "none",
+        scale: float | None = None,
+        statistics: bool = False,
+        layout: str = "bhsd",
+    ) -> Any:
+        """Send attention of float8 arrays, see `Float8AttentionRequest`: the result and two largest magnitudes."""
+        return self._calls.send(
+            self,
+            FLOAT8_ATTENTION,
+            (
+                q, k, v, q_scale, k_scale, v_scale, weights_scale, out_scale, out, mask,
+                scale if scale is None else real(scale), statistics, layout,
+            ),
+        )  # fmt: skip
+
+    def attention_float8_backward(
+        self,
+        q: GpuRef,
+        k: GpuRef,
+        v: GpuRef,
+        y: GpuRef,
+        statistics: GpuRef,
+        dy: GpuRef,
+        *,
+        q_scale: GpuRef,
+        k_scale: GpuRef,
+        v_scale: GpuRef,
+        y_scale: GpuRef,
+        dy_scale: GpuRef,
+        weights_scale: GpuRef,
+        slopes_scale: GpuRef,
+        dq_scale: GpuRef,
+        dk_scale: GpuRef,
+        dv_scale: GpuRef,
+        mask: str = "none",
+        scale: float | None = None,
+        layout: str = "bhsd",
+    ) -> Any:
+        """Send the gradients of attention of float8 arrays, and the largest magnitudes of four arrays.
+
+        See `Float8AttentionGradientRequest`.
+        """
+        return self._calls.send(
+            self,
+            FLOAT8_ATTENTION_GRADIENT,
+            (
+                q, k, v, y, statistics, dy, q_scale, k_scale, v_scale, y_scale, dy_scale, weights_scale, slopes_scale,
+                dq_scale, dk_scale, dv_scale, mask, scale if scale is None else real(scale), layout,
+            ),
+        )  # fmt: skip

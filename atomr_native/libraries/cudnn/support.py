@@ -13,6 +13,7 @@ __all__ = [
     "ATTENTION_VERSION",
     "CONVOLUTION_DTYPES",
     "FLOAT8_DTYPES",
+    "FLOAT8_GRADIENT_HEADS",
     "FLOAT8_LAYOUTS",
     "FLOAT8_MASKS",
     "FLOAT8_MULTIPLE",
@@ -88,6 +89,8 @@ FLOAT8_DTYPES: Final = ("float8_e4m3fn", "float8_e5m2")
 FLOAT8_MASKS: Final = ("none", "causal")
 FLOAT8_LAYOUTS: Final = ("bhsd", "bshd", "sbhd")
 FLOAT8_MULTIPLE: Final = 16
+#: Elements of heads in gradients of attention over float8, for which cuDNN has engines on Hopper.
+FLOAT8_GRADIENT_HEADS: Final = 128
 #: Elements of the largest heads of attention on Hopper.
 HEAD_DIM: Final = 256
 #: Oldest cuDNN for attention: older ones have kernels that are known to be wrong, 9.15 for gradients of some lengths.
@@ -189,6 +192,13 @@ RULES: Final = (
         "attention_one_token",
         _attention("backward", "one_query", "one_key"),
         "gradients over {value}; cuDNN has them for more queries or keys than one",
+        ("shape", "device"),
+    ),
+    Rule(
+        "attention_float8_heads",
+        _attention("backward", "float8", "other_heads"),
+        f"gradients over float8 of {{value}}; cuDNN has them on Hopper for heads of {FLOAT8_GRADIENT_HEADS} elements, "
+        f"of q and of v",
         ("shape", "device"),
     ),
 )

@@ -13,10 +13,11 @@ from ...arrays.operands import Fresh, check_size
 from ...dtypes import DTYPES
 from ...errors import InvalidRequest
 from ...plans.lowering import Lowered, Request, Scalar, read, written
+from .._tuning import tuning_of
 from .attributes import OTHER_ROUTES, ElementwiseAttributes
 from .operators import BINARY, COMPLEX_UNARY, INTEGER_UNARY, UNARY
 from .request import frozen
-from .spec import check_result, check_scale, is_array, is_zero, overwrites, resolve_operands, tuning_of
+from .spec import check_result, check_scale, is_array, is_zero, overwrites, resolve_operands
 from .types import accumulator, common_dtype, result_dtype
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ class TensorElementwiseRequest(Request["GpuRef"]):
                 dtype=dtype,
                 padding=padding,
                 route=self.route,
-                tune=tuning_of(self),
+                tune=tuning_of(self, "later"),
             ),
             **_scalars(given, is_complex=dtype.startswith("complex")),
         )

@@ -13,10 +13,11 @@ from ...arrays.operands import Fresh
 from ...dtypes import DTYPES, as_dtype, dtype_name
 from ...errors import InvalidRequest
 from ...plans.lowering import Lowered, Request, read, written
+from .._tuning import tuning_of
 from .attributes import OTHER_ROUTES, ReduceAttributes
 from .operators import REDUCTIONS
 from .request import factor_operands, factors_of, frozen
-from .spec import added_of, check_factors, check_result, is_array, is_zero, overwrites, resolve_operands, tuning_of
+from .spec import added_of, check_factors, check_result, is_array, is_zero, overwrites, resolve_operands
 from .types import accumulator
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ class TensorReduceRequest(Request["GpuRef"]):
                 added=added,
                 zero=is_zero(self.alpha),
                 route=self.route,
-                tune=tuning_of(self),
+                tune=tuning_of(self, "later"),
             ),
             unread=unread,
             **factors_of(self, scale),

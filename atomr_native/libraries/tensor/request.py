@@ -11,8 +11,9 @@ from ..._support.public import public
 from ...errors import InvalidRequest
 from ...plans.lowering import Lowered, Operand, Request, Scalar, read, written
 from .._factors import FACTORS, factor_scalars, split_factors
+from .._tuning import tuning_of
 from .attributes import EinsumAttributes
-from .spec import is_array, is_zero, resolve_einsum, tuning_of
+from .spec import is_array, is_zero, resolve_einsum
 
 if TYPE_CHECKING:
     from ...arrays.gpu_ref import GpuRef
@@ -169,7 +170,7 @@ class EinsumRequest(Request["GpuRef"]):
                 added=problem.added,
                 zero=is_zero(self.alpha),
                 tail=problem.tail,
-                tune=tuning_of(self),
+                tune=tuning_of(self, "later"),
                 deterministic=bool(self.deterministic),
             ),
             unread=unread,

@@ -13,6 +13,7 @@ from ..._support.traced import Tree
 from ...arrays.operands import Fresh, check_input, check_output, check_size, overlaps
 from ...dtypes import as_dtype, dtype_name
 from ...errors import InvalidRequest
+from .._tuning import tuning_of
 from .attributes import ROUTES
 from .modes import Subscripts, extents_of, parse
 from .path import Path, find_path
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EinsumProblem", "added_of", "check_result", "check_scale", "conjugates", "is_array", "is_zero", "overwrites",
-    "resolve_einsum", "resolve_operands", "tuning_of",
+    "resolve_einsum", "resolve_operands",
 ]  # fmt: skip
 
 #: Operands of an expression.
@@ -157,14 +158,6 @@ def check_factors(request: Any, dtype: str) -> str:
     return kind
 
 
-def tuning_of(request: Any) -> str:
-    """Check whether a request's plan is tuned; return it as specifications have it."""
-    given = request.tune
-    if not isinstance(given, bool | np.bool) and not (isinstance(given, str) and given in ("known", "later")):
-        raise InvalidRequest(f"tune={given!r}; allowed: False, True, 'known', 'later'")
-    return str(given) if isinstance(given, str) else "measure" if given else ""
-
-
 def _check_choices(request: EinsumRequest, compute: str) -> None:
     """Check how steps are chosen."""
     check_choice("route", request.route, ROUTES)
@@ -172,7 +165,7 @@ def _check_choices(request: EinsumRequest, compute: str) -> None:
         raise InvalidRequest(f"route={request.route!r} with compute={compute!r}; allowed: 'auto', 'cutensor'")
     if compute == EIGHT and request.route in ("cutensor", "kernel"):
         raise InvalidRequest(f"route={request.route!r} with compute={compute!r}; allowed: 'auto', 'blas_lt'")
-    tuning_of(request)
+    tuning_of(request, "later")
     check_flag("deterministic", request.deterministic, bool | np.bool)
     if not request.deterministic:
         return

@@ -1,137 +1,193 @@
-"""Attention of cuDNN over shapes of models, forward and backward, in float8, and decoding, beside torch's."""
+"""Attention of cuDNN over shapes of models, forward and backward, in float8, and decoding, beside torch's backends."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from importlib import import_module
+from typing import Any, NamedTuple
 
-from bench.harness import Case, Setup, gpu_peers
-from bench.harness.calls import Operation, add_calls
-from bench.harness.gpu import add_peer
+from bench.harness import Bar, Case, Setup
+from bench.harness.calls import Operation
+from bench.libraries.cudnn._rows import add_ours, add_torch, at_most, calls_of, numbers, operation, tensor
 
-__all__ = ["CASES"]
+__all__ = ["BARS", "CASES"]
 
-#: Batch, heads of queries and of keys, tokens, elements: causal, in bfloat16.
-FORWARD = ((4, 16, 16, 512, 64), (2, 16, 4, 4096, 128), (1, 8, 8, 4096, 256), (1, 16, 16, 16384, 128))
-BACKWARD = ((4, 16, 16, 512, 64), (2, 16, 4, 4096, 128))
-FLOAT8 = ((2, 16, 16, 4096, 128),)
+_TYPE = "bfloat16"
+
+
+class Shape(NamedTuple):
+    """Batch, heads of queries and of keys, tokens, elements."""
+
+    batch: int
+    heads: int
+    groups: int
+    tokens: int
+    elements: int
+    is_causal: bool = True
+
+    @property
+    def title(self) -> str:
+        """For people."""
+        name = "causal attention" if self.is_causal else "attention"
+        return f"{name}, {self.batch} x {self.heads}/{self.groups} x {self.tokens} x {self.elements}"
+
+    @property
+    def flops(self) -> float:
+        """Operations of the result."""
+        products = 4.0 * self.batch * self.heads * self.tokens**2 * self.elements
+        return products / 2 if self.is_causal else products
+
+
+FORWARD = (
+    Shape(4, 16, 16, 512, 64),
+    Shape(2, 16, 4, 4096, 128),
+    Shape(2, 16, 16, 4096, 128, is_causal=False),
+    Shape(1, 8, 8, 4096, 256),
+    Shape(1, 16, 16, 16384, 128),
+)
+BACKWARD = (Shape(4, 16, 16, 512, 64), Shape(2, 16, 4, 4096, 128), Shape(1, 8, 8, 4096, 256))
+FLOAT8 = Shape(2, 16, 16, 4096, 128, is_causal=False)
+_SMALL = Shape(1, 4, 2, 64, 32)
+_SMALL_FLOAT8 = Shape(1, 2, 2, 16, 128)
 #: Batches that decode a token each, over 4096 keys in pages of 64, with 32 heads of queries and 8 of keys.
 DECODE = (1, 16, 64)
 KEYS, PAGE, HEADS, GROUPS, ELEMENTS = 4096, 64, 32, 8, 128
-EVERY = 20
+#: Backends of torch, by their names there.
+BACKENDS = {"cuDNN": "CUDNN_ATTENTION", "flash": "FLASH_ATTENTION"}
 
 
-def _numbers(shape: tuple[int, ...], dtype: str) -> Any:
-    import numpy as np
-
-    from atomr_native.dtypes import DTYPES
-
-    return (np.random.default_rng(0).standard_normal(shape) * 0.5).astype(DTYPES[dtype])
-
-
-def _operation(dev: Any, request: Any, call: Callable[[], Any]) -> Operation:
-    """Return a request's plan with its arrays, and new ones for the rest."""
-    operands = {
-        o.name: dev.empty(o.spec.shape, o.spec.dtype) if o.given is None else o.given for o in request.lowered.operands
+def _given(dev: Any, shape: Shape, dtype: str = _TYPE) -> dict[str, Any]:
+    heads = {"q": shape.heads, "k": shape.groups, "v": shape.groups}
+    return {
+        name: dev.put(numbers((shape.batch, n, shape.tokens, shape.elements), dtype, 0.5)) for name, n in heads.items()
     }
-    last = next(operands[name] for name in ("dv", "out") if name in operands)
-    return Operation(dev.cudnn.plan(request), operands, call, last)
 
 
-def _given(dev: Any, shape: tuple[int, ...], dtype: str = "bfloat16") -> tuple[Any, Any, Any]:
-    b, h, g, s, d = shape
-    q, k, v = (dev.put(_numbers((b, n, s, d), dtype)) for n in (h, g, g))
-    return q, k, v
+def _mask(shape: Shape) -> dict[str, Any]:
+    return {"mask": "causal" if shape.is_causal else "none"}
 
 
-def _forward(shape: tuple[int, ...], dev: Any) -> Operation:
+def _forward(shape: Shape, dev: Any) -> Operation:
     import atomr_native as an
 
-    q, k, v = _given(dev, shape)
-    call = partial(dev.cudnn.attention, q, k, v, mask="causal")
-    return _operation(dev, an.AttentionRequest(q=q, k=k, v=v, mask="causal"), call)
+    return operation(dev, an.AttentionRequest(**_given(dev, shape), **_mask(shape)), "out")
 
 
-def _backward(shape: tuple[int, ...], dev: Any) -> Operation:
+def _backward(shape: Shape, dev: Any) -> Operation:
     import atomr_native as an
 
-    q, k, v = _given(dev, shape)
-    y, statistics = dev.cudnn.attention(q, k, v, mask="causal", statistics=True)
-    given = {"q": q, "k": k, "v": v, "y": y, "statistics": statistics, "dy": q}
-    call = partial(dev.cudnn.attention_backward, **given, mask="causal")
-    return _operation(dev, an.AttentionGradientRequest(**given, mask="causal"), call)
+    given = _given(dev, shape)
+    y, statistics = dev.cudnn.attention(**given, **_mask(shape), statistics=True)
+    request = an.AttentionGradientRequest(**given, y=y, statistics=statistics, dy=given["q"], **_mask(shape))
+    return operation(dev, request, "dv")
 
 
-def _float8(shape: tuple[int, ...], dev: Any) -> Operation:
+def _float8(shape: Shape, dev: Any) -> Operation:
     import numpy as np
 
     import atomr_native as an
 
-    q, k, v = _given(dev, shape, "float8_e4m3fn")
     names = ("q_scale", "k_scale", "v_scale", "weights_scale", "out_scale")
-    given = {"q": q, "k": k, "v": v, **{name: dev.put(np.ones(1, "float32")) for name in names}}
-    call = partial(dev.cudnn.attention_float8, **given, mask="causal")
-    return _operation(dev, an.Float8AttentionRequest(**given, mask="causal"), call)
+    scales = {name: dev.put(np.ones(1, "float32")) for name in names}
+    given = _given(dev, shape, "float8_e4m3fn")
+    return operation(dev, an.Float8AttentionRequest(**given, **scales, **_mask(shape)), "out")
 
 
-def _decode(batch: int, dev: Any) -> Operation:
+def _float8_backward(shape: Shape, dev: Any) -> Operation:
     import numpy as np
 
     import atomr_native as an
 
-    pages = KEYS // PAGE
-    q = dev.put(_numbers((batch, HEADS, 1, ELEMENTS), "bfloat16"))
-    k, v = (dev.put(_numbers((batch * pages, GROUPS, PAGE, ELEMENTS), "bfloat16")) for _ in range(2))
+    names = "q k v y dy weights slopes dq dk dv"
+    scales = {f"{name}_scale": dev.put(np.ones(1, "float32")) for name in names.split()}
+    given = _given(dev, shape, "float8_e4m3fn")
+    statistics = dev.full(given["q"].shape[:3], 8.0, "float32")
+    given |= {"y": given["q"], "dy": given["q"], "statistics": statistics}
+    return operation(dev, an.Float8AttentionGradientRequest(**given, **scales, **_mask(shape)), "dv")
+
+
+def _decode(shape: Shape, dev: Any) -> Operation:
+    import numpy as np
+
+    import atomr_native as an
+
+    batch, heads, groups, keys, elements, _ = shape
+    pages = keys // PAGE
+    q = dev.put(numbers((batch, heads, 1, elements), _TYPE, 0.5))
+    k, v = (dev.put(numbers((batch * pages, groups, PAGE, elements), _TYPE, 0.5)) for _ in range(2))
     tables = [dev.put(np.arange(batch * pages, dtype="int32").reshape(batch, pages)) for _ in range(2)]
-    lengths = [dev.put(np.full(batch, n, "int32")) for n in (1, KEYS)]
+    lengths = [dev.put(np.full(batch, n, "int32")) for n in (1, keys)]
     given = dict(zip(("k_pages", "v_pages", "q_lengths", "kv_lengths"), (*tables, *lengths), strict=True))
-    request = an.AttentionRequest(q=q, k=k, v=v, **given)
-    return _operation(dev, request, partial(dev.cudnn.attention, q, k, v, **given))
+    return operation(dev, an.AttentionRequest(q=q, k=k, v=v, **given), "out")
 
 
-def _peer(kind: str, shape: tuple[int, ...], ordinal: int) -> gpu_peers.Calls:
-    torch = gpu_peers.torch(ordinal)
-    b, h, g, s, d = shape
-    how = {"is_causal": kind != "decode", "enable_gqa": h != g}
-    sizes = ((b, h, 1 if kind == "decode" else s, d), (b, g, s, d), (b, g, s, d))
-    q, k, v = (torch.from_numpy(_numbers(size, "float32")).to("cuda", torch.bfloat16) for size in sizes)
-    attend = partial(torch.nn.functional.scaled_dot_product_attention, q, k, v, **how)
-    if kind != "backward":
-        return gpu_peers.Calls({kind: attend}, torch.cuda.synchronize)
-    inputs = [array.requires_grad_() for array in (q, k, v)]
-    y = torch.nn.functional.scaled_dot_product_attention(*inputs, **how)
-    slope = torch.ones_like(y)
-    return gpu_peers.Calls(
-        {kind: partial(torch.autograd.grad, y, inputs, slope, retain_graph=True)}, torch.cuda.synchronize
-    )
+def _peer(shape: Shape, queries: int, torch: Any) -> partial[Any]:
+    b, h, g, s, d, causal = shape
+    sizes = ((b, h, queries, d), (b, g, s, d), (b, g, s, d))
+    q, k, v = (tensor(torch, size, _TYPE, 0.5) for size in sizes)
+    attend = torch.nn.functional.scaled_dot_product_attention
+    return partial(attend, q, k, v, is_causal=causal, enable_gqa=h != g)
+
+
+def _peer_backward(shape: Shape, torch: Any) -> Callable[[], object]:
+    forward = _peer(shape, shape.tokens, torch)
+    inputs = [array.requires_grad_() for array in forward.args]
+    y = forward()
+    return partial(torch.autograd.grad, y, inputs, torch.ones_like(y), retain_graph=True)
+
+
+def _backend(name: str, _torch: Any) -> Any:
+    attention = import_module("torch.nn.attention")
+    return attention.sdpa_kernel([getattr(attention.SDPBackend, BACKENDS[name])])
+
+
+def _add(
+    setup: Setup, what: str, make: Callable[[Any], Operation], peer: Callable[[Any], Callable[[], object]], flops: float
+) -> None:
+    count = calls_of(flops)
+    add_ours(setup, f"atomr {what}", make, count, flops=flops)
+    for name in BACKENDS:
+        add_torch(setup, f"torch {name}, {what}", peer, count, within=partial(_backend, name), flops=flops)
+        setup.ratio(f"atomr {what}", f"torch {name}, {what}")
 
 
 def gpu(setup: Setup) -> None:
-    """Causal attention in bfloat16, forward and backward, in float8, and decoding from pages, on a GPU.
+    """Attention in bfloat16, forward and backward, in float8, and decoding from pages, on a GPU.
 
-    torch: ``scaled_dot_product_attention`` as it chooses, and its gradient by ``autograd``; for float8 in bfloat16, and
-    for decoding over arrays without pages.
+    As many as take a few milliseconds, until the last is done. torch: ``scaled_dot_product_attention`` by its backends
+    for cuDNN and flash attention, and its gradient by ``autograd``; for decoding over arrays without pages.
     """
-    cases: list[tuple[str, str, tuple[int, ...], Callable[[Any], Operation]]] = []
     for shape in FORWARD:
-        cases.append(("attention", f"causal attention, {_title(shape)}", shape, partial(_forward, shape)))
+        run = at_most(setup, shape, _SMALL)
+        _add(setup, shape.title, partial(_forward, run), partial(_peer, run, run.tokens), shape.flops)
     for shape in BACKWARD:
-        cases.append(("backward", f"gradients of attention, {_title(shape)}", shape, partial(_backward, shape)))
-    for shape in FLOAT8:
-        cases.append(("float8", f"causal attention in float8, {_title(shape)}", shape, partial(_float8, shape)))
+        what, run = f"gradients of {shape.title}", at_most(setup, shape, _SMALL)
+        _add(setup, what, partial(_backward, run), partial(_peer_backward, run), 2.5 * shape.flops)
+    name = f"atomr {FLOAT8.title}, float8"
+    add_ours(setup, name, partial(_float8, at_most(setup, FLOAT8, _SMALL)), calls_of(FLOAT8.flops), flops=FLOAT8.flops)
+    setup.ratio(name, f"atomr {FLOAT8.title}")
+    name, plain = f"atomr gradients of {FLOAT8.title}, float8", f"atomr gradients of {FLOAT8.title}"
+    for title, make in ((name, _float8_backward), (plain, _backward)):
+        run = at_most(setup, FLOAT8, _SMALL_FLOAT8)
+        add_ours(setup, title, partial(make, run), calls_of(2.5 * FLOAT8.flops), flops=2.5 * FLOAT8.flops)
+    setup.ratio(name, plain)
     for batch in DECODE:
-        shape = (batch, HEADS, GROUPS, KEYS, ELEMENTS)
-        cases.append(("decode", f"decoding of {batch}, {KEYS} keys in pages", shape, partial(_decode, batch)))
-    for kind, what, shape, make in cases:
-        add_calls(setup, what, make, many=200, few=50)
-        add_peer(setup, f"torch {what}, sustained", partial(_peer, kind, shape), kind, setup.count(200), every=EVERY)
-        setup.ratio(f"atomr {what}, sustained, process", f"torch {what}, sustained")
+        run = at_most(setup, Shape(batch, HEADS, GROUPS, KEYS, ELEMENTS, is_causal=False), _SMALL)
+        # Memory bounds it: a token's keys and values are read for two operations each of 4 heads.
+        flops = 4.0 * batch * HEADS * KEYS * ELEMENTS
+        _add(setup, f"decoding of {batch}", partial(_decode, run), partial(_peer, run, 1), flops)
 
 
-def _title(shape: tuple[int, ...]) -> str:
-    b, h, g, s, d = shape
-    return f"{b} x {h}/{g} x {s} x {d}"
-
-
+BARS = (
+    *(
+        Bar(f"attention over torch's {name}", "gpu_cudnn_attention", f"atomr {what}", 1.0, "x", f"torch {name}, {what}",
+            part=what)
+        for name in BACKENDS
+        for what in (*(s.title for s in FORWARD), *(f"gradients of {s.title}" for s in BACKWARD),
+                     *(f"decoding of {batch}" for batch in DECODE))
+    ),
+    Bar("attention in float8 over bfloat16", "gpu_cudnn_attention", f"atomr {FLOAT8.title}, float8", 1 / 1.6, "x",
+        f"atomr {FLOAT8.title}"),
+)  # fmt: skip
 CASES = (Case("gpu_cudnn_attention", "Attention on a GPU", gpu, devices=("cuda",)),)

@@ -3,48 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from bench.harness import Case, Setup, gpu_peers
+from bench.harness import Case, Effort, Setup
 from bench.harness.calls import Operation, add_calls
-from bench.harness.gpu import add_peer
+from bench.libraries.cudnn._rows import add_ours, add_torch, numbers, operation, tensor
 
 __all__ = ["CASES"]
 
 #: Images, channels and rows, of convolutions 3 x 3 in float16 with as many filters.
-CONVOLUTIONS: tuple[tuple[int, int, int], ...] = ((4, 64, 14), (32, 256, 28))
+CONVOLUTION = (4, 64, 14)
 #: Batch, heads, tokens and elements of attention in bfloat16.
-ATTENTION: tuple[tuple[int, int, int, int], ...] = ((1, 8, 512, 128), (4, 16, 4096, 128))
+ATTENTION = (1, 8, 512, 128)
 #: Steps, sequences, inputs and hidden elements of LSTMs of two layers in float16.
 NETWORKS: tuple[tuple[int, int, int, int], ...] = ((16, 8, 128, 128), (128, 64, 1024, 1024))
 #: Steps, sequences, classes and labels of CTC losses with gradients in float32.
 LOSSES: tuple[tuple[int, int, int, int], ...] = ((256, 32, 64, 40),)
-#: Calls of a peer between two waits.
-EVERY = 100
+_SMALL = (8, 2, 16, 16)
 
 
-def _numbers(shape: tuple[int, ...], dtype: str) -> Any:
-    import numpy as np
-
-    from atomr_native.dtypes import DTYPES
-
-    return (np.random.default_rng(0).standard_normal(shape) * 0.1).astype(DTYPES[dtype])
-
-
-def _convolution(n: int, channels: int, rows: int, dtype: str, activation: str | None) -> Callable[[Any], Operation]:
+def _convolution(n: int, channels: int, rows: int, dtype: str) -> Callable[[Any], Operation]:
     def make(dev: Any) -> Operation:
         import atomr_native as an
 
-        x = dev.put(_numbers((n, rows, rows, channels), dtype))
-        w, bias = dev.put(_numbers((channels, 3, 3, channels), dtype)), dev.put(_numbers((channels,), dtype))
+        x = dev.put(numbers((n, rows, rows, channels), dtype))
+        w, bias = dev.put(numbers((channels, 3, 3, channels), dtype)), dev.put(numbers((channels,), dtype))
         out = dev.zeros((n, rows, rows, channels), dtype)
-        how = {"padding": 1, "channels_last": True, "activation": activation}
-        request = an.ConvolutionRequest(x=x, w=w, bias=bias, out=out, **how)
-        operands = {"x": x, "w": w, "bias": bias, "out": out}
-        return Operation(
-            dev.cudnn.plan(request), operands, partial(dev.cudnn.convolution, x, w, bias, out=out, **how), out
-        )
+        how: dict[str, Any] = {"padding": 1, "channels_last": True, "activation": "relu"}
+        made = operation(dev, an.ConvolutionRequest(x=x, w=w, bias=bias, out=out, **how), "out")
+        return replace(made, call=partial(dev.cudnn.convolution, x, w, bias, out=out, **how))
 
     return make
 
@@ -53,12 +42,9 @@ def _attention(b: int, h: int, s: int, d: int) -> Callable[[Any], Operation]:
     def make(dev: Any) -> Operation:
         import atomr_native as an
 
-        q, k, v = (dev.put(_numbers((b, h, s, d), "bfloat16")) for _ in range(3))
-        out = dev.zeros((b, h, s, d), "bfloat16")
-        request = an.AttentionRequest(q=q, k=k, v=v, out=out, mask="causal")
-        operands = {"q": q, "k": k, "v": v, "out": out, **dev.cudnn.scratch(request)}
-        call = partial(dev.cudnn.attention, q, k, v, out=out, mask="causal")
-        return Operation(dev.cudnn.plan(request), operands, call, out)
+        q, k, v = (dev.put(numbers((b, h, s, d), "bfloat16")) for _ in range(3))
+        made = operation(dev, an.AttentionRequest(q=q, k=k, v=v, mask="causal"), "out")
+        return replace(made, call=partial(dev.cudnn.attention, q, k, v, out=made.operands["out"], mask="causal"))
 
     return make
 
@@ -67,8 +53,8 @@ def _network(steps: int, batch: int, inputs: int, hidden: int) -> Callable[[Any]
     def make(dev: Any) -> Operation:
         import atomr_native as an
 
-        x = dev.put(_numbers((steps, batch, inputs), "float16"))
-        weights = dev.put(_numbers((an.RecurrentWeights("lstm", inputs, hidden, layers=2).size,), "float16"))
+        x = dev.put(numbers((steps, batch, inputs), "float16"))
+        weights = dev.put(numbers((an.RecurrentWeights("lstm", inputs, hidden, layers=2).size,), "float16"))
         out = dev.zeros((steps, batch, hidden), "float16")
         hy, cy = (dev.zeros((2, batch, hidden), "float16") for _ in range(2))
         request = an.RecurrentRequest(kind="lstm", x=x, weights=weights, hidden=hidden, layers=2, out=out)
@@ -85,7 +71,7 @@ def _loss(steps: int, batch: int, classes: int, count: int) -> Callable[[Any], O
 
         import atomr_native as an
 
-        x = dev.put(_numbers((steps, batch, classes), "float32"))
+        x = dev.put(numbers((steps, batch, classes), "float32"))
         labels = dev.put(np.random.default_rng(0).integers(1, classes, (batch, count)).astype("int32"))
         lengths = [dev.put(np.full(batch, n, "int32")) for n in (steps, count)]
         names = ("x", "labels", "input_lengths", "label_lengths")
@@ -104,41 +90,34 @@ def _title(n: int, channels: int, rows: int) -> str:
 
 def host(setup: Setup) -> None:
     """A small convolution in float32 with bias and ReLU on the host device: told, called, asked and sustained."""
-    add_calls(setup, _title(1, 8, 8), _convolution(1, 8, 8, "float32", "relu"))
+    add_calls(setup, _title(1, 8, 8), _convolution(1, 8, 8, "float32"))
 
 
-def _peer(kind: str, shape: tuple[int, ...], ordinal: int) -> gpu_peers.Calls:
-    torch = gpu_peers.torch(ordinal)
-    functional = torch.nn.functional
-    if kind == "attention":
-        q = torch.from_numpy(_numbers(shape, "float32")).to("cuda", torch.bfloat16)
-        return gpu_peers.Calls(
-            {kind: partial(functional.scaled_dot_product_attention, q, q, q, is_causal=True)}, torch.cuda.synchronize
-        )
-    if kind == "LSTM":
-        steps, batch, inputs, hidden = shape
-        network = torch.nn.LSTM(inputs, hidden, 2).to("cuda", torch.float16).requires_grad_(requires_grad=False)
-        sequences = torch.from_numpy(_numbers((steps, batch, inputs), "float16")).to("cuda")
-        return gpu_peers.Calls({kind: partial(network, sequences)}, torch.cuda.synchronize)
-    if kind == "CTC":
-        return gpu_peers.Calls({kind: _torch_loss(torch, shape)}, torch.cuda.synchronize)
-    n, channels, rows = shape
+def _torch_convolution(torch: Any) -> Callable[[], object]:
     torch.backends.cudnn.benchmark = True
+    n, channels, rows = CONVOLUTION
     layout = torch.channels_last
-    x = torch.from_numpy(_numbers((n, channels, rows, rows), "float16")).to("cuda", memory_format=layout)
-    w = torch.from_numpy(_numbers((channels, channels, 3, 3), "float16")).to("cuda", memory_format=layout)
-    bias = torch.from_numpy(_numbers((channels,), "float16")).to("cuda")
-
-    def call() -> Any:
-        return torch.relu_(functional.conv2d(x, w, bias, padding=1))
-
-    return gpu_peers.Calls({kind: call}, torch.cuda.synchronize)
+    x = tensor(torch, (n, channels, rows, rows), "float16").to(memory_format=layout)
+    w = tensor(torch, (channels, channels, 3, 3), "float16").to(memory_format=layout)
+    bias = tensor(torch, (channels,), "float16")
+    return lambda: torch.relu_(torch.nn.functional.conv2d(x, w, bias, padding=1))
 
 
-def _torch_loss(torch: Any, shape: tuple[int, ...]) -> Callable[[], Any]:
+def _torch_attention(torch: Any) -> Callable[[], object]:
+    q = tensor(torch, ATTENTION, "bfloat16")
+    return partial(torch.nn.functional.scaled_dot_product_attention, q, q, q, is_causal=True)
+
+
+def _torch_network(shape: tuple[int, ...], torch: Any) -> Callable[[], object]:
+    steps, batch, inputs, hidden = shape
+    network = torch.nn.LSTM(inputs, hidden, 2).to("cuda", torch.float16).requires_grad_(requires_grad=False)
+    return partial(network, tensor(torch, (steps, batch, inputs), "float16"))
+
+
+def _torch_loss(shape: tuple[int, ...], torch: Any) -> Callable[[], object]:
     """Return the loss with its gradient by scores before the softmax."""
     steps, batch, classes, count = shape
-    x = torch.from_numpy(_numbers((steps, batch, classes), "float32")).to("cuda").requires_grad_()
+    x = tensor(torch, (steps, batch, classes), "float32").requires_grad_()
     labels = torch.randint(1, classes, (batch, count), dtype=torch.int32, device="cuda")
     lengths = [torch.full((batch,), n, dtype=torch.int32, device="cuda") for n in (steps, count)]
 
@@ -151,26 +130,31 @@ def _torch_loss(torch: Any, shape: tuple[int, ...]) -> Callable[[], Any]:
 
 
 def gpu(setup: Setup) -> None:
-    """Convolutions in float16 with bias and ReLU, channels innermost, attention in bfloat16, LSTMs, CTC, on a GPU.
+    """A convolution in float16 with bias and ReLU, attention in bfloat16, LSTMs and CTC, on a GPU.
 
-    As on the host device. torch: ``conv2d`` with ``benchmark`` on, then ``relu_``; ``scaled_dot_product_attention``;
-    ``nn.LSTM``; ``log_softmax`` and ``ctc_loss`` with the gradient by ``autograd``.
+    The first two as on the host device, the others until the last of some is done. torch: ``conv2d`` with ``benchmark``
+    on, then ``relu_``; ``scaled_dot_product_attention``; ``nn.LSTM``; ``log_softmax`` and ``ctc_loss`` with the
+    gradient by ``autograd``.
     """
-    for shape in CONVOLUTIONS:
-        _beside_torch(setup, "convolution", _title(*shape), shape, _convolution(*shape, "float16", "relu"))
-    for shape in ATTENTION:
-        what = f"causal attention, {' x '.join(map(str, shape))}"
-        _beside_torch(setup, "attention", what, shape, _attention(*shape))
-    for shape in NETWORKS:
-        _beside_torch(setup, "LSTM", f"LSTM of 2 layers, {' x '.join(map(str, shape))}", shape, _network(*shape))
-    for shape in LOSSES:
-        _beside_torch(setup, "CTC", f"CTC loss and gradient, {' x '.join(map(str, shape))}", shape, _loss(*shape))
-
-
-def _beside_torch(setup: Setup, kind: str, what: str, shape: tuple[int, ...], make: Callable[[Any], Operation]) -> None:
-    add_calls(setup, what, make)
-    add_peer(setup, f"torch {what}, sustained", partial(_peer, kind, shape), kind, setup.count(500), every=EVERY)
-    setup.ratio(f"atomr {what}, sustained, process", f"torch {what}, sustained")
+    quick = setup.effort is not Effort.FULL
+    images, attention = ((1, 8, 4), (1, 2, 16, 16)) if quick else (CONVOLUTION, ATTENTION)
+    small: tuple[tuple[str, Callable[[Any], Operation], Callable[[Any], Callable[[], object]]], ...] = (
+        (_title(*CONVOLUTION), _convolution(*images, "float16"), _torch_convolution),
+        (f"causal attention, {' x '.join(map(str, ATTENTION))}", _attention(*attention), _torch_attention),
+    )
+    for what, make, peer in small:
+        add_calls(setup, what, make, many=1000, few=200)
+        add_torch(setup, f"torch {what}, sustained", peer, 1000)
+        setup.ratio(f"atomr {what}, sustained, process", f"torch {what}, sustained")
+    for kinds, title, ours, theirs in (
+        (NETWORKS, "LSTM of 2 layers", _network, _torch_network),
+        (LOSSES, "CTC loss and gradient", _loss, _torch_loss),
+    ):
+        for shape in kinds:
+            what, run = f"{title}, {' x '.join(map(str, shape))}", _SMALL if quick else shape
+            add_ours(setup, f"atomr {what}", ours(*run), 50)
+            add_torch(setup, f"torch {what}", partial(theirs, run), 50)
+            setup.ratio(f"atomr {what}", f"torch {what}")
 
 
 CASES = (

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from bench.harness import Case, Setup, gpu_peers
-from bench.harness.calls import Operation, add_calls
-from bench.harness.gpu import add_peer
+from bench.harness import Bar, Case, Setup
+from bench.harness.calls import Operation
+from bench.libraries.cudnn._rows import add_ours, add_torch, at_most, calls_of, numbers, operation, tensor
 
-__all__ = ["CASES"]
-
-EVERY = 50
+__all__ = ["BARS", "CASES"]
 
 
 class Shape(NamedTuple):
@@ -36,21 +35,23 @@ class Shape(NamedTuple):
         """The size of the result."""
         return tuple(-(-n // self.stride) for n in self.size)
 
+    @property
+    def flops(self) -> float:
+        """Operations, in each direction."""
+        places = self.images * math.prod(self.results)
+        return 2.0 * places * self.filters * self.channels * self.window ** len(self.size)
+
 
 SHAPES = (
-    Shape(32, 64, 64, (56, 56), 3),
-    Shape(32, 256, 64, (56, 56), 1),
-    Shape(32, 128, 128, (56, 56), 3, 2),
     Shape(32, 512, 2048, (7, 7), 1),
+    Shape(32, 256, 64, (56, 56), 1),
+    Shape(32, 64, 64, (56, 56), 3),
+    Shape(32, 128, 128, (56, 56), 3, 2),
     Shape(1, 32, 32, (64, 64, 64), 3),
 )
+_SMALL = Shape(1, 16, 16, (8, 8, 8), 3, 2)
 KINDS = ("forward", "fused", "data gradient", "filter gradient")
-
-
-def _numbers(shape: tuple[int, ...]) -> Any:
-    import numpy as np
-
-    return (np.random.default_rng(0).standard_normal(shape) * 0.1).astype("float16")
+_TYPE = "float16"
 
 
 def _ours(kind: str, shape: Shape, dev: Any) -> Operation:
@@ -58,68 +59,68 @@ def _ours(kind: str, shape: Shape, dev: Any) -> Operation:
 
     window = (shape.window,) * len(shape.size)
     how: dict[str, Any] = {"stride": shape.stride, "padding": shape.window // 2, "channels_last": True}
-    x = dev.put(_numbers((shape.images, *shape.size, shape.channels)))
-    w = dev.put(_numbers((shape.filters, *window, shape.channels)))
-    y = dev.put(_numbers((shape.images, *shape.results, shape.filters)))
+    x = dev.put(numbers((shape.images, *shape.size, shape.channels), _TYPE))
+    w = dev.put(numbers((shape.filters, *window, shape.channels), _TYPE))
+    y = dev.put(numbers((shape.images, *shape.results, shape.filters), _TYPE))
     if kind == "data gradient":
-        given: dict[str, Any] = {"dy": y, "w": w, "out": x}
-        request: Any = an.ConvolutionDataGradientRequest(**given, size=shape.size, **how)
-        return Operation(dev.cudnn.plan(request), given, partial(dev.cudnn.tell, request), x)
+        return operation(dev, an.ConvolutionDataGradientRequest(dy=y, w=w, out=x, size=shape.size, **how), "out")
     if kind == "filter gradient":
-        given = {"x": x, "dy": y, "out": w}
-        request = an.ConvolutionFilterGradientRequest(**given, size=window, **how)
-        return Operation(dev.cudnn.plan(request), given, partial(dev.cudnn.tell, request), w)
-    given = {"x": x, "w": w, "out": y}
-    if kind == "fused":
-        given["bias"] = dev.put(_numbers((shape.filters,)))
-        how["activation"] = "relu"
-    request = an.ConvolutionRequest(**given, **how)
-    return Operation(dev.cudnn.plan(request), given, partial(dev.cudnn.tell, request), y)
+        return operation(dev, an.ConvolutionFilterGradientRequest(x=x, dy=y, out=w, size=window, **how), "out")
+    added = {"bias": dev.put(numbers((shape.filters,), _TYPE)), "activation": "relu"} if kind == "fused" else {}
+    return operation(dev, an.ConvolutionRequest(x=x, w=w, out=y, **added, **how), "out")
 
 
-def _peer(kind: str, shape: Shape, ordinal: int) -> gpu_peers.Calls:
-    torch = gpu_peers.torch(ordinal)
+def _peer(kind: str, shape: Shape, torch: Any) -> Callable[[], object]:
     torch.backends.cudnn.benchmark = True
     axes = len(shape.size)
     layout = torch.channels_last if axes == 2 else torch.channels_last_3d
     window = (shape.window,) * axes
 
     def put(*sizes: int) -> Any:
-        return torch.from_numpy(_numbers(sizes)).to("cuda", memory_format=layout)
+        return tensor(torch, sizes, _TYPE).to(memory_format=layout)
 
     x, w = put(shape.images, shape.channels, *shape.size), put(shape.filters, shape.channels, *window)
     y = put(shape.images, shape.filters, *shape.results)
-    bias = torch.from_numpy(_numbers((shape.filters,))).to("cuda")
     options = ([shape.stride] * axes, [shape.window // 2] * axes, [1] * axes)
     masks = {"data gradient": [True, False, False], "filter gradient": [False, True, False]}
-    call: Callable[[], Any]
     if kind in masks:
-        call = partial(torch.ops.aten.convolution_backward, y, x, w, None, *options, False, [0] * axes, 1, masks[kind])
-    else:
-        added = bias if kind == "fused" else None
+        return partial(torch.ops.aten.convolution_backward, y, x, w, None, *options, False, [0] * axes, 1, masks[kind])
+    if kind == "forward":
+        return partial(torch.ops.aten.convolution, x, w, None, *options, False, [0] * axes, 1)
+    bias = tensor(torch, (shape.filters,), _TYPE)
 
-        def call() -> Any:
-            made = torch.ops.aten.convolution(x, w, added, *options, False, [0] * axes, 1)
-            return torch.relu_(made) if kind == "fused" else made
+    def fused() -> Any:
+        return torch.relu_(torch.ops.aten.convolution(x, w, bias, *options, False, [0] * axes, 1))
 
-    return gpu_peers.Calls({kind: call}, torch.cuda.synchronize)
+    return fused
 
 
 def gpu(setup: Setup) -> None:
     """Convolutions in float16, channels innermost: forward, with bias and ReLU, and both gradients, on a GPU.
 
-    torch: with ``benchmark`` on, the fused ones as a convolution with bias and ``relu_``.
+    As many as take a few milliseconds, until the last is done. torch: with ``benchmark`` on, the fused ones as a
+    convolution with bias and ``relu_``.
     """
     for shape in SHAPES:
         for kind in KINDS:
-            what = f"{kind} of {shape.title}"
-            add_calls(setup, what, partial(_ours, kind, shape), many=500, few=100)
-            add_peer(
-                setup, f"torch {what}, sustained", partial(_peer, kind, shape), kind, setup.count(500), every=EVERY
-            )
-            setup.ratio(f"atomr {what}, sustained, process", f"torch {what}, sustained")
-        fused, plain = (f"atomr {kind} of {shape.title}, sustained, process" for kind in ("fused", "forward"))
-        setup.ratio(fused, plain)
+            what, count, run = f"{kind} of {shape.title}", calls_of(shape.flops), at_most(setup, shape, _SMALL)
+            add_ours(setup, f"atomr {what}", partial(_ours, kind, run), count, flops=shape.flops)
+            add_torch(setup, f"torch {what}", partial(_peer, kind, run), count, flops=shape.flops)
+            setup.ratio(f"atomr {what}", f"torch {what}")
+        setup.ratio(f"atomr fused of {shape.title}", f"atomr forward of {shape.title}")
 
 
+BARS = (
+    *(
+        Bar("convolutions over torch with benchmark", "gpu_cudnn_convolutions", f"atomr {kind} of {shape.title}", 1.0,
+            "x", f"torch {kind} of {shape.title}", part=f"{kind} of {shape.title}")
+        for shape in SHAPES
+        for kind in KINDS
+    ),
+    *(
+        Bar("fused convolutions over plain ones", "gpu_cudnn_convolutions", f"atomr fused of {shape.title}", 1.05, "x",
+            f"atomr forward of {shape.title}", part=shape.title)
+        for shape in SHAPES
+    ),
+)  # fmt: skip
 CASES = (Case("gpu_cudnn_convolutions", "Convolutions on a GPU", gpu, devices=("cuda",)),)

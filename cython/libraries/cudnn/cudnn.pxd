@@ -25,6 +25,7 @@ cdef extern from "libraries/cudnn/plan.h" nogil:
     ctypedef struct atomr_cudnn_choice:
         uint64_t banned
         uint64_t workspace
+        int64_t only
     ctypedef struct atomr_cudnn_saved:
         const char *text
         size_t n

@@ -42,6 +42,7 @@ cdef int build(atomr_cuda *cuda, const char *profile, description, bytes saved, 
     cdef bytes constant
     choice.banned = description.banned
     choice.workspace = description.workspace_limit
+    choice.only = description.only
     words.n = len(description.words)
     cdef int64_t *numbers = <int64_t *>malloc((words.n + 1) * sizeof(int64_t))
     cdef atomr_cudnn_tensor *tensors = <atomr_cudnn_tensor *>malloc((n_tensors + 1) * sizeof(atomr_cudnn_tensor))
@@ -118,7 +119,8 @@ cdef class GraphPlan(NativeRun):
     Raises
     ------
     Unsupported
-        If the library is missing, has no engine for the graph, or refuses the saved plan.
+        If the library is missing, has no engine for the graph, or refuses the saved plan; with rule
+        ``cudnn.candidates``, if the heuristics name fewer engines than the description's `only` asks for.
     OutOfMemory
         If the device has no memory for it.
     LibraryError

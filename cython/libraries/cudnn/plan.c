@@ -30,6 +30,7 @@ typedef struct {
     cudnnHandle_t handle;   /* NULL: `profile` is the device */
     descriptor profile;
     char said[200];         /* why the last engine was refused */
+    int64_t listed;         /* configurations that the heuristics named last */
 } building;
 
 static size_t size_of(int64_t type) {
@@ -233,9 +234,10 @@ static int choose(building *b, atomr_cudnn_plan *p, int mode, const atomr_cudnn_
                                              &found, configs);
     if (status != CUDNN_STATUS_SUCCESS) note_refusal(b);
     if (status != CUDNN_STATUS_SUCCESS || found > made) found = 0;
+    b->listed = found;
     int good = 0;
     for (int64_t i = 0; i < made; i++) {
-        if (!good && i < found) good = consider(b, p, configs[i], choice);
+        if (!good && i < found && (choice->only < 0 || choice->only == i)) good = consider(b, p, configs[i], choice);
         else t->cudnnBackendDestroyDescriptor(configs[i]);
     }
     t->cudnnBackendDestroyDescriptor(heuristics);
@@ -295,8 +297,11 @@ int atomr_cudnn_new(atomr_cuda *cuda, const char *profile, const atomr_cudnn_wor
         code = make_graph(&b, p, words, failure);
     }
     if (code == ATOMR_OK && !p->plan) {
-        if (!choose(&b, p, CUDNN_HEUR_MODE_A, choice)) choose(&b, p, CUDNN_HEUR_MODE_FALLBACK, choice);
-        if (!p->plan)
+        if (!choose(&b, p, CUDNN_HEUR_MODE_A, choice) && choice->only < 0) choose(&b, p, CUDNN_HEUR_MODE_FALLBACK, choice);
+        if (!p->plan && choice->only >= b.listed)
+            code = atomr_unsupported(failure, "cudnn", "candidates", "cuDNN %zu names %lld engines for this graph",
+                                     b.t->cudnnGetVersion(), (long long)b.listed);
+        else if (!p->plan)
             code = atomr_unsupported(failure, "cudnn", "engine", "cuDNN %zu has no engine for this graph: %s",
                                      b.t->cudnnGetVersion(), b.said);
     }

@@ -30,6 +30,7 @@ typedef struct {
 typedef struct {
     uint64_t banned;    /* numerical notes that it must not have, a bit each */
     uint64_t workspace; /* bytes that it should do with */
+    int64_t only;       /* the place in the heuristics' list of the one that is taken; -1: the first that is good */
 } atomr_cudnn_choice;
 
 /* A plan that was built before, as text, and its engine. */
@@ -46,7 +47,7 @@ extern const atomr_constant atomr_cudnn_constants[];
 
 /* Build a plan.  cuDNN must be open.  With a device, whose context must be current in this thread, the plan can run; else
  * `profile` is JSON that describes a device.  If no engine does with the workspace, the plan has the engine that needs
- * least.  A saved plan is taken instead of the words and the choice; cuDNN refuses one of another version or device.
+ * least.  With `only`, rule "candidates" says that the list is shorter.  A saved plan is taken instead of the words and the choice; cuDNN refuses one of another version or device.
  * Returns an atomr_code. */
 int atomr_cudnn_new(atomr_cuda *, const char *profile, const atomr_cudnn_words *, const atomr_cudnn_choice *,
                     const atomr_cudnn_saved *, const atomr_cudnn_tensor *, size_t n_tensors, int64_t n_operands, atomr_cudnn_plan **made,

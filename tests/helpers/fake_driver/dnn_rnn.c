@@ -318,6 +318,7 @@ static double drawn(uint64_t state) {
 
 static void compute(void *given) {
     rnn_run *const r = given;
+    r->x.lengths = (int *)(r + 1);
     const int T = r->x.steps, N = r->x.batch, D = r->d.directions, H = r->d.hidden, L = r->d.layers, G = gates_of(r->d.cell);
     const int wide = D * H, most = r->d.inputs > wide ? r->d.inputs : wide, dtype = r->d.dtype;
     const size_t rows = (size_t)T * (size_t)N, states = (size_t)(L * D) * (size_t)N * (size_t)H, n_weights = weights_of(&r->d);
@@ -420,7 +421,6 @@ static void compute(void *given) {
     free(w);
     free(h);
     free(c);
-    free(r->x.lengths);
 }
 
 static void add_weights(void *given) {
@@ -433,7 +433,6 @@ static void add_weights(void *given) {
         char *const to = (char *)r->dweights + i * size;
         dnn_put(to, r->d.dtype, dnn_get(to, r->d.dtype) + from[i]);
     }
-    free(r->x.lengths);
 }
 
 static cudnnStatus_t enqueue(cudnnHandle_t handle, void (*run)(void *), cudnnRNNDescriptor_t d, cudnnRNNDataDescriptor_t x,
@@ -445,10 +444,15 @@ static cudnnStatus_t enqueue(cudnnHandle_t handle, void (*run)(void *), cudnnRNN
         return CUDNN_STATUS_BAD_PARAM;
     r.d = *d;
     r.x = *x;
-    r.x.lengths = malloc((size_t)x->batch * sizeof(int));
-    if (!r.x.lengths) return CUDNN_STATUS_INTERNAL_ERROR;
-    memcpy(r.x.lengths, x->lengths, (size_t)x->batch * sizeof(int));
-    return fake_enqueue(handle->stream, run, &r, sizeof r, 0) ? CUDNN_STATUS_EXECUTION_FAILED : CUDNN_STATUS_SUCCESS;
+    /* Lengths lie behind the run: a graph runs it as often as it is launched. */
+    const size_t bytes = (size_t)x->batch * sizeof(int);
+    char *const whole = malloc(sizeof r + bytes);
+    if (!whole) return CUDNN_STATUS_INTERNAL_ERROR;
+    memcpy(whole, &r, sizeof r);
+    memcpy(whole + sizeof r, x->lengths, bytes);
+    const CUresult result = fake_enqueue(handle->stream, run, whole, sizeof r + bytes, 0);
+    free(whole);
+    return result ? CUDNN_STATUS_EXECUTION_FAILED : CUDNN_STATUS_SUCCESS;
 }
 
 cudnnStatus_t cudnnRNNForward(cudnnHandle_t handle, cudnnRNNDescriptor_t d, cudnnForwardMode_t mode, const int32_t lengths[],

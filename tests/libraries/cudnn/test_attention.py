@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from attention_reference import ORDERS, reference
 from cudnn_reference import assert_close, random_images
 
 import atomr_native as an
@@ -22,37 +23,6 @@ CASES: dict[str, tuple[tuple[int, int, int, int, int, int, int], dict[str, Any]]
     "window, bottom right": ((1, 2, 2, 4, 9, 8, 8), {"mask": "causal_bottom_right", "window": 2}),
     "one token": ((2, 2, 2, 1, 5, 8, 8), {}),
 }
-ORDERS = {"bhsd": (0, 1, 2, 3), "bshd": (0, 2, 1, 3), "sbhd": (2, 0, 1, 3)}
-
-
-def weights(q: Array, k: Array, how: dict[str, Any]) -> Array:
-    scores = (q @ np.swapaxes(k, -1, -2)) * how.get("scale", q.shape[-1] ** -0.5)
-    rows, columns = np.indices(scores.shape[-2:])
-    rows = rows + (k.shape[-2] - q.shape[-2] if how.get("mask") == "causal_bottom_right" else 0)
-    seen = (rows >= columns) | ("mask" not in how)
-    if "window" in how:
-        seen &= columns > rows - how["window"]
-    scores = np.where(seen, scores, -np.inf)
-    made: Array = np.exp(scores - scores.max(-1, keepdims=True))
-    return made / made.sum(-1, keepdims=True), scores
-
-
-def reference(q: Array, k: Array, v: Array, dy: Array, how: dict[str, Any]) -> tuple[Array, ...]:
-    """The result, its statistics, and the gradients."""
-    groups = q.shape[1] // k.shape[1]
-    wide_k, wide_v = (np.repeat(a, groups, 1) for a in (k, v))
-    p, scores = weights(q, wide_k, how)
-    y = p @ wide_v
-    most = scores.max(-1)
-    statistics = most + np.log(np.exp(scores - most[..., None]).sum(-1))
-    dp = dy @ np.swapaxes(wide_v, -1, -2)
-    ds = p * (dp - (dy * y).sum(-1, keepdims=True)) * how.get("scale", q.shape[-1] ** -0.5)
-
-    def shared(a: Array) -> Array:
-        return a.reshape(a.shape[0], -1, groups, *a.shape[2:]).sum(2)
-
-    dk, dv = shared(np.swapaxes(ds, -1, -2) @ q), shared(np.swapaxes(p, -1, -2) @ dy)
-    return y, statistics, ds @ wide_k, dk, dv
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -79,6 +49,27 @@ def test_attention_and_gradients(device: an.Device, case: str) -> None:
     made = device.cudnn.attention_backward(*given, found, stored, put(dy), **how)
     for slope, wanted in zip(made, gradients, strict=True):
         assert_close(back(slope), wanted, dtype, 2.0)
+
+
+def test_gradients_of_parts_of_one_array_go_where_the_caller_says(device: an.Device) -> None:
+    """(batch, token, heads of q, k and v, element), and nothing is copied; gradients have their heads outermost."""
+    qkv, dy = random_images(RNG, (2, 9, 8, 16), "float16"), random_images(RNG, (2, 9, 4, 16), "float16")
+    parts = (slice(4), slice(4, 6), slice(6, 8))
+    q, k, v = (qkv[:, :, part].transpose(0, 2, 1, 3).astype(np.float64) for part in parts)
+    _, _, *wanted = reference(q, k, v, dy.transpose(0, 2, 1, 3).astype(np.float64), {"mask": "causal"})
+    given, made = device.put(qkv), device.zeros((8, 2, 9, 16), "float16")
+    arrays = [given[:, :, part] for part in parts]
+    how: dict[str, Any] = {"mask": "causal", "layout": "bshd"}
+    found, statistics = device.cudnn.attention(*arrays, statistics=True, **how)
+    outs = dict(zip(("dq", "dk", "dv"), (made[part].transpose(1, 2, 0, 3) for part in parts), strict=True))
+    slopes = device.cudnn.attention_backward(*arrays, found, statistics, device.put(dy), **outs, **how)
+    assert [slope.shape for slope in slopes] == [(2, 9, 4, 16), (2, 9, 2, 16), (2, 9, 2, 16)]
+    for part, slope in zip(parts, wanted, strict=True):
+        assert_close(made.numpy()[part].transpose(1, 0, 2, 3), slope, "float16", 2.0)
+    with pytest.raises(an.InvalidRequest, match=r"dq is float16\[2, 9, 2, 16\]; allowed: float16\[2, 9, 4, 16\]"):
+        device.cudnn.attention_backward(*arrays, found, statistics, found, dq=outs["dk"], **how)
+    with pytest.raises(an.InvalidRequest, match="dk"):
+        device.cudnn.attention_backward(*arrays, found, statistics, found, dk=arrays[1], **how)
 
 
 def test_a_rule_is_named(device: an.Device) -> None:

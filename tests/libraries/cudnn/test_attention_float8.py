@@ -81,6 +81,61 @@ def test_too_large_results_are_the_largest_number(device: an.Device) -> None:
         np.testing.assert_allclose(out_amax.numpy(), [1.0])
 
 
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("mask", ["none", "causal"])
+def test_gradients(device: an.Device, mask: str, groups: int) -> None:
+    """Within the rounding of codes, of weights and of gradients by scores."""
+    dtype, (b, h, s, d) = "float8_e4m3fn", (2, 2, 16, 128)
+    scales = {"q": 0.05, "k": 0.04, "v": 0.03, "dy": 0.02}
+    order, how = ORDERS["bshd"], {} if mask == "none" else {"mask": mask}
+    made = {n: codes((b, groups if n in "kv" else h, s, d), dtype, scale) for n, scale in scales.items()}
+    q, k, v, dy = (made[name][1] for name in scales)
+    wide_k, wide_v = (np.repeat(a, h // groups, 1) for a in (k, v))
+    p, scores = weights_of(q, wide_k, how)
+    statistics = np.log(np.exp(scores - scores.max(-1, keepdims=True)).sum(-1)) + scores.max(-1)
+    y = (p @ wide_v * 40).astype(DTYPES[dtype])
+    dp = dy @ wide_v.swapaxes(-1, -2)
+    ds = p * (dp - (dy * (y.astype(float) / 40)).sum(-1, keepdims=True)) * d**-0.5
+
+    def shared(a: Array) -> Array:
+        return a.reshape(b, groups, -1, s, d).sum(2)
+
+    def put(a: Array) -> an.GpuRef:
+        return device.put(np.ascontiguousarray(a.transpose(order)))
+
+    factors = {f"{name}_scale": scale for name, scale in scales.items()} | {"y_scale": 1 / 40, "weights_scale": 200.0}
+    factors |= {"slopes_scale": 150.0, "dq_scale": 50.0, "dk_scale": 40.0, "dv_scale": 30.0}
+    given = {name: device.put(np.array([value], "float32")) for name, value in factors.items()}
+    arrays = [put(made[name][0]) for name in "qkv"]
+    rest = (put(y), device.put(statistics.astype("float32")), put(made["dy"][0]))
+    found = device.cudnn.attention_float8_backward(*arrays, *rest, **given, mask=mask, layout="bshd")
+    sums = {"dq": (ds, wide_k), "dk": (ds.swapaxes(-1, -2), q), "dv": (p.swapaxes(-1, -2), dy)}
+    for (name, (left, right)), slope, largest in zip(sums.items(), found, found[3:], strict=False):
+        wanted, magnitudes = left @ right, abs(left) @ abs(right)
+        if name != "dq":
+            wanted, magnitudes = shared(wanted), shared(magnitudes)
+        got = slope.numpy().transpose(np.argsort(order)).astype(float) / factors[f"{name}_scale"]
+        assert slope.dtype == DTYPES[dtype]
+        assert (abs(got - wanted) <= ROUNDING[dtype] * (abs(wanted) + magnitudes) + 2e-3).all(), name
+        assert abs(got - wanted).mean() < ROUNDING[dtype] * abs(wanted).mean(), name
+        np.testing.assert_allclose(largest.numpy(), [abs(wanted).max()], rtol=2 * ROUNDING[dtype])
+    np.testing.assert_allclose(found[6].numpy(), [abs(ds).max()], rtol=0.02)
+
+
+def test_gradients_of_other_heads_are_refused_on_a_gpu(device: an.Device) -> None:
+    one, rows = device.put(np.ones(1, "float32")), device.put(np.full((1, 1, 8), 2.0, "float32"))
+    q = device.put(np.ones((1, 1, 8, 64), DTYPES["float8_e4m3fn"]))
+    names = "q k v y dy weights slopes dq dk dv"
+    given = {f"{name}_scale": one for name in names.split()}
+    if device.kind == "host":
+        assert device.cudnn.attention_float8_backward(q, q, q, q, rows, q, **given)[0].shape == q.shape
+        return
+    with pytest.raises(an.Unsupported, match="on Hopper for heads of 128 elements") as caught:
+        device.cudnn.attention_float8_backward(q, q, q, q, rows, q, **given)
+    assert caught.value.rule == "cudnn.attention_float8_heads"
+    assert caught.value.lifted_by == ("shape", "device")
+
+
 @pytest.mark.plain
 @pytest.mark.parametrize(
     ("options", "text"),

@@ -131,11 +131,16 @@ cudnn.load(str(library))
 q, rows, one = np.zeros((1, 2, 128, 64), "float16"), np.zeros((1, 2, 128), "float32"), np.ones(1, "float32")
 codes, image = (np.zeros(shape, DTYPES["float8_e4m3fn"]) for shape in ((1, 2, 128, 64), (2, 6, 6, 32)))
 scales = {f"{name}_scale": one.copy() for name in ("q", "k", "v", "weights", "out")}
+wide, names = np.zeros((1, 2, 128, 128), codes.dtype), "q k v y dy weights slopes dq dk dv"
+slopes = {f"{name}_scale": one.copy() for name in names.split()}
 filters = np.zeros((16, 3, 3, 32), image.dtype)
 for request in (
     an.AttentionRequest(q=q, k=q, v=q, statistics=True, mask="causal", dropout=0.1),
     an.AttentionGradientRequest(q=q, k=q, v=q, y=q, dy=q, statistics=rows, dropout=0.1),
     an.Float8AttentionRequest(q=codes, k=codes, v=codes, mask="causal", **scales),
+    an.Float8AttentionGradientRequest(
+        q=wide, k=wide[:, :1], v=wide[:, :1], y=wide, dy=wide, statistics=rows, mask="causal", **slopes
+    ),
     an.ConvolutionRequest(x=image, w=filters, channels_last=True, x_scale=one, w_scale=one.copy(), activation="relu"),
 ):
     spec = request.lowered.spec()
@@ -307,7 +312,7 @@ def test_instance_norms_are_computed_with_channels_first() -> None:
 
 
 def test_rules_say_what_is_allowed() -> None:
-    attention = {"window", "bottom_right", "packed_bias", "one_token"}
+    attention = {"window", "bottom_right", "packed_bias", "one_token", "float8_heads"}
     assert {rule.name for rule in RULES} == {"batch_channels", "elements", *(f"attention_{name}" for name in attention)}
     assert all("{value}" in rule.text and rule.lifted_by for rule in RULES)
 

@@ -303,3 +303,23 @@ def test_bad_gradients() -> None:
     ):
         with pytest.raises(an.InvalidRequest, match=text):
             an.RecurrentGradientRequest(**{**given, **options})
+
+
+def test_messages_with_the_same_operands_are_replayed(device: an.Device) -> None:
+    """From a launch record, on a GPU: results are those of the first, and follow what is in the operands."""
+    weights = an.RecurrentWeights("lstm", inputs=3, hidden=8, layers=2)
+    rng = np.random.default_rng(4)
+    x, w = (device.put(rng.standard_normal(n).astype("float32")) for n in ((4, 2, 3), (weights.size,)))
+    out = device.zeros((4, 2, 8), "float32")
+    hy, cy = (device.zeros((2, 2, 8), "float32") for _ in range(2))
+    plan = device.cudnn.plan(an.RecurrentRequest(kind="lstm", x=x, weights=w, hidden=8, layers=2, out=out))
+    given = {"x": x, "weights": w, "out": out, "hy": hy, "cy": cy}
+    wanted, *_ = device.cudnn.rnn("lstm", x, w, hidden=8, layers=2)
+    for _ in range(30):
+        plan.tell(**given)
+    np.testing.assert_array_equal(out.numpy(), wanted.numpy())
+    x.fill(0)
+    wanted, *_ = device.cudnn.rnn("lstm", x, w, hidden=8, layers=2)
+    for _ in range(30):
+        plan.tell(**given)
+    np.testing.assert_array_equal(out.numpy(), wanted.numpy())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from ...._lib import cudnn
@@ -24,6 +25,7 @@ from .product import FACTORS, product_run
 from .reduce import reduction_kernel
 from .saved_plans import saved_plan
 from .steps import Part, alone, are_alike, attention_parts, densified, is_taken, parts_of, roots_of
+from .tuning import GraphTuner
 
 __all__ = ["build_graph"]
 
@@ -59,9 +61,21 @@ def build_graph(spec: PlanSpec[GraphAttributes], context: CudaContext) -> Built:
         )
     backend = context.backend
 
+    tuner = GraphTuner(context, version, measure=graph.tune == "measure")
+
     def make(description: GraphDescription) -> Any:
+        # Other processes may measure another engine to be the fastest, whose bits differ.
+        found = tuner.tuned(description) if graph.tune and not graph.deterministic else None
+        if found is not None:
+            made = saved_plan(backend, found[0], version)
+            if made.engine == found[1]:  # the heuristics list it where they did when it was measured
+                return made
         return saved_plan(backend, description, version)
 
+    return replace(_built(spec, graph, context, make), tuning="; ".join(tuner.lines))
+
+
+def _built(spec: PlanSpec[Any], graph: GraphAttributes, context: CudaContext, make: Maker) -> Built:
     if _is_attention(spec.op):
         # Attention is not cut: its results in steps have not been compared.
         parts = attention_parts(graph)
@@ -105,7 +119,7 @@ def _why_cut(op: str, graph: GraphAttributes) -> str:
 
 
 def _is_attention(op: str) -> bool:
-    return op in ("cudnn.attention", "cudnn.attention_backward", "cudnn.attention_float8")
+    return op.startswith("cudnn.attention")
 
 
 def _check(op: str, graph: GraphAttributes) -> None:

@@ -84,6 +84,10 @@ class GraphDescription:
         Numerical notes that the engine must not have, a bit each.
     workspace_limit : int
         Bytes that the engine should do with.
+    reaches : tuple of (int, str)
+        For each operand the bytes that it reaches over, and its dtype; none for a plan that is not measured.
+    only : int
+        The place in the heuristics' list of the engine that is taken; -1: the first that is good.
     """
 
     words: list[int]
@@ -91,6 +95,8 @@ class GraphDescription:
     n_operands: int
     banned: int
     workspace_limit: int
+    reaches: tuple[tuple[int, str], ...] = ()
+    only: int = -1
 
 
 def _bits(value: float) -> int:
@@ -262,6 +268,14 @@ def _banned(graph: GraphAttributes) -> int:
     return sum(1 << CONSTANTS[f"CUDNN_NUMERICAL_NOTE_{name}"] for name in names)
 
 
+def _reach(graph: GraphAttributes, operand: int) -> tuple[int, str]:
+    """Return the bytes that an operand's tensors reach over, and their dtype."""
+    found = [tensor for tensor in graph.tensors if tensor.operand == operand]
+    ends = [1 + sum((n - 1) * step for n, step in zip(one.shape, one.strides, strict=True)) for one in found]
+    dtype = found[0].dtype if found else "uint8"
+    return max(ends, default=1) * DTYPES[dtype].itemsize, dtype
+
+
 def describe_graph(graph: GraphAttributes, n_operands: int, workspace_limit: int) -> GraphDescription:
     """Return a graph as the native builder takes it."""
     words = _Words()
@@ -280,4 +294,5 @@ def describe_graph(graph: GraphAttributes, n_operands: int, workspace_limit: int
         for number, spec in enumerate(graph.tensors)
         if not spec.is_virtual
     ]
-    return GraphDescription(words.words, bound, n_operands, _banned(graph), workspace_limit)
+    reaches = tuple(_reach(graph, operand) for operand in range(n_operands))
+    return GraphDescription(words.words, bound, n_operands, _banned(graph), workspace_limit, reaches)

@@ -19,7 +19,7 @@ __all__ = ["saved_plan"]
 _log = logging.getLogger("atomr_native")
 _KIND: Final = "cudnn"
 #: Raised with every change of the records, and of how a graph becomes a plan.
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 
 
 class _Match(msgspec.Struct, frozen=True):
@@ -59,7 +59,7 @@ class _NotSaved(Exception):
 def _match(backend: Any, description: GraphDescription, version: int) -> _Match:
     facts = backend.facts()
     digest = hashlib.sha256(array.array("q", description.words).tobytes())
-    digest.update(b"%d %d" % (description.banned, description.workspace_limit))
+    digest.update(b"%d %d %d" % (description.banned, description.workspace_limit, description.only))
     device = (str(facts["name"]), *facts["compute_capability"], int(facts["multiprocessors"]))
     return _Match(_FORMAT, version, int(facts["driver_version"]), device, digest.hexdigest())
 
