@@ -36,7 +36,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: FORCE help demo test test-all test-plain test-bits extras site
+.PHONY: FORCE help demo test test-all test-plain test-bits test-kernels extras site
 .PHONY: array-api chaos mutation bench doctor lint format tables typecheck sanitize dist clean install check-machine
 .PHONY: $(SANITIZERS:%=sanitize-%)
 
@@ -45,6 +45,7 @@ help:
 	@echo 'make test       run the tests (test-all: the slow ones too), in JOBS=$(JOBS) processes'
 	@echo 'make test-plain those that need none of NVIDIA'"'"'s packages'
 	@echo 'make test-bits  those that compare to the last place, with the arithmetic of older processors'
+	@echo 'make test-kernels every family of kernels of CUTLASS compiles (EXTRAS=test-cuda); for the night'
 	@echo 'make doctor     check this machine'
 	@echo 'make lint | format | typecheck | sanitize'
 	@echo 'make bench | chaos | mutation'
@@ -71,6 +72,10 @@ test-all: $(VENV)/.installed
 
 test-plain: $(VENV)/.installed
 	@$(PYTEST) -m 'plain and not slow and not gpu' $(call MARKED,plain) $(ARGS)
+
+# Some minutes of every processor, and nvidia-cutlass, which EXTRAS=test-cuda brings.
+test-kernels: $(VENV)/.installed
+	@$(PYTEST) -m 'slow and not gpu' tests/compile/test_cutlass_toolchain.py $(ARGS)
 
 test-bits: $(VENV)/.installed
 	@$(WITH_AVX2) $(BITS)

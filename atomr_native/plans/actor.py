@@ -225,11 +225,13 @@ class LibraryActor(PlanActor):
 
     def _specification(self, lowered: Lowered) -> PlanSpec:
         """Return the plan's specification; waits for the compiler if the plan has code."""
-        if lowered.code is None:
-            return lowered.spec()
+        return lowered.spec() if lowered.code is None else lowered.spec(self._target())
+
+    def _target(self) -> Target:
+        """Return what lowering may depend on."""
         owner = self.owner
         capability = None if owner.kind == "host" else owner.compute_capability()
-        return lowered.spec(Target(capability, owner.workspaces.limits.preferred))
+        return Target(capability, owner.workspaces.limits.preferred)
 
     def _allocate(self, operand: Operand) -> GpuRef:
         """Allocate what a message would allocate for an operand."""

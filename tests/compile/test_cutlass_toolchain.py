@@ -6,17 +6,25 @@ import logging
 import struct
 import threading
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import atomr_native as an
 from atomr_native.compile.cutlass import compiler, headers, overlay, processes
 from atomr_native.compile.cutlass.parameters import Built, parameters
 from atomr_native.compile.cutlass.ptx import Function
+from atomr_native.compile.nvrtc import arch_of
+from atomr_native.dtypes import DTYPES
 from atomr_native.errors import InvalidRequest, LibraryError, Unsupported
 from atomr_native.libraries.cutlass.attributes import EXTENTS
+from atomr_native.libraries.cutlass.choice import kernel_of, node_names
+from atomr_native.libraries.cutlass.cuda import field_values
 from atomr_native.libraries.cutlass.kernels import Kernel, Node, Operand, check, render
+from atomr_native.libraries.cutlass.precompile import wanted_of
 
 WORD = st.integers(0, 2**64 - 1)
 ARITHMETIC = """
@@ -139,7 +147,6 @@ def test_a_multistage_kernel_and_its_parameters(monkeypatch: pytest.MonkeyPatch)
         built(product("sm_80"), m=2**40)
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("_cutlass")
 def test_a_warp_specialised_kernel_and_its_parameters() -> None:
     found = built(product("sm_90a"))
@@ -164,6 +171,7 @@ def grouped(arch: str, **more: object) -> Kernel:
 GROUPED = {"groups": 5, "ldc": 776, "batch_c": 0, "batch_x0": 776, "batch_x1": 0, "batch_x2": 1, "batch_b": 520 * 776}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_cutlass")
 def test_a_grouped_multistage_kernel_finds_its_group_itself() -> None:
     found = built(grouped("sm_80"), **GROUPED)
@@ -208,6 +216,7 @@ IMAGES = dict.fromkeys(EXTENTS, 1) | {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_cutlass")
 def test_a_convolution_and_its_parameters() -> None:
     kernel = convolved("forward", 2, "float16")
@@ -286,6 +295,47 @@ def test_an_operand_that_is_converted(dtype: str, scale: str) -> None:
     assert {one.pointer for one in found.maps} == {"a", "b", "c", "d", *(["scale"] if scale else [])}
     if scale:
         assert not built(kernel, **columns, group=96).can_implement  # no multiple of a step of K
+
+
+#: Operands, capability, and what is asked of products that get kernels by themselves.
+PRODUCTS: list[tuple[str, tuple[int, int], tuple[int, int, int], dict[str, Any]]] = [
+    ("float64", (8, 0), (200, 96, 120), {}),
+    ("float32", (8, 0), (200, 96, 120), {}),
+    ("float32", (8, 0), (200, 96, 120), {"compute": "tf32"}),
+    ("bfloat16", (8, 0), (33, 65, 127), {}),
+    ("float16", (8, 0), (33, 65, 127), {"config": an.GemmConfig(splits=2)}),
+    ("int8", (8, 0), (33, 65, 127), {"epilogue": "acc"}),
+    ("int8", (8, 0), (33, 66, 126), {"out_dtype": "int8"}),
+    ("int8", (9, 0), (256, 256, 256), {"epilogue": "acc"}),
+    ("float32", (9, 0), (8192, 8192, 256), {"compute": "tf32", "epilogue": "gelu_tanh(acc)"}),
+    ("float16", (9, 0), (8192, 8192, 256), {"epilogue": "sqrt(relu(acc)) / (1 + erf(acc))"}),
+    ("float16", (9, 0), (8192, 8192, 256), {"config": an.GemmConfig(tile=(256, 128, 64), cluster=(2, 1, 1))}),
+    ("float16", (9, 0), (64, 256, 16384), {}),
+    ("float8_e4m3fn", (9, 0), (8192, 8192, 256), {}),
+    ("float8_e4m3fn", (9, 0), (8192, 8192, 256), {"fast_accum": True, "epilogue": "relu(acc)"}),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_cutlass")
+@pytest.mark.parametrize(("dtype", "capability", "shape", "how"), PRODUCTS)
+def test_kernels_that_products_get(
+    dtype: str, capability: tuple[int, int], shape: tuple[int, int, int], how: dict[str, Any]
+) -> None:
+    m, n, k = shape
+    a, b = np.empty((m, k), DTYPES[dtype]), np.empty((n, k), DTYPES[dtype]).T
+    (wanted,) = wanted_of([an.GemmRequest(a=a, b=b, **how)])
+    chosen = kernel_of(wanted.spec, capability)
+    check(chosen.kernel)
+    rendered = render(chosen.kernel)
+    made = compiler.compile_kernel(rendered, arch=arch_of(capability))
+    names = node_names(wanted.spec.attributes)
+    values = field_values(chosen.problem, names, 132, chosen.swizzle, chosen.splits)
+    given_ = {name: values[name] for name, _ in rendered.fields if name in values}
+    found = parameters(made.builder, rendered.fields, rendered.pointers, rendered.scalars, given_)
+    assert found.can_implement
+    assert found.shared_bytes <= 227 << 10
+    assert any(one.pointer == "a" for one in found.maps) == (chosen.kernel.arch == "sm_90a")
 
 
 def swish(x: float) -> float:

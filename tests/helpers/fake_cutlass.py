@@ -26,6 +26,8 @@ _C: dict[str, str] = {"float32": "float", "tfloat32": "float", "float64": "doubl
 _FUNCTORS = {
     "add": "({} + {})", "sub": "({} - {})", "mul": "({} * {})", "div": "({} / {})", "neg": "(-{})",
     "relu": "({0} > 0 ? {0} : 0)", "max": "({0} > {1} ? {0} : {1})", "fma": "({} * {} + {})",
+    "sigmoid": "(1 / (1 + __builtin_exp(-({}))))",
+    "gelu_tanh": "({0} / (1 + __builtin_exp(-1.5957691216057308 * {0} * (1 + 0.044715 * {0} * {0}))))",
 }  # fmt: skip
 _EXTENTS = ("m", "n", "k", "batch")
 #: Marks where a tensor map belongs; see ``compile/cutlass/parameters.py``.

@@ -21,6 +21,8 @@ __all__ = ["FLAGS", "Compiled", "Source", "compile_kernel", "function_ltoir"]
 #: Flags of NVRTC.  CUTLASS annotates few functions; without a native 128-bit division builders would trap, and with
 #: assertions kernels would call functions, so that the tensor cores wait for each instruction.
 FLAGS: Final = ("-std=c++17", "-default-device", "-device-int128", "-DCUTLASS_UINT128_NATIVE=1", "-DNDEBUG", "-w")
+#: Flags of nvJitLink.  Quotients and roots of float32 are within 2 units in the last place: exact ones call functions.
+LINK_FLAGS: Final = ("-lto", "-O3", "-prec-div=0", "-prec-sqrt=0")
 _KIND: Final = "cutlass"
 _FORMAT: Final = 1
 _BUILDER_ONLY: Final = "-DATOMR_BUILDER_ONLY"
@@ -92,6 +94,8 @@ def compile_kernel(
     flags = (f"--gpu-architecture={arch}", *FLAGS)
     facts = json.dumps([_FORMAT, rendered.source, flags, nvrtc.version(), found.digest]).encode()
     linked = [part for symbol, code in sorted((functions or {}).items()) for part in (symbol.encode(), code)]
+    if linked:
+        linked.append(" ".join(LINK_FLAGS).encode())
     label = f"{rendered.entry} for {arch}"
 
     def make() -> bytes:
@@ -161,7 +165,7 @@ def _linked(
     thread.start()
     try:
         code = _cached("ltoir", (b"cutlass", facts), kernel, cancel)
-        job = {"kind": "link", "flags": [f"-arch={arch}", "-lto", "-O3"]}
+        job = {"kind": "link", "flags": [f"-arch={arch}", *LINK_FLAGS]}
         cubin = run(job, [code, *functions.values()], f"functions of {label}", cancel)[0]
     finally:
         thread.join()

@@ -27,11 +27,14 @@ from .request import (
     ProductOptions,
     StoringEpilogue,
 )
+from .stand_in import stand_in
 from .tuning import OLDER_FORMATS, OPERATION, TITLE, is_sound
 
 if TYPE_CHECKING:
     from ...arrays.gpu_ref import GpuRef
+    from ...plans.lowering import Lowered
     from ...plans.plan import Plan
+    from ...plans.spec import PlanSpec
     from .custom_epilogue import CustomEpilogue
 
 __all__ = ["BlasLt"]
@@ -58,6 +61,14 @@ class BlasLt(LibraryActor):
 
     def __init__(self, device: Any, name: str = "blas_lt") -> None:
         super().__init__(device, name)
+
+    def _specification(self, lowered: Lowered) -> PlanSpec:
+        """Return the plan's specification; of another library's operation where that stands in for cuBLASLt."""
+        if lowered.op == "blas_lt.matmul" and self.owner.kind != "host":
+            found = stand_in(lowered, self._target())
+            if found is not None:
+                return found
+        return super()._specification(lowered)
 
     @overload
     def matmul(
@@ -130,6 +141,7 @@ class BlasLt(LibraryActor):
         tune: bool | str = False,
         copies: bool = True,
         operands: Mapping[str, GpuRef] | None = None,
+        route: str = "auto",
     ) -> Any:
         """Send ``D = epilogue(alpha * op(A) @ op(B) + beta * C)`` and return its output at once.
 
@@ -152,8 +164,8 @@ class BlasLt(LibraryActor):
         """
         values: tuple[Any, ...] = (
             a, b, c, out, bias, aux, bias_grad, a_scale, b_scale, c_scale, d_scale, trans_a, trans_b, epilogue,
-            out_dtype, compute_type, compute, fast_accum, reduced_precision, conj_a, conj_b, amax, tune, copies, alpha,
-            beta, None,
+            out_dtype, compute_type, compute, fast_accum, reduced_precision, conj_a, conj_b, amax, tune, copies, route,
+            alpha, beta, None,
         )  # fmt: skip
         if operands is not None:
             values = (*values[:-1], *operand_values(operands))

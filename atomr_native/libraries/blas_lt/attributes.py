@@ -1,6 +1,6 @@
 """Attributes of matrix products in plan specifications."""
 
-from typing import Annotated, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 from msgspec import Struct
 
@@ -10,7 +10,10 @@ from ...protocol.typed import one_of
 from .epilogue import Epilogue
 from .types import RULES
 
-__all__ = ["CustomAttributes", "GroupMember", "GroupedAttributes", "MatmulAttributes"]
+__all__ = ["ROUTES", "CustomAttributes", "GroupMember", "GroupedAttributes", "MatmulAttributes"]
+
+#: Who computes a product.
+ROUTES: Final = ("auto", "cublaslt", "cutlass")
 
 ScaleKind: TypeAlias = Annotated[str, one_of("none", "tensor", "outer", "vec128", "blk128")]
 OperandKind: TypeAlias = Annotated[str, one_of("matrix", "row", "column", "scalar")]
@@ -62,6 +65,8 @@ class MatmulAttributes(Attributes, frozen=True, kw_only=True):
     tune : str
         Whether a ``"known"`` algorithm is taken, one is ``"measure"``d, or neither, ``""``.
     custom : CustomAttributes or None
+    route : str
+        The request's.
     """
 
     trans_a: bool
@@ -79,6 +84,7 @@ class MatmulAttributes(Attributes, frozen=True, kw_only=True):
     tune: Tuning
     copies: bool
     custom: CustomAttributes | None = None
+    route: Annotated[str, one_of(*ROUTES)] = "auto"
 
 
 class GroupMember(Struct, frozen=True, forbid_unknown_fields=True):

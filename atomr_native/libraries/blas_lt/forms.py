@@ -21,7 +21,7 @@ _ARRAYS: Final = (
 )  # fmt: skip
 _OPTIONS: Final = (
     "trans_a", "trans_b", "epilogue", "out_dtype", "compute_type", "compute", "fast_accum", "reduced_precision",
-    "conj_a", "conj_b", "amax", "tune", "copies",
+    "conj_a", "conj_b", "amax", "tune", "copies", "route",
 )  # fmt: skip
 _FACTORS: Final = ("alpha", "beta")
 _FIELDS: Final = (*_ARRAYS, *_OPTIONS, *_FACTORS)

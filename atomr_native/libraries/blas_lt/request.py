@@ -8,11 +8,12 @@ from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypedDict
 
+from ..._support.checks import check_choice
 from ..._support.public import public
 from ...dtypes import dtype_name
 from ...plans.lowering import Lowered, Operand, Request, read, written
 from .._factors import FACTORS, factor_scalars, split_factors
-from .attributes import MatmulAttributes
+from .attributes import ROUTES, MatmulAttributes
 from .custom_epilogue import CustomCode, CustomEpilogue, given_operands
 from .epilogue import Epilogue
 from .spec import SCALES, MatmulProblem, is_array, resolve_matmul
@@ -76,6 +77,7 @@ class ProductOptions(_Both, total=False):
     c_scale: GpuRef | None
     d_scale: GpuRef | None
     operands: Mapping[str, GpuRef] | None
+    route: str
 
 
 class MatmulOptions(ProductOptions, total=False):
@@ -199,13 +201,18 @@ class MatmulRequest(Request[Any]):
     copies : bool
         Whether A and B may be copied into the workspace if the library cannot read them in place; a plan that copies
         says so in its notes.  False: such a matmul is `Unsupported`.
+    route : {"auto", "cublaslt", "cutlass"}
+        Who computes it on a GPU: cuBLASLt, with kernels of ours where it needs these; or one kernel of CUTLASS, which
+        compiles at its first use and needs the extra ``[cutlass]``.  By default CUTLASS's where it is installed and was
+        measured to be faster.
 
     Raises
     ------
     InvalidRequest
         For shapes, dtypes, strides or operands that cannot work; the message names the value and the allowed ones.
     Unsupported
-        For float8_e5m2 by float8_e5m2, and a `compute_type` in which operands of their dtype are not summed.
+        For float8_e5m2 by float8_e5m2, and a `compute_type` in which operands of their dtype are not summed.  With
+        ``route="cutlass"`` for what its kernels do not compute, when it is sent.
 
     Examples
     --------
@@ -246,6 +253,7 @@ class MatmulRequest(Request[Any]):
     tune: bool | str = False
     copies: bool = True
     operands: Any = None
+    route: str = "auto"
 
     @property
     def adds_c(self) -> bool:
@@ -259,6 +267,7 @@ class MatmulRequest(Request[Any]):
         [d_scale], [alpha], [beta], out, [aux if written], [bias_grad], [amax]``.  `c` is no operand where ``beta`` is
         0, nor where it is `out`, which is read and written.
         """
+        check_choice("route", self.route, ROUTES)
         problem = resolve_matmul(self)
         added = "none" if not self.adds_c else "out" if self.c is self.out else "c"
         is_complex = problem.scale.kind == "c"
@@ -284,6 +293,7 @@ class MatmulRequest(Request[Any]):
                 added=added,
                 tune="known" if self.tune == "known" else "measure" if self.tune else "",
                 copies=bool(self.copies),
+                route=self.route,
             ),
             scalars=() if problem.on_device else factor_scalars(self.alpha, self.beta, is_complex=is_complex),
             numbers=() if problem.on_device else FACTORS,

@@ -67,6 +67,7 @@ class Cutlass(LibraryActor):
         compute: str | None = None,
         fast_accum: bool = False,
         config: GemmConfig | None = None,
+        tune: bool = False,
     ) -> Any:
         """Send ``epilogue(a @ b)``, by default ``alpha * a @ b + beta * c``; see `GemmRequest`.
 
@@ -75,7 +76,7 @@ class Cutlass(LibraryActor):
         GpuRef or tuple of GpuRef
             D, or D and the `outputs` that the epilogue stores, in the order in which it does.
         """
-        fields = (a, b, c, out, b_scale, epilogue, out_dtype, compute, fast_accum, config, alpha, beta)
+        fields = (a, b, c, out, b_scale, epilogue, out_dtype, compute, fast_accum, config, tune, alpha, beta)
         return self._calls.send(self, GEMM, gemm_values(fields, operands, outputs))
 
     def grouped_gemm(

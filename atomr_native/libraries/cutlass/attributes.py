@@ -60,6 +60,10 @@ class CompiledKernel(Struct, frozen=True, forbid_unknown_fields=True):
         What the kernel that runs first takes, see ``kernels/rendering.py``; empty without one.
     splits : int
         Blocks that share the sums of a tile.
+    swizzle : int
+        Neighbouring rows of tiles that are at work together.
+    title : str
+        Its form, for people.
     """
 
     entry: str
@@ -70,6 +74,8 @@ class CompiledKernel(Struct, frozen=True, forbid_unknown_fields=True):
     scalars: tuple[str, ...]
     setup: tuple[str, ...] = ()
     splits: Annotated[int, Meta(ge=1)] = 1
+    swizzle: Annotated[int, Meta(ge=1, le=8)] = 1
+    title: str = ""
 
 
 class GemmAttributes(Attributes, frozen=True, kw_only=True):
@@ -91,6 +97,14 @@ class GemmAttributes(Attributes, frozen=True, kw_only=True):
         The tree's Python functions, pickled, on the host device.
     kernel : CompiledKernel or None
         None on the host device.
+    tune : bool
+        Whether the plan has the fastest of its candidates.
+    candidates : tuple of CompiledKernel
+        Other kernels that compute it, if it is tuned.
+    transposed : tuple of str
+        Operands that the message gives as the transposes of what is multiplied.
+    notes : tuple of str
+        Of the plan.
     """
 
     nodes: tuple[Node, ...]
@@ -102,6 +116,10 @@ class GemmAttributes(Attributes, frozen=True, kw_only=True):
     choice: KernelChoice
     functions: tuple[Binary, ...] = ()
     kernel: CompiledKernel | None = None
+    tune: bool = False
+    candidates: tuple[CompiledKernel, ...] = ()
+    transposed: tuple[Annotated[str, one_of("a", "b")], ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 class ConvolutionAttributes(GemmAttributes, frozen=True, kw_only=True):

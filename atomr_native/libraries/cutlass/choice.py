@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from ...dtypes import as_dtype
 from ...errors import Unsupported
 from .attributes import OPERANDS, ConvolutionAttributes
-from .kernels.kernel import Kernel, Node, Operand
+from .kernels.kernel import Kernel, Node, Operand, walk
 from .layouts import Array, Problem, problem_of
 
 if TYPE_CHECKING:
@@ -37,6 +37,10 @@ _SM90: Final = (
     ((128, 128), (2, 1, 1), "cooperative"),
     ((64, 128), (1, 1, 1), "pingpong"),
 )
+#: The first tile of a product whose epilogue takes time: one group of warps computes it while the other one multiplies.
+_HIDDEN: Final = ((64, 256), (2, 1, 1), "pingpong")
+#: Numbers of neighbouring rows of tiles that may be at work together, and share operands in the cache.
+_SWIZZLES: Final = (8, 4, 2)
 #: Elements of K that a step of a product with a converted operand takes.
 _STEP: Final = 64
 #: Fewest rows of a tile whose two groups of warps share it.
@@ -54,10 +58,15 @@ _SM80: Final = {
 _SM80["bfloat16"] = _SM80["float16"]
 
 
+#: Fewest bytes that asynchronous copies of sm_80 move; pipelines of two stages go through registers, and need none.
+_COPIED: Final = 4
 #: Tiles that are a part of the multiprocessors as small as this share a long sum: steps of K of a tile.
 _FEW, _LONG = 4, 32
 #: Fewest steps of K of a tile that a block sums, where blocks share the sums of a convolution.
 _SLICE: Final = 16
+
+
+_Row: TypeAlias = tuple[tuple[int, int], tuple[int, int, int], str]
 
 
 class Chosen(NamedTuple):
@@ -70,11 +79,27 @@ class Chosen(NamedTuple):
         What it computes.
     splits : int
         Blocks that share the sums of a tile.
+    swizzle : int
+        Neighbouring rows of tiles that are at work together, of ``sm_90a``.
     """
 
     kernel: Kernel
     problem: Problem
     splits: int = 1
+    swizzle: int = 1
+
+    @property
+    def title(self) -> str:
+        """The kernel's form, for people."""
+        one = self.kernel
+        words = [f"{'x'.join(map(str, one.tile))} {one.schedule}"]
+        if one.cluster != (1, 1, 1):
+            words.append(f"clusters of {one.cluster[0]}x{one.cluster[1]}")
+        if one.decomposition != "tiles":
+            words.append(f"splits {self.splits}" if self.splits > 1 else "stream-K")
+        if self.swizzle > 1:
+            words.append(f"swizzle {self.swizzle}")
+        return ", ".join(words)
 
 
 #: Names of a tree's arrays, scalars, constants and functions in kernels: by place, so equal kernels are one source.
@@ -201,22 +226,53 @@ def _fill(p: Problem, tile: tuple[int, ...]) -> int:
     return math.ceil(rows / tile[0]) * math.ceil(p.n / tile[1]) * p.batch
 
 
-def _tile(p: Problem, arch: str, kind: str, tree: Node, choice: KernelChoice) -> _Tile:
+def _rows(p: Problem, tree: Node, schedule: str, fast: bool) -> tuple[_Row, ...]:
+    """Return the tiles that a product of sm_90a may have."""
+    exact = p.a.dtype.startswith("float8") and not p.mixed and not fast
+    if exact or _count(tree) > _PLAIN:
+        return _SM90[1:]  # exact sums of float8 have a second accumulator
+    if schedule == "cooperative" or p.offsets or p.mixed or not _takes_time(tree):
+        return _SM90
+    return (_HIDDEN, *_SM90[1:])
+
+
+def _takes_time(tree: Node) -> bool:
+    """Whether an epilogue reads arrays, or does more than to scale the sums."""
+    return any(node.op not in ("acc", "scalar", "mul", "identity") for node in walk(tree))
+
+
+def _tile(p: Problem, arch: str, kind: str, tree: Node, choice: KernelChoice, *, fast: bool = False) -> _Tile:
     """Return the table's tile: the largest of the user's schedule that gives most multiprocessors one."""
     if arch == "sm_80":
         table = _SM80[kind]
     else:
         k = _ROW // as_dtype((p.b if p.mixed else p.a).dtype).itemsize
-        rows = _SM90 if _count(tree) <= _PLAIN else _SM90[1:]
         shares = choice.decomposition not in ("", "tiles")  # which pingpong kernels do not
         low = choice.tile is not None and choice.tile[0] < _TALL
         fits = choice.schedule or ("cooperative" if shares or (choice.tile and not low) else "pingpong" if low else "")
+        if not fits and not choice.decomposition and _is_long(p, (*_SM90[-1][0], k)):
+            fits = "cooperative"  # whose blocks can share the sums of a tile
+        rows = _rows(p, tree, fits, fast)
         named = [row for row in rows if row[2] == fits]
         table = tuple(_Tile((*tile, k), cluster, schedule) for tile, cluster, schedule in named or rows)
     for one in table:
         if _fill(p, one.tile) * 4 >= _MULTIPROCESSORS * 3:
             return one
     return table[-1]
+
+
+def _is_long(p: Problem, tile: tuple[int, int, int]) -> bool:
+    """Whether a product has few tiles, each with a long sum, which blocks should share."""
+    alone = p.batch > 1 or p.offsets is not None or p.mixed
+    return not alone and _fill(p, tile) * _FEW <= _MULTIPROCESSORS and p.k >= _LONG * tile[2]
+
+
+def _swizzle(p: Problem, tile: _Tile, choice: KernelChoice, decomposition: str) -> int:
+    """Return how many neighbouring rows of tiles are at work together: the most that add no empty tiles."""
+    if choice.swizzle or p.offsets is not None or decomposition != "tiles":
+        return choice.swizzle or 1
+    clusters = (-(-p.m // (tile.tile[0] * tile.cluster[0])), -(-p.n // (tile.tile[1] * tile.cluster[1])))
+    return next((one for one in _SWIZZLES if not any(count % one for count in clusters)), 1)
 
 
 def _count(node: Node) -> int:
@@ -247,7 +303,9 @@ def kernel_of(spec: PlanSpec[GemmAttributes], capability: tuple[int, int]) -> Ch
     source = "c" if "c" in arrays and arrays["c"].kind == "matrix" else ""
     tree = _tree(attributes, arrays, source)
     kind = "tfloat32" if attributes.mode == "tf32" else p.a.dtype
-    tile = _changed(_tile(p, arch, kind, tree, attributes.choice), attributes.choice)
+    tile = _changed(_tile(p, arch, kind, tree, attributes.choice, fast=attributes.fast_accum), attributes.choice)
+    if arch == "sm_80" and min(p.a.nbytes, p.b.nbytes) < _COPIED:
+        tile = tile._replace(stages=attributes.choice.stages or 2)
     decomposition = _decomposition(p, attributes, tile, arch)
     kernel = Kernel(
         family="grouped" if p.offsets else "gemm",
@@ -266,13 +324,13 @@ def kernel_of(spec: PlanSpec[GemmAttributes], capability: tuple[int, int]) -> Ch
         cluster=tile.cluster,
         schedule=tile.schedule,
         stages=tile.stages,
-        swizzle=attributes.choice.swizzle or 1,
+        swizzle=(attributes.choice.swizzle or 1) if arch == "sm_80" else 1,  # of others, a message's parameters say it
         fast_accumulation=attributes.fast_accum,
         offsets=p.offsets.dtype if p.offsets else "int32",
         decomposition=decomposition,
         scale=p.scale.dtype if p.scale else "",
     )
-    return Chosen(kernel, p, attributes.choice.splits or 1)
+    return Chosen(kernel, p, attributes.choice.splits or 1, _swizzle(p, tile, attributes.choice, decomposition))
 
 
 def _decomposition(p: Problem, attributes: GemmAttributes, tile: _Tile, arch: str) -> str:
@@ -287,8 +345,7 @@ def _decomposition(p: Problem, attributes: GemmAttributes, tile: _Tile, arch: st
         return "tiles" if chosen == "tiles" else "stream_k"  # which splits evenly, too
     if arch == "sm_80" or p.batch > 1 or p.offsets or p.mixed or tile.schedule == "pingpong":
         return "tiles"  # multistage kernels would share sums in no fixed order
-    few = _fill(p, tile.tile) * _FEW <= _MULTIPROCESSORS and p.k >= _LONG * tile.tile[2]
-    return "stream_k" if few else "tiles"
+    return "stream_k" if _is_long(p, tile.tile) else "tiles"
 
 
 def _convolution(p: Problem, attributes: ConvolutionAttributes) -> Chosen:

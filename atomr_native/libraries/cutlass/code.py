@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import FunctionType
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from ...errors import LibraryError, Unsupported
 from ...protocol.binaries import Binary
 from .attributes import CompiledKernel, GemmAttributes
 
@@ -16,7 +19,9 @@ if TYPE_CHECKING:
     from ...plans.lowering import Target
     from ...plans.spec import PlanSpec
 
-__all__ = ["GemmCode", "compiled_kernel"]
+__all__ = ["GemmCode", "compiled_kernel", "compiled_kernels"]
+
+_log = logging.getLogger("atomr_native")
 
 
 def compiled_kernel(
@@ -59,7 +64,41 @@ def compiled_kernel(
         rendered.scalars,
         rendered.setup,
         chosen.splits,
+        chosen.swizzle,
+        chosen.title,
     )
+
+
+def compiled_kernels(
+    spec: PlanSpec[GemmAttributes],
+    functions: tuple[FunctionType, ...],
+    capability: tuple[int, int],
+    cancel: threading.Event | None = None,
+) -> tuple[CompiledKernel, ...]:
+    """Return a plan's kernel, as `compiled_kernel` does, and the other candidates if the plan is tuned.
+
+    All compile at once.  A candidate that does not compile, for one whose tensor cores would wait, is left out.
+    """
+    if not spec.attributes.tune:
+        return (compiled_kernel(spec, functions, capability, cancel),)
+    from .candidates import candidates
+
+    wanted = [
+        replace(spec, attributes=replace(spec.attributes, choice=one, tune=False))
+        for one in candidates(spec, capability)
+    ]
+    with ThreadPoolExecutor(len(wanted), "atomr-cutlass") as pool:
+        jobs = [pool.submit(compiled_kernel, one, functions, capability, cancel) for one in wanted]
+    made = [jobs[0].result()]
+    for job in jobs[1:]:
+        problem = job.exception()
+        if problem is None:
+            made.append(job.result())
+        elif isinstance(problem, (LibraryError, Unsupported)):
+            _log.info("a candidate of a product by CUTLASS is left out: %s", problem)
+        else:
+            raise problem
+    return tuple(made)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,4 +120,5 @@ class GemmCode:
             from ...compile.linker import pickled
 
             return replace(spec.attributes, functions=tuple(Binary(pickled(one)) for one in self.functions))
-        return replace(spec.attributes, kernel=compiled_kernel(spec, self.functions, target.capability))
+        first, *others = compiled_kernels(spec, self.functions, target.capability)
+        return replace(spec.attributes, kernel=first, candidates=tuple(others))

@@ -209,9 +209,11 @@ def _geometry(request: FusedConvolutionRequest) -> tuple[tuple[int, ...], tuple[
         filters = second
         of = -1 if request.operation == "forward" else 0
         if first[-1] != filters[of]:
+            grouped = of and first[-1] > filters[of] and not first[-1] % filters[of]
             raise InvalidRequest(
                 f"{names[0]} has {first[-1]} channels and w has shape {filters}; allowed: {first[-1]} "
                 f"{'channels' if of else 'filters'}"
+                + (f"; of {first[-1] // filters[of]} groups: device.cudnn.convolution(groups=)" if grouped else "")
             )
         images = first if request.operation == "forward" else (first[0], *size, filters[-1])
         results = None if request.operation == "forward" else first

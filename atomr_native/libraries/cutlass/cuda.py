@@ -58,9 +58,12 @@ def field_values(
 
 
 def _places(
-    made: Parameters, problem: Problem, names: dict[tuple[str, str | int], str], scalars: tuple[str, ...]
+    made: Parameters, problem: Problem, names: dict[tuple[str, str | int], str], scalars: tuple[str, ...], *, bare: bool
 ) -> tuple[bytes, tuple[tuple[Any, ...], ...]]:
-    """Return the bytes of a kernel's parameters, with its constants, and the places that each message fills."""
+    """Return the bytes of a kernel's parameters, with its constants, and the places that each message fills.
+
+    A `bare` message has no scalars: they are 1.
+    """
     arrays = dict(problem.arrays)
     own = {"a": problem.a, "b": problem.b, "d": problem.d} | ({"c": arrays["c"]} if "c" in arrays else {})
     if problem.offsets is not None:
@@ -83,8 +86,8 @@ def _places(
         kind = "workspace" if name == "workspace" else "operand"
         places.append((kind, offset, operands.get(name, 0), added, None))
     for offset, name, dtype in made.scalars:
-        if name in constants:
-            struct.pack_into(_FORMATS[dtype], data, offset, constants[name])
+        if name in constants or bare:
+            struct.pack_into(_FORMATS[dtype], data, offset, constants.get(name, 1.0))
         else:
             places.append((dtype, offset, numbers[name], 0, None))
     for record in made.maps:
@@ -140,10 +143,33 @@ def build_gemm(spec: PlanSpec[GemmAttributes], context: CudaContext) -> Built:
         raise InvalidRequest(f"the specification of {spec.op!r} comes without machine code, which GPUs need")
     if any(0 in operand.shape for operand in spec.operands if operand.name == "out"):
         return Built("noop")
+    line = ""
+    if how.candidates:
+        from .tuning import fastest  # which few plans need
+
+        kernels = (kernel, *how.candidates)
+        kernel, line = fastest(context, spec, kernels, lambda one: _program(spec, context, one, bare=True))
+    program = _program(spec, context, kernel)
+    return Built(program, program.workspace, how.notes, line)
+
+
+def _program(
+    spec: PlanSpec[GemmAttributes], context: CudaContext, kernel: CompiledKernel, *, bare: bool = False
+) -> KernelProgram:
+    """Return a plan's launches with one of its kernels.
+
+    Raises
+    ------
+    InvalidRequest
+        If the plan lacks numbers that the kernel takes.
+    Unsupported
+        If the kernel cannot compute the product.
+    """
+    how = spec.attributes
     from ...compile.cutlass.parameters import parameters  # which no other plan needs
 
     problem, names = problem_of(spec), node_names(how)
-    values = field_values(problem, names, context.target.sm_count, how.choice.swizzle or 1, kernel.splits)
+    values = field_values(problem, names, context.target.sm_count, kernel.swizzle, kernel.splits)
     if isinstance(how, ConvolutionAttributes):
         values |= how.numbers
     given = {name: values[name] for name, _ in kernel.fields if name in values}
@@ -161,7 +187,7 @@ def build_gemm(spec: PlanSpec[GemmAttributes], context: CudaContext) -> Built:
     for name in (str(node[1]) for node in how.nodes if node[0] == "reduce"):
         operand = spec.operands[dict(problem.arrays)[name].operand]
         values[f"count_{names['name', name]}"] = math.prod(operand.shape)
-    data, places = _places(made, problem, names, how.scalars)
+    data, places = _places(made, problem, names, how.scalars, bare=bare)
     cluster = made.cluster if made.cluster != (1, 1, 1) else None
     launch = Launch(
         kernel.entry, made.grid, made.block, made.shared_bytes, (("filled", (data, places)),), cluster=cluster
@@ -171,10 +197,9 @@ def build_gemm(spec: PlanSpec[GemmAttributes], context: CudaContext) -> Built:
     more += [array for array in (problem.offsets, problem.scale) if array is not None]
     for array in (problem.a, problem.b, problem.d, *more):
         alignments[array.operand] = max(alignments[array.operand], array.nbytes)
-    program = KernelProgram(
+    return KernelProgram(
         kernel.code.data,
         (*_setup(kernel, problem, names, values), launch),
         workspace=made.workspace_bytes,
         alignments=tuple(alignments),
     )
-    return Built(program, made.workspace_bytes)

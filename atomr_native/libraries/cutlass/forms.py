@@ -17,7 +17,7 @@ __all__ = ["CONVOLUTION", "FORMS", "GEMM", "GROUPED", "gemm_values"]
 _ARRAYS: Final = ("a", "b", "c", "out", "b_scale")
 _OPTIONS: Final = ("epilogue", "out_dtype", "compute", "fast_accum", "config")
 _FACTORS: Final = ("alpha", "beta")
-_FIELDS: Final = (*_ARRAYS, *_OPTIONS, *_FACTORS)
+_FIELDS: Final = (*_ARRAYS, *_OPTIONS, "tune", *_FACTORS)
 
 
 class _Names(NamedTuple):
@@ -68,8 +68,8 @@ GEMM: Final = CallForm(
     _unpack,
     _pack,
     (*_FIELDS, "names"),
-    b"a" * len(_ARRAYS) + b"o" * len(_OPTIONS) + b"n" * len(_FACTORS) + b"o",
-    (None, None, None, None, None, None, None, None, False, None, 1.0, 0.0, None),
+    b"a" * len(_ARRAYS) + b"o" * (len(_OPTIONS) + 1) + b"n" * len(_FACTORS) + b"o",
+    (None, None, None, None, None, None, None, None, False, None, False, 1.0, 0.0, None),
     b"n",
 )
 

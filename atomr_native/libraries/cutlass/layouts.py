@@ -176,6 +176,10 @@ def _reshaped(spec: OperandSpec, shape: tuple[int, ...], strides: tuple[int, ...
     return changed(spec, shape=shape, strides=strides)
 
 
+def _turned(axes: tuple[int, ...]) -> tuple[int, ...]:
+    return (*axes[:-2], axes[-1], axes[-2])
+
+
 def problem_of(spec: PlanSpec[GemmAttributes]) -> Problem:
     """Return a plan's product as a kernel sees it.
 
@@ -185,6 +189,9 @@ def problem_of(spec: PlanSpec[GemmAttributes]) -> Problem:
         For layouts that no kernel reads; the message names the operand.
     """
     at = {operand.name: (operand, place) for place, operand in enumerate(spec.operands)}
+    for name in spec.attributes.transposed:
+        one, place = at[name]
+        at[name] = _reshaped(one, _turned(one.shape), _turned(one.strides)), place
     if "offsets" in at:
         return _grouped(at, spec.attributes)
     if isinstance(spec.attributes, ConvolutionAttributes):

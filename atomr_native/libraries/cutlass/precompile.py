@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 from ...errors import AtomrError, InvalidRequest
 from ...plans.spec import PlanSpec
 from .attributes import ConvolutionAttributes, GemmAttributes
-from .code import GemmCode, compiled_kernel
+from .code import GemmCode, compiled_kernels
 from .recording import VARIABLE
 
 __all__ = ["Wanted", "main", "precompile", "read_recording", "wanted_of"]
@@ -118,7 +118,7 @@ def precompile(
     event = threading.Event() if cancel is None else cancel
     with ThreadPoolExecutor(max(1, len(os.sched_getaffinity(0))), "atomr-precompile") as pool:
         jobs: dict[Future[Any], Wanted] = {
-            pool.submit(compiled_kernel, one.spec, one.functions, capability, event): one for one in wanted
+            pool.submit(compiled_kernels, one.spec, one.functions, capability, event): one for one in wanted
         }
         try:
             for job in as_completed(jobs):

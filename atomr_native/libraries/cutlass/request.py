@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
+from ..._support.checks import as_flag
 from ..._support.public import public
 from ...plans.lowering import Lowered, Operand, Request, Scalar, read, written
 from .attributes import GemmAttributes, KernelChoice
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["OPERANDS_AT", "GemmOptions", "GemmRequest"]
 
 #: Where a call's values of operands and outputs begin, after its fields; see ``forms.py``.
-OPERANDS_AT: Final = 13
+OPERANDS_AT: Final = 14
 
 #: Of the factors, in the plan of immediate calls with any.
 _DEFAULTS: Final = {"alpha": 1.0, "beta": 0.0}
@@ -42,6 +43,7 @@ class GemmOptions(TypedDict, total=False):
     compute: str | None
     fast_accum: bool
     config: GemmConfig | None
+    tune: bool
 
 
 @public
@@ -86,6 +88,10 @@ class GemmRequest(Request[Any]):
         Whether sums of float8 products may be kept in the tensor cores' own precision.
     config : GemmConfig, optional
         The form of the kernel, where the heuristics shall not choose it.
+    tune : bool
+        Whether the plan has the fastest kernel on this GPU of those that fit `config`.  They compile together, up to
+        nine, and are measured on scratch memory when the plan is made; results are kept on disk.  No effect on the host
+        device.
 
     Raises
     ------
@@ -113,6 +119,7 @@ class GemmRequest(Request[Any]):
     compute: str | None = None
     fast_accum: bool = False
     config: GemmConfig | None = None
+    tune: bool = False
     operands: Any = None
     outputs: Any = None
     alpha: Any = 1.0
@@ -148,6 +155,7 @@ class GemmRequest(Request[Any]):
                 fast_accum=bool(self.fast_accum),
                 compute=problem.compute,
                 choice=KernelChoice() if self.config is None else self.config.choice(),
+                tune=as_flag("tune", self.tune),
             ),
             scalars=tuple(
                 Scalar(name, "float64", value, _DEFAULTS.get(name)) for name, value in problem.numbers.items()

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from bench.harness import Case, Effort, Setup, gpu_peers
 from bench.harness.common import device
 from bench.harness.gpu import Sends, add_peer, sends_of_product, sustained
+from bench.libraries.blas_lt._gemm import on_atomr
 
 __all__ = ["CASES"]
 
-#: M, N and K: squares, and layers of language models.
-SHAPES = ((2048,) * 3, (4096,) * 3, (8192,) * 3, (16, 14336, 4096), (512, 4096, 14336), (8192, 14336, 4096))
-DTYPES = ("bfloat16", "float16")
+_SQUARES = (2048, 4096, 8192, 16384)
+_LAYERS = ((16, 14336, 4096), (16, 4096, 14336), (512, 4096, 14336), (8192, 14336, 4096))
+#: M, N and K, by dtype: squares, and layers of language models.
+SHAPES = {
+    "bfloat16": (*((size,) * 3 for size in _SQUARES), *_LAYERS),
+    "float16": ((4096,) * 3, (8192,) * 3),
+    "float8_e4m3fn": ((4096,) * 3, (8192,) * 3, (8192, 14336, 4096)),
+}
 #: Extent of the products with epilogues.
 SQUARE = 8192
 #: Tokens, experts, N and K of grouped products.
@@ -24,6 +31,10 @@ GROUPS = (16384, 16, 4096, 4096)
 SMALL = 64
 #: Calls of a peer between two waits.
 EVERY = 20
+#: Microseconds that a sample of messages should take, and multiplications in a microsecond.
+SPAN, RATE = 30_000, 300e6
+#: Messages of a sample of the largest product.
+FEWEST = 5
 
 
 def gelu(acc: float, gate: float) -> float:
@@ -32,20 +43,43 @@ def gelu(acc: float, gate: float) -> float:
     return acc * gate / (1.0 + math.exp(-2.0 * inner))
 
 
-def _add(setup: Setup, name: str, make: Callable[[Any], Sends], count: int) -> None:
-    """Add the time of a message of a plan, sustained."""
-    with setup.attempt(name):
-        sends = make(device(setup, "process"))
-        sends.plan.wait(80.0)
-        setup.add(name, sustained([sends], count))
+class _Contender(NamedTuple):
+    name: str
+    make: Callable[[Any], Sends]
+    count: int
 
 
-def _product(shape: tuple[int, int, int], dtype: str, actor: str, dev: Any) -> Sends:
+def _add(setup: Setup, contenders: list[_Contender]) -> None:
+    """Add the time of a message of each plan, sustained; their kernels compile together."""
+    made: dict[str, Future[Sends]] = {}
+    if contenders and not setup.dry:
+        with setup.attempt("kernels"):
+            dev = device(setup, "process")
+            with ThreadPoolExecutor(len(contenders)) as pool:
+                made = {one.name: pool.submit(one.make, dev) for one in contenders}
+        if made:
+            del setup.series["kernels"]
+    for one in contenders:
+        with setup.attempt(one.name):
+            setup.need()
+            sends = made[one.name].result()
+            sends.plan.wait(80.0)
+            setup.add(one.name, sustained([sends], one.count))
+
+
+def _count(setup: Setup, products: int) -> int:
+    """Return how many messages a sample has."""
+    return setup.count(int(max(FEWEST, min(5 * EVERY, SPAN * RATE // products))))
+
+
+def _product(shape: tuple[int, ...], dtype: str, actor: str, dev: Any) -> Sends:
     m, n, k = shape
-    x, w, out = (dev.zeros(one, dtype) for one in ((m, k), (n, k), (m, n)))
+    x, w = on_atomr(dev, (m, k), dtype), on_atomr(dev, (n, k), dtype)
+    short = {"fast_accum": True} if dtype.startswith("float8") else {}
+    out = dev.zeros((m, n), "bfloat16" if short else dtype)
     if actor == "cutlass":
-        return sends_of_product(dev.cutlass.plan(x, w.T, epilogue="acc", out=out), x, w.T, out)
-    return sends_of_product(dev.blas_lt.plan(x, w, trans_b=True), x, w, out)
+        return sends_of_product(dev.cutlass.plan(x, w.T, epilogue="acc", out=out, **short), x, w.T, out)
+    return sends_of_product(dev.blas_lt.plan(x, w, trans_b=True, out_dtype=out.dtype, **short), x, w, out)
 
 
 def _extents(setup: Setup, *extents: int) -> tuple[int, ...]:
@@ -55,32 +89,55 @@ def _extents(setup: Setup, *extents: int) -> tuple[int, ...]:
 def _torch_products(ordinal: int) -> gpu_peers.Calls:
     torch = gpu_peers.torch(ordinal)
 
-    def call(shape: tuple[int, int, int], dtype: str) -> Any:
+    def call(shape: tuple[int, ...], dtype: str) -> Any:
         m, n, k = shape
-        x, w, out = (torch.zeros(one, device="cuda", dtype=getattr(torch, dtype)) for one in ((m, k), (n, k), (m, n)))
+        x, w = (torch.randn(one, device="cuda", dtype=torch.bfloat16) for one in ((m, k), (n, k)))
+        x, w = (one.to(getattr(torch, dtype)) for one in (x, w))
+        if dtype.startswith("float8"):
+            scale = torch.ones((), device="cuda")
+            return lambda: torch._scaled_mm(
+                x, w.T, scale_a=scale, scale_b=scale, out_dtype=torch.bfloat16, use_fast_accum=True
+            )
+        out = torch.empty((m, n), device="cuda", dtype=x.dtype)
         return lambda: torch.mm(x, w.T, out=out)
 
-    calls = {f"{shape} {dtype}": call(shape, dtype) for shape in SHAPES for dtype in DTYPES}
+    calls = {f"{shape} {dtype}": call(shape, dtype) for dtype, shapes in SHAPES.items() for shape in shapes}
     return gpu_peers.Calls(calls, torch.cuda.synchronize)
 
 
 def products(setup: Setup) -> None:
-    """Time per product of M x K with weights (N, K), without an epilogue: by CUTLASS, by cuBLASLt, and torch.mm."""
-    for shape in SHAPES:
-        for dtype in DTYPES:
-            what, small = f"{shape[0]} x {shape[1]} x {shape[2]}, {dtype}", _extents(setup, *shape)
-            names = [f"{who}, {what}" for who in ("cutlass", "cublaslt", "torch")]
-            for name, actor in zip(names, ("cutlass", "blas_lt"), strict=False):
-                _add(setup, name, partial(_product, small, dtype, actor), setup.count(100))
-            add_peer(setup, names[2], _torch_products, f"{shape} {dtype}", setup.count(100), every=EVERY)
-            setup.ratio(names[0], names[1])
-            setup.ratio(names[0], names[2])
+    """Time per product of M x K with weights (N, K), without an epilogue: by CUTLASS, by cuBLASLt, and torch.mm.
+
+    Operands are random. Sums of float8 are short ones (``fast_accum``).
+    """
+    wanted = [(shape, dtype) for dtype, shapes in SHAPES.items() for shape in shapes]
+    contenders = []
+    for shape, dtype in wanted:
+        what, small, count = _what(shape, dtype), _extents(setup, *shape), _count(setup, math.prod(shape))
+        for name, actor in (("cutlass", "cutlass"), ("cublaslt", "blas_lt")):
+            contenders.append(_Contender(f"{name}, {what}", partial(_product, small, dtype, actor), count))
+    _add(setup, contenders)
+    for shape, dtype in wanted:
+        names = [f"{who}, {_what(shape, dtype)}" for who in ("cutlass", "cublaslt", "torch")]
+        count = _count(setup, math.prod(shape))
+        add_peer(setup, names[2], _torch_products, f"{shape} {dtype}", count, every=EVERY)
+        setup.ratio(names[0], names[1])
+        setup.ratio(names[0], names[2])
 
 
-def _epilogue(size: int, epilogue: Any, dev: Any) -> Sends:
-    x, w, out, gate = (dev.zeros((size, size), "bfloat16") for _ in range(4))
+def _what(shape: tuple[int, ...], dtype: str) -> str:
+    return f"{shape[0]} x {shape[1]} x {shape[2]}, {dtype}"
+
+
+def _epilogue(size: int, epilogue: Any, schedule: str | None, dev: Any) -> Sends:
+    import atomr_native as an
+
+    x, w, gate = (on_atomr(dev, (size, size), "bfloat16") for _ in range(3))
+    out = dev.zeros((size, size), "bfloat16")
     operands = None if epilogue == "acc" else {"gate": gate}
-    plan = dev.cutlass.plan(x, w.T, epilogue=epilogue, operands=operands, out=out)
+    tile = (128, 256, 64) if schedule == "cooperative" else (64, 256, 64)
+    config = schedule and an.GemmConfig(tile=tile, cluster=(2, 1, 1), schedule=schedule)
+    plan = dev.cutlass.plan(x, w.T, epilogue=epilogue, operands=operands, out=out, config=config)
     given = (x, w.T, out) if operands is None else (x, w.T, gate, out)
 
     def tells(count: int) -> None:
@@ -92,7 +149,7 @@ def _epilogue(size: int, epilogue: Any, dev: Any) -> Sends:
 
 def _torch_chain(ordinal: int) -> gpu_peers.Calls:
     torch = gpu_peers.torch(ordinal)
-    x, w, gate = (torch.zeros((SQUARE, SQUARE), device="cuda", dtype=torch.bfloat16) for _ in range(3))
+    x, w, gate = (torch.randn((SQUARE, SQUARE), device="cuda", dtype=torch.bfloat16) for _ in range(3))
 
     def call() -> Any:
         return torch.nn.functional.gelu(torch.mm(x, w.T), approximate="tanh").mul_(gate)
@@ -101,18 +158,21 @@ def _torch_chain(ordinal: int) -> gpu_peers.Calls:
 
 
 def epilogues(setup: Setup) -> None:
-    """Time per product of 8192^3 in bfloat16: plain; with GELU and a gate as text and in Python; and torch's chain."""
+    """Time per product of 8192^3 in bfloat16: plain; with GELU and a gate as text and in Python; and torch's chain.
+
+    Operands are random.  Rows with the name of a schedule have a kernel of that schedule, with 128 or 64 x 256 tiles.
+    """
     (size,) = _extents(setup, SQUARE)
-    plain = f"plain, {SQUARE}^3"
-    for name, epilogue in (
-        (plain, "acc"), (f"text, {SQUARE}^3", "gelu_tanh(acc) * gate"), (f"Python function, {SQUARE}^3", gelu)
-    ):  # fmt: skip
-        _add(setup, name, partial(_epilogue, size, epilogue), setup.count(50))
-        if name != plain:
-            setup.ratio(name, plain)
+    plain, text, python = (f"{name}, {SQUARE}^3" for name in ("plain", "text", "Python function"))
+    gated = "gelu_tanh(acc) * gate"
+    rows = ((plain, "acc", None), (f"{plain}, cooperative", "acc", "cooperative"),
+            (f"{plain}, pingpong", "acc", "pingpong"), (text, gated, None),
+            (f"{text}, cooperative", gated, "cooperative"), (python, gelu, None))  # fmt: skip
+    _add(setup, [_Contender(name, partial(_epilogue, size, *how), setup.count(EVERY)) for name, *how in rows])
     peer = f"torch mm, gelu, mul, {SQUARE}^3"
-    add_peer(setup, peer, _torch_chain, "chain", setup.count(50), every=EVERY)
-    for name in (f"text, {SQUARE}^3", f"Python function, {SQUARE}^3"):
+    add_peer(setup, peer, _torch_chain, "chain", setup.count(EVERY), every=EVERY)
+    for name in (text, python):
+        setup.ratio(name, plain)
         setup.ratio(name, peer)
 
 
@@ -120,7 +180,8 @@ def _grouped(extents: tuple[int, ...], dev: Any) -> Sends:
     import numpy as np
 
     tokens, experts, n, k = extents
-    x, w, out = (dev.zeros(one, "bfloat16") for one in ((tokens, k), (experts, n, k), (tokens, n)))
+    x, w = on_atomr(dev, (tokens, k), "bfloat16"), on_atomr(dev, (experts * n, k), "bfloat16").reshape(experts, n, k)
+    out = dev.zeros((tokens, n), "bfloat16")
     ends = dev.put(np.linspace(tokens / experts, tokens, experts).astype("int32"))
     plan = dev.cutlass.plan_grouped(x, w.mT, ends, epilogue="acc", out=out)
     given = (x, w.mT, ends, out)
@@ -136,7 +197,7 @@ def _torch_grouped(ordinal: int) -> gpu_peers.Calls:
     torch = gpu_peers.torch(ordinal)
     tokens, experts, n, k = GROUPS
     x, w, out = (
-        torch.zeros(one, device="cuda", dtype=torch.bfloat16) for one in ((tokens, k), (experts, n, k), (tokens, n))
+        torch.randn(one, device="cuda", dtype=torch.bfloat16) for one in ((tokens, k), (experts, n, k), (tokens, n))
     )
     each = tokens // experts
     ends = torch.arange(each, tokens + 1, each, device="cuda", dtype=torch.int32)
@@ -154,9 +215,9 @@ def _torch_grouped(ordinal: int) -> gpu_peers.Calls:
 def groups(setup: Setup) -> None:
     """Time per product of 16 groups of 1024 tokens with (4096, 4096) each, bfloat16; torch's loop and `_grouped_mm`."""
     name = "grouped_gemm"
-    _add(setup, name, partial(_grouped, _extents(setup, *GROUPS)), setup.count(50))
+    _add(setup, [_Contender(name, partial(_grouped, _extents(setup, *GROUPS)), setup.count(EVERY))])
     for peer, call in (("torch.mm in a loop", "loop"), ("torch._grouped_mm", "grouped")):
-        add_peer(setup, peer, _torch_grouped, call, setup.count(50), every=EVERY)
+        add_peer(setup, peer, _torch_grouped, call, setup.count(EVERY), every=EVERY)
         setup.ratio(name, peer)
 
 

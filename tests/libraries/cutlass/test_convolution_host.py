@@ -131,6 +131,7 @@ def test_plans_of_convolutions_take_part_in_recorded_programs(device: an.Device)
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "operation": ({"operation": "backward"}, "operation='backward'; allowed: 'forward', 'data_gradient'"),
+    "groups": ({"b": (3, 2, 2, 1)}, r"allowed: 2 channels; of 2 groups: device\.cudnn\.convolution\(groups=\)"),
     "channels": ({"b": (3, 2, 2, 4)}, r"x has 2 channels and w has shape \(3, 2, 2, 4\); allowed: 2 channels"),
     "axes": ({"a": (4, 4, 2)}, r"x has shape \(4, 4, 2\); allowed: two or three spatial axes"),
     "ranks": ({"a": (1, 4, 4, 4, 2)}, "allowed: as many axes"),

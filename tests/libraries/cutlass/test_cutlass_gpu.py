@@ -104,7 +104,16 @@ def test_products_of_int8_are_exact(device: an.Device, arch: str) -> None:
     np.testing.assert_array_equal(narrow, np.clip(np.rint(a.astype("f8") @ b / 512), -128, 127))
 
 
-@pytest.mark.parametrize("alignment", [2, 4, 8])
+def test_odd_products_of_int8_are_exact(device: an.Device) -> None:
+    a, b = values(33, 127, dtype="int8"), values(127, 65, dtype="int8")
+    given_ = device.put(a), placed(device, b, "int8", "F")
+    found = device.cutlass.gemm(*given_, epilogue="acc").numpy()
+    np.testing.assert_array_equal(found, a.astype("i8") @ b.astype("i8"))
+    narrow = device.cutlass.gemm(*given_, alpha=2.0**-9, out_dtype="int8").numpy()
+    np.testing.assert_array_equal(narrow, np.clip(np.rint(a.astype("f8") @ b / 512), -128, 127))
+
+
+@pytest.mark.parametrize("alignment", [1, 2, 4, 8])
 def test_alignments(device: an.Device, alignment: int) -> None:
     wide = 64 + alignment
     a = device.put(values(40, wide), dtype="float16")[:, :64]

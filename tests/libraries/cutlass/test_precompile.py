@@ -135,7 +135,7 @@ def test_an_interruption_ends_compilations(monkeypatch: pytest.MonkeyPatch, caps
         raise KeyboardInterrupt
 
     wanted = list(wanted_of([an.GemmRequest(a=np.empty((8, 8), "f4"), b=np.empty((8, 8), "f4"))]))
-    monkeypatch.setattr(precompile, "compiled_kernel", compiled)
+    monkeypatch.setattr(precompile, "compiled_kernels", compiled)
     monkeypatch.setattr(precompile, "as_completed", interrupted)
     monkeypatch.setattr(precompile, "_list", lambda _: wanted)
     assert main(["cutlass", "precompile", "anything"]) == 130

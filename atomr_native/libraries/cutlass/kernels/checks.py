@@ -84,8 +84,8 @@ def _check_alignments(kernel: Kernel) -> None:
                     f"{name}.alignment={operand.alignment} of a CUTLASS kernel for sm_90a; allowed: multiples of "
                     f"{128 // BITS[operand.dtype]} elements, 16 bytes"
                 )
-        elif name in "ab":
-            # cp.async copies 4, 8 or 16 bytes.
+        elif name in "ab" and kernel.stages != 2:
+            # cp.async copies 4, 8 or 16 bytes; two stages go through registers.
             _one_of(f"{name}.alignment", operand.alignment, tuple(n // BITS[operand.dtype] for n in (32, 64, 128)
                                                                   if n >= BITS[operand.dtype]))  # fmt: skip
         elif operand.alignment < 1 or operand.alignment & (operand.alignment - 1):
@@ -119,8 +119,9 @@ def _check_sm80(kernel: Kernel) -> None:
     if kernel.a.dtype == "int8":
         _one_of("a.layout", kernel.a.layout, ("row",))
         _one_of("b.layout", kernel.b.layout, ("column",))
-    if kernel.stages and not 3 <= kernel.stages <= 8:
-        raise Unsupported(f"stages={kernel.stages} of a CUTLASS kernel for sm_80; allowed: 0, 3 to 8")
+    fewest = 3 if kernel.family == "convolution" else 2
+    if kernel.stages and not fewest <= kernel.stages <= 8:
+        raise Unsupported(f"stages={kernel.stages} of a CUTLASS kernel for sm_80; allowed: 0, {fewest} to 8")
     m, n, k = kernel.tile
     _one_of("tile[0]", m, (32, 64, 128, 256))
     _one_of("tile[1]", n, (32, 64, 128, 256))

@@ -10,7 +10,7 @@ from typing import Final
 
 from ..attributes import EXTENTS
 from . import tree
-from .gemm80 import INSTRUCTIONS, operation, shape, vector, warps
+from .gemm80 import INSTRUCTIONS, mapped, operation, shape, vector, warps
 from .kernel import Kernel, walk
 from .rendering import ENTRY, Rendered, preparation, source_of
 from .types import CPP
@@ -115,17 +115,17 @@ template <class Layout> CUTE_HOST_DEVICE Layout dense(int depth, int height, int
 def _type(kernel: Kernel, root: str) -> str:
     """Return the kernel's type."""
     name, rank = _OPERATIONS[kernel.operation], kernel.spatial
-    a, b, d = kernel.a, kernel.b, kernel.d
+    a, b = kernel.a, kernel.b
     tensor = f"cutlass::layout::Tensor{'NHWC' if rank == 2 else 'NDHWC'}"
     width = vector(kernel)
     strides = "kUnity" if kernel.operation == "data_gradient" and kernel.unit_strides else "kStrided"
     algorithm = "kOptimized" if strides == "kUnity" or kernel.operation != "data_gradient" else "kAnalytic"
     aligned = f", {a.alignment}, {b.alignment}" if rank == 2 else ""
     return f"""using Swizzle = cutlass::gemm::threadblock::GemmIdentityThreadblockSwizzle<{kernel.swizzle}>;
-using Output = cutlass::epilogue::thread::LinearCombination<{CPP[d.dtype]}, {width}, {CPP[kernel.accumulator]},
+using Output = cutlass::epilogue::thread::LinearCombination<{mapped(kernel)}, {width}, {CPP[kernel.accumulator]},
     {CPP[kernel.compute]}>;
 using Default = typename cutlass::conv::kernel::DefaultConv{rank}d{name}<
-    {CPP[a.dtype]}, {tensor}, {CPP[b.dtype]}, {tensor}, {CPP[d.dtype]}, {tensor}, {CPP[kernel.accumulator]},
+    {CPP[a.dtype]}, {tensor}, {CPP[b.dtype]}, {tensor}, {mapped(kernel)}, {tensor}, {CPP[kernel.accumulator]},
     cutlass::arch::OpClassTensorOp, cutlass::arch::Sm80, Block, Warp, {shape(INSTRUCTIONS[a.dtype])}, Output, Swizzle,
     {kernel.stages or 3}, {operation(kernel)}, cutlass::conv::IteratorAlgorithm::{algorithm},
     cutlass::conv::StrideSupport::{strides}{aligned}>::Kernel;
@@ -151,7 +151,7 @@ def render(kernel: Kernel) -> Rendered:
     body = f"""{_CONVOLUTION}{written.text()}
 using Block = {shape(kernel.tile)};
 using Warp = {shape(warps(kernel))};
-using ThreadMap = cutlass::epilogue::threadblock::OutputTileThreadLayout<Block, Warp, {CPP[kernel.d.dtype]},
+using ThreadMap = cutlass::epilogue::threadblock::OutputTileThreadLayout<Block, Warp, {mapped(kernel)},
     {vector(kernel)}, 1>;
 {chr(10).join(written.types)}
 {_type(kernel, written.root)}"""

@@ -1,4 +1,8 @@
-"""Scalar functions of an epilogue, in CUDA C++: NaN passes through each of them."""
+"""Scalar functions of an epilogue, in CUDA C++: NaN passes through each of them.
+
+Quotients and roots of float32 are the GPU's approximations, within 2 units in the last place: exact ones branch, and
+call a function for numbers such as 0.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +14,28 @@ SOURCE: Final = r"""
 namespace atomr {
 template <class T> __device__ __forceinline__ T quotient(T x, T y) { return x / y; }
 template <> __device__ __forceinline__ float quotient(float x, float y) { return __fdividef(x, y); }
+template <class T> __device__ __forceinline__ T ratio(T x, T y) { return x / y; }
+template <> __device__ __forceinline__ float ratio(float x, float y) {
+  float z;
+  asm("div.full.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
+  return z;
+}
+template <class T> __device__ __forceinline__ T root(T x) { return ::sqrt(x); }
+template <> __device__ __forceinline__ float root(float x) {
+  float y;
+  asm("sqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
 template <class T> __device__ __forceinline__ T f_identity(T x) { return x; }
 template <class T> __device__ __forceinline__ T f_neg(T x) { return -x; }
 template <class T> __device__ __forceinline__ T f_abs(T x) { return ::fabs(x); }
-template <class T> __device__ __forceinline__ T f_sqrt(T x) { return ::sqrt(x); }
+template <class T> __device__ __forceinline__ T f_sqrt(T x) { return root(x); }
 template <class T> __device__ __forceinline__ T f_exp(T x) { return ::exp(x); }
 template <class T> __device__ __forceinline__ T f_tanh(T x) { return ::tanh(x); }
 template <class T> __device__ __forceinline__ T f_add(T x, T y) { return x + y; }
 template <class T> __device__ __forceinline__ T f_sub(T x, T y) { return x - y; }
 template <class T> __device__ __forceinline__ T f_mul(T x, T y) { return x * y; }
-template <class T> __device__ __forceinline__ T f_div(T x, T y) { return x / y; }
+template <class T> __device__ __forceinline__ T f_div(T x, T y) { return ratio(x, y); }
 template <class T> __device__ __forceinline__ T f_fma(T x, T y, T z) { return ::fma(x, y, z); }
 template <class T> __device__ __forceinline__ T f_max(T x, T y) { return x != x ? x : y != y ? y : x > y ? x : y; }
 template <class T> __device__ __forceinline__ T f_min(T x, T y) { return x != x ? x : y != y ? y : x < y ? x : y; }
@@ -31,7 +47,8 @@ template <class T> __device__ __forceinline__ T f_gelu(T x) {
   return T(0.5) * x * (T(1) + ::erf(x * T(0.70710678118654752440)));
 }
 template <class T> __device__ __forceinline__ T f_gelu_tanh(T x) {
-  return T(0.5) * x * (T(1) + ::tanh(T(0.79788456080286535588) * (x + T(0.044715) * x * x * x)));
+  // 1 + tanh(z) is 2 / (1 + exp(-2 z)), which has no branch and does not cancel.
+  return quotient(x, T(1) + ::exp(T(-1.59576912160573071176) * x * (T(1) + T(0.044715) * x * x)));
 }
 template <class T> __device__ __forceinline__ T f_log(T x) { return ::log(x); }
 template <class T> __device__ __forceinline__ T f_rsqrt(T x) { return ::rsqrt(x); }

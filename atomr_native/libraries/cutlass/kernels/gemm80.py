@@ -9,7 +9,7 @@ from .kernel import Kernel, walk
 from .rendering import ENTRY, Rendered, preparation, source_of
 from .types import BITS, CPP, LAYOUTS
 
-__all__ = ["INCLUDES", "INSTRUCTIONS", "launch", "operation", "render", "vector", "warps"]
+__all__ = ["INCLUDES", "INSTRUCTIONS", "launch", "mapped", "operation", "render", "vector", "warps"]
 
 #: Headers of CUTLASS.
 INCLUDES: Final = (
@@ -25,6 +25,8 @@ _FIELDS: Final = (
     ("m", "int32"), ("n", "int32"), ("k", "int32"), ("batch", "int32"), ("sm_count", "int32"),
 )  # fmt: skip
 _C_FIELDS: Final = (("ldc", "int64"), ("batch_c", "int64"))
+#: Fewest elements of int8 that a thread stores at once, where D's type says how threads are spread.
+_FEWEST: Final = 4
 #: M, N and K of an instruction of the tensor cores, by the dtype of A and B.
 INSTRUCTIONS: Final = {
     "float64": (8, 8, 4), "float32": (16, 8, 8), "tfloat32": (16, 8, 8), "float16": (16, 8, 16),
@@ -58,6 +60,11 @@ def vector(kernel: Kernel) -> int:
     return min(widths)
 
 
+def mapped(kernel: Kernel) -> str:
+    """Return the type by which threads are spread over D: CUTLASS has no spread for a few bytes of int8."""
+    return CPP["int32" if kernel.d.dtype == "int8" and vector(kernel) < _FEWEST else kernel.d.dtype]
+
+
 def shape(values: tuple[int, ...]) -> str:
     """Return a shape of CUTLASS 2."""
     return f"cutlass::gemm::GemmShape<{', '.join(map(str, values))}>"
@@ -77,7 +84,7 @@ extern "C" __global__ void __launch_bounds__(Kernel::kThreadCount)
 def render(kernel: Kernel) -> Rendered:
     """Return the source of a product, batched or not."""
     written = tree.rendered(kernel)
-    a, b, d = kernel.a, kernel.b, kernel.d
+    a, b = kernel.a, kernel.b
     width = vector(kernel)
     streams = kernel.decomposition != "tiles"
     swizzle = (
@@ -89,12 +96,12 @@ def render(kernel: Kernel) -> Rendered:
     body = f"""{written.text()}
 using Block = {shape(kernel.tile)};
 using Warp = {shape(warps(kernel))};
-using ThreadMap = cutlass::epilogue::threadblock::OutputTileThreadLayout<Block, Warp, {CPP[d.dtype]}, {width}, 1>;
+using ThreadMap = cutlass::epilogue::threadblock::OutputTileThreadLayout<Block, Warp, {mapped(kernel)}, {width}, 1>;
 {chr(10).join(written.types)}
 using Kernel = typename cutlass::gemm::kernel::DefaultGemmWithVisitor<
     {CPP[a.dtype]}, {LAYOUTS[a.layout]}, {none}, {a.alignment}, {CPP[b.dtype]}, {LAYOUTS[b.layout]}, {none},
     {b.alignment},
-    {CPP[d.dtype]}, cutlass::layout::RowMajor, {width}, {CPP[kernel.accumulator]}, {CPP[kernel.compute]},
+    {mapped(kernel)}, cutlass::layout::RowMajor, {width}, {CPP[kernel.accumulator]}, {CPP[kernel.compute]},
     cutlass::arch::OpClassTensorOp, cutlass::arch::Sm80, Block, Warp, {shape(INSTRUCTIONS[a.dtype])}, {written.root},
     {swizzle}, {kernel.stages or 3}, {operation(kernel)}, 1>::GemmKernel;
 """

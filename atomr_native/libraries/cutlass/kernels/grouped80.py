@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from . import tree
-from .gemm80 import INCLUDES, INSTRUCTIONS, operation, shape, vector, warps
+from .gemm80 import INCLUDES, INSTRUCTIONS, mapped, operation, shape, vector, warps
 from .kernel import Kernel, walk
 from .rendering import ENTRY, Rendered, source_of
 from .types import BITS, CPP, LAYOUTS
@@ -58,19 +58,19 @@ struct Swizzle : cutlass::gemm::threadblock::GemmIdentityThreadblockSwizzle<1> {
 def render(kernel: Kernel) -> Rendered:
     """Return the source of a grouped product."""
     written = tree.rendered(kernel)
-    a, b, d = kernel.a, kernel.b, kernel.d
+    a, b = kernel.a, kernel.b
     width = vector(kernel)
     none = "cutlass::ComplexTransform::kNone"
     arguments = "\n  ".join(written.arguments)
     body = f"""{_FIND}{written.text()}
 using Block = {shape(kernel.tile)};
 using Warp = {shape(warps(kernel))};
-using ThreadMap = cutlass::epilogue::threadblock::OutputTileThreadLayout<Block, Warp, {CPP[d.dtype]}, {width}, 1>;
+using ThreadMap = cutlass::epilogue::threadblock::OutputTileThreadLayout<Block, Warp, {mapped(kernel)}, {width}, 1>;
 {chr(10).join(written.types)}
 using Kernel = typename cutlass::gemm::kernel::DefaultGemmWithVisitor<
     {CPP[a.dtype]}, {LAYOUTS[a.layout]}, {none}, {a.alignment}, {CPP[b.dtype]}, {LAYOUTS[b.layout]}, {none},
     {b.alignment},
-    {CPP[d.dtype]}, cutlass::layout::RowMajor, {width}, {CPP[kernel.accumulator]}, {CPP[kernel.compute]},
+    {mapped(kernel)}, cutlass::layout::RowMajor, {width}, {CPP[kernel.accumulator]}, {CPP[kernel.compute]},
     cutlass::arch::OpClassTensorOp, cutlass::arch::Sm80, Block, Warp, {shape(INSTRUCTIONS[a.dtype])}, {written.root},
     Swizzle, {kernel.stages or 3}, {operation(kernel)}, 1>::GemmKernel;
 namespace {{

@@ -6,20 +6,19 @@ scratch memory, without factors and C.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-import numpy as np
 from msgspec import to_builtins
 
 from ...._lib import cublaslt, cutensor
 from ...._lib.cublaslt import Matmul
 from ...._lib.cutensor import CONSTANTS
 from ....builders.cuda.context import CudaContext, library_file
+from ....builders.cuda.trials import Trials
 from ....builders.cuda.tuner import Candidate, Tuner
-from ....dtypes import DTYPES, as_dtype
 from ....errors import LibraryError, Unsupported
-from ....plans.spec import OperandSpec, PlanSpec
+from ....plans.spec import PlanSpec
 from ....plans.tuning import TuningStore, spec_digest
 from ....plans.workspace_limits import PREFERRED_WORKSPACE
 from ..attributes import EinsumAttributes
@@ -36,29 +35,21 @@ _MOST: Final = 1 << 34
 #: Algorithms of cuBLASLt, and kernels of cuTENSOR's algorithms, that are measured.
 _LISTED: Final = 8
 _KERNELS: Final = {"DEFAULT": 4, "DEFAULT_PATIENT": 1, "GETT": 4, "TGETT": 2, "TTGT": 2}
-_TILE: Final = 4 << 20
 
 #: Makes the program of a choice, with its bytes of workspace, and says which route it takes.
 Trial = Callable[[Choice], tuple[Any, int, str]]
 
 
-def _span(operand: OperandSpec) -> tuple[int, int]:
-    """Return the bytes before an operand's first element that it reaches over, and all of these."""
-    low = sum((n - 1) * -step for n, step in zip(operand.shape, operand.strides, strict=True) if step < 0)
-    high = sum((n - 1) * step for n, step in zip(operand.shape, operand.strides, strict=True) if step > 0)
-    return low, low + high + as_dtype(operand.dtype).itemsize
-
-
-class _Step:
+class _Step(Trials):
     """A step that is tuned."""
 
     title = "an operation on tensors"
 
     def __init__(self, context: CudaContext, spec: PlanSpec[Any], digest: str, products: int, trial: Trial) -> None:
-        self._context, self._spec, self._products, self._trial = context, spec, products, trial
+        super().__init__(context, spec)
+        self._products, self._trial = products, trial
         self.operation = spec.op
         self.digest = digest
-        self._runs: dict[tuple[int, ...], Any] = {}
 
     def accepts(self, choice: tuple[int, ...]) -> bool:
         """Whether numbers are a choice."""
@@ -69,7 +60,7 @@ class _Step:
         return list(self._candidates())
 
     def _candidates(self) -> Iterator[Candidate]:
-        how = self._spec.attributes
+        how = self.spec.attributes
         first, _ = self._candidate(Choice(), {})
         if first is None:
             return
@@ -102,7 +93,7 @@ class _Step:
             return
         yield made
         native = next(step.run for step in program.steps if isinstance(step.run, Matmul))
-        limit = min(self._context.most, PREFERRED_WORKSPACE)
+        limit = min(self.context.most, PREFERRED_WORKSPACE)
         for words, _, config in native.candidates(limit, _LISTED):
             yield from self._taken(Choice("blas_lt", words), config)
 
@@ -125,37 +116,15 @@ class _Step:
         """Return a candidate that takes the route which it names, and its program; None where there is none."""
         try:
             program, workspace, taken = self._trial(choice)
-            run = self._context.backend.prepare(program)
+            run = self.context.backend.prepare(program)
         except (Unsupported, LibraryError) as error:
             if isinstance(error, LibraryError) and error.lib == "cuda":
                 raise  # the device's own
             return None, None
         if choice.route not in ("", taken):
             return None, None
-        self._runs[choice.words] = run
+        self.runs[choice.words] = run
         return Candidate(choice.words, workspace, {"route": taken, **config}), program
-
-    def operand_bytes(self) -> list[int]:
-        """Return the bytes that each operand reaches over."""
-        return [_span(operand)[1] for operand in self._spec.operands]
-
-    def tiles(self) -> Sequence[np.ndarray[Any, Any]]:
-        """Return numbers of ordinary size, since the GPU's clock depends on them."""
-        rng = np.random.default_rng(0)
-        found = []
-        for operand in self._spec.operands:
-            dtype = DTYPES[operand.dtype]
-            count = _TILE // dtype.itemsize
-            values = rng.integers(0, 2, count) if dtype.kind in "biu" else rng.standard_normal(count)
-            found.append(values.astype(dtype).view(np.uint8))
-        return found
-
-    def time(self, candidate: Candidate, addresses: list[int], sets: int, launches: int, workspace: int) -> float:
-        """Return microseconds of a launch."""
-        lows = [_span(operand)[0] for operand in self._spec.operands]
-        places = [address + lows[i % len(lows)] for i, address in enumerate(addresses)]
-        run = self._runs[candidate.choice]
-        return self._context.backend.measure(run, places, sets, launches, workspace, candidate.workspace)
 
 
 class StepTuner:

@@ -1,0 +1,179 @@
+"""Products that a kernel of CUTLASS computes instead of cuBLASLt: rules, as data, and such a product's specification.
+
+The kernel compiles in the program, before the plan is made, so rules depend on layouts only.  The message stays that of
+``blas_lt.matmul``: its operands and factors, in their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+from msgspec.structs import replace
+
+from ...dtypes import DTYPES, as_dtype
+from ...errors import InvalidRequest, Unsupported
+from .. import load
+
+if TYPE_CHECKING:
+    from ...plans.lowering import Lowered, Target
+    from ...plans.spec import OperandSpec, PlanSpec
+    from .attributes import MatmulAttributes
+
+__all__ = ["RULES", "Rule", "stand_in"]
+
+Operands = dict[str, "OperandSpec"]
+
+#: Epilogues as CUTLASS's actor has them; {x} is what alpha, beta and the bias make.
+_SLOPE: Final = "1.5957691216057308 * (1 + 0.134145 * aux * aux)"
+_TEXTS: Final = {
+    "default": "{x}", "bias": "{x}", "relu": "relu({x})", "relu_bias": "relu({x})", "gelu": "gelu_tanh({x})",
+    "gelu_bias": "gelu_tanh({x})", "gelu_aux": "aux = {x}; out = gelu_tanh(aux)",
+    "gelu_aux_bias": "aux = {x}; out = gelu_tanh(aux)",
+    "dgelu": "s = sigmoid(1.5957691216057308 * aux * (1 + 0.044715 * aux * aux)); "
+    f"out = ({{x}}) * (s + aux * s * (1 - s) * ({_SLOPE}))",
+}  # fmt: skip
+#: Modes that both libraries have under one name.
+_MODES: Final = ("float32", "tf32", "float64", "int32")
+#: Bytes of which cuBLASLt wants rows to be multiples.
+_ALIGNED: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """When CUTLASS's kernel is taken by itself.
+
+    Attributes
+    ----------
+    reason : str
+        For the plan's notes, after "since".
+    applies : callable
+        Whether a product, of these attributes and operands, is of this kind.
+    gain : float or None
+        Time of cuBLASLt's way over that of the kernel, as it was measured on compute capability 9.0, the smallest of
+        the cases.  The kernel is taken if it is more than 1; None stands for no figure.
+    """
+
+    reason: str
+    applies: Callable[[MatmulAttributes, Operands], bool]
+    gain: float | None = None
+
+
+def _is_odd(_: MatmulAttributes, operands: Operands) -> bool:
+    """Whether rows of operands of 8 or 16 bits are no multiples of 16 bytes."""
+    return any(
+        as_dtype(one.dtype).itemsize < 4 and any(step % _ALIGNED for step in one.strides[-2:] if step != size)
+        for one, size in ((operands[name], as_dtype(operands[name].dtype).itemsize) for name in "ab")
+    )
+
+
+#: In the order in which they are tried.  bench/libraries/blas_lt/stand_ins.py measures them.
+RULES: Final = (
+    Rule("it stores aux", lambda how, _: how.epilogue in ("gelu_aux", "gelu_aux_bias")),
+    Rule("it is a gradient", lambda how, _: how.epilogue == "dgelu"),
+    Rule("rows of operands are no multiples of 16 bytes", _is_odd),
+)
+
+
+class _Bare(NamedTuple):
+    """A layout, without memory."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    strides: tuple[int, ...]
+
+    @property
+    def turned(self) -> _Bare:
+        """The transpose of its last two axes."""
+        (*m, i, j), (*n, p, q) = self.shape, self.strides
+        return _Bare((*m, j, i), self.dtype, (*n, q, p))
+
+
+def _refusal(how: MatmulAttributes, operands: Operands) -> str:
+    """Return what of a product CUTLASS's actor has no form for, or nothing."""
+    if how.custom is not None:
+        return "a custom epilogue; allowed with it: device.cutlass.gemm"
+    if how.epilogue not in _TEXTS:
+        return f"epilogue={how.epilogue!r}; allowed: {', '.join(_TEXTS)}"
+    if how.mode not in _MODES:
+        return f"compute={how.mode!r}; allowed: {', '.join(_MODES)}"
+    for name in ("conj_a", "conj_b", "tune"):
+        if getattr(how, name):
+            return f"{name}={getattr(how, name)!r}; allowed: without it"
+    for name in ("a_scale", "b_scale", "c_scale", "d_scale", "amax"):
+        if name in operands:
+            return f"{name}; allowed: without it"
+    if operands["out"].dtype == "int32":
+        return "D of int32, whose factors are exact; allowed: other dtypes"
+    if "bias" in operands and len(operands["bias"].shape) > 1:
+        return f"bias of shape {operands['bias'].shape}; allowed: (N,)"
+    return ""
+
+
+def _request(how: MatmulAttributes, operands: Operands) -> Any:
+    """Return the product as a request of CUTLASS's actor.
+
+    Raises
+    ------
+    InvalidRequest
+        If that actor has not these types.
+    """
+    bare = {name: _Bare(one.shape, DTYPES[one.dtype], one.strides) for name, one in operands.items()}
+    for name, turned in (("a", how.trans_a), ("b", how.trans_b)):
+        bare[name] = bare[name].turned if turned else bare[name]
+    terms, used = ["alpha * acc"], {"alpha": bare.get("alpha", 1.0)}
+    if how.added != "none":
+        terms.append("beta * c")
+        used |= {"beta": bare.get("beta", 1.0), "c": bare["out" if how.added == "out" else "c"]}
+    if "bias" in bare:
+        terms.append("bias")
+    reads = [name for name in ("bias", "aux") if name in bare and (name == "bias" or how.epilogue == "dgelu")]
+    stores = {"aux": bare["aux"]} if how.epilogue.startswith("gelu_aux") else None
+    make = load("cutlass", "request:GemmRequest")
+    return make(
+        a=bare["a"], b=bare["b"], out=bare["out"], epilogue=_TEXTS[how.epilogue].format(x=" + ".join(terms)),
+        operands={name: bare[name] for name in reads} or None, outputs=stores, compute=how.mode,
+        fast_accum=how.fast_accum, **used,
+    )  # fmt: skip
+
+
+def stand_in(lowered: Lowered, target: Target) -> PlanSpec | None:
+    """Return a product's specification as CUTLASS's kernel computes it, or None where cuBLASLt does.
+
+    Waits for the compiler, if the kernel is new.
+
+    Raises
+    ------
+    Unsupported
+        With ``route="cutlass"``, for what no kernel computes, and where the extra is not installed.
+    """
+    how: Any = lowered.attributes
+    operands = {one.name: one.spec for one in lowered.operands}
+    asked = how.route == "cutlass"
+    if how.route == "cublaslt" or any(0 in one.shape for one in operands.values()):
+        return None
+    rule = next((one for one in RULES if (one.gain or 0) > 1 and one.applies(how, operands)), None)
+    if rule is None and not asked:
+        return None
+    refusal = _refusal(how, operands)
+    try:
+        if refusal:
+            raise Unsupported(f"route='cutlass' with {refusal}", rule="blas_lt.route", lifted_by=("route",))
+        spec: PlanSpec[Any] = _request(how, operands).lowered.spec(target)
+    except (InvalidRequest, Unsupported) as error:
+        if not asked:
+            return None
+        if isinstance(error, Unsupported):
+            raise
+        raise Unsupported(f"route='cutlass': {error}", rule="blas_lt.route", lifted_by=("route",)) from None
+    why = "route='cutlass'" if rule is None else rule.reason
+    attributes = replace(
+        spec.attributes,
+        scalars=tuple(one.name for one in lowered.scalars),
+        transposed=tuple(name for name, turned in (("a", how.trans_a), ("b", how.trans_b)) if turned),
+        notes=(f"one kernel of CUTLASS, since {why}",),
+    )
+    return replace(spec, operands=tuple(operands.values()), scalars=tuple(one.kind for one in lowered.scalars),
+                   attributes=attributes)  # fmt: skip

@@ -1,0 +1,177 @@
+"""Products that a kernel of CUTLASS computes for the matmul actor: by request, and by rules that were measured."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+from collections.abc import Iterator
+from typing import Any
+
+import fake_cuda
+import fake_cutlass
+import numpy as np
+import pytest
+
+import atomr_native as an
+from atomr_native.libraries.blas_lt import stand_in
+from atomr_native.libraries.cutlass import code
+
+pytest.importorskip("cuda.bindings.nvrtc", reason="cuda.bindings is not installed")
+RNG = np.random.default_rng(6)
+BY_REQUEST = ("one kernel of CUTLASS, since route='cutlass'",)
+
+
+@pytest.fixture(scope="module")
+def device(fake_environment: dict[str, str]) -> Iterator[an.Device]:
+    with pytest.MonkeyPatch.context() as patch, fake_cuda.using(fake_environment):
+        fake_cutlass.install(patch)
+        with an.System() as system:
+            yield system.device("cuda:0")
+
+
+def values(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype("f4")
+
+
+def both(device: an.Device, **how: Any) -> tuple[Any, Any]:
+    """Return the results of CUTLASS's kernel, as it is given, and of the host device."""
+    host = device.system.device("host")
+    mirrored = {name: host.put(one.numpy()) if isinstance(one, an.GpuRef) else one for name, one in how.items()}
+    if how.get("c") is not None and how.get("c") is how.get("out"):
+        mirrored["c"] = mirrored["out"]
+    expected = host.blas_lt.matmul(**mirrored)
+    plan = device.blas_lt.plan(route="cutlass", **how)
+    assert plan.notes == BY_REQUEST
+    return device.blas_lt.matmul(route="cutlass", **how), expected
+
+
+def same(found: Any, expected: Any) -> None:
+    pairs = zip(found, expected, strict=True) if isinstance(found, tuple) else [(found, expected)]
+    for one, other in pairs:
+        assert (one is None) == (other is None)
+        if one is not None:
+            np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("epilogue", "trans_a", "trans_b"),
+    [("default", False, False), ("relu", True, True), ("bias", False, True), ("relu_bias", True, False),
+     ("gelu", False, False), ("gelu_bias", False, True)],
+)  # fmt: skip
+def test_epilogues_and_transposes(device: an.Device, epilogue: str, trans_a: bool, trans_b: bool) -> None:
+    a = device.put(values(*((24, 6) if trans_a else (6, 24))))
+    b = device.put(values(*((10, 24) if trans_b else (24, 10))))
+    bias = device.put(values(10)) if "bias" in epilogue else None
+    for alpha in (1.0, -2.0):
+        same(*both(device, a=a, b=b, trans_a=trans_a, trans_b=trans_b, epilogue=epilogue, bias=bias, alpha=alpha))
+
+
+def test_sums_with_c_in_place_and_factors_of_the_device(device: an.Device) -> None:
+    a, b, c, d = (device.put(values(*shape)) for shape in ((2, 6, 24), (24, 10), (2, 6, 10), (2, 6, 10)))
+    same(*both(device, a=a, b=b, c=c, alpha=0.5, beta=-2.0, epilogue="relu"))
+    same(*both(device, a=a, b=b, c=d, out=d, beta=3.0))
+    alpha, beta = (device.put(np.array([x], "f4")) for x in (2.0, -1.0))
+    same(*both(device, a=a, b=b, c=c, alpha=alpha, beta=beta))
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_stored_aux_and_its_gradient(device: an.Device, bias: bool) -> None:
+    a, b, dy = device.put(values(6, 24)), device.put(values(24, 10)), device.put(values(6, 24))
+    more = {"bias": device.put(values(10))} if bias else {}
+    found, expected = both(device, a=a, b=b, epilogue="gelu_aux_bias" if bias else "gelu_aux", **more)
+    assert found.aux is not None
+    same(found, expected)
+    same(*both(device, a=dy, b=b, epilogue="dgelu", aux=found.aux))
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ({"epilogue": "relu_aux"}, "epilogue='relu_aux'; allowed: default, bias"),
+        ({"epilogue": "bgradb"}, "epilogue='bgradb'"),
+        ({"tune": True}, "tune='measure'"),
+        ({"compute": "float32_pedantic"}, "compute='float32_pedantic'; allowed: float32"),
+        ({"dtype": "complex64"}, "route='cutlass'"),
+        ({"dtype": "int8", "out_dtype": "int32"}, "D of int32"),
+        ({"batched": True}, r"bias of shape \(2, 10\); allowed: \(N,\)"),
+    ],
+)
+def test_refusals(device: an.Device, how: dict[str, Any], words: str) -> None:
+    how = dict(how)
+    dtype, lead = how.pop("dtype", "float32"), (2,) if how.get("batched") else ()
+    a, b = device.zeros((*lead, 6, 24), dtype), device.zeros((*lead, 24, 10), dtype)
+    if how.pop("batched", False):
+        how |= {"bias": device.zeros((2, 10), dtype), "epilogue": "bias"}
+    for call in (device.blas_lt.plan, device.blas_lt.matmul):
+        with pytest.raises(an.Unsupported, match=words):
+            call(a, b, route="cutlass", **how)
+    with pytest.raises(an.InvalidRequest, match="route"):
+        device.blas_lt.matmul(a, b, route="nvcc", **how)
+
+
+def test_nothing_is_routed_without_a_figure(device: an.Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = device.put(values(6, 24)), device.put(values(24, 10))
+    monkeypatch.setattr(code, "compiled_kernel", None)
+    unmeasured = tuple(dataclasses.replace(one, gain=None) for one in stand_in.RULES)
+    monkeypatch.setattr(stand_in, "RULES", unmeasured)
+    for how in ({"epilogue": "gelu_aux"}, {"epilogue": "dgelu", "aux": device.put(values(6, 10))}):
+        assert not any("CUTLASS" in note for note in device.blas_lt.plan(a, b, **how).notes)
+
+
+def half(device: an.Device, *shape: int) -> an.GpuRef:
+    return device.put(values(*shape), dtype="float16")
+
+
+@pytest.mark.parametrize(("k", "odd"), [(24, False), (23, True)])
+def test_rules_route_where_they_were_measured(
+    device: an.Device, monkeypatch: pytest.MonkeyPatch, k: int, odd: bool
+) -> None:
+    measured = tuple(dataclasses.replace(one, gain=1.5 if "16 bytes" in one.reason else 0.9) for one in stand_in.RULES)
+    monkeypatch.setattr(stand_in, "RULES", measured)
+    a, b = half(device, 6, k), half(device, 16, k)
+    plan = device.blas_lt.plan(a, b, trans_b=True, alpha=2.0)
+    since = "one kernel of CUTLASS, since rows of operands are no multiples of 16 bytes"
+    assert (since in plan.notes) == odd
+    found = device.blas_lt.matmul(a, b, trans_b=True, alpha=2.0).numpy().astype("f8")
+    np.testing.assert_allclose(found, 2 * (a.numpy().astype("f8") @ b.numpy().T), rtol=1e-2, atol=1e-2)
+    assert since not in device.blas_lt.plan(a, b, trans_b=True, alpha=2.0, route="cublaslt").notes
+    assert since not in device.blas_lt.plan(a, b, trans_b=True, epilogue="relu_aux").notes  # which it has no form for
+
+    def missing(*_: object) -> None:
+        raise an.Unsupported("nvidia-cutlass is not installed")
+
+    monkeypatch.setattr(code, "compiled_kernel", missing)
+    other = half(device, 6, k), half(device, 17, k)
+    assert since not in device.blas_lt.plan(*other, trans_b=True).notes
+    with pytest.raises(an.Unsupported, match="nvidia-cutlass is not installed"):
+        device.blas_lt.matmul(*other, trans_b=True, route="cutlass")
+
+
+def test_the_host_device_and_empty_results_have_no_routes(device: an.Device) -> None:
+    host = device.system.device("host")
+    x = host.put(values(3, 3))
+    np.testing.assert_array_equal(host.blas_lt.matmul(x, x, route="cutlass").numpy(), host.blas_lt.matmul(x, x).numpy())
+    empty = device.blas_lt.matmul(device.zeros((0, 4), "float32"), device.zeros((4, 4), "float32"), route="cutlass")
+    assert empty.numpy().shape == (0, 4)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(importlib.util.find_spec("cutlass_library") is None, reason="nvidia-cutlass is not installed")
+@pytest.mark.parametrize(
+    ("m", "n", "k", "epilogue"), [(255, 129, 127, "bias"), (512, 256, 512, "gelu_aux_bias"), (512, 256, 512, "dgelu")]
+)
+def test_stand_ins_on_a_gpu(m: int, n: int, k: int, epilogue: str) -> None:
+    with an.System() as system:
+        gpu, host = system.device("cuda:0"), system.device("host")
+        given = {"a": values(m, k), "b": values(n, k), "bias": values(n), "aux": values(m, n)}
+        used = ("a", "b", "aux") if epilogue == "dgelu" else ("a", "b", "bias")
+        arrays = {name: host.put(given[name], dtype="bfloat16") for name in used}
+        how: dict[str, Any] = {"trans_b": True, "epilogue": epilogue, "alpha": 0.5}
+        expected = host.blas_lt.matmul(**arrays, **how)
+        refs = {name: gpu.put(one.numpy()) for name, one in arrays.items()}
+        assert gpu.blas_lt.plan(**refs, route="cutlass", **how).notes == BY_REQUEST
+        found = gpu.blas_lt.matmul(**refs, route="cutlass", **how)
+        pairs = [(found, expected)] if epilogue != "gelu_aux_bias" else [(found[i], expected[i]) for i in (0, 1)]
+        for one, other in pairs:
+            x, y = (array.numpy().astype("f8") for array in (one, other))
+            np.testing.assert_allclose(x, y, rtol=2.0**-6, atol=2.0**-7 * np.abs(y).max())
