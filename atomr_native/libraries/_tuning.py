@@ -11,9 +11,12 @@ from ..errors import InvalidRequest
 __all__ = ["tuning_of"]
 
 
-def tuning_of(request: Any) -> str:
-    """Check whether a request's plan is tuned; return it as specifications have it."""
-    given = request.tune
-    if not isinstance(given, bool | np.bool) and not (isinstance(given, str) and given == "known"):
-        raise InvalidRequest(f"tune={given!r}; allowed: False, True, 'known'")
-    return "known" if isinstance(given, str) else "measure" if given else ""
+def tuning_of(request: Any, *further: str) -> str:
+    """Check whether a request's plan is tuned; return it as specifications have it.
+
+    Names are ``"known"`` and `further` ones.
+    """
+    given, names = request.tune, ("known", *further)
+    if not isinstance(given, bool | np.bool) and not (isinstance(given, str) and given in names):
+        raise InvalidRequest(f"tune={given!r}; allowed: False, True, {', '.join(map(repr, names))}")
+    return str(given) if isinstance(given, str) else "measure" if given else ""

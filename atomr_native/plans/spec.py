@@ -275,6 +275,8 @@ class PlanRequest(NamedTuple):
         The bytes that the JSON refers to.
     suspect : bool
         Whether its build and its first message run alone.
+    workspace : int or None
+        Bytes of workspace that it may have, where memory is short; None: as many as the device allows.
     """
 
     plan: int
@@ -282,3 +284,4 @@ class PlanRequest(NamedTuple):
     spec: dict[str, Any]
     binaries: tuple[Binary, ...]
     suspect: bool = False
+    workspace: int | None = None

@@ -16,7 +16,7 @@ from .._lib.guard import TICK, Lock, Promise, check, shielded, shielded_service
 from .._lib.sender import BLOCKING, LOCATED, SETTLING
 from .._support.threads import WaitPool
 from .._support.timeouts import deadline_of
-from ..errors import AskTimeout, AtomrError, MessageCall
+from ..errors import AskTimeout, AtomrError, MessageCall, OutOfMemory, Unsupported
 from ..protocol.messages import Answer, BuildAnswer, WorkerGone
 from ..protocol.typed import decode
 from .quarantine import Quarantine
@@ -33,6 +33,9 @@ _MOST_STEPS = 1 << 20  # of a build that reports its progress
 _PAST = 1024  # plans without holders whose failed messages can still be named
 _PLACES = 16384  # newest sends whose places in the program are known
 _PACKAGE = __name__.partition(".")[0]
+#: Bytes of workspace below which a plan is not built with less, and the part that it may have then.
+_SMALL = 1 << 20
+_LESS = 4
 _RETRYING = 4  # messages that are sent again at the same time, each in a thread
 _WAITING = 32  # coroutines that wait for plans at the same time, each in a thread
 
@@ -69,6 +72,9 @@ class PlanRecord:
         self.epoch = 0  # generation of the worker that builds or has built it
         self.build: Promise[Answer] | None = None
         self.refused_epoch = 0  # generation of the worker that refuses its messages
+        self.used_epoch = 0  # generation of the worker to which its messages may have been sent
+        self.limit: int | None = None  # bytes of workspace that it may have, where memory was short
+        self.shortage: OutOfMemory | None = None  # for which it has that limit
         self.notes: tuple[str, ...] = ()
         self.tuning = ""
 
@@ -83,7 +89,7 @@ class PlanRecord:
         suspect = quarantine.suspects(spec)
         if refusal := quarantine.reason(spec):
             spec = PlanSpec("quarantined", spec.operands, spec.scalars, QuarantinedAttributes(refusal))
-        return PlanRequest(self.index, self.lane, spec.to_json(), spec.binaries, suspect)
+        return PlanRequest(self.index, self.lane, spec.to_json(), spec.binaries, suspect, self.limit)
 
 
 class PlanTable:
@@ -288,14 +294,53 @@ class PlanTable:
             if error is None:
                 if fields := build.result().fields:
                     self._take(record, fields)
-                self._owner.workspaces.require(record.lane, record.workspace)
-                return epoch
+                try:
+                    self._owner.workspaces.require(record.lane, record.workspace)
+                except OutOfMemory as shortage:
+                    if not self._lessen(record, build, epoch, shortage):
+                        raise
+                    continue
+                with record.lock:
+                    if record.build is build:
+                        record.used_epoch = epoch
+                        return epoch
+                continue  # another thread has lessened it
             if not isinstance(error, WorkerGone):
+                if isinstance(error, Unsupported):
+                    error = self._shortage(record, build) or error
                 try:
                     raise copy.copy(error)
                 finally:
                     del error
             self._owner.supervisor.await_change(epoch)
+
+    def _lessen(self, record: PlanRecord, build: Promise[Answer], epoch: int, shortage: OutOfMemory) -> bool:
+        """Have a plan built again with a smaller workspace, and return whether that may help.
+
+        Only while no message can name it, and as long as the builder does with less than before.
+        """
+        with record.lock:
+            if record.build is not build or record.epoch != epoch:  # another thread was here, or the worker has died
+                return True
+            stays = record.limit is not None and record.workspace > record.limit
+            if stays or record.used_epoch == epoch or record.workspace < _SMALL:
+                record.limit = record.shortage = None
+                return False
+            try:
+                self._owner.links.submit("drop_plan", plan=record.index, timeout=0.0)
+            except AtomrError:  # the worker's control socket is full, or it is dead
+                return False
+            record.limit, record.shortage, record.build = record.workspace // _LESS, copy.copy(shortage), None
+            return True
+
+    @staticmethod
+    def _shortage(record: PlanRecord, build: Promise[Answer]) -> OutOfMemory | None:
+        """Return the lack of memory for which a build was tried with less, in vain; the next one has no limit."""
+        with record.lock:
+            found = record.shortage
+            if found is not None and record.build is build:
+                record.limit = record.shortage = record.build = None
+            return found
 
     @staticmethod
     def _await_build(build: Promise[Answer], end: float | None) -> bool:
@@ -327,6 +372,7 @@ class PlanTable:
                 else:
                     record.build = Promise()
                     record.build.set_result(Answer({}))
+                    record.used_epoch = epoch
 
     def accuse(self, running: list[PlanRecord], *, build: bool = True, sure: bool = True) -> str:
         """Accuse the plans that ran when a worker died by itself, and the plan that was being built.

@@ -30,6 +30,12 @@ class WorkspaceLimits:
     preferred: int
     most: int
 
+    def within(self, nbytes: int | None) -> WorkspaceLimits:
+        """Return the limits of a plan that may have so many bytes; None: as many as the device allows."""
+        if nbytes is None:
+            return self
+        return WorkspaceLimits(min(self.preferred, nbytes), min(self.most, nbytes))
+
     @classmethod
     def of(cls, given: int | None, total_memory: int) -> WorkspaceLimits:
         """Return the limits for ``System(workspace_limit=given)`` on a device with `total_memory` bytes."""

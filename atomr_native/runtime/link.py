@@ -58,6 +58,8 @@ class Link:
         fields: dict[str, Any] = {"plan": request.plan, "lane": request.lane, "spec": request.spec}
         if request.suspect:
             fields["suspect"] = True
+        if request.workspace is not None:
+            fields["workspace"] = request.workspace
         if not request.binaries:
             yield fields, []
             return

@@ -140,8 +140,8 @@ class Builders(Protocol):
     def memory(self) -> tuple[int, int]:
         """Return (free, total) bytes of the device's memory, for any program.  Control thread."""
 
-    def build(self, spec: PlanSpec, plan: int) -> Built:
-        """Build plan number `plan`; may be slow.  Builder thread."""
+    def build(self, spec: PlanSpec, plan: int, workspace: int | None = None, /) -> Built:
+        """Build plan number `plan`, with at most so many bytes of workspace; may be slow.  Builder thread."""
 
     def self_test(self) -> None:
         """Compute a known answer; raises if it is wrong.  Builder thread."""

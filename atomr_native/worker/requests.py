@@ -313,7 +313,7 @@ class Requests:
         lanes, fields = self._ready(), frame.fields
         self._binaries.take(fields.get("binaries", ()), frame.blob, fields.get("forgotten", ()))
         plan, spec = int(fields["plan"]), specification(fields["spec"], self._binaries.find)
-        suspect = fields.get("suspect") is True
+        suspect, limit = fields.get("suspect") is True, fields.get("workspace")
         turn = lanes.begin_build(suspect)
         try:
             special = None
@@ -322,7 +322,7 @@ class Requests:
             self._builders.special = special
             built = special(spec) if special is not None else None
             if built is None:
-                built = self._builders.build(spec, plan)
+                built = self._builders.build(spec, plan, *(() if limit is None else (int(limit),)))
         finally:
             lanes.end_build(turn)
         if suspect:

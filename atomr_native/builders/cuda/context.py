@@ -42,6 +42,9 @@ class CudaContext:
         Builds operations of tests; None for any other.
     meetings : mapping of int to Seat
         The worker's places in communicators, by number.
+    most_workspace : int
+        Bytes of workspace that a plan may need at all.  A builder that knows how much a plan gains from may use them
+        without raising.
     """
 
     kind: ClassVar = "cuda"
@@ -55,6 +58,12 @@ class CudaContext:
     deterministic: bool = False
     special: Callable[[Any], Any] | None = None
     meetings: Mapping[int, Any] = field(default_factory=dict)
+    most_workspace: int = 0
+
+    @property
+    def most(self) -> int:
+        """The bytes of workspace that a plan may need at all."""
+        return max(self.most_workspace, self.workspace_limit)
 
     @property
     def backend(self) -> CudaBackend:

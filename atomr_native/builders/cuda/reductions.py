@@ -39,8 +39,9 @@ _WAYS: Final = 4
 #: Elements of a thread below which a reduction is not split further.
 _LEAST: Final = 16
 _MOST_SPLITS: Final = 1024
-#: Reductions whose result is one of the elements, or where it is.
-_INDEXED: Final = ("max", "argmax", "min", "argmin")
+#: Reductions whose result is one of the elements, and those whose result is where it is.
+_EXTREMA: Final = ("max", "min")
+_INDEXED: Final = ("argmax", "argmin")
 
 #: What combines two values without an index: the value to begin with, and the expression.
 _COMBINED: Final = {
@@ -48,6 +49,8 @@ _COMBINED: Final = {
     "prod": ("1", "a.value * b.value"),
     "any": ("0", "a.value || b.value"),
     "all": ("1", "a.value && b.value"),
+    "max": ("", "(b.value > a.value || b.value != b.value) ? b.value : a.value"),  # NaN stays NaN
+    "min": ("", "(b.value < a.value || b.value != b.value) ? b.value : a.value"),
 }
 _PLAIN = """\
 DEVICE pair fresh(void) {{ pair p; p.value = {first}; return p; }}
@@ -220,6 +223,17 @@ def _second_stage(reduction: Reduction, plan: _Plan, result: str, kind: str) -> 
     ]
 
 
+def _furthest(dtype: str, kind: str) -> str:
+    """Return the value that changes no maximum, or minimum, in C."""
+    if dtype in ("float32", "float64"):
+        return f"({value_type(dtype)})bits_float({'0xff800000u' if kind == 'max' else '0x7f800000u'})"
+    if dtype == "bool":
+        return "0" if kind == "max" else "1"
+    info = np.iinfo(dtype)
+    number = info.min if kind == "max" else info.max
+    return f"(-{-number - 1}ll - 1)" if number < 0 else f"{number}ull"
+
+
 def _pair(value: str, kind: str) -> tuple[list[str], int]:
     """Return the type of an accumulator and its largest size in bytes."""
     at = " long long at;" if kind in _INDEXED else ""
@@ -228,6 +242,7 @@ def _pair(value: str, kind: str) -> tuple[list[str], int]:
         return [made, _MAX.replace("@", ">" if kind.endswith("max") else "<")], 16
     name = "sum" if kind == "mean" else kind
     first, combined = _COMBINED[name]
+    first = first or _furthest(value, name)
     if value.startswith("complex"):
         c = STORAGE[value]
         first, combined = f"make_{c}({first}, 0)", f"{'add' if name == 'sum' else 'multiply'}_{c}(a.value, b.value)"
@@ -245,9 +260,8 @@ def build_reduce(reduction: Reduction, target: Target) -> Built:
         return Built("noop")
     if (sums := build_sum(reduction, target)) is not None:
         return sums
-    indexed = reduction.kind in _INDEXED
     result = reduction.accumulate
-    if indexed:
+    if reduction.kind in (*_INDEXED, *_EXTREMA):
         result = "float32" if x.dtype in NARROW else x.dtype
     plan = _cut(reduction, target)
     kind = index_type(

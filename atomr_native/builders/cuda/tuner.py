@@ -2,9 +2,9 @@
 
 Operands lie in sets that together are larger than the L2 cache and are taken in turn, as by a program whose operands
 come from memory.  Where one set fits into the cache, it is also taken again and again, as by a program that has just
-written them, and the geometric mean of both times counts.  A first pass times every candidate a few times; then the
-fastest and the heuristic's own are timed in turn, in blocks of rounds, until two blocks in a row have the same winner
-by their medians.  Only a candidate that beats the heuristic's by more than a measurement errs is taken.
+written them, and the geometric mean of both times counts.  A first pass times every candidate a few times; then those
+near the fastest and the heuristic's own are timed in turn, in blocks of rounds, until two blocks in a row have the same
+winner by their medians.  Only a candidate that beats the heuristic's by more than a measurement errs is taken.
 """
 
 from __future__ import annotations
@@ -30,8 +30,11 @@ _FINALISTS: Final = 8
 #: Rounds of a block, and the most blocks.
 _ROUNDS: Final = 5
 _BLOCKS: Final = 4
-#: Launches of the first pass.
+#: Launches of the first pass, and fewer of those that take long.
 _ROUGH: Final = 10
+_FEWEST: Final = 3
+#: Times that of the fastest in the first pass, with which a candidate may still win.
+_NEAR: Final = 1.5
 #: Minimum microseconds of one timing, and maximum number of its launches.
 _SPAN: Final = 300.0
 _LAUNCHES: Final = 200
@@ -218,11 +221,13 @@ class Tuner:
 
             rough: dict[Candidate, float] = {}
             for done, candidate in enumerate(candidates, 1):
-                rough[candidate] = both(candidate, _ROUGH)
+                best_yet = min(rough.values(), default=0.1)
+                rough[candidate] = both(candidate, int(max(_FEWEST, min(_ROUGH, _ROUGH * _SPAN / best_yet))))
                 progress(done, steps, f"{rough[candidate]:.1f} us, {candidate.config}")
-            ranked = sorted(rough, key=lambda candidate: rough[candidate])[:_FINALISTS]
-            finalists = list(dict.fromkeys([first, *ranked]))
             span = max(min(rough.values()), 0.1)
+            near = [candidate for candidate in rough if rough[candidate] <= _NEAR * span]
+            ranked = sorted(near, key=lambda candidate: rough[candidate])[:_FINALISTS]
+            finalists = list(dict.fromkeys([first, *ranked]))
             launches = int(max(3, min(_LAUNCHES, _SPAN / span)))
             rounds: dict[Candidate, list[float]] = {candidate: [] for candidate in finalists}
             winners: list[Candidate] = []

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from ..._support.options import check_options
 from ..._support.public import public
 from ...errors import InvalidRequest
-from ...plans.actor import LibraryActor
 from ...plans.lowering import Request
 from ...plans.tuning import as_progress
 from .block_request import BlockContractionRequest
@@ -20,6 +19,7 @@ from .blocks import BlockTensor
 from .explain import EinsumPath, explain
 from .forms import EINSUM, ELEMENTWISE, FORMS, REDUCE
 from .gradient import gradient_of
+from .later import LaterTuned
 from .request import EinsumRequest, frozen
 from .spec import is_array, resolve_einsum
 
@@ -52,7 +52,7 @@ def _tail(given: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
 
 
 @public
-class Tensor(LibraryActor):
+class Tensor(LaterTuned):
     """Tensors by their modes, on one device; messages to it run in order.
 
     Every method but `plan`, `einsum_path` and `einsum_gradient` enqueues and returns its result at once: the array that

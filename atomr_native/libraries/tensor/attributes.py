@@ -26,7 +26,7 @@ OTHER_ROUTES = ("auto", "kernel", "cutensor")
 ADDED = ("none", "c", "out")
 
 #: Whether the fastest way of a step is measured.
-Tuning: TypeAlias = Annotated[str, one_of("", "known", "measure")]
+Tuning: TypeAlias = Annotated[str, one_of("", "known", "measure", "later")]
 Mode = Annotated[int, Meta(ge=0)]
 #: A node of `traced.Tree`.
 NodeParts: TypeAlias = tuple[str | int, ...]
@@ -59,8 +59,8 @@ class EinsumAttributes(Attributes, frozen=True, kw_only=True):
         The tree of a function of the result, see `atomr_native._support.traced`, whose inputs are `tail.RESULT` and
         operands by name; without a function it is empty.
     tune : str
-        Whether steps are as they were measured to be the fastest: ``""``, ``"known"``: if they were measured before, or
-        ``"measure"``.
+        Whether steps are as they were measured to be the fastest: ``""``, ``"known"``: if they were measured before,
+        ``"measure"``, or ``"later"``, which plans of requests alone have: the builder takes it as ``"known"``.
     deterministic : bool
         Whether cuTENSOR is left out, and nothing is measured.
     """

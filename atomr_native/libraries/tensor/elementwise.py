@@ -69,9 +69,10 @@ class TensorElementwiseRequest(Request["GpuRef"]):
         Of one operand: zeros before and after the result along each mode of the output, or as ``padding=1`` around all.
     route : str
         On a GPU ``"kernel"``, or ``"cutensor"`` where the library has the operation; ``"auto"`` takes a kernel.
-    tune : bool or "known"
+    tune : bool, "known" or "later"
         Whether the faster of both is taken: True measures them when the plan is built, and keeps the result on disk;
-        ``"known"`` takes what was measured before.  No effect on the host device, and with another `route`.
+        ``"known"`` takes what was measured before; ``"later"`` does that for the first messages, while the tuned plan
+        is built.  No effect on the host device, and with another `route`.
 
     Raises
     ------
@@ -144,7 +145,7 @@ class TensorElementwiseRequest(Request["GpuRef"]):
                 dtype=dtype,
                 padding=padding,
                 route=self.route,
-                tune=tuning_of(self),
+                tune=tuning_of(self, "later"),
             ),
             **_scalars(given, is_complex=dtype.startswith("complex")),
         )

@@ -69,9 +69,10 @@ class TensorReduceRequest(Request["GpuRef"]):
         products and float64 for means and norms; bool for ``any`` and ``all``.
     route : str
         On a GPU ``"kernel"``, or ``"cutensor"`` where the library has the reduction; ``"auto"`` takes a kernel.
-    tune : bool or "known"
+    tune : bool, "known" or "later"
         Whether the faster of both is taken: True measures them when the plan is built, and keeps the result on disk;
-        ``"known"`` takes what was measured before.  No effect on the host device, and with another `route`.
+        ``"known"`` takes what was measured before; ``"later"`` does that for the first messages, while the tuned plan
+        is built.  No effect on the host device, and with another `route`.
 
     Raises
     ------
@@ -148,7 +149,7 @@ class TensorReduceRequest(Request["GpuRef"]):
                 added=added,
                 zero=is_zero(self.alpha),
                 route=self.route,
-                tune=tuning_of(self),
+                tune=tuning_of(self, "later"),
             ),
             unread=unread,
             **factors_of(self, scale),

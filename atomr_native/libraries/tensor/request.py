@@ -72,7 +72,8 @@ class EinsumRequest(Request["GpuRef"]):
         How products of float32 are computed: ``"float32"`` (the default), ``"tf32"``, ``"bfloat16"`` or ``"float16"``:
         operands are rounded to that type on their way into tensor cores.  For complex64 ``"complex64"`` or ``"tf32"``.
         cuTENSOR also emulates float32 and complex64 by ``"3xtf32"`` and ``"9xbf16"``, and float64 and complex128 by
-        ``"8xint8"``, in products.  Narrow floats are summed in float32.
+        ``"8xint8"``, in products.  Narrow floats are summed in float32; two tensors of float8 also in ``"float8"``, by
+        its tensor cores, with fewer bits.
     optimize : str or sequence
         The order of contractions: ``"auto"``: the cheapest for up to 8 operands, beyond that ``opt_einsum``'s where it
         is installed, else a greedy one; ``"optimal"``, ``"greedy"``, ``"left"``; or a path as `numpy.einsum_path`
@@ -82,10 +83,11 @@ class EinsumRequest(Request["GpuRef"]):
     route : str
         ``"auto"``; ``"blas_lt"`` or ``"cutensor"``: products by that library where they are products; or ``"kernel"``:
         never by a library.
-    tune : bool or "known"
+    tune : bool, "known" or "later"
         Whether each product is computed in the fastest way on this GPU: True measures routes and algorithms when the
-        plan is built, and keeps the results on disk; ``"known"`` takes what was measured before.  No effect on the host
-        device, on other steps and on slices.
+        plan is built, and keeps the results on disk; ``"known"`` takes what was measured before; ``"later"`` does that
+        for the first messages, while the tuned plan is built.  No effect on the host device, on other steps and on
+        slices.
     deterministic : bool
         Whether equal messages give equal bits in other processes, lanes and runs, too: nothing is measured, and
         cuTENSOR is not called, whose documentation does not promise that.
@@ -168,7 +170,7 @@ class EinsumRequest(Request["GpuRef"]):
                 added=problem.added,
                 zero=is_zero(self.alpha),
                 tail=problem.tail,
-                tune=tuning_of(self),
+                tune=tuning_of(self, "later"),
                 deterministic=bool(self.deterministic),
             ),
             unread=unread,

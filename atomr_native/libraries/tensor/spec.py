@@ -18,7 +18,7 @@ from .attributes import ROUTES
 from .modes import Subscripts, extents_of, parse
 from .path import Path, find_path
 from .tail import resolve_tail
-from .types import EMULATED, SCALE, accumulator, common_dtype, compute_mode, result_dtype
+from .types import EIGHT, EMULATED, SCALE, accumulator, common_dtype, compute_mode, result_dtype
 
 if TYPE_CHECKING:
     from .request import EinsumRequest
@@ -163,7 +163,9 @@ def _check_choices(request: EinsumRequest, compute: str) -> None:
     check_choice("route", request.route, ROUTES)
     if compute in EMULATED and request.route in ("blas_lt", "kernel"):
         raise InvalidRequest(f"route={request.route!r} with compute={compute!r}; allowed: 'auto', 'cutensor'")
-    tuning_of(request)
+    if compute == EIGHT and request.route in ("cutensor", "kernel"):
+        raise InvalidRequest(f"route={request.route!r} with compute={compute!r}; allowed: 'auto', 'blas_lt'")
+    tuning_of(request, "later")
     check_flag("deterministic", request.deterministic, bool | np.bool)
     if not request.deterministic:
         return
@@ -194,7 +196,7 @@ def resolve_einsum(request: EinsumRequest) -> EinsumProblem:
     if request.out is not None:
         check_result("out", request.out, fresh)
     dtype = "float32" if common.startswith("float8") else common
-    compute = compute_mode(request.compute, dtype)
+    compute = compute_mode(request.compute, dtype, operands)
     scale = check_factors(request, accumulator(dtype))
     _check_choices(request, compute)
     limit = request.memory_limit

@@ -9,7 +9,7 @@ from ...arrays.operands import check_input
 from ...dtypes import DTYPES, as_dtype, dtype_name
 from ...errors import InvalidRequest, Unsupported
 
-__all__ = ["RESULT", "bias_of", "resolve_tail", "tail_modes"]
+__all__ = ["RESULT", "before_relu", "bias_of", "resolve_tail", "tail_modes"]
 
 #: The name of the result in a tree.
 RESULT: Final = "result"
@@ -102,8 +102,22 @@ def tail_modes(output: tuple[int, ...], axes: int) -> tuple[int, ...]:
 def bias_of(tree: Tree) -> str:
     """Return the operand that a tree adds to the result, if it does nothing else, as an epilogue of cuBLASLt; else "".
 
-    A ReLU is none of these, since the library does not document what it makes of NaN.
+    A ReLU is none of these, since the library does not document what it makes of NaN; see `before_relu`.
     """
     names = [str(node[1]) for node in tree if node[0] == "input"]
     last = tree[-1]
     return names[1] if len(names) == 2 and len(tree) == 3 and last[0] == "add" and set(last[1:]) == {0, 1} else ""
+
+
+def before_relu(tree: Tree) -> Tree | None:
+    """Return what a tree does before it takes the maximum with 0 as its last step, empty for nothing; None for others.
+
+    That step may follow the rounding of what was before it, since both keep the order of numbers, and 0.
+    """
+    if tree[-1][0] != "maximum" or len(tree) < 3:
+        return None
+    zero, place = (("const", (0.0).hex()), len(tree) - 2)
+    inner = tree[:place]
+    if tree[place] != zero or set(tree[-1][1:]) != {place, place - 1}:
+        return None
+    return () if [node[0] for node in inner] == ["input"] else inner

@@ -10,7 +10,17 @@ import numpy as np
 from ...dtypes import DTYPES, as_dtype, dtype_name
 from ...errors import InvalidRequest
 
-__all__ = ["COMPUTE", "EMULATED", "NARROW", "SCALE", "accumulator", "common_dtype", "compute_mode", "result_dtype"]
+__all__ = [
+    "COMPUTE",
+    "EIGHT",
+    "EMULATED",
+    "NARROW",
+    "SCALE",
+    "accumulator",
+    "common_dtype",
+    "compute_mode",
+    "result_dtype",
+]
 
 #: Floating types that are computed in float32.
 NARROW: Final = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
@@ -22,6 +32,8 @@ COMPUTE: Final[dict[str, tuple[str, ...]]] = {
     "complex64": ("complex64", "tf32", "3xtf32", "9xbf16"),
     "complex128": ("complex128", "8xint8"),
 }
+#: Products of two float8 tensors by the tensor cores of float8, which cuBLASLt alone has.
+EIGHT: Final = "float8"
 #: Those that cuTENSOR alone has here.
 EMULATED: Final = ("3xtf32", "9xbf16", "8xint8")
 #: The dtype of alpha and beta, by the dtype that operands have in common.
@@ -68,8 +80,17 @@ def result_dtype(wanted: object, common: str, name: str = "out_dtype") -> np.dty
     return found
 
 
-def compute_mode(wanted: object, common: str) -> str:
+def compute_mode(wanted: object, common: str, arrays: Sequence[Any] = ()) -> str:
     """Return how products are computed.
+
+    Parameters
+    ----------
+    wanted
+        The mode, or None.
+    common : str
+        The dtype in which operands meet.
+    arrays
+        The operands; two of float8 have a mode of their own.
 
     Raises
     ------
@@ -77,6 +98,9 @@ def compute_mode(wanted: object, common: str) -> str:
         For a mode that operands of this dtype do not have.
     """
     allowed = COMPUTE.get(common, (accumulator(common),))
+    names = [dtype_name(as_dtype(array.dtype)) for array in arrays]
+    if len(names) == 2 and all(name.startswith(EIGHT) for name in names) and set(names) != {"float8_e5m2"}:
+        allowed += (EIGHT,)
     if wanted is None:
         return allowed[0]
     if not isinstance(wanted, str) or wanted not in allowed:

@@ -130,26 +130,27 @@ class CudaDevice:
         self._meetings = lanes.meetings
         return lanes
 
-    def build(self, spec: PlanSpec, plan: int) -> Built:
+    def build(self, spec: PlanSpec, plan: int, workspace: int | None = None, /) -> Built:
         """Build a plan: compile its kernels, or prepare its library call.  Waits for the compiler."""
+        limits = self._limits.within(workspace)
         op = spec.op
         if op == "test.gpu_fault" and self._allow_crash:
             return self._fault(spec)
         try:
-            return self._build_within(self._limits.preferred, spec, plan)
+            return self._build_within(limits.preferred, limits.most, spec, plan)
         except Unsupported as error:
-            if "workspace_limit" not in error.lifted_by or self._limits.most == self._limits.preferred:
+            if "workspace_limit" not in error.lifted_by or limits.most == limits.preferred:
                 raise
-        return self._build_within(self._limits.most, spec, plan)
+        return self._build_within(limits.most, limits.most, spec, plan)
 
-    def _build_within(self, limit: int, spec: PlanSpec, plan: int) -> Built:
+    def _build_within(self, limit: int, most: int, spec: PlanSpec, plan: int) -> Built:
         context = CudaContext(
             self.target, limit, self.facts, self.notify, self.backend, plan, self._deterministic, self.special,
-            self._meetings,
+            self._meetings, most,
         )  # fmt: skip
         built = build(spec, context)
-        if built.workspace > limit:
-            raise beyond_limit(spec.op, f"{spec.op} of these shapes", built.workspace, limit)
+        if built.workspace > context.most:
+            raise beyond_limit(spec.op, f"{spec.op} of these shapes", built.workspace, context.most)
         return built
 
     def _fault(self, spec: PlanSpec[FreeAttributes]) -> Built:

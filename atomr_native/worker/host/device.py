@@ -42,7 +42,7 @@ class HostBuilders:
         """Return (free, total) bytes, from the system."""
         return host_memory()
 
-    def build(self, spec: PlanSpec, plan: int) -> Built:  # noqa: ARG002 - of the protocol
+    def build(self, spec: PlanSpec, plan: int, workspace: int | None = None, /) -> Built:  # noqa: ARG002 - of the protocol
         """Build a plan."""
         built: Built = importlib.import_module("atomr_native.worker.build").build(
             spec, HostContext(self._meetings, self.special)

@@ -10,8 +10,19 @@ from typing import Any
 from bench.harness import Setup, gpu_peers
 from bench.harness.common import device
 from bench.harness.gpu import add_peer, waited
+from bench.harness.unavailable import Unavailable
 
-__all__ = ["EVERY", "PEERS", "TURNS", "Expression", "add_expressions", "add_ours", "name_cutensor", "shapes_of"]
+__all__ = [
+    "EVERY",
+    "PEERS",
+    "TURNS",
+    "Expression",
+    "add_expressions",
+    "add_ours",
+    "cupy_cutensor",
+    "name_cutensor",
+    "shapes_of",
+]
 
 #: Calls between two waits, and calls of a sample.
 EVERY, TURNS = 20, 100
@@ -46,11 +57,19 @@ def torch_einsum(subscripts: str, dtype: str, shapes: list[tuple[int, ...]], ind
     return gpu_peers.Calls({"run": run}, torch.cuda.synchronize)
 
 
+def cupy_cutensor(index: int) -> Any:
+    """CuPy, and its module of contractions; `Unavailable` where it finds no cuTENSOR with all its libraries."""
+    cupy = gpu_peers.cupy(index)
+    try:
+        from cupyx import cutensor  # type: ignore[import-not-found,import-untyped,unused-ignore]
+    except ImportError as error:
+        raise Unavailable(f"cupyx.cutensor does not import: {error}") from error
+    return cupy, cutensor
+
+
 def cupy_contraction(subscripts: str, dtype: str, shapes: list[tuple[int, ...]], index: int) -> gpu_peers.Calls:
     """``cupyx.cutensor.contraction`` of two tensors into an array."""
-    cupy = gpu_peers.cupy(index)
-    from cupyx import cutensor  # type: ignore[import-not-found,import-untyped,unused-ignore]
-
+    cupy, cutensor = cupy_cutensor(index)
     inputs, output = subscripts.split("->")
     modes = inputs.split(",")
     a, b = (cupy.zeros(shape, dtype) for shape in shapes)

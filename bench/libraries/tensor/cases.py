@@ -132,6 +132,26 @@ def products(setup: Setup) -> None:
                     sample = waited(partial(plan.tell, a, b, out=out), out.wait, turns, min(EVERY, turns))
                     setup.add(name, sample, flops=2.0 * n**3)
             setup.ratio(*names)
+    float8(setup)
+
+
+def float8(setup: Setup) -> None:
+    """Products of float8_e4m3fn whose sums are the innermost modes, in tensor cores of float8, beside bfloat16."""
+    turns = setup.count(TURNS)
+    n = 4096 if turns == TURNS else 16
+    names = {f"atomr tensor, {n}, {dtype}, rows by rows": dtype for dtype in ("float8_e4m3fn", "bfloat16")}
+    for name, dtype in names.items():
+        with setup.attempt(name):
+            import atomr_native as an
+
+            dev = device(setup, "process")
+            a, b, out = dev.zeros((n, n), dtype), dev.zeros((n, n), dtype), dev.zeros((n, n), "bfloat16")
+            options = {"compute": "float8", "out_dtype": "bfloat16"} if "float8" in dtype else {}
+            request = an.EinsumRequest(subscripts="ij,kj->ik", operands=(a, b), out=out, **options)
+            plan = dev.tensor.plan(request).wait(60.0)
+            sample = waited(partial(plan.tell, a, b, out=out), out.wait, turns, min(EVERY, turns))
+            setup.add(name, sample, flops=2.0 * n**3)
+    setup.ratio(*names)
 
 
 CASES = (

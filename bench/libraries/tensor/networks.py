@@ -54,10 +54,11 @@ def _torch(count: int, extent: int, index: int) -> gpu_peers.Calls:
 
 
 def _torch_peak(count: int, extent: int, index: int) -> float:
-    """MiB that torch allocates for one contraction at most, besides what is there."""
+    """MiB that torch allocates for one contraction at most, besides what is there, with the workspace of its cuBLAS."""
     calls = _torch(count, extent, index)
     torch = gpu_peers.torch(index)
     calls.wait()
+    torch._C._cuda_clearCublasWorkspaces()  # as ours counts its own, too
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
     calls.calls["run"]()
@@ -68,7 +69,8 @@ def _torch_peak(count: int, extent: int, index: int) -> float:
 def networks(setup: Setup) -> None:
     """Networks of 4 to 30 float32 tensors of ones, planned; `opt_einsum` with torch beside them.
 
-    *memory*: MiB at once besides the operands, of the plan's workspace and its result, and what torch has allocated.
+    *memory*: MiB at once besides the operands: of the plan's workspace, in which intermediate results and the scratch
+    memory of libraries lie, and its result; and what torch has allocated, with the workspace of cuBLAS.
     """
     turns = setup.count(TURNS)
     for count, extent in NETWORKS if turns == TURNS else NETWORKS[:2]:

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SINGLE = 32, CHAIN = 64, STEPS = 4, ELEMENT = 4, ALIGNMENT = 16 };
+enum { SINGLE = 32, CHAIN = 64, STEPS = 4, ELEMENT = 4, ALIGNMENT = 256, LIMIT = 32 << 20 };
 
 static struct {
 #define F(result, name, arguments) result(*name) arguments;
@@ -42,10 +42,11 @@ static product make(int n, CUdeviceptr a, CUdeviceptr b, CUdeviceptr d, cutensor
               "cutensorCreateContraction");
     tensor_ok(t.cutensorCreatePlanPreference(handle, &preference, CUTENSOR_ALGO_DEFAULT, CUTENSOR_JIT_MODE_NONE),
               "cutensorCreatePlanPreference");
-    uint64_t wanted = 0;
-    tensor_ok(t.cutensorEstimateWorkspaceSize(handle, operation, preference, CUTENSOR_WORKSPACE_DEFAULT, &wanted),
-              "cutensorEstimateWorkspaceSize");
-    tensor_ok(t.cutensorCreatePlan(handle, &p.plan, operation, preference, wanted), "cutensorCreatePlan");
+    const int32_t rank = 0;
+    tensor_ok(t.cutensorPlanPreferenceSetAttribute(handle, preference, CUTENSOR_PLAN_PREFERENCE_KERNEL_RANK, &rank,
+                                                   sizeof rank),
+              "cutensorPlanPreferenceSetAttribute");
+    tensor_ok(t.cutensorCreatePlan(handle, &p.plan, operation, preference, LIMIT), "cutensorCreatePlan");
     tensor_ok(t.cutensorPlanGetAttribute(handle, p.plan, CUTENSOR_PLAN_REQUIRED_WORKSPACE, &p.nbytes, sizeof p.nbytes),
               "cutensorPlanGetAttribute");
     t.cutensorDestroyPlanPreference(preference);

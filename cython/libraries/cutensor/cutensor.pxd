@@ -25,5 +25,6 @@ cdef extern from "libraries/cutensor/plan.h" nogil:
     const atomr_field *atomr_tensor_fields
     int atomr_tensor_new(atomr_cuda *, const atomr_tensor_spec *, atomr_tensor_plan **, atomr_failure *)
     uint64_t atomr_tensor_workspace(const atomr_tensor_plan *)
+    int atomr_tensor_kernels(atomr_cuda *, const char *, int, atomr_failure *)
     void atomr_tensor_delete(atomr_tensor_plan *)
     int atomr_tensor_run(void *, const void *, void *) noexcept

@@ -33,6 +33,32 @@ def cuda_version():
     return 0 if table == NULL else table.cutensorGetCudartVersion()
 
 
+def read_kernels(CudaBackend backend not None, str path):
+    """Read the kernels of a file that `write_kernels` has made; `Unsupported` of the rule tensor.kernels: it is of another
+    version or GPU, or damaged.
+    """
+    _move_kernels(backend, path, 0)
+
+
+def write_kernels(CudaBackend backend not None, str path):
+    """Write all kernels that were compiled, or read, in this process; there may be none, and no file."""
+    _move_kernels(backend, path, 1)
+
+
+cdef _move_kernels(CudaBackend backend, str path, int write):
+    cdef atomr_failure failure
+    cdef bytes name = path.encode()
+    cdef const char *file = name
+    cdef int code
+    memset(&failure, 0, sizeof(failure))
+    backend.enter()
+    with nogil:
+        code = atomr_tensor_kernels(backend.cuda, file, write, &failure)
+    if code != ATOMR_OK:
+        backend.check_fault("moving kernels of cuTENSOR")
+        raise_failure(code, &failure, "moving kernels of cuTENSOR")
+
+
 @cython.no_gc_clear
 cdef class TensorOperation(NativeRun):
     """A prepared operation of cuTENSOR.

@@ -16,7 +16,6 @@ typedef struct cutensorPlanPreference *cutensorPlanPreference_t;
 typedef int cutensorAlgo_t;
 typedef int cutensorJitMode_t;
 typedef int cutensorPlanPreferenceAttribute_t;
-typedef int cutensorWorksizePreference_t;
 typedef struct cutensorPlan *cutensorPlan_t;
 typedef int cutensorPlanAttribute_t;
 typedef struct CUstream_st *cudaStream_t;
@@ -75,8 +74,8 @@ typedef struct CUstream_st *cudaStream_t;
     C(CUTENSOR_ALGO_TGETT, -3)                                                                                        \
     C(CUTENSOR_ALGO_TTGT, -2)                                                                                         \
     C(CUTENSOR_PLAN_PREFERENCE_KERNEL_RANK, 4)                                                                        \
-    C(CUTENSOR_WORKSPACE_DEFAULT, 2)                                                                                  \
     C(CUTENSOR_JIT_MODE_NONE, 0)                                                                                      \
+    C(CUTENSOR_JIT_MODE_DEFAULT, 1)                                                                                   \
     C(CUTENSOR_OPERATION_DESCRIPTOR_SCALAR_TYPE, 1)                                                                   \
     C(CUTENSOR_PLAN_REQUIRED_WORKSPACE, 0)                                                                            \
     C(CUDA_R_16F, 2)                                                                                                  \
@@ -139,10 +138,6 @@ enum { ATOMR_CUTENSOR_CONSTANTS(ATOMR_ENUMERATOR) };
     F(cutensorStatus_t, cutensorPlanPreferenceSetAttribute,                                                           \
       (const cutensorHandle_t handle, cutensorPlanPreference_t pref, cutensorPlanPreferenceAttribute_t attr,          \
        const void *buf, size_t sizeInBytes))                                                                          \
-    F(cutensorStatus_t, cutensorEstimateWorkspaceSize,                                                                \
-      (const cutensorHandle_t handle, const cutensorOperationDescriptor_t desc,                                       \
-       const cutensorPlanPreference_t planPref, const cutensorWorksizePreference_t workspacePref,                     \
-       uint64_t *workspaceSizeEstimate))                                                                              \
     F(cutensorStatus_t, cutensorCreatePlan,                                                                           \
       (const cutensorHandle_t handle, cutensorPlan_t *plan, const cutensorOperationDescriptor_t desc,                 \
        const cutensorPlanPreference_t pref, uint64_t workspaceSizeLimit))                                             \
@@ -150,6 +145,8 @@ enum { ATOMR_CUTENSOR_CONSTANTS(ATOMR_ENUMERATOR) };
     F(cutensorStatus_t, cutensorPlanGetAttribute,                                                                     \
       (const cutensorHandle_t handle, const cutensorPlan_t plan, cutensorPlanAttribute_t attr, void *buf,             \
        size_t sizeInBytes))                                                                                           \
+    F(cutensorStatus_t, cutensorWriteKernelCacheToFile, (const cutensorHandle_t handle, const char filename[]))       \
+    F(cutensorStatus_t, cutensorReadKernelCacheFromFile, (cutensorHandle_t handle, const char filename[]))            \
     F(cutensorStatus_t, cutensorContract,                                                                             \
       (const cutensorHandle_t handle, const cutensorPlan_t plan, const void *alpha, const void *A, const void *B,     \
        const void *beta, const void *C, void *D, void *workspace, uint64_t workspaceSize, cudaStream_t stream))       \

@@ -11,7 +11,10 @@ const atomr_field atomr_tensor_fields[] = {
 const atomr_constant atomr_tensor_constants[] = {
     ATOMR_CUTENSOR_CONSTANTS(ATOMR_CONSTANT) ATOMR_TENSOR_CONSTANTS(ATOMR_CONSTANT) ATOMR_LAST_CONSTANT};
 
-enum { ALIGNMENTS = 2, WHOLE = 16 };
+/* Bytes at whose multiples operands start, as a plan is promised: as the allocator places them, as most parts of them
+ * lie, and any others.  With the first the library may choose kernels that load most at once. */
+static const uint64_t alignments[] = {256, 16, 1};
+enum { ALIGNMENTS = sizeof alignments / sizeof *alignments };
 
 /* A factor in the type that cuTENSOR wants. */
 typedef union {
@@ -27,7 +30,7 @@ struct atomr_tensor_plan {
     cudaDataType_t scale;
     int n; /* tensors */
     struct {
-        uint64_t alignment, workspace; /* bytes */
+        uint64_t workspace; /* bytes */
         cutensorPlan_t plan;
     } choices[ALIGNMENTS];
 };
@@ -97,6 +100,7 @@ static int malformed(const atomr_tensor_spec *s) {
     const int n = tensors_of(s->operation);
     int good = n > 0 && s->n_modes >= 0 && s->n_modes <= ATOMR_TENSOR_MODES && s->workspace_bytes >= 0;
     good = good && s->algo >= CUTENSOR_ALGO_DEFAULT_PATIENT && s->algo <= CUTENSOR_ALGO_DEFAULT && s->rank >= -1;
+    good = good && (s->jit == 0 || s->jit == 1);
     good = good && s->rank <= INT32_MAX && s->compute >= ATOMR_TENSOR_16F && s->compute <= ATOMR_TENSOR_4X16F;
     for (int t = 0; good && t < n; t++) {
         good = s->count[t] >= 0 && s->count[t] <= s->n_modes && s->operand[t] >= 0 && s->operand[t] < s->n_operands &&
@@ -166,7 +170,6 @@ static int choose(atomr_tensor_plan *p, int i, uint64_t alignment, cutensorCompu
     int32_t modes[ATOMR_TENSORS][ATOMR_TENSOR_MODES];
     cutensorOperationDescriptor_t operation = NULL;
     cutensorPlanPreference_t preference = NULL;
-    uint64_t wanted = 0, limit = (uint64_t)p->spec.workspace_bytes;
     const char *what = "cutensorCreateTensorDescriptor";
     cutensorStatus_t status = CUTENSOR_STATUS_SUCCESS;
     for (int n = 0; n < p->n && status == CUTENSOR_STATUS_SUCCESS; n++)
@@ -183,7 +186,8 @@ static int choose(atomr_tensor_plan *p, int i, uint64_t alignment, cutensorCompu
     if (status == CUTENSOR_STATUS_SUCCESS) {
         what = "cutensorCreatePlanPreference";
         status = t->cutensorCreatePlanPreference(p->handle, &preference, (cutensorAlgo_t)p->spec.algo,
-                                                 CUTENSOR_JIT_MODE_NONE);
+                                                 p->spec.jit && i == 0 ? CUTENSOR_JIT_MODE_DEFAULT
+                                                                       : CUTENSOR_JIT_MODE_NONE);
     }
     if (status == CUTENSOR_STATUS_SUCCESS && p->spec.rank >= 0) {
         const int32_t rank = (int32_t)p->spec.rank;
@@ -191,19 +195,13 @@ static int choose(atomr_tensor_plan *p, int i, uint64_t alignment, cutensorCompu
         status = t->cutensorPlanPreferenceSetAttribute(p->handle, preference, CUTENSOR_PLAN_PREFERENCE_KERNEL_RANK, &rank,
                                                        sizeof rank);
     }
-    if (status == CUTENSOR_STATUS_SUCCESS) {
-        what = "cutensorEstimateWorkspaceSize";
-        status = t->cutensorEstimateWorkspaceSize(p->handle, operation, preference, CUTENSOR_WORKSPACE_DEFAULT, &wanted);
-    }
-    if (status == CUTENSOR_STATUS_SUCCESS) {
+    if (status == CUTENSOR_STATUS_SUCCESS) { /* its model weighs all kernels that fit; the estimate would leave some out */
         what = "cutensorCreatePlan";
-        status = t->cutensorCreatePlan(p->handle, &p->choices[i].plan, operation, preference, wanted < limit ? wanted : limit);
-        if (status == CUTENSOR_STATUS_INSUFFICIENT_WORKSPACE && wanted < limit) /* an estimate was too low */
-            status = t->cutensorCreatePlan(p->handle, &p->choices[i].plan, operation, preference, limit);
+        status = t->cutensorCreatePlan(p->handle, &p->choices[i].plan, operation, preference,
+                                       (uint64_t)p->spec.workspace_bytes);
     }
     if (status == CUTENSOR_STATUS_SUCCESS) {
         what = "reading a plan's workspace";
-        p->choices[i].alignment = alignment;
         status = t->cutensorPlanGetAttribute(p->handle, p->choices[i].plan, CUTENSOR_PLAN_REQUIRED_WORKSPACE,
                                              &p->choices[i].workspace, sizeof p->choices[i].workspace);
     }
@@ -231,8 +229,7 @@ int atomr_tensor_new(atomr_cuda *cuda, const atomr_tensor_spec *spec, atomr_tens
     p->cuda = cuda;
     p->spec = *spec;
     p->n = tensors_of(spec->operation);
-    code = choose(p, 0, WHOLE, compute, failure);
-    if (code == ATOMR_OK) code = choose(p, 1, 1, compute, failure);
+    for (int i = 0; i < ALIGNMENTS && code == ATOMR_OK; i++) code = choose(p, i, alignments[i], compute, failure);
     if (code != ATOMR_OK) {
         atomr_tensor_delete(p);
         return code;
@@ -242,7 +239,10 @@ int atomr_tensor_new(atomr_cuda *cuda, const atomr_tensor_spec *spec, atomr_tens
 }
 
 uint64_t atomr_tensor_workspace(const atomr_tensor_plan *p) {
-    return p->choices[0].workspace > p->choices[1].workspace ? p->choices[0].workspace : p->choices[1].workspace;
+    uint64_t most = 0;
+    for (int i = 0; i < ALIGNMENTS; i++)
+        if (p->choices[i].workspace > most) most = p->choices[i].workspace;
+    return most;
 }
 
 void atomr_tensor_delete(atomr_tensor_plan *p) {
@@ -251,6 +251,22 @@ void atomr_tensor_delete(atomr_tensor_plan *p) {
         for (int i = 0; i < ALIGNMENTS; i++)
             if (p->choices[i].plan) p->t->cutensorDestroyPlan(p->choices[i].plan);
     free(p);
+}
+
+/* ---- Kernels that were compiled for plans; they belong to the library, whatever the handle. */
+
+int atomr_tensor_kernels(atomr_cuda *cuda, const char *path, int write, atomr_failure *failure) {
+    void *handle = NULL;
+    const int code = atomr_device_handle(cuda, &of_device, &handle, failure);
+    if (code != ATOMR_OK) return code;
+    const owner *const o = handle;
+    const cutensorStatus_t status = write ? o->t->cutensorWriteKernelCacheToFile(o->handle, path)
+                                          : o->t->cutensorReadKernelCacheFromFile(o->handle, path);
+    if (status == CUTENSOR_STATUS_SUCCESS) return ATOMR_OK;
+    if (status == CUTENSOR_STATUS_IO_ERROR || status == CUTENSOR_STATUS_INVALID_VALUE)
+        return atomr_unsupported(failure, "tensor", "kernels", "cuTENSOR does not %s compiled kernels: %s",
+                                 write ? "write" : "read", name_of(status));
+    return fail(status, write ? "cutensorWriteKernelCacheToFile" : "cutensorReadKernelCacheFromFile", failure);
 }
 
 /* ---- Running them. */
@@ -281,7 +297,8 @@ int atomr_tensor_run(void *context, const atomr_call *call, atomr_failure *failu
         at[i] = (char *)call->pointers[p->spec.operand[i]] + p->spec.offset[i];
         bits |= (uint64_t)(uintptr_t)at[i];
     }
-    const int i = bits & (WHOLE - 1) ? 1 : 0;
+    int i = 0;
+    while (bits & (alignments[i] - 1)) i++;
     const cutensorPlan_t plan = p->choices[i].plan;
     const uint64_t nbytes = p->choices[i].workspace;
     if (nbytes > call->workspace_bytes)

@@ -1,7 +1,7 @@
 /* Plans of cuTENSOR, prepared once and run without the GIL.
  *
- * A device has one handle, which all lanes use at once; a plan keeps no state, so any lane runs it.  A plan is made twice
- * where operands may start at addresses that are not multiples of 16 bytes: for those that do, and for any others. */
+ * A device has one handle, which all lanes use at once; a plan keeps no state, so any lane runs it.  A plan is made
+ * for each of three alignments of its operands' addresses: multiples of 256 bytes, of 16, and any others. */
 #ifndef ATOMR_CUTENSOR_PLAN_H
 #define ATOMR_CUTENSOR_PLAN_H
 
@@ -50,7 +50,8 @@ extern const atomr_constant atomr_tensor_constants[];
     A(binary, 2)                        /* of A and B, and that with C; of a reduction the first */                   \
     A(factor, 6)                        /* scalars: alpha, beta, gamma, and their imaginary parts; -1: as in */       \
     A(number, 3)                        /* these */                                                                   \
-    F(algo) F(rank)                     /* cutensorAlgo_t, and its kernel: the best is 0, and -1 leaves the choice */  \
+    F(algo) F(rank)                     /* cutensorAlgo_t, and its kernel by the library's model: 0 is the best; -1: unset */ \
+    F(jit)                              /* whether a kernel may be compiled for aligned operands: takes seconds */    \
     F(workspace_bytes)                  /* the most of the lane's workspace that a plan may want */                   \
     F(n_operands) F(n_scalars)
 
@@ -61,10 +62,13 @@ extern const atomr_field atomr_tensor_fields[];
 
 typedef struct atomr_tensor_plan atomr_tensor_plan;
 
-/* Make a plan; the library must be open, and the device's context current in this thread.  It takes the workspace from
- * which it gains, as far as it may have that.  Returns an atomr_code. */
+/* Make a plan; the library must be open, and the device's context current in this thread.  It takes the workspace that
+ * its kernel needs, within what it may have.  Returns an atomr_code. */
 int atomr_tensor_new(atomr_cuda *, const atomr_tensor_spec *, atomr_tensor_plan **made, atomr_failure *);
 uint64_t atomr_tensor_workspace(const atomr_tensor_plan *); /* bytes */
+/* Read the kernels that were compiled in other processes from a file, or write those of this one; ATOMR_UNSUPPORTED, of
+ * the rule "tensor.kernels": the file is of another version or GPU, or damaged.  As for `atomr_tensor_new`. */
+int atomr_tensor_kernels(atomr_cuda *, const char *path, int write, atomr_failure *);
 void atomr_tensor_delete(atomr_tensor_plan *);              /* while no lane runs it; NULL passes */
 /* An atomr_run; context: atomr_tensor_plan.  Enqueues on the lane's stream. */
 int atomr_tensor_run(void *context, const atomr_call *call, atomr_failure *failure);

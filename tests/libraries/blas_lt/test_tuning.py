@@ -102,8 +102,8 @@ def test_the_fastest_wins_and_is_kept(tmp_path: Path) -> None:
     # More than the cache holds, taken in turn; the last passes are round by round.
     assert memory.asked[0] > 0
     assert algorithms.calls[0][1] > 1
-    assert [algo for algo, _, _ in algorithms.calls[-8::2]] == [1, 12, 3, 2]
-    assert [sets for _, sets, _ in algorithms.calls[-8:]] == [algorithms.calls[0][1], 1] * 4  # cold, and warm
+    assert [algo for algo, _, _ in algorithms.calls[-6::2]] == [1, 12, 3]  # not the one that is refused
+    assert [sets for _, sets, _ in algorithms.calls[-6:]] == [algorithms.calls[0][1], 1] * 3  # cold, and warm
     before = len(algorithms.calls)
     again, _ = Tuner(memory, 130102, FACTS, store).tuned(description(), algorithms, measure=True)
     assert (again, len(algorithms.calls)) == (best, before)
@@ -161,6 +161,16 @@ def test_measurements_go_on_until_they_repeat(tmp_path: Path) -> None:
     steady = Moods({1: [5.0], 2: [quick], 3: [3.0]})
     Tuner(Memory(), 2, FACTS, TuningStore(tmp_path)).tuned(description(1 << 16), steady, measure=True)
     assert len(steady.calls) == 3 * (1 + 2 * 5)
+
+
+def test_what_is_far_from_the_fastest_is_not_timed_again(tmp_path: Path) -> None:
+    """And what takes long is launched less often."""
+    times = Moods({1: [9000.0], 2: [3000.0], 3: [4000.0], 4: [6000.0]})
+    best, _ = Tuner(Memory(), 1, FACTS, TuningStore(tmp_path)).tuned(description(1 << 16), times, measure=True)
+    assert best.algo[0] == 2
+    timed = [algo for algo, _, _ in times.calls]
+    assert [timed.count(algo) for algo in (1, 2, 3, 4)] == [1 + 2 * 5, 1 + 2 * 5, 1 + 2 * 5, 1]
+    assert [launches for _, _, launches in times.calls[:4]] == [10, 3, 3, 3]
 
 
 def test_little_memory_means_fewer_sets_or_no_tuning(tmp_path: Path) -> None:

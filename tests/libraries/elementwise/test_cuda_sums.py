@@ -89,6 +89,32 @@ def test_sums(engine: Engine, dtype: str, case: str) -> None:
         total(engine, x, axis, "mean")
 
 
+@pytest.mark.parametrize("op", ["max", "min"])
+@pytest.mark.parametrize("dtype", UNIT)
+def test_extrema(engine: Engine, dtype: str, op: str) -> None:
+    """Of rows and columns, of infinities, and of NaN, which stays; wherever the array is."""
+    for shape, axis in ((1, 1037), 1), ((40, 1032), 0), ((5, 6, 272), (0, 1)), ((4, 9, 3, 24), (0, 2)), ((3, 40000), 1):
+        x = random(shape, dtype)
+        x[..., -1] = {"max": -np.inf, "min": np.inf}[op]  # the result of a column, and what rows begin with
+        x.reshape(-1)[[3, 70, -5]] = [np.nan, -np.inf, np.inf]
+        x = x if shape[0] > 1 else x[:, 4:] * np.float32(-1).astype(x.dtype)
+        for given in (x, shifted(x, 1)):
+            spec, fresh = lowered(ReduceRequest(op=op, x=given, axis=axis))
+            with engine.building():
+                assert build_sum(reduction(spec), engine.target) is not None
+            out = poison(*fresh)
+            engine.run(spec, (given, out))
+            np.testing.assert_array_equal(out.astype(float), getattr(np, op)(given.astype(float), axis))
+
+
+def test_columns_are_reduced_along_several_axes(engine: Engine) -> None:
+    x = random((5, 12, 7, 96), "float32")
+    total(engine, x, (0, 2))
+    total(engine, x, (0, 2), "mean")
+    total(engine, x[:, 1:5, ::2], (0, 2))
+    total(engine, x[:, :, :, 1:], (0, 2))
+
+
 @pytest.mark.parametrize("dtype", UNIT)
 def test_sums_of_views(engine: Engine, dtype: str) -> None:
     base = random((70, 3, 128), dtype)
@@ -174,8 +200,8 @@ def test_they_compile_for_a_gpu(dtype: str) -> None:
     need_nvrtc()
     hopper = Target("sm_90a")
     x, mask = np.zeros((300, 1024), DTYPES[dtype]), np.zeros((300, 128), np.uint8)
-    for axis in (0, 1):
-        spec, _ = lowered(ReduceRequest(op="sum", x=x, axis=axis))
+    for op, axis in (("sum", 0), ("sum", 1), ("max", 0), ("min", 1)):
+        spec, _ = lowered(ReduceRequest(op=op, x=x, axis=axis))
         assert build_sum(reduction(spec), hopper) is not None
     out, aux, sums = plain(out=x, aux=mask, bias_grad=x[0])
     far = replace(out, strides=(2**34, x.itemsize))  # which needs offsets of 64 bits

@@ -6,6 +6,7 @@ import math
 import re
 import subprocess
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,7 @@ def test_every_function_and_compute_type_is_exported() -> None:
     if not found:
         pytest.skip("libcutensor not found; pip install cutensor-cu13, or set ATOMR_NATIVE_CUDA_WHEELS")
     names = re.findall(r"\bF\([^,()]+, (cutensor\w+),", source("libraries/cutensor/names.h").read_text())
-    assert len(names) == 27
+    assert len(names) == 28
     plan = source("libraries/cutensor/plan.c").read_text()
     types = set(re.findall(r"CUTENSOR_COMPUTE_DESC_\w+", plan))
     later = {f"CUTENSOR_COMPUTE_DESC_{name}" for name in ("9X16BF", "8XINT8", "4X16F")}  # than 2.2.0
@@ -157,6 +158,25 @@ def test_layouts(device: an.Device) -> None:
     device.tensor.einsum("ij,jk->ik", ref_a, ref_b, out=wide_out[:, 1], route="cutensor")
     assert np.allclose(wide_out.numpy()[:, 1], a @ b, atol=1e-4)
     assert not wide_out.numpy()[:, 0].any()
+
+
+def test_eight_actors_have_the_bits_of_one(device: an.Device) -> None:
+    """They have one handle of the library, and its plans at the same time; from threads of their own."""
+    arrays = [random(shape, "float32") for shape in ((6, 50, 9), (9, 50, 7), (7, 5))]
+    refs = [device.put(x) for x in arrays]
+    given = {"subscripts": "ijk,kjl,lm->im", "operands": refs, "optimize": "left"}
+    requests = [an.EinsumRequest(**given, route=route) for route in ("auto", "cutensor", "blas_lt", "kernel")]
+    requests.append(an.TensorReduceRequest(op="max", subscripts="ijk->k", x=refs[0]))
+    want = [device.tensor.tell(request).numpy().tobytes() for request in requests]
+    actors = [an.Tensor(device, f"tensor {i}") for i in range(8)]
+
+    def send(actor: an.Tensor) -> list[bytes]:
+        results = [actor.tell(request) for _ in range(3) for request in requests]
+        return [made.numpy().tobytes() for made in results]
+
+    with ThreadPoolExecutor(len(actors)) as pool:
+        for found in pool.map(send, actors):
+            assert found == want * 3
 
 
 def test_three_tensors_are_one_call(device: an.Device) -> None:
@@ -372,6 +392,40 @@ def test_a_plan_does_with_the_workspace_that_it_may_have(fake_environment: dict[
                     device.tensor.einsum("ij,jk->ik", ref, ref, compute="8xint8").wait()
             else:
                 assert np.allclose(device.tensor.einsum("ij,jk->ik", ref, ref, route="cutensor").numpy(), x @ x)
+
+
+def test_a_contraction_may_have_copies_of_its_tensors(fake_environment: dict[str, str]) -> None:
+    """The fake's best kernel copies them, beyond 32 MiB; the steps of a chain have no more than their tensors take."""
+    with using(fake_environment), an.System(standby="off") as system:
+        device = system.device("cuda:0")
+        x, y = device.zeros((96, 32, 2048), "float64"), device.zeros((96, 32, 3), "float64")
+        request = an.EinsumRequest(subscripts="abc,abd->cd", operands=(x, y), route="cutensor")
+        nbytes = x.nbytes + y.nbytes + 2048 * 3 * 8
+        assert nbytes <= device.tensor.plan(request).wait(60).record.workspace <= nbytes + 3 * 256
+        tiny = [device.put(random((8, 8))) for _ in range(3)]
+        chain = an.EinsumRequest(subscripts="ab,bc,cd->ad", operands=tiny, optimize="left", route="cutensor")
+        assert device.tensor.plan(chain).wait(60).record.workspace <= 5 * 512
+
+
+def test_a_plan_is_built_with_less_where_memory_is_short(fake_environment: dict[str, str]) -> None:
+    """The library does with another kernel; what needs copies of ours is refused for want of memory, and then built."""
+    x, y = random((96, 32, 64)), random((96, 64, 3))
+    want = np.einsum("abc,acd->db", x, y)
+    with using(fake_environment), an.System(standby="off", memory_limit=6 << 20) as system:
+        device = system.device("cuda:0")
+        refs = [device.put(x), device.put(y)]
+        rest = device.zeros((7 << 19,), "uint8")
+        given = {"subscripts": "abc,acd->db", "operands": refs}
+        plan = device.tensor.plan(an.EinsumRequest(**given, route="cutensor")).wait(60)
+        assert plan.record.workspace == 1024
+        assert np.allclose(told(plan, *refs, out=device.zeros((3, 32), "float64")), want)
+        copied = an.EinsumRequest(**given, route="blas_lt")
+        for _ in range(2):
+            with pytest.raises(an.OutOfMemory) as caught:
+                device.tensor.tell(copied)
+            assert caught.value.limit == 6 << 20
+        del rest
+        assert np.allclose(device.tensor.tell(copied).numpy(), want)
 
 
 @pytest.mark.parametrize(

@@ -190,6 +190,14 @@ def test_tensors_are_turned_by_tiles(device: an.Device, dtype: str) -> None:
     found = device.tensor.binary("abcd,b->adcb", ref, other, ab="add", alpha=2).numpy()
     want = (2 * wide(x) + wide(row)[:, None, None]).transpose(0, 3, 2, 1)
     assert np.allclose(wide(found), want, rtol=EPS[dtype], atol=EPS[dtype])
+    small = random((3, 4, 5, 6, 7, 2), dtype)  # tiles whose sides are several axes, not all neighbours
+    given = device.put(small)
+    for view in (np.s_[...], np.s_[:, ::-1, 1:, :, ::2], np.s_[..., ::-1], np.s_[..., 0]):
+        turned = small[view]
+        for order in ("fedcba", "ecadbf", "dcfeab", "cbafed"):
+            axes = ["abcdef".index(m) for m in order if m in "abcdef"[: turned.ndim]]
+            subscripts = f"{'abcdef'[: turned.ndim]}->{''.join('abcdef'[i] for i in axes)}"
+            assert np.array_equal(device.tensor.permute(subscripts, given[view]).numpy(), turned.transpose(axes))
     c = random((3, 35, 2, 70), dtype)
     added = device.tensor.contract("abcd->adcb", ref, c=(given := device.put(c)), out=given, alpha=2, beta=-1).numpy()
     assert np.allclose(wide(added), 2 * wide(x).transpose(0, 3, 2, 1) - wide(c), rtol=EPS[dtype], atol=4 * EPS[dtype])

@@ -11,7 +11,7 @@ from scipy import special
 import atomr_native as an
 from atomr_native._support.traced import trace
 from atomr_native.dtypes import as_dtype
-from atomr_native.libraries.tensor.tail import RESULT, bias_of
+from atomr_native.libraries.tensor.tail import RESULT, before_relu, bias_of
 
 RNG = np.random.default_rng(8)
 EPS = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
@@ -60,7 +60,7 @@ def notes(device: an.Device, request: an.EinsumRequest) -> str:
     [*(("ij,jk->ik", ((24, 30), (30, 20)), dtype) for dtype in EPS),
      ("bji,bjk->bik", ((3, 30, 24), (3, 30, 20)), "float16")],
 )  # fmt: skip
-def test_a_bias_is_an_epilogue_and_a_relu_a_kernel(
+def test_a_bias_is_an_epilogue_and_a_relu_follows_in_place(
     device: an.Device, cuda_engine: str, dtype: str, subscripts: str, shapes: tuple[tuple[int, ...], ...]
 ) -> None:
     a, b = (random(shape, dtype) for shape in shapes)
@@ -75,16 +75,40 @@ def test_a_bias_is_an_epilogue_and_a_relu_a_kernel(
         request = an.EinsumRequest(**given, tail=tail, tail_operands=arrays)
         close(device.tensor.tell(request).numpy(), want, 20, EPS[dtype])
         if device.name.startswith("cuda"):
-            fused = "cuBLASLt with a bias" in notes(device, request)
-            assert fused != ("a kernel after it" in notes(device, request))
+            said = notes(device, request)
+            biased, rectified = "cuBLASLt with a bias" in said, "a ReLU in place" in said
+            assert biased + rectified > 0 or "a kernel after it" in said
             if cuda_engine == "fake" or dtype == "float64":  # the library may have no such epilogue for a product
-                assert fused == (dtype != "float64" and tail is add_bias)
+                assert biased == (dtype != "float64" and tail is not relu)
+                assert rectified == (tail is relu or (tail is relu_bias and dtype != "float64"))
+                assert ("a kernel after it" in said) != (biased or rectified)
 
 
 def test_a_nan_stays_one(device: an.Device) -> None:
     a, b = np.full((20, 30), np.nan, "float32"), np.ones((30, 20), "float32")
     found = device.tensor.einsum("ij,jk->ik", device.put(a), device.put(b), tail=relu)
     assert np.isnan(found.numpy()).all()
+    bias = device.put(np.zeros(20, "float32"))
+    found = device.tensor.einsum(
+        "ij,jk->ik", device.put(a), device.put(b), tail=relu_bias, tail_operands={"bias": bias}
+    )
+    assert np.isnan(found.numpy()).all()
+
+
+def test_a_relu_of_a_sum_with_c(device: an.Device) -> None:
+    """Of what the product adds, also where alpha is told as 0; and of results that lie otherwise."""
+    a, b, c = random((24, 30), "bfloat16"), random((30, 20), "bfloat16"), random((24, 20), "bfloat16")
+    given = {"subscripts": "ij,jk->ik", "operands": [device.put(x) for x in (a, b)], "tail": relu}
+    request = an.EinsumRequest(**given, c=device.put(c), alpha=2, beta=3)
+    plan, out = device.tensor.plan(request), device.zeros((24, 20), "bfloat16")
+    product = a.astype(float) @ b.astype(float)
+    for alpha, beta in ((2, 3), (0, 3), (2, 0)):
+        plan.tell(*given["operands"], device.put(c), out=out, alpha=alpha, beta=beta)
+        close(out.numpy(), np.maximum(alpha * product + beta * c.astype(float), 0), 60, EPS["bfloat16"])
+    strided = device.zeros((24, 20, 2), "bfloat16")
+    device.tensor.tell(an.EinsumRequest(**given, out=strided[:, :, 0]))
+    close(strided.numpy()[:, :, 0], np.maximum(product, 0), 20, EPS["bfloat16"])
+    assert not strided.numpy()[:, :, 1].any()
 
 
 @pytest.mark.parametrize("route", ["auto", "kernel", "blas_lt"])
@@ -182,6 +206,10 @@ def test_equal_functions_share_a_plan_and_others_do_not() -> None:
     assert len(set(found)) == len(found) - 1
 
 
+def relu_of_first(result: Any, bias: Any, c: Any) -> Any:
+    return np.maximum(result + bias, 0)
+
+
 @pytest.mark.parametrize(
     ("function", "names", "bias"),
     [
@@ -196,8 +224,9 @@ def test_equal_functions_share_a_plan_and_others_do_not() -> None:
         (lambda r, b: r - b, ("b",), ""),
         (lambda r, b: b + b, ("b",), ""),
         (lambda r, b: np.maximum(r, 0), ("b",), ""),
+        (lambda r, b: np.maximum(b, 0), ("b",), ""),
         (lambda r, b: np.maximum(r + b, b), ("b",), ""),
-        (lambda r, b, c: np.maximum(r + b, 0), ("b", "c"), ""),
+        (relu_of_first, ("bias", "c"), ""),
         (lambda r: np.maximum(r, 0) * 2, (), ""),
         (gelu, (), ""),
         (lambda r: r, (), ""),
@@ -206,6 +235,13 @@ def test_equal_functions_share_a_plan_and_others_do_not() -> None:
 def test_epilogues_are_known_by_their_trees(function: Any, names: tuple[str, ...], bias: str) -> None:
     tree = trace("tail", lambda r, *others: function(r, *others), (RESULT, *names))
     assert bias_of(tree) == bias
+    inner = before_relu(tree)
+    before = {relu: "", relu_bias: "bias", relu_of_first: ""}  # the tail has c, which the bias alone does not
+    if function in before:
+        assert inner is not None
+        assert (bias_of(inner) if inner else "") == before[function]
+    else:
+        assert inner is None or bias_of(inner) == ""
 
 
 @pytest.mark.parametrize(

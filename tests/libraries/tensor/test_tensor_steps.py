@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import atomr_native as an
+from atomr_native.builders.cuda.context import CudaContext
 from atomr_native.builders.cuda.target import Target
 from atomr_native.libraries.tensor.cuda.arrays import Array, dense, folded
+from atomr_native.libraries.tensor.cuda.einsum import Einsum
 from atomr_native.libraries.tensor.cuda.product import find_product
 from atomr_native.libraries.tensor.cuda.scratch import Scratch
 from atomr_native.libraries.tensor.cuda.task import Task
-from atomr_native.libraries.tensor.cuda.tiles import tiled_kernel
+from atomr_native.libraries.tensor.cuda.tiles import sides_of, tiled_kernel
 from atomr_native.libraries.tensor.path import Contraction
 from atomr_native.libraries.tensor.products import groups_of, route_of
 
@@ -31,6 +38,23 @@ def test_tensors_that_are_dense_along_another_mode_turn_by_tiles(
     source, target = dense(0, "float32", tuple(range(len(extents))), extents), dense(1, "float32", modes, extents)
     task = Task((source,), (), target, modes, (), "float32", ("float v = x0;",))
     assert (tiled_kernel(task, extents, TARGET) is not None) == turns
+
+
+@pytest.mark.parametrize(
+    ("shape", "order"),
+    [((8192, 4096), (1, 0)), ((64, 96, 64, 96), (3, 2, 1, 0)), ((32,) * 5, (4, 2, 0, 3, 1)),
+     ((2,) * 20, tuple(range(19, -1, -1))), ((16, 16, 16, 16, 24, 24), (5, 4, 3, 2, 1, 0)),
+     ((7, 3, 5, 24, 11), (4, 2, 1, 0, 3))],
+)  # fmt: skip
+def test_tiles_are_full(shape: tuple[int, ...], order: Sequence[int]) -> None:
+    """Their sides have enough axes, each once, and begin where the input and the output are dense."""
+    steps = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    into = [math.prod(shape[i] for i in order[order.index(axis) + 1 :]) for axis in range(len(shape))]
+    sides = sides_of(shape, steps, into, 64)
+    assert (sides[0][0], sides[1][0]) == (len(shape) - 1, order[-1])
+    assert len({*sides[0], *sides[1]}) == len(sides[0]) + len(sides[1])
+    sizes = [math.prod(shape[axis] for axis in side) for side in sides]
+    assert math.prod(n / (-(-n // 64) * 64) for n in sizes) > 0.75
 
 
 @pytest.mark.parametrize(
@@ -102,3 +126,20 @@ def test_buffers_that_are_used_together_lie_apart(buffers: list[tuple[int, int, 
         assert all(end <= start for (_, end), (start, _) in itertools.pairwise(spans))
         assert all(start >= 256 and start % 256 == 0 and end <= program.workspace for start, end in spans)
     assert program.workspace <= 256 + sum(-(-nbytes // 256) * 256 for nbytes, *_ in buffers)
+
+
+@pytest.mark.parametrize(
+    ("subscripts", "options", "more"),
+    [("ij,jk->ik", {}, 32 << 20), ("ij,jk,kl->il", {}, 0), ("ij,jk->ik", {"memory_limit": 8 * 8 * 4}, 32 << 20),
+     ("ij,jk,kl->il", {"memory_limit": 8 * 4, "optimize": "left"}, 0)],
+)  # fmt: skip
+def test_workspaces_of_libraries_hold_copies_of_tensors(subscripts: str, options: dict[str, Any], more: int) -> None:
+    """And 32 MiB besides, where no other step shares the workspace."""
+    operands = [np.ones((8, 8), "float32") for _ in subscripts.split(",")]
+    spec = an.EinsumRequest(subscripts=subscripts, operands=operands, **options).lowered.spec()
+    for most in (1 << 40, 1 << 16):
+        builder = Einsum(spec, CudaContext(TARGET, 1 << 10, most_workspace=most))
+        nbytes = 2 * 8 * 8 * 4
+        assert builder.library_limit(builder.inputs[:2]) == min(nbytes + more, most)
+        assert builder.library_limit(builder.inputs[:2], 100) == 100
+    assert Einsum(spec, CudaContext(TARGET, 64)).library_limit(builder.inputs[:2]) == 64

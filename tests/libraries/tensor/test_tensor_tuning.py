@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scripts
+from actions import eventually
 from fake_cuda import using
 from hypothesis import given
 from hypothesis import strategies as st
@@ -97,6 +98,32 @@ def test_equal_steps_of_different_expressions_are_one(
     assert np.allclose(close_to, np.linalg.multi_dot([x.numpy().astype(float) for x in (a, b, c)]), atol=1e-3)
 
 
+def test_messages_do_not_wait_for_a_plan_that_is_measured(
+    cuda_engine: str, make_system: Callable[..., an.System], cache: Path
+) -> None:
+    """They take another until it is there, and it from then on; a call keeps its plan only then."""
+    subscripts = "ijk,kjl->il"
+    device = make_system().device("cuda:0")
+    given = arrays(subscripts)
+    refs = [device.put(x) for x in given]
+    request = an.EinsumRequest(subscripts=subscripts, operands=refs, tune="later")
+    first = device.tensor.plan(request)
+    close(device.tensor.tell(request).numpy(), subscripts, given)
+    eventually(lambda: "tuned: " in device.tensor.plan(request).tuning)
+    tuned = device.tensor.plan(request)
+    assert tuned.spec.attributes.tune == "measure"
+    assert first is tuned or first.tuning == ""
+    before = tuned.last_ticket
+    for _ in range(3):
+        close(device.tensor.einsum(subscripts, *refs, tune="later").numpy(), subscripts, given)
+        assert tuned.last_ticket > before
+        before = tuned.last_ticket
+    assert len(entries(cache)) == 1
+    x = device.put(np.arange(12.0).reshape(3, 4))
+    assert (device.tensor.reduce("max", "ij->i", x, tune="later").numpy() == [3, 7, 11]).all()
+    device.tensor.plan(an.TensorReduceRequest(op="max", subscripts="ij->i", x=x, tune=True)).wait(60)
+
+
 def test_reductions_and_elementwise_operations_are_measured(
     cuda_engine: str, make_system: Callable[..., an.System], cache: Path
 ) -> None:
@@ -132,7 +159,7 @@ def test_reductions_and_elementwise_operations_are_measured(
     assert device.tensor.plan(other).tuning == ""
     routed = an.TensorReduceRequest(**reduce, route="kernel")
     assert device.tensor.plan(routed).tuning == ""
-    with pytest.raises(an.InvalidRequest, match="tune='no'; allowed: False, True, 'known'"):
+    with pytest.raises(an.InvalidRequest, match="tune='no'; allowed: False, True, 'known', 'later'"):
         an.TensorReduceRequest(**{**reduce, "tune": "no"})
 
 
@@ -155,10 +182,11 @@ def test_a_deterministic_plan_does_without_cutensor(cuda_system: an.System) -> N
     assert all(np.array_equal(device.tensor.tell(request).numpy(), first) for _ in range(3))
 
 
-#: Algorithms of cuTENSOR in the fake: -3, TGETT, and kernels from 3 on are refused.
+#: Algorithms of cuTENSOR in the fake: -3, TGETT, and kernels from 3 on are refused, and compiled ones but of -1.
 WAYS = [
     (Choice("kernel"), "a kernel"), (Choice("blas_lt"), "cuBLASLt"), (Choice("cutensor", (-1, -1)), "cuTENSOR"),
     (Choice("cutensor", (-4, 2)), "cuTENSOR"), (Choice("cutensor", (-2, 1)), "cuTENSOR"),
+    (Choice("cutensor", (-1, 0, 1)), "cuTENSOR"), (Choice("cutensor", (-4, 0, 1)), "cuBLASLt"),
     (Choice("cutensor", (-3, 0)), "cuBLASLt"), (Choice("cutensor", (-4, 5)), "cuBLASLt"), (Choice(), ""),
 ]  # fmt: skip
 
@@ -217,8 +245,8 @@ def test_all_ways_of_a_step_compute_it(fake_environment: dict[str, str], cache: 
     assert len(lt) > 2
     assert [choice.route for choice, _ in kernel[1:]] == ["kernel"]
     assert {choice.route for choice, _ in emulated[1:]} == {"cutensor"}
-    # Its default, the patient one, three kernels of GETT and of TTGT.
-    assert sum(choice.route == "cutensor" for choice, _ in every) == 8
+    # Three kernels of its model, one of the patient one, three of GETT, two of TTGT, and one that is compiled.
+    assert sum(choice.route == "cutensor" for choice, _ in every) == 10
     assert every[0][1] == {"route": "kernel"}  # of a small product
     assert len({choice for choice, _ in every}) == len(every)
 
@@ -243,8 +271,9 @@ def test_choices_are_numbers(choice: Choice) -> None:
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        ({"tune": "always"}, "tune='always'; allowed: False, True, 'known'"),
+        ({"tune": "always"}, "tune='always'; allowed: False, True, 'known', 'later'"),
         ({"tune": 1}, "tune=1; allowed: False, True, 'known'"),
+        ({"deterministic": True, "tune": "later"}, "tune='later' with deterministic=True; allowed: False"),
         ({"deterministic": "yes"}, "deterministic='yes' must be True or False"),
         ({"deterministic": True, "tune": True}, "tune=True with deterministic=True; allowed: False"),
         ({"deterministic": True, "route": "cutensor"}, "route='cutensor', .* with deterministic=True; allowed: routes"),

@@ -24,6 +24,8 @@ __all__ = ["build_blocks"]
 class Blocks(Einsum):
     """The steps of one contraction."""
 
+    is_frugal = True
+
     def __init__(self, spec: PlanSpec[BlockAttributes], context: CudaContext) -> None:
         given = spec.attributes
         self.spec, self.context, self.given = spec, context, given
@@ -33,7 +35,7 @@ class Blocks(Einsum):
         )  # fmt: skip
         self.dtype, self.summed = given.dtype, accumulator(given.dtype)
         (self.step,) = contractions(Subscripts(given.inputs, given.output, ()), self.how.steps)
-        self.scratch = Scratch(spec.op, context.workspace_limit)
+        self.scratch = Scratch(spec.op, context.most)
         self.notes, self.tuning = [], []
         self.choice, self.taken = None, ""
         self.output = given.output

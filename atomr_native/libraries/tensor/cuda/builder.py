@@ -15,6 +15,7 @@ from ....builders.cuda.sequence import Source
 from ....builders.cuda.target import KernelProgram
 from ....dtypes import as_dtype
 from ....plans.spec import PlanSpec
+from ....plans.workspace_limits import PREFERRED_WORKSPACE
 from ..modes import Modes
 from ..tail import tail_modes
 from ..types import accumulator
@@ -30,6 +31,9 @@ __all__ = ["Builder", "copied"]
 
 class Builder:
     """The steps of one plan: inputs, [c], [alpha], [beta], out are its operands."""
+
+    #: Whether scratch memory of libraries stays below what their operands take, since more steps share it.
+    is_frugal = False
 
     def __init__(
         self, spec: PlanSpec[Any], context: CudaContext, inputs: Sequence[Modes], output: Modes,
@@ -49,7 +53,7 @@ class Builder:
                 *self.extents,
                 *(self.extents[m] + sum(pad) for m, pad in zip(inside, padding, strict=True)),
             ]
-        self.scratch = Scratch(spec.op, context.workspace_limit)
+        self.scratch = Scratch(spec.op, context.most)
         self.notes: list[str] = []
         self.tuning: list[str] = []
         self.inputs = [
@@ -70,6 +74,17 @@ class Builder:
         """Return a new contiguous tensor in the workspace."""
         nbytes = math.prod(self.extents[m] for m in modes) * as_dtype(dtype).itemsize
         return dense(self.scratch.take(nbytes), dtype, modes, self.extents)
+
+    def library_limit(self, arrays: Sequence[Array], most: int | None = None) -> int:
+        """Return the bytes of workspace that a call of a library may want.
+
+        They hold copies of all operands, the most from which a product gains, and `PREFERRED_WORKSPACE` besides.
+        """
+        nbytes = sum(
+            math.prod(self.extents[m] for m in array.modes) * as_dtype(array.dtype).itemsize for array in arrays
+        )
+        given = nbytes if self.is_frugal else nbytes + PREFERRED_WORKSPACE
+        return min(given, self.context.most if most is None else min(most, self.context.most))
 
     def finish(self, added: str, *, zero: bool) -> Finish:
         """Return how the message's factors and C are applied."""

@@ -22,7 +22,7 @@ __all__ = ["Choice", "step_spec"]
 #: Routes by their number in a choice that is kept; the first is the plan's own.
 _ROUTES: Final = ("", "kernel", "blas_lt", "cutensor")
 #: How many words say what a library does; none leaves it to the library.
-_WORDS: Final = {"": (0,), "kernel": (0,), "blas_lt": (0, 8), "cutensor": (2,)}
+_WORDS: Final = {"": (0,), "kernel": (0,), "blas_lt": (0, 8), "cutensor": (2, 3)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,8 @@ class Choice:
     route : str
         ``"kernel"``, ``"blas_lt"``, ``"cutensor"``; empty: as without tuning.
     algo : tuple of int
-        Of cuBLASLt an algorithm, or nothing, which leaves it to its heuristic; of cuTENSOR an algorithm and its kernel.
+        Of cuBLASLt an algorithm, or nothing, which leaves it to its heuristic; of cuTENSOR an algorithm and its kernel,
+        and 1 for a kernel that is compiled for the step.
     """
 
     route: str = ""

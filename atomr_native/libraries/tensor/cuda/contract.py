@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Final
 
 from ...._lib.cutensor import TensorOperation
 from ....errors import LibraryError, Unsupported
-from ....plans.workspace_limits import PREFERRED_WORKSPACE
 from ..attributes import ElementwiseAttributes, ReduceAttributes
 from ..path import Contraction
 from ..products import Groups
 from ..types import EMULATED, NARROW
 from .arrays import Array
-from .cutensor import TYPES, TensorCall, alike, compute_of, is_taken, open_library, tensor_call
+from .compiled import compiled_operation
+from .cutensor import BEST, TYPES, TensorCall, alike, compute_of, is_taken, open_library, tensor_call
 from .finish import NOTHING, Finish
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def _add(
         return "it has more than 64 modes"
     try:
         open_library()
-        run = TensorOperation(builder.context.backend, call)
+        run = compiled_operation(builder.context, call) if call.jit else TensorOperation(builder.context.backend, call)
     except (Unsupported, LibraryError) as error:
         if force:
             raise
@@ -70,10 +70,6 @@ def _add(
     sources = tuple(array.source for array in arrays)
     builder.scratch.add(run, sources, tuple(("scalar", j) for j in range(scalars)), run.workspace)
     return ""
-
-
-def _limit(builder: Builder) -> int:
-    return min(builder.context.workspace_limit, PREFERRED_WORKSPACE)
 
 
 def _lies(array: Array, dtype: str, modes: Sequence[int], extents: Sequence[int]) -> bool:
@@ -126,9 +122,9 @@ def contract(
     arrays = (held[0][0], held[1][0], added, result)
     scalars = len(finish.scalars) if direct else 0
     call = tensor_call(
-        "CONTRACT", arrays, extents, compute=compute_of(builder.how.compute), limit=_limit(builder),
+        "CONTRACT", arrays, extents, compute=compute_of(builder.how.compute), limit=builder.library_limit(arrays),
         unary=["conj" if conj and is_complex else "identity" for _, conj in held], factors=factors, scalars=scalars,
-        algo=builder.choice.algo if builder.choice is not None else (),
+        algo=(builder.choice and builder.choice.algo) or BEST,
     )  # fmt: skip
     reason = builder.guarded(
         factors[:1],
@@ -168,9 +164,9 @@ def contract_three(builder: Einsum, into: Array, finish: Finish) -> bool:
     added = finish.c if finish.c is not None else into
     arrays = (*builder.inputs, added, into)
     call = tensor_call(
-        "CONTRACT_TRINARY", arrays, extents, compute=compute_of(how.compute), limit=_limit(builder),
+        "CONTRACT_TRINARY", arrays, extents, compute=compute_of(how.compute), limit=builder.library_limit(arrays),
         unary=["conj" if conj and is_complex else "identity" for conj in how.conj], factors=factors,
-        scalars=len(finish.scalars),
+        scalars=len(finish.scalars), algo=BEST,
     )  # fmt: skip
     reason = builder.guarded(
         factors[:1],
@@ -199,7 +195,8 @@ def reduce(builder: Builder, how: ReduceAttributes, finish: Finish) -> bool:
     arrays = (x, finish.c if finish.c is not None else into, into)
     call = tensor_call(
         "REDUCE", arrays, extents, compute=compute_of("float32" if x.dtype in NARROW else x.dtype),
-        limit=_limit(builder), unary=(unary,), binary=(binary,), factors=factors, scalars=len(finish.scalars),
+        limit=builder.library_limit(arrays), unary=(unary,), binary=(binary,), factors=factors,
+        scalars=len(finish.scalars),
     )  # fmt: skip
     reason = builder.guarded(
         factors[:1],

@@ -13,9 +13,10 @@ from ....builders.cuda.context import library_file
 from ....builders.cuda.native import NativeStruct
 from ....dtypes import as_dtype
 from ....errors import Unsupported
+from ..types import EIGHT
 from .arrays import Array
 
-__all__ = ["TYPES", "TensorCall", "alike", "compute_of", "is_taken", "open_library", "tensor_call"]
+__all__ = ["BEST", "TYPES", "TensorCall", "alike", "compute_of", "is_taken", "open_library", "tensor_call"]
 
 #: Dtypes of tensors.
 TYPES: Final = {
@@ -24,10 +25,13 @@ TYPES: Final = {
 }  # fmt: skip
 _COMPUTE: Final = {
     "float64": "64F", "float32": "32F", "tf32": "TF32", "bfloat16": "16BF", "float16": "16F", "complex64": "32F",
-    "complex128": "64F", "3xtf32": "3XTF32", "9xbf16": "9X16BF", "8xint8": "8XINT8",
+    "complex128": "64F", EIGHT: "32F", "3xtf32": "3XTF32", "9xbf16": "9X16BF", "8xint8": "8XINT8",
 }  # fmt: skip
 _MODES: Final = 64
 _TENSORS: Final = 5
+#: An algorithm and its kernel: the best of all, by the library's model.  Without the kernel's rank, contractions get
+#: slow ones: nvmath-python sets it, too, and names that a bug of cuTENSOR.
+BEST: Final = (CONSTANTS["CUTENSOR_ALGO_DEFAULT"], 0)
 #: The version that the extras ask for at least.
 _OLDEST: Final = 20200
 
@@ -55,7 +59,8 @@ class TensorCall(NativeStruct):
     n_operands: int
     n_scalars: int
     algo: int = CONSTANTS["CUTENSOR_ALGO_DEFAULT"]
-    rank: int = -1
+    rank: int = -1  # see `BEST`
+    jit: int = 0
 
 
 def open_library() -> None:
@@ -159,8 +164,8 @@ def tensor_call(
         The factors where there are no scalars.
     scalars : int
         Of the message.
-    algo : tuple of (int, int)
-        An algorithm, ``CUTENSOR_ALGO_*``, and its kernel; empty: as the library chooses.
+    algo : tuple of int
+        An algorithm, ``CUTENSOR_ALGO_*``, its kernel, and 1 if one may be compiled; empty: as the library chooses.
     """
     sizes, strides = merged(arrays, extents)
     if len(sizes) > _MODES:
@@ -191,5 +196,5 @@ def tensor_call(
         workspace_bytes=limit,
         n_operands=len(arrays),
         n_scalars=scalars,
-        **dict(zip(("algo", "rank"), algo, strict=False)),
+        **dict(zip(("algo", "rank", "jit"), algo, strict=False)),
     )

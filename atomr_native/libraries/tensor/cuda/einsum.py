@@ -20,7 +20,7 @@ from ..attributes import EinsumAttributes
 from ..modes import Modes, Subscripts, text_of
 from ..path import Contraction, contractions
 from ..products import FIRST, Groups, groups_of, route_of
-from ..types import EMULATED, accumulator
+from ..types import EIGHT, EMULATED, accumulator
 from .arrays import Array
 from .builder import Builder
 from .choice import Choice, step_spec
@@ -42,6 +42,7 @@ class Einsum(Builder):
         super().__init__(spec, context, self.how.inputs, self.how.output)
         self.dtype, self.summed = self.how.dtype, accumulator(self.how.dtype)
         self.path = contractions(Subscripts(self.how.inputs, self.how.output, ()), self.how.steps)
+        self.is_frugal = len(self.path) > 1 or bool(self.how.slices)
         #: How the step that is being added is computed, if that was measured; and the route of the last one.
         self.choice: Choice | None = None
         self.taken = ""
@@ -92,7 +93,8 @@ class Einsum(Builder):
 
     def _step(self, step: Contraction, operands: list[tuple[Array, bool]], into: Array | None, finish: Finish) -> Array:
         """Add a step; return where its result is."""
-        self.choice = self.choose(step, operands, into if finish.is_native or finish.bias else None)
+        native = finish.is_native or finish.bias or finish.rounded is not None
+        self.choice = self.choose(step, operands, into if native else None)
         route = route_of(step, self.extents, self.dtype, self.route, self.how.compute)
         groups = groups_of(step)
         text = self.text(step)
@@ -160,7 +162,14 @@ class Einsum(Builder):
             self._alone(array, conj, modes, alone)
             for (array, conj), modes, alone in zip(operands, step.inputs, groups.alone, strict=True)
         )
-        given = into if finish.is_native or finish.bias or finish.added else None
+        native = finish.is_native or finish.bias or finish.added or finish.rounded is not None
+        given = into if native else None
+        if self.how.compute == EIGHT and all(array.dtype.startswith(EIGHT) for array in (a, b)):
+            eight = find_product(groups, a, b, given, self.extents, conj=(False, False), dtype=EIGHT)
+            result = multiply(self, step, eight, ((a, False), (b, False)), into, finish, EIGHT)
+            if result is not None:
+                self.taken = "blas_lt"
+                return result
         product = find_product(groups, a, b, given, self.extents, conj=(conj_a, conj_b), dtype=self.dtype)
         copies_first = FIRST[any(product.copied)] == "cutensor" and self.route == "auto" and not self.how.deterministic
         if self.route == "cutensor" or self.how.compute in EMULATED or copies_first:
@@ -169,7 +178,7 @@ class Einsum(Builder):
             if made is not None:
                 self.taken = "cutensor"
                 return made
-        result = multiply(self, step, product, ((a, conj_a), (b, conj_b)), into, finish)
+        result = multiply(self, step, product, ((a, conj_a), (b, conj_b)), into, finish, self.dtype)
         if result is None:
             del self.scratch.steps[begun:]
         else:

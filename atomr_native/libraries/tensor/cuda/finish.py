@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from ...._support.traced import Tree, tree_lines
 from ....builders.cuda.codegen import convert, value_type
-from ..tail import RESULT, bias_of
+from ..tail import RESULT, before_relu, bias_of
 from .arrays import Array
 from .elements import constant, factored, loaded, multiplied, scaled
 
@@ -56,6 +56,15 @@ class Finish:
     def bias(self) -> str:
         """The name of the tail's operand, if the tail adds it, and a product of cuBLASLt has the rest; else ""."""
         return bias_of(self.tail) if self.tail and replace(self, tail=(), others=()).is_native else ""
+
+    @property
+    def rounded(self) -> Finish | None:
+        """What a product of cuBLASLt has of it, if a ReLU of the stored result is the rest; else None."""
+        inner = before_relu(self.tail) if self.tail else None
+        if inner is None:
+            return None
+        before = replace(self, tail=inner, others=self.others if inner else ())
+        return before if before.is_native or before.bias else None
 
     @property
     def finals(self) -> tuple[Array, ...]:

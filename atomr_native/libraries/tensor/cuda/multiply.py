@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from ...._lib import cublaslt
 from ...._lib.cublaslt import Matmul
+from ....builders.cuda.codegen import value_type
 from ....builders.cuda.context import library_file
 from ....builders.cuda.product import ProductDescription
 from ....builders.cuda.sequence import Source
@@ -17,10 +18,13 @@ from ....errors import LibraryError, Unsupported
 from ....plans.spec import signed_word
 from ....plans.workspace_limits import PREFERRED_WORKSPACE
 from ..path import Contraction
+from ..types import EIGHT
 from .arrays import Array
 from .contract import factors_of
+from .elements import loaded
 from .finish import NOTHING, Finish
 from .product import Product, product_outputs
+from .task import Task
 
 if TYPE_CHECKING:
     from .einsum import Einsum
@@ -36,27 +40,40 @@ _WITH_BIAS: Final = ("float32", "float16", "bfloat16")
 
 def multiply(
     builder: Einsum, step: Contraction, product: Product, operands: Sequence[tuple[Array, bool]], into: Array | None,
-    finish: Finish,
+    finish: Finish, dtype: str,
 ) -> Array | None:  # fmt: skip
-    """Add a product, and return its result; None if cuBLASLt does not take it.
+    """Add a product of a dtype, or of float8, and return its result; None if cuBLASLt does not take it.
 
-    A tail that adds a bias is an epilogue, where the library computes it so; a kernel applies any other.
+    A tail that adds a bias is an epilogue, where the library computes it so; a kernel applies any other.  A ReLU is
+    applied to the stored result.
     """
+    rounded = finish.rounded
     lies = into is not None and not product.copied[2]
     lies = lies and (finish.c is None or product.lie_alike(into, finish.c, builder.extents))
     begun = len(builder.scratch.steps)
-    ways = [""]
-    if lies and finish.bias and into is not None and into.dtype in _WITH_BIAS:
-        ways.insert(0, finish.bias)
+    ways = [(finish, "")]
+    for before in (finish,) if rounded is None else (rounded,):
+        if lies and into is not None and (not before.bias or into.dtype in _WITH_BIAS):
+            ways.insert(0, (before, before.bias))
     reason = ""
-    for bias in ways:
-        direct = lies and (bias != "" or finish.is_native or finish.added)
-        result, reason = _attempt(builder, step, product, operands, into if direct else None, into, finish, bias)
+    for before, bias in ways:
+        direct = lies and (bias != "" or before.is_native or before.added)
+        result, reason = _attempt(builder, step, product, operands, into if direct else None, into, before, bias, dtype)
         if result is not None:
+            if before is rounded:
+                _rectify(builder, step, result)
             return result
         del builder.scratch.steps[begun:]
     builder.notes.append(f"cuBLASLt does not take {builder.text(step)}: {reason}")
     return None
+
+
+def _rectify(builder: Einsum, step: Contraction, array: Array) -> None:
+    """Add a kernel that takes the maximum with 0 in place; NaN stays NaN."""
+    dtype = builder.summed
+    value = (loaded(0, array.dtype, dtype), f"const {value_type(dtype)} v = v0 >= 0 || v0 != v0 ? v0 : 0;")
+    builder.run(Task((), (), array, step.output, (), dtype, value, updated=True))
+    builder.notes[-1] += ", and a ReLU in place"
 
 
 def _prepared(builder: Einsum, description: ProductDescription) -> Matmul:
@@ -73,18 +90,17 @@ def _prepared(builder: Einsum, description: ProductDescription) -> Matmul:
 
 def _attempt(
     builder: Einsum, step: Contraction, product: Product, operands: Sequence[tuple[Array, bool]],
-    direct: Array | None, into: Array | None, finish: Finish, bias: str,
+    direct: Array | None, into: Array | None, finish: Finish, bias: str, dtype: str,
 ) -> tuple[Array | None, str]:  # fmt: skip
     """Add a product that writes to `direct`, else to the workspace; return its result, or None and the reason."""
-    dtype = builder.dtype
     d = direct
     if d is None:
-        d = builder.buffer(dtype if into is None else product_outputs(dtype)[-1], product.layout(2))
+        d = builder.buffer(builder.dtype if into is None else product_outputs(dtype)[-1], product.layout(2))
     held, copies = [], []
     for which, (array, conj) in enumerate(operands):
         if product.copied[which]:
             copies.append("AB"[which])
-            made = builder.buffer(dtype, product.layout(which))
+            made = builder.buffer(array.dtype if dtype == EIGHT else dtype, product.layout(which))
             builder.map(array, made, product.layout(which), builder.summed, NOTHING, conj=conj)
             array, conj = made, False
         held.append((array, conj))
@@ -92,7 +108,8 @@ def _attempt(
     c = (into if finish.updated or finish.added else finish.c) if direct is not None else None
     described = product.describe(
         held[0][0], held[1][0], d, c, builder.extents, conj=(held[0][1] and is_complex, held[1][1] and is_complex),
-        dtype=dtype, compute=builder.how.compute, limit=min(builder.context.workspace_limit, PREFERRED_WORKSPACE),
+        dtype=dtype, compute=builder.how.compute,
+        limit=builder.library_limit((held[0][0], held[1][0], d), PREFERRED_WORKSPACE),
         epilogue="bias" if bias else "default", bias=dict(finish.others)[bias] if bias else None,
     )  # fmt: skip
     if described is None:
@@ -115,7 +132,7 @@ def _attempt(
         return ""
 
     builder.guarded(factors, add, lambda: builder.without_product(step.output, d, finish))
-    note = f"{builder.text(step)}: cuBLASLt"
+    note = f"{builder.text(step)}: cuBLASLt{' in float8' if dtype == EIGHT else ''}"
     if bias:
         note += " with a bias"
     if copies:

@@ -13,19 +13,23 @@ from ....builders.cuda.product import ProductDescription
 from ....dtypes import as_dtype
 from ..modes import Modes
 from ..products import Groups
+from ..types import EIGHT
 from .arrays import Array, folded
 
 __all__ = ["Product", "find_product", "product_outputs"]
 
 _TYPES: Final = {
     "float64": "CUDA_R_64F", "float32": "CUDA_R_32F", "float16": "CUDA_R_16F", "bfloat16": "CUDA_R_16BF",
-    "complex64": "CUDA_C_32F", "complex128": "CUDA_C_64F",
+    "complex64": "CUDA_C_32F", "complex128": "CUDA_C_64F", "float8_e4m3fn": "CUDA_R_8F_E4M3",
+    "float8_e5m2": "CUDA_R_8F_E5M2",
 }  # fmt: skip
 _COMPUTE: Final = {
     "float64": "64F", "float32": "32F", "tf32": "32F_FAST_TF32", "bfloat16": "32F_FAST_16BF",
-    "float16": "32F_FAST_16F", "complex64": "32F", "complex128": "64F",
+    "float16": "32F_FAST_16F", "complex64": "32F", "complex128": "64F", EIGHT: "32F",
 }  # fmt: skip
-_SCALE: Final = {"float16": "float32", "bfloat16": "float32"}
+_SCALE: Final = {"float16": "float32", "bfloat16": "float32", EIGHT: "float32"}
+#: Bytes, and elements of float8, at whose multiples rows and matrices begin.
+_ALIGNED: Final = 16
 _N, _T, _C = (CONSTANTS[f"CUBLAS_OP_{op}"] for op in "NTC")
 _COLUMNS = CONSTANTS["CUBLASLT_ORDER_COL"]
 #: cuBLASLt counts extents and batches in 32 bits.
@@ -33,7 +37,9 @@ _LARGEST: Final = 2**31 - 1
 
 
 def product_outputs(dtype: str) -> tuple[str, ...]:
-    """Return the dtypes in which cuBLASLt stores products of a dtype."""
+    """Return the dtypes in which cuBLASLt stores products of a dtype; the last is that of their sums."""
+    if dtype == EIGHT:
+        return ("bfloat16", "float16", "float32")
     return (dtype, "float32") if dtype in _SCALE else (dtype,)
 
 
@@ -122,8 +128,8 @@ class Product:
             n=m if by_rows else n,
             k=k,
             batch=batch,
-            type_a=CONSTANTS[_TYPES[dtype]],
-            type_b=CONSTANTS[_TYPES[dtype]],
+            type_a=CONSTANTS[_TYPES[first.dtype if dtype == EIGHT else dtype]],
+            type_b=CONSTANTS[_TYPES[second.dtype if dtype == EIGHT else dtype]],
             type_c=CONSTANTS[_TYPES[d.dtype]],
             type_d=CONSTANTS[_TYPES[d.dtype]],
             compute=CONSTANTS[f"CUBLAS_COMPUTE_{_COMPUTE[scale if compute == dtype else compute]}"],
@@ -256,11 +262,15 @@ def find_product(
             by_rows = by_rows or not lies
         for array, outer, count, is_a, flag in ((a, order.m, m, True, conj[0]), (b, order.n, n, False, conj[1])):
             side = _side(array, outer, order.k, order.batch, extents)
-            copy = array.dtype != dtype or side is None or side.batch < 0
-            if side is not None and not copy:
+            alike = array.dtype.startswith(EIGHT) if dtype == EIGHT else array.dtype == dtype
+            copy = not alike or side is None or side.batch < 0
+            if side is not None and not copy and dtype == EIGHT:  # along the sum it is dense
+                leading = _dense(k, side.k, count, side.outer)
+                copy = not leading or leading % _ALIGNED != 0 or side.batch % _ALIGNED != 0
+            elif side is not None and not copy:
                 copy = _input(side, count, k, is_a != by_rows, flag and dtype.startswith("complex")) is None
             copies.append(copy)
-        size = as_dtype(dtype).itemsize
+        size = 1 if dtype == EIGHT else as_dtype(dtype).itemsize
         cost = size * batch * (copies[0] * m * k + copies[1] * n * k + (not lies) * m * n)
         found.append((cost, Product(order, (copies[0], copies[1], not lies))))
     return min(found, key=lambda pair: pair[0])[1]

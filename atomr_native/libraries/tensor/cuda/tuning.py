@@ -24,17 +24,17 @@ from ....plans.workspace_limits import PREFERRED_WORKSPACE
 from ..attributes import EinsumAttributes
 from ..types import EMULATED
 from .choice import Choice
-from .cutensor import open_library
+from .cutensor import BEST, open_library
 
 __all__ = ["StepTuner"]
 
 #: Changes with the kernels that this package generates.
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 #: Multiplications above which a kernel of ours is not worth a measurement beside a product of a library.
 _MOST: Final = 1 << 34
 #: Algorithms of cuBLASLt, and kernels of cuTENSOR's algorithms, that are measured.
 _LISTED: Final = 8
-_KERNELS: Final = {"DEFAULT_PATIENT": 0, "GETT": 8, "TGETT": 2, "TTGT": 4}
+_KERNELS: Final = {"DEFAULT": 4, "DEFAULT_PATIENT": 1, "GETT": 4, "TGETT": 2, "TTGT": 2}
 
 #: Makes the program of a choice, with its bytes of workspace, and says which route it takes.
 Trial = Callable[[Choice], tuple[Any, int, str]]
@@ -93,21 +93,24 @@ class _Step(Trials):
             return
         yield made
         native = next(step.run for step in program.steps if isinstance(step.run, Matmul))
-        limit = min(self.context.workspace_limit, PREFERRED_WORKSPACE)
+        limit = min(self.context.most, PREFERRED_WORKSPACE)
         for words, _, config in native.candidates(limit, _LISTED):
             yield from self._taken(Choice("blas_lt", words), config)
 
     def _kernels(self) -> Iterator[Candidate]:
-        """Yield what cuTENSOR has: the choice of its model, a more patient one, and kernels of each algorithm."""
+        """Yield what cuTENSOR has: the best kernels of its model, of a more patient one, and of each algorithm.
+
+        And the kernel that it compiles for the step, which takes seconds.
+        """
         try:
             open_library()
         except Unsupported:
             return
-        yield from self._taken(Choice("cutensor", (CONSTANTS["CUTENSOR_ALGO_DEFAULT"], -1)), {"algo": "default"})
         for name, kernels in _KERNELS.items():
-            for rank in range(kernels) or (-1,):
+            for rank in range(kernels):
                 choice = Choice("cutensor", (CONSTANTS[f"CUTENSOR_ALGO_{name}"], rank))
                 yield from self._taken(choice, {"algo": name.lower(), "kernel": rank})
+        yield from self._taken(Choice("cutensor", (*BEST, 1)), {"algo": "default", "kernel": "compiled"})
 
     def _candidate(self, choice: Choice, config: dict[str, Any]) -> tuple[Candidate | None, Any]:
         """Return a candidate that takes the route which it names, and its program; None where there is none."""
@@ -151,7 +154,7 @@ class StepTuner:
             versions[1] = cutensor.load()
         except Unsupported:
             pass  # the others compete without it
-        limit = min(context.workspace_limit, PREFERRED_WORKSPACE)
+        limit = context.most
         digest = spec_digest([_FORMAT, versions, limit, direct, to_builtins(spec)])
         self._context = context
         self._problem = _Step(context, spec, digest, products, trial)
