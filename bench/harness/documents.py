@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -67,11 +68,12 @@ def _contender(series: Series) -> dict[str, Any]:
 
 def _case(result: CaseResult, measured: Mapping[str, Any]) -> dict[str, Any]:
     case = result.case
+    build = case.build.func if isinstance(case.build, partial) else case.build
     return {
         "name": case.name,
         "title": case.title,
         "unit": case.unit,
-        "about": " ".join((case.build.__doc__ or "").split()),
+        "about": " ".join((build.__doc__ or "").split()),
         "other_cpu": round(result.other_cpu, 3),
         "seconds": round(result.seconds, 1),
         "measured": dict(measured),

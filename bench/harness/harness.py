@@ -219,6 +219,7 @@ class Setup:
         self.ratios: list[tuple[str, str]] = []
         self.stack = ExitStack()
         self._shared: dict[object, Any] = {}
+        self._names: set[str] = set()
 
     def count(self, full: int) -> int:
         """Operations per sample at this effort."""
@@ -244,9 +245,13 @@ class Setup:
 
     @contextmanager
     def attempt(self, name: str, kind: Kind = "atomr") -> Iterator[None]:
-        """Prepare one contender: `Unavailable` skips it, any other exception marks it as failed."""
-        if name in self.series:
+        """Prepare one contender: `Unavailable` skips it, any other exception marks it as failed.
+
+        What adds none, such as a step that several contenders need, is in the table only when it was not possible.
+        """
+        if name in self._names:
             raise ValueError(f"two contenders are called {name!r}")
+        self._names.add(name)
         series = self.series[name] = Series(name, kind)
         try:
             yield
@@ -254,6 +259,9 @@ class Setup:
             series.status, series.reason = "skipped", str(reason)
         except Exception as error:
             series.status, series.reason = "failed", describe(error)
+        else:
+            if not series.members and all(added != name for added, _ in self.contenders):
+                del self.series[name]
 
     def add(self, name: str, sample: Sample, *, flops: float = 0.0, remark: str = "") -> None:
         """Give the contender `name` its sampling function; call it inside ``attempt(name)``.

@@ -133,6 +133,15 @@ def test_two_contenders_cannot_share_a_name() -> None:
         pass
 
 
+def test_what_adds_nothing_is_shown_only_where_it_failed() -> None:
+    setup = Setup(Effort.TINY)
+    with setup.attempt("found"):
+        pass
+    with setup.attempt("not found"):
+        raise OSError("no such file")
+    assert {name: series.status for name, series in setup.series.items()} == {"not found": "failed"}
+
+
 def test_a_case_that_cannot_be_built_or_ended_is_a_failed_row(monkeypatch: pytest.MonkeyPatch) -> None:
     @contextmanager
     def thing() -> Iterator[None]:

@@ -195,9 +195,9 @@ def test_what_is_committed_is_what_its_samples_say(path: Path) -> None:
                 rounds = zip(*(samples[member] for member in series["members"]), strict=True)
                 assert series["samples"] == pytest.approx([math.prod(r) ** (1 / len(r)) for r in rounds], rel=1e-5)
         for ratio in case["ratios"]:
-            # A contender that failed, or never ran, has no rounds to pair.
+            # A contender that failed, or never ran, has no rounds to pair, nor have two that never ran.
             over, under = samples[ratio["over"]], samples[ratio["under"]]
-            found = ratio_interval(over, under) if len(over) == len(under) else None
+            found = ratio_interval(over, under) if len(over) == len(under) > 0 else None
             assert (found is None) == (ratio["summary"] is None)
             if found is not None:
                 _same(ratio["summary"], found)

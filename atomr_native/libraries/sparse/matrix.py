@@ -269,9 +269,9 @@ class SparseMatrix:
         parts = {name: torch.from_dlpack(array) for name, array in self.arrays.items()}
         if self.format == "coo":
             places = torch.stack((parts["rows"], parts["indices"]))
-            return torch.sparse_coo_tensor(places, parts["values"], self.shape)
+            return torch.sparse_coo_tensor(places, parts["values"], self.shape, check_invariants=False)
         make = getattr(torch, f"sparse_{self.format}_tensor")
-        return make(parts["offsets"], parts["indices"], parts["values"], self.shape)
+        return make(parts["offsets"], parts["indices"], parts["values"], self.shape, check_invariants=False)
 
     def cupy(self) -> Any:
         """Return a sparse matrix of CuPy (csr, csc or coo) over the arrays, by DLPack."""

@@ -11,13 +11,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from itertools import cycle, islice
 from typing import Any
 
 from bench.harness import Effort, Sample, Setup, Unavailable, describe, gpu_peers
 from bench.harness.common import device
 from bench.harness.gpu import ordinal
+from bench.harness.matrices import block, on_atomr
 
 __all__ = [
     "Product",
@@ -27,7 +28,6 @@ __all__ = [
     "add_nvmath",
     "add_torch",
     "add_torch_graph",
-    "on_atomr",
     "scaled_mm",
 ]
 
@@ -45,8 +45,6 @@ _CUDA_R_16BF = 14
 #: Bytes that the sets of operands have together, which is more than an L2 cache, and how many there are at most.
 _CACHE = 128 << 20
 _SETS = 16
-#: Numbers in the block of rows that repeats.
-_TILE = 1 << 20
 _BUILD_SECONDS = 80.0
 
 
@@ -120,19 +118,6 @@ def _turns(setup: Setup, product: Product) -> int:
     return product.turns if setup.effort is Effort.FULL else 2
 
 
-@cache
-def _numbers() -> Any:
-    import numpy as np
-
-    return np.random.default_rng(11).standard_normal(_TILE, dtype=np.float32)
-
-
-def _block(rows: int, columns: int) -> Any:
-    """The rows that a matrix repeats, float32."""
-    rows = max(1, min(rows, _TILE // columns))
-    return _numbers()[: rows * columns].reshape(rows, columns)
-
-
 def _sample(
     setup: Setup,
     product: Product,
@@ -165,16 +150,6 @@ def _nothing() -> None:
 
 
 # ---------------------------------------------------------------------------------------------- the library
-
-
-def on_atomr(dev: Any, shape: tuple[int, int], dtype: str) -> Any:
-    """A matrix on a device of the library."""
-    matrix = dev.empty(shape, dtype)
-    block = dev.put(_block(*shape), dtype)
-    for first in range(0, shape[0], block.shape[0]):
-        rows = min(block.shape[0], shape[0] - first)
-        dev.copy(block[:rows], out=matrix[first : first + rows])
-    return matrix
 
 
 def _atomr_operands(setup: Setup, product: Product) -> list[tuple[Any, Any]]:
@@ -272,9 +247,9 @@ def add_atomr_recorded(setup: Setup, name: str, product: Product, *, tune: bool 
 
 def _on_torch(torch: Any, shape: tuple[int, int], dtype: str) -> Any:
     """The same matrix as a tensor."""
-    block = torch.from_numpy(_block(*shape)).to("cuda")
+    rows = torch.from_numpy(block(*shape)).to("cuda")
     wide = getattr(torch, "bfloat16" if dtype == "float8_e4m3fn" else dtype)
-    whole = block.to(wide).repeat(-(-shape[0] // block.shape[0]), 1)[: shape[0]].contiguous()
+    whole = rows.to(wide).repeat(-(-shape[0] // rows.shape[0]), 1)[: shape[0]].contiguous()
     return whole.to(getattr(torch, dtype))
 
 
@@ -445,9 +420,9 @@ def _cupy_call(cupy: Any, product: Product) -> Callable[[], object]:
 
 
 def _on_cupy(cupy: Any, shape: tuple[int, int], dtype: str) -> Any:
-    block = cupy.asarray(_block(*shape).astype(dtype))
+    repeated = cupy.asarray(block(*shape).astype(dtype))
     matrix = cupy.empty(shape, dtype)
-    for first in range(0, shape[0], block.shape[0]):
-        rows = min(block.shape[0], shape[0] - first)
-        matrix[first : first + rows] = block[:rows]
+    for first in range(0, shape[0], repeated.shape[0]):
+        rows = min(repeated.shape[0], shape[0] - first)
+        matrix[first : first + rows] = repeated[:rows]
     return matrix

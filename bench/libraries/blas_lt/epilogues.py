@@ -7,7 +7,8 @@ from functools import partial
 from typing import Any
 
 from bench.harness import Bar, Case, Setup
-from bench.libraries.blas_lt._gemm import Product, add_atomr, add_torch, add_torch_graph, on_atomr
+from bench.harness.matrices import on_atomr
+from bench.libraries.blas_lt._gemm import Product, add_atomr, add_torch, add_torch_graph
 
 __all__ = ["BARS", "CASES"]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from bench.harness import Bar, Case, Effort, Setup
 from bench.harness.common import device
 from bench.harness.gpu import Sends, add_loop, sends_of_product, sustained
+from bench.harness.matrices import on_atomr
 from bench.libraries.blas_lt._gemm import (
     Product,
     add_atomr,
     add_atomr_recorded,
     add_torch,
     add_torch_graph,
-    on_atomr,
 )
 
 __all__ = ["BARS", "CASES"]

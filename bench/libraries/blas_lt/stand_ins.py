@@ -8,7 +8,8 @@ from typing import Any
 
 from bench.harness import Case, Effort, Setup
 from bench.harness.common import device
-from bench.libraries.blas_lt._gemm import Product, add_atomr, on_atomr
+from bench.harness.matrices import on_atomr
+from bench.libraries.blas_lt._gemm import Product, add_atomr
 
 __all__ = ["CASES"]
 

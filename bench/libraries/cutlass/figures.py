@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from bench.harness import Case, Effort, Setup, gpu_peers
 from bench.harness.common import device
 from bench.harness.gpu import Sends, add_peer, sends_of_product, sustained
-from bench.libraries.blas_lt._gemm import on_atomr
+from bench.harness.matrices import on_atomr
 
 __all__ = ["CASES"]
 

@@ -4,7 +4,8 @@
  * where it is refused more than it must have; a handle that comes with an error is destroyed; phases follow each other; a
  * refactorization needs a factorization; matrices of a uniform batch lie one after the other; B and X have their columns one
  * after the other; the deterministic mode knows neither batches nor several columns; queries of the outcome wait, and a bad
- * one stays until it is reset; errors go to the log.  Factors are dense here, with pivots for all kinds but the positive definite. */
+ * one stays until it is reset; errors go to the log.  As seen on an H200: it asks for no bytes, and cannot give back an
+ * address that it got for them.  Factors are dense here, with pivots for all kinds but the positive definite. */
 #include <complex.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -305,6 +306,12 @@ cudssStatus_t cudssExecute(cudssHandle_t handle, int phase, const cudssConfig_t 
         if (data->phase) return CUDSS_STATUS_INVALID_VALUE;
         void *much;
         if (take(handle, MUCH, &much) == 0) handle->memory.device_free(handle->memory.ctx, much, MUCH, handle->stream);
+        void *nothing;
+        if (take(handle, 0, &nothing)) return CUDSS_STATUS_ALLOC_FAILED;
+        if (nothing) { /* only memory with bytes is on its list */
+            complain(CUDSS_STATUS_ALLOC_FAILED, __func__, "The buffer to be deregistered was not registered");
+            return complain(CUDSS_STATUS_ALLOC_FAILED, __func__, "resize analysis scratch failed");
+        }
         data->bytes[0] = (size_t)a->nnz * 16;
         if (take(handle, data->bytes[0], &data->analysis)) return CUDSS_STATUS_ALLOC_FAILED;
         const CUresult refusal = fake_refusal(__func__);

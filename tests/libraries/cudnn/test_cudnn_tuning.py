@@ -73,7 +73,7 @@ def test_gradients_attention_and_graphs_are_measured(
         an.ConvolutionFilterGradientRequest(x=images, dy=images, size=(1, 1), tune=True),
         an.AttentionRequest(q=q, k=q, v=q, statistics=True, **how),
         an.AttentionGradientRequest(q=q, k=q, v=q, y=y, statistics=statistics, dy=y, **how),
-        an.GraphRequest(function=lambda a, b: (a @ b).apply("relu"), operands=(q, q), tune=True),
+        an.GraphRequest(function=lambda a, b: (a @ b).apply("relu"), operands=(q.reshape(2, 16, 16),) * 2, tune=True),
     ]
     for request in requests:
         assert device.cudnn.plan(request).tuning.startswith("tuned: "), request

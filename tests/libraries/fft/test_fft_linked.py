@@ -111,6 +111,8 @@ LARGE: list[tuple[str, str, tuple[int, ...], Any, Any]] = [
     ("fft", "complex64", (12, 48, 50, 60), None, (1, 2)),
     ("fft", "int8", (128, 128, 130), None, (0, 1, 2)),
 ]
+#: cuFFT 12.1 takes no functions in transforms of real numbers of a large prime length: these are copied.
+REFUSED = [(5, 1000003)]
 
 
 @pytest.mark.gpu
@@ -128,7 +130,7 @@ def test_large_plans(case: tuple[Any, ...]) -> None:
         device = system.device("cuda:0")
         given = device.put(x)
         plan = device.fft.plan(an.FftRequest(transform=transform, x=given, s=n, axes=axes)).wait(60)
-        assert any(note.startswith((LOADS, STORES)) for note in plan.notes), plan.notes
+        assert shape in REFUSED or any(note.startswith((LOADS, STORES)) for note in plan.notes), plan.notes
         for _ in range(3):
             out = device.zeros(want.shape, str(want_dtype(transform, dtype)))
             plan.ask(given, out=out).result(60)

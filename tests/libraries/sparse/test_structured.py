@@ -16,6 +16,7 @@ from fake_cuda import using
 
 import atomr_native as an
 from atomr_native.dtypes import DTYPES
+from atomr_native.libraries.sparse.structured.routes import LEAST
 
 RNG = np.random.default_rng(24)
 EPS = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-23, "int8": 0.5, "int32": 0.5}
@@ -262,12 +263,19 @@ def test_plans_of_several_lanes_have_their_own_bias(device: an.Device) -> None:
     assert (out.numpy() == 3).all()
 
 
-def test_routes(device: an.Device) -> None:
+def test_routes(device: an.Device, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = device.sparse.structured(device.put(random((64, 64), "float16")), prune="strip")
     bare = an.StructuredMatrix(kept.shape, kept.dtype, kept.compressed)
     x = device.put(random((16, 64), "float16"))
     small = device.sparse.route_24(kept, x)
-    assert small == ("dense", "64 rows of A; the compressed matrix is taken from 4096 on")
+    assert small == ("dense", "no product of float16 was measured to be faster compressed")
+    with monkeypatch.context() as patch:
+        patch.setitem(LEAST, 2, (64, 65, 16))
+        assert device.sparse.route_24(kept, x) == (
+            "dense", "64 columns of A; the compressed matrix is taken from 65 on",
+        )  # fmt: skip
+        patch.setitem(LEAST, 2, (64, 64, 16))
+        assert device.sparse.route_24(kept, x) == ("structured", "the matrices are large")
     assert device.sparse.route_24(bare, x) == ("structured", "the dense matrix was not kept")
     row = device.put(np.ones(64, "float32"))
     assert device.sparse.route_24(kept, x, row_alpha=row) == ("structured", "row_alpha is given")
