@@ -88,7 +88,7 @@ class PlanActor(ProcessBound):
         self._drop(self._plans.pop(key))
 
     @shielded
-    def forget(self, chosen: Callable[[PlanSpec], bool]) -> None:
+    def _forget_plans(self, chosen: Callable[[PlanSpec], bool]) -> None:
         """Let go of the plans of chosen specifications; their holders may keep using them."""
         with self._plans_lock:
             for key in [key for key in self._plans if chosen(key[0])]:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import fake_cuda
-import fake_cutlass
 import ml_dtypes
 import numpy as np
 import pytest
@@ -174,6 +173,8 @@ def test_candidates_compile_together_and_may_fail(monkeypatch: pytest.MonkeyPatc
 @pytest.fixture(scope="module")
 def device(fake_environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[an.Device]:
     pytest.importorskip("cuda.bindings.nvrtc", reason="cuda.bindings is not installed")
+    import fake_cutlass
+
     with pytest.MonkeyPatch.context() as patch, fake_cuda.using(fake_environment):
         patch.setenv("ATOMR_NATIVE_CACHE", str(tmp_path_factory.mktemp("cache")))
         fake_cutlass.install(patch)

@@ -33,7 +33,7 @@ def test_the_documentation_has_the_table() -> None:
 @pytest.mark.alike
 def test_every_method_has_a_row() -> None:
     public = {name for name in dir(an.Fft) if not name.startswith("_")}
-    assert public - {"ask", "forget", "plan", "tell"} == set(BEHAVIOUR)
+    assert public - {"ask", "plan", "tell"} == set(BEHAVIOUR)
 
 
 def send(fft: an.Fft, name: str, x: an.GpuRef, z: an.GpuRef) -> None:

@@ -37,7 +37,7 @@ def test_the_documentation_has_the_table() -> None:
 
 def test_every_method_has_a_row() -> None:
     public = {name for name in dir(an.Random) if not name.startswith("_")}
-    assert public - {"ask", "forget", "plan", "tell"} == set(BEHAVIOUR)
+    assert public - {"ask", "plan", "tell"} == set(BEHAVIOUR)
 
 
 def sends(device: an.Device) -> dict[str, tuple[Callable[[], object], str]]:

@@ -40,7 +40,7 @@ def _end(actor: Any, number: int) -> None:
     def own(spec: PlanSpec[Any]) -> bool:
         return spec.op == "sparse.direct" and spec.attributes.number == number
 
-    finish(partial(actor.forget, own))
+    finish(partial(actor._forget_plans, own))  # noqa: SLF001 - no method for users
 
 
 @public
