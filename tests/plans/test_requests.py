@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -336,7 +337,7 @@ class Numpy:
 
 
 class NumpyBlasLt(Numpy, BlasLt):
-    pass
+    owner = SimpleNamespace(kind="host")
 
 
 class NumpyElementwise(Numpy, ElementwiseActor):

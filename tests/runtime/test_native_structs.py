@@ -94,7 +94,7 @@ for wrong in ({"operation": 6}, {"compute": 9}, {"n_modes": 65}, {"count": (3, 0
               {"operand": (4, 0, 0, 0, 0)}, {"factor": (0, -1, -1, -1, -1, -1)},
               {"workspace_bytes": -1}, {"offset": (-1, 0, 0, 0, 0)}):
     assert "malformed" in refused(TensorOperation, Given(product, **wrong)), wrong
-verdict = SolverVerdict(kind=1, axes=1, extents=(3,) + (1,) * 7, operation="solver.inv")
+verdict = SolverVerdict(kind=1, single=0, axes=1, extents=(3,) + (1,) * 7, operation="solver.inv")
 Verdict(backend, verdict)
 for wrong in ({"kind": 4}, {"axes": 9}, {"extents": (0,) * 8}):
     assert "malformed" in refused(Verdict, Given(verdict, **wrong)), wrong
