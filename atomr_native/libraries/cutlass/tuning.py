@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import to_builtins
 from msgspec.structs import replace
 
-from ...builders.cuda.trials import Trials
+from ...builders.cuda.trials import Trials, reach_of, tried
 from ...builders.cuda.tuner import Candidate, Tuner
-from ...errors import LibraryError, Unsupported
 from ...plans.tuning import TuningStore, spec_digest
 
 if TYPE_CHECKING:
@@ -37,12 +37,16 @@ class _Product(Trials):
     def __init__(
         self, context: CudaContext, spec: PlanSpec[GemmAttributes], kernels: tuple[CompiledKernel, ...], trial: Trial
     ) -> None:
-        super().__init__(context, spec)
+        super().__init__(context, [reach_of(operand) for operand in spec.operands])
         self._kernels, self._trial = kernels, trial
         self.operation = spec.op
         plain = replace(spec, attributes=replace(spec.attributes, kernel=None, candidates=(), functions=()))
         codes = [[hashlib.sha256(one.code.data).hexdigest(), one.title] for one in kernels]
         self.digest = spec_digest([to_builtins(plain), codes])
+
+    def _made(self, kernel: CompiledKernel) -> tuple[KernelProgram, Any]:
+        program = self._trial(kernel)
+        return program, self.context.backend.prepare(program)
 
     def accepts(self, choice: tuple[int, ...]) -> bool:
         """Whether numbers are a choice."""
@@ -52,14 +56,10 @@ class _Product(Trials):
         """Return the kernels that compute the product, the heuristic's first."""
         found = []
         for place, kernel in enumerate(self._kernels):
-            try:
-                program = self._trial(kernel)
-                self.runs[(place,)] = self.context.backend.prepare(program)
-            except (Unsupported, LibraryError) as error:
-                if isinstance(error, LibraryError) and error.lib == "cuda":
-                    raise  # the device's own
-                continue
-            found.append(Candidate((place,), program.workspace, {"kernel": kernel.title}))
+            made = tried(partial(self._made, kernel))
+            if made is not None:
+                program, self.runs[(place,)] = made
+                found.append(Candidate((place,), program.workspace, {"kernel": kernel.title}))
         return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import array
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
 
@@ -12,8 +12,8 @@ import numpy as np
 
 from ...._lib.cudnn import GraphPlan
 from ....builders.cuda.context import CudaContext
+from ....builders.cuda.trials import Reach, Trials
 from ....builders.cuda.tuner import Candidate, Tuner
-from ....dtypes import DTYPES
 from ....errors import LibraryError, Unsupported
 from ....plans.tuning import TuningStore, spec_digest
 from .descriptors import GraphDescription
@@ -24,7 +24,6 @@ __all__ = ["GraphTuner", "is_measurable"]
 _FORMAT: Final = 1
 #: Engines that are tried; compiling one may take half a second.
 _MOST: Final = 16
-_TILE: Final = 4 << 20
 #: Dtypes whose numbers say where others are: with made-up ones an engine would read anywhere.
 _PLACES: Final = ("int32", "int64")
 
@@ -34,15 +33,15 @@ def is_measurable(description: GraphDescription) -> bool:
     return not any(dtype in _PLACES for _, dtype in description.reaches)
 
 
-class _Graph:
+class _Graph(Trials):
     """A graph that is tuned."""
 
     operation = "cudnn.graph"
     title = "a graph of cuDNN"
 
     def __init__(self, context: CudaContext, description: GraphDescription) -> None:
-        self._context, self._description = context, description
-        self._runs: dict[tuple[int, ...], Any] = {}
+        super().__init__(context, [Reach(0, nbytes, dtype) for nbytes, dtype in description.reaches])
+        self._description = description
 
     @property
     def digest(self) -> str:
@@ -63,7 +62,7 @@ class _Graph:
             The list is shorter.
         """
         try:
-            return GraphPlan(self._context.backend, replace(self._description, only=place))
+            return GraphPlan(self.context.backend, replace(self._description, only=place))
         except LibraryError as error:
             if error.lib == "cuda":
                 raise  # the device's own
@@ -84,28 +83,12 @@ class _Graph:
                 return
             if made is not None and made.workspace <= self._description.workspace_limit:
                 choice = (place, made.engine)
-                self._runs[choice] = self._context.backend.prepare(made)
+                self.runs[choice] = self.context.backend.prepare(made)
                 yield Candidate(choice, made.workspace, {"engine": made.engine, "place": place})
 
-    def operand_bytes(self) -> list[int]:
-        """Return the bytes that each operand reaches over."""
-        return [nbytes for nbytes, _ in self._description.reaches]
-
-    def tiles(self) -> Sequence[np.ndarray[Any, Any]]:
-        """Return numbers of ordinary size, since the GPU's clock depends on them."""
-        rng = np.random.default_rng(0)
-        found = []
-        for _, name in self._description.reaches:
-            dtype = DTYPES[name]
-            count = _TILE // dtype.itemsize
-            values = rng.integers(0, 2, count) if dtype.kind in "biu" else rng.standard_normal(count) * 0.1
-            found.append(values.astype(dtype).view(np.uint8))
-        return found
-
-    def time(self, candidate: Candidate, addresses: list[int], sets: int, launches: int, workspace: int) -> float:
-        """Return microseconds of a launch."""
-        run = self._runs[candidate.choice]
-        return self._context.backend.measure(run, addresses, sets, launches, workspace, candidate.workspace)
+    def numbers(self, rng: np.random.Generator, dtype: np.dtype[Any], count: int) -> np.ndarray[Any, Any]:
+        """Return numbers for an operand."""
+        return rng.integers(0, 2, count) if dtype.kind in "biu" else rng.standard_normal(count) * 0.1
 
 
 class GraphTuner:

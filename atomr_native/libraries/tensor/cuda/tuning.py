@@ -7,6 +7,7 @@ scratch memory, without factors and C.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final
 
 from msgspec import to_builtins
@@ -15,9 +16,9 @@ from ...._lib import cublaslt, cutensor
 from ...._lib.cublaslt import Matmul
 from ...._lib.cutensor import CONSTANTS
 from ....builders.cuda.context import CudaContext, library_file
-from ....builders.cuda.trials import Trials
+from ....builders.cuda.trials import Trials, reach_of, tried
 from ....builders.cuda.tuner import Candidate, Tuner
-from ....errors import LibraryError, Unsupported
+from ....errors import Unsupported
 from ....plans.spec import PlanSpec
 from ....plans.tuning import TuningStore, spec_digest
 from ....plans.workspace_limits import PREFERRED_WORKSPACE
@@ -46,7 +47,8 @@ class _Step(Trials):
     title = "an operation on tensors"
 
     def __init__(self, context: CudaContext, spec: PlanSpec[Any], digest: str, products: int, trial: Trial) -> None:
-        super().__init__(context, spec)
+        super().__init__(context, [reach_of(operand) for operand in spec.operands])
+        self.spec = spec
         self._products, self._trial = products, trial
         self.operation = spec.op
         self.digest = digest
@@ -112,15 +114,16 @@ class _Step(Trials):
                 yield from self._taken(choice, {"algo": name.lower(), "kernel": rank})
         yield from self._taken(Choice("cutensor", (*BEST, 1)), {"algo": "default", "kernel": "compiled"})
 
+    def _made(self, choice: Choice) -> tuple[Any, int, str, Any]:
+        program, workspace, taken = self._trial(choice)
+        return program, workspace, taken, self.context.backend.prepare(program)
+
     def _candidate(self, choice: Choice, config: dict[str, Any]) -> tuple[Candidate | None, Any]:
         """Return a candidate that takes the route which it names, and its program; None where there is none."""
-        try:
-            program, workspace, taken = self._trial(choice)
-            run = self.context.backend.prepare(program)
-        except (Unsupported, LibraryError) as error:
-            if isinstance(error, LibraryError) and error.lib == "cuda":
-                raise  # the device's own
+        made = tried(partial(self._made, choice))
+        if made is None:
             return None, None
+        program, workspace, taken, run = made
         if choice.route not in ("", taken):
             return None, None
         self.runs[choice.words] = run
