@@ -65,7 +65,7 @@ class BlasLt(LibraryActor):
     def _specification(self, lowered: Lowered) -> PlanSpec:
         """Return the plan's specification; of another library's operation where that stands in for cuBLASLt."""
         if lowered.op == "blas_lt.matmul" and self.owner.kind != "host":
-            found = stand_in(lowered, self._target())
+            found = stand_in(lowered, self._target)
             if found is not None:
                 return found
         return super()._specification(lowered)

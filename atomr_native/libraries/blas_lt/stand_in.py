@@ -140,10 +140,10 @@ def _request(how: MatmulAttributes, operands: Operands) -> Any:
     )  # fmt: skip
 
 
-def stand_in(lowered: Lowered, target: Target) -> PlanSpec | None:
+def stand_in(lowered: Lowered, target: Callable[[], Target]) -> PlanSpec | None:
     """Return a product's specification as CUTLASS's kernel computes it, or None where cuBLASLt does.
 
-    Waits for the compiler, if the kernel is new.
+    Asks for the target only of such a kernel, for which it waits, if that is new.
 
     Raises
     ------
@@ -162,7 +162,7 @@ def stand_in(lowered: Lowered, target: Target) -> PlanSpec | None:
     try:
         if refusal:
             raise Unsupported(f"route='cutlass' with {refusal}", rule="blas_lt.route", lifted_by=("route",))
-        spec: PlanSpec[Any] = _request(how, operands).lowered.spec(target)
+        spec: PlanSpec[Any] = _request(how, operands).lowered.spec(target())
     except (InvalidRequest, Unsupported) as error:
         if not asked:
             return None
