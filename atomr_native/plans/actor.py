@@ -180,11 +180,16 @@ class LibraryActor(PlanActor):
 
     def _template(self, form: CallForm, values: tuple[Any, ...], key: tuple[Any, ...] | None) -> CallTemplate:
         """Check a call with a new structure, and store its template, unless `key` is None."""
-        made = template_of(self._lower(form.unpack(values)), form, values)
-        if key is not None:
+        lowered = self._lower(form.unpack(values))
+        made = template_of(lowered, form, values)
+        if key is not None and self._keeps(lowered.plan):
             with self._plans_lock:
                 self._calls.keep(key, made)
         return made
+
+    def _keeps(self, plan: Plan) -> bool:  # noqa: ARG002 - for actors whose plans others follow
+        """Whether calls may be remembered with a plan."""
+        return True
 
     def _lower(self, request: Any) -> LoweredCall:
         """Return a request as a message of a plan."""

@@ -8,10 +8,8 @@ from weakref import WeakSet
 
 from msgspec import structs
 
-from ..._lib.sender import CallTemplate
 from ...errors import PlanQuarantined
 from ...plans.actor import LibraryActor
-from ...plans.calls import CallForm, template_of
 from ...plans.plan import Plan
 from ...plans.signature import Signature
 from ...plans.spec import PlanSpec
@@ -56,11 +54,6 @@ class LaterTuned(LibraryActor):
         self._passing.discard(known)
         return known if build.exception() is not None else measured
 
-    def _template(self, form: CallForm, values: tuple[Any, ...], key: tuple[Any, ...] | None) -> CallTemplate:
-        """Check a call with a new structure, and store its template, unless another plan is to follow."""
-        lowered = self._lower(form.unpack(values))
-        made = template_of(lowered, form, values)
-        if key is not None and lowered.plan not in self._passing:
-            with self._plans_lock:
-                self._calls.keep(key, made)
-        return made
+    def _keeps(self, plan: Plan) -> bool:
+        """Whether calls may be remembered with a plan: no other is to follow it."""
+        return plan not in self._passing
