@@ -322,7 +322,7 @@ class Requests:
             self._builders.special = special
             built = special(spec) if special is not None else None
             if built is None:
-                built = self._builders.build(spec, plan, *(() if limit is None else (int(limit),)))
+                built = self._builders.build(spec, plan, None if limit is None else int(limit))
         finally:
             lanes.end_build(turn)
         if suspect:

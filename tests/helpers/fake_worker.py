@@ -117,7 +117,7 @@ class FakeBuilders:
     def memory(self) -> tuple[int, int]:
         return 1 << 29, 1 << 30
 
-    def build(self, spec: PlanSpec, plan: int) -> Any:
+    def build(self, spec: PlanSpec, plan: int, workspace: int | None = None, /) -> Any:
         op, given = spec.op, dict(spec.attributes)
         if op == "sleep":
             time.sleep(given["seconds"])

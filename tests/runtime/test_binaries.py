@@ -119,9 +119,9 @@ class Builders(fake.FakeBuilders):
     def __init__(self) -> None:
         self.specs: list[dict[str, Any]] = []
 
-    def build(self, spec: PlanSpec, plan: int) -> Any:
+    def build(self, spec: PlanSpec, plan: int, workspace: int | None = None, /) -> Any:
         self.specs.append({name: value.data for name, value in spec.attributes})
-        return super().build(spec, plan)
+        return super().build(spec, plan, workspace)
 
 
 @contextlib.contextmanager

@@ -28,6 +28,7 @@ from .codegen import (
     reach,
     value_type,
 )
+from .combined import Result
 from .prelude import STORAGE
 from .sums import Reduction, build_sum
 from .target import Argument, Launch, Target
@@ -226,7 +227,7 @@ def _second_stage(reduction: Reduction, plan: _Plan, result: str, kind: str) -> 
 def _furthest(dtype: str, kind: str) -> str:
     """Return the value that changes no maximum, or minimum, in C."""
     if dtype in ("float32", "float64"):
-        return f"({value_type(dtype)})bits_float({'0xff800000u' if kind == 'max' else '0x7f800000u'})"
+        return Result(dtype, dtype, 0, kind).first
     if dtype == "bool":
         return "0" if kind == "max" else "1"
     info = np.iinfo(dtype)

@@ -7,6 +7,7 @@ from ...protocol.typed import one_of
 
 __all__ = ["DecompositionAttributes", "EigenRangeAttributes", "RefinementAttributes", "SolverAttributes"]
 
+Dtype = Annotated[str, one_of("float32", "float64", "complex64", "complex128")]
 #: One kernel for all matrices, calls of the library for many, or one for each.
 Route = Annotated[str, one_of("kernel", "batched", "loop")]
 
@@ -24,7 +25,7 @@ class SolverAttributes(Attributes, frozen=True, kw_only=True):
         Whether B and X are vectors.
     """
 
-    dtype: Annotated[str, one_of("float32", "float64", "complex64", "complex128")]
+    dtype: Dtype
     batch: tuple[Extent, ...]
     vector: bool
     assume: Annotated[str, one_of("general", "positive_definite", "symmetric", "hermitian")]
@@ -47,7 +48,7 @@ class DecompositionAttributes(Attributes, frozen=True, kw_only=True):
         Extents of the batch.
     """
 
-    dtype: Annotated[str, one_of("float32", "float64", "complex64", "complex128")]
+    dtype: Dtype
     batch: tuple[Extent, ...]
     mode: Annotated[str, one_of("reduced", "complete", "r")]
     lower: bool
@@ -72,7 +73,7 @@ class EigenRangeAttributes(Attributes, frozen=True, kw_only=True):
         Whether `first` and `last`, or `above` and `up_to`, are the range.
     """
 
-    dtype: Annotated[str, one_of("float32", "float64", "complex64", "complex128")]
+    dtype: Dtype
     batch: tuple[Extent, ...]
     lower: bool
     check: bool

@@ -62,8 +62,9 @@ static int fail(atomr_direct *s, cudssStatus_t status, const char *what, atomr_f
 static int take(void *context, void **at, size_t size, cudaStream_t stream) {
     (void)stream;
     atomr_direct *const s = context;
-    *at = size ? (void *)(uintptr_t)atomr_region_take(&s->region, size) : NULL;
+    *at = NULL;
     if (!size) return 0; /* as cudaMallocAsync: the library fails to give back an address without bytes */
+    *at = (void *)(uintptr_t)atomr_region_take(&s->region, size);
     s->refused = *at ? 0 : size; /* the library may go on with a smaller part, and fail for another reason */
     return *at ? 0 : 1;
 }
