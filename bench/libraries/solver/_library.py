@@ -9,6 +9,7 @@ from functools import partial
 from itertools import cycle
 from typing import Any
 
+from bench.harness.driver import Driver
 from bench.harness.unavailable import Unavailable
 
 __all__ = ["Library"]
@@ -23,63 +24,25 @@ Call = Callable[[], object]
 _SIZE, _INT64, _POINTER = ctypes.c_size_t, ctypes.c_int64, ctypes.c_void_p
 
 
-class Library:
-    """A handle of cuSOLVER in the primary context of a device.
-
-    Parameters
-    ----------
-    ordinal : int
-
-    Raises
-    ------
-    Unavailable
-        Without a driver, a GPU or the library.
-    """
+class Library(Driver):
+    """A handle of cuSOLVER in the primary context of a device; see `Driver`."""
 
     def __init__(self, ordinal: int) -> None:
+        super().__init__(ordinal)
         try:
             from cuda.pathfinder import load_nvidia_dynamic_lib
 
-            self._driver = ctypes.CDLL(os.environ.get("ATOMR_NATIVE_CUDA", "libcuda.so.1"))
             given = os.environ.get("ATOMR_NATIVE_CUSOLVER")
             self._solver = ctypes.CDLL(given or str(load_nvidia_dynamic_lib("cusolver").abs_path))
         except (ImportError, OSError, RuntimeError) as error:
             raise Unavailable(f"cuSOLVER does not load: {error}") from error
-        device, context = ctypes.c_int(), _POINTER()
-        self._drive("cuInit", 0)
-        self._drive("cuDeviceGet", ctypes.byref(device), ordinal)
-        self._drive("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
-        self._drive("cuCtxSetCurrent", context)
         self._handle, self._params = _POINTER(), _POINTER()
         self._call("cusolverDnCreate", ctypes.byref(self._handle))
         self._call("cusolverDnCreateParams", ctypes.byref(self._params))
-        self._stream = _POINTER()
-        self._drive("cuStreamCreate", ctypes.byref(self._stream), 1)  # one that waits for no other
         self._call("cusolverDnSetStream", self._handle, self._stream)
 
-    def _drive(self, name: str, *arguments: Any) -> None:
-        status = getattr(self._driver, name)(*arguments)
-        if status:
-            raise Unavailable(f"{name} returned {status}")
-
     def _call(self, name: str, *arguments: Any) -> None:
-        status = getattr(self._solver, name)(*arguments)
-        if status:
-            raise Unavailable(f"{name} returned {status}")
-
-    def _memory(self, nbytes: int) -> ctypes.c_uint64:
-        found = ctypes.c_uint64()
-        self._drive("cuMemAlloc_v2", ctypes.byref(found), _SIZE(max(nbytes, 1)))
-        return found
-
-    def wait(self) -> None:
-        """Wait for all work of the context."""
-        self._drive("cuCtxSynchronize")
-
-    def _put(self, array: Any) -> ctypes.c_uint64:
-        found = self._memory(array.nbytes)
-        self._drive("cuMemcpyHtoD_v2", found, _POINTER(array.ctypes.data), _SIZE(array.nbytes))
-        return found
+        self._do(self._solver, name, *arguments)
 
     def _sized(self, name: str, before: tuple[Any, ...], *after: Any, asked: tuple[Any, ...] | None = None) -> Call:
         """Return a call of a 64-bit function, with memory of the sizes that it asks for, by `asked` if that differs."""

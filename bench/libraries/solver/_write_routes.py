@@ -23,39 +23,14 @@ ROUTES = ("kernel", "batched", "loop")
 #: Columns of that table: the least and the largest number of matrices.
 KINDS = {"one matrix": (1, 1), "2 to 15": (2, 15), "16 and more": (16, 2**63)}
 _NAME = re.compile(r"atomr (\w+), (?:(\d+) of )?(\d+) x \d+ by (\w+), process")
-_MODULE = '''\
-"""How long messages with batches took by each route, written by `python -m bench.libraries.solver._write_routes`."""
-
-from __future__ import annotations
-
-from typing import Final, NamedTuple
-
-__all__ = ["FIGURES", "MEASURED_ON", "Point"]
-
-
-class Point(NamedTuple):
-    """A batch of float32 matrices that was measured.
-
-    Attributes
-    ----------
-    rows, matrices : int
-        Of square matrices, and how many there are.
-    kernel, batched, loop : float
-        Microseconds until the reply, by route; 0: it was not measured, or there is no such route.
-    """
-
-    rows: int
-    matrices: int
-    kernel: float
-    batched: float
-    loop: float
-
-
+_MODULE = """\
 MEASURED_ON: Final = "{where}"
 #: By routine.
 FIGURES: Final[dict[str, tuple[Point, ...]]] = {{
 {entries}}}
-'''
+"""
+#: What stands before the figures in that module, which stays.
+_HEAD = FIGURES.read_text(encoding="utf-8").partition("MEASURED_ON:")[0]
 
 Points = dict[str, dict[tuple[int, int], dict[str, float]]]
 
@@ -84,7 +59,7 @@ def module(document: Mapping[str, Any]) -> str:
             figures = ", ".join(f"{float(f'{times.get(route, 0):.4g}')!r}" for route in ROUTES)
             entries += f"        Point({rows}, {count}, {figures}),\n"
         entries += "    ),\n"
-    return _MODULE.format(where=where, entries=entries)
+    return _HEAD + _MODULE.format(where=where, entries=entries)
 
 
 def table(text: str) -> str:

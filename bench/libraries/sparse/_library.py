@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from bench.harness.driver import Driver
 from bench.harness.unavailable import Unavailable, describe
 
 __all__ = ["Call", "Library"]
@@ -36,38 +37,13 @@ def _load(name: str) -> ctypes.CDLL:
         raise Unavailable(f"{name} does not load: {describe(error)}") from error
 
 
-class Library:
-    """Handles of the libraries in the primary context of a device.
-
-    Parameters
-    ----------
-    ordinal : int
-
-    Raises
-    ------
-    Unavailable
-        Without a driver, a GPU or a library.
-    """
+class Library(Driver):
+    """Handles of the libraries in the primary context of a device; see `Driver`."""
 
     def __init__(self, ordinal: int) -> None:
-        try:
-            self._driver = ctypes.CDLL("libcuda.so.1")
-        except OSError as error:
-            raise Unavailable(f"the driver does not load: {error}") from error
-        device, context = _INT(), _POINTER()
-        self._drive("cuInit", 0)
-        self._drive("cuDeviceGet", ctypes.byref(device), ordinal)
-        self._drive("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
-        self._drive("cuCtxSetCurrent", context)
-        self._stream = _POINTER()
-        self._drive("cuStreamCreate", ctypes.byref(self._stream), 1)
+        super().__init__(ordinal)
         self._opened: dict[str, tuple[ctypes.CDLL, ctypes.c_void_p]] = {}
         self._kept: list[Any] = []
-
-    def _drive(self, name: str, *arguments: Any) -> None:
-        status = getattr(self._driver, name)(*arguments)
-        if status:
-            raise Unavailable(f"{name} returned {status}")
 
     def _handle(self, name: str, prefix: str, suffix: str = "") -> tuple[ctypes.CDLL, ctypes.c_void_p]:
         if name not in self._opened:
@@ -76,25 +52,6 @@ class Library:
             self._do(library, f"{prefix}Create{suffix}", ctypes.byref(handle))
             self._do(library, f"{prefix}SetStream{suffix}", handle, self._stream)
         return self._opened[name]
-
-    def _do(self, library: ctypes.CDLL, name: str, *arguments: Any) -> None:
-        status = getattr(library, name)(*arguments)
-        if status:
-            raise Unavailable(f"{name} returned {status}")
-
-    def _memory(self, nbytes: int) -> ctypes.c_void_p:
-        found = _POINTER()
-        self._drive("cuMemAlloc_v2", ctypes.byref(found), _SIZE(max(nbytes, 16)))
-        return found
-
-    def _put(self, array: Any) -> ctypes.c_void_p:
-        made = self._memory(array.nbytes)
-        self._drive("cuMemcpyHtoD_v2", made, _POINTER(array.ctypes.data), _SIZE(array.nbytes))
-        return made
-
-    def wait(self) -> None:
-        """Wait for all calls."""
-        self._drive("cuStreamSynchronize", self._stream)
 
     def _number(self, value: float) -> Any:
         made = ctypes.c_float(value)
