@@ -11,7 +11,6 @@ from typing import Any
 
 import kernel_shim
 import pytest
-from cuda.bindings import nvrtc
 
 from atomr_native.libraries.cutlass import code
 from atomr_native.libraries.cutlass.attributes import EXTENTS, CompiledKernel
@@ -236,6 +235,8 @@ extern "C" __global__ void atomr_build(Given p, unsigned char *out) {{
 
 def _ptx(source: str) -> bytes:
     """Return the PTX of CUDA C++, of which the package needs none by itself."""
+    from cuda.bindings import nvrtc
+
     _, program = nvrtc.nvrtcCreateProgram(source.encode(), b"build.cu", 0, [], [])
     (status,) = nvrtc.nvrtcCompileProgram(program, 1, [b"-arch=compute_90"])
     _, size = nvrtc.nvrtcGetProgramLogSize(program)

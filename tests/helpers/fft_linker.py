@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from shipped_kernels import ptx_of
 
 from atomr_native.compile import nvrtc
 
@@ -34,6 +33,8 @@ extern "C" __global__ void user_store({element} *p, void *info) {{
 
 def linked(functions: dict[str, tuple[str, str, bytes]]) -> str:
     """Return the PTX of kernels that call functions: of each its C++ name, its element and its LTO-IR."""
+    from shipped_kernels import ptx_of  # needs Numba
+
     codes = []
     for which, (name, element, code) in functions.items():
         source = _CALLER[which].format(name=name, element=element)

@@ -39,7 +39,7 @@ COMPILED = {
 }
 #: A text in a block, and the module that it needs beside those of `make test`.
 NEEDS = {
-    r"from numba import|epilogues\.|CustomEpilogue": "numba_cuda",
+    r"from numba import|epilogues\.|CustomEpilogue|load=windowed": "numba_cuda",
 }
 
 #: The standby worker of each block's System would cost as much again, so only README's blocks have it.

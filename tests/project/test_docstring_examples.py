@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import doctest
-import importlib
+import importlib.util
 import inspect
 import re
 from collections.abc import Iterator
@@ -20,6 +20,9 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 CLASSES = [name for name in an.__all__ if inspect.isclass(getattr(an, name))]
 #: Libraries of which every public class has an example.
 WHOLE = ("blas", "blas_lt", "elementwise", "fft", "float8", "fused", "random")
+#: A text in an example that runs a function by Numba.
+COMPILED = "load="
+NUMBA = importlib.util.find_spec("numba_cuda") is not None
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.FAIL_FAST
 
 
@@ -39,6 +42,8 @@ def device() -> Iterator[an.Device]:
 def test_examples_do_what_they_say(device: an.Device, name: str) -> None:
     said: list[str] = []
     for test in examples(name):
+        if not NUMBA and any(COMPILED in example.source for example in test.examples):
+            continue
         test.globs = {"an": an, "np": np, "device": device}
         doctest.DocTestRunner(optionflags=FLAGS).run(test, out=said.append)
     assert not said, "".join(said)

@@ -17,7 +17,7 @@ import pytest
 import scripts
 from actions import eventually
 from cuda_wheels import find
-from fake_cuda import using
+from fake_cuda import compiling_here, using
 from lt_emulator import source
 from stub_driver import stub_driver
 
@@ -210,7 +210,7 @@ def test_plans_and_handles_end_with_their_device(fake_environment: dict[str, str
     library = ctypes.CDLL(fake_environment["ATOMR_NATIVE_CUDNN"])
     alive = [ctypes.c_uint.in_dll(library, f"fake_dnn_{name}") for name in ("descriptors", "handles")]
     before = [count.value for count in alive]
-    with using(fake_environment), an.System(isolation="thread") as system:
+    with using(fake_environment), compiling_here(), an.System(isolation="thread") as system:
         device = system.device("cuda:0")
         send(device).numpy()
         assert alive[0].value > before[0]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from actions import eventually
 from cuda_wheels import find
-from fake_cuda import using
+from fake_cuda import compiling_here, using
 from fft_reference import assert_close, random_array, reference
 from lt_emulator import source
 
@@ -77,7 +77,7 @@ def test_plans_end_with_their_device(fake_environment: dict[str, str]) -> None:
     library = ctypes.CDLL(fake_environment["ATOMR_NATIVE_CUFFT"])
     alive = ctypes.c_uint.in_dll(library, "fake_fft_plans")
     before = alive.value
-    with using(fake_environment), an.System(isolation="thread") as system:
+    with using(fake_environment), compiling_here(), an.System(isolation="thread") as system:
         device = system.device("cuda:0")
         for lane in (device.fft, an.Fft(device, "second")):
             lane.fft(device.put(np.ones((4, 30), "complex64"))).numpy()

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from actions import eventually
-from fake_cuda import using
+from fake_cuda import compiling_here, using
 
 import atomr_native as an
 from atomr_native.errors import LibraryError, Unsupported
@@ -44,7 +44,7 @@ def test_handles_end_with_their_device(fake_environment: dict[str, str]) -> None
     library = ctypes.CDLL(fake_environment["ATOMR_NATIVE_CUSOLVER"])
     alive = ctypes.c_uint.in_dll(library, "fake_solver_handles")
     before = alive.value
-    with using(fake_environment), an.System(isolation="thread") as system:
+    with using(fake_environment), compiling_here(), an.System(isolation="thread") as system:
         device = system.device("cuda:0")
         np.testing.assert_array_equal(device.solver.inv(device.put(EYE)).numpy(), np.eye(4) / 2)
         assert alive.value == before + 2

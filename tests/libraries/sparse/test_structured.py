@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import scripts
 from actions import eventually
-from fake_cuda import using
+from fake_cuda import compiling_here, using
 
 import atomr_native as an
 from atomr_native.dtypes import DTYPES
@@ -367,7 +367,7 @@ def test_plans_and_the_handle_end_with_their_device(fake_environment: dict[str, 
     library = ctypes.CDLL(fake_environment["ATOMR_NATIVE_CUSPARSELT"])
     alive = [ctypes.c_uint.in_dll(library, f"fake_structured_{name}") for name in ("handles", "objects")]
     before = [count.value for count in alive]
-    with using(fake_environment), an.System(isolation="thread", standby="off") as system:
+    with using(fake_environment), compiling_here(), an.System(isolation="thread", standby="off") as system:
         device = system.device("cuda:0")
         a = device.sparse.structured(device.zeros((32, 32), "float16"), check=False)
         assert device.sparse.linear_24(device.zeros((8, 32), "float16"), a, route="structured").numpy().any() == 0
