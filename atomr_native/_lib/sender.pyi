@@ -287,7 +287,7 @@ def send_ranks(
     meeting: int,
     plans: list[Any],
     operands: list[tuple[Any, ...]],
-    numbers: tuple[float | int, ...],
+    numbers: tuple[float | int, ...] | list[tuple[Any, ...]],
     want_reply: bool,
     may_wait: bool,
 ) -> Any: ...

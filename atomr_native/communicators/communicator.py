@@ -36,6 +36,7 @@ from .request import CollectiveRequest, Lowered, Use, lower
 if TYPE_CHECKING:
     from .._lib.seats import Page
     from ..device import Device
+    from .recording import CommunicatorProgram, CommunicatorRecording
     from .registry import Communicators
 
 __all__ = ["Communicator", "CommunicatorStats"]
@@ -110,6 +111,8 @@ class Communicator(CollectiveMethods, ProcessBound):
         self._plans: OrderedDict[tuple[PlanSpec, ...], list[Plan]] = OrderedDict()
         self._prepared: OrderedDict[object, Prepared] = OrderedDict()  # of methods, by structure
         self._known: weakref.WeakSet[Prepared] = weakref.WeakSet()  # these, and those of plans
+        #: What has been recorded over the ranks.
+        self.programs: weakref.WeakSet[CommunicatorProgram] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._sends: set[object] = set()  # those under way
         self._generation = 1
@@ -253,7 +256,8 @@ class Communicator(CollectiveMethods, ProcessBound):
             check()
             time.sleep(0.001)
         with self._lock:
-            known = [*self._plans.values(), *(prepared.plans for prepared in self._known)]
+            known: list[Sequence[Plan]] = [*self._plans.values(), *(prepared.plans for prepared in self._known)]
+            known += [program.plans for program in self.programs]
             plans = [plan for found in known for plan in found]
             self._plans.clear()
             self._prepared.clear()
@@ -312,6 +316,29 @@ class Communicator(CollectiveMethods, ProcessBound):
         lowered = Lowered("barrier", step, [[] for _ in self.devices], lambda _: None)
         replies = self._send(lowered, [() for _ in self.devices], want_reply=True, may_wait=True)
         CollectiveReply(replies, None).result()
+
+    def record(self) -> CommunicatorRecording:
+        """Return a recording: ``with comm.record() as g:`` lists messages to the ranks, and collectives.
+
+        See `CommunicatorRecording`; its plan is one message a rank, which every rank replays.  Enqueues nothing.
+
+        Examples
+        --------
+        >>> comm = device.system.communicator(["host"])
+        >>> x = device.put([1.0, 2.0])
+        >>> with comm.record() as g:
+        ...     [total] = comm.all_reduce([device.copy(x * 2)])
+        >>> g.plan.tell()
+        >>> total.numpy()
+        array([2., 4.])
+        >>> comm.close()
+        """
+        from .recording import recording_of  # which communicators do without until a program records
+
+        self._check_open()
+        if getattr(self._groups, "open", None) is not None:
+            raise InvalidRequest("a recording inside a group of this communicator; allowed: groups inside a recording")
+        return recording_of(self, self._number, self._owners, self._registry.lane_of)
 
     # ---- messages
 
@@ -429,6 +456,19 @@ class Communicator(CollectiveMethods, ProcessBound):
             self._check_open()  # after `add`: `close` waits for this send, or this send finds it closed
             plans = message.plans if isinstance(message, Prepared) else self._plans_of(message)
             return send_ranks(self._count, self._number, plans, refs, message.numbers, want_reply, may_wait)
+        finally:
+            del under_way
+
+    def send_plans(
+        self, plans: Sequence[Plan], refs: list[tuple[GpuRef, ...]], numbers: list[tuple[Any, ...]], *, want_reply: bool
+    ) -> Any:
+        """Send messages of recorded plans, one a rank, with the scalars of each.  Internal."""
+        sending = object()
+        under_way = Last(self._sends.discard, sending)
+        self._sends.add(sending)
+        try:
+            self._check_open()
+            return send_ranks(self._count, self._number, list(plans), refs, numbers, want_reply, True)
         finally:
             del under_way
 

@@ -179,6 +179,10 @@ void atomr_page_fail(atomr_page *p, unsigned rank, uint64_t sequence, const char
     ring(p);
 }
 
+int atomr_page_has_failed(const atomr_page *p, unsigned rank, uint64_t sequence) {
+    return atomic_load(&p->ranks[rank].step) == (sequence << ATOMR_STEP_BITS | ATOMR_STEP_FAILED);
+}
+
 uint64_t atomr_page_connection(const atomr_page *p, uint64_t sequence) {
     const uint64_t first = p->ranks[0].votes[sequence & 1].connection;
     for (unsigned i = 1; i < p->n_ranks; i++)

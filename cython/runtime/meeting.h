@@ -92,6 +92,8 @@ int atomr_page_meet(atomr_page *, unsigned rank, uint64_t sequence, uint64_t ste
 /* Tell the others that this rank failed in the middle of a message. */
 void atomr_page_fail(atomr_page *, unsigned rank, uint64_t sequence, const char *lib, int status, const char *name,
                      const char *text);
+/* Whether a rank has told the others so. */
+int atomr_page_has_failed(const atomr_page *, unsigned rank, uint64_t sequence);
 /* The connection that every rank named when it voted on a message; 0: not all have the same.  Until the next vote. */
 uint64_t atomr_page_connection(const atomr_page *, uint64_t sequence);
 /* How often the workers of all ranks have died, by rank. */

@@ -29,7 +29,7 @@ from numpy import complexfloating, generic
 from .._support.options import unknown_option
 from .._support.recorded import KINDS, converted, is_recorded, plain
 from .._support.timeouts import seconds_of
-from ..errors import AskTimeout, AtomrError, DependencyFailed, DeviceLost, InvalidRequest, MailboxFull, OutOfMemory, Unsupported
+from ..errors import AskTimeout, AtomrError, DependencyFailed, DeviceLost, InvalidRequest, MailboxFull, OutOfMemory
 
 cdef extern from "Python.h":
     long long PyLong_AsLongLongAndOverflow(object, int *overflow) except? -1

@@ -349,7 +349,8 @@ static int make(atomr_nccl_connection *c, uint64_t sequence, atomr_failure *fail
 int atomr_nccl_connect(atomr_nccl_connection *c, uint64_t sequence, atomr_failure *failure) {
     const uint64_t all = atomr_page_connection(c->page, sequence);
     atomic_store(&c->sequence, sequence);
-    if (!all) return make(c, sequence, failure);
+    if (!all && atomic_load(&c->number) != sequence) return make(c, sequence, failure);
+    if (!all) return has_broken(c) ? leave(c, sequence, fail_as_broken(c, failure), failure) : ATOMR_OK; /* just made */
     /* The others go on with it.  Should it have broken since the vote, they find that out as well. */
     if (all != atomic_load(&c->number) || has_broken(c)) return leave(c, sequence, fail_as_broken(c, failure), failure);
     return ATOMR_OK;
