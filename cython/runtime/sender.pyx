@@ -9,6 +9,7 @@ blocks; it is released while waiting for a reply or for room in a mailbox.  Send
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.list cimport PyList_GET_ITEM
 from cpython.number cimport PyNumber_Index
 from cpython.object cimport PyObject
 from cpython.exc cimport PyErr_CheckSignals

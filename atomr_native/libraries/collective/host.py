@@ -197,7 +197,7 @@ def _move(step: Step, size: int) -> _Move | None:
         return _reduce_scatter(step)
     if step.kind in ("all_gather", "gather"):
         return _spread(step, every, every if step.kind == "all_gather" else root)
-    if step.kind in ("broadcast", "send"):
+    if step.kind in ("broadcast", "send", "copy"):
         return _spread(step, root, every if step.kind == "broadcast" else {step.target})
     if step.kind in ("all_to_all", "scatter"):
         return _exchange(step, step.counts or _even(step, size))
