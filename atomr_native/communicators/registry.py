@@ -62,10 +62,11 @@ class Communicators:
                 raise InvalidRequest(f"{MAX_MEETINGS} communicators of this System are open; close one")
             page = Page([device.name for device in devices], restarts=on_death == "restart")
             owners = [owner_of(device) for device in devices]
+            uuids = tuple(owner.exports.uuid for owner in owners)
             number = self._free.pop()
             try:
                 for rank, owner in enumerate(owners):
-                    owner.meetings.join(number, page, rank)
+                    owner.meetings.join(number, page, rank, uuids)
                 for owner in owners:
                     self._lane(owner)
                     owner.links.tell("meeting", number)

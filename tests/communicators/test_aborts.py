@@ -291,6 +291,17 @@ class TestLibrary:
         with pytest.raises(an.Unsupported, match="nvidia-nccl-cu13"):
             made_of(system, "fake", 0, 1)
 
+    @pytest.mark.parametrize("peer", [0, 1])
+    def test_gpus_that_do_not_reach_each_other_say_so(
+        self, make: Callable[..., an.System], monkeypatch: pytest.MonkeyPatch, peer: int
+    ) -> None:
+        monkeypatch.setenv("FAKE_CUDA_PEER", str(peer))
+        comm = made_of(make(standby="off"), "fake", 0, 1)
+        plan = comm.plan(request_of(put(comm, [1.0])))
+        assert ["without access" in note for note in plan.notes] == [True] * (not peer)
+        moved = comm.plan(an.CollectiveRequest("all_to_all", put(comm, [1.0, 2.0])))
+        assert moved.notes[0] == "all_to_all: sends and receives in one group"
+
     def test_devices_are_of_one_kind(self, make: Callable[..., an.System]) -> None:
         system = make()
         with pytest.raises(an.InvalidRequest, match="two kinds"):
