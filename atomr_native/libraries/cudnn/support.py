@@ -14,7 +14,6 @@ __all__ = [
     "CONVOLUTION_DTYPES",
     "FLOAT8_DTYPES",
     "FLOAT8_GRADIENT_HEADS",
-    "FLOAT8_LAYOUTS",
     "FLOAT8_MASKS",
     "FLOAT8_MULTIPLE",
     "GRADIENT_DTYPES",
@@ -84,10 +83,9 @@ RECURRENT_DTYPES: Final = ("float16", "bfloat16", "float32", "float64")
 
 #: Dtypes of attention, for which cuDNN has engines.
 ATTENTION_DTYPES: Final = ("float16", "bfloat16")
-#: Dtypes, masks and layouts of attention over float8, and of what heads have multiples.
+#: Dtypes and masks of attention over float8, and of what heads have multiples.
 FLOAT8_DTYPES: Final = ("float8_e4m3fn", "float8_e5m2")
 FLOAT8_MASKS: Final = ("none", "causal")
-FLOAT8_LAYOUTS: Final = ("bhsd", "bshd", "sbhd")
 FLOAT8_MULTIPLE: Final = 16
 #: Elements of heads in gradients of attention over float8, for which cuDNN has engines on Hopper.
 FLOAT8_GRADIENT_HEADS: Final = 128
@@ -200,6 +198,12 @@ RULES: Final = (
         f"gradients over float8 of {{value}}; cuDNN has them on Hopper for heads of {FLOAT8_GRADIENT_HEADS} elements, "
         f"of q and of v",
         ("shape", "device"),
+    ),
+    Rule(
+        "attention_float8_packed",
+        _attention("backward", "float8", "ragged"),
+        "gradients over float8 of packed sequences, over {value}; cuDNN has them on Hopper for sequences with lengths",
+        ("layout", "device"),
     ),
 )
 

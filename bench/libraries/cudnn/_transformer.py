@@ -104,15 +104,13 @@ def training(dev: Any, layer: Layer, tokens: int) -> tuple[Any, Any]:
         dmiddle = fused.rms_norm_backward(lt.matmul(slope, w["up"]), middle, norms[1], dy, weight_out=dnorms[1])[0]
         lt.matmul(dmiddle, mixed, trans_a=True, out=dw["o"])
         back = lt.matmul(dmiddle, w["o"]).reshape(*y.shape)
-        found = dev.cudnn.attention_backward(*parts, y, statistics, back, **how)
         dqkv = dev.empty((1, tokens, layer.heads + 2 * layer.groups, layer.elements), _TYPE)
-        for part, own in zip(found, _parts(layer, dqkv), strict=True):
-            dev.copy(part, out=own)
+        outs = dict(zip(("dq", "dk", "dv"), _parts(layer, dqkv), strict=True))
+        dev.cudnn.attention_backward(*parts, y, statistics, back, **outs, **how)
         slope = dqkv.reshape(tokens, -1)
         lt.matmul(slope, first, trans_a=True, out=dw["qkv"])
         fused.rms_norm_backward(lt.matmul(slope, w["qkv"]), given, norms[0], dmiddle, out=dx, weight_out=dnorms[0])
-        del first, parts, y, statistics, mixed, second, middle, both, hidden, slope, dmiddle, back, found, dqkv
-        del part, own
+        del first, parts, y, statistics, mixed, second, middle, both, hidden, slope, dmiddle, back, outs, dqkv
     return g.plan, x
 
 

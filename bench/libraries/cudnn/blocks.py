@@ -72,8 +72,8 @@ def _images(shape: tuple[int, int, int], *, train: bool) -> str:
 def build_resnet(setup: Setup) -> None:
     """A block of ResNet-50 in float16, channels innermost: inference with folded norms; forward and backward.
 
-    Recorded as one message; a few milliseconds of them, until the last is done. torch: channels_last, ``benchmark``,
-    eager and as a `CUDAGraph`.
+    Recorded as one message, convolutions with ``tune=True``; a few milliseconds of them, until the last is done. torch:
+    channels_last, ``benchmark``, eager and as a `CUDAGraph`.
     """
     names = []
     for shape in RESNET:

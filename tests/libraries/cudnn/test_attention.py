@@ -72,6 +72,33 @@ def test_gradients_of_parts_of_one_array_go_where_the_caller_says(device: an.Dev
         device.cudnn.attention_backward(*arrays, found, statistics, found, dk=arrays[1], **how)
 
 
+@pytest.mark.parametrize("groups", [4, 2])
+def test_gradients_go_into_parts_of_one_packed_array(device: an.Device, groups: int) -> None:
+    """As they lie there: (batch, token, 3, head, element), or the heads of q, k and v one after the other."""
+    heads, sizes = 4, (2, 9)
+    dtype, how = "float16", {"mask": "causal", "layout": "bshd"}
+    shape = (*sizes, 3, heads, 16) if groups == heads else (*sizes, heads + 2 * groups, 16)
+
+    def parts(array: Any) -> list[Any]:
+        if groups == heads:
+            return [array[:, :, i] for i in range(3)]
+        return [array[:, :, :heads], array[:, :, heads : heads + groups], array[:, :, heads + groups :]]
+
+    qkv, dy = random_images(RNG, shape, dtype), random_images(RNG, (*sizes, heads, 16), dtype)
+    q, k, v = (part.transpose(0, 2, 1, 3).astype(np.float64) for part in parts(qkv))
+    _, _, *wanted = reference(q, k, v, dy.transpose(0, 2, 1, 3).astype(np.float64), how)
+    arrays, made = parts(device.put(qkv)), device.full(shape, np.nan, dtype)
+    found, statistics = device.cudnn.attention(*arrays, statistics=True, **how)
+    outs = dict(zip(("dq", "dk", "dv"), parts(made), strict=True))
+    for _ in range(3):  # later calls are remembered
+        device.cudnn.attention_backward(*arrays, found, statistics, device.put(dy), **outs, **how)
+    for part, slope in zip(parts(made.numpy()), wanted, strict=True):
+        assert_close(part.transpose(0, 2, 1, 3), slope, dtype, 2.0)
+    outs["dk"] = made.reshape(*sizes, -1)[:, :, 8 : 8 + groups * 16].reshape(*sizes, groups, 16)
+    with pytest.raises(an.InvalidRequest, match="dk overlaps dq"):
+        device.cudnn.attention_backward(*arrays, found, statistics, found, **outs, **how)
+
+
 def test_a_rule_is_named(device: an.Device) -> None:
     """A window over more queries than keys: the host device computes it, a GPU says why not."""
     how: dict[str, Any] = {"mask": "causal", "window": 3}

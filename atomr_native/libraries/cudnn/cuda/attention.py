@@ -27,7 +27,7 @@ def _bits(value: float, dtype: str) -> str:
     number = np.array(value, DTYPES[dtype])
     if number.itemsize == 4:
         return f"bits_float({int(number.view(np.uint32))}u)"
-    return f"({STORAGE[dtype]}){int(number.view(np.uint16))}u"
+    return f"({STORAGE[dtype]}){int(number.view(f'u{number.itemsize}'))}u"
 
 
 def _literal(value: float) -> str:

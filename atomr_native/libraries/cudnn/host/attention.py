@@ -33,7 +33,11 @@ def _sequences(spec: TensorSpec, array: Array, begins: Array) -> list[Array]:
     for begin, end in pairwise(found):
         shape, strides = list(spec.shape[1:]), [s * array.itemsize for s in spec.strides[1:]]
         shape[token - 1] = min(int(end - begin), shape[token - 1])
-        made.append(np.lib.stride_tricks.as_strided(array[begin:end], shape, strides))
+        part = array[begin:end]
+        if array.itemsize == 1:  # NumPy does not find float8_e5m2 by the text that names it
+            made.append(np.lib.stride_tricks.as_strided(part.view(np.uint8), shape, strides).view(array.dtype))
+        else:
+            made.append(np.lib.stride_tricks.as_strided(part, shape, strides))
     return made
 
 
