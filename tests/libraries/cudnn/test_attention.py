@@ -21,6 +21,8 @@ CASES: dict[str, tuple[tuple[int, int, int, int, int, int, int], dict[str, Any]]
     "bottom right": ((1, 2, 1, 3, 9, 8, 16), {"mask": "causal_bottom_right", "scale": 0.5}),
     "window": ((2, 2, 2, 8, 9, 8, 8), {"mask": "causal", "window": 3, "layout": "sbhd"}),
     "window, bottom right": ((1, 2, 2, 4, 9, 8, 8), {"mask": "causal_bottom_right", "window": 2}),
+    "window, both sides": ((1, 4, 2, 9, 10, 8, 8), {"window": 3}),
+    "wide window, both sides": ((1, 2, 2, 6, 9, 8, 8), {"window": 5, "layout": "bshd"}),
     "one token": ((2, 2, 2, 1, 5, 8, 8), {}),
 }
 
@@ -143,6 +145,17 @@ def test_masks_have_the_form_that_engines_recognise() -> None:
         assert (left_bound.dtype, float.fromhex(left_bound.value)) == ("float32", 2 + 3 - 5)
 
 
+def test_windows_without_a_mask_have_the_form_that_engines_recognise() -> None:
+    q, k = np.zeros((1, 4, 3, 8), "float16"), np.zeros((1, 2, 5, 8), "float16")
+    request = an.AttentionRequest(q=q, k=k, v=k, window=2)
+    right = ["gen_index", "gen_index", "add", "cmp_ge", "binary_select"]
+    left = ["gen_index", "add", "gen_index", "cmp_gt", "binary_select"]
+    assert nodes_of(request)[:12] == ["mul", *right, *left, "sub"]
+    graph = request.lowered.spec().attributes
+    bounds = [graph.tensors[node.reads[1]] for node in graph.nodes if node.op == "pointwise" and node.mode == "add"]
+    assert [(bound.dtype, float.fromhex(bound.value)) for bound in bounds[:2]] == [("int32", 1), ("float32", 2)]
+
+
 def test_sums_over_heads_that_share_keys_have_the_dtype_of_the_operands() -> None:
     q, k, statistics = np.zeros((1, 4, 3, 8), "float16"), np.zeros((1, 2, 5, 8), "float16"), np.zeros((1, 4, 3), "f4")
     graph = an.AttentionGradientRequest(q=q, k=k, v=k, y=q, dy=q, statistics=statistics).lowered.spec().attributes
@@ -156,7 +169,7 @@ def test_bad_input() -> None:
         ({"q": q.astype("float32")}, "q has dtype float32; allowed: float16, bfloat16"),
         ({"mask": "full"}, "mask='full'; allowed: 'none', 'causal', 'causal_bottom_right'"),
         ({"mask": "causal_bottom_right"}, "the first queries see no key"),
-        ({"window": 2}, "window=2 with mask='none'"),
+        ({"window": 1}, "the last queries see no key"),
         ({"mask": "causal", "window": 1}, "the last queries see no key"),
         ({"q": q[:, :3]}, "q has 3 heads, and k has 2"),
         ({"q": q[..., :4], "k": k[..., :4]}, "heads of 4 elements; allowed: multiples of 8 up to 256"),

@@ -67,10 +67,12 @@ def _vacate(node: NodeSpec, y: TensorSpec, names: dict[str, str]) -> list[str]:
     if keys_side:
         vacant = ["const bool vacant = row >= n || m <= 0;"]
     else:
-        end = "n - 1" if not causal else "row + n - m" if causal == 2 else "row"
+        own = "row + n - m" if causal == 2 else "row"
+        end = f"own + {window} - 1" if causal == 3 else "own" if causal else "n - 1"
         vacant = [
+            f"const long long own = {own};" if causal else "",
             f"long long end = {end}, begin = 0;",
-            f"begin = end - {window} + 1 > 0 ? end - {window} + 1 : 0;" if window else "",
+            f"begin = own - {window} + 1 > 0 ? own - {window} + 1 : 0;" if window else "",
             "end = end < n - 1 ? end : n - 1;",
             "const bool vacant = row >= m || end < begin;",
         ]

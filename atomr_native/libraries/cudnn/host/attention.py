@@ -109,8 +109,9 @@ def vacate(node: NodeSpec, given: Given, _shapes: Shapes) -> Given:
     if keys_side:
         vacant = (row >= keys) | (queries <= 0)
     else:
-        end = row + (keys - queries if causal == 2 else 0) if causal else keys - 1 + 0 * row
-        first = np.maximum(end - window + 1, 0) if window else 0
+        own = row + (keys - queries if causal == 2 else 0)
+        end = own + (window - 1 if causal == 3 else 0) if causal else keys - 1 + 0 * row
+        first = np.maximum(own - window + 1, 0) if window else 0
         vacant = (row >= queries) | (np.minimum(end, keys - 1) < first)
     return {"y": np.where(vacant, y.dtype.type(dict(node.reals)["value"]), y)}
 
