@@ -56,10 +56,17 @@ def reference(x: Array, dy: Array, scale: Array, bias: Array, groups: int) -> li
 
 #: Memory orders of each case: channels first or last, or the gradient by the result in the other order than x.
 ORDERS = {
-    "vectors": ("first", "last", "mixed"), "narrow groups": ("first", "last"), "wide groups": ("last",),
-    "one group": ("last",), "as many groups as channels": ("last",), "one element": ("first",), "one channel": ("first",),
-    "many channels, one group each": ("last",), "long": ("first",), "three axes": ("first", "last", "mixed"),
-}  # fmt: skip
+    "vectors": ("first", "last", "mixed"),
+    "narrow groups": ("first", "last"),
+    "wide groups": ("last",),
+    "one group": ("last",),
+    "as many groups as channels": ("last",),
+    "one element": ("first",),
+    "one channel": ("first",),
+    "many channels, one group each": ("last",),
+    "long": ("first",),
+    "three axes": ("first", "last", "mixed"),
+}
 
 
 @pytest.mark.parametrize(("case", "order"), [(case, order) for case, orders in ORDERS.items() for order in orders])
