@@ -18,6 +18,7 @@ __all__ = [
     "FLOAT8_MULTIPLE",
     "GRADIENT_DTYPES",
     "HEAD_DIM",
+    "NORM_CHANNELS",
     "NORM_DTYPES",
     "POOLING_DTYPES",
     "RECURRENT_DTYPES",
@@ -72,6 +73,8 @@ POOLING_DTYPES: Final = ("float16", "bfloat16", "float32")
 
 #: Dtypes of norms, for which cuDNN has engines.
 NORM_DTYPES: Final = ("float16", "bfloat16", "float32")
+#: Channels of which cuDNN's batch norms have multiples; the project's kernels compute the others.
+NORM_CHANNELS: Final = 8
 
 #: Dtypes of local response norms, and the limits of their options: the most channels, and the least numbers.
 RESPONSE_DTYPES: Final = ("float16", "float32", "float64")
@@ -116,13 +119,6 @@ class Rule(NamedTuple):
     lifted_by: tuple[str, ...]
 
 
-def _channels(graph: GraphAttributes, node: NodeSpec) -> int | None:
-    if not node.op.startswith("norm") or node.mode != "batch":
-        return None
-    channels = graph.tensors[dict(node.ports)["x"]].shape[1]
-    return channels if channels % 8 else None
-
-
 def _attention(*traits: str) -> Callable[[GraphAttributes, NodeSpec], str | None]:
     """Return a rule against attention that has all these traits; its value are the numbers of queries and keys."""
 
@@ -144,12 +140,6 @@ def _elements(graph: GraphAttributes, node: NodeSpec) -> int | None:
 
 #: Rules of GPUs, tried in this order before cuDNN is asked.
 RULES: Final = (
-    Rule(
-        "batch_channels",
-        _channels,
-        "statistics of {value} channels; cuDNN has engines for batch norms of multiples of 8 channels",
-        ("shape", "device"),
-    ),
     Rule(
         "elements",
         _elements,

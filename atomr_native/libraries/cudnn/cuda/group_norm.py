@@ -1,8 +1,9 @@
-"""Kernels of group norms and their gradients, of images with the channels first or last in memory.
+"""Kernels of norms that cuDNN does not have, and of their gradients: group norms, and batch norms of odd channels.
 
-cuDNN has no group norm.  A block has some neighbouring groups of an image, and a part of their elements.  The first
-kernel leaves means and squared deviations of parts, which the second merges, so that nothing is lost where the mean is
-large.  Sums are in a fixed order.
+Group norms are of images with the channels first or last in memory.  A batch norm is the group norm of one image that has
+the elements of all, with a group for each channel, and the channels last.  A block has some neighbouring groups of an
+image, and a part of their elements.  The first kernel leaves means and squared deviations of parts, which the second
+merges, so that nothing is lost where the mean is large.  Sums are in a fixed order.
 """
 
 from __future__ import annotations
@@ -18,14 +19,17 @@ from ....builders.cuda.target import Argument, Launch, Target
 from ....builders.cuda.workspace import padded
 from ....dtypes import as_dtype
 from ..attributes import GraphAttributes, NodeSpec, TensorSpec
+from ..support import NORM_CHANNELS
 from .group_norm_text import COLUMNS, GRADIENTS, SOURCE, STATISTICS, SUMS_FIRST, SUMS_LAST, TILE
 from .steps import Part
 
-__all__ = ["group_norm_kernels", "group_norm_source", "is_group_norm"]
+__all__ = ["group_norm_kernels", "group_norm_source", "has_kernels"]
 
 #: Blocks for each multiprocessor, and the most parts of an image's elements.
 _BLOCKS: Final = 8
 _PARTS: Final = 32
+#: Ports of images.
+_IMAGES: Final = ("x", "y", "dy", "dx")
 #: Bytes of the widest load.
 _VECTOR: Final = 16
 #: Rows that a thread loads before it merges them.
@@ -108,24 +112,49 @@ def _sums_geometry(sizes: _Sizes, v: int, target: Target) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _place(tensor: TensorSpec, channel: str, element: str) -> str:
+def _place(steps: tuple[int, int, int], channel: str, element: str) -> str:
     """Return the C expression of an element's place in a tensor."""
-    image, own, step = _steps(tensor)
+    image, own, step = steps
     return f"n * {image}ull + ({channel}) * {own}ull + ({element}) * {step}ull"
+
+
+def _sizes_of(node: NodeSpec, ports: dict[str, TensorSpec]) -> tuple[_Sizes, dict[str, tuple[int, int, int]]]:
+    """Return the sizes of a norm, and the steps of its images."""
+    x, names = ports["x"], [name for name in _IMAGES if name in ports]
+    channels, spatial = x.shape[1], math.prod(x.shape[2:])
+    if node.mode == "batch":
+        return _Sizes(1, channels, 1, x.shape[0] * spatial, last=True), dict.fromkeys(names, (0, 1, channels))
+    images, groups = ports["mean_out" if node.op == "norm_forward" else "mean"].shape[:2]
+    sizes = _Sizes(images, groups, channels // groups, spatial, _is_last(x))
+    return sizes, {name: _steps(ports[name]) for name in names}
+
+
+def _running(ports: dict[str, TensorSpec]) -> tuple[str, str]:
+    """Return parameters for running statistics, and the statements that update them."""
+    if "momentum" not in ports:
+        return "", ""
+    share = _literal(float.fromhex(ports["momentum"].value))
+    lines = []
+    for name, value in (("mean", "centres[w]"), ("var", "whole.squares / (COUNT > 1 ? COUNT - 1 : 1)")):
+        place = f"running_{name}[(tile * TILE + w) * {ports[f'running_{name}_out'].strides[1]}ull]"
+        lines.append(f"{place} = (1.0f - {share}) * {place} + {share} * ({value});")
+    return ", float *running_mean, float *running_var", " ".join(lines)
+
+
+def _literal(value: float) -> str:
+    (bits,) = struct.unpack("<I", struct.pack("<f", value))
+    return f"bits_float({bits}u)"
 
 
 def group_norm_source(graph: GraphAttributes, part: Part, target: Target) -> tuple[str, list[Launch], int]:
     """Return the kernels of a group norm or of its gradient, their launches, and the bytes of workspace."""
     (node,) = part.nodes
     ports = {port: graph.tensors[at] for port, at in node.ports}
-    x = ports["x"]
-    forward = node.op == "norm_forward"
-    images, groups = ports["mean_out" if forward else "mean"].shape[:2]
-    own, spatial = x.shape[1] // groups, math.prod(x.shape[2:])
-    sizes = _Sizes(images, groups, own, spatial, _is_last(x))
-    alike = [t for name in ("x", "y", "dy", "dx") if (t := ports.get(name)) is not None]
+    x, forward = ports["x"], node.op == "norm_forward"
+    sizes, steps = _sizes_of(node, ports)
+    images, groups, own, spatial, _ = sizes
     # Vectors are of what lies together in all arrays.
-    v = _width(sizes, x.dtype) if all(_steps(t) == _steps(x) for t in alike) else 1
+    v = _width(sizes, x.dtype) if len(set(steps.values())) == 1 else 1
     size = as_dtype(x.dtype).itemsize
     words = _geometry(sizes, v, target)
     within = (f"group * {own}ull + at * V", "row + j * LANES") if sizes.last else (
@@ -138,10 +167,9 @@ def group_norm_source(graph: GraphAttributes, part: Part, target: Target) -> tup
         "loaded": convert(x.dtype, "float32", "stored"), "stored": convert("float32", x.dtype, "value"),
         "channel": "group * OWN + at * V + i" if sizes.last else f"group * OWN + at * V / {spatial}ull",
     }  # fmt: skip
-    for name in ("x", "dy", "y", "dx"):
-        if name in ports:
-            words[f"{name}_at"] = _place(ports[name], *within)
-            words[f"{name}_whole"] = _place(ports[name], *whole)
+    for name, own_steps in steps.items():
+        words[f"{name}_at"] = _place(own_steps, *within)
+        words[f"{name}_whole"] = _place(own_steps, *whole)
     for name in ("scale", "bias", "dscale", "dbias"):
         if name in ports:
             words[f"{name}_step"] = f"{ports[name].strides[1]}ull"
@@ -149,8 +177,8 @@ def group_norm_source(graph: GraphAttributes, part: Part, target: Target) -> tup
         if name in ports:
             words[f"store_{name}"] = f"*(vector *)({name} + {words[f'{name}_at']}) = made;"
     if forward:
-        (bits,) = struct.unpack("<I", struct.pack("<f", float.fromhex(ports["epsilon"].value)))
-        words["epsilon"] = f"bits_float({bits}u)"
+        words["epsilon"] = _literal(float.fromhex(ports["epsilon"].value))
+        words["running_parameters"], words["running"] = _running(ports)
     loops = {"tile_loop": TILE, "column_loop": COLUMNS, "sum_loop": SUMS_LAST if sizes.last else SUMS_FIRST}
     words |= {name: Template(loop).safe_substitute(words) for name, loop in loops.items()}
     text = "DEVICE u64 lesser(u64 a, u64 b) { return a < b ? a : b; }\n" + SOURCE.substitute(words)
@@ -163,9 +191,15 @@ def group_norm_source(graph: GraphAttributes, part: Part, target: Target) -> tup
 
     if forward:
         text += STATISTICS.substitute(words)
+        made = [
+            "y",
+            "mean_out",
+            "inv_variance_out",
+            *(["running_mean_out", "running_var_out"] if words["running"] else []),
+        ]
         launches = [
             launch("moments_of_parts", words["blocks"], "x", "parts"),
-            launch("normalize", words["blocks"], "x", "scale", "bias", "parts", "y", "mean_out", "inv_variance_out"),
+            launch("normalize", words["blocks"], "x", "scale", "bias", "parts", *made),
         ]
         return text, launches, padded(images * groups * words["parts"] * 3 * 4)
     text += GRADIENTS.substitute(words)
@@ -178,9 +212,12 @@ def group_norm_source(graph: GraphAttributes, part: Part, target: Target) -> tup
     return text, launches, padded(images * words["sum_parts"] * groups * own * 2 * 4)
 
 
-def is_group_norm(node: NodeSpec) -> bool:
-    """Whether a node is a group norm or its gradient."""
-    return node.op in ("norm_forward", "norm_backward") and node.mode == "group"
+def has_kernels(graph: GraphAttributes, node: NodeSpec) -> bool:
+    """Whether a node is a norm that these kernels compute, or its gradient."""
+    if node.op not in ("norm_forward", "norm_backward"):
+        return False
+    channels = graph.tensors[dict(node.ports)["x"]].shape[1]
+    return node.mode == "group" or (node.mode == "batch" and bool(channels % NORM_CHANNELS))
 
 
 def group_norm_kernels(graph: GraphAttributes, part: Part, target: Target) -> Any:
@@ -188,7 +225,7 @@ def group_norm_kernels(graph: GraphAttributes, part: Part, target: Target) -> An
     source, launches, workspace = group_norm_source(graph, part, target)
     (node,) = part.nodes
     dtypes = [graph.tensors[at].dtype for at in part.bound]
-    images = {at for port, at in node.ports if port in ("x", "y", "dy", "dx")}
+    images = {at for port, at in node.ports if port in _IMAGES}
     alignments = [_VECTOR if at in images else alignment(graph.tensors[at].dtype) for at in part.bound]
     return kernels(
         source, launches, target, dtypes={*dtypes, "float32"}, alignments=alignments, workspace=workspace

@@ -115,7 +115,7 @@ KERNEL moments_of_parts(const $store *x, float *parts) {
 }
 
 KERNEL normalize(const $store *x, const float *scale, const float *bias, const float *parts, $store *__restrict__ y,
-                 float *__restrict__ mean, float *__restrict__ inverse) {
+                 float *__restrict__ mean, float *__restrict__ inverse$running_parameters) {
   SHARED float centres[TILE], factors[TILE];
   AWAIT_LAUNCH();
   $tile_loop
@@ -134,6 +134,7 @@ KERNEL normalize(const $store *x, const float *scale, const float *bias, const f
       if (part == 0) {
         mean[n * GROUPS + tile * TILE + w] = centres[w];
         inverse[n * GROUPS + tile * TILE + w] = factors[w];
+        $running
       }
     }
     SYNC();
