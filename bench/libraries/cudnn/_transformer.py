@@ -132,11 +132,10 @@ def decode(dev: Any, layer: Layer, batch: int, keys: int) -> tuple[Any, Any]:
         qkv = dev.blas_lt.matmul(dev.fused.rms_norm(token, norms[0]), w["qkv"], trans_b=True)
         heads = qkv.reshape(batch, layer.heads + 2 * layer.groups, 1, layer.elements)
         k, v = (heads[:, layer.heads + i * layer.groups :][:, : layer.groups, 0] for i in range(2))
-        for part, place in zip((k, v), places, strict=True):
-            dev.copy(part, out=place)
+        dev.elementwise.run("a = k; b = v", k=k, v=v, a=places[0], b=places[1])
         y = dev.cudnn.attention(heads[:, : layer.heads], *caches, **given)
         _fed(dev, w, norms[1], token, y.reshape(batch, -1), out)
-        del qkv, heads, k, v, part, y
+        del qkv, heads, k, v, y
     return g.plan, x
 
 
