@@ -1,8 +1,8 @@
 """Kernels of norms that cuDNN does not have, and of their gradients: group norms, and batch norms of odd channels.
 
 Group norms are of images with the channels first or last in memory.  A batch norm is the group norm of one image that
-has the elements of all, with a group for each channel, and the channels last.  A block has some neighbouring groups of an
-image, and a part of their elements.  The first kernel leaves means and squared deviations of parts, which the second
+has the elements of all, with a group for each channel, and the channels last.  A block has some neighbouring groups of
+an image, and a part of their elements.  The first kernel leaves means and squared deviations of parts, which the second
 merges, so that nothing is lost where the mean is large.  Sums are in a fixed order.
 """
 
