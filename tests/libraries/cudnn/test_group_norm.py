@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cudnn_reference import assert_close, random_images
+from cudnn_reference import assert_close, group_norm, random_images
 
 import atomr_native as an
 from atomr_native.builders.cuda.cubin import compile_cubin
@@ -35,25 +35,6 @@ CASES: dict[str, tuple[tuple[int, ...], int, str]] = {
 }
 
 
-def reference(x: Array, dy: Array, scale: Array, bias: Array, groups: int) -> list[Array]:
-    """y, dx, dscale and dbias."""
-    n, channels = x.shape[:2]
-    grouped = x.reshape(n, groups, -1)
-    inverse = 1 / np.sqrt(grouped.var(2, keepdims=True) + EPSILON)
-    unit = (grouped - grouped.mean(2, keepdims=True)) * inverse
-    wide = (1, channels, *(1,) * (x.ndim - 2))
-    others = (0, *range(2, x.ndim))
-    slope = (dy * scale.reshape(wide)).reshape(grouped.shape)
-    dx = (slope - slope.mean(2, keepdims=True) - unit * (slope * unit).mean(2, keepdims=True)) * inverse
-    unit = unit.reshape(x.shape)
-    return [
-        unit * scale.reshape(wide) + bias.reshape(wide),
-        dx.reshape(x.shape),
-        (unit * dy).sum(others),
-        dy.sum(others),
-    ]
-
-
 #: Memory orders of each case: channels first or last, or the gradient by the result in the other order than x.
 ORDERS = {
     "vectors": ("first", "last", "mixed"),
@@ -75,7 +56,7 @@ def test_results_and_gradients(device: an.Device, case: str, order: str) -> None
     shape, groups, dtype = CASES[case]
     x, dy = (random_images(RNG, shape, dtype) for _ in range(2))
     scale, bias = (1 + random_images(RNG, (shape[1],), "float32") for _ in range(2))
-    wanted = reference(*(a.astype(np.float64) for a in (x, dy, scale, bias)), groups)
+    wanted = group_norm(*(a.astype(np.float64) for a in (x, dy, scale, bias)), groups)
 
     def put(a: Array, *, last: bool) -> an.GpuRef:
         if not last:

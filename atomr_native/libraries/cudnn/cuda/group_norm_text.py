@@ -147,6 +147,7 @@ KERNEL normalize(const $store *x, const float *scale, const float *bias, const f
         by[i] = scale[c * $scale_step] * factor;
         more[i] = bias[c * $bias_step];
       }
+      #pragma unroll 4
       for (u64 row = $begin + lane; row < $finish; row += LANES) {
         const unsigned j = 0;
         const vector here = *(const vector *)(x + $x_at);
@@ -201,6 +202,7 @@ KERNEL gradient(const $store *dy, const $store *x, const float *scale, const flo
       float by[V];
       #pragma unroll
       for (unsigned i = 0; i < V; i++) by[i] = scale[channel_of(group, at, i) * $scale_step];
+      #pragma unroll 2
       for (u64 row = $begin + lane; row < $finish; row += LANES) {
         const unsigned j = 0;
         const vector here = *(const vector *)(x + $x_at), slope = *(const vector *)(dy + $dy_at);
