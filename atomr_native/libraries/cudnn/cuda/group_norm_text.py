@@ -116,19 +116,32 @@ KERNEL moments_of_parts(const $store *x, float *parts) {
 
 KERNEL normalize(const $store *x, const float *scale, const float *bias, const float *parts, $store *__restrict__ y,
                  float *__restrict__ mean, float *__restrict__ inverse$running_parameters) {
-  SHARED float centres[TILE], factors[TILE];
+  SHARED float centres[TILE], factors[TILE], counts[THREADS], means[THREADS], squares[THREADS];
   AWAIT_LAUNCH();
   $tile_loop
-    for (unsigned w = threadIdx.x; w < TILE && tile * TILE + w < GROUPS; w += THREADS) {
-      const float *const from = parts + (n * GROUPS + tile * TILE + w) * PARTS * 3;
-      moments whole;
-      whole.n = whole.mean = whole.squares = 0;
-      #pragma unroll 4
-      for (unsigned p = 0; p < PARTS; p++) {
+    const unsigned w = threadIdx.x / $share, p = threadIdx.x % $share;
+    const bool has_group = w < TILE && tile * TILE + w < GROUPS;
+    moments whole;
+    whole.n = whole.mean = whole.squares = 0;
+    for (unsigned k = p; has_group && k < PARTS; k += $share) {
+      const float *const from = parts + ((n * GROUPS + tile * TILE + w) * PARTS + k) * 3;
+      moments more;
+      more.n = from[0]; more.mean = from[1]; more.squares = from[2];
+      whole = merged(whole, more);
+    }
+    counts[threadIdx.x] = whole.n; means[threadIdx.x] = whole.mean; squares[threadIdx.x] = whole.squares;
+    SYNC();
+    for (unsigned half = $half_share; half > 0; half /= 2) {
+      if (p < half && p + half < $share && has_group) {
         moments more;
-        more.n = from[3 * p]; more.mean = from[3 * p + 1]; more.squares = from[3 * p + 2];
+        more.n = counts[threadIdx.x + half]; more.mean = means[threadIdx.x + half];
+        more.squares = squares[threadIdx.x + half];
         whole = merged(whole, more);
+        counts[threadIdx.x] = whole.n; means[threadIdx.x] = whole.mean; squares[threadIdx.x] = whole.squares;
       }
+      SYNC();
+    }
+    if (p == 0 && has_group) {
       centres[w] = whole.mean;
       factors[w] = 1.0f / sqrtf(whole.squares / COUNT + $epsilon);
       if (part == 0) {
