@@ -22,10 +22,12 @@ from .descriptors import GraphDescription
 __all__ = ["GraphTuner", "is_measurable"]
 
 #: Changes with how graphs become plans.
-_FORMAT: Final = 2
+_FORMAT: Final = 3
 #: Engines that are tried, and seconds after which no further one is made: compiling one may take more than a second.
 _MOST: Final = 32
 _SECONDS: Final = 6.0
+#: Bytes of operands that count as what the message before has written: images of a layer are, and L2 caches have 50 MB.
+_WARM: Final = 32 << 20
 #: Dtypes whose numbers say where others are: with made-up ones an engine would read anywhere.
 _PLACES: Final = ("int32", "int64")
 
@@ -116,7 +118,7 @@ class GraphTuner:
 
     def __init__(self, context: CudaContext, version: int, *, measure: bool, store: TuningStore | None = None) -> None:
         self._context, self._measure = context, measure and not context.deterministic
-        self._tuner = Tuner(context.backend, "cudnn", version, dict(context.facts), store)
+        self._tuner = Tuner(context.backend, "cudnn", version, dict(context.facts), store, warm=_WARM)
         self.lines: list[str] = []
 
     def tuned(self, description: GraphDescription) -> tuple[GraphDescription, int] | None:
