@@ -91,7 +91,7 @@ class Float8AttentionRequest(_Options, Request[Any]):
     statistics : bool
         Whether to return the logarithms of the sums of exponentials, too.
     layout, q_lengths, kv_lengths, q_offsets, kv_offsets, max_queries, max_keys
-        As of `AttentionRequest`.
+        As of `AttentionRequest`.  On Hopper lengths and offsets are refused.
     out : GpuRef, optional
         Where the result goes.
     tune : bool or "known"
@@ -205,11 +205,11 @@ class Float8AttentionGradientRequest(_Options, Request[Any]):
     Parameters
     ----------
     q, k, v, q_scale, k_scale, v_scale, weights_scale, mask, scale, layout
-        As of `Float8AttentionRequest`.  cuDNN has engines for heads of 128 elements on Hopper.
+        As of `Float8AttentionRequest`.  On Hopper cuDNN has engines for heads of 128 elements, as many of k as of q.
     tune
         As of `Float8AttentionRequest`.
     q_lengths, kv_lengths, q_offsets, kv_offsets, max_queries, max_keys
-        As of `AttentionRequest`.  For packed sequences cuDNN has no engines on Hopper.
+        As of `Float8AttentionRequest`.
     y : GpuRef
         The result of attention, of q's dtype.
     statistics : GpuRef

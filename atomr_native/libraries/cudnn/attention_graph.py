@@ -255,6 +255,7 @@ class Builder:
             "ragged": self.packed,
             "padding": self.lengths is not None,
             "paged": getattr(request, "k_pages", None) is not None,
+            "shared_keys": sizes.heads != sizes.groups,
             "one_query": sizes.queries == 1,
             "one_key": sizes.keys == 1,
             "backward": self.is_backward,

@@ -190,10 +190,17 @@ RULES: Final = (
         ("shape", "device"),
     ),
     Rule(
-        "attention_float8_packed",
-        _attention("backward", "float8", "ragged"),
-        "gradients over float8 of packed sequences, over {value}; cuDNN has them on Hopper for sequences with lengths",
-        ("layout", "device"),
+        "attention_float8_lengths",
+        _attention("float8", "padding"),
+        "lengths or offsets over float8, with {value} at most; cuDNN's engines for Hopper stop with illegal "
+        "instructions, or give other results",
+        ("device", "library"),
+    ),
+    Rule(
+        "attention_float8_groups",
+        _attention("backward", "float8", "shared_keys"),
+        "gradients over float8 of {value}, with heads that share keys; cuDNN's are inaccurate on Hopper",
+        ("shape", "device"),
     ),
 )
 

@@ -323,7 +323,9 @@ def test_instance_norms_are_computed_with_channels_first() -> None:
 
 
 def test_rules_say_what_is_allowed() -> None:
-    attention = {"window", "bottom_right", "packed_bias", "one_token", "float8_heads", "float8_packed"}
+    attention = {"window", "bottom_right", "packed_bias", "one_token", "float8_heads", "float8_lengths"} | {
+        "float8_groups"
+    }
     assert {rule.name for rule in RULES} == {"elements", *(f"attention_{name}" for name in attention)}
     assert all("{value}" in rule.text and rule.lifted_by for rule in RULES)
 
