@@ -193,7 +193,7 @@ RULES: Final = (
         "attention_float8_lengths",
         _attention("float8", "padding"),
         "lengths or offsets over float8, with {value} at most; cuDNN's engines for Hopper stop with illegal "
-        "instructions, or give other results",
+        "instructions for packed sequences, and have not been compared for padded ones",
         ("device", "library"),
     ),
     Rule(
