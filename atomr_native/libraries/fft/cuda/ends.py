@@ -68,7 +68,7 @@ def load_text(end: End, kind: str, n: int, real: str, halves: bool) -> list[str]
     elif kind == "c2r" and not split:
         body = [
             f"const bool back = k > {n // 2};",
-            f"const unsigned int m = back ? {n} - k : k;",
+            f"const int m = back ? {n} - k : k;",
             *checked("m", "z"),
             f"return made_of(z.re, k == 0 ? 0 : back ? -({sign}z.im) : {sign}z.im);",
         ]
@@ -76,7 +76,7 @@ def load_text(end: End, kind: str, n: int, real: str, halves: bool) -> list[str]
         body = [*checked("k", "z"), f"return made_of(z.re, {sign}z.im);"]
     return [
         *lines,
-        f"DEVICE {WHOLE} loaded(const {stored} *x, unsigned int k) {{",
+        f"DEVICE {WHOLE} loaded(const {stored} *x, int k) {{",
         *body,
         "}",
         "#define LOAD(k) loaded(p + from, k)",
@@ -126,7 +126,7 @@ def store_text(end: End, kind: str, n: int, real: str, halves: bool) -> list[str
             body += [f"y[{at}].re = made.re;", f"y[{at}].im = made.im;"]
     return [
         *lines,
-        f"DEVICE void stored({stored} *y, unsigned int k, {WHOLE} z) {{",
+        f"DEVICE void stored({stored} *y, int k, {WHOLE} z) {{",
         *body,
         "}",
         "#define STORE(k, z) stored(q_ + to, k, z)",
@@ -138,10 +138,10 @@ def _called_load(end: End, kind: str, n: int, real: str, split: bool) -> list[st
     dense = ("complex64" if real == "float32" else "complex128") if whole else real
     element, step = C_TYPES[dense], end.step
     lines = [
-        f"DEVICE {element} element_at(void *x, u64 place, void *words, unsigned int k) {{",
+        f"DEVICE {element} element_at(void *x, u64 place, void *words, int k) {{",
         f"return {end.symbol}(x, place + (u64)k * {step}u, words, 0);",
         "}",
-        f"DEVICE {WHOLE} loaded(void *x, u64 place, void *words, unsigned int k) {{",
+        f"DEVICE {WHOLE} loaded(void *x, u64 place, void *words, int k) {{",
     ]
     sign = "-" if end.conjugated else ""
     if kind == "r2c" and split:
@@ -166,7 +166,7 @@ def _called_store(end: End, kind: str, n: int, real: str, split: bool) -> list[s
     whole = kind != "c2r"
     dense = ("complex64" if real == "float32" else "complex128") if whole else real
     element, step = C_TYPES[dense], end.step
-    lines = [f"DEVICE void stored(void *y, u64 place, void *words, unsigned int k, {WHOLE} z) {{"]
+    lines = [f"DEVICE void stored(void *y, u64 place, void *words, int k, {WHOLE} z) {{"]
     call = f"{end.symbol}(y, place + (u64)({{}}) * {step}u, {{}}, words, 0);"
     if kind == "c2r":
         lines += (

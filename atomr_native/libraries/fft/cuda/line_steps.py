@@ -138,8 +138,8 @@ def _lines_of(step: Lines) -> list[str]:
     inner = how.lines if how.across else how.threads
     point, line = ("/", "%") if how.across else ("%", "/")
     lines = [
-        f"const unsigned int t = threadIdx.x {point} {inner}u, b = threadIdx.x {line} {inner}u;",
-        f"const {wide} line = ({wide})blockIdx.x * {how.lines}u + b;",
+        f"const int t = (int)(threadIdx.x {point} {inner}u), b = (int)(threadIdx.x {line} {inner}u);",
+        f"const {wide} line = ({wide})blockIdx.x * {how.lines}u + ({wide})b;",
         f"const bool there = line < {count}u; {wide} rest = line; (void)rest;",
         "long long from = 0, to = 0;",
     ]

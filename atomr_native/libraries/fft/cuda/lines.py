@@ -13,7 +13,7 @@ import functools
 from dataclasses import dataclass
 from typing import Final
 
-from .butterflies import WHOLE, butterfly, literal, splits, table, whole_type
+from .butterflies import LARGEST, WHOLE, butterfly, literal, splits, table, whole_type
 
 __all__ = ["Geometry", "geometry", "kernel_text"]
 
@@ -115,6 +115,60 @@ def _powers(radix: int) -> list[str]:
     return [*lines, *(f"u[{q}] = product(u[{q}], w{q});" for q in range(1, radix))]
 
 
+def _each(turns: int, threads: int, condition: str) -> list[str]:
+    """Return the heads of a loop over a thread's butterflies, and of what it does for those that there are."""
+    return [
+        "#pragma unroll",
+        f"for (int g = 0; g < {turns}; g++) {{",
+        f"const int j = t + g * {threads};",
+        f"if ({condition or '1'}) {{",
+    ]
+
+
+def _spot(how: Geometry, base: str, step: int, radix: int = LARGEST + 1) -> str:
+    """Return the place in shared memory of point `base` + `step` * q, with q below `radix` apart where that can be."""
+    if how.across:
+        return f"held[{base} * {how.lines} + b + q * {step * how.lines}]"
+    if step % _EVERY == 0:
+        return f"held[b * {how.pitch} + {base} + {base} / {_EVERY} + q * {step + step // _EVERY}]"
+    if step == 1 and _EVERY % radix == 0:  # the base is a multiple of the radix
+        return f"held[b * {how.pitch} + {base} + {base} / {_EVERY} + q]"
+    return f"AT({base} + q * {step})"
+
+
+def _ends(points: int, threads: int, text: list[str]) -> list[str]:
+    """Return statements for k and its mirror, `points` - k, of which each thread has some; k = 0 is the mirror of 0."""
+    pairs = (points + 1) // 2  # without the one that is its own mirror, if there is
+    lines = ["#pragma unroll", f"for (int k = t; k < {pairs}; k += {threads}) {{", *text, "}"]
+    if points % 2 == 0:
+        lines += ["if (t == 0) {", f"const int k = {points // 2};", *text, "}"]
+    return lines
+
+
+def _joined(points: int) -> list[str]:
+    """Return statements that make points k and its mirror of the complex transform whose halves are real numbers."""
+    return [
+        f"{WHOLE} x = LOAD(k), y = LOAD({points} - k);",
+        "if (k == 0) x.im = y.im = 0;",  # a real result has no such parts
+        f"const {WHOLE} sum = made_of(x.re + y.re, x.im - y.im);",
+        f"const {WHOLE} turned = product(made_of(x.re - y.re, x.im + y.im), halves[k]);",
+        "AT(k) = made_of(sum.re - turned.im, sum.im + turned.re);",
+        f"if (k != 0) AT({points} - k) = made_of(sum.re + turned.im, turned.re - sum.im);",
+    ]
+
+
+def _parted(points: int, real: str) -> list[str]:
+    """Return statements that store points k and its mirror of a transform of real numbers, given that of the halves."""
+    half = literal(0.5, real)
+    return [
+        f"const {WHOLE} x = AT(k), y = AT((k == 0 ? 0 : {points} - k)), w = halves[k];",
+        f"const {WHOLE} sum = made_of({half} * (x.re + y.re), {half} * (x.im - y.im));",
+        f"const {WHOLE} turned = product(made_of({half} * (x.im + y.im), {half} * (y.re - x.re)), w);",
+        "STORE(k, made_of(sum.re + turned.re, sum.im + turned.im));",
+        f"if (2 * k != {points}) STORE({points} - k, made_of(sum.re - turned.re, turned.im - sum.im));",
+    ]
+
+
 def kernel_text(how: Geometry, kind: str, n: int, sign: int, real: str) -> tuple[list[str], list[str]]:
     """Return text before a kernel, and the statements of its body that transform.
 
@@ -144,81 +198,43 @@ def kernel_text(how: Geometry, kind: str, n: int, sign: int, real: str) -> tuple
         head += table(f"roots_{i}", before, before * radix, sign, real) if i else []
         before *= radix
     head += table("halves", points // 2 + 1, n, sign, real) if split else []
-    place = "held[(k) * {0} + b]" if how.across else "held[b * {1} + (k) + (k) / {2}]"
-    head.append(f"#define AT(k) {place.format(how.lines, how.pitch, _EVERY)}")
+    place = f"held[(k) * {how.lines} + b]" if how.across else f"held[b * {how.pitch} + (k) + (k) / {_EVERY}]"
+    head.append(f"#define AT(k) {place}")
     body = [f"SHARED {WHOLE} held[{how.lines * how.pitch}];", f"{WHOLE} v[{how.held}];"]
-    half = literal(0.5, real)
     if kind == "c2r" and split:
-        body += [
-            f"if (there) for (unsigned int k = t; k <= {points // 2}; k += {threads}) {{",
-            f"const {WHOLE} x = LOAD(k), y = LOAD({points} - k), w = halves[k];",
-            "if (k == 0) {",
-            "AT(0) = made_of(x.re + y.re, x.re - y.re);",
-            "} else {",
-            f"const {WHOLE} sum = made_of(x.re + y.re, x.im - y.im);",
-            f"const {WHOLE} turned = product(made_of(x.re - y.re, x.im + y.im), w);",
-            "AT(k) = made_of(sum.re - turned.im, sum.im + turned.re);",
-            f"if (k != {points} - k) AT({points} - k) = made_of(sum.re + turned.im, turned.re - sum.im);",
-            "}",
-            "}",
-            "SYNC();",
-        ]
+        body += ["if (there) {", *_ends(points, threads, _joined(points)), "}", "SYNC();"]
     before = 1
     for i, radix in enumerate(how.passes):
-        read = "AT" if i or (kind == "c2r" and split) else "LOAD"
         count, turns = points // radix, how.turns(radix)
-        whole = count == turns * threads
-        last = i == len(how.passes) - 1
-        guard = "there" if read == "LOAD" else ""
-        inside = " && ".join(filter(None, (guard, "" if whole else f"j < {count}")))
+        whole = "" if count == turns * threads else f"j < {count}"
+        first, last = i == 0 and not (kind == "c2r" and split), i == len(how.passes) - 1
+        kept = kind == "r2c" and split and last
+        read = f"u[q] = LOAD(j + q * {count})" if first else f"u[q] = {_spot(how, 'j', count)}"
         body += [
-            "#pragma unroll",
-            f"for (int g = 0; g < {turns}; g++) {{",
-            f"const unsigned int j = t + g * {threads};",
+            *_each(turns, threads, " && ".join(filter(None, ("there" if first else "", whole)))),
             f"{WHOLE} *const u = v + g * {radix};",
-            *([f"if ({inside}) {{"] if inside else []),
             "#pragma unroll",
-            f"for (int q = 0; q < {radix}; q++) u[q] = {read}(j + q * {count});",
+            f"for (int q = 0; q < {radix}; q++) {read};",
             *([f"const {WHOLE} w1 = roots_{i}[j % {before}];", *_powers(radix)] if i else []),
             f"transform_{radix}(u);",
-            *(["}"] if inside else []),
+            "}",
             "}",
         ]
-        to = f"j / {before} * {before * radix} + j % {before} + q * {before}" if before > 1 else f"j * {radix} + q"
-        kept = kind == "r2c" and split and last
-        if last and not kept:
-            guard = " && ".join(filter(None, ("there", "" if whole else f"j < {count}")))
-            put = f"STORE({f'j + q * {count}'}, u[q])"
-        else:
-            body += ["SYNC();"] if i or (kind == "c2r" and split) else []
-            guard, put = "" if whole else f"j < {count}", f"AT({to}) = u[q]"
+        put = f"STORE(j + q * {count}, u[q])"
+        if not last or kept:
+            body += ["SYNC();"] if not first else []
+            to = f"(j / {before} * {before * radix} + j % {before})" if before > 1 else f"(j * {radix})"
+            put = f"{_spot(how, to, before, radix)} = u[q]"
         body += [
-            "#pragma unroll",
-            f"for (int g = 0; g < {turns}; g++) {{",
-            f"const unsigned int j = t + g * {threads};",
+            *_each(turns, threads, " && ".join(filter(None, ("there" if last and not kept else "", whole)))),
             f"const {WHOLE} *const u = v + g * {radix};",
-            *([f"if ({guard}) {{"] if guard else []),
             "#pragma unroll",
             f"for (int q = 0; q < {radix}; q++) {put};",
-            *(["}"] if guard else []),
+            "}",
             "}",
         ]
         body += ["SYNC();"] if not last or kept else []
         before *= radix
     if kind == "r2c" and split:
-        body += [
-            f"if (there) for (unsigned int k = t; k <= {points // 2}; k += {threads}) {{",
-            "if (k == 0) {",
-            f"const {WHOLE} z = AT(0);",
-            "STORE(0, made_of(z.re + z.im, 0));",
-            f"STORE({points}, made_of(z.re - z.im, 0));",
-            "} else {",
-            f"const {WHOLE} x = AT(k), y = AT({points} - k), w = halves[k];",
-            f"const {WHOLE} sum = made_of({half} * (x.re + y.re), {half} * (x.im - y.im));",
-            f"const {WHOLE} turned = product(made_of({half} * (x.im + y.im), {half} * (y.re - x.re)), w);",
-            "STORE(k, made_of(sum.re + turned.re, sum.im + turned.im));",
-            f"if (k != {points} - k) STORE({points} - k, made_of(sum.re - turned.re, turned.im - sum.im));",
-            "}",
-            "}",
-        ]
+        body += ["if (there) {", *_ends(points, threads, _parted(points, real)), "}"]
     return head, body
