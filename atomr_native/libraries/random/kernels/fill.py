@@ -19,12 +19,16 @@ from .formulas import ATTEMPTS, allowed, below
 from .functions import Arithmetic
 from .integers import integers, ranges
 from .places import WORD, contiguous_place, shared_words, strided_place
-from .positions import BITS, LIMITS, MOST_ATTEMPTS, PAIRS, QUADS, SINGLES, STORED, computed, per_counter
+from .positions import (
+    BITS, LIMITS, MOST_ATTEMPTS, PAIRS, QUADS, REJECTING, SINGLES, STORED, computed, per_counter,
+)  # fmt: skip
 
 __all__ = ["DOUBLE", "clear", "fill", "integers", "ranges", "reject"]
 
 Kernel = tuple[Any, tuple[str, ...]]
 
+#: Registers of a thread that leave room for six blocks on a multiprocessor.
+_REGISTERS: Final = 40
 _TERMS: Final = 200
 
 
@@ -139,6 +143,12 @@ def _reader(kind: str, real: Any) -> Any:
     if kind == "number":
         return inlined(lambda pointer, at, number: real(number))
     return inlined(lambda pointer, at, number: real(pointer[at]))
+
+
+def registers(distribution: str = "", dtype: str = "", plain: bool = False, **_: Any) -> int | None:
+    """Return the most registers of a thread, of a kernel that writes a counter's elements by one store."""
+    fast = plain and dtype in _STORES and distribution not in REJECTING
+    return _REGISTERS if fast and computed(distribution, dtype) is np.float32 else None
 
 
 def clear() -> Kernel:
@@ -263,32 +273,32 @@ def fill(
         start = from_[0] if given else offset
         low, high = seed & WORD, seed >> 32 & WORD
         skip = start & inside
-        while group << shift < n + skip:
-            number = (start >> shift) + group
-            z = draw(words(number, stream, low, high))
-            first = (group << shift) - skip
-            whole = fast and first >= 0 and first + share <= n and (address(out) + first * size) & last == 0
-            if whole:
-                a, b, c, d = parameters(
-                    p0, p1, p2, p3, v0, v1, v2, v3, first, n1, n2, n3,
-                    a0, a1, a2, a3, b0, b1, b2, b3, c0, c1, c2, c3, d0, d1, d2, d3,
-                )  # fmt: skip
+        step = np.int64(cuda.gridDim.x) * cuda.blockDim.x
+        if fast and skip == 0 and address(out) & last == 0:
+            a, b, c, d = parameters(
+                p0, p1, p2, p3, v0, v1, v2, v3, 0, n1, n2, n3,
+                a0, a1, a2, a3, b0, b1, b2, b3, c0, c1, c2, c3, d0, d1, d2, d3,
+            )  # fmt: skip
+            while group < n >> shift:
+                z = draw(words((start >> shift) + group, stream, low, high))
                 y0, y1 = stored(finish(z[0], a, b, c, d)), stored(finish(z[1], a, b, c, d))
                 y2, y3 = y0, y1
                 if four:
                     y2, y3 = stored(finish(z[2], a, b, c, d)), stored(finish(z[3], a, b, c, d))
-                together(out, first * size, y0, y1, y2, y3)
-            else:
-                for j in range(share):
-                    if four:
-                        value = z[0] if j == 0 else z[1] if j == 1 else z[2] if j == 2 else z[3]
-                    else:
-                        value = z[0] if j == 0 else z[1]
-                    one(
-                        out, p0, p1, p2, p3, report, v0, v1, v2, v3, first + j, value, n, n1, n2, n3,
-                        o0, o1, o2, o3, a0, a1, a2, a3, b0, b1, b2, b3, c0, c1, c2, c3, d0, d1, d2, d3,
-                    )  # fmt: skip
-            group += np.int64(cuda.gridDim.x) * cuda.blockDim.x
+                together(out, group * (last + 1), y0, y1, y2, y3)
+                group += step
+        while group << shift < n + skip:
+            z = draw(words((start >> shift) + group, stream, low, high))
+            for j in range(share):
+                if four:
+                    value = z[0] if j == 0 else z[1] if j == 1 else z[2] if j == 2 else z[3]
+                else:
+                    value = z[0] if j == 0 else z[1]
+                one(
+                    out, p0, p1, p2, p3, report, v0, v1, v2, v3, (group << shift) + j - skip, value, n, n1, n2, n3,
+                    o0, o1, o2, o3, a0, a1, a2, a3, b0, b1, b2, b3, c0, c1, c2, c3, d0, d1, d2, d3,
+                )  # fmt: skip
+            group += step
 
     return fill, types
 
