@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import warnings
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
@@ -267,11 +268,14 @@ class SparseMatrix:
         torch = importlib.import_module("torch")
 
         parts = {name: torch.from_dlpack(array) for name, array in self.arrays.items()}
-        if self.format == "coo":
-            places = torch.stack((parts["rows"], parts["indices"]))
-            return torch.sparse_coo_tensor(places, parts["values"], self.shape, check_invariants=False)
-        make = getattr(torch, f"sparse_{self.format}_tensor")
-        return make(parts["offsets"], parts["indices"], parts["values"], self.shape, check_invariants=False)
+        with warnings.catch_warnings():
+            # torch warns where it reads its own setting, before it looks at `check_invariants`.
+            warnings.filterwarnings("ignore", "Sparse invariant checks are implicitly disabled")
+            if self.format == "coo":
+                places = torch.stack((parts["rows"], parts["indices"]))
+                return torch.sparse_coo_tensor(places, parts["values"], self.shape, check_invariants=False)
+            make = getattr(torch, f"sparse_{self.format}_tensor")
+            return make(parts["offsets"], parts["indices"], parts["values"], self.shape, check_invariants=False)
 
     def cupy(self) -> Any:
         """Return a sparse matrix of CuPy (csr, csc or coo) over the arrays, by DLPack."""
