@@ -82,6 +82,25 @@ def test_solves(device: an.Device, dtype: str, kind: str) -> None:
     assert solver.solve(device.zeros((30, 0), dtype)).numpy().shape == (30, 0)
 
 
+def test_solutions_go_where_they_are_wanted(device: an.Device) -> None:
+    """Into out itself where its columns follow each other and b lies apart, and by a copy elsewhere."""
+    a = matrix("float64")
+    solver = device.sparse.direct(device.sparse.matrix(a), columns=2)
+    solver.factor()
+    b = values_of(RNG, (30, 2), "float64")
+    wide = device.zeros((30, 6), "float64")
+    for out in (wide[:, 1:5:2], device.zeros((2, 30), "float64").T, device.zeros((3, 30), "float64")[1:].T):
+        assert solver.solve(device.put(b), out=out) is out
+        near(a, out.numpy(), b)
+    assert (wide.numpy()[:, ::2] == 0).all()
+    whole = device.put(np.concatenate([b[:, 0], b[:, 1]]))
+    for of, to in ((slice(0, 30), slice(0, 30)), (slice(0, 30), slice(15, 45))):  # in place, and over a part of b
+        given = device.copy(whole)
+        near(a, solver.solve(given[of], out=given[to]).numpy(), b[:, 0])
+    skipping = device.put(np.repeat(b[:, 0], 2))[::2]
+    near(a, solver.solve(skipping, out=device.zeros((60,), "float64")[::2]).numpy(), b[:, 0])
+
+
 @pytest.mark.parametrize("triangle", ["lower", "upper"])
 @pytest.mark.parametrize(("dtype", "kind"), [("float64", "positive"), ("complex128", "hermitian"),
                                              ("complex64", "symmetric")])  # fmt: skip

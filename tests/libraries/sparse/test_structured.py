@@ -270,11 +270,11 @@ def test_routes(device: an.Device, monkeypatch: pytest.MonkeyPatch) -> None:
     small = device.sparse.route_24(kept, x)
     assert small == ("dense", "no product of float16 was measured to be faster compressed")
     with monkeypatch.context() as patch:
-        patch.setitem(LEAST, 2, (64, 65, 16))
+        patch.setitem(LEAST, "float16", (64, 65, 16))
         assert device.sparse.route_24(kept, x) == (
             "dense", "64 columns of A; the compressed matrix is taken from 65 on",
         )  # fmt: skip
-        patch.setitem(LEAST, 2, (64, 64, 16))
+        patch.setitem(LEAST, "float16", (64, 64, 16))
         assert device.sparse.route_24(kept, x) == ("structured", "the matrices are large")
     assert device.sparse.route_24(bare, x) == ("structured", "the dense matrix was not kept")
     row = device.put(np.ones(64, "float32"))

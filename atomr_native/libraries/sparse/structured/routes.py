@@ -16,10 +16,11 @@ __all__ = ["LEAST", "ROUTES", "StructuredRoute", "choose"]
 
 ROUTES: Final = ("auto", "structured", "dense")
 
-#: Rows of A, columns of A, and rows of x from which on the compressed matrix is taken by itself, by the bytes of an
-#: element; None: never.  On an H200 with cuSPARSELt 0.8.0 it took 1.5 to 1.8 times as long as the dense one in float16,
-#: from 4096 x 4096 by 256 rows to 8192 x 8192 by 8192 (`bench/libraries/sparse/layers.py`); 8 bits have no figures yet.
-LEAST: Final[dict[int, tuple[int, int, int] | None]] = {2: None, 1: None}
+#: Rows of A, columns of A, and rows of x from which on the compressed matrix is taken by itself, by A's dtype; others:
+#: never.  On an H200 with cuSPARSELt 0.8.0 it took 0.73 to 0.82 times as long as the dense one in int8 from these on, and
+#: 0.93 to 1.5 times with smaller ones; in float16 1.5 to 1.8 times, and in float8_e4m3fn 1.2 to 1.5 times, from
+#: 4096 x 4096 by 256 rows to 28672 x 8192 by 8192 (`bench/libraries/sparse/layers.py`).
+LEAST: Final[dict[str, tuple[int, int, int]]] = {"int8": (8192, 8192, 8192)}
 
 
 @public
@@ -81,7 +82,7 @@ def choose(a: StructuredMatrix, x: GpuRef, route: str, options: dict[str, Any]) 
             why := misfit(name, array, turned=name == "out" or a.dtype.itemsize == 2)
         ):  # fmt: skip
             return StructuredRoute("dense", why)
-    least, found = LEAST[a.dtype.itemsize], (*a.shape, int(x.shape[0]))
+    least, found = LEAST.get(dtype_name(a.dtype)), (*a.shape, int(x.shape[0]))
     if least is None:
         return StructuredRoute("dense", f"no product of {dtype_name(a.dtype)} was measured to be faster compressed")
     for name, extent, enough in zip(("rows of A", "columns of A", "rows of x"), found, least, strict=True):
