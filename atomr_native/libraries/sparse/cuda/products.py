@@ -31,6 +31,7 @@ from .native import SparseCall
 from .padded import build_padded
 from .rows import build_rows, build_sampled
 from .scatter import build_scatter
+from .short_rows import build_short_rows, takes
 
 __all__ = ["build_product", "sparse_call"]
 
@@ -167,6 +168,8 @@ def build_product(spec: PlanSpec[ProductAttributes], context: CudaContext) -> Bu
             rule="sparse.deterministic",
             lifted_by=("format",),
         )
+    if takes(spec):
+        return build_short_rows(spec, context)
     call = sparse_call(spec) if routine == "spmv" and how.batch is None and not how.deterministic else None
     if call is not None:
         return _native(spec, context, call)

@@ -17,8 +17,8 @@ __all__ = ["LEAST", "ROUTES", "StructuredRoute", "choose"]
 ROUTES: Final = ("auto", "structured", "dense")
 
 #: Rows of A, columns of A, and rows of x from which on the compressed matrix is taken by itself, by A's dtype; others:
-#: never.  On an H200 with cuSPARSELt 0.8.0 it took 0.73 to 0.82 times as long as the dense one in int8 from these on, and
-#: 0.93 to 1.5 times with smaller ones; in float16 1.5 to 1.8 times, and in float8_e4m3fn 1.2 to 1.5 times, from
+#: never.  On an H200 with cuSPARSELt 0.8.0 it took 0.73 to 0.82 times as long as the dense one in int8 from these on,
+#: and 0.93 to 1.5 times with smaller ones; in float16 1.5 to 1.8 times, and in float8_e4m3fn 1.2 to 1.5 times, from
 #: 4096 x 4096 by 256 rows to 28672 x 8192 by 8192 (`bench/libraries/sparse/layers.py`).
 LEAST: Final[dict[str, tuple[int, int, int]]] = {"int8": (8192, 8192, 8192)}
 
