@@ -366,6 +366,7 @@ with an.System(standby="off", isolation="thread") as system:
     device = system.device("cuda:0")
     for dtype, options, wanted in (
         ("float16", {}, known),
+        ("float16", {"tune": "known"}, known),
         ("float16", {"activation": "gelu", "bias": device.ones((32,), "float16")}, known),
         ("float16", {"activation": "relu"}, ""),
         ("float16", {"out": device.zeros((32, 16), "float16").T}, ""),

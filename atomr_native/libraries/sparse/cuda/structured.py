@@ -255,6 +255,18 @@ class _Product:
         return self._prepared[candidate.choice[0]].time(addresses, sets, launches, workspace)
 
 
+def _untuned(context: CudaContext, call: StructuredCall, number: int) -> tuple[StructuredProduct, str]:
+    """Return the product by an algorithm, if there is one and the library takes it; and a line about that."""
+    if number >= 0:
+        try:
+            made = StructuredProduct(context.backend, replace(call, configuration=number))
+        except (LibraryError, Unsupported) as error:
+            _log.info("algorithm %d of a product of a structured matrix is passed over: %s", number, error)
+        else:
+            return made, f"algorithm {number}, which was the fastest for such products"
+    return StructuredProduct(context.backend, call), ""
+
+
 def _prepare(
     spec: PlanSpec[StructuredAttributes], context: CudaContext, part: Fused, version: int, first: int
 ) -> tuple[StructuredProduct, str]:
@@ -265,17 +277,9 @@ def _prepare(
     call = structured_call(spec, part, context.workspace_limit - first)
     if part.bias:
         call = replace(call, nowhere=context.backend.zeros())
-    number = fastest(spec, part, version)
-    if number >= 0 and not how.tune:
-        try:
-            made = StructuredProduct(context.backend, replace(call, configuration=number, scratch=first))
-        except (LibraryError, Unsupported) as error:
-            _log.info("algorithm %d of a product of a structured matrix is passed over: %s", number, error)
-        else:
-            return made, f"algorithm {number}, which was the fastest for such products"
-    made = StructuredProduct(context.backend, replace(call, scratch=first))
+    made, chosen = _untuned(context, replace(call, scratch=first), fastest(spec, part, version))
     if not how.tune:
-        return made, ""
+        return made, chosen
     tuner = Tuner(context.backend, "cusparselt", version, dict(context.facts))
     problem = _Product(context, call, StructuredProduct(context.backend, call), spec.operands[-1].dtype)
     measure = how.tune == "measure" and not context.deterministic
@@ -288,7 +292,7 @@ def _prepare(
         )  # fmt: skip
     found = tuner.best(problem, context.progress) if measure else tuner.known(problem)
     if found is None:
-        return made, ""
+        return made, chosen
     return StructuredProduct(context.backend, replace(call, configuration=found.choice[0], scratch=first)), str(found)
 
 
