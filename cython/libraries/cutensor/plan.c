@@ -162,9 +162,8 @@ static cutensorStatus_t describe_operation(const atomr_tensor_plan *p, const cut
     }
 }
 
-/* A plan for operands that start at multiples of `alignment` bytes. */
-static int choose(atomr_tensor_plan *p, int i, uint64_t alignment, cutensorComputeDescriptor_t compute,
-                  atomr_failure *failure) {
+/* The plan for operands that start at multiples of `alignments[i]` bytes, by the kernel of this rank. */
+static int choose(atomr_tensor_plan *p, int i, int64_t named, cutensorComputeDescriptor_t compute, atomr_failure *failure) {
     const atomr_cutensor_table *const t = p->t;
     cutensorTensorDescriptor_t tensors[ATOMR_TENSORS] = {NULL};
     int32_t modes[ATOMR_TENSORS][ATOMR_TENSOR_MODES];
@@ -173,7 +172,7 @@ static int choose(atomr_tensor_plan *p, int i, uint64_t alignment, cutensorCompu
     const char *what = "cutensorCreateTensorDescriptor";
     cutensorStatus_t status = CUTENSOR_STATUS_SUCCESS;
     for (int n = 0; n < p->n && status == CUTENSOR_STATUS_SUCCESS; n++)
-        status = describe(p, n, alignment, &tensors[n], modes[n]);
+        status = describe(p, n, alignments[i], &tensors[n], modes[n]);
     if (status == CUTENSOR_STATUS_SUCCESS) {
         what = "creating an operation";
         status = describe_operation(p, tensors, modes, compute, &operation);
@@ -189,8 +188,8 @@ static int choose(atomr_tensor_plan *p, int i, uint64_t alignment, cutensorCompu
                                                  p->spec.jit && i == 0 ? CUTENSOR_JIT_MODE_DEFAULT
                                                                        : CUTENSOR_JIT_MODE_NONE);
     }
-    if (status == CUTENSOR_STATUS_SUCCESS && p->spec.rank >= 0) {
-        const int32_t rank = (int32_t)p->spec.rank;
+    if (status == CUTENSOR_STATUS_SUCCESS && named >= 0) {
+        const int32_t rank = (int32_t)named;
         what = "choosing a kernel";
         status = t->cutensorPlanPreferenceSetAttribute(p->handle, preference, CUTENSOR_PLAN_PREFERENCE_KERNEL_RANK, &rank,
                                                        sizeof rank);
@@ -229,7 +228,13 @@ int atomr_tensor_new(atomr_cuda *cuda, const atomr_tensor_spec *spec, atomr_tens
     p->cuda = cuda;
     p->spec = *spec;
     p->n = tensors_of(spec->operation);
-    for (int i = 0; i < ALIGNMENTS && code == ATOMR_OK; i++) code = choose(p, i, alignments[i], compute, failure);
+    for (int i = 0; i < ALIGNMENTS && code == ATOMR_OK; i++) {
+        code = choose(p, i, spec->rank, compute, failure);
+        if (code == ATOMR_UNSUPPORTED && i > 0 && spec->rank >= 0) { /* a kernel that aligned operands have */
+            memset(failure, 0, sizeof *failure);
+            code = choose(p, i, -1, compute, failure);
+        }
+    }
     if (code != ATOMR_OK) {
         atomr_tensor_delete(p);
         return code;

@@ -1,7 +1,8 @@
 /* Plans of cuTENSOR, prepared once and run without the GIL.
  *
  * A device has one handle, which all lanes use at once; a plan keeps no state, so any lane runs it.  A plan is made
- * for each of three alignments of its operands' addresses: multiples of 256 bytes, of 16, and any others. */
+ * for each of three alignments of its operands' addresses: multiples of 256 bytes, of 16, and any others.  Where less
+ * aligned operands do not have the kernel that is named, the library chooses another for them. */
 #ifndef ATOMR_CUTENSOR_PLAN_H
 #define ATOMR_CUTENSOR_PLAN_H
 

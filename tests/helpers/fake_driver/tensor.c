@@ -18,7 +18,7 @@
 
 typedef double complex number;
 
-enum { MODES = ATOMR_TENSOR_MODES, TENSORS = ATOMR_TENSORS, LEAST = 256, USUAL = 1024, KERNELS = 3 };
+enum { MODES = ATOMR_TENSOR_MODES, TENSORS = ATOMR_TENSORS, LEAST = 256, USUAL = 1024, KERNELS = 3, LOADED = 16 };
 
 typedef struct {
     int n;
@@ -509,6 +509,8 @@ cutensorStatus_t cutensorCreatePlan(const cutensorHandle_t handle, cutensorPlan_
     const int is_product = desc->operation == ATOMR_TENSOR_CONTRACT;
     if (pref->algo < CUTENSOR_ALGO_DEFAULT && (!is_product || pref->algo == CUTENSOR_ALGO_TGETT)) return CUTENSOR_STATUS_NOT_SUPPORTED;
     if (pref->rank >= KERNELS) return CUTENSOR_STATUS_NOT_SUPPORTED; /* an algorithm has a few kernels */
+    for (int i = 0; is_product && pref->rank >= 0 && i < desc->n; i++)
+        if (desc->t[i].alignment < LOADED) return CUTENSOR_STATUS_NOT_SUPPORTED; /* they load so many bytes at once */
     if (workspaceSizeLimit < wants(desc, LEAST)) return CUTENSOR_STATUS_INSUFFICIENT_WORKSPACE;
     if (pref->jit != CUTENSOR_JIT_MODE_NONE) {
         if (!is_product || pref->algo != CUTENSOR_ALGO_DEFAULT) return CUTENSOR_STATUS_NOT_SUPPORTED;
