@@ -16,7 +16,17 @@ from ....errors import Unsupported
 from ..types import EIGHT
 from .arrays import Array
 
-__all__ = ["BEST", "TYPES", "TensorCall", "alike", "compute_of", "is_taken", "open_library", "tensor_call"]
+__all__ = [
+    "BEST",
+    "TYPES",
+    "BlocksCall",
+    "TensorCall",
+    "alike",
+    "compute_of",
+    "is_taken",
+    "open_library",
+    "tensor_call",
+]
 
 #: Dtypes of tensors.
 TYPES: Final = {
@@ -61,6 +71,20 @@ class TensorCall(NativeStruct):
     algo: int = CONSTANTS["CUTENSOR_ALGO_DEFAULT"]
     rank: int = -1  # see `BEST`
     jit: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlocksCall(NativeStruct):
+    """A call with the members of ``atomr_blocks_spec``, see ``cython/libraries/cutensor/blocks.h``."""
+
+    type: int
+    compute: int
+    operand: tuple[int, int, int, int]
+    factor: tuple[int, ...]
+    number: tuple[int, int]
+    workspace_bytes: int
+    n_operands: int
+    n_scalars: int
 
 
 def open_library() -> None:
