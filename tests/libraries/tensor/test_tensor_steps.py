@@ -41,6 +41,29 @@ def test_tensors_that_are_dense_along_another_mode_turn_by_tiles(
 
 
 @pytest.mark.parametrize(
+    ("dtypes", "extents", "strides", "pairs"),
+    [
+        (("bfloat16", "bfloat16"), (64, 66), (66, 1), True),
+        (("bfloat16", "float16"), (64, 66), (66, 1), True),
+        (("float32", "float32"), (64, 66), (66, 1), False),
+        (("bfloat16", "float32"), (64, 66), (66, 1), False),
+        (("bfloat16", "bfloat16"), (64, 65), (66, 1), False),  # the last one has no neighbour
+        (("bfloat16", "bfloat16"), (65, 64), (64, 1), False),
+        (("bfloat16", "bfloat16"), (64, 66), (67, 1), False),  # every other row begins in the middle of a pair
+        (("bfloat16", "bfloat16"), (64, 66), (-66, 1), False),
+    ],
+)
+def test_pairs_turn_where_none_are_cut_apart(
+    dtypes: tuple[str, str], extents: tuple[int, int], strides: tuple[int, int], pairs: bool
+) -> None:
+    source, target = Array(("operand", 0), dtypes[0], (0, 1), strides), dense(1, dtypes[1], (1, 0), extents)
+    task = Task((source,), (), target, (1, 0), (), "float32", ("float v = bfloat16_float(x0);",))
+    made = tiled_kernel(task, extents, TARGET)
+    assert made is not None
+    assert ("pair[" in made[0]) == pairs
+
+
+@pytest.mark.parametrize(
     ("shape", "order"),
     [((8192, 4096), (1, 0)), ((64, 96, 64, 96), (3, 2, 1, 0)), ((32,) * 5, (4, 2, 0, 3, 1)),
      ((2,) * 20, tuple(range(19, -1, -1))), ((16, 16, 16, 16, 24, 24), (5, 4, 3, 2, 1, 0)),
