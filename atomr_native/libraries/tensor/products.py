@@ -21,7 +21,7 @@ _LEAST: Final = 1 << 12
 _NARROWEST: Final = 2
 
 
-#: The library that is asked first for a product, by whether cuBLASLt would need copies that count.
+#: The library that is asked first for a product, by whether cuBLASLt would need copies of tensors.
 FIRST: Final = {False: "blas_lt", True: "cutensor"}
 
 

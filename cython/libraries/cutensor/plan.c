@@ -42,7 +42,7 @@ static int tensors_of(int64_t operation) {
 
 static int malformed(const atomr_tensor_spec *s) {
     const int n = tensors_of(s->operation);
-    int good = n > 0 && s->n_modes >= 0 && s->n_modes <= ATOMR_TENSOR_MODES && s->workspace_bytes >= 0;
+    int good = n > 0 && s->n_modes >= 0 && s->n_modes <= ATOMR_TENSOR_MODES && s->workspace_bytes >= 0 && s->asked_bytes >= 0;
     good = good && s->algo >= CUTENSOR_ALGO_DEFAULT_PATIENT && s->algo <= CUTENSOR_ALGO_DEFAULT && s->rank >= -1;
     good = good && (s->jit == 0 || s->jit == 1);
     good = good && s->rank <= INT32_MAX && s->compute >= ATOMR_TENSOR_16F && s->compute <= ATOMR_TENSOR_4X16F;
@@ -106,8 +106,10 @@ static cutensorStatus_t describe_operation(const atomr_tensor_plan *p, const cut
     }
 }
 
-/* The plan for operands that start at multiples of `alignments[i]` bytes, by the kernel of this rank. */
-static int choose(atomr_tensor_plan *p, int i, int64_t named, cutensorComputeDescriptor_t compute, atomr_failure *failure) {
+/* The plan for operands that start at multiples of `alignments[i]` bytes, by the kernel of this rank among those that do
+ * with `limit` bytes of workspace. */
+static int choose(atomr_tensor_plan *p, int i, int64_t named, uint64_t limit, cutensorComputeDescriptor_t compute,
+                  atomr_failure *failure) {
     const atomr_cutensor_table *const t = p->t;
     cutensorTensorDescriptor_t tensors[ATOMR_TENSORS] = {NULL};
     int32_t modes[ATOMR_TENSORS][ATOMR_TENSOR_MODES];
@@ -140,8 +142,7 @@ static int choose(atomr_tensor_plan *p, int i, int64_t named, cutensorComputeDes
     }
     if (status == CUTENSOR_STATUS_SUCCESS) { /* its model weighs all kernels that fit; the estimate would leave some out */
         what = "cutensorCreatePlan";
-        status = t->cutensorCreatePlan(p->handle, &p->choices[i].plan, operation, preference,
-                                       (uint64_t)p->spec.workspace_bytes);
+        status = t->cutensorCreatePlan(p->handle, &p->choices[i].plan, operation, preference, limit);
     }
     if (status == CUTENSOR_STATUS_SUCCESS) {
         what = "reading a plan's workspace";
@@ -153,6 +154,21 @@ static int choose(atomr_tensor_plan *p, int i, int64_t named, cutensorComputeDes
     for (int n = 0; n < p->n; n++)
         if (tensors[n]) t->cutensorDestroyTensorDescriptor(tensors[n]);
     return status == CUTENSOR_STATUS_SUCCESS ? ATOMR_OK : atomr_tensor_fail(status, what, failure);
+}
+
+/* The same by what the library may ask for, and where that is more than the plan may want, by the latter. */
+static int choose_within(atomr_tensor_plan *p, int i, int64_t named, cutensorComputeDescriptor_t compute,
+                         atomr_failure *failure) {
+    const uint64_t limit = (uint64_t)p->spec.workspace_bytes, asked = (uint64_t)p->spec.asked_bytes;
+    if (asked > limit) {
+        const int code = choose(p, i, named, asked, compute, failure);
+        if (code != ATOMR_UNSUPPORTED && (code != ATOMR_OK || p->choices[i].workspace <= limit)) return code;
+        if (p->choices[i].plan) p->t->cutensorDestroyPlan(p->choices[i].plan);
+        p->choices[i].plan = NULL;
+        p->choices[i].workspace = 0;
+        memset(failure, 0, sizeof *failure);
+    }
+    return choose(p, i, named, limit, compute, failure);
 }
 
 int atomr_tensor_new(atomr_cuda *cuda, const atomr_tensor_spec *spec, atomr_tensor_plan **made, atomr_failure *failure) {
@@ -172,10 +188,10 @@ int atomr_tensor_new(atomr_cuda *cuda, const atomr_tensor_spec *spec, atomr_tens
     p->spec = *spec;
     p->n = tensors_of(spec->operation);
     for (int i = 0; i < ALIGNMENTS && code == ATOMR_OK; i++) {
-        code = choose(p, i, spec->rank, compute, failure);
+        code = choose_within(p, i, spec->rank, compute, failure);
         if (code == ATOMR_UNSUPPORTED && i > 0 && spec->rank >= 0) { /* a kernel that aligned operands have */
             memset(failure, 0, sizeof *failure);
-            code = choose(p, i, -1, compute, failure);
+            code = choose_within(p, i, -1, compute, failure);
         }
     }
     if (code != ATOMR_OK) {

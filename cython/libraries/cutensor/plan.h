@@ -54,6 +54,7 @@ extern const atomr_constant atomr_tensor_constants[];
     F(algo) F(rank)                     /* cutensorAlgo_t, and its kernel by the library's model: 0 is the best; -1: unset */ \
     F(jit)                              /* whether a kernel may be compiled for aligned operands: takes seconds */    \
     F(workspace_bytes)                  /* the most of the lane's workspace that a plan may want */                   \
+    F(asked_bytes)                      /* what its kernel is chosen with, unless that wants more than a plan may */  \
     F(n_operands) F(n_scalars)
 
 typedef struct {

@@ -129,6 +129,7 @@ def test_all_blocks_are_one_call_of_cutensor(gpu: an.Device, text: str, dtype: s
     if "all blocks at once: cuTENSOR" not in plan.notes:  # a version that is older
         pytest.skip(plan.notes[0])
     close(request.result(gpu.tensor.tell(request)).dense(), want, size, EPS[dtype])
+    assert gpu.tensor.plan(an.BlockContractionRequest(**{**given, "route": "auto"})).notes == plan.notes
     alpha = 2 - 1j if dtype.startswith("complex") else -2
     request = an.BlockContractionRequest(**given, c=c, alpha=alpha, beta=3)
     assert "all blocks at once: cuTENSOR" in gpu.tensor.plan(request).notes

@@ -121,8 +121,8 @@ def test_routes(device: an.Device, subscripts: str, shapes: Any, native: str) ->
     ],
 )
 def test_modes_of_one_operand_are_a_batch(device: an.Device, subscripts: str, note: str, dtype: str) -> None:
-    extents = {"a": 64, "b": 3, "c": 65, "d": 5, "e": 7}
-    extents |= {"a": 3, "d": 66} if "e" in subscripts else {"b": 66} if "bd->" in subscripts else {}
+    extents = {"a": 64, "b": 96, "c": 65, "d": 3, "e": 3}
+    extents |= {"a": 2, "b": 48, "d": 66} if "e" in subscripts else {"a": 96, "b": 66} if "bd->" in subscripts else {}
     terms, output = subscripts.split("->")
     x, y = (random(tuple(extents[m] for m in term), dtype) for term in terms.split(","))
     notes = verify(device, subscripts, [x, y])
@@ -135,7 +135,7 @@ def test_modes_of_one_operand_are_a_batch(device: an.Device, subscripts: str, no
 
 def test_a_batch_that_the_library_refuses_is_one_product_with_copies(fake_environment: dict[str, str]) -> None:
     with using({**fake_environment, "FAKE_CUDA_LT_APART": "1"}), an.System(standby="off") as system:
-        arrays = [random(shape, "float32") for shape in ((3, 5, 64), (5, 65))]
+        arrays = [random(shape, "float32") for shape in ((96, 2, 64), (2, 65))]
         notes = verify(system.device("cuda:0"), "bda,dc->abc", arrays, route="blas_lt")
     assert "does not take" in notes[0]
     assert notes[1:] == ("abc,bd->cad: cuBLASLt, after copies of A",)

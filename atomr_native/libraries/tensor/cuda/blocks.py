@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ....builders.context import Built
 from ....builders.cuda.context import CudaContext
+from ....errors import Unsupported
 from ....plans.spec import PlanSpec
 from ..attributes import BlockAttributes, EinsumAttributes
 from ..blocks import block_extents, block_offsets, block_products
@@ -49,13 +50,22 @@ class Blocks(Einsum):
         """Return the plan."""
         terms = block_products(self.given.inputs, self.given.output, self.given.blocks[:2])
         pairs = sum(map(len, terms.values()))
-        at_once = (
-            self.given.route == "cutensor" and not self.given.zero and contract_blocks(self, lambda: self._all({}))
-        )
-        if not at_once:
+        if not self._at_once():
             self._all({} if self.given.zero else terms)
         program = self.scratch.program((*dict.fromkeys(self.notes), f"{pairs} products of two blocks"))
         return Built(program, program.workspace, program.notes)
+
+    def _at_once(self) -> bool:
+        """Add one call for all blocks, unless the plan is to do without, or cuTENSOR does not have it."""
+        route = self.given.route
+        if self.given.zero or route not in ("auto", "cutensor"):
+            return False
+        try:
+            return contract_blocks(self, lambda: self._all({}))
+        except Unsupported:
+            if route == "cutensor":
+                raise
+            return False  # without the library
 
     def _all(self, terms: dict[tuple[int, ...], list[tuple[int, int]]]) -> None:
         """Add the steps of all blocks of the result, from the products of which each is the sum."""

@@ -188,8 +188,7 @@ class Einsum(Builder):
         into: Array | None, finish: Finish,
     ) -> Array | None:  # fmt: skip
         """Add a product of the library that is asked first, or of the other; None if none takes it."""
-        much = product.copies_much(self.extents)
-        copies_first = FIRST[much] == "cutensor" and self.route == "auto" and not self.how.deterministic
+        copies_first = FIRST[any(product.copied)] == "cutensor" and self.route == "auto" and not self.how.deterministic
         if self.route == "cutensor" or self.how.compute in EMULATED or copies_first:
             made = contract(self, step, groups, held, into, finish, wanted=self.route == "cutensor")
             if made is not None:

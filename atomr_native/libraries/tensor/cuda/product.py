@@ -36,8 +36,9 @@ _COLUMNS = CONSTANTS["CUBLASLT_ORDER_COL"]
 #: beyond which no batch is looked for.
 _LEAST_MOVED: Final = 64
 _MOST_MOVED: Final = 6
-#: The part of all elements up to which copies do not count.
-_LITTLE: Final = 32
+#: The tiles of a result, and the elements along their sides, that keep a device busy.
+_LEAST_TILES: Final = 96
+_TILE: Final = 128
 #: cuBLASLt counts extents and batches in 32 bits.
 _LARGEST: Final = 2**31 - 1
 
@@ -87,11 +88,6 @@ class Product:
     def elements(self, which: int, extents: Sequence[int]) -> int:
         """Return how many elements A, B or D has."""
         return math.prod(extents[mode] for mode in self.layout(which))
-
-    def copies_much(self, extents: Sequence[int]) -> bool:
-        """Whether what is copied counts beside what the product reads and writes."""
-        sizes = [self.elements(which, extents) for which in range(3)]
-        return sum(itertools.compress(sizes, self.copied)) > sum(sizes) // _LITTLE
 
     def lie_alike(self, d: Array | None, c: Array, extents: Sequence[int]) -> bool:
         """Whether C has the orientation of D."""
@@ -325,6 +321,7 @@ def find_product(
     found = [made(order, ((), ())) for order in _orders(groups, a, b, d)]
     if moves and min(cost for cost, _, _ in found):
         for other, moved in _moved(groups, a, b, d):
-            if min(count(other.m), count(other.n)) >= _LEAST_MOVED:
+            tiles = count(other.batch) * -(-count(other.m) // _TILE) * -(-count(other.n) // _TILE)
+            if min(count(other.m), count(other.n)) >= _LEAST_MOVED and tiles >= _LEAST_TILES:
                 found += [made(order, moved) for order in _orders(other, a, b, d)]
     return min(found, key=lambda way: way[:2])[2]
