@@ -358,6 +358,7 @@ class Broken:
 
     source = "int broken = absent;\n" * 200
     entry = builder = "broken"
+    brief = False
 
 
 @pytest.mark.usefixtures("_cutlass")

@@ -255,12 +255,16 @@ def install(patch: pytest.MonkeyPatch) -> Seen:
     seen = Seen()
 
     def compiled(spec: Any, _functions: object, capability: tuple[int, int], _cancel: object = None) -> CompiledKernel:
-        kernel = kernel_of(spec, capability).kernel
+        chosen = kernel_of(spec, capability)
+        kernel = chosen.kernel
         seen.append(kernel)
         body, build, fields, pointers, scalars, setup = _sources(kernel)
         builder = _ptx(build)
         cubin = kernel_shim.compile_module(body)
-        return CompiledKernel("atomr_kernel", Binary(cubin), Binary(builder), fields, pointers, scalars, setup)
+        return CompiledKernel(
+            "atomr_kernel", Binary(cubin), Binary(builder), fields, pointers, scalars, setup,
+            source=chosen.source, turned=chosen.turned,
+        )  # fmt: skip
 
     patch.setattr(code, "compiled_kernel", compiled)
     return seen

@@ -66,6 +66,8 @@ def compiled_kernel(
         chosen.splits,
         chosen.swizzle,
         chosen.title,
+        chosen.source,
+        chosen.turned,
     )
 
 

@@ -55,7 +55,7 @@ class Array:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A product as a kernel sees it: D is M x N with contiguous rows.
+    """A product as a kernel sees it: D is M x N with contiguous rows, or columns of a product with few.
 
     Attributes
     ----------
@@ -180,8 +180,8 @@ def _turned(axes: tuple[int, ...]) -> tuple[int, ...]:
     return (*axes[:-2], axes[-1], axes[-2])
 
 
-def problem_of(spec: PlanSpec[GemmAttributes]) -> Problem:
-    """Return a plan's product as a kernel sees it.
+def problem_of(spec: PlanSpec[GemmAttributes], *, turned: bool = False) -> Problem:
+    """Return a plan's product as a kernel sees it; `turned`, that of the transposes, whose columns of D are contiguous.
 
     Raises
     ------
@@ -212,7 +212,7 @@ def problem_of(spec: PlanSpec[GemmAttributes]) -> Problem:
     made = Problem(m, n, k, math.prod(batch), a, b, d, tuple(arrays.items()), transposed=False)
     if as_dtype(b.dtype).itemsize < as_dtype(a.dtype).itemsize:
         made = _mixed(made, at, axes)
-    elif d.layout == "column":
+    elif (d.layout == "column") != turned:
         made = _transposed(made)
     for name, array in made.arrays:
         if array.kind == "matrix" and array.layout != made.d.layout:

@@ -90,6 +90,30 @@ def test_a_tree_with_everything(device: an.Device, seen: fake_cutlass.Seen) -> N
     np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize(("m", "turned"), [(8, True), (72, False)])
+def test_few_rows_are_columns_of_the_transposes(
+    device: an.Device, seen: fake_cutlass.Seen, m: int, turned: bool
+) -> None:
+    a, b, gate, mask = values(m, 32), values(32, 128), values(m, 128), values(m, 128)
+    bias, factor = values(128), values(m, 1)
+    text = "pre = acc + bias; most = sum(pre, 0); row = max(pre, 1); out = relu(pre) * gate + factor * mask"
+    given = {"bias": bias, "gate": gate, "factor": factor, "mask": mask}
+    outputs = {"pre": "float32", "most": "float32", "row": "float32"}
+    found = device.cutlass.gemm(
+        device.put(a), columns(device, b), compute="tf32", epilogue=text, outputs=outputs,
+        operands={name: device.put(one) for name, one in given.items()},
+    )  # fmt: skip
+    x = a.astype("f8") @ b + bias
+    wanted = np.maximum(x, 0) * gate + factor * mask, x, x.sum(0), x.max(1)
+    for one, want in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(one.numpy(), want, rtol=1e-4, atol=1e-4)
+    kernel = seen[-1]
+    assert kernel.arch == "sm_90a"
+    assert kernel.d.layout == ("column" if turned else "row")
+    assert kernel.c is not None  # a matrix of the epilogue, and the other one is a tensor
+    assert [node.op for node in walk(kernel.tree) if node.op in ("source", "tensor")].count("tensor") == 1
+
+
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_reductions_begin_anew_with_each_message(device: an.Device, seen: fake_cutlass.Seen, order: str) -> None:
     batch = (2,) if order == "C" else ()
