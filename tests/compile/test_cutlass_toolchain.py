@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import struct
 import threading
 from pathlib import Path
@@ -14,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import atomr_native as an
+from atomr_native.compile import nvrtc
 from atomr_native.compile.cutlass import compiler, headers, overlay, processes
 from atomr_native.compile.cutlass.parameters import Built, parameters
 from atomr_native.compile.cutlass.ptx import Function
@@ -351,6 +353,33 @@ def test_a_python_function_is_inlined() -> None:
     made = compiler.compile_kernel(render(kernel), {"users_function": code})
     assert made.builder
     assert b"users_function" not in made.cubin
+
+
+def growth(x: float) -> float:
+    return math.exp(2.0 * x)
+
+
+@pytest.mark.parametrize(("kind", "brief"), [("float32", False), ("float32", True), ("float64", False)])
+def test_exponentials_of_python_functions_are_short_where_results_are(kind: str, brief: bool) -> None:
+    pytest.importorskip("numba.cuda", reason="numba-cuda is not installed")
+    nvjitlink = pytest.importorskip("cuda.bindings.nvjitlink", reason="cuda.bindings is not installed")
+    code = compiler.function_ltoir(growth, 1, "f0", (9, 0), kind, brief)
+    type_ = {"float32": "float", "float64": "double"}[kind]
+    caller = f'extern "C" __device__ {type_} f0({type_}); extern "C" __global__ void k({type_} *p) {{ *p = f0(*p); }}'
+    kernel = nvrtc.compile_program(caller, "sm_90a", output="ltoir").code
+    handle = nvjitlink.create(3, ["-arch=sm_90a", "-lto", "-ptx"])
+    for part in (code, kernel):
+        nvjitlink.add_data(handle, nvjitlink.InputType.LTOIR, part, len(part), "part")
+    nvjitlink.complete(handle)
+    text = bytearray(nvjitlink.get_linked_ptx_size(handle))
+    nvjitlink.get_linked_ptx(handle, text)
+    nvjitlink.destroy(handle)
+    lines = [line.split()[0] for line in text.decode().splitlines() if line.endswith(";")]
+    steps = [one for one in lines if one.startswith(("mul.f", "mul.rn", "fma.", "ex2.", "add."))]
+    if brief:
+        assert [one.partition(".")[0] for one in steps] == ["add", "mul", "ex2"]  # 2 x is a sum
+    else:
+        assert len(steps) > 5
 
 
 class Broken:

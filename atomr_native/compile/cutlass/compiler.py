@@ -218,7 +218,12 @@ def _unpacked(value: bytes) -> Compiled:
 
 
 def function_ltoir(
-    function: FunctionType, arity: int, symbol: str, capability: tuple[int, int], compute: str = "float32"
+    function: FunctionType,
+    arity: int,
+    symbol: str,
+    capability: tuple[int, int],
+    compute: str = "float32",
+    brief: bool = False,
 ) -> bytes:
     """Return a Python function of scalars as LTO-IR, for a kernel that calls it by a symbol.
 
@@ -232,6 +237,8 @@ def function_ltoir(
     capability : tuple of int
     compute : {"float32", "float64"}
         Dtype of arguments and result.
+    brief : bool
+        Whether its arithmetic is short, as that of a kernel whose results have 16 bits or less.
 
     Raises
     ------
@@ -242,4 +249,4 @@ def function_ltoir(
     """
     from ..numba import cache
 
-    return cache.device_ltoir(function, (compute,) * arity, symbol, capability)
+    return cache.device_ltoir(function, (compute,) * arity, symbol, capability, brief=brief)

@@ -152,3 +152,23 @@ def test_threads_are_spread_for_wider_elements_where_few_int8_are_stored() -> No
     for n, element in ((64, "int8_t"), (66, "int32_t"), (65, "int32_t")):
         kernel = chosen(64, n, 64, np.int8, (8, 0), epilogue="acc * 0.5", out_dtype="int8").kernel
         assert f"OutputTileThreadLayout<Block, Warp, {element}, {kernel.d.alignment}, 1>" in render(kernel).source
+
+
+@pytest.mark.parametrize(
+    ("dtype", "how", "brief"),
+    [
+        (np.float16, {}, True),
+        (np.float16, {"out_dtype": "float32"}, False),
+        (np.float16, {"epilogue": "pre = acc; out = exp(pre)", "outputs": {"pre": "float16"}}, True),
+        (np.float16, {"epilogue": "pre = acc; out = exp(pre)", "outputs": {"pre": "float32"}}, False),
+        (np.float16, {"epilogue": "s = sum(acc, 0); out = exp(acc)", "outputs": {"s": "float32"}}, False),
+        (np.int8, {"epilogue": "exp(acc)", "out_dtype": "int8"}, True),
+        (np.int8, {"epilogue": "acc"}, False),
+        (np.float64, {}, False),
+    ],
+)
+def test_arithmetic_is_short_where_all_results_are(dtype: Any, how: dict[str, Any], brief: bool) -> None:
+    for capability in ((9, 0), (8, 0)):
+        a, b = np.empty((64, 32), dtype), np.empty((256, 32), dtype).T
+        found = render(kernel_of(an.GemmRequest(a=a, b=b, **how).lowered.spec(), capability).kernel)
+        assert found.brief == brief
