@@ -292,3 +292,26 @@ def test_a_tuned_plan_on_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         want = 2 * (x.numpy().astype("f8") @ w.numpy().astype("f8").T) + bias
         np.testing.assert_allclose(found, want, rtol=1e-2, atol=1e-2 * np.abs(want).max())
         assert device.cutlass.plan(x, w.T, tune=True, **how).tuning == plan.tuning
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+def test_tuned_groups_and_convolutions_on_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ATOMR_NATIVE_CACHE", str(tmp_path))
+    older = an.GemmConfig(arch="sm_80")  # whose kernels compile in seconds
+    with an.System() as system:
+        device = system.device("cuda:0")
+        x, w = (device.put(RNG.standard_normal(shape), "float16") for shape in ((512, 128), (3, 128, 64)))
+        ends = device.put(np.array([100, 100, 512], "i4"))
+        plan = device.cutlass.plan_grouped(x, w, ends, tune=True, config=older)
+        assert plan.tuning.startswith("tuned: ")
+        found = device.cutlass.grouped_gemm(x, w, ends, tune=True, config=older).numpy().astype("f8")
+        a, b = x.numpy().astype("f8"), w.numpy().astype("f8")
+        want = np.concatenate([a[:100] @ b[0], a[100:] @ b[2]])
+        np.testing.assert_allclose(found, want, rtol=2e-3, atol=2e-3 * np.abs(want).max())
+        y, f = (device.put(RNG.standard_normal(shape), "float16") for shape in ((4, 14, 14, 32), (32, 3, 3, 32)))
+        dy = device.cutlass.convolution(y, f, padding=1, tune=True)
+        assert np.abs(dy.numpy() - device.cutlass.convolution(y, f, padding=1).numpy()).max() == 0
+        dw = device.cutlass.convolution_backward_filter(y, dy, (3, 3), padding=1, tune=True).numpy().astype("f8")
+        want = device.cutlass.convolution_backward_filter(y, dy, (3, 3), padding=1).numpy().astype("f8")
+        np.testing.assert_allclose(dw, want, rtol=5e-3, atol=5e-3 * np.abs(want).max())
