@@ -291,7 +291,16 @@ def test_an_operand_that_is_converted(dtype: str, scale: str) -> None:
         "add", (Node("mul", (Node("acc"), Node("column", dtype="float32", name="x0"))), Node("source", (), wide.dtype))
     )
     kernel = product("sm_90a", a=Operand(dtype, "row", 16), b=wide, c=wide, d=wide, tree=tree, scale=scale)
-    columns = {"ldc": 1000, "ldd": 1000, "batch_c": 0, "ld_scale": 1000, "batch_scale": 0, "k": 512}
+    columns = {
+        "ldc": 1000,
+        "ldd": 1000,
+        "batch_c": 0,
+        "ld_scale": 1000,
+        "batch_scale": 0,
+        "k": 512,
+        "lda": 512,
+        "ldb": 512,
+    }
     found = built(kernel, **columns, group=128)
     assert found.can_implement
     assert {one.pointer for one in found.maps} == {"a", "b", "c", "d", *(["scale"] if scale else [])}
@@ -313,6 +322,17 @@ PRODUCTS: list[tuple[str, tuple[int, int], tuple[int, int, int], dict[str, Any]]
     ("float16", (9, 0), (8192, 8192, 256), {"epilogue": "sqrt(relu(acc)) / (1 + erf(acc))"}),
     ("float16", (9, 0), (8192, 8192, 256), {"config": an.GemmConfig(tile=(256, 128, 64), cluster=(2, 1, 1))}),
     ("float16", (9, 0), (64, 256, 16384), {}),
+    (
+        "bfloat16",
+        (9, 0),
+        (16, 4096, 256),
+        {
+            "epilogue": "pre = acc + bias; most = max(pre, 0); out = relu(pre) * gate",
+            "out_dtype": "float32",
+            "operands": {"bias": np.empty(4096, "f4"), "gate": np.empty((16, 4096), "f2")},
+            "outputs": {"most": "float32"},
+        },
+    ),
     ("float8_e4m3fn", (9, 0), (8192, 8192, 256), {}),
     ("float8_e4m3fn", (9, 0), (8192, 8192, 256), {"fast_accum": True, "epilogue": "relu(acc)"}),
 ]
@@ -332,7 +352,7 @@ def test_kernels_that_products_get(
     rendered = render(chosen.kernel)
     made = compiler.compile_kernel(rendered, arch=arch_of(capability))
     names = node_names(wanted.spec.attributes)
-    values = field_values(chosen.problem, names, 132, chosen.swizzle, chosen.splits)
+    values = field_values(chosen.problem, names, 132, chosen.swizzle, chosen.splits, chosen.source)
     given_ = {name: values[name] for name, _ in rendered.fields if name in values}
     found = parameters(made.builder, rendered.fields, rendered.pointers, rendered.scalars, given_)
     assert found.can_implement

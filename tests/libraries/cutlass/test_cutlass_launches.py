@@ -301,3 +301,31 @@ def test_a_plan_outlives_a_restart(device: an.Device) -> None:
 
 def test_nothing_is_a_product_of_nothing(device: an.Device) -> None:
     assert device.cutlass.gemm(device.zeros((0, 4), "float32"), device.zeros((4, 4), "float32")).numpy().shape == (0, 4)
+
+
+def test_equal_messages_of_two_launches_are_launched_from_a_record(device: an.Device, seen: fake_cutlass.Seen) -> None:
+    a, b, out = (device.put(values(*shape)) for shape in ((72, 32), (32, 128), (72, 128)))
+    rows = device.zeros(128, "float32")
+
+    def call(alpha: float = 2.0) -> None:
+        text = "mid = acc * alpha; rows = sum(mid, 0); out = mid"
+        device.cutlass.gemm(a, b, epilogue=text, outputs={"rows": rows}, out=out, alpha=alpha)
+
+    def replays() -> int:
+        return int(device.stats()["records"]["replays"])  # type: ignore[index,call-overload]
+
+    def replayed() -> bool:
+        call()
+        out.wait()
+        return replays() > before
+
+    before = replays()
+    eventually(replayed)
+    for alpha in (2.0, 3.0):  # of another number there is no record yet
+        x = values(72, 32)
+        device.put(x, out=a)
+        call(alpha)
+        want = alpha * (x.astype("f8") @ b.numpy())
+        np.testing.assert_allclose(out.numpy(), want, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(rows.numpy(), want.sum(0), rtol=1e-4, atol=1e-4)
+    assert replays() == before + 2
