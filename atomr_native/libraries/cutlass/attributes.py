@@ -113,6 +113,9 @@ class GemmAttributes(Attributes, frozen=True, kw_only=True):
         Other kernels that compute it, if it is tuned.
     transposed : tuple of str
         Operands that the message gives as the transposes of what is multiplied.
+    spread : tuple of (str, str)
+        Operands that the message gives without an axis of D over which they are spread, and what each is: ``"row"``,
+        ``"column"`` or ``"scalar"``.
     notes : tuple of str
         Of the plan.
     """
@@ -129,6 +132,7 @@ class GemmAttributes(Attributes, frozen=True, kw_only=True):
     tune: bool = False
     candidates: tuple[CompiledKernel, ...] = ()
     transposed: tuple[Annotated[str, one_of("a", "b")], ...] = ()
+    spread: tuple[tuple[str, Annotated[str, one_of("row", "column", "scalar")]], ...] = ()
     notes: tuple[str, ...] = ()
 
 

@@ -57,6 +57,8 @@ def _options(first: Chosen) -> Iterator[KernelChoice]:
     if first.turned:
         for how in ("tiles", "stream_k"):
             yield replace(form, decomposition=how)
+        for depth in (k, 2 * k):
+            yield replace(form, tile=(64, kernel.tile[1], depth), schedule="pingpong", decomposition="tiles")
     for tile, cluster, schedule in _SM90:
         yield KernelChoice(arch="sm_90a", tile=(*tile, k), cluster=cluster, schedule=schedule, decomposition="tiles")
     for tile in _SHARED:

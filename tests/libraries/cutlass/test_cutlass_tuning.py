@@ -94,6 +94,7 @@ def test_few_rows_may_be_turned_or_not() -> None:
     made = [kernel_of(replace(spec, attributes=replace(spec.attributes, choice=one)), (9, 0)) for one in found]
     assert {one.turned for one in made} == {True, False}
     assert {one.kernel.decomposition for one in made if one.turned} == {"tiles", "stream_k"}
+    assert {one.kernel.tile for one in made if one.turned} == {(128, 16, 64), (64, 16, 64), (64, 16, 128)}
 
 
 @pytest.mark.plain
