@@ -85,5 +85,9 @@ class Carrier(ABC):
         """
 
     @abstractmethod
+    def address(self) -> str:
+        """Return the address of this machine for the other machines."""
+
+    @abstractmethod
     def close(self) -> None:
         """End what the cluster itself started: the directory, and the placement.  Idempotent."""

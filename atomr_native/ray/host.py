@@ -14,9 +14,10 @@ from ..actors.answer import Answer, bare, open_answer
 from ..dtypes import dtype_name
 from ..errors import ActorStopped, AtomrError, InvalidRequest
 from ..system import System
-from .arrays import as_bytes, from_bytes
+from .arrays import RemoteRef, as_bytes, from_bytes
 from .carrier import Carrier, NodeDied, NodeUnavailable, Place
 from .exports import Exports
+from .moving.server import Server
 from .peer import Peer
 from .session import Session
 from .wire import pack, pack_error, unpack
@@ -24,6 +25,8 @@ from .wire import pack, pack_error, unpack
 if TYPE_CHECKING:
     from ..actors.cell import Cell
     from ..actors.ref import ActorRef
+    from ..arrays.gpu_ref import GpuRef
+    from .moving.way import Way
 
 __all__ = ["Host"]
 
@@ -55,6 +58,7 @@ class Host:
         self._others: weakref.WeakValueDictionary[str, Cell] = weakref.WeakValueDictionary()
         self._keys: weakref.WeakKeyDictionary[Cell, str] = weakref.WeakKeyDictionary()
         self._closed = False
+        self._server: Server | None = None
         try:
             self.peer = Peer(place.cluster, place.node, carrier, self.system, self)
             for key, data in records.items():
@@ -75,6 +79,7 @@ class Host:
             self.peer.flush(deadline)
         finally:
             self.peer.close()
+            self._end_server()
 
     def abort(self) -> None:
         """End the waits of links, as the death of the process does."""
@@ -83,6 +88,13 @@ class Host:
             sessions = list(self._sessions.values())
         for session in sessions:
             session.close()
+        self._end_server()
+
+    def _end_server(self) -> None:
+        with self._lock:
+            server = self._server
+        if server is not None:
+            server.close()
 
     # ---- names of actors
 
@@ -266,7 +278,7 @@ class Host:
         found: Any = None
         try:
             name, args = unpack(data, self.peer)
-            extra = (link,) if name in ("put", "make", "lease") else ()
+            extra = (link,) if name in ("put", "make", "lease", "take") else ()
             value = getattr(self, f"_do_{name}")(*extra, *args, *(() if blob is None else (blob,)))
             if name == "fetch":
                 value, found = None, value
@@ -335,6 +347,31 @@ class Host:
 
     def _exported(self, link: str, ref: Any) -> tuple[Any, ...]:
         return self.place.incarnation, self.arrays.add(ref, link), ref.shape, dtype_name(ref.dtype)
+
+    def _do_way(self) -> Way:
+        """Return how the bytes of this node's arrays are reached."""
+        with self._lock:
+            if self._closed:
+                raise ActorStopped(f"{self.place.node} has been closed")
+            if self._server is None:
+                self._server = Server(self._named, self.peer.carrier.address())
+            return self._server.way
+
+    def _named(self, key: str) -> GpuRef:
+        incarnation, ident = map(int, key.split("."))
+        found = self.peer.own_array(self.place.node, incarnation, ident)
+        assert found is not None  # noqa: S101 - it is this node's own
+        return found
+
+    def _do_take(self, link: str, name: str, array: RemoteRef | GpuRef, dtype: Any, durable: bool) -> tuple[Any, ...]:
+        device = self.system.device(name)
+        if isinstance(array, RemoteRef):
+            found = array.to_device(device)
+            if durable or dtype is not None:
+                found = device.copy(found, dtype=dtype, durable=durable)
+        else:
+            found = device.copy(array, dtype=dtype, durable=durable)
+        return self._exported(link, found)
 
     def _do_lease(self, link: str, incarnation: int, ident: int) -> None:
         self.peer.own_array(self.place.node, incarnation, ident)

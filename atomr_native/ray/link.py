@@ -23,10 +23,13 @@ from ..errors import AtomrError, InvalidRequest, LibraryError, NodeLost
 from .carrier import NodeDied, NodeUnavailable
 from .device_life import DeviceLife
 from .directory import LOST, UP
+from .moving.client import Broken
 from .wire import Packed, pack, unpack
 
 if TYPE_CHECKING:
+    from ..device import Device
     from .cell import RemoteCell
+    from .moving.way import Way
     from .peer import Peer
 
 __all__ = ["Life", "Link"]
@@ -49,6 +52,8 @@ class Life:
     batch: int = 0
     acked: int = 0
     known: set[str] = field(default_factory=set)  # actors whose end the node reports
+    way: Way | None = None  # to the bytes of its arrays
+    direct: bool = True  # whether that way is open
 
 
 class Link:
@@ -148,6 +153,30 @@ class Link:
             raise value
         return value if found is None else (value, found)
 
+    def bring(self, incarnation: int, ident: int, device: Device | None) -> Any:
+        """Return a copy of an array of the node, by the shortest way; None if only the engine reaches the node.
+
+        Waits for its last writer, and for the bytes.
+
+        Raises
+        ------
+        NodeLost
+            If the node is lost.
+        AtomrError
+            The array's own.
+        """
+        life = self.connect(self.peer.tree.timeout)
+        if life.incarnation != incarnation or not life.direct:
+            return None
+        if life.way is None:
+            life.way = self.control("way")
+        try:
+            return self.peer.moves.take(life.way, f"{incarnation}.{ident}", device)
+        except Broken as error:
+            _log.debug("bytes of %s go through the engine: %s", self.node, error)
+            life.direct = not error.never
+            return None
+
     def connect(self, timeout: float | None = None) -> Life:
         """Return the node's present life; wait for it up to `timeout` seconds."""
         end = None if timeout is None else time.monotonic() + timeout
@@ -241,6 +270,8 @@ class Link:
             self._posts = deque(each for each in self._posts if each[0] in ("stop", "begin") and each[1][0] == "a")
             gone = [cell for cell in self.cells.values() if not cell.durable]
             self.change.notify_all()
+        if life.way is not None:
+            self.peer.moves.forget(life.way)
         for answer, _, _ in asks.values():
             answer.fail(self._lost_error(True))
         for cell in gone:
@@ -259,6 +290,8 @@ class Link:
             self._posts.clear()
             self._watched.clear()
             self.change.notify_all()
+        if life is not None and life.way is not None:
+            self.peer.moves.forget(life.way)
         for answer, _, _ in asks.values():
             answer.fail(self._lost_error(life is not None))
         for cell in cells:

@@ -1,4 +1,4 @@
-"""Nodes as Ray actors: the only module that imports Ray."""
+"""Nodes as Ray actors; no other module but `transport` imports Ray."""
 
 from __future__ import annotations
 
@@ -280,6 +280,10 @@ class OnRay(Carrier):
         if self._directory is None or not ray.is_initialized():
             raise NodeDied("the cluster has ended")
         return _result(getattr(self._directory, method).remote(*args))
+
+    def address(self) -> str:
+        """Return the address of this machine; see `Carrier`."""
+        return str(ray.util.get_node_ip_address())
 
     def close(self) -> None:
         """End the directory and the nodes; see `Carrier`."""

@@ -17,7 +17,7 @@ from cluster_actors import Arrays, Collective, DeviceWatcher, Log, Trains, Watch
 from ray.cluster_utils import Cluster as Machines
 
 import atomr_native as an
-from atomr_native.ray import Cluster, ClusterPool, RemoteRef
+from atomr_native.ray import Cluster, ClusterPool, RemoteRef, transport, use_device
 
 KILLS = int(os.environ.get("ATOMR_NATIVE_RAY_KILLS", "6"))
 FOREVER = an.OneForOne(max_restarts=None, backoff=0.01, max_backoff=0.1)
@@ -82,6 +82,37 @@ def through_pool(pool: ClusterPool, name: str) -> Any:
         return [answer.result(60) for answer in [pool.ask("x") for _ in range(6)]]
 
 
+@ray.remote(num_cpus=0, enable_tensor_transport=True, max_restarts=1)
+class Plain:
+    """An actor of Ray's own, with a System."""
+
+    def __init__(self) -> None:
+        self.system = an.System(standby="off")
+        self.device = self.system.device("host")
+        use_device(self.device)
+
+    @ray.method(tensor_transport="ATOMR")
+    def make(self, count: int) -> Any:
+        self.kept = self.device.full((count,), 2.0)
+        return {"w": [self.kept, 5], "v": self.device.put(np.arange(4))}
+
+    def total(self, found: Any) -> Any:
+        assert all(each.device is self.device for each in (found["w"][0], found["v"]))
+        return float(found["w"][0].sum().numpy()), found["w"][1], found["v"].numpy().tolist()
+
+    def is_kept(self, found: Any) -> bool:
+        return bool(found["w"][0] is self.kept)
+
+    def same(self, references: list[Any]) -> list[Any]:
+        return references
+
+    def given(self) -> int:
+        return len(transport._here._arrays)
+
+    def pid(self) -> int:
+        return os.getpid()
+
+
 def check_messages(cluster: Cluster) -> None:
     refs = [cluster.spawn(Log, node=node) for node in range(3)]
     pids = {cluster.spawn(Process, node=node).ask("pid").result(60) for node in range(3)}
@@ -117,6 +148,43 @@ def check_arrays(cluster: Cluster) -> None:
             doubled = actors[target].ask(("double", array)).result(60)
             assert doubled.node == f"node{target}"
             assert (doubled.numpy() == 2 * data).all()
+
+
+def check_results(cluster: Cluster) -> None:
+    with an.System(standby="off") as system:
+        use_device(system.device("host"))
+        first, second = Plain.remote(), Plain.remote()
+        made = first.make.remote(1000)
+        assert ray.get(second.total.remote(made)) == (2000.0, 5, [0, 1, 2, 3])
+        assert ray.get(first.is_kept.remote(made))
+        passed = ray.get(second.same.remote([made]))[0]
+        assert ray.get(second.total.remote(passed)) == (2000.0, 5, [0, 1, 2, 3])
+        here = ray.get(made)["w"][0]
+        assert here.device is system.device("host")
+        assert (here.numpy() == 2).all()
+        assert ray.get(first.given.remote()) == 2
+        del made, passed, here
+        end = time.monotonic() + 30
+        while ray.get(first.given.remote()):
+            assert time.monotonic() < end, "the memory of a result that nobody names"
+            time.sleep(0.05)
+        lost = first.make.remote(10)
+        pid = ray.get(first.pid.remote())
+        ray.wait([first.given.remote()])
+        os.kill(pid, signal.SIGKILL)
+        error = refused(an.GpuRefStale, lambda: ray.get(second.total.remote(lost), timeout=60))
+        assert "node lost" in (getattr(error, "reason", ""), getattr(error.cause, "reason", ""))
+        end = time.monotonic() + 60
+        while True:
+            try:
+                assert ray.get(first.pid.remote()) != pid
+                break
+            except ray.exceptions.ActorUnavailableError:
+                assert time.monotonic() < end
+                time.sleep(0.05)
+        assert ray.get(second.total.remote(first.make.remote(8)), timeout=60) == (16.0, 5, [0, 1, 2, 3])
+        ray.kill(first)
+        ray.kill(second)
 
 
 def check_groups_of_nodes(cluster: Cluster) -> None:
@@ -213,6 +281,7 @@ def main() -> None:
                 check_messages,
                 check_tasks,
                 check_arrays,
+                check_results,
                 check_groups_of_nodes,
                 check_state,
                 check_death,

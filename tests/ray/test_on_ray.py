@@ -14,7 +14,7 @@ import atomr_native as an
 from atomr_native.ray import Cluster
 
 HAS_RAY = importlib.util.find_spec("ray") is not None
-CHECKS = ("messages", "tasks", "arrays", "groups_of_nodes", "state", "death", "chaos", "bad_input", "end")
+CHECKS = ("messages", "tasks", "arrays", "results", "groups_of_nodes", "state", "death", "chaos", "bad_input", "end")
 
 
 @pytest.mark.skipif(not HAS_RAY, reason="Ray is not installed: pip install '.[ray]'")

@@ -1,0 +1,344 @@
+"""Bytes of arrays between processes: by descriptors on one machine, by TCP from another one."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+import scripts
+from actions import eventually
+from placements import ALL, HOST, Placement, resolve
+
+import atomr_native as an
+from atomr_native.ray.moving import client as taking
+from atomr_native.ray.moving import server as giving
+from atomr_native.ray.moving.channel import Channel
+from atomr_native.ray.moving.client import Broken, Client
+from atomr_native.ray.moving.server import Server
+from atomr_native.ray.moving.way import Way
+
+LARGE = (17 << 20) + 3  # more than two pieces
+
+#: Gives an array until it is told to end.
+GIVER = """
+import pickle, sys
+import numpy as np
+import atomr_native as an
+from atomr_native.ray.moving.server import Server
+
+kind, isolation, count = sys.argv[1:]
+with an.System(standby="off", isolation=isolation) as system:
+    ref = system.device(kind).put(np.arange(int(count), dtype=np.uint8))
+    server = Server(lambda key: ref, "127.0.0.1")
+    print(pickle.dumps(server.way).hex(), flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.fixture(scope="module", params=ALL)
+def placement(request: pytest.FixtureRequest) -> Placement:
+    return resolve(request)
+
+
+@pytest.fixture(scope="module")
+def systems(placement: Placement) -> Iterator[tuple[an.Device, an.Device]]:
+    """The giving and the receiving side."""
+    options = {"standby": "off", "allow_crash": True, "within": 0.0}
+    with placement.system(**options) as first, placement.system(**options) as second:
+        yield first.device(placement.device), second.device(placement.device)
+
+
+class Side:
+    """A server of named arrays, and how it is reached."""
+
+    def __init__(self, *, far: bool = False) -> None:
+        self.arrays: dict[str, an.GpuRef] = {}
+        self.server = Server(self.find, "127.0.0.1")
+        self.way = dataclasses.replace(self.server.way, machine="elsewhere") if far else self.server.way
+        self.client = Client()
+
+    def find(self, key: str) -> an.GpuRef:
+        if key not in self.arrays:
+            raise an.GpuRefStale(f"there is no {key!r}", "freed")
+        return self.arrays[key]
+
+    def take(self, key: str, device: an.Device | None) -> Any:
+        return self.client.take(self.way, key, device)
+
+    def close(self) -> None:
+        self.client.close()
+        self.server.close()
+
+
+@pytest.fixture(params=["near", "far"])
+def side(request: pytest.FixtureRequest) -> Iterator[Side]:
+    made = Side(far=request.param == "far")
+    yield made
+    made.close()
+
+
+def in_use(device: an.Device) -> int:
+    return device.stats()["memory"]["pools"]["volatile"]["in_use"]
+
+
+def test_an_array_arrives_on_a_device_and_as_an_array(systems: tuple[an.Device, an.Device], side: Side) -> None:
+    first, second = systems
+    for shape in ((), (3, 0), (5, 7), (LARGE // 4 + 3,)):
+        data = np.random.default_rng(7).integers(0, 1 << 30, shape, dtype=np.int32)
+        side.arrays["x"] = first.put(data)
+        for _ in range(2):  # the second time by the memory that is mapped already
+            found = side.take("x", second)
+            assert found.device is second
+            assert found.dtype == data.dtype
+            assert np.array_equal(found.numpy(), data)
+            array = side.take("x", None)
+            assert array.dtype == data.dtype
+            assert np.array_equal(array, data)
+            assert array.flags.writeable
+        found.fill(1)
+        assert np.array_equal(side.arrays["x"].numpy(), data)  # it is a copy
+
+
+def test_views_and_types(systems: tuple[an.Device, an.Device], side: Side) -> None:
+    first, second = systems
+    for dtype in ("bfloat16", "bool", "complex128"):
+        x = first.put(np.arange(60).reshape(6, 10) % 7, dtype, casting="unsafe")
+        side.arrays["view"] = x[1::2, ::3]
+        found = side.take("view", second)
+        assert found.shape == (3, 4)
+        assert found.numpy().tobytes() == x.numpy()[1::2, ::3].tobytes()
+
+
+def test_a_transfer_waits_for_the_writers_and_does_not_read_half_a_write(
+    systems: tuple[an.Device, an.Device], side: Side, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = systems
+    x = side.arrays["x"] = first.full((LARGE // 8,), 1, "int64")
+    asked: list[bool] = []
+    give = Server._give
+
+    def gives(server: Any, channel: Any, take: Any, given: Any) -> None:
+        asked.append(take.steady)
+        give(server, channel, take, given)
+
+    version = Server._version
+
+    def overtaken(ref: an.GpuRef) -> tuple[int, ...]:
+        """A writer comes after the version has been read."""
+        found = version(ref)
+        if len(asked) == 1:
+            x.fill(2)
+        return found
+
+    monkeypatch.setattr(Server, "_give", gives)
+    monkeypatch.setattr(Server, "_version", staticmethod(overtaken))
+    assert (side.take("x", second).numpy() == 2).all()
+    assert asked == [False, True]
+
+
+def test_writers_that_never_pause(systems: tuple[an.Device, an.Device], side: Side) -> None:
+    first, second = systems
+    x = side.arrays["x"] = first.zeros((LARGE // 64,), "int64")
+    ended = threading.Event()
+
+    def write() -> None:
+        number = 0
+        while not ended.is_set():
+            number += 1
+            x.fill(number).wait()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        for _ in range(8):
+            for found in (side.take("x", second).numpy(), side.take("x", None)):
+                assert (found == found[0]).all()
+    finally:
+        ended.set()
+        thread.join()
+
+
+def test_errors_of_the_array_arrive_and_the_way_stays_open(
+    systems: tuple[an.Device, an.Device], side: Side
+) -> None:  # fmt: skip
+    first, second = systems
+    side.arrays["x"] = first.put(np.arange(9))
+    with pytest.raises(an.GpuRefStale, match="no 'y'") as error:
+        side.take("y", second)
+    assert error.value.reason == "freed"
+    gone = side.arrays["gone"] = first.put([1.0])
+    gone.free()
+    with pytest.raises(an.GpuRefStale):
+        side.take("gone", None)
+    with pytest.raises(an.InvalidRequest, match="nothing"), no_room():
+        side.take("x", None)
+    assert side.take("x", second).numpy().tolist() == list(range(9))
+    assert sum(map(len, side.client._idle.values())) == 1
+
+
+@contextmanager
+def no_room() -> Iterator[None]:
+    """The receiver has no room."""
+
+    def refuse(*_: object) -> None:
+        raise an.InvalidRequest("nothing fits")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(taking, "from_host", refuse)
+        patch.setattr(taking, "from_stream", refuse)
+        yield
+
+
+def test_memory_is_lent_only_meanwhile(systems: tuple[an.Device, an.Device], side: Side) -> None:
+    first, second = systems
+    before = in_use(first), in_use(second)
+    side.arrays["x"] = first.zeros((LARGE,), "uint8")
+    side.take("x", second)
+    side.take("x", None)
+    del side.arrays["x"]
+    eventually(lambda: in_use(first) <= before[0] and in_use(second) <= before[1])
+    first.trim()  # what the receiver has mapped is no more
+    y = side.arrays["y"] = first.full((LARGE + 5,), 3, "uint8")
+    assert (side.take("y", None) == 3).all()
+    assert y.valid
+
+
+def test_many_receivers_at_once(systems: tuple[an.Device, an.Device], side: Side) -> None:
+    first, second = systems
+    data = [np.full((1 << 16,), n) for n in range(6)]
+    side.arrays = {str(n): first.put(array) for n, array in enumerate(data)}
+    wrong: list[Any] = []
+
+    def take(n: int) -> None:
+        for _ in range(5):
+            found = side.take(str(n), second if n % 2 else None)
+            if not np.array_equal(np.asarray(found), data[n]):
+                wrong.append(found)
+
+    threads = [threading.Thread(target=take, args=(n,)) for n in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_a_gpu_that_is_not_reached_gets_the_bytes_through_host_memory(
+    systems: tuple[an.Device, an.Device], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = systems
+    if first.kind == "host":
+        pytest.skip("of GPUs")
+    tries: list[Any] = []
+
+    def refuse(*args: Any) -> None:
+        tries.append(args)
+        raise an.Unsupported("no peer access")
+
+    monkeypatch.setattr(type(second._state.imports.segments), "open_shared", refuse)
+    side = Side()
+    side.arrays["x"] = first.put(np.arange(1000))
+    for _ in range(2):
+        assert side.take("x", second).numpy().tolist() == list(range(1000))
+    assert len(tries) == 1
+    side.close()
+
+
+@contextmanager
+def giver(count: int) -> Iterator[tuple[Way, scripts.Program]]:
+    with scripts.start(GIVER, HOST.device, HOST.isolation, str(count), piped=True) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line, process.communicate()[1]
+        yield pickle.loads(bytes.fromhex(line)), process
+        process.kill()
+
+
+@pytest.mark.parametrize("far", [False, True])
+def test_another_process_that_is_killed(far: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Client()
+    with giver(LARGE) as (found, process), an.System(standby="off") as system:
+        way = dataclasses.replace(found, machine="elsewhere") if far else found
+        device = system.device("host")
+        expected = np.arange(LARGE, dtype=np.uint8)
+        assert np.array_equal(client.take(way, "x", device).numpy(), expected)
+        receive = Channel.receive
+
+        def killed(channel: Channel) -> Any:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            return receive(channel)
+
+        monkeypatch.setattr(Channel, "receive", killed)
+        with pytest.raises(Broken):
+            client.take(way, "x", None)
+        with pytest.raises(Broken) as error:
+            client.take(way, "x", None)
+        assert error.value.never
+    client.close()
+
+
+@pytest.mark.parametrize("far", [False, True])
+def test_a_secret_is_asked_for_at_both_ends(far: bool) -> None:
+    side = Side(far=far)
+    with an.System(standby="off") as system:
+        side.arrays["x"] = system.device("host").put([1.0])
+        wrong = dataclasses.replace(side.way, secret=b"another")
+        with pytest.raises(Broken, match="another one"):
+            side.client.take(wrong, "x", None)
+        for data in (b"", b"x" * 200):
+            with socket.socket(socket.AF_INET if far else socket.AF_UNIX) as stranger:
+                stranger.connect(("127.0.0.1", side.way.port) if far else side.way.local)
+                stranger.sendall(data)
+        assert side.take("x", None).tolist() == [1.0]
+    side.close()
+    with pytest.raises(Broken, match="left"):
+        side.take("x", None)
+    with pytest.raises(Broken):
+        Client().take(side.way, "x", None)
+
+
+def test_connections_that_nobody_uses_are_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(taking, "IDLE", 0.05)
+    side = Side()
+    with an.System(standby="off") as system:
+        side.arrays["x"] = system.device("host").put([1.0])
+        for _ in range(2):
+            assert side.take("x", None).tolist() == [1.0]
+            eventually(lambda: not side.client._idle and not side.server._channels)
+    side.close()
+
+
+def test_a_transfer_is_ended_when_its_node_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The receiver learns from the engine that the other process is gone, though its connection says nothing."""
+    side, entered, ended = Side(), threading.Event(), threading.Event()
+
+    def stuck(*_: object) -> None:
+        entered.set()
+        ended.wait(30)
+
+    monkeypatch.setattr(giving.Server, "_give", stuck)
+    failures: list[BaseException] = []
+
+    def take() -> None:
+        try:
+            side.take("x", None)
+        except Broken as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=take)
+    thread.start()
+    assert entered.wait(30)
+    side.client.forget(side.way)
+    thread.join(30)
+    ended.set()
+    assert len(failures) == 1
+    side.close()
