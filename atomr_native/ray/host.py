@@ -13,10 +13,11 @@ from .._support.error_text import error_text
 from ..actors.answer import Answer, bare, open_answer
 from ..dtypes import dtype_name
 from ..errors import ActorStopped, AtomrError, InvalidRequest
-from ..system import System
+from ..system import System, state_of
 from .arrays import RemoteRef, as_bytes, from_bytes
 from .carrier import Carrier, NodeDied, NodeUnavailable, Place
 from .exports import Exports
+from .meeting import Given
 from .moving.server import Server
 from .peer import Peer
 from .session import Session
@@ -51,6 +52,8 @@ class Host:
     def __init__(self, place: Place, carrier: Carrier, records: dict[str, bytes]) -> None:
         self.place = place
         self.system = System(**place.options)
+        if not carrier.shared:
+            state_of(self.system).see_all_gpus(place.gpus)
         self.arrays = Exports()
         self._lock = threading.Lock()
         self._sessions: dict[str, Session] = {}
@@ -111,6 +114,12 @@ class Host:
         """Return the actor of a name; None if it has stopped."""
         found = self._top.get(key) or self._others.get(key)
         return None if found is None or found.state == "stopped" else found
+
+    def give(self, ref: GpuRef) -> tuple[Given, object]:
+        """Name an array for the ranks of a communicator; return the name, and its hold."""
+        ident, hold = self.arrays.export(ref)
+        place = self.place
+        return Given(place.node, place.incarnation, ident, ref.shape, ref.layout.dtype_name), hold
 
     # ---- calls of links
 

@@ -27,6 +27,7 @@ from .moving.client import Broken
 from .wire import Packed, pack, unpack
 
 if TYPE_CHECKING:
+    from ..arrays.gpu_ref import GpuRef
     from ..device import Device
     from .cell import RemoteCell
     from .moving.way import Way
@@ -153,10 +154,13 @@ class Link:
             raise value
         return value if found is None else (value, found)
 
-    def bring(self, incarnation: int, ident: int, device: Device | None) -> Any:
+    def bring(
+        self, incarnation: int, ident: int, device: Device | None, out: GpuRef | None = None,
+        part: tuple[int, int] | None = None,
+    ) -> Any:  # fmt: skip
         """Return a copy of an array of the node, by the shortest way; None if only the engine reaches the node.
 
-        Waits for its last writer, and for the bytes.
+        `out` and `part` as for `Client.take`.  Waits for its last writer, and for the bytes.
 
         Raises
         ------
@@ -171,7 +175,7 @@ class Link:
         if life.way is None:
             life.way = self.control("way")
         try:
-            return self.peer.moves.take(life.way, f"{incarnation}.{ident}", device)
+            return self.peer.moves.take(life.way, f"{incarnation}.{ident}", device, out, part)
         except Broken as error:
             _log.debug("bytes of %s go through the engine: %s", self.node, error)
             life.direct = not error.never

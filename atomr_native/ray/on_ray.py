@@ -19,7 +19,7 @@ from ray.exceptions import (
     RayTaskError,
 )
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
 from .. import __version__
 from .._support.ray_version import OLDEST_RAY, is_too_old
@@ -163,7 +163,12 @@ class OnRay(Carrier):
         else:
             self._reserve(len(nodes), bundle, strategy)
         actor = ray.remote(_in_threads(Directory))
-        options = {"name": self.cluster, "namespace": NAMESPACE, "num_cpus": 0, "max_concurrency": 64}
+        # On the program's own machine: with another one the directory, and so the cluster, would be lost.
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        options = {
+            "name": self.cluster, "namespace": NAMESPACE, "num_cpus": 0, "max_concurrency": 64,
+            "scheduling_strategy": here,
+        }  # fmt: skip
         try:
             self._directory = actor.options(**options).remote(nodes)
             self._owner = True

@@ -24,6 +24,8 @@ from atomr_native.ray.moving.channel import Channel
 from atomr_native.ray.moving.client import Broken, Client
 from atomr_native.ray.moving.server import Server
 from atomr_native.ray.moving.way import Way
+from atomr_native.runtime.listing import machine_gpus
+from atomr_native.system import state_of
 
 LARGE = (17 << 20) + 3  # more than two pieces
 
@@ -33,9 +35,12 @@ import pickle, sys
 import numpy as np
 import atomr_native as an
 from atomr_native.ray.moving.server import Server
+from atomr_native.system import state_of
 
 kind, isolation, count = sys.argv[1:]
 with an.System(standby="off", isolation=isolation) as system:
+    if kind != "host":
+        state_of(system).see_all_gpus(1)
     ref = system.device(kind).put(np.arange(int(count), dtype=np.uint8))
     server = Server(lambda key: ref, "127.0.0.1")
     print(pickle.dumps(server.way).hex(), flush=True)
@@ -253,8 +258,8 @@ def test_a_gpu_that_is_not_reached_gets_the_bytes_through_host_memory(
 
 
 @contextmanager
-def giver(count: int) -> Iterator[tuple[Way, scripts.Program]]:
-    with scripts.start(GIVER, HOST.device, HOST.isolation, str(count), piped=True) as process:
+def giver(count: int, device: str = HOST.device) -> Iterator[tuple[Way, scripts.Program]]:
+    with scripts.start(GIVER, device, "process", str(count), piped=True) as process:
         assert process.stdout is not None
         line = process.stdout.readline()
         assert line, process.communicate()[1]
@@ -283,6 +288,32 @@ def test_another_process_that_is_killed(far: bool, monkeypatch: pytest.MonkeyPat
         with pytest.raises(Broken) as error:
             client.take(way, "x", None)
         assert error.value.never
+    client.close()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("far", [False, True])
+def test_gpus_of_two_processes(far: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each process has a GPU, as nodes on Ray have; the bytes go from GPU to GPU."""
+    if machine_gpus() < 2:
+        pytest.skip("needs two GPUs")
+    client, expected = Client(), np.arange(LARGE, dtype=np.uint8)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    with giver(LARGE, "cuda:0") as (found, process):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+        way = dataclasses.replace(found, machine="elsewhere") if far else found
+        with an.System(standby="off") as system:
+            state_of(system).see_all_gpus(1)
+            for device in (system.device("cuda:0"), system.device("host"), None):
+                for _ in range(2):
+                    taken = client.take(way, "x", device)
+                    assert np.array_equal(taken if device is None else taken.numpy(), expected)
+            assert far or not next(iter(client._idle.values()))[0]._refused  # by peer access
+            process.kill()
+            process.wait()
+            with pytest.raises(Broken):
+                client.take(way, "x", system.device("cuda:0"))
+            assert system.device("cuda:0").put([1.0]).numpy().tolist() == [1.0]
     client.close()
 
 

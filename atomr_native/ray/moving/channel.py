@@ -24,12 +24,14 @@ Bytes = memoryview
 class Take(msgspec.Struct, tag=True, array_like=True, frozen=True):
     """Ask for an array: by a descriptor of its memory, or of host memory; or by its bytes.
 
-    `steady`: of a copy, which no message writes meanwhile.
+    `steady`: of a copy, which no message writes meanwhile.  `part`: its first element, and the number of elements, in C
+    order.
     """
 
     key: str
     how: str  # "memory", "host", "bytes"
     steady: bool = False
+    part: tuple[int, int] | None = None
 
 
 class Offer(msgspec.Struct, tag=True, array_like=True, frozen=True):

@@ -16,7 +16,7 @@ from ...arrays.layout import layout_of
 from ...dtypes import as_dtype
 from ...errors import Unsupported
 from .channel import PATIENCE, Channel, Copied, End, Offer, Refused, Take
-from .landing import Found, from_host, from_stream
+from .landing import Found, Target, from_host, from_stream
 
 if TYPE_CHECKING:
     from ...arrays.gpu_ref import GpuRef
@@ -73,19 +73,19 @@ class _Connection:
         self._mapped: dict[tuple[int, str], GpuRef] = {}  # whole segments, for devices of this process
         self._refused: set[tuple[str, str]] = set()  # GPUs of the other process, and GPUs here that do not reach them
 
-    def take(self, key: str, device: Device | None) -> Found:
+    def take(self, key: str, target: Target, part: tuple[int, int] | None) -> Found:
         """Return an array of the other process."""
         how = "bytes"
         if self._near:
-            how = "memory" if device is not None and device.kind == "cuda" else "host"
+            how = "memory" if target.kind == "cuda" else "host"
         steady = False
         while True:
-            self.channel.send(Take(key, how, steady))
+            self.channel.send(Take(key, how, steady, part))
             offer = self._offer()
             if how == "bytes":
-                found = from_stream(offer.shape, offer.dtype, device, self.channel.receive_into)
+                found = from_stream(offer.shape, offer.dtype, target, self.channel.receive_into)
             else:
-                found = self._copied(offer, device)
+                found = self._copied(offer, target)
                 self.channel.send(Copied())
             end, _ = self.channel.receive()
             if not isinstance(end, End):
@@ -109,24 +109,24 @@ class _Connection:
             self._files[offer.segment] = fd
         return offer
 
-    def _copied(self, offer: Offer, device: Device | None) -> Found:
+    def _copied(self, offer: Offer, target: Target) -> Found:
         """Copy from the other process's memory; None if the device does not reach it."""
         try:
             if offer.kind == "cuda":
-                assert device is not None  # noqa: S101 - others ask for host memory
-                return self._from_gpu(offer, device)
+                return self._from_gpu(offer, target)
             memory = self._host.get(offer.segment)
             if memory is None:
                 memory = mmap.mmap(self._fd(offer.segment), offer.nbytes, prot=mmap.PROT_READ)
                 self._host[offer.segment] = memory
             layout = layout_of(offer.shape, as_dtype(offer.dtype))
             raw = np.frombuffer(memory, np.uint8, layout.nbytes, offer.start)
-            return from_host(raw.view(layout.dtype).reshape(offer.shape), device)
+            return from_host(raw.view(layout.dtype).reshape(offer.shape), target)
         finally:
             if offer.once:
                 self._forget(offer.segment)
 
-    def _from_gpu(self, offer: Offer, device: Device) -> GpuRef | None:
+    def _from_gpu(self, offer: Offer, target: Target) -> GpuRef | None:
+        device = target.device
         pair = offer.uuid, device.name
         if pair in self._refused:
             return None
@@ -139,7 +139,7 @@ class _Connection:
                 self._refused.add(pair)
                 return None
         view = whole.view_as(layout_of(offer.shape, as_dtype(offer.dtype)), offer.start)
-        return device.copy(view).wait()
+        return device.copy(view, target.out).wait()
 
     def _map(self, offer: Offer, device: Device) -> GpuRef:
         owner: Any = device.empty((), "uint8").allocation.core.owner
@@ -181,8 +181,23 @@ class Client:
         self._closed = False
         self._timer: threading.Timer | None = None
 
-    def take(self, way: Way, key: str, device: Device | None) -> Found:
+    def take(
+        self, way: Way, key: str, device: Device | None, out: GpuRef | None = None, part: tuple[int, int] | None = None
+    ) -> Found:
         """Return a copy of an array: on a device, or a NumPy array.  Waits for its last writer, and for the bytes.
+
+        Parameters
+        ----------
+        way : Way
+            To its process.
+        key : str
+            Its name there.
+        device : Device, optional
+            Where the copy is to be; None: a NumPy array.
+        out : GpuRef, optional
+            A contiguous array of that device, of the same shape and dtype, which is written instead.
+        part : tuple of int, optional
+            The first element, and the number of elements, in C order; by default all, in their shape.
 
         Raises
         ------
@@ -194,7 +209,7 @@ class Client:
         while True:
             connection, fresh = self._connected(way)
             try:
-                found = connection.take(key, device)
+                found = connection.take(key, Target(device, out), part)
             except OSError as error:
                 self._end(connection)
                 if fresh:

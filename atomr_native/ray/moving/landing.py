@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from ...device import Device
     from .channel import Bytes
 
-__all__ = ["Found", "from_host", "from_stream"]
+__all__ = ["Found", "Target", "from_host", "from_stream"]
 
 #: A received array: on a device of this process, or in its host memory.
 Found = Any
@@ -26,36 +27,55 @@ _LARGE = 64 << 10  # bytes from which several threads copy
 Fill = Callable[["Bytes"], None]
 
 
-def from_host(source: np.ndarray[Any, Any], device: Device | None) -> Found:
+def from_host(source: np.ndarray[Any, Any], target: Target) -> Found:
     """Return a copy of an array in host memory, which has been read when this returns."""
-    if device is not None and device.kind == "cuda":
-        return device.put(source)
-    return _filled(source.shape, source.dtype, device, lambda array: _copy(array, source))
+    if target.kind == "cuda":
+        return target.device.put(source, out=target.out)
+    return _filled(source.shape, source.dtype, target, lambda array: _copy(array, source))
 
 
-def from_stream(shape: tuple[int, ...], dtype: str, device: Device | None, receive: Fill) -> Found:
+def from_stream(shape: tuple[int, ...], dtype: str, target: Target, receive: Fill) -> Found:
     """Return an array whose bytes `receive` puts into the memory that it is given, in order."""
     kind = as_dtype(dtype)
-    if device is None or device.kind == "host":
-        return _filled(shape, kind, device, lambda array: receive(bytes_of(array)))
-    layout = layout_of(shape, kind)
+    if target.kind != "cuda":
+        return _filled(shape, kind, target, lambda array: receive(bytes_of(array)))
+    layout, out = layout_of(shape, kind), target.out
     if not layout.nbytes:
-        return device.empty(shape, kind)
-    made = device.empty((layout.nbytes,), "uint8")
+        return target.device.empty(shape, kind) if out is None else out
+    made = target.device.empty((layout.nbytes,), "uint8") if out is None else out
     _in_pieces(made, receive)
     return made.view_as(layout, made.offset)
 
 
+@dataclass(frozen=True)
+class Target:
+    """Where an array is to arrive: a device of this process, an array of it, or (None) a NumPy array."""
+
+    on: Device | None = None
+    out: GpuRef | None = None
+
+    @property
+    def kind(self) -> str:
+        """``"host"``, ``"cuda"``, or ``""`` for a NumPy array."""
+        return "" if self.on is None else self.on.kind
+
+    @property
+    def device(self) -> Device:
+        """The device."""
+        assert self.on is not None  # noqa: S101 - the caller has looked at the kind
+        return self.on
+
+
 def _filled(
-    shape: tuple[int, ...], dtype: np.dtype[Any], device: Device | None, fill: Callable[[np.ndarray[Any, Any]], None]
+    shape: tuple[int, ...], dtype: np.dtype[Any], target: Target, fill: Callable[[np.ndarray[Any, Any]], None]
 ) -> Found:
     """Return an array in host memory that `fill` has written."""
-    if device is None:
+    if target.on is None:
         array = np.empty(shape, dtype)
         if array.size:
             fill(array)
         return array
-    made = device.empty(shape, dtype)
+    made = target.device.empty(shape, dtype) if target.out is None else target.out
     if made.size:
         with made.lend() as lent:
             fill(lent)

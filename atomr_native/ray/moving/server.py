@@ -25,14 +25,14 @@ from ..._lib.sender import DURABLE, VOLATILE
 from ..._support.error_text import error_text
 from ...actors.answer import bare
 from ...arrays.layout import layout_of
-from ...errors import AtomrError, GpuRefStale, LibraryError
+from ...errors import AtomrError, GpuRefStale, InvalidRequest, LibraryError
 from .channel import Bytes, Channel, Copied, End, Offer, Refused, Take
 from .way import Way, local_address, machine
 
 if TYPE_CHECKING:
     from ...arrays.gpu_ref import GpuRef
 
-__all__ = ["PIECE", "Server", "bytes_of", "view_of"]
+__all__ = ["PIECE", "Server", "bytes_of", "part_of", "view_of"]
 
 _log = logging.getLogger("atomr_native.ray")
 
@@ -48,6 +48,19 @@ def bytes_of(array: np.ndarray[Any, Any]) -> Bytes:
 def view_of(array: np.ndarray[Any, Any]) -> Bytes:
     """Return the memory of an array of bytes."""
     return memoryview(array)  # type: ignore[arg-type,unused-ignore]  # NumPy says so since 2.1, on Python 3.12
+
+
+def part_of(ref: GpuRef, first: int, count: int) -> GpuRef:
+    """Return a view of some elements of a contiguous array, in C order.
+
+    Raises
+    ------
+    InvalidRequest
+        If it has not got them.
+    """
+    if not 0 <= first <= first + count <= ref.size:
+        raise InvalidRequest(f"elements {first} to {first + count} of {ref!r}; allowed: 0 to {ref.size}")
+    return ref.view_as(layout_of((count,), ref.dtype), ref.offset + first * ref.dtype.itemsize)
 
 
 class _Segments:
@@ -164,6 +177,8 @@ class Server:
             ref.allocation.refuse_gone()
             if take.steady or not ref.layout.contiguous or not _own(ref):
                 ref = ref.device.copy(ref)
+            if take.part is not None:
+                ref = part_of(ref, *take.part)
             whole = self._version(ref)
             ref.wait()
             if take.how == "bytes":
