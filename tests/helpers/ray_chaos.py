@@ -79,7 +79,8 @@ def check_chaos(cluster: Cluster, machines: Any, count: int) -> None:
     kinds = draw.choices(list(WEIGHTS), list(WEIGHTS.values()), k=count)
     if count >= len(WEIGHTS):
         kinds[: len(WEIGHTS)] = draw.sample(list(WEIGHTS), len(WEIGHTS))
-    refs = [cluster.spawn(Process, node=node) for node in range(3)]
+    forever = an.OneForOne(max_restarts=None, backoff=0.01, max_backoff=0.1)
+    refs = [cluster.spawn(Process, node=node, supervision=forever) for node in range(3)]
     for kind in kinds:
         if kind == "driver":
             _driver(machines.address, draw)

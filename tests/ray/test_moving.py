@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import pickle
 import signal
 import socket
+import sys
 import threading
+import types
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -19,6 +22,7 @@ from placements import ALL, HOST, Placement, resolve
 
 import atomr_native as an
 from atomr_native.ray.moving import client as taking
+from atomr_native.ray.moving import nixl as by_nixl
 from atomr_native.ray.moving import server as giving
 from atomr_native.ray.moving.channel import Channel
 from atomr_native.ray.moving.client import Broken, Client
@@ -255,6 +259,124 @@ def test_a_gpu_that_is_not_reached_gets_the_bytes_through_host_memory(
         assert side.take("x", second).numpy().tolist() == list(range(1000))
     assert len(tries) == 1
     side.close()
+
+
+@pytest.fixture
+def nixl(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Forget what is known of NIXL, before and after."""
+    by_nixl._module.cache_clear()
+    monkeypatch.setattr(by_nixl, "_agent", None)
+    yield
+    by_nixl._module.cache_clear()
+
+
+class Nixl:
+    """Stands for NIXL's module: agents of one process, which refuse what is not registered."""
+
+    registered: ClassVar[dict[str, list[tuple[int, int]]]] = {}
+    fails = False
+
+    def __init__(self, name: str, _: Any) -> None:
+        self.name = name
+        self.known: list[str] = []
+        Nixl.registered[name] = []
+
+    def register_memory(self, what: list[Any], kind: str) -> tuple[int, int]:
+        assert kind == "DRAM"
+        ((address, nbytes, _, _),) = what
+        Nixl.registered[self.name].append((address, nbytes))
+        return address, nbytes
+
+    def deregister_memory(self, memory: tuple[int, int]) -> None:
+        Nixl.registered[self.name].remove(memory)
+
+    def get_agent_metadata(self) -> bytes:
+        return self.name.encode()
+
+    def add_remote_agent(self, described: bytes) -> str:
+        self.known.append(described.decode())
+        return self.known[-1]
+
+    def remove_remote_agent(self, name: str) -> None:
+        self.known.remove(name)
+
+    def get_xfer_descs(self, what: list[tuple[int, int, int]], kind: str) -> tuple[int, int]:
+        assert kind == "DRAM"
+        return what[0][:2]
+
+    def initialize_xfer(self, way: str, mine: Any, theirs: Any, name: str, _: bytes) -> Any:
+        assert (way, name in self.known) == ("READ", True)
+        assert mine in Nixl.registered[self.name]
+        if theirs not in Nixl.registered[name]:
+            raise RuntimeError("NIXL_ERR_NOT_FOUND")
+        return mine, theirs
+
+    def transfer(self, handle: Any) -> str:
+        return "ERR" if Nixl.fails else "PROC"
+
+    def check_xfer_state(self, handle: Any) -> str:
+        (target, nbytes), (source, _) = handle
+        ctypes.memmove(target, source, nbytes)
+        return "DONE"
+
+    def release_xfer_handle(self, handle: Any) -> None:
+        assert handle
+
+
+def test_host_memory_of_another_machine_is_read_by_nixl(nixl: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def config(backends: list[str]) -> None:
+        assert backends == ["UCX"]
+
+    module = types.SimpleNamespace(nixl_agent=Nixl, nixl_agent_config=config)
+    monkeypatch.setitem(sys.modules, "nixl", types.ModuleType("nixl"))
+    monkeypatch.setitem(sys.modules, "nixl._api", module)  # type: ignore[arg-type]
+    reads: list[int] = []
+    read = by_nixl.Agent.read
+
+    def counted(agent: Any, described: bytes, source: int, target: int, nbytes: int) -> None:
+        reads.append(nbytes)
+        read(agent, described, source, target, nbytes)
+
+    monkeypatch.setattr(by_nixl.Agent, "read", counted)
+    by_nixl_side(reads, [12, 12, 8], fails=False)
+    monkeypatch.setattr(Nixl, "fails", True)
+    by_nixl_side(reads, [12, 12, 8, 12], fails=True)
+    assert not any(Nixl.registered.values())
+
+
+def by_nixl_side(reads: list[int], expected: list[int], *, fails: bool) -> None:
+    side = Side(far=True)
+    assert side.way.nixl
+    with an.System(standby="off") as system:
+        device = system.device("host")
+        x = side.arrays["x"] = device.put(np.arange(3, dtype="float32"))
+        side.arrays["none"] = device.zeros((0,))
+        out = device.zeros((2,))
+        assert side.take("x", device).numpy().tolist() == [0.0, 1.0, 2.0]
+        assert side.take("x", None).tolist() == [0.0, 1.0, 2.0]
+        side.client.take(side.way, "x", device, out, (1, 2))
+        assert out.numpy().tolist() == [1.0, 2.0]
+        assert side.take("none", None).shape == (0,)
+        assert reads == expected
+        x.fill(7).wait()
+        del x
+    side.close()
+    assert fails == Nixl.fails
+
+
+def test_nixl_that_is_demanded_and_missing(nixl: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in by_nixl._MODULES:
+        monkeypatch.setitem(sys.modules, name, None)  # type: ignore[arg-type]
+    assert not by_nixl.is_wanted()
+    monkeypatch.setenv("ATOMR_NATIVE_NIXL", "1")
+    with pytest.raises(an.Unsupported, match="pip install nixl") as error:
+        Side()
+    assert error.value.rule == "ray.nixl"
+    monkeypatch.setenv("ATOMR_NATIVE_NIXL", "0")
+    assert not by_nixl.is_wanted()
+    monkeypatch.setenv("ATOMR_NATIVE_NIXL", "yes")
+    with pytest.raises(an.InvalidRequest, match="NIXL='yes'; allowed: 0, 1"):
+        by_nixl.is_wanted()
 
 
 @contextmanager

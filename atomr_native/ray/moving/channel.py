@@ -29,7 +29,7 @@ class Take(msgspec.Struct, tag=True, array_like=True, frozen=True):
     """
 
     key: str
-    how: str  # "memory", "host", "bytes"
+    how: str  # "memory", "host", "bytes", "nixl"
     steady: bool = False
     part: tuple[int, int] | None = None
 
@@ -45,6 +45,7 @@ class Offer(msgspec.Struct, tag=True, array_like=True, frozen=True):
     nbytes: int = 0  # of the segment
     start: int = 0  # of the first element
     once: bool = False  # the segment has nothing else
+    agent: bytes = b""  # of kind "nixl": what its agent says of the memory, which is at `start`
     gone: tuple[int, ...] = ()  # segments that are no more
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import mmap
 import os
 import pickle
@@ -15,8 +16,9 @@ import numpy as np
 from ...arrays.layout import layout_of
 from ...dtypes import as_dtype
 from ...errors import Unsupported
-from .channel import PATIENCE, Channel, Copied, End, Offer, Refused, Take
+from .channel import PATIENCE, Bytes, Channel, Copied, End, Offer, Refused, Take
 from .landing import Found, Target, from_host, from_stream
+from .nixl import NixlFailed, agent, is_wanted
 
 if TYPE_CHECKING:
     from ...arrays.gpu_ref import GpuRef
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from .way import Way
 
 __all__ = ["Broken", "Client"]
+
+_log = logging.getLogger("atomr_native.ray")
 
 IDLE = 30.0  # seconds after which a connection that nobody uses is ended
 
@@ -68,6 +72,7 @@ class _Connection:
             raise
         self.used = time.monotonic()
         self._near = near
+        self._nixl = way.nixl and is_wanted()
         self._files: dict[int, int] = {}  # descriptors of segments
         self._host: dict[int, mmap.mmap] = {}
         self._mapped: dict[tuple[int, str], GpuRef] = {}  # whole segments, for devices of this process
@@ -78,24 +83,40 @@ class _Connection:
         how = "bytes"
         if self._near:
             how = "memory" if target.kind == "cuda" else "host"
+        elif self._nixl and target.kind != "cuda":
+            how = "nixl"
         steady = False
         while True:
             self.channel.send(Take(key, how, steady, part))
             offer = self._offer()
-            if how == "bytes":
+            if not offer.segment and offer.kind != "nixl":
                 found = from_stream(offer.shape, offer.dtype, target, self.channel.receive_into)
             else:
-                found = self._copied(offer, target)
+                found = self._read(offer, target) if offer.kind == "nixl" else self._copied(offer, target)
                 self.channel.send(Copied())
             end, _ = self.channel.receive()
             if not isinstance(end, End):
                 raise ConnectionAbortedError(f"{type(end).__name__} where the end of a transfer belongs")
             if found is None:
-                how = "host"
+                how = "host" if self._near else "bytes"
             elif end.whole:
                 return found
             else:
                 steady = True
+
+    def _read(self, offer: Offer, target: Target) -> Found:
+        """Read the other machine's memory by NIXL; None if that does not succeed."""
+
+        def read(view: Bytes) -> None:
+            address = np.frombuffer(view, np.uint8).__array_interface__["data"][0]
+            agent().read(offer.agent, offer.start, address, len(view))
+
+        try:
+            return from_stream(offer.shape, offer.dtype, target, read)
+        except NixlFailed as error:
+            _log.warning("bytes of %s go by TCP: %s", self.way.host, error)
+            self._nixl = False
+            return None
 
     def _offer(self) -> Offer:
         offer, fd = self.channel.receive()

@@ -27,6 +27,7 @@ from ...actors.answer import bare
 from ...arrays.layout import layout_of
 from ...errors import AtomrError, GpuRefStale, InvalidRequest, LibraryError
 from .channel import Bytes, Channel, Copied, End, Offer, Refused, Take
+from .nixl import agent, is_wanted
 from .way import Way, local_address, machine
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ class Server:
         self._lock = threading.Lock()
         self._closed = False
         self._channels: set[Channel] = set()
-        ident = os.urandom(16).hex()
+        ident, nixl = os.urandom(16).hex(), is_wanted()
         near = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         far = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         self._sockets = near, far
@@ -116,7 +117,7 @@ class Server:
         except BaseException:
             self.close()
             raise
-        self.way = Way(ident, machine(), host, far.getsockname()[1], os.urandom(32))
+        self.way = Way(ident, machine(), host, far.getsockname()[1], os.urandom(32), nixl)
         for each in self._sockets:
             threading.Thread(target=self._accept, args=(each,), name="atomr_native-give", daemon=True).start()
 
@@ -181,7 +182,9 @@ class Server:
                 ref = part_of(ref, *take.part)
             whole = self._version(ref)
             ref.wait()
-            if take.how == "bytes":
+            if take.how == "nixl" and ref.device.kind == "host" and ref.size:
+                self._lend_far(channel, ref)
+            elif take.how in ("bytes", "nixl"):
                 self._stream(channel, ref)
             elif ref.device.kind == "cuda" and take.how == "host":
                 self._lend_copy(channel, ref)
@@ -236,6 +239,14 @@ class Server:
         finally:
             os.close(fd)
         self._read(channel)
+
+    def _lend_far(self, channel: Channel, ref: GpuRef) -> None:
+        """Have the receiver read the array from another machine."""
+        array = ref.allocation.core.owner.exports.array(ref)
+        address = array.__array_interface__["data"][0]
+        with agent().lent(address, array.nbytes) as described:
+            channel.send(Offer(ref.shape, ref.layout.dtype_name, "nixl", start=address, agent=described))
+            self._read(channel)
 
     @staticmethod
     def _read(channel: Channel) -> None:

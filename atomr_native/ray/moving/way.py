@@ -34,6 +34,8 @@ class Way:
         Of its TCP socket.
     secret : bytes
         Both ends prove that they know it.
+    nixl : bool
+        Whether its process uses NIXL.
     """
 
     ident: str
@@ -41,6 +43,7 @@ class Way:
     host: str
     port: int
     secret: bytes = field(repr=False)
+    nixl: bool = False
 
     @property
     def near(self) -> bool:
