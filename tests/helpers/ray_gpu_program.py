@@ -121,7 +121,14 @@ def check_results(cluster: Cluster) -> None:
 
 
 def main() -> None:
-    ray.init(num_cpus=8, num_gpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=500 << 20)
+    ray.init(
+        address="local",
+        num_cpus=8,
+        num_gpus=2,
+        include_dashboard=False,
+        log_to_driver=False,
+        object_store_memory=500 << 20,
+    )
     try:
         with Cluster(nodes=2, gpus=1, options={"standby": "off"}, supervision=FOREVER) as cluster:
             actors = [cluster.spawn(OnGpu, node=node) for node in range(2)]
