@@ -41,9 +41,12 @@ class Carrier(ABC):
     ----------
     shared : bool
         Whether nodes share the process of the program.
+    direct : bool
+        Whether calls may be made by connections between the processes, and not by the engine.
     """
 
     shared = False
+    direct = False
 
     @abstractmethod
     def start(self, place: Place) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import pickle
 import threading
 import time
 import weakref
@@ -12,7 +13,7 @@ from .._lib.actor_cell import NO_ROOM, PUT, Envelope
 from .._support.error_text import error_text
 from ..actors.answer import Answer, bare, open_answer
 from ..dtypes import dtype_name
-from ..errors import ActorStopped, AtomrError, InvalidRequest
+from ..errors import ActorStopped, AtomrError, InvalidRequest, LibraryError
 from ..system import System, state_of
 from .arrays import RemoteRef, as_bytes, from_bytes
 from .carrier import Carrier, NodeDied, NodeUnavailable, Place
@@ -34,6 +35,7 @@ __all__ = ["Host"]
 _log = logging.getLogger("atomr_native.ray")
 
 _LINGER = 0.001  # seconds that a batch waits for the answers to its own asks
+_DIRECT = ("deliver", "control")  # calls that come by connections, too
 _SILENCE = 60.0  # seconds without a call after which a process is taken to have ended
 
 
@@ -363,8 +365,19 @@ class Host:
             if self._closed:
                 raise ActorStopped(f"{self.place.node} has been closed")
             if self._server is None:
-                self._server = Server(self._named, self.peer.carrier.address())
+                self._server = Server(self._named, self.peer.carrier.address(), self._called)
             return self._server.way
+
+    def _called(self, data: bytes) -> bytes:
+        """Serve a call that has come by a connection."""
+        try:
+            method, args = pickle.loads(data)  # noqa: S301 - it comes from a process of the cluster
+            if method not in _DIRECT:
+                raise InvalidRequest(f"method={method!r}; allowed: {', '.join(_DIRECT)}")
+            return pickle.dumps((True, getattr(self, method)(*args)), 5)
+        except Exception as error:
+            _log.exception("a call of another process failed")
+            return pickle.dumps((False, LibraryError("ray", 0, type(error).__name__, "call", str(error))), 5)
 
     def _named(self, key: str) -> GpuRef:
         incarnation, ident = map(int, key.split("."))

@@ -1,7 +1,8 @@
 """The way from this process to one node: messages in batches, answers, and the loss of the node.
 
 One batch is on its way at a time, and it has a number that the node remembers: so a batch may be sent again when
-nothing is known of it, and is run once.  The engine's own queue holds three calls of a link at most.
+nothing is known of it, and is run once.  Calls go by a connection of the two processes where there is one, and through
+the engine otherwise, whose own queue holds three calls of a link at most.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import contextlib
 import itertools
 import logging
 import os
+import pickle
 import threading
 import time
 import weakref
@@ -140,9 +142,8 @@ class Link:
             number = next(self._numbers)
         while True:
             try:
-                good, data, found = self.peer.carrier.call(
-                    life.handle, "control", life.id, number, packed.data, blob
-                )  # fmt: skip
+                call = self._call if blob is None and name != "fetch" else self._by_engine
+                good, data, found = call(life, "control", life.id, number, packed.data, blob)
                 break
             except NodeUnavailable:
                 time.sleep(_AGAIN)
@@ -172,14 +173,18 @@ class Link:
         life = self.connect(self.peer.tree.timeout)
         if life.incarnation != incarnation or not life.direct:
             return None
-        if life.way is None:
-            life.way = self.control("way")
         try:
-            return self.peer.moves.take(life.way, f"{incarnation}.{ident}", device, out, part)
+            way = self._way(life)
+            return None if way is None else self.peer.moves.take(way, f"{incarnation}.{ident}", device, out, part)
         except Broken as error:
             _log.debug("bytes of %s go through the engine: %s", self.node, error)
-            life.direct = not error.never
-            return None
+            life.direct = life.direct and not error.never
+        except NodeUnavailable:
+            _log.debug("the way to %s is not known yet", self.node)
+        except NodeDied:
+            self.down(life)
+            raise self._lost_error(True) from None
+        return None
 
     def connect(self, timeout: float | None = None) -> Life:
         """Return the node's present life; wait for it up to `timeout` seconds."""
@@ -312,6 +317,42 @@ class Link:
             text = f"{self.node} was lost{': ' + why if why else ''}"
         return NodeLost(text, self.node, may_have_run)
 
+    # ---- calls
+
+    def _by_engine(self, life: Life, method: str, *args: Any) -> Any:
+        return self.peer.carrier.call(life.handle, method, *args)
+
+    def _way(self, life: Life) -> Way | None:
+        """Return how the node is reached by connections; None if it gives none."""
+        if life.way is None:
+            with self.change:
+                number = next(self._numbers)
+            asked = pack(("way", ()), self.peer).data
+            good, data, _ = self._by_engine(life, "control", life.id, number, asked, None)
+            if not good:
+                life.direct = False
+                return None
+            life.way = unpack(data, self.peer)
+        return life.way
+
+    def _call(self, life: Life, method: str, *args: Any) -> Any:
+        """Call the node by a connection of the two processes, which is quicker, or else by the engine.
+
+        A call that is lost is made again, so both may get it: its number tells.
+        """
+        way = self._way(life) if life.direct and self.peer.carrier.direct else None
+        if way is not None:
+            try:
+                good, value = pickle.loads(self.peer.moves.call(way, pickle.dumps((method, args), 5)))  # noqa: S301
+            except Broken as error:
+                _log.debug("calls of %s go through the engine: %s", self.node, error)
+                life.direct = False
+            else:
+                if not good:
+                    raise value
+                return value
+        return self._by_engine(life, method, *args)
+
     # ---- the threads
 
     def _start(self) -> None:
@@ -383,9 +424,7 @@ class Link:
             items.append((cell.key, packed.data, self.peer.address_of(envelope.sender), number))
         while True:
             try:
-                refused, events = self.peer.carrier.call(
-                    life.handle, "deliver", life.id, life.batch, life.acked, items, posts
-                )  # fmt: skip
+                refused, events = self._call(life, "deliver", life.id, life.batch, life.acked, items, posts)
                 break
             except NodeUnavailable:
                 if self._closed:

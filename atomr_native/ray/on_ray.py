@@ -134,6 +134,8 @@ class OnRay(Carrier):
         The cluster's name, unique in the namespace ``"atomr_native"``.
     """
 
+    direct = True
+
     def __init__(self, cluster: str) -> None:
         self.cluster = cluster
         self._directory: Any = None

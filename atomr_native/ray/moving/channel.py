@@ -10,11 +10,11 @@ import struct
 
 import msgspec
 
-__all__ = ["Bytes", "Channel", "Copied", "End", "Offer", "Refused", "Take"]
+__all__ = ["Bytes", "Call", "Channel", "Copied", "End", "Offer", "Refused", "Result", "Take"]
 
 PATIENCE = 10.0  # seconds for each part of a greeting
 _SILENCE = 15  # seconds after which a machine that does not answer is taken to have ended
-_LONGEST = 1 << 24  # bytes of a message
+_LONGEST = 1 << 31  # bytes of a message
 _LENGTH = struct.Struct(">I")
 _NONCE = 32
 
@@ -65,7 +65,19 @@ class End(msgspec.Struct, tag=True, array_like=True, frozen=True):
     whole: bool
 
 
-Message = Take | Offer | Refused | Copied | End
+class Call(msgspec.Struct, tag=True, array_like=True, frozen=True):
+    """Call the process; what and with what is in the bytes."""
+
+    data: bytes
+
+
+class Result(msgspec.Struct, tag=True, array_like=True, frozen=True):
+    """The result of a call."""
+
+    data: bytes
+
+
+Message = Take | Offer | Refused | Copied | End | Call | Result
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Message).decode
 

@@ -9,14 +9,15 @@ import pickle
 import socket
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from ...arrays.layout import layout_of
 from ...dtypes import as_dtype
 from ...errors import Unsupported
-from .channel import PATIENCE, Bytes, Channel, Copied, End, Offer, Refused, Take
+from .channel import PATIENCE, Bytes, Call, Channel, Copied, End, Offer, Refused, Result, Take
 from .landing import Found, Target, from_host, from_stream
 from .nixl import NixlFailed, agent, is_wanted
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from .way import Way
 
 __all__ = ["Broken", "Client"]
+
+T = TypeVar("T")
 
 _log = logging.getLogger("atomr_native.ray")
 
@@ -103,6 +106,14 @@ class _Connection:
                 return found
             else:
                 steady = True
+
+    def call(self, data: bytes) -> bytes:
+        """Return the result of a call."""
+        self.channel.send(Call(data))
+        result, _ = self.channel.receive()
+        if not isinstance(result, Result):
+            raise ConnectionAbortedError(f"{type(result).__name__} where a result belongs")
+        return result.data
 
     def _read(self, offer: Offer, target: Target) -> Found:
         """Read the other machine's memory by NIXL; None if that does not succeed."""
@@ -227,10 +238,25 @@ class Client:
         AtomrError
             That of the array: it is gone, or was not written.
         """
+        return self._with(way, lambda connection: connection.take(key, Target(device, out), part))
+
+    def call(self, way: Way, data: bytes) -> bytes:
+        """Return the result of a call of a process.  Waits.
+
+        A call that ends with `Broken` may have been made, or even twice.
+
+        Raises
+        ------
+        Broken
+            As `take`.
+        """
+        return self._with(way, lambda connection: connection.call(data))
+
+    def _with(self, way: Way, work: Callable[[_Connection], T]) -> T:
         while True:
             connection, fresh = self._connected(way)
             try:
-                found = connection.take(key, Target(device, out), part)
+                found = work(connection)
             except OSError as error:
                 self._end(connection)
                 if fresh:

@@ -26,7 +26,7 @@ from ..._support.error_text import error_text
 from ...actors.answer import bare
 from ...arrays.layout import layout_of
 from ...errors import AtomrError, GpuRefStale, InvalidRequest, LibraryError
-from .channel import Bytes, Channel, Copied, End, Offer, Refused, Take
+from .channel import Bytes, Call, Channel, Copied, End, Offer, Refused, Result, Take
 from .nixl import agent, is_wanted
 from .way import Way, local_address, machine
 
@@ -97,10 +97,15 @@ class Server:
         Returns the handle of a key; raises `AtomrError` for a key that has none.
     host : str
         The address of this machine for other machines.
+    call : callable, optional
+        Serves calls: from bytes to bytes.  It raises nothing.
     """
 
-    def __init__(self, find: Callable[[str], GpuRef], host: str) -> None:
+    def __init__(
+        self, find: Callable[[str], GpuRef], host: str, call: Callable[[bytes], bytes] | None = None
+    ) -> None:  # fmt: skip
         self._find = find
+        self._call = call
         self._segments = _Segments()
         self._lock = threading.Lock()
         self._closed = False
@@ -162,9 +167,12 @@ class Server:
                 return
             while True:
                 message, _ = channel.receive()
-                if not isinstance(message, Take):
+                if isinstance(message, Take):
+                    self._give(channel, message, given)
+                elif isinstance(message, Call) and self._call is not None:
+                    channel.send(Result(self._call(message.data)))
+                else:
                     return
-                self._give(channel, message, given)
         except OSError as error:
             _log.debug("a process that had arrays from here has gone: %s", error)
         finally:
