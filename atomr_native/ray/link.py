@@ -10,18 +10,16 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
-import os
-import pickle
 import threading
 import time
 import weakref
 from collections import deque
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from .._lib.actor_cell import Envelope
 from ..actors.answer import bare
 from ..errors import AtomrError, InvalidRequest, LibraryError, NodeLost
+from .calls import Calls, Life
 from .carrier import NodeDied, NodeUnavailable
 from .device_life import DeviceLife
 from .directory import LOST, UP
@@ -32,10 +30,9 @@ if TYPE_CHECKING:
     from ..arrays.gpu_ref import GpuRef
     from ..device import Device
     from .cell import RemoteCell
-    from .moving.way import Way
     from .peer import Peer
 
-__all__ = ["Life", "Link"]
+__all__ = ["Link"]
 
 _log = logging.getLogger("atomr_native.ray")
 
@@ -43,20 +40,6 @@ BATCH = 256  # messages in one call
 POLL = 5.0  # seconds that one call waits for answers
 _AGAIN = 0.02  # seconds before a call without a result is made again
 _NO_ROOM = (0.001, 0.05)  # seconds before a full mailbox is tried again: the first pause, and the longest
-
-
-@dataclass
-class Life:
-    """The connection to one life of the node."""
-
-    incarnation: int
-    handle: Any
-    id: str = field(default_factory=lambda: os.urandom(8).hex())
-    batch: int = 0
-    acked: int = 0
-    known: set[str] = field(default_factory=set)  # actors whose end the node reports
-    way: Way | None = None  # to the bytes of its arrays
-    direct: bool = True  # whether that way is open
 
 
 class Link:
@@ -74,6 +57,7 @@ class Link:
         self._asks: dict[int, tuple[Any, RemoteCell, Packed]] = {}
         self._devices: dict[str, DeviceLife] = {}  # those that are watched here
         self._numbers = itertools.count(1)
+        self.calls = Calls(peer, node, self._numbers)
         self._last = 0
         self._events = threading.RLock()
         self._closed = False
@@ -142,7 +126,7 @@ class Link:
             number = next(self._numbers)
         while True:
             try:
-                call = self._call if blob is None and name != "fetch" else self._by_engine
+                call = self.calls.make if blob is None and name != "fetch" else self.calls.by_engine
                 good, data, found = call(life, "control", life.id, number, packed.data, blob)
                 break
             except NodeUnavailable:
@@ -174,7 +158,7 @@ class Link:
         if life.incarnation != incarnation or not life.direct:
             return None
         try:
-            way = self._way(life)
+            way = self.calls.way(life)
             return None if way is None else self.peer.moves.take(way, f"{incarnation}.{ident}", device, out, part)
         except Broken as error:
             _log.debug("bytes of %s go through the engine: %s", self.node, error)
@@ -317,42 +301,6 @@ class Link:
             text = f"{self.node} was lost{': ' + why if why else ''}"
         return NodeLost(text, self.node, may_have_run)
 
-    # ---- calls
-
-    def _by_engine(self, life: Life, method: str, *args: Any) -> Any:
-        return self.peer.carrier.call(life.handle, method, *args)
-
-    def _way(self, life: Life) -> Way | None:
-        """Return how the node is reached by connections; None if it gives none."""
-        if life.way is None:
-            with self.change:
-                number = next(self._numbers)
-            asked = pack(("way", ()), self.peer).data
-            good, data, _ = self._by_engine(life, "control", life.id, number, asked, None)
-            if not good:
-                life.direct = False
-                return None
-            life.way = unpack(data, self.peer)
-        return life.way
-
-    def _call(self, life: Life, method: str, *args: Any) -> Any:
-        """Call the node by a connection of the two processes, which is quicker, or else by the engine.
-
-        A call that is lost is made again, so both may get it: its number tells.
-        """
-        way = self._way(life) if life.direct and self.peer.carrier.direct else None
-        if way is not None:
-            try:
-                good, value = pickle.loads(self.peer.moves.call(way, pickle.dumps((method, args), 5)))  # noqa: S301
-            except Broken as error:
-                _log.debug("calls of %s go through the engine: %s", self.node, error)
-                life.direct = False
-            else:
-                if not good:
-                    raise value
-                return value
-        return self._by_engine(life, method, *args)
-
     # ---- the threads
 
     def _start(self) -> None:
@@ -424,7 +372,7 @@ class Link:
             items.append((cell.key, packed.data, self.peer.address_of(envelope.sender), number))
         while True:
             try:
-                refused, events = self._call(life, "deliver", life.id, life.batch, life.acked, items, posts)
+                refused, events = self.calls.make(life, "deliver", life.id, life.batch, life.acked, items, posts)
                 break
             except NodeUnavailable:
                 if self._closed:

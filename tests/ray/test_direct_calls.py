@@ -71,7 +71,7 @@ def test_only_these_calls_are_served(made: tuple[Cluster, Direct]) -> None:
     cluster.spawn(Log, node=1).ask("x").result(30)
     link = cluster._peer.link("node1")
     with pytest.raises(an.LibraryError, match="allowed: deliver, control"):
-        link._call(link.life, "close", 0.0)
+        link.calls.make(link.life, "close", 0.0)
     assert cluster.spawn(Log, node=1).ask("x").result(30) == 1
 
 
