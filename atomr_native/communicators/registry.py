@@ -77,10 +77,14 @@ class Communicators:
                 raise
             return Communicator(self, number, tuple(devices), page, on_death)
 
-    @shielded
     def pair(self, first: Device, second: Device) -> Communicator:
         """Return the communicator of two devices, of any kinds, made on first use; GPUs are not connected."""
         key = (first, second) if first.number < second.number else (second, first)
+        found = self._pairs.get(key)
+        return self._make_pair(key) if found is None else found
+
+    @shielded
+    def _make_pair(self, key: tuple[Device, Device]) -> Communicator:
         with self._pair_lock:
             found = self._pairs.get(key)
             if found is None:
