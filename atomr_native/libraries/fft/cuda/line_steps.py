@@ -186,7 +186,7 @@ def _lines_of(step: Lines) -> list[str]:
 
 
 def line_source(step: Lines, spec: PlanSpec[Any]) -> tuple[str, str]:
-    """Return the text of the kernel with its prelude, and without its functions' text."""
+    """Return the prelude of a kernel, and its text with that of its functions."""
     functions = step.functions
     dtypes = {array.dtype for array in (step.source, step.target)} | {step.real, COMPLEX_OF[step.real]}
     dtypes |= {operand.dtype for operand in spec.operands} if functions else set()
