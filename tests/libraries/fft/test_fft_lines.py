@@ -334,7 +334,6 @@ def test_frames(emulator: Emulator, center: bool, pad_mode: str) -> None:
 CASES: list[tuple[str, str, tuple[int, ...], Any, int, str | None]] = [
     ("rfft", "int8", (2048, 140), None, -1, None),
     ("fft", "float16", (2048, 66), None, -1, None),
-    ("ihfft", "int16", (1024, 256), None, -1, None),
     ("fft", "complex64", (2048, 50), 66, -1, None),
     ("irfft", "complex64", (2048, 66), None, -1, None),
     ("hfft", "complex128", (1024, 66), 130, -1, "ortho"),
@@ -367,8 +366,8 @@ def test_plans(cuda_engine: str, case: tuple[Any, ...]) -> None:
 
 @pytest.mark.parametrize(
     ("transform", "dtype", "shape", "axes"),
-    [("ifft", "complex64", (400, 600), (0, 1)), ("rfft", "int8", (500, 600), (0, 1)),
-     ("fft", "int16", (12, 60, 250), (1, 0, 2)), ("ifft", "complex128", (600, 250), (1, 0))],
+    [("rfft", "int8", (500, 600), (0, 1)), ("fft", "int16", (12, 60, 250), (1, 0, 2)),
+     ("ifft", "complex128", (600, 250), (1, 0))],
 )  # fmt: skip
 def test_rows_of_several_axes(
     cuda_engine: str, transform: str, dtype: str, shape: tuple[int, ...], axes: tuple[int, ...]
