@@ -61,10 +61,11 @@ def request_of(refs: list[an.GpuRef], out: list[an.GpuRef] | None = None) -> an.
 def summed(comm: an.Communicator, kind: str, value: float) -> list[float]:
     """Return the sum of one number a rank.
 
-    On a busy GPU an abort may take more than 5 s, which ends its worker and volatile memory: then it is sent again.
+    On a busy GPU an abort may take more than 5 s, which ends its worker and volatile memory, and a connection that NCCL
+    does not bring about is given up after 20 s: then it is sent again.
     """
     for _ in range(5 if kind == "gpu" else 0):
-        with contextlib.suppress(an.DeviceFault, an.DependencyFailed, an.GpuRefStale):
+        with contextlib.suppress(an.DeviceFault, an.DependencyFailed, an.GpuRefStale, an.LibraryError):
             return comm.all_reduce(put(comm, [value]))[1].numpy().tolist()  # type: ignore[no-any-return]
         for device in comm.devices:
             device.wait_ready(60)
