@@ -203,8 +203,10 @@ class System(ProcessBound):
         found: Device | None = self._state.devices.get(name) if isinstance(name, str) else None
         if found is not None and not self._state.closed:
             return found
-        name = address_of(name).name
+        address = address_of(name)
+        name = address.name
         try:
+            self._state.check(address)
             return self._start(Device, name)
         except Unsupported as error:
             why, rule, lifted_by = str(error), error.rule, error.lifted_by

@@ -313,6 +313,14 @@ static int vote(atomr_lane *l, const atomr_head *h, const uint64_t *scalars, int
     return -1;
 }
 
+/* Have the other ranks know that this one has failed in the middle of a message, unless it has told them, or they it. */
+static void tell_ranks(atomr_worker *k, const uint64_t *scalars, const atomr_error *error) {
+    atomr_page *page = atomic_load_explicit(&k->meetings[scalars[ATOMR_KEY_MEETING]].page, memory_order_acquire);
+    const unsigned rank = k->meetings[scalars[ATOMR_KEY_MEETING]].rank;
+    if (!page || strcmp(error->lib, "rank") == 0 || atomr_page_has_failed(page, rank, scalars[ATOMR_KEY_SEQUENCE])) return;
+    atomr_page_fail(page, rank, scalars[ATOMR_KEY_SEQUENCE], error->lib, error->status, error->name, error->text);
+}
+
 /* For a trace.  The fields are released one by one: a reader that sees one of them sees that the entry before is out. */
 static void note_span(atomr_lane *l, uint64_t ticket, uint64_t began) {
     const uint64_t n = atomic_load_explicit(&l->w->n_spans, memory_order_relaxed);
@@ -401,6 +409,7 @@ static int process(atomr_lane *l) {
             failed = 1;
             atomr_error_of(&error, code, &failure);
             late.judge = NULL;
+            if (keyed) tell_ranks(k, scalars, &error);
         }
     }
     if (suspended || late.judge || (failed && atomic_load_explicit(&l->n_suspended, memory_order_acquire))) {
