@@ -26,6 +26,8 @@ WITH_SSE := NPY_DISABLE_CPU_FEATURES='$(AVX512) X86_V3 AVX2 FMA3' OPENBLAS_CORET
 BITS = $(PYTEST) -W 'ignore:During parsing environment variable' -m 'bits and not slow' $(call MARKED,bits) $(ARGS)
 # Files with tests of a mark. To collect all tests takes as long as to run some.
 MARKED = $(shell grep -rlE 'mark\.$(1)\b' --include='test_*.py' tests)
+# As atomr_native/_support/ray_version.py has it.
+OLDEST_RAY := ray==2.55.0
 # More extras of the package for the virtual environment, as in: make test EXTRAS=cu13
 EXTRAS ?=
 comma := ,
@@ -36,16 +38,17 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: FORCE help demo test test-all test-plain test-bits test-kernels extras site
+.PHONY: FORCE help demo test test-all test-plain test-bits test-kernels test-ray rewritten extras site
 .PHONY: array-api chaos mutation bench doctor lint format tables typecheck sanitize dist clean install check-machine
 .PHONY: $(SANITIZERS:%=sanitize-%)
 
 help:
 	@echo 'make demo       train a network by messages, kill its worker half-way, continue'
 	@echo 'make test       run the tests (test-all: the slow ones too), in JOBS=$(JOBS) processes'
-	@echo 'make test-plain those that need none of NVIDIA'"'"'s packages'
+	@echo 'make test-plain those marked plain, and each other one once: for a machine without NVIDIA'"'"'s packages'
 	@echo 'make test-bits  those that compare to the last place, with the arithmetic of older processors'
 	@echo 'make test-kernels every family of kernels of CUTLASS compiles (EXTRAS=test-cuda); for the night'
+	@echo 'make test-ray   clusters on the oldest Ray and on the newest, with 50 kills'
 	@echo 'make doctor     check this machine'
 	@echo 'make lint | format | typecheck | sanitize'
 	@echo 'make bench | chaos | mutation'
@@ -71,15 +74,34 @@ test-all: $(VENV)/.installed
 	@$(PYTEST) $(ARGS)
 
 test-plain: $(VENV)/.installed
-	@$(PYTEST) -m 'plain and not slow and not gpu' $(call MARKED,plain) $(ARGS)
+	@$(PYTEST) --one-each -m 'not slow and not gpu' $(ARGS)
 
 # Some minutes of every processor, and nvidia-cutlass, which EXTRAS=test-cuda brings.
 test-kernels: $(VENV)/.installed
 	@$(PYTEST) -m 'slow and not gpu' tests/compile/test_cutlass_toolchain.py $(ARGS)
 
+# Pytest rewrites the asserts of each file and keeps the result; processes that start together would all do it. Its
+# errors show again in the run.
+rewritten: $(VENV)/.installed
+	@$(BIN)/python -m pytest -q --collect-only >/dev/null || true
+
 test-bits: $(VENV)/.installed
 	@$(WITH_AVX2) $(BITS)
 	@$(WITH_SSE) $(BITS)
+
+# The oldest Ray that clusters work with, and the newest, each in a folder of its own: a short run with the first, and 50
+# kills with the other.
+RAYS := build/ray/oldest build/ray/newest
+build/ray/oldest/.there: RAY := $(OLDEST_RAY)
+build/ray/newest/.there: RAY := ray
+build/ray/%/.there: pyproject.toml | $(VENV)/.installed
+	@rm -rf $(@D)
+	@$(PIP) install --target $(@D) '$(RAY)'
+	@touch $@
+
+test-ray: $(RAYS:%=%/.there)
+	@PYTHONPATH=$(CURDIR)/build/ray/oldest $(BIN)/python -m pytest -q tests/ray/test_on_ray.py $(ARGS)
+	@ATOMR_NATIVE_RAY_KILLS=50 PYTHONPATH=$(CURDIR)/build/ray/newest $(BIN)/python -m pytest -q tests/ray/test_on_ray.py $(ARGS)
 
 array-api: $(VENV)/.installed
 	@DEVICE=$(or $(DEVICE),host) $(BIN)/python tests/array_api/suite.py $(ARGS)

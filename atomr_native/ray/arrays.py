@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -125,8 +126,8 @@ class RemoteRef:
         AtomrError
             The error of the message that was to write it.
         """
-        _, blob = self._call("fetch")
-        return from_bytes(blob, self.shape, dtype_name(self.dtype)).copy()
+        found: np.ndarray[Any, Any] = self._taken(None)
+        return found
 
     def wait(self) -> RemoteRef:
         """Wait until the writers sent before have finished; return the handle.  Raises as `numpy`."""
@@ -139,8 +140,8 @@ class RemoteRef:
 
     def to_device(self, device: Device) -> GpuRef:
         """Copy the array to a device of this process, and return the copy's handle.  Waits for the bytes."""
-        _, blob = self._call("fetch")
-        return device.put(from_bytes(blob, self.shape, dtype_name(self.dtype)), dtype=self.dtype)
+        found: GpuRef = self._taken(device)
+        return found
 
     def free(self) -> None:
         """Free the memory now, for all handles in all processes.  Idempotent."""
@@ -148,11 +149,28 @@ class RemoteRef:
             self._call("free")
             self._held.freed = True
 
+    def _taken(self, device: Device | None) -> Any:
+        """Return a copy, on a device of this process or as a NumPy array."""
+        held = self._held
+        held.check()
+        with self._stale_if_lost():
+            found = held.link.bring(held.incarnation, held.ident, device)
+        if found is not None:
+            return found
+        _, blob = self._call("fetch")
+        array = from_bytes(blob, self.shape, dtype_name(self.dtype))
+        return array.copy() if device is None else device.put(array, dtype=self.dtype)
+
     def _call(self, name: str) -> Any:
         held = self._held
         held.check()
-        try:
+        with self._stale_if_lost():
             return held.link.control(name, held.incarnation, held.ident)
+
+    @contextlib.contextmanager
+    def _stale_if_lost(self) -> Iterator[None]:
+        try:
+            yield
         except NodeLost as error:
             text = f"the array was in the memory of {self.node}, which was lost"
             raise GpuRefStale(text, "node lost") from error

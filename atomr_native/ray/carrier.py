@@ -41,9 +41,12 @@ class Carrier(ABC):
     ----------
     shared : bool
         Whether nodes share the process of the program.
+    direct : bool
+        Whether calls may be made by connections between the processes, and not by the engine.
     """
 
     shared = False
+    direct = False
 
     @abstractmethod
     def start(self, place: Place) -> Any:
@@ -83,6 +86,10 @@ class Carrier(ABC):
         NodeDied
             If the cluster has ended.
         """
+
+    @abstractmethod
+    def address(self) -> str:
+        """Return the address of this machine for the other machines."""
 
     @abstractmethod
     def close(self) -> None:

@@ -12,7 +12,8 @@ from ..arrays.gpu_ref import GpuRef
 from ..errors import AtomrError, InvalidRequest
 from ..runtime.addresses import address_of
 from . import _peers
-from .meeting import MOST_RANKS, Call, Data, Join, Stamp
+from .exchange import Exchange
+from .meeting import MEET, MOST_RANKS, Call, Data, Given, Go, Join, Stamp
 
 if TYPE_CHECKING:
     from ..actors.ref import ActorRef
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from .peer import Peer
 
 __all__ = ["ClusterCommunicator", "Rank", "check_ranks", "communicator"]
+
+#: Bytes from which an array stays where it is, and the other ranks take from it.
+DIRECT = 256 << 10
 
 Reduction = Literal["sum", "prod", "min", "max", "avg"]
 
@@ -45,7 +49,8 @@ class ClusterCommunicator:
     actors.  Methods wait until all ranks have come.  Results are those of a `Communicator` of one System, with the same
     bits, and arrays are checked as there.
 
-    The bytes pass through the node of rank 0.
+    Arrays of less than 256 KiB pass through the node of rank 0.  Of larger ones the ranks take from each other what
+    they need, directly (docs/clusters.md, "Device memory").
 
     A call that one rank cannot take part in fails on all ranks with that rank's error.  When the node of a rank is
     lost, the calls that wait fail with `NodeLost` on all ranks, and `generation` grows; once the node is back, its
@@ -185,32 +190,45 @@ class ClusterCommunicator:
             raise InvalidRequest(f"{kind}: array=None on rank {mine}, which gives the array; allowed: a GpuRef")
         if out is not None and (not isinstance(out, GpuRef) or out.device is not device):
             raise InvalidRequest(f"out={out!r}; allowed: an array of {self.ranks[mine]}, or None")
-        data: Data | AtomrError | None = None
-        if gives and array is not None:
-            try:
-                data = Data.of(array.numpy(), array.layout.dtype_name)
-            except AtomrError as error:
-                data = error
-        found = self._send(mine, (kind, op, factor, int(root)), data, counts)
+        known = self._peer.rank((self._meeting.path, mine))
+        with known.lock:  # which keeps the order of this rank's calls
+            data, hold = self._given(array) if gives and array is not None else (None, None)
+            what = (kind, op, factor, int(root))
+            found = self._send(known, mine, what, data, counts)
+            if isinstance(found, Go):
+
+                def meet(brought: Any) -> Any:
+                    return self._send(known, mine, (MEET, "", None, 0), brought, None)
+
+                result = Exchange(self._peer, found, mine, device, factor, meet).run(out)
+                del hold
+                return result
         return None if found is None else device.put(found.array(), out=out)
 
-    def _send(
-        self, rank: int, what: tuple[str, str, float | None, int], data: Any, counts: tuple[int, ...] | None
-    ) -> Data | None:
-        known = self._peer.rank((self._meeting.path, rank))
-        with known.lock:  # which keeps the order of this rank's calls
-            if known.stamp is None:
-                known.stamp = self._meeting.ask(Join(rank, known.seat)).result()
-            stamp = known.stamp
-            answer = self._meeting.ask(Call(stamp, rank, what, data, counts))
+    def _given(self, array: GpuRef) -> tuple[Data | Given | AtomrError, object]:
+        """Return what a rank gives: a small array itself, and the name of a large one, with its hold."""
+        host = self._peer.host
+        assert host is not None  # noqa: S101 - `_rank_of` has found a rank here
         try:
-            found: Data | None = answer.result()
+            if array.nbytes < DIRECT:
+                return Data.of(array.numpy(), array.layout.dtype_name), None
+            array.wait()
+            return host.give(array)
+        except AtomrError as error:
+            return error, None
+
+    def _send(
+        self, known: Rank, rank: int, what: tuple[str, str, float | None, int], data: Any,
+        counts: tuple[int, ...] | None,
+    ) -> Any:  # fmt: skip
+        """Make a call, and wait until all ranks have come to it; the caller holds the lock of the rank."""
+        if known.stamp is None:
+            known.stamp = self._meeting.ask(Join(rank, known.seat)).result()
+        try:
+            return self._meeting.ask(Call(known.stamp, rank, what, data, counts)).result()
         except AtomrError:
-            with known.lock:
-                if known.stamp == stamp:
-                    known.stamp = None  # there may be another generation
+            known.stamp = None  # there may be another generation
             raise
-        return found
 
     def _rank_of(self, array: GpuRef | None, rank: int | None) -> int:
         host = self._peer.host

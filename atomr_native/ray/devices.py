@@ -44,8 +44,11 @@ class RemoteDevice:
     def put(self, array: object, dtype: object = None, *, durable: bool = False) -> RemoteRef:
         """Copy an array to the device; see `Device.put`.  Waits until it is there.
 
-        A `RemoteRef` is fetched first.
+        The bytes of a `RemoteRef` go from its node to this device's.
         """
+        if isinstance(array, RemoteRef):
+            kind = None if dtype is None else as_dtype(dtype)
+            return self._made(self._link().control("take", self.name, array, kind, bool(durable)))
         found = np.asarray(array, None if dtype is None else as_dtype(dtype))
         if found.dtype == object:
             raise InvalidRequest(f"array of dtype object; {array!r} has no element type that a device can hold")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import pickle
 import threading
 import time
 import weakref
@@ -12,11 +13,13 @@ from .._lib.actor_cell import NO_ROOM, PUT, Envelope
 from .._support.error_text import error_text
 from ..actors.answer import Answer, bare, open_answer
 from ..dtypes import dtype_name
-from ..errors import ActorStopped, AtomrError, InvalidRequest
-from ..system import System
-from .arrays import as_bytes, from_bytes
+from ..errors import ActorStopped, AtomrError, InvalidRequest, LibraryError
+from ..system import System, state_of
+from .arrays import RemoteRef, as_bytes, from_bytes
 from .carrier import Carrier, NodeDied, NodeUnavailable, Place
 from .exports import Exports
+from .meeting import Given
+from .moving.server import Server
 from .peer import Peer
 from .session import Session
 from .wire import pack, pack_error, unpack
@@ -24,12 +27,15 @@ from .wire import pack, pack_error, unpack
 if TYPE_CHECKING:
     from ..actors.cell import Cell
     from ..actors.ref import ActorRef
+    from ..arrays.gpu_ref import GpuRef
+    from .moving.way import Way
 
 __all__ = ["Host"]
 
 _log = logging.getLogger("atomr_native.ray")
 
 _LINGER = 0.001  # seconds that a batch waits for the answers to its own asks
+_DIRECT = ("deliver", "control")  # calls that come by connections, too
 _SILENCE = 60.0  # seconds without a call after which a process is taken to have ended
 
 
@@ -48,6 +54,8 @@ class Host:
     def __init__(self, place: Place, carrier: Carrier, records: dict[str, bytes]) -> None:
         self.place = place
         self.system = System(**place.options)
+        if not carrier.shared:
+            state_of(self.system).see_all_gpus(place.gpus)
         self.arrays = Exports()
         self._lock = threading.Lock()
         self._sessions: dict[str, Session] = {}
@@ -55,6 +63,7 @@ class Host:
         self._others: weakref.WeakValueDictionary[str, Cell] = weakref.WeakValueDictionary()
         self._keys: weakref.WeakKeyDictionary[Cell, str] = weakref.WeakKeyDictionary()
         self._closed = False
+        self._server: Server | None = None
         try:
             self.peer = Peer(place.cluster, place.node, carrier, self.system, self)
             for key, data in records.items():
@@ -75,6 +84,7 @@ class Host:
             self.peer.flush(deadline)
         finally:
             self.peer.close()
+            self._end_server()
 
     def abort(self) -> None:
         """End the waits of links, as the death of the process does."""
@@ -83,6 +93,13 @@ class Host:
             sessions = list(self._sessions.values())
         for session in sessions:
             session.close()
+        self._end_server()
+
+    def _end_server(self) -> None:
+        with self._lock:
+            server = self._server
+        if server is not None:
+            server.close()
 
     # ---- names of actors
 
@@ -99,6 +116,12 @@ class Host:
         """Return the actor of a name; None if it has stopped."""
         found = self._top.get(key) or self._others.get(key)
         return None if found is None or found.state == "stopped" else found
+
+    def give(self, ref: GpuRef) -> tuple[Given, object]:
+        """Name an array for the ranks of a communicator; return the name, and its hold."""
+        ident, hold = self.arrays.export(ref)
+        place = self.place
+        return Given(place.node, place.incarnation, ident, ref.shape, ref.layout.dtype_name), hold
 
     # ---- calls of links
 
@@ -266,7 +289,7 @@ class Host:
         found: Any = None
         try:
             name, args = unpack(data, self.peer)
-            extra = (link,) if name in ("put", "make", "lease") else ()
+            extra = (link,) if name in ("put", "make", "lease", "take") else ()
             value = getattr(self, f"_do_{name}")(*extra, *args, *(() if blob is None else (blob,)))
             if name == "fetch":
                 value, found = None, value
@@ -335,6 +358,42 @@ class Host:
 
     def _exported(self, link: str, ref: Any) -> tuple[Any, ...]:
         return self.place.incarnation, self.arrays.add(ref, link), ref.shape, dtype_name(ref.dtype)
+
+    def _do_way(self) -> Way:
+        """Return how the bytes of this node's arrays are reached."""
+        with self._lock:
+            if self._closed:
+                raise ActorStopped(f"{self.place.node} has been closed")
+            if self._server is None:
+                self._server = Server(self._named, self.peer.carrier.address(), self._called)
+            return self._server.way
+
+    def _called(self, data: bytes) -> bytes:
+        """Serve a call that has come by a connection."""
+        try:
+            method, args = pickle.loads(data)  # noqa: S301 - it comes from a process of the cluster
+            if method not in _DIRECT:
+                raise InvalidRequest(f"method={method!r}; allowed: {', '.join(_DIRECT)}")
+            return pickle.dumps((True, getattr(self, method)(*args)), 5)
+        except Exception as error:
+            _log.exception("a call of another process failed")
+            return pickle.dumps((False, LibraryError("ray", 0, type(error).__name__, "call", str(error))), 5)
+
+    def _named(self, key: str) -> GpuRef:
+        incarnation, ident = map(int, key.split("."))
+        found = self.peer.own_array(self.place.node, incarnation, ident)
+        assert found is not None  # noqa: S101 - it is this node's own
+        return found
+
+    def _do_take(self, link: str, name: str, array: RemoteRef | GpuRef, dtype: Any, durable: bool) -> tuple[Any, ...]:
+        device = self.system.device(name)
+        if isinstance(array, RemoteRef):
+            found = array.to_device(device)
+            if durable or dtype is not None:
+                found = device.copy(found, dtype=dtype, durable=durable)
+        else:
+            found = device.copy(array, dtype=dtype, durable=durable)
+        return self._exported(link, found)
 
     def _do_lease(self, link: str, incarnation: int, ident: int) -> None:
         self.peer.own_array(self.place.node, incarnation, ident)

@@ -154,6 +154,10 @@ class InProcess(Carrier):
             raise NodeDied("the cluster has ended")
         return getattr(self._directory, method)(*args)
 
+    def address(self) -> str:
+        """Return the address of this machine; see `Carrier`."""
+        return "127.0.0.1"
+
     def close(self) -> None:
         """End the directory and the nodes; see `Carrier`."""
         for each in list(self._nodes):

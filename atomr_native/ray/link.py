@@ -1,7 +1,8 @@
 """The way from this process to one node: messages in batches, answers, and the loss of the node.
 
 One batch is on its way at a time, and it has a number that the node remembers: so a batch may be sent again when
-nothing is known of it, and is run once.  The engine's own queue holds three calls of a link at most.
+nothing is known of it, and is run once.  Calls go by a connection of the two processes where there is one, and through
+the engine otherwise, whose own queue holds three calls of a link at most.
 """
 
 from __future__ import annotations
@@ -9,27 +10,29 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
-import os
 import threading
 import time
 import weakref
 from collections import deque
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from .._lib.actor_cell import Envelope
 from ..actors.answer import bare
 from ..errors import AtomrError, InvalidRequest, LibraryError, NodeLost
+from .calls import Calls, Life
 from .carrier import NodeDied, NodeUnavailable
 from .device_life import DeviceLife
 from .directory import LOST, UP
+from .moving.client import Broken
 from .wire import Packed, pack, unpack
 
 if TYPE_CHECKING:
+    from ..arrays.gpu_ref import GpuRef
+    from ..device import Device
     from .cell import RemoteCell
     from .peer import Peer
 
-__all__ = ["Life", "Link"]
+__all__ = ["Link"]
 
 _log = logging.getLogger("atomr_native.ray")
 
@@ -37,18 +40,6 @@ BATCH = 256  # messages in one call
 POLL = 5.0  # seconds that one call waits for answers
 _AGAIN = 0.02  # seconds before a call without a result is made again
 _NO_ROOM = (0.001, 0.05)  # seconds before a full mailbox is tried again: the first pause, and the longest
-
-
-@dataclass
-class Life:
-    """The connection to one life of the node."""
-
-    incarnation: int
-    handle: Any
-    id: str = field(default_factory=lambda: os.urandom(8).hex())
-    batch: int = 0
-    acked: int = 0
-    known: set[str] = field(default_factory=set)  # actors whose end the node reports
 
 
 class Link:
@@ -66,6 +57,7 @@ class Link:
         self._asks: dict[int, tuple[Any, RemoteCell, Packed]] = {}
         self._devices: dict[str, DeviceLife] = {}  # those that are watched here
         self._numbers = itertools.count(1)
+        self.calls = Calls(peer, node, self._numbers)
         self._last = 0
         self._events = threading.RLock()
         self._closed = False
@@ -134,9 +126,8 @@ class Link:
             number = next(self._numbers)
         while True:
             try:
-                good, data, found = self.peer.carrier.call(
-                    life.handle, "control", life.id, number, packed.data, blob
-                )  # fmt: skip
+                call = self.calls.make if blob is None and name != "fetch" else self.calls.by_engine
+                good, data, found = call(life, "control", life.id, number, packed.data, blob)
                 break
             except NodeUnavailable:
                 time.sleep(_AGAIN)
@@ -147,6 +138,37 @@ class Link:
         if not good:
             raise value
         return value if found is None else (value, found)
+
+    def bring(
+        self, incarnation: int, ident: int, device: Device | None, out: GpuRef | None = None,
+        part: tuple[int, int] | None = None,
+    ) -> Any:  # fmt: skip
+        """Return a copy of an array of the node, by the shortest way; None if only the engine reaches the node.
+
+        `out` and `part` as for `Client.take`.  Waits for its last writer, and for the bytes.
+
+        Raises
+        ------
+        NodeLost
+            If the node is lost.
+        AtomrError
+            The array's own.
+        """
+        life = self.connect(self.peer.tree.timeout)
+        if life.incarnation != incarnation or not life.direct:
+            return None
+        try:
+            way = self.calls.way(life)
+            return None if way is None else self.peer.moves.take(way, f"{incarnation}.{ident}", device, out, part)
+        except Broken as error:
+            _log.debug("bytes of %s go through the engine: %s", self.node, error)
+            life.direct = life.direct and not error.never
+        except NodeUnavailable:
+            _log.debug("the way to %s is not known yet", self.node)
+        except NodeDied:
+            self.down(life)
+            raise self._lost_error(True) from None
+        return None
 
     def connect(self, timeout: float | None = None) -> Life:
         """Return the node's present life; wait for it up to `timeout` seconds."""
@@ -241,6 +263,8 @@ class Link:
             self._posts = deque(each for each in self._posts if each[0] in ("stop", "begin") and each[1][0] == "a")
             gone = [cell for cell in self.cells.values() if not cell.durable]
             self.change.notify_all()
+        if life.way is not None:
+            self.peer.moves.forget(life.way)
         for answer, _, _ in asks.values():
             answer.fail(self._lost_error(True))
         for cell in gone:
@@ -259,6 +283,8 @@ class Link:
             self._posts.clear()
             self._watched.clear()
             self.change.notify_all()
+        if life is not None and life.way is not None:
+            self.peer.moves.forget(life.way)
         for answer, _, _ in asks.values():
             answer.fail(self._lost_error(life is not None))
         for cell in cells:
@@ -346,9 +372,7 @@ class Link:
             items.append((cell.key, packed.data, self.peer.address_of(envelope.sender), number))
         while True:
             try:
-                refused, events = self.peer.carrier.call(
-                    life.handle, "deliver", life.id, life.batch, life.acked, items, posts
-                )  # fmt: skip
+                refused, events = self.calls.make(life, "deliver", life.id, life.batch, life.acked, items, posts)
                 break
             except NodeUnavailable:
                 if self._closed:

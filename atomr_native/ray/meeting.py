@@ -1,7 +1,8 @@
 """Where the ranks of a communicator over nodes meet: an actor on the node of rank 0.
 
-Each rank sends its own calls, with its bytes.  When all ranks have come to a call, a communicator of host devices runs
-it, so its results are those of one System, bit for bit.
+Each rank sends its own calls.  Small arrays come along: when all ranks have come to a call, a communicator of host
+devices runs it, so its results are those of one System, bit for bit.  Large arrays stay where they are: the ranks get
+each other's names of them, take what they need (`exchange`), and meet again.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from ..actors.actor import Actor
 from ..actors.answer import ReplyTo, bare
 from ..actors.messages import Terminated
 from ..actors.ref import ActorRef
-from ..communicators.request import CollectiveRequest
+from ..communicators.request import CollectiveRequest, Lowered, lower
 from ..errors import ActorStopped, AskTimeout, AtomrError, InvalidRequest, NodeLost
+from ..libraries.collective.attributes import Step
 from ..system import System
 from .arrays import as_bytes, from_bytes
 from .directory import LOST
 
-__all__ = ["MOST_RANKS", "Call", "Data", "Join", "Meeting", "Stamp"]
+__all__ = ["MEET", "MOST_RANKS", "Call", "Data", "Given", "Go", "Join", "Meeting", "Stamp"]
 
 MOST_RANKS = 16  # host devices of a System
 _LOOK = 0.5  # seconds between looks at the nodes of ranks that are missing
@@ -52,6 +54,40 @@ class Data:
 
 
 @dataclass(frozen=True)
+class Given:
+    """The name of an array of a rank, from which the others take what they need."""
+
+    node: str
+    incarnation: int
+    ident: int
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Go:
+    """The ranks agree on a call, and run it.
+
+    Attributes
+    ----------
+    step : Step
+        The collective, as of a communicator of one System.
+    given : tuple
+        The array of each rank: `Given`, `Data`, or None.
+    shapes : tuple
+        The shape of each rank's result; None for a rank without.
+    """
+
+    step: Step
+    given: tuple[Given | Data | None, ...]
+    shapes: tuple[tuple[int, ...] | None, ...]
+
+
+#: The call by which ranks meet again: each brings what the others may take, or an error.
+MEET = "meet"
+
+
+@dataclass(frozen=True)
 class Join:
     """A rank has begun; `seat` ends with its process.  Answered by the `Stamp` of its calls."""
 
@@ -69,7 +105,7 @@ class Call:
         Of which building of the communicator, by which rank.
     what : tuple
         Kind, operation, factor and root, on which all ranks agree.
-    data : Data, AtomrError or None
+    data : Data, Given, AtomrError or None
         What the rank gives; an error if it cannot take part.
     counts : tuple of int, optional
         Of ``all_to_all``: rows for each rank.
@@ -78,7 +114,7 @@ class Call:
     stamp: Stamp
     rank: int
     what: tuple[str, str, float | None, int]
-    data: Data | AtomrError | None = None
+    data: Data | Given | AtomrError | None = None
     counts: tuple[int, ...] | None = None
 
 
@@ -127,7 +163,8 @@ class Meeting(Actor):
         self._stamp: Stamp = (os.urandom(8).hex(), 1 + sum(lives[n][1] - 1 for n in {r.node for r in self._ranks}))
         self._cause: AtomrError | None = None
         self._number = 0
-        self._system = System(isolation="thread", standby="off")
+        # Arrays that are only checked take no pages, and so no memory.
+        self._system = System(isolation="thread", standby="off", memory_limit=1 << 46)
         try:
             self._comm = self._system.communicator([f"host:{rank}" for rank in range(len(ranks))])
         except BaseException:
@@ -233,7 +270,7 @@ class Meeting(Actor):
         for each, result in zip(calls, results, strict=True):
             each.reply.reply(result)
 
-    def _run(self, calls: list[Call]) -> list[Data | None]:
+    def _run(self, calls: list[Call]) -> list[Any]:
         """Run a call of all ranks; return the result of each."""
         first = calls[0]
         for call in calls:
@@ -245,21 +282,36 @@ class Meeting(Actor):
                     f"collectives in the same order"
                 )
         kind, op, factor, root = first.what
+        given = tuple(call.data for call in calls)
+        if kind == MEET:
+            return [given] * len(calls)
         devices = self._comm.devices
+        direct = any(isinstance(each, Given) for each in given)
         arrays: Any = [
-            devices[call.rank].put(call.data.array()) for call in calls if isinstance(call.data, Data)
-        ]  # fmt: skip
+            device.empty(each.shape, each.dtype) if direct or isinstance(each, Given) else device.put(each.array())
+            for device, each in zip(devices, given, strict=True)
+            if isinstance(each, Data | Given)
+        ]
         if kind in ("broadcast", "scatter"):
             arrays = arrays[0]
         counts = None if first.counts is None else [call.counts for call in calls]
-        found = self._comm.ask(
-            CollectiveRequest(kind, arrays, op=op, factor=factor, root=root, counts=counts)  # type: ignore[arg-type]
-        ).result()
+        request = CollectiveRequest(kind, arrays, op=op, factor=factor, root=root, counts=counts)  # type: ignore[arg-type]
+        if direct:
+            return [self._agreed(lower(request, devices), given)] * len(calls)
+        found = self._comm.ask(request).result()
         if kind == "barrier":
             return [None] * len(calls)
         if kind in ("reduce", "gather"):
             return [_data(found) if call.rank == root else None for call in calls]
         return [_data(each) for each in found]
+
+    @staticmethod
+    def _agreed(lowered: Lowered, given: tuple[Any, ...]) -> Go:
+        """Return what the ranks do; the arrays that were checked here have no bytes."""
+        outs = [next((use.shape for use in uses if use.name == "out"), None) for uses in lowered.uses]
+        if lowered.kind == "broadcast":  # its root has the result already
+            outs = [next(each for each in outs if each is not None)] * len(outs) if len(outs) > 1 else [given[0].shape]
+        return Go(lowered.step, given, tuple(outs))
 
 
 def _data(ref: Any) -> Data:

@@ -1,4 +1,4 @@
-"""Nodes as Ray actors: the only module that imports Ray."""
+"""Nodes as Ray actors; no other module but `transport` imports Ray."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ray.exceptions import (
     RayTaskError,
 )
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
 from .. import __version__
 from .._support.ray_version import OLDEST_RAY, is_too_old
@@ -134,6 +134,8 @@ class OnRay(Carrier):
         The cluster's name, unique in the namespace ``"atomr_native"``.
     """
 
+    direct = True
+
     def __init__(self, cluster: str) -> None:
         self.cluster = cluster
         self._directory: Any = None
@@ -163,7 +165,12 @@ class OnRay(Carrier):
         else:
             self._reserve(len(nodes), bundle, strategy)
         actor = ray.remote(_in_threads(Directory))
-        options = {"name": self.cluster, "namespace": NAMESPACE, "num_cpus": 0, "max_concurrency": 64}
+        # On the program's own machine: with another one the directory, and so the cluster, would be lost.
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        options = {
+            "name": self.cluster, "namespace": NAMESPACE, "num_cpus": 0, "max_concurrency": 64,
+            "scheduling_strategy": here,
+        }  # fmt: skip
         try:
             self._directory = actor.options(**options).remote(nodes)
             self._owner = True
@@ -280,6 +287,10 @@ class OnRay(Carrier):
         if self._directory is None or not ray.is_initialized():
             raise NodeDied("the cluster has ended")
         return _result(getattr(self._directory, method).remote(*args))
+
+    def address(self) -> str:
+        """Return the address of this machine; see `Carrier`."""
+        return str(ray.util.get_node_ip_address())
 
     def close(self) -> None:
         """End the directory and the nodes; see `Carrier`."""

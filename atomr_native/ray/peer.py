@@ -18,6 +18,7 @@ from .communicator import Rank
 from .devices import resolve_device
 from .events import Events
 from .link import Link
+from .moving.client import Client
 
 if TYPE_CHECKING:
     from ..actors.cell import Cell
@@ -55,6 +56,7 @@ class Peer:
         self._held: weakref.WeakValueDictionary[tuple[str, int, int], Held] = weakref.WeakValueDictionary()
         self.nodes: dict[str, int] = {}
         self.events = Events()
+        self.moves = Client()
         self._ranks: dict[tuple[str, int], Rank] = {}
         self.refresh()
         if host is not None:
@@ -119,6 +121,7 @@ class Peer:
             links = list(self._links.values())
         for link in links:
             link.close()
+        self.moves.close()
         self.events.close()
 
     # ---- actors

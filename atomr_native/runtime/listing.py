@@ -14,7 +14,7 @@ from .._support.public import public
 from .addresses import Address
 from .statistics import DeviceStateName, state_name
 
-__all__ = ["DeviceListing", "gpu_count", "has_gpu", "list_devices"]
+__all__ = ["DeviceListing", "gpu_count", "has_gpu", "list_devices", "machine_gpus"]
 
 
 @public
@@ -52,11 +52,15 @@ def has_gpu() -> bool:
     return any(Path("/proc/driver/nvidia/gpus").glob("*")) or Path("/dev/nvidia0").exists()
 
 
+def machine_gpus(root: Path = Path("/")) -> int:
+    """Return the number of GPUs that the kernel driver lists."""
+    found = len(list((root / "proc/driver/nvidia/gpus").glob("*")))
+    return found or sum(bool(re.fullmatch(r"nvidia\d+", path.name)) for path in (root / "dev").glob("nvidia*"))
+
+
 def gpu_count(root: Path = Path("/")) -> int:
     """Return the number of GPUs that the kernel driver lists and the environment leaves visible."""
-    found = len(list((root / "proc/driver/nvidia/gpus").glob("*")))
-    if not found:
-        found = sum(bool(re.fullmatch(r"nvidia\d+", path.name)) for path in (root / "dev").glob("nvidia*"))
+    found = machine_gpus(root)
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return found

@@ -11,7 +11,7 @@ __all__ = ["Bar", "Verdict", "judge"]
 
 @dataclass(frozen=True)
 class Bar:
-    """An upper limit for the median of one series, or of one ratio when `under` is given.
+    """An upper limit for the median of one series, of one ratio with `under`, or of a difference with `beyond`.
 
     Attributes
     ----------
@@ -19,6 +19,8 @@ class Bar:
         What is bounded; bars of the same work are one row of a short table.
     case, series, under
         Where the figure is: the series, or the ratio of `series` over `under`.
+    beyond
+        The series whose median is subtracted.
     limit
         The limit, in `unit`; ``"x"`` is that of ratios.
     part
@@ -32,6 +34,7 @@ class Bar:
     unit: str
     under: str = ""
     part: str = ""
+    beyond: str = ""
 
     @property
     def name(self) -> str:
@@ -57,7 +60,15 @@ def _figure(bar: Bar, case: Mapping[str, Any]) -> Mapping[str, Any] | None:
     else:
         rows = [c for c in case["contenders"] if c["name"] == bar.series]
     figure = rows[0].get("summary") if rows else None
-    return figure if isinstance(figure, Mapping) else None
+    if not isinstance(figure, Mapping) or not bar.beyond:
+        return figure if isinstance(figure, Mapping) else None
+    other = next((c.get("summary") for c in case["contenders"] if c["name"] == bar.beyond), None)
+    if not isinstance(other, Mapping):
+        return None
+    return {
+        "median": figure["median"] - other["median"], "low": figure["low"] - other["high"],
+        "high": figure["high"] - other["low"],
+    }  # fmt: skip
 
 
 def judge(cases: Sequence[Mapping[str, Any]], bars: Sequence[Bar]) -> list[Verdict]:

@@ -59,6 +59,24 @@ def test_verdicts_are_honest_about_the_spread() -> None:
     assert judge([], bar) == []
 
 
+def test_a_bar_may_limit_a_difference() -> None:
+    summaries = [
+        {
+            "name": name,
+            "summary": {"median": middle, "low": middle - 1, "high": middle + 2, "count": 51, "coverage": 0.95},
+        }
+        for name, middle in (("ours", 30.0), ("theirs", 20.0))
+    ]
+    cases = [{"name": "c", "contenders": summaries, "ratios": []}]
+    verdicts = [
+        judge(cases, [Bar("work", "c", "ours", limit, "ms", beyond="theirs")])[0] for limit in (13.0, 11.0, 6.0)
+    ]
+    assert [(verdict.state, verdict.sure) for verdict in verdicts] == [("met", True), ("met", False), ("missed", True)]
+    assert (verdicts[0].median, verdicts[0].low, verdicts[0].high) == (10.0, 7.0, 13.0)
+    (missing,) = judge(cases, [Bar("work", "c", "ours", 1.0, "ms", beyond="nobody")])
+    assert missing.state == "not measured"
+
+
 def test_render_replaces_only_what_is_between_the_markers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, page = tmp_path / "result.json", tmp_path / "performance.md"
     documents.write(source, document())

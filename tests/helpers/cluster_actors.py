@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+import numpy as np
+
 import atomr_native as an
 
 
@@ -164,6 +166,11 @@ class Trains(an.Actor):
         return self.group.tag, self.group.members["w"].numpy().tolist()
 
 
+def seeded_array(seed: int) -> np.ndarray[Any, Any]:
+    """Return 1 MiB of numbers."""
+    return np.random.default_rng(seed).standard_normal(1 << 18).astype("float32")
+
+
 class Collective(an.Actor):
     """A rank of a communicator; runs the calls that it is told to."""
 
@@ -180,6 +187,8 @@ class Collective(an.Actor):
     def run(self, name: str, array: Any, options: dict[str, Any]) -> Any:
         if name == "alive":
             return name
+        if name == "seeded":
+            return self.comm.all_reduce(self.device.put(seeded_array(array))).numpy()[:: 1 << 9]
         if name == "stale":
             freed = self.device.put(array)
             freed.free()

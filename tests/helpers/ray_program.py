@@ -4,52 +4,24 @@ from __future__ import annotations
 
 import os
 import pickle
-import random
 import signal
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import ray
 from cluster_actors import Arrays, Collective, DeviceWatcher, Log, Trains, Watcher
 from ray.cluster_utils import Cluster as Machines
+from ray_chaos import Process, answered, check_chaos, until_gone
 
 import atomr_native as an
-from atomr_native.ray import Cluster, ClusterPool, RemoteRef
+from atomr_native.ray import Cluster, ClusterPool, RemoteRef, transport, use_device
 
-KILLS = int(os.environ.get("ATOMR_NATIVE_RAY_KILLS", "6"))
+KILLS = int(os.environ.get("ATOMR_NATIVE_RAY_KILLS", "8"))
 FOREVER = an.OneForOne(max_restarts=None, backoff=0.01, max_backoff=0.1)
-
-
-class Process(an.Actor):
-    """Says where it runs; ends its process."""
-
-    def receive(self, message: Any) -> Any:
-        match message:
-            case "pid":
-                return os.getpid()
-            case "visible":
-                return os.environ.get("CUDA_VISIBLE_DEVICES")
-            case "worker":
-                return self.context.system.device("host").worker_pid
-            case "die":
-                os.kill(os.getpid(), signal.SIGKILL)
-            case "join":
-                with Cluster.join() as own:
-                    return own.spawn(Log, node=0).ask("x").result(60)
-            case "make":
-                Cluster()
-        return message
-
-
-def answered(ref: an.ActorRef, message: Any) -> Any:
-    while True:
-        try:
-            return ref.ask(message).result(60)
-        except an.NodeLost:
-            time.sleep(0.05)
 
 
 def refused(error: type[Exception], call: Callable[[], object]) -> Any:
@@ -59,14 +31,6 @@ def refused(error: type[Exception], call: Callable[[], object]) -> Any:
     except error as raised:
         return raised
     raise SystemExit(f"{call} returned {found!r}, where it must raise {error.__name__}")
-
-
-def gone(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
 
 
 @ray.remote(num_cpus=0)
@@ -80,6 +44,37 @@ def task(ref: an.ActorRef, array: RemoteRef, name: str) -> Any:
 def through_pool(pool: ClusterPool, name: str) -> Any:
     with Cluster.join(name):
         return [answer.result(60) for answer in [pool.ask("x") for _ in range(6)]]
+
+
+@ray.remote(num_cpus=0, enable_tensor_transport=True, max_restarts=1)
+class Plain:
+    """An actor of Ray's own, with a System."""
+
+    def __init__(self) -> None:
+        self.system = an.System(standby="off")
+        self.device = self.system.device("host")
+        use_device(self.device)
+
+    @ray.method(tensor_transport="ATOMR")
+    def make(self, count: int) -> Any:
+        self.kept = self.device.full((count,), 2.0)
+        return {"w": [self.kept, 5], "v": self.device.put(np.arange(4))}
+
+    def total(self, found: Any) -> Any:
+        assert all(each.device is self.device for each in (found["w"][0], found["v"]))
+        return float(found["w"][0].sum().numpy()), found["w"][1], found["v"].numpy().tolist()
+
+    def is_kept(self, found: Any) -> bool:
+        return bool(found["w"][0] is self.kept)
+
+    def same(self, references: list[Any]) -> list[Any]:
+        return references
+
+    def given(self) -> int:
+        return len(transport._here._arrays)
+
+    def pid(self) -> int:
+        return os.getpid()
 
 
 def check_messages(cluster: Cluster) -> None:
@@ -96,7 +91,7 @@ def check_messages(cluster: Cluster) -> None:
     assert error.requested == 7
     process = cluster.spawn(Process, node=1)
     assert process.ask("visible").result(60) == ""
-    assert process.ask("join").result(60) == 1
+    assert process.ask("join").result(60) == "x"
     refused(an.InvalidRequest, lambda: process.ask("make").result(60))
 
 
@@ -117,6 +112,43 @@ def check_arrays(cluster: Cluster) -> None:
             doubled = actors[target].ask(("double", array)).result(60)
             assert doubled.node == f"node{target}"
             assert (doubled.numpy() == 2 * data).all()
+
+
+def check_results(cluster: Cluster) -> None:
+    with an.System(standby="off") as system:
+        use_device(system.device("host"))
+        first, second = Plain.remote(), Plain.remote()
+        made = first.make.remote(1000)
+        assert ray.get(second.total.remote(made)) == (2000.0, 5, [0, 1, 2, 3])
+        assert ray.get(first.is_kept.remote(made))
+        passed = ray.get(second.same.remote([made]))[0]
+        assert ray.get(second.total.remote(passed)) == (2000.0, 5, [0, 1, 2, 3])
+        here = ray.get(made)["w"][0]
+        assert here.device is system.device("host")
+        assert (here.numpy() == 2).all()
+        assert ray.get(first.given.remote()) == 2
+        del made, passed, here
+        end = time.monotonic() + 30
+        while ray.get(first.given.remote()):
+            assert time.monotonic() < end, "the memory of a result that nobody names"
+            time.sleep(0.05)
+        lost = first.make.remote(10)
+        pid = ray.get(first.pid.remote())
+        ray.wait([first.given.remote()])
+        os.kill(pid, signal.SIGKILL)
+        error = refused(an.GpuRefStale, lambda: ray.get(second.total.remote(lost), timeout=60))
+        assert "node lost" in (getattr(error, "reason", ""), getattr(error.cause, "reason", ""))
+        end = time.monotonic() + 60
+        while True:
+            try:
+                assert ray.get(first.pid.remote()) != pid
+                break
+            except ray.exceptions.ActorUnavailableError:
+                assert time.monotonic() < end
+                time.sleep(0.05)
+        assert ray.get(second.total.remote(first.make.remote(8)), timeout=60) == (16.0, 5, [0, 1, 2, 3])
+        ray.kill(first)
+        ray.kill(second)
 
 
 def check_groups_of_nodes(cluster: Cluster) -> None:
@@ -159,32 +191,11 @@ def check_death(cluster: Cluster) -> None:
     assert watcher.started.result(60) is None
     pid, worker = process.ask("pid").result(60), process.ask("worker").result(60)
     assert refused(an.NodeLost, lambda: process.ask("die").result(60)).may_have_run
-    end = time.monotonic() + 1.0
-    while not gone(worker):
-        assert time.monotonic() < end, "the worker outlives its node by more than a second"
-        time.sleep(0.01)
+    until_gone([worker], 3.0)  # a second on an idle machine
     assert answered(process, "pid") != pid
     assert isinstance(watcher.ask("found").result(60).error, an.NodeLost)
     assert other.ask("x").result(60) == 1
     assert refused(an.GpuRefStale, array.numpy).reason == "node lost"
-
-
-def check_chaos(cluster: Cluster) -> None:
-    draw = random.Random(0)
-    refs = [cluster.spawn(Process, node=node) for node in range(3)]
-    for _ in range(KILLS):
-        victim = draw.randrange(3)
-        pid = answered(refs[victim], "pid")
-        answers = [refs[draw.randrange(3)].ask(number) for number in range(60)]
-        os.kill(pid, signal.SIGKILL)
-        answers += [refs[draw.randrange(3)].ask(number) for number in range(60)]
-        for at, answer in enumerate(answers):
-            error = answer.exception() if answer.wait(60) else TimeoutError()
-            if error is None:
-                assert answer.result(0) == at % 60
-            else:
-                assert isinstance(error, an.NodeLost), error
-        assert [answered(ref, "alive") for ref in refs] == ["alive"] * 3
 
 
 def check_bad_input(cluster: Cluster) -> None:
@@ -202,10 +213,10 @@ def check_bad_input(cluster: Cluster) -> None:
 
 def main() -> None:
     machines = Machines(initialize_head=True, head_node_args={"num_cpus": 2, "object_store_memory": 150 << 20})
-    for _ in range(2):
+    for _ in range(3):  # one more than the cluster has nodes
         machines.add_node(num_cpus=2, object_store_memory=150 << 20)
     ray.init(address=machines.address, log_to_driver=False)
-    options = {"standby": "off"}
+    options = {"standby": "off", "within": 0.0}  # without a limit of restarts
     try:
         pids: list[int] = []
         with Cluster(nodes=3, strategy="STRICT_SPREAD", options=options, supervision=FOREVER) as cluster:
@@ -213,22 +224,20 @@ def main() -> None:
                 check_messages,
                 check_tasks,
                 check_arrays,
+                check_results,
                 check_groups_of_nodes,
                 check_state,
                 check_death,
-                check_chaos,
+                partial(check_chaos, machines=machines, count=KILLS),
                 check_bad_input,
             ):
                 begun = time.monotonic()
                 check(cluster)
-                print(check.__name__, f"{time.monotonic() - begun:.1f} s", flush=True)  # noqa: T201
+                print(getattr(check, "__name__", "check_chaos"), f"{time.monotonic() - begun:.1f} s", flush=True)  # noqa: T201
             for node in range(3):
                 process = cluster.spawn(Process, node=node)
                 pids += [answered(process, "pid"), answered(process, "worker")]
-        end = time.monotonic() + 10
-        while not all(gone(pid) for pid in pids):
-            assert time.monotonic() < end, "processes of a closed cluster"
-            time.sleep(0.05)
+        until_gone(pids, 10)
         print("check_end", flush=True)  # noqa: T201
     finally:
         ray.shutdown()

@@ -26,6 +26,9 @@ BLOCK = re.compile(r"(<!-- continued -->\n+)?^```python\n(.*?)^```$", re.MULTILI
 
 #: Blocks that are compiled only: a text in them, and the reason.
 COMPILED = {
+    "docs/clusters.md": {
+        'tensor_transport="ATOMR"': "needs Ray; tests/helpers/ray_program.py runs such an actor",
+    },
     "docs/communicators.md": {
         '["cuda:0", "cuda:1"]': "needs two GPUs; tests/communicators/ runs such calls on fake ones",
     },

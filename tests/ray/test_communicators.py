@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,10 +10,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from cluster_actors import Collective
+from cluster_actors import Collective, seeded_array
 
 import atomr_native as an
-from atomr_native.ray import Cluster, ClusterCommunicator
+from atomr_native.ray import Cluster, ClusterCommunicator, communicator, exchange
 from atomr_native.ray.in_process import InProcess
 
 Make = Callable[..., tuple[Cluster, InProcess]]
@@ -47,7 +48,17 @@ def equal(found: Sequence[Any], expected: Sequence[Any]) -> bool:
     )
 
 
-def test_the_results_are_those_of_one_system(clusters: Make) -> None:
+@pytest.fixture
+def direct(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have ranks take from each other, in small pieces."""
+    monkeypatch.setattr(communicator, "DIRECT", 0)
+    monkeypatch.setattr(exchange, "_PIECE", 16)
+
+
+@pytest.mark.parametrize("way", ["through rank 0", "direct"])
+def test_the_results_are_those_of_one_system(clusters: Make, way: str, request: pytest.FixtureRequest) -> None:
+    if way == "direct":
+        request.getfixturevalue("direct")
     cluster, _ = clusters(nodes=2, faults=FAULTS)
     comm, actors = ranks_of(cluster, ["node0/host", "node1/host", "node1/host:1"])
     assert (comm.size, comm.ranks) == (3, ("node0/host", "node1/host", "node1/host:1"))
@@ -89,6 +100,28 @@ def test_the_results_are_those_of_one_system(clusters: Make) -> None:
     scaled = run(actors, "all_reduce", [np.ones(2)] * 3, factor=0.5)
     assert [each.tolist() for each in scaled] == [[1.5, 1.5]] * 3
     assert comm.generation == 1
+
+
+def seeded(count: int) -> list[np.ndarray[Any, Any]]:
+    return [seeded_array(rank) for rank in range(count)]
+
+
+def test_large_arrays_stay_where_they_are(clusters: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, carrier = clusters(nodes=3)
+    _, actors = ranks_of(cluster, [f"node{node}/host" for node in range(3)])
+    sizes: list[int] = []
+    call = carrier.call
+
+    def counted(handle: Any, method: str, *args: Any) -> Any:
+        sizes.append(len(pickle.dumps(args[2:], 5)) if method in ("deliver", "control") else 0)
+        return call(handle, method, *args)
+
+    monkeypatch.setattr(carrier, "call", counted)
+    answers = [actors[rank].ask(("seeded", rank, {})) for rank in range(3)]
+    assert equal(
+        [answer.result(60) for answer in answers], [each[:: 1 << 9] for each in together("all_reduce", seeded(3))]
+    )
+    assert 0 < max(sizes) < 64 << 10
 
 
 def errors(answers: Sequence[an.Answer]) -> list[Any]:
@@ -185,9 +218,13 @@ def test_a_node_that_is_lost_for_good(clusters: Make) -> None:
     assert run(rest, "all_reduce", [[1.0]])[0].tolist() == [1.0]
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_ranks_agree_whatever_ends(clusters: Make, seed: int) -> None:
+@pytest.mark.parametrize(("seed", "way"), [(0, "through rank 0"), (1, "direct"), (2, "direct")])
+def test_ranks_agree_whatever_ends(
+    clusters: Make, seed: int, way: str, request: pytest.FixtureRequest
+) -> None:  # fmt: skip
     """Nodes end at random: a result is the sum of one call of all ranks; after an error all go on together."""
+    if way == "direct":
+        request.getfixturevalue("direct")
     cluster, carrier = clusters(
         nodes=3, faults={**FAULTS, "seed": seed},
         supervision=an.OneForOne(max_restarts=None, backoff=0.001, max_backoff=0.002),

@@ -26,7 +26,7 @@ def _machine() -> Iterator[Any]:
         ray = importlib.import_module("ray")
     except ImportError as error:
         raise Unavailable("ray is not installed") from error
-    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False, configure_logging=False)
     try:
         yield ray
     finally:
@@ -206,6 +206,7 @@ BARS = (
         Bar("arrays from node to node", "cluster_arrays", f"atomr, {name}", 0.5, "x", under=f"Ray, {name}", part=name)
         for name in SIZES
     ),
+    Bar("death of a node, beyond Ray's own restart", "cluster_deaths", "atomr", 500.0, "ms", beyond="Ray"),
 )  # fmt: skip
 CASES = (
     Case("cluster_messages", "Messages to actors of a cluster", messages, devices=("host",), rounds=21),

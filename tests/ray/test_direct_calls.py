@@ -1,0 +1,124 @@
+"""Calls by connections between the processes, instead of the engine: the same promises, also when connections break."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from cluster_actors import Log
+
+import atomr_native as an
+from atomr_native.ray import Cluster
+from atomr_native.ray.in_process import InProcess
+from atomr_native.ray.moving.channel import Call, Channel, Result
+
+
+class Direct(InProcess):
+    """Nodes in this process, which are called by connections."""
+
+    direct = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[str] = []
+
+    def call(self, handle: Any, method: str, *args: Any) -> Any:
+        self.calls.append(method)
+        return super().call(handle, method, *args)
+
+
+class Counts(an.Actor):
+    """Counts how often each message is run."""
+
+    run: dict[Any, int]
+    lock = threading.Lock()
+
+    def receive(self, message: Any) -> Any:
+        with type(self).lock:
+            type(self).run[message] = type(self).run.get(message, 0) + 1
+        return message
+
+
+@pytest.fixture
+def made() -> Iterator[tuple[Cluster, Direct]]:
+    carrier = Direct()
+    forever = an.OneForOne(max_restarts=None, backoff=0.001, max_backoff=0.002)
+    options = {"standby": "off", "timeout": 30.0}
+    with Cluster(nodes=2, carrier=carrier, supervision=forever, options=options) as cluster:
+        yield cluster, carrier
+
+
+def test_messages_and_operations_do_not_go_through_the_engine(made: tuple[Cluster, Direct]) -> None:
+    cluster, carrier = made
+    ref = cluster.spawn(Log, node=1)
+    for number in range(300):
+        ref.tell(number)
+    assert ref.ask("seen").result(30) == list(range(300))
+    assert "deliver" not in carrier.calls
+    assert carrier.calls.count("control") == 1  # which asks for the way
+    with pytest.raises(an.OutOfMemory) as error:
+        ref.ask("fail").result(30)
+    assert error.value.requested == 7
+    x = cluster.device("node1/host").zeros((3,))
+    assert x.numpy().tolist() == [0.0] * 3
+
+
+def test_only_these_calls_are_served(made: tuple[Cluster, Direct]) -> None:
+    cluster, _ = made
+    cluster.spawn(Log, node=1).ask("x").result(30)
+    link = cluster._peer.link("node1")
+    with pytest.raises(an.LibraryError, match="allowed: deliver, control"):
+        link.calls.make(link.life, "close", 0.0)
+    assert cluster.spawn(Log, node=1).ask("x").result(30) == 1
+
+
+def test_connections_that_break_and_nodes_that_end(
+    made: tuple[Cluster, Direct], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Calls or their results are lost: each message is run at most once, and each ask has one answer."""
+    cluster, carrier = made
+    draw, send = random.Random(5), Channel.send
+
+    def fragile(channel: Channel, message: Any, fd: int | None = None) -> None:
+        if isinstance(message, Call | Result) and draw.random() < 0.05:
+            if draw.random() < 0.5:
+                send(channel, message, fd)
+            channel.close()
+            raise ConnectionResetError("broken by the test")
+        send(channel, message, fd)
+
+    monkeypatch.setattr(Channel, "send", fragile)
+    Counts.run = {}
+    refs = [cluster.spawn(Counts, node=node) for node in range(2)]
+    answers, resolved = [], [0] * 300
+    for number in range(300):
+        answer = refs[number % 2].ask(number)
+        answers.append(answer)
+        answer.add_done_callback(lambda _, number=number: resolved.__setitem__(number, resolved[number] + 1))
+        if number % 60 == 59:
+            carrier.kill(f"node{draw.randrange(2)}")
+            answer.wait(30)
+    for number, answer in enumerate(answers):
+        assert answer.wait(60)
+        error = answer.exception()
+        if error is None:
+            assert (answer.result(0), Counts.run[number]) == (number, 1)
+        else:
+            assert isinstance(error, an.NodeLost)
+            assert Counts.run.get(number, 0) <= int(error.may_have_run)
+    assert resolved == [1] * 300
+
+
+def test_without_a_connection_the_engine_calls(made: tuple[Cluster, Direct], monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(channel: Channel, secret: bytes, *, first: bool) -> bool:
+        raise ConnectionRefusedError("a firewall")
+
+    monkeypatch.setattr(Channel, "greet", refuse)
+    cluster, carrier = made
+    ref = cluster.spawn(Log, node=1)
+    assert [ref.ask(number).result(30) for number in range(3)] == [1, 2, 3]
+    assert "deliver" in carrier.calls
+    assert cluster.device("node1/host").put([1.0, 2.0]).numpy().tolist() == [1.0, 2.0]
