@@ -24,7 +24,7 @@ import atomr_native as an
 from atomr_native.ray.moving import client as taking
 from atomr_native.ray.moving import nixl as by_nixl
 from atomr_native.ray.moving import server as giving
-from atomr_native.ray.moving.channel import Channel
+from atomr_native.ray.moving.channel import Channel, Take
 from atomr_native.ray.moving.client import Broken, Client
 from atomr_native.ray.moving.server import Server
 from atomr_native.ray.moving.way import Way
@@ -451,6 +451,13 @@ def test_a_secret_is_asked_for_at_both_ends(far: bool) -> None:
             with socket.socket(socket.AF_INET if far else socket.AF_UNIX) as stranger:
                 stranger.connect(("127.0.0.1", side.way.port) if far else side.way.local)
                 stranger.sendall(data)
+        with socket.socket(socket.AF_INET if far else socket.AF_UNIX) as stranger:  # which does not look at the answer
+            stranger.connect(("127.0.0.1", side.way.port) if far else side.way.local)
+            channel = Channel(stranger)
+            assert not channel.greet(b"another", first=True)
+            with pytest.raises(OSError, match=r"ended|reset|pipe"):
+                channel.send(Take("x", "host"))
+                channel.receive()
         assert side.take("x", None).tolist() == [1.0]
     side.close()
     with pytest.raises(Broken, match="left"):
