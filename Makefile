@@ -38,14 +38,14 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: FORCE help demo test test-all test-plain test-bits test-kernels test-ray extras site
+.PHONY: FORCE help demo test test-all test-plain test-bits test-kernels test-ray rewritten extras site
 .PHONY: array-api chaos mutation bench doctor lint format tables typecheck sanitize dist clean install check-machine
 .PHONY: $(SANITIZERS:%=sanitize-%)
 
 help:
 	@echo 'make demo       train a network by messages, kill its worker half-way, continue'
 	@echo 'make test       run the tests (test-all: the slow ones too), in JOBS=$(JOBS) processes'
-	@echo 'make test-plain those that need none of NVIDIA'"'"'s packages'
+	@echo 'make test-plain those marked plain, and each other one once: for a machine without NVIDIA'"'"'s packages'
 	@echo 'make test-bits  those that compare to the last place, with the arithmetic of older processors'
 	@echo 'make test-kernels every family of kernels of CUTLASS compiles (EXTRAS=test-cuda); for the night'
 	@echo 'make test-ray   clusters on the oldest Ray and on the newest, with 50 kills'
@@ -74,11 +74,16 @@ test-all: $(VENV)/.installed
 	@$(PYTEST) $(ARGS)
 
 test-plain: $(VENV)/.installed
-	@$(PYTEST) -m 'plain and not slow and not gpu' $(call MARKED,plain) $(ARGS)
+	@$(PYTEST) --one-each -m 'not slow and not gpu' $(ARGS)
 
 # Some minutes of every processor, and nvidia-cutlass, which EXTRAS=test-cuda brings.
 test-kernels: $(VENV)/.installed
 	@$(PYTEST) -m 'slow and not gpu' tests/compile/test_cutlass_toolchain.py $(ARGS)
+
+# Pytest rewrites the asserts of each file and keeps the result; processes that start together would all do it. Its
+# errors show again in the run.
+rewritten: $(VENV)/.installed
+	@$(BIN)/python -m pytest -q --collect-only >/dev/null || true
 
 test-bits: $(VENV)/.installed
 	@$(WITH_AVX2) $(BITS)

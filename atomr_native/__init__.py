@@ -61,6 +61,8 @@ if TYPE_CHECKING:
     from .communicators.communicator import CommunicatorStats as CommunicatorStats
     from .communicators.durable import CommunicatorGroup as CommunicatorGroup
     from .communicators.plan import CollectivePlan as CollectivePlan
+    from .communicators.recording import CommunicatorProgram as CommunicatorProgram
+    from .communicators.recording import CommunicatorRecording as CommunicatorRecording
     from .communicators.reply import CollectiveReply as CollectiveReply
     from .communicators.request import CollectiveRequest as CollectiveRequest
     from .device import Device as Device
@@ -232,6 +234,8 @@ _FACE = {
     "CommunicatorGroup": "communicators.durable",
     "SharedArray": "interop.shared",
     "CommunicatorStats": "communicators.communicator",
+    "CommunicatorProgram": "communicators.recording",
+    "CommunicatorRecording": "communicators.recording",
     "Context": "actors.context",
     "DeadLetter": "runtime.dead_letters",
     "Device": "device",

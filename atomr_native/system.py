@@ -96,7 +96,9 @@ class System(ProcessBound):
         Seed of the random variation of the pauses before actors restart (`Supervision`).  Operations that draw random
         numbers take their own.
     spin_us : int
-        Microseconds that idle lanes and waiting threads spin before they park.
+        Microseconds that idle lanes and waiting threads spin before they park.  Where the last wait for the same took
+        up to eight times as long, they spin for twice its time, at most eight times as long: one thread of a process to
+        each four processors, so that a loop of asks meets nobody asleep.
     allow_crash : bool
         Allow `Device.inject_fault`, for tests.
     debug : bool

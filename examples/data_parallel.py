@@ -16,7 +16,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -66,9 +66,10 @@ class Replica:
 
 
 def one_step(
-    comm: an.Communicator, replicas: Sequence[Replica], group: an.CommunicatorGroup, data: Any, step: int
-) -> float:
-    """Make one step on all devices; return its loss when all have committed it."""
+    comm: an.Communicator, replicas: Sequence[Replica], group: an.CommunicatorGroup, data: Any, step: int,
+    halfway: Callable[[], object] = bool,
+) -> float:  # fmt: skip
+    """Make one step on all devices; return its loss when all have committed it.  `halfway` runs before the updates."""
     images, labels = data
     chosen = np.random.default_rng(step).choice(len(images), BATCH, replace=False)
     parts = np.split(chosen, len(replicas))
@@ -79,6 +80,7 @@ def one_step(
         for name in replicas[0].weights:
             given = [of[name] for of in gradients]
             comm.all_reduce(given, op="avg", out=given)
+    halfway()
     for replica, of in zip(replicas, gradients, strict=True):
         replica.update(of)
     group.commit(tag=step).result()
@@ -92,15 +94,19 @@ def train(system: an.System, names: Sequence[str], steps: int, kill_at: int | No
     group = comm.durable_group([replica.state for replica in replicas])
     data, curve = digits(), [0.0] * steps
     step = 0
+
+    def kill() -> None:
+        nonlocal kill_at
+        if step == kill_at:
+            kill_at, pid = None, comm.devices[-1].worker_pid
+            print(f"step {step}: killing the worker of {comm.devices[-1].name}, process {pid}")
+            if pid is not None:
+                os.kill(pid, signal.SIGKILL)
+
     while step < steps:
         try:
-            curve[step] = one_step(comm, replicas, group, data, step + 1)
+            curve[step] = one_step(comm, replicas, group, data, step + 1, kill)
             step += 1
-            if step == kill_at:
-                kill_at, pid = None, comm.devices[-1].worker_pid
-                print(f"step {step}: killing the worker of {comm.devices[-1].name}, process {pid}")
-                if pid is not None:
-                    os.kill(pid, signal.SIGKILL)
         except (an.DeviceFault, an.GpuRefStale, an.DependencyFailed) as error:
             print(f"step {step}: {type(error).__name__}")
             step = group.restore()

@@ -58,6 +58,15 @@ LONG = (
 LEFT_OUT = "atomr-left-out"
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add what `make test-plain` asks for."""
+    parser.addoption(
+        "--one-each",
+        action="store_true",
+        help="of each test that is not marked plain, only the first parameters; none of those in files that take long",
+    )
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Have programs that tests start listen to Ctrl-C, which jobs in the background of a shell are made to ignore."""
     config.pluginmanager.register(LeftOut(), LEFT_OUT)
@@ -77,8 +86,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     without = not has_gpu()
     reasons = {}
+    seen: set[str] = set()
     for item in items:
-        if _is_dropped(item):
+        if _is_dropped(item) or (config.getoption("one_each") and _is_another(item, seen)):
             reasons[item] = ""
         elif without and item.get_closest_marker("gpu"):
             reasons[item] = "no NVIDIA GPU on this machine"
@@ -86,6 +96,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     tests = Path(__file__).parent
     places = {tests / name: place for place, name in enumerate(LONG)}
     items.sort(key=lambda item: places.get(item.path, len(LONG)))
+
+
+def _is_another(item: pytest.Item, seen: set[str]) -> bool:
+    """Whether `--one-each` leaves it out: it has been seen with other parameters, or its file takes long."""
+    if item.get_closest_marker("plain"):
+        return False
+    name = item.nodeid.partition("[")[0]
+    if name in seen or str(item.path.relative_to(Path(__file__).parent)) in LONG:
+        return True
+    seen.add(name)
+    return False
 
 
 def _is_dropped(item: pytest.Item) -> bool:

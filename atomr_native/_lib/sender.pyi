@@ -279,15 +279,34 @@ class PlanRef:
 class Sequence:
     """Counts the messages of one communicator."""
 
+    closed: bool
+    groups: int
     @property
     def last(self) -> int: ...
+    @property
+    def busy(self) -> bool: ...
+
+class RanksMessage:
+    def arm(
+        self,
+        sequence: Sequence,
+        meeting: int,
+        plans: list[Any],
+        places: list[list[tuple[int, Layout]]],
+        numbers: tuple[float | int, ...],
+        lists: tuple[bool, bool],
+        apart: bool,
+        root: int,
+        handle: type,
+    ) -> None: ...
+    def tell(self, arrays: Any = (), *, out: Any = None) -> None: ...
 
 def send_ranks(
     sequence: Sequence,
     meeting: int,
     plans: list[Any],
     operands: list[tuple[Any, ...]],
-    numbers: tuple[float | int, ...],
+    numbers: tuple[float | int, ...] | list[tuple[Any, ...]],
     want_reply: bool,
     may_wait: bool,
 ) -> Any: ...

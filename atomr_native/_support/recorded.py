@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NoReturn
 
 from ..errors import InvalidRequest
@@ -17,12 +17,12 @@ class Conversion:
         self.function = function
         self.arguments = arguments
 
-    def results(self, values: dict[str, Any]) -> tuple[Any, ...]:
+    def results(self, values: Mapping[str, Any]) -> tuple[Any, ...]:
         """Return the scalars for the values of recorded numbers, by name."""
         return converted(self.function, tuple(_value_of(argument, values) for argument in self.arguments))
 
 
-def _value_of(argument: Any, values: dict[str, Any]) -> Any:
+def _value_of(argument: Any, values: Mapping[str, Any]) -> Any:
     if not is_recorded(argument):
         return argument
     if argument.conversion is None:

@@ -18,6 +18,7 @@ from ..errors import InvalidRequest
 __all__ = [
     "ArrayLayout",
     "Fresh",
+    "are_interleaved",
     "broadcast_shapes",
     "check_disjoint",
     "check_handle",
@@ -171,18 +172,55 @@ def same_view(x: Any, y: Any) -> bool:
     )
 
 
+def _reach_in(operand: Any, period: int) -> int | None:
+    """Return how many bytes of each period a view touches, counted from its first element; None if that differs."""
+    reach: int = as_dtype(operand.dtype).itemsize
+    for n, step in zip(operand.shape, operand.strides, strict=True):
+        if n < 2 or step == 0 or (step >= period and step % period == 0):
+            continue
+        if step < 0 or step >= period:
+            return None
+        reach += (n - 1) * step
+    return reach if reach <= period else None
+
+
+def are_interleaved(x: Any, first: int, y: Any, start: int) -> bool:
+    """Return whether views lie side by side in each period of their strides, as the parts of one packed array do.
+
+    Such views share no element, though one begins before the other ends: ``qkv[:, :, 0]`` and ``qkv[:, :, 1]``.  For
+    others that share none it may return False.  The native sender says the same (``sender_calls.pxi``).
+
+    Parameters
+    ----------
+    x, y : array
+    first, start : int
+        Bytes at which they begin, in one allocation.
+    """
+    for operand in (x, y):
+        for n, period in zip(getattr(operand, "shape", ()), getattr(operand, "strides", ()), strict=True):
+            if n < 2 or period <= 0:
+                continue
+            reach, rest = _reach_in(x, period), _reach_in(y, period)
+            if reach is None or rest is None:
+                continue
+            between = (start - first) % period
+            if between >= reach and between + rest <= period:
+                return True
+    return False
+
+
 def check_disjoint(
     outputs: Iterable[tuple[str, object]], inputs: Iterable[tuple[str, object]], reason: str = ""
 ) -> None:
     """Raise `InvalidRequest` if an output shares memory with an input or with another output.
 
-    Spans are compared, not elements: interleaved views of one allocation count as overlapping.
+    Spans are compared, and views in one frame: see `are_interleaved`.
     """
     seen = [(name, operand, memory_span(operand)) for name, operand in inputs]
     for name, operand in outputs:
         where, first, end = memory_span(operand)
         for other, rival, (place, start, stop) in seen:
-            if place == where and first < stop and start < end:
+            if place == where and first < stop and start < end and not are_interleaved(operand, first, rival, start):
                 for handle in (operand, rival):
                     _refuse_gone(handle)
                 raise InvalidRequest(
@@ -213,7 +251,10 @@ def overlaps(operands: Sequence[Any]) -> tuple[tuple[int, int, bool], ...]:
         (i, j, same_view(operands[i], operands[j]))
         for j, (place, start, stop) in enumerate(spans)
         for i, (where, first, end) in enumerate(spans[:j])
-        if place == where and first < stop and start < end
+        if place == where
+        and first < stop
+        and start < end
+        and not are_interleaved(operands[i], first, operands[j], start)
     )
 
 

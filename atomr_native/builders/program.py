@@ -57,8 +57,8 @@ class ProgramStep:
     workspace : int
         From which byte of the workspace on it may use it.
     control : Control, optional
-    late : bool
-        Whether it may fail when its work is done.
+    late : int
+        Its place, from 1, among those that may fail when their work is done; 0: it is none.
     """
 
     number: int
@@ -71,7 +71,7 @@ class ProgramStep:
     after: tuple[int, ...] = ()
     workspace: int = 0
     control: Control | None = None
-    late: bool = False
+    late: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ from .request import CollectiveRequest, Lowered, Use, lower
 if TYPE_CHECKING:
     from .._lib.seats import Page
     from ..device import Device
+    from .recording import CommunicatorProgram, CommunicatorRecording
     from .registry import Communicators
 
 __all__ = ["Communicator", "CommunicatorStats"]
@@ -109,7 +110,10 @@ class Communicator(CollectiveMethods, ProcessBound):
         self._count = Count()
         self._plans: OrderedDict[tuple[PlanSpec, ...], list[Plan]] = OrderedDict()
         self._prepared: OrderedDict[object, Prepared] = OrderedDict()  # of methods, by structure
+        self._copies: OrderedDict[tuple[int, int, int, bool], list[Plan]] = OrderedDict()
         self._known: weakref.WeakSet[Prepared] = weakref.WeakSet()  # these, and those of plans
+        #: What has been recorded over the ranks.
+        self.programs: weakref.WeakSet[CommunicatorProgram] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._sends: set[object] = set()  # those under way
         self._generation = 1
@@ -142,6 +146,11 @@ class Communicator(CollectiveMethods, ProcessBound):
             now = self._generation
         for callback in list(self._callbacks):
             callback(now)
+
+    @property
+    def key(self) -> tuple[Count, int]:
+        """What its messages begin with: their count, and its number.  Internal."""
+        return self._count, self._number
 
     def rank_of(self, device: Device) -> int:
         """Return the rank of a device.
@@ -237,6 +246,7 @@ class Communicator(CollectiveMethods, ProcessBound):
             if self._closed:
                 return
             self._closed = True
+            self._count.closed = True
         with Persisting():
             for device in self.devices:
                 device.forget(self._restarted)
@@ -247,13 +257,14 @@ class Communicator(CollectiveMethods, ProcessBound):
 
     def _is_over(self, deadline: float) -> bool:
         """Wait for the messages that were sent; return whether the last of them has ended."""
-        while self._sends:
+        while self._sends or self._count.busy:
             if time.monotonic() >= deadline:
                 return False
             check()
             time.sleep(0.001)
         with self._lock:
-            known = [*self._plans.values(), *(prepared.plans for prepared in self._known)]
+            known: list[Sequence[Plan]] = [*self._plans.values(), *(prepared.plans for prepared in self._known)]
+            known += [program.plans for program in self.programs]
             plans = [plan for found in known for plan in found]
             self._plans.clear()
             self._prepared.clear()
@@ -313,6 +324,29 @@ class Communicator(CollectiveMethods, ProcessBound):
         replies = self._send(lowered, [() for _ in self.devices], want_reply=True, may_wait=True)
         CollectiveReply(replies, None).result()
 
+    def record(self) -> CommunicatorRecording:
+        """Return a recording: ``with comm.record() as g:`` lists messages to the ranks, and collectives.
+
+        See `CommunicatorRecording`; its plan is one message a rank, which every rank replays.  Enqueues nothing.
+
+        Examples
+        --------
+        >>> comm = device.system.communicator(["host"])
+        >>> x = device.put([1.0, 2.0])
+        >>> with comm.record() as g:
+        ...     [total] = comm.all_reduce([device.copy(x * 2)])
+        >>> g.plan.tell()
+        >>> total.numpy()
+        array([2., 4.])
+        >>> comm.close()
+        """
+        from .recording import recording_of  # which communicators do without until a program records
+
+        self._check_open()
+        if getattr(self._groups, "open", None) is not None:
+            raise InvalidRequest("a recording inside a group of this communicator; allowed: groups inside a recording")
+        return recording_of(self, self._number, self._owners, self._registry.lane_of)
+
     # ---- messages
 
     def tell(self, request: CollectiveRequest) -> Any:
@@ -356,10 +390,14 @@ class Communicator(CollectiveMethods, ProcessBound):
         if getattr(self._groups, "open", None) is not None:
             raise InvalidRequest("a group of this communicator is open in this thread; allowed: one at a time")
         self._groups.open = group = Group()
+        with self._lock:
+            self._count.groups += 1
         try:
             yield
         finally:
             self._groups.open = None
+            with self._lock:
+                self._count.groups -= 1
         if group.calls:
             self._send(merged(group), group.refs, want_reply=False, may_wait=True)
 
@@ -398,6 +436,36 @@ class Communicator(CollectiveMethods, ProcessBound):
         result = prepared.result(refs)
         return CollectiveReply(replies, result) if want_reply else result
 
+    def copy(self, source: GpuRef, near: GpuRef | None, out: GpuRef) -> None:
+        """Send a copy of all bytes of an array from one rank to another, of any kinds of devices.  Internal.
+
+        Both arrays are contiguous.  `near` is the source's memory, as the target reaches it.
+        """
+        self._check_open()
+        key = (self.rank_of(source.device), self.rank_of(out.device), source.nbytes, near is not None)
+        found = self._copies.get(key)
+        if found is None:
+            found = self._remember_copies(key)
+        refs: list[tuple[GpuRef, ...]] = [() for _ in self.devices]
+        refs[key[0]] = (source,)
+        refs[key[1]] = (out,) if near is None else (near, out)
+        self.send_plans(found, refs, [() for _ in self.devices], want_reply=False)
+
+    def _remember_copies(self, key: tuple[int, int, int, bool]) -> list[Plan]:
+        source, target, nbytes, direct = key
+        layout = Use("x", writes=False, ref=None, shape=(nbytes,), dtype="uint8")
+        into = Use("out", writes=True, ref=None, shape=(nbytes,), dtype="uint8")
+        uses: list[list[Use]] = [[] for _ in self.devices]
+        uses[source].append(layout)
+        uses[target] += [layout, into] if direct else [into]
+        step = Step("peer_copy" if direct else "copy", "uint8", nbytes, root=source, target=target)
+        found = self._plans_of(Lowered("copy", step, uses, lambda _: None), any_layout=True)
+        with self._lock:
+            self._copies[key] = found
+            while len(self._copies) > _PLANS:
+                self._copies.popitem(last=False)
+        return found
+
     def _prepare(self, lowered: Lowered, request: CollectiveRequest) -> Prepared:
         made = Prepared(lowered, request, self._plans_of(lowered))
         self._known.add(made)
@@ -432,7 +500,20 @@ class Communicator(CollectiveMethods, ProcessBound):
         finally:
             del under_way
 
-    def _plans_of(self, lowered: Lowered) -> list[Plan]:
+    def send_plans(
+        self, plans: Sequence[Plan], refs: list[tuple[GpuRef, ...]], numbers: list[tuple[Any, ...]], *, want_reply: bool
+    ) -> Any:
+        """Send messages of recorded plans, one a rank, with the scalars of each.  Internal."""
+        sending = object()
+        under_way = Last(self._sends.discard, sending)
+        self._sends.add(sending)
+        try:
+            self._check_open()
+            return send_ranks(self._count, self._number, list(plans), refs, numbers, want_reply, True)
+        finally:
+            del under_way
+
+    def _plans_of(self, lowered: Lowered, *, any_layout: bool = False) -> list[Plan]:
         """Return the plan of each rank; the workers build them asynchronously."""
         key = tuple(self._spec(lowered, rank) for rank in range(self.size))
         with self._lock:
@@ -440,15 +521,15 @@ class Communicator(CollectiveMethods, ProcessBound):
             if found is not None:
                 self._plans.move_to_end(key)
                 return found
-        return self._make_plans(key)
+        return self._make_plans(key, any_layout)
 
     @shielded
-    def _make_plans(self, key: tuple[PlanSpec, ...]) -> list[Plan]:
+    def _make_plans(self, key: tuple[PlanSpec, ...], any_layout: bool) -> list[Plan]:
         made = []
         for owner, spec in zip(self._owners, key, strict=True):
             names = ("meeting", "sequence", *(f"factor{i}" for i in range(len(spec.scalars) - 2)))
             signature = signature_of(spec, names, (0,) * len(names))
-            made.append(Plan.make(owner, self._registry.lane_of(owner), spec, signature))
+            made.append(Plan.make(owner, self._registry.lane_of(owner), spec, signature, any_layout=any_layout))
         with self._lock:
             found = self._plans.setdefault(key, made)
             while len(self._plans) > _PLANS:

@@ -6,6 +6,7 @@ from collections.abc import Generator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from .._lib.sender import RanksMessage
 from .._support.process_bound import ProcessBound
 from .._support.public import public
 from .prepared import Prepared
@@ -19,7 +20,7 @@ __all__ = ["CollectivePlan"]
 
 
 @public
-class CollectivePlan(ProcessBound):
+class CollectivePlan(ProcessBound, RanksMessage):
     """A collective with everything fixed except addresses; made by `Communicator.plan`.
 
     Examples
@@ -37,6 +38,7 @@ class CollectivePlan(ProcessBound):
         self._communicator = communicator
         self._request = request
         self._prepared = prepared
+        prepared.arm(self, communicator)
 
     @property
     def request(self) -> CollectiveRequest:
@@ -46,14 +48,8 @@ class CollectivePlan(ProcessBound):
     def _with(self, arrays: Any, out: Any) -> CollectiveRequest:
         return replace(self._request, arrays=arrays, out=out)
 
-    def tell(self, arrays: Any = (), *, out: Any = None) -> None:
-        """Send to all ranks, and keep no reply; arrays and outputs as the method takes them.
-
-        Raises
-        ------
-        InvalidRequest, GpuRefStale, MailboxFull, DeviceLost
-            Before anything is enqueued on any rank.
-        """
+    def _tell_slowly(self, arrays: Any, out: Any) -> None:
+        """Send what `tell` does not send by itself."""
         if self._run(arrays, out, want_reply=False) is None:
             self._communicator.tell(self._with(arrays, out))
 

@@ -13,8 +13,9 @@ from .request import CollectiveRequest, Lowered, Use
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from .._lib.sender import Layout
+    from .._lib.sender import Layout, RanksMessage
     from ..plans.plan import Plan
+    from .communicator import Communicator
 
 __all__ = ["Prepared", "structure_of"]
 
@@ -77,6 +78,22 @@ class Prepared:
             (plan.core, tuple(self._place(use, rank) for use in uses))
             for rank, (plan, uses) in enumerate(zip(plans, lowered.uses, strict=True))
         ]
+
+    def arm(self, message: RanksMessage, communicator: Communicator) -> None:
+        """Have a message of this collective send by itself what needs none of the checks of `operands`."""
+        places = [mine for _, mine in self._ranks]
+        if self._factors or any(source == _FRESH for mine in places for source, _, _ in mine):
+            return
+        message.arm(
+            *communicator.key,
+            self.plans,
+            [[(int(source == _OUT), layout) for source, _, layout in mine] for mine in places],
+            self.numbers,
+            self._given,
+            self._apart,
+            -1 if self._root is None else self._root,
+            GpuRef,
+        )
 
     def _place(self, use: Use, rank: int) -> tuple[int, int, Layout]:
         """Return where an operand comes from, at which place, and its layout."""

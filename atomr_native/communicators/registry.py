@@ -78,12 +78,12 @@ class Communicators:
 
     @shielded
     def pair(self, first: Device, second: Device) -> Communicator:
-        """Return the communicator of two devices, made on first use."""
+        """Return the communicator of two devices, of any kinds, made on first use; GPUs are not connected."""
         key = (first, second) if first.number < second.number else (second, first)
         with self._pair_lock:
             found = self._pairs.get(key)
             if found is None:
-                found = self._pairs[key] = self.make(key)
+                found = self._pairs[key] = self._make(key, ON_DEATH[0])
             return found
 
     def lane_of(self, owner: Any) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from .._support.checks import is_integer, is_real
 from .._support.public import public
+from .._support.recorded import is_recorded
 from ..arrays.gpu_ref import GpuRef
 from ..arrays.operands import memory_span
 from ..dtypes import as_dtype, dtype_name
@@ -281,6 +282,8 @@ def _add_factor(
     factor = request.factor
     if request.op != "sum":
         raise ranks.refuse(f"factor={factor!r} with op={request.op!r}; allowed with a factor: op='sum'")
+    if is_recorded(factor) and as_dtype(dtype).kind not in "iu":
+        return (factor,)
     if is_real(factor) or is_integer(factor):
         if as_dtype(dtype).kind in "iu" and not float(factor).is_integer():
             raise ranks.refuse(f"factor={factor!r} of {dtype} arrays; allowed: integers")

@@ -265,12 +265,10 @@ class MemoryMethods:
         Returns
         -------
         GpuRef
-            A copy from this device, and one between host devices, is enqueued, and the handle returned at once; it is
-            ordered by data on both devices.  The first copy between two host devices waits until their workers know
-            each other.  A copy from or to a GPU is complete on return: the call waits for the last writer of `source`,
-            whose memory is not reused meanwhile, and messages to the other device that write it during the call are not
-            ordered with the copy.  Between GPUs with peer access the copy is direct, otherwise it passes through host
-            memory.
+            The copy is enqueued, and the handle returned at once; it is ordered by data on both devices.  The first
+            copy between two devices waits until their workers know each other, and the first copy from a segment of
+            another GPU until the worker has mapped it.  Between GPUs with peer access the copy is direct, otherwise it
+            passes through host memory in pieces.
 
         Raises
         ------

@@ -1,10 +1,13 @@
-"""Copies between devices of one System."""
+"""Copies between devices of one System: a message of both, ordered by data on each.
+
+Bytes cross as they are, and each device arranges its own memory.  A GPU that reaches the other one's memory copies
+them from there; between all others they pass through shared memory in pieces.  The sender waits for neither device, but
+for a worker that maps a segment of the other GPU for the first time.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from .._lib.sender import VOLATILE
 from ..arrays.gpu_ref import GpuRef
@@ -23,13 +26,18 @@ def copy_across(target: SharingDevice, source: GpuRef, out: GpuRef | None, dtype
     """Copy an array of another device to `target`; see `Device.copy`."""
     _check(target, source, out, dtype)
     owner: SharingDevice = source.allocation.core.owner
-    if target.kind == owner.kind == "host":
-        return _between_hosts(target, source, out, dtype, pool)
-    source.wait()
-    made = _between_gpus(target, source, out, dtype, pool)
-    if made is None:
-        made = target.memory.put(_on_host(source, out), dtype, out, pool)
-    return made.wait()
+    if not source.layout.contiguous:
+        source = owner.memory.copy(source, None, None, VOLATILE)
+    pair = target.pair(owner.device)
+    layout = layout_of(source.shape, source.dtype)
+    same = out is None and (dtype is None or as_dtype(dtype) == source.dtype)
+    if out is not None and out.layout == layout:
+        near = out
+    else:
+        near = target.core.empty(GpuRef, layout, pool if same else VOLATILE)
+    if source.nbytes:
+        pair.copy(source, _reached(target, source), near)
+    return near if same or near is out else target.memory.copy(near, out, dtype, pool)
 
 
 def _check(target: SharingDevice, source: GpuRef, out: GpuRef | None, dtype: object) -> None:
@@ -55,37 +63,12 @@ def _check(target: SharingDevice, source: GpuRef, out: GpuRef | None, dtype: obj
         )
 
 
-def _between_hosts(target: SharingDevice, source: GpuRef, out: GpuRef | None, dtype: object, pool: int) -> GpuRef:
-    """Enqueue a copy that both workers meet for.  Contiguous bytes cross; each side arranges its own memory."""
+def _reached(target: SharingDevice, source: GpuRef) -> GpuRef | None:
+    """Return the source's memory as the target's GPU reaches it; None if it does not."""
     owner: SharingDevice = source.allocation.core.owner
-    if not source.layout.contiguous:
-        source = owner.memory.copy(source, None, None, VOLATILE)
-    pair = target.pair(owner.device)
-    to = pair.rank_of(target.device)
-    layout = layout_of(source.shape, source.dtype)
-    if out is not None and out.layout == layout:
-        near: GpuRef = pair.send(source, to, out)
-        return near
-    same = out is None and (dtype is None or as_dtype(dtype) == source.dtype)
-    near = pair.send(source, to, target.core.empty(GpuRef, layout, pool if same else VOLATILE))
-    return near if same else target.memory.copy(near, out, dtype, pool)
-
-
-def _between_gpus(target: SharingDevice, source: GpuRef, out: GpuRef | None, dtype: object, pool: int) -> GpuRef | None:
-    """Send a copy that reads the other GPU's memory; return None if that is impossible."""
-    owner: SharingDevice = source.allocation.core.owner
-    if not (target.exports.on_gpu and owner.exports.on_gpu and source.size):
+    if not (target.exports.on_gpu and owner.exports.on_gpu):
         return None
     try:
-        near = target.imports.borrow(source)
+        return target.imports.borrow(source)
     except Unsupported:
         return None
-    return target.memory.copy(near, out, dtype, pool)
-
-
-def _on_host(source: GpuRef, out: GpuRef | None) -> np.ndarray[Any, Any]:
-    """Return an array in host memory: the source itself if it is mapped here, otherwise a copy."""
-    owner: SharingDevice = source.allocation.core.owner
-    exports = owner.exports
-    array = source.numpy() if exports.on_gpu else exports.array(source)
-    return array if out is None else np.broadcast_to(array, out.shape)

@@ -214,7 +214,8 @@ def _connect(name: object, timeout: float) -> socket.socket:
         connection.connect(_address(parts[1]))
         if _user_of(connection) != os.getuid():
             raise InvalidRequest(f"name={name!r} is of a program of another user")
-        connection.sendall(parts[0].encode())
+        with contextlib.suppress(BrokenPipeError):  # it has closed its end: there is no answer, or the reason
+            connection.sendall(parts[0].encode())
     except OSError as error:
         connection.close()
         raise InvalidRequest(f"name={name!r}: no program on this machine shares it ({error.strerror})") from None

@@ -21,8 +21,8 @@ from ..arrays.owner import owner_of
 from ..errors import InvalidRequest
 from .control import RecordedBlock, RecordedCases, begin_else, begin_if, begin_switch, begin_while
 from .plan import RecordedPlan
-from .program import program_of
-from .recorder import Recorder
+from .program import Program, program_of
+from .recorder import Ranks, Recorder
 from .temporaries import Temporaries
 
 if TYPE_CHECKING:
@@ -66,7 +66,9 @@ class Recording:
         #: Where the plan's temporaries lie; None: in a block of its own.
         self.share = share
         self._recorder = Recorder(owner.core)
-        self._numbers: dict[str, RecordedFloat | RecordedInt] = {}
+        self.program: Program | None = None
+        #: By name; a communicator's ranks share them.
+        self.numbers: dict[str, RecordedFloat | RecordedInt] = {}
         self._state = "not begun"
         self._plan: RecordedPlan | None = None
 
@@ -91,9 +93,18 @@ class Recording:
         if kind is not None:
             self._state = "broken off by an exception"
             return
-        program = program_of(recorder, self._numbers, self._whole)
-        self._plan = RecordedPlan.of(self._owner, self._lane(), program, self.share)
+        self.program = program_of(recorder, self.numbers, self._whole)
+        self._plan = RecordedPlan.of(self._owner, self._lane(), self.program, self.share)
         self._plan.check_apart(tuple(ref for _, ref, _ in recorder.parameters))
+
+    def together_with(self, ranks: Ranks) -> None:
+        """Be one of the recordings of a communicator's ranks, which begin together."""
+        self._recorder.ranks = ranks
+
+    @property
+    def recorder(self) -> Recorder:
+        """What lists the messages."""
+        return self._recorder
 
     def _whole(self, allocation: Allocation) -> GpuRef:
         """Return a handle of all bytes of an allocation that was made inside."""
@@ -107,7 +118,7 @@ class Recording:
 
     def _check(self, name: object) -> str:
         self._open()
-        known = [*(called for called, _, _ in self._recorder.parameters), *self._numbers]
+        known = [*(called for called, _, _ in self._recorder.parameters), *self.numbers]
         if not isinstance(name, str) or not name.isidentifier() or name in known or name in _RESERVED:
             raise InvalidRequest(
                 f"name {name!r}; allowed: an identifier that is not in use: {', '.join([*known, *_RESERVED])}"
@@ -170,12 +181,12 @@ class Recording:
         name = self._check(name)
         found: Any = value.item() if isinstance(value, np.generic) else value
         if type(found) is float:
-            self._numbers[name] = RecordedFloat(found, name)
+            self.numbers[name] = RecordedFloat(found, name)
         elif type(found) is int:
-            self._numbers[name] = RecordedInt(found, name)
+            self.numbers[name] = RecordedInt(found, name)
         else:
             raise InvalidRequest(f"scalar {name!r} is {value!r}; allowed: a float or an int")
-        return self._numbers[name]
+        return self.numbers[name]
 
     def if_(self, flag: GpuRef) -> RecordedBlock:
         """Record messages that run if a flag is not zero: ``with g.if_(flag):``.

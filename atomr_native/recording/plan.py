@@ -119,16 +119,20 @@ class RecordedPlan(Plan):
         native = all(n.number.conversion is None for n in program.numbers)
         names = tuple(n.number.name for n in program.numbers)
         native = native and len(set(names)) == len(names)
+        key = len(spec.scalars) - len(names)  # of a program of a communicator's rank
         signature = Signature(
             tuple(o.name for o in spec.operands),
             tuple(o.name for o in given if not o.access & WRITE),
             tuple(o.name for o in given if o.access & WRITE),
-            names if native else tuple(f"{name}, scalar {i}" for i, name in enumerate(names)),
-            defaults_of(program.numbers),
+            (
+                *(f"key {i}" for i in range(key)),
+                *(names if native else (f"{name}, scalar {i}" for i, name in enumerate(names))),
+            ),
+            (0,) * key + defaults_of(program.numbers),
         )
-        key = (spec, tuple(one.key for one in program.bound), share and weakref.ref(share))
+        same = (spec, tuple(one.key for one in program.bound), share and weakref.ref(share))
         plan: RecordedPlan = cls.make(  # type: ignore[assignment]
-            owner, lane, spec, signature, any_layout=fixed, key=key
+            owner, lane, spec, signature, any_layout=fixed, key=same
         )
         plan._bound, plan._block, plan._numbers = program.bound, program.temporaries, program.numbers
         plan._temporaries = share or owner.plans.common(plan.record, lambda: Temporaries(owner.core))
@@ -217,6 +221,10 @@ class RecordedPlan(Plan):
 
         draw(range(len(steps)), "  ")
         return "\n".join((*lines, "}"))
+
+    def scalars_of(self, values: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Return the scalars of a message, after its key, for the values of recorded numbers by name."""
+        return tuple(_scalar(one, values) for one in self._numbers)
 
     def bind(self, old: GpuRef, new: GpuRef) -> RecordedPlan:
         """Put an array in the place of a bound one, for later messages; return the plan.  Does not wait.
@@ -324,7 +332,7 @@ def _collect(number: Any, into: dict[str, Any]) -> None:
             _collect(argument, into)
 
 
-def _scalar(one: Number, values: dict[str, Any]) -> Any:
+def _scalar(one: Number, values: Mapping[str, Any]) -> Any:
     conversion = one.number.conversion
     return values[one.number.name] if conversion is None else conversion.results(values)[one.number.place]
 

@@ -13,7 +13,7 @@ from .._support.recorded import RecordedFloat, RecordedInt, is_recorded, plain
 from ..errors import InvalidRequest
 from ..libraries.program.attributes import ControlAttributes, ProgramAttributes, StepAttributes
 from ..plans.spec import HOST, OVERWRITE, READ, WRITE, NestedSpec, OperandSpec, PlanSpec, describe
-from .recorder import Body, Message, Recorder, Use
+from .recorder import KEY_WORDS, Body, Message, Recorder, Use
 from .steps import FlatStep, Temporary, dependencies, flat_steps, lifetime, loops_of, pack
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..arrays.gpu_ref import GpuRef
     from ..libraries.program.attributes import FlagType
 
-__all__ = ["Bound", "Number", "Program", "program_of"]
+__all__ = ["Bound", "Number", "Program", "check_used", "program_of"]
 
 _ALIGNMENT: Final = 256
 _MAX_SCALARS: Final = 64
@@ -77,7 +77,7 @@ class Program:
     temporaries : int
         Bytes of the block.
     numbers : tuple of Number
-        The scalars.
+        The scalars, after the key of a program of a communicator's rank.
     results : tuple of Allocation
         Arrays that were made inside, or by a recorded plan that was sent inside, and are still in use: they are bound,
         and exist from the first message on.
@@ -89,6 +89,11 @@ class Program:
     temporaries: int
     numbers: tuple[Number, ...]
     results: tuple[Allocation, ...]
+
+    @property
+    def used(self) -> set[str]:
+        """The names of the recorded numbers that it sends."""
+        return set().union(*(_names(one.number) for one in self.numbers))
 
 
 def program_of(recorder: Recorder, given: dict[str, RecordedFloat | RecordedInt], handle: Any) -> Program:
@@ -106,12 +111,16 @@ def program_of(recorder: Recorder, given: dict[str, RecordedFloat | RecordedInt]
     Raises
     ------
     InvalidRequest
-        If there is nothing to run, a number has no use, or the message would have too many arrays or numbers.
+        If there is nothing to run, a number has no use, or the message would have too many arrays or numbers.  A rank
+        of a communicator may have nothing to run, and no use for a number.
     """
     steps = flat_steps(recorder.body)
-    if not steps:
+    key = KEY_WORDS if recorder.ranks else 0
+    if not steps and not key:
         raise InvalidRequest("nothing was recorded: no message was sent to the device inside the recording")
-    numbers, places = _numbers(steps, given)
+    numbers, places = _numbers(steps, given, key)
+    if not key:
+        check_used(given, set().union(*(_names(one.number) for one in numbers)))
     spans: dict[Any, list[tuple[int, Use]]] = {}
     for number, step in enumerate(steps):
         for use in step.uses:
@@ -165,7 +174,7 @@ def program_of(recorder: Recorder, given: dict[str, RecordedFloat | RecordedInt]
     spec = PlanSpec(
         "program.replay",
         tuple(operands),
-        tuple(number.kind for number in numbers),
+        ("int64",) * key + tuple(number.kind for number in numbers),
         _attributes(steps, roots, places, dependencies(steps, packed.sharing)),
     )
     results = (*(recorder.made[root] for root in escaped), *recorder.awaited)
@@ -218,38 +227,57 @@ def _divide(recorder: Recorder, spans: dict[Any, Any]) -> tuple[list[Any], set[A
     return escaped, temporary
 
 
-def _numbers(
-    steps: list[FlatStep], given: dict[str, RecordedFloat | RecordedInt]
-) -> tuple[tuple[Number, ...], dict[tuple[int, int], int]]:
-    """Return the scalars of the program, and which of them each scalar of a step is, by step and place."""
-    found: dict[Any, Number] = {}
-    places: dict[tuple[int, int], int] = {}
-    used: set[str] = set()
-    for step, flat in enumerate(steps):
-        for place, (number, kind) in flat.item.numbers.items() if isinstance(flat.item, Message) else ():
-            conversion = number.conversion
-            key = (number.name, kind) if conversion is None else (id(conversion), number.place, kind)
-            used.update(_names(number, given))
-            found.setdefault(key, Number(number, kind))
-            places[step, place] = list(found).index(key)
+def check_used(given: dict[str, RecordedFloat | RecordedInt], used: set[str]) -> None:
+    """Refuse recorded numbers that no message sends."""
     for name in given:
         if name not in used:
             raise InvalidRequest(
                 f"number {name!r} is sent by no message of the recording; a value that only Python reads is the same "
                 f"in each replay: give it as a static argument, or as a plain number"
             )
-    if len(found) > _MAX_SCALARS:
-        raise InvalidRequest(f"the recording has {len(found)} numbers; allowed: {_MAX_SCALARS}")
+
+
+def _numbers(
+    steps: list[FlatStep], given: dict[str, RecordedFloat | RecordedInt], first: int
+) -> tuple[tuple[Number, ...], dict[tuple[int, int], int]]:
+    """Return the scalars of the program, and which of them each scalar of a step is, by step and place.
+
+    There are `first` scalars before them, the key, with which the scalars of a collective begin.
+    """
+    found: dict[Any, Number] = {}
+    places: dict[tuple[int, int], int] = {}
+    for step, flat in enumerate(steps):
+        if not isinstance(flat.item, Message):
+            continue
+        if flat.item.spans_ranks:
+            places.update(((step, word), word) for word in range(first))
+        for place, (number, kind) in flat.item.numbers.items():
+            _check_own(number, given)
+            conversion = number.conversion
+            key = (number.name, kind) if conversion is None else (id(conversion), number.place, kind)
+            found.setdefault(key, Number(number, kind))
+            places[step, place] = first + list(found).index(key)
+    if first + len(found) > _MAX_SCALARS:
+        raise InvalidRequest(f"the recording has {len(found)} numbers; allowed: {_MAX_SCALARS - first}")
     return tuple(found.values()), places
 
 
-def _names(number: RecordedFloat | RecordedInt, given: dict[str, RecordedFloat | RecordedInt]) -> set[str]:
+def _names(number: RecordedFloat | RecordedInt) -> set[str]:
     """Return the names of the recorded numbers that a number is computed from."""
     if number.conversion is not None:
-        return set().union(*(_names(one, given) for one in number.conversion.arguments if is_recorded(one)))
+        return set().union(*(_names(one) for one in number.conversion.arguments if is_recorded(one)))
+    return {number.name}
+
+
+def _check_own(number: RecordedFloat | RecordedInt, given: dict[str, RecordedFloat | RecordedInt]) -> None:
+    """Refuse a number of another recording."""
+    if number.conversion is not None:
+        for one in number.conversion.arguments:
+            if is_recorded(one):
+                _check_own(one, given)
+        return
     if given.get(number.name) is not number:
         raise InvalidRequest(f"{number!r} belongs to another recording; allowed: numbers of this one")
-    return {number.name}
 
 
 def _attributes(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextvars
+import struct
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from .._lib.sender import STAGING, VOLATILE, Core, Layout
-from .._support.recorded import RecordedFloat, RecordedInt
+from .._support.recorded import RecordedFloat, RecordedInt, is_recorded, plain
 from ..arrays.layout import layout_from
 from ..errors import InvalidRequest, Unsupported
 from ..libraries.program.attributes import StepAttributes, bodies_of
@@ -20,10 +21,13 @@ if TYPE_CHECKING:
     from ..plans.plan import Plan
     from .graph import Recording
 
-__all__ = ["Body", "Control", "Message", "Recorder", "Use"]
+__all__ = ["KEY_WORDS", "Body", "Control", "Message", "Ranks", "Recorder", "Use"]
 
-#: The recorder of the running code: a thread may run coroutines that know nothing of each other.
-_current: contextvars.ContextVar[Recorder | None] = contextvars.ContextVar("atomr_native.recorder", default=None)
+#: Scalars with which a message of several devices begins, as meeting.h has them.
+KEY_WORDS: Final = 2
+
+#: The recorders of the running code, one a device: a thread may run coroutines that know nothing of each other.
+_current: contextvars.ContextVar[tuple[Recorder, ...]] = contextvars.ContextVar("atomr_native.recorder", default=())
 
 _NO_WAITING = (
     "waiting or reading inside a recording: it only lists messages, and nothing has run yet; wait before it, or after "
@@ -71,6 +75,11 @@ class Message(NamedTuple):
     words: tuple[int, ...]
     numbers: dict[int, tuple[RecordedFloat | RecordedInt, str]]
 
+    @property
+    def spans_ranks(self) -> bool:
+        """Whether it is a collective, whose first words are the key of the message that replays it."""
+        return is_collective(self.spec)
+
 
 class Body:
     """Steps that run together or not at all: those of the recording, or of a branch or a loop."""
@@ -104,6 +113,13 @@ class Control:
         self.bodies = [Body() for _ in range(bodies)]
 
 
+class Ranks(NamedTuple):
+    """What is recorded together: the number of a communicator, and the recorder of each rank."""
+
+    number: int
+    recorders: tuple[Recorder, ...]
+
+
 class Recorder:
     """Lists the messages that the calling thread sends to a device, from `begin_recording` to `end_recording`.
 
@@ -130,9 +146,10 @@ class Recorder:
         self.bound: dict[tuple[int, int], GpuRef] = {}
         #: New results of recorded plans that were sent inside.
         self.awaited: list[Allocation] = []
+        #: The recorders of all ranks, if this is one of a communicator's.
+        self.ranks: Ranks | None = None
         self._pending: dict[int, tuple[RecordedFloat | RecordedInt, str]] = {}
         self._paused = False
-        self._token: contextvars.Token[Recorder | None] | None = None
 
     @staticmethod
     def current(core: Core) -> Recording:
@@ -143,20 +160,21 @@ class Recorder:
         InvalidRequest
             If it records no messages to this device.
         """
-        found = _current.get()
-        if found is None or found.core is not core or found.recording is None:
-            raise InvalidRequest("nothing is recorded here; allowed: inside a recording of this device")
-        return found.recording
+        for found in _current.get():
+            if found.core is core and found.recording is not None:
+                return found.recording
+        raise InvalidRequest("nothing is recorded here; allowed: inside a recording of this device")
 
     # ---- the span of the recording
 
     def start(self, recording: Recording) -> None:
         """Begin to list messages of this thread."""
-        if _current.get() is not None:
+        known = _current.get()
+        if known and (self.ranks is None or known[0].ranks is not self.ranks):
             raise InvalidRequest(
                 "a recording inside a recording of the same thread; allowed: one at a time. Record the inner one before"
             )
-        self._token = _current.set(self)
+        _current.set((*known, self))
         self.recording = recording
         self.core.begin_recording(self)
 
@@ -164,15 +182,13 @@ class Recorder:
         """Send messages again.  Idempotent."""
         self.core.end_recording(self)
         self.recording = None
-        if self._token is not None:
-            _current.set(None)
-            self._token = None
+        _current.set(tuple(one for one in _current.get() if one is not self))
 
     # ---- called by the native sender
 
     def listens(self) -> bool:
         """Return whether the running code is recorded: not the tasks beside it, nor the library's own messages."""
-        return not self._paused and _current.get() is self
+        return not self._paused and any(one is self for one in _current.get())
 
     def owns(self, allocation: Allocation) -> bool:
         """Return whether messages of this recording may use an allocation that nobody else may use yet.
@@ -232,6 +248,54 @@ class Recorder:
             self._use(ref, plan.access_of(i), name) for i, (ref, name) in enumerate(zip(refs, plan.names, strict=True))
         )
         self.innermost.items.append(Message(spec, uses, tuple(words), numbers))
+
+    def take_ranks(
+        self, number: int, plans: list[Plan], operands: list[tuple[GpuRef, ...]], numbers: list[tuple[Any, ...]]
+    ) -> None:
+        """List a message of a communicator, on all of its ranks.
+
+        Raises
+        ------
+        Unsupported
+            In a recording of one device, or of another communicator, and in a branch or a loop.
+        """
+        if self.ranks is None:
+            raise Unsupported(
+                f"{plans[0].spec.op} inside a recording of one device; Communicator.record records all of its ranks",
+                rule="program.array_operations_only",
+            )
+        if self.ranks.number != number:
+            raise Unsupported(
+                f"{plans[0].spec.op} of another communicator than the one that is recorded; allowed: collectives of "
+                f"that one. Between ranks, its method send copies an array",
+                rule="program.one_communicator",
+            )
+        if any(one.inside for one in self.ranks.recorders):
+            raise Unsupported(
+                f"{plans[0].spec.op} in a branch or a loop: the flags of the ranks may differ, and then some would "
+                f"wait for the others without end; allowed: outside of if_, while_ and switch",
+                rule="program.collective_in_control_flow",
+            )
+        for one, plan, refs, given in zip(self.ranks.recorders, plans, operands, numbers, strict=True):
+            one.take_rank(plan, refs, given)
+
+    def take_rank(self, plan: Plan, refs: tuple[GpuRef, ...], given: tuple[Any, ...]) -> None:
+        """List this rank's part of a message of the communicator; `given` are its scalars after the key."""
+        spec = plan.spec
+        kinds = spec.scalars[KEY_WORDS:]
+        numbers = {}
+        words = [0] * KEY_WORDS
+        for number, kind in zip(given, kinds, strict=True):
+            if is_recorded(number):
+                numbers[len(words)] = (number, kind)
+            words.append(_word(plain(number), kind))
+        if spec.op == "program.replay":
+            self._take_steps(spec, self._with_own_block(plan, refs), words, numbers)
+            return
+        uses = tuple(
+            self._use(ref, plan.access_of(i), name) for i, (ref, name) in enumerate(zip(refs, plan.names, strict=True))
+        )
+        self.body.items.append(Message(spec, uses, tuple(words), numbers))
 
     @property
     def innermost(self) -> Body:
@@ -311,8 +375,17 @@ def _check_operation(plan: Plan, spec: PlanSpec) -> None:
         raise InvalidRequest(
             f"{spec.op} inside a recording; commits and restores are messages of their own: send them between replays"
         )
-    if kind == "collective":
-        raise Unsupported(f"{spec.op} inside a recording", rule="program.array_operations_only")
+
+
+def is_collective(spec: PlanSpec) -> bool:
+    """Return whether the messages of a plan are run by several devices together."""
+    return spec.op.startswith("collective.")
+
+
+def _word(number: float, kind: str) -> int:
+    """Return the bits of a scalar, as a signed integer."""
+    found: int = struct.unpack("<q", struct.pack("<q" if kind == "int64" else "<d", number))[0]
+    return found
 
 
 def _step_of(

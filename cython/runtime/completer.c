@@ -137,7 +137,7 @@ void *atomr_completer_main(void *argument) {
     atomr_worker *k = argument;
     pthread_setname_np(pthread_self(), "atomr-completer");
     prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS); /* else the system lets its short naps take 50 us more */
-    uint64_t idle_since = atomr_now_ns(), checked = 0, probed = idle_since;
+    uint64_t idle_since = atomr_now_ns(), checked = 0, probed = idle_since, spin = k->spin_ns;
     while (!atomr_faulted(k)) {
         const int ending = atomic_load(&k->lanes_ended);
         const survey s = look(k);
@@ -151,10 +151,18 @@ void *atomr_completer_main(void *argument) {
         }
         if (ending && is_idle(k)) return NULL;
         if (ending && s.is_full && !s.progress && has_arrived(k)) return NULL; /* nobody takes what failed any more */
-        if (s.progress) idle_since = now;
-        if (now - idle_since < k->spin_ns) {
+        if (s.progress) { /* the next may take as long */
+            atomr_spin_ended(&k->longer, spin, k->spin_ns);
+            spin = atomr_spin_begins(&k->longer, atomr_spin_for(now - idle_since, k->spin_ns), k->spin_ns);
+            idle_since = now;
+        }
+        if (now - idle_since < spin) {
             atomr_pause();
-        } else if (s.lane) {
+            continue;
+        }
+        atomr_spin_ended(&k->longer, spin, k->spin_ns);
+        spin = k->spin_ns;
+        if (s.lane) {
             /* Other lanes that are waited for finish in their own order: then look around more often. */
             k->backend.wait(k->backend.self, s.lane->index, atomic_load(&s.lane->inflight),
                             s.n_wanted > 1 ? SHORT_WAIT_NS : LONG_WAIT_NS);

@@ -60,15 +60,16 @@ static void count(_Atomic uint64_t *counter, uint64_t n) {
     atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n, memory_order_relaxed);
 }
 
-/* Spin for the lane's time, and until `awake_until` has passed, unless enough threads spin already; 1 as soon as `word`
+/* Spin for `wanted_ns`, and until `awake_until` has passed, unless enough threads spin already; 1 as soon as `word`
  * reaches `target`.  When it does not, then nothing that the lane has launched waits for its completion value. */
-static int spin_until(atomr_lane *l, const _Atomic uint64_t *word, uint64_t target,
+static int spin_until(atomr_lane *l, const _Atomic uint64_t *word, uint64_t target, uint64_t wanted_ns,
                       const _Atomic uint64_t *awake_until) {
     atomr_worker *k = l->worker;
     if (atomic_load_explicit(word, memory_order_acquire) >= target) return 1;
     int32_t others = atomic_fetch_add(&k->spinners, 1);
     const int many = others >= k->max_spinners;
-    const uint64_t end = atomr_now_ns() + (many ? k->spin_ns / 16 : k->spin_ns);
+    const uint64_t spin = many ? k->spin_ns / 16 : atomr_spin_begins(&k->longer, wanted_ns, k->spin_ns);
+    const uint64_t end = atomr_now_ns() + spin;
     int reached = 0, holds = k->backend.asynchronous && l->signalled != l->ticket;
     for (unsigned i = 1; !reached; i++) {
         if (holds && !atomr_may_hold_value(l)) {
@@ -83,6 +84,7 @@ static int spin_until(atomr_lane *l, const _Atomic uint64_t *word, uint64_t targ
         if (atomic_load_explicit(&k->stopping, memory_order_relaxed)) break;
         sched_yield(); /* what it waits for may be done by a thread of this very processor */
     }
+    atomr_spin_ended(&k->longer, spin, k->spin_ns);
     atomic_fetch_sub(&k->spinners, 1);
     if (holds && !reached) atomr_signal_now(l);
     return reached;
@@ -91,11 +93,15 @@ static int spin_until(atomr_lane *l, const _Atomic uint64_t *word, uint64_t targ
 /* Wait until `lane` has published more than `head` cells; 0 when the worker stops. */
 static int wait_for_message(atomr_lane *l) {
     atomr_worker *k = l->worker;
-    for (;;) {
+    if (atomic_load_explicit(&l->p->tail, memory_order_acquire) > l->head) return !atomic_load(&k->stopping);
+    l->clock = 0;
+    const uint64_t began = atomr_now_ns();
+    for (uint64_t spin = atomr_spin_for(l->idle_ns, k->spin_ns);; spin = k->spin_ns) {
         if (atomic_load(&k->stopping)) return 0;
-        if (atomic_load_explicit(&l->p->tail, memory_order_acquire) > l->head) return 1;
-        l->clock = 0;
-        if (spin_until(l, &l->p->tail, l->head + 1, &l->p->awake_until)) return 1;
+        if (spin_until(l, &l->p->tail, l->head + 1, spin, &l->p->awake_until)) {
+            l->idle_ns = atomr_now_ns() - began;
+            return 1;
+        }
         uint32_t bell = atomic_load(&l->p->doorbell);
         atomic_store(&l->w->parked, 1);
         if (atomic_load(&l->p->tail) <= l->head && !atomic_load(&k->stopping)) {
@@ -122,7 +128,7 @@ static int wait_for_launch(atomr_lane *l, atomr_stamp stamp) {
     if (atomic_load_explicit(&other->launched, memory_order_acquire) >= ticket) return 1;
     atomr_signal_now(l); /* this lane may block, and somebody may wait for what it has launched */
     static const _Atomic uint64_t no_longer;
-    while (!spin_until(l, &other->launched, ticket, &no_longer)) {
+    while (!spin_until(l, &other->launched, ticket, k->spin_ns, &no_longer)) {
         if (atomic_load(&k->stopping)) return 0;
         atomic_fetch_add(&other->launch_waiters, 1);
         uint32_t seq = atomic_load(&other->launch_seq);
@@ -307,6 +313,14 @@ static int vote(atomr_lane *l, const atomr_head *h, const uint64_t *scalars, int
     return -1;
 }
 
+/* Have the other ranks know that this one has failed in the middle of a message, unless it has told them, or they it. */
+static void tell_ranks(atomr_worker *k, const uint64_t *scalars, const atomr_error *error) {
+    atomr_page *page = atomic_load_explicit(&k->meetings[scalars[ATOMR_KEY_MEETING]].page, memory_order_acquire);
+    const unsigned rank = k->meetings[scalars[ATOMR_KEY_MEETING]].rank;
+    if (!page || strcmp(error->lib, "rank") == 0 || atomr_page_has_failed(page, rank, scalars[ATOMR_KEY_SEQUENCE])) return;
+    atomr_page_fail(page, rank, scalars[ATOMR_KEY_SEQUENCE], error->lib, error->status, error->name, error->text);
+}
+
 /* For a trace.  The fields are released one by one: a reader that sees one of them sees that the entry before is out. */
 static void note_span(atomr_lane *l, uint64_t ticket, uint64_t began) {
     const uint64_t n = atomic_load_explicit(&l->w->n_spans, memory_order_relaxed);
@@ -395,6 +409,7 @@ static int process(atomr_lane *l) {
             failed = 1;
             atomr_error_of(&error, code, &failure);
             late.judge = NULL;
+            if (keyed) tell_ranks(k, scalars, &error);
         }
     }
     if (suspended || late.judge || (failed && atomic_load_explicit(&l->n_suspended, memory_order_acquire))) {

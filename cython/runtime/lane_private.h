@@ -5,6 +5,7 @@
 #include "runtime/lane_core.h"
 #include "runtime/meeting.h"
 #include "runtime/poison.h"
+#include "runtime/spinning.h"
 
 enum { ATOMR_PLAN_CHUNK = 1024, ATOMR_PLAN_CHUNKS = 1024, ATOMR_MESSAGE_WORDS = ATOMR_MAX_CELLS * ATOMR_CELL_WORDS };
 
@@ -52,6 +53,7 @@ typedef struct {
     /* The taker's.  What a lane writes with each message is kept off the lines that others read all the time: a
      * completer that spins would take the line away in the middle of every message. */
     _Alignas(128) uint64_t head, ticket; /* cells and tickets taken so far */
+    uint64_t idle_ns;           /* how long it waited for its last message */
     uint64_t clock;             /* when the last message ended, 0 after a wait: a clock costs as much as a no-op */
     atomr_turn turn;            /* that its message runs in, in a cautious worker */
     int ran;                    /* in that turn, without a failure */
@@ -86,6 +88,7 @@ struct atomr_worker {
     int w_fd;
     uint32_t cells;
     uint64_t spin_ns;
+    atomr_spinners longer;
     int64_t nap_ns; /* the longest sleep of an idle thread; nothing but caution depends on it */
     int64_t probe_ns; /* how often an idle device is asked for errors */
     int32_t max_spinners;

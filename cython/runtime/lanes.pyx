@@ -265,11 +265,10 @@ cdef class Steps:
             raise MemoryError
         for i, wanted in enumerate(program.steps):
             step = &self.native.steps[i]
-            if wanted.late:
-                if self.native.n_late == ATOMR_INFO_STEPS:
-                    raise Unsupported(f"a program with more than {ATOMR_INFO_STEPS} steps that may fail late")
-                self.native.n_late += 1
-                step.late = self.native.n_late
+            if wanted.late > ATOMR_INFO_STEPS:
+                raise Unsupported(f"a program with more than {ATOMR_INFO_STEPS} steps that may fail late")
+            step.late = wanted.late
+            self.native.n_late = max(self.native.n_late, step.late)
             self.native.n_steps = i + 1
             if wanted.control is not None:
                 self.take_control(step, wanted.control)

@@ -167,6 +167,26 @@ int atomr_page_meet(atomr_page *p, unsigned rank, uint64_t sequence, uint64_t st
     return ATOMR_MET;
 }
 
+int atomr_page_follow(atomr_page *p, unsigned other, uint64_t sequence, uint64_t step, const _Atomic int *stopping,
+                      atomr_error *why) {
+    const uint64_t target = sequence << ATOMR_STEP_BITS | step;
+    const int met = await(p, other, has_stepped, target, sequence, step, stopping, why);
+    if (met != ATOMR_MET || !atomr_page_has_failed(p, other, sequence)) return met;
+    tell_vote(why, &p->seats[other], &p->ranks[other].votes[sequence & 1]);
+    return ATOMR_NOT_MET;
+}
+
+int atomr_page_conclude(atomr_page *p, unsigned rank, unsigned other, uint64_t sequence, uint64_t step,
+                        atomr_error *why) {
+    if (atomic_load(&p->seats[other].lost) >= sequence) {
+        tell_loss(why, &p->seats[other]);
+        return ATOMR_NOT_MET;
+    }
+    atomic_store(&p->ranks[rank].step, sequence << ATOMR_STEP_BITS | step);
+    ring(p);
+    return ATOMR_MET;
+}
+
 void atomr_page_fail(atomr_page *p, unsigned rank, uint64_t sequence, const char *lib, int status, const char *name,
                      const char *text) {
     atomr_vote *mine = &p->ranks[rank].votes[sequence & 1];
@@ -177,6 +197,10 @@ void atomr_page_fail(atomr_page *p, unsigned rank, uint64_t sequence, const char
     atomic_store(&mine->code, ATOMR_LIBRARY_ERROR);
     atomic_store(&p->ranks[rank].step, sequence << ATOMR_STEP_BITS | ATOMR_STEP_FAILED);
     ring(p);
+}
+
+int atomr_page_has_failed(const atomr_page *p, unsigned rank, uint64_t sequence) {
+    return atomic_load(&p->ranks[rank].step) == (sequence << ATOMR_STEP_BITS | ATOMR_STEP_FAILED);
 }
 
 uint64_t atomr_page_connection(const atomr_page *p, uint64_t sequence) {

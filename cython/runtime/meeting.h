@@ -89,9 +89,17 @@ int atomr_page_vote(atomr_page *, unsigned rank, uint64_t sequence, const atomr_
 /* Note a step, and wait until every rank has noted it. */
 int atomr_page_meet(atomr_page *, unsigned rank, uint64_t sequence, uint64_t step, const _Atomic int *stopping,
                     atomr_error *why);
+/* Wait until another rank has noted a step, without noting it. */
+int atomr_page_follow(atomr_page *, unsigned other, uint64_t sequence, uint64_t step, const _Atomic int *stopping,
+                      atomr_error *why);
+/* Note a step, which another rank follows, without waiting for it; NOT_MET: that one is lost, and what this one has read
+ * of its memory is not to be relied on. */
+int atomr_page_conclude(atomr_page *, unsigned rank, unsigned other, uint64_t sequence, uint64_t step, atomr_error *why);
 /* Tell the others that this rank failed in the middle of a message. */
 void atomr_page_fail(atomr_page *, unsigned rank, uint64_t sequence, const char *lib, int status, const char *name,
                      const char *text);
+/* Whether a rank has told the others so. */
+int atomr_page_has_failed(const atomr_page *, unsigned rank, uint64_t sequence);
 /* The connection that every rank named when it voted on a message; 0: not all have the same.  Until the next vote. */
 uint64_t atomr_page_connection(const atomr_page *, uint64_t sequence);
 /* How often the workers of all ranks have died, by rank. */

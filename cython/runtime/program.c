@@ -73,7 +73,7 @@ int atomr_program_step_run(const atomr_program *p, unsigned at, const atomr_call
         part.info = call->info + (step->late - 1) * ATOMR_INFO_WORDS;
     }
     const int code = step->run(step->context, &part, failure);
-    if (code != ATOMR_OK) name_step(p, at, failure);
+    if (code != ATOMR_OK && strcmp(failure->lib, "rank") != 0) name_step(p, at, failure); /* what another rank says stays */
     if (late.judge) note_late(p, step, call, late);
     return code;
 }

@@ -151,6 +151,26 @@ cdef class Seat(Page):
         raise RankAbsent(why.status, (<bytes>(<char *>why.name)).decode(errors="replace"),
                          (<bytes>(<char *>why.text)).decode(errors="replace"))
 
+    def exchange(self, uint64_t sequence):
+        """Note that this rank has filled its area, and wait for the areas of all.
+
+        The rounds of a message are counted from the beginning of its first collective to the end of its last one.
+
+        Raises
+        ------
+        RankAbsent
+        """
+        self.parity(sequence)
+        self.rounds += 1
+        self.meet(sequence, 1 + self.rounds)  # step 1 is the vote
+
+    def parity(self, uint64_t sequence):
+        """Which of its two areas this rank fills in the next round of a message, which the other ranks then read."""
+        if self.sequence != sequence:
+            self.sequence = sequence
+            self.rounds = 0
+        return self.rounds & 1
+
     def fail(self, uint64_t sequence, str name, str text):
         """Tell the other ranks that this one has failed in the middle of a message."""
         cdef bytes raw_name = name.encode("utf-8", "replace")[:60]

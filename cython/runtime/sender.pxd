@@ -355,6 +355,28 @@ cdef class PlanRef:
 
 cdef class Sequence:
     cdef uint64_t number
+    cdef public bint closed  # quick sends are over
+    cdef public unsigned groups  # open ones, of all threads
+    cdef int under_way  # quick sends; atomic
+
+
+cdef class RanksMessage:
+    cdef Sequence sequence
+    cdef uint64_t meeting
+    cdef list plans
+    cdef type handle
+    cdef unsigned n
+    cdef unsigned n_uses
+    cdef unsigned n_words
+    cdef bint is_quick
+    cdef bint lists[2]
+    cdef bint apart
+    cdef int root
+    cdef unsigned char *sources
+    cdef unsigned *counts
+    cdef list layouts
+    cdef uint64_t *words
+    cdef int send_quickly(self, object arrays, object out) except -1
 
 
 cdef class CallForm:

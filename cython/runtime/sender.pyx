@@ -9,6 +9,7 @@ blocks; it is released while waiting for a reply or for room in a mailbox.  Send
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.list cimport PyList_GET_ITEM
 from cpython.number cimport PyNumber_Index
 from cpython.object cimport PyObject
 from cpython.exc cimport PyErr_CheckSignals
@@ -29,7 +30,7 @@ from numpy import complexfloating, generic
 from .._support.options import unknown_option
 from .._support.recorded import KINDS, converted, is_recorded, plain
 from .._support.timeouts import seconds_of
-from ..errors import AskTimeout, AtomrError, DependencyFailed, DeviceLost, InvalidRequest, MailboxFull, OutOfMemory, Unsupported
+from ..errors import AskTimeout, AtomrError, DependencyFailed, DeviceLost, InvalidRequest, MailboxFull, OutOfMemory
 
 cdef extern from "Python.h":
     long long PyLong_AsLongLongAndOverflow(object, int *overflow) except? -1

@@ -201,6 +201,40 @@ cdef inline int64_t first_of(Ref ref) noexcept:
     return <int64_t>(ref.offset + (0 if base == NULL else <uint64_t>(base + ref.allocation.block.offset)))
 
 
+cdef int64_t reach_in(Layout layout, int64_t period) except -2:
+    """How many bytes of each period a view touches, counted from its first element; -1 if that differs."""
+    cdef int64_t reach = layout.dtype.itemsize, step
+    for n, s in zip(layout.shape, layout.strides):
+        step = s
+        if n < 2 or step == 0 or step >= period and step % period == 0:
+            continue
+        if step < 0 or step >= period:
+            return -1
+        reach += (<int64_t>n - 1) * step
+    return reach if reach <= period else -1
+
+
+cdef bint are_interleaved(Layout one, int64_t first, Layout other, int64_t start) except -1:
+    """Whether views lie side by side in each period of their strides, as the parts of one packed array do.
+
+    `are_interleaved` of arrays/operands.py says the same of requests.
+    """
+    cdef int64_t period, between, reach, rest
+    for n, s in zip(one.shape + other.shape, one.strides + other.strides):
+        period = s
+        if n < 2 or period <= 0:
+            continue
+        reach, rest = reach_in(one, period), reach_in(other, period)
+        if reach < 0 or rest < 0:
+            continue
+        between = (start - first) % period
+        if between < 0:
+            between += period
+        if between >= reach and between + rest <= period:
+            return True
+    return False
+
+
 cdef int add_sharing(list found, PyObject **refs, unsigned short *places, unsigned n, unsigned firsts) except -1:
     """Add which arrays share memory, and how: overlapping, the same view, or one handle; usually nothing.
 
@@ -232,7 +266,8 @@ cdef int add_sharing(list found, PyObject **refs, unsigned short *places, unsign
                 how = 3
             elif first == start and (x.layout is y.layout or x.layout == y.layout):
                 how = 2
-            elif first + x.layout.low < start + y.layout.high and start + y.layout.low < first + x.layout.high:
+            elif (first + x.layout.low < start + y.layout.high and start + y.layout.low < first + x.layout.high
+                  and not are_interleaved(x.layout, first, y.layout, start)):
                 how = 1
             else:
                 continue

@@ -115,6 +115,12 @@ cdef class ReplyBase:
         return self.core.errors(*describe(self.node.verdict))
 
 
+cdef object no_reply():
+    """What the reply of a recorded message raises."""
+    return InvalidRequest("waiting or reading inside a recording: a recorded message has no reply of its own; the plan's "
+                          "messages have")
+
+
 cdef uint64_t word_of(object value, bint integral) except? 0xFFFFFFFFFFFFFFFF:
     cdef double d
     cdef int64_t i
@@ -247,8 +253,7 @@ cdef class PlanRef:
         if want_reply:
             reply = <ReplyBase>self.reply_type.__new__(self.reply_type)
             reply.core = self.core
-            reply.failure = InvalidRequest("waiting or reading inside a recording: a recorded message has no reply of its "
-                                           "own; the plan's messages have")
+            reply.failure = no_reply()
         return reply
 
     def prepare(self):

@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include "runtime/sender_core.h"
+#include "runtime/spinning.h"
 
 enum { SLOT_FREE = 0, SLOT_LIVE = 1, SLOT_LEASED = 2 /* freed or stale, but its memory is lent */ };
 
@@ -53,6 +54,7 @@ typedef struct {
     atomr_waiter *waiters;     /* parked threads */
     uint32_t n_waiters, cap_waiters;
     uint64_t sub_told[ATOMR_SUBSCRIBERS];
+    _Atomic uint64_t waited_ns; /* for the last ticket that somebody waited for */
 } atomr_send_lane;
 
 typedef struct {
@@ -90,6 +92,7 @@ struct atomr_sender {
     uint64_t order;
     atomr_send_lane lanes[ATOMR_LANES];
     uint32_t n_lanes;
+    atomr_spinners longer;
     atomr_slot *slots;
     uint32_t fresh, free_first, free_last, n_free; /* slots never used; queue of freed ones */
     atomr_pool *pools[ATOMR_POOLS];

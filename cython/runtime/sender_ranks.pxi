@@ -1,7 +1,29 @@
 # Messages that several devices run together: a part of sender.pyx, beside the sends to one device.
 
+cdef extern from *:
+    """
+    #define atomr_begin_quick(counter) __atomic_fetch_add(counter, 1, __ATOMIC_SEQ_CST)
+    #define atomr_end_quick(counter) __atomic_fetch_sub(counter, 1, __ATOMIC_SEQ_CST)
+    #define atomr_count_quick(counter) __atomic_load_n(counter, __ATOMIC_SEQ_CST)
+    """
+    int atomr_begin_quick(int *)
+    int atomr_end_quick(int *)
+    int atomr_count_quick(int *)
+
+
+cdef enum:
+    QUICK_RANKS = 16
+    QUICK_USES = 48
+    QUICK_WORDS = 64
+
+
 cdef class Sequence:
     """Counts the messages of one communicator, under the locks of its devices."""
+
+    @property
+    def busy(self):
+        """Whether a quick send is under way, in another thread."""
+        return atomr_count_quick(&self.under_way) != 0
 
     @property
     def last(self):
@@ -9,9 +31,157 @@ cdef class Sequence:
         return self.number
 
 
+cdef class RanksMessage:
+    """The native part of a collective plan: a message of all ranks whose operands are of known layouts.
+
+    `tell` sends it in C, and leaves everything out of the ordinary to `_tell_slowly`, which a subclass has.
+    """
+
+    def __cinit__(self, *args, **kwargs):
+        self.is_quick = False
+
+    def arm(self, Sequence sequence not None, uint64_t meeting, list plans not None, list places not None,
+            tuple numbers not None, tuple lists not None, bint apart, int root, type handle not None):
+        """Have `tell` send by itself, where that is possible.
+
+        Parameters
+        ----------
+        sequence, meeting, plans, numbers
+            As `send_ranks` takes them.
+        places : list of list of (int, Layout)
+            Of each rank's operands: 0 for the arrays and 1 for the outputs, from which it comes, and its layout.
+        lists : tuple of bool
+            Whether arrays, and outputs, are one a rank.
+        apart : bool
+            Whether a rank's two operands are never the same array.
+        root : int
+            Of a broadcast, the rank whose output may be the array itself; else -1.
+        handle : type
+            Of the arrays.
+        """
+        cdef unsigned i, k, at = 0
+        cdef PlanRef plan
+        self.n = len(plans)
+        self.n_uses = sum([len(mine) for mine in places])
+        self.n_words = 2 + len(numbers)
+        if self.n > QUICK_RANKS or self.n_uses > QUICK_USES or self.n_words > QUICK_WORDS:
+            return
+        self.sources = <unsigned char *>calloc(self.n_uses + 1, 1)
+        self.counts = <unsigned *>calloc(self.n, sizeof(unsigned))
+        self.words = <uint64_t *>calloc(self.n_words, sizeof(uint64_t))
+        if self.sources == NULL or self.counts == NULL or self.words == NULL:
+            raise MemoryError
+        self.layouts = []
+        for i in range(self.n):
+            plan = plans[i]
+            if plan.modes or plan.apart or plan.fixed is not None or plan.n_scalars != self.n_words:
+                return
+            self.counts[i] = len(places[i])
+            for source, layout in places[i]:
+                self.sources[at] = source
+                self.layouts.append(layout)
+                at += 1
+        plan = plans[0]
+        self.words[0] = meeting
+        for k in range(2, self.n_words):
+            self.words[k] = plan.convert(k, numbers[k - 2])
+        self.sequence, self.meeting, self.plans, self.handle = sequence, meeting, plans, handle
+        self.lists[0], self.lists[1] = lists
+        self.apart, self.root = apart, root
+        self.is_quick = True
+
+    def __dealloc__(self):
+        free(self.sources)
+        free(self.counts)
+        free(self.words)
+
+    def tell(self, arrays=(), *, out=None):
+        """Send to all ranks, and keep no reply; arrays and outputs as the method takes them.
+
+        Raises
+        ------
+        InvalidRequest, GpuRefStale, MailboxFull, DeviceLost
+            Before anything is enqueued on any rank.
+        """
+        if not self.is_quick or not self.send_quickly(arrays, out):
+            self._tell_slowly(arrays, out)
+
+    cdef int send_quickly(self, object arrays, object out) except -1:
+        """Send; 0, with nothing sent, if the message needs a longer look."""
+        cdef atomr_rank_send ranks[QUICK_RANKS]
+        cdef atomr_use uses[QUICK_USES]
+        cdef uint64_t words[QUICK_RANKS * QUICK_WORDS]
+        cdef PyObject *first
+        cdef PyObject *found
+        cdef unsigned i, k, at = 0, which = 0
+        cdef object given
+        cdef PlanRef plan
+        cdef Ref ref
+        cdef int result
+        if observer is not None or self.sequence.groups:
+            return 0
+        for k in range(2):
+            given = out if k else arrays
+            if given is None:
+                continue
+            if self.lists[k] and (type(given) is not list and type(given) is not tuple or <unsigned>len(given) != self.n):
+                return 0
+        for i in range(self.n):
+            plan = <PlanRef>PyList_GET_ITEM(self.plans, i)
+            if plan.core.recorders is not None or plan.core.abandoned or \
+                    plan.ready_epoch != atomr_sender_epoch(plan.core.sender):
+                return 0
+            first = NULL
+            ranks[i].uses = &uses[at]
+            for k in range(self.counts[i]):
+                given = out if self.sources[at] else arrays
+                if given is None:
+                    return 0
+                if self.lists[self.sources[at]]:
+                    found = <PyObject *>(PyList_GET_ITEM(given, i) if type(given) is list else PyTuple_GET_ITEM(given, i))
+                else:
+                    found = <PyObject *>given
+                if type(<object>found) is not self.handle:
+                    return 0
+                ref = <Ref>found
+                if <PyObject *>ref.layout != <PyObject *>PyList_GET_ITEM(self.layouts, at) or \
+                        ref.allocation.core is not plan.core or ref.allocation.freed or \
+                        ref.allocation.readonly and plan.access[k] & ATOMR_WRITE:
+                    return 0
+                if first != NULL and ref.allocation is (<Ref>first).allocation and (self.apart or found != first):
+                    return 0
+                first = found
+                uses[at].slot = ref.allocation.slot
+                uses[at].generation = ref.allocation.generation
+                uses[at].offset = ref.offset
+                uses[at].access = plan.access[k]
+                uses[at].whole = ref.whole
+                at += 1
+            if <int>i == self.root and self.lists[1] and out is not None:
+                found = <PyObject *>(PyList_GET_ITEM(out, i) if type(out) is list else PyTuple_GET_ITEM(out, i))
+                if (found == <PyObject *>arrays) != (self.counts[i] == 1):
+                    return 0
+            ranks[i].sender = plan.core.sender
+            ranks[i].epoch = plan.ready_epoch
+            ranks[i].lane = plan.lane
+            ranks[i].plan = plan.index
+            ranks[i].n_uses = self.counts[i]
+            ranks[i].scalars = &words[i * self.n_words]
+            ranks[i].n_scalars = self.n_words
+            ranks[i].reply = NULL
+            memcpy(&words[i * self.n_words], self.words, self.n_words * sizeof(uint64_t))
+        atomr_begin_quick(&self.sequence.under_way)
+        result = ATOMR_REFUSED if self.sequence.closed else atomr_send_ranks(ranks, self.n, &self.sequence.number, &which)
+        if result == ATOMR_DONE:
+            for i in range(self.n):
+                (<PlanRef>PyList_GET_ITEM(self.plans, i)).last_ticket = ranks[i].ticket
+        atomr_end_quick(&self.sequence.under_way)
+        return result == ATOMR_DONE
+
+
 def send_ranks(Sequence sequence not None, uint64_t meeting, list plans not None, list operands not None,
-               tuple numbers, bint want_reply, bint may_wait):
-    """Send one message to several devices, or to none.
+               object numbers, bint want_reply, bint may_wait):
+    """Send one message to several devices, or to none; inside a recording of all of them, list it.
 
     Parameters
     ----------
@@ -20,9 +190,9 @@ def send_ranks(Sequence sequence not None, uint64_t meeting, list plans not None
     plans : list of PlanRef
         Of each rank; their scalars begin with the words of meeting.h.
     operands : list of tuple of GpuRef
-        Of each rank, in message order.
-    numbers : tuple
-        The scalars after the key, the same for each rank.
+        Of each rank, in message order; a plan adds those that are fixed.
+    numbers : tuple, or list of tuple
+        The scalars after the key: the same for each rank, or those of each.
     want_reply : bool
     may_wait : bool
         Whether to wait for room in a full mailbox; otherwise the answer is None when there is none.
@@ -32,12 +202,15 @@ def send_ranks(Sequence sequence not None, uint64_t meeting, list plans not None
     list of Reply, or True
         One reply for each rank, if wanted.
     """
-    cdef unsigned n = len(plans), i, k, which = 0, total = 0, n_numbers = len(numbers)
+    cdef unsigned n = len(plans), i, k, which = 0, total = 0, n_words = 0
     cdef atomr_rank_send *ranks
     cdef atomr_use *uses
     cdef uint64_t *words
-    cdef PyObject *ref
+    cdef PyObject **found
     cdef PlanRef plan
+    cdef object recorder
+    cdef tuple mine
+    cdef list every = numbers if isinstance(numbers, list) else [numbers] * n
     cdef ReplyBase reply
     cdef int result
     cdef uint64_t began = 0, room
@@ -47,38 +220,51 @@ def send_ranks(Sequence sequence not None, uint64_t meeting, list plans not None
     for i in range(n):
         plan = plans[i]
         plan.core.alive()
-        if plan.core.recorders is not None and plan.core.recorder() is not None:
-            raise Unsupported("a recording takes no messages of several devices", rule="program.array_operations_only")
+        if <unsigned>len(operands[i]) != plan.n_given or <unsigned>len(every[i]) + 2 != plan.n_scalars:
+            raise InvalidRequest(f"{len(operands[i])} operands and {len(every[i])} numbers for rank {i}; "
+                                 f"allowed: {plan.n_given} and {plan.n_scalars - 2}")
+        total += plan.n_operands
+        n_words += plan.n_scalars
+    for plan in plans:
+        recorder = plan.core.recorder() if plan.core.recorders is not None else None
+        if recorder is not None:
+            return record_ranks(recorder, meeting, plans, operands, every, want_reply)
+    for plan in plans:
         while plan.ready_epoch != atomr_sender_epoch(plan.core.sender):
             plan.prepare()
-        if <unsigned>len(operands[i]) != plan.n_operands or n_numbers + 2 != plan.n_scalars:
-            raise InvalidRequest(f"{len(operands[i])} operands and {n_numbers} numbers for rank {i}; "
-                                 f"allowed: {plan.n_operands} and {plan.n_scalars - 2}")
-        total += plan.n_operands
     ranks = <atomr_rank_send *>calloc(n, sizeof(atomr_rank_send))
     uses = <atomr_use *>calloc(total + 1, sizeof(atomr_use))
-    words = <uint64_t *>calloc(<size_t>n * (n_numbers + 2), sizeof(uint64_t))
+    words = <uint64_t *>calloc(n_words + 1, sizeof(uint64_t))
+    found = <PyObject **>calloc(total + 1, sizeof(PyObject *))
+    cdef list sent = []
     try:
-        if ranks == NULL or uses == NULL or words == NULL:
+        if ranks == NULL or uses == NULL or words == NULL or found == NULL:
             raise MemoryError
-        total = 0
+        total = n_words = 0
         for i in range(n):
             plan = plans[i]
             refs = operands[i]
+            mine = every[i]
+            if plan.fixed is not None:
+                refs += plan.fixed
+            sent.append(refs)
             ranks[i].sender = plan.core.sender
             ranks[i].epoch = plan.ready_epoch
             ranks[i].lane = plan.lane
             ranks[i].plan = plan.index
             ranks[i].uses = &uses[total]
             ranks[i].n_uses = plan.n_operands
-            ranks[i].scalars = &words[i * (n_numbers + 2)]
-            ranks[i].n_scalars = n_numbers + 2
+            ranks[i].scalars = &words[n_words]
+            ranks[i].n_scalars = plan.n_scalars
             for k in range(plan.n_operands):
-                plan.fill(&uses[total + k], &ref, k, refs[k])
+                plan.fill(&uses[total + k], &found[total + k], k, refs[k])
+            if plan.apart and plan.may_share(&found[total]):
+                plan.keep_apart(&found[total])
             total += plan.n_operands
+            n_words += plan.n_scalars
             ranks[i].scalars[0] = meeting
-            for k in range(n_numbers):
-                ranks[i].scalars[2 + k] = plan.convert(2 + k, numbers[k])
+            for k in range(<unsigned>len(mine)):
+                ranks[i].scalars[2 + k] = plan.convert(2 + k, mine[k])
             if want_reply:
                 reply = <ReplyBase>plan.reply_type.__new__(plan.reply_type)
                 reply.core = plan.core
@@ -92,7 +278,7 @@ def send_ranks(Sequence sequence not None, uint64_t meeting, list plans not None
             if result == ATOMR_DONE:
                 break
             plan = plans[which]
-            refs = operands[which]
+            refs = sent[which]
             plan.refuse_send(result, (<Ref>refs[ranks[which].bad]).allocation if ranks[which].bad < <unsigned>len(refs)
                              else None)
             if result == ATOMR_MOVED:  # it has just restarted
@@ -123,6 +309,8 @@ def send_ranks(Sequence sequence not None, uint64_t meeting, list plans not None
         for i in range(n):
             plan = plans[i]
             plan.last_ticket = ranks[i].ticket
+            if plan.unsent is not None:
+                plan.publish()
             if observer is not None:
                 plan.note(<ReplyBase>replies[i] if want_reply else None, ranks[i].ticket)
         return replies if want_reply else True
@@ -130,3 +318,21 @@ def send_ranks(Sequence sequence not None, uint64_t meeting, list plans not None
         free(ranks)
         free(uses)
         free(words)
+        free(found)
+
+
+cdef object record_ranks(object recorder, uint64_t meeting, list plans, list operands, list numbers, bint want_reply):
+    """Hand a message of several devices to a recorder of one of them; replies say that there is none."""
+    cdef PlanRef plan
+    cdef ReplyBase reply
+    cdef list replies = []
+    recorder.take_ranks(meeting, plans, [refs if plan.fixed is None else refs + plan.fixed
+                                         for plan, refs in zip(plans, operands)], numbers)
+    if not want_reply:
+        return True
+    for plan in plans:
+        reply = <ReplyBase>plan.reply_type.__new__(plan.reply_type)
+        reply.core = plan.core
+        reply.failure = no_reply()
+        replies.append(reply)
+    return replies

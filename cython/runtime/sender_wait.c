@@ -93,7 +93,8 @@ static int park(atomr_sender *s, atomr_region *r, unsigned lane, uint64_t ticket
 }
 
 /* One stretch of waiting on one region, or on the lack of one. */
-static int wait_once(atomr_sender *s, unsigned lane, uint64_t ticket, int64_t timeout_ns, uint64_t spin_ns) {
+static int wait_once(atomr_sender *s, unsigned lane, uint64_t ticket, int64_t timeout_ns, uint64_t spin_ns,
+                     uint64_t least_ns) {
     atomr_lock(s);
     if (ticket <= atomr_completed(s, lane)) {
         atomr_unlock(s);
@@ -111,7 +112,8 @@ static int wait_once(atomr_sender *s, unsigned lane, uint64_t ticket, int64_t ti
         return result;
     }
     atomr_wlane *w = atomr_wlane_at(r->w, lane);
-    uint64_t end = atomr_now_ns() + spin_ns;
+    if (spin_ns) spin_ns = atomr_spin_begins(&s->longer, spin_ns, least_ns);
+    const uint64_t end = atomr_now_ns() + spin_ns;
     int done = 0;
     for (unsigned i = 1; spin_ns && !(done = atomic_load(&w->completed) >= ticket); i++) {
         atomr_pause();
@@ -119,6 +121,7 @@ static int wait_once(atomr_sender *s, unsigned lane, uint64_t ticket, int64_t ti
         if (atomr_now_ns() >= end || atomic_load(&r->dead)) break;
         sched_yield(); /* the lane may have been woken on this very processor */
     }
+    atomr_spin_ended(&s->longer, spin_ns, least_ns);
     if (!done && slice > 0 && park(s, r, lane, ticket, slice) == EINTR) result = ATOMR_INTERRUPTED;
     atomr_lock(s);
     if (ticket <= atomr_completed(s, lane)) result = ATOMR_DONE;
@@ -129,12 +132,16 @@ static int wait_once(atomr_sender *s, unsigned lane, uint64_t ticket, int64_t ti
 
 int atomr_wait(atomr_sender *s, unsigned lane, uint64_t ticket, int64_t timeout_ns, uint64_t spin_ns) {
     if (lane >= ATOMR_LANES) return ATOMR_TIMEOUT;
-    uint64_t began = atomr_now_ns();
-    for (;;) {
-        uint64_t passed = atomr_now_ns() - began;
+    _Atomic uint64_t *waited = &s->lanes[lane].waited_ns;
+    const uint64_t began = atomr_now_ns();
+    uint64_t spin = atomr_spin_for(atomic_load_explicit(waited, memory_order_relaxed), spin_ns);
+    if (timeout_ns >= 0 && spin > (uint64_t)timeout_ns) spin = spin_ns;
+    for (;; spin = 0) {
+        const uint64_t passed = atomr_now_ns() - began;
         int64_t left = timeout_ns < 0 ? -1 : timeout_ns - (int64_t)passed;
         if (timeout_ns >= 0 && left < 0) left = 0;
-        int result = wait_once(s, lane, ticket, left, passed < spin_ns ? spin_ns - passed : 0);
+        const int result = wait_once(s, lane, ticket, left, spin, spin_ns);
+        if (result == ATOMR_DONE) atomic_store_explicit(waited, atomr_now_ns() - began, memory_order_relaxed);
         if (result != ATOMR_TIMEOUT || left == 0) return result;
     }
 }

@@ -50,6 +50,7 @@ atomr_worker *atomr_worker_new(int p_fd, uint64_t p_bytes, const atomr_backend *
     cpu_set_t ours;
     const int cores = sched_getaffinity(0, sizeof ours, &ours) == 0 ? CPU_COUNT(&ours) : 1;
     k->max_spinners = cores > 2 ? cores - 1 : 1;
+    k->longer.room = cores / ATOMR_PROCESSORS_PER_SPINNER;
     if (backend) k->backend = *backend;
     atomr_poison_init(&k->poison, k->w);
     pthread_mutex_init(&k->control, NULL);

@@ -198,6 +198,33 @@ def test_an_abort_that_hangs_ends_the_worker(make: Callable[..., an.System], hel
     assert comm.all_reduce(state, out=state)[1].numpy().tolist() == [10.0]
 
 
+@pytest.mark.parametrize("how", ["in progress", "blocked"])
+def test_ranks_that_do_not_come_to_an_end_inside_the_library_are_given_up(
+    make: Callable[..., an.System], kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    if kind != "fake":
+        pytest.skip("connecting GPUs cannot be held")
+    stuck = tmp_path / "stuck"
+    monkeypatch.setenv("FAKE_CUDA_NCCL_STUCK", str(stuck))
+    monkeypatch.setenv("ATOMR_NATIVE_NCCL_CONNECT_S", "0.3")
+    comm = made_of(make(), kind, 0, 1)
+    state = put(comm, [5.0], durable=True)
+    kill(comm.devices[0])
+    eventually(lambda: comm.devices[0].restarts == 1)
+    comm.devices[0].wait_ready(60)
+    stuck.write_text("b" if how == "blocked" else "a")
+    reply = comm.ask(request_of(state, [device.empty(1, "float64") for device in comm.devices]))
+    with pytest.raises(an.LibraryError if how == "in progress" else (an.LibraryError, an.DeviceFault)):
+        reply.result(60)
+    stuck.unlink()
+    if how == "blocked":  # a library that does not return ends its worker
+        eventually(lambda: comm.devices[1].restarts == 1)
+        comm.devices[1].wait_ready(60)
+    else:
+        assert [device.restarts for device in comm.devices] == [1, 0]
+    assert comm.all_reduce(state, out=state)[0].numpy().tolist() == [10.0]
+
+
 class TestLibrary:
     """What NCCL refuses, and its versions; on the fake."""
 

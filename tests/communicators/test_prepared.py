@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from crowds import together
 
 import atomr_native as an
 from atomr_native.communicators import communicator
@@ -141,3 +142,68 @@ def test_what_is_remembered_holds_no_array(comm: an.Communicator) -> None:
         del x, found
     gc.collect()
     assert [ref() for ref in used] == [None] * len(used)
+
+
+TOLD = {
+    "all_reduce": ("all_reduce", lambda x, out: (x, out), {}),
+    "all_reduce, in place": ("all_reduce", lambda x, _: (x, x), {}),
+    "all_reduce, factor": ("all_reduce", lambda x, out: (x, out), {"factor": 3}),
+    "reduce": ("reduce", lambda x, out: (x, out[1]), {"root": 1}),
+    "broadcast": ("broadcast", lambda x, out: (x[1], out), {}),
+    "broadcast, in place": ("broadcast", lambda x, out: (x[1], [out[0], x[1]]), {}),
+    "all_to_all": ("all_to_all", lambda x, out: (x, out), {}),
+    "send": ("send", lambda x, out: (x[1], out[0]), {"root": 0}),
+}
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_plans_tell_without_python(comm: an.Communicator, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    kind, of, options = TOLD[name]
+
+    def made() -> tuple[Any, Any]:
+        x, out = put(comm, *np.arange(1.0, 5).reshape(2, 2)), put(comm, *np.zeros((2, 2)))
+        arrays, into = of(x, out)  # type: ignore[no-untyped-call]
+        return arrays, into
+
+    def values(into: Any) -> list[Any]:
+        return [ref.numpy().tolist() for ref in (into if isinstance(into, list) else [into])]
+
+    arrays, into = made()
+    plan = comm.plan(an.CollectiveRequest(kind, arrays, out=into, **options))
+    plan.ask(arrays, out=into).result(60)
+    expected = values(into)
+    slowly: list[object] = []
+    monkeypatch.setattr(type(plan), "_tell_slowly", lambda *given: slowly.append(given))
+    before = comm.stats()["messages"]
+    arrays, into = made()
+    plan.tell(arrays, out=into)
+    assert (slowly, values(into)) == ([], expected)
+    assert comm.stats()["messages"] == before + 1
+    with comm.group():
+        plan.tell(arrays, out=into)
+    assert len(slowly) == 1
+    with comm.record() as g:
+        plan.tell(arrays, out=into)
+        comm.barrier()
+    assert len(slowly) == 2
+    assert g.plan.steps[0]
+    comm.close()
+    plan.tell(arrays, out=into)
+    assert len(slowly) == 3
+
+
+def test_quick_sends_of_several_threads_and_full_mailboxes(system: an.System) -> None:
+    comm = system.communicator(["host", "host:1"])
+    x = put(comm, np.zeros(3), np.zeros(3))
+    one = put(comm, np.ones(3), np.ones(3))
+    plan = comm.plan(an.CollectiveRequest("all_reduce", x, out=x, op="max"))
+
+    def send(_: int) -> None:
+        for _ in range(1000):
+            plan.tell(x, out=x)
+
+    together(send, range(3))
+    plan.tell(one, out=one)
+    assert [ref.numpy().tolist() for ref in (*x, *one)] == [[0.0] * 3] * 2 + [[1.0] * 3] * 2
+    assert comm.stats()["messages"] == 3001
+    comm.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import struct
 import threading
 from pathlib import Path
@@ -14,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import atomr_native as an
+from atomr_native.compile import nvrtc
 from atomr_native.compile.cutlass import compiler, headers, overlay, processes
 from atomr_native.compile.cutlass.parameters import Built, parameters
 from atomr_native.compile.cutlass.ptx import Function
@@ -289,7 +291,16 @@ def test_an_operand_that_is_converted(dtype: str, scale: str) -> None:
         "add", (Node("mul", (Node("acc"), Node("column", dtype="float32", name="x0"))), Node("source", (), wide.dtype))
     )
     kernel = product("sm_90a", a=Operand(dtype, "row", 16), b=wide, c=wide, d=wide, tree=tree, scale=scale)
-    columns = {"ldc": 1000, "ldd": 1000, "batch_c": 0, "ld_scale": 1000, "batch_scale": 0, "k": 512}
+    columns = {
+        "ldc": 1000,
+        "ldd": 1000,
+        "batch_c": 0,
+        "ld_scale": 1000,
+        "batch_scale": 0,
+        "k": 512,
+        "lda": 512,
+        "ldb": 512,
+    }
     found = built(kernel, **columns, group=128)
     assert found.can_implement
     assert {one.pointer for one in found.maps} == {"a", "b", "c", "d", *(["scale"] if scale else [])}
@@ -311,6 +322,17 @@ PRODUCTS: list[tuple[str, tuple[int, int], tuple[int, int, int], dict[str, Any]]
     ("float16", (9, 0), (8192, 8192, 256), {"epilogue": "sqrt(relu(acc)) / (1 + erf(acc))"}),
     ("float16", (9, 0), (8192, 8192, 256), {"config": an.GemmConfig(tile=(256, 128, 64), cluster=(2, 1, 1))}),
     ("float16", (9, 0), (64, 256, 16384), {}),
+    (
+        "bfloat16",
+        (9, 0),
+        (16, 4096, 256),
+        {
+            "epilogue": "pre = acc + bias; most = max(pre, 0); out = relu(pre) * gate",
+            "out_dtype": "float32",
+            "operands": {"bias": np.empty(4096, "f4"), "gate": np.empty((16, 4096), "f2")},
+            "outputs": {"most": "float32"},
+        },
+    ),
     ("float8_e4m3fn", (9, 0), (8192, 8192, 256), {}),
     ("float8_e4m3fn", (9, 0), (8192, 8192, 256), {"fast_accum": True, "epilogue": "relu(acc)"}),
 ]
@@ -330,7 +352,7 @@ def test_kernels_that_products_get(
     rendered = render(chosen.kernel)
     made = compiler.compile_kernel(rendered, arch=arch_of(capability))
     names = node_names(wanted.spec.attributes)
-    values = field_values(chosen.problem, names, 132, chosen.swizzle, chosen.splits)
+    values = field_values(chosen.problem, names, 132, chosen.swizzle, chosen.splits, chosen.source)
     given_ = {name: values[name] for name, _ in rendered.fields if name in values}
     found = parameters(made.builder, rendered.fields, rendered.pointers, rendered.scalars, given_)
     assert found.can_implement
@@ -353,11 +375,39 @@ def test_a_python_function_is_inlined() -> None:
     assert b"users_function" not in made.cubin
 
 
+def growth(x: float) -> float:
+    return math.exp(2.0 * x)
+
+
+@pytest.mark.parametrize(("kind", "brief"), [("float32", False), ("float32", True), ("float64", False)])
+def test_exponentials_of_python_functions_are_short_where_results_are(kind: str, brief: bool) -> None:
+    pytest.importorskip("numba.cuda", reason="numba-cuda is not installed")
+    nvjitlink = pytest.importorskip("cuda.bindings.nvjitlink", reason="cuda.bindings is not installed")
+    code = compiler.function_ltoir(growth, 1, "f0", (9, 0), kind, brief)
+    type_ = {"float32": "float", "float64": "double"}[kind]
+    caller = f'extern "C" __device__ {type_} f0({type_}); extern "C" __global__ void k({type_} *p) {{ *p = f0(*p); }}'
+    kernel = nvrtc.compile_program(caller, "sm_90a", output="ltoir").code
+    handle = nvjitlink.create(3, ["-arch=sm_90a", "-lto", "-ptx"])
+    for part in (code, kernel):
+        nvjitlink.add_data(handle, nvjitlink.InputType.LTOIR, part, len(part), "part")
+    nvjitlink.complete(handle)
+    text = bytearray(nvjitlink.get_linked_ptx_size(handle))
+    nvjitlink.get_linked_ptx(handle, text)
+    nvjitlink.destroy(handle)
+    lines = [line.split()[0] for line in text.decode().splitlines() if line.endswith(";")]
+    steps = [one for one in lines if one.startswith(("mul.f", "mul.rn", "fma.", "ex2.", "add."))]
+    if brief:
+        assert [one.partition(".")[0] for one in steps] == ["add", "mul", "ex2"]  # 2 x is a sum
+    else:
+        assert len(steps) > 5
+
+
 class Broken:
     """A source that does not compile."""
 
     source = "int broken = absent;\n" * 200
     entry = builder = "broken"
+    brief = False
 
 
 @pytest.mark.usefixtures("_cutlass")

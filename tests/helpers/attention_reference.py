@@ -20,6 +20,7 @@ def weights(q: Array, k: Array, how: dict[str, Any]) -> Array:
     seen = (rows >= columns) | ("mask" not in how)
     if "window" in how:
         seen &= columns > rows - how["window"]
+        seen &= (columns < rows + how["window"]) | ("mask" in how)
     scores = np.where(seen, scores, -np.inf)
     made: Array = np.exp(scores - scores.max(-1, keepdims=True))
     return made / made.sum(-1, keepdims=True), scores

@@ -14,6 +14,7 @@ __all__ = [
     "assert_close",
     "convolved",
     "filter_gradient",
+    "group_norm",
     "input_gradient",
     "pairs",
     "random_images",
@@ -103,3 +104,22 @@ def assert_close(found: Array, wanted: Array, dtype: str, terms: float = 1.0) ->
     """Compare within the bound of a dtype, for results whose magnitudes sum up to about `terms`."""
     scale = max(float(np.abs(wanted).max(initial=0)), terms)
     np.testing.assert_allclose(np.asarray(found, np.float64), wanted, rtol=0, atol=BOUNDS[dtype] * scale)
+
+
+def group_norm(x: Array, dy: Array, scale: Array, bias: Array, groups: int) -> list[Array]:
+    """Return the result of a group norm with epsilon 1e-5, and the gradients by x, scale and bias."""
+    n, channels = x.shape[:2]
+    grouped = x.reshape(n, groups, -1)
+    inverse = 1 / np.sqrt(grouped.var(2, keepdims=True) + 1e-5)
+    unit = (grouped - grouped.mean(2, keepdims=True)) * inverse
+    wide = (1, channels, *(1,) * (x.ndim - 2))
+    others = (0, *range(2, x.ndim))
+    slope = (dy * scale.reshape(wide)).reshape(grouped.shape)
+    dx = (slope - slope.mean(2, keepdims=True) - unit * (slope * unit).mean(2, keepdims=True)) * inverse
+    unit = unit.reshape(x.shape)
+    return [
+        unit * scale.reshape(wide) + bias.reshape(wide),
+        dx.reshape(x.shape),
+        (unit * dy).sum(others),
+        dy.sum(others),
+    ]

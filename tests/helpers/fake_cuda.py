@@ -64,6 +64,7 @@ _HEADERS = (
     _CYTHON / "libraries/cusparselt/names.h",
     _CYTHON / "libraries/cusparselt/plan.h",
     _CYTHON / "libraries/cusparselt/table.h",
+    _CYTHON / "libraries/cutensor/blocks.h",
     _CYTHON / "libraries/cutensor/names.h",
     _CYTHON / "libraries/cutensor/plan.h",
     _CYTHON / "libraries/cutensor/table.h",

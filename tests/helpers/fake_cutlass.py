@@ -83,6 +83,16 @@ class Seen(list[Any]):
     """The kernels that were chosen, in order."""
 
 
+def _in_c(symbol: str, function: Any, arity: int) -> str:
+    """Return a Python function in C: it has its text as ``in_c``, of x0, x1 ..., or a tuple for each result."""
+    text = "x1" if function.__name__ == "last" else getattr(function, "in_c", None)
+    if function.__name__ == "part":  # of what blas_lt/stand_in.py makes of a function with two results
+        place = next(one for one in function.__code__.co_consts if isinstance(one, int))
+        text = function.__globals__["f"].py_func.in_c[place]
+    names = ", ".join(f"double x{i}" for i in range(arity))
+    return f"static double {symbol}({names}) {{ return {text}; }}\n"
+
+
 def _expression(node: Node, stores: list[str], place_of: str) -> str:
     """Return the C of a tree's value at row i and column j of matrix l."""
     args = [_expression(arg, stores, place_of) for arg in node.args]
@@ -108,6 +118,8 @@ def _expression(node: Node, stores: list[str], place_of: str) -> str:
         return args[0]
     if node.op in ("row", "column"):
         return f"(({kind} *)p.{name})[l * p.batch_{name} + {'j' if node.op == 'row' else 'i'}]"
+    if node.op == "function":
+        return f"{name}({', '.join(args)})"
     return _FUNCTORS[node.op].format(*args)
 
 
@@ -126,7 +138,7 @@ def _sources(kernel: Any) -> tuple[Any, ...]:
             pointers, wide = [*pointers, "c"], [*wide, "ldc", "batch_c"]
         elif node.op == "scalar" and node.value == "host":
             scalars[node.name] = None
-        elif node.name:
+        elif node.name and node.op != "function":
             pointers.append(node.name)
             wide += [f"batch_{node.name}", *([f"ld_{node.name}"] if node.op in ("tensor", "aux_store") else [])]
     pointers, wide = list(dict.fromkeys(pointers)), list(dict.fromkeys(wide))
@@ -254,13 +266,19 @@ def install(patch: pytest.MonkeyPatch) -> Seen:
     """Let plans of CUTLASS have these kernels."""
     seen = Seen()
 
-    def compiled(spec: Any, _functions: object, capability: tuple[int, int], _cancel: object = None) -> CompiledKernel:
-        kernel = kernel_of(spec, capability).kernel
+    def compiled(spec: Any, functions: Any, capability: tuple[int, int], _cancel: object = None) -> CompiledKernel:
+        chosen = kernel_of(spec, capability)
+        kernel = chosen.kernel
         seen.append(kernel)
         body, build, fields, pointers, scalars, setup = _sources(kernel)
+        arities = {node.name: len(node.args) for node in walk(kernel.tree) if node.op == "function"}
+        body = "".join(_in_c(f"f{i}", one, arities[f"f{i}"]) for i, one in enumerate(functions)) + body
         builder = _ptx(build)
         cubin = kernel_shim.compile_module(body)
-        return CompiledKernel("atomr_kernel", Binary(cubin), Binary(builder), fields, pointers, scalars, setup)
+        return CompiledKernel(
+            "atomr_kernel", Binary(cubin), Binary(builder), fields, pointers, scalars, setup,
+            source=chosen.source, turned=chosen.turned,
+        )  # fmt: skip
 
     patch.setattr(code, "compiled_kernel", compiled)
     return seen

@@ -33,6 +33,9 @@ call("cuCtxSetCurrent", context)
 call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
 """
 
+#: CUDA_ERROR_NO_DEVICE.
+_NO_DEVICE = 100
+
 
 def visible() -> int:
     """Count the GPUs that this process may see."""
@@ -46,7 +49,7 @@ def visible() -> int:
 def open_driver(*, context: bool) -> None:
     """Have what the driver keeps in this process until its end (pipes, sockets) there before anybody counts."""
     driver = ctypes.CDLL("libcuda.so.1")
-    assert driver.cuInit(0) == 0
+    assert driver.cuInit(0) in (0, _NO_DEVICE)  # hidden by CUDA_VISIBLE_DEVICES
     if context:
         assert driver.cuDevicePrimaryCtxRetain(ctypes.byref(ctypes.c_void_p()), 0) == 0
 

@@ -140,6 +140,7 @@ static inline void rig_make_worker(rig *r) {
     if (r->gpu) backend = fake_backend(r->gpu);
     r->k = atomr_worker_new(atomr_sender_p_fd(r->s), atomr_sender_p_bytes(r->s), r->gpu ? &backend : NULL, r->spin_ns);
     CHECK(r->k != NULL);
+    r->k->longer.room = 1;
     atomr_worker_outlive(r->k, -1);
     if (r->naps_forever) r->k->nap_ns = r->k->probe_ns = RIG_FOREVER * INT64_C(1000000000);
     for (unsigned i = 0; i < r->n_segments; i++)
@@ -224,6 +225,7 @@ static inline void rig_open(rig *r, uint32_t cells, unsigned n_lanes, uint64_t s
     r->n_lanes = n_lanes;
     r->random = seed | 1;
     r->spin_ns = 5000;
+    r->s->longer.room = 1; /* whatever this machine has */
     for (unsigned i = 0; i < n_lanes; i++) CHECK_EQ(atomr_sender_open_lane(r->s), (int)i);
     memset(rig_sequence, 0, sizeof rig_sequence);
 }
@@ -231,6 +233,7 @@ static inline void rig_open(rig *r, uint32_t cells, unsigned n_lanes, uint64_t s
 static inline void rig_close(rig *r) {
     if (r->k) rig_stop_worker(r);
     if (r->gpu) fake_close(r->gpu);
+    CHECK_EQ(r->s->longer.n, 0); /* nobody keeps the room to spin longer */
     atomr_sender_delete(r->s);
     for (unsigned i = 0; i < r->n_segments; i++) munmap(r->segments[i].base, r->segments[i].nbytes);
     memset(r, 0, sizeof *r);

@@ -514,6 +514,18 @@ def test_a_plan_writes_no_memory_that_it_reads(device: an.Device) -> None:
     many.tell(*[one for out in outs for one in (y, y, out)])
     with pytest.raises(an.InvalidRequest, match="'out0' is written and overlaps 'out7'"):
         many.tell(*[one for out in (*outs[:7], outs[0]) for one in (y, y, out)])
+    packed = device.zeros((2, 6, 3, 5))
+    q, k, v = (packed[:, :, i] for i in range(3))
+    sums = device.elementwise.plan("a + 1", a=q, out=k)
+    sums.tell(a=q, out=k)  # side by side in each row
+    sums.tell(a=k, out=v)
+    for _ in range(3):
+        device.copy(v, out=q)  # once it is remembered, too
+    with pytest.raises(an.InvalidRequest, match="out overlaps src"):
+        device.copy(v, out=packed.reshape(2, 6, 15)[:, :, 8:13])
+    assert packed.numpy()[1, 4].tolist() == [[2.0] * 5, [1.0] * 5, [2.0] * 5]
+    with pytest.raises(an.InvalidRequest, match="'out' is written and overlaps 'a'"):
+        sums.tell(a=q, out=packed.reshape(2, 6, 15)[:, :, 2:7])
     total = device.elementwise.plan("a + b", a=x, b=y)
     assert total.ask(a=x, b=y, out=x).result(30) is x  # element by element
     with pytest.raises(an.InvalidRequest, match="or the very view of one that is only read"):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from plan_builds import build_host
 
+from atomr_native.arrays.operands import are_interleaved, memory_span
 from atomr_native.dtypes import DTYPES
 from atomr_native.errors import InvalidRequest, Unsupported
 from atomr_native.libraries.blas_lt.actor import BlasLt
@@ -98,6 +99,34 @@ def test_out_overlapping_an_operand_is_seen_in_one_allocation() -> None:
     with pytest.raises(InvalidRequest, match=r"out overlaps a: bytes \d+ to \d+"):
         MatmulRequest(a=x[:4], b=x[4:], out=x[2:6])
     MatmulRequest(a=x[:4], b=x[:4], out=x[4:])
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "apart"),
+    [
+        (np.s_[:, :, 0], np.s_[:, :, 1], True),  # parts of one packed array
+        (np.s_[:, :, 2], np.s_[:, :, 0], True),
+        (np.s_[:, :, :2], np.s_[:, :, 2], True),
+        (np.s_[:, :, :2], np.s_[:, :, 1], False),
+        (np.s_[:, :, 0], np.s_[:, ::2, 0], False),
+        (np.s_[:, ::2], np.s_[:, 1::2], True),
+        (np.s_[:, ::2, 0], np.s_[:, 1::2, 0], True),
+        (np.s_[..., :3], np.s_[..., 3:], True),
+        (np.s_[..., :3], np.s_[..., 2:], False),
+        (np.s_[:, :, 0, ::-1], np.s_[:, :, 1], False),  # apart, but not known to be
+        (np.s_[:, :, 0], np.s_[1, 1, 1], True),
+        (np.s_[:, :, 0], np.s_[1, 1, 0], False),
+        (np.s_[:, ::3], np.s_[:, 1::2], False),
+    ],
+)
+def test_views_that_lie_side_by_side_are_apart(x: Any, y: Any, apart: bool) -> None:
+    """Those that are said to be apart have no element in common."""
+    base = np.zeros((2, 6, 3, 5), F32)
+    views = base[x], base[y]
+    starts = [memory_span(view)[1] for view in views]
+    assert [are_interleaved(views[i], starts[i], views[1 - i], starts[1 - i]) for i in (0, 1)] == [apart, apart]
+    views[0][...] = 1
+    assert not apart or not views[1].any()
 
 
 def test_requests_are_frozen_values_that_pickle() -> None:

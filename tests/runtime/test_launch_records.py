@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import itertools
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -180,9 +181,13 @@ def test_records_go_with_their_plan(device: an.Device, monkeypatch: pytest.Monke
     _until_replayed(device, partial(_ask, plan, x, x, out=out))
     kept = _counts(device)["kept"]
     del plan
+    sizes = itertools.count(
+        SIZE + 1
+    )  # each new plan that is used takes the place of the oldest, which others have made
 
     def dropped() -> bool:
-        device.blas_lt.plan(device.ones((3, 3)), device.ones((3, 3)), alpha=2.0).wait()
+        size = next(sizes)
+        device.blas_lt.matmul(device.ones((size, size)), device.ones((size, size))).wait()
         gc.collect()
         return _counts(device)["kept"] < kept
 

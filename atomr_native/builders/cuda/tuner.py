@@ -128,12 +128,21 @@ class Tuner:
         What the device is.
     store : TuningStore, optional
         Where results are kept.
+    warm : int
+        Bytes of operands that are also taken again and again, as those that have just been written.
     """
 
     def __init__(
-        self, backend: Backend, library: str, version: int, facts: dict[str, Any], store: TuningStore | None = None
+        self,
+        backend: Backend,
+        library: str,
+        version: int,
+        facts: dict[str, Any],
+        store: TuningStore | None = None,
+        *,
+        warm: int = _WARM,
     ) -> None:
-        self._backend = backend
+        self._backend, self._warm = backend, warm
         self._library = library
         self._version = version
         self._gpu = {
@@ -217,7 +226,7 @@ class Tuner:
 
             def both(candidate: Candidate, launches: int) -> float:
                 cold = time(candidate, launches, sets)
-                return math.sqrt(cold * time(candidate, launches, 1)) if sum(parts) <= _WARM else cold
+                return math.sqrt(cold * time(candidate, launches, 1)) if sum(parts) <= self._warm else cold
 
             rough: dict[Candidate, float] = {}
             for done, candidate in enumerate(candidates, 1):

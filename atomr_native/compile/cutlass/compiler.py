@@ -23,6 +23,9 @@ __all__ = ["FLAGS", "Compiled", "Source", "compile_kernel", "function_ltoir"]
 FLAGS: Final = ("-std=c++17", "-default-device", "-device-int128", "-DCUTLASS_UINT128_NATIVE=1", "-DNDEBUG", "-w")
 #: Flags of nvJitLink.  Quotients and roots of float32 are within 2 units in the last place: exact ones call functions.
 LINK_FLAGS: Final = ("-lto", "-O3", "-prec-div=0", "-prec-sqrt=0")
+#: Of kernels with short arithmetic: without subnormal numbers of float32, an exponential needs no scaling.
+_BRIEF: Final = ("-ftz=true", "-DATOMR_BRIEF")
+_BRIEF_LINK: Final = ("-ftz=1",)
 _KIND: Final = "cutlass"
 _FORMAT: Final = 1
 _BUILDER_ONLY: Final = "-DATOMR_BUILDER_ONLY"
@@ -43,6 +46,10 @@ class Source(Protocol):
     @property
     def builder(self) -> str:
         """Name of the function that builds its parameters."""
+
+    @property
+    def brief(self) -> bool:
+        """Whether its float32 arithmetic may be short, without subnormal numbers."""
 
 
 class Compiled(NamedTuple):
@@ -91,11 +98,11 @@ def compile_kernel(
         If CUTLASS's headers, NVRTC or nvJitLink are not installed.
     """
     found = headers()
-    flags = (f"--gpu-architecture={arch}", *FLAGS)
+    flags = (f"--gpu-architecture={arch}", *_flags(rendered))
     facts = json.dumps([_FORMAT, rendered.source, flags, nvrtc.version(), found.digest]).encode()
     linked = [part for symbol, code in sorted((functions or {}).items()) for part in (symbol.encode(), code)]
     if linked:
-        linked.append(" ".join(LINK_FLAGS).encode())
+        linked.append(" ".join(_link_flags(rendered)).encode())
     label = f"{rendered.entry} for {arch}"
 
     def make() -> bytes:
@@ -107,6 +114,16 @@ def compile_kernel(
         return _packed(made)
 
     return _unpacked(_cached(_KIND, (facts, *linked), make, cancel))
+
+
+def _flags(rendered: Source) -> tuple[str, ...]:
+    """Return a kernel's flags of NVRTC."""
+    return (*FLAGS, *(_BRIEF if rendered.brief else ()))
+
+
+def _link_flags(rendered: Source) -> tuple[str, ...]:
+    """Return a kernel's flags of nvJitLink."""
+    return (*LINK_FLAGS, *(_BRIEF_LINK if rendered.brief else ()))
 
 
 def _cached(kind: str, parts: tuple[bytes, ...], make: object, cancel: threading.Event | None) -> bytes:
@@ -142,14 +159,14 @@ def _linked(
     cancel: threading.Event | None,
 ) -> Compiled:
     """Return a kernel with device functions: its own LTO-IR is compiled once for all functions of the same types."""
-    flags = (f"--gpu-architecture={arch}", *FLAGS)
+    flags = (f"--gpu-architecture={arch}", *_flags(rendered))
 
     def kernel() -> bytes:
         return _compiled(rendered, (*flags, _KERNEL_ONLY, "-dlto"), ("LTOIR",), label, cancel)[0]
 
     def builder() -> bytes:
         virtual = arch.replace("sm_", "compute_")
-        only = (f"--gpu-architecture={virtual}", *FLAGS, _BUILDER_ONLY)
+        only = (f"--gpu-architecture={virtual}", *_flags(rendered), _BUILDER_ONLY)
         ptx = _compiled(rendered, only, ("PTX",), f"parameters of {label}", cancel)[0]
         return _entry(ptx, rendered.builder)
 
@@ -165,7 +182,7 @@ def _linked(
     thread.start()
     try:
         code = _cached("ltoir", (b"cutlass", facts), kernel, cancel)
-        job = {"kind": "link", "flags": [f"-arch={arch}", *LINK_FLAGS]}
+        job = {"kind": "link", "flags": [f"-arch={arch}", *_link_flags(rendered)]}
         cubin = run(job, [code, *functions.values()], f"functions of {label}", cancel)[0]
     finally:
         thread.join()
@@ -201,7 +218,12 @@ def _unpacked(value: bytes) -> Compiled:
 
 
 def function_ltoir(
-    function: FunctionType, arity: int, symbol: str, capability: tuple[int, int], compute: str = "float32"
+    function: FunctionType,
+    arity: int,
+    symbol: str,
+    capability: tuple[int, int],
+    compute: str = "float32",
+    brief: bool = False,
 ) -> bytes:
     """Return a Python function of scalars as LTO-IR, for a kernel that calls it by a symbol.
 
@@ -215,6 +237,8 @@ def function_ltoir(
     capability : tuple of int
     compute : {"float32", "float64"}
         Dtype of arguments and result.
+    brief : bool
+        Whether its arithmetic is short, as that of a kernel whose results have 16 bits or less.
 
     Raises
     ------
@@ -225,4 +249,4 @@ def function_ltoir(
     """
     from ..numba import cache
 
-    return cache.device_ltoir(function, (compute,) * arity, symbol, capability)
+    return cache.device_ltoir(function, (compute,) * arity, symbol, capability, brief=brief)

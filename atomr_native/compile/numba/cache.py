@@ -49,7 +49,9 @@ def ltoir(
     return _loaded(cached(_KIND, (key,), lambda: _dumped(make())))
 
 
-def device_ltoir(function: FunctionType, arguments: Sequence[str], name: str, capability: tuple[int, int]) -> bytes:
+def device_ltoir(
+    function: FunctionType, arguments: Sequence[str], name: str, capability: tuple[int, int], *, brief: bool = False
+) -> bytes:
     """Return a function of scalars as LTO-IR with the C interface, from the disk cache or compiled now.
 
     Its constants are as wide as its arguments; see `single.in_dtype`.
@@ -62,6 +64,8 @@ def device_ltoir(function: FunctionType, arguments: Sequence[str], name: str, ca
     name : str
         Symbol of the function.
     capability : tuple of int
+    brief : bool
+        Whether its arithmetic is short, see `compiler.device_function`.
 
     Raises
     ------
@@ -73,14 +77,14 @@ def device_ltoir(function: FunctionType, arguments: Sequence[str], name: str, ca
     signature = f"{arguments[0]}({', '.join(arguments)})"
 
     def make() -> bytes:
-        return compiler.device_function(in_dtype(function, arguments[0]), signature, name, capability)
+        return compiler.device_function(in_dtype(function, arguments[0]), signature, name, capability, brief=brief)
 
     try:
         key = _key(function, [api.scalar_type(one) for one in arguments], capability, compiler.OPTIONS)
     except NoContent as reason:
         _log.debug("function %s is compiled in every process: it refers to %s", function.__name__, reason)
         return make()
-    return cached("ltoir", (b"device", name.encode(), key), make)
+    return cached("ltoir", (b"brief device" if brief else b"device", name.encode(), key), make)
 
 
 def read_only(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import threading
 import types as python_types
 import warnings
@@ -343,20 +344,35 @@ def _has_nvvm() -> bool:
     return True
 
 
-def device_function(function: object, signature: str, name: str | None, capability: tuple[int, int]) -> bytes:
-    """Return a device function as LTO-IR with the C interface; see `atomr_native.device_function`."""
+def device_function(
+    function: object, signature: str, name: str | None, capability: tuple[int, int], *, brief: bool = False
+) -> bytes:
+    """Return a device function as LTO-IR with the C interface; see `atomr_native.device_function`.
+
+    In a `brief` one subnormal numbers of float32 are 0, and exponentials have a relative error of up to 2**-17.
+    """
     python = device_python(function)
+    how: dict[str, Any] = {"device": True, "abi": "c", "abi_info": {"abi_name": name or python.__name__}}
     try:
         with compiling_for(capability), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             fresh = renewed(python)
-            code, _ = cuda.compile(
-                fresh, signature, device=True, abi="c", abi_info={"abi_name": name or python.__name__}, cc=capability,
-                output="ltoir",
-            )  # fmt: skip
+            if brief:
+                library, _ = compiler._compile_pyfunc_with_fixup(fresh, signature, cc=capability, lto=True, **how)
+                code = _brief(library, capability)
+            else:
+                code, _ = cuda.compile(fresh, signature, cc=capability, output="ltoir", **how)
     except Exception as error:
         raise failure(error, python) from None
     return bytes(code)
+
+
+def _brief(library: Any, capability: tuple[int, int]) -> bytes:
+    """Return the LTO-IR of a library with short arithmetic, of which Numba's `fastmath` would take too much."""
+    texts = [re.sub(r'@"?__nv_expf"?\(', "@__nv_fast_expf(", text) for text in library.llvm_strs]
+    arch = f"compute_{capability[0]}{capability[1]}"
+    made: bytes = nvvm.compile_ir(texts, **{**library._nvvm_options, "arch": arch, "gen-lto": None, "ftz": True})
+    return made
 
 
 def on_processor(

@@ -6,8 +6,10 @@ The kernel compiles in the program, before the plan is made, so rules depend on 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from ...plans.lowering import Lowered, Target
     from ...plans.spec import OperandSpec, PlanSpec
     from .attributes import MatmulAttributes
+    from .custom_epilogue import CustomEpilogue
 
 __all__ = ["RULES", "Rule", "stand_in"]
 
@@ -39,6 +42,10 @@ _TEXTS: Final = {
 _MODES: Final = ("float32", "tf32", "float64", "int32")
 #: Bytes of which cuBLASLt wants rows to be multiples.
 _ALIGNED: Final = 16
+#: Multiplications from which on a product is worth a kernel that must compile.
+_LARGE: Final = 1 << 33
+#: The compute capability on which gains were measured.
+_MEASURED: Final = (9, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,18 +57,18 @@ class Rule:
     reason : str
         For the plan's notes, after "since".
     applies : callable
-        Whether a product, of these attributes and operands, is of this kind.
+        Whether a product, of these attributes, operands and epilogue of its own, is of this kind.
     gain : float or None
         Time of cuBLASLt's way over that of the kernel, as it was measured on compute capability 9.0, the smallest of
         the cases.  The kernel is taken if it is more than 1; None stands for no figure.
     """
 
     reason: str
-    applies: Callable[[MatmulAttributes, Operands], bool]
+    applies: Callable[[MatmulAttributes, Operands, CustomEpilogue | None], bool]
     gain: float | None = None
 
 
-def _is_odd(_: MatmulAttributes, operands: Operands) -> bool:
+def _is_odd(_: MatmulAttributes | None, operands: Operands, _own: CustomEpilogue | None) -> bool:
     """Whether rows of operands of 8 or 16 bits are no multiples of 16 bytes."""
     return any(
         as_dtype(one.dtype).itemsize < 4 and any(step % _ALIGNED for step in one.strides[-2:] if step != size)
@@ -69,11 +76,23 @@ def _is_odd(_: MatmulAttributes, operands: Operands) -> bool:
     )
 
 
+def _is_large(operands: Operands) -> bool:
+    """Whether a product is as those that were measured: large, of 16 bits, and of rows of multiples of 16 bytes."""
+    a, out = operands["a"], operands["out"]
+    work = math.prod(out.shape) * math.prod(a.shape[-2:]) // out.shape[-2]
+    return work >= _LARGE and as_dtype(a.dtype).itemsize == 2 and not _is_odd(None, operands, None)
+
+
 #: In the order in which they are tried.  bench/libraries/blas_lt/stand_ins.py measures them; gains are those of an
 #: H200, with cuBLASLt 13.1 and 16 bits (rows of 8 bits have none).
 RULES: Final = (
-    Rule("it stores aux", lambda how, _: how.epilogue in ("gelu_aux", "gelu_aux_bias"), gain=0.947),
-    Rule("it is a gradient", lambda how, _: how.epilogue == "dgelu", gain=0.922),
+    Rule("it has an epilogue of its own", lambda _, operands, own: own is not None and _is_large(operands)),
+    Rule(
+        "it stores aux",
+        lambda how, operands, _: how.epilogue in ("gelu_aux", "gelu_aux_bias") and _is_large(operands),
+        gain=1.049,
+    ),
+    Rule("it is a gradient", lambda how, operands, _: how.epilogue == "dgelu" and _is_large(operands), gain=0.92),
     Rule("rows of operands are no multiples of 16 bytes", _is_odd, gain=0.713),
 )
 
@@ -91,11 +110,47 @@ class _Bare(NamedTuple):
         (*m, i, j), (*n, p, q) = self.shape, self.strides
         return _Bare((*m, j, i), self.dtype, (*n, q, p))
 
+    def spread(self, kind: str) -> _Bare:
+        """With the axis of D that a row, a column or a scalar lacks."""
+        shape, strides = load("cutlass", "layouts:spread_axes")(self.shape, self.strides, kind)
+        return _Bare(shape, self.dtype, strides)
 
-def _refusal(how: MatmulAttributes, operands: Operands) -> str:
+
+def _spread(own: CustomEpilogue | None) -> tuple[tuple[str, str], ...]:
+    """Return the operands of an epilogue that are no matrices, each with its kind."""
+    return () if own is None else tuple((name, kind) for name, kind in own.kinds.items() if kind != "matrix")
+
+
+def _part_of(own: CustomEpilogue, place: int) -> FunctionType:
+    """Return a function of the same parameters that returns one of an epilogue's two numbers."""
+    from ...compile.numba.api import cuda  # which compiles it anyway
+
+    names = ", ".join(f"x{i}" for i in range(1 + len(own.kinds)))
+    scope: dict[str, Any] = {"f": cuda.jit(device=True)(own.function)}
+    text = f"def part({names}):\n    return f({names})[{place}]\n"
+    exec(compile(text, "<epilogue>", "exec"), scope)  # noqa: S102 - of these names
+    part: FunctionType = scope["part"]
+    return part
+
+
+def _tree_of(own: CustomEpilogue, x: str) -> Any:
+    """Return an epilogue of one's own as CUTLASS's actor has it."""
+
+    def last(_stored: Any, value: Any) -> Any:
+        return value
+
+    tree = load("cutlass", "epilogue:EpilogueTree")
+    given = (tree.parse(x), *map(tree.name, own.kinds))
+    if own.aux:  # CUTLASS stores what D is computed from
+        stored = tree.call(_part_of(own, 1), *given).stored("aux")
+        made = tree.call(last, stored, tree.call(_part_of(own, 0), *given))
+    else:
+        made = tree.call(own.function, *given)
+    return made.reduced("sum", "bias_grad", 0) if own.bias_grad else made
+
+
+def _refusal(how: MatmulAttributes, operands: Operands, own: CustomEpilogue | None) -> str:
     """Return what of a product CUTLASS's actor has no form for, or nothing."""
-    if how.custom is not None:
-        return "a custom epilogue; allowed with it: device.cutlass.gemm"
     if how.epilogue not in _TEXTS:
         return f"epilogue={how.epilogue!r}; allowed: {', '.join(_TEXTS)}"
     if how.mode not in _MODES:
@@ -108,12 +163,12 @@ def _refusal(how: MatmulAttributes, operands: Operands) -> str:
             return f"{name}; allowed: without it"
     if operands["out"].dtype == "int32":
         return "D of int32, whose factors are exact; allowed: other dtypes"
-    if "bias" in operands and len(operands["bias"].shape) > 1:
+    if own is None and "bias" in operands and len(operands["bias"].shape) > 1:
         return f"bias of shape {operands['bias'].shape}; allowed: (N,)"
     return ""
 
 
-def _request(how: MatmulAttributes, operands: Operands) -> Any:
+def _request(how: MatmulAttributes, operands: Operands, own: CustomEpilogue | None) -> Any:
     """Return the product as a request of CUTLASS's actor.
 
     Raises
@@ -124,18 +179,25 @@ def _request(how: MatmulAttributes, operands: Operands) -> Any:
     bare = {name: _Bare(one.shape, DTYPES[one.dtype], one.strides) for name, one in operands.items()}
     for name, turned in (("a", how.trans_a), ("b", how.trans_b)):
         bare[name] = bare[name].turned if turned else bare[name]
+    for name, kind in _spread(own):
+        bare[name] = bare[name].spread(kind)
     terms, used = ["alpha * acc"], {"alpha": bare.get("alpha", 1.0)}
     if how.added != "none":
         terms.append("beta * c")
         used |= {"beta": bare.get("beta", 1.0), "c": bare["out" if how.added == "out" else "c"]}
-    if "bias" in bare:
-        terms.append("bias")
-    reads = [name for name in ("bias", "aux") if name in bare and (name == "bias" or how.epilogue == "dgelu")]
-    stores = {"aux": bare["aux"]} if how.epilogue.startswith("gelu_aux") else None
+    if own is not None:
+        epilogue, reads = _tree_of(own, " + ".join(terms)), list(own.kinds)
+        stored = [name for name, kept in (("aux", own.aux), ("bias_grad", own.bias_grad)) if kept]
+    else:
+        terms += ["bias"] if "bias" in bare else []
+        epilogue = _TEXTS[how.epilogue].format(x=" + ".join(terms))
+        reads = [name for name in ("bias", "aux") if name in bare and (name == "bias" or how.epilogue == "dgelu")]
+        stored = ["aux"] if how.epilogue.startswith("gelu_aux") else []
     make = load("cutlass", "request:GemmRequest")
     return make(
-        a=bare["a"], b=bare["b"], out=bare["out"], epilogue=_TEXTS[how.epilogue].format(x=" + ".join(terms)),
-        operands={name: bare[name] for name in reads} or None, outputs=stores, compute=how.mode,
+        a=bare["a"], b=bare["b"], out=bare["out"], epilogue=epilogue,
+        operands={name: bare[name] for name in reads} or None,
+        outputs={name: bare[name] for name in stored} or None, compute=how.mode,
         fast_accum=how.fast_accum, **used,
     )  # fmt: skip
 
@@ -151,18 +213,22 @@ def stand_in(lowered: Lowered, target: Callable[[], Target]) -> PlanSpec | None:
         With ``route="cutlass"``, for what no kernel computes, and where the extra is not installed.
     """
     how: Any = lowered.attributes
+    own: CustomEpilogue | None = getattr(lowered.code, "epilogue", None)
     operands = {one.name: one.spec for one in lowered.operands}
     asked = how.route == "cutlass"
     if how.route == "cublaslt" or any(0 in one.shape for one in operands.values()):
         return None
-    rule = next((one for one in RULES if (one.gain or 0) > 1 and one.applies(how, operands)), None)
-    if rule is None and not asked:
+    rule = next((one for one in RULES if (one.gain or 0) > 1 and one.applies(how, operands, own)), None)
+    unordered = own is not None and own.bias_grad  # sums whose parts CUTLASS's tiles add as they end
+    if not asked and (rule is None or unordered):
         return None
-    refusal = _refusal(how, operands)
+    if not asked and target().capability != _MEASURED:
+        return None
+    refusal = _refusal(how, operands, own)
     try:
         if refusal:
             raise Unsupported(f"route='cutlass' with {refusal}", rule="blas_lt.route", lifted_by=("route",))
-        spec: PlanSpec[Any] = _request(how, operands).lowered.spec(target())
+        spec: PlanSpec[Any] = _request(how, operands, own).lowered.spec(target())
     except (InvalidRequest, Unsupported) as error:
         if not asked:
             return None
@@ -174,6 +240,7 @@ def stand_in(lowered: Lowered, target: Callable[[], Target]) -> PlanSpec | None:
         spec.attributes,
         scalars=tuple(one.name for one in lowered.scalars),
         transposed=tuple(name for name, turned in (("a", how.trans_a), ("b", how.trans_b)) if turned),
+        spread=_spread(own),
         notes=(f"one kernel of CUTLASS, since {why}",),
     )
     return replace(spec, operands=tuple(operands.values()), scalars=tuple(one.kind for one in lowered.scalars),

@@ -14,6 +14,7 @@ _KINDS = (
     "send",
     "barrier",
     "group",
+    "copy",
 )
 
 LIBRARY = Library(

@@ -21,7 +21,9 @@ class Step(Struct, frozen=True, forbid_unknown_fields=True):
     Attributes
     ----------
     kind : str
-        ``"all_reduce"`` and so on; ``"connect"``: GPUs connect, and nothing moves.
+        ``"all_reduce"`` and so on; ``"connect"``: GPUs connect, and nothing moves; ``"copy"``: from the rank `root` to
+        `target`, which may be of different kinds; ``"peer_copy"``: the same between GPUs, where `x` of the target is
+        the memory of the root's.
     dtype : str
         Element type.
     count : int

@@ -1,5 +1,7 @@
 """Collectives on host devices: ranks exchange pieces through their staging areas, in rounds.
 
+A recorded program has several collectives in one message, whose rounds follow each other.
+
 In a round each rank writes a piece into its own area, notes that, waits for the others, and reads their areas.  There
 are two areas a rank, used in turn: a rank that has passed round k knows that all have read round k - 1.
 """
@@ -42,14 +44,12 @@ class _Meeting:
         self._seat = seat
         self._stages = stages
         self._sequence = sequence
-        self._round = 0
 
     def exchange(self, write: Callable[[_Array], None]) -> list[_Array]:
         """Have `write` fill this rank's area, then wait; return the areas of all ranks."""
-        parity = self._round & 1
+        parity = self._seat.parity(self._sequence)
         write(self._stages[self.rank][parity])
-        self._round += 1
-        self._seat.meet(self._sequence, 1 + self._round)  # step 1 is the vote
+        self._seat.exchange(self._sequence)
         return [pair[parity] for pair in self._stages]
 
 
@@ -197,7 +197,7 @@ def _move(step: Step, size: int) -> _Move | None:
         return _reduce_scatter(step)
     if step.kind in ("all_gather", "gather"):
         return _spread(step, every, every if step.kind == "all_gather" else root)
-    if step.kind in ("broadcast", "send"):
+    if step.kind in ("broadcast", "send", "copy"):
         return _spread(step, root, every if step.kind == "broadcast" else {step.target})
     if step.kind in ("all_to_all", "scatter"):
         return _exchange(step, step.counts or _even(step, size))

@@ -56,7 +56,8 @@ class AttentionRequest(Request[Any]):
     mask : str
         ``none``; ``causal``: query i sees keys up to i; ``causal_bottom_right``: up to ``i + Sk - Sq``.
     window : int, optional
-        With a causal mask: only the last `window` of these keys.
+        With a causal mask: only the last `window` of these keys.  With ``none``: keys that are less than `window`
+        tokens away, before and after the query.
     scale : float, optional
         By default ``1 / sqrt(D)``.
     statistics : bool

@@ -7,18 +7,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
+from ..._support.checks import check_choice
 from ..._support.public import public
 from ...errors import InvalidRequest
 from ...plans.lowering import Lowered, Request
+from .._tuning import tuning_of
 from .attention_graph import Builder
 from .attention_shapes import Sizes, array_shape, check_attention, check_shape, check_strides
 from .spec import check_given, dtype_of, flags, fresh_of
-from .support import FLOAT8_DTYPES, FLOAT8_GRADIENT_HEADS, FLOAT8_LAYOUTS, FLOAT8_MASKS, FLOAT8_MULTIPLE
+from .support import FLOAT8_DTYPES, FLOAT8_GRADIENT_HEADS, FLOAT8_MASKS, FLOAT8_MULTIPLE
 
 __all__ = ["Float8AttentionGradientRequest", "Float8AttentionRequest"]
 
 _SCALES: Final = ("q_scale", "k_scale", "v_scale", "weights_scale", "out_scale")
-
+_ENDS: Final = ("q_lengths", "kv_lengths", "q_offsets", "kv_offsets")
 
 #: Of the gradients: of codes that are read, and by which results are multiplied before they are rounded.
 _READ: Final = ("q_scale", "k_scale", "v_scale", "y_scale", "dy_scale")
@@ -44,12 +46,6 @@ class _Options:
     sink: ClassVar[None] = None
     window: ClassVar[None] = None
     k_pages: ClassVar[None] = None
-    q_lengths: ClassVar[None] = None
-    kv_lengths: ClassVar[None] = None
-    q_offsets: ClassVar[None] = None
-    kv_offsets: ClassVar[None] = None
-    max_queries: ClassVar[None] = None
-    max_keys: ClassVar[None] = None
     dropout: ClassVar[float] = 0.0
     seed: ClassVar[int] = 0
     offset: ClassVar[int] = 0
@@ -57,9 +53,7 @@ class _Options:
 
 def _checked(request: Any, arrays: Sequence[str], scales: Sequence[str]) -> tuple[Sizes, str]:
     """Check what both directions have; returns the sizes and the dtype of codes."""
-    for name, allowed in (("mask", FLOAT8_MASKS), ("layout", FLOAT8_LAYOUTS)):
-        if getattr(request, name) not in allowed:
-            raise InvalidRequest(f"{name}={getattr(request, name)!r}; allowed: {', '.join(map(repr, allowed))}")
+    check_choice("mask", request.mask, FLOAT8_MASKS)
     dtype = dtype_of("q", request.q, FLOAT8_DTYPES)
     for name in arrays:
         dtype_of(name, getattr(request, name), (dtype,))
@@ -96,10 +90,12 @@ class Float8AttentionRequest(_Options, Request[Any]):
         By default ``1 / sqrt(D)``.
     statistics : bool
         Whether to return the logarithms of the sums of exponentials, too.
-    layout : str
-        ``bhsd``, ``bshd`` or ``sbhd``.
+    layout, q_lengths, kv_lengths, q_offsets, kv_offsets, max_queries, max_keys
+        As of `AttentionRequest`.  On Hopper lengths and offsets are refused.
     out : GpuRef, optional
         Where the result goes.
+    tune : bool or "known"
+        As of `ConvolutionRequest`; no effect with lengths or offsets.
 
     Returns
     -------
@@ -137,19 +133,28 @@ class Float8AttentionRequest(_Options, Request[Any]):
     statistics: bool = False
     layout: str = "bhsd"
     out: Any = None
+    q_lengths: Any = None
+    kv_lengths: Any = None
+    q_offsets: Any = None
+    kv_offsets: Any = None
+    max_queries: int | None = None
+    max_keys: int | None = None
+    tune: bool | str = False
 
     def lowering(self) -> Lowered:
         """Check the request and return its message."""
         flags(self, "statistics")
         sizes, dtype = _checked(self, ("k", "v"), _SCALES)
         made = (sizes.batch, sizes.heads, sizes.queries, sizes.value_dim)
-        fresh = fresh_of(array_shape(made, self.layout), dtype)
-        check_given([("out", self.out, fresh)], [(name, getattr(self, name)) for name in ("q", "k", "v", *_SCALES)])
+        fresh = fresh_of(array_shape(made, self.layout, self.q.shape[0]), dtype)
+        names = ("q", "k", "v", *_SCALES, *_ENDS)
+        check_given([("out", self.out, fresh)], [(name, getattr(self, name)) for name in names])
         if self.out is not None:
             check_strides("out", self.out)
         build = Builder(self, sizes, dtype)
         _forward(build)
-        return build.draft.lowered("cudnn.attention_float8", _results, traits=(*build.traits(), "float8"))
+        traits = (*build.traits(), "float8")
+        return build.draft.lowered("cudnn.attention_float8", _results, traits=traits, tune=tuning_of(self))
 
 
 def _forward(build: Builder) -> None:
@@ -184,6 +189,9 @@ def _forward(build: Builder) -> None:
         values = draft.pointwise("mul", values, scale)
     draft.pointwise("mul", values, scales["out_scale"], to=out)
     build.reduction("amax", values, one, to=largest[1])
+    build.vacate(out)
+    if request.statistics:
+        build.vacate(stored, value=math.inf)
 
 
 @public
@@ -197,7 +205,11 @@ class Float8AttentionGradientRequest(_Options, Request[Any]):
     Parameters
     ----------
     q, k, v, q_scale, k_scale, v_scale, weights_scale, mask, scale, layout
-        As of `Float8AttentionRequest`.  cuDNN has engines for heads of 128 elements on Hopper.
+        As of `Float8AttentionRequest`.  On Hopper cuDNN has engines for heads of 128 elements, as many of k as of q.
+    tune
+        As of `Float8AttentionRequest`.
+    q_lengths, kv_lengths, q_offsets, kv_offsets, max_queries, max_keys
+        As of `Float8AttentionRequest`.
     y : GpuRef
         The result of attention, of q's dtype.
     statistics : GpuRef
@@ -252,12 +264,19 @@ class Float8AttentionGradientRequest(_Options, Request[Any]):
     mask: str = "none"
     scale: float | None = None
     layout: str = "bhsd"
+    q_lengths: Any = None
+    kv_lengths: Any = None
+    q_offsets: Any = None
+    kv_offsets: Any = None
+    max_queries: int | None = None
+    max_keys: int | None = None
+    tune: bool | str = False
 
     def lowering(self) -> Lowered:
         """Check the request and return its message."""
         sizes, dtype = _checked(self, ("k", "v", "y", "dy"), (*_READ, *_ROUNDED))
         made = (sizes.batch, sizes.heads, sizes.queries, sizes.value_dim)
-        wanted = array_shape(made, self.layout)
+        wanted = array_shape(made, self.layout, self.q.shape[0])
         for name in ("y", "dy"):
             check_shape(name, getattr(self, name), self.layout)
             if tuple(getattr(self, name).shape) != wanted:
@@ -269,7 +288,8 @@ class Float8AttentionGradientRequest(_Options, Request[Any]):
         _backward(build)
         other = (sizes.head_dim, sizes.value_dim) != (FLOAT8_GRADIENT_HEADS,) * 2
         traits = (*build.traits(), "float8", *(("other_heads",) if other else ()))
-        return build.draft.lowered("cudnn.attention_float8_backward", _gradients, traits=traits)
+        op, tune = "cudnn.attention_float8_backward", tuning_of(self)
+        return build.draft.lowered(op, _gradients, traits=traits, tune=tune)
 
 
 def _backward(build: Builder) -> None:
@@ -321,3 +341,5 @@ def _backward(build: Builder) -> None:
     keys = build.transposed(k, "float32")
     deliver("dq", build.matmul(slopes, keys, (b, h, s, d), by="mk"), "slopes", "k_scale")
     deliver("dk", build.matmul(build.transposed(slopes, dtype), q, (b, h, t, d), by="km"), "slopes", "q_scale")
+    for name in ("dq", "dk", "dv"):
+        build.vacate(made[name], keys=name != "dq")

@@ -193,7 +193,7 @@ class Builder:
         """
         draft, request, sizes = self.draft, self.request, self.sizes
         scores = self.padded(scores)
-        if request.mask == "none":
+        if request.mask == "none" and request.window is None:
             return scores
         bottom_right = request.mask == "causal_bottom_right"
         column, row = self._index(scores, 3), self._index(scores, 2)
@@ -202,6 +202,9 @@ class Builder:
             for mode, n, end in (("add", sizes.keys, 1), ("sub", sizes.queries, 0)):
                 last = draft.constant(n, 4, "int32") if ends is None else ends[end]
                 row = draft.pointwise(mode, row, last, dtype="int32", compute="int32")
+        elif request.mask == "none":
+            after = draft.constant(int(request.window) - 1, 4, "int32")
+            row = draft.pointwise("add", row, after, dtype="int32", compute="int32")
         seen = draft.pointwise("cmp_ge", row, column, dtype="bool", compute="bool")
         scores = draft.pointwise("binary_select", scores, draft.constant(-math.inf, 4), seen)
         if request.window is None:
@@ -225,8 +228,11 @@ class Builder:
         if self.lengths is None:
             return
         request = self.request
-        causal = 0 if request.mask == "none" else 2 if request.mask == "causal_bottom_right" else 1
-        integers = {"rule": (int(keys), causal, 0 if request.window is None else int(request.window))}
+        if request.mask == "none":
+            last = 0 if request.window is None else 3
+        else:
+            last = 2 if request.mask == "causal_bottom_right" else 1
+        integers = {"rule": (int(keys), last, 0 if request.window is None else int(request.window))}
         ports = {"queries": self.lengths[0], "keys": self.lengths[1], "y": tensor}
         self.draft.node("vacate", ports, integers=integers, reals={"value": value})
 
@@ -249,6 +255,7 @@ class Builder:
             "ragged": self.packed,
             "padding": self.lengths is not None,
             "paged": getattr(request, "k_pages", None) is not None,
+            "shared_keys": sizes.heads != sizes.groups,
             "one_query": sizes.queries == 1,
             "one_key": sizes.keys == 1,
             "backward": self.is_backward,

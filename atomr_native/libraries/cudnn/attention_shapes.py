@@ -176,9 +176,7 @@ def _check_mask(request: Any, sizes: Sizes) -> None:
     if request.window is None:
         return
     window = as_integer("window", request.window, 1, _MOST)
-    if request.mask == "none":
-        raise InvalidRequest(f"window={window} with mask='none'; allowed: with a causal mask")
-    if request.mask == "causal" and sizes.queries >= sizes.keys + window and not varying:
+    if request.mask != "causal_bottom_right" and sizes.queries >= sizes.keys + window and not varying:
         raise InvalidRequest(
             f"window={window} with {sizes.queries} queries and {sizes.keys} keys: the last queries see no key; "
             f"allowed: fewer queries than keys and window together"

@@ -114,14 +114,14 @@ ATTENTION_GRADIENT: Final = _real_form(
 )
 FLOAT8_ATTENTION: Final = _real_form(
     Float8AttentionRequest,
-    "q k v q_scale k_scale v_scale weights_scale out_scale out",
-    "mask scale statistics layout",
+    "q k v q_scale k_scale v_scale weights_scale out_scale out q_lengths kv_lengths q_offsets kv_offsets",
+    "mask scale statistics layout max_queries max_keys tune",
 )
 FLOAT8_ATTENTION_GRADIENT: Final = _real_form(
     Float8AttentionGradientRequest,
     "q k v y statistics dy q_scale k_scale v_scale y_scale dy_scale weights_scale slopes_scale "
-    "dq_scale dk_scale dv_scale",
-    "mask scale layout",
+    "dq_scale dk_scale dv_scale q_lengths kv_lengths q_offsets kv_offsets",
+    "mask scale layout max_queries max_keys tune",
 )
 NORM: Final = _real_form(
     NormalizationRequest,

@@ -16,7 +16,6 @@ from ...errors import InvalidRequest
 from ...plans.lowering import Lowered, Request
 from .defaults import EPSILON, MOMENTUM
 from .draft import Draft, packed
-from .group_norm import group_backward, group_forward
 from .spec import (
     array_shape,
     check_given,
@@ -294,9 +293,6 @@ class NormalizationRequest(Request[Any]):
         names = ("inverse",) if self.kind == "rms" else ("mean", "inverse")
         for name, port in zip(names[::-1], ("inv_variance_out", "mean_out"), strict=False):
             ports[port] = views.statistic(draft.write(name, None, statistics), x)
-        if self.kind == "group":
-            group_forward(draft, {port: at for port, at in ports.items() if at is not None})
-            return draft.lowered("cudnn.norm", _collect(("out", *names)))
         if self.running_mean is not None:
             ports["momentum"] = draft.constant(float(self.momentum), rank)
             for name in ("running_mean", "running_var"):
@@ -391,8 +387,5 @@ class NormalizationGradientRequest(Request[Any]):
         names = ("dscale",) if self.kind == "rms" else ("dscale", "dbias")
         for name in names:
             ports[name] = views.parameter(draft.write(name, None, fresh_of(shape, vector)), x)
-        if self.kind == "group":
-            group_backward(draft, {port: at for port, at in ports.items() if at is not None})
-        else:
-            draft.node("norm_backward", ports, mode=self.kind)
+        draft.node("norm_backward", ports, mode=self.kind)
         return draft.lowered("cudnn.norm_backward", _collect(("out", *names)))

@@ -190,18 +190,26 @@ class SequencesActor(LibraryActor):
         weights_scale: GpuRef,
         out_scale: GpuRef,
         out: GpuRef | None = None,
+        q_lengths: GpuRef | None = None,
+        kv_lengths: GpuRef | None = None,
+        q_offsets: GpuRef | None = None,
+        kv_offsets: GpuRef | None = None,
         mask: str = "none",
         scale: float | None = None,
         statistics: bool = False,
         layout: str = "bhsd",
+        max_queries: int | None = None,
+        max_keys: int | None = None,
+        tune: bool | str = False,
     ) -> Any:
         """Send attention of float8 arrays, see `Float8AttentionRequest`: the result and two largest magnitudes."""
         return self._calls.send(
             self,
             FLOAT8_ATTENTION,
             (
-                q, k, v, q_scale, k_scale, v_scale, weights_scale, out_scale, out, mask,
-                scale if scale is None else real(scale), statistics, layout,
+                q, k, v, q_scale, k_scale, v_scale, weights_scale, out_scale, out, q_lengths, kv_lengths, q_offsets,
+                kv_offsets, mask, scale if scale is None else real(scale), statistics, layout, max_queries, max_keys,
+                tune,
             ),
         )  # fmt: skip
 
@@ -224,9 +232,16 @@ class SequencesActor(LibraryActor):
         dq_scale: GpuRef,
         dk_scale: GpuRef,
         dv_scale: GpuRef,
+        q_lengths: GpuRef | None = None,
+        kv_lengths: GpuRef | None = None,
+        q_offsets: GpuRef | None = None,
+        kv_offsets: GpuRef | None = None,
         mask: str = "none",
         scale: float | None = None,
         layout: str = "bhsd",
+        max_queries: int | None = None,
+        max_keys: int | None = None,
+        tune: bool | str = False,
     ) -> Any:
         """Send the gradients of attention of float8 arrays, and the largest magnitudes of four arrays.
 
@@ -237,6 +252,7 @@ class SequencesActor(LibraryActor):
             FLOAT8_ATTENTION_GRADIENT,
             (
                 q, k, v, y, statistics, dy, q_scale, k_scale, v_scale, y_scale, dy_scale, weights_scale, slopes_scale,
-                dq_scale, dk_scale, dv_scale, mask, scale if scale is None else real(scale), layout,
+                dq_scale, dk_scale, dv_scale, q_lengths, kv_lengths, q_offsets, kv_offsets, mask,
+                scale if scale is None else real(scale), layout, max_queries, max_keys, tune,
             ),
         )  # fmt: skip

@@ -14,11 +14,11 @@ __all__ = [
     "CONVOLUTION_DTYPES",
     "FLOAT8_DTYPES",
     "FLOAT8_GRADIENT_HEADS",
-    "FLOAT8_LAYOUTS",
     "FLOAT8_MASKS",
     "FLOAT8_MULTIPLE",
     "GRADIENT_DTYPES",
     "HEAD_DIM",
+    "NORM_CHANNELS",
     "NORM_DTYPES",
     "POOLING_DTYPES",
     "RECURRENT_DTYPES",
@@ -73,6 +73,8 @@ POOLING_DTYPES: Final = ("float16", "bfloat16", "float32")
 
 #: Dtypes of norms, for which cuDNN has engines.
 NORM_DTYPES: Final = ("float16", "bfloat16", "float32")
+#: Channels of which cuDNN's batch norms have multiples; the project's kernels compute the others.
+NORM_CHANNELS: Final = 8
 
 #: Dtypes of local response norms, and the limits of their options: the most channels, and the least numbers.
 RESPONSE_DTYPES: Final = ("float16", "float32", "float64")
@@ -84,10 +86,9 @@ RECURRENT_DTYPES: Final = ("float16", "bfloat16", "float32", "float64")
 
 #: Dtypes of attention, for which cuDNN has engines.
 ATTENTION_DTYPES: Final = ("float16", "bfloat16")
-#: Dtypes, masks and layouts of attention over float8, and of what heads have multiples.
+#: Dtypes and masks of attention over float8, and of what heads have multiples.
 FLOAT8_DTYPES: Final = ("float8_e4m3fn", "float8_e5m2")
 FLOAT8_MASKS: Final = ("none", "causal")
-FLOAT8_LAYOUTS: Final = ("bhsd", "bshd", "sbhd")
 FLOAT8_MULTIPLE: Final = 16
 #: Elements of heads in gradients of attention over float8, for which cuDNN has engines on Hopper.
 FLOAT8_GRADIENT_HEADS: Final = 128
@@ -118,13 +119,6 @@ class Rule(NamedTuple):
     lifted_by: tuple[str, ...]
 
 
-def _channels(graph: GraphAttributes, node: NodeSpec) -> int | None:
-    if not node.op.startswith("norm") or node.mode != "batch":
-        return None
-    channels = graph.tensors[dict(node.ports)["x"]].shape[1]
-    return channels if channels % 8 else None
-
-
 def _attention(*traits: str) -> Callable[[GraphAttributes, NodeSpec], str | None]:
     """Return a rule against attention that has all these traits; its value are the numbers of queries and keys."""
 
@@ -146,12 +140,6 @@ def _elements(graph: GraphAttributes, node: NodeSpec) -> int | None:
 
 #: Rules of GPUs, tried in this order before cuDNN is asked.
 RULES: Final = (
-    Rule(
-        "batch_channels",
-        _channels,
-        "statistics of {value} channels; cuDNN has engines for batch norms of multiples of 8 channels",
-        ("shape", "device"),
-    ),
     Rule(
         "elements",
         _elements,
@@ -199,6 +187,19 @@ RULES: Final = (
         _attention("backward", "float8", "other_heads"),
         f"gradients over float8 of {{value}}; cuDNN has them on Hopper for heads of {FLOAT8_GRADIENT_HEADS} elements, "
         f"of q and of v",
+        ("shape", "device"),
+    ),
+    Rule(
+        "attention_float8_lengths",
+        _attention("float8", "padding"),
+        "lengths or offsets over float8, with {value} at most; cuDNN's engines for Hopper stop with illegal "
+        "instructions for packed sequences, and have not been compared for padded ones",
+        ("device", "library"),
+    ),
+    Rule(
+        "attention_float8_groups",
+        _attention("backward", "float8", "shared_keys"),
+        "gradients over float8 of {value}, with heads that share keys; cuDNN's are inaccurate on Hopper",
         ("shape", "device"),
     ),
 )

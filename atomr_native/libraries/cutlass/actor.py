@@ -12,6 +12,7 @@ from ..._support.options import check_options
 from ..._support.public import public
 from ...errors import InvalidRequest
 from ...plans.actor import LibraryActor
+from ...plans.tuning import as_progress
 from .bound import BoundGemm, BoundGemms
 from .config import GemmConfig
 from .convolution import FusedConvolutionRequest
@@ -95,6 +96,7 @@ class Cutlass(LibraryActor):
         compute: str | None = None,
         fast_accum: bool = False,
         config: GemmConfig | None = None,
+        tune: bool = False,
     ) -> Any:
         """Send a product of each group of rows with a matrix of its own; see `GroupedGemmRequest`.
 
@@ -110,7 +112,7 @@ class Cutlass(LibraryActor):
         >>> device.cutlass.grouped_gemm(tokens, experts, ends).numpy()[2]
         array([4., 4.], dtype=float32)
         """
-        fields = (a, b, offsets, c, out, epilogue, out_dtype, compute, fast_accum, config, alpha, beta)
+        fields = (a, b, offsets, c, out, epilogue, out_dtype, compute, fast_accum, config, tune, alpha, beta)
         return self._calls.send(self, GROUPED, gemm_values(fields, operands, None))
 
     def convolution(
@@ -130,6 +132,7 @@ class Cutlass(LibraryActor):
         out_dtype: object = None,
         compute: str | None = None,
         config: GemmConfig | None = None,
+        tune: bool = False,
     ) -> Any:
         """Send a convolution of images with filters, channels last, and an epilogue; see `FusedConvolutionRequest`.
 
@@ -139,7 +142,7 @@ class Cutlass(LibraryActor):
             D, (N, P, Q, K) or (N, Z, P, Q, K).
         """
         fields = (x, w, c, out, "forward", None, stride, padding, dilation, epilogue, out_dtype, compute, config,
-                  alpha, beta)  # fmt: skip
+                  tune, alpha, beta)  # fmt: skip
         return self._calls.send(self, CONVOLUTION, gemm_values(fields, operands, None))
 
     def convolution_backward_data(
@@ -160,6 +163,7 @@ class Cutlass(LibraryActor):
         out_dtype: object = None,
         compute: str | None = None,
         config: GemmConfig | None = None,
+        tune: bool = False,
     ) -> Any:
         """Send the gradient by images of spatial extents `size`; it is also the transposed convolution.
 
@@ -169,7 +173,7 @@ class Cutlass(LibraryActor):
             D, (N, H, W, C) or (N, D, H, W, C).
         """
         fields = (dy, w, c, out, "data_gradient", size, stride, padding, dilation, epilogue, out_dtype, compute, config,
-                  alpha, beta)  # fmt: skip
+                  tune, alpha, beta)  # fmt: skip
         return self._calls.send(self, CONVOLUTION, gemm_values(fields, operands, None))
 
     def convolution_backward_filter(
@@ -190,6 +194,7 @@ class Cutlass(LibraryActor):
         out_dtype: object = None,
         compute: str | None = None,
         config: GemmConfig | None = None,
+        tune: bool = False,
     ) -> Any:
         """Send the gradient by filters of spatial extents `size`; with ``c=dw, out=dw, beta=1.0`` it is added to dw.
 
@@ -199,28 +204,39 @@ class Cutlass(LibraryActor):
             D, (K, R, S, C) or (K, T, R, S, C).
         """
         fields = (dy, x, c, out, "filter_gradient", size, stride, padding, dilation, epilogue, out_dtype, compute,
-                  config, alpha, beta)  # fmt: skip
+                  config, tune, alpha, beta)  # fmt: skip
         return self._calls.send(self, CONVOLUTION, gemm_values(fields, operands, None))
 
-    def plan_convolution(self, request: FusedConvolutionRequest) -> Plan:
+    def plan_convolution(self, request: FusedConvolutionRequest, *, progress: object = None) -> Plan:
         """Return the plan of a convolution or a gradient, as `plan` does; ``plan.tell(a, b, ..., out=)``."""
         if not isinstance(request, FusedConvolutionRequest):
             raise InvalidRequest(f"request is a {type(request).__name__}; allowed: FusedConvolutionRequest")
-        return self._plan_of(request, handles=True)
+        return self._plan_of(request, handles=True, watcher=_watcher(progress))
 
-    def plan(self, a: GpuRef, b: GpuRef, **options: Unpack[GemmOptions]) -> Plan:
+    def plan(self, a: GpuRef, b: GpuRef, *, progress: object = None, **options: Unpack[GemmOptions]) -> Plan:
         """Return the plan of a product: arrays lend their layouts, numbers are defaults that each message may replace.
 
         Waits for the compiler, if the kernel is new; not for the plan to be built.  ``plan.tell(a, b, ..., out=)``
         takes the epilogue's arrays in the order of their first use.
-        """
-        check_options("a product", options, GemmOptions.__optional_keys__)
-        return self._plan_of(GemmRequest(a=a, b=b, **options), handles=True)
 
-    def plan_grouped(self, a: GpuRef, b: GpuRef, offsets: GpuRef, **options: Unpack[GroupedGemmOptions]) -> Plan:
+        Parameters
+        ----------
+        a, b, options
+            As for `GemmRequest`.
+        progress : bool or callable
+            With ``tune=True``: how measuring gets on.  True draws a bar; a function is called with (done, total, what)
+            in the thread that reads from the worker, and must not wait for the device.
+        """
+        check_options("a product", options, (*GemmOptions.__optional_keys__, "progress"))
+        return self._plan_of(GemmRequest(a=a, b=b, **options), handles=True, watcher=_watcher(progress))
+
+    def plan_grouped(
+        self, a: GpuRef, b: GpuRef, offsets: GpuRef, *, progress: object = None, **options: Unpack[GroupedGemmOptions]
+    ) -> Plan:
         """Return the plan of a grouped product, as `plan` does; ``plan.tell(a, b, offsets, ..., out=)``."""
-        check_options("a grouped product", options, GroupedGemmOptions.__optional_keys__)
-        return self._plan_of(GroupedGemmRequest(a=a, b=b, offsets=offsets, **options), handles=True)
+        check_options("a grouped product", options, (*GroupedGemmOptions.__optional_keys__, "progress"))
+        request = GroupedGemmRequest(a=a, b=b, offsets=offsets, **options)
+        return self._plan_of(request, handles=True, watcher=_watcher(progress))
 
     def bind(self, name: str, a: GpuRef, b: GpuRef, **options: Unpack[GemmOptions]) -> BoundGemm:
         """Return the plan of a product with b and the epilogue's arrays bound to it, for products of many `a`.
@@ -272,3 +288,8 @@ class Cutlass(LibraryActor):
             For an unknown name, an unknown operand, or an array of another layout.
         """
         self._bound.find(name).refit(**operands)
+
+
+def _watcher(progress: object) -> Callable[[int, int, str], object] | None:
+    """Return what shows how tuning gets on."""
+    return None if progress is None or progress is False else as_progress(progress, "tuning a product by CUTLASS")

@@ -28,7 +28,10 @@ OPERANDS: Final = {"forward": ("x", "w"), "data_gradient": ("dy", "w"), "filter_
 
 
 class KernelChoice(Struct, frozen=True, forbid_unknown_fields=True):
-    """What the user fixed of a kernel; see `GemmConfig`."""
+    """What the user, or a candidate of a tuned plan, fixed of a kernel; see `GemmConfig`.
+
+    `turned` says whether it is the product of the transposes, whose tiles are as narrow as a product of few rows.
+    """
 
     arch: Annotated[str, one_of("", "sm_80", "sm_90a")] = ""
     tile: Extents | None = None
@@ -38,6 +41,7 @@ class KernelChoice(Struct, frozen=True, forbid_unknown_fields=True):
     swizzle: Annotated[int, Meta(ge=0, le=8)] = 0
     decomposition: Annotated[str, one_of("", "tiles", "stream_k", "split_k")] = ""
     splits: Annotated[int, Meta(ge=0, le=4096)] = 0
+    turned: Annotated[str, one_of("", "no", "yes")] = ""
 
 
 class CompiledKernel(Struct, frozen=True, forbid_unknown_fields=True):
@@ -64,6 +68,10 @@ class CompiledKernel(Struct, frozen=True, forbid_unknown_fields=True):
         Neighbouring rows of tiles that are at work together.
     title : str
         Its form, for people.
+    source : str
+        The operand that is the kernel's C; empty without one.
+    turned : bool
+        Whether it computes the product of the transposes.
     """
 
     entry: str
@@ -76,6 +84,8 @@ class CompiledKernel(Struct, frozen=True, forbid_unknown_fields=True):
     splits: Annotated[int, Meta(ge=1)] = 1
     swizzle: Annotated[int, Meta(ge=1, le=8)] = 1
     title: str = ""
+    source: str = ""
+    turned: bool = False
 
 
 class GemmAttributes(Attributes, frozen=True, kw_only=True):
@@ -103,6 +113,9 @@ class GemmAttributes(Attributes, frozen=True, kw_only=True):
         Other kernels that compute it, if it is tuned.
     transposed : tuple of str
         Operands that the message gives as the transposes of what is multiplied.
+    spread : tuple of (str, str)
+        Operands that the message gives without an axis of D over which they are spread, and what each is: ``"row"``,
+        ``"column"`` or ``"scalar"``.
     notes : tuple of str
         Of the plan.
     """
@@ -119,6 +132,7 @@ class GemmAttributes(Attributes, frozen=True, kw_only=True):
     tune: bool = False
     candidates: tuple[CompiledKernel, ...] = ()
     transposed: tuple[Annotated[str, one_of("a", "b")], ...] = ()
+    spread: tuple[tuple[str, Annotated[str, one_of("row", "column", "scalar")]], ...] = ()
     notes: tuple[str, ...] = ()
 
 

@@ -35,6 +35,10 @@ _SM80: Final = ((128, 128), (128, 64), (64, 128), (64, 64))
 #: Tiles whose sums are shared, if blocks would have at most so many each.
 _SHARED: Final = ((128, 256), (128, 128))
 _ORDERS: Final = (1, 2, 4, 8)
+#: Blocks that share the sums of a tile of a convolution.
+_SPLITS: Final = (1, 2, 4, 8, 16)
+#: Fewest steps along K of each of them.
+_STEPS: Final = 4
 
 
 def _options(first: Chosen) -> Iterator[KernelChoice]:
@@ -44,8 +48,17 @@ def _options(first: Chosen) -> Iterator[KernelChoice]:
     if kernel.arch == "sm_80":
         for m, n in _SM80:
             yield KernelChoice(arch="sm_80", tile=(m, n, k))
+        if kernel.family == "convolution":
+            for splits in (n for n in _SPLITS if n * _STEPS * k <= first.problem.k):
+                yield KernelChoice(arch="sm_80", tile=kernel.tile, decomposition="split_k", splits=splits)
         return
-    form = KernelChoice(arch="sm_90a", tile=kernel.tile, cluster=kernel.cluster, schedule=kernel.schedule)
+    same = "yes" if first.turned else "no"
+    form = KernelChoice(arch="sm_90a", tile=kernel.tile, cluster=kernel.cluster, schedule=kernel.schedule, turned=same)
+    if first.turned:
+        for how in ("tiles", "stream_k"):
+            yield replace(form, decomposition=how)
+        for depth in (k, 2 * k):
+            yield replace(form, tile=(64, kernel.tile[1], depth), schedule="pingpong", decomposition="tiles")
     for tile, cluster, schedule in _SM90:
         yield KernelChoice(arch="sm_90a", tile=(*tile, k), cluster=cluster, schedule=schedule, decomposition="tiles")
     for tile in _SHARED:

@@ -37,16 +37,23 @@ _SM90: Final = (
     ((128, 128), (2, 1, 1), "cooperative"),
     ((64, 128), (1, 1, 1), "pingpong"),
 )
-#: The first tile of a product whose epilogue takes time: one group of warps computes it while the other one multiplies.
+#: The first tile of a short sum whose epilogue takes time: a group of warps computes it while the other one multiplies.
+#: Its main loop reads more of the operands for the same product: on an H200 it took 5 to 8 % longer with K = 8192.
 _HIDDEN: Final = ((64, 256), (2, 1, 1), "pingpong")
+#: Largest K of a short sum.
+_SHORT: Final = 2048
+#: Columns of tiles of the transposes of a product with as few rows, and multiprocessors' rows of such a tile: then a
+#: tile is full, and many steps of the larger operand are on their way.
+_NARROW: Final = (16, 32, 64)
+_HEIGHT: Final = 128
+#: Columns of a product over its rows, from which on it is turned.
+_FLAT: Final = 4
 #: Numbers of neighbouring rows of tiles that may be at work together, and share operands in the cache.
 _SWIZZLES: Final = (8, 4, 2)
 #: Elements of K that a step of a product with a converted operand takes.
 _STEP: Final = 64
 #: Fewest rows of a tile whose two groups of warps share it.
 _TALL: Final = 128
-#: Most nodes of a tree for the largest tile, whose accumulators leave few registers.
-_PLAIN: Final = 6
 #: Tiles of sm_80, the largest first, by the operands' type.
 _SM80: Final = {
     "float64": (_Tile((64, 64, 16), (1, 1, 1), "multistage", 4),),
@@ -81,12 +88,18 @@ class Chosen(NamedTuple):
         Blocks that share the sums of a tile.
     swizzle : int
         Neighbouring rows of tiles that are at work together, of ``sm_90a``.
+    source : str
+        The array that is the kernel's C; empty without one.
+    turned : bool
+        Whether it is the product of the transposes, whose D has contiguous columns.
     """
 
     kernel: Kernel
     problem: Problem
     splits: int = 1
     swizzle: int = 1
+    source: str = ""
+    turned: bool = False
 
     @property
     def title(self) -> str:
@@ -95,10 +108,14 @@ class Chosen(NamedTuple):
         words = [f"{'x'.join(map(str, one.tile))} {one.schedule}"]
         if one.cluster != (1, 1, 1):
             words.append(f"clusters of {one.cluster[0]}x{one.cluster[1]}")
-        if one.decomposition != "tiles":
-            words.append(f"splits {self.splits}" if self.splits > 1 else "stream-K")
+        if self.splits > 1:
+            words.append(f"splits {self.splits}")
+        elif one.decomposition != "tiles":
+            words.append("stream-K")
         if self.swizzle > 1:
             words.append(f"swizzle {self.swizzle}")
+        if self.turned:
+            words.append("of the transposes")
         return ", ".join(words)
 
 
@@ -229,9 +246,9 @@ def _fill(p: Problem, tile: tuple[int, ...]) -> int:
 def _rows(p: Problem, tree: Node, schedule: str, fast: bool) -> tuple[_Row, ...]:
     """Return the tiles that a product of sm_90a may have."""
     exact = p.a.dtype.startswith("float8") and not p.mixed and not fast
-    if exact or _count(tree) > _PLAIN:
+    if exact:
         return _SM90[1:]  # exact sums of float8 have a second accumulator
-    if schedule == "cooperative" or p.offsets or p.mixed or not _takes_time(tree):
+    if schedule == "cooperative" or p.k > _SHORT or p.offsets or p.mixed or not _takes_time(tree):
         return _SM90
     return (_HIDDEN, *_SM90[1:])
 
@@ -261,6 +278,20 @@ def _tile(p: Problem, arch: str, kind: str, tree: Node, choice: KernelChoice, *,
     return table[-1]
 
 
+def _is_turned(p: Problem, choice: KernelChoice, arch: str) -> bool:
+    """Whether a product has so few rows that a kernel computes that of the transposes."""
+    if choice.turned or choice.tile or choice.cluster or choice.schedule or choice.swizzle:
+        return choice.turned == "yes"
+    plain = arch == "sm_90a" and p.offsets is None and not p.mixed
+    return plain and p.m <= _NARROW[-1] and p.n >= max(_HEIGHT, _FLAT * p.m)
+
+
+def _narrow(p: Problem) -> _Tile:
+    """Return the tile of a product that is turned: as narrow as it."""
+    columns = next((one for one in _NARROW if one >= p.n), _NARROW[-1])
+    return _Tile((_HEIGHT, columns, _ROW // as_dtype(p.a.dtype).itemsize), (1, 1, 1), "cooperative")
+
+
 def _is_long(p: Problem, tile: tuple[int, int, int]) -> bool:
     """Whether a product has few tiles, each with a long sum, which blocks should share."""
     alone = p.batch > 1 or p.offsets is not None or p.mixed
@@ -275,8 +306,20 @@ def _swizzle(p: Problem, tile: _Tile, choice: KernelChoice, decomposition: str) 
     return next((one for one in _SWIZZLES if not any(count % one for count in clusters)), 1)
 
 
-def _count(node: Node) -> int:
-    return 1 + sum(map(_count, node.args))
+def _source(p: Problem, attributes: GemmAttributes, arch: str) -> str:
+    """Return the array that is the kernel's C: that of this name, or for ``sm_90a`` another matrix that the tree reads.
+
+    C's way through shared memory is also D's, if elements are of one size, so that it costs no stage of the main loop.
+    """
+    arrays = dict(p.arrays)
+    if "c" in arrays and arrays["c"].kind == "matrix":
+        return "c"
+    read = [str(node[1]) for node in attributes.nodes if node[0] == "name" and node[1] in arrays]
+    matrices = [name for name in read if arrays[name].kind == "matrix"]
+    if arch == "sm_80" or not matrices:
+        return ""
+    size = as_dtype(p.d.dtype).itemsize
+    return min(matrices, key=lambda name: as_dtype(arrays[name].dtype).itemsize != size)
 
 
 def _changed(found: _Tile, choice: KernelChoice) -> _Tile:
@@ -299,11 +342,15 @@ def kernel_of(spec: PlanSpec[GemmAttributes], capability: tuple[int, int]) -> Ch
     if isinstance(attributes, ConvolutionAttributes):
         return _convolution(p, attributes)
     arch = _arch(p, attributes, capability)
+    turned = _is_turned(p, attributes.choice, arch)
+    if turned:
+        p = problem_of(spec, turned=True)
     arrays = dict(p.arrays)
-    source = "c" if "c" in arrays and arrays["c"].kind == "matrix" else ""
+    source = _source(p, attributes, arch)
     tree = _tree(attributes, arrays, source)
     kind = "tfloat32" if attributes.mode == "tf32" else p.a.dtype
-    tile = _changed(_tile(p, arch, kind, tree, attributes.choice, fast=attributes.fast_accum), attributes.choice)
+    table = _narrow(p) if turned else _tile(p, arch, kind, tree, attributes.choice, fast=attributes.fast_accum)
+    tile = _changed(table, attributes.choice)
     if arch == "sm_80" and min(p.a.nbytes, p.b.nbytes) < _COPIED:
         tile = tile._replace(stages=attributes.choice.stages or 2)
     decomposition = _decomposition(p, attributes, tile, arch)
@@ -316,7 +363,7 @@ def kernel_of(spec: PlanSpec[GemmAttributes], capability: tuple[int, int]) -> Ch
             p.b.layout,
             1 if kind == "float64" else p.b.alignment,
         ),
-        c=Operand(arrays["c"].dtype, p.d.layout, arrays["c"].alignment) if source else None,
+        c=Operand(arrays[source].dtype, p.d.layout, arrays[source].alignment) if source else None,
         d=Operand(p.d.dtype, p.d.layout, min(p.d.alignment, 8) if arch == "sm_80" else p.d.alignment),
         accumulator={"tf32": "float32"}.get(attributes.mode, attributes.mode),
         tile=tile.tile,
@@ -330,7 +377,8 @@ def kernel_of(spec: PlanSpec[GemmAttributes], capability: tuple[int, int]) -> Ch
         decomposition=decomposition,
         scale=p.scale.dtype if p.scale else "",
     )
-    return Chosen(kernel, p, attributes.choice.splits or 1, _swizzle(p, tile, attributes.choice, decomposition))
+    swizzle = _swizzle(p, tile, attributes.choice, decomposition)
+    return Chosen(kernel, p, attributes.choice.splits or 1, swizzle, source, turned)
 
 
 def _decomposition(p: Problem, attributes: GemmAttributes, tile: _Tile, arch: str) -> str:
@@ -366,7 +414,7 @@ def _convolution(p: Problem, attributes: ConvolutionAttributes) -> Chosen:
                 f"{array.nbytes} bytes; allowed: multiples of {16 if spatial == 3 else 4}",
                 rule="cutlass.kernel", lifted_by=("shape", "dtype"),
             )  # fmt: skip
-    source = "c" if "c" in arrays and arrays["c"].kind == "matrix" else ""
+    source = _source(p, attributes, "sm_80")
     tree = _tree(attributes, arrays, source)
     tile = _changed(_tile(p, "sm_80", kind, tree, choice), choice)
     kernel = Kernel(
@@ -374,7 +422,7 @@ def _convolution(p: Problem, attributes: ConvolutionAttributes) -> Chosen:
         arch="sm_80",
         a=Operand(kind, "row", 1 if kind == "float64" else p.a.alignment),
         b=Operand(kind, "column" if kind == "int8" else "row", 1 if kind == "float64" else p.b.alignment),
-        c=Operand(arrays["c"].dtype, "row", arrays["c"].alignment) if source else None,
+        c=Operand(arrays[source].dtype, "row", arrays[source].alignment) if source else None,
         d=Operand(p.d.dtype, "row", min(p.d.alignment, 8)),
         accumulator={"tf32": "float32"}.get(attributes.mode, attributes.mode),
         tile=tile.tile,
@@ -389,4 +437,5 @@ def _convolution(p: Problem, attributes: ConvolutionAttributes) -> Chosen:
     # Each slice should sum what fills its pipeline a few times.
     most = max(1, min(_MULTIPROCESSORS // _fill(p, tile.tile), p.k // (_SLICE * tile.tile[2])))
     automatic = most if attributes.operation == "filter_gradient" else 1
-    return Chosen(kernel, p, choice.splits or (1 if choice.decomposition == "tiles" else automatic))
+    splits = choice.splits or (1 if choice.decomposition == "tiles" else automatic)
+    return Chosen(kernel, p, splits, source=source)

@@ -51,7 +51,7 @@ def compiled_kernel(
     rendered = render(kernel)
     arity = dict(rendered.functions)
     parts = {
-        symbol: function_ltoir(function, arity[symbol], symbol, capability, kernel.compute)
+        symbol: function_ltoir(function, arity[symbol], symbol, capability, kernel.compute, rendered.brief)
         for symbol, function in ((f"f{place}", function) for place, function in enumerate(functions))
     }
     made = compile_kernel(rendered, parts, arch_of(capability), cancel=cancel)
@@ -66,6 +66,8 @@ def compiled_kernel(
         chosen.splits,
         chosen.swizzle,
         chosen.title,
+        chosen.source,
+        chosen.turned,
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypedDict
 
-from ..._support.checks import as_integer, check_choice, check_factor
+from ..._support.checks import as_flag, as_integer, check_choice, check_factor
 from ..._support.public import public
 from ...arrays.operands import Fresh, check_disjoint, check_input
 from ...dtypes import as_dtype, dtype_name
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["FusedConvolutionOptions", "FusedConvolutionRequest"]
 
 #: Where a call's values of operands begin, after its fields; see ``forms.py``.
-_OPERANDS_AT: Final = 16
+_OPERANDS_AT: Final = 17
 _DEFAULTS: Final = {"alpha": 1.0, "beta": 0.0}
 _MOST: Final = 2**31 - 1
 
@@ -45,6 +45,7 @@ class FusedConvolutionOptions(TypedDict, total=False):
     out_dtype: object
     compute: str | None
     config: GemmConfig | None
+    tune: bool
 
 
 @public
@@ -71,7 +72,7 @@ class FusedConvolutionRequest(Request[Any]):
         As of `GemmRequest`, for ``D = epilogue(convolution)``.  An operand has D's shape; or it has its extents along
         the last axis, a number for each channel, or (N, P, Q, 1), one for each pixel; or it is one element.  For the
         gradient by w a row is (1, R, S, C) or (R, S, C), and a column (K, 1, 1, 1).
-    out_dtype, compute, config
+    out_dtype, compute, config, tune
         As of `GemmRequest`; ``config.splits`` lets several blocks share the sums of a tile.
 
     Raises
@@ -110,6 +111,7 @@ class FusedConvolutionRequest(Request[Any]):
     out_dtype: Any = None
     compute: str | None = None
     config: GemmConfig | None = None
+    tune: bool = False
     operands: Any = None
     alpha: Any = 1.0
     beta: Any = 0.0
@@ -139,6 +141,7 @@ class FusedConvolutionRequest(Request[Any]):
                 fast_accum=False,
                 compute=problem.compute,
                 choice=KernelChoice() if self.config is None else self.config.choice(),
+                tune=as_flag("tune", self.tune),
                 operation=self.operation,
                 spatial=rank - 2,
                 extents=extents,

@@ -14,7 +14,7 @@ from ...plans.spec import PlanSpec
 from .attributes import CompiledKernel, ConvolutionAttributes, GemmAttributes
 from .choice import node_names
 from .kernels.rendering import SETUP
-from .layouts import Problem, problem_of
+from .layouts import Array, Problem, problem_of
 
 if TYPE_CHECKING:
     from ...compile.cutlass.parameters import Built as Parameters
@@ -30,11 +30,16 @@ _FORMATS: Final = {"float32": "<f", "float64": "<d"}
 
 
 def field_values(
-    problem: Problem, names: dict[tuple[str, str | int], str], sm_count: int, swizzle: int, splits: int = 1
+    problem: Problem,
+    names: dict[tuple[str, str | int], str],
+    sm_count: int,
+    swizzle: int,
+    splits: int = 1,
+    source: str = "",
 ) -> dict[str, int]:
-    """Return the numbers of a product by the names that builders of parameters have for them."""
+    """Return the numbers of a product by the names that builders of parameters have for them; `source` is C."""
     p = problem
-    c = dict(p.arrays).get("c", p.d)
+    c = dict(p.arrays).get(source, p.d)
     values = {
         "m": p.m,
         "n": p.n,
@@ -57,15 +62,27 @@ def field_values(
     return values
 
 
+def _matrices(problem: Problem, source: str) -> dict[str, Array]:
+    """Return the matrices of a product by the names that kernels have for them."""
+    c = {"c": dict(problem.arrays)[source]} if source else {}
+    return {"a": problem.a, "b": problem.b, "d": problem.d} | c
+
+
 def _places(
-    made: Parameters, problem: Problem, names: dict[tuple[str, str | int], str], scalars: tuple[str, ...], *, bare: bool
+    made: Parameters,
+    problem: Problem,
+    names: dict[tuple[str, str | int], str],
+    scalars: tuple[str, ...],
+    source: str,
+    *,
+    bare: bool,
 ) -> tuple[bytes, tuple[tuple[Any, ...], ...]]:
     """Return the bytes of a kernel's parameters, with its constants, and the places that each message fills.
 
     A `bare` message has no scalars: they are 1.
     """
     arrays = dict(problem.arrays)
-    own = {"a": problem.a, "b": problem.b, "d": problem.d} | ({"c": arrays["c"]} if "c" in arrays else {})
+    own = _matrices(problem, source)
     if problem.offsets is not None:
         own["offsets"] = problem.offsets
     if problem.scale is not None:
@@ -111,7 +128,7 @@ def _setup(
     if not kernel.setup or not threads:
         return ()
     arrays = dict(problem.arrays)
-    places = {"a": problem.a, "b": problem.b, "d": problem.d} | ({"c": arrays["c"]} if "c" in arrays else {})
+    places = _matrices(problem, kernel.source)
     places |= {known: arrays[str(what)] for (kind, what), known in names.items() if kind == "name" and what in arrays}
     if problem.offsets is not None:
         places["offsets"] = problem.offsets
@@ -168,8 +185,8 @@ def _program(
     how = spec.attributes
     from ...compile.cutlass.parameters import parameters  # which no other plan needs
 
-    problem, names = problem_of(spec), node_names(how)
-    values = field_values(problem, names, context.target.sm_count, kernel.swizzle, kernel.splits)
+    problem, names = problem_of(spec, turned=kernel.turned), node_names(how)
+    values = field_values(problem, names, context.target.sm_count, kernel.swizzle, kernel.splits, kernel.source)
     if isinstance(how, ConvolutionAttributes):
         values |= how.numbers
     given = {name: values[name] for name, _ in kernel.fields if name in values}
@@ -187,7 +204,7 @@ def _program(
     for name in (str(node[1]) for node in how.nodes if node[0] == "reduce"):
         operand = spec.operands[dict(problem.arrays)[name].operand]
         values[f"count_{names['name', name]}"] = math.prod(operand.shape)
-    data, places = _places(made, problem, names, how.scalars, bare=bare)
+    data, places = _places(made, problem, names, how.scalars, kernel.source, bare=bare)
     cluster = made.cluster if made.cluster != (1, 1, 1) else None
     launch = Launch(
         kernel.entry, made.grid, made.block, made.shared_bytes, (("filled", (data, places)),), cluster=cluster

@@ -74,7 +74,7 @@ GEMM: Final = CallForm(
 )
 
 _GROUPED_ARRAYS: Final = ("a", "b", "offsets", "c", "out")
-_GROUPED_FIELDS: Final = (*_GROUPED_ARRAYS, *_OPTIONS, *_FACTORS)
+_GROUPED_FIELDS: Final = (*_GROUPED_ARRAYS, *_OPTIONS, "tune", *_FACTORS)
 
 
 def _unpack_grouped(values: tuple[Any, ...]) -> GroupedGemmRequest:
@@ -95,14 +95,14 @@ GROUPED: Final = CallForm(
     _unpack_grouped,
     _pack_grouped,
     (*_GROUPED_FIELDS, "names"),
-    b"a" * len(_GROUPED_ARRAYS) + b"o" * len(_OPTIONS) + b"n" * len(_FACTORS) + b"o",
-    (None, None, None, None, None, None, None, None, False, None, 1.0, 0.0, None),
+    b"a" * len(_GROUPED_ARRAYS) + b"o" * (len(_OPTIONS) + 1) + b"n" * len(_FACTORS) + b"o",
+    (None, None, None, None, None, None, None, None, False, None, False, 1.0, 0.0, None),
     b"n",
 )
 
 _CONVOLUTION_ARRAYS: Final = ("a", "b", "c", "out")
 _CONVOLUTION_OPTIONS: Final = (
-    "operation", "size", "stride", "padding", "dilation", "epilogue", "out_dtype", "compute", "config"
+    "operation", "size", "stride", "padding", "dilation", "epilogue", "out_dtype", "compute", "config", "tune"
 )  # fmt: skip
 _CONVOLUTION_FIELDS: Final = (*_CONVOLUTION_ARRAYS, *_CONVOLUTION_OPTIONS, *_FACTORS)
 
@@ -126,7 +126,7 @@ CONVOLUTION: Final = CallForm(
     _pack_convolution,
     (*_CONVOLUTION_FIELDS, "names"),
     b"a" * len(_CONVOLUTION_ARRAYS) + b"o" * len(_CONVOLUTION_OPTIONS) + b"n" * len(_FACTORS) + b"o",
-    (None, None, None, None, None, None, 1, 0, 1, None, None, None, None, 1.0, 0.0, None),
+    (None, None, None, None, None, None, 1, 0, 1, None, None, None, None, False, 1.0, 0.0, None),
     b"n",
 )
 

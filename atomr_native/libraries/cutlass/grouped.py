@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["GroupedGemmOptions", "GroupedGemmRequest"]
 
 #: Where a call's values of operands begin, after its fields; see ``forms.py``.
-_OPERANDS_AT: Final = 13
+_OPERANDS_AT: Final = 14
 #: Of the factors, in the plan of immediate calls with any.
 _DEFAULTS: Final = {"alpha": 1.0, "beta": 0.0}
 _OFFSETS: Final = ("int32", "int64")
@@ -43,6 +43,7 @@ class GroupedGemmOptions(TypedDict, total=False):
     compute: str | None
     fast_accum: bool
     config: GemmConfig | None
+    tune: bool
 
 
 @public
@@ -78,6 +79,8 @@ class GroupedGemmRequest(Request[Any]):
         scalar, (G, 1, 1) a scalar for each group.
     out_dtype, compute, fast_accum, config
         As of `GemmRequest`.
+    tune : bool
+        As of `GemmRequest`; kernels are measured with groups of equal size.
 
     Raises
     ------
@@ -109,6 +112,7 @@ class GroupedGemmRequest(Request[Any]):
     compute: str | None = None
     fast_accum: bool = False
     config: GemmConfig | None = None
+    tune: bool = False
     operands: Any = None
     alpha: Any = 1.0
     beta: Any = 0.0
@@ -138,6 +142,7 @@ class GroupedGemmRequest(Request[Any]):
                 fast_accum=bool(self.fast_accum),
                 compute=problem.compute,
                 choice=KernelChoice() if self.config is None else self.config.choice(),
+                tune=as_flag("tune", self.tune),
             ),
             scalars=tuple(
                 Scalar(name, "float64", value, _DEFAULTS.get(name)) for name, value in problem.numbers.items()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ...plans.spec import OperandSpec, PlanSpec
     from .attributes import GemmAttributes
 
-__all__ = ["Array", "Problem", "broadcast_kind", "problem_of"]
+__all__ = ["Array", "Problem", "broadcast_kind", "problem_of", "spread_axes"]
 
 #: Bytes that the widest access moves.
 _WIDEST: Final = 16
@@ -55,7 +55,7 @@ class Array:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A product as a kernel sees it: D is M x N with contiguous rows.
+    """A product as a kernel sees it: D is M x N with contiguous rows, or columns of a product with few.
 
     Attributes
     ----------
@@ -96,6 +96,15 @@ def broadcast_kind(shape: tuple[int, ...]) -> str:
     rows = shape[-2] if len(shape) > 1 else 1
     columns = shape[-1] if shape else 1
     return "matrix" if rows > 1 and columns > 1 else "row" if columns > 1 else "column" if rows > 1 else "scalar"
+
+
+def spread_axes(shape: tuple[int, ...], strides: tuple[int, ...], kind: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return shape and strides with the axis of D that a row (..., N), a column (..., M) or a scalar () lacks."""
+    if kind == "column":
+        return (*shape, 1), (*strides, 0)
+    if kind == "scalar" or len(shape) < 2:
+        return shape or (1,), strides or (0,)
+    return (*shape[:-1], 1, shape[-1]), (*strides[:-1], 0, strides[-1])
 
 
 def _refusal(spec: OperandSpec, what: str) -> Unsupported:
@@ -180,8 +189,8 @@ def _turned(axes: tuple[int, ...]) -> tuple[int, ...]:
     return (*axes[:-2], axes[-1], axes[-2])
 
 
-def problem_of(spec: PlanSpec[GemmAttributes]) -> Problem:
-    """Return a plan's product as a kernel sees it.
+def problem_of(spec: PlanSpec[GemmAttributes], *, turned: bool = False) -> Problem:
+    """Return a plan's product as a kernel sees it; `turned`, that of the transposes, whose columns of D are contiguous.
 
     Raises
     ------
@@ -192,6 +201,9 @@ def problem_of(spec: PlanSpec[GemmAttributes]) -> Problem:
     for name in spec.attributes.transposed:
         one, place = at[name]
         at[name] = _reshaped(one, _turned(one.shape), _turned(one.strides)), place
+    for name, kind in spec.attributes.spread:
+        one, place = at[name]
+        at[name] = _reshaped(one, *spread_axes(one.shape, one.strides, kind)), place
     if "offsets" in at:
         return _grouped(at, spec.attributes)
     if isinstance(spec.attributes, ConvolutionAttributes):
@@ -212,7 +224,7 @@ def problem_of(spec: PlanSpec[GemmAttributes]) -> Problem:
     made = Problem(m, n, k, math.prod(batch), a, b, d, tuple(arrays.items()), transposed=False)
     if as_dtype(b.dtype).itemsize < as_dtype(a.dtype).itemsize:
         made = _mixed(made, at, axes)
-    elif d.layout == "column":
+    elif (d.layout == "column") != turned:
         made = _transposed(made)
     for name, array in made.arrays:
         if array.kind == "matrix" and array.layout != made.d.layout:

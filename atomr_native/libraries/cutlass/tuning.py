@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 from msgspec import to_builtins
 from msgspec.structs import replace
 
 from ...builders.cuda.trials import Trials, reach_of, tried
 from ...builders.cuda.tuner import Candidate, Tuner
+from ...dtypes import as_dtype
 from ...plans.tuning import TuningStore, spec_digest
 
 if TYPE_CHECKING:
@@ -38,7 +40,7 @@ class _Product(Trials):
         self, context: CudaContext, spec: PlanSpec[GemmAttributes], kernels: tuple[CompiledKernel, ...], trial: Trial
     ) -> None:
         super().__init__(context, [reach_of(operand) for operand in spec.operands])
-        self._kernels, self._trial = kernels, trial
+        self._kernels, self._trial, self._operands = kernels, trial, spec.operands
         self.operation = spec.op
         plain = replace(spec, attributes=replace(spec.attributes, kernel=None, candidates=(), functions=()))
         codes = [[hashlib.sha256(one.code.data).hexdigest(), one.title] for one in kernels]
@@ -47,6 +49,16 @@ class _Product(Trials):
     def _made(self, kernel: CompiledKernel) -> tuple[KernelProgram, Any]:
         program = self._trial(kernel)
         return program, self.context.backend.prepare(program)
+
+    def tiles(self) -> Sequence[np.ndarray[Any, Any]]:
+        """Return numbers of ordinary size, and the ends of groups of equal size."""
+        found = list(super().tiles())
+        for place, one in enumerate(self._operands):
+            if one.name == "offsets":
+                (groups,), rows = one.shape, self._operands[0].shape[0]
+                ends = np.arange(1, groups + 1) * rows // groups
+                found[place] = ends.astype(as_dtype(one.dtype)).view(np.uint8)
+        return found
 
     def accepts(self, choice: tuple[int, ...]) -> bool:
         """Whether numbers are a choice."""

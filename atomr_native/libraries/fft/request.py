@@ -80,8 +80,8 @@ class FftRequest(Request["GpuRef"]):
 
     Notes
     -----
-    With a function, out shares no memory with x and operands.  On a GPU cuFFT's kernels call the functions where they
-    can; otherwise each is a kernel of its own, which `plan.notes` says with the bytes.
+    With a function, out shares no memory with x and operands.  On a GPU the kernels that transform call the functions
+    where they can; otherwise each is a kernel of its own, which `plan.notes` says with the bytes.
 
     Examples
     --------

@@ -29,6 +29,7 @@ _CONDITIONAL = (
 _ALIGNMENT = 256
 _LATE = 15  # ATOMR_INFO_STEPS
 _STEPWISE = "launched step by step, not as a CUDA graph: {} reports failures by a word that differs for each message"
+_OF_RANKS = "launched step by step, not as a CUDA graph: a captured collective would bind all ranks to one graph"
 _NOT_CAPTURED = "launched step by step, not as a CUDA graph: {} changes a state of its library's on the host"
 
 
@@ -47,16 +48,17 @@ def build_program(spec: PlanSpec[ProgramAttributes], context: Any) -> Built:
     if controls and cuda:
         check_driver(context)
     workspaces = assign(attributes, built, context.workspace_limit) if cuda else shared(attributes)
+    slots = _late_slots(attributes, built)
     steps = [
         _control(spec, number, step, workspaces.after[number])
         if isinstance(step, ControlAttributes)
-        else _message(spec, number, step, built, workspaces)
+        else _message(spec, number, step, built, workspaces, slots[number])
         for number, step in enumerate(attributes.steps)
     ]
     late = [step for step in steps if step.late]
-    if len(late) > _LATE:
+    if max(slots, default=0) > _LATE:
         raise Unsupported(
-            f"a program with {len(late)} messages that fail only when their work is done "
+            f"a program with {max(slots)} messages that fail only when their work is done "
             f"({', '.join(dict.fromkeys(step.name for step in late))}); allowed on a GPU: {_LATE}",
             rule="program.late_failures",
         )
@@ -77,7 +79,9 @@ def build_program(spec: PlanSpec[ProgramAttributes], context: Any) -> Built:
     alone = [step for step in steps if step.control is None and not captures(step.run)] if cuda else []
     stepwise = bool(late or alone)
     if cuda:
-        if alone:
+        if alone and "collective" in alone[0].name:
+            notes.append(_OF_RANKS)
+        elif alone:
             notes.append(_NOT_CAPTURED.format(alone[0].name))
         else:
             notes.append(_STEPWISE.format(late[0].name) if late else _CONDITIONAL if controls else _GRAPH)
@@ -98,8 +102,34 @@ def build_program(spec: PlanSpec[ProgramAttributes], context: Any) -> Built:
     return Built(run, workspace, tuple(notes))
 
 
+def _late_slots(attributes: ProgramAttributes, built: list[Built]) -> list[int]:
+    """Return the place, from 1, of each step among those that may fail when their work is done; 0: it is none.
+
+    The collectives of a program are judged together: by the connection that all of them use.
+    """
+    slots: list[int] = []
+    together, last = 0, 0
+    for step in attributes.steps:
+        run = built[step.spec].run if isinstance(step, StepAttributes) and step.spec < len(built) else None
+        if run is None or not late_failures(run):
+            slots.append(0)
+        elif getattr(run, "judged_together", False):
+            last += not together
+            together = together or last
+            slots.append(together)
+        else:
+            last += 1
+            slots.append(last)
+    return slots
+
+
 def _message(
-    spec: PlanSpec[ProgramAttributes], number: int, step: StepAttributes, built: list[Built], workspaces: Workspaces
+    spec: PlanSpec[ProgramAttributes],
+    number: int,
+    step: StepAttributes,
+    built: list[Built],
+    workspaces: Workspaces,
+    late: int,
 ) -> ProgramStep:
     attributes = spec.attributes
     if step.spec >= len(attributes.specs):
@@ -126,7 +156,7 @@ def _message(
         step.scalars,
         workspaces.after[number],
         workspaces.offsets[number],
-        late=late_failures(built[step.spec].run) > 0,
+        late=late,
     )
 
 

@@ -23,12 +23,13 @@ __all__ = ["build_choose", "build_fill", "build_permute"]
 
 _THREADS: Final = 256
 _BLOCKS: Final = 16  # for a multiprocessor: twice as many as there are at once
+_FAST_BLOCKS: Final = 12  # likewise, of kernels with a limit of registers
 _AXES: Final = 4
 _NOTHING: Final[Argument] = ("uint64", 0)
 
 
-def _grid(threads: int, context: CudaContext) -> Grid:
-    return max(1, min(-(-threads // _THREADS), _BLOCKS * context.target.sm_count)), 1, 1
+def _grid(threads: int, context: CudaContext, blocks: int = _BLOCKS) -> Grid:
+    return max(1, min(-(-threads // _THREADS), blocks * context.target.sm_count)), 1, 1
 
 
 def _steps(operand: OperandSpec) -> tuple[int, ...]:
@@ -95,7 +96,8 @@ def build_fill(spec: PlanSpec[FillAttributes], context: CudaContext) -> Built:
         places = [step for name in padded for step in own.get(name, (0,) * _AXES)]
         arguments = (result, *pointers, start, report, *map(number, padded), *counters, *numbers(*places))
     share = 4 if whole else per_counter(distribution, out.dtype)
-    grid = _grid(count // share + 2 if share > 1 else count, context)
+    blocks = _FAST_BLOCKS if share == 4 and not whole and not arrays else _BLOCKS
+    grid = _grid(count // share + 2 if share > 1 else count, context, blocks)
     name = ("ranges" if arrays else "integers") if whole else "fill" if share > 1 else "reject"
     launches = [(name, grid, _THREADS, arguments)]
     if report is result:

@@ -62,12 +62,12 @@ ARITHMETIC: Final = {
         np.float32, _plain, np.multiply, np.sqrt, np.floor, np.where,
         lambda x: x.view(np.uint32).astype(np.int64),
         lambda bits: (bits & _WORD).astype(np.uint32).view(np.float32),
-        lambda x: x.astype(np.float32), lambda x: x.astype(np.int64), None,
+        lambda x: x.astype(np.float32), lambda x: x.astype(np.int64), lambda x: x.astype(np.float32), None,
     ),
     np.float64: Arithmetic(
         np.float64, _plain, np.multiply, np.sqrt, np.floor, np.where,
         lambda x: x.view(np.int64), lambda bits: bits.view(np.float64),
-        lambda x: x.astype(np.float64), lambda x: x.astype(np.int64), _search,
+        lambda x: x.astype(np.float64), lambda x: x.astype(np.int64), lambda x: x.astype(np.float64), _search,
     ),
 }  # fmt: skip
 

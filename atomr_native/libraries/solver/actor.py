@@ -379,7 +379,7 @@ class Solver(LeastSquares):
         Examples
         --------
         >>> a, x = device.put(2.0 * np.eye(3)), device.zeros((3,), "float64")
-        >>> request = an.SolverRequest(routine="solve", a=a, b=device.put(np.ones(3)), out=x)
+        >>> request = an.SolverRequest(routine="solve", a=a, b=device.put(np.ones(3)), out=x, route="loop")
         >>> plan, scratch = device.solver.plan(request), device.solver.scratch(request)
         >>> list(scratch)
         ['factor']

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-__all__ = ["ALGORITHMS", "AUTO", "GENERAL_ON_HOST", "Algorithm", "algorithms_of", "call_of"]
+__all__ = ["ALGORITHMS", "AUTO", "GENERAL_ON_HOST", "Algorithm", "algorithms_of", "call_of", "of_the_loop"]
 
 #: The algorithm of the route that a matrix takes.
 AUTO: Final = "auto"
@@ -53,8 +53,13 @@ def algorithms_of(routine: str) -> tuple[str, ...]:
     return tuple(name for name, algorithm in ALGORITHMS.items() if routine in algorithm.calls)
 
 
+def of_the_loop(routine: str, algorithm: str = AUTO) -> str:
+    """Return the algorithm of the function of cuSOLVER for single matrices."""
+    if algorithm == AUTO:
+        return "qr" if routine in _SVD else "divide" if routine in _EIGH else AUTO
+    return algorithm
+
+
 def call_of(routine: str, algorithm: str) -> str:
     """Return the function of cuSOLVER for single matrices, without its prefix."""
-    if algorithm == AUTO:
-        algorithm = "qr" if routine in _SVD else "divide"
-    return ALGORITHMS[algorithm].calls[routine]
+    return ALGORITHMS[of_the_loop(routine, algorithm)].calls[routine]

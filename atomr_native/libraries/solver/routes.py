@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import Any, Final, NamedTuple
 
 from ...errors import InvalidRequest
-from .algorithms import ALGORITHMS, AUTO
+from .algorithms import ALGORITHMS, AUTO, of_the_loop
 from .route_figures import FIGURES
 from .spec import INDEFINITE
 
@@ -180,9 +180,11 @@ def choose_route(request: Any, dtype: str, size: tuple[int, int], count: int) ->
         return "loop" if count < 2 and rows > _SMALL and "loop" in able else able[0]
     if assume == POSITIVE and routine in ("det", "slogdet"):
         routine = "cholesky"
-    found = fastest(routine, rows, count, able)
-    if found is not None:
-        return found
+    algorithm = getattr(request, "algorithm", AUTO)
+    if of_the_loop(routine, algorithm) == of_the_loop(routine):  # the loop of which there are figures
+        found = fastest(routine, rows, count, able)
+        if found is not None:
+            return found
     return "loop" if count < 2 and "loop" in able else _by_default(able, rows)
 
 

@@ -115,7 +115,7 @@ class Sparse(Combinations, Structures):
             PRODUCT,
             (
                 a.values, a.indices, a.offsets, a.rows, x, None, out, alpha_at, beta_at, "spmv", a.format, a.shape,
-                a.ordered, trans, conj, deterministic, alpha, beta,
+                a.ordered, a.longest, trans, conj, deterministic, alpha, beta,
             ),
         )  # fmt: skip
         return made
@@ -140,7 +140,7 @@ class Sparse(Combinations, Structures):
             PRODUCT,
             (
                 a.values, a.indices, a.offsets, a.rows, x, None, out, alpha_at, beta_at, "spmm", a.format, a.shape,
-                a.ordered, trans, conj, deterministic, alpha, beta,
+                a.ordered, a.longest, trans, conj, deterministic, alpha, beta,
             ),
         )  # fmt: skip
         return made
@@ -166,7 +166,7 @@ class Sparse(Combinations, Structures):
             PRODUCT,
             (
                 a.values, a.indices, a.offsets, a.rows, x, y, out, alpha_at, beta_at, "sddmm", a.format, a.shape,
-                a.ordered, False, False, False, alpha, beta,
+                a.ordered, a.longest, False, False, False, alpha, beta,
             ),
         )  # fmt: skip
         return made

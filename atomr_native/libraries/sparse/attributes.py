@@ -108,6 +108,8 @@ class ProductAttributes(Attributes, frozen=True, kw_only=True):
         Whether alpha and beta are operands.
     batch : int or None
         Matrices, if their values have an axis for them.
+    longest : int or None
+        The most stored elements of a row, or a column of ``csc``, if it is known.
     """
 
     format: FormatName
@@ -119,6 +121,7 @@ class ProductAttributes(Attributes, frozen=True, kw_only=True):
     conj: bool
     deterministic: bool
     batch: Extent | None = None
+    longest: Extent | None = None
 
 
 class PruneAttributes(Attributes, frozen=True, kw_only=True):

@@ -27,7 +27,7 @@ __all__ = ["FACTOR", "FORMS", "PRODUCT", "SEMIRING", "SOLVE"]
 PRODUCT: Final = form_of(
     SparseProductRequest,
     "values indices offsets rows x y out alpha_at beta_at",
-    "routine format shape ordered trans conj deterministic",
+    "routine format shape ordered longest trans conj deterministic",
     numbers="alpha beta",
 )
 SOLVE: Final = form_of(

@@ -101,7 +101,15 @@ def make_matrix(
             as_dtype(dtype) if name == "values" and dtype is not None else None if name == "values" else as_dtype(kind)
         )
         arrays[name] = _put(device, part, wanted, durable)
-    return SparseMatrix(found, shape, **arrays, ordered=ordered)
+    return SparseMatrix(found, shape, **arrays, ordered=ordered, longest=_longest(found, parts))
+
+
+def _longest(form: str, parts: dict[str, Any]) -> int | None:
+    """Return the most stored elements of a line, where that is known without a wait."""
+    offsets = parts.get("offsets")
+    if form not in ("csr", "csc") or not isinstance(offsets, np.ndarray):
+        return None
+    return max(0, int(np.diff(offsets).max(initial=0)))
 
 
 def _put(device: Any, part: Any, dtype: np.dtype[Any] | None, durable: bool) -> Any:

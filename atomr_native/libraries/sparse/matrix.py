@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import warnings
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from ..._support.checks import check_choice, check_flag, is_integer
+from ..._support.checks import as_integer, check_choice, check_flag, is_integer
 from ..._support.public import public
 from ...arrays.operands import check_input, is_contiguous
 from ...dtypes import as_dtype, dtype_name
@@ -16,7 +17,7 @@ from ...errors import InvalidRequest
 from .batches import check_batch, refuse_batch
 from .padded import PADDED, check_padded, padded_places, refuse_padded
 
-__all__ = ["DTYPES_OF_VALUES", "FORMATS", "SparseMatrix"]
+__all__ = ["DTYPES_OF_VALUES", "FORMATS", "SparseMatrix", "check_longest"]
 
 FORMATS: Final = ("csr", "csc", "coo", "bsr")
 DTYPES_OF_VALUES: Final = (
@@ -116,6 +117,12 @@ def check_parts(form: Any, shape: Any, values: Any, indices: Any, offsets: Any, 
     return Parts(shape, count, batch)
 
 
+def check_longest(value: object) -> None:
+    """Refuse what is no length of a line."""
+    if value is not None:
+        as_integer("longest", value, 0, 2**63 - 1)
+
+
 @public
 @dataclass(frozen=True, slots=True, eq=False)
 class SparseMatrix:
@@ -148,6 +155,9 @@ class SparseMatrix:
         (nnz,), of ``coo`` only.
     ordered : bool
         Of ``coo``: whether `rows` are in ascending order, which products need.  A promise: `Sparse.sort` keeps it.
+    longest : int, optional
+        The most stored elements of a row of ``csr``, or a column of ``csc``, if it is known: products choose kernels by
+        it.  `Sparse.matrix` knows it of matrices on the host.  Results are right also where it is not.
 
     Attributes
     ----------
@@ -180,9 +190,11 @@ class SparseMatrix:
     offsets: Any = None
     rows: Any = None
     ordered: bool = False
+    longest: int | None = None
 
     def __post_init__(self) -> None:
         check_flag("ordered", self.ordered)
+        check_longest(self.longest)
         parts = check_parts(self.format, self.shape, self.values, self.indices, self.offsets, self.rows)
         object.__setattr__(self, "shape", parts.shape)
 
@@ -267,11 +279,14 @@ class SparseMatrix:
         torch = importlib.import_module("torch")
 
         parts = {name: torch.from_dlpack(array) for name, array in self.arrays.items()}
-        if self.format == "coo":
-            places = torch.stack((parts["rows"], parts["indices"]))
-            return torch.sparse_coo_tensor(places, parts["values"], self.shape, check_invariants=False)
-        make = getattr(torch, f"sparse_{self.format}_tensor")
-        return make(parts["offsets"], parts["indices"], parts["values"], self.shape, check_invariants=False)
+        with warnings.catch_warnings():
+            # torch warns where it reads its own setting, before it looks at `check_invariants`.
+            warnings.filterwarnings("ignore", "Sparse invariant checks are implicitly disabled")
+            if self.format == "coo":
+                places = torch.stack((parts["rows"], parts["indices"]))
+                return torch.sparse_coo_tensor(places, parts["values"], self.shape, check_invariants=False)
+            make = getattr(torch, f"sparse_{self.format}_tensor")
+            return make(parts["offsets"], parts["indices"], parts["values"], self.shape, check_invariants=False)
 
     def cupy(self) -> Any:
         """Return a sparse matrix of CuPy (csr, csc or coo) over the arrays, by DLPack."""

@@ -32,7 +32,7 @@ class SparseProductRequest(Request["GpuRef"]):
         A's pattern.
     values, indices, offsets, rows
         The arrays of A, as `SparseMatrix` has them.
-    format, shape, ordered
+    format, shape, ordered, longest
         As `SparseMatrix` has them.
     x, y
         Dense operands of the dtype of `values`: a vector for ``spmv``, matrices else, with any strides of 0 or more.
@@ -83,6 +83,7 @@ class SparseProductRequest(Request["GpuRef"]):
     alpha_at: Any = None
     beta_at: Any = None
     ordered: bool = False
+    longest: int | None = None
     trans: bool = False
     conj: bool = False
     deterministic: bool = False
@@ -111,6 +112,7 @@ class SparseProductRequest(Request["GpuRef"]):
                 conj=bool(self.conj),
                 deterministic=bool(self.deterministic),
                 batch=problem.batch,
+                longest=self.longest if self.routine == "spmv" else None,
             ),
             scalars=() if problem.factors else factor_scalars(self.alpha, self.beta, is_complex=is_complex),
             numbers=() if problem.factors else FACTORS,

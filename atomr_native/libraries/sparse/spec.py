@@ -11,7 +11,7 @@ from ..._support.checks import check_choice, check_factor, check_flag
 from ...arrays.operands import Fresh, check_disjoint, check_input, check_output
 from ...dtypes import DTYPES, as_dtype, dtype_name
 from ...errors import InvalidRequest
-from .matrix import check_parts
+from .matrix import check_longest, check_parts
 from .padded import PADDED
 
 if TYPE_CHECKING:
@@ -123,6 +123,7 @@ def resolve(request: SparseProductRequest) -> Problem:
     for name in ("ordered", "trans", "conj", "deterministic"):
         check_flag(name, getattr(r, name), bool | np.bool)
     shape, _, batch = check_parts(r.format, r.shape, r.values, r.indices, r.offsets, r.rows)
+    check_longest(r.longest)
     if r.format == "coo" and not r.ordered:
         raise InvalidRequest(
             "the rows of this coo matrix are not known to be in order, and products need that; device.sparse.sort(a) "

@@ -22,6 +22,7 @@ from .gradient import gradient_of
 from .later import LaterTuned
 from .request import EinsumRequest, frozen
 from .spec import is_array, resolve_einsum
+from .tail import tail_mapping
 
 if TYPE_CHECKING:
     from ...arrays.gpu_ref import GpuRef
@@ -46,9 +47,8 @@ def _tail(given: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """Return the names and the arrays of a tail's operands."""
     if not given:
         return (), ()
-    if not isinstance(given, Mapping):
-        raise InvalidRequest(f"tail_operands is a {type(given).__name__}; allowed: a mapping of names to arrays")
-    return tuple(given), tuple(given.values())
+    found = tail_mapping(given)
+    return tuple(found), tuple(found.values())
 
 
 @public
@@ -118,10 +118,14 @@ class Tensor(LaterTuned):
     def reduce(
         self, op: str, subscripts: Any, x: GpuRef, /, *, c: GpuRef | None = None, out: GpuRef | None = None,
         alpha: Any = 1, beta: Any = 0, out_dtype: Any = None, route: str = "auto", tune: bool | str = False,
+        tail: Callable[..., Any] | None = None, tail_operands: Mapping[str, GpuRef] | None = None,
     ) -> GpuRef:  # fmt: skip
         """Send a reduction over modes: ``reduce("sum", "ijk->ik", x)``.  See `TensorReduceRequest`."""
         given = subscripts if subscripts.__class__ is str else frozen(subscripts)
-        made: GpuRef = self._calls.send(self, REDUCE, (x, c, out, op, given, out_dtype, route, tune, alpha, beta))
+        names, more = _tail(tail_operands)
+        made: GpuRef = self._calls.send(
+            self, REDUCE, (x, c, out, op, given, out_dtype, route, tune, tail, names, alpha, beta, *more)
+        )
         return made
 
     def permute(

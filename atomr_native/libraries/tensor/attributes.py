@@ -115,6 +115,7 @@ class ReduceAttributes(Attributes, frozen=True, kw_only=True):
     added: Annotated[str, one_of(*ADDED)]
     zero: bool
     route: Annotated[str, one_of(*OTHER_ROUTES)]
+    tail: tuple[NodeParts, ...] = ()
     tune: Tuning = ""
 
 

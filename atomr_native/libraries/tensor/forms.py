@@ -6,7 +6,7 @@ from dataclasses import fields
 from operator import attrgetter
 from typing import Any, Final
 
-from ...plans.calls import CallForm, Forms, form_of
+from ...plans.calls import CallForm, Forms
 from .block_request import BlockContractionRequest
 from .blocks import BlockTensor
 from .elementwise import TensorElementwiseRequest
@@ -34,40 +34,45 @@ def _with_operands(request: Any, arrays: str, options: str, numbers: str) -> Cal
     )
 
 
-_EINSUM_VALUES: Final = (
-    "c", "out", "subscripts", "conj", "out_dtype", "compute", "optimize", "memory_limit", "route", "tune",
-    "deterministic", "tail", "tail_names", "alpha", "beta",
+def _with_tail(request: Any, arrays: str, options: str, numbers: str, *, several: bool) -> CallForm:
+    """Return the form of requests with a tail, whose operands come last, and whose names are a value.
+
+    With `several` the request's own operands come before these.
+    """
+    kinds = {name: kind for names, kind in ((arrays, "a"), (options, "o"), (numbers, "n")) for name in names.split()}
+    names, count = tuple(kinds), len(kinds)
+    place = names.index("tail_names")
+    before, after = attrgetter(*names[:place]), attrgetter(*names[place + 1 :])
+    defaults = {f.name: f.default for f in fields(request)} | {"tail_names": ()}
+
+    def unpack(values: tuple[Any, ...]) -> Any:
+        given = dict(zip(names, values, strict=False))
+        called = given.pop("tail_names")
+        first = len(values) - len(called)
+        if several:
+            given["operands"] = values[count:first]
+        return request(**given, tail_operands=dict(zip(called, values[first:], strict=True)))
+
+    def pack(r: Any) -> tuple[Any, ...]:
+        own = r.operands if several else ()
+        return (*before(r), tuple(r.tail_operands), *after(r), *own, *r.tail_operands.values())
+
+    return CallForm(
+        unpack, pack, names, "".join(kinds.values()).encode(), tuple(defaults.get(name) for name in names), b"a"
+    )
+
+
+EINSUM: Final = _with_tail(
+    EinsumRequest, "c out",
+    "subscripts conj out_dtype compute optimize memory_limit route tune deterministic tail tail_names", "alpha beta",
+    several=True,
 )  # fmt: skip
-
-
-def _einsum_form() -> CallForm:
-    """Return the form of expressions: operands come last, and after them those of the tail, whose names are a value."""
-    count, tail_names = len(_EINSUM_VALUES), _EINSUM_VALUES.index("tail_names")
-    own = tuple(name for name in _EINSUM_VALUES if name != "tail_names")
-    defaults = {f.name: f.default for f in fields(EinsumRequest)} | {"tail_names": ()}
-    before, after = attrgetter(*own[:tail_names]), attrgetter(*own[tail_names:])
-
-    def unpack(values: tuple[Any, ...]) -> EinsumRequest:
-        names, arrays = values[tail_names], values[count:]
-        operands = arrays[: len(arrays) - len(names)]
-        given = dict(zip(_EINSUM_VALUES, values, strict=False))
-        del given["tail_names"]
-        return EinsumRequest(
-            **given, operands=operands, tail_operands=dict(zip(names, arrays[len(operands) :], strict=True))
-        )
-
-    def pack(r: EinsumRequest) -> tuple[Any, ...]:
-        return (*before(r), tuple(r.tail_operands), *after(r), *r.operands, *r.tail_operands.values())
-
-    kinds = b"aa" + b"o" * (count - 4) + b"nn"
-    return CallForm(unpack, pack, _EINSUM_VALUES, kinds, tuple(defaults.get(n) for n in _EINSUM_VALUES), b"a")
-
-
-EINSUM: Final = _einsum_form()
 ELEMENTWISE: Final = _with_operands(
     TensorElementwiseRequest, "out", "subscripts ab abc unary unary_ab out_dtype padding route tune", "alpha beta gamma"
 )
-REDUCE: Final = form_of(TensorReduceRequest, "x c out", "op subscripts out_dtype route tune", "alpha beta")
+REDUCE: Final = _with_tail(
+    TensorReduceRequest, "x c out", "op subscripts out_dtype route tune tail tail_names", "alpha beta", several=False
+)
 
 _BLOCK_VALUES: Final = (
     "a", "b", "c", "out", "subscripts", "structures", "blocks", "conj", "compute", "route", "alpha", "beta",

@@ -122,6 +122,21 @@ def _places(spec: PlanSpec[Any], inputs: int) -> tuple[int, int | None]:
     return inputs + (added == "c"), c
 
 
+def _tail_of(spec: PlanSpec[Any], kind: Any) -> tuple[int, Callable[[Sequence[Array]], Callable[[Array], Any] | None]]:
+    """Return where operands of the tail begin, and what makes the tail's function of a message's."""
+    tree = spec.attributes.tail
+    names = [str(node[1]) for node in tree if node[0] == "input"][1:]
+    after = len(spec.operands) - 1 - len(names)
+
+    def tail_of(arrays: Sequence[Array]) -> Callable[[Array], Any] | None:
+        if not tree:
+            return None
+        others = {n: x.astype(kind) for n, x in zip(names, arrays[after:-1], strict=True)}
+        return lambda value: evaluate(tree, {RESULT: value, **others})
+
+    return after, tail_of
+
+
 def build_einsum(spec: PlanSpec[EinsumAttributes], _context: HostContext) -> Built:
     """Return the run of ``tensor.einsum``: operands, [c], [alpha], [beta], operands of the tail, out."""
     how, count = spec.attributes, len(spec.attributes.inputs)
@@ -130,11 +145,7 @@ def build_einsum(spec: PlanSpec[EinsumAttributes], _context: HostContext) -> Bui
     dtype = DTYPES[how.dtype]
     kind = DTYPES[accumulator(how.dtype)]
     first, c_at = _places(spec, count)
-    names = [str(node[1]) for node in how.tail if node[0] == "input"][1:]
-    after = len(spec.operands) - 1 - len(names)  # where operands of the tail begin
-
-    def tailed(value: Array, others: Sequence[Array]) -> Any:
-        return evaluate(how.tail, {RESULT: value, **{n: x.astype(kind) for n, x in zip(names, others, strict=True)}})
+    after, tail_of = _tail_of(spec, kind)
 
     def one(arrays: Sequence[Array]) -> Any:
         held = dict(enumerate(arrays))
@@ -153,8 +164,7 @@ def build_einsum(spec: PlanSpec[EinsumAttributes], _context: HostContext) -> Bui
             inputs = [x.conj() if conj else x for x, conj in zip(inputs, how.conj, strict=True)]
             made = one(inputs) if not how.slices else _sliced(one, inputs, how, extents, kind)
         c = None if c_at is None else arrays[c_at]
-        tail = (lambda value: tailed(value, arrays[after:-1])) if how.tail else None
-        store(arrays[-1], made, c, factors_of_call(arrays, scalars, first, kind, after), kind, tail)
+        store(arrays[-1], made, c, factors_of_call(arrays, scalars, first, kind, after), kind, tail_of(arrays))
 
     note = ", ".join(text_of(step.inputs, step.output) for step in steps)
     return Built(run, notes=(f"numpy.einsum: {note}",))
@@ -197,10 +207,11 @@ def _reduced(op: str, x: Array, axes: tuple[int, ...], count: int) -> Any:
 
 
 def build_reduce(spec: PlanSpec[ReduceAttributes], _context: HostContext) -> Built:
-    """Return the run of ``tensor.reduce``: x, [c], [alpha], [beta], out."""
+    """Return the run of ``tensor.reduce``: x, [c], [alpha], [beta], operands of the tail, out."""
     how, kind = spec.attributes, DTYPES[spec.attributes.dtype]
     extents = _extents(how.inputs, [spec.operands[0].shape])
     first, c_at = _places(spec, 1)
+    after, tail_of = _tail_of(spec, kind)
 
     @np.errstate(all="ignore")
     def run(arrays: tuple[Array, ...], scalars: tuple[Any, ...]) -> None:
@@ -214,7 +225,7 @@ def build_reduce(spec: PlanSpec[ReduceAttributes], _context: HostContext) -> Bui
             np.copyto(arrays[-1], made, casting="unsafe")
             return
         c = None if c_at is None else arrays[c_at]
-        store(arrays[-1], made, c, factors_of_call(arrays, scalars, first, kind), kind)
+        store(arrays[-1], made, c, factors_of_call(arrays, scalars, first, kind, after), kind, tail_of(arrays))
 
     return Built(run)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from .attributes import OTHER_ROUTES, ReduceAttributes
 from .operators import REDUCTIONS
 from .request import factor_operands, factors_of, frozen
 from .spec import added_of, check_factors, check_result, is_array, is_zero, overwrites, resolve_operands
+from .tail import resolve_tail, tail_mapping
 from .types import accumulator
 
 if TYPE_CHECKING:
@@ -73,6 +75,9 @@ class TensorReduceRequest(Request["GpuRef"]):
         Whether the faster of both is taken: True measures them when the plan is built, and keeps the result on disk;
         ``"known"`` takes what was measured before; ``"later"`` does that for the first messages, while the tuned plan
         is built.  No effect on the host device, and with another `route`.
+    tail, tail_operands
+        As of `EinsumRequest`: a function of the result's elements, ``alpha * op(A) + beta * C``, and its operands;
+        ``any`` and ``all`` have none.
 
     Raises
     ------
@@ -96,13 +101,16 @@ class TensorReduceRequest(Request["GpuRef"]):
     out_dtype: Any = None
     route: str = "auto"
     tune: bool | str = False
+    tail: Callable[..., Any] | None = None
+    tail_operands: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "subscripts", frozen(self.subscripts))
+        object.__setattr__(self, "tail_operands", tail_mapping(self.tail_operands))
         Request.__post_init__(self)
 
     def lowering(self) -> Lowered:
-        """Check the request and return its message: x, [c], [alpha], [beta], out."""
+        """Check the request and return its message: x, [c], [alpha], [beta], operands of the tail, out."""
         check_choice("op", self.op, REDUCTIONS)
         check_choice("route", self.route, OTHER_ROUTES)
         subscripts, extents = resolve_operands(self.subscripts, (self.x,), 1)
@@ -130,7 +138,17 @@ class TensorReduceRequest(Request["GpuRef"]):
             raise InvalidRequest(f"alpha={self.alpha!r}, beta={self.beta!r} with op={self.op!r}; allowed: 1 and 0")
         scale = check_factors(self, "float64" if logical else dtype)
         added = added_of(self, fresh)
-        others = [self.x, *([self.c] if added == "c" else []), *(v for v in (self.alpha, self.beta) if is_array(v))]
+        if logical and self.tail is not None:
+            raise InvalidRequest(
+                f"a tail with op={self.op!r}; allowed: {', '.join(op for op in REDUCTIONS if op not in ('any', 'all'))}"
+            )
+        tail = resolve_tail(self, shape, dtype, 1)
+        others = [
+            self.x,
+            *self.tail_operands.values(),
+            *([self.c] if added == "c" else []),
+            *(v for v in (self.alpha, self.beta) if is_array(v)),
+        ]
         unread = (("c", self.c),) if self.c is not None and added == "none" else ()
         return Lowered(
             op="tensor.reduce_over" if overwrites(self.out, others) else "tensor.reduce",
@@ -138,6 +156,7 @@ class TensorReduceRequest(Request["GpuRef"]):
                 read("x0", self.x),
                 *((read("c", self.c),) if added == "c" else ()),
                 *factor_operands(self),
+                *(read(name, array) for name, array in self.tail_operands.items()),
                 written("out", self.out, fresh, updated=added == "out"),
             ),
             collect=itemgetter("out"),
@@ -149,6 +168,7 @@ class TensorReduceRequest(Request["GpuRef"]):
                 added=added,
                 zero=is_zero(self.alpha),
                 route=self.route,
+                tail=tail,
                 tune=tuning_of(self, "later"),
             ),
             unread=unread,

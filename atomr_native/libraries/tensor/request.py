@@ -8,12 +8,12 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from ..._support.public import public
-from ...errors import InvalidRequest
 from ...plans.lowering import Lowered, Operand, Request, Scalar, read, written
 from .._factors import FACTORS, factor_scalars, split_factors
 from .._tuning import tuning_of
 from .attributes import EinsumAttributes
 from .spec import is_array, is_zero, resolve_einsum
+from .tail import tail_mapping
 
 if TYPE_CHECKING:
     from ...arrays.gpu_ref import GpuRef
@@ -137,11 +137,7 @@ class EinsumRequest(Request["GpuRef"]):
     def __post_init__(self) -> None:
         for name in ("subscripts", "operands", "conj", "optimize"):
             object.__setattr__(self, name, frozen(getattr(self, name)))
-        if not isinstance(self.tail_operands, Mapping):
-            raise InvalidRequest(
-                f"tail_operands is a {type(self.tail_operands).__name__}; allowed: a mapping of names to arrays"
-            )
-        object.__setattr__(self, "tail_operands", dict(self.tail_operands))
+        object.__setattr__(self, "tail_operands", tail_mapping(self.tail_operands))
         Request.__post_init__(self)
 
     def lowering(self) -> Lowered:

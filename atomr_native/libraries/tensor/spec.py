@@ -204,7 +204,7 @@ def resolve_einsum(request: EinsumRequest) -> EinsumProblem:
         limit = as_integer("memory_limit", limit, 0, 2**62) // as_dtype(dtype).itemsize
     path = find_path(subscripts, extents, request.optimize, limit)
     added = added_of(request, fresh)
-    tail = resolve_tail(request, fresh.shape, accumulator(dtype))
+    tail = resolve_tail(request, fresh.shape, accumulator(dtype), len(operands))
     others = [
         *operands,
         *request.tail_operands.values(),

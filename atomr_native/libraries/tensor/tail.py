@@ -1,7 +1,8 @@
-"""Functions after the last step of an expression: of the result, and of further operands that broadcast to it."""
+"""Functions after an expression or a reduction: of the result, and of operands that broadcast to it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from ..._support.traced import Tree, Untraceable, trace
@@ -9,7 +10,7 @@ from ...arrays.operands import check_input
 from ...dtypes import DTYPES, as_dtype, dtype_name
 from ...errors import InvalidRequest, Unsupported
 
-__all__ = ["RESULT", "before_relu", "bias_of", "resolve_tail", "tail_modes"]
+__all__ = ["RESULT", "before_relu", "bias_of", "resolve_tail", "tail_mapping", "tail_modes"]
 
 #: The name of the result in a tree.
 RESULT: Final = "result"
@@ -19,17 +20,32 @@ _TAKEN: Final = frozenset({"c", "alpha", "beta", "out", RESULT})
 _MOST: Final = 16
 
 
-def resolve_tail(request: Any, shape: tuple[int, ...], dtype: str) -> Tree:
+def tail_mapping(given: Any) -> dict[str, Any]:
+    """Return the operands of a tail by name.
+
+    Raises
+    ------
+    InvalidRequest
+        If that is no mapping.
+    """
+    if not isinstance(given, Mapping):
+        raise InvalidRequest(f"tail_operands is a {type(given).__name__}; allowed: a mapping of names to arrays")
+    return dict(given)
+
+
+def resolve_tail(request: Any, shape: tuple[int, ...], dtype: str, count: int) -> Tree:
     """Check a function and its operands; return its tree, which is empty without one.
 
     Parameters
     ----------
     request
-        With `tail`, `tail_operands` and `operands`.
+        With `tail` and `tail_operands`.
     shape : tuple of int
         Of the result.
     dtype : str
         In which values are computed.
+    count : int
+        Operands ``x0``, ``x1``, ... of the request.
 
     Raises
     ------
@@ -50,7 +66,7 @@ def resolve_tail(request: Any, shape: tuple[int, ...], dtype: str) -> Tree:
     if len(given) > _MOST:
         raise InvalidRequest(f"tail_operands has {len(given)} arrays; allowed: up to {_MOST}")
     for name, array in given.items():
-        _check_operand(name, array, shape, len(request.operands))
+        _check_operand(name, array, shape, count)
     if not callable(function):
         raise InvalidRequest(
             f"tail is a {type(function).__name__}; allowed: a Python function of {', '.join((RESULT, *given))}"

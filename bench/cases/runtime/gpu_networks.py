@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ INFERENCE = tuple((width, batch) for width in (1024, 4096) for batch in (1, 64, 
 #: Layers and width.
 TRAINING = ((4, 512), (6, 2048), (4, 4096))
 BATCH = 64
+MODES = ("sustained", "asked")
 _SMALL = 128  # the width of a quick run, which only says that it works
 _WARM = 5
 
@@ -36,7 +37,7 @@ def _arrays(layers: int, width: int, batch: int) -> tuple[Any, list[Any], list[A
     return x, weights, [rng.standard_normal(width, dtype=np.float32) for _ in range(layers)]
 
 
-def inference(dev: Any, layers: int, width: int, batch: int) -> tuple[Any, Any]:
+def inference(dev: Any, layers: int, width: int, batch: int, *, tune: bool = False) -> tuple[Any, Any]:
     """A recorded plan of so many layers ``gelu(x @ w.T + b)`` in bfloat16, and its input."""
     x, weights, biases = _arrays(layers, width, batch)
     w, b = ([dev.put(one, "bfloat16") for one in group] for group in (weights, biases))
@@ -45,7 +46,7 @@ def inference(dev: Any, layers: int, width: int, batch: int) -> tuple[Any, Any]:
         h = g.operand("x", given)
         for i in range(layers):
             to = {"out": out} if i == layers - 1 else {}
-            h = dev.blas_lt.matmul(h, w[i], trans_b=True, bias=b[i], epilogue="gelu_bias", **to)
+            h = dev.blas_lt.matmul(h, w[i], trans_b=True, bias=b[i], epilogue="gelu_bias", tune=tune, **to)
     return g.plan, given
 
 
@@ -187,23 +188,34 @@ def _sample(loop: Callable[[int], object], count: int) -> Callable[[], float]:
 def _build(setup: Setup, what: str, shapes: dict[str, tuple[int, int, int]]) -> None:
     count = setup.count(100)
     make = inference if what == "inference" else training
+    ours = {"atomr": make} | ({"atomr tuned": partial(inference, tune=True)} if what == "inference" else {})
+    members: dict[tuple[str, str], list[str]] = {}
     for name, (layers, width, batch) in shapes.items():
         shape = (layers, _width(setup, width), batch)
         makers: dict[str, Callable[[], dict[str, Callable[[int], object]]]] = {
-            "atomr": partial(_ours, setup, make, *shape),
+            **{who: partial(_ours, setup, made_by, *shape) for who, made_by in ours.items()},
             "torch": lambda shape=shape: _torch_loops(_torch(setup, what, *shape), graph=False),
             "torch graph": lambda shape=shape: _torch_loops(_torch(setup, what, *shape), graph=True),
         }
         for who, loops in makers.items():
             made: dict[str, Callable[[int], object]] = {}
-            for mode in ("sustained", "asked"):
+            for mode in MODES:
                 title = f"{who}, {name}, {mode}"
-                with setup.attempt(title, "atomr" if who == "atomr" else "peer"):
+                members.setdefault((who, mode), []).append(title)
+                with setup.attempt(title, "peer" if who.startswith("torch") else "atomr"):
                     made = made or loops()
                     setup.add(title, _sample(made[mode], count))
-        for mode in ("sustained", "asked"):
-            setup.ratio(f"atomr, {name}, {mode}", f"torch graph, {name}, {mode}")
-            setup.ratio(f"atomr, {name}, {mode}", f"torch, {name}, {mode}")
+        _compare(setup, ours, name)
+    for (who, mode), titles in members.items():
+        setup.mean(f"{who}, mean, {mode}", titles, "peer" if who.startswith("torch") else "atomr")
+    _compare(setup, ours, "mean")
+
+
+def _compare(setup: Setup, ours: Iterable[str], name: str) -> None:
+    for who in ours:
+        for mode in MODES:
+            for peer in ("torch graph", "torch"):
+                setup.ratio(f"{who}, {name}, {mode}", f"{peer}, {name}, {mode}")
 
 
 _INFERENCE = {f"{width}, batch {batch}": (LAYERS, width, batch) for width, batch in INFERENCE}
@@ -213,8 +225,9 @@ _TRAINING = {f"{layers} x {width}": (layers, width, BATCH) for layers, width in 
 def build_inference(setup: Setup) -> None:
     """Time per inference of 8 layers ``gelu(x @ w.T + b)`` in bfloat16, recorded as one message.
 
-    *sustained*: 100, one after the other, until the last is done. *asked*: each is waited for. torch:
-    `_addmm_activation`, which fuses bias and GELU, eager and as a `CUDAGraph`.
+    *sustained*: 100, one after the other, until the last is done. *asked*: each is waited for. *tuned*: products with
+    ``tune=True``. torch: `_addmm_activation`, which fuses bias and GELU, eager and as a `CUDAGraph`. The means are
+    geometric ones, of all networks.
     """
     _build(setup, "inference", _INFERENCE)
 
@@ -228,11 +241,21 @@ def build_training(setup: Setup) -> None:
     _build(setup, "training", _TRAINING)
 
 
-BARS = tuple(
-    Bar(f"{what}, {name}, {mode}", case, f"atomr, {name}, {mode}", 1.0, "x", f"torch graph, {name}, {mode}")
-    for what, case, shapes in (("inference", "gpu_inference", _INFERENCE), ("training", "gpu_training", _TRAINING))
-    for name in shapes
-    for mode in ("sustained", "asked")
+_CASES = (("inference", "gpu_inference", _INFERENCE), ("training", "gpu_training", _TRAINING))
+BARS = (
+    *(
+        Bar(f"{what}, {name}, {mode}", case, f"atomr, {name}, {mode}", 1.0, "x", f"torch graph, {name}, {mode}")
+        for what, case, shapes in _CASES
+        for name in shapes
+        for mode in MODES
+    ),
+    *(
+        Bar(f"{what}, mean, {mode}", case, f"{who}, mean, {mode}", 0.95, "x", f"torch graph, mean, {mode}", part=part)
+        for what, case, _ in _CASES
+        for who, part in (("atomr", "plain"), ("atomr tuned", "tuned"))
+        for mode in MODES
+        if who == "atomr" or what == "inference"
+    ),
 )
 CASES = (
     Case("gpu_inference", "Inference of 8 layers, recorded", build_inference, devices=("cuda",)),

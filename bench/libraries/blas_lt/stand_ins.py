@@ -14,10 +14,14 @@ from bench.libraries.blas_lt._gemm import Product, add_atomr
 __all__ = ["CASES"]
 
 _LAYER = Product(8192, 4096, 4096, "bfloat16", turned=True)
-#: Products, with their epilogues: those that store aux, gradients, and rows that are no multiples of 16 bytes.
+#: Products, with their epilogues: some that store aux, gradients, some of one's own by their names in `epilogues`, and
+#: rows that are no multiples of 16 bytes.
 PRODUCTS = (
     (_LAYER, "gelu_aux_bias"),
     (_LAYER, "dgelu"),
+    (_LAYER, "silu"),
+    (_LAYER, "bias_residual"),
+    (_LAYER, "silu_forward"),
     (Product(4095, 4095, 4095, "bfloat16", turned=True), "default"),
     (Product(4095, 4095, 4095, "bfloat16", turned=True), "bias"),
     (Product(4094, 4094, 4094, "float16", turned=True), "default"),
@@ -26,6 +30,17 @@ ROUTES = ("cublaslt", "cutlass")
 
 
 def _operands(epilogue: str, dev: Any, product: Product) -> dict[str, Any]:
+    from atomr_native.libraries.blas_lt import epilogues
+
+    if epilogue in epilogues.__all__:
+        own = getattr(epilogues, epilogue)
+        arrays = {
+            name: dev.full((product.n,), 0.5, product.out)
+            if kind == "row"
+            else on_atomr(dev, (product.m, product.n), product.out)
+            for name, kind in own.kinds.items()
+        }
+        return {"epilogue": own, "operands": arrays or None}
     given: dict[str, Any] = {"epilogue": epilogue}
     if epilogue.endswith("bias"):
         given["bias"] = dev.full((product.n,), 0.5, product.out)

@@ -41,7 +41,7 @@ def inference(dev: Any, images: int, channels: int, rows: int) -> tuple[Any, Any
         given = h = g.operand("x", x)
         for i, padding in enumerate(_PADDINGS):
             last = {"residual": given, "beta": 1.0, "out": out} if i == 2 else {}
-            how = {"padding": padding, "channels_last": True, "activation": "relu"}
+            how = {"padding": padding, "channels_last": True, "activation": "relu", "tune": True}
             h = dev.cudnn.convolution(h, w[i], bias[i], **last, **how)
         del h
     return g.plan, x
@@ -54,11 +54,12 @@ def training(dev: Any, images: int, channels: int, rows: int) -> tuple[Any, Any]
     dy, dx = dev.put(numbers(x.shape, _TYPE)), dev.empty(x.shape, _TYPE)
     slopes = [[dev.empty(one.shape, one.dtype) for one in group] for group in (w, scale, bias)]
     last = {"channels_last": True}
+    tuned = {"tune": True, **last}
     with dev.record() as g:
         given = h = g.operand("x", x)
         kept = []
         for i, padding in enumerate(_PADDINGS):
-            made = dnn.convolution(h, w[i], padding=padding, **last)
+            made = dnn.convolution(h, w[i], padding=padding, **tuned)
             normed, mean, inverse = dnn.norm("batch", made, scale[i], bias[i], **last)
             if i == 2:
                 y = dev.elementwise.run("out = maximum(n + x, 0.0)", n=normed, x=given)
@@ -75,7 +76,7 @@ def training(dev: Any, images: int, channels: int, rows: int) -> tuple[Any, Any]
             back, dscale, dbias = dnn.norm_backward("batch", slope, made, scale[i], inverse, mean, **last)
             dev.copy(dscale, out=slopes[1][i])
             dev.copy(dbias, out=slopes[2][i])
-            how = {"padding": _PADDINGS[i], **last}
+            how = {"padding": _PADDINGS[i], **tuned}
             dnn.convolution_backward_filter(before, back, w[i].shape[1:3], out=slopes[0][i], **how)
             to = {"out": dx, "beta": 1.0} if i == 0 else {}
             slope = dnn.convolution_backward_data(back, w[i], (rows, rows), **to, **how)

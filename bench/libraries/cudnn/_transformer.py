@@ -104,15 +104,13 @@ def training(dev: Any, layer: Layer, tokens: int) -> tuple[Any, Any]:
         dmiddle = fused.rms_norm_backward(lt.matmul(slope, w["up"]), middle, norms[1], dy, weight_out=dnorms[1])[0]
         lt.matmul(dmiddle, mixed, trans_a=True, out=dw["o"])
         back = lt.matmul(dmiddle, w["o"]).reshape(*y.shape)
-        found = dev.cudnn.attention_backward(*parts, y, statistics, back, **how)
         dqkv = dev.empty((1, tokens, layer.heads + 2 * layer.groups, layer.elements), _TYPE)
-        for part, own in zip(found, _parts(layer, dqkv), strict=True):
-            dev.copy(part, out=own)
+        outs = dict(zip(("dq", "dk", "dv"), _parts(layer, dqkv), strict=True))
+        dev.cudnn.attention_backward(*parts, y, statistics, back, **outs, **how)
         slope = dqkv.reshape(tokens, -1)
         lt.matmul(slope, first, trans_a=True, out=dw["qkv"])
         fused.rms_norm_backward(lt.matmul(slope, w["qkv"]), given, norms[0], dmiddle, out=dx, weight_out=dnorms[0])
-        del first, parts, y, statistics, mixed, second, middle, both, hidden, slope, dmiddle, back, found, dqkv
-        del part, own
+        del first, parts, y, statistics, mixed, second, middle, both, hidden, slope, dmiddle, back, outs, dqkv
     return g.plan, x
 
 
@@ -134,11 +132,10 @@ def decode(dev: Any, layer: Layer, batch: int, keys: int) -> tuple[Any, Any]:
         qkv = dev.blas_lt.matmul(dev.fused.rms_norm(token, norms[0]), w["qkv"], trans_b=True)
         heads = qkv.reshape(batch, layer.heads + 2 * layer.groups, 1, layer.elements)
         k, v = (heads[:, layer.heads + i * layer.groups :][:, : layer.groups, 0] for i in range(2))
-        for part, place in zip((k, v), places, strict=True):
-            dev.copy(part, out=place)
+        dev.elementwise.run("a = k; b = v", k=k, v=v, a=places[0], b=places[1])
         y = dev.cudnn.attention(heads[:, : layer.heads], *caches, **given)
         _fed(dev, w, norms[1], token, y.reshape(batch, -1), out)
-        del qkv, heads, k, v, part, y
+        del qkv, heads, k, v, y
     return g.plan, x
 
 

@@ -91,7 +91,7 @@ def _float8(shape: Shape, dev: Any) -> Operation:
     names = ("q_scale", "k_scale", "v_scale", "weights_scale", "out_scale")
     scales = {name: dev.put(np.ones(1, "float32")) for name in names}
     given = _given(dev, shape, "float8_e4m3fn")
-    return operation(dev, an.Float8AttentionRequest(**given, **scales, **_mask(shape)), "out")
+    return operation(dev, an.Float8AttentionRequest(**given, **scales, **_mask(shape), tune=True), "out")
 
 
 def _float8_backward(shape: Shape, dev: Any) -> Operation:
@@ -104,7 +104,7 @@ def _float8_backward(shape: Shape, dev: Any) -> Operation:
     given = _given(dev, shape, "float8_e4m3fn")
     statistics = dev.full(given["q"].shape[:3], 8.0, "float32")
     given |= {"y": given["q"], "dy": given["q"], "statistics": statistics}
-    return operation(dev, an.Float8AttentionGradientRequest(**given, **scales, **_mask(shape)), "dv")
+    return operation(dev, an.Float8AttentionGradientRequest(**given, **scales, **_mask(shape), tune=True), "dv")
 
 
 def _decode(shape: Shape, dev: Any) -> Operation:
@@ -155,8 +155,9 @@ def _add(
 def gpu(setup: Setup) -> None:
     """Attention in bfloat16, forward and backward, in float8, and decoding from pages, on a GPU.
 
-    As many as take a few milliseconds, until the last is done. torch: ``scaled_dot_product_attention`` by its backends
-    for cuDNN and flash attention, and its gradient by ``autograd``; for decoding over arrays without pages.
+    As many as take a few milliseconds, until the last is done; in float8 with ``tune=True``. torch:
+    ``scaled_dot_product_attention`` by its backends for cuDNN and flash attention, and its gradient by ``autograd``;
+    for decoding over arrays without pages.
     """
     for shape in FORWARD:
         run = at_most(setup, shape, _SMALL)

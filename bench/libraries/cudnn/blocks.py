@@ -70,19 +70,19 @@ def _images(shape: tuple[int, int, int], *, train: bool) -> str:
 
 
 def build_resnet(setup: Setup) -> None:
-    """A block of ResNet-50 in float16, channels innermost: inference with folded norms; forward and backward.
+    """Blocks of ResNet-50 in float16, channels innermost: inference with folded norms; the smaller one with gradients.
 
-    Recorded as one message; a few milliseconds of them, until the last is done. torch: channels_last, ``benchmark``,
-    eager and as a `CUDAGraph`.
+    Recorded as one message, convolutions with ``tune=True``; a few milliseconds of them, until the last is done. torch:
+    channels_last, ``benchmark``, eager and as a `CUDAGraph`.
     """
     names = []
-    for shape in RESNET:
+    # Plans of batch norms take seconds each, so gradients are of one block only.
+    for shape, train in ((RESNET[0], False), (RESNET[1], False), (RESNET[1], True)):
         run = shape if setup.effort is Effort.FULL else _SMALL_IMAGES
-        for train in (False, True):
-            names.append(_images(shape, train=train))
-            make = partial(_resnet_ours, train, run)
-            peer = partial(resnet.torch_training if train else resnet.torch_inference, *run)
-            _add(setup, names[-1], make, _eager(peer), resnet.flops(*shape, backward=train))
+        names.append(_images(shape, train=train))
+        make = partial(_resnet_ours, train, run)
+        peer = partial(resnet.torch_training if train else resnet.torch_inference, *run)
+        _add(setup, names[-1], make, _eager(peer), resnet.flops(*shape, backward=train))
     _means(setup, names, ("torch", "torch graph"))
 
 

@@ -58,7 +58,7 @@ def _ours(kind: str, shape: Shape, dev: Any) -> Operation:
     import atomr_native as an
 
     window = (shape.window,) * len(shape.size)
-    how: dict[str, Any] = {"stride": shape.stride, "padding": shape.window // 2, "channels_last": True}
+    how: dict[str, Any] = {"stride": shape.stride, "padding": shape.window // 2, "channels_last": True, "tune": True}
     x = dev.put(numbers((shape.images, *shape.size, shape.channels), _TYPE))
     w = dev.put(numbers((shape.filters, *window, shape.channels), _TYPE))
     y = dev.put(numbers((shape.images, *shape.results, shape.filters), _TYPE))
@@ -98,8 +98,8 @@ def _peer(kind: str, shape: Shape, torch: Any) -> Callable[[], object]:
 def gpu(setup: Setup) -> None:
     """Convolutions in float16, channels innermost: forward, with bias and ReLU, and both gradients, on a GPU.
 
-    As many as take a few milliseconds, until the last is done. torch: with ``benchmark`` on, the fused ones as a
-    convolution with bias and ``relu_``.
+    As many as take a few milliseconds, until the last is done. Both sides measure cuDNN's engines first: ``tune=True``,
+    and torch with ``benchmark`` on. torch's fused ones are a convolution with bias, then ``relu_``.
     """
     for shape in SHAPES:
         for kind in KINDS:

@@ -12,7 +12,7 @@ from typing import Any
 from bench.harness import Bar, Case, Effort, Setup, Unavailable
 from bench.harness.calls import Operation
 from bench.harness.common import device, opened
-from bench.harness.gpu import asked, sustained
+from bench.harness.gpu import Sends, asked, sustained
 from bench.libraries.cudnn._rows import add_torch, numbers, operation, tensor
 
 __all__ = ["BARS", "CASES"]
@@ -25,6 +25,8 @@ _SMALL = (1, 1, 8, 16)
 SAVED = (2, 16, 1024, 128)
 _RECORDS = {"first": "off", "replayed": "auto"}
 _COUNT, _ASKED = 2000, 500
+#: Messages at once, fewer than the GPU's queue takes.
+_BURST = 100
 
 
 def _convolution(dev: Any, *, quick: bool) -> Operation:
@@ -88,31 +90,55 @@ def _frontend(kind: str, torch: Any) -> Callable[[], object]:
     return partial(graph.execute, pack, workspace, handle=handle)
 
 
+def _in_lane(dev: Any, sends: Sends, count: int) -> Callable[[], float]:
+    """Sample: the time of the lane's thread, with fewer messages at once than the GPU's queue takes."""
+
+    def busy() -> int:
+        spent: int = dev.stats()["actors"]["cudnn"]["busy_ns"]
+        return spent
+
+    def burst() -> None:
+        sends.tells(_BURST - 1)
+        sends.ask().result()
+
+    def sample() -> float:
+        burst()
+        before = busy()
+        for _ in range(turns):
+            burst()
+        return (busy() - before) / 1e3 / (turns * _BURST)
+
+    turns = max(1, count // _BURST)
+    return sample
+
+
 def messages(setup: Setup) -> None:
     """Time per message of a convolution of 1 x 64 x 8 x 8, and of attention over 64 tokens, with the same operands.
 
-    2000 told, until the last is done; *asked*: until the reply. *first*: ``System(launch_records="off")``, so that each
-    message calls cuDNN. *replayed*: from launch records. Frontend: `execute` of `nvidia-cudnn-frontend` in Python.
+    *in the lane*: what its thread spends on each. *sustained*: 2000 told, until the last is done, where the GPU may
+    take longer. *asked*: until the reply. *first*: ``System(launch_records="off")``, so that each message calls cuDNN.
+    *replayed*: from launch records. Frontend: `execute` of `nvidia-cudnn-frontend` in Python.
     """
     quick = setup.effort is not Effort.FULL
     for kind, make in MESSAGES.items():
         for label, records in _RECORDS.items():
             made: list[Operation] = []
-            for how in ("sustained", "asked"):
+            for how in ("in the lane", "sustained", "asked"):
                 with setup.attempt(name := f"atomr {kind}, {label}, {how}"):
+                    dev = device(setup, "process", launch_records=records)
                     if not made:
-                        found = make(device(setup, "process", launch_records=records), quick=quick)
+                        found = make(dev, quick=quick)
                         found.plan.wait(60.0)
                         made.append(replace(found))
                     sends = made[0].sends()
                     for _ in range(5):  # until there is a record
                         sends.ask().result()
-                    sample = (
-                        sustained([sends], setup.count(_COUNT))
-                        if how == "sustained"
-                        else asked(sends.ask, setup.count(_ASKED))
-                    )
-                    setup.add(name, sample)
+                    samples = {
+                        "in the lane": partial(_in_lane, dev, sends, setup.count(_COUNT)),
+                        "sustained": partial(sustained, [sends], setup.count(_COUNT)),
+                        "asked": partial(asked, sends.ask, setup.count(_ASKED)),
+                    }
+                    setup.add(name, samples[how]())
         add_torch(setup, f"frontend {kind}, sustained", partial(_frontend, kind), _COUNT)
         for label in _RECORDS:
             setup.ratio(f"atomr {kind}, {label}, sustained", f"frontend {kind}, sustained")
@@ -159,8 +185,8 @@ def saved(setup: Setup) -> None:
 
 BARS = (
     *(
-        Bar(f"a message of cuDNN, {label}", "gpu_cudnn_messages", f"atomr {kind}, {label}, sustained", limit, "us",
-            part=kind)
+        Bar(f"a message of cuDNN in the lane, {label}", "gpu_cudnn_messages", f"atomr {kind}, {label}, in the lane",
+            limit, "us", part=kind)
         for label, limit in (("first", 6.0), ("replayed", 3.0))
         for kind in MESSAGES
     ),

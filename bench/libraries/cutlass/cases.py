@@ -10,11 +10,11 @@ from bench.harness.calls import Operation, add_calls
 from bench.harness.common import PLACES, repeat, timed
 from bench.harness.gpu import add_peer
 
-__all__ = ["CASES"]
+__all__ = ["BIAS", "CASES", "SIZES"]
 
-#: Extents of the products, on the host device and on a GPU.
+#: Extents of the products, on the host device and on a GPU, there with how many messages a sample has: told, and asked.
 HOST_SIZE = 64
-SIZES = (2048, 4096, 8192)
+SIZES = {128: (2000, 500), 2048: (400, 100), 8192: (20, 10)}
 BIAS = "relu(acc + bias)"
 #: Calls of a peer between two waits.
 EVERY = 20
@@ -59,10 +59,13 @@ def _torch(ordinal: int) -> gpu_peers.Calls:
 
 
 def gpu(setup: Setup) -> None:
-    """Products of bfloat16 with bias and ReLU on a GPU: told, called, asked and sustained; torch's two calls beside."""
-    for size in SIZES:
+    """Products of bfloat16 with bias and ReLU on a GPU: told, called, asked and sustained; torch's two calls beside.
+
+    The smallest one, sustained, is what a message costs in the lane, if the GPU needs less.
+    """
+    for size, (many, few) in SIZES.items():
         title = _title(size, "bfloat16")
-        add_calls(setup, title, partial(_operation, size, "bfloat16"))
+        add_calls(setup, title, partial(_operation, size, "bfloat16"), many=many, few=few)
         add_peer(setup, f"torch {title}, sustained", _torch, str(size), setup.count(EVERY), every=EVERY)
         setup.ratio(f"atomr {title}, sustained, process", f"torch {title}, sustained")
 

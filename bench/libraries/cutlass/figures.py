@@ -13,7 +13,7 @@ from bench.harness.common import device
 from bench.harness.gpu import Sends, add_peer, sends_of_product, sustained
 from bench.harness.matrices import on_atomr
 
-__all__ = ["CASES"]
+__all__ = ["CASES", "EPILOGUES", "GROUPS", "SHAPES", "SQUARE", "config_of"]
 
 _SQUARES = (2048, 4096, 8192, 16384)
 _LAYERS = ((16, 14336, 4096), (16, 4096, 14336), (512, 4096, 14336), (8192, 14336, 4096))
@@ -37,7 +37,13 @@ SPAN, RATE = 30_000, 300e6
 FEWEST = 5
 
 
-def gelu(acc: float, gate: float) -> float:
+def gelu(acc: float) -> float:
+    """Return an element of the epilogue: GELU by tanh."""
+    inner = 0.7978845608 * acc * (1.0 + 0.044715 * acc * acc)
+    return acc / (1.0 + math.exp(-2.0 * inner))
+
+
+def gated(acc: float, gate: float) -> float:
     """Return an element of the epilogue: GELU by tanh, times a gate."""
     inner = 0.7978845608 * acc * (1.0 + 0.044715 * acc * acc)
     return acc * gate / (1.0 + math.exp(-2.0 * inner))
@@ -129,16 +135,20 @@ def _what(shape: tuple[int, ...], dtype: str) -> str:
     return f"{shape[0]} x {shape[1]} x {shape[2]}, {dtype}"
 
 
-def _epilogue(size: int, epilogue: Any, schedule: str | None, dev: Any) -> Sends:
+def config_of(schedule: str | None) -> Any:
+    """Return the configuration of a row with the name of a schedule."""
     import atomr_native as an
 
+    tile = (128, 256, 64) if schedule == "cooperative" else (64, 256, 64)
+    return None if schedule is None else an.GemmConfig(tile=tile, cluster=(2, 1, 1), schedule=schedule)
+
+
+def _epilogue(size: int, epilogue: Any, reads: bool, schedule: str | None, dev: Any) -> Sends:
     x, w, gate = (on_atomr(dev, (size, size), "bfloat16") for _ in range(3))
     out = dev.zeros((size, size), "bfloat16")
-    operands = None if epilogue == "acc" else {"gate": gate}
-    tile = (128, 256, 64) if schedule == "cooperative" else (64, 256, 64)
-    config = schedule and an.GemmConfig(tile=tile, cluster=(2, 1, 1), schedule=schedule)
-    plan = dev.cutlass.plan(x, w.T, epilogue=epilogue, operands=operands, out=out, config=config)
-    given = (x, w.T, out) if operands is None else (x, w.T, gate, out)
+    operands = {"gate": gate} if reads else None
+    plan = dev.cutlass.plan(x, w.T, epilogue=epilogue, operands=operands, out=out, config=config_of(schedule))
+    given = (x, w.T, gate, out) if reads else (x, w.T, out)
 
     def tells(count: int) -> None:
         for _ in range(count):
@@ -157,23 +167,44 @@ def _torch_chain(ordinal: int) -> gpu_peers.Calls:
     return gpu_peers.Calls({"chain": call}, torch.cuda.synchronize)
 
 
+#: Epilogues by name, each with whether it reads a further matrix, and the schedule of its kernel.
+EPILOGUES = {
+    "plain": ("acc", False, None),
+    "plain, pingpong": ("acc", False, "pingpong"),
+    "GELU as text": ("gelu_tanh(acc)", False, None),
+    "GELU in Python": (gelu, False, None),
+    "plain plus a matrix": ("acc + gate", True, None),
+    "gated GELU as text": ("gelu_tanh(acc) * gate", True, None),
+    "gated GELU as text, cooperative": ("gelu_tanh(acc) * gate", True, "cooperative"),
+    "gated GELU as text, pingpong": ("gelu_tanh(acc) * gate", True, "pingpong"),
+    "gated GELU in Python": (gated, True, None),
+}
+#: Pairs whose ratios are shown; all have the same operands but those of the second group, which read a matrix more.
+_OVER = (
+    ("GELU as text", "plain"), ("GELU in Python", "plain"),
+    ("gated GELU as text", "plain plus a matrix"), ("gated GELU in Python", "plain plus a matrix"),
+    ("gated GELU as text", "plain"), ("gated GELU in Python", "plain"), ("plain, pingpong", "plain"),
+    ("gated GELU as text, pingpong", "gated GELU as text, cooperative"),
+)  # fmt: skip
+
+
 def epilogues(setup: Setup) -> None:
-    """Time per product of 8192^3 in bfloat16: plain; with GELU and a gate as text and in Python; and torch's chain.
+    """Time per product of 8192^3 in bfloat16: plain; with GELU as text and in Python; and with a gate, by torch, too.
 
     Operands are random.  Rows with the name of a schedule have a kernel of that schedule, with 128 or 64 x 256 tiles.
     """
     (size,) = _extents(setup, SQUARE)
-    plain, text, python = (f"{name}, {SQUARE}^3" for name in ("plain", "text", "Python function"))
-    gated = "gelu_tanh(acc) * gate"
-    rows = ((plain, "acc", None), (f"{plain}, cooperative", "acc", "cooperative"),
-            (f"{plain}, pingpong", "acc", "pingpong"), (text, gated, None),
-            (f"{text}, cooperative", gated, "cooperative"), (python, gelu, None))  # fmt: skip
-    _add(setup, [_Contender(name, partial(_epilogue, size, *how), setup.count(EVERY)) for name, *how in rows])
+    rows = [
+        _Contender(f"{name}, {SQUARE}^3", partial(_epilogue, size, *how), setup.count(EVERY))
+        for name, how in EPILOGUES.items()
+    ]
+    _add(setup, rows)
     peer = f"torch mm, gelu, mul, {SQUARE}^3"
     add_peer(setup, peer, _torch_chain, "chain", setup.count(EVERY), every=EVERY)
-    for name in (text, python):
-        setup.ratio(name, plain)
-        setup.ratio(name, peer)
+    for one, other in _OVER:
+        setup.ratio(f"{one}, {SQUARE}^3", f"{other}, {SQUARE}^3")
+    for name in ("gated GELU as text", "gated GELU in Python"):
+        setup.ratio(f"{name}, {SQUARE}^3", peer)
 
 
 def _grouped(extents: tuple[int, ...], dev: Any) -> Sends:

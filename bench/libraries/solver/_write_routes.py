@@ -77,18 +77,20 @@ def table(text: str) -> str:
 
 
 def _ranges(points: list[Any]) -> str:
-    """Return which route was the fastest of several for which rows."""
-    found: list[tuple[str, int, int]] = []
+    """Return which route was the fastest of several for which rows; of which numbers of matrices differ, both."""
+    winners: dict[int, list[str]] = {}
     for point in points:
         times = sorted((time, route) for route, time in zip(ROUTES, point[2:], strict=True) if time)
-        if len(times) < 2:
-            continue
-        fastest = times[0][1]
-        if found and found[-1][0] == fastest:
-            found[-1] = (fastest, found[-1][1], point.rows)
-        else:
-            found.append((fastest, point.rows, point.rows))
-    return ", ".join(f"`{route}` {first}{f' to {last}' if last > first else ''}" for route, first, last in found)
+        if len(times) > 1 and times[0][1] not in winners.setdefault(point.rows, []):
+            winners[point.rows].append(times[0][1])
+    found: list[tuple[str, int, int]] = []
+    for rows, routes in winners.items():
+        name = " or ".join(f"`{route}`" for route in ROUTES if route in routes)
+        if found and found[-1][0] == name:
+            found[-1] = (name, found[-1][1], rows)
+        elif name:
+            found.append((name, rows, rows))
+    return ", ".join(f"{name} {first}{f' to {last}' if last > first else ''}" for name, first, last in found)
 
 
 def main(arguments: list[str]) -> int:

@@ -50,11 +50,11 @@ REFINED_ROWS = (8192, 16384)
 REFINED = ("float32", "tf32", "bfloat16", "float16")
 #: Those that are called in C, too: a factor, and how it is refined.
 REFINED_IN_C = (("tf32", "GMRES"), ("tf32", "CLASSICAL"))
-#: Batches of matrices that are small, and their rows; a peer that computes one matrix after the other has a tenth.
+#: Batches of matrices that are small, and their rows; where peers compute one matrix after the other, a tenth.
 MANY = 100_000
-SMALL = (4, 16, 32)
-MANY_ROUTINES = ("cholesky", "lu_factor", "solve", "inv", "qr", "eigh", "svd")
+SMALL = tuple((routine, MANY, rows) for rows in (4, 32) for routine in ("cholesky", "lu_factor", "solve", "inv"))
 SLOW = ("qr", "eigh", "svd")
+SMALL_SLOW = tuple((routine, MANY // 10, 16) for routine in SLOW)
 
 
 @lru_cache(maxsize=2)  # contenders of a row follow each other
@@ -340,25 +340,23 @@ def _refined(setup: Setup, rows: int) -> None:
         setup.ratio(f"atomr solve_refined by {factor}, {what}, process", name)
 
 
-def _small(many: int) -> Iterator[tuple[str, int, int]]:
-    """Routines of small matrices, how many there are, and their rows."""
-    for rows in SMALL:
-        for routine in MANY_ROUTINES:
-            if routine not in SLOW:
-                yield routine, many, rows
-            elif rows == SMALL[1]:
-                yield routine, many // 10, rows
+def _many_small(setup: Setup, batches: tuple[tuple[str, int, int], ...]) -> None:
+    whole = setup.effort is Effort.FULL or setup.dry
+    for routine, count, rows in batches:
+        _beside_peers(setup, routine, count if whole else 200, rows, 1 if routine in SLOW else 4)
 
 
 def gpu_small(setup: Setup) -> None:
-    """Factorisations of many small float32 matrices in one message, beside one call of torch and of CuPy.
+    """Factorisations, solves and inverses of 100,000 small float32 matrices in a message, beside a call of a peer."""
+    _many_small(setup, SMALL)
 
-    Of QR, eigenvectors and singular vectors a tenth as many, since the peers compute one matrix after the other, or
-    nearly so.
+
+def gpu_small_decompositions(setup: Setup) -> None:
+    """QR, eigenvectors and singular vectors of 10,000 float32 matrices in one message, beside one call of peers.
+
+    The peers compute one matrix after the other, or nearly so.
     """
-    many = MANY if setup.effort is Effort.FULL or setup.dry else 200
-    for routine, count, rows in _small(many):
-        _beside_peers(setup, routine, count, rows, 1 if routine in SLOW else 4)
+    _many_small(setup, SMALL_SLOW)
 
 
 CASES = (
@@ -368,7 +366,11 @@ CASES = (
     Case("gpu_solver_refined", "Refined solves on a GPU", gpu_refined, rounds=5, devices=("cuda",)),
     Case("gpu_solver_routes", "Routes of batches of matrices on a GPU", gpu_routes, rounds=3, devices=("cuda",)),
     Case("gpu_solver_small", "Many small matrices on a GPU", gpu_small, rounds=5, devices=("cuda",)),
-)
+    Case(
+        "gpu_solver_decompositions", "Decompositions of many small matrices on a GPU", gpu_small_decompositions,
+        rounds=5, devices=("cuda",),
+    ),
+)  # fmt: skip
 #: One matrix costs as much as the C calls, and as the best of the peers; small ones a third; a refined solve two thirds
 #: of one in float64.
 BARS = (
@@ -382,10 +384,11 @@ BARS = (
     ),
     *(
         Bar(
-            "small matrices", "gpu_solver_small", f"atomr {what}, sustained, process", 1 / 3, "x",
-            f"{who} {what}, sustained", f"{what}, beside {who}",
+            "small matrices", case, f"atomr {what}, sustained, process", 1 / 3, "x", f"{who} {what}, sustained",
+            f"{what}, beside {who}",
         )
-        for what in (_title(routine, count, rows) for routine, count, rows in _small(MANY))
+        for case, batches in (("gpu_solver_small", SMALL), ("gpu_solver_decompositions", SMALL_SLOW))
+        for what in (_title(routine, count, rows) for routine, count, rows in batches)
         for who in ("torch", "CuPy")
     ),
     *(

@@ -33,7 +33,9 @@ def _operation(routine: str, side: int) -> Callable[[Any], Operation]:
         n = a.shape[0]
         shape = (n,) if routine == "spmv" else (n, COLUMNS)
         x, out = dev.ones(shape), dev.zeros(shape)
-        request = an.SparseProductRequest(routine=routine, format="csr", shape=a.shape, **a.arrays, x=x, out=out)
+        request = an.SparseProductRequest(
+            routine=routine, format="csr", shape=a.shape, longest=a.longest, **a.arrays, x=x, out=out
+        )
         call = partial(getattr(dev.sparse, routine), a, x, out=out)
         return Operation(dev.sparse.plan(request), {**a.arrays, "x": x, "out": out}, call, out)
 

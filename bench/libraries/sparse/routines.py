@@ -45,7 +45,9 @@ def _operation(name: str, routine: str) -> Callable[[Any], Operation]:
         n, arrays = a.shape[0], a.arrays
         x, out = dev.ones((n,)), dev.zeros((n,))
         if routine == "spmv":
-            request = an.SparseProductRequest(routine="spmv", format="csr", shape=a.shape, **arrays, x=x, out=out)
+            request = an.SparseProductRequest(
+                routine="spmv", format="csr", shape=a.shape, longest=a.longest, **arrays, x=x, out=out
+            )
             return Operation(dev.sparse.plan(request), {**arrays, "x": x, "out": out},
                              partial(dev.sparse.spmv, a, x, out=out), out)  # fmt: skip
         if routine == "solve":

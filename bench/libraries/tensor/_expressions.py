@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -28,6 +29,8 @@ __all__ = [
 EVERY, TURNS = 20, 100
 #: Name, subscripts, dtype, and extents of the modes.
 Expression = tuple[str, str, str, Mapping[str, int]]
+#: Subscripts of a step in the notes of a plan.
+_SUBSCRIPTS = re.compile(r"^[a-zA-Z,]*->[a-zA-Z]*: |(?<=does not take )\S+: ")
 
 
 def shapes_of(setup: Setup, subscripts: str, extents: Mapping[str, int]) -> list[tuple[int, ...]]:
@@ -96,8 +99,15 @@ PEERS: Mapping[str, Callable[[str, str, list[tuple[int, ...]], int], gpu_peers.C
 }  # fmt: skip
 
 
-def add_ours(setup: Setup, name: str, expression: Expression, turns: int, **options: Any) -> None:
-    """Add an expression of ours, planned, with its result in an array that exists."""
+def route_in(notes: Sequence[str]) -> str:
+    """Return how the steps of a plan are computed, in the notes without their subscripts."""
+    return "; ".join(dict.fromkeys(_SUBSCRIPTS.sub("", note) for note in notes))
+
+
+def add_ours(
+    setup: Setup, name: str, expression: Expression, turns: int, *, every: int = EVERY, **options: Any
+) -> None:
+    """Add an expression of ours, planned, with its result in an array that exists; beside it, its route."""
     import atomr_native as an
 
     _, subscripts, dtype, extents = expression
@@ -107,7 +117,8 @@ def add_ours(setup: Setup, name: str, expression: Expression, turns: int, **opti
         out = dev.tensor.einsum(subscripts, *operands).wait()
         request = an.EinsumRequest(subscripts=subscripts, operands=operands, out=out, **options)
         plan = dev.tensor.plan(request).wait(120.0)
-        setup.add(name, waited(partial(plan.tell, *operands, out=out), out.wait, turns, min(EVERY, turns)))
+        sample = waited(partial(plan.tell, *operands, out=out), out.wait, turns, min(every, turns))
+        setup.add(name, sample, remark=route_in(plan.notes))
 
 
 def add_expressions(setup: Setup, expressions: Sequence[Expression], turns: int) -> None:

@@ -15,7 +15,7 @@ from bench.harness import Case, Setup, gpu_peers
 from bench.harness.common import device
 from bench.harness.gpu import add_peer, ordinal, waited
 from bench.harness.unavailable import Unavailable
-from bench.libraries.tensor._expressions import EVERY, TURNS
+from bench.libraries.tensor._expressions import EVERY, TURNS, route_in
 
 __all__ = ["CASES"]
 
@@ -140,23 +140,29 @@ def tails(setup: Setup) -> None:
 
 
 def blocks(setup: Setup) -> None:
-    """A product of 4096 x 4096 float32 in blocks of 512, of which every other is stored; the dense one beside it."""
+    """A product of 4096 x 4096 float32 in blocks of 512, of which every other is stored; the dense one beside it.
+
+    *one call*: of cuTENSOR, which multiplies all blocks.
+    """
     turns = setup.count(TURNS)
     n, side = (8, 512) if turns == TURNS else (4, 8)
-    with setup.attempt(ours := f"atomr blocks, {n * side}, {side}"):
-        import numpy as np
+    names = {f"atomr blocks, {n * side}, {side}": "auto", f"atomr blocks, {n * side}, {side}, one call": "cutensor"}
+    for name, route in names.items():
+        with setup.attempt(name):
+            import numpy as np
 
-        import atomr_native as an
+            import atomr_native as an
 
-        dev = device(setup, "process")
-        chosen = [(i, j) for i in range(n) for j in range(n) if (i + j) % 2 == 0]
-        values = dev.put(np.ones(len(chosen) * side * side, "float32"))
-        a = an.BlockTensor(values, [(side,) * n] * 2, chosen)
-        out = dev.tensor.block_contract("ij,jk->ik", a, a)
-        request = an.BlockContractionRequest(subscripts="ij,jk->ik", a=a, b=a, out=out)
-        plan = dev.tensor.plan(request).wait(60.0)
-        run = partial(plan.tell, values, values, out=out.values)
-        setup.add(ours, waited(run, out.values.wait, turns, min(EVERY, turns)))
+            dev = device(setup, "process")
+            chosen = [(i, j) for i in range(n) for j in range(n) if (i + j) % 2 == 0]
+            values = dev.put(np.ones(len(chosen) * side * side, "float32"))
+            a = an.BlockTensor(values, [(side,) * n] * 2, chosen)
+            out = dev.tensor.block_contract("ij,jk->ik", a, a)
+            given = {"subscripts": "ij,jk->ik", "a": a, "b": a, "out": out, "route": route}
+            plan = dev.tensor.plan(an.BlockContractionRequest(**given)).wait(60.0)
+            run = partial(plan.tell, values, values, out=out.values)
+            sample = waited(run, out.values.wait, turns, min(EVERY, turns))
+            setup.add(name, sample, remark=route_in(plan.notes))
     with setup.attempt(dense := f"atomr dense, {n * side}"):
         import atomr_native as an
 
@@ -164,7 +170,8 @@ def blocks(setup: Setup) -> None:
         x, y = (dev.zeros((n * side, n * side), "float32") for _ in range(2))
         plan = dev.tensor.plan(an.EinsumRequest(subscripts="ij,jk->ik", operands=(x, x), out=y)).wait(60.0)
         setup.add(dense, waited(partial(plan.tell, x, x, out=y), y.wait, turns, min(EVERY, turns)))
-    setup.ratio(ours, dense)
+    for name in names:
+        setup.ratio(name, dense)
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from functools import partial
 from typing import Any
 
@@ -9,7 +11,6 @@ from bench.harness import Case, Setup
 from bench.harness.gpu import add_peer, ordinal
 from bench.harness.unavailable import Unavailable
 from bench.libraries.tensor._expressions import (
-    EVERY,
     PEERS,
     Expression,
     add_ours,
@@ -21,8 +22,11 @@ from bench.libraries.tensor.cases import CONTRACTIONS
 
 __all__ = ["CASES"]
 
-#: Calls of a sample, since each takes up to some milliseconds.
-CALLS = 10
+#: Calls of a sample, with one wait at its end; and of contractions of more multiplications than that, which take
+#: milliseconds.
+CALLS, FEW, LARGE = 50, 10, 1 << 34
+#: Seconds for tuning, after which no further contraction is tuned.
+TUNING = 18.0
 
 
 def _contraction(text: str, dtype: str) -> Expression:
@@ -33,14 +37,20 @@ def _contraction(text: str, dtype: str) -> Expression:
     return f"{text}", f"{a},{b}->{result}", dtype, dict.fromkeys({*a, *b}, extent)
 
 
+def _in_turn(count: int, step: int) -> list[int]:
+    """Return numbers below `count`, every `step`-th first, so that the first ones are of all kinds."""
+    return [i for start in range(step) for i in range(start, count, step)]
+
+
 def tccg(setup: Setup, dtype: str, *, tuned: bool = False) -> None:
     """The 48 contractions of TCCG, with 2^24 elements in the largest tensor: as planned, and by the peers.
 
-    The means are geometric, over all contractions.  Of tuned plans there are every sixth, since each contraction is
-    measured, and kernels are compiled for it, before the first round.
+    The means are geometric, over all contractions.  Beside rounds: how a step is computed.  Of tuned plans there are as
+    many as are measured, and get a kernel that is compiled for them, within 18 seconds; a further run goes on with what
+    this one has left in the cache.
     """
-    turns = setup.count(CALLS)
-    chosen = CONTRACTIONS[:: 12 if turns != CALLS else 6 if tuned else 1]
+    full = setup.count(CALLS) == CALLS
+    chosen = [CONTRACTIONS[i] for i in (_in_turn(48, 7) if tuned else range(48))][:: 1 if full else 12]
     kinds: dict[str, dict[str, Any]] = {"atomr": {}, **({"atomr tuned": {"tune": True}} if tuned else {})}
     with setup.attempt("cuTENSOR found", kind="peer"):
         name_cutensor(setup)
@@ -52,22 +62,27 @@ def tccg(setup: Setup, dtype: str, *, tuned: bool = False) -> None:
         except Unavailable:
             peers.pop("CuPy")
             raise
+    began = time.monotonic()
     names: dict[str, list[str]] = {}
     for text in chosen:
+        if tuned and time.monotonic() - began > TUNING:
+            break
         expression = _contraction(text, dtype)
         _, subscripts, _, extents = expression
+        turns = setup.count(CALLS if math.prod(extents.values()) < LARGE else FEW)
         for kind, options in kinds.items():
-            add_ours(setup, name := f"{kind} {text}", expression, turns, **options)
+            add_ours(setup, name := f"{kind} {text}", expression, turns, every=turns, **options)
             names.setdefault(kind, []).append(name)
         shapes = shapes_of(setup, subscripts, extents)
         for peer, make in peers.items():
             made = partial(make, subscripts, dtype, shapes)
-            add_peer(setup, name := f"{peer} {text}", made, "run", turns, every=min(EVERY, turns))
+            add_peer(setup, name := f"{peer} {text}", made, "run", turns, every=turns)
             names.setdefault(peer, []).append(name)
             for kind in kinds:
                 setup.ratio(f"{kind} {text}", name)
     for kind, members in names.items():
-        setup.mean(f"{kind}, mean", members, "atomr" if kind.startswith("atomr") else "peer")
+        count = f"of {len(members)} contractions"
+        setup.mean(f"{kind}, mean", members, "atomr" if kind.startswith("atomr") else "peer", remark=count)
     for peer in peers:
         for kind in kinds:
             setup.ratio(f"{kind}, mean", f"{peer}, mean")

@@ -73,6 +73,12 @@ cdef class DirectPhase(NativeRun):
     solver : DirectSolver
     phase : PhaseCall
 
+    Attributes
+    ----------
+    captures : bool
+        Whether a CUDA graph may have it: never, since the library keeps state on the host, and a factorization that was
+        captured left the old factors in place (cuDSS 1.0 on an H200).
+
     Raises
     ------
     InvalidRequest
@@ -81,6 +87,7 @@ cdef class DirectPhase(NativeRun):
 
     cdef DirectSolver solver
     cdef atomr_direct_call native
+    captures = False
 
     def __cinit__(self, CudaBackend backend not None, DirectSolver solver not None, phase):
         cdef atomr_failure failure

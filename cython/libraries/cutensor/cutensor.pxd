@@ -28,3 +28,16 @@ cdef extern from "libraries/cutensor/plan.h" nogil:
     int atomr_tensor_kernels(atomr_cuda *, const char *, int, atomr_failure *)
     void atomr_tensor_delete(atomr_tensor_plan *)
     int atomr_tensor_run(void *, const void *, void *) noexcept
+
+
+cdef extern from "libraries/cutensor/blocks.h" nogil:
+    ctypedef struct atomr_blocks_spec:
+        int64_t type
+    ctypedef struct atomr_blocks_plan:
+        pass
+    const atomr_field *atomr_blocks_fields
+    int atomr_blocks_new(atomr_cuda *, const atomr_blocks_spec *, const int64_t *, int64_t, atomr_blocks_plan **,
+                         atomr_failure *)
+    uint64_t atomr_blocks_workspace(const atomr_blocks_plan *)
+    void atomr_blocks_delete(atomr_blocks_plan *)
+    int atomr_blocks_run(void *, const void *, void *) noexcept

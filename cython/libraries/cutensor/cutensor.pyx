@@ -6,9 +6,11 @@ come back as LibraryError("cutensor", ...) or OutOfMemory; a missing or old libr
 Unsupported.  What lanes do is in C and takes no GIL.
 """
 
+from libc.stdint cimport int64_t
+from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
-from .cuda cimport CudaBackend, NativeRun
+from .cuda cimport NO_RECORDS, CudaBackend, NativeRun
 from .lanes cimport ATOMR_OK, atomr_failure, atomr_run
 from .native cimport constants_of, fill, load_library, raise_failure
 
@@ -102,3 +104,63 @@ cdef class TensorOperation(NativeRun):
         if self.native != NULL:
             with nogil:
                 atomr_tensor_delete(self.native)
+
+
+@cython.no_gc_clear
+cdef class TensorBlocks(NativeRun):
+    """A prepared contraction of tensors of blocks.
+
+    Parameters
+    ----------
+    backend : CudaBackend
+    call : BlocksCall
+    structures : tuple of int
+        Of A, B and the result, as `blocks.h` has them.
+
+    Attributes
+    ----------
+    captures : bool
+        Whether a CUDA graph may have it: never, since the addresses of blocks lie on the host.
+
+    Raises
+    ------
+    Unsupported, InvalidRequest, LibraryError, OutOfMemory
+        As `TensorOperation`.
+    """
+
+    captures = False
+    stays_apart = True  # it has no memory but its operands and its workspace
+    cdef atomr_blocks_plan *native
+
+    def __cinit__(self, CudaBackend backend not None, call, tuple structures not None):
+        cdef atomr_failure failure
+        cdef atomr_blocks_spec spec
+        cdef int64_t count = len(structures)
+        cdef int64_t i
+        cdef int code
+        cdef int64_t *words = <int64_t *>malloc(sizeof(int64_t) * max(count, 1))
+        if words == NULL:
+            raise MemoryError
+        try:
+            memset(&failure, 0, sizeof(failure))
+            fill("a call of cuTENSOR for blocks", atomr_blocks_fields, &spec, call.fields())
+            for i in range(count):
+                words[i] = structures[i]
+            backend.enter()
+            with nogil:
+                code = atomr_blocks_new(backend.cuda, &spec, words, count, &self.native, &failure)
+        finally:
+            free(words)
+        if code != ATOMR_OK:
+            backend.check_fault("planning a contraction of blocks")
+            raise_failure(code, &failure, "planning a contraction of blocks")
+        self.gain = NO_RECORDS  # the addresses of blocks are copied from the call's own memory
+        self.backend = backend
+        self.function = <atomr_run>atomr_blocks_run
+        self.context = self.native
+        self.workspace = atomr_blocks_workspace(self.native)
+
+    def __dealloc__(self):
+        if self.native != NULL:
+            with nogil:
+                atomr_blocks_delete(self.native)

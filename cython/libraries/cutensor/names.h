@@ -13,12 +13,14 @@ typedef int cutensorOperator_t;
 typedef struct cutensorComputeDescriptor *cutensorComputeDescriptor_t;
 typedef int cutensorOperationDescriptorAttribute_t;
 typedef struct cutensorPlanPreference *cutensorPlanPreference_t;
+typedef int cutensorWorksizePreference_t;
 typedef int cutensorAlgo_t;
 typedef int cutensorJitMode_t;
 typedef int cutensorPlanPreferenceAttribute_t;
 typedef struct cutensorPlan *cutensorPlan_t;
 typedef int cutensorPlanAttribute_t;
 typedef struct CUstream_st *cudaStream_t;
+typedef struct cutensorBlockSparseTensorDescriptor *cutensorBlockSparseTensorDescriptor_t;
 
 #define ATOMR_CUTENSOR_CONSTANTS(C)                                                                                   \
     C(CUTENSOR_STATUS_SUCCESS, 0)                                                                                     \
@@ -77,6 +79,8 @@ typedef struct CUstream_st *cudaStream_t;
     C(CUTENSOR_JIT_MODE_NONE, 0)                                                                                      \
     C(CUTENSOR_JIT_MODE_DEFAULT, 1)                                                                                   \
     C(CUTENSOR_OPERATION_DESCRIPTOR_SCALAR_TYPE, 1)                                                                   \
+    C(CUTENSOR_OPERATION_DESCRIPTOR_BLOCKSPARSE_REPRODUCIBLE, 14)                                                     \
+    C(CUTENSOR_WORKSPACE_DEFAULT, 2)                                                                                  \
     C(CUTENSOR_PLAN_REQUIRED_WORKSPACE, 0)                                                                            \
     C(CUDA_R_16F, 2)                                                                                                  \
     C(CUDA_R_16BF, 14)                                                                                                \
@@ -131,6 +135,13 @@ enum { ATOMR_CUTENSOR_CONSTANTS(ATOMR_ENUMERATOR) };
     F(cutensorStatus_t, cutensorOperationDescriptorGetAttribute,                                                      \
       (const cutensorHandle_t handle, cutensorOperationDescriptor_t desc,                                             \
        cutensorOperationDescriptorAttribute_t attr, void *buf, size_t sizeInBytes))                                   \
+    F(cutensorStatus_t, cutensorOperationDescriptorSetAttribute,                                                      \
+      (const cutensorHandle_t handle, cutensorOperationDescriptor_t desc,                                             \
+       cutensorOperationDescriptorAttribute_t attr, const void *buf, size_t sizeInBytes))                             \
+    F(cutensorStatus_t, cutensorEstimateWorkspaceSize,                                                                \
+      (const cutensorHandle_t handle, const cutensorOperationDescriptor_t desc,                                       \
+       const cutensorPlanPreference_t planPref, const cutensorWorksizePreference_t workspacePref,                     \
+       uint64_t *workspaceSizeEstimate))                                                                              \
     F(cutensorStatus_t, cutensorCreatePlanPreference,                                                                 \
       (const cutensorHandle_t handle, cutensorPlanPreference_t *pref, cutensorAlgo_t algo,                            \
        cutensorJitMode_t jitMode))                                                                                    \
@@ -166,5 +177,23 @@ enum { ATOMR_CUTENSOR_CONSTANTS(ATOMR_ENUMERATOR) };
     F(cutensorStatus_t, cutensorElementwiseTrinaryExecute,                                                            \
       (const cutensorHandle_t handle, const cutensorPlan_t plan, const void *alpha, const void *A, const void *beta,  \
        const void *B, const void *gamma, const void *C, void *D, cudaStream_t stream))
+
+#define ATOMR_CUTENSOR_OPTIONAL(F)                                                                                    \
+    F(cutensorStatus_t, cutensorCreateBlockSparseTensorDescriptor,                                                    \
+      (cutensorHandle_t handle, cutensorBlockSparseTensorDescriptor_t *desc, const uint32_t numModes,                 \
+       const uint64_t numNonZeroBlocks, const uint32_t numSectionsPerMode[], const int64_t extent[],                  \
+       const int32_t nonZeroCoordinates[], const int64_t stride[], cudaDataType_t dataType))                          \
+    F(cutensorStatus_t, cutensorDestroyBlockSparseTensorDescriptor, (cutensorBlockSparseTensorDescriptor_t desc))     \
+    F(cutensorStatus_t, cutensorCreateBlockSparseContraction,                                                         \
+      (const cutensorHandle_t handle, cutensorOperationDescriptor_t *desc,                                            \
+       const cutensorBlockSparseTensorDescriptor_t descA, const int32_t modeA[], cutensorOperator_t opA,              \
+       const cutensorBlockSparseTensorDescriptor_t descB, const int32_t modeB[], cutensorOperator_t opB,              \
+       const cutensorBlockSparseTensorDescriptor_t descC, const int32_t modeC[], cutensorOperator_t opC,              \
+       const cutensorBlockSparseTensorDescriptor_t descD, const int32_t modeD[],                                      \
+       const cutensorComputeDescriptor_t descCompute))                                                                \
+    F(cutensorStatus_t, cutensorBlockSparseContract,                                                                  \
+      (const cutensorHandle_t handle, const cutensorPlan_t plan, const void *alpha, const void *const A[],            \
+       const void *const B[], const void *beta, const void *const C[], void *const D[], void *workspace,              \
+       uint64_t workspaceSize, cudaStream_t stream))
 
 #endif

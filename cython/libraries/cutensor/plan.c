@@ -1,5 +1,7 @@
 #include "libraries/cutensor/plan.h"
 
+#include "libraries/cutensor/handle.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,12 +18,6 @@ const atomr_constant atomr_tensor_constants[] = {
 static const uint64_t alignments[] = {256, 16, 1};
 enum { ALIGNMENTS = sizeof alignments / sizeof *alignments };
 
-/* A factor in the type that cuTENSOR wants. */
-typedef union {
-    double z[2];
-    float c[2];
-} factor;
-
 struct atomr_tensor_plan {
     const atomr_cutensor_table *t;
     atomr_cuda *cuda;
@@ -35,58 +31,6 @@ struct atomr_tensor_plan {
     } choices[ALIGNMENTS];
 };
 
-static const char *name_of(cutensorStatus_t status) {
-    static const char prefix[] = "CUTENSOR_STATUS_";
-    for (const atomr_constant *c = atomr_tensor_constants; c->name; c++)
-        if (c->value == status && strncmp(c->name, prefix, sizeof prefix - 1) == 0) return c->name;
-    return "unknown status";
-}
-
-static int fail(cutensorStatus_t status, const char *what, atomr_failure *failure) {
-    if (status == CUTENSOR_STATUS_ALLOC_FAILED)
-        return atomr_refused(failure, ATOMR_OUT_OF_MEMORY, "%s: no memory", what);
-    if (status == CUTENSOR_STATUS_INSUFFICIENT_WORKSPACE)
-        return atomr_unsupported(failure, "tensor", "workspace_limit",
-                                 "%s: the workspace is too small; raise System(workspace_limit=)", what);
-    if (status == CUTENSOR_STATUS_NOT_SUPPORTED || status == CUTENSOR_STATUS_ARCH_MISMATCH ||
-        status == CUTENSOR_STATUS_INSUFFICIENT_DRIVER)
-        return atomr_unsupported(failure, "tensor", "cutensor", "cuTENSOR does not compute this: %s: %s", what,
-                                 name_of(status));
-    return atomr_failed(failure, ATOMR_LIBRARY_ERROR, "cutensor", status, name_of(status), "%s", what);
-}
-
-/* ---- The handle of a device. */
-
-typedef struct {
-    const atomr_cutensor_table *t;
-    cutensorHandle_t handle;
-} owner;
-
-static int create(atomr_cuda *cuda, void **handle, atomr_failure *failure) {
-    (void)cuda;
-    char why[sizeof failure->text];
-    const atomr_cutensor_table *const t = atomr_cutensor_load(NULL, why, sizeof why);
-    if (!t) return atomr_refused(failure, ATOMR_UNSUPPORTED, "%s", why);
-    owner *const made = calloc(1, sizeof *made);
-    if (!made) return atomr_refused(failure, ATOMR_OUT_OF_MEMORY, "no host memory for a cuTENSOR handle");
-    made->t = t;
-    const cutensorStatus_t status = t->cutensorCreate(&made->handle);
-    if (status != CUTENSOR_STATUS_SUCCESS) {
-        free(made);
-        return fail(status, "cutensorCreate", failure);
-    }
-    *handle = made;
-    return ATOMR_OK;
-}
-
-static void destroy(void *handle) {
-    owner *const o = handle;
-    o->t->cutensorDestroy(o->handle);
-    free(o);
-}
-
-static const atomr_handle_kind of_device = {"cutensor", create, NULL, destroy};
-
 /* ---- Making plans. */
 
 static int tensors_of(int64_t operation) {
@@ -98,7 +42,7 @@ static int tensors_of(int64_t operation) {
 
 static int malformed(const atomr_tensor_spec *s) {
     const int n = tensors_of(s->operation);
-    int good = n > 0 && s->n_modes >= 0 && s->n_modes <= ATOMR_TENSOR_MODES && s->workspace_bytes >= 0;
+    int good = n > 0 && s->n_modes >= 0 && s->n_modes <= ATOMR_TENSOR_MODES && s->workspace_bytes >= 0 && s->asked_bytes >= 0;
     good = good && s->algo >= CUTENSOR_ALGO_DEFAULT_PATIENT && s->algo <= CUTENSOR_ALGO_DEFAULT && s->rank >= -1;
     good = good && (s->jit == 0 || s->jit == 1);
     good = good && s->rank <= INT32_MAX && s->compute >= ATOMR_TENSOR_16F && s->compute <= ATOMR_TENSOR_4X16F;
@@ -162,8 +106,9 @@ static cutensorStatus_t describe_operation(const atomr_tensor_plan *p, const cut
     }
 }
 
-/* A plan for operands that start at multiples of `alignment` bytes. */
-static int choose(atomr_tensor_plan *p, int i, uint64_t alignment, cutensorComputeDescriptor_t compute,
+/* The plan for operands that start at multiples of `alignments[i]` bytes, by the kernel of this rank among those that do
+ * with `limit` bytes of workspace. */
+static int choose(atomr_tensor_plan *p, int i, int64_t named, uint64_t limit, cutensorComputeDescriptor_t compute,
                   atomr_failure *failure) {
     const atomr_cutensor_table *const t = p->t;
     cutensorTensorDescriptor_t tensors[ATOMR_TENSORS] = {NULL};
@@ -173,7 +118,7 @@ static int choose(atomr_tensor_plan *p, int i, uint64_t alignment, cutensorCompu
     const char *what = "cutensorCreateTensorDescriptor";
     cutensorStatus_t status = CUTENSOR_STATUS_SUCCESS;
     for (int n = 0; n < p->n && status == CUTENSOR_STATUS_SUCCESS; n++)
-        status = describe(p, n, alignment, &tensors[n], modes[n]);
+        status = describe(p, n, alignments[i], &tensors[n], modes[n]);
     if (status == CUTENSOR_STATUS_SUCCESS) {
         what = "creating an operation";
         status = describe_operation(p, tensors, modes, compute, &operation);
@@ -189,16 +134,15 @@ static int choose(atomr_tensor_plan *p, int i, uint64_t alignment, cutensorCompu
                                                  p->spec.jit && i == 0 ? CUTENSOR_JIT_MODE_DEFAULT
                                                                        : CUTENSOR_JIT_MODE_NONE);
     }
-    if (status == CUTENSOR_STATUS_SUCCESS && p->spec.rank >= 0) {
-        const int32_t rank = (int32_t)p->spec.rank;
+    if (status == CUTENSOR_STATUS_SUCCESS && named >= 0) {
+        const int32_t rank = (int32_t)named;
         what = "choosing a kernel";
         status = t->cutensorPlanPreferenceSetAttribute(p->handle, preference, CUTENSOR_PLAN_PREFERENCE_KERNEL_RANK, &rank,
                                                        sizeof rank);
     }
     if (status == CUTENSOR_STATUS_SUCCESS) { /* its model weighs all kernels that fit; the estimate would leave some out */
         what = "cutensorCreatePlan";
-        status = t->cutensorCreatePlan(p->handle, &p->choices[i].plan, operation, preference,
-                                       (uint64_t)p->spec.workspace_bytes);
+        status = t->cutensorCreatePlan(p->handle, &p->choices[i].plan, operation, preference, limit);
     }
     if (status == CUTENSOR_STATUS_SUCCESS) {
         what = "reading a plan's workspace";
@@ -209,15 +153,29 @@ static int choose(atomr_tensor_plan *p, int i, uint64_t alignment, cutensorCompu
     if (operation) t->cutensorDestroyOperationDescriptor(operation);
     for (int n = 0; n < p->n; n++)
         if (tensors[n]) t->cutensorDestroyTensorDescriptor(tensors[n]);
-    return status == CUTENSOR_STATUS_SUCCESS ? ATOMR_OK : fail(status, what, failure);
+    return status == CUTENSOR_STATUS_SUCCESS ? ATOMR_OK : atomr_tensor_fail(status, what, failure);
+}
+
+/* The same by what the library may ask for, and where that is more than the plan may want, by the latter. */
+static int choose_within(atomr_tensor_plan *p, int i, int64_t named, cutensorComputeDescriptor_t compute,
+                         atomr_failure *failure) {
+    const uint64_t limit = (uint64_t)p->spec.workspace_bytes, asked = (uint64_t)p->spec.asked_bytes;
+    if (asked > limit) {
+        const int code = choose(p, i, named, asked, compute, failure);
+        if (code != ATOMR_UNSUPPORTED && (code != ATOMR_OK || p->choices[i].workspace <= limit)) return code;
+        if (p->choices[i].plan) p->t->cutensorDestroyPlan(p->choices[i].plan);
+        p->choices[i].plan = NULL;
+        p->choices[i].workspace = 0;
+        memset(failure, 0, sizeof *failure);
+    }
+    return choose(p, i, named, limit, compute, failure);
 }
 
 int atomr_tensor_new(atomr_cuda *cuda, const atomr_tensor_spec *spec, atomr_tensor_plan **made, atomr_failure *failure) {
     if (malformed(spec)) return atomr_refused(failure, ATOMR_INVALID_REQUEST, "a call of cuTENSOR is malformed");
-    void *handle = NULL;
-    int code = atomr_device_handle(cuda, &of_device, &handle, failure);
+    const atomr_tensor_owner *o = NULL;
+    int code = atomr_tensor_handle(cuda, &o, failure);
     if (code != ATOMR_OK) return code;
-    const owner *const o = handle;
     const cutensorComputeDescriptor_t compute = atomr_cutensor_compute(compute_names[spec->compute]);
     if (!compute)
         return atomr_unsupported(failure, "tensor", "compute", "cuTENSOR %zu has no compute type %s; later versions have it",
@@ -229,7 +187,13 @@ int atomr_tensor_new(atomr_cuda *cuda, const atomr_tensor_spec *spec, atomr_tens
     p->cuda = cuda;
     p->spec = *spec;
     p->n = tensors_of(spec->operation);
-    for (int i = 0; i < ALIGNMENTS && code == ATOMR_OK; i++) code = choose(p, i, alignments[i], compute, failure);
+    for (int i = 0; i < ALIGNMENTS && code == ATOMR_OK; i++) {
+        code = choose_within(p, i, spec->rank, compute, failure);
+        if (code == ATOMR_UNSUPPORTED && i > 0 && spec->rank >= 0) { /* a kernel that aligned operands have */
+            memset(failure, 0, sizeof *failure);
+            code = choose_within(p, i, -1, compute, failure);
+        }
+    }
     if (code != ATOMR_OK) {
         atomr_tensor_delete(p);
         return code;
@@ -256,17 +220,16 @@ void atomr_tensor_delete(atomr_tensor_plan *p) {
 /* ---- Kernels that were compiled for plans; they belong to the library, whatever the handle. */
 
 int atomr_tensor_kernels(atomr_cuda *cuda, const char *path, int write, atomr_failure *failure) {
-    void *handle = NULL;
-    const int code = atomr_device_handle(cuda, &of_device, &handle, failure);
+    const atomr_tensor_owner *o = NULL;
+    const int code = atomr_tensor_handle(cuda, &o, failure);
     if (code != ATOMR_OK) return code;
-    const owner *const o = handle;
     const cutensorStatus_t status = write ? o->t->cutensorWriteKernelCacheToFile(o->handle, path)
                                           : o->t->cutensorReadKernelCacheFromFile(o->handle, path);
     if (status == CUTENSOR_STATUS_SUCCESS) return ATOMR_OK;
     if (status == CUTENSOR_STATUS_IO_ERROR || status == CUTENSOR_STATUS_INVALID_VALUE)
         return atomr_unsupported(failure, "tensor", "kernels", "cuTENSOR does not %s compiled kernels: %s",
-                                 write ? "write" : "read", name_of(status));
-    return fail(status, write ? "cutensorWriteKernelCacheToFile" : "cutensorReadKernelCacheFromFile", failure);
+                                 write ? "write" : "read", atomr_tensor_status(status));
+    return atomr_tensor_fail(status, write ? "cutensorWriteKernelCacheToFile" : "cutensorReadKernelCacheFromFile", failure);
 }
 
 /* ---- Running them. */
@@ -277,15 +240,8 @@ static double value_of(const atomr_tensor_plan *p, const atomr_call *call, int i
     return value;
 }
 
-/* A factor in the scalar type of the operation, which is float32 for tensors of narrow floats. */
-static factor factor_of(const atomr_tensor_plan *p, const atomr_call *call, int i) {
-    const double real = value_of(p, call, i), imag = value_of(p, call, i + 3);
-    factor f = {{real, imag}};
-    if (p->scale == CUDA_R_32F || p->scale == CUDA_C_32F) {
-        f.c[0] = (float)real;
-        f.c[1] = (float)imag;
-    }
-    return f;
+static atomr_tensor_factor factor_of(const atomr_tensor_plan *p, const atomr_call *call, int i) {
+    return atomr_tensor_scaled(p->scale, value_of(p, call, i), value_of(p, call, i + 3));
 }
 
 int atomr_tensor_run(void *context, const atomr_call *call, atomr_failure *failure) {
@@ -308,7 +264,7 @@ int atomr_tensor_run(void *context, const atomr_call *call, atomr_failure *failu
     if (!stream) /* NULL would be the default stream, which orders with nothing of ours */
         return atomr_failed(failure, ATOMR_LIBRARY_ERROR, "cuda", atomr_cuda_error(p->cuda), "", "the lane has no stream");
     void *const workspace = nbytes ? call->workspace : NULL;
-    const factor alpha = factor_of(p, call, 0), beta = factor_of(p, call, 1), gamma = factor_of(p, call, 2);
+    const atomr_tensor_factor alpha = factor_of(p, call, 0), beta = factor_of(p, call, 1), gamma = factor_of(p, call, 2);
     cutensorStatus_t status;
     switch (p->spec.operation) {
     case ATOMR_TENSOR_CONTRACT:
@@ -329,5 +285,5 @@ int atomr_tensor_run(void *context, const atomr_call *call, atomr_failure *failu
         status = t->cutensorElementwiseTrinaryExecute(p->handle, plan, &alpha, at[0], &beta, at[1], &gamma, at[2], at[3],
                                                       stream);
     }
-    return status == CUTENSOR_STATUS_SUCCESS ? ATOMR_OK : fail(status, "running a plan of cuTENSOR", failure);
+    return status == CUTENSOR_STATUS_SUCCESS ? ATOMR_OK : atomr_tensor_fail(status, "running a plan of cuTENSOR", failure);
 }

@@ -1,7 +1,8 @@
 /* Plans of cuTENSOR, prepared once and run without the GIL.
  *
  * A device has one handle, which all lanes use at once; a plan keeps no state, so any lane runs it.  A plan is made
- * for each of three alignments of its operands' addresses: multiples of 256 bytes, of 16, and any others. */
+ * for each of three alignments of its operands' addresses: multiples of 256 bytes, of 16, and any others.  Where less
+ * aligned operands do not have the kernel that is named, the library chooses another for them. */
 #ifndef ATOMR_CUTENSOR_PLAN_H
 #define ATOMR_CUTENSOR_PLAN_H
 
@@ -53,6 +54,7 @@ extern const atomr_constant atomr_tensor_constants[];
     F(algo) F(rank)                     /* cutensorAlgo_t, and its kernel by the library's model: 0 is the best; -1: unset */ \
     F(jit)                              /* whether a kernel may be compiled for aligned operands: takes seconds */    \
     F(workspace_bytes)                  /* the most of the lane's workspace that a plan may want */                   \
+    F(asked_bytes)                      /* what its kernel is chosen with, unless that wants more than a plan may */  \
     F(n_operands) F(n_scalars)
 
 typedef struct {

@@ -9,7 +9,8 @@ static size_t version(const void *table) {
 }
 
 #define F(result, name, arguments) #name,
-static const char *const functions[] = {ATOMR_CUTENSOR_FUNCTIONS(F)};
+static const char *const functions[] = {ATOMR_CUTENSOR_FUNCTIONS(F) ATOMR_CUTENSOR_OPTIONAL(F)};
+static const char *const optional[] = {ATOMR_CUTENSOR_OPTIONAL(F)};
 #undef F
 static const char *const sonames[] = {"libcutensor.so.2", NULL};
 static const atomr_library_info info = {
@@ -18,7 +19,8 @@ static const atomr_library_info info = {
     .help = "pip install cutensor-cu13 (CUDA 13) or cutensor-cu12 (CUDA 12)",
     .sonames = sonames,
     .functions = functions,
-    .n_needed = sizeof functions / sizeof *functions,
+    .n_needed = (sizeof functions - sizeof optional) / sizeof *functions,
+    .n_optional = sizeof optional / sizeof *optional,
     .version = version,
 };
 static atomr_cutensor_table table;

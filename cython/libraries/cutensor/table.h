@@ -8,6 +8,7 @@
 typedef struct {
 #define F(result, name, arguments) result(*name) arguments;
     ATOMR_CUTENSOR_FUNCTIONS(F)
+    ATOMR_CUTENSOR_OPTIONAL(F) /* NULL where the library has them not */
 #undef F
 } atomr_cutensor_table;
 

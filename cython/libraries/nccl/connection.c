@@ -14,7 +14,8 @@ enum {
     LOOK_NS = 10000000,       /* so often the watcher looks */
     ASK_EVERY = 10,           /* so many looks, and it asks the library */
     IDLE_NS = 1000000000,
-    SPINS = 200, NAP_US = 50
+    SPINS = 200, NAP_US = 50,
+    CONNECT_S = 20, CALL_S = 60 /* the longest that the library may be busy connecting, and with a call */
 };
 static const uint64_t ABORT_NS = UINT64_C(5000000000); /* the longest abort */
 
@@ -34,6 +35,8 @@ struct atomr_nccl_connection {
     _Atomic uint64_t sequence;    /* the last message of the lane */
     _Atomic uint64_t abort_began;
     _Atomic int aborting, ending;
+    _Atomic uint64_t due; /* when the library should have done what the lane has asked for; 0: it is not asked */
+    uint64_t patience[2]; /* ns: connecting, and for a call */
     _Atomic uint32_t bell; /* futex of the watcher */
     pthread_t watcher;
     int watched;
@@ -132,6 +135,20 @@ static int fail_in_library(atomr_nccl_connection *c, ncclResult_t status, const 
                         c->t->ncclGetErrorString(status), said && said[0] ? "; " : "", said ? said : "");
 }
 
+/* ---- patience: ranks that wait for each other inside of the library would wait without end */
+
+static uint64_t patience_of(const char *variable, unsigned otherwise) {
+    const char *const given = getenv(variable);
+    char *end = NULL;
+    const double seconds = given && given[0] ? strtod(given, &end) : 0;
+    const int good = end && !*end && seconds > 0 && seconds < 1e6;
+    return (uint64_t)((good ? seconds : (double)otherwise) * 1e9);
+}
+
+enum { CONNECTING = 0, CALLING = 1 };
+static void ask(atomr_nccl_connection *c, int what) { atomic_store(&c->due, atomr_now_ns() + c->patience[what]); }
+static void have(atomr_nccl_connection *c) { atomic_store(&c->due, 0); }
+
 /* ---- the watcher */
 
 static void look(atomr_nccl_connection *c, unsigned turn) {
@@ -158,6 +175,25 @@ static void look(atomr_nccl_connection *c, unsigned turn) {
     break_up(c, number, &why);
 }
 
+/* The library is overdue: give the connection up, which the other ranks are told of.  A library that does not return to
+ * the lane all the same ends the worker, by the abort that waits for it, or here, where there is nothing to abort. */
+static void give_up(atomr_nccl_connection *c) {
+    if (has_broken(c)) {
+        if (!atomic_load(&c->aborting) && atomr_now_ns() - atomic_load(&c->due) > ABORT_NS)
+            atomr_worker_end(c->worker, "NCCL does not return from a call");
+        return;
+    }
+    atomr_failure failure;
+    atomr_error why;
+    const int code = atomr_failed(&failure, ATOMR_LIBRARY_ERROR, "nccl", ncclInProgress, "ncclInProgress",
+                                  "the library has not come to an end with the other ranks in time; the next message "
+                                  "connects them anew");
+    fprintf(stderr, "atomr: rank %u gives up a connection of NCCL, which has been busy for too long\n", c->rank);
+    to_error(&why, code, &failure);
+    leave(c, atomic_load(&c->sequence), code, &failure);
+    break_up(c, atomic_load(&c->number), &why);
+}
+
 static void *watch(void *argument) {
     atomr_nccl_connection *const c = argument;
     pthread_setname_np(pthread_self(), "atomr-ranks");
@@ -171,7 +207,9 @@ static void *watch(void *argument) {
             return NULL;
         }
         if (up) look(c, turn);
-        atomr_futex_wait(&c->bell, bell, aborting || up ? LOOK_NS : IDLE_NS);
+        const uint64_t due = atomic_load(&c->due);
+        if (due && atomr_now_ns() > due) give_up(c);
+        atomr_futex_wait(&c->bell, bell, aborting || up || due ? LOOK_NS : IDLE_NS);
     }
 }
 
@@ -196,6 +234,8 @@ atomr_nccl_connection *atomr_nccl_connection_new(atomr_cuda *cuda, atomr_worker 
     c->page = page;
     c->rank = rank;
     c->n = page->n_ranks;
+    c->patience[CONNECTING] = patience_of("ATOMR_NATIVE_NCCL_CONNECT_S", CONNECT_S);
+    c->patience[CALLING] = patience_of("ATOMR_NATIVE_NCCL_CALL_S", CALL_S);
     pthread_mutex_init(&c->lock, NULL);
     pthread_mutex_init(&c->noting, NULL);
     c->watched = pthread_create(&c->watcher, NULL, watch, c) == 0;
@@ -320,7 +360,9 @@ static int make(atomr_nccl_connection *c, uint64_t sequence, atomr_failure *fail
     /* Before the first step: who dies after its last one is missed in a later one, or counted here. */
     atomr_page_count_deaths(c->page, c->deaths);
     if (c->rank == 0) {
+        ask(c, CONNECTING);
         const ncclResult_t status = c->t->ncclGetUniqueId(&id);
+        have(c);
         if (status != ncclSuccess)
             return leave(c, sequence, fail_in_library(c, status, "ncclGetUniqueId", failure), failure);
         memcpy(c->page->ranks[0].id, id.internal, sizeof id.internal);
@@ -329,8 +371,10 @@ static int make(atomr_nccl_connection *c, uint64_t sequence, atomr_failure *fail
     if (met != ATOMR_MET) return fail_alone(met, &why, failure);
     memcpy(id.internal, c->page->ranks[0].id, sizeof id.internal);
     atomic_store(&c->number, sequence);
+    ask(c, CONNECTING);
     ring(c);
     code = await_library(c, sequence, start(c, &id), "ncclCommInitRankConfig", failure);
+    have(c);
     if (code != ATOMR_OK) return code;
     met = atomr_page_meet(c->page, c->rank, sequence, UP_STEP, stopping, &why);
     if (met != ATOMR_MET) {
@@ -349,7 +393,8 @@ static int make(atomr_nccl_connection *c, uint64_t sequence, atomr_failure *fail
 int atomr_nccl_connect(atomr_nccl_connection *c, uint64_t sequence, atomr_failure *failure) {
     const uint64_t all = atomr_page_connection(c->page, sequence);
     atomic_store(&c->sequence, sequence);
-    if (!all) return make(c, sequence, failure);
+    if (!all && atomic_load(&c->number) != sequence) return make(c, sequence, failure);
+    if (!all) return has_broken(c) ? leave(c, sequence, fail_as_broken(c, failure), failure) : ATOMR_OK; /* just made */
     /* The others go on with it.  Should it have broken since the vote, they find that out as well. */
     if (all != atomic_load(&c->number) || has_broken(c)) return leave(c, sequence, fail_as_broken(c, failure), failure);
     return ATOMR_OK;
@@ -358,7 +403,10 @@ int atomr_nccl_connect(atomr_nccl_connection *c, uint64_t sequence, atomr_failur
 int atomr_nccl_begin(atomr_nccl_connection *c, uint64_t sequence, ncclComm_t *comm, atomr_failure *failure) {
     pthread_mutex_lock(&c->lock);
     *comm = c->comm;
-    if (!has_broken(c) && *comm) return ATOMR_OK;
+    if (!has_broken(c) && *comm) {
+        ask(c, CALLING);
+        return ATOMR_OK;
+    }
     pthread_mutex_unlock(&c->lock);
     return leave(c, sequence, fail_as_broken(c, failure), failure);
 }
@@ -366,7 +414,9 @@ int atomr_nccl_begin(atomr_nccl_connection *c, uint64_t sequence, ncclComm_t *co
 int atomr_nccl_end(atomr_nccl_connection *c, uint64_t sequence, ncclResult_t status, const char *what,
                    atomr_failure *failure) {
     pthread_mutex_unlock(&c->lock);
-    return await_library(c, sequence, status, what, failure);
+    const int code = await_library(c, sequence, status, what, failure);
+    have(c);
+    return code;
 }
 
 /* ---- outcomes */

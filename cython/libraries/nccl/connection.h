@@ -8,6 +8,9 @@
  * - When a rank dies, the kernels of the others never end: all of them abort.  What had been launched is then failed
  *   when its work has ended, by `judge`, and poisons what it wrote, and so does all that was launched behind it.
  *
+ * Ranks that wait for each other inside of the library, and so without end, are given up after a time: 20 s while they
+ * connect, 60 s in a call (ATOMR_NATIVE_NCCL_CONNECT_S and ATOMR_NATIVE_NCCL_CALL_S).  Kernels are the watchdog's.
+ *
  * Every connection has a thread, the watcher, which looks for deaths and errors ten times in 100 ms while it is up.
  */
 #ifndef ATOMR_NCCL_CONNECTION_H

@@ -103,6 +103,10 @@ cdef class NcclMessage(NativeRun):
         If a call has a member too few, one that `atomr_nccl_call` does not have, or one out of range.
     """
 
+    captures = False  # a captured collective would have to be replayed by all ranks
+    late_failures = 1
+    judged_together = True  # with the other collectives of a program: by the connection
+
     cdef atomr_nccl_message native
     cdef NcclConnection connection
 
@@ -126,7 +130,7 @@ cdef class NcclMessage(NativeRun):
         code = atomr_nccl_check(&self.native, &failure)
         if code != ATOMR_OK:
             raise_failure(code, &failure, "planning a collective")
-        self.gain = NO_RECORDS  # a captured collective would have to be replayed by all ranks
+        self.gain = NO_RECORDS
         self.function = <atomr_run>atomr_nccl_run
         self.context = &self.native
 

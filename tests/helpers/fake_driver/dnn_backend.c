@@ -3,14 +3,15 @@
  *
  * It follows the documented rules: descriptors are finalized before they are used, and not changed afterwards; a variant
  * pack names each tensor that is not virtual; numbers by value are read when a plan is executed; an engine on tensor cores
- * comes first, and rounds float32; the exact one needs a workspace, and writes all over it. */
+ * comes first, and rounds float32; the exact one needs a workspace, and writes all over it. Filter gradients in 16 bits
+ * come first from an engine that keeps many partial sums in its workspace, then from one that has none. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "fake_dnn.h"
 
-enum { ATTRIBUTES = 24, ENGINES = 2, EXACT_WORKSPACE = 4096 };
+enum { ATTRIBUTES = 24, ENGINES = 2, EXACT_WORKSPACE = 4096, SPLITS = 64 };
 
 typedef struct dnn_descriptor {
     int type, finalized, owns_graph, n;
@@ -301,12 +302,20 @@ static cudnnStatus_t load_plan(descriptor *d, const char *text, int64_t n) {
     return CUDNN_STATUS_SUCCESS;
 }
 
+static size_t workspace_of(const dnn_graph *g, int engine) {
+    if (dnn_has_float_products(g)) return engine ? EXACT_WORKSPACE : 0;
+    const dnn_node *const n = &g->nodes[0];
+    if (engine || n->kind != CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR) return 0;
+    const dnn_tensor *const dw = dnn_at(g, n, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW);
+    return dnn_size_of(dw->dtype) == 2 ? SPLITS * sizeof(float) * (size_t)dw->total : 0;
+}
+
 static cudnnStatus_t finalize_plan(descriptor *d) {
     int64_t n = 0;
     const char *const text = found(d, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, &n);
     if (text && found(d, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, NULL)) {
         const cudnnStatus_t status = load_plan(d, text, n);
-        d->workspace = d->graph && d->engine && dnn_has_float_products(d->graph) ? EXACT_WORKSPACE : 0;
+        d->workspace = d->graph ? workspace_of(d->graph, d->engine) : 0;
         return status;
     }
     descriptor *const *const config = found(d, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, NULL);
@@ -314,7 +323,7 @@ static cudnnStatus_t finalize_plan(descriptor *d) {
         return say(CUDNN_STATUS_BAD_PARAM, "a plan without engine or handle");
     d->graph = (*config)->graph;
     d->engine = (*config)->engine;
-    d->workspace = d->engine && dnn_has_float_products(d->graph) ? EXACT_WORKSPACE : 0;
+    d->workspace = workspace_of(d->graph, d->engine);
     return CUDNN_STATUS_SUCCESS;
 }
 

@@ -9,6 +9,8 @@
  *
  *   FAKE_CUDA_NCCL_VERSION  what ncclGetVersion says (22809)
  *   FAKE_CUDA_NCCL_HOLD     while this file exists, kernels wait at their beginning
+ *   FAKE_CUDA_NCCL_STUCK    while this file exists, ranks that connect do not come to an end; a call of rank 1 that makes
+ *                           a communicator does not even return, if the file's first byte is b
  *   FAKE_CUDA_NCCL_ABORT_MS how long an abort takes (0); -1: it never returns
  */
 #define _GNU_SOURCE
@@ -411,6 +413,17 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
 
 static size_t room_bytes(int n) { return sizeof(room) + (size_t)n * (size_t)n * sizeof(channel); }
 
+/* The first byte of the file that holds ranks up; 0: there is none. */
+static int is_stuck(void) {
+    const char *const path = getenv("FAKE_CUDA_NCCL_STUCK");
+    char byte = 'a';
+    const int fd = path && path[0] ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    if (fd < 0) return 0;
+    if (read(fd, &byte, 1) != 1) byte = 'a';
+    close(fd);
+    return byte;
+}
+
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int n, ncclUniqueId id, int rank, atomr_nccl_config *config) {
     *comm = NULL;
     if (fake_refusal(__func__)) return ncclSystemError;
@@ -445,6 +458,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int n, ncclUniqueId id, in
     }
     atomic_store(&c->in_progress, 1);
     *comm = c;
+    while (rank == 1 && is_stuck() == 'b') usleep(1000);
     if (!c->blocking) return ncclInProgress;
     while (!atomic_load(&c->room->ready)) usleep(50);
     atomic_store(&c->in_progress, 0);
@@ -459,7 +473,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *status) {
     enter(c);
     *status = ncclSuccess;
     if (atomic_load(&c->in_progress)) {
-        if (!atomic_load(&c->room->ready)) *status = ncclInProgress;
+        if (!atomic_load(&c->room->ready) || is_stuck()) *status = ncclInProgress;
         else atomic_store(&c->in_progress, 0);
     }
     leave(c);

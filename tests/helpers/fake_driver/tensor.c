@@ -13,12 +13,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fake_blocks.h"
 #include "fake_driver.h"
 #include "libraries/cutensor/plan.h"
 
 typedef double complex number;
 
-enum { MODES = ATOMR_TENSOR_MODES, TENSORS = ATOMR_TENSORS, LEAST = 256, USUAL = 1024, KERNELS = 3 };
+enum { MODES = ATOMR_TENSOR_MODES, TENSORS = ATOMR_TENSORS, LEAST = 256, USUAL = 1024, KERNELS = 3, LOADED = 16 };
 
 typedef struct {
     int n;
@@ -42,6 +43,8 @@ struct cutensorOperationDescriptor {
     tensor t[TENSORS];
     cutensorOperator_t unary[4], binary[2];
     cudaDataType_t scalar;
+    fake_blocks *blocks; /* of a contraction of these */
+    int32_t repeats;
 };
 struct cutensorPlanPreference {
     cutensorAlgo_t algo;
@@ -126,6 +129,9 @@ static void put(cudaDataType_t type, void *p, int64_t i, number x) {
         ((double *)p)[2 * i + 1] = cimag(x);
     }
 }
+
+number fake_tensor_get(cudaDataType_t type, const void *p, int64_t i) { return get(type, p, i); }
+void fake_tensor_put(cudaDataType_t type, void *p, int64_t i, number x) { put(type, p, i, x); }
 
 static number unary(cutensorOperator_t op, number z) {
     const double x = creal(z), soft = x > 0 ? x + log1p(exp(-x)) : log1p(exp(x));
@@ -398,7 +404,26 @@ cutensorStatus_t cutensorCreateElementwiseTrinary(
     return make(desc, ATOMR_TENSOR_TRINARY, 4, parts, unaries, binaries, descCompute);
 }
 cutensorStatus_t cutensorDestroyOperationDescriptor(cutensorOperationDescriptor_t desc) {
+    fake_blocks_drop(desc->blocks);
     free(desc);
+    return 0;
+}
+cutensorStatus_t fake_blocks_operation(cutensorOperationDescriptor_t *made, fake_blocks *blocks, cudaDataType_t scalar) {
+    const struct cutensorOperationDescriptor d = {.operation = -1, .scalar = scalar, .blocks = blocks};
+    *made = malloc(sizeof **made);
+    if (!*made) return CUTENSOR_STATUS_ALLOC_FAILED;
+    **made = d;
+    return 0;
+}
+cutensorStatus_t cutensorOperationDescriptorSetAttribute(const cutensorHandle_t handle, cutensorOperationDescriptor_t desc,
+                                                         cutensorOperationDescriptorAttribute_t attr, const void *buf,
+                                                         size_t sizeInBytes) {
+    (void)handle;
+    const CUresult refusal = fake_refusal(__func__);
+    if (refusal) return (cutensorStatus_t)refusal;
+    if (attr != CUTENSOR_OPERATION_DESCRIPTOR_BLOCKSPARSE_REPRODUCIBLE || sizeInBytes != sizeof desc->repeats || !desc->blocks)
+        return CUTENSOR_STATUS_INVALID_VALUE;
+    memcpy(&desc->repeats, buf, sizeInBytes);
     return 0;
 }
 cutensorStatus_t cutensorOperationDescriptorGetAttribute(const cutensorHandle_t handle, cutensorOperationDescriptor_t desc,
@@ -500,6 +525,14 @@ cutensorStatus_t cutensorReadKernelCacheFromFile(cutensorHandle_t handle, const 
     return good ? CUTENSOR_STATUS_SUCCESS : CUTENSOR_STATUS_INVALID_VALUE;
 }
 
+cutensorStatus_t cutensorEstimateWorkspaceSize(const cutensorHandle_t handle, const cutensorOperationDescriptor_t desc,
+                                               const cutensorPlanPreference_t planPref,
+                                               const cutensorWorksizePreference_t workspacePref,
+                                               uint64_t *workspaceSizeEstimate) {
+    (void)handle, (void)planPref, (void)workspacePref;
+    *workspaceSizeEstimate = desc->blocks ? fake_blocks_workspace(desc->blocks) : wants(desc, USUAL);
+    return 0;
+}
 cutensorStatus_t cutensorCreatePlan(const cutensorHandle_t handle, cutensorPlan_t *plan,
                                     const cutensorOperationDescriptor_t desc, const cutensorPlanPreference_t pref,
                                     uint64_t workspaceSizeLimit) {
@@ -509,6 +542,9 @@ cutensorStatus_t cutensorCreatePlan(const cutensorHandle_t handle, cutensorPlan_
     const int is_product = desc->operation == ATOMR_TENSOR_CONTRACT;
     if (pref->algo < CUTENSOR_ALGO_DEFAULT && (!is_product || pref->algo == CUTENSOR_ALGO_TGETT)) return CUTENSOR_STATUS_NOT_SUPPORTED;
     if (pref->rank >= KERNELS) return CUTENSOR_STATUS_NOT_SUPPORTED; /* an algorithm has a few kernels */
+    for (int i = 0; is_product && pref->rank >= 0 && i < desc->n; i++)
+        if (desc->t[i].alignment < LOADED) return CUTENSOR_STATUS_NOT_SUPPORTED; /* they load so many bytes at once */
+    if (desc->blocks && workspaceSizeLimit < fake_blocks_workspace(desc->blocks)) return CUTENSOR_STATUS_INSUFFICIENT_WORKSPACE;
     if (workspaceSizeLimit < wants(desc, LEAST)) return CUTENSOR_STATUS_INSUFFICIENT_WORKSPACE;
     if (pref->jit != CUTENSOR_JIT_MODE_NONE) {
         if (!is_product || pref->algo != CUTENSOR_ALGO_DEFAULT) return CUTENSOR_STATUS_NOT_SUPPORTED;
@@ -517,14 +553,19 @@ cutensorStatus_t cutensorCreatePlan(const cutensorHandle_t handle, cutensorPlan_
     *plan = malloc(sizeof **plan);
     if (!*plan) return CUTENSOR_STATUS_ALLOC_FAILED;
     (*plan)->as = *desc;
+    fake_blocks_share(desc->blocks);
     (*plan)->workspace = wants(desc, workspaceSizeLimit < USUAL ? LEAST : USUAL);
+    if (desc->blocks) (*plan)->workspace = fake_blocks_workspace(desc->blocks);
     const uint64_t most = copies(desc);
     if (is_product && pref->rank == 0 && most > USUAL && most <= workspaceSizeLimit) (*plan)->workspace = most;
     fake_tensor_plans++;
     return 0;
 }
+fake_blocks *fake_plan_blocks(cutensorPlan_t plan) { return plan->as.blocks; }
+int fake_plan_repeats(cutensorPlan_t plan) { return plan->as.repeats != 0; }
 cutensorStatus_t cutensorDestroyPlan(cutensorPlan_t plan) {
     fake_tensor_plans--;
+    fake_blocks_drop(plan->as.blocks);
     free(plan);
     return 0;
 }

@@ -15,6 +15,7 @@ import pytest
 import atomr_native as an
 from atomr_native.libraries.blas_lt import stand_in
 from atomr_native.libraries.cutlass import code
+from atomr_native.plans.lowering import Target
 
 pytest.importorskip("cuda.bindings.nvrtc", reason="cuda.bindings is not installed")
 RNG = np.random.default_rng(6)
@@ -84,6 +85,46 @@ def test_a_stored_aux_and_its_gradient(device: an.Device, bias: bool) -> None:
     same(*both(device, a=dy, b=b, epilogue="dgelu", aux=found.aux))
 
 
+def everything(acc: Any, bias: Any, per_row: Any, gate: Any, full: Any) -> Any:
+    return (acc + bias) * per_row * gate + full
+
+
+def pair(acc: Any, bias: Any, full: Any) -> Any:
+    y = acc + bias
+    return y * full, y
+
+
+everything.in_c = "(x0 + x1) * x2 * x3 + x4"  # type: ignore[attr-defined]
+pair.in_c = "(x0 + x1) * x2", "x0 + x1"  # type: ignore[attr-defined]
+KINDS = {"bias": "row", "per_row": "column", "gate": "scalar", "full": "matrix"}
+
+
+@pytest.mark.parametrize(("batch", "spread"), [((), ()), ((2,), ()), ((2,), (2,))])
+def test_an_epilogue_of_ones_own(device: an.Device, batch: tuple[int, ...], spread: tuple[int, ...]) -> None:
+    pytest.importorskip("numba.cuda", reason="numba-cuda is not installed")
+    a, b, c = values(*batch, 6, 24), values(*batch, 10, 24), values(*batch, 6, 10)
+    own = {"bias": values(*spread, 10), "per_row": values(*spread, 6), "gate": np.array(1.5, "f4"),
+           "full": values(*batch, 6, 10)}  # fmt: skip
+    bias, per_row, full = own["bias"][..., None, :], own["per_row"][..., None], own["full"]
+    given: dict[str, Any] = {"a": device.put(a), "b": device.put(b), "trans_b": True, "alpha": -2.0}
+    operands = {name: device.put(one) for name, one in own.items()}
+    for sums in (False, True):
+        how = given | {"epilogue": an.CustomEpilogue(everything, KINDS, bias_grad=sums), "operands": operands}
+        for more in ({}, {"c": device.put(c), "beta": 0.5}):
+            assert device.blas_lt.plan(route="cutlass", **how, **more).notes == BY_REQUEST
+            found = device.blas_lt.matmul(route="cutlass", **how, **more)
+            want = (-2 * (a @ b.swapaxes(-1, -2)) + 0.5 * c * bool(more) + bias) * per_row * 1.5 + full
+            np.testing.assert_allclose((found.out if sums else found).numpy(), want, rtol=1e-4, atol=1e-4)
+            if sums:
+                np.testing.assert_allclose(found.bias_grad.numpy(), want.sum(-2), rtol=1e-4, atol=1e-4)
+    kinds = {name: KINDS[name] for name in ("bias", "full")}
+    how = given | {"epilogue": an.CustomEpilogue(pair, kinds, aux=True), "operands": {n: operands[n] for n in kinds}}
+    out, aux, *_ = device.blas_lt.matmul(route="cutlass", **how)
+    x = -2 * (a @ b.swapaxes(-1, -2)) + bias
+    np.testing.assert_allclose(aux.numpy(), x, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(out.numpy(), x * full, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize(
     ("how", "words"),
     [
@@ -116,6 +157,54 @@ def test_nothing_is_routed_without_a_figure(device: an.Device, monkeypatch: pyte
     monkeypatch.setattr(stand_in, "RULES", unmeasured)
     for how in ({"epilogue": "gelu_aux"}, {"epilogue": "dgelu", "aux": device.put(values(6, 10))}):
         assert not any("CUTLASS" in note for note in device.blas_lt.plan(a, b, **how).notes)
+
+
+LARGE = (4096, 2048, 1024)
+
+
+@pytest.mark.usefixtures("device")
+@pytest.mark.parametrize(
+    ("shape", "dtype", "how", "capability", "routed"),
+    [
+        (LARGE, "f2", {"epilogue": "gelu_aux"}, (9, 0), True),
+        (LARGE, "f2", {"epilogue": "gelu_aux_bias", "bias": np.empty(2048, "f2")}, (9, 0), True),
+        (LARGE, "f2", {"epilogue": "gelu_aux"}, (8, 0), False),  # on which nothing was measured
+        (LARGE, "f2", {"epilogue": "gelu_aux", "route": "cublaslt"}, (9, 0), False),
+        (LARGE, "f2", {"epilogue": "gelu"}, (9, 0), False),
+        (LARGE, "f4", {"epilogue": "gelu_aux"}, (9, 0), False),
+        ((4096, 2048, 1023), "f2", {"epilogue": "gelu_aux"}, (9, 0), False),
+        ((4096, 2048, 512), "f2", {"epilogue": "gelu_aux"}, (9, 0), False),
+    ],
+)
+def test_large_products_that_store_aux_are_routed(
+    shape: tuple[int, int, int], dtype: str, how: dict[str, Any], capability: tuple[int, int], routed: bool
+) -> None:
+    m, n, k = shape
+    request = an.MatmulRequest(a=np.empty((m, k), dtype), b=np.empty((n, k), dtype), trans_b=True, **how)
+    found = stand_in.stand_in(request.lowered, lambda: Target(capability, 1 << 25))
+    assert (found is not None) == routed
+    if found is not None:
+        attributes: Any = found.attributes
+        assert attributes.notes == ("one kernel of CUTLASS, since it stores aux",)
+        assert found.op == "cutlass.gemm"
+
+
+def test_sums_in_no_fixed_order_are_only_by_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = tuple(dataclasses.replace(one, gain=2.0) for one in stand_in.RULES)
+    monkeypatch.setattr(stand_in, "RULES", measured)
+    asked: list[bool] = []
+
+    def target() -> Target:
+        asked.append(True)
+        return Target((8, 0), 1 << 25)
+
+    m, n, k = LARGE
+    a, b, x = np.empty((m, k), "f2"), np.empty((k, n), "f2"), np.empty((m, n), "f2")
+    for sums in (False, True):
+        own = an.CustomEpilogue(lambda acc, x: acc * x, {"x": "matrix"}, bias_grad=sums)
+        lowered = an.MatmulRequest(a=a, b=b, epilogue=own, operands={"x": x}).lowered
+        assert stand_in.stand_in(lowered, target) is None
+        assert len(asked) == 1  # for the first one: sums need no answer
 
 
 def half(device: an.Device, *shape: int) -> an.GpuRef:

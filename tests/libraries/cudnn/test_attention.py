@@ -21,6 +21,8 @@ CASES: dict[str, tuple[tuple[int, int, int, int, int, int, int], dict[str, Any]]
     "bottom right": ((1, 2, 1, 3, 9, 8, 16), {"mask": "causal_bottom_right", "scale": 0.5}),
     "window": ((2, 2, 2, 8, 9, 8, 8), {"mask": "causal", "window": 3, "layout": "sbhd"}),
     "window, bottom right": ((1, 2, 2, 4, 9, 8, 8), {"mask": "causal_bottom_right", "window": 2}),
+    "window, both sides": ((1, 4, 2, 9, 10, 8, 8), {"window": 3}),
+    "wide window, both sides": ((1, 2, 2, 6, 9, 8, 8), {"window": 5, "layout": "bshd"}),
     "one token": ((2, 2, 2, 1, 5, 8, 8), {}),
 }
 
@@ -72,6 +74,33 @@ def test_gradients_of_parts_of_one_array_go_where_the_caller_says(device: an.Dev
         device.cudnn.attention_backward(*arrays, found, statistics, found, dk=arrays[1], **how)
 
 
+@pytest.mark.parametrize("groups", [4, 2])
+def test_gradients_go_into_parts_of_one_packed_array(device: an.Device, groups: int) -> None:
+    """As they lie there: (batch, token, 3, head, element), or the heads of q, k and v one after the other."""
+    heads, sizes = 4, (2, 9)
+    dtype, how = "float16", {"mask": "causal", "layout": "bshd"}
+    shape = (*sizes, 3, heads, 16) if groups == heads else (*sizes, heads + 2 * groups, 16)
+
+    def parts(array: Any) -> list[Any]:
+        if groups == heads:
+            return [array[:, :, i] for i in range(3)]
+        return [array[:, :, :heads], array[:, :, heads : heads + groups], array[:, :, heads + groups :]]
+
+    qkv, dy = random_images(RNG, shape, dtype), random_images(RNG, (*sizes, heads, 16), dtype)
+    q, k, v = (part.transpose(0, 2, 1, 3).astype(np.float64) for part in parts(qkv))
+    _, _, *wanted = reference(q, k, v, dy.transpose(0, 2, 1, 3).astype(np.float64), how)
+    arrays, made = parts(device.put(qkv)), device.full(shape, np.nan, dtype)
+    found, statistics = device.cudnn.attention(*arrays, statistics=True, **how)
+    outs = dict(zip(("dq", "dk", "dv"), parts(made), strict=True))
+    for _ in range(3):  # later calls are remembered
+        device.cudnn.attention_backward(*arrays, found, statistics, device.put(dy), **outs, **how)
+    for part, slope in zip(parts(made.numpy()), wanted, strict=True):
+        assert_close(part.transpose(0, 2, 1, 3), slope, dtype, 2.0)
+    outs["dk"] = made.reshape(*sizes, -1)[:, :, 8 : 8 + groups * 16].reshape(*sizes, groups, 16)
+    with pytest.raises(an.InvalidRequest, match="dk overlaps dq"):
+        device.cudnn.attention_backward(*arrays, found, statistics, found, **outs, **how)
+
+
 def test_a_rule_is_named(device: an.Device) -> None:
     """A window over more queries than keys: the host device computes it, a GPU says why not."""
     how: dict[str, Any] = {"mask": "causal", "window": 3}
@@ -116,6 +145,17 @@ def test_masks_have_the_form_that_engines_recognise() -> None:
         assert (left_bound.dtype, float.fromhex(left_bound.value)) == ("float32", 2 + 3 - 5)
 
 
+def test_windows_without_a_mask_have_the_form_that_engines_recognise() -> None:
+    q, k = np.zeros((1, 4, 3, 8), "float16"), np.zeros((1, 2, 5, 8), "float16")
+    request = an.AttentionRequest(q=q, k=k, v=k, window=2)
+    right = ["gen_index", "gen_index", "add", "cmp_ge", "binary_select"]
+    left = ["gen_index", "add", "gen_index", "cmp_gt", "binary_select"]
+    assert nodes_of(request)[:12] == ["mul", *right, *left, "sub"]
+    graph = request.lowered.spec().attributes
+    bounds = [graph.tensors[node.reads[1]] for node in graph.nodes if node.op == "pointwise" and node.mode == "add"]
+    assert [(bound.dtype, float.fromhex(bound.value)) for bound in bounds[:2]] == [("int32", 1), ("float32", 2)]
+
+
 def test_sums_over_heads_that_share_keys_have_the_dtype_of_the_operands() -> None:
     q, k, statistics = np.zeros((1, 4, 3, 8), "float16"), np.zeros((1, 2, 5, 8), "float16"), np.zeros((1, 4, 3), "f4")
     graph = an.AttentionGradientRequest(q=q, k=k, v=k, y=q, dy=q, statistics=statistics).lowered.spec().attributes
@@ -129,7 +169,7 @@ def test_bad_input() -> None:
         ({"q": q.astype("float32")}, "q has dtype float32; allowed: float16, bfloat16"),
         ({"mask": "full"}, "mask='full'; allowed: 'none', 'causal', 'causal_bottom_right'"),
         ({"mask": "causal_bottom_right"}, "the first queries see no key"),
-        ({"window": 2}, "window=2 with mask='none'"),
+        ({"window": 1}, "the last queries see no key"),
         ({"mask": "causal", "window": 1}, "the last queries see no key"),
         ({"q": q[:, :3]}, "q has 3 heads, and k has 2"),
         ({"q": q[..., :4], "k": k[..., :4]}, "heads of 4 elements; allowed: multiples of 8 up to 256"),

@@ -37,6 +37,7 @@ def attention(q: Array, k: Array, v: Array, dy: Array, how: dict[str, Any]) -> d
     seen = (columns <= last) | (how["mask"] == "none")
     if how.get("window"):
         seen &= columns > last - how["window"]
+        seen &= (columns < last + how["window"]) | (how["mask"] != "none")
     scores = q @ wide_k.swapaxes(1, 2) * scale
     scores = scores + how.get("bias", 0) + how.get("slopes", np.zeros(len(q)))[:, None, None] * (columns - rows)
     scores = np.where(seen, scores, -np.inf)
@@ -85,6 +86,7 @@ CASES: dict[str, dict[str, Any]] = {
     "plain": {"mask": "none", "sink": True},
     "causal": {"mask": "causal", "bias": (1, HEADS), "dtype": "bfloat16"},
     "causal, window": {"mask": "causal", "window": 2, "slopes": True},
+    "window": {"mask": "none", "window": 2, "bias": (1, 1)},
     "bottom right": {"mask": "causal_bottom_right", "sink": True, "deterministic": True},
     "bottom right, window": {"mask": "causal_bottom_right", "window": 3},
     "wide window": {"mask": "causal", "window": 100, "bias": (5, 1)},

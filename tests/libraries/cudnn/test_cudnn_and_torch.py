@@ -19,6 +19,21 @@ Array = np.ndarray[Any, Any]
 Pairs = list[tuple[Any, Any]]
 
 
+@pytest.fixture(scope="module")
+def torch_is_up() -> None:
+    """Have torch open what it keeps for the life of the process: its first gradients on a GPU leave descriptors."""
+    if torch.cuda.is_available():
+        x = torch.ones((1, 8, 4, 4), device="cuda", requires_grad=True)
+        y = torch.nn.functional.conv2d(x, torch.ones((8, 8, 1, 1), device="cuda")).flatten(1)
+        (y @ y.T).sum().backward()
+        torch.cuda.synchronize()
+
+
+@pytest.fixture(scope="module")
+def nothing_left(torch_is_up: None, nothing_left: None) -> None:
+    """Look for what is left behind after that."""
+
+
 class Both:
     """Arrays of a device, and the same as leaves of torch."""
 

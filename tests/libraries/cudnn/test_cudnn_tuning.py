@@ -68,7 +68,10 @@ def test_gradients_attention_and_graphs_are_measured(
     y, statistics = device.cudnn.attention(q, q, q, statistics=True, **how)
     plain = device.cudnn.attention(q, q, q, mask="causal")
     assert_close(y.numpy(), plain.numpy().astype(float), "float16")
+    codes, one = device.ones((1, 2, 16, 16), "float8_e4m3fn"), device.ones(1, "float32")
+    scales = dict.fromkeys((f"{name}_scale" for name in ("q", "k", "v", "weights", "out")), one)
     requests = [
+        an.Float8AttentionRequest(q=codes, k=codes, v=codes, tune=True, **scales),
         an.ConvolutionDataGradientRequest(dy=images, w=filters, size=(4, 4), tune=True),
         an.ConvolutionFilterGradientRequest(x=images, dy=images, size=(1, 1), tune=True),
         an.AttentionRequest(q=q, k=q, v=q, statistics=True, **how),
@@ -77,7 +80,8 @@ def test_gradients_attention_and_graphs_are_measured(
     ]
     for request in requests:
         assert device.cudnn.plan(request).tuning.startswith("tuned: "), request
-    assert (device.cudnn.tell(requests[0]).numpy() == 8).all()
+    assert (device.cudnn.tell(requests[0])[0].numpy().astype(float) == 1).all()
+    assert (device.cudnn.tell(requests[1]).numpy() == 8).all()
     ends = device.put(np.array([3], "int32"))
     lengths = an.AttentionRequest(q=q, k=q, v=q, q_lengths=ends, kv_lengths=ends, **how)
     assert device.cudnn.plan(lengths).tuning == ""

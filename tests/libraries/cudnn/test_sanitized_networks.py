@@ -27,6 +27,14 @@ with an.System(isolation="thread", memory_limit=1 << 30) as system:
     for kind in ("batch", "instance"):
         normed, mean, inverse = dnn.norm(kind, x, one, zero)
         results += dnn.norm_backward(kind, normed, x, one, inverse, mean)
+    for shape, last in (((2, 8, 7, 5), False), ((2, 7, 5, 8), True)):
+        x, how = device.ones(shape, "float16"), {"groups": 2, "channels_last": last}
+        normed, mean, inverse = dnn.norm("group", x, one, zero, **how)
+        results += dnn.norm_backward("group", normed, x, one, inverse, mean, **how)
+    x = device.ones((3, 5, 7, 2), "bfloat16")
+    running = {"running_mean": device.zeros(5, "float32"), "running_var": device.ones(5, "float32")}
+    normed, mean, inverse = dnn.norm("batch", x, one[:5], zero[:5], **running)
+    results += dnn.norm_backward("batch", normed, x, one[:5], inverse, mean)
     q, how = device.ones((2, 4, 33, 64), "float16"), {"mask": "causal"}
     found, statistics = dnn.attention(q, q, q, statistics=True, **how)
     results += dnn.attention_backward(q, q, q, found, statistics, found, **how)
@@ -50,4 +58,4 @@ print("arrays:", len(results))
 
 
 def test_kernels_touch_nothing_else(tmp_path: Path) -> None:
-    assert "arrays: 24" in run_sanitized(PROGRAM, tmp_path)
+    assert "arrays: 33" in run_sanitized(PROGRAM, tmp_path)

@@ -228,6 +228,30 @@ def test_values_are_reduced(device: an.Device, arch: str, batch: tuple[int, ...]
         np.testing.assert_allclose(most.numpy(), pre.max((-2, -1))[..., None], rtol=1e-4)
 
 
+def test_few_rows_with_everything_are_those_of_the_transposes(device: an.Device) -> None:
+    for m, n, batch in ((16, 264, ()), (8, 136, (2,))):
+        a, b = placed(device, values(*batch, m, 72), "float16"), placed(device, values(72, n), "float16", "F")
+        x = a.numpy().astype("f8") @ b.numpy().astype("f8")
+        given = {"bias": values(n), "factor": values(m, 1), "gate": values(*batch, m, n), "mask": values(*batch, m, n)}
+        operands = {name: device.put(one, dtype="float16") for name, one in given.items()}
+        bias, factor, gate, mask = (operands[name].numpy().astype("f8") for name in given)
+        out, pre, most, rows = device.cutlass.gemm(
+            a, b, operands=operands, outputs={"pre": "float16", "most": "float32", "rows": "float32"},
+            epilogue="pre = acc + bias; most = max(pre, 0); rows = sum(pre, 1); out = relu(pre) * gate + factor * mask",
+        )  # fmt: skip
+        x = x + bias
+        for found, want in (
+            (out, np.maximum(x, 0) * gate + factor * mask), (pre, x), (most, x.max(-2)), (rows, x.sum(-1))
+        ):  # fmt: skip
+            np.testing.assert_allclose(found.numpy().astype("f8"), want, rtol=2e-3, atol=2e-3 * np.abs(want).max())
+
+
+def test_few_rows_share_long_sums(device: an.Device) -> None:
+    a, b = placed(device, values(16, 8192), "bfloat16"), placed(device, values(8192, 512), "bfloat16", "F")
+    for _ in range(2):
+        compared(device.cutlass.gemm(a, b), a, b)
+
+
 def leaky(acc: float, slope: float) -> float:
     return acc if acc > 0 else slope * acc
 

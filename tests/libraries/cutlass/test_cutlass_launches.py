@@ -90,6 +90,30 @@ def test_a_tree_with_everything(device: an.Device, seen: fake_cutlass.Seen) -> N
     np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize(("m", "turned"), [(8, True), (72, False)])
+def test_few_rows_are_columns_of_the_transposes(
+    device: an.Device, seen: fake_cutlass.Seen, m: int, turned: bool
+) -> None:
+    a, b, gate, mask = values(m, 32), values(32, 128), values(m, 128), values(m, 128)
+    bias, factor = values(128), values(m, 1)
+    text = "pre = acc + bias; most = sum(pre, 0); row = max(pre, 1); out = relu(pre) * gate + factor * mask"
+    given = {"bias": bias, "gate": gate, "factor": factor, "mask": mask}
+    outputs = {"pre": "float32", "most": "float32", "row": "float32"}
+    found = device.cutlass.gemm(
+        device.put(a), columns(device, b), compute="tf32", epilogue=text, outputs=outputs,
+        operands={name: device.put(one) for name, one in given.items()},
+    )  # fmt: skip
+    x = a.astype("f8") @ b + bias
+    wanted = np.maximum(x, 0) * gate + factor * mask, x, x.sum(0), x.max(1)
+    for one, want in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(one.numpy(), want, rtol=1e-4, atol=1e-4)
+    kernel = seen[-1]
+    assert kernel.arch == "sm_90a"
+    assert kernel.d.layout == ("column" if turned else "row")
+    assert kernel.c is not None  # a matrix of the epilogue, and the other one is a tensor
+    assert [node.op for node in walk(kernel.tree) if node.op in ("source", "tensor")].count("tensor") == 1
+
+
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_reductions_begin_anew_with_each_message(device: an.Device, seen: fake_cutlass.Seen, order: str) -> None:
     batch = (2,) if order == "C" else ()
@@ -277,3 +301,31 @@ def test_a_plan_outlives_a_restart(device: an.Device) -> None:
 
 def test_nothing_is_a_product_of_nothing(device: an.Device) -> None:
     assert device.cutlass.gemm(device.zeros((0, 4), "float32"), device.zeros((4, 4), "float32")).numpy().shape == (0, 4)
+
+
+def test_equal_messages_of_two_launches_are_launched_from_a_record(device: an.Device, seen: fake_cutlass.Seen) -> None:
+    a, b, out = (device.put(values(*shape)) for shape in ((72, 32), (32, 128), (72, 128)))
+    rows = device.zeros(128, "float32")
+
+    def call(alpha: float = 2.0) -> None:
+        text = "mid = acc * alpha; rows = sum(mid, 0); out = mid"
+        device.cutlass.gemm(a, b, epilogue=text, outputs={"rows": rows}, out=out, alpha=alpha)
+
+    def replays() -> int:
+        return int(device.stats()["records"]["replays"])  # type: ignore[index,call-overload]
+
+    def replayed() -> bool:
+        call()
+        out.wait()
+        return replays() > before
+
+    before = replays()
+    eventually(replayed)
+    for alpha in (2.0, 3.0):  # of another number there is no record yet
+        x = values(72, 32)
+        device.put(x, out=a)
+        call(alpha)
+        want = alpha * (x.astype("f8") @ b.numpy())
+        np.testing.assert_allclose(out.numpy(), want, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(rows.numpy(), want.sum(0), rtol=1e-4, atol=1e-4)
+    assert replays() == before + 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,39 @@ def test_candidates_are_different_kernels_or_orders(
         if dtype is ml_dtypes.float8_e4m3fn:  # whose exact sums are in twice as many registers
             threads = 256 if one.kernel.schedule == "cooperative" else 128
             assert one.kernel.tile[0] * one.kernel.tile[1] // threads <= 64
+
+
+@pytest.mark.plain
+def test_candidates_of_groups_and_convolutions() -> None:
+    a, b, ends = np.empty((4096, 1024), "f2"), np.empty((8, 512, 1024), "f2").swapaxes(1, 2), np.empty(8, "i4")
+    x, w = np.empty((8, 28, 28, 64), "f2"), np.empty((128, 3, 3, 64), "f2")
+    dy = np.empty((8, 28, 28, 128), "f2")
+    requests = [
+        (an.GroupedGemmRequest(a=a, b=b, offsets=ends, tune=True), (9, 0)),
+        (an.GroupedGemmRequest(a=a, b=b, offsets=ends, tune=True), (8, 0)),
+        (an.FusedConvolutionRequest(operation="forward", a=x, b=w, padding=1, tune=True), (9, 0)),
+        (an.FusedConvolutionRequest(operation="filter_gradient", a=dy, b=x, size=(3, 3), padding=1, tune=True), (8, 0)),
+    ]
+    for one, capability in requests:
+        spec = one.lowered.spec()
+        found = candidates(spec, capability)
+        made = [kernel_of(replace(spec, attributes=replace(spec.attributes, choice=one)), capability) for one in found]
+        assert len({(one.kernel, one.splits, one.swizzle) for one in made}) == len(made) > 3
+        assert len({one.title for one in made}) == len(made)
+        for each in made:
+            check(each.kernel)
+        if spec.op == "cutlass.convolution":
+            assert len({each.splits for each in made}) > 2
+
+
+@pytest.mark.plain
+def test_few_rows_may_be_turned_or_not() -> None:
+    spec = request(16, 4096, 14336).lowered.spec()
+    found = candidates(spec, (9, 0))
+    made = [kernel_of(replace(spec, attributes=replace(spec.attributes, choice=one)), (9, 0)) for one in found]
+    assert {one.turned for one in made} == {True, False}
+    assert {one.kernel.decomposition for one in made if one.turned} == {"tiles", "stream_k"}
+    assert {one.kernel.tile for one in made if one.turned} == {(128, 16, 64), (64, 16, 64), (64, 16, 128)}
 
 
 @pytest.mark.plain
@@ -146,6 +180,29 @@ def test_the_fastest_kernel_is_taken_and_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.plain
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_groups_are_measured_with_equal_sizes(tmp_path: Path, dtype: str) -> None:
+    a, b, ends = np.empty((1000, 64), "f2"), np.empty((3, 64, 64), "f2"), np.empty(3, dtype)
+    spec = an.GroupedGemmRequest(a=a, b=b, offsets=ends, tune=True).lowered.spec()
+    seen: list[bytes] = []
+
+    class Copies(Backend):
+        def copy_now(self, target: int, source: int, nbytes: int) -> None:
+            seen.append(ctypes.string_at(source, nbytes) if nbytes == ends.nbytes else b"")
+
+        def measure(self, run: KernelProgram, *_: Any) -> float:
+            return float(run.workspace)
+
+    device: Any = Copies()
+    found, _ = fastest(
+        CudaContext(Target("sm_90a"), device=device), spec, kernels(b"first", b"best"),
+        lambda kernel: KernelProgram(kernel.code.data, (), workspace=len(kernel.code.data)), TuningStore(tmp_path),
+    )  # fmt: skip
+    assert found.title == "best"
+    assert np.frombuffer(next(filter(None, seen)), dtype).tolist() == [333, 666, 1000]
+
+
+@pytest.mark.plain
 def test_candidates_compile_together_and_may_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
     failing = [2]
@@ -195,6 +252,32 @@ def test_a_tuned_plan_computes_the_same(device: an.Device) -> None:
         np.testing.assert_allclose(found.numpy(), alpha * (a @ b) + 0.5 * bias, rtol=1e-4, atol=1e-4)
 
 
+def test_tuned_plans_show_how_measuring_gets_on(device: an.Device) -> None:
+    a, b = device.put(RNG.standard_normal((64, 32)).astype("f4")), device.zeros((2, 32, 16), "float32")
+    seen: list[tuple[int, int, str]] = []
+
+    def watch(done: int, total: int, what: str) -> None:
+        seen.append((done, total, what))
+
+    ends = device.put(np.array([10, 64], "i4"))
+    x, w = device.zeros((1, 4, 4, 8), "float32"), device.zeros((8, 1, 1, 8), "float32")
+    convolution = an.FusedConvolutionRequest(operation="forward", a=x, b=w, tune=True)
+    for make in (
+        lambda: device.cutlass.plan(a, b[0], tune=True, progress=watch),
+        lambda: device.cutlass.plan_grouped(a, b, ends, tune=True, progress=watch),
+        lambda: device.cutlass.plan_convolution(convolution, progress=watch),
+    ):
+        seen.clear()
+        assert make().tuning.startswith("tuned: ")
+        assert seen
+        assert all(0 < done <= total for done, total, _ in seen)
+        assert any("kernel" in what for _, _, what in seen)
+    found = device.cutlass.grouped_gemm(a, b + 1, ends, tune=True).numpy()
+    np.testing.assert_allclose(found, a.numpy().sum(1, keepdims=True).repeat(16, 1), rtol=1e-4, atol=1e-4)
+    with pytest.raises(an.InvalidRequest, match="progress=3; allowed: True"):
+        device.cutlass.plan(a, b[0], tune=True, progress=3)
+
+
 @pytest.mark.gpu
 @pytest.mark.slow
 def test_a_tuned_plan_on_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,3 +293,26 @@ def test_a_tuned_plan_on_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         want = 2 * (x.numpy().astype("f8") @ w.numpy().astype("f8").T) + bias
         np.testing.assert_allclose(found, want, rtol=1e-2, atol=1e-2 * np.abs(want).max())
         assert device.cutlass.plan(x, w.T, tune=True, **how).tuning == plan.tuning
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+def test_tuned_groups_and_convolutions_on_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ATOMR_NATIVE_CACHE", str(tmp_path))
+    older = an.GemmConfig(arch="sm_80")  # whose kernels compile in seconds
+    with an.System() as system:
+        device = system.device("cuda:0")
+        x, w = (device.put(RNG.standard_normal(shape), "float16") for shape in ((512, 128), (3, 128, 64)))
+        ends = device.put(np.array([100, 100, 512], "i4"))
+        plan = device.cutlass.plan_grouped(x, w, ends, tune=True, config=older)
+        assert plan.tuning.startswith("tuned: ")
+        found = device.cutlass.grouped_gemm(x, w, ends, tune=True, config=older).numpy().astype("f8")
+        a, b = x.numpy().astype("f8"), w.numpy().astype("f8")
+        want = np.concatenate([a[:100] @ b[0], a[100:] @ b[2]])
+        np.testing.assert_allclose(found, want, rtol=2e-3, atol=2e-3 * np.abs(want).max())
+        y, f = (device.put(RNG.standard_normal(shape), "float16") for shape in ((4, 14, 14, 32), (32, 3, 3, 32)))
+        dy = device.cutlass.convolution(y, f, padding=1, tune=True)
+        assert np.abs(dy.numpy() - device.cutlass.convolution(y, f, padding=1).numpy()).max() == 0
+        dw = device.cutlass.convolution_backward_filter(y, dy, (3, 3), padding=1, tune=True).numpy().astype("f8")
+        want = device.cutlass.convolution_backward_filter(y, dy, (3, 3), padding=1).numpy().astype("f8")
+        np.testing.assert_allclose(dw, want, rtol=5e-3, atol=5e-3 * np.abs(want).max())

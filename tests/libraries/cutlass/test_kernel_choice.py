@@ -10,7 +10,7 @@ import pytest
 
 import atomr_native as an
 from atomr_native.libraries.cutlass.choice import Chosen, kernel_of
-from atomr_native.libraries.cutlass.kernels import check, render
+from atomr_native.libraries.cutlass.kernels import check, render, walk
 
 pytestmark = pytest.mark.plain
 
@@ -36,12 +36,68 @@ BIAS: dict[str, Any] = {"epilogue": "relu(acc + bias)", "operands": {"bias": np.
         ({"epilogue": lambda acc: acc / (1.0 + acc)}, (64, 256), "pingpong"),
         ({**BIAS, "config": an.GemmConfig(schedule="cooperative")}, (128, 256), "cooperative"),
         ({**BIAS, "config": an.GemmConfig(decomposition="stream_k")}, (128, 256), "cooperative"),
-        ({"epilogue": "silu(gelu(tanh(acc * 2 + 1) * 3))"}, (128, 128), "cooperative"),
+        ({"epilogue": "silu(gelu(tanh(acc * 2 + 1) * 3))"}, (64, 256), "pingpong"),
     ],
 )
-def test_an_epilogue_that_takes_time_is_hidden(how: dict[str, Any], tile: tuple[int, int], schedule: str) -> None:
-    kernel = chosen(4096, 4096, 4096, **how).kernel
+def test_an_epilogue_that_takes_time_is_hidden_behind_short_sums(
+    how: dict[str, Any], tile: tuple[int, int], schedule: str
+) -> None:
+    kernel = chosen(4096, 4096, 2048, **how).kernel
     assert (kernel.tile[:2], kernel.schedule) == (tile, schedule)
+    kernel = chosen(4096, 4096, 4096, **how).kernel
+    assert (kernel.tile[:2], kernel.schedule) == ((128, 256), "cooperative")
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "how", "tile"),
+    [
+        (16, 14336, {}, (128, 16)),
+        (1, 4096, {}, (128, 16)),
+        (17, 4096, {"alpha": 2.0}, (128, 32)),
+        (64, 4096, BIAS, (128, 64)),
+        (65, 4096, {}, None),
+        (64, 192, {}, None),
+        (16, 4096, {"config": an.GemmConfig(schedule="cooperative")}, None),
+        (16, 4096, {"config": an.GemmConfig(arch="sm_80")}, None),
+    ],
+)
+def test_a_product_of_few_rows_is_that_of_the_transposes(
+    m: int, n: int, how: dict[str, Any], tile: tuple[int, int] | None
+) -> None:
+    found = chosen(m, n, 4096, **how)
+    assert found.turned == (tile is not None)
+    assert found.kernel.d.layout == ("column" if found.turned else "row")
+    assert (found.problem.m, found.problem.n) == ((n, m) if found.turned else (m, n))
+    if tile is not None:
+        assert (found.kernel.tile[:2], found.kernel.cluster) == (tile, (1, 1, 1))
+    if found.turned and how == BIAS:
+        assert "column" in {node.op for node in walk(found.kernel.tree)}  # the bias
+
+
+@pytest.mark.parametrize(
+    ("epilogue", "names", "c", "source"),
+    [
+        ("acc * gate", ("gate",), False, "gate"),
+        ("acc * gate + c", ("gate",), True, "c"),
+        ("acc * wide + gate", ("wide", "gate"), False, "gate"),  # of D's size
+        ("acc * wide", ("wide",), False, "wide"),
+        ("acc + bias", ("bias",), False, ""),
+    ],
+)
+def test_a_matrix_of_the_epilogue_takes_the_way_of_c(
+    epilogue: str, names: tuple[str, ...], c: bool, source: str
+) -> None:
+    arrays = {"gate": np.empty((512, 256), "f2"), "wide": np.empty((512, 256), "f4"), "bias": np.empty(256, "f2")}
+    how: dict[str, Any] = {"c": np.empty((512, 256), "f2")} if c else {}
+    how |= {"epilogue": epilogue, "operands": {name: arrays[name] for name in names}}
+    found = chosen(512, 256, 128, **how)
+    assert found.source == source
+    assert (found.kernel.c is not None) == bool(source)
+    if source and source != "c":
+        assert found.kernel.c is not None
+        assert found.kernel.c.dtype == str(arrays[source].dtype)
+    older = chosen(512, 256, 128, capability=(8, 0), **how)
+    assert older.source == ("c" if c else "")
 
 
 @pytest.mark.parametrize(("fast", "tile"), [(True, (128, 256)), (False, (128, 128))])
@@ -100,3 +156,23 @@ def test_threads_are_spread_for_wider_elements_where_few_int8_are_stored() -> No
     for n, element in ((64, "int8_t"), (66, "int32_t"), (65, "int32_t")):
         kernel = chosen(64, n, 64, np.int8, (8, 0), epilogue="acc * 0.5", out_dtype="int8").kernel
         assert f"OutputTileThreadLayout<Block, Warp, {element}, {kernel.d.alignment}, 1>" in render(kernel).source
+
+
+@pytest.mark.parametrize(
+    ("dtype", "how", "brief"),
+    [
+        (np.float16, {}, True),
+        (np.float16, {"out_dtype": "float32"}, False),
+        (np.float16, {"epilogue": "pre = acc; out = exp(pre)", "outputs": {"pre": "float16"}}, True),
+        (np.float16, {"epilogue": "pre = acc; out = exp(pre)", "outputs": {"pre": "float32"}}, False),
+        (np.float16, {"epilogue": "s = sum(acc, 0); out = exp(acc)", "outputs": {"s": "float32"}}, False),
+        (np.int8, {"epilogue": "exp(acc)", "out_dtype": "int8"}, True),
+        (np.int8, {"epilogue": "acc"}, False),
+        (np.float64, {}, False),
+    ],
+)
+def test_arithmetic_is_short_where_all_results_are(dtype: Any, how: dict[str, Any], brief: bool) -> None:
+    for capability in ((9, 0), (8, 0)):
+        a, b = np.empty((64, 32), dtype), np.empty((256, 32), dtype).T
+        found = render(kernel_of(an.GemmRequest(a=a, b=b, **how).lowered.spec(), capability).kernel)
+        assert found.brief == brief

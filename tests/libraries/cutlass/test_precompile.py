@@ -13,6 +13,7 @@ import atomr_native as an
 from atomr_native.__main__ import main
 from atomr_native.compile.cutlass import compiler
 from atomr_native.libraries.cutlass import kernels, precompile, recording
+from atomr_native.libraries.cutlass.choice import kernel_of
 from atomr_native.libraries.cutlass.precompile import precompile as compile_all
 from atomr_native.libraries.cutlass.precompile import read_recording, wanted_of
 
@@ -141,3 +142,12 @@ def test_an_interruption_ends_compilations(monkeypatch: pytest.MonkeyPatch, caps
     assert main(["cutlass", "precompile", "anything"]) == 130
     assert ended.wait(30)
     assert "interrupted; what was compiled stays in the cache" in capsys.readouterr().err
+
+
+def test_the_benchmarks_kernels_can_be_listed() -> None:
+    from bench.libraries.cutlass.kernels import requests
+
+    found = [one for request in requests() for one in wanted_of([request])]
+    assert len(found) == len(requests())
+    for one in found:
+        kernels.check(kernel_of(one.spec, (9, 0)).kernel)

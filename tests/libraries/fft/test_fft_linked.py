@@ -18,6 +18,7 @@ from atomr_native.compile import nvrtc
 from atomr_native.dtypes import as_dtype
 from atomr_native.libraries.fft.cuda.frames import link_stft, plan_stft
 from atomr_native.libraries.fft.cuda.half import wide_steps
+from atomr_native.libraries.fft.cuda.line_types import ONE_KERNEL
 from atomr_native.libraries.fft.cuda.linked import link, linked_symbol, plan_linked
 from atomr_native.libraries.fft.cuda.steps import Call, Steps
 
@@ -36,18 +37,19 @@ def views(x: np.ndarray) -> dict[str, Callable[[Any], Any]]:
     return {"": lambda a: a, "turned": lambda a: a.transpose(1, 0), "gaps": lambda a: a[:, ::2]}
 
 
+#: Lengths have the prime factor 17 or a larger one, for which this library has no kernel.
 #: Transform, dtype and shape of x, which view of it, points, axes, norm; words of the notes: on load, on store.
 CASES: list[tuple[str, str, tuple[int, ...], str, Any, Any, str | None, str, str]] = [
-    ("rfft", "int8", (2048, 140), "", None, -1, None, "x is converted from int8", ""),
-    ("rfft", "bfloat16", (2048, 130), "", None, -1, "ortho", "x is converted from bfloat16", ""),
-    ("fft", "float16", (2048, 66), "", None, -1, None, "x is converted from float16", ""),
-    ("ihfft", "int16", (1024, 256), "", None, -1, None, "x is converted from int16", ""),
-    ("fft", "complex64", (2048, 50), "", 66, -1, None, "x is padded", ""),
-    ("ifft", "complex128", (2048, 50), "", 33, -1, None, "", ""),
-    ("rfft", "float64", (40, 2048), "turned", 66, -1, None, "", ""),
-    ("fft", "complex64", (20, 130, 60), "", None, 1, None, "cuFFT does not take", "cuFFT does not take"),
-    ("ifft", "complex64", (20, 130, 60), "", None, 1, "ortho", "cuFFT does not take", "cuFFT does not take"),
-    ("rfft", "float32", (20, 130, 120), "", None, 1, None, "cuFFT does not take", "cuFFT does not take"),
+    ("rfft", "int8", (2048, 136), "", None, -1, None, "x is converted from int8", ""),
+    ("rfft", "bfloat16", (2048, 134), "", None, -1, "ortho", "x is converted from bfloat16", ""),
+    ("fft", "float16", (2048, 68), "", None, -1, None, "x is converted from float16", ""),
+    ("ihfft", "int16", (1024, 272), "", None, -1, None, "x is converted from int16", ""),
+    ("fft", "complex64", (2048, 50), "", 68, -1, None, "x is padded", ""),
+    ("ifft", "complex128", (2048, 50), "", 34, -1, None, "", ""),
+    ("rfft", "float64", (40, 2048), "turned", 68, -1, None, "", ""),
+    ("fft", "complex64", (20, 136, 60), "", None, 1, None, "cuFFT does not take", "cuFFT does not take"),
+    ("ifft", "complex64", (20, 136, 60), "", None, 1, "ortho", "cuFFT does not take", "cuFFT does not take"),
+    ("rfft", "float32", (20, 136, 120), "", None, 1, None, "cuFFT does not take", "cuFFT does not take"),
 ]
 
 
@@ -130,7 +132,8 @@ def test_large_plans(case: tuple[Any, ...]) -> None:
         device = system.device("cuda:0")
         given = device.put(x)
         plan = device.fft.plan(an.FftRequest(transform=transform, x=given, s=n, axes=axes)).wait(60)
-        assert shape in REFUSED or any(note.startswith((LOADS, STORES)) for note in plan.notes), plan.notes
+        kinds = (LOADS, STORES, ONE_KERNEL)
+        assert shape in REFUSED or any(note.startswith(kinds) for note in plan.notes), plan.notes
         for _ in range(3):
             out = device.zeros(want.shape, str(want_dtype(transform, dtype)))
             plan.ask(given, out=out).result(60)
@@ -141,7 +144,7 @@ def test_large_plans(case: tuple[Any, ...]) -> None:
 @pytest.mark.parametrize("transform", ["fft", "rfft", "ifft"])
 def test_16_bits_of_any_length(cuda_engine: str, transform: str, dtype: str) -> None:
     """By one plan of cuFFT, which reads and writes 16 bits."""
-    shape = (4096, 130) if transform == "rfft" else (4096, 66, 2)
+    shape = (4096, 134) if transform == "rfft" else (4096, 68, 2)
     x = random_array(RNG, shape, "float32").astype(as_dtype(dtype))
     wide = x.astype(np.float64)
     wide = wide if transform == "rfft" else wide[..., 0] + 1j * wide[..., 1]
@@ -167,7 +170,7 @@ def test_16_bits_of_any_length(cuda_engine: str, transform: str, dtype: str) -> 
 def test_a_cufft_that_refuses_functions_copies(cuda_engine: str, refuse: Callable[..., Path]) -> None:
     if cuda_engine == "gpu":
         pytest.skip("the real cuFFT takes them")
-    x = random_array(RNG, (2048, 140), "int8")
+    x = random_array(RNG, (2048, 136), "int8")
     refuse(cufftXtSetJITCallback=(16, 1))
     with an.System(watchdog=60.0, standby="off") as system:
         device = system.device("cuda:0")
@@ -175,7 +178,7 @@ def test_a_cufft_that_refuses_functions_copies(cuda_engine: str, refuse: Callabl
         plan = device.fft.plan(an.FftRequest(transform="rfft", x=given, axes=-1)).wait(60)
         assert "are copied to the workspace: x is converted from int8 to float32" in plan.notes[0]
         assert plan.notes[-1].startswith("not inside cuFFT's kernels: cufftXtSetJITCallback with functions")
-        assert_close(device.fft.rfft(given).numpy(), reference("rfft", x, axes=-1), 140)
+        assert_close(device.fft.rfft(given).numpy(), reference("rfft", x, axes=-1), 136)
 
 
 def test_small_results_are_copied(cuda_engine: str) -> None:

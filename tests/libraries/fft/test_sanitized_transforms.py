@@ -31,6 +31,8 @@ with an.System(isolation="thread", memory_limit=1 << 30) as system:
     results += [fft.stft(put((2, 100), "float32"), 16), fft.istft(put((2, 9, 30)), 16), fft.fftshift(put((3, 5)))]
     results.append(fft.dct(put((3, 17), "float32")))
     results.append(fft.transform("rfft", put((3, 30), "float32"), load="2 * value", store="conj(value)"))
+    results += [fft.rfft(put((2048, 140), "int16")), fft.irfft(put((2048, 66))), fft.ifft(put((40, 130, 60)), axis=1)]
+    results += [fft.half("rfft", put((4096, 130), "float16")), fft.stft(put((4, 8192), "float32"), 64)]
     for one in results:
         one.wait()
 print("transforms:", len(results))
@@ -38,4 +40,4 @@ print("transforms:", len(results))
 
 
 def test_transforms_touch_nothing_else(tmp_path: Path) -> None:
-    assert "transforms: 40" in run_sanitized(PROGRAM, tmp_path)
+    assert "transforms: 45" in run_sanitized(PROGRAM, tmp_path)

@@ -15,7 +15,8 @@ from fake_cuda import compiling_here, using
 import atomr_native as an
 from atomr_native.errors import LibraryError, Unsupported
 
-EYE = 2 * np.eye(4)
+#: Larger than what a kernel of ours computes.
+EYE = 2 * np.eye(64)
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def test_handles_are_made_when_needed_and_counted(system: an.System) -> None:
         device.solver.cholesky(a).wait()
     assert device.stats()["native_handles"] == {"cusolver": 2}
     second = an.Solver(device, "second")
-    np.testing.assert_array_equal(second.inv(a).numpy(), np.eye(4) / 2)
+    np.testing.assert_array_equal(second.inv(a).numpy(), EYE / 4)
     assert device.stats()["native_handles"] == {"cusolver": 3}
 
 
@@ -46,7 +47,7 @@ def test_handles_end_with_their_device(fake_environment: dict[str, str]) -> None
     before = alive.value
     with using(fake_environment), compiling_here(), an.System(isolation="thread") as system:
         device = system.device("cuda:0")
-        np.testing.assert_array_equal(device.solver.inv(device.put(EYE)).numpy(), np.eye(4) / 2)
+        np.testing.assert_array_equal(device.solver.inv(device.put(EYE)).numpy(), EYE / 4)
         assert alive.value == before + 2
     gc.collect()
     eventually(lambda: alive.value == before)
@@ -60,7 +61,7 @@ def test_a_handle_that_cannot_be_made_fails_its_plan_only(refuse: Callable[..., 
         with pytest.raises(LibraryError, match=r"cusolver: CUSOLVER_STATUS_ALLOC_FAILED \(2\)"):
             device.solver.inv(a)
         assert device.stats()["native_handles"] == {}
-        np.testing.assert_array_equal(device.solver.inv(a[:2, :2]).numpy(), np.eye(2) / 2)
+        np.testing.assert_array_equal(device.solver.inv(a[:60, :60]).numpy(), np.eye(60) / 2)
 
 
 def test_workspaces_have_a_limit(fake_environment: dict[str, str]) -> None:

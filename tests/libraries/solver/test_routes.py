@@ -60,7 +60,6 @@ def test_matrices_take_only_what_they_can(monkeypatch: pytest.MonkeyPatch) -> No
     assert route_of("eigh", 40, 10) == route_of("eigh", 8, 10) == "batched"
     assert ("eigh", "complex64", "batched") in KNOWN_WRONG
     assert route_of("eigh", 40, 10, "complex64") == route_of("eigh", 8, 10, "complex64") == "loop"
-    assert route_of("eigh", 8, 10, algorithm="jacobi") == "loop"
     assert route_of("eigh", 8, 10, route="kernel") == "kernel"
 
 
@@ -74,15 +73,29 @@ def test_without_figures_large_matrices_go_one_by_one(monkeypatch: pytest.Monkey
     assert route_of("inv_triangular", 257, 5) == "batched"
 
 
-def test_a_larger_matrix_takes_longer_by_each_route() -> None:
-    """So padding cannot win: a padded matrix is as large as the larger one."""
+def test_an_algorithm_of_its_own_has_no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was measured is `gesvd` and `syevd` in the loop, which another algorithm is not."""
+    points = (Point(8, 1, 1, 0, 9), Point(8, 9, 9, 0, 1))
+    for routine in ("svd", "eigh"):
+        monkeypatch.setitem(FIGURES, routine, points)
+        assert [route_of(routine, 8, count) for count in (1, 9)] == ["kernel", "loop"]
+        assert [route_of(routine, 8, count, algorithm="jacobi") for count in (1, 9)] == ["loop", "kernel"]
+    assert [route_of("svdvals", 8, count, algorithm="polar") for count in (1, 9)] == ["loop", "loop"]
+    monkeypatch.setitem(FIGURES, "eigh", (Point(8, 1, 1, 2, 3), Point(8, 9, 1, 3, 2)))
+    assert [route_of("eigh", 8, count, algorithm="divide") for count in (1, 9)] == ["batched", "loop"]
+
+
+def test_more_rows_never_took_less_time() -> None:
+    """So padding cannot win: of as many matrices with more rows, by the fastest route of each.
+
+    Fifty microseconds vary, and a fifth: rounds of `syevBatched` of 8 matrices of 384 rows took 19 to 27 ms.
+    """
     for routine, points in FIGURES.items():
-        for route in NAMES:
-            times = sorted((p.rows, p.matrices, getattr(p, route)) for p in points if getattr(p, route))
-            for rows, count, time in times:
-                for more, others, other in times:
-                    if more > rows and (others == count or min(others, count) > 32):
-                        assert time / count <= 1.1 * other / others + 50 / others, (routine, route, rows, more)
+        best = {(p.rows, p.matrices): min(time for time in p[2:] if time) for p in points}
+        for (rows, count), time in best.items():
+            for (more, others), other in best.items():
+                if more > rows and others == count:
+                    assert time <= 1.2 * other + 50, (routine, count, rows, more)
 
 
 def _document(**medians: float) -> dict[str, Any]:

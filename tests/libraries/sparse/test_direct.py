@@ -46,7 +46,7 @@ def matrix(dtype: str, kind: str = "general", n: int = 30) -> np.ndarray[Any, An
     if kind in ("hermitian", "positive"):
         a = a + a.conj().T
     if kind == "positive":
-        a += np.diag(np.abs(a).sum(axis=1)).astype(dtype)
+        a += np.diag(np.abs(a).sum(axis=1) + 1).astype(dtype)  # a row may have a diagonal only, which was negative
     return a.astype(dtype)
 
 
@@ -80,6 +80,25 @@ def test_solves(device: an.Device, dtype: str, kind: str) -> None:
             assert solver.solve(turned, out=out) is out
             near(a, out.numpy(), b)
     assert solver.solve(device.zeros((30, 0), dtype)).numpy().shape == (30, 0)
+
+
+def test_solutions_go_where_they_are_wanted(device: an.Device) -> None:
+    """Into out itself where its columns follow each other and b lies apart, and by a copy elsewhere."""
+    a = matrix("float64")
+    solver = device.sparse.direct(device.sparse.matrix(a), columns=2)
+    solver.factor()
+    b = values_of(RNG, (30, 2), "float64")
+    wide = device.zeros((30, 6), "float64")
+    for out in (wide[:, 1:5:2], device.zeros((2, 30), "float64").T, device.zeros((3, 30), "float64")[1:].T):
+        assert solver.solve(device.put(b), out=out) is out
+        near(a, out.numpy(), b)
+    assert (wide.numpy()[:, ::2] == 0).all()
+    whole = device.put(np.concatenate([b[:, 0], b[:, 1]]))
+    for of, to in ((slice(0, 30), slice(0, 30)), (slice(0, 30), slice(15, 45))):  # in place, and over a part of b
+        given = device.copy(whole)
+        near(a, solver.solve(given[of], out=given[to]).numpy(), b[:, 0])
+    skipping = device.put(np.repeat(b[:, 0], 2))[::2]
+    near(a, solver.solve(skipping, out=device.zeros((60,), "float64")[::2]).numpy(), b[:, 0])
 
 
 @pytest.mark.parametrize("triangle", ["lower", "upper"])
@@ -140,9 +159,12 @@ def test_programs(device: an.Device) -> None:
         solver.solve(b, out=out)
 
     plan = step.plan(values, b, out)
-    for factor in (2.0, 4.0):
-        plan.tell(device.put(factor * values.numpy()), b, out=out)
+    for factor in (2.0, 4.0, 3.0):
+        given = device.put(factor * values.numpy())
+        for _ in range(3):  # the same operands again, which a graph would be captured for
+            plan.tell(given, b, out=out)
         near(factor * a, out.numpy(), b.numpy())
+    assert plan.replays.captured == plan.replays.launched == 0  # of cuDSS, whose factors would stay the old ones
 
 
 def test_matrices_without_factors(device: an.Device) -> None:

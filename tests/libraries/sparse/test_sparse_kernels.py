@@ -13,6 +13,7 @@ from atomr_native.builders.cuda.context import CudaContext
 from atomr_native.builders.cuda.target import Target
 from atomr_native.libraries import builder
 from atomr_native.libraries.sparse.combine import CombineRequest
+from atomr_native.libraries.sparse.cuda.short_rows import FEWEST, LONGEST
 from atomr_native.libraries.sparse.gmres import BasisRequest, SolutionRequest
 
 INT, PLACES = np.arange(3, dtype="i4"), np.zeros(2, "i8")
@@ -32,6 +33,10 @@ def requests(dtype: str) -> list[Any]:
         an.SparseProductRequest(
             **{**csr, "format": "coo", "offsets": None, "rows": INT[:2], "ordered": True}, routine="sddmm", x=x, y=x.T
         ),
+    ]
+    many = {**csr, "shape": (FEWEST, 2), "offsets": np.zeros(FEWEST + 1, "i4"), "longest": LONGEST}
+    found += [
+        an.SparseProductRequest(**many, routine="spmv", x=x[:, 0], conj=True, beta=1.0, out=np.ones(FEWEST, dtype)),
     ]
     sliced = {**csr, "format": "sliced_ell", "values": values.reshape(1, 2), "indices": INT[:2].reshape(1, 2),
               "offsets": 2 * INT[:2]}  # fmt: skip

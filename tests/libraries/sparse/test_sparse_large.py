@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 import atomr_native as an
+from atomr_native.libraries.sparse.cuda.products import sparse_call
 
 COLUMNS = 1 << 16
 
@@ -47,6 +49,22 @@ def check(device: an.Device, rows: int, columns: int) -> None:
     a.indices[last:].fill(columns)
     with pytest.raises(an.InvalidRequest, match=rf"indices\[{last}\] is {columns}; allowed: 0 to {columns - 1}"):
         device.sparse.validate(a)
+
+
+def test_the_library_gets_no_more_elements_than_it_counts() -> None:
+    """cuSPARSE 12.6.3 ended such a product with an internal error; kernels of ours count in 64 bits."""
+    request = an.SparseProductRequest(
+        routine="spmv", format="csr", shape=(1 << 16, 1 << 16), values=np.ones(2, "f4"), indices=np.zeros(2, "i8"),
+        offsets=np.zeros((1 << 16) + 1, "i8"), x=np.ones(1 << 16, "f4"),
+    )  # fmt: skip
+    spec = request.lowered.spec()
+
+    def of(nnz: int) -> object:
+        operands = [replace(o, shape=(nnz,)) if o.name in ("values", "indices") else o for o in spec.operands]
+        return sparse_call(replace(spec, operands=tuple(operands)))
+
+    assert of(2**31 - 1) is not None
+    assert of(2**31) is None
 
 
 def test_the_same_with_few(device: an.Device) -> None:

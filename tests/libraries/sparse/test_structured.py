@@ -16,6 +16,8 @@ from fake_cuda import compiling_here, using
 
 import atomr_native as an
 from atomr_native.dtypes import DTYPES
+from atomr_native.libraries.sparse.cuda.structured import fastest, fused
+from atomr_native.libraries.sparse.structured.matrix import compressed_bytes
 from atomr_native.libraries.sparse.structured.routes import LEAST
 
 RNG = np.random.default_rng(24)
@@ -268,14 +270,24 @@ def test_routes(device: an.Device, monkeypatch: pytest.MonkeyPatch) -> None:
     bare = an.StructuredMatrix(kept.shape, kept.dtype, kept.compressed)
     x = device.put(random((16, 64), "float16"))
     small = device.sparse.route_24(kept, x)
-    assert small == ("dense", "no product of float16 was measured to be faster compressed")
+    assert small == ("dense", "64 rows of A; the compressed matrix is taken from 8192 on")
+    halves = device.sparse.structured(device.put(random((64, 64), "bfloat16")), prune="strip")
+    unknown = device.sparse.route_24(halves, device.put(random((16, 64), "bfloat16")))
+    assert unknown == ("dense", "no product of bfloat16 was measured to be faster compressed")
     with monkeypatch.context() as patch:
-        patch.setitem(LEAST, 2, (64, 65, 16))
+        patch.setitem(LEAST, ("float16", "float16"), (64, 65, 16))
         assert device.sparse.route_24(kept, x) == (
             "dense", "64 columns of A; the compressed matrix is taken from 65 on",
         )  # fmt: skip
-        patch.setitem(LEAST, 2, (64, 64, 16))
+        patch.setitem(LEAST, ("float16", "float16"), (64, 64, 16))
         assert device.sparse.route_24(kept, x) == ("structured", "the matrices are large")
+        for options, name in (
+            ({"bias": device.put(random((64,), "float16"))}, "bias"),
+            ({"activation": "relu"}, "relu"),
+        ):
+            assert device.sparse.route_24(kept, x, **options) == (
+                "dense", f"no product with {name} was measured to be faster compressed",
+            )  # fmt: skip
     assert device.sparse.route_24(bare, x) == ("structured", "the dense matrix was not kept")
     row = device.put(np.ones(64, "float32"))
     assert device.sparse.route_24(kept, x, row_alpha=row) == ("structured", "row_alpha is given")
@@ -336,6 +348,48 @@ with an.System(standby="off", isolation="thread") as system:
         raise AssertionError
     assert (device.sparse.linear_24(x, a, tune="known", route="structured").numpy() == 1).all()
 """)
+
+
+def test_a_version_whose_fastest_algorithms_are_known(fake_environment: dict[str, str]) -> None:
+    """Products take them; a number that the library does not take leaves its own choice."""
+    with using(fake_environment):
+        scripts.run("""
+import numpy as np
+import atomr_native as an
+from atomr_native.libraries.sparse.cuda import structured
+
+structured._LARGE = 16
+structured.FASTEST[1000, "float16", "float16", True] = 2
+structured.FASTEST[1000, "bfloat16", "bfloat16", True] = 99
+known = "algorithm 2, which was the fastest for such products"
+with an.System(standby="off", isolation="thread") as system:
+    device = system.device("cuda:0")
+    for dtype, options, wanted in (
+        ("float16", {}, known),
+        ("float16", {"tune": "known"}, known),
+        ("float16", {"activation": "gelu", "bias": device.ones((32,), "float16")}, known),
+        ("float16", {"activation": "relu"}, ""),
+        ("float16", {"out": device.zeros((32, 16), "float16").T}, ""),
+        ("bfloat16", {}, ""),
+    ):
+        a = device.sparse.structured(device.copy(device.put(np.eye(32, dtype="float32")), dtype=dtype))
+        x = device.copy(device.put(np.full((16, 32), 2.0, "float32")), dtype=dtype)
+        request = an.StructuredProductRequest(compressed=a.compressed, shape=a.shape, dtype=a.dtype, x=x, **options)
+        assert device.sparse.plan(request).wait(60).tuning == wanted, (dtype, options)
+        found = device.sparse.tell(request).numpy().astype("f4")
+        assert (abs(found - (3 if "bias" in options else 2)) < 0.01).all(), (dtype, options)
+""")
+
+
+@pytest.mark.parametrize("rows", [2040, 2048])
+def test_large_products_take_them_only(rows: int) -> None:
+    request = an.StructuredProductRequest(
+        compressed=np.zeros(compressed_bytes((2048, 2048), "float16"), "u1"), shape=(2048, 2048), dtype="float16",
+        x=np.zeros((rows, 2048), "f2"),
+    )  # fmt: skip
+    spec = request.lowered.spec()
+    assert fastest(spec, fused(spec, 800), 800) == (6 if rows == 2048 else -1)
+    assert fastest(spec, fused(spec, 801), 801) == -1
 
 
 def test_a_version_that_takes_a_bias(fake_environment: dict[str, str]) -> None:

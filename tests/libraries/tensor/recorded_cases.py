@@ -23,6 +23,9 @@ CASES: dict[str, Case] = {
     ),
     "contraction over": case(lambda d, _, wide: d.tensor.einsum("ij,jk->ik", wide, wide, out=wide), "wide"),
     "tensor reduction": case(lambda d, _, x: d.tensor.reduce("norm2", "ij->i", x), "x"),
+    "tensor reduction with a tail": case(
+        lambda d, _, x: d.tensor.reduce("sum", "ij->ij", x, tail=lambda r, y: r * y, tail_operands={"y": x}), "x"
+    ),
     "tensor reduction over": case(lambda d, _, wide: d.tensor.reduce("sum", "ij->i", wide, out=wide[0]), "wide"),
     "tensor permutation": case(lambda d, _, x: d.tensor.permute("ij->ji", x, padding=1), "x"),
     "tensor permutation over": case(lambda d, _, wide: d.tensor.permute("ij->ji", wide, out=wide), "wide"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,8 @@ from hypothesis import strategies as st
 
 import atomr_native as an
 from atomr_native.dtypes import as_dtype
-from atomr_native.libraries.tensor.blocks import block_products
+from atomr_native.libraries.tensor.blocks import block_offsets, block_products
+from atomr_native.libraries.tensor.cuda import block_call
 
 RNG = np.random.default_rng(12)
 EPS = {
@@ -94,6 +97,115 @@ def test_routes_factors_and_conjugates(device: an.Device, route: str) -> None:
     close(over.dense(), want, size, EPS["complex64"])
     nothing = device.tensor.block_contract("ij,jk->ik", left, right, c=c, alpha=0, beta=2, **options)
     close(nothing.dense(), 2 * wide(c.dense()), size, EPS["complex64"])
+
+
+@pytest.fixture
+def gpu(cuda_system: an.System) -> an.Device:
+    """A GPU, or the fake one, with cuTENSOR."""
+    made = cuda_system.device("cuda:0")
+    x = made.zeros((2, 2), "float32")
+    try:
+        made.tensor.einsum("ij,jk->ik", x, x, route="cutensor").wait()
+    except an.Unsupported as error:
+        pytest.skip(str(error))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("text", "dtype"),
+    [*(("ij,jk->ik", dtype) for dtype in ("float32", "float64", "complex64", "complex128")),
+     ("jil,kjl->ki", "float64"), ("lij,ijk->lk", "float32"), ("ij,jk->ijk", "complex64"), ("i,j->ij", "float64")],
+)  # fmt: skip
+def test_all_blocks_are_one_call_of_cutensor(gpu: an.Device, text: str, dtype: str) -> None:
+    names = text.split("->")[0].split(",")
+    arrays = [random(term, dtype, 0.3) for term in names]
+    left, right = (put(gpu, n, x) for n, x in zip(names, arrays, strict=True))
+    plain = gpu.tensor.block_contract(text, left, right)
+    c = an.BlockTensor(gpu.put(RNG.standard_normal(plain.values.shape).astype(dtype)), *_parts(plain))
+    want, size = np.einsum(text, *map(wide, arrays)), np.einsum(text, *(np.abs(wide(x)) for x in arrays))
+    given = {"subscripts": text, "a": left, "b": right, "route": "cutensor"}
+    request = an.BlockContractionRequest(**given)
+    plan = gpu.tensor.plan(request)
+    if "all blocks at once: cuTENSOR" not in plan.notes:  # a version that is older
+        pytest.skip(plan.notes[0])
+    close(request.result(gpu.tensor.tell(request)).dense(), want, size, EPS[dtype])
+    assert gpu.tensor.plan(an.BlockContractionRequest(**{**given, "route": "auto"})).notes == plan.notes
+    alpha = 2 - 1j if dtype.startswith("complex") else -2
+    request = an.BlockContractionRequest(**given, c=c, alpha=alpha, beta=3)
+    assert "all blocks at once: cuTENSOR" in gpu.tensor.plan(request).notes
+    added = wide(c.dense())
+    for out in (None, c):
+        again = an.BlockContractionRequest(**given, c=c, alpha=alpha, beta=3, out=out)
+        for _ in range(1 if out else 3):
+            found = again.result(gpu.tensor.tell(again)).dense()
+            close(found, alpha * want + 3 * added, 9 * (size + np.abs(added)), EPS[dtype])
+
+
+def test_a_factor_of_zero_stops_nan_in_blocks(gpu: an.Device) -> None:
+    left, right = put(gpu, "ij", random("ij", "float64", 0.2)), put(gpu, "jk", random("jk", "float64", 0.2))
+    structure = gpu.tensor.block_contract("ij,jk->ik", left, right)
+    nan = an.BlockTensor(gpu.full(left.values.shape, np.nan, "float64"), *_parts(left))
+    c = gpu.put(RNG.standard_normal(structure.values.shape))
+    request = an.BlockContractionRequest(
+        subscripts="ij,jk->ik",
+        a=nan,
+        b=right,
+        c=an.BlockTensor(c, *_parts(structure)),
+        alpha=2,
+        beta=3,
+        route="cutensor",
+    )
+    plan, out = gpu.tensor.plan(request), gpu.zeros(structure.values.shape, "float64")
+    plan.tell(nan.values, right.values, c, out=out, alpha=0, beta=3)
+    assert np.array_equal(out.numpy(), 3 * c.numpy())
+    poisoned = gpu.full(c.shape, np.nan, "float64")
+    plan.tell(left.values, right.values, poisoned, out=out, alpha=1, beta=0)
+    assert np.allclose(out.numpy(), structure.values.numpy())
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [({"dtype": "bfloat16"}, "float32, float64, complex64, complex128"), ({"conj": True}, "conjugates no tensor"),
+     ({"compute": "tf32"}, "no other compute type"), ({"empty": True}, "no tensor without blocks")],
+)  # fmt: skip
+def test_blocks_that_cutensor_does_not_take_at_once(gpu: an.Device, options: dict[str, Any], text: str) -> None:
+    given = dict(options)
+    dtype, empty = given.pop("dtype", "complex64" if "conj" in given else "float32"), given.pop("empty", False)
+    a, b = random("ij", dtype, 0.2), random("jk", dtype, 0.2)
+    left, right = put(gpu, "ij", a, [] if empty else None), put(gpu, "jk", b)
+    blocks = [(0, 0), (2, 1)]
+    request = an.BlockContractionRequest(
+        subscripts="ij,jk->ik", a=left, b=right, blocks=blocks, route="cutensor", **given
+    )
+    assert text in gpu.tensor.plan(request).notes[0]
+    found = request.result(gpu.tensor.tell(request)).dense()
+    want = (
+        np.zeros((15, 18))
+        if empty
+        else np.einsum("ij,jk->ik", wide(a.conj() if "conj" in given else a), wide(b.conj() if "conj" in given else b))
+    )
+    assert np.allclose(wide(found[:5, :16]), want[:5, :16], rtol=0.02, atol=0.5)
+
+
+def test_an_older_cutensor_multiplies_blocks_one_by_one(refuse: Callable[..., Path]) -> None:
+    refuse(cutensorOperationDescriptorSetAttribute=(7, 1))
+    with an.System(standby="off") as system:
+        device = system.device("cuda:0")
+        a, b = random("ij", "float64", 0.2), random("jk", "float64", 0.2)
+        request = an.BlockContractionRequest(
+            subscripts="ij,jk->ik", a=put(device, "ij", a), b=put(device, "jk", b), route="cutensor"
+        )
+        notes = device.tensor.plan(request).notes
+        assert "the same bits in each run: CUTENSOR_STATUS_NOT_SUPPORTED" in notes[0]
+        assert "cuTENSOR" in notes[1]
+        assert np.allclose(request.result(device.tensor.tell(request)).dense(), a @ b)
+
+
+def test_structures_are_words() -> None:
+    """The matrix of cuTENSOR's documentation, of rows."""
+    sections, blocks = ((4, 2, 3), (2, 7)), ((0, 0), (2, 1))
+    words = [*block_call.structure((5, 6), sections, blocks, block_offsets(sections, blocks), 8)]
+    assert words == [2, 2, 6, 5, 2, 3, 2, 7, 4, 2, 3, 0, 0, 1, 2, 1, 2, 1, 7, 0, 64]
 
 
 @pytest.mark.parametrize("dtype", ["float64", "bfloat16"])

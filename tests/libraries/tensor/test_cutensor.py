@@ -77,7 +77,7 @@ def test_every_function_and_compute_type_is_exported() -> None:
     if not found:
         pytest.skip("libcutensor not found; pip install cutensor-cu13, or set ATOMR_NATIVE_CUDA_WHEELS")
     names = re.findall(r"\bF\([^,()]+, (cutensor\w+),", source("libraries/cutensor/names.h").read_text())
-    assert len(names) == 28
+    assert len(names) == 34
     plan = source("libraries/cutensor/plan.c").read_text()
     types = set(re.findall(r"CUTENSOR_COMPUTE_DESC_\w+", plan))
     later = {f"CUTENSOR_COMPUTE_DESC_{name}" for name in ("9X16BF", "8XINT8", "4X16F")}  # than 2.2.0
@@ -340,12 +340,39 @@ def test_without_the_package_its_route_is_refused_and_others_do(without: an.Devi
             without.tensor.einsum("ijk,kjl->il", a, b, **options).wait()
 
 
+def test_a_contraction_is_asked_for_again_with_the_workspace_that_it_may_have(refuse: Callable[..., Path]) -> None:
+    refuse(cutensorCreatePlan=(15, 1))
+    with an.System(standby="off") as system:
+        arrays = [random((30, 20, 10)), random((10, 20, 40))]
+        assert verify(system.device("cuda:0"), "ijk,kjl->il", arrays) == ("abc,cbd->ad: cuTENSOR",)
+
+
+@pytest.mark.parametrize(
+    ("algo", "fields"),
+    [((), (1000, 0, -1)), ((-1, 0), (1000, 0, 0)), ((-1, 3, native.WITHIN), (0, 0, 3)),
+     ((-1, -1, native.COMPILED), (1000, 1, -1))],
+)  # fmt: skip
+def test_calls_say_how_kernels_are_chosen(algo: tuple[int, ...], fields: tuple[int, ...]) -> None:
+    arrays = [Array(("operand", i), "float32", modes, (4, 1)) for i, modes in enumerate(((0, 1), (1, 2), (0, 2)))]
+    call = native.tensor_call(
+        "CONTRACT",
+        [*arrays, arrays[-1]],
+        (4, 4, 4),
+        compute=native.compute_of("float32"),
+        limit=10,
+        algo=algo,
+        asked=1000,
+    )
+    assert call is not None
+    assert (call.asked_bytes, call.jit, call.rank) == fields
+
+
 @pytest.mark.parametrize(
     ("refusals", "error", "text"),
     [
         ({"cutensorCreate": (18, 1)}, an.LibraryError, r"CUTENSOR_STATUS_CUDA_ERROR \(18\) .*cutensorCreate"),
         ({"cutensorCreateTensorDescriptor": (7, 1)}, an.LibraryError, "CUTENSOR_STATUS_INVALID_VALUE"),
-        ({"cutensorCreatePlan": (15, 1)}, an.Unsupported, "cutensorCreatePlan: CUTENSOR_STATUS_NOT_SUPPORTED"),
+        ({"cutensorCreatePlan": (15, 2)}, an.Unsupported, "cutensorCreatePlan: CUTENSOR_STATUS_NOT_SUPPORTED"),
         ({"cutensorCreatePlan": (3, 1)}, an.OutOfMemory, "no memory"),
         ({"cutensorContract": (13, 1)}, an.LibraryError, r"CUTENSOR_STATUS_EXECUTION_FAILED \(13\)"),
     ],
@@ -364,7 +391,7 @@ def test_errors_name_function_and_status(
 
 def test_what_the_library_refuses_is_done_otherwise(refuse: Callable[..., Path]) -> None:
     x = random((4, 5, 6))
-    refuse(cutensorCreatePlan=(15, 3))
+    refuse(cutensorCreatePlan=(15, 4))  # a contraction is asked for twice, with more workspace and with less
     with an.System(standby="off") as system:
         device = system.device("cuda:0")
         ref, square = device.put(x), device.put(x[0])

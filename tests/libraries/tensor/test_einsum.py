@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fake_cuda import using
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -106,6 +107,38 @@ def test_routes(device: an.Device, subscripts: str, shapes: Any, native: str) ->
     notes = verify(device, subscripts, [random(shape, "float64") for shape in shapes])
     if device.name.startswith("cuda"):
         assert native in " ".join(notes)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "complex64"])
+@pytest.mark.parametrize(
+    ("subscripts", "note"),
+    [
+        ("bda,dc->abc", "abc,bd->cad: cuBLASLt"),  # for each b the transposed matrix, and one matrix of the other
+        ("ad,bdc->abc", "ab,cbd->acd: cuBLASLt"),
+        ("adc,bd->abc", "abc,db->adc: cuBLASLt"),
+        ("ec,abed->abcd", "ab,cdae->cdbe: cuBLASLt"),
+        ("abed,ec->abcd", "abcd,ce->abed: cuBLASLt"),
+    ],
+)
+def test_modes_of_one_operand_are_a_batch(device: an.Device, subscripts: str, note: str, dtype: str) -> None:
+    extents = {"a": 64, "b": 96, "c": 65, "d": 3, "e": 3}
+    extents |= {"a": 2, "b": 48, "d": 66} if "e" in subscripts else {"a": 96, "b": 66} if "bd->" in subscripts else {}
+    terms, output = subscripts.split("->")
+    x, y = (random(tuple(extents[m] for m in term), dtype) for term in terms.split(","))
+    notes = verify(device, subscripts, [x, y])
+    if device.name.startswith("cuda"):
+        assert notes == (note,)
+    refs, c = [device.put(x), device.put(y)], random(tuple(extents[m] for m in output), dtype)
+    made = device.tensor.contract(subscripts, *refs, c=device.put(c), alpha=2, beta=-3, conj=(False, True)).numpy()
+    assert np.allclose(made, 2 * np.einsum(subscripts, x, y.conj()) - 3 * c, atol=1e-3)
+
+
+def test_a_batch_that_the_library_refuses_is_one_product_with_copies(fake_environment: dict[str, str]) -> None:
+    with using({**fake_environment, "FAKE_CUDA_LT_APART": "1"}), an.System(standby="off") as system:
+        arrays = [random(shape, "float32") for shape in ((96, 2, 64), (2, 65))]
+        notes = verify(system.device("cuda:0"), "bda,dc->abc", arrays, route="blas_lt")
+    assert "does not take" in notes[0]
+    assert notes[1:] == ("abc,bd->cad: cuBLASLt, after copies of A",)
 
 
 @pytest.mark.parametrize("family", CONTRACTIONS)

@@ -176,6 +176,28 @@ def test_plans_take_other_factors(device: an.Device) -> None:
     assert (out.numpy() == 0).all()
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "int16"])
+@pytest.mark.parametrize(("shape", "order"), [((70, 66), "ba"), ((3, 70, 66), "acb"), ((4, 6, 10, 8, 12), "ecadb")])
+def test_pairs_of_16_bits_are_turned(device: an.Device, shape: tuple[int, ...], order: str, dtype: str) -> None:
+    """Where addresses and strides are those of pairs, and where they are not."""
+    x = (10 * random(shape, "float32")).astype(as_dtype(dtype))
+    names = "abcde"[: len(shape)]
+    axes = [names.index(m) for m in order]
+    text, ref = f"{names}->{order}", device.put(x)
+    assert np.array_equal(device.tensor.permute(text, ref).numpy(), x.transpose(axes))
+    for cut in (np.s_[..., 2:], np.s_[..., 1:], np.s_[..., :-1], np.s_[::-1], np.s_[1:]):
+        assert np.array_equal(device.tensor.permute(text, ref[cut]).numpy(), x[cut].transpose(axes))
+    whole = device.zeros([n + 1 for n in np.array(shape)[axes]], dtype)
+    for start in (0, 1):
+        part = whole[..., start : start + shape[axes[-1]]]
+        part = part[tuple(slice(0, shape[axis]) for axis in axes)]
+        device.tensor.permute(text, ref, out=part)
+        assert np.array_equal(part.numpy(), x.transpose(axes))
+    if dtype != "int16":
+        found = device.tensor.permute(text, ref, alpha=-3, out_dtype="bfloat16").numpy()
+        assert np.array_equal(found, (-3 * x.astype("float32")).astype(as_dtype("bfloat16")).transpose(axes))
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "complex128"])
 def test_tensors_are_turned_by_tiles(device: an.Device, dtype: str) -> None:
     """Tiles that are cut at both ends, outer axes forwards and backwards, further operands, and what was there."""

@@ -191,6 +191,61 @@ def test_biases_that_the_library_has_not_are_added_by_a_kernel(device: an.Device
     close(turned.numpy(), a.astype(float) @ b + whole.numpy()[0, :20], 40, EPS["float32"])
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+@pytest.mark.parametrize("op", ["sum", "mean", "max", "norm2"])
+def test_reductions(device: an.Device, op: str, dtype: str) -> None:
+    """Of few elements by a thread, of many by parts; with factors and C, which come before the function."""
+    for shape, subscripts, axis in (((6, 5, 7), "ijk->ik", 1), ((3, 40000), "ij->i", 1)):
+        x = random(shape, dtype)
+        reduced = {"norm2": lambda v, axis: np.sqrt((v * v).sum(axis))}.get(op, getattr(np, op, None))
+        value = reduced(x.astype(float), axis)
+        bias, c = random(value.shape[-1:], "float32"), random(value.shape, dtype)
+        refs = [device.put(a) for a in (x, bias, c)]
+        size = float(np.abs(x.astype(float)).sum(axis).max()) * 3 + 10
+        made = device.tensor.reduce(
+            op, subscripts, refs[0], c=refs[2], alpha=-2, beta=3, tail=relu_bias, tail_operands={"bias": refs[1]}
+        )
+        want = np.maximum(-2 * value + 3 * c.astype(float) + bias, 0)
+        close(made.numpy(), want, size, EPS[dtype])
+        close(device.tensor.reduce(op, subscripts, refs[0], tail=gelu).numpy(), gelu(value), size, EPS[dtype])
+        over = device.put(c)
+        device.tensor.reduce(op, subscripts, refs[0], out=over, tail=add_bias, tail_operands={"bias": over})
+        close(over.numpy(), value + c.astype(float), size, EPS[dtype])
+
+
+def test_a_tail_of_a_reduction_is_no_part_of_what_is_measured(device: an.Device) -> None:
+    x, xs = random((40, 50), "float32"), random((40,), "float32")
+    refs = [device.put(a) for a in (x, xs)]
+    for options in ({"tune": "known"}, {"route": "cutensor"}):
+        request = an.TensorReduceRequest(
+            op="sum", subscripts="ij->i", x=refs[0], tail=lambda result, xs: result * xs, tail_operands={"xs": refs[1]},
+            **options,
+        )  # fmt: skip
+        try:
+            found = device.tensor.tell(request).numpy()
+        except an.Unsupported as error:
+            pytest.skip(str(error))
+        close(found, x.astype(float).sum(1) * xs, 400, EPS["float32"])
+
+
+def test_a_factor_of_zero_leaves_c_to_the_tail(device: an.Device) -> None:
+    nan, c = device.full((4, 5), np.nan, "float32"), device.put(np.arange(4, dtype=np.float32))
+    made = device.tensor.reduce("sum", "ij->i", nan, c=c, alpha=0, beta=2, tail=lambda result: result + 1)
+    assert made.numpy().tolist() == [1, 3, 5, 7]
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [({"op": "any", "tail": relu}, "a tail with op='any'; allowed: sum"), ({"tail": 3}, "tail is a int"),
+     ({"tail": relu, "x": np.ones((4, 4), int)}, "a tail of int64 values"),
+     ({"tail": add_bias, "tail_operands": {"bias": np.ones(3)}}, r"broadcasts to the result's, \[4\]"),
+     ({"tail": add_bias, "tail_operands": {"x0": np.ones(4)}}, "the name 'x0'"), ({"tail_operands": 3}, "is a int")],
+)  # fmt: skip
+def test_refused_tails_of_reductions(given: dict[str, Any], text: str) -> None:
+    with pytest.raises(an.InvalidRequest, match=text):
+        an.TensorReduceRequest(**{"op": "sum", "subscripts": "ij->i", "x": np.ones((4, 4)), **given})
+
+
 def test_equal_functions_share_a_plan_and_others_do_not() -> None:
     a, bias = np.ones((4, 4)), np.ones(4)
     make = lambda tail, **arrays: an.EinsumRequest(  # noqa: E731

@@ -41,6 +41,29 @@ def test_tensors_that_are_dense_along_another_mode_turn_by_tiles(
 
 
 @pytest.mark.parametrize(
+    ("dtypes", "extents", "strides", "pairs"),
+    [
+        (("bfloat16", "bfloat16"), (64, 66), (66, 1), True),
+        (("bfloat16", "float16"), (64, 66), (66, 1), True),
+        (("float32", "float32"), (64, 66), (66, 1), False),
+        (("bfloat16", "float32"), (64, 66), (66, 1), False),
+        (("bfloat16", "bfloat16"), (64, 65), (66, 1), False),  # the last one has no neighbour
+        (("bfloat16", "bfloat16"), (65, 64), (64, 1), False),
+        (("bfloat16", "bfloat16"), (64, 66), (67, 1), False),  # every other row begins in the middle of a pair
+        (("bfloat16", "bfloat16"), (64, 66), (-66, 1), False),
+    ],
+)
+def test_pairs_turn_where_none_are_cut_apart(
+    dtypes: tuple[str, str], extents: tuple[int, int], strides: tuple[int, int], pairs: bool
+) -> None:
+    source, target = Array(("operand", 0), dtypes[0], (0, 1), strides), dense(1, dtypes[1], (1, 0), extents)
+    task = Task((source,), (), target, (1, 0), (), "float32", ("float v = bfloat16_float(x0);",))
+    made = tiled_kernel(task, extents, TARGET)
+    assert made is not None
+    assert ("pair[" in made[0]) == pairs
+
+
+@pytest.mark.parametrize(
     ("shape", "order"),
     [((8192, 4096), (1, 0)), ((64, 96, 64, 96), (3, 2, 1, 0)), ((32,) * 5, (4, 2, 0, 3, 1)),
      ((2,) * 20, tuple(range(19, -1, -1))), ((16, 16, 16, 16, 24, 24), (5, 4, 3, 2, 1, 0)),
@@ -77,6 +100,28 @@ def test_only_tensors_whose_modes_do_not_merge_are_copied(
     assert groups is not None
     found = find_product(groups, *arrays, extents, conj=(False, False), dtype="float32")
     assert found.copied == copied
+
+
+@pytest.mark.parametrize(
+    ("inputs", "output", "extents", "copied", "layouts"),
+    [
+        # A batch of b, whose copies of B would not have b ...
+        (((1, 3, 0), (3, 2)), (0, 1, 2), (64, 99, 64, 70), (False, False, False), [(1, 0, 3), (2, 3), (1, 0, 2)]),
+        # ... but not of smaller matrices or few, nor where nothing is copied anyway.
+        (((1, 3, 0), (3, 2)), (0, 1, 2), (63, 99, 64, 70), (True, False, False), [(0, 1, 3), (2, 3), (0, 1, 2)]),
+        (((1, 3, 0), (3, 2)), (0, 1, 2), (64, 95, 64, 70), (True, False, False), [(0, 1, 3), (2, 3), (0, 1, 2)]),
+        (((0, 1, 3), (3, 2)), (0, 1, 2), (64, 99, 64, 70), (False, False, False), [(0, 1, 3), (2, 3), (0, 1, 2)]),
+    ],
+)
+def test_rows_of_one_operand_are_a_batch_where_copies_are_saved(
+    inputs: tuple[tuple[int, ...], ...], output: tuple[int, ...], extents: tuple[int, ...], copied: tuple[bool, ...],
+    layouts: list[tuple[int, ...]],
+) -> None:  # fmt: skip
+    arrays = [dense(i, "float32", modes, extents) for i, modes in enumerate((*inputs, output))]
+    groups = groups_of(Contraction((0, 1), inputs, output))
+    assert groups is not None
+    found = find_product(groups, *arrays, extents, conj=(False, False), dtype="float32")
+    assert (found.copied, [found.layout(which) for which in range(3)]) == (copied, layouts)
 
 
 def test_a_conjugate_is_copied_unless_it_is_transposed() -> None:

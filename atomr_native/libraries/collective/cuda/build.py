@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from ...._lib import nccl
+from ...._lib.between import Between
 from ...._lib.nccl import FLOAT8_VERSION, NcclConnection, NcclMessage
+from ...._lib.seats import Seat
 from ....builders.context import Built
 from ....builders.cuda.context import CudaContext, library_file
 from ....errors import InvalidRequest, Unsupported
@@ -41,12 +43,22 @@ def _moves_data(step: Step) -> bool:
     return step.kind == "connect" or (step.kind != "barrier" and step.count > 0)
 
 
+def _copy(attributes: CollectiveAttributes, context: CudaContext, seat: Seat) -> Built:
+    """Return a rank's part of a copy between two devices."""
+    step = attributes.steps[0]
+    direct = step.kind == "peer_copy"
+    notes = () if direct else ("in pieces through host memory: one of the devices does not reach the other's memory",)
+    return Built(Between(context.backend, seat, step.root, step.target, step.count, direct), notes=notes)
+
+
 def build_collective(spec: PlanSpec[CollectiveAttributes], context: CudaContext) -> Built:
     """Return the run of a collective message: operands as its steps say, scalars the key and factors."""
     attributes = spec.attributes
     seat = context.meetings.get(attributes.communicator)
     if seat is None:
         raise InvalidRequest(f"communicator {attributes.communicator} is not open in this worker")
+    if spec.op == "collective.copy":
+        return _copy(attributes, context, seat)
     version = nccl.load(library_file("nccl"))
     for step in attributes.steps:
         _check(step, version, context)

@@ -27,7 +27,7 @@ def _bits(value: float, dtype: str) -> str:
     number = np.array(value, DTYPES[dtype])
     if number.itemsize == 4:
         return f"bits_float({int(number.view(np.uint32))}u)"
-    return f"({STORAGE[dtype]}){int(number.view(np.uint16))}u"
+    return f"({STORAGE[dtype]}){int(number.view(f'u{number.itemsize}'))}u"
 
 
 def _literal(value: float) -> str:
@@ -67,10 +67,12 @@ def _vacate(node: NodeSpec, y: TensorSpec, names: dict[str, str]) -> list[str]:
     if keys_side:
         vacant = ["const bool vacant = row >= n || m <= 0;"]
     else:
-        end = "n - 1" if not causal else "row + n - m" if causal == 2 else "row"
+        own = "row + n - m" if causal == 2 else "row"
+        end = f"own + {window} - 1" if causal == 3 else "own" if causal else "n - 1"
         vacant = [
+            f"const long long own = {own};" if causal else "",
             f"long long end = {end}, begin = 0;",
-            f"begin = end - {window} + 1 > 0 ? end - {window} + 1 : 0;" if window else "",
+            f"begin = own - {window} + 1 > 0 ? own - {window} + 1 : 0;" if window else "",
             "end = end < n - 1 ? end : n - 1;",
             "const bool vacant = row >= m || end < begin;",
         ]

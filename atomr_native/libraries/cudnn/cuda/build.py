@@ -20,6 +20,7 @@ from ..attributes import GraphAttributes
 from ..support import ATTENTION_VERSION, RULES, is_exact_product, is_fusion, is_trusted
 from .attention import around_kernels
 from .descriptors import GraphDescription, data_type, describe_graph
+from .group_norm import group_norm_kernels, has_kernels
 from .kernels import pointwise_kernel
 from .product import FACTORS, product_run
 from .reduce import reduction_kernel
@@ -104,6 +105,8 @@ def _why_cut(op: str, graph: GraphAttributes) -> str:
     """Return why a graph is not given to cuDNN as a whole, or nothing."""
     if all(node.op == "pointwise" for node in graph.nodes):
         return "kernels compute pointwise operations"
+    if any(has_kernels(graph, node) for node in graph.nodes):
+        return "kernels compute norms that cuDNN does not have"
     stepwise = next((node.op for node in graph.nodes if node.op in (*CALLS, "reshape")), None)
     if stepwise is not None:
         return f"graphs of cuDNN have no {stepwise.replace('_', ' ')}"
@@ -185,6 +188,8 @@ def _part(graph: GraphAttributes, part: Part, context: CudaContext, make: Maker,
         return pointwise_kernel(graph, part.nodes, part.bound, context.target)
     if part.is_around:
         return around_kernels(graph, part, context.target)
+    if has_kernels(graph, node):
+        return group_norm_kernels(graph, part, context.target)
     if node.op in CALLS:
         first = graph.tensors[part.bound[0]]
         outer, channels, *inner = first.shape

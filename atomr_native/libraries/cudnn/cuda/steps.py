@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from ..attributes import GraphAttributes, NodeSpec, TensorSpec
 from ..draft import packed
-from ..support import is_exact_product
+from ..support import NORM_CHANNELS, is_exact_product
 from .product import matrix_of
 
 __all__ = ["Part", "alone", "are_alike", "attention_parts", "densified", "is_taken", "parts_of", "roots_of"]
@@ -52,6 +52,12 @@ def is_taken(graph: GraphAttributes, node: NodeSpec, at: int) -> bool:
     if node.op in ("pointwise", "transpose", "matmul", "reduction", "reshape"):
         return True
     orders = _orders(node)
+    if (
+        node.op.startswith("norm")
+        and node.mode == "batch"
+        and graph.tensors[dict(node.ports)["x"]].shape[1] % NORM_CHANNELS
+    ):
+        orders = (True,)
     if node.op == "convolution_forward" and graph.tensors[dict(node.ports)["x"]].dtype.startswith("float8"):
         orders = (True,)  # cuDNN has no other engines
     return any(_is_dense(tensor, channels_last=last) for last in orders)

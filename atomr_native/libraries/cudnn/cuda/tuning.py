@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import hashlib
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
@@ -21,9 +22,12 @@ from .descriptors import GraphDescription
 __all__ = ["GraphTuner", "is_measurable"]
 
 #: Changes with how graphs become plans.
-_FORMAT: Final = 1
-#: Engines that are tried; compiling one may take half a second.
-_MOST: Final = 16
+_FORMAT: Final = 3
+#: Engines that are tried, and seconds after which no further one is made: compiling one may take more than a second.
+_MOST: Final = 32
+_SECONDS: Final = 6.0
+#: Bytes of operands that count as what the message before has written: images of a layer are, and L2 caches have 50 MB.
+_WARM: Final = 32 << 20
 #: Dtypes whose numbers say where others are: with made-up ones an engine would read anywhere.
 _PLACES: Final = ("int32", "int64")
 
@@ -76,7 +80,10 @@ class _Graph(Trials):
         return list(self._candidates())
 
     def _candidates(self) -> Iterator[Candidate]:
+        end = time.monotonic() + _SECONDS
         for place in range(_MOST):
+            if place and time.monotonic() > end:
+                return
             try:
                 made = self._made(place)
             except IndexError:
@@ -111,7 +118,7 @@ class GraphTuner:
 
     def __init__(self, context: CudaContext, version: int, *, measure: bool, store: TuningStore | None = None) -> None:
         self._context, self._measure = context, measure and not context.deterministic
-        self._tuner = Tuner(context.backend, "cudnn", version, dict(context.facts), store)
+        self._tuner = Tuner(context.backend, "cudnn", version, dict(context.facts), store, warm=_WARM)
         self.lines: list[str] = []
 
     def tuned(self, description: GraphDescription) -> tuple[GraphDescription, int] | None:

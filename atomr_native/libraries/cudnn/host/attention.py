@@ -33,7 +33,11 @@ def _sequences(spec: TensorSpec, array: Array, begins: Array) -> list[Array]:
     for begin, end in pairwise(found):
         shape, strides = list(spec.shape[1:]), [s * array.itemsize for s in spec.strides[1:]]
         shape[token - 1] = min(int(end - begin), shape[token - 1])
-        made.append(np.lib.stride_tricks.as_strided(array[begin:end], shape, strides))
+        part = array[begin:end]
+        if array.itemsize == 1:  # NumPy does not find float8_e5m2 by the text that names it
+            made.append(np.lib.stride_tricks.as_strided(part.view(np.uint8), shape, strides).view(array.dtype))
+        else:
+            made.append(np.lib.stride_tricks.as_strided(part, shape, strides))
     return made
 
 
@@ -105,8 +109,9 @@ def vacate(node: NodeSpec, given: Given, _shapes: Shapes) -> Given:
     if keys_side:
         vacant = (row >= keys) | (queries <= 0)
     else:
-        end = row + (keys - queries if causal == 2 else 0) if causal else keys - 1 + 0 * row
-        first = np.maximum(end - window + 1, 0) if window else 0
+        own = row + (keys - queries if causal == 2 else 0)
+        end = own + (window - 1 if causal == 3 else 0) if causal else keys - 1 + 0 * row
+        first = np.maximum(own - window + 1, 0) if window else 0
         vacant = (row >= queries) | (np.minimum(end, keys - 1) < first)
     return {"y": np.where(vacant, y.dtype.type(dict(node.reals)["value"]), y)}
 

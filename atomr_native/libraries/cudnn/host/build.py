@@ -55,8 +55,8 @@ def _reduction(node: NodeSpec, given: dict[str, Array], shapes: dict[str, tuple[
     made: Array
     if node.mode in ("amax", "norm1", "norm2"):
         size = abs(x)
-        if node.mode == "amax":
-            made = size.max(axes)
+        if node.mode == "amax":  # of rows that see nothing there is none, as on a GPU
+            made = np.fmax.reduce(size, axis=axes, initial=0)
         else:
             made = size.sum(axes) if node.mode == "norm1" else np.sqrt((size * size).sum(axes))
     else:

@@ -47,10 +47,12 @@ def check(kernel: Kernel) -> None:
     elif kernel.b.dtype == "int8":
         _one_of("b.dtype", kernel.b.dtype, ("float8_e4m3fn", "float8_e5m2"))
     _one_of("accumulator", kernel.accumulator, _ACCUMULATORS[(kernel.b if kernel.mixed else kernel.a).dtype])
+    columns = modern and kernel.family == "gemm"
+    layouts = ("column",) if kernel.mixed else ("row", "column") if columns else ("row",)
     for name, result in (("c", kernel.c), ("d", kernel.d)):
         if result is not None:
             _one_of(f"{name}.dtype", result.dtype, tuple(CPP.keys() - {"tfloat32", "uint8"}))
-            _one_of(f"{name}.layout", result.layout, ("column",) if kernel.mixed else ("row",))
+            _one_of(f"{name}.layout", result.layout, layouts)
     _check_alignments(kernel)
     if modern:
         _check_sm90(kernel)

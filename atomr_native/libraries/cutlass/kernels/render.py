@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from . import checks, convolution80, gemm80, gemm90, grouped80, grouped90
-from .kernel import Kernel
+from .kernel import Kernel, walk
 from .rendering import Rendered
+from .tree import STORES
+from .types import BITS
 
 __all__ = ["check", "render"]
 
@@ -16,6 +20,8 @@ _FAMILIES = {
     ("grouped", "sm_80"): grouped80.render,
     ("grouped", "sm_90a"): grouped90.render,
 }
+#: Most bits of results whose rounding hides that of short arithmetic.
+_SHORT = 16
 
 
 def render(kernel: Kernel) -> Rendered:
@@ -27,4 +33,6 @@ def render(kernel: Kernel) -> Rendered:
         As `check`.
     """
     check(kernel)
-    return _FAMILIES[kernel.family, kernel.arch](kernel)
+    stored = [kernel.d.dtype, *(node.dtype for node in walk(kernel.tree) if node.op in STORES)]
+    brief = kernel.compute == "float32" and max(BITS[dtype] for dtype in stored) <= _SHORT
+    return replace(_FAMILIES[kernel.family, kernel.arch](kernel), brief=brief)

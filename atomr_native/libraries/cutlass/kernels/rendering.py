@@ -71,6 +71,8 @@ class Rendered:
     setup : tuple of str
         What the kernel `SETUP` takes, which runs first, see `preparation` and grouped90.py; empty without one: 8 bytes
         each, the address of an operand or of the workspace, or a number.
+    brief : bool
+        Whether its float32 arithmetic may be short, since all results have 16 bits or less: subnormal numbers are 0.
     """
 
     source: str
@@ -81,6 +83,7 @@ class Rendered:
     functions: tuple[tuple[str, int], ...]
     scalars: tuple[str, ...]
     setup: tuple[str, ...] = ()
+    brief: bool = False
 
 
 def source_of(

@@ -24,11 +24,13 @@ from ....plans.spec import PlanSpec
 from ..attributes import FftAttributes, MappedAttributes
 from .callbacks import callbacks_of, parameter_step
 from .functions import apply_step
+from .line_steps import lines_step, plan_lines
+from .line_types import Lines
 from .linked import plan_linked
-from .mapped import plan_mapped, ways
+from .mapped import lines_mapped, plan_mapped, ways
 from .moves import move_kernel
 from .sources import source_step
-from .steps import Apply, Array, Call, Custom, Move, Steps, plan_steps
+from .steps import Apply, Array, Call, Custom, Move, Steps, operand, plan_steps
 
 __all__ = [
     "TransformDescription", "build_mapped", "build_transform", "built_steps", "describe_call", "first_built",
@@ -117,6 +119,9 @@ def _program(steps: Steps, spec: PlanSpec[Any], context: CudaContext) -> Sequenc
             sources = [which for which, *_ in getattr(spec.attributes, "sources", ())]
             made.append((source_step if step.which in sources else apply_step)(step, spec, target))
             continue
+        if isinstance(step, Lines):
+            made.append(lines_step(step, spec, target))
+            continue
         run: Any
         if isinstance(step, Call):
             description = describe_call(step, padded(steps.nbytes))
@@ -144,19 +149,43 @@ def build_transform(spec: PlanSpec[FftAttributes], context: CudaContext) -> Buil
     """
     if math.prod(spec.operands[1].shape) == 0:
         return Built("noop")
-    return first_built([("functions of copies and factors", plan_linked(spec))], plan_steps(spec), spec, context)
+    apart = plan_steps(spec)
+    linked = [("functions of copies and factors", plan_linked(spec))]
+    return first_built(linked, apart, spec, context, lines_transform(spec, apart))
 
 
-def first_built(linked: Sequence[tuple[str, Steps]], apart: Steps, spec: PlanSpec[Any], context: CudaContext) -> Built:
-    """Build by the first steps of which cuFFT takes the functions, or by the last, without any; errors are of these.
+def lines_transform(spec: PlanSpec[FftAttributes], apart: Steps) -> Steps | None:
+    """Return the transform by one kernel, where it is not one call of cuFFT."""
+    reason = apart.reason
+    if not reason:
+        return None
+    x, out = (operand(i, o) for i, o in enumerate(spec.operands))
+    return plan_lines(spec.attributes, x, out, reason=reason)
 
-    So are plans of small results, which linking would hold up for longer than it saves.
+
+def first_built(
+    linked: Sequence[tuple[str, Steps]],
+    apart: Steps,
+    spec: PlanSpec[Any],
+    context: CudaContext,
+    lines: Steps | None = None,
+) -> Built:
+    """Build by one kernel if there is one, by the first steps of which cuFFT takes the functions, or by the last.
+
+    These have no functions, and errors are theirs.  So are plans of small results, which compiling would hold up for
+    longer than it saves.
     """
     out = spec.operands[-1]
     if math.prod(out.shape) * as_dtype(out.dtype).itemsize < _LEAST:
         return built_steps(spec, apart, context)
-    ways = [(name, lambda steps=steps: steps) for name, steps in linked if steps.calls]
-    return _first([*ways, ("copies", lambda: apart)], spec, context)
+    found = [("one kernel", lines)] if lines is not None else []
+    found += [(name, steps) for name, steps in linked if steps.calls]
+    ways = [(name, partial(_planned, steps)) for name, steps in (*found, ("copies", apart))]
+    return _first(ways, spec, context)
+
+
+def _planned(steps: Steps) -> Steps:
+    return steps
 
 
 def build_mapped(spec: PlanSpec[MappedAttributes], context: CudaContext) -> Built:
@@ -168,6 +197,8 @@ def build_mapped(spec: PlanSpec[MappedAttributes], context: CudaContext) -> Buil
     reason = (Refusal("callbacks", how.apart),) if how.apart else ()
     possible = [fused for fused in ways(spec) if fused <= given]
     named = [(" and ".join(sorted(fused)), partial(plan_mapped, spec, fused)) for fused in possible]
+    lines = lines_mapped(spec) if possible[0] == next(ways(spec)) else None
+    named = [("one kernel", partial(_planned, lines)), *named] if lines is not None else named
     return _first(named, spec, context, reason)
 
 
@@ -217,7 +248,7 @@ def built_steps(spec: PlanSpec[Any], steps: Steps, context: CudaContext) -> Buil
     program = _program(steps, spec, context)
     if program.workspace > context.workspace_limit:
         raise beyond_limit(spec.op, "a transform", program.workspace, context.workspace_limit)
-    only = program.steps[0].run
+    only: Any = program.steps[0].run
     if len(program.steps) == 1 and isinstance(only, Transform):
         return Built(only, program.workspace, program.notes)
     return Built(program, program.workspace, program.notes)

@@ -20,7 +20,7 @@ from .linked import linked_symbol
 from .sources import GLOBAL, callback_source
 from .steps import Call
 
-__all__ = ["Callback", "callbacks_of", "finish_source", "parameter_step"]
+__all__ = ["Callback", "callbacks_of", "compiled", "finish_source", "parameter_step"]
 
 #: The library's number of the kind, the symbol, and LTO-IR.
 Callback = tuple[int, bytes, bytes]
@@ -39,18 +39,18 @@ def callbacks_of(step: Call, spec: PlanSpec[Any], target: Target) -> tuple[Callb
     for which in step.callbacks:
         dtype = step.dense(which)
         numba = dict(spec.attributes.callbacks).get(which)
-        code = _compiled(callback_source(spec, which), target) if numba is None else numba.data
+        code = compiled(callback_source(spec, which), target) if numba is None else numba.data
         found.append((_kind(which, dtype), symbol_of(which).encode(), code))
     for function in step.linked:
         dtype = step.dense(function.which)
         symbol = linked_symbol(function.which).encode()
-        found.append((_kind(function.which, dtype), symbol, _compiled(function.code, target)))
+        found.append((_kind(function.which, dtype), symbol, compiled(function.code, target)))
     if step.finishes:
-        found.append((_kind("store", step.target.dtype), b"atomr_fft_finish", _compiled(finish_source(step), target)))
+        found.append((_kind("store", step.target.dtype), b"atomr_fft_finish", compiled(finish_source(step), target)))
     return tuple(found)
 
 
-def _compiled(source: str, target: Target) -> bytes:
+def compiled(source: str, target: Target) -> bytes:
     """Return CUDA C++ as LTO-IR, without instructions that cuFFT's kernels may not have.  Waits for the compiler."""
     return compile_program(source, f"sm_{number_of(target.arch)}", options=OPTIONS, output="ltoir").code
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace as changed
 from ....builders.context import Built
 from ....builders.cuda.codegen import THREADS, convert, value_type
 from ....builders.cuda.context import CudaContext
-from ....builders.cuda.prelude import STORAGE
+from ....builders.cuda.prelude import STORAGE, prelude
 from ....builders.cuda.target import Argument, Launch, Target
 from ....builders.cuda.workspace import padded
 from ....plans.spec import PlanSpec
@@ -19,8 +19,10 @@ from ..attributes import FftAttributes, FramesAttributes
 from ..frames import LEAST, scale_of
 from ..fusion import wrong_callback
 from ..spec import COMPLEX_OF, COMPUTED
-from .build import built_steps, first_built
-from .linked import function_of, link, pointer
+from .build import first_built
+from .line_steps import plan_lines
+from .line_types import End
+from .linked import function_text, link, linked_symbol, pointer
 from .steps import Array, Call, Custom, Linked, Steps, operand, plan_arrays
 
 __all__ = ["build_istft", "build_stft", "link_stft", "plan_istft", "plan_stft"]
@@ -121,14 +123,18 @@ def _frames(how: FramesAttributes, x: Array, window: Array | None, into: Array, 
     return _kernel("frames", text, x, into, window, target, note)
 
 
-def _linked(how: FramesAttributes, x: Array, window: Array | None, into: Array) -> Linked:
-    """Return the function that loads windowed frames of a signal, continued on both sides, inside cuFFT's kernels."""
-    real = COMPUTED[x.dtype]
+def _loading(how: FramesAttributes, x: Array, window: Array | None, into: Array) -> str:
+    """Return the function that loads windowed frames of a signal, continued on both sides, without its prelude."""
     body = [pointer("p", STORAGE[x.dtype], x.source)]
     body += [] if window is None else [pointer("w", STORAGE[window.dtype], window.source)]
     body += _element(how, x, into.dtype, into.shape[-2], "place")
-    dtypes = {x.dtype, real, *([] if window is None else [window.dtype])}
-    code = function_of("load", into.dtype, dtypes, body, _weight(how, window, real))
+    return function_text("load", into.dtype, body, _weight(how, window, COMPUTED[x.dtype]))
+
+
+def _linked(how: FramesAttributes, x: Array, window: Array | None, into: Array) -> Linked:
+    """Return that function for cuFFT's kernels."""
+    dtypes = {x.dtype, into.dtype, COMPUTED[x.dtype], *([] if window is None else [window.dtype])}
+    code = prelude(dtypes) + _loading(how, x, window, into)
     return Linked("load", code, f"cuFFT's kernels load frames of x without a copy: {_why(how)}", True)
 
 
@@ -159,6 +165,29 @@ def _made(how: FramesAttributes, x: Array, shape: Axes) -> Array:
     """Return the buffer of frames."""
     real = COMPUTED[x.dtype]
     return _dense(real if how.onesided else COMPLEX_OF[real], shape)
+
+
+def lines_stft(spec: PlanSpec[FramesAttributes], steps: Steps) -> Steps | None:
+    """Return the transform of all frames by one kernel, which makes them as it loads."""
+    how, first = spec.attributes, steps.steps[0]
+    if not isinstance(first, Custom):
+        return None
+    made, out = (
+        replace(first.target, source=("operand", 0)),
+        _swapped(operand(len(spec.operands) - 1, spec.operands[-1])),
+    )
+    axis = len(made.shape) - 1
+    inner = FftAttributes(
+        transform="rfft" if how.onesided else "fft",
+        axes=(axis,),
+        lengths=(how.n_fft,),
+        norm="none",
+        aligned=(True, how.aligned[1]),
+    )
+    window = first.others[0] if first.others else None
+    load = End(made, axis, symbol=linked_symbol("load"))
+    code = _loading(how, first.source, window, made)
+    return plan_lines(inner, made, out, load=load, reason=_why(how), codes=(code,))
 
 
 def link_stft(spec: PlanSpec[FramesAttributes], steps: Steps) -> Steps:
@@ -209,8 +238,8 @@ def _sums(how: FramesAttributes, made: Array, window: Array | None, out: Array, 
     return _kernel("sums", text, made, out, window, target, f"frames of {made.nbytes} bytes lie in the workspace")
 
 
-def plan_istft(spec: PlanSpec[FramesAttributes], target: Target) -> Steps:
-    """Return the steps of the inverse: frames by cuFFT, and their sum by a kernel."""
+def plan_istft(spec: PlanSpec[FramesAttributes], target: Target) -> tuple[Steps, Steps | None]:
+    """Return the steps of the inverse, by cuFFT and a sum of frames, and by one kernel before it if there is one."""
     how = spec.attributes
     arrays = [operand(i, o) for i, o in enumerate(spec.operands)]
     x, out = _swapped(arrays[0]), arrays[-1]
@@ -225,7 +254,10 @@ def plan_istft(spec: PlanSpec[FramesAttributes], target: Target) -> Steps:
         aligned=(how.aligned[0], True),
     )
     steps = plan_arrays(inner, x, made, padded(made.nbytes))
-    return Steps((*steps.steps, _sums(how, made, window, out, target)), steps.nbytes)
+    sums = _sums(how, made, window, out, target)
+    alone = plan_lines(inner, x, made, reason=steps.reason) if steps.reason else None
+    lines = None if alone is None else Steps((*alone.steps, sums), padded(made.nbytes))
+    return Steps((*steps.steps, sums), steps.nbytes), lines
 
 
 def build_stft(spec: PlanSpec[FramesAttributes], context: CudaContext) -> Built:
@@ -233,11 +265,13 @@ def build_stft(spec: PlanSpec[FramesAttributes], context: CudaContext) -> Built:
     if math.prod(spec.operands[-1].shape) == 0:
         return Built("noop")
     steps = plan_stft(spec, context.target)
-    return first_built([("frames inside cuFFT", link_stft(spec, steps))], steps, spec, context)
+    linked = [("frames inside cuFFT", link_stft(spec, steps))]
+    return first_built(linked, steps, spec, context, lines_stft(spec, steps))
 
 
 def build_istft(spec: PlanSpec[FramesAttributes], context: CudaContext) -> Built:
     """Build ``fft.istft``: operands x, window if there is one, and out; errors as `build_transform`."""
     if math.prod(spec.operands[-1].shape) == 0:
         return Built("noop")
-    return built_steps(spec, plan_istft(spec, context.target), context)
+    steps, lines = plan_istft(spec, context.target)
+    return first_built([], steps, spec, context, lines)

@@ -14,8 +14,9 @@ from ....plans.spec import PlanSpec
 from ..attributes import FftAttributes
 from ..half import refused, why_wide
 from ..spec import TRANSFORMS, factor
-from .build import built_steps, first_built
+from .build import first_built
 from .layouts import match
+from .line_steps import plan_lines
 from .linked import link, parts
 from .steps import Array, Call, Move, Steps, in_order, operand, plan_arrays
 
@@ -81,19 +82,27 @@ def wide_steps(spec: PlanSpec[FftAttributes]) -> Steps:
     return Steps((*first, *planned.steps, *last), planned.nbytes)
 
 
+def lines_half(spec: PlanSpec[FftAttributes]) -> Steps | None:
+    """Return the transform by one kernel, which converts as it loads and stores."""
+    x, out = (operand(i, o) for i, o in enumerate(spec.operands))
+    reason = f"it loads and stores {x.dtype}, and computes in float32"
+    return plan_lines(spec.attributes, x, out, halves=True, reason=reason)
+
+
 def build_half(spec: PlanSpec[FftAttributes], context: CudaContext) -> Built:
     """Build ``fft.half``: operands ``x, out``; errors as `build_transform`."""
     x, out = spec.operands
     if math.prod(out.shape) == 0:
         return Built("noop")
     reason = why_wide(spec.attributes, x.dtype, x.shape, int(str(number_of(context.target.arch)).rstrip("abcdef")))
+    lines = lines_half(spec) if spec.attributes.converts else None
     if not reason:
         steps = native_steps(spec)
         if steps is None:
             reason = f"cuFFT does not take strides {x.strides} to {out.strides} in {x.dtype}"
         else:
-            try:
-                return built_steps(spec, steps, context)
+            try:  # one kernel reads and writes as few bytes, and rounds less
+                return first_built([], steps, spec, context, lines)
             except Unsupported as error:
                 if error.rule != "fft.library":
                     raise
@@ -102,5 +111,5 @@ def build_half(spec: PlanSpec[FftAttributes], context: CudaContext) -> Built:
         raise refused(spec.attributes, x.dtype, x.shape, reason)
     steps = wide_steps(spec)
     linked = link(steps, spec.attributes.aligned, direct=False)
-    built = first_built([("functions that convert", linked)], steps, spec, context)
+    built = first_built([("functions that convert", linked)], steps, spec, context, lines)
     return replace(built, notes=(f"computed in float32: {reason}", *built.notes))

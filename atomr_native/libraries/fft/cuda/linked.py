@@ -22,7 +22,7 @@ from .moves import stored
 from .sources import C_TYPES, GLOBAL, walk
 from .steps import Apply, Array, Call, Custom, Linked, Move, Steps, in_order, operand, order_of, plans
 
-__all__ = ["function_of", "link", "linked_symbol", "packed", "parts", "plan_linked", "pointer"]
+__all__ = ["function_text", "link", "linked_symbol", "packed", "parts", "plan_linked", "pointer"]
 
 _MAKE: Final = {"complex64": "make_c64", "complex128": "make_c128"}
 _REALS: Final = {"complex64": "float32", "complex128": "float64"}
@@ -39,16 +39,14 @@ def linked_symbol(which: str) -> str:
     return f"atomr_fft_linked_{which}"
 
 
-def function_of(which: str, dense: str, dtypes: set[str], body: Sequence[str], before: Sequence[str] = ()) -> str:
-    """Return the function that cuFFT calls.
+def function_text(which: str, dense: str, body: Sequence[str], before: Sequence[str] = ()) -> str:
+    """Return the function that cuFFT calls, without a prelude.
 
     Parameters
     ----------
     which : str
         ``"load"``, then the body declares ``made``, a number of dtype `dense`; or ``"store"``, then it has ``x``.
     dense : str
-    dtypes : set of str
-        Others that it uses.
     body : sequence of str
         Statements with ``place``, the element's place in the dense array, ``data`` and ``words``, the block.
     before : sequence of str
@@ -69,7 +67,12 @@ def function_of(which: str, dense: str, dtypes: set[str], body: Sequence[str], b
     if loads:
         lines += [f"{kind} result;", "result.x = made.re; result.y = made.im;" if whole else "result = made;"]
         lines.append("return result;")
-    return prelude({*dtypes, dense}) + "\n".join([*lines, "}"]) + "\n"
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def function_of(which: str, dense: str, dtypes: set[str], body: Sequence[str]) -> str:
+    """Return the function with its prelude; `dtypes` are others than `dense` that it uses."""
+    return prelude({*dtypes, dense}) + function_text(which, dense, body)
 
 
 def pointer(name: str, kind: str, source: Source | None, *, written: bool = False) -> str:

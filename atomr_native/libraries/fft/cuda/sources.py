@@ -22,11 +22,19 @@ from ..callbacks import symbol_of
 from ..fusion import dense_dtype, elements_of, scale_of, word_of
 from .steps import Apply
 
-__all__ = ["C_TYPES", "GLOBAL", "callback_source", "source_step", "walk"]
+__all__ = ["C_TYPES", "GLOBAL", "callback_source", "callback_text", "source_step", "walk"]
 
 _BLOCKS: Final = 32  # for each multiprocessor
 C_TYPES: Final = {"complex64": "float2", "complex128": "double2", "float32": "float", "float64": "double"}
 _REAL: Final = {"complex64": "float32", "complex128": "float64", "float32": "float32", "float64": "float64"}
+
+#: Complex numbers of their parts.
+_PAIRS: Final = """\
+#ifndef PAIRS
+#define PAIRS
+DEVICE float2 pair(float x, float y) { float2 made; made.x = x; made.y = y; return made; }
+DEVICE double2 pair2(double x, double y) { double2 made; made.x = x; made.y = y; return made; }
+#endif"""
 
 #: Says that a pointer is of device memory: else accesses wait for cuFFT's exchanges in shared memory.
 GLOBAL: Final = """\
@@ -87,7 +95,7 @@ def walk(extents: Sequence[int], bounds: Sequence[int], steps: Mapping[str, Sequ
 
 
 def _element(spec: PlanSpec[MappedAttributes], which: str, source: str, name: str) -> str:
-    """Return the text up to ``element(place, ...)``, which loads or stores one element of the dense array."""
+    """Return the text up to ``element_{which}(place, ...)``, which loads or stores one element of the dense array."""
     elements, scale, loads = elements_of(spec, which), scale_of(spec, which), which == "load"
     arrays, numbers, dtypes = _arrays(spec, which)
     dense = dense_dtype(spec, which)
@@ -97,10 +105,12 @@ def _element(spec: PlanSpec[MappedAttributes], which: str, source: str, name: st
     head = ["u64 place", *([] if loads else [f"{C_TYPES[dense]} value"]), *parameters]
     lines = [
         GLOBAL,
-        "DEVICE float2 pair(float x, float y) { float2 made; made.x = x; made.y = y; return made; }",
-        "DEVICE double2 pair2(double x, double y) { double2 made; made.x = x; made.y = y; return made; }",
-        f"#ifdef __cplusplus\nnamespace {{\n#endif\n{source}\n#ifdef __cplusplus\n}}\n#endif",  # both may be linked
-        f"DEVICE {C_TYPES[dense] if loads else 'void'} element({', '.join(head)}) {{",
+        _PAIRS,
+        # Names of the user's text meet no others, and it may be there twice.
+        f"#ifdef __cplusplus\nnamespace {{ namespace user_{which} {{\n#endif\n{source}",
+        f"#ifdef __cplusplus\n}} }}\n#define USER_{which} user_{which}::{name}\n#else",
+        f"#define USER_{which} {name}\n#endif",
+        f"DEVICE {C_TYPES[dense] if loads else 'void'} element_{which}({', '.join(head)}) {{",
     ]
     steps = {"offset": elements.flat, "o0": elements.own}
     steps |= {f"o{i}": step for i, step in enumerate(elements.others, 1)}
@@ -118,7 +128,7 @@ def _element(spec: PlanSpec[MappedAttributes], which: str, source: str, name: st
     made = {n: _read(dtypes[n], real, f"p{i}", f"o{i}") for i, n in enumerate(arrays) if i}
     kinds = _kinds(spec, numbers)
     made |= {n: f"v{j}" if kinds[j] == "long long" else f"({C_TYPES[real]})v{j}" for j, n in enumerate(numbers)}
-    call = f"{name}({', '.join([*given, *(made[n] for n in getattr(spec.attributes, which))])})"
+    call = f"USER_{which}({', '.join([*given, *(made[n] for n in getattr(spec.attributes, which))])})"
     if loads:
         zero = f"{'pair' if real == 'float32' else 'pair2'}(0, 0)" if dense.startswith("complex") else "0"
         lines += [f"{C_TYPES[dense]} made = {zero};", f"if ({inside or '1'}) made = {call};"]
@@ -138,6 +148,12 @@ def _text(spec: PlanSpec[MappedAttributes], which: str) -> tuple[str, str]:
 
 def callback_source(spec: PlanSpec[MappedAttributes], which: str) -> str:
     """Return the function that cuFFT calls, which reads the message's addresses and numbers from its block."""
+    arrays, _, dtypes = _arrays(spec, which)
+    return prelude({*(dtypes[n] for n in arrays), dense_dtype(spec, which)}) + callback_text(spec, which)
+
+
+def callback_text(spec: PlanSpec[MappedAttributes], which: str) -> str:
+    """Return that function without the prelude."""
     arrays, numbers, dtypes = _arrays(spec, which)
     loads, dense = which == "load", dense_dtype(spec, which)
     given = ["place", *([] if loads else ["value"])]
@@ -147,12 +163,11 @@ def callback_source(spec: PlanSpec[MappedAttributes], which: str) -> str:
     ]
     kind, value = (C_TYPES[dense], "") if loads else ("void", f"{C_TYPES[dense]} value, ")
     return (
-        prelude({*(dtypes[n] for n in arrays), dense})
-        + _element(spec, which, *_text(spec, which))
+        _element(spec, which, *_text(spec, which))
         + f"__device__ {kind} {symbol_of(which)}(void *data, unsigned long long place, {value}void *info, "
         + "void *shared) {\n"
         + "const u64 *words = (const u64 *)info;\n"
-        + f"{'return ' if loads else ''}element({', '.join(given)});\n}}\n"
+        + f"{'return ' if loads else ''}element_{which}({', '.join(given)});\n}}\n"
     )
 
 
@@ -165,7 +180,8 @@ def source_step(apply: Apply, spec: PlanSpec[MappedAttributes], target: Target) 
     parameters += [f"{kind} v{j}" for j, kind in enumerate(_kinds(spec, numbers))]
     given = [*(f"p{i}" for i in range(len(arrays))), *(f"v{j}" for j in range(len(numbers)))]
     total = math.prod(array.shape)
-    body = f"q[i] = element({', '.join(['i', *given])});" if loads else f"element({', '.join(['i', 'q[i]', *given])});"
+    body = f"element_{which}({', '.join(['i', *([] if loads else ['q[i]']), *given])});"
+    body = f"q[i] = {body}" if loads else body
     source = _element(spec, which, *_text(spec, which)) + "\n".join([
         f"KERNEL apply({', '.join([f'{C_TYPES[dense]} *q', *parameters])}) {{",
         "AWAIT_LAUNCH();",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ....arrays.operands import contiguous_strides
 from ....builders.cuda.sequence import Source
@@ -21,6 +21,9 @@ from ..attributes import FftAttributes
 from ..fusion import wrong_callback
 from ..spec import COMPUTED, TRANSFORMS, factor, whole_shape
 from .layouts import MOST_AXES, Layout, Side, match
+
+if TYPE_CHECKING:
+    from .line_types import Lines
 
 __all__ = [
     "Apply", "Array", "Call", "Custom", "Linked", "Move", "Steps", "in_order", "operand", "order_of", "plan_arrays",
@@ -207,7 +210,7 @@ class Custom:
 class Steps:
     """Steps in order, and the bytes of their buffers."""
 
-    steps: tuple[Move | Call | Apply | Custom, ...]
+    steps: tuple[Move | Call | Apply | Custom | Lines, ...]
     nbytes: int
 
     @property
@@ -219,6 +222,13 @@ class Steps:
     def calls(self) -> bool:
         """Whether cuFFT calls functions of this library."""
         return self.linked > 0 or any(isinstance(step, Call) and step.finishes for step in self.steps)
+
+    @property
+    def reason(self) -> str:
+        """Why there is more than one call of cuFFT, or nothing."""
+        found = [step.reason for step in self.steps if isinstance(step, Move)]
+        looped = any(isinstance(step, Call) and step.layout.loops for step in self.steps)
+        return "; ".join([*dict.fromkeys(found), *(["the batch is uneven"] if looped else [])])
 
     @property
     def cost(self) -> tuple[int, int]:

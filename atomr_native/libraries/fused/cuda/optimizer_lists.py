@@ -106,9 +106,10 @@ def _build(
         "const int fast = (((u64)gradient | (u64)param | (u64)state0 | (u64)state1 | (u64)master) & 15) == 0"
         f" && left >= {_GROUP};",
         f"float g[{_GROUP}], x[{_GROUP}], {', '.join(f's{i}[{_GROUP}]' for i in range(state))};",
-        *_by_kind([f"get_{dtype}(gradient, at, left, fast, g);" for dtype in gradients]),
+        # The gradient last: to convert it waits for its words, and what is read after that would come later.
         *(f"get_float32(state{i}, at, left, fast, s{i});" for i in range(state)),
         *_weights("get", spec.attributes.masters),
+        *_by_kind([f"get_{dtype}(gradient, at, left, fast, g);" for dtype in gradients]),
         "#pragma unroll",
         f"for (int k = 0; k < {_GROUP}; k++) {{",
         *step,

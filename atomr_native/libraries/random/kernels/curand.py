@@ -18,12 +18,12 @@ __all__ = ["DRAWS", "FINISHES"]
 
 def _number(o: Arithmetic) -> Any:
     """Return the function from two words to a number above 0 and at most 1: of the first alone in float32."""
-    mul, to_real, real = o.mul, o.to_real, o.real
+    mul, to_real, of_word, real = o.mul, o.to_real, o.of_word, o.real
     if real is np.float32:
         unit, half = real(2.0**-32), real(2.0**-33)
 
         def single(a: Any, b: Any) -> Any:
-            return mul(to_real(a), unit) + half
+            return mul(of_word(a), unit) + half
 
         return o.function(single)
     unit, half = real(2.0**-53), real(2.0**-54)

@@ -11,7 +11,7 @@ import numpy as np
 
 from ....compile.numba.api import cuda, inlined
 from ....compile.numba.device.elements import STORAGE, WRITERS, element
-from ....compile.numba.device.intrinsics import bits_of, float_of
+from ....compile.numba.device.intrinsics import address, bits_of, float_of, store2, store4
 from ....compile.numba.device.philox import philox
 from ....compile.numba.device.rounded import double_bits, double_of, floor, product_of, root_of
 from . import curand, formulas
@@ -19,12 +19,16 @@ from .formulas import ATTEMPTS, allowed, below
 from .functions import Arithmetic
 from .integers import integers, ranges
 from .places import WORD, contiguous_place, shared_words, strided_place
-from .positions import BITS, LIMITS, MOST_ATTEMPTS, PAIRS, QUADS, SINGLES, STORED, computed, per_counter
+from .positions import (
+    BITS, LIMITS, MOST_ATTEMPTS, PAIRS, QUADS, REJECTING, SINGLES, STORED, computed, per_counter,
+)  # fmt: skip
 
 __all__ = ["DOUBLE", "clear", "fill", "integers", "ranges", "reject"]
 
 Kernel = tuple[Any, tuple[str, ...]]
 
+#: Registers of a thread that leave room for six blocks on a multiprocessor.
+_REGISTERS: Final = 40
 _TERMS: Final = 200
 
 
@@ -45,7 +49,17 @@ def _single_of(bits: Any) -> Any:
 
 @inlined
 def _to_single(value: Any) -> Any:
-    return np.float32(value)
+    return np.float32(np.int32(value))
+
+
+@inlined
+def _word_to_single(word: Any) -> Any:
+    return np.float32(np.uint32(word))
+
+
+@inlined
+def _word_to_double(word: Any) -> Any:
+    return np.float64(np.uint32(word))
 
 
 @inlined
@@ -74,11 +88,11 @@ def _search(u: Any, first: Any, a: Any, b: Any) -> Any:
 _ARITHMETIC: Final = {
     np.float32: Arithmetic(
         np.float32, inlined, product_of(np.float32), root_of(np.float32), None, _select, _single_bits, _single_of,
-        _to_single, _to_int, None,
+        _to_single, _to_int, _word_to_single, None,
     ),
     np.float64: Arithmetic(
         np.float64, inlined, _multiply, root_of(np.float64), floor, _select, double_bits, double_of, _to_double,
-        _to_int, _search,
+        _to_int, _word_to_double, _search,
     ),
 }  # fmt: skip
 #: Operations on float64 in a kernel.
@@ -95,11 +109,46 @@ def _writer(dtype: str) -> tuple[str, Any]:
     return f"*{STORED[dtype]}", inlined(lambda value: np.int64(value) if value < limit else np.int64(limit))
 
 
+@inlined
+def _store_words(out: Any, at: Any, a: Any, b: Any, c: Any, d: Any) -> None:
+    store4(out, at, (np.uint32(a), np.uint32(b), np.uint32(c), np.uint32(d)))
+
+
+@inlined
+def _store_halves(out: Any, at: Any, a: Any, b: Any, c: Any, d: Any) -> None:
+    low = np.uint32(np.int64(a) & 0xFFFF | np.int64(b) << 16)
+    store2(out, at, (low, np.uint32(np.int64(c) & 0xFFFF | np.int64(d) << 16)))
+
+
+@inlined
+def _store_doubles(out: Any, at: Any, a: Any, b: Any, _c: Any, _d: Any) -> None:
+    first, second = double_bits(a), double_bits(b)
+    words = (
+        np.uint32(first & WORD), np.uint32(first >> 32 & WORD), np.uint32(second & WORD), np.uint32(second >> 32 & WORD)
+    )  # fmt: skip
+    store4(out, at, words)
+
+
+#: Stores of a counter's elements by one access, and the bytes of an element.
+_STORES: Final = {
+    "float32": (_store_words, 4),
+    "float16": (_store_halves, 2),
+    "bfloat16": (_store_halves, 2),
+    "float64": (_store_doubles, 8),
+}
+
+
 def _reader(kind: str, real: Any) -> Any:
     """Return the function from a pointer, a place and a scalar to a parameter."""
     if kind == "number":
         return inlined(lambda pointer, at, number: real(number))
     return inlined(lambda pointer, at, number: real(pointer[at]))
+
+
+def registers(distribution: str = "", dtype: str = "", plain: bool = False, **_: Any) -> int | None:
+    """Return the most registers of a thread, of a kernel that writes a counter's elements by one store."""
+    fast = plain and dtype in _STORES and distribution not in REJECTING
+    return _REGISTERS if fast and computed(distribution, dtype) is np.float32 else None
 
 
 def clear() -> Kernel:
@@ -194,6 +243,9 @@ def fill(
     draw = methods.DRAWS[distribution](o, BITS.get(dtype, 0))
     kind, shift, inside = (QUADS, 2, share - 1) if share == 4 else (PAIRS, 1, share - 1)
     four, words = share == 4, shared_words(engine, kind, shift)
+    together, size = _STORES.get(dtype, (_store_words, 4))
+    fast = plain and dtype in _STORES and four == (dtype != "float64")
+    last = share * size - 1
 
     @inlined
     def one(
@@ -221,9 +273,22 @@ def fill(
         start = from_[0] if given else offset
         low, high = seed & WORD, seed >> 32 & WORD
         skip = start & inside
+        step = np.int64(cuda.gridDim.x) * cuda.blockDim.x
+        if fast and skip == 0 and address(out) & last == 0:
+            a, b, c, d = parameters(
+                p0, p1, p2, p3, v0, v1, v2, v3, 0, n1, n2, n3,
+                a0, a1, a2, a3, b0, b1, b2, b3, c0, c1, c2, c3, d0, d1, d2, d3,
+            )  # fmt: skip
+            while group < n >> shift:
+                z = draw(words((start >> shift) + group, stream, low, high))
+                y0, y1 = stored(finish(z[0], a, b, c, d)), stored(finish(z[1], a, b, c, d))
+                y2, y3 = y0, y1
+                if four:
+                    y2, y3 = stored(finish(z[2], a, b, c, d)), stored(finish(z[3], a, b, c, d))
+                together(out, group * (last + 1), y0, y1, y2, y3)
+                group += step
         while group << shift < n + skip:
-            number = (start >> shift) + group
-            z = draw(words(number, stream, low, high))
+            z = draw(words((start >> shift) + group, stream, low, high))
             for j in range(share):
                 if four:
                     value = z[0] if j == 0 else z[1] if j == 1 else z[2] if j == 2 else z[3]
@@ -233,7 +298,7 @@ def fill(
                     out, p0, p1, p2, p3, report, v0, v1, v2, v3, (group << shift) + j - skip, value, n, n1, n2, n3,
                     o0, o1, o2, o3, a0, a1, a2, a3, b0, b1, b2, b3, c0, c1, c2, c3, d0, d1, d2, d3,
                 )  # fmt: skip
-            group += np.int64(cuda.gridDim.x) * cuda.blockDim.x
+            group += step
 
     return fill, types
 

@@ -27,12 +27,12 @@ _STIRLING: Final = 0.9189385332046727
 
 def _open(o: Arithmetic) -> Any:
     """Return the function from two words to a number above 0 and at most 1: of the first alone in float32."""
-    mul, to_real, real = o.mul, o.to_real, o.real
+    mul, to_real, of_word, real = o.mul, o.to_real, o.of_word, o.real
     if real is np.float32:
         unit, half = real(2.0**-32), real(2.0**-33)
 
         def single(a: Any, b: Any) -> Any:
-            return mul(to_real(a), unit) + half
+            return mul(of_word(a), unit) + half
 
         return o.function(single)
     unit, half = real(2.0**-53), real(0.5)
@@ -45,7 +45,7 @@ def _open(o: Arithmetic) -> Any:
 
 def _closed(o: Arithmetic, bits: int) -> Any:
     """Return the function from two words to a multiple of ``2**-bits`` below 1: up to 32, of the first alone."""
-    mul, to_real, unit, drop = o.mul, o.to_real, o.real(2.0**-bits), 32 - bits
+    mul, to_real, of_word, unit, drop = o.mul, o.to_real, o.of_word, o.real(2.0**-bits), 32 - bits
     if bits > 32:
         more, drop = bits - 32, 64 - bits
 
@@ -55,7 +55,7 @@ def _closed(o: Arithmetic, bits: int) -> Any:
         return o.function(double)
 
     def single(a: Any, b: Any) -> Any:
-        return mul(to_real(a >> drop), unit)
+        return mul(of_word(a >> drop), unit)
 
     return o.function(single)
 
@@ -134,8 +134,8 @@ def _draw_cauchy(o: Arithmetic, _bits: int) -> Any:
 
 
 def _draw_words(o: Arithmetic, _bits: int) -> Any:
-    to_real = o.to_real
-    return o.function(lambda w: (to_real(w[0]), to_real(w[1]), to_real(w[2]), to_real(w[3])))
+    of_word = o.of_word
+    return o.function(lambda w: (of_word(w[0]), of_word(w[1]), of_word(w[2]), of_word(w[3])))
 
 
 #: By distribution: ``make(arithmetic, bits)``, where uniform numbers have that many.
@@ -303,10 +303,10 @@ def _attempt_gamma(o: Arithmetic) -> Any:
 def _attempt_beta(o: Arithmetic) -> Any:
     select, parts, exp, log, number = o.select, _gamma_parts(o), exponential(o), logarithm(o), _open(o)
     normal, zero, one = _draw_normal(o, 0), o.real(0), o.real(1)
-    mul, to_real, unit, half = o.mul, o.to_real, o.real(2.0**-32), o.real(2.0**-33)
+    mul, of_word, unit, half = o.mul, o.of_word, o.real(2.0**-32), o.real(2.0**-33)
 
     def chance(word: Any) -> Any:
-        return log(mul(to_real(word), unit) + half)
+        return log(mul(of_word(word), unit) + half)
 
     chance = o.function(chance)
 

@@ -38,7 +38,9 @@ class Arithmetic(NamedTuple):
     bits, of_bits : callable
         A number's bits as int64, and back.
     to_real, to_int : callable
-        From int64, and to it from a whole number.
+        From int64, and to it from a whole number; float32 only from numbers of 32 bits with a sign.
+    of_word : callable
+        From a word: int64 from 0 to ``2**32 - 1``.
     search : callable
         ``search(u, first, a, b)``: how many terms of a series have a sum that is not above u; the first is given, the
         k-th is ``a + b / k`` times the one before; at most 200.  float64 only.
@@ -54,6 +56,7 @@ class Arithmetic(NamedTuple):
     of_bits: Any
     to_real: Any
     to_int: Any
+    of_word: Any
     search: Any
 
 

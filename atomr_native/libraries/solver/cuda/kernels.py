@@ -8,7 +8,7 @@ from __future__ import annotations
 from string import Template
 from typing import Final
 
-__all__ = ["AXES", "MODES", "THREADS", "preamble", "source"]
+__all__ = ["AXES", "MODES", "THREADS", "TILE", "preamble", "source"]
 
 #: Axes of a batch that kernels step along.
 AXES: Final = 3
@@ -16,11 +16,13 @@ THREADS: Final = 256
 #: What `move` does to an element, by its bits: conjugate it; keep a triangle, zeros elsewhere; ones on the diagonal and
 #: zeros elsewhere; NaN in matrices whose info is not 0; leave other matrices alone; note matrices in which it reads a
 #: NaN; NaN in matrices that were noted; also note those with an infinity; ones on the diagonal of matrices that were
-#: noted, and zeros elsewhere; write nothing but notes.
+#: noted, and zeros elsewhere; write nothing but notes; leave alone what would be written where it is.
 MODES: Final = {
     "conj": 1, "lower": 2, "upper": 4, "eye": 8, "guard": 16, "only_bad": 32, "note": 64, "noted": 128, "infinite": 256,
-    "blank": 512, "only_note": 1024,
+    "blank": 512, "only_note": 1024, "in_place": 2048,
 }  # fmt: skip
+#: Rows and columns of the tiles of the kernel `tiles`, and of the smallest matrix that it gets.
+TILE: Final = 32
 
 _PREAMBLE: Final = Template("""\
 typedef $T elem;
@@ -28,10 +30,26 @@ typedef $R real;
 #define NOT_A_NUMBER ((real)bits_float(0x7fc00000u))
 $complex
 DEVICE u64 place(u64 b, u64 e1, u64 e2, u64 s0, u64 s1, u64 s2) {
-  return b / (e1 * e2) * s0 + b / e2 % e1 * s1 + b % e2 * s2;
+  return b == 0 ? 0 : b / (e1 * e2) * s0 + b / e2 % e1 * s1 + b % e2 * s2;
 }
 """)
 _SOURCE: Final = Template("""\
+/* The parts of a copy by its mode: whether an element is of the triangle that stays; whether it is read; its new value,
+ * of which NaN, or what is not finite, is noted. */
+DEVICE bool stays(u64 i, u64 j, u64 mode) { return !((mode & 2u) && i < j) && !((mode & 4u) && i > j); }
+DEVICE bool reads(u64 i, u64 j, u64 mode, bool bad, bool blank) {
+  return !bad && !(mode & 8u) && !blank && stays(i, j, mode);
+}
+DEVICE elem changed(elem x, u64 i, u64 j, u64 mode, bool bad, bool blank, int *note) {
+  if (bad) return make_elem(NOT_A_NUMBER, IS_COMPLEX ? NOT_A_NUMBER : 0);
+  if ((mode & 8u) || blank) return make_elem(i == j ? 1 : 0, 0);
+  if (!stays(i, j, mode)) return make_elem(0, 0);
+  if (mode & 64u) {
+    const bool odd = (mode & 256u) ? RE(x) * 0 != 0 || IM(x) * 0 != 0 : RE(x) != RE(x) || IM(x) != IM(x);
+    if (odd) *note = 1; /* by any thread, the same */
+  }
+  return mode & 1u ? make_elem(RE(x), -IM(x)) : x;
+}
 /* out[b, i, j] = in[b, i, j]; strides are in elements, i is the axis along which threads go first. */
 KERNEL move(elem *out, const elem *in, const int *info, int *notes, u64 rows, u64 columns, u64 count, u64 e1, u64 e2,
             u64 o_row, u64 o_column, u64 o0, u64 o1, u64 o2,
@@ -45,24 +63,16 @@ KERNEL move(elem *out, const elem *in, const int *info, int *notes, u64 rows, u6
   const u64 b_step = step / each, j_step = step % each / rows, i_step = step % each % rows;
   for (;;) {
     const bool bad = ((mode & 16u) && info[b] != 0) || ((mode & 128u) && notes[b] != 0);
-    const bool leaves_alone = (mode & 32u) && !bad;
+    const bool leaves_alone = (mode & 32u) && !bad, blank = (mode & 512u) && notes[b] != 0;
     if (leaves_alone && count == 1) return;
     const elem *const from = in + place(b, e1, e2, s0, s1, s2);
     elem *const to = out + place(b, e1, e2, o0, o1, o2);
     u64 ahead = 0;
     do {
-      if (!leaves_alone) {
+      if (!leaves_alone && !((mode & 2048u) && !bad && stays(i, j, mode))) {
         elem x = make_elem(0, 0);
-        if (bad) x = make_elem(NOT_A_NUMBER, IS_COMPLEX ? NOT_A_NUMBER : 0);
-        else if ((mode & 8u) || ((mode & 512u) && notes[b] != 0)) x = make_elem(i == j ? 1 : 0, 0);
-        else if (!((mode & 2u) && i < j) && !((mode & 4u) && i > j)) {
-          x = from[i * s_row + j * s_column];
-          if (mode & 64u) {
-            const bool odd = (mode & 256u) ? RE(x) * 0 != 0 || IM(x) * 0 != 0 : RE(x) != RE(x) || IM(x) != IM(x);
-            if (odd) notes[b] = 1; /* by any thread, the same */
-          }
-          if (mode & 1u) x = make_elem(RE(x), -IM(x));
-        }
+        if (reads(i, j, mode, bad, blank)) x = from[i * s_row + j * s_column];
+        x = changed(x, i, j, mode, bad, blank, notes + b);
         if (!(mode & 1024u)) to[i * o_row + j * o_column] = x;
       }
       t += step;
@@ -74,6 +84,57 @@ KERNEL move(elem *out, const elem *in, const int *info, int *notes, u64 rows, u6
       if (j >= columns) j -= columns;
     } while (!ahead);
     b += ahead;
+  }
+}
+/* As `move`, of matrices that are not small: a block has a tile, of which a thread has some columns of one row.  It
+ * reads along the axis that is dense in memory, by way of shared memory where that is the other one than in `out`. */
+KERNEL tiles(elem *out, const elem *in, const int *info, int *notes, u64 rows, u64 columns, u64 count, u64 e1, u64 e2,
+             u64 o_row, u64 o_column, u64 o0, u64 o1, u64 o2,
+             u64 s_row, u64 s_column, u64 s0, u64 s1, u64 s2, u64 mode) {
+  AWAIT_LAUNCH();
+  enum { SIDE = $tile, DOWN = $threads / SIDE, EACH = SIDE / DOWN };
+  SHARED elem kept[SIDE][SIDE + 1];
+  const unsigned int high = (unsigned int)((rows + SIDE - 1) / SIDE);
+  const unsigned int wide = (unsigned int)((columns + SIDE - 1) / SIDE);
+  const unsigned int each = high * wide, total = each * (unsigned int)count;
+  const unsigned int x = threadIdx.x % SIDE, y = threadIdx.x / SIDE;
+  const bool turned = s_row > s_column;
+  for (unsigned int t = blockIdx.x; t < total; t += gridDim.x) {
+    const unsigned int b = t / each, rest = t - b * each, column = rest / high;
+    const u64 i0 = (u64)(rest - column * high) * SIDE, j0 = (u64)column * SIDE, i = i0 + x;
+    const bool bad = ((mode & 16u) && info[b] != 0) || ((mode & 128u) && notes[b] != 0);
+    const bool blank = (mode & 512u) && notes[b] != 0;
+    if ((mode & 32u) && !bad) continue;
+    const bool above = i0 + SIDE <= j0, below = i0 >= j0 + SIDE; /* the diagonal */
+    const bool whole = !((mode & 6u) && !above && !below), kept_half = whole && stays(i0, j0, mode);
+    if ((mode & 2048u) && !bad && kept_half) continue;
+    const elem *const from = in + place(b, e1, e2, s0, s1, s2);
+    elem *const to = out + place(b, e1, e2, o0, o1, o2);
+    const bool loads = !bad && !(mode & 8u) && !blank && (!whole || kept_half);
+    elem part[EACH];
+    for (int k = 0; k < EACH; k++) part[k] = make_elem(0, 0);
+    if (loads && turned) {
+      for (int k = 0; k < EACH; k++) {
+        const u64 row = i0 + y + (u64)k * DOWN, across = j0 + x;
+        if (row < rows && across < columns && reads(row, across, mode, bad, blank))
+          kept[y + k * DOWN][x] = from[row * s_row + across * s_column];
+      }
+      SYNC();
+      for (int k = 0; k < EACH; k++)
+        if (reads(i, j0 + y + (u64)k * DOWN, mode, bad, blank)) part[k] = kept[x][y + k * DOWN];
+      SYNC();
+    } else if (loads) {
+      for (int k = 0; k < EACH; k++) {
+        const u64 j = j0 + y + (u64)k * DOWN;
+        if (i < rows && j < columns && reads(i, j, mode, bad, blank)) part[k] = from[i * s_row + j * s_column];
+      }
+    }
+    for (int k = 0; k < EACH; k++) {
+      const u64 j = j0 + y + (u64)k * DOWN;
+      if (i >= rows || j >= columns || ((mode & 2048u) && !bad && stays(i, j, mode))) continue;
+      const elem made = changed(part[k], i, j, mode, bad, blank, notes + b);
+      if (!(mode & 1024u)) to[i * o_row + j * o_column] = made;
+    }
   }
 }
 /* Zeros, before `move` makes notes. */
@@ -329,4 +390,4 @@ def preamble(dtype: str) -> str:
 
 def source(dtype: str) -> str:
     """Return the kernels for matrices of a dtype, without their prelude."""
-    return preamble(dtype) + _SOURCE.substitute(threads=THREADS)
+    return preamble(dtype) + _SOURCE.substitute(threads=THREADS, tile=TILE)

@@ -21,7 +21,7 @@ from ....dtypes import as_dtype
 from ....errors import Unsupported
 from ....plans.spec import PlanSpec
 from ..attributes import DecompositionAttributes, EigenRangeAttributes, RefinementAttributes, SolverAttributes
-from .kernels import AXES, MODES, THREADS, source
+from .kernels import AXES, MODES, THREADS, TILE, source
 from .native import SolverVerdict
 
 __all__ = ["Matrix", "Steps"]
@@ -30,6 +30,9 @@ __all__ = ["Matrix", "Steps"]
 _BLOCKS: Final = 32
 #: Axes of batches of which errors name an index; what has more counts as one.
 _BATCH_AXES: Final = 8
+
+#: Modes of `move` that keep an element as it is, unless its matrix is bad or it is of the other triangle.
+_UNCHANGED: Final = frozenset(("lower", "upper", "guard", "noted", "only_bad"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,19 +226,25 @@ class Steps(ABC):
         """Add a copy of matrices, changed as `modes` say."""
         rows, columns = to.rows, to.columns
         bits = sum(MODES[mode] for mode in modes)
+        if to == of and _UNCHANGED.issuperset(modes):
+            bits |= MODES["in_place"]
         if to.row > to.column and rows > 1 and columns > 1:  # threads go first along the axis that is dense in memory
             to, of, rows, columns = to.turned(), of.turned(), columns, rows
             halves = MODES["lower"] | MODES["upper"]
             if bits & halves:
                 bits ^= halves
+        large = min(rows, columns) >= TILE
+        tiles = -(-rows // TILE) * -(-columns // TILE) * self.count
+        few = self.context.target.sm_count if bits & MODES["only_bad"] else _BLOCKS * self.context.target.sm_count
         self.launch(
-            "move",
+            "tiles" if large else "move",
             (to.source, of.source, self.info or to.source, self.notes or to.source),
             (
                 rows, columns, self.count, *self.extents, to.row, to.column, *to.leads, of.row, of.column, *of.leads,
                 bits,
             ),
             rows * columns * self.count,
+            grid=min(tiles, few) if large else 0,
         )  # fmt: skip
 
     def addresses(self, a: Matrix, b: Matrix) -> Source:

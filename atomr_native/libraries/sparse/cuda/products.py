@@ -3,7 +3,8 @@
 The library gets products of CSR and COO with vectors, and sampled products; CSC is the CSR of the transpose.  Kernels
 compute products with matrices, what must be deterministic, and what the library does not take.  cuSPARSE 12.6.3 is not
 called for products with matrices: a stencil of 2 million rows times 8 columns ended with an internal error, and a small
-matrix with an illegal address.
+matrix with an illegal address.  Nor for more than 2**31 - 1 stored elements, where a product with a vector ended with
+an internal error on an H200.
 """
 
 from __future__ import annotations
@@ -30,9 +31,12 @@ from .native import SparseCall
 from .padded import build_padded
 from .rows import build_rows, build_sampled
 from .scatter import build_scatter
+from .short_rows import build_short_rows, takes
 
 __all__ = ["build_product", "sparse_call"]
 
+#: The most stored elements of a matrix that the library gets.
+_MOST: Final = 2**31 - 1
 _TYPES: Final = {
     "int8": "R_8I", "int32": "R_32I", "float16": "R_16F", "bfloat16": "R_16BF", "float32": "R_32F",
     "float64": "R_64F", "complex64": "C_32F", "complex128": "C_64F",
@@ -79,7 +83,7 @@ def sparse_call(spec: PlanSpec[ProductAttributes]) -> SparseCall | None:
         or (how.conj and not transposed and how.compute.startswith("complex"))
         or (sampled and how.format == "coo")
     )
-    crowded = values.shape[0] > how.shape[0] * how.shape[1]  # with duplicates
+    crowded = values.shape[0] > min(how.shape[0] * how.shape[1], _MOST)  # with duplicates, or too many
     if refused or crowded or found[0] is None or found[1] is None:
         return None
     first, second = found[0], found[1]
@@ -164,6 +168,8 @@ def build_product(spec: PlanSpec[ProductAttributes], context: CudaContext) -> Bu
             rule="sparse.deterministic",
             lifted_by=("format",),
         )
+    if takes(spec):
+        return build_short_rows(spec, context)
     call = sparse_call(spec) if routine == "spmv" and how.batch is None and not how.deterministic else None
     if call is not None:
         return _native(spec, context, call)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ...._lib.guard import finish
 from ...._support.checks import as_integer, check_choice, check_flag
 from ...._support.public import public
-from ....arrays.operands import check_handle, check_input, check_output, is_contiguous
+from ....arrays.operands import check_handle, check_input, check_output, is_contiguous, overlaps
 from ....dtypes import as_dtype, dtype_name
 from ....errors import InvalidRequest
 from ....plans.spec import PlanSpec
@@ -229,13 +229,18 @@ class DirectSolver:
         if self.batch is not None and columns > self._room:
             raise InvalidRequest(f"b has {columns} columns; the solver of a batch has room for {self._room}: columns=")
         turned = (*front, columns, self.shape[0])
-        source = self._columns(b, vector, turned)
-        made = self._device.empty(turned, dtype_name(self.dtype))
+        source = self._view(b, vector, turned)
+        if source is None:
+            source = self._copied(b, vector, turned)
+        target = None if out is None or overlaps((b, out)) else self._view(out, vector, turned)
+        made = self._new(turned) if target is None else target
         if 0 not in turned:
             step = self._room if self.batch is None else columns
             for first in range(0, columns, step):
                 part = slice(first, first + step)
                 self._send(source if columns <= step else source[part], made if columns <= step else made[part])
+        if out is not None and target is not None:
+            return out
         found: GpuRef = (
             made.reshape(shape) if vector else made.transpose(*range(len(front)), len(front) + 1, len(front))
         )
@@ -244,17 +249,28 @@ class DirectSolver:
         self._device.copy(found, out=out)
         return out
 
-    def _columns(self, b: GpuRef, vector: bool, turned: tuple[int, ...]) -> GpuRef:
-        """Return the right sides with columns one after the other: b itself, or a copy."""
+    def _new(self, shape: tuple[int, ...]) -> GpuRef:
+        made: GpuRef = self._device.empty(shape, dtype_name(self.dtype))
+        return made
+
+    def _copied(self, b: GpuRef, vector: bool, turned: tuple[int, ...]) -> GpuRef:
+        """Return a copy of sides with columns one after the other."""
         if vector:
-            dense: GpuRef = b if is_contiguous(b) else self._device.copy(b, out=self._device.empty(b.shape, b.dtype))
-            return dense.reshape(turned)
+            dense: GpuRef = self._device.copy(b, out=self._new(b.shape)).reshape(turned)
+            return dense
         axes = len(turned)
-        view = b.transpose(*range(axes - 2), axes - 1, axes - 2)
+        made: GpuRef = self._device.copy(b.transpose(*range(axes - 2), axes - 1, axes - 2), out=self._new(turned))
+        return made
+
+    @staticmethod
+    def _view(given: GpuRef, vector: bool, turned: tuple[int, ...]) -> GpuRef | None:
+        """Return sides with columns one after the other, if they lie so."""
+        axes = len(turned)
+        view = given if vector else given.transpose(*range(axes - 2), axes - 1, axes - 2)
         if not is_contiguous(view):
-            copied: GpuRef = self._device.copy(view, out=self._device.empty(turned, b.dtype))
-            return copied
-        return view.reshape(view.size).reshape(turned)  # with the strides that a plan knows for axes of one element
+            return None
+        found: GpuRef = view.reshape(view.size).reshape(turned)  # with the strides of axes of one element
+        return found
 
     def _send(self, b: GpuRef, x: GpuRef) -> None:
         columns = int(b.shape[-2])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from ...._support.public import public
 from ....dtypes import as_dtype, dtype_name
 from .matrix import StructuredMatrix
-from .spec import misfit
+from .spec import OUTPUTS, misfit
 
 if TYPE_CHECKING:
     from ....arrays.gpu_ref import GpuRef
@@ -16,10 +16,17 @@ __all__ = ["LEAST", "ROUTES", "StructuredRoute", "choose"]
 
 ROUTES: Final = ("auto", "structured", "dense")
 
-#: Rows of A, columns of A, and rows of x from which on the compressed matrix is taken by itself, by the bytes of an
-#: element; None: never.  On an H200 with cuSPARSELt 0.8.0 it took 1.5 to 1.8 times as long as the dense one in float16,
-#: from 4096 x 4096 by 256 rows to 8192 x 8192 by 8192 (`bench/libraries/sparse/layers.py`); 8 bits have no figures yet.
-LEAST: Final[dict[int, tuple[int, int, int] | None]] = {2: None, 1: None}
+#: Rows of A, columns of A, and rows of x from which on the compressed matrix is taken by itself, by the dtypes of A and
+#: out; others: never.  On an H200 with cuSPARSELt 0.8.0 it took 0.55 times as long as the dense one from these on in
+#: float16 and float8_e4m3fn, by the algorithms of `cuda/structured.py`, and 0.73 to 0.82 times in int8, where it took
+#: 0.93 to 1.5 times with smaller ones (`bench/libraries/sparse/layers.py`).
+LEAST: Final[dict[tuple[str, str], tuple[int, int, int]]] = {
+    ("float16", "float16"): (8192, 8192, 8192),
+    ("float8_e4m3fn", "bfloat16"): (8192, 8192, 8192),
+    ("int8", "int32"): (8192, 8192, 8192),
+}
+#: What of a product was not measured, by the names of `StructuredProductRequest`.
+_UNMEASURED: Final = ("bias", "scale_a", "scale_x")
 
 
 @public
@@ -81,9 +88,14 @@ def choose(a: StructuredMatrix, x: GpuRef, route: str, options: dict[str, Any]) 
             why := misfit(name, array, turned=name == "out" or a.dtype.itemsize == 2)
         ):  # fmt: skip
             return StructuredRoute("dense", why)
-    least, found = LEAST[a.dtype.itemsize], (*a.shape, int(x.shape[0]))
+    dtype = dtype_name(a.dtype)
+    least, found = LEAST.get((dtype, kind or OUTPUTS[dtype][0])), (*a.shape, int(x.shape[0]))
     if least is None:
-        return StructuredRoute("dense", f"no product of {dtype_name(a.dtype)} was measured to be faster compressed")
+        return StructuredRoute("dense", f"no product of {dtype} was measured to be faster compressed")
+    more = [name for name in _UNMEASURED if options.get(name) is not None]
+    more += [activation] if (activation := options.get("activation", "none")) != "none" else []
+    if more:
+        return StructuredRoute("dense", f"no product with {more[0]} was measured to be faster compressed")
     for name, extent, enough in zip(("rows of A", "columns of A", "rows of x"), found, least, strict=True):
         if extent < enough:
             return StructuredRoute("dense", f"{extent} {name}; the compressed matrix is taken from {enough} on")

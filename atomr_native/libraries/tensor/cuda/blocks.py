@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ....builders.context import Built
 from ....builders.cuda.context import CudaContext
+from ....errors import Unsupported
 from ....plans.spec import PlanSpec
 from ..attributes import BlockAttributes, EinsumAttributes
 from ..blocks import block_extents, block_offsets, block_products
@@ -14,6 +15,7 @@ from ..modes import Subscripts
 from ..path import contractions
 from ..types import accumulator
 from .arrays import Array
+from .block_call import contract_blocks
 from .einsum import Einsum
 from .finish import NOTHING, Finish
 from .scratch import Scratch
@@ -41,30 +43,47 @@ class Blocks(Einsum):
         self.output = given.output
         modes = (*given.inputs, given.output)
         sections = [tuple(given.sections[m] for m in own) for own in modes]
-        self._modes, self._sections = modes, sections
-        self._starts = [block_offsets(cut, blocks) for cut, blocks in zip(sections, given.blocks, strict=True)]
+        self.modes, self.sections = modes, sections
+        self.starts = [block_offsets(cut, blocks) for cut, blocks in zip(sections, given.blocks, strict=True)]
 
     def build(self) -> Built:
         """Return the plan."""
         terms = block_products(self.given.inputs, self.given.output, self.given.blocks[:2])
-        for number, block in enumerate(self.given.blocks[2]):
-            self._block(number, [] if self.given.zero else terms.get(block, []))
         pairs = sum(map(len, terms.values()))
+        if not self._at_once():
+            self._all({} if self.given.zero else terms)
         program = self.scratch.program((*dict.fromkeys(self.notes), f"{pairs} products of two blocks"))
         return Built(program, program.workspace, program.notes)
 
+    def _at_once(self) -> bool:
+        """Add one call for all blocks, unless the plan is to do without, or cuTENSOR does not have it."""
+        route = self.given.route
+        if self.given.zero or route not in ("auto", "cutensor"):
+            return False
+        try:
+            return contract_blocks(self, lambda: self._all({}))
+        except Unsupported:
+            if route == "cutensor":
+                raise
+            return False  # without the library
+
+    def _all(self, terms: dict[tuple[int, ...], list[tuple[int, int]]]) -> None:
+        """Add the steps of all blocks of the result, from the products of which each is the sum."""
+        for number, block in enumerate(self.given.blocks[2]):
+            self._block(number, terms.get(block, []))
+
     def _at(self, tensor: int, number: int, operand: int) -> Array:
         """Return a block of a tensor: 0 and 1 are A and B, 2 has the result's structure."""
-        modes = self._modes[tensor]
-        shape = block_extents(self._sections[tensor], self.given.blocks[tensor][number])
+        modes = self.modes[tensor]
+        shape = block_extents(self.sections[tensor], self.given.blocks[tensor][number])
         strides = tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
         return Array(
-            ("operand", operand), self.spec.operands[operand].dtype, modes, strides, self._starts[tensor][number]
+            ("operand", operand), self.spec.operands[operand].dtype, modes, strides, self.starts[tensor][number]
         )
 
     def _block(self, number: int, pairs: list[tuple[int, int]]) -> None:
         """Add the steps of a block of the result."""
-        extents = dict(zip(self.output, block_extents(self._sections[2], self.given.blocks[2][number]), strict=True))
+        extents = dict(zip(self.output, block_extents(self.sections[2], self.given.blocks[2][number]), strict=True))
         last = len(self.spec.operands) - 1
         into = self._at(2, number, last)
         c = self._at(2, number, 2) if self.given.added == "c" else None
@@ -76,7 +95,7 @@ class Blocks(Einsum):
         kept = []
         for i, j in pairs:
             sizes = {
-                m: self.given.sections[m][at] for m, at in zip(self._modes[0], self.given.blocks[0][i], strict=True)
+                m: self.given.sections[m][at] for m, at in zip(self.modes[0], self.given.blocks[0][i], strict=True)
             }
             if all(sizes[m] for m in inner):
                 kept.append((i, j, [extents.get(m, sizes.get(m, 1)) for m in range(len(self.given.sections))]))

@@ -50,6 +50,7 @@ def _reduced(spec: PlanSpec[ReduceAttributes], context: CudaContext) -> Built:
         return builder.built()
     if (
         not how.reduction.startswith("norm")
+        and not how.tail
         and (plain := plain_reduction(builder, how.reduction, dtype, reduced)) is not None
     ):
         return plain

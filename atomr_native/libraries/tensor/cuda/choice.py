@@ -35,7 +35,7 @@ class Choice:
         ``"kernel"``, ``"blas_lt"``, ``"cutensor"``; empty: as without tuning.
     algo : tuple of int
         Of cuBLASLt an algorithm, or nothing, which leaves it to its heuristic; of cuTENSOR an algorithm and its kernel,
-        and 1 for a kernel that is compiled for the step.
+        and `cutensor.COMPILED` for a kernel that is compiled for the step, or `cutensor.WITHIN`.
     """
 
     route: str = ""

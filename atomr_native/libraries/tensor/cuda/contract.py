@@ -13,7 +13,7 @@ from ..products import Groups
 from ..types import EMULATED, NARROW
 from .arrays import Array
 from .compiled import compiled_operation
-from .cutensor import BEST, TYPES, TensorCall, alike, compute_of, is_taken, open_library, tensor_call
+from .cutensor import ASKED, BEST, TYPES, TensorCall, alike, compute_of, is_taken, open_library, tensor_call
 from .finish import NOTHING, Finish
 
 if TYPE_CHECKING:
@@ -72,6 +72,12 @@ def _add(
     return ""
 
 
+def _asked(builder: Builder) -> int:
+    """Return the bytes of workspace with which the library chooses a kernel first."""
+    part, whole = ASKED
+    return int(builder.context.backend.facts()["total_memory"]) * part // whole
+
+
 def _lies(array: Array, dtype: str, modes: Sequence[int], extents: Sequence[int]) -> bool:
     """Whether an operand of a product lies as cuTENSOR takes it, and has all its modes."""
     complete = all(m in array.modes for m in modes if extents[m] > 1)
@@ -124,7 +130,7 @@ def contract(
     call = tensor_call(
         "CONTRACT", arrays, extents, compute=compute_of(builder.how.compute), limit=builder.library_limit(arrays),
         unary=["conj" if conj and is_complex else "identity" for _, conj in held], factors=factors, scalars=scalars,
-        algo=(builder.choice and builder.choice.algo) or BEST,
+        algo=(builder.choice and builder.choice.algo) or BEST, asked=_asked(builder),
     )  # fmt: skip
     reason = builder.guarded(
         factors[:1],
@@ -166,7 +172,7 @@ def contract_three(builder: Einsum, into: Array, finish: Finish) -> bool:
     call = tensor_call(
         "CONTRACT_TRINARY", arrays, extents, compute=compute_of(how.compute), limit=builder.library_limit(arrays),
         unary=["conj" if conj and is_complex else "identity" for conj in how.conj], factors=factors,
-        scalars=len(finish.scalars), algo=BEST,
+        scalars=len(finish.scalars), algo=BEST, asked=_asked(builder),
     )  # fmt: skip
     reason = builder.guarded(
         factors[:1],

@@ -16,7 +16,20 @@ from ....errors import Unsupported
 from ..types import EIGHT
 from .arrays import Array
 
-__all__ = ["BEST", "TYPES", "TensorCall", "alike", "compute_of", "is_taken", "open_library", "tensor_call"]
+__all__ = [
+    "ASKED",
+    "BEST",
+    "COMPILED",
+    "TYPES",
+    "WITHIN",
+    "BlocksCall",
+    "TensorCall",
+    "alike",
+    "compute_of",
+    "is_taken",
+    "open_library",
+    "tensor_call",
+]
 
 #: Dtypes of tensors.
 TYPES: Final = {
@@ -32,6 +45,12 @@ _TENSORS: Final = 5
 #: An algorithm and its kernel: the best of all, by the library's model.  Without the kernel's rank, contractions get
 #: slow ones: nvmath-python sets it, too, and names that a bug of cuTENSOR.
 BEST: Final = (CONSTANTS["CUTENSOR_ALGO_DEFAULT"], 0)
+#: A kernel that is compiled for the call; and one that is chosen among those that do with the workspace of the plan.
+COMPILED: Final = 1
+WITHIN: Final = 2
+#: The part of the device's memory with which the library chooses first.  nvmath-python gives it as much, and gets
+#: kernels that are up to twice as fast as those that are chosen with copies of the tensors (2.8.1, H200).
+ASKED: Final = (4, 5)
 #: The version that the extras ask for at least.
 _OLDEST: Final = 20200
 
@@ -58,9 +77,24 @@ class TensorCall(NativeStruct):
     workspace_bytes: int
     n_operands: int
     n_scalars: int
+    asked_bytes: int = 0
     algo: int = CONSTANTS["CUTENSOR_ALGO_DEFAULT"]
     rank: int = -1  # see `BEST`
     jit: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlocksCall(NativeStruct):
+    """A call with the members of ``atomr_blocks_spec``, see ``cython/libraries/cutensor/blocks.h``."""
+
+    type: int
+    compute: int
+    operand: tuple[int, int, int, int]
+    factor: tuple[int, ...]
+    number: tuple[int, int]
+    workspace_bytes: int
+    n_operands: int
+    n_scalars: int
 
 
 def open_library() -> None:
@@ -140,7 +174,7 @@ def merged(arrays: Sequence[Array], extents: Sequence[int]) -> tuple[list[int], 
 def tensor_call(
     operation: str, arrays: Sequence[Array], extents: Sequence[int], *, compute: int, limit: int,
     unary: Sequence[str] = (), binary: Sequence[str] = (), factors: Sequence[tuple[int, ...]] = (),
-    numbers: tuple[int, int, int] = (1, 0, 1), scalars: int = 0, algo: Sequence[int] = (),
+    numbers: tuple[int, int, int] = (1, 0, 1), scalars: int = 0, algo: Sequence[int] = (), asked: int = 0,
 ) -> TensorCall | None:  # fmt: skip
     """Return a call, or None of more modes than cuTENSOR has.
 
@@ -165,7 +199,9 @@ def tensor_call(
     scalars : int
         Of the message.
     algo : tuple of int
-        An algorithm, ``CUTENSOR_ALGO_*``, its kernel, and 1 if one may be compiled; empty: as the library chooses.
+        An algorithm, ``CUTENSOR_ALGO_*``, its kernel, and `COMPILED` or `WITHIN`; empty: as the library chooses.
+    asked : int
+        Bytes of workspace with which the library chooses a kernel first, see `ASKED`.
     """
     sizes, strides = merged(arrays, extents)
     if len(sizes) > _MODES:
@@ -196,5 +232,7 @@ def tensor_call(
         workspace_bytes=limit,
         n_operands=len(arrays),
         n_scalars=scalars,
-        **dict(zip(("algo", "rank", "jit"), algo, strict=False)),
+        asked_bytes=0 if tuple(algo[2:]) == (WITHIN,) else asked,
+        jit=int(tuple(algo[2:]) == (COMPILED,)),
+        **dict(zip(("algo", "rank"), algo, strict=False)),
     )

@@ -28,7 +28,7 @@ from .contract import contract, contract_three
 from .finish import NOTHING, Finish
 from .multiply import multiply
 from .plain import plain_reduction
-from .product import find_product
+from .product import Product, find_product
 from .tuning import StepTuner
 
 __all__ = ["build_einsum"]
@@ -170,18 +170,32 @@ class Einsum(Builder):
             if result is not None:
                 self.taken = "blas_lt"
                 return result
-        product = find_product(groups, a, b, given, self.extents, conj=(conj_a, conj_b), dtype=self.dtype)
+        held = ((a, conj_a), (b, conj_b))
+        for moves in (True, False):
+            product = find_product(
+                groups, a, b, given, self.extents, conj=(conj_a, conj_b), dtype=self.dtype, moves=moves
+            )
+            result = self._by_library(step, groups, product, held, into, finish)
+            if result is not None:
+                return result
+            if not any(product.moved):
+                break
+        del self.scratch.steps[begun:]
+        return None
+
+    def _by_library(
+        self, step: Contraction, groups: Groups, product: Product, held: tuple[tuple[Array, bool], tuple[Array, bool]],
+        into: Array | None, finish: Finish,
+    ) -> Array | None:  # fmt: skip
+        """Add a product of the library that is asked first, or of the other; None if none takes it."""
         copies_first = FIRST[any(product.copied)] == "cutensor" and self.route == "auto" and not self.how.deterministic
         if self.route == "cutensor" or self.how.compute in EMULATED or copies_first:
-            held = ((a, conj_a), (b, conj_b))
             made = contract(self, step, groups, held, into, finish, wanted=self.route == "cutensor")
             if made is not None:
                 self.taken = "cutensor"
                 return made
-        result = multiply(self, step, product, ((a, conj_a), (b, conj_b)), into, finish, self.dtype)
-        if result is None:
-            del self.scratch.steps[begun:]
-        else:
+        result = multiply(self, step, product, held, into, finish, self.dtype)
+        if result is not None:
             self.taken = "blas_lt"
         return result
 

@@ -32,6 +32,13 @@ _SCALE: Final = {"float16": "float32", "bfloat16": "float32", EIGHT: "float32"}
 _ALIGNED: Final = 16
 _N, _T, _C = (CONSTANTS[f"CUBLAS_OP_{op}"] for op in "NTC")
 _COLUMNS = CONSTANTS["CUBLASLT_ORDER_COL"]
+#: Rows and columns of a matrix below which one product with copies is better than many; and modes of rows or columns
+#: beyond which no batch is looked for.
+_LEAST_MOVED: Final = 64
+_MOST_MOVED: Final = 6
+#: The tiles of a result, and the elements along their sides, that keep a device busy.
+_LEAST_TILES: Final = 96
+_TILE: Final = 128
 #: cuBLASLt counts extents and batches in 32 bits.
 _LARGEST: Final = 2**31 - 1
 
@@ -62,15 +69,25 @@ class Product:
         Modes in the order in which they merge.
     copied : tuple of bool
         Whether A, B and D lie otherwise, so that copies stand for them.
+    moved : tuple of tuple of int
+        Modes of the batch that B does not have, and those that A does not have: rows and columns of the product that
+        are taken one after the other, each with the same matrix of the other operand.
     """
 
     groups: Groups
     copied: tuple[bool, bool, bool]
+    moved: tuple[Modes, Modes] = ((), ())
 
     def layout(self, which: int) -> Modes:
         """Return the modes of a copy of A, B or D, in the order in which it is contiguous."""
         g = self.groups
-        return (g.batch + g.m + g.k, g.batch + g.n + g.k, g.batch + g.m + g.n)[which]
+        absent = (self.moved[1], self.moved[0], ())[which]
+        batch = tuple(mode for mode in g.batch if mode not in absent)
+        return batch + (g.m + g.k, g.n + g.k, g.m + g.n)[which]
+
+    def elements(self, which: int, extents: Sequence[int]) -> int:
+        """Return how many elements A, B or D has."""
+        return math.prod(extents[mode] for mode in self.layout(which))
 
     def lie_alike(self, d: Array | None, c: Array, extents: Sequence[int]) -> bool:
         """Whether C has the orientation of D."""
@@ -227,9 +244,52 @@ def _orders(groups: Groups, a: Array, b: Array, d: Array | None) -> Iterator[Gro
         yield Groups(batch, m, n, k, groups.alone)
 
 
+def _moved(groups: Groups, a: Array, b: Array, d: Array | None) -> Iterator[tuple[Groups, tuple[Modes, Modes]]]:
+    """Yield the groups with some rows, or some columns, in the batch: neighbours in the result, but not all."""
+    for is_a, own, array in ((True, groups.m, a), (False, groups.n, b)):
+        order = _ordered(own, array if d is None else d)
+        if len(order) > _MOST_MOVED:
+            continue
+        for first, last in itertools.combinations(range(len(order) + 1), 2):
+            run, rest = order[first:last], order[:first] + order[last:]
+            if rest:
+                batch = groups.batch + run
+                m, n = (rest, groups.n) if is_a else (groups.m, rest)
+                yield Groups(batch, m, n, groups.k, groups.alone), ((run, ()) if is_a else ((), run))
+
+
+def _copies(
+    order: Groups, a: Array, b: Array, d: Array | None, extents: Sequence[int], conj: tuple[bool, bool], dtype: str
+) -> tuple[bool, bool, bool]:
+    """Return whether A, B and D lie otherwise than a product with its modes in this order reads and writes them."""
+    m, n, k = (math.prod(extents[i] for i in modes) for modes in (order.m, order.n, order.k))
+    by_rows = True
+    lies = True
+    if d is not None:
+        side = _side(d, order.m, order.n, order.batch, extents)
+        lies = side is not None and d.dtype in product_outputs(dtype)
+        if side is not None and lies:
+            by_rows = _leading(side, m, n, rows=True) is not None
+            lies = by_rows or _leading(side, m, n, rows=False) is not None
+            lies = lies and side.batch >= 0
+        by_rows = by_rows or not lies
+    copies = []
+    for array, outer, count, is_a, flag in ((a, order.m, m, True, conj[0]), (b, order.n, n, False, conj[1])):
+        side = _side(array, outer, order.k, order.batch, extents)
+        alike = array.dtype.startswith(EIGHT) if dtype == EIGHT else array.dtype == dtype
+        copy = not alike or side is None or side.batch < 0
+        if side is not None and not copy and dtype == EIGHT:  # along the sum it is dense
+            leading = _dense(k, side.k, count, side.outer)
+            copy = not leading or leading % _ALIGNED != 0 or side.batch % _ALIGNED != 0
+        elif side is not None and not copy:
+            copy = _input(side, count, k, is_a != by_rows, flag and dtype.startswith("complex")) is None
+        copies.append(copy)
+    return copies[0], copies[1], not lies
+
+
 def find_product(
     groups: Groups, a: Array, b: Array, d: Array | None, extents: Sequence[int], *,
-    conj: tuple[bool, bool], dtype: str,
+    conj: tuple[bool, bool], dtype: str, moves: bool = True,
 ) -> Product:  # fmt: skip
     """Return the order of modes with which the fewest bytes are copied.
 
@@ -245,32 +305,23 @@ def find_product(
         Of all modes.
     conj, dtype
         Whether operands are conjugated; the dtype of the product.
+    moves
+        Whether rows or columns may be a batch, with one matrix of the other operand.
     """
-    found: list[tuple[int, Product]] = []
-    for order in _orders(groups, a, b, d):
-        m, n, k, batch = (math.prod(extents[i] for i in modes) for modes in (order.m, order.n, order.k, order.batch))
-        copies = []
-        by_rows = True
-        lies = True
-        if d is not None:
-            side = _side(d, order.m, order.n, order.batch, extents)
-            lies = side is not None and d.dtype in product_outputs(dtype)
-            if side is not None and lies:
-                by_rows = _leading(side, m, n, rows=True) is not None
-                lies = by_rows or _leading(side, m, n, rows=False) is not None
-                lies = lies and side.batch >= 0
-            by_rows = by_rows or not lies
-        for array, outer, count, is_a, flag in ((a, order.m, m, True, conj[0]), (b, order.n, n, False, conj[1])):
-            side = _side(array, outer, order.k, order.batch, extents)
-            alike = array.dtype.startswith(EIGHT) if dtype == EIGHT else array.dtype == dtype
-            copy = not alike or side is None or side.batch < 0
-            if side is not None and not copy and dtype == EIGHT:  # along the sum it is dense
-                leading = _dense(k, side.k, count, side.outer)
-                copy = not leading or leading % _ALIGNED != 0 or side.batch % _ALIGNED != 0
-            elif side is not None and not copy:
-                copy = _input(side, count, k, is_a != by_rows, flag and dtype.startswith("complex")) is None
-            copies.append(copy)
-        size = 1 if dtype == EIGHT else as_dtype(dtype).itemsize
-        cost = size * batch * (copies[0] * m * k + copies[1] * n * k + (not lies) * m * n)
-        found.append((cost, Product(order, (copies[0], copies[1], not lies))))
-    return min(found, key=lambda pair: pair[0])[1]
+    size = 1 if dtype == EIGHT else as_dtype(dtype).itemsize
+
+    def count(modes: Modes) -> int:
+        return math.prod(extents[mode] for mode in modes)
+
+    def made(order: Groups, moved: tuple[Modes, Modes]) -> tuple[int, int, Product]:
+        product = Product(order, _copies(order, a, b, d, extents, conj, dtype), moved)
+        copied = sum(product.elements(which, extents) for which in range(3) if product.copied[which])
+        return size * copied, count(moved[0]) * count(moved[1]), product
+
+    found = [made(order, ((), ())) for order in _orders(groups, a, b, d)]
+    if moves and min(cost for cost, _, _ in found):
+        for other, moved in _moved(groups, a, b, d):
+            tiles = count(other.batch) * -(-count(other.m) // _TILE) * -(-count(other.n) // _TILE)
+            if min(count(other.m), count(other.n)) >= _LEAST_MOVED and tiles >= _LEAST_TILES:
+                found += [made(order, moved) for order in _orders(other, a, b, d)]
+    return min(found, key=lambda way: way[:2])[2]

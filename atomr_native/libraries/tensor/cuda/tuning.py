@@ -25,17 +25,19 @@ from ....plans.workspace_limits import PREFERRED_WORKSPACE
 from ..attributes import EinsumAttributes
 from ..types import EMULATED
 from .choice import Choice
-from .cutensor import BEST, open_library
+from .cutensor import COMPILED, WITHIN, open_library
 
 __all__ = ["StepTuner"]
 
 #: Changes with the kernels that this package generates.
-_FORMAT: Final = 2
+_FORMAT: Final = 3
 #: Multiplications above which a kernel of ours is not worth a measurement beside a product of a library.
 _MOST: Final = 1 << 34
 #: Algorithms of cuBLASLt, and kernels of cuTENSOR's algorithms, that are measured.
 _LISTED: Final = 8
 _KERNELS: Final = {"DEFAULT": 4, "DEFAULT_PATIENT": 1, "GETT": 4, "TGETT": 2, "TTGT": 2}
+#: Those that are measured as the library chooses them with the workspace of the plan, too.
+_WITHIN: Final = {"DEFAULT": 1, "GETT": 4}
 
 #: Makes the program of a choice, with its bytes of workspace, and says which route it takes.
 Trial = Callable[[Choice], tuple[Any, int, str]]
@@ -112,7 +114,12 @@ class _Step(Trials):
             for rank in range(kernels):
                 choice = Choice("cutensor", (CONSTANTS[f"CUTENSOR_ALGO_{name}"], rank))
                 yield from self._taken(choice, {"algo": name.lower(), "kernel": rank})
-        yield from self._taken(Choice("cutensor", (*BEST, 1)), {"algo": "default", "kernel": "compiled"})
+        for name, kernels in _WITHIN.items():
+            for rank in range(kernels):
+                choice = Choice("cutensor", (CONSTANTS[f"CUTENSOR_ALGO_{name}"], rank, WITHIN))
+                yield from self._taken(choice, {"algo": name.lower(), "kernel": rank, "workspace": "limited"})
+        choice = Choice("cutensor", (CONSTANTS["CUTENSOR_ALGO_DEFAULT"], -1, COMPILED))
+        yield from self._taken(choice, {"algo": "default", "kernel": "compiled"})
 
     def _made(self, choice: Choice) -> tuple[Any, int, str, Any]:
         program, workspace, taken = self._trial(choice)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -32,11 +33,11 @@ def tuned_route(
     how = spec.attributes
     if not how.tune or how.route != "auto":
         return how.route, ""
-    kept = [operand for operand in spec.operands if operand.name == "out" or operand.name[0] == "x"]
+    kept = [operand for operand in spec.operands if operand.name == "out" or re.fullmatch(r"x\d+", operand.name)]
     plain: dict[str, Any] = {"tune": "", "zero": False if how.zero in (True, False) else (False,) * len(how.zero)}
     if hasattr(how, "added"):
-        plain["added"] = "none"
-    # Without C and factors, which the measurement would have to give.
+        plain |= {"added": "none", "tail": ()}
+    # Without C, factors and a tail, which the measurement would have to give.
     bare = structs.replace(spec, operands=tuple(kept), scalars=(), attributes=structs.replace(how, **plain))
 
     def trial(choice: Choice) -> tuple[Any, int, str]:

@@ -1,0 +1,9 @@
+from .cuda import CudaBackend, NativeRun
+from .seats import Seat
+
+class Between(NativeRun):
+    """A rank's part of a copy between two devices."""
+
+    def __init__(
+        self, backend: CudaBackend, seat: Seat, source: int, target: int, nbytes: int, direct: bool
+    ) -> None: ...
