@@ -245,8 +245,8 @@ def test_all_ways_of_a_step_compute_it(fake_environment: dict[str, str], cache: 
     assert len(lt) > 2
     assert [choice.route for choice, _ in kernel[1:]] == ["kernel"]
     assert {choice.route for choice, _ in emulated[1:]} == {"cutensor"}
-    # Three kernels of its model, one of the patient one, three of GETT, two of TTGT, and one that is compiled; and with the
-    # workspace of the plan one, and three of GETT.
+    # Three kernels of its model, one of the patient one, three of GETT, two of TTGT, and one that is compiled; and with
+    # the workspace of the plan one, and three of GETT.
     assert sum(choice.route == "cutensor" for choice, _ in every) == 14
     assert every[0][1] == {"route": "kernel"}  # of a small product
     assert len({choice for choice, _ in every}) == len(every)

@@ -20,7 +20,16 @@ from .functions import Arithmetic
 from .integers import integers, ranges
 from .places import WORD, contiguous_place, shared_words, strided_place
 from .positions import (
-    BITS, LIMITS, MOST_ATTEMPTS, PAIRS, QUADS, REJECTING, SINGLES, STORED, computed, per_counter,
+    BITS,
+    LIMITS,
+    MOST_ATTEMPTS,
+    PAIRS,
+    QUADS,
+    REJECTING,
+    SINGLES,
+    STORED,
+    computed,
+    per_counter,
 )  # fmt: skip
 
 __all__ = ["DOUBLE", "clear", "fill", "integers", "ranges", "reject"]
