@@ -439,6 +439,16 @@ def test_gpus_of_two_processes(far: bool, monkeypatch: pytest.MonkeyPatch) -> No
     client.close()
 
 
+def ends(channel: Channel) -> bool:
+    """Ask for an array; return whether the other end ends the connection instead."""
+    try:
+        channel.send(Take("x", "host"))
+        channel.receive()
+    except OSError:
+        return True
+    return False
+
+
 @pytest.mark.parametrize("far", [False, True])
 def test_a_secret_is_asked_for_at_both_ends(far: bool) -> None:
     side = Side(far=far)
@@ -455,9 +465,7 @@ def test_a_secret_is_asked_for_at_both_ends(far: bool) -> None:
             stranger.connect(("127.0.0.1", side.way.port) if far else side.way.local)
             channel = Channel(stranger)
             assert not channel.greet(b"another", first=True)
-            with pytest.raises(OSError, match=r"ended|reset|pipe"):
-                channel.send(Take("x", "host"))
-                channel.receive()
+            assert ends(channel)
         assert side.take("x", None).tolist() == [1.0]
     side.close()
     with pytest.raises(Broken, match="left"):
