@@ -53,6 +53,7 @@ LONG = (
     "libraries/kernel/test_host_arithmetic.py", "plans/test_mailbox.py", "project/test_serve.py",
     "bench/test_bench_gpu.py", "runtime/test_model_restart.py", "libraries/solver/test_solver.py",
     "runtime/test_device_churn.py", "libraries/tensor/test_einsum.py", "libraries/tensor/test_reductions.py",
+    "libraries/fft/test_fft_lines.py",
 )  # fmt: skip
 #: Name of the plugin that says which tests were left out.
 LEFT_OUT = "atomr-left-out"

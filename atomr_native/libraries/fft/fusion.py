@@ -18,7 +18,7 @@ from .attributes import MappedAttributes
 from .spec import COMPLEX_OF, COMPUTED, TRANSFORMS, factor, whole_shape
 
 __all__ = [
-    "Elements", "dense_dtype", "dense_order", "elements_of", "folded", "is_dense", "scale_of", "word_of",
+    "Elements", "dense_dtype", "dense_order", "elements_of", "folded", "is_dense", "is_order", "scale_of", "word_of",
     "wrong_callback",
 ]  # fmt: skip
 
@@ -123,6 +123,11 @@ def folded(extents: list[int], bounds: list[int], steps: list[list[int]]) -> lis
             del each[gone]
         i -= 1
     return [tuple(step) for step in steps]
+
+
+def is_order(extents: Axes, steps: Axes) -> bool:
+    """Whether steps along axes are those of a dense array of these extents, so that places there are places here."""
+    return steps == contiguous_strides(extents, 1)
 
 
 def is_dense(operand: OperandSpec, order: Axes, shape: Axes, dtype: str) -> bool:

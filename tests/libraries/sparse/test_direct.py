@@ -97,6 +97,9 @@ def test_solutions_go_where_they_are_wanted(device: an.Device) -> None:
     for of, to in ((slice(0, 30), slice(0, 30)), (slice(0, 30), slice(15, 45))):  # in place, and over a part of b
         given = device.copy(whole)
         near(a, solver.solve(given[of], out=given[to]).numpy(), b[:, 0])
+    odd, at = device.put(np.concatenate([[7.0], b[:, 0]])), device.zeros((33,), "float64")
+    near(a, solver.solve(odd[1:], out=at[1:31]).numpy(), b[:, 0])
+    assert (at.numpy()[[0, 31, 32]] == 0).all()
     skipping = device.put(np.repeat(b[:, 0], 2))[::2]
     near(a, solver.solve(skipping, out=device.zeros((60,), "float64")[::2]).numpy(), b[:, 0])
 

@@ -15,6 +15,7 @@ from sanitizer import run_sanitized
 PROGRAM = """
 import sys
 import numpy as np
+import scipy.sparse
 import atomr_native as an
 from sparse_checks import dense, patterns
 
@@ -40,6 +41,8 @@ with an.System(isolation="thread", standby="off", memory_limit=1 << 30) as syste
     results += [sparse.solve_triangular(full, device.ones((33, 2), "float64")), sparse.ilu0(full).values,
                 sparse.ic0(full).values]
     results.append(sparse.prune_24(device.put(rng.standard_normal((12, 20)).astype("f2")), method="tile"))
+    short = scipy.sparse.diags_array([1.0, -2.0, 1.0], offsets=[-1, 0, 1], shape=(1101, 1101)).tocsr()
+    results.append(sparse.spmv(sparse.matrix(short), device.ones((1101,), "float64")))
     for result in results:
         result.wait()
 print("results:", len(results))
@@ -48,10 +51,10 @@ print("results:", len(results))
 
 def test_the_program() -> None:
     """It runs, and counts what it does."""
-    assert "results: 235" in scripts.run(PROGRAM, "host")
+    assert "results: 236" in scripts.run(PROGRAM, "host")
 
 
 @pytest.mark.gpu
 @pytest.mark.slow
 def test_routines_touch_nothing_else(tmp_path: Path) -> None:
-    assert "results: 235" in run_sanitized(PROGRAM, tmp_path, "cuda:0")
+    assert "results: 236" in run_sanitized(PROGRAM, tmp_path, "cuda:0")

@@ -6,6 +6,7 @@ import ctypes
 import gc
 import itertools
 import threading
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -368,7 +369,7 @@ with an.System(standby="off", isolation="thread") as system:
         ("float16", {}, known),
         ("float16", {"tune": "known"}, known),
         ("float16", {"activation": "gelu", "bias": device.ones((32,), "float16")}, known),
-        ("float16", {"activation": "relu"}, ""),
+        ("float16", {"activation": "relu"}, known),
         ("float16", {"out": device.zeros((32, 16), "float16").T}, ""),
         ("bfloat16", {}, ""),
     ):
@@ -376,6 +377,8 @@ with an.System(standby="off", isolation="thread") as system:
         x = device.copy(device.put(np.full((16, 32), 2.0, "float32")), dtype=dtype)
         request = an.StructuredProductRequest(compressed=a.compressed, shape=a.shape, dtype=a.dtype, x=x, **options)
         assert device.sparse.plan(request).wait(60).tuning == wanted, (dtype, options)
+        if options.get("activation") == "relu":
+            assert device.sparse.plan(request).notes == ("a kernel behind the product does ReLU",)
         found = device.sparse.tell(request).numpy().astype("f4")
         assert (abs(found - (3 if "bias" in options else 2)) < 0.01).all(), (dtype, options)
 """)
@@ -388,8 +391,10 @@ def test_large_products_take_them_only(rows: int) -> None:
         x=np.zeros((rows, 2048), "f2"),
     )  # fmt: skip
     spec = request.lowered.spec()
-    assert fastest(spec, fused(spec, 800), 800) == (6 if rows == 2048 else -1)
-    assert fastest(spec, fused(spec, 801), 801) == -1
+    assert fastest(spec, 800) == (6 if rows == 2048 else -1)
+    assert fastest(spec, 801) == -1
+    biased = replace(request, bias=np.zeros(2048, "f2"), activation="relu").lowered.spec()
+    assert (fused(biased, 800).bias, fused(biased, 800).relu) == ((False, False) if rows == 2048 else (True, True))
 
 
 def test_a_version_that_takes_a_bias(fake_environment: dict[str, str]) -> None:

@@ -58,9 +58,10 @@ def _weight(how: FramesAttributes, window: Array | None, real: str) -> list[str]
     left = (how.n_fft - how.width) // 2
     value = "1" if window is None else convert(window.dtype, real, f"w[(m - {left}) * {window.strides[0]}ll]")
     pointer = f"const {STORAGE[window.dtype]} *w, " if window is not None else ""
+    inside = "1" if how.width == how.n_fft else f"m >= {left} && m < {left + how.width}"
     return [
-        f"DEVICE {STORAGE[real]} weight_of({pointer}long long m) {{",
-        f"return m >= {left} && m < {left + how.width} ? ({STORAGE[real]})({value}) : 0;",
+        f"DEVICE {STORAGE[real]} weight_of({pointer}int m) {{",
+        f"return {inside} ? ({STORAGE[real]})({value}) : 0;",
         "}",
         f"#define weight(m) weight_of({'w, ' if window is not None else ''}m)",
     ]
@@ -93,6 +94,7 @@ def _element(how: FramesAttributes, x: Array, dtype: str, frames: int, place: st
     n, samples, real = how.n_fft, x.shape[-1], COMPUTED[x.dtype]
     pad, step, scale = n // 2 if how.center else 0, x.strides[-1], scale_of(how)
     index = "unsigned int" if math.prod(x.shape[:-1]) * frames * n < 2**32 else "u64"
+    wide = "int" if samples + 2 * n < 2**31 else "long long"  # of samples, with what is continued
     by = "weight(m)" if scale == 1 else f"(({STORAGE[real]}){scale!r} * weight(m))"
     made, zero = f"x * {by}", "0"
     if dtype.startswith("complex"):
@@ -101,12 +103,12 @@ def _element(how: FramesAttributes, x: Array, dtype: str, frames: int, place: st
     kind = value_type(dtype)
     return [
         f"const {index} in_all = ({index}){place} / {n}u;",
-        f"const long long m = (long long)(({index}){place} % {n}u), t = (long long)(in_all % {frames}u);",
+        f"const int m = (int)(({index}){place} % {n}u);",
         *_place(x.shape[:-1], x.strides[:-1], f"(in_all / {frames}u)", "at", index),
-        f"long long j = t * {how.hop}ll + m - {pad};",
+        f"{wide} j = ({wide})(in_all % {frames}u) * {how.hop} + m - {pad};",
         *([f"j = j < 0 ? -j : j >= {samples} ? {2 * samples - 2} - j : j;"] if how.pad == "reflect" and pad else []),
         f"{kind} x = {zero};",
-        f"if (j >= 0 && j < {samples}) x = {convert(x.dtype, dtype, f'p[at + j * {step}ll]')};",
+        f"if (j >= 0 && j < {samples}) x = {convert(x.dtype, dtype, f'p[at + (long long)j * {step}]')};",
         f"const {kind} made = {made};",
     ]
 
@@ -225,7 +227,7 @@ def _sums(how: FramesAttributes, made: Array, window: Array | None, out: Array, 
         "double sum = 0;",
         f"long long t = j < {n} ? 0 : (j - {n}) / {hop} + 1;",
         f"for (; t < {frames} && t * {hop} <= j; t++) {{",
-        f"const long long m = j - t * {hop};",
+        f"const int m = (int)(j - t * {hop});",
         f"const {STORAGE[real]} v = weight(m);",
         add.format(n=n),
         "sum += (double)v * v;",

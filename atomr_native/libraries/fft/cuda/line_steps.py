@@ -25,9 +25,9 @@ from .ends import load_text, store_text
 from .line_types import End, Lines
 from .lines import geometry, kernel_text
 from .sources import C_TYPES, callback_source
-from .steps import Array, Steps
+from .steps import Array, Steps, plan_arrays
 
-__all__ = ["lines_step", "plan_lines"]
+__all__ = ["line_source", "lines_step", "plan_lines", "plan_rows"]
 
 _NARROW: Final = ("float16", "bfloat16")
 #: Products may be added without a rounding before: transforms promise an error bound, and no bits.
@@ -81,6 +81,7 @@ def plan_lines(
     load: End | None = None,
     store: End | None = None,
     halves: bool = False,
+    scale: float | None = None,
     reason: str = "",
     codes: tuple[str, ...] = (),
     linked: tuple[tuple[str, bytes], ...] = (),
@@ -94,6 +95,8 @@ def plan_lines(
         Operands; complex numbers of 16 bits have a last axis of parts, which `halves` says.
     load, store : End, optional
         Functions in place of x and out, with the dense arrays that they know places of.
+    scale : float, optional
+        In place of the factor of the transform.
     reason : str
         Why cuFFT does not transform by itself.
     codes, linked : tuple of str
@@ -118,7 +121,8 @@ def plan_lines(
     found = geometry(points, batch.count, real, batch.across)
     if found is None:
         return None
-    scale = 1.0 if load or store else factor(how.transform, how.norm, how.lengths)
+    if scale is None:
+        scale = 1.0 if load or store else factor(how.transform, how.norm, how.lengths)
     first = load or End(x, axis, how.aligned[0])
     first = replace(first, conjugated=how.transform == "hfft")
     last = store or End(out, axis, how.aligned[1], scale=scale)
@@ -129,6 +133,35 @@ def plan_lines(
         linked,
     )  # fmt: skip
     return Steps((made,), 0)
+
+
+def plan_rows(how: FftAttributes, x: Array, out: Array, reason: str) -> Steps | None:
+    """Return a transform along several axes, the innermost by one kernel and then the others by cuFFT, if that can be.
+
+    The kernel converts, pads along its axis, and multiplies by the factor; nothing is copied.
+    """
+    if how.transform not in ("fft", "ifft", "rfft") or len(how.axes) < 2:
+        return None
+    points = dict(zip(how.axes, how.lengths, strict=True))
+    axis = how.axes[-1] if how.transform == "rfft" else min(how.axes, key=lambda a: abs(out.strides[a]))
+    others = tuple(a for a in how.axes if a != axis)
+    if any(x.shape[a] != points[a] for a in others):
+        return None
+    row = FftAttributes(
+        transform=how.transform, axes=(axis,), lengths=(points[axis],), norm="none", aligned=how.aligned
+    )
+    rest = FftAttributes(
+        transform="ifft" if how.transform == "ifft" else "fft",
+        axes=others,
+        lengths=tuple(points[a] for a in others),
+        norm="none",
+        aligned=(how.aligned[1], how.aligned[1]),
+    )
+    first = plan_lines(row, x, out, scale=factor(how.transform, how.norm, how.lengths), reason=reason)
+    then = plan_arrays(rest, out, out)
+    if first is None or then.reason:
+        return None
+    return Steps((*first.steps, *then.steps), then.nbytes)
 
 
 def _lines_of(step: Lines) -> list[str]:
@@ -153,7 +186,7 @@ def _lines_of(step: Lines) -> list[str]:
 
 
 def line_source(step: Lines, spec: PlanSpec[Any]) -> tuple[str, str]:
-    """Return the text of the kernel with its prelude, and without its functions' text."""
+    """Return the prelude of a kernel, and its text with that of its functions."""
     functions = step.functions
     dtypes = {array.dtype for array in (step.source, step.target)} | {step.real, COMPLEX_OF[step.real]}
     dtypes |= {operand.dtype for operand in spec.operands} if functions else set()

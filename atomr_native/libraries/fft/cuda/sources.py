@@ -19,7 +19,7 @@ from ....dtypes import as_dtype
 from ....plans.spec import PlanSpec
 from ..attributes import MappedAttributes
 from ..callbacks import symbol_of
-from ..fusion import dense_dtype, elements_of, scale_of, word_of
+from ..fusion import dense_dtype, elements_of, is_order, scale_of, word_of
 from .steps import Apply
 
 __all__ = ["C_TYPES", "GLOBAL", "callback_source", "callback_text", "source_step", "walk"]
@@ -90,7 +90,9 @@ def walk(extents: Sequence[int], bounds: Sequence[int], steps: Mapping[str, Sequ
             inside.append(f"i{axis} < {bounds[axis]}")
         for name, step in steps.items():
             terms[name] += [f"i{axis} * {step[axis]}ll"] if step[axis] else []
-    lines += [f"const long long {name} = {' + '.join(found) or '0'};" for name, found in terms.items()]
+    for name, found in terms.items():
+        dense = is_order(tuple(extents), tuple(steps[name]))  # so that neighbours differ by constants
+        lines.append(f"const long long {name} = {'(long long)place' if dense else ' + '.join(found) or '0'};")
     return lines, " && ".join(inside)
 
 

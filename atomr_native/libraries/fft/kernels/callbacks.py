@@ -14,7 +14,7 @@ import numpy as np
 from ....compile.numba.api import cuda, inlined
 from ....compile.numba.device.elements import NARROW, READERS, STORAGE, WRITERS
 from ....compile.numba.device.intrinsics import bits_of, float_of
-from ..fusion import Elements
+from ..fusion import Elements, is_order
 
 __all__ = ["body"]
 
@@ -104,16 +104,16 @@ def _source(
     scalars: tuple[str, ...],
     order: tuple[int, ...],
     elements: Elements,
-    dense: str,
+    dtype: str,
     scale: float,
 ) -> str:
     """Return the source; arrays are ``p0`` (x or out) and operands, numbers ``v0``, ..."""
     numbers = [f"v{j}" for j in range(len(scalars))]
-    parts = ["re", "im"] if dense.startswith("complex") else ["re"]
+    parts = ["re", "im"] if dtype.startswith("complex") else ["re"]
     name = "load" if loads else "store"
     lines = [f"def {name}({', '.join([*(f'p{i}' for i in range(count)), *numbers, 'place', *parts])}):"]
     bits = _SMALL if math.prod(elements.extents) <= _SMALL else _POSITIVE
-    lines += [f"    rest = int64(place) & {bits}"]
+    lines += ["    whole = int64(place)", f"    rest = whole & {bits}"]
     terms: dict[str, list[str]] = {what: [] for what in ("offset", *(f"o{i}" for i in range(count)))}
     inside = []
     axes = len(elements.extents)
@@ -126,7 +126,13 @@ def _source(
         for what, steps in zip(terms, (elements.flat, elements.own, *elements.others), strict=True):
             if steps[axis]:
                 terms[what].append(f"i{axis}{f' * {steps[axis]}' if steps[axis] != 1 else ''}")
-    lines += [f"    {what} = {' + '.join(found) or 'int64(0)'}" for what, found in terms.items()]
+    dense = {
+        what: is_order(elements.extents, steps)
+        for what, steps in zip(terms, (elements.flat, elements.own, *elements.others), strict=True)
+    }
+    lines += [
+        f"    {what} = {'whole' if dense[what] else ' + '.join(found) or 'int64(0)'}" for what, found in terms.items()
+    ]
     given = [f"kind{i}(read{i}(p{i}[o{i}]))" for i in range(1, count)]
     given += [f"real({n})" if kind == "float64" else n for n, kind in zip(numbers, scalars, strict=True)]
     factor = " * scale" if scale != 1 else ""

@@ -129,21 +129,11 @@ def _store_halves(out: Any, at: Any, a: Any, b: Any, c: Any, d: Any) -> None:
     store2(out, at, (low, np.uint32(np.int64(c) & 0xFFFF | np.int64(d) << 16)))
 
 
-@inlined
-def _store_doubles(out: Any, at: Any, a: Any, b: Any, _c: Any, _d: Any) -> None:
-    first, second = double_bits(a), double_bits(b)
-    words = (
-        np.uint32(first & WORD), np.uint32(first >> 32 & WORD), np.uint32(second & WORD), np.uint32(second >> 32 & WORD)
-    )  # fmt: skip
-    store4(out, at, words)
-
-
 #: Stores of a counter's elements by one access, and the bytes of an element.
 _STORES: Final = {
     "float32": (_store_words, 4),
     "float16": (_store_halves, 2),
     "bfloat16": (_store_halves, 2),
-    "float64": (_store_doubles, 8),
 }
 
 
@@ -155,7 +145,7 @@ def _reader(kind: str, real: Any) -> Any:
 
 
 def registers(distribution: str = "", dtype: str = "", plain: bool = False, **_: Any) -> int | None:
-    """Return the most registers of a thread, of a kernel that writes a counter's elements by one store."""
+    """Return the most registers of a thread, of a kernel that writes four elements by one store."""
     fast = plain and dtype in _STORES and distribution not in REJECTING
     return _REGISTERS if fast and computed(distribution, dtype) is np.float32 else None
 
@@ -253,7 +243,7 @@ def fill(
     kind, shift, inside = (QUADS, 2, share - 1) if share == 4 else (PAIRS, 1, share - 1)
     four, words = share == 4, shared_words(engine, kind, shift)
     together, size = _STORES.get(dtype, (_store_words, 4))
-    fast = plain and dtype in _STORES and four == (dtype != "float64")
+    fast = plain and dtype in _STORES and four
     last = share * size - 1
 
     @inlined
@@ -290,11 +280,10 @@ def fill(
             )  # fmt: skip
             while group < n >> shift:
                 z = draw(words((start >> shift) + group, stream, low, high))
-                y0, y1 = stored(finish(z[0], a, b, c, d)), stored(finish(z[1], a, b, c, d))
-                y2, y3 = y0, y1
                 if four:
+                    y0, y1 = stored(finish(z[0], a, b, c, d)), stored(finish(z[1], a, b, c, d))
                     y2, y3 = stored(finish(z[2], a, b, c, d)), stored(finish(z[3], a, b, c, d))
-                together(out, group * (last + 1), y0, y1, y2, y3)
+                    together(out, group * (last + 1), y0, y1, y2, y3)
                 group += step
         while group << shift < n + skip:
             z = draw(words((start >> shift) + group, stream, low, high))

@@ -124,6 +124,14 @@ def _by_rows(spec: PlanSpec[StructuredAttributes]) -> bool:
     return column == 1 and row >= spec.attributes.shape[0]
 
 
+def fastest(spec: PlanSpec[StructuredAttributes], version: int) -> int:
+    """Return the number of the algorithm that was measured to be the fastest for such products; -1: none was."""
+    (m, k), n = spec.attributes.shape, spec.operands[-1].shape[0]
+    if min(m, k, n) < _LARGE:
+        return -1
+    return FASTEST.get((version, spec.attributes.dtype, spec.operands[-1].dtype, _by_rows(spec)), -1)
+
+
 def fused(spec: PlanSpec[StructuredAttributes], version: int) -> Fused:
     """Return what a version of the library does with a product."""
     how = spec.attributes
@@ -131,8 +139,9 @@ def fused(spec: PlanSpec[StructuredAttributes], version: int) -> Fused:
     scaled = bool(names & {"row_alpha", "row_beta", "scale_a", "scale_x"})
     by_library = not scaled or how.dtype in FUSED_FACTORS
     known = FUSED_BIAS.get((how.dtype, spec.operands[-1].dtype), ())
-    bias = "bias" in names and by_library and version in known
-    rest = not by_library or ("bias" in names and not bias) or how.activation == "gelu"
+    quick = fastest(spec, version) >= 0  # which was measured of plain products
+    bias = "bias" in names and by_library and version in known and not quick
+    rest = not by_library or ("bias" in names and not bias) or how.activation == "gelu" or quick
     return Fused(
         alphas=scaled and by_library, betas=scaled and by_library and how.adds, factor=by_library,
         adds=how.adds and by_library, bias=bias, relu=how.activation == "relu" and not rest,
@@ -172,15 +181,6 @@ def structured_call(spec: PlanSpec[StructuredAttributes], part: Fused, limit: in
         workspace_bytes=limit,
         n_operands=3 + part.bias + part.alphas + part.betas, n_scalars=2,
     )  # fmt: skip
-
-
-def fastest(spec: PlanSpec[StructuredAttributes], part: Fused, version: int) -> int:
-    """Return the number of the algorithm that was measured to be the fastest for such products; -1: none was."""
-    (m, k), n = spec.attributes.shape, spec.operands[-1].shape[0]
-    plain = part._replace(factor=True, adds=False, apart=False) == Fused()
-    if not plain or min(m, k, n) < _LARGE:
-        return -1
-    return FASTEST.get((version, spec.attributes.dtype, spec.operands[-1].dtype, _by_rows(spec)), -1)
 
 
 class _Product:
@@ -277,7 +277,7 @@ def _prepare(
     call = structured_call(spec, part, context.workspace_limit - first)
     if part.bias:
         call = replace(call, nowhere=context.backend.zeros())
-    made, chosen = _untuned(context, replace(call, scratch=first), fastest(spec, part, version))
+    made, chosen = _untuned(context, replace(call, scratch=first), fastest(spec, version))
     if not how.tune:
         return made, chosen
     tuner = Tuner(context.backend, "cusparselt", version, dict(context.facts))
@@ -381,6 +381,7 @@ def build_linear(spec: PlanSpec[StructuredAttributes], context: CudaContext) -> 
     behind = ["factors of rows"] if not part.factor else []
     behind += ["the bias"] if "bias" in at and not part.bias else []
     behind += ["GELU"] if how.activation == "gelu" else []
+    behind += ["ReLU"] if how.activation == "relu" and not part.relu else []
     if behind and out.dtype == "int8":
         raise Unsupported(
             f"{spec.op} to int8 with {behind[0]}, which cuSPARSELt is not known to add before it rounds; allowed: "

@@ -31,6 +31,8 @@ _EACH: Final = 64
 #: Bytes for factors beyond the library's estimate, and the factor for parts that leave gaps.
 _SLACK: Final = 16 << 20
 _GAPS: Final = 1.25
+#: Bytes of which the address of right sides and solutions is a multiple: cuDSS documents none.
+_ALIGNED: Final = 16
 _numbers = itertools.count(1)
 
 
@@ -196,9 +198,11 @@ class DirectSolver:
         ----------
         b : GpuRef
             (n,) or (n, any), of A's dtype; of a batch with an axis more, in front.  Columns that do not follow each
-            other in memory are copied.  More columns than the solver has room for are several messages.
+            other in memory, or begin at no multiple of 16 bytes, are copied.  More columns than the solver has room for
+            are several messages.
         out : GpuRef, optional
-            X, of b's shape; by default a new array, whose columns follow each other in memory.
+            X, of b's shape; by default a new array, whose columns follow each other in memory.  Another layout, and
+            memory of b, is copied to.
 
         Raises
         ------
@@ -264,10 +268,10 @@ class DirectSolver:
 
     @staticmethod
     def _view(given: GpuRef, vector: bool, turned: tuple[int, ...]) -> GpuRef | None:
-        """Return sides with columns one after the other, if they lie so."""
+        """Return sides with columns one after the other, if they lie so, from an even address on."""
         axes = len(turned)
         view = given if vector else given.transpose(*range(axes - 2), axes - 1, axes - 2)
-        if not is_contiguous(view):
+        if not is_contiguous(view) or given.offset % _ALIGNED:
             return None
         found: GpuRef = view.reshape(view.size).reshape(turned)  # with the strides of axes of one element
         return found
