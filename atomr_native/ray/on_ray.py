@@ -27,6 +27,7 @@ from ..errors import AtomrError, InvalidRequest, Unsupported
 from . import _peers
 from .carrier import Carrier, NodeDied, NodeUnavailable, Place
 from .directory import Directory
+from .handover import await_gpus
 
 if TYPE_CHECKING:
     from .host import Host
@@ -61,8 +62,10 @@ class _NodeActor:
                 f"install the same version on all nodes",
                 rule="ray.version",
             )
-        if not ray.get_gpu_ids():  # Ray leaves the variable as it is, and a GPU may be another's
+        gpus = ray.get_gpu_ids()
+        if not gpus:  # Ray leaves the variable as it is, and a GPU may be another's
             os.environ["CUDA_VISIBLE_DEVICES"] = ""
+        await_gpus(gpus)
         carrier = OnRay.joined(place.cluster)
         try:
             self._host = Host(place, carrier, carrier.directory("records", place.node))

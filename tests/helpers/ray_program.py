@@ -10,15 +10,17 @@ import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import ray
+import ray.util.client
 from cluster_actors import Arrays, Collective, DeviceWatcher, Log, Trains, Watcher
 from ray.cluster_utils import Cluster as Machines
 from ray_chaos import Process, answered, check_chaos, until_gone
 
 import atomr_native as an
-from atomr_native.ray import Cluster, ClusterPool, RemoteRef, transport, use_device
+from atomr_native.ray import Cluster, ClusterPool, RemoteRef, on_ray, transport, use_device
 
 KILLS = int(os.environ.get("ATOMR_NATIVE_RAY_KILLS", "8"))
 FOREVER = an.OneForOne(max_restarts=None, backoff=0.01, max_backoff=0.1)
@@ -204,6 +206,14 @@ def check_bad_input(cluster: Cluster) -> None:
     refused(an.InvalidRequest, lambda: Cluster(nodes=1, cpus=0.1, name=cluster.name))
     refused(an.InvalidRequest, lambda: Cluster.join("no such cluster"))
     refused(an.InvalidRequest, lambda: cluster.device("node0/cuda:0"))
+    for module, name, value, rule in (
+        (on_ray, "__version__", "0.0.1", "ray.version"),
+        (ray, "__version__", "2.54.1", "ray.oldest"),
+        (ray.util.client.ray, "is_connected", lambda: True, "ray.client"),
+    ):
+        with patch.object(module, name, value):
+            error = refused(an.Unsupported, lambda: Cluster(nodes=1, cpus=0.1))
+        assert error.rule == rule, error
     group = ray.util.placement_group([{"CPU": 0.5}])
     refused(an.InvalidRequest, lambda: Cluster(nodes=2, cpus=0.1, placement_group=group))
     refused(an.InvalidRequest, lambda: Cluster(nodes=1, cpus=2, placement_group=group))

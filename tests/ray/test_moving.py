@@ -24,7 +24,7 @@ import atomr_native as an
 from atomr_native.ray.moving import client as taking
 from atomr_native.ray.moving import nixl as by_nixl
 from atomr_native.ray.moving import server as giving
-from atomr_native.ray.moving.channel import Channel
+from atomr_native.ray.moving.channel import Channel, Take
 from atomr_native.ray.moving.client import Broken, Client
 from atomr_native.ray.moving.server import Server
 from atomr_native.ray.moving.way import Way
@@ -439,6 +439,16 @@ def test_gpus_of_two_processes(far: bool, monkeypatch: pytest.MonkeyPatch) -> No
     client.close()
 
 
+def ends(channel: Channel) -> bool:
+    """Ask for an array; return whether the other end ends the connection instead."""
+    try:
+        channel.send(Take("x", "host"))
+        channel.receive()
+    except OSError:
+        return True
+    return False
+
+
 @pytest.mark.parametrize("far", [False, True])
 def test_a_secret_is_asked_for_at_both_ends(far: bool) -> None:
     side = Side(far=far)
@@ -451,6 +461,11 @@ def test_a_secret_is_asked_for_at_both_ends(far: bool) -> None:
             with socket.socket(socket.AF_INET if far else socket.AF_UNIX) as stranger:
                 stranger.connect(("127.0.0.1", side.way.port) if far else side.way.local)
                 stranger.sendall(data)
+        with socket.socket(socket.AF_INET if far else socket.AF_UNIX) as stranger:  # which does not look at the answer
+            stranger.connect(("127.0.0.1", side.way.port) if far else side.way.local)
+            channel = Channel(stranger)
+            assert not channel.greet(b"another", first=True)
+            assert ends(channel)
         assert side.take("x", None).tolist() == [1.0]
     side.close()
     with pytest.raises(Broken, match="left"):

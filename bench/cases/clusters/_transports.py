@@ -4,17 +4,34 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["pair"]
+__all__ = ["LIMIT_SECONDS", "pair", "reserved"]
 
 
-def pair(ray: Any, what: str) -> list[Any]:
-    """Return an actor that makes arrays, and another that uses them."""
-    if what == "ATOMR":
-        kind, gpus = _ours(ray), 1.0
-    else:
-        kind, gpus = _theirs(ray, what.replace(" ", "_")), 1.0 if what == "NCCL" else 0.5
-    made = [ray.remote(num_gpus=gpus, num_cpus=0, enable_tensor_transport=True)(kind).remote() for _ in range(2)]
-    ray.get([each.ready.remote() for each in made])
+LIMIT_SECONDS = 60.0
+PARTS = {"ATOMR": (0.3, 1), "NCCL": (0.3, 1), "CUDA IPC": (0.2, 0)}
+
+
+def reserved(ray: Any) -> Any:
+    """Return two GPUs, which all pairs share."""
+    group = ray.util.placement_group([{"GPU": 1}] * 2)
+    ray.get(group.ready(), timeout=LIMIT_SECONDS)
+    return group
+
+
+def pair(ray: Any, what: str, group: Any) -> list[Any]:
+    """Return an actor on the first GPU that makes arrays, and another that uses them."""
+    from ray.util.scheduling_strategies import (  # type: ignore[import-not-found,unused-ignore]
+        PlacementGroupSchedulingStrategy as On,
+    )
+
+    part, second = PARTS[what]
+    kind = _ours(ray) if what == "ATOMR" else _theirs(ray, what.replace(" ", "_"))
+    actor = ray.remote(num_gpus=part, num_cpus=0, enable_tensor_transport=True)(kind)
+    made = [
+        actor.options(scheduling_strategy=On(group, placement_group_bundle_index=bundle)).remote()
+        for bundle in (0, second)
+    ]
+    ray.get([each.ready.remote() for each in made], timeout=LIMIT_SECONDS)
     if what == "NCCL":
         from ray.experimental.collective import create_collective_group  # type: ignore[import-not-found,unused-ignore]
 

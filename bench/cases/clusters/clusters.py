@@ -128,7 +128,8 @@ def _plain_process() -> Iterator[Callable[[int], float]]:
 def arrays(setup: Setup) -> None:
     """Arrays from a node's host device to another's on this machine; microseconds of each, seen by the receiver.
 
-    Ray: `ray.put` in the program, and `ray.get` and a copy in an actor; the `put` counts. A quick run has 64 KiB each.
+    Ray: `ray.put` in the program, and `ray.get` and a copy in an actor; the `put` counts. A sample of 1 MiB is the mean
+    of 20 copies. A quick run has 64 KiB each.
     """
     full = setup.count(1000) == 1000
     for name, size in SIZES.items():
@@ -146,13 +147,19 @@ def _ray_copies(ray: Any, nbytes: int) -> Callable[[], float]:
     actor, array = _bare(ray), np.ones(nbytes, np.uint8)
     ray.get(actor.noop.remote())
 
-    def sample() -> float:
+    def once() -> float:
         start = time.perf_counter_ns()
         reference = ray.put(array)
         spent = (time.perf_counter_ns() - start) / 1e3
         return spent + float(ray.get(actor.get.remote([reference])))
 
-    return sample
+    count = _count(nbytes)
+    return lambda: sum(once() for _ in range(count)) / count
+
+
+def _count(nbytes: int) -> int:
+    """Return the number of copies of a sample."""
+    return max(1, min(20, 32 * MIB // nbytes))
 
 
 def _copies(cluster: Any, nbytes: int) -> Callable[[], float]:
@@ -160,7 +167,8 @@ def _copies(cluster: Any, nbytes: int) -> Callable[[], float]:
 
     source = cluster.device("node1/host").full((nbytes,), 1, "uint8")
     receiver = cluster.spawn(Keeper, node=0)
-    return lambda: float(receiver.ask(source).result(LIMIT_SECONDS))
+    work = source, _count(nbytes)
+    return lambda: float(receiver.ask(work).result(LIMIT_SECONDS))
 
 
 def deaths(setup: Setup) -> None:

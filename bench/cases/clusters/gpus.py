@@ -18,6 +18,7 @@ from bench.harness.common import opened
 __all__ = ["BARS", "CASES"]
 
 MIB = 1 << 20
+LIMIT = 60.0  # seconds
 SIZES = {"1 MiB": MIB, "64 MiB": 64 * MIB, "1 GiB": 1024 * MIB}
 
 
@@ -99,10 +100,11 @@ def transports(setup: Setup) -> None:
         for what, kind in (("ATOMR", "atomr"), ("NCCL", "peer"), ("CUDA IPC", "peer")):
             with setup.attempt(f"{what}, {name}", kind=kind):  # type: ignore[arg-type]
                 ray = setup.shared("ray", _on_gpus)
-                pair = setup.shared(what, lambda what=what, ray=ray: _actors(ray, what))
+                group = setup.shared("group", lambda ray=ray: _group(ray))
+                pair = setup.shared(what, lambda what=what, ray=ray, group=group: _actors(ray, what, group))
                 setup.add(
                     f"{what}, {name}",
-                    _timed(lambda p=pair, n=nbytes, r=ray: r.get(p[1].use.remote(p[0].make.remote(n)))),
+                    _timed(lambda p=pair, n=nbytes, r=ray: r.get(p[1].use.remote(p[0].make.remote(n)), timeout=LIMIT)),
                 )
         setup.ratio(f"ATOMR, {name}", f"NCCL, {name}")
 
@@ -123,11 +125,20 @@ def _on_gpus() -> Iterator[Any]:
 
 
 @contextmanager
-def _actors(ray: Any, what: str) -> Iterator[list[Any]]:
+def _group(ray: Any) -> Iterator[Any]:
+    from bench.cases.clusters import _transports
+
+    group = _transports.reserved(ray)
+    yield group
+    ray.util.remove_placement_group(group)
+
+
+@contextmanager
+def _actors(ray: Any, what: str, group: Any) -> Iterator[list[Any]]:
     from bench.cases.clusters import _transports
 
     try:
-        made = _transports.pair(ray, what)
+        made = _transports.pair(ray, what, group)
     except ImportError as error:
         raise Unavailable(str(error)) from error
     try:
