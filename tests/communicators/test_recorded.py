@@ -35,6 +35,11 @@ def test_a_training_step_of_every_rank(comm: an.Communicator) -> None:
         every = comm.all_gather([w[:2] for w in weights])
     plan = g.plan
     assert plan.names == ("grads", "rate")
+    for send in (plan.tell, plan.ask):
+        with pytest.raises(an.UnknownOption) as caught:
+            send(grads, ratee=1.0)
+        assert (caught.value.option, caught.value.nearest) == ("ratee", "rate")
+        del caught
     assert {len(steps) for steps in plan.steps} == {3}
     assert [step.operation for step in plan.steps[0]][::2] == ["collective.all_reduce", "collective.all_gather"]
     expected = np.ones(5, "float32")

@@ -26,6 +26,8 @@ _NAMED = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWOR
 
 #: Calls that take further names, and are not called here.
 _FREE = {
+    "CommunicatorProgram.ask": "in tests/communicators/test_recorded.py",
+    "CommunicatorProgram.tell": "in tests/communicators/test_recorded.py",
     "CudaKernel.__init__": "made by Device.cuda_kernel",
     "Context.pool": "the check of System.pool",
     "Context.spawn": "the check of System.spawn",
