@@ -1,6 +1,8 @@
 from .cuda import CudaBackend, NativeRun
 from .seats import Seat
 
+def reaches(backend: CudaBackend, uuid: bytes) -> bool | None: ...
+
 class Between(NativeRun):
     """A rank's part of a copy between two devices."""
 

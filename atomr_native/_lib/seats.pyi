@@ -27,6 +27,7 @@ class Seat:
     """A rank's place, in its worker."""
 
     connection: Any
+    uuids: tuple[str, ...]
     def __init__(self, fd: int, nbytes: int, rank: int) -> None: ...
     @property
     def rank(self) -> int: ...

@@ -45,6 +45,11 @@ class CollectivePlan(ProcessBound, RanksMessage):
         """The request that it was made from."""
         return self._request
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The parts that take a longer way, with the reasons, of all ranks; waits for the builds."""
+        return tuple(dict.fromkeys(note for plan in self._prepared.plans for note in plan.notes))
+
     def _with(self, arrays: Any, out: Any) -> CollectiveRequest:
         return replace(self._request, arrays=arrays, out=out)
 

@@ -62,10 +62,11 @@ class Communicators:
                 raise InvalidRequest(f"{MAX_MEETINGS} communicators of this System are open; close one")
             page = Page([device.name for device in devices], restarts=on_death == "restart")
             owners = [owner_of(device) for device in devices]
+            uuids = tuple(owner.exports.uuid for owner in owners)
             number = self._free.pop()
             try:
                 for rank, owner in enumerate(owners):
-                    owner.meetings.join(number, page, rank)
+                    owner.meetings.join(number, page, rank, uuids)
                 for owner in owners:
                     self._lane(owner)
                     owner.links.tell("meeting", number)
@@ -76,10 +77,14 @@ class Communicators:
                 raise
             return Communicator(self, number, tuple(devices), page, on_death)
 
-    @shielded
     def pair(self, first: Device, second: Device) -> Communicator:
         """Return the communicator of two devices, of any kinds, made on first use; GPUs are not connected."""
         key = (first, second) if first.number < second.number else (second, first)
+        found = self._pairs.get(key)
+        return self._make_pair(key) if found is None else found
+
+    @shielded
+    def _make_pair(self, key: tuple[Device, Device]) -> Communicator:
         with self._pair_lock:
             found = self._pairs.get(key)
             if found is None:

@@ -270,11 +270,11 @@ class Imports:
             found.append((*known.slot, lane, ticket))
         return found
 
-    @shielded
-    def borrow(self, source: GpuRef) -> GpuRef:
-        """Return a handle for this device of an array of another GPU, whose memory is lent meanwhile.
+    def reach(self, source: GpuRef) -> GpuRef:
+        """Return a handle for this device of an array of another GPU, for a message that both devices run.
 
-        Waits for the worker.
+        Nothing is lent: the other device's part of that message keeps the memory.  Waits for the worker where it has to
+        map the segment of the array.
 
         Raises
         ------
@@ -284,12 +284,20 @@ class Imports:
         allocation = source.allocation
         if allocation.pool not in (VOLATILE, DURABLE):
             raise Unsupported("the array lies in memory of another library")
-        lease, other = allocation.lease(), allocation.core.owner
-        held = self.hold(
-            lambda: self.segments.open_peer(other, allocation.segment), allocation.offset, allocation.nbytes,
-            (lease, allocation),
-        )  # fmt: skip
-        return held.view_as(source.layout, source.offset)
+        other: SharingDevice = allocation.core.owner
+        whole = self.segments.reached.get((other.name, allocation.segment))
+        if whole is None or whole.allocation.status():
+            whole = self._reach_segment(other, allocation.segment)
+        return whole.view_as(source.layout, allocation.offset + source.offset)
+
+    @shielded
+    def _reach_segment(self, other: SharingDevice, segment: int) -> GpuRef:
+        found = other.memory.segments.find(segment)
+        if found is None:
+            raise other.core.stale(None, "device closed")
+        whole = self.hold(lambda: self.segments.open_peer(other, segment), 0, found.nbytes, None)
+        self.segments.reached[other.name, segment] = whole
+        return whole
 
     def hold(self, opened: Callable[[], Mapping], start: int, nbytes: int, owner: object) -> GpuRef:
         """Return a handle of bytes in a mapping, which `opened` opens; they begin at `start`, where the mapping's do.

@@ -69,6 +69,6 @@ def _reached(target: SharingDevice, source: GpuRef) -> GpuRef | None:
     if not (target.exports.on_gpu and owner.exports.on_gpu):
         return None
     try:
-        return target.imports.borrow(source)
+        return target.imports.reach(source)
     except Unsupported:
         return None

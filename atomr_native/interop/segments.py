@@ -21,6 +21,7 @@ from ..protocol.messages import Answer, WorkerGone
 from .exports import uuid_bytes
 
 if TYPE_CHECKING:
+    from ..arrays.gpu_ref import GpuRef
     from .owner import SharingDevice
     from .producers import Source
 
@@ -73,6 +74,8 @@ class Segments:
         self._core = owner.core
         self._lock = Lock(leaf=True)  # guards what follows; never held while anything waits
         self._mappings: dict[object, Mapping] = {}
+        #: Handles of whole segments of other GPUs, by the GPU's name and the segment's number.
+        self.reached: dict[tuple[str, int], GpuRef] = {}
         self._unreachable: dict[str, tuple[int, str]] = {}
         self._closing: deque[Mapping] = deque()
         self._opening = Lock()  # one call at a time, so no memory is opened twice
@@ -253,7 +256,10 @@ class Segments:
 
     @shielded
     def forget_peer(self, other: SharingDevice, segment: int | None = None) -> None:
-        """Close the mapping of a segment that another device returns, or of all its segments.  Does not wait."""
+        """Close the mapping of a segment that another device returns, or of all its segments, once it is unused.
+
+        Does not wait.
+        """
         with self._lock:
             gone = [
                 key
@@ -261,8 +267,13 @@ class Segments:
                 if isinstance(key, tuple) and key[0] == other.name and segment in (None, key[1])
             ]
             mappings = [self._mappings.pop(key) for key in gone]
-        for mapping in mappings:
+            for mapping in mappings:
+                mapping.closes = True  # with its last use
+            unused = [mapping for mapping in mappings if not mapping.users]
+        handles = [self.reached.pop(key, None) for key in list(self.reached) if key in gone]
+        for mapping in unused:
             self._close(mapping)
+        del handles  # with them the last use may end
 
     @property
     def pending(self) -> bool:

@@ -191,7 +191,8 @@ class Links:
             if seat is None:  # closed meanwhile
                 return
             page = seat.page
-            link.ask("open_meeting", [page.fd], number=number, nbytes=page.nbytes, rank=seat.rank).close()
+            where = {"rank": seat.rank, "uuids": list(seat.uuids)}
+            link.ask("open_meeting", [page.fd], number=number, nbytes=page.nbytes, **where).close()
         elif kind == "workspace":
             place = self._owner.workspaces.place(number)
             if place is not None:

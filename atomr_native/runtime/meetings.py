@@ -15,10 +15,11 @@ _ALWAYS: Final = (1 << 64) - 1  # a sequence number after all others
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A rank of a communicator."""
+    """A rank of a communicator, and the UUIDs of all ranks' GPUs."""
 
     page: Page
     rank: int
+    uuids: tuple[str, ...] = ()
 
 
 class Meetings:
@@ -34,10 +35,10 @@ class Meetings:
         self._ended: tuple[int, int] | None = None  # code and fault of the device's end
 
     @shielded
-    def join(self, number: int, page: Page, rank: int) -> None:
+    def join(self, number: int, page: Page, rank: int, uuids: tuple[str, ...] = ()) -> None:
         """Become a rank of a communicator."""
         with self._lock:
-            self._places[number] = Place(page, rank)
+            self._places[number] = Place(page, rank, uuids)
             ended = self._ended
         if ended is not None:
             page.lose(rank, _ALWAYS, *ended)

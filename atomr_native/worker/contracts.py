@@ -55,7 +55,7 @@ class LanesLike(Protocol):
     def close_foreign(self, segment: int) -> None:
         """Close memory opened by one of these three.  Builder thread."""
 
-    def open_meeting(self, number: int, fd: int, nbytes: int, rank: int) -> Any:
+    def open_meeting(self, number: int, fd: int, nbytes: int, rank: int, uuids: tuple[str, ...] = ()) -> Any:
         """Take part in a communicator as a rank; the caller keeps the descriptor.  Return what runs meet by."""
 
     def leave_meetings(self) -> None:

@@ -247,7 +247,7 @@ class Requests:
         f = frame.fields
         if len(frame.fds) != 1:
             raise InvalidRequest(f"'open_meeting' needs one descriptor, got {len(frame.fds)}")
-        self._ready().open_meeting(int(f["number"]), frame.fds[0], int(f["nbytes"]), int(f["rank"]))
+        self._ready().open_meeting(int(f["number"]), frame.fds[0], int(f["nbytes"]), int(f["rank"]), tuple(f["uuids"]))
         return Reply()
 
     def _close_meeting(self, frame: Frame) -> Reply:

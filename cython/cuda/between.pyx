@@ -1,12 +1,12 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 """Copies between devices, as a GPU's rank takes part in them.
 
-Contract.  A thin owner of device_copy.h.  Making one calls nothing of the driver.
+Contract.  A thin owner of device_copy.h.  Making one calls nothing of the driver; `reaches` asks it, without the GIL.
 """
 
 from libc.stdint cimport uint64_t
 
-from .backend cimport atomr_cuda
+from .backend cimport atomr_cuda, atomr_cuda_reaches
 from .cuda cimport NO_RECORDS, CudaBackend, NativeRun
 from .lanes cimport atomr_run
 from .seats cimport Seat, atomr_page, atomr_worker_stopping
@@ -26,6 +26,17 @@ cdef extern from "cuda/device_copy.h" nogil:
         uint64_t nbytes
         int direct
     int atomr_between_run(void *, const void *, void *) noexcept
+
+
+def reaches(CudaBackend backend not None, bytes uuid not None):
+    """Whether a GPU reaches the memory of the one with this UUID, directly; None: the driver does not know that one."""
+    cdef const char *raw = uuid
+    cdef int found
+    if len(uuid) != 16:
+        raise InvalidRequest(f"a UUID of {len(uuid)} bytes; allowed: 16")
+    with nogil:
+        found = atomr_cuda_reaches(backend.cuda, raw)
+    return None if found < 0 else found > 0
 
 
 @cython.no_gc_clear

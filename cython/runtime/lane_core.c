@@ -278,8 +278,9 @@ static int find_refusal(atomr_lane *l, const atomr_head *h, const atomr_operand 
  * none may find out after the launch that it should not have taken part.  1: data; -1: one of them is poisoned, which
  * `error` says; 0: the worker stops. */
 static int await_outcomes(atomr_lane *l, const atomr_head *h, const atomr_operand *ops, atomr_error *error) {
+    enum { SPINS = 2000 }; /* a small collective ends within microseconds, and a nap takes longer */
     atomr_signal_now(l);
-    for (;;) {
+    for (unsigned i = 0;; i++) {
         const atomr_content read = atomr_poison_find(&l->worker->poison, ops, h->n_operands, error);
         if (read == ATOMR_CLEAN) return 1;
         if (read == ATOMR_POISONED) {
@@ -287,7 +288,9 @@ static int await_outcomes(atomr_lane *l, const atomr_head *h, const atomr_operan
             return -1;
         }
         if (atomic_load(&l->worker->stopping) || atomr_faulted(l->worker)) return 0;
-        usleep(20);
+        if (i >= SPINS) usleep(20);
+        else if (i % 16 == 15) sched_yield(); /* the completer may need this very processor */
+        else atomr_pause();
     }
 }
 

@@ -467,9 +467,10 @@ cdef class Lanes:
             self.backend.unmap(base, nbytes, 0)
         return 0
 
-    def open_meeting(self, uint32_t number, int fd, uint64_t nbytes, unsigned rank):
+    def open_meeting(self, uint32_t number, int fd, uint64_t nbytes, unsigned rank, tuple uuids=()):
         """Take part in a communicator's messages as a rank; the descriptor of its page stays the caller's."""
         cdef Seat seat = Seat(fd, nbytes, rank)
+        seat.uuids = uuids
         with self.lock:
             if number in self.meetings:
                 raise InvalidRequest(f"communicator {number} is open already")

@@ -11,6 +11,7 @@
  * fails as if it had not run, and its outputs are poisoned.
  */
 #define _GNU_SOURCE
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,10 +21,13 @@
 
 int atomr_await_room(atomr_lane *l) {
     if (atomic_load_explicit(&l->n_suspended, memory_order_acquire) < ATOMR_INFOS) return 1;
+    enum { SPINS = 2000 }; /* the oldest ends soon: a nap would take longer than a small message */
     atomr_signal_now(l);
-    while (atomic_load_explicit(&l->n_suspended, memory_order_acquire) >= ATOMR_INFOS) {
+    for (unsigned i = 0; atomic_load_explicit(&l->n_suspended, memory_order_acquire) >= ATOMR_INFOS; i++) {
         if (atomic_load(&l->worker->stopping) || atomr_faulted(l->worker)) return 0;
-        usleep(20);
+        if (i >= SPINS) usleep(20);
+        else if (i % 16 == 15) sched_yield(); /* the completer may need this very processor */
+        else atomr_pause();
     }
     return 1;
 }

@@ -210,15 +210,15 @@ uint64_t atomr_page_connection(const atomr_page *p, uint64_t sequence) {
     return first;
 }
 
-void atomr_page_count_deaths(const atomr_page *p, uint32_t *deaths) {
-    for (unsigned i = 0; i < p->n_ranks; i++) deaths[i] = atomic_load(&p->seats[i].deaths);
+void atomr_page_count_deaths(const atomr_page *p, _Atomic uint32_t *deaths) {
+    for (unsigned i = 0; i < p->n_ranks; i++) atomic_store(&deaths[i], atomic_load(&p->seats[i].deaths));
 }
 
-int atomr_page_examine(const atomr_page *p, unsigned rank, uint64_t connection, const uint32_t *deaths,
+int atomr_page_examine(const atomr_page *p, unsigned rank, uint64_t connection, const _Atomic uint32_t *deaths,
                        atomr_error *why) {
     /* Deaths first: a rank fails because another has died, when that is known. */
     for (unsigned i = 0; i < p->n_ranks; i++) {
-        if (i == rank || atomic_load(&p->seats[i].deaths) == deaths[i]) continue;
+        if (i == rank || atomic_load(&p->seats[i].deaths) == atomic_load(&deaths[i])) continue;
         tell_loss(why, &p->seats[i]);
         return ATOMR_RANK_DEAD;
     }

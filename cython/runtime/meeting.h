@@ -103,10 +103,11 @@ int atomr_page_has_failed(const atomr_page *, unsigned rank, uint64_t sequence);
 /* The connection that every rank named when it voted on a message; 0: not all have the same.  Until the next vote. */
 uint64_t atomr_page_connection(const atomr_page *, uint64_t sequence);
 /* How often the workers of all ranks have died, by rank. */
-void atomr_page_count_deaths(const atomr_page *, uint32_t *deaths);
+void atomr_page_count_deaths(const atomr_page *, _Atomic uint32_t *deaths);
 /* What broke a connection of `rank` that was made when the workers had died so often; ATOMR_UP: nothing.  RANK_DEAD and
  * RANK_FAILED, of another rank: `why` says what a message fails with. */
 enum { ATOMR_UP = 0, ATOMR_RANK_DEAD = 1, ATOMR_RANK_FAILED = 2 };
-int atomr_page_examine(const atomr_page *, unsigned rank, uint64_t connection, const uint32_t *deaths, atomr_error *why);
+int atomr_page_examine(const atomr_page *, unsigned rank, uint64_t connection, const _Atomic uint32_t *deaths,
+                       atomr_error *why);
 
 #endif

@@ -60,6 +60,7 @@ cdef class Seat(Page):
     cdef const int *stopping
     cdef atomr_worker *worker
     cdef public object connection
+    cdef public tuple uuids
     cdef uint64_t sequence
     cdef unsigned rounds
     cdef int join(self, atomr_worker *worker, uint32_t number) except -1

@@ -102,6 +102,8 @@ cdef class Seat(Page):
     ----------
     connection : object
         The connection of a device whose work is asynchronous, with a method ``end``; None: it has none yet.
+    uuids : tuple of str
+        Of the ranks' GPUs, in hexadecimal digits; those of other devices are empty.
     """
 
     def __init__(self, int fd, uint64_t nbytes, unsigned rank):
@@ -112,6 +114,7 @@ cdef class Seat(Page):
             raise InvalidRequest(f"the page of {nbytes} bytes is none of a communicator with a rank {rank}")
         self.stopping = &never
         self.connection = None
+        self.uuids = ()
         self.rank = rank
         self.size = self.page.n_ranks
 

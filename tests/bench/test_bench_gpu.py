@@ -251,9 +251,13 @@ PEERS = (
     "atomr fused",
     "atomr random",
     "C cuMemAllocAsync",
+    "frontend",
 )
 #: Cases of Numba's code, which the fake does not run.
-NUMBA_ONLY = ("gpu_arguments", "gpu_arguments_told", "gpu_compile", "gpu_training")
+NUMBA_ONLY = (
+    "gpu_arguments", "gpu_arguments_told", "gpu_compile", "gpu_training",
+    "gpu_cudnn_transformer", "gpu_cudnn_decode", "gpu_cudnn_compiled",
+)  # fmt: skip
 #: Cases of CUTLASS's kernels begin so; the fake does not run these.
 CUTLASS_ONLY = "gpu_cutlass"
 

@@ -61,10 +61,11 @@ def request_of(refs: list[an.GpuRef], out: list[an.GpuRef] | None = None) -> an.
 def summed(comm: an.Communicator, kind: str, value: float) -> list[float]:
     """Return the sum of one number a rank.
 
-    On a busy GPU an abort may take more than 5 s, which ends its worker and volatile memory: then it is sent again.
+    On a busy GPU an abort may take more than 5 s, which ends its worker and volatile memory, and a connection that NCCL
+    does not bring about is given up after 20 s: then it is sent again.
     """
     for _ in range(5 if kind == "gpu" else 0):
-        with contextlib.suppress(an.DeviceFault, an.DependencyFailed, an.GpuRefStale):
+        with contextlib.suppress(an.DeviceFault, an.DependencyFailed, an.GpuRefStale, an.LibraryError):
             return comm.all_reduce(put(comm, [value]))[1].numpy().tolist()  # type: ignore[no-any-return]
         for device in comm.devices:
             device.wait_ready(60)
@@ -290,6 +291,17 @@ class TestLibrary:
         system = make(standby="off")
         with pytest.raises(an.Unsupported, match="nvidia-nccl-cu13"):
             made_of(system, "fake", 0, 1)
+
+    @pytest.mark.parametrize("peer", [0, 1])
+    def test_gpus_that_do_not_reach_each_other_say_so(
+        self, make: Callable[..., an.System], monkeypatch: pytest.MonkeyPatch, peer: int
+    ) -> None:
+        monkeypatch.setenv("FAKE_CUDA_PEER", str(peer))
+        comm = made_of(make(standby="off"), "fake", 0, 1)
+        plan = comm.plan(request_of(put(comm, [1.0])))
+        assert ["without access" in note for note in plan.notes] == [True] * (not peer)
+        moved = comm.plan(an.CollectiveRequest("all_to_all", put(comm, [1.0, 2.0])))
+        assert moved.notes[0] == "all_to_all: sends and receives in one group"
 
     def test_devices_are_of_one_kind(self, make: Callable[..., an.System]) -> None:
         system = make()

@@ -85,7 +85,7 @@ class Seen(list[Any]):
 
 def _in_c(symbol: str, function: Any, arity: int) -> str:
     """Return a Python function in C: it has its text as ``in_c``, of x0, x1 ..., or a tuple for each result."""
-    text = "x1" if function.__name__ == "last" else getattr(function, "in_c", None)
+    text = "x1" if function.__name__ == "_last" else getattr(function, "in_c", None)
     if function.__name__ == "part":  # of what blas_lt/stand_in.py makes of a function with two results
         place = next(one for one in function.__code__.co_consts if isinstance(one, int))
         text = function.__globals__["f"].py_func.in_c[place]

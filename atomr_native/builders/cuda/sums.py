@@ -45,6 +45,8 @@ _MOST: Final = 65535
 _BLOCKS: Final = 4
 _BUSY: Final = 1536
 _ENOUGH: Final = 512
+#: Minimum elements of a row of which several are parts of a result.
+_LEAST_ROW: Final = 64
 
 
 def _finish(outputs: int, splits: int, places: Sequence[str], result: Result, kind: str) -> tuple[list[str], Launch]:
@@ -86,12 +88,14 @@ def _finish(outputs: int, splits: int, places: Sequence[str], result: Result, ki
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """An array to be reduced: the axes that are kept, and the one that is not; strides in elements."""
+    """An array to be reduced: the axes that are kept, and those that are not; strides in elements."""
 
     kept: tuple[int, ...]
     kept_x: tuple[int, ...]
     kept_out: tuple[int, ...]
-    count: int
+    count: int  # of the axis whose elements are neighbours
+    outer: tuple[int, ...] = ()  # those outside of it, whose rows are parts of a result
+    outer_x: tuple[int, ...] = ()
 
     @property
     def outputs(self) -> int:
@@ -101,20 +105,25 @@ class _Layout:
 def _rows(dtype: str, layout: _Layout, result: Result, target: Target) -> tuple[list[str], list[Launch], int]:
     """Return kernels that reduce neighbours, their launches, and bytes of workspace."""
     group = Group(dtype, 16 // itemsize(dtype))
-    width, count, outputs = group.count, layout.count, layout.outputs
+    width, count, outputs, turns = group.count, layout.count, layout.outputs, math.prod(layout.outer)
     most = min(THREADS, next_power(-(-count // width)))
     each, lanes = next_power(-(-count // (width * _WAYS))), 1
-    while lanes < most and outputs * lanes < target.sm_count * (_BUSY if lanes < each else _ENOUGH):
+    while lanes < most and outputs * turns * lanes < target.sm_count * (_BUSY if lanes < each else _ENOUGH):
         lanes *= 2
     blocks = -(-outputs * lanes // THREADS)
-    splits = max(1, min(-(-_BLOCKS * target.sm_count // blocks), count // (width * lanes * _WAYS), _MOST))
+    splits = max(
+        1, min(-(-_BLOCKS * target.sm_count // (blocks * turns)), count // (width * lanes * _WAYS), _MOST // turns)
+    )
     step = -(-count // (splits * width)) * width
-    splits = -(-count // step)
+    inner = -(-count // step)
+    splits = inner * turns
     acc, kind = value_type(result.acc), index_type(
         max(2 * count, outputs * max(lanes, splits)),
-        reach(layout.kept, layout.kept_x) + count,
+        reach((*layout.kept, *layout.outer), (*layout.kept_x, *layout.outer_x)) + count,
         reach(layout.kept, layout.kept_out),
     )  # fmt: skip
+    part_of = f"blockIdx.y % {inner}u" if layout.outer else "blockIdx.y"
+    outer = offsets(layout.outer, {"behind": layout.outer_x}, "turn", kind) if layout.outer else []
     stride, split = lanes * width, splits > 1
     adds = [
         f"acc{q % _WAYS} = combine(acc{q % _WAYS}, {group.value(f'w{u}', q, result.acc)});"
@@ -155,13 +164,15 @@ def _rows(dtype: str, layout: _Layout, result: Result, target: Target) -> tuple[
         "ALLOW_LAUNCH();",
         f"const {kind} i = ({kind})(thread_index() / {lanes}u);",
         f"const unsigned int lane = threadIdx.x % {lanes}u;",
-        f"const {kind} begin = blockIdx.y * ({kind}){step}u;",
+        f"const {kind} begin = {part_of} * ({kind}){step}u;",
         f"const {kind} end = begin + {step}u < {count}u ? begin + {step}u : {count}u;",
+        *([f"const {kind} turn = blockIdx.y / {inner}u;"] if outer else []),
         f"const {kind} whole = end - end % {width}u;",
         f"{acc} {', '.join(f'acc{j} = {result.first}' for j in range(_WAYS))};",
         f"if (i < {outputs}u) {{",
         *offsets(layout.kept, {"b": layout.kept_x}, "i", kind),
-        f"const {STORAGE[dtype]} *row = x + b;",
+        *outer,
+        f"const {STORAGE[dtype]} *row = x + b{' + behind' if outer else ''};",
         f"{kind} k = begin + lane * {width}u;",
         *both_ways("(u64)x % 16u == 0", loop),
         *(rest if count % width else []),
@@ -354,8 +365,9 @@ class Reduction:
 def build_sum(reduction: Reduction, target: Target) -> Built | None:
     """Build a reduction for sums, means and extrema of float32, float16 and bfloat16, where the layout allows it.
 
-    Neighbours are reduced along one axis, once axes that lie one after the other are one, and columns along any; all
-    other axes step by multiples of 16 bytes.  Otherwise the result is None.
+    Neighbours are reduced along one axis, once axes that lie one after the other are one, and columns along any; other
+    axes beside neighbours are reduced by a second kernel.  All other axes step by multiples of 16 bytes.  Otherwise the
+    result is None.
     """
     x, out = reduction.x, reduction.out
     dtype, shape, axes = x.dtype, x.shape, reduction.axes
@@ -375,8 +387,12 @@ def build_sum(reduction: Reduction, target: Target) -> Built | None:
     width = 16 // itemsize(dtype)
     kind = "sum" if reduction.kind == "mean" else reduction.kind
     result = Result(acc, out.dtype, count if reduction.kind == "mean" else 0, kind)
+    inside = summed[-1]
     if alone and step == 1 and count >= width and _aligned(dtype, kept_x):
         made = _rows(dtype, _Layout(kept, kept_x, kept_out, count), result, target)
+    elif step == 1 and inside >= _LEAST_ROW and count // inside <= _MOST and _aligned(dtype, (*kept_x, *summed_x[:-1])):
+        layout = _Layout(kept, kept_x, kept_out, inside, summed[:-1], summed_x[:-1])
+        made = _rows(dtype, layout, result, target)
     elif kept_x[-1] == 1 and kept[-1] >= width and _aligned(dtype, (*kept_x[:-1], *summed_x)) and _fits(kept[:-1]):
         columns = _Columns(kept[:-1], summed, kept[-1], (*kept_x[:-1], *summed_x), None, kept_out, result)
         made = _columns(dtype, columns, target)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -121,6 +122,11 @@ def _spread(own: CustomEpilogue | None) -> tuple[tuple[str, str], ...]:
     return () if own is None else tuple((name, kind) for name, kind in own.kinds.items() if kind != "matrix")
 
 
+def _last(_stored: Any, value: Any) -> Any:
+    return value
+
+
+@lru_cache(maxsize=64)
 def _part_of(own: CustomEpilogue, place: int) -> FunctionType:
     """Return a function of the same parameters that returns one of an epilogue's two numbers."""
     from ...compile.numba.api import cuda  # which compiles it anyway
@@ -135,15 +141,11 @@ def _part_of(own: CustomEpilogue, place: int) -> FunctionType:
 
 def _tree_of(own: CustomEpilogue, x: str) -> Any:
     """Return an epilogue of one's own as CUTLASS's actor has it."""
-
-    def last(_stored: Any, value: Any) -> Any:
-        return value
-
     tree = load("cutlass", "epilogue:EpilogueTree")
     given = (tree.parse(x), *map(tree.name, own.kinds))
     if own.aux:  # CUTLASS stores what D is computed from
         stored = tree.call(_part_of(own, 1), *given).stored("aux")
-        made = tree.call(last, stored, tree.call(_part_of(own, 0), *given))
+        made = tree.call(_last, stored, tree.call(_part_of(own, 0), *given))
     else:
         made = tree.call(own.function, *given)
     return made.reduced("sum", "bias_grad", 0) if own.bias_grad else made

@@ -42,11 +42,11 @@ _SM90: Final = (
 _HIDDEN: Final = ((64, 256), (2, 1, 1), "pingpong")
 #: Largest K of a short sum.
 _SHORT: Final = 2048
-#: Columns of tiles of the transposes of a product with as few rows, and multiprocessors' rows of such a tile: then a
-#: tile is full, and many steps of the larger operand are on their way.
+#: Columns and rows of a tile of the transposes of a product with few rows: narrow tiles are full, and more steps of the
+#: larger operand are on their way.
 _NARROW: Final = (16, 32, 64)
 _HEIGHT: Final = 128
-#: Columns of a product over its rows, from which on it is turned.
+#: Columns of such a product over its rows.
 _FLAT: Final = 4
 #: Numbers of neighbouring rows of tiles that may be at work together, and share operands in the cache.
 _SWIZZLES: Final = (8, 4, 2)

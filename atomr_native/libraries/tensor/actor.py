@@ -76,7 +76,7 @@ class Tensor(LaterTuned):
     def einsum(
         self, subscripts: Any, /, *operands: Any, out: GpuRef | None = None, out_dtype: Any = None,
         compute: str | None = None, optimize: Any = "auto", memory_limit: int | None = None, route: str = "auto",
-        tune: bool | str = False, deterministic: bool = False, tail: Callable[..., Any] | None = None,
+        tune: bool | str | float = False, deterministic: bool = False, tail: Callable[..., Any] | None = None,
         tail_operands: Mapping[str, GpuRef] | None = None,
     ) -> GpuRef:  # fmt: skip
         """Send an expression of any number of tensors, as `numpy.einsum`, as one message.
@@ -98,7 +98,7 @@ class Tensor(LaterTuned):
     def contract(
         self, subscripts: Any, /, *operands: Any, c: GpuRef | None = None, out: GpuRef | None = None,
         alpha: Any = 1, beta: Any = 0, conj: Any = False, out_dtype: Any = None, compute: str | None = None,
-        optimize: Any = "auto", memory_limit: int | None = None, route: str = "auto", tune: bool | str = False,
+        optimize: Any = "auto", memory_limit: int | None = None, route: str = "auto", tune: bool | str | float = False,
         deterministic: bool = False, tail: Callable[..., Any] | None = None,
         tail_operands: Mapping[str, GpuRef] | None = None,
     ) -> GpuRef:  # fmt: skip
@@ -117,7 +117,7 @@ class Tensor(LaterTuned):
 
     def reduce(
         self, op: str, subscripts: Any, x: GpuRef, /, *, c: GpuRef | None = None, out: GpuRef | None = None,
-        alpha: Any = 1, beta: Any = 0, out_dtype: Any = None, route: str = "auto", tune: bool | str = False,
+        alpha: Any = 1, beta: Any = 0, out_dtype: Any = None, route: str = "auto", tune: bool | str | float = False,
         tail: Callable[..., Any] | None = None, tail_operands: Mapping[str, GpuRef] | None = None,
     ) -> GpuRef:  # fmt: skip
         """Send a reduction over modes: ``reduce("sum", "ijk->ik", x)``.  See `TensorReduceRequest`."""
@@ -130,7 +130,7 @@ class Tensor(LaterTuned):
 
     def permute(
         self, subscripts: Any, x: GpuRef, /, *, alpha: Any = 1, unary: str = "identity", out: GpuRef | None = None,
-        out_dtype: Any = None, padding: Any = (), route: str = "auto", tune: bool | str = False,
+        out_dtype: Any = None, padding: Any = (), route: str = "auto", tune: bool | str | float = False,
     ) -> GpuRef:  # fmt: skip
         """Send a permutation, ``permute("ijk->kij", x)``, with a factor, an operator, a dtype, or zeros around it.
 
@@ -146,7 +146,8 @@ class Tensor(LaterTuned):
 
     def binary(
         self, subscripts: Any, a: GpuRef, b: GpuRef, /, *, ab: str = "add", unary: Any = (), alpha: Any = 1,
-        beta: Any = 1, out: GpuRef | None = None, out_dtype: Any = None, route: str = "auto", tune: bool | str = False,
+        beta: Any = 1, out: GpuRef | None = None, out_dtype: Any = None, route: str = "auto",
+        tune: bool | str | float = False,
     ) -> GpuRef:  # fmt: skip
         """Send an elementwise operation on two tensors: ``binary("ij,j->ij", a, b, ab="mul")``.
 
@@ -163,7 +164,7 @@ class Tensor(LaterTuned):
     def trinary(
         self, subscripts: Any, a: GpuRef, b: GpuRef, c: GpuRef, /, *, ab: str = "add", abc: str = "add",
         unary: Any = (), unary_ab: str = "identity", alpha: Any = 1, beta: Any = 1, gamma: Any = 1,
-        out: GpuRef | None = None, out_dtype: Any = None, route: str = "auto", tune: bool | str = False,
+        out: GpuRef | None = None, out_dtype: Any = None, route: str = "auto", tune: bool | str | float = False,
     ) -> GpuRef:  # fmt: skip
         """Send an elementwise operation on three tensors: ``trinary("ij,j,i->ij", a, b, c, ab="mul")``.
 

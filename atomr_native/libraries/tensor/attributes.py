@@ -61,6 +61,8 @@ class EinsumAttributes(Attributes, frozen=True, kw_only=True):
     tune : str
         Whether steps are as they were measured to be the fastest: ``""``, ``"known"``: if they were measured before,
         ``"measure"``, or ``"later"``, which plans of requests alone have: the builder takes it as ``"known"``.
+    tune_seconds : float
+        After these no further way of a step is tried; 0: all are.
     deterministic : bool
         Whether cuTENSOR is left out, and nothing is measured.
     """
@@ -77,6 +79,7 @@ class EinsumAttributes(Attributes, frozen=True, kw_only=True):
     zero: bool
     tail: tuple[NodeParts, ...] = ()
     tune: Tuning = ""
+    tune_seconds: float = 0.0
     deterministic: bool = False
 
 
@@ -117,6 +120,7 @@ class ReduceAttributes(Attributes, frozen=True, kw_only=True):
     route: Annotated[str, one_of(*OTHER_ROUTES)]
     tail: tuple[NodeParts, ...] = ()
     tune: Tuning = ""
+    tune_seconds: float = 0.0
 
 
 class ElementwiseAttributes(Attributes, frozen=True, kw_only=True):
@@ -148,3 +152,4 @@ class ElementwiseAttributes(Attributes, frozen=True, kw_only=True):
     padding: tuple[tuple[Mode, Mode], ...]
     route: Annotated[str, one_of(*OTHER_ROUTES)]
     tune: Tuning = ""
+    tune_seconds: float = 0.0

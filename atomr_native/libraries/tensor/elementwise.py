@@ -13,11 +13,10 @@ from ...arrays.operands import Fresh, check_size
 from ...dtypes import DTYPES
 from ...errors import InvalidRequest
 from ...plans.lowering import Lowered, Request, Scalar, read, written
-from .._tuning import tuning_of
 from .attributes import OTHER_ROUTES, ElementwiseAttributes
 from .operators import BINARY, COMPLEX_UNARY, INTEGER_UNARY, UNARY
 from .request import frozen
-from .spec import check_result, check_scale, is_array, is_zero, overwrites, resolve_operands
+from .spec import check_result, check_scale, is_array, is_zero, overwrites, resolve_operands, tuned_of
 from .types import accumulator, common_dtype, result_dtype
 
 if TYPE_CHECKING:
@@ -69,10 +68,10 @@ class TensorElementwiseRequest(Request["GpuRef"]):
         Of one operand: zeros before and after the result along each mode of the output, or as ``padding=1`` around all.
     route : str
         On a GPU ``"kernel"``, or ``"cutensor"`` where the library has the operation; ``"auto"`` takes a kernel.
-    tune : bool, "known" or "later"
+    tune : bool, "known", "later" or float
         Whether the faster of both is taken: True measures them when the plan is built, and keeps the result on disk;
         ``"known"`` takes what was measured before; ``"later"`` does that for the first messages, while the tuned plan
-        is built.  No effect on the host device, and with another `route`.
+        is built; seconds as of `EinsumRequest`.  No effect on the host device, and with another `route`.
 
     Raises
     ------
@@ -100,7 +99,7 @@ class TensorElementwiseRequest(Request["GpuRef"]):
     out_dtype: Any = None
     padding: Any = ()
     route: str = "auto"
-    tune: bool | str = False
+    tune: bool | str | float = False
 
     def __post_init__(self) -> None:
         for name in ("subscripts", "operands", "unary", "padding"):
@@ -145,7 +144,7 @@ class TensorElementwiseRequest(Request["GpuRef"]):
                 dtype=dtype,
                 padding=padding,
                 route=self.route,
-                tune=tuning_of(self, "later"),
+                **tuned_of(self),
             ),
             **_scalars(given, is_complex=dtype.startswith("complex")),
         )

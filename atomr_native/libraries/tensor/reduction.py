@@ -14,11 +14,10 @@ from ...arrays.operands import Fresh
 from ...dtypes import DTYPES, as_dtype, dtype_name
 from ...errors import InvalidRequest
 from ...plans.lowering import Lowered, Request, read, written
-from .._tuning import tuning_of
 from .attributes import OTHER_ROUTES, ReduceAttributes
 from .operators import REDUCTIONS
 from .request import factor_operands, factors_of, frozen
-from .spec import added_of, check_factors, check_result, is_array, is_zero, overwrites, resolve_operands
+from .spec import added_of, check_factors, check_result, is_array, is_zero, overwrites, resolve_operands, tuned_of
 from .tail import resolve_tail, tail_mapping
 from .types import accumulator
 
@@ -71,10 +70,10 @@ class TensorReduceRequest(Request["GpuRef"]):
         products and float64 for means and norms; bool for ``any`` and ``all``.
     route : str
         On a GPU ``"kernel"``, or ``"cutensor"`` where the library has the reduction; ``"auto"`` takes a kernel.
-    tune : bool, "known" or "later"
+    tune : bool, "known", "later" or float
         Whether the faster of both is taken: True measures them when the plan is built, and keeps the result on disk;
         ``"known"`` takes what was measured before; ``"later"`` does that for the first messages, while the tuned plan
-        is built.  No effect on the host device, and with another `route`.
+        is built; seconds as of `EinsumRequest`.  No effect on the host device, and with another `route`.
     tail, tail_operands
         As of `EinsumRequest`: a function of the result's elements, ``alpha * op(A) + beta * C``, and its operands;
         ``any`` and ``all`` have none.
@@ -100,7 +99,7 @@ class TensorReduceRequest(Request["GpuRef"]):
     beta: Any = 0
     out_dtype: Any = None
     route: str = "auto"
-    tune: bool | str = False
+    tune: bool | str | float = False
     tail: Callable[..., Any] | None = None
     tail_operands: Mapping[str, Any] = field(default_factory=dict)
 
@@ -169,7 +168,7 @@ class TensorReduceRequest(Request["GpuRef"]):
                 zero=is_zero(self.alpha),
                 route=self.route,
                 tail=tail,
-                tune=tuning_of(self, "later"),
+                **tuned_of(self),
             ),
             unread=unread,
             **factors_of(self, scale),

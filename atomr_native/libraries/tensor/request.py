@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 from ..._support.public import public
 from ...plans.lowering import Lowered, Operand, Request, Scalar, read, written
 from .._factors import FACTORS, factor_scalars, split_factors
-from .._tuning import tuning_of
 from .attributes import EinsumAttributes
-from .spec import is_array, is_zero, resolve_einsum
+from .spec import is_array, is_zero, resolve_einsum, tuned_of
 from .tail import tail_mapping
 
 if TYPE_CHECKING:
@@ -83,11 +82,11 @@ class EinsumRequest(Request["GpuRef"]):
     route : str
         ``"auto"``; ``"blas_lt"`` or ``"cutensor"``: products by that library where they are products; or ``"kernel"``:
         never by a library.
-    tune : bool, "known" or "later"
+    tune : bool, "known", "later" or float
         Whether each product is computed in the fastest way on this GPU: True measures routes and algorithms when the
         plan is built, and keeps the results on disk; ``"known"`` takes what was measured before; ``"later"`` does that
-        for the first messages, while the tuned plan is built.  No effect on the host device, on other steps and on
-        slices.
+        for the first messages, while the tuned plan is built; a float is True, but no further way of a step is tried
+        after so many seconds.  No effect on the host device, on other steps and on slices.
     deterministic : bool
         Whether equal messages give equal bits in other processes, lanes and runs, too: nothing is measured, and
         cuTENSOR is not called, whose documentation does not promise that.
@@ -129,7 +128,7 @@ class EinsumRequest(Request["GpuRef"]):
     optimize: Any = "auto"
     memory_limit: int | None = None
     route: str = "auto"
-    tune: bool | str = False
+    tune: bool | str | float = False
     deterministic: bool = False
     tail: Callable[..., Any] | None = None
     tail_operands: Mapping[str, Any] = field(default_factory=dict)
@@ -166,7 +165,7 @@ class EinsumRequest(Request["GpuRef"]):
                 added=problem.added,
                 zero=is_zero(self.alpha),
                 tail=problem.tail,
-                tune=tuning_of(self, "later"),
+                **tuned_of(self),
                 deterministic=bool(self.deterministic),
             ),
             unread=unread,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EinsumProblem", "added_of", "check_result", "check_scale", "conjugates", "is_array", "is_zero", "overwrites",
-    "resolve_einsum", "resolve_operands",
+    "resolve_einsum", "resolve_operands", "tuned_of",
 ]  # fmt: skip
 
 #: Operands of an expression.
@@ -135,6 +136,16 @@ def conjugates(given: Any, count: int) -> tuple[bool, ...]:
     return tuple(map(bool, flags))
 
 
+def tuned_of(request: Any) -> dict[str, Any]:
+    """Check whether a request's plan is tuned; return the attributes that say so."""
+    given = request.tune
+    if not isinstance(given, float):
+        return {"tune": tuning_of(request, "later")}
+    if not 0 < given < math.inf:
+        raise InvalidRequest(f"tune={given!r}; allowed: False, True, 'known', 'later', or seconds above 0")
+    return {"tune": "measure", "tune_seconds": float(given)}
+
+
 def added_of(request: Any, fresh: Fresh) -> str:
     """Check C and beta; return where C is."""
     if is_zero(request.beta):
@@ -165,7 +176,7 @@ def _check_choices(request: EinsumRequest, compute: str) -> None:
         raise InvalidRequest(f"route={request.route!r} with compute={compute!r}; allowed: 'auto', 'cutensor'")
     if compute == EIGHT and request.route in ("cutensor", "kernel"):
         raise InvalidRequest(f"route={request.route!r} with compute={compute!r}; allowed: 'auto', 'blas_lt'")
-    tuning_of(request, "later")
+    tuned_of(request)
     check_flag("deterministic", request.deterministic, bool | np.bool)
     if not request.deterministic:
         return

@@ -203,7 +203,7 @@ BARS = (
 CASES = (
     Case("collectives", "Collectives of two host devices", small, devices=("host",), rounds=21),
     Case("gpu_collectives_small", "Small collectives of two GPUs", gpu_small, devices=("cuda",), rounds=31),
-    Case("gpu_collectives", "Collectives of two GPUs", gpu_large, devices=("cuda",), rounds=11, share=4.0),
+    Case("gpu_collectives", "Collectives of two GPUs", gpu_large, devices=("cuda",), rounds=11, share=2.0),
     Case("gpu_peer_copies", "Copies between two GPUs", gpu_copies, devices=("cuda",), rounds=15),
     Case("gpu_collectives_beside", "Collectives beside products", gpu_beside, devices=("cuda",), rounds=15),
 )

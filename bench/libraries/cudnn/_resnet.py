@@ -32,7 +32,7 @@ def _put(dev: Any, images: int, channels: int, rows: int) -> tuple[Any, list[Any
     return x, [dev.put(numbers((f, k, k, c), _TYPE)) for f, k, c in _filters(channels)]
 
 
-def inference(dev: Any, images: int, channels: int, rows: int) -> tuple[Any, Any]:
+def inference(dev: Any, images: int, channels: int, rows: int, *, tune: bool) -> tuple[Any, Any]:
     """The block with its norms folded into filters and biases: three convolutions, the last with the residual."""
     x, w = _put(dev, images, channels, rows)
     bias = [dev.put(numbers(one.shape[:1], _TYPE)) for one in w]
@@ -41,20 +41,20 @@ def inference(dev: Any, images: int, channels: int, rows: int) -> tuple[Any, Any
         given = h = g.operand("x", x)
         for i, padding in enumerate(_PADDINGS):
             last = {"residual": given, "beta": 1.0, "out": out} if i == 2 else {}
-            how = {"padding": padding, "channels_last": True, "activation": "relu", "tune": True}
+            how = {"padding": padding, "channels_last": True, "activation": "relu", "tune": tune}
             h = dev.cudnn.convolution(h, w[i], bias[i], **last, **how)
         del h
     return g.plan, x
 
 
-def training(dev: Any, images: int, channels: int, rows: int) -> tuple[Any, Any]:
+def training(dev: Any, images: int, channels: int, rows: int, *, tune: bool) -> tuple[Any, Any]:
     """The block with batch norms of the batch's own statistics, forward and backward."""
     dnn, (x, w) = dev.cudnn, _put(dev, images, channels, rows)
     scale, bias = ([dev.put(numbers(one.shape[:1], "float32")) for one in w] for _ in range(2))
     dy, dx = dev.put(numbers(x.shape, _TYPE)), dev.empty(x.shape, _TYPE)
     slopes = [[dev.empty(one.shape, one.dtype) for one in group] for group in (w, scale, bias)]
     last = {"channels_last": True}
-    tuned = {"tune": True, **last}
+    tuned = {"tune": tune, **last}
     with dev.record() as g:
         given = h = g.operand("x", x)
         kept = []

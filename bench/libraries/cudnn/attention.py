@@ -7,7 +7,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from bench.harness import Bar, Case, Setup
+from bench.harness import Bar, Case, Effort, Setup
 from bench.harness.calls import Operation
 from bench.libraries.cudnn._rows import add_ours, add_torch, at_most, calls_of, numbers, operation, tensor
 
@@ -83,7 +83,7 @@ def _backward(shape: Shape, dev: Any) -> Operation:
     return operation(dev, request, "dv")
 
 
-def _float8(shape: Shape, dev: Any) -> Operation:
+def _float8(shape: Shape, tune: bool, dev: Any) -> Operation:
     import numpy as np
 
     import atomr_native as an
@@ -91,10 +91,10 @@ def _float8(shape: Shape, dev: Any) -> Operation:
     names = ("q_scale", "k_scale", "v_scale", "weights_scale", "out_scale")
     scales = {name: dev.put(np.ones(1, "float32")) for name in names}
     given = _given(dev, shape, "float8_e4m3fn")
-    return operation(dev, an.Float8AttentionRequest(**given, **scales, **_mask(shape), tune=True), "out")
+    return operation(dev, an.Float8AttentionRequest(**given, **scales, **_mask(shape), tune=tune), "out")
 
 
-def _float8_backward(shape: Shape, dev: Any) -> Operation:
+def _float8_backward(shape: Shape, tune: bool, dev: Any) -> Operation:
     import numpy as np
 
     import atomr_native as an
@@ -104,7 +104,7 @@ def _float8_backward(shape: Shape, dev: Any) -> Operation:
     given = _given(dev, shape, "float8_e4m3fn")
     statistics = dev.full(given["q"].shape[:3], 8.0, "float32")
     given |= {"y": given["q"], "dy": given["q"], "statistics": statistics}
-    return operation(dev, an.Float8AttentionGradientRequest(**given, **scales, **_mask(shape), tune=True), "dv")
+    return operation(dev, an.Float8AttentionGradientRequest(**given, **scales, **_mask(shape), tune=tune), "dv")
 
 
 def _decode(shape: Shape, dev: Any) -> Operation:
@@ -166,12 +166,14 @@ def gpu(setup: Setup) -> None:
         what, run = f"gradients of {shape.title}", at_most(setup, shape, _SMALL)
         _add(setup, what, partial(_backward, run), partial(_peer_backward, run), 2.5 * shape.flops)
     name = f"atomr {FLOAT8.title}, float8"
-    add_ours(setup, name, partial(_float8, at_most(setup, FLOAT8, _SMALL)), calls_of(FLOAT8.flops), flops=FLOAT8.flops)
+    tune = setup.effort is Effort.FULL
+    make = partial(_float8, at_most(setup, FLOAT8, _SMALL), tune)
+    add_ours(setup, name, make, calls_of(FLOAT8.flops), flops=FLOAT8.flops)
     setup.ratio(name, f"atomr {FLOAT8.title}")
     name, plain = f"atomr gradients of {FLOAT8.title}, float8", f"atomr gradients of {FLOAT8.title}"
-    for title, make in ((name, _float8_backward), (plain, _backward)):
-        run = at_most(setup, FLOAT8, _SMALL_FLOAT8)
-        add_ours(setup, title, partial(make, run), calls_of(2.5 * FLOAT8.flops), flops=2.5 * FLOAT8.flops)
+    run = at_most(setup, FLOAT8, _SMALL_FLOAT8)
+    for title, make in ((name, partial(_float8_backward, run, tune)), (plain, partial(_backward, run))):
+        add_ours(setup, title, make, calls_of(2.5 * FLOAT8.flops), flops=2.5 * FLOAT8.flops)
     setup.ratio(name, plain)
     for batch in DECODE:
         run = at_most(setup, Shape(batch, HEADS, GROUPS, KEYS, ELEMENTS, is_causal=False), _SMALL)

@@ -87,7 +87,7 @@ def build_resnet(setup: Setup) -> None:
 
 
 def _resnet_ours(train: bool, shape: tuple[int, int, int], dev: Any) -> tuple[Any, Any]:
-    return (resnet.training if train else resnet.inference)(dev, *shape)
+    return (resnet.training if train else resnet.inference)(dev, *shape, tune=shape != _SMALL_IMAGES)
 
 
 def _tokens(tokens: int, *, train: bool) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from bench.harness import Bar, Case, Setup
+from bench.harness import Bar, Case, Effort, Setup
 from bench.harness.calls import Operation
 from bench.libraries.cudnn._rows import add_ours, add_torch, at_most, calls_of, numbers, operation, tensor
 
@@ -54,11 +54,11 @@ KINDS = ("forward", "fused", "data gradient", "filter gradient")
 _TYPE = "float16"
 
 
-def _ours(kind: str, shape: Shape, dev: Any) -> Operation:
+def _ours(kind: str, shape: Shape, tune: bool, dev: Any) -> Operation:
     import atomr_native as an
 
     window = (shape.window,) * len(shape.size)
-    how: dict[str, Any] = {"stride": shape.stride, "padding": shape.window // 2, "channels_last": True, "tune": True}
+    how: dict[str, Any] = {"stride": shape.stride, "padding": shape.window // 2, "channels_last": True, "tune": tune}
     x = dev.put(numbers((shape.images, *shape.size, shape.channels), _TYPE))
     w = dev.put(numbers((shape.filters, *window, shape.channels), _TYPE))
     y = dev.put(numbers((shape.images, *shape.results, shape.filters), _TYPE))
@@ -101,10 +101,11 @@ def gpu(setup: Setup) -> None:
     As many as take a few milliseconds, until the last is done. Both sides measure cuDNN's engines first: ``tune=True``,
     and torch with ``benchmark`` on. torch's fused ones are a convolution with bias, then ``relu_``.
     """
+    tune = setup.effort is Effort.FULL
     for shape in SHAPES:
         for kind in KINDS:
             what, count, run = f"{kind} of {shape.title}", calls_of(shape.flops), at_most(setup, shape, _SMALL)
-            add_ours(setup, f"atomr {what}", partial(_ours, kind, run), count, flops=shape.flops)
+            add_ours(setup, f"atomr {what}", partial(_ours, kind, run, tune), count, flops=shape.flops)
             add_torch(setup, f"torch {what}", partial(_peer, kind, run), count, flops=shape.flops)
             setup.ratio(f"atomr {what}", f"torch {what}")
         setup.ratio(f"atomr fused of {shape.title}", f"atomr forward of {shape.title}")

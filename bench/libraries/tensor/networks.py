@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from os import environ
@@ -189,48 +189,46 @@ def _cache() -> Iterator[str]:
                 environ["ATOMR_NATIVE_CACHE"] = before
 
 
-def _planned(setup: Setup, **options: Any) -> float:
-    """Milliseconds until a plan of a step is there, in a worker that has none."""
+def _planned(setup: Setup) -> dict[str, float]:
+    """Milliseconds until plans of a step are there, as planned and tuned, in a worker that has none."""
     import atomr_native as an
 
+    found = {}
     with an.System(standby="off") as system:
         dev = system.device(setup.device)
         operands = [dev.zeros((24, 16, 48), "float32"), dev.zeros((48, 16, 24), "float32")]
         dev.tensor.einsum("ijk,kjl->il", operands[0][:8], operands[1]).wait()  # libraries are open
-        request = an.EinsumRequest(subscripts="ijk,kjl->il", operands=operands, **options)
-        start = time.perf_counter_ns()
-        dev.tensor.plan(request).wait(120.0)
-        return (time.perf_counter_ns() - start) / 1e6
+        for name, tune in (("as planned", False), ("tuned", True)):
+            request = an.EinsumRequest(subscripts="ijk,kjl->il", operands=operands, tune=tune)
+            start = time.perf_counter_ns()
+            dev.tensor.plan(request).wait(120.0)
+            found[name] = (time.perf_counter_ns() - start) / 1e6
+    return found
 
 
 def plans(setup: Setup) -> None:
-    """Milliseconds until a plan is there: without and with caches on disk, tuned, and tuned by another process before.
+    """Milliseconds until a plan is there: without caches on disk, and with what another process has left there.
 
-    Each sample starts a worker, which has opened the libraries.
+    Each sample starts a worker, which has opened the libraries.  Tuned plans come after the others.
     """
+    with setup.attempt(name := "atomr cold"):
+        setup.need()
 
-    def empty(**options: Any) -> Callable[[], float]:
-        def sample() -> float:
+        def cold() -> dict[str, float]:
             with _cache():
-                return _planned(setup, **options)
+                return _planned(setup)
 
-        return sample
+        setup.add(name, cold)
+    with setup.attempt(name := "atomr from disk"):
+        setup.need()
+        folder = setup.shared(("cache", name), _cache)
+        _planned(setup)
 
-    for name, options in (("atomr cold", {}), ("atomr cold, tuned", {"tune": True})):
-        with setup.attempt(name):
-            setup.need()
-            setup.add(name, empty(**options))
-    for name, options in (("atomr from disk", {}), ("atomr from disk, tuned", {"tune": True})):
-        with setup.attempt(name):
-            setup.need()
-            folder = setup.shared(("cache", name), _cache)
-            _planned(setup, **options)
+        def kept() -> dict[str, float]:
+            environ["ATOMR_NATIVE_CACHE"] = folder
+            return _planned(setup)
 
-            def sample(folder: str = folder, options: dict[str, Any] = options) -> float:
-                environ["ATOMR_NATIVE_CACHE"] = folder
-                return _planned(setup, **options)
-
-            setup.add(name, sample)
+        setup.add(name, kept)
     with setup.attempt(name := "atomr warm"):
         import atomr_native as an
 

@@ -45,13 +45,13 @@ def _in_turn(count: int, step: int) -> list[int]:
 def tccg(setup: Setup, dtype: str, *, tuned: bool = False) -> None:
     """The 48 contractions of TCCG, with 2^24 elements in the largest tensor: as planned, and by the peers.
 
-    The means are geometric, over all contractions.  Beside rounds: how a step is computed.  Of tuned plans there are as
-    many as are measured, and get a kernel that is compiled for them, within 18 seconds; a further run goes on with what
-    this one has left in the cache.
+    The means are geometric, over all contractions.  Beside rounds: how a step is computed.  Tuning tries ways of a
+    contraction for 0.8 seconds, mostly without a kernel that is compiled for it.  Of tuned plans there are as many as
+    are measured within 18 seconds; a further run goes on with what this one has left in the cache.
     """
     full = setup.count(CALLS) == CALLS
     chosen = [CONTRACTIONS[i] for i in (_in_turn(48, 7) if tuned else range(48))][:: 1 if full else 12]
-    kinds: dict[str, dict[str, Any]] = {"atomr": {}, **({"atomr tuned": {"tune": True}} if tuned else {})}
+    kinds: dict[str, dict[str, Any]] = {"atomr": {}, **({"atomr tuned": {"tune": 0.8}} if tuned else {})}
     with setup.attempt("cuTENSOR found", kind="peer"):
         name_cutensor(setup)
     peers = dict(PEERS)

@@ -29,7 +29,8 @@ struct atomr_nccl_connection {
     ncclComm_t comm;
     pthread_mutex_t noting; /* for `cause`, and for what breaking changes together */
     atomr_error cause;      /* of the last break */
-    uint32_t deaths[ATOMR_RANKS]; /* before the newest connection; the lane's, which writes them before `number` */
+    /* Before the newest connection; the lane's, which writes them before `number`, when the one before is broken. */
+    _Atomic uint32_t deaths[ATOMR_RANKS];
     _Atomic uint64_t number;      /* of the newest connection, from when it is being made */
     _Atomic uint64_t broken;      /* connections up to this one are */
     _Atomic uint64_t sequence;    /* the last message of the lane */

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import atomr_native as an
-from atomr_native.libraries.blas_lt import stand_in
+from atomr_native.libraries.blas_lt import epilogues, stand_in
 from atomr_native.libraries.cutlass import code
 from atomr_native.plans.lowering import Target
 
@@ -264,3 +264,29 @@ def test_stand_ins_on_a_gpu(m: int, n: int, k: int, epilogue: str) -> None:
         for one, other in pairs:
             x, y = (array.numpy().astype("f8") for array in (one, other))
             np.testing.assert_allclose(x, y, rtol=2.0**-6, atol=2.0**-7 * np.abs(y).max())
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(importlib.util.find_spec("cutlass_library") is None, reason="nvidia-cutlass is not installed")
+def test_an_epilogue_of_ones_own_on_a_gpu() -> None:
+    with an.System() as system:
+        gpu = system.device("cuda:0")
+        a, b, bias = (gpu.put(values(*shape), dtype="bfloat16") for shape in ((512, 256), (384, 256), (384,)))
+        how: dict[str, Any] = {"trans_b": True, "epilogue": epilogues.silu_forward, "operands": {"bias": bias}}
+        assert gpu.blas_lt.plan(a, b, route="cutlass", **how).notes == BY_REQUEST
+        made = gpu.blas_lt.matmul(a, b, route="cutlass", **how)
+        x, w, row = (one.numpy().astype("f8") for one in (a, b, bias))
+        x = x @ w.T + row
+        for found, want in ((made.out, x / (1 + np.exp(-x))), (made.aux, x)):
+            assert found is not None
+            np.testing.assert_allclose(found.numpy().astype("f8"), want, rtol=1e-2, atol=1e-2)
+        z = gpu.put(values(512, 384), dtype="bfloat16")
+        how = {"epilogue": epilogues.silu_backward, "operands": {"x": z}}
+        made = gpu.blas_lt.matmul(a, b.T, route="cutlass", **how)
+        y, s = a.numpy().astype("f8") @ w.T, 1 / (1 + np.exp(-z.numpy().astype("f8")))
+        want = y * s * (1 + z.numpy().astype("f8") * (1 - s))
+        np.testing.assert_allclose(made.out.numpy().astype("f8"), want, rtol=1e-2, atol=1e-2 * np.abs(want).max())
+        assert made.bias_grad is not None
+        np.testing.assert_allclose(
+            made.bias_grad.numpy(), want.sum(0), rtol=1e-3, atol=1e-3 * np.abs(want).sum(0).max()
+        )

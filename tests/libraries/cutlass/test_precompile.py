@@ -145,7 +145,7 @@ def test_an_interruption_ends_compilations(monkeypatch: pytest.MonkeyPatch, caps
 
 
 def test_the_benchmarks_kernels_can_be_listed() -> None:
-    from bench.libraries.cutlass.kernels import requests
+    from bench.libraries.cutlass._kernels import requests
 
     found = [one for request in requests() for one in wanted_of([request])]
     assert len(found) == len(requests())

@@ -115,6 +115,22 @@ def test_columns_are_reduced_along_several_axes(engine: Engine) -> None:
     total(engine, x[:, :, :, 1:], (0, 2))
 
 
+@pytest.mark.parametrize("op", ["sum", "mean", "max"])
+def test_rows_are_parts_where_more_axes_are_reduced(engine: Engine, op: str) -> None:
+    """Outside of neighbours, also several of them, and rows that are cut, or do not end with a whole group."""
+    for shape, axis in (
+        ((9, 5, 128), (0, 2)),
+        ((7, 3, 4, 70), (0, 2, 3)),
+        ((3, 2, 40000), (0, 2)),
+        ((2, 3, 4, 64), (0, 3)),
+    ):
+        total(engine, random(shape, "float32"), axis, op)
+    total(engine, random((3, 4, 5, 80), "float32")[..., :66], (0, 2, 3), op)
+    total(engine, random((3, 4, 5, 70), "float32")[..., :66], (0, 2, 3), op, wide=False)  # rows begin anywhere
+    total(engine, random((5, 7, 96), "bfloat16"), (0, 2), op)
+    total(engine, random((9, 5, 60), "float32"), (0, 2), op, wide=False)  # too short for a part
+
+
 @pytest.mark.parametrize("dtype", UNIT)
 def test_sums_of_views(engine: Engine, dtype: str) -> None:
     base = random((70, 3, 128), dtype)

@@ -82,6 +82,25 @@ def test_steps_are_measured_once_and_by_all_processes(
     assert third.tensor.plan(an.EinsumRequest(operands=refs, **known)).tuning == ""
 
 
+def test_seconds_bound_what_is_tried(cuda_engine: str, make_system: Callable[..., an.System], cache: Path) -> None:
+    """The plan's own way at least; a result is kept, as any."""
+    device = make_system().device("cuda:0")
+    refs = [device.put(x) for x in arrays("ijk,kjl->il")]
+    given = {"subscripts": "ijk,kjl->il", "operands": refs}
+    counts = []
+    for subscripts, seconds in (("ijk,kjl->il", 1e-9), ("ijk,kjl->li", 60.0)):
+        steps: list[tuple[int, int]] = []
+        request = an.EinsumRequest(**{**given, "subscripts": subscripts}, tune=seconds)
+        plan = device.tensor.plan(request, progress=lambda done, total, what, to=steps: to.append((done, total)))
+        assert ": tuned: " in plan.tuning
+        counts.append(max(total for _, total in steps))
+    assert counts[0] < counts[1]
+    assert device.tensor.plan(an.EinsumRequest(**given, tune="known")).tuning
+    device.tensor.reduce("sum", "ijk->k", refs[0], tune=1e-9, alpha=2).wait()
+    device.tensor.permute("ijk->kij", refs[0], tune=1e-9).wait()
+    assert len(entries(cache)) == 4
+
+
 def test_equal_steps_of_different_expressions_are_one(
     cuda_engine: str, make_system: Callable[..., an.System], cache: Path
 ) -> None:
@@ -207,11 +226,11 @@ said, listed = [], []
 with an.System(isolation="thread", standby="off") as system:
     refs = [system.device("cuda:0").put(x) for x in given]
     for options in ({}, {"route": "blas_lt"}, {"route": "kernel"}, {"compute": "3xtf32"}):
-        built.StepTuner.tuned = lambda self, measure: listed.append(self._problem.candidates())
+        built.StepTuner.tuned = lambda self, measure, seconds: listed.append(self._problem.candidates())
         request = an.EinsumRequest(subscripts=subscripts, operands=refs, tune=True, **options)
         system.device("cuda:0").tensor.plan(request).wait(60)
 for way in ways:
-    built.StepTuner.tuned = lambda self, measure: (Choice.of(tuple(way)), str(way))
+    built.StepTuner.tuned = lambda self, measure, seconds: (Choice.of(tuple(way)), str(way))
     with an.System(isolation="thread", standby="off") as system:
         device = system.device("cuda:0")
         refs = [device.put(x) for x in given]
@@ -274,6 +293,9 @@ def test_choices_are_numbers(choice: Choice) -> None:
     [
         ({"tune": "always"}, "tune='always'; allowed: False, True, 'known', 'later'"),
         ({"tune": 1}, "tune=1; allowed: False, True, 'known'"),
+        ({"tune": 0.0}, "tune=0.0; allowed: .*seconds above 0"),
+        ({"tune": float("nan")}, "tune=nan; allowed: .*seconds above 0"),
+        ({"deterministic": True, "tune": 2.0}, "tune=2.0 with deterministic=True; allowed: False"),
         ({"deterministic": True, "tune": "later"}, "tune='later' with deterministic=True; allowed: False"),
         ({"deterministic": "yes"}, "deterministic='yes' must be True or False"),
         ({"deterministic": True, "tune": True}, "tune=True with deterministic=True; allowed: False"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...._lib import nccl
-from ...._lib.between import Between
+from ...._lib.between import Between, reaches
 from ...._lib.nccl import FLOAT8_VERSION, NcclConnection, NcclMessage
 from ...._lib.seats import Seat
 from ....builders.context import Built
@@ -16,6 +16,7 @@ from .calls import calls_of
 __all__ = ["build_collective"]
 
 _REDUCTIONS = ("all_reduce", "reduce", "reduce_scatter")
+_APART = "GPUs without access to each other's memory: NCCL goes through host memory, which is slower"
 _SENT = ("gather", "scatter", "all_to_all")
 
 
@@ -67,5 +68,7 @@ def build_collective(spec: PlanSpec[CollectiveAttributes], context: CudaContext)
     calls = [call for step in attributes.steps for call in calls_of(step, attributes.rank, attributes.size)]
     connects = any(_moves_data(step) for step in attributes.steps)
     message = NcclMessage(context.backend, seat.connection, calls, len(spec.operands), len(spec.scalars), connects)
-    sent = [step.kind for step in attributes.steps if step.kind in _SENT]
-    return Built(message, notes=tuple(f"{kind}: sends and receives in one group" for kind in sent))
+    notes = [f"{step.kind}: sends and receives in one group" for step in attributes.steps if step.kind in _SENT]
+    if any(uuid and reaches(context.backend, bytes.fromhex(uuid)) is False for uuid in seat.uuids):
+        notes.append(_APART)
+    return Built(message, notes=tuple(notes))

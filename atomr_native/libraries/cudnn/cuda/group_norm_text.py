@@ -67,13 +67,17 @@ KERNEL moments_of_parts(const $store *x, float *parts) {
       for (u64 row = $begin + lane; row < $finish; row += LANES * $unroll) {
         float found[$unroll * V], sum = 0, around = 0;
         unsigned taken = 0;
+        vector here[$unroll];
+        #pragma unroll
+        for (unsigned j = 0; j < $unroll; j++) /* all loads first, so that they wait together */
+          if (row + j * LANES < $finish) here[j] = *(const vector *)(x + $x_at);
         #pragma unroll
         for (unsigned j = 0; j < $unroll; j++) {
-          if (row + j * LANES >= $finish) break;
-          const vector here = *(const vector *)(x + $x_at);
-          #pragma unroll
-          for (unsigned i = 0; i < V; i++) sum += found[j * V + i] = loaded(here.at[i]);
-          taken = (j + 1) * V;
+          if (row + j * LANES < $finish) {
+            #pragma unroll
+            for (unsigned i = 0; i < V; i++) sum += found[j * V + i] = loaded(here[j].at[i]);
+            taken = (j + 1) * V;
+          }
         }
         moments more;
         more.n = (float)taken;

@@ -90,5 +90,6 @@ def step_spec(
         zero=False,
         tail=(),
         tune="",
+        tune_seconds=0.0,
     )
     return PlanSpec("tensor.einsum", tuple(parts), (), attributes)

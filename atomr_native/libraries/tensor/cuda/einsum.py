@@ -129,7 +129,7 @@ class Einsum(Builder):
             return program, program.workspace, made.taken
 
         tuner = StepTuner(self.context, spec, self.extents_of(step), trial, direct=into is not None)
-        found = tuner.tuned(measure=how.tune == "measure")
+        found = tuner.tuned(measure=how.tune == "measure", seconds=how.tune_seconds)
         if found is None:
             return None
         self.tuning.append(f"{self.text(step)}: {found[1]}")

@@ -6,6 +6,8 @@ scratch memory, without factors and C.
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final
@@ -54,14 +56,20 @@ class _Step(Trials):
         self._products, self._trial = products, trial
         self.operation = spec.op
         self.digest = digest
+        self.end = math.inf
 
     def accepts(self, choice: tuple[int, ...]) -> bool:
         """Whether numbers are a choice."""
         return Choice.of(choice) is not None
 
     def candidates(self) -> list[Candidate]:
-        """Return what the plan would do by itself, and then the other ways."""
-        return list(self._candidates())
+        """Return what the plan would do by itself, and then the other ways, until the time is up."""
+        found = []
+        for candidate in self._candidates():
+            found.append(candidate)
+            if time.monotonic() > self.end:
+                break
+        return found
 
     def _candidates(self) -> Iterator[Candidate]:
         how = self.spec.attributes
@@ -170,8 +178,12 @@ class StepTuner:
         self._problem = _Step(context, spec, digest, products, trial)
         self._tuner = Tuner(context.backend, "tensor", versions[0], dict(context.facts), store)
 
-    def tuned(self, *, measure: bool) -> tuple[Choice, str] | None:
-        """Return the fastest way, and a line about it; None if it is not known.  Measuring takes up to some seconds."""
+    def tuned(self, *, measure: bool, seconds: float = 0.0) -> tuple[Choice, str] | None:
+        """Return the fastest way, and a line about it; None if it is not known.
+
+        Measuring takes up to some seconds; with `seconds` no further way is tried after these.
+        """
+        self._problem.end = time.monotonic() + seconds if seconds else math.inf
         if measure and not self._context.deterministic:
             found = self._tuner.best(self._problem, self._context.progress)
         else:

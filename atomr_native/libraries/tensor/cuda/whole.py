@@ -34,7 +34,11 @@ def tuned_route(
     if not how.tune or how.route != "auto":
         return how.route, ""
     kept = [operand for operand in spec.operands if operand.name == "out" or re.fullmatch(r"x\d+", operand.name)]
-    plain: dict[str, Any] = {"tune": "", "zero": False if how.zero in (True, False) else (False,) * len(how.zero)}
+    plain: dict[str, Any] = {
+        "tune": "",
+        "tune_seconds": 0.0,
+        "zero": False if how.zero in (True, False) else (False,) * len(how.zero),
+    }
     if hasattr(how, "added"):
         plain |= {"added": "none", "tail": ()}
     # Without C, factors and a tail, which the measurement would have to give.
@@ -45,5 +49,7 @@ def tuned_route(
         made = build(structs.replace(bare, attributes=attributes), context)
         return made.run, made.workspace, "cutensor" if made.notes[-1:] == ("cuTENSOR",) else "kernel"
 
-    found = StepTuner(context, bare, 0, trial, direct=True).tuned(measure=how.tune == "measure")
+    found = StepTuner(context, bare, 0, trial, direct=True).tuned(
+        measure=how.tune == "measure", seconds=how.tune_seconds
+    )
     return ("auto", "") if found is None else (found[0].route or "auto", found[1])

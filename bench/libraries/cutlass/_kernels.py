@@ -1,6 +1,6 @@
 """The kernels of these cases, to compile ahead of a run, which then measures from its beginning.
 
-``python -m atomr_native cutlass precompile bench.libraries.cutlass.kernels:requests`` fills the cache on disk.
+``python -m atomr_native cutlass precompile bench.libraries.cutlass._kernels:requests`` fills the cache on disk.
 """
 
 from __future__ import annotations
