@@ -45,7 +45,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 help:
 	@echo 'make demo       train a network by messages, kill its worker half-way, continue'
 	@echo 'make test       run the tests (test-all: the slow ones too), in JOBS=$(JOBS) processes'
-	@echo 'make test-plain those marked plain, and each other one once: for a machine without NVIDIA'"'"'s packages'
+	@echo 'make test-plain those marked plain, and one of each other file: for a machine without NVIDIA'"'"'s packages'
 	@echo 'make test-bits  those that compare to the last place, with the arithmetic of older processors'
 	@echo 'make test-kernels every family of kernels of CUTLASS compiles (EXTRAS=test-cuda); for the night'
 	@echo 'make test-ray   clusters on the oldest Ray and on the newest, with 50 kills'

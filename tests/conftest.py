@@ -64,7 +64,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--one-each",
         action="store_true",
-        help="of each test that is not marked plain, only the first parameters; none of those in files that take long",
+        help="of tests that are not marked plain only the first of each file; none of those in files that take long",
     )
 
 
@@ -100,11 +100,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _is_another(item: pytest.Item, seen: set[str]) -> bool:
-    """Whether `--one-each` leaves it out: it has been seen with other parameters, or its file takes long."""
+    """Whether `--one-each` leaves it out: its file has been seen, or takes long."""
     if item.get_closest_marker("plain"):
         return False
-    name = item.nodeid.partition("[")[0]
-    if name in seen or str(item.path.relative_to(Path(__file__).parent)) in LONG:
+    name = str(item.path.relative_to(Path(__file__).parent))
+    if name in seen or name in LONG:
         return True
     seen.add(name)
     return False

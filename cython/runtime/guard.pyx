@@ -387,8 +387,11 @@ def shielded_service(work):
 
 
 def finish(work):
-    """Call a shielded function at the end of a finalizer: here, or in another thread if this thread must not wait."""
-    if not ((atomr_own or atomr_held) and (atomr_serving or atomr_leaves)):
+    """Call a shielded function at the end of a finalizer: here, or in another thread if this thread must not wait.
+
+    A thread that holds a lock may be asked for the same one, since a finalizer runs at any moment.
+    """
+    if not (atomr_held or (atomr_own and atomr_serving)):
         work()
         return
     try:

@@ -113,7 +113,7 @@ REFUSALS = {place: (node, handler) for place, node, handler in refusals()}
 
 def test_the_walk_finds_the_known_refusals() -> None:
     files = {place.partition(":")[0] for place in REFUSALS}
-    assert {f"atomr_native/compile/{name}.py" for name in ("nvrtc", "linker", "numba/api")} <= files
+    assert {f"atomr_native/compile/{name}.py" for name in ("nvrtc", "linking", "numba/api")} <= files
 
 
 @pytest.mark.parametrize("place", REFUSALS)

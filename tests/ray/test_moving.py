@@ -369,7 +369,7 @@ def test_nixl_that_is_demanded_and_missing(nixl: None, monkeypatch: pytest.Monke
         monkeypatch.setitem(sys.modules, name, None)  # type: ignore[arg-type]
     assert not by_nixl.is_wanted()
     monkeypatch.setenv("ATOMR_NATIVE_NIXL", "1")
-    with pytest.raises(an.Unsupported, match="pip install nixl") as error:
+    with pytest.raises(an.Unsupported, match="install the package nixl") as error:
         Side()
     assert error.value.rule == "ray.nixl"
     monkeypatch.setenv("ATOMR_NATIVE_NIXL", "0")

@@ -460,3 +460,18 @@ def test_shielded_functions_of_many_threads() -> None:
     for thread in threads:
         thread.join(_PATIENCE)
     assert got == [True] * 10
+
+
+def test_a_finalizer_does_not_take_a_lock_that_its_thread_holds() -> None:
+    lock, by = guard.Lock(), []
+
+    def work() -> None:
+        with lock:
+            by.append(threading.get_ident())
+
+    with lock:
+        guard.finish(work)
+        assert not by
+    eventually(lambda: by)
+    guard.finish(work)  # at once
+    assert by[0] != by[1] == threading.get_ident()

@@ -203,7 +203,10 @@ def test_messages_that_may_fail_late_are_not_recorded(device: an.Device) -> None
         device.solver.cholesky(x).wait()
         with pytest.raises(an.LibraryError):
             device.solver.cholesky(bad).wait()
-    assert _counts(device) == before
+    after = _counts(device)  # records of plans that are forgotten go meanwhile
+    assert (after["captures"], after["refused"], after["replays"]) == (
+        before["captures"], before["refused"], before["replays"],
+    )  # fmt: skip
 
 
 def test_poison_and_stale_handles_stop_a_message_with_a_record(device: an.Device) -> None:

@@ -57,7 +57,7 @@ def is_wanted() -> bool:
     if _module() is None:
         if said == "1":
             raise Unsupported(
-                "ATOMR_NATIVE_NIXL=1, and NIXL cannot be imported: pip install nixl", rule="ray.nixl",
+                "ATOMR_NATIVE_NIXL=1, and NIXL cannot be imported; install the package nixl", rule="ray.nixl",
                 lifted_by=("library",),
             )  # fmt: skip
         return False

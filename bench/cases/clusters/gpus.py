@@ -149,11 +149,11 @@ def _actors(ray: Any, what: str, group: Any) -> Iterator[list[Any]]:
 
 
 BARS = tuple(
-    Bar("GPU to GPU, another process", "cluster_gpu_arrays", f"another process, {name}", 1 / 0.9, "x",
+    Bar("GPU to GPU, another process", "gpu_cluster_arrays", f"another process, {name}", 1 / 0.9, "x",
         under=f"one System, {name}", part=name)
     for name in SIZES
 )  # fmt: skip
 CASES = (
-    Case("cluster_gpu_arrays", "Arrays of another process's GPU", copies, devices=("cuda",), rounds=31, share=2.0),
-    Case("cluster_gpu_results", "Arrays in results of Ray actors", transports, devices=("cuda",), rounds=15),
+    Case("gpu_cluster_arrays", "Arrays of another process's GPU", copies, devices=("cuda",), rounds=31, share=2.0),
+    Case("gpu_cluster_results", "Arrays in results of Ray actors", transports, devices=("cuda",), rounds=15),
 )

@@ -228,7 +228,8 @@ static int forgive(atomr_direct *s, atomr_failure *failure) {
 }
 
 /* What the phase needs but solves: an analysis, and a factorization. */
-static int prepare(atomr_direct *s, const atomr_phase_spec *how, const matrices *m, atomr_failure *failure) {
+static int prepare(atomr_direct *s, const atomr_phase_spec *how, const matrices *m, CUstream stream,
+                   atomr_failure *failure) {
     int code = ATOMR_OK;
     if (!s->analysed) {
         code = execute(s, CUDSS_PHASE_ANALYSIS, m, "analysis", failure);
@@ -245,6 +246,9 @@ static int prepare(atomr_direct *s, const atomr_phase_spec *how, const matrices 
     if (code == ATOMR_OK && how->check) {
         code = judge(s, failure);
         s->doubtful = code != ATOMR_OK;
+    } else if (code == ATOMR_OK) { /* the library may use its host memory again with the next phase */
+        const CUresult r = atomr_cuda_driver(s->cuda)->cuStreamSynchronize(stream);
+        if (r) code = atomr_cuda_fail(s->cuda, r, "waiting for a factorization", failure);
     }
     s->factored = code == ATOMR_OK;
     return code;
@@ -263,7 +267,7 @@ static int run(atomr_direct *s, const atomr_phase_spec *how, const atomr_call *c
         matrices m = {0};
         const cudssStatus_t status = describe(s, call, solving, at, each, &m);
         code = status ? fail(s, status, "describing the matrices of a direct solver", failure)
-                      : prepare(s, how, &m, failure);
+                      : prepare(s, how, &m, stream, failure);
         if (code == ATOMR_OK && solving) code = execute(s, CUDSS_PHASE_SOLVE, &m, "solve", failure);
         drop(s, &m);
     }

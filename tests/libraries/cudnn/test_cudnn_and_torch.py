@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,10 +24,12 @@ Pairs = list[tuple[Any, Any]]
 def torch_is_up() -> None:
     """Have torch open what it keeps for the life of the process: its first gradients on a GPU leave descriptors."""
     if torch.cuda.is_available():
-        x = torch.ones((1, 8, 4, 4), device="cuda", requires_grad=True)
-        y = torch.nn.functional.conv2d(x, torch.ones((8, 8, 1, 1), device="cuda")).flatten(1)
-        (y @ y.T).sum().backward()
-        torch.cuda.synchronize()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a thread that has no context yet
+            x = torch.ones((1, 8, 4, 4), device="cuda", requires_grad=True)
+            y = torch.nn.functional.conv2d(x, torch.ones((8, 8, 1, 1), device="cuda")).flatten(1)
+            (y @ y.T).sum().backward()
+            torch.cuda.synchronize()
 
 
 @pytest.fixture(scope="module")

@@ -144,7 +144,16 @@ class DirectSolver:
         batch = "" if self.batch is None else f", batch of {self.batch}"
         return f"<DirectSolver {self._how['kind']} {self.shape} {dtype_name(self.dtype)}{batch}>"
 
+    def _check_recorded(self) -> None:
+        core = self._actor.owner.core
+        if core.recorders is not None and core.recorder() is not None:
+            raise InvalidRequest(
+                "a direct solve inside a recording: its factors are a state of the library's on the host, which no "
+                "replay may rely on; allowed: messages before and after the program"
+            )
+
     def _factor(self, phase: str, values: GpuRef | None, check: bool) -> None:
+        self._check_recorded()
         check_flag("check", check)
         if values is not None:
             check_handle("values", values)
@@ -169,13 +178,13 @@ class DirectSolver:
         values : GpuRef, optional
             New values of A, as the pattern has them, which are copied; (nnz,), or (batch, nnz).
         check : bool
-            Whether the lane waits for the outcome on a GPU; other lanes go on.  Without it, a matrix that has no
-            factors gives infinities, NaN or nothing useful, and no error.
+            Whether the lane looks at the outcome.  Without it, a matrix that has no factors gives infinities, NaN or
+            nothing useful, and no error.  On a GPU the lane waits either way; other lanes go on.
 
         Raises
         ------
         InvalidRequest
-            For other shapes or dtypes.
+            For other shapes or dtypes, and inside a recording.
 
         Notes
         -----
@@ -207,8 +216,9 @@ class DirectSolver:
         Raises
         ------
         InvalidRequest
-            For other shapes or dtypes, and before the first factorization.
+            For other shapes or dtypes, before the first factorization, and inside a recording.
         """
+        self._check_recorded()
         if not self._factored:
             raise InvalidRequest("the solver has no factors; send factor() first")
         front = () if self.batch is None else (self.batch,)
