@@ -28,6 +28,7 @@ BITS = $(PYTEST) -W 'ignore:During parsing environment variable' -m 'bits and no
 MARKED = $(shell grep -rlE 'mark\.$(1)\b' --include='test_*.py' tests)
 # As atomr_native/_support/ray_version.py has it.
 OLDEST_RAY := ray==2.55.0
+KILLS ?= 50
 # More extras of the package for the virtual environment, as in: make test EXTRAS=cu13
 EXTRAS ?=
 comma := ,
@@ -48,7 +49,7 @@ help:
 	@echo 'make test-plain those marked plain, and one of each other file: for a machine without NVIDIA'"'"'s packages'
 	@echo 'make test-bits  those that compare to the last place, with the arithmetic of older processors'
 	@echo 'make test-kernels every family of kernels of CUTLASS compiles (EXTRAS=test-cuda); for the night'
-	@echo 'make test-ray   clusters on the oldest Ray and on the newest, with 50 kills'
+	@echo 'make test-ray   clusters on the oldest Ray and on the newest, with KILLS=$(KILLS)'
 	@echo 'make doctor     check this machine'
 	@echo 'make lint | format | typecheck | sanitize'
 	@echo 'make bench | chaos | mutation'
@@ -89,8 +90,8 @@ test-bits: $(VENV)/.installed
 	@$(WITH_AVX2) $(BITS)
 	@$(WITH_SSE) $(BITS)
 
-# The oldest Ray that clusters work with, and the newest, each in a folder of its own: a short run with the first, and 50
-# kills with the other.
+# The oldest Ray that clusters work with, and the newest, each in a folder of its own: a short run with the first, and so
+# many kills with the other.
 RAYS := build/ray/oldest build/ray/newest
 build/ray/oldest/.there: RAY := $(OLDEST_RAY)
 build/ray/newest/.there: RAY := ray
@@ -101,7 +102,7 @@ build/ray/%/.there: pyproject.toml | $(VENV)/.installed
 
 test-ray: $(RAYS:%=%/.there)
 	@PYTHONPATH=$(CURDIR)/build/ray/oldest $(BIN)/python -m pytest -q tests/ray/test_on_ray.py $(ARGS)
-	@ATOMR_NATIVE_RAY_KILLS=50 PYTHONPATH=$(CURDIR)/build/ray/newest $(BIN)/python -m pytest -q tests/ray/test_on_ray.py $(ARGS)
+	@ATOMR_NATIVE_RAY_KILLS=$(KILLS) PYTHONPATH=$(CURDIR)/build/ray/newest $(BIN)/python -m pytest -q tests/ray/test_on_ray.py $(ARGS)
 
 array-api: $(VENV)/.installed
 	@DEVICE=$(or $(DEVICE),host) $(BIN)/python tests/array_api/suite.py $(ARGS)
