@@ -30,7 +30,7 @@ UNREACHED = {"quarantined", "test.*"} if NUMBA else {"quarantined", "test.*", *_
 
 
 def send_collectives(device: an.Device) -> None:
-    """Send a message of each collective."""
+    """Send a message of each collective, and a copy between devices."""
     other = device.system.device("host:1")
     comm, arrays = device.system.communicator([device, other]), [d.put([1.0, 2.0]) for d in (device, other)]
     for send in (comm.all_reduce, comm.reduce, comm.reduce_scatter, comm.all_gather, comm.gather, comm.all_to_all):
@@ -38,6 +38,7 @@ def send_collectives(device: an.Device) -> None:
     comm.broadcast(arrays[0])
     comm.scatter(arrays[0])
     comm.send(arrays[0], 1)
+    other.copy(arrays[0])
     with comm.group():
         comm.all_reduce(arrays)
         comm.broadcast(arrays[0])
