@@ -14,7 +14,7 @@ from .._support.public import public
 from .._support.recorded import plain
 from ..arrays.gpu_ref import GpuRef
 from ..errors import InvalidRequest
-from ..recording.graph import Recording
+from ..recording.graph import Recording, made_plan
 from ..recording.program import check_used
 from ..recording.recorder import Ranks
 from .reply import CollectiveReply
@@ -141,9 +141,7 @@ class CommunicatorRecording(ProcessBound):
         InvalidRequest
             Before the end of the block, and after an exception in it.
         """
-        if self._plan is None:
-            raise InvalidRequest(f"this recording is {self._state}; a recording has a plan once its block has ended")
-        return self._plan
+        return made_plan(self._plan, self._state)
 
     def __repr__(self) -> str:
         return f"<CommunicatorRecording of {self._communicator!r}, {self._state}>"

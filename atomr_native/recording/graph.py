@@ -30,10 +30,11 @@ if TYPE_CHECKING:
     from ..device import Device
     from ..plans.owner import PlanOwner
 
-__all__ = ["GraphFunction", "Recording", "shared_with"]
+__all__ = ["GraphFunction", "Recording", "made_plan", "shared_with"]
 
 Parameters = ParamSpec("Parameters")
 Returned = TypeVar("Returned")
+Plans = TypeVar("Plans")
 
 _RESERVED = ("retry",)
 
@@ -329,12 +330,17 @@ class Recording:
         InvalidRequest
             Before the end of the block, and after an exception in it.
         """
-        if self._plan is None:
-            raise InvalidRequest(f"this recording is {self._state}; a recording has a plan once its block has ended")
-        return self._plan
+        return made_plan(self._plan, self._state)
 
     def __repr__(self) -> str:
         return f"<Recording on {self._device.name}, {self._state}>"
+
+
+def made_plan(plan: Plans | None, state: str) -> Plans:
+    """Return the plan of a recording; raise `InvalidRequest` where its block has not ended well."""
+    if plan is None:
+        raise InvalidRequest(f"this recording is {state}; a recording has a plan once its block has ended")
+    return plan
 
 
 def shared_with(device: Device, plan: object) -> Temporaries | None:

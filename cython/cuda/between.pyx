@@ -6,7 +6,7 @@ Contract.  A thin owner of device_copy.h.  Making one calls nothing of the drive
 
 from libc.stdint cimport uint64_t
 
-from .backend cimport atomr_cuda, atomr_cuda_reaches
+from .backend cimport atomr_cuda
 from .cuda cimport NO_RECORDS, CudaBackend, NativeRun
 from .lanes cimport atomr_run
 from .seats cimport Seat, atomr_page, atomr_worker_stopping
@@ -30,12 +30,7 @@ cdef extern from "cuda/device_copy.h" nogil:
 
 def reaches(CudaBackend backend not None, bytes uuid not None):
     """Whether a GPU reaches the memory of the one with this UUID, directly; None: the driver does not know that one."""
-    cdef const char *raw = uuid
-    cdef int found
-    if len(uuid) != 16:
-        raise InvalidRequest(f"a UUID of {len(uuid)} bytes; allowed: 16")
-    with nogil:
-        found = atomr_cuda_reaches(backend.cuda, raw)
+    cdef int found = backend.reach(uuid)
     return None if found < 0 else found > 0
 
 

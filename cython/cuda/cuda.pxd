@@ -28,6 +28,7 @@ cdef class CudaBackend(Backend):
     cdef int check_fault(self, str what) except -1
     cdef int refuse_device(self, CUresult result, str text) except -1
     cdef int check(self, CUresult result, str what) except -1
+    cdef int reach(self, bytes uuid) except -2
     cdef uint32_t *mark(self, str name) except NULL
     cdef NativeRun prepared(self, object run)
 

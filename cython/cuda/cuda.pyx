@@ -273,15 +273,20 @@ cdef class CudaBackend(Backend):
         self.check(r, "unmapping an allocation of another process")
         return 0
 
-    cdef void *open_peer(self, int fd, uint64_t nbytes, bytes uuid) except NULL:
-        cdef CUdeviceptr base = 0
-        cdef CUresult r
+    cdef int reach(self, bytes uuid) except -2:
+        """Whether this GPU reads the memory of the one with a UUID; -1: the driver does not know that one."""
         cdef const char *raw = uuid
         cdef int reached
         if len(uuid) != 16:
             raise InvalidRequest(f"a UUID of {len(uuid)} bytes; it has 16")
         with nogil:
             reached = atomr_cuda_reaches(self.cuda, raw)
+        return reached
+
+    cdef void *open_peer(self, int fd, uint64_t nbytes, bytes uuid) except NULL:
+        cdef CUdeviceptr base = 0
+        cdef CUresult r
+        cdef int reached = self.reach(uuid)
         if reached <= 0:
             raise Unsupported("this GPU cannot read the memory of that one: the driver allows no peer access between "
                               "them" if reached == 0 else "the driver shows no such GPU to this worker")

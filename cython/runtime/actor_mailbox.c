@@ -21,8 +21,7 @@ static int may_spin(void) {
     static _Atomic int processors;
     int n = atomic_load_explicit(&processors, memory_order_relaxed);
     if (!n) {
-        cpu_set_t set;
-        n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+        n = atomr_processors();
         atomic_store_explicit(&processors, n, memory_order_relaxed);
     }
     if (n < 2) return 0;

@@ -45,8 +45,7 @@ static void forget_threads(void) {
 }
 
 static int decide_helpers(void) {
-    cpu_set_t ours;
-    const int cores = sched_getaffinity(0, sizeof ours, &ours) == 0 ? CPU_COUNT(&ours) : 1;
+    const int cores = atomr_processors();
     return cores / 2 < 1 ? 1 : cores / 2 > 8 ? 8 : cores / 2;
 }
 

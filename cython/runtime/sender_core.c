@@ -4,7 +4,6 @@
 #include "runtime/sender_private.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -26,9 +25,7 @@ atomr_sender *atomr_sender_new(uint32_t cells, uint32_t slots) {
     pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_ADAPTIVE_NP); /* held for nanoseconds: spin a little */
     pthread_mutex_init(&s->lock, &attributes);
     pthread_mutexattr_destroy(&attributes);
-    cpu_set_t ours;
-    const int cores = sched_getaffinity(0, sizeof ours, &ours) == 0 ? CPU_COUNT(&ours) : 1;
-    s->longer.room = cores / ATOMR_PROCESSORS_PER_SPINNER;
+    s->longer.room = atomr_processors() / ATOMR_PROCESSORS_PER_SPINNER;
     s->cells = cells;
     s->n_slots = slots;
     s->fresh = 1; /* slot 0 is never used, so that a zeroed handle is stale */

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -100,6 +101,11 @@ int atomr_futex_wait(const _Atomic uint32_t *word, uint32_t expected, int64_t ti
 
 void atomr_futex_wake(const _Atomic uint32_t *word) {
     syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+}
+
+int atomr_processors(void) {
+    cpu_set_t ours;
+    return sched_getaffinity(0, sizeof ours, &ours) == 0 ? CPU_COUNT(&ours) : 1;
 }
 
 uint64_t atomr_now_ns(void) {

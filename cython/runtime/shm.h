@@ -220,6 +220,8 @@ int atomr_futex_wait(const _Atomic uint32_t *word, uint32_t expected, int64_t ti
 void atomr_futex_wake(const _Atomic uint32_t *word);
 
 uint64_t atomr_now_ns(void);
+/* How many processors this process may use; 1 if the system does not say. */
+int atomr_processors(void);
 
 static inline void atomr_pause(void) {
 #if defined(__x86_64__) || defined(__i386__)

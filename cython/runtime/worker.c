@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -47,8 +46,7 @@ atomr_worker *atomr_worker_new(int p_fd, uint64_t p_bytes, const atomr_backend *
     k->probe_ns = 100000000;
     k->patience_ns = INT64_C(5000000000);
     k->fault_fd = -1;
-    cpu_set_t ours;
-    const int cores = sched_getaffinity(0, sizeof ours, &ours) == 0 ? CPU_COUNT(&ours) : 1;
+    const int cores = atomr_processors();
     k->max_spinners = cores > 2 ? cores - 1 : 1;
     k->longer.room = cores / ATOMR_PROCESSORS_PER_SPINNER;
     if (backend) k->backend = *backend;
