@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ..device import Device
     from .recording import CommunicatorProgram, CommunicatorRecording
     from .registry import Communicators
+    from .symmetric import SymmetricMemory
 
 __all__ = ["Communicator", "CommunicatorStats"]
 
@@ -99,7 +100,13 @@ class Communicator(CollectiveMethods, ProcessBound):
     """
 
     def __init__(
-        self, registry: Communicators, number: int, devices: tuple[Device, ...], page: Page, on_death: str
+        self,
+        registry: Communicators,
+        number: int,
+        devices: tuple[Device, ...],
+        page: Page,
+        on_death: str,
+        copy_engines: bool = False,
     ) -> None:
         self.devices = devices
         self.size = len(devices)
@@ -107,6 +114,8 @@ class Communicator(CollectiveMethods, ProcessBound):
         self._number = number
         self._page = page
         self._on_death = on_death
+        self._copy_engines = copy_engines
+        self._symmetric: SymmetricMemory | None = None  # from the first symmetric array on
         self._count = Count()
         self._plans: OrderedDict[tuple[PlanSpec, ...], list[Plan]] = OrderedDict()
         self._prepared: OrderedDict[object, Prepared] = OrderedDict()  # of methods, by structure
@@ -176,7 +185,7 @@ class Communicator(CollectiveMethods, ProcessBound):
         found = list(ranks) if isinstance(ranks, Sequence) else []
         if not found or not all(is_integer(r) and 0 <= r < self.size for r in found) or len(set(found)) != len(found):
             raise InvalidRequest(f"ranks={ranks!r}; allowed: different numbers from 0 to {self.size - 1}")
-        return self._registry.make([self.devices[rank] for rank in found], self._on_death)
+        return self._registry.make([self.devices[rank] for rank in found], self._on_death, self._copy_engines)
 
     def without(self, *ranks: int) -> Communicator:
         """Make a communicator of all ranks but these: after a device was lost, to go on with the rest.
@@ -252,8 +261,10 @@ class Communicator(CollectiveMethods, ProcessBound):
                 device.forget(self._restarted)
             over = False
             with contextlib.suppress(Abandoned), Breakable():
-                over = self._is_over(deadline)
+                over = self._is_over(deadline) and (self._symmetric is None or self._symmetric.close_windows(deadline))
             self._registry.forget(self._number, self._owners, over=over)
+            if over and self._symmetric is not None:
+                self._symmetric.release()
 
     def _is_over(self, deadline: float) -> bool:
         """Wait for the messages that were sent; return whether the last of them has ended."""
@@ -276,6 +287,80 @@ class Communicator(CollectiveMethods, ProcessBound):
                     return False
                 check()
         return True
+
+    def symmetric(self, shape: object, dtype: object = "float32") -> list[GpuRef]:
+        """Return a new array a rank, uninitialised, at one offset on all ranks: in windows of NCCL.
+
+        Collectives whose arrays are all symmetric use the windows: without copies through NCCL's own buffers, and by
+        copy engines if the communicator was made with ``copy_engines=True``.  Outputs that are not given are symmetric,
+        too.  The arrays are as volatile as others.  After the restart of a rank, and after NCCL has made a new
+        connection, the memory is registered anew by the next call of this method.
+
+        The memory belongs to the communicator, in segments of at least 64 MiB: later calls use it again, and `close`
+        gives it back.  It counts towards ``System(memory_limit=)``.  Waits for the workers when the memory grows, or
+        is registered.
+
+        On host devices, with one rank, in thread placement, and with NCCL before 2.27.3 the arrays are ordinary ones,
+        and `notes` says so.
+
+        Parameters
+        ----------
+        shape : int or tuple of int
+        dtype
+            Element type.
+
+        Returns
+        -------
+        list of GpuRef
+            One a rank.
+
+        Raises
+        ------
+        InvalidRequest
+            For a shape or an element type that no array has, and inside a recording.
+        OutOfMemory
+            If a device has no room.
+        LibraryError
+            If NCCL cannot register the memory.
+        DeviceFault, DeviceLost
+            If a rank dies meanwhile, or is lost.
+
+        Examples
+        --------
+        >>> comm = device.system.communicator(["host"])
+        >>> [x] = comm.symmetric(2, "float64")
+        >>> x.fill(3.0)
+        >>> [total] = comm.all_reduce([x], out=[x])
+        >>> total.numpy(), comm.notes
+        (array([3., 3.]), ('symmetric: plain arrays, since host devices meet in shared memory',))
+        >>> comm.close()
+        """
+        self._check_open()
+        return self._symmetric_memory().arrays(shape, dtype)
+
+    def _symmetric_memory(self) -> SymmetricMemory:
+        with self._lock:
+            if self._symmetric is None:
+                from .symmetric import SymmetricMemory  # which most communicators do without
+
+                self._symmetric = SymmetricMemory(self, self._page, self._owners)
+            return self._symmetric
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The parts that take a longer way, with the reasons, as far as they are known; those of a plan are its own."""
+        return () if self._symmetric is None else self._symmetric.notes
+
+    def refuse_symmetric(self, name: str, arrays: object) -> None:
+        """Refuse symmetric arrays as parameters of recorded programs, whose replays would not be checked.  Internal."""
+        if self._symmetric is None:
+            return
+        for ref in arrays if isinstance(arrays, Sequence) else (arrays,):
+            if isinstance(ref, GpuRef) and self._symmetric.owns(ref):
+                raise InvalidRequest(
+                    f"{name} is a symmetric array; allowed: other arrays (symmetric ones may be bound: use them in the "
+                    f"recording without making them operands)"
+                )
 
     def _check_open(self) -> None:
         if self._closed:
@@ -459,7 +544,7 @@ class Communicator(CollectiveMethods, ProcessBound):
         uses[source].append(layout)
         uses[target] += [layout, into] if direct else [into]
         step = Step("peer_copy" if direct else "copy", "uint8", nbytes, root=source, target=target)
-        found = self._plans_of(Lowered("copy", step, uses, lambda _: None), any_layout=True)
+        found = self.plans_of(Lowered("copy", step, uses, lambda _: None), any_layout=True)
         with self._lock:
             self._copies[key] = found
             while len(self._copies) > _PLANS:
@@ -467,7 +552,7 @@ class Communicator(CollectiveMethods, ProcessBound):
         return found
 
     def _prepare(self, lowered: Lowered, request: CollectiveRequest) -> Prepared:
-        made = Prepared(lowered, request, self._plans_of(lowered))
+        made = Prepared(lowered, request, self.plans_of(lowered))
         self._known.add(made)
         return made
 
@@ -478,11 +563,21 @@ class Communicator(CollectiveMethods, ProcessBound):
                 self._prepared.popitem(last=False)
 
     def _allocate(self, lowered: Lowered) -> tuple[list[tuple[GpuRef, ...]], list[GpuRef | None]]:
-        """Return the operands of each rank, and its output."""
+        """Return the operands of each rank, and its output: symmetric if those that are given are."""
+        symmetric = self._symmetric if self._symmetric is not None and self._symmetric.check(lowered) else None
+        made: dict[tuple[object, str], list[GpuRef]] = {}
+
+        def fresh(rank: int, shape: tuple[int, ...], dtype: str) -> GpuRef:
+            if symmetric is None:
+                return self.devices[rank].empty(shape, dtype)
+            if (shape, dtype) not in made:
+                made[shape, dtype] = symmetric.arrays(shape, dtype)
+            return made[shape, dtype][rank]
+
         refs: list[tuple[GpuRef, ...]] = []
         outs: list[GpuRef | None] = []
-        for device, uses in zip(self.devices, lowered.uses, strict=True):
-            mine = [device.empty(use.shape, use.dtype) if use.ref is None else use.ref for use in uses]
+        for rank, uses in enumerate(lowered.uses):
+            mine = [fresh(rank, use.shape, use.dtype) if use.ref is None else use.ref for use in uses]
             refs.append(tuple(mine))
             outs.append(next((ref for ref, use in zip(mine, uses, strict=True) if use.writes), None))
         return refs, outs
@@ -495,7 +590,7 @@ class Communicator(CollectiveMethods, ProcessBound):
         self._sends.add(sending)
         try:
             self._check_open()  # after `add`: `close` waits for this send, or this send finds it closed
-            plans = message.plans if isinstance(message, Prepared) else self._plans_of(message)
+            plans = message.plans if isinstance(message, Prepared) else self.plans_of(message)
             return send_ranks(self._count, self._number, plans, refs, message.numbers, want_reply, may_wait)
         finally:
             del under_way
@@ -513,8 +608,8 @@ class Communicator(CollectiveMethods, ProcessBound):
         finally:
             del under_way
 
-    def _plans_of(self, lowered: Lowered, *, any_layout: bool = False) -> list[Plan]:
-        """Return the plan of each rank; the workers build them asynchronously."""
+    def plans_of(self, lowered: Lowered, *, any_layout: bool = False) -> list[Plan]:
+        """Return the plan of each rank; the workers build them asynchronously.  Internal."""
         key = tuple(self._spec(lowered, rank) for rank in range(self.size))
         with self._lock:
             found = self._plans.get(key)

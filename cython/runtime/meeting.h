@@ -59,6 +59,7 @@ typedef struct {
     uint64_t nbytes;
     uint32_t n_ranks;
     uint32_t restarts; /* when a rank has died, workers that are connected to it end, instead of aborting */
+    uint32_t engines;  /* connections move symmetric arrays by copy engines, where the library can */
     uint64_t staging_at;
     /* Futex, bumped with each change that somebody may wait for.  A counter: any rank may bump it. */
     _Alignas(64) _Atomic uint32_t bell;
@@ -102,6 +103,8 @@ void atomr_page_fail(atomr_page *, unsigned rank, uint64_t sequence, const char 
 int atomr_page_has_failed(const atomr_page *, unsigned rank, uint64_t sequence);
 /* The connection that every rank named when it voted on a message; 0: not all have the same.  Until the next vote. */
 uint64_t atomr_page_connection(const atomr_page *, uint64_t sequence);
+/* The connection that every rank has now; 0: not all have the same.  For the parent. */
+uint64_t atomr_page_connected(const atomr_page *);
 /* How often the workers of all ranks have died, by rank. */
 void atomr_page_count_deaths(const atomr_page *, _Atomic uint32_t *deaths);
 /* What broke a connection of `rank` that was made when the workers had died so often; ATOMR_UP: nothing.  RANK_DEAD and
