@@ -274,6 +274,13 @@ static int find_refusal(atomr_lane *l, const atomr_head *h, const atomr_operand 
     return 0;
 }
 
+/* Whether what a message of several ranks reads is sure to be data as long as their connection lasts.  Then it need not be
+ * known before the vote: should the connection be lost, this message fails on all ranks as well. */
+static int is_tied(atomr_lane *l, const atomr_suspended *m, const uint64_t *scalars) {
+    return !m->certain && atomr_poison_decider(&l->worker->poison, m->histories, m->n_histories) ==
+                              (uint32_t)scalars[ATOMR_KEY_MEETING] + 1;
+}
+
 /* Wait until it is known what the operands hold that a message of several ranks reads: it is the same for all ranks, so
  * none may find out after the launch that it should not have taken part.  1: data; -1: one of them is poisoned, which
  * `error` says; 0: the worker stops. */
@@ -307,9 +314,16 @@ static int vote(atomr_lane *l, const atomr_head *h, const uint64_t *scalars, int
     }
     atomr_error why;
     atomic_store_explicit(&l->w->started_ns, 0, memory_order_relaxed); /* it waits; the watchdog does not count that */
-    const int met = atomr_page_vote(page, k->meetings[number].rank, scalars[ATOMR_KEY_SEQUENCE],
-                                    refused ? error : NULL, &k->stopping, &why);
+    const unsigned rank = k->meetings[number].rank;
+    const uint64_t sequence = scalars[ATOMR_KEY_SEQUENCE];
+    atomr_page_cast(page, rank, sequence, refused ? error : NULL);
+    /* In a queue of such messages the others are as far.  Where they are not, or connect, this lane is about to block. */
+    enum { SPINS = 100 };
+    for (unsigned i = 0; i < SPINS && !atomr_page_is_full(page, sequence); i++) atomr_pause();
+    if (!atomr_page_is_full(page, sequence)) atomr_signal_now(l);
+    const int met = atomr_page_count(page, rank, sequence, &k->stopping, &why);
     if (met == ATOMR_LEFT) return 0;
+    if (met == ATOMR_MET && !atomr_page_connection(page, sequence)) atomr_signal_now(l);
     if (refused) return -1;
     if (met == ATOMR_MET) return 1;
     *error = why;
@@ -362,15 +376,16 @@ static int process(atomr_lane *l) {
     int open = 0, failed = find_refusal(l, h, ops, &plan, &error, &open);
     /* A message of several ranks is claimed before it votes, since the others count on it, and takes its turn after. */
     const int keyed = (h->flags & ATOMR_KEYED) != 0;
-    if (keyed && open && !failed) {
+    atomr_suspended *suspended = open ? atomr_suspended_new(l, h, ops, 1) : NULL;
+    if (keyed && suspended && !(h->n_scalars >= ATOMR_KEY_WORDS && is_tied(l, suspended, scalars))) {
+        atomr_suspended_free(l, suspended);
+        suspended = NULL;
         const int known = await_outcomes(l, h, ops, &error);
         if (!known) return 0;
         failed = known < 0;
-        open = 0;
         l->clock = 0;
     }
-    atomr_suspended *suspended = open ? atomr_suspended_new(l, h, ops, 1) : NULL;
-    atomr_late late = {NULL, NULL};
+    atomr_late late = {NULL, NULL, 0};
     l->prompt = 0;
     int runs = !failed && !(suspended && suspended->certain);
     if (runs && !keyed && !take_turn(l, h)) {

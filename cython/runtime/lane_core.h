@@ -28,6 +28,9 @@ typedef struct {
      * the worker: no waiting, no call of the device.  NULL: the run's return value is final. */
     int (*judge)(void *context, const _Atomic int32_t *info, atomr_failure *);
     void *context; /* lives as long as the plan */
+    /* Nonzero: it fails only if the ranks of this communicator, by its number from 1, lose their connection: then all that
+     * they launched by it fails on all of them, unless it was judged before. */
+    uint32_t meeting;
 } atomr_late;
 
 /* What a run leaves for its lane to do when its message is on its way: work of the host, before the lane's next message.

@@ -82,10 +82,12 @@ void atomr_page_begin(atomr_page *, unsigned rank);
 
 enum { ATOMR_MET = 0, ATOMR_NOT_MET = 1, ATOMR_LEFT = 2 /* the worker stops */ };
 
-/* Vote as `rank`, with `refusal` or (NULL) ready, and wait for all.  NOT_MET: `why` says what a rank that is ready fails
- * with. */
-int atomr_page_vote(atomr_page *, unsigned rank, uint64_t sequence, const atomr_error *refusal,
-                    const _Atomic int *stopping, atomr_error *why);
+/* Vote as `rank`, with `refusal` or (NULL) ready; and wait for the votes of all.  NOT_MET: `why` says what a rank that is
+ * ready fails with. */
+void atomr_page_cast(atomr_page *, unsigned rank, uint64_t sequence, const atomr_error *refusal);
+int atomr_page_count(atomr_page *, unsigned rank, uint64_t sequence, const _Atomic int *stopping, atomr_error *why);
+/* Whether all have voted, without waiting. */
+int atomr_page_is_full(const atomr_page *, uint64_t sequence);
 /* Note a step, and wait until every rank has noted it. */
 int atomr_page_meet(atomr_page *, unsigned rank, uint64_t sequence, uint64_t step, const _Atomic int *stopping,
                     atomr_error *why);
@@ -102,6 +104,8 @@ void atomr_page_fail(atomr_page *, unsigned rank, uint64_t sequence, const char 
 int atomr_page_has_failed(const atomr_page *, unsigned rank, uint64_t sequence);
 /* The connection that every rank named when it voted on a message; 0: not all have the same.  Until the next vote. */
 uint64_t atomr_page_connection(const atomr_page *, uint64_t sequence);
+/* Whether every rank has this connection still. */
+int atomr_page_all_have(const atomr_page *, uint64_t connection);
 /* How often the workers of all ranks have died, by rank. */
 void atomr_page_count_deaths(const atomr_page *, _Atomic uint32_t *deaths);
 /* What broke a connection of `rank` that was made when the workers had died so often; ATOMR_UP: nothing.  RANK_DEAD and
