@@ -93,7 +93,7 @@ void atomr_suspend(atomr_lane *l, atomr_suspended *m, const atomr_error *error, 
     atomic_fetch_add_explicit(&l->n_suspended, 1, memory_order_release);
 }
 
-/* Find out what became of a message whose work is done; 0: something that it read is still open. */
+/* Find out what became of a message whose work is done; 0: something that it read is still open, or so is its own end. */
 static int judge(atomr_lane *l, atomr_suspended *m) {
     atomr_poison *poison = &l->worker->poison;
     atomr_error cause;
@@ -111,6 +111,7 @@ static int judge(atomr_lane *l, atomr_suspended *m) {
         atomr_failure failure;
         memset(&failure, 0, sizeof failure);
         const int code = m->late.judge(m->late.context, m->info, &failure);
+        if (code == ATOMR_UNDECIDED) return 0;
         m->failed = code != ATOMR_OK;
         if (m->failed) {
             atomr_error_of(&m->error, code, &failure);

@@ -198,6 +198,26 @@ int atomr_page_conclude(atomr_page *p, unsigned rank, unsigned other, uint64_t s
     return ATOMR_MET;
 }
 
+int atomr_page_note_copied(atomr_page *p, unsigned rank, unsigned other, uint64_t sequence, atomr_error *why) {
+    _Atomic uint64_t *copied = &p->ranks[rank].copied;
+    uint64_t before = atomic_load(copied);
+    const int lost = atomic_load(&p->seats[other].lost) >= sequence;
+    while (before < sequence && !atomic_compare_exchange_weak(copied, &before, sequence)) {}
+    if (lost) tell_loss(why, &p->seats[other]);
+    return lost ? ATOMR_NOT_MET : ATOMR_MET;
+}
+
+int atomr_page_has_copied(const atomr_page *p, unsigned other, uint64_t sequence, atomr_error *why) {
+    if (atomr_page_has_failed(p, other, sequence)) {
+        tell_vote(why, &p->seats[other], &p->ranks[other].votes[sequence & 1]);
+        return ATOMR_NOT_MET;
+    }
+    const int lost = atomic_load(&p->seats[other].lost) >= sequence; /* first: what it noted before that counts */
+    if (atomic_load(&p->ranks[other].copied) >= sequence) return ATOMR_MET;
+    if (lost) tell_loss(why, &p->seats[other]);
+    return lost ? ATOMR_NOT_MET : ATOMR_PENDING;
+}
+
 void atomr_page_fail(atomr_page *p, unsigned rank, uint64_t sequence, const char *lib, int status, const char *name,
                      const char *text) {
     atomr_vote *mine = &p->ranks[rank].votes[sequence & 1];
