@@ -101,14 +101,14 @@ static void *abort_main(void *argument) {
 }
 
 /* Note that connections up to `number` are broken, and only then begin to abort: their work ends with that, and is
- * judged. */
-static void break_up(atomr_nccl_connection *c, uint64_t number, const atomr_error *why) {
+ * judged.  `spoils`: it may be cut short. */
+static void end_connection(atomr_nccl_connection *c, uint64_t number, const atomr_error *why, int spoils) {
     pthread_t thread;
     pthread_mutex_lock(&c->noting);
     const int first = atomic_load(&c->broken) < number;
     if (first) {
         c->cause = *why;
-        atomic_store(&c->page->ranks[c->rank].connection, 0);
+        if (spoils) atomic_store(&c->page->ranks[c->rank].connection, 0);
         atomic_store(&c->abort_began, atomr_now_ns());
         atomic_store(&c->aborting, 1);
         atomic_store(&c->broken, number);
@@ -118,6 +118,10 @@ static void break_up(atomr_nccl_connection *c, uint64_t number, const atomr_erro
     ring(c);
     if (pthread_create(&thread, NULL, abort_main, c) == 0) pthread_detach(thread);
     else abort_main(c);
+}
+
+static void break_up(atomr_nccl_connection *c, uint64_t number, const atomr_error *why) {
+    end_connection(c, number, why, 1);
 }
 
 /* What broke the connection, as the failure of a message. */
@@ -301,7 +305,7 @@ void atomr_nccl_connection_end(atomr_nccl_connection *c) {
         atomr_failure failure;
         atomr_error why;
         to_error(&why, fail_as_stopping(&failure), &failure);
-        break_up(c, number, &why);
+        end_connection(c, number, &why, 0); /* all of its work is done: what others got of it is good */
     }
     while (atomic_load(&c->aborting) && atomr_now_ns() - atomic_load(&c->abort_began) <= ABORT_NS) usleep(NAP_US);
 }
