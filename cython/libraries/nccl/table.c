@@ -7,7 +7,8 @@ static size_t version(const void *table) {
 }
 
 #define F(result, name, arguments) #name,
-static const char *const functions[] = {ATOMR_NCCL_FUNCTIONS(F) "ncclCommInitRankConfig", ATOMR_NCCL_LATER(F)};
+static const char *const functions[] = {ATOMR_NCCL_FUNCTIONS(F) "ncclCommInitRankConfig", "ncclCommSplit",
+                                        ATOMR_NCCL_LATER(F)};
 static const char *const later[] = {ATOMR_NCCL_LATER(F)};
 #undef F
 static const char *const sonames[] = {"libnccl.so.2", NULL};

@@ -44,11 +44,13 @@ typedef struct ncclWindow_vidmem *ncclWindow_t;
 
 #define ATOMR_NCCL_INIT                                                                                               \
     (ncclComm_t * comm, int nranks, ncclUniqueId commId, int rank, atomr_nccl_config *config)
+#define ATOMR_NCCL_SPLIT (ncclComm_t comm, int color, int key, ncclComm_t *newcomm, atomr_nccl_config *config)
 
 typedef struct {
 #define F(result, name, arguments) result(*name) arguments;
     ATOMR_NCCL_FUNCTIONS(F)
     F(ncclResult_t, ncclCommInitRankConfig, ATOMR_NCCL_INIT)
+    F(ncclResult_t, ncclCommSplit, ATOMR_NCCL_SPLIT)
     ATOMR_NCCL_LATER(F)
 #undef F
 } atomr_nccl_table;
