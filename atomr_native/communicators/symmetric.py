@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ..plans.plan import Plan
     from .communicator import Communicator
 
-__all__ = ["SymmetricMemory"]
+__all__ = ["SymmetricMemory", "why_plain"]
 
 _SEGMENTS: Final = 64  # of a communicator, as connection.c has it
 _ALIGNMENT: Final = 512
@@ -114,7 +114,7 @@ class SymmetricMemory:
         self._owners = owners
         self._making = Lock()  # one call at a time
         self._segments: list[_Segment] = []
-        self._note: str | None = _why_plain(communicator, owners[0].config.isolation)
+        self._note: str | None = why_plain(communicator, owners[0].config.isolation)
         self._asked = self._note is not None
 
     @property
@@ -349,7 +349,7 @@ def _check_places(kind: str, inside: list[tuple[int, str, tuple[int, int]]]) -> 
             )
 
 
-def _why_plain(communicator: Communicator, isolation: str) -> str | None:
+def why_plain(communicator: Communicator, isolation: str) -> str | None:
     """Return why a communicator has no windows; None: that depends on its library."""
     if communicator.devices[0].kind == "host":
         return "host devices meet in shared memory"

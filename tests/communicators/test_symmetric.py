@@ -9,6 +9,7 @@ import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import fake_cuda
@@ -16,9 +17,24 @@ import numpy as np
 import pytest
 from actions import eventually
 from communicator_kinds import made_of, using
+from placements import GPU
 
 import atomr_native as an
 from atomr_native._lib.foreign import position
+from atomr_native.communicators.symmetric import why_plain
+
+
+@pytest.fixture(scope="module", params=["host", "fake", *GPU])
+def kind(request: pytest.FixtureRequest) -> str:
+    found: str = request.param
+    return found
+
+
+@pytest.fixture(scope="module", params=[2, 3])
+def comm(system: an.System, kind: str, request: pytest.FixtureRequest) -> Iterator[an.Communicator]:
+    made = made_of(system, kind, *range(request.param))
+    yield made
+    made.close()
 
 
 @pytest.fixture
@@ -371,6 +387,12 @@ def test_older_versions(make: Callable[..., an.System], trace: Callable[[], Coun
         [note] = comm.notes
         assert note.startswith(f"symmetric: plain arrays, since NCCL {version // 10000}.{version // 100 % 100}.")
         assert "2.27.3 brings them" in note
+
+
+def test_why_arrays_are_plain() -> None:
+    of: Any = SimpleNamespace(devices=(SimpleNamespace(kind="cuda"),) * 2, size=2)
+    assert why_plain(of, "process") is None
+    assert "threads of this process" in str(why_plain(of, "thread"))
 
 
 def test_one_rank_has_plain_arrays(make: Callable[..., an.System]) -> None:
