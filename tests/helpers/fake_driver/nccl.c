@@ -501,7 +501,6 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int n, ncclUniqueId id, in
     *comm = NULL;
     if (fake_refusal(__func__)) return ncclSystemError;
     if (!is_good(config) || rank < 0 || rank >= n || n > RANKS) return ncclInvalidArgument;
-        return ncclInvalidArgument;
     CUcontext context;
     if (fake_enter(&context) != CUDA_SUCCESS) return ncclUnhandledCudaError;
     struct ncclComm *const c = calloc(1, sizeof *c);
