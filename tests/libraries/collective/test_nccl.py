@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import ml_dtypes  # noqa: F401 - registers dtypes
 import numpy as np
@@ -17,6 +18,7 @@ from cuda_wheels import check_syntax, find
 
 from atomr_native._lib.nccl import CONSTANTS, element, version_text
 from atomr_native.dtypes import as_dtype
+from atomr_native.builders.cuda.context import library_file
 from atomr_native.libraries.collective.attributes import Step
 from atomr_native.libraries.collective.cuda.calls import NcclCall, calls_of
 
@@ -141,3 +143,20 @@ def test_all_to_all_is_one_call_where_the_library_has_it() -> None:
     [call] = calls_of(even, 1, 3, 22803)
     assert (call.kind, call.count, call.x, call.out) == (CONSTANTS["ATOMR_NCCL_ALL_TO_ALL"], 8, 0, 1)
     assert len(pairs(calls_of(even, 1, 3, 22802), "SEND")) == 3
+
+
+@pytest.mark.plain
+def test_no_second_copy_is_loaded_beside_a_file_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NCCL calls its own exported functions by name: another copy that is loaded for all would answer them."""
+    asked: list[str] = []
+
+    def load(key: str) -> SimpleNamespace:
+        asked.append(key)
+        return SimpleNamespace(abs_path=f"/somewhere/{key}")
+
+    monkeypatch.setitem(sys.modules, "cuda.pathfinder", SimpleNamespace(load_nvidia_dynamic_lib=load))
+    monkeypatch.setenv("ATOMR_NATIVE_NCCL", "/elsewhere/libnccl.so.2")
+    assert library_file.__wrapped__("nccl") == ""
+    assert asked == []
+    monkeypatch.delenv("ATOMR_NATIVE_NCCL")
+    assert library_file.__wrapped__("nccl") == "/somewhere/nccl"
