@@ -17,8 +17,8 @@ import pytest
 from cuda_wheels import check_syntax, find
 
 from atomr_native._lib.nccl import CONSTANTS, element, version_text
-from atomr_native.dtypes import as_dtype
 from atomr_native.builders.cuda.context import library_file
+from atomr_native.dtypes import as_dtype
 from atomr_native.libraries.collective.attributes import Step
 from atomr_native.libraries.collective.cuda.calls import NcclCall, calls_of
 
