@@ -20,7 +20,7 @@ from .._lib.guard import Lock, shielded
 from .._lib.sender import send_ranks
 from ..arrays.layout import as_shape, layout_of
 from ..dtypes import as_dtype
-from ..errors import AtomrError, GpuRefStale, InvalidRequest, OutOfMemory
+from ..errors import AtomrError, GpuRefStale, InvalidRequest, OutOfMemory, Unsupported
 from ..libraries.collective.attributes import Step
 from ..memory.growth import ROUND, SEGMENT
 from .reply import CollectiveReply
@@ -151,11 +151,13 @@ class SymmetricMemory:
     def _has_windows(self) -> bool:
         """Whether the library has windows, which its workers say."""
         if not self._asked:
-            plans = self._plans("open_window", ROUND)
-            for plan in plans:
-                plan.wait()
-            notes = [note for plan in plans for note in plan.notes]
-            self._note = next((note for note in notes if "has no windows" in note), None)
+            try:
+                for plan in self._plans("open_window", ROUND):
+                    plan.wait()
+            except Unsupported as error:
+                if error.rule != "nccl.windows":
+                    raise
+                self._note = str(error)
             self._asked = True
         return self._note is None
 

@@ -368,7 +368,7 @@ def test_windows_and_copy_engines(make: Callable[..., an.System], trace: Callabl
     assert engines.sub([1, 0])._copy_engines
 
 
-@pytest.mark.parametrize("version", [21805, 22609, 22703, 22802])
+@pytest.mark.parametrize("version", [22609, 22703, 22802])
 def test_older_versions(make: Callable[..., an.System], trace: Callable[[], Counter[str]], version: int) -> None:
     comm = made_of(make(nccl_version=version), "fake", 0, 1, copy_engines=True)
     refs, values = filled(comm, 64)

@@ -22,7 +22,13 @@ _WINDOWS = ("open_window", "close_window")
 
 
 def _check(step: Step, version: int, context: CudaContext) -> None:
-    """Refuse reductions of float8 where the library or the GPU has none."""
+    """Refuse windows, and reductions of float8, where the library or the GPU has none."""
+    if step.kind in _WINDOWS and version < WINDOWS_VERSION:
+        raise Unsupported(
+            f"NCCL {nccl.version_text(version)} has no windows; 2.27.3 brings them",
+            rule="nccl.windows",
+            lifted_by=("library",),
+        )
     if step.kind not in _REDUCTIONS or not step.dtype.startswith("float8"):
         return
     if version < FLOAT8_VERSION:
@@ -47,8 +53,6 @@ def _moves_data(step: Step) -> bool:
 
 def _notes(step: Step, version: int) -> tuple[str, ...]:
     """Return the parts of a step that take a longer way."""
-    if step.kind in _WINDOWS and version < WINDOWS_VERSION:
-        return (f"NCCL {nccl.version_text(version)} has no windows; 2.27.3 brings them",)
     if step.kind not in _SENT or (step.kind == "all_to_all" and version >= ENGINES_VERSION and is_even(step)):
         return ()
     return (f"{step.kind}: sends and receives in one group",)
