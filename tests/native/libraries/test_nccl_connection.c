@@ -275,6 +275,7 @@ static void test_ranks_that_die_and_fail(void) {
 
 int main(int argc, char **argv) {
     alarm(120); /* a wait without end */
+    setenv("ATOMR_NATIVE_NCCL_WAY", "2", 1);
     RUN(test_ranks_that_die_and_fail);
     return check_end(argc, argv);
 }
