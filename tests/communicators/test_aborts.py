@@ -238,8 +238,6 @@ def test_ranks_that_do_not_come_to_an_end_inside_the_library_are_given_up(
         pytest.skip("connecting GPUs cannot be held")
     stuck = tmp_path / "stuck"
     monkeypatch.setenv("FAKE_CUDA_NCCL_STUCK", str(stuck))
-    if how == "called":
-        monkeypatch.setenv("ATOMR_NATIVE_NCCL_WAY", "2")
     monkeypatch.setenv(f"ATOMR_NATIVE_NCCL_{'CALL' if how == 'called' else 'CONNECT'}_S", "0.3")
     comm = made_of(make(), kind, 0, 1)
     state = put(comm, [5.0], durable=True)

@@ -21,20 +21,15 @@ enum {
 };
 static const uint64_t ABORT_NS = UINT64_C(5000000000); /* the longest abort */
 
-/* How calls are made: by the communicator that connects; by a part of it that blocks; and one that shares its resources. */
-enum { WHOLE = 0, PART = 1, PART_SHARES = 2 };
-
 struct atomr_nccl_connection {
     const atomr_nccl_table *t;
     atomr_cuda *cuda;
     atomr_worker *worker;
     atomr_page *page;
     unsigned rank, n;
-    int way;
     pthread_mutex_t lock;  /* of whoever is in the library with `base` */
     ncclComm_t base;       /* does not block; connects, and can be aborted at any time */
-    pthread_mutex_t *calls; /* of whoever is in the library with `comm`: the same, if that is `base` */
-    pthread_mutex_t others;
+    pthread_mutex_t calls; /* of whoever is in the library with `comm` */
     ncclComm_t comm;       /* blocks; for calls.  A part of `base` with all ranks, which shares its resources */
     ncclComm_t part;       /* the same, while the library makes it */
     pthread_mutex_t noting; /* for `cause`, and for what breaking changes together */
@@ -77,9 +72,8 @@ static int has_broken(const atomr_nccl_connection *c) { return atomic_load(&c->b
 
 /* The lane leaves a call within microseconds, unless it waits there for other ranks. */
 static int take_calls(atomr_nccl_connection *c) {
-    if (c->calls == &c->lock) return 0;
     for (unsigned i = 0; i < LEAVE_US / NAP_US; i++) {
-        if (pthread_mutex_trylock(c->calls) == 0) return 1;
+        if (pthread_mutex_trylock(&c->calls) == 0) return 1;
         usleep(NAP_US);
     }
     return 0;
@@ -97,11 +91,11 @@ static void *abort_main(void *argument) {
     c->base = NULL;
     if (base) c->t->ncclCommAbort(base);
     pthread_mutex_unlock(&c->lock);
-    if (!taken) pthread_mutex_lock(c->calls);
+    if (!taken) pthread_mutex_lock(&c->calls);
     const ncclComm_t comm = c->comm ? c->comm : c->part;
     c->comm = c->part = NULL;
-    if (comm && comm != base) c->t->ncclCommAbort(comm);
-    pthread_mutex_unlock(c->calls);
+    if (comm) c->t->ncclCommAbort(comm);
+    pthread_mutex_unlock(&c->calls);
     atomic_store(&c->aborting, 0);
     return NULL;
 }
@@ -188,11 +182,6 @@ static uint64_t patience_of(const char *variable, unsigned otherwise) {
     return (uint64_t)((good ? seconds : (double)otherwise) * 1e9);
 }
 
-static int way(void) {
-    const char *const given = getenv("ATOMR_NATIVE_NCCL_WAY");
-    return given && given[0] >= '0' && given[0] <= '2' ? given[0] - '0' : WHOLE;
-}
-
 enum { CONNECTING = 0, CALLING = 1 };
 static void ask(atomr_nccl_connection *c, int what) {
     const uint64_t now = atomr_now_ns();
@@ -213,12 +202,12 @@ static void look(atomr_nccl_connection *c, unsigned turn) {
         break_up(c, number, &why);
         return;
     }
-    if (turn % ASK_EVERY || pthread_mutex_trylock(c->calls) != 0) return;
+    if (turn % ASK_EVERY || pthread_mutex_trylock(&c->calls) != 0) return;
     ncclResult_t status = ncclSuccess;
     if (atomic_load(&c->page->ranks[c->rank].connection) == number && c->comm &&
         c->t->ncclCommGetAsyncError(c->comm, &status) != ncclSuccess)
         status = ncclInternalError;
-    pthread_mutex_unlock(c->calls);
+    pthread_mutex_unlock(&c->calls);
     if (status == ncclSuccess || status == ncclInProgress) return;
     atomr_failure failure;
     end_up(c, atomic_load(&c->sequence), fail_in_library(c, status, "an asynchronous error", &failure), &failure);
@@ -293,9 +282,7 @@ atomr_nccl_connection *atomr_nccl_connection_new(atomr_cuda *cuda, atomr_worker 
     c->patience[CONNECTING] = patience_of("ATOMR_NATIVE_NCCL_CONNECT_S", CONNECT_S);
     c->patience[CALLING] = patience_of("ATOMR_NATIVE_NCCL_CALL_S", CALL_S);
     pthread_mutex_init(&c->lock, NULL);
-    pthread_mutex_init(&c->others, NULL);
-    c->way = way();
-    c->calls = c->way == WHOLE ? &c->lock : &c->others;
+    pthread_mutex_init(&c->calls, NULL);
     pthread_mutex_init(&c->noting, NULL);
     c->watched = pthread_create(&c->watcher, NULL, watch, c) == 0;
     if (!c->watched) {
@@ -328,7 +315,7 @@ void atomr_nccl_connection_delete(atomr_nccl_connection *c) {
     atomr_nccl_connection_end(c);
     if (atomic_load(&c->aborting)) return; /* an abort that hangs has it */
     pthread_mutex_destroy(&c->lock);
-    pthread_mutex_destroy(&c->others);
+    pthread_mutex_destroy(&c->calls);
     pthread_mutex_destroy(&c->noting);
     free(c);
 }
@@ -390,7 +377,7 @@ static atomr_nccl_config config_of(int blocking, int shares) {
 }
 
 static ncclResult_t start(atomr_nccl_connection *c, const ncclUniqueId *id) {
-    atomr_nccl_config config = config_of(0, c->way == PART_SHARES ? 1 : NCCL_CONFIG_UNDEF_INT);
+    atomr_nccl_config config = config_of(0, 1);
     ncclComm_t base = NULL;
     pthread_mutex_lock(&c->lock);
     const ncclResult_t status = c->t->ncclCommInitRankConfig(&base, (int)c->n, *id, (int)c->rank, &config);
@@ -401,24 +388,23 @@ static ncclResult_t start(atomr_nccl_connection *c, const ncclUniqueId *id) {
 
 /* Make the communicator for calls: one that does not block starts a thread for each of them, from NCCL 2.22 on. */
 static ncclResult_t divide(atomr_nccl_connection *c) {
-    atomr_nccl_config config = config_of(1, NCCL_CONFIG_UNDEF_INT);
+    atomr_nccl_config config = config_of(1, 0);
     ncclResult_t status = ncclInvalidUsage;
     pthread_mutex_lock(&c->lock);
     if (c->base) status = c->t->ncclCommSplit(c->base, 0, (int)c->rank, &c->part, &config);
-    if (status == ncclSuccess) status = ncclInProgress; /* it says so at once: the whole knows better */
     pthread_mutex_unlock(&c->lock);
-    return status;
+    return status == ncclSuccess ? ncclInProgress : status; /* 2.28.9 says so at once: `base` knows better */
 }
 
 static int connect_ranks(atomr_nccl_connection *c, uint64_t sequence, const ncclUniqueId *id, atomr_failure *failure) {
     int code = await_library(c, &c->base, &c->lock, sequence, start(c, id), "ncclCommInitRankConfig", failure);
-    if (code == ATOMR_OK && c->way != WHOLE)
+    if (code == ATOMR_OK)
         code = await_library(c, &c->base, &c->lock, sequence, divide(c), "ncclCommSplit", failure);
     if (code != ATOMR_OK) return code;
-    pthread_mutex_lock(c->calls);
-    c->comm = c->way == WHOLE ? c->base : c->part;
+    pthread_mutex_lock(&c->calls);
+    c->comm = c->part;
     c->part = NULL;
-    pthread_mutex_unlock(c->calls);
+    pthread_mutex_unlock(&c->calls);
     return code;
 }
 
@@ -478,20 +464,20 @@ int atomr_nccl_connect(atomr_nccl_connection *c, uint64_t sequence, atomr_failur
 }
 
 int atomr_nccl_begin(atomr_nccl_connection *c, uint64_t sequence, ncclComm_t *comm, atomr_failure *failure) {
-    pthread_mutex_lock(c->calls);
+    pthread_mutex_lock(&c->calls);
     *comm = c->comm;
     if (!has_broken(c) && *comm) {
         ask(c, CALLING);
         return ATOMR_OK;
     }
-    pthread_mutex_unlock(c->calls);
+    pthread_mutex_unlock(&c->calls);
     return leave(c, sequence, fail_as_broken(c, failure), failure);
 }
 
 int atomr_nccl_end(atomr_nccl_connection *c, uint64_t sequence, ncclResult_t status, const char *what,
                    atomr_failure *failure) {
-    pthread_mutex_unlock(c->calls);
-    const int code = await_library(c, &c->comm, c->calls, sequence, status, what, failure);
+    pthread_mutex_unlock(&c->calls);
+    const int code = await_library(c, &c->comm, &c->calls, sequence, status, what, failure);
     have(c);
     return code;
 }
