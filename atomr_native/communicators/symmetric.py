@@ -20,7 +20,15 @@ from .._lib.guard import Lock, shielded
 from .._lib.sender import send_ranks
 from ..arrays.layout import as_shape, layout_of
 from ..dtypes import as_dtype
-from ..errors import AtomrError, GpuRefStale, InvalidRequest, OutOfMemory, Unsupported
+from ..errors import (
+    AtomrError,
+    DependencyFailed,
+    GpuRefStale,
+    InvalidRequest,
+    LibraryError,
+    OutOfMemory,
+    Unsupported,
+)
 from ..libraries.collective.attributes import Step
 from ..memory.growth import ROUND, SEGMENT
 from .reply import CollectiveReply
@@ -144,9 +152,22 @@ class SymmetricMemory:
             if not self._has_windows():
                 return None
             while True:
-                with contextlib.suppress(_Moved):
+                try:
                     self._renew()
                     return self._carve(layout, nbytes)
+                except _Moved:
+                    continue
+                except (LibraryError, DependencyFailed) as error:
+                    self._do_without(error)
+                    return None
+
+    def _do_without(self, error: AtomrError) -> None:
+        """Have plain arrays from now on, since the library refuses the memory; connect the ranks anew."""
+        self._note = f"NCCL does not register their memory: {error}"
+        while self._segments:
+            self._drop(self._segments.pop())
+        with contextlib.suppress(AtomrError):
+            self._communicator.connect()
 
     def _has_windows(self) -> bool:
         """Whether the library has windows, which its workers say."""

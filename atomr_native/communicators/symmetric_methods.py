@@ -38,8 +38,8 @@ class SymmetricMethods:
         gives it back.  It counts towards ``System(memory_limit=)``.  Waits for the workers when the memory grows, or
         is registered.
 
-        On host devices, with one rank, in thread placement, and with NCCL before 2.27.3 the arrays are ordinary ones,
-        and `notes` says so.
+        On host devices, with one rank, in thread placement, with NCCL before 2.27.3, and from when NCCL has refused to
+        register the memory, the arrays are ordinary ones, and `notes` says so.
 
         Parameters
         ----------
@@ -58,8 +58,6 @@ class SymmetricMethods:
             For a shape or an element type that no array has, and inside a recording.
         OutOfMemory
             If a device has no room.
-        LibraryError
-            If NCCL cannot register the memory.
         DeviceFault, DeviceLost
             If a rank dies meanwhile, or is lost.
 

@@ -481,10 +481,13 @@ def test_memory_that_nccl_refuses(
     monkeypatch.setenv("FAKE_CUDA_REFUSE", str(refusals))
     comm = made_of(make(), "fake", 0, 1)
     refusals.write_text("ncclCommWindowRegister 3 1\n")
-    with pytest.raises(an.LibraryError, match="nccl"):
-        comm.symmetric(3)
+    [*_, plain] = comm.symmetric(3)
+    assert position(plain)[0] == 0
+    [note] = comm.notes
+    assert note.startswith("symmetric: plain arrays, since NCCL does not register their memory: nccl:")
     refs, values = filled(comm, 3)
     np.testing.assert_array_equal(comm.all_reduce(refs)[0].numpy(), values[0] + values[1])
+    assert [device.restarts for device in comm.devices] == [0, 0]
     gc.collect()
     eventually(lambda: all(owner.memory.segments.reserved() < 200 << 20 for owner in comm._owners))
 
