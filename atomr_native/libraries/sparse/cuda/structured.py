@@ -30,12 +30,13 @@ from ....errors import LibraryError, Unsupported
 from ....plans.spec import PlanSpec
 from ....plans.tuning import spec_digest
 from ..attributes import StructuredAttributes
+from ..structured.figures import VERSION, near
 from ..structured.matrix import compressed_bytes
 from ..structured.spec import bias_dtype
 from .native import StructuredCall
 from .rows import BLOCKS, steps
 
-__all__ = ["FASTEST", "build_compress", "build_linear", "fastest", "structured_call"]
+__all__ = ["build_compress", "build_linear", "fastest", "structured_call"]
 
 _log = logging.getLogger("atomr_native.worker")
 
@@ -78,15 +79,6 @@ _WHOLE: Final = "x != x ? 0 : x >= 2147483648.0f ? 2147483647 : x < -2147483648.
 FUSED_BIAS: Final[dict[tuple[str, str], tuple[int, ...]]] = {("float16", "float16"): (800,)}
 #: Dtypes of A whose rows the library multiplies by factors of their own.
 FUSED_FACTORS: Final = ("int8",)
-#: Algorithms that were the fastest of those measured for 8192 x 8192 by 8192 rows of x, by the version, the dtypes of A
-#: and out, and whether the rows of out are without gaps.  The library's own choice, number 0, took 2.6 and 2.1 times as
-#: long on an H200.
-FASTEST: Final[dict[tuple[int, str, str, bool], int]] = {
-    (800, "float16", "float16", True): 6,
-    (800, "float8_e4m3fn", "bfloat16", True): 8,
-}
-#: The least extent of matrices that take them.
-_LARGE: Final = 2048
 #: Versions whose algorithms end the worker while they are measured, with an illegal instruction (seen on an H100).
 UNMEASURED: Final = (800,)
 
@@ -125,11 +117,14 @@ def _by_rows(spec: PlanSpec[StructuredAttributes]) -> bool:
 
 
 def fastest(spec: PlanSpec[StructuredAttributes], version: int) -> int:
-    """Return the number of the algorithm that was measured to be the fastest for such products; -1: none was."""
-    (m, k), n = spec.attributes.shape, spec.operands[-1].shape[0]
-    if min(m, k, n) < _LARGE:
-        return -1
-    return FASTEST.get((version, spec.attributes.dtype, spec.operands[-1].dtype, _by_rows(spec)), -1)
+    """Return the number of the algorithm that was the fastest where products near this one were measured.
+
+    -1: none was, or it is 0, the library's own choice.  Numbers of another version mean others, and results by
+    columns have numbers of their own.
+    """
+    out = spec.operands[-1]
+    found = near(spec.attributes.dtype, out.dtype, (*spec.attributes.shape, out.shape[0]))
+    return -1 if found is None or version != VERSION or not _by_rows(spec) else found[1].algorithm or -1
 
 
 def fused(spec: PlanSpec[StructuredAttributes], version: int) -> Fused:
