@@ -116,15 +116,15 @@ def _by_rows(spec: PlanSpec[StructuredAttributes]) -> bool:
     return column == 1 and row >= spec.attributes.shape[0]
 
 
-def fastest(spec: PlanSpec[StructuredAttributes], version: int) -> int:
-    """Return the number of the algorithm that was the fastest where products near this one were measured.
+def fastest(spec: PlanSpec[StructuredAttributes], version: int) -> tuple[int, ...]:
+    """Return the numbers of the algorithms that were the fastest where products near this one were measured.
 
-    -1: none was, or it is 0, the library's own choice.  Numbers of another version mean others, and results by
-    columns have numbers of their own.
+    Empty: none was, or it is the library's own choice.  Numbers of another version mean others, and results by columns
+    have numbers of their own.
     """
     out = spec.operands[-1]
     found = near(spec.attributes.dtype, out.dtype, (*spec.attributes.shape, out.shape[0]))
-    return -1 if found is None or version != VERSION or not _by_rows(spec) else found[1].algorithm or -1
+    return () if found is None or version != VERSION or not _by_rows(spec) else found[1].algorithms
 
 
 def fused(spec: PlanSpec[StructuredAttributes], version: int) -> Fused:
@@ -134,7 +134,7 @@ def fused(spec: PlanSpec[StructuredAttributes], version: int) -> Fused:
     scaled = bool(names & {"row_alpha", "row_beta", "scale_a", "scale_x"})
     by_library = not scaled or how.dtype in FUSED_FACTORS
     known = FUSED_BIAS.get((how.dtype, spec.operands[-1].dtype), ())
-    quick = fastest(spec, version) >= 0  # which was measured of plain products
+    quick = bool(fastest(spec, version))  # which was measured of plain products
     bias = "bias" in names and by_library and version in known and not quick
     rest = not by_library or ("bias" in names and not bias) or how.activation == "gelu" or quick
     return Fused(
@@ -250,15 +250,17 @@ class _Product:
         return self._prepared[candidate.choice[0]].time(addresses, sets, launches, workspace)
 
 
-def _untuned(context: CudaContext, call: StructuredCall, number: int) -> tuple[StructuredProduct, str]:
-    """Return the product by an algorithm, if there is one and the library takes it; and a line about that."""
-    if number >= 0:
+def _untuned(
+    context: CudaContext, call: StructuredCall, numbers: tuple[int, ...]
+) -> tuple[StructuredProduct, str]:
+    """Return the product by the first of some algorithms that the library takes, in its workspace; and a line about it."""
+    for number in numbers:
         try:
             made = StructuredProduct(context.backend, replace(call, configuration=number))
         except (LibraryError, Unsupported) as error:
             _log.info("algorithm %d of a product of a structured matrix is passed over: %s", number, error)
         else:
-            return made, f"algorithm {number}, which was the fastest for such products"
+            return made, f"algorithm {number}, which was among the fastest for such products"
     return StructuredProduct(context.backend, call), ""
 
 

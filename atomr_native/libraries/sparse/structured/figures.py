@@ -16,13 +16,14 @@ class Figure(NamedTuple):
 
     Attributes
     ----------
-    algorithm : int
-        The number of the fastest.
+    algorithms : tuple of int
+        The number of the fastest, and of the fastest in the workspace that a lane has by default, if that is another;
+        empty: the library's own choice, 0.
     compressed, dense : float
-        Microseconds by it, and of the dense product.
+        Microseconds by the fastest, and of the dense product.
     """
 
-    algorithm: int
+    algorithms: tuple[int, ...]
     compressed: float
     dense: float
 
@@ -36,11 +37,30 @@ class Figure(NamedTuple):
 _GAIN: Final = 0.95
 #: The largest factor between an extent and that of a product that was measured.
 _REACH: Final = 2.0
-#: By the dtypes of A and out, and by rows of A, columns of A, and rows of x.
+#: By the dtypes of A and out, and by rows of A, columns of A, and rows of x.  Those of int8, and of float16 but for the
+#: largest, are of messages (`bench/libraries/sparse/layers.py`), the others of C calls.
 FIGURES: Final[dict[tuple[str, str], dict[tuple[int, int, int], Figure]]] = {
-    ("float16", "float16"): {(8192, 8192, 8192): Figure(6, 1084.6, 1713.0)},
-    ("float8_e4m3fn", "bfloat16"): {(8192, 8192, 8192): Figure(8, 604.6, 881.3)},
-    ("int8", "int32"): {(8192, 8192, 8192): Figure(0, 782.4, 850.1)},
+    ("float16", "float16"): {
+        (4096, 4096, 256): Figure((), 35.2, 20.5),
+        (14336, 4096, 2048): Figure((6,), 248.8, 358.7),
+        (4096, 14336, 2048): Figure((6,), 234.0, 323.0),
+        (8192, 8192, 8192): Figure((6,), 1084.6, 1713.0),
+        (28672, 8192, 8192): Figure((6, 27), 3365.7, 4429.4),
+    },
+    ("float8_e4m3fn", "bfloat16"): {
+        (4096, 4096, 256): Figure((), 15.9, 12.1),
+        (14336, 4096, 2048): Figure((8,), 121.2, 176.4),
+        (4096, 14336, 2048): Figure((17, 16), 119.4, 170.8),
+        (8192, 8192, 8192): Figure((8, 17), 513.5, 742.6),
+        (28672, 8192, 8192): Figure((8, 19), 1733.4, 2583.8),
+    },
+    ("int8", "int32"): {
+        (4096, 4096, 256): Figure((), 38.8, 23.8),
+        (14336, 4096, 2048): Figure((), 222.4, 186.3),
+        (4096, 14336, 2048): Figure((), 204.7, 186.4),
+        (8192, 8192, 8192): Figure((), 782.4, 850.1),
+        (28672, 8192, 8192): Figure((), 2667.1, 3122.5),
+    },
 }
 
 

@@ -215,15 +215,6 @@ DEVICE void tell(int *out, u64 *first_bad, int *count, int info, u64 b, batch al
   if (out) out[place(b, all, x)] = info;
   if (info) count_bad(first_bad, count, (0xffffffffu - b) << 32 | (unsigned int)info);
 }
-/* As the solver's verdict has them: whether any failed, the first of them, its number, and how many there are. */
-KERNEL verdict(int *words, const u64 *first_bad, const int *count) {
-  AWAIT_LAUNCH();
-  if (threadIdx.x) return;
-  words[0] = *count != 0;
-  words[1] = *count ? (int)(0xffffffffu - (unsigned int)(*first_bad >> 32)) : 0;
-  words[2] = (int)(unsigned int)*first_bad;
-  words[3] = *count;
-}
 KERNEL start(u64 *first_bad, int *count) {
   AWAIT_LAUNCH();
   if (threadIdx.x) return;
