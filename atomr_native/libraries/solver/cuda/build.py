@@ -234,8 +234,7 @@ class _Builder(Steps):
         half = "lower" if lower else "upper"
         self._copy(place, a.turned() if turned else a, half)
         self._potrf(place, lower=lower)
-        kept = "work" in self.at or self._many()  # else the copy's zeros are left by the library
-        self._finish(place, *((half,) if kept else ()))
+        self._finish(place, half)
 
     def _cholesky_flipped(self, place: Matrix, of: Matrix, *, conj: bool) -> None:
         """Factor by the lower triangle, and have the factor in the upper one."""

@@ -79,7 +79,8 @@ _WHOLE: Final = "x != x ? 0 : x >= 2147483648.0f ? 2147483647 : x < -2147483648.
 FUSED_BIAS: Final[dict[tuple[str, str], tuple[int, ...]]] = {("float16", "float16"): (800,)}
 #: Dtypes of A whose rows the library multiplies by factors of their own.
 FUSED_FACTORS: Final = ("int8",)
-#: Versions whose algorithms end the worker while they are measured, with an illegal instruction (seen on an H100).
+#: Versions with algorithms that end the worker with an illegal instruction, so that they cannot be measured: of 0.8.0,
+#: numbers 36 to 41 of float16 whose result lies by rows, on an H100.
 UNMEASURED: Final = (800,)
 
 
@@ -253,7 +254,7 @@ class _Product:
 def _untuned(
     context: CudaContext, call: StructuredCall, numbers: tuple[int, ...]
 ) -> tuple[StructuredProduct, str]:
-    """Return the product by the first of some algorithms that the library takes, in its workspace; and a line about it."""
+    """Return the product by the first of some algorithms that fits into the workspace; and a line about it."""
     for number in numbers:
         try:
             made = StructuredProduct(context.backend, replace(call, configuration=number))
