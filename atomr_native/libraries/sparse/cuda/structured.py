@@ -251,9 +251,7 @@ class _Product:
         return self._prepared[candidate.choice[0]].time(addresses, sets, launches, workspace)
 
 
-def _untuned(
-    context: CudaContext, call: StructuredCall, numbers: tuple[int, ...]
-) -> tuple[StructuredProduct, str]:
+def _untuned(context: CudaContext, call: StructuredCall, numbers: tuple[int, ...]) -> tuple[StructuredProduct, str]:
     """Return the product by the first of some algorithms that fits into the workspace; and a line about it."""
     for number in numbers:
         try:
