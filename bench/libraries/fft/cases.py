@@ -380,10 +380,9 @@ BARS = (
     Bar("short-time transform over torch's", "gpu_fft_signals", "atomr stft, 64 x 2^18, 1024 points", 1 / 1.5, "x",
         "torch stft, 64 x 2^18, 1024 points"),
     *(
-        Bar("message of a transform over a C loop", "gpu_fft", f"atomr rfft, {POINTS}, {how}, {place}", 1.15, "x",
-            f"C cufftXtExec, {under}", part=f"{how}, {place}")
+        Bar("message of a transform over a C loop", "gpu_fft", f"atomr rfft, {POINTS}, sustained, {place}", 1.15, "x",
+            "C cufftXtExec, sustained", part=place)
         for place in PLACES
-        for how, under in (("sustained", "sustained"), ("asked", "synchronize"))
     ),
 )  # fmt: skip
 CASES = (

@@ -139,10 +139,8 @@ BARS = (
     ),
     *(
         Bar("message of random numbers over a C loop", "gpu_random_launches",
-            f"atomr normal, {ELEMENTS}, {how}, {place}", 1.15, "x", f"C cuLaunchKernel, {under}",
-            part=f"{how}, {place}")
+            f"atomr normal, {ELEMENTS}, sustained, {place}", 1.15, "x", "C cuLaunchKernel, sustained", part=place)
         for place in PLACES
-        for how, under in (("sustained", "sustained"), ("asked", "synchronize"))
     ),
 )  # fmt: skip
 CASES = (
