@@ -144,7 +144,10 @@ def _mapped(dev: Any, shape: tuple[int, ...], which: tuple[str, ...], turns: int
 
 
 def functions(setup: Setup) -> None:
-    """A windowed power spectrum by functions on load and store, beside the plain transform and torch's operations."""
+    """Functions beside the plain transform and torch's operations: a windowed power spectrum, and a filter of images.
+
+    100 messages, and a wait.
+    """
     import atomr_native as an
 
     turns, what = setup.count(TURNS), "rfft, 16384 x 1024"
@@ -167,6 +170,40 @@ def functions(setup: Setup) -> None:
     chain = f"torch {what}, window and power by operations"
     add_peer(setup, chain, partial(_torch_chain, shape), "run", turns, every=turns)
     setup.ratio(ours, chain)
+    _filtered(setup, turns)
+
+
+def _damped(value: Any, offset: Any, half: Any, rate: Any) -> Any:
+    return value / (1 + (offset % half) * rate)
+
+
+def _torch_filter(shape: tuple[int, ...], index: int) -> gpu_peers.Calls:
+    torch = gpu_peers.torch(index)
+    x, weights = torch.zeros(shape, dtype=torch.complex64, device="cuda"), torch.ones(shape[-1:], device="cuda")
+    return gpu_peers.Calls({"run": lambda: torch.fft.irfft2(x * weights)}, torch.cuda.synchronize)
+
+
+def _filtered(setup: Setup, turns: int) -> None:
+    """Add images from their frequencies, by a function that damps them: along two axes."""
+    import atomr_native as an
+
+    what, shape = "irfft, 16 x 1024 x 513", _shape(setup, (16, 1024, 513), (2, 8, 5))
+    rows = f"atomr {what}", f"atomr Numba function on load in {what}"
+    for name in rows:
+        more = {} if name == rows[0] else {"load": _damped, "operands": {"half": shape[-1], "rate": 0.01}}
+        with setup.attempt(name):
+            dev = device(setup, "process")
+            x, out = dev.zeros(shape, "complex64"), dev.zeros((*shape[:-1], 2 * shape[-1] - 2), "float32")
+            try:
+                plan = dev.fft.plan(an.FftRequest(transform="irfft", x=x, axes=(-2, -1), out=out, **more)).wait(60.0)
+            except an.Unsupported as error:
+                raise Unavailable(str(error)) from error
+            numbers = {"half": shape[-1], "rate": 0.01} if more else {}
+            setup.add(name, waited(partial(plan.tell, x, out=out, **numbers), out.wait, turns, turns))
+    add_peer(setup, chain := f"torch {what}, filter by an operation", partial(_torch_filter, shape), "run", turns,
+             every=turns)  # fmt: skip
+    setup.ratio(rows[1], rows[0])
+    setup.ratio(rows[1], chain)
 
 
 def _torch_stft(shape: tuple[int, ...], n: int, index: int) -> gpu_peers.Calls:
