@@ -7,16 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_emulate import Emulator, available
 from cudnn_reference import assert_close, group_norm, random_images
 
 import atomr_native as an
 from atomr_native.builders.cuda.cubin import compile_cubin
 from atomr_native.builders.cuda.prelude import prelude
-from atomr_native.builders.cuda.target import KernelProgram, Target
-from atomr_native.dtypes import as_dtype
+from atomr_native.builders.cuda.target import Target
 from atomr_native.libraries.cudnn.cuda.group_norm import group_norm_source
-from atomr_native.libraries.cudnn.cuda.group_norm_whole import whole_blocks
 from atomr_native.libraries.cudnn.cuda.steps import densified, parts_of
 
 RNG = np.random.default_rng(23)
@@ -35,7 +32,6 @@ CASES: dict[str, tuple[tuple[int, ...], int, str]] = {
     "many channels, one group each": ((2, 600, 2, 2), 600, "float32"),
     "long": ((1, 8, 4096), 2, "float16"),
     "three axes": ((2, 6, 3, 4, 5), 3, "bfloat16"),
-    "groups in shared memory": ((70, 32, 16, 12), 8, "float16"),
 }
 
 
@@ -51,7 +47,6 @@ ORDERS = {
     "many channels, one group each": ("last",),
     "long": ("first",),
     "three axes": ("first", "last", "mixed"),
-    "groups in shared memory": ("first", "last"),
 }
 
 
@@ -121,53 +116,3 @@ def test_kernels_compile(compiler_cache: Path, arch: str) -> None:
                     (part,) = parts_of(graph)
                     source, _, _ = group_norm_source(graph, part, Target(arch, 132))
                     assert compile_cubin(prelude({dtype, "float32"}) + source, arch)
-
-
-@pytest.mark.plain
-@pytest.mark.parametrize(
-    ("shape", "groups", "dtype", "last", "blocks"),
-    [((4, 64, 40, 40), 8, "float16", True, 8), ((4, 64, 40, 40), 8, "float16", False, 32),
-     ((3, 64, 20, 21), 4, "float32", True, 12), ((3, 48, 20, 21), 8, "bfloat16", False, 24),
-     ((3, 24, 40, 15), 2, "float32", False, 6)],
-)  # fmt: skip
-def test_images_are_read_once(
-    tmp_path: Path, shape: tuple[int, ...], groups: int, dtype: str, last: bool, blocks: int
-) -> None:
-    """By one kernel where a block has room for whole groups; means are large beside deviations."""
-    if reason := available():
-        pytest.skip(reason)
-    x = (10 + random_images(RNG, shape, "float32")).astype(as_dtype(dtype))
-    given = np.ascontiguousarray(np.moveaxis(x, 1, -1)) if last else x
-    scale, bias = (random_images(RNG, (shape[1],), "float32") for _ in range(2))
-    request = an.NormalizationRequest(
-        kind="group", x=given, scale=scale, bias=bias, groups=groups, channels_last=last, epsilon=EPSILON
-    )
-    graph = densified(request.lowered.spec().attributes)
-    (part,) = parts_of(graph)
-    source, (launch,), workspace = group_norm_source(graph, part, Target("sm_90a", 2))
-    assert launch.grid == (blocks, 1, 1)
-    assert 2 * launch.shared < Target("sm_90a").shared_memory
-    y, mean, inverse = np.zeros_like(given), *(np.zeros((shape[0], groups), "float32") for _ in range(2))
-    by_port = {"x": given, "scale": scale, "bias": bias, "y": y, "mean_out": mean, "inv_variance_out": inverse}
-    (node,) = part.nodes
-    arrays = {part.bound.index(at): by_port[port] for port, at in node.ports if at in part.bound}
-    program = KernelProgram(b"", (launch,), workspace, (), prelude({dtype, "float32"}) + source)
-    Emulator(tmp_path).run(program, tuple(arrays[i] for i in range(len(arrays))))
-    values = x.astype(np.float64)
-    wide = values.reshape(shape[0], groups, -1)
-    np.testing.assert_allclose(mean, wide.mean(2), rtol=1e-6)
-    np.testing.assert_allclose(inverse, 1 / np.sqrt(wide.var(2) + EPSILON), rtol=1e-5)
-    wanted = group_norm(values, values, *(a.astype(np.float64) for a in (scale, bias)), groups)[0]
-    assert_close(np.moveaxis(y, -1, 1) if last else y, wanted, dtype, 16.0 if dtype == "float32" else 2.0)
-
-
-@pytest.mark.plain
-def test_what_is_read_twice() -> None:
-    """Groups without room, columns that are no power of two, few blocks, and 8 bytes of a row."""
-    hopper = Target("sm_90a", 132)
-    assert whole_blocks(32, 32, 8, 3136, last=True, vector=8, itemsize=2, target=hopper) is not None
-    assert whole_blocks(32, 32, 8, 16000, last=True, vector=8, itemsize=2, target=hopper) is None
-    assert whole_blocks(32, 32, 6, 3136, last=True, vector=2, itemsize=2, target=hopper) is None
-    assert whole_blocks(4, 32, 8, 3136, last=True, vector=8, itemsize=2, target=hopper) is None
-    assert whole_blocks(999, 1, 4, 3136, last=True, vector=4, itemsize=2, target=hopper) is None
-    assert whole_blocks(32, 32, 8, 3136, last=True, vector=8, itemsize=2, target=Target("sm_89", 108)) is None

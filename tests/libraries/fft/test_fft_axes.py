@@ -19,7 +19,7 @@ from atomr_native.libraries.fft.cuda.build import lines_transform
 from atomr_native.libraries.fft.cuda.line_types import ONE_KERNEL, Lines
 from atomr_native.libraries.fft.cuda.mapped import lines_mapped
 from atomr_native.libraries.fft.cuda.planner import plan_steps
-from atomr_native.libraries.fft.cuda.steps import Move, Steps
+from atomr_native.libraries.fft.cuda.steps import Call, Move, Steps
 from atomr_native.plans.spec import PlanSpec
 
 RNG = np.random.default_rng(97)
@@ -205,3 +205,15 @@ def test_functions_in_plans(cuda_engine: str, transform: str) -> None:
                 transform, given, axes=(0, 2), load=load, store=store, operands={"t": placed, "gain": gain}
             )
             assert np.linalg.norm(got.numpy() - want) <= 1e-5 * np.linalg.norm(want)
+
+
+@pytest.mark.plain
+def test_halves_are_not_written_across_memory() -> None:
+    """A result whose halved axis is not innermost comes from one in the workspace where it is."""
+    x, out = np.zeros((40, 64)), np.zeros((33, 40), np.complex128).T
+    spec = an.FftRequest(transform="rfft", x=x, axes=(0, 1), out=out).lowered.spec()
+    first, second = plan_steps(spec).steps
+    assert isinstance(first, Call)
+    assert isinstance(second, Call)
+    assert (first.target.source, first.target.strides) == (("workspace", 0), (33, 1))
+    assert (second.source, second.target.strides) == (first.target, (1, 40))

@@ -21,7 +21,6 @@ from ....dtypes import as_dtype
 from ..attributes import GraphAttributes, NodeSpec, TensorSpec
 from ..support import NORM_CHANNELS
 from .group_norm_text import COLUMNS, GRADIENTS, SOURCE, STATISTICS, SUMS_FIRST, SUMS_LAST, TILE
-from .group_norm_whole import WHOLE, Whole, whole_blocks
 from .steps import Part
 
 __all__ = ["group_norm_kernels", "group_norm_source", "has_kernels"]
@@ -185,16 +184,11 @@ def group_norm_source(graph: GraphAttributes, part: Part, target: Target) -> tup
     text = "DEVICE u64 lesser(u64 a, u64 b) { return a < b ? a : b; }\n" + SOURCE.substitute(words)
     places = {port: part.bound.index(at) for port, at in node.ports if at in part.bound}
 
-    def launch(name: str, blocks: int, *arguments: str, threads: int = THREADS, shared: int = 0) -> Launch:
+    def launch(name: str, blocks: int, *arguments: str) -> Launch:
         given: list[Argument] = [("operand", places[one]) if one in places else ("workspace", 0) for one in arguments]
         grid = max(1, min(blocks, 2**31 - 1))
-        return Launch(name, (grid, 1, 1), (threads, 1, 1), shared, tuple(given))
+        return Launch(name, (grid, 1, 1), (THREADS, 1, 1), 0, tuple(given))
 
-    once = _once(node, sizes, v, size, set(steps.values()), target) if forward else None
-    if once is not None:
-        text += WHOLE.substitute(words | _whole_words(once, sizes, v, steps["x"], words))
-        ports_of = ("x", "scale", "bias", "y", "mean_out", "inv_variance_out")
-        return text, [launch("whole", once.blocks, *ports_of, threads=once.threads, shared=once.nbytes)], 0
     if forward:
         text += STATISTICS.substitute(words)
         made = [
@@ -216,33 +210,6 @@ def group_norm_source(graph: GraphAttributes, part: Part, target: Target) -> tup
         launch("parameters", -(-groups * own // 8), "sums", "dscale", "dbias"),
     ]
     return text, launches, padded(images * words["sum_parts"] * groups * own * 2 * 4)
-
-
-def _once(
-    node: NodeSpec, sizes: _Sizes, v: int, itemsize: int, steps: set[tuple[int, int, int]], target: Target
-) -> Whole | None:
-    """Return how one kernel reads images once, or None."""
-    if node.mode != "group" or len(steps) > 1:
-        return None
-    return whole_blocks(*sizes, vector=v, itemsize=itemsize, target=target)
-
-
-def _whole_words(
-    once: Whole, sizes: _Sizes, v: int, steps: tuple[int, int, int], words: dict[str, Any]
-) -> dict[str, Any]:
-    """Return the words of that kernel: where its vector `i` is, and the channel of a vector if that changes."""
-    own, spatial = sizes.own, sizes.spatial
-    if sizes.last:
-        place = _place(steps, f"tile * {once.tile * own}ull + column * V", f"i / {once.columns}")
-        return {**once.words(sizes.groups, own // v), "whole_at": place, "whole_parameters": ""}
-    changed = [
-        f"const u64 c = tile * OWN + i * V / {spatial};",
-        f"const float along = scale[c * {words['scale_step']}] * factor, added = bias[c * {words['bias_step']}];",
-        "#pragma unroll",
-        "for (unsigned k = 0; k < V; k++) { by[k] = along; more[k] = added; }",
-    ]
-    place = _place(steps, f"tile * OWN + i * V / {spatial}", f"i * V % {spatial}")
-    return {**once.words(sizes.groups, 1), "whole_at": place, "whole_parameters": "\n    ".join(changed)}
 
 
 def has_kernels(graph: GraphAttributes, node: NodeSpec) -> bool:

@@ -19,6 +19,7 @@ from .steps import Array, Axes, Steps, in_order, order_of
 
 __all__ = ["Functions", "plan_axes"]
 
+_OUTER = "cuFFT takes longer for several axes of which none is innermost"
 _KEPT = "x is kept, and parts of it that a real result does not have are dropped"
 
 
@@ -142,18 +143,19 @@ class _Plan:
     def middle(
         self, source: Array, between: Array, axes: Axes, aligned: tuple[bool, bool], nbytes: int, real: bool
     ) -> Steps | None:
-        """Return the transform along these axes by cuFFT without copies, or each by a kernel; `real` ones first."""
+        """Return the transform along these axes by cuFFT without copies, or each by a kernel; a halved one first."""
         halved = self.how.axes[-1]
         axes = (*(a for a in axes if a != halved), halved) if real else axes
         planned = plan_arrays(
             self.attributes(self.how.transform if real else self.whole, axes, aligned), source, between, nbytes
         )
-        if not planned.reason:
-            return planned
+        inner = min(range(len(between.shape)), key=lambda a: abs(between.strides[a]))
+        if not planned.reason and (len(axes) == 1 or inner in axes):
+            return planned  # a plan of cuFFT of several axes, none of them innermost, takes longer than a copy
         found = []
         for axis in reversed(axes):
             attributes = self.attributes(self.how.transform if real else self.whole, (axis,), aligned)
-            made = plan_lines(attributes, source, between, scale=1.0, reason=planned.reason)
+            made = plan_lines(attributes, source, between, scale=1.0, reason=planned.reason or _OUTER)
             others = (a for a in range(len(source.shape)) if not (real and a == axis))
             if made is None or any(source.shape[a] < between.shape[a] for a in others):
                 return None

@@ -178,10 +178,18 @@ class _Planner:
     def from_real(self, crop: Array, groups: list[Axes]) -> None:
         """Transform real numbers: the last group first, whose last axis is halved."""
         target, why = self.target(self.complex), self.why_loaded(self.real, crop)
-        source = self.loaded(crop, target, "r2c", groups[-1], why) if why else crop
-        self.between(source, target, groups[-1], "r2c")
-        self.complex_groups(target, target, groups[:-1])
+        first = target
+        if groups[:-1] and self.is_inner(crop) and not self.is_inner(target):  # halves are not written across memory
+            first = self.keep(self.draft(self.complex, target.shape, order_of(crop)))
+        source = self.loaded(crop, first, "r2c", groups[-1], why) if why else crop
+        self.between(source, first, groups[-1], "r2c")
+        self.complex_groups(first, target, groups[:-1])
         self.deliver(target)
+
+    def is_inner(self, array: Array) -> bool:
+        """Whether the halved axis is innermost in memory."""
+        steps = [abs(step) for n, step in zip(array.shape, array.strides, strict=True) if n > 1]
+        return abs(array.strides[self.axes[-1]]) == min(steps, default=1)
 
     def to_real(self, crop: Array, groups: list[Axes], halved: bool) -> None:
         """Transform a half of a Hermitian array: the last group last; nothing is `halved` along one point."""
