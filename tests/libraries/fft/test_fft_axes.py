@@ -217,3 +217,39 @@ def test_halves_are_not_written_across_memory() -> None:
     assert isinstance(second, Call)
     assert (first.target.source, first.target.strides) == (("workspace", 0), (33, 1))
     assert (second.source, second.target.strides) == (first.target, (1, 40))
+
+
+def windowed(value: Any, _: Any, window: Any, gain: Any) -> Any:
+    return value * window * gain
+
+
+def power(value: Any, offset: Any) -> Any:
+    return value.real * value.real + value.imag * value.imag + offset
+
+
+def test_each_kernel_is_linked_to_its_own_function(tools: None) -> None:
+    """Of functions in Python, which come as LTO-IR."""
+    from atomr_native.compile import cubin, linker
+    from atomr_native.libraries.fft.callbacks import callbacks_of
+    from atomr_native.libraries.fft.functions import function_parts
+
+    x, out = np.zeros((16, 64), np.float32), np.zeros((16, 33), np.float32)
+    request = an.FftRequest(
+        transform="rfft", x=x, axes=(0, 1), out=out, load=windowed, store=power,
+        operands={"window": np.zeros(64, np.float32), "gain": 0.5},
+    )  # fmt: skip
+    spec, shipped = request.lowered.spec(), request.lowered.code
+    functions = {which: linker.pickled(f.function) for which, f in shipped.functions}
+    made, why = callbacks_of(spec, function_parts(spec, functions), (9, 0))
+    assert not why
+    spec = replace(spec, attributes=replace(spec.attributes, callbacks=made))
+    steps = lines_mapped(spec)
+    assert steps is not None
+    first, last = steps.steps
+    assert isinstance(first, Lines)
+    assert isinstance(last, Lines)
+    assert [which for which, _ in first.linked] == ["load"]
+    assert [which for which, _ in last.linked] == ["store"]
+    for step in (first, last):
+        (sizes,) = cubin.kernels(line_steps.lines_step(step, spec, TARGET).run.cubin).values()
+        assert sizes == (8,) * 6  # source and target, x, window and out, the gain
