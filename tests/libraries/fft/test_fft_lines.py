@@ -372,15 +372,14 @@ def test_plans(cuda_engine: str, case: tuple[Any, ...]) -> None:
 def test_rows_of_several_axes(
     cuda_engine: str, transform: str, dtype: str, shape: tuple[int, ...], axes: tuple[int, ...]
 ) -> None:
-    """The innermost axis by one kernel, which multiplies and converts, and the others by cuFFT."""
+    """The first axis by one kernel, which multiplies and converts, and the others by cuFFT, or a kernel each."""
     x = random_array(RNG, shape, dtype)
     want = reference(transform, x, axes=axes, norm="ortho")
     with an.System(watchdog=60.0, standby="off") as system:
         device = system.device("cuda:0")
         given = device.put(x)
         plan = device.fft.plan(an.FftRequest(transform=transform, x=given, axes=axes, norm="ortho")).wait(60)
-        assert len(plan.notes) == 1
-        assert plan.notes[0].startswith(ONE_KERNEL)
+        assert {note.partition(":")[0] for note in plan.notes} == {ONE_KERNEL}
         out = device.zeros(want.shape, "complex128" if dtype == "complex128" else "complex64")
         for _ in range(3):
             plan.ask(given, out=out).result(60)
