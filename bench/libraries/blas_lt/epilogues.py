@@ -131,9 +131,9 @@ def _own_names(epilogue: str, product: Product) -> tuple[str, str]:
 BARS = (
     *(
         Bar(
-            "gradients of small steps over torch's graph",
+            f"{kind} of small steps over torch's graph",
             "gpu_gradients",
-            f"{_own_names(epilogue, product)[1]}{way}",
+            f"{name}{way}",
             1.0,
             "x",
             f"torch graph {epilogue}, {product.label}",
@@ -141,20 +141,8 @@ BARS = (
         )
         for product in STEPS
         for epilogue in GRADIENTS
-        for way in ("", ", tuned")
-    ),
-    *(
-        Bar(
-            "gradients of small steps over torch",
-            "gpu_gradients",
-            _name_of(epilogue, product),
-            1.0,
-            "x",
-            f"torch {epilogue}, {product.label}",
-            part=f"{epilogue}, {product.label}",
-        )
-        for product in STEPS
-        for epilogue in GRADIENTS
+        for kind, name in zip(("gradients", "recorded gradients"), _own_names(epilogue, product), strict=True)
+        for way in ("", ", tuned")[: 2 if kind.startswith("recorded") else 1]
     ),
     *(
         Bar(
