@@ -217,8 +217,15 @@ def add_atomr(
         setup.add(name, _sample(setup, one, calls, waits, _nothing), flops=one.flops, remark=remark)
 
 
-def add_atomr_recorded(setup: Setup, name: str, product: Product, *, tune: bool = False) -> None:
-    """Add the library's product, in a recorded plan of as many as a sample has.
+def add_atomr_recorded(
+    setup: Setup,
+    name: str,
+    product: Product,
+    make: Callable[[Any, Product], Mapping[str, Any]] = lambda *_: {},
+    *,
+    tune: bool = False,
+) -> None:
+    """Add the library's product, in a recorded plan of as many as a sample has; `make` as for `add_atomr`.
 
     The products share an output, so that they run one after the other, as those in torch's graph do.
     """
@@ -226,10 +233,10 @@ def add_atomr_recorded(setup: Setup, name: str, product: Product, *, tune: bool 
         dev = device(setup, "process")
         one = _small(setup, product)
         operands, turns = _atomr_operands(setup, one), _turns(setup, one)
-        out = dev.empty((one.m, one.n), one.out)
+        given = {"out": dev.empty((one.m, one.n), one.out), "trans_b": one.turned, "tune": tune, **make(dev, one)}
         with dev.record() as g:
             for a, b in islice(cycle(operands), turns):
-                dev.blas_lt.matmul(a, b, trans_b=one.turned, out=out, tune=tune)
+                dev.blas_lt.matmul(a, b, **given)
         plan = g.plan
         plan.ask().result(_BUILD_SECONDS)
 
