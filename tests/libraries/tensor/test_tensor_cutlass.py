@@ -14,7 +14,6 @@ import pytest
 
 import atomr_native as an
 from atomr_native._support.traced import evaluate
-from atomr_native.dtypes import as_dtype
 from atomr_native.libraries.cutlass import code
 from atomr_native.libraries.tensor import stand_in
 from atomr_native.plans.lowering import Target
@@ -222,25 +221,22 @@ def test_large_products_are_routed_where_they_were_measured(
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not HAS_CUTLASS, reason="nvidia-cutlass is not installed")
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_tails_in_one_kernel_on_a_gpu(dtype: str) -> None:
-    """Matrices, rows and columns, also of a batch; and NaN, which stays."""
+def test_tails_in_one_kernel_on_a_gpu() -> None:
+    """Matrices, rows and columns, of a batch; and NaN, which stays."""
     with an.System() as system:
         device = system.device("cuda:0")
-        a, b = (device.put(values(*shape), dtype=dtype) for shape in ((2, 256, 128), (2, 128, 384)))
+        a, b = (device.put(values(*shape), dtype="bfloat16") for shape in ((2, 256, 128), (2, 128, 384)))
         product = a.numpy().astype(float) @ b.numpy().astype(float)
-        arrays = {"row": values(384), "n1": values(2, 256, 1), "full": values(2, 256, 384), "gate": values(384)}
-        refs = {name: device.put(one, dtype=dtype) for name, one in arrays.items()}
-        for tail, names in ((mixed, ("row", "n1", "full")), (gate, ("gate",)), (relu, ())):
-            given = {name: refs[name] for name in names}
+        arrays = {"row": values(384), "n1": values(2, 256, 1), "full": values(2, 256, 384)}
+        refs = {name: device.put(one, dtype="bfloat16") for name, one in arrays.items()}
+        for tail, given in ((mixed, refs), (relu, {})):
             request = an.EinsumRequest(
                 subscripts="bij,bjk->bik", operands=(a, b), tail=tail, tail_operands=given, route="cutlass"
             )
             assert device.tensor.plan(request).notes == ASKED
             want = tail(product, *(one.numpy().astype(float) for one in given.values()))
-            unit = float(np.finfo(as_dtype(dtype)).eps) if dtype == "float16" else 2.0**-7
             found = device.tensor.tell(request).numpy().astype(float)
-            np.testing.assert_allclose(found, want, rtol=unit, atol=unit * np.abs(product).max() / 16)
-        bad = device.full((256, 128), np.nan, dtype)
-        made = device.tensor.einsum("ij,jk->ik", bad, b[0], tail=relu, route="cutlass")
+            np.testing.assert_allclose(found, want, rtol=2.0**-7, atol=2.0**-11 * np.abs(product).max())
+        bad = device.full((2, 256, 128), np.nan, "bfloat16")
+        made = device.tensor.einsum("bij,bjk->bik", bad, b, tail=relu, route="cutlass")
         assert np.isnan(made.numpy().astype(float)).all()
