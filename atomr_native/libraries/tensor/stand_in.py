@@ -23,7 +23,7 @@ from .. import load
 from .modes import Modes, Subscripts
 from .path import contractions
 from .products import groups_of
-from .tail import before_relu, bias_of, tail_modes
+from .tail import RESULT, before_relu, bias_of, tail_modes
 
 if TYPE_CHECKING:
     from ...plans.lowering import Lowered, Target
@@ -36,6 +36,12 @@ __all__ = ["RULES", "Rule", "stand_in"]
 _MODES: Final = {
     ("float64", "float64"): "float64", ("float32", "float32"): "float32", ("float32", "tf32"): "tf32",
     ("float16", "float32"): "float32", ("bfloat16", "float32"): "float32",
+}  # fmt: skip
+#: Operations of a tail that CUTLASS's actor has, and what it calls them.  A tail of others is a Python function, which
+#: takes longer to compile.
+_FUNCTORS: Final = {
+    "add": "add", "subtract": "sub", "multiply": "mul", "divide": "div", "maximum": "max", "minimum": "min",
+    "negative": "neg", "absolute": "abs", "sqrt": "sqrt", "exp": "exp", "log": "log", "tanh": "tanh", "erf": "erf",
 }  # fmt: skip
 #: Bytes of which rows of large operands are multiples.
 _ALIGNED: Final = 16
@@ -76,10 +82,11 @@ def _is_relu(tail: Tree, is_row: bool) -> bool:
     return inner is not None and (not inner or _is_epilogue(inner, is_row))
 
 
-#: In the order in which they are tried.  bench/libraries/tensor/networks.py measures them.
+#: In the order in which they are tried.  bench/libraries/tensor/networks.py measures them; gains are those of an H100,
+#: with cuBLASLt 13.1 and products of 2048 x 2048 x 2048.
 RULES: Final = (
-    Rule("a ReLU would be a pass of its own", _is_relu),
-    Rule("its tail would be a pass of its own", lambda tail, is_row: not _is_epilogue(tail, is_row)),
+    Rule("a ReLU would be a pass of its own", _is_relu, gain=0.95),
+    Rule("its tail would be a pass of its own", lambda tail, is_row: not _is_epilogue(tail, is_row), gain=1.18),
 )
 
 
@@ -192,6 +199,31 @@ def _function(tail: Tree) -> FunctionType:
     return made
 
 
+def _epilogue(tail: Tree, names: Mapping[str, str]) -> Any:
+    """Return a tail as CUTLASS's actor has it; `names` are its operands' there."""
+    tree = load("cutlass", "epilogue:EpilogueTree")
+    acc = tree.acc()
+    inputs = {RESULT: acc, **{name: tree.name(known) for name, known in names.items()}}
+    found: list[Any] = []
+    try:
+        for kind, *rest in tail:
+            if kind == "input":
+                found.append(inputs[str(rest[0])])
+            elif kind == "const":
+                found.append(tree("number", (), float.fromhex(str(rest[0]))))
+            elif kind == "square":
+                found.append(found[int(rest[0])] * found[int(rest[0])])
+            else:
+                found.append(tree("call", tuple(found[int(i)] for i in rest), _FUNCTORS[str(kind)]))
+    except (KeyError, InvalidRequest):  # an operation that has no functor, or a tree that is too large
+        found = []
+    if not tail:
+        return acc
+    if not found or set(load("cutlass", "epilogue:names_of")(found[-1])) < set(names.values()):
+        return tree.call(_function(tail), *inputs.values())  # which may leave an operand unused
+    return found[-1]
+
+
 def _specification(how: EinsumAttributes, product: _Product, target: Target) -> PlanSpec[Any]:
     """Return the product as a plan of CUTLASS's actor, with its kernel.
 
@@ -200,15 +232,11 @@ def _specification(how: EinsumAttributes, product: _Product, target: Target) -> 
     InvalidRequest, Unsupported
         If that actor has not these types, or no kernel.
     """
-    tree = load("cutlass", "epilogue:EpilogueTree")
     names = {name: f"t{i}" for i, name in enumerate(one for one in product.matrices if one not in ("x0", "x1", "out"))}
-    epilogue = tree.acc()
-    if how.tail:
-        inputs = [names[str(node[1])] for node in how.tail if node[0] == "input" and node[1] in names]
-        epilogue = tree.call(_function(how.tail), epilogue, *map(tree.name, inputs))
     make = load("cutlass", "request:GemmRequest")
     request = make(
-        a=product.matrices["x0"], b=product.matrices["x1"], out=product.matrices["out"], epilogue=epilogue,
+        a=product.matrices["x0"], b=product.matrices["x1"], out=product.matrices["out"],
+        epilogue=_epilogue(how.tail, names),
         operands={known: product.matrices[name] for name, known in names.items()} or None,
         compute=_MODES[how.dtype, how.compute], tune=how.tune == "measure",
     )  # fmt: skip
@@ -239,8 +267,8 @@ def stand_in(lowered: Lowered, target: Callable[[], Target]) -> PlanSpec | None:
     found = refusal or _product(how, operands)
     rule = None
     if isinstance(found, _Product) and not asked:
-        rule = next((one for one in RULES if (one.gain or 0) > 1 and one.applies(how.tail, found.is_row)), None)
-        if rule is None or not found.is_large or target().capability != _MEASURED:
+        rule = next((one for one in RULES if one.applies(how.tail, found.is_row)), None)
+        if rule is None or (rule.gain or 0) <= 1 or not found.is_large or target().capability != _MEASURED:
             return None
     try:
         if isinstance(found, str):

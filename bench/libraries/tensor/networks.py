@@ -138,12 +138,12 @@ def tails(setup: Setup) -> None:
     turns = setup.count(TURNS)
     full = turns == TURNS
     sizes = (2048, 4096, 8192) if full else (16,)
-    routes = {"": "auto", ", cuBLASLt": "blas_lt", **({", CUTLASS": "cutlass"} if full else {})}
+    routes = {"": "auto", ", cuBLASLt": "blas_lt", ", CUTLASS": "cutlass"}
     if full and not setup.dry:
         with setup.attempt("kernels compiled"):  # all at once
             setup.need()
             dev = device(setup, "process")
-            wanted = [(n, tail) for n in sizes for tail in (_relu_bias, _gate)]
+            wanted = [(sizes[0], _relu_bias), *((n, _gate) for n in sizes)]
             with ThreadPoolExecutor(len(wanted)) as pool:
                 for job in [pool.submit(dev.tensor.plan, _tailed(dev, *one, "cutlass")[0]) for one in wanted]:
                     job.exception()  # which its contender shows
@@ -151,7 +151,8 @@ def tails(setup: Setup) -> None:
         bare = f"atomr bare, {n}"
         names: dict[str, tuple[Any, str]] = {bare: (None, "auto"), f"atomr bias, {n}": (_bias, "auto")}
         for what, tail in (("relu of bias", _relu_bias), ("gate", _gate)):
-            names |= {f"atomr {what}, {n}{library}": (tail, route) for library, route in routes.items()}
+            some = routes if full and (tail is _gate or n == sizes[0]) else {"": "auto"}
+            names |= {f"atomr {what}, {n}{library}": (tail, route) for library, route in some.items()}
         for name, (tail, route) in names.items():
             with setup.attempt(name):
                 request, operands = _tailed(device(setup, "process"), n, tail, route)
@@ -161,8 +162,8 @@ def tails(setup: Setup) -> None:
                 setup.add(name, sample, flops=2.0 * n**3, remark=route_in(plan.notes))
             if name != bare:
                 setup.ratio(name, bare)
-        for what in ("relu of bias", "gate") if full else ():
-            setup.ratio(f"atomr {what}, {n}, cuBLASLt", f"atomr {what}, {n}, CUTLASS")
+            if name.endswith(", CUTLASS"):
+                setup.ratio(name.replace("CUTLASS", "cuBLASLt"), name)
 
 
 def blocks(setup: Setup) -> None:

@@ -126,6 +126,35 @@ def test_operands_of_a_tail_are_spread(device: an.Device, in_c: Callable[[Any], 
     np.testing.assert_allclose(found.numpy(), want, rtol=1e-4, atol=1e-4)
 
 
+def unused(result: Any, first: Any, second: Any) -> Any:
+    return np.square(np.minimum(result, 2.5)) + np.maximum(-result, 0.5) * second
+
+
+IN_C[unused] = "(x0 < 2.5 ? x0 : 2.5) * (x0 < 2.5 ? x0 : 2.5) + (-x0 > 0.5 ? -x0 : 0.5) * x2"
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_tails_of_functors_and_of_unused_operands(
+    device: an.Device, in_c: Callable[[Any], None], used: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tail of CUTLASS's own operations is compiled without a Python function, unless an operand is left over."""
+    a, b, first, second = values(6, 24), values(24, 10), values(10), values(6, 10)
+    given = {"first": device.put(first), "second": device.put(second)}
+    if used:
+        monkeypatch.setattr(stand_in, "_function", None)
+        given.pop("first")
+    else:
+        in_c(unused)
+
+    def tail(result: Any, **others: Any) -> Any:
+        return unused(result, None, others["second"])
+
+    found = device.tensor.einsum(
+        "ij,jk->ik", device.put(a), device.put(b), tail=tail, tail_operands=given, route="cutlass"
+    )
+    np.testing.assert_allclose(found.numpy(), unused(a.astype(float) @ b, None, second), rtol=1e-4, atol=1e-4)
+
+
 def test_the_function_of_a_tail() -> None:
     """As the kernel calls it, of numbers, by place."""
     x = [values(5).astype(float) for _ in range(4)]
@@ -207,9 +236,12 @@ def test_large_products_are_routed_where_they_were_measured(
     m, n, k = shape
     request = kernel(subscripts="ij,jk->ik", operands=(np.empty((m, k), dtype), np.empty((k, n), dtype)), **how)
     target = Target(capability, 1 << 25)
+    measured = stand_in.RULES
     unmeasured = tuple(dataclasses.replace(one, gain=None) for one in stand_in.RULES)
     monkeypatch.setattr(stand_in, "RULES", unmeasured)
     assert stand_in.stand_in(request.lowered, lambda: target) is None
+    monkeypatch.setattr(stand_in, "RULES", measured)
+    assert (stand_in.stand_in(request.lowered, lambda: target) is not None) == reason.startswith("its tail")
     monkeypatch.setattr(stand_in, "RULES", tuple(dataclasses.replace(one, gain=1.2) for one in unmeasured))
     found = stand_in.stand_in(request.lowered, lambda: target)
     assert (found is not None) == bool(reason)
