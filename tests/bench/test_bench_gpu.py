@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
 from scripts import ROOT
 
-from bench.harness import Effort, Setup, Unavailable, documents, gpu_peers, programs
+from atomr_native.libraries.cutlass.precompile import wanted_of
+from bench.harness import Effort, Setup, Unavailable, documents, gpu_peers, programs, run_case
 from bench.harness.discovery import all_cases
 from bench.libraries.blas_lt import _gemm
+from bench.libraries.cutlass import _kernels, figures
+from bench.libraries.cutlass.cases import SIZES
 
 
 @pytest.mark.parametrize("name", list(programs.PROGRAMS))
@@ -258,7 +263,7 @@ NUMBA_ONLY = (
     "gpu_arguments", "gpu_arguments_told", "gpu_compile", "gpu_training",
     "gpu_cudnn_transformer", "gpu_cudnn_decode", "gpu_cudnn_compiled",
 )  # fmt: skip
-#: Cases of CUTLASS's kernels begin so; the fake does not run these.
+#: Cases of CUTLASS's kernels begin so; the fake does not run these, and the host device computes the same products.
 CUTLASS_ONLY = "gpu_cutlass"
 
 
@@ -277,3 +282,24 @@ def test_a_gpu_case_runs_on_the_fake_driver(case: str, fake_environment: dict[st
     skipped = {name: reason for (_, name), (status, reason) in states.items() if status == "skipped"}
     assert not {name: reason for name, reason in skipped.items() if not name.startswith(PEERS)}
     assert len(states) > len(skipped)
+
+
+@pytest.mark.parametrize("name", [name for name in all_cases() if name.startswith(CUTLASS_ONLY)])
+def test_a_case_of_cutlass_runs_on_the_host_device(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def compiled(wanted: list[Any], capability: tuple[int, int]) -> Iterator[tuple[Any, float, None]]:
+        assert capability == (9, 0)
+        yield wanted[0], 0.5, None
+
+    monkeypatch.setattr("atomr_native.libraries.cutlass.precompile.precompile", compiled)
+    result = run_case(all_cases()[name], Effort.TINY, random.Random(0), rounds=1)
+    wrong = {one.name: one.reason for one in result.series if one.kind == "atomr" and one.status != "ok"}
+    assert not wrong
+    assert all(None not in one.samples for one in result.series if one.kind == "atomr")
+    assert {one.status for one in result.series if one.kind == "peer"} <= {"skipped"}
+
+
+def test_kernels_of_the_cases_of_cutlass_are_requested_ahead() -> None:
+    wanted = list(wanted_of(_kernels.requests()))
+    products = sum(map(len, figures.SHAPES.values()))
+    assert len(wanted) == products + len(figures.EPILOGUES) + len(SIZES) + 1
+    assert {one.spec.op for one in wanted} == {"cutlass.gemm", "cutlass.grouped_gemm"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -57,18 +58,15 @@ class _Contender(NamedTuple):
 
 def _add(setup: Setup, contenders: list[_Contender]) -> None:
     """Add the time of a message of each plan, sustained; their kernels compile together."""
-    made: dict[str, Future[Sends]] = {}
-    if contenders and not setup.dry:
-        with setup.attempt("kernels"):
-            dev = device(setup, "process")
-            with ThreadPoolExecutor(len(contenders)) as pool:
-                made = {one.name: pool.submit(one.make, dev) for one in contenders}
-        if made:
-            del setup.series["kernels"]
+
+    def made() -> dict[str, Future[Sends]]:
+        dev = device(setup, "process")
+        with ThreadPoolExecutor(len(contenders)) as pool:
+            return {one.name: pool.submit(one.make, dev) for one in contenders}
+
     for one in contenders:
         with setup.attempt(one.name):
-            setup.need()
-            sends = made[one.name].result()
+            sends = setup.shared("sends", lambda: nullcontext(made()))[one.name].result()
             sends.plan.wait(80.0)
             setup.add(one.name, sustained([sends], one.count))
 
