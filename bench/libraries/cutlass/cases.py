@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from bench.harness import Case, Effort, Setup, gpu_peers
+from bench.harness import Bar, Case, Effort, Setup, gpu_peers
 from bench.harness.calls import Operation, add_calls
 from bench.harness.common import PLACES, repeat, timed
 from bench.harness.gpu import add_peer
 
-__all__ = ["BIAS", "CASES", "SIZES"]
+__all__ = ["BARS", "BIAS", "CASES", "SIZES"]
 
 #: Extents of the products, on the host device (and in a quick run), and on a GPU, with how many messages a sample has
 #: there: told, and asked.
@@ -72,6 +72,15 @@ def gpu(setup: Setup) -> None:
         setup.ratio(f"atomr {title}, sustained, process", f"torch {title}, sustained")
 
 
+BARS = (
+    Bar(
+        "message of a CUTLASS product, sustained",
+        "gpu_cutlass",
+        f"atomr {_title(min(SIZES), 'bfloat16')}, sustained, process",
+        5.0,
+        "us",
+    ),
+)
 CASES = (
     Case("cutlass", "products with epilogues by CUTLASS", host),
     Case("gpu_cutlass", "products with epilogues by CUTLASS on a GPU", gpu, devices=("cuda",)),

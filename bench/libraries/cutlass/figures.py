@@ -9,12 +9,12 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Any, NamedTuple
 
-from bench.harness import Case, Effort, Setup, gpu_peers
+from bench.harness import Bar, Case, Effort, Setup, gpu_peers
 from bench.harness.common import device
 from bench.harness.gpu import Sends, add_peer, sends_of_product, sustained
 from bench.harness.matrices import on_atomr
 
-__all__ = ["CASES", "EPILOGUES", "GROUPS", "SHAPES", "SQUARE", "config_of"]
+__all__ = ["BARS", "CASES", "EPILOGUES", "GROUPS", "SHAPES", "SQUARE", "config_of"]
 
 _SQUARES = (2048, 4096, 8192, 16384)
 _LAYERS = ((16, 14336, 4096), (16, 4096, 14336), (512, 4096, 14336), (8192, 14336, 4096))
@@ -240,15 +240,58 @@ def _torch_grouped(ordinal: int) -> gpu_peers.Calls:
     return gpu_peers.Calls(calls, torch.cuda.synchronize)
 
 
+#: torch's ways to a grouped product.
+_GROUPED = {"torch.mm in a loop": "loop", "torch._grouped_mm": "grouped"}
+
+
 def groups(setup: Setup) -> None:
     """Time per product of 16 groups of 1024 tokens with (4096, 4096) each, bfloat16; torch's loop and `_grouped_mm`."""
     name = "grouped_gemm"
     _add(setup, [_Contender(name, partial(_grouped, _extents(setup, *GROUPS)), setup.count(EVERY))])
-    for peer, call in (("torch.mm in a loop", "loop"), ("torch._grouped_mm", "grouped")):
+    for peer, call in _GROUPED.items():
         add_peer(setup, peer, _torch_grouped, call, setup.count(EVERY), every=EVERY)
         setup.ratio(name, peer)
 
 
+BARS = (
+    *(
+        Bar(
+            "products of CUTLASS over cuBLASLt's",
+            "gpu_cutlass_products",
+            f"cutlass, {_what(shape, dtype)}",
+            1.053,
+            "x",
+            f"cublaslt, {_what(shape, dtype)}",
+            part=_what(shape, dtype),
+        )
+        for dtype, shapes in SHAPES.items()
+        for shape in shapes
+    ),
+    *(
+        Bar(
+            "epilogues of CUTLASS over the plain product",
+            "gpu_cutlass_epilogues",
+            f"{name}, {SQUARE}^3",
+            1.03,
+            "x",
+            f"plain, {SQUARE}^3",
+            part=name,
+        )
+        for name in ("GELU as text", "GELU in Python")
+    ),
+    *(
+        Bar(
+            "grouped products of CUTLASS over torch's",
+            "gpu_cutlass_groups",
+            "grouped_gemm",
+            1.0,
+            "x",
+            peer,
+            part=peer,
+        )
+        for peer in _GROUPED
+    ),
+)
 _ON = ("cuda",)
 CASES = (
     Case("gpu_cutlass_products", "Products by CUTLASS, cuBLASLt and torch", products, devices=_ON),
