@@ -6,6 +6,7 @@ import os
 import random
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -296,6 +297,26 @@ def test_a_case_of_cutlass_runs_on_the_host_device(name: str, monkeypatch: pytes
     assert not wrong
     assert all(None not in one.samples for one in result.series if one.kind == "atomr")
     assert {one.status for one in result.series if one.kind == "peer"} <= {"skipped"}
+
+
+def test_kernels_that_compile_too_long_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    end = threading.Event()
+    product = figures._product
+
+    def slow(shape: tuple[int, ...], dtype: str, actor: str, dev: Any) -> Any:
+        if (dtype, actor) == ("float16", "cutlass"):
+            assert end.wait(60)
+        return product(shape, dtype, actor, dev)
+
+    monkeypatch.setattr(figures, "_product", slow)
+    monkeypatch.setattr(figures, "_PATIENCE", 0.5)
+    monkeypatch.setattr(figures, "SHAPES", {one: figures.SHAPES[one][:1] for one in ("bfloat16", "float16")})
+    case = all_cases()["gpu_cutlass_products"]
+    result = run_case(case, Effort.TINY, random.Random(0), rounds=1)
+    end.set()
+    states = {one.name: (one.status, one.reason) for one in result.series if one.kind == "atomr"}
+    late = states.pop("cutlass, 4096 x 4096 x 4096, float16")
+    assert late == ("skipped", "its kernel was not compiled in 0 s")
 
 
 def test_kernels_of_the_cases_of_cutlass_are_requested_ahead() -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from functools import partial
 from typing import Any, NamedTuple
 
-from bench.harness import Bar, Case, Effort, Setup, gpu_peers
+from bench.harness import Bar, Case, Effort, Setup, Unavailable, gpu_peers
 from bench.harness.common import device
 from bench.harness.gpu import Sends, add_peer, sends_of_product, sustained
 from bench.harness.matrices import on_atomr
@@ -34,6 +35,8 @@ SMALL = 64
 EVERY = 20
 #: Microseconds that a sample of messages should take, and multiplications in a microsecond.
 SPAN, RATE = 30_000, 300e6
+#: Seconds after which a kernel that is still being compiled is left out.
+_PATIENCE = 70.0
 #: Messages of a sample of the largest product.
 FEWEST = 5
 
@@ -59,14 +62,20 @@ class _Contender(NamedTuple):
 def _add(setup: Setup, contenders: list[_Contender]) -> None:
     """Add the time of a message of each plan, sustained; their kernels compile together."""
 
-    def made() -> dict[str, Future[Sends]]:
+    def made() -> tuple[float, dict[str, Future[Sends]]]:
         dev = device(setup, "process")
-        with ThreadPoolExecutor(len(contenders)) as pool:
-            return {one.name: pool.submit(one.make, dev) for one in contenders}
+        pool = ThreadPoolExecutor(len(contenders))
+        found = {one.name: pool.submit(one.make, dev) for one in contenders}
+        pool.shutdown(wait=False)
+        return time.monotonic() + _PATIENCE, found
 
     for one in contenders:
         with setup.attempt(one.name):
-            sends = setup.shared("sends", lambda: nullcontext(made()))[one.name].result()
+            until, found = setup.shared("sends", lambda: nullcontext(made()))
+            try:
+                sends = found[one.name].result(max(0.0, until - time.monotonic()))
+            except TimeoutError:
+                raise Unavailable(f"its kernel was not compiled in {_PATIENCE:.0f} s") from None
             sends.plan.wait(80.0)
             setup.add(one.name, sustained([sends], one.count))
 
