@@ -322,6 +322,7 @@ PRODUCTS: list[tuple[str, tuple[int, int], tuple[int, int, int], dict[str, Any]]
     ("float16", (9, 0), (8192, 8192, 256), {"epilogue": "sqrt(relu(acc)) / (1 + erf(acc))"}),
     ("float16", (9, 0), (8192, 8192, 256), {"config": an.GemmConfig(tile=(256, 128, 64), cluster=(2, 1, 1))}),
     ("float16", (9, 0), (64, 256, 16384), {}),
+    ("float16", (9, 0), (16, 4096, 256), {}),
     (
         "bfloat16",
         (9, 0),

@@ -144,7 +144,7 @@ def config_of(schedule: str | None) -> Any:
     """Return the configuration of a row with the name of a schedule."""
     import atomr_native as an
 
-    return None if schedule is None else an.GemmConfig(tile=(64, 256, 64), cluster=(2, 1, 1), schedule=schedule)
+    return None if schedule is None else an.GemmConfig(tile=(128, 128, 64), cluster=(2, 1, 1), schedule=schedule)
 
 
 def _epilogue(size: int, epilogue: Any, reads: bool, schedule: str | None, dev: Any) -> Sends:
@@ -195,7 +195,7 @@ def epilogues(setup: Setup) -> None:
     """Time per product of 8192^3 in bfloat16: plain; with GELU as text and in Python; and with a gate, by torch, too.
 
     Operands are random.  Rows without the name of a schedule have cooperative kernels, with 128 x 256 tiles; pingpong
-    kernels have 64 x 256.
+    kernels have 128 x 128.
     """
     (size,) = _extents(setup, SQUARE)
     rows = [
