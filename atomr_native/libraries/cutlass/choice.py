@@ -37,10 +37,12 @@ _SM90: Final = (
     ((128, 128), (2, 1, 1), "cooperative"),
     ((64, 128), (1, 1, 1), "pingpong"),
 )
-#: The first tile of a short sum: a group of warps computes its epilogue while the other one multiplies.  Its main loop
-#: reads more of the operands for the same product.  On an H100 products of bfloat16 took 0.95 of the time of the first
-#: of `_SM90` with M = N = 8192 and K = 2048, 0.94 with GELU, and 1.06 with K = 8192.
+#: The first tile of a short sum of 16 bits: a group of warps computes its epilogue while the other one multiplies.  Its
+#: main loop reads more of the operands for the same product.  On an H100 products of bfloat16 took 0.95 of the time of
+#: the first of `_SM90` with M = N = 8192 and K = 2048, 0.94 with GELU, and 1.06 with K = 8192.
 _HIDDEN: Final = ((128, 128), (2, 1, 1), "pingpong")
+#: That of other types, if the epilogue takes time.
+_HIDDEN_OTHERS: Final = ((64, 256), (2, 1, 1), "pingpong")
 #: Largest K of a short sum.
 _SHORT: Final = 2048
 #: Columns and rows of a tile of the transposes of a product with few rows: narrow tiles are full, and more steps of the
@@ -252,10 +254,11 @@ def _rows(p: Problem, tree: Node, schedule: str, fast: bool) -> tuple[_Row, ...]
     exact = p.a.dtype.startswith("float8") and not p.mixed and not fast
     if exact:
         return _SM90[1:]  # exact sums of float8 have a second accumulator
-    short = p.k <= _SHORT and not p.offsets and not p.mixed
-    if schedule == "cooperative" or not short or not (as_dtype(p.a.dtype).itemsize == 2 or _takes_time(tree)):
+    if schedule == "cooperative" or p.k > _SHORT or p.offsets or p.mixed:
         return _SM90
-    return (_HIDDEN, *_SM90[1:])
+    if as_dtype(p.a.dtype).itemsize == 2:
+        return (_HIDDEN, *_SM90[1:])
+    return (_HIDDEN_OTHERS, *_SM90[1:]) if _takes_time(tree) else _SM90
 
 
 def _takes_time(tree: Node) -> bool:
