@@ -3,8 +3,9 @@
  * NCCL's rules, and how they are kept:
  * - A communicator is used by one thread at a time, and communicators on one device by one thread: calls are made by the
  *   device's only lane of collectives.  The watcher asks for errors and aborts under the connection's lock.
- * - Communicators do not block, so nobody holds that lock for long.  After a call that is in progress nothing else is
- *   called, until it has succeeded.
+ * - Ranks connect by a communicator that does not block, so it can be aborted at any time.  Calls are made by a part of
+ *   it with all ranks, which blocks: else each call would start a thread.  It shares the other one's resources, and with
+ *   them the word that ends what waits.  So a call that waits for other ranks ends when the first one is aborted.
  * - When a rank dies, the kernels of the others never end: all of them abort.  What had been launched is then failed
  *   when its work has ended, by `judge`, and poisons what it wrote, and so does all that was launched behind it.
  *

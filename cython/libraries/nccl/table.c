@@ -7,7 +7,7 @@ static size_t version(const void *table) {
 }
 
 #define F(result, name, arguments) #name,
-static const char *const functions[] = {ATOMR_NCCL_FUNCTIONS(F) "ncclCommInitRankConfig"};
+static const char *const functions[] = {ATOMR_NCCL_FUNCTIONS(F) "ncclCommInitRankConfig", "ncclCommSplit"};
 #undef F
 static const char *const sonames[] = {"libnccl.so.2", NULL};
 static const atomr_library_info info = {

@@ -23,11 +23,13 @@ enum { ATOMR_NCCL_MAGIC = (int)0xcafebeef, ATOMR_NCCL_VERSION = 21800, ATOMR_NCC
 
 #define ATOMR_NCCL_INIT                                                                                               \
     (ncclComm_t * comm, int nranks, ncclUniqueId commId, int rank, atomr_nccl_config *config)
+#define ATOMR_NCCL_SPLIT (ncclComm_t comm, int color, int key, ncclComm_t *newcomm, atomr_nccl_config *config)
 
 typedef struct {
 #define F(result, name, arguments) result(*name) arguments;
     ATOMR_NCCL_FUNCTIONS(F)
     F(ncclResult_t, ncclCommInitRankConfig, ATOMR_NCCL_INIT)
+    F(ncclResult_t, ncclCommSplit, ATOMR_NCCL_SPLIT)
 #undef F
 } atomr_nccl_table;
 

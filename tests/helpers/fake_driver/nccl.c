@@ -2,7 +2,8 @@
  * documentation.
  *
  * Calls enqueue work on the stream of a device and return ncclInProgress; the next question after them finds that they
- * have succeeded.  Those of a communicator that blocks return when they have.  A kernel waits for those of the other ranks, without end: only ncclCommAbort ends it.  Breaches of the
+ * have succeeded.  Those of a communicator that blocks return when they have.  A part that shares resources is aborted in
+ * effect with the whole, but has to be aborted itself, too.  A kernel waits for those of the other ranks, without end: only ncclCommAbort ends it.  Breaches of the
  * rules end the process, with a word on standard error: a communicator, or communicators of one device, in two threads at
  * once; a call before the last one has succeeded; other operations on other ranks, or in another order; a group that
  * does not end in its thread; memory of a communicator that is used after its abort.
@@ -10,7 +11,8 @@
  *   FAKE_CUDA_NCCL_VERSION  what ncclGetVersion says (22809)
  *   FAKE_CUDA_NCCL_HOLD     while this file exists, kernels wait at their beginning
  *   FAKE_CUDA_NCCL_STUCK    while this file exists, ranks that connect do not come to an end; a call of rank 1 that makes
- *                           a communicator does not even return, if the file's first byte is b
+ *                           a communicator does not even return, if the file's first byte is b; if it is c, ranks
+                           connect, and calls of collectives do not return
  *   FAKE_CUDA_NCCL_ABORT_MS how long an abort takes (0); -1: it never returns
  */
 #define _GNU_SOURCE
@@ -54,8 +56,11 @@ struct ncclComm {
     int rank, n, device, blocking;
     room *room;
     size_t room_bytes;
-    char path[64];
-    _Atomic int aborted, running, inside, in_progress;
+    char path[96];
+    _Atomic int running, inside, in_progress, gone;
+    _Atomic int *aborted; /* of the whole family that shares resources */
+    int shares, parts;    /* whether parts share its resources, and how many it has made */
+    struct ncclComm *part, **made; /* which it is making, and where to */
     uint64_t round; /* of this rank: its stream's */
 };
 
@@ -194,13 +199,13 @@ static int meet(struct ncclComm *c, uint64_t signature) {
     atomic_store(&mine->round, c->round);
     for (int i = 0; i < c->n; i++) {
         while (atomic_load(&r->desks[i].round) < c->round) {
-            if (atomic_load(&c->aborted)) return 0;
+            if (atomic_load(c->aborted)) return 0;
             sched_yield();
         }
         if (r->desks[i].signature[c->round & 1] != signature && atomic_load(&r->desks[i].round) == c->round)
             breach("ranks issue different collectives, or in different orders");
     }
-    return !atomic_load(&c->aborted);
+    return !atomic_load(c->aborted);
 }
 
 static char *area(struct ncclComm *c, int rank) { return c->room->desks[rank].area[(c->round) & 1]; }
@@ -284,7 +289,7 @@ static int exchange(struct ncclComm *c, const task *tasks, unsigned n) {
     unsigned left = 0;
     for (unsigned i = 0; i < n; i++) left += tasks[i].kind >= SEND;
     while (left) {
-        if (atomic_load(&c->aborted)) return 0;
+        if (atomic_load(c->aborted)) return 0;
         for (unsigned i = 0; i < n; i++) {
             if (tasks[i].kind < SEND || over[i]) continue;
             int first = 1; /* those between the same two ranks are in order */
@@ -303,8 +308,8 @@ static void run(void *argument) {
     launch *const l = *(launch **)argument;
     struct ncclComm *const c = l->comm;
     const char *const hold = getenv("FAKE_CUDA_NCCL_HOLD");
-    while (hold && hold[0] && !atomic_load(&c->aborted) && access(hold, F_OK) == 0) usleep(200);
-    int goes = !atomic_load(&c->aborted);
+    while (hold && hold[0] && !atomic_load(c->aborted) && access(hold, F_OK) == 0) usleep(200);
+    int goes = !atomic_load(c->aborted);
     for (unsigned i = 0; i < l->n && goes; i++) {
         if (l->tasks[i].kind >= SEND) continue;
         goes = l->tasks[i].kind == BROADCAST || l->tasks[i].kind == ALL_GATHER ? spread(c, &l->tasks[i])
@@ -324,13 +329,28 @@ static __thread CUstream grouped_on;
 static __thread task grouped[TASKS];
 
 static void enter(struct ncclComm *c) {
-    if (atomic_load(&c->aborted)) breach("a communicator is used after its abort");
+    if (atomic_load(&c->gone)) breach("a communicator is used after its abort");
     if (atomic_fetch_add(&c->inside, 1)) breach("a communicator is used by two threads at once");
 }
 
 static void leave(struct ncclComm *c) { atomic_fetch_sub(&c->inside, 1); }
 
+/* The first byte of the file that holds ranks up; 0: there is none. */
+static int is_stuck(void) {
+    const char *const path = getenv("FAKE_CUDA_NCCL_STUCK");
+    char byte = 'a';
+    const int fd = path && path[0] ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    if (fd < 0) return 0;
+    if (read(fd, &byte, 1) != 1) byte = 'a';
+    close(fd);
+    return byte;
+}
+
 static ncclResult_t enqueue(struct ncclComm *c, CUstream stream, const task *tasks, unsigned n) {
+    while (c->blocking && is_stuck() == 'c') {
+        if (atomic_load(c->aborted)) return ncclInternalError;
+        usleep(200);
+    }
     launch *const l = malloc(sizeof *l + n * sizeof *tasks);
     if (!l) return ncclSystemError;
     l->comm = c;
@@ -413,48 +433,45 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
 
 static size_t room_bytes(int n) { return sizeof(room) + (size_t)n * (size_t)n * sizeof(channel); }
 
-/* The first byte of the file that holds ranks up; 0: there is none. */
-static int is_stuck(void) {
-    const char *const path = getenv("FAKE_CUDA_NCCL_STUCK");
-    char byte = 'a';
-    const int fd = path && path[0] ? open(path, O_RDONLY | O_CLOEXEC) : -1;
-    if (fd < 0) return 0;
-    if (read(fd, &byte, 1) != 1) byte = 'a';
+/* Take a place in a room, which the last rank that comes to it opens for all. */
+static ncclResult_t join(struct ncclComm *c) {
+    const int fd = open(c->path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    c->room_bytes = room_bytes(c->n);
+    if (fd < 0 || ftruncate(fd, (off_t)c->room_bytes) != 0) {
+        if (fd >= 0) close(fd);
+        return ncclSystemError;
+    }
+    c->room = mmap(NULL, c->room_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
-    return byte;
+    if (c->room == MAP_FAILED) return ncclSystemError;
+    if (atomic_fetch_add(&c->room->joined, 1) + 1 == (unsigned)c->n) {
+        unlink(c->path);
+        atomic_store(&c->room->ready, 1);
+    }
+    return ncclSuccess;
 }
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int n, ncclUniqueId id, int rank, atomr_nccl_config *config) {
     *comm = NULL;
     if (fake_refusal(__func__)) return ncclSystemError;
     if (config->magic != (unsigned)ATOMR_NCCL_MAGIC || config->size != sizeof *config || (unsigned)config->blocking > 1 ||
-        config->splitShare != NCCL_CONFIG_UNDEF_INT || rank < 0 || rank >= n || n > RANKS)
+        rank < 0 || rank >= n || n > RANKS)
         return ncclInvalidArgument;
     CUcontext context;
     if (fake_enter(&context) != CUDA_SUCCESS) return ncclUnhandledCudaError;
     struct ncclComm *const c = calloc(1, sizeof *c);
     if (!c) return ncclSystemError;
     snprintf(c->path, sizeof c->path, "%.63s", id.internal);
-    const int fd = open(c->path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    c->room_bytes = room_bytes(n);
-    if (fd < 0 || ftruncate(fd, (off_t)c->room_bytes) != 0) {
-        if (fd >= 0) close(fd);
-        free(c);
-        return ncclSystemError;
-    }
-    c->room = mmap(NULL, c->room_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    close(fd);
-    if (c->room == MAP_FAILED) {
-        free(c);
-        return ncclSystemError;
-    }
     c->rank = rank;
     c->n = n;
     c->device = context->device;
     c->blocking = config->blocking;
-    if (atomic_fetch_add(&c->room->joined, 1) + 1 == (unsigned)n) {
-        unlink(c->path);
-        atomic_store(&c->room->ready, 1);
+    c->shares = config->splitShare == 1;
+    c->aborted = calloc(1, sizeof *c->aborted);
+    if (!c->aborted || join(c) != ncclSuccess) {
+        free(c->aborted);
+        free(c);
+        return ncclSystemError;
     }
     atomic_store(&c->in_progress, 1);
     *comm = c;
@@ -465,6 +482,44 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int n, ncclUniqueId id, in
     return ncclSuccess;
 }
 
+/* Of all ranks in their order, and by a whole that does not block: no other part is needed here. */
+ncclResult_t ncclCommSplit(ncclComm_t whole, int color, int key, ncclComm_t *part, atomr_nccl_config *config) {
+    *part = NULL;
+    if (fake_refusal(__func__)) return ncclSystemError;
+    enter(whole);
+    struct ncclComm *const c = calloc(1, sizeof *c);
+    ncclResult_t status = !c ? ncclSystemError
+                          : color || key != whole->rank || whole->blocking || config->size != sizeof *config ||
+                                  atomic_load(&whole->in_progress) ? ncclInvalidArgument : ncclSuccess;
+    if (status == ncclSuccess) {
+        snprintf(c->path, sizeof c->path, "%.63s-%d", whole->path, ++whole->parts);
+        c->rank = whole->rank;
+        c->n = whole->n;
+        c->device = whole->device;
+        c->blocking = config->blocking;
+        c->aborted = whole->shares ? whole->aborted : calloc(1, sizeof *c->aborted);
+        status = join(c);
+    }
+    if (status == ncclSuccess) {
+        whole->part = c;
+        whole->made = part;
+        atomic_store(&whole->in_progress, 1);
+    } else {
+        free(c);
+    }
+    leave(whole);
+    return status; /* success, though it is not done: as 2.28.9 */
+}
+
+/* Whether what a communicator is asked for is done; a part that is made is given out then. */
+static int is_done(struct ncclComm *c) {
+    const int stuck = is_stuck();
+    if ((stuck && stuck != 'c') || !atomic_load(&(c->part ? c->part : c)->room->ready)) return 0;
+    if (c->part) *c->made = c->part;
+    c->part = NULL;
+    return 1;
+}
+
 ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *status) {
     if (fake_refusal(__func__)) {
         *status = ncclRemoteError;
@@ -473,7 +528,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *status) {
     enter(c);
     *status = ncclSuccess;
     if (atomic_load(&c->in_progress)) {
-        if (!atomic_load(&c->room->ready) || is_stuck()) *status = ncclInProgress;
+        if (!is_done(c)) *status = ncclInProgress;
         else atomic_store(&c->in_progress, 0);
     }
     leave(c);
@@ -485,7 +540,9 @@ ncclResult_t ncclCommAbort(ncclComm_t c) {
     if (atomic_fetch_add(&c->inside, 1)) breach("an abort while another thread uses the communicator");
     if (takes < 0)
         for (;;) pause();
-    atomic_store(&c->aborted, 1);
+    atomic_store(c->aborted, 1);
+    if (c->part) *c->made = c->part;
+    atomic_store(&c->gone, 1);
     usleep((unsigned)takes * 1000);
     while (atomic_load(&c->running)) usleep(50); /* its kernels end, and then what was behind them runs */
     if (!atomic_load(&c->room->ready)) unlink(c->path);

@@ -61,6 +61,7 @@ def test_declarations_are_those_of_each_header() -> None:
             f'_Static_assert(offsetof(ncclConfig_t, {m}) == offsetof(atomr_nccl_config, {m}), "{m}");' for m in MEMBERS
         ]
         lines += ["ncclResult_t ncclCommInitRankConfig(ncclComm_t *, int, ncclUniqueId, int, ncclConfig_t *);"]
+        lines += ["ncclResult_t ncclCommSplit(ncclComm_t, int, int, ncclComm_t *, ncclConfig_t *);"]
         includes = [header.parent, *runtime, CYTHON]
         assert check_syntax("\n".join(lines) + "\n", dict.fromkeys(includes)) == "", header
 
