@@ -446,6 +446,11 @@ class Cluster:
         """Identifies it among the programs that `publish`.  Internal."""
         return hashlib.sha256(self.name.encode()).hexdigest()
 
+    @property
+    def peer(self) -> Peer:
+        """The part of this process in the cluster.  Internal."""
+        return self._peer
+
     def lives(self) -> dict[str, tuple[str, int, int]]:
         """Return the state of each node, the number of its lives, and its number of GPUs.  Internal."""
         found: dict[str, tuple[str, int, int]] = self._directory("nodes")

@@ -18,9 +18,10 @@ from ..system import System, state_of
 from .arrays import RemoteRef, as_bytes, from_bytes
 from .carrier import Carrier, NodeDied, NodeUnavailable, Place
 from .exports import Exports
-from .meeting import Given
 from .moving.server import Server
+from .network import meet_at
 from .peer import Peer
+from .rank_messages import Given
 from .session import Session
 from .wire import pack, pack_error, unpack
 
@@ -56,6 +57,7 @@ class Host:
         self.system = System(**place.options)
         if not carrier.shared:
             state_of(self.system).see_all_gpus(place.gpus)
+            meet_at(state_of(self.system).environment, carrier.address())
         self.arrays = Exports()
         self._lock = threading.Lock()
         self._sessions: dict[str, Session] = {}
@@ -78,6 +80,7 @@ class Host:
     def close(self, timeout: float) -> None:
         """Close the System, and leave the cluster.  Waits up to `timeout` seconds."""
         self._closed = True
+        self.peer.spans.close()
         deadline = time.monotonic() + timeout
         try:
             self.system.close(timeout)
@@ -93,6 +96,7 @@ class Host:
             sessions = list(self._sessions.values())
         for session in sessions:
             session.close()
+        self.peer.spans.close()
         self._end_server()
 
     def _end_server(self) -> None:
