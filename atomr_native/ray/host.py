@@ -372,13 +372,13 @@ class Host:
                 self._server = Server(self._named, self.peer.carrier.address(), self._called)
             return self._server.way
 
-    def _called(self, data: bytes) -> bytes:
+    def _called(self, data: bytes, blob: Any) -> bytes:
         """Serve a call that has come by a connection."""
         try:
             method, args = pickle.loads(data)  # noqa: S301 - it comes from a process of the cluster
             if method not in _DIRECT:
                 raise InvalidRequest(f"method={method!r}; allowed: {', '.join(_DIRECT)}")
-            return pickle.dumps((True, getattr(self, method)(*args)), 5)
+            return pickle.dumps((True, getattr(self, method)(*args, *(() if blob is None else (blob,)))), 5)
         except Exception as error:
             _log.exception("a call of another process failed")
             return pickle.dumps((False, LibraryError("ray", 0, type(error).__name__, "call", str(error))), 5)
