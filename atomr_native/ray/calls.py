@@ -69,8 +69,9 @@ class Calls:
     def make(self, life: Life, method: str, *args: Any) -> Any:
         """Call the node by a connection of the two processes, which is quicker, or else by the engine.
 
-        An array of bytes as the last argument goes by itself: on one machine by a descriptor of host memory.  A call that
-        is lost is made again, so the node may get it twice: its number tells.  Raises as `Carrier.call`.
+        An array of bytes as the last argument goes by itself: on one machine by a descriptor of host memory.
+
+        A call that is lost is made again, so the node may get it twice: its number tells.  Raises as `Carrier.call`.
         """
         way = self.way(life) if life.direct and self._peer.carrier.direct else None
         if way is not None:
