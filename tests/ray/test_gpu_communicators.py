@@ -224,6 +224,20 @@ def test_a_worker_that_dies_inside_of_a_collective(
     assert kind == "gpu" or comm.generation == 2
 
 
+def test_a_worker_that_dies_between_collectives(make: Make, kind: str, no_host_memory: None) -> None:
+    cluster, carrier = make()
+    comm, actors = ranks_of(cluster, PAIR)
+    work(actors)
+    device = system_of(carrier, "node1").device("cuda:1")
+    pid = device.worker_pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    eventually(lambda: device.generation == 2)
+    work(actors)  # which connects the ranks anew
+    assert kind == "gpu" or comm.generation == 1
+    assert set(notes(actors)) == {()}
+
+
 def _at_work(device: an.Device) -> bool:
     lanes = device.system._communicators()._lanes
     lane = device._state.core.lane_stats(lanes[device.name])
