@@ -16,6 +16,7 @@ from atomr_native.ray import Cluster, use_device
 from atomr_native.runtime.listing import machine_gpus
 
 HAS_RAY = importlib.util.find_spec("ray") is not None
+HAS_SERVICES = HAS_RAY and all(importlib.util.find_spec(name) for name in ("fastapi", "pyarrow", "pandas"))
 CHECKS = ("messages", "tasks", "arrays", "results", "groups_of_nodes", "state", "death", "chaos", "bad_input", "end")
 
 
@@ -53,6 +54,13 @@ def test_two_nodes_with_a_fake_gpu_each(fake_environment: dict[str, str]) -> Non
     environment = {**fake_environment, "FAKE_CUDA_DEVICES": "2"}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, (environment["PYTHONPATH"], os.environ["PYTHONPATH"])))
     assert checks_of("ray_gpu_program.py", "fake", **environment) == ["gpus", "communicator"]
+
+
+@pytest.mark.skipif(not HAS_SERVICES, reason="ray[serve,train] is not installed: make test-ray-services")
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_in_ray_train_and_ray_serve() -> None:
+    assert checks_of("ray_services_program.py") == ["train", "serve"]
 
 
 @pytest.mark.skipif(HAS_RAY, reason="Ray is installed")
