@@ -8,7 +8,7 @@ each other's names of them, take what they need (`exchange`), and meet again.
 from __future__ import annotations
 
 import os
-from collections import deque
+from collections import OrderedDict, deque
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -28,6 +28,7 @@ __all__ = ["MOST_RANKS", "Meeting"]
 MOST_RANKS = 16  # host devices of a System
 _LOOK = 0.5  # seconds between looks at the nodes of ranks that are missing
 _CAUSE_S = 5.0  # seconds until a failure without a cause is one of the connections between nodes
+_KNOWN = 1024  # kinds of calls that are remembered
 _CAUSES = 16  # generations whose causes are remembered
 
 
@@ -81,7 +82,8 @@ class Meeting(Actor):
         self._stamp: Stamp = (os.urandom(8).hex(), 1 + sum(lives[n][1] - 1 for n in {r.node for r in self._ranks}))
         self._causes: dict[int, AtomrError] = {}  # by the generation that they ended
         self._asking: list[ReplyTo] = []  # ranks that want to know the cause
-        self._known: set[tuple[object, ...]] = set()  # calls by NCCL, of this generation
+        self._connects = True  # the next call by NCCL connects the ranks
+        self._known: OrderedDict[tuple[object, ...], None] = OrderedDict()  # calls by NCCL, of this generation
         self._number = 0
         # Arrays that are only checked take no pages, and so no memory.
         self._system = System(isolation="thread", standby="off", memory_limit=1 << 46)
@@ -198,6 +200,7 @@ class Meeting(Actor):
         self._causes.pop(ended[1] - _CAUSES, None)
         self._stamp = (ended[0], ended[1] + 1)
         self._number += 1
+        self._connects = True
         self._known.clear()
         self.context.timers.cancel("late")
         self.context.timers.cancel("cause")
@@ -267,8 +270,11 @@ class Meeting(Actor):
     def _staged(self, go: Go, factor: float | None) -> Go:
         """Return what ranks do that meet by NCCL."""
         key = (go.step, go.shapes, factor is None)
-        stage = "known" if key in self._known else "fresh" if self._known else "connect"
-        self._known.add(key)
+        stage = "connect" if self._connects else "known" if key in self._known else "fresh"
+        self._connects = False
+        self._known[key] = None
+        while len(self._known) > _KNOWN:
+            self._known.popitem(last=False)
         return replace(go, number=self._number, stage=stage, timeout=self._timeout)
 
     @staticmethod

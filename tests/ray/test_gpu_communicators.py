@@ -23,7 +23,7 @@ from communicator_kinds import using
 from placements import GPU
 
 import atomr_native as an
-from atomr_native.ray import Cluster, ClusterCommunicator, communicator
+from atomr_native.ray import Cluster, ClusterCommunicator, communicator, meeting
 from atomr_native.ray.in_process import InProcess
 from atomr_native.runtime.listing import machine_gpus
 
@@ -270,6 +270,29 @@ def test_a_node_that_is_lost_and_comes_back(
     work(actors)
     assert comm.generation >= 2
     assert set(notes(actors)) == {()}
+
+
+def test_a_rank_whose_library_fails_fails_all(
+    make: Make, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_host_memory: None
+) -> None:
+    if kind == "gpu":
+        pytest.skip("NCCL of a GPU cannot be made to fail")
+    refusals = tmp_path / "refusals"
+    refusals.write_text("")
+    monkeypatch.setenv("FAKE_CUDA_REFUSE", str(refusals))
+    monkeypatch.setattr(meeting, "_KNOWN", 1)
+    cluster, carrier = make()
+    comm, actors = ranks_of(cluster, PAIR)
+    work(actors)
+    refusals.write_text("ncclAllReduce 3 1\n")
+    found = errors(ask(actors, "all_reduce", [[1.0, 2.0]] * 2))
+    assert [type(each) for each in found] == [an.LibraryError] * 2
+    assert all("nccl: ncclInternalError" in str(each) for each in found)
+    work(actors)
+    assert [each.tolist() for each in run(actors, "all_gather", [[1.0], [2.0]])] == [[1.0, 2.0]] * 2
+    work(actors)
+    assert comm.generation == 2
+    assert [system_of(carrier, f"node{rank}").device(f"cuda:{rank}").restarts for rank in (0, 1)] == [0, 0]
 
 
 def test_ranks_that_find_no_nccl_go_through_host_memory(make: Make, kind: str) -> None:
