@@ -88,12 +88,18 @@ def notes(actors: list[an.ActorRef]) -> list[tuple[str, ...]]:
 
 def work(actors: list[an.ActorRef]) -> None:
     """Have the ranks sum, as soon as all of them have come back."""
-    while True:
+    met: list[Any] = []
+    refused = 0
+    for _ in range(200):
         found = ask(actors, "all_reduce", [[float(rank), 1.0] for rank in range(len(actors))])
         met = errors(found)
         if met == [None] * len(actors):
             break
         assert all(each is None or isinstance(each, RECOVERABLE) for each in met), met
+        refused += all(isinstance(each, an.LibraryError) for each in met)  # by NCCL, which a death may cause once
+        assert refused < 5, met
+    else:
+        pytest.fail(f"the ranks do not come back: {met}")
     total = [float(sum(range(len(actors)))), float(len(actors))]
     assert [answer.result(0).tolist() for answer in found] == [total] * len(actors)
 
@@ -353,7 +359,7 @@ def test_a_rank_that_runs_late(make: Make, kind: str, tmp_path: Path, monkeypatc
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_ranks_agree_whatever_ends(make: Make, kind: str, seed: int) -> None:
     """Workers and nodes end at random: a result is the sum of one call of all ranks, and all go on together."""
     cluster, carrier = make(faults={**FAULTS, "seed": seed}, supervision=FOREVER)
@@ -361,7 +367,7 @@ def test_ranks_agree_whatever_ends(make: Make, kind: str, seed: int) -> None:
     draw = np.random.default_rng(seed)
     work(actors)
     done = 0
-    for step in range(24):
+    for step in range(16):
         answers = ask(actors, "all_reduce", [np.full(1000, 10.0**rank * step) for rank in range(2)])
         if step % 4 == 3:
             victim, pause = int(draw.integers(2)), 0.02 * draw.random()
