@@ -2,20 +2,27 @@
 
 #include <string.h>
 
+/* Copy what its writer may be writing: what is torn is copied again, once it is announced. */
+__attribute__((no_sanitize_thread)) static void copy(void *to, const void *from, size_t size) {
+    const volatile char *x = from;
+    for (char *y = to; size; size--) *y++ = *x++;
+}
+
 static void read_vote(const atomr_vote *vote, atomr_vote_words *w) {
     w->sequence = atomic_load(&vote->sequence);
     w->code = atomic_load(&vote->code);
-    w->status = vote->status;
-    w->connection = vote->connection;
-    memcpy(w->lib, vote->lib, sizeof w->lib);
-    memcpy(w->name, vote->name, sizeof w->name);
-    memcpy(w->text, vote->text, sizeof w->text);
+    copy(&w->status, &vote->status, sizeof w->status);
+    copy(&w->connection, &vote->connection, sizeof w->connection);
+    copy(w->lib, vote->lib, sizeof w->lib);
+    copy(w->name, vote->name, sizeof w->name);
+    copy(w->text, vote->text, sizeof w->text);
 }
 
 static void write_vote(atomr_vote *vote, const atomr_vote_words *w) {
-    if (atomic_load(&vote->sequence) == w->sequence && atomic_load(&vote->code) == w->code) return;
+    const int same = atomic_load(&vote->sequence) == w->sequence; /* the rank has failed since, or votes again soon */
+    if (same && atomic_load(&vote->code) == w->code) return;
     vote->status = w->status;
-    vote->connection = w->connection;
+    if (!same) vote->connection = w->connection;
     memcpy(vote->lib, w->lib, sizeof w->lib);
     memcpy(vote->name, w->name, sizeof w->name);
     memcpy(vote->text, w->text, sizeof w->text);
@@ -29,11 +36,11 @@ void atomr_mirror_read(const atomr_page *p, unsigned rank, atomr_rank_words *w) 
     memset(w, 0, sizeof *w);
     w->deaths = atomic_load(&seat->deaths);
     w->lost = atomic_load(&seat->lost);
-    w->code = seat->code;
-    w->fault = seat->fault;
+    copy(&w->code, &seat->code, sizeof w->code);
+    copy(&w->fault, &seat->fault, sizeof w->fault);
     w->step = atomic_load(&r->step);
     w->connection = atomic_load(&r->connection);
-    memcpy(w->id, r->id, sizeof w->id);
+    copy(w->id, r->id, sizeof w->id);
     for (unsigned i = 0; i < 2; i++) read_vote(&r->votes[i], &w->votes[i]);
 }
 
