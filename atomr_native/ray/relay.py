@@ -194,6 +194,7 @@ class Relay:
 
     def _pump(self) -> None:
         """Pass on what this process's ranks write."""
+        mirrors.follow(self._page)
         try:
             while not self._closed:
                 bell = mirrors.bell(self._page)
@@ -207,3 +208,5 @@ class Relay:
                 mirrors.wait(self._page, bell, _LOOK)
         except OSError:
             self.close()
+        finally:
+            mirrors.leave(self._page)

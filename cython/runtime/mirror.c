@@ -61,8 +61,9 @@ void atomr_mirror_write(atomr_page *p, unsigned rank, const atomr_rank_words *w)
 
 uint32_t atomr_mirror_bell(const atomr_page *p) { return atomic_load(&p->bell); }
 
-void atomr_mirror_await(atomr_page *p, uint32_t bell, uint64_t ns) {
-    atomic_fetch_add(&p->sleepers, 1);
+void atomr_mirror_follow(atomr_page *p) { atomic_fetch_add(&p->sleepers, 1); }
+void atomr_mirror_leave(atomr_page *p) { atomic_fetch_sub(&p->sleepers, 1); }
+
+void atomr_mirror_await(const atomr_page *p, uint32_t bell, uint64_t ns) {
     if (atomic_load(&p->bell) == bell) atomr_futex_wait(&p->bell, bell, (int64_t)ns);
-    atomic_fetch_sub(&p->sleepers, 1);
 }

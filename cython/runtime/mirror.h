@@ -30,8 +30,11 @@ typedef struct {
 void atomr_mirror_read(const atomr_page *, unsigned rank, atomr_rank_words *);
 /* In the page of another program than the rank's; one thread at a time writes a rank. */
 void atomr_mirror_write(atomr_page *, unsigned rank, const atomr_rank_words *);
-/* Its value before words are read goes to `atomr_mirror_await`, which returns when it has changed, or after a time. */
+/* From `follow` until `leave` each change of the page rings its bell.  The bell's value before words are read goes to
+ * `atomr_mirror_await`, which returns when it has rung since, or after a time. */
+void atomr_mirror_follow(atomr_page *);
+void atomr_mirror_leave(atomr_page *);
 uint32_t atomr_mirror_bell(const atomr_page *);
-void atomr_mirror_await(atomr_page *, uint32_t bell, uint64_t ns);
+void atomr_mirror_await(const atomr_page *, uint32_t bell, uint64_t ns);
 
 #endif

@@ -16,7 +16,9 @@ cdef extern from "runtime/mirror.h" nogil:
     void atomr_mirror_read(const atomr_page *, unsigned rank, atomr_rank_words *)
     void atomr_mirror_write(atomr_page *, unsigned rank, const atomr_rank_words *)
     unsigned atomr_mirror_bell(const atomr_page *)
-    void atomr_mirror_await(atomr_page *, unsigned bell, unsigned long long ns)
+    void atomr_mirror_follow(atomr_page *)
+    void atomr_mirror_leave(atomr_page *)
+    void atomr_mirror_await(const atomr_page *, unsigned bell, unsigned long long ns)
 
 
 cdef int check(Page page, unsigned rank) except -1:
@@ -49,8 +51,18 @@ def write(Page page not None, unsigned rank, bytes words not None):
     atomr_mirror_write(page.page, rank, &found)
 
 
+def follow(Page page not None):
+    """Have each change of the page ring its bell, until `leave`."""
+    atomr_mirror_follow(page.page)
+
+
+def leave(Page page not None):
+    """Follow the page no longer."""
+    atomr_mirror_leave(page.page)
+
+
 def bell(Page page not None):
-    """Return a number that changes with each change of the page; for `wait`."""
+    """Return a number that changes with each change of a page that is followed; for `wait`."""
     return atomr_mirror_bell(page.page)
 
 

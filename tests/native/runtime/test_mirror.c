@@ -80,11 +80,16 @@ static void *run_rank(void *argument) {
 static void test_ranks_agree(void) {
     pthread_t relay, ranks[RANKS];
     for (unsigned i = 0; i < RANKS; i++) pages[i] = page_new();
+    for (unsigned i = 0; i < RANKS; i++) atomr_mirror_follow(pages[i]);
     pthread_create(&relay, NULL, copy_words, NULL);
     for (unsigned i = 0; i < RANKS; i++) pthread_create(&ranks[i], NULL, run_rank, (void *)(uintptr_t)i);
     for (unsigned i = 0; i < RANKS; i++) pthread_join(ranks[i], NULL);
     atomic_store(&over, 1);
     pthread_join(relay, NULL);
+    for (unsigned i = 0; i < RANKS; i++) {
+        atomr_mirror_leave(pages[i]);
+        CHECK_EQ(atomic_load(&pages[i]->sleepers), 0);
+    }
     for (unsigned i = 0; i < RANKS; i++) free(pages[i]);
 }
 
