@@ -38,6 +38,10 @@ static void *copy_words(void *unused) {
     return NULL;
 }
 
+static int vote(atomr_page *page, unsigned rank, uint64_t sequence, const atomr_error *refusal, atomr_error *why) {
+    return atomr_page_vote(page, rank, sequence, refusal, &stopping, why);
+}
+
 static int refuses(unsigned rank, uint64_t sequence) { return sequence % 5 == 0 && sequence / 5 % RANKS == rank; }
 static int fails(unsigned rank, uint64_t sequence) { return sequence % 7 == 0 && sequence / 7 % RANKS == rank; }
 
@@ -49,7 +53,7 @@ static void *run_rank(void *argument) {
         snprintf(mine.text, sizeof mine.text, "refusal %d of rank %u", (int)sequence, rank);
         const int refused = refuses(rank, sequence);
         atomic_store(&page->ranks[rank].connection, sequence);
-        const int met = atomr_page_vote(page, rank, sequence, refused ? &mine : NULL, &stopping, &why);
+        const int met = vote(page, rank, sequence, refused ? &mine : NULL, &why);
         if (met == ATOMR_NOT_MET && !refuses(other, sequence)) { /* it has failed before this rank has seen its vote */
             CHECK(fails(other, sequence));
             CHECK(!strcmp(why.text, "failed"));
@@ -104,7 +108,7 @@ static void test_a_loss_is_copied(void) {
     atomr_mirror_write(to, 1, &words);
     CHECK(atomr_mirror_bell(to) != bell);
     CHECK_EQ(atomic_load(&to->seats[1].deaths), 1);
-    CHECK_EQ(atomr_page_vote(to, 0, 3, NULL, &stopping, &why), ATOMR_NOT_MET);
+    CHECK_EQ(vote(to, 0, 3, NULL, &why), ATOMR_NOT_MET);
     CHECK_EQ(why.status, 4);
     free(from);
     free(to);
