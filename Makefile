@@ -39,7 +39,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: FORCE help demo test test-all test-plain test-bits test-kernels test-ray rewritten extras site
+.PHONY: FORCE help demo test test-all test-plain test-bits test-kernels test-ray test-ray-services rewritten extras site
 .PHONY: array-api chaos mutation bench doctor lint format tables typecheck sanitize dist clean install check-machine
 .PHONY: $(SANITIZERS:%=sanitize-%)
 
@@ -50,6 +50,7 @@ help:
 	@echo 'make test-bits  those that compare to the last place, with the arithmetic of older processors'
 	@echo 'make test-kernels every family of kernels of CUTLASS compiles (EXTRAS=test-cuda); for the night'
 	@echo 'make test-ray   clusters on the oldest Ray and on the newest, with KILLS=$(KILLS)'
+	@echo 'make test-ray-services  a cluster inside of Ray Serve and Ray Train, whose packages are large'
 	@echo 'make doctor     check this machine'
 	@echo 'make lint | format | typecheck | sanitize'
 	@echo 'make bench | chaos | mutation'
@@ -95,6 +96,7 @@ test-bits: $(VENV)/.installed
 RAYS := build/ray/oldest build/ray/newest
 build/ray/oldest/.there: RAY := $(OLDEST_RAY)
 build/ray/newest/.there: RAY := ray
+build/ray/services/.there: RAY := ray[serve,train]
 build/ray/%/.there: pyproject.toml | $(VENV)/.installed
 	@rm -rf $(@D)
 	@$(PIP) install --target $(@D) '$(RAY)'
@@ -103,6 +105,9 @@ build/ray/%/.there: pyproject.toml | $(VENV)/.installed
 test-ray: $(RAYS:%=%/.there)
 	@PYTHONPATH=$(CURDIR)/build/ray/oldest $(BIN)/python -m pytest -q tests/ray/test_on_ray.py $(ARGS)
 	@ATOMR_NATIVE_RAY_KILLS=$(KILLS) PYTHONPATH=$(CURDIR)/build/ray/newest $(BIN)/python -m pytest -q tests/ray/test_on_ray.py $(ARGS)
+
+test-ray-services: build/ray/services/.there
+	@PYTHONPATH=$(CURDIR)/build/ray/services $(BIN)/python -m pytest -q tests/ray/test_on_ray.py -k serve $(ARGS)
 
 array-api: $(VENV)/.installed
 	@DEVICE=$(or $(DEVICE),host) $(BIN)/python tests/array_api/suite.py $(ARGS)

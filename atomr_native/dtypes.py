@@ -43,6 +43,8 @@ def as_dtype(dtype: object) -> np.dtype[Any]:
     """
     if isinstance(dtype, str) and dtype in DTYPES:
         return DTYPES[dtype]
+    if isinstance(dtype, np.dtype) and dtype in _NAMES:
+        return dtype
     found: np.dtype[Any] | None = None
     # NumPy converts None to float64, and an array or number, such as a misplaced output, to its dtype.
     if dtype is not None and (isinstance(dtype, type | np.dtype) or not hasattr(dtype, "shape")):

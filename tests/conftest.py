@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent / "mutation"))
 sys.path.append(str(Path(__file__).parents[1]))  # for `bench`; last, so that the package that is installed comes first
 
 import fake_cuda
+import forked_workers
 import gpu
 import placements
 from leaks import Baseline
@@ -55,6 +56,8 @@ LONG = (
     "runtime/test_device_churn.py", "libraries/tensor/test_einsum.py", "libraries/tensor/test_reductions.py",
     "libraries/fft/test_fft_lines.py",
 )  # fmt: skip
+#: Folders of tests whose workers start as in programs.
+STARTED = ("runtime", "project", "observe", "bench")
 #: Name of the plugin that says which tests were left out.
 LEFT_OUT = "atomr-left-out"
 
@@ -133,6 +136,16 @@ def young_garbage() -> None:
     """Have the many garbage collections in tests of lifetimes look at what the module's own tests made, and no more."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_workers(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Have workers forked, but where they are what is tested."""
+    if request.path.relative_to(Path(__file__).parent).parts[0] in STARTED:
+        yield
+        return
+    with forked_workers.install():
+        yield
 
 
 @pytest.fixture(scope="session")

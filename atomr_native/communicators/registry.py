@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from .._lib.guard import Lock, Persisting, shielded
@@ -57,25 +57,37 @@ class Communicators:
         return made
 
     def _make(self, devices: Sequence[Device], on_death: str, copy_engines: bool) -> Communicator:
+        page = Page([device.name for device in devices], restarts=on_death == "restart", engines=copy_engines)
+        number = self.seat(page, dict(enumerate(devices)))
+        return Communicator(self, number, tuple(devices), page, on_death, copy_engines)
+
+    @shielded
+    def seat(self, page: Page, ranks: Mapping[int, Device]) -> int:
+        """Make devices ranks of a page, of whose ranks others may be in other programs; return its number.  Internal.
+
+        Raises
+        ------
+        InvalidRequest
+            If too many communicators are open.
+        """
         with self._lock:
             if not self._free:
                 raise InvalidRequest(f"{MAX_MEETINGS} communicators of this System are open; close one")
-            page = Page([device.name for device in devices], restarts=on_death == "restart", engines=copy_engines)
-            owners = [owner_of(device) for device in devices]
-            uuids = tuple(owner.exports.uuid for owner in owners)
+            owners = {rank: owner_of(device) for rank, device in ranks.items()}
+            uuids = tuple(owners[rank].exports.uuid if rank in owners else "" for rank in range(max(owners) + 1))
             number = self._free.pop()
             try:
-                for rank, owner in enumerate(owners):
+                for rank, owner in owners.items():
                     owner.meetings.join(number, page, rank, uuids)
-                for owner in owners:
+                for owner in owners.values():
                     self._lane(owner)
                     owner.links.tell("meeting", number)
             except BaseException:
-                for owner in owners:
+                for owner in owners.values():
                     owner.links.close_meeting(number)
                 self._free.append(number)
                 raise
-            return Communicator(self, number, tuple(devices), page, on_death, copy_engines)
+            return number
 
     def pair(self, first: Device, second: Device) -> Communicator:
         """Return the communicator of two devices, of any kinds, made on first use; GPUs are not connected."""

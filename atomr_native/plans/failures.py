@@ -27,7 +27,7 @@ from ..errors import (
 if TYPE_CHECKING:
     from .owner import PlanOwner
 
-__all__ = ["MessageErrors", "is_of_another_rank"]
+__all__ = ["MessageErrors", "is_of_another_rank", "mark_of_another_rank"]
 
 #: What has become of an operand, by the code of the failure.
 _STALE = {
@@ -55,6 +55,12 @@ _ELSEWHERE = "of_another_rank"
 def is_of_another_rank(error: AtomrError) -> bool:
     """Whether an error says that another rank could not take part in a message."""
     return _ELSEWHERE in vars(error)
+
+
+def mark_of_another_rank(error: AtomrError) -> AtomrError:
+    """Return an error, which from now on says that another rank could not take part in a message."""
+    vars(error)[_ELSEWHERE] = True
+    return error
 
 
 class MessageErrors:
@@ -121,9 +127,7 @@ class MessageErrors:
     def base(self, code: int, status: int, lib: str, name: str, text: str, fault: int) -> AtomrError:
         """Return the error of a failed message itself."""
         if lib == "rank":
-            error = self._of_rank(status, name, text)
-            vars(error)[_ELSEWHERE] = True
-            return error
+            return mark_of_another_rank(self._of_rank(status, name, text))
         if code == sender.UNSUPPORTED:
             if name == "PlanQuarantined":
                 return PlanQuarantined(text or name)

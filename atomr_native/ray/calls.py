@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from .moving.client import Broken
 from .wire import pack, unpack
 
@@ -67,12 +69,14 @@ class Calls:
     def make(self, life: Life, method: str, *args: Any) -> Any:
         """Call the node by a connection of the two processes, which is quicker, or else by the engine.
 
+        An array of bytes as the last argument goes by itself: on one machine by a descriptor of host memory.
+
         A call that is lost is made again, so the node may get it twice: its number tells.  Raises as `Carrier.call`.
         """
         way = self.way(life) if life.direct and self._peer.carrier.direct else None
         if way is not None:
             try:
-                good, value = pickle.loads(self._peer.moves.call(way, pickle.dumps((method, args), 5)))  # noqa: S301
+                good, value = pickle.loads(self._over(way, method, args))  # noqa: S301 - it is a process of the cluster
             except Broken as error:
                 _log.debug("calls of %s go through the engine: %s", self._node, error)
                 life.direct = False
@@ -81,3 +85,9 @@ class Calls:
                     raise value
                 return value
         return self.by_engine(life, method, *args)
+
+    def _over(self, way: Way, method: str, args: tuple[Any, ...]) -> bytes:
+        moves, blob = self._peer.moves, args[-1]
+        if not isinstance(blob, np.ndarray):
+            return moves.call(way, pickle.dumps((method, args), 5))
+        return moves.push(way, pickle.dumps((method, args[:-1]), 5), blob)

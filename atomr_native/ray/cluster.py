@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
 import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from .._lib.actor_cell import current_cell
 from .._support.checks import as_integer, check_choice, is_integer, is_real
-from .._support.extras import how_to_install
 from .._support.timeouts import seconds_of
 from ..actors._family import check_constructor
 from ..actors.mailbox import Mailbox
 from ..actors.ref import ActorRef
-from ..actors.supervision import OneForOne, Supervision
-from ..errors import ActorStopped, AtomrError, InvalidRequest, NodeLost, Unsupported
+from ..actors.supervision import Supervision
+from ..errors import ActorStopped, AtomrError, InvalidRequest, NodeLost
 from ..runtime.addresses import address_of
 from ..system import System
 from . import _peers, observe
-from .carrier import Carrier, NodeDied, NodeUnavailable, Place
+from .carrier import Carrier, NodeDied, NodeUnavailable
 from .devices import RemoteDevice, remote_device
-from .keeper import Keeper
+from .nodes import Nodes
 from .peer import Peer
+from .surroundings import check_outside, is_inside, on_ray
 from .wire import pack
 
 if TYPE_CHECKING:
@@ -39,8 +37,6 @@ if TYPE_CHECKING:
     from .pools import ClusterPool
 
 __all__ = ["Cluster"]
-
-_log = logging.getLogger("atomr_native.ray")
 
 _STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 _MOST_NODES = 4096
@@ -132,7 +128,7 @@ class Cluster:
             raise InvalidRequest(f"options={options!r}; allowed: a dict of options of System, or None")
         if carrier is not None and not isinstance(carrier, Carrier):
             raise InvalidRequest(f"carrier={carrier!r}; allowed: None for Ray, or InProcess()")
-        _check_outside()
+        check_outside()
         chosen = dict(options or {})
         if memory is not None and not gpus:
             chosen.setdefault("memory_limit", memory * 4 // 5)
@@ -141,9 +137,9 @@ class Cluster:
         self._lock = threading.Lock()
         self._closed = False
         self._closers: list[Callable[[], object]] = []
-        self._keepers: dict[str, ActorRef] = {}
         names = {f"node{number}": gpus for number in range(count)}
-        self._carrier = carrier if carrier is not None else _on_ray(self.name)
+        self._carrier = carrier if carrier is not None else on_ray(self.name)
+        self._nodes = Nodes(self._system, self._carrier)
         made: Any = self._carrier
         try:
             if carrier is None:
@@ -153,36 +149,10 @@ class Cluster:
             else:
                 made.prepare(names)
             self._peer = Peer(self.name, "the program that made the cluster", self._carrier, self._system)
-            self._start(names, chosen, supervision)
+            self._nodes.start(self.name, names, chosen, supervision)
         except BaseException:
             self.close(1.0)
             raise
-
-    def _start(self, names: dict[str, int], options: dict[str, Any], supervision: Supervision | None) -> None:
-        strategy = supervision or OneForOne()
-        for number, (node, gpus) in enumerate(names.items()):
-            place = Place(self.name, node, number, 0, options, gpus)
-            keeper = self._system.spawn(
-                Keeper, self._carrier, place, name=node, supervision=strategy, mailbox=Mailbox(None)
-            )
-            self._keepers[node] = keeper
-            cell: Any = keeper.cell
-            cell.ended.add_done_callback(lambda _, node=node: self._lost(node))
-        for node, keeper in self._keepers.items():
-            try:
-                keeper.started.result()
-            except ActorStopped:
-                cell = keeper.cell
-                error = cell.final_error
-                raise error if isinstance(error, AtomrError) else NodeLost(f"{node} did not start", node) from None
-
-    def _lost(self, node: str) -> None:
-        """Publish that a node's supervision has given it up."""
-        if not self._closed:
-            try:
-                self._carrier.directory("lose", node)
-            except (NodeDied, NodeUnavailable):
-                _log.debug("the loss of %s could not be published: the cluster has ended", node)
 
     @classmethod
     def join(cls, name: str | None = None) -> Cluster:
@@ -200,16 +170,15 @@ class Cluster:
         InvalidRequest
             If there is no such cluster.
         """
-        here: Any = current_cell()
         for peer in _peers.all_peers():
-            inside = _is_inside(peer, here)
+            inside = is_inside(peer)
             if peer.cluster == name or (name is None and inside):
                 return cls._joined(peer)
         if name is None:
             raise InvalidRequest("name=None; a process that is no node gives the name of the cluster: cluster.name")
         if not isinstance(name, str):
             raise InvalidRequest(f"name={name!r}; it must be the name of a cluster: cluster.name")
-        _on_ray(name)
+        on_ray(name)
         return cls._joined(_peers.current(name))
 
     @classmethod
@@ -220,7 +189,8 @@ class Cluster:
 
     def _join(self, peer: Peer) -> None:
         self.name, self._system, self._peer, self._carrier = peer.cluster, peer.system, peer, peer.carrier
-        self._lock, self._closed, self._keepers, self._closers = threading.Lock(), False, {}, []
+        self._lock, self._closed, self._closers = threading.Lock(), False, []
+        self._nodes = Nodes(peer.system, peer.carrier)  # the cluster's are another process's
 
     # ---- as a System
 
@@ -446,6 +416,11 @@ class Cluster:
         """Identifies it among the programs that `publish`.  Internal."""
         return hashlib.sha256(self.name.encode()).hexdigest()
 
+    @property
+    def peer(self) -> Peer:
+        """The part of this process in the cluster.  Internal."""
+        return self._peer
+
     def lives(self) -> dict[str, tuple[str, int, int]]:
         """Return the state of each node, the number of its lives, and its number of GPUs.  Internal."""
         found: dict[str, tuple[str, int, int]] = self._directory("nodes")
@@ -461,41 +436,24 @@ class Cluster:
             if self._closed:
                 return
             self._closed = True
+        self._nodes.leave()
         for end in self._closers:
             end()
         peer: Peer | None = getattr(self, "_peer", None)
         deadline = time.monotonic() + timeout
-        if peer is not None and (self._keepers or peer.host is None):
+        if peer is not None and (self._nodes or peer.host is None):
             peer.flush(deadline)
-        if not self._keepers and peer is not None:
+        if not self._nodes and peer is not None:
             if peer.host is None:
                 peer.close()
                 self._system.close(0.0)
             return
-        self._end_nodes(peer, deadline)
+        self._nodes.close(peer, deadline)
         if peer is not None:
             peer.gather()
             peer.close()
         self._system.close(max(0.1, deadline - time.monotonic()))
         self._carrier.close()
-
-    def _end_nodes(self, peer: Peer | None, deadline: float) -> None:
-        """Close the Systems of all nodes, side by side."""
-        closing = []
-        for node in self._keepers:
-            life = None if peer is None else peer.link(node).life
-            if life is not None:
-                thread = threading.Thread(target=self._end_node, args=(life.handle, deadline), daemon=True)
-                thread.start()
-                closing.append(thread)
-        for thread in closing:
-            thread.join(max(0.1, deadline + 1.0 - time.monotonic()))
-
-    def _end_node(self, handle: Any, deadline: float) -> None:
-        try:
-            self._carrier.call(handle, "close", max(0.0, deadline - time.monotonic()))
-        except (NodeDied, NodeUnavailable):
-            return
 
     def __enter__(self) -> Cluster:
         return self
@@ -525,28 +483,3 @@ class Cluster:
 
     def __repr__(self) -> str:
         return f"<Cluster {self.name!r} of {len(self._peer.nodes)} nodes{', closed' if self._closed else ''}>"
-
-
-def _is_inside(peer: Peer, here: Any) -> bool:
-    """Whether this is a node's process, or the thread of an actor of a node in this process."""
-    return peer.host is not None and (not peer.carrier.shared or (here is not None and here.tree is peer.tree))
-
-
-def _check_outside() -> None:
-    """Raise if this is an actor of a cluster's node."""
-    here: Any = current_cell()
-    for peer in _peers.all_peers():
-        if _is_inside(peer, here):
-            raise InvalidRequest(
-                f"a cluster cannot be made inside an actor of cluster {peer.cluster!r}; Cluster.join() gives the "
-                f"actor its own cluster"
-            )
-
-
-def _on_ray(name: str) -> Carrier:
-    try:
-        from .on_ray import OnRay, check_ray
-    except ImportError as error:
-        raise Unsupported(f"Ray cannot be imported ({error}): {how_to_install('ray')}", rule="ray.missing") from None
-    check_ray()
-    return OnRay(name)

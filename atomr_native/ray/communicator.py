@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from .._support.checks import is_integer, is_real
 from ..actors.actor import Actor
 from ..arrays.gpu_ref import GpuRef
-from ..errors import AtomrError, InvalidRequest
+from ..errors import ActorStopped, AtomrError, InvalidRequest, LibraryError, Unsupported
 from ..runtime.addresses import address_of
 from . import _peers
+from .crossing import Crossing
 from .exchange import Exchange
-from .meeting import MEET, MOST_RANKS, Call, Data, Given, Go, Join, Stamp
+from .meeting import MOST_RANKS
+from .rank_messages import MEET, Brought, ByHost, Call, Data, Failed, Given, Go, Here, Join, Stamp
 
 if TYPE_CHECKING:
     from ..actors.ref import ActorRef
@@ -24,6 +26,9 @@ __all__ = ["ClusterCommunicator", "Rank", "check_ranks", "communicator"]
 
 #: Bytes from which an array stays where it is, and the other ranks take from it.
 DIRECT = 256 << 10
+
+#: Errors after which ranks go through host memory.
+_UNCONNECTED = (Unsupported, LibraryError, ActorStopped)
 
 Reduction = Literal["sum", "prod", "min", "max", "avg"]
 
@@ -39,6 +44,8 @@ class Rank:
         self.lock = threading.Lock()
         self.seat: ActorRef = peer.tree.top().family.spawn(_Seat, (), {}, None, None, None).ref
         self.stamp: Stamp | None = None
+        self.by_host: Stamp | None = None  # the generation in which ranks have found that NCCL does not connect them
+        self.note = ""
 
 
 class ClusterCommunicator:
@@ -49,8 +56,9 @@ class ClusterCommunicator:
     actors.  Methods wait until all ranks have come.  Results are those of a `Communicator` of one System, with the same
     bits, and arrays are checked as there.
 
-    Arrays of less than 256 KiB pass through the node of rank 0.  Of larger ones the ranks take from each other what
-    they need, directly (docs/clusters.md, "Device memory").
+    Ranks that are GPUs meet by NCCL, over all nodes; `notes` says if that is not possible.  Others, and then GPUs as
+    well, reduce in host memory: arrays of less than 256 KiB pass through the node of rank 0, and of larger ones the
+    ranks take from each other what they need, directly (docs/clusters.md, "Device memory").
 
     A call that one rank cannot take part in fails on all ranks with that rank's error.  When the node of a rank is
     lost, the calls that wait fail with `NodeLost` on all ranks, and `generation` grows; once the node is back, its
@@ -92,6 +100,12 @@ class ClusterCommunicator:
         """Grows each time that the node of a rank is back after a restart.  Waits for the node of rank 0."""
         found: int = self._meeting.ask("generation").result()
         return found
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Why the ranks of this process take a longer way than NCCL's, as far as is known.  Does not wait."""
+        found = [self._peer.rank((self._meeting.path, rank)) for rank in self._places()]
+        return tuple(dict.fromkeys(each.note for each in found if each.note and each.by_host == each.stamp))
 
     def all_reduce(
         self, array: GpuRef, out: GpuRef | None = None, *, op: Reduction = "sum", factor: float | None = None
@@ -192,18 +206,75 @@ class ClusterCommunicator:
             raise InvalidRequest(f"out={out!r}; allowed: an array of {self.ranks[mine]}, or None")
         known = self._peer.rank((self._meeting.path, mine))
         with known.lock:  # which keeps the order of this rank's calls
-            data, hold = self._given(array) if gives and array is not None else (None, None)
             what = (kind, op, factor, int(root))
+            given = array if gives else None
+            if self._joined(known, mine) != known.by_host and self._are_gpus and kind != "barrier":
+                found = self._by_nccl(known, mine, what, given, out, counts)
+                if not isinstance(found, ByHost):
+                    return found
+            return self._by_host(known, mine, what, given, out, counts)
+
+    def _by_host(
+        self, known: Rank, mine: int, what: tuple[str, str, float | None, int], array: GpuRef | None,
+        out: GpuRef | None, counts: tuple[int, ...] | None,
+    ) -> GpuRef | None:  # fmt: skip
+        """Run a call through host memory."""
+        device, factor = self._device(mine), what[2]
+        data, hold = (None, None) if array is None else self._given(array)
+        found = self._send(known, mine, what, data, counts)
+        if isinstance(found, ByHost):  # another rank wanted NCCL
             found = self._send(known, mine, what, data, counts)
-            if isinstance(found, Go):
+        if isinstance(found, Go):
 
-                def meet(brought: Any) -> Any:
-                    return self._send(known, mine, (MEET, "", None, 0), brought, None)
+            def meet(brought: Any) -> Any:
+                return self._send(known, mine, (MEET, "", None, 0), brought, None)
 
-                result = Exchange(self._peer, found, mine, device, factor, meet).run(out)
-                del hold
-                return result
+            result = Exchange(self._peer, found, mine, device, factor, meet).run(out)
+            del hold
+            return result
         return None if found is None else device.put(found.array(), out=out)
+
+    def _by_nccl(
+        self, known: Rank, mine: int, what: tuple[str, str, float | None, int], array: GpuRef | None,
+        out: GpuRef | None, counts: tuple[int, ...] | None,
+    ) -> GpuRef | ByHost | None:  # fmt: skip
+        """Run a call by NCCL; `ByHost` if all ranks are to go through host memory."""
+        stamp = self._joined(known, mine)
+        found = self._send(known, mine, what, None if array is None else _here(array), counts, by_nccl=True)
+        if isinstance(found, ByHost):
+            known.by_host, known.note = stamp, "through host memory: another rank does not meet by NCCL"
+            return found
+
+        def meet(brought: Brought) -> Any:
+            return self._send(known, mine, (MEET, "", None, 0), brought, None)
+
+        def report(error: AtomrError | None) -> object:
+            known.stamp = None
+            return self._meeting.ask(Failed(stamp, mine, error)).result()
+
+        crossing = Crossing(self._peer, stamp, found, mine, self._devices(), meet, report)
+        try:
+            crossing.connect()
+            return crossing.run(array, out, what[2])
+        except AtomrError as error:
+            if found.stage == "known" or known.stamp != stamp:
+                raise
+            if not isinstance(error, _UNCONNECTED):
+                if found.stage == "connect":
+                    report(error)
+                raise
+            known.by_host, known.note = stamp, f"through host memory, since NCCL does not connect the ranks: {error}"
+            return ByHost()
+
+    def _joined(self, known: Rank, rank: int) -> Stamp:
+        """Return the stamp of a rank's calls, of which the meeting knows."""
+        if known.stamp is None:
+            known.stamp = self._meeting.ask(Join(rank, known.seat)).result()
+        return known.stamp
+
+    @property
+    def _are_gpus(self) -> bool:
+        return self.size > 1 and all("/cuda:" in name for name in self.ranks)
 
     def _given(self, array: GpuRef) -> tuple[Data | Given | AtomrError, object]:
         """Return what a rank gives: a small array itself, and the name of a large one, with its hold."""
@@ -219,28 +290,26 @@ class ClusterCommunicator:
 
     def _send(
         self, known: Rank, rank: int, what: tuple[str, str, float | None, int], data: Any,
-        counts: tuple[int, ...] | None,
+        counts: tuple[int, ...] | None, *, by_nccl: bool = False,
     ) -> Any:  # fmt: skip
         """Make a call, and wait until all ranks have come to it; the caller holds the lock of the rank."""
-        if known.stamp is None:
-            known.stamp = self._meeting.ask(Join(rank, known.seat)).result()
+        stamp = self._joined(known, rank)
         try:
-            return self._meeting.ask(Call(known.stamp, rank, what, data, counts)).result()
+            return self._meeting.ask(Call(stamp, rank, what, data, counts, by_nccl)).result()
         except AtomrError:
             known.stamp = None  # there may be another generation
             raise
 
     def _rank_of(self, array: GpuRef | None, rank: int | None) -> int:
         host = self._peer.host
-        here = "" if host is None else host.place.node
         if array is not None:
             if not isinstance(array, GpuRef):
                 raise InvalidRequest(f"array={array!r}; allowed: a GpuRef on the device of a rank")
-            name = f"{here}/{array.device.name}"
+            name = "" if host is None else f"{host.place.node}/{array.device.name}"
             if host is None or array.device.system is not host.system or name not in self.ranks:
                 raise InvalidRequest(f"{array!r} is on no rank of this node; the ranks are {', '.join(self.ranks)}")
             return self.ranks.index(name)
-        mine = [at for at, name in enumerate(self.ranks) if name.partition("/")[0] == here]
+        mine = list(self._places())
         if rank is not None:
             if rank not in mine:
                 raise InvalidRequest(f"rank={rank!r}; this process has the ranks {mine}")
@@ -248,6 +317,15 @@ class ClusterCommunicator:
         if len(mine) != 1:
             raise InvalidRequest(f"rank=None; this process has the ranks {mine}, and one of them must be named")
         return mine[0]
+
+    def _places(self) -> dict[int, str]:
+        """Return the ranks of this process, with their devices."""
+        here = "" if self._peer.host is None else self._peer.host.place.node
+        placed = [name.partition("/") for name in self.ranks]
+        return {rank: device for rank, (node, _, device) in enumerate(placed) if node == here}
+
+    def _devices(self) -> dict[int, Device]:
+        return {rank: self._device(rank) for rank in self._places()}
 
     def _device(self, rank: int) -> Device:
         host = self._peer.host
@@ -259,6 +337,15 @@ class ClusterCommunicator:
 
     def __repr__(self) -> str:
         return f"<ClusterCommunicator of {', '.join(self.ranks)}>"
+
+
+def _here(array: GpuRef) -> Here | AtomrError:
+    """Return what a rank says of an array that stays with it, once it is written."""
+    try:
+        array.wait()
+    except AtomrError as error:
+        return error
+    return Here(array.shape, array.layout.dtype_name)
 
 
 def communicator(peer: Peer, ranks: tuple[str, ...], meeting: ActorRef) -> ClusterCommunicator:

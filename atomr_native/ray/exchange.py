@@ -16,8 +16,8 @@ import numpy as np
 from ..dtypes import as_dtype
 from ..errors import AtomrError, GpuRefStale, NodeLost
 from ..libraries.collective.reductions import reduce_into
-from .meeting import Data, Given, Go
 from .moving.server import part_of
+from .rank_messages import Data, Given, Go, Here
 
 if TYPE_CHECKING:
     from ..arrays.gpu_ref import GpuRef
@@ -146,9 +146,14 @@ class Exchange:
         for begin in range(0, count, most):
             yield begin, min(most, count - begin)
 
+    def _given(self, source: int) -> Given | Data | None:
+        found = self._go.given[source]
+        assert not isinstance(found, Here)  # noqa: S101 - those go by NCCL
+        return found
+
     def _array(self, source: int, first: int, count: int) -> np.ndarray[Any, Any]:
         """Return some elements of a rank's array."""
-        given = self._go.given[source]
+        given = self._given(source)
         if isinstance(given, Data):
             return given.array().reshape(-1)[first : first + count]
         assert given is not None  # noqa: S101 - as the step says
@@ -160,7 +165,7 @@ class Exchange:
 
     def _take(self, source: int, first: int, count: int, target: GpuRef) -> None:
         """Copy some elements of a rank's array to an array of this one."""
-        given = self._go.given[source]
+        given = self._given(source)
         if not count:
             return
         if isinstance(given, Data):

@@ -18,9 +18,10 @@ from ..system import System, state_of
 from .arrays import RemoteRef, as_bytes, from_bytes
 from .carrier import Carrier, NodeDied, NodeUnavailable, Place
 from .exports import Exports
-from .meeting import Given
 from .moving.server import Server
+from .network import meet_at
 from .peer import Peer
+from .rank_messages import Given
 from .session import Session
 from .wire import pack, pack_error, unpack
 
@@ -56,6 +57,7 @@ class Host:
         self.system = System(**place.options)
         if not carrier.shared:
             state_of(self.system).see_all_gpus(place.gpus)
+            meet_at(state_of(self.system).environment, carrier.address())
         self.arrays = Exports()
         self._lock = threading.Lock()
         self._sessions: dict[str, Session] = {}
@@ -78,6 +80,7 @@ class Host:
     def close(self, timeout: float) -> None:
         """Close the System, and leave the cluster.  Waits up to `timeout` seconds."""
         self._closed = True
+        self.peer.spans.close()
         deadline = time.monotonic() + timeout
         try:
             self.system.close(timeout)
@@ -93,6 +96,7 @@ class Host:
             sessions = list(self._sessions.values())
         for session in sessions:
             session.close()
+        self.peer.spans.close()
         self._end_server()
 
     def _end_server(self) -> None:
@@ -368,13 +372,13 @@ class Host:
                 self._server = Server(self._named, self.peer.carrier.address(), self._called)
             return self._server.way
 
-    def _called(self, data: bytes) -> bytes:
+    def _called(self, data: bytes, blob: Any) -> bytes:
         """Serve a call that has come by a connection."""
         try:
             method, args = pickle.loads(data)  # noqa: S301 - it comes from a process of the cluster
             if method not in _DIRECT:
                 raise InvalidRequest(f"method={method!r}; allowed: {', '.join(_DIRECT)}")
-            return pickle.dumps((True, getattr(self, method)(*args)), 5)
+            return pickle.dumps((True, getattr(self, method)(*args, *(() if blob is None else (blob,)))), 5)
         except Exception as error:
             _log.exception("a call of another process failed")
             return pickle.dumps((False, LibraryError("ray", 0, type(error).__name__, "call", str(error))), 5)

@@ -126,7 +126,7 @@ class Link:
             number = next(self._numbers)
         while True:
             try:
-                call = self.calls.make if blob is None and name != "fetch" else self.calls.by_engine
+                call = self.calls.by_engine if name == "fetch" else self.calls.make
                 good, data, found = call(life, "control", life.id, number, packed.data, blob)
                 break
             except NodeUnavailable:

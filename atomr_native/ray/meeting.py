@@ -8,11 +8,9 @@ each other's names of them, take what they need (`exchange`), and meet again.
 from __future__ import annotations
 
 import os
-from collections import deque
-from dataclasses import dataclass, field
+from collections import OrderedDict, deque
+from dataclasses import dataclass, field, replace
 from typing import Any
-
-import numpy as np
 
 from ..actors._handlers import handler
 from ..actors.actor import Actor
@@ -20,102 +18,18 @@ from ..actors.answer import ReplyTo, bare
 from ..actors.messages import Terminated
 from ..actors.ref import ActorRef
 from ..communicators.request import CollectiveRequest, Lowered, lower
-from ..errors import ActorStopped, AskTimeout, AtomrError, InvalidRequest, NodeLost
-from ..libraries.collective.attributes import Step
+from ..errors import ActorStopped, AskTimeout, AtomrError, InvalidRequest, LibraryError, NodeLost
 from ..system import System
-from .arrays import as_bytes, from_bytes
 from .directory import LOST
+from .rank_messages import MEET, ByHost, Call, Data, Failed, Given, Go, Here, Join, Stamp
 
-__all__ = ["MEET", "MOST_RANKS", "Call", "Data", "Given", "Go", "Join", "Meeting", "Stamp"]
+__all__ = ["MOST_RANKS", "Meeting"]
 
 MOST_RANKS = 16  # host devices of a System
 _LOOK = 0.5  # seconds between looks at the nodes of ranks that are missing
-
-#: One building of a communicator: which life of the meeting, and the generation.
-Stamp = tuple[str, int]
-
-
-@dataclass(frozen=True)
-class Data:
-    """An array as bytes."""
-
-    blob: bytes
-    shape: tuple[int, ...]
-    dtype: str
-
-    @classmethod
-    def of(cls, array: np.ndarray[Any, Any], dtype: str) -> Data:
-        """Return an array as bytes."""
-        return cls(as_bytes(array).tobytes(), array.shape, dtype)
-
-    def array(self) -> np.ndarray[Any, Any]:
-        """Return the array."""
-        return from_bytes(np.frombuffer(self.blob, np.uint8), self.shape, self.dtype)
-
-
-@dataclass(frozen=True)
-class Given:
-    """The name of an array of a rank, from which the others take what they need."""
-
-    node: str
-    incarnation: int
-    ident: int
-    shape: tuple[int, ...]
-    dtype: str
-
-
-@dataclass(frozen=True)
-class Go:
-    """The ranks agree on a call, and run it.
-
-    Attributes
-    ----------
-    step : Step
-        The collective, as of a communicator of one System.
-    given : tuple
-        The array of each rank: `Given`, `Data`, or None.
-    shapes : tuple
-        The shape of each rank's result; None for a rank without.
-    """
-
-    step: Step
-    given: tuple[Given | Data | None, ...]
-    shapes: tuple[tuple[int, ...] | None, ...]
-
-
-#: The call by which ranks meet again: each brings what the others may take, or an error.
-MEET = "meet"
-
-
-@dataclass(frozen=True)
-class Join:
-    """A rank has begun; `seat` ends with its process.  Answered by the `Stamp` of its calls."""
-
-    rank: int
-    seat: ActorRef
-
-
-@dataclass(frozen=True)
-class Call:
-    """One collective of one rank.
-
-    Attributes
-    ----------
-    stamp, rank
-        Of which building of the communicator, by which rank.
-    what : tuple
-        Kind, operation, factor and root, on which all ranks agree.
-    data : Data, Given, AtomrError or None
-        What the rank gives; an error if it cannot take part.
-    counts : tuple of int, optional
-        Of ``all_to_all``: rows for each rank.
-    """
-
-    stamp: Stamp
-    rank: int
-    what: tuple[str, str, float | None, int]
-    data: Data | Given | AtomrError | None = None
-    counts: tuple[int, ...] | None = None
+_CAUSE_S = 5.0  # seconds until a failure without a cause is one of the connections between nodes
+_KNOWN = 1024  # kinds of calls that are remembered
+_CAUSES = 16  # generations whose causes are remembered
 
 
 @dataclass
@@ -142,6 +56,10 @@ class _Look:
     """Time to look at the nodes of missing ranks."""
 
 
+class _Unexplained:
+    """No rank has said what has failed."""
+
+
 class Meeting(Actor):
     """Runs the calls of ranks on several nodes.
 
@@ -158,10 +76,14 @@ class Meeting(Actor):
 
         self._names, self._timeout = ranks, timeout
         self._cluster = Cluster.join()
+        self._spans = self._cluster.peer.spans
         self._ranks = [_Rank(name.partition("/")[0]) for name in ranks]
         lives = self._cluster.lives()
         self._stamp: Stamp = (os.urandom(8).hex(), 1 + sum(lives[n][1] - 1 for n in {r.node for r in self._ranks}))
-        self._cause: AtomrError | None = None
+        self._causes: dict[int, AtomrError] = {}  # by the generation that they ended
+        self._asking: list[ReplyTo] = []  # ranks that want to know the cause
+        self._connects = True  # the next call by NCCL connects the ranks
+        self._known: OrderedDict[tuple[object, ...], None] = OrderedDict()  # calls by NCCL, of this generation
         self._number = 0
         # Arrays that are only checked take no pages, and so no memory.
         self._system = System(isolation="thread", standby="off", memory_limit=1 << 46)
@@ -176,6 +98,9 @@ class Meeting(Actor):
         for rank in self._ranks:
             for each in rank.calls:
                 each.reply.fail(ActorStopped("the communicator has ended"))
+        for reply in self._asking:
+            reply.fail(ActorStopped("the communicator has ended"))
+        self._spans.end(self._stamp)
         self._system.close(1.0)
 
     @handler
@@ -202,7 +127,7 @@ class Meeting(Actor):
         """Run a call once all ranks have come to it."""
         reply = self.context.reply_later()
         if message.stamp != self._stamp:
-            reply.fail(self._cause or NodeLost("the communicator was built anew", self._ranks[0].node))
+            reply.fail(self._cause_of(message.stamp))
             return
         self._ranks[message.rank].calls.append(_Open(message, reply))
         if all(rank.calls for rank in self._ranks):
@@ -214,6 +139,24 @@ class Meeting(Actor):
         elif sum(len(rank.calls) for rank in self._ranks) == 1:
             self._wait()
         self._look()
+
+    @handler
+    def on_failed(self, message: Failed) -> None:
+        """Begin a new generation after a failure by NCCL; answer with its cause."""
+        reply = self.context.reply_later()
+        if message.stamp == self._stamp and message.error is not None:
+            self._rebuild(message.error)
+        if message.stamp != self._stamp:
+            reply.fail(self._cause_of(message.stamp))
+            return
+        self._asking.append(reply)
+        self.context.timers.start_once(_CAUSE_S, _Unexplained(), key="cause")
+
+    @handler
+    def on_unexplained(self, message: _Unexplained) -> None:  # noqa: ARG002
+        """Fail with what is known, when no rank has said more."""
+        text = "nodes have lost each other"
+        self._rebuild(LibraryError("nccl", 0, "disconnected", "a communicator over nodes", text))
 
     @handler
     def on_generation(self, message: str) -> int:  # noqa: ARG002 - the only text that it gets
@@ -251,13 +194,29 @@ class Meeting(Actor):
 
     def _rebuild(self, error: AtomrError) -> None:
         """Fail the calls that wait, and begin a new generation."""
-        self._stamp, self._cause = (self._stamp[0], self._stamp[1] + 1), error
+        bare(error)
+        ended = self._stamp
+        self._causes[ended[1]] = error
+        self._causes.pop(ended[1] - _CAUSES, None)
+        self._stamp = (ended[0], ended[1] + 1)
         self._number += 1
+        self._connects = True
+        self._known.clear()
         self.context.timers.cancel("late")
+        self.context.timers.cancel("cause")
+        self._spans.end(ended)
+        asking, self._asking = self._asking, []
+        for reply in asking:
+            reply.fail(error)
         for rank in self._ranks:
             waiting, rank.calls = rank.calls, deque()
             for each in waiting:
                 each.reply.fail(error)
+
+    def _cause_of(self, stamp: Stamp) -> AtomrError:
+        """Return what has ended a generation."""
+        known = self._causes.get(stamp[1]) if stamp[0] == self._stamp[0] else None
+        return known or NodeLost("the communicator was built anew", self._ranks[0].node)
 
     def _meet(self, calls: list[_Open]) -> None:
         try:
@@ -285,25 +244,38 @@ class Meeting(Actor):
         given = tuple(call.data for call in calls)
         if kind == MEET:
             return [given] * len(calls)
+        if kind != "barrier" and len({call.by_nccl for call in calls}) > 1:
+            return [ByHost()] * len(calls)
         devices = self._comm.devices
-        direct = any(isinstance(each, Given) for each in given)
+        direct = any(isinstance(each, Given | Here) for each in given)
         arrays: Any = [
-            device.empty(each.shape, each.dtype) if direct or isinstance(each, Given) else device.put(each.array())
+            device.empty(each.shape, each.dtype) if direct or not isinstance(each, Data) else device.put(each.array())
             for device, each in zip(devices, given, strict=True)
-            if isinstance(each, Data | Given)
+            if isinstance(each, Data | Given | Here)
         ]
         if kind in ("broadcast", "scatter"):
             arrays = arrays[0]
         counts = None if first.counts is None else [call.counts for call in calls]
         request = CollectiveRequest(kind, arrays, op=op, factor=factor, root=root, counts=counts)  # type: ignore[arg-type]
         if direct:
-            return [self._agreed(lower(request, devices), given)] * len(calls)
+            agreed = self._agreed(lower(request, devices), given)
+            return [self._staged(agreed, factor) if first.by_nccl else agreed] * len(calls)
         found = self._comm.ask(request).result()
         if kind == "barrier":
             return [None] * len(calls)
         if kind in ("reduce", "gather"):
             return [_data(found) if call.rank == root else None for call in calls]
         return [_data(each) for each in found]
+
+    def _staged(self, go: Go, factor: float | None) -> Go:
+        """Return what ranks do that meet by NCCL."""
+        key = (go.step, go.shapes, factor is None)
+        stage = "connect" if self._connects else "known" if key in self._known else "fresh"
+        self._connects = False
+        self._known[key] = None
+        while len(self._known) > _KNOWN:
+            self._known.popitem(last=False)
+        return replace(go, number=self._number, stage=stage, timeout=self._timeout)
 
     @staticmethod
     def _agreed(lowered: Lowered, given: tuple[Any, ...]) -> Go:

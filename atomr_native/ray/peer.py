@@ -19,6 +19,7 @@ from .devices import resolve_device
 from .events import Events
 from .link import Link
 from .moving.client import Client
+from .span import Spans
 
 if TYPE_CHECKING:
     from ..actors.cell import Cell
@@ -58,6 +59,7 @@ class Peer:
         self.events = Events()
         self.moves = Client()
         self._ranks: dict[tuple[str, int], Rank] = {}
+        self.spans = Spans()
         self.refresh()
         if host is not None:
             self.tree.naming = self._name
@@ -117,6 +119,7 @@ class Peer:
     def close(self) -> None:
         """Leave the cluster.  Idempotent."""
         _peers.remove(self)
+        self.spans.close()
         with self._lock:
             links = list(self._links.values())
         for link in links:

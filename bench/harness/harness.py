@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import zip_longest
 from typing import Any, Literal, TypeVar
 
 from bench.harness import machine, twins
@@ -217,6 +218,7 @@ class Setup:
         self.contenders: list[tuple[str, Sample]] = []
         self.series: dict[str, Series] = {}
         self.ratios: list[tuple[str, str]] = []
+        self.bests: dict[str, tuple[str, ...]] = {}
         self.stack = ExitStack()
         self._shared: dict[object, Any] = {}
         self._names: set[str] = set()
@@ -277,6 +279,11 @@ class Setup:
         with self.attempt(name, kind):
             self.series[name].members = tuple(members)
             self.series[name].remark = remark
+
+    def best(self, name: str, members: Sequence[str], kind: Kind = "peer") -> None:
+        """Add the least of series in every round, of those that have a figure: the best of several libraries."""
+        self.series[name] = Series(name, kind, remark=f"the least of {len(members)}")
+        self.bests[name] = tuple(members)
 
     def twin(self, name: str, program: str, *arguments: str | int, scale: float = 1.0) -> None:
         """Add a C twin: one run of the program is one sample; `scale` converts its microseconds."""
@@ -428,7 +435,17 @@ def _mean(mean: Series, members: Sequence[Series]) -> None:
     mean.flops = geometric([series.flops for series in members]) or 0.0
 
 
+def _best(best: Series, members: Sequence[Series]) -> None:
+    measured = [series.samples for series in members if series.status == "ok" and series.samples]
+    if not measured:
+        best.status, best.reason = "skipped", f"no figure of {members[0].name} and others"
+        return
+    best.samples = [min((value for value in values if value), default=None) for values in zip_longest(*measured)]
+
+
 def _result(case: Case, setup: Setup, rounds: int, other: float, seconds: float) -> CaseResult:
+    for name, members in setup.bests.items():
+        _best(setup.series[name], [setup.series[member] for member in members])
     for series in setup.series.values():
         if series.members:
             _mean(series, [setup.series[member] for member in series.members])

@@ -209,9 +209,15 @@ static void depend(atomr_sender *s, deps *d, unsigned self, atomr_stamp stamp) {
 /* Give the slots of a message their new stamps.  -1: no memory.  Some slots may then name the ticket, which
  * orders more than needed; so the ticket must be used up, or those who wait for it would never end. */
 static int stamp_uses(atomr_sender *s, const atomr_use *uses, unsigned n, atomr_stamp stamp, uint64_t order) {
-    for (unsigned i = 0; i < n; i++)
-        if (!(uses[i].access & ATOMR_WRITE))
-            if (atomr_stamps_add(&atomr_root(s, &s->slots[uses[i].slot])->others, stamp) != 0) return -1;
+    for (unsigned i = 0; i < n; i++) {
+        if (uses[i].access & ATOMR_WRITE) continue;
+        atomr_stamps *others = &atomr_root(s, &s->slots[uses[i].slot])->others;
+        /* Most are read by one lane only: then the stamp takes the place of that lane's last one. */
+        if (others->n == 1 && !others->items && atomr_stamp_lane(others->few[0]) == atomr_stamp_lane(stamp))
+            others->few[0] = stamp;
+        else if (atomr_stamps_add(others, stamp) != 0)
+            return -1;
+    }
     for (unsigned i = 0; i < n; i++) {
         if (!(uses[i].access & ATOMR_WRITE)) continue;
         atomr_slot *slot = atomr_root(s, &s->slots[uses[i].slot]);
@@ -222,6 +228,8 @@ static int stamp_uses(atomr_sender *s, const atomr_use *uses, unsigned n, atomr_
     }
     return 0;
 }
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ && sizeof(atomr_operand) == 24, "words of an operand");
 
 static void write_message(atomr_sender *s, unsigned lane, uint32_t plan, const atomr_use *uses, unsigned n_uses,
                           const uint64_t *scalars, unsigned n_scalars, const deps *d, unsigned n_cells, int flags) {
@@ -252,11 +260,10 @@ static void write_message(atomr_sender *s, unsigned lane, uint32_t plan, const a
             whole &= slot->covers || uses[i].whole == ATOMR_DECLARED;
         }
         if (!whole) access &= ~(uint32_t)ATOMR_OVERWRITE; /* part of it: poison stays */
-        union {
-            atomr_operand operand;
-            uint64_t words[3];
-        } u = {{slot->block.segment, access, slot->block.offset + uses[i].offset, name, generation}};
-        for (int k = 0; k < 3; k++) words[at++ & wrap] = u.words[k];
+        /* An atomr_operand, put together in registers: words that were stored in halves could not be read at once. */
+        words[at++ & wrap] = slot->block.segment | (uint64_t)access << 32;
+        words[at++ & wrap] = slot->block.offset + uses[i].offset;
+        words[at++ & wrap] = name | (uint64_t)generation << 32;
     }
     for (unsigned i = 0; i < n_scalars; i++) words[at++ & wrap] = scalars[i];
 }

@@ -8,12 +8,6 @@ enum { KEEP_FREE = 64 /* freed slots that rest before the oldest is used again *
 
 static void dissolve(atomr_sender *s, uint32_t group);
 
-atomr_slot *atomr_live(const atomr_sender *s, uint32_t slot, uint32_t generation) {
-    if (slot == 0 || slot >= s->fresh) return NULL;
-    atomr_slot *found = &s->slots[slot];
-    return found->state == SLOT_LIVE && found->generation == generation ? found : NULL;
-}
-
 static void publish_generation(atomr_sender *s, uint32_t slot) {
     atomic_store_explicit(&atomr_generations(s->p)[slot], s->slots[slot].generation, memory_order_release);
 }

@@ -127,7 +127,11 @@ static inline atomr_head *atomr_head_at(atomr_sender *s, unsigned lane, uint64_t
     return &atomr_ring_at(s->p, lane)[cell & (s->cells - 1)].head;
 }
 
-atomr_slot *atomr_live(const atomr_sender *s, uint32_t slot, uint32_t generation);
+static inline atomr_slot *atomr_live(const atomr_sender *s, uint32_t slot, uint32_t generation) {
+    if (slot == 0 || slot >= s->fresh) return NULL;
+    atomr_slot *found = &s->slots[slot];
+    return found->state == SLOT_LIVE && found->generation == generation ? found : NULL;
+}
 /* The slot whose stamps order the uses of this one. */
 static inline atomr_slot *atomr_root(const atomr_sender *s, atomr_slot *a) {
     return a->domain ? &s->slots[a->domain] : a;

@@ -111,6 +111,9 @@ def test_rates_and_geometric_means_are_shown() -> None:
             raise Unavailable("not installed")
         setup.mean("both", ["small", "large"], remark="of 2")
         setup.mean("all", ["small", "absent"], "peer")
+        setup.best("best", ["large", "absent", "small"])
+        setup.best("none", ["absent"])
+        setup.mean("of both", ["best", "large"])
         setup.ratio("both", "small")
 
     result = run_case(Case("products", "Products", build), Effort.QUICK, random.Random(1))
@@ -118,6 +121,9 @@ def test_rates_and_geometric_means_are_shown() -> None:
     assert by_name["both"].samples == pytest.approx([4.0] * 7)
     assert by_name["both"].members == ("small", "large")
     assert (by_name["all"].status, by_name["all"].reason) == ("skipped", "no figure of absent")
+    assert by_name["best"].samples == [2.0] * 7
+    assert by_name["none"].status == "skipped"
+    assert by_name["of both"].samples == pytest.approx([4.0] * 7)
     page = report.markdown([documents.document([result], MACHINE, IDLE, Effort.QUICK, seed=1, forced=False)], ())
     assert "| contender | us | interval | TFLOP/s | rounds, or why not |" in page
     assert "| large | 8.00 | 8.00 to 8.00 | 8.00 | 7; in steps |" in page

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
 from scripts import ROOT
 
-from bench.harness import Effort, Setup, Unavailable, documents, gpu_peers, programs
+from atomr_native.libraries.cutlass.precompile import wanted_of
+from bench.harness import Effort, Setup, Unavailable, documents, gpu_peers, programs, run_case
 from bench.harness.discovery import all_cases
 from bench.libraries.blas_lt import _gemm
+from bench.libraries.cutlass import _kernels, figures
+from bench.libraries.cutlass.cases import SIZES
 
 
 @pytest.mark.parametrize("name", list(programs.PROGRAMS))
@@ -258,7 +264,7 @@ NUMBA_ONLY = (
     "gpu_arguments", "gpu_arguments_told", "gpu_compile", "gpu_training",
     "gpu_cudnn_transformer", "gpu_cudnn_decode", "gpu_cudnn_compiled",
 )  # fmt: skip
-#: Cases of CUTLASS's kernels begin so; the fake does not run these.
+#: Cases of CUTLASS's kernels begin so; the fake does not run these, and the host device computes the same products.
 CUTLASS_ONLY = "gpu_cutlass"
 
 
@@ -277,3 +283,44 @@ def test_a_gpu_case_runs_on_the_fake_driver(case: str, fake_environment: dict[st
     skipped = {name: reason for (_, name), (status, reason) in states.items() if status == "skipped"}
     assert not {name: reason for name, reason in skipped.items() if not name.startswith(PEERS)}
     assert len(states) > len(skipped)
+
+
+@pytest.mark.parametrize("name", [name for name in all_cases() if name.startswith(CUTLASS_ONLY)])
+def test_a_case_of_cutlass_runs_on_the_host_device(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def compiled(wanted: list[Any], capability: tuple[int, int]) -> Iterator[tuple[Any, float, None]]:
+        assert capability == (9, 0)
+        yield wanted[0], 0.5, None
+
+    monkeypatch.setattr("atomr_native.libraries.cutlass.precompile.precompile", compiled)
+    result = run_case(all_cases()[name], Effort.TINY, random.Random(0), rounds=1)
+    wrong = {one.name: one.reason for one in result.series if one.kind == "atomr" and one.status != "ok"}
+    assert not wrong
+    assert all(None not in one.samples for one in result.series if one.kind == "atomr")
+    assert {one.status for one in result.series if one.kind == "peer"} <= {"skipped"}
+
+
+def test_kernels_that_compile_too_long_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    end = threading.Event()
+    product = figures._product
+
+    def slow(shape: tuple[int, ...], dtype: str, actor: str, dev: Any) -> Any:
+        if (dtype, actor) == ("float16", "cutlass"):
+            assert end.wait(60)
+        return product(shape, dtype, actor, dev)
+
+    monkeypatch.setattr(figures, "_product", slow)
+    monkeypatch.setattr(figures, "_PATIENCE", 0.5)
+    monkeypatch.setattr(figures, "SHAPES", {one: figures.SHAPES[one][:1] for one in ("bfloat16", "float16")})
+    case = all_cases()["gpu_cutlass_products"]
+    result = run_case(case, Effort.TINY, random.Random(0), rounds=1)
+    end.set()
+    states = {one.name: (one.status, one.reason) for one in result.series if one.kind == "atomr"}
+    late = states.pop("cutlass, 4096 x 4096 x 4096, float16")
+    assert late == ("skipped", "its kernel was not compiled in 0 s")
+
+
+def test_kernels_of_the_cases_of_cutlass_are_requested_ahead() -> None:
+    wanted = list(wanted_of(_kernels.requests()))
+    products = sum(map(len, figures.SHAPES.values()))
+    assert len(wanted) == products + len(figures.EPILOGUES) + len(SIZES) + 1
+    assert {one.spec.op for one in wanted} == {"cutlass.gemm", "cutlass.grouped_gemm"}

@@ -322,6 +322,7 @@ PRODUCTS: list[tuple[str, tuple[int, int], tuple[int, int, int], dict[str, Any]]
     ("float16", (9, 0), (8192, 8192, 256), {"epilogue": "sqrt(relu(acc)) / (1 + erf(acc))"}),
     ("float16", (9, 0), (8192, 8192, 256), {"config": an.GemmConfig(tile=(256, 128, 64), cluster=(2, 1, 1))}),
     ("float16", (9, 0), (64, 256, 16384), {}),
+    ("float16", (9, 0), (16, 4096, 256), {}),
     (
         "bfloat16",
         (9, 0),
@@ -379,11 +380,20 @@ def growth(x: float) -> float:
     return math.exp(2.0 * x)
 
 
+def odds(x: float) -> float:
+    return x / (x + 3.0)
+
+
 @pytest.mark.parametrize(("kind", "brief"), [("float32", False), ("float32", True), ("float64", False)])
-def test_exponentials_of_python_functions_are_short_where_results_are(kind: str, brief: bool) -> None:
+@pytest.mark.parametrize(
+    ("function", "short"), [(growth, ["add", "mul", "ex2"]), (odds, ["add", "div"])]  # 2 x is a sum
+)  # fmt: skip
+def test_arithmetic_of_python_functions_is_short_where_results_are(
+    function: Any, short: list[str], kind: str, brief: bool
+) -> None:
     pytest.importorskip("numba.cuda", reason="numba-cuda is not installed")
     nvjitlink = pytest.importorskip("cuda.bindings.nvjitlink", reason="cuda.bindings is not installed")
-    code = compiler.function_ltoir(growth, 1, "f0", (9, 0), kind, brief)
+    code = compiler.function_ltoir(function, 1, "f0", (9, 0), kind, brief)
     type_ = {"float32": "float", "float64": "double"}[kind]
     caller = f'extern "C" __device__ {type_} f0({type_}); extern "C" __global__ void k({type_} *p) {{ *p = f0(*p); }}'
     kernel = nvrtc.compile_program(caller, "sm_90a", output="ltoir").code
@@ -395,11 +405,12 @@ def test_exponentials_of_python_functions_are_short_where_results_are(kind: str,
     nvjitlink.get_linked_ptx(handle, text)
     nvjitlink.destroy(handle)
     lines = [line.split()[0] for line in text.decode().splitlines() if line.endswith(";")]
-    steps = [one for one in lines if one.startswith(("mul.f", "mul.rn", "fma.", "ex2.", "add."))]
+    steps = [one for one in lines if one.startswith(("mul.f", "mul.rn", "fma.", "ex2.", "add.", "div."))]
     if brief:
-        assert [one.partition(".")[0] for one in steps] == ["add", "mul", "ex2"]  # 2 x is a sum
+        assert [one.partition(".")[0] for one in steps] == short
     else:
-        assert len(steps) > 5
+        assert len(steps) > 5 or any(one.startswith("div.rn.") for one in steps)
+    assert any(one.startswith("div.approx.ftz.") for one in steps) == (brief and function is odds)
 
 
 class Broken:

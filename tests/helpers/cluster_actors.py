@@ -187,6 +187,14 @@ class Collective(an.Actor):
     def run(self, name: str, array: Any, options: dict[str, Any]) -> Any:
         if name == "alive":
             return name
+        if name == "notes":
+            return self.comm.notes
+        if name == "poisoned":
+            from actions import poison
+
+            ref = self.device.put(array)
+            poison(self.device.lane("mine"), ref)
+            return self.comm.all_reduce(ref)
         if name == "seeded":
             return self.comm.all_reduce(self.device.put(seeded_array(array))).numpy()[:: 1 << 9]
         if name == "stale":

@@ -24,6 +24,7 @@ _C: dict[str, str] = {"float32": "float", "tfloat32": "float", "float64": "doubl
                       "int32": "int", "int64": "long long", "float16": "_Float16"}  # fmt: skip
 _FUNCTORS = {
     "add": "({} + {})", "sub": "({} - {})", "mul": "({} * {})", "div": "({} / {})", "neg": "(-{})",
+    "exp": "__builtin_exp({})", "min": "({0} < {1} ? {0} : {1})",
     "relu": "({0} > 0 ? {0} : 0)", "max": "({0} > {1} ? {0} : {1})", "fma": "({} * {} + {})",
     "sigmoid": "(1 / (1 + __builtin_exp(-({}))))",
     "gelu_tanh": "({0} / (1 + __builtin_exp(-1.5957691216057308 * {0} * (1 + 0.044715 * {0} * {0}))))",

@@ -30,8 +30,8 @@ _FLAGS = (
     "-nostdlib", "-fno-use-linker-plugin",  # a fifth of a small kernel's time; libc is open
 )  # fmt: skip
 _KERNEL = re.compile(
-    r'(?:\bKERNEL|extern\s+"C"\s+__global__\s+void(?:\s+__cluster_dims__\((\d+), 1, 1\))?'
-    r"(?:\s+__launch_bounds__\([^()]*\))?)\s+(\w+)\s*\(([^()]*)\)\s*\{"
+    r'(?:\bKERNEL|extern\s+"C"\s+__global__\s+void(?:\s+__cluster_dims__\((\d+), 1, 1\))?)'
+    r"(?:\s+__launch_bounds__\([^()]*\))?\s+(\w+)\s*\(([^()]*)\)\s*\{"
 )
 _PTX = (
     (re.compile(r'asm\s+volatile\s*\(\s*"trap;"\s*\)'), "fake_fault(719)"),

@@ -9,6 +9,7 @@ import threading
 from collections import Counter
 from pathlib import Path
 
+import forked_workers
 from actions import eventually
 
 from atomr_native._lib.lanes import lane_threads
@@ -17,7 +18,10 @@ from atomr_native._lib.lanes import lane_threads
 def descriptors() -> Counter[str]:
     """Open descriptors of the kinds that the library uses."""
     found: Counter[str] = Counter()
+    kept = forked_workers.kept_descriptors()
     for name in os.listdir("/proc/self/fd"):
+        if int(name) in kept:
+            continue
         with contextlib.suppress(OSError):
             link = os.readlink(f"/proc/self/fd/{name}")
             for kind in ("memfd:atomr", "eventfd", "pidfd", "socket", "pipe"):
@@ -38,7 +42,7 @@ def children() -> set[int]:
     for task in os.listdir("/proc/self/task"):
         with contextlib.suppress(OSError):
             found.update(map(int, Path(f"/proc/self/task/{task}/children").read_text().split()))
-    return found
+    return found - forked_workers.kept_processes()
 
 
 def threads() -> set[str]:

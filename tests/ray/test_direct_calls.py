@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import random
+import socket
 import threading
 from collections.abc import Iterator
 from typing import Any
 
+import ml_dtypes
+import numpy as np
 import pytest
 from cluster_actors import Log
 
 import atomr_native as an
 from atomr_native.ray import Cluster
 from atomr_native.ray.in_process import InProcess
-from atomr_native.ray.moving.channel import Call, Channel, Result
+from atomr_native.ray.moving.channel import Call, Channel, Push, Result
+from atomr_native.ray.moving.way import Way
 
 
 class Direct(InProcess):
@@ -66,6 +72,42 @@ def test_messages_and_operations_do_not_go_through_the_engine(made: tuple[Cluste
     assert x.numpy().tolist() == [0.0] * 3
 
 
+@pytest.mark.parametrize("far", [False, True])
+def test_arrays_of_the_program_do_not_go_through_the_engine(
+    made: tuple[Cluster, Direct], far: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if far:
+        monkeypatch.setattr(Way, "near", False)
+    cluster, carrier = made
+    device = cluster.device("node1/host")
+    data = np.random.default_rng(0).standard_normal((3, 50001)).astype("float32")
+    for array in (data, data[:, ::2], data[:0], np.float64(2.5), np.ones(3, ml_dtypes.bfloat16)):
+        found = device.put(array)
+        assert (found.shape, found.dtype) == (np.shape(array), np.asarray(array).dtype)
+        assert (found.numpy() == array).all()
+    assert carrier.calls.count("control") == 1  # which asks for the way
+
+
+@pytest.mark.parametrize("seals", [0, 1])
+def test_memory_that_could_become_smaller_is_not_read(made: tuple[Cluster, Direct], seals: int) -> None:
+    cluster, _ = made
+    cluster.spawn(Log, node=1).ask("x").result(30)
+    link = cluster._peer.link("node1")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.connect(link.life.way.local)
+        channel = Channel(connection)
+        assert channel.greet(link.life.way.secret, first=True)
+        fd = os.memfd_create("test", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.truncate(fd, 10)
+        if seals:
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+        channel.send(Push(b"", 11 if seals else 10), fd)
+        os.close(fd)
+        with pytest.raises(OSError):  # noqa: PT011 - the end of a connection has many names
+            channel.receive()
+    assert cluster.device("node1/host").put([1.0]).numpy().tolist() == [1.0]
+
+
 def test_only_these_calls_are_served(made: tuple[Cluster, Direct]) -> None:
     cluster, _ = made
     cluster.spawn(Log, node=1).ask("x").result(30)
@@ -83,7 +125,7 @@ def test_connections_that_break_and_nodes_that_end(
     draw, send = random.Random(5), Channel.send
 
     def fragile(channel: Channel, message: Any, fd: int | None = None) -> None:
-        if isinstance(message, Call | Result) and draw.random() < 0.05:
+        if isinstance(message, Call | Push | Result) and draw.random() < 0.05:
             if draw.random() < 0.5:
                 send(channel, message, fd)
             channel.close()

@@ -16,15 +16,16 @@ from atomr_native.ray import Cluster, use_device
 from atomr_native.runtime.listing import machine_gpus
 
 HAS_RAY = importlib.util.find_spec("ray") is not None
+HAS_SERVICES = HAS_RAY and all(importlib.util.find_spec(name) for name in ("fastapi", "pyarrow", "pandas"))
 CHECKS = ("messages", "tasks", "arrays", "results", "groups_of_nodes", "state", "death", "chaos", "bad_input", "end")
 
 
-def checks_of(program: str) -> list[str]:
+def checks_of(program: str, *arguments: str, **environment: str) -> list[str]:
     """Run a program of tests/helpers; return the checks that it has made."""
     path = Path(__file__).parents[1] / "helpers" / program
     done = subprocess.run(
-        [sys.executable, str(path)], capture_output=True, text=True, timeout=580,
-        env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"},
+        [sys.executable, str(path), *arguments], capture_output=True, text=True, timeout=580,
+        env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", **environment},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr[-5000:]
     return [line.split()[0][6:] for line in done.stdout.splitlines() if line.startswith("check_")]
@@ -44,6 +45,22 @@ def test_a_cluster_on_three_nodes() -> None:
 @pytest.mark.timeout(600)
 def test_two_nodes_with_a_gpu_each() -> None:
     assert checks_of("ray_gpu_program.py") == ["gpus", "transfers", "times", "communicator", "results"]
+
+
+@pytest.mark.skipif(not HAS_RAY, reason="Ray is not installed: make test-ray")
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_two_nodes_with_a_fake_gpu_each(fake_environment: dict[str, str]) -> None:
+    environment = {**fake_environment, "FAKE_CUDA_DEVICES": "2"}
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, (environment["PYTHONPATH"], os.environ["PYTHONPATH"])))
+    assert checks_of("ray_gpu_program.py", "fake", **environment) == ["gpus", "communicator"]
+
+
+@pytest.mark.skipif(not HAS_SERVICES, reason="ray[serve,train] is not installed: make test-ray-services")
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_in_ray_train_and_ray_serve() -> None:
+    assert checks_of("ray_services_program.py") == ["train", "serve"]
 
 
 @pytest.mark.skipif(HAS_RAY, reason="Ray is installed")

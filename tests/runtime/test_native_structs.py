@@ -24,7 +24,7 @@ from atomr_native.libraries.blas_lt.cuda.description import matmul_description
 from atomr_native.libraries.blas_lt.cuda.grouped import GroupDescription, MemberGroup
 from atomr_native.libraries.blas_lt.request import MatmulRequest
 from atomr_native.libraries.fft.cuda.build import describe_call
-from atomr_native.libraries.fft.cuda.steps import plan_steps
+from atomr_native.libraries.fft.cuda.planner import plan_steps
 from atomr_native.libraries.fft.request import FftRequest
 from atomr_native.libraries.sparse.cuda.native import PatternCall, PhaseCall
 from atomr_native.libraries.sparse.cuda.products import sparse_call

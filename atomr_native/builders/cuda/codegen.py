@@ -327,7 +327,7 @@ def kernels(
 ) -> Built:
     """Compile kernels with their prelude, and return the program of a lane.
 
-    The first statement of each is ``AWAIT_LAUNCH();``: it may begin before the launch before it has ended.
+    Each says ``AWAIT_LAUNCH();`` before it uses memory: it may begin before the launch before it has ended.
 
     Raises
     ------

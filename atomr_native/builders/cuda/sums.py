@@ -45,6 +45,8 @@ _MOST: Final = 65535
 _BLOCKS: Final = 4
 _BUSY: Final = 1536
 _ENOUGH: Final = 512
+#: Threads of a row of which several are parts of a result, so that they read whole lines.
+_SHARED: Final = 32
 #: Minimum elements of a row of which several are parts of a result.
 _LEAST_ROW: Final = 64
 
@@ -108,15 +110,20 @@ def _rows(dtype: str, layout: _Layout, result: Result, target: Target) -> tuple[
     width, count, outputs, turns = group.count, layout.count, layout.outputs, math.prod(layout.outer)
     most = min(THREADS, next_power(-(-count // width)))
     each, lanes = next_power(-(-count // (width * _WAYS))), 1
-    while lanes < most and outputs * turns * lanes < target.sm_count * (_BUSY if lanes < each else _ENOUGH):
+    least = min(each, _SHARED) if layout.outer else 1
+    while lanes < most and (
+        lanes < least or outputs * turns * lanes < target.sm_count * (_BUSY if lanes < each else _ENOUGH)
+    ):
         lanes *= 2
     blocks = -(-outputs * lanes // THREADS)
-    splits = max(
-        1, min(-(-_BLOCKS * target.sm_count // (blocks * turns)), count // (width * lanes * _WAYS), _MOST // turns)
-    )
+    wanted = -(-_BLOCKS * target.sm_count // blocks)
+    splits = max(1, min(-(-wanted // turns), count // (width * lanes * _WAYS), _MOST // turns))
     step = -(-count // (splits * width)) * width
     inner = -(-count // step)
-    splits = inner * turns
+    parts = -(-turns // max(1, turns // wanted))
+    own = -(-turns // parts)  # rows of a result that its threads take one after the other
+    parts = -(-turns // own)
+    splits = inner * parts
     acc, kind = value_type(result.acc), index_type(
         max(2 * count, outputs * max(lanes, splits)),
         reach((*layout.kept, *layout.outer), (*layout.kept_x, *layout.outer_x)) + count,
@@ -124,6 +131,10 @@ def _rows(dtype: str, layout: _Layout, result: Result, target: Target) -> tuple[
     )  # fmt: skip
     part_of = f"blockIdx.y % {inner}u" if layout.outer else "blockIdx.y"
     outer = offsets(layout.outer, {"behind": layout.outer_x}, "turn", kind) if layout.outer else []
+    turned = [
+        f"const {kind} first = blockIdx.y / {inner}u * ({kind}){own}u;",
+        f"const {kind} last = first + {own}u < {turns}u ? first + {own}u : {turns}u;",
+    ]
     stride, split = lanes * width, splits > 1
     adds = [
         f"acc{q % _WAYS} = combine(acc{q % _WAYS}, {group.value(f'w{u}', q, result.acc)});"
@@ -131,17 +142,23 @@ def _rows(dtype: str, layout: _Layout, result: Result, target: Target) -> tuple[
         for q in range(width)
     ]
     nothing = group.words_of(result.bits(dtype))
-    loop = [
-        f"for (; k < whole; k += {_WAYS * stride}u) {{",
-        *(f"group w{u} = {nothing};" for u in range(_WAYS)),
-        *(f"if (k + {u * stride}u < whole) w{u} = @(row + k + {u * stride}u, {width});" for u in range(_WAYS)),
-        *adds,
-        "}",
-    ]
     rest = [
         "if (lane == 0 && whole < end) {",
         "const group w0 = gathered(row + whole, end - whole);",
         *adds[:width],
+        "}",
+    ]
+    rows = f"for ({kind} turn = first; turn < last; turn++) {{" if layout.outer else "{"
+    loop = [
+        rows,
+        *outer,
+        f"const {STORAGE[dtype]} *row = x + b{' + behind' if outer else ''};",
+        f"for ({kind} k = begin + lane * {width}u; k < whole; k += {_WAYS * stride}u) {{",
+        *(f"group w{u} = {nothing};" for u in range(_WAYS)),
+        *(f"if (k + {u * stride}u < whole) w{u} = @(row + k + {u * stride}u, {width});" for u in range(_WAYS)),
+        *adds,
+        "}",
+        *(rest if count % width else []),
         "}",
     ]
     tree = [
@@ -166,16 +183,12 @@ def _rows(dtype: str, layout: _Layout, result: Result, target: Target) -> tuple[
         f"const unsigned int lane = threadIdx.x % {lanes}u;",
         f"const {kind} begin = {part_of} * ({kind}){step}u;",
         f"const {kind} end = begin + {step}u < {count}u ? begin + {step}u : {count}u;",
-        *([f"const {kind} turn = blockIdx.y / {inner}u;"] if outer else []),
+        *(turned if outer else []),
         f"const {kind} whole = end - end % {width}u;",
         f"{acc} {', '.join(f'acc{j} = {result.first}' for j in range(_WAYS))};",
         f"if (i < {outputs}u) {{",
         *offsets(layout.kept, {"b": layout.kept_x}, "i", kind),
-        *outer,
-        f"const {STORAGE[dtype]} *row = x + b{' + behind' if outer else ''};",
-        f"{kind} k = begin + lane * {width}u;",
         *both_ways("(u64)x % 16u == 0", loop),
-        *(rest if count % width else []),
         "}",
         f"{acc} mine = combine(combine(acc0, acc1), combine(acc2, acc3));",
         *(tree if lanes > 1 else []),

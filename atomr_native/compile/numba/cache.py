@@ -84,7 +84,7 @@ def device_ltoir(
     except NoContent as reason:
         _log.debug("function %s is compiled in every process: it refers to %s", function.__name__, reason)
         return make()
-    return cached("ltoir", (b"brief device" if brief else b"device", name.encode(), key), make)
+    return cached("ltoir", (b"short device" if brief else b"device", name.encode(), key), make)
 
 
 def read_only(

@@ -59,6 +59,8 @@ __all__ = [
 
 #: Supported options of ``@cuda.jit``; others must have their default values.
 OPTIONS: Final = {"fastmath": False, "lineinfo": False, "opt": True, "debug": False}
+#: A quotient of float32 in LLVM's text, with its operands.
+_QUOTIENT: Final = re.compile(r'= fdiv (?:[a-z]+ )*float (%"[^"]*"|[^,\s]+), (%"[^"]*"|[^,\s]+)')
 _IGNORED: Final = frozenset({"nopython", "boundscheck", "device", "lto", "extensions", "inline", "forceinline"})
 
 
@@ -349,7 +351,8 @@ def device_function(
 ) -> bytes:
     """Return a device function as LTO-IR with the C interface; see `atomr_native.device_function`.
 
-    In a `brief` one subnormal numbers of float32 are 0, and exponentials have a relative error of up to 2**-17.
+    In a `brief` one subnormal numbers of float32 are 0, exponentials have a relative error of up to 2**-17, and
+    quotients by numbers beyond 2**126 are 0.
     """
     python = device_python(function)
     how: dict[str, Any] = {"device": True, "abi": "c", "abi_info": {"abi_name": name or python.__name__}}
@@ -369,10 +372,19 @@ def device_function(
 
 def _brief(library: Any, capability: tuple[int, int]) -> bytes:
     """Return the LTO-IR of a library with short arithmetic, of which Numba's `fastmath` would take too much."""
-    texts = [re.sub(r'@"?__nv_expf"?\(', "@__nv_fast_expf(", text) for text in library.llvm_strs]
+    texts = [_shortened(text) for text in library.llvm_strs]
     arch = f"compute_{capability[0]}{capability[1]}"
     made: bytes = nvvm.compile_ir(texts, **{**library._nvvm_options, "arch": arch, "gen-lto": None, "ftz": True})
     return made
+
+
+def _shortened(text: str) -> str:
+    """Return a module of LLVM whose exponentials and quotients of float32 are the GPU's own."""
+    text = re.sub(r'@"?__nv_expf"?\(', "@__nv_fast_expf(", text)
+    short, count = _QUOTIENT.subn(r"= call float @__nv_fast_fdividef(float \1, float \2)", text)
+    if count and not re.search(r'declare float @"?__nv_fast_fdividef', text):
+        short += "\ndeclare float @__nv_fast_fdividef(float, float)\n"
+    return short
 
 
 def on_processor(

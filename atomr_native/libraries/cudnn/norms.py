@@ -83,19 +83,23 @@ def _statistics_shape(kind: str, x: Any, scale: tuple[int, ...], groups: int, *,
     return tuple(x.shape[: len(x.shape) - len(scale)])
 
 
-def _rows(draft: Draft, operand: int, name: str, own: int) -> int:
-    """Add the tensor (rows, columns, 1, 1) of an operand whose last `own` axes are the columns."""
-    spec = draft.operands[operand].spec
-    size = as_dtype(spec.dtype).itemsize
-    shape, dense = spec.shape, packed(spec.shape)
-    strides = [s // size for s in spec.strides]
-    if any(n > 1 and s != d for n, s, d in zip(shape, strides, dense, strict=True)):
-        raise InvalidRequest(
-            f"{name} of shape {shape} has strides {spec.strides}; allowed for this norm: those of a C-contiguous "
-            f"array, as device.copy(ref) makes it"
-        )
+def _rows(draft: Draft, operand: int, own: int, *, written: bool) -> tuple[int, int]:
+    """Add the tensor (rows, columns, 1, 1) of an operand whose last `own` axes are the columns, and that of its shape.
+
+    If its rows do not lie behind each other, the first is a copy, or an intermediate result if it is `written`.
+    """
+    whole = draft.whole(operand)
+    found = draft.tensors[whole]
+    shape = found.shape
     rows, columns = math.prod(shape[: len(shape) - own]), math.prod(shape[len(shape) - own :])
-    return draft.view(operand, (rows, columns, 1, 1), (columns, 1, columns, columns))
+    wanted, steps = (rows, columns, 1, 1), (columns, 1, columns, columns)
+    if all(n <= 1 or s == d for n, s, d in zip(shape, found.strides, packed(shape), strict=True)):
+        return draft.view(operand, wanted, steps), whole
+    made = draft.result(wanted, found.dtype, steps)
+    if not written:
+        dense = draft.pointwise("identity", whole, to=draft.result(shape, found.dtype))
+        draft.node("reshape", {"x": dense, "y": made})
+    return made, whole
 
 
 class _Views:
@@ -104,14 +108,24 @@ class _Views:
     def __init__(self, draft: Draft, kind: str, x: Any, own: int, *, last: bool) -> None:
         self.draft, self.kind, self.own, self.last = draft, kind, own, last
         self.order = True
+        self.apart: list[tuple[int, int]] = []
         if _is_image(kind):
             self.order = dense_order(x, channels_last=last)
 
-    def image(self, operand: int, name: str) -> int:
-        """Add a tensor of x's shape."""
+    def image(self, operand: int, *, written: bool = False) -> int:
+        """Add a tensor of x's shape; what is `written` is in its place after `deliver`."""
         if _is_image(self.kind):
             return image_view(self.draft, operand, channels_last=self.last, prefer_last=self.kind == "batch")
-        return _rows(self.draft, operand, name, self.own)
+        made, whole = _rows(self.draft, operand, self.own, written=written)
+        if written and self.draft.tensors[made].operand < 0:
+            self.apart.append((made, whole))
+        return made
+
+    def deliver(self) -> None:
+        """Bring results to operands whose rows do not lie behind each other."""
+        for made, whole in self.apart:
+            dense = self.draft.reshaped(made, self.draft.tensors[whole].shape)
+            self.draft.pointwise("identity", dense, to=whole)
 
     def parameter(self, operand: int, image: int) -> int:
         """Add a tensor of scale's shape."""
@@ -169,7 +183,8 @@ class NormalizationRequest(Request[Any]):
         layer, without mean and bias: x is divided by its root mean square.
     x : GpuRef
         float16, bfloat16 or float32.  For ``batch``, ``instance`` and ``group`` images, (N, C, ...) with 1 to 3
-        spatial axes, or with `channels_last` (N, ..., C); else C-contiguous.
+        spatial axes, or with `channels_last` (N, ..., C); else of any strides: a view with other axes last is normed
+        over these, and copied in the message unless it is C-contiguous.
     groups : int, optional
         Of ``group``: groups of channels, a divisor of their number.
     scale, bias : GpuRef
@@ -238,14 +253,14 @@ class NormalizationRequest(Request[Any]):
         check_given([("out", self.out, fresh)], [(name, getattr(self, name)) for name in names])
         draft = Draft()
         views = _Views(draft, self.kind, self.x, len(shape), last=last)
-        x = views.image(draft.read("x", self.x), "x")
+        x = views.image(draft.read("x", self.x))
         scale = views.parameter(draft.read("scale", self.scale), x)
         bias = None if self.bias is None else views.parameter(draft.read("bias", self.bias), x)
         strides = None
         if _is_image(self.kind):
             images = image_shape(self.x.shape, channels_last=last)
             strides = array_shape(packed(images, channels_last=views.order), channels_last=last)
-        out = views.image(draft.write("out", self.out, fresh, strides=strides), "out")
+        out = views.image(draft.write("out", self.out, fresh, strides=strides), written=True)
         if not self.training:
             return self._inference(draft, views, (x, scale, bias, out))
         statistics = _statistics_shape(self.kind, self.x, shape, groups, last=last)
@@ -302,6 +317,7 @@ class NormalizationRequest(Request[Any]):
                 ports[name] = views.parameter(operand, x)
                 ports[f"{name}_out"] = views.parameter(operand, x)
         draft.node("norm_forward", ports, mode=self.kind, integers={"training": (1,)})
+        views.deliver()
         return draft.lowered("cudnn.norm", _collect(("out", *names)))
 
 
@@ -373,8 +389,8 @@ class NormalizationGradientRequest(Request[Any]):
         check_given([("out", self.out, fresh)], [(name, getattr(self, name)) for name in inputs])
         draft = Draft()
         views = _Views(draft, self.kind, self.x, len(shape), last=last)
-        ports: dict[str, int | None] = {"dy": views.image(draft.read("dy", self.dy), "dy")}
-        x = ports["x"] = views.image(draft.read("x", self.x), "x")
+        ports: dict[str, int | None] = {"dy": views.image(draft.read("dy", self.dy))}
+        x = ports["x"] = views.image(draft.read("x", self.x))
         ports["scale"] = views.parameter(draft.read("scale", self.scale), x)
         ports["inv_variance"] = views.statistic(draft.read("inverse", self.inverse), x)
         if self.mean is not None:
@@ -383,9 +399,10 @@ class NormalizationGradientRequest(Request[Any]):
         if _is_image(self.kind):
             images = image_shape(self.x.shape, channels_last=last)
             strides = array_shape(packed(images, channels_last=views.order), channels_last=last)
-        ports["dx"] = views.image(draft.write("out", self.out, fresh, strides=strides), "out")
+        ports["dx"] = views.image(draft.write("out", self.out, fresh, strides=strides), written=True)
         names = ("dscale",) if self.kind == "rms" else ("dscale", "dbias")
         for name in names:
             ports[name] = views.parameter(draft.write(name, None, fresh_of(shape, vector)), x)
         draft.node("norm_backward", ports, mode=self.kind)
+        views.deliver()
         return draft.lowered("cudnn.norm_backward", _collect(("out", *names)))

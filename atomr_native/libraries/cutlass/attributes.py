@@ -116,6 +116,9 @@ class GemmAttributes(Attributes, frozen=True, kw_only=True):
     spread : tuple of (str, str)
         Operands that the message gives without an axis of D over which they are spread, and what each is: ``"row"``,
         ``"column"`` or ``"scalar"``.
+    views : tuple of (str, str, tuple of int, tuple of int)
+        Operands that the message gives by other names, and with other axes: the message's name and the product's, and
+        the product's shape, and strides in bytes.
     notes : tuple of str
         Of the plan.
     """
@@ -133,6 +136,7 @@ class GemmAttributes(Attributes, frozen=True, kw_only=True):
     candidates: tuple[CompiledKernel, ...] = ()
     transposed: tuple[Annotated[str, one_of("a", "b")], ...] = ()
     spread: tuple[tuple[str, Annotated[str, one_of("row", "column", "scalar")]], ...] = ()
+    views: tuple[tuple[str, str, tuple[int, ...], tuple[int, ...]], ...] = ()
     notes: tuple[str, ...] = ()
 
 

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
+from ...dtypes import as_dtype
 from ...errors import Unsupported
 from .attributes import KernelChoice
-from .choice import Chosen, kernel_of
+from .choice import ROW, Chosen, kernel_of
 from .kernels import check
 from .kernels.kernel import Kernel
 
@@ -44,7 +45,7 @@ _STEPS: Final = 4
 def _options(first: Chosen) -> Iterator[KernelChoice]:
     """Yield forms beside the heuristic's, which need not exist."""
     kernel = first.kernel
-    k = kernel.tile[2]
+    k = ROW // as_dtype(first.problem.a.dtype).itemsize if first.turned else kernel.tile[2]
     if kernel.arch == "sm_80":
         for m, n in _SM80:
             yield KernelChoice(arch="sm_80", tile=(m, n, k))
@@ -55,10 +56,11 @@ def _options(first: Chosen) -> Iterator[KernelChoice]:
     same = "yes" if first.turned else "no"
     form = KernelChoice(arch="sm_90a", tile=kernel.tile, cluster=kernel.cluster, schedule=kernel.schedule, turned=same)
     if first.turned:
+        columns = kernel.tile[1]
         for how in ("tiles", "stream_k"):
-            yield replace(form, decomposition=how)
+            yield replace(form, tile=(128, columns, k), schedule="cooperative", decomposition=how)
         for depth in (k, 2 * k):
-            yield replace(form, tile=(64, kernel.tile[1], depth), schedule="pingpong", decomposition="tiles")
+            yield replace(form, tile=(64, columns, depth), schedule="pingpong", decomposition="tiles")
     for tile, cluster, schedule in _SM90:
         yield KernelChoice(arch="sm_90a", tile=(*tile, k), cluster=cluster, schedule=schedule, decomposition="tiles")
     for tile in _SHARED:

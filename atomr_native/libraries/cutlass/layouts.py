@@ -198,6 +198,9 @@ def problem_of(spec: PlanSpec[GemmAttributes], *, turned: bool = False) -> Probl
         For layouts that no kernel reads; the message names the operand.
     """
     at = {operand.name: (operand, place) for place, operand in enumerate(spec.operands)}
+    for name, known, shape, strides in spec.attributes.views:
+        one, place = at.pop(name)
+        at[known] = _reshaped(one, shape, strides), place
     for name in spec.attributes.transposed:
         one, place = at[name]
         at[name] = _reshaped(one, _turned(one.shape), _turned(one.strides)), place

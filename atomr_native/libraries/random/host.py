@@ -59,13 +59,13 @@ def _search(u: Array, first: Array, a: Array, b: Array) -> Array:
 #: NumPy's operations on arrays, each of which rounds once.
 ARITHMETIC: Final = {
     np.float32: Arithmetic(
-        np.float32, _plain, np.multiply, np.sqrt, np.floor, np.where,
+        np.float32, _plain, np.multiply, np.sqrt, np.true_divide, np.sqrt, np.floor, np.where,
         lambda x: x.view(np.uint32).astype(np.int64),
         lambda bits: (bits & _WORD).astype(np.uint32).view(np.float32),
         lambda x: x.astype(np.float32), lambda x: x.astype(np.int64), lambda x: x.astype(np.float32), None,
     ),
     np.float64: Arithmetic(
-        np.float64, _plain, np.multiply, np.sqrt, np.floor, np.where,
+        np.float64, _plain, np.multiply, np.sqrt, np.true_divide, np.sqrt, np.floor, np.where,
         lambda x: x.view(np.int64), lambda bits: bits.view(np.float64),
         lambda x: x.astype(np.float64), lambda x: x.astype(np.int64), lambda x: x.astype(np.float64), _search,
     ),

@@ -195,7 +195,7 @@ class SolverRequest(Request[Any]):
             else:
                 operands.append(written(name, given, fresh))
         if route != "kernel" or self.assume in INDEFINITE:
-            operands += _scratch(self, problem, operands, route)
+            operands += _scratch(self, problem, operands)
         return Lowered(
             op=f"solver.{self.routine}",
             operands=tuple(operands),
@@ -215,11 +215,10 @@ class SolverRequest(Request[Any]):
         )
 
 
-def _scratch(request: SolverRequest, problem: Problem, operands: list[Operand], route: str) -> list[Operand]:
+def _scratch(request: SolverRequest, problem: Problem, operands: list[Operand]) -> list[Operand]:
     """Return the arrays of `SCRATCH` that a message needs: a copy of A to factor, and a place for X to work in.
 
-    A lower triangle in rows is an upper one in columns, of which cuSOLVER's ``potrf`` is slow: it took 1.4 to 2.9 times
-    as long as the lower one on an H200, from 512 to 16384 rows in float32.  So it is factored in columns, and turned.
+    A lower triangle in rows is an upper one in columns, so a factor needs no such place in either order.
     """
     named = {operand.name: operand for operand in operands}
     found = []
@@ -237,7 +236,7 @@ def _scratch(request: SolverRequest, problem: Problem, operands: list[Operand], 
     if request.routine in ("det", "slogdet"):
         return found
     out = layout_in_batch(named["out"], problem.batch, problem.dtype, vector=problem.vector)
-    turns = request.routine == "cholesky" and not (request.lower and route == "loop")
+    turns = request.routine == "cholesky"
     if not (column_major(out) or (turns and column_major(out, turned=True))):
         found.append(new_matrix("work", Fresh(out.shape, problem.dtype)))
     return found

@@ -22,11 +22,14 @@ from .gradient import gradient_of
 from .later import LaterTuned
 from .request import EinsumRequest, frozen
 from .spec import is_array, resolve_einsum
+from .stand_in import stand_in
 from .tail import tail_mapping
 
 if TYPE_CHECKING:
     from ...arrays.gpu_ref import GpuRef
+    from ...plans.lowering import Lowered
     from ...plans.plan import Plan
+    from ...plans.spec import PlanSpec
 
 __all__ = ["Tensor"]
 
@@ -73,11 +76,19 @@ class Tensor(LaterTuned):
     def __init__(self, device: Any, name: str = "tensor") -> None:
         super().__init__(device, name)
 
+    def _specification(self, lowered: Lowered) -> PlanSpec:
+        """Return the plan's specification; of another library's operation where one kernel of it does all."""
+        if lowered.op.startswith("tensor.einsum") and self.owner.kind != "host":
+            found = stand_in(lowered, self._target)
+            if found is not None:
+                return found
+        return super()._specification(lowered)
+
     def einsum(
         self, subscripts: Any, /, *operands: Any, out: GpuRef | None = None, out_dtype: Any = None,
         compute: str | None = None, optimize: Any = "auto", memory_limit: int | None = None, route: str = "auto",
-        tune: bool | str | float = False, deterministic: bool = False, tail: Callable[..., Any] | None = None,
-        tail_operands: Mapping[str, GpuRef] | None = None,
+        tune: bool | str | float = False, deterministic: bool = False, order: str = "C",
+        tail: Callable[..., Any] | None = None, tail_operands: Mapping[str, GpuRef] | None = None,
     ) -> GpuRef:  # fmt: skip
         """Send an expression of any number of tensors, as `numpy.einsum`, as one message.
 
@@ -90,8 +101,8 @@ class Tensor(LaterTuned):
         names, more = _tail(tail_operands)
         made: GpuRef = self._calls.send(
             self, EINSUM,
-            (None, out, subscripts, False, out_dtype, compute, path, memory_limit, route, tune, deterministic, tail,
-             names, 1, 0, *operands, *more),
+            (None, out, subscripts, False, out_dtype, compute, path, memory_limit, route, tune, deterministic, order,
+             tail, names, 1, 0, *operands, *more),
         )  # fmt: skip
         return made
 
@@ -99,7 +110,7 @@ class Tensor(LaterTuned):
         self, subscripts: Any, /, *operands: Any, c: GpuRef | None = None, out: GpuRef | None = None,
         alpha: Any = 1, beta: Any = 0, conj: Any = False, out_dtype: Any = None, compute: str | None = None,
         optimize: Any = "auto", memory_limit: int | None = None, route: str = "auto", tune: bool | str | float = False,
-        deterministic: bool = False, tail: Callable[..., Any] | None = None,
+        deterministic: bool = False, order: str = "C", tail: Callable[..., Any] | None = None,
         tail_operands: Mapping[str, GpuRef] | None = None,
     ) -> GpuRef:  # fmt: skip
         """Send ``alpha * op(A) op(B) ... + beta * C``, of two tensors, three or more.  See `EinsumRequest`."""
@@ -110,8 +121,8 @@ class Tensor(LaterTuned):
         names, more = _tail(tail_operands)
         made: GpuRef = self._calls.send(
             self, EINSUM,
-            (c, out, subscripts, flags, out_dtype, compute, path, memory_limit, route, tune, deterministic, tail, names,
-             alpha, beta, *operands, *more),
+            (c, out, subscripts, flags, out_dtype, compute, path, memory_limit, route, tune, deterministic, order,
+             tail, names, alpha, beta, *operands, *more),
         )  # fmt: skip
         return made
 

@@ -10,6 +10,7 @@ from .operators import BINARY, REDUCTIONS, UNARY
 
 __all__ = [
     "ADDED",
+    "EINSUM_ROUTES",
     "OTHER_ROUTES",
     "ROUTES",
     "BlockAttributes",
@@ -20,6 +21,8 @@ __all__ = [
 
 #: Ways to compute a step: the first leaves the choice to the library.
 ROUTES = ("auto", "kernel", "blas_lt", "cutensor")
+#: Those of expressions; the last is one kernel of CUTLASS, with the tail.
+EINSUM_ROUTES = (*ROUTES, "cutlass")
 #: Those of operations that are no products.
 OTHER_ROUTES = ("auto", "kernel", "cutensor")
 #: Where the tensor that beta scales comes from.
@@ -74,7 +77,7 @@ class EinsumAttributes(Attributes, frozen=True, kw_only=True):
     slices: tuple[Mode, ...]
     dtype: DtypeName
     compute: str
-    route: Annotated[str, one_of(*ROUTES)]
+    route: Annotated[str, one_of(*EINSUM_ROUTES)]
     added: Annotated[str, one_of(*ADDED)]
     zero: bool
     tail: tuple[NodeParts, ...] = ()

@@ -28,7 +28,7 @@ class EinsumStep:
     subscripts : str
         Its modes.
     route : str
-        How a GPU computes it: ``"blas_lt"``, ``"cutensor"`` or ``"kernel"``.
+        How a GPU computes it: ``"blas_lt"``, ``"cutensor"``, ``"cutlass"`` or ``"kernel"``.
     flops : int
         Multiplications and additions, of all slices; those of complex numbers count as one.
     nbytes : int

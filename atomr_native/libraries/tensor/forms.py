@@ -64,8 +64,8 @@ def _with_tail(request: Any, arrays: str, options: str, numbers: str, *, several
 
 EINSUM: Final = _with_tail(
     EinsumRequest, "c out",
-    "subscripts conj out_dtype compute optimize memory_limit route tune deterministic tail tail_names", "alpha beta",
-    several=True,
+    "subscripts conj out_dtype compute optimize memory_limit route tune deterministic order tail tail_names",
+    "alpha beta", several=True,
 )  # fmt: skip
 ELEMENTWISE: Final = _with_operands(
     TensorElementwiseRequest, "out", "subscripts ab abc unary unary_ab out_dtype padding route tune", "alpha beta gamma"

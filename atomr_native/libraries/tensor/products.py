@@ -55,7 +55,7 @@ def groups_of(step: Contraction) -> Groups | None:
 
 
 def route_of(step: Contraction, extents: Sequence[int], dtype: str, wanted: str = "auto", compute: str = "") -> str:
-    """Return how a GPU computes a step: ``"blas_lt"``, ``"cutensor"`` or ``"kernel"``.
+    """Return how a GPU computes a step: ``"blas_lt"``, ``"cutensor"``, ``"cutlass"`` or ``"kernel"``.
 
     Products whose rows, columns or sums have one element are bound by memory, and tiny ones by their launches: a kernel
     does them.  A caller's wish counts where there is a choice.  With ``"auto"`` a product for which cuBLASLt needs
@@ -69,8 +69,8 @@ def route_of(step: Contraction, extents: Sequence[int], dtype: str, wanted: str 
         return "kernel"
     if wanted == "cutensor" or compute in EMULATED:
         return "cutensor"
-    if wanted == "blas_lt":
-        return "blas_lt"
+    if wanted in ("blas_lt", "cutlass"):
+        return wanted
     if min(m, n, k) < _NARROWEST or m * n * k * batch < _LEAST:
         return "kernel"
     return "blas_lt"

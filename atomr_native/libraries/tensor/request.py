@@ -11,6 +11,7 @@ from ..._support.public import public
 from ...plans.lowering import Lowered, Operand, Request, Scalar, read, written
 from .._factors import FACTORS, factor_scalars, split_factors
 from .attributes import EinsumAttributes
+from .result_order import new_result
 from .spec import is_array, is_zero, resolve_einsum, tuned_of
 from .tail import tail_mapping
 
@@ -81,7 +82,8 @@ class EinsumRequest(Request["GpuRef"]):
         Bytes that intermediate results may have at once; where they do not fit, modes are sliced.
     route : str
         ``"auto"``; ``"blas_lt"`` or ``"cutensor"``: products by that library where they are products; or ``"kernel"``:
-        never by a library.
+        never by a library.  ``"cutlass"``: two operands that are a product of matrices as they lie, and the tail, in
+        one kernel of CUTLASS, which compiles when the plan is made and takes no factors; anything else is refused.
     tune : bool, "known", "later" or float
         Whether each product is computed in the fastest way on this GPU: True measures routes and algorithms when the
         plan is built, and keeps the results on disk; ``"known"`` takes what was measured before; ``"later"`` does that
@@ -90,6 +92,9 @@ class EinsumRequest(Request["GpuRef"]):
     deterministic : bool
         Whether equal messages give equal bits in other processes, lanes and runs, too: nothing is measured, and
         cuTENSOR is not called, whose documentation does not promise that.
+    order : str
+        How a new result lies: ``"C"``, contiguous; or ``"any"``, in the order of modes in which the last step writes it
+        the fastest: a view of a contiguous array with its axes in that order.  Only ``"C"`` with `out`.
     tail : callable, optional
         A Python function of the result's elements, ``f(result, ...)``, that is applied before they are stored, to
         ``alpha * ... + beta * C`` in float32 or float64: arithmetic, comparisons, `numpy.where` and NumPy's ufuncs.
@@ -130,6 +135,7 @@ class EinsumRequest(Request["GpuRef"]):
     route: str = "auto"
     tune: bool | str | float = False
     deterministic: bool = False
+    order: str = "C"
     tail: Callable[..., Any] | None = None
     tail_operands: Mapping[str, Any] = field(default_factory=dict)
 
@@ -147,7 +153,10 @@ class EinsumRequest(Request["GpuRef"]):
             operands.append(read("c", self.c))
         operands += factor_operands(self)
         operands += [read(name, array) for name, array in self.tail_operands.items()]
-        operands.append(written("out", self.out, problem.out, updated=problem.added == "out"))
+        if self.order == "any":
+            operands.append(new_result(problem, self.operands, self.c if problem.added == "c" else None))
+        else:
+            operands.append(written("out", self.out, problem.out, updated=problem.added == "out"))
         unread = (("c", self.c),) if self.c is not None and problem.added == "none" else ()
         return Lowered(
             op="tensor.einsum_over" if problem.over else "tensor.einsum",

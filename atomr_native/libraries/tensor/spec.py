@@ -15,9 +15,10 @@ from ...arrays.operands import Fresh, check_input, check_output, check_size, ove
 from ...dtypes import as_dtype, dtype_name
 from ...errors import InvalidRequest
 from .._tuning import tuning_of
-from .attributes import ROUTES
+from .attributes import EINSUM_ROUTES
 from .modes import Subscripts, extents_of, parse
 from .path import Path, find_path
+from .result_order import ORDERS
 from .tail import resolve_tail
 from .types import EIGHT, EMULATED, SCALE, accumulator, common_dtype, compute_mode, result_dtype
 
@@ -171,11 +172,14 @@ def check_factors(request: Any, dtype: str) -> str:
 
 def _check_choices(request: EinsumRequest, compute: str) -> None:
     """Check how steps are chosen."""
-    check_choice("route", request.route, ROUTES)
-    if compute in EMULATED and request.route in ("blas_lt", "kernel"):
+    check_choice("route", request.route, EINSUM_ROUTES)
+    if compute in EMULATED and request.route not in ("auto", "cutensor"):
         raise InvalidRequest(f"route={request.route!r} with compute={compute!r}; allowed: 'auto', 'cutensor'")
-    if compute == EIGHT and request.route in ("cutensor", "kernel"):
+    if compute == EIGHT and request.route not in ("auto", "blas_lt"):
         raise InvalidRequest(f"route={request.route!r} with compute={compute!r}; allowed: 'auto', 'blas_lt'")
+    check_choice("order", request.order, ORDERS)
+    if request.order != "C" and request.out is not None:
+        raise InvalidRequest(f"order={request.order!r} with out; allowed: 'C', since out lies as it does")
     tuned_of(request)
     check_flag("deterministic", request.deterministic, bool | np.bool)
     if not request.deterministic:
@@ -184,8 +188,9 @@ def _check_choices(request: EinsumRequest, compute: str) -> None:
         raise InvalidRequest(f"tune={request.tune!r} with deterministic=True; allowed: False, since timings differ")
     if request.route == "cutensor" or compute in EMULATED:
         raise InvalidRequest(
-            f"route={request.route!r}, compute={compute!r} with deterministic=True; allowed: routes 'auto', 'blas_lt' "
-            f"and 'kernel', and compute types but {', '.join(EMULATED)}, since cuTENSOR does not promise equal bits"
+            f"route={request.route!r}, compute={compute!r} with deterministic=True; allowed: routes 'auto', 'blas_lt', "
+            f"'kernel' and 'cutlass', and compute types but {', '.join(EMULATED)}, since cuTENSOR does not promise "
+            f"equal bits"
         )
 
 

@@ -118,7 +118,7 @@ def tail_modes(output: tuple[int, ...], axes: int) -> tuple[int, ...]:
 def bias_of(tree: Tree) -> str:
     """Return the operand that a tree adds to the result, if it does nothing else, as an epilogue of cuBLASLt; else "".
 
-    A ReLU is none of these, since the library does not document what it makes of NaN; see `before_relu`.
+    A ReLU is none of these: some of the library's kernels make 0 of NaN, and it does not say which; see `before_relu`.
     """
     names = [str(node[1]) for node in tree if node[0] == "input"]
     last = tree[-1]

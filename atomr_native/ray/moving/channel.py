@@ -10,7 +10,7 @@ import struct
 
 import msgspec
 
-__all__ = ["Bytes", "Call", "Channel", "Copied", "End", "Offer", "Refused", "Result", "Take"]
+__all__ = ["Bytes", "Call", "Channel", "Copied", "End", "Offer", "Push", "Refused", "Result", "Take"]
 
 PATIENCE = 10.0  # seconds for each part of a greeting
 _SILENCE = 15  # seconds after which a machine that does not answer is taken to have ended
@@ -71,13 +71,20 @@ class Call(msgspec.Struct, tag=True, array_like=True, frozen=True):
     data: bytes
 
 
+class Push(msgspec.Struct, tag=True, array_like=True, frozen=True):
+    """A call with bytes of an array: those of host memory whose descriptor comes along, or else they follow."""
+
+    data: bytes
+    nbytes: int
+
+
 class Result(msgspec.Struct, tag=True, array_like=True, frozen=True):
     """The result of a call."""
 
     data: bytes
 
 
-Message = Take | Offer | Refused | Copied | End | Call | Result
+Message = Take | Offer | Refused | Copied | End | Call | Push | Result
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Message).decode
 

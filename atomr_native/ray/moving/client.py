@@ -17,9 +17,10 @@ import numpy as np
 from ...arrays.layout import layout_of
 from ...dtypes import as_dtype
 from ...errors import Unsupported
-from .channel import PATIENCE, Bytes, Call, Channel, Copied, End, Offer, Refused, Result, Take
-from .landing import Found, Target, from_host, from_stream
+from .channel import PATIENCE, Bytes, Call, Channel, Copied, End, Offer, Push, Refused, Result, Take
+from .landing import Found, Target, from_host, from_stream, lent_copy
 from .nixl import NixlFailed, agent, is_wanted
+from .server import bytes_of
 
 if TYPE_CHECKING:
     from ...arrays.gpu_ref import GpuRef
@@ -110,6 +111,22 @@ class _Connection:
     def call(self, data: bytes) -> bytes:
         """Return the result of a call."""
         self.channel.send(Call(data))
+        return self._result()
+
+    def push(self, data: bytes, array: np.ndarray[Any, Any]) -> bytes:
+        """Return the result of a call with the bytes of an array."""
+        if self._near and array.nbytes:
+            fd = lent_copy(array)
+            try:
+                self.channel.send(Push(data, array.nbytes), fd)
+            finally:
+                os.close(fd)
+        else:
+            self.channel.send(Push(data, array.nbytes))
+            self.channel.send_bytes(bytes_of(array))
+        return self._result()
+
+    def _result(self) -> bytes:
         result, _ = self.channel.receive()
         if not isinstance(result, Result):
             raise ConnectionAbortedError(f"{type(result).__name__} where a result belongs")
@@ -251,6 +268,13 @@ class Client:
             As `take`.
         """
         return self._with(way, lambda connection: connection.call(data))
+
+    def push(self, way: Way, data: bytes, array: np.ndarray[Any, Any]) -> bytes:
+        """Return the result of a call of a process with the bytes of a contiguous array.  Waits.
+
+        On one machine they go by a descriptor of host memory.  As `call` otherwise.
+        """
+        return self._with(way, lambda connection: connection.push(data, array))
 
     def _with(self, way: Way, work: Callable[[_Connection], T]) -> T:
         while True:

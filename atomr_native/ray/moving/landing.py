@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
+import mmap
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
     from ...device import Device
     from .channel import Bytes
 
-__all__ = ["Found", "Target", "from_host", "from_stream"]
+__all__ = ["Found", "Target", "from_host", "from_stream", "lent_copy"]
 
 #: A received array: on a device of this process, or in its host memory.
 Found = Any
@@ -88,6 +91,19 @@ def _copy(target: np.ndarray[Any, Any], source: np.ndarray[Any, Any]) -> None:
         return
     first, second = (each.__array_interface__["data"][0] for each in (target, source))
     HostCopy(FRESH, first, second, source.nbytes, (target, source)).finish()
+
+
+def lent_copy(source: np.ndarray[Any, Any]) -> int:
+    """Return a descriptor of host memory with a copy of an array's bytes; the memory goes with the last descriptor."""
+    fd = os.memfd_create("atomr_native-move", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        os.truncate(fd, source.nbytes)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+        _copy(np.frombuffer(mmap.mmap(fd, source.nbytes), np.uint8), source.reshape(-1).view(np.uint8))
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
 
 
 def _in_pieces(made: GpuRef, receive: Fill) -> None:

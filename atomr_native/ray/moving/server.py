@@ -26,7 +26,7 @@ from ..._support.error_text import error_text
 from ...actors.answer import bare
 from ...arrays.layout import layout_of
 from ...errors import AtomrError, GpuRefStale, InvalidRequest, LibraryError
-from .channel import Bytes, Call, Channel, Copied, End, Offer, Refused, Result, Take
+from .channel import Bytes, Call, Channel, Copied, End, Message, Offer, Push, Refused, Result, Take
 from .nixl import agent, is_wanted
 from .way import Way, local_address, machine
 
@@ -98,11 +98,11 @@ class Server:
     host : str
         The address of this machine for other machines.
     call : callable, optional
-        Serves calls: from bytes to bytes.  It raises nothing.
+        Serves calls: from bytes, and an array of bytes or None, to bytes.  It raises nothing.
     """
 
     def __init__(
-        self, find: Callable[[str], GpuRef], host: str, call: Callable[[bytes], bytes] | None = None
+        self, find: Callable[[str], GpuRef], host: str, call: Callable[[bytes, Any], bytes] | None = None
     ) -> None:  # fmt: skip
         self._find = find
         self._call = call
@@ -166,11 +166,15 @@ class Server:
             if not channel.greet(self.way.secret, first=False):
                 return
             while True:
-                message, _ = channel.receive()
+                message, fd = channel.receive()
+                blob = _pushed(channel, message, fd)
                 if isinstance(message, Take):
                     self._give(channel, message, given)
                 elif isinstance(message, Call) and self._call is not None:
-                    channel.send(Result(self._call(message.data)))
+                    channel.send(Result(self._call(message.data, None)))
+                elif isinstance(message, Push) and self._call is not None:
+                    channel.send(Result(self._call(message.data, blob)))
+                    del blob
                 else:
                     return
         except OSError as error:
@@ -294,6 +298,24 @@ def _staged(ref: GpuRef) -> Iterator[Iterator[Bytes]]:
             yield view_of(found)
 
     yield pieces()
+
+
+def _pushed(channel: Channel, message: Message, fd: int | None) -> np.ndarray[Any, Any] | None:
+    """Return the bytes that come with a call, in memory that nobody can make smaller; None for other messages."""
+    try:
+        if not isinstance(message, Push):
+            return None
+        if fd is None:
+            array = np.empty(message.nbytes, np.uint8)
+            channel.receive_into(bytes_of(array))
+            return array
+        sealed = fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK
+        if not sealed or not 0 < message.nbytes <= os.fstat(fd).st_size:
+            raise ConnectionAbortedError(f"memory of {message.nbytes} bytes that is smaller, or could become smaller")
+        return np.frombuffer(mmap.mmap(fd, message.nbytes, prot=mmap.PROT_READ), np.uint8)
+    finally:
+        if fd is not None:
+            os.close(fd)
 
 
 def _own(ref: GpuRef) -> bool:

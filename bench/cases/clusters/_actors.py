@@ -9,7 +9,7 @@ from typing import Any
 
 import atomr_native as an
 
-__all__ = ["Asker", "Bare", "Idle", "Keeper"]
+__all__ = ["Asker", "Bare", "Idle", "Keeper", "Summing"]
 
 
 class Idle(an.Actor):
@@ -68,3 +68,25 @@ class Bare:
         start = time.perf_counter_ns()
         np.copy(ray.get(references[0]))
         return (time.perf_counter_ns() - start) / 1e3
+
+
+class Summing(an.Actor):
+    """A rank of a communicator over nodes."""
+
+    def __init__(self, comm: Any, device: str) -> None:
+        self.comm, self.device = comm, self.context.system.device(device)
+        self.array: Any = None
+
+    def receive(self, message: Any) -> Any:
+        """Return microseconds of each of some all-reduces in place, of so many elements; or the notes."""
+        if message == "notes":
+            return self.comm.notes
+        count, times = message
+        if self.array is None or self.array.size != count:
+            self.array = self.device.zeros((count,))
+        self.array.wait()
+        self.comm.barrier()
+        start = time.perf_counter_ns()
+        for _ in range(times):
+            self.comm.all_reduce(self.array, out=self.array)
+        return (time.perf_counter_ns() - start) / 1e3 / times

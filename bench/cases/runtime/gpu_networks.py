@@ -19,6 +19,8 @@ INFERENCE = tuple((width, batch) for width in (1024, 4096) for batch in (1, 64, 
 TRAINING = ((4, 512), (6, 2048), (4, 4096))
 BATCH = 64
 MODES = ("sustained", "asked")
+#: Steps of a sample, of inference when it is sustained: a loop's beginning and end take some steps' time.
+_STEPS, _SUSTAINED = 100, 400
 _SMALL = 128  # the width of a quick run, which only says that it works
 _WARM = 5
 
@@ -175,9 +177,10 @@ def _torch_loops(made: dict[str, Any], *, graph: bool) -> dict[str, Callable[[in
 
 
 def _sample(loop: Callable[[int], object], count: int) -> Callable[[], float]:
-    """Sample: so many steps, microseconds each."""
+    """Sample: so many steps, microseconds each, after a few that are not counted."""
 
     def sample() -> float:
+        loop(_WARM)
         begun = time.perf_counter_ns()
         loop(count)
         return (time.perf_counter_ns() - begun) / 1e3 / count
@@ -186,7 +189,7 @@ def _sample(loop: Callable[[int], object], count: int) -> Callable[[], float]:
 
 
 def _build(setup: Setup, what: str, shapes: dict[str, tuple[int, int, int]]) -> None:
-    count = setup.count(100)
+    counts = {mode: setup.count(_SUSTAINED if (what, mode) == ("inference", "sustained") else _STEPS) for mode in MODES}
     make = inference if what == "inference" else training
     ours = {"atomr": make} | ({"atomr tuned": partial(inference, tune=True)} if what == "inference" else {})
     members: dict[tuple[str, str], list[str]] = {}
@@ -204,7 +207,7 @@ def _build(setup: Setup, what: str, shapes: dict[str, tuple[int, int, int]]) -> 
                 members.setdefault((who, mode), []).append(title)
                 with setup.attempt(title, "peer" if who.startswith("torch") else "atomr"):
                     made = made or loops()
-                    setup.add(title, _sample(made[mode], count))
+                    setup.add(title, _sample(made[mode], counts[mode]))
         _compare(setup, ours, name)
     for (who, mode), titles in members.items():
         setup.mean(f"{who}, mean, {mode}", titles, "peer" if who.startswith("torch") else "atomr")
@@ -225,7 +228,7 @@ _TRAINING = {f"{layers} x {width}": (layers, width, BATCH) for layers, width in 
 def build_inference(setup: Setup) -> None:
     """Time per inference of 8 layers ``gelu(x @ w.T + b)`` in bfloat16, recorded as one message.
 
-    *sustained*: 100, one after the other, until the last is done. *asked*: each is waited for. *tuned*: products with
+    *sustained*: 400, one after the other, until the last is done. *asked*: 100, each waited for. *tuned*: products with
     ``tune=True``. torch: `_addmm_activation`, which fuses bias and GELU, eager and as a `CUDAGraph`. The means are
     geometric ones, of all networks.
     """
@@ -235,8 +238,8 @@ def build_inference(setup: Setup) -> None:
 def build_training(setup: Setup) -> None:
     """Time per training step of layers of one width, recorded as one message: forward, backward, AdamW; batch 64.
 
-    bfloat16 with float32 weights and moments; torch: `autocast`, and a fused, capturable `AdamW`; eager and as a
-    `CUDAGraph`.
+    *sustained* and *asked*: 100 steps. bfloat16 with float32 weights and moments; torch: `autocast`, and a fused,
+    capturable `AdamW`; eager and as a `CUDAGraph`.
     """
     _build(setup, "training", _TRAINING)
 

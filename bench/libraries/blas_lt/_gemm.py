@@ -29,6 +29,7 @@ __all__ = [
     "add_torch",
     "add_torch_graph",
     "scaled_mm",
+    "small",
 ]
 
 #: Time that a sample is to take, and calls in it.
@@ -100,7 +101,7 @@ class Product:
         return int(max(_FEWEST, min(_MOST, _SPAN_US / each)))
 
 
-def _small(setup: Setup, product: Product) -> Product:
+def small(setup: Setup, product: Product) -> Product:
     """Return the product that is run: of small extents in a quick run, which then only says that it works."""
     if setup.effort is Effort.FULL:
         return product
@@ -186,7 +187,7 @@ def _planned(
     waits: list[Callable[[], object]] = []
     for a, b in operands:
         outputs = {name: dev.empty(*made) for name, made in fresh.items() if made is not None and name not in given}
-        refs = {**given, "a": a, "b": b, **outputs}
+        refs = {**given, **(given.get("operands") or {}), "a": a, "b": b, **outputs}
         calls.append(partial(plan.tell, *(refs[name] for name in plan.signature.operands)))
         waits.append(outputs["out"].wait)
     return calls, waits, "; ".join(filter(None, [*plan.notes, plan.tuning]))
@@ -206,7 +207,7 @@ def add_atomr(
     """
     with setup.attempt(name):
         dev = device(setup, "process")
-        one = _small(setup, product)
+        one = small(setup, product)
         given = {"trans_b": one.turned, **options, **make(dev, one)}
         if one.kind == "tf32":
             given["compute"] = "tf32"
@@ -217,19 +218,26 @@ def add_atomr(
         setup.add(name, _sample(setup, one, calls, waits, _nothing), flops=one.flops, remark=remark)
 
 
-def add_atomr_recorded(setup: Setup, name: str, product: Product, *, tune: bool = False) -> None:
-    """Add the library's product, in a recorded plan of as many as a sample has.
+def add_atomr_recorded(
+    setup: Setup,
+    name: str,
+    product: Product,
+    make: Callable[[Any, Product], Mapping[str, Any]] = lambda *_: {},
+    *,
+    tune: bool = False,
+) -> None:
+    """Add the library's product, in a recorded plan of as many as a sample has; `make` as for `add_atomr`.
 
     The products share an output, so that they run one after the other, as those in torch's graph do.
     """
     with setup.attempt(name):
         dev = device(setup, "process")
-        one = _small(setup, product)
+        one = small(setup, product)
         operands, turns = _atomr_operands(setup, one), _turns(setup, one)
-        out = dev.empty((one.m, one.n), one.out)
+        given = {"out": dev.empty((one.m, one.n), one.out), "trans_b": one.turned, "tune": tune, **make(dev, one)}
         with dev.record() as g:
             for a, b in islice(cycle(operands), turns):
-                dev.blas_lt.matmul(a, b, trans_b=one.turned, out=out, tune=tune)
+                dev.blas_lt.matmul(a, b, **given)
         plan = g.plan
         plan.ask().result(_BUILD_SECONDS)
 
@@ -309,7 +317,7 @@ def add_torch(
     with setup.attempt(name, kind="peer"):
         setup.need()
         torch = gpu_peers.torch(ordinal(setup))
-        one = _small(setup, product)
+        one = small(setup, product)
         before = _torch_precision(torch, one.kind)
         if before is not _nothing:
             setup.stack.callback(_torch_precision(torch, "float32"))
@@ -336,7 +344,7 @@ def add_torch_graph(
     with setup.attempt(name, kind="peer"):
         setup.need()
         torch = gpu_peers.torch(ordinal(setup))
-        one = _small(setup, product)
+        one = small(setup, product)
         turns = _turns(setup, one)
         try:
             calls = [(make or _torch_call)(torch, one, a, b) for a, b in _torch_operands(setup, torch, one)]
@@ -371,7 +379,7 @@ def add_nvmath(setup: Setup, name: str, product: Product, *, tuned: bool = False
     with setup.attempt(name, kind="peer"):
         setup.need()
         torch, advanced = gpu_peers.torch(ordinal(setup)), gpu_peers.nvmath()
-        one = _small(setup, product)
+        one = small(setup, product)
         try:
             operands = _torch_operands(setup, torch, one)
             planned = [_nvmath_plan(setup, torch, advanced, one, a, b, tuned) for a, b in operands]
@@ -402,7 +410,7 @@ def add_cupy(setup: Setup, name: str, product: Product) -> None:
     with setup.attempt(name, kind="peer"):
         setup.need()
         cupy = gpu_peers.cupy(ordinal(setup))
-        one = _small(setup, product)
+        one = small(setup, product)
         wait = cupy.cuda.Device(ordinal(setup)).synchronize
         try:
             calls = [_cupy_call(cupy, one) for _ in range(_sets(setup, one))]

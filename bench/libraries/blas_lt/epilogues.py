@@ -8,7 +8,7 @@ from typing import Any
 
 from bench.harness import Bar, Case, Setup
 from bench.harness.matrices import on_atomr
-from bench.libraries.blas_lt._gemm import Product, add_atomr, add_torch, add_torch_graph
+from bench.libraries.blas_lt._gemm import Product, add_atomr, add_atomr_recorded, add_torch, add_torch_graph
 
 __all__ = ["BARS", "CASES"]
 
@@ -104,34 +104,45 @@ def gradients(setup: Setup) -> None:
     """Time per product of a small training step, with the part of a gradient that comes with it, bfloat16.
 
     Counted as in bfloat16 products. *tuned*: ``tune=True``, which also measures the epilogue in the call and as a
-    kernel after it. torch: the product and its own kernels, eager, and in one CUDA graph.
+    kernel after it. *recorded*: all products of a sample in one recorded plan. torch: the product and its own kernels,
+    eager; *graph*: all products of a sample in one CUDA graph, so no launch of a graph is counted.
     """
     for product in STEPS:
         for epilogue in GRADIENTS:
-            ours = (_name_of(epilogue, product), f"{_name_of(epilogue, product)}, tuned")
-            for name, tune in zip(ours, (False, True), strict=True):
-                add_atomr(setup, name, product, partial(_operands, epilogue), tune=tune)
+            operands = partial(_operands, epilogue)
             theirs = (f"torch {epilogue}, {product.label}", f"torch graph {epilogue}, {product.label}")
             for name, add in zip(theirs, (add_torch, add_torch_graph), strict=True):
                 add(setup, name, product, partial(_separate, epilogue))
-            for one in ours:
+            for tune in (False, True):
+                told, recorded = (f"{name}{', tuned' if tune else ''}" for name in _own_names(epilogue, product))
+                add_atomr(setup, told, product, operands, tune=tune)
+                add_atomr_recorded(setup, recorded, product, operands, tune=tune)
                 for other in theirs:
-                    setup.ratio(one, other)
+                    setup.ratio(told, other)
+                setup.ratio(recorded, theirs[1])
+
+
+def _own_names(epilogue: str, product: Product) -> tuple[str, str]:
+    """What messages one by one and those of a recorded plan are called in the table."""
+    name = _name_of(epilogue, product)
+    return name, name.replace("atomr ", "atomr recorded ")
 
 
 BARS = (
     *(
         Bar(
-            "gradients of small steps over torch's graph",
+            f"{kind} of small steps over torch's graph",
             "gpu_gradients",
-            _name_of(epilogue, product),
+            f"{name}{way}",
             1.0,
             "x",
             f"torch graph {epilogue}, {product.label}",
-            part=f"{epilogue}, {product.label}",
+            part=f"{epilogue}, {product.label}{way}",
         )
         for product in STEPS
         for epilogue in GRADIENTS
+        for kind, name in zip(("gradients", "recorded gradients"), _own_names(epilogue, product), strict=True)
+        for way in ("", ", tuned")[: 2 if kind.startswith("recorded") else 1]
     ),
     *(
         Bar(

@@ -31,13 +31,13 @@ def _run(setup: Setup, extent: int) -> int:
     return extent if setup.effort is Effort.FULL else min(LOOPS)
 
 
-def _sends(setup: Setup, place: str, records: str, extent: int, outputs: int) -> Sends:
+def _sends(setup: Setup, place: str, records: str, extent: int, outputs: int, *, tune: bool = False) -> Sends:
     """A plan of x @ w + bias that writes so many outputs in turn."""
     dev = device(setup, place, launch_records=records)
     extent = _run(setup, extent)
     x, w, bias = _matrices(dev, extent)
     outs = [dev.empty((extent, extent), "bfloat16") for _ in range(outputs)]
-    plan = dev.blas_lt.plan(x, w, bias=bias, epilogue="bias").wait(60.0)
+    plan = dev.blas_lt.plan(x, w, bias=bias, epilogue="bias", tune=tune).wait(60.0)
 
     def tells(count: int) -> None:
         tell, a, b, c = plan.tell, x, w, bias
@@ -75,9 +75,9 @@ def repeated(setup: Setup) -> None:
     """Time per planned matmul (N x N x N bfloat16 + bias) with the same operands, for N = 32 and 512.
 
     *sustained*: 4000 told, until the last is done. *asked*: 1000, one after the other, until the reply. *no records*:
-    ``System(launch_records="off")``. *three outputs*: taken in turn. C: `cublasLtMatmul` with the same algorithm,
-    descriptors set once, workspace at hand, and the graph of one such call, launched each time; *asked*: with
-    `cuStreamSynchronize`.
+    ``System(launch_records="off")``. *three outputs*: taken in turn. *tuned*: ``tune=True``. C: `cublasLtMatmul` with
+    the algorithm of the heuristic, which ours has without tuning, descriptors set once, workspace at hand, and the
+    graph of one such call, launched each time; *asked*: with `cuStreamSynchronize`.
     """
     _add(setup, "sustained", lambda sends, count: sustained([sends], count), setup.count(4000), "sustained")
     _add(setup, "asked", lambda sends, count: asked(sends.ask, count), setup.count(1000), "synchronize")
@@ -86,6 +86,10 @@ def repeated(setup: Setup) -> None:
         with setup.attempt(name):
             setup.add(name, sustained([_sends(setup, "process", "auto", extent, TURNS)], setup.count(4000)))
         setup.ratio(name, f"atomr process, records, {extent}, sustained")
+        name = f"atomr process, records, tuned, {extent}, sustained"
+        with setup.attempt(name):
+            setup.add(name, sustained([_sends(setup, "process", "auto", extent, 1, tune=True)], setup.count(4000)))
+        setup.ratio(name, f"C cublasLtMatmul, {extent}, sustained")
 
 
 BARS = tuple(

@@ -6,10 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-from bench.harness import Case, Effort, Setup
+from bench.harness import Case, Setup
 from bench.harness.common import device
 from bench.harness.matrices import on_atomr
-from bench.libraries.blas_lt._gemm import Product, add_atomr
+from bench.libraries.blas_lt._gemm import Product, add_atomr, small
 
 __all__ = ["CASES"]
 
@@ -54,8 +54,9 @@ def _compile(setup: Setup) -> None:
     dev = device(setup, "process")
 
     def plan(product: Product, epilogue: str) -> None:
-        a, b = (dev.empty(shape, product.dtype) for shape in product.shapes)
-        dev.blas_lt.plan(a, b, trans_b=product.turned, route="cutlass", **_operands(epilogue, dev, product))
+        one = small(setup, product)
+        a, b = (dev.empty(shape, one.dtype) for shape in one.shapes)
+        dev.blas_lt.plan(a, b, trans_b=one.turned, route="cutlass", **_operands(epilogue, dev, one))
 
     with ThreadPoolExecutor(len(PRODUCTS)) as pool:
         for job in [pool.submit(plan, *one) for one in PRODUCTS]:
@@ -64,7 +65,7 @@ def _compile(setup: Setup) -> None:
 
 def stand_ins(setup: Setup) -> None:
     """Time per product by cuBLASLt, with what the library adds to it, and by one kernel of CUTLASS; M x N x K."""
-    if not setup.dry and setup.effort is Effort.FULL:
+    if not setup.dry:
         _compile(setup)
     for product, epilogue in PRODUCTS:
         names = [f"{route}, {epilogue}, {product.label}" for route in ROUTES]

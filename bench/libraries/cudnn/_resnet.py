@@ -70,9 +70,7 @@ def training(dev: Any, images: int, channels: int, rows: int, *, tune: bool) -> 
         slope = dy
         for i in reversed(range(3)):
             before, made, mean, inverse, y = kept[i]
-            slope = dnn.activation_backward(slope, y, "relu")
-            if i == 2:
-                dev.copy(slope, out=dx)
+            slope = dnn.activation_backward(slope, y, "relu", out=dx if i == 2 else None)  # which x gets, too
             back, dscale, dbias = dnn.norm_backward("batch", slope, made, scale[i], inverse, mean, **last)
             dev.copy(dscale, out=slopes[1][i])
             dev.copy(dbias, out=slopes[2][i])

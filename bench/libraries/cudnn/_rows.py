@@ -17,8 +17,8 @@ __all__ = ["add_ours", "add_torch", "at_most", "calls_of", "captured", "numbers"
 
 #: Numbers that are repeated, since millions of random ones take longer than what is measured.
 _TILE = 65521
-#: Microseconds of a sample, the fewest and the most calls in it, and calls of a peer between two waits.
-_SPAN, _FEWEST, _MOST, _EVERY = 4000.0, 6, 200, 50
+#: Microseconds of a sample, in which the wait at its end is a small part, and the fewest and the most calls in it.
+_SPAN, _FEWEST, _MOST = 16000.0, 12, 200
 #: Operations of a GPU in a microsecond, by which it is guessed how long a call takes.
 _FLOPS = 3e8
 _WARM = 3
@@ -116,7 +116,7 @@ def add_torch(
             call()
             torch.cuda.synchronize()
             made = captured(torch, call) if graph else call
-            return waited(made, torch.cuda.synchronize, turns, min(_EVERY, turns))
+            return waited(made, torch.cuda.synchronize, turns, turns)
 
         try:
             if within is None:

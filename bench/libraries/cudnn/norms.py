@@ -24,7 +24,7 @@ SHAPES: dict[str, tuple[int, ...]] = {
 }
 GROUPS = 32
 _ROWS = ("layer", "rms")
-_TYPE, _COUNT = "float16", 50
+_TYPE, _COUNT = "float16", 200
 _SMALL: dict[int, tuple[int, ...]] = {2: (16, 64), 4: (2, 4, 4, 64)}
 
 
@@ -102,7 +102,7 @@ def _title(kind: str, what: str) -> str:
 def gpu(setup: Setup) -> None:
     """Norms of 16384 rows of 2048, and of 32 images of 56 x 56 x 256, in float16: with statistics, and the gradients.
 
-    50 messages, until the last is done. *copy*: of an array as large, as a recorded message. torch: `layer_norm`,
+    200 messages, until the last is done. *copy*: of an array as large, as a recorded message. torch: `layer_norm`,
     `rms_norm`, `batch_norm`, `group_norm`, and their gradients by ``autograd``.
     """
     for shape in dict.fromkeys(SHAPES.values()):

@@ -5,14 +5,15 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from bench.harness import Case, Setup, gpu_peers
+from bench.harness import Bar, Case, Effort, Setup, gpu_peers
 from bench.harness.calls import Operation, add_calls
 from bench.harness.common import PLACES, repeat, timed
 from bench.harness.gpu import add_peer
 
-__all__ = ["BIAS", "CASES", "SIZES"]
+__all__ = ["BARS", "BIAS", "CASES", "SIZES"]
 
-#: Extents of the products, on the host device and on a GPU, there with how many messages a sample has: told, and asked.
+#: Extents of the products, on the host device (and in a quick run), and on a GPU, with how many messages a sample has
+#: there: told, and asked.
 HOST_SIZE = 64
 SIZES = {128: (2000, 500), 2048: (400, 100), 8192: (20, 10)}
 BIAS = "relu(acc + bias)"
@@ -65,11 +66,21 @@ def gpu(setup: Setup) -> None:
     """
     for size, (many, few) in SIZES.items():
         title = _title(size, "bfloat16")
-        add_calls(setup, title, partial(_operation, size, "bfloat16"), many=many, few=few)
+        extent = size if setup.effort is Effort.FULL else HOST_SIZE
+        add_calls(setup, title, partial(_operation, extent, "bfloat16"), many=many, few=few)
         add_peer(setup, f"torch {title}, sustained", _torch, str(size), setup.count(EVERY), every=EVERY)
         setup.ratio(f"atomr {title}, sustained, process", f"torch {title}, sustained")
 
 
+BARS = (
+    Bar(
+        "message of a CUTLASS product, sustained",
+        "gpu_cutlass",
+        f"atomr {_title(min(SIZES), 'bfloat16')}, sustained, process",
+        5.0,
+        "us",
+    ),
+)
 CASES = (
     Case("cutlass", "products with epilogues by CUTLASS", host),
     Case("gpu_cutlass", "products with epilogues by CUTLASS on a GPU", gpu, devices=("cuda",)),

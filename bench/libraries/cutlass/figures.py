@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, NamedTuple
 
-from bench.harness import Case, Effort, Setup, gpu_peers
+from bench.harness import Bar, Case, Effort, Setup, Unavailable, gpu_peers
 from bench.harness.common import device
 from bench.harness.gpu import Sends, add_peer, sends_of_product, sustained
 from bench.harness.matrices import on_atomr
 
-__all__ = ["CASES", "EPILOGUES", "GROUPS", "SHAPES", "SQUARE", "config_of"]
+__all__ = ["BARS", "CASES", "EPILOGUES", "GROUPS", "SHAPES", "SQUARE", "config_of"]
 
 _SQUARES = (2048, 4096, 8192, 16384)
 _LAYERS = ((16, 14336, 4096), (16, 4096, 14336), (512, 4096, 14336), (8192, 14336, 4096))
@@ -33,20 +35,20 @@ SMALL = 64
 EVERY = 20
 #: Microseconds that a sample of messages should take, and multiplications in a microsecond.
 SPAN, RATE = 30_000, 300e6
+#: Seconds after which a kernel that is still being compiled is left out.
+_PATIENCE = 70.0
 #: Messages of a sample of the largest product.
 FEWEST = 5
 
 
 def gelu(acc: float) -> float:
-    """Return an element of the epilogue: GELU by tanh."""
-    inner = 0.7978845608 * acc * (1.0 + 0.044715 * acc * acc)
-    return acc / (1.0 + math.exp(-2.0 * inner))
+    """Return an element of the epilogue: GELU by tanh, whose constants are multiplied out."""
+    return acc / (1.0 + math.exp(acc * (-1.5957691216 - 0.0713548162726 * acc * acc)))
 
 
 def gated(acc: float, gate: float) -> float:
     """Return an element of the epilogue: GELU by tanh, times a gate."""
-    inner = 0.7978845608 * acc * (1.0 + 0.044715 * acc * acc)
-    return acc * gate / (1.0 + math.exp(-2.0 * inner))
+    return acc * gate / (1.0 + math.exp(acc * (-1.5957691216 - 0.0713548162726 * acc * acc)))
 
 
 class _Contender(NamedTuple):
@@ -57,18 +59,21 @@ class _Contender(NamedTuple):
 
 def _add(setup: Setup, contenders: list[_Contender]) -> None:
     """Add the time of a message of each plan, sustained; their kernels compile together."""
-    made: dict[str, Future[Sends]] = {}
-    if contenders and not setup.dry:
-        with setup.attempt("kernels"):
-            dev = device(setup, "process")
-            with ThreadPoolExecutor(len(contenders)) as pool:
-                made = {one.name: pool.submit(one.make, dev) for one in contenders}
-        if made:
-            del setup.series["kernels"]
+
+    def made() -> tuple[float, dict[str, Future[Sends]]]:
+        dev = device(setup, "process")
+        pool = ThreadPoolExecutor(len(contenders))
+        found = {one.name: pool.submit(one.make, dev) for one in contenders}
+        pool.shutdown(wait=False)
+        return time.monotonic() + _PATIENCE, found
+
     for one in contenders:
         with setup.attempt(one.name):
-            setup.need()
-            sends = made[one.name].result()
+            until, found = setup.shared("sends", lambda: nullcontext(made()))
+            try:
+                sends = found[one.name].result(max(0.0, until - time.monotonic()))
+            except TimeoutError:
+                raise Unavailable(f"its kernel was not compiled in {_PATIENCE:.0f} s") from None
             sends.plan.wait(80.0)
             setup.add(one.name, sustained([sends], one.count))
 
@@ -139,7 +144,7 @@ def config_of(schedule: str | None) -> Any:
     """Return the configuration of a row with the name of a schedule."""
     import atomr_native as an
 
-    return None if schedule is None else an.GemmConfig(tile=(64, 256, 64), cluster=(2, 1, 1), schedule=schedule)
+    return None if schedule is None else an.GemmConfig(tile=(128, 128, 64), cluster=(2, 1, 1), schedule=schedule)
 
 
 def _epilogue(size: int, epilogue: Any, reads: bool, schedule: str | None, dev: Any) -> Sends:
@@ -190,7 +195,7 @@ def epilogues(setup: Setup) -> None:
     """Time per product of 8192^3 in bfloat16: plain; with GELU as text and in Python; and with a gate, by torch, too.
 
     Operands are random.  Rows without the name of a schedule have cooperative kernels, with 128 x 256 tiles; pingpong
-    kernels have 64 x 256.
+    kernels have 128 x 128.
     """
     (size,) = _extents(setup, SQUARE)
     rows = [
@@ -242,15 +247,58 @@ def _torch_grouped(ordinal: int) -> gpu_peers.Calls:
     return gpu_peers.Calls(calls, torch.cuda.synchronize)
 
 
+#: torch's ways to a grouped product.
+_GROUPED = {"torch.mm in a loop": "loop", "torch._grouped_mm": "grouped"}
+
+
 def groups(setup: Setup) -> None:
     """Time per product of 16 groups of 1024 tokens with (4096, 4096) each, bfloat16; torch's loop and `_grouped_mm`."""
     name = "grouped_gemm"
     _add(setup, [_Contender(name, partial(_grouped, _extents(setup, *GROUPS)), setup.count(EVERY))])
-    for peer, call in (("torch.mm in a loop", "loop"), ("torch._grouped_mm", "grouped")):
+    for peer, call in _GROUPED.items():
         add_peer(setup, peer, _torch_grouped, call, setup.count(EVERY), every=EVERY)
         setup.ratio(name, peer)
 
 
+BARS = (
+    *(
+        Bar(
+            "products of CUTLASS over cuBLASLt's",
+            "gpu_cutlass_products",
+            f"cutlass, {_what(shape, dtype)}",
+            1.053,
+            "x",
+            f"cublaslt, {_what(shape, dtype)}",
+            part=_what(shape, dtype),
+        )
+        for dtype, shapes in SHAPES.items()
+        for shape in shapes
+    ),
+    *(
+        Bar(
+            "epilogues of CUTLASS over the plain product",
+            "gpu_cutlass_epilogues",
+            f"{name}, {SQUARE}^3",
+            1.03,
+            "x",
+            f"plain, {SQUARE}^3",
+            part=name,
+        )
+        for name in ("GELU as text", "GELU in Python")
+    ),
+    *(
+        Bar(
+            "grouped products of CUTLASS over torch's",
+            "gpu_cutlass_groups",
+            "grouped_gemm",
+            1.0,
+            "x",
+            peer,
+            part=peer,
+        )
+        for peer in _GROUPED
+    ),
+)
 _ON = ("cuda",)
 CASES = (
     Case("gpu_cutlass_products", "Products by CUTLASS, cuBLASLt and torch", products, devices=_ON),

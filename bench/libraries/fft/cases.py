@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from bench.harness import Case, Setup, Unavailable, gpu_peers
+from bench.harness import Bar, Case, Setup, Unavailable, gpu_peers
 from bench.harness.calls import Operation, add_calls
 from bench.harness.common import PLACES, device, repeat, timed
 from bench.harness.gpu import add_loop, add_peer, waited
 
-__all__ = ["CASES"]
+__all__ = ["BARS", "CASES"]
 
 POINTS = 256
-#: Calls between two waits, and calls of a sample.
-EVERY, TURNS = 20, 100
+#: Calls of a sample, after the last of which the device is waited for; of transforms that take milliseconds, a fifth.
+TURNS, FEW, LONG = 100, 20, 1 << 27
 #: What nvmath-python calls transforms.
 _KINDS = {"fft": "C2C", "ifft": "C2C", "rfft": "R2C", "irfft": "C2R"}
 #: What is timed on a GPU: name, transform, dtype of x, shape of x, axes; and the shape in a quick run.
@@ -36,7 +37,14 @@ SIZES: tuple[tuple[str, str, str, tuple[int, ...], tuple[int, ...], tuple[int, .
     ("rfft, 16384 x 1024", "rfft", "float32", (16384, 1024), (-1,), (4, 16)),
     ("irfft, 16384 x 513", "irfft", "complex64", (16384, 513), (-1,), (4, 9)),
     ("rfft, 4096 x 4096, float64", "rfft", "float64", (4096, 4096), (-2, -1), (8, 8)),
+    ("rfft, 256^3", "rfft", "float32", (256,) * 3, (-3, -2, -1), (4, 4, 4)),
+    ("irfft, 4096 x 2049", "irfft", "complex64", (4096, 2049), (-2, -1), (8, 5)),
+    ("irfft, 256 x 256 x 129", "irfft", "complex64", (256, 256, 129), (-3, -2, -1), (4, 4, 3)),
 )
+#: Those of which torch and nvmath leave a result whose last axis is not innermost: also with one of ours like that.
+TRANSPOSED = ("fft of columns, 4096 x 4096", "rfft, 4096 x 4096, float64")
+#: Libraries, and the best of them.
+PEERS, BEST = ("torch", "CuPy", "nvmath"), "best of torch, CuPy and nvmath"
 
 
 def _rfft(dev: Any) -> Operation:
@@ -132,11 +140,14 @@ def _mapped(dev: Any, shape: tuple[int, ...], which: tuple[str, ...], turns: int
     except an.Unsupported as error:
         raise Unavailable(str(error)) from error
     tell = partial(plan.tell, x, window, out=out, gain=0.5) if loads else partial(plan.tell, x, out=out)
-    return waited(tell, out.wait, turns, min(EVERY, turns))
+    return waited(tell, out.wait, turns, turns)
 
 
 def functions(setup: Setup) -> None:
-    """A windowed power spectrum by functions on load and store, beside the plain transform and torch's operations."""
+    """Functions beside the plain transform and torch's operations: a windowed power spectrum, and a filter of images.
+
+    100 messages, and a wait.
+    """
     import atomr_native as an
 
     turns, what = setup.count(TURNS), "rfft, 16384 x 1024"
@@ -146,7 +157,7 @@ def functions(setup: Setup) -> None:
         x = dev.zeros(shape, "float32")
         out = dev.fft.rfft(x).wait()
         plan = dev.fft.plan(an.FftRequest(transform="rfft", x=x, axes=-1, out=out)).wait(60.0)
-        setup.add(plain, waited(partial(plan.tell, x, out=out), out.wait, turns, min(EVERY, turns)))
+        setup.add(plain, waited(partial(plan.tell, x, out=out), out.wait, turns, turns))
     ours = f"atomr Numba functions in {what}"
     for name, which in (
         (f"atomr Numba function on load in {what}", ("load",)),
@@ -157,8 +168,42 @@ def functions(setup: Setup) -> None:
             setup.add(name, _mapped(device(setup, "process"), shape, which, turns))
         setup.ratio(name, plain)
     chain = f"torch {what}, window and power by operations"
-    add_peer(setup, chain, partial(_torch_chain, shape), "run", turns, every=EVERY)
+    add_peer(setup, chain, partial(_torch_chain, shape), "run", turns, every=turns)
     setup.ratio(ours, chain)
+    _filtered(setup, turns)
+
+
+def _damped(value: Any, offset: Any, half: Any, rate: Any) -> Any:
+    return value / (1 + (offset % half) * rate)
+
+
+def _torch_filter(shape: tuple[int, ...], index: int) -> gpu_peers.Calls:
+    torch = gpu_peers.torch(index)
+    x, weights = torch.zeros(shape, dtype=torch.complex64, device="cuda"), torch.ones(shape[-1:], device="cuda")
+    return gpu_peers.Calls({"run": lambda: torch.fft.irfft2(x * weights)}, torch.cuda.synchronize)
+
+
+def _filtered(setup: Setup, turns: int) -> None:
+    """Add images from their frequencies, by a function that damps them: along two axes."""
+    import atomr_native as an
+
+    what, shape = "irfft, 16 x 1024 x 513", _shape(setup, (16, 1024, 513), (2, 8, 5))
+    rows = f"atomr {what}", f"atomr Numba function on load in {what}"
+    for name in rows:
+        more = {} if name == rows[0] else {"load": _damped, "operands": {"half": shape[-1], "rate": 0.01}}
+        with setup.attempt(name):
+            dev = device(setup, "process")
+            x, out = dev.zeros(shape, "complex64"), dev.zeros((*shape[:-1], 2 * shape[-1] - 2), "float32")
+            try:
+                plan = dev.fft.plan(an.FftRequest(transform="irfft", x=x, axes=(-2, -1), out=out, **more)).wait(60.0)
+            except an.Unsupported as error:
+                raise Unavailable(str(error)) from error
+            numbers = {"half": shape[-1], "rate": 0.01} if more else {}
+            setup.add(name, waited(partial(plan.tell, x, out=out, **numbers), out.wait, turns, turns))
+    add_peer(setup, chain := f"torch {what}, filter by an operation", partial(_torch_filter, shape), "run", turns,
+             every=turns)  # fmt: skip
+    setup.ratio(rows[1], rows[0])
+    setup.ratio(rows[1], chain)
 
 
 def _torch_stft(shape: tuple[int, ...], n: int, index: int) -> gpu_peers.Calls:
@@ -186,9 +231,9 @@ def signals(setup: Setup) -> None:
         x, window = dev.zeros(shape, "float32"), dev.zeros((n,), "float32")
         out = dev.fft.stft(x, n, window=window).wait()
         plan = dev.fft.plan(an.StftRequest(x=x, n_fft=n, window=window, out=out)).wait(60.0)
-        setup.add(ours, waited(partial(plan.tell, x, window, out=out), out.wait, turns, min(EVERY, turns)))
+        setup.add(ours, waited(partial(plan.tell, x, window, out=out), out.wait, turns, turns))
     add_peer(
-        setup, peer := "torch stft, 64 x 2^18, 1024 points", partial(_torch_stft, shape, n), "run", turns, every=EVERY
+        setup, peer := "torch stft, 64 x 2^18, 1024 points", partial(_torch_stft, shape, n), "run", turns, every=turns
     )
     setup.ratio(ours, peer)
     rows = _shape(setup, (16384, 1024), (4, 16))
@@ -197,8 +242,8 @@ def signals(setup: Setup) -> None:
         signal = dev.zeros(rows, "float32")
         made = dev.fft.dct(signal).wait()
         cosines = dev.fft.plan(an.DctRequest(x=signal, axes=-1, out=made)).wait(60.0)
-        setup.add(ours, waited(partial(cosines.tell, signal, out=made), made.wait, turns, min(EVERY, turns)))
-    add_peer(setup, peer := "CuPy dct, 16384 x 1024", partial(_cupy_dct, rows), "run", turns, every=EVERY)
+        setup.add(ours, waited(partial(cosines.tell, signal, out=made), made.wait, turns, turns))
+    add_peer(setup, peer := "CuPy dct, 16384 x 1024", partial(_cupy_dct, rows), "run", turns, every=turns)
     setup.ratio(ours, peer)
 
 
@@ -231,7 +276,7 @@ def _planned(setup: Setup, what: str, request: Any, turns: int) -> str:
         wanted = request(dev)
         out = dev.fft.tell(wanted).wait()
         plan = dev.fft.plan(replace(wanted, out=out)).wait(60.0)
-        setup.add(name, waited(partial(plan.tell, wanted.x, out=out), out.wait, turns, min(EVERY, turns)))
+        setup.add(name, waited(partial(plan.tell, wanted.x, out=out), out.wait, turns, turns))
     return name
 
 
@@ -265,7 +310,7 @@ def halves(setup: Setup) -> None:
     with setup.attempt(copies := "atomr copy of complex64, 16384 x 1024"):
         dev = device(setup, "process")
         source, out = (dev.zeros(_shape(setup, (16384, 1024), (4, 16)), "complex64") for _ in range(2))
-        setup.add(copies, waited(partial(dev.copy, source, out=out), out.wait, turns, min(EVERY, turns)))
+        setup.add(copies, waited(partial(dev.copy, source, out=out), out.wait, turns, turns))
     setup.ratio("atomr fft, 16384 x 1024, float32", copies)
 
 
@@ -297,37 +342,86 @@ def factors(setup: Setup) -> None:
         setup.ratio(narrow, wide)
 
 
-def gpu(setup: Setup) -> None:
-    """Time of a transform, of 100 planned messages with a wait after each 20, and of `rfft` of 256 float32.
-
-    torch and CuPy transform the same zeros, and allocate each result; nvmath plans, too. C: `cufftXtExec` in a loop, of
-    a plan that is made once.
-    """
+def _transform(dev: Any, transform: str, dtype: str, shape: tuple[int, ...], axes: tuple[int, ...], order: Any) -> Any:
+    """Return a function that sends a planned transform, and its result, whose axes lie in an order if one is given."""
     import atomr_native as an
 
+    x = dev.zeros(shape, dtype)
+    out = dev.fft.tell(an.FftRequest(transform=transform, x=x, axes=axes)).wait()
+    if order:
+        out = dev.zeros(tuple(out.shape[a] for a in order), out.dtype.name).transpose(*order)
+    plan = dev.fft.plan(an.FftRequest(transform=transform, x=x, axes=axes, out=out)).wait(60.0)
+    return partial(plan.tell, x, out=out), out
+
+
+def gpu(setup: Setup) -> None:
+    """Time of a transform, of 100 planned messages and a wait (20 where one takes milliseconds), and of `rfft` of 256.
+
+    torch and CuPy transform the same zeros, and allocate each result; nvmath plans, too. *Transposed*: the last axis of
+    the result is not innermost in memory, as in torch and nvmath. The means are geometric ones. C: `cufftXtExec` in a
+    loop, of a plan that is made once.
+    """
     add_calls(setup, what := f"rfft, {POINTS}", _rfft)
     add_loop(setup, "C cufftXtExec, sustained", "rfft-sustained", setup.count(2000))
     add_loop(setup, "C cufftXtExec, synchronize", "rfft-synchronize", setup.count(500))
     for place in PLACES:
         setup.ratio(f"atomr {what}, sustained, {place}", "C cufftXtExec, sustained")
         setup.ratio(f"atomr {what}, asked, {place}", "C cufftXtExec, synchronize")
-    turns = setup.count(TURNS)
     for name, transform, dtype, full, axes, quick in SIZES:
         shape = _shape(setup, full, quick)
-        with setup.attempt(ours := f"atomr {name}"):
-            dev = device(setup, "process")
-            x = dev.zeros(shape, dtype)
-            out = dev.fft.tell(an.FftRequest(transform=transform, x=x, axes=axes)).wait()
-            plan = dev.fft.plan(an.FftRequest(transform=transform, x=x, axes=axes, out=out)).wait(60.0)
-
-            setup.add(ours, waited(partial(plan.tell, x, out=out), out.wait, turns, min(EVERY, turns)))
-        for library, peer in (("torch", _torch), ("CuPy", _cupy), ("nvmath", _nvmath)):
+        turns = setup.count(FEW if math.prod(full) >= LONG else TURNS)
+        ours = [f"atomr {name}", *([f"atomr {name}, transposed"] if name in TRANSPOSED else [])]
+        for row in ours:
+            with setup.attempt(row):
+                order = (1, 0) if row != ours[0] else None
+                tell, out = _transform(device(setup, "process"), transform, dtype, shape, axes, order)
+                setup.add(row, waited(tell, out.wait, turns, turns))
+        for library, peer in zip(PEERS, (_torch, _cupy, _nvmath), strict=True):
             add_peer(
-                setup, f"{library} {name}", partial(peer, transform, dtype, shape, axes), "run", turns, every=EVERY
+                setup, f"{library} {name}", partial(peer, transform, dtype, shape, axes), "run", turns, every=turns
             )
-            setup.ratio(ours, f"{library} {name}")
+            for row in ours:
+                setup.ratio(row, f"{library} {name}")
+        setup.best(f"{BEST}, {name}", [f"{library} {name}" for library in PEERS])
+        for row in ours:
+            setup.ratio(row, f"{BEST}, {name}")
+    setup.mean("atomr, mean", [f"atomr {name}" for name, *_ in SIZES])
+    setup.mean(f"{BEST}, mean", [f"{BEST}, {name}" for name, *_ in SIZES], "peer")
+    setup.ratio("atomr, mean", f"{BEST}, mean")
 
 
+BARS = (
+    Bar("transforms over the best of torch, CuPy and nvmath, mean", "gpu_fft", "atomr, mean", 1.0, "x",
+        f"{BEST}, mean"),
+    *(
+        Bar("transforms over the best of torch, CuPy and nvmath", "gpu_fft", f"atomr {name}", 1 / 0.98, "x",
+            f"{BEST}, {name}", part=name)
+        for name, *_ in SIZES
+    ),
+    Bar("scaled inverse transform over the unscaled one", "gpu_fft_factors", "atomr ifft, 16384 x 1024, norm=backward",
+        1.02, "x", "atomr ifft, 16384 x 1024, norm=none"),
+    Bar("transform with functions over the plain one", "gpu_fft_functions",
+        "atomr Numba functions in rfft, 16384 x 1024", 1.05, "x", "atomr rfft, 16384 x 1024"),
+    Bar("transform with functions over torch's operations", "gpu_fft_functions",
+        "atomr Numba functions in rfft, 16384 x 1024", 1 / 1.3, "x",
+        "torch rfft, 16384 x 1024, window and power by operations"),
+    *(
+        Bar("transform in bfloat16 over float32", "gpu_fft_halves", f"atomr {name}, in bfloat16", limit, "x",
+            f"atomr {name}, float32", part=name)
+        for transform in ("fft", "rfft")
+        for label, limit in (("16384 x 1024", 1 / 1.6), ("256 x 65536", 1 / 1.6), ("16384 x 1000", 1.0))
+        for name in (f"{transform}, {label}",)
+    ),
+    Bar("batch of one pass over a copy", "gpu_fft_halves", "atomr fft, 16384 x 1024, float32", 1 / 0.8, "x",
+        "atomr copy of complex64, 16384 x 1024"),
+    Bar("short-time transform over torch's", "gpu_fft_signals", "atomr stft, 64 x 2^18, 1024 points", 1 / 1.5, "x",
+        "torch stft, 64 x 2^18, 1024 points"),
+    *(
+        Bar("message of a transform over a C loop", "gpu_fft", f"atomr rfft, {POINTS}, sustained, {place}", 1.15, "x",
+            "C cufftXtExec, sustained", part=place)
+        for place in PLACES
+    ),
+)  # fmt: skip
 CASES = (
     Case("fft", "Fourier transforms", host),
     Case("gpu_fft", "Fourier transforms on a GPU", gpu, devices=("cuda",)),

@@ -5,13 +5,13 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from bench.harness import Case, Effort, Setup, Unavailable, gpu_peers
+from bench.harness import Bar, Case, Effort, Setup, Unavailable, gpu_peers
 from bench.harness.bandwidth import add_copies, size, swept
 from bench.harness.calls import Operation, add_calls
 from bench.harness.common import PLACES, device, repeat, timed
 from bench.harness.gpu import add_loop, ordinal
 
-__all__ = ["CASES"]
+__all__ = ["BARS", "CASES"]
 
 ELEMENTS = 64
 #: What is timed on a GPU: distribution, dtype, parameters.
@@ -32,11 +32,7 @@ ENGINES: tuple[tuple[str, str, str], ...] = (
 )
 #: C loops of cuRAND's Philox, and the rows beside which they stand.
 CURAND: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-    (
-        "C curandGenerateUniform",
-        "curand-uniform",
-        ("atomr random, uniform, float32", "atomr random, uniform, bfloat16"),
-    ),
+    ("C curandGenerateUniform", "curand-uniform", ("atomr random, uniform, float32",)),
     ("C curandGenerateNormal", "curand-normal", ("atomr random, normal, float32",)),
     ("C curandGenerateNormalDouble", "curand-normal64", ("atomr random, normal, float64",)),
 )
@@ -74,8 +70,8 @@ def gpu(setup: Setup) -> None:
     """Time in which 64 MiB are written, by messages that fill 8192 x 4096 random numbers.
 
     200 planned messages, one wait. The copies move 128 MiB each: `Device.copy`, and `Tensor.copy_`. torch:
-    `Tensor.normal_` and `Tensor.uniform_`. C: cuRAND's Philox in a loop. XORWOW, MTGP32 and Sobol: by cuRAND,
-    whose state each message sets.
+    `Tensor.normal_` and `Tensor.uniform_`. C: cuRAND's Philox in a loop, which has no bfloat16. XORWOW, MTGP32 and
+    Sobol: by cuRAND, whose state each message sets.
     """
     import atomr_native as an
 
@@ -130,6 +126,23 @@ def launches(setup: Setup) -> None:
         setup.ratio(f"atomr {what}, asked, {place}", "C cuLaunchKernel, synchronize")
 
 
+BARS = (
+    *(
+        Bar("random numbers over torch and cuRAND", "gpu_random", f"atomr random, {what}", limit, "x", under, part=what)
+        for what, limit, unders in (
+            ("uniform, float32", 1.0, ("torch uniform_", "C curandGenerateUniform")),
+            ("uniform, bfloat16", 1.0, ("torch uniform_, bfloat16",)),
+            ("normal, float32", 1 / 0.9, ("torch normal_", "C curandGenerateNormal")),
+            ("normal, float64", 1 / 0.9, ("C curandGenerateNormalDouble",)),
+        )
+        for under in unders
+    ),
+    *(
+        Bar("message of random numbers over a C loop", "gpu_random_launches",
+            f"atomr normal, {ELEMENTS}, sustained, {place}", 1.15, "x", "C cuLaunchKernel, sustained", part=place)
+        for place in PLACES
+    ),
+)  # fmt: skip
 CASES = (
     Case("random", "Random numbers", host),
     Case("gpu_random", "Random numbers: time to write an array", gpu, devices=("cuda",)),

@@ -7,13 +7,14 @@ from functools import partial
 from typing import Any
 
 from bench.harness import Case, Setup, gpu_peers
+from bench.harness.bars import Bar
 from bench.harness.calls import Operation, add_calls, add_sustained
 from bench.harness.common import repeat, timed
 from bench.harness.gpu import add_peer
 from bench.libraries.sparse._calls import add_call
 from bench.libraries.sparse._matrices import stencil
 
-__all__ = ["CASES"]
+__all__ = ["BARS", "CASES"]
 
 #: Points along each side of the cubes of the stencils, on the host device and on a GPU.
 HOST_SIDE = 12
@@ -116,3 +117,27 @@ CASES = (
     Case("sparse", "Sparse matrices", host),
     Case("gpu_sparse", "Sparse matrices on a GPU", gpu, devices=("cuda",)),
 )
+#: As fast as peers and within 1.15 of the C call; the product with a vector at 75 % of the bandwidth of a copy.
+BARS = (
+    *(
+        Bar(
+            "sparse products over peers", "gpu_sparse", f"atomr {_title(routine, side)}, sustained, process", 1.0, "x",
+            f"{library} {_title(routine, side)}, sustained", f"{_title(routine, side)}, beside {library}",
+        )
+        for side in SIDES
+        for routine in ROUTINES
+        for library in ("torch", "CuPy")
+    ),
+    *(
+        Bar(
+            "sparse products over C", "gpu_sparse", f"atomr {_title('spmv', side)}, sustained, process", 1.15, "x",
+            f"C call {_title('spmv', side)}", _title("spmv", side),
+        )
+        for side in SIDES
+    ),
+    Bar(
+        "7-point product over a copy of its bytes", "gpu_sparse",
+        f"atomr {_title('spmv', max(SIDES))}, sustained, process", 1 / 0.75, "x",
+        f"copy of the bytes of {_title('spmv', max(SIDES))}",
+    ),
+)  # fmt: skip

@@ -8,6 +8,7 @@ from functools import cache, partial
 from typing import Any
 
 from bench.harness import Case, Setup, gpu_peers
+from bench.harness.bars import Bar
 from bench.harness.common import device, repeat, timed
 from bench.harness.gpu import add_peer
 from bench.harness.unavailable import Unavailable, describe
@@ -15,13 +16,15 @@ from bench.libraries.sparse._calls import add_call
 from bench.libraries.sparse._library import Call, Library
 from bench.libraries.sparse._matrices import stencil
 
-__all__ = ["CASES"]
+__all__ = ["BARS", "CASES"]
 
 #: Points along each side of the cube of the stencil.
 SIDE = 40
 #: Steps, and how often a sample takes them.
-STEPS = {"refactor and solve": 5, "solve": 20}
-AGAIN = "refactor and solve"
+STEPS = {"refactor and solve": 5, "solve": 20, "solve in a row": 20}
+AGAIN, ROW = "refactor and solve", "solve in a row"
+#: Solves in a row before the wait.
+LONG = 10
 
 
 @cache
@@ -42,7 +45,12 @@ def _steps(dev: Any) -> dict[str, Callable[[], Any]]:
         solver.refactor(values)
         solver.solve(b, out=out).wait()
 
-    return {AGAIN: again, "solve": lambda: solver.solve(b, out=out).wait()}
+    def row() -> None:
+        for _ in range(LONG):
+            solver.solve(b, out=out)
+        out.wait()
+
+    return {AGAIN: again, "solve": lambda: solver.solve(b, out=out).wait(), ROW: row}
 
 
 def _called(setup: Setup, step: str, library: Library) -> Call:
@@ -52,7 +60,11 @@ def _called(setup: Setup, step: str, library: Library) -> Call:
         calls["refactor"]()
         calls["solve"]()
 
-    return again if step == AGAIN else calls["solve"]
+    def row() -> None:
+        for _ in range(LONG):
+            calls["solve"]()
+
+    return {AGAIN: again, ROW: row}.get(step, calls["solve"])
 
 
 def _nvmath(ordinal: int) -> gpu_peers.Calls:
@@ -72,12 +84,17 @@ def _nvmath(ordinal: int) -> gpu_peers.Calls:
         solver.factorize()
         solver.solve()
 
-    return gpu_peers.Calls({AGAIN: again, "solve": solver.solve}, cupy.cuda.Device(ordinal).synchronize)
+    def row() -> None:
+        for _ in range(LONG):
+            solver.solve()
+
+    return gpu_peers.Calls({AGAIN: again, "solve": solver.solve, ROW: row}, cupy.cuda.Device(ordinal).synchronize)
 
 
 def direct(setup: Setup) -> None:
-    """Factorizations of new values, and solves, of a 7-point stencil on a GPU in float64, by cuDSS: each is waited for.
+    """Factorizations of new values, and solves, of a 7-point stencil on a GPU in float64, by cuDSS.
 
+    Each is waited for, or ten solves in a row are.
     C calls: cuDSS's refactorization and solve, which allocate by themselves.  nvmath-python: factorization and solve.
     """
     for step, count in STEPS.items():
@@ -91,3 +108,15 @@ def direct(setup: Setup) -> None:
 
 
 CASES = (Case("gpu_direct", "Direct solves of sparse systems on a GPU", direct, devices=("cuda",)),)
+BARS = tuple(
+    Bar(
+        "direct solves over nvmath",
+        "gpu_direct",
+        f"atomr {step}, 7-point stencil of {SIDE}^3",
+        1.02,
+        "x",
+        f"nvmath {step}, 7-point stencil of {SIDE}^3",
+        step,
+    )
+    for step in STEPS
+)

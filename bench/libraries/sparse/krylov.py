@@ -8,11 +8,12 @@ from functools import partial
 from typing import Any
 
 from bench.harness import Case, Setup
+from bench.harness.bars import Bar
 from bench.harness.common import device
 from bench.libraries.sparse._calls import add_call
 from bench.libraries.sparse._matrices import stencil
 
-__all__ = ["CASES"]
+__all__ = ["BARS", "CASES"]
 
 #: Points along each side of the cubes of the stencils.
 SIDES = (32, 64, 128)
@@ -53,3 +54,10 @@ def krylov(setup: Setup) -> None:
 
 
 CASES = (Case("gpu_krylov", "Conjugate gradients on a GPU", krylov, devices=("cuda",)),)
+BARS = tuple(
+    Bar(
+        "rounds of conjugate gradients over C", "gpu_krylov", f"atomr a round of cg, 7-point stencil of {side}^3", 1.1,
+        "x", f"C calls of a round of cg, 7-point stencil of {side}^3", f"stencil of {side}^3",
+    )
+    for side in SIDES
+)  # fmt: skip

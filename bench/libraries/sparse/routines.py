@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from bench.harness import Case, Setup, gpu_peers
+from bench.harness.bars import Bar
 from bench.harness.calls import Operation, add_sustained
 from bench.harness.common import burst, device, repeat
 from bench.harness.gpu import add_peer
@@ -14,14 +15,14 @@ from bench.libraries.sparse._calls import add_call
 from bench.libraries.sparse._library import Call, Library
 from bench.libraries.sparse._matrices import from_files, power_law, stencil
 
-__all__ = ["CASES"]
+__all__ = ["BARS", "CASES"]
 
-#: Matrices by name.
-MATRICES: Mapping[str, Callable[[], Any]] = {
+#: Matrices by name: those that are made, and all.
+GENERATED: Mapping[str, Callable[[], Any]] = {
     "7-point stencil of 64^3": partial(stencil, 64),
     "power law of 2^17 rows": partial(power_law, 1 << 17),
-    **from_files(),
 }
+MATRICES: Mapping[str, Callable[[], Any]] = {**GENERATED, **from_files()}
 #: Columns of sampled products.
 INNER = 32
 ROUTINES = ("spmv", "sddmm", "solve", "values of A A")
@@ -138,3 +139,28 @@ def routines(setup: Setup) -> None:
 
 
 CASES = (Case("gpu_sparse_routines", "Routines with sparse matrices on a GPU", routines, devices=("cuda",)),)
+_VALUES = "values of A A"
+#: As fast as peers, new values of a product twice as fast as CuPy, and within 1.15 of C calls.
+BARS = (
+    *(
+        Bar(
+            "routines with sparse matrices over peers", "gpu_sparse_routines",
+            f"atomr {routine}, {name}, {'called' if routine == _VALUES else 'sustained'}, process",
+            0.5 if routine == _VALUES else 1.0, "x", f"{library} {routine}, {name}, sustained",
+            f"{routine}, {name}, beside {library}",
+        )
+        for name in GENERATED
+        for routine in ROUTINES
+        for library in ("torch", "CuPy")
+        if (library, routine) != ("CuPy", "sddmm")
+    ),
+    *(
+        Bar(
+            "routines with sparse matrices over C", "gpu_sparse_routines",
+            f"atomr {routine}, {name}, sustained, process", 1.15, "x", f"C call {routine}, {name}",
+            f"{routine}, {name}",
+        )
+        for name in GENERATED
+        for routine in CALLS
+    ),
+)  # fmt: skip

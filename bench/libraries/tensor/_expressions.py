@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from bench.harness import Setup, gpu_peers
 from bench.harness.common import device
@@ -14,6 +14,7 @@ from bench.harness.gpu import add_peer, waited
 from bench.harness.unavailable import Unavailable
 
 __all__ = [
+    "ANY_ORDER",
     "EVERY",
     "PEERS",
     "TURNS",
@@ -82,21 +83,29 @@ def cupy_contraction(subscripts: str, dtype: str, shapes: list[tuple[int, ...]],
     return gpu_peers.Calls({"run": run}, cupy.cuda.Device(index).synchronize)
 
 
-def nvmath_contraction(subscripts: str, dtype: str, shapes: list[tuple[int, ...]], index: int) -> gpu_peers.Calls:
-    """A planned contraction of nvmath-python, executed again and again."""
+def nvmath_contraction(
+    subscripts: str, dtype: str, shapes: list[tuple[int, ...]], index: int, *, any_order: bool = False
+) -> gpu_peers.Calls:
+    """A planned contraction of nvmath-python into an array, executed again and again.
+
+    Without one, as with `any_order`, nvmath allocates each result, and chooses the order in which it lies.
+    """
     torch = gpu_peers.torch(index)
     from nvmath import tensor  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
     a, b = (torch.zeros(shape, dtype=getattr(torch, dtype), device="cuda") for shape in shapes)
-    planned = tensor.BinaryContraction(subscripts, a, b)
+    inputs, output = subscripts.split("->")
+    extents = dict(zip(inputs.replace(",", ""), (*a.shape, *b.shape), strict=True))
+    out = None if any_order else torch.zeros([extents[m] for m in output], dtype=a.dtype, device="cuda")
+    planned = tensor.BinaryContraction(subscripts, a, b, out=out)
     planned.plan()
     return gpu_peers.Calls({"run": planned.execute}, torch.cuda.synchronize)
 
 
-#: Peers by name.
-PEERS: Mapping[str, Callable[[str, str, list[tuple[int, ...]], int], gpu_peers.Calls]] = {
-    "torch": torch_einsum, "CuPy": cupy_contraction, "nvmath": nvmath_contraction,
-}  # fmt: skip
+#: Peers by name, and those whose results lie in any order.
+Peers: TypeAlias = Mapping[str, Callable[[str, str, list[tuple[int, ...]], int], gpu_peers.Calls]]
+PEERS: Peers = {"torch": torch_einsum, "CuPy": cupy_contraction, "nvmath": nvmath_contraction}
+ANY_ORDER: Peers = {"nvmath": partial(nvmath_contraction, any_order=True)}
 
 
 def route_in(notes: Sequence[str]) -> str:
@@ -105,16 +114,16 @@ def route_in(notes: Sequence[str]) -> str:
 
 
 def add_ours(
-    setup: Setup, name: str, expression: Expression, turns: int, *, every: int = EVERY, **options: Any
+    setup: Setup, name: str, expression: Expression, turns: int, *, every: int = EVERY, order: str = "C", **options: Any
 ) -> None:
-    """Add an expression of ours, planned, with its result in an array that exists; beside it, its route."""
+    """Add an expression of ours, planned, with its result in an array that exists and lies so; beside it, its route."""
     import atomr_native as an
 
     _, subscripts, dtype, extents = expression
     with setup.attempt(name):
         dev = device(setup, "process")
         operands = [dev.zeros(shape, dtype) for shape in shapes_of(setup, subscripts, extents)]
-        out = dev.tensor.einsum(subscripts, *operands).wait()
+        out = dev.tensor.einsum(subscripts, *operands, order=order).wait()
         request = an.EinsumRequest(subscripts=subscripts, operands=operands, out=out, **options)
         plan = dev.tensor.plan(request).wait(120.0)
         sample = waited(partial(plan.tell, *operands, out=out), out.wait, turns, min(every, turns))

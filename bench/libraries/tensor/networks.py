@@ -6,6 +6,7 @@ import random
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from os import environ
@@ -114,29 +115,55 @@ def _gate(result: Any, gate: Any) -> Any:
     return result / (1 + np.exp(-gate))
 
 
-def tails(setup: Setup) -> None:
-    """Functions after a product of bfloat16 matrices, beside the bare product: an epilogue, and kernels after it."""
-    turns = setup.count(TURNS)
-    for n in (2048, 4096, 8192) if turns == TURNS else (16,):
-        bare = f"atomr bare, {n}"
-        tails = {f"bias, {n}": _bias, f"relu of bias, {n}": _relu_bias, f"gate, {n}": _gate}
-        for name, tail in ((bare, None), *((f"atomr {what}", one) for what, one in tails.items())):
-            with setup.attempt(name):
-                import atomr_native as an
+def _tailed(dev: Any, n: int, tail: Any, route: str) -> tuple[Any, list[Any]]:
+    """Return the request of a product with a function after it, and its operands."""
+    import atomr_native as an
 
-                dev = device(setup, "process")
-                a, b, out = (dev.zeros((n, n), "bfloat16") for _ in range(3))
-                more = {} if tail is None else {"bias": dev.zeros((n,), "bfloat16")}
-                if tail is _gate:
-                    more = {"gate": dev.zeros((n, n), "bfloat16")}
-                request = an.EinsumRequest(
-                    subscripts="ij,jk->ik", operands=(a, b), out=out, tail=tail, tail_operands=more
-                )
-                plan = dev.tensor.plan(request).wait(60.0)
-                run = partial(plan.tell, a, b, *more.values(), out=out)
-                setup.add(name, waited(run, out.wait, turns, min(EVERY, turns)), flops=2.0 * n**3)
+    a, b, out = (dev.zeros((n, n), "bfloat16") for _ in range(3))
+    more = {} if tail is None else {"bias": dev.zeros((n,), "bfloat16")}
+    if tail is _gate:
+        more = {"gate": dev.zeros((n, n), "bfloat16")}
+    request = an.EinsumRequest(
+        subscripts="ij,jk->ik", operands=(a, b), out=out, tail=tail, tail_operands=more, route=route
+    )
+    return request, [a, b, *more.values()]
+
+
+def tails(setup: Setup) -> None:
+    """Functions after a product of bfloat16 matrices, beside the bare product.
+
+    By cuBLASLt, with an epilogue or with kernels after it, and by one kernel of CUTLASS, which compiles before the
+    measurement; without a library's name: as planned.
+    """
+    turns = setup.count(TURNS)
+    full = turns == TURNS
+    sizes = (2048, 4096, 8192) if full else (16,)
+    routes = {"": "auto", ", cuBLASLt": "blas_lt", ", CUTLASS": "cutlass"}
+    if full and not setup.dry:
+        with setup.attempt("kernels compiled"):  # all at once
+            setup.need()
+            dev = device(setup, "process")
+            wanted = [(sizes[0], _relu_bias), *((n, _gate) for n in sizes)]
+            with ThreadPoolExecutor(len(wanted)) as pool:
+                for job in [pool.submit(dev.tensor.plan, _tailed(dev, *one, "cutlass")[0]) for one in wanted]:
+                    job.exception()  # which its contender shows
+    for n in sizes:
+        bare = f"atomr bare, {n}"
+        names: dict[str, tuple[Any, str]] = {bare: (None, "auto"), f"atomr bias, {n}": (_bias, "auto")}
+        for what, tail in (("relu of bias", _relu_bias), ("gate", _gate)):
+            some = routes if full and (tail is _gate or n == sizes[0]) else {"": "auto"}
+            names |= {f"atomr {what}, {n}{library}": (tail, route) for library, route in some.items()}
+        for name, (tail, route) in names.items():
+            with setup.attempt(name):
+                request, operands = _tailed(device(setup, "process"), n, tail, route)
+                plan = device(setup, "process").tensor.plan(request).wait(60.0)
+                run = partial(plan.tell, *operands, out=request.out)
+                sample = waited(run, request.out.wait, turns, min(EVERY, turns))
+                setup.add(name, sample, flops=2.0 * n**3, remark=route_in(plan.notes))
             if name != bare:
                 setup.ratio(name, bare)
+            if name.endswith(", CUTLASS"):
+                setup.ratio(name.replace("CUTLASS", "cuBLASLt"), name)
 
 
 def blocks(setup: Setup) -> None:

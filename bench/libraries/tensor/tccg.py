@@ -1,4 +1,4 @@
-"""The contractions of TCCG, in three types, and tuned, beside torch, CuPy and nvmath."""
+"""The contractions of TCCG, in three types, tuned, and in any order, beside torch, CuPy and nvmath."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from bench.harness import Case, Setup
 from bench.harness.gpu import add_peer, ordinal
 from bench.harness.unavailable import Unavailable
 from bench.libraries.tensor._expressions import (
+    ANY_ORDER,
     PEERS,
     Expression,
     add_ours,
@@ -42,26 +43,31 @@ def _in_turn(count: int, step: int) -> list[int]:
     return [i for start in range(step) for i in range(start, count, step)]
 
 
-def tccg(setup: Setup, dtype: str, *, tuned: bool = False) -> None:
+def tccg(setup: Setup, dtype: str, *, tuned: bool = False, order: str = "C") -> None:
     """The 48 contractions of TCCG, with 2^24 elements in the largest tensor: as planned, and by the peers.
 
-    The means are geometric, over all contractions.  Beside rounds: how a step is computed.  Tuning tries ways of a
-    contraction for 0.8 seconds, mostly without a kernel that is compiled for it.  Of tuned plans there are as many as
-    are measured within 18 seconds; a further run goes on with what this one has left in the cache.
+    Results lie as in C, and go into an array, which torch alone does not do.  *In any order*: as the library chooses,
+    where nvmath is given no array.  The means are geometric, over all contractions.  Beside rounds: how a step is
+    computed.  Tuning tries ways of a contraction for 0.8 seconds, mostly without a kernel that is compiled for it.  Of
+    tuned plans there are as many as are measured within 18 seconds; a further run goes on with what this one has left
+    in the cache.
     """
     full = setup.count(CALLS) == CALLS
     chosen = [CONTRACTIONS[i] for i in (_in_turn(48, 7) if tuned else range(48))][:: 1 if full else 12]
-    kinds: dict[str, dict[str, Any]] = {"atomr": {}, **({"atomr tuned": {"tune": 0.8}} if tuned else {})}
+    kinds: dict[str, dict[str, Any]] = {
+        "atomr": {"order": order}, **({"atomr tuned": {"tune": 0.8}} if tuned else {})
+    }  # fmt: skip
     with setup.attempt("cuTENSOR found", kind="peer"):
         name_cutensor(setup)
-    peers = dict(PEERS)
-    with setup.attempt("CuPy found", kind="peer"):  # once, since it may take long to fail
-        setup.need()
-        try:
-            cupy_cutensor(ordinal(setup))
-        except Unavailable:
-            peers.pop("CuPy")
-            raise
+    peers = dict(PEERS if order == "C" else ANY_ORDER)
+    if "CuPy" in peers:
+        with setup.attempt("CuPy found", kind="peer"):  # once, since it may take long to fail
+            setup.need()
+            try:
+                cupy_cutensor(ordinal(setup))
+            except Unavailable:
+                peers.pop("CuPy")
+                raise
     began = time.monotonic()
     names: dict[str, list[str]] = {}
     for text in chosen:
@@ -95,6 +101,10 @@ CASES = (
             devices=("cuda",),
         )
         for dtype, suffix in (("float32", ""), ("float64", "_float64"), ("bfloat16", "_bfloat16"))
+    ),
+    Case(
+        "gpu_tccg_any", "Contractions of TCCG on a GPU, float32, with results in any order",
+        partial(tccg, dtype="float32", order="any"), devices=("cuda",),
     ),
     Case(
         "gpu_tccg_tuned", "Tuned contractions of TCCG on a GPU, float32", partial(tccg, dtype="float32", tuned=True),

@@ -27,6 +27,7 @@ struct atomr_direct {
     atomr_cuda *cuda;
     atomr_pattern_spec spec;
     pthread_mutex_t lock;
+    CUstream home; /* where the library works, whichever lane asks it to */
     cudssHandle_t handle;
     cudssConfig_t config;
     cudssData_t data;
@@ -100,6 +101,8 @@ static void reset(atomr_direct *s) {
     if (s->data) s->t->cudssDataDestroy(s->handle, s->data);
     if (s->config) s->t->cudssConfigDestroy(s->config);
     if (s->handle) s->t->cudssDestroy(s->handle);
+    if (s->home) atomr_cuda_driver(s->cuda)->cuStreamDestroy_v2(s->home);
+    s->home = NULL;
     s->data = NULL;
     s->config = NULL;
     s->handle = NULL;
@@ -118,8 +121,7 @@ void atomr_direct_delete(atomr_direct *s) {
 }
 
 /* Have a handle that uses this stream and this memory, of which calls may take parts at once. */
-static int open(atomr_direct *s, const atomr_phase_spec *how, uint64_t memory, uint64_t more, CUstream stream,
-                atomr_failure *failure) {
+static int open(atomr_direct *s, const atomr_phase_spec *how, uint64_t memory, uint64_t more, atomr_failure *failure) {
     const atomr_cudss_table *const t = s->t;
     if (s->handle && (s->memory != memory || (s->more && more && s->more != more))) reset(s);
     s->refused = 0;
@@ -140,10 +142,15 @@ static int open(atomr_direct *s, const atomr_phase_spec *how, uint64_t memory, u
         return atomr_refused(failure, ATOMR_OUT_OF_MEMORY, "no host memory for the parts of a direct solver");
     }
     const int fresh = !s->handle, batch = (int)s->spec.batch, yes = 1;
+    const CUresult r = s->home ? CUDA_SUCCESS : atomr_cuda_driver(s->cuda)->cuStreamCreate(&s->home, CU_STREAM_NON_BLOCKING);
+    if (r) {
+        reset(s);
+        return atomr_cuda_fail(s->cuda, r, "making the stream of a direct solver", failure);
+    }
     const cudssDeviceMemHandler_t handler = {s, take, give, "atomr_native"};
     const char *what = "cudssCreate";
     cudssStatus_t status = fresh ? t->cudssCreate(&s->handle) : CUDSS_STATUS_SUCCESS; /* a handle may come with an error */
-    if (!status) what = "cudssSetStream", status = t->cudssSetStream(s->handle, stream);
+    if (!status && fresh) what = "cudssSetStream", status = t->cudssSetStream(s->handle, s->home);
     if (!status && fresh) what = "cudssSetDeviceMemHandler", status = t->cudssSetDeviceMemHandler(s->handle, &handler);
     if (!status && fresh) what = "cudssConfigCreate", status = t->cudssConfigCreate(&s->config);
     if (!status && fresh && batch > 1)
@@ -228,8 +235,7 @@ static int forgive(atomr_direct *s, atomr_failure *failure) {
 }
 
 /* What the phase needs but solves: an analysis, and a factorization. */
-static int prepare(atomr_direct *s, const atomr_phase_spec *how, const matrices *m, CUstream stream,
-                   atomr_failure *failure) {
+static int prepare(atomr_direct *s, const atomr_phase_spec *how, const matrices *m, atomr_failure *failure) {
     int code = ATOMR_OK;
     if (!s->analysed) {
         code = execute(s, CUDSS_PHASE_ANALYSIS, m, "analysis", failure);
@@ -247,14 +253,26 @@ static int prepare(atomr_direct *s, const atomr_phase_spec *how, const matrices 
         code = judge(s, failure);
         s->doubtful = code != ATOMR_OK;
     } else if (code == ATOMR_OK) { /* the library may use its host memory again with the next phase */
-        const CUresult r = atomr_cuda_driver(s->cuda)->cuStreamSynchronize(stream);
+        const CUresult r = atomr_cuda_driver(s->cuda)->cuStreamSynchronize(s->home);
         if (r) code = atomr_cuda_fail(s->cuda, r, "waiting for a factorization", failure);
     }
     s->factored = code == ATOMR_OK;
     return code;
 }
 
-/* With the lock held. */
+/* Have `later` wait for what `earlier` has been given. */
+static int follow(const atomr_direct *s, CUstream later, CUstream earlier, atomr_failure *failure) {
+    const atomr_driver *const d = atomr_cuda_driver(s->cuda);
+    CUevent event = NULL;
+    CUresult r = d->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
+    if (!r) r = d->cuEventRecord(event, earlier);
+    if (!r) r = d->cuStreamWaitEvent(later, event, 0);
+    if (event) d->cuEventDestroy_v2(event); /* when it has happened */
+    return r ? atomr_cuda_fail(s->cuda, r, "ordering a direct solver's stream", failure) : ATOMR_OK;
+}
+
+/* With the lock held.  A solver that was analysed by way of one lane may be used by way of another, as those of recorded
+ * programs: cuDSS 1.0 has a stream of its own for all, since it was wrong where its stream was set anew. */
 static int run(atomr_direct *s, const atomr_phase_spec *how, const atomr_call *call, CUstream stream,
                atomr_failure *failure) {
     const int first = how->phase == ATOMR_DIRECT_ANALYSE, solving = how->phase == ATOMR_DIRECT_SOLVE;
@@ -262,16 +280,21 @@ static int run(atomr_direct *s, const atomr_phase_spec *how, const atomr_call *c
     const int64_t columns = solving ? how->columns : s->spec.columns, each = s->spec.deterministic ? 1 : columns;
     if (first) reset(s);
     int code = open(s, how, (uint64_t)(uintptr_t)call->pointers[MEMORY],
-                    first ? 0 : (uint64_t)(uintptr_t)call->pointers[MORE], stream, failure);
+                    first ? 0 : (uint64_t)(uintptr_t)call->pointers[MORE], failure);
+    if (code == ATOMR_OK) code = follow(s, s->home, stream, failure);
     for (int64_t at = 0; code == ATOMR_OK && at < (solving ? columns : each); at += each) {
         matrices m = {0};
         const cudssStatus_t status = describe(s, call, solving, at, each, &m);
         code = status ? fail(s, status, "describing the matrices of a direct solver", failure)
-                      : prepare(s, how, &m, stream, failure);
+                      : prepare(s, how, &m, failure);
         if (code == ATOMR_OK && solving) code = execute(s, CUDSS_PHASE_SOLVE, &m, "solve", failure);
         drop(s, &m);
     }
     const int small = first && code == ATOMR_OUT_OF_MEMORY && s->refused;
+    if (s->home) { /* also after a failure: what follows may give the memory away */
+        const int ordered = follow(s, stream, s->home, failure);
+        if (code == ATOMR_OK) code = ordered;
+    }
     if (first && (code == ATOMR_OK || small)) code = tell(s, (CUdeviceptr)(uintptr_t)call->pointers[SIZES], stream, failure);
     if (small || (code != ATOMR_OK && !s->factored && (s->refused || !s->analysed))) reset(s); /* nothing is usable */
     return code;

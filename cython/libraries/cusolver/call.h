@@ -76,10 +76,19 @@ void atomr_solver_release(atomr_solver_call *);
 int atomr_solver_run(void *context, const atomr_call *call, atomr_failure *);
 
 /* What is made of the info numbers of a message's matrices, once its work is done. */
+/* What the words say: whether any matrix failed, the first, its info and how many; the info of the only one; or the info
+ * of the first that failed, its number counted down from the largest of 32 bits, and how many. */
+#define ATOMR_VERDICT_CONSTANTS(C)                                                                                    \
+    C(ATOMR_VERDICT_SUMMARY, 0)                                                                                       \
+    C(ATOMR_VERDICT_SINGLE, 1)                                                                                        \
+    C(ATOMR_VERDICT_RECORD, 2)
+
+enum { ATOMR_VERDICT_CONSTANTS(ATOMR_ENUMERATOR) };
+
 #define ATOMR_VERDICT_FIELDS(F, A)                                                                                    \
     F(kind)              /* ATOMR_SOLVER_ANY, ... */                                                                  \
     F(axes) A(extents, 8) /* of the batch; what has more axes counts as one */                                         \
-    F(single)             /* 1: there is one matrix, and its info number is all that there is to know */
+    F(form)               /* ATOMR_VERDICT_* */
 
 typedef struct {
     ATOMR_VERDICT_FIELDS(ATOMR_MEMBER, ATOMR_ARRAY)

@@ -11,7 +11,7 @@ _Static_assert(WORDS <= ATOMR_INFO_WORDS, "the info words of a message");
 
 int atomr_verdict_check(const atomr_verdict_spec *s, atomr_failure *failure) {
     int good = s->kind >= ATOMR_SOLVER_ANY && s->kind <= ATOMR_SOLVER_UNCONVERGED && s->axes >= 0 && s->axes <= AXES &&
-               (s->single == 0 || s->single == 1);
+               s->form >= ATOMR_VERDICT_SUMMARY && s->form <= ATOMR_VERDICT_RECORD;
     for (int64_t i = 0; good && i < s->axes; i++) good = s->extents[i] > 0;
     return good ? ATOMR_OK : atomr_refused(failure, ATOMR_INVALID_REQUEST, "malformed verdict of a solver");
 }
@@ -19,12 +19,19 @@ int atomr_verdict_check(const atomr_verdict_spec *s, atomr_failure *failure) {
 static int judge(void *context, const _Atomic int32_t *words, atomr_failure *failure) {
     const atomr_verdict *v = context;
     int32_t said[WORDS];
-    if (v->spec.single) {
+    if (v->spec.form == ATOMR_VERDICT_SINGLE) {
         said[INFO_WORD] = atomic_load_explicit(words, memory_order_acquire);
         said[ANY_WORD] = said[COUNT_WORD] = said[INFO_WORD] != 0;
         said[FIRST_WORD] = 0;
     } else
         for (unsigned i = 0; i < WORDS; i++) said[i] = atomic_load_explicit(&words[i], memory_order_acquire);
+    if (v->spec.form == ATOMR_VERDICT_RECORD) {
+        const int32_t info = said[0], down = said[1], count = said[2];
+        said[ANY_WORD] = count != 0;
+        said[FIRST_WORD] = (int32_t)(UINT32_MAX - (uint32_t)down);
+        said[INFO_WORD] = info;
+        said[COUNT_WORD] = count;
+    }
     const int32_t info = said[INFO_WORD];
     if (!said[ANY_WORD]) return ATOMR_OK;
     if (info < 0) /* LAPACK's sign of a bad argument: ours, or a broken library's */
@@ -46,6 +53,6 @@ static int judge(void *context, const _Atomic int32_t *words, atomr_failure *fai
 
 int atomr_verdict_run(void *context, const atomr_call *call, atomr_failure *failure) {
     atomr_verdict *v = context;
-    return atomr_cuda_judge_late(v->cuda, call, (CUdeviceptr)(uintptr_t)call->pointers[0], v->spec.single ? 1 : WORDS,
+    return atomr_cuda_judge_late(v->cuda, call, (CUdeviceptr)(uintptr_t)call->pointers[0], v->spec.form == ATOMR_VERDICT_SINGLE ? 1 : WORDS,
                                  (atomr_late){judge, v, 0}, failure);
 }

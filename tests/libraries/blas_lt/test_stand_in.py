@@ -171,6 +171,8 @@ LARGE = (4096, 2048, 1024)
         (LARGE, "f2", {"epilogue": "gelu_aux"}, (8, 0), False),  # on which nothing was measured
         (LARGE, "f2", {"epilogue": "gelu_aux", "route": "cublaslt"}, (9, 0), False),
         (LARGE, "f2", {"epilogue": "gelu"}, (9, 0), False),
+        (LARGE, "f2", {"epilogue": "dgelu", "aux": np.empty((4096, 2048), "f2")}, (9, 0), False),  # hardly faster
+        (LARGE, "f2", {"epilogue": "gelu_aux", "out_dtype": "float32"}, (9, 0), False),
         (LARGE, "f4", {"epilogue": "gelu_aux"}, (9, 0), False),
         ((4096, 2048, 1023), "f2", {"epilogue": "gelu_aux"}, (9, 0), False),
         ((4096, 2048, 512), "f2", {"epilogue": "gelu_aux"}, (9, 0), False),
@@ -187,6 +189,49 @@ def test_large_products_that_store_aux_are_routed(
         attributes: Any = found.attributes
         assert attributes.notes == ("one kernel of CUTLASS, since it stores aux",)
         assert found.op == "cutlass.gemm"
+
+
+def shifted(acc: Any, bias: Any, full: Any) -> Any:
+    return acc + bias + full
+
+
+shifted.in_c = "x0 + x1 + x2"  # type: ignore[attr-defined]
+
+
+@pytest.mark.usefixtures("device")
+@pytest.mark.parametrize(
+    ("shape", "how", "routed"),
+    [
+        (LARGE, {}, True),
+        (LARGE, {"route": "cublaslt"}, False),
+        (LARGE, {"tune": True}, False),
+        (LARGE, {"out_dtype": "float32"}, False),
+        ((4096, 2048, 512), {}, False),
+    ],
+)
+def test_large_products_with_an_epilogue_of_ones_own_are_routed(
+    monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int, int], how: dict[str, Any], routed: bool
+) -> None:
+    pytest.importorskip("numba.cuda", reason="numba-cuda is not installed")
+    m, n, k = shape
+    own = an.CustomEpilogue(shifted, {"bias": "row", "full": "matrix"})
+    operands = {"bias": np.empty(n, "f4"), "full": np.empty((m, n), how.get("out_dtype", "f2"))}
+    a, b = np.empty((m, k), "f2"), np.empty((n, k), "f2")
+    request = an.MatmulRequest(a=a, b=b, trans_b=True, epilogue=own, operands=operands, **how)
+
+    def found() -> Any:
+        return stand_in.stand_in(request.lowered, lambda: Target((9, 0), 1 << 25))
+
+    attributes: Any = found() and found().attributes
+    assert (attributes and attributes.notes) == (
+        ("one kernel of CUTLASS, since it has an epilogue of its own",) if routed else None
+    )
+
+    def refuse(*_: object) -> None:
+        raise an.LibraryError("nvrtc", 6, "COMPILATION", "compiling", "line 7 is wrong")
+
+    monkeypatch.setattr(code, "compiled_kernel", refuse)
+    assert found() is None
 
 
 def test_sums_in_no_fixed_order_are_only_by_request(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,6 +88,36 @@ def test_norms_and_gradients(device: an.Device, case: str, channels_last: bool) 
     assert abs((back(gradients[0]).astype(np.float64) * direction).sum() - slope) < 1e-3 * max(1, abs(slope))
 
 
+@pytest.mark.parametrize("kind", ["layer", "rms"])
+@pytest.mark.parametrize("axes", [(1,), (0, 3), (2, 1)], ids=str)
+def test_any_axes(device: an.Device, kind: str, axes: tuple[int, ...]) -> None:
+    """Of views with these axes last, and results that lie like x in memory."""
+    shape = (3, 8, 4, 6)
+    others = tuple(a for a in range(4) if a not in axes)
+    order, back = (*others, *axes), np.argsort((*others, *axes))
+    x, dy = (random_images(RNG, shape, "float32") for _ in range(2))
+    own = tuple(shape[a] for a in axes)
+    scale, bias = 1 + random_images(RNG, own, "float32"), random_images(RNG, own, "float32")
+    last = None if kind == "rms" else device.put(bias)
+    gx, gdy, gscale = device.put(x), device.put(dy), device.put(scale)
+    y, dx = device.zeros(shape, "float32"), device.zeros(shape, "float32")
+    made = device.cudnn.norm(kind, gx.transpose(*order), gscale, last, out=y.transpose(*order))
+    wide, inner = x.transpose(order).astype(np.float64), tuple(range(len(others), 4))
+    b = bias if kind == "layer" else np.zeros(own)
+    assert_close(y.numpy(), formula(kind, wide, inner, scale, b).transpose(back), "float32", 4.0)
+    assert made[-1].shape == tuple(shape[a] for a in others)
+    mean = None if kind == "rms" else made[1]
+    found = device.cudnn.norm_backward(
+        kind, gdy.transpose(*order), gx.transpose(*order), gscale, made[-1], mean, out=dx.transpose(*order)
+    )
+    dense = device.cudnn.norm_backward(
+        kind, device.put(dy.transpose(order).copy()), device.put(x.transpose(order).copy()), gscale, made[-1], mean
+    )
+    assert_close(dx.numpy(), dense[0].numpy().astype(np.float64).transpose(back), "float32")
+    for one, other in zip(found[1:], dense[1:], strict=True):
+        assert_close(one.numpy(), other.numpy().astype(np.float64), "float32", 4.0)
+
+
 @pytest.mark.parametrize("channels", [8, 11])
 def test_running_statistics(device: an.Device, channels: int) -> None:
     """Training updates them in place, by the unbiased variance; inference uses them."""

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import atomr_native as an
+from atomr_native.libraries.cutlass.choice import kernel_of
 
 pytestmark = [
     pytest.mark.gpu,
@@ -250,6 +251,21 @@ def test_few_rows_share_long_sums(device: an.Device) -> None:
     a, b = placed(device, values(16, 8192), "bfloat16"), placed(device, values(8192, 512), "bfloat16", "F")
     for _ in range(2):
         compared(device.cutlass.gemm(a, b), a, b)
+
+
+@pytest.mark.parametrize(
+    ("shape", "tile"),
+    [((16, 4104, 264), (64, 16, 128)), ((3, 4104, 136), (64, 16, 128)), ((1304, 1288, 72), (128, 128, 64))],
+    ids=str,
+)
+def test_few_rows_and_short_sums(device: an.Device, shape: tuple[int, int, int], tile: tuple[int, int, int]) -> None:
+    m, n, k = shape
+    a, b = placed(device, values(m, k), "bfloat16"), placed(device, values(k, n), "bfloat16", "F")
+    out = device.put(np.full((m, n), np.nan, "f4"), dtype="bfloat16")
+    request = an.GemmRequest(a=a, b=b, out=out, epilogue="acc")
+    assert kernel_of(request.lowered.spec(), (9, 0)).kernel.tile == tile
+    device.cutlass.gemm(a, b, out=out, epilogue="acc")
+    compared(out, a, b)
 
 
 def leaky(acc: float, slope: float) -> float:

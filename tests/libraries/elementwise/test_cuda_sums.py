@@ -123,6 +123,8 @@ def test_rows_are_parts_where_more_axes_are_reduced(engine: Engine, op: str) -> 
         ((7, 3, 4, 70), (0, 2, 3)),
         ((3, 2, 40000), (0, 2)),
         ((2, 3, 4, 64), (0, 3)),
+        ((3, 520, 68), (0, 2)),  # by the same threads, one after the other
+        ((7, 96, 68), (0, 2)),  # so in parts, of which the last one is shorter
     ):
         total(engine, random(shape, "float32"), axis, op)
     total(engine, random((3, 4, 5, 80), "float32")[..., :66], (0, 2, 3), op)
@@ -219,6 +221,8 @@ def test_they_compile_for_a_gpu(dtype: str) -> None:
     for op, axis in (("sum", 0), ("sum", 1), ("max", 0), ("min", 1)):
         spec, _ = lowered(ReduceRequest(op=op, x=x, axis=axis))
         assert build_sum(reduction(spec), hopper) is not None
+    spec, _ = lowered(ReduceRequest(op="sum", x=x.reshape(30, 10, 1024), axis=(0, 2)))
+    assert build_sum(reduction(spec), hopper) is not None
     out, aux, sums = plain(out=x, aux=mask, bias_grad=x[0])
     far = replace(out, strides=(2**34, x.itemsize))  # which needs offsets of 64 bits
     for matrix in (out, far):

@@ -18,7 +18,8 @@ import atomr_native as an
 from atomr_native.libraries.fft import functions as fft_functions
 from atomr_native.libraries.fft.callbacks import callbacks_of
 from atomr_native.libraries.fft.cuda.mapped import plan_mapped, ways
-from atomr_native.libraries.fft.cuda.steps import Apply, Call, plan_steps
+from atomr_native.libraries.fft.cuda.planner import plan_steps
+from atomr_native.libraries.fft.cuda.steps import Apply, Call
 from atomr_native.libraries.fft.functions import function_parts
 from atomr_native.libraries.fft.fusion import dense_dtype, dense_order, elements_of, scale_of, wrong_callback
 from atomr_native.plans.spec import PlanSpec
@@ -296,7 +297,7 @@ def test_a_cufft_that_refuses_functions(
 @pytest.mark.parametrize("dtype", ["complex64", "complex128"])
 def test_the_factor_takes_no_pass(cuda_engine: str, dtype: str) -> None:
     """Of complex transforms, in place and of strided arrays; `ihfft` is also conjugated."""
-    x = random_array(RNG, (2, 2048, 34), dtype)
+    x = random_array(RNG, (17, 240, 34), dtype)
     with an.System(watchdog=60.0, standby="off") as system:
         device = system.device("cuda:0")
         given, out = device.put(x), device.zeros(x.shape, dtype)
@@ -304,7 +305,7 @@ def test_the_factor_takes_no_pass(cuda_engine: str, dtype: str) -> None:
             plan = device.fft.plan(an.FftRequest(transform="ifft", x=given, axes=axes, norm=norm)).wait(60)
             assert plan.notes[-1] == FACTOR
             plan.ask(given, out=out).result(60)
-            assert_close(out.numpy(), reference("ifft", x, axes=axes, norm=norm), 68)
+            assert_close(out.numpy(), reference("ifft", x, axes=axes, norm=norm), 578)
         device.fft.ifft(given, out=given)
         assert_close(given.numpy(), reference("ifft", x, axes=-1), 34)
         real = random_array(RNG, (2048, 67), "float64")

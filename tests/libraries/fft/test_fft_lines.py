@@ -25,7 +25,8 @@ from atomr_native.libraries.fft.cuda.half import lines_half
 from atomr_native.libraries.fft.cuda.line_types import ONE_KERNEL, Lines
 from atomr_native.libraries.fft.cuda.lines import geometry
 from atomr_native.libraries.fft.cuda.mapped import lines_mapped
-from atomr_native.libraries.fft.cuda.steps import Steps, plan_steps
+from atomr_native.libraries.fft.cuda.planner import plan_steps
+from atomr_native.libraries.fft.cuda.steps import Steps
 from atomr_native.plans.spec import PlanSpec
 
 RNG = np.random.default_rng(53)
@@ -185,7 +186,7 @@ def test_16_bits(emulator: Emulator, transform: str, dtype: str, axis: int) -> N
 
 @pytest.mark.plain
 def test_what_takes_one_kernel() -> None:
-    """What is one call of cuFFT stays that; so do padded axes of several, and lengths with a large prime factor."""
+    """What is one call of cuFFT stays that; so do lengths with a large prime factor."""
 
     def found(transform: str, x: np.ndarray, **options: Any) -> Lines | None:
         fresh = an.FftRequest(transform=transform, x=x, **options).lowered.operands[1].spec
@@ -196,7 +197,6 @@ def test_what_takes_one_kernel() -> None:
 
     rows = np.zeros((8, 64), np.complex64)
     assert found("fft", rows, axes=-1) is None
-    assert found("fft", rows.real.astype(np.int8), s=(9, 64), axes=(0, 1)) is None
     assert found("ifft", np.zeros((8, 34), np.complex64), axes=-1) is None
     assert found("ifft", np.zeros((2, 1 << 14), np.complex64), axes=-1) is None
     turned = np.zeros((64, 8), np.int8).T  # read across memory, and written along it
@@ -372,15 +372,14 @@ def test_plans(cuda_engine: str, case: tuple[Any, ...]) -> None:
 def test_rows_of_several_axes(
     cuda_engine: str, transform: str, dtype: str, shape: tuple[int, ...], axes: tuple[int, ...]
 ) -> None:
-    """The innermost axis by one kernel, which multiplies and converts, and the others by cuFFT."""
+    """The first axis by one kernel, which multiplies and converts, and the others by cuFFT, or a kernel each."""
     x = random_array(RNG, shape, dtype)
     want = reference(transform, x, axes=axes, norm="ortho")
     with an.System(watchdog=60.0, standby="off") as system:
         device = system.device("cuda:0")
         given = device.put(x)
         plan = device.fft.plan(an.FftRequest(transform=transform, x=given, axes=axes, norm="ortho")).wait(60)
-        assert len(plan.notes) == 1
-        assert plan.notes[0].startswith(ONE_KERNEL)
+        assert {note.partition(":")[0] for note in plan.notes} == {ONE_KERNEL}
         out = device.zeros(want.shape, "complex128" if dtype == "complex128" else "complex64")
         for _ in range(3):
             plan.ask(given, out=out).result(60)

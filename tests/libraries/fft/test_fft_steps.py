@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 import atomr_native as an
 from atomr_native.libraries.fft.cuda.linked import plan_linked
-from atomr_native.libraries.fft.cuda.steps import Call, Steps, plan_steps
+from atomr_native.libraries.fft.cuda.planner import plan_steps
+from atomr_native.libraries.fft.cuda.steps import Call, Steps
 from atomr_native.plans.spec import READ, WRITE
 
 pytestmark = pytest.mark.plain

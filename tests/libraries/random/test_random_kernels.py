@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -162,10 +163,13 @@ def test_nothing_is_contracted(tools: None, name: str, parameters: tuple[Any, ..
     """Each product is an instruction of its own that says how it is rounded, and no library's function is called."""
     made: Any = an.RandomRequest(distribution=name, shape=3, dtype=dtype, parameters=parameters, seed=1).lowered.code
     ptx = linked_ptx(made.module, made.parts, HOPPER)
-    found = set(re.findall(r"\b((?:fma|mad|mul|div|sqrt|rcp|ex2|lg2|sin|cos|rsqrt)\.[a-z0-9.]*f(?:32|64))\b", ptx))
-    assert found <= {f"{how}.rn.{kind}" for how in ("mul", "div", "sqrt") for kind in ("f32", "f64")}
-    assert len(found) == 3
-    assert "ftz" not in ptx
+    found = Counter(re.findall(r"\b((?:fma|mad|mul|div|sqrt|rcp|ex2|lg2|sin|cos|rsqrt)\.[a-z0-9.]*f(?:32|64))\b", ptx))
+    quotients, roots = (found.pop(f"{how}.approx.ftz.f32", 0) for how in ("rcp", "rsqrt"))
+    assert (quotients > 0) == (roots > 0) == (dtype == "float32")
+    assert found.pop("fma.rn.f32", 0) == 4 * quotients + 2 * roots  # of quotients and roots, and no others
+    assert set(found) <= {f"{how}.rn.{kind}" for how in ("mul", "div", "sqrt") for kind in ("f32", "f64")}
+    assert len(found) == (1 if dtype == "float32" else 3)
+    assert ptx.count("ftz") == quotients + roots
     assert "call" not in ptx
     assert ".local .align" not in ptx
 
@@ -188,3 +192,41 @@ def test_compilation_needs_no_gpu(tools: None, name: str) -> None:
     found = cubin.kernels(code.code.data)
     for part, (_, entry) in zip(made.parts, code.entries, strict=True):
         assert found[entry] == (8,) * len(shipped.made(made.module, part)[1])
+
+
+#: The float32 of sqrt(1/2), from which on the mantissas of logarithms are, and their number.
+HALF_ROOT, MANTISSAS = 0x3F3504F3, 1 << 23
+
+
+@pytest.mark.gpu
+def test_quotients_and_roots_are_rounded_once() -> None:
+    """Of every mantissa that a logarithm has, and of each number from 1 to 4, whose roots have all mantissas."""
+    from numba import cuda
+
+    from atomr_native.compile.numba.device.intrinsics import float_of
+    from atomr_native.compile.numba.device.rounded import near_quotient, near_root
+
+    @cuda.jit
+    def quotients(out: Any, first: Any) -> None:
+        i = cuda.grid(1)
+        if i < out.size:
+            x = float_of(np.uint32(first + i)) - np.float32(1)
+            out[i] = near_quotient(x, np.float32(2) + x)
+
+    @cuda.jit
+    def roots(out: Any, first: Any, scale: Any) -> None:
+        i = cuda.grid(1)
+        if i < out.size:
+            out[i] = near_root(np.float32(float_of(np.uint32(first + i)) * np.float32(scale)))
+
+    with an.System(watchdog=60.0, standby="off") as system:
+        device = system.device("cuda:0")
+        out = device.zeros(MANTISSAS, "float32")
+        device.kernel(quotients).forall(MANTISSAS)(out, HALF_ROOT).result(60)
+        x = np.arange(HALF_ROOT, HALF_ROOT + MANTISSAS, dtype=np.uint32).view(np.float32) - np.float32(1)
+        np.testing.assert_array_equal(out.numpy().view(np.uint32), (x / (np.float32(2) + x)).view(np.uint32))
+        one = int(np.float32(1).view(np.uint32))
+        for first, scale in ((one, 1.0), (one + MANTISSAS, 1.0), (one, 2.0**-26), (one, 0.0), (one, -0.0)):
+            device.kernel(roots).forall(MANTISSAS)(out, first, scale).result(60)
+            x = np.arange(first, first + MANTISSAS, dtype=np.uint32).view(np.float32) * np.float32(scale)
+            np.testing.assert_array_equal(out.numpy().view(np.uint32), np.sqrt(x).view(np.uint32))

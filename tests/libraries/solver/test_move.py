@@ -105,3 +105,28 @@ def test_a_triangle_in_place_is_written_only_where_it_changes(engine: Engine, ke
     want = moved(a, a, ("lower", "guard"), info, notes)
     launched(engine, kernel, a, a, MODES["lower"] | MODES["guard"] | MODES["in_place"], info, notes)
     np.testing.assert_array_equal(a, want)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "complex128"])
+def test_a_triangle_is_flipped_in_place(engine: Engine, dtype: str) -> None:
+    rng = np.random.default_rng(5)
+    for n, count in ((TILE, 1), (70, 1), (97, 3)):
+        a = lying((count, n, n), dtype, by_rows=False)
+        a[...] = rng.standard_normal(a.shape) + (1j * rng.standard_normal(a.shape) if dtype[0] == "c" else 0)
+        info, notes = np.zeros(count, "i4"), np.zeros(count, "i4")
+        info[1:2], notes[2:3] = 4, 1
+        for modes in ((), ("conj",), ("guard", "noted")):
+            want = np.tril(a).transpose(0, 2, 1)
+            want = want.conj() if "conj" in modes else want.copy()
+            if modes and modes[0] == "guard":
+                want[1:] = np.nan
+            given = a.base.copy()
+            out = given[:, :, :n].transpose(0, 2, 1)
+            numbers = [n, count, 1, count, n + 3, 0, 0, n * (n + 3), sum(MODES[mode] for mode in modes)]
+            arguments: tuple[Argument, ...] = (*(("operand", i) for i in range(3)), *(("uint64", n) for n in numbers))
+            made = Launch("flip", (4, 1, 1), (THREADS, 1, 1), 0, arguments)
+            with engine.building():
+                program = kernels(source(dtype), [made], engine.target, dtypes=(dtype,), alignments=(4, 4, 4)).run
+            engine.launch(program, (given, info, notes))
+            np.testing.assert_array_equal(out, want, err_msg=str((n, modes)))
+            assert (given[:, :, n:] == 0).all()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -212,6 +213,29 @@ def test_matrices_of_a_batch_go_together_or_one_by_one(cuda_system: an.System) -
         spd = hermitian(a)
         factor = cuda.solver.cholesky(cuda.put(spd))
         solved(spd, cuda.solver.cholesky_solve(factor, refs[1]).numpy(), b, "float64")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "complex128"])
+def test_cholesky_factors_are_of_either_triangle_in_every_layout(device: an.Device, dtype: str) -> None:
+    rng = np.random.default_rng(6)
+    a = hermitian(well_conditioned(rng, (3, 45, 45), dtype))
+    a[1, 40, 40] = -1
+    for lower in (True, False):
+        half = np.tril(a) if lower else np.triu(a)
+        unread = half + (np.triu(np.full_like(a, 9), 1) if lower else np.tril(np.full_like(a, 9), -1))
+        for of_a, of_out in itertools.product(("rows", "columns"), ("rows", "columns", "apart")):
+            out = lent(device, (3, 45, 45), dtype, of_out)
+            request = an.SolverRequest(
+                routine="cholesky", a=put(device, unread, of_a), out=out, lower=lower, route="loop", check=False
+            )
+            factor, info = (found.numpy() for found in device.solver.tell(request))
+            assert info.tolist() == [0, 41, 0]
+            assert np.isnan(factor[1]).all()
+            for i in (0, 2):
+                other = np.triu(factor[i], 1) if lower else np.tril(factor[i], -1)
+                assert not other.any(), (lower, of_a, of_out)
+                low = wide(factor[i]) if lower else wide(factor[i]).conj().T
+                check(low @ low.conj().T - wide(a[i]), size(a[i]), dtype)
 
 
 def test_hilbert_matrices_have_small_backward_errors(device: an.Device) -> None:

@@ -172,6 +172,19 @@ def test_messages_that_nobody_waits_for(device: an.Device) -> None:
         near(factor * a, out.numpy(), b.numpy())
 
 
+def test_solves_stand_between_what_their_lane_does_before_and_after(device: an.Device) -> None:
+    """The library works in a stream of the solver's."""
+    a, wide = matrix("float64", "positive"), RNG.standard_normal((30, 20000))
+    solver = device.sparse.direct(device.sparse.matrix(a), kind="positive", columns=1)
+    solver.factor()
+    before, after = device.sparse.matrix(wide), device.sparse.matrix(a)
+    for scale in (1.0, 2.0, 3.0):
+        b = device.sparse.spmv(before, device.put(np.full(20000, scale)))  # takes long
+        again = device.sparse.spmv(after, solver.solve(b))
+        want = scale * wide.sum(axis=1)
+        np.testing.assert_allclose(again.numpy(), want, atol=1e-9 * abs(wide).sum())
+
+
 def test_matrices_without_factors(device: an.Device) -> None:
     a = np.diag([1.0, 2.0, -3.0])
     solver = device.sparse.direct(device.sparse.matrix(a), kind="positive")

@@ -6,7 +6,6 @@ import ctypes
 import gc
 import itertools
 import threading
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,8 +17,9 @@ from fake_cuda import compiling_here, using
 import atomr_native as an
 from atomr_native.dtypes import DTYPES
 from atomr_native.libraries.sparse.cuda.structured import fastest, fused
+from atomr_native.libraries.sparse.structured.figures import FIGURES, Figure, near
 from atomr_native.libraries.sparse.structured.matrix import compressed_bytes
-from atomr_native.libraries.sparse.structured.routes import LEAST
+from atomr_native.libraries.sparse.structured.spec import OUTPUTS
 
 RNG = np.random.default_rng(24)
 EPS = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-23, "int8": 0.5, "int32": 0.5}
@@ -270,18 +270,10 @@ def test_routes(device: an.Device, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = device.sparse.structured(device.put(random((64, 64), "float16")), prune="strip")
     bare = an.StructuredMatrix(kept.shape, kept.dtype, kept.compressed)
     x = device.put(random((16, 64), "float16"))
-    small = device.sparse.route_24(kept, x)
-    assert small == ("dense", "64 rows of A; the compressed matrix is taken from 8192 on")
-    halves = device.sparse.structured(device.put(random((64, 64), "bfloat16")), prune="strip")
-    unknown = device.sparse.route_24(halves, device.put(random((16, 64), "bfloat16")))
-    assert unknown == ("dense", "no product of bfloat16 was measured to be faster compressed")
+    assert device.sparse.route_24(kept, x) == ("dense", "no product of float16 near 64 x 64 x 16 was measured")
     with monkeypatch.context() as patch:
-        patch.setitem(LEAST, ("float16", "float16"), (64, 65, 16))
-        assert device.sparse.route_24(kept, x) == (
-            "dense", "64 columns of A; the compressed matrix is taken from 65 on",
-        )  # fmt: skip
-        patch.setitem(LEAST, ("float16", "float16"), (64, 64, 16))
-        assert device.sparse.route_24(kept, x) == ("structured", "the matrices are large")
+        patch.setitem(FIGURES, ("float16", "float16"), {(128, 64, 16): Figure((3,), 94.0, 100.0)})
+        assert device.sparse.route_24(kept, x) == ("structured", "128 x 64 x 16 took 94 us compressed and 100 us dense")
         for options, name in (
             ({"bias": device.put(random((64,), "float16"))}, "bias"),
             ({"activation": "relu"}, "relu"),
@@ -289,6 +281,8 @@ def test_routes(device: an.Device, monkeypatch: pytest.MonkeyPatch) -> None:
             assert device.sparse.route_24(kept, x, **options) == (
                 "dense", f"no product with {name} was measured to be faster compressed",
             )  # fmt: skip
+        patch.setitem(FIGURES, ("float16", "float16"), {(64, 64, 8): Figure((3,), 96.0, 100.0)})
+        assert device.sparse.route_24(kept, x) == ("dense", "64 x 64 x 8 took 96 us compressed and 100 us dense")
     assert device.sparse.route_24(bare, x) == ("structured", "the dense matrix was not kept")
     row = device.put(np.ones(64, "float32"))
     assert device.sparse.route_24(kept, x, row_alpha=row) == ("structured", "row_alpha is given")
@@ -358,11 +352,12 @@ def test_a_version_whose_fastest_algorithms_are_known(fake_environment: dict[str
 import numpy as np
 import atomr_native as an
 from atomr_native.libraries.sparse.cuda import structured
+from atomr_native.libraries.sparse.structured import figures
 
-structured._LARGE = 16
-structured.FASTEST[1000, "float16", "float16", True] = 2
-structured.FASTEST[1000, "bfloat16", "bfloat16", True] = 99
-known = "algorithm 2, which was the fastest for such products"
+structured.VERSION = 1000
+for dtype, numbers in (("float16", (77, 2)), ("bfloat16", (99,))):
+    figures.FIGURES[dtype, dtype] = {(32, 32, 16): figures.Figure(numbers, 1.0, 2.0)}
+known = "algorithm 2, which was among the fastest for such products"
 with an.System(standby="off", isolation="thread") as system:
     device = system.device("cuda:0")
     for dtype, options, wanted in (
@@ -384,17 +379,43 @@ with an.System(standby="off", isolation="thread") as system:
 """)
 
 
-@pytest.mark.parametrize("rows", [2040, 2048])
-def test_large_products_take_them_only(rows: int) -> None:
-    request = an.StructuredProductRequest(
-        compressed=np.zeros(compressed_bytes((2048, 2048), "float16"), "u1"), shape=(2048, 2048), dtype="float16",
-        x=np.zeros((rows, 2048), "f2"),
-    )  # fmt: skip
-    spec = request.lowered.spec()
-    assert fastest(spec, 800) == (6 if rows == 2048 else -1)
-    assert fastest(spec, 801) == -1
-    biased = replace(request, bias=np.zeros(2048, "f2"), activation="relu").lowered.spec()
-    assert (fused(biased, 800).bias, fused(biased, 800).relu) == ((False, False) if rows == 2048 else (True, True))
+def test_figures_of_products_that_are_near() -> None:
+    known = {(4096, 4096, 256): Figure((7,), 1.0, 2.0), (4096, 4096, 512): Figure((), 3.0, 2.0)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(FIGURES, ("float16", "float16"), known)
+
+        def nearest(*extents: int) -> Any:
+            found = near("float16", "float16", extents)
+            return found and found[0][2]
+
+        assert [nearest(4096, 4096, n) for n in (120, 128, 256, 360, 368, 1024, 1032)] == [
+            None, 256, 256, 256, 512, 512, None,
+        ]  # fmt: skip
+        assert [nearest(m, 4096, 256) for m in (2040, 2048, 8192, 8208)] == [None, 256, 256, None]
+        assert near("float16", "float16", (4096, 0, 256)) is None
+        assert near("int8", "int8", (4096, 4096, 256)) is None
+
+        def spec(rows: int, **options: Any) -> Any:
+            return an.StructuredProductRequest(
+                compressed=np.zeros(compressed_bytes((4096, 4096), "float16"), "u1"), shape=(4096, 4096),
+                dtype="float16", x=np.zeros((rows, 4096), "f2"), **options,
+            ).lowered.spec()  # fmt: skip
+
+        assert [fastest(spec(rows), 800) for rows in (120, 256, 512)] == [(), (7,), ()]
+        assert fastest(spec(256), 801) == ()
+        assert fastest(spec(256, out=np.zeros((4096, 256), "f2").T), 800) == ()
+        for rows in (120, 256, 512):
+            biased = fused(spec(rows, bias=np.zeros(4096, "f2"), activation="relu"), 800)
+            assert (biased.bias, biased.relu) == ((False, False) if rows == 256 else (True, True))
+
+
+def test_figures_are_of_what_can_be() -> None:
+    for (dtype, out), known in FIGURES.items():
+        assert out in OUTPUTS[dtype]
+        for extents, figure in known.items():
+            assert all(extent % 32 == 0 for extent in extents), extents
+            assert min(figure.compressed, figure.dense) > 0
+            assert all(number > 0 for number in figure.algorithms), (extents, figure)
 
 
 def test_a_version_that_takes_a_bias(fake_environment: dict[str, str]) -> None:

@@ -44,7 +44,7 @@ def reduce(**given: Any) -> an.TensorReduceRequest:
         (einsum, {"out": np.ones((2, 4), int)}, "out is int64 with operands of float64"),
         (einsum, {"operands": (A * 1j, B), "out_dtype": "float64"}, "with operands of complex128; allowed: complex64"),
         (einsum, {"compute": "tf32"}, "compute='tf32' with operands of float64; allowed: float64"),
-        (einsum, {"route": "cutlass"}, "route='cutlass'; allowed: 'auto', 'kernel', 'blas_lt'"),
+        (einsum, {"route": "nvcc"}, "route='nvcc'; allowed: 'auto', 'kernel', 'blas_lt'"),
         (einsum, {"conj": (True,)}, "conj=.*; allowed: a bool, or one for each of 2 operands"),
         (einsum, {"conj": 1}, "conj=1 must be True or False"),
         (einsum, {"beta": 2}, "beta=2 without c; allowed: beta=0"),
@@ -108,7 +108,8 @@ FIELDS: dict[str, list[dict[str, Any]]] = {
     "compute": [{"operands": (A.astype("f4"), B.astype("f4"))},
                 {"operands": (A.astype("f4"), B.astype("f4")), "compute": "tf32"}],
     "factors": [{}, {"alpha": 2}, {"alpha": 0}, {"c": C, "beta": 1}, {"alpha": np.ones(1)}],
-    "preferences": [{}, {"route": "kernel"}, {"route": "blas_lt"}],
+    "preferences": [{}, {"route": "kernel"}, {"route": "blas_lt"}, {"route": "cutlass"}],
+    "order": [{}, {"order": "any"}],  # the modes of the larger operand first
     "memory": [{"subscripts": "ij,jk,kl->il", "operands": (A, B, B.T)},
                {"subscripts": "ij,jk,kl->il", "operands": (A, B, B.T), "memory_limit": 24},
                {"subscripts": "ij,jk,kl->il", "operands": (A, B, B.T), "optimize": [(1, 2), (0, 1)]}],

@@ -24,13 +24,15 @@ from ....plans.spec import PlanSpec
 from ..attributes import FftAttributes, MappedAttributes
 from .callbacks import callbacks_of, parameter_step
 from .functions import apply_step
-from .line_steps import lines_step, plan_lines, plan_rows
+from .line_axes import plan_axes
+from .line_steps import lines_step, plan_lines
 from .line_types import Lines
 from .linked import plan_linked
 from .mapped import lines_mapped, plan_mapped, ways
 from .moves import move_kernel
+from .planner import plan_steps
 from .sources import source_step
-from .steps import Apply, Array, Call, Custom, Move, Steps, operand, plan_steps
+from .steps import Apply, Array, Call, Custom, Move, Steps, operand
 
 __all__ = [
     "TransformDescription", "build_mapped", "build_transform", "built_steps", "describe_call", "first_built",
@@ -155,13 +157,13 @@ def build_transform(spec: PlanSpec[FftAttributes], context: CudaContext) -> Buil
 
 
 def lines_transform(spec: PlanSpec[FftAttributes], apart: Steps) -> Steps | None:
-    """Return the transform, or its innermost axis, by one kernel, where it is not one call of cuFFT."""
+    """Return the transform, or its first or last axis, by one kernel, where it is not one call of cuFFT."""
     reason = apart.reason
     if not reason:
         return None
     x, out = (operand(i, o) for i, o in enumerate(spec.operands))
     how = spec.attributes
-    return plan_lines(how, x, out, reason=reason) or plan_rows(how, x, out, reason)
+    return plan_lines(how, x, out, reason=reason) or plan_axes(how, x, out, reason)
 
 
 def first_built(

@@ -23,7 +23,8 @@ from .build import first_built
 from .line_steps import plan_lines
 from .line_types import End
 from .linked import function_text, link, linked_symbol, pointer
-from .steps import Array, Call, Custom, Linked, Steps, operand, plan_arrays
+from .planner import plan_arrays
+from .steps import Array, Call, Custom, Linked, Steps, operand
 
 __all__ = ["build_istft", "build_stft", "link_stft", "plan_istft", "plan_stft"]
 

@@ -18,7 +18,8 @@ from .build import first_built
 from .layouts import match
 from .line_steps import plan_lines
 from .linked import link, parts
-from .steps import Array, Call, Move, Steps, in_order, operand, plan_arrays
+from .planner import plan_arrays
+from .steps import Array, Call, Move, Steps, in_order, operand
 
 __all__ = ["build_half", "native_steps", "wide_steps"]
 

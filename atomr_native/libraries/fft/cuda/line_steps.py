@@ -25,9 +25,9 @@ from .ends import load_text, store_text
 from .line_types import End, Lines
 from .lines import geometry, kernel_text
 from .sources import C_TYPES, callback_source
-from .steps import Array, Steps, plan_arrays
+from .steps import Array, Steps
 
-__all__ = ["line_source", "lines_step", "plan_lines", "plan_rows"]
+__all__ = ["line_source", "lines_step", "plan_lines"]
 
 _NARROW: Final = ("float16", "bfloat16")
 #: Products may be added without a rounding before: transforms promise an error bound, and no bits.
@@ -133,35 +133,6 @@ def plan_lines(
         linked,
     )  # fmt: skip
     return Steps((made,), 0)
-
-
-def plan_rows(how: FftAttributes, x: Array, out: Array, reason: str) -> Steps | None:
-    """Return a transform along several axes, the innermost by one kernel and then the others by cuFFT, if that can be.
-
-    The kernel converts, pads along its axis, and multiplies by the factor; nothing is copied.
-    """
-    if how.transform not in ("fft", "ifft", "rfft") or len(how.axes) < 2:
-        return None
-    points = dict(zip(how.axes, how.lengths, strict=True))
-    axis = how.axes[-1] if how.transform == "rfft" else min(how.axes, key=lambda a: abs(out.strides[a]))
-    others = tuple(a for a in how.axes if a != axis)
-    if any(x.shape[a] != points[a] for a in others):
-        return None
-    row = FftAttributes(
-        transform=how.transform, axes=(axis,), lengths=(points[axis],), norm="none", aligned=how.aligned
-    )
-    rest = FftAttributes(
-        transform="ifft" if how.transform == "ifft" else "fft",
-        axes=others,
-        lengths=tuple(points[a] for a in others),
-        norm="none",
-        aligned=(how.aligned[1], how.aligned[1]),
-    )
-    first = plan_lines(row, x, out, scale=factor(how.transform, how.norm, how.lengths), reason=reason)
-    then = plan_arrays(rest, out, out)
-    if first is None or then.reason:
-        return None
-    return Steps((*first.steps, *then.steps), then.nbytes)
 
 
 def _lines_of(step: Lines) -> list[str]:

@@ -17,8 +17,10 @@ from .butterflies import LARGEST, WHOLE, butterfly, literal, splits, table, whol
 
 __all__ = ["Geometry", "geometry", "kernel_text"]
 
-#: Threads of a block, about; bytes of shared memory at most; numbers that a thread holds.
+#: Threads of a block, about, and where lines of a power of two points lie along memory; bytes of shared memory at most;
+#: numbers that a thread holds.
 _THREADS: Final = 256
+_FEWER: Final = 128
 _SHARED: Final = 48 << 10
 _HELD: Final = 16
 #: Lines of a block that are read across memory, at least: fewer would use a part of what is fetched.
@@ -99,7 +101,8 @@ def geometry(points: int, batch: int, real: str, across: bool) -> Geometry | Non
     room = _SHARED // (pitch * size)
     if room < (_LEAST if across else 1):
         return None
-    lines = max(1, min(room, _THREADS // threads))
+    wanted = _THREADS if across or points & (points - 1) else _FEWER
+    lines = max(1, min(room, wanted // threads))
     if across:  # a power of two, of which each has its part of what is read together
         lines = min(1 << (room.bit_length() - 1), max(lines, 64 // size))
         lines = 1 << (lines.bit_length() - 1)

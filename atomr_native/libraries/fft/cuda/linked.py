@@ -19,8 +19,9 @@ from ....plans.spec import PlanSpec
 from ..attributes import FftAttributes
 from ..fusion import folded, wrong_callback
 from .moves import stored
+from .planner import plans
 from .sources import C_TYPES, GLOBAL, walk
-from .steps import Apply, Array, Call, Custom, Linked, Move, Steps, in_order, operand, order_of, plans
+from .steps import Apply, Array, Call, Custom, Linked, Move, Steps, in_order, operand, order_of
 
 __all__ = ["function_text", "link", "linked_symbol", "packed", "parts", "plan_linked", "pointer"]
 

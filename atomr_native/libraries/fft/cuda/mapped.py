@@ -12,10 +12,11 @@ from ..attributes import FftAttributes, MappedAttributes
 from ..callbacks import symbol_of
 from ..fusion import dense_dtype, dense_order, is_dense, scale_of, wrong_callback
 from ..spec import TRANSFORMS, whole_shape
+from .line_axes import Functions, plan_axes
 from .line_steps import plan_lines
-from .line_types import End
+from .planner import plan_arrays
 from .sources import callback_text
-from .steps import Apply, Array, Call, Steps, in_order, operand, plan_arrays
+from .steps import Apply, Array, Call, Steps, in_order, operand
 
 __all__ = ["lines_mapped", "plan_mapped", "ways"]
 
@@ -100,24 +101,27 @@ def _called(which: str, step: object, dense: Array) -> Call:
 
 
 def lines_mapped(spec: PlanSpec[MappedAttributes]) -> Steps | None:
-    """Return the transform by one kernel that calls the functions, or None where there is none."""
+    """Return the transform by kernels of lines that call the functions, or None where there are none."""
     how = spec.attributes
     last = len(spec.operands) - 1
     x, out = operand(0, spec.operands[0]), operand(last, spec.operands[last])
     order, shapes = dense_order(spec), {"store": out.shape}
     shapes["load"] = whole_shape(TRANSFORMS[how.transform], x.shape, how.axes, how.lengths)
     names = [which for which in ("load", "store") if getattr(how, which) is not None]
-    axis = next((a for a, n in zip(how.axes, how.lengths, strict=True) if n > 1), how.axes[-1])
-    ends: dict[str, End] = {}
+    numba, arrays = dict(how.callbacks), {}
     for which in names:
         place, shape = (0 if which == "load" else last), shapes[which]
-        dense = Array(("operand", place), dense_dtype(spec, which), shape, in_order(shape, order))
-        ends[which] = End(dense, axis, symbol=symbol_of(which))
-    numba = dict(how.callbacks)
-    texts = [which for which in names if which not in numba]
-    codes = () if numba else tuple(callback_text(spec, which) for which in texts)
-    linked = tuple((which, numba[which].data if which in numba else b"") for which in names) if numba else ()
-    reason = f"it calls the function{'s' if len(names) > 1 else ''} {' and '.join(names)}"
-    return plan_lines(
-        how, x, out, reason=reason, codes=codes, linked=linked, load=ends.get("load"), store=ends.get("store")
+        arrays[which] = Array(("operand", place), dense_dtype(spec, which), shape, in_order(shape, order))
+    functions = Functions(
+        arrays,
+        {which: symbol_of(which) for which in names},
+        {} if numba else {which: callback_text(spec, which) for which in names},
+        {which: numba[which].data if which in numba else b"" for which in names} if numba else {},
     )
+    axis = next((a for a, n in zip(how.axes, how.lengths, strict=True) if n > 1), how.axes[-1])
+    reason = f"it calls the function{'s' if len(names) > 1 else ''} {' and '.join(names)}"
+    one = plan_lines(
+        how, x, out, reason=reason, codes=functions.texts(*names), linked=functions.programs(*names),
+        load=functions.end("load", axis), store=functions.end("store", axis),
+    )  # fmt: skip
+    return one or plan_axes(how, x, out, reason, functions)

@@ -42,7 +42,7 @@ def _draw_uniform(o: Arithmetic, _bits: int) -> Any:
 
 
 def _draw_normal(o: Arithmetic, _bits: int) -> Any:
-    mul, root, minus_two, log, number = o.mul, o.root, o.real(-2), logarithm(o), _number(o)
+    mul, root, minus_two, log, number = o.mul, o.near_root, o.real(-2), logarithm(o), _number(o)
     single = o.real is np.float32
     both = cosine_and_sine(o, 33 if single else 54)
 

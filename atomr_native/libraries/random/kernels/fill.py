@@ -13,7 +13,15 @@ from ....compile.numba.api import cuda, inlined
 from ....compile.numba.device.elements import STORAGE, WRITERS, element
 from ....compile.numba.device.intrinsics import address, bits_of, float_of, store2, store4
 from ....compile.numba.device.philox import philox
-from ....compile.numba.device.rounded import double_bits, double_of, floor, product_of, root_of
+from ....compile.numba.device.rounded import (
+    double_bits,
+    double_of,
+    floor,
+    near_quotient,
+    near_root,
+    product_of,
+    root_of,
+)
 from . import curand, formulas
 from .formulas import ATTEMPTS, allowed, below
 from .functions import Arithmetic
@@ -96,12 +104,12 @@ def _search(u: Any, first: Any, a: Any, b: Any) -> Any:
 
 _ARITHMETIC: Final = {
     np.float32: Arithmetic(
-        np.float32, inlined, product_of(np.float32), root_of(np.float32), None, _select, _single_bits, _single_of,
-        _to_single, _to_int, _word_to_single, None,
+        np.float32, inlined, product_of(np.float32), root_of(np.float32), near_quotient, near_root, None, _select,
+        _single_bits, _single_of, _to_single, _to_int, _word_to_single, None,
     ),
     np.float64: Arithmetic(
-        np.float64, inlined, _multiply, root_of(np.float64), floor, _select, double_bits, double_of, _to_double,
-        _to_int, _word_to_double, _search,
+        np.float64, inlined, _multiply, root_of(np.float64), inlined(lambda a, b: a / b), root_of(np.float64), floor,
+        _select, double_bits, double_of, _to_double, _to_int, _word_to_double, _search,
     ),
 }  # fmt: skip
 #: Operations on float64 in a kernel.

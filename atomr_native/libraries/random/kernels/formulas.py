@@ -101,7 +101,7 @@ def _draw_log(o: Arithmetic, _bits: int) -> Any:
 
 
 def _draw_normal(o: Arithmetic, _bits: int) -> Any:
-    mul, root, minus_two, log, number = o.mul, o.root, o.real(-2), logarithm(o), _open(o)
+    mul, root, minus_two, log, number = o.mul, o.near_root, o.real(-2), logarithm(o), _open(o)
     angle, turn = _angle(o, False)
     both = cosine_and_sine(o, turn)
 

@@ -31,6 +31,10 @@ class Arithmetic(NamedTuple):
         Decorator of functions that use the operations.
     mul, root : callable
         Product and square root.
+    quotient : callable
+        Quotient, of a divisor from 1/2 to 4, and a dividend of 0 or from ``2**-30`` to 4 in size.
+    near_root : callable
+        Square root of 0 and of numbers from ``2**-100`` to ``2**100``.
     floor : callable
         Largest whole number that is not larger; float64 only.
     select : callable
@@ -50,6 +54,8 @@ class Arithmetic(NamedTuple):
     function: Callable[[Any], Any]
     mul: Any
     root: Any
+    quotient: Any
+    near_root: Any
     floor: Any
     select: Any
     bits: Any
@@ -109,6 +115,7 @@ def logarithm(o: Arithmetic) -> Any:
     """
     form, real, mul, bits, of_bits, to_real = _FORMATS[o.real], o.real, o.mul, o.bits, o.of_bits, o.to_real
     shift, half_root, one, two, half = form.mantissa, form.half_root, real(1), real(2), real(0.5)
+    quotient = o.quotient
     high, low = _two_parts(_LN2, real, form.head)
     series = _polynomial(o, [Fraction(2, 2 * i + 3) for i in range(form.logarithm)])
 
@@ -117,7 +124,7 @@ def logarithm(o: Arithmetic) -> Any:
         exponent = (word - half_root) >> shift
         power = to_real(exponent)
         f = of_bits(word - (exponent << shift)) - one
-        s = f / (two + f)
+        s = quotient(f, two + f)
         z = mul(s, s)
         square = mul(half, mul(f, f))
         rest = mul(s, square + mul(z, series(z))) + mul(power, low)

@@ -137,6 +137,35 @@ KERNEL tiles(elem *out, const elem *in, const int *info, int *notes, u64 rows, u
     }
   }
 }
+/* The lower triangles of matrices with dense columns become the upper ones, in place, and leave zeros; `mode` as in
+ * `move`: a block has a tile and that on the other side of the diagonal. */
+KERNEL flip(elem *at, const int *info, const int *notes, u64 n, u64 count, u64 e1, u64 e2, u64 column, u64 s0, u64 s1,
+            u64 s2, u64 mode) {
+  AWAIT_LAUNCH();
+  enum { SIDE = $tile, DOWN = $threads / SIDE };
+  SHARED elem kept[SIDE][SIDE + 1];
+  const u64 high = (n + SIDE - 1) / SIDE, each = high * high, x = threadIdx.x % SIDE, y = threadIdx.x / SIDE;
+  for (u64 t = blockIdx.x; t < each * count; t += gridDim.x) {
+    const u64 b = t / each, i0 = t % each % high * SIDE, j0 = t % each / high * SIDE;
+    if (i0 < j0) continue;
+    const bool bad = ((mode & 16u) && info[b] != 0) || ((mode & 128u) && notes[b] != 0);
+    const elem none = make_elem(bad ? NOT_A_NUMBER : 0, bad && IS_COMPLEX ? NOT_A_NUMBER : 0);
+    elem *const of = at + place(b, e1, e2, s0, s1, s2);
+    for (u64 k = y; k < SIDE; k += DOWN) {
+      const u64 i = i0 + x, j = j0 + k;
+      elem found = none;
+      if (!bad && i < n && j < n && i >= j) found = of[i + j * column];
+      kept[k][x] = mode & 1u ? make_elem(RE(found), -IM(found)) : found;
+    }
+    SYNC();
+    for (u64 k = y; k < SIDE; k += DOWN) {
+      const u64 i = j0 + x, j = i0 + k;
+      if (i < n && j < n) of[i + j * column] = i <= j ? kept[x][k] : none;
+      if (i0 > j0 && i0 + x < n && j0 + k < n) of[i0 + x + (j0 + k) * column] = none;
+    }
+    SYNC();
+  }
+}
 /* Zeros, before `move` makes notes. */
 KERNEL clear(int *notes, u64 count) {
   AWAIT_LAUNCH();

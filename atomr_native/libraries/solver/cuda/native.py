@@ -127,9 +127,9 @@ class SolverVerdict(NativeStruct):
     kind: int
     axes: int
     extents: tuple[int, ...]
-    single: int
+    form: int
     operation: str
 
     def fields(self) -> dict[str, Any]:
         """Return the members by name."""
-        return {"kind": self.kind, "axes": self.axes, "extents": self.extents, "single": self.single}
+        return {"kind": self.kind, "axes": self.axes, "extents": self.extents, "form": self.form}

@@ -24,10 +24,10 @@ from ..attributes import DecompositionAttributes, EigenRangeAttributes, Refineme
 from .kernels import AXES, MODES, THREADS, TILE, source
 from .native import SolverVerdict
 
-__all__ = ["Matrix", "Steps"]
+__all__ = ["BLOCKS", "Matrix", "Steps"]
 
 #: Blocks of a kernel for each multiprocessor.
-_BLOCKS: Final = 32
+BLOCKS: Final = 32
 #: Axes of batches of which errors name an index; what has more counts as one.
 _BATCH_AXES: Final = 8
 
@@ -213,7 +213,7 @@ class Steps(ABC):
         if module not in self._programs:
             built = kernels(module(self.how.dtype), [], target, dtypes=(self.how.dtype,), alignments=())
             self._programs[module] = cast("KernelProgram", built.run)
-        blocks = grid or max(1, min(-(-total // THREADS), target.sm_count * _BLOCKS))
+        blocks = grid or max(1, min(-(-total // THREADS), target.sm_count * BLOCKS))
         arguments: tuple[Argument, ...] = (
             *(("operand", i) for i in range(len(operands))),
             *(("uint64", number % 2**64) for number in numbers),
@@ -235,7 +235,7 @@ class Steps(ABC):
                 bits ^= halves
         large = min(rows, columns) >= TILE
         tiles = -(-rows // TILE) * -(-columns // TILE) * self.count
-        few = self.context.target.sm_count if bits & MODES["only_bad"] else _BLOCKS * self.context.target.sm_count
+        few = self.context.target.sm_count if bits & MODES["only_bad"] else BLOCKS * self.context.target.sm_count
         self.launch(
             "tiles" if large else "move",
             (to.source, of.source, self.info or to.source, self.notes or to.source),
@@ -285,16 +285,16 @@ class Steps(ABC):
         if not single:
             words = self.take(16)
             self.launch("summary", (words, self.info), (self.count,), 1, grid=1)
-        self.native(Verdict(self.context.backend, self.verdict_of(kind, single=single)), (words,))
+        self.native(Verdict(self.context.backend, self.verdict_of(kind, "SINGLE" if single else "SUMMARY")), (words,))
 
-    def verdict_of(self, kind: str, *, single: bool = False) -> SolverVerdict:
-        """Return what info numbers mean, by the name of its constant; `single`: there is one, and no summary."""
+    def verdict_of(self, kind: str, form: str) -> SolverVerdict:
+        """Return what info numbers mean, and what words say of them, by the names of constants."""
         batch = self.how.batch if len(self.how.batch) <= _BATCH_AXES else (self.count,)
         return SolverVerdict(
             kind=CONSTANTS[f"ATOMR_SOLVER_{kind}"],
             axes=len(batch),
             extents=(*batch, *([1] * (_BATCH_AXES - len(batch)))),
-            single=int(single),
+            form=CONSTANTS[f"ATOMR_VERDICT_{form}"],
             operation=self.spec.op,
         )
 

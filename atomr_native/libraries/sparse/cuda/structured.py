@@ -30,12 +30,13 @@ from ....errors import LibraryError, Unsupported
 from ....plans.spec import PlanSpec
 from ....plans.tuning import spec_digest
 from ..attributes import StructuredAttributes
+from ..structured.figures import VERSION, near
 from ..structured.matrix import compressed_bytes
 from ..structured.spec import bias_dtype
 from .native import StructuredCall
 from .rows import BLOCKS, steps
 
-__all__ = ["FASTEST", "build_compress", "build_linear", "fastest", "structured_call"]
+__all__ = ["build_compress", "build_linear", "fastest", "structured_call"]
 
 _log = logging.getLogger("atomr_native.worker")
 
@@ -78,16 +79,8 @@ _WHOLE: Final = "x != x ? 0 : x >= 2147483648.0f ? 2147483647 : x < -2147483648.
 FUSED_BIAS: Final[dict[tuple[str, str], tuple[int, ...]]] = {("float16", "float16"): (800,)}
 #: Dtypes of A whose rows the library multiplies by factors of their own.
 FUSED_FACTORS: Final = ("int8",)
-#: Algorithms that were the fastest of those measured for 8192 x 8192 by 8192 rows of x, by the version, the dtypes of A
-#: and out, and whether the rows of out are without gaps.  The library's own choice, number 0, took 2.6 and 2.1 times as
-#: long on an H200.
-FASTEST: Final[dict[tuple[int, str, str, bool], int]] = {
-    (800, "float16", "float16", True): 6,
-    (800, "float8_e4m3fn", "bfloat16", True): 8,
-}
-#: The least extent of matrices that take them.
-_LARGE: Final = 2048
-#: Versions whose algorithms end the worker while they are measured, with an illegal instruction (seen on an H100).
+#: Versions with algorithms that end the worker with an illegal instruction, so that they cannot be measured: of 0.8.0,
+#: numbers 36 to 41 of float16 whose result lies by rows, on an H100.
 UNMEASURED: Final = (800,)
 
 
@@ -124,12 +117,15 @@ def _by_rows(spec: PlanSpec[StructuredAttributes]) -> bool:
     return column == 1 and row >= spec.attributes.shape[0]
 
 
-def fastest(spec: PlanSpec[StructuredAttributes], version: int) -> int:
-    """Return the number of the algorithm that was measured to be the fastest for such products; -1: none was."""
-    (m, k), n = spec.attributes.shape, spec.operands[-1].shape[0]
-    if min(m, k, n) < _LARGE:
-        return -1
-    return FASTEST.get((version, spec.attributes.dtype, spec.operands[-1].dtype, _by_rows(spec)), -1)
+def fastest(spec: PlanSpec[StructuredAttributes], version: int) -> tuple[int, ...]:
+    """Return the numbers of the algorithms that were the fastest where products near this one were measured.
+
+    Empty: none was, or it is the library's own choice.  Numbers of another version mean others, and results by columns
+    have numbers of their own.
+    """
+    out = spec.operands[-1]
+    found = near(spec.attributes.dtype, out.dtype, (*spec.attributes.shape, out.shape[0]))
+    return () if found is None or version != VERSION or not _by_rows(spec) else found[1].algorithms
 
 
 def fused(spec: PlanSpec[StructuredAttributes], version: int) -> Fused:
@@ -139,7 +135,7 @@ def fused(spec: PlanSpec[StructuredAttributes], version: int) -> Fused:
     scaled = bool(names & {"row_alpha", "row_beta", "scale_a", "scale_x"})
     by_library = not scaled or how.dtype in FUSED_FACTORS
     known = FUSED_BIAS.get((how.dtype, spec.operands[-1].dtype), ())
-    quick = fastest(spec, version) >= 0  # which was measured of plain products
+    quick = bool(fastest(spec, version))  # which was measured of plain products
     bias = "bias" in names and by_library and version in known and not quick
     rest = not by_library or ("bias" in names and not bias) or how.activation == "gelu" or quick
     return Fused(
@@ -255,15 +251,15 @@ class _Product:
         return self._prepared[candidate.choice[0]].time(addresses, sets, launches, workspace)
 
 
-def _untuned(context: CudaContext, call: StructuredCall, number: int) -> tuple[StructuredProduct, str]:
-    """Return the product by an algorithm, if there is one and the library takes it; and a line about that."""
-    if number >= 0:
+def _untuned(context: CudaContext, call: StructuredCall, numbers: tuple[int, ...]) -> tuple[StructuredProduct, str]:
+    """Return the product by the first of some algorithms that fits into the workspace; and a line about it."""
+    for number in numbers:
         try:
             made = StructuredProduct(context.backend, replace(call, configuration=number))
         except (LibraryError, Unsupported) as error:
             _log.info("algorithm %d of a product of a structured matrix is passed over: %s", number, error)
         else:
-            return made, f"algorithm {number}, which was the fastest for such products"
+            return made, f"algorithm {number}, which was among the fastest for such products"
     return StructuredProduct(context.backend, call), ""
 
 

@@ -10,8 +10,16 @@ from typing import TYPE_CHECKING, Any, Final
 from ...._lib.guard import finish
 from ...._support.checks import as_integer, check_choice, check_flag
 from ...._support.public import public
-from ....arrays.operands import check_handle, check_input, check_output, is_contiguous, overlaps
-from ....dtypes import as_dtype, dtype_name
+from ....arrays.layout import layout_from
+from ....arrays.operands import (
+    check_handle,
+    check_input,
+    check_output,
+    contiguous_strides,
+    is_contiguous,
+    overlaps,
+)
+from ....dtypes import DTYPES, as_dtype, dtype_name
 from ....errors import InvalidRequest
 from ....plans.spec import PlanSpec
 from ..matrix import SparseMatrix
@@ -283,8 +291,9 @@ class DirectSolver:
         view = given if vector else given.transpose(*range(axes - 2), axes - 1, axes - 2)
         if not is_contiguous(view) or given.offset % _ALIGNED:
             return None
-        found: GpuRef = view.reshape(view.size).reshape(turned)  # with the strides of axes of one element
-        return found
+        name = dtype_name(as_dtype(given.dtype))
+        steps = contiguous_strides(turned, DTYPES[name].itemsize)  # those of axes of one element, too
+        return given.view_as(layout_from(turned, steps, name), given.offset)
 
     def _send(self, b: GpuRef, x: GpuRef) -> None:
         columns = int(b.shape[-2])

@@ -6,25 +6,17 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ...._support.public import public
 from ....dtypes import as_dtype, dtype_name
+from .figures import near
 from .matrix import StructuredMatrix
 from .spec import OUTPUTS, misfit
 
 if TYPE_CHECKING:
     from ....arrays.gpu_ref import GpuRef
 
-__all__ = ["LEAST", "ROUTES", "StructuredRoute", "choose"]
+__all__ = ["ROUTES", "StructuredRoute", "choose"]
 
 ROUTES: Final = ("auto", "structured", "dense")
 
-#: Rows of A, columns of A, and rows of x from which on the compressed matrix is taken by itself, by the dtypes of A and
-#: out; others: never.  On an H200 with cuSPARSELt 0.8.0 it took 0.55 times as long as the dense one from these on in
-#: float16 and float8_e4m3fn, by the algorithms of `cuda/structured.py`, and 0.73 to 0.82 times in int8, where it took
-#: 0.93 to 1.5 times with smaller ones (`bench/libraries/sparse/layers.py`).
-LEAST: Final[dict[tuple[str, str], tuple[int, int, int]]] = {
-    ("float16", "float16"): (8192, 8192, 8192),
-    ("float8_e4m3fn", "bfloat16"): (8192, 8192, 8192),
-    ("int8", "int32"): (8192, 8192, 8192),
-}
 #: What of a product was not measured, by the names of `StructuredProductRequest`.
 _UNMEASURED: Final = ("bias", "scale_a", "scale_x")
 
@@ -89,14 +81,17 @@ def choose(a: StructuredMatrix, x: GpuRef, route: str, options: dict[str, Any]) 
         ):  # fmt: skip
             return StructuredRoute("dense", why)
     dtype = dtype_name(a.dtype)
-    least, found = LEAST.get((dtype, kind or OUTPUTS[dtype][0])), (*a.shape, int(x.shape[0]))
-    if least is None:
-        return StructuredRoute("dense", f"no product of {dtype} was measured to be faster compressed")
+    extents = (*a.shape, int(x.shape[0]))
+    found = near(dtype, kind or OUTPUTS[dtype][0], extents)
+    size = " x ".join(map(str, extents))
+    if found is None:
+        return StructuredRoute("dense", f"no product of {dtype} near {size} was measured")
     more = [name for name in _UNMEASURED if options.get(name) is not None]
     more += [activation] if (activation := options.get("activation", "none")) != "none" else []
     if more:
         return StructuredRoute("dense", f"no product with {more[0]} was measured to be faster compressed")
-    for name, extent, enough in zip(("rows of A", "columns of A", "rows of x"), found, least, strict=True):
-        if extent < enough:
-            return StructuredRoute("dense", f"{extent} {name}; the compressed matrix is taken from {enough} on")
-    return StructuredRoute("structured", "the matrices are large")
+    measured, figure = found
+    times = (
+        f"{' x '.join(map(str, measured))} took {figure.compressed:.4g} us compressed and {figure.dense:.4g} us dense"
+    )
+    return StructuredRoute("structured" if figure.gains else "dense", times)

@@ -27,9 +27,8 @@ __all__ = ["build_small"]
 
 #: Blocks of a kernel for each multiprocessor.
 _BLOCKS: Final = 16
-#: Bytes of the record of failures, and of the verdict's words after it.
+#: Bytes of the record of failures: ``ATOMR_VERDICT_RECORD`` of the solver's verdict.
 _RECORD: Final = 16
-_WORDS: Final = 16
 
 
 def build_small(spec: PlanSpec[Any], context: CudaContext) -> Built:
@@ -59,7 +58,7 @@ class _Builder(Steps):
         if name in ("qr", "qr_factor"):
             self._qr()
             return self.built()
-        self.record = self.take(_RECORD + _WORDS)
+        self.record = self.take(_RECORD)
         getattr(self, f"_{'solve' if name == 'inv' else name}")()
         return self.built()
 
@@ -84,7 +83,7 @@ class _Builder(Steps):
         target = self.context.target
         built = kernels(source, [], target, dtypes=(self.how.dtype,), alignments=())
         program = cast("KernelProgram", built.run)
-        first, words = (self.record, self._at(self.record, _RECORD)) if failures else (None, None)
+        first = self.record if failures else None
 
         def add(name: str, blocks: int, block: int, operands: tuple[Source, ...], values: tuple[int, ...]) -> None:
             arguments: tuple[Argument, ...] = (
@@ -104,11 +103,10 @@ class _Builder(Steps):
         blocks = max(1, min(-(-self.count // groups), target.sm_count * _BLOCKS))
         add("small", blocks, threads, sources, numbers)
         self.note(f"{self.count} matrices in one kernel, {lanes} lanes each")
-        if first is None or words is None:
+        if first is None:
             return
-        add("verdict", 1, 32, (words, first, self._at(first, 8)), ())
         kind = kind_of_failure(self.routine, getattr(self.how, "assume", "")) if self.how.check else "ANY"
-        self.native(Verdict(self.context.backend, self.verdict_of(kind)), (words,))
+        self.native(Verdict(self.context.backend, self.verdict_of(kind, "RECORD")), (first,))
 
     @property
     def _batch(self) -> tuple[int, ...]:

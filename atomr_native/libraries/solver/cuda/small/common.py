@@ -16,6 +16,9 @@ LARGEST: Final = 32
 #: Threads of a block, unless its tiles would take more shared memory than a block has without asking.
 _THREADS: Final = 128
 _SHARED: Final = 40 * 1024
+#: Registers of a multiprocessor, and those of a thread for anything but rows.
+_REGISTERS: Final = 65536
+_OTHERS: Final = 60
 #: Statements of the longest loop that is unrolled as a whole; longer ones have their rows in local memory.
 _UNROLLED: Final = 2200
 
@@ -25,11 +28,16 @@ typedef $R real;
 #define NOT_A_NUMBER ((real)bits_float(0x7fc00000u))
 #define EPSILON ((real)$epsilon)
 #define TINY ((real)$tiny)
+#define FUSED $fused
 #define WHOLE _Pragma("unroll")
 #define OUTER _Pragma("$outer")
 enum { M = $m, N = $n, LEAST = M < N ? M : N, LANES = $lanes, THREADS = $threads, GROUPS = THREADS / LANES };
+/* What is read from shared memory at once, by lanes that all read the same. */
+enum { PACK = 16 / sizeof(elem) };
+#define IN_PACKS(n) (((n) + PACK - 1) / PACK * PACK)
+typedef struct ALIGNED(16) { elem x[PACK]; } pack;
 #if defined(__CUDA_ARCH__)
-#define GROUP_SYNC() __syncwarp()
+$bounds#define GROUP_SYNC() __syncwarp()
 DEVICE real swapped(real x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
 DEVICE int swapped_int(int x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
 DEVICE bool any_lane(bool x) { return __any_sync(0xffffffffu, x); }
@@ -170,19 +178,42 @@ DEVICE void give(elem *out, const elem *tiles, int each, int lead, int rows, int
     else out[place(b, all, x) + (u64)i * x.row + (u64)j * x.column] = found;
   }
 }
+/* Whether the columns of a matrix lie one after the other, none shorter than what memory moves: then each lane reads or
+ * writes its own row, and no tile is needed. */
+DEVICE bool is_upright(layout x) { return x.row == 1 && x.column == M && M * sizeof(elem) >= 32; }
+/* Waits for the group alone where no tiles are shared. */
+DEVICE void meet(bool apart) {
+  if (apart) GROUP_SYNC();
+  else SYNC();
+}
+/* The row of each lane, zeros where there is no matrix; `odd` notes what is no number. */
+DEVICE void take_row(elem *r, const elem *in, int lane, u64 b, batch all, layout x, int *odd) {
+  const bool there = lane < M && b < all.count;
+  const elem *const from = in + (there ? place(b, all, x) + (u64)lane : 0);
+  bool found = false;
+  WHOLE
+  for (int j = 0; j < N; j++) r[j] = make_elem(0, 0);
+  if (there) {
+    WHOLE
+    for (int j = 0; j < N; j++) r[j] = from[j * M];
+  }
+  WHOLE
+  for (int j = 0; j < N; j++) found |= is_odd(r[j], false);
+  if (found) *odd = 1; /* by any lane, the same */
+}
+/* The row of each lane to row `row`: `width` elements, of which there are up to `most`. */
+DEVICE void give_row(elem *out, const elem *r, int most, int width, int lane, int row, u64 b, batch all, layout x,
+                     bool bad) {
+  if (lane >= M || b >= all.count) return;
+  elem *const to = out + place(b, all, x) + (u64)row;
+  WHOLE
+  for (int j = 0; j < most; j++)
+    if (j < width) to[j * M] = bad ? make_elem(NOT_A_NUMBER, IS_COMPLEX ? NOT_A_NUMBER : 0) : r[j];
+}
 /* The info number of a matrix, to where it is wanted, and among those that failed; by one lane of its group. */
 DEVICE void tell(int *out, u64 *first_bad, int *count, int info, u64 b, batch all, layout x) {
   if (out) out[place(b, all, x)] = info;
   if (info) count_bad(first_bad, count, (0xffffffffu - b) << 32 | (unsigned int)info);
-}
-/* As the solver's verdict has them: whether any failed, the first of them, its number, and how many there are. */
-KERNEL verdict(int *words, const u64 *first_bad, const int *count) {
-  AWAIT_LAUNCH();
-  if (threadIdx.x) return;
-  words[0] = *count != 0;
-  words[1] = *count ? (int)(0xffffffffu - (unsigned int)(*first_bad >> 32)) : 0;
-  words[2] = (int)(unsigned int)*first_bad;
-  words[3] = *count;
 }
 KERNEL start(u64 *first_bad, int *count) {
   AWAIT_LAUNCH();
@@ -190,6 +221,10 @@ KERNEL start(u64 *first_bad, int *count) {
   *first_bad = 0;
   *count = 0;
 }
+""")
+_BOUNDS: Final = Template("""\
+#undef KERNEL
+#define KERNEL extern "C" __global__ void __launch_bounds__(THREADS, $blocks)
 """)
 _COMPLEX: Final = """\
 #define IS_COMPLEX 1
@@ -230,8 +265,13 @@ DEVICE elem make_elem(real re, real im) { (void)im; return re; }
 DEVICE real size1(elem x) { return (real)fabs(x); }
 DEVICE real square(elem x) { return x * x; }
 DEVICE elem times(elem a, elem b) { return a * b; }
+#if defined(__CUDA_ARCH__)
+DEVICE elem plus(elem c, elem a, elem b) { return FUSED(a, b, c); }
+DEVICE elem minus(elem c, elem a, elem b) { return FUSED(-a, b, c); }
+#else
 DEVICE elem plus(elem c, elem a, elem b) { return c + a * b; }
 DEVICE elem minus(elem c, elem a, elem b) { return c - a * b; }
+#endif
 DEVICE elem divided(elem a, elem b) { return a / b; }
 DEVICE elem less(elem a, elem b) { return a - b; }
 DEVICE elem by_real(elem a, real b) { return a * b; }
@@ -256,7 +296,7 @@ def threads_for(lanes: int, shared: int) -> int:
     return threads
 
 
-def common(dtype: str, rows: int, columns: int, lanes: int, threads: int, work: int) -> str:
+def common(dtype: str, rows: int, columns: int, lanes: int, threads: int, work: int, held: int = 0) -> str:
     """Return the source that kernels of these extents begin with.
 
     Parameters
@@ -268,6 +308,8 @@ def common(dtype: str, rows: int, columns: int, lanes: int, threads: int, work: 
         Of a group, and of a block.
     work : int
         Statements of the longest loop for each pair of an element and a number of it.
+    held : int
+        Bytes that a thread should have in registers, by which all of its registers are bounded; 0: they are not.
     """
     element, real = _TYPES[dtype]
     is_complex = dtype.startswith("complex")
@@ -275,7 +317,8 @@ def common(dtype: str, rows: int, columns: int, lanes: int, threads: int, work: 
     return _SOURCE.substitute(
         T=element, R=real, m=rows, n=columns, lanes=lanes, threads=threads,
         numbers=_COMPLEX if is_complex else _REAL,
+        bounds=_BOUNDS.substitute(blocks=max(1, _REGISTERS // (threads * (held // 4 + _OTHERS)))) if held else "",
         epsilon="2.220446049250313e-16" if double else "1.1920929e-7f",
-        tiny="1e-150" if double else "1e-17f",
+        tiny="1e-150" if double else "1e-17f", fused="__fma_rn" if double else "__fmaf_rn",
         outer="unroll" if rows * columns * work * (4 if is_complex else 1) <= _UNROLLED else "unroll 1",
     )  # fmt: skip
