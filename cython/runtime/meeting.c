@@ -251,6 +251,13 @@ void atomr_page_count_deaths(const atomr_page *p, _Atomic uint32_t *deaths) {
     for (unsigned i = 0; i < p->n_ranks; i++) atomic_store(&deaths[i], atomic_load(&p->seats[i].deaths));
 }
 
+uint64_t atomr_page_connected(const atomr_page *p) {
+    const uint64_t first = atomic_load(&p->ranks[0].connection);
+    for (unsigned i = 1; i < p->n_ranks; i++)
+        if (atomic_load(&p->ranks[i].connection) != first) return 0;
+    return first;
+}
+
 int atomr_page_examine(const atomr_page *p, unsigned rank, uint64_t connection, const _Atomic uint32_t *deaths,
                        atomr_error *why) {
     /* Deaths first: a rank fails because another has died, when that is known. */

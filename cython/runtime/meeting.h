@@ -60,6 +60,7 @@ typedef struct {
     uint64_t nbytes;
     uint32_t n_ranks;
     uint32_t restarts; /* when a rank has died, workers that are connected to it end, instead of aborting */
+    uint32_t engines;  /* connections move symmetric arrays by copy engines, where the library can */
     uint64_t staging_at;
     /* Futex, bumped with each change that somebody may wait for.  A counter: any rank may bump it. */
     _Alignas(64) _Atomic uint32_t bell;
@@ -109,6 +110,8 @@ void atomr_page_fail(atomr_page *, unsigned rank, uint64_t sequence, const char 
 int atomr_page_has_failed(const atomr_page *, unsigned rank, uint64_t sequence);
 /* The connection that every rank named when it voted on a message; 0: not all have the same.  Until the next vote. */
 uint64_t atomr_page_connection(const atomr_page *, uint64_t sequence);
+/* The connection that every rank has now; 0: not all have the same.  For the parent. */
+uint64_t atomr_page_connected(const atomr_page *);
 /* Whether every rank has this connection still. */
 int atomr_page_all_have(const atomr_page *, uint64_t connection);
 /* How often the workers of all ranks have died, by rank. */

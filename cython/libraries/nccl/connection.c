@@ -17,9 +17,16 @@ enum {
     STOPPING_NS = 1000000000, /* so long a worker that stops waits for the library */
     SPINS = 200, NAP_US = 50,
     LEAVE_US = 100000,        /* so long an abort waits for the lane to leave a call by itself */
-    CONNECT_S = 20, CALL_S = 60 /* the longest that the library may be busy connecting, and with a call */
+    CONNECT_S = 20, CALL_S = 60, /* the longest that the library may be busy connecting, and with a call */
+    WINDOWS = 64
 };
 static const uint64_t ABORT_NS = UINT64_C(5000000000); /* the longest abort */
+
+/* The library fills `handle` while a call is in progress.  The lane's. */
+typedef struct {
+    void *base; /* NULL: free */
+    ncclWindow_t handle;
+} window;
 
 struct atomr_nccl_connection {
     const atomr_nccl_table *t;
@@ -43,6 +50,7 @@ struct atomr_nccl_connection {
     _Atomic int aborting, ending;
     _Atomic uint64_t asked; /* when the lane has asked the library for something */
     _Atomic uint64_t due;   /* when that should be done; 0: the lane has not asked, or it is done */
+    window windows[WINDOWS]; /* of the newest connection */
     uint64_t patience[2]; /* ns: connecting, and for a call */
     _Atomic uint32_t bell; /* futex of the watcher */
     pthread_t watcher;
@@ -371,13 +379,21 @@ static int let_go(atomr_nccl_connection *c, uint64_t sequence, atomr_failure *fa
     return ATOMR_OK;
 }
 
-static atomr_nccl_config config_of(int blocking, int shares) {
-    return (atomr_nccl_config){sizeof(atomr_nccl_config), (unsigned)ATOMR_NCCL_MAGIC, ATOMR_NCCL_VERSION, blocking,
-                               NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NULL, shares};
+static atomr_nccl_config config_of(const atomr_nccl_connection *c, int blocking, int shares) {
+    atomr_nccl_config config = {ATOMR_NCCL_CONFIG_BYTES, (unsigned)ATOMR_NCCL_MAGIC, ATOMR_NCCL_VERSION, blocking,
+                                NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NULL, shares,
+                                NCCL_CONFIG_UNDEF_INT, NULL, NCCL_CONFIG_UNDEF_INT, NCCL_CTA_POLICY_ZERO,
+                                NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT};
+    int version = 0;
+    if (c->page->engines && c->t->ncclGetVersion(&version) == ncclSuccess && version >= ATOMR_NCCL_ENGINES) {
+        config.size = sizeof config;
+        config.version = ATOMR_NCCL_POLICIES;
+    }
+    return config;
 }
 
 static ncclResult_t start(atomr_nccl_connection *c, const ncclUniqueId *id) {
-    atomr_nccl_config config = config_of(0, 1);
+    atomr_nccl_config config = config_of(c, 0, 1);
     ncclComm_t base = NULL;
     pthread_mutex_lock(&c->lock);
     const ncclResult_t status = c->t->ncclCommInitRankConfig(&base, (int)c->n, *id, (int)c->rank, &config);
@@ -388,7 +404,7 @@ static ncclResult_t start(atomr_nccl_connection *c, const ncclUniqueId *id) {
 
 /* Make the communicator for calls: one that does not block starts a thread for each of them, from NCCL 2.22 on. */
 static ncclResult_t divide(atomr_nccl_connection *c) {
-    atomr_nccl_config config = config_of(1, 0);
+    atomr_nccl_config config = config_of(c, 1, 0);
     ncclResult_t status = ncclInvalidUsage;
     pthread_mutex_lock(&c->lock);
     if (c->base) status = c->t->ncclCommSplit(c->base, 0, (int)c->rank, &c->part, &config);
@@ -418,6 +434,7 @@ static int make(atomr_nccl_connection *c, uint64_t sequence, atomr_failure *fail
     if (r != CUDA_SUCCESS)
         return leave(c, sequence, atomr_failed(failure, ATOMR_LIBRARY_ERROR, "cuda", r, "CUDA_ERROR", "entering the context"),
                      failure);
+    memset(c->windows, 0, sizeof c->windows); /* they ended with the connection before */
     /* Before the first step: who dies after its last one is missed in a later one, or counted here. */
     atomr_page_count_deaths(c->page, c->deaths);
     if (c->rank == 0) {
@@ -463,6 +480,10 @@ int atomr_nccl_connect(atomr_nccl_connection *c, uint64_t sequence, atomr_failur
     return ATOMR_OK;
 }
 
+int atomr_nccl_has_met(const atomr_nccl_connection *c, uint64_t sequence) {
+    return atomr_page_connection(c->page, sequence) != 0;
+}
+
 int atomr_nccl_begin(atomr_nccl_connection *c, uint64_t sequence, ncclComm_t *comm, atomr_failure *failure) {
     pthread_mutex_lock(&c->calls);
     *comm = c->comm;
@@ -480,6 +501,30 @@ int atomr_nccl_end(atomr_nccl_connection *c, uint64_t sequence, ncclResult_t sta
     const int code = await_library(c, &c->comm, &c->calls, sequence, status, what, failure);
     have(c);
     return code;
+}
+
+/* ---- windows */
+
+static window *window_at(atomr_nccl_connection *c, const void *base) {
+    for (unsigned i = 0; i < WINDOWS; i++)
+        if (c->windows[i].base == base) return &c->windows[i];
+    return NULL;
+}
+
+ncclResult_t atomr_nccl_open_window(atomr_nccl_connection *c, ncclComm_t comm, void *base, size_t nbytes) {
+    if (!c->t->ncclCommWindowRegister || window_at(c, base)) return ncclSuccess;
+    window *const made = window_at(c, NULL);
+    if (!made) return ncclInvalidUsage;
+    *made = (window){base, NULL};
+    return c->t->ncclCommWindowRegister(comm, base, nbytes, &made->handle, NCCL_WIN_COLL_SYMMETRIC);
+}
+
+ncclResult_t atomr_nccl_close_window(atomr_nccl_connection *c, ncclComm_t comm, const void *base) {
+    window *const found = window_at(c, base);
+    if (!found) return ncclSuccess;
+    const ncclWindow_t handle = found->handle;
+    *found = (window){NULL, NULL};
+    return c->t->ncclCommWindowDeregister ? c->t->ncclCommWindowDeregister(comm, handle) : ncclSuccess;
 }
 
 /* ---- outcomes */

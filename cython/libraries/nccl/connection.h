@@ -34,10 +34,17 @@ void atomr_nccl_connection_delete(atomr_nccl_connection *); /* ends first */
 /* In the lane, for the message `sequence`, on which all ranks have voted: have the connection that all have, or make one
  * with them.  Waits for the others.  Returns an atomr_code; after a failure the others know of it. */
 int atomr_nccl_connect(atomr_nccl_connection *, uint64_t sequence, atomr_failure *);
+/* In the lane: whether all ranks have the same connection, as they voted on the message. */
+int atomr_nccl_has_met(const atomr_nccl_connection *, uint64_t sequence);
 /* In the lane: take the connection for calls, and give it back when the library has taken them all, with the result of
  * the last one; `what` names them in failures.  Both return an atomr_code: after a failed `begin` there is no end. */
 int atomr_nccl_begin(atomr_nccl_connection *, uint64_t sequence, ncclComm_t *comm, atomr_failure *);
 int atomr_nccl_end(atomr_nccl_connection *, uint64_t sequence, ncclResult_t, const char *what, atomr_failure *);
+/* In the lane, between `begin` and `end`: make memory a window of the connection, unless it is one, or let go of it.  All
+ * ranks do so in one message, with as many bytes.  The memory stays where it is until then, or until the connection has
+ * broken: the library finds windows by address.  A library without windows does nothing. */
+ncclResult_t atomr_nccl_open_window(atomr_nccl_connection *, ncclComm_t, void *base, size_t nbytes);
+ncclResult_t atomr_nccl_close_window(atomr_nccl_connection *, ncclComm_t, const void *base);
 /* Note in the message of a call that it is judged when its work has ended. */
 void atomr_nccl_judge_late(atomr_nccl_connection *, const atomr_call *);
 
