@@ -281,7 +281,11 @@ class System(ProcessBound):
         return found
 
     def communicator(
-        self, devices: Sequence[str | Device], *, on_death: Literal["abort", "restart"] = "abort"
+        self,
+        devices: Sequence[str | Device],
+        *,
+        on_death: Literal["abort", "restart"] = "abort",
+        copy_engines: bool = False,
     ) -> Communicator:
         """Make a communicator of devices, which are started where necessary.
 
@@ -295,6 +299,10 @@ class System(ProcessBound):
             How GPUs that survive the death of a rank leave what they were doing together: ``"abort"`` keeps their
             workers and memory, and may take seconds; ``"restart"`` ends their workers at once, for ranks whose state is
             durable.  Host devices have nothing to leave.
+        copy_engines : bool
+            Whether ``all_gather`` and ``all_to_all`` of symmetric arrays use copy engines instead of multiprocessors,
+            with NCCL 2.28.3 and newer.  It takes longer for small arrays; and nobody can abort the waits of a copy
+            engine, so the death of a rank may end the workers of the others, as with ``on_death="restart"``.
 
         Raises
         ------
@@ -305,15 +313,19 @@ class System(ProcessBound):
         LibraryError
             If NCCL cannot connect them.
         """
-        return self._communicators().make(self._own(devices, "devices"), on_death)
+        return self._communicators().make(self._own(devices, "devices"), on_death, copy_engines)
 
     async def communicator_async(
-        self, devices: Sequence[str | Device], *, on_death: Literal["abort", "restart"] = "abort"
+        self,
+        devices: Sequence[str | Device],
+        *,
+        on_death: Literal["abort", "restart"] = "abort",
+        copy_engines: bool = False,
     ) -> Communicator:
         """Like `communicator`, but awaitable: it does not block the event loop."""
         import asyncio  # at first use: most programs have no coroutines
 
-        return await asyncio.to_thread(self.communicator, devices, on_death=on_death)
+        return await asyncio.to_thread(self.communicator, devices, on_death=on_death, copy_engines=copy_engines)
 
     @shielded
     def _communicators(self) -> Communicators:

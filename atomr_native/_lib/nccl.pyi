@@ -7,6 +7,8 @@ from .seats import Seat
 
 CONSTANTS: dict[str, int]
 FLOAT8_VERSION: Final[int]
+WINDOWS_VERSION: Final[int]
+ENGINES_VERSION: Final[int]
 
 def load(path: str = "") -> int: ...
 def version_text(version: int) -> str: ...

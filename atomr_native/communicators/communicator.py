@@ -32,6 +32,7 @@ from .plan import CollectivePlan
 from .prepared import Prepared, structure_of
 from .reply import CollectiveReply
 from .request import CollectiveRequest, Lowered, Use, lower
+from .symmetric_methods import SymmetricMethods
 
 if TYPE_CHECKING:
     from .._lib.seats import Page
@@ -69,7 +70,7 @@ class CommunicatorStats(TypedDict):
 
 
 @public
-class Communicator(CollectiveMethods, ProcessBound):
+class Communicator(CollectiveMethods, SymmetricMethods, ProcessBound):
     """Devices of one System that run messages together; made by `System.communicator`.
 
     A message goes to all ranks or to none, and is ordered by data on each device, beside other work.  All collectives
@@ -99,7 +100,13 @@ class Communicator(CollectiveMethods, ProcessBound):
     """
 
     def __init__(
-        self, registry: Communicators, number: int, devices: tuple[Device, ...], page: Page, on_death: str
+        self,
+        registry: Communicators,
+        number: int,
+        devices: tuple[Device, ...],
+        page: Page,
+        on_death: str,
+        copy_engines: bool = False,
     ) -> None:
         self.devices = devices
         self.size = len(devices)
@@ -107,6 +114,8 @@ class Communicator(CollectiveMethods, ProcessBound):
         self._number = number
         self._page = page
         self._on_death = on_death
+        self._copy_engines = copy_engines
+        self._symmetric = None
         self._count = Count()
         self._plans: OrderedDict[tuple[PlanSpec, ...], list[Plan]] = OrderedDict()
         self._prepared: OrderedDict[object, Prepared] = OrderedDict()  # of methods, by structure
@@ -176,7 +185,7 @@ class Communicator(CollectiveMethods, ProcessBound):
         found = list(ranks) if isinstance(ranks, Sequence) else []
         if not found or not all(is_integer(r) and 0 <= r < self.size for r in found) or len(set(found)) != len(found):
             raise InvalidRequest(f"ranks={ranks!r}; allowed: different numbers from 0 to {self.size - 1}")
-        return self._registry.make([self.devices[rank] for rank in found], self._on_death)
+        return self._registry.make([self.devices[rank] for rank in found], self._on_death, self._copy_engines)
 
     def without(self, *ranks: int) -> Communicator:
         """Make a communicator of all ranks but these: after a device was lost, to go on with the rest.
@@ -252,8 +261,10 @@ class Communicator(CollectiveMethods, ProcessBound):
                 device.forget(self._restarted)
             over = False
             with contextlib.suppress(Abandoned), Breakable():
-                over = self._is_over(deadline)
+                over = self._is_over(deadline) and (self._symmetric is None or self._symmetric.close_windows(deadline))
             self._registry.forget(self._number, self._owners, over=over)
+            if over and self._symmetric is not None:
+                self._symmetric.release()
 
     def _is_over(self, deadline: float) -> bool:
         """Wait for the messages that were sent; return whether the last of them has ended."""
@@ -459,7 +470,7 @@ class Communicator(CollectiveMethods, ProcessBound):
         uses[source].append(layout)
         uses[target] += [layout, into] if direct else [into]
         step = Step("peer_copy" if direct else "copy", "uint8", nbytes, root=source, target=target)
-        found = self._plans_of(Lowered("copy", step, uses, lambda _: None), any_layout=True)
+        found = self.plans_of(Lowered("copy", step, uses, lambda _: None), any_layout=True)
         with self._lock:
             self._copies[key] = found
             while len(self._copies) > _PLANS:
@@ -467,7 +478,7 @@ class Communicator(CollectiveMethods, ProcessBound):
         return found
 
     def _prepare(self, lowered: Lowered, request: CollectiveRequest) -> Prepared:
-        made = Prepared(lowered, request, self._plans_of(lowered))
+        made = Prepared(lowered, request, self.plans_of(lowered))
         self._known.add(made)
         return made
 
@@ -478,11 +489,21 @@ class Communicator(CollectiveMethods, ProcessBound):
                 self._prepared.popitem(last=False)
 
     def _allocate(self, lowered: Lowered) -> tuple[list[tuple[GpuRef, ...]], list[GpuRef | None]]:
-        """Return the operands of each rank, and its output."""
+        """Return the operands of each rank, and its output: symmetric if those that are given are."""
+        symmetric = self._symmetric if self._symmetric is not None and self._symmetric.check(lowered) else None
+        made: dict[tuple[object, str], list[GpuRef]] = {}
+
+        def fresh(rank: int, shape: tuple[int, ...], dtype: str) -> GpuRef:
+            if symmetric is None:
+                return self.devices[rank].empty(shape, dtype)
+            if (shape, dtype) not in made:
+                made[shape, dtype] = symmetric.arrays(shape, dtype)
+            return made[shape, dtype][rank]
+
         refs: list[tuple[GpuRef, ...]] = []
         outs: list[GpuRef | None] = []
-        for device, uses in zip(self.devices, lowered.uses, strict=True):
-            mine = [device.empty(use.shape, use.dtype) if use.ref is None else use.ref for use in uses]
+        for rank, uses in enumerate(lowered.uses):
+            mine = [fresh(rank, use.shape, use.dtype) if use.ref is None else use.ref for use in uses]
             refs.append(tuple(mine))
             outs.append(next((ref for ref, use in zip(mine, uses, strict=True) if use.writes), None))
         return refs, outs
@@ -495,7 +516,7 @@ class Communicator(CollectiveMethods, ProcessBound):
         self._sends.add(sending)
         try:
             self._check_open()  # after `add`: `close` waits for this send, or this send finds it closed
-            plans = message.plans if isinstance(message, Prepared) else self._plans_of(message)
+            plans = message.plans if isinstance(message, Prepared) else self.plans_of(message)
             return send_ranks(self._count, self._number, plans, refs, message.numbers, want_reply, may_wait)
         finally:
             del under_way
@@ -513,8 +534,8 @@ class Communicator(CollectiveMethods, ProcessBound):
         finally:
             del under_way
 
-    def _plans_of(self, lowered: Lowered, *, any_layout: bool = False) -> list[Plan]:
-        """Return the plan of each rank; the workers build them asynchronously."""
+    def plans_of(self, lowered: Lowered, *, any_layout: bool = False) -> list[Plan]:
+        """Return the plan of each rank; the workers build them asynchronously.  Internal."""
         key = tuple(self._spec(lowered, rank) for rank in range(self.size))
         with self._lock:
             found = self._plans.get(key)

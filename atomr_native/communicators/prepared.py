@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from .._lib.sender import VOLATILE
+from .._lib.sender import VOLATILE, in_one_place
 from ..arrays.gpu_ref import GpuRef
 from ..arrays.layout import layout_of
 from ..dtypes import as_dtype
@@ -128,6 +128,8 @@ class Prepared:
             if len(mine) == 2 and mine[0].allocation is mine[1].allocation and (self._apart or mine[0] is not mine[1]):
                 return None
             found.append(mine)
+        if not in_one_place(found):
+            return None
         root = self._root
         if root is not None and out is not None and (out[root] is arrays) != (len(found[root]) == 1):
             return None

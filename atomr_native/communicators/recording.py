@@ -107,6 +107,7 @@ class CommunicatorRecording(ProcessBound):
         GpuRefStale
         """
         recordings = self._recordings
+        self._communicator.refuse_symmetric(f"operand {name!r}", arrays)
         if isinstance(arrays, GpuRef):
             rank = self._communicator.rank_of(arrays.device)
             found: Any = recordings[rank].operand(self._fresh(name), arrays)
@@ -231,6 +232,8 @@ class CommunicatorProgram(ProcessBound):
         """Put an array in the place of a bound one of its rank; see `RecordedPlan.bind`."""
         if not isinstance(old, GpuRef):
             raise InvalidRequest(f"old is {_shown(old)}; allowed: a GpuRef that is bound to this plan")
+        for name, ref in (("old", old), ("new", new)):
+            self._communicator.refuse_symmetric(name, ref)
         self._plans[self._communicator.rank_of(old.device)].bind(old, new)
         return self
 
@@ -278,6 +281,8 @@ class CommunicatorProgram(ProcessBound):
                 raise InvalidRequest(
                     f"operand {name!r} is {_shown(given[name])}; allowed: {len(self._plans)} arrays, one for each rank"
                 )
+        for name, value in given.items():
+            self._communicator.refuse_symmetric(f"operand {name!r}", value)
         refs = [self._of_rank(rank, given) for rank in range(len(self._plans))]
         scalars = [plan.scalars_of(numbers) for plan in self._plans]
         return self._communicator.send_plans(self._plans, refs, scalars, want_reply=want_reply)

@@ -35,7 +35,7 @@ class Communicators:
         self._pairs: dict[tuple[Device, Device], Communicator] = {}
 
     @shielded
-    def make(self, devices: Sequence[Device], on_death: str = "abort") -> Communicator:
+    def make(self, devices: Sequence[Device], on_death: str = "abort", copy_engines: bool = False) -> Communicator:
         """Make a communicator; waits until all workers know it, and GPUs are connected.
 
         Raises
@@ -45,8 +45,8 @@ class Communicators:
         Unsupported
             For GPUs without NCCL.
         """
-        _check(devices, on_death)
-        made = self._make(devices, on_death)
+        _check(devices, on_death, copy_engines)
+        made = self._make(devices, on_death, bool(copy_engines))
         if devices[0].kind != "host":
             try:
                 made.connect()
@@ -56,9 +56,10 @@ class Communicators:
                 raise
         return made
 
-    def _make(self, devices: Sequence[Device], on_death: str) -> Communicator:
-        page = Page([device.name for device in devices], restarts=on_death == "restart")
-        return Communicator(self, self.seat(page, dict(enumerate(devices))), tuple(devices), page, on_death)
+    def _make(self, devices: Sequence[Device], on_death: str, copy_engines: bool) -> Communicator:
+        page = Page([device.name for device in devices], restarts=on_death == "restart", engines=copy_engines)
+        number = self.seat(page, dict(enumerate(devices)))
+        return Communicator(self, number, tuple(devices), page, on_death, copy_engines)
 
     @shielded
     def seat(self, page: Page, ranks: Mapping[int, Device]) -> int:
@@ -99,7 +100,7 @@ class Communicators:
         with self._pair_lock:
             found = self._pairs.get(key)
             if found is None:
-                found = self._pairs[key] = self._make(key, ON_DEATH[0])
+                found = self._pairs[key] = self._make(key, ON_DEATH[0], copy_engines=False)
             return found
 
     def lane_of(self, owner: Any) -> int:
@@ -121,9 +122,11 @@ class Communicators:
             self._free.append(number)
 
 
-def _check(devices: Sequence[Device], on_death: str) -> None:
+def _check(devices: Sequence[Device], on_death: str, copy_engines: object) -> None:
     if on_death not in ON_DEATH:
         raise InvalidRequest(f"on_death={on_death!r}; allowed: {', '.join(map(repr, ON_DEATH))}")
+    if not isinstance(copy_engines, bool):
+        raise InvalidRequest(f"copy_engines={copy_engines!r}; allowed: True, False")
     names = ", ".join(device.name for device in devices)
     if not 1 <= len(devices) <= MAX_RANKS:
         raise InvalidRequest(f"{len(devices)} devices; allowed: 1 to {MAX_RANKS}")

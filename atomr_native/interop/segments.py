@@ -193,8 +193,24 @@ class Segments:
             return self._open("window", WINDOW, 1 << 63, closes=False, kind="window")
         return self._open(key, base, nbytes, fds=[fd], closes=True, kind="peer", uuid=uuid)
 
+    @shielded
+    def open_own(self, key: object, nbytes: int, window: int) -> Mapping:
+        """Return the mapping of memory that the worker makes for itself, and that ends with it; made if necessary.
+
+        `window` is the number of the symmetric memory that it is a part of.
+        """
+        return self._open(key, 0, nbytes, closes=True, kind="own", window=window)
+
     def _open(
-        self, key: object, base: int, nbytes: int, *, closes: bool, fds: list[int] | None = None, **request: Any
+        self,
+        key: object,
+        base: int,
+        nbytes: int,
+        *,
+        closes: bool,
+        fds: list[int] | None = None,
+        window: int = 0,
+        **request: Any,
     ) -> Mapping:
         with self._opening:
             while True:
@@ -206,12 +222,12 @@ class Segments:
                         found.users += 1
                         return found
                 try:
-                    return self._map(key, base, nbytes, closes, fds or [], request)
+                    return self._map(key, base, nbytes, closes, fds or [], window, request)
                 except WorkerGone:
                     self._owner.supervisor.await_change(epoch)
 
     def _map(
-        self, key: object, base: int, nbytes: int, closes: bool, fds: list[int], request: dict[str, Any]
+        self, key: object, base: int, nbytes: int, closes: bool, fds: list[int], window: int, request: dict[str, Any]
     ) -> Mapping:  # fmt: skip
         fields = {name: value() if callable(value) else value for name, value in request.items()}
         number = self._core.reserve_segment()
@@ -220,7 +236,7 @@ class Segments:
         except BaseException:
             self._core.add_segment(number, -1, 0)
             raise
-        native.place(self._core, number, base, not self._owner.exports.on_gpu)
+        native.place(self._core, number, base, not self._owner.exports.on_gpu, window)
         made = Mapping(key, number, epoch, base, nbytes, closes=closes)
         with self._lock:
             made.users = 1

@@ -6,6 +6,7 @@ import gc
 import os
 import threading
 import time
+import weakref
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from ..runtime.statistics import PoolStats
     from .owner import MemoryOwner
 
-__all__ = ["MemorySegments"]
+__all__ = ["Lent", "MemorySegments"]
 
 _PAGE = 4096
 _SHORT_SECONDS = 1.0  # how long a failed allocation waits for memory that other threads hold briefly
@@ -32,6 +33,15 @@ _POOLS = {"volatile": VOLATILE, "durable": DURABLE, "staging": STAGING}
 class _Segment:
     def __init__(self, fd: int, nbytes: int, pool: int) -> None:
         self.fd, self.nbytes, self.pool = fd, nbytes, pool
+
+
+class Lent:
+    """Bytes of the limit that are used outside of the segments, as long as it lives."""
+
+    __slots__ = ("__weakref__", "nbytes")
+
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes = nbytes
 
 
 class MemorySegments:
@@ -51,6 +61,7 @@ class MemorySegments:
         self.limit = limit
         self.lock = threading.RLock()  # held while segments are added or returned
         self._segments: dict[int, _Segment] = {}
+        self._lent: weakref.WeakSet[Lent] = weakref.WeakSet()
         self.growth = Growth(self, owner)
 
     @shielded
@@ -94,7 +105,7 @@ class MemorySegments:
     def _reclaim(self) -> None:
         """Return all unused memory, and wait for that."""
         gc.collect()  # unreachable arrays may be in cycles, for example of an exception and its frames
-        self._wait_for_all()  # a segment with free memory can be returned only when no message uses it
+        self.settle()  # a segment with free memory can be returned only when no message uses it
         self._owner.exports.drain()
         self.trim(_SHORT_SECONDS)
 
@@ -102,9 +113,9 @@ class MemorySegments:
         """Wait for messages whose host memory is deferred, rather than grow by much."""
         stats = self._core.pool_stats(pool)
         if stats["deferred"] >= max(nbytes, SEGMENT):
-            self._wait_for_all()
+            self.settle()
 
-    def _wait_for_all(self) -> None:
+    def settle(self) -> None:
         """Wait for the messages sent so far, which may still use freed memory; at most 10 s in total."""
         end = time.monotonic() + 10.0
         for lane in list(self._core.lane_names):
@@ -170,8 +181,26 @@ class MemorySegments:
         return self._core.pool_stats(pool)["largest"] >= nbytes or -(-nbytes // ROUND) * ROUND <= free
 
     def reserved(self) -> int:
-        """Return the bytes of all segments that count towards the limit."""
-        return sum(s.nbytes for s in list(self._segments.values()) if s.pool != STAGING)
+        """Return the bytes that count towards the limit: of segments, and of memory outside of them."""
+        outside = sum(lent.nbytes for lent in list(self._lent))
+        return outside + sum(s.nbytes for s in list(self._segments.values()) if s.pool != STAGING)
+
+    def lend(self, nbytes: int) -> Lent:
+        """Count bytes that the worker allocates outside of the segments, as long as what is returned lives.
+
+        Raises
+        ------
+        OutOfMemory
+            If the limit leaves less.
+        """
+        with self.lock:
+            if nbytes > self.limit - self.reserved():
+                self.trim()
+            if nbytes > self.limit - self.reserved():
+                raise self._no_room(VOLATILE, nbytes, None)
+            lent = Lent(nbytes)
+            self._lent.add(lent)
+            return lent
 
     def add(self, pool: int, size: int) -> None:
         """Make the worker create a segment, and add it to a pool; the caller holds the lock."""

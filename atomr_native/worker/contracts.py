@@ -52,8 +52,11 @@ class LanesLike(Protocol):
     def open_peer(self, segment: int, nbytes: int, fd: int, uuid: bytes) -> None:
         """Map a segment of another device; the caller keeps the descriptor.  Builder thread."""
 
+    def open_own(self, segment: int, nbytes: int) -> None:
+        """Make memory that is this worker's own.  Builder thread."""
+
     def close_foreign(self, segment: int) -> None:
-        """Close memory opened by one of these three.  Builder thread."""
+        """Close memory opened by one of these four.  Builder thread."""
 
     def open_meeting(self, number: int, fd: int, nbytes: int, rank: int, uuids: tuple[str, ...] = ()) -> Any:
         """Take part in a communicator as a rank; the caller keeps the descriptor.  Return what runs meet by."""

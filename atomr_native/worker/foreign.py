@@ -18,7 +18,8 @@ def open_foreign(lanes: LanesLike, fields: dict[str, Any], fds: Sequence[int], *
     ----------
     fields
         ``segment``, its number; ``kind``: ``"window"`` for this process's memory, ``"shared"`` for an allocation that
-        the driver exported as ``handle``, ``"peer"`` for a segment of the device ``uuid``; ``nbytes``.
+        the driver exported as ``handle``, ``"peer"`` for a segment of the device ``uuid``, ``"own"`` for memory that
+        the worker makes, and that ends with it; ``nbytes``.
     fds
         For a peer, the descriptor of its segment; the caller keeps it.
     in_process
@@ -35,5 +36,7 @@ def open_foreign(lanes: LanesLike, fields: dict[str, Any], fds: Sequence[int], *
         if len(fds) != 1:
             raise InvalidRequest(f"'open_foreign' of a peer needs one descriptor, got {len(fds)}")
         lanes.open_peer(segment, int(fields["nbytes"]), fds[0], bytes.fromhex(fields["uuid"]))
+    elif kind == "own":
+        lanes.open_own(segment, int(fields["nbytes"]))
     else:
-        raise InvalidRequest(f"unknown kind of foreign memory {kind!r}; allowed: window, shared, peer")
+        raise InvalidRequest(f"unknown kind of foreign memory {kind!r}; allowed: window, shared, peer, own")

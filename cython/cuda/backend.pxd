@@ -77,4 +77,6 @@ cdef extern from "cuda/records.h" nogil:
 cdef extern from "cuda/cuda_foreign.h" nogil:
     CUresult atomr_cuda_open_shared(atomr_cuda *, const char *handle, CUdeviceptr *base)
     CUresult atomr_cuda_close_shared(atomr_cuda *, CUdeviceptr base)
+    CUresult atomr_cuda_open_own(atomr_cuda *, uint64_t nbytes, CUdeviceptr *base, unsigned long long *handle)
+    CUresult atomr_cuda_close_own(atomr_cuda *, CUdeviceptr base, uint64_t nbytes, unsigned long long handle)
     int atomr_cuda_reaches(atomr_cuda *, const char *uuid)

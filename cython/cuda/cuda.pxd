@@ -22,6 +22,7 @@ cdef class CudaBackend(Backend):
     cdef atomr_backend made
     cdef readonly int ordinal
     cdef dict marks
+    cdef dict own  # handles of memory, by its address
     cdef dict scratch
     cdef list blocks
     cdef uint64_t zero

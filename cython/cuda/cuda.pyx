@@ -11,10 +11,10 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from .backend cimport (
-    ATOMR_HANDLES, atomr_cuda_backend, atomr_cuda_beat, atomr_cuda_close, atomr_cuda_close_shared, atomr_cuda_control,
+    ATOMR_HANDLES, atomr_cuda_backend, atomr_cuda_beat, atomr_cuda_close, atomr_cuda_close_own, atomr_cuda_close_shared, atomr_cuda_control,
     atomr_cuda_copy_now, atomr_cuda_create, atomr_cuda_describe, atomr_cuda_driver, atomr_cuda_enter, atomr_cuda_error,
     atomr_cuda_examine, atomr_cuda_facts, atomr_cuda_find, atomr_cuda_handles, atomr_cuda_map, atomr_cuda_memory,
-    atomr_cuda_open, atomr_cuda_open_lane, atomr_cuda_open_shared, atomr_cuda_pin, atomr_cuda_reaches,
+    atomr_cuda_open, atomr_cuda_open_lane, atomr_cuda_open_own, atomr_cuda_open_shared, atomr_cuda_pin, atomr_cuda_reaches,
     atomr_cuda_register, atomr_cuda_stream, atomr_cuda_unmap, atomr_cuda_unpin, atomr_cuda_unregister,
     atomr_handle_count, atomr_record_counts, atomr_recorded_end, atomr_recorded_new, atomr_recorded_run,
     atomr_records_count, atomr_records_end, atomr_records_forget, atomr_records_new)
@@ -102,6 +102,7 @@ cdef class CudaBackend(Backend):
         cdef int found
         cdef CUresult result = CUDA_SUCCESS
         self.marks = {}
+        self.own = {}
         self.scratch = {}
         self.blocks = []
         if uuid:
@@ -294,6 +295,28 @@ cdef class CudaBackend(Backend):
             r = atomr_cuda_map(self.cuda, fd, nbytes, &base)
         self.check(r, "mapping a segment of another GPU")
         return <void *>base
+
+    cdef void *open_own(self, uint64_t nbytes) except NULL:
+        cdef CUdeviceptr base = 0
+        cdef unsigned long long handle = 0
+        cdef CUresult r
+        with nogil:
+            r = atomr_cuda_open_own(self.cuda, nbytes, &base, &handle)
+        if r == CUDA_ERROR_OUT_OF_MEMORY:
+            raise OutOfMemory(f"the GPU has no {nbytes} bytes left for symmetric arrays", requested=nbytes)
+        self.check(r, "making memory of symmetric arrays")
+        self.own[<uint64_t>base] = handle
+        return <void *>base
+
+    cdef int close_own(self, void *base, uint64_t nbytes) except -1:
+        cdef unsigned long long handle = self.own.pop(<uint64_t>base)
+        cdef CUresult r
+        with nogil:
+            atomr_records_forget(self.records, base, nbytes)
+            r = atomr_cuda_close_own(self.cuda, <CUdeviceptr>base, nbytes, handle)
+        if atomr_cuda_error(self.cuda) == CUDA_SUCCESS:
+            self.check(r, "unmapping memory of symmetric arrays")
+        return 0
 
     cdef NativeRun prepared(self, object run):
         """What lanes run for a program of the builders, or for the name of a routine."""

@@ -480,23 +480,28 @@ CUresult atomr_cuda_create(atomr_cuda *c, uint64_t nbytes, int *fd) {
 
 enum { GAP = 2 << 20 };
 
-CUresult atomr_map_descriptor(const atomr_driver *d, CUdevice device, int fd, uint64_t nbytes, CUdeviceptr *base) {
+CUresult atomr_map_handle(const atomr_driver *d, CUdevice device, CUmemGenericAllocationHandle handle, uint64_t nbytes,
+                          CUdeviceptr *base) {
     const CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, device}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    CUmemGenericAllocationHandle handle;
     CUdeviceptr reserved = 0;
+    CUresult r = d->cuMemAddressReserve(&reserved, nbytes + 2 * GAP, 0, 0, 0);
+    if (r != CUDA_SUCCESS) return r;
+    *base = reserved + GAP;
+    r = d->cuMemMap(*base, nbytes, 0, handle, 0);
+    if (r == CUDA_SUCCESS) {
+        r = d->cuMemSetAccess(*base, nbytes, &access, 1);
+        if (r != CUDA_SUCCESS) d->cuMemUnmap(*base, nbytes);
+    }
+    if (r != CUDA_SUCCESS) d->cuMemAddressFree(reserved, nbytes + 2 * GAP);
+    return r;
+}
+
+CUresult atomr_map_descriptor(const atomr_driver *d, CUdevice device, int fd, uint64_t nbytes, CUdeviceptr *base) {
+    CUmemGenericAllocationHandle handle;
     CUresult r =
         d->cuMemImportFromShareableHandle(&handle, (void *)(intptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
     if (r != CUDA_SUCCESS) return r;
-    r = d->cuMemAddressReserve(&reserved, nbytes + 2 * GAP, 0, 0, 0);
-    if (r == CUDA_SUCCESS) {
-        *base = reserved + GAP;
-        r = d->cuMemMap(*base, nbytes, 0, handle, 0);
-        if (r == CUDA_SUCCESS) {
-            r = d->cuMemSetAccess(*base, nbytes, &access, 1);
-            if (r != CUDA_SUCCESS) d->cuMemUnmap(*base, nbytes);
-        }
-        if (r != CUDA_SUCCESS) d->cuMemAddressFree(reserved, nbytes + 2 * GAP);
-    }
+    r = atomr_map_handle(d, device, handle, nbytes, base);
     d->cuMemRelease(handle); /* the mapping keeps it */
     return r;
 }

@@ -83,7 +83,8 @@ CUresult atomr_cuda_create(atomr_cuda *, uint64_t nbytes, int *fd);
 /* Map such memory, with a gap on each side. */
 CUresult atomr_cuda_map(atomr_cuda *, int fd, uint64_t nbytes, CUdeviceptr *base);
 CUresult atomr_cuda_unmap(atomr_cuda *, CUdeviceptr base, uint64_t nbytes);
-/* The same in whatever context is current, for a device of it. */
+/* The same in whatever context is current, for a device of it, and for memory of which this process has a handle. */
+CUresult atomr_map_handle(const atomr_driver *, CUdevice, CUmemGenericAllocationHandle, uint64_t nbytes, CUdeviceptr *base);
 CUresult atomr_map_descriptor(const atomr_driver *, CUdevice, int fd, uint64_t nbytes, CUdeviceptr *base);
 CUresult atomr_unmap_descriptor(const atomr_driver *, CUdeviceptr base, uint64_t nbytes);
 CUdevice atomr_cuda_device(const atomr_cuda *);

@@ -265,7 +265,7 @@ int atomr_cuda_run_kernels(void *context, const atomr_call *call, atomr_failure 
     if (code != ATOMR_OK || k->info == ATOMR_NO_INFO) return code;
     const char *base = k->info == ATOMR_INFO_IN_WORKSPACE ? call->workspace : call->pointers[k->info];
     return atomr_cuda_judge_late(k->cuda, call, (CUdeviceptr)(uintptr_t)(base + k->info_offset), 1,
-                                 (atomr_late){judge_info, NULL}, failure);
+                                 (atomr_late){judge_info, NULL, 0}, failure);
 }
 
 int atomr_cuda_run_copy(void *context, const atomr_call *call, atomr_failure *failure) {

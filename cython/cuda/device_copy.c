@@ -7,7 +7,7 @@
 #include "cuda/cuda_runs.h"
 #include "runtime/failure.h"
 
-enum { FIRST_ROUND = 2 /* 1 is the vote */, WRITTEN = 2, READ = 3, SPINS = 4000, NAP_US = 20 };
+enum { FIRST_ROUND = 2 /* 1 is the vote */, WRITTEN = 2, SPINS = 4000, NAP_US = 20 };
 
 static int stopped(atomr_failure *failure) {
     return atomr_failed(failure, ATOMR_LIBRARY_ERROR, "rank", 0, "stopped", "the worker stops");
@@ -45,6 +45,32 @@ static int copy(const atomr_between *b, CUstream stream, const void *from, void 
     return r == CUDA_SUCCESS ? finish(b, stream, failure) : atomr_cuda_fail(b->cuda, r, "cuMemcpyAsync", failure);
 }
 
+static uint64_t sequence_of(const _Atomic int32_t *info) {
+    return (uint64_t)(uint32_t)atomic_load(&info[1]) << 32 | (uint32_t)atomic_load(&info[0]);
+}
+
+/* When the lane has come past the message: whether the target's rank has copied the bytes. */
+static int judge_source(void *context, const _Atomic int32_t *info, atomr_failure *failure) {
+    const atomr_between *const b = context;
+    atomr_error why;
+    const int met = atomr_page_has_copied(b->page, b->target, sequence_of(info), &why);
+    if (met != ATOMR_PENDING) return outcome_of(met, &why, failure);
+    return atomic_load(b->stopping) ? stopped(failure) : ATOMR_UNDECIDED;
+}
+
+/* When the copy is done. */
+static int judge_target(void *context, const _Atomic int32_t *info, atomr_failure *failure) {
+    const atomr_between *const b = context;
+    atomr_error why;
+    return outcome_of(atomr_page_note_copied(b->page, b->rank, b->source, sequence_of(info), &why), &why, failure);
+}
+
+static void judge_late(const atomr_between *b, const atomr_call *call, uint64_t sequence) {
+    atomic_store(&call->info[0], (int32_t)(uint32_t)sequence);
+    atomic_store(&call->info[1], (int32_t)(uint32_t)(sequence >> 32));
+    *call->late = (atomr_late){b->rank == b->source ? judge_source : judge_target, (void *)(uintptr_t)b, 0};
+}
+
 static int copy_directly(const atomr_between *b, CUstream stream, const atomr_call *call, uint64_t sequence,
                          atomr_failure *failure) {
     atomr_error why;
@@ -53,14 +79,22 @@ static int copy_directly(const atomr_between *b, CUstream stream, const atomr_ca
         const int code = finish(b, stream, failure); /* what has written the bytes is done */
         if (code != ATOMR_OK) return code;
         met = atomr_page_conclude(b->page, b->rank, b->target, sequence, WRITTEN, &why);
-        if (met == ATOMR_MET) met = atomr_page_follow(b->page, b->target, sequence, READ, b->stopping, &why);
-        return outcome_of(met, &why, failure);
+        if (met != ATOMR_MET) return outcome_of(met, &why, failure);
+        judge_late(b, call, sequence);
+        *call->holds = 1;
+        return ATOMR_OK;
     }
     met = atomr_page_follow(b->page, b->source, sequence, WRITTEN, b->stopping, &why);
     if (met != ATOMR_MET) return outcome_of(met, &why, failure);
-    const int code = copy(b, stream, call->pointers[0], call->pointers[1], b->nbytes, failure);
-    if (code != ATOMR_OK) return code;
-    return outcome_of(atomr_page_conclude(b->page, b->rank, b->source, sequence, READ, &why), &why, failure);
+    const CUresult r = atomr_cuda_driver(b->cuda)->cuMemcpyAsync((CUdeviceptr)(uintptr_t)call->pointers[1],
+                                                                 (CUdeviceptr)(uintptr_t)call->pointers[0], b->nbytes, stream);
+    if (r == CUDA_SUCCESS) {
+        judge_late(b, call, sequence);
+        return ATOMR_OK;
+    }
+    atomr_failure second; /* the source's rank waits for the copies before, which are done by then, and for this one */
+    if (finish(b, stream, &second) == ATOMR_OK) atomr_page_note_copied(b->page, b->rank, b->source, sequence, &why);
+    return atomr_cuda_fail(b->cuda, r, "cuMemcpyAsync", failure);
 }
 
 static int copy_in_pieces(const atomr_between *b, CUstream stream, const atomr_call *call, uint64_t sequence,

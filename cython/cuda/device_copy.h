@@ -1,7 +1,8 @@
 /* Copies between devices: a message of two ranks, the source's and the target's, which have voted on it.
  *
- * Where the target reaches the source's memory, the source's rank says when what has written the bytes is done, and the
- * target's rank when it has copied them.  Both wait for that on the host, and so later writers of the source do.
+ * Where the target reaches the source's memory, the source's rank waits until what has written the bytes is done, and says
+ * so.  The target's rank then enqueues its copy, and says when that is done.  Until then the source's message is not
+ * complete, nor launched for other lanes, so later writers of the source wait; but both ranks go on with their next copies.
  * Elsewhere the bytes pass through the staging areas of the communicator's page, in rounds: see meeting.h.  A rank on a
  * host device takes part in those. */
 #ifndef ATOMR_CUDA_DEVICE_COPY_H

@@ -41,6 +41,7 @@ typedef uint64_t CUgraphConditionalHandle;
     C(CUDA_ERROR_INVALID_DEVICE, 101)                                                                                 \
     C(CUDA_ERROR_INVALID_CONTEXT, 201)                                                                                \
     C(CUDA_ERROR_NOT_READY, 600)                                                                                      \
+    C(CUDA_ERROR_NOT_PERMITTED, 800)                                                                                  \
     C(CUDA_ERROR_NOT_SUPPORTED, 801)                                                                                  \
     C(CUDA_ERROR_UNKNOWN, 999)                                                                                        \
     C(CU_STREAM_NON_BLOCKING, 1)                                                                                      \
@@ -56,6 +57,7 @@ typedef uint64_t CUgraphConditionalHandle;
     C(CU_EVENT_DISABLE_TIMING, 2)                                                                                     \
     C(CU_MEM_ALLOCATION_TYPE_PINNED, 1)                                                                               \
     C(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 1)                                                                    \
+    C(CU_MEM_HANDLE_TYPE_FABRIC, 8)                                                                                   \
     C(CU_MEM_LOCATION_TYPE_DEVICE, 1)                                                                                 \
     C(CU_MEM_ACCESS_FLAGS_PROT_READWRITE, 3)                                                                          \
     C(CU_MEM_ALLOC_GRANULARITY_RECOMMENDED, 1)                                                                        \
@@ -68,6 +70,8 @@ typedef uint64_t CUgraphConditionalHandle;
     C(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 76)                                                               \
     C(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 102)                                                   \
     C(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, 103)                                           \
+    C(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED, 128)                                                          \
+    C(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, 110)                                               \
     C(CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, 122)                                                         \
     C(CU_GRAPH_NODE_TYPE_KERNEL, 0)                                                                                   \
     C(CU_GRAPH_NODE_TYPE_MEMSET, 2)                                                                                   \

@@ -130,7 +130,7 @@ int atomr_graph_run(void *context, const atomr_call *call, atomr_failure *failur
             count(g, ATOMR_GRAPH_LAUNCHED);
             if (!g->n_loops) return ATOMR_OK;
             return atomr_cuda_judge_late(g->cuda, call, (CUdeviceptr)(uintptr_t)call->workspace + g->loops_at, 1,
-                                         (atomr_late){judge_loops, g}, failure);
+                                         (atomr_late){judge_loops, g, 0}, failure);
         }
     }
     const int code = atomr_program_run(&g->program, call, failure);

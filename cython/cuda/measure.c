@@ -8,7 +8,7 @@ static int launch(atomr_run run, void *context, const atomr_measured *m, unsigne
     const uint64_t *at = m->addresses + (size_t)set * m->n_operands;
     for (unsigned i = 0; i < m->n_operands; i++) pointers[i] = (void *)(uintptr_t)at[i];
     int prompt = 0;
-    atomr_late late = {NULL, NULL};
+    atomr_late late = {NULL, NULL, 0};
     const atomr_call call = {.lane = ATOMR_MEASURE_LANE, .n_operands = m->n_operands, .pointers = pointers,
                              .workspace = (void *)(uintptr_t)m->workspace, .workspace_bytes = m->workspace_bytes,
                              .prompt = &prompt, .late = &late};

@@ -252,7 +252,7 @@ static CUgraph capture(atomr_recorded *p, int *prompt) {
     const atomr_driver *d = atomr_cuda_driver(cuda);
     const unsigned lane = (unsigned)p->lane;
     atomr_failure failure;
-    atomr_late late = {NULL, NULL};
+    atomr_late late = {NULL, NULL, 0};
     memset(&failure, 0, sizeof failure);
     CUstream aside = NULL;
     CUgraph graph = NULL;

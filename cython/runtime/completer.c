@@ -2,10 +2,12 @@
 #define _GNU_SOURCE
 #include <string.h>
 #include <sys/prctl.h>
+#include <unistd.h>
 
 #include "runtime/lane_private.h"
 
-enum { SIGNAL_EVERY = 16, CHECK_EVERY_NS = 900000, LONG_WAIT_NS = 1000000, SHORT_WAIT_NS = 50000, TIMER_SLACK_NS = 1000 };
+enum { SIGNAL_EVERY = 16, CHECK_EVERY_NS = 900000, LONG_WAIT_NS = 1000000, SHORT_WAIT_NS = 50000, TIMER_SLACK_NS = 1000,
+       OPEN_NAP_US = 10 };
 
 void atomr_depend(atomr_lane *l, atomr_stamp stamp) {
     const atomr_backend *b = &l->worker->backend;
@@ -88,6 +90,7 @@ static survey look(atomr_worker *k) {
             l->seen = done;
             s.progress = 1;
         }
+        if (atomic_load(&l->held)) atomr_set_launched(l, done);
         atomr_published(l, done);
         const uint64_t inflight = atomic_load(&l->inflight);
         if (inflight <= done) continue;
@@ -163,6 +166,11 @@ void *atomr_completer_main(void *argument) {
         atomr_spin_ended(&k->longer, spin, k->spin_ns);
         spin = k->spin_ns;
         if (s.lane) {
+            /* Its work is done, but what it has read, or another rank, is not yet. */
+            if (atomic_load(&s.lane->w->arrived) >= atomic_load(&s.lane->inflight)) {
+                usleep(OPEN_NAP_US);
+                continue;
+            }
             /* Other lanes that are waited for finish in their own order: then look around more often. */
             k->backend.wait(k->backend.self, s.lane->index, atomic_load(&s.lane->inflight),
                             s.n_wanted > 1 ? SHORT_WAIT_NS : LONG_WAIT_NS);

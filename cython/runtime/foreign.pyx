@@ -31,7 +31,7 @@ cdef class Adopted(Allocation):
         return self.kept
 
 
-def place(Core core not None, uint32_t segment, uint64_t origin, bint readable):
+def place(Core core not None, uint32_t segment, uint64_t origin, bint readable, uint32_t window=0):
     """Let a reserved segment stand for memory of others.
 
     Parameters
@@ -40,18 +40,22 @@ def place(Core core not None, uint32_t segment, uint64_t origin, bint readable):
         Its address in this process; 0 for memory that has none here.
     readable : bool
         Whether the processor can use that address.
+    window : int
+        Number of the memory of symmetric arrays that it is a rank's part of; 0: of none.
     """
     core.alive()
     if segment >= ATOMR_MAX_SEGMENTS or atomr_sender_add_segment(core.sender, segment, ATOMR_FOREIGN, 0) != ATOMR_DONE:
         raise OutOfMemory(f"segment {segment} cannot be added")
     core.origins[segment] = <void *>origin
     core.bases[segment] = <void *>origin if readable else NULL
+    core.windows[segment] = window
 
 
 def forget(Core core not None, uint32_t segment):
     """Give the number of such a segment back, when no message names it any more."""
     if not core.abandoned:
         core.origins[segment] = core.bases[segment] = NULL
+        core.windows[segment] = 0
         atomr_sender_drop_foreign(core.sender, segment)
 
 
@@ -64,6 +68,11 @@ def is_ours(Core core not None, uint64_t start, uint64_t end):
         if core.sizes[i] and base < end and start < base + core.sizes[i]:
             return True
     return False
+
+
+def position(Ref ref not None):
+    """(window, offset) of an array: the window is 0 where it is no symmetric one."""
+    return ref.allocation.core.windows[ref.allocation.block.segment], ref.allocation.block.offset + ref.offset
 
 
 def uses(Core core not None, uint32_t slot):

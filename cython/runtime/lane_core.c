@@ -50,8 +50,9 @@ void atomr_published(atomr_lane *l, uint64_t completed) {
     notify_if_wanted(l, completed);
 }
 
-static void set_launched(atomr_lane *l, uint64_t ticket) {
-    atomic_store(&l->launched, ticket);
+void atomr_set_launched(atomr_lane *l, uint64_t ticket) {
+    uint64_t before = atomic_load_explicit(&l->launched, memory_order_relaxed);
+    while (before < ticket && !atomic_compare_exchange_weak(&l->launched, &before, ticket)) {}
     if (atomic_load(&l->launch_waiters)) bump_and_wake(&l->launch_seq);
 }
 
@@ -274,6 +275,13 @@ static int find_refusal(atomr_lane *l, const atomr_head *h, const atomr_operand 
     return 0;
 }
 
+/* Whether what a message of several ranks reads is sure to be data as long as their connection lasts.  Then it need not be
+ * known before the vote: should the connection be lost, this message fails on all ranks as well. */
+static int is_tied(atomr_lane *l, const atomr_suspended *m, const uint64_t *scalars) {
+    return !m->certain && atomr_poison_decider(&l->worker->poison, m->histories, m->n_histories) ==
+                              (uint32_t)scalars[ATOMR_KEY_MEETING] + 1;
+}
+
 /* Wait until it is known what the operands hold that a message of several ranks reads: it is the same for all ranks, so
  * none may find out after the launch that it should not have taken part.  1: data; -1: one of them is poisoned, which
  * `error` says; 0: the worker stops. */
@@ -307,9 +315,16 @@ static int vote(atomr_lane *l, const atomr_head *h, const uint64_t *scalars, int
     }
     atomr_error why;
     atomic_store_explicit(&l->w->started_ns, 0, memory_order_relaxed); /* it waits; the watchdog does not count that */
-    const int met = atomr_page_vote(page, k->meetings[number].rank, scalars[ATOMR_KEY_SEQUENCE],
-                                    refused ? error : NULL, &k->stopping, &why);
+    const unsigned rank = k->meetings[number].rank;
+    const uint64_t sequence = scalars[ATOMR_KEY_SEQUENCE];
+    atomr_page_cast(page, rank, sequence, refused ? error : NULL);
+    /* In a queue of such messages the others are as far.  Where they are not, or connect, this lane is about to block. */
+    enum { SPINS = 100 };
+    for (unsigned i = 0; i < SPINS && !atomr_page_is_full(page, sequence); i++) atomr_pause();
+    if (!atomr_page_is_full(page, sequence)) atomr_signal_now(l);
+    const int met = atomr_page_count(page, rank, sequence, &k->stopping, &why);
     if (met == ATOMR_LEFT) return 0;
+    if (met == ATOMR_MET && !atomr_page_connection(page, sequence)) atomr_signal_now(l);
     if (refused) return -1;
     if (met == ATOMR_MET) return 1;
     *error = why;
@@ -342,10 +357,30 @@ static int take_turn(atomr_lane *l, const atomr_head *h) {
     return 1;
 }
 
+/* Wait until messages that hold are complete, unless this one is of the same plan; 0: the worker stops. */
+static int await_held(atomr_lane *l, const atomr_head *h) {
+    enum { SPINS = 2000 };
+    const uint64_t held = atomic_load_explicit(&l->held, memory_order_relaxed);
+    if (!held || h->plan == l->holding) return 1;
+    atomr_signal_now(l);
+    for (unsigned i = 0; atomic_load(&l->w->completed) < held; i++) {
+        if (atomic_load(&l->worker->stopping) || atomr_faulted(l->worker)) return 0;
+        if (i >= SPINS) usleep(20);
+        else if (i % 16 == 15) sched_yield(); /* the completer may need this very processor */
+        else atomr_pause();
+    }
+    atomic_store(&l->held, 0);
+    atomr_set_launched(l, l->ticket);
+    l->clock = 0;
+    return 1;
+}
+
 /* Run one message; 0 when the worker stops before the message could be resolved. */
 static int process(atomr_lane *l) {
     atomr_worker *k = l->worker;
     const atomr_head *h = (const atomr_head *)l->message;
+    l->holds = 0;
+    if (!await_held(l, h)) return 0;
     const uint64_t *deps = l->message + ATOMR_HEAD_WORDS;
     const atomr_operand *ops = (const atomr_operand *)(deps + h->n_deps);
     const uint64_t *scalars = (const uint64_t *)(ops + h->n_operands);
@@ -362,15 +397,16 @@ static int process(atomr_lane *l) {
     int open = 0, failed = find_refusal(l, h, ops, &plan, &error, &open);
     /* A message of several ranks is claimed before it votes, since the others count on it, and takes its turn after. */
     const int keyed = (h->flags & ATOMR_KEYED) != 0;
-    if (keyed && open && !failed) {
+    atomr_suspended *suspended = open ? atomr_suspended_new(l, h, ops, 1) : NULL;
+    if (keyed && suspended && !(h->n_scalars >= ATOMR_KEY_WORDS && is_tied(l, suspended, scalars))) {
+        atomr_suspended_free(l, suspended);
+        suspended = NULL;
         const int known = await_outcomes(l, h, ops, &error);
         if (!known) return 0;
         failed = known < 0;
-        open = 0;
         l->clock = 0;
     }
-    atomr_suspended *suspended = open ? atomr_suspended_new(l, h, ops, 1) : NULL;
-    atomr_late late = {NULL, NULL};
+    atomr_late late = {NULL, NULL, 0};
     l->prompt = 0;
     int runs = !failed && !(suspended && suspended->certain);
     if (runs && !keyed && !take_turn(l, h)) {
@@ -395,13 +431,13 @@ static int process(atomr_lane *l) {
         const atomr_call call = {l->index, h->n_operands, h->n_scalars, h->ticket, l->pointers, scalars,
                                  atomic_load_explicit(&l->workspace, memory_order_relaxed),
                                  atomic_load_explicit(&l->workspace_bytes, memory_order_relaxed), &l->prompt,
-                                 &late, l->w->infos[l->infos % ATOMR_INFOS], &l->after};
+                                 &late, l->w->infos[l->infos % ATOMR_INFOS], &l->after, &l->holds};
         atomr_failure failure;
         failure.status = 0;
         failure.lib[0] = failure.name[0] = failure.text[0] = 0; /* clearing all of it costs as much as a no-op */
         int code = plan->run(plan->context, &call, &failure);
         if (code == ATOMR_OK && late.judge && !k->backend.asynchronous) {
-            code = late.judge(late.context, call.info, &failure);
+            code = late.judge(late.context, call.info, &failure); /* which decides: it has finished */
             late.judge = NULL;
         }
         if (code != ATOMR_OK) {
@@ -441,11 +477,13 @@ static void finish(atomr_lane *l) {
     atomic_store_explicit(&l->processed, l->head, memory_order_release);
     if (l->worker->backend.asynchronous) {
         atomr_mark_launch(l);
-        set_launched(l, l->ticket);
+        if (l->holds) l->holding = h->plan;
+        if (l->holds || atomic_load_explicit(&l->held, memory_order_relaxed)) atomic_store(&l->held, l->ticket);
+        else atomr_set_launched(l, l->ticket);
         atomr_signal_later(l);
     } else {
         atomic_store(&l->w->completed, l->ticket);
-        set_launched(l, l->ticket);
+        atomr_set_launched(l, l->ticket);
         atomr_published(l, l->ticket);
     }
 }

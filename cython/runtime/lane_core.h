@@ -22,12 +22,17 @@ typedef struct {
     char text[sizeof(((atomr_error *)0)->text)];
 } atomr_failure;
 
+enum { ATOMR_UNDECIDED = -1 };
+
 /* How a run fails after it has returned, when its work is done: see late.c. */
 typedef struct {
-    /* Judge the info words that the work has written, ATOMR_INFO_WORDS or fewer.  Returns an atomr_code.  In a thread of
-     * the worker: no waiting, no call of the device.  NULL: the run's return value is final. */
+    /* Judge the info words that the work has written, ATOMR_INFO_WORDS or fewer.  Returns an atomr_code, or UNDECIDED: the
+     * message is not complete, ask again soon.  In a thread of the worker: no waiting, no call of the device.  NULL: the run's return value is final. */
     int (*judge)(void *context, const _Atomic int32_t *info, atomr_failure *);
     void *context; /* lives as long as the plan */
+    /* Nonzero: it fails only if the ranks of this communicator, by its number from 1, lose their connection: then all that
+     * they launched by it fails on all of them, unless it was judged before. */
+    uint32_t meeting;
 } atomr_late;
 
 /* What a run leaves for its lane to do when its message is on its way: work of the host, before the lane's next message.
@@ -49,6 +54,9 @@ typedef struct {
     atomr_late *late;
     _Atomic int32_t *info;
     atomr_after *after; /* a run may set it; NULL: it cannot */
+    /* A run that may fail late sets it: for other lanes, its message is launched only when its outcome is known.  The lane's
+     * next messages of the same plan are launched meanwhile, and no others. */
+    int *holds;
 } atomr_call;
 
 /* Enqueue (or, on a synchronous backend, do) the work.  Returns an atomr_code. */

@@ -62,6 +62,8 @@ typedef struct {
     uint64_t signalled;         /* asynchronous: the last ticket whose completion value is on its way */
     uint64_t detoured;          /* asynchronous: the last of these by way of `arrived` */
     uint64_t infos;             /* info words used so far */
+    int holds;                  /* the message, see atomr_call */
+    uint32_t holding;           /* the plan of those that hold */
     _Atomic(void *) workspace;  /* its own messages change it; before `go`, the control thread */
     _Atomic uint64_t workspace_bytes;
     _Atomic uint64_t processed; /* = head, for others */
@@ -77,6 +79,7 @@ typedef struct {
     uint64_t last_notified, last_rewake, sub_next, last_wanted[ATOMR_SUBSCRIBERS];
     /* Progress for other lanes: every ticket up to here has been launched. */
     _Alignas(128) _Atomic uint64_t launched;
+    _Atomic uint64_t held;      /* the last ticket that holds, or comes after one that does; 0: there is none */
     _Atomic uint32_t launch_waiters, launch_seq;
     _Alignas(128) uint64_t message[ATOMR_MESSAGE_WORDS];
     void *pointers[ATOMR_MESSAGE_OPERANDS];
@@ -134,6 +137,9 @@ void atomr_open_gate(atomr_worker *k); /* wake whoever waits there */
 void *atomr_lane_main(void *lane);
 /* Completions up to `completed` are in shared memory: wake whoever waits for them. */
 void atomr_published(atomr_lane *l, uint64_t completed);
+
+/* Let other lanes know that all up to a ticket is launched; any thread. */
+void atomr_set_launched(atomr_lane *l, uint64_t ticket);
 
 /* An error of a message, from the code and the words of what failed. */
 void atomr_error_of(atomr_error *error, int code, const atomr_failure *failure);

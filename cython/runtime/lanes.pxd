@@ -131,6 +131,8 @@ cdef class Backend:
     cdef void *open_shared(self, bytes handle) except NULL
     cdef int close_shared(self, void *base) except -1
     cdef void *open_peer(self, int fd, uint64_t nbytes, bytes uuid) except NULL
+    cdef void *open_own(self, uint64_t nbytes) except NULL
+    cdef int close_own(self, void *base, uint64_t nbytes) except -1
     cdef object native(self, object run, atomr_run *function, void **context)
     cdef object recorded(self, object holder, unsigned n_operands, unsigned n_scalars, atomr_run *function, void **context)
     cdef dict native_handles(self)

@@ -208,6 +208,14 @@ cdef class Backend:
             raise Unsupported("the host device maps no memory of GPUs")
         return self.map(fd, nbytes, 0)
 
+    cdef void *open_own(self, uint64_t nbytes) except NULL:
+        """Make memory that only this process and a library in it name, and that ends with this process."""
+        raise Unsupported("the host device has no library that needs memory of its worker's own")
+
+    cdef int close_own(self, void *base, uint64_t nbytes) except -1:
+        """Undo `open_own`."""
+        return 0
+
     cdef object native(self, object run, atomr_run *function, void **context):
         """Set the native function and context of a plan; what is returned lives as long as the plan."""
         if run == "noop":
@@ -440,6 +448,10 @@ cdef class Lanes:
         """Map a segment of another device, which is named by its UUID; the descriptor stays the caller's."""
         self.know_foreign(segment, "peer", self.backend.open_peer(fd, nbytes, uuid), nbytes)
 
+    def open_own(self, uint32_t segment, uint64_t nbytes):
+        """Make memory of this process's own, which a library exports to those of other devices."""
+        self.know_foreign(segment, "own", self.backend.open_own(nbytes), nbytes)
+
     def close_foreign(self, uint32_t segment):
         """Forget such a segment, which no message names any more."""
         with self.lock:
@@ -465,6 +477,8 @@ cdef class Lanes:
             self.backend.close_shared(base)
         elif kind == "peer":
             self.backend.unmap(base, nbytes, 0)
+        elif kind == "own":
+            self.backend.close_own(base, nbytes)
         return 0
 
     def open_meeting(self, uint32_t number, int fd, uint64_t nbytes, unsigned rank, tuple uuids=()):

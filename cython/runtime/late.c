@@ -53,6 +53,14 @@ void atomr_suspended_free(atomr_lane *l, atomr_suspended *m) {
     free(m);
 }
 
+/* Who decides about its outcome, beside what it has read. */
+static uint32_t decider_of(const atomr_lane *l, const atomr_suspended *m, const atomr_late *late) {
+    if (m->failed || m->certain || (late->judge && !late->meeting)) return 0;
+    const uint32_t read = atomr_poison_decider(&l->worker->poison, m->histories, m->n_histories);
+    if (!late->judge) return read;
+    return !m->n_histories || read == late->meeting ? late->meeting : 0;
+}
+
 void atomr_suspend(atomr_lane *l, atomr_suspended *m, const atomr_error *error, const atomr_late *late) {
     atomr_poison *poison = &l->worker->poison;
     if (error) {
@@ -69,12 +77,14 @@ void atomr_suspend(atomr_lane *l, atomr_suspended *m, const atomr_error *error, 
     if (error && !m->n_histories) {
         atomr_poison_add(poison, m->operands, m->n_operands, &m->error);
     } else {
-        m->outcome = atomr_outcome_new(m->failed || m->certain);
+        m->outcome = atomr_outcome_new(m->failed || m->certain, decider_of(l, m, late));
         atomr_poison_suspend(poison, m->operands, m->n_operands, m->outcome);
     }
     m->late = *late;
     m->info = l->w->infos[l->infos++ % ATOMR_INFOS];
-    l->prompt = 1; /* others may wait for its outcome without waiting for this lane */
+    /* Others may wait for its outcome without waiting for this lane.  Messages of several ranks come in queues, whose lane
+     * sends the value before it blocks. */
+    if (!(((const atomr_head *)l->message)->flags & ATOMR_KEYED)) l->prompt = 1;
     pthread_mutex_lock(&l->suspended_lock);
     if (l->last_suspended) l->last_suspended->next = m;
     else l->first_suspended = m;
@@ -83,7 +93,7 @@ void atomr_suspend(atomr_lane *l, atomr_suspended *m, const atomr_error *error, 
     atomic_fetch_add_explicit(&l->n_suspended, 1, memory_order_release);
 }
 
-/* Find out what became of a message whose work is done; 0: something that it read is still open. */
+/* Find out what became of a message whose work is done; 0: something that it read is still open, or so is its own end. */
 static int judge(atomr_lane *l, atomr_suspended *m) {
     atomr_poison *poison = &l->worker->poison;
     atomr_error cause;
@@ -101,6 +111,7 @@ static int judge(atomr_lane *l, atomr_suspended *m) {
         atomr_failure failure;
         memset(&failure, 0, sizeof failure);
         const int code = m->late.judge(m->late.context, m->info, &failure);
+        if (code == ATOMR_UNDECIDED) return 0;
         m->failed = code != ATOMR_OK;
         if (m->failed) {
             atomr_error_of(&m->error, code, &failure);

@@ -27,9 +27,11 @@ void *atomr_page_stage(atomr_page *p, unsigned rank, unsigned parity) {
     return (char *)p + staging_at() + ATOMR_PIECE * (2 * (uint64_t)rank + (parity & 1));
 }
 
+/* After a change.  Who sleeps has counted itself before it looked for the change for the last time. */
 static void ring(atomr_page *p) {
+    if (!atomic_load(&p->sleepers)) return;
     atomic_fetch_add(&p->bell, 1);
-    if (atomic_load(&p->sleepers)) atomr_futex_wake(&p->bell);
+    atomr_futex_wake(&p->bell);
 }
 
 void atomr_page_lose(atomr_page *p, unsigned rank, uint64_t sequence, uint32_t code, uint32_t fault) {
@@ -75,11 +77,11 @@ static void tell_vote(atomr_error *why, const atomr_seat *seat, const atomr_vote
     tell(why, seat, atomic_load(&vote->code), vote->status, lib, name, text);
 }
 
-static int has_voted(atomr_page *p, unsigned rank, uint64_t sequence) {
+static int has_voted(const atomr_page *p, unsigned rank, uint64_t sequence) {
     return atomic_load(&p->ranks[rank].votes[sequence & 1].sequence) == sequence;
 }
 
-static int has_stepped(atomr_page *p, unsigned rank, uint64_t target) {
+static int has_stepped(const atomr_page *p, unsigned rank, uint64_t target) {
     return atomic_load(&p->ranks[rank].step) >= target;
 }
 
@@ -93,11 +95,10 @@ static unsigned find_lost(atomr_page *p, uint64_t sequence, uint64_t step) {
 }
 
 /* Wait until a rank has voted, or stepped, or some rank is lost before `step`. */
-static int await(atomr_page *p, unsigned rank, int (*done)(atomr_page *, unsigned, uint64_t), uint64_t target,
+static int await(atomr_page *p, unsigned rank, int (*done)(const atomr_page *, unsigned, uint64_t), uint64_t target,
                  uint64_t sequence, uint64_t step, const _Atomic int *stopping, atomr_error *why) {
     uint64_t end = 0;
     for (unsigned i = 0;; i++) {
-        const uint32_t bell = atomic_load(&p->bell);
         if (done(p, rank, target)) return ATOMR_MET;
         const unsigned lost = find_lost(p, sequence, step);
         if (lost != ATOMR_RANKS) {
@@ -113,13 +114,14 @@ static int await(atomr_page *p, unsigned rank, int (*done)(atomr_page *, unsigne
             continue;
         }
         atomic_fetch_add(&p->sleepers, 1);
-        if (!done(p, rank, target) && atomic_load(&p->bell) == bell) atomr_futex_wait(&p->bell, bell, SLICE_NS);
+        const uint32_t bell = atomic_load(&p->bell);
+        if (!done(p, rank, target) && find_lost(p, sequence, step) == ATOMR_RANKS)
+            atomr_futex_wait(&p->bell, bell, SLICE_NS);
         atomic_fetch_sub(&p->sleepers, 1);
     }
 }
 
-int atomr_page_vote(atomr_page *p, unsigned rank, uint64_t sequence, const atomr_error *refusal,
-                    const _Atomic int *stopping, atomr_error *why) {
+void atomr_page_cast(atomr_page *p, unsigned rank, uint64_t sequence, const atomr_error *refusal) {
     atomr_vote *mine = &p->ranks[rank].votes[sequence & 1];
     atomic_store(&mine->code, refusal ? refusal->code : ATOMR_OK);
     if (refusal) {
@@ -132,6 +134,15 @@ int atomr_page_vote(atomr_page *p, unsigned rank, uint64_t sequence, const atomr
     mine->connection = atomic_load(&p->ranks[rank].connection);
     atomic_store(&mine->sequence, sequence);
     ring(p);
+}
+
+int atomr_page_is_full(const atomr_page *p, uint64_t sequence) {
+    for (unsigned i = 0; i < p->n_ranks; i++)
+        if (!has_voted(p, i, sequence)) return 0;
+    return 1;
+}
+
+int atomr_page_count(atomr_page *p, unsigned rank, uint64_t sequence, const _Atomic int *stopping, atomr_error *why) {
     int result = ATOMR_MET;
     for (unsigned i = 0; i < p->n_ranks; i++) {
         if (i == rank) continue;
@@ -187,6 +198,26 @@ int atomr_page_conclude(atomr_page *p, unsigned rank, unsigned other, uint64_t s
     return ATOMR_MET;
 }
 
+int atomr_page_note_copied(atomr_page *p, unsigned rank, unsigned other, uint64_t sequence, atomr_error *why) {
+    _Atomic uint64_t *copied = &p->ranks[rank].copied;
+    uint64_t before = atomic_load(copied);
+    const int lost = atomic_load(&p->seats[other].lost) >= sequence;
+    while (before < sequence && !atomic_compare_exchange_weak(copied, &before, sequence)) {}
+    if (lost) tell_loss(why, &p->seats[other]);
+    return lost ? ATOMR_NOT_MET : ATOMR_MET;
+}
+
+int atomr_page_has_copied(const atomr_page *p, unsigned other, uint64_t sequence, atomr_error *why) {
+    if (atomr_page_has_failed(p, other, sequence)) {
+        tell_vote(why, &p->seats[other], &p->ranks[other].votes[sequence & 1]);
+        return ATOMR_NOT_MET;
+    }
+    const int lost = atomic_load(&p->seats[other].lost) >= sequence; /* first: what it noted before that counts */
+    if (atomic_load(&p->ranks[other].copied) >= sequence) return ATOMR_MET;
+    if (lost) tell_loss(why, &p->seats[other]);
+    return lost ? ATOMR_NOT_MET : ATOMR_PENDING;
+}
+
 void atomr_page_fail(atomr_page *p, unsigned rank, uint64_t sequence, const char *lib, int status, const char *name,
                      const char *text) {
     atomr_vote *mine = &p->ranks[rank].votes[sequence & 1];
@@ -210,8 +241,21 @@ uint64_t atomr_page_connection(const atomr_page *p, uint64_t sequence) {
     return first;
 }
 
+int atomr_page_all_have(const atomr_page *p, uint64_t connection) {
+    for (unsigned i = 0; i < p->n_ranks; i++)
+        if (atomic_load(&p->ranks[i].connection) != connection) return 0;
+    return 1;
+}
+
 void atomr_page_count_deaths(const atomr_page *p, _Atomic uint32_t *deaths) {
     for (unsigned i = 0; i < p->n_ranks; i++) atomic_store(&deaths[i], atomic_load(&p->seats[i].deaths));
+}
+
+uint64_t atomr_page_connected(const atomr_page *p) {
+    const uint64_t first = atomic_load(&p->ranks[0].connection);
+    for (unsigned i = 1; i < p->n_ranks; i++)
+        if (atomic_load(&p->ranks[i].connection) != first) return 0;
+    return first;
 }
 
 int atomr_page_examine(const atomr_page *p, unsigned rank, uint64_t connection, const _Atomic uint32_t *deaths,

@@ -42,6 +42,7 @@ typedef struct {
 typedef struct {
     _Alignas(64) _Atomic uint64_t step; /* sequence << ATOMR_STEP_BITS | step */
     _Atomic uint64_t connection;        /* the number of the message that made it; 0: the rank has none, or a broken one */
+    _Atomic uint64_t copied;            /* it reads no memory of others any more for messages up to this one */
     char id[ATOMR_ID_BYTES];            /* rank 0's: by which the others find it when they connect */
     atomr_vote votes[2];                /* by parity: all ranks read one before any can write it again */
 } atomr_rank;
@@ -59,6 +60,7 @@ typedef struct {
     uint64_t nbytes;
     uint32_t n_ranks;
     uint32_t restarts; /* when a rank has died, workers that are connected to it end, instead of aborting */
+    uint32_t engines;  /* connections move symmetric arrays by copy engines, where the library can */
     uint64_t staging_at;
     /* Futex, bumped with each change that somebody may wait for.  A counter: any rank may bump it. */
     _Alignas(64) _Atomic uint32_t bell;
@@ -80,20 +82,26 @@ void atomr_page_bury(atomr_page *, unsigned rank, uint32_t code, uint32_t fault)
 /* By a worker that begins: it has no connection. */
 void atomr_page_begin(atomr_page *, unsigned rank);
 
-enum { ATOMR_MET = 0, ATOMR_NOT_MET = 1, ATOMR_LEFT = 2 /* the worker stops */ };
+enum { ATOMR_MET = 0, ATOMR_NOT_MET = 1, ATOMR_LEFT = 2 /* the worker stops */, ATOMR_PENDING = 3 };
 
-/* Vote as `rank`, with `refusal` or (NULL) ready, and wait for all.  NOT_MET: `why` says what a rank that is ready fails
- * with. */
-int atomr_page_vote(atomr_page *, unsigned rank, uint64_t sequence, const atomr_error *refusal,
-                    const _Atomic int *stopping, atomr_error *why);
+/* Vote as `rank`, with `refusal` or (NULL) ready; and wait for the votes of all.  NOT_MET: `why` says what a rank that is
+ * ready fails with. */
+void atomr_page_cast(atomr_page *, unsigned rank, uint64_t sequence, const atomr_error *refusal);
+int atomr_page_count(atomr_page *, unsigned rank, uint64_t sequence, const _Atomic int *stopping, atomr_error *why);
+/* Whether all have voted, without waiting. */
+int atomr_page_is_full(const atomr_page *, uint64_t sequence);
 /* Note a step, and wait until every rank has noted it. */
 int atomr_page_meet(atomr_page *, unsigned rank, uint64_t sequence, uint64_t step, const _Atomic int *stopping,
                     atomr_error *why);
 /* Wait until another rank has noted a step, without noting it. */
 int atomr_page_follow(atomr_page *, unsigned other, uint64_t sequence, uint64_t step, const _Atomic int *stopping,
                       atomr_error *why);
-/* Note a step, which another rank follows, without waiting for it; NOT_MET: that one is lost, and what this one has read
- * of its memory is not to be relied on. */
+/* Note, when this rank's copies up to a message are done, that it reads no memory of another one for them any more.
+ * NOT_MET: that one is lost, and what was read is not to be relied on. */
+int atomr_page_note_copied(atomr_page *, unsigned rank, unsigned other, uint64_t sequence, atomr_error *why);
+/* Whether another rank has noted that.  PENDING: not yet; NOT_MET: it never will. */
+int atomr_page_has_copied(const atomr_page *, unsigned other, uint64_t sequence, atomr_error *why);
+/* Note a step, which another rank follows, without waiting for it; NOT_MET: that one is lost, and so is the message. */
 int atomr_page_conclude(atomr_page *, unsigned rank, unsigned other, uint64_t sequence, uint64_t step, atomr_error *why);
 /* Tell the others that this rank failed in the middle of a message. */
 void atomr_page_fail(atomr_page *, unsigned rank, uint64_t sequence, const char *lib, int status, const char *name,
@@ -102,6 +110,10 @@ void atomr_page_fail(atomr_page *, unsigned rank, uint64_t sequence, const char 
 int atomr_page_has_failed(const atomr_page *, unsigned rank, uint64_t sequence);
 /* The connection that every rank named when it voted on a message; 0: not all have the same.  Until the next vote. */
 uint64_t atomr_page_connection(const atomr_page *, uint64_t sequence);
+/* The connection that every rank has now; 0: not all have the same.  For the parent. */
+uint64_t atomr_page_connected(const atomr_page *);
+/* Whether every rank has this connection still. */
+int atomr_page_all_have(const atomr_page *, uint64_t connection);
 /* How often the workers of all ranks have died, by rank. */
 void atomr_page_count_deaths(const atomr_page *, _Atomic uint32_t *deaths);
 /* What broke a connection of `rank` that was made when the workers had died so often; ATOMR_UP: nothing.  RANK_DEAD and

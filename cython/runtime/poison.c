@@ -8,6 +8,7 @@ enum { KEEP = 256 /* entries that are never worth pruning */ };
 struct atomr_outcome {
     uint32_t refs;
     int certain; /* open, but sure to be a failure */
+    uint32_t decider;
     enum { OPEN, GOOD, FAILED } state;
     atomr_error error;
 };
@@ -258,7 +259,28 @@ unsigned atomr_poison_collect(atomr_poison *p, const atomr_operand *ops, unsigne
     return found;
 }
 
-atomr_outcome *atomr_outcome_new(int certain) { return new_outcome(OPEN, certain, NULL); }
+uint32_t atomr_poison_decider(atomr_poison *p, atomr_history *const *histories, unsigned n) {
+    uint32_t found = 0;
+    int one = 1;
+    pthread_mutex_lock(&p->lock);
+    for (unsigned i = 0; i < n && one; i++) {
+        for (const atomr_history *h = histories[i]; h && one; h = h->before) {
+            const atomr_outcome *o = h->outcome;
+            if (o->state == GOOD && h->overwrites) break;
+            if (o->state == GOOD) continue;
+            one = o->state == OPEN && !o->certain && o->decider && (!found || found == o->decider);
+            found = o->decider;
+        }
+    }
+    pthread_mutex_unlock(&p->lock);
+    return one ? found : 0;
+}
+
+atomr_outcome *atomr_outcome_new(int certain, uint32_t decider) {
+    atomr_outcome *o = new_outcome(OPEN, certain, NULL);
+    o->decider = decider;
+    return o;
+}
 
 void atomr_poison_suspend(atomr_poison *p, const atomr_operand *ops, unsigned n, atomr_outcome *outcome) {
     pthread_mutex_lock(&p->lock);

@@ -50,8 +50,11 @@ void atomr_poison_lift(atomr_poison *, const atomr_operand *, unsigned n);
  * `*certain` says whether one of them is sure to be poisoned.  Returns how many: at most n. */
 unsigned atomr_poison_collect(atomr_poison *, const atomr_operand *, unsigned n, atomr_history **histories,
                               int *certain);
-/* A new open outcome; `certain`: it will be a failure. */
-atomr_outcome *atomr_outcome_new(int certain);
+/* The communicator, by its number from 1, whose connection decides about all that is open in the histories: if it lasts,
+ * they hold data.  0: something else may decide. */
+uint32_t atomr_poison_decider(atomr_poison *, atomr_history *const *histories, unsigned n);
+/* A new open outcome.  `certain`: it will be a failure.  `decider`: as above, of itself. */
+atomr_outcome *atomr_outcome_new(int certain, uint32_t decider);
 /* Enter it into the histories of all operands that are written. */
 void atomr_poison_suspend(atomr_poison *, const atomr_operand *, unsigned n, atomr_outcome *);
 /* What the histories say by now, taken together. */

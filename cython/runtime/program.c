@@ -42,7 +42,8 @@ static void note_late(const atomr_program *p, const atomr_program_step *step, co
         atomic_store_explicit(&one->known, 1, memory_order_release);
     }
     atomic_fetch_or_explicit(&call->info[RAN], 1 << (step->late - 1), memory_order_release);
-    *call->late = (atomr_late){judge_steps, (void *)p};
+    const int tied = !call->late->judge || call->late->meeting == late.meeting;
+    *call->late = (atomr_late){judge_steps, (void *)p, tied ? late.meeting : 0};
 }
 
 atomr_call atomr_program_part(const atomr_program_step *step, const atomr_call *call, void **pointers, uint64_t *scalars) {
@@ -67,7 +68,7 @@ int atomr_program_step_run(const atomr_program *p, unsigned at, const atomr_call
     void *pointers[ATOMR_MESSAGE_OPERANDS];
     uint64_t scalars[ATOMR_MAX_SCALARS];
     atomr_call part = atomr_program_part(step, call, pointers, scalars);
-    atomr_late late = {NULL, NULL};
+    atomr_late late = {NULL, NULL, 0};
     if (step->late) {
         part.late = &late;
         part.info = call->info + (step->late - 1) * ATOMR_INFO_WORDS;

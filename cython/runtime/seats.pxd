@@ -30,6 +30,7 @@ cdef extern from "runtime/meeting.h" nogil:
     ctypedef struct atomr_page:
         uint32_t n_ranks
         uint32_t restarts
+        uint32_t engines
         atomr_seat seats[1]
     uint64_t atomr_page_bytes(unsigned n_ranks)
     void atomr_page_init(atomr_page *, unsigned n_ranks)
@@ -37,6 +38,7 @@ cdef extern from "runtime/meeting.h" nogil:
     void *atomr_page_stage(atomr_page *, unsigned rank, unsigned parity)
     void atomr_page_lose(atomr_page *, unsigned rank, uint64_t sequence, uint32_t code, uint32_t fault)
     void atomr_page_bury(atomr_page *, unsigned rank, uint32_t code, uint32_t fault)
+    uint64_t atomr_page_connected(const atomr_page *)
     void atomr_page_begin(atomr_page *, unsigned rank)
     int atomr_page_meet(atomr_page *, unsigned rank, uint64_t sequence, uint64_t step, const int *stopping, atomr_error *why)
     void atomr_page_fail(atomr_page *, unsigned rank, uint64_t sequence, const char *lib, int status, const char *name, const char *text)

@@ -42,13 +42,15 @@ cdef class Page:
         The device of each rank.
     restarts : bool
         When a rank has died, workers that are connected to it end, instead of aborting.
+    engines : bool
+        Symmetric arrays are moved by copy engines, where the library can.
     """
 
     def __cinit__(self, *args, **kwargs):
         self.page = NULL
         self.fd = -1
 
-    def __init__(self, list devices not None, bint restarts=False):
+    def __init__(self, list devices not None, bint restarts=False, bint engines=False):
         cdef unsigned n = len(devices)
         cdef uint64_t nbytes = atomr_page_bytes(n)
         cdef int fd = atomr_memfd(b"atomr-meeting", nbytes)
@@ -62,6 +64,7 @@ cdef class Page:
         self.map(fd, nbytes)
         atomr_page_init(self.page, n)
         self.page.restarts = restarts
+        self.page.engines = engines
         for i, name in enumerate(devices):
             strncpy(self.page.seats[i].device, name.encode(), 15)
 
@@ -79,6 +82,11 @@ cdef class Page:
         self.page = <atomr_page *>base
         self.nbytes = nbytes
         return 0
+
+    @property
+    def connection(self):
+        """The number of the message by which all ranks have come to the connection that they have; 0: they have none."""
+        return atomr_page_connected(self.page)
 
     def lose(self, unsigned rank, uint64_t sequence, uint32_t code, uint32_t fault):
         """Note that a rank takes part in no message up to this one, and why; waits for it end."""

@@ -231,6 +231,7 @@ cdef class Core:
     cdef void *bases[ATOMR_MAX_SEGMENTS]
     cdef uint64_t sizes[ATOMR_MAX_SEGMENTS]
     cdef void *origins[ATOMR_MAX_SEGMENTS]
+    cdef uint32_t windows[ATOMR_MAX_SEGMENTS]  # numbers of symmetric memory; 0: it is none
     cdef bint abandoned
     cdef public int64_t timeout_ns
     cdef public uint64_t spin_ns

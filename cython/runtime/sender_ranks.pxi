@@ -17,6 +17,48 @@ cdef enum:
     QUICK_WORDS = 64
 
 
+# Where the operands of the first rank lie in windows.
+cdef struct Places:
+    unsigned n
+    bint windowed
+    uint32_t windows[QUICK_USES]
+    uint64_t offsets[QUICK_USES]
+
+
+cdef inline bint agrees(Places *p, unsigned rank, unsigned k, bint first, Ref ref) noexcept:
+    """Whether operand `k` of a rank is where that of the first rank is, or none of both is in a window.
+
+    The library finds windows by address, and ranks that find different ones would wait for each other without end.
+    """
+    cdef uint32_t window = ref.allocation.core.windows[ref.allocation.block.segment]
+    if first:
+        p.windowed = window != 0
+    if p.windowed != (window != 0):
+        return False
+    if not window:
+        return True
+    if rank == 0 and k < QUICK_USES:
+        p.windows[k] = window
+        p.offsets[k] = ref.allocation.block.offset + ref.offset
+        p.n = k + 1
+        return True
+    return k < p.n and p.windows[k] == window and p.offsets[k] == ref.allocation.block.offset + ref.offset
+
+
+def in_one_place(list operands not None):
+    """Whether operands, a tuple of each rank, lie in one place of all ranks' windows, or in none.  False: look closer."""
+    cdef Places places
+    cdef unsigned i, k
+    cdef bint first = True
+    places.n = 0
+    for i, mine in enumerate(operands):
+        for k, ref in enumerate(mine):
+            if not agrees(&places, i, k, first, ref):
+                return False
+            first = False
+    return True
+
+
 cdef class Sequence:
     """Counts the messages of one communicator, under the locks of its devices."""
 
@@ -118,6 +160,8 @@ cdef class RanksMessage:
         cdef PlanRef plan
         cdef Ref ref
         cdef int result
+        cdef Places places
+        places.n = 0
         if observer is not None or self.sequence.groups:
             return 0
         for k in range(2):
@@ -149,6 +193,8 @@ cdef class RanksMessage:
                         ref.allocation.readonly and plan.access[k] & ATOMR_WRITE:
                     return 0
                 if first != NULL and ref.allocation is (<Ref>first).allocation and (self.apart or found != first):
+                    return 0
+                if not agrees(&places, i, k, at == 0, ref):
                     return 0
                 first = found
                 uses[at].slot = ref.allocation.slot

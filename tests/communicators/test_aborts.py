@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import random
 import signal
@@ -160,6 +161,36 @@ def test_a_death_at_work_fails_the_message_and_what_was_launched_behind_it(
     comm.close()
 
 
+@pytest.mark.parametrize("dies", [False, True])
+def test_collectives_on_results_of_collectives_are_launched_behind_them(
+    make: Callable[..., an.System], kind: str, held: Path, dies: bool
+) -> None:
+    """Only the ranks' connection decides about the inputs, so none waits for the outcome of the one before."""
+    comm = made_of(make(), kind, 0, 1)
+    refs = put(comm, np.ones(100))
+    held.touch()
+    replies = [comm.ask(request_of(refs)) for _ in range(3)]
+    more = [device.elementwise.run("x + 1", x=ref) for device, ref in zip(comm.devices, refs, strict=True)]
+    replies.append(comm.ask(request_of(more)))
+    lanes = [functools.partial(owner.core.lane_stats, comm._registry.lane_of(owner)) for owner in comm._owners]
+    eventually(lambda: all(lane()["claimed"] == lane()["sent"] for lane in lanes))
+    assert not any(reply.done() for reply in replies)
+    if dies:
+        kill(comm.devices[1])
+    held.unlink()
+    if dies:
+        for reply in replies:
+            with pytest.raises((an.DeviceFault, an.DependencyFailed)):
+                reply.result(60)
+        for ref in (refs[0], more[0]):
+            with pytest.raises((an.DeviceFault, an.DependencyFailed), match="cuda:1"):
+                ref.numpy()
+    else:
+        assert replies[-1].result(60)[1].numpy()[:2].tolist() == [18.0, 18.0]
+        assert refs[1].numpy()[:2].tolist() == [8.0, 8.0]
+    comm.close()
+
+
 def test_an_idle_rank_that_dies_is_back_for_the_next_message(make: Callable[..., an.System], kind: str) -> None:
     comm = made_of(make(), kind, 0, 1)
     part = comm.sub([1, 0])
@@ -199,7 +230,7 @@ def test_an_abort_that_hangs_ends_the_worker(make: Callable[..., an.System], hel
     assert comm.all_reduce(state, out=state)[1].numpy().tolist() == [10.0]
 
 
-@pytest.mark.parametrize("how", ["in progress", "blocked"])
+@pytest.mark.parametrize("how", ["in progress", "blocked", "called"])
 def test_ranks_that_do_not_come_to_an_end_inside_the_library_are_given_up(
     make: Callable[..., an.System], kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
@@ -207,15 +238,15 @@ def test_ranks_that_do_not_come_to_an_end_inside_the_library_are_given_up(
         pytest.skip("connecting GPUs cannot be held")
     stuck = tmp_path / "stuck"
     monkeypatch.setenv("FAKE_CUDA_NCCL_STUCK", str(stuck))
-    monkeypatch.setenv("ATOMR_NATIVE_NCCL_CONNECT_S", "0.3")
+    monkeypatch.setenv(f"ATOMR_NATIVE_NCCL_{'CALL' if how == 'called' else 'CONNECT'}_S", "0.3")
     comm = made_of(make(), kind, 0, 1)
     state = put(comm, [5.0], durable=True)
     kill(comm.devices[0])
     eventually(lambda: comm.devices[0].restarts == 1)
     comm.devices[0].wait_ready(60)
-    stuck.write_text("b" if how == "blocked" else "a")
+    stuck.write_text({"in progress": "a", "blocked": "b", "called": "c"}[how])
     reply = comm.ask(request_of(state, [device.empty(1, "float64") for device in comm.devices]))
-    with pytest.raises(an.LibraryError if how == "in progress" else (an.LibraryError, an.DeviceFault)):
+    with pytest.raises((an.LibraryError, an.DeviceFault) if how == "blocked" else an.LibraryError):
         reply.result(60)
     stuck.unlink()
     if how == "blocked":  # a library that does not return ends its worker

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -39,6 +39,24 @@ def put(comm: an.Communicator, arrays: Any, *, durable: bool = False) -> list[an
     return [device.put(np.asarray(array, "float32"), durable=durable).wait() for device, array in made]
 
 
+def on_a_busy_gpu(comm: an.Communicator, kind: str, work: Callable[[], None]) -> None:
+    """Do some work; again, if an abort has taken more than 5 s meanwhile, which ends its worker.
+
+    With many processes on a GPU each has it for a small part of the time only.
+    """
+    for attempt in range(4 if kind == "gpu" else 1):
+        before = [device.restarts for device in comm.devices]
+        try:
+            work()
+        except (an.AtomrError, AssertionError):
+            for device in comm.devices:
+                device.wait_ready(60)
+            if attempt == 3 or kind != "gpu" or [device.restarts for device in comm.devices] == before:
+                raise
+        else:
+            return
+
+
 def values(refs: list[an.GpuRef]) -> list[Any]:
     return [ref.numpy().tolist() for ref in refs]
 
@@ -66,7 +84,16 @@ def test_a_poisoned_operand_of_one_rank_fails_all_and_nothing_is_written(pair: a
     assert values(y) == [[7.0], [7.0]]
 
 
-def test_a_step_that_fails_on_one_rank_fails_all(pair: an.Communicator) -> None:
+def test_a_step_that_fails_on_one_rank_fails_all(pair: an.Communicator, kind: str) -> None:
+    on_a_busy_gpu(pair, kind, lambda: fail_a_step(pair))
+    on_a_busy_gpu(pair, kind, lambda: add(pair))
+
+
+def add(pair: an.Communicator) -> None:
+    assert values(pair.all_reduce(put(pair, [[1.0], [1.0]]))) == [[2.0], [2.0]]
+
+
+def fail_a_step(pair: an.Communicator) -> None:
     x = put(pair, [[1.0], [2.0]])
     flags = [device.put(np.asarray(value, "int32")).wait() for device, value in zip(pair.devices, (0, 1), strict=True)]
     with pair.record() as g:
@@ -82,10 +109,9 @@ def test_a_step_that_fails_on_one_rank_fails_all(pair: an.Communicator) -> None:
     for ref in x:
         with pytest.raises(an.AtomrError):
             ref.wait()
-    assert values(pair.all_reduce(put(pair, [[1.0], [1.0]]))) == [[2.0], [2.0]]
 
 
-def test_a_death_in_a_program_fails_all_and_the_next_one_runs(pair: an.Communicator) -> None:
+def test_a_death_in_a_program_fails_all_and_the_next_one_runs(pair: an.Communicator, kind: str) -> None:
     x = put(pair, [[1.0], [2.0]], durable=True)
     with pair.record() as g:
         given = g.operand("x", x)
@@ -95,6 +121,8 @@ def test_a_death_in_a_program_fails_all_and_the_next_one_runs(pair: an.Communica
     assert values(x) == [[12.0], [12.0]]
     died = 0
     for _ in range(5):
+        for device in pair.devices:
+            device.wait_ready(60)
         some = put(pair, np.ones((2, 200_000)))
         replies = [g2.ask() for g2 in [recorded(pair, some)] * 4]
         with contextlib.suppress(ProcessLookupError):
@@ -108,9 +136,13 @@ def test_a_death_in_a_program_fails_all_and_the_next_one_runs(pair: an.Communica
         if died:
             break
     assert died
-    fresh = put(pair, [[1.0], [2.0]])
-    g.plan.ask(fresh).result(60)
-    assert values(fresh) == [[12.0], [12.0]]
+
+    def run_again() -> None:
+        fresh = put(pair, [[1.0], [2.0]])
+        g.plan.ask(fresh).result(60)
+        assert values(fresh) == [[12.0], [12.0]]
+
+    on_a_busy_gpu(pair, kind, run_again)
 
 
 def recorded(comm: an.Communicator, arrays: list[an.GpuRef]) -> an.CommunicatorProgram:

@@ -33,8 +33,9 @@ def test_each_kind() -> None:
     open_foreign(lanes, {"segment": 3, "kind": "window"}, [], in_process=False)
     open_foreign(lanes, {"segment": 4, "kind": "shared", "nbytes": 9, "handle": "0102"}, [], in_process=True)
     open_foreign(lanes, {"segment": 5, "kind": "peer", "nbytes": 8, "uuid": "ff"}, [7], in_process=True)
+    open_foreign(lanes, {"segment": 6, "kind": "own", "nbytes": 10}, [], in_process=True)
     assert lanes.calls == [
-        ("open_window", 3), ("open_shared", 4, 9, b"\x01\x02"), ("open_peer", 5, 8, 7, b"\xff"),
+        ("open_window", 3), ("open_shared", 4, 9, b"\x01\x02"), ("open_peer", 5, 8, 7, b"\xff"), ("open_own", 6, 10),
     ]  # fmt: skip
 
 
@@ -56,7 +57,11 @@ def test_requests_that_make_no_sense(fields: dict[str, Any], fds: list[int], err
 
 def test_the_host_device_maps_nothing_of_others(device: an.Device) -> None:
     links = device._state.supervisor.links
-    for fields in ({"kind": "shared", "nbytes": 64, "handle": "00" * 64}, {"kind": "window"}):
+    for fields in (
+        {"kind": "shared", "nbytes": 64, "handle": "00" * 64},
+        {"kind": "window"},
+        {"kind": "own", "nbytes": 64},
+    ):
         with pytest.raises(an.Unsupported):
             links.open_foreign(9, [], **fields)
     fd = os.memfd_create("other")

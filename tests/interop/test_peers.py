@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -179,6 +180,40 @@ def test_the_source_is_not_reused_meanwhile(pair: tuple[an.Device, an.Device]) -
             assert (made.numpy() == value).all()
 
     together(churn, range(3))
+
+
+def test_a_queue_of_copies_between_writers(pair: tuple[an.Device, an.Device]) -> None:
+    source, target = pair
+    x, beside = source.zeros((4000,)), source.zeros((4000,))
+    outs = []
+    for turn in range(30):
+        x.fill(turn)
+        outs += [(float(turn), target.copy(x)) for _ in range(1 + turn % 5)]
+        if turn % 7 == 0:
+            outs.append((float(turn), target.copy(x[1:])))  # by another plan
+        if turn % 9 == 0:
+            outs.append((0.0, source.copy(target.copy(beside))))  # and back
+    for value, out in outs:
+        assert (out.numpy() == value).all()
+
+
+def test_a_death_in_a_queue_of_copies(pair: tuple[an.Device, an.Device]) -> None:
+    """Each copy is whole, or fails; the other side goes on."""
+    source, target = pair
+    for victim in (source, target, source):
+        x = source.full((300_000,), 2.0, durable=True)
+        outs = [target.empty((300_000,), durable=True) for _ in range(40)]
+        x.wait()
+        for out in outs:
+            target.copy(x, out=out)
+        generation = victim.generation
+        os.kill(victim.worker_pid or 0, signal.SIGKILL)
+        for out in outs:
+            with contextlib.suppress(an.DeviceFault, an.DependencyFailed, an.GpuRefStale):
+                assert (out.numpy() == 2.0).all()
+        eventually(lambda before=generation, it=victim: it.generation > before)
+        victim.wait_ready(60)
+        assert (target.copy(x).numpy() == 2.0).all()
 
 
 def test_restarts_of_either_side(system: an.System, pair: tuple[an.Device, an.Device]) -> None:

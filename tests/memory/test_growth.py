@@ -337,13 +337,13 @@ def test_freed_memory_is_waited_for_before_giving_up(
     assert free < 130 * MIB
     device.copy(a[:4], out=b[:4]).wait(60)  # so that nothing is built later
     lane, segments = device._memory, device._memory.segments
-    gate, wait = Gate(lane), segments._wait_for_all
+    gate, wait = Gate(lane), segments.settle
 
     def wait_for_all() -> None:
         gate.open()
         wait()
 
-    monkeypatch.setattr(segments, "_wait_for_all", wait_for_all)
+    monkeypatch.setattr(segments, "settle", wait_for_all)
     device.copy(a[:4], out=b[:4])
     a.free()  # still in use by what was sent
     large = device.full((300 * MIB,), 1, "uint8")

@@ -118,7 +118,7 @@ static inline void rig_mix_late(fake_gpu *g, const atomr_call *call) {
 static inline int rig_run(void *context, const atomr_call *call, atomr_failure *failure) {
     const int late = (call->scalars[2] & (RIG_OP_FAILS_LATE | RIG_OP_JUDGED)) != 0;
     const fake_work work = late ? rig_mix_late : rig_mix;
-    if (late) *call->late = (atomr_late){rig_judge, rig_log};
+    if (late) *call->late = (atomr_late){rig_judge, rig_log, 0};
     if (call->scalars[2] & RIG_OP_FAILS) return rig_fail(call->scalars[0], failure);
     if (!context) work(NULL, call);
     else if (fake_enqueue(context, work, call)) return ATOMR_LIBRARY_ERROR; /* as a launch on a dead context does */

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -86,7 +87,13 @@ class CudaContext:
 
 @functools.cache
 def library_file(key: str) -> str:
-    """Return the file of one of NVIDIA's libraries, or "" to leave it to the loader."""
+    """Return the file of one of NVIDIA's libraries, or "" to leave it to the loader.
+
+    What is found is loaded, and its symbols stand before those of other copies.  So nothing is looked for where the
+    environment names a file: calls inside of that one would go to the copy that was found.
+    """
+    if os.environ.get(f"ATOMR_NATIVE_{key.upper()}"):
+        return ""
     try:
         from cuda.pathfinder import load_nvidia_dynamic_lib
 

@@ -15,6 +15,7 @@ _KINDS = (
     "barrier",
     "group",
     "copy",
+    "window",
 )
 
 LIBRARY = Library(

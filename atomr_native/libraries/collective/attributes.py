@@ -21,9 +21,10 @@ class Step(Struct, frozen=True, forbid_unknown_fields=True):
     Attributes
     ----------
     kind : str
-        ``"all_reduce"`` and so on; ``"connect"``: GPUs connect, and nothing moves; ``"copy"``: from the rank `root` to
-        `target`, which may be of different kinds; ``"peer_copy"``: the same between GPUs, where `x` of the target is
-        the memory of the root's.
+        ``"all_reduce"`` and so on; ``"connect"``: GPUs connect, and nothing moves; ``"open_window"`` and
+        ``"close_window"``: NCCL learns of the memory of symmetric arrays, and forgets it; ``"copy"``: from the rank
+        `root` to `target`, which may be of different kinds; ``"peer_copy"``: the same between GPUs, where `x` of the
+        target is the memory of the root's.
     dtype : str
         Element type.
     count : int

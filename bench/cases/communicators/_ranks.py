@@ -13,7 +13,7 @@ from bench.harness.common import DEEP_MAILBOX, opened
 from bench.harness.gpu import ordinal
 from bench.harness.programs import Program, build, start
 
-__all__ = ["RANKS", "Ranks", "add_c", "add_torch", "of_system", "ranks"]
+__all__ = ["RANKS", "Ranks", "add_c", "add_torch", "engines", "of_system", "ranks"]
 
 RANKS = 2
 WARM = 5
@@ -22,16 +22,28 @@ WARM = 5
 class Ranks:
     """A communicator of two devices, and two arrays of bytes on each, which grow as cases need them."""
 
-    def __init__(self, system: Any, names: list[str]) -> None:
+    def __init__(self, system: Any, names: list[str], **options: Any) -> None:
         import atomr_native as an  # type: ignore[import-untyped,unused-ignore]
 
         try:
-            self.comm = system.communicator(names)
+            self.comm = system.communicator(names, **options)
         except an.Unsupported as error:
             raise Unavailable(str(error)) from error
         self.request = an.CollectiveRequest
         self._room = 0
         self._arrays: list[list[Any]] = []
+        self._symmetric: list[list[Any]] = []
+
+    def symmetric(self, nbytes: int) -> list[list[Any]]:
+        """Like `arrays`, but symmetric ones."""
+        if not self._symmetric or nbytes > self._symmetric[0][0].nbytes:
+            self._symmetric.clear()
+            self._symmetric = [self.comm.symmetric(nbytes // 4) for _ in range(2)]
+            if self.comm.notes:
+                raise Unavailable(self.comm.notes[0])
+            for ref in (ref for refs in self._symmetric for ref in refs):
+                ref.fill(0.0)
+        return [[ref[: nbytes // 4] for ref in refs] for refs in self._symmetric]
 
     def arrays(self, nbytes: int) -> list[list[Any]]:
         """Two arrays of float32 on each rank: an array, and another for its result."""
@@ -41,9 +53,9 @@ class Ranks:
             self._room = nbytes
         return [[ref[: nbytes // 4] for ref in refs] for refs in self._arrays]
 
-    def collective(self, work: str, nbytes: int) -> tuple[Any, Any, Any]:
+    def collective(self, work: str, nbytes: int, *, symmetric: bool = False) -> tuple[Any, Any, Any]:
         """The plan of a collective, whose larger array has so many bytes, its arrays, and its outputs."""
-        x, out = self.arrays(nbytes)
+        x, out = self.symmetric(nbytes) if symmetric else self.arrays(nbytes)
         part = nbytes // 4 // RANKS
         if work == "all_gather":
             x = [ref[:part] for ref in x]
@@ -55,9 +67,11 @@ class Ranks:
         plan = self.comm.plan(self.request(work, given, out=into, root=root))
         return plan, given, into
 
-    def told(self, work: str, nbytes: int, count: int, *, sustained: bool) -> Callable[[], float]:
+    def told(
+        self, work: str, nbytes: int, count: int, *, sustained: bool, symmetric: bool = False
+    ) -> Callable[[], float]:
         """Sample: microseconds of each of `count` tells, for the caller or until the last is done."""
-        plan, given, into = self.collective(work, nbytes)
+        plan, given, into = self.collective(work, nbytes, symmetric=symmetric)
 
         def sample() -> float:
             tell, x, out, clock = plan.tell, given, into, time.perf_counter_ns
@@ -76,9 +90,9 @@ class Ranks:
 
         return sample
 
-    def asked(self, work: str, nbytes: int, count: int) -> Callable[[], float]:
+    def asked(self, work: str, nbytes: int, count: int, *, symmetric: bool = False) -> Callable[[], float]:
         """Sample: microseconds of an ask that is waited for, `count` times one after the other."""
-        plan, given, into = self.collective(work, nbytes)
+        plan, given, into = self.collective(work, nbytes, symmetric=symmetric)
 
         def sample() -> float:
             ask, x, out, clock = plan.ask, given, into, time.perf_counter_ns
@@ -98,8 +112,9 @@ def of_system(setup: Setup, **options: Any) -> Iterator[Ranks]:
     kind, first = setup.device.partition(":")[0], ordinal(setup)
     names = [f"{kind}:{first}", f"{kind}:{first + 1}"]
     options.setdefault("mailbox_size", DEEP_MAILBOX)
+    made_with = {name: options.pop(name) for name in ("copy_engines",) if name in options}
     with opened(names[0], "process", options) as (system, _):
-        made = Ranks(system, names)
+        made = Ranks(system, names, **made_with)
         try:
             yield made
         finally:
@@ -109,6 +124,11 @@ def of_system(setup: Setup, **options: Any) -> Iterator[Ranks]:
 def ranks(setup: Setup) -> Ranks:
     """The case's ranks."""
     return setup.shared("ranks", lambda: of_system(setup))
+
+
+def engines(setup: Setup) -> Ranks:
+    """Ranks whose symmetric arrays move by copy engines."""
+    return setup.shared("engines", lambda: of_system(setup, copy_engines=True))
 
 
 @contextmanager

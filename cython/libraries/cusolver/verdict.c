@@ -47,5 +47,5 @@ static int judge(void *context, const _Atomic int32_t *words, atomr_failure *fai
 int atomr_verdict_run(void *context, const atomr_call *call, atomr_failure *failure) {
     atomr_verdict *v = context;
     return atomr_cuda_judge_late(v->cuda, call, (CUdeviceptr)(uintptr_t)call->pointers[0], v->spec.single ? 1 : WORDS,
-                                 (atomr_late){judge, v}, failure);
+                                 (atomr_late){judge, v, 0}, failure);
 }

@@ -15,6 +15,8 @@ cdef extern from "libraries/nccl/table.h" nogil:
     enum:
         ATOMR_NCCL_VERSION
         ATOMR_NCCL_FLOAT8
+        ATOMR_NCCL_WINDOWS
+        ATOMR_NCCL_ENGINES
 
 
 cdef extern from "libraries/nccl/connection.h" nogil:

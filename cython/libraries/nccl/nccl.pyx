@@ -21,6 +21,8 @@ from ..errors import Unsupported
 # Numbers of nccl.h and of our own kinds of calls, by name.
 CONSTANTS = constants_of(atomr_nccl_constants)
 FLOAT8_VERSION = ATOMR_NCCL_FLOAT8  # which brings its types
+WINDOWS_VERSION = ATOMR_NCCL_WINDOWS  # which brings windows
+ENGINES_VERSION = ATOMR_NCCL_ENGINES  # which brings collectives by copy engines, and all-to-all
 
 
 def load(str path=""):
@@ -95,7 +97,7 @@ cdef class NcclMessage(NativeRun):
     n_operands, n_scalars : int
         Of the message.
     connects : bool
-        Whether the ranks connect even if there is no call.
+        Whether the ranks connect; without a connection the calls are left out.
 
     Raises
     ------

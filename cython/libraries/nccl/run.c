@@ -15,12 +15,12 @@ int atomr_nccl_check(const atomr_nccl_message *m, atomr_failure *failure) {
     for (unsigned i = 0; i < m->n_calls; i++) {
         const atomr_nccl_call *const c = &m->calls[i];
         const int64_t places[] = {c->x, c->out, c->factor};
-        int good = c->kind >= ATOMR_NCCL_ALL_REDUCE && c->kind <= ATOMR_NCCL_RECEIVE && c->count >= 1 && c->peer >= 0;
+        int good = c->kind >= ATOMR_NCCL_ALL_REDUCE && c->kind <= ATOMR_NCCL_CLOSE_WINDOW && c->count >= 1 && c->peer >= 0;
         for (int k = 0; k < 3; k++) good = good && places[k] >= -1 && places[k] < (int64_t)m->n_operands;
         good = good && c->number >= -1 && c->number < (int64_t)m->n_scalars && c->x_offset >= 0 && c->out_offset >= 0;
         good = good && (c->x >= 0 || c->kind == ATOMR_NCCL_BROADCAST || c->kind == ATOMR_NCCL_RECEIVE);
         good = good && (c->out >= 0 || c->kind == ATOMR_NCCL_BROADCAST || c->kind == ATOMR_NCCL_REDUCE ||
-                        c->kind == ATOMR_NCCL_SEND);
+                        c->kind == ATOMR_NCCL_SEND || c->kind >= ATOMR_NCCL_OPEN_WINDOW);
         good = good && (c->x >= 0 || c->out >= 0);
         if (!good) return atomr_refused(failure, ATOMR_INVALID_REQUEST, "malformed specification of a collective");
     }
@@ -88,8 +88,9 @@ static ncclResult_t factor_of(const atomr_nccl_table *t, const atomr_nccl_call *
     return t->ncclRedOpCreatePreMulSum(op, &element, (ncclDataType_t)c->dtype, ncclScalarHostImmediate, comm);
 }
 
-static ncclResult_t issue(const atomr_nccl_table *t, const atomr_nccl_call *c, const atomr_call *call, ncclRedOp_t op,
+static ncclResult_t issue(const atomr_nccl_message *m, const atomr_nccl_call *c, const atomr_call *call, ncclRedOp_t op,
                           ncclComm_t comm, CUstream stream) {
+    const atomr_nccl_table *const t = atomr_nccl_table_of(m->connection);
     char *out = c->out < 0 ? NULL : (char *)call->pointers[c->out] + c->out_offset;
     const char *x = c->x < 0 ? out : (const char *)call->pointers[c->x] + c->x_offset;
     const size_t n = (size_t)c->count;
@@ -102,7 +103,11 @@ static ncclResult_t issue(const atomr_nccl_table *t, const atomr_nccl_call *c, c
     case ATOMR_NCCL_ALL_GATHER: return t->ncclAllGather(x, out, n, type, comm, stream);
     case ATOMR_NCCL_REDUCE_SCATTER: return t->ncclReduceScatter(x, out, n, type, op, comm, stream);
     case ATOMR_NCCL_SEND: return t->ncclSend(x, n, type, peer, comm, stream);
-    default: return t->ncclRecv(out, n, type, peer, comm, stream);
+    case ATOMR_NCCL_RECEIVE: return t->ncclRecv(out, n, type, peer, comm, stream);
+    case ATOMR_NCCL_ALL_TO_ALL:
+        return t->ncclAlltoAll ? t->ncclAlltoAll(x, out, n, type, comm, stream) : ncclInvalidUsage;
+    case ATOMR_NCCL_OPEN_WINDOW: return atomr_nccl_open_window(m->connection, comm, (void *)x, n);
+    default: return atomr_nccl_close_window(m->connection, comm, x);
     }
 }
 
@@ -128,7 +133,7 @@ static ncclResult_t issue_all(const atomr_nccl_table *t, const atomr_nccl_messag
     for (unsigned i = 0, k = 0; i < m->n_calls && is_good(status); i++) {
         const atomr_nccl_call *const c = &m->calls[i];
         const int scaled = c->factor >= 0 || c->number >= 0;
-        status = issue(t, c, call, scaled ? ops[k] : (ncclRedOp_t)c->op, comm, stream);
+        status = issue(m, c, call, scaled ? ops[k] : (ncclRedOp_t)c->op, comm, stream);
         k += (unsigned)scaled;
     }
     if (m->n_calls > 1) last = t->ncclGroupEnd(); /* also after a failure: else the thread stays in the group */
@@ -139,8 +144,8 @@ int atomr_nccl_run(void *context, const atomr_call *call, atomr_failure *failure
     const atomr_nccl_message *const m = context;
     atomr_nccl_connection *const c = m->connection;
     const atomr_nccl_table *const t = atomr_nccl_table_of(c);
-    if (!m->n_calls && !m->connects) return ATOMR_OK; /* all ranks have voted; nothing moves */
     const uint64_t sequence = call->scalars[ATOMR_KEY_SEQUENCE];
+    if (!m->connects && (!m->n_calls || !atomr_nccl_has_met(c, sequence))) return ATOMR_OK; /* nothing moves */
     int code = atomr_nccl_connect(c, sequence, failure);
     if (code != ATOMR_OK || !m->n_calls) return code;
     const CUstream stream = atomr_cuda_stream(atomr_nccl_cuda_of(c), call->lane);

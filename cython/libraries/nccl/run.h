@@ -11,7 +11,10 @@
     C(ATOMR_NCCL_ALL_GATHER, 3)                                                                                       \
     C(ATOMR_NCCL_REDUCE_SCATTER, 4)                                                                                   \
     C(ATOMR_NCCL_SEND, 5)                                                                                             \
-    C(ATOMR_NCCL_RECEIVE, 6)
+    C(ATOMR_NCCL_RECEIVE, 6)                                                                                          \
+    C(ATOMR_NCCL_ALL_TO_ALL, 7)                                                                                       \
+    C(ATOMR_NCCL_OPEN_WINDOW, 8)                                                                                      \
+    C(ATOMR_NCCL_CLOSE_WINDOW, 9)
 
 enum { ATOMR_NCCL_KINDS(ATOMR_ENUMERATOR) };
 
@@ -20,7 +23,7 @@ extern const atomr_constant atomr_nccl_constants[];
 /* A call.  Operands by place; -1: none. */
 #define ATOMR_NCCL_CALL_FIELDS(F, A)                                                                                  \
     F(kind) F(dtype) F(op)    /* ATOMR_NCCL_*, ncclDataType_t, ncclRedOp_t */                                         \
-    F(count)                  /* elements, as the library counts them */                                              \
+    F(count)                  /* elements, as the library counts them; bytes of a window */                                              \
     F(peer)                   /* the root, or the other end of a send */                                              \
     F(x) F(x_offset)          /* operand, bytes */                                                                    \
     F(out) F(out_offset)      /* operand, bytes */                                                                    \
@@ -37,7 +40,7 @@ typedef struct {
     atomr_nccl_connection *connection;
     unsigned n_calls, n_operands, n_scalars;
     atomr_nccl_call *calls; /* the same in number and order on all ranks, but for sends and receives */
-    int connects;           /* also without calls */
+    int connects;           /* whether it needs a connection; without one, windows have ended */
 } atomr_nccl_message;
 
 /* Check the places in its calls.  Returns an atomr_code. */

@@ -1,6 +1,7 @@
 /* Addresses of device memory: reserved, mapped, and reachable while work runs. */
 #define _GNU_SOURCE
 #include "fake_memory.h"
+#include "fake_nccl.h"
 
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -169,6 +170,7 @@ CUresult cuMemUnmap(CUdeviceptr at, size_t size) {
     CUcontext c;
     CUresult r = fake_enter(&c);
     if (r) return r;
+    if (fake_is_window(host(at), size)) fake_nccl_breach("memory is unmapped that a communicator has as a window");
     pthread_mutex_lock(&fake_lock);
     if (covered(host(at), size, true))
         fake_unmap(host(at), size);

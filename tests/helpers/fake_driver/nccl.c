@@ -2,15 +2,19 @@
  * documentation.
  *
  * Calls enqueue work on the stream of a device and return ncclInProgress; the next question after them finds that they
- * have succeeded.  Those of a communicator that blocks return when they have.  A kernel waits for those of the other ranks, without end: only ncclCommAbort ends it.  Breaches of the
+ * have succeeded.  Those of a communicator that blocks return when they have.  A part that shares resources is aborted in
+ * effect with the whole, but has to be aborted itself, too.  A kernel waits for those of the other ranks, without end: only ncclCommAbort ends it.  Breaches of the
  * rules end the process, with a word on standard error: a communicator, or communicators of one device, in two threads at
  * once; a call before the last one has succeeded; other operations on other ranks, or in another order; a group that
- * does not end in its thread; memory of a communicator that is used after its abort.
+ * does not end in its thread; memory of a communicator that is used after its abort; arrays in windows on some ranks only,
+ * or elsewhere in them (see nccl_windows.c).
  *
  *   FAKE_CUDA_NCCL_VERSION  what ncclGetVersion says (22809)
  *   FAKE_CUDA_NCCL_HOLD     while this file exists, kernels wait at their beginning
  *   FAKE_CUDA_NCCL_STUCK    while this file exists, ranks that connect do not come to an end; a call of rank 1 that makes
- *                           a communicator does not even return, if the file's first byte is b
+ *                           a communicator does not even return, if the file's first byte is b; if it is c, ranks
+ *                           connect, and calls of collectives do not return
+ *   FAKE_CUDA_NCCL_TRACE    a file that gets a line for each call: its name, and "window", "engine" or "plain"
  *   FAKE_CUDA_NCCL_ABORT_MS how long an abort takes (0); -1: it never returns
  */
 #define _GNU_SOURCE
@@ -25,10 +29,11 @@
 
 #include "fake_driver.h"
 #include "fake_floats.h"
+#include "fake_nccl.h"
 #include "libraries/nccl/table.h"
 
 enum { RANKS = 16, PIECE = 1 << 15, TASKS = 512 };
-typedef enum { ALL_REDUCE, REDUCE, BROADCAST, ALL_GATHER, REDUCE_SCATTER, SEND, RECEIVE } kind;
+typedef enum { ALL_REDUCE, REDUCE, BROADCAST, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, SEND, RECEIVE } kind;
 
 /* What a rank shows the others in a round of a collective. */
 typedef struct {
@@ -41,21 +46,27 @@ typedef struct {
 typedef struct {
     _Alignas(64) _Atomic uint64_t written, taken;
     uint64_t total[1];
+    int registered; /* whether it comes from a window */
     char piece[4096];
 } channel;
 
 typedef struct {
     _Atomic uint32_t joined, ready;
+    fake_window_room windows;
     desk desks[RANKS];
     channel channels[1]; /* n * n */
 } room;
 
 struct ncclComm {
-    int rank, n, device, blocking;
+    int rank, n, device, blocking, engines;
+    unsigned n_windows; /* that it has registered */
     room *room;
     size_t room_bytes;
-    char path[64];
-    _Atomic int aborted, running, inside, in_progress;
+    char path[96];
+    _Atomic int running, inside, in_progress, gone;
+    _Atomic int *aborted; /* of the whole family that shares resources */
+    int shares, parts;    /* whether parts share its resources, and how many it has made */
+    struct ncclComm *part, **made; /* which it is making, and where to */
     uint64_t round; /* of this rank: its stream's */
 };
 
@@ -69,6 +80,7 @@ typedef struct {
     int peer, scaled, by_address;
     uint64_t factor;       /* bits of an element */
     const void *factor_at; /* or where it is, in device memory */
+    uint64_t places[2];    /* of x and out, in windows */
 } task;
 
 typedef struct {
@@ -77,10 +89,19 @@ typedef struct {
     task tasks[];
 } launch;
 
-static void breach(const char *what) {
+void fake_nccl_breach(const char *what) {
     fprintf(stderr, "fake NCCL: %s\n", what);
     fflush(stderr);
     abort();
+}
+static void breach(const char *what) { fake_nccl_breach(what); }
+
+static void trace(const char *function, const char *how) {
+    const char *const path = getenv("FAKE_CUDA_NCCL_TRACE");
+    const int fd = path && path[0] ? open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600) : -1;
+    if (fd < 0) return;
+    dprintf(fd, "%s %s\n", function, how);
+    close(fd);
 }
 
 static long setting(const char *name, long otherwise) {
@@ -194,23 +215,27 @@ static int meet(struct ncclComm *c, uint64_t signature) {
     atomic_store(&mine->round, c->round);
     for (int i = 0; i < c->n; i++) {
         while (atomic_load(&r->desks[i].round) < c->round) {
-            if (atomic_load(&c->aborted)) return 0;
+            if (atomic_load(c->aborted)) return 0;
             sched_yield();
         }
         if (r->desks[i].signature[c->round & 1] != signature && atomic_load(&r->desks[i].round) == c->round)
             breach("ranks issue different collectives, or in different orders");
     }
-    return !atomic_load(&c->aborted);
+    return !atomic_load(c->aborted);
 }
 
 static char *area(struct ncclComm *c, int rank) { return c->room->desks[rank].area[(c->round) & 1]; }
 /* That of the next round. */
 static char *next_area(struct ncclComm *c) { return c->room->desks[c->rank].area[(c->round + 1) & 1]; }
 
+/* What all ranks agree on.  Ranks that have no part in x or out have nothing to say about its place. */
 static uint64_t sign(const task *t) {
-    const uint64_t words[] = {t->kind, t->count, (uint64_t)t->type, t->scaled ? 99 : (uint64_t)t->op, (uint64_t)t->peer};
+    const int rooted = t->kind == REDUCE || t->kind == BROADCAST;
+    const uint64_t x = rooted ? t->kind == REDUCE && t->places[0] : t->places[0];
+    const uint64_t out = rooted ? t->kind == BROADCAST && t->places[1] : t->places[1];
+    const uint64_t words[] = {t->kind, t->count, (uint64_t)t->type, t->scaled ? 99 : (uint64_t)t->op, (uint64_t)t->peer, x, out};
     uint64_t hash = 14695981039346656037u;
-    for (unsigned i = 0; i < 5; i++) hash = (hash ^ words[i]) * 1099511628211u;
+    for (unsigned i = 0; i < sizeof words / sizeof *words; i++) hash = (hash ^ words[i]) * 1099511628211u;
     return hash;
 }
 
@@ -255,6 +280,18 @@ static int spread(struct ncclComm *c, const task *t) {
     return 1;
 }
 
+static int swap(struct ncclComm *c, const task *t) {
+    const size_t nbytes = t->count * width(t->type), most = PIECE / (size_t)c->n;
+    for (size_t first = 0; first < nbytes; first += most) {
+        const size_t n = nbytes - first < most ? nbytes - first : most;
+        for (size_t i = 0; i < (size_t)c->n; i++) memcpy(next_area(c) + i * most, t->x + i * nbytes + first, n);
+        if (!meet(c, sign(t))) return 0;
+        for (int i = 0; i < c->n; i++)
+            memcpy(t->out + (size_t)i * nbytes + first, area(c, i) + (size_t)c->rank * most, n);
+    }
+    return 1;
+}
+
 static channel *channel_of(struct ncclComm *c, int from, int to) { return &c->room->channels[from * c->n + to]; }
 
 /* Go on with a send or a receive; 1: it is done. */
@@ -267,10 +304,12 @@ static int advance(struct ncclComm *c, const task *t, size_t *done) {
     if ((written == taken) != sends) return 0;
     if (sends) {
         if (*done == 0) k->total[0] = nbytes;
+        k->registered = t->places[0] != 0;
         memcpy(k->piece, t->x + *done, n);
         atomic_store(&k->written, written + 1);
     } else {
         if (*done == 0 && k->total[0] != nbytes) breach("a send and its receive differ in size");
+        if (k->registered != (t->places[1] != 0)) breach("a send and its receive: one of them is in a window");
         memcpy(t->out + *done, k->piece, n);
         atomic_store(&k->taken, taken + 1);
     }
@@ -284,7 +323,7 @@ static int exchange(struct ncclComm *c, const task *tasks, unsigned n) {
     unsigned left = 0;
     for (unsigned i = 0; i < n; i++) left += tasks[i].kind >= SEND;
     while (left) {
-        if (atomic_load(&c->aborted)) return 0;
+        if (atomic_load(c->aborted)) return 0;
         for (unsigned i = 0; i < n; i++) {
             if (tasks[i].kind < SEND || over[i]) continue;
             int first = 1; /* those between the same two ranks are in order */
@@ -303,12 +342,13 @@ static void run(void *argument) {
     launch *const l = *(launch **)argument;
     struct ncclComm *const c = l->comm;
     const char *const hold = getenv("FAKE_CUDA_NCCL_HOLD");
-    while (hold && hold[0] && !atomic_load(&c->aborted) && access(hold, F_OK) == 0) usleep(200);
-    int goes = !atomic_load(&c->aborted);
+    while (hold && hold[0] && !atomic_load(c->aborted) && access(hold, F_OK) == 0) usleep(200);
+    int goes = !atomic_load(c->aborted);
     for (unsigned i = 0; i < l->n && goes; i++) {
         if (l->tasks[i].kind >= SEND) continue;
         goes = l->tasks[i].kind == BROADCAST || l->tasks[i].kind == ALL_GATHER ? spread(c, &l->tasks[i])
-                                                                             : reduce(c, &l->tasks[i]);
+               : l->tasks[i].kind == ALL_TO_ALL                                ? swap(c, &l->tasks[i])
+                                                                               : reduce(c, &l->tasks[i]);
     }
     if (goes) exchange(c, l->tasks, l->n);
     atomic_fetch_sub(&c->running, 1);
@@ -324,13 +364,28 @@ static __thread CUstream grouped_on;
 static __thread task grouped[TASKS];
 
 static void enter(struct ncclComm *c) {
-    if (atomic_load(&c->aborted)) breach("a communicator is used after its abort");
+    if (atomic_load(&c->gone)) breach("a communicator is used after its abort");
     if (atomic_fetch_add(&c->inside, 1)) breach("a communicator is used by two threads at once");
 }
 
 static void leave(struct ncclComm *c) { atomic_fetch_sub(&c->inside, 1); }
 
+/* The first byte of the file that holds ranks up; 0: there is none. */
+static int is_stuck(void) {
+    const char *const path = getenv("FAKE_CUDA_NCCL_STUCK");
+    char byte = 'a';
+    const int fd = path && path[0] ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    if (fd < 0) return 0;
+    if (read(fd, &byte, 1) != 1) byte = 'a';
+    close(fd);
+    return byte;
+}
+
 static ncclResult_t enqueue(struct ncclComm *c, CUstream stream, const task *tasks, unsigned n) {
+    while (c->blocking && is_stuck() == 'c') {
+        if (atomic_load(c->aborted)) return ncclInternalError;
+        usleep(200);
+    }
     launch *const l = malloc(sizeof *l + n * sizeof *tasks);
     if (!l) return ncclSystemError;
     l->comm = c;
@@ -362,6 +417,10 @@ static ncclResult_t issue(struct ncclComm *c, CUstream stream, task t, const cha
     if (fake_refusal(function)) return ncclInternalError;
     if (t.type > ncclBfloat16 && setting("FAKE_CUDA_NCCL_VERSION", 22809) < 22400) return ncclInvalidArgument;
     if (t.peer < 0 || t.peer >= c->n) return ncclInvalidArgument;
+    t.places[0] = fake_window_place(c, t.x);
+    t.places[1] = fake_window_place(c, t.out);
+    const int windows = t.places[0] && t.places[1], engine = c->engines && (t.kind == ALL_GATHER || t.kind == ALL_TO_ALL);
+    trace(function, !windows ? "plain" : engine ? "engine" : "window");
     if (t.op >= FIRST_USER_OP) {
         pthread_mutex_lock(&ops_lock);
         const user_op op = user_ops[t.op - FIRST_USER_OP];
@@ -413,48 +472,51 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
 
 static size_t room_bytes(int n) { return sizeof(room) + (size_t)n * (size_t)n * sizeof(channel); }
 
-/* The first byte of the file that holds ranks up; 0: there is none. */
-static int is_stuck(void) {
-    const char *const path = getenv("FAKE_CUDA_NCCL_STUCK");
-    char byte = 'a';
-    const int fd = path && path[0] ? open(path, O_RDONLY | O_CLOEXEC) : -1;
-    if (fd < 0) return 0;
-    if (read(fd, &byte, 1) != 1) byte = 'a';
+/* Take a place in a room, which the last rank that comes to it opens for all. */
+static ncclResult_t join(struct ncclComm *c) {
+    const int fd = open(c->path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    c->room_bytes = room_bytes(c->n);
+    if (fd < 0 || ftruncate(fd, (off_t)c->room_bytes) != 0) {
+        if (fd >= 0) close(fd);
+        return ncclSystemError;
+    }
+    c->room = mmap(NULL, c->room_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
-    return byte;
+    if (c->room == MAP_FAILED) return ncclSystemError;
+    if (atomic_fetch_add(&c->room->joined, 1) + 1 == (unsigned)c->n) {
+        unlink(c->path);
+        atomic_store(&c->room->ready, 1);
+    }
+    return ncclSuccess;
+}
+
+static int is_good(const atomr_nccl_config *config) {
+    const int short_one = config->size == ATOMR_NCCL_CONFIG_BYTES;
+    const int long_one = config->size == sizeof *config && config->version >= ATOMR_NCCL_POLICIES;
+    return config->magic == (unsigned)ATOMR_NCCL_MAGIC && (short_one || long_one) && (unsigned)config->blocking <= 1 &&
+           (short_one || config->CTAPolicy == NCCL_CTA_POLICY_ZERO);
 }
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int n, ncclUniqueId id, int rank, atomr_nccl_config *config) {
     *comm = NULL;
     if (fake_refusal(__func__)) return ncclSystemError;
-    if (config->magic != (unsigned)ATOMR_NCCL_MAGIC || config->size != sizeof *config || (unsigned)config->blocking > 1 ||
-        config->splitShare != NCCL_CONFIG_UNDEF_INT || rank < 0 || rank >= n || n > RANKS)
-        return ncclInvalidArgument;
+    if (!is_good(config) || rank < 0 || rank >= n || n > RANKS) return ncclInvalidArgument;
     CUcontext context;
     if (fake_enter(&context) != CUDA_SUCCESS) return ncclUnhandledCudaError;
     struct ncclComm *const c = calloc(1, sizeof *c);
     if (!c) return ncclSystemError;
     snprintf(c->path, sizeof c->path, "%.63s", id.internal);
-    const int fd = open(c->path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    c->room_bytes = room_bytes(n);
-    if (fd < 0 || ftruncate(fd, (off_t)c->room_bytes) != 0) {
-        if (fd >= 0) close(fd);
-        free(c);
-        return ncclSystemError;
-    }
-    c->room = mmap(NULL, c->room_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    close(fd);
-    if (c->room == MAP_FAILED) {
-        free(c);
-        return ncclSystemError;
-    }
     c->rank = rank;
     c->n = n;
     c->device = context->device;
     c->blocking = config->blocking;
-    if (atomic_fetch_add(&c->room->joined, 1) + 1 == (unsigned)n) {
-        unlink(c->path);
-        atomic_store(&c->room->ready, 1);
+    c->engines = config->size == sizeof *config;
+    c->shares = config->splitShare == 1;
+    c->aborted = calloc(1, sizeof *c->aborted);
+    if (!c->aborted || join(c) != ncclSuccess) {
+        free(c->aborted);
+        free(c);
+        return ncclSystemError;
     }
     atomic_store(&c->in_progress, 1);
     *comm = c;
@@ -465,6 +527,46 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int n, ncclUniqueId id, in
     return ncclSuccess;
 }
 
+/* Of all ranks in their order, and by a whole that does not block: no other part is needed here. */
+ncclResult_t ncclCommSplit(ncclComm_t whole, int color, int key, ncclComm_t *part, atomr_nccl_config *config) {
+    *part = NULL;
+    if (fake_refusal(__func__)) return ncclSystemError;
+    enter(whole);
+    struct ncclComm *const c = calloc(1, sizeof *c);
+    ncclResult_t status = !c ? ncclSystemError
+                          : color || key != whole->rank || whole->blocking || !is_good(config) ||
+                                  atomic_load(&whole->in_progress) ? ncclInvalidArgument : ncclSuccess;
+    if (status == ncclSuccess) {
+        snprintf(c->path, sizeof c->path, "%.63s-%d", whole->path, ++whole->parts);
+        c->rank = whole->rank;
+        c->n = whole->n;
+        c->device = whole->device;
+        c->blocking = config->blocking;
+        c->engines = config->size == sizeof *config;
+        c->aborted = whole->shares ? whole->aborted : calloc(1, sizeof *c->aborted);
+        status = join(c);
+    }
+    if (status == ncclSuccess) {
+        whole->part = c;
+        whole->made = part;
+        atomic_store(&whole->in_progress, 1);
+    } else {
+        free(c);
+    }
+    leave(whole);
+    return status == ncclSuccess ? ncclInProgress : status;
+}
+
+/* Whether what a communicator is asked for is done; a part that is made is given out then. */
+static int is_done(struct ncclComm *c) {
+    const int stuck = is_stuck();
+    if (c->n_windows && !fake_window_is_there(&c->room->windows, c->n_windows - 1, c->n)) return 0;
+    if ((stuck && stuck != 'c') || !atomic_load(&(c->part ? c->part : c)->room->ready)) return 0;
+    if (c->part) *c->made = c->part;
+    c->part = NULL;
+    return 1;
+}
+
 ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *status) {
     if (fake_refusal(__func__)) {
         *status = ncclRemoteError;
@@ -473,7 +575,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *status) {
     enter(c);
     *status = ncclSuccess;
     if (atomic_load(&c->in_progress)) {
-        if (!atomic_load(&c->room->ready) || is_stuck()) *status = ncclInProgress;
+        if (!is_done(c)) *status = ncclInProgress;
         else atomic_store(&c->in_progress, 0);
     }
     leave(c);
@@ -485,12 +587,49 @@ ncclResult_t ncclCommAbort(ncclComm_t c) {
     if (atomic_fetch_add(&c->inside, 1)) breach("an abort while another thread uses the communicator");
     if (takes < 0)
         for (;;) pause();
-    atomic_store(&c->aborted, 1);
+    atomic_store(c->aborted, 1);
+    if (c->part) *c->made = c->part;
+    atomic_store(&c->gone, 1);
+    fake_windows_end(c);
     usleep((unsigned)takes * 1000);
     while (atomic_load(&c->running)) usleep(50); /* its kernels end, and then what was behind them runs */
     if (!atomic_load(&c->room->ready)) unlink(c->path);
     munmap(c->room, c->room_bytes);
     return ncclSuccess; /* the struct stays, so that a use is found out */
+}
+
+ncclResult_t ncclCommWindowRegister(ncclComm_t c, void *base, size_t size, ncclWindow_t *window, int flags) {
+    if (setting("FAKE_CUDA_NCCL_VERSION", 22809) < ATOMR_NCCL_WINDOWS) breach("a function that this version lacks");
+    if (fake_refusal(__func__)) return ncclInternalError;
+    if (depth) breach("a window is registered inside of a group");
+    enter(c);
+    if (atomic_load(&c->in_progress)) breach("a window is registered while a call is in progress");
+    if (atomic_fetch_add(&issuing[c->device], 1)) breach("two threads call for one device");
+    ncclResult_t status = fake_window_register(&c->room->windows, c, c->n_windows, base, size, flags, window);
+    if (status == ncclSuccess) {
+        c->n_windows++;
+        status = c->blocking ? ncclSuccess : ncclInProgress;
+        atomic_store(&c->in_progress, !c->blocking);
+        while (c->blocking && !fake_window_is_there(&c->room->windows, c->n_windows - 1, c->n)) {
+            if (atomic_load(c->aborted)) {
+                status = ncclInternalError;
+                break;
+            }
+            usleep(50);
+        }
+    }
+    atomic_fetch_sub(&issuing[c->device], 1);
+    leave(c);
+    trace(__func__, "window");
+    return status;
+}
+
+ncclResult_t ncclCommWindowDeregister(ncclComm_t c, ncclWindow_t window) {
+    enter(c);
+    const ncclResult_t status = fake_window_deregister(c, window);
+    leave(c);
+    trace(__func__, "window");
+    return status;
 }
 
 ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataType_t type, ncclScalarResidence_t where,
@@ -523,34 +662,39 @@ ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t c) {
 
 ncclResult_t ncclAllReduce(const void *x, void *out, size_t n, ncclDataType_t type, ncclRedOp_t op, ncclComm_t c,
                            cudaStream_t stream) {
-    return issue(c, stream, (task){ALL_REDUCE, x, out, n, type, op, 0, 0, 0, 0, NULL}, __func__);
+    return issue(c, stream, (task){ALL_REDUCE, x, out, n, type, op, 0, 0, 0, 0, NULL, {0, 0}}, __func__);
 }
 
 ncclResult_t ncclReduce(const void *x, void *out, size_t n, ncclDataType_t type, ncclRedOp_t op, int root, ncclComm_t c,
                         cudaStream_t stream) {
-    return issue(c, stream, (task){REDUCE, x, out, n, type, op, root, 0, 0, 0, NULL}, __func__);
+    return issue(c, stream, (task){REDUCE, x, out, n, type, op, root, 0, 0, 0, NULL, {0, 0}}, __func__);
 }
 
 ncclResult_t ncclBroadcast(const void *x, void *out, size_t n, ncclDataType_t type, int root, ncclComm_t c,
                            cudaStream_t stream) {
-    return issue(c, stream, (task){BROADCAST, x, out, n, type, 0, root, 0, 0, 0, NULL}, __func__);
+    return issue(c, stream, (task){BROADCAST, x, out, n, type, 0, root, 0, 0, 0, NULL, {0, 0}}, __func__);
 }
 
 ncclResult_t ncclAllGather(const void *x, void *out, size_t n, ncclDataType_t type, ncclComm_t c, cudaStream_t stream) {
-    return issue(c, stream, (task){ALL_GATHER, x, out, n, type, 0, 0, 0, 0, 0, NULL}, __func__);
+    return issue(c, stream, (task){ALL_GATHER, x, out, n, type, 0, 0, 0, 0, 0, NULL, {0, 0}}, __func__);
 }
 
 ncclResult_t ncclReduceScatter(const void *x, void *out, size_t n, ncclDataType_t type, ncclRedOp_t op, ncclComm_t c,
                                cudaStream_t stream) {
-    return issue(c, stream, (task){REDUCE_SCATTER, x, out, n, type, op, 0, 0, 0, 0, NULL}, __func__);
+    return issue(c, stream, (task){REDUCE_SCATTER, x, out, n, type, op, 0, 0, 0, 0, NULL, {0, 0}}, __func__);
+}
+
+ncclResult_t ncclAlltoAll(const void *x, void *out, size_t n, ncclDataType_t type, ncclComm_t c, cudaStream_t stream) {
+    if (setting("FAKE_CUDA_NCCL_VERSION", 22809) < ATOMR_NCCL_ENGINES) breach("a function that this version lacks");
+    return issue(c, stream, (task){ALL_TO_ALL, x, out, n, type, 0, 0, 0, 0, 0, NULL, {0, 0}}, __func__);
 }
 
 ncclResult_t ncclSend(const void *x, size_t n, ncclDataType_t type, int peer, ncclComm_t c, cudaStream_t stream) {
-    return issue(c, stream, (task){SEND, x, NULL, n, type, 0, peer, 0, 0, 0, NULL}, __func__);
+    return issue(c, stream, (task){SEND, x, NULL, n, type, 0, peer, 0, 0, 0, NULL, {0, 0}}, __func__);
 }
 
 ncclResult_t ncclRecv(void *out, size_t n, ncclDataType_t type, int peer, ncclComm_t c, cudaStream_t stream) {
-    return issue(c, stream, (task){RECEIVE, NULL, out, n, type, 0, peer, 0, 0, 0, NULL}, __func__);
+    return issue(c, stream, (task){RECEIVE, NULL, out, n, type, 0, peer, 0, 0, 0, NULL, {0, 0}}, __func__);
 }
 
 ncclResult_t ncclGroupStart() {

@@ -95,7 +95,7 @@ CUresult fake_make(size_t size, unsigned device, bool exportable, physical **mad
 static bool good_properties(const CUmemAllocationProp *p) {
     return p && p->type == CU_MEM_ALLOCATION_TYPE_PINNED && p->location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
            p->location.id >= 0 && (unsigned)p->location.id < options.devices &&
-           (p->requestedHandleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) == 0;
+           (p->requestedHandleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) == 0; /* it has no fabric */
 }
 
 CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *properties, int option) {
@@ -181,7 +181,7 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, vo
     if (r) return r;
     if (!handle || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return ERROR_INVALID_VALUE;
     pthread_mutex_lock(&fake_lock);
-    physical *p = fake_import((int)(intptr_t)os_handle, true);
+    physical *p = fake_import((int)(intptr_t)os_handle, false); /* only who made it can export it */
     pthread_mutex_unlock(&fake_lock);
     *handle = (CUmemGenericAllocationHandle)(uintptr_t)p;
     return p ? CUDA_SUCCESS : ERROR_INVALID_VALUE;

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import ml_dtypes  # noqa: F401 - registers dtypes
 import numpy as np
@@ -16,6 +17,7 @@ import pytest
 from cuda_wheels import check_syntax, find
 
 from atomr_native._lib.nccl import CONSTANTS, element, version_text
+from atomr_native.builders.cuda.context import library_file
 from atomr_native.dtypes import as_dtype
 from atomr_native.libraries.collective.attributes import Step
 from atomr_native.libraries.collective.cuda.calls import NcclCall, calls_of
@@ -24,6 +26,9 @@ CYTHON = Path(__file__).resolve().parents[3] / "cython"
 MEMBERS = (
     "size", "magic", "version", "blocking", "cgaClusterSize", "minCTAs", "maxCTAs", "netName", "splitShare",
 )  # fmt: skip
+#: Of the config and of the library from 2.27 and 2.28 on.
+LATER_MEMBERS = ("trafficClass", "commName", "collnetEnable", "CTAPolicy", "shrinkShare", "nvlsCTAs")
+LATER = ("ncclCommWindowRegister", "ncclCommWindowDeregister", "ncclAlltoAll")
 
 
 def found(name: str) -> list[Path]:
@@ -39,6 +44,8 @@ def found(name: str) -> list[Path]:
 def test_declarations_are_those_of_each_header() -> None:
     text = (CYTHON / "libraries/nccl/names.h").read_text(encoding="utf-8")
     table = (CYTHON / "libraries/nccl/table.h").read_text(encoding="utf-8")
+    form = r"F\(ncclResult_t, %s,\s*(?:\\\s*)?(\(.*?\))\)\s*(?:\\|$)"
+    later = {name: re.search(form % name, table, re.M) for name in LATER}
     config = re.search(r"typedef struct \{\n    size_t size;.*?\} atomr_nccl_config;", table, re.S)
     assert config is not None
     runtime = []
@@ -47,6 +54,7 @@ def test_declarations_are_those_of_each_header() -> None:
         if not paths:
             pytest.skip(f"{name}, which nccl.h includes, is in no wheel of {wheel}")
         runtime += [Path(str(path).removesuffix(name)) for path in paths]
+    assert all(later.values())
     for header in found("nccl.h"):
         given = header.read_text(encoding="utf-8")
         body = "".join(line for line in text.splitlines(True) if not line.startswith(("typedef", "enum")))
@@ -58,9 +66,14 @@ def test_declarations_are_those_of_each_header() -> None:
         lines += ["#define F(result, name, arguments) extern __typeof__(name) name; result name arguments;"]
         lines += ["ATOMR_NCCL_FUNCTIONS(F)"]
         lines += [
-            f'_Static_assert(offsetof(ncclConfig_t, {m}) == offsetof(atomr_nccl_config, {m}), "{m}");' for m in MEMBERS
+            f'_Static_assert(offsetof(ncclConfig_t, {m}) == offsetof(atomr_nccl_config, {m}), "{m}");'
+            for m in (*MEMBERS, *(m for m in LATER_MEMBERS if "CTAPolicy" in given))
         ]
+        lines += [f"ncclResult_t {name}{found[1]};" for name, found in later.items() if found and f" {name}(" in given]
+        if "NCCL_CTA_POLICY_ZERO" in given:
+            lines += ['_Static_assert(NCCL_WIN_COLL_SYMMETRIC == 1 && NCCL_CTA_POLICY_ZERO == 2, "constants");']
         lines += ["ncclResult_t ncclCommInitRankConfig(ncclComm_t *, int, ncclUniqueId, int, ncclConfig_t *);"]
+        lines += ["ncclResult_t ncclCommSplit(ncclComm_t, int, int, ncclComm_t *, ncclConfig_t *);"]
         includes = [header.parent, *runtime, CYTHON]
         assert check_syntax("\n".join(lines) + "\n", dict.fromkeys(includes)) == "", header
 
@@ -116,9 +129,34 @@ def pairs(calls: list[NcclCall], kind: str) -> list[tuple[int, int]]:
 )
 def test_sends_and_receives_match(step: Step) -> None:
     """Each send has its receive, of as many bytes, and no call is of none."""
-    calls = [calls_of(step, rank, 3) for rank in range(3)]
+    calls = [calls_of(step, rank, 3, 22809) for rank in range(3)]
     sent = sorted((rank, peer, n) for rank in range(3) for peer, n in pairs(calls[rank], "SEND"))
     received = sorted((peer, rank, n) for rank in range(3) for peer, n in pairs(calls[rank], "RECEIVE"))
     assert sent == received
     assert sent
     assert all(n > 0 for *_, n in sent)
+
+
+@pytest.mark.plain
+def test_all_to_all_is_one_call_where_the_library_has_it() -> None:
+    even = Step("all_to_all", "float32", 18, counts=((2,) * 3,) * 3, x=0, out=1)
+    [call] = calls_of(even, 1, 3, 22803)
+    assert (call.kind, call.count, call.x, call.out) == (CONSTANTS["ATOMR_NCCL_ALL_TO_ALL"], 8, 0, 1)
+    assert len(pairs(calls_of(even, 1, 3, 22802), "SEND")) == 3
+
+
+@pytest.mark.plain
+def test_no_second_copy_is_loaded_beside_a_file_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NCCL calls its own exported functions by name: another copy that is loaded for all would answer them."""
+    asked: list[str] = []
+
+    def load(key: str) -> SimpleNamespace:
+        asked.append(key)
+        return SimpleNamespace(abs_path=f"/somewhere/{key}")
+
+    monkeypatch.setitem(sys.modules, "cuda.pathfinder", SimpleNamespace(load_nvidia_dynamic_lib=load))
+    monkeypatch.setenv("ATOMR_NATIVE_NCCL", "/elsewhere/libnccl.so.2")
+    assert library_file.__wrapped__("nccl") == ""
+    assert asked == []
+    monkeypatch.delenv("ATOMR_NATIVE_NCCL")
+    assert library_file.__wrapped__("nccl") == "/somewhere/nccl"

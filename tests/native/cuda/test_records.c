@@ -138,7 +138,7 @@ static __thread void *workspace;
 static int send_in(unsigned lane, atomr_recorded *p, unsigned x, unsigned y, uint64_t number, unsigned n) {
     void *pointers[] = {&memory[x], &memory[y]};
     int prompt = 0;
-    atomr_late late = {NULL, NULL};
+    atomr_late late = {NULL, NULL, 0};
     atomr_after after = {NULL, NULL};
     atomr_failure failure;
     const atomr_call call = {.lane = lane, .n_operands = OPERANDS, .n_scalars = SCALARS, .ticket = ++ticket,
@@ -487,7 +487,7 @@ static void test_a_plan_does_not_end_before_what_its_message_has_left_to_do(void
     void *pointers[] = {&memory[0], &memory[1]};
     const uint64_t number = 5;
     atomr_after after = {NULL, NULL};
-    atomr_late late = {NULL, NULL};
+    atomr_late late = {NULL, NULL, 0};
     atomr_failure failure;
     const atomr_call call = {.lane = LANE, .n_operands = OPERANDS, .n_scalars = SCALARS, .ticket = 1, .pointers = pointers,
                              .scalars = &number, .workspace = workspace, .workspace_bytes = 1, .late = &late,

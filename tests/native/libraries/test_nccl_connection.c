@@ -17,20 +17,24 @@ enum { RANKS = 3, MESSAGES = 400, ROUNDS = 5, ROOMS = 8192 };
 
 /* ---- the library */
 
+/* The whole, which does not block, or its part, which does.  Kept after its abort, so that a use is found out. */
 struct ncclComm {
     int rank, room;
-    _Atomic int inside, aborted;
-    int calls; /* by the lane */
+    _Atomic int inside, gone;
+    _Atomic int aborted; /* of the whole */
+    struct ncclComm *part, **made;
+    struct ncclComm *whole; /* of the part */
+    int calls;              /* by the lane */
 };
 typedef struct {
-    _Atomic int joined, issued[MESSAGES + 2]; /* ranks in each of its calls */
-    struct ncclComm *comms[RANKS];            /* kept after their abort, so that a use is found out */
+    _Atomic int joined, divided, issued[MESSAGES + 2]; /* ranks in each of its calls */
+    struct ncclComm *comms[RANKS];
 } room_of_ranks;
 static room_of_ranks rooms[ROOMS];
 static _Atomic int n_rooms, n_errors;
 
 static void enter(struct ncclComm *c) {
-    CHECK(!atomic_load(&c->aborted));
+    CHECK(!atomic_load(&c->gone));
     CHECK(atomic_fetch_add(&c->inside, 1) == 0); /* a communicator is used by one thread at a time */
 }
 
@@ -45,7 +49,7 @@ static ncclResult_t get_id(ncclUniqueId *id) {
 }
 
 static ncclResult_t init(ncclComm_t *comm, int n, ncclUniqueId id, int rank, atomr_nccl_config *config) {
-    CHECK(n == RANKS && config->blocking == 0);
+    CHECK(n == RANKS && config->blocking == 0 && config->splitShare == 1);
     struct ncclComm *const c = calloc(1, sizeof *c);
     CHECK(c);
     memcpy(&c->room, id.internal, sizeof c->room);
@@ -56,10 +60,32 @@ static ncclResult_t init(ncclComm_t *comm, int n, ncclUniqueId id, int rank, ato
     return ncclInProgress;
 }
 
+static ncclResult_t split(ncclComm_t whole, int color, int key, ncclComm_t *part, atomr_nccl_config *config) {
+    CHECK(color == 0 && key == whole->rank && config->blocking == 1);
+    enter(whole);
+    struct ncclComm *const c = calloc(1, sizeof *c);
+    CHECK(c);
+    c->rank = whole->rank;
+    c->room = whole->room;
+    c->whole = whole;
+    whole->part = c;
+    whole->made = part;
+    atomic_fetch_add(&rooms[c->room].divided, 1);
+    leave(whole);
+    return ncclInProgress;
+}
+
+static void give_part(struct ncclComm *c) {
+    if (c->part) *c->made = c->part;
+    c->part = NULL;
+}
+
 static ncclResult_t async_error(ncclComm_t c, ncclResult_t *status) {
     enter(c);
-    *status = atomic_load(&rooms[c->room].joined) < RANKS ? ncclInProgress : ncclSuccess;
-    if (*status == ncclSuccess && rand() % 3000 == 0) { /* which no thread's order decides */
+    *status = atomic_load(&rooms[c->room].joined) < RANKS ||
+                      (c->part && atomic_load(&rooms[c->room].divided) < RANKS) ? ncclInProgress : ncclSuccess;
+    if (*status == ncclSuccess && !c->whole) give_part(c);
+    if (*status == ncclSuccess && rand() % 300 == 0) { /* which no thread's order decides */
         atomic_fetch_add(&n_errors, 1);
         *status = ncclRemoteError;
     }
@@ -70,7 +96,9 @@ static ncclResult_t async_error(ncclComm_t c, ncclResult_t *status) {
 static ncclResult_t stop(ncclComm_t c) {
     CHECK(atomic_fetch_add(&c->inside, 1) == 0);
     if (rand() % 4 == 0) usleep(300);
-    atomic_store(&c->aborted, 1);
+    atomic_store(c->whole ? &c->whole->aborted : &c->aborted, 1);
+    if (!c->whole) give_part(c);
+    atomic_store(&c->gone, 1);
     return ncclSuccess;
 }
 
@@ -81,6 +109,7 @@ static const char *last_error(ncclComm_t c) {
 }
 
 static const atomr_nccl_table table = {.ncclGetUniqueId = get_id, .ncclCommInitRankConfig = init,
+                                       .ncclCommSplit = split,
                                        .ncclCommGetAsyncError = async_error, .ncclCommAbort = stop,
                                        .ncclGetErrorString = text_of, .ncclGetLastError = last_error};
 
@@ -147,7 +176,8 @@ static void run(lane *l, uint64_t sequence) {
     const unsigned moment = draw(l, 120); /* of its death, mostly none */
     if (moment == 0) die(l, 0);
     const int refuses = draw(l, 50) == 0;
-    const int met = atomr_page_vote(l->page, l->rank, sequence, refuses ? &refusal : NULL, &l->stopping, &why);
+    atomr_page_cast(l->page, l->rank, sequence, refuses ? &refusal : NULL);
+    const int met = atomr_page_count(l->page, l->rank, sequence, &l->stopping, &why);
     CHECK(met != ATOMR_LEFT);
     if (met != ATOMR_MET || refuses) {
         l->failures++;
@@ -174,15 +204,21 @@ static void run(lane *l, uint64_t sequence) {
     room_of_ranks *const room = &rooms[comm->room];
     const int call_number = comm->calls++;
     atomic_fetch_add(&room->issued[call_number], 1);
+    /* The first call makes connections: it waits for the others, who may never come. */
+    while (call_number == 0 && atomic_load(&room->issued[0]) < RANKS && !atomic_load(&comm->whole->aborted)) sched_yield();
+    const int made = !atomic_load(&comm->whole->aborted);
     leave(comm);
-    if (atomr_nccl_end(l->connection, sequence, ncclInProgress, "a call", &failure) != ATOMR_OK) {
+    const ncclResult_t status = made ? ncclSuccess : ncclInternalError;
+    if (atomr_nccl_end(l->connection, sequence, status, "a call", &failure) != ATOMR_OK) {
         l->failures++;
         return;
     }
     _Atomic int32_t info[2];
-    atomr_late late = {NULL, NULL};
+    atomr_late late = {NULL, NULL, 0};
     atomr_call call = {0};
+    const uint64_t scalars[ATOMR_KEY_WORDS] = {0, sequence};
     call.info = info;
+    call.scalars = scalars;
     call.late = &late;
     atomr_nccl_judge_late(l->connection, &call);
     if (moment == 3) {
@@ -190,7 +226,7 @@ static void run(lane *l, uint64_t sequence) {
         return;
     }
     /* The kernel: it waits for those of the others, without end, unless it is aborted. */
-    while (atomic_load(&room->issued[call_number]) < RANKS && !atomic_load(&comm->aborted)) sched_yield();
+    while (atomic_load(&room->issued[call_number]) < RANKS && !atomic_load(&comm->whole->aborted)) sched_yield();
     const int whole = atomic_load(&room->issued[call_number]) == RANKS;
     const int code = late.judge(late.context, info, &failure);
     if (code == ATOMR_OK) CHECK(whole); /* work that was aborted is never a value */

@@ -4,24 +4,31 @@ from __future__ import annotations
 
 from ...._lib import nccl
 from ...._lib.between import Between, reaches
-from ...._lib.nccl import FLOAT8_VERSION, NcclConnection, NcclMessage
+from ...._lib.nccl import ENGINES_VERSION, FLOAT8_VERSION, WINDOWS_VERSION, NcclConnection, NcclMessage
 from ...._lib.seats import Seat
 from ....builders.context import Built
 from ....builders.cuda.context import CudaContext, library_file
 from ....errors import InvalidRequest, Unsupported
 from ....plans.spec import PlanSpec
 from ..attributes import CollectiveAttributes, Step
-from .calls import calls_of
+from .calls import calls_of, is_even
 
 __all__ = ["build_collective"]
 
 _REDUCTIONS = ("all_reduce", "reduce", "reduce_scatter")
 _APART = "GPUs without access to each other's memory: NCCL goes through host memory, which is slower"
 _SENT = ("gather", "scatter", "all_to_all")
+_WINDOWS = ("open_window", "close_window")
 
 
 def _check(step: Step, version: int, context: CudaContext) -> None:
-    """Refuse reductions of float8 where the library or the GPU has none."""
+    """Refuse windows, and reductions of float8, where the library or the GPU has none."""
+    if step.kind in _WINDOWS and version < WINDOWS_VERSION:
+        raise Unsupported(
+            f"NCCL {nccl.version_text(version)} has no windows; 2.27.3 brings them",
+            rule="nccl.windows",
+            lifted_by=("library",),
+        )
     if step.kind not in _REDUCTIONS or not step.dtype.startswith("float8"):
         return
     if version < FLOAT8_VERSION:
@@ -41,7 +48,14 @@ def _check(step: Step, version: int, context: CudaContext) -> None:
 
 def _moves_data(step: Step) -> bool:
     """Whether some rank calls the library: then all ranks connect, also those that have no part in it."""
-    return step.kind == "connect" or (step.kind != "barrier" and step.count > 0)
+    return step.kind == "connect" or (step.kind not in ("barrier", "close_window") and step.count > 0)
+
+
+def _notes(step: Step, version: int) -> tuple[str, ...]:
+    """Return the parts of a step that take a longer way."""
+    if step.kind not in _SENT or (step.kind == "all_to_all" and version >= ENGINES_VERSION and is_even(step)):
+        return ()
+    return (f"{step.kind}: sends and receives in one group",)
 
 
 def _copy(attributes: CollectiveAttributes, context: CudaContext, seat: Seat) -> Built:
@@ -65,10 +79,10 @@ def build_collective(spec: PlanSpec[CollectiveAttributes], context: CudaContext)
         _check(step, version, context)
     if seat.connection is None:
         seat.connection = NcclConnection(context.backend, seat)
-    calls = [call for step in attributes.steps for call in calls_of(step, attributes.rank, attributes.size)]
+    calls = [call for step in attributes.steps for call in calls_of(step, attributes.rank, attributes.size, version)]
     connects = any(_moves_data(step) for step in attributes.steps)
     message = NcclMessage(context.backend, seat.connection, calls, len(spec.operands), len(spec.scalars), connects)
-    notes = [f"{step.kind}: sends and receives in one group" for step in attributes.steps if step.kind in _SENT]
+    notes = [note for step in attributes.steps for note in _notes(step, version)]
     if any(uuid and reaches(context.backend, bytes.fromhex(uuid)) is False for uuid in seat.uuids):
         notes.append(_APART)
     return Built(message, notes=tuple(notes))

@@ -1,7 +1,8 @@
 """The calls of NCCL that make up a rank's part of a collective.
 
 NCCL has gather, scatter and all-to-all only from 2.28 on, and no uneven ones.  Here they are sends and receives, which
-every version has: each pair of ranks agrees on its bytes, so a pair without any makes no call.
+every version has: each pair of ranks agrees on its bytes, so a pair without any makes no call.  All-to-all of equal
+parts is NCCL's own where the library has it: that can use copy engines.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 
-from ...._lib.nccl import CONSTANTS
+from ...._lib.nccl import CONSTANTS, ENGINES_VERSION
 from ....builders.cuda.native import NativeStruct
 from ....dtypes import as_dtype
 from ....errors import InvalidRequest
 from ..attributes import Step
 
-__all__ = ["NcclCall", "calls_of"]
+__all__ = ["NcclCall", "calls_of", "is_even"]
 
 _TYPES = {
     "int8": "Int8", "uint8": "Uint8", "int32": "Int32", "uint32": "Uint32", "int64": "Int64", "uint64": "Uint64",
@@ -83,8 +84,13 @@ def _sizes(step: Step, size: int) -> list[list[int]]:
     return [[n * as_dtype(step.dtype).itemsize for n in row] for row in step.counts]
 
 
-def calls_of(step: Step, rank: int, size: int) -> list[NcclCall]:
-    """Return a rank's calls of a step; none, on all ranks, if nothing moves."""
+def is_even(step: Step) -> bool:
+    """Whether every rank sends as much to every rank."""
+    return len({n for row in step.counts for n in row}) == 1
+
+
+def calls_of(step: Step, rank: int, size: int, version: int = 0) -> list[NcclCall]:
+    """Return a rank's calls of a step, to a version of NCCL; none, on all ranks, if nothing moves."""
     if step.kind in ("barrier", "connect") or not step.count:
         return []
     if step.kind in ("all_reduce", "reduce", "reduce_scatter"):
@@ -94,6 +100,11 @@ def calls_of(step: Step, rank: int, size: int) -> list[NcclCall]:
         return [NcclCall(kind=CONSTANTS["ATOMR_NCCL_BROADCAST"], count=nbytes, peer=step.root, x=step.x, out=step.out)]
     if step.kind == "all_gather":
         return [NcclCall(kind=CONSTANTS["ATOMR_NCCL_ALL_GATHER"], count=nbytes, x=step.x, out=step.out)]
+    if step.kind in ("open_window", "close_window"):
+        return [NcclCall(kind=CONSTANTS[f"ATOMR_NCCL_{step.kind.upper()}"], count=nbytes, x=step.x)]
+    if step.kind == "all_to_all" and version >= ENGINES_VERSION and is_even(step):
+        count = nbytes // size**2
+        return [NcclCall(kind=CONSTANTS["ATOMR_NCCL_ALL_TO_ALL"], count=count, x=step.x, out=step.out)]
     if step.kind in ("gather", "scatter", "send", "all_to_all"):
         return list(_moves(step, rank, _sizes(step, size)))
     raise InvalidRequest(f"unknown collective {step.kind!r}")
