@@ -138,7 +138,10 @@ class DeviceState:
 
     def pair(self, other: Device) -> Any:
         """Return the communicator of this device and another one of its System, made on first use."""
-        return self.device.system._communicators().pair(self.device, other)  # noqa: SLF001 - its registry
+        made = None if self._system.closed else self._system.communicators
+        if made is None:
+            made = self.device.system._communicators()  # noqa: SLF001 - its registry
+        return made.pair(self.device, other)
 
     def wait_ready(self, timeout: float | None) -> None:
         """Wait until the device is open; see `Device.wait_ready`."""

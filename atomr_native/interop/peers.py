@@ -24,7 +24,16 @@ __all__ = ["copy_across"]
 
 def copy_across(target: SharingDevice, source: GpuRef, out: GpuRef | None, dtype: object, pool: int) -> GpuRef:
     """Copy an array of another device to `target`; see `Device.copy`."""
-    _check(target, source, out, dtype)
+    if (
+        dtype is not None
+        or type(out) is not GpuRef
+        or out.layout is not source.layout
+        or out.allocation.core is not target.core
+    ):
+        _check(target, source, out, dtype)
+    else:
+        source.allocation.refuse_gone()
+        out.allocation.refuse_gone()
     owner: SharingDevice = source.allocation.core.owner
     if not source.layout.contiguous:
         source = owner.memory.copy(source, None, None, VOLATILE)

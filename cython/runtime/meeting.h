@@ -50,7 +50,7 @@ typedef struct {
 /* The parent's words about a rank. */
 typedef struct {
     _Alignas(64) _Atomic uint64_t lost; /* it takes part in no message up to here; UINT64_MAX: in none any more */
-    uint32_t code, fault;               /* why: an atomr_code, and the number of the fault in its device */
+    _Atomic uint32_t code, fault;       /* why: an atomr_code, and the number of the fault in its device */
     _Atomic uint32_t deaths;            /* of its worker; written after the two */
     char device[16];
 } atomr_seat;

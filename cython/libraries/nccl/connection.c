@@ -409,7 +409,7 @@ static ncclResult_t divide(atomr_nccl_connection *c) {
     pthread_mutex_lock(&c->lock);
     if (c->base) status = c->t->ncclCommSplit(c->base, 0, (int)c->rank, &c->part, &config);
     pthread_mutex_unlock(&c->lock);
-    return status;
+    return status == ncclSuccess ? ncclInProgress : status; /* 2.28.9 says so at once: `base` knows better */
 }
 
 static int connect_ranks(atomr_nccl_connection *c, uint64_t sequence, const ncclUniqueId *id, atomr_failure *failure) {

@@ -554,7 +554,7 @@ ncclResult_t ncclCommSplit(ncclComm_t whole, int color, int key, ncclComm_t *par
         free(c);
     }
     leave(whole);
-    return status == ncclSuccess ? ncclInProgress : status;
+    return status; /* success, though it is not done: as 2.28.9 */
 }
 
 /* Whether what a communicator is asked for is done; a part that is made is given out then. */
