@@ -39,7 +39,8 @@ static void *copy_words(void *unused) {
 }
 
 static int vote(atomr_page *page, unsigned rank, uint64_t sequence, const atomr_error *refusal, atomr_error *why) {
-    return atomr_page_vote(page, rank, sequence, refusal, &stopping, why);
+    atomr_page_cast(page, rank, sequence, refusal);
+    return atomr_page_count(page, rank, sequence, &stopping, why);
 }
 
 static int refuses(unsigned rank, uint64_t sequence) { return sequence % 5 == 0 && sequence / 5 % RANKS == rank; }
