@@ -28,7 +28,11 @@ typedef $R real;
 #define NOT_A_NUMBER ((real)bits_float(0x7fc00000u))
 #define EPSILON ((real)$epsilon)
 #define TINY ((real)$tiny)
-#define FUSED $fused
+#if defined(__CUDA_ARCH__)
+#define FUSED __${fused}_rn
+#else
+#define FUSED __builtin_${fused}
+#endif
 #define WHOLE _Pragma("unroll")
 #define OUTER _Pragma("$outer")
 enum { M = $m, N = $n, LEAST = M < N ? M : N, LANES = $lanes, THREADS = $threads, GROUPS = THREADS / LANES };
@@ -265,13 +269,8 @@ DEVICE elem make_elem(real re, real im) { (void)im; return re; }
 DEVICE real size1(elem x) { return (real)fabs(x); }
 DEVICE real square(elem x) { return x * x; }
 DEVICE elem times(elem a, elem b) { return a * b; }
-#if defined(__CUDA_ARCH__)
 DEVICE elem plus(elem c, elem a, elem b) { return FUSED(a, b, c); }
 DEVICE elem minus(elem c, elem a, elem b) { return FUSED(-a, b, c); }
-#else
-DEVICE elem plus(elem c, elem a, elem b) { return c + a * b; }
-DEVICE elem minus(elem c, elem a, elem b) { return c - a * b; }
-#endif
 DEVICE elem divided(elem a, elem b) { return a / b; }
 DEVICE elem less(elem a, elem b) { return a - b; }
 DEVICE elem by_real(elem a, real b) { return a * b; }
@@ -319,6 +318,6 @@ def common(dtype: str, rows: int, columns: int, lanes: int, threads: int, work: 
         numbers=_COMPLEX if is_complex else _REAL,
         bounds=_BOUNDS.substitute(blocks=max(1, _REGISTERS // (threads * (held // 4 + _OTHERS)))) if held else "",
         epsilon="2.220446049250313e-16" if double else "1.1920929e-7f",
-        tiny="1e-150" if double else "1e-17f", fused="__fma_rn" if double else "__fmaf_rn",
+        tiny="1e-150" if double else "1e-17f", fused="fma" if double else "fmaf",
         outer="unroll" if rows * columns * work * (4 if is_complex else 1) <= _UNROLLED else "unroll 1",
     )  # fmt: skip

@@ -41,9 +41,26 @@ KERNEL small(const elem *a, elem *q, elem *r, elem *tau_out, u64 count, u64 e1, 
     for (int k = 0; k < LEAST; k++) {
       elem *line = lines + (k & 1) * M;
       real rest = 0;
+      int up = 0;
       WHOLE
       for (int i = 0; i < M; i++)
         if (i > k) rest += square(c[i]);
+      if (lane == k && rest + square(c[k]) < TINY) { /* their squares may have vanished */
+        real tail = 0;
+        WHOLE
+        for (int i = 0; i < M; i++) {
+          const real size = i >= k ? size1(c[i]) : 0;
+          tail = size > tail ? size : tail;
+        }
+        up = power_of(tail);
+        rest = 0;
+        WHOLE
+        for (int i = 0; i < M; i++)
+          if (i >= k) {
+            c[i] = make_elem(scaled(RE(c[i]), -up), scaled(IM(c[i]), -up));
+            if (i > k) rest += square(c[i]);
+          }
+      }
       if (lane == k) {
         const elem alpha = c[k];
         elem tau = make_elem(0, 0), by = make_elem(0, 0);
@@ -53,6 +70,7 @@ KERNEL small(const elem *a, elem *q, elem *r, elem *tau_out, u64 count, u64 e1, 
           by = divided(make_elem(1, 0), make_elem(RE(alpha) - beta, IM(alpha)));
           c[k] = make_elem(beta, 0);
         }
+        c[k] = make_elem(scaled(RE(c[k]), up), scaled(IM(c[k]), up));
         taus[k] = tau;
         WHOLE
         for (int i = 0; i < M; i++)
