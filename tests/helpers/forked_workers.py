@@ -4,7 +4,8 @@
 another module or thread count, and the first with an environment that no process is prepared for.  A forked worker is
 a child of this process, in a session of its own, with its limits, processors and folder, as if it had started it.
 
-``ATOMR_TESTS_FORK=0`` switches it off.  Tests of starting workers are in tests/runtime, where it is not used.
+``ATOMR_TESTS_FORK=0`` switches it off.  It is not used in tests/runtime, which test how workers start, nor beside a
+GPU, where this process could not share memory with forked workers.
 """
 
 from __future__ import annotations
@@ -142,10 +143,11 @@ def kept_descriptors() -> set[int]:
 def install() -> Iterator[None]:
     """Have workers that are started meanwhile be forked."""
     global _starter
+    from atomr_native.runtime.listing import has_gpu
     from atomr_native.runtime.placement import process
 
     module: Any = process
-    if os.environ.get("ATOMR_TESTS_FORK") == "0" or os.uname().machine not in _SYS_CLONE:
+    if os.environ.get("ATOMR_TESTS_FORK") == "0" or os.uname().machine not in _SYS_CLONE or has_gpu():
         yield
         return
     _starter = _starter or _Starter()
