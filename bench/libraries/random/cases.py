@@ -109,7 +109,7 @@ def gpu(setup: Setup) -> None:
             except (an.Unsupported, an.LibraryError) as error:  # no cuRAND
                 raise Unavailable(str(error)) from error
             setup.add(name, swept(partial(plan.tell, out=out), out.wait, setup.count(20), 4.0 * elements))
-    for name, request_name, beside in CURAND if full else ():
+    for name, request_name, beside in CURAND if full or setup.dry else ():
         add_loop(setup, name, request_name, setup.count(50))
         for row in beside:
             setup.ratio(row, name)
