@@ -28,7 +28,7 @@ struct ncclComm {
 };
 typedef struct {
     _Atomic int joined, divided, issued[MESSAGES + 2]; /* ranks in each of its calls */
-    struct ncclComm *comms[RANKS];
+    struct ncclComm *comms[RANKS], *parts[RANKS];
 } room_of_ranks;
 static room_of_ranks rooms[ROOMS];
 static _Atomic int n_rooms, n_errors;
@@ -68,7 +68,7 @@ static ncclResult_t split(ncclComm_t whole, int color, int key, ncclComm_t *part
     c->rank = whole->rank;
     c->room = whole->room;
     c->whole = whole;
-    whole->part = c;
+    whole->part = rooms[c->room].parts[c->rank] = c;
     whole->made = part;
     atomic_fetch_add(&rooms[c->room].divided, 1);
     leave(whole);
