@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
 from msgspec.structs import replace
 
 from ...dtypes import DTYPES, as_dtype
 from ...errors import InvalidRequest, LibraryError, Unsupported
 from .. import load
+from .._stand_in import ALIGNED, LARGE, MEASURED, Bare, Rule
 
 if TYPE_CHECKING:
     from ...plans.lowering import Lowered, Target
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from .attributes import MatmulAttributes
     from .custom_epilogue import CustomEpilogue
 
-__all__ = ["RULES", "Rule", "stand_in"]
+__all__ = ["RULES", "stand_in"]
 
 Operands = dict[str, "OperandSpec"]
 
@@ -41,40 +40,14 @@ _TEXTS: Final = {
 }  # fmt: skip
 #: Modes that both libraries have under one name.
 _MODES: Final = ("float32", "tf32", "float64", "int32")
-#: Bytes of which cuBLASLt wants rows to be multiples.
-_ALIGNED: Final = 16
-#: Multiplications from which on a product is worth a kernel that must compile.
-_LARGE: Final = 1 << 33
 #: The gain from which on a program waits up to 40 s for a kernel.
 _WORTH: Final = 1.03
-#: The compute capability on which gains were measured.
-_MEASURED: Final = (9, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """When CUTLASS's kernel is taken by itself.
-
-    Attributes
-    ----------
-    reason : str
-        For the plan's notes, after "since".
-    applies : callable
-        Whether a product, of these attributes, operands and epilogue of its own, is of this kind.
-    gain : float or None
-        Time of cuBLASLt's way over that of the kernel, as it was measured on compute capability 9.0, the smallest of
-        the cases and GPUs.  The kernel is taken if it is at least `_WORTH`; None stands for no figure.
-    """
-
-    reason: str
-    applies: Callable[[MatmulAttributes, Operands, CustomEpilogue | None], bool]
-    gain: float | None = None
 
 
 def _is_odd(_: MatmulAttributes | None, operands: Operands, _own: CustomEpilogue | None) -> bool:
     """Whether rows of operands of 8 or 16 bits are no multiples of 16 bytes."""
     return any(
-        as_dtype(one.dtype).itemsize < 4 and any(step % _ALIGNED for step in one.strides[-2:] if step != size)
+        as_dtype(one.dtype).itemsize < 4 and any(step % ALIGNED for step in one.strides[-2:] if step != size)
         for one, size in ((operands[name], as_dtype(operands[name].dtype).itemsize) for name in "ab")
     )
 
@@ -84,12 +57,13 @@ def _is_large(operands: Operands) -> bool:
     a, out = operands["a"], operands["out"]
     work = math.prod(out.shape) * math.prod(a.shape[-2:]) // out.shape[-2]
     short = all(as_dtype(operands[name].dtype).itemsize == 2 for name in ("a", "b", "out"))
-    return work >= _LARGE and short and not _is_odd(None, operands, None)
+    return work >= LARGE and short and not _is_odd(None, operands, None)
 
 
 #: In the order in which they are tried.  bench/libraries/blas_lt/stand_ins.py measures them, with cuBLASLt 13.1 and 16
 #: bits (rows of 8 bits have none): on an H100 1.16 to 1.34 with an epilogue of its own, 1.06 with aux, 1.01 with a
-#: gradient and 0.68 to 0.78 with odd rows; on an H200 1.049, 0.92 (by an earlier kernel) and 0.71.
+#: gradient and 0.68 to 0.78 with odd rows; on an H200 1.049, 0.92 (by an earlier kernel) and 0.71.  They are called of
+#: a product's attributes, operands and epilogue of its own.
 RULES: Final = (
     Rule("it has an epilogue of its own", lambda _, operands, own: own is not None and _is_large(operands), gain=1.16),
     Rule(
@@ -100,25 +74,6 @@ RULES: Final = (
     Rule("it is a gradient", lambda how, operands, _: how.epilogue == "dgelu" and _is_large(operands), gain=0.92),
     Rule("rows of operands are no multiples of 16 bytes", _is_odd, gain=0.684),
 )
-
-
-class _Bare(NamedTuple):
-    """A layout, without memory."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    strides: tuple[int, ...]
-
-    @property
-    def turned(self) -> _Bare:
-        """The transpose of its last two axes."""
-        (*m, i, j), (*n, p, q) = self.shape, self.strides
-        return _Bare((*m, j, i), self.dtype, (*n, q, p))
-
-    def spread(self, kind: str) -> _Bare:
-        """With the axis of D that a row, a column or a scalar lacks."""
-        shape, strides = load("cutlass", "layouts:spread_axes")(self.shape, self.strides, kind)
-        return _Bare(shape, self.dtype, strides)
 
 
 def _spread(own: CustomEpilogue | None) -> tuple[tuple[str, str], ...]:
@@ -182,7 +137,7 @@ def _request(how: MatmulAttributes, operands: Operands, own: CustomEpilogue | No
     InvalidRequest
         If that actor has not these types.
     """
-    bare = {name: _Bare(one.shape, DTYPES[one.dtype], one.strides) for name, one in operands.items()}
+    bare = {name: Bare(one.shape, DTYPES[one.dtype], one.strides) for name, one in operands.items()}
     for name, turned in (("a", how.trans_a), ("b", how.trans_b)):
         bare[name] = bare[name].turned if turned else bare[name]
     for name, kind in _spread(own):
@@ -228,7 +183,7 @@ def stand_in(lowered: Lowered, target: Callable[[], Target]) -> PlanSpec | None:
     unordered = own is not None and own.bias_grad  # sums whose parts CUTLASS's tiles add as they end
     if not asked and (rule is None or unordered):
         return None
-    if not asked and target().capability != _MEASURED:
+    if not asked and target().capability != MEASURED:
         return None
     refusal = _refusal(how, operands, own)
     try:

@@ -11,15 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
 from msgspec.structs import replace
 
 from ..._support.traced import Tree, tree_function
 from ...dtypes import DTYPES
 from ...errors import InvalidRequest, Unsupported
 from .. import load
+from .._stand_in import ALIGNED, LARGE, MEASURED, Bare, Rule
 from .modes import Modes, Subscripts
 from .path import contractions
 from .products import groups_of
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ...plans.spec import OperandSpec, PlanSpec
     from .attributes import EinsumAttributes
 
-__all__ = ["RULES", "Rule", "stand_in"]
+__all__ = ["RULES", "stand_in"]
 
 #: How products are computed, by the dtype of operands, and what CUTLASS's actor calls it.
 _MODES: Final = {
@@ -43,32 +43,6 @@ _FUNCTORS: Final = {
     "add": "add", "subtract": "sub", "multiply": "mul", "divide": "div", "maximum": "max", "minimum": "min",
     "negative": "neg", "absolute": "abs", "sqrt": "sqrt", "exp": "exp", "log": "log", "tanh": "tanh", "erf": "erf",
 }  # fmt: skip
-#: Bytes of which rows of large operands are multiples.
-_ALIGNED: Final = 16
-#: Multiplications from which on a product is worth a kernel that must compile.
-_LARGE: Final = 1 << 33
-#: The compute capability on which gains were measured.
-_MEASURED: Final = (9, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """When CUTLASS's kernel is taken by itself, of large products of 16 bits.
-
-    Attributes
-    ----------
-    reason : str
-        For the plan's notes, after "since".
-    applies : callable
-        Whether a tail is of this kind; its other argument says whether what it adds is a bias.
-    gain : float or None
-        Time of the other way over that of the kernel, as it was measured on compute capability 9.0, the smallest of the
-        cases.  The kernel is taken if it is more than 1; None stands for no figure.
-    """
-
-    reason: str
-    applies: Callable[[Tree, bool], bool]
-    gain: float | None = None
 
 
 def _is_epilogue(tail: Tree, is_row: bool) -> bool:
@@ -83,34 +57,27 @@ def _is_relu(tail: Tree, is_row: bool) -> bool:
 
 
 #: In the order in which they are tried.  bench/libraries/tensor/networks.py measures them; gains are those of an H100,
-#: with cuBLASLt 13.1 and products of 2048 x 2048 x 2048.
+#: with cuBLASLt 13.1 and products of 2048 x 2048 x 2048; one of more than 1 is taken, of large products of 16 bits.
+#: They are called of the tail, and whether what it adds is a bias.
 RULES: Final = (
     Rule("a ReLU would be a pass of its own", _is_relu, gain=0.95),
     Rule("its tail would be a pass of its own", lambda tail, is_row: not _is_epilogue(tail, is_row), gain=1.18),
 )
 
 
-class _Bare(NamedTuple):
-    """A layout, without memory."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    strides: tuple[int, ...]
-
-
 @dataclass(frozen=True, slots=True)
 class _Product:
     """The matrices of an expression by their names in the message: factors, operands of the tail, and the result."""
 
-    matrices: Mapping[str, _Bare]
+    matrices: Mapping[str, Bare]
     work: int
 
     @property
     def is_large(self) -> bool:
         """Whether it is as those that were measured: large, of 16 bits, and of rows of multiples of 16 bytes."""
         factors = [self.matrices[name] for name in ("x0", "x1")]
-        odd = any(step % _ALIGNED for one in factors for step in one.strides if step != one.dtype.itemsize)
-        return self.work >= _LARGE and not odd and all(one.dtype.itemsize == 2 for one in factors)
+        odd = any(step % ALIGNED for one in factors for step in one.strides if step != one.dtype.itemsize)
+        return self.work >= LARGE and not odd and all(one.dtype.itemsize == 2 for one in factors)
 
     @property
     def is_row(self) -> bool:
@@ -171,7 +138,7 @@ def _product(how: EinsumAttributes, operands: Mapping[str, OperandSpec]) -> _Pro
             shape.append(extent if present else 1)
             strides.append(along[name])
         lead = 1 if axes["batch"] is not None and axes["batch"][0] == 1 else 0
-        matrices[name] = _Bare(tuple(shape[lead:]), DTYPES[one.dtype], tuple(strides[lead:]))
+        matrices[name] = Bare(tuple(shape[lead:]), DTYPES[one.dtype], tuple(strides[lead:]))
     return _Product(matrices, math.prod(sizes))
 
 
@@ -268,7 +235,7 @@ def stand_in(lowered: Lowered, target: Callable[[], Target]) -> PlanSpec | None:
     rule = None
     if isinstance(found, _Product) and not asked:
         rule = next((one for one in RULES if one.applies(how.tail, found.is_row)), None)
-        if rule is None or (rule.gain or 0) <= 1 or not found.is_large or target().capability != _MEASURED:
+        if rule is None or (rule.gain or 0) <= 1 or not found.is_large or target().capability != MEASURED:
             return None
     try:
         if isinstance(found, str):
