@@ -47,7 +47,7 @@ cdef int explain(object error, PythonRun plan, atomr_failure *failure):
     except Exception:  # the class is a user's
         text = "<exception str() failed>"
     if isinstance(error, LibraryError):
-        failure.status = error.status
+        failure.status = error.status if -(1 << 31) <= error.status < 1 << 31 else 0
         put_text(failure.lib, 16, error.lib)
         put_text(failure.name, 64, error.name)
         put_text(failure.text, 872, getattr(error, "words", text))
@@ -74,12 +74,19 @@ cdef int explain(object error, PythonRun plan, atomr_failure *failure):
 cdef int run_python(void *context, const atomr_call *call, atomr_failure *failure) noexcept with gil:
     atomr_keep_state()
     cdef PythonRun plan = <PythonRun>context
+    cdef int code = ATOMR_LIBRARY_ERROR
     try:
         plan.call(call, failure)
         return ATOMR_OK
-    except Exception as error:
-        logger.debug("message %d of lane %d failed", call.ticket, call.lane, exc_info=True)
-        return explain(error, plan, failure)
-    except BaseException as error:
-        # SystemExit and KeyboardInterrupt of an operation end the message, never the lane.
-        return explain(error, plan, failure)
+    except BaseException as error:  # also SystemExit and KeyboardInterrupt: they end the message, never the lane
+        # What leaves this function is lost, and the message would be a success.
+        try:
+            code = explain(error, plan, failure)
+        except BaseException:
+            strncpy(failure.lib, b"python", 15)
+            strncpy(failure.name, b"an error that cannot be explained", 63)
+        try:
+            logger.debug("message %d of lane %d failed", call.ticket, call.lane, exc_info=error)
+        except BaseException:  # of a program's filter
+            pass
+        return code
