@@ -381,9 +381,8 @@ static int process(atomr_lane *l) {
                 atomr_suspended_free(l, suspended);
                 return 0;
             }
-            failed = 1;
+            failed = 1; /* and if `late` is set, the device may write the info words all the same: they stay its own */
             atomr_error_of(&error, code, &failure);
-            late.judge = NULL;
             if (keyed) atomr_tell_ranks(k, scalars, &error);
         }
     }
