@@ -1,6 +1,7 @@
 """A cluster of two nodes with a GPU each, on one machine: each check prints its name.  Run by test_on_ray.py.
 
-With the argument "fake" GPUs are those of the fake driver, and nothing is measured.
+With the argument "fake" GPUs are those of the fake driver, and nothing is measured.  A check that fails does not keep
+the others from running.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ import os
 import signal
 import sys
 import time
+import traceback
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -110,6 +113,7 @@ def check_communicator(cluster: Cluster, actors: list[an.ActorRef]) -> None:
     total = (seeded_array(0) + seeded_array(1))[:: 1 << 9]
     assert all((answer.result(120) == total).all() for answer in answers)
     assert [rank.ask(("notes", None, {})).result(120) for rank in ranks] == [(), ()]  # by NCCL
+    generation = comm.generation
     array = cluster.device("node1/cuda:0").put([1.0])
     refused(an.NodeLost, lambda: actors[1].ask("die").result(60))
     assert answered(actors[1], "back") == "back"
@@ -125,6 +129,7 @@ def check_communicator(cluster: Cluster, actors: list[an.ActorRef]) -> None:
             found = rank.ask(call).result(120)
         assert found.tolist() == [1.0, 2.0]
     assert [rank.ask(("notes", None, {})).result(120) for rank in ranks] == [(), ()]
+    assert comm.generation == generation + 1
 
 
 def check_results(cluster: Cluster) -> None:
@@ -134,8 +139,19 @@ def check_results(cluster: Cluster) -> None:
         assert ray.get(second.total.remote(first.make.remote(count)), timeout=120) == 2.0 * count
 
 
-def main() -> None:
-    fake = sys.argv[1:] == ["fake"]
+def made(check: Callable[..., None], *arguments: Any) -> bool:
+    begun = time.monotonic()
+    try:
+        check(*arguments)
+    except Exception:
+        print(f"{check.__name__[6:]} failed:", traceback.format_exc(), flush=True)  # noqa: T201
+        return False
+    print(check.__name__, f"{time.monotonic() - begun:.1f} s", flush=True)  # noqa: T201
+    return True
+
+
+def main() -> int:
+    good, fake = True, sys.argv[1:] == ["fake"]
     checks = (
         (check_gpus, check_communicator) if fake else (check_gpus, check_transfers, check_times, check_communicator)
     )
@@ -151,15 +167,12 @@ def main() -> None:
         with Cluster(nodes=2, gpus=1, options={"standby": "off"}, supervision=FOREVER) as cluster:
             actors = [cluster.spawn(OnGpu, node=node) for node in range(2)]
             for check in checks:
-                begun = time.monotonic()
-                check(cluster, actors)
-                print(check.__name__, f"{time.monotonic() - begun:.1f} s", flush=True)  # noqa: T201
-            if fake:
-                return
-            check_results(cluster)
-            print("check_results", flush=True)  # noqa: T201
+                good &= made(check, cluster, actors)
+            if not fake:
+                good &= made(check_results, cluster)
     finally:
         ray.shutdown()
+    return not good
 
 
 if __name__ == "__main__":
