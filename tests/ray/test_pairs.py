@@ -23,6 +23,7 @@ from atomr_native.ray import Cluster
 from atomr_native.ray.in_process import InProcess
 from atomr_native.ray.moving.client import Client
 from atomr_native.ray.moving.way import Way
+from atomr_native.ray.traffic import Traffic
 from atomr_native.runtime.listing import machine_gpus
 
 PAIR = ("node0/cuda:0", "node1/cuda:1")
@@ -181,6 +182,48 @@ def test_transfers_and_collectives_at_once(make: Any, by_tcp: list[str]) -> None
     assert not failed
     assert len(by_tcp) < 8
     assert world.comm.generation == 1
+
+
+def test_a_transfer_does_not_wait_behind_a_collective(
+    make: Any, kind: str, by_tcp: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if kind == "gpu":
+        pytest.skip("collectives of a GPU cannot be held")
+    held = tmp_path / "held"
+    monkeypatch.setenv("FAKE_CUDA_NCCL_HOLD", str(held))
+    world = make()
+    world.sums()
+    world.taken(some(1 << 18), 0)
+    held.touch()
+    answers = [rank.ask(("all_reduce", [1.0], {})) for rank in world.ranks]
+    eventually(lambda: all(world.spans(node).traffic._collectives for node in range(2)))
+    world.taken(some(1 << 18), 0)
+    assert len(by_tcp) == 1
+    held.unlink()
+    assert [answer.result(60).tolist() for answer in answers] == [[2.0]] * 2
+    world.taken(some(1 << 18), 0)
+    assert len(by_tcp) == 1
+
+
+def test_collectives_wait_for_a_transfer() -> None:
+    traffic, order = Traffic(), []
+    with traffic.collective(), traffic.collective():
+        assert not traffic.begin(0.0)
+    assert traffic.begin(0.0)
+    assert not traffic.begin(0.0)
+
+    def collective() -> None:
+        with traffic.collective():
+            order.append("collective")
+
+    waiting = threading.Thread(target=collective)
+    waiting.start()
+    eventually(lambda: len(traffic._change._waiters) == 1)  # type: ignore[attr-defined]
+    order.append("transfer")
+    traffic.end()
+    waiting.join()
+    assert order == ["transfer", "collective"]
+    assert traffic.begin(1.0)
 
 
 def test_pairs_end_with_their_communicator(make: Any, by_tcp: list[str]) -> None:
