@@ -274,11 +274,6 @@ class RecordedPlan(Plan):
     def _given(self) -> int:
         return len(self.spec.operands) - len(self._bound) - bool(self._block)
 
-    def prepare(self) -> None:
-        """Wait until the worker has the plan, and make the temporaries anew if a death has taken them."""
-        super().prepare()
-        self._temporaries.renew()
-
     def name_fixed(self, at: int, error: AtomrError) -> AtomrError:
         """Return the error about a bound array with its name."""
         if at >= len(self._bound) or not isinstance(error, GpuRefStale):
