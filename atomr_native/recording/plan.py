@@ -156,7 +156,7 @@ class RecordedPlan(Plan):
         return bool(self._block)
 
     def move_temporaries(self) -> None:
-        """Use the present block, which another plan has made larger, or a restart has made anew."""
+        """Use the present block, which another plan has made larger."""
         if self._block and self.fixed is not None:
             self.put_in_place(len(self._bound), *self._temporaries.part(self._block))
 
