@@ -51,7 +51,7 @@ def _is_epilogue(tail: Tree, is_row: bool) -> bool:
 
 
 def _is_relu(tail: Tree, is_row: bool) -> bool:
-    """Whether a product of cuBLASLt is followed by a ReLU in place."""
+    """Whether a product of cuBLASLt has a ReLU as its epilogue, or is followed by one in place."""
     inner = before_relu(tail)
     return inner is not None and (not inner or _is_epilogue(inner, is_row))
 

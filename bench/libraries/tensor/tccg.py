@@ -64,7 +64,7 @@ def tccg(setup: Setup, dtype: str, *, tuned: bool = False, order: str = "C") -> 
         with setup.attempt("CuPy found", kind="peer"):  # once, since it may take long to fail
             setup.need()
             try:
-                cupy_cutensor(ordinal(setup))
+                cupy_cutensor(ordinal(setup), dtype)
             except Unavailable:
                 peers.pop("CuPy")
                 raise

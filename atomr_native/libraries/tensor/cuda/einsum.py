@@ -52,6 +52,11 @@ class Einsum(Builder):
         """The route that the step which is being added should take."""
         return self.how.route if self.choice is None or not self.choice.route else self.choice.route
 
+    @property
+    def is_deterministic(self) -> bool:
+        """Whether results have the same bits in other processes."""
+        return self.how.deterministic or self.context.deterministic
+
     def build(self) -> Built:
         """Return the plan."""
         how, finish = self.how, self.finish(self.how.added, zero=self.how.zero)
