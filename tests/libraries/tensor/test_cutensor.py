@@ -113,6 +113,22 @@ def test_the_library_is_first_where_the_other_needs_copies(device: an.Device) ->
     assert verify(device, "ijk,kjl->il", [a, random((10, 20, 40))]) == ("abc,cbd->ad: cuTENSOR",)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "columns", "note"),
+    [("float64", 1024, "cuBLASLt, after copies of A"), ("float64", 1023, "cuTENSOR"), ("float32", 1024, "cuTENSOR")],
+)
+def test_a_copy_is_worth_a_long_product_of_float64(device: an.Device, dtype: str, columns: int, note: str) -> None:
+    """And not where there is no room for it beside the library's workspace."""
+    arrays = [random((2, 4, 2), dtype), random((2, 2, columns), dtype)]
+    assert verify(device, "cad,cdb->ab", arrays) == (f"abc,acd->bd: {note}",)
+
+
+def test_there_is_no_copy_without_room_for_it(fake_environment: dict[str, str]) -> None:
+    with using(fake_environment), an.System(standby="off", workspace_limit=1 << 20) as system:
+        arrays = [random((2, 4, 2)), random((2, 2, 1024))]
+        assert verify(system.device("cuda:0"), "cad,cdb->ab", arrays) == ("abc,acd->bd: cuTENSOR",)
+
+
 @pytest.mark.parametrize("dtype", EPS)
 def test_types_conjugates_and_factors(device: an.Device, dtype: str) -> None:
     a, b, c = random((6, 5, 4), dtype), random((4, 7, 5), dtype), random((6, 7), dtype)
