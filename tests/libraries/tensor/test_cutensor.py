@@ -330,6 +330,15 @@ def test_compute_types(device: an.Device, compute: str, dtype: str) -> None:
         assert error.rule == "tensor.compute" or "cutensor" in str(error)  # noqa: PT017
 
 
+def test_a_version_without_a_compute_type_names_those_that_have_it(fake_environment: dict[str, str]) -> None:
+    with using({**fake_environment, "FAKE_CUDA_TENSOR_OLD": "1"}), an.System(standby="off") as system:
+        x = system.device("cuda:0").zeros((8, 8), "float64")
+        text = r"cuTENSOR 2\.3\.0 has no compute type CUTENSOR_COMPUTE_DESC_8XINT8; allowed: 2\.4 or later"
+        with pytest.raises(an.Unsupported, match=text) as caught:
+            x.device.tensor.einsum("ij,jk->ik", x, x, compute="8xint8").wait()
+        assert caught.value.rule == "tensor.compute"
+
+
 def test_emulated_types_have_no_other_route() -> None:
     x = np.zeros((2, 2), "float32")
     for route in ("blas_lt", "kernel"):
