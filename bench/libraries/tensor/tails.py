@@ -14,8 +14,9 @@ from bench.libraries.tensor._expressions import EVERY, TURNS, route_in
 
 __all__ = ["BARS", "CASES"]
 
-#: Rows of the matrices.
+#: Rows of the matrices, and of the tiles that they consist of.
 SIZES = (2048, 4096, 8192)
+TILE = 512
 #: Routes by what contenders are called.
 ROUTES = {"": "auto", ", cuBLASLt": "blas_lt", ", CUTLASS": "cutlass"}
 
@@ -40,14 +41,23 @@ def _gate(result: Any, gate: Any) -> Any:
 FUNCTIONS = {"bare": None, "bias": _bias, "relu of bias": _relu_bias, "gate": _gate}
 
 
+def _numbers(dev: Any, seed: int, *shape: int) -> Any:
+    """Return bfloat16 numbers of ordinary size, since the GPU's clock depends on them: a tile, again and again."""
+    import ml_dtypes
+    import numpy as np
+
+    tile = np.random.default_rng(seed).standard_normal([min(n, TILE) for n in shape]).astype(ml_dtypes.bfloat16)
+    return dev.put(np.tile(tile, [-(-n // TILE) for n in shape]))
+
+
 def _tailed(dev: Any, n: int, tail: Any, route: str) -> tuple[Any, list[Any]]:
     """Return the request of a product with a function after it, and its operands."""
     import atomr_native as an
 
-    a, b, out = (dev.zeros((n, n), "bfloat16") for _ in range(3))
-    more = {} if tail is None else {"bias": dev.zeros((n,), "bfloat16")}
+    a, b, out = _numbers(dev, 0, n, n), _numbers(dev, 1, n, n), dev.zeros((n, n), "bfloat16")
+    more = {} if tail is None else {"bias": _numbers(dev, 2, n)}
     if tail is _gate:
-        more = {"gate": dev.zeros((n, n), "bfloat16")}
+        more = {"gate": _numbers(dev, 3, n, n)}
     request = an.EinsumRequest(
         subscripts="ij,jk->ik", operands=(a, b), out=out, tail=tail, tail_operands=more, route=route
     )
