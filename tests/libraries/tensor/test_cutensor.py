@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -354,6 +355,27 @@ def test_emulated_types_have_no_other_route() -> None:
 def without(fake_environment: dict[str, str]) -> Iterator[an.Device]:
     with using({**fake_environment, "ATOMR_NATIVE_CUTENSOR": "/nowhere/libcutensor.so.2"}), an.System() as system:
         yield system.device("cuda:0")
+
+
+def test_the_library_is_opened_for_the_first_plan_that_asks_for_it(
+    fake_environment: dict[str, str], tmp_path: Path
+) -> None:
+    copy = shutil.copy(fake_environment["ATOMR_NATIVE_CUTENSOR"], tmp_path / "libcutensor.so.2")
+    with using({**fake_environment, "ATOMR_NATIVE_CUTENSOR": str(copy)}), an.System(standby="off") as system:
+        device = system.device("cuda:0")
+        x = device.put(random((24, 24)))
+
+        def is_open() -> bool:
+            return str(copy) in Path(f"/proc/{device.worker_pid}/maps").read_text()
+
+        for found in (
+            device.tensor.einsum("ij,jk->ik", x, x), device.tensor.reduce("sum", "ij->j", x),
+            device.tensor.permute("ij->ji", x), device.tensor.binary("ij,ji->ij", x, x),
+        ):  # fmt: skip
+            found.wait()
+        assert not is_open()
+        device.tensor.plan(an.EinsumRequest(subscripts="ij,jk->ik", operands=(x, x), route="cutensor")).wait(60)
+        assert is_open()
 
 
 def test_without_the_package_its_route_is_refused_and_others_do(without: an.Device) -> None:
