@@ -24,7 +24,7 @@ from .contract import factors_of
 from .elements import loaded
 from .finish import NOTHING, Finish
 from .product import Product, product_outputs
-from .relu import keeps_nan
+from .relu import keeping_nan
 from .task import Task
 
 if TYPE_CHECKING:
@@ -53,13 +53,26 @@ def multiply(
     lies = lies and (finish.c is None or product.lie_alike(into, finish.c, builder.extents))
     begun = len(builder.scratch.steps)
     reason = ""
-    for way in _ways(builder, into if lies else None, finish):
-        before = way.before
-        direct = lies and (way.epilogue != "default" or before.is_native or before.added)
-        result, reason = _attempt(builder, step, product, operands, into if direct else None, into, finish, way, dtype)
+
+    def attempted(way: _Way) -> tuple[Array | None, str, int]:
+        direct = lies and (way.epilogue != "default" or way.before.is_native or way.before.added)
+        made = _attempt(builder, step, product, operands, into if direct else None, into, finish, way, dtype)
+        if made[0] is not None and way.rectified:
+            _rectify(builder, step, made[0])
+        return made
+
+    ways = list(_ways(builder, into if lies else None, finish))
+    for way, following in zip(ways, [*ways[1:], None], strict=True):
+        result, reason, least = attempted(way)
+        if result is not None and least > 1 and following is not None:
+            first, said = len(builder.scratch.steps), builder.notes.pop()
+            builder.scratch.align(begun, least, apart=False)
+            result, reason, _ = attempted(following)
+            if result is not None:
+                builder.scratch.align(first, least, apart=True)
+                other = builder.notes[-1].partition(": ")[2]
+                builder.notes[-1] = f"{said} for operands at multiples of {least} bytes, else {other}"
         if result is not None:
-            if way.rectified:
-                _rectify(builder, step, result)
             return result
         del builder.scratch.steps[begun:]
     builder.notes.append(f"cuBLASLt does not take {builder.text(step)}: {reason}")
@@ -131,8 +144,11 @@ def _prepared(builder: Einsum, description: ProductDescription) -> Matmul:
 def _attempt(
     builder: Einsum, step: Contraction, product: Product, operands: Sequence[tuple[Array, bool]],
     direct: Array | None, into: Array | None, whole: Finish, way: _Way, dtype: str,
-) -> tuple[Array | None, str]:  # fmt: skip
-    """Add a product that writes to `direct`, else to the workspace; return its result, or None and the reason."""
+) -> tuple[Array | None, str, int]:  # fmt: skip
+    """Add a product that writes to `direct`, else to the workspace.
+
+    Returns its result, or None and the reason; and the alignment of operands for which its epilogue is right.
+    """
     d, finish = direct, way.before
     if d is None:
         d = builder.buffer(builder.dtype if into is None else product_outputs(dtype)[-1], product.layout(2))
@@ -153,20 +169,21 @@ def _attempt(
         epilogue=way.epilogue, bias=dict(finish.others)[finish.bias] if way.has_bias else None,
     )  # fmt: skip
     if described is None:
-        return None, "cuBLASLt counts in 32 bits"
+        return None, "cuBLASLt counts in 32 bits", 1
     try:
         cublaslt.load(library_file("cublasLt"))
         native_run = _prepared(builder, described[0])
     except (Unsupported, LibraryError) as error:
-        return None, str(error)
-    if way.has_relu and not keeps_nan(builder.context, native_run, *described):
-        return None, "its ReLU makes 0 of NaN"
+        return None, str(error), 1
+    sources, offsets = zip(*(array.place for array in described[1]), strict=True)
+    least = keeping_nan(builder.context, native_run, *described) if way.has_relu else 1
+    if not least or any(offset % least for offset in offsets):
+        return None, "its ReLU makes 0 of NaN", 1
     count = described[0].n_scalars
     adds = _ONE if direct is not None and finish.added else 0
     scalars: tuple[Source, ...] = tuple(("constant", word) for word in (_ONE, adds, 0, 0)[:count])
     if direct is not None and finish.scalars:
         scalars = tuple(("scalar", j) for j in range(count))
-    sources, offsets = zip(*(array.place for array in described[1]), strict=True)
     factors = factors_of(finish.scalars, is_complex=is_complex)[:1] if direct is not None else ()
 
     def add() -> str:
@@ -184,4 +201,4 @@ def _attempt(
         note += ", and a kernel after it"
         builder.map(d, into, step.output, builder.summed, finish)
     builder.notes.append(note)
-    return d if into is None else into, ""
+    return d if into is None else into, "", least

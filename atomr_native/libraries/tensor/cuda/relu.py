@@ -1,7 +1,8 @@
 """Whether a ReLU of cuBLASLt keeps NaN.
 
 The library does not say, and its kernels differ: some make 0 of NaN.  So each algorithm of a product runs once, on
-scratch memory that is all NaN.  Results are kept on disk, as those of tuning are.
+scratch memory that is all NaN: those for operands at multiples of 256 and of 16 bytes, and for any.  Results are kept
+on disk, as those of tuning are.
 """
 
 from __future__ import annotations
@@ -24,15 +25,18 @@ from ....errors import OutOfMemory
 from ....plans.tuning import TuningKey, TuningStore, spec_digest
 from .arrays import Array
 
-__all__ = ["keeps_nan"]
+__all__ = ["keeping_nan"]
 
 _ONE: Final = int(np.float64(1).view(np.int64))
 #: Bytes from one scratch operand to the next are multiples of this.
 _ALIGNMENT: Final = 256
 #: Bytes of NaN that come from the host; the others are copies of them on the device.
 _TILE: Final = 1 << 20
-#: Bytes by which operands are displaced, so that each algorithm for an alignment has its turn, besides an element.
-_DISPLACED: Final = (0, 16)
+#: Bytes by which operands are displaced, so that each algorithm has its turn, and the alignment for which it is; the
+#: last is displaced by an element, for any.
+_DISPLACED: Final = ((0, 256), (16, 16))
+#: What is found out.
+_ALIGNMENTS: Final = (0, 1, 16, 256)
 
 
 def _reach(rows: int, columns: int, leading: int, batch: int, step: int) -> int:
@@ -79,8 +83,8 @@ def _all_nan(backend: Any, d: ProductDescription, dtype: str, address: int) -> b
     return True
 
 
-def _tried(context: CudaContext, native: Matmul, d: ProductDescription, arrays: tuple[Array, ...]) -> bool:
-    """Return whether all algorithms of a product keep NaN.
+def _tried(context: CudaContext, native: Matmul, d: ProductDescription, arrays: tuple[Array, ...]) -> int:
+    """Return the least alignment of operands from which on all algorithms of a product keep NaN, or 0.
 
     Raises
     ------
@@ -98,22 +102,25 @@ def _tried(context: CudaContext, native: Matmul, d: ProductDescription, arrays: 
     address = backend.allocate(total)
     try:
         _fill(backend, address + own, read)
-        for displaced in (*_DISPLACED, as_dtype(dtype).itemsize):
+        kept = 0
+        for displaced, alignment in (*_DISPLACED, (as_dtype(dtype).itemsize, 1)):
             a, result = address + own + displaced, address + own + read + displaced
             places = [result if i == d.d else a for i in range(d.n_operands)]
             measure = partial(backend.measure, run, places, 1, 1, address if own else 0, native.workspace)
-            if tried(measure) is None:  # messages that lie so are refused, too
-                if not displaced:
-                    return False
-            elif not _all_nan(backend, d, dtype, result):
-                return False
-        return True
+            # Messages that lie as operands do which it refuses are refused, too.
+            refused = tried(measure) is None
+            if (refused and not kept) or not (refused or _all_nan(backend, d, dtype, result)):
+                break
+            kept = alignment
+        return kept
     finally:
         backend.free(address, total)
 
 
-def keeps_nan(context: CudaContext, native: Matmul, d: ProductDescription, arrays: tuple[Array, ...]) -> bool:
-    """Return whether the ReLU of a product keeps NaN, as it is known, or as a run of it shows; False if neither is.
+def keeping_nan(context: CudaContext, native: Matmul, d: ProductDescription, arrays: tuple[Array, ...]) -> int:
+    """Return the alignment that operands of a product need for a ReLU that keeps NaN; 0 if that is unknown, or none.
+
+    Products with operands of another alignment have other algorithms.  Waits for a run of each, unless it is known.
 
     Parameters
     ----------
@@ -130,12 +137,12 @@ def keeps_nan(context: CudaContext, native: Matmul, d: ProductDescription, array
     key = TuningKey("cublaslt", version, gpu_of(context.facts), "tensor.relu_of_nan", digest)
     store = TuningStore()
     known = store.find(key)
-    if isinstance(known, bool):
-        return known
+    if known in _ALIGNMENTS:
+        return int(known)
     try:
         found = _tried(context, native, d, arrays)
     except OutOfMemory:
-        return False
+        return 0
     with contextlib.suppress(OSError):  # else the next plan tries it again
         store.keep(key, found)
     return found

@@ -58,6 +58,10 @@ class Scratch:
         yield
         self._when = ("always", ())
 
+    def align(self, first: int, alignment: int, *, apart: bool) -> None:
+        """Have the steps from `first` on run for messages whose operands start at multiples, or for all others."""
+        self.steps[first:] = [replace(step, alignment=alignment, apart=apart) for step in self.steps[first:]]
+
     def _placed(self) -> tuple[list[int], int]:
         """Return the offsets of the buffers, large ones first and each as low as it fits, and the workspace's bytes."""
         offsets = [0] * len(self._buffers)
