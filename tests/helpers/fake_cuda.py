@@ -143,9 +143,9 @@ def environment(folder: Path, **settings: object) -> dict[str, str]:
 
 @contextlib.contextmanager
 def using(variables: dict[str, str]) -> Iterator[None]:
-    """Have the Systems that are made meanwhile use these variables for their workers."""
-    before = {name: os.environ.get(name) for name in (*variables, *FORGOTTEN)}
-    wanted: dict[str, str | None] = {**dict.fromkeys(FORGOTTEN), **variables}
+    """Have the Systems that are made meanwhile use these variables for their workers; without any, the GPU that is there."""
+    wanted: dict[str, str | None] = {**dict.fromkeys(FORGOTTEN if variables else ()), **variables}
+    before = {name: os.environ.get(name) for name in wanted}
     _set(wanted)
     try:
         yield
