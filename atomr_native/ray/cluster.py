@@ -130,8 +130,8 @@ class Cluster:
             raise InvalidRequest(f"carrier={carrier!r}; allowed: None for Ray, or InProcess()")
         check_outside()
         chosen = dict(options or {})
-        if memory is not None and not gpus:
-            chosen.setdefault("memory_limit", memory * 4 // 5)
+        if memory is not None:
+            chosen.setdefault("memory_limit", {"host": memory * 4 // 5})
         self._system = System(**{**chosen, "standby": "off", "observe": False})
         self.name = name or f"cluster-{os.urandom(6).hex()}"
         self._lock = threading.Lock()
