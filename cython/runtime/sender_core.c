@@ -130,24 +130,10 @@ static int publish(atomr_sender *s, unsigned lane, unsigned n_cells) {
     return 1;
 }
 
-/* Fetch a line of a ring that will be written: its lane's thread, on another processor, was the last to read it. */
-static inline void fetch_to_write(const void *line) {
-#if defined(__x86_64__) /* the builtin would only fetch it to be read, and has to be told that the processor can more */
-    __asm__ volatile("prefetchw %0" : : "m"(*(const char *)line));
-#else
-    __builtin_prefetch(line, 1);
-#endif
-}
-
-/* Check the handles of a message, and find what it must wait for; the words of its operands are fetched meanwhile. */
+/* Check the handles of a message, and find what it must wait for. */
 static int check_uses(atomr_sender *s, unsigned lane, const atomr_use *uses, unsigned n, deps *d, unsigned *bad) {
-    const uint64_t *words = atomr_ring_at(s->p, lane)->words;
-    const uint64_t wrap = (uint64_t)s->cells * ATOMR_CELL_WORDS - 1;
-    const uint64_t at = s->lanes[lane].tail * ATOMR_CELL_WORDS;
-    fetch_to_write(&words[at & wrap]);
     for (unsigned i = 0; i < n; i++) {
         const atomr_use *u = &uses[i];
-        fetch_to_write(&words[(at + ATOMR_HEAD_WORDS + 3 * (uint64_t)i + 2) & wrap]);
         atomr_slot *slot = atomr_live(s, u->slot, u->generation);
         if (!slot || ((slot->torn | slot->back) && (u->access & ATOMR_READ))) {
             *bad = i;
