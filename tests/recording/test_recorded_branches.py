@@ -140,6 +140,7 @@ def test_parts_of_the_workspace() -> None:
     assert assigned([(), ()], apart, limit=2000) == ([0, 0], [(), (0,)], 1024)
     assert assigned([(), (), ()], object()) == ([0, 0, 0], [(), (0,), (1,)], 1024)
     assert assigned([(), (0,), (0, 1), (0, 1, 2), (0,)], apart)[1] == [(), (0,), (1,), (2,), (0,)], "only the last ones"
+    assert assigned([(), (), (0, 1), (0, 1, 2)], apart)[1] == [(), (), (0, 1), (2,)], "all that are side by side"
     body = ControlAttributes("if", (0, 0), "bool", (2,), 0, ())
     steps = (StepAttributes(0, operand, (), ()), body, *(StepAttributes(0, operand, (), ()),) * 3)
     found = assign(ProgramAttributes((spec,), steps), [Built(apart, 1000)], 1 << 20)
