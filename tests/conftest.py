@@ -58,9 +58,10 @@ LONG = (
 )  # fmt: skip
 #: Folders and files of tests whose workers start as in programs.
 STARTED = (
-    "project/", "observe/", "bench/", "runtime/test_assigned_gpus.py", "runtime/test_binaries.py",
-    "runtime/test_control.py", "runtime/test_fork.py", "runtime/test_host_devices.py", "runtime/test_no_descriptors.py",
-    "runtime/test_placement.py", "runtime/test_start_imports.py", "runtime/test_worker_process.py",
+    "bench/", "project/test_command_line.py", "project/test_demo.py", "project/test_doctor.py", "project/test_serve.py",
+    "runtime/test_assigned_gpus.py", "runtime/test_binaries.py", "runtime/test_control.py", "runtime/test_fork.py",
+    "runtime/test_host_devices.py", "runtime/test_no_descriptors.py", "runtime/test_placement.py",
+    "runtime/test_start_imports.py", "runtime/test_worker_process.py",
 )  # fmt: skip
 #: Name of the plugin that says which tests were left out.
 LEFT_OUT = "atomr-left-out"

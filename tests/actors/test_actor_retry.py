@@ -13,7 +13,7 @@ from actions import eventually
 import atomr_native as an
 from atomr_native.patterns import Batcher, Cascade, FairShare, ForTenant, Mixture
 
-pytestmark = pytest.mark.plain
+pytestmark = [pytest.mark.plain, pytest.mark.alike]
 
 
 class Flaky(an.Actor):

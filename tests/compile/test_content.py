@@ -9,7 +9,7 @@ import pytest
 
 from atomr_native.compile.content import Digest
 
-pytestmark = pytest.mark.plain
+pytestmark = [pytest.mark.plain, pytest.mark.alike]
 
 _BASE = "def f(x, a=1, *, b=2):\n    return x.real + 1.5"
 _CHANGES = [

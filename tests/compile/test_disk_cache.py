@@ -15,7 +15,7 @@ from atomr_native._support import disk_cache
 from atomr_native._support.disk_cache import cached
 from atomr_native.errors import InvalidRequest
 
-pytestmark = pytest.mark.plain
+pytestmark = [pytest.mark.plain, pytest.mark.alike]
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Of an entry besides its value.

@@ -17,7 +17,7 @@ from atomr_native.libraries.memory.recovery import BEGUN, DONE, TAG_BEGUN, WORDS
 from atomr_native.memory.groups import DurableGroup, Groups
 from atomr_native.protocol.messages import GroupAnswer
 
-pytestmark = pytest.mark.plain
+pytestmark = [pytest.mark.plain, pytest.mark.alike]
 
 _OFFSETS = (0, 256)
 _A, _B, _SHADOW, _HEADER = (0, 64), (0, 192), (1, 128), (2, 8)

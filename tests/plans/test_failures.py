@@ -11,7 +11,7 @@ import atomr_native as an
 from atomr_native._lib import sender
 from atomr_native.plans.failures import MessageErrors
 
-pytestmark = pytest.mark.plain
+pytestmark = [pytest.mark.plain, pytest.mark.alike]
 
 
 @pytest.mark.parametrize(

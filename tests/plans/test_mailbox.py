@@ -31,8 +31,9 @@ def fill_up(plan: an.Plan) -> list[an.Reply]:
     return replies
 
 
+@pytest.mark.timeout(60)  # a wait would not end
 def test_reject_says_whose_mailbox_and_how_large(make_system: Make, isolation: str) -> None:
-    device = make_system(isolation=isolation, mailbox="reject", mailbox_size=50).device()
+    device = make_system(isolation=isolation, mailbox="reject", mailbox_size=50, timeout=None).device()
     lane = device.lane("small")
     plan = lane.noop().wait()
     with Gate(lane):

@@ -10,7 +10,7 @@ import pytest
 from atomr_native.plans.spec import PlanSpec
 from atomr_native.plans.table import PlanRecord, PlanTable
 
-pytestmark = pytest.mark.plain
+pytestmark = [pytest.mark.plain, pytest.mark.alike]
 
 
 @pytest.mark.parametrize(

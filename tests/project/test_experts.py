@@ -10,7 +10,7 @@ from example_programs import load
 
 import atomr_native as an
 
-pytestmark = pytest.mark.plain
+pytestmark = [pytest.mark.plain, pytest.mark.alike]
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from atomr_native.ray.relay import Meet, Relay
 SIZE = 4
 PLACES = ((0, 2), (1,), (3,))  # the ranks of each process
 
-pytestmark = pytest.mark.plain
+pytestmark = [pytest.mark.plain, pytest.mark.alike]
 
 
 class Process:

@@ -7,7 +7,7 @@ import pytest
 from atomr_native.errors import ActorStopped, InvalidRequest
 from atomr_native.runtime.dead_letters import DeadLetter, DeadLetters
 
-pytestmark = pytest.mark.plain
+pytestmark = [pytest.mark.plain, pytest.mark.alike]
 
 
 def letter(text: str, message: object = None) -> DeadLetter:

@@ -12,7 +12,7 @@ from clock import Clock
 from atomr_native.errors import AtomrError, DeviceLost
 from atomr_native.runtime import restart
 
-pytestmark = pytest.mark.plain
+pytestmark = [pytest.mark.plain, pytest.mark.alike]
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from atomr_native.runtime import watchdog
 from atomr_native.runtime.deaths import Death
 from atomr_native.runtime.supervisor import Supervisor
 
-pytestmark = pytest.mark.plain
+pytestmark = [pytest.mark.plain, pytest.mark.alike]
 
 
 @pytest.fixture

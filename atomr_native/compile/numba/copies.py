@@ -11,7 +11,7 @@ import sys
 import sysconfig
 import threading
 import types as python_types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any, Final
@@ -133,7 +133,20 @@ _INSTALLED: Final = _folders(
     *site.getsitepackages(),
     site.getusersitepackages(),
 )
-_PATH: Final = _folders(*os.environ.get("PYTHONPATH", "").split(os.pathsep))
+
+
+def _beside() -> Iterator[str]:
+    """Yield other folders of distributions, which `.pth` files name: those of an environment below this one."""
+    for folder in (*site.getsitepackages(), site.getusersitepackages()):
+        for file in Path(folder).glob("*.pth"):
+            for line in file.read_text("utf-8", "replace").splitlines():
+                if line.strip() and not line.startswith(("#", "import ", "import\t")):
+                    place = Path(folder, line.strip())
+                    if any(place.glob("*.dist-info")):
+                        yield str(place)
+
+
+_PATH: Final = _folders(*os.environ.get("PYTHONPATH", "").split(os.pathsep), *_beside())
 
 
 @functools.cache

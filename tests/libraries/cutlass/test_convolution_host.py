@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import atomr_native as an
 
-pytestmark = pytest.mark.plain
+pytestmark = [pytest.mark.plain, pytest.mark.alike]
 
 RNG = np.random.default_rng(21)
 Array = np.ndarray[Any, Any]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import atomr_native as an
 
-pytestmark = pytest.mark.plain
+pytestmark = [pytest.mark.plain, pytest.mark.alike]
 Tree = an.EpilogueTree
 A, B, C = np.ones((4, 8), "f4"), np.ones((8, 6), "f4"), np.ones((4, 6), "f4")
 ROW = np.ones(6, "f4")

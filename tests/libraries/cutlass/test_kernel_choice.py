@@ -12,7 +12,7 @@ import atomr_native as an
 from atomr_native.libraries.cutlass.choice import Chosen, kernel_of
 from atomr_native.libraries.cutlass.kernels import check, render, walk
 
-pytestmark = pytest.mark.plain
+pytestmark = [pytest.mark.plain, pytest.mark.alike]
 
 
 def chosen(m: int, n: int, k: int, dtype: Any = np.float16, capability: tuple[int, int] = (9, 0), **how: Any) -> Chosen:

@@ -19,7 +19,7 @@ from atomr_native.libraries.fft.cuda.planner import plan_steps
 from atomr_native.libraries.fft.cuda.steps import Call, Steps
 from atomr_native.plans.spec import READ, WRITE
 
-pytestmark = pytest.mark.plain
+pytestmark = [pytest.mark.plain, pytest.mark.alike]
 
 TRANSFORMS = ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")
 

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import venv
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,17 @@ def test_modules_of_the_program_travel(tmp_path: Path, monkeypatch: pytest.Monke
             del sys.modules[module.__name__]
 
 
-def test_what_is_installed_into_a_folder_of_pythonpath_does_not_travel(tmp_path: Path) -> None:
+def _environment_above(folder: Path, *places: str) -> Path:
+    """Make a virtual environment whose packages are those of other folders, which a `.pth` file names; its Python."""
+    venv.create(folder, symlinks=True)
+    (named,) = folder.glob("lib/python*/site-packages")
+    below = [line for place in places for line in (place, f"import site; site.addsitedir({place!r})")]
+    (named / "below.pth").write_text("\n".join(below) + "\n")
+    return folder / "bin" / "python"
+
+
+@pytest.mark.parametrize("named", ["PYTHONPATH", "pth"])
+def test_what_is_installed_into_another_folder_does_not_travel(tmp_path: Path, named: str) -> None:
     """It can be of any kind: NumPy, for one."""
     library = tmp_path / "library"
     described = library / "their_library-1.0.dist-info"
@@ -103,8 +114,12 @@ def test_what_is_installed_into_a_folder_of_pythonpath_does_not_travel(tmp_path:
     (described / "top_level.txt").write_text("their_library\n")
     (library / "their_library.py").write_text(LIBRARY)
     (tmp_path / "program.py").write_text(PROGRAM)
-    environment = scripts.environment()
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(library), environment.get("PYTHONPATH"))))
-    command = [sys.executable, str(tmp_path / "program.py")]
+    environment, python = scripts.environment(), sys.executable
+    if named == "pth":
+        installed = [place for place in sys.path if place.endswith("site-packages")]
+        python = str(_environment_above(tmp_path / "environment", str(library), *installed))
+    else:
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(library), environment.get("PYTHONPATH"))))
+    command = [python, str(tmp_path / "program.py")]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert done.stdout.split() == ["12.0"], done.stderr

@@ -24,7 +24,7 @@ from atomr_native.libraries.random.kernels.functions import (
 
 stats = pytest.importorskip("scipy.stats", reason="SciPy is not installed")
 
-pytestmark = pytest.mark.plain
+pytestmark = [pytest.mark.plain, pytest.mark.alike]
 
 COUNT = 40000
 LEAST = 1e-3  # probability below which a test says no

@@ -16,7 +16,7 @@ from atomr_native.libraries.solver.host import scaled_product
 from atomr_native.libraries.solver.routes import ROUTES as LIMITS
 from atomr_native.libraries.solver.spec import ROUTINES
 
-pytestmark = pytest.mark.plain
+pytestmark = [pytest.mark.plain, pytest.mark.alike]
 TEXT = (Path(__file__).resolve().parents[3] / "docs" / "libraries" / "solver.md").read_text(encoding="utf-8")
 A, V = np.eye(3), np.ones(3)
 

@@ -14,7 +14,7 @@ from atomr_native.libraries.solver.route_figures import FIGURES, MEASURED_ON, Po
 from atomr_native.libraries.solver.routes import KNOWN_WRONG, ROUTES, fastest
 from bench.libraries.solver import _write_routes as write_routes
 
-pytestmark = pytest.mark.plain
+pytestmark = [pytest.mark.plain, pytest.mark.alike]
 
 NAMES = ("kernel", "batched", "loop")
 RESULTS = write_routes.ROOT / "bench" / "results"

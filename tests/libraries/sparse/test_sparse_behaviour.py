@@ -11,7 +11,7 @@ import pytest
 import atomr_native as an
 from atomr_native.libraries.sparse.behaviour import BEHAVIOUR
 
-pytestmark = pytest.mark.plain
+pytestmark = [pytest.mark.plain, pytest.mark.alike]
 TEXT = (Path(__file__).resolve().parents[3] / "docs" / "libraries" / "sparse.md").read_text(encoding="utf-8")
 #: Methods that send nothing, or of which the documentation speaks elsewhere.
 OTHERS = {"matrix", "plan", "solver", "ask", "tell", "route_24"}

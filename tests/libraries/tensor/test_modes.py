@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import atomr_native as an
 from atomr_native.libraries.tensor.modes import extents_of, letters, parse, text_of
 
-pytestmark = pytest.mark.plain
+pytestmark = [pytest.mark.plain, pytest.mark.alike]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import atomr_native as an
 
-pytestmark = pytest.mark.plain
+pytestmark = [pytest.mark.plain, pytest.mark.alike]
 
 A, B, C = np.ones((2, 3)), np.ones((3, 4)), np.ones((2, 4))
 
