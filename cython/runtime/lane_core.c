@@ -317,8 +317,7 @@ static int vote(atomr_lane *l, const atomr_head *h, const uint64_t *scalars, int
     atomic_store_explicit(&l->w->started_ns, 0, memory_order_relaxed); /* it waits; the watchdog does not count that */
     const unsigned rank = k->meetings[number].rank;
     const uint64_t sequence = scalars[ATOMR_KEY_SEQUENCE];
-    if (l->ahead.ticket != h->ticket) atomr_page_cast(page, rank, sequence, refused ? error : NULL);
-    else if (refused) atomr_page_fail(page, rank, sequence, error->lib, error->status, error->name, error->text);
+    atomr_page_cast(page, rank, sequence, refused ? error : NULL);
     /* In a queue of such messages the others are as far.  Where they are not, or connect, this lane is about to block. */
     enum { SPINS = 100 };
     for (unsigned i = 0; i < SPINS && !atomr_page_is_full(page, sequence); i++) atomr_pause();
@@ -330,59 +329,6 @@ static int vote(atomr_lane *l, const atomr_head *h, const uint64_t *scalars, int
     if (met == ATOMR_MET) return 1;
     *error = why;
     return -1;
-}
-
-/* Whether a message reads nothing that another one writes. */
-static int is_apart(const atomr_operand *ops, unsigned n, const atomr_operand *before, unsigned n_before) {
-    for (unsigned i = 0; i < n; i++)
-        for (unsigned j = 0; j < n_before && ops[i].access & ATOMR_READ; j++)
-            if (before[j].access & ATOMR_WRITE && before[j].slot == ops[i].slot && before[j].generation == ops[i].generation)
-                return 0;
-    return 1;
-}
-
-/* While all ranks run a message, have their votes on the next one of the communicator on their way: if it waits in the
- * mailbox, waits for no other lane, and nothing but this message could speak against it.  It is claimed with that.  Not
- * while the ranks connect: a vote names the rank's connection. */
-static void vote_ahead(atomr_lane *l, const atomr_head *h, const atomr_operand *ops, const uint64_t *scalars) {
-    atomr_worker *k = l->worker;
-    static int wanted = -1;
-    if (wanted < 0) wanted = getenv("ATOMR_NATIVE_VOTE_AHEAD") != NULL;
-    if (!wanted) return;
-    const uint64_t at = l->head + h->n_cells;
-    if (atomic_load_explicit(&l->p->tail, memory_order_acquire) <= at || atomic_load(&k->cautious)) return;
-    atomr_cell next;
-    memcpy(&next, &atomr_ring_at(k->p, l->index)[at & (k->cells - 1)], sizeof next);
-    const atomr_head *const n = &next.head;
-    if (n->n_cells != 1 || !(n->flags & ATOMR_KEYED) || n->n_deps || n->refusal || n->epoch != h->epoch ||
-        n->ticket != h->ticket + 1 || n->n_scalars < ATOMR_KEY_WORDS ||
-        ATOMR_HEAD_WORDS + 3u * n->n_operands + n->n_scalars > ATOMR_CELL_WORDS)
-        return;
-    const atomr_operand *const theirs = (const atomr_operand *)((const uint64_t *)&next + ATOMR_HEAD_WORDS);
-    const uint64_t *const key = (const uint64_t *)(theirs + n->n_operands);
-    const atomr_plan *const plan = atomr_plan_at(k, n->plan);
-    if (key[ATOMR_KEY_MEETING] != scalars[ATOMR_KEY_MEETING] || !plan || plan->n_operands != n->n_operands ||
-        plan->n_scalars != n->n_scalars || !is_apart(theirs, n->n_operands, ops, h->n_operands))
-        return;
-    for (unsigned i = 0; i < n->n_operands; i++)
-        if (!atomr_worker_address(k, theirs[i].segment, theirs[i].offset, 0)) return;
-    atomr_error none;
-    if (atomr_poison_find(&k->poison, theirs, n->n_operands, &none) != ATOMR_CLEAN) return;
-    const atomr_seating *const seating = &k->meetings[key[ATOMR_KEY_MEETING]];
-    atomr_page *const page = atomic_load_explicit(&seating->page, memory_order_acquire);
-    if (!atomr_page_connection(page, scalars[ATOMR_KEY_SEQUENCE])) return; /* the votes order what passes through it */
-    atomic_store_explicit(&l->w->claimed, n->ticket, memory_order_release);
-    atomr_page_cast(page, seating->rank, key[ATOMR_KEY_SEQUENCE], NULL);
-    l->ahead.ticket = n->ticket;
-    l->ahead.page = page;
-    l->ahead.rank = seating->rank;
-    l->ahead.sequence = key[ATOMR_KEY_SEQUENCE];
-}
-
-/* The lane ends: have the others know that this rank does not run what it has voted on. */
-static void withdraw(atomr_lane *l) {
-    if (l->ahead.ticket > l->ticket)
-        atomr_page_fail(l->ahead.page, l->ahead.rank, l->ahead.sequence, "rank", 0, "stopped", "the worker stops");
 }
 
 /* Have the other ranks know that this one has failed in the middle of a message, unless it has told them, or they it. */
@@ -478,7 +424,6 @@ static int process(atomr_lane *l) {
             atomr_suspended_free(l, suspended);
             return 0;
         }
-        if (runs) vote_ahead(l, h, ops, scalars);
         began = atomr_now_ns();
         atomic_store_explicit(&l->w->started_ns, began, memory_order_relaxed);
     }
@@ -572,7 +517,6 @@ void *atomr_lane_main(void *argument) {
         if (l->after.run) do_after(l);
         if (l->turn != ATOMR_NO_TURN) atomr_end_turn(l);
     }
-    withdraw(l);
     atomr_signal_now(l);
     atomic_store(&l->w->state, 2);
     return NULL;

@@ -64,11 +64,6 @@ typedef struct {
     uint64_t infos;             /* info words used so far */
     int holds;                  /* the message, see atomr_call */
     uint32_t holding;           /* the plan of those that hold */
-    struct {                    /* the last vote that it has cast ahead; ticket 0: none */
-        uint64_t ticket, sequence;
-        atomr_page *page;
-        unsigned rank;
-    } ahead;
     _Atomic(void *) workspace;  /* its own messages change it; before `go`, the control thread */
     _Atomic uint64_t workspace_bytes;
     _Atomic uint64_t processed; /* = head, for others */

@@ -78,7 +78,7 @@ static void tell_vote(atomr_error *why, const atomr_seat *seat, const atomr_vote
 }
 
 static int has_voted(const atomr_page *p, unsigned rank, uint64_t sequence) {
-    return atomic_load(&p->ranks[rank].votes[sequence % ATOMR_VOTES].sequence) == sequence;
+    return atomic_load(&p->ranks[rank].votes[sequence & 1].sequence) == sequence;
 }
 
 static int has_stepped(const atomr_page *p, unsigned rank, uint64_t target) {
@@ -134,7 +134,7 @@ static int await(atomr_page *p, unsigned rank, int (*done)(const atomr_page *, u
 }
 
 void atomr_page_cast(atomr_page *p, unsigned rank, uint64_t sequence, const atomr_error *refusal) {
-    atomr_vote *mine = &p->ranks[rank].votes[sequence % ATOMR_VOTES];
+    atomr_vote *mine = &p->ranks[rank].votes[sequence & 1];
     atomic_store(&mine->sequence, 0); /* who reads the vote that was here finds out that it may be another one */
     atomic_store(&mine->code, refusal ? refusal->code : ATOMR_OK);
     if (refusal) {
@@ -163,7 +163,7 @@ int atomr_page_count(atomr_page *p, unsigned rank, uint64_t sequence, const _Ato
         const int met = await(p, i, has_voted_or_begun, sequence, sequence, ATOMR_STEP_BEGUN, stopping, &first);
         if (met == ATOMR_LEFT) return met;
         if (met == ATOMR_MET) {
-            const atomr_vote *theirs = &p->ranks[i].votes[sequence % ATOMR_VOTES];
+            const atomr_vote *theirs = &p->ranks[i].votes[sequence & 1];
             if (atomic_load(&theirs->code) == ATOMR_OK || !has_voted(p, i, sequence)) continue;
             tell_vote(&first, &p->seats[i], theirs);
         }
@@ -184,7 +184,7 @@ int atomr_page_meet(atomr_page *p, unsigned rank, uint64_t sequence, uint64_t st
         const int met = await(p, i, has_stepped, target, sequence, step, stopping, why);
         if (met != ATOMR_MET) return met;
         if (atomic_load(&p->ranks[i].step) == (sequence << ATOMR_STEP_BITS | ATOMR_STEP_FAILED)) {
-            tell_vote(why, &p->seats[i], &p->ranks[i].votes[sequence % ATOMR_VOTES]);
+            tell_vote(why, &p->seats[i], &p->ranks[i].votes[sequence & 1]);
             return ATOMR_NOT_MET;
         }
     }
@@ -196,7 +196,7 @@ int atomr_page_follow(atomr_page *p, unsigned other, uint64_t sequence, uint64_t
     const uint64_t target = sequence << ATOMR_STEP_BITS | step;
     const int met = await(p, other, has_stepped, target, sequence, step, stopping, why);
     if (met != ATOMR_MET || !atomr_page_has_failed(p, other, sequence)) return met;
-    tell_vote(why, &p->seats[other], &p->ranks[other].votes[sequence % ATOMR_VOTES]);
+    tell_vote(why, &p->seats[other], &p->ranks[other].votes[sequence & 1]);
     return ATOMR_NOT_MET;
 }
 
@@ -222,7 +222,7 @@ int atomr_page_note_copied(atomr_page *p, unsigned rank, unsigned other, uint64_
 
 int atomr_page_has_copied(const atomr_page *p, unsigned other, uint64_t sequence, atomr_error *why) {
     if (atomr_page_has_failed(p, other, sequence)) {
-        tell_vote(why, &p->seats[other], &p->ranks[other].votes[sequence % ATOMR_VOTES]);
+        tell_vote(why, &p->seats[other], &p->ranks[other].votes[sequence & 1]);
         return ATOMR_NOT_MET;
     }
     const int lost = atomic_load(&p->seats[other].lost) >= sequence; /* first: what it noted before that counts */
@@ -233,7 +233,7 @@ int atomr_page_has_copied(const atomr_page *p, unsigned other, uint64_t sequence
 
 void atomr_page_fail(atomr_page *p, unsigned rank, uint64_t sequence, const char *lib, int status, const char *name,
                      const char *text) {
-    atomr_vote *mine = &p->ranks[rank].votes[sequence % ATOMR_VOTES];
+    atomr_vote *mine = &p->ranks[rank].votes[sequence & 1];
     mine->status = status;
     snprintf(mine->lib, sizeof mine->lib, "%s", lib);
     snprintf(mine->name, sizeof mine->name, "%s", name);
@@ -248,9 +248,9 @@ int atomr_page_has_failed(const atomr_page *p, unsigned rank, uint64_t sequence)
 }
 
 uint64_t atomr_page_connection(const atomr_page *p, uint64_t sequence) {
-    const uint64_t first = atomic_load(&p->ranks[0].votes[sequence % ATOMR_VOTES].connection);
+    const uint64_t first = atomic_load(&p->ranks[0].votes[sequence & 1].connection);
     for (unsigned i = 1; i < p->n_ranks; i++)
-        if (atomic_load(&p->ranks[i].votes[sequence % ATOMR_VOTES].connection) != first) return 0;
+        if (atomic_load(&p->ranks[i].votes[sequence & 1].connection) != first) return 0;
     return atomr_page_is_full(p, sequence) ? first : 0; /* else they are of other votes */
 }
 
@@ -282,7 +282,7 @@ int atomr_page_examine(const atomr_page *p, unsigned rank, uint64_t connection, 
     for (unsigned i = 0; i < p->n_ranks; i++) {
         const uint64_t step = atomic_load(&p->ranks[i].step), sequence = step >> ATOMR_STEP_BITS;
         if (i == rank || sequence < connection || (step & ATOMR_STEP_FAILED) != ATOMR_STEP_FAILED) continue;
-        tell_vote(why, &p->seats[i], &p->ranks[i].votes[sequence % ATOMR_VOTES]);
+        tell_vote(why, &p->seats[i], &p->ranks[i].votes[sequence & 1]);
         return ATOMR_RANK_FAILED;
     }
     return ATOMR_UP;

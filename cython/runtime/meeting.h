@@ -5,8 +5,6 @@
  * all ranks: ready, or refused and why.  Ranks that are ready then move data through their staging areas in rounds; in
  * each round a rank writes its own area, notes its step, waits for the steps of the others, and reads their areas.
  *
- * While it runs a message, a lane may vote on the next one, if its ranks have a connection.
- *
  * Each word has one writing process.  A wait ends when the parent notes that a rank is lost: the sequence number up to
  * which it takes part in no message any more.  A step that a rank noted before it died counts, so all ranks that live
  * come to the same result: none can pass a step that a lost rank has not noted.
@@ -25,7 +23,6 @@
 #define ATOMR_STEP_BITS 24u            /* of a word `step`, for the step; the others are the sequence number */
 #define ATOMR_STEP_BEGUN UINT64_C(1)   /* all ranks are ready; those of `atomr_page_meet` are greater */
 #define ATOMR_STEP_FAILED ((UINT64_C(1) << ATOMR_STEP_BITS) - 1)
-#define ATOMR_VOTES 4u                 /* a rank votes at most one message ahead of those that it has not run yet */
 #define ATOMR_ID_BYTES 128u
 #define ATOMR_PIECE (UINT64_C(1) << 19) /* bytes of a staging area; each rank has two */
 
@@ -47,7 +44,7 @@ typedef struct {
     _Atomic uint64_t connection;        /* the number of the message that made it; 0: the rank has none, or a broken one */
     _Atomic uint64_t copied;            /* it reads no memory of others any more for messages up to this one */
     char id[ATOMR_ID_BYTES];            /* rank 0's: by which the others find it when they connect */
-    atomr_vote votes[ATOMR_VOTES];      /* by sequence number; written again before all have read it only if a rank is lost */
+    atomr_vote votes[2];                /* by parity; one is written again before all have read it only if a rank is lost */
 } atomr_rank;
 
 /* The parent's words about a rank. */

@@ -42,13 +42,13 @@ void atomr_mirror_read(const atomr_page *p, unsigned rank, atomr_rank_words *w) 
     w->step = atomic_load(&r->step);
     w->connection = atomic_load(&r->connection);
     copy(w->id, r->id, sizeof w->id);
-    for (unsigned i = 0; i < ATOMR_VOTES; i++) read_vote(&r->votes[i], &w->votes[i]);
+    for (unsigned i = 0; i < 2; i++) read_vote(&r->votes[i], &w->votes[i]);
 }
 
 void atomr_mirror_write(atomr_page *p, unsigned rank, const atomr_rank_words *w) {
     atomr_rank *r = &p->ranks[rank];
     atomr_seat *seat = &p->seats[rank];
-    for (unsigned i = 0; i < ATOMR_VOTES; i++) write_vote(&r->votes[i], &w->votes[i]);
+    for (unsigned i = 0; i < 2; i++) write_vote(&r->votes[i], &w->votes[i]);
     memcpy(r->id, w->id, sizeof w->id);
     atomic_store(&r->connection, w->connection);
     atomic_store(&r->step, w->step);

@@ -23,7 +23,7 @@ typedef struct {
     uint64_t step, connection, lost;
     uint32_t code, fault, deaths, unused;
     char id[ATOMR_ID_BYTES];
-    atomr_vote_words votes[ATOMR_VOTES];
+    atomr_vote_words votes[2];
 } atomr_rank_words;
 
 /* Both expect a rank of the page. */

@@ -206,22 +206,6 @@ def test_an_idle_rank_that_dies_is_back_for_the_next_message(make: Callable[...,
     assert rest.all_reduce([rest.devices[0].put([2.0])])[0].numpy().tolist() == [2.0]
 
 
-def test_a_queue_connects_once_after_a_death(make: Callable[..., an.System], kind: str, held: Path) -> None:
-    comm = made_of(make(), kind, 0, 1)
-    state = put(comm, np.ones(1000), durable=True)
-    before = comm.devices[1].generation
-    kill(comm.devices[1])
-    eventually(lambda: comm.devices[1].generation > before)
-    held.touch()
-    outs = [[device.empty(1000, "float64") for device in comm.devices] for _ in range(5)]
-    replies = [comm.ask(request_of(state, out)) for out in outs]
-    lanes = [functools.partial(owner.core.lane_stats, comm._registry.lane_of(owner)) for owner in comm._owners]
-    eventually(lambda: all(lane()["claimed"] == lane()["sent"] for lane in lanes))
-    held.unlink()
-    for reply in replies:
-        assert reply.result(60)[1].numpy()[:2].tolist() == [2.0, 2.0]
-
-
 def test_survivors_restart_at_once_if_they_may(make: Callable[..., an.System], kind: str, held: Path) -> None:
     comm = made_of(make(), kind, 0, 1, on_death="restart")
     state = put(comm, [5.0], durable=True)
