@@ -263,10 +263,11 @@ class SymmetricMemory:
             owner.wait_ready(owner.config.timeout)
         for segment in self._segments:
             for rank, owner in enumerate(self._owners):
-                if segment.mappings[rank].epoch != owner.core.epoch:
-                    owner.imports.segments.unpin(segment.mappings[rank])
-                    self._open(segment, rank)
+                gone = segment.mappings[rank]
+                if gone.epoch != owner.core.epoch:
                     segment.connection = 0
+                    self._open(segment, rank)
+                    owner.imports.segments.unpin(gone)  # once: it stays in its place when there is no memory
             if not segment.connection or segment.connection != self._page.connection:
                 self._register(segment)
 

@@ -20,8 +20,9 @@ import struct
 import threading
 import time
 import weakref
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
+import msgspec
 import numpy as np
 
 from .._lib.guard import Last
@@ -115,6 +116,23 @@ class SharedArray(ProcessBound):
         return f"<SharedArray {self.name!r}{', closed' if self._ref is None else f' of {self._ref!r}'}>"
 
 
+_Bytes = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
+
+
+class _Described(msgspec.Struct):
+    """What a program says of an array that it shares."""
+
+    kind: str
+    uuid: str
+    bytes: _Bytes
+    start: _Bytes
+    size: _Bytes
+    offset: _Bytes
+    shape: tuple[_Bytes, ...]
+    strides: tuple[int, ...]
+    dtype: str
+
+
 class _Server:
     """The socket of this process; a thread accepts, and each connection has one of its own."""
 
@@ -128,6 +146,10 @@ class _Server:
         self._socket.bind(_address(self.token))
         self._socket.listen()
         threading.Thread(target=self._accept, name="atomr_native-share", daemon=True).start()
+
+    def abandon(self) -> None:
+        """In a forked child: let go of the socket, so that nobody waits for an answer when the parent has ended."""
+        self._socket.close()
 
     def add(self, shared: SharedArray) -> str:
         """Return the name of an array from now on, until it is forgotten or gone."""
@@ -177,6 +199,21 @@ _lock = threading.Lock()
 _server: _Server | None = None
 
 
+def _forked() -> None:
+    """In a forked child: the parent alone shares, and what it keeps of others ends with it."""
+    global _lock, _server
+    _lock = threading.Lock()  # another thread of the parent may have held it
+    if _server is not None:
+        _server.abandon()
+        _server = None
+    for lent in list(_lents):
+        os.close(lent.descriptor)
+        _abandoned.append(lent.connection)
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
 def _serving() -> _Server:
     """Return this process's server, begun if necessary; a fork begins its own."""
     global _server
@@ -201,7 +238,12 @@ class _Lent:
 
     def __init__(self) -> None:
         self.connection: Last | None = None  # closes it
+        self.descriptor = -1
         self.mapping: mmap.mmap | None = None
+
+
+_lents: weakref.WeakSet[_Lent] = weakref.WeakSet()
+_abandoned: list[object] = []  # of a forked child, whose descriptors are closed
 
 
 def _connect(name: object, timeout: float) -> socket.socket:
@@ -227,23 +269,35 @@ def _connect(name: object, timeout: float) -> socket.socket:
 
 def _receive(connection: socket.socket, name: str) -> tuple[dict[str, Any], int]:
     try:
-        data, fds, _, _ = socket.recv_fds(connection, _MOST, 1)
+        data, fds, _, _ = socket.recv_fds(connection, _MOST, 1, socket.MSG_CMSG_CLOEXEC)
     except OSError as error:
         raise InvalidRequest(f"name={name!r}: the program that shares it does not answer ({error})") from None
-    found = json.loads(data) if data else {"error": "the program that shares it has ended"}
-    if "error" in found or len(fds) != 1:
-        raise InvalidRequest(f"name={name!r}: {found.get('error', 'no descriptor came')}")
-    return found, fds[0]
+    try:
+        found = json.loads(data) if data else {"error": "the program that shares it has ended"}
+    except ValueError:
+        found = None
+    if isinstance(found, dict) and "error" not in found and len(fds) == 1:
+        return found, fds[0]
+    for fd in fds:
+        os.close(fd)
+    why = found.get("error", "no descriptor came") if isinstance(found, dict) else f"its answer is {data[:80]!r}"
+    raise InvalidRequest(f"name={name!r}: {why}")
 
 
 def _check(found: dict[str, Any], fd: int, owner: SharingDevice, name: str) -> None:
     """Refuse memory of another kind, and a description that does not fit it."""
-    if found["kind"] != owner.kind:
-        raise Unsupported(f"name={name!r} is memory of a {found['kind']} device, and {owner.name} is another kind")
-    fits = found["dtype"] in DTYPES and 0 <= found["start"] <= found["start"] + found["size"] <= found["bytes"]
-    if found["kind"] == "host" and fits:
-        seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
-        fits = bool(seals & fcntl.F_SEAL_SHRINK) and os.fstat(fd).st_size >= found["bytes"]
+    kind = found.get("kind")
+    if kind != owner.kind:
+        raise Unsupported(f"name={name!r} is memory of a {kind} device, and {owner.name} is another kind")
+    try:
+        described = msgspec.convert(found, _Described)
+        nbytes = described.bytes
+        fits = described.dtype in DTYPES and described.start + described.size <= nbytes
+        if kind == "host" and fits:
+            seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
+            fits = bool(seals & fcntl.F_SEAL_SHRINK) and os.fstat(fd).st_size >= nbytes
+    except (msgspec.ValidationError, OSError):  # it is no memory that could be sealed
+        fits = False
     if not fits:
         raise InvalidRequest(f"name={name!r}: the program that shares it describes it wrongly: {found!r}")
 
@@ -261,7 +315,9 @@ def open_shared(owner: SharingDevice, name: str, timeout: float) -> GpuRef:
             os.close(fd)
         layout = layout_from(tuple(found["shape"]), tuple(found["strides"]), found["dtype"])
         ref = held.view_as(layout, found["offset"])
-        lent.connection = Last(os.close, connection.detach())
+        lent.descriptor = connection.detach()
+        lent.connection = Last(os.close, lent.descriptor)
+        _lents.add(lent)
     return ref
 
 

@@ -39,6 +39,8 @@ _ERRORS: Final[dict[str, Callable[[str], BaseException]]] = {
     "KeyboardInterrupt": KeyboardInterrupt,
     "LibraryError": lambda text: LibraryError("testlib", 7, "TEST_STATUS", "test.fail", text),
     "MemoryError": MemoryError,
+    "OversizedStatus": lambda text: LibraryError("testlib", 1 << 40, "TEST_STATUS", "test.fail", text),
+    "RuleMissing": lambda text: Unsupported(text, rule=None),  # type: ignore[arg-type]
     "SystemExit": SystemExit,
     "Unsupported": Unsupported,
     "ValueError": ValueError,

@@ -1,5 +1,6 @@
+/* The context of a CUDA device, its streams and handles, and completion: what the lanes need of it. */
 #define _GNU_SOURCE
-#include "cuda/cuda_backend.h"
+#include "cuda/cuda_private.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,34 +9,7 @@
 
 #include "runtime/failure.h"
 
-enum { EVENTS = 64, KEEP_MARKING = 256, NAP_NS = 10000 };
-
-typedef struct {
-    _Alignas(128) _Atomic(CUstream) stream; /* published when the lane is complete; read by everybody, so apart */
-    _Alignas(128) pthread_mutex_t lock;
-    uint64_t last;                 /* the last ticket launched; under `lock` */
-    _Atomic int marking;           /* launches yet to be marked, since others depend on this lane */
-    CUevent marks[EVENTS];         /* after launches, by ticket modulo EVENTS */
-    uint64_t marked[EVENTS];       /* which ticket each stands for; under `lock` */
-    _Alignas(128) atomr_handles handles; /* of libraries; made by the thread of the lane */
-    CUstream aside;                /* of ATOMR_ASIDE + lane; the lane's thread's */
-} cuda_lane;
-
-struct atomr_cuda {
-    const atomr_driver *d;
-    uint64_t id; /* no two have the same */
-    CUdevice device;
-    CUcontext context;
-    char *w;
-    CUdeviceptr w_on_device;
-    CUstream control;
-    _Atomic uint64_t beats; /* signs of life asked for */
-    cuda_lane lanes[ATOMR_ALL_LANES];
-    pthread_mutex_t capturing;
-    pthread_mutex_t shared_lock;
-    atomr_handles shared;   /* of libraries whose handle serves all threads; made under `shared_lock` */
-    _Atomic CUresult error;
-};
+enum { KEEP_MARKING = 256, NAP_NS = 10000 };
 
 static _Atomic uint64_t devices; /* opened so far */
 static __thread uint64_t current; /* the `id` whose context this thread has made current */
@@ -151,11 +125,11 @@ atomr_cuda *atomr_cuda_open(int ordinal, CUresult *result, char *why, size_t siz
     return discard(c);
 }
 
-static void close_lane(atomr_cuda *c, cuda_lane *l) {
+static void close_lane(atomr_cuda *c, atomr_cuda_lane *l) {
     const atomr_driver *d = c->d;
     atomr_handles_end(&l->handles); /* they may wait for the stream */
     const CUstream stream = atomic_exchange(&l->stream, NULL);
-    for (int i = 0; i < EVENTS; i++)
+    for (int i = 0; i < ATOMR_MARKS; i++)
         if (l->marks[i]) d->cuEventDestroy_v2(l->marks[i]);
     if (stream) d->cuStreamDestroy_v2(stream);
     if (l->aside) d->cuStreamDestroy_v2(l->aside);
@@ -206,12 +180,12 @@ CUresult atomr_cuda_unregister(atomr_cuda *c) {
 
 CUresult atomr_cuda_open_lane(atomr_cuda *c, unsigned lane) {
     const atomr_driver *d = c->d;
-    cuda_lane *l = &c->lanes[lane];
+    atomr_cuda_lane *l = &c->lanes[lane];
     CUstream stream = NULL;
     CUresult r = enter(c);
     if (r != CUDA_SUCCESS || atomic_load(&l->stream)) return r;
     r = d->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
-    for (int i = 0; i < EVENTS && r == CUDA_SUCCESS; i++) r = d->cuEventCreate(&l->marks[i], CU_EVENT_DISABLE_TIMING);
+    for (int i = 0; i < ATOMR_MARKS && r == CUDA_SUCCESS; i++) r = d->cuEventCreate(&l->marks[i], CU_EVENT_DISABLE_TIMING);
     if (r != CUDA_SUCCESS) {
         if (stream) d->cuStreamDestroy_v2(stream);
         close_lane(c, l);
@@ -252,7 +226,7 @@ int atomr_lane_handle(atomr_cuda *c, unsigned lane, const atomr_handle_kind *kin
     if (!stream) /* NULL would be the default stream, which orders with nothing of ours */
         return atomr_failed(failure, ATOMR_LIBRARY_ERROR, "cuda", atomr_cuda_error(c), name_of(c->d, atomr_cuda_error(c)),
                             "the lane has no stream");
-    cuda_lane *l = &c->lanes[lane >= ATOMR_ASIDE ? lane - ATOMR_ASIDE : lane];
+    atomr_cuda_lane *l = &c->lanes[lane >= ATOMR_ASIDE ? lane - ATOMR_ASIDE : lane];
     return atomr_handles_get(&l->handles, kind, c, stream, handle, failure);
 }
 
@@ -287,7 +261,7 @@ int atomr_cuda_begin_capture(atomr_cuda *c, unsigned lane, CUstream *stream, ato
 void atomr_cuda_end_capture(atomr_cuda *c) { pthread_mutex_unlock(&c->capturing); }
 
 int atomr_cuda_begin_aside(atomr_cuda *c, unsigned lane, CUstream *aside, atomr_failure *failure) {
-    cuda_lane *l = &c->lanes[lane];
+    atomr_cuda_lane *l = &c->lanes[lane];
     CUresult r = enter(c);
     if (r == CUDA_SUCCESS && !l->aside) r = c->d->cuStreamCreate(&l->aside, CU_STREAM_NON_BLOCKING);
     if (r != CUDA_SUCCESS)
@@ -318,7 +292,7 @@ unsigned atomr_cuda_handles(atomr_cuda *c, atomr_handle_count *counts) {
 
 static int launched(void *self, unsigned lane, uint64_t ticket) {
     atomr_cuda *c = self;
-    cuda_lane *l = &c->lanes[lane];
+    atomr_cuda_lane *l = &c->lanes[lane];
     CUstream stream = atomr_cuda_stream(c, lane);
     CUresult r = atomr_cuda_error(c);
     if (r != CUDA_SUCCESS) return r;
@@ -326,8 +300,8 @@ static int launched(void *self, unsigned lane, uint64_t ticket) {
     l->last = ticket;
     if (atomic_load_explicit(&l->marking, memory_order_relaxed) > 0) {
         atomic_fetch_sub_explicit(&l->marking, 1, memory_order_relaxed);
-        r = c->d->cuEventRecord(l->marks[ticket % EVENTS], stream);
-        l->marked[ticket % EVENTS] = ticket;
+        r = c->d->cuEventRecord(l->marks[ticket % ATOMR_MARKS], stream);
+        l->marked[ticket % ATOMR_MARKS] = ticket;
     }
     pthread_mutex_unlock(&l->lock);
     return note(c, r);
@@ -338,21 +312,21 @@ static int launched(void *self, unsigned lane, uint64_t ticket) {
  * them, for a while, where one is needed that could not be made now.  Who waits for the last launch needs none. */
 static int depend(void *self, unsigned lane, unsigned other, uint64_t ticket) {
     atomr_cuda *c = self;
-    cuda_lane *o = &c->lanes[other];
+    atomr_cuda_lane *o = &c->lanes[other];
     CUstream stream = atomr_cuda_stream(c, lane), theirs = atomic_load_explicit(&o->stream, memory_order_acquire);
     CUresult r = atomr_cuda_error(c);
     if (r != CUDA_SUCCESS || !theirs) return r;
     pthread_mutex_lock(&o->lock);
     if (o->last > ticket) atomic_store_explicit(&o->marking, KEEP_MARKING, memory_order_relaxed);
     uint64_t at = ticket;
-    if (o->last >= ticket + EVENTS) at = o->last - EVENTS + 1;
-    while (at <= o->last && o->marked[at % EVENTS] != at) at++;
+    if (o->last >= ticket + ATOMR_MARKS) at = o->last - ATOMR_MARKS + 1;
+    while (at <= o->last && o->marked[at % ATOMR_MARKS] != at) at++;
     if (at > o->last) {
         at = o->last;
-        r = c->d->cuEventRecord(o->marks[at % EVENTS], theirs);
-        o->marked[at % EVENTS] = at;
+        r = c->d->cuEventRecord(o->marks[at % ATOMR_MARKS], theirs);
+        o->marked[at % ATOMR_MARKS] = at;
     }
-    if (r == CUDA_SUCCESS) r = c->d->cuStreamWaitEvent(stream, o->marks[at % EVENTS], 0);
+    if (r == CUDA_SUCCESS) r = c->d->cuStreamWaitEvent(stream, o->marks[at % ATOMR_MARKS], 0);
     pthread_mutex_unlock(&o->lock);
     return note(c, r);
 }
@@ -428,116 +402,4 @@ static void explain(void *self, atomr_device_error *e) {
 
 atomr_backend atomr_cuda_backend(atomr_cuda *c) {
     return (atomr_backend){c, 1, depend, launched, signal_completion, wait_for, check, probe, explain};
-}
-
-int atomr_cuda_describe(atomr_cuda *c, atomr_cuda_facts *f) {
-    const atomr_driver *d = c->d;
-    CUuuid uuid;
-    size_t total = 0;
-    memset(f, 0, sizeof *f);
-    CUresult r = d->cuDeviceGetName(f->name, sizeof f->name - 1, c->device);
-    if (r == CUDA_SUCCESS) r = d->cuDeviceGetUuid_v2(&uuid, c->device);
-    if (r == CUDA_SUCCESS) r = d->cuDeviceTotalMem_v2(&total, c->device);
-    if (r == CUDA_SUCCESS) r = d->cuDriverGetVersion(&f->driver_version);
-    if (r == CUDA_SUCCESS) r = d->cuDeviceGetAttribute(&f->major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, c->device);
-    if (r == CUDA_SUCCESS) r = d->cuDeviceGetAttribute(&f->minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, c->device);
-    if (r == CUDA_SUCCESS)
-        r = d->cuDeviceGetAttribute(&f->multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, c->device);
-    memcpy(f->uuid, uuid.bytes, sizeof f->uuid);
-    f->total_memory = total;
-    return r;
-}
-
-CUresult atomr_cuda_memory(atomr_cuda *c, uint64_t *available, uint64_t *total) {
-    size_t f = 0, t = 0;
-    CUresult r = enter(c);
-    if (r == CUDA_SUCCESS) r = c->d->cuMemGetInfo_v2(&f, &t);
-    *available = f;
-    *total = t;
-    return r;
-}
-
-static CUmemAllocationProp properties(const atomr_cuda *c) {
-    CUmemAllocationProp p;
-    memset(&p, 0, sizeof p);
-    p.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-    p.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-    p.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    p.location.id = c->device;
-    return p;
-}
-
-CUresult atomr_cuda_create(atomr_cuda *c, uint64_t nbytes, int *fd) {
-    const CUmemAllocationProp p = properties(c);
-    CUmemGenericAllocationHandle handle;
-    CUresult r = enter(c);
-    if (r == CUDA_SUCCESS) r = c->d->cuMemCreate(&handle, nbytes, &p, 0);
-    if (r != CUDA_SUCCESS) return r;
-    r = c->d->cuMemExportToShareableHandle(fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
-    c->d->cuMemRelease(handle); /* the descriptor keeps it */
-    return r;
-}
-
-enum { GAP = 2 << 20 };
-
-CUresult atomr_map_handle(const atomr_driver *d, CUdevice device, CUmemGenericAllocationHandle handle, uint64_t nbytes,
-                          CUdeviceptr *base) {
-    const CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, device}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    CUdeviceptr reserved = 0;
-    CUresult r = d->cuMemAddressReserve(&reserved, nbytes + 2 * GAP, 0, 0, 0);
-    if (r != CUDA_SUCCESS) return r;
-    *base = reserved + GAP;
-    r = d->cuMemMap(*base, nbytes, 0, handle, 0);
-    if (r == CUDA_SUCCESS) {
-        r = d->cuMemSetAccess(*base, nbytes, &access, 1);
-        if (r != CUDA_SUCCESS) d->cuMemUnmap(*base, nbytes);
-    }
-    if (r != CUDA_SUCCESS) d->cuMemAddressFree(reserved, nbytes + 2 * GAP);
-    return r;
-}
-
-CUresult atomr_map_descriptor(const atomr_driver *d, CUdevice device, int fd, uint64_t nbytes, CUdeviceptr *base) {
-    CUmemGenericAllocationHandle handle;
-    CUresult r =
-        d->cuMemImportFromShareableHandle(&handle, (void *)(intptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
-    if (r != CUDA_SUCCESS) return r;
-    r = atomr_map_handle(d, device, handle, nbytes, base);
-    d->cuMemRelease(handle); /* the mapping keeps it */
-    return r;
-}
-
-CUresult atomr_unmap_descriptor(const atomr_driver *d, CUdeviceptr base, uint64_t nbytes) {
-    CUresult r = d->cuMemUnmap(base, nbytes);
-    return r == CUDA_SUCCESS ? d->cuMemAddressFree(base - GAP, nbytes + 2 * GAP) : r;
-}
-
-CUresult atomr_cuda_map(atomr_cuda *c, int fd, uint64_t nbytes, CUdeviceptr *base) {
-    CUresult r = enter(c);
-    return r == CUDA_SUCCESS ? atomr_map_descriptor(c->d, c->device, fd, nbytes, base) : r;
-}
-
-CUresult atomr_cuda_unmap(atomr_cuda *c, CUdeviceptr base, uint64_t nbytes) {
-    CUresult r = enter(c);
-    return r == CUDA_SUCCESS ? atomr_unmap_descriptor(c->d, base, nbytes) : r;
-}
-
-CUresult atomr_cuda_pin(atomr_cuda *c, void *base, uint64_t nbytes, CUdeviceptr *device) {
-    CUresult r = enter(c);
-    if (r == CUDA_SUCCESS)
-        r = c->d->cuMemHostRegister_v2(base, nbytes, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
-    if (r != CUDA_SUCCESS) return r;
-    r = c->d->cuMemHostGetDevicePointer_v2(device, base, 0);
-    if (r != CUDA_SUCCESS) c->d->cuMemHostUnregister(base);
-    return r;
-}
-
-CUresult atomr_cuda_unpin(atomr_cuda *c, void *base) {
-    CUresult r = enter(c);
-    return r == CUDA_SUCCESS ? c->d->cuMemHostUnregister(base) : r;
-}
-
-CUresult atomr_cuda_copy_now(atomr_cuda *c, CUdeviceptr to, CUdeviceptr source, uint64_t nbytes) {
-    CUresult r = enter(c);
-    if (r == CUDA_SUCCESS) r = c->d->cuMemcpyAsync(to, source, nbytes, c->control);
-    return r == CUDA_SUCCESS ? c->d->cuStreamSynchronize(c->control) : r;
 }

@@ -46,6 +46,8 @@ CUresult atomr_cuda_open_own(atomr_cuda *c, uint64_t nbytes, CUdeviceptr *base, 
 }
 
 CUresult atomr_cuda_close_own(atomr_cuda *c, CUdeviceptr base, uint64_t nbytes, CUmemGenericAllocationHandle handle) {
+    const CUresult r = atomr_cuda_enter(c);
+    if (r != CUDA_SUCCESS) return r;
     const CUresult unmapped = atomr_cuda_unmap(c, base, nbytes);
     const CUresult released = atomr_cuda_driver(c)->cuMemRelease(handle);
     return unmapped == CUDA_SUCCESS ? released : unmapped;

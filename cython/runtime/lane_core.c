@@ -226,7 +226,7 @@ static int take(atomr_lane *l) {
     return 1;
 }
 
-static void fill_error(atomr_error *error, int code, const char *text) {
+void atomr_fill_error(atomr_error *error, int code, const char *text) {
     memset(error, 0, sizeof *error);
     error->code = (uint32_t)code;
     snprintf(error->lib, sizeof error->lib, "atomr");
@@ -234,7 +234,7 @@ static void fill_error(atomr_error *error, int code, const char *text) {
 }
 
 void atomr_error_of(atomr_error *error, int code, const atomr_failure *failure) {
-    fill_error(error, code > 0 && code < ATOMR_CODES ? code : ATOMR_LIBRARY_ERROR, "");
+    atomr_fill_error(error, code > 0 && code < ATOMR_CODES ? code : ATOMR_LIBRARY_ERROR, "");
     error->status = failure->status;
     memccpy(error->lib, failure->lib, 0, sizeof error->lib - 1);
     memccpy(error->name, failure->name, 0, sizeof error->name - 1);
@@ -247,11 +247,11 @@ static int find_refusal(atomr_lane *l, const atomr_head *h, const atomr_operand 
                         atomr_error *error, int *open) {
     atomr_worker *k = l->worker;
     if (h->refusal) {
-        fill_error(error, h->refusal, "");
+        atomr_fill_error(error, h->refusal, "");
         return 1;
     }
     if (h->epoch != atomic_load_explicit(&((const atomr_pheader *)k->p)->epoch, memory_order_acquire)) {
-        fill_error(error, ATOMR_STALE_RESTARTED, "");
+        atomr_fill_error(error, ATOMR_STALE_RESTARTED, "");
         return 1;
     }
     const atomr_content read = atomr_poison_find(&k->poison, ops, h->n_operands, error);
@@ -262,81 +262,17 @@ static int find_refusal(atomr_lane *l, const atomr_head *h, const atomr_operand 
     *open = read == ATOMR_OPEN_OUTCOME;
     const atomr_plan *found = atomr_plan_at(k, h->plan);
     if (!found || found->n_operands != h->n_operands || found->n_scalars != h->n_scalars) {
-        fill_error(error, ATOMR_INVALID_REQUEST, "the plan of this message is not loaded in the worker");
+        atomr_fill_error(error, ATOMR_INVALID_REQUEST, "the plan of this message is not loaded in the worker");
         return 1;
     }
     for (unsigned i = 0; i < h->n_operands; i++) {
         l->pointers[i] = atomr_worker_address(k, ops[i].segment, ops[i].offset, 0);
         if (l->pointers[i]) continue;
-        fill_error(error, ATOMR_INVALID_REQUEST, "an operand lies in a segment that the worker has not mapped");
+        atomr_fill_error(error, ATOMR_INVALID_REQUEST, "an operand lies in a segment that the worker has not mapped");
         return 1;
     }
     *plan = found;
     return 0;
-}
-
-/* Whether what a message of several ranks reads is sure to be data as long as their connection lasts.  Then it need not be
- * known before the vote: should the connection be lost, this message fails on all ranks as well. */
-static int is_tied(atomr_lane *l, const atomr_suspended *m, const uint64_t *scalars) {
-    return !m->certain && atomr_poison_decider(&l->worker->poison, m->histories, m->n_histories) ==
-                              (uint32_t)scalars[ATOMR_KEY_MEETING] + 1;
-}
-
-/* Wait until it is known what the operands hold that a message of several ranks reads: it is the same for all ranks, so
- * none may find out after the launch that it should not have taken part.  1: data; -1: one of them is poisoned, which
- * `error` says; 0: the worker stops. */
-static int await_outcomes(atomr_lane *l, const atomr_head *h, const atomr_operand *ops, atomr_error *error) {
-    enum { SPINS = 2000 }; /* a small collective ends within microseconds, and a nap takes longer */
-    atomr_signal_now(l);
-    for (unsigned i = 0;; i++) {
-        const atomr_content read = atomr_poison_find(&l->worker->poison, ops, h->n_operands, error);
-        if (read == ATOMR_CLEAN) return 1;
-        if (read == ATOMR_POISONED) {
-            error->inherited = 1;
-            return -1;
-        }
-        if (atomic_load(&l->worker->stopping) || atomr_faulted(l->worker)) return 0;
-        if (i >= SPINS) usleep(20);
-        else if (i % 16 == 15) sched_yield(); /* the completer may need this very processor */
-        else atomr_pause();
-    }
-}
-
-/* Vote on a message that several ranks run together.  1: all are ready.  0: the worker stops.  -1: this one fails, with
- * `error`, which is its own refusal or that of another rank. */
-static int vote(atomr_lane *l, const atomr_head *h, const uint64_t *scalars, int refused, atomr_error *error) {
-    atomr_worker *k = l->worker;
-    const uint64_t number = h->n_scalars >= ATOMR_KEY_WORDS ? scalars[ATOMR_KEY_MEETING] : ATOMR_MEETINGS;
-    atomr_page *page = number < ATOMR_MEETINGS
-                           ? atomic_load_explicit(&k->meetings[number].page, memory_order_acquire) : NULL;
-    if (!page) { /* the parent makes them known before it sends */
-        fill_error(error, ATOMR_INVALID_REQUEST, "the communicator of this message is not known to the worker");
-        return -1;
-    }
-    atomr_error why;
-    atomic_store_explicit(&l->w->started_ns, 0, memory_order_relaxed); /* it waits; the watchdog does not count that */
-    const unsigned rank = k->meetings[number].rank;
-    const uint64_t sequence = scalars[ATOMR_KEY_SEQUENCE];
-    atomr_page_cast(page, rank, sequence, refused ? error : NULL);
-    /* In a queue of such messages the others are as far.  Where they are not, or connect, this lane is about to block. */
-    enum { SPINS = 100 };
-    for (unsigned i = 0; i < SPINS && !atomr_page_is_full(page, sequence); i++) atomr_pause();
-    if (!atomr_page_is_full(page, sequence)) atomr_signal_now(l);
-    const int met = atomr_page_count(page, rank, sequence, &k->stopping, &why);
-    if (met == ATOMR_LEFT) return 0;
-    if (met == ATOMR_MET && !atomr_page_connection(page, sequence)) atomr_signal_now(l);
-    if (refused) return -1;
-    if (met == ATOMR_MET) return 1;
-    *error = why;
-    return -1;
-}
-
-/* Have the other ranks know that this one has failed in the middle of a message, unless it has told them, or they it. */
-static void tell_ranks(atomr_worker *k, const uint64_t *scalars, const atomr_error *error) {
-    atomr_page *page = atomic_load_explicit(&k->meetings[scalars[ATOMR_KEY_MEETING]].page, memory_order_acquire);
-    const unsigned rank = k->meetings[scalars[ATOMR_KEY_MEETING]].rank;
-    if (!page || strcmp(error->lib, "rank") == 0 || atomr_page_has_failed(page, rank, scalars[ATOMR_KEY_SEQUENCE])) return;
-    atomr_page_fail(page, rank, scalars[ATOMR_KEY_SEQUENCE], error->lib, error->status, error->name, error->text);
 }
 
 /* For a trace.  The fields are released one by one: a reader that sees one of them sees that the entry before is out. */
@@ -398,10 +334,10 @@ static int process(atomr_lane *l) {
     /* A message of several ranks is claimed before it votes, since the others count on it, and takes its turn after. */
     const int keyed = (h->flags & ATOMR_KEYED) != 0;
     atomr_suspended *suspended = open ? atomr_suspended_new(l, h, ops, 1) : NULL;
-    if (keyed && suspended && !(h->n_scalars >= ATOMR_KEY_WORDS && is_tied(l, suspended, scalars))) {
+    if (keyed && suspended && !(h->n_scalars >= ATOMR_KEY_WORDS && atomr_is_tied(l, suspended, scalars))) {
         atomr_suspended_free(l, suspended);
         suspended = NULL;
-        const int known = await_outcomes(l, h, ops, &error);
+        const int known = atomr_await_outcomes(l, h, ops, &error);
         if (!known) return 0;
         failed = known < 0;
         l->clock = 0;
@@ -417,7 +353,7 @@ static int process(atomr_lane *l) {
     atomic_store_explicit(&l->w->started_ns, began, memory_order_relaxed);
     atomic_store_explicit(&l->w->claimed, h->ticket, memory_order_release);
     if (keyed) {
-        const int ready = vote(l, h, scalars, failed, &error);
+        const int ready = atomr_vote_on(l, h, scalars, failed, &error);
         failed = ready < 0;
         runs = ready > 0 && !(suspended && suspended->certain);
         if (!ready || (runs && !take_turn(l, h))) {
@@ -445,10 +381,9 @@ static int process(atomr_lane *l) {
                 atomr_suspended_free(l, suspended);
                 return 0;
             }
-            failed = 1;
+            failed = 1; /* and if `late` is set, the device may write the info words all the same: they stay its own */
             atomr_error_of(&error, code, &failure);
-            late.judge = NULL;
-            if (keyed) tell_ranks(k, scalars, &error);
+            if (keyed) atomr_tell_ranks(k, scalars, &error);
         }
     }
     if (suspended || late.judge || (failed && atomic_load_explicit(&l->n_suspended, memory_order_acquire))) {

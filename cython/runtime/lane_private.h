@@ -141,6 +141,23 @@ void atomr_published(atomr_lane *l, uint64_t completed);
 /* Let other lanes know that all up to a ticket is launched; any thread. */
 void atomr_set_launched(atomr_lane *l, uint64_t ticket);
 
+/* For messages of several ranks, in the lane's thread. */
+
+/* Whether what a message of several ranks reads is sure to be data as long as their connection lasts.  Then it need not be
+ * known before the vote: should the connection be lost, this message fails on all ranks as well. */
+int atomr_is_tied(atomr_lane *l, const atomr_suspended *m, const uint64_t *scalars);
+/* Wait until it is known what the operands hold that a message of several ranks reads: it is the same for all ranks, so
+ * none may find out after the launch that it should not have taken part.  1: data; -1: one of them is poisoned, which
+ * `error` says; 0: the worker stops. */
+int atomr_await_outcomes(atomr_lane *l, const atomr_head *h, const atomr_operand *ops, atomr_error *error);
+/* Vote on a message that several ranks run together.  1: all are ready.  0: the worker stops.  -1: this one fails, with
+ * `error`, which is its own refusal or that of another rank. */
+int atomr_vote_on(atomr_lane *l, const atomr_head *h, const uint64_t *scalars, int refused, atomr_error *error);
+/* Have the other ranks know that this one has failed in the middle of a message, unless it has told them, or they it. */
+void atomr_tell_ranks(atomr_worker *k, const uint64_t *scalars, const atomr_error *error);
+
+/* An error of a message that the lane itself refuses. */
+void atomr_fill_error(atomr_error *error, int code, const char *text);
 /* An error of a message, from the code and the words of what failed. */
 void atomr_error_of(atomr_error *error, int code, const atomr_failure *failure);
 /* Write an entry of the error ring; 0: the parent has to take the oldest first. */

@@ -44,7 +44,7 @@ FLOOR, ROW_FLOOR = "C: cuMemcpyAsync, pinned, and synchronize", "C: 8 x cuMemcpy
 MEAN = "mean of squares from 2048"
 CCCL = "CUDA C++ with CCCL, 1st, from the cache"
 #: Cases with few rounds, which the page names.
-FEW = ("gpu_eager", "gpu_random", "gpu_fft", "gpu_compile")
+FEW = ("gpu_eager", "gpu_compile")
 
 
 def _figure(value: documents.Document, case: str, series: str, under: str = "", field: str = "median") -> float:
@@ -112,21 +112,18 @@ def _claims() -> list[tuple[Any, ...]]:
     kinds = ("bfloat16", "float16", "float8")
     narrow = [f"float8 16 x {n} x {k}" for n, k in ((28672, 8192), (8192, 28672), (8192, 8192))]
     spin, tell = "C processes, spin", "atomr process, lane awake"
-    records = "atomr process, records, {}, sustained"
     ranks, tiny = "gpu_collectives_small", "atomr all_reduce, 8 B"
     stream, matmul, mib = "atomr process, 1 lane", "C cublasLtMatmul", "atomr empty + del, 1 MiB, process"
     to_device, to_host = "copies, {} to the device", "copies, {} to the host"
     return [
         (
-            "Tables have {} to {} rounds, but for peak memory with {}, random numbers with {}, Fourier transforms with "
-            "{}, and first calls of kernels with {}.",
+            "Tables of the host and the H200 have {} to {} rounds, but for peak memory with {}, and first calls of kernels "
+            "with {}.",
             rounds(at=0), rounds(at=-1), *(rounds(at=0, only=case) for case in FEW),
         ),
         (
-            "covers the median with {:.0f}, {:.0f} and {:.0f} %",
-            *(100 * _figure(GPU, case, series, field="coverage")
-              for case, series in (("gpu_random", "atomr copy"), ("gpu_fft", "atomr fft, 2^28"),
-                                   ("gpu_compile", f"atomr: {CCCL}"))),
+            "covers the median with {:.0f} %",
+            100 * _figure(GPU, "gpu_compile", f"atomr: {CCCL}", field="coverage"),
         ),
         (
             "{} us, with an interval from {} to {}, and {} of C's time",
@@ -149,15 +146,6 @@ def _claims() -> list[tuple[Any, ...]]:
             pykka_ratio(),
         ),
         (
-            "takes {} of `cublasLtMatmul` in C, sustained",
-            gpu("gpu_records", records.format("512"), f"{matmul}, 512, sustained"),
-        ),
-        ("ours takes {} of it", gpu("gpu_records", records.format("512"), "C cuGraphLaunch, 512, sustained")),
-        (
-            "Without records, small matmuls take {} of C",
-            gpu("gpu_records", "atomr process, no records, 32, sustained", f"{matmul}, 32, sustained"),
-        ),
-        (
             "C's `cublasLtMatmul` took {} us there and {} in the table of streams, and torch's `mm` {} and {}",
             gpu("gpu_tell", matmul), gpu("gpu_matmul", matmul), gpu("gpu_tell", "torch.mm(out=)"),
             gpu("gpu_matmul", "torch.mm(out=)"),
@@ -170,25 +158,6 @@ def _claims() -> list[tuple[Any, ...]]:
         (
             "An immediate matmul takes {} us; torch's `addmm`, which allocates its output too, {}.",
             gpu("gpu_tell", "atomr immediate matmul, process"), gpu("gpu_tell", "torch.addmm"),
-        ),
-        (
-            "asking for 100 kernels in one message takes {} of C's `cuGraphLaunch` with a wait. Told one after the "
-            "other they take {} of it",
-            *(gpu("gpu_recorded", f"atomr process, {how}", f"C cuGraphLaunch, {how}") for how in ("ask", "sustained")),
-        ),
-        (
-            "columns of 4096 x 4096 take {} of torch's time, and {} of CuPy's",
-            *(gpu("gpu_fft", "atomr fft of columns, 4096 x 4096", f"{who} fft of columns, 4096 x 4096")
-              for who in ("torch", "CuPy")),
-        ),
-        (
-            "a windowed power spectrum takes {} of the plain transform, and {} of torch's separate operations",
-            *(gpu("gpu_fft_functions", "atomr Numba functions in rfft, 16384 x 1024", under)
-              for under in ("atomr rfft, 16384 x 1024", "torch rfft, 16384 x 1024, window and power by operations")),
-        ),
-        (
-            "with equal bits on every device, take {} us, and {} in torch",
-            gpu("gpu_random", "atomr random, normal, float32"), gpu("gpu_random", "torch normal_"),
         ),
         (
             "a stream takes {} of C where each launch waits for the last one, and {} where C's launches overlap",

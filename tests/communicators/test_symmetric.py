@@ -501,3 +501,26 @@ def test_sizes(system: an.System, kind: str, windows: bool, copy_engines: bool) 
         np.testing.assert_array_equal(comm.all_gather(refs)[0].numpy(), np.concatenate(values))
     assert (comm.notes == ()) == windows
     comm.close()
+
+
+def test_a_part_for_which_there_is_no_memory_is_let_go_once(
+    make: Callable[..., an.System], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    comm = made_of(make(), "fake", 0, 1)
+    comm.symmetric((4,), "float32")
+    memory = comm._symmetric
+    gone = memory._segments[0].mappings[1]
+    kill(comm.devices[1])
+    users = gone.users
+
+    def refuse(*_: object) -> None:
+        raise an.OutOfMemory("nothing fits")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(memory), "_open", refuse)
+        for _ in range(2):
+            with pytest.raises(an.OutOfMemory):
+                comm.symmetric((4,), "float32")
+    assert gone.users == users
+    assert len(places(comm.symmetric((4,), "float32"))) == 1
+    comm.close()

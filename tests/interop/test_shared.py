@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 import scripts
 from actions import eventually
+from leaks import descriptors
 from placements import ALL, HOST, Placement, resolve
 
 import atomr_native as an
@@ -209,8 +211,12 @@ def test_memory_of_another_kind(cuda_system: an.System) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"bytes": 1 << 40}, {"start": -8}, {"dtype": "object"}, {"shape": [1 << 50]}, {"kind": 3}]
-)
+    "change",
+    [
+        {"bytes": 1 << 40}, {"start": -8}, {"dtype": "object"}, {"shape": [1 << 50]}, {"kind": 3}, {"uuid": 3},
+        {"bytes": None}, {"start": 0.5}, {"dtype": []}, {"strides": "x"}, {"offset": 1 << 70},
+    ],
+)  # fmt: skip
 def test_an_answer_that_does_not_fit_is_refused(
     host: an.Device, monkeypatch: pytest.MonkeyPatch, change: dict[str, object]
 ) -> None:
@@ -224,6 +230,82 @@ def test_an_answer_that_does_not_fit_is_refused(
     with host.put([1.0]).share() as shared, pytest.raises((an.InvalidRequest, an.Unsupported)):
         host.open_shared(shared.name)
     assert host.put([2.0]).numpy().tolist() == [2.0]
+
+
+@pytest.mark.parametrize("answer", ['{"error": "gone"}', "not JSON", "[1]", "{}"])
+def test_a_descriptor_of_a_bad_answer_is_closed(host: an.Device, answer: str) -> None:
+    token = f"{os.getpid():032x}"
+    before = descriptors()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
+        server.bind(sharing._address(token))
+        server.listen()
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            fd = os.memfd_create("atomr-answer")
+            with connection:
+                connection.recv(64)
+                socket.send_fds(connection, [answer.encode()], [fd])
+            os.close(fd)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with pytest.raises((an.InvalidRequest, an.Unsupported)):
+            host.open_shared(f"{token}-1")
+        thread.join(60)
+    assert descriptors() == before
+
+
+#: Shares an array, or opens one, and leaves a forked child.
+FORKS = """
+import os, sys
+import atomr_native as an
+
+with an.System(standby="off", isolation="thread") as system:
+    device = system.device("host")
+    if sys.argv[1] == "share":
+        shared = device.put([1.0]).share()
+        print(shared.name, end=" ")
+    else:
+        ref = device.open_shared(sys.argv[1])
+        print(ref.numpy().tolist(), end=" ")
+    sys.stdout.flush()
+    child = os.fork()
+    if child == 0:
+        sys.stdin.read()
+        os._exit(0)
+    print(child, flush=True)
+    os._exit(0)
+"""
+
+
+@contextmanager
+def forked(name: str) -> Iterator[str]:
+    """What a program said that has ended, and has left a child."""
+    with scripts.start(FORKS, name, piped=True) as program:
+        assert program.stdout is not None
+        said, child = program.stdout.readline().rsplit(maxsplit=1)
+        program.wait(60)
+        assert scripts.is_alive(int(child))
+        yield said
+        assert program.stdin is not None
+        program.stdin.close()
+
+
+def test_a_forked_child_does_not_answer_for_its_parent(host: an.Device) -> None:
+    with forked("share") as name, pytest.raises(an.InvalidRequest) as raised:
+        host.open_shared(name)
+    assert "timed out" not in str(raised.value)  # nobody has the socket any more, to whom it could connect
+
+
+def test_a_forked_child_keeps_nothing_that_its_parent_had_opened(host: an.Device) -> None:
+    x = host.put(np.ones(5000))
+    before = in_use(host)
+    shared = x.share()
+    with forked(shared.name) as said:
+        assert said.startswith("[1.0, ")
+        del x, shared
+        eventually(lambda: in_use(host) < before)
 
 
 def test_a_server_that_is_none_is_refused(host: an.Device) -> None:

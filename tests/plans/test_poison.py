@@ -154,6 +154,16 @@ def test_what_is_not_launched_leaves_the_bytes_untouched(device: an.Device) -> N
     assert y.clear_error().numpy().tolist() == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("error", ["OversizedStatus", "RuleMissing", "SystemExit"])
+def test_no_error_of_a_run_is_a_success(device: an.Device, error: str) -> None:
+    x = device.empty(4)
+    with pytest.raises(an.LibraryError) as raised:
+        failing_plan(device.lane("a"), x, error=error).ask(x).result(30)
+    assert raised.value.status == 0
+    with pytest.raises(an.LibraryError):
+        x.numpy()
+
+
 def test_what_only_reads_poisons_nothing(device: an.Device) -> None:
     x, y = device.put([1.0]), device.put([2.0])
     plan = device.lane("a")._plan(an.PlanSpec("test.fail", (operand("x", x, READ),), (), (("error", "ValueError"),)))

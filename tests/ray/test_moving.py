@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
+import leaks
 import numpy as np
 import pytest
 import scripts
@@ -472,6 +473,21 @@ def test_a_secret_is_asked_for_at_both_ends(far: bool) -> None:
         side.take("x", None)
     with pytest.raises(Broken):
         Client().take(side.way, "x", None)
+
+
+def test_a_process_that_has_ended_leaves_no_descriptors() -> None:
+    with an.System(standby="off", isolation="thread") as system:
+        device = system.device("host")
+        x = device.put(np.arange(LARGE, dtype=np.uint8))
+        x.wait()
+        side = Side()
+        side.arrays["x"] = x
+        before = leaks.descriptors()
+        assert (side.take("x", None) == np.arange(LARGE, dtype=np.uint8)).all()
+        side.client.forget(side.way)
+        eventually(lambda: not side.server._channels)
+        assert leaks.descriptors()["memfd:atomr"] == before["memfd:atomr"]
+        side.close()
 
 
 def test_connections_that_nobody_uses_are_ended(monkeypatch: pytest.MonkeyPatch) -> None:

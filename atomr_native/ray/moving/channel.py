@@ -144,12 +144,12 @@ class Channel:
         """
         fd = None
         if self._socket.family == socket.AF_UNIX:
-            data, fds, _, _ = socket.recv_fds(self._socket, _LENGTH.size, 1)
+            data, fds, _, _ = socket.recv_fds(self._socket, _LENGTH.size, 1, socket.MSG_CMSG_CLOEXEC)
             fd = fds[0] if fds else None
-            data += self._exactly(_LENGTH.size - len(data)) if data else b""
         else:
             data = self._exactly(_LENGTH.size)
         try:
+            data += self._exactly(_LENGTH.size - len(data)) if data else b""
             if not data:
                 raise ConnectionResetError("the other process has ended the connection")
             (length,) = _LENGTH.unpack(data)

@@ -148,6 +148,9 @@ class _Connection:
 
     def _offer(self) -> Offer:
         offer, fd = self.channel.receive()
+        if fd is not None and not (isinstance(offer, Offer) and offer.segment not in self._files):
+            os.close(fd)
+            raise ConnectionAbortedError(f"a descriptor with {type(offer).__name__}")
         if isinstance(offer, Refused):
             raise _Told(pickle.loads(offer.error))  # noqa: S301 - it knows the secret of the cluster
         if not isinstance(offer, Offer):
@@ -298,8 +301,10 @@ class Client:
     def forget(self, way: Way) -> None:
         """End the connections to a process that has ended; transfers from it fail."""
         with self._lock:
-            gone = [*self._idle.pop(way.ident, ()), *self._busy.get(way.ident, ())]
-        for each in gone:
+            idle, busy = self._idle.pop(way.ident, []), list(self._busy.get(way.ident, ()))
+        for each in idle:
+            each.close()
+        for each in busy:  # the rest of it is its thread's, whose wait ends
             each.channel.close()
 
     def close(self) -> None:
